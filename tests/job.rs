@@ -169,6 +169,8 @@ fn what_is_no_job_says_what_would_be() {
     let preference = train(Loss::Preference { reference: Scorer::Member(1), prompt: 1 });
     let uniform = Batch { lengths: Lengths::Uniform, ..batch };
     let packed = Batch { mask: Mask::Packed, ..batch };
+    let generation = Scenario::default().generation;
+    let liger = Member { stack: Stack::Liger, precision: Precision::Bf16, ..frozen.clone() };
     let trl = Member { stack: Stack::Trl, method: Method::Full, ..member.clone() };
     let pair = vec![trl.clone(), Member { training: None, ..trl.clone() }];
     let offloading = Member { offloading: Offloading::On, ..member.clone() };
@@ -193,6 +195,21 @@ fn what_is_no_job_says_what_would_be() {
             vec![member, frozen],
             vec![labels, Act::score(1, uniform)],
             "lengths that vary are modelled of a job with one batch only",
+        ),
+        (
+            vec![liger],
+            vec![Act::Generate { member: 0, batch, how: generation }],
+            "generation is modelled with transformers, not with transformers 5.17 + Liger",
+        ),
+        (
+            pair.clone(),
+            vec![Act::Train {
+                member: 0,
+                batch: uniform,
+                loss: Loss::Preference { reference: Scorer::Member(1), prompt: 1 },
+                times: 1,
+            }],
+            "lengths that vary are not modelled of answers",
         ),
         (
             pair,

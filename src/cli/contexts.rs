@@ -26,7 +26,7 @@ pub(super) struct Arguments {
 pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     let asked = arguments.input.read()?;
     let base = asked.scenarios.into_iter().next().unwrap_or_default();
-    let rows = contexts(&base);
+    let rows = contexts(&base).map_err(|issue| issue.to_string())?;
     let cells = || rows.iter().flat_map(|row| &row.cells);
     if let (true, Some(Err(issue))) = (cells().all(Result::is_err), cells().next()) {
         return Err(issue.to_string());

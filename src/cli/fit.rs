@@ -7,7 +7,7 @@ use super::input::Input;
 use super::output::Output;
 use super::table::aligned;
 use crate::model::catalogue;
-use crate::plan::{FitCell, FitRow, conditions, set_row};
+use crate::plan::{FitCell, FitRow, conditions, row};
 use crate::scenario::{Allocator, Method, ModelChoice, Scenario};
 use crate::share;
 use crate::text::one_line;
@@ -42,8 +42,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     let base = asked.scenarios.first().cloned().unwrap_or_default();
     let named = |model: Option<&str>| {
         let model = model.map(|id| ModelChoice::Catalogue(id.to_owned()));
-        let scenario = Scenario { model: model.unwrap_or_else(|| base.model.clone()), ..base.clone() };
-        scenario.filled(|key| asked.gives(key.name))
+        asked.filled(&Scenario { model: model.unwrap_or_else(|| base.model.clone()), ..base.clone() })
     };
     let memory = match arguments.memory {
         Some(memory) => memory,
@@ -52,9 +51,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     let known = if asked.names_model() { &[] } else { catalogue::entries() };
     let listed = if arguments.all { known.len() } else { known.len().min(USUALLY_LISTED) };
     let rows = if asked.names_model() {
-        vec![set_row(&named(None), memory)]
+        vec![row(&named(None), memory)]
     } else {
-        known.iter().take(listed).map(|entry| set_row(&named(Some(entry.id)), memory)).collect()
+        known.iter().take(listed).map(|entry| row(&named(Some(entry.id)), memory)).collect()
     };
     let mut output = Output::of(if arguments.json {
         to_json(&rows, memory)
@@ -72,13 +71,15 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
 
 fn to_text(rows: &[FitRow], base: &Scenario, memory: Bytes) -> String {
     let mut header = vec![format!("Largest micro-batch in {} ({memory})", memory.in_decimal_unit())];
-    header.extend(Method::ALL.iter().map(|method| method.label().to_owned()));
+    let methods = base.task.methods();
+    header.extend(methods.iter().map(|method| method.label().to_owned()));
     let mut lines = vec![header];
     let mut problems = String::new();
     let mut marked = false;
     for row in rows {
         let mut line = vec![row.model.clone()];
-        for cell in &row.cells {
+        let cells = Method::ALL.iter().zip(&row.cells).filter(|(method, _)| methods.contains(method));
+        for (_, cell) in cells {
             line.push(match cell {
                 FitCell::Fits { batch, scenario } => {
                     let expandable = scenario.allocator == Allocator::Expandable;

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use super::import;
 use crate::model::read::LONGEST_CONFIG;
 use crate::scenario::keys::{KEYS, Key, ValueKind, slugs};
-use crate::scenario::{CustomModel, Field, ModelChoice, Scenario};
+use crate::scenario::{CustomModel, Field, ModelChoice, Scenario, Task};
 use crate::share;
 
 /// The arguments that say a scenario: one flag per key of [`KEYS`].
@@ -36,6 +36,8 @@ pub(super) struct Asked {
     pub notices: Vec<String>,
     /// The keys that were given: by flags, by a config, or where the first scenario comes from.
     pub given: Vec<&'static Key>,
+    /// Whether they come from a link, which says all of a scenario: what it leaves out is as every link has it.
+    pub is_link: bool,
 }
 
 impl Asked {
@@ -48,6 +50,11 @@ impl Asked {
     pub fn gives(&self, name: &str) -> bool {
         self.given.iter().any(|key| key.name == name)
     }
+
+    /// The scenario with what was left open as it usually is ([`Scenario::filled`]); a link leaves nothing open.
+    pub fn filled(&self, scenario: &Scenario) -> Scenario {
+        if self.is_link { scenario.clone() } else { scenario.filled(|key| self.gives(key.name)) }
+    }
 }
 
 impl Input {
@@ -59,7 +66,12 @@ impl Input {
     /// The scenarios: those of the source, or the default, with what the flags say put over each.
     pub fn read(&self) -> Result<Asked, String> {
         let mut asked = match &self.source {
-            None => Asked { scenarios: vec![Scenario::default()], notices: Vec::new(), given: Vec::new() },
+            None => Asked {
+                scenarios: vec![Scenario::default()],
+                notices: Vec::new(),
+                given: Vec::new(),
+                is_link: false,
+            },
             Some(source) => from_source(source)?,
         };
         if !self.from.is_empty() {
@@ -71,11 +83,25 @@ impl Input {
                 asked.given.extend(taken.filter_map(|taken| Key::find(taken.key)));
             }
         }
+        let task = self.flags.iter().find(|(key, _)| key.field == Field::Task);
         for scenario in &mut asked.scenarios {
+            // what was at its default in a link follows another task, as it does on the page
+            if let (true, Some((key, value))) = (asked.is_link, task) {
+                // what is wrong with the value is said below
+                scenario.change(|scenario| key.read(scenario, value).unwrap_or_default());
+            }
             self.put_over(scenario)?;
         }
         asked.given.extend(self.flags.iter().map(|(key, _)| *key));
         asked.given.extend(Key::find("model").filter(|_| self.config.is_some()));
+        // and so does what no flag and no file says: a task has a batch, a mask, a precision and a library of its own
+        if task.is_some() {
+            let filled = asked.scenarios.iter().map(|scenario| match scenario.task {
+                Task::Sft => scenario.clone(),
+                Task::Dpo | Task::Grpo | Task::Generate => asked.filled(scenario),
+            });
+            asked.scenarios = filled.collect();
+        }
         // what each GPU keeps hangs on the method, and the element types on that, where only the number of GPUs is said
         if self.flags.iter().any(|(key, _)| key.field == Field::Gpus) {
             let open = ["shard", "precision"].into_iter().filter(|name| !asked.gives(name));
@@ -108,7 +134,7 @@ impl Input {
 /// A scenario of the file or text that has these members.
 fn one(scenario: Scenario, members: &Map<String, Value>) -> Asked {
     let given = KEYS.iter().filter(|key| members.contains_key(key.name) || members.contains_key(key.link));
-    Asked { scenarios: vec![scenario], notices: Vec::new(), given: given.collect() }
+    Asked { scenarios: vec![scenario], notices: Vec::new(), given: given.collect(), is_link: false }
 }
 
 /// `-`, a file, or a link.
@@ -134,6 +160,7 @@ fn from_source(source: &OsString) -> Result<Asked, String> {
                 scenarios: shared.scenarios,
                 notices: shared.notices.iter().map(ToString::to_string).collect(),
                 given: KEYS.iter().filter(|key| share::names(link, key.name)).collect(),
+                is_link: true,
             })
         }
         Some(_) | None => Err(format!(

@@ -21,7 +21,7 @@ use crate::units::grouped;
 ///
 /// Cards on which nothing fits are left out, as are laptops, cards before Volta and those that are not NVIDIA's unless all are
 /// asked for. Methods other than the scenario's own have the precision and optimizer that the training library is usually run
-/// with. Prices are those on demand of one region on the day that is named.
+/// with, and so has what the flags leave open. Prices are those on demand of one region on the day that is named.
 #[derive(Args)]
 pub(super) struct Arguments {
     /// List every card of the catalogue, those on which nothing fits too
@@ -36,7 +36,7 @@ pub(super) struct Arguments {
 
 pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     let asked = arguments.input.read()?;
-    let base = asked.scenarios.into_iter().next().unwrap_or_default();
+    let base = asked.filled(&asked.scenarios.first().cloned().unwrap_or_default());
     let mut cards = usual_cards();
     if arguments.all {
         cards = gpus().collect();
@@ -81,12 +81,14 @@ fn to_text(rows: &[NeedRow], base: &Scenario) -> String {
         return out;
     }
     let mut header = vec!["Card".to_owned(), "Memory".to_owned()];
-    header.extend(Method::ALL.iter().map(|method| method.label().to_owned()));
+    let methods = base.task.methods();
+    header.extend(methods.iter().map(|method| method.label().to_owned()));
     header.push("Rented from".to_owned());
     let mut lines = vec![header];
     for row in rows {
         let mut line = vec![row.name.clone(), row.memory.to_string()];
-        line.extend(row.cells.iter().map(in_words));
+        let cells = Method::ALL.iter().zip(&row.cells).filter(|(method, _)| methods.contains(method));
+        line.extend(cells.map(|(_, cell)| in_words(cell)));
         line.push(row.machine.as_ref().map_or_else(|| "–".to_owned(), price));
         lines.push(line);
     }

@@ -3,8 +3,8 @@
 use super::answer::Answer;
 use super::verdict::Verdict;
 use crate::issue::Issue;
-use crate::scenario::{Scenario, Task};
-use crate::units::Bytes;
+use crate::scenario::{Field, Scenario, Task};
+use crate::units::{Bytes, grouped};
 
 /// Sequences in parallel: the columns.
 pub const BATCHES: [u64; 7] = [1, 2, 4, 8, 16, 32, 64];
@@ -35,28 +35,45 @@ pub struct ContextRow {
 /// Generation of as many new tokens as the scenario asks for, after prompts that make up the rest of each length; no longer than
 /// the model's positions. A scenario that trains is asked as what it would be if it generated.
 ///
+/// # Errors
+/// An [`Issue`] on [`Field::NewTokens`] where these are as many as the longest length has tokens; on [`Field::Model`] where the
+/// model has no positions for the shortest.
+///
 /// ```
 /// use headroom::plan::{BATCHES, contexts};
 /// use headroom::scenario::{Method, Precision, Scenario, Task};
 ///
 /// let scenario =
 ///     Scenario { task: Task::Generate, method: Method::Full, precision: Precision::Bf16, ..Scenario::default() };
-/// let rows = contexts(&scenario);
+/// let rows = contexts(&scenario)?;
 /// let needed = |row: usize, batch: usize| rows[row].cells[batch].as_ref().expect("it is modelled").needed;
 /// assert_eq!(rows[0].cells.len(), BATCHES.len());
 /// assert!(needed(0, 0) < needed(0, 6) && needed(0, 0) < needed(3, 0));
+/// # Ok::<(), headroom::scenario::Issue>(())
 /// ```
-pub fn contexts(base: &Scenario) -> Vec<ContextRow> {
+pub fn contexts(base: &Scenario) -> Result<Vec<ContextRow>, Issue> {
     let base = generating(base);
     let most = base.positions().unwrap_or(u64::MAX);
     let new = base.generation.new_tokens;
-    let rows = CONTEXTS.into_iter().filter(|context| *context > new && *context <= most);
-    rows.map(|context| {
+    let lengths = || CONTEXTS.into_iter().filter(|context| *context <= most);
+    let rows = lengths().filter(|context| *context > new).map(|context| {
         let cells = BATCHES
             .map(|batch| cell(Scenario { batch, sequence: context.saturating_sub(new), ..base.clone() }));
         ContextRow { context, cells: cells.into() }
-    })
-    .collect()
+    });
+    let rows: Vec<_> = rows.collect();
+    if rows.is_empty() { Err(without_prompt(new, lengths().max())) } else { Ok(rows) }
+}
+
+/// Why no length has room for a prompt before so many new tokens; the longest length where there is one.
+fn without_prompt(new: u64, longest: Option<u64>) -> Issue {
+    match longest {
+        Some(longest) => {
+            let message = format!("{} new tokens leave nothing of any length to a prompt", grouped(new));
+            Issue::error(Field::NewTokens, message).with_fix(format!("use fewer than {}", grouped(longest)))
+        }
+        None => Issue::error(Field::Model, "the model knows fewer positions than the shortest length has"),
+    }
 }
 
 /// The scenario as one that generates, with what is usual for that where it trained.

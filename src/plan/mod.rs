@@ -24,6 +24,6 @@ pub use need::{NeedCell, NeedRow, need, usual_cards};
 pub use on_card::{OnCard, Outcome, Replayed};
 pub use solve::{Largest, largest_batch, longest_sequence};
 pub use speeds::Speed;
-pub use table::{FitCell, FitRow, asked, conditions, on_one, row, set_row, table, with_method};
+pub use table::{FitCell, FitRow, conditions, on_one, row, table, with_method};
 pub use time::{Pace, Span, pace};
 pub use verdict::Verdict;

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::answer::Answer;
-use super::table::{alone, asked, with_method};
+use super::table::{alone, with_method, within_positions};
 use super::verdict::Verdict;
 use crate::hardware::{Class, Gpu, Machine, Vendor, cheapest, gpus};
 use crate::issue::Issue;
@@ -65,8 +65,9 @@ pub fn usual_cards() -> Vec<&'static Gpu> {
 }
 
 /// What the scenario, with each method, needs of a card, and whether it gets through. The other methods have the precision
-/// and optimizer that its training library is usually run with ([`with_method`]). It is asked for a single GPU, also where the
-/// scenario has several ([`super::on_one`]): a machine's price is that of the run.
+/// and optimizer that its training library is usually run with ([`with_method`]), and what is at its default is so on the card
+/// too ([`Scenario::change`]): fp16 where it has no bfloat16. It is asked for a single GPU, also where the scenario has several
+/// ([`super::on_one`]): a machine's price is that of the run.
 ///
 /// ```
 /// use headroom::plan::{need, usual_cards};
@@ -75,8 +76,9 @@ pub fn usual_cards() -> Vec<&'static Gpu> {
 /// assert_eq!(smallest.map(|card| card.marketed_gb), Some(Some(16)));
 /// ```
 pub fn need(base: &Scenario, card: &Gpu) -> NeedRow {
-    let base = Scenario { gpu: GpuChoice::Catalogue(card.slug.to_string()), ..alone(base) };
-    let cell = |method: &Method| cell(asked(&with_method(&base, *method)));
+    let mut base = alone(base);
+    base.change(|base| base.gpu = GpuChoice::Catalogue(card.slug.to_string()));
+    let cell = |method: &Method| cell(within_positions(&with_method(&base, *method)));
     NeedRow {
         gpu: card.slug.to_string(),
         name: card.name.to_string(),
@@ -104,7 +106,7 @@ fn cell(scenario: Scenario) -> NeedCell {
 mod tests {
     use super::*;
     use crate::hardware::gpu;
-    use crate::scenario::{Cluster, ModelChoice};
+    use crate::scenario::{Cluster, Field, Mask, ModelChoice, Reference, Task};
 
     #[test]
     fn a_larger_card_of_a_generation_is_never_refused_for_a_smaller_one() {
@@ -134,6 +136,29 @@ mod tests {
             assert_eq!(*needed <= row.memory, *verdict != Verdict::Over);
         }
         assert!(row.cells[2].fits() && !row.cells[0].fits());
+    }
+
+    #[test]
+    fn what_was_chosen_stays() {
+        let mut base = Scenario { task: Task::Grpo, method: Method::Lora, ..Scenario::default() };
+        base = base.filled(|key| matches!(key.field, Field::Task | Field::Method));
+        // values that fine-tuning has by default, and GRPO does not
+        (base.answers.reference, base.batch, base.mask) = (Reference::Scored, 1, Mask::None);
+        for slug in ["rtx-5090", "t4"] {
+            base.change(|base| base.gpu = GpuChoice::Catalogue(slug.into()));
+            let row = need(&base, &gpu(slug).unwrap());
+            let NeedCell::Needs { needed, verdict, scenario } = &row.cells[1] else { panic!("{row:?}") };
+            assert_eq!(**scenario, base, "{slug}");
+            let answer = Answer::of(base.clone());
+            assert_eq!(
+                (Some(*needed), Some(*verdict)),
+                (answer.fit().map(|fit| fit.needed), answer.verdict()),
+                "{slug}"
+            );
+            // another method has the same reference, batch and mask
+            let NeedCell::Needs { scenario, .. } = &row.cells[2] else { panic!("{row:?}") };
+            assert_eq!((scenario.answers.reference, scenario.batch), (Reference::Scored, 1));
+        }
     }
 
     #[test]

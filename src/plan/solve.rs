@@ -36,7 +36,8 @@ pub fn largest_batch(
 }
 
 /// The longest sequence, up to the longest that the model knows positions for, with which the scenario runs on the
-/// card, and with which allocator; `None` where not even one token does.
+/// card, and with which allocator; `None` where not even one token does. Where the scenario generates, its new tokens have
+/// positions too.
 ///
 /// # Errors
 /// As [`step::run`].
@@ -45,7 +46,11 @@ pub fn longest_sequence(
     scenario: &Scenario,
     gpu: &Gpu,
 ) -> Result<Option<Largest>, Issue> {
-    let cap = architecture.max_positions.unwrap_or(LARGEST).min(LARGEST);
+    let most = architecture.max_positions.unwrap_or(LARGEST).min(LARGEST);
+    let cap = most.saturating_sub(scenario.positions_after());
+    if cap == 0 {
+        return Ok(None);
+    }
     let set = |scenario: &mut Scenario, sequence| scenario.sequence = sequence;
     Ok(Solver { architecture, gpu, set }.most(scenario, cap)?.some())
 }
@@ -302,6 +307,18 @@ mod tests {
             assert_eq!(found, Ok((runs > 0).then_some(runs)));
             assert!(runs_tried <= 130 && (most != runs || runs_tried == 1), "{runs_tried} for {most}");
         }
+    }
+
+    #[test]
+    fn a_prompt_leaves_positions_to_the_new_tokens() {
+        let link = "task=generate&m=openai-community/gpt2&method=full&p=bf16&new=";
+        let longest = |new: u64| {
+            let scenario = crate::share::decode(&format!("{link}{new}")).scenarios.remove(0);
+            assert_eq!(scenario.generation.new_tokens, new);
+            let (model, gpu) = (scenario.architecture().unwrap(), scenario.gpu().unwrap());
+            longest_sequence(&model, &scenario, &gpu).unwrap().map(|largest| largest.number)
+        };
+        assert_eq!([1, 500, 1_024, 1_025].map(longest), [Some(1_024), Some(525), Some(1), None]);
     }
 
     #[test]

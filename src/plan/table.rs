@@ -37,20 +37,21 @@ pub struct FitRow {
     pub cells: Vec<FitCell>,
 }
 
-/// What holds for every cell of a table, in two sentences: the rule of [`set_row`] and [`with_method`]. Where the scenario has
+/// What holds for every cell of a table, in two sentences: the rule of [`row`] and [`with_method`]. Where the scenario has
 /// several GPUs, [`on_one`] of them.
 pub fn conditions(base: &Scenario) -> String {
-    let checkpointing = match base.checkpointing {
-        Checkpointing::Off => "without gradient checkpointing",
-        Checkpointing::Selective => "with recomputed attention",
-        Checkpointing::NonReentrant | Checkpointing::Reentrant | Checkpointing::Offloaded => {
-            "with gradient checkpointing"
+    let run = match (base.task.trains(), base.checkpointing) {
+        (false, _) => format!("and {} new ones", grouped(base.generation.new_tokens)),
+        (true, Checkpointing::Off) => "without gradient checkpointing".to_owned(),
+        (true, Checkpointing::Selective) => "with recomputed attention".to_owned(),
+        (true, Checkpointing::NonReentrant | Checkpointing::Reentrant | Checkpointing::Offloaded) => {
+            "with gradient checkpointing".to_owned()
         }
     };
     let half = if base.has_bfloat16() { "" } else { ", without bfloat16, which the card does not have" };
     let one = on_one(base).map_or_else(String::new, |words| format!("{words} "));
     format!(
-        "{one}Sequences of {} tokens, or as many as the model has positions, {checkpointing}; the rest as in the scenario. Methods \
+        "{one}Sequences of {} tokens, or as many as the model has positions, {run}; the rest as in the scenario. Methods \
          other than its own, and what it leaves open, have the precision and optimizer that {} is usually run with{half}.",
         grouped(base.sequence),
         base.stack.label(),
@@ -65,8 +66,8 @@ pub fn table(models: &[&str], base: &Scenario, memory: Bytes) -> Vec<FitRow> {
     models.iter().map(named).collect()
 }
 
-/// The row of a scenario that says only some of its settings: those that are as [`Scenario::default`] has them are taken to
-/// be left open ([`Scenario::filled`]). Where it is known what was said, fill the rest and ask for [`set_row`].
+/// The row of a scenario: all that is no matter of the method is the scenario's; so is the card where its memory is just that,
+/// and sequences are no longer than the model's positions. What is to be left open is filled first ([`Scenario::filled`]).
 ///
 /// ```
 /// use headroom::plan::{FitCell, row};
@@ -78,23 +79,14 @@ pub fn table(models: &[&str], base: &Scenario, memory: Bytes) -> Vec<FitRow> {
 /// assert!(matches!(qlora, FitCell::Fits { .. }), "{qlora:?}");
 /// ```
 pub fn row(base: &Scenario, memory: Bytes) -> FitRow {
-    row_of(base, memory, asked)
-}
-
-/// The row of a scenario whose settings are all chosen. All that is no matter of the method is the scenario's; so is the card
-/// where its memory is just that, and sequences are no longer than the model's positions.
-pub fn set_row(base: &Scenario, memory: Bytes) -> FitRow {
-    row_of(base, memory, within_positions)
-}
-
-fn row_of(base: &Scenario, memory: Bytes, finished: fn(&Scenario) -> Scenario) -> FitRow {
     let own = base.gpu().is_ok_and(|gpu| gpu.memory == memory);
     let gpu = if own { base.gpu.clone() } else { GpuChoice::Custom(memory) };
     let base = Scenario { gpu, batch: 1, ..alone(base) };
     let found = base.architecture().and_then(|architecture| Ok((architecture, base.gpu()?)));
     let cell = |method: &Method| match &found {
         Ok((architecture, gpu)) => {
-            cell(architecture, gpu, finished(&with_method(&base, *method))).unwrap_or_else(FitCell::Unknown)
+            let scenario = within_positions(&with_method(&base, *method));
+            cell(architecture, gpu, scenario).unwrap_or_else(FitCell::Unknown)
         }
         Err(issue) => FitCell::Unknown(issue.clone()),
     };
@@ -102,7 +94,8 @@ fn row_of(base: &Scenario, memory: Bytes, finished: fn(&Scenario) -> Scenario) -
 }
 
 fn cell(architecture: &Architecture, gpu: &Gpu, mut scenario: Scenario) -> Result<FitCell, Issue> {
-    if let Some(issue) = scenario.validate().into_iter().find(|issue| issue.severity == Severity::Error) {
+    let error = scenario.validate().into_iter().find(|issue| issue.severity == Severity::Error);
+    if let Some(issue) = error.or_else(|| scenario.stop()) {
         return Err(issue);
     }
     Ok(match most_batch(architecture, &scenario, gpu)? {
@@ -140,23 +133,15 @@ pub fn with_method(scenario: &Scenario, method: Method) -> Scenario {
     other
 }
 
-/// The scenario of which only model, method and card are given: what is as [`Scenario::default`]
-/// has it is taken to be left open.
-pub fn asked(scenario: &Scenario) -> Scenario {
-    let plain = Scenario::default();
-    within_positions(&scenario.filled(|key| !key.is_same(scenario, &plain)))
-}
-
 /// The scenario with sequences no longer than the model's positions, beyond which it fails or was never trained.
-fn within_positions(scenario: &Scenario) -> Scenario {
-    let most = scenario.positions().unwrap_or(scenario.sequence);
-    Scenario { sequence: scenario.sequence.min(most), ..scenario.clone() }
+pub(super) fn within_positions(scenario: &Scenario) -> Scenario {
+    Scenario { sequence: scenario.within_positions(scenario.sequence), ..scenario.clone() }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scenario::{Optimizer, Precision, Sharding, Stack};
+    use crate::scenario::{Field, Mask, Optimizer, Precision, Reference, Sharding, Stack, Task};
 
     #[test]
     fn a_method_brings_its_precision() {
@@ -173,16 +158,18 @@ mod tests {
         assert_eq!((lora.optimizer, lora.sequence), (Optimizer::AdamWFused, 512));
     }
 
+    fn in_library(stack: Stack) -> Scenario {
+        Scenario { stack, ..Scenario::default() }.filled(|key| key.field == Field::Stack)
+    }
+
     #[test]
     fn every_method_is_answered_in_the_library_of_the_scenario() {
         for stack in [Stack::Torchtune, Stack::Litgpt, Stack::Liger] {
-            let base = Scenario { stack, ..Scenario::default() };
-            let row = row(&base, Bytes::gib(80.));
+            let row = row(&in_library(stack), Bytes::gib(80.));
             let answered = row.cells.iter().all(|cell| !matches!(cell, FitCell::Unknown(_)));
             assert!(answered, "{stack}: {row:?}");
         }
-        let base = Scenario { stack: Stack::Unsloth, ..Scenario::default() };
-        let row = row(&base, Bytes::gib(24.));
+        let row = row(&in_library(Stack::Unsloth), Bytes::gib(24.));
         assert!(matches!(row.cells[..], [FitCell::Unknown(_), _, FitCell::Fits { .. }]), "{row:?}");
     }
 
@@ -193,22 +180,43 @@ mod tests {
             gpu: GpuChoice::Catalogue("t4".into()),
             ..Scenario::default()
         };
+        let base = base.filled(|key| matches!(key.field, Field::Model | Field::Gpu));
         let row = row(&base, base.gpu().unwrap().memory);
         for cell in &row.cells {
             let FitCell::Fits { scenario, .. } = cell else { panic!("{cell:?}") };
             assert_eq!((scenario.precision, scenario.sequence), (Precision::AmpFp16, 1024));
             assert!(scenario.validate().is_empty(), "{:?}", scenario.validate());
         }
-        // what was chosen stays, if it is as a link has it by default too
+    }
+
+    #[test]
+    fn what_was_chosen_stays_if_it_is_as_a_link_has_it_by_default_too() {
         let unsloth = Scenario { stack: Stack::Unsloth, method: Method::Lora, ..Scenario::default() };
-        let optimizer = |row: FitRow| match &row.cells[1] {
-            FitCell::Fits { scenario, .. } => scenario.optimizer,
+        let found = |row: FitRow| match &row.cells[1] {
+            FitCell::Fits { scenario, .. } => (**scenario).clone(),
             other => panic!("{other:?}"),
         };
-        assert_eq!(optimizer(super::row(&unsloth, Bytes::gib(80.))), Optimizer::AdamW8bit);
-        assert_eq!(optimizer(set_row(&unsloth, Bytes::gib(80.))), Optimizer::AdamWFused);
-        let chosen = Scenario { precision: Precision::Bf16, sequence: 512, ..base };
-        assert_eq!(asked(&chosen), chosen);
+        assert_eq!(found(row(&unsloth, Bytes::gib(80.))).optimizer, Optimizer::AdamWFused);
+        let mut grpo = Scenario { task: Task::Grpo, ..Scenario::default() };
+        grpo = grpo.filled(|key| key.field == Field::Task);
+        (grpo.method, grpo.mask, grpo.answers.reference) = (Method::Lora, Mask::None, Reference::Scored);
+        let kept = found(row(&grpo, Bytes::gib(80.)));
+        assert_eq!((kept.mask, kept.answers.reference), (Mask::None, Reference::Scored));
+    }
+
+    #[test]
+    fn what_would_stop_has_no_batch() {
+        for link in [
+            "task=generate&m=openai-community/gpt2&method=full&p=bf16&new=4000",
+            "task=dpo&m=Qwen/Qwen3-0.6B&st=trl&p=amp-bf16&mask=padded&s=512&prompt=512",
+        ] {
+            let scenario = crate::share::decode(link).scenarios.remove(0);
+            let row = row(&scenario, Bytes::gib(24.));
+            let stop = scenario.stop().expect("it stops");
+            for cell in &row.cells {
+                assert!(matches!(cell, FitCell::Unknown(issue) if *issue == stop), "{link}: {cell:?}");
+            }
+        }
     }
 
     #[test]
@@ -217,6 +225,8 @@ mod tests {
         assert!(text.starts_with("Sequences of 2,048 tokens") && !text.contains("bfloat16"), "{text}");
         let old = Scenario { gpu: GpuChoice::Catalogue("t4".into()), ..Scenario::default() };
         assert!(conditions(&old).contains("without bfloat16, which the card does not have"));
+        let generating = conditions(&Scenario { task: Task::Generate, ..Scenario::default() });
+        assert!(generating.contains("positions, and 512 new ones; the rest"), "{generating}");
         let many = Scenario { cluster: EIGHT, ..Scenario::default() };
         assert!(conditions(&many).starts_with("For a single GPU, not for the 8 of the scenario. Sequences"));
     }
@@ -229,7 +239,7 @@ mod tests {
         let one = Scenario { model, method: Method::Full, precision: Precision::Bf16, ..Scenario::default() };
         let many = Scenario { cluster: EIGHT, ..one.clone() };
         let batches = |base: &Scenario| {
-            set_row(base, Bytes::gib(24.))
+            row(base, Bytes::gib(24.))
                 .cells
                 .into_iter()
                 .map(|cell| match cell {

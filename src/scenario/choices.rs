@@ -87,6 +87,14 @@ impl Task {
         }
     }
 
+    /// The methods that differ: what generates has no adapters, so that LoRA is as full there.
+    pub const fn methods(self) -> &'static [Method] {
+        match self {
+            Task::Sft | Task::Dpo | Task::Grpo => Method::ALL,
+            Task::Generate => &[Method::Full, Method::Qlora],
+        }
+    }
+
     /// Whether it learns from answers that are preferred to others, two sequences of each.
     pub const fn has_pairs(self) -> bool {
         match self {

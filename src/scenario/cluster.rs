@@ -1,8 +1,8 @@
 //! What is good to know of several GPUs.
 
 use super::{
-    AttentionKernel, Cluster, Field, Issue, Lengths, LossKernel, Mask, Method, Optimizer, Precision,
-    Scenario, Severity, Sharding, Stack,
+    AttentionKernel, Cluster, CpuOffload, Field, Issue, Lengths, LossKernel, Mask, Method, Optimizer,
+    Precision, Scenario, Severity, Sharding, Stack,
 };
 use crate::hardware::NCCL;
 use crate::model::Architecture;
@@ -22,6 +22,7 @@ pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, i
                        (deallocate_pipeline_outputs)";
         issues.push(Issue::new(Severity::Note, Field::Stack, message));
     }
+    issues.extend(nothing_to_offload(scenario));
     if scenario.cluster.is_many() {
         let message = format!(
             "NCCL's buffers lie outside PyTorch's allocator and are not counted: {NCCL} on each GPU were seen of one \
@@ -64,6 +65,21 @@ pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, i
             issues.push(Issue::warning(Field::Sharding, message));
         }
     }
+}
+
+/// What CPU offload comes to where there are no shards: only FSDP2's and DeepSpeed's are laid into the CPU's memory.
+fn nothing_to_offload(scenario: &Scenario) -> Option<Issue> {
+    let Cluster { cpu, sharding, .. } = scenario.cluster;
+    if cpu == CpuOffload::Off || scenario.cluster.is_fsdp2() || scenario.cluster.is_zero() {
+        return None;
+    }
+    let (who, fix) = match scenario.cluster.is_many() {
+        true => (sharding.label(), "choose fsdp2 or one of DeepSpeed's stages"),
+        false => ("a single GPU", "choose several GPUs under fsdp2 or DeepSpeed"),
+    };
+    let message =
+        format!("{who} has no shards to lay into the CPU's memory: the figures are without CPU offload");
+    Some(Issue::warning(Field::CpuOffload, message).with_fix(fix))
 }
 
 /// What of a scenario no measured run of several GPUs had.
@@ -110,6 +126,7 @@ fn not_compared(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scenario::keys::Key;
     use crate::share;
 
     #[track_caller]
@@ -127,6 +144,22 @@ mod tests {
         let begun = "not compared with the engine's own code on several GPUs: ";
         assert_eq!(told(&other, Severity::Warning), [format!("{begun}AdamW 8-bit, dropout, kept outputs")]);
         assert_eq!(told(&other.replace("gpus=8", "gpus=1"), Severity::Warning), [""; 0]);
+    }
+
+    #[test]
+    fn cpu_offload_without_shards_is_warned_of() {
+        let base = "m=Qwen/Qwen2.5-0.5B&method=full&p=bf16";
+        let offload = Key::find("cpu-offload").expect("it is a key").link;
+        let warned = |rest: &str| {
+            let told = told(&format!("{base}&{offload}=all&{rest}"), Severity::Warning);
+            told.into_iter().find(|message| message.contains("CPU offload"))
+        };
+        for (rest, who) in [("gpus=4&shard=ddp", "DDP"), ("gpus=1&shard=fsdp2", "a single GPU")] {
+            let message = warned(rest).expect("it is warned of");
+            assert!(message.starts_with(&format!("{who} has no shards")), "{message}");
+        }
+        assert_eq!((warned("gpus=4&shard=fsdp2"), warned("gpus=4&shard=zero3")), (None, None));
+        assert_eq!(told(&format!("{base}&gpus=4&shard=ddp"), Severity::Warning), [""; 0]);
     }
 
     #[test]

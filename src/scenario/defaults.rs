@@ -12,7 +12,7 @@ const AMPERE: ComputeCapability = ComputeCapability { major: 8, minor: 0 };
 
 impl Scenario {
     /// The default of every setting, as the scenario's training library is usually run with its method on its card;
-    /// sequences are no longer than the model's positions.
+    /// sequences, and what is generated after them, are no longer than the model's positions.
     ///
     /// These are not the values that a link leaves out: those are [`Scenario::default`]'s, whatever the rest of the link
     /// says. Of the library, the method, the card and the model themselves it has the same ones as that.
@@ -28,9 +28,9 @@ impl Scenario {
                 (usual.batch, usual.answers.reference) = (8, Reference::None);
             }
         }
-        if let Some(most) = self.positions() {
-            usual.sequence = usual.sequence.min(most);
-        }
+        usual.sequence = self.within_positions(usual.sequence);
+        // half of a short sequence is left to the answer
+        usual.answers.prompt = usual.answers.prompt.min(usual.sequence / 2);
         if self.cluster.is_many() && self.method == Method::Full {
             usual.cluster.sharding = Sharding::Fsdp2;
         }
@@ -108,6 +108,18 @@ impl Scenario {
     /// The most positions that the model knows.
     pub(crate) fn positions(&self) -> Option<u64> {
         self.architecture().ok()?.max_positions
+    }
+
+    /// Positions that a run takes after its sequence: each new token has one but the last, which is written and never read.
+    pub(crate) fn positions_after(&self) -> u64 {
+        if self.task.trains() { 0 } else { self.generation.new_tokens.saturating_sub(1) }
+    }
+
+    /// The longest sequence up to so many tokens for which the model has positions, those of the new tokens left free; as long
+    /// as it is where these alone take them all.
+    pub(crate) fn within_positions(&self, sequence: u64) -> u64 {
+        let room = self.positions().map_or(u64::MAX, |most| most.saturating_sub(self.positions_after()));
+        if room == 0 { sequence } else { sequence.min(room) }
     }
 
     /// The inputs that make a difference and are not at their default.

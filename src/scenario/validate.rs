@@ -25,8 +25,15 @@ impl Scenario {
 
     /// Whether the run would stop with an error, however much memory there is.
     pub fn stops(&self) -> bool {
-        without_answer(self).is_some()
-            || self.architecture().is_ok_and(|architecture| lacks_positions(&architecture, self.sequence))
+        self.stop().is_some()
+    }
+
+    /// The error with which the run would stop, however much memory there is.
+    pub(crate) fn stop(&self) -> Option<Issue> {
+        without_answer(self).or_else(|| {
+            let architecture = self.architecture().ok()?;
+            lacks_positions(&architecture, self).then(|| beyond_positions(&architecture, self))?
+        })
     }
 }
 
@@ -75,12 +82,15 @@ fn validate(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<Iss
     {
         issues.extend(recurrent::issues(scenario, architecture));
     }
-    savings::issues(scenario, architecture, &mut issues);
+    // what generates has neither a loss nor gradients
+    if scenario.task.trains() {
+        savings::issues(scenario, architecture, &mut issues);
+    }
     cluster::issues(scenario, architecture, &mut issues);
     issues.extend(without_answer(scenario));
     issues.extend(of_another_task(scenario));
     if let Some(architecture) = architecture {
-        issues.extend(beyond_positions(architecture, scenario.sequence));
+        issues.extend(beyond_positions(architecture, scenario));
         issues.extend(passed_over(architecture, scenario));
     }
     if reserve.apart() > Bytes::ZERO {
@@ -109,7 +119,7 @@ fn validate(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<Iss
     {
         issues.push(texts_see_each_other());
     }
-    if scenario.lengths != Lengths::Equal && scenario.mask != Mask::Packed {
+    if scenario.lengths != Lengths::Equal && scenario.mask != Mask::Packed && scenario.task.trains() {
         issues.push(of_the_longest());
     }
     issues
@@ -196,22 +206,28 @@ fn of_another_task(scenario: &Scenario) -> Option<Issue> {
     Some(Issue::error(Field::Reference, message).with_fix(fix))
 }
 
-/// Whether the sequences have positions that the model has no embedding for: PyTorch's lookup fails there.
-fn lacks_positions(architecture: &Architecture, sequence: u64) -> bool {
-    let embedded = architecture.embeddings.positions.is_some();
-    embedded && architecture.max_positions.is_some_and(|most| sequence > most)
+/// Whether the run takes more positions than the model has.
+fn exceeds(scenario: &Scenario, most: u64) -> bool {
+    scenario.sequence.saturating_add(scenario.positions_after()) > most
 }
 
-/// What a sequence longer than the model knows positions for comes to.
-fn beyond_positions(architecture: &Architecture, sequence: u64) -> Option<Issue> {
-    let most = architecture.max_positions.filter(|most| sequence > *most)?;
-    Some(too_long(most, lacks_positions(architecture, sequence)))
+/// Whether the run takes positions that the model has no embedding for: PyTorch's lookup fails there.
+fn lacks_positions(architecture: &Architecture, scenario: &Scenario) -> bool {
+    let embedded = architecture.embeddings.positions.is_some();
+    embedded && architecture.max_positions.is_some_and(|most| exceeds(scenario, most))
+}
+
+/// What a run of more positions than the model knows comes to.
+fn beyond_positions(architecture: &Architecture, scenario: &Scenario) -> Option<Issue> {
+    let most = architecture.max_positions.filter(|most| exceeds(scenario, *most))?;
+    Some(too_long(scenario, most, lacks_positions(architecture, scenario)))
 }
 
 /// Layers by name that get no adapter: names that the model lacks beside some that it has, of which peft says nothing,
 /// and the embedding, of which adapters are not modelled.
 fn passed_over(architecture: &Architecture, scenario: &Scenario) -> Option<Issue> {
-    if scenario.method == Method::Full || scenario.lora.targets != LoraTargets::Named {
+    let adapts = scenario.method != Method::Full && scenario.task.trains();
+    if !adapts || scenario.lora.targets != LoraTargets::Named {
         return None;
     }
     let (asked, own) = (scenario.lora.modules, Modules::of(architecture));
@@ -235,7 +251,7 @@ fn passed_over(architecture: &Architecture, scenario: &Scenario) -> Option<Issue
     Some(Issue::warning(Field::LoraTargets, message).with_fix(format!("its layers are {}", own.list())))
 }
 
-fn too_long(most: u64, embedded: bool) -> Issue {
+fn too_long(scenario: &Scenario, most: u64, embedded: bool) -> Issue {
     let known = grouped(most);
     let message = match embedded {
         true => {
@@ -245,7 +261,16 @@ fn too_long(most: u64, embedded: bool) -> Issue {
             "the model was made for {known} positions: it runs beyond them, but how well is another question"
         ),
     };
-    Issue::warning(Field::Sequence, message).with_fix(format!("use at most {known}"))
+    let (field, fix) = match scenario.task {
+        Task::Generate => {
+            // the last token is written and never read
+            let together = grouped(most.saturating_add(1));
+            let field = if scenario.sequence > most { Field::Sequence } else { Field::NewTokens };
+            (field, format!("use at most {together} for the prompt and the new tokens together"))
+        }
+        Task::Sft | Task::Dpo | Task::Grpo => (Field::Sequence, format!("use at most {known}")),
+    };
+    Issue::warning(field, message).with_fix(fix)
 }
 
 #[cfg(test)]
@@ -270,6 +295,69 @@ mod tests {
             errors[0].contains("not guessed") && errors[0].contains("set model_type to llama"),
             "{errors:?}"
         );
+    }
+
+    #[test]
+    fn new_tokens_take_positions_too() {
+        let generating = |model: &str, sequence, new_tokens| {
+            let mut scenario = Scenario {
+                task: Task::Generate,
+                model: ModelChoice::Catalogue(model.to_owned()),
+                method: Method::Full,
+                precision: Precision::Bf16,
+                sequence,
+                ..Scenario::default()
+            };
+            scenario.generation.new_tokens = new_tokens;
+            scenario
+        };
+        let told = |scenario: &Scenario| {
+            let issues = scenario.validate().into_iter().filter(|issue| issue.message.contains("positions"));
+            issues.map(|issue| (issue.field, issue.fix.unwrap_or_default())).collect::<Vec<_>>()
+        };
+        // 1,024 positions: the last token needs none
+        let gpt2 = |sequence, new_tokens| generating("openai-community/gpt2", sequence, new_tokens);
+        for (sequence, new_tokens, stops) in [
+            (1_000, 25, false),
+            (1_000, 26, true),
+            (1_024, 1, false),
+            (1_025, 1, true),
+            (u64::MAX, u64::MAX, true),
+        ] {
+            let scenario = gpt2(sequence, new_tokens);
+            assert_eq!((scenario.stops(), told(&scenario).len()), (stops, usize::from(stops)), "{sequence}");
+        }
+        let fix = "use at most 1,025 for the prompt and the new tokens together".to_owned();
+        assert_eq!(told(&gpt2(1_000, 512)), [(Field::NewTokens, fix.clone())]);
+        assert_eq!(told(&gpt2(2_000, 512)), [(Field::Sequence, fix)]);
+        // positions that are computed have no end
+        let llama = generating("meta-llama/Llama-3.1-8B", 131_072, 2);
+        assert_eq!((llama.stops(), told(&llama).len()), (false, 1));
+        // what is trained has no new tokens
+        let trained = Scenario { task: Task::Sft, ..gpt2(1_024, 4_000) };
+        assert_eq!((trained.stops(), told(&trained)), (false, Vec::new()));
+        // by default there is room for them
+        assert_eq!((gpt2(1, 512).defaults().sequence, gpt2(1, 1).defaults().sequence), (513, 1_024));
+    }
+
+    #[test]
+    fn what_does_not_matter_to_a_task_is_not_complained_of() {
+        let base = "m=Qwen/Qwen3-0.6B&p=bf16&method=lora&s=512";
+        for name in ["optimizer-step", "lengths", "lora-targets"] {
+            let link = crate::scenario::keys::Key::find(name).expect("it is a key").link;
+            let value = match name {
+                "lengths" => "500~200",
+                "lora-targets" => "embed_tokens",
+                _ => "in-backward",
+            };
+            let told = |task: &str| {
+                let scenario =
+                    crate::share::decode(&format!("{base}&{task}&{link}={value}")).scenarios.remove(0);
+                scenario.validate().len()
+            };
+            assert!(told("task=sft") > 0, "{name}");
+            assert_eq!(told("task=generate"), 0, "{name}");
+        }
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::model::{Architecture, Objective};
 use crate::scenario::software::{HeadCode, ModelCode, Software, Trainer};
 use crate::scenario::{
     AttentionKernel, CacheKind, Checkpointing, Generation, Lengths, LoraTargets, Method, Modules, Offloading,
-    Precision,
+    Precision, Stack,
 };
 use crate::units::Bytes;
 
@@ -128,6 +128,11 @@ fn answers(member: &Member, batch: Batch) -> Result<(), Issue> {
         let message = "answers are modelled with a sequence in each row, which is what trl 1.16 makes of padding_free too";
         return refuse(Field::Mask, message, "choose a padded batch");
     }
+    if batch.lengths != Lengths::Equal {
+        let message =
+            "lengths that vary are not modelled of answers: nothing says whether prompt or answer is shorter";
+        return refuse(Field::Lengths, message, "choose equal lengths");
+    }
     Ok(())
 }
 
@@ -167,8 +172,8 @@ fn generates(member: &Member, many: bool) -> Result<(), Issue> {
         let message = "generation with the package flash-attn is not modelled";
         return refuse(Field::Attention, message.into(), "choose SDPA");
     }
-    let software = Software::of(member.stack);
-    if !runs_transformers(member) || software.trainer != Trainer::Loop || software.liger_kernels {
+    // Liger patches the modules that generate too, and no such run was measured
+    if member.stack != Stack::Transformers {
         let message = format!("generation is modelled with transformers, not with {}", member.stack.label());
         return refuse(Field::Stack, message, "choose transformers");
     }

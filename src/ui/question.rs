@@ -104,7 +104,7 @@ impl Question {
             }
             Question::Point(scenario) => Answer::Point(point(scenario)),
             Question::Cards(scenario, first, count) => Answer::Cards(cards(scenario, *first, *count)),
-            Question::Row(scenario, memory) => Answer::Row(plan::set_row(scenario, *memory)),
+            Question::Row(scenario, memory) => Answer::Row(plan::row(scenario, *memory)),
             Question::Oom(text, scenario) => Answer::Oom(decoded(text, scenario)),
             Question::Snapshot(scenario) => Answer::Snapshot(beside(scenario, file)),
             Question::Export(scenarios, form, page) => Answer::Text(written(scenarios, *form, page)),

@@ -428,3 +428,45 @@ fn figures_of_several_gpus_are_those_on_each() {
     let sharded = says(&["estimate", "--gpus", "8", "--shard", "fsdp2"]);
     assert!(sharded.contains("bnb_4bit_quant_storage"), "{sharded}");
 }
+
+#[test]
+fn a_task_brings_what_is_usual_for_it() {
+    let json = |arguments: &[&str]| -> Value {
+        serde_json::from_str(&says(&[&["estimate", "--json"], arguments].concat())).unwrap()
+    };
+    let of = |arguments: &[&str]| {
+        let link = json(arguments)["link"].as_str().unwrap().to_owned();
+        headroom::share::decode(&link).scenarios.remove(0)
+    };
+    let small = ["--model", "Qwen/Qwen3-0.6B", "--method", "full"];
+    for task in ["dpo", "grpo", "generate"] {
+        let said = of(&[&["--task", task], &small[..]].concat());
+        // as the page does it: task, model and method are chosen, one after the other
+        let mut chosen = headroom::scenario::Scenario::default();
+        chosen.change(|scenario| scenario.task = said.task);
+        chosen.change(|scenario| scenario.model = said.model.clone());
+        chosen.change(|scenario| scenario.method = said.method);
+        assert_eq!(said, chosen, "{task}");
+    }
+    // on a card without bfloat16, and for a model of few positions
+    let t4 =
+        of(&["--task", "generate", "--method", "full", "--model", "openai-community/gpt2", "--gpu", "t4"]);
+    assert_eq!((t4.precision.slug(), t4.sequence), ("fp16", 513));
+    // what is given stays, a link all the more: without the flag it is as every link has it
+    let given = ["--reference", "scored", "--batch-size", "1", "--mask", "none"];
+    let grpo = of(&[&["--task", "grpo"], &small[..], &given[..]].concat());
+    assert_eq!((grpo.answers.reference.slug(), grpo.batch, grpo.mask.slug()), ("scored", 1, "none"));
+    let link = "task=grpo&st=trl&m=Qwen/Qwen3-0.6B&method=full&p=amp-bf16";
+    assert_eq!(of(&[link]), headroom::share::decode(link).scenarios.remove(0));
+    let over = of(&["m=Qwen/Qwen3-0.6B&method=full&b=4&s=1024", "--task", "grpo"]);
+    assert_eq!((over.batch, over.mask.slug(), over.stack.slug()), (4, "padded", "trl"));
+}
+
+#[test]
+fn contexts_say_why_there_are_none() {
+    let message =
+        "error: 200,000 new tokens leave nothing of any length to a prompt (use fewer than 32,768)\n";
+    fails(&["contexts", "--model", "Qwen/Qwen3-0.6B", "--new-tokens", "200000"], message);
+    let rows = says(&["contexts", "--model", "Qwen/Qwen3-0.6B", "--new-tokens", "32767"]);
+    assert!(rows.contains("\n32,768 "), "{rows}");
+}

@@ -166,3 +166,44 @@ fn contexts_are_batches_by_lengths() {
     let needed = |row: usize, cell: usize| json["rows"][row]["cells"][cell]["needed"].as_u64().unwrap();
     assert!(needed(0, 0) < needed(0, 1) && needed(0, 0) < needed(1, 0), "{json}");
 }
+
+#[test]
+fn need_takes_flags_at_their_word() {
+    // values that fine-tuning has by default, and GRPO does not
+    let grpo = ["--task", "grpo", "--model", "Qwen/Qwen3-0.6B", "--seq-length", "1024", "--method", "full"];
+    let chosen = ["--reference", "scored", "--batch-size", "1", "--mask", "none"];
+    let json = |flags: &[&str]| -> Value { serde_json::from_str(&says(flags)).unwrap() };
+    for flags in [&grpo[..], &[&grpo[..], &chosen[..]].concat()] {
+        let cards = json(&[&["need", "--json"], flags].concat());
+        let card = cards["cards"].as_array().unwrap().iter().find(|card| card["gpu"] == "rtx-5090").unwrap();
+        let estimate = json(&[&["estimate", "--json", "--gpu", "rtx-5090"], flags].concat());
+        assert_eq!(card["methods"]["full"]["needed"], estimate["needed"], "{flags:?}");
+    }
+    // a link leaves nothing open
+    let link = "task=grpo&m=Qwen/Qwen3-0.6B&st=trl&p=amp-bf16&method=full&s=1024&gpu=rtx-5090";
+    let cards = json(&["need", "--json", link]);
+    let card = cards["cards"].as_array().unwrap().iter().find(|card| card["gpu"] == "rtx-5090").unwrap();
+    assert_eq!(card["methods"]["full"]["needed"], json(&["estimate", "--json", link])["needed"]);
+}
+
+#[test]
+fn fit_says_why_nothing_would_run() {
+    let fit = |flags: &[&str]| says(&[&["fit", "--memory", "24GB"], flags].concat());
+    let out = fit(&["--task", "dpo", "--model", "Qwen/Qwen3-0.6B", "--seq-length", "512"]);
+    assert!(out.contains("a prompt of 512 tokens leaves nothing of the 512 to the answer"), "{out}");
+    let out = fit(&["--task", "generate", "--model", "openai-community/gpt2", "--new-tokens", "4000"]);
+    assert!(out.contains("an embedding for each of 1,024 positions"), "{out}");
+}
+
+#[test]
+fn what_generates_has_no_column_of_adapters() {
+    let generate = ["--task", "generate", "--model", "Qwen/Qwen3-0.6B", "--new-tokens", "1"];
+    for command in [&["need"][..], &["fit", "--memory", "24GB"]] {
+        let header = |flags: &[&str]| {
+            let text = says(&[command, flags].concat());
+            let row = text.lines().find(|line| line.contains("QLoRA")).expect("a header").to_owned();
+            row.contains(" LoRA ")
+        };
+        assert!(!header(&generate) && header(&generate[2..4]), "{command:?}");
+    }
+}

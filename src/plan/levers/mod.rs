@@ -244,7 +244,15 @@ fn lever(before: &Scenario, after: Scenario, key: &str, cost: Cost, base: &Outlo
     let saves = needed.0.saturating_add(base.needed.0 / LEAST_SHARE) < base.needed.0;
     let helps = verdict == Verdict::Fits && !base.fits();
     let changes = Change::between(before, &after, key);
-    (saves || helps).then(|| Lever { changes, cost, slower, needed, verdict, scenario: Box::new(after) })
+    let runs = verdict != Verdict::WouldNotRun;
+    (runs && (saves || helps)).then(|| Lever {
+        changes,
+        cost,
+        slower,
+        needed,
+        verdict,
+        scenario: Box::new(after),
+    })
 }
 
 /// Changes that together make a scenario fit: of the cheapest kind first, always the one that saves most, until it fits; then
@@ -301,7 +309,7 @@ fn most_saving(cost: Cost, scenario: &Scenario) -> Option<&'static Rule> {
 mod tests {
     use super::*;
     use crate::issue::Field;
-    use crate::scenario::{GpuChoice, Method, ModelChoice};
+    use crate::scenario::{CacheKind, GpuChoice, Method, ModelChoice, Reference};
 
     fn on(card: &str) -> Scenario {
         Scenario { gpu: GpuChoice::Catalogue(card.into()), ..Scenario::default() }
@@ -357,6 +365,67 @@ mod tests {
         let cheapest = levers.single.iter().find(|lever| lever.verdict == Verdict::Fits);
         assert_eq!(cheapest.map(|lever| lever.cost), Some(Cost::Training));
         assert!(levers.together.is_some_and(|lever| lever.cost < Cost::Training));
+    }
+
+    fn of_link(link: &str) -> Scenario {
+        crate::share::decode(link).scenarios.remove(0)
+    }
+
+    #[test]
+    fn a_run_that_generates_is_not_told_to_train_otherwise() {
+        let base = "task=generate&m=Qwen/Qwen3-4B&p=bf16&b=64&s=2048&new=512";
+        for (rest, fits) in [("method=full&gpu=rtx-4090", false), ("method=qlora&gpu=h200-sxm", true)] {
+            let scenario = of_link(&format!("{base}&{rest}"));
+            let levers = found(&scenario);
+            assert_eq!(levers.verdict == Verdict::Fits, fits, "{rest}");
+            for lever in levers.single.iter().chain(&levers.together) {
+                assert_ne!(lever.cost, Cost::Training, "{lever:?}");
+                assert_eq!(lever.scenario.accumulation, 1, "{lever:?}");
+            }
+            for usage in &levers.uses {
+                assert!(usage.scenario.method != Method::Lora && usage.gain != Gain::Method, "{usage:?}");
+            }
+            let finer = levers.uses.iter().any(|usage| usage.gain == Gain::Precision);
+            assert_eq!(finer, fits, "{:?}", levers.uses);
+        }
+    }
+
+    #[test]
+    fn the_cache_and_the_reference_are_levers() {
+        #[track_caller]
+        fn cost(link: &str, is: fn(&Scenario) -> bool) -> Option<Cost> {
+            let levers = found(&of_link(link));
+            levers.single.iter().find(|lever| is(&lever.scenario)).map(|lever| lever.cost)
+        }
+        let generate = "task=generate&m=Qwen/Qwen3-0.6B&method=full&p=bf16&b=64&s=2048";
+        let is_off = |scenario: &Scenario| scenario.generation.cache == CacheKind::Off;
+        assert_eq!(cost(&format!("{generate}&new=2048"), is_off), Some(Cost::Time));
+        let grows = |scenario: &Scenario| scenario.generation.cache == CacheKind::Dynamic;
+        let cache = Key::find("kv-cache").expect("it is a key").link;
+        assert_eq!(cost(&format!("{generate}&new=2048&{cache}=static"), grows), Some(Cost::Nothing));
+        let trl = "m=Qwen/Qwen3-0.6B&st=trl&p=amp-bf16&mask=padded&method=full";
+        let is = |reference| format!("{trl}&task={reference}");
+        let precomputed = |scenario: &Scenario| scenario.answers.reference == Reference::Precomputed;
+        assert_eq!(cost(&is("dpo"), precomputed), Some(Cost::Nothing));
+        let none = |scenario: &Scenario| scenario.answers.reference == Reference::None;
+        assert_eq!(cost(&is("grpo"), none), Some(Cost::Training));
+    }
+
+    #[test]
+    fn what_would_not_run_is_no_lever() {
+        // half of the sequence is less than the prompt, and gpt2 has an embedding for each of 1,024 positions
+        let dpo = "task=dpo&m=openai-community/gpt2&st=trl&p=amp-bf16&mask=padded&method=full&s=1024&prompt=700&b=64";
+        let generate = "task=generate&m=openai-community/gpt2&method=full&p=bf16&s=200&new=500";
+        let beyond = "m=openai-community/gpt2&method=full&p=bf16&s=4096&b=16";
+        for link in [dpo, generate, beyond] {
+            let levers = found(&of_link(link));
+            let single = levers.single.iter().chain(&levers.together).map(|lever| &lever.scenario);
+            let all: Vec<_> = single.chain(levers.uses.iter().map(|usage| &usage.scenario)).collect();
+            assert!(!all.is_empty(), "{link}");
+            for scenario in all {
+                assert_eq!(scenario.stop(), None, "{link}");
+            }
+        }
     }
 
     #[test]

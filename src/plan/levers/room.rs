@@ -24,6 +24,8 @@ pub enum Gain {
     Speed,
     /// Weights that are not rounded to 4 bits, or that are trained themselves.
     Method,
+    /// Weights that are not rounded to 4 bits, where nothing is trained.
+    Precision,
 }
 
 impl Gain {
@@ -34,6 +36,7 @@ impl Gain {
             Gain::Sequence => "longer texts",
             Gain::Speed => "faster",
             Gain::Method => "trains more",
+            Gain::Precision => "finer weights",
         }
     }
 }
@@ -68,26 +71,28 @@ pub(super) fn uses(scenario: &Scenario) -> Vec<Use> {
     add(Gain::Sequence, "seq-length", largest(scenario, set, longest_sequence));
     let kept = Scenario { checkpointing: Checkpointing::Off, ..scenario.clone() };
     add(Gain::Speed, "gradient-checkpointing", Some(kept));
-    let more = match scenario.method {
-        Method::Qlora => Some(Method::Lora),
-        Method::Lora => Some(Method::Full),
-        Method::Full => None,
+    let more = match (scenario.task.trains(), scenario.method) {
+        (true, Method::Qlora) => Some((Gain::Method, Method::Lora)),
+        (true, Method::Lora) => Some((Gain::Method, Method::Full)),
+        // what generates has no adapters
+        (false, Method::Qlora) => Some((Gain::Precision, Method::Full)),
+        (false, Method::Lora) | (_, Method::Full) => None,
     };
-    let more = more.map(|method| {
+    if let Some((gain, method)) = more {
         let mut more = scenario.clone();
         more.change(|scenario| scenario.method = method);
-        more
-    });
-    add(Gain::Method, "method", more);
+        add(gain, "method", Some(more));
+    }
     uses
 }
 
 fn used(gain: Gain, key: &str, before: &Scenario, after: Scenario) -> Option<Use> {
-    if after == *before {
+    let changes = Change::between(before, &after, key);
+    // what makes no difference to the task is no use
+    if changes.is_empty() {
         return None;
     }
     let Outlook { needed, verdict, .. } = Outlook::of(&after)?;
-    let changes = Change::between(before, &after, key);
     (verdict == Verdict::Fits).then(|| Use { gain, changes, needed, verdict, scenario: Box::new(after) })
 }
 

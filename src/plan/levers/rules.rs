@@ -2,8 +2,9 @@
 
 use super::Cost;
 use crate::scenario::{
-    Allocator, AttentionKernel, Checkpointing, CpuOffload, LoraTargets, LossKernel, Method, Offloading,
-    Optimizer, Precision, ReduceDtype, Reference, Scenario, Sharding, Stack, StepTime, Task, WeightFormat,
+    Allocator, AttentionKernel, CacheKind, Checkpointing, CpuOffload, LoraTargets, LossKernel, Method,
+    Offloading, Optimizer, Precision, ReduceDtype, Reference, Scenario, Sharding, Stack, StepTime, Task,
+    WeightFormat,
 };
 
 /// A change of a scenario. Where the scenario has no such thing to change it stays as it is; whether what comes out runs is
@@ -38,6 +39,14 @@ fn is_adamw(optimizer: Optimizer) -> bool {
         optimizer,
         Optimizer::AdamW | Optimizer::AdamWFused | Optimizer::AdamWForLoop | Optimizer::AdamWEarly
     )
+}
+
+/// The weights in 4 bits.
+fn in_4_bits(scenario: &mut Scenario) {
+    match scenario.method {
+        Method::Full | Method::Lora => scenario.change(|scenario| scenario.method = Method::Qlora),
+        Method::Qlora => {}
+    }
 }
 
 /// Every change, cheapest first.
@@ -78,6 +87,10 @@ pub(super) static RULES: &[Rule] = &[
         Task::Dpo => s.answers.reference = Reference::Precomputed,
         Task::Sft | Task::Grpo | Task::Generate => {}
     }),
+    once("kv-cache", Cost::Nothing, |s| match s.generation.cache {
+        CacheKind::Static if s.task == Task::Generate => s.generation.cache = CacheKind::Dynamic,
+        CacheKind::Static | CacheKind::Dynamic | CacheKind::Off => {}
+    }),
     once("stack", Cost::Software, |s| s.change(|s| s.stack = Stack::Trl)),
     once("stack", Cost::Software, |s| s.change(|s| s.stack = Stack::Liger)),
     once("stack", Cost::Software, |s| s.change(|s| s.stack = Stack::Unsloth)),
@@ -90,6 +103,12 @@ pub(super) static RULES: &[Rule] = &[
     once("optimizer", Cost::Time, |s| {
         if is_adamw(s.optimizer) {
             s.optimizer = Optimizer::PagedAdamW;
+        }
+    }),
+    // every token runs the whole sequence again
+    once("kv-cache", Cost::Time, |s| {
+        if s.task == Task::Generate {
+            s.generation.cache = CacheKind::Off;
         }
     }),
     once("cpu-offload", Cost::Time, |s| {
@@ -113,7 +132,10 @@ pub(super) static RULES: &[Rule] = &[
         if s.batch > 1 {
             let parts = if s.batch.is_multiple_of(2) { 2 } else { s.batch };
             s.batch /= parts;
-            s.accumulation = s.accumulation.saturating_mul(parts);
+            // what generates goes on to the next sequences, and steps after none
+            if s.task.trains() {
+                s.accumulation = s.accumulation.saturating_mul(parts);
+            }
         }
     }),
     once("optimizer", Cost::Precision, |s| {
@@ -157,6 +179,12 @@ pub(super) static RULES: &[Rule] = &[
         Precision::AmpBf16 | Precision::AmpBf16Weights | Precision::Fp32 => s.precision = Precision::Bf16,
         Precision::Bf16 | Precision::Fp16 | Precision::AmpFp16 => {}
     }),
+    // nothing is trained, so that nothing but the weights' bits changes
+    once("method", Cost::Precision, |s| {
+        if !s.task.trains() {
+            in_4_bits(s);
+        }
+    }),
     once("reduce-dtype", Cost::Precision, |s| {
         if s.cluster.is_fsdp2() {
             s.cluster.reduce = ReduceDtype::Bf16;
@@ -191,18 +219,20 @@ pub(super) static RULES: &[Rule] = &[
         Task::Grpo => s.answers.reference = Reference::None,
         Task::Sft | Task::Dpo | Task::Generate => {}
     }),
+    // a prompt is as long as what is asked
     stepwise("seq-length", Cost::Training, |s| {
         let prompt = if s.task.has_answers() { s.answers.prompt } else { 0 };
-        if s.sequence >= 2 * SHORTEST && s.sequence / 2 > prompt {
+        if s.task.trains() && s.sequence >= 2 * SHORTEST && s.sequence / 2 > prompt {
             s.sequence /= 2;
         }
     }),
     once("method", Cost::Training, |s| match s.method {
-        Method::Full => s.change(|s| s.method = Method::Lora),
-        Method::Lora | Method::Qlora => {}
+        Method::Full if s.task.trains() => s.change(|s| s.method = Method::Lora),
+        Method::Full | Method::Lora | Method::Qlora => {}
     }),
-    once("method", Cost::Training, |s| match s.method {
-        Method::Full | Method::Lora => s.change(|s| s.method = Method::Qlora),
-        Method::Qlora => {}
+    once("method", Cost::Training, |s| {
+        if s.task.trains() {
+            in_4_bits(s);
+        }
     }),
 ];
