@@ -253,6 +253,6 @@ test("where to enter several GPUs is said where one looks for them", async ({ he
   await box.click();
   await box.fill("8x h100");
   await expect(page.getByText("For 8 GPUs choose the card here")).toBeVisible();
-  await expect(page.getByRole("option").first()).toContainText("H100");
+  await expect(page.getByRole("listbox").getByRole("option").first()).toContainText("H100");
   await expect(box).toHaveAttribute("aria-expanded", "true");
 });

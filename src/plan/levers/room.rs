@@ -69,6 +69,7 @@ pub(super) fn uses(scenario: &Scenario) -> Vec<Use> {
     let kept = Scenario { checkpointing: Checkpointing::Off, ..scenario.clone() };
     add(Gain::Speed, "gradient-checkpointing", Some(kept));
     let more = match scenario.method {
+        _ if !scenario.task.trains() => None,
         Method::Qlora => Some(Method::Lora),
         Method::Lora => Some(Method::Full),
         Method::Full => None,
