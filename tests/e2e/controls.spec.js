@@ -148,7 +148,7 @@ const SWITCHES = [
   ["Adapters in fp32", "a32", "off", "?v=1&method=lora&p=bf16"],
   ["Train embeddings too", "emb", "on"],
   ["Gradients freed", "stn", "off", "?v=1&method=full&m=meta-llama/Llama-3.2-1B"],
-  ["KV cache", "cache", "on", "?v=1&gc=off"],
+  ["KV cache in training", "cache", "on", "?v=1&gc=off"],
 ];
 
 for (const [name, key, value, from] of SWITCHES) {

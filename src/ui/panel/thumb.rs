@@ -45,8 +45,10 @@ pub fn Thumb() -> impl IntoView {
             })
         })
     };
+    // they are rules for training
+    let unasked = Signal::derive(move || state.current().scenario.with(|scenario| !scenario.task.trains()));
     view! {
-        <section class="panel" aria-labelledby="thumb-title">
+        <section class="panel" aria-labelledby="thumb-title" hidden=unasked>
             <h2 id="thumb-title">"What would rules of thumb say?"</h2>
             {told}
         </section>
