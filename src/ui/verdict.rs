@@ -197,11 +197,16 @@ pub fn accuracy(band: &Band) -> String {
 /// What that rests on, in a few words.
 pub fn rests_on(band: &Band) -> String {
     match band.evidence {
-        Evidence::SameKind => format!("{} runs like yours", band.rows),
-        Evidence::SameFamily => format!("{} runs of this family", band.rows),
+        Evidence::SameKind => format!("{} like yours", runs(band.rows)),
+        Evidence::SameFamily => format!("{} of this family", runs(band.rows)),
         Evidence::OtherFamilies => "runs of other families".to_owned(),
         Evidence::OtherSoftware => "runs of other software".to_owned(),
     }
+}
+
+/// `8 runs`.
+fn runs(count: u64) -> String {
+    format!("{count} run{}", if count == 1 { "" } else { "s" })
 }
 
 /// How the figures are known, in short sentences.

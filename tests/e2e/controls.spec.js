@@ -148,7 +148,7 @@ const SWITCHES = [
   ["Adapters in fp32", "a32", "off", "?v=1&method=lora&p=bf16"],
   ["Train embeddings too", "emb", "on"],
   ["Gradients freed", "stn", "off", "?v=1&method=full&m=meta-llama/Llama-3.2-1B"],
-  ["KV cache", "cache", "on", "?v=1&gc=off"],
+  ["KV cache in training", "cache", "on", "?v=1&gc=off"],
 ];
 
 for (const [name, key, value, from] of SWITCHES) {
@@ -253,6 +253,6 @@ test("where to enter several GPUs is said where one looks for them", async ({ he
   await box.click();
   await box.fill("8x h100");
   await expect(page.getByText("For 8 GPUs choose the card here")).toBeVisible();
-  await expect(page.getByRole("option").first()).toContainText("H100");
+  await expect(page.getByRole("listbox").getByRole("option").first()).toContainText("H100");
   await expect(box).toHaveAttribute("aria-expanded", "true");
 });

@@ -20,6 +20,18 @@ test("a word is explained while a pointer rests on it, and the explanation can b
   await expect(meaning(page)).toHaveCount(0);
 });
 
+test("a click keeps what the pointer opened, until the pointer leaves", async ({ headroom, page }) => {
+  await headroom.open();
+  const word = footer(page).getByRole("button", { name: "ZeRO", exact: true });
+  await word.hover();
+  await expect(meaning(page)).toHaveCount(1);
+  await word.click();
+  await word.click();
+  await expect(meaning(page)).toContainText("DeepSpeed's sharding");
+  await page.mouse.move(0, 0);
+  await expect(meaning(page)).toHaveCount(0);
+});
+
 test("the keyboard opens and closes it", async ({ headroom, page }) => {
   await headroom.open();
   const word = footer(page).getByRole("button", { name: "FSDP2", exact: true });
@@ -38,5 +50,10 @@ test("a finger opens it", async ({ browser, server }) => {
   await footer(page).getByRole("button", { name: "DDP", exact: true }).tap();
   await expect(meaning(page)).toContainText("every GPU has the whole model");
   await expect(meaning(page)).toBeInViewport({ ratio: 1 });
+  // a second tap on it does not take it away, one beside it does
+  await footer(page).getByRole("button", { name: "DDP", exact: true }).tap();
+  await expect(meaning(page)).toHaveCount(1);
+  await page.touchscreen.tap(4, 4);
+  await expect(meaning(page)).toHaveCount(0);
   await context.close();
 });

@@ -5,7 +5,7 @@ test("keys that work anywhere, and the sheet that lists them", async ({ headroom
   await headroom.open();
   await page.keyboard.press("/");
   await expect(headroom.choice("Model")).toBeFocused();
-  await expect(page.getByRole("option").first()).toBeVisible();
+  await expect(page.getByRole("listbox").getByRole("option").first()).toBeVisible();
   await page.keyboard.press("Escape");
   // what is typed into a box is text
   await page.keyboard.type("d?t");

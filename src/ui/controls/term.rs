@@ -19,8 +19,9 @@ pub fn explained(id: &str, text: &str) -> Vec<AnyView> {
     pieces(text).into_iter().map(piece).collect()
 }
 
-/// A word of the glossary. The browser shows what it means at a click, and closes it at Escape; so does a pointer that rests
-/// on it and leaves again.
+/// A word of the glossary. The browser shows what it means at a press and closes it at Escape or a press elsewhere; a pointer
+/// shows it by resting on it and closes it by leaving. A press only ever shows: it would close what the same pointer, on its
+/// way to the press, has opened.
 #[component]
 fn Word(
     /// The id of what it means.
@@ -48,7 +49,7 @@ fn Word(
                 }
             }
         >
-            <button type="button" popovertarget=id.clone() on:click=move |_| drawn.set(true)>
+            <button type="button" popovertarget=id.clone() popovertargetaction="show" on:click=move |_| drawn.set(true)>
                 {face}
             </button>
             <span class="help meaning" id=id popover="auto" role="note">
@@ -59,7 +60,7 @@ fn Word(
     }
 }
 
-/// Whether it is a pointer that can rest on something: a finger presses, and a press opens and closes.
+/// Whether it is a pointer that can rest on something: a finger presses.
 fn is_mouse(event: &PointerEvent) -> bool {
     event.pointer_type() == "mouse"
 }

@@ -163,7 +163,7 @@ pub fn card(state: State, width: u32) -> (String, (u32, u32)) {
 /// The peaks of the phases of the active scenario.
 fn phases(state: State, width: u32) -> String {
     let unit = state.unit();
-    let layout = Layout { width, bar: 16, gap: 10, names: 108, amounts: 76, labelled: false };
+    let layout = Layout { width, bar: 16, gap: 10, names: 128, amounts: 76, labelled: false };
     let drawn = state.current().answer(|_, memory, gpu| {
         let highest = memory.steady.highest().0;
         let bars = memory.steady.phases.iter().map(|(phase, peak)| Bar {

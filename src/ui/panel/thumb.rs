@@ -39,14 +39,16 @@ pub fn Thumb() -> impl IntoView {
             });
             let lines = RULES.iter().map(line).collect::<Vec<_>>();
             Some(view! {
-                <p class="remark">{format!("{} needed: {}.", unit.amount(needed), level(needed))}</p>
+                <p class="remark">{format!("A guide on the {} that are needed: {}.", unit.amount(needed), level(needed))}</p>
                 <dl class="pace">{lines}</dl>
                 {watch}
             })
         })
     };
+    // they are rules for training
+    let unasked = Signal::derive(move || state.current().scenario.with(|scenario| !scenario.task.trains()));
     view! {
-        <section class="panel" aria-labelledby="thumb-title">
+        <section class="panel" aria-labelledby="thumb-title" hidden=unasked>
             <h2 id="thumb-title">"What would rules of thumb say?"</h2>
             {told}
         </section>

@@ -52,7 +52,8 @@ export class HeadroomPage {
   async search(name, words) {
     await this.choice(name).click();
     await this.choice(name).fill(words);
-    await this.page.getByRole("option").first().click();
+    // the options of selects have that role too, and are never visible
+    await this.page.getByRole("listbox").getByRole("option").first().click();
   }
 
   button(name) {
