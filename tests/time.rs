@@ -3,6 +3,7 @@
 
 use headroom::check::{TimeErrors, TimeReport, TimeRow, Use, check_time};
 use headroom::memory::Stage;
+use headroom::plan::pace;
 use headroom::work::Work;
 use headroom::{estimate, share};
 
@@ -129,4 +130,19 @@ fn figures_of_cards_are_derived_from_their_rows() {
         let errors = TimeErrors::of(rows());
         assert!(errors.covered_pct >= 90.0, "{card}: {errors:?}");
     }
+}
+
+/// What travels between GPUs or to the CPU's memory is only answered where it hides behind what is computed.
+#[test]
+fn what_would_be_waited_for_has_no_answer() {
+    let why = |link: &str| {
+        let scenario = share::decode(link).scenarios.remove(0);
+        let memory = estimate(&scenario).memory.expect("an answer");
+        pace(&scenario, &memory).err().map(|issue| issue.to_string())
+    };
+    let offloaded = "m=meta-llama/Llama-3.1-8B&gpu=h100-sxm-80gb&gc=off&s=8192&offload=on";
+    assert!(why(offloaded).is_some_and(|why| why.contains("travel")), "57 GiB in a second");
+    let eight = "m=meta-llama/Llama-3.1-8B&method=full&p=amp-bf16&gpus=8&shard=fsdp2&gpu=";
+    assert_eq!(why(&format!("{eight}a100-sxm-80gb")), None);
+    assert!(why(&format!("{eight}a100-pcie-80gb")).is_some_and(|why| why.contains("wait for each other")));
 }

@@ -173,7 +173,8 @@ fn generates(member: &Member, many: bool) -> Result<(), Issue> {
         return refuse(Field::Attention, message.into(), "choose SDPA");
     }
     // Liger patches the modules that generate too, and no such run was measured
-    if member.stack != Stack::Transformers {
+    let software = Software::of(member.stack);
+    if !runs_transformers(member) || software.trainer != Trainer::Loop || software.liger_kernels {
         let message = format!("generation is modelled with transformers, not with {}", member.stack.label());
         return refuse(Field::Stack, message, "choose transformers");
     }
