@@ -9,7 +9,7 @@ use crate::share;
 /// What a scenario needs: the JSON of `headroom estimate --json`.
 ///
 /// ```
-/// let answer = headroom::foreign::estimate(r#"{"model": "gpt2", "method": "full", "gpu": "rtx-4090"}"#)?;
+/// let answer = headroom::foreign::estimate(r#"{"model": "gpt2", "method": "full", "gpu": "rtx-4090", "seq-length": 512}"#)?;
 /// assert!(answer.contains(r#""verdict":"fits""#), "{answer}");
 /// # Ok::<(), String>(())
 /// ```
