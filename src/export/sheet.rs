@@ -186,7 +186,7 @@ impl Builder<'_> {
                 scenario.gpu().map_or(Cell::Empty, |gpu| Cell::Amount(gpu.memory))
             }),
             self.said("Verdict", |answer| Some(Cell::Margin(answer.verdict()?, answer.fit()?.margin))),
-            self.said("Optimizer step, roughly", |answer| Some(Cell::Text(duration(answer.pace()?.step)))),
+            self.said("A step takes, roughly", |answer| Some(Cell::Text(duration(answer.pace()?.step)))),
             self.on_card("PyTorch reserves", |on_card| on_card.reserved),
             self.on_card(
                 if self.answers.iter().any(|answer| answer.scenario.cluster.is_many()) {
