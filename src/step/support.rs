@@ -15,7 +15,7 @@ use crate::model::{Architecture, Objective};
 use crate::scenario::software::{HeadCode, ModelCode, Software, Trainer};
 use crate::scenario::{
     AttentionKernel, CacheKind, Checkpointing, Generation, Lengths, LoraTargets, Method, Modules, Offloading,
-    Precision, Stack,
+    Precision,
 };
 use crate::units::Bytes;
 

@@ -64,7 +64,7 @@ for (const colorScheme of ["light", "dark"]) {
 test("the surface holds what most people choose, all else is one step away", async ({ headroom, page }) => {
   await headroom.open("#v=1&o=sgd");
   const form = page.getByRole("form", { name: "Scenario" });
-  await expect(form.getByRole("combobox")).toHaveCount(3);
+  await expect(form.getByRole("combobox")).toHaveCount(4);
   await expect(form.getByRole("spinbutton")).toHaveCount(4);
   await expect(headroom.button("Optimizer: SGD. Set back to AdamW (fused)")).toBeVisible();
   await headroom.unfold();
