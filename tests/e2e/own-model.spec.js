@@ -308,7 +308,7 @@ test.describe("as a config.json", () => {
     const dialog = dialogOf(headroom);
     await dialog.open("config.json");
     const file = (name, text) => ({ name, mimeType: "application/json", buffer: Buffer.from(text) });
-    const input = dialog.root.getByLabel("Choose a file");
+    const input = dialog.root.getByLabel("Choose a file").first();
     await input.setInputFiles(file("weights.json", " ".repeat(5_000_000)));
     await expect(dialog.alert.filter({ hasText: "weights.json: this has 5 MB" })).toBeVisible();
     await input.setInputFiles(file("half.json", "{"));
