@@ -19,6 +19,7 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
+use crate::model::read::not_json;
 use crate::scenario::keys::{KEYS, Key};
 use crate::scenario::{CustomModel, ModelChoice, Scenario};
 use crate::share;
@@ -92,7 +93,7 @@ pub fn read(text: &str, base: &Scenario) -> Result<Understood, NotRead> {
         return match serde_json::from_str(text) {
             Ok(Value::Object(members)) => of_json(text, members, base),
             Ok(_) => Err(NotRead("this JSON is no table of settings".to_owned())),
-            Err(error) => of_calls(text, base).ok_or_else(|| NotRead(format!("this is not JSON: {error}"))),
+            Err(error) => of_calls(text, base).ok_or_else(|| NotRead(not_json(&error).to_string())),
         };
     }
     if let Some(found) = of_calls(text, base).or_else(|| of_command(text, base)) {

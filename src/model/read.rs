@@ -82,16 +82,19 @@ fn json(text: &str) -> Result<Value, ModelError> {
     if text.is_empty() {
         return Err(ModelError::new("there is no config here: the text is empty"));
     }
-    serde_json::from_str(&without_python_numbers(text)).map_err(|error| {
-        let place = format!("line {}, column {}", error.line(), error.column());
-        if error.is_eof() {
-            ModelError::new(format!("this JSON ends early, at {place}")).with_fix("copy the whole file")
-        } else if error.to_string().starts_with("recursion limit") {
-            ModelError::new(format!("this JSON is nested too deeply for a config, at {place}"))
-        } else {
-            ModelError::new(format!("this is not JSON: {error}"))
-        }
-    })
+    serde_json::from_str(&without_python_numbers(text)).map_err(|error| not_json(&error))
+}
+
+/// What is wrong with a text that should be JSON, whoever reads it.
+pub(crate) fn not_json(error: &serde_json::Error) -> ModelError {
+    let place = format!("line {}, column {}", error.line(), error.column());
+    if error.is_eof() {
+        ModelError::new(format!("this JSON ends early, at {place}")).with_fix("copy the whole file")
+    } else if error.to_string().starts_with("recursion limit") {
+        ModelError::new(format!("this JSON is nested too deeply for a config, at {place}"))
+    } else {
+        ModelError::new(format!("this is not JSON: {error}"))
+    }
 }
 
 /// An object without the members that no reader asked for; objects inside it likewise.
