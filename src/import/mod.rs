@@ -12,6 +12,7 @@ pub(crate) mod names;
 mod reader;
 mod syntax;
 mod torchtune;
+mod trainer;
 mod trainer_toml;
 mod understood;
 
