@@ -61,12 +61,12 @@ fn to_text(model: &str, memory: &Memory, lines: &[Line]) -> String {
     for part in lines.chunk_by(|a, b| a.category == b.category) {
         let category = part[0].category;
         // Writing to a `String` cannot fail.
-        let _ = write!(out, "\n{}: {}\n", category.label(), exact(peak.parts.get(category)));
+        let _ = writeln!(out, "\n{}: {}", category.label(), exact(peak.parts.get(category)));
         // What holds for several lines is said once.
         for same in part.chunk_by(|a, b| (&a.why, &a.source) == (&b.why, &b.source)) {
             let row = |line: &Line| vec![format!("  {}", line.what), line.formula.clone(), exact(line.bytes)];
             let rows: Vec<_> = same.iter().map(row).collect();
-            let _ = write!(out, "{}    {}. {}\n", aligned(&rows), same[0].why, same[0].source);
+            let _ = writeln!(out, "{}    {}. {}", aligned(&rows), same[0].why, same[0].source);
         }
     }
     out
