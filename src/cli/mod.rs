@@ -9,6 +9,7 @@ mod batch;
 mod check;
 mod contexts;
 mod estimate;
+mod explain;
 mod export;
 mod fit;
 mod import;
@@ -43,6 +44,7 @@ struct Command {
 enum What {
     Params(params::Arguments),
     Estimate(estimate::Arguments),
+    Explain(explain::Arguments),
     Fit(fit::Arguments),
     Need(need::Arguments),
     Contexts(contexts::Arguments),
@@ -71,6 +73,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, measurements: Format) 
     let answer = match command.what {
         What::Params(arguments) => Ok(params::run(&arguments)),
         What::Estimate(arguments) => estimate::run(&arguments),
+        What::Explain(arguments) => explain::run(&arguments),
         What::Fit(arguments) => fit::run(&arguments),
         What::Need(arguments) => need::run(&arguments),
         What::Contexts(arguments) => contexts::run(&arguments),

@@ -20,6 +20,7 @@ mod plan;
 mod proof;
 mod ranks;
 mod readout;
+mod recorded;
 mod rows;
 mod sentence;
 mod take;
