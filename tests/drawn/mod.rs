@@ -1,5 +1,7 @@
 //! Scenarios drawn at random over every key, the same ones every time, and what must hold of each answer.
 
+mod random;
+
 use headroom::estimate;
 use headroom::memory::{Category, Iteration};
 use headroom::model::catalogue;
@@ -7,30 +9,27 @@ use headroom::scenario::keys::{Count, KEYS, Key, ValueKind};
 use headroom::scenario::{Lengths, LoraTargets, ModelChoice, Scenario};
 use headroom::share;
 use headroom::step::Recording;
+use random::Random;
 
 /// What one iteration may have of events, which is what bounds the time of an answer (`MOST_EVENTS` of `step/schedule.rs`).
 const MOST_EVENTS: usize = 3 << 20;
 
-/// A generator of random numbers (splitmix64).
-pub struct Draw(u64);
+/// Scenarios at random.
+pub struct Draw(Random);
 
 impl Draw {
-    /// A stream of numbers of its own for each seed.
+    /// A stream of scenarios of its own for each seed.
     pub fn new(seed: u64) -> Draw {
-        Draw(seed.wrapping_mul(0xd134_2543_de82_ef95))
+        Draw(Random::new(seed))
     }
 
     /// A number below `below`.
     pub fn below(&mut self, below: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) % below.max(1) as u64) as usize
+        self.0.below(below)
     }
 
     fn of(&mut self, values: &[&'static str]) -> &'static str {
-        values[self.below(values.len())]
+        values[self.0.below(values.len())]
     }
 
     /// A value for a key.
@@ -65,6 +64,27 @@ impl Draw {
                 self.of(&["t4", "rtx-3060", "a100-sxm-80gb", "rtx-4090", "h100-sxm-80gb", "24GB"])
             }
         }
+    }
+
+    /// A scenario that likely has an answer: what runs is drawn first, each choice with what usually goes with it, and then one in
+    /// ten of all other keys.
+    pub fn likely(&mut self) -> Scenario {
+        let mut scenario = Scenario::default();
+        let first = ["method", "task", "stack", "gpus", "shard", "model"];
+        for key in first.into_iter().filter_map(Key::find) {
+            let value = self.value(key.kind());
+            if self.below(2) == 0 {
+                scenario.change(|scenario| key.read(scenario, value).expect("it is one of the key's values"));
+            }
+        }
+        for key in KEYS.iter().filter(|key| !first.contains(&key.name)) {
+            let value = self.value(key.kind());
+            let is_size = ["batch-size", "seq-length"].contains(&key.name);
+            if self.below(if is_size { 2 } else { 10 }) == 0 {
+                scenario.change(|scenario| key.read(scenario, value).expect("it is one of the key's values"));
+            }
+        }
+        scenario
     }
 
     /// A scenario of that model with about a third of its keys drawn: with all of them hardly any would have an answer.
