@@ -1,8 +1,10 @@
 //! Scenarios drawn at random over every key, the same ones every time, and what must hold of each answer.
 
+pub mod growth;
 mod random;
 
 use headroom::estimate;
+use headroom::issue::Field;
 use headroom::memory::{Category, Iteration};
 use headroom::model::catalogue;
 use headroom::scenario::keys::{Count, Key, ValueKind, keys};
@@ -13,6 +15,13 @@ use random::Random;
 
 /// What one iteration may have of events, which is what bounds the time of an answer (`MOST_EVENTS` of `step/schedule.rs`).
 const MOST_EVENTS: usize = 3 << 20;
+
+/// Ranks of Megatron-core.
+const MEGATRON: [&str; 3] = [
+    "st=megatron&method=full&o=adamw&p=amp-bf16-weights&attn=eager&gpus=8&tp=2&shard=dist-opt&gc=on",
+    "m=meta-llama/Llama-2-7b-hf&st=megatron&method=full&o=adamw&p=amp-bf16-weights&attn=eager&gpus=16&tp=2&pp=4&shard=dist-opt&gc=off&ga=5",
+    "m=meta-llama/Llama-3.2-1B-Instruct&st=megatron&method=full&o=adamw&p=amp-bf16-weights&attn=eager&gpus=4&tp=4&shard=ddp&gc=selective",
+];
 
 /// Scenarios at random.
 pub struct Draw(Random);
@@ -29,7 +38,8 @@ impl Draw {
     }
 
     fn of(&mut self, values: &[&'static str]) -> &'static str {
-        values[self.0.below(values.len())]
+        let value: &&str = self.0.of(values);
+        value
     }
 
     /// A value for a key.
@@ -70,17 +80,22 @@ impl Draw {
     /// ten of all other keys.
     pub fn likely(&mut self) -> Scenario {
         let mut scenario = Scenario::default();
-        let first = ["method", "task", "stack", "gpus", "shard", "model"];
-        for key in first.into_iter().filter_map(Key::find) {
+        let mut what = ["method", "task", "stack", "gpus", "shard", "model"].as_slice();
+        if self.below(8) == 0 {
+            // of which hardly any draw would have all that it wants
+            scenario = share::decode(self.of(&MEGATRON)).scenarios.remove(0);
+            what = &[];
+        }
+        for key in what.iter().filter_map(|name| Key::find(name)) {
             let value = self.value(key.kind());
             if self.below(2) == 0 {
                 scenario.change(|scenario| key.read(scenario, value).expect("it is one of the key's values"));
             }
         }
-        for key in KEYS.iter().filter(|key| !first.contains(&key.name)) {
+        for key in keys().filter(|key| !what.contains(&key.name) && key.field != Field::Model) {
             let value = self.value(key.kind());
-            let is_size = ["batch-size", "seq-length"].contains(&key.name);
-            if self.below(if is_size { 2 } else { 10 }) == 0 {
+            let one_in = if ["batch-size", "seq-length"].contains(&key.name) { 2 } else { 10 };
+            if self.below(one_in) == 0 {
                 scenario.change(|scenario| key.read(scenario, value).expect("it is one of the key's values"));
             }
         }

@@ -14,7 +14,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use headroom::scenario::keys::{KEYS, ValueKind};
+use headroom::scenario::keys::{ValueKind, keys};
 use mutate::Mutator;
 use random::Random;
 use serde_json::Value;
@@ -81,10 +81,9 @@ fn words() -> Vec<String> {
         | ValueKind::Dropout
         | ValueKind::Gpu => Vec::new(),
     };
-    let keys = KEYS
-        .iter()
-        .flat_map(|key| [vec![key.name.to_owned(), key.link.to_owned()], slugs(key.kind())].concat());
-    keys.collect()
+    let words =
+        keys().flat_map(|key| [vec![key.name.to_owned(), key.link.to_owned()], slugs(key.kind())].concat());
+    words.collect()
 }
 
 /// A number of the environment.
