@@ -25,6 +25,7 @@ use crate::model::read::not_json;
 use crate::scenario::keys::{Key, keys};
 use crate::scenario::{CustomModel, ModelChoice, Scenario};
 use crate::share;
+use crate::text::short;
 use hugging_face::{Parts, Trainer};
 use reader::Reader;
 use syntax::setting::{Setting, of_table};
@@ -165,7 +166,7 @@ fn of_link(text: &str) -> Result<Understood, NotRead> {
 }
 
 fn taken(key: &'static Key, scenario: &Scenario) -> Taken {
-    let said = format!("{} = {}", key.name, crate::text::short(&key.write(scenario)));
+    let said = format!("{} = {}", key.name, short(&key.write(scenario)));
     Taken { key: key.name, label: key.label, value: key.words(scenario), said }
 }
 
@@ -186,7 +187,7 @@ fn table(text: &str) -> Result<Map<String, Value>, String> {
     let is_toml = first.starts_with('[')
         || (first.len() > name.len() && first[name.len()..].trim_start().starts_with('='));
     let value = if is_toml {
-        toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?
+        toml::from_str(text).map_err(|error| not_toml(text, &error))?
     } else {
         yaml::read(text)?
     };
@@ -194,6 +195,13 @@ fn table(text: &str) -> Result<Map<String, Value>, String> {
         Value::Object(members) if !members.is_empty() => Ok(members),
         _ => Err("it is no table of settings".to_owned()),
     }
+}
+
+/// What is wrong with a TOML file, without the line itself, which may be as long as the file.
+fn not_toml(text: &str, error: &toml::de::Error) -> String {
+    let before = text.bytes().take(error.span().map_or(0, |span| span.start));
+    let line = 1 + before.filter(|byte| *byte == b'\n').count();
+    format!("TOML, line {line}: {}", short(error.message()))
 }
 
 fn of_json(text: &str, members: Map<String, Value>, base: &Scenario) -> Result<Understood, NotRead> {
@@ -502,7 +510,7 @@ fn said_of(call: &python::Call) -> String {
     let names = ["model_name", "pretrained_model_name_or_path"];
     let named = call.named.iter().find(|(name, _)| names.contains(&name.as_str())).map(|(_, value)| value);
     let model = call.values.first().or(named).map(setting::text).unwrap_or_default();
-    format!("{}({})", crate::text::short(&call.path), crate::text::short(&model))
+    format!("{}({})", short(&call.path), short(&model))
 }
 
 /// Whether `from_pretrained` is a model's.
