@@ -41,7 +41,7 @@ const LAYERS: [&str; 28] = [
 
 /// What is in a folder, from the ground up. `mod` is the folder's own file, where it holds more than a list of what is in
 /// the folder. Files that know each other share a floor, with `|` between them.
-const INSIDE: [(&str, &[&str]); 40] = [
+const INSIDE: [(&str, &[&str]); 41] = [
     (
         "import",
         &[
@@ -309,6 +309,7 @@ const INSIDE: [(&str, &[&str]); 40] = [
     ("allocator", &["free_list", "mod", "expandable"]),
     ("step/forward/stacks/megatron", &["build", "functions", "mod", "loss"]),
     ("step/forward/stacks/torchtune", &["positions", "build", "mod"]),
+    ("step/forward/stacks/trl", &["log_probs", "comparison", "mod", "answers", "odds"]),
     ("step/forward/stacks/unsloth", &["functions", "mod", "buffers", "loss"]),
 ];
 

@@ -193,12 +193,15 @@ fn without_answer(scenario: &Scenario) -> Option<Issue> {
 /// A reference that trl's trainer for the task does not have.
 fn of_another_task(scenario: &Scenario) -> Option<Issue> {
     let (message, fix) = match (scenario.task, scenario.answers.reference) {
-        (Task::Sft | Task::Generate, _) | (Task::Dpo | Task::Grpo, Reference::Scored) => return None,
-        (Task::Dpo, Reference::Precomputed) | (Task::Grpo, Reference::None) => return None,
-        (Task::Dpo, Reference::None) => {
-            ("DPO holds the model against itself as it was", "have it scored in the step, or precomputed")
-        }
-        (Task::Grpo, Reference::Precomputed) => (
+        (Task::Sft | Task::Orpo | Task::Cpo | Task::Simpo | Task::Reward | Task::Generate, _)
+        | (Task::Dpo | Task::Kto | Task::Grpo | Task::Rloo, Reference::Scored)
+        | (Task::Dpo | Task::Kto, Reference::Precomputed)
+        | (Task::Grpo | Task::Rloo, Reference::None) => return None,
+        (Task::Dpo | Task::Kto, Reference::None) => (
+            "DPO and KTO hold the model against itself as it was",
+            "have it scored in the step, or precomputed",
+        ),
+        (Task::Grpo | Task::Rloo, Reference::Precomputed) => (
             "answers that are yet to be generated cannot be scored beforehand",
             "have them scored in the step",
         ),
@@ -268,7 +271,15 @@ fn too_long(scenario: &Scenario, most: u64, embedded: bool) -> Issue {
             let field = if scenario.sequence > most { Field::Sequence } else { Field::NewTokens };
             (field, format!("use at most {together} for the prompt and the new tokens together"))
         }
-        Task::Sft | Task::Dpo | Task::Grpo => (Field::Sequence, format!("use at most {known}")),
+        Task::Sft
+        | Task::Dpo
+        | Task::Kto
+        | Task::Orpo
+        | Task::Cpo
+        | Task::Simpo
+        | Task::Reward
+        | Task::Grpo
+        | Task::Rloo => (Field::Sequence, format!("use at most {known}")),
     };
     Issue::warning(field, message).with_fix(fix)
 }

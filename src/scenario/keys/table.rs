@@ -4,8 +4,8 @@ use super::key::{Group, Key, Place, Value, ValueKind};
 use super::matters::{
     always, any, attention_band, checkpointing_band, in_stages, on_many, when_trained, with_4_bit,
     with_adapters, with_answers, with_bitsandbytes, with_dropout, with_fsdp2, with_generation,
-    with_lora_dropout, with_megatron, with_pefts_adapters, with_preparation, with_reduction, with_resharding,
-    with_shards, with_zero, with_zero3,
+    with_lora_dropout, with_megatron, with_pefts_adapters, with_preparation, with_reduction, with_reference,
+    with_resharding, with_shards, with_zero, with_zero3,
 };
 use super::nearest::nearest;
 use super::values::{
@@ -85,10 +85,7 @@ pub static KEYS: &[Key] = &[
         place: Place::Surface,
         value: choice!(Task, task),
         matters: always,
-        band: |scenario| match scenario.task {
-            Task::Sft => "",
-            Task::Dpo | Task::Grpo | Task::Generate => scenario.task.slug(),
-        },
+        band: |scenario| if scenario.task == Task::Sft { "" } else { scenario.task.slug() },
     },
     Key {
         link: "m",
@@ -292,7 +289,7 @@ pub static KEYS: &[Key] = &[
         group: Group::Training,
         place: Place::Front,
         value: choice!(Reference, answers.reference),
-        matters: with_answers,
+        matters: with_reference,
         band: any,
     },
     Key {
