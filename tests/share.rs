@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::Path;
 
-use headroom::scenario::keys::KEYS;
+use headroom::scenario::keys::keys;
 use headroom::scenario::{
     Allocator, Answers, AttentionKernel, CacheKind, Checkpointing, Cluster, CpuOffload, CustomModel, Data,
     DeepSpeed, Generation, GpuChoice, Layout, Lengths, Loop, Lora, LoraTargets, LossKernel, Mask, Method,
@@ -41,6 +41,19 @@ fn a_fragment_without_keys_leaves_the_query() {
     ] {
         let shared = decode(link);
         assert_eq!((shared.scenarios[0].batch, shared.scenarios[0].method), (4, Method::Full), "{link}");
+    }
+}
+
+#[test]
+fn a_link_that_was_typed_has_the_defaults_of_its_task() {
+    for task in Task::ALL {
+        let typed = decode(&format!("task={}", task.slug())).scenarios.remove(0);
+        assert!(typed.task == *task && headroom::estimate(&typed).memory.is_some(), "{task}");
+        // what it says counts, and one that was written is as it was
+        let said = decode(&format!("task={}&st=transformers&b=3", task.slug())).scenarios.remove(0);
+        assert_eq!((said.stack, said.batch), (headroom::scenario::Stack::Transformers, 3), "{task}");
+        let written = decode(&format!("v=1&task={}", task.slug())).scenarios.remove(0);
+        assert_eq!(written, Scenario { task: *task, ..Scenario::default() });
     }
 }
 
@@ -211,7 +224,8 @@ fn deepspeed() -> impl Strategy<Value = DeepSpeed> {
 
 fn reserves() -> impl Strategy<Value = Reserve> {
     let mebibytes = || 0u64..=1 << 24;
-    (mebibytes(), mebibytes(), mebibytes()).prop_map(|(used, margin, context)| Reserve {
+    (mebibytes(), mebibytes(), mebibytes(), 0..=100_u64).prop_map(|(used, margin, context, vllm)| Reserve {
+        vllm,
         used,
         margin,
         context,
@@ -326,7 +340,7 @@ proptest! {
 
     #[test]
     fn values_that_differ_read_differently(one in scenarios(), other in scenarios()) {
-        for key in KEYS.iter().filter(|key| key.name != "model" && key.matters(&one) && key.matters(&other)) {
+        for key in keys().filter(|key| key.name != "model" && key.matters(&one) && key.matters(&other)) {
             let same = key.words(&one) == key.words(&other);
             prop_assert_eq!(same, key.is_same(&one, &other), "{}: {}", key.name, key.words(&one));
         }

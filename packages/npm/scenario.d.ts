@@ -3,7 +3,7 @@
 /** What a user can choose; what is left out takes its default. */
 export interface Scenario {
   /** What is done with the model: fine-tuning on texts, on answers that are preferred to others or rewarded, or generating text (inference) */
-  "task"?: "sft" | "dpo" | "grpo" | "generate";
+  "task"?: "sft" | "dpo" | "kto" | "orpo" | "cpo" | "simpo" | "reward" | "grpo" | "rloo" | "generate";
   /** The model: a Hub id, or a size such as 7b for a Llama-shaped model of so many billion parameters */
   "model"?: string | { name: string; config: object };
   /** Which weights are trained */
@@ -96,16 +96,6 @@ export interface Scenario {
   "pipeline-stage"?: number;
   /** What of each GPU's shards lies in the CPU's memory: FSDP2's CPUOffloadPolicy, DeepSpeed's offload_optimizer and offload_param */
   "cpu-offload"?: "off" | "optimizer" | "all";
-  /** MiB of the card that others have already: a desktop, a browser, another process (nvidia-smi names them) */
-  "used-mib"?: number;
-  /** MiB of the card that shall stay free, for what an estimate cannot know */
-  "margin-mib"?: number;
-  /** MiB that the process takes before its first tensor; 0 for what was measured for the card's generation (data/SOURCES.md) */
-  "context-mib"?: number;
-  /** Tokens of the data set: how long the run takes follows from it */
-  "dataset-tokens"?: number;
-  /** How often the data set is gone through */
-  "epochs"?: number;
   /** How many elements of gradients DeepSpeed reduces at a time (reduce_bucket_size); "auto" in a configuration for transformers is hidden_size² */
   "reduce-bucket"?: number;
   /** How many elements of weights ZeRO-3 gathers ahead (stage3_prefetch_bucket_size); "auto" is 0.9 · hidden_size² */
@@ -118,4 +108,16 @@ export interface Scenario {
   "contiguous-gradients"?: boolean;
   /** Whether DeepSpeed reduces gradients while backward goes on (overlap_comm) */
   "overlap-comm"?: "auto" | "on" | "off";
+  /** MiB of the card that others have already: a desktop, a browser, another process (nvidia-smi names them) */
+  "used-mib"?: number;
+  /** MiB of the card that shall stay free, for what an estimate cannot know */
+  "margin-mib"?: number;
+  /** MiB that the process takes before its first tensor; 0 for what was measured for the card's generation (data/SOURCES.md) */
+  "context-mib"?: number;
+  /** Percent of the card that vLLM has beside the training (vllm_mode="colocate", vllm_gpu_memory_utilization, 30 in trl); 0 where a server elsewhere generates the answers */
+  "vllm-percent"?: number;
+  /** Tokens of the data set: how long the run takes follows from it */
+  "dataset-tokens"?: number;
+  /** How often the data set is gone through */
+  "epochs"?: number;
 }

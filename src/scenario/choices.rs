@@ -78,7 +78,7 @@ choices! {
         Cpo = "cpo", "Preferences (CPO)", "Contrastive preference optimisation: pairs of answers without a reference, and the better answer's cross entropy beside it (cpo_alpha=1). Full logits.";
         Simpo = "simpo", "Preferences (SimPO)", "Simple preference optimisation: pairs of answers by their mean log-probabilities, without a reference and without a cross entropy (CPOTrainer with loss_type=\"simpo\", cpo_alpha=0). Full logits.";
         Reward = "reward", "Reward model", "Of two texts a model learns to give the better one the higher number: a head of one number stands in place of the vocabulary.";
-        Grpo = "grpo", "Reinforcement (GRPO)", "Group relative policy optimisation, GSPO, DAPO and their like: of several answers to a prompt the model learns from those that are rewarded most. A server elsewhere generates them (use_vllm, vllm_mode=\"server\").";
+        Grpo = "grpo", "Reinforcement (GRPO)", "Group relative policy optimisation, GSPO, DAPO and their like: of several answers to a prompt the model learns from those that are rewarded most. vLLM generates them, on a server elsewhere or beside the training.";
         Rloo = "rloo", "Reinforcement (RLOO)", "REINFORCE leave-one-out: as GRPO, with one number for each answer in place of one for each of its tokens.";
         Generate = "generate", "Generate", "Inference: the model reads a prompt and writes on, token after token.";
     }

@@ -1,6 +1,6 @@
 //! Checks of a scenario that need no execution.
 
-use super::{cluster, recurrent, savings};
+use super::{cluster, colocated, recurrent, savings};
 use crate::hardware::Vendor;
 use crate::model::Architecture;
 use crate::model::blocks::{Block, FeedForward};
@@ -66,6 +66,7 @@ fn validate(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<Iss
         (Field::Used, "memory in use", reserve.used, Count::Mebibytes),
         (Field::Margin, "safety margin", reserve.margin, Count::Mebibytes),
         (Field::Context, "CUDA context", reserve.context, Count::Mebibytes),
+        (Field::VllmPercent, "share of vLLM", reserve.vllm, Count::Percent),
         (Field::DatasetTokens, "data set", data.tokens, Count::DatasetTokens),
         (Field::Epochs, "number of epochs", data.epochs, Count::Epochs),
     ] {
@@ -89,6 +90,7 @@ fn validate(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<Iss
     cluster::issues(scenario, architecture, &mut issues);
     issues.extend(without_answer(scenario));
     issues.extend(of_another_task(scenario));
+    colocated::issues(scenario, architecture, &mut issues);
     if let Some(architecture) = architecture {
         issues.extend(beyond_positions(architecture, scenario));
         issues.extend(passed_over(architecture, scenario));

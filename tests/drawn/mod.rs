@@ -3,7 +3,7 @@
 use headroom::estimate;
 use headroom::memory::{Category, Iteration};
 use headroom::model::catalogue;
-use headroom::scenario::keys::{Count, KEYS, Key, ValueKind};
+use headroom::scenario::keys::{Count, Key, ValueKind, keys};
 use headroom::scenario::{Lengths, LoraTargets, ModelChoice, Scenario};
 use headroom::share;
 use headroom::step::Recording;
@@ -55,6 +55,7 @@ impl Draw {
             ValueKind::Count(Count::Elements) => self.of(&["1", "70000", "20000000", "500000000"]),
             ValueKind::Count(Count::ElementsOrNone) => self.of(&["0", "70000", "20000000", "500000000"]),
             ValueKind::Count(Count::Mebibytes) => self.of(&["0", "500", "3000"]),
+            ValueKind::Count(Count::Percent) => self.of(&["0", "0", "30"]),
             ValueKind::Count(Count::DatasetTokens | Count::Epochs) => self.of(&["1", "3"]),
             ValueKind::Count(Count::LayersOrNone) => self.of(&["0", "1", "2"]),
             ValueKind::Count(Count::StageOrNone) => self.of(&["0", "0", "1", "2"]),
@@ -74,7 +75,7 @@ impl Draw {
         let alters = |key: &&Key| match key.kind() {
             ValueKind::Model | ValueKind::Lengths => false,
             ValueKind::Count(count) => {
-                !matches!(count, Count::Mebibytes | Count::DatasetTokens | Count::Epochs)
+                !matches!(count, Count::Mebibytes | Count::Percent | Count::DatasetTokens | Count::Epochs)
             }
             ValueKind::Choice(_)
             | ValueKind::Targets
@@ -82,7 +83,7 @@ impl Draw {
             | ValueKind::Dropout
             | ValueKind::Gpu => true,
         };
-        for key in KEYS.iter().filter(alters) {
+        for key in keys().filter(alters) {
             let value = self.value(key.kind());
             if self.below(3) == 0 {
                 key.read(&mut scenario, value).expect("it is one of the key's values");
@@ -95,8 +96,7 @@ impl Draw {
     pub fn scenario(&mut self) -> Scenario {
         let id = self.value(ValueKind::Model);
         let mut scenario = self.scenario_of(ModelChoice::Catalogue(id.to_owned()));
-        let lengths =
-            KEYS.iter().find(|key| matches!(key.kind(), ValueKind::Lengths)).expect("lengths are a key");
+        let lengths = keys().find(|key| matches!(key.kind(), ValueKind::Lengths)).expect("lengths are a key");
         let value = self.value(ValueKind::Lengths);
         lengths.read(&mut scenario, value).expect("it is one of the key's values");
         scenario

@@ -1,4 +1,4 @@
-//! trl's `SFTTrainer` and `DPOTrainer`.
+//! trl's `SFTTrainer`, `DPOTrainer` and `KTOTrainer`.
 
 use super::python::{Call, boolean, string};
 use super::run::Run;
@@ -21,8 +21,7 @@ pub(super) const SAID: &[&str] = &[
 
 /// What trains for a task: the trainer, its configuration, and data of the Hub that it can be tried on.
 fn trainer(task: Task) -> Result<[&'static str; 3], Issue> {
-    let refuse =
-        |message| Err(Issue::error(Field::Task, message).with_fix("choose fine-tuning or preferences (DPO)"));
+    let refuse = |message| Err(Issue::error(Field::Task, message).with_fix("choose fine-tuning, DPO or KTO"));
     match task {
         Task::Sft => Ok([
             "SFTTrainer",
@@ -39,11 +38,7 @@ fn trainer(task: Task) -> Result<[&'static str; 3], Issue> {
             "KTOConfig",
             "\"trl-lib/kto-mix-14k\"  # of the Hub, with columns \"prompt\", \"completion\" and \"label\"",
         ]),
-        Task::Reward => Ok([
-            "RewardTrainer",
-            "RewardConfig",
-            "\"trl-lib/ultrafeedback_binarized\"  # of the Hub, with columns \"chosen\" and \"rejected\"",
-        ]),
+        Task::Reward => refuse("no file is written for reward models, which are of another class"),
         Task::Orpo | Task::Cpo | Task::Simpo => {
             refuse("no file is written for ORPO, CPO and SimPO, whose trainers are trl's experimental ones")
         }

@@ -32,6 +32,11 @@ pub(super) fn with_answers(scenario: &Scenario) -> bool {
     scenario.task.has_answers()
 }
 
+/// Whether answers are generated while it trains.
+pub(super) fn with_rollouts(scenario: &Scenario) -> bool {
+    scenario.task.is_online()
+}
+
 /// Whether the model can be held against itself as it was.
 pub(super) fn with_reference(scenario: &Scenario) -> bool {
     scenario.task.has_reference()

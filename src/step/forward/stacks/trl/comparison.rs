@@ -7,6 +7,7 @@ use crate::dtype::Dtype;
 use crate::issue::{Field, Issue};
 use crate::memory::Category;
 use crate::model::blocks::Linear;
+use crate::model::modeling::rewards_generically;
 use crate::model::{Architecture, Head, Objective};
 use crate::step::forward::{Hidden, Output, Pass, find};
 use crate::step::what::{Source, What, roles, torch};
@@ -14,49 +15,17 @@ use crate::step::what::{Source, What, roles, torch};
 static NOT_PADDING: What =
     What::own("no padding", "which tokens are no padding, of which the last one counts", Source::Loss);
 
-/// Families whose sequence classification is that of `GenericForSequenceClassification` (transformers 5.17).
-const GENERIC: [&str; 29] = [
-    "arcee",
-    "deepseek_v2",
-    "deepseek_v3",
-    "exaone4",
-    "gemma",
-    "gemma2",
-    "gemma3_text",
-    "glm",
-    "glm4",
-    "gpt_oss",
-    "llama",
-    "ministral",
-    "mistral",
-    "mixtral",
-    "nemotron",
-    "olmo",
-    "olmo2",
-    "olmo3",
-    "phi",
-    "phi3",
-    "qwen2",
-    "qwen2_moe",
-    "qwen3",
-    "qwen3_moe",
-    "qwen3_next",
-    "seed_oss",
-    "smollm3",
-    "stablelm",
-    "starcoder2",
-];
-
 /// The same model with a head of one number in place of its vocabulary.
 ///
 /// # Errors
 /// Where the family has code of its own for that.
 pub(super) fn architecture(architecture: &Architecture) -> Result<Architecture, Issue> {
-    let family = architecture.model_type.as_str();
-    if !GENERIC.contains(&family) {
-        let message =
-            format!("a reward model of {family} is not modelled: its classification has code of its own");
-        let fix = "choose a model of a family such as llama, qwen3, mistral or gemma2";
+    if !rewards_generically(&architecture.model_type) {
+        let message = format!(
+            "a reward model of {} is not modelled: its classification has code of its own",
+            architecture.model_type
+        );
+        let fix = "choose a model of another family, such as Llama 3, Qwen 3, Mistral or Gemma 2";
         return Err(Issue::error(Field::Model, message).with_fix(fix));
     }
     let mut own = architecture.clone();
