@@ -78,6 +78,8 @@ pub enum Field {
     Used,
     Margin,
     Context,
+    /// What vLLM has of the card.
+    VllmPercent,
     DatasetTokens,
     Epochs,
     Link,

@@ -118,14 +118,47 @@ pub enum Loss {
         /// Tokens at the beginning of each sequence that are not scored.
         prompt: u64,
     },
-    /// Answers that were generated and rewarded (GRPO): each token by how much likelier it has become, as trl's
-    /// `GRPOTrainer` has it. What it was scored with before comes from the round's [`Act::Score`].
+    /// Answers each of which is good or bad (KTO), as trl's `KTOTrainer` has it: the model scores answers to other prompts
+    /// first, without gradients, and the reference both those and the batch while the model's graph waits for backward.
+    Desirability {
+        /// Who scores beside.
+        reference: Scorer,
+        /// Tokens at the beginning of each sequence that are not scored.
+        prompt: u64,
+    },
+    /// Answers that are preferred to others, without a reference (ORPO, CPO, SimPO): the batch holds the chosen ones, then as
+    /// many rejected ones, and all their logits are there, as trl's `ORPOTrainer` and `CPOTrainer` have it.
+    Odds {
+        /// What of the chosen ones is learned as in fine-tuning.
+        likelihood: Likelihood,
+        /// Tokens at the beginning of each sequence that are not scored.
+        prompt: u64,
+    },
+    /// Texts that are better than others, by one number for each (a reward model): the batch holds the better ones, then as
+    /// many worse ones, as trl's `RewardTrainer` has it.
+    Comparison,
+    /// Answers that were generated and rewarded (GRPO, RLOO): each token, or each answer, by how much likelier it has become, as
+    /// trl's `GRPOTrainer` and `RLOOTrainer` have it. What it was scored with before comes from the round's [`Act::Score`].
     Reward {
         /// Tokens at the beginning of each sequence that are not scored.
         prompt: u64,
-        /// Whether a reference's scores are held against the model's (`beta` is not 0).
+        /// Whether a reference's scores are held against the model's token by token (`beta` is not 0).
         referred: bool,
+        /// Whether an answer has one number rather than one for each token.
+        whole: bool,
     },
+}
+
+/// What of the better answers is learned by cross entropy beside a comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Likelihood {
+    /// Nothing (`cpo_alpha=0`).
+    Nothing,
+    /// The answer (`CPOTrainer`).
+    Answer,
+    /// The prompt and the answer (`ORPOTrainer`).
+    Text,
 }
 
 impl Act {
@@ -177,9 +210,12 @@ impl Act {
     /// The members that it runs: whose act it is, and a reference.
     pub fn members(&self) -> impl Iterator<Item = usize> + use<> {
         let reference = match *self {
-            Act::Train { loss: Loss::Preference { reference: Scorer::Member(reference), .. }, .. } => {
-                Some(reference)
-            }
+            Act::Train {
+                loss:
+                    Loss::Preference { reference: Scorer::Member(reference), .. }
+                    | Loss::Desirability { reference: Scorer::Member(reference), .. },
+                ..
+            } => Some(reference),
             Act::Train { .. } | Act::Update { .. } | Act::Score { .. } | Act::Generate { .. } => None,
         };
         [self.member()].into_iter().chain(reference)
@@ -216,7 +252,7 @@ impl From<&Scenario> for Job {
         // of a sequence without an answer nothing is left to score
         let prompt = scenario.answers.prompt.min(scenario.sequence.saturating_sub(1));
         let reference = match (scenario.answers.reference, scenario.method) {
-            _ if !scenario.task.has_answers() => Scorer::Precomputed,
+            _ if !scenario.task.has_reference() => Scorer::Precomputed,
             (Reference::Precomputed | Reference::None, _) => Scorer::Precomputed,
             (Reference::Scored, Method::Lora | Method::Qlora) => Scorer::WithoutAdapters,
             (Reference::Scored, Method::Full) => {
@@ -229,16 +265,24 @@ impl From<&Scenario> for Job {
             Task::Generate => return Job::generating(scenario),
             Task::Sft => Loss::Labels,
             Task::Dpo => Loss::Preference { reference, prompt },
-            Task::Grpo => {
+            Task::Kto => Loss::Desirability { reference, prompt },
+            Task::Orpo => Loss::Odds { likelihood: Likelihood::Text, prompt },
+            Task::Cpo => Loss::Odds { likelihood: Likelihood::Answer, prompt },
+            Task::Simpo => Loss::Odds { likelihood: Likelihood::Nothing, prompt },
+            Task::Reward => Loss::Comparison,
+            Task::Grpo | Task::Rloo => {
                 let score = |member, adapted| Act::Score { member, adapted, batch, prompt, times };
-                // what was sampled elsewhere is held against the model that is trained (`vllm_importance_sampling_correction`)
+                // what was sampled elsewhere is held against the model that is trained (`vllm_importance_sampling_correction`);
+                // RLOO always asks it
                 round.push(score(0, true));
                 round.extend(match reference {
                     Scorer::Member(member) => Some(score(member, true)),
                     Scorer::WithoutAdapters => Some(score(0, false)),
                     Scorer::Precomputed => None,
                 });
-                Loss::Reward { prompt, referred: round.len() > 1 }
+                // RLOO makes the reference part of the reward
+                let whole = scenario.task == Task::Rloo;
+                Loss::Reward { prompt, referred: round.len() > 1 && !whole, whole }
             }
         };
         round.extend([Act::Train { member: 0, batch, loss, times }, Act::Update { member: 0 }]);
@@ -275,8 +319,24 @@ pub struct Member {
     pub dropout: Option<u16>,
     /// The forward pass fills a cache of keys and values.
     pub fills_cache: bool,
+    /// What its last hidden states become.
+    pub head: HeadKind,
+    /// Whether the trainer prepares 4-bit weights itself, whatever its library does elsewhere: all else is made float32, then
+    /// the embedding and the output head bfloat16 again (trl's `peft_module_casting_to_bf16`).
+    pub trainer_prepares: bool,
     /// How it is trained; `None` where it is only run.
     pub training: Option<Training>,
+}
+
+/// What the last hidden states of a model become.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HeadKind {
+    /// Logits of the vocabulary.
+    #[default]
+    Language,
+    /// One number for each text (`AutoModelForSequenceClassification` with `num_labels=1`).
+    Number,
 }
 
 /// What the training of a model depends on beside the model.
@@ -332,11 +392,7 @@ impl Member {
 impl From<&Scenario> for Member {
     fn from(scenario: &Scenario) -> Member {
         let habits = scenario.training_loop;
-        let disables_dropout = match scenario.task {
-            Task::Sft | Task::Grpo | Task::Generate => false,
-            // `disable_dropout`, which is on by default (trl, trainer/dpo_config.py)
-            Task::Dpo => true,
-        };
+        let disables_dropout = scenario.task.disables_dropout();
         Member {
             model: scenario.model.clone(),
             method: scenario.method,
@@ -351,6 +407,10 @@ impl From<&Scenario> for Member {
             loss: scenario.savings.loss,
             dropout: if disables_dropout { Some(0) } else { scenario.dropout },
             fills_cache: habits.fills_cache,
+            trainer_prepares: scenario.task.has_pairs()
+                && scenario.task.has_answers()
+                && !scenario.task.has_reference(),
+            head: if scenario.task == Task::Reward { HeadKind::Number } else { HeadKind::Language },
             training: Some(Training {
                 optimizer: scenario.optimizer,
                 step: scenario.savings.step,

@@ -45,6 +45,19 @@ fn a_fragment_without_keys_leaves_the_query() {
 }
 
 #[test]
+fn a_link_that_was_typed_has_the_defaults_of_its_task() {
+    for task in Task::ALL {
+        let typed = decode(&format!("task={}", task.slug())).scenarios.remove(0);
+        assert!(typed.task == *task && headroom::estimate(&typed).memory.is_some(), "{task}");
+        // what it says counts, and one that was written is as it was
+        let said = decode(&format!("task={}&st=transformers&b=3", task.slug())).scenarios.remove(0);
+        assert_eq!((said.stack, said.batch), (headroom::scenario::Stack::Transformers, 3), "{task}");
+        let written = decode(&format!("v=1&task={}", task.slug())).scenarios.remove(0);
+        assert_eq!(written, Scenario { task: *task, ..Scenario::default() });
+    }
+}
+
+#[test]
 fn frozen_links_open_the_same_scenarios() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/links");
     let mut links: Vec<_> = fs::read_dir(folder)
@@ -212,7 +225,8 @@ fn deepspeed() -> impl Strategy<Value = DeepSpeed> {
 
 fn reserves() -> impl Strategy<Value = Reserve> {
     let mebibytes = || 0u64..=1 << 24;
-    (mebibytes(), mebibytes(), mebibytes()).prop_map(|(used, margin, context)| Reserve {
+    (mebibytes(), mebibytes(), mebibytes(), 0..=100_u64).prop_map(|(used, margin, context, vllm)| Reserve {
+        vllm,
         used,
         margin,
         context,

@@ -52,13 +52,15 @@ def run(text, config, scenario):
     words = " ".join(["w"] * (scenario["seq-length"] - 1))
     rows = 4 * scenario["batch-size"] * scenario["gradient-accumulation"] + 8
     columns = {"text": [words] * rows}
-    if scenario["task"] == "dpo":
+    if scenario["task"] in ("dpo", "kto"):
         prompt = scenario["prompt-length"]
         answer = " " + " ".join(["w"] * (scenario["seq-length"] - prompt - 1))
         columns = {"prompt": [" ".join(["w"] * prompt)] * rows, "chosen": [answer] * rows, "rejected": [answer] * rows}
+    if scenario["task"] == "kto":
+        columns = {"prompt": columns["prompt"], "completion": columns["chosen"], "label": [row % 2 == 0 for row in range(rows)]}
     datasets.load_dataset = lambda *_, **__: datasets.Dataset.from_dict(columns)
     kept = answer_as_data_would(scenario)  # as long as it is kept
-    for kind in ["SFT", "DPO"]:
+    for kind in ["SFT", "DPO", "KTO"]:
         if kind + "Trainer" in text:
             import trl
             real, real_trainer = getattr(trl, kind + "Config"), getattr(trl, kind + "Trainer")
@@ -94,7 +96,7 @@ def answer_as_data_would(scenario):
     """A device without data reads back zeros: what is asked of the data is answered as it is."""
     if scenario["stack"] == "trl":
         import trl_steps
-        mask = scenario["mask"] if scenario["mask"] == "padding-free" or scenario["task"] == "dpo" else "ones"
+        mask = scenario["mask"] if scenario["mask"] == "padding-free" or scenario["task"] in ("dpo", "kto") else "ones"
         return trl_steps.answer_as_data_would(dict(
             task=scenario["task"], prompt=scenario["prompt-length"], batch=scenario["batch-size"],
             seq=scenario["seq-length"], labels=None, attention_mask=mask))

@@ -7,7 +7,7 @@ free of the last update step but one, as tools/compare_trace.py reads them.
 
 Keys of a case are the harness's; of trl there are
 
-  task            "sft" by default, "dpo", "grpo": which trainer
+  task            "sft" by default, "dpo", "kto", "orpo", "cpo", "simpo" (CPO's with its loss_type, cpo_alpha=0), "reward", "grpo", "rloo": which trainer
   prompt          tokens of the prompt of every answer, 512
   reference       "scored", "precomputed" (`precompute_ref_log_probs=True`) or "none" (`beta=0`)
   args            further arguments of the trainer's configuration
@@ -32,6 +32,8 @@ import trl
 from transformers import TrainerCallback, masking_utils
 
 OWN = dict(stack="trl", offload=None, labels=None, model=None, task="sft", prompt=512, reference="scored", args={})
+PAIRS = ["dpo", "orpo", "cpo", "simpo", "reward"]
+ONLINE = ["grpo", "rloo"]
 OPTIMIZERS = {"adamw": "adamw_torch", "adamw_fused": "adamw_torch_fused", "sgd": "sgd", "adafactor": "adafactor",
               "adamw8bit": "adamw_bnb_8bit", "paged_adamw8bit": "paged_adamw_8bit"}
 
@@ -42,6 +44,10 @@ def answer_as_data_would(case):
     GRPO's metrics every token counts, and no number is none (`nanmin`, `nanmax`)."""
     padded = case["attention_mask"] == "padded"
     measure.patch_value_reads(dict(case, attention_mask="padded" if padded else "ones"), True)
+    if padded:
+        # the answer is read from memory that may hold what was there before
+        real = masking_utils.fast_all
+        masking_utils.fast_all = lambda mask: (real(mask), torch.tensor(False))[1]
     batch, sequence, free = case["batch"], case["seq"], case["attention_mask"] == "padding-free"
     if free:
         def find_packed_sequence_indices(position_ids):
@@ -50,19 +56,24 @@ def answer_as_data_would(case):
     scored = case["labels"] or sequence
     if case["task"] != "sft":
         scored = sequence - case["prompt"]
-    if case["task"] == "dpo":
+    if case["task"] in PAIRS:
         # chosen answers, then as many rejected ones
         batch = 2 * batch
     # the first token of a text is no other's target
     labels = batch * min(scored, sequence - 1)
     shape = (1, batch * sequence - 1) if free else (batch, sequence - 1)
+    asked = []
 
     def nonzero(mask):
         out = torch.empty(0, dtype=torch.long, device=mask.device)
         if tuple(mask.shape) == shape:
             # the kernel's count comes back from the address that the next small tensor gets: what was copied there last
             torch.empty(1, dtype=torch.int32, device=mask.device).copy_(torch.tensor([labels], dtype=torch.int32))
-        elif case["task"] == "grpo":
+        elif case["task"] == "kto" and mask.dim() == 1:
+            # every other answer is a good one: those are asked for first, then the others
+            asked.append(mask)
+            return torch.zeros((batch + len(asked) % 2) // 2, 1, dtype=torch.long, device=mask.device)
+        elif case["task"] in ONLINE:
             # which tokens count for the metrics: all
             return torch.zeros(mask.numel(), mask.dim(), dtype=torch.long, device=mask.device)
         return torch.ops.aten.nonzero.out(mask, out=out)
@@ -72,10 +83,16 @@ def answer_as_data_would(case):
 
 
 def build(case):
+    """The model; with one number for each text in place of logits where it is one that rewards."""
+    if case["task"] == "reward":
+        from transformers import AutoModelForSequenceClassification
+        measure.model_class = lambda c: AutoModelForSequenceClassification
     known = {key: value for key, value in case.items() if key in measure.DEFAULTS}
     # peft's part is the trainer's
     known.update(attention_mask="none", qlora_prepare=False, gradient_checkpointing="none")
     own = measure.merged(known)
+    if case["task"] == "reward":
+        own["overrides"] = dict(own["overrides"] or {}, num_labels=1, pad_token_id=0)
     if case["method"] == "qlora":
         weights = case["weights"] or ("fp32" if case["dtype"].startswith("amp") else case["dtype"])
         dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[weights]
@@ -94,8 +111,13 @@ def tokenizer():
 
 
 def trainer_class(case):
-    return {"sft": (trl.SFTTrainer, trl.SFTConfig), "dpo": (trl.DPOTrainer, trl.DPOConfig),
-            "grpo": (trl.GRPOTrainer, trl.GRPOConfig)}[case["task"]]
+    if case["task"] in ("orpo", "cpo", "simpo"):
+        os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
+        from trl.experimental import cpo, orpo
+        return (orpo.ORPOTrainer, orpo.ORPOConfig) if case["task"] == "orpo" else (cpo.CPOTrainer, cpo.CPOConfig)
+    return {"sft": (trl.SFTTrainer, trl.SFTConfig), "dpo": (trl.DPOTrainer, trl.DPOConfig), "kto": (trl.KTOTrainer, trl.KTOConfig),
+            "reward": (trl.RewardTrainer, trl.RewardConfig), "grpo": (trl.GRPOTrainer, trl.GRPOConfig),
+            "rloo": (trl.RLOOTrainer, trl.RLOOConfig)}[case["task"]]
 
 
 def rows_of(case, count):
@@ -104,11 +126,15 @@ def rows_of(case, count):
     if case["task"] == "sft":
         labels = [-100] * (sequence - (case["labels"] or sequence)) + [0] * min(case["labels"] or sequence, sequence)
         return {"input_ids": [[0] * sequence] * count, "labels": [labels] * count}
+    if case["task"] == "reward":
+        return {"chosen_ids": [[2] * sequence] * count, "rejected_ids": [[2] * sequence] * count}
     prompt = " ".join(["w"] * case["prompt"])
-    if case["task"] == "grpo":
+    if case["task"] in ONLINE:
         return {"prompt": [prompt] * count}
     # an end of the text follows
     answer = " " + " ".join(["w"] * (sequence - case["prompt"] - 1))
+    if case["task"] == "kto":
+        return {"prompt": [prompt] * count, "completion": [answer] * count, "label": [row % 2 == 0 for row in range(count)]}
     return {"prompt": [prompt] * count, "chosen": [answer] * count, "rejected": [answer] * count}
 
 
@@ -122,12 +148,16 @@ def make_trainer(case, folder):
     own = dict(case["args"])
     if case["task"] == "sft":
         own.update(padding_free=free)
-    if case["task"] == "dpo":
+    if case["task"] in ("dpo", "kto"):
         own.update(precompute_ref_log_probs=case["reference"] == "precomputed")
-    if case["task"] == "grpo":
+    if case["task"] in ONLINE:
         own.update(beta=0.04 if case["reference"] == "scored" else 0.0, num_generations=batch * accumulation)
     else:
-        own.update(max_length=None if free else sequence, activation_offloading=case["offload"] == "trl")
+        own.update(max_length=None if free else sequence)
+    if case["task"] == "simpo":
+        own.update(loss_type="simpo", cpo_alpha=0.0)
+    if case["offload"] == "trl":
+        own.update(activation_offloading=True)
     args = config(
         output_dir=folder, per_device_train_batch_size=batch, gradient_accumulation_steps=accumulation, max_steps=steps,
         report_to=[], save_strategy="no", logging_strategy="no", disable_tqdm=True, optim=OPTIMIZERS[case["optimizer"]],
@@ -140,12 +170,14 @@ def make_trainer(case, folder):
         from peft import LoraConfig
         lora = case["lora"]
         more["peft_config"] = LoraConfig(
-            r=lora["r"], lora_alpha=lora["alpha"], lora_dropout=lora["dropout"], task_type="CAUSAL_LM",
+            r=lora["r"], lora_alpha=lora["alpha"], lora_dropout=lora["dropout"],
+            # peft trains the head that scores beside the adapters of such a model by itself
+            task_type="SEQ_CLS" if case["task"] == "reward" else "CAUSAL_LM",
             target_modules=lora["targets"],
             modules_to_save=["embed_tokens", "lm_head"] if case.get("train_embeddings") else None)
-    elif case["task"] == "dpo" and case["reference"] == "scored":
+    elif case["task"] in ("dpo", "kto") and case["reference"] == "scored":
         more["ref_model"] = build(case)
-    if case["task"] == "grpo":
+    if case["task"] in ONLINE:
         return answered(case, trainer, args, data, more)
     return trainer(model=build(case), args=args, train_dataset=data, processing_class=tokenizer(), **more)
 
@@ -170,8 +202,13 @@ def answered(case, trainer, args, data, more):
     module = sys.modules[trainer.__module__]
     module.nanmin, module.nanmax = torch.min, torch.max
     module.create_model_from_path = lambda *a, **k: build(case)
-    made = trainer(model=build(case), reward_funcs=lambda completions, **k: [float(len(c)) for c in completions], args=args,
-                   train_dataset=data, processing_class=tokenizer(), rollout_func=rollout, **more)
+    own = dict(model=build(case), reward_funcs=lambda completions, **k: [float(len(c)) for c in completions], args=args,
+               train_dataset=data, processing_class=tokenizer(), **more)
+    if case["task"] == "rloo":
+        made = trainer(**own)
+        made._generate_single_turn = lambda prompts, *rest: [[2] * length] * len(prompts)
+        return made
+    made = trainer(rollout_func=rollout, **own)
     made.use_vllm, made._last_loaded_step, made.vllm_generation = True, -1, Server()
     return made
 

@@ -3,7 +3,7 @@
 /** What a user can choose; what is left out takes its default. */
 export interface Scenario {
   /** What is done with the model: fine-tuning on texts, on answers that are preferred to others or rewarded, or generating text (inference) */
-  "task"?: "sft" | "dpo" | "grpo" | "generate";
+  "task"?: "sft" | "dpo" | "kto" | "orpo" | "cpo" | "simpo" | "reward" | "grpo" | "rloo" | "generate";
   /** The model: a Hub id, or a size such as 7b for a Llama-shaped model of so many billion parameters */
   "model"?: string | { name: string; config: object };
   /** Which weights are trained */
@@ -114,6 +114,8 @@ export interface Scenario {
   "margin-mib"?: number;
   /** MiB that the process takes before its first tensor; 0 for what was measured for the card's generation (data/SOURCES.md) */
   "context-mib"?: number;
+  /** Percent of the card that vLLM has beside the training (vllm_mode="colocate", vllm_gpu_memory_utilization, 30 in trl); 0 where a server elsewhere generates the answers */
+  "vllm-percent"?: number;
   /** Tokens of the data set: how long the run takes follows from it */
   "dataset-tokens"?: number;
   /** How often the data set is gone through */

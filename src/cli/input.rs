@@ -96,9 +96,8 @@ impl Input {
         asked.given.extend(Key::find("model").filter(|_| self.config.is_some()));
         // and so does what no flag and no file says: a task has a batch, a mask, a precision and a library of its own
         if task.is_some() {
-            let filled = asked.scenarios.iter().map(|scenario| match scenario.task {
-                Task::Sft => scenario.clone(),
-                Task::Dpo | Task::Grpo | Task::Generate => asked.filled(scenario),
+            let filled = asked.scenarios.iter().map(|scenario| {
+                if scenario.task == Task::Sft { scenario.clone() } else { asked.filled(scenario) }
             });
             asked.scenarios = filled.collect();
         }

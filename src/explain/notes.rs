@@ -64,8 +64,15 @@ const RULES: &[Rule] = &[
         },
         switch: Some(("reference", |scenario| {
             scenario.answers.reference = match scenario.task {
-                Task::Dpo => Reference::Precomputed,
-                Task::Sft | Task::Grpo | Task::Generate => Reference::None,
+                Task::Dpo | Task::Kto => Reference::Precomputed,
+                Task::Sft
+                | Task::Orpo
+                | Task::Cpo
+                | Task::Simpo
+                | Task::Reward
+                | Task::Grpo
+                | Task::Rloo
+                | Task::Generate => Reference::None,
             }
         })),
     },
@@ -272,7 +279,7 @@ fn logits(groups: &[&TensorGroup], scenario: &Scenario) -> String {
 
 /// Whether a reference stands beside the model, which then has no adapters to switch off.
 fn has_second_model(scenario: &Scenario) -> bool {
-    scenario.task.has_answers()
+    scenario.task.has_reference()
         && scenario.answers.reference == Reference::Scored
         && scenario.method == Method::Full
 }

@@ -73,7 +73,13 @@ choices! {
     Task {
         Sft = "sft", "Fine-tune (SFT)", "Supervised fine-tuning: the model learns to say what follows in every text.";
         Dpo = "dpo", "Preferences (DPO)", "Direct preference optimisation: of two answers to a prompt the model learns to prefer one, by how much likelier than to a reference both are.";
-        Grpo = "grpo", "Reinforcement (GRPO)", "Group relative policy optimisation, GSPO, DAPO and their like: of several answers to a prompt the model learns from those that are rewarded most. A server elsewhere generates them (use_vllm, vllm_mode=\"server\").";
+        Kto = "kto", "Preferences (KTO)", "Kahneman-Tversky optimisation: answers that are good or bad, not paired, held against a reference and against answers to other prompts.";
+        Orpo = "orpo", "Preferences (ORPO)", "Odds ratio preference optimisation: pairs of answers without a reference, learned beside the better answer's own text. Full logits.";
+        Cpo = "cpo", "Preferences (CPO)", "Contrastive preference optimisation: pairs of answers without a reference, and the better answer's cross entropy beside it (cpo_alpha=1). Full logits.";
+        Simpo = "simpo", "Preferences (SimPO)", "Simple preference optimisation: pairs of answers by their mean log-probabilities, without a reference and without a cross entropy (CPOTrainer with loss_type=\"simpo\", cpo_alpha=0). Full logits.";
+        Reward = "reward", "Reward model", "Of two texts a model learns to give the better one the higher number: a head of one number stands in place of the vocabulary.";
+        Grpo = "grpo", "Reinforcement (GRPO)", "Group relative policy optimisation, GSPO, DAPO and their like: of several answers to a prompt the model learns from those that are rewarded most. vLLM generates them, on a server elsewhere or beside the training.";
+        Rloo = "rloo", "Reinforcement (RLOO)", "REINFORCE leave-one-out: as GRPO, with one number for each answer in place of one for each of its tokens.";
         Generate = "generate", "Generate", "Inference: the model reads a prompt and writes on, token after token.";
     }
 }
@@ -82,7 +88,15 @@ impl Task {
     /// Whether anything is trained.
     pub const fn trains(self) -> bool {
         match self {
-            Task::Sft | Task::Dpo | Task::Grpo => true,
+            Task::Sft
+            | Task::Dpo
+            | Task::Kto
+            | Task::Orpo
+            | Task::Cpo
+            | Task::Simpo
+            | Task::Reward
+            | Task::Grpo
+            | Task::Rloo => true,
             Task::Generate => false,
         }
     }
@@ -90,25 +104,70 @@ impl Task {
     /// The methods that differ: what generates has no adapters, so that LoRA is as full there.
     pub const fn methods(self) -> &'static [Method] {
         match self {
-            Task::Sft | Task::Dpo | Task::Grpo => Method::ALL,
             Task::Generate => &[Method::Full, Method::Qlora],
+            Task::Sft
+            | Task::Dpo
+            | Task::Kto
+            | Task::Orpo
+            | Task::Cpo
+            | Task::Simpo
+            | Task::Reward
+            | Task::Grpo
+            | Task::Rloo => Method::ALL,
         }
     }
 
     /// Whether it learns from answers that are preferred to others, two sequences of each.
     pub const fn has_pairs(self) -> bool {
         match self {
-            Task::Sft | Task::Grpo | Task::Generate => false,
-            Task::Dpo => true,
+            Task::Sft | Task::Kto | Task::Grpo | Task::Rloo | Task::Generate => false,
+            Task::Dpo | Task::Orpo | Task::Cpo | Task::Simpo | Task::Reward => true,
         }
     }
 
     /// Whether a sequence is a prompt and an answer, which alone is scored.
     pub const fn has_answers(self) -> bool {
         match self {
-            Task::Sft | Task::Generate => false,
-            Task::Dpo | Task::Grpo => true,
+            Task::Sft | Task::Reward | Task::Generate => false,
+            Task::Dpo | Task::Kto | Task::Orpo | Task::Cpo | Task::Simpo | Task::Grpo | Task::Rloo => true,
         }
+    }
+
+    /// Whether the model may be held against itself as it was.
+    pub const fn has_reference(self) -> bool {
+        match self {
+            Task::Sft | Task::Orpo | Task::Cpo | Task::Simpo | Task::Reward | Task::Generate => false,
+            Task::Dpo | Task::Kto | Task::Grpo | Task::Rloo => true,
+        }
+    }
+
+    /// Whether it learns from answers that are generated while it trains.
+    pub const fn is_online(self) -> bool {
+        match self {
+            Task::Grpo | Task::Rloo => true,
+            Task::Sft
+            | Task::Dpo
+            | Task::Kto
+            | Task::Orpo
+            | Task::Cpo
+            | Task::Simpo
+            | Task::Reward
+            | Task::Generate => false,
+        }
+    }
+
+    /// Whether its trainer switches every dropout off (`disable_dropout` of trl's configurations, which is on by default but
+    /// in those of SFT, GRPO and RLOO).
+    pub const fn disables_dropout(self) -> bool {
+        match self {
+            Task::Sft | Task::Grpo | Task::Rloo | Task::Generate => false,
+            Task::Dpo | Task::Kto | Task::Orpo | Task::Cpo | Task::Simpo | Task::Reward => true,
+        }
+    }
+
+    /// Whether it is one of trl's trainers beside that of fine-tuning: no other library is answered.
+    pub const fn is_of_trl(self) -> bool {
+        self.has_pairs() || self.has_answers()
     }
 }
 

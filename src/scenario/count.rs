@@ -29,6 +29,8 @@ pub enum Count {
     ElementsOrNone,
     /// Memory in MiB, none of it too.
     Mebibytes,
+    /// Hundredths of a card, none of it too.
+    Percent,
     /// Tokens of a data set.
     DatasetTokens,
     /// Times that a data set is gone through.
@@ -51,7 +53,11 @@ impl Count {
             | Count::Elements
             | Count::DatasetTokens
             | Count::Epochs => 1,
-            Count::ElementsOrNone | Count::Mebibytes | Count::LayersOrNone | Count::StageOrNone => 0,
+            Count::ElementsOrNone
+            | Count::Mebibytes
+            | Count::Percent
+            | Count::LayersOrNone
+            | Count::StageOrNone => 0,
         }
     }
 
@@ -67,6 +73,7 @@ impl Count {
             | Count::Epochs
             | Count::LayersOrNone
             | Count::StageOrNone => LARGEST,
+            Count::Percent => 100,
             Count::DatasetTokens => MOST_TOKENS,
             Count::Elements | Count::ElementsOrNone => MOST_ELEMENTS,
         }

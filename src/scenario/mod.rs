@@ -2,6 +2,7 @@
 
 pub mod choices;
 mod cluster;
+mod colocated;
 mod compact;
 pub mod count;
 mod custom;
@@ -311,11 +312,14 @@ pub struct Reserve {
     pub margin: u64,
     /// What the process takes before its first tensor; 0 for what was measured for the card's generation.
     pub context: u64,
+    /// Hundredths of the card that vLLM has beside the training (`vllm_gpu_memory_utilization`), where answers are generated in the
+    /// same process (`vllm_mode="colocate"`); 0 where a server elsewhere generates them.
+    pub vllm: u64,
 }
 
 impl Reserve {
     /// The whole card for the run.
-    pub const NONE: Reserve = Reserve { used: 0, margin: 0, context: 0 };
+    pub const NONE: Reserve = Reserve { used: 0, margin: 0, context: 0, vllm: 0 };
 
     /// What others have and what shall stay free.
     pub const fn apart(&self) -> Bytes {
@@ -463,6 +467,14 @@ impl Scenario {
         self.model.name()
     }
 
+    /// The chosen card, all of it.
+    fn card(&self) -> Result<Gpu, Issue> {
+        Ok(match &self.gpu {
+            GpuChoice::Catalogue(slug) => crate::hardware::gpu(slug)?,
+            GpuChoice::Custom(memory) => Gpu::custom(*memory),
+        })
+    }
+
     /// The chosen card, its memory what others leave of it and what need not stay free ([`Reserve`]); a custom amount of memory
     /// is a card of that size with nothing else known. Beside others NCCL's buffers
     /// are part of what may lie outside of PyTorch's allocator at most ([`Gpu::context_most`]).
@@ -470,10 +482,7 @@ impl Scenario {
     /// # Errors
     /// An [`Issue`] on [`Field::Gpu`] where no card has that slug.
     pub fn gpu(&self) -> Result<Gpu, Issue> {
-        let mut gpu = match &self.gpu {
-            GpuChoice::Catalogue(slug) => crate::hardware::gpu(slug)?,
-            GpuChoice::Custom(memory) => Gpu::custom(*memory),
-        };
+        let mut gpu = self.card()?;
         if self.reserve.context > 0 {
             gpu.context = Bytes::mib(self.reserve.context);
             gpu.context_most = gpu.context;
@@ -481,7 +490,8 @@ impl Scenario {
         if self.cluster.is_many() {
             gpu.context_most += NCCL;
         }
-        gpu.memory = gpu.memory.saturating_sub(self.reserve.apart());
+        let apart = self.reserve.apart() + self.colocated(gpu.memory);
+        gpu.memory = gpu.memory.saturating_sub(apart);
         Ok(gpu)
     }
 }

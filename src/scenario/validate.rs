@@ -1,6 +1,6 @@
 //! Checks of a scenario that need no execution.
 
-use super::{cluster, recurrent, savings};
+use super::{cluster, colocated, recurrent, savings};
 use crate::hardware::Vendor;
 use crate::model::Architecture;
 use crate::model::blocks::{Block, FeedForward};
@@ -66,6 +66,7 @@ fn validate(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<Iss
         (Field::Used, "memory in use", reserve.used, Count::Mebibytes),
         (Field::Margin, "safety margin", reserve.margin, Count::Mebibytes),
         (Field::Context, "CUDA context", reserve.context, Count::Mebibytes),
+        (Field::VllmPercent, "share of vLLM", reserve.vllm, Count::Percent),
         (Field::DatasetTokens, "data set", data.tokens, Count::DatasetTokens),
         (Field::Epochs, "number of epochs", data.epochs, Count::Epochs),
     ] {
@@ -89,6 +90,7 @@ fn validate(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<Iss
     cluster::issues(scenario, architecture, &mut issues);
     issues.extend(without_answer(scenario));
     issues.extend(of_another_task(scenario));
+    colocated::issues(scenario, architecture, &mut issues);
     if let Some(architecture) = architecture {
         issues.extend(beyond_positions(architecture, scenario));
         issues.extend(passed_over(architecture, scenario));
@@ -193,12 +195,15 @@ fn without_answer(scenario: &Scenario) -> Option<Issue> {
 /// A reference that trl's trainer for the task does not have.
 fn of_another_task(scenario: &Scenario) -> Option<Issue> {
     let (message, fix) = match (scenario.task, scenario.answers.reference) {
-        (Task::Sft | Task::Generate, _) | (Task::Dpo | Task::Grpo, Reference::Scored) => return None,
-        (Task::Dpo, Reference::Precomputed) | (Task::Grpo, Reference::None) => return None,
-        (Task::Dpo, Reference::None) => {
-            ("DPO holds the model against itself as it was", "have it scored in the step, or precomputed")
-        }
-        (Task::Grpo, Reference::Precomputed) => (
+        (Task::Sft | Task::Orpo | Task::Cpo | Task::Simpo | Task::Reward | Task::Generate, _)
+        | (Task::Dpo | Task::Kto | Task::Grpo | Task::Rloo, Reference::Scored)
+        | (Task::Dpo | Task::Kto, Reference::Precomputed)
+        | (Task::Grpo | Task::Rloo, Reference::None) => return None,
+        (Task::Dpo | Task::Kto, Reference::None) => (
+            "DPO and KTO hold the model against itself as it was",
+            "have it scored in the step, or precomputed",
+        ),
+        (Task::Grpo | Task::Rloo, Reference::Precomputed) => (
             "answers that are yet to be generated cannot be scored beforehand",
             "have them scored in the step",
         ),
@@ -268,7 +273,15 @@ fn too_long(scenario: &Scenario, most: u64, embedded: bool) -> Issue {
             let field = if scenario.sequence > most { Field::Sequence } else { Field::NewTokens };
             (field, format!("use at most {together} for the prompt and the new tokens together"))
         }
-        Task::Sft | Task::Dpo | Task::Grpo => (Field::Sequence, format!("use at most {known}")),
+        Task::Sft
+        | Task::Dpo
+        | Task::Kto
+        | Task::Orpo
+        | Task::Cpo
+        | Task::Simpo
+        | Task::Reward
+        | Task::Grpo
+        | Task::Rloo => (Field::Sequence, format!("use at most {known}")),
     };
     Issue::warning(field, message).with_fix(fix)
 }

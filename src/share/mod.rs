@@ -4,12 +4,13 @@
 //! `v=1&method=lora&b=4&2.b=8` holds two scenarios. The first states what differs from [`Scenario::default`]; every
 //! further one, behind `2.`, `3.` or `4.`, what differs from the first. The keys are those of [`keys`] and frozen: a
 //! link that was ever given out opens the same scenarios for ever. `tests/fixtures/links` holds links of every version.
+//! One without a version was typed by hand: what it leaves out is as its task is usually run (`task=dpo` is trl's).
 
 mod query;
 
 use crate::issue::{Field, Issue};
-use crate::scenario::Scenario;
-use crate::scenario::keys::keys;
+use crate::scenario::keys::{Key, keys};
+use crate::scenario::{Scenario, Task};
 use crate::text::short;
 use crate::units::grouped;
 
@@ -93,7 +94,12 @@ pub fn decode(link: &str) -> Shared {
             ),
         ));
     }
-    let first = read_group(&pairs, "", &default, &mut notices);
+    let mut first = read_group(&pairs, "", &default, &mut notices);
+    let is_typed = pairs.iter().all(|(name, _)| name != "v");
+    if is_typed && first.task != Task::Sft {
+        let said = |key: &Key| pairs.iter().any(|(name, _)| name == key.link || name == key.name);
+        first = first.filled(said);
+    }
     let mut scenarios = vec![first.clone()];
     for group in 2..=MOST_SCENARIOS {
         let (name_alone, prefix) = (group.to_string(), format!("{group}."));

@@ -1,5 +1,7 @@
 //! The rounds of a job: forward, backward, clip, step and zero_grad, and whatever else is done in between.
 
+mod losses;
+
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 
@@ -15,7 +17,7 @@ use super::optimizer::Stepper;
 use super::ready::Ready;
 use super::tensor::{Tensor, Value};
 use crate::dtype::Dtype;
-use crate::job::{Act, Batch, Loss, Scorer, Training};
+use crate::job::{Act, Batch, Loss, Training};
 use crate::memory::{Category, Iteration, Peak, Phase, Rank, Stage};
 use crate::scenario::Generation;
 use crate::scenario::software::{Software, Trainer};
@@ -136,9 +138,16 @@ impl<'a> Rounds<'a> {
                 brought.push((batch, stack));
                 let of_script = match act {
                     // ids and their mask
-                    Act::Generate { .. } => Some(2),
+                    Act::Generate { .. } | Act::Train { loss: Loss::Comparison, .. } => Some(2),
+                    // ids, mask and what of them is scored, and the same of answers to other prompts
+                    Act::Train { loss: Loss::Desirability { .. }, .. } => Some(6),
                     Act::Train { .. } | Act::Update { .. } | Act::Score { .. } => None,
                 };
+                if let Act::Train { loss: Loss::Odds { prompt, .. }, .. } = *act {
+                    // ids and mask of the prompts by themselves
+                    let prompts = Batch { sequences: batch.sequences / 2, length: prompt, ..batch };
+                    self.bring(prompts, stack, act.times(), Some(2));
+                }
                 self.bring(batch, stack, act.times(), of_script);
             }
         }
@@ -235,6 +244,10 @@ impl<'a> Rounds<'a> {
     fn act(&mut self, index: usize, drawn: &[Batch]) {
         let act = u16::try_from(index).unwrap_or(u16::MAX);
         self.notes.forget_work(act);
+        if let Act::Train { loss: Loss::Reward { whole: true, .. }, .. } = self.round[index] {
+            // one number for each answer was made of them
+            self.scored.clear();
+        }
         match self.round[index] {
             Act::Train { member, batch, times, .. } if self.is_scheduled(member) => {
                 self.schedule(act, member, batch, if drawn.is_empty() { times } else { 1 });
@@ -421,43 +434,7 @@ impl<'a> Rounds<'a> {
             drop(outputs);
         };
         let pass = own.model.pass(batch);
-        let Output { loss, outputs, shared } = match loss {
-            Loss::Labels => pass.loss(pass.hidden(), &replace),
-            Loss::Preference { reference, prompt } => {
-                let labels = pass.preference_labels();
-                let (scores, shared) = pass.label_log_probs(pass.hidden(), prompt, Asked::OF_PREFERENCES);
-                replace();
-                let (scorer, asked) = match reference {
-                    Scorer::Member(index) => (Some(&self.members[index].model), Asked::NOTHING),
-                    Scorer::WithoutAdapters => (Some(&own.model), Asked::OF_PREFERENCES),
-                    Scorer::Precomputed => (None, Asked::NOTHING),
-                };
-                let others = scorer.map(|scorer| {
-                    let scoring = Phase { act, stage: Stage::Score };
-                    self.notes.end(forward);
-                    self.notes.begin(scoring);
-                    self.machine.with(|state| state.params.adapts = reference != Scorer::WithoutAdapters);
-                    let others =
-                        scorer.scoring(batch, |pass| pass.label_log_probs(pass.hidden(), prompt, asked).0);
-                    self.machine.with(|state| state.params.adapts = true);
-                    self.notes.end(scoring);
-                    self.notes.begin(forward);
-                    others
-                });
-                pass.enter();
-                let loss = pass.preference_loss(&scores, others.as_ref());
-                drop((labels, scores, others));
-                Output { loss, outputs: Vec::new(), shared }
-            }
-            Loss::Reward { prompt, referred } => {
-                let labels = pass.reward_labels();
-                let (scores, shared) = pass.label_log_probs(pass.hidden(), prompt, Asked::OF_REWARDS);
-                replace();
-                let loss = pass.reward_loss(&scores, prompt, referred);
-                drop((labels, scores));
-                Output { loss, outputs: Vec::new(), shared }
-            }
-        };
+        let Output { loss, outputs, shared } = self.forward(act, member, &pass, loss, &replace);
         let keeps = own.model.member.keeps_outputs();
         let kept = if keeps { outputs.iter().map(Tensor::detach).collect() } else { Vec::new() };
         drop(outputs);

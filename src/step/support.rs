@@ -52,10 +52,12 @@ pub(super) fn acts(job: &Job) -> Result<(), Issue> {
                 trained(job, member)?;
                 match loss {
                     Loss::Labels => {}
-                    Loss::Preference { reference, .. } => {
+                    Loss::Preference { reference, .. } | Loss::Desirability { reference, .. } => {
                         preference(&job.members, member, reference, batch)?;
                     }
-                    Loss::Reward { .. } => answers(&job.members[member], batch)?,
+                    Loss::Odds { .. } | Loss::Comparison | Loss::Reward { .. } => {
+                        answers(&job.members[member], batch)?
+                    }
                 }
             }
             Act::Update { member } => trained(job, member)?,
@@ -68,8 +70,10 @@ pub(super) fn acts(job: &Job) -> Result<(), Issue> {
             Act::Generate { member, .. } => generates(&job.members[member], job.cluster.is_many())?,
         }
     }
-    let compares =
-        |act: &Act| matches!(act, Act::Train { loss: Loss::Preference { .. } | Loss::Reward { .. }, .. });
+    let compares = |act: &Act| match act {
+        Act::Train { loss, .. } => *loss != Loss::Labels,
+        Act::Update { .. } | Act::Score { .. } | Act::Generate { .. } => false,
+    };
     if (job.members.len() > 1 || job.round.iter().any(compares))
         && job.members.iter().any(|member| member.offloading == Offloading::On)
     {

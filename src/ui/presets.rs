@@ -50,6 +50,29 @@ pub static PRESETS: &[Preset] = &[
         },
     },
     Preset {
+        label: "8B ORPO, QLoRA, 24 GB",
+        help: "Preferences without a reference: all logits of both answers are there",
+        scenario: || Scenario {
+            task: Task::Orpo,
+            stack: Stack::Trl,
+            mask: Mask::Padded,
+            sequence: 1024,
+            ..Scenario::default()
+        },
+    },
+    Preset {
+        label: "8B reward model, LoRA, 24 GB",
+        help: "A head of one number in place of the vocabulary: pairs of whole texts",
+        scenario: || Scenario {
+            task: Task::Reward,
+            method: Method::Lora,
+            stack: Stack::Trl,
+            mask: Mask::Padded,
+            sequence: 1024,
+            ..Scenario::default()
+        },
+    },
+    Preset {
         label: "7B GRPO, LoRA, 80 GB",
         help: "Reinforcement on one card: eight answers to a prompt, which a server elsewhere generates",
         scenario: || Scenario {

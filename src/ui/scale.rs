@@ -46,6 +46,16 @@ pub static SEQUENCE: Scale = Scale {
     many: "tokens",
 };
 
+/// Hundredths of a card.
+pub static PERCENT: Scale = Scale {
+    stops: &[0., 10., 20., 30., 40., 50., 60., 70., 80., 90.],
+    least: 0.,
+    most: 100.,
+    whole: true,
+    one: "percent of the card",
+    many: "percent of the card",
+};
+
 /// Forward and backward passes per optimizer step.
 pub static ACCUMULATION: Scale = Scale {
     stops: &[1., 2., 4., 8., 16., 32., 64., 128., 256.],
@@ -222,9 +232,10 @@ fn limit(value: f64) -> String {
 mod tests {
     use super::*;
 
-    const ALL: [&Scale; 10] = [
+    const ALL: [&Scale; 11] = [
         &BATCH,
         &SEQUENCE,
+        &PERCENT,
         &ACCUMULATION,
         &GPUS,
         &ELEMENTS,

@@ -13,9 +13,15 @@ use crate::units::grouped;
 pub fn task(scenario: &Scenario) -> &'static str {
     match scenario.task {
         Task::Sft => "Fine-tune",
-        Task::Generate => "Generate with",
         Task::Dpo => "Train by DPO",
+        Task::Kto => "Train by KTO",
+        Task::Orpo => "Train by ORPO",
+        Task::Cpo => "Train by CPO",
+        Task::Simpo => "Train by SimPO",
+        Task::Reward => "Train a reward model of",
         Task::Grpo => "Train by GRPO",
+        Task::Rloo => "Train by RLOO",
+        Task::Generate => "Generate text from",
     }
 }
 
@@ -24,10 +30,10 @@ pub fn batch(scenario: &Scenario) -> String {
     let count = grouped(scenario.batch);
     let things = match (scenario.task, scenario.batch) {
         (Task::Sft | Task::Generate, _) => return format!("batch {count}"),
-        (Task::Dpo, 1) => "pair",
-        (Task::Dpo, _) => "pairs",
-        (Task::Grpo, 1) => "answer",
-        (Task::Grpo, _) => "answers",
+        (Task::Dpo | Task::Orpo | Task::Cpo | Task::Simpo | Task::Reward, 1) => "pair",
+        (Task::Dpo | Task::Orpo | Task::Cpo | Task::Simpo | Task::Reward, _) => "pairs",
+        (Task::Kto | Task::Grpo | Task::Rloo, 1) => "answer",
+        (Task::Kto | Task::Grpo | Task::Rloo, _) => "answers",
     };
     format!("{count} {things}")
 }

@@ -64,6 +64,7 @@ impl Draw {
             ValueKind::Count(Count::Elements) => self.of(&["1", "70000", "20000000", "500000000"]),
             ValueKind::Count(Count::ElementsOrNone) => self.of(&["0", "70000", "20000000", "500000000"]),
             ValueKind::Count(Count::Mebibytes) => self.of(&["0", "500", "3000"]),
+            ValueKind::Count(Count::Percent) => self.of(&["0", "0", "30"]),
             ValueKind::Count(Count::DatasetTokens | Count::Epochs) => self.of(&["1", "3"]),
             ValueKind::Count(Count::LayersOrNone) => self.of(&["0", "1", "2"]),
             ValueKind::Count(Count::StageOrNone) => self.of(&["0", "0", "1", "2"]),
@@ -109,7 +110,7 @@ impl Draw {
         let alters = |key: &&Key| match key.kind() {
             ValueKind::Model | ValueKind::Lengths => false,
             ValueKind::Count(count) => {
-                !matches!(count, Count::Mebibytes | Count::DatasetTokens | Count::Epochs)
+                !matches!(count, Count::Mebibytes | Count::Percent | Count::DatasetTokens | Count::Epochs)
             }
             ValueKind::Choice(_)
             | ValueKind::Targets

@@ -35,7 +35,13 @@ impl Run<'_> {
             match scenario.task {
                 Task::Sft => "",
                 Task::Dpo => " (DPO)",
+                Task::Kto => " (KTO)",
+                Task::Orpo => " (ORPO)",
+                Task::Cpo => " (CPO)",
+                Task::Simpo => " (SimPO)",
+                Task::Reward => " (reward model)",
                 Task::Grpo => " (GRPO)",
+                Task::Rloo => " (RLOO)",
                 Task::Generate => "",
             },
             crate::text::one_line(&scenario.model_name()),

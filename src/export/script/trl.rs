@@ -1,4 +1,4 @@
-//! trl's `SFTTrainer` and `DPOTrainer`.
+//! trl's `SFTTrainer`, `DPOTrainer` and `KTOTrainer`.
 
 use super::python::{Call, boolean, string};
 use super::run::Run;
@@ -21,8 +21,7 @@ pub(super) const SAID: &[&str] = &[
 
 /// What trains for a task: the trainer, its configuration, and data of the Hub that it can be tried on.
 fn trainer(task: Task) -> Result<[&'static str; 3], Issue> {
-    let refuse =
-        |message| Err(Issue::error(Field::Task, message).with_fix("choose fine-tuning or preferences (DPO)"));
+    let refuse = |message| Err(Issue::error(Field::Task, message).with_fix("choose fine-tuning, DPO or KTO"));
     match task {
         Task::Sft => Ok([
             "SFTTrainer",
@@ -34,7 +33,18 @@ fn trainer(task: Task) -> Result<[&'static str; 3], Issue> {
             "DPOConfig",
             "\"trl-lib/ultrafeedback_binarized\"  # of the Hub, with columns \"chosen\" and \"rejected\"",
         ]),
-        Task::Grpo => refuse("no file is written for GRPO, whose rewards are code of one's own"),
+        Task::Kto => Ok([
+            "KTOTrainer",
+            "KTOConfig",
+            "\"trl-lib/kto-mix-14k\"  # of the Hub, with columns \"prompt\", \"completion\" and \"label\"",
+        ]),
+        Task::Reward => refuse("no file is written for reward models, which are of another class"),
+        Task::Orpo | Task::Cpo | Task::Simpo => {
+            refuse("no file is written for ORPO, CPO and SimPO, whose trainers are trl's experimental ones")
+        }
+        Task::Grpo | Task::Rloo => {
+            refuse("no file is written for GRPO and RLOO, whose rewards are code of one's own")
+        }
         Task::Generate => refuse("no file is written for a model that generates"),
     }
 }
@@ -128,11 +138,23 @@ pub(super) fn arguments(
     let offloading = (scenario.savings.offloading == Offloading::On).then_some("True");
     // rows cut from the texts one after the other are all as long; several texts in a row are packed
     let (packing, strategy) = match (scenario.task, scenario.mask) {
-        (Task::Dpo | Task::Grpo | Task::Generate, _) | (Task::Sft, Mask::Padded) => (None, None),
+        (
+            Task::Dpo
+            | Task::Kto
+            | Task::Orpo
+            | Task::Cpo
+            | Task::Simpo
+            | Task::Reward
+            | Task::Grpo
+            | Task::Rloo
+            | Task::Generate,
+            _,
+        )
+        | (Task::Sft, Mask::Padded) => (None, None),
         (Task::Sft, Mask::None | Mask::Ones) => (Some("True"), Some("\"wrapped\"")),
         (Task::Sft, Mask::Packed | Mask::PaddingFree) => (Some("True"), None),
     };
-    let precomputed = scenario.task == Task::Dpo && scenario.answers.reference == Reference::Precomputed;
+    let precomputed = scenario.task.has_reference() && scenario.answers.reference == Reference::Precomputed;
     Call::new(config)
         .keyword("output_dir", "\"out\"")
         .keyword("learning_rate", "LEARNING_RATE")

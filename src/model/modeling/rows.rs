@@ -291,6 +291,45 @@ pub fn of(model_type: &str) -> Option<&'static Family> {
     FAMILIES.iter().find(|family| family.model_types.contains(&model_type))
 }
 
+/// Families whose model for sequence classification, which reward models are, is transformers' generic one
+/// (modeling_layers.py `GenericForSequenceClassification`, transformers 5.17).
+const GENERIC_CLASSIFICATION: [&str; 29] = [
+    "arcee",
+    "deepseek_v2",
+    "deepseek_v3",
+    "exaone4",
+    "gemma",
+    "gemma2",
+    "gemma3_text",
+    "glm",
+    "glm4",
+    "gpt_oss",
+    "llama",
+    "ministral",
+    "mistral",
+    "mixtral",
+    "nemotron",
+    "olmo",
+    "olmo2",
+    "olmo3",
+    "phi",
+    "phi3",
+    "qwen2",
+    "qwen2_moe",
+    "qwen3",
+    "qwen3_moe",
+    "qwen3_next",
+    "seed_oss",
+    "smollm3",
+    "stablelm",
+    "starcoder2",
+];
+
+/// Whether a reward model of that family is its layers and a matrix of one row.
+pub fn rewards_generically(model_type: &str) -> bool {
+    GENERIC_CLASSIFICATION.contains(&model_type)
+}
+
 /// All rows.
 pub fn families() -> impl Iterator<Item = &'static Family> {
     FAMILIES.iter()

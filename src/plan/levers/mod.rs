@@ -404,7 +404,7 @@ mod tests {
         let cache = Key::find("kv-cache").expect("it is a key").link;
         assert_eq!(cost(&format!("{generate}&new=2048&{cache}=static"), grows), Some(Cost::Nothing));
         let trl = "m=Qwen/Qwen3-0.6B&st=trl&p=amp-bf16&mask=padded&method=full";
-        let is = |reference| format!("{trl}&task={reference}");
+        let is = |reference| format!("v=1&{trl}&task={reference}");
         let precomputed = |scenario: &Scenario| scenario.answers.reference == Reference::Precomputed;
         assert_eq!(cost(&is("dpo"), precomputed), Some(Cost::Nothing));
         let none = |scenario: &Scenario| scenario.answers.reference == Reference::None;

@@ -84,8 +84,15 @@ pub(super) static RULES: &[Rule] = &[
     }),
     // the data set is scored once either way
     once("reference", Cost::Nothing, |s| match s.task {
-        Task::Dpo => s.answers.reference = Reference::Precomputed,
-        Task::Sft | Task::Grpo | Task::Generate => {}
+        Task::Dpo | Task::Kto => s.answers.reference = Reference::Precomputed,
+        Task::Sft
+        | Task::Orpo
+        | Task::Cpo
+        | Task::Simpo
+        | Task::Reward
+        | Task::Grpo
+        | Task::Rloo
+        | Task::Generate => {}
     }),
     once("kv-cache", Cost::Nothing, |s| match s.generation.cache {
         CacheKind::Static if s.task == Task::Generate => s.generation.cache = CacheKind::Dynamic,
@@ -216,8 +223,15 @@ pub(super) static RULES: &[Rule] = &[
         }
     }),
     once("reference", Cost::Training, |s| match s.task {
-        Task::Grpo => s.answers.reference = Reference::None,
-        Task::Sft | Task::Dpo | Task::Generate => {}
+        Task::Grpo | Task::Rloo => s.answers.reference = Reference::None,
+        Task::Sft
+        | Task::Dpo
+        | Task::Kto
+        | Task::Orpo
+        | Task::Cpo
+        | Task::Simpo
+        | Task::Reward
+        | Task::Generate => {}
     }),
     // a prompt is as long as what is asked
     stepwise("seq-length", Cost::Training, |s| {

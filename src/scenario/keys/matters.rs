@@ -1,7 +1,7 @@
 //! Under which other choices an input makes a difference, and what it adds to the kind of a run.
 
 use crate::scenario::software::{Quantiser, Software, Trainer};
-use crate::scenario::{AttentionKernel, Checkpointing, Method, Scenario, Task};
+use crate::scenario::{AttentionKernel, Checkpointing, Method, Scenario};
 
 /// The input makes a difference to every scenario.
 pub(super) fn always(_: &Scenario) -> bool {
@@ -15,27 +15,31 @@ pub(super) fn when_trained(scenario: &Scenario) -> bool {
 
 /// The input makes a difference where the model generates.
 pub(super) fn with_generation(scenario: &Scenario) -> bool {
-    match scenario.task {
-        Task::Sft | Task::Dpo | Task::Grpo => false,
-        Task::Generate => true,
-    }
+    !when_trained(scenario)
 }
 
-/// Whether the model's dropouts run: `DPOConfig` switches them off (`disable_dropout`).
+/// Whether the model's dropouts run: most of trl's trainers switch them off (`disable_dropout`).
 pub(super) fn with_dropout(scenario: &Scenario) -> bool {
-    match scenario.task {
-        Task::Sft | Task::Grpo => true,
-        Task::Dpo | Task::Generate => false,
-    }
+    when_trained(scenario) && !scenario.task.disables_dropout()
 }
 
 pub(super) fn with_lora_dropout(scenario: &Scenario) -> bool {
     with_adapters(scenario) && with_dropout(scenario)
 }
 
-/// Whether the model can be held against itself as it was.
+/// Whether a sequence begins with a prompt that is not scored.
 pub(super) fn with_answers(scenario: &Scenario) -> bool {
     scenario.task.has_answers()
+}
+
+/// Whether answers are generated while it trains.
+pub(super) fn with_rollouts(scenario: &Scenario) -> bool {
+    scenario.task.is_online()
+}
+
+/// Whether the model can be held against itself as it was.
+pub(super) fn with_reference(scenario: &Scenario) -> bool {
+    scenario.task.has_reference()
 }
 
 pub(super) fn with_adapters(scenario: &Scenario) -> bool {

@@ -128,7 +128,9 @@ impl Loader<'_> {
     /// The element type that the trainer gives to whatever is trained, where it does: trl's make it bfloat16 beside 4-bit
     /// weights (trainer/sft_trainer.py).
     fn trained_dtype(&self) -> Option<Dtype> {
-        (self.software().trainer == Trainer::Trl && self.member.method == Method::Qlora)
+        (self.software().trainer == Trainer::Trl
+            && self.member.method == Method::Qlora
+            && !self.member.trainer_prepares)
             .then_some(Dtype::Bf16)
     }
 }

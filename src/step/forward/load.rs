@@ -10,7 +10,7 @@ use super::stacks::megatron::Share;
 use super::stacks::torchtune::positions::Positions;
 use super::{BoundEncoder, BoundLayer, BoundOutside, LayerGroup, Model};
 use crate::dtype::Dtype;
-use crate::job::{Batch, Member};
+use crate::job::{Batch, HeadKind, Member};
 use crate::model::Architecture;
 use crate::model::HeadTransform;
 use crate::model::blocks::{Block, LinearClass, Param, Wiring};
@@ -100,8 +100,8 @@ impl<'a> Model<'a> {
     ) -> Model<'a> {
         let base = weights_dtype(member.precision);
         let software = Software::of(member.stack);
-        let prepared =
-            member.method == Method::Qlora && member.quantization.prepare && software.prepares_for_4_bit;
+        let prepared = member.method == Method::Qlora
+            && (member.quantization.prepare && software.prepares_for_4_bit || member.trainer_prepares);
         let dtype = if prepared { Dtype::F32 } else { base };
         let checkpoints = member.checkpointing != Checkpointing::Off;
         let first = state.params.list.len();
@@ -136,8 +136,10 @@ impl<'a> Model<'a> {
             last: None,
         };
         let embeddings = &architecture.embeddings;
+        loader.narrow_ends(true);
         let tokens = loader.table(&embeddings.tokens);
         let positions = embeddings.positions.as_ref().map(|table| loader.table(table));
+        loader.narrow_ends(false);
         let token_types = embeddings.token_types.as_ref().map(|table| loader.table(table));
         let mut outside = BoundOutside {
             tokens,
@@ -245,6 +247,7 @@ impl<'a> Model<'a> {
         }
         let head = &architecture.head;
         let adapts_head = adapts_head(member, head.linear.name);
+        loader.narrow_ends(true);
         let mut head = if head.tied {
             let bias = head.linear.bias.then(|| loader.parameter((1, head.linear.output)));
             let adapter = adapts_head.then(|| loader.adapter(&head.linear, None));
@@ -259,6 +262,14 @@ impl<'a> Model<'a> {
         } else {
             loader.linear(&head.linear, adapts_head, software.quantiser == Quantiser::Fabric)
         };
+        loader.narrow_ends(false);
+        if member.head == HeadKind::Number
+            && member.adapts
+            && let Weight::Plain(weight) = head.weight
+        {
+            // peft trains the head of a task of `SEQ_CLS` whole, beside the one that was loaded
+            head.weight = Weight::Plain(loader.trained_copy(weight));
+        }
         if trains_embeddings {
             outside.tokens = loader.trained_copy(tokens);
             loader.widen_state(outside.tokens);

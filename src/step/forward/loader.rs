@@ -69,6 +69,15 @@ pub(super) struct Loader<'a> {
 }
 
 impl Loader<'_> {
+    /// Embedding and output head are next, or no longer: where the trainer prepares 4-bit weights itself under bfloat16 autocast
+    /// they are bfloat16 among what it made float32.
+    pub(super) fn narrow_ends(&mut self, narrow: bool) {
+        let bf16 = matches!(self.member.precision, Precision::AmpBf16 | Precision::AmpBf16Weights);
+        if self.member.trainer_prepares && self.member.method == Method::Qlora && bf16 {
+            self.dtype = if narrow { Dtype::Bf16 } else { Dtype::F32 };
+        }
+    }
+
     /// What the stack answers.
     pub(super) fn software(&self) -> &'static Software {
         Software::of(self.member.stack)

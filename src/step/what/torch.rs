@@ -23,6 +23,7 @@ pub(in crate::step) static SILU: What =
     What::step("silu", "its output, a factor of the next product or the next projection's input");
 pub(in crate::step) static SIGMOID: What =
     What::step("sigmoid", "a sigmoid's output, which its own backward needs");
+pub(in crate::step) static LOG_SIGMOID: What = What::step("log_sigmoid", "the logarithm of a sigmoid");
 pub(in crate::step) static TANH: What =
     What::step("tanh", "the output of tanh, which its own backward needs");
 pub(in crate::step) static INDEX: What = What::step("index", "rows chosen by their indices");

@@ -91,6 +91,7 @@ const fn scale(count: Count) -> &'static Scale {
         Count::Elements => &scale::ELEMENTS,
         Count::ElementsOrNone => &scale::ELEMENTS_OR_NONE,
         Count::Mebibytes => &scale::MEBIBYTES,
+        Count::Percent => &scale::PERCENT,
         Count::DatasetTokens => &scale::DATASET,
         Count::Epochs => &scale::EPOCHS,
         Count::LayersOrNone | Count::StageOrNone => &scale::OR_NONE,

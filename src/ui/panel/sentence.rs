@@ -27,9 +27,10 @@ const PIECES: [Piece; 7] = [
 /// `QLoRA, rank 16`.
 fn method(scenario: &Scenario) -> String {
     if !scenario.task.trains() {
-        let weights =
-            if scenario.method == Method::Qlora { "4-bit weights" } else { scenario.precision.label() };
-        return weights.to_owned();
+        return match scenario.method {
+            Method::Qlora => "4-bit weights".to_owned(),
+            Method::Full | Method::Lora => format!("weights in {}", scenario.precision.label()),
+        };
     }
     let rank = grouped(scenario.lora.rank);
     match scenario.method {

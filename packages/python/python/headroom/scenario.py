@@ -7,7 +7,7 @@ class Scenario(TypedDict, total=False):
     """What a user can choose; what is left out takes its default."""
 
     #: What is done with the model: fine-tuning on texts, on answers that are preferred to others or rewarded, or generating text (inference)
-    task: Literal["sft", "dpo", "grpo", "generate"]
+    task: Literal["sft", "dpo", "kto", "orpo", "cpo", "simpo", "reward", "grpo", "rloo", "generate"]
 
     #: The model: a Hub id, or a size such as 7b for a Llama-shaped model of so many billion parameters
     model: Union[str, Dict[str, Any]]
@@ -173,6 +173,9 @@ class Scenario(TypedDict, total=False):
 
     #: MiB that the process takes before its first tensor; 0 for what was measured for the card's generation (data/SOURCES.md)
     context_mib: int
+
+    #: Percent of the card that vLLM has beside the training (vllm_mode="colocate", vllm_gpu_memory_utilization, 30 in trl); 0 where a server elsewhere generates the answers
+    vllm_percent: int
 
     #: Tokens of the data set: how long the run takes follows from it
     dataset_tokens: int

@@ -1,7 +1,7 @@
 //! What a step is given: precision and optimizer, sequences, their lengths, answers, accumulation.
 
 use super::super::key::{Group, Key, Place, Value, ValueKind};
-use super::super::matters::{always, any, when_trained, with_answers, with_generation};
+use super::super::matters::{always, any, when_trained, with_answers, with_generation, with_reference};
 use super::super::nearest::nearest;
 use super::super::values::{choice, count, set_count, set_lengths};
 use super::super::words;
@@ -78,7 +78,7 @@ pub(super) const KEYS: &[Key] = &[
         group: Group::Training,
         place: Place::Front,
         value: choice!(Reference, answers.reference),
-        matters: with_answers,
+        matters: with_reference,
         band: any,
     },
     Key {

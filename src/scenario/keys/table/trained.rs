@@ -24,10 +24,7 @@ pub(super) const KEYS: &[Key] = &[
         place: Place::Surface,
         value: choice!(Task, task),
         matters: always,
-        band: |scenario| match scenario.task {
-            Task::Sft => "",
-            Task::Dpo | Task::Grpo | Task::Generate => scenario.task.slug(),
-        },
+        band: |scenario| if scenario.task == Task::Sft { "" } else { scenario.task.slug() },
     },
     Key {
         link: "m",

@@ -38,7 +38,7 @@ pub(in crate::step) fn architecture<'a>(
     embeddings(architecture, member)?;
     match member.stack {
         Stack::Transformers => Ok(Cow::Borrowed(architecture)),
-        Stack::Trl => trl::check(architecture, member, batch).map(|()| Cow::Borrowed(architecture)),
+        Stack::Trl => trl::architecture(architecture, member, batch),
         Stack::Liger => liger::check(architecture).map(|()| Cow::Borrowed(architecture)),
         Stack::Litgpt => litgpt::architecture(architecture).map(Cow::Owned),
         Stack::Torchtune => torchtune::architecture(architecture, member, batch).map(Cow::Owned),

@@ -1,33 +1,49 @@
-//! trl's SFTTrainer and DPOTrainer: transformers' modules up to the last hidden state, then the log-probability of every
-//! label without all logits.
+//! trl's trainers: transformers' modules up to the last hidden state, then the log-probability of every label without all
+//! logits ([`answers`] has those of preferences and reinforcement). [`odds`] has the trainers that make all logits,
+//! [`comparison`] the one of reward models.
 //!
-//! Source: trl 1.16 trainer/utils.py `add_fused_lm_head`, trainer/sft_trainer.py `compute_loss` and trainer/dpo_trainer.py
-//! `_compute_loss`; the first compared with the allocator's trace.
+//! Source: trl 1.16 trainer/utils.py `add_fused_lm_head` and trainer/sft_trainer.py `compute_loss`; compared with the
+//! allocator's trace.
 
+mod answers;
+mod comparison;
 pub(in crate::step) mod log_probs;
+mod odds;
+
+use std::borrow::Cow;
 
 use super::common::{not_compared, texts};
 use crate::dtype::Dtype;
 use crate::issue::{Field, Issue};
-use crate::job::{Batch, Member};
-use crate::memory::Category;
+use crate::job::{Batch, HeadKind, Member};
 use crate::model::Architecture;
 use crate::scenario::{Mask, StepTime};
-use crate::step::forward::inputs::Shared;
 use crate::step::forward::stacks::trl::log_probs::{Asked, Head};
-use crate::step::forward::{Given, Hidden, Pass, adapters, find};
+use crate::step::forward::{Pass, adapters, find};
 use crate::step::ops::linear::Weight;
-use crate::step::tensor::{Tensor, Value};
-use crate::step::what::{Source, What, roles, torch};
+use crate::step::tensor::Tensor;
+use crate::step::what::{Source, What, torch};
 
-static LOG_SIGMOID: What = What::step("log_sigmoid", "the logarithm of a sigmoid");
 static LABEL_MASK: What = What::own("label mask", "which tokens have a label, one byte each", Source::Loss);
-static TOKEN_IDS: What = What::own("token ids", "the prompt's and the answer's, side by side", Source::Loss);
-static MASK: What = What::own("mask", "the prompt's and the answer's, side by side", Source::Loss);
-static PROMPT: What = What::own("prompt", "which tokens are of the prompt, one byte each", Source::Loss);
+
+/// The architecture as the trainers build it: a model that rewards has another head.
+///
+/// # Errors
+/// What trl refuses, or what was not compared.
+pub(super) fn architecture<'a>(
+    architecture: &'a Architecture,
+    member: &Member,
+    batch: Batch,
+) -> Result<Cow<'a, Architecture>, Issue> {
+    check(architecture, member, batch)?;
+    match member.head {
+        HeadKind::Language => Ok(Cow::Borrowed(architecture)),
+        HeadKind::Number => comparison::architecture(architecture).map(Cow::Owned),
+    }
+}
 
 /// Refuses what trl refuses, or what was not compared.
-pub(super) fn check(architecture: &Architecture, member: &Member, batch: Batch) -> Result<(), Issue> {
+fn check(architecture: &Architecture, member: &Member, batch: Batch) -> Result<(), Issue> {
     let refuse = |field, message: String, fix: String| Err(Issue::error(field, message).with_fix(fix));
     if !architecture.family.is_some_and(|family| family.stacks.trl) {
         let message = format!("{} with trl is not modelled", architecture.model_type);
@@ -119,93 +135,6 @@ impl<'a> Pass<'_, 'a> {
         self.count_true(positions);
         drop(hidden);
         Scored { log_probs, others, mask }
-    }
-
-    /// What is asked of the answers behind prompts of that length.
-    pub fn label_log_probs(
-        &self,
-        hidden: Hidden<'a>,
-        prompt: u64,
-        asked: Asked,
-    ) -> (Scored<'a>, Given<Shared<Value>>) {
-        let unscored = self.batch.sequences.saturating_mul(prompt.max(1));
-        let labels = self.batch.tokens().saturating_sub(unscored);
-        let scored = self
-            .machine
-            .as_category(Category::Logits, &roles::HEAD, || self.fused_head(hidden.states, labels, asked));
-        self.leave_autocast();
-        (scored, hidden.given)
-    }
-
-    /// `input_ids.masked_fill(completion_mask == 0, -100)` of trainer/dpo_trainer.py `_compute_loss`.
-    pub fn preference_labels(&self) -> Tensor<'a> {
-        self.machine.as_category(Category::Batch, &roles::HEAD, || {
-            let _prompt = self.of_tokens(self.batch.tokens(), Dtype::Bool, &PROMPT);
-            self.of_tokens(self.batch.tokens(), Dtype::I64, &torch::LABELS)
-        })
-    }
-
-    /// `-F.logsigmoid(beta * delta_score)` of trainer/dpo_trainer.py `_compute_loss`. The metrics that it logs on the way
-    /// are gone before backward and are not followed.
-    pub fn preference_loss(
-        &self,
-        policy_scores: &Scored<'a>,
-        reference_scores: Option<&Scored<'a>>,
-    ) -> Tensor<'a> {
-        let half = self.batch.sequences / 2;
-        let pairs = |scored: &Scored<'a>| {
-            let row = scored.log_probs.value.numel / self.batch.sequences.max(1);
-            scored.log_probs.sum_rows(row).chunks(&[half, half])
-        };
-        // those that come with the batch
-        let precomputed = || {
-            let sums =
-                self.machine.unassigned().with(|value| (value.numel, value.dtype) = (half, Dtype::F32));
-            vec![sums.clone(), sums]
-        };
-        self.machine.as_category(Category::Logits, &roles::HEAD, || {
-            let policy = pairs(policy_scores);
-            let reference = reference_scores.map_or_else(precomputed, pairs);
-            let ratios = policy.iter().zip(&reference).map(|(policy, reference)| policy.minus(reference));
-            let ratios: Vec<Tensor<'a>> = ratios.collect();
-            let [chosen, rejected] = &ratios[..] else {
-                return policy_scores.log_probs.unmodelled("preferences without pairs");
-            };
-            let delta = chosen.minus(rejected);
-            let losses = delta.scale().keeping_input(&LOG_SIGMOID).negate();
-            losses.sum_rows(half)
-        })
-    }
-
-    /// `torch.cat([prompt_ids, completion_ids])`, the same of the masks and what is labelled of it, of trainer/grpo_trainer.py.
-    pub fn reward_labels(&self) -> [Tensor<'a>; 3] {
-        self.machine.as_category(Category::Batch, &roles::HEAD, || {
-            [&TOKEN_IDS, &MASK, &torch::LABELS]
-                .map(|what| self.of_tokens(self.batch.tokens(), Dtype::I64, what))
-        })
-    }
-
-    /// The loss of trainer/grpo_trainer.py `_compute_loss`: how much likelier each token of an answer has become, that within
-    /// bounds, both times the answer's advantage, the lesser of them. Whose levels, normalisers and bounds are other (GSPO,
-    /// DAPO, Dr. GRPO) makes tensors of the same sizes or of less.
-    pub fn reward_loss(&self, scored: &Scored<'a>, prompt: u64, referred: bool) -> Tensor<'a> {
-        let answers = self.batch.length.saturating_sub(prompt).saturating_mul(self.batch.sequences);
-        self.machine.as_category(Category::Logits, &roles::HEAD, || {
-            let scores = scored.log_probs.slice(answers);
-            // those of the round's earlier passes
-            let earlier = self.machine.unassigned().with(|value| value.numel = answers);
-            let ratio = scores.minus(&earlier).keeping_output(&torch::EXP);
-            let bounded = ratio.keeping_input(&torch::CLAMP);
-            let least = ratio.scale().mul(&bounded.scale());
-            let weighted = least.negate().scale();
-            let loss = if referred {
-                let divergence = earlier.minus(&scores).keeping_output(&torch::EXP);
-                weighted.add(&divergence.add_number().scale())
-            } else {
-                weighted
-            };
-            loss.scale().sum_rows(answers)
-        })
     }
 
     /// The sum of a boolean tensor, which is made one of numbers first.

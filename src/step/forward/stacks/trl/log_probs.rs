@@ -65,7 +65,9 @@ impl Asked {
     pub const NOTHING: Asked = Asked { entropy: false, mean_logits: false, is_top1: false };
     /// What `DPOTrainer` logs of its model.
     pub const OF_PREFERENCES: Asked = Asked { entropy: true, mean_logits: true, is_top1: true };
-    /// What `GRPOTrainer` logs of its model.
+    /// What `KTOTrainer` logs of its model.
+    pub const OF_DESIRABILITY: Asked = Asked { entropy: true, mean_logits: true, is_top1: false };
+    /// What `GRPOTrainer` and `RLOOTrainer` log of their model.
     pub const OF_REWARDS: Asked = Asked { entropy: true, mean_logits: false, is_top1: false };
 }
 

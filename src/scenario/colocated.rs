@@ -1,0 +1,122 @@
+//! vLLM in the process that trains (trl's `vllm_mode="colocate"`): what it takes of the card, and what is left of that for keys and
+//! values.
+//!
+//! Source: vLLM v1/worker/gpu_worker.py `determine_available_memory` and v1/core/kv_cache_utils.py; trl 1.16
+//! generation/vllm_generation.py.
+
+use super::{Field, Issue, Method, Scenario, Severity};
+use crate::dtype::Dtype;
+use crate::model::Architecture;
+use crate::model::blocks::Mixer;
+use crate::units::{Bytes, grouped};
+
+/// Tokens of a block of the KV cache (`block_size` on CUDA).
+const BLOCK: u64 = 16;
+
+impl Scenario {
+    /// What vLLM takes of a card of so much memory beside the training: its share of all of it, whatever is there already.
+    pub(super) fn colocated(&self, memory: Bytes) -> Bytes {
+        if !self.task.is_online() {
+            return Bytes::ZERO;
+        }
+        let share = u128::from(memory.0) * u128::from(self.reserve.vllm.min(100)) / 100;
+        Bytes(u64::try_from(share).unwrap_or(u64::MAX))
+    }
+}
+
+/// Bytes of the keys and values of one token, where every layer keeps those of all tokens.
+fn of_a_token(architecture: &Architecture) -> Option<u64> {
+    let mut all = 0_u64;
+    for kind in &architecture.order {
+        let Mixer::Attention(attention) = &architecture.blocks.get(usize::from(*kind))?.mixer else {
+            return None;
+        };
+        if attention.window.is_some() || architecture.encoder.is_some() {
+            return None;
+        }
+        let layer =
+            attention.kv_heads.saturating_mul(attention.head_dim).saturating_mul(2 * Dtype::Bf16.bytes());
+        all = all.saturating_add(layer);
+    }
+    (all > 0).then_some(all)
+}
+
+/// What is good to know of vLLM's share, and whether vLLM refuses it.
+pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, issues: &mut Vec<Issue>) {
+    let Ok(card) = scenario.card() else { return };
+    let share = scenario.colocated(card.memory);
+    if share == Bytes::ZERO {
+        return;
+    }
+    let message = format!(
+        "vLLM takes {share} of the card ({} % of all of it) beside the training, and CUDA graphs on top, which it does not count",
+        scenario.reserve.vllm
+    );
+    issues.push(Issue::new(Severity::Note, Field::VllmPercent, message));
+    // 4-bit weights it loads in its own way
+    let Some(architecture) = architecture.filter(|_| scenario.method != Method::Qlora) else { return };
+    let weights = Bytes(architecture.parameters().saturating_mul(Dtype::Bf16.bytes()));
+    let rest = share.saturating_sub(weights);
+    if rest == Bytes::ZERO {
+        let message = format!(
+            "vLLM stops: its weights alone are {weights} in 16 bits, and its share of the card {share}"
+        );
+        let fix = "give it more of the card, or have a server elsewhere generate (0)";
+        issues.push(Issue::warning(Field::VllmPercent, message).with_fix(fix));
+    } else if let Some(token) = of_a_token(architecture) {
+        let blocks = rest.0 / token.saturating_mul(BLOCK).max(1);
+        let each = scenario.sequence.div_ceil(BLOCK).max(1);
+        let message = format!(
+            "of vLLM's share {weights} are weights in 16 bits, and at most {rest} are keys and values: {} blocks of {BLOCK} tokens, \
+             {} sequences of {} tokens at once. What its profiling run of 4,096 tokens takes, which differs from version to version, comes \
+             off that",
+            grouped(blocks),
+            grouped(blocks / each),
+            grouped(scenario.sequence)
+        );
+        issues.push(Issue::new(Severity::Note, Field::VllmPercent, message));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::scenario::{Field, GpuChoice, Method, ModelChoice, Scenario, Task};
+    use crate::units::Bytes;
+
+    #[test]
+    fn a_share_of_the_card_is_vllms() {
+        let mut scenario = Scenario {
+            task: Task::Grpo,
+            model: ModelChoice::Catalogue("Qwen/Qwen2.5-7B".into()),
+            method: Method::Lora,
+            gpu: GpuChoice::Custom(Bytes(100 << 30)),
+            sequence: 2048,
+            ..Scenario::default()
+        };
+        assert_eq!(scenario.gpu().unwrap().memory, Bytes(100 << 30));
+        scenario.reserve.vllm = 30;
+        assert_eq!(scenario.gpu().unwrap().memory, Bytes(70 << 30));
+        let told = |scenario: &Scenario| -> Vec<String> {
+            let own = scenario.validate().into_iter().filter(|issue| issue.field == Field::VllmPercent);
+            own.map(|issue| issue.message).collect()
+        };
+        // 7,615,616,512 parameters, 28 layers of 4 heads of 128: 57,344 bytes for each token
+        let blocks = ((30_u64 << 30) - 2 * 7_615_616_512) / (57_344 * 16);
+        let said =
+            format!("{} blocks of 16 tokens, {} sequences", crate::units::grouped(blocks), blocks / 128);
+        assert!(
+            told(&scenario).iter().any(|message| message.contains(&said)),
+            "{said}: {:?}",
+            told(&scenario)
+        );
+        scenario.reserve.vllm = 10;
+        assert!(
+            told(&scenario).iter().any(|message| message.starts_with("vLLM stops")),
+            "{:?}",
+            told(&scenario)
+        );
+        // who trains on texts has no answers generated
+        scenario.task = Task::Sft;
+        assert_eq!((scenario.gpu().unwrap().memory, told(&scenario).len()), (Bytes(100 << 30), 0));
+    }
+}
