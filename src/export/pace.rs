@@ -50,6 +50,8 @@ fn shares(pace: &Pace) -> String {
         ("attention", spent.attention),
         ("moving memory", spent.memory),
         ("waiting for Python", spent.waiting),
+        ("waiting for other GPUs", spent.exchange),
+        ("an empty pipeline", spent.idle),
     ];
     let said = parts.iter().filter(|(_, seconds)| seconds / whole >= 0.005);
     said.map(|(name, seconds)| format!("{name} {:.0} %", seconds / whole * 100.0))

@@ -3,6 +3,7 @@
 mod answer;
 mod batches;
 mod contexts;
+mod exchange;
 mod fit;
 mod gpus;
 mod levers;
