@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use serde::{Deserialize, Serialize};
 
 use crate::model::Architecture;
-use crate::scenario::keys::KEYS;
+use crate::scenario::keys::keys;
 use crate::scenario::{LossKernel, Scenario};
 
 /// The worst difference between the null device, on which most rows were measured, and a real GPU: 48 published runs on
@@ -56,9 +56,9 @@ pub struct RunKind {
     pub worst_reserved_percent: Option<f64>,
 }
 
-/// The settings that make two scenarios of one kind, in the order of [`KEYS`].
+/// The settings that make two scenarios of one kind, in the order of [`keys`].
 pub fn key(scenario: &Scenario) -> String {
-    let bands = KEYS.iter().map(|key| key.band(scenario)).filter(|band| !band.is_empty());
+    let bands = keys().map(|key| key.band(scenario)).filter(|band| !band.is_empty());
     bands.collect::<Vec<_>>().join(" ")
 }
 

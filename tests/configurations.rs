@@ -5,7 +5,7 @@
 use headroom::estimate;
 use headroom::export::{Configuration, configuration};
 use headroom::import;
-use headroom::scenario::keys::{KEYS, Key};
+use headroom::scenario::keys::{Key, keys};
 use headroom::scenario::{
     Allocator, AttentionKernel, Checkpointing, LoraTargets, Mask, Method, ModelChoice, Offloading, Optimizer,
     Precision, Scenario, Sharding, Stack,
@@ -82,7 +82,7 @@ fn read_back(scenario: &Scenario, which: Configuration, text: &str, other: &Scen
     let launcher = launcher_of(which);
     let mut base = if launcher { scenario.clone() } else { other.clone() };
     let shared = ["model", "gpu", "gpus", "dropout"];
-    for key in KEYS.iter().filter(|key| shared.contains(&key.name)) {
+    for key in keys().filter(|key| shared.contains(&key.name)) {
         key.copy(&mut base, scenario);
     }
     base.cluster.deepspeed = scenario.cluster.deepspeed;
@@ -132,7 +132,7 @@ fn check(scenario: &Scenario, other: &Scenario) -> Result<usize, TestCaseError> 
         };
         let said =
             |key: &Key| file.differs.iter().any(|clause| clause.starts_with(&format!("{}:", key.label)));
-        for key in KEYS.iter().filter(|key| key.matters(&read) && !key.is_same(&read, scenario)) {
+        for key in keys().filter(|key| key.matters(&read) && !key.is_same(&read, scenario)) {
             prop_assert!(
                 same(key) || said(key),
                 "{which:?}: {} is {} and not {}\n{}",

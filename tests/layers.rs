@@ -7,310 +7,43 @@ use std::path::{Path, PathBuf};
 use headroom::model::modeling::families;
 use headroom::scenario::Stack;
 
-/// Folders and files of `src/`, from the ground up.
-const LAYERS: [&str; 28] = [
-    "text",
-    "glossary",
-    "units",
-    "dtype",
-    "search",
-    "issue",
-    "work",
-    "memory",
-    "hardware",
-    "model",
-    "scenario",
-    "job",
-    "allocator",
-    "step",
-    "estimate",
-    "accuracy",
-    "rules",
-    "plan",
-    "trace",
-    "explain",
-    "oom",
-    "share",
-    "import",
-    "export",
-    "foreign",
-    "check",
-    "cli",
-    "ui",
-];
+/// Floors from the ground up, each with the names that stand on it.
+type Order = Vec<Vec<String>>;
 
-/// What is in a folder, from the ground up. `mod` is the folder's own file, where it holds more than a list of what is in
-/// the folder. Files that know each other share a floor, with `|` between them.
-const INSIDE: [(&str, &[&str]); 40] = [
-    (
-        "import",
-        &[
-            "syntax",
-            "names",
-            "understood",
-            "reader",
-            "hugging_face|launch",
-            "axolotl",
-            "llama_factory",
-            "torchtune",
-            "trainer_toml",
-        ],
-    ),
-    ("import/syntax", &["setting", "python", "shell", "yaml"]),
-    ("hardware", &["kinds", "memory", "gpu", "catalogue", "rent"]),
-    (
-        "model",
-        &[
-            "error",
-            "python_json",
-            "blocks",
-            "modeling",
-            "architecture",
-            "config",
-            "families",
-            "read",
-            "dimensions",
-            "catalogue",
-        ],
-    ),
-    ("model/modeling", &["stacks", "mod", "rows"]),
-    ("model/blocks", &["param", "basic", "attention", "feed_forward", "mixer", "block"]),
-    (
-        "scenario",
-        &[
-            "choices",
-            "software",
-            "count",
-            "lengths",
-            "modules",
-            "mod",
-            "compact",
-            "custom",
-            "recurrent",
-            "savings",
-            "cluster",
-            "validate",
-            "keys",
-            "serde",
-            "defaults",
-        ],
-    ),
-    ("scenario/keys", &["invalid", "key", "nearest", "words", "values", "matters", "table", "mod"]),
-    (
-        "plan",
-        &[
-            "fit", "on_card", "verdict", "speeds", "time", "answer", "contexts", "gpus", "solve", "batches",
-            "table", "need", "levers",
-        ],
-    ),
-    (
-        "check",
-        &[
-            "error",
-            "measurement",
-            "parts",
-            "summary",
-            "verdicts",
-            "trainer",
-            "ranks",
-            "megatron",
-            "truth",
-            "proof",
-            "reading",
-            "time",
-            "mod",
-        ],
-    ),
-    (
-        "model/families",
-        &[
-            "parts",
-            "common",
-            "variant",
-            "layers",
-            "latent",
-            "llama",
-            "hybrid",
-            "variants",
-            "deepseek",
-            "gemma4",
-            "tower",
-            "multimodal",
-            "classic",
-            "custom",
-            "fairseq",
-            "encoder",
-            "seq2seq",
-            "mod",
-        ],
-    ),
-    ("model/families/variants", &["bases", "dense", "experts", "hybrid", "mod"]),
-    ("model/catalogue", &["entries", "search", "mod"]),
-    ("oom", &["message", "suspect", "finding", "guess", "mod"]),
-    (
-        "step",
-        &[
-            "what",
-            "device",
-            "heap",
-            "kernels",
-            "machine|tensor|params|gradient|autograd|parallel",
-            "repeat",
-            "ops",
-            "optimizer",
-            "forward",
-            "support",
-            "line",
-            "ready",
-            "iteration",
-            "pipeline",
-            "schedule",
-            "run",
-            "replay",
-            "allocate",
-            "snapshot",
-            "requests",
-        ],
-    ),
-    (
-        "step/ops",
-        &[
-            "casts",
-            "dropout",
-            "pointwise",
-            "reductions",
-            "indexing",
-            "views",
-            "scan",
-            "autocast",
-            "embedding",
-            "matmul",
-            "attention",
-            "shape",
-            "four_bit",
-            "linear",
-            "gathered_linear",
-            "activations",
-            "experts",
-            "norm",
-            "loss",
-        ],
-    ),
-    ("explain", &["mod", "notes"]),
-    ("share", &["query", "mod"]),
-    ("export", &["mod", "levers", "pace", "sheet", "memory_viz", "script", "configuration"]),
-    ("export/configuration", &["lines", "mod|trl|axolotl|llama_factory|torchtune|launch"]),
-    ("export/script", &["python", "run", "parts", "generate", "transformers", "trl", "unsloth", "mod"]),
-    (
-        "cli",
-        &[
-            "table",
-            "output",
-            "import|input",
-            "params",
-            "estimate",
-            "fit",
-            "levers",
-            "need",
-            "contexts",
-            "oom",
-            "script",
-            "export",
-            "time",
-            "rules",
-            "batch",
-            "check",
-            "mod",
-        ],
-    ),
-    (
-        "ui",
-        &[
-            "browser",
-            "format",
-            "markup",
-            "scale",
-            "theme",
-            "part",
-            "view",
-            "detail",
-            "question",
-            "desk",
-            "history",
-            "summary",
-            "verdict",
-            "proof",
-            "chart",
-            "hub",
-            "way",
-            "state",
-            "controls",
-            "keyboard",
-            "picks",
-            "presets",
-            "sync",
-            "own",
-            "panel",
-            "app",
-            "prerender",
-        ],
-    ),
-    ("ui/browser", &["mod", "files", "keys"]),
-    ("ui/chart", &["ticks", "backend", "pen", "stack", "card", "curve", "scatter", "timeline"]),
-    (
-        "ui/controls",
-        &["term", "name", "messages", "text", "switch", "select", "slider", "combobox", "table", "toast"],
-    ),
-    ("ui/own", &["bring", "remote", "snapshot", "file|configuration", "dimensions", "dialog", "mod"]),
-    (
-        "ui/panel",
-        &[
-            "breakdown",
-            "chart",
-            "proof",
-            "accuracy",
-            "levers",
-            "oom",
-            "rows",
-            "need",
-            "ranks",
-            "answer",
-            "curves",
-            "compare",
-            "fit",
-            "control",
-            "time",
-            "thumb",
-            "plan",
-            "readout",
-            "overlay",
-            "timeline",
-            "views",
-            "panels",
-            "verdict",
-            "configure",
-            "sentence",
-            "take",
-            "header",
-            "footer",
-        ],
-    ),
-    ("step/heap", &["ledger", "mod|record|repeat"]),
-    ("step/what", &["mod", "roles", "torch"]),
-    ("step/autograd", &["mod|derivative|checkpoint|offload", "engine"]),
-    ("step/ops/attention", &["arguments", "splits", "choice", "math", "fused", "mod"]),
-    ("step/ops/four_bit", &["kernel", "mod", "bitsandbytes", "torchao"]),
-    ("step/optimizer", &["recipe", "mod"]),
-    (
-        "step/forward/stacks",
-        &["common", "fused_loss", "liger", "litgpt", "megatron", "torchtune", "trl", "unsloth", "mod"],
-    ),
-    ("plan/levers", &["mod|rules|room"]),
-    ("allocator", &["free_list", "mod", "expandable"]),
-    ("step/forward/stacks/megatron", &["build", "functions", "mod", "loss"]),
-    ("step/forward/stacks/torchtune", &["positions", "build", "mod"]),
-    ("step/forward/stacks/unsloth", &["functions", "mod", "buffers", "loss"]),
-];
+/// The part of ARCHITECTURE.md that says who uses whom.
+fn documented() -> &'static str {
+    let text = include_str!("../ARCHITECTURE.md").split("## Layers").nth(1);
+    text.and_then(|text| text.split("\n## ").next()).expect("a section on layers")
+}
+
+/// The layers: folders and files of `src/`, a floor each, in the order of the table's first column.
+fn layers() -> Order {
+    let cells = documented().lines().filter_map(|line| line.strip_prefix("| `")?.split(" |").next());
+    let names = cells.flat_map(|cell| quoted(&format!("`{cell}"), "")).map(|name| vec![name]);
+    names.collect()
+}
+
+/// The folders that have an order, each with it: lines such as ``- `a/b/`: `c.rs`, `d.rs` and `e/`.``
+fn orders() -> Vec<(String, Order)> {
+    let lines = documented().lines().filter_map(|line| line.strip_prefix("- `")?.split_once("/`: "));
+    let order = |folder: &str, line: &str| -> Order {
+        without_notes(line).split(',').map(|floor| quoted(floor, folder)).collect()
+    };
+    lines.map(|(folder, line)| (folder.to_owned(), order(folder, line))).collect()
+}
+
+/// The modules that a text names in backticks. The folder's own file is `mod`, also where it lies beside the folder.
+fn quoted(text: &str, folder: &str) -> Vec<String> {
+    let files = text.split('`').skip(1).step_by(2);
+    let name = |file: &str| file.trim_end_matches('/').trim_end_matches(".rs").to_owned();
+    let own = folder.rsplit('/').next().unwrap_or_default();
+    files.map(name).map(|name| if name == own { "mod".to_owned() } else { name }).collect()
+}
+
+/// A line without what it says in parentheses.
+fn without_notes(line: &str) -> String {
+    line.split('(').map(|part| part.split_once(')').map_or(part, |(_, rest)| rest)).collect()
+}
 
 /// Folders whose files have no order: the methods of one type, a file for each subject. ARCHITECTURE.md says why.
 const ONE_THING: [&str; 3] = ["step/forward", "step/forward/families", "step/parallel"];
@@ -320,6 +53,7 @@ const ROOTS: [&str; 3] = ["lib", "main", "bin"];
 
 #[test]
 fn no_layer_uses_one_that_stands_on_it() {
+    let layers = layers();
     let mut upward = Vec::new();
     for file in sources(&src()) {
         let module = module(&file);
@@ -327,11 +61,10 @@ fn no_layer_uses_one_that_stands_on_it() {
         if ROOTS.contains(&own.as_str()) {
             continue;
         }
-        let floor = floor(&LAYERS, own)
-            .unwrap_or_else(|| panic!("{own}: name the layer in LAYERS and ARCHITECTURE.md"));
+        let floor = floor(&layers, own).unwrap_or_else(|| panic!("{own}: name the layer in ARCHITECTURE.md"));
         for used in uses(&file) {
             // what is no layer is a name that `lib.rs` exports
-            let other = used.first().and_then(|name| self::floor(&LAYERS, name));
+            let other = used.first().and_then(|name| self::floor(&layers, name));
             if other.is_some_and(|other| other > floor) {
                 upward.push(format!("{} uses {}", file.display(), used.join("::")));
             }
@@ -343,7 +76,7 @@ fn no_layer_uses_one_that_stands_on_it() {
 #[test]
 fn no_file_uses_one_that_stands_on_it() {
     let mut upward = Vec::new();
-    for (folder, order) in INSIDE {
+    for (folder, order) in &orders() {
         let path: Vec<String> = folder.split('/').map(str::to_owned).collect();
         for file in sources(&src()) {
             let module = module(&file);
@@ -351,7 +84,7 @@ fn no_file_uses_one_that_stands_on_it() {
             let own = below.first().map_or("mod", String::as_str);
             // a folder's own file that is no floor lists what is in the folder
             let Some(floor) = floor(order, own) else {
-                assert_eq!(own, "mod", "{folder}: name {own} in INSIDE");
+                assert_eq!(own, "mod", "{folder}: ARCHITECTURE.md does not say where {own} stands");
                 continue;
             };
             let mut used = uses(&file);
@@ -374,15 +107,16 @@ fn no_file_uses_one_that_stands_on_it() {
 
 #[test]
 fn every_folder_has_an_order_or_is_one_thing() {
+    let orders = orders();
     for file in sources(&src()) {
         let module = module(&file);
         for depth in 1..module.len() {
             let folder = module[..depth].join("/");
             let named =
-                INSIDE.iter().any(|(known, _)| *known == folder) || ONE_THING.contains(&folder.as_str());
+                orders.iter().any(|(known, _)| *known == folder) || ONE_THING.contains(&folder.as_str());
             assert!(
                 named || ROOTS.contains(&folder.as_str()) || !holds_several(&folder),
-                "{folder} has no order in INSIDE"
+                "{folder} has no order in ARCHITECTURE.md"
             );
         }
     }
@@ -394,38 +128,17 @@ fn holds_several(folder: &str) -> bool {
     files.filter(|entry| entry.as_ref().is_ok_and(|entry| entry.file_name() != "mod.rs")).count() > 1
 }
 
+/// Whatever a line of ARCHITECTURE.md names is there.
 #[test]
-fn the_order_is_the_one_that_is_documented() {
-    let text = include_str!("../ARCHITECTURE.md");
-    let table = text
-        .split("## Layers")
-        .nth(1)
-        .and_then(|text| text.split("\n## ").next())
-        .expect("a table of layers");
-    assert_listed_in_order(table, "the layers", &LAYERS);
-    for (folder, order) in INSIDE {
-        let line = table
-            .lines()
-            .find(|line| line.starts_with(&format!("- `{folder}/`:")))
-            .unwrap_or_else(|| panic!("{folder} has no line"));
-        let files: Vec<_> =
-            order.iter().flat_map(|names| names.split('|')).filter(|name| *name != "mod").collect();
-        assert_listed_in_order(line, folder, &files);
+fn the_documented_order_names_what_there_is() {
+    let orders = orders();
+    assert!(orders.len() > 30 && layers().len() > 20, "{orders:?}");
+    for (folder, order) in &orders {
+        for name in order.iter().flatten().filter(|name| *name != "mod") {
+            let path = src().join(folder).join(name);
+            assert!(path.is_dir() || path.with_extension("rs").is_file(), "{folder}/{name} is not there");
+        }
     }
-}
-
-#[track_caller]
-fn assert_listed_in_order(text: &str, what: &str, order: &[&str]) {
-    let place = |name: &&str| {
-        let names = [format!("`{name}.rs`"), format!("`{name}/`")];
-        names
-            .iter()
-            .filter_map(|name| text.find(name.as_str()))
-            .min()
-            .unwrap_or_else(|| panic!("{what}: {name} is not there"))
-    };
-    let places: Vec<_> = order.iter().map(place).collect();
-    assert!(places.is_sorted(), "ARCHITECTURE.md lists {what} in another order: {places:?}");
 }
 
 /// What a family's code does stands in its row (`model/modeling/rows.rs`), for every stack: a step asks the row. Its
@@ -501,8 +214,8 @@ fn src() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
 }
 
-fn floor(order: &[&str], name: &str) -> Option<usize> {
-    order.iter().position(|known| known.split('|').any(|known| known == name))
+fn floor(order: &Order, name: &str) -> Option<usize> {
+    order.iter().position(|floor| floor.iter().any(|known| known == name))
 }
 
 fn sources(folder: &Path) -> Vec<PathBuf> {
@@ -531,10 +244,10 @@ fn uses(file: &Path) -> Vec<Vec<String>> {
 }
 
 /// What a folder's own file uses of the files in the folder. What it only hands on it does not use.
-fn children<'a>(file: &Path, names: &'a [&'a str]) -> impl Iterator<Item = String> + 'a {
+fn children<'a>(file: &Path, order: &'a Order) -> impl Iterator<Item = String> + 'a {
     let source = std::fs::read_to_string(file).expect("it can be read");
     let code = source.split("#[cfg(test)]").next().unwrap_or_default().to_owned();
-    let names = names.iter().filter(move |name| {
+    let names = order.iter().flatten().filter(move |name| {
         let path = format!("{name}::");
         let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
         let mut lines = lines.filter(|line| !line.starts_with("pub use "));
@@ -544,7 +257,7 @@ fn children<'a>(file: &Path, names: &'a [&'a str]) -> impl Iterator<Item = Strin
                 .is_some_and(|text| !text.ends_with(|c: char| c.is_ascii_alphanumeric() || "_:".contains(c)))
         })
     });
-    names.map(|name| (*name).to_owned())
+    names.cloned()
 }
 
 /// What a source at that place names by `crate::` and `super::`, lists in braces taken apart.

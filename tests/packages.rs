@@ -5,7 +5,7 @@
 use std::fmt::Write;
 
 use headroom::scenario::Choice;
-use headroom::scenario::keys::{KEYS, ValueKind};
+use headroom::scenario::keys::{ValueKind, keys};
 
 const WRITTEN: &str =
     "written from the table of keys, `src/scenario/keys/table.rs`, by `cargo test --test packages`";
@@ -55,7 +55,7 @@ fn python_knows_every_key() {
     let mut text = format!("\"\"\"The keys of a scenario, {WRITTEN}.\"\"\"\n\n");
     text.push_str("from typing import Any, Dict, Literal, TypedDict, Union\n\n\n");
     text.push_str("class Scenario(TypedDict, total=False):\n    \"\"\"What a user can choose; what is left out takes its default.\"\"\"\n");
-    for key in KEYS {
+    for key in keys() {
         let name = key.name.replace('-', "_");
         write!(text, "\n    #: {}\n    {name}: {}\n", key.help, python(key.kind())).unwrap();
     }
@@ -68,7 +68,7 @@ fn javascript_knows_every_key() {
     text.push_str(
         "/** What a user can choose; what is left out takes its default. */\nexport interface Scenario {\n",
     );
-    for key in KEYS {
+    for key in keys() {
         writeln!(text, "  /** {} */\n  {:?}?: {};", key.help, key.name, javascript(key.kind())).unwrap();
     }
     text.push_str("}\n");

@@ -6,7 +6,7 @@ use headroom::estimate;
 use headroom::export::script;
 use headroom::model::catalogue;
 use headroom::plan::Answer;
-use headroom::scenario::keys::{KEYS, ValueKind};
+use headroom::scenario::keys::{ValueKind, keys};
 use headroom::scenario::{CustomModel, Method, ModelChoice, Scenario, Stack};
 use headroom::share;
 use serde_json::Value;
@@ -115,7 +115,7 @@ fn what_makes_a_difference_is_said_or_refused() {
         usual.change(|scenario| scenario.stack = stack);
         usual.change(|scenario| scenario.method = method);
         let file = body(&script(&usual).expect("the defaults of a library can be written"));
-        for key in KEYS.iter().filter(|key| !["model", "stack", "method", "gpu"].contains(&key.name)) {
+        for key in keys().filter(|key| !["model", "stack", "method", "gpu"].contains(&key.name)) {
             for value in values(key.kind()) {
                 let mut other = usual.clone();
                 key.read(&mut other, value).unwrap_or_else(|issue| panic!("{issue}"));

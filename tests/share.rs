@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::Path;
 
-use headroom::scenario::keys::KEYS;
+use headroom::scenario::keys::keys;
 use headroom::scenario::{
     Allocator, Answers, AttentionKernel, CacheKind, Checkpointing, Cluster, CpuOffload, CustomModel, Data,
     DeepSpeed, Generation, GpuChoice, Layout, Lengths, Loop, Lora, LoraTargets, LossKernel, Mask, Method,
@@ -326,7 +326,7 @@ proptest! {
 
     #[test]
     fn values_that_differ_read_differently(one in scenarios(), other in scenarios()) {
-        for key in KEYS.iter().filter(|key| key.name != "model" && key.matters(&one) && key.matters(&other)) {
+        for key in keys().filter(|key| key.name != "model" && key.matters(&one) && key.matters(&other)) {
             let same = key.words(&one) == key.words(&other);
             prop_assert_eq!(same, key.is_same(&one, &other), "{}: {}", key.name, key.words(&one));
         }

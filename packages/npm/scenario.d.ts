@@ -96,16 +96,6 @@ export interface Scenario {
   "pipeline-stage"?: number;
   /** What of each GPU's shards lies in the CPU's memory: FSDP2's CPUOffloadPolicy, DeepSpeed's offload_optimizer and offload_param */
   "cpu-offload"?: "off" | "optimizer" | "all";
-  /** MiB of the card that others have already: a desktop, a browser, another process (nvidia-smi names them) */
-  "used-mib"?: number;
-  /** MiB of the card that shall stay free, for what an estimate cannot know */
-  "margin-mib"?: number;
-  /** MiB that the process takes before its first tensor; 0 for what was measured for the card's generation (data/SOURCES.md) */
-  "context-mib"?: number;
-  /** Tokens of the data set: how long the run takes follows from it */
-  "dataset-tokens"?: number;
-  /** How often the data set is gone through */
-  "epochs"?: number;
   /** How many elements of gradients DeepSpeed reduces at a time (reduce_bucket_size); "auto" in a configuration for transformers is hidden_size² */
   "reduce-bucket"?: number;
   /** How many elements of weights ZeRO-3 gathers ahead (stage3_prefetch_bucket_size); "auto" is 0.9 · hidden_size² */
@@ -118,4 +108,14 @@ export interface Scenario {
   "contiguous-gradients"?: boolean;
   /** Whether DeepSpeed reduces gradients while backward goes on (overlap_comm) */
   "overlap-comm"?: "auto" | "on" | "off";
+  /** MiB of the card that others have already: a desktop, a browser, another process (nvidia-smi names them) */
+  "used-mib"?: number;
+  /** MiB of the card that shall stay free, for what an estimate cannot know */
+  "margin-mib"?: number;
+  /** MiB that the process takes before its first tensor; 0 for what was measured for the card's generation (data/SOURCES.md) */
+  "context-mib"?: number;
+  /** Tokens of the data set: how long the run takes follows from it */
+  "dataset-tokens"?: number;
+  /** How often the data set is gone through */
+  "epochs"?: number;
 }

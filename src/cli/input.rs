@@ -11,11 +11,11 @@ use serde_json::{Map, Value};
 
 use super::import;
 use crate::model::read::LONGEST_CONFIG;
-use crate::scenario::keys::{KEYS, Key, ValueKind, slugs};
+use crate::scenario::keys::{Key, ValueKind, keys, slugs};
 use crate::scenario::{CustomModel, Field, ModelChoice, Scenario, Task};
 use crate::share;
 
-/// The arguments that say a scenario: one flag per key of [`KEYS`].
+/// The arguments that say a scenario: one flag per key of [`keys`].
 #[derive(Clone)]
 pub(super) struct Input {
     /// `-`, a link or its query string, or a file.
@@ -133,7 +133,7 @@ impl Input {
 
 /// A scenario of the file or text that has these members.
 fn one(scenario: Scenario, members: &Map<String, Value>) -> Asked {
-    let given = KEYS.iter().filter(|key| members.contains_key(key.name) || members.contains_key(key.link));
+    let given = keys().filter(|key| members.contains_key(key.name) || members.contains_key(key.link));
     Asked { scenarios: vec![scenario], notices: Vec::new(), given: given.collect(), is_link: false }
 }
 
@@ -159,7 +159,7 @@ fn from_source(source: &OsString) -> Result<Asked, String> {
             Ok(Asked {
                 scenarios: shared.scenarios,
                 notices: shared.notices.iter().map(ToString::to_string).collect(),
-                given: KEYS.iter().filter(|key| share::names(link, key.name)).collect(),
+                given: keys().filter(|key| share::names(link, key.name)).collect(),
                 is_link: true,
             })
         }
@@ -253,7 +253,7 @@ impl Args for Input {
             .value_hint(ValueHint::FilePath)
             .value_parser(clap::value_parser!(PathBuf))
             .help("A configuration of another project, read over the scenario: what `headroom import` understands of it; - for standard input");
-        KEYS.iter().fold(command.arg(source).arg(from), |command, key| {
+        keys().fold(command.arg(source).arg(from), |command, key| {
             let command = command.arg(flag(key));
             if key.name == "model" { command.arg(config.clone()) } else { command }
         })
@@ -294,7 +294,7 @@ impl FromArgMatches for Input {
         let text = |name: &str| matches.try_get_one::<String>(name).map(Option::<&String>::cloned);
         let unknown = |error: clap::parser::MatchesError| clap::Error::raw(ErrorKind::UnknownArgument, error);
         let mut flags = Vec::new();
-        for key in KEYS {
+        for key in keys() {
             if let Some(value) = text(key.name).map_err(unknown)? {
                 flags.push((key, value));
             }

@@ -5,7 +5,7 @@ use super::pace::duration;
 use crate::memory::{Category, Iteration, Memory, Phase, in_order};
 use crate::plan::{Margin, OnCard, Outcome, Verdict};
 use crate::scenario::Scenario;
-use crate::scenario::keys::{Group, KEYS, Key, ValueKind};
+use crate::scenario::keys::{Group, Key, ValueKind, keys};
 use crate::text::one_line;
 use crate::units::{Bytes, grouped};
 
@@ -157,7 +157,7 @@ impl Builder<'_> {
         let defaults: Vec<_> = self.answers.iter().map(|answer| answer.scenario.defaults()).collect();
         let (shown, rest): (Vec<&Key>, Vec<&Key>) = Group::ALL
             .into_iter()
-            .flat_map(|group| KEYS.iter().filter(move |key| key.group == group))
+            .flat_map(|group| keys().filter(move |key| key.group == group))
             .partition(|key| {
                 self.answers.iter().zip(&defaults).any(|(Answer { scenario, .. }, defaults)| {
                     key.matters(scenario) && (key.place.is_always_said() || !key.is_same(scenario, defaults))

@@ -1,9 +1,9 @@
 //! axolotl's YAML (0.19, utils/schemas).
 
-use super::hugging_face::{clips, quietly, saved};
 use super::launch;
-use super::names::{AXOLOTL_KERNELS, optimizer};
+use super::names::AXOLOTL_KERNELS;
 use super::reader::{Reader, among};
+use super::trainer;
 use crate::scenario::Stack;
 
 const WHY: &str = "axolotl's default (0.19)";
@@ -100,6 +100,8 @@ const REFUSED: &[(&[&str], &str)] = &[
 ];
 
 pub(super) fn read(reader: &mut Reader) {
+    reader.quietly("task", "sft");
+    trainer::usual_loop(reader);
     if let Some(said) = reader.take(&["base_model"]) {
         reader.model(&said);
     }
@@ -121,17 +123,7 @@ pub(super) fn read(reader: &mut Reader) {
     reader.or_assume("gradient-accumulation", &["gradient_accumulation_steps"], "1", WHY);
     reader.or_assume("seq-length", &["sequence_len"], "512", WHY);
     filling(reader);
-    match reader.take(&["optimizer"]) {
-        Some(said) => match optimizer(&said.text()) {
-            Some(found) => reader.set("optimizer", found.slug(), &said.said),
-            None => reader.leave(&said.said, "this optimizer is not predicted"),
-        },
-        None => reader.assume("optimizer", "adamw-fused", WHY),
-    }
-    match reader.take(&["max_grad_norm"]) {
-        Some(said) => clips(reader, &said),
-        None => reader.assume("clip-gradients", "on", "max_grad_norm is 1.0 by default"),
-    }
+    trainer::optimization(reader, &["optimizer"], "adamw-fused", WHY);
     checkpointing(reader);
     attention(reader);
     reader.assume(
@@ -139,15 +131,6 @@ pub(super) fn read(reader: &mut Reader) {
         "expandable",
         "axolotl sets PYTORCH_CUDA_ALLOC_CONF itself (utils/__init__.py)",
     );
-    for (key, value) in [
-        ("task", "sft"),
-        ("keep-outputs", "off"),
-        ("set-to-none", "on"),
-        ("use-cache", "off"),
-        ("optimizer-step", "after-backward"),
-    ] {
-        quietly(reader, key, value);
-    }
     launch::of_arguments(reader);
     for (names, why) in REFUSED {
         reader.refuse(names, why);
@@ -187,7 +170,7 @@ fn stack(reader: &mut Reader) {
             reader.idle.push(said);
             reader.assume("loss", if on.is_empty() { "standard" } else { "full" }, "no other loss is named");
         }
-        (None, _) if on.is_empty() => quietly(reader, "loss", "standard"),
+        (None, _) if on.is_empty() => reader.quietly("loss", "standard"),
         (None, _) => reader.assume("loss", "full", "liger_fused_linear_cross_entropy is off by default"),
     }
 }
@@ -220,18 +203,17 @@ fn adapters(reader: &mut Reader) {
         (_, None) => reader.assume("lora-targets", "qv", "peft's default for the family"),
     }
     match reader.take(&["lora_modules_to_save"]) {
-        Some(said) => saved(reader, &said),
+        Some(said) => trainer::saved(reader, &said),
         None => reader.assume("train-embeddings", "off", WHY),
     }
     kernels(reader);
-    match reader.switch(&["peft_autocast_adapter_dtype"]) {
-        Some((on, said)) => reader.set("fp32-adapters", if on { "on" } else { "off" }, &said),
-        None => quietly(reader, "fp32-adapters", "on"),
+    if !reader.switches("fp32-adapters", &["peft_autocast_adapter_dtype"]) {
+        reader.quietly("fp32-adapters", "on");
     }
     if reader.scenario.method == crate::scenario::Method::Qlora {
         // axolotl/loaders/model.py: nf4 with double quantisation; prepare_model_for_kbit_training of its own, which leaves 16 bits
         reader.or_assume("double-quant", &["bnb_config_kwargs.bnb_4bit_use_double_quant"], "on", WHY);
-        quietly(reader, "weight-format", "nf4");
+        reader.quietly("weight-format", "nf4");
         reader.assume("kbit-prepare", "off", "axolotl's prepare_model_for_kbit_training casts no weight to float32 but norms and embeddings, which is not followed");
     }
 }
@@ -262,11 +244,7 @@ fn precision(reader: &mut Reader) {
             reader.set("precision", "amp-bf16-weights", &said.said);
         }
         (_, Some((true, said))) => {
-            reader.leave(
-                &said,
-                "autocast to float16 over float16 weights is not predicted: float32 weights are taken",
-            );
-            reader.assume("precision", "amp-fp16", "fp16 over float32 weights");
+            trainer::autocast_to_float16(reader, &said);
         }
         (Some(said), _) => reader.set("precision", "fp32", &said.said),
         (None, _) => reader.assume("precision", "amp-bf16-weights", "bf16 is auto by default"),
@@ -308,7 +286,7 @@ fn checkpointing(reader: &mut Reader) {
             Some(on) => reader.set("activation-offloading", if on { "on" } else { "off" }, &said.said),
             None => reader.leave(&said.said, "of ways to offload activations trl's is predicted"),
         },
-        None => quietly(reader, "activation-offloading", "off"),
+        None => reader.quietly("activation-offloading", "off"),
     }
 }
 
@@ -322,14 +300,7 @@ fn attention(reader: &mut Reader) {
         }
     }
     match (reader.take(&["attn_implementation", "attention"]), found) {
-        (Some(said), _) => match said.text().as_str() {
-            "flash_attention_2" | "flash" => reader.set("attention", "flash-attention-2", &said.said),
-            word @ ("sdpa" | "eager") => reader.set("attention", word, &said.said),
-            _ => reader.leave(
-                &said.said,
-                "of attention implementations eager, sdpa and flash_attention_2 are predicted",
-            ),
-        },
+        (Some(said), _) => trainer::attention(reader, &said),
         (None, Some((kernel, said))) => reader.set("attention", kernel, &said),
         (None, None) => reader.assume("attention", "sdpa", "transformers' default where the model has it"),
     }

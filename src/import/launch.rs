@@ -1,7 +1,7 @@
 //! How many GPUs share the work and how: accelerate's YAML and options, DeepSpeed's JSON, `torchrun` and its like.
 
-use super::hugging_face::clips;
 use super::reader::{Reader, Said, among};
+use super::trainer::clips;
 use crate::scenario::{Method, Precision};
 
 const IDLE: &[&str] = &[

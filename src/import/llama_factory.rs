@@ -1,9 +1,8 @@
 //! LLaMA-Factory's YAML (0.9.5, hparams/).
 
-use super::hugging_face::{clips, quietly, saved};
 use super::launch;
-use super::names::optimizer;
 use super::reader::{Reader, among};
+use super::trainer;
 use crate::scenario::{Method, Sharding, Stack};
 
 const WHY: &str = "LLaMA-Factory's default (0.9.5)";
@@ -105,6 +104,8 @@ const REFUSED: &[(&[&str], &str)] = &[
 ];
 
 pub(super) fn read(reader: &mut Reader) {
+    reader.quietly("task", "sft");
+    trainer::usual_loop(reader);
     if let Some(said) = reader.take(&["model_name_or_path"]) {
         reader.model(&said);
     }
@@ -139,17 +140,7 @@ pub(super) fn read(reader: &mut Reader) {
         (_, Some((false, said))) => reader.set("mask", "padded", &said),
         (_, None) => reader.assume("mask", "padded", WHY),
     }
-    match reader.take(&["optim"]) {
-        Some(said) => match optimizer(&said.text()) {
-            Some(found) => reader.set("optimizer", found.slug(), &said.said),
-            None => reader.leave(&said.said, "this optimizer is not predicted"),
-        },
-        None => reader.assume("optimizer", "adamw-fused", ARGUMENTS),
-    }
-    match reader.take(&["max_grad_norm"]) {
-        Some(said) => clips(reader, &said),
-        None => reader.assume("clip-gradients", "on", "max_grad_norm is 1.0 by default"),
-    }
+    trainer::optimization(reader, &["optim"], "adamw-fused", ARGUMENTS);
     checkpointing(reader);
     match reader.take(&["flash_attn"]) {
         Some(said) => match said.text().as_str() {
@@ -159,17 +150,6 @@ pub(super) fn read(reader: &mut Reader) {
             _ => reader.leave(&said.said, "this attention is not predicted"),
         },
         None => reader.assume("attention", "sdpa", "flash_attn is auto by default"),
-    }
-    for (key, value) in [
-        ("task", "sft"),
-        ("keep-outputs", "off"),
-        ("set-to-none", "on"),
-        ("use-cache", "off"),
-        ("optimizer-step", "after-backward"),
-        ("loss", "standard"),
-        ("activation-offloading", "off"),
-    ] {
-        quietly(reader, key, value);
     }
     for (names, why) in REFUSED {
         reader.refuse(names, why);
@@ -214,14 +194,14 @@ fn adapters(reader: &mut Reader) {
         None => reader.assume("lora-targets", "all-linear", WHY),
     }
     match reader.take(&["additional_target"]) {
-        Some(said) => saved(reader, &said),
+        Some(said) => trainer::saved(reader, &said),
         None => reader.assume("train-embeddings", "off", WHY),
     }
     if reader.scenario.method == Method::Qlora {
         reader.or_assume("double-quant", &["double_quantization"], "on", WHY);
         match reader.take(&["quantization_type"]) {
             Some(said) => reader.set("weight-format", "nf4", &said.said),
-            None => quietly(reader, "weight-format", "nf4"),
+            None => reader.quietly("weight-format", "nf4"),
         }
         // model_utils/checkpointing.py `prepare_model_for_training`: norms become float32 under upcast_layernorm alone
         reader.assume("kbit-prepare", "off", "upcast_layernorm is off by default");
@@ -235,7 +215,7 @@ fn precision(reader: &mut Reader) {
     let (bf16, fp16) = (reader.switch(&["bf16"]), reader.switch(&["fp16"]));
     let is_full = reader.scenario.method == Method::Full;
     let zero3 = reader.scenario.cluster.sharding == Sharding::Zero3 && reader.scenario.cluster.is_many();
-    quietly(reader, "fp32-adapters", "on");
+    reader.quietly("fp32-adapters", "on");
     match (pure, bf16, fp16) {
         (Some((true, said)), ..) => {
             // peft makes adapters float32 all the same
@@ -251,11 +231,7 @@ fn precision(reader: &mut Reader) {
         (_, Some((true, said)), _) => reader.set("precision", "amp-bf16-weights", &said),
         (.., Some((true, said))) if is_full => reader.set("precision", "amp-fp16", &said),
         (.., Some((true, said))) => {
-            reader.leave(
-                &said,
-                "autocast to float16 over float16 weights is not predicted: float32 weights are taken",
-            );
-            reader.assume("precision", "amp-fp16", "fp16 over float32 weights");
+            trainer::autocast_to_float16(reader, &said);
         }
         _ => reader.assume("precision", "fp32", "neither bf16 nor fp16 is on"),
     }

@@ -12,6 +12,7 @@ pub(crate) mod names;
 mod reader;
 mod syntax;
 mod torchtune;
+mod trainer;
 mod trainer_toml;
 mod understood;
 
@@ -20,7 +21,7 @@ use std::fmt;
 use serde_json::{Map, Value};
 
 use crate::model::read::not_json;
-use crate::scenario::keys::{KEYS, Key};
+use crate::scenario::keys::{Key, keys};
 use crate::scenario::{CustomModel, ModelChoice, Scenario};
 use crate::share;
 use hugging_face::{Parts, Trainer};
@@ -140,7 +141,7 @@ fn of_link(text: &str) -> Result<Understood, NotRead> {
     let Some(scenario) = shared.scenarios.into_iter().next() else {
         return Err(NotRead("this link holds no scenario".to_owned()));
     };
-    let taken = KEYS.iter().filter(|key| share::names(text, key.name)).map(|key| taken(key, &scenario));
+    let taken = keys().filter(|key| share::names(text, key.name)).map(|key| taken(key, &scenario));
     let left =
         shared.notices.iter().map(|notice| Left { said: "the link".to_owned(), why: notice.to_string() });
     Ok(Understood {
@@ -236,7 +237,7 @@ fn of_members(
             }
         };
         return Some(scenario.map_err(NotRead).map(|said| {
-            let given: Vec<&Key> = KEYS.iter().filter(|key| has(key.name) || has(key.link)).collect();
+            let given: Vec<&Key> = keys().filter(|key| has(key.name) || has(key.link)).collect();
             let mut scenario = base.clone();
             given.iter().for_each(|key| key.copy(&mut scenario, &said));
             Understood {

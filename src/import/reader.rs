@@ -171,6 +171,21 @@ impl Reader {
         }
     }
 
+    /// Sets what a project always does: nobody has to be told.
+    pub fn quietly(&mut self, key: &str, value: &str) {
+        // a value that is written here is one that the key reads
+        let _ = self.put(key, value);
+    }
+
+    /// Sets a key that is on or off to what one of these switches says; whether one does.
+    pub fn switches(&mut self, key: &str, names: &[&str]) -> bool {
+        let given = self.switch(names);
+        if let Some((on, said)) = &given {
+            self.set(key, if *on { "on" } else { "off" }, said);
+        }
+        given.is_some()
+    }
+
     fn put(&mut self, name: &str, value: &str) -> Option<Result<&'static Key, String>> {
         let key = Key::find(name)?;
         let mut changed = self.scenario.clone();

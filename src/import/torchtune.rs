@@ -1,8 +1,8 @@
 //! torchtune's YAML (0.6.1, recipes/configs), and what its command overrides.
 
-use super::hugging_face::{clips, quietly};
 use super::names::{TORCHTUNE, component};
 use super::reader::{Reader, Said, among};
+use super::trainer;
 use crate::scenario::{Optimizer, Stack};
 
 const WHY: &str = "torchtune's default (0.6.1)";
@@ -53,6 +53,8 @@ const REFUSED: &[(&[&str], &str)] = &[
 ];
 
 pub(super) fn read(reader: &mut Reader) {
+    reader.quietly("task", "sft");
+    trainer::usual_loop(reader);
     reader.set("stack", Stack::Torchtune.slug(), "_component_: torchtune…");
     model(reader);
     reader.or_assume("batch-size", &["batch_size"], "1", "the recipe's batch_size");
@@ -83,13 +85,11 @@ pub(super) fn read(reader: &mut Reader) {
         },
         None => reader.assume("precision", "bf16", "the recipes' dtype"),
     }
-    match reader.switch(&["enable_activation_checkpointing"]) {
-        Some((on, said)) => reader.set("gradient-checkpointing", if on { "on" } else { "off" }, &said),
-        None => reader.assume("gradient-checkpointing", "off", WHY),
+    if !reader.switches("gradient-checkpointing", &["enable_activation_checkpointing"]) {
+        reader.assume("gradient-checkpointing", "off", WHY);
     }
-    match reader.switch(&["enable_activation_offloading"]) {
-        Some((on, said)) => reader.set("activation-offloading", if on { "on" } else { "off" }, &said),
-        None => reader.assume("activation-offloading", "off", WHY),
+    if !reader.switches("activation-offloading", &["enable_activation_offloading"]) {
+        reader.assume("activation-offloading", "off", WHY);
     }
     match reader.switch(&["optimizer_in_bwd"]) {
         Some((on, said)) => {
@@ -98,7 +98,7 @@ pub(super) fn read(reader: &mut Reader) {
         None => reader.assume("optimizer-step", "after-backward", WHY),
     }
     match reader.take(&["clip_grad_norm"]) {
-        Some(said) => clips(reader, &said),
+        Some(said) => trainer::clips(reader, &said),
         None => reader.assume("clip-gradients", "off", "clip_grad_norm is null by default"),
     }
     match reader.take(&["loss._component_"]) {
@@ -107,24 +107,15 @@ pub(super) fn read(reader: &mut Reader) {
             reader.set("loss", "full", &said.said);
         }
         Some(said) => reader.leave(&said.said, "of losses the chunked and PyTorch's own are predicted"),
-        None => quietly(reader, "loss", "standard"),
+        None => reader.quietly("loss", "standard"),
     }
-    for (key, value) in [
-        ("task", "sft"),
-        ("keep-outputs", "off"),
-        ("set-to-none", "on"),
-        ("use-cache", "off"),
-        ("attention", "sdpa"),
-    ] {
-        quietly(reader, key, value);
-    }
+    reader.quietly("attention", "sdpa");
     if let Some(said) = reader.take(&["nproc_per_node"]) {
         reader.set("gpus", &said.text(), &said.said);
         reader.set("shard", "fsdp2", &said.said);
     }
-    match reader.switch(&["fsdp_reshard_after_forward"]) {
-        Some((on, said)) => reader.set("reshard-after-forward", if on { "on" } else { "off" }, &said),
-        None => quietly(reader, "reshard-after-forward", "on"),
+    if !reader.switches("reshard-after-forward", &["fsdp_reshard_after_forward"]) {
+        reader.quietly("reshard-after-forward", "on");
     }
     for (names, why) in REFUSED {
         reader.refuse(names, why);
@@ -159,8 +150,8 @@ fn model(reader: &mut Reader) {
     reader.or_assume("lora-dropout", &["model.lora_dropout"], "0", WHY);
     targets(reader);
     reader.or_assume("double-quant", &["model.quantize_base"], "on", "torchao's NF4 quantises its scales");
-    quietly(reader, "weight-format", "nf4");
-    quietly(reader, "train-embeddings", "off");
+    reader.quietly("weight-format", "nf4");
+    reader.quietly("train-embeddings", "off");
 }
 
 fn same(reader: &Reader, id: &str) -> bool {

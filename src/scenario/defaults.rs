@@ -1,6 +1,6 @@
 //! What every setting is by default, which depends on the training library, the method, the card and the model.
 
-use super::keys::{KEYS, Key};
+use super::keys::{Key, keys};
 use super::{
     Allocator, AttentionKernel, Checkpointing, Field, Mask, Method, Optimizer, Precision, Reference,
     Scenario, Sharding, Stack, StepTime, Task,
@@ -125,7 +125,7 @@ impl Scenario {
     /// The inputs that make a difference and are not at their default.
     pub fn changed(&self) -> Vec<&'static Key> {
         let defaults = self.defaults();
-        KEYS.iter().filter(|key| key.is_changed(self, &defaults)).collect()
+        keys().filter(|key| key.is_changed(self, &defaults)).collect()
     }
 
     /// The scenario with every setting that was left open at its default: fp16 where the card has no bfloat16, torchtune's own
@@ -138,7 +138,7 @@ impl Scenario {
             filled.stack = filled.defaults().stack;
         }
         let usual = filled.defaults();
-        for key in KEYS.iter().filter(|key| !given(key) && !key.is_same(&plain, &usual)) {
+        for key in keys().filter(|key| !given(key) && !key.is_same(&plain, &usual)) {
             key.copy(&mut filled, &usual);
         }
         filled
@@ -164,7 +164,7 @@ impl Scenario {
     fn follow(&mut self, before: &Scenario) {
         let changed = self.clone();
         let (was, is) = (before.defaults(), self.defaults());
-        for key in KEYS {
+        for key in keys() {
             if !key.is_same(&was, &is) && key.is_same(before, &was) && key.is_same(self, before) {
                 key.copy(self, &is);
             }

@@ -1,4 +1,4 @@
-//! One table of a scenario's inputs: [`KEYS`] drives share links, JSON, TOML, the command's flags, the page's controls,
+//! One table of a scenario's inputs: [`keys`] drives share links, JSON, TOML, the command's flags, the page's controls,
 //! comparisons, exports and the kinds of the error bands. Whoever adds an input adds a row; a row without a label, a
 //! group or a control does not compile.
 
@@ -17,17 +17,17 @@ pub use invalid::InvalidValue;
 #[cfg(feature = "cli")]
 pub(crate) use key::slugs;
 pub use key::{Group, Key, Place, Value, ValueKind};
-pub use table::KEYS;
+pub use table::keys;
 
 impl Key {
     /// The key of that name, long or short.
     pub fn find(name: &str) -> Option<&'static Key> {
-        KEYS.iter().find(|key| key.name == name || key.link == name)
+        keys().find(|key| key.name == name || key.link == name)
     }
 
     /// The key whose issues name that field; none for the link.
     pub fn of(field: Field) -> Option<&'static Key> {
-        KEYS.iter().find(|key| key.field == field)
+        keys().find(|key| key.field == field)
     }
 }
 
@@ -54,17 +54,17 @@ mod tests {
 
     #[test]
     fn names_are_unique() {
-        let mut names: Vec<_> = KEYS.iter().flat_map(|key| [key.link, key.name]).collect();
+        let mut names: Vec<_> = keys().flat_map(|key| [key.link, key.name]).collect();
         names.sort_unstable();
         names.dedup();
-        let same = KEYS.iter().filter(|key| key.link == key.name).count();
-        assert_eq!(names.len(), KEYS.len() * 2 - same);
+        let same = keys().filter(|key| key.link == key.name).count();
+        assert_eq!(names.len(), keys().count() * 2 - same);
     }
 
     #[test]
     fn every_key_has_a_field_and_a_label_of_its_own() {
-        for (index, key) in KEYS.iter().enumerate() {
-            for other in &KEYS[..index] {
+        for (index, key) in keys().enumerate() {
+            for other in keys().take(index) {
                 assert!(key.field != other.field && key.label != other.label, "{} {}", key.name, other.name);
             }
             assert!(Key::of(key.field).is_some_and(|own| own.name == key.name));

@@ -1,4 +1,4 @@
-//! A scenario as JSON or TOML: one entry per key of [`KEYS`], by its long name.
+//! A scenario as JSON or TOML: one entry per key of [`keys`], by its long name.
 //!
 //! What is read is strict: an unknown key or a bad value is an error that says what would be right. Keys that are left
 //! out take their default.
@@ -10,14 +10,14 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
-use super::keys::{KEYS, Key, ValueKind};
+use super::keys::{Key, ValueKind, keys};
 use super::{CustomModel, Issue, ModelChoice, Scenario};
 use crate::text::short;
 
 impl Serialize for Scenario {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(KEYS.len()))?;
-        for key in KEYS {
+        let mut map = serializer.serialize_map(None)?;
+        for key in keys() {
             map.serialize_entry(key.name, &to_json(key, self))?;
         }
         map.end()
@@ -35,10 +35,10 @@ impl<'de> Deserialize<'de> for Scenario {
             let _ = write!(problems, "{separator}{problem}");
         };
         for (name, _) in members.iter().filter(|(name, _)| Key::find(name).is_none()) {
-            let names: Vec<_> = KEYS.iter().map(|key| key.name).collect();
+            let names: Vec<_> = keys().map(|key| key.name).collect();
             note(&format_args!("there is no key {:?} (use {})", short(name), names.join(", ")));
         }
-        for key in KEYS {
+        for key in keys() {
             let given: Vec<_> =
                 members.iter().filter(|(name, _)| name == key.name || name == key.link).collect();
             match given[..] {

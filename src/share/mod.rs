@@ -2,14 +2,14 @@
 //! browser sends to the host; links of its first versions had it behind `?`, and are read all the same.
 //!
 //! `v=1&method=lora&b=4&2.b=8` holds two scenarios. The first states what differs from [`Scenario::default`]; every
-//! further one, behind `2.`, `3.` or `4.`, what differs from the first. The keys are those of [`KEYS`] and frozen: a
+//! further one, behind `2.`, `3.` or `4.`, what differs from the first. The keys are those of [`keys`] and frozen: a
 //! link that was ever given out opens the same scenarios for ever. `tests/fixtures/links` holds links of every version.
 
 mod query;
 
 use crate::issue::{Field, Issue};
 use crate::scenario::Scenario;
-use crate::scenario::keys::KEYS;
+use crate::scenario::keys::keys;
 use crate::text::short;
 use crate::units::grouped;
 
@@ -55,7 +55,7 @@ pub fn encode(scenarios: &[Scenario]) -> String {
 
 /// What the scenario says otherwise than the base.
 fn differences(prefix: &str, base: &Scenario, scenario: &Scenario) -> Vec<(String, String)> {
-    let values = KEYS.iter().map(|key| (key, key.write(scenario)));
+    let values = keys().map(|key| (key, key.write(scenario)));
     values
         .filter(|(key, value)| *value != key.write(base))
         .map(|(key, value)| (format!("{prefix}{}", key.link), value))
@@ -103,7 +103,7 @@ pub fn decode(link: &str) -> Shared {
 
 /// Whether a link says something about the key of that name in its first scenario.
 pub fn names(link: &str, name: &str) -> bool {
-    let key = KEYS.iter().find(|key| key.name == name);
+    let key = keys().find(|key| key.name == name);
     key.is_some_and(|key| query::read(link).iter().any(|(name, _)| name == key.link || name == key.name))
 }
 
@@ -120,7 +120,7 @@ fn read_group(
 ) -> Scenario {
     let mut scenario = base.clone();
     // In the order of the table, whatever the order in the link; of a key that is given twice the last counts.
-    for key in KEYS {
+    for key in keys() {
         let named =
             |name: &str| name.strip_prefix(prefix).is_some_and(|name| name == key.link || name == key.name);
         let Some((name, value)) = pairs.iter().rev().find(|(name, _)| named(name)) else { continue };

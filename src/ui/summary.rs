@@ -5,7 +5,7 @@ use leptos::prelude::*;
 use super::format::{Unit, number, parameters};
 use crate::issue::Field;
 use crate::model::{Architecture, catalogue};
-use crate::scenario::keys::{Group, KEYS, Key, ValueKind};
+use crate::scenario::keys::{Group, Key, ValueKind, keys};
 use crate::scenario::{GpuChoice, Method, ModelChoice, Scenario, Task};
 use crate::units::grouped;
 
@@ -116,7 +116,7 @@ fn said(key: &Key, scenario: &Scenario) -> String {
 
 /// Every key, group by group.
 fn grouped_keys() -> impl Iterator<Item = &'static Key> {
-    Group::ALL.into_iter().flat_map(|group| KEYS.iter().filter(move |key| key.group == group))
+    Group::ALL.into_iter().flat_map(|group| keys().filter(move |key| key.group == group))
 }
 
 /// Whether scenarios for which an input makes a difference have different values of it.

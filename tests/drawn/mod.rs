@@ -3,7 +3,7 @@
 use headroom::estimate;
 use headroom::memory::{Category, Iteration};
 use headroom::model::catalogue;
-use headroom::scenario::keys::{Count, KEYS, Key, ValueKind};
+use headroom::scenario::keys::{Count, Key, ValueKind, keys};
 use headroom::scenario::{Lengths, LoraTargets, ModelChoice, Scenario};
 use headroom::share;
 use headroom::step::Recording;
@@ -82,7 +82,7 @@ impl Draw {
             | ValueKind::Dropout
             | ValueKind::Gpu => true,
         };
-        for key in KEYS.iter().filter(alters) {
+        for key in keys().filter(alters) {
             let value = self.value(key.kind());
             if self.below(3) == 0 {
                 key.read(&mut scenario, value).expect("it is one of the key's values");
@@ -95,8 +95,7 @@ impl Draw {
     pub fn scenario(&mut self) -> Scenario {
         let id = self.value(ValueKind::Model);
         let mut scenario = self.scenario_of(ModelChoice::Catalogue(id.to_owned()));
-        let lengths =
-            KEYS.iter().find(|key| matches!(key.kind(), ValueKind::Lengths)).expect("lengths are a key");
+        let lengths = keys().find(|key| matches!(key.kind(), ValueKind::Lengths)).expect("lengths are a key");
         let value = self.value(ValueKind::Lengths);
         lengths.read(&mut scenario, value).expect("it is one of the key's values");
         scenario

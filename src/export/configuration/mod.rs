@@ -17,7 +17,7 @@ use crate::import::{self, Understood};
 use crate::issue::{Field, Issue};
 use crate::model::{Architecture, Objective};
 use crate::scenario::choices::Choice;
-use crate::scenario::keys::{KEYS, Key};
+use crate::scenario::keys::{Key, keys};
 use crate::scenario::{Allocator, LoraTargets, ModelChoice, Modules, Precision, Scenario};
 use crate::share;
 use crate::text::one_line;
@@ -278,7 +278,7 @@ fn header(run: &Run<'_>, which: Configuration, command: &str, runs: &Scenario, d
 fn read_back(run: &Run<'_>, which: Configuration, body: &str) -> Result<(Scenario, Vec<String>), Issue> {
     let scenario = run.scenario;
     let mut base = Scenario::default();
-    for key in KEYS.iter().filter(|key| which.leaves_open(key.name) || key.name == "model") {
+    for key in keys().filter(|key| which.leaves_open(key.name) || key.name == "model") {
         key.copy(&mut base, scenario);
     }
     let project = which.choice().label;
@@ -289,7 +289,7 @@ fn read_back(run: &Run<'_>, which: Configuration, body: &str) -> Result<(Scenari
         let message = format!("a file for {project} has no line for this: {}: {}", left.said, left.why);
         return Err(Issue::error(Field::Link, message).with_fix("choose another file"));
     }
-    for key in KEYS.iter().filter(|key| which.leaves_open(key.name)) {
+    for key in keys().filter(|key| which.leaves_open(key.name)) {
         key.copy(&mut read, scenario);
     }
     // other words for the same run: layers by name that are all of a group, a mask of ones that is dropped
@@ -305,8 +305,7 @@ fn read_back(run: &Run<'_>, which: Configuration, body: &str) -> Result<(Scenari
         key.copy(&mut other, scenario);
         estimate(&other).memory != memory
     };
-    let differing =
-        KEYS.iter().filter(|key| key.matters(&read) && !key.is_same(scenario, &read) && matters(key));
+    let differing = keys().filter(|key| key.matters(&read) && !key.is_same(scenario, &read) && matters(key));
     let mut differs = Vec::new();
     for key in differing {
         // how a batch is filled is the data collator's affair, which each project has of its own

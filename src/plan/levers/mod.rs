@@ -12,7 +12,7 @@ use super::gpus::{Layout, fewest_gpus};
 use super::verdict::Verdict;
 use crate::issue::Issue;
 use crate::scenario::Scenario;
-use crate::scenario::keys::{KEYS, Key};
+use crate::scenario::keys::{Key, keys};
 use crate::units::Bytes;
 pub use room::{Gain, Use};
 use rules::{RULES, Rule};
@@ -64,7 +64,7 @@ impl Change {
     /// The inputs in which a scenario differs from the one before and that matter to it, that of a key first.
     pub(crate) fn between(before: &Scenario, after: &Scenario, first: &str) -> Vec<Change> {
         let differs = |key: &&Key| key.matters(after) && !key.is_same(before, after);
-        let mut keys: Vec<&Key> = KEYS.iter().filter(differs).collect();
+        let mut keys: Vec<&Key> = keys().filter(differs).collect();
         keys.sort_by_key(|key| key.name != first);
         let change =
             |key: &Key| Change { label: key.label.to_owned(), from: key.words(before), to: key.words(after) };
@@ -351,7 +351,7 @@ mod tests {
         let steps = |scenario: &Scenario| scenario.batch * scenario.accumulation;
         assert_eq!(steps(&together.scenario), 64, "as many sequences per step");
         // none of its changes can be left out
-        for key in KEYS.iter().filter(|key| !key.is_same(&scenario, &together.scenario)) {
+        for key in keys().filter(|key| !key.is_same(&scenario, &together.scenario)) {
             let mut without = (*together.scenario).clone();
             key.copy(&mut without, &scenario);
             let fits = Outlook::of(&without).is_some_and(Outlook::fits);

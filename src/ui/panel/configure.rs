@@ -7,7 +7,7 @@ use leptos::prelude::*;
 use super::control::{Control, issues};
 use crate::issue::Field;
 use crate::scenario::Scenario;
-use crate::scenario::keys::{Group, KEYS, Key, Place};
+use crate::scenario::keys::{Group, Key, Place, keys};
 use crate::ui::controls::Messages;
 use crate::ui::presets;
 use crate::ui::state::State;
@@ -37,7 +37,7 @@ pub fn Configure() -> impl IntoView {
     let elsewhere = issues(state, |field| Key::of(field).is_none());
     let surface = Group::ALL
         .into_iter()
-        .flat_map(|group| KEYS.iter().filter(move |key| key.group == group && is_on_surface(key)));
+        .flat_map(|group| keys().filter(move |key| key.group == group && is_on_surface(key)));
     view! {
         <form
             class="configure"
@@ -65,7 +65,7 @@ pub fn Configure() -> impl IntoView {
 /// The folded inputs that are not at their default.
 pub fn changed(scenario: &Scenario) -> Vec<&'static Key> {
     let defaults = scenario.defaults();
-    KEYS.iter().filter(|key| is_folded_away(key) && key.is_changed(scenario, &defaults)).collect()
+    keys().filter(|key| is_folded_away(key) && key.is_changed(scenario, &defaults)).collect()
 }
 
 /// `2 changed`; nothing where none is.
@@ -121,7 +121,7 @@ fn Rest() -> impl IntoView {
 #[component]
 fn Controls(group: Group) -> impl IntoView {
     let state = State::of_page();
-    let keys = move || KEYS.iter().filter(move |key| key.group == group && is_folded_away(key));
+    let keys = move || keys().filter(move |key| key.group == group && is_folded_away(key));
     let idle = Signal::derive(move || {
         state.current().scenario.with(|scenario| !keys().any(|key| key.matters(scenario)))
     });

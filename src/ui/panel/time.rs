@@ -5,7 +5,7 @@ use leptos::prelude::*;
 use super::control::Control;
 use crate::export::pace_lines;
 use crate::plan::pace;
-use crate::scenario::keys::{KEYS, Place};
+use crate::scenario::keys::{Place, keys};
 use crate::ui::markup::capitalised;
 use crate::ui::state::State;
 
@@ -29,7 +29,7 @@ pub fn Time() -> impl IntoView {
         };
         said.unwrap_or_default().into_iter().map(line).collect::<Vec<_>>()
     };
-    let planned = KEYS.iter().filter(|key| key.place == Place::Planned);
+    let planned = keys().filter(|key| key.place == Place::Planned);
     view! {
         <section class="panel" aria-labelledby="time-title">
             <h2 id="time-title">"How long?"</h2>

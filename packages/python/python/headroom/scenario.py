@@ -147,21 +147,6 @@ class Scenario(TypedDict, total=False):
     #: What of each GPU's shards lies in the CPU's memory: FSDP2's CPUOffloadPolicy, DeepSpeed's offload_optimizer and offload_param
     cpu_offload: Literal["off", "optimizer", "all"]
 
-    #: MiB of the card that others have already: a desktop, a browser, another process (nvidia-smi names them)
-    used_mib: int
-
-    #: MiB of the card that shall stay free, for what an estimate cannot know
-    margin_mib: int
-
-    #: MiB that the process takes before its first tensor; 0 for what was measured for the card's generation (data/SOURCES.md)
-    context_mib: int
-
-    #: Tokens of the data set: how long the run takes follows from it
-    dataset_tokens: int
-
-    #: How often the data set is gone through
-    epochs: int
-
     #: How many elements of gradients DeepSpeed reduces at a time (reduce_bucket_size); "auto" in a configuration for transformers is hidden_size²
     reduce_bucket: int
 
@@ -179,3 +164,18 @@ class Scenario(TypedDict, total=False):
 
     #: Whether DeepSpeed reduces gradients while backward goes on (overlap_comm)
     overlap_comm: Literal["auto", "on", "off"]
+
+    #: MiB of the card that others have already: a desktop, a browser, another process (nvidia-smi names them)
+    used_mib: int
+
+    #: MiB of the card that shall stay free, for what an estimate cannot know
+    margin_mib: int
+
+    #: MiB that the process takes before its first tensor; 0 for what was measured for the card's generation (data/SOURCES.md)
+    context_mib: int
+
+    #: Tokens of the data set: how long the run takes follows from it
+    dataset_tokens: int
+
+    #: How often the data set is gone through
+    epochs: int

@@ -1,0 +1,145 @@
+//! How is trained: the trainers' arguments, attention, checkpointing.
+
+use super::super::reader::Reader;
+use super::super::trainer;
+use super::{ARGUMENTS, DPO, Parts, TRL, Trainer};
+
+pub(super) fn attention(reader: &mut Reader, parts: Parts) {
+    let flash = reader.switch(&["use_flash_attention_2", "use_flash_attn"]);
+    match reader.take(&["attn_implementation", "model_init_kwargs.attn_implementation"]) {
+        Some(said) => trainer::attention(reader, &said),
+        None => match flash {
+            Some((true, said)) => reader.set("attention", "flash-attention-2", &said),
+            Some((false, _)) | None if parts.loads || parts.command => {
+                reader.assume("attention", "sdpa", "transformers' default where the model has it");
+            }
+            Some((false, _)) | None => {}
+        },
+    }
+}
+
+pub(super) fn arguments(reader: &mut Reader, parts: Parts) {
+    let why = match (parts.trl, parts.trainer) {
+        (true, Trainer::Dpo) => DPO,
+        (true, Trainer::Sft | Trainer::Other) => TRL,
+        (false, _) => ARGUMENTS,
+    };
+    reader.or_assume(
+        "batch-size",
+        &["per_device_train_batch_size", "per_gpu_train_batch_size"],
+        "8",
+        ARGUMENTS,
+    );
+    reader.or_assume("gradient-accumulation", &["gradient_accumulation_steps"], "1", ARGUMENTS);
+    let short = reader.take(&["max_seq_length", "block_size", "model_max_length"]);
+    match reader.take(&["max_length"]).or(short) {
+        Some(said) => reader.set("seq-length", &said.text(), &said.said),
+        None if parts.trl => reader.assume("seq-length", "1024", why),
+        None => {
+            let length = reader.scenario.sequence.to_string();
+            reader.assume("seq-length", &length, "the arguments say nothing of it: as it was");
+        }
+    }
+    trainer::optimization(reader, &["optim"], "adamw-fused", ARGUMENTS);
+    reader.switches("activation-offloading", &["activation_offloading"]);
+    if parts.trainer == Trainer::Dpo {
+        match reader.take(&["max_prompt_length"]) {
+            Some(said) => reader.set("prompt-length", &said.text(), &said.said),
+            None => {
+                let length = reader.scenario.answers.prompt.to_string();
+                reader.assume("prompt-length", &length, "DPOConfig says nothing of it: as it was");
+            }
+        }
+        match reader.switch(&["precompute_ref_log_probs"]) {
+            Some((on, said)) => reader.set("reference", if on { "precomputed" } else { "scored" }, &said),
+            None => reader.assume("reference", "scored", DPO),
+        }
+        reader.pass(|name| {
+            ["beta", "loss_type", "loss_weights", "sync_ref_model", "label_smoothing"].contains(&name)
+        });
+        reader.assume("mask", "padded", why);
+    } else if parts.trl {
+        filling(reader, why);
+        if let Some(said) = reader.take(&["loss_type"]) {
+            let usual = ["nll", "chunked_nll"].contains(&said.text().as_str());
+            if usual {
+                reader.idle.push(said.said)
+            } else {
+                reader.leave(&said.said, "of losses the negative log-likelihood is predicted")
+            }
+        }
+    }
+}
+
+/// How trl fills the batch.
+fn filling(reader: &mut Reader, why: &str) {
+    let strategy = reader.take(&["packing_strategy"]);
+    let packing = reader.switch(&["packing"]);
+    let padding_free = reader.switch(&["padding_free"]);
+    if let Some((true, said)) = packing {
+        match strategy {
+            Some(strategy) if strategy.text() == "wrapped" => {
+                reader.set("mask", "none", &format!("{said}, {}", strategy.said));
+            }
+            Some(strategy) => reader.set("mask", "padding-free", &format!("{said}, {}", strategy.said)),
+            None => reader.set("mask", "padding-free", &said),
+        }
+    } else if let Some((true, said)) = padding_free {
+        reader.set("mask", "padding-free", &said);
+    } else if let Some((false, said)) = packing {
+        reader.set("mask", "padded", &said);
+    } else {
+        reader.assume("mask", "padded", why);
+    }
+    if let Some(said) = reader.take(&["pad_to_multiple_of"]) {
+        reader.idle.push(said.said);
+    }
+}
+
+pub(super) fn checkpointing(reader: &mut Reader, parts: Parts) {
+    if let Some(said) = reader.take(&["use_gradient_checkpointing"]) {
+        let value = match (said.text().as_str(), said.switch()) {
+            ("unsloth", _) => Some("offloaded"),
+            (_, Some(true)) => Some("on"),
+            (_, Some(false)) => Some("off"),
+            (_, None) => None,
+        };
+        match value {
+            Some(value) => reader.set("gradient-checkpointing", value, &said.said),
+            None => reader.leave(&said.said, "this is neither on nor off"),
+        }
+        if parts.unsloth {
+            reader.pass(|name| {
+                name == "gradient_checkpointing" || name.starts_with("gradient_checkpointing_kwargs")
+            });
+            return;
+        }
+    } else if parts.unsloth {
+        reader.pass(|name| {
+            name == "gradient_checkpointing" || name.starts_with("gradient_checkpointing_kwargs")
+        });
+        return reader.assume(
+            "gradient-checkpointing",
+            "offloaded",
+            "get_peft_model's default in Unsloth 2026.10",
+        );
+    }
+    let reentrant = reader.switch(&["gradient_checkpointing_kwargs.use_reentrant"]);
+    let value = match &reentrant {
+        Some((true, _)) => "reentrant",
+        Some((false, _)) | None => "on",
+    };
+    match reader.switch(&["gradient_checkpointing"]) {
+        Some((true, said)) => {
+            let kwargs = reentrant.map(|(_, said)| format!(", {said}")).unwrap_or_default();
+            reader.set("gradient-checkpointing", value, &format!("{said}{kwargs}"));
+        }
+        Some((false, said)) => reader.set("gradient-checkpointing", "off", &said),
+        None if parts.has_trls_defaults() => reader.assume("gradient-checkpointing", value, TRL),
+        None if parts.prepares => {
+            reader.assume("gradient-checkpointing", value, "prepare_model_for_kbit_training switches it on")
+        }
+        None if parts.arguments => reader.assume("gradient-checkpointing", "off", ARGUMENTS),
+        None => {}
+    }
+}

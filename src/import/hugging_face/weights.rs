@@ -1,0 +1,245 @@
+//! Which weights are loaded and trained: the method, adapters, 4-bit weights, element types.
+
+use super::super::reader::Reader;
+use super::super::trainer;
+use super::{LORA, MODEL, Parts};
+use crate::scenario::{Method, Precision};
+
+pub(super) fn method(reader: &mut Reader, parts: Parts, names_a_model: bool) {
+    if parts.unsloth {
+        return unsloths_method(reader);
+    }
+    let four_bit = reader.switch(&["load_in_4bit"]);
+    // the last two are other scripts' names for it
+    let adapters = match reader.switch(&["use_peft", "use_lora", "lora_enable"]) {
+        Some((on, said)) => Some((on, said)),
+        None if parts.adapters => Some((true, "LoraConfig".to_owned())),
+        None if parts.command || parts.loads || (parts.arguments && names_a_model) => {
+            Some((false, String::new()))
+        }
+        None => None,
+    };
+    match (adapters, &four_bit) {
+        (Some((true, _)), Some((true, said))) => reader.set("method", Method::Qlora.slug(), said),
+        (Some((true, said)), Some((false, _)) | None) => reader.set("method", Method::Lora.slug(), &said),
+        (Some((false, _)), Some((true, said))) => {
+            reader.leave(said, "4-bit weights are not trained themselves: no adapters are named");
+            reader.assume("method", Method::Qlora.slug(), "4-bit weights need adapters");
+        }
+        (Some((false, said)), _) if !said.is_empty() => reader.set("method", Method::Full.slug(), &said),
+        (Some((false, _)), _) => reader.assume("method", Method::Full.slug(), "no adapters are named"),
+        (None, Some((true, said))) => reader.set("method", Method::Qlora.slug(), said),
+        (None, _) if parts.arguments => {
+            let method = reader.scenario.method.slug();
+            reader.assume("method", method, "neither a model nor adapters are named: as it was");
+        }
+        (None, _) => {}
+    }
+}
+
+/// `FastLanguageModel.from_pretrained` loads in 4 bits where nothing is said (unsloth/models/loader.py), and trains all weights
+/// only with `full_finetuning`.
+fn unsloths_method(reader: &mut Reader) {
+    if let Some((true, said)) = reader.switch(&["full_finetuning"]) {
+        reader.pass(|name| ["load_in_4bit", "load_in_8bit", "load_in_16bit", "load_in_fp8"].contains(&name));
+        return reader.set("method", Method::Full.slug(), &said);
+    }
+    let four_bit = reader.switch(&["load_in_4bit"]);
+    let wider = reader.given(&["load_in_8bit", "load_in_fp8"]);
+    match (reader.switch(&["load_in_16bit"]), four_bit) {
+        (Some((true, said)), _) | (_, Some((false, said))) => {
+            reader.set("method", Method::Lora.slug(), &said)
+        }
+        (_, Some((true, said))) => reader.set("method", Method::Qlora.slug(), &said),
+        (_, None) if !wider.is_empty() => {
+            reader.assume("method", Method::Lora.slug(), "the weights are not loaded in 4 bits");
+        }
+        (_, None) => {
+            reader.assume(
+                "method",
+                Method::Qlora.slug(),
+                "load_in_4bit is from_pretrained's default in Unsloth",
+            );
+        }
+    }
+}
+
+pub(super) fn adapters(reader: &mut Reader, parts: Parts) {
+    let (rank, dropout, why) = match (parts.command, parts.unsloth) {
+        (true, _) => ("16", "0.05", MODEL),
+        (false, true) => ("16", "0", "get_peft_model's default in Unsloth 2026.10"),
+        (false, false) => ("8", "0", LORA),
+    };
+    if reader.scenario.method.has_adapters() && (parts.adapters || parts.command) {
+        reader.or_assume("lora-rank", &["lora_r", "LoraConfig.r", "get_peft_model.r"], rank, why);
+        reader.or_assume("lora-dropout", &["lora_dropout"], dropout, why);
+        match reader.take(&[
+            "lora_target_modules",
+            "LoraConfig.target_modules",
+            "get_peft_model.target_modules",
+        ]) {
+            Some(said) => reader.targets(&said),
+            None if parts.unsloth => reader.assume("lora-targets", "all-linear", why),
+            None => reader.assume("lora-targets", "qv", "peft's default for the family"),
+        }
+        match reader.take(&[
+            "lora_modules_to_save",
+            "LoraConfig.modules_to_save",
+            "get_peft_model.modules_to_save",
+        ]) {
+            Some(said) => trainer::saved(reader, &said),
+            None => reader.assume("train-embeddings", "off", why),
+        }
+        if !reader.switches("fp32-adapters", &["autocast_adapter_dtype"]) {
+            reader.quietly("fp32-adapters", "on");
+        }
+        if let Some(said) = reader.take(&["LoraConfig.bias", "get_peft_model.bias"]) {
+            if said.text() == "none" {
+                reader.idle.push(said.said)
+            } else {
+                reader.leave(&said.said, "trained biases are not predicted")
+            }
+        }
+    }
+    if reader.scenario.method == Method::Qlora {
+        four_bit(reader, parts);
+    }
+}
+
+fn four_bit(reader: &mut Reader, parts: Parts) {
+    if let Some(said) = reader.take(&["bnb_4bit_quant_type"]) {
+        reader.set("weight-format", "nf4", &said.said);
+    } else {
+        reader.quietly("weight-format", "nf4");
+    }
+    let names = ["bnb_4bit_use_double_quant", "use_bnb_nested_quant"];
+    match (reader.take(&names), parts.unsloth) {
+        (Some(said), _) => reader.set("double-quant", &said.text(), &said.said),
+        (None, true) => reader.assume("double-quant", "on", "Unsloth's own quantisation"),
+        (None, false) => reader.assume("double-quant", "off", "BitsAndBytesConfig's default"),
+    }
+    if parts.command && reader.scenario.precision != Precision::AmpBf16Weights {
+        reader.leave(
+            "dtype",
+            "trl's command computes 4-bit products in the type of the weights: predicted in bfloat16",
+        );
+    } else if let Some(said) = reader.take(&["bnb_4bit_compute_dtype"]) {
+        match element_type(&said.text()) {
+            Some(Element::Fp32) => reader.leave(&said.said, "4-bit products are predicted in 16 bits"),
+            Some(Element::Bf16 | Element::Fp16 | Element::Published) => reader.idle.push(said.said),
+            None => reader.leave(&said.said, "this is no element type"),
+        }
+    } else if parts.loads && !parts.unsloth {
+        reader.leave(
+            "bnb_4bit_compute_dtype",
+            "BitsAndBytesConfig computes in float32 where nothing is said; predicted in 16 bits",
+        );
+    }
+    if !parts.trl && !parts.unsloth && (parts.loads || parts.prepares) {
+        match parts.prepares {
+            true => reader.set("kbit-prepare", "on", "prepare_model_for_kbit_training"),
+            false => reader.assume("kbit-prepare", "off", "prepare_model_for_kbit_training is not called"),
+        }
+    }
+}
+
+/// An element type as these libraries name it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Element {
+    Fp32,
+    Bf16,
+    Fp16,
+    /// As the model was published.
+    Published,
+}
+
+fn element_type(name: &str) -> Option<Element> {
+    match name.trim_start_matches("torch.").trim_start_matches("jnp.") {
+        "float32" | "fp32" | "float" => Some(Element::Fp32),
+        "bfloat16" | "bf16" => Some(Element::Bf16),
+        "float16" | "fp16" | "half" => Some(Element::Fp16),
+        "auto" => Some(Element::Published),
+        _ => None,
+    }
+}
+
+/// Whether a switch is on, also where the text asks the card.
+fn asked(reader: &mut Reader, name: &str) -> Option<(bool, String)> {
+    let said = reader.take(&[name])?;
+    let text = said.text();
+    let supported = text.contains("is_bf16_supported") || text.contains("is_bfloat16_supported");
+    let on = match (supported, text.trim_start().starts_with("not ")) {
+        (true, negated) => Some(reader.scenario.has_bfloat16() != negated),
+        (false, _) => said.switch(),
+    };
+    if on.is_none() {
+        reader.leave(&said.said, "this is neither on nor off");
+    }
+    on.map(|on| (on, said.said))
+}
+
+pub(super) fn precision(reader: &mut Reader, parts: Parts) {
+    let said =
+        reader.take(&["dtype", "torch_dtype", "model_init_kwargs.dtype", "model_init_kwargs.torch_dtype"]);
+    let (fp16, bf16) = (asked(reader, "fp16"), asked(reader, "bf16"));
+    if said.is_none() && !parts.arguments && !parts.loads {
+        return;
+    }
+    let card = if reader.scenario.has_bfloat16() { Element::Bf16 } else { Element::Fp16 };
+    let named = said.as_ref().and_then(|said| {
+        let found = element_type(&said.text());
+        if found.is_none() {
+            reader.leave(&said.said, "this is no element type");
+        }
+        found
+    });
+    let weights = match named {
+        Some(Element::Published) => Element::Bf16,
+        Some(element) => element,
+        None if parts.unsloth => card,
+        None if parts.loads => Element::Bf16,
+        None if parts.trl => Element::Fp32,
+        None => Element::Bf16,
+    };
+    let is_on = |switch: &Option<(bool, String)>| switch.as_ref().is_some_and(|(on, _)| *on);
+    let computes = match (is_on(&bf16), is_on(&fp16)) {
+        (true, _) => Some(Element::Bf16),
+        (false, true) => Some(Element::Fp16),
+        (false, false) if parts.has_trls_defaults() && bf16.is_none() => Some(Element::Bf16),
+        (false, false) => None,
+    };
+    let slug = match (weights, computes) {
+        (Element::Fp32, None) => "fp32",
+        (Element::Fp32, Some(Element::Bf16)) => "amp-bf16",
+        (Element::Fp32, Some(_)) => "amp-fp16",
+        (Element::Fp16, Some(Element::Fp16)) if parts.unsloth => "fp16",
+        (Element::Bf16 | Element::Published, None) => "bf16",
+        (Element::Bf16 | Element::Published, Some(Element::Bf16)) => "amp-bf16-weights",
+        (Element::Fp16, None) => "fp16",
+        (Element::Fp16, Some(_)) | (Element::Bf16 | Element::Published, Some(_)) => {
+            let said = fp16.or(bf16).map(|(_, said)| said).unwrap_or_default();
+            return reader
+                .leave(&said, "mixed precision over weights of another 16-bit type is not predicted");
+        }
+    };
+    let all: Vec<String> =
+        [said.map(|said| said.said), fp16.map(|(_, said)| said), bf16.map(|(_, said)| said)]
+            .into_iter()
+            .flatten()
+            .collect();
+    let weights_are_said = named.is_some();
+    let why = match (parts.command, parts.trl, parts.loads) {
+        _ if parts.unsloth => "Unsloth loads in the type that the card computes in",
+        (true, ..) => "trl's command loads in float32 and trains with bf16 where nothing is said",
+        (false, true, false) => "SFTTrainer loads a model in float32, and SFTConfig trains with bf16",
+        (false, _, true) => "transformers 5 loads weights as they were published: taken for bfloat16",
+        (false, false, false) => "weights as they were published: taken for bfloat16",
+    };
+    if all.is_empty() {
+        reader.assume("precision", slug, why)
+    } else if weights_are_said {
+        reader.set("precision", slug, &all.join(", "))
+    } else {
+        reader.set("precision", slug, &format!("{}; {why}", all.join(", ")))
+    }
+}

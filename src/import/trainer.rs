@@ -1,0 +1,78 @@
+//! What trainers over transformers' `Trainer` have in common.
+
+use super::names::optimizer;
+use super::reader::{Reader, Said};
+
+/// What every one of them does in its loop: nobody has to be told.
+pub(super) fn usual_loop(reader: &mut Reader) {
+    for (key, value) in [
+        ("keep-outputs", "off"),
+        ("set-to-none", "on"),
+        ("use-cache", "off"),
+        ("optimizer-step", "after-backward"),
+        ("loss", "standard"),
+        ("activation-offloading", "off"),
+    ] {
+        reader.quietly(key, value);
+    }
+}
+
+/// The optimizer by its name in `OptimizerNames`, and whether gradients are clipped.
+pub(super) fn optimization(reader: &mut Reader, names: &[&str], default: &str, why: &str) {
+    match reader.take(names) {
+        Some(said) => {
+            let name = said.text().trim_start_matches("OptimizerNames.").to_ascii_lowercase();
+            match optimizer(&name) {
+                Some(found) => reader.set("optimizer", found.slug(), &said.said),
+                None => reader.leave(&said.said, "this optimizer is not predicted"),
+            }
+        }
+        None => reader.assume("optimizer", default, why),
+    }
+    match reader.take(&["max_grad_norm"]) {
+        Some(said) => clips(reader, &said),
+        None => reader.assume("clip-gradients", "on", "max_grad_norm is 1.0 by default"),
+    }
+}
+
+/// `attn_implementation`, also by an older name of a kernel.
+pub(super) fn attention(reader: &mut Reader, said: &Said) {
+    match said.text().as_str() {
+        word @ ("eager" | "sdpa") => reader.set("attention", word, &said.said),
+        "flash_attention_2" | "flash" => reader.set("attention", "flash-attention-2", &said.said),
+        _ => reader.leave(
+            &said.said,
+            "of attention implementations eager, sdpa and flash_attention_2 are predicted",
+        ),
+    }
+}
+
+/// fp16 where 16-bit weights are loaded: PyTorch's scaler refuses float16 gradients.
+pub(super) fn autocast_to_float16(reader: &mut Reader, said: &str) {
+    reader
+        .leave(said, "autocast to float16 over float16 weights is not predicted: float32 weights are taken");
+    reader.assume("precision", "amp-fp16", "fp16 over float32 weights");
+}
+
+/// peft's `modules_to_save`.
+pub(super) fn saved(reader: &mut Reader, said: &Said) {
+    let words = said.words();
+    let known = ["embed_tokens", "lm_head", "wte", "embed_in", "embed_out", "word_embeddings"];
+    if words.iter().all(|word| known.contains(&word.as_str())) {
+        let both = words.len() >= 2 || reader.scenario.architecture().is_ok_and(|model| model.head.tied);
+        if !both {
+            reader.leave(&said.said, "the embedding and the head are copied together here");
+        }
+        reader.set("train-embeddings", "on", &said.said);
+    } else {
+        reader.leave(&said.said, "only the embedding and the head are copied here");
+    }
+}
+
+/// Whether gradients are clipped.
+pub(super) fn clips(reader: &mut Reader, said: &Said) {
+    match said.number() {
+        Some(norm) => reader.set("clip-gradients", if norm > 0.0 { "on" } else { "off" }, &said.said),
+        None => reader.leave(&said.said, "this is no number"),
+    }
+}

@@ -1,0 +1,87 @@
+//! What of a card is not for the run, and what time and price depend on.
+
+use super::super::key::{Group, Key, Place, Value, ValueKind};
+use super::super::matters::{always, any};
+use super::super::values::{count, set_count};
+use crate::scenario::Field;
+use crate::scenario::count::Count;
+
+/// What of a card is not for the run's tensors: its names, label and help.
+const fn of_card([link, name, label, help]: [&'static str; 4], field: Field, value: Value) -> Key {
+    Key {
+        link,
+        name,
+        label,
+        help,
+        field,
+        group: Group::Model,
+        place: Place::Folded,
+        value,
+        matters: always,
+        band: any,
+    }
+}
+
+/// What time and price depend on, and memory does not.
+const fn of_data([link, name, label, help]: [&'static str; 4], field: Field, value: Value) -> Key {
+    Key {
+        link,
+        name,
+        label,
+        help,
+        field,
+        group: Group::Batch,
+        place: Place::Planned,
+        value,
+        matters: always,
+        band: any,
+    }
+}
+
+pub(super) const KEYS: &[Key] = &[
+    of_card(
+        [
+            "used",
+            "used-mib",
+            "Memory in use",
+            "MiB of the card that others have already: a desktop, a browser, another process (nvidia-smi names them)",
+        ],
+        Field::Used,
+        count!(Mebibytes, reserve.used),
+    ),
+    of_card(
+        [
+            "margin",
+            "margin-mib",
+            "Safety margin",
+            "MiB of the card that shall stay free, for what an estimate cannot know",
+        ],
+        Field::Margin,
+        count!(Mebibytes, reserve.margin),
+    ),
+    of_card(
+        [
+            "ctx",
+            "context-mib",
+            "CUDA context",
+            "MiB that the process takes before its first tensor; 0 for what was measured for the card's generation (data/SOURCES.md)",
+        ],
+        Field::Context,
+        count!(Mebibytes, reserve.context),
+    ),
+    of_data(
+        [
+            "data",
+            "dataset-tokens",
+            "Data set",
+            "Tokens of the data set: how long the run takes follows from it",
+        ],
+        Field::DatasetTokens,
+        count!(DatasetTokens, data.tokens),
+    ),
+    of_data(
+        ["ep", "epochs", "Epochs", "How often the data set is gone through"],
+        Field::Epochs,
+        count!(Epochs, data.epochs),
+    ),
+];
