@@ -234,15 +234,16 @@ fn under(base: &Scenario, cluster: Cluster) -> Vec<Scenario> {
 /// assert!(ways.iter().any(|way| way.fits()) && ways.iter().any(|way| !way.fits()));
 /// ```
 pub fn tried(way: &Scenario) -> Way {
-    let mut answers: Vec<Answer> = micro_batches(way).map(Answer::of_tensors).collect();
-    // of those of which no speed is known the largest comes first, as they are
-    answers.sort_by(|one, other| {
-        let speed = |answer: &Answer| answer.pace().map_or(0.0, |pace| pace.tokens_per_second().typical);
-        speed(other).total_cmp(&speed(one))
-    });
+    let speed = |answer: &Answer| answer.pace().map_or(0.0, |pace| pace.tokens_per_second().typical);
+    let answer = |scenario| {
+        let answer = Answer::of_tensors(scenario);
+        (speed(&answer), answer)
+    };
+    let mut answers: Vec<(f64, Answer)> = micro_batches(way).map(answer).collect();
     let mut best: Option<Way> = None;
-    for answer in answers {
-        let way = of(answer);
+    // where no speed is known the largest comes first
+    while let Some(fastest) = fastest(&answers) {
+        let way = of(answers.remove(fastest).1);
         if way.fits() {
             return way;
         }
@@ -251,6 +252,12 @@ pub fn tried(way: &Scenario) -> Way {
         }
     }
     best.unwrap_or_else(|| of(Answer::of_tensors(way.clone())))
+}
+
+/// The place of the first that is as fast as any.
+fn fastest(answers: &[(f64, Answer)]) -> Option<usize> {
+    let places = 0..answers.len();
+    places.rev().max_by(|one, other| answers[*one].0.total_cmp(&answers[*other].0))
 }
 
 /// The scenario with its micro-batch halved again and again, and as many more of them.
@@ -294,13 +301,24 @@ fn place(way: &Way) -> u8 {
     }
 }
 
-/// Puts ways in order: those that fit, the fastest first, and of unknown speed the one that needs least; then those that might
-/// fit, those that do not, those that need least first, and those without an answer.
-pub fn rank_ways(ways: &mut [Way]) {
+/// What ways are put in order by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WayOrder {
+    /// The fastest first; of unknown speed the one that needs least.
+    Speed,
+    /// The one that needs least first.
+    Memory,
+}
+
+/// Puts ways in order: those that fit, then those that might, those that do not, which need least first, and those without an
+/// answer.
+pub fn rank_ways(ways: &mut [Way], order: WayOrder) {
+    let speed = |way: &Way| match order {
+        WayOrder::Speed if place(way) <= 1 => way.speed().map_or(0.0, |speed| speed.typical),
+        WayOrder::Speed | WayOrder::Memory => 0.0,
+    };
     ways.sort_by(|one, other| {
-        let speed = |way: &Way| way.speed().map_or(0.0, |speed| speed.typical);
-        let by_speed =
-            if place(one) <= 1 { speed(other).total_cmp(&speed(one)) } else { std::cmp::Ordering::Equal };
+        let by_speed = speed(other).total_cmp(&speed(one));
         place(one).cmp(&place(other)).then(by_speed).then(one.needed().cmp(&other.needed()))
     });
 }
@@ -323,7 +341,7 @@ pub fn refusals<'w>(ways: impl Iterator<Item = &'w Way>) -> Vec<(Issue, Vec<Stri
 /// Every way to use so many GPUs, tried and in order ([`rank_ways`]).
 pub fn layouts(scenario: &Scenario, gpus: u64) -> Vec<Way> {
     let mut ways: Vec<Way> = ways(scenario, gpus).iter().map(tried).collect();
-    rank_ways(&mut ways);
+    rank_ways(&mut ways, WayOrder::Speed);
     ways
 }
 

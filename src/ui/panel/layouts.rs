@@ -5,7 +5,7 @@ use leptos::prelude::*;
 use super::need::open;
 use super::rows::pieces;
 use crate::export::tokens_per_second;
-use crate::plan::{GPU_COUNTS, Verdict, Way, WayOutcome, rank_ways, ways};
+use crate::plan::{GPU_COUNTS, Verdict, Way, WayOrder, WayOutcome, rank_ways, ways};
 use crate::scenario::Scenario;
 use crate::scenario::keys::Key;
 use crate::ui::controls::{Cell, Column, Row, Table};
@@ -55,10 +55,7 @@ pub fn Layouts() -> impl IntoView {
     let known = Memo::new(move |_| {
         let mut ways: Vec<Way> =
             found.heard.with(|heard| heard.iter().flatten().flatten().cloned().collect());
-        rank_ways(&mut ways);
-        if sorted.get() == MEMORY {
-            ways.sort_by_key(|way| (!way.fits(), way.needed().unwrap_or(Bytes(u64::MAX))));
-        }
+        rank_ways(&mut ways, if sorted.get() == MEMORY { WayOrder::Memory } else { WayOrder::Speed });
         ways
     });
     let rows = Signal::derive(move || {
