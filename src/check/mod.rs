@@ -4,6 +4,7 @@
 //! cannot be expressed is listed with the reason; none is dropped.
 
 mod error;
+mod fields;
 mod measurement;
 mod megatron;
 mod parts;

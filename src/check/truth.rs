@@ -6,6 +6,7 @@
 use serde_json::Value;
 
 use super::error::CheckError;
+use super::fields::{Fields, bytes, unknown};
 use super::measurement::{Case, Measured, Metric};
 use crate::hardware::{ComputeCapability, Gpu, NotACapability};
 use crate::model::Objective;
@@ -16,8 +17,6 @@ use crate::scenario::{
     Reserve, Sampling, Savings, Scenario, Sharding, Stack, StepTime, Task, WeightFormat,
 };
 use crate::step::Milestone;
-use crate::text::short;
-use crate::units::Bytes;
 
 /// Keys that only name the case or the run.
 const NAMES: [&str; 6] = ["id", "model", "note", "preset", "tags", "total_gib"];
@@ -28,7 +27,7 @@ pub(super) fn read(row: &Value) -> Result<Case, CheckError> {
         Some(translated) => Some(translated),
         None => super::ranks::translated(case).or_else(|| super::megatron::translated(case)),
     };
-    let mut fields = Fields { case: translated.as_ref().unwrap_or(case), seen: NAMES.to_vec() };
+    let mut fields = Fields::of(translated.as_ref().unwrap_or(case), &NAMES);
     let scenario = scenario(&mut fields, row)?;
     fields.nothing_is_left()?;
     let figure = |metric, bytes| Measured { metric, milestone: Milestone::End, bytes };
@@ -37,92 +36,6 @@ pub(super) fn read(row: &Value) -> Result<Case, CheckError> {
     let reserved = bytes(row, "/measured/reserved/peak_stat")?;
     measured.extend(reserved.map(|reserved| figure(Metric::Reserved, reserved)));
     Ok(Case { scenario, bounded: false, measured })
-}
-
-/// A measured figure; `None` where it is null or left out.
-/// How a model generated.
-fn generation(fields: &mut Fields<'_>) -> Result<Generation, CheckError> {
-    let usual = Scenario::default().generation;
-    let cache = fields.text_or("cache", usual.cache.slug())?;
-    let sampling = fields.text_or("sampling", usual.sampling.slug())?;
-    Ok(Generation {
-        new_tokens: fields.count("new_tokens", usual.new_tokens)?,
-        cache: CacheKind::from_slug(cache).ok_or_else(|| unknown("cache", cache))?,
-        sampling: Sampling::from_slug(sampling).ok_or_else(|| unknown("sampling", sampling))?,
-    })
-}
-
-fn bytes(row: &Value, pointer: &str) -> Result<Option<Bytes>, CheckError> {
-    match row.pointer(pointer).filter(|value| !value.is_null()) {
-        None => Ok(None),
-        Some(value) => match value.as_u64() {
-            Some(0) | None => {
-                let key = pointer.replace('/', ".");
-                Err(format!("{} is {value} where a number of bytes belongs", &key[1..]).into())
-            }
-            Some(bytes) => Ok(Some(Bytes(bytes))),
-        },
-    }
-}
-
-/// The keys of a case, and which of them were read.
-struct Fields<'a> {
-    case: &'a Value,
-    seen: Vec<&'static str>,
-}
-
-impl<'a> Fields<'a> {
-    /// The value of a key; `None` where it is null or left out.
-    fn get(&mut self, key: &'static str) -> Option<&'a Value> {
-        self.seen.push(key);
-        self.case.get(key).filter(|value| !value.is_null())
-    }
-
-    fn text(&mut self, key: &'static str) -> Result<Option<&'a str>, CheckError> {
-        self.typed(key, "a text", Value::as_str)
-    }
-
-    fn text_or(&mut self, key: &'static str, default: &'static str) -> Result<&'a str, CheckError> {
-        Ok(self.text(key)?.unwrap_or(default))
-    }
-
-    fn switch(&mut self, key: &'static str, default: bool) -> Result<bool, CheckError> {
-        Ok(self.typed(key, "true or false", Value::as_bool)?.unwrap_or(default))
-    }
-
-    fn count(&mut self, key: &'static str, default: u64) -> Result<u64, CheckError> {
-        Ok(self.typed(key, "a whole number", Value::as_u64)?.unwrap_or(default))
-    }
-
-    fn probability(&mut self, key: &'static str) -> Result<Option<f64>, CheckError> {
-        let probability = |value: &Value| value.as_f64().filter(|p| (0.0..=1.0).contains(p));
-        self.typed(key, "a probability", probability)
-    }
-
-    /// The value of a key as one of its type.
-    fn typed<T>(
-        &mut self,
-        key: &'static str,
-        what: &str,
-        read: impl Fn(&'a Value) -> Option<T>,
-    ) -> Result<Option<T>, CheckError> {
-        let wrong = |value: &Value| {
-            CheckError::from(format!("{key} is {} where {what} belongs", short(&value.to_string())))
-        };
-        self.get(key).map(|value| read(value).ok_or_else(|| wrong(value))).transpose()
-    }
-
-    fn nothing_is_left(&self) -> Result<(), CheckError> {
-        let keys = self.case.as_object().into_iter().flat_map(|map| map.iter());
-        match keys.filter(|(_, value)| !value.is_null()).find(|(key, _)| !self.seen.contains(&key.as_str())) {
-            Some((key, _)) => Err(format!("the key {key:?} is unknown").into()),
-            None => Ok(()),
-        }
-    }
-}
-
-fn unknown(key: &str, value: impl std::fmt::Display) -> CheckError {
-    format!("{key} {value} is not modelled").into()
 }
 
 fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, CheckError> {
@@ -251,6 +164,18 @@ fn answers(fields: &mut Fields<'_>) -> Result<Answers, CheckError> {
     })
 }
 
+/// How a model generated.
+fn generation(fields: &mut Fields<'_>) -> Result<Generation, CheckError> {
+    let usual = Scenario::default().generation;
+    let cache = fields.text_or("cache", usual.cache.slug())?;
+    let sampling = fields.text_or("sampling", usual.sampling.slug())?;
+    Ok(Generation {
+        new_tokens: fields.count("new_tokens", usual.new_tokens)?,
+        cache: CacheKind::from_slug(cache).ok_or_else(|| unknown("cache", cache))?,
+        sampling: Sampling::from_slug(sampling).ok_or_else(|| unknown("sampling", sampling))?,
+    })
+}
+
 /// How many ranks there were, and how they worked together.
 fn cluster(fields: &mut Fields<'_>) -> Result<Cluster, CheckError> {
     let one = Cluster::ONE;
@@ -354,7 +279,7 @@ fn lora(fields: &mut Fields<'_>) -> Result<Lora, CheckError> {
         return Ok(Lora { rank: 16, fp32_adapters, trains_embeddings, ..Scenario::default().lora });
     };
     // the adapters' scale changes no size
-    let mut lora = Fields { case: lora, seen: vec!["alpha"] };
+    let mut lora = Fields::of(lora, &["alpha"]);
     let (targets, modules) = match lora.get("targets") {
         None => (LoraTargets::AllLinear, Modules::NONE),
         Some(Value::String(group)) => match group.as_str() {
@@ -389,7 +314,7 @@ fn modules(names: &[Value]) -> Result<Modules, CheckError> {
 /// A card of the device's compute capability: it decides kernels and workspaces, and nothing else of the card matters.
 fn card(fields: &mut Fields<'_>, row: &Value) -> Result<GpuChoice, CheckError> {
     let asked = fields.text("cc")?;
-    let mut device = Fields { case: row.get("device").unwrap_or(&Value::Null), seen: Vec::new() };
+    let mut device = Fields::of(row.get("device").unwrap_or(&Value::Null), &[]);
     let text = device.text("cc")?.or(asked).unwrap_or("9.0");
     let capability: ComputeCapability = text.parse().map_err(|error: NotACapability| error.to_string())?;
     let gpu = Gpu::with_capability(capability).ok_or_else(|| unknown("compute capability", text))?;
@@ -400,6 +325,7 @@ fn card(fields: &mut Fields<'_>, row: &Value) -> Result<GpuChoice, CheckError> {
 mod tests {
     use super::*;
     use crate::share;
+    use crate::units::Bytes;
     use serde_json::json;
 
     /// A row of a small llama with one key of its case set.
