@@ -66,9 +66,9 @@ test("from a card that is too small to a layout that fits is three clicks", asyn
 
 test("ways to use GPUs are sorted by speed and by memory, and those that do not fit say why", async ({ headroom, page }) => {
   await headroom.open(`${FULL}&view=plan`);
-  await page.getByRole("group", { name: "Number of GPUs" }).getByRole("button", { name: "4", exact: true }).click();
+  await page.getByRole("group", { name: "Number of GPUs" }).getByRole("button", { name: "8", exact: true }).click();
   const table = page.getByRole("table", { name: "Ways to use the GPUs" });
-  await expect(page.getByText(/^\d+ of \d+ ways to use 4 of these cards fit/)).toBeVisible({ timeout: 60_000 });
+  await expect(page.getByText(/^\d+ of \d+ ways to use 8 of these cards fit/)).toBeVisible({ timeout: 60_000 });
   await expect(table).toHaveAttribute("aria-busy", "false", { timeout: 60_000 });
   const figures = async (column) => {
     const cells = await table.locator(`tbody td:nth-child(${column + 1})`).allInnerTexts();
