@@ -261,7 +261,7 @@ fn idle(scenario: &Scenario) -> f64 {
     }
     let layers = scenario.architecture().map_or(0, |architecture| architecture.order.len() as u64);
     let own = layers / layout.pipeline;
-    let parts = if layout.interleaved == 0 { 1 } else { (own / layout.interleaved).max(1) };
+    let parts = own.checked_div(layout.interleaved).unwrap_or(1).max(1);
     (layout.pipeline - 1) as f64 / scenario.accumulation.max(1).saturating_mul(parts) as f64
 }
 
