@@ -14,6 +14,7 @@ mod export;
 mod fit;
 mod import;
 mod input;
+mod layouts;
 mod levers;
 mod need;
 mod oom;
@@ -48,6 +49,7 @@ enum What {
     Fit(fit::Arguments),
     Need(need::Arguments),
     Contexts(contexts::Arguments),
+    Layouts(layouts::Arguments),
     Levers(levers::Arguments),
     Oom(oom::Arguments),
     Time(time::Arguments),
@@ -77,6 +79,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, measurements: Format) 
         What::Fit(arguments) => fit::run(&arguments),
         What::Need(arguments) => need::run(&arguments),
         What::Contexts(arguments) => contexts::run(&arguments),
+        What::Layouts(arguments) => layouts::run(&arguments),
         What::Levers(arguments) => levers::run(&arguments),
         What::Oom(arguments) => oom::run(&arguments),
         What::Batch(arguments) => batch::run(&arguments),

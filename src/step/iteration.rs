@@ -250,7 +250,9 @@ impl<'a> Rounds<'a> {
         }
         match self.round[index] {
             Act::Train { member, batch, times, .. } if self.is_scheduled(member) => {
-                self.schedule(act, member, batch, if drawn.is_empty() { times } else { 1 });
+                let times = if drawn.is_empty() { times } else { 1 };
+                let run = self.schedule(act, member, batch, times);
+                self.notes.extend_work(act, run, times);
             }
             Act::Train { member, batch, loss, times } if drawn.is_empty() => {
                 let run = self.different(times);
@@ -534,6 +536,13 @@ impl Notes<'_> {
     /// Forgets what an act computed, as it runs again.
     fn forget_work(&self, act: u16) {
         self.work.borrow_mut().retain(|(phase, _)| phase.act != act);
+    }
+
+    /// Counts what so many of an act's runs computed as often as it runs.
+    fn extend_work(&self, act: u16, run: u64, times: u64) {
+        for (_, work) in self.work.borrow_mut().iter_mut().filter(|(phase, _)| phase.act == act) {
+            *work = work.of_more(run, times);
+        }
     }
 
     /// Counts what the last run of an act computed as often as it runs.

@@ -11,6 +11,7 @@ mod curves;
 mod fit;
 mod footer;
 mod header;
+mod layouts;
 mod levers;
 mod need;
 mod oom;
