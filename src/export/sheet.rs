@@ -45,7 +45,7 @@ impl Cell {
             Cell::Share { part, whole } => format!("{part} ({:.1} %)", part.percent_of(*whole)),
             Cell::Margin(Verdict::Fits, Margin::Headroom(bytes)) => format!("fits, {bytes} to spare"),
             Cell::Margin(Verdict::Close, Margin::Headroom(bytes)) => {
-                format!("close: {bytes} to spare, less than the estimate may be off by")
+                format!("close: {bytes} to spare, which may be too little")
             }
             Cell::Margin(Verdict::Tight, Margin::Headroom(bytes)) => format!(
                 "tight: its tensors leave {bytes}, the holes between them take more; runs with --allocator expandable"

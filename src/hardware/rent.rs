@@ -24,16 +24,21 @@ static ALL: LazyLock<Vec<(&str, Machine)>> = LazyLock::new(|| {
     include_str!(concat!(env!("OUT_DIR"), "/machines.tsv")).lines().filter_map(read).collect()
 });
 
-/// The machine that costs least of those with at least one whole card of that slug, where the price of any is known.
+/// The machine that costs least of those that hold so many whole cards of that slug, or, where none does, as many of them as any:
+/// cards in several machines are not linked. None where no price is known.
 ///
 /// ```
-/// let machine = headroom::hardware::cheapest("a10g").unwrap();
+/// let machine = headroom::hardware::cheapest("a10g", 1).unwrap();
 /// assert_eq!((machine.provider.as_str(), machine.gpus), ("aws", 1));
-/// assert!(headroom::hardware::cheapest("rtx-2060").is_none());
+/// assert_eq!(headroom::hardware::cheapest("h100-sxm-80gb", 8).unwrap().gpus, 8);
+/// assert!(headroom::hardware::cheapest("rtx-2060", 1).is_none());
 /// ```
-pub fn cheapest(gpu: &str) -> Option<&'static Machine> {
-    let machines = ALL.iter().filter(|(slug, _)| *slug == gpu).map(|(_, machine)| machine);
-    machines.min_by(|one, other| one.per_hour.total_cmp(&other.per_hour))
+pub fn cheapest(gpu: &str, cards: u64) -> Option<&'static Machine> {
+    let held = |machine: &Machine| u64::from(machine.gpus).min(cards);
+    let machines = || ALL.iter().filter(|(slug, _)| *slug == gpu).map(|(_, machine)| machine);
+    let most = machines().map(held).max()?;
+    let holding = machines().filter(|machine| held(machine) == most);
+    holding.min_by(|one, other| one.per_hour.total_cmp(&other.per_hour))
 }
 
 fn read(line: &'static str) -> Option<(&'static str, Machine)> {

@@ -58,7 +58,7 @@ pub fn usual_cards() -> Vec<&'static Gpu> {
     };
     let mut cards: Vec<_> = gpus().filter(usual).collect();
     cards.sort_by(|one, other| {
-        let price = |gpu: &Gpu| cheapest(&gpu.slug).map_or(f64::INFINITY, |machine| machine.per_hour);
+        let price = |gpu: &Gpu| cheapest(&gpu.slug, 1).map_or(f64::INFINITY, |machine| machine.per_hour);
         one.memory.cmp(&other.memory).then(price(one).total_cmp(&price(other)))
     });
     cards
@@ -83,7 +83,7 @@ pub fn need(base: &Scenario, card: &Gpu) -> NeedRow {
         gpu: card.slug.to_string(),
         name: card.name.to_string(),
         memory: card.memory,
-        machine: cheapest(&card.slug).cloned(),
+        machine: cheapest(&card.slug, 1).cloned(),
         cells: Method::ALL.iter().map(cell).collect(),
     }
 }

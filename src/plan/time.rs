@@ -166,7 +166,7 @@ pub fn pace(scenario: &Scenario, memory: &Memory) -> Result<Pace, Issue> {
         spent,
         speed,
         same_card,
-        machine: cheapest(&gpu.slug),
+        machine: cheapest(&gpu.slug, gpus),
         gpus,
     })
 }

@@ -3,7 +3,7 @@
 use super::detail::Detail;
 use super::format::{Unit, percent};
 use super::summary;
-use crate::accuracy::{Band, Evidence};
+use crate::accuracy::{Band, Evidence, band};
 use crate::export;
 use crate::hardware::{Gpu, Vendor};
 use crate::memory::{Counted, Memory};
@@ -21,7 +21,7 @@ pub fn margin(fit: &Fit, verdict: Verdict, unit: Unit) -> String {
         (_, Margin::Overshoot(over)) => format!("over by {}", unit.amount(over)),
         (Verdict::Fits, Margin::Headroom(free)) => format!("{} to spare", unit.amount(free)),
         (Verdict::Close, Margin::Headroom(free)) => {
-            format!("{} to spare, less than the estimate may be off by", unit.amount(free))
+            format!("{} to spare, which may be too little", unit.amount(free))
         }
         (Verdict::Tight | Verdict::Over, Margin::Headroom(free)) => {
             format!("its tensors leave {}, the holes between them take more", unit.amount(free))
@@ -80,10 +80,22 @@ pub fn remark(
                 .to_owned(),
         )),
         Verdict::Fits | Verdict::Close | Verdict::Tight | Verdict::Over => match &detail?.on_card {
+            Ok(on_card) if verdict == Verdict::Close && on_card.outcome == Outcome::Runs => {
+                Some(("holes", what_may_be_more(scenario, unit)?))
+            }
             Ok(on_card) => of_run(on_card, unit),
             Err(issue) => Some(("holes", super::markup::capitalised(&issue.to_string()))),
         },
     }
+}
+
+/// What would end a run that gets through: a little more asked for, and the driver's part at its largest.
+fn what_may_be_more(scenario: &Scenario, unit: Unit) -> Option<String> {
+    let (architecture, gpu) = (scenario.architecture().ok()?, scenario.gpu().ok()?);
+    let percent = band(&architecture, scenario).percent;
+    let more = unit.amount(gpu.context_most.saturating_sub(gpu.context));
+    let who = if scenario.cluster.is_many() { "the driver and NCCL take" } else { "the driver takes" };
+    Some(format!("It runs, but not if {percent:.1}% more is reserved and {who} {more} more, as they may"))
 }
 
 fn of_run(on_card: &OnCard, unit: Unit) -> Option<(&'static str, String)> {
@@ -176,12 +188,15 @@ pub fn figures(
     ]
 }
 
-/// How fast it is, where runs near it were measured.
-pub fn speed(scenario: &Scenario, memory: &Memory) -> Option<Figure> {
+/// How fast it is, where runs near it were measured and it gets through.
+pub fn speed(scenario: &Scenario, memory: &Memory, verdict: Verdict) -> Option<Figure> {
+    if matches!(verdict, Verdict::Over | Verdict::WouldNotRun) {
+        return None;
+    }
     let pace = pace(scenario, memory).ok()?;
     let [amount, note] = export::tokens_per_second(pace.tokens_per_second());
     Some(Figure {
-        name: "Speed, roughly",
+        name: if scenario.cluster.is_many() { "Speed of all GPUs, roughly" } else { "Speed, roughly" },
         amount,
         note,
         help: "Tokens per second from what the step computes and what such cards were measured to reach. The view Plan says what \

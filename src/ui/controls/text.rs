@@ -37,15 +37,15 @@ impl Draft {
 
     /// The focus came: from now on the box is not overwritten.
     pub fn begin(self, value: String) {
+        self.settle();
         self.typed.set(value.clone());
         self.left.set(value);
         self.typing.set(true);
     }
 
-    /// The focus went: the box shows the value again, and nothing that is wrong.
+    /// The focus went: the box shows the value again. What was wrong with what was written is not dropped without a word.
     pub fn end(self) {
         self.typing.set(false);
-        self.settle();
     }
 
     /// Somebody wrote, which left that value; what was wrong with it, or nothing.
@@ -61,18 +61,18 @@ impl Draft {
         self.complaint.set(String::new());
     }
 
-    /// Whether something is wrong.
+    /// Whether what stands in the box is wrong.
     pub fn is_wrong(self) -> bool {
-        self.complaint.with(|complaint| !complaint.is_empty())
+        self.typing.get() && self.complaint.with(|complaint| !complaint.is_empty())
     }
 
     /// What is wrong with what was written, then what is wrong with the value.
     pub fn messages(self, kept: impl FnOnce() -> String, messages: Signal<Vec<Issue>>) -> Vec<Issue> {
-        let complaint = self.complaint.get();
+        let (complaint, kept) = (self.complaint.get(), kept());
+        let is_of_now = !complaint.is_empty() && self.left.with(|left| *left == kept);
         // Which field it belongs to does not matter: it is shown right here.
-        let own = (!complaint.is_empty()).then(|| {
-            Issue::error(Field::Link, complaint).with_fix(format!("still computing with {}", kept()))
-        });
+        let own = is_of_now
+            .then(|| Issue::error(Field::Link, complaint).with_fix(format!("still computing with {kept}")));
         own.into_iter().chain(messages.get()).collect()
     }
 }

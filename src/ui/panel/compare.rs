@@ -90,7 +90,9 @@ pub fn Tabs() -> impl IntoView {
 /// How many parameters there are, and how many of them are trained.
 fn counts(counts: &Parameters) -> String {
     let total = parameters(counts.total);
-    if counts.trainable == counts.total {
+    if counts.trainable == 0 {
+        format!("{total} parameters")
+    } else if counts.trainable == counts.total {
         format!("{total} parameters, all trained")
     } else {
         let share = shortest(counts.trainable as f64 / counts.total as f64 * 100., 2);

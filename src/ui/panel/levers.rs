@@ -6,7 +6,7 @@ use leptos::prelude::*;
 
 use crate::plan::{Change, Cost, Lever, Levers as Found, Use, Verdict};
 use crate::scenario::Scenario;
-use crate::ui::browser::Later;
+use crate::ui::browser::{self, Later};
 use crate::ui::controls::{Cell, Row, Table, columns};
 use crate::ui::desk::Place;
 use crate::ui::format::Unit;
@@ -161,8 +161,13 @@ pub(super) fn change_button(
     let told = lines.first().cloned().unwrap_or_default();
     let scenario = scenario.clone();
     let line = |words: String| view! { <span>{words}</span> };
+    let take = move |_| {
+        state.open(scenario.clone(), &told);
+        // the button goes with the scenario that it changed: whoever uses the keyboard goes on at what to change next
+        request_animation_frame(|| browser::focus("levers-title"));
+    };
     view! {
-        <button type="button" class="lever" on:click=move |_| state.open(scenario.clone(), &told)>
+        <button type="button" class="lever" on:click=take>
             <b>{lines.into_iter().map(line).collect::<Vec<_>>()}</b>
             <small>{effect}</small>
         </button>

@@ -114,7 +114,7 @@ fn answer(
         <dl class="figures">
             {verdict::figures(memory, (gpu, scenario.cluster), detail, unit)
                 .into_iter()
-                .chain(verdict::speed(scenario, memory))
+                .chain(verdict::speed(scenario, memory, verdict))
                 .map(figure)
                 .collect::<Vec<_>>()}
         </dl>
