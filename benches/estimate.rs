@@ -3,7 +3,8 @@
 use headroom::allocator::Settings;
 use headroom::estimate;
 use headroom::scenario::{
-    Checkpointing, Cluster, Method, ModelChoice, Optimizer, Precision, Scenario, Sharding,
+    AttentionKernel, Checkpointing, Cluster, Layout, Method, ModelChoice, Optimizer, Precision, Scenario,
+    Sharding, Stack,
 };
 use headroom::step::Recording;
 
@@ -42,6 +43,38 @@ fn one_estimate_of_llama_3_8b_on_8_gpus(bencher: divan::Bencher, sharding: &Shar
 fn one_estimate_of_the_first_answer(bencher: divan::Bencher) {
     let scenario = Scenario::default();
     bencher.bench(|| estimate(divan::black_box(&scenario)));
+}
+
+/// Llama-3.1-405B on 504 GPUs: 8 to a layer and 9 to its 126 layers, and so 7 copies. 512 have no division into stages of equal depth but two.
+fn llama_3_1_405b_on_504_ranks() -> Scenario {
+    let layout = Layout { tensor: 8, pipeline: 9, ..Layout::WHOLE };
+    let cluster = Cluster { gpus: 504, sharding: Sharding::Distributed, layout, ..Cluster::ONE };
+    let base = scenario(LLAMA_405B, Method::Full);
+    Scenario {
+        cluster,
+        stack: Stack::Megatron,
+        precision: Precision::AmpBf16Weights,
+        optimizer: Optimizer::AdamW,
+        attention: AttentionKernel::Eager,
+        accumulation: 64,
+        ..base
+    }
+}
+
+#[divan::bench]
+fn one_estimate_of_llama_3_1_405b_on_504_ranks(bencher: divan::Bencher) {
+    let scenario = llama_3_1_405b_on_504_ranks();
+    bencher.bench(|| estimate(divan::black_box(&scenario)));
+}
+
+#[divan::bench]
+fn replay_of_the_worst_of_504_ranks(bencher: divan::Bencher) {
+    let scenario = llama_3_1_405b_on_504_ranks();
+    let (architecture, gpu) = (scenario.architecture().expect("a model"), scenario.gpu().expect("a card"));
+    bencher.bench(|| {
+        let recording = Recording::of(&architecture, divan::black_box(&scenario), &gpu);
+        recording.map(|recording| recording.allocate(Settings::default()))
+    });
 }
 
 #[divan::bench(args = [LLAMA_8B, LLAMA_405B])]

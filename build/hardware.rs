@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::write;
 
 /// What is kept of the cards, in this order; `src/hardware/catalogue.rs` reads it in the same.
-const OF_CARDS: [&str; 11] = [
+const OF_CARDS: [&str; 14] = [
     "slug",
     "vendor",
     "name",
@@ -19,6 +19,9 @@ const OF_CARDS: [&str; 11] = [
     "compute_capability",
     "fp16_dense_tflops",
     "bandwidth_gb_s",
+    "interconnect",
+    "interconnect_gb_s_bidir",
+    "pcie",
 ];
 
 /// What is kept of the machines that have a price, in this order; `src/hardware/rent.rs` reads it in the same.

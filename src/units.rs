@@ -208,24 +208,30 @@ impl std::str::FromStr for Bytes {
         let (number, unit) = trimmed.split_at(split);
         let factor = match unit.to_ascii_lowercase().as_str() {
             "" => None,
-            "b" => Some(1.0),
-            "k" | "kib" => Some(BYTES_PER_KIB as f64),
-            "kb" => Some(1e3),
-            "m" | "mib" => Some(BYTES_PER_MIB as f64),
-            "mb" => Some(1e6),
-            "g" | "gib" => Some(BYTES_PER_GIB as f64),
-            "gb" => Some(1e9),
-            "t" | "tib" => Some((BYTES_PER_GIB * 1024) as f64),
-            "tb" => Some(1e12),
+            "b" => Some(1),
+            "k" | "kib" => Some(BYTES_PER_KIB),
+            "kb" => Some(1_000),
+            "m" | "mib" => Some(BYTES_PER_MIB),
+            "mb" => Some(1_000_000),
+            "g" | "gib" => Some(BYTES_PER_GIB),
+            "gb" => Some(BYTES_PER_GB),
+            "t" | "tib" => Some(BYTES_PER_GIB * 1024),
+            "tb" => Some(BYTES_PER_GB * 1000),
             _ => return Err(error(Problem::Unreadable)),
         };
         let read = |number: &str| number.parse::<f64>().ok().filter(|number| *number >= 0.0);
         let number = number.trim();
-        let Some(value) = ungrouped(number).as_deref().and_then(read) else {
+        let plain = ungrouped(number);
+        let Some(value) = plain.as_deref().and_then(read) else {
             let comma = read(&number.replacen(',', ".", 1)).is_some();
             return Err(error(if comma { Problem::Comma } else { Problem::Unreadable }));
         };
-        let bytes = value * factor.ok_or_else(|| error(Problem::NoUnit))?;
+        let factor = factor.ok_or_else(|| error(Problem::NoUnit))?;
+        // a float has not every whole number from 2^53 on
+        if let Some(whole) = plain.and_then(|plain| plain.parse::<u64>().ok()) {
+            return Ok(Bytes(whole.saturating_mul(factor)));
+        }
+        let bytes = value * factor as f64;
         if bytes.is_finite() { Ok(Bytes(bytes as u64)) } else { Err(error(Problem::Unreadable)) }
     }
 }

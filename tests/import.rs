@@ -4,7 +4,9 @@
 
 use headroom::import::{self, Format, Understood};
 use headroom::scenario::keys::Key;
-use headroom::scenario::{LossKernel, Method, Precision, Reference, Scenario, Task};
+use headroom::scenario::{
+    AttentionKernel, Checkpointing, LossKernel, Method, Precision, Reference, Scenario, Task,
+};
 use headroom::share;
 use proptest::prelude::*;
 
@@ -155,8 +157,75 @@ fn preference_training_is_a_task() {
     let scenario = understood.scenario;
     assert_eq!((scenario.task, scenario.answers.reference), (Task::Dpo, Reference::Precomputed));
     assert_eq!((scenario.batch, scenario.sequence), (2, 2048));
-    let other = read("args = GRPOConfig(bf16=True)");
-    assert_eq!(other.left[0].said, "GRPOConfig");
+    let other = read("args = NashMDConfig(bf16=True)");
+    assert_eq!(other.left[0].said, "NashMDConfig");
+    assert_eq!(
+        read("NashMDTrainer(model=\"Qwen/Qwen3-0.6B\")").scenario.model.name(),
+        "meta-llama/Llama-3.1-8B"
+    );
+}
+
+#[test]
+fn reinforcement_is_a_task() {
+    let text = "args = GRPOConfig(use_vllm=True, vllm_mode=\"server\", num_generations=4, max_completion_length=1024, beta=0.04)\ntrainer = GRPOTrainer(model=\"Qwen/Qwen2-0.5B-Instruct\", reward_funcs=reward, args=args, train_dataset=dataset)";
+    let understood = read(text);
+    assert_eq!(understood.left, []);
+    let scenario = understood.scenario;
+    assert_eq!((scenario.task, scenario.answers.reference), (Task::Grpo, Reference::Scored));
+    assert_eq!((scenario.model.name(), scenario.method), ("Qwen/Qwen2-0.5B-Instruct".into(), Method::Full));
+    assert_eq!((scenario.batch, scenario.sequence), (8, scenario.answers.prompt + 1024));
+    // who generates on the same card is told that this is not read
+    let beside = read("GRPOConfig(use_vllm=True, vllm_mode=\"colocate\")");
+    assert_eq!(beside.left[0].said, "GRPOConfig(use_vllm=True)");
+    assert_eq!(read("GRPOConfig()").scenario.answers.reference, Reference::None);
+}
+
+/// What a notebook asks the card is answered by the card that is chosen.
+#[test]
+fn what_depends_on_the_card_is_decided_by_it() {
+    let text = "if torch.cuda.get_device_capability()[0] >= 8:\n    attn = \"flash_attention_2\"\n    bf16 = True\nelse:\n    attn = \"eager\"\n    bf16 = False\nmodel = AutoModelForCausalLM.from_pretrained(\"Qwen/Qwen3-0.6B\", attn_implementation=attn, dtype=torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16)\nTrainingArguments(bf16=bf16)";
+    let over = |gpu: &str| {
+        let mut base = Scenario::default();
+        Key::find("gpu").expect("a key").read(&mut base, gpu).expect("a card");
+        import::read(text, &base).expect("it is read")
+    };
+    let (ampere, turing) = (over("a100-sxm-80gb"), over("t4"));
+    assert_eq!((&ampere.left, &turing.left), (&Vec::new(), &Vec::new()));
+    assert_eq!(ampere.scenario.attention, AttentionKernel::FlashAttn);
+    assert_eq!(turing.scenario.attention, AttentionKernel::Eager);
+    assert_eq!(ampere.scenario.precision, Precision::AmpBf16Weights);
+    assert_eq!(turing.scenario.precision, Precision::Fp16);
+    // whatever else a program decides is left
+    let open = read(
+        "if big:\n    attn = \"eager\"\nelse:\n    attn = \"sdpa\"\nAutoModelForCausalLM.from_pretrained(\"gpt2\", attn_implementation=attn)",
+    );
+    assert_eq!(open.left.len(), 1, "{:?}", open.left);
+    assert!(open.assumed.iter().any(|assumed| assumed.key == "attention"), "{:?}", open.assumed);
+}
+
+#[test]
+fn arguments_that_are_changed_afterwards_count() {
+    let text = "kwargs = {\"per_device_train_batch_size\": 4}\nkwargs[\"gradient_checkpointing\"] = True\nargs = TrainingArguments(\"out\", **kwargs)\nargs.gradient_accumulation_steps = 16\nconfig = AutoConfig.from_pretrained(\"gpt2\")\nconfig.n_layer = 4\nmodel = AutoModelForCausalLM.from_config(config)\noptimizer = torch.optim.SGD(model.parameters())";
+    let understood = read(text);
+    let scenario = &understood.scenario;
+    assert_eq!((scenario.batch, scenario.accumulation), (4, 16));
+    assert_eq!(scenario.checkpointing, Checkpointing::NonReentrant);
+    let left: Vec<_> = understood.left.iter().map(|left| left.said.as_str()).collect();
+    assert_eq!(left, ["AutoModelForCausalLM.from_config(config)", "torch.optim.SGD"]);
+}
+
+/// Where a setting is not followed, the answer says what stands in its place.
+#[test]
+fn what_stands_instead_is_said() {
+    let understood = read("base_model: meta-llama/Llama-3.1-8B\nadapter: ia3\noptimizer: magic\n");
+    let instead = |key: &str| understood.assumed.iter().find(|assumed| assumed.key == key);
+    assert!(
+        instead("method")
+            .is_some_and(|assumed| assumed.value == "QLoRA" && assumed.why.contains("adapter: ia3"))
+    );
+    assert!(instead("optimizer").is_some_and(|assumed| assumed.why.contains("optimizer: magic")));
+    // the model is applied, also where it was on the page before
+    assert!(understood.taken.iter().any(|taken| taken.key == "model"));
 }
 
 #[test]

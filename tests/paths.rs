@@ -5,13 +5,18 @@
 
 mod drawn;
 
+use std::collections::BTreeMap;
+
+use drawn::growth::may_need_less;
 use drawn::{Draw, answers};
 use headroom::estimate;
 use headroom::model::blocks::{FeedForward, Mlp};
 use headroom::model::catalogue;
+use headroom::scenario::keys::keys;
 use headroom::scenario::{
     AttentionKernel, Checkpointing, Cluster, CpuOffload, DeepSpeed, Loop, Mask, Method, ModelChoice,
     Offloading, Optimizer, Overlap, Precision, ReduceDtype, Savings, Scenario, Sharding, Stack, StepTime,
+    Task,
 };
 use headroom::share;
 use headroom::step::{self, Recording};
@@ -240,6 +245,53 @@ fn any_scenario_is_answered() {
     assert!(wrong.is_empty(), "{} of {ran}: {}", wrong.len(), wrong.join("\n"));
 }
 
+/// Whatever is chosen, of every task, library and engine: what holds of every answer, the scenario in each of its forms is read
+/// back, and more sequences or tokens never need less but for what is known.
+#[test]
+fn whatever_runs_holds() {
+    let mut ran = BTreeMap::new();
+    let mut wrong = Vec::new();
+    for seed in 0..1500 {
+        let mut draw = Draw::new(seed);
+        let scenario = draw.likely();
+        is_read_back(&scenario);
+        let Some(found) = answers(&scenario) else { continue };
+        wrong.extend(found);
+        for name in [scenario.task.slug(), scenario.stack.slug(), scenario.cluster.sharding.slug()] {
+            *ran.entry(name).or_insert(0) += 1;
+        }
+        let more = 1 + draw.below(300) as u64;
+        let larger = [
+            Scenario { batch: scenario.batch + 1 + more % 3, ..scenario.clone() },
+            Scenario { sequence: scenario.sequence + more, ..scenario.clone() },
+        ];
+        let needed = |scenario: &Scenario| Some(estimate(scenario).memory?.needed().0 as f64);
+        for larger in larger {
+            let (Some(before), Some(after)) = (needed(&scenario), needed(&larger)) else { continue };
+            if after < before * (1.0 - may_need_less(&scenario, &larger) / 100.0) {
+                let [small, large] = [scenario.clone(), larger].map(|scenario| share::encode(&[scenario]));
+                wrong.push(format!("{after} is less than {before}: {large}, {small}"));
+            }
+        }
+    }
+    let slugs = Task::ALL.iter().map(|task| task.slug());
+    let slugs = slugs.chain(Stack::ALL.iter().map(|stack| stack.slug()));
+    for slug in slugs.chain(Sharding::ALL.iter().map(|sharding| sharding.slug())) {
+        assert!(ran.contains_key(slug), "nothing of {slug} ran: {ran:?}");
+    }
+    assert!(wrong.is_empty(), "{}: {}", wrong.len(), wrong.join("\n"));
+}
+
+/// A link, JSON and TOML of it open the same scenario.
+fn is_read_back(scenario: &Scenario) {
+    let link = share::encode(std::slice::from_ref(scenario));
+    assert_eq!(share::decode(&link).scenarios, std::slice::from_ref(scenario), "{link}");
+    let json = serde_json::to_string(scenario).expect("a scenario is JSON");
+    assert_eq!(serde_json::from_str::<Scenario>(&json).expect("it is one"), *scenario, "{json}");
+    let toml: String = keys().map(|key| format!("{} = {:?}\n", key.name, key.write(scenario))).collect();
+    assert_eq!(toml::from_str::<Scenario>(&toml).expect("it is TOML"), *scenario, "{toml}");
+}
+
 /// dbrx-base, from its config.json.
 const DBRX: &str = "dbrx(attn_config:(clip_qkv:8,kv_n_heads:8),d_model:6144,emb_pdrop:0.0,ffn_config:(ffn_hidden_size:10752,\
                     moe_num_experts:16,moe_top_k:4),max_seq_len:32768,model_type:dbrx,n_heads:48,n_layers:40,resid_pdrop:0.0,\
@@ -286,6 +338,10 @@ fn what_once_differed_is_the_same() {
         &format!("m={DBRX}&method=full"),
         &format!("m={DBRX}&method=full&ga=8&s=4096"),
         &format!("m={DBRX}&method=lora&b=100&gc=reentrant&loss=chunked"),
+        // log-probabilities of the batches of a round that are not run, and layers with a window that let go of the prompt
+        "task=grpo&m=EleutherAI/pythia-14m&method=full&p=amp-bf16&b=2&s=200&ref=none&ga=5&mask=padded&st=trl&gpu=a100-sxm-80gb",
+        "task=grpo&m=EleutherAI/pythia-14m&method=lora&p=amp-bf16&b=3&s=200&ref=scored&ga=8&mask=padded&st=trl&gpu=a100-sxm-80gb",
+        "task=generate&m=google/gemma-2-2b&p=bf16&method=full&s=6000&new=100",
         // the first product of autograd's thread is inside a layer
         "m=Qwen/Qwen3-30B-A3B-Instruct-2507&method=lora&p=amp-fp16&s=128&gc=off&attn=math&loss=liger",
     ] {

@@ -2,6 +2,10 @@
 
 #![cfg(not(target_arch = "wasm32"))]
 
+#[path = "drawn/growth.rs"]
+mod growth;
+
+use growth::may_need_less;
 use headroom::export::Answer;
 use headroom::memory::Memory;
 use headroom::plan::{FitCell, Largest, Outcome, Replayed, fits, largest_batch, longest_sequence, table};
@@ -102,43 +106,6 @@ fn memory(scenario: &Scenario) -> Option<Memory> {
 
 fn needed(scenario: &Scenario) -> Option<Bytes> {
     memory(scenario).map(|memory| memory.needed())
-}
-
-/// More is never less, but for what is named here, each with its cause: by how many percent less `larger` may need, which is
-/// `scenario` with more sequences or tokens.
-fn may_need_less(scenario: &Scenario, larger: &Scenario) -> f64 {
-    // padding-free, the sequences of a micro-batch are one row
-    let row = |scenario: &Scenario| match scenario.mask {
-        Mask::PaddingFree => scenario.batch * scenario.sequence,
-        _ => scenario.sequence,
-    };
-    let (before, after) = (row(scenario), row(larger));
-    let (stack, savings) = (scenario.stack, scenario.savings);
-    let architecture = scenario.architecture().expect("it is in the catalogue");
-    let windows = architecture.blocks.iter().filter_map(|block| block.mixer.attention()?.window);
-    // A row no longer than the window has no mask, and SDPA takes grouped heads as they are, which in float32 the math kernel
-    // alone does; beyond it the mask stands, heads are repeated, and a kernel runs that keeps no probabilities.
-    if windows.into_iter().any(|window| (before..after).contains(&window)) {
-        return 100.0;
-    }
-    let cut = before != after;
-    [
-        // The head and the loss run over pieces of a row: 128 tokens each (litgpt), or an eighth of it (torchtune, the chunked
-        // loss). A shorter last piece is a smaller copy.
-        (
-            cut && (matches!(stack, Stack::Litgpt | Stack::Torchtune) || savings.loss == LossKernel::Chunked),
-            15.0,
-        ),
-        // Unsloth's pieces have a power of two of rows, and its checkpoints of more than 2 MB wait in the CPU's memory.
-        (stack == Stack::Unsloth, 5.0),
-        // The rows of a piece of Liger's fused loss are a power of two.
-        (stack == Stack::Liger || savings.loss == LossKernel::Liger, 1.0),
-        // Saved tensors of less than 1,024 bytes stay on the GPU; with more tokens they are larger and leave it.
-        (savings.offloading == Offloading::On, 0.1),
-    ]
-    .into_iter()
-    .filter_map(|(holds, percent)| holds.then_some(percent))
-    .sum()
 }
 
 fn more_needs_no_less(scenario: &Scenario, larger: &Scenario) -> Result<(), TestCaseError> {

@@ -126,6 +126,7 @@ fn what_is_wrong_is_quoted_in_short() {
         (format!("m={digits}b"), "m=999"),
         (format!("b={digits}"), "b=999"),
         (format!("s=x{digits}"), "s=x999"),
+        (format!("method=x{digits}"), "method=x999"),
         (
             "m=1e300b".to_owned(),
             "m=1e300b in the link was read as meta-llama/Llama-3.1-8B: model: 1e300b is out of range",

@@ -3,8 +3,9 @@
 
 use headroom::check::{TimeErrors, TimeReport, TimeRow, Use, check_time};
 use headroom::memory::Stage;
-use headroom::plan::pace;
-use headroom::work::Work;
+use headroom::plan::{Pace, pace};
+use headroom::scenario::Issue;
+use headroom::work::{Sent, Work};
 use headroom::{estimate, share};
 
 /// What a later iteration of the scenario behind a link computes.
@@ -132,17 +133,95 @@ fn figures_of_cards_are_derived_from_their_rows() {
     }
 }
 
-/// What travels between GPUs or to the CPU's memory is only answered where it hides behind what is computed.
+/// What travels to the CPU's memory is only answered where it hides behind what is computed, and what travels between machines where
+/// their network is known.
 #[test]
-fn what_would_be_waited_for_has_no_answer() {
-    let why = |link: &str| {
-        let scenario = share::decode(link).scenarios.remove(0);
-        let memory = estimate(&scenario).memory.expect("an answer");
-        pace(&scenario, &memory).err().map(|issue| issue.to_string())
-    };
+fn what_would_be_waited_for_without_end_has_no_answer() {
+    let why = |link: &str| pace_of(link).err().map(|issue| issue.to_string());
     let offloaded = "m=meta-llama/Llama-3.1-8B&gpu=h100-sxm-80gb&gc=off&s=8192&offload=on";
     assert!(why(offloaded).is_some_and(|why| why.contains("travel")), "57 GiB in a second");
-    let eight = "m=meta-llama/Llama-3.1-8B&method=full&p=amp-bf16&gpus=8&shard=fsdp2&gpu=";
-    assert_eq!(why(&format!("{eight}a100-sxm-80gb")), None);
-    assert!(why(&format!("{eight}a100-pcie-80gb")).is_some_and(|why| why.contains("wait for each other")));
+    let many = "m=meta-llama/Llama-3.1-8B&method=full&p=amp-bf16&shard=fsdp2&gpu=";
+    assert_eq!(why(&format!("{many}a100-sxm-80gb&gpus=64")), None);
+    assert_eq!(why(&format!("{many}a100-pcie-80gb&gpus=8")), None);
+    let far = why(&format!("{many}a100-pcie-80gb&gpus=64"));
+    assert!(far.is_some_and(|why| why.contains("several machines wait for each other")));
+}
+
+fn pace_of(link: &str) -> Result<Pace, Issue> {
+    let scenario = share::decode(link).scenarios.remove(0);
+    let memory = estimate(&scenario).memory.expect("an answer");
+    pace(&scenario, &memory)
+}
+
+/// What a GPU sends in a step.
+#[track_caller]
+fn sent(link: &str) -> Sent {
+    work(link).into_iter().fold(Sent::default(), |sum, (_, work)| sum.and(work.sent))
+}
+
+/// Llama-3.1-8B's parameters.
+const PARAMETERS: u64 = 8_030_261_248;
+
+/// Seven eighths of so many bytes of every parameter.
+fn around(bytes: u64) -> u64 {
+    PARAMETERS * bytes / 8 * 7
+}
+
+#[test]
+fn engines_send_what_their_collectives_move() {
+    let of = |rest: &str| {
+        sent(&format!("m=meta-llama/Llama-3.1-8B&method=full&p=amp-bf16&gpus=8&gpu=h100-sxm-80gb&{rest}"))
+    };
+    // gathered in bfloat16, forward and backward, and reduced in float32
+    assert_close(of("shard=fsdp2").data, around(2 + 2 + 4));
+    assert_close(of("shard=fsdp2&ga=3").data, 3 * around(2 + 2 + 4));
+    assert_close(of("shard=fsdp2&reshard=off").data, around(2 + 4));
+    // an all-reduce of gradients in the weights' type, once a step
+    assert_close(of("shard=ddp").data, 2 * around(4));
+    assert_close(of("shard=ddp&ga=3").data, 2 * around(4));
+    // `allreduce_bucket`, then the partitions are gathered
+    assert_close(of("shard=zero1").data, around(2 * 2 + 2));
+    assert_close(of("shard=zero1&ga=3").data, around(2 * 2 + 2));
+    assert_close(of("shard=zero2&ga=3").data, around(3 * 2 * 2 + 2));
+    // two groups of four
+    let hybrid = of("shard=fsdp2&replicas=2");
+    assert_close(hybrid.data, PARAMETERS * 8 / 4 * 3);
+    assert_close(hybrid.replicas, PARAMETERS * 4 / 4);
+}
+
+#[test]
+fn a_divided_layer_adds_up_twice_each_way() {
+    let megatron = "m=meta-llama/Llama-3.1-8B&method=full&st=megatron&p=amp-bf16-weights&o=adamw&attn=eager&gc=off&s=2048&ga=8\
+                    &gpus=16&tp=4&pp=2&gpu=h100-sxm-80gb&stage=2";
+    let of = |rest: &str| sent(&format!("{megatron}{rest}"));
+    // 16 layers of a stage, 8 micro-batches of 2,048 tokens in bfloat16, two sums forward and two backward, and the head's
+    let hidden = 2048 * 4096 * 2;
+    assert_close(of("").tensor, 8 * (16 * 4 + 1) * hidden * 2 / 4 * 3);
+    // hidden states come from the first stage
+    assert_close(of("").stages, 8 * hidden);
+    // two copies: gradients in float32 are scattered, and what was stepped is gathered
+    let held = (LAYERS / 2 + HEAD) / 4;
+    assert_close(of("&shard=dist-opt").data, held * (4 + 2) / 2);
+    assert_close(of("&shard=ddp").data, held * 4 * 2 / 2);
+}
+
+#[test]
+fn a_pipeline_computes_every_micro_batch_and_waits_for_its_ends() {
+    let of = |accumulation: u64, pipeline: u64| {
+        let tensor = 8 / pipeline;
+        let link = format!(
+            "m=meta-llama/Llama-3.1-8B&method=full&st=megatron&p=amp-bf16-weights&o=adamw&attn=eager&gc=off&s=2048&gpus=8\
+             &gpu=h100-sxm-80gb&tp={tensor}&pp={pipeline}&ga={accumulation}"
+        );
+        pace_of(&link).expect("an answer")
+    };
+    let products = |accumulation| of(accumulation, 4).spent.products;
+    assert!((products(64) / products(16) - 4.0).abs() < 1e-3, "{} {}", products(16), products(64));
+    let idle = |accumulation, pipeline| {
+        let spent = of(accumulation, pipeline).spent;
+        spent.idle / (spent.products + spent.attention + spent.memory + spent.waiting + spent.exchange)
+    };
+    assert_eq!([idle(16, 4), idle(64, 4), idle(16, 1)], [3.0 / 16.0, 3.0 / 64.0, 0.0]);
+    // a step's tokens are those of the groups that hold the model once
+    assert_eq!(of(16, 4).tokens, 16 * 2048);
 }

@@ -251,14 +251,15 @@ def rows():
     ]
 
 
-def link(keys):
-    """What opens the scenario on the page of Headroom behind its address; only where the model is one of the Hub, by its id."""
+def link(keys, took):
+    """What opens the scenario on the page of Headroom behind its address, with what the run took beside the prediction; only where
+    the model is one of the Hub, by its id."""
     name = keys["model"]["name"]
     if name.count("/") != 1 or name.startswith((".", "/")):
         return None
-    values = {**keys, "model": name}
+    values = {**keys, "model": name, "took": ",".join(f"{figure}:{size}" for figure, size in took.items())}
     text = {key: {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value for key, value in values.items()}
-    return "#v=1&" + "&".join(f"{key}={quote(str(value), safe='/,')}" for key, value in text.items())
+    return "#v=1&" + "&".join(f"{key}={quote(str(value), safe='/,:')}" for key, value in text.items())
 
 
 def report(path="headroom-record.json"):
@@ -273,7 +274,9 @@ def report(path="headroom-record.json"):
     for note in found[0]["notes"]:
         print(f"headroom_record: {note}", file=sys.stderr)
     print(f"headroom_record: written to {path}; headroom check {path} sets the prediction beside it", file=sys.stderr)
-    fragment = link(found[0]["reading"]["scenario"])
+    took = {row["reading"]["metric"]: row["reading"]["bytes"] for row in found}
+    took["driver"] = found[0]["driver_used_by_all"]
+    fragment = link(found[0]["reading"]["scenario"], took)
     if fragment:
         print(f"headroom_record: on the page of Headroom: {fragment}", file=sys.stderr)
 

@@ -137,6 +137,6 @@ fn predicted(row: &Measured) -> Result<TimeRow, String> {
         purpose: row.purpose,
         compiled: row.compiled,
         measured: row.tokens_per_second,
-        predicted: pace.tokens_per_second(),
+        predicted: pace.tokens_per_second().times(1.0 / pace.gpus as f64),
     })
 }

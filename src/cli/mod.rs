@@ -9,10 +9,12 @@ mod batch;
 mod check;
 mod contexts;
 mod estimate;
+mod explain;
 mod export;
 mod fit;
 mod import;
 mod input;
+mod layouts;
 mod levers;
 mod need;
 mod oom;
@@ -43,9 +45,11 @@ struct Command {
 enum What {
     Params(params::Arguments),
     Estimate(estimate::Arguments),
+    Explain(explain::Arguments),
     Fit(fit::Arguments),
     Need(need::Arguments),
     Contexts(contexts::Arguments),
+    Layouts(layouts::Arguments),
     Levers(levers::Arguments),
     Oom(oom::Arguments),
     Time(time::Arguments),
@@ -71,9 +75,11 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, measurements: Format) 
     let answer = match command.what {
         What::Params(arguments) => Ok(params::run(&arguments)),
         What::Estimate(arguments) => estimate::run(&arguments),
+        What::Explain(arguments) => explain::run(&arguments),
         What::Fit(arguments) => fit::run(&arguments),
         What::Need(arguments) => need::run(&arguments),
         What::Contexts(arguments) => contexts::run(&arguments),
+        What::Layouts(arguments) => layouts::run(&arguments),
         What::Levers(arguments) => levers::run(&arguments),
         What::Oom(arguments) => oom::run(&arguments),
         What::Batch(arguments) => batch::run(&arguments),

@@ -26,11 +26,9 @@ pub fn pace_lines(scenario: &Scenario, pace: &Pace) -> Vec<(&'static str, String
 }
 
 /// `2,600 tokens/s`, and between which figures that lies.
-pub fn tokens_per_second(pace: &Pace) -> [String; 2] {
-    let [typical, least, most] = {
-        let Span { least, typical, most } = pace.tokens_per_second();
-        [typical, least, most].map(|figure| grouped(rounded(figure)))
-    };
+pub fn tokens_per_second(speed: Span) -> [String; 2] {
+    let Span { least, typical, most } = speed;
+    let [typical, least, most] = [typical, least, most].map(|figure| grouped(rounded(figure)));
     [format!("{typical} tokens/s"), format!("{least} to {most}")]
 }
 
@@ -50,6 +48,8 @@ fn shares(pace: &Pace) -> String {
         ("attention", spent.attention),
         ("moving memory", spent.memory),
         ("waiting for Python", spent.waiting),
+        ("waiting for other GPUs", spent.exchange),
+        ("an empty pipeline", spent.idle),
     ];
     let said = parts.iter().filter(|(_, seconds)| seconds / whole >= 0.005);
     said.map(|(name, seconds)| format!("{name} {:.0} %", seconds / whole * 100.0))

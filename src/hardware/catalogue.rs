@@ -118,6 +118,10 @@ fn read(line: &str) -> Option<Gpu> {
     let capability = next()?.parse().ok();
     let tflops = next()?.parse().ok();
     let bandwidth = next()?.parse().ok();
+    let (links, both_ways) = (next()?, next()?.parse::<f64>().ok());
+    let is_nvlink = links.starts_with("NVLink") && !links.contains("bridge");
+    let nvlink = both_ways.filter(|_| is_nvlink).map(|both| both / 2.0);
+    let pcie = pcie(next()?);
     let (memory, basis) = usable(Figures { vendor, class, marketed_gb, driver_mib, torch_mib, gddr })?;
     Some(Gpu {
         slug: slug.into(),
@@ -130,9 +134,23 @@ fn read(line: &str) -> Option<Gpu> {
         capability,
         tflops,
         bandwidth,
+        nvlink,
+        pcie,
         context: context(vendor, capability),
         context_most: full_context(vendor),
     })
+}
+
+/// GB/s of `PCIe 4.0 x16`: so many billion transfers a second on each lane, 128 of 130 bits of them data (PCI-SIG).
+fn pcie(text: &str) -> Option<f64> {
+    let (version, lanes) = text.strip_prefix("PCIe ")?.split_once(" x")?;
+    let transfers = match version {
+        "3.0" => 8.0,
+        "4.0" => 16.0,
+        "5.0" => 32.0,
+        _ => return None,
+    };
+    Some(transfers * lanes.parse::<f64>().ok()? * 128.0 / 130.0 / 8.0)
 }
 
 #[cfg(test)]

@@ -29,6 +29,10 @@ pub struct Gpu {
     pub tflops: Option<f64>,
     /// What its memory moves by its data sheet: GB/s.
     pub bandwidth: Option<f64>,
+    /// What it sends others of its machine over NVLink, one way: GB/s. Absent where not all are linked: bridges join two.
+    pub nvlink: Option<f64>,
+    /// What it sends over PCIe, one way: GB/s.
+    pub pcie: Option<f64>,
     /// What a CUDA context takes before the first tensor.
     pub context: Bytes,
     /// What it takes at most: with every kernel loaded, and with NCCL's buffers where there are several GPUs.
@@ -49,6 +53,8 @@ impl Gpu {
             capability: Some(ComputeCapability { major: 8, minor: 0 }),
             tflops: None,
             bandwidth: None,
+            nvlink: None,
+            pcie: None,
             context: memory::TYPICAL_CONTEXT,
             context_most: memory::FULL_CONTEXT,
         }

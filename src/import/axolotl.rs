@@ -111,7 +111,7 @@ pub(super) fn read(reader: &mut Reader) {
         Some(said) => match (said.text().as_str(), &four_bit) {
             ("qlora", _) | ("lora", Some((true, _))) => reader.set("method", "qlora", &said.said),
             ("lora", _) => reader.set("method", "lora", &said.said),
-            _ => reader.leave(&said.said, "of adapters lora and qlora are predicted"),
+            _ => reader.keep("method", &said.said, "of adapters lora and qlora are predicted"),
         },
         None => reader.assume("method", "full", "no adapter is named"),
     }
@@ -277,7 +277,11 @@ fn checkpointing(reader: &mut Reader) {
                 reader.set("gradient-checkpointing", "reentrant", &why);
             }
             (Some(false), _) => reader.set("gradient-checkpointing", "off", &said.said),
-            (None, _) => reader.leave(&said.said, "of offloaded checkpoints only Unsloth's are predicted"),
+            (None, _) => reader.keep(
+                "gradient-checkpointing",
+                &said.said,
+                "of offloaded checkpoints only Unsloth's are predicted",
+            ),
         },
         None => reader.assume("gradient-checkpointing", "off", WHY),
     }

@@ -147,7 +147,7 @@ pub(super) fn read(reader: &mut Reader) {
             "fa2" | "true" => reader.set("attention", "flash-attention-2", &said.said),
             "sdpa" | "auto" => reader.set("attention", "sdpa", &said.said),
             "disabled" | "false" => reader.set("attention", "eager", &said.said),
-            _ => reader.leave(&said.said, "this attention is not predicted"),
+            _ => reader.keep("attention", &said.said, "this attention is not predicted"),
         },
         None => reader.assume("attention", "sdpa", "flash_attn is auto by default"),
     }
@@ -182,7 +182,7 @@ fn method(reader: &mut Reader) {
         }
         ("lora", None) if four => reader.set("method", Method::Qlora.slug(), "quantization_bit: 4"),
         (_, None) => reader.assume("method", Method::Lora.slug(), WHY),
-        (_, Some(said)) => reader.leave(&said.said, "of methods full and lora are predicted"),
+        (_, Some(said)) => reader.keep("method", &said.said, "of methods full and lora are predicted"),
     }
 }
 

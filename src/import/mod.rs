@@ -16,6 +16,7 @@ mod trainer;
 mod trainer_toml;
 mod understood;
 
+use std::collections::HashMap;
 use std::fmt;
 
 use serde_json::{Map, Value};
@@ -24,6 +25,7 @@ use crate::model::read::not_json;
 use crate::scenario::keys::{Key, keys};
 use crate::scenario::{CustomModel, ModelChoice, Scenario};
 use crate::share;
+use crate::text::short;
 use hugging_face::{Parts, Trainer};
 use reader::Reader;
 use syntax::setting::{Setting, of_table};
@@ -48,7 +50,7 @@ const ARGUMENTS: [&str; 8] = [
 
 /// What is said of trl's other trainers.
 const OTHER_TRAINER: &str =
-    "of trl's trainers those of SFT and DPO are read: what else is here is read as SFT's";
+    "of trl's trainers those of SFT, DPO and GRPO are read: what else is here is read as SFT's";
 
 /// Why a text was not read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,9 +82,7 @@ impl std::error::Error for NotRead {}
 /// # Errors
 /// [`NotRead`] where the text is no configuration that is known.
 pub fn read(text: &str, base: &Scenario) -> Result<Understood, NotRead> {
-    if text.len() > LONGEST {
-        return Err(NotRead(format!("this has more than {} MB and was not read", LONGEST >> 20)));
-    }
+    check_length(text.len() as u64)?;
     let text = text.trim_start_matches('\u{feff}').trim();
     if text.is_empty() {
         return Err(NotRead("there is no text".to_owned()));
@@ -113,6 +113,17 @@ pub fn read(text: &str, base: &Scenario) -> Result<Understood, NotRead> {
         Ok(_) => "these settings are of no project that is known here: TRL, transformers, Unsloth, axolotl, LLaMA-Factory, torchtune, accelerate and DeepSpeed are".to_owned(),
         Err(why) => format!("this is no configuration that is known here: {why}"),
     }))
+}
+
+/// Whether a text or file of so many bytes is read at all.
+///
+/// # Errors
+/// [`NotRead`] where it is longer than [`LONGEST`].
+pub fn check_length(bytes: u64) -> Result<(), NotRead> {
+    match bytes > LONGEST as u64 {
+        true => Err(NotRead(format!("this has more than {} MB and was not read", LONGEST >> 20))),
+        false => Ok(()),
+    }
 }
 
 /// Whether a text is a model's `config.json`.
@@ -155,7 +166,7 @@ fn of_link(text: &str) -> Result<Understood, NotRead> {
 }
 
 fn taken(key: &'static Key, scenario: &Scenario) -> Taken {
-    let said = format!("{} = {}", key.name, crate::text::short(&key.write(scenario)));
+    let said = format!("{} = {}", key.name, short(&key.write(scenario)));
     Taken { key: key.name, label: key.label, value: key.words(scenario), said }
 }
 
@@ -176,7 +187,7 @@ fn table(text: &str) -> Result<Map<String, Value>, String> {
     let is_toml = first.starts_with('[')
         || (first.len() > name.len() && first[name.len()..].trim_start().starts_with('='));
     let value = if is_toml {
-        toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?
+        toml::from_str(text).map_err(|error| not_toml(text, &error))?
     } else {
         yaml::read(text)?
     };
@@ -184,6 +195,13 @@ fn table(text: &str) -> Result<Map<String, Value>, String> {
         Value::Object(members) if !members.is_empty() => Ok(members),
         _ => Err("it is no table of settings".to_owned()),
     }
+}
+
+/// What is wrong with a TOML file, without the line itself, which may be as long as the file.
+fn not_toml(text: &str, error: &toml::de::Error) -> String {
+    let before = text.bytes().take(error.span().map_or(0, |span| span.start));
+    let line = 1 + before.filter(|byte| *byte == b'\n').count();
+    format!("TOML, line {line}: {}", short(error.message()))
 }
 
 fn of_json(text: &str, members: Map<String, Value>, base: &Scenario) -> Result<Understood, NotRead> {
@@ -313,7 +331,9 @@ fn of_trl(settings: &[Setting], is_trl: bool) -> Parts {
 /// Whose arguments these are, by those that SFT has not.
 fn trainer_of_arguments(settings: &[Setting]) -> Trainer {
     let has = |names: &[&str]| settings.iter().any(|setting| names.contains(&setting.name.as_str()));
-    if has(&["num_generations", "max_completion_length", "reward_funcs", "desirable_weight", "cpo_alpha"]) {
+    if has(&["num_generations", "max_completion_length", "reward_funcs"]) {
+        Trainer::Grpo
+    } else if has(&["desirable_weight", "cpo_alpha"]) {
         Trainer::Other
     } else if has(&["beta", "max_prompt_length", "precompute_ref_log_probs", "ref_model_name_or_path"]) {
         Trainer::Dpo
@@ -335,13 +355,12 @@ fn trainer_of_command(command: &shell::CommandLine) -> Option<(Trainer, String)>
     let words: Vec<String> =
         script.split(|c: char| !c.is_alphanumeric()).map(str::to_ascii_lowercase).collect();
     let has = |names: &[&str]| words.iter().any(|word| names.contains(&word.as_str()));
-    let others =
-        ["online", "grpo", "kto", "orpo", "cpo", "ppo", "rloo", "reward", "nash", "xpo", "gkd", "prm"];
-    let trainer = match (has(&others), has(&["dpo"]), has(&["sft"])) {
-        (true, ..) => Trainer::Other,
-        (_, true, _) => Trainer::Dpo,
-        (.., true) => Trainer::Sft,
-        (false, false, false) => return None,
+    let others = ["online", "kto", "orpo", "cpo", "ppo", "rloo", "reward", "nash", "xpo", "gkd", "prm"];
+    let known = [(Trainer::Grpo, "grpo"), (Trainer::Dpo, "dpo"), (Trainer::Sft, "sft")];
+    let trainer = match known.iter().find(|(_, word)| has(&[word])) {
+        _ if has(&others) => Trainer::Other,
+        Some((trainer, _)) => *trainer,
+        None => return None,
     };
     Some((trainer, named))
 }
@@ -369,7 +388,9 @@ fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
     if !text.contains('(') {
         return None;
     }
-    let script = python::read(text);
+    let holds =
+        |condition: &str| names::holds_with_bfloat16(condition).map(|holds| holds == base.has_bfloat16());
+    let script = python::read(text, &holds);
     let mut settings = Vec::new();
     let mut parts = Parts::default();
     let mut others = Vec::new();
@@ -387,26 +408,38 @@ fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
                 .push((said_of(call), "the model that is loaded first is taken for the one that is trained"));
             continue;
         }
-        match name {
-            "SFTConfig" => (parts.trl, parts.arguments, parts.sft_config) = (true, true, true),
-            "DPOConfig" => (parts.trl, parts.arguments, parts.trainer) = (true, true, Trainer::Dpo),
-            "TrainingArguments" | "Seq2SeqTrainingArguments" | "UnslothTrainingArguments" => {
-                parts.arguments = true
+        match (name, trainer_of_class(name)) {
+            ("TrainingArguments" | "Seq2SeqTrainingArguments" | "UnslothTrainingArguments", _) => {
+                parts.arguments = true;
             }
-            "SFTTrainer" | "DPOTrainer" | "UnslothTrainer" => parts.trl = true,
-            "LoraConfig" => parts.adapters = true,
-            "BitsAndBytesConfig" => {}
-            "get_peft_model" => parts.adapters = true,
-            "from_pretrained" if loads_a_model(&call.path) => parts.loads = true,
-            "prepare_model_for_kbit_training" => parts.prepares = true,
-            "gradient_checkpointing_enable" => {
+            ("Trainer" | "Seq2SeqTrainer", _) => {}
+            (_, Some(trainer)) if name.ends_with("Trainer") => {
+                parts.trl = true;
+                parts.trainer = trainer;
+            }
+            (_, Some(trainer)) => {
+                (parts.trl, parts.arguments, parts.trainer) = (true, true, trainer);
+                parts.sft_config |= trainer == Trainer::Sft;
+                if trainer == Trainer::Other {
+                    others.push(name.to_owned());
+                }
+            }
+            ("LoraConfig" | "get_peft_model", None) => parts.adapters = true,
+            ("BitsAndBytesConfig", None) => {}
+            ("from_pretrained", None) if loads_a_model(&call.path) => parts.loads = true,
+            ("from_config", None) if loads_a_model(&call.path) => {
+                later.push((said_of(call), "a model of one's own making: bring its config.json"));
+                continue;
+            }
+            ("prepare_model_for_kbit_training", None) => parts.prepares = true,
+            ("gradient_checkpointing_enable", None) => {
                 setting::flatten(name, "gradient_checkpointing", Value::Bool(true), &mut settings);
             }
-            other if other.ends_with("Config") && is_other_trainer(other) => {
-                (parts.trl, parts.arguments, parts.trainer) = (true, true, Trainer::Other);
-                others.push(other.to_owned());
+            (_, None) if is_optimizer(&call.path) => {
+                later.push((call.path.clone(), "loops of one's own are not read"));
+                continue;
             }
-            _ => continue,
+            (_, None) => continue,
         }
         parts.unsloth |= call.path.starts_with("FastLanguageModel.") || call.path.starts_with("FastModel.");
         if let ("from_pretrained", Some(model @ Value::String(_))) = (name, call.values.first()) {
@@ -425,6 +458,7 @@ fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
     if parts == Parts::default() && settings.is_empty() {
         return None;
     }
+    changed_afterwards(&script, &mut settings);
     for (place, value) in &script.given {
         for variable in ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"] {
             if place.contains(variable) {
@@ -443,6 +477,29 @@ fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
     Some(understood(format, reader, parts))
 }
 
+/// Arguments that are changed after their class was made: `args.bf16 = True`.
+fn changed_afterwards(script: &python::Script, settings: &mut Vec<Setting>) {
+    let mut objects: HashMap<&str, &str> = HashMap::new();
+    for (place, value) in &script.given {
+        let class = value.as_str().and_then(|value| value.split_once('(')).map(|(path, _)| path);
+        let class = class.map(|path| path.rsplit('.').next().unwrap_or_default());
+        if let Some(class) = class.filter(|class| has_arguments(class)) {
+            objects.insert(place, class);
+        } else if let Some((object, argument)) = place.split_once('.')
+            && let Some(class) = objects.get(object)
+        {
+            setting::flatten(class, argument, value.clone(), settings);
+        }
+    }
+}
+
+/// Whether a class is one of arguments.
+fn has_arguments(class: &str) -> bool {
+    class.ends_with("TrainingArguments")
+        || ["LoraConfig", "BitsAndBytesConfig"].contains(&class)
+        || (class.ends_with("Config") && trainer_of_class(class).is_some())
+}
+
 /// The class that a method is called of.
 fn class_of(path: &str) -> &str {
     path.rsplit('.').nth(1).unwrap_or_default()
@@ -453,7 +510,7 @@ fn said_of(call: &python::Call) -> String {
     let names = ["model_name", "pretrained_model_name_or_path"];
     let named = call.named.iter().find(|(name, _)| names.contains(&name.as_str())).map(|(_, value)| value);
     let model = call.values.first().or(named).map(setting::text).unwrap_or_default();
-    format!("{}({})", crate::text::short(&call.path), crate::text::short(&model))
+    format!("{}({})", short(&call.path), short(&model))
 }
 
 /// Whether `from_pretrained` is a model's.
@@ -464,10 +521,24 @@ fn loads_a_model(path: &str) -> bool {
         || class.contains("LMHead")
 }
 
-/// The configurations of trl's other trainers.
-fn is_other_trainer(class: &str) -> bool {
-    ["GRPOConfig", "ORPOConfig", "KTOConfig", "CPOConfig", "PPOConfig", "RewardConfig", "RLOOConfig"]
-        .contains(&class)
+/// The trainer of trl that a class is of: `DPOConfig`, `DPOTrainer`.
+fn trainer_of_class(class: &str) -> Option<Trainer> {
+    let name = class.strip_suffix("Config").or_else(|| class.strip_suffix("Trainer"))?;
+    match name {
+        "SFT" | "Unsloth" => Some(Trainer::Sft),
+        "DPO" => Some(Trainer::Dpo),
+        "GRPO" => Some(Trainer::Grpo),
+        "ORPO" | "KTO" | "CPO" | "PPO" | "Reward" | "RLOO" | "OnlineDPO" | "GKD" | "PRM" | "NashMD"
+        | "XPO" | "BCO" => Some(Trainer::Other),
+        _ => None,
+    }
+}
+
+/// Whether a class is an optimizer that a loop of one's own makes.
+fn is_optimizer(path: &str) -> bool {
+    ["torch.optim.", "optim.", "bnb.optim.", "bitsandbytes.optim."]
+        .iter()
+        .any(|start| path.strip_prefix(start).is_some_and(|class| class.starts_with(char::is_uppercase)))
 }
 
 /// A command line that starts a training.

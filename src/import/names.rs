@@ -125,3 +125,24 @@ pub(crate) const TORCHTUNE: &[(&str, &str)] = &[
 /// axolotl's fused adapters, which it switches on by itself (0.19, utils/schemas/config.py).
 pub(crate) const AXOLOTL_KERNELS: [&str; 4] =
     ["lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel", "lora_embedding_kernel"];
+
+/// Of a condition in Python that asks for what the card computes in: whether it holds where that is bfloat16, and not where it is
+/// float16 alone. None of any other condition.
+pub(super) fn holds_with_bfloat16(condition: &str) -> Option<bool> {
+    let condition = condition.trim();
+    let asks = ["is_bf16_supported", "is_bfloat16_supported"].iter().any(|name| condition.contains(name));
+    if asks {
+        return Some(!condition.starts_with("not "));
+    }
+    // Ampere, the first with bfloat16, has compute capability 8.0
+    let words: String = condition.chars().filter(|c| !c.is_whitespace()).collect();
+    if !words.contains("capability") && !words.contains("major") {
+        None
+    } else if words.ends_with(">=8") || words.ends_with(">=(8,0)") || words.ends_with(">7") {
+        Some(true)
+    } else if words.ends_with("<8") || words.ends_with("<(8,0)") {
+        Some(false)
+    } else {
+        None
+    }
+}

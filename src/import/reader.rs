@@ -142,8 +142,17 @@ impl Reader {
                     said: said.to_owned(),
                 });
             }
-            Some(Err(why)) => self.leave(said, &why),
+            Some(Err(why)) => self.keep(name, said, &why),
             None => {}
+        }
+    }
+
+    /// Leaves what a setting says of a key; the key stays as it was, which is said.
+    pub fn keep(&mut self, name: &str, said: &str, why: &str) {
+        self.leave(said, why);
+        if let Some(key) = Key::find(name) {
+            let value = key.write(&self.scenario);
+            self.assume(name, &value, &format!("as it was: {} is not followed", short(said)));
         }
     }
 
@@ -253,11 +262,15 @@ impl Reader {
         let could_be = name.split('/').count() <= 2 && name.split('/').all(is_word);
         // a model of the user's own is brought once, and its name stands in the file that is dropped after it
         if self.scenario.model.name() == name {
-            return self.idle.push(said.said.clone());
+            if let Some(key) = Key::find("model") {
+                let value = key.words(&self.scenario);
+                self.taken.push(Taken { key: key.name, label: key.label, value, said: said.said.clone() });
+            }
+            return;
         }
         // what stands alone is known, or it is a folder or the name of a variable
         if !could_be || (!name.contains('/') && catalogue::find(&name).is_none()) {
-            return self.leave(&said.said, "this is no name of a model: bring its config.json");
+            return self.keep("model", &said.said, "this is no name of a model: bring its config.json");
         }
         // repositories of the same weights in 4 bits
         let full = ["-unsloth-bnb-4bit", "-bnb-4bit"].iter().find_map(|end| name.strip_suffix(end));

@@ -81,7 +81,7 @@ pub(super) fn read(reader: &mut Reader) {
     match reader.take(&["dtype"]) {
         Some(said) => match said.text().as_str() {
             word @ ("bf16" | "fp32") => reader.set("precision", word, &said.said),
-            _ => reader.leave(&said.said, "torchtune's recipes train in bf16 or fp32"),
+            _ => reader.keep("precision", &said.said, "torchtune's recipes train in bf16 or fp32"),
         },
         None => reader.assume("precision", "bf16", "the recipes' dtype"),
     }
@@ -106,7 +106,9 @@ pub(super) fn read(reader: &mut Reader) {
         Some(said) if said.text().ends_with("CrossEntropyLoss") && said.text().starts_with("torch.nn") => {
             reader.set("loss", "full", &said.said);
         }
-        Some(said) => reader.leave(&said.said, "of losses the chunked and PyTorch's own are predicted"),
+        Some(said) => {
+            reader.keep("loss", &said.said, "of losses the chunked and PyTorch's own are predicted")
+        }
         None => reader.quietly("loss", "standard"),
     }
     reader.quietly("attention", "sdpa");
@@ -140,7 +142,7 @@ fn model(reader: &mut Reader) {
         // another model of the same shape stays: a builder stands for the base model and the chat versions alike
         Some((_, id)) if same(reader, id) => {}
         Some((_, id)) => reader.set("model", id, &said.said),
-        None => reader.leave(&said.said, "no model is known by this builder: bring its config.json"),
+        None => reader.keep("model", &said.said, "no model is known by this builder: bring its config.json"),
     }
     reader.set("method", method, &said.said);
     if method == "full" {
@@ -227,6 +229,6 @@ fn optimizer(reader: &mut Reader) {
     let all = std::iter::once(said.said.as_str()).chain(more).collect::<Vec<_>>().join(", ");
     match found {
         Some(found) => reader.set("optimizer", found.slug(), &all),
-        None => reader.leave(&all, "this optimizer is not predicted"),
+        None => reader.keep("optimizer", &all, "this optimizer is not predicted"),
     }
 }

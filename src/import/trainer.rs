@@ -24,7 +24,7 @@ pub(super) fn optimization(reader: &mut Reader, names: &[&str], default: &str, w
             let name = said.text().trim_start_matches("OptimizerNames.").to_ascii_lowercase();
             match optimizer(&name) {
                 Some(found) => reader.set("optimizer", found.slug(), &said.said),
-                None => reader.leave(&said.said, "this optimizer is not predicted"),
+                None => reader.keep("optimizer", &said.said, "this optimizer is not predicted"),
             }
         }
         None => reader.assume("optimizer", default, why),
@@ -40,7 +40,8 @@ pub(super) fn attention(reader: &mut Reader, said: &Said) {
     match said.text().as_str() {
         word @ ("eager" | "sdpa") => reader.set("attention", word, &said.said),
         "flash_attention_2" | "flash" => reader.set("attention", "flash-attention-2", &said.said),
-        _ => reader.leave(
+        _ => reader.keep(
+            "attention",
             &said.said,
             "of attention implementations eager, sdpa and flash_attention_2 are predicted",
         ),

@@ -3,8 +3,10 @@
 mod answer;
 mod batches;
 mod contexts;
+mod exchange;
 mod fit;
 mod gpus;
+mod layouts;
 mod levers;
 mod need;
 mod on_card;
@@ -19,6 +21,7 @@ pub use batches::{Reached, fixed_and_per_sequence, reach, reach_on_cards};
 pub use contexts::{BATCHES, CONTEXTS, ContextCell, ContextRow, contexts};
 pub use fit::{Fit, Margin, fits, within};
 pub use gpus::{GPU_COUNTS, Layout, fewest_gpus, on_gpus};
+pub use layouts::{Way, WayOrder, WayOutcome, fewest_layouts, layouts, rank_ways, refusals, tried, ways};
 pub use levers::{Change, Cost, Gain, Lever, Levers, Use, levers};
 pub use need::{NeedCell, NeedRow, need, usual_cards};
 pub use on_card::{OnCard, Outcome, Replayed};

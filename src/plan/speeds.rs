@@ -21,8 +21,6 @@ pub struct Speed {
     pub rows: usize,
     /// Whose they are.
     pub sources: &'static str,
-    /// Whether several such cards exchange gradients and weights over NVLink: the rows of eight were no slower than those of one.
-    pub linked: bool,
 }
 
 /// Seconds in which a program starts an operation: below that a GPU waits for Python. Of runs of 256 tokens.
@@ -37,7 +35,6 @@ pub(super) const SPEEDS: [Speed; 5] = [
         range: (0.71, 1.25),
         rows: 52,
         sources: "llm-foundry, Qwen",
-        linked: true,
     },
     Speed {
         card: "h100-sxm-80gb",
@@ -47,7 +44,6 @@ pub(super) const SPEEDS: [Speed; 5] = [
         range: (0.75, 1.83),
         rows: 21,
         sources: "llm-foundry, prime-rl",
-        linked: true,
     },
     Speed {
         card: "rtx-a6000",
@@ -57,7 +53,6 @@ pub(super) const SPEEDS: [Speed; 5] = [
         range: FEW,
         rows: 2,
         sources: "prime-rl",
-        linked: false,
     },
     Speed {
         card: "rtx-4090",
@@ -67,7 +62,6 @@ pub(super) const SPEEDS: [Speed; 5] = [
         range: FEW,
         rows: 2,
         sources: "fsdp_qlora",
-        linked: false,
     },
     Speed {
         card: "rtx-3090",
@@ -77,7 +71,6 @@ pub(super) const SPEEDS: [Speed; 5] = [
         range: FEW,
         rows: 2,
         sources: "fsdp_qlora",
-        linked: false,
     },
 ];
 

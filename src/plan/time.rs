@@ -6,15 +6,16 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::exchange::{Exchange, exchange};
 use super::speeds::{LAUNCH, Speed, speed_of};
 use crate::estimate::estimate;
-use crate::hardware::{Gpu, Machine, cheapest};
+use crate::hardware::{Machine, cheapest};
 use crate::issue::{Field, Issue, Severity};
 use crate::memory::Memory;
 use crate::model::Architecture;
 use crate::model::blocks::FeedForward;
-use crate::scenario::{CpuOffload, Lengths, Optimizer, Precision, Scenario, Task};
-use crate::units::grouped;
+use crate::scenario::software::{Software, Trainer};
+use crate::scenario::{CpuOffload, Layout, Lengths, Optimizer, Precision, Scenario, Task};
 use crate::work::Work;
 
 /// A figure that is known roughly.
@@ -51,6 +52,17 @@ pub struct Spent {
     pub memory: f64,
     /// Python and the driver starting operations, while the GPU waits: nothing where it has enough to do.
     pub waiting: f64,
+    /// Waiting for what other GPUs send, as far as that takes longer than what is computed meanwhile.
+    pub exchange: f64,
+    /// Waiting for the first micro-batch of a pipeline, and after its last.
+    pub idle: f64,
+}
+
+impl Spent {
+    /// What a GPU is busy with by itself.
+    fn own(&self) -> f64 {
+        self.products + self.attention + self.memory + self.waiting
+    }
 }
 
 /// How fast a run is.
@@ -126,22 +138,31 @@ pub fn pace(scenario: &Scenario, memory: &Memory) -> Result<Pace, Issue> {
     };
     let speed = speed_of(&gpu).ok_or_else(unknown)?;
     let (flops, bytes) = gpu.tflops.zip(gpu.bandwidth).ok_or_else(unknown)?;
-    joined(scenario, speed, &gpu)?;
     let (work, tokens) = worked(scenario, memory)?;
     if work.flops() == 0 {
         return Err(unknown());
     }
-    let spent = spent(work, speed, (flops * 1e12, bytes * 1e9));
-    let typical = spent.products + spent.attention + spent.memory + spent.waiting;
-    travels(memory, typical)?;
+    let peaks = (flops * 1e12, bytes * 1e9);
+    let (work, mut spent) = slowest(scenario, work, |work| spent(work, speed, peaks));
+    let own = spent.own();
+    travels(memory, own)?;
+    let Exchange { beside, apart } = exchange(work.sent, scenario, &gpu)?;
+    spent.exchange = (beside - own).max(0.0) + apart;
+    let idle = idle(scenario);
+    spent.idle = (own + spent.exchange) * idle;
     let same_card = *gpu.slug == *speed.card;
     // another card may differ in clocks and limits of power
     let further = if same_card { 1.0 } else { 1.15 };
-    let (least, most) = (speed.range.0 / further, speed.range.1 * further);
+    let step = |computed: f64, waited: f64| (computed + waited) * (1.0 + idle);
+    let (least, most) = (own * speed.range.0 / further, own * speed.range.1 * further);
     let gpus = scenario.cluster.gpus.max(1);
     Ok(Pace {
-        step: Span { least: typical * least, typical, most: typical * most },
-        tokens: tokens.saturating_mul(scenario.accumulation.max(1)).saturating_mul(gpus),
+        step: Span {
+            least: step(least, (beside - least).max(0.0) + apart),
+            typical: step(own, spent.exchange),
+            most: step(most, beside + apart),
+        },
+        tokens: tokens.saturating_mul(scenario.accumulation.max(1)).saturating_mul(copies(scenario)),
         spent,
         speed,
         same_card,
@@ -201,27 +222,47 @@ fn followed(scenario: &Scenario, architecture: &Architecture) -> Result<(), Issu
     Ok(())
 }
 
-/// Several GPUs are as fast as one where what they exchange hides behind what they compute, which was measured over NVLink.
-fn joined(scenario: &Scenario, speed: &Speed, gpu: &Gpu) -> Result<(), Issue> {
-    /// GPUs of a machine.
-    const MACHINE: u64 = 8;
-    match scenario.cluster.gpus {
-        0 | 1 => Ok(()),
-        2..=MACHINE if speed.linked && has_nvlink(gpu) => Ok(()),
-        2..=MACHINE => Err(refused(
-            Field::Gpus,
-            format!("how long several {} wait for each other was not measured", gpu.name),
-        )),
-        gpus => Err(refused(
-            Field::Gpus,
-            format!("how long {} GPUs of several machines wait for each other is not said", grouped(gpus)),
-        )),
-    }
+/// How many micro-batches go through the model at a time: one for each GPU, or for each group that holds the model once.
+fn copies(scenario: &Scenario) -> u64 {
+    (scenario.cluster.gpus / divided(scenario).gpus().max(1)).max(1)
 }
 
-/// Whether eight of a card are linked among each other: those in SXM sockets are. Cards on PCIe are linked in pairs at most.
-fn has_nvlink(gpu: &Gpu) -> bool {
-    gpu.name.contains("SXM")
+/// How the model is divided among GPUs.
+fn divided(scenario: &Scenario) -> Layout {
+    let is_megatron = Software::of(scenario.stack).trainer == Trainer::Megatron;
+    if is_megatron { scenario.cluster.layout } else { Layout::WHOLE }
+}
+
+/// What the stage of a pipeline that takes longest does, for which the others wait: the first, the last, which has the head, or
+/// the one that is answered for.
+fn slowest(scenario: &Scenario, work: Work, spent: impl Fn(Work) -> Spent) -> (Work, Spent) {
+    let layout = divided(scenario);
+    let mut slowest = (work, spent(work));
+    if layout.pipeline > 1 {
+        for stage in [1, layout.pipeline] {
+            let mut other = scenario.clone();
+            other.cluster.layout.stage = stage;
+            let Some(memory) = estimate(&other).memory else { continue };
+            let own = spent(memory.work());
+            if own.own() > slowest.1.own() {
+                slowest = (memory.work(), own);
+            }
+        }
+    }
+    slowest
+}
+
+/// How long a stage has nothing to do, as a share of the time that it has: its pipeline fills and empties once a step (Narayanan et
+/// al. 2021, arXiv 2104.04473, section 2.2).
+fn idle(scenario: &Scenario) -> f64 {
+    let layout = divided(scenario);
+    if layout.pipeline <= 1 {
+        return 0.0;
+    }
+    let layers = scenario.architecture().map_or(0, |architecture| architecture.order.len() as u64);
+    let own = layers / layout.pipeline;
+    let parts = own.checked_div(layout.interleaved).unwrap_or(1).max(1);
+    (layout.pipeline - 1) as f64 / scenario.accumulation.max(1).saturating_mul(parts) as f64
 }
 
 /// What a step of typical batches computes, and the tokens of a micro-batch that are no padding.
@@ -253,5 +294,5 @@ fn spent(work: Work, speed: &Speed, (flops, bytes): (f64, f64)) -> Spent {
     let memory = work.written as f64 / (bytes * speed.memory);
     let busy = products + attention + memory;
     let waiting = (work.operations as f64 * LAUNCH - busy).max(0.0);
-    Spent { products, attention, memory, waiting }
+    Spent { products, attention, memory, waiting, exchange: 0.0, idle: 0.0 }
 }

@@ -88,7 +88,10 @@ pub fn decode(link: &str) -> Shared {
     if let Some((_, version)) = pairs.iter().find(|(name, value)| name == "v" && value != VERSION) {
         notices.push(Issue::warning(
             Field::Link,
-            format!("the link is of version {version:?}, this page reads version {VERSION}: what it knows was taken"),
+            format!(
+                "the link is of version {:?}, this page reads version {VERSION}: what it knows was taken",
+                short(version)
+            ),
         ));
     }
     let mut first = read_group(&pairs, "", &default, &mut notices);

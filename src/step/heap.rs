@@ -13,7 +13,7 @@ use crate::allocator::Stream;
 use crate::dtype::Dtype;
 use crate::memory::{Category, Peak, Phase};
 use crate::step::what::{Dims, Role, Source, What, roles};
-use crate::work::Work;
+use crate::work::{Group, Sent, Work};
 use ledger::Ledger;
 use record::{Event, Maker, Pass, Record, storages_of};
 use repeat::OneRun;
@@ -169,6 +169,20 @@ impl Heap {
             let times = u64::from(self.repeating);
             self.work.written = self.work.written.saturating_add(bytes.saturating_mul(times));
             self.work.operations = self.work.operations.saturating_add(times);
+        }
+    }
+
+    /// Counts a collective operation in which every of so many GPUs sends all but its own part of so much: an all-gather, a
+    /// reduce-scatter, or half of an all-reduce.
+    pub fn send_around(&mut self, group: Group, bytes: u64, gpus: u64) {
+        self.send(group, bytes / gpus.max(1) * gpus.saturating_sub(1));
+    }
+
+    /// Counts bytes that go to another GPU.
+    pub fn send(&mut self, group: Group, bytes: u64) {
+        if !self.stopped {
+            let bytes = bytes.saturating_mul(u64::from(self.repeating));
+            self.work.sent = self.work.sent.and(Sent::to(group, bytes));
         }
     }
 

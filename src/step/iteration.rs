@@ -15,7 +15,7 @@ use super::line::{Input, Line};
 use super::machine::{Machine, State};
 use super::optimizer::Stepper;
 use super::ready::Ready;
-use super::tensor::Tensor;
+use super::tensor::{Tensor, Value};
 use crate::dtype::Dtype;
 use crate::job::{Act, Batch, Loss, Training};
 use crate::memory::{Category, Iteration, Peak, Phase, Rank, Stage};
@@ -25,6 +25,7 @@ use crate::scenario::{Checkpointing, Cluster, Mask, Offloading, Stack, StepTime}
 use crate::step::what::{Source, What};
 use crate::work::Work;
 
+static SCORED: What = What::step("log-probabilities", "those of further batches of the same round");
 static BATCH: What = What::own("batch", "token ids, labels and mask", Source::Modeling);
 
 /// Bytes of cuBLASLt's workspace for `addmm` with a bias: 1 MiB (measured on compute capability 7.5, 8.0 and 9.0).
@@ -249,7 +250,9 @@ impl<'a> Rounds<'a> {
         }
         match self.round[index] {
             Act::Train { member, batch, times, .. } if self.is_scheduled(member) => {
-                self.schedule(act, member, batch, if drawn.is_empty() { times } else { 1 });
+                let times = if drawn.is_empty() { times } else { 1 };
+                let run = self.schedule(act, member, batch, times);
+                self.notes.extend_work(act, run, times);
             }
             Act::Train { member, batch, loss, times } if drawn.is_empty() => {
                 let run = self.different(times);
@@ -267,18 +270,41 @@ impl<'a> Rounds<'a> {
             Act::Update { member } => self.update(act, member),
             Act::Generate { member, batch, how } => self.generate(act, member, batch, how),
             Act::Score { member, adapted, batch, prompt, times } => {
-                let phase = Phase { act, stage: Stage::Score };
-                self.notes.begin(phase);
-                self.machine.with(|state| state.params.adapts = adapted);
-                let model = &self.members[member].model;
-                let asked = if model.member.training.is_some() { Asked::OF_REWARDS } else { Asked::NOTHING };
-                for _ in 0..self.different(times) {
-                    self.scored.extend(model.score(batch, prompt, asked));
+                let run = self.different(times);
+                for number in 1..=run {
+                    self.notes.forget_work(act);
+                    self.score(Phase { act, stage: Stage::Score }, (member, adapted), (batch, prompt));
+                    if number == 1 {
+                        self.count_as_scored(times.saturating_sub(run));
+                    }
                 }
-                self.machine.with(|state| state.params.adapts = true);
-                self.notes.end(phase);
+                self.notes.repeat_work(act, times);
             }
         }
+    }
+
+    /// Scores a batch; whether with the member's adapters.
+    fn score(&mut self, phase: Phase, (member, adapted): (usize, bool), (batch, prompt): (Batch, u64)) {
+        self.notes.begin(phase);
+        self.machine.with(|state| state.params.adapts = adapted);
+        let model = &self.members[member].model;
+        let asked = if model.member.training.is_some() { Asked::OF_REWARDS } else { Asked::NOTHING };
+        self.scored.extend(model.score(batch, prompt, asked));
+        self.machine.with(|state| state.params.adapts = true);
+        self.notes.end(phase);
+    }
+
+    /// The log-probabilities of so many batches that are not run wait with the last one's, whose size they have.
+    fn count_as_scored(&mut self, more: u64) {
+        let Some(last) = self.scored.last().filter(|_| more > 0) else { return };
+        let Value { storage, numel, dtype, .. } = last.value;
+        let more = u32::try_from(more).unwrap_or(u32::MAX);
+        let others = self.machine.with(|state| {
+            let category = state.category_of(storage);
+            state.persistent(numel.saturating_mul(dtype.bytes()), dtype, more, category, &SCORED)
+        });
+        let machine = self.machine;
+        self.scored.push(Tensor { machine, value: Value::plain(others, numel, dtype) });
     }
 
     /// Whether Megatron-core's schedules train it.
@@ -329,7 +355,8 @@ impl<'a> Rounds<'a> {
     }
 
     /// `generate`. Of the passes after the prompt's no more are run than where it matters what each leaves in the allocator's
-    /// cache, the last two always: a longer cache takes the place of a shorter one in every pass, and the last one's decides.
+    /// cache, the first and the last two always: a longer cache takes the place of a shorter one in every pass, and the last
+    /// one's decides.
     fn generate(&mut self, act: u16, member: usize, batch: Batch, how: Generation) {
         let [prefill, decode] = [Stage::Prefill, Stage::Decode].map(|stage| Phase { act, stage });
         self.notes.begin(prefill);
@@ -460,10 +487,11 @@ impl<'a> Rounds<'a> {
     }
 }
 
-/// Tokens before each of the passes after the prompt's that are run: at most so many, evenly spread, and the last two.
+/// Tokens before each of the passes after the prompt's that are run: at most so many, evenly spread from the first on, in which
+/// a layer with a window lets go of the prompt, and the last two.
 fn passes(prompt: u64, new_tokens: u64, most: u64) -> Vec<u64> {
     let all = new_tokens.saturating_sub(1);
-    let run = all.min(most.max(DIFFERENT));
+    let run = all.min(most.max(1 + DIFFERENT));
     let spread = run.saturating_sub(DIFFERENT);
     let before = all.saturating_sub(DIFFERENT);
     let early = (0..spread).map(|index| (u128::from(index) * u128::from(before) / u128::from(spread)) as u64);
@@ -508,6 +536,13 @@ impl Notes<'_> {
     /// Forgets what an act computed, as it runs again.
     fn forget_work(&self, act: u16) {
         self.work.borrow_mut().retain(|(phase, _)| phase.act != act);
+    }
+
+    /// Counts what so many of an act's runs computed as often as it runs.
+    fn extend_work(&self, act: u16, run: u64, times: u64) {
+        for (_, work) in self.work.borrow_mut().iter_mut().filter(|(phase, _)| phase.act == act) {
+            *work = work.of_more(run, times);
+        }
     }
 
     /// Counts what the last run of an act computed as often as it runs.

@@ -18,6 +18,7 @@ use crate::dtype::Dtype;
 use crate::job::Batch;
 use crate::memory::{Category, Phase, Stage};
 use crate::step::what::{Source, What};
+use crate::work::Group;
 
 const SCHEDULES: Source = Source::At("Megatron-core, megatron/core/pipeline_parallel/schedules.py");
 
@@ -78,8 +79,8 @@ struct Run<'r, 'a> {
 }
 
 impl<'a> Rounds<'a> {
-    /// The micro-batches of a step. Parts go on holding what they were given last.
-    pub(super) fn schedule(&mut self, act: u16, member: usize, batch: Batch, times: u64) {
+    /// The micro-batches of a step, of which it says how many were run. Parts go on holding what they were given last.
+    pub(super) fn schedule(&mut self, act: u16, member: usize, batch: Batch, times: u64) -> u64 {
         let line = self.line(member);
         let mut inputs = std::mem::take(&mut self.last_inputs);
         inputs.resize_with(line.part.times, || None);
@@ -105,6 +106,7 @@ impl<'a> Rounds<'a> {
         let (inputs, losses) = (run.inputs, run.losses);
         drop(losses);
         self.last_inputs = inputs;
+        count as u64
     }
 }
 
@@ -302,6 +304,8 @@ impl<'a> Run<'_, 'a> {
             state.module = "";
             let bytes = numel.saturating_mul(Dtype::Bf16.bytes());
             let storage = state.alloc_as(category, bytes, Dtype::Bf16, what);
+            // what a stage receives it sends on, one way or the other
+            state.send(Group::Stages, bytes);
             let dims = state.by_tokens();
             state.note_dims(storage, dims);
             Value::plain(storage, numel, Dtype::Bf16)

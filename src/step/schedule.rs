@@ -20,8 +20,8 @@ const DIFFERENT_ITERATIONS: usize = 2;
 /// Micro-batches of a step that are recorded where their lengths are equal: after these the blocks go round.
 const RECORDED: usize = 4;
 
-/// Forward passes of `generate` whose events are counted: the prompt's and two more.
-const PASSES: usize = 3;
+/// Forward passes of `generate` whose events are counted: the prompt's and three more.
+const PASSES: usize = 4;
 
 /// The most forward passes of `generate` that are recorded after the prompt's. Of more the allocator is given some, evenly
 /// spread: every pass makes the cache's tensors longer and so asks for blocks of other sizes.

@@ -13,7 +13,8 @@ use leptos::prelude::*;
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::JsFuture;
 
-use crate::issue::Issue;
+use crate::import;
+use crate::issue::{Field, Issue};
 use crate::model::ModelError;
 use crate::model::read::check_length;
 
@@ -277,9 +278,10 @@ pub async fn fetch(url: &str) -> Result<String, NoText> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The text of a file that the visitor handed over; a file that is longer than any config is not read.
+/// The text of a file that the visitor handed over; a file that is longer than any configuration is not read.
 pub async fn read(file: &web_sys::File) -> Result<String, Issue> {
-    check_length(file.size() as u64)?;
+    import::check_length(file.size() as u64)
+        .map_err(|error| Issue::error(Field::Model, error.to_string()))?;
     // A file that was moved away meanwhile reads as an empty one.
     let text = JsFuture::from(file.text()).await.ok();
     Ok(text.and_then(|text| text.as_string()).unwrap_or_default())

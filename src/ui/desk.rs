@@ -30,7 +30,7 @@ pub enum Place {
     Oom,
     /// A point of a curve.
     Point(usize),
-    /// A place in the table of engines and numbers of GPUs.
+    /// Some ways to use several GPUs.
     Layout(usize),
     /// Some rows of the table of cards.
     Cards(usize),

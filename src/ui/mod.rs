@@ -23,6 +23,7 @@ mod prerender;
 mod presets;
 pub mod proof;
 pub mod question;
+pub mod recorded;
 pub mod scale;
 mod state;
 pub mod summary;

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::detail::{Beside, Detail, Glance, stretch};
 use crate::export;
 use crate::oom::{Decoded, decode, remedies};
-use crate::plan::{self, FitRow, Lever, Levers, NeedRow, Replayed, Verdict};
+use crate::plan::{self, FitRow, Lever, Levers, NeedRow, Replayed, Verdict, Way};
 use crate::scenario::Scenario;
 use crate::step::Moment;
 use crate::trace::Trace;
@@ -29,6 +29,8 @@ pub enum Question {
     Cards(Box<Scenario>, usize, usize),
     /// The first iteration of a scenario or the one that is shown, or some of its events.
     Stretch(Box<Scenario>, bool, Option<(usize, usize)>),
+    /// Ways to use several GPUs.
+    Ways(Vec<Scenario>),
     /// The largest micro-batches of a scenario's model on a card with so much memory.
     Row(Box<Scenario>, Bytes),
     /// What an out-of-memory message means beside a scenario.
@@ -67,6 +69,8 @@ pub enum Answer {
     Stretch(Vec<Moment>),
     /// A row for each card.
     Cards(Vec<NeedRow>),
+    /// What comes of each.
+    Ways(Vec<Way>),
     /// One micro-batch per method.
     Row(FitRow),
     /// What it means and what removes it, or why it means nothing.
@@ -104,6 +108,7 @@ impl Question {
             }
             Question::Point(scenario) => Answer::Point(point(scenario)),
             Question::Cards(scenario, first, count) => Answer::Cards(cards(scenario, *first, *count)),
+            Question::Ways(ways) => Answer::Ways(ways.iter().map(plan::tried).collect()),
             Question::Row(scenario, memory) => Answer::Row(plan::row(scenario, *memory)),
             Question::Oom(text, scenario) => Answer::Oom(decoded(text, scenario)),
             Question::Snapshot(scenario) => Answer::Snapshot(beside(scenario, file)),
@@ -201,6 +206,7 @@ mod tests {
             Question::Row(scenario.clone().into(), Bytes::gib(24.)),
             Question::Point(scenario.clone().into()),
             Question::Cards(scenario.clone().into(), 3, 2),
+            Question::Ways(plan::ways(&scenario, 2)),
             Question::Snapshot(scenario.clone().into()),
             Question::Oom("Tried to allocate 1.96 GiB".to_owned(), scenario.clone().into()),
             Question::Export(vec![scenario], Form::Markdown, "https://example.org/".to_owned()),

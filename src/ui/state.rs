@@ -9,6 +9,7 @@ use super::desk::Desk;
 use super::detail::Detail;
 use super::format::Unit;
 use super::history::{History, Snapshot};
+use super::recorded::Recorded;
 use super::summary;
 use super::view::View;
 use super::way::Own;
@@ -133,6 +134,8 @@ pub struct State {
     pub trace: RwSignal<Option<TraceFile>, LocalStorage>,
     /// The measured runs, from the first time that they are asked for.
     pub measured: RwSignal<Measured>,
+    /// What a run of somebody's own took, as the link said.
+    pub took: RwSignal<Option<Recorded>>,
     history: StoredValue<History>,
 }
 
@@ -203,6 +206,7 @@ impl State {
             can_redo: RwSignal::new(false),
             trace: RwSignal::new_local(None),
             measured: RwSignal::new(Measured::default()),
+            took: RwSignal::new(None),
             history: StoredValue::new(History::default()),
         };
         state.show(Snapshot { scenarios, active: 0 });
@@ -258,6 +262,12 @@ impl State {
     pub fn budget(self) -> Option<Bytes> {
         let card = self.current().scenario.with(|scenario| scenario.gpu.clone());
         self.budget.with(|asked| asked.as_ref().filter(|(of, _)| *of == card).map(|(_, bytes)| *bytes))
+    }
+
+    /// What a run of just the scenario on the page took, where the link said so.
+    pub fn recorded(self) -> Option<Recorded> {
+        let alone = self.alone();
+        self.took.get().filter(|took| alone && self.current().scenario.with(|scenario| took.is_of(scenario)))
     }
 
     /// One field of the active scenario.

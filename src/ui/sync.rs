@@ -7,6 +7,7 @@ use leptos::prelude::*;
 
 use super::browser::{self, History, Later};
 use super::format::{Unit, number};
+use super::recorded::Recorded;
 use super::state::State;
 use super::summary;
 use super::view::View;
@@ -128,6 +129,7 @@ const EMBED: &str = "embed";
 pub fn open_view(state: State, link: &str) {
     state.view.set(View::of(link));
     state.embedded.set(share::said(link, EMBED).is_some_and(|said| said == "1"));
+    state.took.set(Recorded::of(link, &untrack(|| state.scenarios())));
     let gib = share::said(link, BUDGET).and_then(|gib| gib.parse::<f64>().ok());
     let budget = gib.filter(|gib| gib.is_finite() && *gib > 0.).map(Bytes::gib);
     let card = untrack(|| state.current().scenario.with(|scenario| scenario.gpu.clone()));
@@ -138,7 +140,8 @@ pub fn open_view(state: State, link: &str) {
 fn shown(state: State) -> String {
     let budget = state.budget().map(|budget| format!("&{BUDGET}={}", number(budget.as_gib())));
     let embedded = if state.embedded.get() { format!("&{EMBED}=1") } else { String::new() };
-    state.view.get().written() + &budget.unwrap_or_default() + &embedded
+    let took = state.recorded().map(|took| took.written()).unwrap_or_default();
+    state.view.get().written() + &budget.unwrap_or_default() + &took + &embedded
 }
 
 /// The address that shows the same within another page, and the whole page that it leads to.

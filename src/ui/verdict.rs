@@ -179,7 +179,7 @@ pub fn figures(
 /// How fast it is, where runs near it were measured.
 pub fn speed(scenario: &Scenario, memory: &Memory) -> Option<Figure> {
     let pace = pace(scenario, memory).ok()?;
-    let [amount, note] = export::tokens_per_second(&pace);
+    let [amount, note] = export::tokens_per_second(pace.tokens_per_second());
     Some(Figure {
         name: "Speed, roughly",
         amount,

@@ -207,3 +207,41 @@ fn what_generates_has_no_column_of_adapters() {
         assert!(!header(&generate) && header(&generate[2..4]), "{command:?}");
     }
 }
+
+#[test]
+fn layouts_are_ranked_and_open() {
+    let run = [
+        "layouts",
+        "--model",
+        "HuggingFaceTB/SmolLM-360M",
+        "--method",
+        "full",
+        "--gpu",
+        "a100-sxm-40gb",
+        "--gpus",
+        "2",
+    ];
+    let out = says(&run);
+    assert!(out.starts_with("HuggingFaceTB/SmolLM-360M on 2 × A100 SXM4 40GB: "), "{out}");
+    assert!(out.contains("\nFSDP2, kept after forward ") && out.contains(" tokens/s ("), "{out}");
+    assert!(out.contains("\nNo answer:\n"), "{out}");
+    let json = says(&[&run[..], &["--json"]].concat());
+    let found: Value = serde_json::from_str(&json).expect("it is JSON");
+    assert_eq!(found["gpus"], 2);
+    let best = &found["layouts"][0];
+    assert_eq!(best["verdict"], "fits");
+    let link = best["link"].as_str().expect("a link");
+    let estimate = says(&["estimate", link, "--json"]);
+    let estimate: Value = serde_json::from_str(&estimate).expect("it is JSON");
+    assert_eq!(estimate["needed"], best["needed"], "{estimate}");
+}
+
+#[test]
+fn layouts_of_one_card_are_those_of_the_fewest_that_hold_it() {
+    let json = says(&["layouts", "--method", "full", "--gpu", "a100-sxm-40gb", "--json"]);
+    let found: Value = serde_json::from_str(&json).expect("it is JSON");
+    assert_eq!((&found["gpus"], &found["layouts"][0]["verdict"]), (&Value::from(4), &Value::from("fits")));
+    let out =
+        headroom(&["layouts", "--stack", "unsloth", "--gpus", "4", "--model", "meta-llama/Llama-3.2-1B"]);
+    assert_eq!(out.status, Some(2));
+}

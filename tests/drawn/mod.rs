@@ -1,36 +1,45 @@
 //! Scenarios drawn at random over every key, the same ones every time, and what must hold of each answer.
 
+pub mod growth;
+mod random;
+
 use headroom::estimate;
+use headroom::issue::Field;
 use headroom::memory::{Category, Iteration};
 use headroom::model::catalogue;
 use headroom::scenario::keys::{Count, Key, ValueKind, keys};
 use headroom::scenario::{Lengths, LoraTargets, ModelChoice, Scenario};
 use headroom::share;
 use headroom::step::Recording;
+use random::Random;
 
 /// What one iteration may have of events, which is what bounds the time of an answer (`MOST_EVENTS` of `step/schedule.rs`).
 const MOST_EVENTS: usize = 3 << 20;
 
-/// A generator of random numbers (splitmix64).
-pub struct Draw(u64);
+/// Ranks of Megatron-core.
+const MEGATRON: [&str; 3] = [
+    "st=megatron&method=full&o=adamw&p=amp-bf16-weights&attn=eager&gpus=8&tp=2&shard=dist-opt&gc=on",
+    "m=meta-llama/Llama-2-7b-hf&st=megatron&method=full&o=adamw&p=amp-bf16-weights&attn=eager&gpus=16&tp=2&pp=4&shard=dist-opt&gc=off&ga=5",
+    "m=meta-llama/Llama-3.2-1B-Instruct&st=megatron&method=full&o=adamw&p=amp-bf16-weights&attn=eager&gpus=4&tp=4&shard=ddp&gc=selective",
+];
+
+/// Scenarios at random.
+pub struct Draw(Random);
 
 impl Draw {
-    /// A stream of numbers of its own for each seed.
+    /// A stream of scenarios of its own for each seed.
     pub fn new(seed: u64) -> Draw {
-        Draw(seed.wrapping_mul(0xd134_2543_de82_ef95))
+        Draw(Random::new(seed))
     }
 
     /// A number below `below`.
     pub fn below(&mut self, below: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) % below.max(1) as u64) as usize
+        self.0.below(below)
     }
 
     fn of(&mut self, values: &[&'static str]) -> &'static str {
-        values[self.below(values.len())]
+        let value: &&str = self.0.of(values);
+        value
     }
 
     /// A value for a key.
@@ -66,6 +75,32 @@ impl Draw {
                 self.of(&["t4", "rtx-3060", "a100-sxm-80gb", "rtx-4090", "h100-sxm-80gb", "24GB"])
             }
         }
+    }
+
+    /// A scenario that likely has an answer: what runs is drawn first, each choice with what usually goes with it, and then one in
+    /// ten of all other keys.
+    pub fn likely(&mut self) -> Scenario {
+        let mut scenario = Scenario::default();
+        let mut what = ["method", "task", "stack", "gpus", "shard", "model"].as_slice();
+        if self.below(8) == 0 {
+            // of which hardly any draw would have all that it wants
+            scenario = share::decode(self.of(&MEGATRON)).scenarios.remove(0);
+            what = &[];
+        }
+        for key in what.iter().filter_map(|name| Key::find(name)) {
+            let value = self.value(key.kind());
+            if self.below(2) == 0 {
+                scenario.change(|scenario| key.read(scenario, value).expect("it is one of the key's values"));
+            }
+        }
+        for key in keys().filter(|key| !what.contains(&key.name) && key.field != Field::Model) {
+            let value = self.value(key.kind());
+            let one_in = if ["batch-size", "seq-length"].contains(&key.name) { 2 } else { 10 };
+            if self.below(one_in) == 0 {
+                scenario.change(|scenario| key.read(scenario, value).expect("it is one of the key's values"));
+            }
+        }
+        scenario
     }
 
     /// A scenario of that model with about a third of its keys drawn: with all of them hardly any would have an answer.

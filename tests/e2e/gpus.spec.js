@@ -47,20 +47,41 @@ for (const width of [390, 1280]) {
   });
 }
 
-test("every engine and number of GPUs is a place in a table that opens", async ({ headroom, page }) => {
-  await headroom.open(`${FULL}&view=plan`);
-  await expect(page.getByText(/^The fewest of 1, 2, 4, 8 and so on that hold it: 4 × /)).toBeVisible({ timeout: 60_000 });
-  const table = page.getByRole("table", { name: "What each GPU needs, by engine and number of GPUs" });
-  await expect(table).toHaveAttribute("aria-busy", "false", { timeout: 60_000 });
-  const copies = table.getByRole("row", { name: /^DDP/ });
-  await expect(copies.getByRole("button").first()).toContainText("does not fit");
-  const cell = table.getByRole("row", { name: /^FSDP2/ }).getByRole("button").nth(2);
-  await expect(cell).toContainText("fits");
-  const [needed] = (await cell.innerText()).split(/\s/);
-  await cell.click();
+test("from a card that is too small to a layout that fits is three clicks", async ({ headroom, page }) => {
+  await headroom.open("#v=1&method=full&gpu=a100-sxm-40gb");
+  await expect(headroom.verdict).toContainText("Does not fit");
+  await headroom.view("Plan");
+  await page.getByRole("group", { name: "Number of GPUs" }).getByRole("button", { name: "8", exact: true }).click();
+  const table = page.getByRole("table", { name: "Ways to use the GPUs" });
+  await expect(page.getByText(/^\d+ of \d+ ways to use 8 of these cards fit; the fastest is /)).toBeVisible({ timeout: 60_000 });
+  const fastest = table.getByRole("button", { name: /open/ }).first();
+  await expect(fastest).toContainText("fits");
+  const [needed] = (await fastest.innerText()).split(/\s/);
+  await fastest.click();
   await headroom.expectLink("gpus", "8");
   await expect(headroom.verdict).toHaveAttribute("aria-busy", "false");
+  await expect(headroom.verdict).toContainText("to spare");
   await expect(headroom.verdict.locator(".total strong")).toHaveText(needed);
+});
+
+test("ways to use GPUs are sorted by speed and by memory, and those that do not fit say why", async ({ headroom, page }) => {
+  await headroom.open(`${FULL}&view=plan`);
+  await page.getByRole("group", { name: "Number of GPUs" }).getByRole("button", { name: "8", exact: true }).click();
+  const table = page.getByRole("table", { name: "Ways to use the GPUs" });
+  await expect(page.getByText(/^\d+ of \d+ ways to use 8 of these cards fit/)).toBeVisible({ timeout: 60_000 });
+  await expect(table).toHaveAttribute("aria-busy", "false", { timeout: 60_000 });
+  const figures = async (column) => {
+    const cells = await table.locator(`tbody td:nth-child(${column + 1})`).allInnerTexts();
+    return cells.filter((cell) => /^\d/.test(cell)).map((cell) => Number(cell.replaceAll(",", "").match(/^[\d.]+/)[0]));
+  };
+  const speeds = await figures(2);
+  expect(speeds.length).toBeGreaterThan(2);
+  expect(speeds).toEqual([...speeds].sort((one, other) => other - one));
+  await table.getByRole("button", { name: "Each GPU needs" }).click();
+  const needs = await figures(1);
+  expect(needs).toEqual([...needs].sort((one, other) => one - other));
+  await page.getByRole("button", { name: /more ways$/ }).click();
+  await expect(table.getByRole("row", { name: /^DDP/ }).first()).toContainText("does not fit");
 });
 
 test("memory against the number of GPUs falls, and says from where on it fits", async ({ headroom, page }) => {

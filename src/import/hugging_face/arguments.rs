@@ -2,7 +2,8 @@
 
 use super::super::reader::Reader;
 use super::super::trainer;
-use super::{ARGUMENTS, DPO, Parts, TRL, Trainer};
+use super::answers::{answers, pairs};
+use super::{ARGUMENTS, DPO, GRPO, Parts, TRL, Trainer};
 
 pub(super) fn attention(reader: &mut Reader, parts: Parts) {
     let flash = reader.switch(&["use_flash_attention_2", "use_flash_attn"]);
@@ -21,6 +22,7 @@ pub(super) fn attention(reader: &mut Reader, parts: Parts) {
 pub(super) fn arguments(reader: &mut Reader, parts: Parts) {
     let why = match (parts.trl, parts.trainer) {
         (true, Trainer::Dpo) => DPO,
+        (true, Trainer::Grpo) => GRPO,
         (true, Trainer::Sft | Trainer::Other) => TRL,
         (false, _) => ARGUMENTS,
     };
@@ -31,6 +33,25 @@ pub(super) fn arguments(reader: &mut Reader, parts: Parts) {
         ARGUMENTS,
     );
     reader.or_assume("gradient-accumulation", &["gradient_accumulation_steps"], "1", ARGUMENTS);
+    trainer::optimization(reader, &["optim"], "adamw-fused", ARGUMENTS);
+    reader.switches("activation-offloading", &["activation_offloading"]);
+    match parts.trainer {
+        Trainer::Grpo => answers(reader),
+        Trainer::Dpo => {
+            length_of_sequences(reader, parts, why);
+            pairs(reader);
+        }
+        Trainer::Sft | Trainer::Other => {
+            length_of_sequences(reader, parts, why);
+            if parts.trl {
+                filling(reader, why);
+            }
+        }
+    }
+}
+
+/// The longest sequence, which these arguments give a name each.
+fn length_of_sequences(reader: &mut Reader, parts: Parts, why: &str) {
     let short = reader.take(&["max_seq_length", "block_size", "model_max_length"]);
     match reader.take(&["max_length"]).or(short) {
         Some(said) => reader.set("seq-length", &said.text(), &said.said),
@@ -38,35 +59,6 @@ pub(super) fn arguments(reader: &mut Reader, parts: Parts) {
         None => {
             let length = reader.scenario.sequence.to_string();
             reader.assume("seq-length", &length, "the arguments say nothing of it: as it was");
-        }
-    }
-    trainer::optimization(reader, &["optim"], "adamw-fused", ARGUMENTS);
-    reader.switches("activation-offloading", &["activation_offloading"]);
-    if parts.trainer == Trainer::Dpo {
-        match reader.take(&["max_prompt_length"]) {
-            Some(said) => reader.set("prompt-length", &said.text(), &said.said),
-            None => {
-                let length = reader.scenario.answers.prompt.to_string();
-                reader.assume("prompt-length", &length, "DPOConfig says nothing of it: as it was");
-            }
-        }
-        match reader.switch(&["precompute_ref_log_probs"]) {
-            Some((on, said)) => reader.set("reference", if on { "precomputed" } else { "scored" }, &said),
-            None => reader.assume("reference", "scored", DPO),
-        }
-        reader.pass(|name| {
-            ["beta", "loss_type", "loss_weights", "sync_ref_model", "label_smoothing"].contains(&name)
-        });
-        reader.assume("mask", "padded", why);
-    } else if parts.trl {
-        filling(reader, why);
-        if let Some(said) = reader.take(&["loss_type"]) {
-            let usual = ["nll", "chunked_nll"].contains(&said.text().as_str());
-            if usual {
-                reader.idle.push(said.said)
-            } else {
-                reader.leave(&said.said, "of losses the negative log-likelihood is predicted")
-            }
         }
     }
 }
@@ -93,6 +85,14 @@ fn filling(reader: &mut Reader, why: &str) {
     }
     if let Some(said) = reader.take(&["pad_to_multiple_of"]) {
         reader.idle.push(said.said);
+    }
+    if let Some(said) = reader.take(&["loss_type"]) {
+        let usual = ["nll", "chunked_nll"].contains(&said.text().as_str());
+        if usual {
+            reader.idle.push(said.said)
+        } else {
+            reader.leave(&said.said, "of losses the negative log-likelihood is predicted")
+        }
     }
 }
 

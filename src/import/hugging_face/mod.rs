@@ -1,5 +1,6 @@
 //! Arguments of transformers, trl, peft and bitsandbytes, and of Unsloth, whose cells hand the same ones on.
 
+mod answers;
 mod arguments;
 mod known;
 mod weights;
@@ -43,18 +44,21 @@ pub(super) enum Trainer {
     Sft,
     /// `DPOConfig` and `DPOTrainer`.
     Dpo,
+    /// `GRPOConfig` and `GRPOTrainer`.
+    Grpo,
     /// One that is not read.
     Other,
 }
 
 impl Parts {
     fn has_trls_defaults(self) -> bool {
-        self.sft_config || self.command || self.trainer == Trainer::Dpo
+        self.sft_config || self.command || [Trainer::Dpo, Trainer::Grpo].contains(&self.trainer)
     }
 }
 
 const TRL: &str = "SFTConfig's default in trl 1.16";
 const DPO: &str = "DPOConfig's default in trl 1.16";
+const GRPO: &str = "GRPOConfig's default in trl 1.16";
 const ARGUMENTS: &str = "TrainingArguments' default in transformers 5.17";
 const MODEL: &str = "ModelConfig's default in trl 1.16";
 const LORA: &str = "LoraConfig's default in peft 0.21";
@@ -64,8 +68,15 @@ pub(super) fn read(reader: &mut Reader, parts: Parts) {
         "model_name_or_path",
         "from_pretrained.model_name",
         "from_pretrained.pretrained_model_name_or_path",
+        "Trainer.model",
         "SFTTrainer.model",
         "DPOTrainer.model",
+        "GRPOTrainer.model",
+        "RLOOTrainer.model",
+        "RewardTrainer.model",
+        "KTOTrainer.model",
+        "ORPOTrainer.model",
+        "CPOTrainer.model",
     ]);
     if let Some(said) = &model {
         reader.model(said);
@@ -109,6 +120,7 @@ fn stack(reader: &mut Reader, parts: Parts) {
     } else if parts.trl {
         let (trainer, classes) = match parts.trainer {
             Trainer::Dpo => ("DPOTrainer", "DPOConfig, DPOTrainer"),
+            Trainer::Grpo => ("GRPOTrainer", "GRPOConfig, GRPOTrainer"),
             Trainer::Sft | Trainer::Other => ("SFTTrainer", "SFTConfig, SFTTrainer"),
         };
         match parts.command {
@@ -123,6 +135,7 @@ fn stack(reader: &mut Reader, parts: Parts) {
     if parts.arguments || parts.unsloth {
         match parts.trainer {
             Trainer::Dpo => reader.assume("task", "dpo", "these are DPOTrainer's arguments"),
+            Trainer::Grpo => reader.assume("task", "grpo", "these are GRPOTrainer's arguments"),
             Trainer::Sft => reader.assume("task", "sft", "no other trainer is named"),
             Trainer::Other => reader.assume("task", "sft", "the trainer that is named is not read"),
         }

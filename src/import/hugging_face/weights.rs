@@ -1,5 +1,6 @@
 //! Which weights are loaded and trained: the method, adapters, 4-bit weights, element types.
 
+use super::super::names::holds_with_bfloat16;
 use super::super::reader::Reader;
 use super::super::trainer;
 use super::{LORA, MODEL, Parts};
@@ -166,11 +167,9 @@ fn element_type(name: &str) -> Option<Element> {
 /// Whether a switch is on, also where the text asks the card.
 fn asked(reader: &mut Reader, name: &str) -> Option<(bool, String)> {
     let said = reader.take(&[name])?;
-    let text = said.text();
-    let supported = text.contains("is_bf16_supported") || text.contains("is_bfloat16_supported");
-    let on = match (supported, text.trim_start().starts_with("not ")) {
-        (true, negated) => Some(reader.scenario.has_bfloat16() != negated),
-        (false, _) => said.switch(),
+    let on = match holds_with_bfloat16(&said.text()) {
+        Some(holds) => Some(reader.scenario.has_bfloat16() == holds),
+        None => said.switch(),
     };
     if on.is_none() {
         reader.leave(&said.said, "this is neither on nor off");
@@ -218,8 +217,11 @@ pub(super) fn precision(reader: &mut Reader, parts: Parts) {
         (Element::Fp16, None) => "fp16",
         (Element::Fp16, Some(_)) | (Element::Bf16 | Element::Published, Some(_)) => {
             let said = fp16.or(bf16).map(|(_, said)| said).unwrap_or_default();
-            return reader
-                .leave(&said, "mixed precision over weights of another 16-bit type is not predicted");
+            return reader.keep(
+                "precision",
+                &said,
+                "mixed precision over weights of another 16-bit type is not predicted",
+            );
         }
     };
     let all: Vec<String> =
@@ -231,7 +233,7 @@ pub(super) fn precision(reader: &mut Reader, parts: Parts) {
     let why = match (parts.command, parts.trl, parts.loads) {
         _ if parts.unsloth => "Unsloth loads in the type that the card computes in",
         (true, ..) => "trl's command loads in float32 and trains with bf16 where nothing is said",
-        (false, true, false) => "SFTTrainer loads a model in float32, and SFTConfig trains with bf16",
+        (false, true, false) => "trl's trainers load a model in float32, and their arguments train with bf16",
         (false, _, true) => "transformers 5 loads weights as they were published: taken for bfloat16",
         (false, false, false) => "weights as they were published: taken for bfloat16",
     };

@@ -1,6 +1,7 @@
 //! Which choice a misspelt word means.
 
 use super::invalid::InvalidValue;
+use crate::text::short;
 
 /// The slug that was meant: its index, and whether it was written exactly.
 pub(super) fn nearest(slugs: &[&str], text: &str) -> Result<(usize, Result<(), InvalidValue>), InvalidValue> {
@@ -17,7 +18,7 @@ pub(super) fn nearest(slugs: &[&str], text: &str) -> Result<(usize, Result<(), I
     if let Some(index) = slugs.iter().position(|slug| *slug == word) {
         return Ok((index, Ok(())));
     }
-    let unknown = InvalidValue::new(format!("there is no {text:?}"));
+    let unknown = InvalidValue::new(format!("there is no {:?}", short(text)));
     let closest = slugs.iter().map(|slug| edits(slug, &plain)).enumerate().min_by_key(|(_, edits)| *edits);
     match closest {
         Some((index, 1..=2)) if plain.len() > 3 => Ok((index, Err(unknown))),

@@ -67,16 +67,18 @@ pub(super) fn write_model(model: &ModelChoice) -> String {
 pub(super) fn set_model(scenario: &mut Scenario, text: &str) -> Result<(), InvalidValue> {
     let (name, config) = compact::read(text)
         .map_err(|problem| InvalidValue::new(format!("cannot read this model: {problem}")))?;
+    // blanks behind an escape are those of a value, too: no key has any around it
+    let name = if config.is_some() { name.trim_start() } else { name.trim() };
     scenario.model = match config {
         Some(config) => {
-            let custom = CustomModel::read(&name, &config.to_string())?;
+            let custom = CustomModel::read(name, &config.to_string())?;
             ModelChoice::Custom(custom.into())
         }
         None if name.is_empty() => return Err(InvalidValue::new("there is no model")),
-        None => match size_in_billions(&name) {
+        None => match size_in_billions(name) {
             Some(billions) if SIZES.contains(&billions) => ModelChoice::Size(billions),
-            Some(_) => return Err(InvalidValue::new(format!("{} is out of range", short(&name)))),
-            None => ModelChoice::Catalogue(name),
+            Some(_) => return Err(InvalidValue::new(format!("{} is out of range", short(name)))),
+            None => ModelChoice::Catalogue(name.to_owned()),
         },
     };
     Ok(())

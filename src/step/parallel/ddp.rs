@@ -5,9 +5,11 @@
 
 use crate::dtype::Dtype;
 use crate::memory::Category;
+use crate::scenario::Cluster;
 use crate::step::heap::{Heap, StorageId};
 use crate::step::params::{ParamId, Parameter, Params};
 use crate::step::what::{Source, What};
+use crate::work::Group;
 
 const REDUCER: Source = Source::At("PyTorch, torch/csrc/distributed/c10d/reducer.cpp");
 
@@ -32,6 +34,10 @@ const BROADCAST: u64 = 250 << 20;
 /// What DDP keeps.
 #[derive(Default)]
 pub(in crate::step) struct Ddp {
+    /// How many GPUs have the model.
+    world: u64,
+    /// Bytes of all gradients.
+    averaged: u64,
     buckets: Vec<StorageId>,
     /// How many parameters are trained.
     trained: usize,
@@ -44,6 +50,11 @@ pub(in crate::step) struct Ddp {
 }
 
 impl Ddp {
+    /// Before there is a model.
+    pub fn of(cluster: Cluster) -> Ddp {
+        Ddp { world: cluster.gpus, ..Ddp::default() }
+    }
+
     /// The reducer is made: as long as no order is known there is one bucket for all gradients of an element type
     /// (`_ddp_init_helper`: `bucket_size_limits = [sys.maxsize]`).
     pub fn wrap(&mut self, heap: &mut Heap, params: &[Parameter]) {
@@ -55,6 +66,7 @@ impl Ddp {
         for param in params.iter().filter(|param| param.trainable) {
             add(&mut flat, param.dtype, bytes(param).saturating_mul(u64::from(param.times)));
         }
+        self.averaged = flat.iter().fold(0, |sum, (_, bytes)| sum.saturating_add(*bytes));
         self.buckets = flat.into_iter().map(|(dtype, bytes)| bucket(heap, dtype, bytes)).collect();
     }
 
@@ -78,6 +90,11 @@ impl Ddp {
             heap.scratch((*bytes).min(BROADCAST), &BUFFERS);
         }
         lacks
+    }
+
+    /// All gradients were averaged, once a step: trainers leave the micro-batches before the last unreduced (`no_sync`).
+    pub fn enter_step(&self, heap: &mut Heap) {
+        heap.send_around(Group::Data, self.averaged.saturating_mul(2), self.world);
     }
 
     /// `Reducer::rebuild_buckets`: the ranks agree on the order, then the old buckets go and the new ones come.

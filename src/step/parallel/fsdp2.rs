@@ -14,6 +14,7 @@ use crate::step::heap::{Heap, NOTHING, StorageId};
 use crate::step::parallel::Wrapped;
 use crate::step::params::{Kept, ParamId, Params};
 use crate::step::what::{Rank, Source, What};
+use crate::work::Group;
 
 const COLLECTIVES: Source = Source::At("PyTorch, torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py");
 const PARAM: Source = Source::At("PyTorch, torch/distributed/fsdp/_fully_shard/_fsdp_param.py");
@@ -50,8 +51,8 @@ const COMPUTE: Dtype = Dtype::Bf16;
 pub(in crate::step) struct Fsdp2 {
     /// The ranks that have one model in shards.
     world: u64,
-    /// Whether others have it, too: a mesh of two dimensions.
-    is_replicated: bool,
+    /// How many times they are there: with others, a mesh of two dimensions.
+    replicas: u64,
     /// `reshard_after_forward` of the layers and of the root.
     reshards: bool,
     reshards_root: bool,
@@ -91,7 +92,7 @@ impl Fsdp2 {
     pub fn of(cluster: Cluster) -> Fsdp2 {
         Fsdp2 {
             world: cluster.gpus / cluster.replicas.max(1),
-            is_replicated: cluster.replicas > 1,
+            replicas: cluster.replicas.max(1),
             reshards: cluster.reshards,
             reshards_root: cluster.reshards && cluster.reshards_root,
             reduce: match cluster.reduce {
@@ -108,6 +109,10 @@ impl Fsdp2 {
             ahead: NOTHING,
             reduced: NOTHING,
         }
+    }
+
+    fn is_replicated(&self) -> bool {
+        self.replicas > 1
     }
 
     /// The element type that operations read parameters in.
@@ -297,7 +302,9 @@ impl Fsdp2 {
         } else {
             Vec::from_iter((cast > 0).then(|| alloc(heap, cast, &GATHER_INPUT)))
         };
-        let output = alloc(heap, all.saturating_mul(self.world), &GATHER_OUTPUT);
+        let whole = all.saturating_mul(self.world);
+        let output = alloc(heap, whole, &GATHER_OUTPUT);
+        heap.send_around(Group::Data, whole, self.world);
         inputs.into_iter().rev().for_each(|input| heap.release(input));
         output
     }
@@ -365,12 +372,14 @@ impl Fsdp2 {
             heap.alloc_on(stream, Category::Gradients, bytes, dtype, &SHARDED)
         };
         let mut output = scattered(heap, Stream::Scatters, self.reduce);
-        if self.is_replicated {
+        heap.send_around(Group::Data, whole, self.world);
+        if self.is_replicated() {
+            heap.send_around(Group::Replicas, bytes.saturating_mul(2), self.replicas);
             heap.retain(output);
             self.units[unit].all_reduced = output;
         }
         if stored != self.reduce {
-            let cast_on = if self.is_replicated { Stream::Reduces } else { Stream::Scatters };
+            let cast_on = if self.is_replicated() { Stream::Reduces } else { Stream::Scatters };
             let cast = scattered(heap, cast_on, stored);
             heap.release(std::mem::replace(&mut output, cast));
         }

@@ -13,6 +13,7 @@ use crate::step::heap::{Heap, NOTHING, StorageId};
 use crate::step::parallel::{Module, Wrapped};
 use crate::step::params::{ParamId, Params};
 use crate::step::what::{Source, What};
+use crate::work::Group;
 
 const PARTITION: Source = Source::At("DeepSpeed, deepspeed/runtime/zero/partition_parameters.py");
 
@@ -266,6 +267,7 @@ impl Gatherer {
             whole = whole.saturating_add(param.part.saturating_mul(self.world));
             self.available = self.available.saturating_add(i64::try_from(param.numel).unwrap_or(i64::MAX));
         }
+        heap.send_around(Group::Data, whole.saturating_mul(COMPUTE.bytes()), self.world);
         let (output, left) = match own.as_slice() {
             [] => return,
             [one] => {
@@ -378,6 +380,7 @@ impl Gatherer {
             };
             let bytes = part.saturating_mul(self.world).saturating_mul(COMPUTE.bytes());
             let storage = heap.alloc_as(Category::WeightCopies, bytes, COMPUTE, &GATHERED);
+            heap.send_around(Group::Data, bytes, self.world);
             (self.params[index].storage, self.params[index].status) = (storage, Status::Available);
         }
     }

@@ -12,6 +12,7 @@ use crate::step::heap::{Heap, NOTHING, StorageId};
 use crate::step::parallel::Wrapped;
 use crate::step::params::{ParamId, Params};
 use crate::step::what::{Source, What};
+use crate::work::Group;
 
 const BUFFERS: Source = Source::At("Megatron-core, megatron/core/distributed/param_and_grad_buffer.py");
 const OPTIMIZER: Source = Source::At("Megatron-core, megatron/core/optimizer");
@@ -49,8 +50,10 @@ const BUCKET_ALIGNMENT: u64 = 128;
 pub(in crate::step) struct Megatron {
     /// GPUs that hold the same part of the model.
     copies: u64,
-    /// Whether layers are divided among several.
-    divided: bool,
+    /// Among how many each layer is divided.
+    tensor: u64,
+    /// Bytes of the gradients' buffers, and of their parameters.
+    buffers: (u64, u64),
     /// Whether each of them steps a share (`use_distributed_optimizer`).
     distributed: bool,
     /// The element type of the gradient buffer.
@@ -81,14 +84,20 @@ fn common_multiple(a: u64, b: u64) -> u64 {
 impl Megatron {
     /// Whether other GPUs have a part of every layer.
     pub fn is_divided(&self) -> bool {
-        self.divided
+        self.tensor > 1
+    }
+
+    /// Adds up what each of the GPUs that share a layer has of it.
+    pub fn all_reduce(&self, heap: &mut Heap, bytes: u64) {
+        heap.send_around(Group::Tensor, bytes.saturating_mul(2), self.tensor);
     }
 
     /// Before there is a model.
     pub fn of(cluster: Cluster) -> Megatron {
         Megatron {
             copies: (cluster.gpus / cluster.layout.gpus().max(1)).max(1),
-            divided: cluster.layout.tensor > 1,
+            tensor: cluster.layout.tensor.max(1),
+            buffers: (0, 0),
             distributed: cluster.sharding == Sharding::Distributed,
             reduces: match cluster.reduce {
                 ReduceDtype::Fp32 => Dtype::F32,
@@ -165,6 +174,9 @@ impl Megatron {
             }
         }
         keep(heap, end, self.reduces, Category::Gradients, &GRADIENTS);
+        let (gradients, parameters) = &mut self.buffers;
+        *gradients = gradients.saturating_add(end.saturating_mul(self.reduces.bytes()));
+        *parameters = parameters.saturating_add(end.saturating_mul(Dtype::Bf16.bytes()));
         if self.distributed {
             for PartParam { id, .. } in part.iter().rev() {
                 let storage = std::mem::replace(&mut params.list[*id as usize].storage, NOTHING);
@@ -198,6 +210,11 @@ impl Megatron {
     /// `MixedPrecisionOptimizer.step` over torch.optim.AdamW, whose moments the first step makes.
     pub fn step(&mut self, heap: &mut Heap, clips: bool, is_first: bool) {
         heap.module = "";
+        // gradients are scattered and what was stepped is gathered, or every GPU is given all of them
+        let (gradients, parameters) = self.buffers;
+        let around =
+            if self.distributed { gradients.saturating_add(parameters) } else { gradients.saturating_mul(2) };
+        heap.send_around(Group::Data, around, self.copies);
         if self.reduces != Dtype::F32 {
             for numel in self.masters.iter().flatten() {
                 let bytes = numel.saturating_mul(Dtype::F32.bytes());

@@ -85,7 +85,7 @@ impl Parallel {
             _ if cluster.gpus <= 1 => Parallel::Alone,
             // refused by `supported`
             Sharding::Distributed => Parallel::Alone,
-            Sharding::Ddp => Parallel::Ddp(Box::default()),
+            Sharding::Ddp => Parallel::Ddp(Box::new(Ddp::of(cluster))),
             Sharding::Fsdp2 => Parallel::Fsdp2(Box::new(Fsdp2::of(cluster))),
             Sharding::Zero1 | Sharding::Zero2 => Parallel::Zero(Box::new(Zero::of(cluster))),
             Sharding::Zero3 => Parallel::Zero3(Box::new(Zero3::of(cluster))),
@@ -320,7 +320,8 @@ impl State {
     /// The optimizer is about to read the gradients.
     pub fn enter_step(&mut self) {
         match &mut self.parallel {
-            Parallel::Alone | Parallel::Ddp(_) | Parallel::Megatron(_) => {}
+            Parallel::Alone | Parallel::Megatron(_) => {}
+            Parallel::Ddp(ddp) => ddp.enter_step(&mut self.heap),
             Parallel::Fsdp2(fsdp) => fsdp.enter_step(&mut self.heap, &mut self.params),
             Parallel::Zero(zero) => zero.enter_step(&mut self.heap),
             Parallel::Zero3(zero) => zero.enter_step(&mut self.heap, &self.params),
@@ -364,6 +365,13 @@ impl State {
     pub fn zero_grad(&mut self) {
         if let Parallel::Megatron(engine) = &mut self.parallel {
             engine.zero_grad(&mut self.heap);
+        }
+    }
+
+    /// Adds up what the GPUs that share a layer have of it.
+    pub fn all_reduce(&mut self, bytes: u64) {
+        if let Parallel::Megatron(engine) = &self.parallel {
+            engine.all_reduce(&mut self.heap, bytes);
         }
     }
 

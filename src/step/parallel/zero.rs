@@ -12,6 +12,7 @@ use crate::step::heap::{Heap, NOTHING, StorageId};
 use crate::step::parallel::Wrapped;
 use crate::step::params::{ParamId, Params};
 use crate::step::what::{Source, What};
+use crate::work::Group;
 
 const STAGES: Source = Source::At("DeepSpeed, deepspeed/runtime/zero/stage_1_and_2.py");
 
@@ -185,6 +186,9 @@ impl Zero {
             return;
         }
         self.average(heap);
+        if self.partitions_gradients {
+            self.all_reduce(heap, self.elements);
+        }
         self.elements = 0;
         // the bucket's list holds them until it is cleared, which Python does from its end
         let mut cleared = Vec::with_capacity(self.waiting.len());
@@ -207,6 +211,12 @@ impl Zero {
             }
         }
         cleared.into_iter().rev().for_each(|grad| heap.release(grad));
+    }
+
+    /// `allreduce_bucket`.
+    fn all_reduce(&self, heap: &mut Heap, numel: u64) {
+        let bytes = numel.saturating_mul(COMPUTE.bytes());
+        heap.send_around(Group::Data, bytes.saturating_mul(2), self.world);
     }
 
     /// The stream on which gradients are reduced and copied out of the bucket.
@@ -305,6 +315,10 @@ impl Zero {
 
     /// `step` up to the optimizer's: the norm of every gradient of the partition, in float64, then its float32 gradient.
     pub fn enter_step(&mut self, heap: &mut Heap) {
+        if !self.partitions_gradients {
+            // in the last micro-batch, and so once a step
+            self.all_reduce(heap, self.partition.saturating_mul(self.world));
+        }
         let mut tensors = 0;
         for trained in self.trained.iter().take_while(|trained| trained.offset < self.partition) {
             let numel = trained.numel.min(self.partition - trained.offset);
@@ -319,8 +333,10 @@ impl Zero {
         self.averaged.drain(..).for_each(|grad| heap.release(grad));
     }
 
-    /// The optimizer has stepped.
+    /// The optimizer has stepped: the partitions are gathered in the flat tensor (`all_gather_dp_groups`).
     pub fn leave_step(&mut self, heap: &mut Heap) {
+        let whole = self.partition.saturating_mul(self.world).saturating_mul(COMPUTE.bytes());
+        heap.send_around(Group::Data, whole, self.world);
         heap.release(std::mem::replace(&mut self.single, NOTHING));
     }
 }

@@ -15,6 +15,7 @@ use crate::step::heap::{Heap, NOTHING, StorageId};
 use crate::step::parallel::{Module, Wrapped};
 use crate::step::params::{Kept, ParamId, Params};
 use crate::step::what::{Source, What};
+use crate::work::Group;
 
 const STAGE_3: Source = Source::At("DeepSpeed, deepspeed/runtime/zero/stage3.py");
 
@@ -203,6 +204,7 @@ impl Zero3 {
     fn reduce(&mut self, heap: &mut Heap, params: &mut Params) {
         let padded = |id: &ParamId| params.get(*id).kept.numel.saturating_mul(self.world);
         let whole = self.waiting.iter().map(padded).fold(0, u64::saturating_add);
+        heap.send_around(Group::Data, whole.saturating_mul(COMPUTE.bytes()), self.world);
         let input = match self.waiting.as_slice() {
             [] => return,
             [one] if params.get(*one).numel == whole => NOTHING,

@@ -6,6 +6,7 @@ use super::breakdown::Breakdown;
 use super::chart::Chart;
 use super::oom::OutOfMemory;
 use super::ranks::Ranks;
+use super::recorded::Recorded;
 use crate::explain::{Note, Switch};
 use crate::memory::{Iteration, Memory};
 use crate::ui::chart::card::{Named, draw_card};
@@ -28,6 +29,7 @@ pub fn Fit() -> impl IntoView {
                 <Peak />
             </div>
             <div class="column">
+                <Recorded />
                 <Ranks />
                 <Notes />
                 <section class="panel" hidden=unknown>

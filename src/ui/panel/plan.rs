@@ -4,9 +4,9 @@ use leptos::prelude::*;
 
 use super::curves::Curves;
 use super::fit::Models;
+use super::layouts::Layouts;
 use super::levers::Changes;
 use super::need::Cards;
-use super::ranks::Layouts;
 use super::thumb::Thumb;
 use super::time::Time;
 

@@ -15,6 +15,7 @@ use crate::ui::format::{Unit, exact};
 use crate::ui::part::Part;
 use crate::ui::state::State;
 use crate::ui::verdict::{self, Figure};
+use crate::ui::view::View;
 
 /// How long the figures must rest before they are read aloud.
 const REST: u32 = 700;
@@ -198,6 +199,11 @@ fn Known() -> impl IntoView {
             " "
             <Explained id="how-we-know" face="How we know" name="How we know" heading="How we know">
                 {told}
+                <p>
+                    <button type="button" class="explain" on:click=move |_| state.view.set(View::Accuracy)>
+                        "The nearest measured run, and all others"
+                    </button>
+                </p>
             </Explained>
         </p>
     }

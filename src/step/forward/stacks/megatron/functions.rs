@@ -3,6 +3,7 @@
 //! Source: megatron/core/tensor_parallel/layers.py, megatron/core/models/common/embeddings/rope_utils.py of Megatron-core
 //! 0.16.1.
 
+use super::build::{FC2, PROJECTION};
 use crate::dtype::Dtype;
 use crate::step::autograd::{Grad, INPUTS, Node, Results, only, share};
 use crate::step::forward::{BoundLayer, find};
@@ -69,7 +70,8 @@ impl<'m> Tensor<'m> {
         self.machine.within(layer.name, &roles::PROJECTION, || {
             self.apply(|state, x| {
                 let weight = state.weight(layer.weight.id());
-                let node = state.node([x, &weight], linear_backward);
+                let derivative = if is_row_parallel(layer.name) { linear_backward } else { column_backward };
+                let node = state.node([x, &weight], derivative);
                 state.save_view(node, x);
                 state.save(node, NOTHING);
                 let rows = x.numel / layer.shape.input.max(1);
@@ -77,6 +79,9 @@ impl<'m> Tensor<'m> {
                 let storage = state.alloc_product(numel, layer.shape.input, x.dtype, &torch::LINEAR);
                 state.take_rows(storage, x.storage, rows);
                 state.release(weight.storage);
+                if is_row_parallel(layer.name) {
+                    state.all_reduce(numel.saturating_mul(x.dtype.bytes()));
+                }
                 Value::plain(storage, numel, x.dtype).at(node.output(0))
             })
         })
@@ -120,6 +125,21 @@ impl<'m> Tensor<'m> {
             roped
         })
     }
+}
+
+/// Whether each GPU has some of a layer's inputs (`RowParallelLinear`), so that its outputs are sums; the others have some of the
+/// outputs, and the gradient of the input is a sum.
+fn is_row_parallel(name: &str) -> bool {
+    [PROJECTION, FC2].contains(&name)
+}
+
+/// `ColumnParallelLinear`: the gradient of the input is added up.
+fn column_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
+    let results = linear_backward(state, node, grad);
+    if let Some(gradient) = &results[0] {
+        state.all_reduce(gradient.numel.saturating_mul(gradient.dtype.bytes()));
+    }
+    results
 }
 
 /// The gradient of the input, then the weight's.

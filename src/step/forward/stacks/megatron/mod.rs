@@ -188,7 +188,9 @@ impl<'a> Pass<'_, 'a> {
                 drop(copy);
                 masked
             };
-            looked_up(masked.value.storage).masked_fill_in_place(&outside)
+            let own = looked_up(masked.value.storage).masked_fill_in_place(&outside);
+            self.machine.with(|state| state.all_reduce(own.value.bytes()));
+            own
         });
         // sequences first
         if self.batch.sequences > 1 && self.batch.length > 1 {

@@ -1,10 +1,15 @@
-//! The calls of a Python text: what is called with which arguments. No program is run; what is no literal stays text.
+//! The calls of a Python text: what is called with which arguments. No program is run; what is no literal stays text, and so
+//! does what differs from case to case.
+
+mod branches;
+mod tokens;
 
 use std::collections::HashMap;
 
 use serde_json::{Map, Value};
 
-use super::setting::number;
+use branches::Branches;
+use tokens::{Kind, Token, tokens};
 
 /// How deep brackets may lie in each other.
 const DEEPEST: usize = 40;
@@ -42,11 +47,19 @@ pub(in crate::import) struct Script {
     pub given: Vec<(String, Value)>,
 }
 
-/// Reads a text. What is not Python is passed over.
-pub(in crate::import) fn read(text: &str) -> Script {
+/// Reads a text. What is not Python is passed over. `holds` says of a condition whether it holds, where that is known.
+pub(in crate::import) fn read(text: &str, holds: &dyn Fn(&str) -> Option<bool>) -> Script {
     let tokens = tokens(text);
-    let mut reader =
-        Reader { text, tokens: &tokens, at: 0, names: HashMap::new(), copied: 0, script: Script::default() };
+    let mut reader = Reader {
+        text,
+        tokens: &tokens,
+        at: 0,
+        names: HashMap::new(),
+        copied: 0,
+        branches: Branches::default(),
+        holds,
+        script: Script::default(),
+    };
     while reader.at < tokens.len() {
         let before = reader.at;
         reader.statement();
@@ -55,129 +68,6 @@ pub(in crate::import) fn read(text: &str) -> Script {
         }
     }
     reader.script
-}
-
-#[derive(Clone, Debug, PartialEq)]
-enum Kind {
-    /// A name, with what it is a part of: `torch.bfloat16`.
-    Name,
-    /// A string, without its quotes.
-    Text(String),
-    Number(Value),
-    Mark(char),
-    /// `**`
-    Stars,
-    /// An operator of two characters: `==`, `->`.
-    Operator,
-    End,
-}
-
-struct Token {
-    kind: Kind,
-    from: usize,
-    to: usize,
-}
-
-/// A text in tokens. Lines end where no bracket is open.
-fn tokens(text: &str) -> Vec<Token> {
-    let bytes = text.as_bytes();
-    let mut tokens = Vec::new();
-    let (mut at, mut depth) = (0, 0_usize);
-    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte >= 0x80;
-    while let Some(byte) = bytes.get(at).copied() {
-        let from = at;
-        let kind = match byte {
-            b'#' => {
-                at += text[at..].find('\n').unwrap_or(text.len() - at);
-                continue;
-            }
-            b'\n' if depth == 0 => Kind::End,
-            b'\\' | b'\n' | b'\r' | b' ' | b'\t' | 0x0c => {
-                // a backslash takes the end of the line with it
-                at += if byte == b'\\' { 1 + usize::from(bytes.get(at + 1) == Some(&b'\n')) } else { 1 };
-                continue;
-            }
-            b'"' | b'\'' => {
-                let (content, end) = string(text, at);
-                at = end;
-                tokens.push(Token { kind: Kind::Text(content), from, to: at });
-                continue;
-            }
-            byte if is_name(byte) && !byte.is_ascii_digit() => {
-                at = end_of(bytes, at, |byte| is_name(byte) || byte == b'.');
-                // a prefix of a string: r"", f""
-                if at - from <= 2 && matches!(bytes.get(at), Some(b'"' | b'\'')) {
-                    continue;
-                }
-                tokens.push(Token { kind: Kind::Name, from, to: at });
-                continue;
-            }
-            byte if byte.is_ascii_digit()
-                || (byte == b'.' && bytes.get(at + 1).is_some_and(u8::is_ascii_digit)) =>
-            {
-                at = end_of(bytes, at, |byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_'));
-                // 2e-5
-                if text[from..at].ends_with(['e', 'E']) && matches!(bytes.get(at), Some(b'-' | b'+')) {
-                    at = end_of(bytes, at + 1, |byte| byte.is_ascii_digit());
-                }
-                let value = number(&text[from..at]).unwrap_or_else(|| text[from..at].into());
-                tokens.push(Token { kind: Kind::Number(value), from, to: at });
-                continue;
-            }
-            b'*' if bytes.get(at + 1) == Some(&b'*') => {
-                at += 1;
-                Kind::Stars
-            }
-            b'=' | b'!' | b'<' | b'>' | b'+' | b'-' | b'*' | b'/' | b':'
-                if matches!(bytes.get(at + 1), Some(b'=' | b'>')) =>
-            {
-                at += 1;
-                Kind::Operator
-            }
-            byte => {
-                match byte {
-                    b'(' | b'[' | b'{' => depth += 1,
-                    b')' | b']' | b'}' => depth = depth.saturating_sub(1),
-                    _ => {}
-                }
-                Kind::Mark(char::from(byte))
-            }
-        };
-        at += 1;
-        tokens.push(Token { kind, from, to: at });
-    }
-    tokens
-}
-
-fn end_of(bytes: &[u8], at: usize, belongs: impl Fn(u8) -> bool) -> usize {
-    at + bytes[at..].iter().take_while(|byte| belongs(**byte)).count()
-}
-
-/// The content of the string that begins here, and where it ends.
-fn string(text: &str, at: usize) -> (String, usize) {
-    let quote = &text[at..=at];
-    let triple = quote.repeat(3);
-    let mark = if text[at..].starts_with(&triple) { triple.as_str() } else { quote };
-    let start = at + mark.len();
-    let mut content = String::new();
-    let mut characters = text[start..].char_indices();
-    while let Some((offset, character)) = characters.next() {
-        if text[start + offset..].starts_with(mark) {
-            return (content, start + offset + mark.len());
-        }
-        match character {
-            '\\' => match characters.next() {
-                Some((_, 'n')) => content.push('\n'),
-                Some((_, 't')) => content.push('\t'),
-                Some((_, '\n')) | None => {}
-                Some((_, other)) => content.push(other),
-            },
-            // a string that was not closed ends with its line
-            '\n' if mark.len() == 1 => return (content, start + offset),
-            other => content.push(other),
-        }
-    }
-    (content, text.len())
 }
 
 /// What a copy of a value takes, in values and characters.
@@ -200,6 +90,10 @@ struct Reader<'t> {
     names: HashMap<String, Value>,
     /// What has been put in the place of names.
     copied: usize,
+    /// The branches that the statement lies in.
+    branches: Branches,
+    /// Whether a condition holds.
+    holds: &'t dyn Fn(&str) -> Option<bool>,
     script: Script,
 }
 
@@ -220,6 +114,52 @@ impl<'t> Reader<'t> {
     }
 
     fn statement(&mut self) {
+        let (calls, given) = (self.script.calls.len(), self.script.given.len());
+        if let Some(column) = self.column() {
+            self.branch(column);
+        }
+        self.assignment();
+        if self.branches.are_passed_over() {
+            self.script.calls.truncate(calls);
+            self.script.given.truncate(given);
+        }
+    }
+
+    /// How far a statement is from the beginning of its line; nothing where it is not the first of it.
+    fn column(&self) -> Option<usize> {
+        let is_first = self.at.checked_sub(1).is_none_or(|before| self.tokens[before].kind == Kind::End);
+        let token = self.tokens.get(self.at).filter(|token| is_first && token.kind != Kind::End)?;
+        let line = self.text.get(..token.from)?;
+        Some(line.len() - line.rfind('\n').map_or(0, |end| end + 1))
+    }
+
+    /// Enters the branch of an `if` that begins here, and leaves those that end.
+    fn branch(&mut self, column: usize) {
+        let word = self.word();
+        self.branches.leave(column, ["elif", "else"].contains(&word));
+        if !["if", "elif", "else"].contains(&word) {
+            return;
+        }
+        self.at += 1;
+        let from = self.at;
+        self.expression(0);
+        let condition = self.source(from);
+        let holds = if word == "else" { Some(true) } else { (self.holds)(condition) };
+        if word == "if" {
+            self.branches.enter(column, holds)
+        } else {
+            self.branches.next(column, holds)
+        }
+        self.at += usize::from(self.is(':'));
+    }
+
+    /// The name that stands here.
+    fn word(&self) -> &'t str {
+        let name = self.tokens.get(self.at).filter(|token| token.kind == Kind::Name);
+        name.and_then(|token| self.text.get(token.from..token.to)).unwrap_or_default()
+    }
+
+    fn assignment(&mut self) {
         let from = self.at;
         self.expression(0);
         // `name: type = value`
@@ -232,12 +172,34 @@ impl<'t> Reader<'t> {
             self.at += 1;
             let value = self.expression(0);
             if !target.contains(['(', '\n']) {
-                if size(&value) <= LARGEST_NAMED {
-                    self.names.insert(target.clone(), value.clone());
-                }
+                self.name(&target, &value);
                 self.script.given.push((target, value));
             }
         }
+    }
+
+    /// Gives a name a value. Where that happens in one case and not in the other, the name stands for itself with a word on that.
+    fn name(&mut self, target: &str, value: &Value) {
+        if self.branches.are_passed_over() || size(value) > LARGEST_NAMED {
+            return;
+        }
+        let differs = self.names.get(target).is_some_and(|before| before != value);
+        let value = match differs && self.branches.are_open() {
+            true => format!("{target}, which differs from case to case").into(),
+            false => value.clone(),
+        };
+        match self.member(target) {
+            Some(member) => *member = value,
+            None => drop(self.names.insert(target.to_owned(), value)),
+        }
+    }
+
+    /// The place of `table["member"]` in the table of that name.
+    fn member(&mut self, target: &str) -> Option<&mut Value> {
+        let (table, member) = target.strip_suffix(']')?.split_once('[')?;
+        let member = member.trim_matches(['"', '\'']);
+        let table = self.names.get_mut(table)?.as_object_mut()?;
+        (table.len() < LARGEST_NAMED).then(|| table.entry(member).or_insert(Value::Null))
     }
 
     /// An expression up to what ends it: its value where it is a literal, a name that was given one, or a table.
@@ -249,6 +211,13 @@ impl<'t> Reader<'t> {
             match self.kind() {
                 Kind::End => break,
                 Kind::Mark(',' | ')' | ']' | '}' | '=' | ':' | ';') => break,
+                Kind::Name if parts > 0 && self.word() == "else" => break,
+                Kind::Name if parts > 0 && self.word() == "if" && depth < DEEPEST => {
+                    let first = value.take().filter(|_| parts == 1);
+                    value = self.either(first, depth);
+                    parts = 1;
+                    break;
+                }
                 Kind::Mark('-') if parts == 0 => {
                     self.at += 1;
                     if let Kind::Number(number) = self.kind() {
@@ -273,7 +242,7 @@ impl<'t> Reader<'t> {
                     };
                     parts += 1;
                 }
-                Kind::Mark(_) | Kind::Stars | Kind::Operator => {
+                Kind::Mark(_) | Kind::Stars | Kind::Operator | Kind::Formatted => {
                     self.at += 1;
                     parts += 1;
                 }
@@ -283,6 +252,19 @@ impl<'t> Reader<'t> {
             Some(value) if parts == 1 => value,
             _ => Value::String(self.source(from).to_owned()),
         }
+    }
+
+    /// `first if condition else second`: the one that is taken, where that is known.
+    fn either(&mut self, first: Option<Value>, depth: usize) -> Option<Value> {
+        self.at += 1;
+        let from = self.at;
+        self.expression(depth + 1);
+        let holds = (self.holds)(self.source(from));
+        let second = (self.word() == "else").then(|| {
+            self.at += 1;
+            self.expression(depth + 1)
+        });
+        if holds? { first } else { second }
     }
 
     /// What a name stands for.
@@ -326,7 +308,7 @@ impl<'t> Reader<'t> {
                 let open = *open;
                 self.bracket(open, depth)
             }
-            Kind::Stars | Kind::Operator | Kind::End => None,
+            Kind::Stars | Kind::Operator | Kind::Formatted | Kind::End => None,
         };
         loop {
             match self.kind() {
@@ -439,7 +421,7 @@ mod tests {
 
     #[track_caller]
     fn calls(text: &str, expected: &[(&str, Value, Value)]) {
-        let script = read(text);
+        let script = read(text, &|_| None);
         let found: Vec<_> = script
             .calls
             .into_iter()
@@ -485,8 +467,10 @@ mod tests {
 
     #[test]
     fn places_are_given_values() {
-        let script =
-            read("import os\nos.environ[\"A\"] = 'b:True'\nmodel.config.use_cache = False\nN: int = 1_000\n");
+        let script = read(
+            "import os\nos.environ[\"A\"] = 'b:True'\nmodel.config.use_cache = False\nN: int = 1_000\n",
+            &|_| None,
+        );
         let given: Vec<_> =
             script.given.iter().map(|(place, value)| (place.as_str(), value.clone())).collect();
         assert_eq!(
@@ -499,24 +483,88 @@ mod tests {
         );
     }
 
+    #[track_caller]
+    fn f_is_given(text: &str, expected: &[Value]) {
+        let holds = |condition: &str| match condition {
+            "yes" => Some(true),
+            "no" => Some(false),
+            _ => None,
+        };
+        let script = read(text, &holds);
+        let found: Vec<_> = script.calls.into_iter().flat_map(|call| call.values).collect();
+        assert_eq!(found, expected, "{text}");
+    }
+
+    #[test]
+    fn branches_that_do_not_run_are_passed_over() {
+        let differs = json!("x, which differs from case to case");
+        f_is_given("x = 1\nif yes:\n    x = 2\nelse:\n    x = 3\nf(x)", &[json!(2)]);
+        f_is_given("if no:\n    x = 2\n    f(9)\nelif no:\n  x = 4\nelse:\n    x = 3\nf(x)", &[json!(3)]);
+        f_is_given("x = 1\nif no: x = 2\nf(x)", &[json!(1)]);
+        f_is_given("if maybe:\n    x = 2\nelse:\n    x = 3\nf(x)", std::slice::from_ref(&differs));
+        f_is_given("x = 1\nif maybe:\n    if yes:\n        x = 2\nf(x)", std::slice::from_ref(&differs));
+        f_is_given("if maybe:\n    x = 2\nelif yes:\n    x = 3\nx = 4\nf(x)", &[json!(4)]);
+        f_is_given("x = 1\nif maybe:\n    x = 1\nf(x)", &[json!(1)]);
+        f_is_given("for y in z:\n    x = 1\nelse:\n    x = 2\nf(x)", &[json!(2)]);
+        f_is_given(
+            "f(1 if yes else 2, 1 if no else 2, a if maybe else b)",
+            &[json!(1), json!(2), json!("a if maybe else b")],
+        );
+    }
+
+    #[test]
+    fn members_of_a_table_are_given_values() {
+        f_is_given("x = {'a': 1}\nx['b'] = 2\nx[\"a\"] = 3\nf(x)", &[json!({"a": 3, "b": 2})]);
+        f_is_given("x = 1\nx['b'] = 2\nf(x)", &[json!(1)]);
+    }
+
+    #[test]
+    fn what_a_program_fills_in_is_no_literal() {
+        f_is_given(
+            "f(f'{a}/b', f\"b\", rf'{a}', r'{a}')",
+            &[json!("f'{a}/b'"), json!("b"), json!("rf'{a}'"), json!("{a}")],
+        );
+    }
+
     /// Names that stand for much, and stand in many places, do not fill the memory.
     #[test]
     fn nothing_makes_it_grow_without_end() {
         let text = format!("a = '{}'\nb = f([{}])\n", "x".repeat(1_900), "a, ".repeat(20_000));
-        let script = read(&text);
+        let script = read(&text, &|_| None);
         assert!(script.calls.iter().flat_map(|call| &call.values).map(size).sum::<usize>() < 2 * MOST_COPIED);
     }
 
     #[test]
     fn anything_ends() {
         for text in [
-            "(", ")", "f(", "f(((", "{:", "'", "\"\"\"a", "f(**", "=\n=", "a[", "\\", "f(a=)", "x = ", ".",
+            "(",
+            ")",
+            "f(",
+            "f(((",
+            "{:",
+            "'",
+            "\"\"\"a",
+            "f(**",
+            "=\n=",
+            "a[",
+            "\\",
+            "f(a=)",
+            "x = ",
+            ".",
             "-",
+            "if",
+            "if x",
+            "else",
+            "x if",
+            "x if y else",
+            "if a: if b: else: x",
         ] {
-            read(text);
+            read(text, &|_| None);
         }
-        read(&"f(".repeat(50_000));
-        read(&"[".repeat(50_000));
-        read(&"a.b(c)".repeat(5_000));
+        read(&"f(".repeat(50_000), &|_| None);
+        read(&"[".repeat(50_000), &|_| None);
+        read(&"a.b(c)".repeat(5_000), &|_| None);
+        read(&"a if b else ".repeat(50_000), &|_| None);
+        read(&"if a:\n".repeat(5_000), &|_| Some(true));
     }
 }

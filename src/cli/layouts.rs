@@ -1,0 +1,153 @@
+//! `headroom layouts`: every way to use so many GPUs.
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::input::Input;
+use super::output::Output;
+use super::table::aligned;
+use crate::export::tokens_per_second;
+use crate::plan::{Way, WayOutcome, fewest_layouts, layouts, refusals};
+use crate::scenario::Scenario;
+use crate::scenario::keys::Key;
+use crate::share;
+use crate::text::one_line;
+use crate::units::{Bytes, grouped};
+
+/// Shows every way to use the scenario's GPUs that is modelled: those that fit by their speed, and why the others do not
+///
+/// Of the scenario it is asked how many GPUs there are (--gpus); where there is one, the fewest are looked for that hold it. Each way is
+/// run: DDP, FSDP2 (resharded or not, in replicas, in the CPU's memory), ZeRO-1 to -3, and Megatron-core's tensor, pipeline and data
+/// parallelism, with and without gradient checkpointing. All train on as many sequences in a step, in the fastest micro-batch that fits.
+#[derive(Args)]
+pub(super) struct Arguments {
+    /// List those that do not fit, too
+    #[arg(long)]
+    all: bool,
+    /// Print JSON: every way with its link; amounts in bytes
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    input: Input,
+}
+
+/// How many of those that fit are listed.
+const LISTED: usize = 20;
+
+pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
+    let asked = arguments.input.read()?;
+    let scenario = asked.filled(&asked.scenarios.first().cloned().unwrap_or_default());
+    let (gpus, ways) = match scenario.cluster.gpus {
+        0 | 1 => fewest_layouts(&scenario),
+        gpus => (gpus, layouts(&scenario, gpus)),
+    };
+    let answered = ways.iter().any(|way| way.verdict().is_some());
+    if let (false, Some(Way { outcome: WayOutcome::Refused(issue), .. })) = (answered, ways.first()) {
+        return Err(issue.to_string());
+    }
+    let mut output = Output::of(match arguments.json {
+        true => to_json(gpus, &ways),
+        false => to_text(&scenario, gpus, &ways, arguments.all),
+    });
+    for notice in asked.notices {
+        output.say(format_args!("note: {notice}"));
+    }
+    if !ways.iter().any(Way::fits) {
+        output.status = 1;
+    }
+    Ok(output)
+}
+
+fn to_text(scenario: &Scenario, gpus: u64, ways: &[Way], all: bool) -> String {
+    let card = scenario.gpu().map_or_else(|issue| issue.to_string(), |gpu| gpu.name.to_string());
+    let fitting = ways.iter().filter(|way| way.fits()).count();
+    let mut out = format!(
+        "{} on {} × {card}: {} of {} ways to use them fit\n\n",
+        one_line(&scenario.model_name()),
+        grouped(gpus),
+        grouped(fitting as u64),
+        grouped(ways.len() as u64),
+    );
+    let header =
+        ["Layout", "Checkpointing", "Micro-batches", "Each GPU needs", "Verdict", "Tokens per second"];
+    let mut lines = vec![header.map(str::to_owned).to_vec()];
+    let listed = ways.iter().filter(|way| way.needed().is_some() && (all || way.fits()));
+    lines.extend(listed.take(if all { usize::MAX } else { LISTED }).map(line));
+    if lines.len() > 1 {
+        out.push_str(&aligned(&lines));
+    }
+    let hidden = fitting.saturating_sub(LISTED);
+    if !all && hidden > 0 {
+        out.push_str(&format!("{} more fit\n", grouped(hidden as u64)));
+    }
+    let over: Vec<&Way> = ways.iter().filter(|way| way.needed().is_some() && !way.fits()).collect();
+    if let (false, Some(least)) = (all || over.is_empty(), over.first()) {
+        let needed = least.needed().unwrap_or_default();
+        out.push_str(&format!(
+            "\n{} do not fit beyond doubt; the nearest, {}, needs {needed} on each (--all lists them)\n",
+            grouped(over.len() as u64),
+            least.name(),
+        ));
+    }
+    let reasons = refusals(ways.iter());
+    if !reasons.is_empty() {
+        out.push_str("\nNo answer:\n");
+    }
+    for (issue, names) in reasons {
+        let others = match names.len() - 1 {
+            0 => String::new(),
+            others => format!(" and {} more", grouped(others as u64)),
+        };
+        out.push_str(&format!("  {}{others}: {}\n", names[0], one_line(&issue.to_string())));
+    }
+    out
+}
+
+fn line(way: &Way) -> Vec<String> {
+    let scenario = &way.scenario;
+    let checkpointing =
+        Key::find("gradient-checkpointing").map_or_else(String::new, |key| key.words(scenario));
+    let (needed, verdict) =
+        (way.needed().unwrap_or_default(), way.verdict().map_or("", |verdict| verdict.label()));
+    let speed = way.speed().map_or_else(
+        || "–".to_owned(),
+        |speed| {
+            let [typical, between] = tokens_per_second(speed);
+            format!("{typical} ({between})")
+        },
+    );
+    vec![
+        way.name(),
+        checkpointing,
+        format!("{} × {}", grouped(scenario.accumulation), grouped(scenario.batch)),
+        match way.on_host() {
+            Bytes::ZERO => needed.to_string(),
+            on_host => format!("{needed} and {on_host} of the CPU's"),
+        },
+        verdict.to_lowercase(),
+        speed,
+    ]
+}
+
+fn to_json(gpus: u64, ways: &[Way]) -> String {
+    let one = |way: &Way| -> Value {
+        let outcome = match &way.outcome {
+            WayOutcome::Answered { needed, verdict, speed, on_host } => {
+                json!({ "needed": needed, "verdict": verdict.slug(), "tokens_per_second": speed, "on_host": on_host })
+            }
+            WayOutcome::Refused(issue) => json!({ "issue": issue }),
+        };
+        let mut value = json!({
+            "layout": way.name(),
+            "batch": way.scenario.batch,
+            "accumulation": way.scenario.accumulation,
+            "link": share::encode(std::slice::from_ref(&way.scenario)),
+        });
+        if let (Some(value), Some(outcome)) = (value.as_object_mut(), outcome.as_object()) {
+            value.extend(outcome.clone());
+        }
+        value
+    };
+    let ways = ways.iter().map(one).collect::<Vec<_>>();
+    format!("{:#}\n", json!({ "schema": "headroom-layouts/1", "gpus": gpus, "layouts": ways }))
+}

@@ -1,0 +1,93 @@
+//! What trl's trainers on answers say beyond the others: DPO's pairs, GRPO's answers with their rewards.
+
+use super::super::reader::{Reader, among};
+use super::{DPO, GRPO};
+
+/// What memory does not depend on: numbers for each answer, and how it was generated elsewhere.
+const IDLE: &[&str] = &[
+    "beta",
+    "loss_type",
+    "loss_weights",
+    "sync_ref_model",
+    "label_smoothing",
+    "num_generations*",
+    "num_iterations",
+    "reward_*",
+    "scale_rewards",
+    "epsilon*",
+    "delta",
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "repetition_penalty",
+    "mask_truncated_completions",
+    "importance_sampling_level",
+    "log_completions",
+    "num_completions_to_print",
+    "vllm_*",
+    "ref_model_*",
+    "use_transformers_paged",
+];
+
+/// `DPOConfig`.
+pub(super) fn pairs(reader: &mut Reader) {
+    prompt(reader);
+    match reader.switch(&["precompute_ref_log_probs"]) {
+        Some((on, said)) => reader.set("reference", if on { "precomputed" } else { "scored" }, &said),
+        None => reader.assume("reference", "scored", DPO),
+    }
+    reader.pass(|name| among(IDLE, name));
+    reader.assume("mask", "padded", DPO);
+}
+
+/// `GRPOConfig`.
+pub(super) fn answers(reader: &mut Reader) {
+    prompt(reader);
+    let prompt = reader.scenario.answers.prompt;
+    let written = |answer: u64| prompt.saturating_add(answer).to_string();
+    match reader.take(&["max_completion_length"]) {
+        Some(said) => match said.number().filter(|tokens| (1.0..=1e9).contains(tokens)) {
+            Some(tokens) => {
+                let why = format!("{}, behind a prompt of {prompt} tokens", said.said);
+                reader.set("seq-length", &written(tokens as u64), &why);
+            }
+            None => reader.leave(&said.said, "this is no number of tokens"),
+        },
+        None => reader.assume("seq-length", &written(512), "answers of 512 tokens are GRPOConfig's default"),
+    }
+    match reader.take(&["beta"]) {
+        Some(said) => match said.number() {
+            Some(beta) => reader.set("reference", if beta > 0.0 { "scored" } else { "none" }, &said.said),
+            None => reader.leave(&said.said, "this is no number"),
+        },
+        None => reader.assume("reference", "none", "beta is 0 by default"),
+    }
+    let elsewhere = reader.take(&["vllm_mode"]).is_some_and(|said| {
+        reader.idle.push(said.said.clone());
+        said.text() == "server"
+    });
+    match reader.switch(&["use_vllm"]) {
+        Some((true, said)) if elsewhere => reader.idle.push(said),
+        given => {
+            let said = given.map_or_else(|| "use_vllm (off by default)".to_owned(), |(_, said)| said);
+            reader.leave(&said, "generation on this card is not read: as if a server elsewhere generated");
+        }
+    }
+    for name in ["steps_per_generation", "generation_batch_size"] {
+        reader.refuse(&[name], "as many answers are generated at a time as an optimizer step takes");
+    }
+    reader.pass(|name| among(IDLE, name));
+    reader.assume("mask", "padded", GRPO);
+}
+
+/// How long the prompt is, where an older version says it.
+fn prompt(reader: &mut Reader) {
+    match reader.take(&["max_prompt_length"]) {
+        Some(said) => reader.set("prompt-length", &said.text(), &said.said),
+        None => {
+            let length = reader.scenario.answers.prompt.to_string();
+            reader.assume("prompt-length", &length, "trl 1.16 has no argument for it: as it was");
+        }
+    }
+}

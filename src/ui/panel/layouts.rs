@@ -1,0 +1,192 @@
+//! Every way to use so many GPUs: those that hold the scenario, the fastest first, and why the others do not.
+
+use leptos::prelude::*;
+
+use super::need::open;
+use super::rows::pieces;
+use crate::export::tokens_per_second;
+use crate::plan::{GPU_COUNTS, Verdict, Way, WayOrder, WayOutcome, rank_ways, ways};
+use crate::scenario::Scenario;
+use crate::scenario::keys::Key;
+use crate::ui::controls::{Cell, Column, Row, Table};
+use crate::ui::desk::Place;
+use crate::ui::format::Unit;
+use crate::ui::question::{Answer, Question};
+use crate::ui::state::State;
+use crate::ui::summary;
+use crate::units::{Bytes, grouped};
+
+/// How many ways are asked about at once: the worker is free again in between.
+const AT_ONCE: usize = 6;
+
+/// How many are listed before all are asked for.
+const LISTED: usize = 8;
+
+/// The most GPUs that there is a button for.
+const MOST: u64 = 512;
+
+/// What the rows can be sorted by: the numbers of columns.
+const MEMORY: usize = 1;
+const SPEED: usize = 2;
+
+/// The table of ways to use GPUs.
+#[component]
+pub fn Layouts() -> impl IntoView {
+    let state = State::of_page();
+    let chosen = RwSignal::new(None::<u64>);
+    let gpus = Memo::new(move |_| {
+        let own = state.current().scenario.with(|scenario| scenario.cluster.gpus);
+        let fewest =
+            || state.levers.with(|known| Some(known.as_ref()?.1.fewest.as_ref().ok()?.as_ref()?.gpus));
+        chosen.get().unwrap_or_else(|| if own > 1 { own } else { fewest().unwrap_or(1).max(2) })
+    });
+    let found = pieces(
+        state,
+        move || state.current().scenario.with(|scenario| ways(scenario, gpus.get())),
+        |ways| ways.chunks(AT_ONCE).map(|some| Question::Ways(some.to_vec())).collect(),
+        Place::Layout,
+        |answer| {
+            let Answer::Ways(ways) = answer else { return None };
+            Some(ways)
+        },
+    );
+    let sorted = RwSignal::new(SPEED);
+    let all = RwSignal::new(false);
+    let known = Memo::new(move |_| {
+        let mut ways: Vec<Way> =
+            found.heard.with(|heard| heard.iter().flatten().flatten().cloned().collect());
+        rank_ways(&mut ways, if sorted.get() == MEMORY { WayOrder::Memory } else { WayOrder::Speed });
+        ways
+    });
+    let rows = Signal::derive(move || {
+        let unit = state.unit();
+        let listed = if all.get() { usize::MAX } else { LISTED };
+        let own = state.current().scenario.get();
+        known.with(|ways| ways.iter().take(listed).map(|way| row(state, way, &own, unit)).collect::<Vec<_>>())
+    });
+    let columns = Signal::derive(|| -> Vec<Column> {
+        let names = [("Layout", None), ("Each GPU needs", Some(MEMORY)), ("Tokens per second", Some(SPEED))];
+        names.into_iter().map(|(name, number)| (name.to_owned(), number)).collect()
+    });
+    let told = move || match found.busy.get() {
+        true => format!("Running every way to use {} GPUs …", grouped(gpus.get())),
+        false => known.with(|ways| gist(gpus.get(), ways)),
+    };
+    let number = move |number: u64| {
+        view! {
+            <button
+                type="button"
+                aria-pressed=Signal::derive(move || (gpus.get() == number).to_string())
+                on:click=move |_| chosen.set(Some(number))
+            >
+                {grouped(number)}
+            </button>
+        }
+    };
+    let more = Signal::derive(move || known.with(Vec::len).saturating_sub(LISTED));
+    view! {
+        <section class="panel" aria-labelledby="layouts-title">
+            <h2 id="layouts-title">"How do several GPUs hold it?"</h2>
+            <div class="units" role="group" aria-label="Number of GPUs">
+                {GPU_COUNTS.into_iter().filter(|count| (2..=MOST).contains(count)).map(number).collect::<Vec<_>>()}
+            </div>
+            <p class="remark">{told}</p>
+            <Table caption="Ways to use the GPUs" class="measured layouts" columns=columns sorted=sorted rows=rows busy=found.busy />
+            <button
+                type="button"
+                class="explain"
+                hidden=Signal::derive(move || more.get() == 0)
+                on:click=move |_| all.update(|all| *all = !*all)
+            >
+                {move || if all.get() { "Fewer ways".to_owned() } else { format!("{} more ways", more.get()) }}
+            </button>
+            <p class="remark">
+                "What each GPU needs, and what all of them do. Every way trains on as many sequences in a step, in the fastest \
+                 micro-batch that fits; speeds are rough. Choose one to open it."
+            </p>
+        </section>
+    }
+}
+
+/// How many ways fit, and which is fastest.
+fn gist(gpus: u64, ways: &[Way]) -> String {
+    let fitting = ways.iter().filter(|way| way.fits()).count();
+    let of = format!(
+        "{} of {} ways to use {} of these cards fit",
+        grouped(fitting as u64),
+        grouped(ways.len() as u64),
+        grouped(gpus)
+    );
+    let fastest = ways.iter().filter(|way| way.fits() && way.speed().is_some());
+    let speed = |way: &Way| way.speed().map_or(0.0, |speed| speed.typical);
+    match fastest.max_by(|one, other| speed(one).total_cmp(&speed(other))) {
+        Some(way) => format!("{of}; the fastest is {}.", way.name()),
+        None if fitting == 0 => format!("{of}: more of them are needed."),
+        None => format!("{of}. No measured run is near enough to say which is fastest."),
+    }
+}
+
+fn row(state: State, way: &Way, own: &Scenario, unit: Unit) -> Row {
+    let scenario = &way.scenario;
+    let checkpointing =
+        Key::find("gradient-checkpointing").map_or_else(String::new, |key| key.words(scenario));
+    let batches = format!("{} × {}", grouped(scenario.accumulation), grouped(scenario.batch));
+    let head = Cell {
+        small: format!("checkpointing {}, {batches} sequences", checkpointing.to_lowercase()),
+        ..Cell::of(way.name())
+    };
+    let class = if **scenario == *own { "own" } else { "" };
+    let cells = match &way.outcome {
+        WayOutcome::Refused(issue) => {
+            vec![Cell::of("–"), Cell { small: issue.to_string(), class: "unknown", ..Cell::default() }]
+        }
+        WayOutcome::Answered { needed, verdict, speed, on_host } => {
+            let [typical, between] = speed.map_or_else(|| ["–".to_owned(), String::new()], tokens_per_second);
+            let opened = scenario.clone();
+            let told = format!("{} under {}", summary::cards(scenario, unit), way.name());
+            let fits = *verdict == Verdict::Fits;
+            let host = match *on_host {
+                Bytes::ZERO => String::new(),
+                bytes => format!(", {} of the CPU’s", unit.amount(bytes)),
+            };
+            let needs = Cell {
+                small: format!("{}{host}", verdict.label().to_lowercase()),
+                class: verdict.slug(),
+                act: Some(Callback::new(move |()| open(state, &opened, &told))),
+                hint: format!("open {}", way.name()),
+                ..Cell::of(unit.amount(*needed))
+            };
+            let typical = if fits { typical } else { "–".to_owned() };
+            vec![needs, Cell { small: if fits { between } else { String::new() }, ..Cell::of(typical) }]
+        }
+    };
+    Row { class, head, cells, ..Row::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::layouts;
+    use crate::share;
+    use crate::ui::desk::Desk;
+
+    #[test]
+    fn a_way_says_what_it_needs_and_what_stands_in_its_way() {
+        let link = "m=HuggingFaceTB/SmolLM-360M&method=full&p=amp-bf16-weights&gpu=a100-sxm-40gb";
+        let scenario = share::decode(link).scenarios.remove(0);
+        let ways = layouts(&scenario, 2);
+        let said = gist(2, &ways);
+        assert!(said.contains(" ways to use 2 of these cards fit; the fastest is "), "{said}");
+        Owner::new().with(|| {
+            let state = State::new(Vec::new(), Desk::default());
+            let first = row(state, &ways[0], &ways[0].scenario, Unit::Binary);
+            assert_eq!((first.class, first.head.text), ("own", ways[0].name()));
+            assert!(first.cells[0].act.is_some() && first.cells[1].text.ends_with("tokens/s"));
+            let refused =
+                ways.iter().find(|way| way.verdict().is_none()).expect("CPU offload under AdamW is one");
+            let last = row(state, refused, &scenario, Unit::Binary);
+            assert!(last.cells[0].act.is_none() && !last.cells[1].small.is_empty());
+        });
+        assert!(gist(4, &[]).ends_with("more of them are needed."));
+    }
+}

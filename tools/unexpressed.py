@@ -1,0 +1,130 @@
+#!/usr/bin/env python3
+"""Says of runs on many GPUs that others published why Headroom cannot express them: `data/unexpressed.tsv`.
+
+    tools/unexpressed.py multi.json > data/unexpressed.tsv
+
+`multi.json` has one object for each figure, as docs/parallel.md describes. Every row is judged by what its source says of it; all that
+stands in the way is named, not only the first. With --summary it prints how many rows each reason stops, and how many it stops alone.
+"""
+import json
+import sys
+from collections import Counter
+
+
+def megatron(row):
+    """Runs of Megatron-LM and what is built on it."""
+    settings, parallel, model = row["settings"], row["parallel"], row["model"]
+    args = settings.get("args") or {}
+    args = args if isinstance(args, dict) else dict((line.split() + [True])[:2] for line in args)
+    family = str(model.get("family") or "")
+    if args.get("--transformer-impl") != "local":
+        yield "Transformer Engine's layers"
+    if parallel.get("sp") or "--sequence-parallel" in args:
+        yield "sequence parallelism"
+    if (parallel.get("cp") or 1) > 1:
+        yield "context parallelism"
+    if (parallel.get("ep") or 1) > 1 or model.get("experts") or "--num-experts" in args or "moe" in family or "mixtral" in family:
+        yield "experts"
+    if "mla" in str(model.get("attention", "")) or "--multi-latent-attention" in args:
+        yield "latent attention"
+    if family in ("t5", "bert") or family.startswith(("mimo", "multimodal", "hybrid", "retro")):
+        yield "an encoder, pictures or state spaces"
+    if args and ("--swiglu" not in args or args.get("--normalization") != "RMSNorm"):
+        yield "GPT-3's layers: LayerNorm, GELU, biases, learned positions"
+    precision = str(settings.get("precision", ""))
+    if settings.get("fp8") or "fp8" in precision or any("--fp8" in name for name in args):
+        yield "8-bit products"
+    elif "fp16" in precision or "--fp16" in args:
+        yield "fp16"
+    if "megatron-fsdp" in str(args.get("--data-parallel-sharding-strategy", "")) or "--use-megatron-fsdp" in args:
+        yield "Megatron-FSDP"
+    if row["quality"] == "C":
+        yield "settings or the figure are rounded or incomplete"
+
+
+def prime_rl(row):
+    settings, model = row["settings"], row["model"]
+    yield "prime-rl's trainer: compiled layers, its own models and losses"
+    if "A3B" in row["id"] or "A22B" in row["id"] or "INTELLECT-3" in row["id"] or settings.get("moe_grouped_mm"):
+        yield "experts"
+    if "offload" in str(settings.get("recompute", "")):
+        yield "offloaded activations on several GPUs"
+    if "cp" in row["parallel"] and (row["parallel"]["cp"] or 1) > 1:
+        yield "context parallelism"
+    if not row["measured"].get("reserved_bytes"):
+        yield "no figure: the run failed"
+
+
+def torchtitan(row):
+    settings, parallel = row["settings"], row["parallel"]
+    yield "torchtitan's own models"
+    if str(settings.get("compile")) == "True":
+        yield "compiled layers"
+    if str(settings.get("fp8")) not in ("False", "None", "None (bfloat16)"):
+        yield "8-bit products"
+    if (parallel.get("cp") or 1) > 1:
+        yield "context parallelism"
+    if (parallel.get("tp") or 1) > 1:
+        yield "DTensor's tensor parallelism"
+    if "elective" in str(settings.get("recompute")) or "SAC" in str(settings.get("recompute")):
+        yield "checkpointing of single operations"
+    if "seq" not in settings:
+        yield "settings or the figure are rounded or incomplete"
+
+
+def incomplete(_row):
+    yield "settings or the figure are rounded or incomplete"
+
+
+def bound(_row):
+    yield "what fits, not what is needed"
+
+
+def no_run(_row):
+    yield "no training run: a loss alone, or inference"
+
+
+def automodel(row):
+    yield "NeMo Automodel's own models, and an average over ranks"
+    if "experts" in str(row["model"]) or (row["parallel"].get("ep") or 1) > 1:
+        yield "experts"
+
+
+BY_ENGINE = {
+    "megatron": megatron,
+    "megatron-bridge": megatron,
+    "ms-swift (megatron)": megatron,
+    "verl (megatron)": bound,
+    "verl (fsdp)": bound,
+    "prime-rl": prime_rl,
+    "torchtitan": torchtitan,
+    "ms-swift (transformers)": incomplete,
+    "deepspeed-zero": incomplete,
+    "deepspeed-inference AutoTP": no_run,
+    "trl loss micro-benchmark": no_run,
+    "nemo-automodel": automodel,
+}
+
+
+def main():
+    path, *rest = sys.argv[1:]
+    with open(path, encoding="utf-8") as file:
+        rows = json.load(file)
+    judged = [(row, list(dict.fromkeys(BY_ENGINE[row["engine"]](row)))) for row in rows]
+    if rest == ["--summary"]:
+        stops, alone = Counter(), Counter()
+        for _, reasons in judged:
+            stops.update(reasons)
+            alone.update(reasons if len(reasons) == 1 else [])
+        for reason, count in stops.most_common():
+            print(f"{count:4} {alone[reason]:4}  {reason}")
+        print(f"{len(rows)} rows, {sum(not reasons for _, reasons in judged)} with no reason")
+        return
+    print("id\tsource\tquality\treasons")
+    for row, reasons in judged:
+        source = f"{row['source']['repo']}@{row['source']['commit'][:8]}"
+        print("\t".join([row["id"], source, row["quality"], "; ".join(reasons)]))
+
+
+if __name__ == "__main__":
+    main()
