@@ -1,5 +1,7 @@
 //! What was understood of a text.
 
+use std::fmt;
+
 use crate::scenario::Scenario;
 
 /// Which project a text is of.
@@ -100,3 +102,15 @@ pub struct Understood {
     /// What was not followed.
     pub left: Vec<Left>,
 }
+
+/// Why a text was not read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotRead(pub(super) String);
+
+impl fmt::Display for NotRead {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for NotRead {}

@@ -1,0 +1,173 @@
+//! Calls in Python: the classes that are known, each with what it is a part of.
+
+use std::collections::HashMap;
+
+use serde_json::Value;
+
+use super::hugging_face::{Parts, Trainer};
+use super::names;
+use super::reader::Reader;
+use super::settings::{OTHER_TRAINER, understood};
+use super::syntax::setting::Setting;
+use super::syntax::{python, setting};
+use super::understood::{Format, Understood};
+use crate::scenario::Scenario;
+use crate::text::short;
+
+/// The classes of Python that are known, each with what it is a part of.
+pub(super) fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
+    if !text.contains('(') {
+        return None;
+    }
+    let holds =
+        |condition: &str| names::holds_with_bfloat16(condition).map(|holds| holds == base.has_bfloat16());
+    let script = python::read(text, &holds);
+    let mut settings = Vec::new();
+    let mut parts = Parts::default();
+    let mut others = Vec::new();
+    let mut later = Vec::new();
+    let mut has_trained = false;
+    for call in &script.calls {
+        let name = call.name();
+        has_trained |= name == "train" && call.path.contains("trainer");
+        if name == "from_pretrained" && class_of(&call.path).contains("AutoPeft") {
+            later.push((said_of(call), "adapters that were trained before are no model to train"));
+            continue;
+        }
+        if name == "from_pretrained" && loads_a_model(&call.path) && (parts.loads || has_trained) {
+            later
+                .push((said_of(call), "the model that is loaded first is taken for the one that is trained"));
+            continue;
+        }
+        match (name, trainer_of_class(name)) {
+            ("TrainingArguments" | "Seq2SeqTrainingArguments" | "UnslothTrainingArguments", _) => {
+                parts.arguments = true;
+            }
+            ("Trainer" | "Seq2SeqTrainer", _) => {}
+            (_, Some(trainer)) if name.ends_with("Trainer") => {
+                parts.trl = true;
+                parts.trainer = trainer;
+            }
+            (_, Some(trainer)) => {
+                (parts.trl, parts.arguments, parts.trainer) = (true, true, trainer);
+                parts.sft_config |= trainer == Trainer::Sft;
+                if trainer == Trainer::Other {
+                    others.push(name.to_owned());
+                }
+            }
+            ("LoraConfig" | "get_peft_model", None) => parts.adapters = true,
+            ("BitsAndBytesConfig", None) => {}
+            ("from_pretrained", None) if loads_a_model(&call.path) => parts.loads = true,
+            ("from_config", None) if loads_a_model(&call.path) => {
+                later.push((said_of(call), "a model of one's own making: bring its config.json"));
+                continue;
+            }
+            ("prepare_model_for_kbit_training", None) => parts.prepares = true,
+            ("gradient_checkpointing_enable", None) => {
+                setting::flatten(name, "gradient_checkpointing", Value::Bool(true), &mut settings);
+            }
+            (_, None) if is_optimizer(&call.path) => {
+                later.push((call.path.clone(), "loops of one's own are not read"));
+                continue;
+            }
+            (_, None) => continue,
+        }
+        parts.unsloth |= call.path.starts_with("FastLanguageModel.") || call.path.starts_with("FastModel.");
+        if let ("from_pretrained", Some(model @ Value::String(_))) = (name, call.values.first()) {
+            setting::flatten(name, "model_name_or_path", model.clone(), &mut settings);
+        }
+        for (argument, value) in &call.named {
+            // a model that is handed over as an object is the one that was loaded
+            let is_object = name.ends_with("Trainer")
+                && argument == "model"
+                && value.as_str().is_some_and(|value| !value.contains('/') || value.contains('('));
+            if !is_object && argument != "quantization_config" {
+                setting::flatten(name, argument, value.clone(), &mut settings);
+            }
+        }
+    }
+    if parts == Parts::default() && settings.is_empty() {
+        return None;
+    }
+    changed_afterwards(&script, &mut settings);
+    for (place, value) in &script.given {
+        for variable in ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"] {
+            if place.contains(variable) {
+                setting::flatten("", variable, value.clone(), &mut settings);
+            }
+        }
+    }
+    let format = if parts.unsloth { Format::Unsloth } else { Format::Python };
+    let mut reader = Reader::new(base.clone(), settings);
+    for other in others {
+        reader.leave(&other, OTHER_TRAINER);
+    }
+    for (said, why) in later {
+        reader.leave(&said, why);
+    }
+    Some(understood(format, reader, parts))
+}
+
+/// Arguments that are changed after their class was made: `args.bf16 = True`.
+fn changed_afterwards(script: &python::Script, settings: &mut Vec<Setting>) {
+    let mut objects: HashMap<&str, &str> = HashMap::new();
+    for (place, value) in &script.given {
+        let class = value.as_str().and_then(|value| value.split_once('(')).map(|(path, _)| path);
+        let class = class.map(|path| path.rsplit('.').next().unwrap_or_default());
+        if let Some(class) = class.filter(|class| has_arguments(class)) {
+            objects.insert(place, class);
+        } else if let Some((object, argument)) = place.split_once('.')
+            && let Some(class) = objects.get(object)
+        {
+            setting::flatten(class, argument, value.clone(), settings);
+        }
+    }
+}
+
+/// Whether a class is one of arguments.
+fn has_arguments(class: &str) -> bool {
+    class.ends_with("TrainingArguments")
+        || ["LoraConfig", "BitsAndBytesConfig"].contains(&class)
+        || (class.ends_with("Config") && trainer_of_class(class).is_some())
+}
+
+/// The class that a method is called of.
+fn class_of(path: &str) -> &str {
+    path.rsplit('.').nth(1).unwrap_or_default()
+}
+
+/// A call that loads, as a person would say it.
+fn said_of(call: &python::Call) -> String {
+    let names = ["model_name", "pretrained_model_name_or_path"];
+    let named = call.named.iter().find(|(name, _)| names.contains(&name.as_str())).map(|(_, value)| value);
+    let model = call.values.first().or(named).map(setting::text).unwrap_or_default();
+    format!("{}({})", short(&call.path), short(&model))
+}
+
+/// Whether `from_pretrained` is a model's.
+fn loads_a_model(path: &str) -> bool {
+    let class = class_of(path);
+    class.contains("Model") && !class.starts_with("Peft")
+        || class.contains("ForCausalLM")
+        || class.contains("LMHead")
+}
+
+/// The trainer of trl that a class is of: `DPOConfig`, `DPOTrainer`.
+fn trainer_of_class(class: &str) -> Option<Trainer> {
+    let name = class.strip_suffix("Config").or_else(|| class.strip_suffix("Trainer"))?;
+    match name {
+        "SFT" | "Unsloth" => Some(Trainer::Sft),
+        "DPO" => Some(Trainer::Dpo),
+        "GRPO" => Some(Trainer::Grpo),
+        "ORPO" | "KTO" | "CPO" | "PPO" | "Reward" | "RLOO" | "OnlineDPO" | "GKD" | "PRM" | "NashMD"
+        | "XPO" | "BCO" => Some(Trainer::Other),
+        _ => None,
+    }
+}
+
+/// Whether a class is an optimizer that a loop of one's own makes.
+fn is_optimizer(path: &str) -> bool {
+    ["torch.optim.", "optim.", "bnb.optim.", "bitsandbytes.optim."]
+        .iter()
+        .any(|start| path.strip_prefix(start).is_some_and(|class| class.starts_with(char::is_uppercase)))
+}

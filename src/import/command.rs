@@ -1,0 +1,86 @@
+//! Command lines that start a training.
+
+use super::hugging_face::{Parts, Trainer};
+use super::launch;
+use super::reader::Reader;
+use super::settings::{ARGUMENTS, OTHER_TRAINER, of_trl, understood};
+use super::syntax::setting::Setting;
+use super::syntax::{setting, shell};
+use super::understood::{Format, Understood};
+use crate::scenario::Scenario;
+
+/// A command line that starts a training.
+pub(super) fn of_command(text: &str, base: &Scenario) -> Option<Understood> {
+    const LAUNCHERS: [&str; 9] = [
+        "accelerate",
+        "trl",
+        "python",
+        "python3",
+        "torchrun",
+        "deepspeed",
+        "tune",
+        "axolotl",
+        "llamafactory-cli",
+    ];
+    let command = shell::read(text)?;
+    let first = command.words.first()?;
+    let launcher = LAUNCHERS.iter().find(|launcher| first == *launcher)?;
+    let script = command.words.join(" ").to_ascii_lowercase();
+    let trainer = trainer_of_command(&command);
+    let (format, parts) = match *launcher {
+        "tune" => (Format::Torchtune, Parts::default()),
+        "axolotl" => (Format::Axolotl, Parts::default()),
+        "llamafactory-cli" => (Format::LlamaFactory, Parts::default()),
+        _ => {
+            let is_trl = script.contains("sft") || script.starts_with("trl");
+            let parts = of_trl(&command.settings, is_trl);
+            let is_trl = parts.trl || is_trl || trainer.is_some();
+            let trainer = trainer.as_ref().map_or(parts.trainer, |(trainer, _)| *trainer);
+            (Format::Trl, Parts { trl: is_trl, command: is_trl, trainer, ..parts })
+        }
+    };
+    let files =
+        command.words.iter().filter(|word| [".yaml", ".yml", ".json"].iter().any(|end| word.ends_with(end)));
+    let files: Vec<String> = files.cloned().collect();
+    // without the file that it names, a command says little: what it leaves out is in there
+    let named = command.settings.iter().find(|setting| setting.name == "config").map(Setting::said);
+    let is_training = |setting: &Setting| ARGUMENTS.contains(&setting.name.as_str());
+    if files.is_empty() && named.is_none() && !command.settings.iter().any(is_training) {
+        return None;
+    }
+    if let Some(file) = files.first().cloned().or(named) {
+        let mut reader = Reader::new(base.clone(), command.settings);
+        launch::of_arguments(&mut reader);
+        reader.leave(&file, "this file says what is trained: read it first, then this command");
+        return Some(understood(Format::Accelerate, reader, parts));
+    }
+    let mut reader = Reader::new(base.clone(), command.settings);
+    if parts.trainer == Trainer::Other {
+        let said = trainer.map_or_else(|| "the trainer".to_owned(), |(_, said)| said);
+        reader.leave(&said, OTHER_TRAINER);
+    }
+    Some(understood(format, reader, parts))
+}
+
+/// Which trainer a command names: `trl dpo`, `examples/scripts/dpo.py`, `-m trl.scripts.dpo`.
+fn trainer_of_command(command: &shell::CommandLine) -> Option<(Trainer, String)> {
+    let words = &command.words;
+    let named = match words.first().map(String::as_str) {
+        Some("trl") => words.get(1).cloned(),
+        _ => words.iter().find(|word| word.ends_with(".py")).cloned(),
+    };
+    let module = command.settings.iter().find(|setting| ["m", "module"].contains(&setting.name.as_str()));
+    let named = named.or_else(|| module.map(|setting| setting::text(&setting.value)))?;
+    let script = named.trim_end_matches(".py").rsplit(['/', '.']).next().unwrap_or_default();
+    let words: Vec<String> =
+        script.split(|c: char| !c.is_alphanumeric()).map(str::to_ascii_lowercase).collect();
+    let has = |names: &[&str]| words.iter().any(|word| names.contains(&word.as_str()));
+    let others = ["online", "kto", "orpo", "cpo", "ppo", "rloo", "reward", "nash", "xpo", "gkd", "prm"];
+    let known = [(Trainer::Grpo, "grpo"), (Trainer::Dpo, "dpo"), (Trainer::Sft, "sft")];
+    let trainer = match known.iter().find(|(_, word)| has(&[word])) {
+        _ if has(&others) => Trainer::Other,
+        Some((trainer, _)) => *trainer,
+        None => return None,
+    };
+    Some((trainer, named))
+}

@@ -1,0 +1,154 @@
+//! Settings, by whose project's they are.
+
+use serde_json::{Map, Value};
+
+use super::hugging_face::{Parts, Trainer};
+use super::reader::Reader;
+use super::syntax::setting::{Setting, of_table};
+use super::understood::{Format, NotRead, Taken, Understood};
+use super::{axolotl, hugging_face, launch, llama_factory, torchtune, trainer_toml};
+use crate::scenario::Scenario;
+use crate::scenario::keys::{Key, keys};
+use crate::text::short;
+
+/// Arguments that only a training has.
+pub(super) const ARGUMENTS: [&str; 8] = [
+    "per_device_train_batch_size",
+    "gradient_accumulation_steps",
+    "model_name_or_path",
+    "learning_rate",
+    "use_peft",
+    "num_processes",
+    "nproc_per_node",
+    "num_gpus",
+];
+
+/// What is said of trl's other trainers.
+pub(super) const OTHER_TRAINER: &str =
+    "of trl's trainers those of SFT, DPO and GRPO are read: what else is here is read as SFT's";
+
+pub(super) fn taken(key: &'static Key, scenario: &Scenario) -> Taken {
+    let said = format!("{} = {}", key.name, short(&key.write(scenario)));
+    Taken { key: key.name, label: key.label, value: key.words(scenario), said }
+}
+
+/// Reads settings, by whose project's they are; nothing where that is not known.
+pub(super) fn of_members(
+    text: &str,
+    members: Map<String, Value>,
+    base: &Scenario,
+) -> Option<Result<Understood, NotRead>> {
+    let has = |name: &str| members.contains_key(name);
+    let any = |names: &[&str]| names.iter().any(|name| has(name));
+    if members.keys().all(|name| Key::find(name).is_some()) {
+        let scenario: Result<Scenario, String> = match text.starts_with('{') {
+            true => serde_json::from_str(text).map_err(|error| error.to_string()),
+            false => {
+                serde_json::from_value(Value::Object(members.clone())).map_err(|error| error.to_string())
+            }
+        };
+        return Some(scenario.map_err(NotRead).map(|said| {
+            let given: Vec<&Key> = keys().filter(|key| has(key.name) || has(key.link)).collect();
+            let mut scenario = base.clone();
+            given.iter().for_each(|key| key.copy(&mut scenario, &said));
+            Understood {
+                format: Format::Headroom,
+                taken: given.into_iter().map(|key| taken(key, &scenario)).collect(),
+                assumed: Vec::new(),
+                idle: Vec::new(),
+                left: Vec::new(),
+                scenario,
+            }
+        }));
+    }
+    let is_torchtune = members.values().any(|value| value.get("_component_").is_some());
+    let format = if any(&["zero_optimization", "train_micro_batch_size_per_gpu"]) {
+        Format::DeepSpeed
+    } else if any(&["distributed_type", "compute_environment"]) {
+        Format::Accelerate
+    } else if has("base_model") {
+        Format::Axolotl
+    } else if is_torchtune {
+        Format::Torchtune
+    } else if any(&["finetuning_type", "cutoff_len", "lora_target", "stage", "template"]) {
+        Format::LlamaFactory
+    } else if any(&["model_embd", "model_layer", "corpus_path"]) {
+        Format::TrainerToml
+    } else if any(&ARGUMENTS[..5]) || has("peft_type") {
+        Format::Trl
+    } else {
+        return None;
+    };
+    let is_adapter = has("peft_type");
+    let mut settings = of_table(members);
+    let parts = if is_adapter {
+        for setting in &mut settings {
+            setting.of = "LoraConfig".to_owned();
+            if setting.name == "base_model_name_or_path" {
+                "model_name_or_path".clone_into(&mut setting.name);
+            }
+        }
+        Parts { adapters: true, ..Parts::default() }
+    } else {
+        of_trl(&settings, true)
+    };
+    let mut reader = Reader::new(base.clone(), settings);
+    if format == Format::Trl && parts.trainer == Trainer::Other {
+        reader.leave("the trainer", OTHER_TRAINER);
+    }
+    Some(Ok(understood(format, reader, parts)))
+}
+
+/// What of the classes of trl's command the settings are for: all of them, or transformers' arguments alone.
+pub(super) fn of_trl(settings: &[Setting], is_trl: bool) -> Parts {
+    let own = [
+        "max_length",
+        "max_seq_length",
+        "packing",
+        "use_peft",
+        "lora_r",
+        "dataset_name",
+        "dataset_text_field",
+        "completion_only_loss",
+        "padding_free",
+        "attn_implementation",
+        "load_in_4bit",
+    ];
+    let trainer = trainer_of_arguments(settings);
+    let is_trl = is_trl && settings.iter().any(|setting| own.contains(&setting.name.as_str()))
+        || settings.iter().any(|setting| ["use_peft", "packing"].contains(&setting.name.as_str()))
+        || trainer != Trainer::Sft;
+    Parts { arguments: true, trl: is_trl, command: is_trl, trainer, ..Parts::default() }
+}
+
+/// Whose arguments these are, by those that SFT has not.
+fn trainer_of_arguments(settings: &[Setting]) -> Trainer {
+    let has = |names: &[&str]| settings.iter().any(|setting| names.contains(&setting.name.as_str()));
+    if has(&["num_generations", "max_completion_length", "reward_funcs"]) {
+        Trainer::Grpo
+    } else if has(&["desirable_weight", "cpo_alpha"]) {
+        Trainer::Other
+    } else if has(&["beta", "max_prompt_length", "precompute_ref_log_probs", "ref_model_name_or_path"]) {
+        Trainer::Dpo
+    } else {
+        Trainer::Sft
+    }
+}
+
+pub(super) fn understood(format: Format, mut reader: Reader, parts: Parts) -> Understood {
+    match format {
+        Format::Python | Format::Unsloth | Format::Trl => hugging_face::read(&mut reader, parts),
+        Format::Axolotl => axolotl::read(&mut reader),
+        Format::LlamaFactory => llama_factory::read(&mut reader),
+        Format::Torchtune => torchtune::read(&mut reader),
+        Format::Accelerate => launch::accelerate(&mut reader),
+        Format::DeepSpeed => launch::deepspeed(&mut reader),
+        Format::TrainerToml => trainer_toml::read(&mut reader),
+        Format::Headroom | Format::Model => {}
+    }
+    reader.finish();
+    let Reader { scenario, taken, mut assumed, idle, left, .. } = reader;
+    // what makes no difference need not be told
+    assumed.retain(|assumed| Key::find(assumed.key).is_none_or(|key| key.matters(&scenario)));
+    Understood { format, scenario, taken, assumed, idle, left }
+}
