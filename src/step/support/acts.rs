@@ -1,0 +1,228 @@
+//! What stands in the way of a job: of what is done with its models, whatever they are, and of generating.
+
+use super::runs_transformers;
+use crate::issue::{Field, Issue};
+use crate::job::{Act, Batch, Job, Loss, Member, Scorer};
+use crate::model::blocks::{Block, Mixer, Rotary};
+use crate::model::modeling::{Code, Modeling};
+use crate::model::{Architecture, Objective};
+use crate::scenario::software::{HeadCode, Software, Trainer};
+use crate::scenario::{AttentionKernel, CacheKind, Generation, Lengths, Method, Offloading, Precision};
+
+/// What stands in the way of a job, whatever its models are.
+pub(in crate::step) fn acts(job: &Job) -> Result<(), Issue> {
+    let refuse = |field, message: String, fix: &str| Err(Issue::error(field, message).with_fix(fix));
+    if job.round.is_empty() {
+        return refuse(Field::Model, "nothing is done in a round".into(), "train a model, or score with one");
+    }
+    for (index, act) in job.round.iter().enumerate() {
+        if let Some(member) = act.members().find(|member| *member >= job.members.len()) {
+            let message =
+                format!("act {index} names member {member}, of which there are {}", job.members.len());
+            return refuse(Field::Model, message, "members are counted from 0");
+        }
+        match *act {
+            Act::Train { member, batch, loss, .. } => {
+                trained(job, member)?;
+                match loss {
+                    Loss::Labels => {}
+                    Loss::Preference { reference, .. } | Loss::Desirability { reference, .. } => {
+                        preference(&job.members, member, reference, batch)?;
+                    }
+                    Loss::Odds { .. } | Loss::Comparison | Loss::Reward { .. } => {
+                        answers(&job.members[member], batch)?
+                    }
+                }
+            }
+            Act::Update { member } => trained(job, member)?,
+            Act::Score { member, adapted, .. } => {
+                scores(&job.members[member])?;
+                if !adapted {
+                    without_adapters(&job.members[member])?;
+                }
+            }
+            Act::Generate { member, .. } => generates(&job.members[member], job.cluster.is_many())?,
+        }
+    }
+    let compares = |act: &Act| match act {
+        Act::Train { loss, .. } => *loss != Loss::Labels,
+        Act::Update { .. } | Act::Score { .. } | Act::Generate { .. } => false,
+    };
+    if (job.members.len() > 1 || job.round.iter().any(compares))
+        && job.members.iter().any(|member| member.offloading == Offloading::On)
+    {
+        let message = "activations in the CPU's memory are not modelled of a job of several models";
+        return refuse(Field::Offloading, message.into(), "keep them on the GPU");
+    }
+    let batches: Vec<Batch> = job.round.iter().filter_map(Act::batch).collect();
+    if batches.len() > 1 && batches.iter().any(|batch| batch.lengths != Lengths::Equal) {
+        let message = "lengths that vary are modelled of a job with one batch only";
+        return refuse(Field::Lengths, message.into(), "choose equal lengths");
+    }
+    Ok(())
+}
+
+/// An issue of a member that no act runs.
+pub(in crate::step) fn idle(member: usize) -> Issue {
+    Issue::error(Field::Model, format!("no act runs member {member}"))
+        .with_fix("leave it out, or score with it")
+}
+
+fn trained(job: &Job, member: usize) -> Result<(), Issue> {
+    if job.members[member].training.is_some() {
+        return Ok(());
+    }
+    let message = format!("member {member} is trained, but nothing says how");
+    Err(Issue::error(Field::Optimizer, message).with_fix("give it a training"))
+}
+
+/// What of preferences is not modelled.
+fn preference(members: &[Member], policy: usize, reference: Scorer, batch: Batch) -> Result<(), Issue> {
+    answers(&members[policy], batch)?;
+    match reference {
+        Scorer::Member(other) => {
+            let has_adapters = |member: &Member| member.method != Method::Full;
+            if has_adapters(&members[policy]) || has_adapters(&members[other]) {
+                let message = "a reference model beside adapters is not modelled";
+                let fix = "choose full fine-tuning, or the model with its adapters off as its own reference";
+                return Err(Issue::error(Field::Method, message).with_fix(fix));
+            }
+            answers(&members[other], batch)?;
+            scores(&members[other])
+        }
+        Scorer::WithoutAdapters => without_adapters(&members[policy]),
+        Scorer::Precomputed => Ok(()),
+    }
+}
+
+/// What of learning from answers is not modelled.
+fn answers(member: &Member, batch: Batch) -> Result<(), Issue> {
+    let refuse = |field, message, fix| Err(Issue::error(field, message).with_fix(fix));
+    if Software::of(member.stack).trainer != Trainer::Trl {
+        let message = "preferences and reinforcement are modelled as trl's trainers run them";
+        return refuse(Field::Stack, message, "choose trl");
+    }
+    if batch.mask.is_packed() {
+        let message = "answers are modelled with a sequence in each row, which is what trl 1.16 makes of padding_free too";
+        return refuse(Field::Mask, message, "choose a padded batch");
+    }
+    if batch.lengths != Lengths::Equal {
+        let message =
+            "lengths that vary are not modelled of answers: nothing says whether prompt or answer is shorter";
+        return refuse(Field::Lengths, message, "choose equal lengths");
+    }
+    Ok(())
+}
+
+/// What of a pass with adapters off is not modelled.
+fn without_adapters(member: &Member) -> Result<(), Issue> {
+    let refuse = |field, message, fix| Err(Issue::error(field, message).with_fix(fix));
+    if member.method == Method::Full {
+        let message = "without adapters the model as it was is another model";
+        return refuse(Field::Reference, message, "choose LoRA, or a reference model");
+    }
+    if member.lora.trains_embeddings {
+        let message = "trained embeddings that are off for a reference's scores are not modelled";
+        return refuse(Field::TrainEmbeddings, message, "switch train-embeddings off");
+    }
+    Ok(())
+}
+
+/// What of a forward pass without a loss is not modelled.
+fn scores(member: &Member) -> Result<(), Issue> {
+    match Software::of(member.stack).head {
+        HeadCode::Transformers | HeadCode::Trl => Ok(()),
+        HeadCode::Litgpt | HeadCode::Torchtune | HeadCode::Unsloth | HeadCode::Megatron => {
+            let message =
+                format!("a forward pass of {} without a loss is not modelled", member.stack.label());
+            Err(Issue::error(Field::Stack, message).with_fix("choose transformers or trl"))
+        }
+    }
+}
+
+/// What of a model that generates is not modelled, whatever it is.
+fn generates(member: &Member, many: bool) -> Result<(), Issue> {
+    let refuse = |field, message: String, fix: &str| Err(Issue::error(field, message).with_fix(fix));
+    if many {
+        return refuse(Field::Gpus, "generation on several GPUs is not modelled".into(), "choose one GPU");
+    }
+    if member.attention == AttentionKernel::FlashAttn {
+        let message = "generation with the package flash-attn is not modelled";
+        return refuse(Field::Attention, message.into(), "choose SDPA");
+    }
+    // Liger patches the modules that generate too, and no such run was measured
+    let software = Software::of(member.stack);
+    if !runs_transformers(member) || software.trainer != Trainer::Loop || software.liger_kernels {
+        let message = format!("generation is modelled with transformers, not with {}", member.stack.label());
+        return refuse(Field::Stack, message, "choose transformers");
+    }
+    match member.precision {
+        Precision::Fp32 | Precision::Bf16 | Precision::Fp16 => Ok(()),
+        Precision::AmpBf16 | Precision::AmpBf16Weights | Precision::AmpFp16 => refuse(
+            Field::Precision,
+            "generation is modelled without autocast".into(),
+            "choose bf16, fp16 or fp32",
+        ),
+    }
+}
+
+/// What stands in the way of generating with a family's code.
+pub(in crate::step) fn generation(
+    architecture: &Architecture,
+    modeling: Modeling,
+    (member, how): (&Member, Generation),
+) -> Result<(), Issue> {
+    let family = &architecture.model_type;
+    let followed = match modeling.code {
+        Code::Llama | Code::StableLm | Code::Gpt2 | Code::GptNeox | Code::Phi => true,
+        Code::GptBigCode
+        | Code::GptNeo
+        | Code::GptJ
+        | Code::Opt
+        | Code::Bloom
+        | Code::Falcon
+        | Code::Mpt
+        | Code::Gemma4
+        | Code::DeepseekSparse
+        | Code::OpenAiGpt
+        | Code::BioGpt
+        | Code::Deberta
+        | Code::Bart
+        | Code::ModernBert
+        | Code::Bert
+        | Code::Qwen => false,
+    };
+    let attends = |block: &Block| match &block.mixer {
+        // llama4's chunks are no windows
+        Mixer::Attention(attention) => attention.window.is_none() || attention.rotary != Rotary::Complex,
+        Mixer::Latent(_) | Mixer::None => true,
+        Mixer::Cross(_)
+        | Mixer::StateSpace(_)
+        | Mixer::DeltaNet(_)
+        | Mixer::ShortConv(_)
+        | Mixer::Module(_) => false,
+    };
+    if !followed
+        || architecture.head.objective != Objective::CausalLm
+        || architecture.encoder.is_some()
+        || !architecture.towers.is_empty()
+        || !architecture.blocks.iter().all(attends)
+    {
+        let message =
+            format!("generating with {family} is not modelled: its code was not compared with a cache");
+        return Err(Issue::error(Field::Model, message).with_fix("choose another model"));
+    }
+    let windows = architecture.blocks.iter().filter_map(|block| block.mixer.attention()?.window).next();
+    if how.cache == CacheKind::Static && windows.is_some() {
+        let message = format!("a static cache of {family}, whose layers see a window only, is not modelled");
+        return Err(Issue::error(Field::KvCache, message).with_fix("choose the dynamic cache"));
+    }
+    if how.new_tokens == 0 {
+        return Err(Issue::error(Field::NewTokens, "no token is generated").with_fix("ask for one at least"));
+    }
+    if member.method == Method::Qlora && member.precision == Precision::Fp32 {
+        let message = "4-bit weights that are computed in float32 are not modelled for generation";
+        return Err(Issue::error(Field::Precision, message).with_fix("choose bf16 or fp16"));
+    }
+    Ok(())
+}
