@@ -92,6 +92,30 @@ impl Parallel {
         }
     }
 
+    /// FSDP2, where that is the engine.
+    fn fsdp2(&self) -> Option<&Fsdp2> {
+        match self {
+            Parallel::Fsdp2(fsdp) => Some(fsdp),
+            Parallel::Alone
+            | Parallel::Ddp(_)
+            | Parallel::Zero(_)
+            | Parallel::Zero3(_)
+            | Parallel::Megatron(_) => None,
+        }
+    }
+
+    /// ZeRO-3, where that is the engine.
+    fn zero3(&self) -> Option<&Zero3> {
+        match self {
+            Parallel::Zero3(zero) => Some(zero),
+            Parallel::Alone
+            | Parallel::Ddp(_)
+            | Parallel::Fsdp2(_)
+            | Parallel::Zero(_)
+            | Parallel::Megatron(_) => None,
+        }
+    }
+
     /// The engine that has layers for units, which are gathered as a whole.
     pub fn units(&mut self) -> Option<&mut Fsdp2> {
         match self {
@@ -106,24 +130,17 @@ impl Parallel {
 
     /// Whether layers are units that are gathered as a whole.
     pub fn has_units(&self) -> bool {
-        match self {
-            Parallel::Alone
-            | Parallel::Ddp(_)
-            | Parallel::Zero(_)
-            | Parallel::Zero3(_)
-            | Parallel::Megatron(_) => false,
-            Parallel::Fsdp2(_) => true,
-        }
+        self.fsdp2().is_some()
     }
 
     /// Whether every module gathers its own parameters, and linear layers are DeepSpeed's.
     pub fn gathers_modules(&self) -> bool {
-        matches!(self, Parallel::Zero3(_))
+        self.zero3().is_some()
     }
 
     /// Whether parameters are loaded whole and partitioned then.
     pub fn partitions_loaded(&self) -> bool {
-        matches!(self, Parallel::Zero3(_))
+        self.zero3().is_some()
     }
 
     /// Whether a quantised model is loaded into the CPU's memory, and moved and sharded unit by unit: on the GPU each rank
@@ -134,38 +151,17 @@ impl Parallel {
 
     /// Whether what a rank keeps of the model is in the CPU's memory.
     pub fn keeps_on_host(&self) -> bool {
-        match self {
-            Parallel::Alone
-            | Parallel::Ddp(_)
-            | Parallel::Zero(_)
-            | Parallel::Zero3(_)
-            | Parallel::Megatron(_) => false,
-            Parallel::Fsdp2(fsdp) => fsdp.offloads(),
-        }
+        self.fsdp2().is_some_and(Fsdp2::offloads)
     }
 
     /// Bytes of the CPU's memory that a rank takes.
     pub fn on_host(&self, params: &Params) -> u64 {
-        match self {
-            Parallel::Alone
-            | Parallel::Ddp(_)
-            | Parallel::Zero(_)
-            | Parallel::Zero3(_)
-            | Parallel::Megatron(_) => 0,
-            Parallel::Fsdp2(fsdp) => fsdp.on_host(params),
-        }
+        self.fsdp2().map_or(0, |fsdp| fsdp.on_host(params))
     }
 
     /// The storage of a parameter that a module gathered.
     pub fn gathered(&self, id: ParamId) -> StorageId {
-        match self {
-            Parallel::Alone
-            | Parallel::Ddp(_)
-            | Parallel::Fsdp2(_)
-            | Parallel::Zero(_)
-            | Parallel::Megatron(_) => NOTHING,
-            Parallel::Zero3(zero) => zero.gathered(id),
-        }
+        self.zero3().map_or(NOTHING, |zero| zero.gathered(id))
     }
 
     /// Whether the engine has an element type of its own to compute in: no autocast.
@@ -178,14 +174,7 @@ impl Parallel {
 
     /// How often the optimizer steps: all parameters at once, or one tensor of partitions after the other.
     pub fn steps(&self) -> usize {
-        match self {
-            Parallel::Alone
-            | Parallel::Ddp(_)
-            | Parallel::Fsdp2(_)
-            | Parallel::Zero(_)
-            | Parallel::Megatron(_) => 1,
-            Parallel::Zero3(zero) => zero.groups(),
-        }
+        self.zero3().map_or(1, Zero3::groups)
     }
 
     /// Elements of the one tensor that the optimizer steps in place of the parameters, where there is such.
@@ -239,14 +228,7 @@ impl Parallel {
 
     /// What one repetition of a layer leaves to the next, beside what autograd does.
     pub fn carried(&self) -> [StorageId; 3] {
-        match self {
-            Parallel::Alone
-            | Parallel::Ddp(_)
-            | Parallel::Zero(_)
-            | Parallel::Zero3(_)
-            | Parallel::Megatron(_) => [NOTHING; 3],
-            Parallel::Fsdp2(fsdp) => fsdp.carried(),
-        }
+        self.fsdp2().map_or([NOTHING; 3], Fsdp2::carried)
     }
 
     /// Whether a later iteration finds what the first one found: DDP's buckets are others from the second on, ZeRO-3 gathers
