@@ -174,9 +174,11 @@ fn reinforcement_is_a_task() {
     assert_eq!((scenario.task, scenario.answers.reference), (Task::Grpo, Reference::Scored));
     assert_eq!((scenario.model.name(), scenario.method), ("Qwen/Qwen2-0.5B-Instruct".into(), Method::Full));
     assert_eq!((scenario.batch, scenario.sequence), (8, scenario.answers.prompt + 1024));
-    // who generates on the same card is told that this is not read
-    let beside = read("GRPOConfig(use_vllm=True, vllm_mode=\"colocate\")");
-    assert_eq!(beside.left[0].said, "GRPOConfig(use_vllm=True)");
+    // vLLM on the same card has its share of it; generation in the process is not followed
+    let beside = read("GRPOConfig(use_vllm=True, vllm_mode=\"colocate\", vllm_gpu_memory_utilization=0.45)");
+    assert_eq!((beside.left, beside.scenario.reserve.vllm), (Vec::new(), 45));
+    assert_eq!(read("GRPOConfig(use_vllm=True)").scenario.reserve.vllm, 30);
+    assert_eq!(read("GRPOConfig()").left[0].said, "use_vllm (off by default)");
     assert_eq!(read("GRPOConfig()").scenario.answers.reference, Reference::None);
 }
 
@@ -211,7 +213,10 @@ fn arguments_that_are_changed_afterwards_count() {
     assert_eq!((scenario.batch, scenario.accumulation), (4, 16));
     assert_eq!(scenario.checkpointing, Checkpointing::NonReentrant);
     let left: Vec<_> = understood.left.iter().map(|left| left.said.as_str()).collect();
-    assert_eq!(left, ["AutoModelForCausalLM.from_config(config)", "torch.optim.SGD"]);
+    assert_eq!(
+        left,
+        ["AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(\"gpt2\"))", "torch.optim.SGD"]
+    );
 }
 
 /// Where a setting is not followed, the answer says what stands in its place.
@@ -356,14 +361,20 @@ fn commands_and_files_of_preference_training() {
         assert!(understood.assumed.iter().any(|assumed| assumed.key == "task"), "{text}");
     }
     for (text, said) in [
-        ("trl grpo --model_name_or_path Qwen/Qwen2.5-7B --bf16", "grpo"),
         ("trl kto --model_name_or_path Qwen/Qwen2.5-7B --bf16", "kto"),
         ("accelerate launch dpo_online.py --model_name_or_path Qwen/Qwen2.5-7B", "dpo_online.py"),
-        ("model_name_or_path: Qwen/Qwen2.5-7B\nnum_generations: 8\n", "the trainer"),
+        ("model_name_or_path: Qwen/Qwen2.5-7B\ndesirable_weight: 1.0\n", "the trainer"),
     ] {
         let understood = read(text);
         assert_eq!(understood.left[0].said, said, "{:?}", understood.left);
-        assert!(understood.left[0].why.contains("SFT and DPO are read"), "{:?}", understood.left);
+        assert!(understood.left[0].why.contains("SFT, DPO and GRPO are read"), "{:?}", understood.left);
+    }
+    for text in [
+        "trl grpo --model_name_or_path Qwen/Qwen2.5-7B --bf16 --use_vllm",
+        "model_name_or_path: Qwen/Qwen2.5-7B\nnum_generations: 8\nuse_vllm: true\n",
+    ] {
+        let understood = read(text);
+        assert_eq!((understood.scenario.task, &understood.left[..]), (Task::Grpo, &[][..]), "{text}");
     }
     let sft = read_over("trl sft --model_name_or_path gpt2 --bf16", |base| base.task = Task::Dpo);
     assert_eq!(sft.scenario.task, Task::Sft);

@@ -63,22 +63,45 @@ pub(super) fn answers(reader: &mut Reader) {
         },
         None => reader.assume("reference", "none", "beta is 0 by default"),
     }
-    let elsewhere = reader.take(&["vllm_mode"]).is_some_and(|said| {
-        reader.idle.push(said.said.clone());
-        said.text() == "server"
-    });
-    match reader.switch(&["use_vllm"]) {
-        Some((true, said)) if elsewhere => reader.idle.push(said),
-        given => {
-            let said = given.map_or_else(|| "use_vllm (off by default)".to_owned(), |(_, said)| said);
-            reader.leave(&said, "generation on this card is not read: as if a server elsewhere generated");
-        }
-    }
+    generation(reader);
     for name in ["steps_per_generation", "generation_batch_size"] {
         reader.refuse(&[name], "as many answers are generated at a time as an optimizer step takes");
     }
     reader.pass(|name| among(IDLE, name));
     reader.assume("mask", "padded", GRPO);
+}
+
+/// Who generates the answers: a server, vLLM on the same card, or transformers in the process, which is not followed.
+fn generation(reader: &mut Reader) {
+    let mode = reader.take(&["vllm_mode"]);
+    let share = reader.take(&["vllm_gpu_memory_utilization"]);
+    match (reader.switch(&["use_vllm"]), mode) {
+        (Some((true, said)), Some(mode)) if mode.text() == "server" => {
+            reader.set("vllm-percent", "0", &format!("{said}, {}", mode.said));
+        }
+        (Some((true, said)), mode) => match share {
+            Some(share) => match share.number().filter(|part| (0.0..=1.0).contains(part)) {
+                Some(part) => reader.set("vllm-percent", &format!("{:.0}", part * 100.0), &share.said),
+                None => reader.leave(&share.said, "this is no share of a card"),
+            },
+            None => {
+                let why = mode.map_or(said, |mode| mode.said);
+                reader.assume(
+                    "vllm-percent",
+                    "30",
+                    &format!("{why}: vLLM's share of the card is 0.3 by default"),
+                );
+            }
+        },
+        (off, _) => {
+            let said = off.map_or_else(|| "use_vllm (off by default)".to_owned(), |(_, said)| said);
+            reader.leave(
+                &said,
+                "generation in the process is not followed: as if a server elsewhere generated",
+            );
+            reader.quietly("vllm-percent", "0");
+        }
+    }
 }
 
 /// How long the prompt is, where an older version says it.

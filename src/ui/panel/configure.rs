@@ -55,8 +55,7 @@ pub fn Configure() -> impl IntoView {
             </fieldset>
             <Rest />
             <p class="remark scope">
-                "Supervised fine-tuning, DPO, GRPO whose answers a server generates, and generation. Figures are per GPU: of one, or of several \
-                 under DDP, FSDP2 or ZeRO."
+                "Figures are per GPU: of one, or of several under DDP, FSDP2, ZeRO or Megatron-core."
             </p>
         </form>
     }
