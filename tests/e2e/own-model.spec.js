@@ -309,8 +309,8 @@ test.describe("as a config.json", () => {
     await dialog.open("config.json");
     const file = (name, text) => ({ name, mimeType: "application/json", buffer: Buffer.from(text) });
     const input = dialog.root.getByLabel("Choose a file").first();
-    await input.setInputFiles(file("weights.json", " ".repeat(5_000_000)));
-    await expect(dialog.alert.filter({ hasText: "weights.json: this has 5 MB" })).toBeVisible();
+    await input.setInputFiles(file("weights.json", " ".repeat(17_000_000)));
+    await expect(dialog.alert.filter({ hasText: "weights.json: this has more than 16 MB" })).toBeVisible();
     await input.setInputFiles(file("half.json", "{"));
     await expect(dialog.alert.filter({ hasText: "half.json: this JSON ends early" })).toBeVisible();
     await input.setInputFiles(file("tiny-llama.json", JSON.stringify(TINY)));
