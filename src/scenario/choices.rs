@@ -103,18 +103,7 @@ impl Task {
 
     /// The methods that differ: what generates has no adapters, so that LoRA is as full there.
     pub const fn methods(self) -> &'static [Method] {
-        match self {
-            Task::Generate => &[Method::Full, Method::Qlora],
-            Task::Sft
-            | Task::Dpo
-            | Task::Kto
-            | Task::Orpo
-            | Task::Cpo
-            | Task::Simpo
-            | Task::Reward
-            | Task::Grpo
-            | Task::Rloo => Method::ALL,
-        }
+        if self.trains() { Method::ALL } else { &[Method::Full, Method::Qlora] }
     }
 
     /// Whether it learns from answers that are preferred to others, two sequences of each.

@@ -266,22 +266,13 @@ fn too_long(scenario: &Scenario, most: u64, embedded: bool) -> Issue {
             "the model was made for {known} positions: it runs beyond them, but how well is another question"
         ),
     };
-    let (field, fix) = match scenario.task {
-        Task::Generate => {
-            // the last token is written and never read
-            let together = grouped(most.saturating_add(1));
-            let field = if scenario.sequence > most { Field::Sequence } else { Field::NewTokens };
-            (field, format!("use at most {together} for the prompt and the new tokens together"))
-        }
-        Task::Sft
-        | Task::Dpo
-        | Task::Kto
-        | Task::Orpo
-        | Task::Cpo
-        | Task::Simpo
-        | Task::Reward
-        | Task::Grpo
-        | Task::Rloo => (Field::Sequence, format!("use at most {known}")),
+    let (field, fix) = if scenario.task.trains() {
+        (Field::Sequence, format!("use at most {known}"))
+    } else {
+        // the last token is written and never read
+        let together = grouped(most.saturating_add(1));
+        let field = if scenario.sequence > most { Field::Sequence } else { Field::NewTokens };
+        (field, format!("use at most {together} for the prompt and the new tokens together"))
     };
     Issue::warning(field, message).with_fix(fix)
 }

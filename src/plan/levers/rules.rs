@@ -222,16 +222,10 @@ pub(super) static RULES: &[Rule] = &[
             s.lora.rank /= 2;
         }
     }),
-    once("reference", Cost::Training, |s| match s.task {
-        Task::Grpo | Task::Rloo => s.answers.reference = Reference::None,
-        Task::Sft
-        | Task::Dpo
-        | Task::Kto
-        | Task::Orpo
-        | Task::Cpo
-        | Task::Simpo
-        | Task::Reward
-        | Task::Generate => {}
+    once("reference", Cost::Training, |s| {
+        if s.task.is_online() {
+            s.answers.reference = Reference::None;
+        }
     }),
     // a prompt is as long as what is asked
     stepwise("seq-length", Cost::Training, |s| {
