@@ -33,7 +33,8 @@ use crate::model::Architecture;
 use crate::scenario::software::{Software, Trainer};
 use crate::scenario::{
     AttentionKernel, Checkpointing, Cluster, Generation, Lengths, Lora, LossKernel, Mask, Method,
-    ModelChoice, Offloading, Optimizer, Precision, Quantization, Reference, Scenario, Stack, StepTime, Task,
+    ModelChoice, Offloading, Optimizer, Pictures, Precision, Quantization, Reference, Scenario, Stack,
+    StepTime, Task,
 };
 
 /// Models on one card, and what is done with them in every round (iteration).
@@ -426,9 +427,10 @@ impl From<&Scenario> for Member {
 ///
 /// ```
 /// use headroom::job::Batch;
-/// use headroom::scenario::{Lengths, Mask};
+/// use headroom::scenario::{Lengths, Mask, Pictures};
 ///
-/// let batch = Batch { sequences: 4, length: 2048, lengths: Lengths::Equal, mask: Mask::None };
+/// let (lengths, mask) = (Lengths::Equal, Mask::None);
+/// let batch = Batch { sequences: 4, length: 2048, lengths, mask, pictures: Pictures::NONE };
 /// assert_eq!(batch.tokens(), 8192);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -441,6 +443,8 @@ pub struct Batch {
     pub lengths: Lengths,
     /// The mask that comes with them.
     pub mask: Mask,
+    /// The pictures in each sequence.
+    pub pictures: Pictures,
 }
 
 impl Batch {
@@ -460,15 +464,24 @@ impl Batch {
                 length: self.tokens(),
                 lengths: Lengths::Spread { mean: self.length, deviation: 0 },
                 mask: Mask::Packed,
+                pictures: self.pictures,
             },
+        }
+    }
+
+    /// What a GPU of those that share each sequence has of it.
+    pub(crate) fn in_contexts(self, cluster: Cluster, trainer: Trainer) -> Batch {
+        match trainer {
+            Trainer::Megatron => Batch { length: self.length / cluster.layout.context.max(1), ..self },
+            Trainer::Loop | Trainer::Trl | Trainer::Torchtune => self,
         }
     }
 }
 
 impl From<&Scenario> for Batch {
     fn from(scenario: &Scenario) -> Batch {
-        let Scenario { task, batch, sequence: length, lengths, mask, .. } = *scenario;
+        let Scenario { task, batch, sequence: length, lengths, mask, pictures, .. } = *scenario;
         let sequences = if task.has_pairs() { batch.saturating_mul(2) } else { batch };
-        Batch { sequences, length, lengths, mask }
+        Batch { sequences, length, lengths, mask, pictures }
     }
 }

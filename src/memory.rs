@@ -87,7 +87,7 @@ impl Category {
         match self {
             Category::Weights => "Weights",
             Category::Adapters => "LoRA adapters",
-            Category::QuantState => "4-bit scales",
+            Category::QuantState => "Quantisation scales",
             Category::Buffers => "Buffers",
             Category::Gradients => "Gradients",
             Category::Optimizer => "Optimizer state",

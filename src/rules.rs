@@ -76,6 +76,7 @@ const fn states(optimizer: Optimizer) -> f64 {
         | Optimizer::Nesterov
         | Optimizer::Adagrad
         | Optimizer::RmsProp
+        | Optimizer::Muon
         | Optimizer::Lion
         | Optimizer::Lion8bit => 1.0,
         Optimizer::AdamW
@@ -83,6 +84,7 @@ const fn states(optimizer: Optimizer) -> f64 {
         | Optimizer::AdamWForLoop
         | Optimizer::AdamWEarly
         | Optimizer::AdamW8bit
+        | Optimizer::AdamW8bitTorchao
         | Optimizer::PagedAdamW8bit
         | Optimizer::PagedAdamW
         | Optimizer::Adam

@@ -5,7 +5,8 @@
 use headroom::import::{self, Format, Understood};
 use headroom::scenario::keys::Key;
 use headroom::scenario::{
-    AttentionKernel, Checkpointing, LossKernel, Method, Precision, Reference, Scenario, Task,
+    AttentionKernel, Checkpointing, LossKernel, Mask, Method, Precision, Reference, Scenario, Task, Tuner,
+    WeightFormat,
 };
 use headroom::share;
 use proptest::prelude::*;
@@ -89,8 +90,8 @@ const FILES: [Row; 11] = [
         "peft-qlora.py",
         include_str!("fixtures/configurations/peft-qlora.py"),
         Format::Python,
-        "m=mistralai/Mistral-7B-v0.1&r=64&t=attention&ld=on&o=paged-adamw-8bit&ga=4&alloc=expandable",
-        &["TrainingArguments(torch_compile=args.compile)", "LoraConfig(use_dora=true)"],
+        "m=mistralai/Mistral-7B-v0.1&ad=dora&r=64&t=attention&ld=on&o=paged-adamw-8bit&ga=4&alloc=expandable",
+        &["TrainingArguments(torch_compile=args.compile)"],
     ),
 ];
 
@@ -163,6 +164,59 @@ fn preference_training_is_a_task() {
         read("NashMDTrainer(model=\"Qwen/Qwen3-0.6B\")").scenario.model.name(),
         "meta-llama/Llama-3.1-8B"
     );
+}
+
+#[test]
+fn trls_other_trainers_are_tasks() {
+    for (text, task, reference) in [
+        ("trl kto --model_name_or_path Qwen/Qwen2.5-7B --bf16", Task::Kto, Reference::Scored),
+        ("model_name_or_path: Qwen/Qwen2.5-7B\ndesirable_weight: 1.0\n", Task::Kto, Reference::Scored),
+        (
+            "args = KTOConfig(beta=0.1, precompute_ref_log_probs=True, undesirable_weight=1.2)\nKTOTrainer(args=args)",
+            Task::Kto,
+            Reference::Precomputed,
+        ),
+        ("ORPOTrainer(args=ORPOConfig(beta=0.1, max_completion_length=256))", Task::Orpo, Reference::Scored),
+        ("CPOTrainer(args=CPOConfig(loss_type=\"simpo\", simpo_gamma=0.5))", Task::Cpo, Reference::Scored),
+        (
+            "CPOTrainer(args=CPOConfig(loss_type=\"simpo\", simpo_gamma=0.5, cpo_alpha=0.0))",
+            Task::Simpo,
+            Reference::Scored,
+        ),
+        (
+            "RewardTrainer(args=RewardConfig(center_rewards_coefficient=0.01))",
+            Task::Reward,
+            Reference::Scored,
+        ),
+        (
+            "RLOOConfig(use_vllm=True, vllm_mode=\"server\", normalize_advantages=True)",
+            Task::Rloo,
+            Reference::Scored,
+        ),
+        (
+            "RLOOConfig(use_vllm=True, vllm_mode=\"server\", num_generations=4, beta=0.0)",
+            Task::Rloo,
+            Reference::None,
+        ),
+    ] {
+        let understood = read(text);
+        assert_eq!(understood.left, [], "{text}");
+        let Scenario { task: found, answers, sequence, mask, checkpointing, .. } = understood.scenario;
+        assert_eq!((found, answers.reference), (task, reference), "{text}");
+        assert_eq!((mask, checkpointing), (Mask::Padded, Checkpointing::NonReentrant), "{text}");
+        assert_eq!(sequence, 1024, "{text}");
+    }
+}
+
+#[test]
+fn decomposed_adapters_are_read_where_peft_runs_them() {
+    let peft = "LoraConfig(r=16, use_dora=True)";
+    assert_eq!(read(peft).scenario.lora.tuner, Tuner::Dora);
+    assert_eq!(read(&peft.replace("use_dora=True", "use_rslora=True")).scenario.lora.tuner, Tuner::Lora);
+    let unsloth = read("model = FastLanguageModel.get_peft_model(model, r=16, use_dora=True)");
+    assert_eq!((unsloth.scenario.lora.tuner, unsloth.left.len()), (Tuner::Lora, 1), "{:?}", unsloth.left);
+    let axolotl = read("base_model: Qwen/Qwen3-8B\nadapter: lora\nlora_r: 8\npeft_use_dora: true\n");
+    assert_eq!(axolotl.scenario.lora.tuner, Tuner::Dora);
 }
 
 #[test]
@@ -309,6 +363,22 @@ fn the_model_that_is_trained_is_the_first_one() {
 }
 
 #[test]
+fn weights_in_8_bits_are_read() {
+    let load = "model = AutoModelForCausalLM.from_pretrained('Qwen/Qwen2.5-7B', quantization_config=BitsAndBytesConfig(load_in_8bit=True))\n";
+    let adapted = format!("{load}model = get_peft_model(model, LoraConfig(r=8))\n");
+    let over =
+        |text: &str| read_over(text, |base| base.quantization.format = WeightFormat::Nf4Early).scenario;
+    for text in [load, &adapted] {
+        let read = over(text);
+        assert_eq!((read.method, read.quantization.format), (Method::Qlora, WeightFormat::Int8), "{text}");
+        assert!(!read.quantization.prepare, "{text}");
+    }
+    let four =
+        read_over(&adapted.replace("8bit", "4bit"), |base| base.quantization.format = WeightFormat::Int8);
+    assert_eq!(four.scenario.quantization.format, WeightFormat::Nf4);
+}
+
+#[test]
 fn unsloth_loads_in_4_bits_where_nothing_is_said() {
     let script = |argument: &str| {
         let text = format!(
@@ -361,13 +431,12 @@ fn commands_and_files_of_preference_training() {
         assert!(understood.assumed.iter().any(|assumed| assumed.key == "task"), "{text}");
     }
     for (text, said) in [
-        ("trl kto --model_name_or_path Qwen/Qwen2.5-7B --bf16", "kto"),
+        ("trl gkd --model_name_or_path Qwen/Qwen2.5-7B --bf16", "gkd"),
         ("accelerate launch dpo_online.py --model_name_or_path Qwen/Qwen2.5-7B", "dpo_online.py"),
-        ("model_name_or_path: Qwen/Qwen2.5-7B\ndesirable_weight: 1.0\n", "the trainer"),
     ] {
         let understood = read(text);
         assert_eq!(understood.left[0].said, said, "{:?}", understood.left);
-        assert!(understood.left[0].why.contains("SFT, DPO and GRPO are read"), "{:?}", understood.left);
+        assert!(understood.left[0].why.contains("GRPO and RLOO are read"), "{:?}", understood.left);
     }
     for text in [
         "trl grpo --model_name_or_path Qwen/Qwen2.5-7B --bf16 --use_vllm",

@@ -40,6 +40,9 @@ fn a_remedy_fits_or_asks_for_less() {
     let decoded = decode(text, &linked(link)).expect("a message");
     let remedies = remedies(&decoded).expect("changes");
     assert_eq!(remedies[0].changes[0].label, "Loss kernel");
+    // joining the pieces is offered too, and not first: the whole run would need more than the card has
+    let joined = remedies.iter().position(|lever| lever.changes[0].label == "Allocator");
+    assert!(joined.is_some_and(|at| at > 0), "{remedies:?}");
 }
 
 #[test]
@@ -94,4 +97,29 @@ fn no_text_and_no_scenario_makes_it_fail() {
             decoded.findings.iter().for_each(|finding| assert!(!finding.to_string().is_empty()));
         }
     }
+}
+
+#[test]
+fn the_run_that_it_may_have_been_is_found() {
+    // what a run with twice the sequences said, beside the scenario with half of them
+    let link = "m=Qwen/Qwen2.5-0.5B&method=full&p=amp-bf16&b=4&s=512&gpu=rtx-4090";
+    let text = "CUDA out of memory. Tried to allocate 2.32 GiB. GPU 0 has a total capacity of 10.00 GiB of which 2.25 GiB is free. Of \
+                the allocated memory 7.10 GiB is allocated by PyTorch, and 657.89 MiB is reserved by PyTorch but unallocated.";
+    let decoded = decode(text, &linked(link)).expect("a message");
+    let run = decoded.likely.first().expect("a run");
+    assert_eq!((run.scenario.batch, run.scenario.sequence), (8, 512), "{:?}", run.changes);
+    assert_eq!(run.suspect.agrees, Some(true));
+    assert!(decoded.guesses.is_empty(), "{:?}", decoded.guesses);
+    // taken, it is the run that the message is of
+    let taken = decode(text, &run.scenario).expect("a message");
+    assert!(taken.is_of_the_run() && taken.likely.is_empty(), "{:?}", taken.suspects);
+}
+
+#[test]
+fn the_card_of_a_message_is_one_of_the_catalogue() {
+    let text = "CUDA out of memory. Tried to allocate 1.96 GiB. GPU 0 has a total capacity of 15.77 GiB of which 1.02 GiB is free. Of \
+                the allocated memory 12.00 GiB is allocated by PyTorch, and 1.10 GiB is reserved by PyTorch but unallocated.";
+    let decoded = decode(text, &Scenario::default()).expect("a message");
+    let gpu = decoded.scenario.gpu().expect("a card");
+    assert!(gpu.name.contains("V100"), "{}", gpu.name);
 }

@@ -185,8 +185,19 @@ fn one_layer_stands_for_many_in_every_stage_of_a_pipeline() {
         "gpus=8&tp=1&pp=4&vpp=2&shard=ddp&gc=selective&ga=8",
         "gpus=2&tp=1&pp=2&vpp=8&shard=dist-opt&gc=off&ga=2",
     ];
+    let fused = [
+        "gpus=1&shard=dist-opt&gc=off",
+        "gpus=8&tp=4&sp=on&shard=dist-opt&gc=on&ga=2&loss=te",
+        "gpus=8&tp=2&sp=on&cp=2&shard=ddp&reduce=bf16&gc=selective&ga=3",
+        "gpus=16&tp=2&sp=on&pp=4&shard=dist-opt&gc=off&ga=7&loss=te",
+        "gpus=8&tp=1&pp=4&vpp=2&shard=ddp&gc=on&ga=8",
+    ];
+    let fused = fused.map(|layout| format!("{layout}&timpl=transformer-engine&attn=cudnn"));
+    let layouts: Vec<String> = layouts.iter().map(|layout| (*layout).to_owned()).chain(fused).collect();
     let mut wrong = Vec::new();
-    for (model, layout) in models.into_iter().flat_map(|model| layouts.map(|layout| (model, layout))) {
+    for (model, layout) in
+        models.into_iter().flat_map(|model| layouts.iter().map(move |layout| (model, layout)))
+    {
         let link = format!("m={model}&{base}&{layout}");
         let scenario = share::decode(&link).scenarios.remove(0);
         for stage in 0..=scenario.cluster.layout.pipeline {
@@ -232,7 +243,7 @@ fn one_layer_stands_for_many_on_each_of_several_gpus() {
 fn any_scenario_is_answered() {
     let mut draw = Draw::new(2026);
     let (mut wrong, mut ran) = (Vec::new(), 0);
-    for _ in 0..900 {
+    for _ in 0..1500 {
         let scenario = draw.scenario();
         let link = share::encode(std::slice::from_ref(&scenario));
         assert_eq!(share::decode(&link).scenarios, std::slice::from_ref(&scenario), "{link}");

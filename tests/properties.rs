@@ -12,7 +12,7 @@ use headroom::plan::{FitCell, Largest, Outcome, Replayed, fits, largest_batch, l
 use headroom::scenario::{
     Allocator, AttentionKernel, Checkpointing, GpuChoice, LARGEST, Lora, LoraTargets, LossKernel, Mask,
     Method, ModelChoice, Offloading, Optimizer, Precision, Quantization, Savings, Scenario, Stack, StepTime,
-    WeightFormat,
+    Tuner, WeightFormat,
 };
 use headroom::units::Bytes;
 use headroom::{estimate, export};
@@ -37,8 +37,9 @@ const GPUS: [&str; 4] = ["t4", "a100-sxm-80gb", "rtx-4090", "h100-sxm-80gb"];
 fn loras() -> impl Strategy<Value = Lora> {
     let groups: Vec<_> =
         LoraTargets::ALL.iter().copied().filter(|group| *group != LoraTargets::Named).collect();
-    (select(vec![1, 8, 16, 64]), select(groups), any::<(bool, bool, bool)>()).prop_map(
-        |(rank, targets, (dropout, fp32_adapters, trains_embeddings))| Lora {
+    (select(vec![1, 8, 16, 64]), select(groups), select(Tuner::ALL), any::<(bool, bool, bool)>()).prop_map(
+        |(rank, targets, tuner, (dropout, fp32_adapters, trains_embeddings))| Lora {
+            tuner,
             rank,
             targets,
             dropout,
@@ -258,7 +259,7 @@ fn every_cell_of_the_table_opens_what_it_says() {
     for row in table(&MODELS, &Scenario::default(), memory) {
         for (method, cell) in Method::ALL.iter().zip(row.cells) {
             match cell {
-                FitCell::Fits { batch, scenario } => {
+                FitCell::Fits { batch, scenario, .. } => {
                     assert_eq!((scenario.method, scenario.batch), (*method, batch));
                     let larger = Scenario { batch: batch + 1, ..*scenario.clone() };
                     assert_eq!(Answer::of(*scenario).runs(), Some(true), "{}", row.model);

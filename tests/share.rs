@@ -7,10 +7,11 @@ use std::path::Path;
 
 use headroom::scenario::keys::keys;
 use headroom::scenario::{
-    Allocator, Answers, AttentionKernel, CacheKind, Checkpointing, Cluster, CpuOffload, CustomModel, Data,
-    DeepSpeed, Generation, GpuChoice, Layout, Lengths, Loop, Lora, LoraTargets, LossKernel, Mask, Method,
-    ModelChoice, Modules, Offloading, Optimizer, Overlap, Precision, Quantization, ReduceDtype, Reference,
-    Reserve, Sampling, Savings, Scenario, Sharding, Stack, StepTime, Task, WeightFormat, modules,
+    Allocator, Answers, AttentionKernel, CacheKind, Checkpointing, Cluster, ContextComm, CpuOffload,
+    CustomModel, Data, DeepSpeed, Generation, GpuChoice, Layout, Lengths, Loop, Lora, LoraTargets,
+    LossKernel, Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Overlap, Pictures, Precision,
+    Quantization, ReduceDtype, Reference, Reserve, Sampling, Savings, Scenario, Sharding, Stack, StepTime,
+    Task, TransformerImpl, Tuner, VisionTower, WeightFormat, modules,
 };
 use headroom::share::{MOST_SCENARIOS, decode, encode};
 use headroom::units::Bytes;
@@ -163,8 +164,9 @@ fn loras() -> impl Strategy<Value = Lora> {
         (LoraTargets::Named, set)
     });
     let targets = prop_oneof![select(groups).prop_map(|group| (group, Modules::NONE)), named];
-    (1u64..=1 << 24, targets, any::<(bool, bool, bool)>()).prop_map(
-        |(rank, (targets, modules), (dropout, fp32_adapters, trains_embeddings))| Lora {
+    (1u64..=1 << 24, targets, select(Tuner::ALL), any::<(bool, bool, bool)>()).prop_map(
+        |(rank, (targets, modules), tuner, (dropout, fp32_adapters, trains_embeddings))| Lora {
+            tuner,
             rank,
             targets,
             modules,
@@ -206,12 +208,13 @@ fn clusters() -> impl Strategy<Value = Cluster> {
 fn layouts() -> impl Strategy<Value = Layout> {
     let size = || 1u64..=1 << 24;
     let none = || 0u64..=1 << 24;
-    (size(), size(), none(), none()).prop_map(|(tensor, pipeline, interleaved, stage)| Layout {
-        tensor,
-        pipeline,
-        interleaved,
-        stage,
-    })
+    let sequences = (select(TransformerImpl::ALL), any::<bool>(), size(), select(ContextComm::ALL));
+    (size(), size(), none(), none(), sequences).prop_map(
+        |(tensor, pipeline, interleaved, stage, sequences)| {
+            let (layers, sequence, context, context_comm) = sequences;
+            Layout { tensor, pipeline, interleaved, stage, layers, sequence, context, context_comm }
+        },
+    )
 }
 
 fn deepspeed() -> impl Strategy<Value = DeepSpeed> {
@@ -244,6 +247,11 @@ fn answers() -> impl Strategy<Value = Answers> {
 fn generations() -> impl Strategy<Value = Generation> {
     (1u64..=1 << 24, select(CacheKind::ALL), select(Sampling::ALL))
         .prop_map(|(new_tokens, cache, sampling)| Generation { new_tokens, cache, sampling })
+}
+
+fn pictures() -> impl Strategy<Value = Pictures> {
+    (0u64..=1 << 24, 1u64..=1 << 24, 1u64..=1 << 24, select(VisionTower::ALL))
+        .prop_map(|(count, height, width, tower)| Pictures { count, height, width, tower })
 }
 
 fn scenarios() -> impl Strategy<Value = Scenario> {
@@ -279,10 +287,16 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
             data(),
         ),
         (select(Stack::ALL), savings(), select(WeightFormat::ALL), lengths(), select(Allocator::ALL)),
-        (select(Task::ALL), answers(), generations()),
+        (select(Task::ALL), answers(), generations(), pictures()),
     )
         .prop_map(
-            |(what, how, rest, (stack, savings, format, lengths, allocator), (task, answers, generation))| {
+            |(
+                what,
+                how,
+                rest,
+                (stack, savings, format, lengths, allocator),
+                (task, answers, generation, pictures),
+            )| {
                 let (model, method, lora, (double_quant, prepare), precision, optimizer) = what;
                 let (batch, sequence, accumulation, checkpointing, attention, mask) = how;
                 let (
@@ -297,6 +311,7 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
                     task,
                     answers,
                     generation,
+                    pictures,
                     model,
                     method,
                     lora,

@@ -20,6 +20,7 @@ from pathlib import Path
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
+import eight_bit_switches  # noqa: F401 adds the switch "base"
 import measure
 import torch
 
@@ -30,7 +31,7 @@ CALLS = 3
 def build(case):
     torch.nn.init._no_grad_trunc_normal_ = lambda tensor, *a, **k: tensor
     if case["method"] == "qlora":
-        # 4-bit weights alone: no adapters, nothing prepared for training
+        # quantised weights alone: no adapters, nothing prepared for training
         half = {"bf16": torch.bfloat16, "fp16": torch.float16}[case["dtype"]]
         kernel = dict(attn_implementation="eager" if case["attention"] == "eager" else "sdpa")
         model = measure.build_4bit(case, measure.build_config(case), half, kernel, "cuda")

@@ -6,14 +6,20 @@
   offload      "trl": what backward needs waits in the CPU's memory, as trl's `activation_offloading` does it around
                forward and backward. TRL_OFFLOADING names its trl/models/activation_offloading.py.
   optimizer    "lamb", "ademamix", "ademamix_8bit", "paged_ademamix", "paged_ademamix_8bit": bitsandbytes' own.
+  optimizer    "adamw_8bit_torchao", "adamw_4bit_torchao": torchao's, whose step is compiled; "nadam", "amsgrad", "nesterov": torch's.
+               "muon": torch.optim.Muon for the matrices of the layers, torch.optim.AdamW for all else.
+  adapter      another tuner of peft than LoRA, by its slug here: "dora". Rank, targets and dropout are those of "lora".
+  base         "int8": see eight_bit_switches.py.
   packed, attention "flash_attention_2": see packed_switches.py.
+  images, image_size, tower: see picture_switches.py.
 """
 import importlib.util
 import os
+import re
 
 import measure
 
-measure.DEFAULTS.update(in_backward=False, offload=None)
+measure.DEFAULTS.update(in_backward=False, offload=None, adapter="lora")
 
 
 class InBackward:
@@ -51,9 +57,55 @@ def patch_value_reads(case, null, patch=measure.patch_value_reads):
 
 BITSANDBYTES = {"lamb": "LAMB", "ademamix": "AdEMAMix", "ademamix_8bit": "AdEMAMix8bit", "paged_ademamix": "PagedAdEMAMix",
                 "paged_ademamix_8bit": "PagedAdEMAMix8bit"}
+TORCHAO = {"adamw_8bit_torchao": "AdamW8bit", "adamw_4bit_torchao": "AdamW4bit"}
+
+
+class Both:
+    """Several optimizers that step one after the other."""
+
+    def __init__(self, *each):
+        self.each = [one for one in each if one is not None]
+
+    def step(self):
+        for one in self.each:
+            one.step()
+
+    def zero_grad(self, set_to_none=True):
+        for one in self.each:
+            one.zero_grad(set_to_none=set_to_none)
+
+    @property
+    def param_groups(self):
+        return [group for one in self.each for group in one.param_groups]
+
+    @property
+    def state(self):
+        return {p: s for one in self.each for p, s in one.state.items()}
+
+
+IN_LAYERS = set()
+
+
+def muon(params):
+    import torch
+    matrices = [p for p in params if p.ndim == 2 and id(p) in IN_LAYERS]
+    rest = [p for p in params if p.ndim != 2 or id(p) not in IN_LAYERS]
+    return Both(torch.optim.Muon(matrices) if matrices else None, torch.optim.AdamW(rest) if rest else None)
 
 
 def one_optimizer(case, params, build=measure.build_optimizer):
+    if case["optimizer"] == "muon":
+        return muon(params)
+    import torch
+    own = {"nadam": lambda: torch.optim.NAdam(params, lr=1e-5), "amsgrad": lambda: torch.optim.AdamW(params, lr=1e-5, amsgrad=True),
+           "nesterov": lambda: torch.optim.SGD(params, lr=1e-5, momentum=0.9, nesterov=True)}
+    if case["optimizer"] == "muon":
+        return muon(params)
+    if case["optimizer"] in own:
+        return own[case["optimizer"]]()
+    if case["optimizer"] in TORCHAO:
+        import torchao.optim
+        return getattr(torchao.optim, TORCHAO[case["optimizer"]])(params, lr=1e-5)
     if case["optimizer"] not in BITSANDBYTES:
         return build(case, params)
     import bitsandbytes.optim
@@ -64,10 +116,29 @@ def build_optimizer(case, params):
     return InBackward(one_optimizer, case, params) if case["in_backward"] else one_optimizer(case, params)
 
 
+def dora(lora, config):
+    """The first product, which gets cuBLAS its workspace, is made while DoRA is. A checkpoint is loaded without a head that is
+    tied and let go, as the harness makes one: its block is no place for the workspace."""
+    import gc
+
+    import torch
+    gc.collect()
+    torch.cuda.empty_cache()
+    return lora(use_dora=True, **config)
+
+
+TUNERS = {"dora": dora}
+
+
 def build_model(case, device, build=measure.build_model):
+    if case["adapter"] in TUNERS:
+        import peft
+        lora = peft.LoraConfig
+        peft.LoraConfig = lambda **config: TUNERS[case["adapter"]](lora, config)
     model = build(case, device)
     if case["offload"] == "trl":
         offload(model)
+    IN_LAYERS.update(id(p) for name, p in model.named_parameters() if re.search(r"\.\d+\.", name))
     return model
 
 
@@ -93,7 +164,9 @@ def offload(model):
 measure.build_optimizer, measure.build_model = build_optimizer, build_model
 measure.patch_value_reads = patch_value_reads
 
+import eight_bit_switches  # noqa: E402,F401
 import packed_switches  # noqa: E402,F401 after those above, which its own enclose
+import picture_switches  # noqa: E402,F401
 
 if __name__ == "__main__":
     measure.main()

@@ -116,6 +116,23 @@ def offload(case):
     torch.nn.utils.clip_grad_norm_ = lambda *_, **__: None
 
 
+def step_with(case):
+    """Has the harness build the case's own optimizer in place of AdamW: those of more_switches.py, and torchao's."""
+    import torch
+    if case["engine"].startswith("zero"):
+        import deepspeed  # noqa: F401 it has subclasses of AdamW
+    adamw = torch.optim.AdamW
+
+    def build(params, **own):
+        torch.optim.AdamW = adamw
+        if case.get("optimizer", "adamw_fused") in ("adamw", "adamw_fused"):
+            return adamw(params, **own)
+        import more_switches
+        return more_switches.one_optimizer(case, list(params))
+
+    torch.optim.AdamW = build
+
+
 def wrap(case):
     """Has the harness wrap the model on a mesh of two dimensions, or its root as it is where fully_shard is told nothing."""
     import torch.distributed.device_mesh as device_mesh
@@ -156,6 +173,7 @@ def run(row, show):
 
     if case["engine"] == "fsdp2":
         wrap(case)
+    step_with(case)
     if case.get("cpu_offload"):
         offload(case)
     if show:

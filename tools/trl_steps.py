@@ -12,6 +12,7 @@ Keys of a case are the harness's; of trl there are
   reference       "scored", "precomputed" (`precompute_ref_log_probs=True`) or "none" (`beta=0`)
   args            further arguments of the trainer's configuration
   attention_mask  "ones": the collator's; "padded": rows of different lengths, as the model sees them; "padding-free": `padding_free=True`, the whole batch in one row
+  engine, world   "ddp", "zero2", "zero3", "fsdp2" on so many GPUs, of which the process is the first: its collectives move nothing; ds: DeepSpeed's zero_optimization
   offload         "trl": `activation_offloading=True`
   labels          so many tokens of each text have a label, the last ones; null: all of them, as without a prompt
 """
@@ -31,7 +32,7 @@ import torch
 import trl
 from transformers import TrainerCallback, masking_utils
 
-OWN = dict(stack="trl", offload=None, labels=None, model=None, task="sft", prompt=512, reference="scored", args={})
+OWN = dict(stack="trl", offload=None, labels=None, model=None, task="sft", prompt=512, reference="scored", args={}, engine=None, world=1, ds={})
 PAIRS = ["dpo", "orpo", "cpo", "simpo", "reward"]
 ONLINE = ["grpo", "rloo"]
 OPTIMIZERS = {"adamw": "adamw_torch", "adamw_fused": "adamw_torch_fused", "sgd": "sgd", "adafactor": "adafactor",
@@ -138,11 +139,70 @@ def rows_of(case, count):
     return {"prompt": [prompt] * count, "chosen": [answer] * count, "rejected": [answer] * count}
 
 
+def join(case):
+    """Becomes the first rank of a group whose collectives return at once."""
+    os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE=str(case["world"]), LOCAL_WORLD_SIZE=str(case["world"]), MASTER_ADDR="localhost",
+                      MASTER_PORT="29511", DS_ACCELERATOR="cuda", CUDA_HOME="/nonexistent")
+    import torch.distributed as dist
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+    dist.init_process_group("fake", rank=0, world_size=case["world"], store=FakeStore())
+    dist.all_gather_object = lambda found, own, group=None: found.__setitem__(slice(None), [own] * len(found))
+    # this group copies what it gathers into views of the result: autograd minds, and so do other shapes. NCCL does neither
+    gather = dist.all_gather_into_tensor
+
+    def gathered(output_tensor, input_tensor, *rest, **named):
+        with torch.no_grad():
+            return gather(output_tensor.view(-1), input_tensor.reshape(-1), *rest, **named)
+    dist.all_gather_into_tensor = gathered
+    if case["engine"] == "ddp":
+        def reduced(state, bucket):
+            # the group's all-reduce hands no tensor back: hand back the bucket, as the real one does
+            future = torch.futures.Future()
+            future.set_result(bucket.buffer())
+            return future
+        plain = torch.nn.parallel.DistributedDataParallel.__init__
+
+        def wrapped(self, *own, **named):
+            plain(self, *own, **dict(named, init_sync=False))
+            self.register_comm_hook(None, reduced)
+        torch.nn.parallel.DistributedDataParallel.__init__ = wrapped
+    if case["engine"].startswith("zero"):
+        # whether gradients overflowed is read off the device: they did not
+        from deepspeed.runtime.zero.stage3 import DeepSpeedZeroOptimizer_Stage3
+        from deepspeed.runtime.zero.stage_1_and_2 import DeepSpeedZeroOptimizer
+        for optimizer in (DeepSpeedZeroOptimizer, DeepSpeedZeroOptimizer_Stage3):
+            optimizer.has_overflow = lambda *own, **named: False
+            optimizer.check_overflow = lambda self, *own, **named: setattr(self, "overflow", False)
+    if case["engine"] == "zero3":
+        # the ranks' agreement is checked through a collective, which here returns nothing
+        import deepspeed.runtime.zero.partitioned_param_coordinator as coordinator
+        from deepspeed.runtime.zero import partition_parameters, stage3, utils
+        for module in (utils, partition_parameters, stage3, coordinator):
+            for name in ("assert_ints_same_as_other_ranks", "assert_lst_len_same_as_other_ranks"):
+                if hasattr(module, name):
+                    setattr(module, name, lambda *own, **named: None)
+
+
+def on_many_gpus(case, folder):
+    """What the trainer's configuration says of the engine."""
+    if case["engine"].startswith("zero"):
+        stage = int(case["engine"][4:])
+        path = os.path.join(folder, "deepspeed.json")
+        Path(path).write_text(json.dumps({
+            "train_micro_batch_size_per_gpu": case["batch"], "gradient_accumulation_steps": case["grad_accumulation"], "bf16": {"enabled": True},
+            "zero_optimization": {"stage": stage, **case["ds"]}, "zero_allow_untested_optimizer": True, "zero_force_ds_cpu_optimizer": False,
+            "gradient_clipping": 1.0}))
+        return {"deepspeed": path}
+    if case["engine"] == "fsdp2":
+        return {"fsdp": "full_shard auto_wrap", "fsdp_config": {"version": 2}}
+    return {}
+
+
 def make_trainer(case, folder):
     from datasets import Dataset
     batch, sequence, steps = case["batch"], case["seq"], case["iters"]
     accumulation, kind = case["grad_accumulation"], case["gradient_checkpointing"]
-    data = Dataset.from_dict(rows_of(case, batch * accumulation * steps))
+    data = Dataset.from_dict(rows_of(case, batch * accumulation * steps * case["world"]))
     free = case["attention_mask"] == "padding-free"
     trainer, config = trainer_class(case)
     own = dict(case["args"])
@@ -158,6 +218,8 @@ def make_trainer(case, folder):
         own.update(loss_type="simpo", cpo_alpha=0.0)
     if case["offload"] == "trl":
         own.update(activation_offloading=True)
+    if case["engine"]:
+        own.update(on_many_gpus(case, folder))
     args = config(
         output_dir=folder, per_device_train_batch_size=batch, gradient_accumulation_steps=accumulation, max_steps=steps,
         report_to=[], save_strategy="no", logging_strategy="no", disable_tqdm=True, optim=OPTIMIZERS[case["optimizer"]],
@@ -275,6 +337,8 @@ def main():
     row = json.loads(Path(sys.argv[1]).read_text())
     case = {**measure.DEFAULTS, **OWN, **row.get("case", row)}
     case["lora"] = {**measure.DEFAULTS["lora"], **(case["lora"] or {})}
+    if case["engine"]:
+        join(case)
     kept = answer_as_data_would(case)
     measure.set_sdpa(case)
     with tempfile.TemporaryDirectory() as folder:

@@ -17,12 +17,12 @@ def megatron(row):
     args = settings.get("args") or {}
     args = args if isinstance(args, dict) else dict((line.split() + [True])[:2] for line in args)
     family = str(model.get("family") or "")
-    if args.get("--transformer-impl") != "local":
-        yield "Transformer Engine's layers"
-    if parallel.get("sp") or "--sequence-parallel" in args:
-        yield "sequence parallelism"
-    if (parallel.get("cp") or 1) > 1:
-        yield "context parallelism"
+    if (parallel.get("cp") or 1) > 1 and parallel.get("cp_comm_type") != "a2a":
+        yield "context parallelism other than by all-to-all"
+    if any(name in args for name in ("--overlap-grad-reduce", "--overlap-param-gather")) and (parallel.get("dp") or 1) > 1:
+        yield "overlapped communication"
+    if "vocab" not in model:
+        yield "a vocabulary that is not stated"
     if (parallel.get("ep") or 1) > 1 or model.get("experts") or "--num-experts" in args or "moe" in family or "mixtral" in family:
         yield "experts"
     if "mla" in str(model.get("attention", "")) or "--multi-latent-attention" in args:

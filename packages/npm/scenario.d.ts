@@ -8,6 +8,8 @@ export interface Scenario {
   "model"?: string | { name: string; config: object };
   /** Which weights are trained */
   "method"?: "full" | "lora" | "qlora";
+  /** Which adapters of peft are trained beside the frozen weights */
+  "adapter"?: "lora" | "dora";
   /** The inner size of the adapters: r in peft's LoraConfig */
   "lora-rank"?: number;
   /** Which linear layers get adapters: a group, or layer names separated by commas */
@@ -18,8 +20,8 @@ export interface Scenario {
   "fp32-adapters"?: boolean;
   /** Whether copies of the embedding and the output head are trained whole (peft's modules_to_save) */
   "train-embeddings"?: boolean;
-  /** How the frozen weights of QLoRA are stored */
-  "weight-format"?: "nf4" | "nf4-early";
+  /** How frozen weights that are quantised are stored: in 4 bits as QLoRA has them, or in 8 (LLM.int8) */
+  "weight-format"?: "nf4" | "int8" | "nf4-early";
   /** Whether the scales of 4-bit weights are quantised too (bnb_4bit_use_double_quant) */
   "double-quant"?: boolean;
   /** Whether prepare_model_for_kbit_training ran, which makes float32 of all that is not 4-bit */
@@ -27,7 +29,7 @@ export interface Scenario {
   /** Element types of weights, activations and gradients */
   "precision"?: "fp32" | "bf16" | "fp16" | "amp-bf16" | "amp-bf16-weights" | "amp-fp16";
   /** The optimizer, where its implementation changes the memory also the implementation */
-  "optimizer"?: "adamw" | "adamw-fused" | "adamw-for-loop" | "adamw-early" | "adamw-8bit" | "paged-adamw-8bit" | "paged-adamw" | "adam" | "sgd" | "sgd-momentum" | "nesterov" | "adagrad" | "rmsprop" | "adafactor" | "adafactor-torch" | "lamb" | "lion" | "lion-8bit" | "ademamix" | "ademamix-8bit" | "paged-ademamix" | "paged-ademamix-8bit" | "nadam" | "amsgrad" | "sparse-adam" | "shampoo" | "adabelief";
+  "optimizer"?: "adamw" | "adamw-fused" | "adamw-for-loop" | "adamw-early" | "adamw-8bit" | "paged-adamw-8bit" | "adamw-8bit-torchao" | "paged-adamw" | "adam" | "sgd" | "sgd-momentum" | "nesterov" | "adagrad" | "rmsprop" | "adafactor" | "adafactor-torch" | "lamb" | "lion" | "lion-8bit" | "ademamix" | "ademamix-8bit" | "paged-ademamix" | "paged-ademamix-8bit" | "muon" | "nadam" | "amsgrad" | "sparse-adam" | "shampoo" | "adabelief";
   /** Sequences in one forward pass, or pairs of an answer that is preferred and one that is not: activations and logits grow with it */
   "batch-size"?: number;
   /** Tokens per sequence, padding included */
@@ -42,6 +44,14 @@ export interface Scenario {
   "kv-cache"?: "dynamic" | "static" | "off";
   /** How the next token is chosen */
   "sampling"?: "greedy" | "sampled";
+  /** Pictures in each sequence, which the tower turns into tokens of it; 0 is text alone */
+  "images"?: number;
+  /** Rows of pixels of each picture as the processor is given it: it resizes them to whole tokens */
+  "image-height"?: number;
+  /** Columns of pixels of each picture as the processor is given it */
+  "image-width"?: number;
+  /** Whether what looks at the pictures is trained */
+  "vision-tower"?: "trained" | "frozen";
   /** How long the sequences are; where they vary, batches are padded to their longest */
   "lengths"?: string;
   /** Forward and backward passes per optimizer step; gradients stay in memory between passes */
@@ -63,7 +73,7 @@ export interface Scenario {
   /** Whose code runs the model */
   "stack"?: "transformers" | "trl" | "liger" | "torchtune" | "unsloth" | "litgpt" | "megatron";
   /** How the output head and the loss are computed */
-  "loss"?: "standard" | "full" | "liger" | "cut" | "chunked";
+  "loss"?: "standard" | "full" | "liger" | "cut" | "te" | "chunked";
   /** Where saved activations wait for backward */
   "activation-offloading"?: "off" | "on";
   /** When the optimizer steps */
@@ -90,6 +100,14 @@ export interface Scenario {
   "tp"?: number;
   /** Among how many GPUs Megatron divides the layers (pipeline_model_parallel_size); the micro-batches of a step go through them one after the other */
   "pp"?: number;
+  /** Whose layers Megatron puts together (--transformer-impl) */
+  "transformer-impl"?: "local" | "transformer-engine";
+  /** Whether the GPUs that share Megatron's layers also share, by tokens, what lies between the products (sequence_parallel) */
+  "sequence-parallel"?: boolean;
+  /** Among how many GPUs Megatron divides each sequence (context_parallel_size) */
+  "cp"?: number;
+  /** How GPUs that share a sequence give each other keys and values (--cp-comm-type) */
+  "cp-comm-type"?: "a2a" | "p2p";
   /** How many layers a stage runs at a time where stages are interleaved (num_layers_per_virtual_pipeline_stage); 0 where they are not */
   "layers-per-virtual-stage"?: number;
   /** The pipeline stage whose GPU is answered for, counted from 1; 0 is the one that needs most */
@@ -114,7 +132,7 @@ export interface Scenario {
   "margin-mib"?: number;
   /** MiB that the process takes before its first tensor; 0 for what was measured for the card's generation (data/SOURCES.md) */
   "context-mib"?: number;
-  /** Percent of the card that vLLM has beside the training (vllm_mode="colocate", vllm_gpu_memory_utilization, 30 in trl); 0 where a server elsewhere generates the answers */
+  /** Percent of the card that vLLM has beside the training (vllm_mode="colocate", vllm_gpu_memory_utilization, 30 in trl); 0 where a server elsewhere generates the answers. Where it only generates, what the table of formats gives vLLM (gpu_memory_utilization); 0 for its default, 92 */
   "vllm-percent"?: number;
   /** Tokens of the data set: how long the run takes follows from it */
   "dataset-tokens"?: number;

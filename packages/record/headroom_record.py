@@ -132,6 +132,7 @@ def describe_model(model):
         and {
             "rank": first.r[adapter],
             "targets": sorted(adapters),
+            "dora": any(getattr(module, "use_dora", {}).get(adapter, False) for module in adapters.values()),
             "dropout": any(getattr(module.lora_dropout[adapter], "p", 0.0) > 0 for module in adapters.values()),
             "dtype": str(first.lora_A[adapter].weight.dtype).removeprefix("torch."),
         },
@@ -163,6 +164,7 @@ def scenario(seen):
     keys["method"] = "full" if not model["lora"] else "qlora" if four_bit else "lora"
     if model["lora"]:
         keys["lora-rank"], keys["lora-targets"] = model["lora"]["rank"], ",".join(model["lora"]["targets"])
+        keys["adapter"] = "dora" if model["lora"]["dora"] else "lora"
         keys["lora-dropout"], keys["fp32-adapters"] = model["lora"]["dropout"], model["lora"]["dtype"] == "float32"
     # what most of the frozen weights are, and of a model that is trained whole all of them
     plain = {kind: size for kind, size in model["bytes_by_type"].items() if kind != "4-bit"}

@@ -16,24 +16,32 @@ pub(super) fn translated(case: &Value) -> Option<Value> {
             "model_type": "llama", "hidden_size": own.get("hidden"), "intermediate_size": own.get("ffn"),
             "num_hidden_layers": own.get("layers"), "num_attention_heads": own.get("heads"),
             "num_key_value_heads": own.get("kv"), "vocab_size": own.get("vocab"),
-            "tie_word_embeddings": own.get("tied"),
+            "tie_word_embeddings": own.get("tied"), "head_dim": own.get("head_dim"),
         }),
     );
     put("stack", json!("megatron"));
     put("dtype", json!("amp_bf16"));
     put("weights", json!("bf16"));
-    put("attention", json!("eager"));
+    let is_local = own.get("impl").and_then(Value::as_str).unwrap_or("local") == "local";
+    put("attention", json!(if is_local { "eager" } else { "sdpa_cudnn" }));
     // ranks are counted through a stage's GPUs first
     let each = (world / stages).max(1);
     put("stage", json!(number("rank", 0) / each + 1));
     for (key, value) in own {
         let value = value.clone();
         let (key, value) = match (key.as_str(), &value) {
-            ("hidden" | "ffn" | "layers" | "heads" | "kv" | "vocab" | "tied" | "rank" | "topk", _) => {
+            (
+                "hidden" | "ffn" | "layers" | "heads" | "kv" | "vocab" | "tied" | "rank" | "topk"
+                | "head_dim",
+                _,
+            ) => {
                 continue;
             }
             // one of each expert, or none of any
             ("ep", Value::Number(number)) if number.as_u64() == Some(1) => continue,
+            ("impl", Value::String(name)) => ("impl", json!(name.replace('_', "-"))),
+            ("ce", Value::Null) => continue,
+            ("ce", _) => ("loss", value),
             ("world", _) => ("gpus", value),
             ("vp", _) => ("vpp", value),
             ("micro", _) => ("grad_accumulation", value),

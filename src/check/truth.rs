@@ -11,10 +11,11 @@ use super::measurement::{Case, Measured, Metric};
 use crate::hardware::{ComputeCapability, Gpu, NotACapability};
 use crate::model::Objective;
 use crate::scenario::{
-    Allocator, Answers, AttentionKernel, CacheKind, Checkpointing, Cluster, CpuOffload, CustomModel,
-    DeepSpeed, Generation, GpuChoice, Layout, Lengths, Loop, Lora, LoraTargets, LossKernel, Mask, Method,
-    ModelChoice, Modules, Offloading, Optimizer, Overlap, Precision, Quantization, ReduceDtype, Reference,
-    Reserve, Sampling, Savings, Scenario, Sharding, Stack, StepTime, Task, WeightFormat,
+    Allocator, Answers, AttentionKernel, CacheKind, Checkpointing, Cluster, ContextComm, CpuOffload,
+    CustomModel, DeepSpeed, Generation, GpuChoice, Layout, Lengths, Loop, Lora, LoraTargets, LossKernel,
+    Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Overlap, Pictures, Precision, Quantization,
+    ReduceDtype, Reference, Reserve, Sampling, Savings, Scenario, Sharding, Stack, StepTime, Task,
+    TransformerImpl, Tuner, VisionTower, WeightFormat,
 };
 use crate::step::Milestone;
 
@@ -60,7 +61,11 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, CheckError
         method,
         lora: lora(fields)?,
         quantization: Quantization {
-            format: WeightFormat::Nf4,
+            format: match fields.text_or("base", "nf4")? {
+                "nf4" => WeightFormat::Nf4,
+                "int8" => WeightFormat::Int8,
+                other => return Err(unknown("base", other)),
+            },
             double_quant: fields.switch("qlora_double_quant", true)?,
             prepare: fields.switch("qlora_prepare", true)?,
         },
@@ -68,6 +73,7 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, CheckError
         optimizer: optimizer(fields.text_or("optimizer", "adamw")?)?,
         task: task(fields)?,
         generation: generation(fields)?,
+        pictures: pictures(fields)?,
         batch: fields.count("batch", 1)?,
         sequence,
         lengths: match texts {
@@ -164,6 +170,24 @@ fn answers(fields: &mut Fields<'_>) -> Result<Answers, CheckError> {
     })
 }
 
+/// The pictures of each sequence.
+fn pictures(fields: &mut Fields<'_>) -> Result<Pictures, CheckError> {
+    let usual = Pictures::NONE;
+    let tower = fields.text_or("tower", usual.tower.slug())?;
+    let [height, width] =
+        match fields.typed("image_size", "two numbers", Value::as_array)?.map(|sides| &sides[..]) {
+            None => [usual.height, usual.width],
+            Some([height, width]) => [height, width].map(|side| side.as_u64().unwrap_or(0)),
+            Some(_) => return Err("image_size is not height and width".into()),
+        };
+    Ok(Pictures {
+        count: fields.count("images", 0)?,
+        height,
+        width,
+        tower: VisionTower::from_slug(tower).ok_or_else(|| unknown("tower", tower))?,
+    })
+}
+
 /// How a model generated.
 fn generation(fields: &mut Fields<'_>) -> Result<Generation, CheckError> {
     let usual = Scenario::default().generation;
@@ -182,6 +206,8 @@ fn cluster(fields: &mut Fields<'_>) -> Result<Cluster, CheckError> {
     let sharding = fields.text_or("shard", one.sharding.slug())?;
     let reduce = fields.text_or("reduce_dtype", one.reduce.slug())?;
     let cpu = fields.text_or("cpu_offload", one.cpu.slug())?;
+    let layers = fields.text_or("impl", one.layout.layers.slug())?;
+    let comm = fields.text_or("cp_comm", one.layout.context_comm.slug())?;
     Ok(Cluster {
         gpus: fields.count("gpus", one.gpus)?,
         sharding: Sharding::from_slug(sharding).ok_or_else(|| unknown("shard", sharding))?,
@@ -194,6 +220,10 @@ fn cluster(fields: &mut Fields<'_>) -> Result<Cluster, CheckError> {
             pipeline: fields.count("pp", one.layout.pipeline)?,
             interleaved: fields.count("vpp", one.layout.interleaved)?,
             stage: fields.count("stage", one.layout.stage)?,
+            layers: TransformerImpl::from_slug(layers).ok_or_else(|| unknown("impl", layers))?,
+            sequence: fields.switch("sp", one.layout.sequence)?,
+            context: fields.count("cp", one.layout.context)?,
+            context_comm: ContextComm::from_slug(comm).ok_or_else(|| unknown("cp_comm", comm))?,
         },
         cpu: CpuOffload::from_slug(cpu).ok_or_else(|| unknown("cpu_offload", cpu))?,
         deepspeed: DeepSpeed {
@@ -275,8 +305,10 @@ fn optimizer(name: &str) -> Result<Optimizer, CheckError> {
 fn lora(fields: &mut Fields<'_>) -> Result<Lora, CheckError> {
     let fp32_adapters = fields.switch("lora_autocast_adapter", true)?;
     let trains_embeddings = fields.switch("train_embeddings", false)?;
+    let slug = fields.text_or("adapter", Tuner::Lora.slug())?;
+    let tuner = Tuner::from_slug(slug).ok_or_else(|| unknown("adapter", slug))?;
     let Some(lora) = fields.typed("lora", "a table", |value| value.is_object().then_some(value))? else {
-        return Ok(Lora { rank: 16, fp32_adapters, trains_embeddings, ..Scenario::default().lora });
+        return Ok(Lora { tuner, rank: 16, fp32_adapters, trains_embeddings, ..Scenario::default().lora });
     };
     // the adapters' scale changes no size
     let mut lora = Fields::of(lora, &["alpha"]);
@@ -291,6 +323,7 @@ fn lora(fields: &mut Fields<'_>) -> Result<Lora, CheckError> {
         Some(other) => return Err(unknown("lora target", other)),
     };
     let own = Lora {
+        tuner,
         rank: lora.count("r", 16)?,
         targets,
         modules,

@@ -72,23 +72,27 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
 fn to_text(rows: &[FitRow], base: &Scenario, memory: Bytes) -> String {
     let mut header = vec![format!("Largest micro-batch in {} ({memory})", memory.in_decimal_unit())];
     let methods = base.task.methods();
-    header.extend(methods.iter().map(|method| method.label().to_owned()));
+    header.extend(methods.iter().map(|method| base.task.method_label(*method).to_owned()));
     let mut lines = vec![header];
     let mut problems = String::new();
-    let mut marked = false;
+    let (mut marked, mut close) = (false, false);
     for row in rows {
         let mut line = vec![row.model.clone()];
         let cells = Method::ALL.iter().zip(&row.cells).filter(|(method, _)| methods.contains(method));
         for (_, cell) in cells {
             line.push(match cell {
-                FitCell::Fits { batch, scenario } => {
+                FitCell::Fits { batch, scenario, .. } => {
                     let expandable = scenario.allocator == Allocator::Expandable;
                     marked |= expandable;
+                    let is_close = cell.is_close();
+                    close |= is_close;
                     let length = match scenario.sequence {
                         same if same == base.sequence => String::new(),
                         other => format!(" × {}", grouped(other)),
                     };
-                    format!("{batch}{length}{}", if expandable { " e" } else { "" })
+                    let marks = [(is_close, " c"), (expandable, " e")];
+                    let marks: String = marks.iter().filter(|(is, _)| *is).map(|(_, mark)| *mark).collect();
+                    format!("{batch}{length}{marks}")
                 }
                 FitCell::TooLarge { needed } => format!("needs {needed}"),
                 FitCell::Unknown(_) => "no answer".to_owned(),
@@ -102,16 +106,17 @@ fn to_text(rows: &[FitRow], base: &Scenario, memory: Bytes) -> String {
         }
         lines.push(line);
     }
+    let close = if close { "c: close, less to spare than the estimate may be off by\n" } else { "" };
     let mark = if marked { "e: with --allocator expandable\n" } else { "" };
     let separator = if problems.is_empty() { "" } else { "\n" };
-    format!("{}\n{}\n{mark}{separator}{problems}", aligned(&lines), conditions(base))
+    format!("{}\n{}\n{close}{mark}{separator}{problems}", aligned(&lines), conditions(base))
 }
 
 fn to_json(rows: &[FitRow], memory: Bytes) -> String {
     let cell = |(method, cell): (&Method, &FitCell)| {
         let value = match cell {
-            FitCell::Fits { batch, scenario } => {
-                json!({ "batch": batch, "link": share::encode(std::slice::from_ref(scenario)) })
+            FitCell::Fits { batch, verdict, scenario } => {
+                json!({ "batch": batch, "verdict": verdict.slug(), "link": share::encode(std::slice::from_ref(scenario)) })
             }
             FitCell::TooLarge { needed } => json!({ "needed": needed }),
             FitCell::Unknown(issue) => json!({ "issue": issue }),

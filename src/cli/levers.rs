@@ -51,7 +51,8 @@ fn to_text(scenario: &Scenario, found: &Levers) -> Result<String, String> {
     for lever in &found.single {
         let saves = found.needed.saturating_sub(lever.needed).to_string();
         let (cost, time) = (lever.cost.label().to_owned(), lever.slower_in_words());
-        let cells = [cost, time, saves, lever.needed.to_string(), lower(lever.verdict)];
+        let needed = lever.needed_in_words(|bytes| bytes.to_string());
+        let cells = [cost, time, saves, needed, lower(lever.verdict)];
         rows.extend(lines(&lever.changes, cells));
     }
     match found.single.is_empty() {
@@ -64,7 +65,8 @@ fn to_text(scenario: &Scenario, found: &Levers) -> Result<String, String> {
             if single { "Cheaper than one change that is enough" } else { "No single change is enough" };
         out.push_str(&format!("\n{why}: together these are.\n\n"));
         let (cost, time) = (lever.cost.label().to_owned(), lever.slower_in_words());
-        let cells = [cost, time, lever.needed.to_string(), lower(lever.verdict)];
+        let needed = lever.needed_in_words(|bytes| bytes.to_string());
+        let cells = [cost, time, needed, lower(lever.verdict)];
         let mut rows = vec![["Change", "Costs", "Time", "Needs", "Verdict"].map(str::to_owned).to_vec()];
         rows.extend(lines(&lever.changes, cells));
         out.push_str(&aligned(&rows));

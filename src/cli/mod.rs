@@ -15,6 +15,7 @@ mod fit;
 mod import;
 mod input;
 mod layouts;
+mod lengths;
 mod levers;
 mod need;
 mod oom;
@@ -22,6 +23,7 @@ mod output;
 mod params;
 mod rules;
 mod script;
+mod serving;
 mod table;
 mod time;
 
@@ -49,11 +51,13 @@ enum What {
     Fit(fit::Arguments),
     Need(need::Arguments),
     Contexts(contexts::Arguments),
+    Serving(serving::Arguments),
     Layouts(layouts::Arguments),
     Levers(levers::Arguments),
     Oom(oom::Arguments),
     Time(time::Arguments),
     Batch(batch::Arguments),
+    Lengths(lengths::Arguments),
     Rules(rules::Arguments),
     Script(script::Arguments),
     Import(import::Arguments),
@@ -79,10 +83,12 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, measurements: Format) 
         What::Fit(arguments) => fit::run(&arguments),
         What::Need(arguments) => need::run(&arguments),
         What::Contexts(arguments) => contexts::run(&arguments),
+        What::Serving(arguments) => serving::run(&arguments),
         What::Layouts(arguments) => layouts::run(&arguments),
         What::Levers(arguments) => levers::run(&arguments),
         What::Oom(arguments) => oom::run(&arguments),
         What::Batch(arguments) => batch::run(&arguments),
+        What::Lengths(arguments) => lengths::run(&arguments),
         What::Rules(arguments) => rules::run(&arguments),
         What::Time(arguments) => time::run(&arguments),
         What::Script(arguments) => script::run(&arguments),

@@ -82,7 +82,7 @@ fn to_text(rows: &[NeedRow], base: &Scenario) -> String {
     }
     let mut header = vec!["Card".to_owned(), "Memory".to_owned()];
     let methods = base.task.methods();
-    header.extend(methods.iter().map(|method| method.label().to_owned()));
+    header.extend(methods.iter().map(|method| base.task.method_label(*method).to_owned()));
     header.push("Rented from".to_owned());
     let mut lines = vec![header];
     for row in rows {

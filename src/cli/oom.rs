@@ -9,7 +9,7 @@ use super::input::{Input, read, read_all};
 use super::levers::{lines, lower};
 use super::output::Output;
 use super::table::aligned;
-use crate::oom::{Decoded, Suspect, decode, remedies};
+use crate::oom::{Decoded, Likely, Suspect, decode, remedies};
 use crate::plan::Lever;
 use crate::share;
 
@@ -57,7 +57,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
 }
 
 fn to_text(decoded: &Decoded, remedies: &[Lever]) -> String {
-    let Decoded { message, scenario, account, suspects, guesses, findings, verdict, .. } = decoded;
+    let Decoded { message, scenario, account, suspects, likely, guesses, findings, verdict, .. } = decoded;
     let mut out = String::new();
     if let Some(asked) = message.requested {
         out.push_str(&format!("PyTorch asked for {}, and the card had no room for it.\n", asked.bytes));
@@ -81,6 +81,16 @@ fn to_text(decoded: &Decoded, remedies: &[Lever]) -> String {
             line.what, line.formula, line.why, line.source
         ));
     }
+    if !likely.is_empty() {
+        out.push_str(
+            "\nWas it this run? In each a tensor of that size is asked for while as much is allocated\n\n",
+        );
+        let mut rows = vec![["Change", "Tensor", "Phase"].map(str::to_owned).to_vec()];
+        for Likely { changes, suspect, .. } in likely {
+            rows.extend(lines(changes, [suspect.line.what.clone(), suspect.phase.clone()]));
+        }
+        out.push_str(&aligned(&rows));
+    }
     if !guesses.is_empty() {
         out.push_str("\nLogits of that size\n\n");
         for guess in guesses {
@@ -102,10 +112,12 @@ fn to_text(decoded: &Decoded, remedies: &[Lever]) -> String {
         ));
     }
     if !remedies.is_empty() {
-        out.push_str("\nWhat makes it fit, or removes the request\n\n");
+        let of = if decoded.is_of_the_run() { "" } else { " the scenario as described" };
+        out.push_str(&format!("\nWhat helps{of}\n\n"));
         let mut rows = vec![["Change", "Costs", "Needs", "Verdict"].map(str::to_owned).to_vec()];
         for lever in remedies.iter().take(REMEDIES) {
-            let cells = [lever.cost.label().to_owned(), lever.needed.to_string(), lower(lever.verdict)];
+            let needed = lever.needed_in_words(|bytes| bytes.to_string());
+            let cells = [lever.cost.label().to_owned(), needed, lower(lever.verdict)];
             rows.extend(lines(&lever.changes, cells));
         }
         out.push_str(&aligned(&rows));
@@ -123,13 +135,18 @@ fn to_json(decoded: &Decoded, remedies: &[Lever]) -> String {
             "link": share::encode(std::slice::from_ref(&lever.scenario)),
         })
     };
-    let Decoded { message, scenario, account, suspects, guesses, findings, verdict, .. } = decoded;
+    let Decoded { message, scenario, account, suspects, likely, guesses, findings, verdict, .. } = decoded;
     let value = json!({
         "schema": "headroom-oom/1",
         "message": message,
         "link": share::encode(std::slice::from_ref(scenario)),
         "account": account.iter().map(|(holder, bytes)| json!({"holder": holder, "bytes": bytes})).collect::<Vec<_>>(),
         "suspects": suspects,
+        "likely": likely.iter().map(|run| json!({
+            "changes": run.changes,
+            "suspect": run.suspect,
+            "link": share::encode(std::slice::from_ref(&run.scenario)),
+        })).collect::<Vec<_>>(),
         "guesses": guesses,
         "findings": findings.iter().map(|finding| json!({"kind": finding, "words": finding.to_string()})).collect::<Vec<_>>(),
         "verdict": verdict.map(|verdict| verdict.slug()),

@@ -193,7 +193,10 @@ const RULES: &[Rule] = &[
                 groups.iter().max_by_key(|group| group.total()).map_or(4, |group| group.dtype.bytes());
             format!("AdamW remembers two numbers of {bytes} bytes for every trained parameter")
         },
-        switch: Some(("optimizer", |scenario| scenario.optimizer = Optimizer::AdamW8bit)),
+        switch: Some(("optimizer", |scenario| {
+            let sharded = scenario.cluster.is_fsdp2();
+            scenario.optimizer = if sharded { Optimizer::AdamW8bitTorchao } else { Optimizer::AdamW8bit };
+        })),
     },
     Rule {
         category: Category::Gradients,

@@ -15,6 +15,7 @@ pub fn levers_json(found: &Levers) -> Value {
             "slower_percent": lever.slower,
             "saved": i128::from(found.needed.0) - i128::from(lever.needed.0),
             "needed": lever.needed,
+            "on_host": lever.on_host,
             "verdict": lever.verdict.slug(),
             "link": share::encode(std::slice::from_ref(&lever.scenario)),
         })

@@ -15,11 +15,16 @@ pub fn pace_lines(scenario: &Scenario, pace: &Pace) -> Vec<(&'static str, String
         ("Optimizer step", duration(pace.step)),
         ("Data set", format!("{}, {}", tokens_of(scenario), duration(pace.hours(tokens).times(3600.0)))),
     ];
-    if let (Some(dollars), Some(machine)) = (pace.dollars(tokens), pace.machine) {
-        let price = between(dollars, |figure| format!("{figure:.2}"));
-        lines
-            .push(("Price", format!("{price} $ ({} {}, {})", machine.provider, machine.name, machine.dated)));
-    }
+    let price = match (pace.dollars(tokens), pace.machine) {
+        (Some(dollars), Some(machine)) => {
+            let price = between(dollars, |figure| format!("{figure:.2}"));
+            format!("{price} $ ({} {}, {})", machine.provider, machine.name, machine.dated)
+        }
+        (None, _) | (_, None) => {
+            "not known: no price of a machine with such cards is on record here".to_owned()
+        }
+    };
+    lines.push(("Price", price));
     lines.push(("Time goes to", shares(pace)));
     lines.push(("Rests on", pace.rests_on()));
     lines

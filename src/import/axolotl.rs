@@ -83,7 +83,6 @@ const IDLE: &[&str] = &[
 const REFUSED: &[(&[&str], &str)] = &[
     (&["load_in_8bit"], "8-bit weights are not predicted"),
     (&["torch_compile"], "a compiled step is not predicted"),
-    (&["peft_use_dora"], "DoRA's magnitudes and their norms are not predicted"),
     (&["neftune_noise_alpha", "noisy_embedding_alpha"], "the noise on the embeddings is not predicted"),
     (&["unfrozen_parameters"], "training of some layers only is not predicted"),
     (&["rl", "reward_model", "process_reward_model"], "only training on texts is read from axolotl's files"),
@@ -195,6 +194,7 @@ fn adapters(reader: &mut Reader) {
         Some(said) => reader.set("lora-rank", &said.text(), &said.said),
         None => reader.leave("lora_r", "axolotl needs the rank of the adapters"),
     }
+    trainer::decomposes(reader, &["peft_use_dora"]);
     reader.or_assume("lora-dropout", &["lora_dropout"], "0", WHY);
     let linear = reader.switch(&["lora_target_linear"]);
     match (linear, reader.take(&["lora_target_modules"])) {

@@ -159,8 +159,14 @@ fn trainer_of_class(class: &str) -> Option<Trainer> {
         "SFT" | "Unsloth" => Some(Trainer::Sft),
         "DPO" => Some(Trainer::Dpo),
         "GRPO" => Some(Trainer::Grpo),
-        "ORPO" | "KTO" | "CPO" | "PPO" | "Reward" | "RLOO" | "OnlineDPO" | "GKD" | "PRM" | "NashMD"
-        | "XPO" | "BCO" => Some(Trainer::Other),
+        "KTO" => Some(Trainer::Kto),
+        "ORPO" => Some(Trainer::Orpo),
+        "CPO" => Some(Trainer::Cpo),
+        "Reward" => Some(Trainer::Reward),
+        "RLOO" => Some(Trainer::Rloo),
+        "PPO" | "OnlineDPO" | "GKD" | "Distillation" | "PRM" | "NashMD" | "XPO" | "BCO" => {
+            Some(Trainer::Other)
+        }
         _ => None,
     }
 }

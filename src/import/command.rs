@@ -75,8 +75,17 @@ fn trainer_of_command(command: &shell::CommandLine) -> Option<(Trainer, String)>
     let words: Vec<String> =
         script.split(|c: char| !c.is_alphanumeric()).map(str::to_ascii_lowercase).collect();
     let has = |names: &[&str]| words.iter().any(|word| names.contains(&word.as_str()));
-    let others = ["online", "kto", "orpo", "cpo", "ppo", "rloo", "reward", "nash", "xpo", "gkd", "prm"];
-    let known = [(Trainer::Grpo, "grpo"), (Trainer::Dpo, "dpo"), (Trainer::Sft, "sft")];
+    let others = ["online", "ppo", "nash", "xpo", "gkd", "gold", "distillation", "prm"];
+    let known = [
+        (Trainer::Grpo, "grpo"),
+        (Trainer::Rloo, "rloo"),
+        (Trainer::Kto, "kto"),
+        (Trainer::Orpo, "orpo"),
+        (Trainer::Cpo, "cpo"),
+        (Trainer::Dpo, "dpo"),
+        (Trainer::Reward, "reward"),
+        (Trainer::Sft, "sft"),
+    ];
     let trainer = match known.iter().find(|(_, word)| has(&[word])) {
         _ if has(&others) => Trainer::Other,
         Some((trainer, _)) => *trainer,

@@ -81,7 +81,6 @@ const IDLE: &[&str] = &[
 ];
 
 const REFUSED: &[(&[&str], &str)] = &[
-    (&["use_dora"], "DoRA's magnitudes and their norms are not predicted"),
     (
         &["use_galore", "use_apollo", "use_badam", "use_adam_mini", "use_muon"],
         "this optimizer is not predicted",
@@ -188,6 +187,7 @@ fn method(reader: &mut Reader) {
 
 fn adapters(reader: &mut Reader) {
     reader.or_assume("lora-rank", &["lora_rank"], "8", WHY);
+    trainer::decomposes(reader, &["use_dora"]);
     reader.or_assume("lora-dropout", &["lora_dropout"], "0", WHY);
     match reader.take(&["lora_target"]) {
         Some(said) => reader.targets(&said),

@@ -9,6 +9,7 @@ pub(crate) fn optim(optimizer: Optimizer) -> Option<&'static str> {
         Optimizer::AdamW => Some("adamw_torch"),
         Optimizer::AdamWFused => Some("adamw_torch_fused"),
         Optimizer::AdamW8bit => Some("adamw_bnb_8bit"),
+        Optimizer::AdamW8bitTorchao => Some("adamw_torch_8bit"),
         Optimizer::PagedAdamW8bit => Some("paged_adamw_8bit"),
         Optimizer::PagedAdamW => Some("paged_adamw_32bit"),
         Optimizer::Sgd => Some("sgd"),
@@ -32,6 +33,7 @@ pub(crate) fn optim(optimizer: Optimizer) -> Option<&'static str> {
         | Optimizer::Lamb
         | Optimizer::SparseAdam
         | Optimizer::Shampoo
+        | Optimizer::Muon
         | Optimizer::AdaBelief => None,
     }
 }
@@ -60,6 +62,7 @@ pub(crate) fn component(optimizer: Optimizer) -> Option<(&'static str, &'static 
         Optimizer::NAdam => Some(("torch.optim.NAdam", &[])),
         Optimizer::AdafactorTorch => Some(("torch.optim.Adafactor", &[])),
         Optimizer::AdamW8bit => Some(("bitsandbytes.optim.AdamW8bit", &[])),
+        Optimizer::AdamW8bitTorchao => Some(("torchao.optim.AdamW8bit", &[])),
         Optimizer::PagedAdamW8bit => Some(("bitsandbytes.optim.PagedAdamW8bit", &[])),
         Optimizer::PagedAdamW => Some(("bitsandbytes.optim.PagedAdamW", &[])),
         Optimizer::Lion => Some(("bitsandbytes.optim.Lion", &[])),
@@ -76,6 +79,7 @@ pub(crate) fn component(optimizer: Optimizer) -> Option<(&'static str, &'static 
         | Optimizer::Adafactor
         | Optimizer::SparseAdam
         | Optimizer::Shampoo
+        | Optimizer::Muon
         | Optimizer::AdaBelief => None,
     }
 }

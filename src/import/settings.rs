@@ -24,8 +24,7 @@ pub(super) const ARGUMENTS: [&str; 8] = [
 ];
 
 /// What is said of trl's other trainers.
-pub(super) const OTHER_TRAINER: &str =
-    "of trl's trainers those of SFT, DPO and GRPO are read: what else is here is read as SFT's";
+pub(super) const OTHER_TRAINER: &str = "of trl's trainers those of SFT, DPO, KTO, ORPO, CPO, Reward, GRPO and RLOO are read: what else is here is read as SFT's";
 
 pub(super) fn taken(key: &'static Key, scenario: &Scenario) -> Taken {
     let said = format!("{} = {}", key.name, short(&key.write(scenario)));
@@ -124,10 +123,16 @@ pub(super) fn of_trl(settings: &[Setting], is_trl: bool) -> Parts {
 /// Whose arguments these are, by those that SFT has not.
 fn trainer_of_arguments(settings: &[Setting]) -> Trainer {
     let has = |names: &[&str]| settings.iter().any(|setting| names.contains(&setting.name.as_str()));
-    if has(&["num_generations", "max_completion_length", "reward_funcs"]) {
+    if has(&["normalize_advantages", "reward_clip_range"]) {
+        Trainer::Rloo
+    } else if has(&["cpo_alpha", "simpo_gamma"]) {
+        Trainer::Cpo
+    } else if has(&["num_generations", "max_completion_length", "reward_funcs"]) {
         Trainer::Grpo
-    } else if has(&["desirable_weight", "cpo_alpha"]) {
-        Trainer::Other
+    } else if has(&["desirable_weight", "undesirable_weight"]) {
+        Trainer::Kto
+    } else if has(&["center_rewards_coefficient"]) {
+        Trainer::Reward
     } else if has(&["beta", "max_prompt_length", "precompute_ref_log_probs", "ref_model_name_or_path"]) {
         Trainer::Dpo
     } else {

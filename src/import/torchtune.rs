@@ -42,7 +42,7 @@ const IDLE: &[&str] = &[
 
 const REFUSED: &[(&[&str], &str)] = &[
     (&["compile"], "a compiled step is not predicted"),
-    (&["model.use_dora"], "DoRA's magnitudes and their norms are not predicted"),
+    (&["model.use_dora"], "torchtune's own DoRA is not predicted"),
     (&["custom_sharded_layers"], "layers that are sharded by themselves are not predicted for torchtune"),
     (&["fsdp_cpu_offload"], "shards in the host's memory are not predicted for torchtune"),
     (

@@ -2,6 +2,7 @@
 
 use super::names::optimizer;
 use super::reader::{Reader, Said};
+use crate::scenario::Tuner;
 
 /// What every one of them does in its loop: nobody has to be told.
 pub(super) fn usual_loop(reader: &mut Reader) {
@@ -75,5 +76,14 @@ pub(super) fn clips(reader: &mut Reader, said: &Said) {
     match said.number() {
         Some(norm) => reader.set("clip-gradients", if norm > 0.0 { "on" } else { "off" }, &said.said),
         None => reader.leave(&said.said, "this is no number"),
+    }
+}
+
+/// DoRA where one of these switches is on, LoRA elsewhere.
+pub(super) fn decomposes(reader: &mut Reader, names: &[&str]) {
+    match reader.switch(names) {
+        Some((true, said)) => reader.set("adapter", Tuner::Dora.slug(), &said),
+        Some((false, said)) => reader.set("adapter", Tuner::Lora.slug(), &said),
+        None => reader.quietly("adapter", Tuner::Lora.slug()),
     }
 }

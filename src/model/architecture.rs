@@ -7,6 +7,7 @@ use super::blocks::{
     Visit, in_layout,
 };
 use super::modeling::Family;
+use super::vision::Vision;
 
 /// What turns token ids into the first hidden state.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,13 +73,15 @@ pub enum Objective {
     Seq2Seq,
 }
 
-/// Parameters that the text-only training step never runs but that are loaded: a vision tower, an encoder's pooler.
+/// Parameters that a step of text alone never runs but that are loaded: a vision tower, an encoder's pooler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tower {
     /// Name: `vision_tower`.
     pub name: &'static str,
     /// Its parameters.
     pub params: Vec<Param>,
+    /// How it looks at pictures, where a step with some is followed.
+    pub vision: Option<Vision>,
 }
 
 /// The encoder of a model that has a decoder too (t5, bart). The decoder's layers are the model's own.
@@ -191,7 +194,7 @@ pub struct Architecture {
     pub extra: Vec<Submodule>,
     /// The head.
     pub head: Head,
-    /// Parts that are loaded and not run.
+    /// Parts that are loaded and run where there are pictures.
     pub towers: Vec<Tower>,
     /// In which order transformers registers what is outside the layers; `layers` stands for all of them. Empty:
     /// embeddings, layers, final norm, head, towers.
@@ -254,6 +257,11 @@ impl Architecture {
             FeedForward::Dense(_) | FeedForward::None => 0,
         });
         self.parameters().saturating_sub(idle)
+    }
+
+    /// The tower that looks at pictures, where a step with some is followed.
+    pub fn vision(&self) -> Option<(&Tower, &Vision)> {
+        self.towers.iter().find_map(|tower| Some((tower, tower.vision.as_ref()?)))
     }
 
     /// Parameters without those of the towers: the language model alone.

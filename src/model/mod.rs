@@ -10,6 +10,8 @@ mod families;
 pub mod modeling;
 mod python_json;
 pub mod read;
+pub mod stored;
+pub mod vision;
 
 pub use architecture::{
     Architecture, ENCODER, Embeddings, Encoder, Head, HeadTransform, LAYERS, Objective, Tower,

@@ -114,13 +114,12 @@ impl fmt::Display for Finding {
                 }
             }
             Finding::NoSuchTensor => f.write_str(
-                "No tensor of this scenario asks for that much: its model, batch size, sequence length or another setting is not \
-                 that of the run.",
+                "This scenario is not that run: none of its tensors asks for that much. Another model, micro-batch size or sequence \
+                 length does.",
             ),
             Finding::OtherMoment { said, found } => write!(
                 f,
-                "The size is there, the moment is not: when this scenario asks for it {found} are allocated, and the message says \
-                 {said}. Some setting is not that of the run."
+                "This scenario is not that run: when it asks for that much {found} are allocated, and the message says {said}."
             ),
         }
     }

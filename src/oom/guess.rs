@@ -32,8 +32,9 @@ const MOST_TOKENS: u64 = 1 << 24;
 /// So many guesses, and so many models of each, are named.
 const NAMED: usize = 3;
 
-/// What logits of the catalogue's models have the size that a message says, the roundest number of tokens first.
-pub fn guesses(message: &Message) -> Vec<Guess> {
+/// What logits of the catalogue's models have the size that a message says: those of a vocabulary first, where one is known, then
+/// the roundest number of tokens.
+pub fn guesses(message: &Message, own: Option<u64>) -> Vec<Guess> {
     let Some(asked) = message.requested.filter(|asked| asked.bytes.0 >= LEAST) else { return Vec::new() };
     let mut models: BTreeMap<u64, Vec<String>> = BTreeMap::new();
     for entry in catalogue::entries() {
@@ -66,7 +67,9 @@ pub fn guesses(message: &Message) -> Vec<Guess> {
         .collect();
     // half the bytes are twice the tokens: float32, in which losses are computed, comes first
     found.dedup_by_key(|guess| guess.vocabulary);
-    found.sort_by_key(|guess| std::cmp::Reverse(guess.tokens.trailing_zeros()));
+    found.sort_by_key(|guess| {
+        (Some(guess.vocabulary) != own, std::cmp::Reverse(guess.tokens.trailing_zeros()))
+    });
     found.truncate(NAMED);
     found
 }
@@ -78,10 +81,13 @@ mod tests {
     #[test]
     fn a_size_gives_the_vocabulary_away() {
         let message: Message = "Tried to allocate 37.09 GiB".parse().expect("a message");
-        let guess = &guesses(&message)[0];
+        let guess = &guesses(&message, None)[0];
         assert_eq!(guess.formula, "65,536 tokens × 151,936 × 4 bytes (float32)");
         assert!(guess.models.iter().any(|model| model.contains("Qwen")), "{:?}", guess.models);
         let small: Message = "Tried to allocate 20.00 MiB".parse().expect("a message");
-        assert_eq!(guesses(&small), []);
+        assert_eq!(guesses(&small, None), []);
+        let message: Message = "Tried to allocate 3.91 GiB".parse().expect("a message");
+        let own = &guesses(&message, Some(128_256))[0];
+        assert_eq!(own.formula, "8,192 tokens × 128,256 × 4 bytes (float32)");
     }
 }

@@ -3,19 +3,23 @@
 
 mod finding;
 mod guess;
+mod likely;
 mod message;
 mod suspect;
 
 use serde::{Deserialize, Serialize};
 
+use crate::hardware::{Gpu, Vendor, gpus};
 use crate::issue::Issue;
-use crate::plan::{Answer, Change, Lever, Verdict, levers};
+use crate::plan::{Answer, Change, Cost, Lever, Verdict, levers};
 use crate::scenario::{Allocator, GpuChoice, Scenario};
 use crate::units::Bytes;
 pub use finding::Finding;
 use finding::findings;
 pub use guess::Guess;
 use guess::guesses;
+pub use likely::Likely;
+use likely::likely;
 pub use message::{Amount, Message, NoMessage};
 pub use suspect::Suspect;
 use suspect::{recorded, suspects};
@@ -34,12 +38,25 @@ pub struct Decoded {
     pub account: Vec<(Holder, Bytes)>,
     /// The tensors of that run that ask for as much as the message says, the likeliest first.
     pub suspects: Vec<Suspect>,
-    /// What else of that size there is, in models of the catalogue: where no suspect agrees with the message.
+    /// The runs near the scenario that it may have been instead: where no suspect agrees with the message.
+    pub likely: Vec<Likely>,
+    /// What else of that size there is, in models of the catalogue: where there is no such run either.
     pub guesses: Vec<Guess>,
     /// What the figures say.
     pub findings: Vec<Finding>,
     /// The verdict on the scenario.
     pub verdict: Option<Verdict>,
+}
+
+impl Decoded {
+    /// Whether a tensor of the scenario's run is asked for as the message says: nothing contradicts that the scenario is that run.
+    pub fn is_of_the_run(&self) -> bool {
+        is_of_the_run(&self.suspects)
+    }
+}
+
+fn is_of_the_run(suspects: &[Suspect]) -> bool {
+    suspects.iter().any(|suspect| suspect.agrees != Some(false))
 }
 
 /// Who had a part of the card.
@@ -81,6 +98,10 @@ impl Holder {
 /// a program can have (`data/gpus.csv`: of a T4 15,360 MiB and 14,912).
 const SAME_CARD: f64 = 0.04;
 
+/// A message's card is one of the catalogue where the two differ by no more than this part: cards of one kind differ by as much
+/// from driver to driver (`data/gpus.csv`: of an RTX 4090 23.494 to 23.650 GiB).
+const NEAREST_CARD: f64 = 0.007;
+
 /// Decodes a text beside a scenario.
 ///
 /// # Errors
@@ -105,11 +126,13 @@ pub fn decode(text: &str, scenario: &Scenario) -> Result<Decoded, NoMessage> {
         Ok(suspects) => (suspects, None),
         Err(issue) => (Vec::new(), Some(issue)),
     };
-    let agrees = suspects.iter().any(|suspect| suspect.agrees != Some(false));
+    let agrees = is_of_the_run(&suspects);
+    let likely = if agrees { Vec::new() } else { likely(&message, &scenario) };
+    let vocabulary = scenario.architecture().ok().map(|architecture| architecture.vocab);
+    let guesses = if agrees || !likely.is_empty() { Vec::new() } else { guesses(&message, vocabulary) };
     Ok(Decoded {
         account: account(&message),
         card: Change::between(asked, &scenario, "gpu"),
-        guesses: if agrees { Vec::new() } else { guesses(&message) },
         findings: findings(
             &message,
             cards,
@@ -119,20 +142,26 @@ pub fn decode(text: &str, scenario: &Scenario) -> Result<Decoded, NoMessage> {
         ),
         verdict: answer.verdict(),
         suspects,
+        likely,
+        guesses,
         message,
         scenario: scenario.into(),
     })
 }
 
-/// The changes with which a decoded scenario fits, then those after which none of its tensors asks for as much as the message
-/// says any more; none where it fits as it is. Where the message is of another card, that is one of the changes.
+/// What helps, nothing where the scenario fits and is another run: where the memory was there in pieces, letting the allocator join them, last where that is not enough; the changes
+/// with which a decoded scenario fits, where it does not, then those after which none of its tensors asks for as much as the
+/// message says any more.
+/// Where the message is of another card, that is one of the changes.
 ///
 /// # Errors
 /// As [`levers`].
 pub fn remedies(decoded: &Decoded) -> Result<Vec<Lever>, Issue> {
     let found = levers(&decoded.scenario)?;
+    let joined = joined(decoded);
     if found.verdict == Verdict::Fits {
-        return Ok(Vec::new());
+        // what fits as it is and is another run needs no help
+        return Ok(joined.into_iter().filter(|_| decoded.is_of_the_run()).collect());
     }
     // what the scenario does not ask for cannot be removed from it
     let asked = decoded.message.requested.filter(|_| !decoded.suspects.is_empty());
@@ -144,8 +173,30 @@ pub fn remedies(decoded: &Decoded) -> Result<Vec<Lever>, Issue> {
     let (mut fitting, others): (Vec<Lever>, Vec<Lever>) =
         all.partition(|lever| lever.verdict == Verdict::Fits);
     fitting.extend(others.into_iter().filter(asks_for_less));
+    if let Some(joined) = joined {
+        fitting.retain(|lever| lever.scenario != joined.scenario);
+        let at = if joined.verdict == Verdict::Over { fitting.len() } else { 0 };
+        fitting.insert(at, joined);
+    }
     fitting.iter_mut().for_each(|lever| lever.changes.extend(decoded.card.iter().cloned()));
     Ok(fitting)
+}
+
+/// The scenario with an allocator that joins its pieces, where the message says that they would have been enough.
+fn joined(decoded: &Decoded) -> Option<Lever> {
+    let in_pieces = |finding: &Finding| matches!(finding, Finding::Fragmented { expandable: false, .. });
+    decoded.findings.iter().any(in_pieces).then_some(())?;
+    let scenario = Scenario { allocator: Allocator::Expandable, ..(*decoded.scenario).clone() };
+    let answer = Answer::of(scenario.clone());
+    Some(Lever {
+        changes: Change::between(&decoded.scenario, &scenario, "allocator"),
+        cost: Cost::Nothing,
+        slower: None,
+        needed: answer.fit()?.needed,
+        on_host: answer.on_host(),
+        verdict: answer.verdict()?,
+        scenario: scenario.into(),
+    })
 }
 
 /// The scenario on a card with the memory that the message says; and what its own card and that have, where they differ.
@@ -155,7 +206,16 @@ fn on_card_of(message: &Message, scenario: &Scenario) -> (Scenario, Option<[Byte
     if own.0.abs_diff(capacity.0) as f64 <= capacity.0 as f64 * SAME_CARD {
         return (scenario.clone(), None);
     }
-    (Scenario { gpu: GpuChoice::Custom(capacity), ..scenario.clone() }, Some([own, capacity]))
+    let gpu = nearest(capacity)
+        .map_or(GpuChoice::Custom(capacity), |gpu| GpuChoice::Catalogue(gpu.slug.to_string()));
+    (Scenario { gpu, ..scenario.clone() }, Some([own, capacity]))
+}
+
+/// The card of the catalogue that has as much as a message says, where one has.
+fn nearest(capacity: Bytes) -> Option<&'static Gpu> {
+    let off = |gpu: &&Gpu| gpu.memory.0.abs_diff(capacity.0);
+    let nearest = gpus().filter(|gpu| gpu.vendor == Vendor::Nvidia).min_by_key(off)?;
+    (off(&nearest) as f64 <= capacity.0 as f64 * NEAREST_CARD).then_some(nearest)
 }
 
 /// Where the card's memory was, as far as the message says.

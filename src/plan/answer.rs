@@ -8,6 +8,7 @@ use crate::accuracy;
 use crate::estimate::{Estimate, estimate};
 use crate::issue::{Field, Issue, Severity};
 use crate::scenario::Scenario;
+use crate::units::Bytes;
 
 /// A scenario and all that is said of it.
 #[derive(Clone, Debug)]
@@ -56,6 +57,12 @@ impl Answer {
     /// What is needed against what the card has; none where there is no estimate.
     pub fn fit(&self) -> Option<Fit> {
         Some(fits(self.estimate.memory.as_ref()?, &self.scenario.gpu().ok()?))
+    }
+
+    /// What all its GPUs together need of the CPU's memory.
+    pub fn on_host(&self) -> Bytes {
+        let on_each = self.estimate.memory.as_ref().map_or(Bytes::ZERO, |memory| memory.on_host);
+        Bytes(on_each.0.saturating_mul(self.scenario.cluster.gpus))
     }
 
     /// The verdict on that.

@@ -1,5 +1,7 @@
 //! How many sequences of what length a card generates for at once: batches × contexts.
 
+use serde::{Deserialize, Serialize};
+
 use super::answer::Answer;
 use super::verdict::Verdict;
 use crate::issue::Issue;
@@ -13,7 +15,7 @@ pub const BATCHES: [u64; 7] = [1, 2, 4, 8, 16, 32, 64];
 pub const CONTEXTS: [u64; 9] = [512, 1_024, 2_048, 4_096, 8_192, 16_384, 32_768, 65_536, 131_072];
 
 /// What so many sequences of such a length need.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct ContextCell {
     /// Of the card.
     pub needed: Bytes,
@@ -24,7 +26,7 @@ pub struct ContextCell {
 }
 
 /// A length and what every batch of it needs.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct ContextRow {
     /// Tokens of a sequence in the end.
     pub context: u64,
@@ -77,7 +79,7 @@ fn without_prompt(new: u64, longest: Option<u64>) -> Issue {
 }
 
 /// The scenario as one that generates, with what is usual for that where it trained.
-fn generating(base: &Scenario) -> Scenario {
+pub(super) fn generating(base: &Scenario) -> Scenario {
     if base.task == Task::Generate {
         return base.clone();
     }

@@ -37,7 +37,8 @@ pub(super) fn exchange(sent: Sent, scenario: &Scenario, gpu: &Gpu) -> Result<Exc
     if Software::of(scenario.stack).trainer == Trainer::Megatron {
         // ranks lie by tensor, then copies, then stages (`order="tp-cp-ep-dp-pp"` of megatron/core/parallel_state.py)
         let layout = cluster.layout;
-        let copies = cluster.gpus / layout.gpus().max(1);
+        // those that share sequences are among the copies
+        let copies = cluster.gpus / layout.parts().max(1);
         let apart = seconds(sent.tensor, wires.around(layout.tensor, 1))
             + seconds(sent.data, wires.around(copies, layout.tensor))
             + seconds(sent.stages, wires.to_neighbour(layout.pipeline, layout.tensor.saturating_mul(copies)));

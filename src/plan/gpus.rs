@@ -25,16 +25,17 @@ pub struct Layout {
     pub scenario: Box<Scenario>,
 }
 
-/// The scenario on so many GPUs. Several keep shards of the model, as FSDP2 has it unless the scenario names another
+/// The scenario on so many GPUs. Several keep shards, as FSDP2 has it, or ZeRO-2 under trl, unless the scenario names another
 /// engine than DDP: whole copies would need as much as one GPU does. What was at its default is so afterwards: under FSDP2 weights
 /// are float32 shards.
 pub fn on_gpus(scenario: &Scenario, gpus: u64) -> Scenario {
     let mut other = scenario.clone();
     other.change(|scenario| {
         scenario.cluster.set_gpus(gpus);
-        let engines = Software::of(scenario.stack).trainer != Trainer::Megatron;
+        let software = Software::of(scenario.stack);
+        let engines = software.trainer != Trainer::Megatron;
         if engines && scenario.cluster.is_many() && scenario.cluster.sharding == Sharding::Ddp {
-            scenario.cluster.sharding = Sharding::Fsdp2;
+            scenario.cluster.sharding = software.divides_by();
         }
     });
     other

@@ -92,7 +92,8 @@ fn name(scenario: &Scenario) -> String {
     let Cluster { gpus, sharding, layout, reshards, replicas, cpu, .. } = scenario.cluster;
     if is_megatron(scenario) {
         let data = gpus / layout.gpus().max(1);
-        let sizes = [("tensor", layout.tensor), ("pipeline", layout.pipeline), ("data", data)];
+        let context = ("context", layout.context);
+        let sizes = [("tensor", layout.tensor), ("pipeline", layout.pipeline), context, ("data", data)];
         let sizes = sizes.iter().filter(|(_, size)| *size > 1).map(|(name, size)| format!("{name} {size}"));
         let sizes: Vec<String> = sizes.collect();
         let parts = match layout.interleaved {
@@ -129,8 +130,9 @@ pub fn ways(scenario: &Scenario, gpus: u64) -> Vec<Scenario> {
     let mut base = scenario.clone();
     // what follows from the GPUs that it has follows from others then
     base.change(|base| {
-        let Cluster { deepspeed, reduce, .. } = scenario.cluster;
-        base.cluster = Cluster { deepspeed, reduce, ..Cluster::ONE };
+        let Cluster { deepspeed, reduce, layout, .. } = scenario.cluster;
+        let layout = Layout { layers: layout.layers, ..Layout::WHOLE };
+        base.cluster = Cluster { deepspeed, reduce, layout, ..Cluster::ONE };
     });
     // what a GPU's part of a step is: GPUs that share a model share its micro-batches
     let together = if is_megatron(scenario) { scenario.cluster.layout.gpus().max(1) } else { 1 };
@@ -182,6 +184,8 @@ fn with_engines(base: &Scenario, gpus: u64) -> Vec<Scenario> {
 /// where there are copies: with it they keep less and send less.
 fn divided(base: &Scenario, gpus: u64) -> Vec<Scenario> {
     let layers = base.architecture().map_or(0, |architecture| architecture.order.len() as u64);
+    // each layer's tokens are divided too where that is followed: it keeps less and sends as much
+    let divides = base.cluster.layout.has_transformer_engine();
     let mut found = Vec::new();
     for tensor in divisors(gpus).filter(|tensor| *tensor <= MOST_TENSOR) {
         for pipeline in divisors(gpus / tensor) {
@@ -198,7 +202,8 @@ fn divided(base: &Scenario, gpus: u64) -> Vec<Scenario> {
             }
             for interleaved in parts {
                 let sharding = if gpus > together { Sharding::Distributed } else { Sharding::Ddp };
-                let layout = Layout { tensor, pipeline, interleaved, ..Layout::WHOLE };
+                let sequence = divides && tensor > 1;
+                let layout = Layout { tensor, pipeline, interleaved, sequence, ..base.cluster.layout };
                 let sequences = Scenario { accumulation: together, ..base.clone() };
                 found.extend(under(&sequences, Cluster { gpus, sharding, layout, ..base.cluster }));
             }

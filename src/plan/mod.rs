@@ -10,9 +10,11 @@ mod layouts;
 mod levers;
 mod need;
 mod on_card;
+mod serving;
 mod solve;
 mod speeds;
 mod table;
+mod texts;
 mod time;
 mod verdict;
 
@@ -25,8 +27,10 @@ pub use layouts::{Way, WayOrder, WayOutcome, fewest_layouts, layouts, rank_ways,
 pub use levers::{Change, Cost, Gain, Lever, Levers, Use, levers};
 pub use need::{NeedCell, NeedRow, need, usual_cards};
 pub use on_card::{OnCard, Outcome, Replayed};
+pub use serving::{Between, Needed, Room, ServingRow, Share, serving};
 pub use solve::{Largest, largest_batch, longest_sequence};
 pub use speeds::Speed;
 pub use table::{FitCell, FitRow, conditions, on_one, row, table, with_method};
+pub use texts::{Limit, MicroBatch, Order, Outlook, order, outlook};
 pub use time::{Pace, Span, pace};
 pub use verdict::Verdict;

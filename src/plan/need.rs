@@ -78,13 +78,20 @@ pub fn usual_cards() -> Vec<&'static Gpu> {
 pub fn need(base: &Scenario, card: &Gpu) -> NeedRow {
     let mut base = alone(base);
     base.change(|base| base.gpu = GpuChoice::Catalogue(card.slug.to_string()));
-    let cell = |method: &Method| cell(within_positions(&with_method(&base, *method)));
+    let mut cells: Vec<NeedCell> = Vec::with_capacity(Method::ALL.len());
+    for method in Method::ALL {
+        // what generates has no adapters: LoRA is as full there
+        cells.push(match cells.first() {
+            Some(full) if *method == Method::Lora && !base.task.trains() => full.clone(),
+            Some(_) | None => cell(within_positions(&with_method(&base, *method))),
+        });
+    }
     NeedRow {
         gpu: card.slug.to_string(),
         name: card.name.to_string(),
         memory: card.memory,
         machine: cheapest(&card.slug, 1).cloned(),
-        cells: Method::ALL.iter().map(cell).collect(),
+        cells,
     }
 }
 

@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::answer::Answer;
 use super::solve::{Largest, Most, most_batch};
+use super::verdict::Verdict;
 use crate::hardware::Gpu;
 use crate::issue::{Issue, Severity};
 use crate::model::Architecture;
@@ -16,6 +18,8 @@ pub enum FitCell {
     Fits {
         /// The largest micro-batch.
         batch: u64,
+        /// The verdict on it: it fits, or closely.
+        verdict: Verdict,
         /// The scenario with that batch, and with expandable segments if it takes them: what a click opens.
         scenario: Box<Scenario>,
     },
@@ -26,6 +30,17 @@ pub enum FitCell {
     },
     /// There is no answer, and why.
     Unknown(Issue),
+}
+
+impl FitCell {
+    /// Whether it fits closely: a single sequence, with less to spare than the estimate may be off by. Of several there is a
+    /// smaller micro-batch.
+    pub fn is_close(&self) -> bool {
+        match self {
+            FitCell::Fits { batch, verdict, .. } => *batch == 1 && *verdict != Verdict::Fits,
+            FitCell::TooLarge { .. } | FitCell::Unknown(_) => false,
+        }
+    }
 }
 
 /// One model of the table.
@@ -102,7 +117,8 @@ fn cell(architecture: &Architecture, gpu: &Gpu, mut scenario: Scenario) -> Resul
         Most::Runs(Largest { number: batch, allocator }) => {
             scenario.batch = batch;
             scenario.allocator = allocator;
-            FitCell::Fits { batch, scenario: Box::new(scenario) }
+            let verdict = Answer::of(scenario.clone()).verdict().unwrap_or(Verdict::Close);
+            FitCell::Fits { batch, verdict, scenario: Box::new(scenario) }
         }
         Most::TooLarge { needed } => FitCell::TooLarge { needed },
     })
@@ -243,7 +259,7 @@ mod tests {
                 .cells
                 .into_iter()
                 .map(|cell| match cell {
-                    FitCell::Fits { batch, scenario } => (batch, scenario.cluster.gpus),
+                    FitCell::Fits { batch, scenario, .. } => (batch, scenario.cluster.gpus),
                     other => panic!("{other:?}"),
                 })
                 .collect::<Vec<_>>()

@@ -106,6 +106,15 @@ impl Task {
         if self.trains() { Method::ALL } else { &[Method::Full, Method::Qlora] }
     }
 
+    /// What one of them is called: what generates has weights alone.
+    pub const fn method_label(self, method: Method) -> &'static str {
+        match (self.trains(), method) {
+            (true, method) => method.label(),
+            (false, Method::Full | Method::Lora) => "Not quantised",
+            (false, Method::Qlora) => "Quantised",
+        }
+    }
+
     /// Whether it learns from answers that are preferred to others, two sequences of each.
     pub const fn has_pairs(self) -> bool {
         match self {
@@ -174,6 +183,14 @@ choices! {
     Sampling {
         Greedy = "greedy", "Greedy", "The likeliest token.";
         Sampled = "sampled", "Sampled", "Drawn with a temperature from the 50 likeliest and the top 90 % of probability: the vocabulary is sorted for every token.";
+    }
+}
+
+choices! {
+    /// Whether what looks at pictures is trained.
+    VisionTower {
+        Trained = "trained", "Trained", "Tower and projector learn too, or have adapters where LoRA's targets name their layers, as all-linear does.";
+        Frozen = "frozen", "Frozen", "Tower and projector stay as they are: requires_grad is off, and LoRA leaves them out (exclude_modules).";
     }
 }
 
@@ -256,6 +273,22 @@ choices! {
 }
 
 choices! {
+    /// Whose layers Megatron-core puts together (`--transformer-impl`).
+    TransformerImpl {
+        Local = "local", "Megatron's own (local)", "Layers in Megatron-core's own PyTorch code, attention written out: what runs where Transformer Engine is not installed. Without sequence and context parallelism.";
+        TransformerEngine = "transformer-engine", "Transformer Engine 2.11", "Transformer Engine's layers: norm and projection as one, cuDNN's attention, weights' gradients summed where they stay. Megatron-LM's default.";
+    }
+}
+
+choices! {
+    /// How GPUs that share a sequence give each other keys and values (`--cp-comm-type`).
+    ContextComm {
+        AllToAll = "a2a", "All to all", "Before attention each GPU gives its tokens of all heads for all tokens of its share of the heads, and afterwards the other way round (Ulysses).";
+        P2p = "p2p", "Ring (p2p)", "Keys and values go round from GPU to GPU: Megatron-LM's own default, not followed yet.";
+    }
+}
+
+choices! {
     /// The optimizer, where its implementation changes the memory also the implementation.
     Optimizer {
         AdamW = "adamw", "AdamW", "torch.optim.AdamW with its default (foreach) step.";
@@ -264,6 +297,7 @@ choices! {
         AdamWEarly = "adamw-early", "AdamW (PyTorch 2.0)", "The default step as PyTorch 2.0 had it: with a second temporary of every parameter's size.";
         AdamW8bit = "adamw-8bit", "AdamW 8-bit", "bitsandbytes AdamW with 8-bit states.";
         PagedAdamW8bit = "paged-adamw-8bit", "Paged AdamW 8-bit", "The same with its states in unified memory that can be paged out of the GPU.";
+        AdamW8bitTorchao = "adamw-8bit-torchao", "AdamW 8-bit (torchao)", "torchao's AdamW with 8-bit states, whose step is compiled: the one that FSDP2's shards take.";
         PagedAdamW = "paged-adamw", "Paged AdamW 32-bit", "bitsandbytes AdamW with 32-bit states in unified memory.";
         Adam = "adam", "Adam", "torch.optim.Adam.";
         Sgd = "sgd", "SGD", "Plain stochastic gradient descent.";
@@ -280,6 +314,7 @@ choices! {
         AdEmaMix8bit = "ademamix-8bit", "AdEMAMix 8-bit", "The same in 8 bits.";
         PagedAdEmaMix = "paged-ademamix", "Paged AdEMAMix 32-bit", "AdEMAMix with its states in unified memory that can be paged out of the GPU.";
         PagedAdEmaMix8bit = "paged-ademamix-8bit", "Paged AdEMAMix 8-bit", "The same in 8 bits.";
+        Muon = "muon", "Muon with AdamW", "torch.optim.Muon for the matrices of the layers: one momentum each, and products of its size in bfloat16; torch.optim.AdamW for embeddings, head and vectors.";
         NAdam = "nadam", "NAdam", "Adam with Nesterov momentum.";
         AmsGrad = "amsgrad", "AMSGrad", "AdamW that also keeps the maximum of the second moment.";
         SparseAdam = "sparse-adam", "SparseAdam", "Adam for sparse gradients; two dense moments per parameter.";
@@ -315,6 +350,7 @@ impl Optimizer {
             | Optimizer::PagedAdEmaMix8bit => true,
             Optimizer::AdamW
             | Optimizer::AdamWFused
+            | Optimizer::AdamW8bitTorchao
             | Optimizer::AdamWForLoop
             | Optimizer::AdamWEarly
             | Optimizer::Adam
@@ -326,6 +362,7 @@ impl Optimizer {
             | Optimizer::Adafactor
             | Optimizer::AdafactorTorch
             | Optimizer::NAdam
+            | Optimizer::Muon
             | Optimizer::AmsGrad
             | Optimizer::SparseAdam
             | Optimizer::Shampoo
@@ -365,6 +402,14 @@ choices! {
         Math = "math", "SDPA, math", "Only the reference implementation is allowed.";
         Cudnn = "cudnn", "SDPA, cuDNN", "Only cuDNN's kernel is allowed.";
         FlashAttn = "flash-attention-2", "flash-attn 2", "The package flash-attn (attn_implementation=\"flash_attention_2\"): texts that share a row need no mask.";
+    }
+}
+
+choices! {
+    /// Which adapters are trained beside frozen weights.
+    Tuner {
+        Lora = "lora", "LoRA", "Two matrices for each adapted layer, between them the rank. rsLoRA, PiSSA, OLoRA and LoftQ are as large.";
+        Dora = "dora", "DoRA", "LoRA whose direction is learned apart from its length (use_dora=True): every adapted layer measures its whole weight in each step.";
     }
 }
 
@@ -419,7 +464,7 @@ choices! {
         Torchtune = "torchtune", "torchtune 0.6.1", "The single-device recipes: norms in float32, logits in 8 chunks, torchao's 4-bit weights, no autocast.";
         Unsloth = "unsloth", "Unsloth 2026.10.9", "FastLanguageModel for LoRA and QLoRA: fused projections and adapters, a loss without all logits. Layers run one operation at a time; compiled ones, its default under checkpointing, took 2 to 8 % more at the peak.";
         Litgpt = "litgpt", "litgpt 0.5.13", "Lightning's litgpt: one projection for queries, keys and values, an untied head, logits in float32, head and loss in chunks of 128 tokens.";
-        Megatron = "megatron", "Megatron-core 0.16.1", "GPTModel of Megatron-core: tensor and pipeline parallelism, float32 gradients in one buffer, float32 masters. Layers are its local ones, attention is written out; Transformer Engine's kernels keep less.";
+        Megatron = "megatron", "Megatron-core 0.16.1", "GPTModel of Megatron-core: tensor and pipeline parallelism, float32 gradients in one buffer, float32 masters. Layers are Transformer Engine's or its own.";
     }
 }
 
@@ -430,6 +475,7 @@ choices! {
         Full = "full", "Full logits", "The logits of all tokens, whatever the stack's own code would do.";
         Liger = "liger", "Liger fused", "Liger's fused linear cross-entropy: logits in chunks, gradients already in the forward pass.";
         Cut = "cut", "Cut cross-entropy", "Apple's cut cross-entropy (axolotl, Unsloth): logits stay inside the kernels.";
+        TransformerEngine = "te", "Transformer Engine fused", "Transformer Engine's cross-entropy under Megatron (cross_entropy_fusion_impl=\"te\"): the gradient is written over the logits in bfloat16, without a float32 copy.";
         Chunked = "chunked", "Chunked (8)", "torchtune's chunked cross-entropy: the sequence in 8 chunks, each made float32 by itself.";
     }
 }
@@ -459,9 +505,10 @@ choices! {
 }
 
 choices! {
-    /// How the frozen weights of QLoRA are stored and multiplied.
+    /// How frozen weights that are quantised are stored and multiplied.
     WeightFormat {
         Nf4 = "nf4", "NF4", "4-bit NormalFloat with a scale per 64 weights, as bitsandbytes has it since 0.43.2.";
+        Int8 = "int8", "int8 (LLM.int8)", "8 bits with a scale per row, and the input quantised with it; columns of the input above 6.0 are computed in 16 bits (bitsandbytes' load_in_8bit).";
         Nf4Early = "nf4-early", "NF4 (bitsandbytes before 0.43.2)", "The same in the versions that kept the input of every 4-bit layer, under gradient checkpointing too.";
     }
 }

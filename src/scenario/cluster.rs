@@ -2,7 +2,7 @@
 
 use super::{
     AttentionKernel, Cluster, CpuOffload, Field, Issue, Lengths, LossKernel, Mask, Method, Optimizer,
-    Precision, Scenario, Severity, Sharding, Stack,
+    Precision, Scenario, Severity, Sharding, Stack, TransformerImpl,
 };
 use crate::hardware::NCCL;
 use crate::model::Architecture;
@@ -17,10 +17,27 @@ const SHARDED_4BIT: &str = "4-bit weights are sharded where they are stored in t
 /// Adds what is good to know of several GPUs.
 pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, issues: &mut Vec<Issue>) {
     if scenario.stack == Stack::Megatron {
-        let message = "these are Megatron-core's local layers with unfused attention, without sequence parallelism; Transformer \
-                       Engine's keep less, and so do stages whose outputs are freed once they are sent \
-                       (deallocate_pipeline_outputs)";
+        let message = match scenario.cluster.layout.layers {
+            TransformerImpl::Local => {
+                "these are Megatron-core's local layers with unfused attention, without sequence parallelism; Transformer \
+                 Engine's keep less, and so do stages whose outputs are freed once they are sent \
+                 (deallocate_pipeline_outputs)"
+            }
+            TransformerImpl::TransformerEngine => {
+                "these are Transformer Engine's layers as Megatron-LM runs them by default: cuDNN's attention, fused rotary \
+                 positions, SwiGLU and gradient accumulation (Apex), FusedAdam, stages' outputs freed once they are sent; \
+                 communication is not overlapped with products, and no mask comes with the batch \
+                 (--no-create-attention-mask-in-dataloader)"
+            }
+        };
         issues.push(Issue::new(Severity::Note, Field::Stack, message));
+        if scenario.cluster.layout.has_transformer_engine()
+            && scenario.gpu().ok().and_then(|gpu| gpu.capability).is_some_and(|own| own.major < 8)
+        {
+            let message = "cuDNN's attention under Transformer Engine asks for Ampere or newer";
+            issues
+                .push(Issue::error(Field::TransformerImpl, message).with_fix("choose Megatron's own layers"));
+        }
     }
     issues.extend(nothing_to_offload(scenario));
     if scenario.cluster.is_many() {
@@ -99,13 +116,21 @@ fn not_compared(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec
         | AttentionKernel::Cudnn
         | AttentionKernel::FlashAttn => Some(scenario.attention.label()),
     };
+    // over shards and partitions every optimizer that is answered was measured
     let is_adamw = matches!(scenario.optimizer, Optimizer::AdamW | Optimizer::AdamWFused);
-    let optimizer = (!is_adamw).then(|| scenario.optimizer.label());
+    let is_whole = scenario.cluster.sharding == Sharding::Ddp;
+    let optimizer = (is_whole && !is_adamw).then(|| scenario.optimizer.label());
+    // trl's collators bring a mask
+    let is_usual = match scenario.mask {
+        Mask::None => true,
+        Mask::Ones | Mask::Padded => scenario.stack == Stack::Trl,
+        Mask::Packed | Mask::PaddingFree => false,
+    };
     let when = |is_so: bool, words: &'static str| is_so.then_some(words);
     let parts = [
         attention,
         optimizer,
-        when(scenario.mask != Mask::None, "a mask or packing"),
+        when(!is_usual, "a mask or packing"),
         when(scenario.dropout.is_some_and(|dropout| dropout > 0), "dropout"),
         when(scenario.lengths != Lengths::Equal, "varying lengths"),
         when(habits.keeps_outputs, "kept outputs"),

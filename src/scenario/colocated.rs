@@ -24,8 +24,8 @@ impl Scenario {
     }
 }
 
-/// Bytes of the keys and values of one token, where every layer keeps those of all tokens.
-fn of_a_token(architecture: &Architecture) -> Option<u64> {
+/// Bytes of the keys and values of one token in 16 bits, where every layer keeps those of all tokens.
+pub(crate) fn keys_and_values(architecture: &Architecture) -> Option<u64> {
     let mut all = 0_u64;
     for kind in &architecture.order {
         let Mixer::Attention(attention) = &architecture.blocks.get(usize::from(*kind))?.mixer else {
@@ -63,7 +63,7 @@ pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, i
         );
         let fix = "give it more of the card, or have a server elsewhere generate (0)";
         issues.push(Issue::warning(Field::VllmPercent, message).with_fix(fix));
-    } else if let Some(token) = of_a_token(architecture) {
+    } else if let Some(token) = keys_and_values(architecture) {
         let blocks = rest.0 / token.saturating_mul(BLOCK).max(1);
         let each = scenario.sequence.div_ceil(BLOCK).max(1);
         let message = format!(

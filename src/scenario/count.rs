@@ -37,6 +37,10 @@ pub enum Count {
     Epochs,
     /// Layers, where none is a choice.
     LayersOrNone,
+    /// Pictures, none too.
+    PicturesOrNone,
+    /// Rows or columns of pixels.
+    Pixels,
     /// A stage of a pipeline, counted from 1, where none is a choice.
     StageOrNone,
 }
@@ -52,11 +56,13 @@ impl Count {
             | Count::Gpus
             | Count::Elements
             | Count::DatasetTokens
+            | Count::Pixels
             | Count::Epochs => 1,
             Count::ElementsOrNone
             | Count::Mebibytes
             | Count::Percent
             | Count::LayersOrNone
+            | Count::PicturesOrNone
             | Count::StageOrNone => 0,
         }
     }
@@ -72,6 +78,8 @@ impl Count {
             | Count::Mebibytes
             | Count::Epochs
             | Count::LayersOrNone
+            | Count::PicturesOrNone
+            | Count::Pixels
             | Count::StageOrNone => LARGEST,
             Count::Percent => 100,
             Count::DatasetTokens => MOST_TOKENS,

@@ -1,9 +1,10 @@
 //! What every setting is by default, which depends on the training library, the method, the card and the model.
 
 use super::keys::{Key, keys};
+use super::software::Software;
 use super::{
     Allocator, AttentionKernel, Checkpointing, Field, Mask, Method, Optimizer, Precision, Reference,
-    Scenario, Sharding, Stack, StepTime, Task,
+    Scenario, Sharding, Stack, StepTime, Task, TransformerImpl,
 };
 use crate::hardware::ComputeCapability;
 
@@ -36,7 +37,9 @@ impl Scenario {
         // half of a short sequence is left to the answer
         usual.answers.prompt = usual.answers.prompt.min(usual.sequence / 2);
         if self.cluster.is_many() && self.method == Method::Full {
-            usual.cluster.sharding = Sharding::Fsdp2;
+            // a task may bring another library than the scenario's
+            let stack = if usual.stack == Stack::Trl { Stack::Trl } else { self.stack };
+            usual.cluster.sharding = Software::of(stack).divides_by();
         }
         match self.stack {
             // trl's own defaults (trainer/base_config.py) are the same but for the precision
@@ -55,10 +58,17 @@ impl Scenario {
                 usual.checkpointing = Checkpointing::Offloaded;
                 usual.allocator = Allocator::Expandable;
             }
-            // Megatron-LM's arguments.py: bf16, and as many choices as there are models; its local layers write attention out
+            // Megatron-LM's arguments.py: bf16, and as many choices as there are models; Transformer Engine's layers take
+            // cuDNN's attention, which asks for Ampere, the local ones write it out
             Stack::Megatron => {
                 usual.optimizer = Optimizer::AdamW;
-                usual.attention = AttentionKernel::Eager;
+                if self.has_bfloat16() {
+                    usual.cluster.layout.layers = TransformerImpl::TransformerEngine;
+                }
+                usual.attention = match self.cluster.layout.layers {
+                    TransformerImpl::Local => AttentionKernel::Eager,
+                    TransformerImpl::TransformerEngine => AttentionKernel::Cudnn,
+                };
                 usual.cluster.sharding = Sharding::Distributed;
             }
             // litgpt/finetune/{full,lora}.py: AdamW, which is bitsandbytes' paged one beside 4-bit weights; no max_norm
@@ -137,9 +147,12 @@ impl Scenario {
     pub fn filled(&self, given: impl Fn(&Key) -> bool) -> Scenario {
         let plain = Scenario::default();
         let mut filled = self.clone();
-        // the library first, which other defaults hang on
+        // the library first, then its layers, which other defaults hang on
         if !Key::of(Field::Stack).is_some_and(&given) {
             filled.stack = filled.defaults().stack;
+        }
+        if !Key::of(Field::TransformerImpl).is_some_and(&given) {
+            filled.cluster.layout.layers = filled.defaults().cluster.layout.layers;
         }
         let usual = filled.defaults();
         for key in keys().filter(|key| !given(key) && !key.is_same(&plain, &usual)) {
@@ -167,10 +180,16 @@ impl Scenario {
     /// What was at its default in the scenario before, and is as it was, becomes the default; another library brings its own.
     fn follow(&mut self, before: &Scenario) {
         let changed = self.clone();
-        let (was, is) = (before.defaults(), self.defaults());
-        for key in keys() {
-            if !key.is_same(&was, &is) && key.is_same(before, &was) && key.is_same(self, before) {
-                key.copy(self, &is);
+        let was = before.defaults();
+        // Megatron's layers first, which its attention hangs on
+        for keys in
+            [keys().filter(|key| key.field == Field::TransformerImpl).collect(), keys().collect::<Vec<_>>()]
+        {
+            let is = self.defaults();
+            for key in keys {
+                if !key.is_same(&was, &is) && key.is_same(before, &was) && key.is_same(self, before) {
+                    key.copy(self, &is);
+                }
             }
         }
         if self.stack != changed.stack {

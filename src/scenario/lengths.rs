@@ -37,7 +37,7 @@ pub enum Lengths {
 impl Lengths {
     /// The lengths of `count` batches of so many sequences each, none longer than `longest`: the same ones every time.
     pub fn draw(self, batch: u64, longest: u64, count: usize) -> Vec<u64> {
-        let mut random = Random(0x9e37_79b9_7f4a_7c15);
+        let mut random = Random::of(0);
         let mut one = || self.one(longest, &mut random);
         // of a hundred sequences one is as long as it gets
         (0..count).map(|_| (0..batch.clamp(1, 100)).map(|_| one()).max().unwrap_or(longest)).collect()
@@ -45,7 +45,7 @@ impl Lengths {
 
     /// The tokens of `count` batches of so many sequences each, where none is padded.
     pub fn draw_sums(self, batch: u64, longest: u64, count: usize) -> Vec<u64> {
-        let mut random = Random(0x9e37_79b9_7f4a_7c15);
+        let mut random = Random::of(0);
         // the sum of a hundred stands for that of more
         let drawn = batch.clamp(1, 100);
         let mut sum = || (0..drawn).map(|_| self.one(longest, &mut random)).fold(0, u64::saturating_add);
@@ -111,10 +111,16 @@ impl FromStr for Lengths {
 }
 
 /// A generator of random numbers (splitmix64).
-struct Random(u64);
+pub(super) struct Random(u64);
 
 impl Random {
-    fn uniform(&mut self) -> f64 {
+    /// The numbers of a series.
+    pub fn of(series: u64) -> Random {
+        Random(0x9e37_79b9_7f4a_7c15 ^ series.wrapping_mul(0xd134_2543_de82_ef95))
+    }
+
+    /// A number from 0 to 1.
+    pub fn uniform(&mut self) -> f64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

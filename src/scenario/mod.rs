@@ -2,7 +2,7 @@
 
 pub mod choices;
 mod cluster;
-mod colocated;
+pub(crate) mod colocated;
 mod compact;
 pub mod count;
 mod custom;
@@ -14,6 +14,7 @@ mod recurrent;
 mod savings;
 mod serde;
 pub(crate) mod software;
+mod texts;
 mod validate;
 
 use std::sync::Arc;
@@ -24,13 +25,14 @@ use crate::units::Bytes;
 
 pub use crate::issue::{Field, Issue, Severity};
 pub use choices::{
-    Allocator, AttentionKernel, CacheKind, Checkpointing, Choice, CpuOffload, LoraTargets, LossKernel, Mask,
-    Method, Offloading, Optimizer, Overlap, Precision, ReduceDtype, Reference, Sampling, Sharding, Stack,
-    StepTime, Task, WeightFormat,
+    Allocator, AttentionKernel, CacheKind, Checkpointing, Choice, ContextComm, CpuOffload, LoraTargets,
+    LossKernel, Mask, Method, Offloading, Optimizer, Overlap, Precision, ReduceDtype, Reference, Sampling,
+    Sharding, Stack, StepTime, Task, TransformerImpl, Tuner, VisionTower, WeightFormat,
 };
 pub use count::LARGEST;
 pub use lengths::{Lengths, ParseLengthsError};
 pub use modules::{Modules, UnknownModule};
+pub use texts::{ParseTextsError, Texts};
 
 /// A model that the user brought, already parsed.
 #[derive(Clone, Debug, PartialEq)]
@@ -80,6 +82,8 @@ impl ModelChoice {
 /// LoRA's settings, as peft names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lora {
+    /// Which adapters of peft.
+    pub tuner: Tuner,
     /// Rank of the adapters.
     pub rank: u64,
     /// Which linear layers are adapted.
@@ -127,6 +131,24 @@ pub struct Generation {
     pub cache: CacheKind,
     /// How it chooses.
     pub sampling: Sampling,
+}
+
+/// The pictures in each sequence; read where the model has a tower of which a step is followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pictures {
+    /// How many.
+    pub count: u64,
+    /// Rows of pixels of each, before the processor resizes it.
+    pub height: u64,
+    /// Columns of pixels.
+    pub width: u64,
+    /// Whether the tower that looks at them is trained.
+    pub tower: VisionTower,
+}
+
+impl Pictures {
+    /// Text alone.
+    pub const NONE: Pictures = Pictures { count: 0, height: 448, width: 448, tower: VisionTower::Trained };
 }
 
 /// Ways to run the same step in less memory. Which of them a stack offers is its own affair; a scenario may ask for any.
@@ -193,15 +215,50 @@ pub struct Layout {
     pub interleaved: u64,
     /// Whose answer is wanted: stages are counted from 1, and 0 is the one that needs most.
     pub stage: u64,
+    /// Whose layers it is made of.
+    pub layers: TransformerImpl,
+    /// Whether GPUs that share a layer also divide what lies between layers' products, by tokens (`sequence_parallel`).
+    pub sequence: bool,
+    /// Among how many GPUs each sequence is divided (`context_parallel_size`).
+    pub context: u64,
+    /// How these give each other keys and values.
+    pub context_comm: ContextComm,
 }
 
 impl Layout {
     /// The model is not divided.
-    pub const WHOLE: Layout = Layout { tensor: 1, pipeline: 1, interleaved: 0, stage: 0 };
+    pub const WHOLE: Layout = Layout {
+        tensor: 1,
+        pipeline: 1,
+        interleaved: 0,
+        stage: 0,
+        layers: TransformerImpl::Local,
+        sequence: false,
+        context: 1,
+        context_comm: ContextComm::AllToAll,
+    };
+
+    /// GPUs that share a micro-batch.
+    pub const fn gpus(&self) -> u64 {
+        self.parts().saturating_mul(self.context)
+    }
 
     /// GPUs that hold the model once.
-    pub const fn gpus(&self) -> u64 {
+    pub const fn parts(&self) -> u64 {
         self.tensor.saturating_mul(self.pipeline)
+    }
+
+    /// Among how many GPUs the tokens between layers' products are divided: 1 where each has all.
+    pub const fn shares_tokens(&self) -> u64 {
+        if self.sequence && self.tensor > 1 { self.tensor } else { 1 }
+    }
+
+    /// Whether its layers are Transformer Engine's.
+    pub const fn has_transformer_engine(&self) -> bool {
+        match self.layers {
+            TransformerImpl::Local => false,
+            TransformerImpl::TransformerEngine => true,
+        }
     }
 }
 
@@ -392,6 +449,8 @@ pub struct Scenario {
     pub savings: Savings,
     /// How it generates.
     pub generation: Generation,
+    /// Pictures among the text.
+    pub pictures: Pictures,
     /// How memory is got from the driver.
     pub allocator: Allocator,
     /// The card.
@@ -413,6 +472,7 @@ impl Default for Scenario {
             model: ModelChoice::Catalogue("meta-llama/Llama-3.1-8B".into()),
             method: Method::Qlora,
             lora: Lora {
+                tuner: Tuner::Lora,
                 rank: 16,
                 targets: LoraTargets::AllLinear,
                 modules: Modules::NONE,
@@ -444,6 +504,7 @@ impl Default for Scenario {
                 offloading: Offloading::Off,
             },
             generation: Generation { new_tokens: 512, cache: CacheKind::Dynamic, sampling: Sampling::Greedy },
+            pictures: Pictures::NONE,
             allocator: Allocator::Native,
             gpu: GpuChoice::Catalogue("rtx-4090".into()),
             cluster: Cluster::ONE,
@@ -468,7 +529,7 @@ impl Scenario {
     }
 
     /// The chosen card, all of it.
-    fn card(&self) -> Result<Gpu, Issue> {
+    pub(crate) fn card(&self) -> Result<Gpu, Issue> {
         Ok(match &self.gpu {
             GpuChoice::Catalogue(slug) => crate::hardware::gpu(slug)?,
             GpuChoice::Custom(memory) => Gpu::custom(*memory),

@@ -158,7 +158,7 @@ mod tests {
         let json = serde_json::to_string(&scenario).unwrap();
         assert!(
             json.starts_with(
-                r#"{"task":"sft","model":"meta-llama/Llama-3.1-8B","method":"lora","lora-rank":16,"#
+                r#"{"task":"sft","model":"meta-llama/Llama-3.1-8B","method":"lora","adapter":"lora","lora-rank":16,"#
             ),
             "{json}"
         );

@@ -1,6 +1,6 @@
 //! What is asked of the stack that runs a model: a row for each stack, which answers every question.
 
-use super::choices::{LossKernel, Stack};
+use super::choices::{LossKernel, Sharding, Stack};
 
 /// Whose modules run the layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -221,6 +221,17 @@ impl Software {
             Stack::Torchtune => &TORCHTUNE,
             Stack::Unsloth => &UNSLOTH,
             Stack::Megatron => &MEGATRON,
+        }
+    }
+
+    /// The engine that several GPUs divide the training among them with, of those that are followed with that library.
+    pub fn divides_by(&self) -> Sharding {
+        match self.head {
+            HeadCode::Trl => Sharding::Zero2,
+            HeadCode::Megatron => Sharding::Distributed,
+            HeadCode::Transformers | HeadCode::Litgpt | HeadCode::Torchtune | HeadCode::Unsloth => {
+                Sharding::Fsdp2
+            }
         }
     }
 

@@ -121,6 +121,12 @@ pub fn said(link: &str, name: &str) -> Option<String> {
     query::read(link).into_iter().rev().find(|(said, _)| said == name).map(|(_, value)| value)
 }
 
+/// What a page adds to a link beside its scenarios: a name and its value, escaped.
+#[cfg(feature = "ui")]
+pub(crate) fn pair(name: &str, value: &str) -> String {
+    query::write(&[(name.to_owned(), value.to_owned())])
+}
+
 fn read_group(
     pairs: &[(String, String)],
     prefix: &str,

@@ -257,6 +257,11 @@ impl NodeRef {
 }
 
 impl Graph {
+    /// Whether what a node saves right now stays as long as the node: checkpointing drops what the first pass of a layer saves.
+    pub fn keeps(&self) -> bool {
+        self.enabled && (self.recording == 0 || self.recomputing != 0)
+    }
+
     /// Whether PyTorch records a graph right now: not in the first pass of a reentrant checkpoint, whose nodes are noted here
     /// for the second.
     pub fn is_recorded(&self) -> bool {
@@ -324,8 +329,8 @@ impl State {
         node
     }
 
-    /// Starts the node of a stack of chunks like `chunk`, which lead to those edges.
-    pub fn fan(&mut self, edges: Vec<Edge>, chunk: &Value) -> NodeRef {
+    /// Starts the node of a stack of chunks like `chunk`, which lead to those edges and are of so many elements.
+    pub fn fan(&mut self, edges: Vec<(Edge, u64)>, chunk: &Value) -> NodeRef {
         let node = self.start_node([chunk], 1);
         if node.is_kept() {
             self.graph.derivatives.push(Derivative::Fan(edges));
@@ -482,6 +487,24 @@ impl State {
         let times = self.repeating.saturating_mul(more);
         let theirs = self.heap.stand_in(given, times);
         self.graph.held.push(theirs);
+    }
+
+    /// Lets go of entry `index` of what the node saved before its backward is through (`clear_tensor_data`).
+    pub fn clear_saved(&mut self, node: &Node, index: u32) {
+        let storage = self.saved(node, index);
+        let graph = &mut self.graph;
+        match graph.saved.get_mut((node.saved.0 + index) as usize) {
+            Some(saved @ Saved::Storage(_)) => *saved = Saved::Storage(NOTHING),
+            Some(Saved::Slot(slot)) => {
+                let frame = &mut graph.frames[node.frame as usize - 1];
+                if let Some(recomputed) = frame.recomputed.get_mut(*slot as usize) {
+                    *recomputed = NOTHING;
+                }
+            }
+            // what waits elsewhere goes when the backward is through
+            Some(Saved::Packed(_) | Saved::Tracked(_)) | None => return,
+        }
+        self.release(storage);
     }
 
     /// The storage behind entry `index` of what the node saved.

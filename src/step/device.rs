@@ -11,11 +11,17 @@ pub(super) struct Device {
     pub multiprocessors: u64,
     /// Threads that one multiprocessor runs at a time.
     pub threads: u64,
-    /// Bytes of one cuBLAS workspace (ATen/cuda/CUDABlas.cpp `parseChosenWorkspaceSize`: 32 MiB on 9.0 and newer,
-    /// 4096 KiB · 2 + 16 KiB · 8 before).
+    /// Bytes of one cuBLAS workspace (ATen/cuda/CUDABlas.cpp `parseChosenWorkspaceSize`: 32 MiB on 9.0,
+    /// 4096 KiB · 2 + 16 KiB · 8 elsewhere; seen on 8.9, 9.0, 10.0 and 12.0).
     pub workspace: u64,
     /// Bytes of memory.
     pub memory: u64,
+}
+
+/// Bytes of a card's cuBLAS workspace, and its multiprocessors.
+pub(crate) fn workspace_and_multiprocessors(gpu: &Gpu) -> (u64, u64) {
+    let device = Device::of(gpu);
+    (device.workspace, device.multiprocessors)
 }
 
 impl Device {
@@ -36,7 +42,7 @@ impl Device {
             90..=99 => (132, 2048),
             _ => (148, 2048),
         };
-        let workspace = if capability >= 90 { 33_554_432 } else { 8_519_680 };
+        let workspace = if (90..100).contains(&capability) { 33_554_432 } else { 8_519_680 };
         Device { capability, multiprocessors, threads, workspace, memory: gpu.memory.0 }
     }
 }

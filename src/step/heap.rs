@@ -105,6 +105,8 @@ pub(super) struct Heap {
     /// Bytes of the workspaces, cuBLAS's and cuBLASLt's, that the first product of the script's and of autograd's thread will
     /// ask for.
     pub due_workspaces: [[u64; 2]; 2],
+    /// Whether the script's thread multiplied while the model was loaded, and has cuBLAS's since.
+    pub multiplied: bool,
     /// The highest point of the running phase up to the moment at which its thread got its workspaces, where it got them.
     pub early: Option<Peak>,
     /// What was computed so far.
@@ -141,6 +143,7 @@ impl Heap {
             alike: true,
             in_backward: false,
             due_workspaces: [[0; 2]; 2],
+            multiplied: false,
             early: None,
             work: Work::default(),
         }
@@ -348,6 +351,14 @@ impl Heap {
             if bytes > 0 {
                 self.persistent(bytes, Dtype::U8, 1, Category::Workspace, what);
             }
+        }
+    }
+
+    /// A product while the model is loaded, the first of which gets the script's thread its workspace.
+    pub fn multiply_while_loading(&mut self) {
+        if !std::mem::replace(&mut self.multiplied, true) {
+            let bytes = self.device.workspace;
+            self.persistent(bytes, Dtype::U8, 1, Category::Workspace, &CUBLAS);
         }
     }
 

@@ -26,6 +26,11 @@ use crate::step::what::{Source, What};
 use crate::work::Work;
 
 static SCORED: What = What::step("log-probabilities", "those of further batches of the same round");
+static PICTURES: What = What::own(
+    "pictures",
+    "patches of the pictures, their grids, and which tokens are theirs",
+    Source::Modeling,
+);
 static BATCH: What = What::own("batch", "token ids, labels and mask", Source::Modeling);
 
 /// Bytes of cuBLASLt's workspace for `addmm` with a bias: 1 MiB (measured on compute capability 7.5, 8.0 and 9.0).
@@ -77,7 +82,12 @@ impl Running<'_> {
 
     /// cuBLASLt's workspaces of the script's and of autograd's thread. `addmm` with a bias goes through it; only
     /// recomputation runs that in autograd's thread.
-    fn light_workspaces(&self) -> [u64; 2] {
+    fn light_workspaces(&self, round: &[Act]) -> [u64; 2] {
+        // and so does an 8-bit layer's `addmm` to a single row
+        let single = |act: &Act| matches!(act, Act::Generate { batch, .. } if batch.sequences == 1);
+        if self.model.has_8bit() && round.iter().any(single) {
+            return [CUBLASLT_WORKSPACE, 0];
+        }
         match (self.model.has_bias(), self.model.member.checkpointing) {
             ((false, _), _) => [0, 0],
             ((true, false), _) | (_, Checkpointing::Off) => [CUBLASLT_WORKSPACE, 0],
@@ -153,11 +163,14 @@ impl<'a> Rounds<'a> {
         }
         // DeepSpeed's linear layer adds its bias after the product
         let plain = self.machine.with(|state| state.parallel.gathers_modules());
-        let light = self.members.iter().filter(|_| !plain).map(Running::light_workspaces);
+        let light = self.members.iter().filter(|_| !plain).map(|own| own.light_workspaces(self.round));
         let light = light.fold([0; 2], |[one, other], [a, b]| [one.max(a), other.max(b)]);
         self.machine.with(|state| {
             let workspace = state.device.workspace;
             state.due_workspaces = light.map(|light| [workspace, light]);
+            if state.multiplied {
+                state.due_workspaces[0][0] = 0;
+            }
         });
     }
 
@@ -184,6 +197,14 @@ impl<'a> Rounds<'a> {
             let bring =
                 |state: &mut State| state.persistent(ids, Dtype::I64, batches, Category::Batch, &BATCH);
             self.ids = self.machine.with(bring);
+        }
+        let [pixels, grids, kinds] =
+            self.members.first().map_or([0; 3], |first| first.model.picture_bytes(batch));
+        for (bytes, dtype) in [(pixels, Dtype::F32), (grids, Dtype::I64), (kinds, Dtype::I64)] {
+            if bytes > 0 {
+                self.machine
+                    .with(|state| state.persistent(bytes, dtype, batches, Category::Batch, &PICTURES));
+            }
         }
     }
 

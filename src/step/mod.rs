@@ -36,6 +36,7 @@ mod tensor;
 mod what;
 
 pub use allocate::{Allocation, Failure, Milestone, Replay};
+pub(crate) use device::workspace_and_multiprocessors;
 pub use heap::record::Pass;
 pub(crate) use parallel::is_engines;
 pub use replay::{Happening, Moment, Recording, TensorGroup, Traced};

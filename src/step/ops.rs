@@ -2,10 +2,12 @@
 //! PyTorch's dispatcher.
 
 pub(super) mod activations;
+pub(super) mod adapted;
 pub(super) mod attention;
 mod autocast;
 mod casts;
 mod dropout;
+pub(super) mod eight_bit;
 pub(super) mod embedding;
 pub(super) mod experts;
 pub(super) mod four_bit;

@@ -1,7 +1,7 @@
 //! The optimizer's state and what its step needs.
 //!
 //! Sources: torch/optim/*.py (foreach implementations), transformers/optimization.py `Adafactor`, bitsandbytes
-//! optim/optimizer.py; the temporaries were compared with the allocator's trace of each.
+//! optim/optimizer.py, torchao/optim/adam.py; the temporaries were compared with the allocator's trace of each.
 
 mod recipe;
 
@@ -32,7 +32,7 @@ static OPTIMIZER_SCRATCH: What = What::own(
 static OPTIMIZER_STATE: What = What::own(
     "optimizer state",
     "what the optimizer remembers from step to step",
-    Source::At("PyTorch, torch/optim; bitsandbytes, optim"),
+    Source::At("PyTorch, torch/optim; bitsandbytes, optim; torchao, optim"),
 );
 static NORM: What = What::own(
     "norm",
@@ -50,9 +50,9 @@ static PARTIAL_NORMS: What = What::own(
     Source::At("PyTorch, torch/nn/utils/clip_grad.py"),
 );
 
-/// Elements below which bitsandbytes keeps a 32-bit state (`min_8bit_size`).
+/// Elements below which bitsandbytes keeps a 32-bit state (`min_8bit_size`), and torchao one of the parameter's type.
 const MIN_8BIT: u64 = 4096;
-/// Elements that share one scale in bitsandbytes' 8-bit optimizers.
+/// Elements that share one scale in the 8-bit optimizers of bitsandbytes and torchao.
 const BLOCK_8BIT: u64 = 256;
 /// Elements below which a paged optimizer keeps a tensor's state on the GPU all the same (bitsandbytes 0.50
 /// optim/optimizer.py `get_state_buffer`).
@@ -69,6 +69,8 @@ struct Trained {
     body: u32,
     dtype: Dtype,
     wide_state: bool,
+    /// Whether it is a matrix of a layer.
+    in_layer: bool,
 }
 
 impl Trained {
@@ -78,6 +80,11 @@ impl Trained {
 
     fn dims(&self) -> Dims {
         Dims::Parameter(self.rows, self.columns(), self.rank)
+    }
+
+    /// Whether torchao keeps its state in 8 bits (`_new_buffer` of torchao/optim/adam.py).
+    fn is_quantised_by_torchao(&self) -> bool {
+        self.numel >= MIN_8BIT && self.numel.is_multiple_of(BLOCK_8BIT)
     }
 
     /// Bytes of a tensor like it, and of those that it stands for.
@@ -115,13 +122,23 @@ fn trained(state: &State, own: &Range<usize>) -> Vec<Trained> {
 fn trained_where(state: &State, own: &Range<usize>, wanted: fn(&Parameter) -> bool) -> Vec<Trained> {
     if let Some(numel) = state.parallel.partition() {
         let (module, rank, dtype) = ("", Rank::None, Dtype::F32);
-        return vec![Trained { module, numel, rows: 1, rank, times: 1, body: 0, dtype, wide_state: false }];
+        return vec![Trained {
+            module,
+            numel,
+            rows: 1,
+            rank,
+            times: 1,
+            body: 0,
+            dtype,
+            wide_state: false,
+            in_layer: false,
+        }];
     }
     let list = state.params.of(own);
     let mut trained = Vec::with_capacity(list.len());
     let wanted = |param: &&Parameter| param.trainable && wanted(param);
     trained.extend(list.iter().filter(wanted).map(|param| {
-        let Parameter { module, kept, rank, times, body, wide_state, .. } = *param;
+        let Parameter { module, kept, rank, times, body, wide_state, in_layer, .. } = *param;
         Trained {
             module,
             numel: kept.numel,
@@ -131,9 +148,25 @@ fn trained_where(state: &State, own: &Range<usize>, wanted: fn(&Parameter) -> bo
             body,
             dtype: kept.dtype,
             wide_state,
+            in_layer,
         }
     }));
     trained
+}
+
+/// The parameters of each optimizer that steps: Muon is two, of which the one of matrices steps first.
+fn one_after_the_other(optimizer: Optimizer, params: Vec<Trained>) -> impl Iterator<Item = Vec<Trained>> {
+    let (first, second): (Vec<Trained>, Vec<Trained>) = match recipe(optimizer).step {
+        Step::Muon => params.into_iter().partition(|param| param.in_layer),
+        Step::InPlace
+        | Step::Foreach { .. }
+        | Step::OneByOne { .. }
+        | Step::AdamOneByOne
+        | Step::Torchao8bit
+        | Step::Adafactor
+        | Step::AdafactorTorch => (params, Vec::new()),
+    };
+    [first, second].into_iter().filter(|params| !params.is_empty())
 }
 
 /// The parameters as a loop comes by them, where what it leaves of one meets the next: those of a repeated body twice, as
@@ -190,6 +223,16 @@ impl State {
         self.release(denominator);
     }
 
+    /// torchao's `single_param_adam`, one compiled kernel after the other: the first finds the scales and writes both moments in
+    /// float32, from which the second makes 8-bit numbers.
+    fn step_torchao(&mut self, params: &[Trained]) {
+        for param in params.iter().filter(|param| param.is_quantised_by_torchao()) {
+            let scales = [(); 2].map(|()| self.side(param.numel / BLOCK_8BIT, Dtype::F32));
+            let moments = [(); 2].map(|()| self.scratch_like(param, Dtype::F32));
+            moments.into_iter().chain(scales).for_each(|storage| self.release(storage));
+        }
+    }
+
     /// transformers' `Adafactor.step`: float32 copies of gradient and weight where they are 16-bit, then the update in
     /// float32; the loop's locals live until they are assigned again.
     fn step_adafactor(&mut self, params: &[Trained]) {
@@ -241,6 +284,47 @@ impl State {
             self.release(std::mem::replace(&mut update, next));
         }
         [row_means, column_means, squares, update].into_iter().for_each(|storage| self.release(storage));
+    }
+
+    /// `torch.optim.Muon` of matrices of the layers (torch/optim/_muon.py `_single_tensor_muon`), AdamW of all else. The update, as
+    /// a local, lives until the next one is there.
+    fn step_muon(&mut self, params: &[Trained]) {
+        if params.iter().any(|param| !param.in_layer) {
+            return self.scratch_all(params, 1);
+        }
+        let mut update = NOTHING;
+        for param in in_turn(params) {
+            let next = self.scratch_like(param, param.dtype);
+            self.release(std::mem::replace(&mut update, next));
+            let orthogonal = self.orthogonalised(param, next);
+            self.release(std::mem::replace(&mut update, orthogonal));
+        }
+        self.release(update);
+    }
+
+    /// `_zeropower_via_newtonschulz`: five rounds, in bfloat16, of products as wide as the shorter side.
+    fn orthogonalised(&mut self, param: &Trained, update: StorageId) -> StorageId {
+        const ROUNDS: usize = 5;
+        let side = param.rows.min(param.columns());
+        let square = side.saturating_mul(side);
+        self.retain(update);
+        let mut orthogonal = update;
+        if param.dtype != Dtype::Bf16 {
+            orthogonal = self.scratch_like(param, Dtype::Bf16);
+            self.release(update);
+        }
+        let [mut gram, mut gram_update] = [NOTHING; 2];
+        for _ in 0..ROUNDS {
+            for product in [&mut gram, &mut gram_update] {
+                let next = self.side(square, Dtype::Bf16);
+                self.release(std::mem::replace(product, next));
+            }
+            let next = self.scratch_like(param, Dtype::Bf16);
+            self.release(std::mem::replace(&mut orthogonal, next));
+        }
+        self.release(gram);
+        self.release(gram_update);
+        orthogonal
     }
 
     /// A number for each row or column of a parameter.
@@ -298,9 +382,10 @@ impl State {
 
     /// The first step: makes the state, then steps.
     pub fn first_step(&mut self, optimizer: Optimizer, own: &Range<usize>) {
-        let params = trained(self, own);
-        self.make_states(optimizer, &params);
-        self.step_all(optimizer, &params);
+        for params in one_after_the_other(optimizer, trained(self, own)) {
+            self.make_states(optimizer, &params);
+            self.step_all(optimizer, &params);
+        }
     }
 
     fn make_states(&mut self, optimizer: Optimizer, params: &[Trained]) {
@@ -324,12 +409,24 @@ impl State {
                 (0..2).for_each(|_| self.keep(own, param.dtype, param.times));
             }
             Keeps::Bitsandbytes(states) => self.bitsandbytes(&states, param, code_books),
+            Keeps::Torchao8bit if param.is_quantised_by_torchao() => {
+                for _ in 0..2 {
+                    self.keep(param.numel, Dtype::U8, param.times);
+                    self.keep(param.numel / BLOCK_8BIT * 4, Dtype::F32, param.times);
+                    self.keep(256 * 4, Dtype::F32, param.times);
+                }
+            }
+            Keeps::Torchao8bit => (0..2).for_each(|_| self.keep(own, param.dtype, param.times)),
             Keeps::Factored => self.factored(param, param.dtype),
             Keeps::FactoredAndRms => {
                 self.factored(param, Dtype::F32);
                 self.keep(4, Dtype::F32, param.times);
             }
             Keeps::Preconditioners => self.preconditioners(param),
+            Keeps::Muon => {
+                let count = if param.in_layer { 1 } else { 2 };
+                (0..count).for_each(|_| self.keep(own, param.dtype, param.times));
+            }
         }
     }
 
@@ -382,16 +479,18 @@ impl State {
 
     /// Every later step.
     pub fn step(&mut self, optimizer: Optimizer, own: &Range<usize>) {
-        let params = trained(self, own);
-        self.step_all(optimizer, &params);
+        for params in one_after_the_other(optimizer, trained(self, own)) {
+            self.step_all(optimizer, &params);
+        }
     }
 
     /// The step of one parameter, by an optimizer of its own, as soon as its gradient is there; the gradient goes after it.
     /// Inside a repeated body each run steps its own.
     fn step_in_backward(&mut self, stepper: Stepper, param: ParamId) {
-        let Parameter { module, kept, rank, body, wide_state, .. } = self.params.list[param as usize];
+        let Parameter { module, kept, rank, body, wide_state, in_layer, .. } =
+            self.params.list[param as usize];
         let Kept { numel, rows, dtype } = kept;
-        let own = Trained { module, numel, rows, rank, times: 1, body, dtype, wide_state };
+        let own = Trained { module, numel, rows, rank, times: 1, body, dtype, wide_state, in_layer };
         let outer = std::mem::replace(&mut self.module, module);
         if !stepper.has_state {
             let first = self.storages.len();
@@ -408,9 +507,11 @@ impl State {
         match recipe(optimizer).step {
             Step::InPlace => {}
             Step::Foreach { tensors } => self.scratch_all(params, tensors),
+            Step::Torchao8bit => self.step_torchao(params),
             Step::AdamOneByOne => self.step_adam_one_by_one(params),
             Step::Adafactor => self.step_adafactor(params),
             Step::AdafactorTorch => self.step_adafactor_torch(params),
+            Step::Muon => self.step_muon(params),
             Step::OneByOne { tensors, dtype } => self.step_with(params, tensors, dtype),
         }
     }

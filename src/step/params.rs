@@ -34,6 +34,8 @@ pub(super) struct Parameter {
     pub trainable: bool,
     /// Whether an 8-bit optimizer keeps its state in 32 bits all the same.
     pub wide_state: bool,
+    /// Whether it is a matrix of a layer, which Muon steps.
+    pub in_layer: bool,
     pub times: u32,
     /// The repeated body that it is of, by number; those outside of any have one too.
     pub body: u32,
@@ -63,6 +65,8 @@ pub(super) struct Params {
     pub list: Vec<Parameter>,
     /// The number of the body whose parameters are being added.
     pub body: u32,
+    /// Whether what is being added are matrices and vectors of a layer, not of more dimensions.
+    pub in_layer: bool,
     /// How many of them, at the end, are leaves of the running graph and no parameters.
     leaves: usize,
     /// Whether adapters take part (`disable_adapter` of peft switches them off).
@@ -71,7 +75,7 @@ pub(super) struct Params {
 
 impl Default for Params {
     fn default() -> Params {
-        Params { list: Vec::with_capacity(64), body: 0, leaves: 0, adapts: true }
+        Params { list: Vec::with_capacity(64), body: 0, in_layer: false, leaves: 0, adapts: true }
     }
 }
 
@@ -179,6 +183,11 @@ impl State {
         self.list_parameter(storage, (rows, numel, rank), (read, kept), (trainable, times))
     }
 
+    /// Puts a frozen 8-bit weight on the machine.
+    pub fn add_8bit(&mut self, what: &'static What, shape: (u64, u64), times: u32) -> ParamId {
+        self.add_as(Category::Weights, what, (shape, Rank::None), Dtype::U8, (false, times))
+    }
+
     /// Puts a packed 4-bit weight of so many elements on the machine, or what this rank keeps of it.
     pub fn store_packed(&mut self, numel: u64, times: u32, what: &'static What) -> StorageId {
         let (numel, kept) = self.parallel.kept_packed(numel);
@@ -215,6 +224,7 @@ impl State {
         (trainable, times): (bool, u32),
     ) -> ParamId {
         let (module, body) = (self.module, self.params.body);
+        let in_layer = self.params.in_layer && rows > 1;
         self.params.list.push(Parameter {
             module,
             numel,
@@ -224,6 +234,7 @@ impl State {
             rank,
             trainable,
             wide_state: false,
+            in_layer,
             times,
             body,
             storage,
@@ -256,6 +267,7 @@ impl State {
             rank: Rank::None,
             trainable: false,
             wide_state: false,
+            in_layer: false,
             times: 1,
             body,
             storage,

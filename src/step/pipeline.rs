@@ -10,6 +10,7 @@ use std::rc::Rc;
 
 use super::autograd::Aside;
 use super::forward::stacks::megatron::{Share, Shared};
+use super::heap::NOTHING;
 use super::iteration::Rounds;
 use super::line::{Ends, Input, Line, Received, table};
 use super::machine::Machine;
@@ -39,6 +40,12 @@ struct Flight<'a> {
 }
 
 impl<'a> Flight<'a> {
+    /// `deallocate_output_tensor`: the graph needs no more of an output that was sent than that it was there.
+    fn let_output_go(&mut self) {
+        self.output =
+            Tensor { machine: self.output.machine, value: Value { storage: NOTHING, ..self.output.value } };
+    }
+
     /// Its output, with what that holds once backward is through.
     fn made(&self) -> (Tensor<'a>, Input<'a>) {
         (self.output.clone(), self.given.clone())
@@ -76,6 +83,8 @@ struct Run<'r, 'a> {
     /// The losses of the step (`forward_data_store`).
     losses: Vec<Tensor<'a>>,
     phase: Option<Phase>,
+    /// Whether outputs go once they are sent.
+    deallocates: bool,
 }
 
 impl<'a> Rounds<'a> {
@@ -94,6 +103,7 @@ impl<'a> Rounds<'a> {
             inputs,
             losses: Vec::new(),
             phase: None,
+            deallocates: self.machine().with(|state| state.parallel.deallocates_outputs()),
         };
         run.enter(Stage::Forward);
         let count = line.micro_batches(times);
@@ -132,17 +142,18 @@ impl<'a> Run<'_, 'a> {
         let mut held = Held::default();
         for _ in 0..warm_up {
             held.input = self.receive(!is_first);
-            let flight = self.forward(0, held.input.clone());
-            held.output = Some(flight.made());
+            let mut flight = self.forward(0, held.input.clone());
+            self.sent(&mut flight, &mut held.output, true);
             flights.push_back(flight);
         }
         if count > warm_up {
             held.input = self.receive(!is_first);
         }
         for number in warm_up..count {
-            let flight = self.forward(0, held.input.clone());
+            let mut flight = self.forward(0, held.input.clone());
             held.output = Some(flight.made());
             held.output_gradient = self.receive_gradient(!is_last);
+            self.sent(&mut flight, &mut held.output, !is_last);
             flights.push_back(flight);
             let Some(flight) = flights.pop_front() else { return };
             held.take_back(&flight);
@@ -199,6 +210,7 @@ impl<'a> Run<'_, 'a> {
                 held.output_gradient = self.receive_gradient(!is_last);
                 gradients[parts - 1].push_back(held.output_gradient.clone());
             }
+            self.sent_by_part(&mut flights[table[number].1], &mut held.output);
             if receives {
                 inputs[next].push_back(held.input.clone());
             }
@@ -225,12 +237,38 @@ impl<'a> Run<'_, 'a> {
             let receives_gradient = receives_gradient && number + 1 < total;
             held.input = self.receive(receives);
             held.output_gradient = self.receive_gradient(receives_gradient);
+            if forwards {
+                self.sent_by_part(&mut flights[table[number + warm_up].1], &mut held.output);
+            }
             if receives {
                 inputs[next].push_back(held.input.clone());
             }
             if receives_gradient {
                 gradients[before].push_back(held.output_gradient.clone());
             }
+        }
+    }
+
+    /// An output was sent to the next stage: Transformer Engine's layers run as Megatron-LM trains, which lets it go then
+    /// (`deallocate_pipeline_outputs`, core_transformer_config_from_args of megatron/training/arguments.py).
+    fn sent(&self, flight: &mut Flight<'a>, variable: &mut Option<(Tensor<'a>, Input<'a>)>, sends: bool) {
+        if sends && self.deallocates {
+            // the variable holds the same tensor
+            *variable = None;
+            flight.let_output_go();
+        }
+        *variable = Some(flight.made());
+    }
+
+    /// The same of the last output of a part, unless it was the loss.
+    fn sent_by_part(
+        &self,
+        flights: &mut VecDeque<Flight<'a>>,
+        variable: &mut Option<(Tensor<'a>, Input<'a>)>,
+    ) {
+        let sends = variable.is_some();
+        if let Some(flight) = flights.back_mut().filter(|_| sends) {
+            self.sent(flight, variable, sends);
         }
     }
 
@@ -264,6 +302,7 @@ impl<'a> Run<'_, 'a> {
         let Flight { given, output, shared, aside } = flight;
         let params = self.rounds.params(self.member);
         self.machine.with(|state| {
+            state.keep_stand_ins();
             state.take_up(aside, &params);
             state.category = Category::Temporaries;
         });
@@ -299,7 +338,8 @@ impl<'a> Run<'_, 'a> {
     }
 
     fn empty(&self, category: Category, what: &'static What) -> Tensor<'a> {
-        let numel = self.batch.tokens().saturating_mul(self.rounds.hidden(self.member));
+        let tokens = self.batch.tokens() / self.machine.with(|state| state.parallel.shares_tokens());
+        let numel = tokens.saturating_mul(self.rounds.hidden(self.member));
         self.machine.tensor(|state| {
             state.module = "";
             let bytes = numel.saturating_mul(Dtype::Bf16.bytes());

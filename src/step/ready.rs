@@ -80,9 +80,13 @@ impl<'a> Ready<'a> {
                 own_micro_batches(job, index)?;
             }
             let part = (trainer == Trainer::Megatron).then(|| Share::of(job.cluster, named));
+            let batch = batch.in_contexts(job.cluster, trainer);
             models.push(Built { member, named, architecture, modeling, batch, part });
         }
-        let laid_out = |act: &Act| act.map_batch(|batch| batch.laid_out(job.members[act.member()].stack));
+        let laid_out = |act: &Act| {
+            let stack = job.members[act.member()].stack;
+            act.map_batch(|batch| batch.laid_out(stack).in_contexts(job.cluster, Software::of(stack).trainer))
+        };
         // packed sequences are as good as full
         let varies = |batch: &Batch| batch.lengths != Lengths::Equal && batch.mask != Mask::Packed;
         let varying = job.round.iter().filter_map(Act::batch).find(varies);
@@ -108,10 +112,16 @@ impl<'a> Ready<'a> {
             machine.with(|state| state.parallel = self.engine());
             let given = (*member, *batch, *part);
             let model = Model::load(machine, architecture, *modeling, given, self.device, apart);
-            machine.with(|state| state.wrap(&model.wrapped()));
             support::adapted(&model, named).map(|()| model)
         };
-        self.models.iter().map(load).collect()
+        let models = self.models.iter().map(load).collect::<Result<Vec<_>, _>>()?;
+        machine.with(|state| {
+            state.parallel = self.engine();
+            // a model that is never trained stays whole on every GPU
+            let trained = models.iter().filter(|model| model.member.training.is_some());
+            trained.for_each(|model| state.wrap(&model.wrapped()));
+        });
+        Ok(models)
     }
 
     /// The batch whose lengths vary, as it is asked for and where its texts lie.
@@ -121,9 +131,8 @@ impl<'a> Ready<'a> {
 
     /// How the process works together with those on other GPUs.
     fn engine(&self) -> Parallel {
-        let trainer =
-            self.models.first().map_or(Trainer::Loop, |built| Software::of(built.member.stack).trainer);
-        Parallel::of(self.cluster, trainer)
+        let trained = self.models.iter().map(|built| built.member).find(|member| member.training.is_some());
+        Parallel::of(self.cluster, trained.or(self.models.first().map(|built| built.member)))
     }
 
     /// Whether a model generates.

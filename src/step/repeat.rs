@@ -91,8 +91,9 @@ impl Machine {
 
     /// One run on behalf of `times`, one after the other.
     ///
-    /// `held` is a further handle of what is carried first. No other run's has one, so the body runs without it; if the
-    /// tensor is gone afterwards, one of its size takes its place.
+    /// `held` is a further handle of what is carried first in the first of all runs, which has nothing beside it therefore: the
+    /// body runs without the handle, and if the tensor is gone afterwards, one of its size takes its place. In a later loop
+    /// it is a tensor beside all runs, the first too, and stays.
     fn on_behalf<'m, const N: usize>(
         &'m self,
         times: u32,
@@ -104,7 +105,8 @@ impl Machine {
             return body(carried);
         }
         // the handle goes before the body runs; what it held is remembered
-        let beside = held.take().map(|held| held.value);
+        let is_carried = held.as_ref().is_some_and(|held| held.value.storage == carried[0].value.storage);
+        let beside = if is_carried { held.take().map(|held| held.value) } else { None };
         let given = carried.each_ref().map(|tensor| tensor.value);
         let (repeat, first_node, held_before) =
             self.with(|state| (state.begin_repeat(times), state.graph.len(), state.graph.held()));
@@ -121,7 +123,9 @@ impl Machine {
             state.graph.note_repeat(first_node, times);
             gone.map(|held| state.new_like(&held, held.dtype, &torch::LAYER_INPUT, held.edge))
         });
-        *held = stand_in.map(|value| Tensor { machine: self, value });
+        if is_carried {
+            *held = stand_in.map(|value| Tensor { machine: self, value });
+        }
     }
 
     /// One run on behalf of `times`, recorded.
@@ -211,5 +215,43 @@ mod tests {
             Bytes((2 << 22) + (TIMES << 12) + (1 << 12)),
             "two of the large, all of the small"
         );
+    }
+
+    /// Live bytes and their highest point after loops of so many runs over what was there before, of which each run makes a smaller
+    /// one and lets go of the larger: each run by itself, or one on behalf of the others.
+    fn shrunk(loops: &[u64], by_itself: bool) -> (Parts, Peak) {
+        const RUNS: u64 = 12;
+        let machine = Machine::new(Device::of(&Gpu::custom(Bytes::gib(8.0))), None);
+        let make = |numel: u64| {
+            machine.tensor(|state| {
+                Value::plain(state.alloc(numel, Dtype::F32, &torch::ZEROS), numel, Dtype::F32)
+            })
+        };
+        let mut caches: std::collections::VecDeque<Tensor<'_>> = (0..RUNS).map(|_| make(1 << 20)).collect();
+        let hidden = make(3 << 10);
+        let mut held = Some(hidden.clone());
+        let mut carried = [hidden];
+        let mut body = |[hidden]: &mut [_; 1]| {
+            let smaller = make((1 << 20) - (1 << 10));
+            drop(caches.pop_front());
+            caches.push_back(smaller);
+            *hidden = make(3 << 10);
+        };
+        for times in loops {
+            if by_itself {
+                (0..*times).for_each(|_| body(&mut carried));
+            } else {
+                let alike = Alike::All { held: &mut held };
+                machine.repeat(*times, alike, &mut carried, &mut |carried, _| body(carried));
+            }
+        }
+        machine.with(|state| (state.ledger.parts, state.ledger.peak()))
+    }
+
+    #[test]
+    fn what_is_held_is_beside_all_runs_but_the_first() {
+        for loops in [&[1, 4][..], &[4], &[2, 3], &[1, 1, 6], &[12]] {
+            assert_eq!(shrunk(loops, false), shrunk(loops, true), "{loops:?}");
+        }
     }
 }

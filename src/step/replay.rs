@@ -13,7 +13,7 @@ use super::iteration::Rounds;
 use super::machine::Machine;
 use super::ready::Ready;
 use super::run::placed;
-use super::schedule::Schedule;
+use super::schedule::{Draw, Schedule};
 use crate::allocator::Settings;
 use crate::dtype::Dtype;
 use crate::hardware::Gpu;
@@ -139,7 +139,21 @@ impl Recording {
     /// An [`Issue`] where the architecture has a part that is not modelled, or more layers than can be followed one by one.
     pub fn of(architecture: &Architecture, scenario: &Scenario, gpu: &Gpu) -> Result<Recording, Issue> {
         let scenario = &*placed(architecture, scenario, gpu)?;
-        Recording::ready(&Ready::of_one(&Job::from(scenario), architecture, gpu)?)
+        Recording::ready(&Ready::of_one(&Job::from(scenario), architecture, gpu)?, None)
+    }
+
+    /// The same of micro-batches whose lengths are drawn, for a scenario whose lengths vary.
+    ///
+    /// # Errors
+    /// As [`Recording::of`].
+    pub fn of_lengths(
+        architecture: &Architecture,
+        scenario: &Scenario,
+        gpu: &Gpu,
+        draw: &dyn Fn(usize) -> Vec<u64>,
+    ) -> Result<Recording, Issue> {
+        let scenario = &*placed(architecture, scenario, gpu)?;
+        Recording::ready(&Ready::of_one(&Job::from(scenario), architecture, gpu)?, Some(draw))
     }
 
     /// The same of any job.
@@ -151,11 +165,11 @@ impl Recording {
         let architectures = job.architectures()?;
         let architectures: Vec<&Architecture> =
             architectures.iter().map(|architecture| &**architecture).collect();
-        Recording::ready(&Ready::of(job, &architectures, gpu)?)
+        Recording::ready(&Ready::of(job, &architectures, gpu)?, None)
     }
 
-    fn ready(ready: &Ready<'_>) -> Result<Recording, Issue> {
-        Recording::run(ready, &Schedule::of(ready)?)
+    fn ready(ready: &Ready<'_>, drawn: Option<Draw<'_>>) -> Result<Recording, Issue> {
+        Recording::run(ready, &Schedule::of(ready, drawn)?)
     }
 
     fn run(ready: &Ready<'_>, schedule: &Schedule) -> Result<Recording, Issue> {

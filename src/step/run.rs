@@ -81,7 +81,7 @@ fn summarised(ready: &Ready<'_>, gpu: &Gpu) -> Result<Memory, Issue> {
     let mut apart = if ready.offloads() || ready.fills_buckets() { Apart::All } else { Apart::Few };
     loop {
         if apart == Apart::All {
-            Schedule::of(ready)?;
+            Schedule::of(ready, None)?;
         }
         let machine = Machine::new(ready.device, None);
         let models = ready.load(&machine, apart)?;

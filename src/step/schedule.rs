@@ -42,6 +42,9 @@ const MOST_EVENTS: usize = 3 << 20;
 /// Room for the events of a step that runs as few layers as it can.
 const EVENTS_OF_FEW: usize = 1 << 12;
 
+/// The lengths of so many micro-batches.
+pub(super) type Draw<'d> = &'d dyn Fn(usize) -> Vec<u64>;
+
 /// What is run.
 pub(super) struct Schedule {
     /// The micro-batches of varying lengths, the longest halfway; none where all are equal.
@@ -59,11 +62,12 @@ pub(super) struct Schedule {
 }
 
 impl Schedule {
-    /// As much as there is room for.
+    /// As much as there is room for. Where lengths vary, those of so many micro-batches are `drawn`, else as the batch says, its
+    /// longest among them.
     ///
     /// # Errors
     /// An [`Issue`] where the model is so deep that not even the fewest iterations can be recorded.
-    pub fn of(ready: &Ready<'_>) -> Result<Schedule, Issue> {
+    pub fn of(ready: &Ready<'_>, drawn: Option<Draw<'_>>) -> Result<Schedule, Issue> {
         let each = events(ready)?;
         let affordable = MOST_EVENTS / each.max(1);
         let accumulated = usize::try_from(ready.accumulation()).unwrap_or(usize::MAX).max(1);
@@ -85,9 +89,16 @@ impl Schedule {
         let most = affordable.min(MICRO_BATCHES);
         let per_iteration = accumulated.min(most / ITERATIONS);
         let count = most / per_iteration * per_iteration;
-        let draw = if given.mask == Mask::PaddingFree { Lengths::draw_sums } else { Lengths::draw };
-        let mut lengths = draw(given.lengths, given.sequences, given.length, count - 1);
-        lengths.insert(count / 2, whole.length);
+        let lengths = match drawn {
+            Some(draw) => draw(count),
+            None => {
+                let draw = if given.mask == Mask::PaddingFree { Lengths::draw_sums } else { Lengths::draw };
+                let mut lengths = draw(given.lengths, given.sequences, given.length, count - 1);
+                lengths.insert(count / 2, whole.length);
+                lengths
+            }
+        };
+        let longest = lengths.iter().copied().max().unwrap_or(whole.length);
         let texts = given.sequences.max(1);
         let batch = |length: u64| {
             let lengths = match given.mask {
@@ -99,7 +110,7 @@ impl Schedule {
         };
         let batches = lengths.into_iter().map(batch).collect();
         let events = each.saturating_mul(count);
-        Ok(Schedule { batches, per_iteration, longest: whole.length, accumulated: DIFFERENT, run: 0, events })
+        Ok(Schedule { batches, per_iteration, longest, accumulated: DIFFERENT, run: 0, events })
     }
 
     /// So many iterations of equal lengths.

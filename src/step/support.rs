@@ -2,21 +2,25 @@
 //! it does not know.
 
 mod acts;
+mod tuners;
 
 use super::device::Device;
 use super::forward::{Model, fills_cache};
 use super::machine::Machine;
 use crate::issue::{Field, Issue};
-use crate::job::{Batch, Member};
+use crate::job::{Batch, HeadKind, Member};
 use crate::model::blocks::{
     Attention, AttentionCode, Block, FeedForward, Mixer, Projection, Scan, Submodule, Wiring,
     XIELU_PARAMETERS,
 };
 use crate::model::modeling::Modeling;
 use crate::model::{Architecture, Objective};
-use crate::scenario::software::{ModelCode, Software};
-use crate::scenario::{AttentionKernel, Checkpointing, LoraTargets, Method, Modules, Precision};
-use crate::units::Bytes;
+use crate::scenario::software::{ModelCode, Quantiser, Software, Trainer};
+use crate::scenario::{
+    AttentionKernel, Checkpointing, LoraTargets, Mask, Method, Modules, Offloading, Precision, Tuner,
+    WeightFormat,
+};
+use crate::units::{Bytes, grouped};
 
 pub(super) use acts::{acts, generation, idle};
 
@@ -56,12 +60,17 @@ pub(super) fn modeling(
         let family = &architecture.model_type;
         let message = if modeling.casts_scan_arguments {
             format!(
-                "{family} in 4-bit does not run without mamba-ssm: its dt_proj.weight is multiplied as a matrix, which a packed weight is not"
+                "{family} with quantised weights does not run without mamba-ssm: its dt_proj.weight is multiplied as a matrix, which a packed weight is not"
             )
         } else {
-            format!("{family} in 4-bit is not modelled: its steps are then computed in another way")
+            format!(
+                "{family} with quantised weights is not modelled: its steps are then computed in another way"
+            )
         };
         return Err(Issue::error(Field::Method, message).with_fix("choose LoRA or full fine-tuning"));
+    }
+    if member.method == Method::Qlora && member.quantization.format == WeightFormat::Int8 {
+        int8(member)?;
     }
     if member.adapts && modeling.peft.packs_projections {
         let message = format!(
@@ -70,6 +79,7 @@ pub(super) fn modeling(
         );
         return Err(Issue::error(Field::Method, message).with_fix("choose full fine-tuning"));
     }
+    tuners::tuner(modeling, member)?;
     if let Some(issue) = upcast(architecture, member) {
         return Err(issue);
     }
@@ -82,6 +92,11 @@ pub(super) fn modeling(
     }
     if member.attention == AttentionKernel::FlashAttn
         && let Some(issue) = flash_attn(modeling, architecture, member, device)
+    {
+        return Err(issue);
+    }
+    if batch.pictures.count > 0
+        && let Some(issue) = pictures(architecture, (member, batch))
     {
         return Err(issue);
     }
@@ -105,6 +120,58 @@ pub(super) fn modeling(
         )
         .with_fix("choose another model")),
     }
+}
+
+/// What stands in the way of pictures.
+fn pictures(architecture: &Architecture, (member, batch): (&Member, Batch)) -> Option<Issue> {
+    let text_alone = "set pictures to 0: the step of the text alone";
+    let family = &architecture.model_type;
+    let Some((_, vision)) = architecture.vision() else {
+        let message =
+            format!("a step of {family} with pictures is not modelled: it is followed for text alone");
+        return Some(Issue::error(Field::Pictures, message).with_fix(text_alone));
+    };
+    let refused = |what: String| Some(Issue::error(Field::Pictures, what).with_fix(text_alone));
+    let software = Software::of(member.stack);
+    let loops = software.trainer == Trainer::Loop && software.model == ModelCode::Transformers;
+    if !loops || software.liger_kernels {
+        return refused(format!(
+            "pictures are followed with transformers, not with {}",
+            member.stack.label()
+        ));
+    }
+    if member.head != HeadKind::Language || member.training.is_none() {
+        return refused("pictures are followed in fine-tuning alone".into());
+    }
+    if member.offloading != Offloading::Off || batch.mask.is_packed() || batch.mask == Mask::Padded {
+        return refused(
+            "pictures among packed or padded texts, or with offloaded activations, are not modelled".into(),
+        );
+    }
+    if matches!(member.attention, AttentionKernel::Eager | AttentionKernel::Math | AttentionKernel::FlashAttn)
+    {
+        let message = format!("a vision tower with {} was never compared", member.attention.label());
+        return Some(Issue::error(Field::Attention, message).with_fix("choose SDPA"));
+    }
+    let pictures = batch.pictures;
+    let each = vision.tokens(vision.grid(pictures.height, pictures.width));
+    let all = each.saturating_mul(pictures.count);
+    // a token before the pictures' and one after each keeps them apart
+    let room = all.saturating_add(pictures.count.saturating_mul(2));
+    if room > batch.length {
+        let message = format!(
+            "pictures of {} × {} pixels are {} tokens, {} each, and two more around each: a sequence of {} has no room for them",
+            grouped(pictures.height),
+            grouped(pictures.width),
+            grouped(all),
+            grouped(each),
+            grouped(batch.length)
+        );
+        let fix =
+            format!("lengthen the sequence to {} or more, or take fewer or smaller pictures", grouped(room));
+        return Some(Issue::error(Field::Sequence, message).with_fix(fix));
+    }
+    None
 }
 
 /// An issue where adapters are trained and no layer has one: peft stops then (0.21, tuners/tuners_utils.py
@@ -216,6 +283,20 @@ fn packing(modeling: Modeling, architecture: &Architecture, member: &Member) -> 
 /// Whether transformers' own code asks for masks and attention.
 fn runs_transformers(member: &Member) -> bool {
     Software::of(member.stack).runs_transformers()
+}
+
+/// Where 8-bit weights were compared with bitsandbytes' own.
+fn int8(member: &Member) -> Result<(), Issue> {
+    let Software { quantiser, trainer, liger_kernels, .. } = *Software::of(member.stack);
+    if member.adapts && member.lora.tuner != Tuner::Lora {
+        let message = format!("{} over weights in int8 is not modelled", member.lora.tuner);
+        return Err(Issue::error(Field::WeightFormat, message).with_fix("choose NF4, or LoRA"));
+    }
+    if (quantiser, trainer, liger_kernels) == (Quantiser::Transformers, Trainer::Loop, false) {
+        return Ok(());
+    }
+    let message = format!("weights in int8 under {} are not modelled", member.stack.label());
+    Err(Issue::error(Field::WeightFormat, message).with_fix("choose NF4, or transformers"))
 }
 
 /// What the package flash-attn does not take, or transformers does not give it.

@@ -32,10 +32,18 @@ pub enum Place {
     Point(usize),
     /// Some ways to use several GPUs.
     Layout(usize),
+    /// What texts of different lengths need.
+    Texts,
+    /// What an order of them does.
+    TextOrder(usize),
     /// Some rows of the table of cards.
     Cards(usize),
     /// A row of the table of what can be trained.
     Row(usize),
+    /// The weights in every format.
+    Serving,
+    /// Sequences at once by their length.
+    Contexts,
 }
 
 struct Task {

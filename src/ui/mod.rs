@@ -4,6 +4,7 @@
 //! `browser` touches `window`.
 
 mod app;
+mod asked;
 mod browser;
 pub mod chart;
 mod controls;

@@ -17,7 +17,7 @@ const MEMORY: &str = "memory:";
 const USUAL_BILLIONS: f64 = 7.;
 /// The memory that is offered where the words name none.
 const USUAL_GIB: f64 = 24.;
-/// No card has more; a larger number is the name of one.
+/// No card has more: a larger number without a unit is the name of one, such as 4090.
 const MOST_GIB: f64 = 300.;
 /// The key of an item that is yet to be fetched from the Hub.
 const HUB: &str = "hub:";
@@ -67,7 +67,9 @@ pub fn find_gpus(words: &str) -> Found {
         detail: gpu.marketed_gb.map(|gb| format!("{gb} GB")).unwrap_or_default(),
     };
     // less than a MiB is no card
-    let size = amount(words).filter(|(gib, _)| Bytes::gib(*gib) >= Bytes(BYTES_PER_MIB));
+    let is_size =
+        |(gib, unit): &(f64, bool)| Bytes::gib(*gib) >= Bytes(BYTES_PER_MIB) && (*unit || *gib <= MOST_GIB);
+    let size = amount(words).filter(is_size);
     let of_size = gpus().filter(|gpu| {
         size.is_some_and(|(gb, _)| gpu.marketed_gb.is_some_and(|marketed| f64::from(marketed) == gb))
     });
@@ -83,9 +85,7 @@ pub fn find_gpus(words: &str) -> Found {
         label: gpu_label(&GpuChoice::Custom(Bytes::gib(gib))),
         detail: "by memory; what is sold in GB is GiB".to_owned(),
     });
-    // `4090` is rather the card of that name than a card with 4090 GiB.
-    let first = size.is_some_and(|(gib, unit)| unit || gib <= MOST_GIB);
-    let items = with_free_choice(found, free, words.trim().is_empty() || first);
+    let items = with_free_choice(found, free, true);
     let note = match (several, items.is_empty()) {
         (_, true) => format!(
             "No card matches “{}”. Type a part of its name, or an amount such as 24 for any card with that memory.",

@@ -1,8 +1,8 @@
 //! Examples worth looking at.
 
 use crate::scenario::{
-    Answers, Checkpointing, Cluster, CpuOffload, GpuChoice, Mask, Method, ModelChoice, Optimizer, Precision,
-    Quantization, Reference, Scenario, Sharding, Stack, Task,
+    Answers, Checkpointing, Cluster, CpuOffload, GpuChoice, Mask, Method, ModelChoice, Optimizer, Pictures,
+    Precision, Quantization, Reference, Scenario, Sharding, Stack, Task,
 };
 
 /// A scenario with a name.
@@ -15,7 +15,7 @@ pub struct Preset {
     pub scenario: fn() -> Scenario,
 }
 
-/// Every example, small cards first.
+/// Every example: the first are of several kinds, of the others small cards come first.
 pub static PRESETS: &[Preset] = &[
     Preset {
         label: "1B full, 12 GB",
@@ -35,6 +35,28 @@ pub static PRESETS: &[Preset] = &[
             precision: Precision::AmpFp16,
             sequence: 1024,
             gpu: GpuChoice::Catalogue("t4".into()),
+            ..Scenario::default()
+        },
+    },
+    Preset {
+        label: "8B full, 8 × 80 GB",
+        help: "Every weight of a model of the usual size, in shards on a machine of eight",
+        scenario: || Scenario {
+            precision: Precision::AmpBf16,
+            cluster: EIGHT,
+            gpu: GpuChoice::Catalogue("h100-sxm-80gb".into()),
+            ..full("meta-llama/Llama-3.1-8B")
+        },
+    },
+    Preset {
+        label: "8B chat, 24 GB",
+        help: "Generation on a gaming card: four prompts at once, with the keys and values of all their tokens",
+        scenario: || Scenario {
+            task: Task::Generate,
+            method: Method::Full,
+            precision: Precision::Bf16,
+            batch: 4,
+            sequence: 4096,
             ..Scenario::default()
         },
     },
@@ -89,14 +111,11 @@ pub static PRESETS: &[Preset] = &[
         },
     },
     Preset {
-        label: "8B chat, 24 GB",
-        help: "Generation on a gaming card: four prompts at once, with the keys and values of all their tokens",
+        label: "7B pictures, QLoRA, 24 GB",
+        help: "A vision-language model with a picture in every text, its tower adapted too",
         scenario: || Scenario {
-            task: Task::Generate,
-            method: Method::Full,
-            precision: Precision::Bf16,
-            batch: 4,
-            sequence: 4096,
+            model: ModelChoice::Catalogue("Qwen/Qwen2.5-VL-7B-Instruct".into()),
+            pictures: Pictures { count: 1, height: 1024, width: 1024, ..Pictures::NONE },
             ..Scenario::default()
         },
     },
@@ -129,16 +148,6 @@ pub static PRESETS: &[Preset] = &[
             cluster: Cluster { gpus: 2, cpu: CpuOffload::All, ..EIGHT },
             gpu: GpuChoice::Catalogue("rtx-4090".into()),
             ..Scenario::default()
-        },
-    },
-    Preset {
-        label: "8B full, 8 × 80 GB",
-        help: "Every weight of a model of the usual size, in shards on a machine of eight",
-        scenario: || Scenario {
-            precision: Precision::AmpBf16,
-            cluster: EIGHT,
-            gpu: GpuChoice::Catalogue("h100-sxm-80gb".into()),
-            ..full("meta-llama/Llama-3.1-8B")
         },
     },
     Preset {

@@ -7,9 +7,12 @@ use serde::{Deserialize, Serialize};
 
 use super::detail::{Beside, Detail, Glance, stretch};
 use crate::export;
+use crate::issue::Issue;
 use crate::oom::{Decoded, decode, remedies};
-use crate::plan::{self, FitRow, Lever, Levers, NeedRow, Replayed, Verdict, Way};
-use crate::scenario::Scenario;
+use crate::plan::{
+    self, ContextRow, FitRow, Lever, Levers, NeedRow, Order, Outlook, Replayed, ServingRow, Verdict, Way,
+};
+use crate::scenario::{Scenario, Texts};
 use crate::step::Moment;
 use crate::trace::Trace;
 use crate::units::Bytes;
@@ -31,10 +34,18 @@ pub enum Question {
     Stretch(Box<Scenario>, bool, Option<(usize, usize)>),
     /// Ways to use several GPUs.
     Ways(Vec<Scenario>),
+    /// The weights of a scenario's model in every format, and what is beside them.
+    Serving(Box<Scenario>),
+    /// What generating needs by sequences at once and their length.
+    Contexts(Box<Scenario>),
     /// The largest micro-batches of a scenario's model on a card with so much memory.
     Row(Box<Scenario>, Bytes),
     /// What an out-of-memory message means beside a scenario.
     Oom(String, Box<Scenario>),
+    /// What texts of different lengths need.
+    Texts(Box<Scenario>, Texts),
+    /// What an order of them does.
+    TextOrder(Box<Scenario>, Texts, u64),
     /// A memory snapshot, whose bytes come beside the question, over a scenario's step.
     Snapshot(Box<Scenario>),
     /// Scenarios and their answers as a text, for the page at an address.
@@ -71,10 +82,18 @@ pub enum Answer {
     Cards(Vec<NeedRow>),
     /// What comes of each.
     Ways(Vec<Way>),
+    /// A row for each format, or why there are none.
+    Serving(Result<Vec<ServingRow>, Issue>),
+    /// A row for each length, or why there are none.
+    Contexts(Result<Vec<ContextRow>, Issue>),
     /// One micro-batch per method.
     Row(FitRow),
     /// What it means and what removes it, or why it means nothing.
     Oom(Result<Box<(Decoded, Vec<Lever>)>, String>),
+    /// What they need, or why that is not known.
+    Texts(Result<Box<Outlook>, Issue>),
+    /// What the order does; nothing where that is not known.
+    TextOrder(Option<Order>),
     /// The stretch of the snapshot that is most like the step, or why there is none.
     Snapshot(Result<Beside, String>),
     /// The text.
@@ -109,8 +128,14 @@ impl Question {
             Question::Point(scenario) => Answer::Point(point(scenario)),
             Question::Cards(scenario, first, count) => Answer::Cards(cards(scenario, *first, *count)),
             Question::Ways(ways) => Answer::Ways(ways.iter().map(plan::tried).collect()),
+            Question::Serving(scenario) => Answer::Serving(plan::serving(scenario)),
+            Question::Contexts(scenario) => Answer::Contexts(plan::contexts(scenario)),
             Question::Row(scenario, memory) => Answer::Row(plan::row(scenario, *memory)),
             Question::Oom(text, scenario) => Answer::Oom(decoded(text, scenario)),
+            Question::Texts(scenario, texts) => Answer::Texts(plan::outlook(scenario, texts).map(Box::new)),
+            Question::TextOrder(scenario, texts, number) => {
+                Answer::TextOrder(plan::order(scenario, texts, *number).ok())
+            }
             Question::Snapshot(scenario) => Answer::Snapshot(beside(scenario, file)),
             Question::Export(scenarios, form, page) => Answer::Text(written(scenarios, *form, page)),
         }

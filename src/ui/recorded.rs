@@ -2,10 +2,12 @@
 
 use super::proof::metric;
 use crate::check::Metric;
+use crate::issue::{Field, Issue};
 use crate::memory::Memory;
 use crate::plan::OnCard;
 use crate::scenario::Scenario;
 use crate::share;
+use crate::text::short;
 use crate::units::Bytes;
 
 /// Its name in links: frozen. Its value is `allocated:BYTES,reserved:BYTES,driver:BYTES`, any of them.
@@ -68,6 +70,20 @@ impl Recorded {
         (!figures.is_empty()).then(|| Recorded { of: of.clone(), figures })
     }
 
+    /// What is wrong with what a link says of one; nothing where it says nothing.
+    pub fn complaint(link: &str, scenarios: &[Scenario]) -> Option<Issue> {
+        let said = share::said(link, TOOK)?;
+        let read = Recorded::of(link, scenarios).map_or(0, |recorded| recorded.figures.len());
+        (read != said.split(',').count()).then(|| {
+            let message = format!(
+                "{TOOK}={} is not read whole: what a run took stands beside one scenario",
+                short(&said)
+            );
+            Issue::warning(Field::Link, message)
+                .with_fix("write allocated:BYTES,reserved:BYTES,driver:BYTES, any of them")
+        })
+    }
+
     /// Whether it is this scenario's.
     pub fn is_of(&self, scenario: &Scenario) -> bool {
         self.of == *scenario
@@ -117,8 +133,12 @@ mod tests {
     #[test]
     fn anything_else_is_no_recorded_run() {
         for link in ["v=1&b=4", "took=", "took=allocated:-3", "took=allocated:0", "took=99"] {
-            assert_eq!(Recorded::of(link, &share::decode(link).scenarios), None, "{link}");
+            let scenarios = share::decode(link).scenarios;
+            assert_eq!(Recorded::of(link, &scenarios), None, "{link}");
+            assert_eq!(Recorded::complaint(link, &scenarios).is_some(), link.contains(TOOK), "{link}");
         }
+        let whole = "took=allocated:3,driver:4";
+        assert_eq!(Recorded::complaint(whole, &share::decode(whole).scenarios), None);
         let two = "took=allocated:3&2.b=4";
         assert_eq!(Recorded::of(two, &share::decode(two).scenarios), None);
     }

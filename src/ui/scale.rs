@@ -124,6 +124,16 @@ pub static EPOCHS: Scale = Scale {
 pub static OR_NONE: Scale =
     Scale { stops: &[0., 1., 2., 3., 4., 5., 6., 7., 8., 12., 16.], least: 0., ..RANK };
 
+/// Rows or columns of pixels of a picture.
+pub static PIXELS: Scale = Scale {
+    stops: &[112., 224., 336., 448., 560., 672., 896., 1120., 1344., 1792., 2240.],
+    least: 1.,
+    most: LARGEST,
+    whole: true,
+    one: "pixel",
+    many: "pixels",
+};
+
 /// Rank of adapters.
 pub static RANK: Scale = Scale {
     stops: &[1., 2., 4., 8., 16., 32., 64., 128., 256., 512.],
@@ -232,7 +242,7 @@ fn limit(value: f64) -> String {
 mod tests {
     use super::*;
 
-    const ALL: [&Scale; 11] = [
+    const ALL: [&Scale; 12] = [
         &BATCH,
         &SEQUENCE,
         &PERCENT,
@@ -241,6 +251,7 @@ mod tests {
         &ELEMENTS,
         &ELEMENTS_OR_NONE,
         &OR_NONE,
+        &PIXELS,
         &RANK,
         &BILLIONS,
         &CARD,

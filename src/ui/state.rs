@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use leptos::prelude::*;
 
+use super::asked::Asked;
 use super::browser::{self, File};
 use super::desk::Desk;
 use super::detail::Detail;
@@ -18,9 +19,8 @@ use crate::estimate::{Estimate, estimate};
 use crate::hardware::Gpu;
 use crate::memory::Memory;
 use crate::plan::{Fit, Levers, Verdict, fits};
-use crate::scenario::{GpuChoice, Issue, Scenario};
+use crate::scenario::{Issue, Scenario};
 use crate::share::MOST_SCENARIOS;
-use crate::units::Bytes;
 
 /// A place for a scenario and its answer. Places are made once and reused, so that nothing that still looks at one is
 /// ever left with a disposed signal.
@@ -103,6 +103,8 @@ pub struct State {
     pub undoable: RwSignal<bool>,
     /// The out-of-memory message that was pasted; mostly nothing.
     pub pasted: RwSignal<String>,
+    /// The lengths of a data set's texts, as they were pasted; mostly nothing.
+    pub texts: RwSignal<String>,
     /// What was wrong with the link that the page was opened with.
     pub notices: RwSignal<Vec<Issue>>,
     /// The dialog for a model of one's own.
@@ -119,9 +121,8 @@ pub struct State {
     pub view: RwSignal<View>,
     /// Whether the page stands in another one: the answer alone.
     pub embedded: RwSignal<bool>,
-    /// The memory that the table of models is asked about where it is not that of the card, and the card that this is
-    /// said of: another card is asked about as it is.
-    pub budget: RwSignal<Option<(GpuChoice, Bytes)>>,
+    /// What the table of models is asked about.
+    pub asked: Asked,
     /// What to change in the active scenario, and the scenario that this was found for; a moment behind it.
     pub levers: RwSignal<Option<Known>>,
     /// Whether all settings are in sight, and not only those that most people choose.
@@ -192,6 +193,7 @@ impl State {
             toast: RwSignal::new(String::new()),
             undoable: RwSignal::new(false),
             pasted: RwSignal::new(String::new()),
+            texts: RwSignal::new(String::new()),
             notices: RwSignal::new(Vec::new()),
             own: Own::new(),
             desk: StoredValue::new_local(desk),
@@ -199,7 +201,7 @@ impl State {
             visits: RwSignal::new(0),
             view: RwSignal::new(View::default()),
             embedded: RwSignal::new(false),
-            budget: RwSignal::new(None),
+            asked: Asked::new(),
             levers: RwSignal::new(None),
             unfolded: RwSignal::new(false),
             can_undo: RwSignal::new(false),
@@ -256,12 +258,6 @@ impl State {
         get: impl Fn(&Scenario) -> T + Send + Sync + 'static,
     ) -> Signal<T> {
         Memo::new(move |_| self.current().scenario.with(&get)).into()
-    }
-
-    /// The memory that the table of models is asked about, where it is not that of the card.
-    pub fn budget(self) -> Option<Bytes> {
-        let card = self.current().scenario.with(|scenario| scenario.gpu.clone());
-        self.budget.with(|asked| asked.as_ref().filter(|(of, _)| *of == card).map(|(_, bytes)| *bytes))
     }
 
     /// What a run of just the scenario on the page took, where the link said so.

@@ -108,6 +108,8 @@ pub fn cards(scenario: &Scenario, unit: Unit) -> String {
 /// What a tab says: model and method.
 pub fn title(scenario: &Scenario) -> String {
     let method = match scenario.method {
+        Method::Qlora if !scenario.task.trains() => scenario.quantization.format.label(),
+        Method::Full | Method::Lora if !scenario.task.trains() => scenario.precision.label(),
         Method::Full => "full",
         Method::Lora => "LoRA",
         Method::Qlora => "QLoRA",

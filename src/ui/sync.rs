@@ -6,14 +6,13 @@ use std::rc::Rc;
 use leptos::prelude::*;
 
 use super::browser::{self, History, Later};
-use super::format::{Unit, number};
+use super::format::Unit;
 use super::recorded::Recorded;
 use super::state::State;
 use super::summary;
 use super::view::View;
 use crate::scenario::Scenario;
 use crate::share;
-use crate::units::Bytes;
 
 /// Where the unit is stored.
 const UNIT: &str = "headroom.unit";
@@ -119,9 +118,6 @@ pub fn follow_address(state: State, opened: &str) -> Address {
     address
 }
 
-/// The amount of memory that the table of models is asked about, in links: frozen.
-const BUDGET: &str = "budget";
-
 /// Says in links that the page stands in another one: frozen.
 const EMBED: &str = "embed";
 
@@ -129,19 +125,18 @@ const EMBED: &str = "embed";
 pub fn open_view(state: State, link: &str) {
     state.view.set(View::of(link));
     state.embedded.set(share::said(link, EMBED).is_some_and(|said| said == "1"));
-    state.took.set(Recorded::of(link, &untrack(|| state.scenarios())));
-    let gib = share::said(link, BUDGET).and_then(|gib| gib.parse::<f64>().ok());
-    let budget = gib.filter(|gib| gib.is_finite() && *gib > 0.).map(Bytes::gib);
-    let card = untrack(|| state.current().scenario.with(|scenario| scenario.gpu.clone()));
-    state.budget.set(budget.map(|budget| (card, budget)));
+    let scenarios = untrack(|| state.scenarios());
+    state.took.set(Recorded::of(link, &scenarios));
+    state.notices.update(|notices| notices.extend(Recorded::complaint(link, &scenarios)));
+    state.asked.read(link, &untrack(|| state.current().scenario.get()));
 }
 
 /// What a link says beside its scenarios.
 fn shown(state: State) -> String {
-    let budget = state.budget().map(|budget| format!("&{BUDGET}={}", number(budget.as_gib())));
+    let asked = state.current().scenario.with(|scenario| state.asked.written(scenario));
     let embedded = if state.embedded.get() { format!("&{EMBED}=1") } else { String::new() };
     let took = state.recorded().map(|took| took.written()).unwrap_or_default();
-    state.view.get().written() + &budget.unwrap_or_default() + &took + &embedded
+    state.view.get().written() + &asked + &took + &embedded
 }
 
 /// The address that shows the same within another page, and the whole page that it leads to.

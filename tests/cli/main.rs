@@ -117,7 +117,7 @@ Attention                                    SDPA (PyTorch chooses)
 Loss kernel                                  Default
 Activation offloading                        Off
 Allocator                                    Default
-Other settings, at their default             18
+Other settings, at their default             19
 
 Needed                                       ";
     assert!(out.starts_with(begins), "{out}");

@@ -153,6 +153,34 @@ fn levers_and_need_say_how_many_gpus_hold_it() {
 }
 
 #[test]
+fn serving_is_formats_by_what_is_left() {
+    let asked = [
+        "serving",
+        "--model",
+        "Qwen/Qwen3-8B",
+        "--method",
+        "full",
+        "--precision",
+        "bf16",
+        "--gpu",
+        "rtx-4090",
+    ];
+    let rows: Value = serde_json::from_str(&says(&[&asked[..], &["--json"]].concat())).unwrap();
+    let rows = rows["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 13);
+    let half = rows.iter().find(|row| row["stored"] == "half").unwrap();
+    // 8,190,735,360 parameters
+    assert_eq!(half["weights"], 16_381_470_720_u64);
+    let tokens = |percent: &str| {
+        let text = says(&[&asked[..], &["--vllm-percent", percent]].concat());
+        assert!(text.contains(&format!("vLLM: {percent} % of the card")), "{text}");
+        let line = text.lines().find(|line| line.starts_with("bf16")).unwrap().to_owned();
+        line.contains("it stops")
+    };
+    assert!(tokens("60") && !tokens("95"));
+}
+
+#[test]
 fn contexts_are_batches_by_lengths() {
     let asked = ["contexts", "--model", "Qwen/Qwen3-0.6B", "--method", "full", "--precision", "bf16"];
     let text = says(&asked);
@@ -199,12 +227,12 @@ fn fit_says_why_nothing_would_run() {
 fn what_generates_has_no_column_of_adapters() {
     let generate = ["--task", "generate", "--model", "Qwen/Qwen3-0.6B", "--new-tokens", "1"];
     for command in [&["need"][..], &["fit", "--memory", "24GB"]] {
-        let header = |flags: &[&str]| {
+        let header = |flags: &[&str], name: &str| {
             let text = says(&[command, flags].concat());
-            let row = text.lines().find(|line| line.contains("QLoRA")).expect("a header").to_owned();
-            row.contains(" LoRA ")
+            text.lines().any(|line| line.contains(name))
         };
-        assert!(!header(&generate) && header(&generate[2..4]), "{command:?}");
+        assert!(header(&generate, "Not quantised") && !header(&generate, "LoRA"), "{command:?}");
+        assert!(header(&generate[2..4], "QLoRA") && !header(&generate[2..4], "Not quantised"), "{command:?}");
     }
 }
 
@@ -244,4 +272,25 @@ fn layouts_of_one_card_are_those_of_the_fewest_that_hold_it() {
     let out =
         headroom(&["layouts", "--stack", "unsloth", "--gpus", "4", "--model", "meta-llama/Llama-3.2-1B"]);
     assert_eq!(out.status, Some(2));
+}
+
+#[test]
+fn lengths_say_what_runs_out_and_how_soon() {
+    let texts = file("lengths.txt", "400x9990\n9000x10\n");
+    let run = ["lengths", "--texts", &texts, "--batch-size", "4", "--seq-length", "8192", "--orders", "1"];
+    let out = says(&run);
+    for words in [
+        "10,000 texts of 409 tokens",
+        "10 of them are cut to the sequence length, 8,192",
+        "for 10 of the texts",
+        "of 1 orders",
+    ] {
+        assert!(out.contains(words), "{words} is not in\n{out}");
+    }
+    let json: Value = serde_json::from_str(&says(&[&run[..], &["--json"]].concat())).expect("JSON");
+    assert_eq!((&json["schema"], &json["texts"]), (&"headroom-lengths/1".into(), &10_000.into()));
+    assert_eq!(json["orders"].as_array().map(Vec::len), Some(1));
+    let words = file("words.txt", "512 many");
+    let refused = headroom(&["lengths", "--texts", &words]);
+    assert!(refused.status == Some(2) && refused.err.contains("\"many\" is no length"), "{}", refused.err);
 }

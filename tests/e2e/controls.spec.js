@@ -169,7 +169,7 @@ test("every input has a control", async ({ headroom, page }) => {
   for (const name of ["Outputs kept", "Gradient clipping"]) {
     await expect(page.getByRole("switch", { name, exact: true })).toBeVisible();
   }
-  for (const name of ["4-bit weights", "Padding", "Optimizer step"]) await expect(headroom.choice(name)).toBeVisible();
+  for (const name of ["Adapter", "Quantised weights", "Padding", "Optimizer step"]) await expect(headroom.choice(name)).toBeVisible();
   await page.getByRole("textbox", { name: "Dropout", exact: true }).fill("0.1");
   await headroom.expectLink("drop", "0.1");
   await page.getByRole("textbox", { name: "Dropout", exact: true }).fill("much");

@@ -29,8 +29,8 @@ for (const colorScheme of ["light", "dark"]) {
           await expect(control).toBeInViewport();
           expect(await control.evaluate((element) => element.labels[0].textContent)).toBe(name);
           await page.keyboard.press("Escape");
-          // always in sight
-          await expect(sentence).toBeInViewport();
+          // always in sight; on a phone the verdict is, which leaves more room
+          await expect(width > 520 ? sentence : page.locator("#answer")).toBeInViewport();
         }
         // the answer is before the controls where there is no room beside them
         const [answer, form] = await Promise.all(

@@ -8,7 +8,7 @@ use headroom::check::CheckError;
 use headroom::scenario::{
     Allocator, AttentionKernel, Checkpointing, Cluster, CustomModel, GpuChoice, Lengths, Loop, Lora,
     LoraTargets, LossKernel, Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Precision,
-    Quantization, Reserve, Savings, Scenario, Stack, StepTime, Task,
+    Quantization, Reserve, Savings, Scenario, Stack, StepTime, Task, Tuner,
 };
 
 impl Row {
@@ -28,6 +28,7 @@ impl Row {
             model: self.model()?,
             method,
             generation: Scenario::default().generation,
+            pictures: Scenario::default().pictures,
             lora: if method == Method::Full { Scenario::default().lora } else { self.lora(habits)? },
             quantization: Quantization {
                 format: habits.format,
@@ -113,7 +114,7 @@ impl Row {
             && !self.has(&self.compute_policy, "-true")
             && !self.source.starts_with("modelscope/ms-swift");
         let dropout = habits.lora_dropout;
-        Ok(Lora { rank, targets, modules, dropout, fp32_adapters, trains_embeddings })
+        Ok(Lora { tuner: Tuner::Lora, rank, targets, modules, dropout, fp32_adapters, trains_embeddings })
     }
 
     /// Where the notes give the spread of the samples' lengths, batches were as long as their samples.

@@ -1,9 +1,27 @@
 """The package as somebody uses it who installed the wheel: `python -m unittest discover packages/python/tests`."""
 
+import contextlib
 import doctest
+import io
+import json
+import pathlib
 import unittest
 
 import headroom
+
+
+class Notebook(unittest.TestCase):
+    def test_the_notebook_runs_from_top_to_bottom(self):
+        notebook = pathlib.Path(__file__).parents[3] / "examples" / "notebook.ipynb"
+        cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+        code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+        self.assertGreater(len(code), 3)
+        said, names = io.StringIO(), {}
+        with contextlib.redirect_stdout(said):
+            for cell in code:
+                exec(compile(cell, str(notebook), "exec"), names)  # noqa: S102
+        self.assertIn("over: needs", said.getvalue())
+        self.assertIn("Liger fused", said.getvalue())
 
 
 class Estimate(unittest.TestCase):

@@ -5,7 +5,9 @@ use super::trl::attention;
 use super::{Run, Targets};
 use crate::import::names::AXOLOTL_KERNELS;
 use crate::issue::Issue;
-use crate::scenario::{Checkpointing, CpuOffload, LossKernel, Mask, Method, Offloading, Sharding, Stack};
+use crate::scenario::{
+    Checkpointing, CpuOffload, LossKernel, Mask, Method, Offloading, Sharding, Stack, Tuner,
+};
 
 pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
     let scenario = run.scenario;
@@ -16,7 +18,7 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
         LossKernel::Standard => (liger, false),
         LossKernel::Liger => (true, false),
         LossKernel::Cut => (false, true),
-        LossKernel::Full | LossKernel::Chunked => (false, false),
+        LossKernel::Full | LossKernel::Chunked | LossKernel::TransformerEngine => (false, false),
     };
     let mut plugins = Vec::new();
     if liger || fused {
@@ -59,6 +61,9 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
         lines.set("lora_r", lora.rank);
         lines.set("lora_alpha", lora.rank.saturating_mul(2));
         lines.set("lora_dropout", if lora.dropout { "0.05" } else { "0.0" });
+        if lora.tuner == Tuner::Dora {
+            lines.set("peft_use_dora", true);
+        }
         match run.targets() {
             Targets::Default => {}
             Targets::All => lines.set("lora_target_linear", true),

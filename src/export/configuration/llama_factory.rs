@@ -3,7 +3,7 @@
 use super::lines::Lines;
 use super::{Run, Targets};
 use crate::issue::{Field, Issue};
-use crate::scenario::{AttentionKernel, Checkpointing, Mask, Method, Precision, Stack};
+use crate::scenario::{AttentionKernel, Checkpointing, Mask, Method, Precision, Stack, Tuner};
 
 pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
     let scenario = run.scenario;
@@ -49,6 +49,9 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
         lines.set("lora_rank", lora.rank);
         lines.set("lora_alpha", lora.rank.saturating_mul(2));
         lines.set("lora_dropout", if lora.dropout { "0.05" } else { "0.0" });
+        if lora.tuner == Tuner::Dora {
+            lines.set("use_dora", true);
+        }
         match run.targets() {
             Targets::All => lines.set("lora_target", "all"),
             Targets::Names(names) => lines.set("lora_target", names.join(",")),

@@ -92,9 +92,11 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
     }
     let loss = match scenario.savings.loss {
         LossKernel::Full => "torch.nn.CrossEntropyLoss",
-        LossKernel::Standard | LossKernel::Chunked | LossKernel::Liger | LossKernel::Cut => {
-            "torchtune.modules.loss.CEWithChunkedOutputLoss"
-        }
+        LossKernel::Standard
+        | LossKernel::Chunked
+        | LossKernel::Liger
+        | LossKernel::Cut
+        | LossKernel::TransformerEngine => "torchtune.modules.loss.CEWithChunkedOutputLoss",
     };
     lines.table("loss", |lines| lines.set("_component_", loss));
     lines.set("epochs", 1);

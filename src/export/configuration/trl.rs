@@ -4,7 +4,7 @@ use super::lines::Lines;
 use super::{Run, Targets};
 use crate::issue::Issue;
 use crate::scenario::{
-    Allocator, AttentionKernel, Checkpointing, Mask, Method, Offloading, Precision, Stack,
+    Allocator, AttentionKernel, Checkpointing, Mask, Method, Offloading, Precision, Stack, Tuner,
 };
 
 pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
@@ -38,6 +38,9 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
         lines.set("lora_r", lora.rank);
         lines.set("lora_alpha", lora.rank.saturating_mul(2));
         lines.set("lora_dropout", if lora.dropout { "0.05" } else { "0.0" });
+        if lora.tuner == Tuner::Dora {
+            lines.set("use_dora", true);
+        }
         match run.targets() {
             Targets::Default => {}
             Targets::All => lines.list("lora_target_modules", &["all-linear"]),

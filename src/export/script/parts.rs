@@ -4,7 +4,7 @@ use super::python::{Call, boolean, string, strings};
 use super::run::Run;
 use crate::issue::{Field, Issue};
 use crate::scenario::{
-    Allocator, AttentionKernel, Checkpointing, LoraTargets, Method, Modules, Optimizer, Precision,
+    Allocator, AttentionKernel, Checkpointing, LoraTargets, Method, Modules, Optimizer, Precision, Tuner,
     WeightFormat,
 };
 
@@ -115,6 +115,7 @@ impl Run<'_> {
                 .keyword("bnb_4bit_quant_type", "\"nf4\"")
                 .keyword("bnb_4bit_compute_dtype", self.compute())
                 .keyword("bnb_4bit_use_double_quant", boolean(self.scenario.quantization.double_quant))),
+            WeightFormat::Int8 => Ok(Call::new("BitsAndBytesConfig").keyword("load_in_8bit", "True")),
             WeightFormat::Nf4Early => {
                 let issue = Issue::error(Field::WeightFormat, "files are written for today's bitsandbytes");
                 Err(issue.with_fix("choose NF4"))
@@ -131,6 +132,7 @@ impl Run<'_> {
             .keyword("r", lora.rank)
             .keyword("lora_alpha", lora.rank.saturating_mul(2))
             .keyword("lora_dropout", if lora.dropout { "0.05" } else { "0.0" })
+            .keyword_if("use_dora", (lora.tuner == Tuner::Dora).then_some("True"))
             .keyword_if("target_modules", self.targets())
             .keyword_if("modules_to_save", saved)
             .keyword("task_type", "\"CAUSAL_LM\"")
@@ -180,6 +182,7 @@ impl Run<'_> {
                 &[("scale_parameter", "False"), ("relative_step", "False")],
             ),
             Optimizer::AdamW8bit => ("bitsandbytes.optim.AdamW8bit", &[]),
+            Optimizer::AdamW8bitTorchao => ("torchao.optim.AdamW8bit", &[]),
             Optimizer::PagedAdamW8bit => ("bitsandbytes.optim.PagedAdamW8bit", &[]),
             Optimizer::PagedAdamW => ("bitsandbytes.optim.PagedAdamW", &[]),
             Optimizer::AdEmaMix => ("bitsandbytes.optim.AdEMAMix", &[]),
@@ -195,6 +198,9 @@ impl Run<'_> {
                     "SparseAdam takes sparse gradients only, which no layer of a language model makes",
                     "choose Adam",
                 );
+            }
+            Optimizer::Muon => {
+                return no("Muon and AdamW are two optimizers, of which the file has one", "choose AdamW");
             }
             Optimizer::Shampoo | Optimizer::AdaBelief => {
                 return no("this optimizer is in none of the libraries that the file uses", "choose AdamW");

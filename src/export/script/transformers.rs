@@ -9,6 +9,7 @@ use crate::scenario::{
 
 /// The inputs that it says beside those that every file says.
 pub(super) const SAID: &[&str] = &[
+    "adapter",
     "lora-dropout",
     "fp32-adapters",
     "train-embeddings",
@@ -64,6 +65,9 @@ fn refuse(run: &Run<'_>) -> Result<(), Issue> {
         LossKernel::Chunked => {
             no(Field::Loss, "this chunked loss is torchtune's", "choose Liger's or cut cross entropy")
         }
+        LossKernel::TransformerEngine => {
+            no(Field::Loss, "Transformer Engine's loss is Megatron's", "choose Liger's or cut cross entropy")
+        }
         LossKernel::Liger if !LIGER_FAMILIES.contains(&&*run.architecture.model_type) => {
             no(Field::Loss, "Liger's patch passes over models of this family", "choose cut cross entropy")
         }
@@ -78,7 +82,11 @@ fn liger(scenario: &Scenario) -> Option<&'static str> {
         LossKernel::Full if own => Some(", fused_linear_cross_entropy=False, cross_entropy=False"),
         LossKernel::Standard | LossKernel::Liger if own => Some(""),
         LossKernel::Liger => Some(", rope=False, rms_norm=False, swiglu=False, geglu=False"),
-        LossKernel::Standard | LossKernel::Full | LossKernel::Cut | LossKernel::Chunked => None,
+        LossKernel::Standard
+        | LossKernel::Full
+        | LossKernel::Cut
+        | LossKernel::TransformerEngine
+        | LossKernel::Chunked => None,
     }
 }
 

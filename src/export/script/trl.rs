@@ -11,6 +11,7 @@ pub(super) const SAID: &[&str] = &[
     "task",
     "prompt-length",
     "reference",
+    "adapter",
     "lora-dropout",
     "train-embeddings",
     "double-quant",

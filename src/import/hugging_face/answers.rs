@@ -1,7 +1,7 @@
-//! What trl's trainers on answers say beyond the others: DPO's pairs, GRPO's answers with their rewards.
+//! What trl's trainers on answers say beyond the others: pairs, answers with their rewards.
 
 use super::super::reader::{Reader, among};
-use super::{DPO, GRPO};
+use crate::scenario::Task;
 
 /// What memory does not depend on: numbers for each answer, and how it was generated elsewhere.
 const IDLE: &[&str] = &[
@@ -28,21 +28,50 @@ const IDLE: &[&str] = &[
     "vllm_*",
     "ref_model_*",
     "use_transformers_paged",
+    "desirable_weight",
+    "undesirable_weight",
+    "simpo_gamma",
+    "padding_value",
+    "generate_during_eval",
+    "is_encoder_decoder",
+    "center_rewards_coefficient",
+    "normalize_advantages",
 ];
 
-/// `DPOConfig`.
-pub(super) fn pairs(reader: &mut Reader) {
+/// `DPOConfig` and `KTOConfig`.
+pub(super) fn pairs(reader: &mut Reader, why: &str) {
     prompt(reader);
     match reader.switch(&["precompute_ref_log_probs"]) {
         Some((on, said)) => reader.set("reference", if on { "precomputed" } else { "scored" }, &said),
-        None => reader.assume("reference", "scored", DPO),
+        None => reader.assume("reference", "scored", why),
     }
     reader.pass(|name| among(IDLE, name));
-    reader.assume("mask", "padded", DPO);
+    reader.assume("mask", "padded", why);
 }
 
-/// `GRPOConfig`.
-pub(super) fn answers(reader: &mut Reader) {
+/// `ORPOConfig` and `CPOConfig`, whose cross entropy beside the comparison goes with `cpo_alpha`: without it is SimPO, whatever
+/// compares.
+pub(super) fn without_reference(reader: &mut Reader, why: &str) {
+    prompt(reader);
+    if let Some(said) = reader.take(&["cpo_alpha"]) {
+        match said.number() {
+            Some(0.0) => reader.set("task", Task::Simpo.slug(), &said.said),
+            Some(_) => reader.idle.push(said.said),
+            None => reader.leave(&said.said, "this is no number"),
+        }
+    }
+    reader.pass(|name| among(IDLE, name) || name == "max_completion_length");
+    reader.assume("mask", "padded", why);
+}
+
+/// `RewardConfig`.
+pub(super) fn better(reader: &mut Reader, why: &str) {
+    reader.pass(|name| among(IDLE, name));
+    reader.assume("mask", "padded", why);
+}
+
+/// `GRPOConfig` and `RLOOConfig`, which differ in whether there is a reference where nothing is said.
+pub(super) fn answers(reader: &mut Reader, (why, reference, default): (&str, &str, &str)) {
     prompt(reader);
     let prompt = reader.scenario.answers.prompt;
     let written = |answer: u64| prompt.saturating_add(answer).to_string();
@@ -54,21 +83,21 @@ pub(super) fn answers(reader: &mut Reader) {
             }
             None => reader.leave(&said.said, "this is no number of tokens"),
         },
-        None => reader.assume("seq-length", &written(512), "answers of 512 tokens are GRPOConfig's default"),
+        None => reader.assume("seq-length", &written(512), "answers of 512 tokens are the default"),
     }
     match reader.take(&["beta"]) {
         Some(said) => match said.number() {
             Some(beta) => reader.set("reference", if beta > 0.0 { "scored" } else { "none" }, &said.said),
             None => reader.leave(&said.said, "this is no number"),
         },
-        None => reader.assume("reference", "none", "beta is 0 by default"),
+        None => reader.assume("reference", reference, default),
     }
     generation(reader);
     for name in ["steps_per_generation", "generation_batch_size"] {
         reader.refuse(&[name], "as many answers are generated at a time as an optimizer step takes");
     }
     reader.pass(|name| among(IDLE, name));
-    reader.assume("mask", "padded", GRPO);
+    reader.assume("mask", "padded", why);
 }
 
 /// Who generates the answers: a server, vLLM on the same card, or transformers in the process, which is not followed.

@@ -2,8 +2,8 @@
 
 use super::super::reader::Reader;
 use super::super::trainer;
-use super::answers::{answers, pairs};
-use super::{ARGUMENTS, DPO, GRPO, Parts, TRL, Trainer};
+use super::answers::{answers, better, pairs, without_reference};
+use super::{ARGUMENTS, Parts, TRL, Trainer};
 
 pub(super) fn attention(reader: &mut Reader, parts: Parts) {
     let flash = reader.switch(&["use_flash_attention_2", "use_flash_attn"]);
@@ -20,12 +20,7 @@ pub(super) fn attention(reader: &mut Reader, parts: Parts) {
 }
 
 pub(super) fn arguments(reader: &mut Reader, parts: Parts) {
-    let why = match (parts.trl, parts.trainer) {
-        (true, Trainer::Dpo) => DPO,
-        (true, Trainer::Grpo) => GRPO,
-        (true, Trainer::Sft | Trainer::Other) => TRL,
-        (false, _) => ARGUMENTS,
-    };
+    let why = if parts.trl { parts.trainer.default() } else { ARGUMENTS };
     reader.or_assume(
         "batch-size",
         &["per_device_train_batch_size", "per_gpu_train_batch_size"],
@@ -36,10 +31,19 @@ pub(super) fn arguments(reader: &mut Reader, parts: Parts) {
     trainer::optimization(reader, &["optim"], "adamw-fused", ARGUMENTS);
     reader.switches("activation-offloading", &["activation_offloading"]);
     match parts.trainer {
-        Trainer::Grpo => answers(reader),
-        Trainer::Dpo => {
+        Trainer::Grpo => answers(reader, (why, "none", "beta is 0 by default")),
+        Trainer::Rloo => answers(reader, (why, "scored", "beta is 0.05 by default")),
+        Trainer::Dpo | Trainer::Kto => {
             length_of_sequences(reader, parts, why);
-            pairs(reader);
+            pairs(reader, why);
+        }
+        Trainer::Orpo | Trainer::Cpo => {
+            length_of_sequences(reader, parts, why);
+            without_reference(reader, why);
+        }
+        Trainer::Reward => {
+            length_of_sequences(reader, parts, why);
+            better(reader, why);
         }
         Trainer::Sft | Trainer::Other => {
             length_of_sequences(reader, parts, why);

@@ -131,7 +131,6 @@ pub(super) const REFUSED: &[(&[&str], &str)] = &[
     (&["lora_bias", "use_qalora", "layer_replication"], "adapters of this kind are not predicted"),
     (&["trainable_token_indices", "target_parameters"], "these adapters are not predicted"),
     (&["torch_compile", "torch_compile_backend", "torch_compile_mode"], "a compiled step is not predicted"),
-    (&["use_dora"], "DoRA's magnitudes and their norms are not predicted"),
     (&["neftune_noise_alpha"], "the noise on the embeddings is not predicted"),
     (&["auto_find_batch_size"], "the batch is then whatever fits"),
     (&["torch_empty_cache_steps"], "an emptied cache is not predicted"),

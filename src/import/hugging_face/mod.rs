@@ -8,7 +8,7 @@ mod weights;
 use super::launch;
 use super::reader::{Reader, among};
 use super::trainer;
-use crate::scenario::Stack;
+use crate::scenario::{Stack, Task};
 use arguments::{arguments, attention, checkpointing};
 use known::{IDLE, REFUSED};
 use weights::{adapters, method, precision};
@@ -44,21 +44,75 @@ pub(super) enum Trainer {
     Sft,
     /// `DPOConfig` and `DPOTrainer`.
     Dpo,
+    /// `KTOConfig` and `KTOTrainer`.
+    Kto,
+    /// `ORPOConfig` and `ORPOTrainer`.
+    Orpo,
+    /// `CPOConfig` and `CPOTrainer`, for SimPO too.
+    Cpo,
+    /// `RewardConfig` and `RewardTrainer`.
+    Reward,
     /// `GRPOConfig` and `GRPOTrainer`.
     Grpo,
+    /// `RLOOConfig` and `RLOOTrainer`.
+    Rloo,
     /// One that is not read.
     Other,
 }
 
+/// What a trainer is called, its classes, and its configuration's word for a default.
+type Names = [&'static str; 3];
+
+impl Trainer {
+    /// The task, and what the trainer is called; none where the text names one that is not read.
+    fn is_for(self) -> Option<(Task, Names)> {
+        match self {
+            Trainer::Sft => Some((Task::Sft, ["SFTTrainer", "SFTConfig, SFTTrainer", TRL])),
+            Trainer::Dpo => {
+                let default = "DPOConfig's default in trl 1.16";
+                Some((Task::Dpo, ["DPOTrainer", "DPOConfig, DPOTrainer", default]))
+            }
+            Trainer::Kto => {
+                let default = "KTOConfig's default in trl 1.16";
+                Some((Task::Kto, ["KTOTrainer", "KTOConfig, KTOTrainer", default]))
+            }
+            Trainer::Orpo => {
+                let default = "ORPOConfig's default in trl 1.16";
+                Some((Task::Orpo, ["ORPOTrainer", "ORPOConfig, ORPOTrainer", default]))
+            }
+            Trainer::Cpo => {
+                let default = "CPOConfig's default in trl 1.16";
+                Some((Task::Cpo, ["CPOTrainer", "CPOConfig, CPOTrainer", default]))
+            }
+            Trainer::Reward => {
+                let default = "RewardConfig's default in trl 1.16";
+                Some((Task::Reward, ["RewardTrainer", "RewardConfig, RewardTrainer", default]))
+            }
+            Trainer::Grpo => {
+                let default = "GRPOConfig's default in trl 1.16";
+                Some((Task::Grpo, ["GRPOTrainer", "GRPOConfig, GRPOTrainer", default]))
+            }
+            Trainer::Rloo => {
+                let default = "RLOOConfig's default in trl 1.16";
+                Some((Task::Rloo, ["RLOOTrainer", "RLOOConfig, RLOOTrainer", default]))
+            }
+            Trainer::Other => None,
+        }
+    }
+
+    /// What of its configuration's defaults is said.
+    fn default(self) -> &'static str {
+        self.is_for().map_or(TRL, |(_, [_, _, default])| default)
+    }
+}
+
 impl Parts {
     fn has_trls_defaults(self) -> bool {
-        self.sft_config || self.command || [Trainer::Dpo, Trainer::Grpo].contains(&self.trainer)
+        self.sft_config || self.command || self.trainer.is_for().is_some_and(|(task, _)| task != Task::Sft)
     }
 }
 
 const TRL: &str = "SFTConfig's default in trl 1.16";
-const DPO: &str = "DPOConfig's default in trl 1.16";
-const GRPO: &str = "GRPOConfig's default in trl 1.16";
 const ARGUMENTS: &str = "TrainingArguments' default in transformers 5.17";
 const MODEL: &str = "ModelConfig's default in trl 1.16";
 const LORA: &str = "LoraConfig's default in peft 0.21";
@@ -82,9 +136,9 @@ pub(super) fn read(reader: &mut Reader, parts: Parts) {
         reader.model(said);
     }
     stack(reader, parts);
-    method(reader, parts, model.is_some());
+    let eight_bit = method(reader, parts, model.is_some());
     precision(reader, parts);
-    adapters(reader, parts);
+    adapters(reader, parts, eight_bit);
     attention(reader, parts);
     if parts.arguments {
         arguments(reader, parts);
@@ -118,11 +172,8 @@ fn stack(reader: &mut Reader, parts: Parts) {
     } else if let Some((true, said)) = liger {
         reader.set("stack", Stack::Liger.slug(), &said);
     } else if parts.trl {
-        let (trainer, classes) = match parts.trainer {
-            Trainer::Dpo => ("DPOTrainer", "DPOConfig, DPOTrainer"),
-            Trainer::Grpo => ("GRPOTrainer", "GRPOConfig, GRPOTrainer"),
-            Trainer::Sft | Trainer::Other => ("SFTTrainer", "SFTConfig, SFTTrainer"),
-        };
+        let own = parts.trainer.is_for().or_else(|| Trainer::Sft.is_for());
+        let [trainer, classes, _] = own.map_or([""; 3], |(_, names)| names);
         match parts.command {
             true => {
                 reader.assume("stack", Stack::Trl.slug(), &format!("trl's command trains with {trainer}"))
@@ -133,11 +184,12 @@ fn stack(reader: &mut Reader, parts: Parts) {
         reader.set("stack", Stack::Transformers.slug(), "TrainingArguments");
     }
     if parts.arguments || parts.unsloth {
-        match parts.trainer {
-            Trainer::Dpo => reader.assume("task", "dpo", "these are DPOTrainer's arguments"),
-            Trainer::Grpo => reader.assume("task", "grpo", "these are GRPOTrainer's arguments"),
-            Trainer::Sft => reader.assume("task", "sft", "no other trainer is named"),
-            Trainer::Other => reader.assume("task", "sft", "the trainer that is named is not read"),
+        match parts.trainer.is_for() {
+            Some((Task::Sft, _)) => reader.assume("task", "sft", "no other trainer is named"),
+            Some((task, [name, ..])) => {
+                reader.assume("task", task.slug(), &format!("these are {name}'s arguments"));
+            }
+            None => reader.assume("task", "sft", "the trainer that is named is not read"),
         }
         trainer::usual_loop(reader);
     }

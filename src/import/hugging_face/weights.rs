@@ -4,13 +4,17 @@ use super::super::names::holds_with_bfloat16;
 use super::super::reader::Reader;
 use super::super::trainer;
 use super::{LORA, MODEL, Parts};
-use crate::scenario::{Method, Precision};
+use crate::scenario::{Method, Precision, WeightFormat};
 
-pub(super) fn method(reader: &mut Reader, parts: Parts, names_a_model: bool) {
+/// The method; whether its frozen weights are 8-bit ones.
+pub(super) fn method(reader: &mut Reader, parts: Parts, names_a_model: bool) -> bool {
     if parts.unsloth {
-        return unsloths_method(reader);
+        unsloths_method(reader);
+        return false;
     }
-    let four_bit = reader.switch(&["load_in_4bit"]);
+    let eight_bit = reader.switch(&["load_in_8bit"]).filter(|(on, _)| *on);
+    let quantised =
+        reader.switch(&["load_in_4bit"]).filter(|(on, _)| *on || eight_bit.is_none()).or(eight_bit.clone());
     // the last two are other scripts' names for it
     let adapters = match reader.switch(&["use_peft", "use_lora", "lora_enable"]) {
         Some((on, said)) => Some((on, said)),
@@ -20,12 +24,12 @@ pub(super) fn method(reader: &mut Reader, parts: Parts, names_a_model: bool) {
         }
         None => None,
     };
-    match (adapters, &four_bit) {
+    match (adapters, &quantised) {
         (Some((true, _)), Some((true, said))) => reader.set("method", Method::Qlora.slug(), said),
         (Some((true, said)), Some((false, _)) | None) => reader.set("method", Method::Lora.slug(), &said),
         (Some((false, _)), Some((true, said))) => {
-            reader.leave(said, "4-bit weights are not trained themselves: no adapters are named");
-            reader.assume("method", Method::Qlora.slug(), "4-bit weights need adapters");
+            reader.leave(said, "quantised weights are not trained themselves: no adapters are named");
+            reader.assume("method", Method::Qlora.slug(), "quantised weights need adapters");
         }
         (Some((false, said)), _) if !said.is_empty() => reader.set("method", Method::Full.slug(), &said),
         (Some((false, _)), _) => reader.assume("method", Method::Full.slug(), "no adapters are named"),
@@ -35,6 +39,13 @@ pub(super) fn method(reader: &mut Reader, parts: Parts, names_a_model: bool) {
             reader.assume("method", method, "neither a model nor adapters are named: as it was");
         }
         (None, _) => {}
+    }
+    match eight_bit.filter(|_| reader.scenario.method == Method::Qlora) {
+        Some((_, said)) => {
+            reader.set("weight-format", WeightFormat::Int8.slug(), &said);
+            true
+        }
+        None => false,
     }
 }
 
@@ -65,7 +76,7 @@ fn unsloths_method(reader: &mut Reader) {
     }
 }
 
-pub(super) fn adapters(reader: &mut Reader, parts: Parts) {
+pub(super) fn adapters(reader: &mut Reader, parts: Parts, eight_bit: bool) {
     let (rank, dropout, why) = match (parts.command, parts.unsloth) {
         (true, _) => ("16", "0.05", MODEL),
         (false, true) => ("16", "0", "get_peft_model's default in Unsloth 2026.10"),
@@ -74,6 +85,12 @@ pub(super) fn adapters(reader: &mut Reader, parts: Parts) {
     if reader.scenario.method.has_adapters() && (parts.adapters || parts.command) {
         reader.or_assume("lora-rank", &["lora_r", "LoraConfig.r", "get_peft_model.r"], rank, why);
         reader.or_assume("lora-dropout", &["lora_dropout"], dropout, why);
+        if parts.unsloth {
+            reader.refuse(&["use_dora"], "DoRA is predicted as peft runs it, not as Unsloth does");
+            reader.quietly("adapter", "lora");
+        } else {
+            trainer::decomposes(reader, &["use_dora"]);
+        }
         match reader.take(&[
             "lora_target_modules",
             "LoraConfig.target_modules",
@@ -103,7 +120,17 @@ pub(super) fn adapters(reader: &mut Reader, parts: Parts) {
         }
     }
     if reader.scenario.method == Method::Qlora {
-        four_bit(reader, parts);
+        if !eight_bit {
+            four_bit(reader, parts);
+        }
+        if !parts.trl && !parts.unsloth && (parts.loads || parts.prepares) {
+            match parts.prepares {
+                true => reader.set("kbit-prepare", "on", "prepare_model_for_kbit_training"),
+                false => {
+                    reader.assume("kbit-prepare", "off", "prepare_model_for_kbit_training is not called");
+                }
+            }
+        }
     }
 }
 
@@ -135,12 +162,6 @@ fn four_bit(reader: &mut Reader, parts: Parts) {
             "bnb_4bit_compute_dtype",
             "BitsAndBytesConfig computes in float32 where nothing is said; predicted in 16 bits",
         );
-    }
-    if !parts.trl && !parts.unsloth && (parts.loads || parts.prepares) {
-        match parts.prepares {
-            true => reader.set("kbit-prepare", "on", "prepare_model_for_kbit_training"),
-            false => reader.assume("kbit-prepare", "off", "prepare_model_for_kbit_training is not called"),
-        }
     }
 }
 

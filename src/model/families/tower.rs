@@ -1,10 +1,12 @@
-//! Towers: the parts of a multimodal model that look at pictures. They are counted, not run.
+//! Towers: the parts of a multimodal model that look at pictures. All are counted; those with a [`Vision`] can be run.
 
 use super::parts::head_dim;
 use crate::model::architecture::Tower;
+use crate::model::blocks::Activation;
 use crate::model::blocks::{Param, ParamRole};
 use crate::model::config::Config;
 use crate::model::error::ModelError;
+use crate::model::vision::{Vision, VisionCode};
 
 /// The parameters of a tower, as they are listed.
 #[derive(Debug, Default)]
@@ -63,9 +65,14 @@ impl Parts {
         self
     }
 
+    /// The same as a tower that can be run, where it is known how.
+    fn seeing(self, name: &'static str, vision: Option<Vision>) -> Tower {
+        Tower { vision, ..self.tower(name) }
+    }
+
     /// All of it as a tower.
     pub fn tower(self, name: &'static str) -> Tower {
-        Tower { name, params: self.params }
+        Tower { name, params: self.params, vision: None }
     }
 }
 
@@ -244,7 +251,11 @@ pub fn qwen2_5(vision: &Config<'_>) -> Result<Tower, ModelError> {
         vision.size("out_hidden_size")?,
         true,
     );
-    Ok(parts.tower("visual"))
+    let side = merge.saturating_mul(look.patch).max(1);
+    let window = vision.size_or("window_size", 112)? / side;
+    let whole = vision.sizes("fullatt_block_indexes")?.unwrap_or_else(|| vec![7, 15, 23, 31]);
+    let own = qwen_vision(vision, VisionCode::Qwen2_5, (hidden, look.width), vision.size("out_hidden_size")?);
+    Ok(parts.seeing("visual", own.filter(|_| window > 0).map(|own| Vision { window, whole, ..own })))
 }
 
 /// The tower of qwen2_vl: its own width is `embed_dim`, the text's is `hidden_size`.
@@ -278,7 +289,40 @@ pub fn qwen2(vision: &Config<'_>) -> Result<Tower, ModelError> {
         vision.size("hidden_size")?,
         true,
     );
-    Ok(parts.tower("visual"))
+    let own = qwen_vision(vision, VisionCode::Qwen2, (width, inner), vision.size("hidden_size")?);
+    Ok(parts.seeing("visual", own))
+}
+
+/// What the towers of the Qwen family share; none where the config says less than a step needs.
+fn qwen_vision(
+    vision: &Config<'_>,
+    code: VisionCode,
+    (hidden, inner): (u64, u64),
+    text: u64,
+) -> Option<Vision> {
+    let (patch, channels) = (vision.side("patch_size").ok()?, vision.size_or("in_channels", 3).ok()?);
+    let usual = match code {
+        VisionCode::Qwen2 => "quick_gelu",
+        VisionCode::Qwen2_5 => "silu",
+    };
+    let frames = vision.size("temporal_patch_size").ok()?;
+    let heads = vision.size("num_heads").ok()?;
+    Some(Vision {
+        code,
+        depth: vision.depth("depth").ok()?,
+        hidden,
+        inner,
+        heads,
+        act: Activation::named(vision.text("hidden_act").ok()?.unwrap_or(usual))?,
+        patch_numbers: product([channels, frames, patch.saturating_mul(patch)]),
+        patch,
+        merge: vision.size("spatial_merge_size").ok()?,
+        text,
+        window: 0,
+        whole: Vec::new(),
+        pixels: (56 * 56, 28 * 28 * 16384),
+    })
+    .filter(|own| own.hidden.is_multiple_of(own.heads))
 }
 
 /// A product that saturates.

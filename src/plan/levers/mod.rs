@@ -83,6 +83,8 @@ pub struct Lever {
     pub slower: Option<f64>,
     /// What the changed run needs of the card.
     pub needed: Bytes,
+    /// What all its GPUs together need of the CPU's memory.
+    pub on_host: Bytes,
     /// Whether it gets through.
     pub verdict: Verdict,
     /// The changed scenario.
@@ -90,6 +92,14 @@ pub struct Lever {
 }
 
 impl Lever {
+    /// What it needs: of each card, and of the CPU's memory where it needs some of that.
+    pub fn needed_in_words(&self, amount: impl Fn(Bytes) -> String) -> String {
+        match self.on_host {
+            Bytes::ZERO => amount(self.needed),
+            on_host => format!("{} and {} of RAM", amount(self.needed), amount(on_host)),
+        }
+    }
+
     /// `+24 %`, a dash where it is not known.
     pub fn slower_in_words(&self) -> String {
         self.slower.map_or_else(
@@ -187,6 +197,7 @@ pub fn levers(scenario: &Scenario) -> Result<Levers, Issue> {
 #[derive(Clone, Copy)]
 struct Outlook {
     needed: Bytes,
+    on_host: Bytes,
     verdict: Verdict,
     /// Seconds per token, typically, where runs near it were measured.
     per_token: Option<f64>,
@@ -205,7 +216,8 @@ impl Outlook {
 
     fn read(answer: &Answer) -> Option<Outlook> {
         let per_token = answer.pace().map(|pace| pace.step.typical / pace.tokens.max(1) as f64);
-        Some(Outlook { needed: answer.fit()?.needed, verdict: answer.verdict()?, per_token })
+        let (needed, on_host) = (answer.fit()?.needed, answer.on_host());
+        Some(Outlook { needed, on_host, verdict: answer.verdict()?, per_token })
     }
 
     fn fits(self) -> bool {
@@ -237,10 +249,12 @@ fn step(rule: &Rule, scenario: &Scenario) -> Option<Scenario> {
 
 /// The lever to a changed scenario; nothing where it is not worth a line.
 fn lever(before: &Scenario, after: Scenario, key: &str, cost: Cost, base: &Outlook) -> Option<Lever> {
-    let Outlook { needed, verdict, per_token } = Outlook::of(&after)?;
+    let Outlook { needed, on_host, verdict, per_token } = Outlook::of(&after)?;
     // a tenth of a percent is more than is known of time
     let tenth = |percent: f64| (percent * 10.0).round() / 10.0;
     let slower = per_token.zip(base.per_token).map(|(after, before)| tenth((after / before - 1.0) * 100.0));
+    // what a copy to the CPU and back takes is not counted: of a change that is paid for in time, nothing is no answer
+    let slower = slower.filter(|percent| cost != Cost::Time || *percent > 0.0);
     let saves = needed.0.saturating_add(base.needed.0 / LEAST_SHARE) < base.needed.0;
     let helps = verdict == Verdict::Fits && !base.fits();
     let changes = Change::between(before, &after, key);
@@ -250,6 +264,7 @@ fn lever(before: &Scenario, after: Scenario, key: &str, cost: Cost, base: &Outlo
         cost,
         slower,
         needed,
+        on_host,
         verdict,
         scenario: Box::new(after),
     })

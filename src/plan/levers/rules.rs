@@ -1,6 +1,7 @@
 //! The changes that save memory, each with what it costs.
 
 use super::Cost;
+use crate::scenario::software::Software;
 use crate::scenario::{
     Allocator, AttentionKernel, CacheKind, Checkpointing, CpuOffload, LoraTargets, LossKernel, Method,
     Offloading, Optimizer, Precision, ReduceDtype, Reference, Scenario, Sharding, Stack, StepTime, Task,
@@ -130,7 +131,8 @@ pub(super) static RULES: &[Rule] = &[
     }),
     once("shard", Cost::Time, |s| {
         if s.cluster.is_many() && !s.cluster.shards() {
-            let sharding = if s.cluster.is_zero() { Sharding::Zero3 } else { Sharding::Fsdp2 };
+            let usual = Software::of(s.stack).divides_by();
+            let sharding = if s.cluster.is_zero() { Sharding::Zero3 } else { usual };
             s.change(|s| s.cluster.sharding = sharding);
         }
     }),
@@ -147,7 +149,9 @@ pub(super) static RULES: &[Rule] = &[
     }),
     once("optimizer", Cost::Precision, |s| {
         if is_adamw(s.optimizer) {
-            s.optimizer = Optimizer::AdamW8bit;
+            // bitsandbytes takes no shards of FSDP2's
+            let sharded = s.cluster.is_fsdp2();
+            s.optimizer = if sharded { Optimizer::AdamW8bitTorchao } else { Optimizer::AdamW8bit };
         }
     }),
     once("optimizer", Cost::Precision, |s| {

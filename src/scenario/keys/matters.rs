@@ -1,7 +1,7 @@
 //! Under which other choices an input makes a difference, and what it adds to the kind of a run.
 
 use crate::scenario::software::{Quantiser, Software, Trainer};
-use crate::scenario::{AttentionKernel, Checkpointing, Method, Scenario};
+use crate::scenario::{AttentionKernel, Checkpointing, Method, Scenario, WeightFormat};
 
 /// The input makes a difference to every scenario.
 pub(super) fn always(_: &Scenario) -> bool {
@@ -37,6 +37,21 @@ pub(super) fn with_rollouts(scenario: &Scenario) -> bool {
     scenario.task.is_online()
 }
 
+/// Whether the model has a tower of which a step with pictures is followed.
+pub(super) fn with_eyes(scenario: &Scenario) -> bool {
+    when_trained(scenario)
+        && scenario.model.architecture().is_ok_and(|architecture| architecture.vision().is_some())
+}
+
+pub(super) fn with_pictures(scenario: &Scenario) -> bool {
+    with_eyes(scenario) && scenario.pictures.count > 0
+}
+
+/// Whether vLLM may have a share of the card: beside a training, or all that `headroom serving` gives it.
+pub(super) fn with_vllm(scenario: &Scenario) -> bool {
+    with_rollouts(scenario) || with_generation(scenario)
+}
+
 /// Whether the model can be held against itself as it was.
 pub(super) fn with_reference(scenario: &Scenario) -> bool {
     scenario.task.has_reference()
@@ -52,6 +67,18 @@ pub(super) fn on_many(scenario: &Scenario) -> bool {
 
 pub(super) fn with_megatron(scenario: &Scenario) -> bool {
     Software::of(scenario.stack).trainer == Trainer::Megatron
+}
+
+pub(super) fn with_transformer_engine(scenario: &Scenario) -> bool {
+    with_megatron(scenario) && scenario.cluster.layout.has_transformer_engine()
+}
+
+pub(super) fn in_tensors(scenario: &Scenario) -> bool {
+    with_transformer_engine(scenario) && scenario.cluster.layout.tensor > 1
+}
+
+pub(super) fn in_contexts(scenario: &Scenario) -> bool {
+    with_transformer_engine(scenario) && scenario.cluster.layout.context > 1
 }
 
 pub(super) fn in_stages(scenario: &Scenario) -> bool {
@@ -88,7 +115,9 @@ pub(super) fn with_4_bit(scenario: &Scenario) -> bool {
 
 /// Whether torchao, which always quantises the scales of the 4-bit weights, has no say in it.
 pub(super) fn with_bitsandbytes(scenario: &Scenario) -> bool {
-    with_4_bit(scenario) && Software::of(scenario.stack).quantiser != Quantiser::Torchao
+    with_4_bit(scenario)
+        && Software::of(scenario.stack).quantiser != Quantiser::Torchao
+        && scenario.quantization.format != WeightFormat::Int8
 }
 
 pub(super) fn with_preparation(scenario: &Scenario) -> bool {

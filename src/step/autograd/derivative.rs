@@ -20,8 +20,8 @@ pub(super) enum Derivative {
     Own(Function),
     /// Any number of gradients joined into one: the engine's.
     Join,
-    /// Views of the gradient for any number of inputs: the engine's.
-    Fan(Vec<Edge>),
+    /// Views of the gradient for any number of inputs, of so many elements each: the engine's.
+    Fan(Vec<(Edge, u64)>),
 }
 
 type OfFirst = dyn FnOnce(&mut State, &Node, &mut Grad) -> Results;
@@ -58,7 +58,9 @@ pub(super) fn validate(state: &mut State, node: &Node, results: &mut Results) {
                 kernels::column_sum_scratch(state, rows, input.numel, grad.dtype);
             }
             state.release(grad.storage);
-            *grad = Grad::new(storage, input.numel, grad.dtype, grad.layout);
+            // a sum over leading dimensions is a view without them
+            let view = node.sums_columns;
+            *grad = Grad { view, ..Grad::new(storage, input.numel, grad.dtype, grad.layout) };
         }
         if grad.dtype != input.dtype {
             let storage = state.alloc_for(grad.storage, grad.numel, input.dtype, &torch::GRADIENT_CAST);

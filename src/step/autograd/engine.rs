@@ -221,14 +221,13 @@ impl State {
     }
 
     /// StackBackward: each chunk is given a view of the gradient.
-    fn fan_out(&mut self, node: &Node, edges: Vec<Edge>) {
+    fn fan_out(&mut self, node: &Node, edges: Vec<(Edge, u64)>) {
         let Some(grad) = self.graph.pending.get_mut(node.pending as usize).and_then(Option::take) else {
             return;
         };
-        let chunk = node.inputs[0];
-        for edge in edges {
+        for (edge, numel) in edges {
             self.retain(grad.storage);
-            self.give(edge, Grad { numel: chunk.numel, view: true, ..grad });
+            self.give(edge, Grad { numel, view: true, ..grad });
         }
         self.release(grad.storage);
     }

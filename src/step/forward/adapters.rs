@@ -1,20 +1,27 @@
 //! LoRA's adapters: which linear layers its targets name, and the matrices that stand beside them.
 
-use super::loader::Loader;
+use super::loader::{Loader, weights_dtype};
 use crate::dtype::Dtype;
 use crate::job::Member;
 use crate::model::blocks::Linear;
 use crate::model::modeling::Code;
 use crate::scenario::software::Trainer;
-use crate::scenario::{LoraTargets, Method};
-use crate::step::heap::Loading;
+use crate::scenario::{LoraTargets, Method, Tuner};
+use crate::step::heap::{Loading, NOTHING};
+use crate::step::ops::four_bit::QUANT_BLOCK;
 use crate::step::ops::linear::Adapter;
+use crate::step::ops::pointwise::promoted;
 use crate::step::params::ParamId;
 use crate::step::what::{Rank, Source, What};
 
 static LORA: What = What::own(
     "parameter",
     "LoRA's trained matrices A and B, of which one side is the rank",
+    Source::Adapters,
+);
+static MAGNITUDE: What = What::own(
+    "parameter",
+    "DoRA's trained magnitudes, the length of each row of the adapted weight",
     Source::Adapters,
 );
 static SAVED_MODULE: What = What::own(
@@ -76,42 +83,93 @@ impl Loader<'_> {
     /// The adapter of a linear layer, with the element type that its 4-bit product is computed in.
     pub fn adapter(&mut self, spec: &Linear, quantised: Option<Dtype>) -> Adapter {
         let rank = self.member.lora.rank;
-        self.adapter_of((rank, spec.input), (spec.output, rank), quantised)
+        let adapter = self.adapter_of((rank, spec.input), (spec.output, rank), quantised);
+        match self.member.lora.tuner {
+            Tuner::Lora => adapter,
+            Tuner::Dora => Adapter { magnitude: Some(self.magnitude(spec, quantised)), ..adapter },
+        }
     }
 
     /// An adapter whose two weights have these rows and columns.
     pub fn adapter_of(&mut self, down: (u64, u64), up: (u64, u64), quantised: Option<Dtype>) -> Adapter {
         self.adapted = true;
         let lora = self.member.lora;
+        let rank = u32::try_from(lora.rank).unwrap_or(u32::MAX);
+        let dtypes = self.adapter_dtypes(quantised);
+        let [a, b] = [(down, Rank::Rows(rank)), (up, Rank::Columns(rank))]
+            .map(|(shape, rank)| self.adapter_parameter(&LORA, (shape, rank), dtypes));
+        let peft = self.software().peft;
+        Adapter { a, b, magnitude: None, rank: lora.rank, dropout: lora.dropout, peft }
+    }
+
+    /// DoRA's magnitudes, measured of the weight, or of what a copy of a 4-bit layer opens to, with the product of A and B (peft
+    /// 0.21, tuners/lora/dora.py `update_layer`). The product is the process's first.
+    fn magnitude(&mut self, spec: &Linear, quantised: Option<Dtype>) -> ParamId {
+        let numel = spec.weight_numel();
+        let (made, dtype) = self.adapter_dtypes(quantised);
+        let weight = if quantised.is_some() { weights_dtype(self.member.precision) } else { self.dtype };
+        let measured = promoted(weight, made);
+        let double = self.member.quantization.double_quant;
+        let mut held = Vec::with_capacity(6);
+        self.load_in(Loading::Adapters, |own| {
+            let state = &mut *own.state;
+            if quantised.is_some() {
+                let scales = numel.div_ceil(QUANT_BLOCK);
+                let kept = if double { Dtype::U8 } else { Dtype::F32 };
+                for (count, dtype) in [(scales, kept), (numel / 2, Dtype::U8), (scales, kept)] {
+                    held.push(state.while_loading(count, dtype));
+                }
+                let opened = if double { state.while_loading(scales, Dtype::F32) } else { NOTHING };
+                held.push(state.while_loading(numel, weight));
+                state.release(opened);
+            }
+            held.push(state.while_loading(numel, made));
+            state.multiply_while_loading();
+            let scaled = state.while_loading(numel, made);
+            held.push(state.while_loading(numel, measured));
+            state.release(scaled);
+        });
+        let trained = if dtype == made { measured } else { dtype };
+        let id = self.adapter_parameter(&MAGNITUDE, ((1, spec.output), Rank::None), (measured, trained));
+        self.load_in(Loading::Adapters, |own| {
+            held.into_iter().for_each(|storage| own.state.release(storage));
+        });
+        id
+    }
+
+    /// The element types that an adapter's parameters are made in and trained in.
+    fn adapter_dtypes(&self, quantised: Option<Dtype>) -> (Dtype, Dtype) {
         let peft = self.software().peft;
         // peft makes half-precision adapters float32 unless told otherwise (`autocast_adapter_dtype`)
         let dtype = match (self.trained_dtype(), quantised) {
             (Some(dtype), _) => dtype,
-            (None, _) if peft && lora.fp32_adapters => Dtype::F32,
+            (None, _) if peft && self.member.lora.fp32_adapters => Dtype::F32,
             (None, Some(compute)) if peft => compute,
             (None, _) => self.dtype,
         };
         // it makes them of the base layer's element type (`_move_adapter_to_device_of_base_layer`)
         let made = if self.loads_in_parts() { quantised.unwrap_or(self.dtype) } else { dtype };
-        let rank = u32::try_from(lora.rank).unwrap_or(u32::MAX);
-        let [a, b] = [(down, Rank::Rows(rank)), (up, Rank::Columns(rank))].map(|(shape, rank)| {
-            if made == dtype {
-                self.load_in(Loading::Adapters, |own| own.trained_parameter(shape, rank, dtype))
-            } else {
-                let numel = shape.0.saturating_mul(shape.1);
-                let half = self.load_in(Loading::Adapters, |own| own.state.while_loading(numel, made));
-                self.load_in(Loading::AdapterCasts, |own| {
-                    let id = own.trained_parameter(shape, rank, dtype);
-                    own.state.release(half);
-                    id
-                })
-            }
-        });
-        Adapter { a, b, rank: lora.rank, dropout: lora.dropout, peft }
+        (made, dtype)
     }
 
-    fn trained_parameter(&mut self, shape: (u64, u64), rank: Rank, dtype: Dtype) -> ParamId {
-        self.state.add_trained(&LORA, shape, rank, dtype, self.times)
+    /// A parameter that is made in one element type and trained in another, or in the same.
+    fn adapter_parameter(
+        &mut self,
+        what: &'static What,
+        (shape, rank): ((u64, u64), Rank),
+        (made, dtype): (Dtype, Dtype),
+    ) -> ParamId {
+        let add = |own: &mut Self| own.state.add_trained(what, shape, rank, dtype, own.times);
+        if made == dtype {
+            return self.load_in(Loading::Adapters, add);
+        }
+        let numel = shape.0.saturating_mul(shape.1);
+        let half = self.load_in(Loading::Adapters, |own| own.state.while_loading(numel, made));
+        self.load_in(Loading::AdapterCasts, |own| {
+            let id = add(own);
+            own.state.release(half);
+            id
+        })
     }
 
     /// peft's `ModulesToSaveWrapper`: a copy that is trained beside the frozen original.

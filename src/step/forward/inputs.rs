@@ -1,5 +1,6 @@
 //! What the layers are given: the first hidden state, positions, rotary embeddings, masks.
 
+use super::vision::Sighted;
 use super::{Apart, Pass, find};
 use crate::dtype::Dtype;
 use crate::model::blocks::{Attention, Mixer};
@@ -228,10 +229,18 @@ impl<'a> Pass<'_, 'a> {
             }
             Code::Llama | Code::StableLm | Code::GptNeox | Code::Phi | Code::Bart => {
                 let hidden = self.embed_tokens();
-                // those of texts that share a sequence come with the batch
-                let given = self.batch.mask.is_packed() || self.generating.is_some();
-                let positions = (!given).then(|| self.range());
-                let embedded = Embedded { hidden, kept: true, positions, locals: Vec::new() };
+                let embedded = match self.sighted(&hidden) {
+                    Some(Sighted { hidden, locals }) => {
+                        Embedded { hidden, kept: true, positions: None, locals }
+                    }
+                    None => {
+                        // those of texts that share a sequence come with the batch
+                        let given = self.batch.mask.is_packed() || self.generating.is_some();
+                        let positions = (!given).then(|| self.range());
+                        Embedded { hidden: hidden.clone(), kept: true, positions, locals: Vec::new() }
+                    }
+                };
+                drop(hidden);
                 let masks = self.masks(&embedded, self.mask_call());
                 let embedded = self.drop_out(embedded);
                 let shared = self.with_rotary(masks, &embedded);

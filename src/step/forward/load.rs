@@ -8,6 +8,7 @@ use super::load_layer::{load_block, load_submodule};
 use super::loader::{Loader, weights_dtype};
 use super::stacks::megatron::Share;
 use super::stacks::torchtune::positions::Positions;
+use super::vision;
 use super::{BoundEncoder, BoundLayer, BoundOutside, LayerGroup, Model};
 use crate::dtype::Dtype;
 use crate::job::{Batch, HeadKind, Member};
@@ -57,6 +58,7 @@ fn load_layers<'a>(
         loader.times = times;
         loader.last = if result.len() + 1 == count { last.take() } else { None };
         loader.state.params.body += 1;
+        loader.state.params.in_layer = true;
         let mut indices = Vec::with_capacity(kinds.len());
         for kind in kinds {
             let Some(block) = blocks.get(usize::from(kind)) else { continue };
@@ -71,6 +73,7 @@ fn load_layers<'a>(
     loader.times = 1;
     loader.last = None;
     loader.state.params.body += 1;
+    loader.state.params.in_layer = false;
     result
 }
 
@@ -280,8 +283,13 @@ impl<'a> Model<'a> {
         }
         outside.linears.push(head);
         let unquantised = (!architecture.towers.is_empty()).then(|| last_parameter(architecture)).flatten();
-        for tower in &architecture.towers {
-            for param in &tower.params {
+        let mut tower = None;
+        for own in &architecture.towers {
+            if let Some(seen) = vision::looks(architecture, batch).filter(|(seen, _)| seen.name == own.name) {
+                tower = vision::load(&mut loader, seen, unquantised.as_deref());
+                continue;
+            }
+            for param in &own.params {
                 loader.tower(param, unquantised.as_ref() != Some(&param.name));
             }
         }
@@ -309,6 +317,7 @@ impl<'a> Model<'a> {
             layers,
             device,
             encoder,
+            tower,
             layer_groups: bound_groups,
             outside,
             inputs_require_grad,

@@ -13,6 +13,7 @@ use crate::scenario::software::{Quantiser, Software, Trainer};
 use crate::scenario::{LoraTargets, Method, Precision, WeightFormat};
 use crate::step::heap::{Loading, NOTHING, StorageId};
 use crate::step::machine::State;
+use crate::step::ops::eight_bit;
 use crate::step::ops::experts::Expert;
 use crate::step::ops::four_bit::{CODE_BOOK, PACKED_WEIGHT, SCALES, SCALES_8BIT, SCALES_OF_SCALES};
 use crate::step::ops::four_bit::{DOUBLE_QUANT_BLOCK, Format, QUANT_BLOCK, Quantised};
@@ -31,7 +32,7 @@ pub(super) fn weights_dtype(precision: Precision) -> Dtype {
     }
 }
 
-/// Whether a linear layer that no forward pass reads gets an adapter, by its path.
+/// Whether a linear layer outside of the text model gets an adapter, by its path.
 fn adapts_idle(member: &Member, path: &str) -> bool {
     let leaf = path.rsplit('.').next().unwrap_or(path);
     member.adapts
@@ -149,17 +150,22 @@ impl Loader<'_> {
                 Weight::Quantised(quantised)
             }
             (true, Quantiser::Transformers | Quantiser::Fabric | Quantiser::Unsloth) => {
-                Weight::Quantised(self.quantised_weight(spec))
+                Weight::Quantised(match self.member.quantization.format {
+                    WeightFormat::Nf4 | WeightFormat::Nf4Early => self.quantised_weight(spec),
+                    WeightFormat::Int8 => self.weight_8bit(spec),
+                })
             }
         };
         let bias = spec.bias.then(|| match weight {
-            // the first forward pass casts the bias to the type of the computation, for good
+            // the first forward pass casts the bias to the type of the computation, for good; of an 8-bit layer to its input's
             Weight::Quantised(Quantised { compute, .. }) => {
                 self.state.add_parameter((1, spec.output), compute, false, self.times)
             }
             Weight::Plain(_) => self.parameter((1, spec.output)),
         });
         let compute = match weight {
+            // peft leaves adapters of a layer whose weights are integers as they were made
+            Weight::Quantised(Quantised { format: Format::Int8, .. }) => Some(Dtype::F32),
             Weight::Quantised(quantised) => Some(quantised.compute),
             Weight::Plain(_) => None,
         };
@@ -226,6 +232,28 @@ impl Loader<'_> {
         Quantised { weight, format, compute, origin, opened, double }
     }
 
+    /// bitsandbytes' LLM.int8: a byte per weight and a scale per row, made of float16 numbers (nn/modules.py `Int8Params`), and which
+    /// columns of its last input stuck out.
+    fn weight_8bit(&mut self, spec: &Linear) -> Quantised {
+        self.has_quantised = true;
+        let (times, numel) = (self.times, spec.weight_numel());
+        let whole = self.state.while_loading(numel, weights_dtype(self.member.precision));
+        let half = self.state.while_loading(numel, Dtype::F16);
+        let first = self.state.storages.len();
+        let mut store = |bytes: u64, dtype: Dtype, what: &'static What| {
+            self.state.persistent(bytes, dtype, times, Category::QuantState, what)
+        };
+        store(spec.output.saturating_mul(4), Dtype::F32, &eight_bit::ROW_SCALES);
+        self.state.note_dims_since(first, Dims::matrix(spec.output, 1));
+        let weight = self.state.add_8bit(&eight_bit::WEIGHT, (spec.output, spec.input), times);
+        let outliers = eight_bit::OUTLIER_COLUMNS.min(spec.input).saturating_mul(8);
+        self.state.persistent(outliers, Dtype::I64, times, Category::QuantState, &eight_bit::OUTLIERS);
+        self.state.release(half);
+        self.state.release(whole);
+        let [compute, origin, opened] = [self.dtype; 3];
+        Quantised { weight, format: Format::Int8, compute, origin, opened, double: false }
+    }
+
     /// torchao's `NF4Tensor`, and the weight that it was made of, which is there until the layer is.
     fn torchao_weight(&mut self, spec: &Linear) -> (Quantised, StorageId) {
         let dtype = self.dtype;
@@ -247,6 +275,8 @@ impl Loader<'_> {
             && matches!(lora.targets, LoraTargets::AllLinear | LoraTargets::AllLinearAndHead)
             && self.modeling.peft.experts;
         self.state.module = "mlp.experts";
+        // a tensor of three dimensions
+        let in_layer = std::mem::replace(&mut self.state.params.in_layer, false);
         let mut make = |input: u64, output: u64, rank: u64| {
             let rows = moe.experts.saturating_mul(output);
             let weight = self.parameter((rows, input));
@@ -257,10 +287,12 @@ impl Loader<'_> {
             });
             Expert { weight, bias, experts: moe.experts, input, output, adapter }
         };
-        vec![
+        let experts = vec![
             make(moe.hidden, first, lora.rank.saturating_mul(2)),
             make(moe.expert_width, moe.hidden, lora.rank),
-        ]
+        ];
+        self.state.params.in_layer = in_layer;
+        experts
     }
 
     pub fn norm(&mut self, spec: &Norm) -> NormLayer {
@@ -280,7 +312,10 @@ impl Loader<'_> {
     /// A depthwise convolution.
     pub fn conv(&mut self, conv: &Conv) -> (ParamId, Option<ParamId>) {
         self.state.module = conv.name;
+        // a tensor of three dimensions
+        let in_layer = std::mem::replace(&mut self.state.params.in_layer, false);
         let weight = self.parameter((conv.channels, conv.kernel));
+        self.state.params.in_layer = in_layer;
         (weight, conv.bias.then(|| self.parameter((1, conv.channels))))
     }
 
@@ -291,6 +326,11 @@ impl Loader<'_> {
             [rows, columns] => self.parameter((rows, columns)),
             _ => self.parameter((1, bare.shape.iter().fold(1, |all: u64, n| all.saturating_mul(*n)))),
         }
+    }
+
+    /// Whether a linear layer of a tower gets an adapter, by its path.
+    pub fn adapts_tower(&self, path: &str) -> bool {
+        adapts_idle(self.member, path)
     }
 
     /// A parameter that no forward pass reads; 4-bit loading and LoRA treat its layer like any other.

@@ -2,7 +2,7 @@
 //!
 //! - [`load`], [`load_layer`], [`adapters`], [`buffers`]: the parameters and buffers on the machine, [`bound`] to their
 //!   descriptions;
-//! - [`inputs`], [`masks`]: the first hidden state, positions, masks; [`head`]: the loss;
+//! - [`inputs`], [`masks`]: the first hidden state, positions, masks; [`vision`]: pictures; [`head`]: the loss;
 //! - [`layer`], [`self_attention`], [`latent`], [`rotary`], [`mlp`], [`moe`], [`router`]: a layer and its parts.
 
 mod adapters;
@@ -27,6 +27,7 @@ mod router;
 mod self_attention;
 mod short_conv;
 pub(super) mod stacks;
+mod vision;
 
 use crate::scenario::software::{HeadCode, ModelCode, Software};
 use crate::step::parallel::Module;
@@ -38,6 +39,7 @@ use self::stacks::trl::log_probs::Asked;
 use super::device::Device;
 use super::machine::Machine;
 use super::ops::attention::{Arguments, Choice, Kernel, Scores};
+use super::ops::four_bit::Format;
 use super::ops::linear;
 use super::parallel::Wrapped;
 use super::repeat::Alike;
@@ -83,6 +85,8 @@ pub(super) struct Model<'a> {
     pub layers: Vec<BoundLayer<'a>>,
     pub layer_groups: Vec<LayerGroup>,
     pub encoder: Option<BoundEncoder>,
+    /// What looks at pictures, where the batch has some.
+    tower: Option<vision::BoundTower<'a>>,
     pub outside: BoundOutside,
     /// Whether the embedding's output is made to require a gradient (`enable_input_require_grads`).
     pub inputs_require_grad: bool,
@@ -112,6 +116,8 @@ pub(super) struct Pass<'p, 'a> {
     outputs: RefCell<Option<Tensor<'a>>>,
     /// Keys and values of the layers that have run, where they are cached.
     cache: RefCell<Vec<Tensor<'a>>>,
+    /// What the tower's layers were given.
+    tower_given: RefCell<Option<Shared<Value>>>,
     /// What it has beside its batch as one of `generate`.
     generating: Option<Generating<'p, 'a>>,
 }
@@ -125,7 +131,7 @@ impl<'a> Deref for Pass<'_, 'a> {
     }
 }
 
-/// What the layers are given, and those of an encoder, where there is one.
+/// What the layers are given, and those of an encoder or a tower, where there is one.
 #[derive(Clone, Copy)]
 pub(super) struct Given<T> {
     pub layers: T,
@@ -162,6 +168,7 @@ impl<'a> Model<'a> {
             trains: true,
             outputs: RefCell::default(),
             cache: RefCell::default(),
+            tower_given: RefCell::default(),
             generating: None,
         }
     }
@@ -229,11 +236,18 @@ impl<'a> Model<'a> {
     pub fn has_bias(&self) -> (bool, bool) {
         // a state space adds the bias of its steps by itself
         let apart = |linear: &linear::Layer| {
-            linear.class == LinearClass::Subclass || linear.name.ends_with(".dt_proj")
+            linear.class == LinearClass::Subclass
+                || linear.name.ends_with(".dt_proj")
+                || linear.is_of(Format::Int8)
         };
         let own = |linear: &linear::Layer| linear.bias.is_some() && !apart(linear);
         let inside = self.layers.iter().flat_map(|layer| &layer.linears).any(own);
         (inside || self.outside.linears.iter().any(own), inside)
+    }
+
+    /// Whether it has 8-bit weights.
+    pub fn has_8bit(&self) -> bool {
+        self.layers.iter().flat_map(|layer| &layer.linears).any(|linear| linear.is_of(Format::Int8))
     }
 
     /// Whether attention is written out in Python: always with sinks, which no kernel of PyTorch's takes.
@@ -390,7 +404,7 @@ impl<'a> Pass<'_, 'a> {
         }
         drop(shared);
         drop(self.outputs.take());
-        let given = Given { layers: values, encoder: None };
+        let given = Given { layers: values, encoder: self.tower_given.take() };
         Hidden { states: hidden, given, ids: None, encoded: None }
     }
 
@@ -429,6 +443,9 @@ impl<'a> Pass<'_, 'a> {
                 Code::Bart => self.recompute_bart(index, &hidden, given),
                 _ => self.recompute_t5(index, &hidden, given),
             };
+        }
+        if self.recompute_tower(index, &hidden, given) {
+            return;
         }
         let shared = &given.layers;
         let shared = shared.of(Seen::by(&self.layers[index].block.mixer)).map(|value| {

@@ -224,6 +224,7 @@ impl<'a> Pass<'_, 'a> {
             enable_gqa: self.modeling.code != Code::Falcon,
             texts: 0,
             dropout: false,
+            calls: 1,
             bias: None,
         }
     }

@@ -1,7 +1,8 @@
 //! The ledger of a body that runs once on behalf of many.
 //!
 //! What a run leaves behind counts as often as there are runs. Every run changes the live bytes by the same amounts, so
-//! the highest point of all runs lies in the first or in the last one.
+//! the highest point of all runs lies in the first or in the last one, or in the second: all but the first may have
+//! something beside them, while each leaves less than it found.
 
 use super::ledger::{Ledger, higher};
 use super::{Heap, StorageId, rounded};
@@ -97,6 +98,9 @@ impl Heap {
         let mut highest = higher(earlier, first);
         if workspace.is_some() {
             highest = higher(first, higher(in_run(1, earlier), in_run(more, earlier)));
+        }
+        if more > 1 {
+            highest = higher(highest, in_run(1, first));
         }
         // the last run frees what all of them shared where the others only stopped to use it
         let mut freed = Parts::default();

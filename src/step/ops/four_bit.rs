@@ -1,4 +1,4 @@
-//! Products with 4-bit weights.
+//! Products with weights that are quantised: 4-bit ones, and the way to 8-bit ones.
 
 mod bitsandbytes;
 mod kernel;
@@ -29,7 +29,7 @@ pub(in crate::step) const QUANT_BLOCK: u64 = 64;
 /// Scales of one second-level scale under double quantisation (bitsandbytes' `quantize_blockwise` block size).
 pub(in crate::step) const DOUBLE_QUANT_BLOCK: u64 = 256;
 
-/// How a 4-bit weight is dequantised.
+/// How a quantised weight is read.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::step) struct Quantised {
     /// The packed weight.
@@ -54,15 +54,18 @@ pub(in crate::step) enum Format {
     BitsandbytesEarly,
     /// torchao's `NF4Tensor`.
     Nf4Tensor,
+    /// bitsandbytes' 8-bit weights.
+    Int8,
 }
 
 impl State {
-    /// `F.linear(x, weight)` with a frozen 4-bit weight.
-    pub fn linear_4bit(&mut self, x: &Value, shape: Shape, quantised: Quantised) -> Value {
+    /// `F.linear(x, weight)` with a frozen quantised weight.
+    pub fn linear_quantised(&mut self, x: &Value, shape: Shape, quantised: Quantised) -> Value {
         match quantised.format {
             Format::Bitsandbytes => self.linear_bitsandbytes(x, shape, quantised, false),
             Format::BitsandbytesEarly => self.linear_bitsandbytes(x, shape, quantised, true),
             Format::Nf4Tensor => self.linear_nf4(x, shape, quantised),
+            Format::Int8 => self.linear_8bit(x, shape, quantised.weight),
         }
     }
 }

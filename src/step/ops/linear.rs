@@ -1,10 +1,10 @@
-//! Linear layers: plain, 4-bit, and with a LoRA adapter.
+//! Linear layers: plain and quantised.
 
-use super::four_bit::Quantised;
+use super::four_bit::{Format, Quantised};
 use super::matmul::multiplications;
 use super::pointwise::add_backward;
+use super::shape::INPUT;
 pub(in crate::step) use super::shape::Shape;
-use super::shape::{INPUT, OUTPUT};
 use crate::dtype::Dtype;
 use crate::model::blocks::LinearClass;
 use crate::step::autograd::{Grad, INPUTS, Input, Node, Results, share};
@@ -12,15 +12,8 @@ use crate::step::machine::State;
 use crate::step::parallel::Module;
 use crate::step::params::ParamId;
 use crate::step::tensor::{Layout, Tensor, Value};
-use crate::step::what::{DERIVATIVES, ENGINE, Source, What, roles, torch};
+use crate::step::what::{DERIVATIVES, ENGINE, What, roles, torch};
 
-static ADAPTER_INPUT: What = What::own(
-    "cast",
-    "the layer's input in the element type of its adapter, kept for the gradient of LoRA's A",
-    Source::Adapters,
-);
-pub(in crate::step) static ADAPTED: What =
-    What::own("add", "the layer's output with what its adapter adds", Source::Adapters);
 static BIASED: What = What::own("add", "the layer's output with its bias", DERIVATIVES);
 static CONVOLUTION: What = What::step("convolution", "the output of a convolution");
 static CONVOLUTION_BIAS: What = What::own(
@@ -55,7 +48,7 @@ pub(in crate::step) struct Layer {
 pub(in crate::step) enum Weight {
     /// A parameter.
     Plain(ParamId),
-    /// A frozen 4-bit weight.
+    /// A frozen quantised weight.
     Quantised(Quantised),
 }
 
@@ -69,11 +62,20 @@ impl Weight {
     }
 }
 
+impl Layer {
+    /// Whether its weight is quantised so.
+    pub fn is_of(&self, format: Format) -> bool {
+        matches!(self.weight, Weight::Quantised(quantised) if quantised.format == format)
+    }
+}
+
 /// A LoRA adapter.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::step) struct Adapter {
     pub a: ParamId,
     pub b: ParamId,
+    /// DoRA's length of each row of the adapted weight.
+    pub magnitude: Option<ParamId>,
     pub rank: u64,
     pub dropout: bool,
     /// Whether peft wraps the layer; other stacks add the adapter's result to a 4-bit layer's as to any other's.
@@ -211,18 +213,6 @@ impl<'m> Tensor<'m> {
         })
     }
 
-    /// Runs a linear layer with whatever it carries.
-    pub fn through(&self, layer: &Layer) -> Tensor<'m> {
-        let machine = self.machine;
-        machine.within(layer.name, &roles::PROJECTION, || match machine.active(layer.adapter) {
-            None => self.base(layer),
-            Some(adapter) => {
-                let module = Module::adapted(layer.weight.id(), adapter.a);
-                machine.module(module, self, |own| own.adapted(layer, adapter))
-            }
-        })
-    }
-
     pub fn base(&self, layer: &Layer) -> Tensor<'m> {
         let module = Module::of(layer.name, [Some(layer.weight.id()), layer.bias]);
         self.machine.module(module, self, |own| own.base_as(layer))
@@ -241,7 +231,7 @@ impl<'m> Tensor<'m> {
                     _ => value,
                 }
             }
-            Weight::Quantised(quantised) => state.linear_4bit(x, layer.shape, quantised),
+            Weight::Quantised(quantised) => state.linear_quantised(x, layer.shape, quantised),
         })
     }
 
@@ -251,64 +241,6 @@ impl<'m> Tensor<'m> {
         self.machine.module(Module::of("lora", [Some(weight), None]), self, |own| {
             own.apply(|state, x| state.linear(x, shape, weight, None, class))
         })
-    }
-
-    /// peft 0.21 tuners/lora/layer.py `Linear.forward` and tuners/lora/bnb.py `Linear4bit.forward`.
-    fn adapted(&self, layer: &Layer, adapter: Adapter) -> Tensor<'m> {
-        let machine = self.machine;
-        let (autocast, adapter_dtype) =
-            machine.with(|state| (state.autocast.is_some(), state.params.get(adapter.a).dtype));
-        let down = Shape { input: layer.shape.input, output: adapter.rank };
-        let up = Shape { input: adapter.rank, output: layer.shape.output };
-        let base = self.base(layer);
-        match (layer.weight, adapter.peft) {
-            (Weight::Plain(_), _) | (Weight::Quantised(_), false) => {
-                let dtype = base.value.dtype;
-                let x = self.to_as(adapter_dtype, &ADAPTER_INPUT);
-                let delta = {
-                    let dropped = machine
-                        .module(Module::container("lora_dropout", 0), &x, |x| x.dropout(adapter.dropout));
-                    let low = dropped.parameter_product(down, adapter.a);
-                    drop(dropped);
-                    let high = low.parameter_product(up, adapter.b);
-                    drop(low);
-                    high.scale()
-                };
-                let sum = base.add_as(&delta, &ADAPTED);
-                drop(delta);
-                drop(base);
-                sum.to_as(dtype, &OUTPUT)
-            }
-            (Weight::Quantised(_), true) => {
-                let base = {
-                    let copy = base.copied();
-                    drop(base);
-                    copy
-                };
-                let dtype = base.value.dtype;
-                let x = if autocast { self.clone() } else { self.to_as(adapter_dtype, &ADAPTER_INPUT) };
-                let delta = {
-                    let dropped = x.dropout(adapter.dropout);
-                    let low = dropped.parameter_product(down, adapter.a);
-                    drop(dropped);
-                    let high = low.parameter_product(up, adapter.b);
-                    drop(low);
-                    high.scale()
-                };
-                let delta = if autocast {
-                    delta
-                } else {
-                    let cast = delta.to_as(dtype, &OUTPUT);
-                    drop(delta);
-                    cast
-                };
-                let sum = base.add_as(&delta, &ADAPTED);
-                drop(base);
-                drop(x);
-                drop(delta);
-                sum
-            }
-        }
     }
 }
 

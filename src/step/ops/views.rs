@@ -197,7 +197,7 @@ impl<'m> Tensor<'m> {
 impl Machine {
     /// `torch.stack` of tensors of one shape, or `torch.cat` of single heads: head after head.
     pub fn stacked<'m>(&'m self, chunks: &[Tensor<'m>], numel: u64) -> Tensor<'m> {
-        let edges = chunks.iter().map(|chunk| chunk.value.edge).collect();
+        let edges = chunks.iter().map(|chunk| (chunk.value.edge, chunk.value.numel)).collect();
         let Some(first) = chunks.first() else { return self.unassigned() };
         first.apply(|state, x| {
             let node = state.fan(edges, x);

@@ -17,12 +17,17 @@ pub(super) enum Keeps {
     StepAndMoments,
     /// What one of bitsandbytes' optimizers keeps.
     Bitsandbytes(Bitsandbytes),
+    /// Two tensors of 8-bit numbers like the parameter, each with its scales and its code book, or two like it where it is small or
+    /// no multiple of a scale's numbers.
+    Torchao8bit,
     /// A number for each row and each column, in the parameter's element type.
     Factored,
     /// The same in float32, and the root mean square of the parameter.
     FactoredAndRms,
     /// Shampoo's preconditioners and their inverse roots.
     Preconditioners,
+    /// A momentum like the parameter where it is a matrix of a layer, AdamW's two moments of all else.
+    Muon,
 }
 
 /// The states of an optimizer of bitsandbytes.
@@ -57,6 +62,10 @@ pub(super) enum Step {
     OneByOne { tensors: usize, dtype: Option<Dtype> },
     /// As torch's for-loop Adam does.
     AdamOneByOne,
+    /// As torchao's compiled step does: both moments of a parameter in float32, and their new scales.
+    Torchao8bit,
+    /// As torch's Muon does with matrices of the layers, then AdamW with all else.
+    Muon,
     /// As transformers' Adafactor does.
     Adafactor,
     /// As torch's Adafactor does.
@@ -86,9 +95,11 @@ pub(super) fn recipe(optimizer: Optimizer) -> Recipe {
         Optimizer::Shampoo => {
             (Keeps::Preconditioners, Step::OneByOne { tensors: 2, dtype: Some(Dtype::F32) })
         }
+        Optimizer::Muon => (Keeps::Muon, Step::Muon),
         Optimizer::Adafactor => (Keeps::FactoredAndRms, Step::Adafactor),
         Optimizer::AdafactorTorch => (Keeps::Factored, Step::AdafactorTorch),
         Optimizer::AdamW8bit => bitsandbytes(Bitsandbytes { bits: 8, ..BITSANDBYTES }),
+        Optimizer::AdamW8bitTorchao => (Keeps::Torchao8bit, Step::Torchao8bit),
         Optimizer::PagedAdamW => bitsandbytes(Bitsandbytes { paged: true, ..BITSANDBYTES }),
         Optimizer::PagedAdamW8bit => bitsandbytes(Bitsandbytes { bits: 8, paged: true, ..BITSANDBYTES }),
         Optimizer::Lamb => bitsandbytes(Bitsandbytes { bounded: true, ..BITSANDBYTES }),

@@ -3,6 +3,8 @@
 //!
 //! Source: torch/nn/parallel/distributed.py and torch/csrc/distributed/c10d/reducer.cpp of PyTorch 2.11.
 
+use std::ops::Range;
+
 use crate::dtype::Dtype;
 use crate::memory::Category;
 use crate::scenario::Cluster;
@@ -45,19 +47,23 @@ pub(in crate::step) struct Ddp {
     arrived: Vec<ParamId>,
     /// Whether the buckets were made anew by that order.
     rebuilt: bool,
+    /// `find_unused_parameters`: the buckets stay as they were made.
+    finds_unused: bool,
     /// Bytes of the model's buffers by element type.
     buffers: Vec<(Dtype, u64)>,
 }
 
 impl Ddp {
     /// Before there is a model.
-    pub fn of(cluster: Cluster) -> Ddp {
-        Ddp { world: cluster.gpus, ..Ddp::default() }
+    pub fn of(cluster: Cluster, finds_unused: bool) -> Ddp {
+        Ddp { world: cluster.gpus, finds_unused, ..Ddp::default() }
     }
 
     /// The reducer is made: as long as no order is known there is one bucket for all gradients of an element type
-    /// (`_ddp_init_helper`: `bucket_size_limits = [sys.maxsize]`).
-    pub fn wrap(&mut self, heap: &mut Heap, params: &[Parameter]) {
+    /// (`_ddp_init_helper`: `bucket_size_limits = [sys.maxsize]`). Where unused parameters are looked for they are filled in the
+    /// order of the model's instead, and stay so.
+    pub fn wrap(&mut self, heap: &mut Heap, all: &Params, own: &Range<usize>) {
+        let params = all.of(own);
         for storage in heap.storages.iter().filter(|storage| storage.category == Category::Buffers) {
             add(&mut self.buffers, storage.dtype, storage.requested.saturating_mul(u64::from(storage.times)));
         }
@@ -67,6 +73,12 @@ impl Ddp {
             add(&mut flat, param.dtype, bytes(param).saturating_mul(u64::from(param.times)));
         }
         self.averaged = flat.iter().fold(0, |sum, (_, bytes)| sum.saturating_add(*bytes));
+        if self.finds_unused {
+            let trained = own.clone().map(|id| id as ParamId).filter(|id| all.get(*id).trainable);
+            (self.arrived, self.rebuilt) = (trained.collect(), true);
+            flat = self.assign(all);
+            self.arrived = Vec::new();
+        }
         self.buckets = flat.into_iter().map(|(dtype, bytes)| bucket(heap, dtype, bytes)).collect();
     }
 

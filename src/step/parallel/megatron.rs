@@ -7,7 +7,7 @@
 
 use crate::dtype::Dtype;
 use crate::memory::Category;
-use crate::scenario::{Cluster, ReduceDtype, Sharding};
+use crate::scenario::{Cluster, Layout, ReduceDtype, Sharding};
 use crate::step::heap::{Heap, NOTHING, StorageId};
 use crate::step::parallel::Wrapped;
 use crate::step::params::{ParamId, Params};
@@ -35,6 +35,16 @@ static MASTER_GRADIENT: What =
 static FLAG: What = What::own("flag", "a number of the mixed-precision optimizer", OPTIMIZER);
 static CLIPPED: What = What::own("clipped gradient", "a gradient times the factor that clips it", OPTIMIZER);
 static MOMENT: What = What::own("moment", "Adam's mean of the gradients, or of their squares", OPTIMIZER);
+static STAND_IN: What = What::own(
+    "stand-in for weight gradients",
+    "what autograd is handed for every weight of that shape, whose gradient is in the buffer already: there from the first backward pass on",
+    Source::At("Transformer Engine, transformer_engine/pytorch/module/base.py, get_dummy_wgrad"),
+);
+static WORKSPACE: What = What::own(
+    "cuBLAS workspace of Transformer Engine",
+    "scratch space of its products: there from the first one on",
+    Source::At("Transformer Engine, transformer_engine/pytorch/cpp_extensions/gemm.py"),
+);
 static ROOT: What =
     What::own("root of the second moment", "of every parameter, before the masters are stepped", OPTIMIZER);
 
@@ -50,8 +60,8 @@ const BUCKET_ALIGNMENT: u64 = 128;
 pub(in crate::step) struct Megatron {
     /// GPUs that hold the same part of the model.
     copies: u64,
-    /// Among how many each layer is divided.
-    tensor: u64,
+    /// How the model is divided.
+    pub layout: Layout,
     /// Bytes of the gradients' buffers, and of their parameters.
     buffers: (u64, u64),
     /// Whether each of them steps a share (`use_distributed_optimizer`).
@@ -66,6 +76,12 @@ pub(in crate::step) struct Megatron {
     /// rotary embedding of each part that runs at a time.
     pub scores: StorageId,
     pub rotary: Vec<StorageId>,
+    /// The same of what the head's input is gathered in.
+    pub gathered: StorageId,
+    /// Shapes of matrices for which Transformer Engine has made no stand-in yet.
+    stand_ins: Vec<(u64, u64)>,
+    /// Whether Transformer Engine has its workspace.
+    has_workspace: bool,
 }
 
 fn multiple(number: u64, of: u64) -> u64 {
@@ -84,19 +100,41 @@ fn common_multiple(a: u64, b: u64) -> u64 {
 impl Megatron {
     /// Whether other GPUs have a part of every layer.
     pub fn is_divided(&self) -> bool {
-        self.tensor > 1
+        self.layout.tensor > 1
     }
 
     /// Adds up what each of the GPUs that share a layer has of it.
     pub fn all_reduce(&self, heap: &mut Heap, bytes: u64) {
-        heap.send_around(Group::Tensor, bytes.saturating_mul(2), self.tensor);
+        heap.send_around(Group::Tensor, bytes.saturating_mul(2), self.layout.tensor);
+    }
+
+    /// Gathers so many bytes of the GPUs that share a layer, or scatters their sum among them.
+    pub fn gather(&self, heap: &mut Heap, bytes: u64) {
+        heap.send_around(Group::Tensor, bytes, self.layout.tensor);
+    }
+
+    /// `get_dummy_wgrad` of every shape among the matrices of the model: what Transformer Engine hands autograd in the place of
+    /// a weight's gradient, which it has added to the buffer itself. One is made in the first backward pass and stays.
+    pub fn keep_stand_ins(&mut self, heap: &mut Heap) {
+        for (rows, columns) in std::mem::take(&mut self.stand_ins) {
+            keep(heap, rows.saturating_mul(columns), Dtype::Bf16, Category::Gradients, &STAND_IN);
+        }
+    }
+
+    /// The workspace that Transformer Engine gives cuBLAS, from its first product on (`get_cublas_workspace`).
+    pub fn keep_workspace(&mut self, heap: &mut Heap) {
+        if !std::mem::replace(&mut self.has_workspace, true) {
+            let bytes = if heap.device.capability >= 90 { (32 << 20) + 1024 } else { 4 << 20 };
+            heap.persistent(bytes, Dtype::U8, 1, Category::Workspace, &WORKSPACE);
+        }
     }
 
     /// Before there is a model.
     pub fn of(cluster: Cluster) -> Megatron {
         Megatron {
-            copies: (cluster.gpus / cluster.layout.gpus().max(1)).max(1),
-            tensor: cluster.layout.tensor.max(1),
+            // those that share sequences are among them
+            copies: (cluster.gpus / cluster.layout.parts().max(1)).max(1),
+            layout: cluster.layout,
             buffers: (0, 0),
             distributed: cluster.sharding == Sharding::Distributed,
             reduces: match cluster.reduce {
@@ -107,6 +145,9 @@ impl Megatron {
             gradients: Vec::new(),
             scores: NOTHING,
             rotary: Vec::new(),
+            gathered: NOTHING,
+            stand_ins: Vec::new(),
+            has_workspace: false,
         }
     }
 
@@ -115,6 +156,17 @@ impl Megatron {
         heap.module = "";
         for part in &model.parts {
             self.make_buffers(heap, params, part);
+        }
+        if self.layout.has_transformer_engine() {
+            // an embedding is looked up, and has a gradient of its own
+            let multiplied = model.parts.iter().flatten().filter(|part| !part.is_embedding);
+            for PartParam { id, .. } in multiplied {
+                let param = params.get(*id);
+                let shape = (param.rows, param.numel / param.rows.max(1));
+                if param.rows > 1 && !self.stand_ins.contains(&shape) {
+                    self.stand_ins.push(shape);
+                }
+            }
         }
         keep(heap, 1, Dtype::F32, Category::Optimizer, &FLAG);
         let copies: Vec<u64> = self.masters.iter().flatten().copied().collect();
@@ -137,7 +189,7 @@ impl Megatron {
         let (mut end, mut bucket) = (0u64, 0u64);
         // parameters of the running bucket: where each lies in it
         let mut own: Vec<(u64, u64, bool)> = Vec::with_capacity(part.len());
-        for PartParam { id, shared } in part.iter().rev() {
+        for PartParam { id, shared, .. } in part.iter().rev() {
             let param = &params.list[*id as usize];
             let (numel, is_matrix) = (param.numel, param.rows > 1);
             if numel == 0 {
@@ -207,7 +259,7 @@ impl Megatron {
         std::mem::take(&mut self.gradients).into_iter().for_each(|storage| heap.release(storage));
     }
 
-    /// `MixedPrecisionOptimizer.step` over torch.optim.AdamW, whose moments the first step makes.
+    /// `MixedPrecisionOptimizer.step` over torch.optim.AdamW or Transformer Engine's FusedAdam, whose moments the first step makes.
     pub fn step(&mut self, heap: &mut Heap, clips: bool, is_first: bool) {
         heap.module = "";
         // gradients are scattered and what was stepped is gathered, or every GPU is given all of them
@@ -221,7 +273,9 @@ impl Megatron {
                 self.gradients.push(heap.alloc_as(Category::Gradients, bytes, Dtype::F32, &MASTER_GRADIENT));
             }
         }
-        if clips {
+        // Transformer Engine's kernels scale what is clipped in place, and its FusedAdam needs no roots
+        let fused = self.layout.has_transformer_engine();
+        if clips && !fused {
             for numel in self.masters.iter().flatten() {
                 heap.scratch(numel.saturating_mul(Dtype::F32.bytes()), &CLIPPED);
             }
@@ -233,6 +287,9 @@ impl Megatron {
                         keep(heap, *numel, Dtype::F32, Category::Optimizer, &MOMENT);
                     }
                 }
+            }
+            if fused {
+                continue;
             }
             let root = |numel: &u64| {
                 let bytes = numel.saturating_mul(Dtype::F32.bytes());
@@ -250,6 +307,8 @@ pub(in crate::step) struct PartParam {
     pub id: ParamId,
     /// Whether the first and the last stage both have it: a tied embedding.
     pub shared: bool,
+    /// Whether it is looked up and not multiplied by.
+    pub is_embedding: bool,
 }
 
 /// Something that stays until the end.

@@ -24,8 +24,9 @@ use super::machine::State;
 use super::params::{Kept, ParamId, Params};
 use super::what::{Rank, What};
 use crate::dtype::Dtype;
-use crate::scenario::software::Trainer;
-use crate::scenario::{Cluster, Sharding};
+use crate::job::Member;
+use crate::scenario::software::{HeadCode, Software, Trainer};
+use crate::scenario::{Checkpointing, Cluster, Sharding};
 use ddp::Ddp;
 use fsdp2::Fsdp2;
 pub(super) use hooks::Module;
@@ -77,17 +78,33 @@ pub(super) enum Parallel {
     Megatron(Box<Megatron>),
 }
 
+/// Whether `find_unused_parameters` is on, as transformers' Trainer has it for a model of peft's and for one without checkpoints
+/// (trainer.py `_build_accelerator_args`). A plain loop leaves it off, which is DDP's own default.
+fn finds_unused(member: &Member) -> bool {
+    Software::of(member.stack).head == HeadCode::Trl
+        && (member.adapts || member.checkpointing == Checkpointing::Off)
+}
+
+/// Whether the optimizer is given two groups of parameters, as transformers' Trainer does with norms and biases, which are not decayed
+/// (trainer.py `create_optimizer`). A plain loop gives it one.
+fn groups_parameters(member: &Member) -> bool {
+    Software::of(member.stack).head == HeadCode::Trl && !member.adapts
+}
+
 impl Parallel {
-    /// How the ranks of a cluster train a model with the software of that trainer.
-    pub fn of(cluster: Cluster, trainer: Trainer) -> Parallel {
+    /// How the ranks of a cluster train a member.
+    pub fn of(cluster: Cluster, member: Option<&Member>) -> Parallel {
+        let trainer = member.map_or(Trainer::Loop, |member| Software::of(member.stack).trainer);
         match cluster.sharding {
             _ if trainer == Trainer::Megatron => Parallel::Megatron(Box::new(Megatron::of(cluster))),
             _ if cluster.gpus <= 1 => Parallel::Alone,
             // refused by `supported`
             Sharding::Distributed => Parallel::Alone,
-            Sharding::Ddp => Parallel::Ddp(Box::new(Ddp::of(cluster))),
+            Sharding::Ddp => Parallel::Ddp(Box::new(Ddp::of(cluster, member.is_some_and(finds_unused)))),
             Sharding::Fsdp2 => Parallel::Fsdp2(Box::new(Fsdp2::of(cluster))),
-            Sharding::Zero1 | Sharding::Zero2 => Parallel::Zero(Box::new(Zero::of(cluster))),
+            Sharding::Zero1 | Sharding::Zero2 => {
+                Parallel::Zero(Box::new(Zero::of(cluster, member.is_some_and(groups_parameters))))
+            }
             Sharding::Zero3 => Parallel::Zero3(Box::new(Zero3::of(cluster))),
         }
     }
@@ -231,6 +248,23 @@ impl Parallel {
         self.fsdp2().map_or([NOTHING; 3], Fsdp2::carried)
     }
 
+    /// Among how many GPUs the tokens between products are divided: 1 where each has all.
+    pub fn shares_tokens(&self) -> u64 {
+        match self {
+            Parallel::Megatron(engine) => engine.layout.shares_tokens(),
+            Parallel::Alone
+            | Parallel::Ddp(_)
+            | Parallel::Fsdp2(_)
+            | Parallel::Zero(_)
+            | Parallel::Zero3(_) => 1,
+        }
+    }
+
+    /// Whether a stage's outputs go once they are sent to the next.
+    pub fn deallocates_outputs(&self) -> bool {
+        matches!(self, Parallel::Megatron(engine) if engine.layout.has_transformer_engine())
+    }
+
     /// Whether a later iteration finds what the first one found: DDP's buckets are others from the second on, ZeRO-3 gathers
     /// ahead, and Megatron's first forward pass makes buffers that stay.
     pub fn repeats_itself(&self) -> bool {
@@ -246,7 +280,7 @@ impl State {
     pub fn wrap(&mut self, model: &Wrapped) {
         match &mut self.parallel {
             Parallel::Alone => {}
-            Parallel::Ddp(ddp) => ddp.wrap(&mut self.heap, self.params.of(&model.params)),
+            Parallel::Ddp(ddp) => ddp.wrap(&mut self.heap, &self.params, &model.params),
             Parallel::Fsdp2(fsdp) => {
                 self.heap.alike &= fsdp.wrap(&self.params, model);
                 if model.on_cpu {
@@ -354,6 +388,20 @@ impl State {
     pub fn all_reduce(&mut self, bytes: u64) {
         if let Parallel::Megatron(engine) = &self.parallel {
             engine.all_reduce(&mut self.heap, bytes);
+        }
+    }
+
+    /// Gathers so many bytes of the GPUs that share a layer, or scatters their sum among them.
+    pub fn gather_tokens(&mut self, bytes: u64) {
+        if let Parallel::Megatron(engine) = &self.parallel {
+            engine.gather(&mut self.heap, bytes);
+        }
+    }
+
+    /// Makes what Transformer Engine hands autograd in the place of weights' gradients, where it is not there yet.
+    pub fn keep_stand_ins(&mut self) {
+        if let Parallel::Megatron(engine) = &mut self.parallel {
+            engine.keep_stand_ins(&mut self.heap);
         }
     }
 

@@ -8,7 +8,7 @@ use crate::model::modeling::{Code, Modeling};
 use crate::scenario::software::{Software, Trainer};
 use crate::scenario::{
     Checkpointing, Cluster, CpuOffload, LossKernel, Method, Offloading, Optimizer, Precision, Sharding,
-    Stack, StepTime,
+    Stack, StepTime, Tuner, WeightFormat,
 };
 
 /// An issue where several GPUs do what was not compared.
@@ -44,11 +44,30 @@ pub(in crate::step) fn supported(
     let refuse = |field, what: String, fix: &str| {
         Err(Issue::error(field, format!("{what} on several GPUs is not modelled")).with_fix(fix))
     };
-    let Some(training) = member.training.filter(|_| job.members.len() == 1) else {
-        return refuse(Field::Gpus, "a job that does more than train one model".into(), "use one GPU");
-    };
-    if member.stack != Stack::Transformers {
-        return refuse(Field::Stack, format!("what {} does", member.stack.label()), "choose transformers");
+    match member.stack {
+        Stack::Transformers if job.members.len() > 1 => {
+            return refuse(Field::Gpus, "a job that does more than train one model".into(), "use one GPU");
+        }
+        Stack::Transformers => {}
+        Stack::Trl => match job.cluster.sharding {
+            Sharding::Ddp | Sharding::Zero1 | Sharding::Zero2 => {}
+            Sharding::Fsdp2 | Sharding::Zero3 | Sharding::Distributed => {
+                let what = format!("what trl does under {engine}");
+                return refuse(Field::Sharding, what, "choose DDP, ZeRO-1 or ZeRO-2");
+            }
+        },
+        Stack::Liger | Stack::Litgpt | Stack::Torchtune | Stack::Unsloth | Stack::Megatron => {
+            let what = format!("what {} does", member.stack.label());
+            return refuse(Field::Stack, what, "choose transformers, or trl under DDP, ZeRO-1 or ZeRO-2");
+        }
+    }
+    if job.round.iter().filter_map(Act::batch).any(|batch| batch.pictures.count > 0) {
+        return refuse(Field::Pictures, "a step with pictures".into(), "use one GPU, or text alone");
+    }
+    // what is held against a model that is trained is whole on every GPU, and only scores
+    let Some(training) = member.training else { return Ok(()) };
+    if member.method == Method::Qlora && member.quantization.format == WeightFormat::Int8 {
+        return refuse(Field::WeightFormat, "training beside weights in int8".into(), "choose NF4");
     }
     if training.step == StepTime::InBackward {
         let fix = "let the optimizer step after backward";
@@ -57,6 +76,9 @@ pub(in crate::step) fn supported(
     if member.offloading == Offloading::On {
         let fix = "keep activations on the GPU";
         return refuse(Field::Offloading, "activation offloading".into(), fix);
+    }
+    if member.adapts && member.lora.tuner != Tuner::Lora {
+        return refuse(Field::Adapter, member.lora.tuner.label().into(), "choose LoRA, or one GPU");
     }
     match member.checkpointing {
         Checkpointing::Off | Checkpointing::NonReentrant => {}
@@ -101,11 +123,80 @@ pub(in crate::step) fn supported(
             "choose ZeRO-1",
         ),
         Sharding::Fsdp2 | Sharding::Zero1 | Sharding::Zero2 | Sharding::Zero3 => {
-            sharded(job.cluster, member, training.optimizer, architecture, modeling).map_err(
-                |(field, what, fix)| {
-                    Issue::error(field, format!("{what} is not modelled under {engine}")).with_fix(fix)
-                },
-            )
+            steps(job.cluster, training.optimizer)?;
+            sharded(job.cluster, member, architecture, modeling).map_err(|(field, what, fix)| {
+                Issue::error(field, format!("{what} is not modelled under {engine}")).with_fix(fix)
+            })
+        }
+    }
+}
+
+/// Whether an optimizer steps shards: FSDP2's, which are DTensors, or the flat float32 partition of DeepSpeed, which is a tensor as any
+/// other.
+fn steps(cluster: Cluster, optimizer: Optimizer) -> Result<(), Issue> {
+    let refuse = |message: String, fix: &str| Err(Issue::error(Field::Optimizer, message).with_fix(fix));
+    let stops = |why: &str| {
+        let who = optimizer.label();
+        let fix =
+            "choose AdamW 8-bit (torchao), whose states are as small, or AdamW; ZeRO steps plain tensors";
+        refuse(format!("{who} does not run over FSDP2's shards, which are DTensors: {why}"), fix)
+    };
+    match optimizer {
+        Optimizer::AdamW
+        | Optimizer::AdamWFused
+        | Optimizer::AdamWForLoop
+        | Optimizer::AdamW8bitTorchao
+        | Optimizer::AmsGrad
+        | Optimizer::Adam
+        | Optimizer::NAdam
+        | Optimizer::Sgd
+        | Optimizer::SgdMomentum
+        | Optimizer::Nesterov
+        | Optimizer::RmsProp => Ok(()),
+        Optimizer::Adagrad if cluster.is_zero() => {
+            let message = "Adagrad makes its sums of the whole model before DeepSpeed is given it, which stay beside those of the partition: \
+                           that is not modelled";
+            refuse(message.to_owned(), "choose RMSprop, or AdamW 8-bit")
+        }
+        Optimizer::Adagrad => Ok(()),
+        Optimizer::AdamW8bit
+        | Optimizer::PagedAdamW8bit
+        | Optimizer::PagedAdamW
+        | Optimizer::Lamb
+        | Optimizer::Lion
+        | Optimizer::Lion8bit
+        | Optimizer::AdEmaMix
+        | Optimizer::AdEmaMix8bit
+        | Optimizer::PagedAdEmaMix
+        | Optimizer::PagedAdEmaMix8bit
+        | Optimizer::Adafactor
+        | Optimizer::AdafactorTorch
+            if cluster.is_zero() =>
+        {
+            Ok(())
+        }
+        Optimizer::AdamW8bit
+        | Optimizer::PagedAdamW8bit
+        | Optimizer::Lion8bit
+        | Optimizer::AdEmaMix8bit
+        | Optimizer::PagedAdEmaMix8bit
+        | Optimizer::Adafactor => stops("PyTorch stops (\"got mixed torch.Tensor and DTensor\")"),
+        Optimizer::PagedAdamW
+        | Optimizer::Lamb
+        | Optimizer::Lion
+        | Optimizer::AdEmaMix
+        | Optimizer::PagedAdEmaMix => {
+            stops("bitsandbytes' operator \"does not have a sharding strategy registered\"")
+        }
+        Optimizer::AdafactorTorch => {
+            stops("\"in-place operations that require placement changes are not supported\"")
+        }
+        Optimizer::AdamWEarly => {
+            refuse("neither engine is followed under PyTorch 2.0".to_owned(), "choose AdamW")
+        }
+        Optimizer::Muon | Optimizer::SparseAdam | Optimizer::Shampoo | Optimizer::AdaBelief => {
+            let engine = cluster.sharding.label();
+            refuse(format!("{} is not modelled under {engine}", optimizer.label()), "choose AdamW")
         }
     }
 }
@@ -114,7 +205,6 @@ pub(in crate::step) fn supported(
 fn sharded(
     cluster: Cluster,
     member: &Member,
-    optimizer: Optimizer,
     architecture: &Architecture,
     modeling: Modeling,
 ) -> Result<(), (Field, String, &'static str)> {
@@ -134,9 +224,6 @@ fn sharded(
             };
             return Err((Field::Precision, member.precision.label().to_owned(), fix));
         }
-    }
-    if !matches!(optimizer, Optimizer::AdamW | Optimizer::AdamWFused) {
-        return Err((Field::Optimizer, optimizer.label().to_owned(), "choose AdamW, or AdamW (fused)"));
     }
     if member.loss != LossKernel::Standard {
         return Err((Field::Loss, format!("the loss {}", member.loss.label()), "choose the standard one"));

@@ -50,6 +50,9 @@ pub(super) const COMPUTE: Dtype = Dtype::Bf16;
 /// What ZeRO-1 and ZeRO-2 keep.
 pub(in crate::step) struct Zero {
     world: u64,
+    /// Whether the optimizer has a second group of parameters, those without weight decay. The few that they are share the first one's
+    /// partition here; what they change is that the cache is emptied once more when they are laid out.
+    groups: bool,
     /// Whether gradients are reduced as they come: ZeRO-2 (`partition_gradients`).
     partitions_gradients: bool,
     /// `reduce_bucket_size`, in elements.
@@ -88,9 +91,10 @@ struct Trained {
 
 impl Zero {
     /// Before there is a model.
-    pub fn of(cluster: Cluster) -> Zero {
+    pub fn of(cluster: Cluster, groups: bool) -> Zero {
         Zero {
             world: cluster.gpus,
+            groups,
             partitions_gradients: cluster.sharding == Sharding::Zero2,
             bucket_size: cluster.deepspeed.reduce_bucket,
             contiguous: cluster.deepspeed.contiguous,
@@ -139,6 +143,9 @@ impl Zero {
         let copy = scratch(heap, self.partition, COMPUTE, &PARTITION);
         keep(heap, self.partition, Dtype::F32, Category::Optimizer, &MASTER);
         heap.release(copy);
+        if self.groups {
+            heap.empty_cache();
+        }
         // `initialize_optimizer_states`
         let gradient = scratch(heap, self.partition, Dtype::F32, &FLAT_GRADIENT);
         heap.release(gradient);
@@ -368,7 +375,7 @@ mod tests {
             partition: (first + second) / 2,
             elements: waiting.iter().map(|place| numels[*place as usize]).sum(),
             waiting: waiting.to_vec(),
-            ..Zero::of(cluster)
+            ..Zero::of(cluster, false)
         };
         let mut heap = Heap::new(Device::of(&Gpu::custom(Bytes::gib(24.0))), None);
         let before = heap.storages.len();

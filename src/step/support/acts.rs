@@ -221,7 +221,7 @@ pub(in crate::step) fn generation(
         return Err(Issue::error(Field::NewTokens, "no token is generated").with_fix("ask for one at least"));
     }
     if member.method == Method::Qlora && member.precision == Precision::Fp32 {
-        let message = "4-bit weights that are computed in float32 are not modelled for generation";
+        let message = "quantised weights that are computed in float32 are not modelled for generation";
         return Err(Issue::error(Field::Precision, message).with_fix("choose bf16 or fp16"));
     }
     Ok(())

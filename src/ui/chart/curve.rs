@@ -31,7 +31,7 @@ pub struct Frame<'a> {
     pub name: &'a str,
 }
 
-/// How far above the card's end curves are drawn.
+/// How far above the card's end, or their lowest point where that is higher, curves are drawn.
 pub const BEYOND: f64 = 1.6;
 /// How far two names beneath the curves are apart, in CSS pixels.
 const APART: u32 = 56;
@@ -41,10 +41,11 @@ pub fn draw(curves: &[Curve], frame: &Frame<'_>, unit: Unit, width: u32) -> Stri
     let marks = Marks::default();
     let mut body = String::new();
     let root = Svg::new(&mut body, &marks, (width, HEIGHT)).into_drawing_area();
-    let known = curves.iter().flat_map(|curve| curve.points.iter().flatten());
-    let highest = known.copied().max().unwrap_or_default().max(frame.chosen.1);
-    // A curve that goes far beyond the card would press all that fits flat.
-    let most = (frame.capacity.0 as f64 * BEYOND).min(highest.max(frame.capacity).0 as f64 * 1.1).max(1.);
+    let known = || curves.iter().flat_map(|curve| curve.points.iter().flatten()).copied();
+    let highest = known().max().unwrap_or_default().max(frame.chosen.1);
+    // A curve that goes far beyond the card would press all that fits flat; one that is nowhere near it is seen nonetheless.
+    let near = frame.capacity.max(known().min().unwrap_or_default());
+    let most = (near.0 as f64 * BEYOND).min(highest.max(frame.capacity).0 as f64 * 1.1).max(1.);
     let last = frame.stops.len().saturating_sub(1).max(1) as f64;
     let area = ChartBuilder::on(&root)
         .margin_top(10 * SCALE)
@@ -132,6 +133,13 @@ mod tests {
             assert!(svg.contains(part), "{part} is not in {svg}");
         }
         assert!(!svg.contains("NaN"));
+    }
+
+    #[test]
+    fn a_curve_far_above_the_card_is_seen() {
+        let points = [Some(Bytes::gib(144.)), Some(Bytes::gib(150.)), Some(Bytes::gib(400.))];
+        let svg = drawn(&points, Bytes::gib(60.));
+        assert!(svg.contains("class=\"curve\"") && svg.contains("class=\"capacity\""), "{svg}");
     }
 
     #[test]

@@ -181,22 +181,41 @@ fn Changed() -> impl IntoView {
     }
 }
 
+/// So many examples stand there before all are asked for.
+const FIRST_EXAMPLES: usize = 4;
+
 /// Well-chosen examples, and the way back to the first.
 #[component]
 fn Presets() -> impl IntoView {
     let state = State::of_page();
-    let button = |preset: &'static presets::Preset| {
+    let all = RwSignal::new(false);
+    let button = move |(index, preset): (usize, &'static presets::Preset)| {
         let open = move |_| state.open((preset.scenario)(), &format!("Opened “{}”", preset.label));
         view! {
-            <button type="button" class="chip" title=preset.help on:click=open>
+            <button
+                type="button"
+                class="chip"
+                title=preset.help
+                hidden=Signal::derive(move || index >= FIRST_EXAMPLES && !all.get())
+                on:click=open
+            >
                 {preset.label}
             </button>
         }
     };
+    let more = presets::PRESETS.len().saturating_sub(FIRST_EXAMPLES);
     view! {
         <div class="presets" role="group" aria-label="Examples">
             <span aria-hidden="true">"Examples"</span>
-            {presets::PRESETS.iter().map(button).collect::<Vec<_>>()}
+            {presets::PRESETS.iter().enumerate().map(button).collect::<Vec<_>>()}
+            <button
+                type="button"
+                class="explain"
+                aria-expanded=Signal::derive(move || all.get().to_string())
+                on:click=move |_| all.update(|all| *all = !*all)
+            >
+                {move || if all.get() { "Fewer".to_owned() } else { format!("{more} more") }}
+            </button>
             <button type="button" class="chip quiet" on:click=move |_| state.reset()>
                 "Reset"
             </button>

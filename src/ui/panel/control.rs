@@ -35,7 +35,10 @@ pub fn Control(
     let control = match key.kind() {
         ValueKind::Model => view! { <Model key=key /> }.into_any(),
         ValueKind::Gpu => view! { <Card key=key /> }.into_any(),
-        ValueKind::Choice(choices) => choice(key, choices).into_any(),
+        ValueKind::Choice(choices) if key.field == Field::Method => {
+            view! { <Method key=key choices=choices /> }.into_any()
+        }
+        ValueKind::Choice(choices) => choice(key, (key.label, help(key)), choices).into_any(),
         ValueKind::Targets => view! { <Targets key=key /> }.into_any(),
         ValueKind::Count(count) => number(key, count).into_any(),
         ValueKind::Switch => toggle(key).into_any(),
@@ -55,7 +58,33 @@ fn put(key: &Key, scenario: &mut Scenario, text: &str) {
     let _ = key.read(scenario, text);
 }
 
-fn choice(key: &'static Key, choices: &'static [Choice]) -> impl IntoView {
+/// What is offered in place of methods where nothing is trained.
+static WEIGHTS: [Choice; 2] = [
+    Choice {
+        slug: "full",
+        label: "Not quantised",
+        help: "In the precision that is chosen: bf16, fp16 or fp32.",
+    },
+    Choice { slug: "qlora", label: "Quantised", help: "By bitsandbytes: NF4 in 4 bits, or LLM.int8." },
+];
+
+/// The method; where nothing is trained whether weights are quantised.
+#[component]
+fn Method(key: &'static Key, choices: &'static [Choice]) -> impl IntoView {
+    let trains = State::of_page().of_scenario(|scenario| scenario.task.trains());
+    move || match trains.get() {
+        true => choice(key, (key.label, help(key)), choices).into_any(),
+        false => {
+            choice(key, ("Weights", "Whether the weights are quantised.".to_owned()), &WEIGHTS).into_any()
+        }
+    }
+}
+
+fn choice(
+    key: &'static Key,
+    (label, help): (&'static str, String),
+    choices: &'static [Choice],
+) -> impl IntoView {
     let state = State::of_page();
     let get = move |scenario: &Scenario| {
         let slug = key.write(scenario);
@@ -70,8 +99,8 @@ fn choice(key: &'static Key, choices: &'static [Choice]) -> impl IntoView {
     view! {
         <Select
             id=key.name
-            label=key.label
-            help=help(key)
+            label=label
+            help=help
             choices=choices
             value=lens.value
             set=lens.set
@@ -94,7 +123,8 @@ const fn scale(count: Count) -> &'static Scale {
         Count::Percent => &scale::PERCENT,
         Count::DatasetTokens => &scale::DATASET,
         Count::Epochs => &scale::EPOCHS,
-        Count::LayersOrNone | Count::StageOrNone => &scale::OR_NONE,
+        Count::Pixels => &scale::PIXELS,
+        Count::LayersOrNone | Count::PicturesOrNone | Count::StageOrNone => &scale::OR_NONE,
     }
 }
 

@@ -306,8 +306,9 @@ fn cell(point: Point, unit: Unit) -> Cell {
 
 /// How many stops are drawn: up to the first at which nothing comes near its card any more.
 fn drawn(points: &[Vec<Point>], count: usize, capacity: Bytes) -> usize {
-    let is_near =
-        |point: &Point| point.is_none_or(|(bytes, _)| (bytes.0 as f64) < capacity.0 as f64 * BEYOND);
+    let known = points.iter().flatten().flatten().map(|(bytes, _)| *bytes);
+    let near = capacity.max(known.min().unwrap_or_default());
+    let is_near = |point: &Point| point.is_none_or(|(bytes, _)| (bytes.0 as f64) < near.0 as f64 * BEYOND);
     let last = |points: &Vec<Point>| points.iter().take_while(|point| is_near(point)).count() + 1;
     points.iter().map(last).max().unwrap_or(count).clamp(2, count.max(2)).min(count)
 }
@@ -391,6 +392,7 @@ mod tests {
         let points = vec![vec![point(4.), point(8.), point(40.), point(80.)]];
         assert_eq!(drawn(&points, 4, Bytes::gib(10.)), 3);
         assert_eq!(drawn(&points, 4, Bytes::gib(100.)), 4);
+        assert_eq!(drawn(&points, 4, Bytes::gib(1.)), 2, "nowhere near");
         assert_eq!(drawn(&[vec![None; 4]], 4, Bytes::gib(1.)), 4);
         assert_eq!(drawn(&[], 1, Bytes::gib(1.)), 1);
     }

@@ -7,8 +7,8 @@ use super::rows::pieces;
 use crate::hardware::{Gpu, Vendor};
 use crate::model::catalogue;
 use crate::plan::{self, FitCell, FitRow};
-use crate::scenario::{Allocator, Method, ModelChoice, Scenario};
-use crate::ui::controls::{Cell, Column, Row, Slider, Table};
+use crate::scenario::{Allocator, Method, ModelChoice, Scenario, Stack};
+use crate::ui::controls::{Cell, Column, Row, Select, Slider, Table, TextBox};
 use crate::ui::desk::Place;
 use crate::ui::format::{Unit, parameters};
 use crate::ui::question::{Answer, Question};
@@ -40,17 +40,24 @@ const MODELS: [&str; 15] = [
 #[component]
 pub fn Models() -> impl IntoView {
     let state = State::of_page();
+    let asked = state.asked;
     let memory = move || {
-        let own = || state.current().scenario.with(|scenario| scenario.gpu().map(|gpu| gpu.memory));
-        state.budget().unwrap_or_else(|| own().unwrap_or_default())
+        state.current().scenario.with(|scenario| {
+            let own = || scenario.gpu().map(|gpu| gpu.memory).unwrap_or_default();
+            asked.memory(scenario).unwrap_or_else(own)
+        })
     };
+    let base =
+        move || Scenario { batch: 1, ..state.current().scenario.with(|scenario| asked.in_library(scenario)) };
+    let models = move || asked.models().unwrap_or_else(|| state.current().scenario.with(usual_models));
     let found = pieces(
         state,
-        move || (Scenario { batch: 1, ..state.current().scenario.get() }, memory()),
-        |(base, memory)| {
-            let models = models(base);
-            let ask = |model| Question::Row(Box::new(Scenario { model, ..base.clone() }), *memory);
-            models.into_iter().map(ask).collect()
+        move || (base(), models(), memory()),
+        |(base, models, memory)| {
+            let ask = |model: &ModelChoice| {
+                Question::Row(Box::new(Scenario { model: model.clone(), ..base.clone() }), *memory)
+            };
+            models.iter().map(ask).collect()
         },
         Place::Row,
         |answer| {
@@ -58,58 +65,54 @@ pub fn Models() -> impl IntoView {
             Some(row)
         },
     );
-    let conditions = move || state.current().scenario.with(conditions);
     // On a card that is not followed nothing is promised.
     let foreign = move || {
         let is_foreign = |gpu: Gpu| gpu.vendor != Vendor::Nvidia;
-        state.budget().is_none()
-            && state.current().scenario.with(|scenario| scenario.gpu().is_ok_and(is_foreign))
+        state
+            .current()
+            .scenario
+            .with(|scenario| asked.memory(scenario).is_none() && scenario.gpu().is_ok_and(is_foreign))
     };
-    let set = move |gib: f64| {
-        let card = untrack(|| state.current().scenario.with(|scenario| scenario.gpu.clone()));
-        state.budget.set(Some((card, Bytes::gib(gib))));
+    // What was computed of another scenario is not shown under the name of this one.
+    let listed = move || {
+        let base = base();
+        let with_row = |(index, model)| {
+            let named = Scenario { model, ..base.clone() };
+            let row = found.heard.with(|heard| heard.get(index).cloned().flatten());
+            let row = row.filter(|row: &FitRow| row.model == named.model_name());
+            (named, row)
+        };
+        models().into_iter().enumerate().map(with_row).collect::<Vec<_>>()
     };
     let rows = Signal::derive(move || {
         let unit = state.unit();
-        state.current().scenario.with(|scenario| {
-            found.heard.with(|heard| {
-                let models = models(scenario).into_iter().enumerate();
-                models
-                    .map(|(index, model)| {
-                        let own = model == scenario.model;
-                        let named = Scenario { model, ..scenario.clone() };
-                        // What was computed of another scenario is not shown under the name of this one.
-                        let row = heard
-                            .get(index)
-                            .and_then(Option::as_ref)
-                            .filter(|row| row.model == named.model_name());
-                        in_words(state, &named, own, row, unit)
-                    })
-                    .collect::<Vec<_>>()
-            })
-        })
+        let own = state.current().scenario.with(|scenario| scenario.model.clone());
+        let row = |(named, row): (Scenario, Option<FitRow>)| {
+            in_words(state, &named, named.model == own, row.as_ref(), unit)
+        };
+        listed().into_iter().map(row).collect::<Vec<_>>()
     });
-    let columns = Signal::derive(|| {
-        let methods = Method::ALL.iter().map(|method| method.label());
+    let told = move || {
+        let listed = listed();
+        match (listed.is_empty(), found.busy.get()) {
+            (true, _) => asked.words.with(|words| format!("No model is called “{}”.", words.trim())),
+            (false, true) => "Looking at every model …".to_owned(),
+            (false, false) => gist(&listed),
+        }
+    };
+    let columns = Signal::derive(move || {
+        let task = state.current().scenario.with(|scenario| scenario.task);
+        let methods = task.methods().iter().map(|method| task.method_label(*method));
         ["Model"].into_iter().chain(methods).map(|name| (name.to_owned(), None)).collect::<Vec<Column>>()
     });
     let class = Signal::derive(move || if foreign() { "panel fit foreign" } else { "panel fit" });
     view! {
         <section class=class aria-labelledby="fit-title">
             <h2 id="fit-title">"What can I train?"</h2>
-            <div class="budget">
-                <Slider
-                    id="budget"
-                    label="On a card with"
-                    help="The memory of the card; the scenario's own until you change it."
-                    scale=&scale::CARD
-                    value=Signal::derive(move || (memory().as_gib() * 10.).round() / 10.)
-                    set=Callback::new(set)
-                    messages=Signal::stored(Vec::new())
-                    unit="GiB"
-                />
-            </div>
-            <p class="remark">{conditions}</p>
+            <Asking memory=Signal::derive(memory) />
+            <p class="remark" aria-live="polite">
+                {told}
+            </p>
             <p class="message warning" hidden=Signal::derive(move || !foreign())>
                 "By its tensors alone: this card’s kernels and allocator are not followed."
             </p>
@@ -120,12 +123,92 @@ pub fn Models() -> impl IntoView {
                 rows=rows
                 busy=found.busy
             />
+            <p class="remark">{move || conditions(&base())}</p>
+            <p class="remark" hidden=Signal::derive(move || !listed().iter().any(is_larger_in_4_bits))>
+                "QLoRA needs more than LoRA where most of the weights are experts: transformers keeps those of a layer as one parameter,                  which bitsandbytes leaves in 16 bits, and prepare_model_for_kbit_training makes float32 of it."
+            </p>
         </section>
     }
 }
 
+/// What the table is asked about: the memory, the library and the models.
+#[component]
+fn Asking(
+    /// The memory that is asked about.
+    memory: Signal<Bytes>,
+) -> impl IntoView {
+    let state = State::of_page();
+    let asked = state.asked;
+    let scenario = move || untrack(|| state.current().scenario.get());
+    let set_memory = move |gib: f64| asked.set_memory(&scenario(), Bytes::gib(gib));
+    let library = Signal::derive(move || {
+        let library = state.current().scenario.with(|scenario| asked.library(scenario));
+        Stack::ALL.iter().position(|other| *other == library).unwrap_or_default()
+    });
+    let set_library = move |index: usize| {
+        if let Some(library) = Stack::ALL.get(index) {
+            asked.set_library(&scenario(), *library);
+        }
+    };
+    let set_words = move |words: String| {
+        asked.words.set(words);
+        Ok(())
+    };
+    view! {
+        <div class="asking">
+            <Slider
+                id="budget"
+                label="On a card with"
+                help="The memory of the card; the scenario's own until you change it."
+                scale=&scale::CARD
+                value=Signal::derive(move || (memory.get().as_gib() * 10.).round() / 10.)
+                set=Callback::new(set_memory)
+                messages=Signal::stored(Vec::new())
+                unit="GiB"
+            />
+            <Select
+                id="table-stack"
+                label="With the library"
+                help="The training library of every cell; the scenario's own until you change it."
+                choices=Stack::CHOICES
+                value=library
+                set=Callback::new(set_library)
+                messages=Signal::stored(Vec::new())
+            />
+            <TextBox
+                id="table-models"
+                label="Models"
+                help="A part of their names, such as qwen3 or coder 7b; models that people start from where this is empty."
+                value=Signal::derive(move || asked.words.get())
+                set=Callback::new(set_words)
+                messages=Signal::stored(Vec::new())
+            />
+        </div>
+    }
+}
+
+/// The largest model of those listed that fits, by method.
+fn gist(rows: &[(Scenario, Option<FitRow>)]) -> String {
+    let largest = |column: usize| {
+        let fitting = rows.iter().filter(|(_, row)| {
+            let cell = row.as_ref().and_then(|row| row.cells.get(column));
+            matches!(cell, Some(FitCell::Fits { .. }))
+        });
+        fitting.max_by_key(|(named, _)| count(named).unwrap_or_default())
+    };
+    let said = Method::ALL.iter().enumerate().filter_map(|(column, method)| {
+        let (named, _) = largest(column)?;
+        Some(format!("{} by {}", summary::model(named), method.label()))
+    });
+    let said: Vec<_> = said.collect();
+    match said.is_empty() {
+        true => "None of them fits.".to_owned(),
+        false => format!("The largest that fit: {}.", said.join(", ")),
+    }
+}
+
 /// The models of the table: first the scenario's own, where it is none of them anyway.
-fn models(scenario: &Scenario) -> Vec<ModelChoice> {
+fn usual_models(scenario: &Scenario) -> Vec<ModelChoice> {
     let mut models: Vec<_> = MODELS.iter().map(|id| ModelChoice::Catalogue((*id).into())).collect();
     if !models.contains(&scenario.model) {
         models.insert(0, scenario.model.clone());
@@ -141,21 +224,44 @@ fn conditions(base: &Scenario) -> String {
     )
 }
 
-/// One model, and what was heard of it so far.
-fn in_words(state: State, scenario: &Scenario, own: bool, row: Option<&FitRow>, unit: Unit) -> Row {
-    let count = match &scenario.model {
+/// Whether 4-bit weights take more than 16-bit ones.
+fn is_larger_in_4_bits((_, row): &(Scenario, Option<FitRow>)) -> bool {
+    let needed = |method: Method| {
+        let at = Method::ALL.iter().position(|other| *other == method)?;
+        match row.as_ref()?.cells.get(at)? {
+            FitCell::TooLarge { needed } => Some(*needed),
+            FitCell::Fits { .. } | FitCell::Unknown(_) => None,
+        }
+    };
+    needed(Method::Qlora).zip(needed(Method::Lora)).is_some_and(|(in_4_bits, in_16)| in_4_bits > in_16)
+}
+
+/// The parameters of a scenario's model.
+fn count(scenario: &Scenario) -> Option<u64> {
+    match &scenario.model {
         ModelChoice::Catalogue(id) => catalogue::find(id).map(|entry| entry.parameters),
         ModelChoice::Size(_) | ModelChoice::Custom(_) => {
             scenario.architecture().ok().map(|architecture| architecture.parameters())
         }
-    };
+    }
+}
+
+/// One model, and what was heard of it so far.
+fn in_words(state: State, scenario: &Scenario, own: bool, row: Option<&FitRow>, unit: Unit) -> Row {
     let cells = match row {
-        None => vec![Cell::of("…"); Method::ALL.len()],
-        Some(row) => row.cells.iter().map(|cell| content(state, cell, scenario.sequence, unit)).collect(),
+        None => vec![Cell::of("…"); scenario.task.methods().len()],
+        Some(row) => {
+            let methods = scenario.task.methods();
+            let cells = Method::ALL.iter().zip(&row.cells).filter(|(method, _)| methods.contains(method));
+            cells.map(|(_, cell)| content(state, cell, scenario.sequence, unit)).collect()
+        }
     };
     Row {
         class: if own { "own" } else { "" },
-        head: Cell { small: count.map(parameters).unwrap_or_default(), ..Cell::of(summary::model(scenario)) },
+        head: Cell {
+            small: count(scenario).map(parameters).unwrap_or_default(),
+            ..Cell::of(summary::model(scenario))
+        },
         cells,
         ..Row::default()
     }
@@ -164,16 +270,18 @@ fn in_words(state: State, scenario: &Scenario, own: bool, row: Option<&FitRow>, 
 /// What a cell says. The sequence length where it is another than the usual one.
 fn content(state: State, cell: &FitCell, usual: u64, unit: Unit) -> Cell {
     match cell {
-        FitCell::Fits { batch, scenario } => {
+        FitCell::Fits { batch, verdict, scenario } => {
             let mark = if scenario.allocator == Allocator::Expandable { "ᵉ" } else { "" };
-            let is_other = scenario.sequence != usual;
+            let is_close = cell.is_close();
+            let length = (scenario.sequence != usual).then(|| format!("× {}", grouped(scenario.sequence)));
+            let close = is_close.then(|| verdict.label().to_lowercase());
             let opened = scenario.clone();
             let told = format!("Opened {}, micro-batch {}", summary::title(scenario), grouped(*batch));
             Cell {
-                small: if is_other { format!("× {}", grouped(scenario.sequence)) } else { String::new() },
+                small: [length, close].into_iter().flatten().collect::<Vec<_>>().join(", "),
                 hint: format!("Open {}", summary::title(scenario)),
                 act: Some(Callback::new(move |()| open(state, &opened, &told))),
-                class: "fits",
+                class: if is_close { "close" } else { "fits" },
                 ..Cell::of(format!("batch {}{mark}", grouped(*batch)))
             }
         }
@@ -202,6 +310,15 @@ mod tests {
             in_words(state, &Scenario::default(), true, rows.first(), Unit::Binary)
         });
         assert_eq!((row.class, row.head.text.as_str()), ("own", "Llama-3.1-8B"));
+        let named = |id: &str| Scenario { model: ModelChoice::Catalogue(id.into()), ..Scenario::default() };
+        let of = |id: &str, rows: &[FitRow]| (named(id), rows.first().cloned());
+        let small = plan::table(&["openai-community/gpt2"], &Scenario::default(), Bytes::gib(24.));
+        let listed = [of("openai-community/gpt2", &small), of("meta-llama/Llama-3.1-8B", &rows)];
+        assert_eq!(
+            gist(&listed),
+            "The largest that fit: gpt2 by Full fine-tuning, Llama-3.1-8B by LoRA, Llama-3.1-8B by QLoRA."
+        );
+        assert_eq!(gist(&[(named("meta-llama/Llama-3.1-8B"), None)]), "None of them fits.");
         let [full, _, qlora] = &row.cells[..] else { panic!("a cell per method") };
         assert!(full.text.starts_with("needs ") && full.text.ends_with("GiB"), "{}", full.text);
         assert!(
@@ -209,6 +326,6 @@ mod tests {
             "{}",
             qlora.hint
         );
-        assert_eq!(models(&Scenario::default()).len(), MODELS.len());
+        assert_eq!(usual_models(&Scenario::default()).len(), MODELS.len());
     }
 }

@@ -13,6 +13,7 @@ use crate::ui::format::Unit;
 use crate::ui::question::{Answer, Question};
 use crate::ui::state::State;
 use crate::ui::view::View;
+use crate::units::Bytes;
 
 /// How long, in milliseconds, the controls must rest before levers are looked for.
 const REST: u32 = 150;
@@ -136,12 +137,15 @@ fn of_gpus(state: State, scenario: &Scenario, found: &Found, unit: Unit) -> Opti
 }
 
 fn of_lever(state: State, lever: &Lever, found: &Found, unit: Unit) -> impl IntoView + use<> {
-    let effect = format!(
+    let mut effect = format!(
         "{} · {} · {}",
         unit.difference(found.needed, lever.needed),
         costs(lever.cost),
         lever.verdict.label().to_lowercase(),
     );
+    if lever.on_host > Bytes::ZERO {
+        effect.push_str(&format!(" · needs {} of RAM", unit.amount(lever.on_host)));
+    }
     change_button(state, &lever.changes, effect, &lever.scenario)
 }
 
@@ -202,7 +206,7 @@ fn rows(state: State, found: &Found, unit: Unit) -> Vec<Row> {
                 Cell { class: "words", ..Cell::of(lever.cost.label()) },
                 Cell::of(lever.slower_in_words()),
                 Cell::of(unit.difference(found.needed, lever.needed)),
-                Cell::of(unit.amount(lever.needed)),
+                Cell::of(lever.needed_in_words(|bytes| unit.amount(bytes))),
                 Cell::of(lever.verdict.label()),
             ],
             ..Row::default()

@@ -60,13 +60,14 @@ pub fn Cards() -> impl IntoView {
         fitting
             .with(|rows| rows.iter().take(listed).map(|row| in_words(state, row, unit)).collect::<Vec<_>>())
     });
-    let columns = Signal::derive(|| {
+    let columns = Signal::derive(move || {
         let mut columns: Vec<Column> = vec![
             ("Card".to_owned(), None),
             ("Memory".to_owned(), Some(MEMORY)),
             ("Rented from".to_owned(), Some(PRICE)),
         ];
-        columns.extend(Method::ALL.iter().map(|method| (method.label().to_owned(), None)));
+        let task = state.current().scenario.with(|scenario| scenario.task);
+        columns.extend(task.methods().iter().map(|method| (task.method_label(*method).to_owned(), None)));
         columns
     });
     let told = move || {
@@ -138,7 +139,9 @@ fn in_words(state: State, row: &NeedRow, unit: Unit) -> Row {
             }
         }
     };
-    let methods = row.cells.iter().map(|cell| match cell {
+    let task = state.current().scenario.with(|scenario| scenario.task);
+    let cells = Method::ALL.iter().zip(&row.cells).filter(|(method, _)| task.methods().contains(method));
+    let methods = cells.map(|(_, cell)| match cell {
         NeedCell::Needs { needed, verdict, scenario } => {
             let opened = scenario.clone();
             let told = format!("Opened {} on the {}", summary::title(scenario), row.name);

@@ -82,8 +82,9 @@ pub fn OutOfMemory() -> impl IntoView {
     }
 }
 
+/// What it was and what helps first, then what that follows from.
 fn decoded(state: State, decoded: &Decoded, remedies: &[Lever], unit: Unit) -> AnyView {
-    let Decoded { account, suspects, guesses, findings, .. } = decoded;
+    let Decoded { account, suspects, likely, guesses, findings, .. } = decoded;
     let rows: Vec<Row> = account
         .iter()
         .map(|(holder, bytes)| Row {
@@ -102,42 +103,63 @@ fn decoded(state: State, decoded: &Decoded, remedies: &[Lever], unit: Unit) -> A
             />
         }
     });
-    let is_known = suspects.iter().any(|suspect| suspect.agrees != Some(false));
-    let named = if is_known { 1 } else { suspects.len() };
-    let tensors = suspects.iter().take(named).map(|suspect| of_suspect(suspect, unit)).collect::<Vec<_>>();
-    let guesses = guesses.iter().map(of_guess).collect::<Vec<_>>();
-    let findings =
-        findings.iter().map(|finding| view! { <li>{finding.to_string()}</li> }).collect::<Vec<_>>();
-    let buttons = remedies.iter().take(BUTTONS).map(|lever| {
+    let (of_the_run, of_others): (Vec<_>, Vec<_>) =
+        suspects.iter().partition(|suspect| suspect.agrees != Some(false));
+    let tensor = of_the_run.first().map(|suspect| of_suspect(suspect, unit));
+    let others = (tensor.is_none() && !(of_others.is_empty() && guesses.is_empty())).then(|| {
+        view! {
+            <details>
+                <summary>"What else has that size"</summary>
+                {of_others.into_iter().map(|suspect| of_suspect(suspect, unit)).collect::<Vec<_>>()}
+                {guesses.iter().map(of_guess).collect::<Vec<_>>()}
+            </details>
+        }
+    });
+    let findings = findings.iter().map(|finding| view! { <li>{finding.to_string()}</li> });
+    let helps = remedies.iter().take(BUTTONS).map(|lever| {
         let effect =
             format!("needs {} · {}", unit.amount(lever.needed), lever.verdict.label().to_lowercase());
         change_button(state, &lever.changes, effect, &lever.scenario)
     });
-    let buttons = buttons.collect::<Vec<_>>();
-    let remedied = (!buttons.is_empty()).then_some("What makes it fit, or removes the request");
+    let runs = likely.iter().map(|likely| {
+        let Suspect { line, phase, .. } = &likely.suspect;
+        let effect = format!("there {} is {} in the {phase}", unit.amount(line.bytes), line.what);
+        change_button(state, &likely.changes, effect, &likely.scenario)
+    });
+    let helped = if decoded.is_of_the_run() { "What helps" } else { "What helps the scenario above" };
     view! {
-        {tensors}
-        {guesses}
-        <ul>{findings}</ul>
+        {tensor}
+        <ul>{findings.collect::<Vec<_>>()}</ul>
+        {choice("Was it this run?", runs.collect())}
+        {choice(helped, helps.collect())}
         {table}
-        <h3 hidden=remedied.is_none()>{remedied}</h3>
-        <div class="lever-buttons">{buttons}</div>
+        {others}
     }
     .into_any()
+}
+
+/// Buttons under a heading, where there are any.
+fn choice<B: IntoView + 'static>(title: &'static str, buttons: Vec<B>) -> Option<impl IntoView + use<B>> {
+    (!buttons.is_empty()).then(|| {
+        view! {
+            <h3>{title}</h3>
+            <div class="lever-buttons">{buttons}</div>
+        }
+    })
 }
 
 fn of_suspect(suspect: &Suspect, unit: Unit) -> impl IntoView + use<> {
     let Suspect { line, phase, allocated, agrees } = suspect;
     let said = match agrees {
-        Some(true) => "as the message says",
-        Some(false) => "which is not what the message says",
-        None => "in this scenario",
+        Some(true) => ", as the message says",
+        Some(false) => " in this scenario, which is not what the message says",
+        None => " in this scenario",
     };
     view! {
         <p>
-            <b>{line.what.clone()}</b>
-            {format!(" = {}, {}. ", unit.amount(line.bytes), line.formula)}
-            {format!("In the {phase}, with {} allocated before it, {said}: {}.", unit.amount(*allocated), line.why)}
+            <b>{format!("{} in the {phase}", line.what)}</b>
+            {format!(": {}, {}. ", unit.amount(line.bytes), line.formula)}
+            {format!("{}. {} were allocated before it{said}.", capitalised(&line.why), unit.amount(*allocated))}
             <small>{format!(" {}", line.source)}</small>
         </p>
     }
@@ -145,7 +167,7 @@ fn of_suspect(suspect: &Suspect, unit: Unit) -> impl IntoView + use<> {
 
 fn of_guess(guess: &Guess) -> impl IntoView + use<> {
     let models = guess.models.join(", ");
-    view! { <p>{format!("Logits could have this size: {}, as of {models}.", guess.formula)}</p> }
+    view! { <p>{format!("Logits: {}, as of {models}.", guess.formula)}</p> }
 }
 
 #[cfg(test)]

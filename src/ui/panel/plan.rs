@@ -5,8 +5,10 @@ use leptos::prelude::*;
 use super::curves::Curves;
 use super::fit::Models;
 use super::layouts::Layouts;
+use super::lengths::TextLengths;
 use super::levers::Changes;
 use super::need::Cards;
+use super::serving::Inference;
 use super::thumb::Thumb;
 use super::time::Time;
 
@@ -16,9 +18,11 @@ pub fn Plan() -> impl IntoView {
     view! {
         <div class="panels">
             <div class="column">
+                <Inference />
                 <Curves />
                 <Layouts />
                 <Time />
+                <TextLengths />
                 <Changes />
             </div>
             <div class="column">

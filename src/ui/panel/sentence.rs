@@ -28,7 +28,7 @@ const PIECES: [Piece; 7] = [
 fn method(scenario: &Scenario) -> String {
     if !scenario.task.trains() {
         return match scenario.method {
-            Method::Qlora => "4-bit weights".to_owned(),
+            Method::Qlora => format!("weights in {}", scenario.quantization.format.label()),
             Method::Full | Method::Lora => format!("weights in {}", scenario.precision.label()),
         };
     }

@@ -3,11 +3,11 @@
 use leptos::prelude::*;
 
 use super::answer;
-use crate::export::{Configuration, configuration};
+use crate::export::{Configuration, Written, configuration};
 use crate::ui::browser;
 use crate::ui::desk::Place;
 use crate::ui::question::{Answer, Form, Question};
-use crate::ui::state::State;
+use crate::ui::state::{State, letter};
 use crate::ui::sync::{self, Address};
 
 /// How wide a picture is, in CSS pixels.
@@ -36,46 +36,75 @@ pub fn Take(
             format!("<iframe src=\"{embedded}\" title=\"Headroom\" width=\"720\" height=\"640\"></iframe>");
         copy(state, &code, "Code copied: it shows this view within another page");
     };
-    let item = |label: &'static str, act: Box<dyn Fn()>| {
-        view! {
-            <li>
-                <button
-                    type="button"
-                    popovertarget="take"
-                    popovertargetaction="hide"
-                    on:click=move |_| act()
-                >
-                    {label}
-                </button>
-            </li>
-        }
-    };
     let items = vec![
-        item("Copy link", Box::new(link)),
-        item("Copy as Markdown", Box::new(move || export(state, Form::Markdown))),
-        item("Copy code to embed", Box::new(frame)),
-        item("Download CSV", Box::new(move || export(state, Form::Csv))),
-        item("Download JSON", Box::new(move || export(state, Form::Json))),
-        item("Step for memory_viz", Box::new(move || export(state, Form::MemoryViz))),
-        item("Chart as SVG", Box::new(move || picture(state, false))),
-        item("Chart as PNG", Box::new(move || picture(state, true))),
-        item("Print", Box::new(browser::print)),
+        item("Copy link", "", link),
+        item("Copy as Markdown", "", move || export(state, Form::Markdown)),
+        item("Copy code to embed", "", frame),
+        item("Download CSV", "", move || export(state, Form::Csv)),
+        item("Download JSON", "", move || export(state, Form::Json)),
+        item("Step for memory_viz", "", move || export(state, Form::MemoryViz)),
+        item("Chart as SVG", "", move || picture(state, false)),
+        item("Chart as PNG", "", move || picture(state, true)),
+        item("Print", "", browser::print),
     ];
-    let files =
-        Configuration::ALL.map(|which| item(which.choice().label, Box::new(move || file(state, which))));
+    // written when the menu is first opened, and from then on with every change
+    let opened = RwSignal::new(false);
+    let files = move || opened.get().then(|| Configuration::ALL.map(|which| runs_it(state, which)));
+    let title = move || match state.alone() {
+        true => "Files that run it".to_owned(),
+        false => format!("Files that run {}", letter(state.active.get())),
+    };
     view! {
         <button type="button" class="tool" popovertarget="take" aria-haspopup="true">
             "Export"
             <span class="caret" aria-hidden="true"></span>
         </button>
-        <ul class="menu" id="take" popover="auto" aria-label="Export">
+        <ul class="menu" id="take" popover="auto" aria-label="Export" on:toggle=move |_| opened.set(true)>
             {items}
-            <li class="menu-title">"Files that run it"</li>
+            <li class="menu-title">{title}</li>
             {files}
         </ul>
         <button type="button" class="tool strong roomy" on:click=move |_| copied()>
             "Copy link"
         </button>
+    }
+}
+
+/// A line of the menu, with a word on it.
+fn item(label: &'static str, note: &str, act: impl Fn() + 'static) -> AnyView {
+    let note = (!note.is_empty()).then(|| view! { <small>{note.to_owned()}</small> });
+    view! {
+        <li>
+            <button type="button" popovertarget="take" popovertargetaction="hide" on:click=move |_| act()>
+                {label}
+                " "
+                {note}
+            </button>
+        </li>
+    }
+    .into_any()
+}
+
+/// The file that runs the scenario on screen, or why there is none.
+fn runs_it(state: State, which: Configuration) -> AnyView {
+    let label = which.choice().label;
+    match state.current().scenario.with(|scenario| configuration(scenario, which)) {
+        Ok(written) => {
+            let note = match written.differs.len() {
+                0 => which.file().to_owned(),
+                1 => format!("{}, 1 setting differs", which.file()),
+                count => format!("{}, {count} settings differ", which.file()),
+            };
+            item(label, &note, move || file(state, which, &written))
+        }
+        Err(issue) => view! {
+            <li class="menu-refused">
+                {label}
+                " "
+                <small>{issue.to_string()}</small>
+            </li>
+        }
+        .into_any(),
     }
 }
 
@@ -89,18 +118,14 @@ fn copy(state: State, text: &str, told: &'static str) {
     });
 }
 
-/// The file that runs the scenario on screen, with what it does otherwise, or why there is none.
-fn file(state: State, which: Configuration) {
-    let scenario = untrack(|| state.current().scenario.get());
-    match configuration(&scenario, which) {
-        Ok(written) => {
-            browser::save(which.file(), which.mime(), &written.text);
-            if !written.differs.is_empty() {
-                state.tell(&format!("{}: otherwise than here: {}", which.file(), written.differs.join("; ")));
-            }
-        }
-        Err(issue) => state.tell(&format!("No file: {issue}")),
-    }
+/// Hands a file over, and says what it does otherwise.
+fn file(state: State, which: Configuration, written: &Written) {
+    browser::save(which.file(), which.mime(), &written.text);
+    let differs = match written.differs.is_empty() {
+        true => String::new(),
+        false => format!("; otherwise than here: {}", written.differs.join("; ")),
+    };
+    state.tell(&format!("{} saved{differs}", which.file()));
 }
 
 /// Has the answer written beside the page, and hands it over.

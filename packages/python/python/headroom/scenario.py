@@ -15,6 +15,9 @@ class Scenario(TypedDict, total=False):
     #: Which weights are trained
     method: Literal["full", "lora", "qlora"]
 
+    #: Which adapters of peft are trained beside the frozen weights
+    adapter: Literal["lora", "dora"]
+
     #: The inner size of the adapters: r in peft's LoraConfig
     lora_rank: int
 
@@ -30,8 +33,8 @@ class Scenario(TypedDict, total=False):
     #: Whether copies of the embedding and the output head are trained whole (peft's modules_to_save)
     train_embeddings: bool
 
-    #: How the frozen weights of QLoRA are stored
-    weight_format: Literal["nf4", "nf4-early"]
+    #: How frozen weights that are quantised are stored: in 4 bits as QLoRA has them, or in 8 (LLM.int8)
+    weight_format: Literal["nf4", "int8", "nf4-early"]
 
     #: Whether the scales of 4-bit weights are quantised too (bnb_4bit_use_double_quant)
     double_quant: bool
@@ -43,7 +46,7 @@ class Scenario(TypedDict, total=False):
     precision: Literal["fp32", "bf16", "fp16", "amp-bf16", "amp-bf16-weights", "amp-fp16"]
 
     #: The optimizer, where its implementation changes the memory also the implementation
-    optimizer: Literal["adamw", "adamw-fused", "adamw-for-loop", "adamw-early", "adamw-8bit", "paged-adamw-8bit", "paged-adamw", "adam", "sgd", "sgd-momentum", "nesterov", "adagrad", "rmsprop", "adafactor", "adafactor-torch", "lamb", "lion", "lion-8bit", "ademamix", "ademamix-8bit", "paged-ademamix", "paged-ademamix-8bit", "nadam", "amsgrad", "sparse-adam", "shampoo", "adabelief"]
+    optimizer: Literal["adamw", "adamw-fused", "adamw-for-loop", "adamw-early", "adamw-8bit", "paged-adamw-8bit", "adamw-8bit-torchao", "paged-adamw", "adam", "sgd", "sgd-momentum", "nesterov", "adagrad", "rmsprop", "adafactor", "adafactor-torch", "lamb", "lion", "lion-8bit", "ademamix", "ademamix-8bit", "paged-ademamix", "paged-ademamix-8bit", "muon", "nadam", "amsgrad", "sparse-adam", "shampoo", "adabelief"]
 
     #: Sequences in one forward pass, or pairs of an answer that is preferred and one that is not: activations and logits grow with it
     batch_size: int
@@ -65,6 +68,18 @@ class Scenario(TypedDict, total=False):
 
     #: How the next token is chosen
     sampling: Literal["greedy", "sampled"]
+
+    #: Pictures in each sequence, which the tower turns into tokens of it; 0 is text alone
+    images: int
+
+    #: Rows of pixels of each picture as the processor is given it: it resizes them to whole tokens
+    image_height: int
+
+    #: Columns of pixels of each picture as the processor is given it
+    image_width: int
+
+    #: Whether what looks at the pictures is trained
+    vision_tower: Literal["trained", "frozen"]
 
     #: How long the sequences are; where they vary, batches are padded to their longest
     lengths: str
@@ -97,7 +112,7 @@ class Scenario(TypedDict, total=False):
     stack: Literal["transformers", "trl", "liger", "torchtune", "unsloth", "litgpt", "megatron"]
 
     #: How the output head and the loss are computed
-    loss: Literal["standard", "full", "liger", "cut", "chunked"]
+    loss: Literal["standard", "full", "liger", "cut", "te", "chunked"]
 
     #: Where saved activations wait for backward
     activation_offloading: Literal["off", "on"]
@@ -138,6 +153,18 @@ class Scenario(TypedDict, total=False):
     #: Among how many GPUs Megatron divides the layers (pipeline_model_parallel_size); the micro-batches of a step go through them one after the other
     pp: int
 
+    #: Whose layers Megatron puts together (--transformer-impl)
+    transformer_impl: Literal["local", "transformer-engine"]
+
+    #: Whether the GPUs that share Megatron's layers also share, by tokens, what lies between the products (sequence_parallel)
+    sequence_parallel: bool
+
+    #: Among how many GPUs Megatron divides each sequence (context_parallel_size)
+    cp: int
+
+    #: How GPUs that share a sequence give each other keys and values (--cp-comm-type)
+    cp_comm_type: Literal["a2a", "p2p"]
+
     #: How many layers a stage runs at a time where stages are interleaved (num_layers_per_virtual_pipeline_stage); 0 where they are not
     layers_per_virtual_stage: int
 
@@ -174,7 +201,7 @@ class Scenario(TypedDict, total=False):
     #: MiB that the process takes before its first tensor; 0 for what was measured for the card's generation (data/SOURCES.md)
     context_mib: int
 
-    #: Percent of the card that vLLM has beside the training (vllm_mode="colocate", vllm_gpu_memory_utilization, 30 in trl); 0 where a server elsewhere generates the answers
+    #: Percent of the card that vLLM has beside the training (vllm_mode="colocate", vllm_gpu_memory_utilization, 30 in trl); 0 where a server elsewhere generates the answers. Where it only generates, what the table of formats gives vLLM (gpu_memory_utilization); 0 for its default, 92
     vllm_percent: int
 
     #: Tokens of the data set: how long the run takes follows from it

@@ -1,12 +1,14 @@
 //! What a step is given: precision and optimizer, sequences, their lengths, answers, accumulation.
 
 use super::super::key::{Group, Key, Place, Value, ValueKind};
-use super::super::matters::{always, any, when_trained, with_answers, with_generation, with_reference};
+use super::super::matters::{
+    always, any, when_trained, with_answers, with_eyes, with_generation, with_pictures, with_reference,
+};
 use super::super::nearest::nearest;
 use super::super::values::{choice, count, set_count, set_lengths};
 use super::super::words;
 use crate::scenario::count::Count;
-use crate::scenario::{CacheKind, Field, Optimizer, Precision, Reference, Sampling};
+use crate::scenario::{CacheKind, Field, Optimizer, Precision, Reference, Sampling, VisionTower};
 
 pub(super) const KEYS: &[Key] = &[
     Key {
@@ -115,6 +117,54 @@ pub(super) const KEYS: &[Key] = &[
         place: Place::Front,
         value: choice!(Sampling, generation.sampling),
         matters: with_generation,
+        band: any,
+    },
+    Key {
+        link: "img",
+        name: "images",
+        label: "Pictures",
+        help: "Pictures in each sequence, which the tower turns into tokens of it; 0 is text alone",
+        field: Field::Pictures,
+        group: Group::Batch,
+        place: Place::Surface,
+        value: count!(PicturesOrNone, pictures.count),
+        matters: with_eyes,
+        band: |scenario| if with_pictures(scenario) { "pictures" } else { "" },
+    },
+    Key {
+        link: "imh",
+        name: "image-height",
+        label: "Picture height",
+        help: "Rows of pixels of each picture as the processor is given it: it resizes them to whole tokens",
+        field: Field::PictureHeight,
+        group: Group::Batch,
+        place: Place::Surface,
+        value: count!(Pixels, pictures.height),
+        matters: with_pictures,
+        band: any,
+    },
+    Key {
+        link: "imw",
+        name: "image-width",
+        label: "Picture width",
+        help: "Columns of pixels of each picture as the processor is given it",
+        field: Field::PictureWidth,
+        group: Group::Batch,
+        place: Place::Surface,
+        value: count!(Pixels, pictures.width),
+        matters: with_pictures,
+        band: any,
+    },
+    Key {
+        link: "vt",
+        name: "vision-tower",
+        label: "Vision tower",
+        help: "Whether what looks at the pictures is trained",
+        field: Field::VisionTower,
+        group: Group::Batch,
+        place: Place::Front,
+        value: choice!(VisionTower, pictures.tower),
+        matters: with_pictures,
         band: any,
     },
     Key {

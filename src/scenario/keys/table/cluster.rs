@@ -2,14 +2,16 @@
 
 use super::super::key::{Group, Key, Place, Value, ValueKind};
 use super::super::matters::{
-    always, any, in_stages, on_many, with_fsdp2, with_megatron, with_reduction, with_resharding, with_shards,
-    with_zero, with_zero3,
+    always, any, in_contexts, in_stages, in_tensors, on_many, with_fsdp2, with_megatron, with_reduction,
+    with_resharding, with_shards, with_transformer_engine, with_zero, with_zero3,
 };
 use super::super::nearest::nearest;
 use super::super::values::{choice, count, exact_amount, set_count, set_gpu, set_switch, switch};
 use super::super::words;
 use crate::scenario::count::Count;
-use crate::scenario::{CpuOffload, Field, GpuChoice, Overlap, ReduceDtype, Scenario, Sharding};
+use crate::scenario::{
+    ContextComm, CpuOffload, Field, GpuChoice, Overlap, ReduceDtype, Scenario, Sharding, TransformerImpl,
+};
 
 /// A setting of DeepSpeed's configuration: its names, label and help.
 const fn of_deepspeed(
@@ -147,6 +149,54 @@ pub(super) const KEYS: &[Key] = &[
         place: Place::Front,
         value: count!(Gpus, cluster.layout.pipeline),
         matters: with_megatron,
+        band: any,
+    },
+    Key {
+        link: "timpl",
+        name: "transformer-impl",
+        label: "Layers",
+        help: "Whose layers Megatron puts together (--transformer-impl)",
+        field: Field::TransformerImpl,
+        group: Group::Model,
+        place: Place::Folded,
+        value: choice!(TransformerImpl, cluster.layout.layers),
+        matters: with_megatron,
+        band: any,
+    },
+    Key {
+        link: "sp",
+        name: "sequence-parallel",
+        label: "Sequence parallel",
+        help: "Whether the GPUs that share Megatron's layers also share, by tokens, what lies between the products (sequence_parallel)",
+        field: Field::SequenceParallel,
+        group: Group::Model,
+        place: Place::Front,
+        value: switch!(cluster.layout.sequence),
+        matters: in_tensors,
+        band: any,
+    },
+    Key {
+        link: "cp",
+        name: "cp",
+        label: "Context parallel",
+        help: "Among how many GPUs Megatron divides each sequence (context_parallel_size)",
+        field: Field::ContextParallel,
+        group: Group::Model,
+        place: Place::Folded,
+        value: count!(Gpus, cluster.layout.context),
+        matters: with_transformer_engine,
+        band: any,
+    },
+    Key {
+        link: "cpcomm",
+        name: "cp-comm-type",
+        label: "Context exchange",
+        help: "How GPUs that share a sequence give each other keys and values (--cp-comm-type)",
+        field: Field::ContextComm,
+        group: Group::Model,
+        place: Place::Folded,
+        value: choice!(ContextComm, cluster.layout.context_comm),
+        matters: in_contexts,
         band: any,
     },
     Key {

@@ -1,7 +1,7 @@
 //! What of a card is not for the run, and what time and price depend on.
 
 use super::super::key::{Group, Key, Place, Value, ValueKind};
-use super::super::matters::{always, any, with_rollouts};
+use super::super::matters::{always, any, with_vllm};
 use super::super::values::{count, set_count};
 use crate::scenario::Field;
 use crate::scenario::count::Count;
@@ -73,12 +73,12 @@ pub(super) const KEYS: &[Key] = &[
         link: "vllm",
         name: "vllm-percent",
         label: "vLLM's share of the card",
-        help: "Percent of the card that vLLM has beside the training (vllm_mode=\"colocate\", vllm_gpu_memory_utilization, 30 in trl); 0 where a server elsewhere generates the answers",
+        help: "Percent of the card that vLLM has beside the training (vllm_mode=\"colocate\", vllm_gpu_memory_utilization, 30 in trl); 0 where a server elsewhere generates the answers. Where it only generates, what the table of formats gives vLLM (gpu_memory_utilization); 0 for its default, 92",
         field: Field::VllmPercent,
         group: Group::Model,
         place: Place::Front,
         value: count!(Percent, reserve.vllm),
-        matters: with_rollouts,
+        matters: with_vllm,
         band: any,
     },
     of_data(

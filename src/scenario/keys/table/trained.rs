@@ -11,7 +11,7 @@ use super::super::values::{
 };
 use super::super::words;
 use crate::scenario::count::Count;
-use crate::scenario::{Field, LoraTargets, Method, Task, WeightFormat};
+use crate::scenario::{Field, LoraTargets, Method, Task, Tuner, WeightFormat};
 
 pub(super) const KEYS: &[Key] = &[
     Key {
@@ -54,6 +54,21 @@ pub(super) const KEYS: &[Key] = &[
         value: choice!(Method, method),
         matters: always,
         band: |scenario| scenario.method.slug(),
+    },
+    Key {
+        link: "ad",
+        name: "adapter",
+        label: "Adapter",
+        help: "Which adapters of peft are trained beside the frozen weights",
+        field: Field::Adapter,
+        group: Group::Training,
+        place: Place::Folded,
+        value: choice!(Tuner, lora.tuner),
+        matters: with_adapters,
+        band: |scenario| match scenario.lora.tuner {
+            Tuner::Lora => "",
+            other => other.slug(),
+        },
     },
     Key {
         link: "r",
@@ -126,14 +141,20 @@ pub(super) const KEYS: &[Key] = &[
     Key {
         link: "q",
         name: "weight-format",
-        label: "4-bit weights",
-        help: "How the frozen weights of QLoRA are stored",
+        label: "Quantised weights",
+        help: "How frozen weights that are quantised are stored: in 4 bits as QLoRA has them, or in 8 (LLM.int8)",
         field: Field::WeightFormat,
         group: Group::Training,
         place: Place::Folded,
         value: choice!(WeightFormat, quantization.format),
         matters: with_4_bit,
-        band: any,
+        band: |scenario| {
+            if with_4_bit(scenario) && scenario.quantization.format == WeightFormat::Int8 {
+                "int8"
+            } else {
+                ""
+            }
+        },
     },
     Key {
         link: "dq",

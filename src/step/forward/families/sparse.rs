@@ -84,6 +84,7 @@ impl<'a> Pass<'_, 'a> {
             enable_gqa: true,
             texts: 0,
             dropout: false,
+            calls: 1,
             bias: None,
         };
         let Mixed { mut output, weights } =

@@ -27,6 +27,10 @@ pub(super) fn texts(batch: Batch) -> (u64, u64) {
 pub(in crate::step::forward) fn loss_kernel(member: &Member) -> LossKernel {
     match member.loss {
         LossKernel::Standard => Software::of(member.stack).standard_loss,
-        kernel @ (LossKernel::Full | LossKernel::Liger | LossKernel::Cut | LossKernel::Chunked) => kernel,
+        kernel @ (LossKernel::Full
+        | LossKernel::Liger
+        | LossKernel::Cut
+        | LossKernel::TransformerEngine
+        | LossKernel::Chunked) => kernel,
     }
 }

@@ -105,7 +105,7 @@ fn trl_loss(kernel: LossKernel) -> Result<(), Issue> {
             "trl 1.16 makes all logits only for a compute_loss_func or label smoothing, and then runs the model twice: that is \
              not modelled"
         }
-        LossKernel::Liger | LossKernel::Cut | LossKernel::Chunked => {
+        LossKernel::Liger | LossKernel::Cut | LossKernel::TransformerEngine | LossKernel::Chunked => {
             "trl 1.16 puts its own fused head into the place of this one"
         }
     };
@@ -118,10 +118,14 @@ fn loss(architecture: &Architecture, member: &Member) -> Result<(), Issue> {
     let head = architecture.head.linear.name;
     let leaves_adapter_out = match kernel {
         LossKernel::Liger | LossKernel::Cut => adapters::adapts_head(member, head),
-        LossKernel::Standard | LossKernel::Full | LossKernel::Chunked => false,
+        LossKernel::Standard | LossKernel::Full | LossKernel::TransformerEngine | LossKernel::Chunked => {
+            false
+        }
     };
     let without = if kernel == LossKernel::Standard {
         return Ok(());
+    } else if kernel == LossKernel::TransformerEngine && member.stack != Stack::Megatron {
+        "another library than Megatron-core"
     } else if member.stack == Stack::Litgpt {
         "litgpt, whose own loss runs in chunks of 128 tokens"
     } else if member.stack == Stack::Trl {

@@ -17,8 +17,9 @@ use crate::step::forward::inputs::{Embedded, Shared};
 use crate::step::forward::loader::Loader;
 use crate::step::forward::{BoundLayer, Pass, find};
 use crate::step::heap::NOTHING;
+use crate::step::ops::adapted::ADAPTED;
 use crate::step::ops::attention::{Arguments, Kernel};
-use crate::step::ops::linear::{ADAPTED, Adapter, Layer, Shape};
+use crate::step::ops::linear::{Adapter, Layer, Shape};
 use crate::step::ops::loss;
 use crate::step::ops::norm::NormLayer;
 use crate::step::ops::pointwise::mul_backward;
@@ -216,9 +217,11 @@ impl<'a> Pass<'_, 'a> {
                 (logits.cross_entropy(&labels), vec![logits])
             }
             // the others are refused by `loss`
-            LossKernel::Standard | LossKernel::Liger | LossKernel::Cut | LossKernel::Chunked => {
-                self.torchtune_chunks(hidden, normed, &head, replace)
-            }
+            LossKernel::Standard
+            | LossKernel::Liger
+            | LossKernel::Cut
+            | LossKernel::TransformerEngine
+            | LossKernel::Chunked => self.torchtune_chunks(hidden, normed, &head, replace),
         };
         self.keep_on_device(false);
         output

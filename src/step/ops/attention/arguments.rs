@@ -39,6 +39,8 @@ pub(in crate::step) struct Scores {
     pub texts: u64,
     /// Whether probabilities are dropped out.
     pub dropout: bool,
+    /// Into how many calls of the kernel its batch is divided, one after the other: what a call needs is there once.
+    pub calls: u64,
     /// The mask, where it gets a gradient of the kernel (t5's zeros under checkpointing).
     pub bias: Option<Input>,
 }
@@ -50,6 +52,12 @@ impl Scores {
         let dims = self.head_dim.saturating_add(self.value_dim);
         let all = self.numel().saturating_mul(dims).saturating_mul(2) / self.texts.max(1);
         if causal { all / 2 } else { all }
+    }
+
+    /// What one of its calls is given.
+    pub fn one_call(self) -> Scores {
+        let calls = self.calls.max(1);
+        Scores { batch: self.batch / calls, calls: 1, ..self }
     }
 
     /// Elements of the output.

@@ -6,7 +6,7 @@ use super::arguments::{Arguments, Kernel, Scores, additive_mask, float_mask};
 use crate::dtype::Dtype;
 use crate::memory::Category;
 use crate::step::autograd::{Grad, INPUTS, Input, Node, Results};
-use crate::step::heap::{NOTHING, StorageId};
+use crate::step::heap::{BLOCK, NOTHING, StorageId};
 use crate::step::machine::State;
 use crate::step::tensor::{Layout, Tensor, Value};
 use crate::step::what::{ATTENTION, What, torch};
@@ -114,7 +114,14 @@ pub(super) fn attention<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor
         for tensor in bias.iter().chain(operands) {
             state.save_view(node, &tensor.value);
         }
-        let seeds = |state: &mut State| [(); 2].map(|()| state.alloc(1, Dtype::I64, &SEED));
+        // a block of the allocator for each call's
+        let each = scores
+            .calls
+            .max(1)
+            .saturating_sub(1)
+            .saturating_mul(BLOCK / Dtype::I64.bytes())
+            .saturating_add(1);
+        let seeds = |state: &mut State| [(); 2].map(|()| state.alloc(each, Dtype::I64, &SEED));
         let mut drawn = [NOTHING; 2];
         if scores.kernel == Kernel::Cudnn {
             drawn = seeds(state);
@@ -148,7 +155,7 @@ pub(super) fn attention<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor
             | Kernel::Eager => state.alloc_for(q.value.storage, rows, Dtype::F32, &LOG_SUM_EXP),
         };
         if scores.kernel == Kernel::Efficient && scores.head_dim > 128 && q.value.dtype.is_half() {
-            state.scratch(scores.outputs().saturating_mul(4), &OUTPUT_SUMS);
+            state.scratch(scores.one_call().outputs().saturating_mul(4), &OUTPUT_SUMS);
         }
         match scores.kernel {
             Kernel::Flash => {
@@ -202,6 +209,7 @@ const FLASH_ALIGNMENT: u64 = 8;
 ///
 /// Source: aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp `set_params_splitkv`.
 fn split_scratch(state: &mut State, scores: Scores, dropout: bool) {
+    let scores = scores.one_call();
     let splits = if dropout { 1 } else { scores.splits(state.device.multiprocessors * 2) };
     if splits <= 1 {
         return;
@@ -244,7 +252,8 @@ fn attention_backward(state: &mut State, node: &Node, grad: &Grad, scores: &Scor
     let [oq, ok, ov] = inputs.map(|input| input.storage);
     let results = [make(state, oq, q, lq), make(state, ok, k, lk), make(state, ov, v, lv)];
     let biased = scores.bias.map(|bias| (bias, make(state, bias.storage, scores.numel(), Layout::Heads)));
-    let accumulator = q.saturating_mul(4);
+    let call = scores.one_call();
+    let accumulator = (q / scores.calls.max(1)).saturating_mul(4);
     match scores.kernel {
         Kernel::Flash | Kernel::Package => {
             let padded = match scores.texts {
@@ -252,7 +261,7 @@ fn attention_backward(state: &mut State, node: &Node, grad: &Grad, scores: &Scor
                 texts => scores.sequence.saturating_add(texts.saturating_mul(128)),
             };
             let dims = rounded_dim(scores.head_dim);
-            let rows = scores.batch.saturating_mul(scores.heads).saturating_mul(padded);
+            let rows = call.batch.saturating_mul(scores.heads).saturating_mul(padded);
             let delta = state.alloc_for(oq, rows, Dtype::F32, &DELTA);
             let partial = state.alloc_for(oq, rows.saturating_mul(dims), Dtype::F32, &DQ);
             if scores.heads != scores.kv_heads {
@@ -266,24 +275,24 @@ fn attention_backward(state: &mut State, node: &Node, grad: &Grad, scores: &Scor
             let product = if dtype.is_half() {
                 NOTHING
             } else {
-                state.alloc_for(oq, scores.outputs(), dtype, &GRADIENT_TIMES_OUTPUT)
+                state.alloc_for(oq, call.outputs(), dtype, &GRADIENT_TIMES_OUTPUT)
             };
-            let delta = state.alloc_for(oq, scores.rows(), Dtype::F32, &DELTA);
+            let delta = state.alloc_for(oq, call.rows(), Dtype::F32, &DELTA);
             let delta = if product == NOTHING {
                 delta
             } else {
-                let transposed = state.alloc_for(oq, scores.rows(), Dtype::F32, &DELTA);
+                let transposed = state.alloc_for(oq, call.rows(), Dtype::F32, &DELTA);
                 state.release(delta);
                 transposed
             };
             state.release(product);
-            let workspace = scores.staged(dtype.is_half(), state.device.capability);
+            let workspace = call.staged(dtype.is_half(), state.device.capability);
             let workspace = state.alloc_as(Category::Temporaries, workspace, Dtype::U8, &WORKSPACE);
             state.release(delta);
             state.release(workspace);
         }
         Kernel::Cudnn => {
-            state.scratch(accumulator.saturating_add(scores.rows().saturating_mul(4)), &WORKSPACE);
+            state.scratch(accumulator.saturating_add(call.rows().saturating_mul(4)), &WORKSPACE);
         }
         Kernel::Math | Kernel::Eager => {}
     }

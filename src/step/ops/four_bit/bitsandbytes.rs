@@ -57,6 +57,17 @@ impl State {
         result
     }
 
+    /// `dequantize_4bit(weight.data, weight.quant_state)`: the weight in the element type that it had.
+    pub(in crate::step) fn dequantise(&mut self, shape: Shape, quantised: Quantised) -> Value {
+        let (numel, dtype) = (shape.weights(), quantised.origin);
+        let count = if quantised.double { numel.div_ceil(QUANT_BLOCK) } else { 0 };
+        let scales = if count > 0 { self.alloc(count, Dtype::F32, &SCALES) } else { NOTHING };
+        let weight = self.alloc(numel, dtype, &DEQUANTISED);
+        self.note_dims(weight, shape.dims());
+        self.release(scales);
+        Value::plain(weight, numel, dtype)
+    }
+
     /// The dequantised weight and the scales that making it takes; the order is that of freeing.
     fn dequantised(&mut self, shape: Shape, quantised: Quantised, forward: bool) -> [StorageId; 3] {
         let numel = shape.weights();

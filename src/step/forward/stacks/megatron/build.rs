@@ -8,8 +8,8 @@ use crate::model::blocks::{
 };
 use crate::model::{Architecture, Objective};
 use crate::scenario::{
-    AttentionKernel, Checkpointing, Cluster, Lengths, LossKernel, Mask, Method, Offloading, Optimizer,
-    Precision, Sharding, StepTime,
+    AttentionKernel, Checkpointing, Cluster, ContextComm, Lengths, LossKernel, Mask, Method, Offloading,
+    Optimizer, Precision, Sharding, StepTime, TransformerImpl,
 };
 use crate::units::grouped;
 
@@ -23,6 +23,12 @@ pub(super) const FC1: &str = "mlp.linear_fc1";
 pub(super) const FC2: &str = "mlp.linear_fc2";
 pub(super) const INPUT_NORM: &str = "input_layernorm";
 pub(super) const MLP_NORM: &str = "pre_mlp_layernorm";
+
+/// Whether each GPU has some of a layer's inputs (`RowParallelLinear`), so that its outputs are sums; the others have some of the
+/// outputs, and the gradient of the input is a sum.
+pub(super) fn is_row_parallel(name: &str) -> bool {
+    [PROJECTION, FC2].contains(&name)
+}
 
 /// The part of a model that one rank holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,7 +109,8 @@ pub(in crate::step::forward::stacks) fn architecture(
     if !matches!(&architecture.final_norm, Some(norm) if norm.kind == NormKind::Rms) {
         return refuse("norms that are no RMSNorm");
     }
-    let tensor = cluster.layout.tensor.max(1);
+    let layout = cluster.layout;
+    let tensor = layout.tensor.max(1);
     let divided = |number: u64, what: &str| {
         if number.is_multiple_of(tensor) {
             return Ok(number / tensor);
@@ -128,11 +135,26 @@ pub(in crate::step::forward::stacks) fn architecture(
             return refuse("a sliding window");
         }
         attention.window = None;
+        if layout.has_transformer_engine()
+            && (attention.head_dim > 128 || !attention.head_dim.is_multiple_of(8))
+        {
+            return refuse("heads that cuDNN's attention is not followed with: a multiple of 8 up to 128");
+        }
         let Projection::Separate { q, k, .. } = &attention.projection else {
             return refuse("its projections");
         };
         if q.bias || k.bias || attention.output.bias {
             return refuse("biases");
+        }
+        for (heads, what) in
+            [(attention.heads, "heads of queries"), (attention.kv_heads, "heads of keys and values")]
+        {
+            let all = layout.tensor.saturating_mul(layout.context);
+            if layout.context > 1 && !heads.is_multiple_of(all) {
+                let message = format!("{} GPUs cannot share the {} {what}", grouped(all), grouped(heads));
+                let fix = "use a smaller context parallel size: all-to-all divides heads once more";
+                return Err(Issue::error(Field::ContextParallel, message).with_fix(fix));
+            }
         }
         attention.heads = divided(attention.heads, "heads of queries")?;
         attention.kv_heads = divided(attention.kv_heads, "heads of keys and values")?;
@@ -252,6 +274,38 @@ pub(in crate::step) fn micro_batches(cluster: Cluster, times: u64) -> Result<(),
     Err(Issue::error(Field::Accumulation, message).with_fix(format!("use {}", grouped(next))))
 }
 
+/// Refuses sequences that GPUs cannot share as they are asked to.
+fn divided_sequences(batch: Batch, cluster: Cluster) -> Option<Issue> {
+    let layout = cluster.layout;
+    let local = !layout.has_transformer_engine();
+    if local && layout.sequence && layout.tensor > 1 {
+        let message = "sequence parallelism needs Transformer Engine's layers";
+        return Some(
+            Issue::error(Field::SequenceParallel, message).with_fix("choose these, or switch it off"),
+        );
+    }
+    if local && layout.context > 1 {
+        let message = "context parallelism needs Transformer Engine's layers";
+        return Some(Issue::error(Field::ContextParallel, message).with_fix("choose these, or a size of 1"));
+    }
+    // a causal mask gives each GPU of a sequence two parts of it, one from either end
+    let parts = if layout.context > 1 { layout.context.saturating_mul(2) } else { 1 };
+    let parts = parts.saturating_mul(layout.shares_tokens());
+    if !batch.length.is_multiple_of(parts) {
+        let message =
+            format!("{} tokens cannot be divided into {} equal parts", grouped(batch.length), grouped(parts));
+        let next = batch.length.div_ceil(parts).saturating_mul(parts);
+        return Some(
+            Issue::error(Field::Sequence, message).with_fix(format!("use {} tokens", grouped(next))),
+        );
+    }
+    if layout.context > 1 && layout.context_comm == ContextComm::P2p {
+        let message = "keys and values that go round from GPU to GPU are not followed";
+        return Some(Issue::error(Field::ContextComm, message).with_fix("choose a2a"));
+    }
+    None
+}
+
 /// Refuses what was not compared with Megatron-core's code.
 fn settings(member: &Member, batch: Batch, cluster: Cluster) -> Result<(), Issue> {
     let refuse = |field, message: &str, fix: &str| Err(Issue::error(field, message).with_fix(fix));
@@ -279,10 +333,23 @@ fn settings(member: &Member, batch: Batch, cluster: Cluster) -> Result<(), Issue
             return refuse(Field::KeepOutputs, "Megatron's schedules keep no output", "switch it off");
         }
     }
-    if member.attention != AttentionKernel::Eager {
-        let message =
-            "Megatron-core's local layers write attention out; Transformer Engine's kernels are not modelled";
-        return refuse(Field::Attention, message, "choose eager");
+    match (cluster.layout.layers, member.attention) {
+        (TransformerImpl::Local, AttentionKernel::Eager)
+        | (TransformerImpl::TransformerEngine, AttentionKernel::Cudnn) => {}
+        (TransformerImpl::Local, _) => {
+            return refuse(
+                Field::Attention,
+                "Megatron-core's local layers write attention out",
+                "choose eager, or Transformer Engine's layers",
+            );
+        }
+        (TransformerImpl::TransformerEngine, _) => {
+            let message = "Transformer Engine's layers are followed with cuDNN's attention";
+            return refuse(Field::Attention, message, "choose cudnn, or Megatron's own layers");
+        }
+    }
+    if let Some(issue) = divided_sequences(batch, cluster) {
+        return Err(issue);
     }
     if member.offloading == Offloading::On {
         let message = "activations in the CPU's memory are not modelled of Megatron-core";
@@ -295,9 +362,16 @@ fn settings(member: &Member, batch: Batch, cluster: Cluster) -> Result<(), Issue
             return refuse(Field::Checkpointing, message, "choose \"On\", or attention only");
         }
     }
-    if member.loss != LossKernel::Standard {
-        let message = "Megatron-core is followed with its own cross entropy, not fused";
-        return refuse(Field::Loss, message, "choose the default");
+    match (member.loss, cluster.layout.layers) {
+        (LossKernel::Standard, _) | (LossKernel::TransformerEngine, TransformerImpl::TransformerEngine) => {}
+        (LossKernel::TransformerEngine, TransformerImpl::Local) => {
+            let message = "Transformer Engine's cross entropy is followed beside its layers";
+            return refuse(Field::Loss, message, "choose the default, or Transformer Engine's layers");
+        }
+        (LossKernel::Full | LossKernel::Liger | LossKernel::Cut | LossKernel::Chunked, _) => {
+            let message = "Megatron-core is followed with its own cross entropy and Transformer Engine's";
+            return refuse(Field::Loss, message, "choose the default");
+        }
     }
     if batch.mask != Mask::None || batch.lengths != Lengths::Equal {
         let message = "Megatron-core is followed with sequences of one length and its causal mask";
@@ -330,7 +404,7 @@ fn settings(member: &Member, batch: Batch, cluster: Cluster) -> Result<(), Issue
         let message = format!(
             "{} GPUs cannot each have a part of a model that {} × {} hold together",
             grouped(cluster.gpus),
-            grouped(cluster.layout.tensor),
+            grouped(cluster.layout.tensor.saturating_mul(cluster.layout.context)),
             grouped(cluster.layout.pipeline)
         );
         return Err(Issue::error(Field::Gpus, message)

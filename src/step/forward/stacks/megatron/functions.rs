@@ -3,7 +3,7 @@
 //! Source: megatron/core/tensor_parallel/layers.py, megatron/core/models/common/embeddings/rope_utils.py of Megatron-core
 //! 0.16.1.
 
-use super::build::{FC2, PROJECTION};
+use super::build::is_row_parallel;
 use crate::dtype::Dtype;
 use crate::step::autograd::{Grad, INPUTS, Node, Results, only, share};
 use crate::step::forward::{BoundLayer, find};
@@ -127,10 +127,22 @@ impl<'m> Tensor<'m> {
     }
 }
 
-/// Whether each GPU has some of a layer's inputs (`RowParallelLinear`), so that its outputs are sums; the others have some of the
-/// outputs, and the gradient of the input is a sum.
-fn is_row_parallel(name: &str) -> bool {
-    [PROJECTION, FC2].contains(&name)
+/// How GPUs share a layer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sharing {
+    /// Among how many GPUs it is divided.
+    pub tensor: u64,
+    /// Whether each has its own tokens between the products.
+    pub sequence: bool,
+    /// How many GPUs share a sequence.
+    pub context: u64,
+}
+
+impl Sharing {
+    /// How many GPUs' tokens a product reads.
+    pub fn parts(self) -> u64 {
+        if self.sequence { self.tensor } else { 1 }
+    }
 }
 
 /// `ColumnParallelLinear`: the gradient of the input is added up.

@@ -5,6 +5,7 @@
 
 use crate::dtype::Dtype;
 use crate::memory::Category;
+use crate::scenario::LossKernel;
 use crate::step::autograd::{Grad, Results, fresh, only};
 use crate::step::forward::{Pass, find};
 use crate::step::heap::StorageId;
@@ -30,10 +31,14 @@ static UPDATE: What =
 impl<'a> Pass<'_, 'a> {
     /// `GPTModel._postprocess`: a loss for each token.
     pub(super) fn megatron_head(&self, hidden: Tensor<'a>, ids: &Tensor<'a>) -> Tensor<'a> {
+        let (sharing, fused) = (self.sharing(), self.has_transformer_engine());
         let normed = match &self.architecture.final_norm {
             Some(norm) => {
                 let norm = find(&self.outside.norms, |bound| bound.name == norm.name);
-                self.machine.within(norm.name, &roles::NORM, || hidden.fused_root_mean_square(&norm))
+                self.machine.within(norm.name, &roles::NORM, || match fused {
+                    true => hidden.te_normed(&norm),
+                    false => hidden.fused_root_mean_square(&norm),
+                })
             }
             None => hidden.clone(),
         };
@@ -42,14 +47,26 @@ impl<'a> Pass<'_, 'a> {
             let head = find(&self.outside.linears, |layer| layer.name == self.architecture.head.linear.name);
             let many = self.batch.sequences > 1 && self.batch.length > 1;
             let losses = {
-                let logits = normed.megatron_through(&head).named_logits();
+                let logits = match fused {
+                    true => normed.head_through(&head, sharing),
+                    false => normed.megatron_through(&head),
+                };
+                let logits = logits.named_logits();
                 let labels = if many {
                     self.of_tokens(self.batch.tokens(), Dtype::I64, &torch::LABELS)
                 } else {
                     ids.clone()
                 };
                 let losses = {
-                    let losses = logits.vocabulary_cross_entropy(self.batch.tokens());
+                    let rows = self.batch.tokens();
+                    let losses = match self.member.loss {
+                        LossKernel::TransformerEngine => logits.te_cross_entropy(rows, many, sharing),
+                        LossKernel::Standard
+                        | LossKernel::Full
+                        | LossKernel::Liger
+                        | LossKernel::Cut
+                        | LossKernel::Chunked => logits.vocabulary_cross_entropy(rows),
+                    };
                     if many { losses.dense_copy() } else { losses.viewed() }
                 };
                 drop(labels);

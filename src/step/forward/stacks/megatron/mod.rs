@@ -9,6 +9,7 @@
 mod build;
 mod functions;
 mod loss;
+mod te;
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -28,6 +29,7 @@ use crate::step::tensor::{Layout, Tensor, Value};
 use crate::step::what::{Source, What, roles, torch};
 pub(super) use build::architecture;
 pub(in crate::step) use build::{Share, micro_batches};
+use functions::Sharing;
 
 const MEMORY_BUFFER: Source = Source::At("Megatron-core, megatron/core/utils.py, GlobalMemoryBuffer");
 
@@ -68,20 +70,24 @@ impl Model<'_> {
         let of = |(number, groups): (usize, &Range<usize>)| {
             let mut own = Vec::new();
             if part.is_first && number == 0 {
-                own.push(PartParam { id: self.outside.tokens, shared: shares });
+                own.push(PartParam { id: self.outside.tokens, shared: shares, is_embedding: true });
             }
             for group in self.layer_groups.get(groups.clone()).unwrap_or_default() {
                 let layers = || group.layers.iter().filter_map(|layer| self.layers.get(*layer));
                 let ids: Vec<ParamId> = layers().flat_map(in_order).collect();
                 for _ in 0..group.times {
-                    own.extend(ids.iter().map(|id| PartParam { id: *id, shared: false }));
+                    own.extend(ids.iter().map(|id| PartParam {
+                        id: *id,
+                        shared: false,
+                        is_embedding: false,
+                    }));
                 }
             }
             if part.is_last && number + 1 == part.times {
                 let norms = self.outside.norms.iter().filter_map(|norm| norm.weight);
-                own.extend(norms.map(|id| PartParam { id, shared: false }));
+                own.extend(norms.map(|id| PartParam { id, shared: false, is_embedding: false }));
                 let head = self.outside.linears.iter().filter(|_| !tied).map(|head| head.weight.id());
-                own.extend(head.map(|id| PartParam { id, shared: shares }));
+                own.extend(head.map(|id| PartParam { id, shared: shares, is_embedding: false }));
             }
             own
         };
@@ -121,9 +127,15 @@ impl<'a> Pass<'_, 'a> {
                 range
             }
         };
-        let mask = self.constant(length.saturating_mul(length), Dtype::Bool, &torch::MASK);
-        // one for all layers
-        self.machine.with(|state| state.share(mask.value.storage));
+        // Transformer Engine's kernels know that the mask is causal
+        let mask = if self.has_transformer_engine() {
+            self.machine.unassigned()
+        } else {
+            let mask = self.constant(length.saturating_mul(length), Dtype::Bool, &torch::MASK);
+            // one for all layers
+            self.machine.with(|state| state.share(mask.value.storage));
+            mask
+        };
         let shared = Shared { mask: mask.value, attended: RefCell::default() };
         let mut hidden = match given {
             Some(given) => given.clone(),
@@ -132,9 +144,10 @@ impl<'a> Pass<'_, 'a> {
                 .as_category(Category::Activations, &roles::EMBEDDING, || self.megatron_embedding(&ids)),
         };
         self.keep_rotary(number);
+        self.keep_workspace();
         let groups = self.part_groups.get(number).cloned().unwrap_or_default();
         for group in self.layer_groups.get(groups).unwrap_or_default() {
-            if group.times > 1 {
+            if group.times > 1 && !self.has_transformer_engine() {
                 self.keep_scores();
             }
             let mut variables = [hidden];
@@ -164,7 +177,7 @@ impl<'a> Pass<'_, 'a> {
     fn megatron_embedding(&self, ids: &Tensor<'a>) -> Tensor<'a> {
         let table = &self.architecture.embeddings.tokens;
         let tokens = self.batch.tokens();
-        let divided = self.is_divided();
+        let (divided, sharing) = (self.is_divided(), self.sharing());
         let hidden = self.within(table.name, &roles::EMBEDDING, || {
             let looked_up = |ids: StorageId| {
                 let embed =
@@ -189,21 +202,62 @@ impl<'a> Pass<'_, 'a> {
                 masked
             };
             let own = looked_up(masked.value.storage).masked_fill_in_place(&outside);
-            self.machine.with(|state| state.all_reduce(own.value.bytes()));
+            if !sharing.sequence {
+                self.machine.with(|state| state.all_reduce(own.value.bytes()));
+            }
             own
         });
         // sequences first
-        if self.batch.sequences > 1 && self.batch.length > 1 {
+        let first = if self.batch.sequences > 1 && self.batch.length > 1 {
             hidden.sequence_first()
         } else {
             hidden.viewed()
+        };
+        drop(hidden);
+        if !sharing.sequence {
+            return first;
         }
+        let scattered = first.tokens_scattered(sharing);
+        drop(first);
+        // `clone_scatter_output_in_embedding`, so that what was scattered can go
+        scattered.dense_copy()
     }
 
     /// Whether other GPUs have parts of every layer.
     fn is_divided(&self) -> bool {
         self.machine
             .with(|state| matches!(&state.parallel, Parallel::Megatron(engine) if engine.is_divided()))
+    }
+
+    /// Whether layers are Transformer Engine's.
+    fn has_transformer_engine(&self) -> bool {
+        self.machine.with(
+            |state| matches!(&state.parallel, Parallel::Megatron(engine) if engine.layout.has_transformer_engine()),
+        )
+    }
+
+    /// How GPUs share a layer.
+    fn sharing(&self) -> Sharing {
+        self.machine.with(|state| match &state.parallel {
+            Parallel::Megatron(engine) => {
+                let tensor = engine.layout.tensor.max(1);
+                let sequence = engine.layout.sequence && tensor > 1;
+                Sharing { tensor, sequence, context: engine.layout.context.max(1) }
+            }
+            _ => Sharing { tensor: 1, sequence: false, context: 1 },
+        })
+    }
+
+    /// Transformer Engine's workspace, which its first product makes.
+    fn keep_workspace(&self) {
+        self.machine.with(|state| {
+            let State { heap, parallel, .. } = state;
+            if let Parallel::Megatron(engine) = parallel
+                && engine.layout.has_transformer_engine()
+            {
+                engine.keep_workspace(heap);
+            }
+        });
     }
 
     fn keep_rotary(&self, number: usize) {
@@ -244,15 +298,21 @@ impl<'a> Pass<'_, 'a> {
 
     fn megatron_layer_or_checkpoint(&self, index: usize, hidden: &Tensor<'a>, shared: &Shared) -> Tensor<'a> {
         match self.checkpointing() {
-            Checkpointing::Off | Checkpointing::Selective => {
-                self.megatron_layer(&self.layers[index], hidden, shared)
-            }
+            Checkpointing::Off | Checkpointing::Selective => self.either_layer(index, hidden, shared),
             Checkpointing::NonReentrant | Checkpointing::Reentrant | Checkpointing::Offloaded => {
                 let arguments = [shared.mask.storage, NOTHING, NOTHING, NOTHING, NOTHING];
-                self.machine.checkpointed(index, hidden, arguments, || {
-                    self.megatron_layer(&self.layers[index], hidden, shared)
-                })
+                self.machine
+                    .checkpointed(index, hidden, arguments, || self.either_layer(index, hidden, shared))
             }
+        }
+    }
+
+    /// A layer of Transformer Engine's or of Megatron's own.
+    fn either_layer(&self, index: usize, hidden: &Tensor<'a>, shared: &Shared) -> Tensor<'a> {
+        if self.has_transformer_engine() {
+            self.te_layer(&self.layers[index], hidden, shared)
+        } else {
+            self.megatron_layer(&self.layers[index], hidden, shared)
         }
     }
 
@@ -265,9 +325,12 @@ impl<'a> Pass<'_, 'a> {
             });
             // every layer's attention has the same heads
             let attention = self.attentions().next();
-            attention.map(|attention| self.megatron_core(attention, &input, key, value, shared))
+            attention.map(|attention| match self.has_transformer_engine() {
+                true => self.te_core(attention, &input, &key, &value),
+                false => self.megatron_core(attention, &input, key, value, shared),
+            })
         } else {
-            Some(self.megatron_layer(&self.layers[number], &input, shared))
+            Some(self.either_layer(number, &input, shared))
         };
         let kept = output.as_ref().map_or(NOTHING, |output| output.value.storage);
         self.machine.with(|state| state.keep_output(kept));

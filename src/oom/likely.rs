@@ -1,0 +1,79 @@
+//! Runs near a scenario in which the tensor of a message is asked for at the message's moment: what the run may have been that
+//! somebody's error comes from.
+
+use serde::{Deserialize, Serialize};
+
+use super::message::Message;
+use super::suspect::{Suspect, suspects};
+use crate::estimate::estimate;
+use crate::plan::{Change, with_method};
+use crate::scenario::{Checkpointing, Scenario};
+
+/// A run that the message may be of.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+pub struct Likely {
+    /// In what it differs from the scenario.
+    pub changes: Vec<Change>,
+    /// The tensor that asks for as much, at that moment.
+    pub suspect: Suspect,
+    /// The run.
+    pub scenario: Box<Scenario>,
+}
+
+/// Sizes that people choose.
+const BATCHES: [u64; 6] = [1, 2, 4, 8, 16, 32];
+const SEQUENCES: [u64; 6] = [512, 1024, 2048, 4096, 8192, 16384];
+/// So many runs are recorded, those with the fewest changes first: each takes some hundredths of a second.
+const RECORDED: usize = 60;
+/// So many are named.
+const NAMED: usize = 2;
+
+/// The runs that differ from the scenario in method, micro-batch size, sequence length or checkpointing and in which a tensor of the
+/// message's size is asked for while as much is allocated as the message says: those with the fewest changes first. None where the
+/// message does not give both figures.
+pub fn likely(message: &Message, scenario: &Scenario) -> Vec<Likely> {
+    let (Some(_), Some(allocated)) = (message.requested, message.allocated) else { return Vec::new() };
+    if message.segment().is_some() {
+        return Vec::new();
+    }
+    let reaches = |other: &Scenario| {
+        estimate(other).memory.is_some_and(|memory| memory.peak().1.bytes >= allocated.bytes)
+    };
+    let mut near = near(scenario);
+    near.sort_by_key(|(differing, _)| *differing);
+    let candidates = near.into_iter().map(|(_, other)| other).filter(reaches).take(RECORDED);
+    let found = candidates.filter_map(|other| {
+        let suspect = suspects(message, &other).ok()?.into_iter().next()?;
+        (suspect.agrees == Some(true)).then(|| Likely {
+            changes: Change::between(scenario, &other, ""),
+            suspect,
+            scenario: Box::new(other),
+        })
+    });
+    found.take(NAMED).collect()
+}
+
+/// The scenarios that differ in these inputs, each with the number of those in which it does.
+fn near(scenario: &Scenario) -> Vec<(usize, Scenario)> {
+    let mut all = vec![(0, scenario.clone())];
+    let mut vary = |change: &dyn Fn(&Scenario) -> Vec<Scenario>| {
+        for index in 0..all.len() {
+            let (differing, other) = all[index].clone();
+            let others = change(&other).into_iter().filter(|next| *next != other);
+            all.extend(others.map(|next| (differing + 1, next)));
+        }
+    };
+    vary(&|other| BATCHES.map(|batch| Scenario { batch, ..other.clone() }).into());
+    vary(&|other| SEQUENCES.map(|sequence| Scenario { sequence, ..other.clone() }).into());
+    let methods = scenario.task.methods();
+    vary(&|other| methods.iter().map(|method| with_method(other, *method)).collect());
+    let checkpointing = if scenario.checkpointing == Checkpointing::Off {
+        Checkpointing::NonReentrant
+    } else {
+        Checkpointing::Off
+    };
+    if scenario.task.trains() {
+        vary(&|other| vec![Scenario { checkpointing, ..other.clone() }]);
+    }
+    all.split_off(1)
+}

@@ -1,0 +1,657 @@
+//! Transformer Engine's layers, as `get_gpt_layer_with_transformer_engine_spec` puts them together: a norm and the projection
+//! behind it as one, cuDNN's attention, a gated product and rotary positions as one kernel each. What a weight's gradient comes to
+//! is added to the gradient buffer by the product itself. Under sequence parallelism each GPU keeps its tokens of what lies between the
+//! products, and gathers all of them before each, forward and backward.
+//!
+//! Source: transformer_engine/pytorch/module/{layernorm_linear,linear}.py, transformer_engine/pytorch/attention,
+//! transformer_engine/pytorch/ops/basic/rmsnorm.py and transformer_engine/pytorch/cross_entropy.py of Transformer Engine 2.11;
+//! megatron/core/extensions/transformer_engine.py, megatron/core/transformer/{transformer_layer,attention,mlp}.py and
+//! megatron/core/fusions of Megatron-core 0.16.1. Compared with the allocator's trace of that code.
+
+use super::Shared;
+use super::build::is_row_parallel;
+use super::functions::Sharing;
+use crate::dtype::Dtype;
+use crate::memory::Category;
+use crate::model::blocks::{Attention, FeedForward, Mlp, Projection, Wiring};
+use crate::scenario::Checkpointing;
+use crate::step::autograd::{Grad, INPUTS, Node, Results, fresh, only};
+use crate::step::forward::{BoundLayer, Pass, find};
+use crate::step::heap::{NOTHING, StorageId};
+use crate::step::machine::State;
+use crate::step::ops::linear::Layer;
+use crate::step::ops::norm::NormLayer;
+use crate::step::parallel::Parallel;
+use crate::step::tensor::{Layout, Tensor, Value};
+use crate::step::what::{Source, What, roles, torch};
+use crate::work::Group;
+
+const MODULES: Source = Source::At("Transformer Engine, transformer_engine/pytorch/module");
+const ATTENTION: Source = Source::At("Transformer Engine, transformer_engine/pytorch/attention");
+const CROSS_ENTROPY: Source = Source::At("Transformer Engine, transformer_engine/pytorch/cross_entropy.py");
+
+static NORMED: What =
+    What::own("norm (output)", "a norm's output, of which the weight's gradient is made", MODULES);
+static ROOTS: What =
+    What::own("norm (reciprocal root)", "a number for each token, kept for the norm's backward", MODULES);
+static NORM_GRADIENT: What = What::own("norm (input gradient)", "the gradient of a norm's input", MODULES);
+static GAIN_GRADIENT: What = What::own("norm (weight gradient)", "the gradient of a norm's weight", MODULES);
+static NORM_SUMS: What = What::own(
+    "norm (partial sums)",
+    "scratch space of a norm's backward: a row of partial sums of its weight's gradient for each block of threads",
+    Source::At("Transformer Engine, transformer_engine/common/normalization"),
+);
+static GATHERED: What = What::own(
+    "all-gather",
+    "the tokens of all GPUs that share the layer, for as long as a product reads them",
+    Source::At("Transformer Engine, transformer_engine/pytorch/distributed.py, gather_along_first_dim"),
+);
+static GATHERED_INPUT: What = What::own(
+    "gathered input of the head",
+    "all tokens, which the head's products read: a buffer that is made once",
+    Source::At("Megatron-core, megatron/core/utils.py, GlobalMemoryBuffer"),
+);
+static SCATTERED: What = What::own(
+    "reduce-scatter",
+    "this GPU's tokens of the sums over the GPUs that share the layer",
+    Source::At(
+        "Transformer Engine, transformer_engine/pytorch/distributed.py, reduce_scatter_along_first_dim",
+    ),
+);
+static ROTATED: What =
+    What::own("rotary positions", "queries or keys, turned by their positions in one kernel", ATTENTION);
+static ATTENDED: What = What::own(
+    "attention",
+    "attention's output, saved with q, k and v for its own backward and for the projection's",
+    ATTENTION,
+);
+static STATISTICS: What = What::own(
+    "attention (softmax statistics)",
+    "one number per query and head, of which backward makes the probabilities again",
+    ATTENTION,
+);
+static ATTENTION_GRADIENT: What =
+    What::own("attention (gradient)", "the gradient of queries, keys or values", ATTENTION);
+static ATTENTION_SUMS: What = What::own(
+    "attention (workspace)",
+    "scratch space of attention's backward: the queries' gradient summed in float32, and a number per query and head",
+    Source::At("cudnn-frontend, graph/node/scaled_dot_product_flash_attention.h"),
+);
+static EXCHANGED: What = What::own(
+    "all-to-all",
+    "what GPUs that share a sequence gave each other: all tokens of a share of the heads, or a share of the tokens of all heads",
+    Source::At(
+        "Transformer Engine, transformer_engine/pytorch/attention/dot_product_attention/context_parallel.py",
+    ),
+);
+static GATED: What = What::own(
+    "gated product",
+    "SiLU of the gate times the rest, as one compiled kernel that keeps its input",
+    Source::At("Megatron-core, megatron/core/fusions/fused_bias_swiglu.py"),
+);
+static GATED_GRADIENT: What = What::own(
+    "gated product (gradient)",
+    "the gradient of gate and rest",
+    Source::At("Megatron-core, megatron/core/fusions/fused_bias_swiglu.py"),
+);
+static LOSSES: What = What::own("losses", "the loss of each token", CROSS_ENTROPY);
+static MAXIMA: What = What::own(
+    "softmax statistics",
+    "highest logit, sum of exponentials and the label's logit for each token, of each GPU's part of the vocabulary",
+    CROSS_ENTROPY,
+);
+
+/// Which of its saved variables a norm with a projection clears before its backward is through.
+const NORM_OUTPUT: u32 = 1;
+const NORM_ROOTS: u32 = 2;
+
+/// Bytes of a state of the random numbers.
+const RANDOM_STATE: u64 = 16;
+
+impl<'a> Pass<'_, 'a> {
+    /// `TransformerLayer.forward`.
+    pub(super) fn te_layer(
+        &self,
+        layer: &BoundLayer<'a>,
+        hidden: &Tensor<'a>,
+        shared: &Shared,
+    ) -> Tensor<'a> {
+        let (Wiring::PreNorm { attention: first, mlp: second }, Some(attention)) =
+            (&layer.block.wiring, layer.block.mixer.attention())
+        else {
+            return hidden.unmodelled("a layer that Megatron-core has nowhere");
+        };
+        let attended = {
+            let norm = find(&layer.norms, |norm| norm.name == first.name);
+            let attended = self.within("self_attention", &roles::ATTENTION, || {
+                self.te_attention(layer, (attention, &norm), hidden, shared)
+            });
+            let sum = hidden.add(&attended);
+            drop(attended);
+            sum
+        };
+        let norm = find(&layer.norms, |norm| norm.name == second.name);
+        let fed = self.within("mlp", &roles::FEED_FORWARD, || self.te_mlp(layer, &norm, &attended));
+        let output = attended.add(&fed);
+        drop(fed);
+        output
+    }
+
+    /// `SelfAttention.forward`.
+    fn te_attention(
+        &self,
+        layer: &BoundLayer<'a>,
+        (attention, norm): (&Attention, &NormLayer),
+        x: &Tensor<'a>,
+        shared: &Shared,
+    ) -> Tensor<'a> {
+        let Projection::Fused(joint) = &attention.projection else {
+            return x.unmodelled("projections that Megatron-core has as one");
+        };
+        let sharing = self.sharing();
+        let width = |heads: u64| self.batch.tokens().saturating_mul(heads).saturating_mul(attention.head_dim);
+        let (queries, keys) = (width(attention.heads), width(attention.kv_heads));
+        let mixed = x.te_normed_through(norm, &layer.linear(joint), sharing);
+        let [query, key, value] = mixed.split([queries, keys, keys]);
+        // heads lie in groups, each with its keys and values: a reshape of several copies the queries
+        let grouped = attention.kv_heads > 1 && attention.heads > attention.kv_heads;
+        let query = if grouped { query.dense_copy() } else { query };
+        let roped = query.te_roped();
+        let key_roped = key.te_roped();
+        let context = if self.checkpointing() == Checkpointing::Selective {
+            let number = {
+                let mut attended = shared.attended.borrow_mut();
+                attended.push([key_roped.value, value.value]);
+                attended.len() - 1
+            };
+            let held = [key_roped.value.storage, value.value.storage, NOTHING, NOTHING, NOTHING];
+            self.machine
+                .checkpointed(number, &roped, held, || self.te_core(attention, &roped, &key_roped, &value))
+        } else {
+            self.te_core(attention, &roped, &key_roped, &value)
+        };
+        let output = context.te_through(&layer.linear(&attention.output), sharing);
+        drop(query);
+        drop(roped);
+        drop(key_roped);
+        drop((key, value));
+        drop(mixed);
+        drop(context);
+        output
+    }
+
+    /// `TEDotProductAttention.forward`: cuDNN's attention. Values lie between keys of other heads and are copied.
+    pub(super) fn te_core(
+        &self,
+        attention: &Attention,
+        query: &Tensor<'a>,
+        key: &Tensor<'a>,
+        value: &Tensor<'a>,
+    ) -> Tensor<'a> {
+        let value = value.dense_copy();
+        let heads = attention.heads.saturating_mul(self.batch.sequences);
+        let rows = heads.saturating_mul(self.batch.length);
+        let context = self.sharing().context;
+        let keys = self.batch.length.saturating_mul(context);
+        // half of the scores lie above the diagonal
+        let flops = rows.saturating_mul(keys).saturating_mul(attention.head_dim).saturating_mul(2);
+        if context > 1 {
+            query.te_attended_in_context([key, &value], Attended { rows, flops }, context)
+        } else {
+            query.te_attended([key, &value], Attended { rows, flops })
+        }
+    }
+
+    /// `MLP.forward`.
+    fn te_mlp(&self, layer: &BoundLayer<'a>, norm: &NormLayer, x: &Tensor<'a>) -> Tensor<'a> {
+        let FeedForward::Dense(Mlp::GatedFused { gate_up, down, .. }) = &layer.block.ffn else {
+            return x.unmodelled("a feed-forward network that Megatron-core has nowhere");
+        };
+        let sharing = self.sharing();
+        let product = {
+            let joint = x.te_normed_through(norm, &layer.linear(gate_up), sharing);
+            joint.te_gated()
+        };
+        product.te_through(&layer.linear(down), sharing)
+    }
+}
+
+impl<'m> Tensor<'m> {
+    /// `LayerNormLinear`: keeps its input, the norm's output and the reciprocal roots.
+    fn te_normed_through(&self, norm: &NormLayer, layer: &Layer, sharing: Sharing) -> Tensor<'m> {
+        self.machine.within(layer.name, &roles::PROJECTION, || {
+            self.apply(|state, x| {
+                let (width, shape) = (norm.width.max(1), layer.shape);
+                let gain = state.weight_if(norm.weight);
+                let rows = x.numel / width;
+                let all = rows.saturating_mul(sharing.parts());
+                let node = state.node([x, &gain], move |state, node, grad| {
+                    normed_linear_backward(state, node, grad, (all, shape.weights(), sharing))
+                });
+                let roots = state.alloc_for(x.storage, rows, Dtype::F32, &ROOTS);
+                let normed = state.alloc_for(x.storage, x.numel, x.dtype, &NORMED);
+                let input = state.all_tokens(normed, x.numel, sharing);
+                let numel = all.saturating_mul(shape.output);
+                let storage = state.te_product(x.storage, (numel, shape.input), x.dtype, &torch::LINEAR);
+                state.take_rows(storage, x.storage, all);
+                state.release(input);
+                for saved in [x.storage, normed, roots] {
+                    state.save(node, saved);
+                }
+                state.release(normed);
+                state.release(roots);
+                state.release(gain.storage);
+                Value::plain(storage, numel, x.dtype).at(node.output(0))
+            })
+        })
+    }
+
+    /// `Linear` whose inputs are divided: sums over the GPUs.
+    fn te_through(&self, layer: &Layer, sharing: Sharing) -> Tensor<'m> {
+        debug_assert!(is_row_parallel(layer.name), "{}", layer.name);
+        self.machine.within(layer.name, &roles::PROJECTION, || {
+            self.apply(|state, x| {
+                let shape = layer.shape;
+                let rows = x.numel / shape.input.max(1);
+                let node = state.node([x], move |state, node, grad| {
+                    let gathered = state.all_tokens(grad.storage, grad.numel, sharing);
+                    let all = node.inputs[0].numel;
+                    let product = state.te_product(
+                        grad.storage,
+                        (all, shape.output),
+                        grad.dtype,
+                        &torch::INPUT_GRADIENT,
+                    );
+                    state.multiply(shape.weights(), rows);
+                    state.release(gathered);
+                    only(Grad::new(product, all, grad.dtype, Layout::Tokens))
+                });
+                state.save_view(node, x);
+                let numel = rows.saturating_mul(shape.output);
+                let product = state.te_product(x.storage, (numel, shape.input), x.dtype, &torch::LINEAR);
+                state.take_rows(product, x.storage, rows);
+                let (storage, numel) = state.summed(product, (numel, x.dtype), sharing);
+                Value::plain(storage, numel, x.dtype).at(node.output(0))
+            })
+        })
+    }
+
+    /// `FusedRoPEFunc`: keeps nothing but the angles.
+    fn te_roped(&self) -> Tensor<'m> {
+        self.machine.serving(&roles::ROTATION, || {
+            self.apply(|state, x| {
+                let node = state.node([x], |state, node, grad| {
+                    let all = node.inputs[0];
+                    only(fresh(state, grad, (all.numel, all.layout), &ROTATED))
+                });
+                state.save(node, NOTHING);
+                state.new_like(x, x.dtype, &ROTATED, node.output(0))
+            })
+        })
+    }
+
+    /// `FusedAttnFunc` of queries.
+    fn te_attended(&self, [key, value]: [&Tensor<'m>; 2], attended: Attended) -> Tensor<'m> {
+        self.apply(|state, query| {
+            state.attend(attended.flops);
+            let node = state.node([query, &key.value, &value.value], move |state, node, grad| {
+                attention_gradients(state, node, grad, attended).map(Some)
+            });
+            let rows = attended.rows;
+            let output = state.new_like(query, query.dtype, &ATTENDED, node.output(0));
+            let random = state.alloc(RANDOM_STATE, Dtype::U8, &torch::RANGE);
+            let statistics = state.alloc_for(query.storage, rows, Dtype::F32, &STATISTICS);
+            for saved in [query, &key.value, &value.value, &output] {
+                state.save_view(node, saved);
+            }
+            state.save(node, statistics);
+            state.save(node, random);
+            state.release(statistics);
+            state.release(random);
+            output
+        })
+    }
+
+    /// `AttnFuncWithCPAndQKVOA2A`: each GPU has its tokens of all heads before and after, and all tokens of its share of the heads
+    /// in between. What is sent is laid out by GPUs first, and what came by the order of tokens.
+    fn te_attended_in_context(
+        &self,
+        [key, value]: [&Tensor<'m>; 2],
+        attended: Attended,
+        context: u64,
+    ) -> Tensor<'m> {
+        self.apply(|state, query| {
+            state.attend(attended.flops);
+            let given = [*query, key.value, value.value];
+            let node = state.node([query, &key.value, &value.value], move |state, node, grad| {
+                let all =
+                    state.of_share_of_heads(&[Value::plain(grad.storage, grad.numel, grad.dtype)], context);
+                let gradients = attention_gradients(state, node, grad, attended);
+                let own = state.of_own_tokens(
+                    &gradients.map(|own| Value::plain(own.storage, own.numel, own.dtype)),
+                    context,
+                );
+                gradients.into_iter().for_each(|own| state.release(own.storage));
+                all.into_iter().for_each(|storage| state.release(storage));
+                let mut results = gradients.map(Some);
+                for (result, storage) in results.iter_mut().zip(own) {
+                    *result = result.map(|gradient| Grad { storage, ..gradient });
+                }
+                results
+            });
+            let all = state.of_share_of_heads(&given, context);
+            let output = state.alloc_for(query.storage, query.numel, query.dtype, &ATTENDED);
+            let random = state.alloc(RANDOM_STATE, Dtype::U8, &torch::RANGE);
+            let statistics = state.alloc_for(query.storage, attended.rows, Dtype::F32, &STATISTICS);
+            let own = state.of_own_tokens(&[Value::plain(output, query.numel, query.dtype)], context);
+            let saved = all.into_iter().chain([output, statistics, random]);
+            for storage in saved {
+                state.save(node, storage);
+                state.release(storage);
+            }
+            let storage = own.into_iter().next().unwrap_or(NOTHING);
+            Value { storage, ..*query }.at(node.output(0))
+        })
+    }
+
+    /// `reduce_scatter_to_sequence_parallel_region`.
+    pub(super) fn tokens_scattered(&self, sharing: Sharing) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node([x], move |state, _, grad| {
+                let gathered = state.all_tokens(grad.storage, grad.numel, sharing);
+                only(Grad::new(
+                    gathered,
+                    grad.numel.saturating_mul(sharing.parts()),
+                    grad.dtype,
+                    Layout::Tokens,
+                ))
+            });
+            state.retain(x.storage);
+            let (storage, numel) = state.summed(x.storage, (x.numel, x.dtype), sharing);
+            Value::plain(storage, numel, x.dtype).at(node.output(0))
+        })
+    }
+
+    /// `SwiGLUFunction`.
+    fn te_gated(&self) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node([x], |state, node, grad| {
+                let all = node.inputs[0];
+                only(fresh(state, grad, (all.numel, all.layout), &GATED_GRADIENT))
+            });
+            state.save_view(node, x);
+            let half = Value { numel: x.numel / 2, ..*x };
+            state.new_like(&half, x.dtype, &GATED, node.output(0))
+        })
+    }
+
+    /// `te.pytorch.RMSNorm`, the last norm.
+    pub(super) fn te_normed(&self, norm: &NormLayer) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let gain = state.weight_if(norm.weight);
+            let rows = x.numel / norm.width.max(1);
+            let node = state.node([x, &gain], |state, node, grad| {
+                let mut results = norm_gradients(state, node, grad);
+                state.clear_saved(node, 1);
+                // the list of what the fused operations return holds it too
+                if let Some(gradient) = &mut results[0] {
+                    gradient.view = true;
+                }
+                results
+            });
+            let roots = state.alloc_for(x.storage, rows, Dtype::F32, &ROOTS);
+            let output = state.new_like(x, x.dtype, &NORMED, node.output(0));
+            state.save_view(node, x);
+            state.save(node, roots);
+            state.release(roots);
+            state.release(gain.storage);
+            output
+        })
+    }
+
+    /// Megatron's own `LinearWithGradAccumulationAndAsyncCommunication` of the head: its input is gathered in a buffer that stays, its
+    /// weight's gradient is added to the gradient buffer by the product (`gradient_accumulation_fusion`).
+    pub(super) fn head_through(&self, layer: &Layer, sharing: Sharing) -> Tensor<'m> {
+        self.machine.within(layer.name, &roles::PROJECTION, || {
+            self.apply(|state, x| {
+                let shape = layer.shape;
+                let rows = (x.numel / shape.input.max(1)).saturating_mul(sharing.parts());
+                let all = x.numel.saturating_mul(sharing.parts());
+                let node = state.node([x], move |state, _, grad| {
+                    let product = state.alloc_product_for(
+                        grad.storage,
+                        (all, shape.output),
+                        grad.dtype,
+                        &torch::INPUT_GRADIENT,
+                    );
+                    state.retain(product);
+                    let (gradient, numel) = state.summed(product, (all, grad.dtype), sharing);
+                    state.multiply(shape.weights(), rows);
+                    state.release(product);
+                    only(Grad::new(gradient, numel, grad.dtype, Layout::Tokens))
+                });
+                state.save_view(node, x);
+                if sharing.sequence {
+                    state.keep_gathered(all);
+                }
+                let numel = rows.saturating_mul(shape.output);
+                let storage = state.alloc_product(numel, shape.input, x.dtype, &torch::LINEAR);
+                state.take_rows(storage, x.storage, rows);
+                Value::plain(storage, numel, x.dtype).at(node.output(0))
+            })
+        })
+    }
+
+    /// `parallel_cross_entropy`: a loss for each token; the logits stay and become their gradient.
+    /// Where losses are laid out anew, sequence after sequence, their gradient is copied back.
+    pub(super) fn te_cross_entropy(&self, rows: u64, laid_out_anew: bool, sharing: Sharing) -> Tensor<'m> {
+        self.apply(|state, logits| {
+            let node = state.node([logits], move |state, node, grad| {
+                if laid_out_anew {
+                    state.scratch(rows.saturating_mul(Dtype::F32.bytes()), &torch::CONTIGUOUS);
+                }
+                let (storage, logits) = (state.saved(node, 0), node.inputs[0]);
+                state.retain(storage);
+                only(Grad::new(storage, logits.numel, logits.dtype, grad.layout))
+            });
+            let losses = state.alloc_for(logits.storage, rows, Dtype::F32, &LOSSES);
+            let own = state.alloc(rows.saturating_mul(3), Dtype::F32, &MAXIMA);
+            if sharing.tensor > 1 {
+                let all = rows.saturating_mul(3).saturating_mul(sharing.tensor);
+                let gathered = state.alloc(all, Dtype::F32, &MAXIMA);
+                state.gather_tokens(all.saturating_mul(Dtype::F32.bytes()));
+                state.release(own);
+                state.release(gathered);
+            } else {
+                state.release(own);
+            }
+            state.save_view(node, logits);
+            Value::plain(losses, rows, Dtype::F32).at(node.output(0))
+        })
+    }
+}
+
+impl State {
+    /// The tokens of all GPUs that share a layer, of a tensor with so many elements on each: another reference to it where it has
+    /// them already.
+    pub(super) fn all_tokens(&mut self, storage: StorageId, numel: u64, sharing: Sharing) -> StorageId {
+        if !sharing.sequence {
+            self.retain(storage);
+            return storage;
+        }
+        let all = numel.saturating_mul(sharing.tensor);
+        let gathered = self.alloc_for(storage, all, Dtype::Bf16, &GATHERED);
+        self.gather_tokens(all.saturating_mul(Dtype::Bf16.bytes()));
+        gathered
+    }
+
+    /// The result of a product of Transformer Engine's, which has a workspace of its own (`Megatron::keep_workspace`).
+    fn te_product(
+        &mut self,
+        of: StorageId,
+        (numel, inner): (u64, u64),
+        dtype: Dtype,
+        what: &'static What,
+    ) -> StorageId {
+        self.multiply(numel, inner);
+        self.alloc_for(of, numel, dtype, what)
+    }
+
+    /// `flash_attn_a2a_communicate` before attention. While one tensor is on its way the next is laid out, and the one before put in order.
+    fn of_share_of_heads(&mut self, given: &[Value], context: u64) -> Vec<StorageId> {
+        let mut laid_out = Vec::with_capacity(given.len());
+        let mut ordered = Vec::with_capacity(given.len());
+        let mut on_its_way: Option<(StorageId, Value)> = None;
+        for value in given.iter().map(Some).chain([None]) {
+            let sent = value.map(|value| {
+                laid_out.push(self.exchanged(value));
+                self.send_around(Group::Data, value.bytes(), context);
+                (self.exchanged(value), *value)
+            });
+            if let Some((received, value)) = std::mem::replace(&mut on_its_way, sent) {
+                ordered.push(self.exchanged(&value));
+                self.release(received);
+            }
+        }
+        laid_out.into_iter().rev().for_each(|storage| self.release(storage));
+        ordered
+    }
+
+    /// The same after attention: the next tensor is put in the order of GPUs while the one before is on its way.
+    fn of_own_tokens(&mut self, given: &[Value], context: u64) -> Vec<StorageId> {
+        let mut ordered = Vec::with_capacity(given.len());
+        let mut own = Vec::with_capacity(given.len());
+        let mut on_its_way: Option<(StorageId, Value)> = None;
+        let mut next = given.iter();
+        ordered.extend(next.next().map(|value| self.exchanged(value)));
+        for value in given.iter().map(Some).chain([None]) {
+            let sent = value.map(|value| {
+                self.send_around(Group::Data, value.bytes(), context);
+                (self.exchanged(value), *value)
+            });
+            ordered.extend(next.next().map(|value| self.exchanged(value)));
+            if let Some((received, value)) = std::mem::replace(&mut on_its_way, sent) {
+                own.push(self.exchanged(&value));
+                self.release(received);
+            }
+        }
+        ordered.into_iter().rev().for_each(|storage| self.release(storage));
+        own
+    }
+
+    fn exchanged(&mut self, value: &Value) -> StorageId {
+        self.alloc_for(value.storage, value.numel, value.dtype, &EXCHANGED)
+    }
+
+    /// `GlobalMemoryBuffer.get_tensor` of the head's input.
+    fn keep_gathered(&mut self, numel: u64) {
+        let bytes = numel.saturating_mul(Dtype::Bf16.bytes());
+        self.gather_tokens(bytes);
+        let known = match &self.parallel {
+            Parallel::Megatron(engine) => engine.gathered != NOTHING,
+            _ => true,
+        };
+        if !known {
+            let buffer = self.persistent(bytes, Dtype::Bf16, 1, Category::Activations, &GATHERED_INPUT);
+            if let Parallel::Megatron(engine) = &mut self.parallel {
+                engine.gathered = buffer;
+            }
+        }
+    }
+
+    /// What a product with divided inputs comes to on this GPU: sums of all its tokens, or of its own.
+    pub(super) fn summed(
+        &mut self,
+        product: StorageId,
+        (numel, dtype): (u64, Dtype),
+        sharing: Sharing,
+    ) -> (StorageId, u64) {
+        let bytes = numel.saturating_mul(dtype.bytes());
+        if !sharing.sequence {
+            self.all_reduce(bytes);
+            return (product, numel);
+        }
+        let own = numel / sharing.tensor.max(1);
+        let scattered = self.alloc_for(product, own, dtype, &SCATTERED);
+        self.gather_tokens(bytes);
+        self.release(product);
+        (scattered, own)
+    }
+}
+
+/// The gradient of the projection's input, whose tokens are gathered for the weight's; then the norm's.
+fn normed_linear_backward(
+    state: &mut State,
+    node: &Node,
+    grad: &Grad,
+    (rows, weights, sharing): (u64, u64, Sharing),
+) -> Results {
+    let normed = state.saved(node, NORM_OUTPUT);
+    let own = node.inputs[0].numel;
+    let gathered = state.all_tokens(normed, own, sharing);
+    let all = own.saturating_mul(sharing.parts());
+    let product =
+        state.te_product(grad.storage, (all, grad.numel / rows.max(1)), grad.dtype, &torch::INPUT_GRADIENT);
+    state.retain(product);
+    let (gradient, _) = state.summed(product, (all, grad.dtype), sharing);
+    state.multiply(weights, rows);
+    state.clear_saved(node, NORM_OUTPUT);
+    state.release(gathered);
+    let results = norm_gradients(state, node, grad);
+    if sharing.sequence {
+        state.release(gradient);
+    }
+    state.clear_saved(node, NORM_ROOTS);
+    if !sharing.sequence {
+        state.release(gradient);
+    }
+    state.release(product);
+    results
+}
+
+/// `rmsnorm_bwd`.
+fn norm_gradients(state: &mut State, node: &Node, grad: &Grad) -> Results {
+    let [input, gain, _] = node.inputs;
+    let mut results: Results = [None; INPUTS];
+    let gradient = state.alloc(input.numel, grad.dtype, &NORM_GRADIENT);
+    results[0] = Some(Grad::new(gradient, input.numel, grad.dtype, Layout::Tokens));
+    let own = state.alloc(gain.numel, gain.dtype, &GAIN_GRADIENT);
+    results[1] = Some(Grad::new(own, gain.numel, gain.dtype, Layout::Tokens));
+    let blocks = state.device.multiprocessors.saturating_mul(norm_blocks(gain.numel));
+    state.scratch(blocks.saturating_mul(gain.numel).saturating_mul(Dtype::F32.bytes()), &NORM_SUMS);
+    results
+}
+
+/// Blocks of 128 threads of the norm's backward kernel that run on a multiprocessor at a time: as many as its registers allow of the
+/// 65,536 there are (`cuobjdump -res-usage` of libtransformer_engine.so 2.11, sm_90).
+fn norm_blocks(width: u64) -> u64 {
+    match width {
+        512 => 6,
+        768 => 4,
+        2048 => 5,
+        8192 => 2,
+        _ => 3,
+    }
+}
+
+/// What an attention multiplies.
+#[derive(Clone, Copy, Debug)]
+struct Attended {
+    /// Rows of its scores.
+    rows: u64,
+    /// Floating-point operations of its two products.
+    flops: u64,
+}
+
+/// `fused_attn_bwd`: the gradients of queries, keys and values.
+fn attention_gradients(state: &mut State, node: &Node, grad: &Grad, attended: Attended) -> [Grad; INPUTS] {
+    // the scores once more, and four products for the gradients
+    state.attend(attended.flops.saturating_mul(5) / 2);
+    let gradients = node.inputs.map(|input| {
+        let storage = state.alloc_for(grad.storage, input.numel, grad.dtype, &ATTENTION_GRADIENT);
+        Grad::new(storage, input.numel, grad.dtype, input.layout)
+    });
+    let sums = node.inputs[0].numel.saturating_add(attended.rows).saturating_mul(Dtype::F32.bytes());
+    state.scratch(sums, &ATTENTION_SUMS);
+    gradients
+}

@@ -1,0 +1,175 @@
+//! Inference: the weights in every format with what is left beside them, and sequences at once by their length.
+
+use leptos::prelude::*;
+
+use super::need::open;
+use super::rows::{Pieces, pieces};
+use crate::issue::Issue;
+use crate::plan::{BATCHES, ContextCell, ContextRow, Needed, Room, ServingRow, Share, Verdict};
+use crate::ui::controls::{Cell, Column, Row, Table};
+use crate::ui::desk::Place;
+use crate::ui::format::Unit;
+use crate::ui::question::{Answer, Question};
+use crate::ui::state::State;
+use crate::units::grouped;
+
+/// Both tables, where the model generates.
+#[component]
+pub fn Inference() -> impl IntoView {
+    let state = State::of_page();
+    let generates = Memo::new(move |_| state.current().scenario.with(|scenario| !scenario.task.trains()));
+    move || generates.get().then(|| view! { <Formats /><Contexts /> })
+}
+
+/// The rows of a table that comes at once, or why there are none.
+fn rows_of<T: Clone + Send + Sync + 'static>(
+    found: Pieces<Result<Vec<T>, Issue>>,
+    words: impl Fn(&T) -> Row + Send + Sync + 'static,
+) -> Signal<Vec<Row>> {
+    Signal::derive(move || {
+        found.heard.with(|heard| match heard.first() {
+            Some(Some(Ok(rows))) => rows.iter().map(&words).collect(),
+            Some(Some(Err(issue))) => vec![Row { head: Cell::of(issue.to_string()), ..Row::default() }],
+            Some(None) | None => Vec::new(),
+        })
+    })
+}
+
+#[component]
+fn Formats() -> impl IntoView {
+    let state = State::of_page();
+    let found = pieces(
+        state,
+        move || state.current().scenario.get(),
+        |scenario| vec![Question::Serving(Box::new(scenario.clone()))],
+        |_| Place::Serving,
+        |answer| {
+            let Answer::Serving(rows) = answer else { return None };
+            Some(rows)
+        },
+    );
+    let columns = Signal::derive(move || {
+        let length = state
+            .current()
+            .scenario
+            .with(|scenario| grouped(scenario.sequence.saturating_add(scenario.generation.new_tokens)));
+        let names = [
+            "Weights as".to_owned(),
+            "Weights".to_owned(),
+            "transformers’ generate".to_owned(),
+            "vLLM: tokens kept".to_owned(),
+            format!("Sequences of {length} at once"),
+        ];
+        names.into_iter().map(|name| (name, None)).collect::<Vec<Column>>()
+    });
+    let rows = rows_of(found, move |row| of_format(state, row, state.unit()));
+    let told = move || {
+        let share = state.current().scenario.with(|scenario| Share::of(scenario).ok())?;
+        Some(format!(
+            "vLLM takes {} % of the card, {}, and tries itself with {} tokens and {} sequences, as vllm serve does where nothing is said.",
+            share.percent,
+            state.unit().amount(share.bytes),
+            grouped(share.tokens),
+            grouped(share.sequences)
+        ))
+    };
+    view! {
+        <section class="panel" aria-labelledby="serving-title">
+            <h2 id="serving-title">"In which format?"</h2>
+            <p class="remark">{told}</p>
+            <Table caption="Weights by format" class="fits" columns=columns rows=rows busy=found.busy />
+            <p class="remark">
+                "Weights are counted by the layout of each format. What transformers computes from bf16, fp32, int8 and NF4 is \
+                 followed; of other formats, whose kernels were not run, a range is given, and of llama.cpp’s weights and KV \
+                 cache alone. What vLLM’s CUDA graphs and libraries take comes off its tokens."
+            </p>
+        </section>
+    }
+}
+
+fn of_format(state: State, row: &ServingRow, unit: Unit) -> Row {
+    let needed = match &row.needed {
+        Needed::Followed(scenario, needed, verdict) => {
+            let (opened, told) = (scenario.clone(), format!("Opened weights as {}", row.stored.label()));
+            let act = move |()| open(state, &opened, &told);
+            Cell {
+                hint: format!("{}: open weights as {}", verdict.label(), row.stored.label()),
+                small: if *verdict == Verdict::Fits { String::new() } else { verdict.label().to_lowercase() },
+                act: (*verdict != Verdict::Over).then(|| Callback::new(act)),
+                class: verdict.slug(),
+                ..Cell::of(unit.amount(*needed))
+            }
+        }
+        Needed::Between(range) => {
+            Cell::of(format!("{} to {}", unit.amount(range.least), unit.amount(range.most)))
+        }
+        Needed::AtLeast(least) => Cell::of(format!("over {}", unit.amount(*least))),
+        Needed::Unknown(issue) => Cell { hint: issue.to_string(), ..Cell::of("–") },
+    };
+    let [tokens, sequences] = row.room.words();
+    let hint = match &row.room {
+        Room::Unknown(reason) => reason.clone(),
+        Room::Tokens { .. } | Room::Stops => String::new(),
+    };
+    let head = Cell { hint: row.stored.layout().to_owned(), ..Cell::of(row.stored.label()) };
+    let cells = vec![
+        Cell::of(unit.amount(row.weights)),
+        needed,
+        Cell { hint, ..Cell::of(tokens) },
+        Cell::of(sequences),
+    ];
+    Row { head, cells, ..Row::default() }
+}
+
+#[component]
+fn Contexts() -> impl IntoView {
+    let state = State::of_page();
+    let found = pieces(
+        state,
+        move || state.current().scenario.get(),
+        |scenario| vec![Question::Contexts(Box::new(scenario.clone()))],
+        |_| Place::Contexts,
+        |answer| {
+            let Answer::Contexts(rows) = answer else { return None };
+            Some(rows)
+        },
+    );
+    let columns = Signal::stored(
+        std::iter::once("Tokens".to_owned())
+            .chain(BATCHES.map(grouped))
+            .map(|name| (name, None))
+            .collect::<Vec<Column>>(),
+    );
+    let rows = rows_of(found, move |row| of_context(state, row, state.unit()));
+    view! {
+        <section class="panel" aria-labelledby="contexts-title">
+            <h2 id="contexts-title">"How many sequences of what length?"</h2>
+            <Table caption="Sequences at once by their length" class="fits" columns=columns rows=rows busy=found.busy />
+            <p class="remark">
+                "What transformers’ generate needs for so many sequences at once. A length is that of a sequence when its last token \
+                 is there, the new ones as many as are chosen. Figures are those of tensors; one that is opened is replayed on \
+                 the card’s allocator."
+            </p>
+        </section>
+    }
+}
+
+fn of_context(state: State, row: &ContextRow, unit: Unit) -> Row {
+    let cell = |(batch, cell): (u64, &Result<ContextCell, Issue>)| match cell {
+        Ok(ContextCell { needed, verdict, scenario }) => {
+            let told = format!("Opened {} sequences of {} tokens", grouped(batch), grouped(row.context));
+            let (opened, hint) = (scenario.clone(), format!("{}: {told}", verdict.label()));
+            let act = move |()| open(state, &opened, &told);
+            Cell {
+                hint,
+                small: if *verdict == Verdict::Fits { String::new() } else { verdict.label().to_lowercase() },
+                act: (*verdict != Verdict::Over).then(|| Callback::new(act)),
+                class: verdict.slug(),
+                ..Cell::of(unit.amount(*needed))
+            }
+        }
+        Err(issue) => Cell { hint: issue.to_string(), ..Cell::of("–") },
+    };
+    let cells = BATCHES.into_iter().zip(&row.cells).map(cell).collect();
+    Row { head: Cell::of(grouped(row.context)), cells, ..Row::default() }
+}

@@ -1,0 +1,28 @@
+// "When will it run out?": the lengths of a data set's texts.
+import { expect, test } from "./support/test.js";
+
+test("lengths that are pasted say what runs out, and a click cuts to what runs", async ({ headroom, page }) => {
+  await headroom.open("#v=1&b=4&s=8192&view=plan");
+  const panel = page.getByRole("region", { name: /When will it run out/ });
+  await panel.getByRole("heading").click();
+  const box = panel.getByRole("textbox");
+  await box.fill("400x9990 9000x10");
+  await expect(panel).toContainText("10,000 texts of 409 tokens", { timeout: 60_000 });
+  await expect(panel).toContainText("for 10 of the texts");
+  await expect(panel.getByRole("row", { name: /^100 %/ })).toContainText("Does not fit");
+  await expect(panel).toContainText("orders of the texts", { timeout: 120_000 });
+
+  await panel.getByRole("button", { name: /^Sequence length/ }).click();
+  await expect(panel).toContainText("no order of the texts needs more", { timeout: 60_000 });
+  // what was pasted stays
+  await expect(box).toHaveValue("400x9990 9000x10");
+});
+
+test("what is no length is named, and what was typed stays", async ({ headroom, page }) => {
+  await headroom.open("#v=1&view=plan");
+  const panel = page.getByRole("region", { name: /When will it run out/ });
+  await panel.getByRole("heading").click();
+  await panel.getByRole("textbox").fill("512, <img src=x>");
+  await expect(panel).toContainText("is no length");
+  await expect(panel.getByRole("textbox")).toHaveValue("512, <img src=x>");
+});

@@ -1,0 +1,174 @@
+"""Pictures for the null-device harness (measure.py): importing this module adds them to its cases, as more_switches.py does.
+
+  images       so many pictures in every sequence; their tokens are part of "seq".
+  image_size   [height, width] of each in pixels, before the model's processor resizes it.
+  tower        "trained" or "frozen": whether the parameters of tower and projector need a gradient.
+
+Values that transformers' code reads off the device are answered as the pictures' grid would have them; each answer stands
+below with the read. Takes NULLCUDA_REMEMBER=1, with which the null device gives back what was copied to it.
+"""
+import functools
+import math
+import os
+
+os.environ.setdefault("NULLCUDA_REMEMBER", "1")
+# `torch_compilable_check`: whether there are as many placeholders as features, a read that keeps nothing
+os.environ.setdefault("TRANSFORMERS_DISABLE_TORCH_CHECK", "1")
+
+import measure  # noqa: E402
+
+measure.DEFAULTS.update(images=0, image_size=None, tower="trained")
+# the fewest and the most pixels in the preprocessor_config.json of Qwen/Qwen2-VL-7B-Instruct and Qwen/Qwen2.5-VL-7B-Instruct
+PIXELS = 56 * 56, 28 * 28 * 16384
+
+
+def smart_resize(height, width, factor, least, most):
+    """As transformers' models/qwen2_vl/image_processing_qwen2_vl.py has it, which needs torchvision to be imported."""
+    rows, columns = round(height / factor) * factor, round(width / factor) * factor
+    if rows * columns > most:
+        beta = math.sqrt(height * width / most)
+        return [max(factor, math.floor(side / beta / factor) * factor) for side in (height, width)]
+    if rows * columns < least:
+        beta = math.sqrt(least / (height * width))
+        return [math.ceil(side * beta / factor) * factor for side in (height, width)]
+    return rows, columns
+
+
+def grid(case, config):
+    """Rows and columns of patches of a picture."""
+    vision = config.vision_config
+    least, most = PIXELS
+    height, width = smart_resize(*case["image_size"], vision.patch_size * vision.spatial_merge_size, least, most)
+    return height // vision.patch_size, width // vision.patch_size
+
+
+def lengths_of(case, config):
+    """Patches of each picture in a batch."""
+    rows, columns = grid(case, config)
+    return [rows * columns] * (case["images"] * case["batch"])
+
+
+def pictures(case, config, device):
+    """What the processor adds to a batch: its patches in float32, the grid, and which tokens are a picture's."""
+    import torch
+    vision = config.vision_config
+    rows, columns = grid(case, config)
+    count = case["images"] * case["batch"]
+    channels = getattr(vision, "in_channels", None) or vision.in_chans
+    width = channels * vision.temporal_patch_size * vision.patch_size ** 2
+    tokens = rows * columns // vision.spatial_merge_size ** 2
+    if case["images"] * tokens > case["seq"]:
+        raise SystemExit("%d pictures of %d tokens do not fit in %d" % (case["images"], tokens, case["seq"]))
+    kinds = ([1] * tokens + [0]) * case["images"]
+    kinds = (kinds + [0] * case["seq"])[:case["seq"]]
+    return dict(pixel_values=torch.empty(count * rows * columns, width, device=device),
+                image_grid_thw=torch.tensor([[1, rows, columns]] * count).to(device),
+                mm_token_type_ids=torch.tensor([kinds] * case["batch"]).to(device))
+
+
+def answer(case, model):
+    """The values that are read off the device."""
+    import torch
+    from transformers import vision_utils
+    config = model.config
+    lengths = lengths_of(case, config)
+    device_list = torch.Tensor.tolist
+    scalars = set()
+    tensor = torch.tensor
+
+    def noted(data, *a, **k):
+        made = tensor(data, *a, **k)
+        if data == [config.vision_config.spatial_merge_size]:
+            scalars.clear()
+            scalars.add(made.data_ptr())
+        return made
+    torch.tensor = noted
+    windows = []
+
+    def tolist(self):
+        # lengths of what attends to itself: the pictures, or qwen2_5_vl's windows
+        if self.is_cuda and self.dtype == torch.int32 and self.dim() == 1:
+            real = device_list(self)
+            if self.numel() == len(lengths):
+                return list(lengths)
+            if windows and self.numel() == len(windows[0]) - 1:
+                return [b - a for a, b in zip(windows[0], windows[0][1:])]
+            return real
+        # spatial_merge_size of every picture (vision_utils.py `get_vision_position_ids`)
+        merge = config.vision_config.spatial_merge_size
+        if self.is_cuda and self.dim() == 1 and (self.stride() == (0,) or self.data_ptr() in scalars):
+            scalars.clear()
+            return [merge] * self.numel()
+        # tokens of each picture (`get_image_features`)
+        if self.is_cuda and self.dim() == 1 and self.numel() == len(lengths) and self.dtype == torch.int64:
+            return [n // config.vision_config.spatial_merge_size ** 2 for n in lengths]
+        # text alone: positions are made piece by piece and put into one tensor, which is of one size whatever the pieces are
+        if self.is_cuda and self.dim() == 1 and self.numel() == case["seq"]:
+            return [0] * case["seq"]
+        # image_grid_thw
+        if self.is_cuda and self.dim() == 2 and self.shape[1] == 3:
+            return [[1, *grid(case, config)]] * len(self)
+        return device_list(self)
+    torch.Tensor.tolist = tolist
+
+    def unique_consecutive(self, *a, **k):
+        # a window at the rim may be empty: its length is 0 and its end is the one before
+        values = list(dict.fromkeys(device_list(self)))
+        windows[:] = [values]
+        return torch.tensor(values, dtype=self.dtype).to(self.device)
+    torch.unique_consecutive = unique_consecutive
+
+    def nonzero(mask):
+        # elements of the embeddings that are a picture's, in masked_scatter's backward: allocations as aten/src/ATen/native/cuda/Nonzero.cu
+        # makes them, whose temporary storage is cub's and was read off the null device with that count
+        hidden = config.get_text_config().hidden_size
+        found = sum(lengths) // config.vision_config.spatial_merge_size ** 2 * hidden
+        dense = mask.contiguous()
+        count = torch.empty(1, dtype=torch.int32, device=mask.device)
+        capability = torch.cuda.get_device_capability()
+        torch.empty(21503 if capability[0] == 9 else 17663, dtype=torch.uint8, device=mask.device)
+        indices = torch.empty(mask.dim(), found, dtype=torch.int64, device=mask.device)
+        del dense, count
+        return indices.t()
+    global LIBRARY
+    LIBRARY = torch.library.Library("aten", "IMPL")
+    LIBRARY.impl("nonzero", nonzero, "CUDA")
+
+    # compiled at run time for integers, which the null device does not do; a number for each picture
+    product = torch.Tensor.prod
+    torch.Tensor.prod = lambda self, *a, **k: self[:, 0].clone() if self.is_cuda and self.dim() == 2 else product(self, *a, **k)
+
+    repeat = torch.repeat_interleave
+
+    def repeat_interleave(self, repeats=None, *a, **k):
+        # patches of a frame, once for each frame of a picture
+        if isinstance(repeats, torch.Tensor) and repeats.is_cuda and "output_size" not in k:
+            k["output_size"] = self.numel() if self.numel() == len(lengths) and not case.get("frames") else sum(lengths)
+        return repeat(self, repeats, *a, **k)
+    torch.repeat_interleave = repeat_interleave
+
+
+def build_model(case, device, build=measure.build_model):
+    if not case["images"]:
+        return build(case, device)
+    if case["tower"] == "frozen" and case["method"] != "full":
+        import peft
+        peft.LoraConfig = functools.partial(peft.LoraConfig, exclude_modules=r".*\b(visual|vision_tower|multi_modal_projector)\..*")
+    model = build(case, device)
+    inner = model.get_base_model() if hasattr(model, "get_base_model") else model
+    if case["tower"] == "frozen":
+        for name, parameter in inner.named_parameters():
+            if any(part in name for part in ("visual.", "vision_tower.", "multi_modal_projector.")) and "lora_" not in name:
+                parameter.requires_grad_(False)
+    added = {}
+
+    def add(module, args, kwargs):
+        if not added:
+            added.update(pictures(case, inner.config, device))
+            answer(case, inner)
+        return args, dict(kwargs, **added)
+    model.register_forward_pre_hook(add, with_kwargs=True)
+    return model
+
+
+measure.build_model = build_model
