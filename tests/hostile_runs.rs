@@ -4,6 +4,7 @@
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
+use headroom::accuracy::Doubt;
 use headroom::estimate;
 use headroom::explain::explain;
 use headroom::model::read::parse;
@@ -111,7 +112,7 @@ fn answers(scenario: &Scenario) {
     }
     let (Ok(architecture), Ok(gpu)) = (scenario.architecture(), scenario.gpu()) else { return };
     let Ok(recording) = Recording::of(&architecture, scenario, &gpu) else { return };
-    let on_card = OnCard::of(&recording, scenario.allocator, &gpu, 1.0);
+    let on_card = OnCard::of(&recording, scenario.allocator, &gpu, Doubt::either_way(1.0));
     for line in explain(&recording.tensors_at_peak(on_card.settings), scenario) {
         assert!(!line.what.is_empty() && !line.formula.is_empty() && !line.why.is_empty());
     }

@@ -3,6 +3,7 @@
 
 use serde::Serialize;
 
+use crate::accuracy::Doubt;
 use crate::hardware::Gpu;
 use crate::plan::{OnCard, Verdict};
 use crate::scenario::Allocator;
@@ -84,7 +85,7 @@ impl Confusion {
                 _ if room < allocated => &mut self.fails,
                 _ => &mut self.between,
             };
-            known.count(Verdict::of(&OnCard::of(recording, allocator, &card, percent)));
+            known.count(Verdict::of(&OnCard::of(recording, allocator, &card, Doubt::either_way(percent))));
         }
     }
 

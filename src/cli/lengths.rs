@@ -109,6 +109,7 @@ fn to_json(texts: &Texts, found: &Outlook, orders: &[Order]) -> String {
             "per_batch": limit.per_batch,
             "half": limit.half,
             "link": share::encode(std::slice::from_ref(&limit.scenario)),
+            "smaller": limit.smaller.as_ref().map(|smaller| share::encode(std::slice::from_ref(smaller))),
         })
     });
     let value = json!({

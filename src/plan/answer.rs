@@ -68,7 +68,7 @@ impl Answer {
     /// The verdict on that.
     pub fn verdict(&self) -> Option<Verdict> {
         let band = accuracy::band(&*self.scenario.architecture().ok()?, &self.scenario);
-        Some(Verdict::on(&self.scenario, &self.fit()?, self.on_card.as_ref(), band.percent))
+        Some(Verdict::on(&self.scenario, &self.fit()?, self.on_card.as_ref(), band.doubt()))
     }
 
     /// How fast it is, where runs near it were measured.

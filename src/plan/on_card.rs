@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::accuracy;
+use crate::accuracy::{self, Doubt};
 use crate::allocator::Settings;
 use crate::hardware::Gpu;
 use crate::memory::{Counted, Memory};
@@ -41,24 +41,24 @@ pub struct OnCard {
 }
 
 impl OnCard {
-    /// Runs a recording through the allocator of a card; `percent` is how far the estimate may be off.
-    pub fn of(recording: &Recording, allocator: Allocator, gpu: &Gpu, percent: f64) -> OnCard {
-        OnCard::with_replay(recording, allocator, gpu, percent).0
+    /// Runs a recording through the allocator of a card; `doubt` is how far the estimate may be off.
+    pub fn of(recording: &Recording, allocator: Allocator, gpu: &Gpu, doubt: Doubt) -> OnCard {
+        OnCard::with_replay(recording, allocator, gpu, doubt).0
     }
 
     /// The same with the run: up to the failure where it fails.
-    fn with_replay(recording: &Recording, allocator: Allocator, gpu: &Gpu, percent: f64) -> (OnCard, Replay) {
+    fn with_replay(recording: &Recording, allocator: Allocator, gpu: &Gpu, doubt: Doubt) -> (OnCard, Replay) {
         let (outcome, settings, replay) = run(recording, allocator, room(gpu, gpu.context, 0.0));
         let Allocation { retries, reserved_peak: reserved, .. } = replay.allocation;
         let runs = |room| outcome_of(recording, allocator, room) == Outcome::Runs;
         let close = match outcome {
             // what was never asked for cannot be missed: more room than that changes nothing
             Outcome::Runs => {
-                let least = room(gpu, gpu.context_most, percent);
+                let least = room(gpu, gpu.context_most, doubt.more);
                 (retries > 0 || reserved > least) && !runs(least)
             }
             Outcome::RunsExpandable => false,
-            Outcome::Fails(_) => runs(room(gpu, gpu.context, -percent)),
+            Outcome::Fails(_) => runs(room(gpu, gpu.context, -doubt.less)),
         };
         (OnCard { outcome, close, reserved, shown: reserved + gpu.context, settings }, replay)
     }
@@ -125,8 +125,8 @@ impl Replayed {
         memory: &Memory,
     ) -> Result<Replayed, Issue> {
         let recording = Recording::of(architecture, scenario, gpu)?;
-        let percent = accuracy::band(architecture, scenario).percent;
-        let (on_card, mut replay) = OnCard::with_replay(&recording, scenario.allocator, gpu, percent);
+        let doubt = accuracy::band(architecture, scenario).doubt();
+        let (on_card, mut replay) = OnCard::with_replay(&recording, scenario.allocator, gpu, doubt);
         if replay.allocation.failure.is_some() {
             // what it would take is shown
             replay = recording.replay(on_card.settings);
@@ -153,7 +153,7 @@ mod tests {
 
     /// The first answer's step, and what a card makes of it.
     fn of(recording: &Recording, memory: Bytes, allocator: Allocator) -> OnCard {
-        OnCard::of(recording, allocator, &Gpu::custom(memory), 1.0)
+        OnCard::of(recording, allocator, &Gpu::custom(memory), Doubt::either_way(1.0))
     }
 
     fn recording() -> Recording {

@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::answer::Answer;
+use super::batches::{Reached, reach};
 use super::on_card::{OnCard, Outcome};
 use super::solve::longest_sequence;
 use super::verdict::Verdict;
@@ -20,7 +21,7 @@ pub struct Outlook {
     pub cut: u64,
     /// The part of all tokens that pads, where each micro-batch is padded to its longest text.
     pub padding: f64,
-    /// Micro-batches from the usual to the longest.
+    /// Micro-batches from the usual to the longest, each of another length.
     pub micro_batches: Vec<MicroBatch>,
     /// Where memory ends; none where the longest micro-batch runs.
     pub limit: Option<Limit>,
@@ -52,6 +53,8 @@ pub struct Limit {
     pub half: u64,
     /// The scenario with texts cut to that length, and with expandable segments if it takes them.
     pub scenario: Box<Scenario>,
+    /// The scenario in smaller micro-batches, in which every text runs, and as many more of them; none where not even one does.
+    pub smaller: Option<Box<Scenario>>,
 }
 
 impl Outlook {
@@ -63,21 +66,30 @@ impl Outlook {
             ];
         };
         let Limit { longest, texts, per_batch, half, .. } = limit;
+        let mut said = Vec::new();
         if *longest == 0 {
-            return vec!["Not even the shortest micro-batch runs.".to_owned()];
+            said.push("Not even the shortest micro-batch runs.".to_owned());
+        } else {
+            let length = grouped(*longest);
+            said.push(format!(
+                "A micro-batch of more than {length} tokens a sequence runs out of memory: {:.2} % of them, for {} of the texts. Half of all \
+                 runs have met one by micro-batch {}.",
+                per_batch * 100.0,
+                grouped(*texts),
+                grouped(*half)
+            ));
+            said.push(format!(
+                "Cut to {length} tokens in place of {}, every text runs.",
+                grouped(scenario.sequence)
+            ));
         }
-        let length = grouped(*longest);
-        let mut said = vec![format!(
-            "A micro-batch of more than {length} tokens a sequence runs out of memory: {:.2} % of them, for {} of the texts. Half of all runs \
-             have met one by micro-batch {}.",
-            per_batch * 100.0,
-            grouped(*texts),
-            grouped(*half)
-        )];
-        said.push(format!(
-            "Cut to {length} tokens in place of {}, every text runs.",
-            grouped(scenario.sequence)
-        ));
+        if let Some(smaller) = &limit.smaller {
+            let Scenario { batch, accumulation, .. } = **smaller;
+            let (batch, passes) = (grouped(batch), grouped(accumulation));
+            said.push(format!(
+                "In micro-batches of {batch} with {passes} passes a step, every text runs as it is."
+            ));
+        }
         said
     }
 }
@@ -133,10 +145,18 @@ pub fn outlook(scenario: &Scenario, texts: &Texts) -> Result<Outlook, Issue> {
             _ => Err(answer.refusal()),
         }
     };
-    let micro_batches = SHARES.into_iter().map(look).collect::<Result<Vec<_>, Issue>>()?;
+    let mut micro_batches: Vec<MicroBatch> = Vec::new();
+    for share in SHARES {
+        match micro_batches.last_mut() {
+            Some(before) if before.length == kept.of_batches(share, batch) => before.share = share,
+            Some(_) | None => micro_batches.push(look(share)?),
+        }
+    }
     let found = longest_sequence(&*scenario.architecture()?, &scenario, &scenario.gpu()?)?;
     let (longest, allocator) = found.map_or((0, scenario.allocator), |found| (found.number, found.allocator));
-    let limit = (longest < kept.longest()).then(|| {
+    let is_short = longest < kept.longest();
+    let smaller = if is_short { in_smaller(asked, &scenario, kept.longest())? } else { None };
+    let limit = is_short.then(|| {
         let per_batch = 1.0 - kept.share_within(longest, batch);
         let half = (0.5_f64.ln() / (1.0 - per_batch).max(f64::MIN_POSITIVE).ln()).ceil();
         Limit {
@@ -145,6 +165,7 @@ pub fn outlook(scenario: &Scenario, texts: &Texts) -> Result<Outlook, Issue> {
             per_batch,
             half: half.clamp(1.0, MOST_BATCHES) as u64,
             scenario: Box::new(Scenario { sequence: longest.max(1), allocator, ..asked.clone() }),
+            smaller,
         }
     });
     let (mean, _) = kept.spread();
@@ -154,6 +175,17 @@ pub fn outlook(scenario: &Scenario, texts: &Texts) -> Result<Outlook, Issue> {
         micro_batches,
         limit,
     })
+}
+
+/// What was asked in the largest micro-batch, below its own, in which texts of that length run.
+fn in_smaller(asked: &Scenario, equal: &Scenario, longest: u64) -> Result<Option<Box<Scenario>>, Issue> {
+    let whole = Scenario { sequence: longest, ..equal.clone() };
+    let sequences = equal.batch.saturating_mul(equal.accumulation);
+    let reached = reach(&whole, &equal.gpu()?, sequences)?.filter(|reached| reached.batch < equal.batch);
+    Ok(reached.map(|Reached { batch, accumulation, scenario, .. }| {
+        let allocator = scenario.allocator;
+        Box::new(Scenario { batch, accumulation, allocator, ..asked.clone() })
+    }))
 }
 
 /// How far reserved memory grows, and whether the run gets through, in an order of that number.
@@ -173,8 +205,8 @@ pub fn order(scenario: &Scenario, texts: &Texts, number: u64) -> Result<Order, I
         kept.draw(scenario.batch, count, number)
     };
     let recording = Recording::of_lengths(&architecture, &scenario, &gpu, &draw)?;
-    let percent = accuracy::band(&architecture, &scenario).percent;
-    let on_card = OnCard::of(&recording, scenario.allocator, &gpu, percent);
+    let doubt = accuracy::band(&architecture, &scenario).doubt();
+    let on_card = OnCard::of(&recording, scenario.allocator, &gpu, doubt);
     Ok(Order { micro_batches: drawn.get(), outcome: on_card.outcome, reserved: on_card.reserved })
 }
 
@@ -215,20 +247,25 @@ mod tests {
 
     #[test]
     fn the_rare_long_text_is_what_runs_out() {
-        let scenario = Scenario { batch: 4, sequence: 8192, ..Scenario::default() };
+        let scenario = Scenario { batch: 4, sequence: 4096, ..Scenario::default() };
         let texts = texts("400x9990 9000x10");
         let found = outlook(&scenario, &texts).expect("an answer");
         assert_eq!(found.cut, 10);
         let lengths: Vec<u64> = found.micro_batches.iter().map(|batch| batch.length).collect();
-        assert_eq!(lengths, [400, 400, 400, 8192]);
+        assert_eq!(lengths, [400, 4096]);
+        assert_eq!(found.micro_batches[0].share, 0.99);
         assert_eq!(found.micro_batches[0].verdict, Verdict::Fits);
-        assert_eq!(found.micro_batches[3].verdict, Verdict::Over);
+        assert_eq!(found.micro_batches[1].verdict, Verdict::Over);
         let limit = found.limit.expect("the longest does not fit");
-        assert!((400..8192).contains(&limit.longest) && limit.texts == 10, "{limit:?}");
+        assert!((400..4096).contains(&limit.longest) && limit.texts == 10, "{limit:?}");
         assert!((limit.per_batch - (1.0 - 0.999_f64.powi(4))).abs() < 1e-12, "{}", limit.per_batch);
         assert_eq!(limit.half, 174);
         let cut = Answer::of(*limit.scenario);
         assert_eq!(cut.runs(), Some(true), "cut to what runs");
+        let smaller = *limit.smaller.expect("one text of the longest runs");
+        assert!(smaller.batch < 4 && smaller.batch * smaller.accumulation >= 4, "{smaller:?}");
+        let whole = Answer::of(Scenario { sequence: 4096, ..smaller });
+        assert_eq!(whole.runs(), Some(true), "in micro-batches that run");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::fit::Fit;
 use super::on_card::{OnCard, Outcome};
+use crate::accuracy::Doubt;
 use crate::hardware::Vendor;
 use crate::scenario::Scenario;
 
@@ -25,9 +26,9 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// The verdict on a scenario: by its replay where there is one, else by its tensors, which may be off by `percent`.
-    pub fn on(scenario: &Scenario, fit: &Fit, on_card: Option<&OnCard>, percent: f64) -> Verdict {
-        let by_tensors = Verdict::of_tensors(fit, percent);
+    /// The verdict on a scenario: by its replay where there is one, else by its tensors, which may be off by `doubt`.
+    pub fn on(scenario: &Scenario, fit: &Fit, on_card: Option<&OnCard>, doubt: Doubt) -> Verdict {
+        let by_tensors = Verdict::of_tensors(fit, doubt.more);
         if scenario.stops() {
             Verdict::WouldNotRun
         } else if scenario.gpu().is_ok_and(|gpu| gpu.vendor != Vendor::Nvidia) {
@@ -48,7 +49,7 @@ impl Verdict {
         }
     }
 
-    /// The verdict while only the tensors are counted, which may be off by `percent`.
+    /// The verdict while only the tensors are counted, of which there may be `percent` more.
     pub fn of_tensors(fit: &Fit, percent: f64) -> Verdict {
         let more = fit.needed.0 as f64 * (1.0 + percent / 100.0);
         match fit.fits() {
@@ -118,7 +119,7 @@ mod tests {
         let on = |link: &str| {
             let scenario = &crate::share::decode(link).scenarios[0];
             let fit = |needed| within(Bytes::gib(needed), scenario.gpu().unwrap().memory);
-            [1.0, 900.0].map(|needed| Verdict::on(scenario, &fit(needed), None, 1.0))
+            [1.0, 900.0].map(|needed| Verdict::on(scenario, &fit(needed), None, Doubt::either_way(1.0)))
         };
         // gpt2 has an embedding for each of 1,024 positions
         assert_eq!(on("m=openai-community/gpt2&s=2048"), [Verdict::WouldNotRun; 2]);

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::accuracy::{Band, REAL_GPU_PERCENT, band};
+use crate::accuracy::{Band, Doubt, REAL_GPU_PERCENT, band};
 use crate::estimate::estimate;
 use crate::explain::{Line, Note, event, explain, notes};
 use crate::issue::Issue;
@@ -177,8 +177,8 @@ impl Detail {
     /// The verdict on a scenario, by what a close look at it said, if there was one.
     pub fn verdict(detail: Option<&Detail>, scenario: &Scenario, fit: &Fit) -> Verdict {
         let detail = detail.filter(|detail| detail.is_of(scenario));
-        let percent = detail.map_or(REAL_GPU_PERCENT, |detail| detail.band.percent);
+        let doubt = detail.map_or(Doubt::either_way(REAL_GPU_PERCENT), |detail| detail.band.doubt());
         let on_card = detail.and_then(|detail| detail.on_card.as_ref().ok());
-        Verdict::on(scenario, fit, on_card, percent)
+        Verdict::on(scenario, fit, on_card, doubt)
     }
 }

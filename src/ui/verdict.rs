@@ -92,7 +92,7 @@ pub fn remark(
 /// What would end a run that gets through: a little more asked for, and the driver's part at its largest.
 fn what_may_be_more(scenario: &Scenario, unit: Unit) -> Option<String> {
     let (architecture, gpu) = (scenario.architecture().ok()?, scenario.gpu().ok()?);
-    let percent = band(&architecture, scenario).percent;
+    let percent = band(&architecture, scenario).more_percent;
     let more = unit.amount(gpu.context_most.saturating_sub(gpu.context));
     let who = if scenario.cluster.is_many() { "the driver and NCCL take" } else { "the driver takes" };
     Some(format!("It runs, but not if {percent:.1}% more is reserved and {who} {more} more, as they may"))
@@ -204,9 +204,13 @@ pub fn speed(scenario: &Scenario, memory: &Memory, verdict: Verdict) -> Option<F
     })
 }
 
-/// How far the figures may be off: `±1.0%`.
+/// How far the figures may be off: `±1.0%`, `−1.0 to +8.2%`.
 pub fn accuracy(band: &Band) -> String {
-    format!("±{:.1}%", band.percent)
+    let Band { percent, more_percent, .. } = band;
+    if more_percent > percent {
+        return format!("−{percent:.1} to +{more_percent:.1}%");
+    }
+    format!("±{percent:.1}%")
 }
 
 /// What that rests on, in a few words.
@@ -254,7 +258,10 @@ fn how_sure(band: &Band) -> Vec<String> {
         format!("What PyTorch reserved was off by at most {percent:.1}% there, on cards with room to spare.")
     });
     let worst = format!("What was allocated was off by at most {:.1}% over {of}.", band.percent);
-    [Some(worst), reserved].into_iter().flatten().collect()
+    let compiled = (band.more_percent > band.percent).then(|| {
+        format!("Layers are followed one operation at a time; compiled ones, as Unsloth has them by default, took up to {:.1}% more.", band.more_percent)
+    });
+    [Some(worst), reserved, compiled].into_iter().flatten().collect()
 }
 
 #[cfg(test)]
@@ -344,8 +351,13 @@ mod tests {
 
     #[test]
     fn the_band_says_what_it_rests_on() {
-        let band =
-            Band { percent: 1.0, reserved_percent: Some(2.0), evidence: Evidence::SameFamily, rows: 7 };
+        let band = Band {
+            percent: 1.0,
+            more_percent: 1.0,
+            reserved_percent: Some(2.0),
+            evidence: Evidence::SameFamily,
+            rows: 7,
+        };
         assert_eq!(
             (accuracy(&band), rests_on(&band)),
             ("±1.0%".to_owned(), "7 runs of this family".to_owned())

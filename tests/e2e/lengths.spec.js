@@ -18,6 +18,18 @@ test("lengths that are pasted say what runs out, and a click cuts to what runs",
   await expect(box).toHaveValue("400x9990 9000x10");
 });
 
+test("a file of lengths is read, and smaller micro-batches run every text", async ({ headroom, page }) => {
+  await headroom.open("#v=1&b=4&s=4096&view=plan");
+  const panel = page.getByRole("region", { name: /When will it run out/ });
+  await panel.getByRole("heading").click();
+  const buffer = Buffer.from("400x9990\n9000x10\n");
+  await panel.getByLabel("Choose a file").setInputFiles({ name: "lengths.txt", mimeType: "text/plain", buffer });
+  await expect(panel.getByRole("textbox")).toHaveValue(/9000x10/);
+  await expect(panel).toContainText("every text runs as it is", { timeout: 60_000 });
+  await panel.getByRole("button", { name: /^Micro-batch size/ }).click();
+  await expect(panel).toContainText("no order of the texts needs more", { timeout: 60_000 });
+});
+
 test("what is no length is named, and what was typed stays", async ({ headroom, page }) => {
   await headroom.open("#v=1&view=plan");
   const panel = page.getByRole("region", { name: /When will it run out/ });

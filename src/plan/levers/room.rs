@@ -101,9 +101,9 @@ type Solver = fn(&Architecture, &Scenario, &Gpu) -> Result<Option<Largest>, Issu
 /// The scenario with the largest number that fits beyond doubt: a card that is a little smaller would do as well.
 fn largest(scenario: &Scenario, set: fn(&mut Scenario, u64), solve: Solver) -> Option<Scenario> {
     let (architecture, mut gpu) = (scenario.architecture().ok()?, scenario.gpu().ok()?);
-    let band = accuracy::band(&architecture, scenario);
+    let doubt = accuracy::band(&architecture, scenario).doubt();
     let left = gpu.memory.saturating_sub(gpu.context_most);
-    let sure = left.0 as f64 / (1.0 + band.percent.max(0.0) / 100.0);
+    let sure = left.0 as f64 / (1.0 + doubt.more.max(0.0) / 100.0);
     gpu.memory = Bytes(sure as u64) + gpu.context;
     let Largest { number, allocator } = solve(&architecture, scenario, &gpu).ok()??;
     let mut changed = scenario.clone();

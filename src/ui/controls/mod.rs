@@ -1,6 +1,7 @@
 //! Accessible controls, one a file. They know labels, values and callbacks, not what a scenario is.
 
 mod combobox;
+mod file;
 mod messages;
 mod name;
 mod select;
@@ -12,6 +13,7 @@ mod text;
 mod toast;
 
 pub use combobox::{Combobox, Found, Item};
+pub use file::ChooseFile;
 pub use messages::{Messages, message};
 pub use name::Explained;
 pub use select::Select;

@@ -2,16 +2,13 @@
 
 use std::sync::Arc;
 
-use leptos::ev::Event;
 use leptos::prelude::*;
-use wasm_bindgen::JsCast;
-use web_sys::HtmlInputElement;
 
 use super::file;
 use crate::import::{self, Understood};
 use crate::issue::{Field, Issue};
 use crate::ui::browser;
-use crate::ui::controls::Messages;
+use crate::ui::controls::{ChooseFile, Messages};
 use crate::ui::markup::capitalised;
 use crate::ui::state::State;
 use crate::ui::way::Way;
@@ -45,16 +42,6 @@ pub fn draw(state: State) -> impl IntoView {
         if let Err(issue) = text.with_value(|text| apply(state, text)) {
             own.complain(&issue);
         }
-    };
-    let choose = move |event: Event| {
-        let Some(input) = event.target().and_then(|target| target.dyn_into::<HtmlInputElement>().ok()) else {
-            return;
-        };
-        if let Some(file) = input.files().and_then(|files| files.get(0)) {
-            file::take(state, file);
-        }
-        // chosen once more, the same file is read once more
-        input.set_value("");
     };
     let undo = move |_| {
         own.read.set(None);
@@ -96,10 +83,7 @@ pub fn draw(state: State) -> impl IntoView {
                 <button type="button" class="tool strong" on:click=use_it>
                     "Read it"
                 </button>
-                <label class="tool">
-                    "Choose a file"
-                    <input type="file" class="unseen" on:change=choose />
-                </label>
+                <ChooseFile label="Choose a file" take=Callback::new(move |file| file::take(state, file)) />
                 <span class="remark">"or drop one anywhere on the page"</span>
             </p>
             <p class="remark">

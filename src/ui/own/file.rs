@@ -6,8 +6,7 @@ use leptos::either::Either;
 use leptos::ev::{ClipboardEvent, Event};
 use leptos::prelude::*;
 use leptos::task::spawn_local;
-use wasm_bindgen::JsCast;
-use web_sys::{File, HtmlInputElement};
+use web_sys::File;
 
 use super::bring::{bring, finish};
 use super::configuration;
@@ -17,7 +16,7 @@ use crate::model::Architecture;
 use crate::model::read::check_length;
 use crate::scenario::CustomModel;
 use crate::ui::browser::{self, Later};
-use crate::ui::controls::{Messages, message};
+use crate::ui::controls::{ChooseFile, Messages, message};
 use crate::ui::state::State;
 use crate::ui::summary;
 use crate::ui::way::Way;
@@ -85,16 +84,6 @@ pub fn draw(state: State) -> impl IntoView {
             own.complain(&error.into());
         }
     };
-    let choose = move |event: Event| {
-        let Some(input) = event.target().and_then(|target| target.dyn_into::<HtmlInputElement>().ok()) else {
-            return;
-        };
-        if let Some(file) = input.files().and_then(|files| files.get(0)) {
-            take(state, file);
-        }
-        // Chosen once more, the same file is read once more.
-        input.set_value("");
-    };
     let use_it = move || {
         own.problem.set(Vec::new());
         let name = own.name.get_untracked();
@@ -120,10 +109,7 @@ pub fn draw(state: State) -> impl IntoView {
                 {move || said_of_it.get().map(shown)}
             </div>
             <p class="own-ways-out">
-                <label class="tool">
-                    "Choose a file"
-                    <input type="file" class="unseen" accept=".json,application/json" on:change=choose />
-                </label>
+                <ChooseFile label="Choose a file" accept=".json,application/json" take=Callback::new(move |file| take(state, file)) />
                 <span class="remark">"or drop one anywhere on the page"</span>
             </p>
             {finish(own, "own-file-name", use_it)}

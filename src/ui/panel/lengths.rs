@@ -2,13 +2,14 @@
 
 use leptos::ev::Event;
 use leptos::prelude::*;
+use leptos::task::spawn_local;
 
 use super::levers::change_button;
 use super::rows::pieces;
 use crate::plan::{Change, MicroBatch, Order, Outlook};
 use crate::scenario::{Lengths, Scenario, Texts};
-use crate::ui::browser::Later;
-use crate::ui::controls::{Cell, Row, Table, columns};
+use crate::ui::browser::{self, Later};
+use crate::ui::controls::{Cell, ChooseFile, Row, Table, columns};
 use crate::ui::desk::Place;
 use crate::ui::format::Unit;
 use crate::ui::markup::capitalised;
@@ -85,8 +86,16 @@ pub fn TextLengths() -> impl IntoView {
         }
     };
     let write = move |event: Event| state.texts.set(event_target_value(&event));
+    let take = move |file: web_sys::File| {
+        spawn_local(async move {
+            match browser::read(&file).await {
+                Ok(text) => state.texts.set(text),
+                Err(issue) => state.tell(&format!("{}: {}", file.name(), issue.message)),
+            }
+        });
+    };
     view! {
-        <section class="panel" aria-labelledby="texts-title">
+        <section class="panel pasting" aria-labelledby="texts-title">
             <details open=open>
                 <summary>
                     <h2 id="texts-title">"When will it run out? Paste the lengths of your texts"</h2>
@@ -103,7 +112,10 @@ pub fn TextLengths() -> impl IntoView {
                     prop:value=move || state.texts.get()
                     on:input=write
                 ></textarea>
-                <div aria-live="polite">{shown}</div>
+                <p class="tools-row">
+                    <ChooseFile label="Choose a file" take=Callback::new(take) />
+                </p>
+                <div class="found" aria-live="polite">{shown}</div>
             </details>
         </section>
     }
@@ -150,6 +162,10 @@ fn in_words(
             &limit.scenario,
         )
     });
+    let smaller = found.limit.as_ref().and_then(|limit| limit.smaller.as_ref()).map(|smaller| {
+        let changes = Change::between(scenario, smaller, "batch-size");
+        change_button(state, &changes, "every text runs as it is".to_owned(), smaller)
+    });
     let varying = Lengths::Spread { mean: mean as u64, deviation: deviation as u64 };
     let spread = (scenario.lengths != varying && deviation >= 1.0).then(|| {
         let varied = Scenario { lengths: varying, ..scenario.clone() };
@@ -165,7 +181,7 @@ fn in_words(
             rows=Signal::stored(rows)
         />
         {sentences}
-        <div class="lever-buttons">{cut} {spread}</div>
+        <div class="lever-buttons">{smaller} {cut} {spread}</div>
     }
     .into_any()
 }
@@ -178,19 +194,20 @@ mod tests {
 
     #[test]
     fn the_rare_long_text_is_told_with_what_removes_it() {
-        let scenario = Scenario { batch: 4, sequence: 8192, ..Scenario::default() };
+        let scenario = Scenario { batch: 4, sequence: 4096, ..Scenario::default() };
         let texts: Texts = "400x9990 9000x10".parse().expect("lengths");
         let found = outlook(&scenario, &texts).expect("an answer");
-        assert_eq!(found.micro_batches[3].verdict, Verdict::Over);
+        assert_eq!(found.micro_batches[1].verdict, Verdict::Over);
         let html = Owner::new().with(|| {
             let state = State::new(vec![scenario.clone()], Desk::default());
             in_words(state, &scenario, &texts, &found, &[], Unit::Binary).to_html()
         });
         for words in [
             "10,000 texts of 409 tokens",
-            "10 are cut to 8,192",
+            "10 are cut to 4,096",
             "0.40 % of them, for 10 of the texts",
             "Sequence length: ",
+            "Micro-batch size: ",
         ] {
             assert!(html.contains(words), "{words} is missing in {html}");
         }

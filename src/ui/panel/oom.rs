@@ -58,7 +58,7 @@ pub fn OutOfMemory() -> impl IntoView {
         })
     };
     view! {
-        <section class="panel oom" aria-labelledby="oom-title">
+        <section class="panel oom pasting" aria-labelledby="oom-title">
             <details open=open.get_untracked()>
                 <summary>
                     <h2 id="oom-title">"Did it run out of memory? Paste the error"</h2>
@@ -76,7 +76,7 @@ pub fn OutOfMemory() -> impl IntoView {
                     prop:value=move || text.get()
                     on:input=write
                 ></textarea>
-                <div class="oom-found" aria-live="polite">{shown}</div>
+                <div class="found" aria-live="polite">{shown}</div>
             </details>
         </section>
     }

@@ -2,12 +2,10 @@
 
 use std::sync::Arc;
 
-use leptos::ev::Event;
 use leptos::prelude::*;
-use wasm_bindgen::JsCast;
-use web_sys::HtmlInputElement;
 
 use crate::check::Figure;
+use crate::ui::controls::ChooseFile;
 use crate::ui::desk::Place;
 use crate::ui::detail::{Beside, Detail};
 use crate::ui::format::Unit;
@@ -52,16 +50,6 @@ pub fn Overlay(
     let state = State::of_page();
     let name = move || state.trace.with(|snapshot| snapshot.as_ref().map(|snapshot| snapshot.name.clone()));
     let is_there = Signal::derive_local(move || state.trace.with(Option::is_some));
-    let choose = move |event: Event| {
-        let Some(input) = event.target().and_then(|target| target.dyn_into::<HtmlInputElement>().ok()) else {
-            return;
-        };
-        if let Some(file) = input.files().and_then(|files| files.get(0)) {
-            take(state, file);
-        }
-        // Chosen once more, the same file is read once more.
-        input.set_value("");
-    };
     let told = move || {
         let name = name()?;
         Some(match beside.get() {
@@ -77,10 +65,7 @@ pub fn Overlay(
     view! {
         <div class="overlay">
             <p class="tools-row">
-                <label class="tool">
-                    "Lay a memory snapshot over it"
-                    <input type="file" class="unseen" accept=".pickle,.pkl" on:change=choose />
-                </label>
+                <ChooseFile label="Lay a memory snapshot over it" accept=".pickle,.pkl" take=Callback::new(move |file| take(state, file)) />
                 <button
                     type="button"
                     class="tool"
