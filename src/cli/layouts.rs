@@ -72,7 +72,7 @@ fn to_text(scenario: &Scenario, gpus: u64, ways: &[Way], all: bool) -> String {
         ["Layout", "Checkpointing", "Micro-batches", "Each GPU needs", "Verdict", "Tokens per second"];
     let mut lines = vec![header.map(str::to_owned).to_vec()];
     let listed = ways.iter().filter(|way| way.needed().is_some() && (all || way.fits()));
-    lines.extend(listed.take(if all { usize::MAX } else { LISTED }).map(line));
+    lines.extend(listed.take(if all { usize::MAX } else { LISTED }).map(|way| line(scenario, way)));
     if lines.len() > 1 {
         out.push_str(&aligned(&lines));
     }
@@ -103,8 +103,9 @@ fn to_text(scenario: &Scenario, gpus: u64, ways: &[Way], all: bool) -> String {
     out
 }
 
-fn line(way: &Way) -> Vec<String> {
+fn line(asked: &Scenario, way: &Way) -> Vec<String> {
     let scenario = &way.scenario;
+    let brings = way.brings(asked).map_or_else(String::new, |brings| format!(", {brings}"));
     let checkpointing =
         Key::find("gradient-checkpointing").map_or_else(String::new, |key| key.words(scenario));
     let (needed, verdict) =
@@ -117,7 +118,7 @@ fn line(way: &Way) -> Vec<String> {
         },
     );
     vec![
-        way.name(),
+        format!("{}{brings}", way.name()),
         checkpointing,
         format!("{} × {}", grouped(scenario.accumulation), grouped(scenario.batch)),
         match way.on_host() {

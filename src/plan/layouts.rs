@@ -10,6 +10,7 @@ use super::gpus::GPU_COUNTS;
 use super::time::{Pace, Span};
 use super::verdict::Verdict;
 use crate::issue::Issue;
+use crate::scenario::keys::{Group, Key, keys};
 use crate::scenario::software::{Software, Trainer};
 use crate::scenario::{Checkpointing, Cluster, CpuOffload, Layout, Scenario, Sharding, Stack};
 use crate::units::{Bytes, grouped};
@@ -80,6 +81,18 @@ impl Way {
             WayOutcome::Answered { on_host, .. } => on_host,
             WayOutcome::Refused(_) => Bytes::ZERO,
         }
+    }
+
+    /// The element types and the optimizer that it brings where they are others than were asked for, those that its engine is usually run
+    /// with: `mixed bfloat16`.
+    pub fn brings(&self, asked: &Scenario) -> Option<String> {
+        let differs = |key: &&Key| {
+            key.group == Group::Precision
+                && key.matters(&self.scenario)
+                && !key.is_same(asked, &self.scenario)
+        };
+        let brought: Vec<String> = keys().filter(differs).map(|key| key.words(&self.scenario)).collect();
+        (!brought.is_empty()).then(|| brought.join(", "))
     }
 
     /// The engine and how the model is divided: `FSDP2, 2 replicas`, `Megatron-core, tensor 8 × pipeline 4 × data 2`.

@@ -33,13 +33,17 @@ pub enum FitCell {
 }
 
 impl FitCell {
-    /// Whether it fits closely: a single sequence, with less to spare than the estimate may be off by. Of several there is a
-    /// smaller micro-batch.
+    /// Whether its micro-batch fits closely, with less to spare than the estimate may be off by.
     pub fn is_close(&self) -> bool {
         match self {
-            FitCell::Fits { batch, verdict, .. } => *batch == 1 && *verdict != Verdict::Fits,
+            FitCell::Fits { verdict, .. } => *verdict != Verdict::Fits,
             FitCell::TooLarge { .. } | FitCell::Unknown(_) => false,
         }
+    }
+
+    /// Whether some micro-batch fits beyond doubt: where the largest does so closely, a smaller one.
+    pub fn is_sure(&self) -> bool {
+        matches!(self, FitCell::Fits { batch, .. } if *batch > 1 || !self.is_close())
     }
 }
 

@@ -8,7 +8,7 @@ use leptos::prelude::*;
 use super::browser::{self, History, Later};
 use super::format::Unit;
 use super::recorded::Recorded;
-use super::state::State;
+use super::state::{State, letter};
 use super::summary;
 use super::view::View;
 use crate::scenario::Scenario;
@@ -120,10 +120,13 @@ pub fn follow_address(state: State, opened: &str) -> Address {
 
 /// Says in links that the page stands in another one: frozen.
 const EMBED: &str = "embed";
+/// Says in links which of several scenarios the controls change, the first where it is not said: frozen.
+const SELECTED: &str = "selected";
 
 /// Shows what a link says beside its scenarios.
 pub fn open_view(state: State, link: &str) {
     state.view.set(View::of(link));
+    state.active.set(selected(link, state.count.get_untracked()));
     state.embedded.set(share::said(link, EMBED).is_some_and(|said| said == "1"));
     let scenarios = untrack(|| state.scenarios());
     state.took.set(Recorded::of(link, &scenarios));
@@ -131,12 +134,22 @@ pub fn open_view(state: State, link: &str) {
     state.asked.read(link, &untrack(|| state.current().scenario.get()));
 }
 
+/// The position of the scenario that a link of so many selects.
+fn selected(link: &str, count: usize) -> usize {
+    let said = share::said(link, SELECTED);
+    (0..count).find(|position| said.as_deref() == Some(letter(*position))).unwrap_or_default()
+}
+
 /// What a link says beside its scenarios.
 fn shown(state: State) -> String {
     let asked = state.current().scenario.with(|scenario| state.asked.written(scenario));
     let embedded = if state.embedded.get() { format!("&{EMBED}=1") } else { String::new() };
     let took = state.recorded().map(|took| took.written()).unwrap_or_default();
-    state.view.get().written() + &asked + &took + &embedded
+    let selected = match state.active.get() {
+        0 => String::new(),
+        active => format!("&{SELECTED}={}", letter(active)),
+    };
+    state.view.get().written() + &selected + &asked + &took + &embedded
 }
 
 /// The address that shows the same within another page, and the whole page that it leads to.
@@ -169,6 +182,14 @@ pub fn remember_unit(state: State) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_scenario_that_is_selected_is_one_of_those_there_are() {
+        for (link, position) in [("v=1&selected=B", 1), ("v=1", 0), ("v=1&selected=D", 0), ("selected=b", 0)]
+        {
+            assert_eq!(selected(link, 3), position, "{link}");
+        }
+    }
 
     #[test]
     fn what_is_embedded_leads_to_the_whole_page() {

@@ -15,7 +15,8 @@ fn fit_shows_the_largest_batch() {
         says(&["fit", "--memory", "24GB", "--model", "meta-llama/Llama-3.1-8B", "--seq-length", "1024"]);
     let lines: Vec<_> = out.lines().collect();
     assert!(lines[2..4] == ["", &headroom_conditions(1024)], "{out}");
-    assert!(lines.len() == 4 || lines[4..] == ["e: with --allocator expandable"], "{out}");
+    let marks = ["c: close, less to spare than the estimate may be off by", "e: with --allocator expandable"];
+    assert!(lines[4..].iter().all(|line| marks.contains(line)), "{out}");
     let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>().join(" ");
     assert_eq!(words(lines[0]), "Largest micro-batch in 24.0 GB (22.4 GiB) Full fine-tuning LoRA QLoRA");
     assert!(words(lines[1]).starts_with("meta-llama/Llama-3.1-8B needs "), "{out}");
@@ -85,7 +86,7 @@ fn fit_answers_for_the_model_that_is_named() {
         let out = says(&[&["fit", "--memory", "24GB"], arguments].concat());
         let lines: Vec<_> = out.lines().collect();
         // remarks stand below the one row
-        assert!(lines.len() < 6 && lines[1].starts_with(model), "{arguments:?}: {out}");
+        assert!(lines.len() < 7 && lines[1].starts_with(model), "{arguments:?}: {out}");
     }
     // no model, no one row
     assert!(headroom(&["fit", "b=2"]).out.lines().count() > 40);

@@ -23,6 +23,16 @@ test("scenarios that differ in a setting without a place of its own say so", asy
   await expect(headroom.page.getByRole("button", { name: /Double quantisation Off/ })).toBeVisible();
 });
 
+test("a link opens on the scenario that was selected, and speeds stand beside the verdicts", async ({ headroom, page }) => {
+  await headroom.open("#v=1&m=Qwen/Qwen3-8B&2.method=lora&view=compare");
+  await page.getByRole("group", { name: "Scenarios" }).getByRole("button", { name: /^B/ }).click();
+  await headroom.expectLink("selected", "B");
+  await page.reload();
+  await expect(page.getByRole("group", { name: "Scenarios" }).getByRole("button", { name: /^B/ })).toHaveAttribute("aria-pressed", "true");
+  const outcomes = page.getByRole("table", { name: "Inputs in which the scenarios differ" });
+  await expect(outcomes.getByRole("row", { name: /^Tokens per second/ })).toContainText(/tokens\/s/);
+});
+
 test("four at most, all of them in the link", async ({ headroom, context }) => {
   await headroom.open();
   const sequences = ["1024", "4096", "8192"];

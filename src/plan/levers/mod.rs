@@ -100,12 +100,12 @@ impl Lever {
         }
     }
 
-    /// `+24 %`, a dash where it is not known.
+    /// `+24 %`, `under 1 %` to either side, a dash where it is not known.
     pub fn slower_in_words(&self) -> String {
         self.slower.map_or_else(
             || "–".to_owned(),
             |percent| match percent.round() as i64 {
-                0 => "±0 %".to_owned(),
+                0 => "under 1 %".to_owned(),
                 percent => format!("{percent:+} %"),
             },
         )

@@ -16,6 +16,7 @@ use crate::ui::part::Part;
 use crate::ui::state::{Slot, State, letter};
 use crate::ui::summary;
 use crate::ui::verdict;
+use crate::ui::view::View;
 use crate::units::Bytes;
 
 /// Where the memory goes, at the peak and in every phase.
@@ -32,6 +33,7 @@ pub fn Fit() -> impl IntoView {
                 <Recorded />
                 <Ranks />
                 <Notes />
+                <Elsewhere />
                 <section class="panel" hidden=unknown>
                     <h2>"Peak by phase"</h2>
                     <Chart label="Peak by phase" draw=move |width| phases(state, width) />
@@ -40,6 +42,24 @@ pub fn Fit() -> impl IntoView {
             </div>
         </div>
         <OutOfMemory />
+    }
+}
+
+/// Where the rest of an answer on inference is: other formats of weights, and engines that serve.
+#[component]
+fn Elsewhere() -> impl IntoView {
+    let state = State::of_page();
+    view! {
+        <section class="panel" hidden=move || state.current().scenario.with(|scenario| scenario.task.trains())>
+            <h2>"Served by vLLM, or in another format?"</h2>
+            <p class="remark">
+                "This is transformers’ generate. Weights in FP8, GPTQ, AWQ, GGUF and others, and how many tokens vLLM keeps beside them, are in the \
+                 view Plan."
+            </p>
+            <button type="button" class="explain" on:click=move |_| state.view.set(View::Plan)>
+                "Formats and vLLM"
+            </button>
+        </section>
     }
 }
 

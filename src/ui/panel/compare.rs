@@ -13,7 +13,7 @@ use crate::ui::detail::Detail;
 use crate::ui::format::parameters;
 use crate::ui::state::{Slot, State, letter};
 use crate::ui::summary;
-use crate::ui::verdict::margin;
+use crate::ui::verdict::{self, margin};
 use crate::units::{Bytes, shortest};
 
 /// The scenarios on the page and what can be done with them.
@@ -175,7 +175,7 @@ fn differences(scenarios: &[Scenario]) -> Vec<Row> {
     rows
 }
 
-/// What comes of them: the three figures, each with its difference to the first, and the verdict.
+/// What comes of them: the three figures, each with its difference to the first, the verdict and the speed.
 fn outcomes(state: State) -> Vec<Row> {
     let unit = state.unit();
     let amounts = |name: &str, look: fn(&Detail) -> Option<Bytes>| {
@@ -201,6 +201,12 @@ fn outcomes(state: State) -> Vec<Row> {
             Cell { small: margin(&fit, verdict, unit), class: verdict.slug(), ..Cell::of(verdict.label()) }
         }
     };
+    let speed = |slot: Slot| {
+        let pace = slot.fit().and_then(|(_, verdict)| {
+            slot.answer(|scenario, memory, _| verdict::speed(scenario, memory, verdict)).flatten()
+        });
+        pace.map_or_else(|| Cell::of("–"), |pace| Cell { small: pace.note, ..Cell::of(pace.amount) })
+    };
     vec![
         amounts("Needs", |detail| Some(detail.memory.needed())),
         amounts("PyTorch reserves", |detail| Some(detail.on_card.as_ref().ok()?.reserved)),
@@ -209,6 +215,12 @@ fn outcomes(state: State) -> Vec<Row> {
             class: "outcome",
             head: Cell::of("On its card"),
             cells: state.shown().map(verdict).collect(),
+            ..Row::default()
+        },
+        Row {
+            class: "outcome",
+            head: Cell { small: "of all GPUs".to_owned(), ..Cell::of("Tokens per second, roughly") },
+            cells: state.shown().map(speed).collect(),
             ..Row::default()
         },
     ]

@@ -7,7 +7,7 @@ use super::rows::pieces;
 use crate::hardware::{Gpu, Vendor};
 use crate::model::catalogue;
 use crate::plan::{self, FitCell, FitRow};
-use crate::scenario::{Allocator, Method, ModelChoice, Scenario, Stack};
+use crate::scenario::{Method, ModelChoice, Scenario, Stack};
 use crate::ui::controls::{Cell, Column, Row, Select, Slider, Table, TextBox};
 use crate::ui::desk::Place;
 use crate::ui::format::{Unit, parameters};
@@ -125,7 +125,8 @@ pub fn Models() -> impl IntoView {
             />
             <p class="remark">{move || conditions(&base())}</p>
             <p class="remark" hidden=Signal::derive(move || !listed().iter().any(is_larger_in_4_bits))>
-                "QLoRA needs more than LoRA where most of the weights are experts: transformers keeps those of a layer as one parameter,                  which bitsandbytes leaves in 16 bits, and prepare_model_for_kbit_training makes float32 of it."
+                "QLoRA needs more than LoRA where most of the weights are experts: transformers keeps those of a layer as one parameter, \
+                 which bitsandbytes leaves in 16 bits, and prepare_model_for_kbit_training makes float32 of it."
             </p>
         </section>
     }
@@ -191,8 +192,7 @@ fn Asking(
 fn gist(rows: &[(Scenario, Option<FitRow>)]) -> String {
     let largest = |column: usize| {
         let fitting = rows.iter().filter(|(_, row)| {
-            let cell = row.as_ref().and_then(|row| row.cells.get(column));
-            matches!(cell, Some(FitCell::Fits { .. }))
+            row.as_ref().and_then(|row| row.cells.get(column)).is_some_and(FitCell::is_sure)
         });
         fitting.max_by_key(|(named, _)| count(named).unwrap_or_default())
     };
@@ -219,7 +219,7 @@ fn usual_models(scenario: &Scenario) -> Vec<ModelChoice> {
 /// What holds for every cell.
 fn conditions(base: &Scenario) -> String {
     format!(
-        "The largest micro-batch that fits, otherwise what a batch of 1 needs. Click to open. ᵉ needs expandable_segments. {}",
+        "The largest micro-batch that fits, otherwise what a batch of 1 needs. Click to open. {}",
         plan::conditions(base)
     )
 }
@@ -253,7 +253,7 @@ fn in_words(state: State, scenario: &Scenario, own: bool, row: Option<&FitRow>, 
         Some(row) => {
             let methods = scenario.task.methods();
             let cells = Method::ALL.iter().zip(&row.cells).filter(|(method, _)| methods.contains(method));
-            cells.map(|(_, cell)| content(state, cell, scenario.sequence, unit)).collect()
+            cells.map(|(_, cell)| content(state, cell, scenario, unit)).collect()
         }
     };
     Row {
@@ -267,22 +267,24 @@ fn in_words(state: State, scenario: &Scenario, own: bool, row: Option<&FitRow>, 
     }
 }
 
-/// What a cell says. The sequence length where it is another than the usual one.
-fn content(state: State, cell: &FitCell, usual: u64, unit: Unit) -> Cell {
+/// What a cell says; the sequence length and the allocator where they are others than asked for.
+fn content(state: State, cell: &FitCell, asked: &Scenario, unit: Unit) -> Cell {
     match cell {
         FitCell::Fits { batch, verdict, scenario } => {
-            let mark = if scenario.allocator == Allocator::Expandable { "ᵉ" } else { "" };
+            let expandable =
+                (scenario.allocator != asked.allocator).then(|| "with expandable segments".to_owned());
             let is_close = cell.is_close();
-            let length = (scenario.sequence != usual).then(|| format!("× {}", grouped(scenario.sequence)));
+            let length =
+                (scenario.sequence != asked.sequence).then(|| format!("× {}", grouped(scenario.sequence)));
             let close = is_close.then(|| verdict.label().to_lowercase());
             let opened = scenario.clone();
             let told = format!("Opened {}, micro-batch {}", summary::title(scenario), grouped(*batch));
             Cell {
-                small: [length, close].into_iter().flatten().collect::<Vec<_>>().join(", "),
+                small: [length, close, expandable].into_iter().flatten().collect::<Vec<_>>().join(", "),
                 hint: format!("Open {}", summary::title(scenario)),
                 act: Some(Callback::new(move |()| open(state, &opened, &told))),
                 class: if is_close { "close" } else { "fits" },
-                ..Cell::of(format!("batch {}{mark}", grouped(*batch)))
+                ..Cell::of(format!("batch {}", grouped(*batch)))
             }
         }
         FitCell::TooLarge { needed } => Cell::of(format!("needs {}", unit.amount(*needed))),

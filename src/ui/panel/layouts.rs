@@ -5,7 +5,7 @@ use leptos::prelude::*;
 use super::need::open;
 use super::rows::pieces;
 use crate::export::tokens_per_second;
-use crate::plan::{GPU_COUNTS, Verdict, Way, WayOrder, WayOutcome, rank_ways, ways};
+use crate::plan::{GPU_COUNTS, Verdict, Way, WayOrder, WayOutcome, rank_ways, refusals, ways};
 use crate::scenario::Scenario;
 use crate::scenario::keys::Key;
 use crate::ui::controls::{Cell, Column, Row, Table};
@@ -70,7 +70,7 @@ pub fn Layouts() -> impl IntoView {
     });
     let told = move || match found.busy.get() {
         true => format!("Running every way to use {} GPUs …", grouped(gpus.get())),
-        false => known.with(|ways| gist(gpus.get(), ways)),
+        false => known.with(|ways| gist(gpus.get(), ways, state.unit())),
     };
     let number = move |number: u64| {
         view! {
@@ -108,9 +108,25 @@ pub fn Layouts() -> impl IntoView {
     }
 }
 
-/// How many ways fit, and which is fastest.
-fn gist(gpus: u64, ways: &[Way]) -> String {
+/// How many ways fit, and which is fastest; where none does, why, or which comes nearest.
+fn gist(gpus: u64, ways: &[Way], unit: Unit) -> String {
     let fitting = ways.iter().filter(|way| way.fits()).count();
+    if fitting == 0 {
+        let none =
+            format!("None of {} ways to use {} of these cards", grouped(ways.len() as u64), grouped(gpus));
+        let nearest =
+            ways.iter().filter_map(|way| Some((way.needed()?, way))).min_by_key(|(needed, _)| *needed);
+        let reason = refusals(ways.iter()).into_iter().max_by_key(|(_, names)| names.len());
+        return match (nearest, reason) {
+            (Some((needed, way)), _) => format!(
+                "{none} fits beyond doubt: {} comes nearest and needs {} of each. More GPUs, or a change to the run itself, may do.",
+                way.name(),
+                unit.amount(needed)
+            ),
+            (None, Some((issue, _))) => format!("{none} has an answer: {issue}."),
+            (None, None) => format!("{none} has an answer."),
+        };
+    }
     let of = format!(
         "{} of {} ways to use {} of these cards fit",
         grouped(fitting as u64),
@@ -121,7 +137,6 @@ fn gist(gpus: u64, ways: &[Way]) -> String {
     let speed = |way: &Way| way.speed().map_or(0.0, |speed| speed.typical);
     match fastest.max_by(|one, other| speed(one).total_cmp(&speed(other))) {
         Some(way) => format!("{of}; the fastest is {}.", way.name()),
-        None if fitting == 0 => format!("{of}: more of them are needed."),
         None => format!("{of}. No measured run is near enough to say which is fastest."),
     }
 }
@@ -131,8 +146,9 @@ fn row(state: State, way: &Way, own: &Scenario, unit: Unit) -> Row {
     let checkpointing =
         Key::find("gradient-checkpointing").map_or_else(String::new, |key| key.words(scenario));
     let batches = format!("{} × {}", grouped(scenario.accumulation), grouped(scenario.batch));
+    let brings = way.brings(own).map_or_else(String::new, |brings| format!(", {brings}"));
     let head = Cell {
-        small: format!("checkpointing {}, {batches} sequences", checkpointing.to_lowercase()),
+        small: format!("checkpointing {}, {batches} sequences{brings}", checkpointing.to_lowercase()),
         ..Cell::of(way.name())
     };
     let class = if **scenario == *own { "own" } else { "" };
@@ -175,7 +191,7 @@ mod tests {
         let link = "m=HuggingFaceTB/SmolLM-360M&method=full&p=amp-bf16-weights&gpu=a100-sxm-40gb";
         let scenario = share::decode(link).scenarios.remove(0);
         let ways = layouts(&scenario, 2);
-        let said = gist(2, &ways);
+        let said = gist(2, &ways, Unit::Binary);
         assert!(said.contains(" ways to use 2 of these cards fit; the fastest is "), "{said}");
         Owner::new().with(|| {
             let state = State::new(Vec::new(), Desk::default());
@@ -187,6 +203,17 @@ mod tests {
             let last = row(state, refused, &scenario, Unit::Binary);
             assert!(last.cells[0].act.is_none() && !last.cells[1].small.is_empty());
         });
-        assert!(gist(4, &[]).ends_with("more of them are needed."));
+    }
+
+    #[test]
+    fn where_none_fits_the_nearest_or_the_reason_is_told() {
+        let none = |link: &str| {
+            let scenario = share::decode(link).scenarios.remove(0);
+            gist(2, &layouts(&scenario, 2), Unit::Binary)
+        };
+        let large = none("m=meta-llama/Llama-3.3-70B-Instruct&method=full&p=bf16&gpu=4GB");
+        assert!(large.contains(" comes nearest and needs ") && large.contains("GiB of each"), "{large}");
+        let foreign = none("m=Qwen/Qwen3-8B&st=unsloth&gpu=rtx-4090");
+        assert!(foreign.contains(" has an answer: ") && foreign.contains("Unsloth"), "{foreign}");
     }
 }

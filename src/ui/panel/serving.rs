@@ -58,12 +58,15 @@ fn Formats() -> impl IntoView {
             "Weights".to_owned(),
             "transformers’ generate".to_owned(),
             "vLLM: tokens kept".to_owned(),
-            format!("Sequences of {length} at once"),
+            format!("Sequences of {length} tokens at once, prompt and new ones"),
         ];
         names.into_iter().map(|name| (name, None)).collect::<Vec<Column>>()
     });
     let rows = rows_of(found, move |row| of_format(state, row, state.unit()));
     let told = move || {
+        if found.busy.get() {
+            return Some("Looking at every format …".to_owned());
+        }
         let share = state.current().scenario.with(|scenario| Share::of(scenario).ok())?;
         Some(format!(
             "vLLM takes {} % of the card, {}, and tries itself with {} tokens and {} sequences, as vllm serve does where nothing is said.",
@@ -104,10 +107,10 @@ fn of_format(state: State, row: &ServingRow, unit: Unit) -> Row {
             Cell::of(format!("{} to {}", unit.amount(range.least), unit.amount(range.most)))
         }
         Needed::AtLeast(least) => Cell::of(format!("over {}", unit.amount(*least))),
-        Needed::Unknown(issue) => Cell { hint: issue.to_string(), ..Cell::of("–") },
+        Needed::Unknown(issue) => Cell { small: issue.to_string(), class: "unknown", ..Cell::of("–") },
     };
     let [tokens, sequences] = row.room.words();
-    let hint = match &row.room {
+    let small = match &row.room {
         Room::Unknown(reason) => reason.clone(),
         Room::Tokens { .. } | Room::Stops => String::new(),
     };
@@ -115,7 +118,7 @@ fn of_format(state: State, row: &ServingRow, unit: Unit) -> Row {
     let cells = vec![
         Cell::of(unit.amount(row.weights)),
         needed,
-        Cell { hint, ..Cell::of(tokens) },
+        Cell { small, ..Cell::of(tokens) },
         Cell::of(sequences),
     ];
     Row { head, cells, ..Row::default() }
@@ -141,9 +144,11 @@ fn Contexts() -> impl IntoView {
             .collect::<Vec<Column>>(),
     );
     let rows = rows_of(found, move |row| of_context(state, row, state.unit()));
+    let told = move || if found.busy.get() { "Looking at every length …" } else { "" };
     view! {
         <section class="panel" aria-labelledby="contexts-title">
             <h2 id="contexts-title">"How many sequences of what length?"</h2>
+            <p class="remark">{told}</p>
             <Table caption="Sequences at once by their length" class="fits" columns=columns rows=rows busy=found.busy />
             <p class="remark">
                 "What transformers’ generate needs for so many sequences at once. A length is that of a sequence when its last token \
@@ -168,7 +173,7 @@ fn of_context(state: State, row: &ContextRow, unit: Unit) -> Row {
                 ..Cell::of(unit.amount(*needed))
             }
         }
-        Err(issue) => Cell { hint: issue.to_string(), ..Cell::of("–") },
+        Err(issue) => Cell { small: issue.to_string(), class: "unknown", ..Cell::of("–") },
     };
     let cells = BATCHES.into_iter().zip(&row.cells).map(cell).collect();
     Row { head: Cell::of(grouped(row.context)), cells, ..Row::default() }

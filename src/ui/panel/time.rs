@@ -4,7 +4,7 @@ use leptos::prelude::*;
 
 use super::control::Control;
 use crate::export::pace_lines;
-use crate::plan::pace;
+use crate::plan::{Verdict, pace};
 use crate::scenario::keys::{Place, keys};
 use crate::ui::markup::capitalised;
 use crate::ui::state::State;
@@ -29,11 +29,18 @@ pub fn Time() -> impl IntoView {
         };
         said.unwrap_or_default().into_iter().map(line).collect::<Vec<_>>()
     };
+    let stops = move || {
+        let verdict = state.current().fit().map(|(_, verdict)| verdict);
+        matches!(verdict, Some(Verdict::Over | Verdict::WouldNotRun))
+    };
     let planned = keys().filter(|key| key.place == Place::Planned);
     view! {
         <section class="panel" aria-labelledby="time-title">
             <h2 id="time-title">"How long?"</h2>
             <div class="planned">{planned.map(|key| view! { <Control key=key /> }).collect::<Vec<_>>()}</div>
+            <p class="message warning" hidden=Signal::derive(move || !stops())>
+                "It does not get through on this card: this is what it would take if it did."
+            </p>
             <dl class="pace">{told}</dl>
             <p class="remark">
                 "Rougher than memory: what the step computes is counted, how fast such cards do it was measured. Data that arrives late, \
