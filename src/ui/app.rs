@@ -7,7 +7,7 @@ use std::sync::Arc;
 use leptos::prelude::*;
 
 use super::browser;
-use super::controls::Toast;
+use super::controls::{Acts, Toast};
 use super::desk::{Desk, Place};
 use super::detail::Detail;
 use super::keyboard::Keyboard;
@@ -94,6 +94,7 @@ pub fn App(
     state.current().detail.set(start.detail);
     sync::open_view(state, &start.link);
     provide_context(state);
+    provide_context(Acts(state.visits.into()));
     let address = sync::follow_address(state, &start.link);
     sync::remember_unit(state);
     own::accept_drops(state);

@@ -128,6 +128,10 @@ test("what a box cannot read leaves the last good answer and says so", async ({ 
   await expect(headroom.page.getByText(/Use a whole number from 1 to 16,777,216/)).toBeVisible();
   await box.fill("2");
   await expect(headroom.page.getByText(/Use a whole number from 1 to 16,777,216/)).toBeHidden();
+  // nor after all was put back
+  await box.fill("many");
+  await headroom.button("Reset").click();
+  await expect(headroom.page.getByText(/Use a whole number from 1 to 16,777,216/)).toBeHidden();
 });
 
 test("extremes are answered, not crashed on", async ({ headroom }) => {

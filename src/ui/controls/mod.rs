@@ -21,5 +21,5 @@ pub use slider::Slider;
 pub use switch::Switch;
 pub use table::{Cell, Column, Row, Table, columns};
 pub use term::explained;
-pub use text::TextBox;
+pub use text::{Acts, TextBox};
 pub use toast::Toast;

@@ -7,6 +7,11 @@ use super::messages::Messages;
 use super::name::Name;
 use crate::issue::{Field, Issue};
 
+/// How often all that stands on the page was replaced, by a reset, an example, a change that was clicked: what was wrong with what somebody
+/// wrote before is no matter then. Given to the controls as a context.
+#[derive(Clone, Copy)]
+pub struct Acts(pub Signal<usize>);
+
 /// What stands in a box while it is written in, and what is wrong with it.
 #[derive(Clone, Copy)]
 pub struct Draft {
@@ -20,12 +25,19 @@ pub struct Draft {
 impl Draft {
     /// Nothing is being written.
     pub fn new() -> Draft {
-        Draft {
+        let draft = Draft {
             typing: RwSignal::new(false),
             typed: RwSignal::new(String::new()),
             left: RwSignal::new(String::new()),
             complaint: RwSignal::new(String::new()),
+        };
+        if let Some(Acts(acts)) = use_context::<Acts>() {
+            Effect::new(move || {
+                acts.track();
+                draft.settle();
+            });
         }
+        draft
     }
 
     /// What the box shows: what is being written, else the value.
