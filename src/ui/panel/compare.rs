@@ -219,7 +219,7 @@ fn outcomes(state: State) -> Vec<Row> {
         },
         Row {
             class: "outcome",
-            head: Cell { small: "of all GPUs".to_owned(), ..Cell::of("Tokens per second, roughly") },
+            head: Cell::of("Tokens per second, roughly"),
             cells: state.shown().map(speed).collect(),
             ..Row::default()
         },
