@@ -20,9 +20,19 @@ impl<'a> Pass<'_, 'a> {
         (number, looked): (usize, Looked<'_>),
         shared: &Shared<Tensor<'a>>,
     ) -> Tensor<'a> {
-        let joint = x.through(&block.qkv);
-        let [mut q, mut k, v] = joint.unbound();
-        drop(joint);
+        let [mut q, mut k, v] = match &block.qkv[..] {
+            [joint] => {
+                let joint = x.through(joint);
+                joint.unbound()
+            }
+            [q, k, v] => {
+                let whole = Pieces { length: looked.grid.patches(), count: looked.count };
+                let heads = [q, k, v].map(|each| x.through(each).to_heads());
+                let attended = self.tower_kernel(vision, (whole, 1), heads.each_ref());
+                return attended.through(&block.proj);
+            }
+            _ => return x.unmodelled("projections that no tower has"),
+        };
         if let Some((cos, sin)) = &shared.rotary {
             [q, k] = self.machine.serving(&roles::ROTATION, || {
                 let types = [q.value.dtype, k.value.dtype];
@@ -48,15 +58,20 @@ impl<'a> Pass<'_, 'a> {
         let outputs: Vec<Tensor<'a>> = pieces
             .iter()
             .zip(qs.iter().zip(ks).zip(vs))
-            .map(|(piece, ((q, k), v))| self.tower_kernel(vision, *piece, [q, k, v]))
+            .map(|(piece, ((q, k), v))| self.tower_kernel(vision, (*piece, piece.count), [q, k, v]))
             .collect();
         let joined = self.machine.stacked(&outputs, x.value.numel).in_token_order();
         drop(outputs);
         joined.through(&block.proj)
     }
 
-    /// `scaled_dot_product_attention`, once for each of the pieces.
-    fn tower_kernel(&self, vision: &Vision, piece: Pieces, [q, k, v]: [&Tensor<'a>; 3]) -> Tensor<'a> {
+    /// `scaled_dot_product_attention` of so many pieces, in one call or once for each.
+    fn tower_kernel(
+        &self,
+        vision: &Vision,
+        (piece, calls): (Pieces, u64),
+        [q, k, v]: [&Tensor<'a>; 3],
+    ) -> Tensor<'a> {
         let head_dim = vision.hidden / vision.heads.max(1);
         let choice = Choice {
             wanted: self.member.attention,
@@ -86,7 +101,7 @@ impl<'a> Pass<'_, 'a> {
             texts: 0,
             dropout: false,
             bias: None,
-            calls: piece.count,
+            calls,
         };
         if scores.kernel == Kernel::Eager {
             return q.unmodelled("a vision tower with attention written out in Python");

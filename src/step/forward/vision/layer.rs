@@ -3,6 +3,7 @@
 use super::bound::BoundTower;
 use super::looked::Looked;
 use crate::scenario::Checkpointing;
+use crate::step::autograd::Edge;
 use crate::step::forward::inputs::Shared;
 use crate::step::forward::{Given, Pass};
 use crate::step::heap::NOTHING;
@@ -13,6 +14,17 @@ pub(super) static TOWER: Role =
     Role::new("the vision tower, which turns pictures into embeddings", Source::Modeling);
 
 impl<'a> Pass<'_, 'a> {
+    /// `output.requires_grad_(True)` on what embeds patches: `gradient_checkpointing_enable` sees to it, with adapters or without
+    /// (modeling_utils.py).
+    pub(super) fn patches_require_grad(&self, hidden: Tensor<'a>) -> Tensor<'a> {
+        let asked = self.inputs_require_grad || self.checkpointing() != Checkpointing::Off;
+        if !self.trains || !asked || hidden.value.requires_grad() {
+            return hidden;
+        }
+        let id = self.machine.with(|state| state.leaf(&hidden.value, true));
+        hidden.with(|value| value.edge = Edge::Param(id))
+    }
+
     pub(super) fn tower_block_or_checkpoint(
         &self,
         tower: &BoundTower<'a>,
@@ -23,6 +35,10 @@ impl<'a> Pass<'_, 'a> {
         match self.checkpointing() {
             Checkpointing::Off | Checkpointing::Selective => {
                 self.tower_block(tower, (number, looked), hidden, shared)
+            }
+            // its function is given nothing that needs a gradient, and returns nothing that does
+            Checkpointing::Reentrant if !hidden.value.requires_grad() => {
+                self.without_gradients(|| self.tower_block(tower, (number, looked), hidden, shared))
             }
             Checkpointing::NonReentrant | Checkpointing::Reentrant | Checkpointing::Offloaded => {
                 let storage = |index: usize| {

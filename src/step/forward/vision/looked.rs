@@ -28,7 +28,7 @@ impl Model<'_> {
         let numbers = looked.patches().saturating_mul(looked.vision.patch_numbers);
         [
             numbers.saturating_mul(Dtype::F32.bytes()),
-            looked.count.saturating_mul(3 * Dtype::I64.bytes()),
+            if looked.vision.places() { looked.count.saturating_mul(3 * Dtype::I64.bytes()) } else { 0 },
             batch.tokens().saturating_mul(Dtype::I64.bytes()),
         ]
     }

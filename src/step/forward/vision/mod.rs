@@ -4,24 +4,23 @@
 
 mod attention;
 mod bound;
+mod gemma3;
 mod layer;
 mod looked;
 mod ops;
+mod qwen;
 mod rotary;
 
-use super::Pass;
+use super::{Model, Pass};
 use crate::dtype::Dtype;
-use crate::step::autograd::Edge;
-use crate::step::heap::NOTHING;
-use crate::step::tensor::{Tensor, Value};
+use crate::model::vision::VisionCode;
+use crate::step::tensor::Tensor;
 use crate::step::what::{Source, What};
 
 pub(super) use bound::{BoundTower, load, looks};
 use layer::TOWER;
-use looked::Looked;
-use ops::PIXELS;
-
-static GRID: What = What::own("position_ids", "row and column of each patch", Source::Modeling);
+pub(super) use qwen::Deep;
+use qwen::Features;
 
 static IMAGE_MASK: What = What::own("image_mask", "which tokens are a picture's", Source::Modeling);
 
@@ -35,78 +34,44 @@ pub(super) struct Sighted<'m> {
     pub locals: Vec<Tensor<'m>>,
 }
 
+impl Model<'_> {
+    /// Whether tokens have three positions because there are pictures among them.
+    pub(super) fn places_pictures(&self) -> bool {
+        self.tower.as_ref().is_some_and(|tower| tower.vision.places())
+    }
+
+    /// Whether the tokens of a picture see each other, which takes masks of their own.
+    pub(super) fn sees_whole_pictures(&self) -> bool {
+        self.tower.as_ref().is_some_and(|tower| tower.vision.code == VisionCode::Gemma3)
+    }
+}
+
 impl<'a> Pass<'_, 'a> {
     /// `get_image_features` and `masked_scatter`, where the batch has pictures.
     pub(super) fn sighted(&self, embedded: &Tensor<'a>) -> Option<Sighted<'a>> {
         let tower = self.tower.as_ref()?;
         let looked = self.looked(self.batch)?;
-        let features = self.machine.within("visual", &TOWER, || self.image_features(tower, looked, embedded));
         let tokens = self.batch.tokens();
+        if looked.vision.code == VisionCode::Gemma3 {
+            let features =
+                self.machine.within("vision_tower", &TOWER, || self.gemma3_features(tower, looked, embedded));
+            let mask = self.of_tokens(tokens, Dtype::Bool, &IMAGE_MASK);
+            let hidden = embedded.with_scattered(&mask, &features);
+            // the output has them (`image_hidden_states`)
+            self.cache.borrow_mut().push(features);
+            return Some(Sighted { hidden, locals: vec![mask] });
+        }
+        let Features { joined, deep, output } =
+            self.machine.within("visual", &TOWER, || self.qwen_features(tower, looked, embedded));
         let mask = self.of_tokens(tokens, Dtype::Bool, &IMAGE_MASK);
-        let hidden = embedded.with_scattered(&mask, &features);
+        let hidden = embedded.with_scattered(&mask, &joined);
         let positions = self.of_tokens(tokens.saturating_mul(3), Dtype::I64, &GRIDS);
-        Some(Sighted { hidden, locals: vec![features, mask, positions] })
-    }
-
-    /// The tower over all pictures at once, and their tokens' embeddings joined.
-    fn image_features(
-        &self,
-        tower: &BoundTower<'a>,
-        looked: Looked<'_>,
-        embedded: &Tensor<'a>,
-    ) -> Tensor<'a> {
-        let vision = looked.vision;
-        let dtype = self.machine.with(|state| state.params.get(tower.patch).dtype);
-        let pixels = looked.patches().saturating_mul(vision.patch_numbers);
-        // the batch's own are float32
-        let pixels = if dtype == Dtype::F32 {
-            Tensor { machine: self.machine, value: Value::plain(NOTHING, pixels, dtype) }
-        } else {
-            self.constant(pixels, dtype, &PIXELS)
-        };
-        let tokens = {
-            let ids = self.constant(looked.patches().saturating_mul(2), Dtype::I64, &GRID);
-            let mut hidden = pixels.patched(tower, looked.patches());
-            if self.trains && self.inputs_require_grad && !hidden.value.requires_grad() {
-                let id = self.machine.with(|state| state.leaf(&hidden.value, true));
-                hidden = hidden.with(|value| value.edge = Edge::Param(id));
-            }
-            let windowed = vision.window > 0;
-            let unit = vision.merge.saturating_mul(vision.merge);
-            let rows = looked.patches() / unit.max(1);
-            if windowed {
-                hidden = hidden.reordered(rows);
-            }
-            let shared = self.tower_rotary(vision, looked, windowed.then_some(rows));
-            self.machine.with(|state| shared.all().for_each(|tensor| state.share(tensor.value.storage)));
-            for number in 0..tower.blocks.len() {
-                hidden = self.tower_block_or_checkpoint(tower, (number, looked), &hidden, &shared);
-            }
-            self.tower_given.replace(Some(shared.map(|tensor| tensor.value)));
-            drop(shared);
-            let mut merged = {
-                let normed = hidden.normed(&tower.norm);
-                let [first, second] = &tower.merger;
-                let inner = {
-                    let wide = normed.through(first);
-                    wide.activated(crate::model::blocks::Activation::Gelu, &[])
-                };
-                inner.through(second)
-            };
-            if windowed {
-                merged = merged.reordered(rows);
-            }
-            drop(ids);
-            drop(hidden);
-            merged
-        };
-        drop(pixels);
-        // `torch.split` by picture, then `torch.cat`
-        let whole = tokens.value.numel;
-        let parts = tokens.chunks(&[whole]);
-        drop(tokens);
-        let joined = self.machine.stacked(&parts, whole).in_token_order();
-        drop(parts);
-        joined.to(embedded.value.dtype)
+        if !deep.is_empty() {
+            self.deep.replace(Some(Deep { mask: mask.clone(), features: deep }));
+        }
+        let mut locals = vec![positions];
+        locals.extend(output);
+        locals.extend([joined, mask]);
+        Some(Sighted { hidden, locals })
     }
 }

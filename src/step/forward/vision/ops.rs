@@ -2,10 +2,11 @@
 
 use super::bound::{BoundTower, shown};
 use crate::dtype::Dtype;
-use crate::step::autograd::{Edge, Grad, INPUTS, Node, Results};
+use crate::step::autograd::{Edge, Grad, Input, Node, Results, only, share_view};
 use crate::step::heap::NOTHING;
 use crate::step::kernels;
 use crate::step::machine::State;
+use crate::step::ops::pointwise::pass_backward;
 use crate::step::tensor::{Layout, Tensor, Value};
 use crate::step::what::{DERIVATIVES, ENGINE, Source, What, roles, torch};
 
@@ -18,6 +19,7 @@ static PATCHES: What = What::own("patch_embed", "a row for each patch of the pic
 static PATCH_WEIGHT: What =
     What::own("patch_embed (weight gradient)", "the gradient of the tower's first layer", ENGINE);
 
+static POOLED: What = What::own("avg_pool2d", "the average of neighbouring patches", Source::Modeling);
 static WINDOWED: What = What::own("windows", "patches in the order of their windows", Source::Modeling);
 static WINDOW_INDEX: What =
     What::own("window_index", "where the patches of each window are", Source::Modeling);
@@ -47,7 +49,15 @@ impl<'m> Tensor<'m> {
     pub(super) fn patched(&self, tower: &BoundTower<'_>, patches: u64) -> Tensor<'m> {
         let inner = tower.vision.patch_numbers;
         let numel = patches.saturating_mul(tower.vision.hidden);
-        self.machine.within(shown("patch_embed.proj"), &roles::PROJECTION, || {
+        let places = tower.vision.places();
+        let name = if places {
+            shown("visual.patch_embed.proj")
+        } else {
+            shown("vision_tower.embeddings.patch_embedding")
+        };
+        // a picture's own dimensions stay, channels first
+        let layout = if places { Layout::Tokens } else { Layout::Heads };
+        self.machine.within(name, &roles::PROJECTION, || {
             self.apply(|state, x| {
                 let target = state.autocast.filter(|_| x.dtype == Dtype::F32).unwrap_or(x.dtype);
                 let bias = tower.patch_bias.map(|bias| state.cast_weight(bias, true));
@@ -56,7 +66,7 @@ impl<'m> Tensor<'m> {
                 let bias = bias.unwrap_or(Value { edge: Edge::None, ..Value::plain(NOTHING, 0, x.dtype) });
                 let node = state.node([&x, &weight, &bias], move |state, node, grad| {
                     state.multiply(numel, inner);
-                    patch_backward(state, node, grad)
+                    patch_backward(state, node, grad, patches)
                 });
                 state.save_view(node, &x);
                 state.save(node, weight.storage);
@@ -64,8 +74,36 @@ impl<'m> Tensor<'m> {
                 for argument in [x, weight, bias] {
                     state.release(argument.storage);
                 }
-                Value { flat: true, ..Value::plain(storage, numel, target) }.at(node.output(0))
+                Value { flat: places, layout, ..Value::plain(storage, numel, target) }.at(node.output(0))
             })
+        })
+    }
+
+    /// `x.transpose(1, 2).reshape(…).contiguous()`: pictures' numbers, those of a channel together.
+    pub(super) fn channels_first(&self) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state
+                .node([x], |state, _, grad| only(Grad { layout: Layout::Heads, ..share_view(state, grad) }));
+            state.new_like(x, x.dtype, &torch::CONTIGUOUS, node.output(0))
+        })
+    }
+
+    /// `avg_pool2d(x)` of so many neighbours, channels first, taken as rows of tokens. The input is kept.
+    pub(super) fn averaged(&self, neighbours: u64) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node([x], average_backward);
+            state.save_view(node, x);
+            let pooled = Value { numel: x.numel / neighbours.max(1), layout: Layout::Heads, ..*x };
+            state.new_like(&pooled, x.dtype, &POOLED, node.output(0))
+        })
+    }
+
+    /// `x.reshape(…)` of what lies transposed: a copy.
+    pub(super) fn in_rows(&self) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node([x], pass_backward);
+            let dense = Value { layout: Layout::Tokens, ..*x };
+            state.new_like(&dense, x.dtype, &torch::CONTIGUOUS, node.output(0))
         })
     }
 
@@ -104,15 +142,28 @@ impl<'m> Tensor<'m> {
 }
 
 /// convolution_backward: the pictures need no gradient.
-fn patch_backward(state: &mut State, node: &Node, grad: &Grad) -> Results {
-    let mut results = [None; INPUTS];
-    for (input, result) in node.inputs.iter().zip(&mut results).skip(1) {
-        *result = input.wants().then(|| {
-            let storage = state.alloc_for(input.storage, input.numel, grad.dtype, &PATCH_WEIGHT);
-            Grad::new(storage, input.numel, grad.dtype, Layout::Tokens)
-        });
+fn patch_backward(state: &mut State, node: &Node, grad: &Grad, patches: u64) -> Results {
+    let [_, weight, bias] = node.inputs;
+    let mut made = |input: &Input| {
+        let storage = state.alloc_for(input.storage, input.numel, grad.dtype, &PATCH_WEIGHT);
+        Grad::new(storage, input.numel, grad.dtype, Layout::Tokens)
+    };
+    let own = weight.wants().then(|| made(&weight));
+    let other = bias.wants().then(|| made(&bias));
+    if bias.wants() {
+        kernels::column_sum_scratch(state, patches, grad.numel / patches.max(1), grad.dtype);
     }
-    results
+    [None, own, other]
+}
+
+/// avg_pool2d_backward: the gradient of every neighbour, from a copy of the tokens' that lies as the input does.
+fn average_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
+    let whole = node.inputs[0];
+    let storage = state.alloc_for(whole.storage, whole.numel, grad.dtype, &POOLED);
+    if grad.layout != Layout::Heads {
+        state.scratch(grad.numel.saturating_mul(grad.dtype.bytes()), &torch::CONTIGUOUS);
+    }
+    only(Grad::new(storage, whole.numel, grad.dtype, Layout::Tokens))
 }
 
 /// index_backward: zeros, into which `index_put_(accumulate=True)` adds.

@@ -2,7 +2,7 @@
 
 use super::looked::Looked;
 use crate::dtype::Dtype;
-use crate::model::vision::Vision;
+use crate::model::vision::{Vision, VisionCode};
 use crate::step::forward::Pass;
 use crate::step::forward::inputs::Shared;
 use crate::step::tensor::Tensor;
@@ -47,7 +47,8 @@ impl<'a> Pass<'_, 'a> {
         Shared { rotary: Some(rotary), ..Shared::none() }
     }
 
-    /// `rotary_emb` of three positions for each token: time, row and column.
+    /// `rotary_emb` of three positions for each token: time, row and column. qwen3_vl writes rows and columns over time, the
+    /// others join them.
     pub(in crate::step::forward) fn rotary_sections(
         &self,
         dim: u64,
@@ -64,8 +65,9 @@ impl<'a> Pass<'_, 'a> {
             raw.scale()
         };
         let (cos, sin) = (scaled(), scaled());
+        let joins = !self.tower.as_ref().is_some_and(|tower| tower.vision.code == VisionCode::Qwen3);
         let whole = |raw: Tensor<'a>| {
-            let _half = make(half, &torch::CAT);
+            let _half = joins.then(|| make(half, &torch::CAT));
             let whole = make(half.saturating_mul(2), &torch::CAT);
             drop(raw);
             whole
