@@ -59,7 +59,7 @@ const RANKS_ROWS: usize = 75;
 const GENERATE_ROWS: usize = 37;
 
 /// Rows of [`VISION`].
-const VISION_ROWS: usize = 17;
+const VISION_ROWS: usize = 39;
 
 /// Rows of [`INT8`].
 const INT8_ROWS: usize = 20;
@@ -208,7 +208,7 @@ fn every_row_with_pictures_is_predicted() {
     let report = check::check(&read(VISION), false).expect("the file is an array of rows");
     assert!(report.unsupported.is_empty(), "{:?}", report.unsupported);
     within(&report.summary.allocated, VISION_ROWS, [0.05, 0.15, 0.2]);
-    within(&report.summary.reserved, VISION_ROWS, [0.5, 1.0, 1.0]);
+    within(&report.summary.reserved, VISION_ROWS, [0.3, 1.1, 1.7]);
 }
 
 /// Weights in 8 bits, with outliers in their inputs.

@@ -210,6 +210,36 @@ fn one_layer_stands_for_many_in_every_stage_of_a_pipeline() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// The same with pictures: a tower's layers run one by one, what some of them make is added to the text's first layers, and a
+/// frozen tower is recorded or not.
+#[test]
+fn one_layer_stands_for_many_with_pictures() {
+    let models = [
+        "Qwen/Qwen2.5-VL-3B-Instruct",
+        "Qwen/Qwen3-VL-2B-Instruct",
+        "Qwen/Qwen3-VL-8B-Instruct",
+        "google/gemma-3-4b-it",
+    ];
+    let settings = [
+        "method=full&p=bf16&gc=off",
+        "method=full&p=amp-bf16&gc=on&ga=3&vt=frozen",
+        "method=lora&p=bf16&gc=on&vt=frozen",
+        "method=lora&p=bf16&gc=reentrant&b=2",
+        "method=lora&p=bf16&gc=off&t=q_proj,v_proj&mask=ones",
+        "method=qlora&p=amp-bf16-weights&gc=on&b=2",
+    ];
+    let mut wrong = Vec::new();
+    for (model, setting) in
+        models.into_iter().flat_map(|model| settings.iter().map(move |setting| (model, setting)))
+    {
+        let link = format!("m={model}&img=1&imh=300&imw=500&s=777&{setting}");
+        let scenario = share::decode(&link).scenarios.remove(0);
+        let found = answers(&scenario);
+        wrong.extend(found.unwrap_or_else(|| panic!("{link}: {:?}", estimate(&scenario).issues)));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
 /// The same on each of several GPUs: a unit of FSDP2 that runs on behalf of many hands on what it gathered ahead, and DDP's
 /// buckets are those of all layers.
 #[test]

@@ -18,8 +18,8 @@ os.environ.setdefault("TRANSFORMERS_DISABLE_TORCH_CHECK", "1")
 import measure  # noqa: E402
 
 measure.DEFAULTS.update(images=0, image_size=None, tower="trained")
-# the fewest and the most pixels in the preprocessor_config.json of Qwen/Qwen2-VL-7B-Instruct and Qwen/Qwen2.5-VL-7B-Instruct
-PIXELS = 56 * 56, 28 * 28 * 16384
+# the fewest and the most pixels that the models' own preprocessor_config.json name (docs/pictures.md says how they are known)
+PIXELS = dict(qwen2_vl=(56 * 56, 28 * 28 * 16384), qwen2_5_vl=(56 * 56, 28 * 28 * 16384), qwen3_vl=(256 * 256, 4096 * 4096))
 
 
 def smart_resize(height, width, factor, least, most):
@@ -37,7 +37,10 @@ def smart_resize(height, width, factor, least, most):
 def grid(case, config):
     """Rows and columns of patches of a picture."""
     vision = config.vision_config
-    least, most = PIXELS
+    if config.model_type == "gemma3":
+        # every picture is resized to the one size of the tower
+        return [vision.image_size // vision.patch_size] * 2
+    least, most = PIXELS[config.model_type]
     height, width = smart_resize(*case["image_size"], vision.patch_size * vision.spatial_merge_size, least, most)
     return height // vision.patch_size, width // vision.patch_size
 
@@ -48,22 +51,34 @@ def lengths_of(case, config):
     return [rows * columns] * (case["images"] * case["batch"])
 
 
+def tokens_of(case, config):
+    """Tokens of a picture."""
+    rows, columns = grid(case, config)
+    if config.model_type == "gemma3":
+        return config.mm_tokens_per_image
+    return rows * columns // config.vision_config.spatial_merge_size ** 2
+
+
 def pictures(case, config, device):
     """What the processor adds to a batch: its patches in float32, the grid, and which tokens are a picture's."""
     import torch
     vision = config.vision_config
     rows, columns = grid(case, config)
     count = case["images"] * case["batch"]
-    channels = getattr(vision, "in_channels", None) or vision.in_chans
-    width = channels * vision.temporal_patch_size * vision.patch_size ** 2
-    tokens = rows * columns // vision.spatial_merge_size ** 2
+    tokens = tokens_of(case, config)
     if case["images"] * tokens > case["seq"]:
         raise SystemExit("%d pictures of %d tokens do not fit in %d" % (case["images"], tokens, case["seq"]))
     kinds = ([1] * tokens + [0]) * case["images"]
-    kinds = (kinds + [0] * case["seq"])[:case["seq"]]
+    kinds = torch.tensor([(kinds + [0] * case["seq"])[:case["seq"]]] * case["batch"]).to(device)
+    if config.model_type == "gemma3":
+        # whole pictures (models/gemma3/image_processing_gemma3.py), and kinds of tokens from the processor
+        return dict(pixel_values=torch.empty(count, vision.num_channels, vision.image_size, vision.image_size, device=device),
+                    token_type_ids=kinds)
+    channels = getattr(vision, "in_channels", None) or vision.in_chans
+    width = channels * vision.temporal_patch_size * vision.patch_size ** 2
     return dict(pixel_values=torch.empty(count * rows * columns, width, device=device),
                 image_grid_thw=torch.tensor([[1, rows, columns]] * count).to(device),
-                mm_token_type_ids=torch.tensor([kinds] * case["batch"]).to(device))
+                mm_token_type_ids=kinds)
 
 
 def answer(case, model):
@@ -75,10 +90,11 @@ def answer(case, model):
     device_list = torch.Tensor.tolist
     scalars = set()
     tensor = torch.tensor
+    merge = getattr(config.vision_config, "spatial_merge_size", None)
 
     def noted(data, *a, **k):
         made = tensor(data, *a, **k)
-        if data == [config.vision_config.spatial_merge_size]:
+        if data == [merge]:
             scalars.clear()
             scalars.add(made.data_ptr())
         return made
@@ -95,13 +111,12 @@ def answer(case, model):
                 return [b - a for a, b in zip(windows[0], windows[0][1:])]
             return real
         # spatial_merge_size of every picture (vision_utils.py `get_vision_position_ids`)
-        merge = config.vision_config.spatial_merge_size
         if self.is_cuda and self.dim() == 1 and (self.stride() == (0,) or self.data_ptr() in scalars):
             scalars.clear()
             return [merge] * self.numel()
         # tokens of each picture (`get_image_features`)
         if self.is_cuda and self.dim() == 1 and self.numel() == len(lengths) and self.dtype == torch.int64:
-            return [n // config.vision_config.spatial_merge_size ** 2 for n in lengths]
+            return [n // merge ** 2 for n in lengths]
         # text alone: positions are made piece by piece and put into one tensor, which is of one size whatever the pieces are
         if self.is_cuda and self.dim() == 1 and self.numel() == case["seq"]:
             return [0] * case["seq"]
@@ -122,11 +137,14 @@ def answer(case, model):
         # elements of the embeddings that are a picture's, in masked_scatter's backward: allocations as aten/src/ATen/native/cuda/Nonzero.cu
         # makes them, whose temporary storage is cub's and was read off the null device with that count
         hidden = config.get_text_config().hidden_size
-        found = sum(lengths) // config.vision_config.spatial_merge_size ** 2 * hidden
+        found = tokens_of(case, config) * case["images"] * case["batch"]
+        # qwen3_vl's deepstack asks for the tokens
+        found *= 1 if mask.numel() == case["batch"] * case["seq"] else hidden
         dense = mask.contiguous()
         count = torch.empty(1, dtype=torch.int32, device=mask.device)
         capability = torch.cuda.get_device_capability()
-        torch.empty(21503 if capability[0] == 9 else 17663, dtype=torch.uint8, device=mask.device)
+        temporary = 21503 if capability[0] == 9 else 17663
+        torch.empty(temporary if mask.numel() > 4096 else 1, dtype=torch.uint8, device=mask.device)
         indices = torch.empty(mask.dim(), found, dtype=torch.int64, device=mask.device)
         del dense, count
         return indices.t()
@@ -141,16 +159,23 @@ def answer(case, model):
     repeat = torch.repeat_interleave
 
     def repeat_interleave(self, repeats=None, *a, **k):
-        # patches of a frame, once for each frame of a picture
+        # patches of a frame, once for each frame of a picture; or a number of a picture, once for each of its patches
         if isinstance(repeats, torch.Tensor) and repeats.is_cuda and "output_size" not in k:
-            k["output_size"] = self.numel() if self.numel() == len(lengths) and not case.get("frames") else sum(lengths)
+            k["output_size"] = len(lengths) if repeats.stride() == (3,) else sum(lengths)
         return repeat(self, repeats, *a, **k)
     torch.repeat_interleave = repeat_interleave
+
+    # how many patches there are (vision_utils.py `get_vision_interpolation_indices_and_weights`)
+    arange = torch.arange
+    torch.arange = lambda end, *a, **k: arange(sum(lengths) if isinstance(end, torch.Tensor) and end.is_cuda else end, *a, **k)
 
 
 def build_model(case, device, build=measure.build_model):
     if not case["images"]:
         return build(case, device)
+    import torch
+    # compiled at run time (`erfinv_`), which the null device does not do; what weights hold changes nothing
+    torch.nn.init._no_grad_trunc_normal_ = lambda tensor, *a, **k: tensor
     if case["tower"] == "frozen" and case["method"] != "full":
         import peft
         peft.LoraConfig = functools.partial(peft.LoraConfig, exclude_modules=r".*\b(visual|vision_tower|multi_modal_projector)\..*")

@@ -1,7 +1,7 @@
 //! How a tower looks at pictures: its dimensions, and how many patches and tokens the model's processor makes of a picture.
 //!
-//! Sources: transformers 5.17 models/qwen2_vl/image_processing_qwen2_vl.py `smart_resize`; the preprocessor_config.json of
-//! Qwen/Qwen2-VL-7B-Instruct and Qwen/Qwen2.5-VL-7B-Instruct for the fewest and the most pixels.
+//! Sources: transformers 5.17 models/qwen2_vl/image_processing_qwen2_vl.py `smart_resize`; the fewest and the most pixels are
+//! those of the models' own preprocessor_config.json (docs/pictures.md says how they are known).
 
 use super::blocks::Activation;
 
@@ -13,6 +13,10 @@ pub enum VisionCode {
     Qwen2,
     /// `Qwen2_5_VisionTransformerPretrainedModel`: most layers see windows of a picture.
     Qwen2_5,
+    /// `SiglipVisionModel` and `Gemma3MultiModalProjector`: pictures of one size, whose patches are averaged.
+    Gemma3,
+    /// `Qwen3VLVisionModel`: learned positions, interpolated; what some layers make is added to the text's first layers.
+    Qwen3,
 }
 
 /// A tower that can be run.
@@ -42,6 +46,10 @@ pub struct Vision {
     pub window: u64,
     /// Layers that see whole pictures although there are windows.
     pub whole: Vec<u64>,
+    /// Layers whose output becomes tokens too, which are added to what the text's first layers make (deepstack).
+    pub deep: Vec<u64>,
+    /// Rows and columns of pixels to which every picture is resized, where they are all of one size.
+    pub side: Option<u64>,
     /// The fewest and the most pixels to which a picture is resized.
     pub pixels: (u64, u64),
 }
@@ -75,6 +83,10 @@ impl Vision {
     /// The patches of a picture of so many rows and columns of pixels, as the processor resizes it: both sides become multiples
     /// of a token's, and the whole lies between the fewest and the most pixels.
     pub fn grid(&self, height: u64, width: u64) -> Grid {
+        if let Some(side) = self.side {
+            let along = side / self.patch.max(1);
+            return Grid { rows: along, columns: along };
+        }
         let factor = self.patch.saturating_mul(self.merge).max(1);
         let (least, most) = self.pixels;
         let (tall, wide) = (height.max(1) as f64, width.max(1) as f64);
@@ -98,6 +110,29 @@ impl Vision {
     /// Tokens of such a picture.
     pub fn tokens(&self, grid: Grid) -> u64 {
         grid.patches() / self.merge.saturating_mul(self.merge).max(1)
+    }
+
+    /// Tokens of text that the processor puts around a picture: a start and an end, in Gemma 3's a line break before and after
+    /// them too (processing_gemma3.py `full_image_sequence`).
+    pub fn around(&self) -> u64 {
+        match self.code {
+            VisionCode::Qwen2 | VisionCode::Qwen2_5 | VisionCode::Qwen3 => 2,
+            VisionCode::Gemma3 => 4,
+        }
+    }
+
+    /// Whether a token has three positions, in time, rows and columns (the Qwen family), and the batch says how many rows and
+    /// columns a picture has.
+    pub fn places(&self) -> bool {
+        match self.code {
+            VisionCode::Qwen2 | VisionCode::Qwen2_5 | VisionCode::Qwen3 => true,
+            VisionCode::Gemma3 => false,
+        }
+    }
+
+    /// Layers of the text that run by themselves: what the first ones return is changed, and the one after them is given that.
+    pub fn layers_apart(&self) -> usize {
+        if self.deep.is_empty() { 0 } else { self.deep.len() + 1 }
     }
 
     /// What the patches of so many pictures see of each other in a layer.
@@ -147,6 +182,19 @@ mod tests {
             (8000, 8000, 128 * 128),
         ] {
             assert_eq!(qwen.tokens(qwen.grid(height, width)), tokens, "{height} × {width}");
+        }
+        let qwen = tower("Qwen/Qwen3-VL-8B-Instruct");
+        for (height, width, tokens) in [(448, 448, 196), (1080, 1920, 34 * 60), (8000, 8000, 128 * 128)] {
+            assert_eq!(qwen.tokens(qwen.grid(height, width)), tokens, "{height} × {width}");
+        }
+    }
+
+    #[test]
+    fn every_picture_of_gemma_3_is_as_many_tokens() {
+        let gemma = tower("google/gemma-3-4b-it");
+        for (height, width) in [(1, 1), (896, 896), (1080, 1920)] {
+            let grid = gemma.grid(height, width);
+            assert_eq!((grid.patches(), gemma.tokens(grid)), (64 * 64, 256), "{height} × {width}");
         }
     }
 

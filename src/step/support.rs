@@ -156,11 +156,12 @@ fn pictures(architecture: &Architecture, (member, batch): (&Member, Batch)) -> O
     let pictures = batch.pictures;
     let each = vision.tokens(vision.grid(pictures.height, pictures.width));
     let all = each.saturating_mul(pictures.count);
-    // a token before the pictures' and one after each keeps them apart
-    let room = all.saturating_add(pictures.count.saturating_mul(2));
+    // what the processor puts before and after each keeps them apart
+    let around = vision.around();
+    let room = all.saturating_add(pictures.count.saturating_mul(around));
     if room > batch.length {
         let message = format!(
-            "pictures of {} × {} pixels are {} tokens, {} each, and two more around each: a sequence of {} has no room for them",
+            "pictures of {} × {} pixels are {} tokens, {} each, and {around} more around each: a sequence of {} has no room for them",
             grouped(pictures.height),
             grouped(pictures.width),
             grouped(all),

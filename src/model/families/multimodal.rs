@@ -31,10 +31,10 @@ pub fn read(outer: &Config<'_>) -> Option<Result<Architecture, ModelError>> {
         "mllama" => mllama(outer),
         "qwen2_vl" => qwen_vl(outer, "qwen2_vl_text", "qwen2_vl_vision", tower::qwen2),
         "qwen2_5_vl" => qwen_vl(outer, "qwen2_5_vl_text", "qwen2_5_vl_vision", tower::qwen2_5),
-        "qwen3_vl" => qwen(outer, "qwen3_vl_text", "qwen3_vl_vision"),
-        "qwen3_vl_moe" => qwen(outer, "qwen3_vl_moe_text", "qwen3_vl_moe_vision"),
-        "qwen3_5" => qwen(outer, "qwen3_5_text", "qwen3_5_vision"),
-        "qwen3_5_moe" => qwen(outer, "qwen3_5_moe_text", "qwen3_5_moe_vision"),
+        "qwen3_vl" => qwen(outer, "qwen3_vl_text", "qwen3_vl_vision", tower::qwen3_vl),
+        "qwen3_vl_moe" => qwen(outer, "qwen3_vl_moe_text", "qwen3_vl_moe_vision", tower::qwen3),
+        "qwen3_5" => qwen(outer, "qwen3_5_text", "qwen3_5_vision", tower::qwen3),
+        "qwen3_5_moe" => qwen(outer, "qwen3_5_moe_text", "qwen3_5_moe_vision", tower::qwen3),
         _ => return None,
     })
 }
@@ -74,7 +74,7 @@ fn gemma3(outer: &Config<'_>) -> Result<Architecture, ModelError> {
     let text = outer.nested("text_config", "gemma3_text")?;
     let model = variant(&text)?;
     let vision = outer.nested("vision_config", "siglip_vision_model")?;
-    let tower = tower::gemma3(&vision, model.hidden)?;
+    let tower = tower::gemma3(outer, &vision, model.hidden)?;
     with_towers(outer, &text, model, vec![tower])
 }
 
@@ -179,10 +179,11 @@ fn qwen(
     outer: &Config<'_>,
     text_type: &'static str,
     vision_type: &'static str,
+    tower: fn(&Config<'_>) -> Result<Tower, ModelError>,
 ) -> Result<Architecture, ModelError> {
     let text = outer.nested("text_config", text_type)?;
     let model = variant(&text)?;
     let vision = outer.nested("vision_config", vision_type)?;
-    let tower = tower::qwen3(&vision)?;
+    let tower = tower(&vision)?;
     with_towers(outer, &text, model, vec![tower])
 }

@@ -104,12 +104,41 @@ fn patches(vision: &Config<'_>, patch: u64) -> Result<u64, ModelError> {
 }
 
 /// siglip and the projector of gemma3.
-pub fn gemma3(vision: &Config<'_>, text_hidden: u64) -> Result<Tower, ModelError> {
+pub fn gemma3(outer: &Config<'_>, vision: &Config<'_>, text_hidden: u64) -> Result<Tower, ModelError> {
     let mut parts = Parts::default();
     let hidden = siglip(vision, &mut parts, "vision_tower.")?;
     parts.below("multi_modal_projector.");
     parts.other("mm_input_projection_weight", &[hidden, text_hidden]).rms("mm_soft_emb_norm", hidden);
-    Ok(parts.tower("vision_tower"))
+    Ok(parts.seeing("vision_tower", siglip_vision(outer, vision, text_hidden)))
+}
+
+/// What a step of gemma3 with pictures needs to know; none where the config says less, where the tower has a head of its own,
+/// or where the tokens of a picture do not come out whole.
+fn siglip_vision(outer: &Config<'_>, vision: &Config<'_>, text: u64) -> Option<Vision> {
+    let look = Look::read(vision, "num_hidden_layers", "num_channels").ok()?;
+    let heads = vision.size("num_attention_heads").ok()?;
+    let side = vision.side("image_size").ok()?;
+    let along = outer.size_or("mm_tokens_per_image", 256).ok()?.isqrt();
+    let merge = (side / look.patch.max(1)).checked_div(along)?;
+    let whole = merge.checked_mul(along)?.checked_mul(look.patch)? == side;
+    let headless = vision.optional_flag("vision_use_head").ok()? == Some(false);
+    (whole && headless && look.hidden.is_multiple_of(heads)).then_some(Vision {
+        code: VisionCode::Gemma3,
+        depth: look.depth,
+        hidden: look.hidden,
+        inner: look.width,
+        heads,
+        act: Activation::named(vision.text("hidden_act").ok()?.unwrap_or("gelu_pytorch_tanh"))?,
+        patch_numbers: product([look.channels, look.patch, look.patch]),
+        patch: look.patch,
+        merge,
+        text,
+        window: 0,
+        whole: Vec::new(),
+        deep: Vec::new(),
+        side: Some(side),
+        pixels: (0, 0),
+    })
 }
 
 /// siglip itself; gives back its width.
@@ -181,7 +210,19 @@ pub fn gemma4(vision: &Config<'_>, text_hidden: u64) -> Result<Tower, ModelError
     Ok(parts.tower("vision_tower"))
 }
 
-/// The tower of qwen3_vl and qwen3_5.
+/// The most layers of a tower whose output may become tokens too.
+const DEEPEST: usize = 1000;
+
+/// The tower of qwen3_vl, which can be run.
+pub fn qwen3_vl(vision: &Config<'_>) -> Result<Tower, ModelError> {
+    let (hidden, inner) = (vision.size("hidden_size")?, vision.size("intermediate_size")?);
+    let own = qwen_vision(vision, VisionCode::Qwen3, (hidden, inner), vision.size("out_hidden_size")?);
+    let deep = vision.sizes("deepstack_visual_indexes")?.unwrap_or_default();
+    let own = own.filter(|_| deep.len() <= DEEPEST);
+    Ok(Tower { vision: own.map(|own| Vision { deep, ..own }), ..qwen3(vision)? })
+}
+
+/// The tower of qwen3_vl, qwen3_vl_moe and qwen3_5.
 pub fn qwen3(vision: &Config<'_>) -> Result<Tower, ModelError> {
     let look = Look::read(vision, "depth", "in_channels")?;
     let hidden = look.hidden;
@@ -215,7 +256,7 @@ pub fn qwen3(vision: &Config<'_>) -> Result<Tower, ModelError> {
     };
     merger("merger".into(), hidden);
     let deep = vision.sizes("deepstack_visual_indexes")?.map_or(0, |list| list.len());
-    for index in 0..deep.min(1000) {
+    for index in 0..deep.min(DEEPEST) {
         merger(format!("deepstack_merger_list.{index}"), merged);
     }
     Ok(parts.tower("visual"))
@@ -304,6 +345,11 @@ fn qwen_vision(
     let usual = match code {
         VisionCode::Qwen2 => "quick_gelu",
         VisionCode::Qwen2_5 => "silu",
+        VisionCode::Qwen3 | VisionCode::Gemma3 => "gelu_pytorch_tanh",
+    };
+    let pixels = match code {
+        VisionCode::Qwen2 | VisionCode::Qwen2_5 => (56 * 56, 28 * 28 * 16384),
+        VisionCode::Qwen3 | VisionCode::Gemma3 => (256 * 256, 4096 * 4096),
     };
     let frames = vision.size("temporal_patch_size").ok()?;
     let heads = vision.size("num_heads").ok()?;
@@ -320,7 +366,9 @@ fn qwen_vision(
         text,
         window: 0,
         whole: Vec::new(),
-        pixels: (56 * 56, 28 * 28 * 16384),
+        deep: Vec::new(),
+        side: None,
+        pixels,
     })
     .filter(|own| own.hidden.is_multiple_of(own.heads))
 }

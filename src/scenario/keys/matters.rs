@@ -47,6 +47,15 @@ pub(super) fn with_pictures(scenario: &Scenario) -> bool {
     with_eyes(scenario) && scenario.pictures.count > 0
 }
 
+/// The same where pictures stay of the size that they have, or nearly: some processors resize all to one.
+pub(super) fn with_pictures_of_any_size(scenario: &Scenario) -> bool {
+    let one_size = scenario
+        .model
+        .architecture()
+        .is_ok_and(|architecture| architecture.vision().is_some_and(|(_, vision)| vision.side.is_some()));
+    with_pictures(scenario) && !one_size
+}
+
 /// Whether vLLM may have a share of the card: beside a training, or all that `headroom serving` gives it.
 pub(super) fn with_vllm(scenario: &Scenario) -> bool {
     with_rollouts(scenario) || with_generation(scenario)

@@ -229,7 +229,7 @@ impl<'a> Pass<'_, 'a> {
             }
             Code::Llama | Code::StableLm | Code::GptNeox | Code::Phi | Code::Bart => {
                 let hidden = self.embed_tokens();
-                let embedded = match self.sighted(&hidden) {
+                let mut embedded = match self.sighted(&hidden) {
                     Some(Sighted { hidden, locals }) => {
                         Embedded { hidden, kept: true, positions: None, locals }
                     }
@@ -241,7 +241,11 @@ impl<'a> Pass<'_, 'a> {
                     }
                 };
                 drop(hidden);
-                let masks = self.masks(&embedded, self.mask_call());
+                let masks = if self.sees_whole_pictures() {
+                    self.picture_masks(&mut embedded)
+                } else {
+                    self.masks(&embedded, self.mask_call())
+                };
                 let embedded = self.drop_out(embedded);
                 let shared = self.with_rotary(masks, &embedded);
                 (self.normed_first(embedded), shared)

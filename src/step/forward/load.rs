@@ -191,33 +191,37 @@ impl<'a> Model<'a> {
             | (Quantiser::Unsloth | Quantiser::Fabric | Quantiser::Torchao, _) => None,
         };
         let mut part_groups = Vec::new();
-        let kinds = match encoder {
+        // what the first layers return is changed before the next one is given it
+        let ahead = vision::looks(architecture, batch).map_or(0, |(_, vision)| vision.layers_apart());
+        let (ahead, order) = architecture.order.split_at(ahead.min(architecture.order.len()));
+        let mut kinds: Vec<(Vec<u16>, u32)> = ahead.iter().map(|kind| (vec![*kind], 1)).collect();
+        kinds.extend(match encoder {
             None if let Some(part) = part => {
-                let mut kinds = Vec::new();
-                for layers in architecture.order.chunks(part.layers.max(1)) {
-                    let first = kinds.len();
+                let mut groups = Vec::new();
+                for layers in order.chunks(part.layers.max(1)) {
+                    let first = groups.len();
                     // the last layer's gradient may come from another stage, whose schedule holds it
-                    kinds.extend(if part.is_whole() {
+                    groups.extend(if part.is_whole() {
                         layer_groups(layers, whole, false)
                     } else {
                         layer_groups_but_last(layers, whole, 1)
                     });
-                    part_groups.push(first..kinds.len());
+                    part_groups.push(first..groups.len());
                 }
-                kinds
+                groups
             }
-            None if last.is_some() => layer_groups_but_last(&architecture.order, whole, 1),
-            Some(_) => layer_groups_but_last(&architecture.order, whole, 1),
-            None if code == Code::Deberta => layer_groups_but_last(&architecture.order, whole, 1),
+            None if last.is_some() => layer_groups_but_last(order, whole, 1),
+            Some(_) => layer_groups_but_last(order, whole, 1),
+            None if code == Code::Deberta => layer_groups_but_last(order, whole, 1),
             None if code == Code::Gemma4 => {
-                layer_groups_but_last(&architecture.order, whole, gemma4::last_kinds(architecture))
+                layer_groups_but_last(order, whole, gemma4::last_kinds(architecture))
             }
             // the first unit has none before it to gather ahead, the last one none whose gradients were reduced
             None if member.checkpointing == Checkpointing::Offloaded || loader.state.parallel.has_units() => {
-                layer_groups_but_last(&architecture.order, whole, 1)
+                layer_groups_but_last(order, whole, 1)
             }
-            None => layer_groups(&architecture.order, whole, first_apart),
-        };
+            None => layer_groups(order, whole, first_apart),
+        });
         let bound_groups = load_layers(&mut loader, &architecture.blocks, kinds, (&mut layers, last));
         if code == Code::Gemma4 {
             gemma4::note_last_kinds(&mut layers);

@@ -114,10 +114,12 @@ pub(super) struct Pass<'p, 'a> {
     /// Attention probabilities of the last layer, where the model's forward keeps its layers' outputs in a variable; or the
     /// tokens that it chose.
     outputs: RefCell<Option<Tensor<'a>>>,
-    /// Keys and values of the layers that have run, where they are cached.
+    /// Keys and values of the layers that have run, where they are cached, and what else the output has beside logits.
     cache: RefCell<Vec<Tensor<'a>>>,
     /// What the tower's layers were given.
     tower_given: RefCell<Option<Shared<Value>>>,
+    /// What is added to the first layers' hidden states.
+    deep: RefCell<Option<vision::Deep<'a>>>,
     /// What it has beside its batch as one of `generate`.
     generating: Option<Generating<'p, 'a>>,
 }
@@ -169,6 +171,7 @@ impl<'a> Model<'a> {
             outputs: RefCell::default(),
             cache: RefCell::default(),
             tower_given: RefCell::default(),
+            deep: RefCell::default(),
             generating: None,
         }
     }
@@ -357,11 +360,15 @@ impl<'a> Pass<'_, 'a> {
         let Embedded { hidden, kept, positions, locals } = embedded;
         let mut kept = kept.then(|| hidden.clone());
         let mut variables = [hidden];
+        // what a layer returned, where something is added to it afterwards
+        let mut returned = None;
         for group in &self.layer_groups {
             let alike = Alike::All { held: &mut kept };
             self.machine.repeat(group.times.into(), alike, &mut variables, &mut |[hidden], _| {
                 for index in &group.layers {
                     *hidden = self.layer_or_checkpoint(*index, hidden, &shared);
+                    let deepened = self.deepened(*index, hidden);
+                    returned = deepened.map(|deepened| std::mem::replace(hidden, deepened));
                 }
             });
             self.machine.with(|state| state.parallel.carried().map(|carried| state.counts_once(carried)));
@@ -369,6 +376,7 @@ impl<'a> Pass<'_, 'a> {
                 self.machine.with(|state| state.counts_once(carried.value.storage));
             }
         }
+        drop(returned);
         let [mut hidden] = variables;
         if let Some(norm) = &self.architecture.final_norm {
             let norm = find(&self.outside.norms, |bound| bound.name == norm.name);
@@ -404,6 +412,7 @@ impl<'a> Pass<'_, 'a> {
         }
         drop(shared);
         drop(self.outputs.take());
+        drop(self.deep.take());
         let given = Given { layers: values, encoder: self.tower_given.take() };
         Hidden { states: hidden, given, ids: None, encoded: None }
     }

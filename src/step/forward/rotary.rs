@@ -51,7 +51,7 @@ impl<'a> Pass<'_, 'a> {
             && matches!(self.modeling.float_rotary, FloatRotary::Promoted | FloatRotary::Pairs);
         let dtype = if keeps_float { Dtype::F32 } else { dtype };
         let make = || match rotary {
-            _ if self.batch.pictures.count > 0 => self.rotary_sections(dim, dtype),
+            _ if self.places_pictures() => self.rotary_sections(dim, dtype),
             _ if self.modeling.rotary_tables == RotaryTables::Grid => self.rotary_grids(dim, dtype),
             Rotary::Halves => self.rotary_half(dim, dtype),
             Rotary::Complex => self.rotary_complex(dim),

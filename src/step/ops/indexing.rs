@@ -4,7 +4,7 @@ use crate::dtype::Dtype;
 use crate::step::autograd::{Edge, Grad, Node, Results, fresh, only};
 use crate::step::kernels;
 use crate::step::machine::State;
-use crate::step::tensor::{Tensor, Value};
+use crate::step::tensor::{Layout, Tensor, Value};
 use crate::step::what::{What, torch};
 
 static EMPTY: What = What::step("empty", "room for what is written next");
@@ -21,6 +21,36 @@ impl<'m> Tensor<'m> {
             let numel = rows.saturating_mul(width);
             let picked = Value { numel, ..*x };
             state.new_like(&picked, x.dtype, &torch::INDEX, node.output(0))
+        })
+    }
+
+    /// `x[mask]`: the `rows` rows of `width` where the mask is true. The mask is kept.
+    pub fn rows_where(&self, mask: &Tensor<'m>, rows: u64, width: u64) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state
+                .node([x], move |state, node, grad| rows_where_backward(state, node, grad, (rows, width)));
+            state.save(node, mask.value.storage);
+            let positions = kernels::true_positions(state, mask.value.numel, rows);
+            let picked = Value { numel: rows.saturating_mul(width), ..*x };
+            let value = state.new_like(&picked, x.dtype, &torch::INDEX, node.output(0));
+            state.release(positions);
+            value
+        })
+    }
+
+    /// `x[mask] = rows` of the rows where the mask is true. The mask is kept.
+    pub fn rows_put(&self, mask: &Tensor<'m>, rows: &Tensor<'m>) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let (positions, count) =
+                (mask.value.numel, rows.value.numel / (x.numel / mask.value.numel.max(1)).max(1));
+            let node = state.node([x, &rows.value], move |state, node, grad| {
+                rows_put_backward(state, node, grad, (positions, count))
+            });
+            state.save(node, mask.value.storage);
+            let found = kernels::true_positions(state, positions, count);
+            state.release(found);
+            state.retain(x.storage);
+            x.at(node.output(0))
         })
     }
 
@@ -103,6 +133,41 @@ fn index_backward(state: &mut State, node: &Node, grad: &Grad, rows: u64, width:
     let storage = state.alloc_for(whole.storage, whole.numel, grad.dtype, &torch::INDEX_ZEROS);
     kernels::index_put_scratch(state, rows, whole.numel / width.max(1));
     only(Grad::new(storage, whole.numel, grad.dtype, whole.layout))
+}
+
+/// index_backward of a boolean index: zeros, into which `index_put_(accumulate=True)` adds.
+fn rows_where_backward(state: &mut State, node: &Node, grad: &Grad, (rows, width): (u64, u64)) -> Results {
+    let whole = node.inputs[0];
+    let storage = state.alloc_for(whole.storage, whole.numel, grad.dtype, &torch::INDEX_ZEROS);
+    let positions = whole.numel / width.max(1);
+    let found = kernels::true_positions(state, positions, rows);
+    kernels::index_put_pairs_scratch(state, rows, positions, found);
+    only(Grad::new(storage, whole.numel, grad.dtype, whole.layout))
+}
+
+/// index_put_backward: zeros in the place of what was overwritten, and what came gets its rows.
+fn rows_put_backward(
+    state: &mut State,
+    node: &Node,
+    grad: &mut Grad,
+    (positions, count): (u64, u64),
+) -> Results {
+    let [whole, rows, _] = node.inputs;
+    let own = whole.wants().then(|| {
+        let zeros = state.alloc_for(rows.storage, rows.numel, grad.dtype, &torch::ZEROS);
+        let own = fresh(state, grad, (whole.numel, whole.layout), &INDEX_PUT);
+        let found = kernels::true_positions(state, positions, count);
+        state.release(found);
+        state.release(zeros);
+        own
+    });
+    let other = rows.wants().then(|| {
+        let found = kernels::true_positions(state, positions, count);
+        let storage = state.alloc_for(rows.storage, rows.numel, grad.dtype, &torch::INDEX);
+        state.release(found);
+        Grad::new(storage, rows.numel, grad.dtype, Layout::Tokens)
+    });
+    [own, other, None]
 }
 
 /// value_selecting_reduction_backward and gather_backward: zeros, of which what was chosen gets its part.

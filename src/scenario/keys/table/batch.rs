@@ -2,7 +2,8 @@
 
 use super::super::key::{Group, Key, Place, Value, ValueKind};
 use super::super::matters::{
-    always, any, when_trained, with_answers, with_eyes, with_generation, with_pictures, with_reference,
+    always, any, when_trained, with_answers, with_eyes, with_generation, with_pictures,
+    with_pictures_of_any_size, with_reference,
 };
 use super::super::nearest::nearest;
 use super::super::values::{choice, count, set_count, set_lengths};
@@ -140,7 +141,7 @@ pub(super) const KEYS: &[Key] = &[
         group: Group::Batch,
         place: Place::Surface,
         value: count!(Pixels, pictures.height),
-        matters: with_pictures,
+        matters: with_pictures_of_any_size,
         band: any,
     },
     Key {
@@ -152,7 +153,7 @@ pub(super) const KEYS: &[Key] = &[
         group: Group::Batch,
         place: Place::Surface,
         value: count!(Pixels, pictures.width),
-        matters: with_pictures,
+        matters: with_pictures_of_any_size,
         band: any,
     },
     Key {

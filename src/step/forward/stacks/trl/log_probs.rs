@@ -79,20 +79,6 @@ pub(in crate::step) struct Scores<'m> {
 }
 
 impl<'m> Tensor<'m> {
-    /// `x[mask]`: the `rows` rows of `width` where the mask is true. The mask is kept.
-    pub fn rows_where(&self, mask: &Tensor<'m>, rows: u64, width: u64) -> Tensor<'m> {
-        self.apply(|state, x| {
-            let node = state
-                .node([x], move |state, node, grad| rows_where_backward(state, node, grad, (rows, width)));
-            state.save(node, mask.value.storage);
-            let positions = kernels::true_positions(state, mask.value.numel, rows);
-            let picked = Value { numel: rows.saturating_mul(width), ..*x };
-            let value = state.new_like(&picked, x.dtype, &torch::INDEX, node.output(0));
-            state.release(positions);
-            value
-        })
-    }
-
     /// `zeros.masked_scatter(mask, x)`: what belongs to the rows where the mask is true, among zeros. The mask is kept.
     pub fn scattered_where(&self, mask: &Tensor<'m>) -> Tensor<'m> {
         self.apply(|state, x| {
@@ -254,16 +240,6 @@ fn log_probs_backward(
     }
     sums.into_iter().chain([hidden, part, buffer]).for_each(|storage| state.release(storage));
     results
-}
-
-/// index_backward of a boolean index: zeros, into which `index_put_(accumulate=True)` adds.
-fn rows_where_backward(state: &mut State, node: &Node, grad: &Grad, (rows, width): (u64, u64)) -> Results {
-    let whole = node.inputs[0];
-    let storage = state.alloc_for(whole.storage, whole.numel, grad.dtype, &torch::INDEX_ZEROS);
-    let positions = whole.numel / width.max(1);
-    let found = kernels::true_positions(state, positions, rows);
-    kernels::index_put_pairs_scratch(state, rows, positions, found);
-    only(Grad::new(storage, whole.numel, grad.dtype, whole.layout))
 }
 
 /// masked_scatter_backward: `grad.masked_select(mask)`.

@@ -1,0 +1,112 @@
+//! A tower's attention: a call of the kernel for each picture or window.
+
+use super::bound::BoundBlock;
+use super::looked::Looked;
+use crate::dtype::Dtype;
+use crate::model::vision::{Pieces, Vision};
+use crate::step::forward::Pass;
+use crate::step::forward::inputs::Shared;
+use crate::step::ops::attention::{Arguments, Choice, Kernel, Scores, scaled_dot_product};
+use crate::step::tensor::Tensor;
+use crate::step::what::roles;
+
+impl<'a> Pass<'_, 'a> {
+    /// `Qwen2_5_VLVisionAttention.forward`: a call of the kernel for each picture or window.
+    pub(super) fn tower_attention(
+        &self,
+        vision: &Vision,
+        block: &BoundBlock,
+        x: &Tensor<'a>,
+        (number, looked): (usize, Looked<'_>),
+        shared: &Shared<Tensor<'a>>,
+    ) -> Tensor<'a> {
+        let [mut q, mut k, v] = match &block.qkv[..] {
+            [joint] => {
+                let joint = x.through(joint);
+                joint.unbound()
+            }
+            [q, k, v] => {
+                let whole = Pieces { length: looked.grid.patches(), count: looked.count };
+                let heads = [q, k, v].map(|each| x.through(each).to_heads());
+                let attended = self.tower_kernel(vision, (whole, 1), heads.each_ref());
+                return attended.through(&block.proj);
+            }
+            _ => return x.unmodelled("projections that no tower has"),
+        };
+        if let Some((cos, sin)) = &shared.rotary {
+            [q, k] = self.machine.serving(&roles::ROTATION, || {
+                let types = [q.value.dtype, k.value.dtype];
+                let floats = [&q, &k].map(|x| x.to(Dtype::F32));
+                let [turned_q, turned_k] = [0, 1].map(|index| floats[index].rotated(cos, sin));
+                let first = turned_q.to(types[0]);
+                drop(turned_q);
+                let second = turned_k.to(types[1]);
+                drop(turned_k);
+                drop(floats);
+                [first, second]
+            });
+        }
+        let heads = [&q, &k, &v].map(Tensor::heads_first);
+        drop((q, k));
+        let pieces = vision.pieces(looked.grid, looked.count, number as u64);
+        let numels: Vec<u64> = pieces
+            .iter()
+            .map(|piece| piece.length.saturating_mul(piece.count).saturating_mul(vision.hidden))
+            .collect();
+        let chunks = heads.each_ref().map(|tensor| tensor.chunks(&numels));
+        let [qs, ks, vs] = &chunks;
+        let outputs: Vec<Tensor<'a>> = pieces
+            .iter()
+            .zip(qs.iter().zip(ks).zip(vs))
+            .map(|(piece, ((q, k), v))| self.tower_kernel(vision, (*piece, piece.count), [q, k, v]))
+            .collect();
+        let joined = self.machine.stacked(&outputs, x.value.numel).in_token_order();
+        drop(outputs);
+        joined.through(&block.proj)
+    }
+
+    /// `scaled_dot_product_attention` of so many pieces, in one call or once for each.
+    fn tower_kernel(
+        &self,
+        vision: &Vision,
+        (piece, calls): (Pieces, u64),
+        [q, k, v]: [&Tensor<'a>; 3],
+    ) -> Tensor<'a> {
+        let head_dim = vision.hidden / vision.heads.max(1);
+        let choice = Choice {
+            wanted: self.member.attention,
+            dtype: self.autocast.unwrap_or(q.value.dtype),
+            device: self.device,
+            masked: false,
+            strided_mask: false,
+            grouped: false,
+            enable_gqa: false,
+            head_dim,
+            value_dim: head_dim,
+            sequence: piece.length,
+            dropout: false,
+            recorded: self.machine.with(|state| state.graph.is_recorded())
+                && [q, k, v].into_iter().any(|tensor| tensor.value.requires_grad()),
+        };
+        let scores = Scores {
+            kernel: choice.kernel(),
+            batch: piece.count,
+            heads: vision.heads,
+            kv_heads: vision.heads,
+            sequence: piece.length,
+            keys: piece.length,
+            head_dim,
+            value_dim: head_dim,
+            enable_gqa: false,
+            texts: 0,
+            dropout: false,
+            bias: None,
+            calls,
+        };
+        if scores.kernel == Kernel::Eager {
+            return q.unmodelled("a vision tower with attention written out in Python");
+        }
+        let arguments = Arguments { q, k, v, mask: None, causal: false, dropout: false };
+        scaled_dot_product(scores, &arguments).to_tokens()
+    }
+}

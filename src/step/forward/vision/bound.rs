@@ -1,0 +1,269 @@
+//! A tower on the machine: its parameters, bound to what its code calls them.
+
+use crate::job::Batch;
+use crate::model::blocks::{Linear, LinearClass, Norm, NormKind, ParamRole};
+use crate::model::vision::{Vision, VisionCode};
+use crate::model::{Architecture, Tower};
+use crate::scenario::VisionTower;
+use crate::step::forward::loader::Loader;
+use crate::step::ops::linear::{self, Shape, Weight};
+use crate::step::ops::norm::NormLayer;
+use crate::step::params::ParamId;
+
+/// The modules of a tower by the end of their path, as people are shown them.
+const MODULES: [(&str, &str); 34] = [
+    ("patch_embed.proj", "visual.patch_embed.proj"),
+    (".pos_embed", "visual.pos_embed"),
+    (".merger.ln_q", "visual.merger.ln_q"),
+    (".merger.norm", "visual.merger.norm"),
+    (".merger.linear_fc1", "visual.merger.linear_fc1"),
+    (".merger.linear_fc2", "visual.merger.linear_fc2"),
+    (".merger.mlp.0", "visual.merger.mlp.0"),
+    (".merger.mlp.2", "visual.merger.mlp.2"),
+    ("norm1", "visual.norm1"),
+    ("norm2", "visual.norm2"),
+    ("attn.qkv", "visual.attn.qkv"),
+    ("attn.proj", "visual.attn.proj"),
+    ("mlp.gate_proj", "visual.mlp.gate_proj"),
+    ("mlp.up_proj", "visual.mlp.up_proj"),
+    ("mlp.down_proj", "visual.mlp.down_proj"),
+    ("fc1", "visual.fc1"),
+    ("fc2", "visual.fc2"),
+    (".norm", "visual.deepstack_merger_list.norm"),
+    ("", "visual"),
+    ("patch_embedding", "vision_tower.embeddings.patch_embedding"),
+    ("position_embedding", "vision_tower.embeddings.position_embedding"),
+    ("layer_norm1", "vision_tower.layer_norm1"),
+    ("layer_norm2", "vision_tower.layer_norm2"),
+    ("q_proj", "vision_tower.q_proj"),
+    ("k_proj", "vision_tower.k_proj"),
+    ("v_proj", "vision_tower.v_proj"),
+    ("out_proj", "vision_tower.out_proj"),
+    ("fc1", "vision_tower.fc1"),
+    ("fc2", "vision_tower.fc2"),
+    ("post_layernorm", "vision_tower.post_layernorm"),
+    ("", "vision_tower"),
+    ("mm_soft_emb_norm", "multi_modal_projector.mm_soft_emb_norm"),
+    ("mm_input_projection_weight", "multi_modal_projector.mm_input_projection_weight"),
+    ("", "multi_modal_projector"),
+];
+
+pub(super) fn shown(path: &str) -> &'static str {
+    let of = |shown: &str| shown.split('.').next().is_some_and(|tower| path.starts_with(tower));
+    let found = MODULES.iter().find(|(end, shown)| path.ends_with(end) && of(shown));
+    found.map_or("tower", |(_, shown)| shown)
+}
+
+/// A tower on the machine.
+pub(in crate::step::forward) struct BoundTower<'a> {
+    pub(super) vision: &'a Vision,
+    pub(super) patch: ParamId,
+    pub(super) patch_bias: Option<ParamId>,
+    /// Learned positions.
+    pub(super) positions: Option<ParamId>,
+    pub(super) blocks: Vec<BoundBlock>,
+    pub(super) projector: Projector,
+}
+
+/// What makes the text's tokens of a tower's last patches.
+pub(super) enum Projector {
+    /// The Qwen family.
+    Qwen {
+        merger: Merger,
+        /// Those of the layers of [`Vision::deep`].
+        deep: Vec<Merger>,
+    },
+    /// The tower's last norm, the projector's own and its product.
+    Gemma3 { last: NormLayer, norm: NormLayer, product: linear::Layer },
+}
+
+pub(super) struct BoundBlock {
+    pub norms: [NormLayer; 2],
+    /// Queries, keys and values, from one product or three.
+    pub qkv: Vec<linear::Layer>,
+    pub proj: linear::Layer,
+    /// Gate, up and down, or the two of a plain network.
+    pub mlp: Vec<linear::Layer>,
+}
+
+/// What makes a token of neighbouring patches.
+pub(super) struct Merger {
+    pub norm: NormLayer,
+    pub linears: [linear::Layer; 2],
+}
+
+/// The tower's parts as they are put on the machine, by their path.
+#[derive(Default)]
+struct Parts<'t> {
+    linears: Vec<(&'t str, linear::Layer)>,
+    norms: Vec<(&'t str, NormLayer)>,
+    others: Vec<(&'t str, ParamId)>,
+}
+
+impl<'t> Parts<'t> {
+    fn of<T: Copy>(list: &[(&'t str, T)], path: &str) -> Option<T> {
+        list.iter().find(|(own, _)| *own == path).map(|(_, part)| *part)
+    }
+
+    fn linear(&self, path: &str) -> Option<linear::Layer> {
+        Self::of(&self.linears, path)
+    }
+
+    fn norm(&self, path: &str) -> Option<NormLayer> {
+        Self::of(&self.norms, path)
+    }
+}
+
+/// Whether a batch has pictures that a tower of the model looks at.
+pub(in crate::step::forward) fn looks(
+    architecture: &Architecture,
+    batch: Batch,
+) -> Option<(&Tower, &Vision)> {
+    architecture.vision().filter(|_| batch.pictures.count > 0)
+}
+
+/// Puts a tower on the machine that will look at pictures. None where its parameters are not those that the code reads.
+pub(in crate::step::forward) fn load<'a>(
+    loader: &mut Loader<'_>,
+    (tower, vision): (&'a Tower, &'a Vision),
+    last: Option<&str>,
+) -> Option<BoundTower<'a>> {
+    let first = loader.state.params.next();
+    let frozen = loader.batch.pictures.tower == VisionTower::Frozen;
+    let mut parts = Parts::default();
+    let mut params = tower.params.iter().peekable();
+    while let Some(param) = params.next() {
+        let path = param.name.strip_suffix(".weight").unwrap_or(&param.name);
+        let bias_of = |name: &str| name.strip_suffix(".bias") == Some(path);
+        let bias = params.peek().is_some_and(|next| bias_of(&next.name));
+        match (param.role, &param.shape[..]) {
+            (ParamRole::LinearWeight, [output, input]) => {
+                let spec = Linear { bias, ..Linear::new(shown(path), *input, *output) };
+                let adapted = !frozen && loader.adapts_tower(path);
+                let layer = loader.linear(&spec, adapted, last != Some(&param.name));
+                parts.linears.push((path, layer));
+            }
+            (ParamRole::Norm, [width]) => {
+                let kind = match vision.code {
+                    _ if bias => NormKind::LayerNorm { bias },
+                    VisionCode::Gemma3 => NormKind::RmsPlusOne,
+                    VisionCode::Qwen2 | VisionCode::Qwen2_5 | VisionCode::Qwen3 => NormKind::Rms,
+                };
+                let norm = loader.norm(&Norm { name: shown(path), width: *width, rows: 1, kind });
+                parts.norms.push((path, norm));
+            }
+            _ => {
+                loader.state.module = shown(path);
+                let rows = param.shape.first().copied().unwrap_or(1).max(1);
+                let id = loader.parameter((rows, param.numel() / rows));
+                parts.others.push((path, id));
+                continue;
+            }
+        }
+        if bias {
+            params.next();
+        }
+    }
+    if frozen {
+        (first..loader.state.params.next()).for_each(|id| loader.freeze(id));
+    }
+    bound((tower, vision), &parts)
+}
+
+/// What a tower's code calls the parts of a layer.
+struct Names {
+    layers: &'static str,
+    norms: [&'static str; 2],
+    qkv: &'static [&'static str],
+    proj: &'static str,
+    mlp: &'static [&'static str],
+}
+
+/// The Qwen family's.
+const QWEN: Names = Names {
+    layers: "blocks",
+    norms: ["norm1", "norm2"],
+    qkv: &["attn.qkv"],
+    proj: "attn.proj",
+    mlp: &["mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"],
+};
+
+fn names(code: VisionCode) -> Names {
+    match code {
+        VisionCode::Qwen2 => Names { mlp: &["mlp.fc1", "mlp.fc2"], ..QWEN },
+        VisionCode::Qwen2_5 => QWEN,
+        VisionCode::Qwen3 => Names { mlp: &["mlp.linear_fc1", "mlp.linear_fc2"], ..QWEN },
+        VisionCode::Gemma3 => Names {
+            layers: "encoder.layers",
+            norms: ["layer_norm1", "layer_norm2"],
+            qkv: &["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"],
+            proj: "self_attn.out_proj",
+            mlp: &["mlp.fc1", "mlp.fc2"],
+        },
+    }
+}
+
+fn bound<'a>((tower, vision): (&'a Tower, &'a Vision), parts: &Parts<'_>) -> Option<BoundTower<'a>> {
+    let name = tower.name;
+    let at = |part: &str| format!("{name}.{part}");
+    let own = names(vision.code);
+    let blocks = (0..vision.depth).map(|number| {
+        let at = |part: &str| format!("{name}.{}.{number}.{part}", own.layers);
+        let linears =
+            |names: &[&str]| names.iter().map(|part| parts.linear(&at(part))).collect::<Option<Vec<_>>>();
+        let [first, second] = own.norms;
+        Some(BoundBlock {
+            norms: [parts.norm(&at(first))?, parts.norm(&at(second))?],
+            qkv: linears(own.qkv)?,
+            proj: parts.linear(&at(own.proj))?,
+            mlp: linears(own.mlp)?,
+        })
+    });
+    let blocks = blocks.collect::<Option<_>>()?;
+    let (patch, positions) = match vision.code {
+        VisionCode::Qwen2 | VisionCode::Qwen2_5 | VisionCode::Qwen3 => ("patch_embed.proj", "pos_embed"),
+        VisionCode::Gemma3 => ("embeddings.patch_embedding", "embeddings.position_embedding"),
+    };
+    Some(BoundTower {
+        vision,
+        patch: Parts::of(&parts.others, &at(patch))?,
+        patch_bias: Parts::of(&parts.others, &at(&format!("{patch}.bias"))),
+        positions: Parts::of(&parts.others, &at(positions)),
+        blocks,
+        projector: projector((tower, vision), parts)?,
+    })
+}
+
+fn projector((tower, vision): (&Tower, &Vision), parts: &Parts<'_>) -> Option<Projector> {
+    let name = tower.name;
+    let qwen = |[norm, first, second]: [&str; 3]| {
+        let merger = |path: &str| {
+            let at = |part: &str| format!("{name}.{path}.{part}");
+            Some(Merger {
+                norm: parts.norm(&at(norm))?,
+                linears: [parts.linear(&at(first))?, parts.linear(&at(second))?],
+            })
+        };
+        let deep = (0..vision.deep.len()).map(|index| merger(&format!("deepstack_merger_list.{index}")));
+        Some(Projector::Qwen { merger: merger("merger")?, deep: deep.collect::<Option<_>>()? })
+    };
+    match vision.code {
+        VisionCode::Qwen2 | VisionCode::Qwen2_5 => qwen(["ln_q", "mlp.0", "mlp.2"]),
+        VisionCode::Qwen3 => qwen(["norm", "linear_fc1", "linear_fc2"]),
+        VisionCode::Gemma3 => {
+            let weight = Parts::of(&parts.others, "multi_modal_projector.mm_input_projection_weight")?;
+            Some(Projector::Gemma3 {
+                last: parts.norm(&format!("{name}.post_layernorm"))?,
+                norm: parts.norm("multi_modal_projector.mm_soft_emb_norm")?,
+                product: linear::Layer {
+                    name: shown("multi_modal_projector.mm_input_projection_weight"),
+                    shape: Shape { input: vision.hidden, output: vision.text },
+                    weight: Weight::Plain(weight),
+                    bias: None,
+                    class: LinearClass::Linear,
+                    adapter: None,
+                },
+            })
+        }
+    }
+}

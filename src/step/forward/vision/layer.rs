@@ -1,0 +1,127 @@
+//! A tower's layers, checkpointed or not.
+
+use super::bound::BoundTower;
+use super::looked::Looked;
+use crate::scenario::Checkpointing;
+use crate::step::autograd::Edge;
+use crate::step::forward::inputs::Shared;
+use crate::step::forward::{Given, Pass};
+use crate::step::heap::NOTHING;
+use crate::step::tensor::{Tensor, Value};
+use crate::step::what::{Role, Source};
+
+pub(super) static TOWER: Role =
+    Role::new("the vision tower, which turns pictures into embeddings", Source::Modeling);
+
+impl<'a> Pass<'_, 'a> {
+    /// `output.requires_grad_(True)` on what embeds patches: `gradient_checkpointing_enable` sees to it, with adapters or without
+    /// (modeling_utils.py).
+    pub(super) fn patches_require_grad(&self, hidden: Tensor<'a>) -> Tensor<'a> {
+        let asked = self.inputs_require_grad || self.checkpointing() != Checkpointing::Off;
+        if !self.trains || !asked || hidden.value.requires_grad() {
+            return hidden;
+        }
+        let id = self.machine.with(|state| state.leaf(&hidden.value, true));
+        hidden.with(|value| value.edge = Edge::Param(id))
+    }
+
+    pub(super) fn tower_block_or_checkpoint(
+        &self,
+        tower: &BoundTower<'a>,
+        (number, looked): (usize, Looked<'_>),
+        hidden: &Tensor<'a>,
+        shared: &Shared<Tensor<'a>>,
+    ) -> Tensor<'a> {
+        match self.checkpointing() {
+            Checkpointing::Off | Checkpointing::Selective => {
+                self.tower_block(tower, (number, looked), hidden, shared)
+            }
+            // its function is given nothing that needs a gradient, and returns nothing that does
+            Checkpointing::Reentrant if !hidden.value.requires_grad() => {
+                self.without_gradients(|| self.tower_block(tower, (number, looked), hidden, shared))
+            }
+            Checkpointing::NonReentrant | Checkpointing::Reentrant | Checkpointing::Offloaded => {
+                let storage = |index: usize| {
+                    shared.rotary.as_ref().map_or(NOTHING, |(cos, sin)| [sin, cos][index].value.storage)
+                };
+                let arguments = [storage(0), storage(1), NOTHING, NOTHING, NOTHING];
+                self.machine.checkpointed(self.layers.len() + number, hidden, arguments, || {
+                    self.machine.with(|state| state.graph.note_named(|_| true));
+                    self.tower_block(tower, (number, looked), hidden, shared)
+                })
+            }
+        }
+    }
+
+    /// Runs a checkpointed block's forward again; whether that number is a block's.
+    pub(in crate::step::forward) fn recompute_tower(
+        &self,
+        index: usize,
+        hidden: &Tensor<'a>,
+        given: &Given<Shared<Value>>,
+    ) -> bool {
+        let (Some(tower), Some(number)) = (&self.tower, index.checked_sub(self.layers.len())) else {
+            return false;
+        };
+        let Some(shared) = &given.encoder else { return false };
+        let Some(looked) = self.looked(self.batch) else { return false };
+        let shared = shared.map(|value| {
+            self.machine.with(|state| state.retain(value.storage));
+            Tensor { machine: self.machine, value: *value }
+        });
+        self.machine.with(|state| state.autocast = self.autocast);
+        let output = self
+            .machine
+            .within("visual", &TOWER, || self.tower_block(tower, (number, looked), hidden, &shared));
+        self.machine.with(|state| state.keep_output(output.value.storage));
+        drop(output);
+        self.leave_autocast();
+        true
+    }
+
+    /// `Qwen2_5_VLVisionBlock.forward`.
+    fn tower_block(
+        &self,
+        tower: &BoundTower<'a>,
+        (number, looked): (usize, Looked<'_>),
+        hidden: &Tensor<'a>,
+        shared: &Shared<Tensor<'a>>,
+    ) -> Tensor<'a> {
+        let Some(block) = tower.blocks.get(number) else {
+            return hidden.unmodelled("a layer of the tower that is not there");
+        };
+        let [first, second] = &block.norms;
+        let sum = {
+            let attended = {
+                let normed = hidden.normed(first);
+                self.tower_attention(tower.vision, block, &normed, (number, looked), shared)
+            };
+            hidden.add(&attended)
+        };
+        let fed = {
+            let normed = sum.normed(second);
+            match &block.mlp[..] {
+                [gate, up, down] => {
+                    let product = {
+                        let active = {
+                            let gated = normed.through(gate);
+                            gated.activated(tower.vision.act, &[])
+                        };
+                        let up = normed.through(up);
+                        active.into_product(up)
+                    };
+                    product.through(down)
+                }
+                [up, down] => {
+                    let active = {
+                        let inner = normed.through(up);
+                        inner.activated(tower.vision.act, &[])
+                    };
+                    active.through(down)
+                }
+                _ => normed.unmodelled("a feed-forward network that no tower has"),
+            }
+        };
+        sum.add(&fed)
+    }
+}
