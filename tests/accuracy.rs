@@ -53,7 +53,7 @@ const PUBLISHED_ROWS: usize = 149;
 const MULTI_ROWS: usize = 128;
 
 /// Rows of [`RANKS`].
-const RANKS_ROWS: usize = 75;
+const RANKS_ROWS: usize = 95;
 
 /// Rows of [`GENERATE`].
 const GENERATE_ROWS: usize = 37;

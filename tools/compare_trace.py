@@ -67,7 +67,7 @@ def torch_events(harness, case, cc):
     env = dict(os.environ, LD_PRELOAD=os.path.join(null, "libcuda.so.1"), NULLCUDA_CC=cc, PYTHONPATH=os.pathsep.join([harness, tools, os.environ.get("PYTHONPATH", "")]),
                HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", PYTORCH_NVML_BASED_CUDA_CHECK="1", NULLCUDA_REMEMBER="1", TRITON_LIBCUDA_PATH=null)
     # trl's trainer has a loop of its own, and so have ranks of many
-    own = "megatron_steps.py" if "distopt" in case else "rank_steps.py" if case.get("engine") else "trl_steps.py" if case.get("stack") == "trl" else "generate_steps.py" if case.get("task") == "generate" else None
+    own = "megatron_steps.py" if "distopt" in case else "trl_steps.py" if case.get("stack") == "trl" else "rank_steps.py" if case.get("engine") else "generate_steps.py" if case.get("task") == "generate" else None
     program = (Path(tools) / own).read_text() if own else TRACER
     with tempfile.NamedTemporaryFile("w", suffix=".py") as f, tempfile.NamedTemporaryFile("w", suffix=".json") as row:
         f.write(program)

@@ -13,6 +13,7 @@ Keys of a case are the harness's; of trl there are
   args            further arguments of the trainer's configuration
   attention_mask  "ones": the collator's; "padded": rows of different lengths, as the model sees them; "padding-free": `padding_free=True`, the whole batch in one row
   engine, world   "ddp", "zero2", "zero3", "fsdp2" on so many GPUs, of which the process is the first: its collectives move nothing; ds: DeepSpeed's zero_optimization
+  reshard_after_forward, efficient_loading   of fsdp_config: the first, and cpu_ram_efficient_loading, which loads the model on the first process alone
   offload         "trl": `activation_offloading=True`
   labels          so many tokens of each text have a label, the last ones; null: all of them, as without a prompt
 """
@@ -32,7 +33,8 @@ import torch
 import trl
 from transformers import TrainerCallback, masking_utils
 
-OWN = dict(stack="trl", offload=None, labels=None, model=None, task="sft", prompt=512, reference="scored", args={}, engine=None, world=1, ds={})
+OWN = dict(stack="trl", offload=None, labels=None, model=None, task="sft", prompt=512, reference="scored", args={}, engine=None, world=1, ds={},
+           reshard_after_forward=True, efficient_loading=False)
 PAIRS = ["dpo", "orpo", "cpo", "simpo", "reward"]
 ONLINE = ["grpo", "rloo"]
 OPTIMIZERS = {"adamw": "adamw_torch", "adamw_fused": "adamw_torch_fused", "sgd": "sgd", "adafactor": "adafactor",
@@ -98,8 +100,26 @@ def build(case):
         weights = case["weights"] or ("fp32" if case["dtype"].startswith("amp") else case["dtype"])
         dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[weights]
         attention = "eager" if case["attention"] == "eager" else "sdpa"
+        if case["engine"] == "fsdp2":
+            # as rank_steps.py has it for bare fully_shard
+            import rank_steps
+            return rank_steps.on_the_cpu(own, measure.build_config(own), dtype, dict(attn_implementation=attention), None)
         return measure.build_4bit(own, measure.build_config(own), dtype, dict(attn_implementation=attention), "cuda")
+    if case["engine"] == "fsdp2":
+        return on_the_cpu(dict(own, method="full"))
     return measure.build_model(dict(own, method="full"), "cuda")
+
+
+def on_the_cpu(case):
+    """The model in the CPU's memory, where from_pretrained leaves it: accelerate moves it to the GPU unit by unit. Nothing is written to
+    its weights, which are as large as they like then; what is moved reads none of it."""
+    model = measure.build_model(case, "meta")
+    rotary = {name: (module, config) for name, module in model.named_modules() if (config := getattr(module, "config", None)) is not None and hasattr(module, "rope_init_fn")}
+    model.to_empty(device="cpu")
+    for module, config in rotary.values():
+        module.__init__(config)
+    model.tie_weights()
+    return model
 
 
 def tokenizer():
@@ -194,7 +214,8 @@ def on_many_gpus(case, folder):
             "gradient_clipping": 1.0}))
         return {"deepspeed": path}
     if case["engine"] == "fsdp2":
-        return {"fsdp": "full_shard auto_wrap", "fsdp_config": {"version": 2}}
+        return {"fsdp": "full_shard auto_wrap", "fsdp_config": {"version": 2, "reshard_after_forward": case["reshard_after_forward"],
+                                                                "cpu_ram_efficient_loading": case["efficient_loading"]}}
     return {}
 
 

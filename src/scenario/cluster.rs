@@ -1,5 +1,6 @@
 //! What is good to know of several GPUs.
 
+use super::software::{Software, Trainer};
 use super::{
     AttentionKernel, Cluster, CpuOffload, Field, Issue, Lengths, LossKernel, Mask, Method, Optimizer,
     Precision, Scenario, Severity, Sharding, Stack, TransformerImpl,
@@ -59,10 +60,17 @@ pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, i
                 }
                 let after =
                     if scenario.cluster.reshards { "resharded after forward" } else { "kept after forward" };
-                let message = format!(
-                    "this is fully_shard with MixedPrecisionPolicy(param_dtype=torch.bfloat16) on every layer and the model, \
-                     {after}; accelerate adds autocast, which is not followed"
-                );
+                let message = match Software::of(scenario.stack).trainer {
+                    Trainer::Trl => format!(
+                        "this is fully_shard as accelerate calls it (fsdp_version: 2, TRANSFORMER_BASED_WRAP), {after}: trained shards \
+                         are float32 under mixed precision, gradients are summed in bfloat16 and kept whole until the last \
+                         micro-batch, and the output head stays gathered from forward to backward"
+                    ),
+                    Trainer::Loop | Trainer::Torchtune | Trainer::Megatron => format!(
+                        "this is fully_shard with MixedPrecisionPolicy(param_dtype=torch.bfloat16) on every layer and the model, \
+                         {after}; accelerate adds autocast, which --stack trl follows"
+                    ),
+                };
                 issues.push(Issue::new(Severity::Note, Field::Sharding, message));
                 if scenario.method == Method::Qlora {
                     issues.push(Issue::new(Severity::Note, Field::Method, SHARDED_4BIT));

@@ -94,8 +94,14 @@ pub(super) fn in_stages(scenario: &Scenario) -> bool {
     with_megatron(scenario) && scenario.cluster.layout.pipeline > 1
 }
 
+/// Under accelerate everything is in the type of mixed precision.
 pub(super) fn with_reduction(scenario: &Scenario) -> bool {
-    with_fsdp2(scenario) || with_megatron(scenario)
+    with_fsdp2(scenario) && !is_by_accelerate(scenario) || with_megatron(scenario)
+}
+
+/// Whether accelerate wraps the model, as transformers' Trainer has it done.
+fn is_by_accelerate(scenario: &Scenario) -> bool {
+    Software::of(scenario.stack).trainer == Trainer::Trl
 }
 
 pub(super) fn with_fsdp2(scenario: &Scenario) -> bool {
@@ -103,7 +109,7 @@ pub(super) fn with_fsdp2(scenario: &Scenario) -> bool {
 }
 
 pub(super) fn with_resharding(scenario: &Scenario) -> bool {
-    with_fsdp2(scenario) && scenario.cluster.reshards
+    with_fsdp2(scenario) && scenario.cluster.reshards && !is_by_accelerate(scenario)
 }
 
 pub(super) fn with_shards(scenario: &Scenario) -> bool {

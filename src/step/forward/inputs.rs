@@ -265,14 +265,18 @@ impl<'a> Pass<'_, 'a> {
         let table = &self.architecture.embeddings.tokens;
         let scaled = self.architecture.embeddings.scaled;
         let module = Module::of(table.name, [Some(self.outside.tokens), None]);
-        let mut hidden = self.within(table.name, &roles::EMBEDDING, || {
-            self.machine.with(|state| state.enter_module(module, false));
-            let rows = self.lookup(self.outside.tokens, ids, self.batch.tokens(), table.width);
-            if scaled && self.modeling.scale_buffer { rows.scale() } else { rows }
+        let mut hidden = self.machine.token_unit(|| {
+            let hidden = self.within(table.name, &roles::EMBEDDING, || {
+                self.machine.with(|state| state.enter_module(module, false));
+                let rows = self.lookup(self.outside.tokens, ids, self.batch.tokens(), table.width);
+                if scaled && self.modeling.scale_buffer { rows.scale() } else { rows }
+            });
+            if self.trains && self.inputs_require_grad && !hidden.value.requires_grad() {
+                self.require_grad(hidden)
+            } else {
+                hidden
+            }
         });
-        if self.trains && self.inputs_require_grad && !hidden.value.requires_grad() {
-            hidden = self.require_grad(hidden);
-        }
         hidden = self.machine.leave_module(module, hidden);
         // granite scales what the module returned, after the hook that makes it require a gradient
         if scaled && !self.modeling.scale_buffer { hidden.scale() } else { hidden }

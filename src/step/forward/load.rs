@@ -21,6 +21,7 @@ use crate::scenario::{Checkpointing, Method, Precision};
 use crate::step::device::Device;
 use crate::step::machine::{Machine, State};
 use crate::step::ops::linear::{self, Shape, Weight};
+use crate::step::parallel::is_by_accelerate;
 
 /// The element type of autocast, where it is used.
 fn autocast_dtype(precision: Precision) -> Option<Dtype> {
@@ -105,7 +106,12 @@ impl<'a> Model<'a> {
         let software = Software::of(member.stack);
         let prepared = member.method == Method::Qlora
             && (member.quantization.prepare && software.prepares_for_4_bit || member.trainer_prepares);
-        let dtype = if prepared { Dtype::F32 } else { base };
+        // accelerate has its optimizer step float32 shards under mixed precision
+        let upcast = autocast_dtype(member.precision).is_some()
+            && member.method == Method::Full
+            && state.parallel.has_units()
+            && is_by_accelerate(member);
+        let dtype = if prepared || upcast { Dtype::F32 } else { base };
         let checkpoints = member.checkpointing != Checkpointing::Off;
         let first = state.params.list.len();
         let trains_embeddings = member.adapts && member.lora.trains_embeddings;
@@ -300,7 +306,7 @@ impl<'a> Model<'a> {
         loader.state.module = "";
         buffers::buffers(&mut loader, architecture);
         let (adapted, shards) = (loader.adapted, loader.state.parallel.has_units());
-        let autocasts = !loader.state.parallel.has_own_type();
+        let autocasts = !loader.state.parallel.has_own_type() || shards && is_by_accelerate(member);
         let quantised = loader.has_quantised && loader.loads_in_parts();
         if let Some(record) = &mut loader.state.record {
             record.end_loading(quantised);

@@ -19,6 +19,7 @@ use crate::step::ops::four_bit::{CODE_BOOK, PACKED_WEIGHT, SCALES, SCALES_8BIT, 
 use crate::step::ops::four_bit::{DOUBLE_QUANT_BLOCK, Format, QUANT_BLOCK, Quantised};
 use crate::step::ops::linear::{self, Adapter, Shape, Weight};
 use crate::step::ops::norm::NormLayer;
+use crate::step::parallel::is_loaded_on_cpu;
 use crate::step::params::ParamId;
 use crate::step::what::torch;
 use crate::step::what::{Dims, What};
@@ -112,7 +113,7 @@ impl Loader<'_> {
 
     /// Whether the model is put together in the CPU's memory.
     fn is_on_cpu(&self) -> bool {
-        self.member.method == Method::Qlora && self.state.parallel.shards_from_cpu()
+        is_loaded_on_cpu(self.member) && self.state.parallel.shards_from_cpu()
     }
 
     /// Runs `body`, which happens in that part of the loading.

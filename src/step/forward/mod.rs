@@ -41,7 +41,8 @@ use super::machine::Machine;
 use super::ops::attention::{Arguments, Choice, Kernel, Scores};
 use super::ops::four_bit::Format;
 use super::ops::linear;
-use super::parallel::Wrapped;
+use super::parallel::{Gathered, Wrapped, is_by_accelerate, is_loaded_on_cpu};
+use super::params::ParamId;
 use super::repeat::Alike;
 use super::tensor::{Tensor, Value};
 use super::what::Role;
@@ -51,7 +52,7 @@ use crate::memory::Category;
 use crate::model::blocks::{Dropout, LinearClass, Mixer};
 use crate::model::modeling::{Code, Modeling};
 use crate::model::{Architecture, HeadTransform};
-use crate::scenario::{AttentionKernel, Checkpointing, Method};
+use crate::scenario::{AttentionKernel, Checkpointing};
 use bound::find;
 pub(super) use bound::{BoundEncoder, BoundLayer, BoundOutside};
 pub(super) use families::fills_cache;
@@ -227,8 +228,28 @@ impl<'a> Model<'a> {
                 .filter_map(|group| Some((*group.layers.first()?, *group.layers.last()?)))
                 .collect(),
             parts: self.megatron_parts(),
-            on_cpu: self.shards && self.member.method == Method::Qlora,
+            on_cpu: self.shards && is_loaded_on_cpu(self.member),
+            ends: self.ends(),
         }
+    }
+
+    /// What accelerate makes units of beside the layers: the embedding, and the last norm with the output head, or where the
+    /// two share their weight all of it. Of peft's models it does not find the norm. Source: accelerate 1.15 utils/fsdp_utils.py
+    /// `fsdp2_prepare_model`, `_find_final_norm`.
+    fn ends(&self) -> Vec<(Gathered, Vec<ParamId>)> {
+        if !(self.shards && is_by_accelerate(self.member)) {
+            return Vec::new();
+        }
+        let norm = self.architecture.final_norm.as_ref().filter(|_| !self.member.adapts);
+        let norm = norm.map(|norm| find(&self.outside.norms, |bound| bound.name == norm.name));
+        let norm = norm.iter().flat_map(|norm| [norm.weight, norm.bias]).flatten();
+        let head = find(&self.outside.linears, |layer| layer.name == self.architecture.head.linear.name);
+        let head = [Some(head.weight.id()), head.bias].into_iter().flatten();
+        if self.architecture.head.tied {
+            return vec![(Gathered::FromTokens, norm.chain(head).collect())];
+        }
+        let tail = if self.member.adapts { Gathered::Never } else { Gathered::FromNorm };
+        vec![(Gathered::ForTokens, vec![self.outside.tokens]), (tail, norm.chain(head).collect())]
     }
 
     fn within<R>(&self, module: &'static str, role: &'static Role, body: impl FnOnce() -> R) -> R {
@@ -381,7 +402,7 @@ impl<'a> Pass<'_, 'a> {
         if let Some(norm) = &self.architecture.final_norm {
             let norm = find(&self.outside.norms, |bound| bound.name == norm.name);
             hidden = match Software::of(self.member.stack).model {
-                ModelCode::Transformers => hidden.normed(&norm),
+                ModelCode::Transformers => self.machine.norm_unit(hidden, |hidden| hidden.normed(&norm)),
                 ModelCode::Litgpt => hidden.litgpt_normed(&norm),
                 // its variable lives on beside the normed one: the head's code does both
                 ModelCode::Torchtune => hidden,

@@ -58,9 +58,14 @@ pub(in crate::step) struct Fsdp2 {
     reshards_root: bool,
     /// `reduce_dtype`.
     reduce: Dtype,
+    /// Whether accelerate wraps the model (`fsdp2_prepare_model`): embedding and tail are units of their own, and nothing is reduced
+    /// before the last micro-batch (`no_sync`).
+    by_accelerate: bool,
+    /// When each of the units after the layers' is gathered; the root is not among them.
+    ends: Vec<Gathered>,
     /// Whether shards, their gradients and the optimizer are on the CPU (`CPUOffloadPolicy`).
     offloads: bool,
-    /// The layers, in the order of the model's; the root, which has all other parameters, last.
+    /// The layers, in the order of the model's; then those at its ends; the root, which has all other parameters, last.
     units: Vec<Unit>,
     /// By parameter: its unit.
     owners: Vec<u32>,
@@ -70,6 +75,20 @@ pub(in crate::step) struct Fsdp2 {
     ahead: StorageId,
     /// The input of the last reduction, until the next one begins (`ReduceScatterState`).
     reduced: StorageId,
+}
+
+/// When a unit at the model's ends is gathered, which accelerate cuts off the root.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::step) enum Gathered {
+    /// Around the look-up of the tokens, as a layer is.
+    ForTokens,
+    /// From there on until backward is over: of its modules one, the output head, is never called, so that nothing tells when
+    /// its forward is over (`_register_group_forward_hooks`).
+    FromTokens,
+    /// From the last norm on until the norm's backward is over, as its output head is never called either.
+    FromNorm,
+    /// Never: the output head is alone in it.
+    Never,
 }
 
 /// Parameters that are gathered together (`FSDPParamGroup`).
@@ -89,16 +108,21 @@ struct Unit {
 
 impl Fsdp2 {
     /// Before there is a model.
-    pub fn of(cluster: Cluster) -> Fsdp2 {
+    pub fn of(cluster: Cluster, by_accelerate: bool) -> Fsdp2 {
         Fsdp2 {
             world: cluster.gpus / cluster.replicas.max(1),
             replicas: cluster.replicas.max(1),
             reshards: cluster.reshards,
-            reshards_root: cluster.reshards && cluster.reshards_root,
+            // it leaves the root to PyTorch, which keeps it
+            reshards_root: cluster.reshards && cluster.reshards_root && !by_accelerate,
             reduce: match cluster.reduce {
+                // accelerate's policy has one type for all
+                _ if by_accelerate => COMPUTE,
                 ReduceDtype::Fp32 => Dtype::F32,
                 ReduceDtype::Bf16 => Dtype::Bf16,
             },
+            by_accelerate,
+            ends: Vec::new(),
             offloads: match cluster.cpu {
                 CpuOffload::Off | CpuOffload::Optimizer => false,
                 CpuOffload::All => true,
@@ -109,6 +133,11 @@ impl Fsdp2 {
             ahead: NOTHING,
             reduced: NOTHING,
         }
+    }
+
+    /// The ranks that have one model in shards.
+    pub fn world(&self) -> u64 {
+        self.world
     }
 
     fn is_replicated(&self) -> bool {
@@ -131,7 +160,9 @@ impl Fsdp2 {
 
     /// `fully_shard` on every layer, then on the model; whether the layers that stand for others are given what they leave.
     pub fn wrap(&mut self, params: &Params, model: &Wrapped) -> bool {
-        self.owners = vec![model.layers.len() as u32; params.list.len()];
+        let layers = model.layers.len();
+        let root = layers + model.ends.len();
+        self.owners = vec![root as u32; params.list.len()];
         let unit = |ids: Vec<ParamId>, before: Option<usize>| Unit {
             shards: ids.iter().map(|id| params.get(*id).kept.numel).collect(),
             params: ids,
@@ -146,9 +177,19 @@ impl Fsdp2 {
             }
             self.units.push(unit(layer.clone().collect(), index.checked_sub(1)));
         }
-        let root = |id: &ParamId| self.owners[*id as usize] as usize == model.layers.len();
-        let root = model.params.clone().map(|id| id as ParamId).filter(root).collect();
-        self.units.push(unit(root, model.layers.len().checked_sub(1)));
+        for (index, (gathered, own)) in model.ends.iter().enumerate() {
+            for id in own {
+                self.owners[*id as usize] = (layers + index) as u32;
+            }
+            if let (Gathered::ForTokens, Some(first)) = (gathered, self.units.first_mut()) {
+                first.before = Some(layers + index);
+            }
+            self.ends.push(*gathered);
+            self.units.push(unit(own.clone(), None));
+        }
+        let own = |id: &ParamId| self.owners[*id as usize] as usize == root;
+        let own = model.params.clone().map(|id| id as ParamId).filter(own).collect();
+        self.units.push(unit(own, layers.checked_sub(1)));
         // of a body that runs again and again the last layer comes before the first
         let mut alike = true;
         for (first, last) in &model.repeated {
@@ -160,7 +201,7 @@ impl Fsdp2 {
     }
 
     /// `_move_states_to_device` and `_init_sharded_param` of a model in the CPU's memory: a unit's parameters come whole and
-    /// go when its shards were made, the root's last. Puts what was recorded of the loading in that order.
+    /// go when its shards were made, the layers' first, the root's last. Puts what was recorded of the loading in that order.
     pub fn move_in(&self, heap: &mut Heap, params: &Params) {
         if self.offloads {
             return self.pass_through(heap, params);
@@ -179,7 +220,8 @@ impl Fsdp2 {
         };
         let push =
             |heap: &mut Heap, event| heap.record.iter_mut().for_each(|record| record.events.push(event));
-        let (root, mut late, mut open) = (self.root(), Vec::new(), (self.root(), Vec::new()));
+        let (root, layers) = (self.root(), self.root() - self.ends.len());
+        let (mut late, mut open) = (vec![Vec::new(); root + 1 - layers], (root, Vec::new()));
         for event in recorded {
             let unit = match event {
                 Event::Alloc(storage) => units.get(storage as usize).copied().flatten(),
@@ -187,7 +229,7 @@ impl Fsdp2 {
             };
             match unit {
                 None => push(heap, event),
-                Some(unit) if unit == root => late.push(event),
+                Some(unit) if unit >= layers => late[unit - layers].push(event),
                 Some(unit) => {
                     if unit != open.0 {
                         open.1.drain(..).for_each(|storage| heap.release(storage));
@@ -198,9 +240,11 @@ impl Fsdp2 {
             }
         }
         open.1.drain(..).for_each(|storage| heap.release(storage));
-        let own = whole(heap, root);
-        late.into_iter().for_each(|event| push(heap, event));
-        own.into_iter().for_each(|storage| heap.release(storage));
+        for (index, events) in late.into_iter().enumerate() {
+            let own = whole(heap, layers + index);
+            events.into_iter().for_each(|event| push(heap, event));
+            own.into_iter().for_each(|storage| heap.release(storage));
+        }
     }
 
     /// The same where shards go back to the CPU.
@@ -240,6 +284,23 @@ impl Fsdp2 {
         self.units.len().saturating_sub(1)
     }
 
+    /// The unit at the model's ends that is gathered at that time.
+    fn end(&self, gathered: Gathered) -> Option<usize> {
+        let place = self.ends.iter().position(|own| *own == gathered)?;
+        Some(self.root() - self.ends.len() + place)
+    }
+
+    /// The unit that the look-up of the tokens needs, and whether it is over with that.
+    pub fn of_tokens(&self) -> Option<(usize, bool)> {
+        let for_tokens = self.end(Gathered::ForTokens).map(|unit| (unit, true));
+        for_tokens.or_else(|| self.end(Gathered::FromTokens).map(|unit| (unit, false)))
+    }
+
+    /// The unit that the last norm is in, where that is not the root.
+    pub fn of_norm(&self) -> Option<usize> {
+        self.end(Gathered::FromNorm)
+    }
+
     pub fn is_gathered(&self, id: ParamId) -> bool {
         let owner = self.owners.get(id as usize).and_then(|owner| self.units.get(*owner as usize));
         owner.is_some_and(|unit| !unit.gathered.is_empty())
@@ -251,7 +312,7 @@ impl Fsdp2 {
 
     /// `pre_forward`: gathers a unit. What was gathered for the one before goes when this one's parameters are copied out.
     pub fn enter(&mut self, heap: &mut Heap, params: &Params, unit: usize) {
-        if !self.units[unit].gathered.is_empty() {
+        if !self.units[unit].gathered.is_empty() || self.units[unit].params.is_empty() {
             return;
         }
         let output = self.gather(heap, params, unit);
@@ -272,6 +333,9 @@ impl Fsdp2 {
 
     /// `pre_backward`: gathers a unit unless that was done ahead, then the one that comes next.
     pub fn enter_backward(&mut self, heap: &mut Heap, params: &Params, unit: usize) {
+        if self.units[unit].params.is_empty() {
+            return;
+        }
         if self.units[unit].gathered.is_empty() {
             let output = match std::mem::replace(&mut self.ahead, NOTHING) {
                 NOTHING => self.gather(heap, params, unit),
@@ -342,8 +406,11 @@ impl Fsdp2 {
     }
 
     /// `post_backward`: the whole parameters go, then their gradients are reduced (`foreach_reduce`). What they are copied
-    /// into stays until the next unit's are.
-    pub fn reduce(&mut self, heap: &mut Heap, params: &mut Params, unit: usize) {
+    /// into stays until the next unit's are. accelerate has that done in the last micro-batch alone.
+    pub fn reduce(&mut self, heap: &mut Heap, params: &mut Params, unit: usize, is_last: bool) {
+        if self.by_accelerate && !is_last {
+            return self.reshard(heap, unit);
+        }
         let mut grads = Vec::with_capacity(self.units[unit].params.len());
         let (mut numel, mut sizes) = (0u64, Vec::with_capacity(grads.capacity()));
         let mut stored = None;
@@ -393,9 +460,14 @@ impl Fsdp2 {
         }
     }
 
-    /// `_root_post_backward_final_callback`: the root's turn, whose inputs need no gradient.
-    pub fn leave_backward(&mut self, heap: &mut Heap, params: &mut Params) {
-        self.reduce(heap, params, self.root());
+    /// `_root_post_backward_final_callback`: the turn of units whose inputs need no gradient, in the order of the model's modules.
+    pub fn leave_backward(&mut self, heap: &mut Heap, params: &mut Params, is_last: bool) {
+        let root = self.root();
+        let layers = root - self.ends.len();
+        std::iter::once(root).chain(layers..root).for_each(|unit| self.reduce(heap, params, unit, is_last));
+        // the embedding's, where nothing called for what was gathered ahead
+        heap.release(std::mem::replace(&mut self.ahead, NOTHING));
+        (0..layers).for_each(|unit| self.reduce(heap, params, unit, is_last));
         for unit in &mut self.units {
             heap.release(std::mem::replace(&mut unit.all_reduced, NOTHING));
         }
@@ -448,7 +520,7 @@ mod tests {
 
     #[test]
     fn a_matrix_of_one_row_is_no_vector() {
-        let fsdp = Fsdp2::of(Cluster { gpus: 8, ..Cluster::ONE });
+        let fsdp = Fsdp2::of(Cluster { gpus: 8, ..Cluster::ONE }, false);
         let shard = |shape, rank| {
             let Kept { numel, rows, .. } = fsdp.shard(shape, rank, Dtype::F32);
             (rows, numel)

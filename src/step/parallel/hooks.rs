@@ -97,6 +97,12 @@ impl Machine {
         if self.with(|state| state.recomputing) {
             return body(input);
         }
+        let output = body(&self.enter_unit(unit, input));
+        self.leave_unit(unit, output)
+    }
+
+    /// A unit's forward pass begins: whoever gives its input a gradient has its own reduced.
+    fn enter_unit<'m>(&'m self, unit: usize, input: &Tensor<'m>) -> Tensor<'m> {
         let value = self.with(|state| {
             if let Some(fsdp) = state.parallel.units() {
                 fsdp.enter(&mut state.heap, &state.params, unit);
@@ -104,12 +110,42 @@ impl Machine {
             // RegisterPostBackwardFunction
             state.on_gradient(&input.value, move |state| {
                 if let Some(fsdp) = state.parallel.units() {
-                    fsdp.reduce(&mut state.heap, &mut state.params, unit);
+                    fsdp.reduce(&mut state.heap, &mut state.params, unit, state.is_last);
                 }
             })
         });
-        let output = body(&input.with(|own| *own = value));
-        self.leave_unit(unit, output)
+        input.with(|own| *own = value)
+    }
+
+    /// The tokens are looked up, for which accelerate makes a unit.
+    pub fn token_unit<'m>(&'m self, body: impl FnOnce() -> Tensor<'m>) -> Tensor<'m> {
+        let unit = self.with(|state| {
+            let fsdp = state.parallel.units()?;
+            let (unit, leaves) = fsdp.of_tokens()?;
+            fsdp.enter(&mut state.heap, &state.params, unit);
+            leaves.then_some(unit)
+        });
+        let output = body();
+        match unit {
+            None => output,
+            Some(unit) => self.leave_unit(unit, output),
+        }
+    }
+
+    /// The last norm runs, of which and the output head accelerate makes a unit. Nothing tells that its forward pass is over.
+    pub fn norm_unit<'m>(
+        &'m self,
+        input: Tensor<'m>,
+        body: impl FnOnce(&Tensor<'m>) -> Tensor<'m>,
+    ) -> Tensor<'m> {
+        match self.with(|state| state.parallel.units()?.of_norm()) {
+            None => body(&input),
+            Some(unit) => {
+                let entered = self.enter_unit(unit, &input);
+                drop(input);
+                body(&entered)
+            }
+        }
     }
 
     /// A unit's forward pass is over: whoever gives its output a gradient calls for its parameters.

@@ -19,16 +19,18 @@ mod zero3;
 
 use std::ops::Range;
 
-use super::heap::{NOTHING, StorageId};
+use super::heap::{Heap, NOTHING, StorageId};
 use super::machine::State;
 use super::params::{Kept, ParamId, Params};
 use super::what::{Rank, What};
 use crate::dtype::Dtype;
 use crate::job::Member;
 use crate::scenario::software::{HeadCode, Software, Trainer};
-use crate::scenario::{Checkpointing, Cluster, Sharding};
+use crate::scenario::{Checkpointing, Cluster, Method, Sharding};
+use crate::work::Group;
 use ddp::Ddp;
 use fsdp2::Fsdp2;
+pub(super) use fsdp2::Gathered;
 pub(super) use hooks::Module;
 use megatron::Megatron;
 pub(super) use megatron::PartParam;
@@ -58,6 +60,8 @@ pub(super) struct Wrapped {
     pub parts: Vec<Vec<PartParam>>,
     /// Whether it was loaded into the CPU's memory.
     pub on_cpu: bool,
+    /// Units that accelerate makes of what is in no layer, and when they are gathered.
+    pub ends: Vec<(Gathered, Vec<ParamId>)>,
 }
 
 /// How a process works together with those on other GPUs.
@@ -91,6 +95,17 @@ fn groups_parameters(member: &Member) -> bool {
     Software::of(member.stack).head == HeadCode::Trl && !member.adapts
 }
 
+/// Whether accelerate wraps the model and puts autocast around it, as transformers' Trainer has it done.
+pub(super) fn is_by_accelerate(member: &Member) -> bool {
+    Software::of(member.stack).trainer == Trainer::Trl
+}
+
+/// Whether a model that is sharded is loaded into the CPU's memory: quantised ones, and those that transformers' Trainer is given,
+/// which leaves moving them to FSDP (transformers 5.17 trainer.py `place_model_on_device`).
+pub(super) fn is_loaded_on_cpu(member: &Member) -> bool {
+    member.method == Method::Qlora || is_by_accelerate(member)
+}
+
 impl Parallel {
     /// How the ranks of a cluster train a member.
     pub fn of(cluster: Cluster, member: Option<&Member>) -> Parallel {
@@ -101,7 +116,9 @@ impl Parallel {
             // refused by `supported`
             Sharding::Distributed => Parallel::Alone,
             Sharding::Ddp => Parallel::Ddp(Box::new(Ddp::of(cluster, member.is_some_and(finds_unused)))),
-            Sharding::Fsdp2 => Parallel::Fsdp2(Box::new(Fsdp2::of(cluster))),
+            Sharding::Fsdp2 => {
+                Parallel::Fsdp2(Box::new(Fsdp2::of(cluster, member.is_some_and(is_by_accelerate))))
+            }
             Sharding::Zero1 | Sharding::Zero2 => {
                 Parallel::Zero(Box::new(Zero::of(cluster, member.is_some_and(groups_parameters))))
             }
@@ -130,6 +147,18 @@ impl Parallel {
             | Parallel::Fsdp2(_)
             | Parallel::Zero(_)
             | Parallel::Megatron(_) => None,
+        }
+    }
+
+    /// Elements of all ranks' shards that are as long as this rank's.
+    pub fn all_of(&self, kept: Kept) -> u64 {
+        kept.numel.saturating_mul(self.fsdp2().map_or(1, Fsdp2::world))
+    }
+
+    /// Counts what one parameter that is gathered by itself has all ranks send around.
+    pub fn send_shards(&self, heap: &mut Heap, bytes: u64) {
+        if let Some(fsdp) = self.fsdp2() {
+            heap.send_around(Group::Data, bytes, fsdp.world());
         }
     }
 
@@ -327,7 +356,9 @@ impl State {
     pub fn leave_backward(&mut self) {
         match &mut self.parallel {
             Parallel::Alone | Parallel::Ddp(_) | Parallel::Megatron(_) => {}
-            Parallel::Fsdp2(fsdp) => fsdp.leave_backward(&mut self.heap, &mut self.params),
+            Parallel::Fsdp2(fsdp) => {
+                fsdp.leave_backward(&mut self.heap, &mut self.params, self.is_last);
+            }
             Parallel::Zero(zero) => zero.leave_backward(&mut self.heap, &mut self.params, self.is_last),
             Parallel::Zero3(zero) => zero.leave_backward(&mut self.heap, &mut self.params),
         }

@@ -1,5 +1,6 @@
 //! What of a job on many GPUs is modelled: what was compared with the engines' own code.
 
+use super::is_by_accelerate;
 use crate::issue::{Field, Issue};
 use crate::job::{Act, Job, Loss, Member};
 use crate::model::Architecture;
@@ -51,14 +52,19 @@ pub(in crate::step) fn supported(
         Stack::Transformers => {}
         Stack::Trl => match job.cluster.sharding {
             Sharding::Ddp | Sharding::Zero1 | Sharding::Zero2 => {}
-            Sharding::Fsdp2 | Sharding::Zero3 | Sharding::Distributed => {
+            Sharding::Fsdp2 => by_accelerate(job, member)?,
+            Sharding::Zero3 | Sharding::Distributed => {
                 let what = format!("what trl does under {engine}");
-                return refuse(Field::Sharding, what, "choose DDP, ZeRO-1 or ZeRO-2");
+                return refuse(Field::Sharding, what, "choose DDP, FSDP2, ZeRO-1 or ZeRO-2");
             }
         },
         Stack::Liger | Stack::Litgpt | Stack::Torchtune | Stack::Unsloth | Stack::Megatron => {
             let what = format!("what {} does", member.stack.label());
-            return refuse(Field::Stack, what, "choose transformers, or trl under DDP, ZeRO-1 or ZeRO-2");
+            return refuse(
+                Field::Stack,
+                what,
+                "choose transformers, or trl under DDP, FSDP2, ZeRO-1 or ZeRO-2",
+            );
         }
     }
     if job.round.iter().filter_map(Act::batch).any(|batch| batch.pictures.count > 0) {
@@ -129,6 +135,39 @@ pub(in crate::step) fn supported(
             })
         }
     }
+}
+
+/// What of trl's trainers under accelerate's FSDP2 was not compared.
+fn by_accelerate(job: &Job, member: &Member) -> Result<(), Issue> {
+    let refuse = |field, what: String, fix: &str| {
+        let message = format!("{what} under FSDP2 as accelerate wraps it is not modelled");
+        Err(Issue::error(field, message).with_fix(fix))
+    };
+    let is_sft = |act: &Act| matches!(act, Act::Train { loss: Loss::Labels, .. } | Act::Update { .. });
+    if job.members.len() > 1 || !job.round.iter().all(is_sft) {
+        // a reference is sharded by itself, and passes without gradients gather for themselves
+        return refuse(
+            Field::Sharding,
+            "another trainer of trl's than SFTTrainer".into(),
+            "choose DDP, ZeRO-1 or ZeRO-2",
+        );
+    }
+    if member.precision == Precision::Bf16 && member.adapts {
+        // it has no policy then: float32 adapters are gathered as they are, among bfloat16 weights
+        let what = "pure bf16 beside adapters".into();
+        return refuse(
+            Field::Precision,
+            what,
+            "choose bf16 mixed (bf16=True), over bf16 weights or fp32 ones",
+        );
+    }
+    if job.cluster.replicas > 1 {
+        return refuse(Field::Replicas, "hybrid sharding".into(), "choose one replica");
+    }
+    if job.cluster.cpu != CpuOffload::Off {
+        return refuse(Field::CpuOffload, "CPU offload".into(), "keep all on the GPUs");
+    }
+    Ok(())
 }
 
 /// Whether an optimizer steps shards: FSDP2's, which are DTensors, or the flat float32 partition of DeepSpeed, which is a tensor as any
@@ -214,6 +253,7 @@ fn sharded(
     }
     match member.precision {
         Precision::AmpBf16 | Precision::Bf16 => {}
+        Precision::AmpBf16Weights if is_by_accelerate(member) => {}
         // its bf16 engine makes parameters bfloat16, whatever they were
         Precision::AmpBf16Weights if cluster.is_zero() => {}
         Precision::Fp32 | Precision::Fp16 | Precision::AmpBf16Weights | Precision::AmpFp16 => {

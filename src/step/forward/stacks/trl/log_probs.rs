@@ -27,6 +27,11 @@ static LOGIT_STATISTICS: What = What::own(
     "what is gathered of each token's logits over all tiles",
     Source::FusedLoss,
 );
+static WHOLE_WEIGHT: What = What::own(
+    "full_tensor",
+    "the head's whole weight, gathered as it is stored: kept for backward",
+    Source::At("PyTorch, torch/distributed/tensor; trl, trainer/utils.py add_fused_lm_head"),
+);
 static LOG: What = What::own("log", "the logarithm of each token's sum of exponentials", Source::FusedLoss);
 static ENTROPY: What = What::own("entropy", "the entropy of each token's probabilities", Source::FusedLoss);
 static MEAN_LOGITS: What = What::own("mean logits", "the mean logit of each token", Source::FusedLoss);
@@ -108,8 +113,8 @@ impl State {
         let Head { shape, weight, bias } = head;
         let rows = x.numel / shape.input.max(1);
         let compute = self.autocast.unwrap_or(x.dtype);
-        let stored = self.params.get(weight).dtype;
-        let parameters = [Some(weight), bias].map(|id| self.weight_if(id));
+        let parameters = [Some(weight), bias].map(|id| self.read_by_head(id));
+        let stored = parameters[0].dtype;
         let [weight, bias] = parameters;
         let node = self.node_of(2, [x, &weight, &bias], move |state, node, _| {
             log_probs_backward(state, node, shape, (compute, stored))
@@ -163,13 +168,31 @@ impl State {
         let locals = statistics.into_iter().chain([hidden, buffer]);
         compared.into_iter().chain(locals).for_each(|storage| self.release(storage));
         self.save(node, x.storage);
-        parameters.iter().filter(|parameter| parameter.numel > 0).for_each(|_| self.save(node, NOTHING));
+        parameters
+            .iter()
+            .filter(|parameter| parameter.numel > 0)
+            .for_each(|own| self.save(node, own.storage));
         for storage in [targets, log_sum, told_entropy.unwrap_or(log_sum)] {
             self.save(node, storage);
         }
         self.release(log_sum);
         parameters.iter().for_each(|parameter| self.release(parameter.storage));
         (Value::plain(log_probs, rows, Dtype::F32).at(node.output(0)), others)
+    }
+
+    /// A parameter of the head, which is never called: where FSDP2 has not gathered it, it is gathered here, and as it is stored
+    /// (`weight.full_tensor()`).
+    fn read_by_head(&mut self, id: Option<ParamId>) -> Value {
+        let sharded = id.filter(|id| self.parallel.has_units() && !self.parallel.is_there(*id));
+        let Some(id) = sharded else { return self.weight_if(id) };
+        let (numel, kept) = (self.params.get(id).numel, self.params.get(id).kept);
+        if self.params.get(id).trainable {
+            self.meet_unmodelled("a trained output head that FSDP2 has not gathered");
+        }
+        let padded = self.parallel.all_of(kept);
+        let storage = self.alloc(padded, kept.dtype, &WHOLE_WEIGHT);
+        self.parallel.send_shards(&mut self.heap, padded.saturating_mul(kept.dtype.bytes()));
+        Value::plain(storage, numel, kept.dtype)
     }
 
     /// `mm_buf`: what every tile of the logits is written into.
