@@ -374,6 +374,7 @@ impl<'a> Pass<'_, 'a> {
             || embeddings.scaled && !self.modeling.scale_buffer
             || embeddings.norm.is_some()
             || self.encoder.is_some()
+            || self.tower.is_some()
             || self.member.keeps_outputs()
             || self.member.checkpointing == Checkpointing::Offloaded
             || self.dropout(embeddings.dropout);
