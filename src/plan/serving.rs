@@ -274,7 +274,7 @@ fn room(
     length: u64,
 ) -> Room {
     if stored.is_of_llama_cpp() {
-        return Room::Unknown("vLLM itself does not load llama.cpp's formats".to_owned());
+        return Room::Unknown("how vLLM runs llama.cpp's formats is not followed".to_owned());
     }
     if stored == Stored::Fp32 {
         return Room::Unknown(
