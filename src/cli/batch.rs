@@ -35,21 +35,18 @@ type Row = (Gpu, Result<Option<Reached>, Issue>);
 
 pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     let asked = arguments.input.read()?;
-    let scenario = asked.scenarios.into_iter().next().unwrap_or_default();
+    let scenario = asked.first();
     let own = scenario.gpu().map_err(|issue| issue.to_string())?;
     let split = fixed_and_per_sequence(&scenario);
     let reached = reach(&scenario, &own, arguments.effective).map_err(|issue| issue.to_string())?;
     let mut rows: Vec<Row> = vec![(own, Ok(reached))];
     let others = reach_on_cards(&scenario, arguments.effective);
     rows.extend(others.filter(|(gpu, _)| rows[0].0.slug != gpu.slug).collect::<Vec<_>>());
-    let mut output = Output::of(match arguments.json {
+    Ok(Output::of(match arguments.json {
         true => to_json(&rows, split),
         false => to_text(&scenario, &rows, split),
-    });
-    for notice in asked.notices {
-        output.say(format_args!("note: {notice}"));
-    }
-    Ok(output)
+    })
+    .noting(asked.notices))
 }
 
 fn to_text(scenario: &Scenario, rows: &[Row], split: Option<(Bytes, Bytes)>) -> String {

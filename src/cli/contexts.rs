@@ -25,13 +25,13 @@ pub(super) struct Arguments {
 
 pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     let asked = arguments.input.read()?;
-    let base = asked.scenarios.into_iter().next().unwrap_or_default();
+    let base = asked.first();
     let rows = contexts(&base).map_err(|issue| issue.to_string())?;
     let cells = || rows.iter().flat_map(|row| &row.cells);
     if let (true, Some(Err(issue))) = (cells().all(Result::is_err), cells().next()) {
         return Err(issue.to_string());
     }
-    let mut output = Output::of(if arguments.json {
+    Ok(Output::of(if arguments.json {
         to_json(&rows)
     } else {
         let of = one_line(&base.model_name());
@@ -40,11 +40,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
             "{of}, {new} new tokens after a prompt; sequences in parallel by tokens of each\n\n{}",
             to_text(&rows)
         )
-    });
-    for notice in asked.notices {
-        output.say(format_args!("note: {notice}"));
-    }
-    Ok(output)
+    })
+    .noting(asked.notices))
 }
 
 fn to_text(rows: &[ContextRow]) -> String {

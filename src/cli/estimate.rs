@@ -51,10 +51,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
         // Standard error says why.
         Format { .. } if unanswered => String::new(),
         Format { .. } => export::text(&answers),
-    });
-    for notice in asked.notices {
-        output.say(format_args!("note: {notice}"));
-    }
+    })
+    .noting(asked.notices);
     for answer in &answers {
         let Answer { scenario, estimate, .. } = answer;
         let Some(memory) = &estimate.memory else {

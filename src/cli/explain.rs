@@ -31,7 +31,7 @@ pub(super) struct Arguments {
 
 pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     let asked = arguments.input.read()?;
-    let scenario = asked.scenarios.into_iter().next().unwrap_or_default();
+    let scenario = asked.first();
     let answer = Answer::of(scenario);
     let memory = answer.estimate.memory.as_ref().ok_or_else(|| answer.refusal().to_string())?;
     let scenario = &answer.scenario;
@@ -41,14 +41,11 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     if let Some(part) = &arguments.part {
         lines.retain(|line| line.category.slug() == part);
     }
-    let mut output = Output::of(match arguments.json {
+    Ok(Output::of(match arguments.json {
         true => to_json(&memory, &lines),
         false => to_text(&one_line(&scenario.model_name()), &memory, &lines),
-    });
-    for notice in asked.notices {
-        output.say(format_args!("note: {notice}"));
-    }
-    Ok(output)
+    })
+    .noting(asked.notices))
 }
 
 fn exact(bytes: Bytes) -> String {

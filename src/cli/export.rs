@@ -19,15 +19,12 @@ pub(super) struct Arguments {
 
 pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     let asked = arguments.input.read()?;
-    let scenario = asked.scenarios.into_iter().next().unwrap_or_default();
+    let scenario = asked.first();
     let which = Configuration::ALL.into_iter().find(|which| which.choice().slug == arguments.format);
     // clap has refused any other name
     let which = which.unwrap_or(Configuration::Python);
     let written = configuration(&scenario, which).map_err(|issue| issue.to_string())?;
-    let mut output = Output::of(written.text);
-    for notice in asked.notices {
-        output.say(format_args!("note: {notice}"));
-    }
+    let mut output = Output::of(written.text).noting(asked.notices);
     for clause in written.differs {
         output.say(format_args!("note: otherwise than in the scenario: {clause}"));
     }

@@ -39,7 +39,7 @@ pub(super) struct Arguments {
 
 pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     let asked = arguments.input.read()?;
-    let base = asked.scenarios.first().cloned().unwrap_or_default();
+    let base = asked.first();
     let named = |model: Option<&str>| {
         let model = model.map(|id| ModelChoice::Catalogue(id.to_owned()));
         asked.filled(&Scenario { model: model.unwrap_or_else(|| base.model.clone()), ..base.clone() })
@@ -59,10 +59,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
         to_json(&rows, memory)
     } else {
         to_text(&rows, &named(None), memory)
-    });
-    for notice in asked.notices {
-        output.say(format_args!("note: {notice}"));
-    }
+    })
+    .noting(asked.notices);
     if listed < known.len() {
         output.say(format_args!("{} more models with --all", known.len() - listed));
     }

@@ -41,6 +41,11 @@ pub(super) struct Asked {
 }
 
 impl Asked {
+    /// The first scenario: what a command that answers one is asked about.
+    pub fn first(&self) -> Scenario {
+        self.scenarios.first().cloned().unwrap_or_default()
+    }
+
     /// Whether a model was named.
     pub fn names_model(&self) -> bool {
         self.gives("model")
@@ -207,6 +212,14 @@ pub(super) fn read(path: &Path, most: usize) -> Result<String, String> {
     // devices and pipes have no length until they are read
     let length = file.metadata().map_or(0, |metadata| metadata.len());
     if length > most as u64 { Err(too_long(most)) } else { read_all(file, most) }
+}
+
+/// The text of a file of at most so many bytes, or of standard input where none is given.
+pub(super) fn read_given(path: Option<&Path>, most: usize) -> Result<String, String> {
+    match path {
+        Some(path) => read(path, most).map_err(|problem| format!("{}: {problem}", path.display())),
+        None => read_all(std::io::stdin(), most).map_err(|problem| format!("standard input: {problem}")),
+    }
 }
 
 /// The text of a source of at most so many bytes.

@@ -36,7 +36,7 @@ const LISTED: usize = 20;
 
 pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     let asked = arguments.input.read()?;
-    let scenario = asked.filled(&asked.scenarios.first().cloned().unwrap_or_default());
+    let scenario = asked.filled(&asked.first());
     let (gpus, ways) = match scenario.cluster.gpus {
         0 | 1 => fewest_layouts(&scenario),
         gpus => (gpus, layouts(&scenario, gpus)),
@@ -48,10 +48,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     let mut output = Output::of(match arguments.json {
         true => to_json(gpus, &ways),
         false => to_text(&scenario, gpus, &ways, arguments.all),
-    });
-    for notice in asked.notices {
-        output.say(format_args!("note: {notice}"));
-    }
+    })
+    .noting(asked.notices);
     if !ways.iter().any(Way::fits) {
         output.status = 1;
     }

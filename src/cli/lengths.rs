@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueHint};
 use serde_json::json;
 
-use super::input::{Input, read, read_all};
+use super::input::{Input, read_given};
 use super::levers::lower;
 use super::output::Output;
 use super::table::aligned;
@@ -45,26 +45,18 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
         );
     }
     let asked = arguments.input.read()?;
-    let scenario = asked.scenarios.into_iter().next().unwrap_or_default();
-    let text = match &arguments.texts {
-        Some(path) => read(path, LONGEST).map_err(|problem| format!("{}: {problem}", path.display()))?,
-        None => {
-            read_all(std::io::stdin(), LONGEST).map_err(|problem| format!("standard input: {problem}"))?
-        }
-    };
+    let scenario = asked.first();
+    let text = read_given(arguments.texts.as_deref(), LONGEST)?;
     let texts: Texts = text.parse().map_err(|error| format!("{error}"))?;
     let in_words = |issue: Issue| issue.to_string();
     let found = outlook(&scenario, &texts).map_err(in_words)?;
     let orders = (0..arguments.orders).map(|number| order(&scenario, &texts, number));
     let orders = orders.collect::<Result<Vec<_>, Issue>>().map_err(in_words)?;
-    let mut output = Output::of(match arguments.json {
+    Ok(Output::of(match arguments.json {
         true => to_json(&texts, &found, &orders),
         false => to_text(&scenario, &texts, &found, &orders),
-    });
-    for notice in asked.notices {
-        output.say(format_args!("note: {notice}"));
-    }
-    Ok(output)
+    })
+    .noting(asked.notices))
 }
 
 fn to_text(scenario: &Scenario, texts: &Texts, found: &Outlook, orders: &[Order]) -> String {

@@ -23,17 +23,14 @@ pub(super) struct Arguments {
 
 pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     let asked = arguments.input.read()?;
-    let scenario = asked.scenarios.into_iter().next().unwrap_or_default();
+    let scenario = asked.first();
     let found = levers(&scenario).map_err(|issue| issue.to_string())?;
-    let mut output = Output::of(if arguments.json {
+    Ok(Output::of(if arguments.json {
         format!("{:#}\n", export::levers_json(&found))
     } else {
         to_text(&scenario, &found)?
-    });
-    for notice in asked.notices {
-        output.say(format_args!("note: {notice}"));
-    }
-    Ok(output)
+    })
+    .noting(asked.notices))
 }
 
 fn to_text(scenario: &Scenario, found: &Levers) -> Result<String, String> {

@@ -36,7 +36,7 @@ pub(super) struct Arguments {
 
 pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     let asked = arguments.input.read()?;
-    let base = asked.filled(&asked.scenarios.first().cloned().unwrap_or_default());
+    let base = asked.filled(&asked.first());
     let mut cards = usual_cards();
     if arguments.all {
         cards = gpus().collect();
@@ -58,10 +58,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     let mut output = Output::of(match arguments.json {
         true => to_json(&rows, &fewest),
         false => format!("{}\nOn its own card: {}\n", to_text(&rows, &base), fewest_in_words(&fewest)),
-    });
-    for notice in asked.notices {
-        output.say(format_args!("note: {notice}"));
-    }
+    })
+    .noting(asked.notices);
     if let Some(problem) = problem {
         output.say(format_args!("no answer: {problem}"));
     }

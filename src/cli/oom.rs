@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueHint};
 use serde_json::json;
 
-use super::input::{Input, read, read_all};
+use super::input::{Input, read_given};
 use super::levers::{lines, lower};
 use super::output::Output;
 use super::table::aligned;
@@ -36,24 +36,16 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
         return Err("standard input is the scenario here: give the message as a file, --text FILE".to_owned());
     }
     let asked = arguments.input.read()?;
-    let scenario = asked.scenarios.into_iter().next().unwrap_or_default();
-    let text = match &arguments.text {
-        Some(path) => read(path, LONGEST).map_err(|problem| format!("{}: {problem}", path.display()))?,
-        None => {
-            read_all(std::io::stdin(), LONGEST).map_err(|problem| format!("standard input: {problem}"))?
-        }
-    };
+    let scenario = asked.first();
+    let text = read_given(arguments.text.as_deref(), LONGEST)?;
     let decoded = decode(&text, &scenario).map_err(|error| error.to_string())?;
     // a scenario without an answer has no changes that help either; what the message says stands
     let remedies = remedies(&decoded).unwrap_or_default();
-    let mut output = Output::of(match arguments.json {
+    Ok(Output::of(match arguments.json {
         true => to_json(&decoded, &remedies),
         false => to_text(&decoded, &remedies),
-    });
-    for notice in asked.notices {
-        output.say(format_args!("note: {notice}"));
-    }
-    Ok(output)
+    })
+    .noting(asked.notices))
 }
 
 fn to_text(decoded: &Decoded, remedies: &[Lever]) -> String {

@@ -21,6 +21,14 @@ impl Output {
         Output { out, ..Output::default() }
     }
 
+    /// The same with what could not be followed of what was asked.
+    pub fn noting(mut self, notices: Vec<String>) -> Output {
+        for notice in notices {
+            self.say(format_args!("note: {notice}"));
+        }
+        self
+    }
+
     /// Nothing but what is wrong.
     pub fn problem(problem: String) -> Output {
         Output { err: format!("error: {problem}\n"), status: 2, ..Output::default() }

@@ -24,19 +24,16 @@ pub(super) struct Arguments {
 
 pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     let asked = arguments.input.read()?;
-    let scenario = asked.scenarios.into_iter().next().unwrap_or_default();
+    let scenario = asked.first();
     let architecture = scenario.architecture().map_err(|issue| issue.to_string())?;
     let answer = Answer::of(scenario);
     let memory = answer.estimate.memory.as_ref().ok_or_else(|| answer.refusal().to_string())?;
     let figures = Figures::of(&answer.scenario, &architecture);
-    let mut output = Output::of(match arguments.json {
+    Ok(Output::of(match arguments.json {
         true => to_json(&figures, memory.needed()),
         false => to_text(&answer.scenario, &figures, memory.needed()),
-    });
-    for notice in asked.notices {
-        output.say(format_args!("note: {notice}"));
-    }
-    Ok(output)
+    })
+    .noting(asked.notices))
 }
 
 fn to_text(scenario: &Scenario, figures: &Figures, needed: Bytes) -> String {

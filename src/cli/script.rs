@@ -15,10 +15,6 @@ pub(super) struct Arguments {
 
 pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     let asked = arguments.input.read()?;
-    let scenario = asked.scenarios.into_iter().next().unwrap_or_default();
-    let mut output = Output::of(export::script(&scenario).map_err(|issue| issue.to_string())?);
-    for notice in asked.notices {
-        output.say(format_args!("note: {notice}"));
-    }
-    Ok(output)
+    let scenario = asked.first();
+    Ok(Output::of(export::script(&scenario).map_err(|issue| issue.to_string())?).noting(asked.notices))
 }

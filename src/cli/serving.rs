@@ -26,10 +26,10 @@ pub(super) struct Arguments {
 
 pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     let asked = arguments.input.read()?;
-    let base = asked.scenarios.into_iter().next().unwrap_or_default();
+    let base = asked.first();
     let (rows, share) =
         serving(&base).and_then(|rows| Ok((rows, Share::of(&base)?))).map_err(|issue| issue.to_string())?;
-    let mut output = Output::of(if arguments.json {
+    Ok(Output::of(if arguments.json {
         format!("{:#}\n", json!({ "schema": "headroom-serving/1", "rows": rows }))
     } else {
         let card = base.gpu().map_err(|issue| issue.to_string())?.name;
@@ -45,11 +45,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
             grouped(share.sequences),
             to_text(&rows)
         )
-    });
-    for notice in asked.notices {
-        output.say(format_args!("note: {notice}"));
-    }
-    Ok(output)
+    }).noting(asked.notices))
 }
 
 fn to_text(rows: &[ServingRow]) -> String {

@@ -43,10 +43,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
             .filter_map(|(scenario, pace)| Some(to_text(scenario, pace.as_ref().ok()?)))
             .collect::<Vec<_>>()
             .join("\n"),
-    });
-    for notice in asked.notices {
-        output.say(format_args!("note: {notice}"));
-    }
+    })
+    .noting(asked.notices);
     for (scenario, answer) in &answers {
         if answer.is_ok() && export::Answer::of_tensors(scenario.clone()).runs() == Some(false) {
             output.say(format_args!("note: {} does not run on this card as it is", scenario.model_name()));

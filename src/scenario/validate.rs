@@ -1,6 +1,8 @@
 //! Checks of a scenario that need no execution.
 
-use super::{cluster, colocated, recurrent, savings};
+mod cluster;
+
+use super::{colocated, recurrent, savings};
 use crate::hardware::Vendor;
 use crate::model::Architecture;
 use crate::model::blocks::{Block, FeedForward};

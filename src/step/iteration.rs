@@ -1,6 +1,7 @@
 //! The rounds of a job: forward, backward, clip, step and zero_grad, and whatever else is done in between.
 
 mod losses;
+mod notes;
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
@@ -9,7 +10,6 @@ use super::forward::stacks::megatron::Share;
 use super::forward::stacks::trl::log_probs::Asked;
 use super::forward::{Apart, Model, Output, Pass};
 use super::gradient::OnGrad;
-use super::heap::ledger::higher;
 use super::heap::{NOTHING, StorageId};
 use super::line::{Input, Line};
 use super::machine::{Machine, State};
@@ -18,12 +18,13 @@ use super::ready::Ready;
 use super::tensor::{Tensor, Value};
 use crate::dtype::Dtype;
 use crate::job::{Act, Batch, Loss, Training};
-use crate::memory::{Category, Iteration, Peak, Phase, Rank, Stage};
+use crate::memory::{Category, Iteration, Phase, Rank, Stage};
 use crate::scenario::Generation;
 use crate::scenario::software::{Software, Trainer};
 use crate::scenario::{Checkpointing, Cluster, Mask, Offloading, Stack, StepTime};
 use crate::step::what::{Source, What};
 use crate::work::Work;
+use notes::{Notes, highest};
 
 static SCORED: What = What::step("log-probabilities", "those of further batches of the same round");
 static PICTURES: What = What::own(
@@ -518,68 +519,4 @@ fn passes(prompt: u64, new_tokens: u64, most: u64) -> Vec<u64> {
     let early = (0..spread).map(|index| (u128::from(index) * u128::from(before) / u128::from(spread)) as u64);
     let last = all.saturating_sub(run.min(DIFFERENT))..all;
     early.chain(last).map(|index| prompt.saturating_add(index)).collect()
-}
-
-/// The highest points of the running round by phase, those before a thread got its workspaces apart.
-struct Notes<'a> {
-    machine: &'a Machine,
-    peaks: RefCell<Vec<(Phase, Peak)>>,
-    /// What the phases of the running round computed.
-    work: RefCell<Vec<(Phase, Work)>>,
-    /// What had been computed when the running phase began.
-    before: Cell<Work>,
-}
-
-impl Notes<'_> {
-    fn begin(&self, phase: Phase) {
-        self.machine.with(|state| {
-            state.early = None;
-            self.before.set(state.work);
-            state.ledger.restart();
-            state.mark(phase);
-        });
-    }
-
-    /// Notes the highest point of a phase that ends, and the one before its thread got its workspaces.
-    fn end(&self, phase: Phase) {
-        let (peaks, work) = self.machine.with(|state| {
-            let peaks = state.early.take().into_iter().chain([state.ledger.peak()]);
-            (peaks, state.work.since(self.before.get()))
-        });
-        self.peaks.borrow_mut().extend(peaks.map(|peak| (phase, peak)));
-        let mut all = self.work.borrow_mut();
-        match all.iter_mut().find(|(own, _)| *own == phase) {
-            Some((_, own)) => *own = own.and(work),
-            None => all.push((phase, work)),
-        }
-    }
-
-    /// Forgets what an act computed, as it runs again.
-    fn forget_work(&self, act: u16) {
-        self.work.borrow_mut().retain(|(phase, _)| phase.act != act);
-    }
-
-    /// Counts what so many of an act's runs computed as often as it runs.
-    fn extend_work(&self, act: u16, run: u64, times: u64) {
-        for (_, work) in self.work.borrow_mut().iter_mut().filter(|(phase, _)| phase.act == act) {
-            *work = work.of_more(run, times);
-        }
-    }
-
-    /// Counts what the last run of an act computed as often as it runs.
-    fn repeat_work(&self, act: u16, times: u64) {
-        for (_, work) in self.work.borrow_mut().iter_mut().filter(|(phase, _)| phase.act == act) {
-            *work = work.times(times);
-        }
-    }
-}
-
-/// The highest of the peaks of each phase.
-fn highest(peaks: &[(Phase, Peak)]) -> Iteration {
-    let mut iteration = Iteration { phases: Vec::with_capacity(3) };
-    for (phase, peak) in peaks {
-        let highest = iteration.phase_mut(*phase);
-        *highest = higher(*highest, *peak);
-    }
-    iteration
 }

@@ -438,4 +438,26 @@ mod tests {
         }
         assert_eq!(refusal(config, &with(Method::Full)), None);
     }
+
+    #[test]
+    fn what_trl_does_under_shards_is_refused_where_it_was_not_compared() {
+        let refused = |link: &str| {
+            let shared = crate::share::decode(&format!("v=1&m=Qwen/Qwen3-0.6B&st=trl&gpus=4&gpu=80GB{link}"));
+            assert!(shared.notices.is_empty(), "{:?}", shared.notices);
+            let scenario = &shared.scenarios[0];
+            let architecture = scenario.architecture().expect("it is in the catalogue");
+            run(&architecture, scenario, &scenario.gpu().expect("a card")).err().map(|issue| issue.field)
+        };
+        let full = "&method=full&shard=fsdp2";
+        for (link, field) in [
+            (full.to_owned(), None),
+            ("&method=full&shard=zero3".to_owned(), Some(Field::Sharding)),
+            (format!("{full}&task=dpo&s=1024"), Some(Field::Sharding)),
+            ("&method=lora&p=bf16&shard=fsdp2".to_owned(), Some(Field::Precision)),
+            (format!("{full}&replicas=2"), Some(Field::Replicas)),
+            (format!("{full}&cpu=all"), Some(Field::CpuOffload)),
+        ] {
+            assert_eq!(refused(&link), field, "{link}");
+        }
+    }
 }

@@ -28,6 +28,7 @@ mod self_attention;
 mod short_conv;
 pub(super) mod stacks;
 mod vision;
+mod wrapped;
 
 use crate::scenario::software::{HeadCode, ModelCode, Software};
 use crate::step::parallel::Module;
@@ -41,8 +42,6 @@ use super::machine::Machine;
 use super::ops::attention::{Arguments, Choice, Kernel, Scores};
 use super::ops::four_bit::Format;
 use super::ops::linear;
-use super::parallel::{Gathered, Wrapped, is_by_accelerate, is_loaded_on_cpu};
-use super::params::ParamId;
 use super::repeat::Alike;
 use super::tensor::{Tensor, Value};
 use super::what::Role;
@@ -216,40 +215,6 @@ impl<'a> Model<'a> {
                 }
             }
         })
-    }
-
-    /// What an engine of several GPUs wraps of it.
-    pub fn wrapped(&self) -> Wrapped {
-        let repeated = self.layer_groups.iter().filter(|group| group.times > 1);
-        Wrapped {
-            params: self.params.clone(),
-            layers: self.layers.iter().map(|layer| layer.own.clone()).collect(),
-            repeated: repeated
-                .filter_map(|group| Some((*group.layers.first()?, *group.layers.last()?)))
-                .collect(),
-            parts: self.megatron_parts(),
-            on_cpu: self.shards && is_loaded_on_cpu(self.member),
-            ends: self.ends(),
-        }
-    }
-
-    /// What accelerate makes units of beside the layers: the embedding, and the last norm with the output head, or where the
-    /// two share their weight all of it. Of peft's models it does not find the norm. Source: accelerate 1.15 utils/fsdp_utils.py
-    /// `fsdp2_prepare_model`, `_find_final_norm`.
-    fn ends(&self) -> Vec<(Gathered, Vec<ParamId>)> {
-        if !(self.shards && is_by_accelerate(self.member)) {
-            return Vec::new();
-        }
-        let norm = self.architecture.final_norm.as_ref().filter(|_| !self.member.adapts);
-        let norm = norm.map(|norm| find(&self.outside.norms, |bound| bound.name == norm.name));
-        let norm = norm.iter().flat_map(|norm| [norm.weight, norm.bias]).flatten();
-        let head = find(&self.outside.linears, |layer| layer.name == self.architecture.head.linear.name);
-        let head = [Some(head.weight.id()), head.bias].into_iter().flatten();
-        if self.architecture.head.tied {
-            return vec![(Gathered::FromTokens, norm.chain(head).collect())];
-        }
-        let tail = if self.member.adapts { Gathered::Never } else { Gathered::FromNorm };
-        vec![(Gathered::ForTokens, vec![self.outside.tokens]), (tail, norm.chain(head).collect())]
     }
 
     fn within<R>(&self, module: &'static str, role: &'static Role, body: impl FnOnce() -> R) -> R {

@@ -198,22 +198,8 @@ fn steps(cluster: Cluster, optimizer: Optimizer) -> Result<(), Issue> {
             refuse(message.to_owned(), "choose RMSprop, or AdamW 8-bit")
         }
         Optimizer::Adagrad => Ok(()),
-        Optimizer::AdamW8bit
-        | Optimizer::PagedAdamW8bit
-        | Optimizer::PagedAdamW
-        | Optimizer::Lamb
-        | Optimizer::Lion
-        | Optimizer::Lion8bit
-        | Optimizer::AdEmaMix
-        | Optimizer::AdEmaMix8bit
-        | Optimizer::PagedAdEmaMix
-        | Optimizer::PagedAdEmaMix8bit
-        | Optimizer::Adafactor
-        | Optimizer::AdafactorTorch
-            if cluster.is_zero() =>
-        {
-            Ok(())
-        }
+        Optimizer::Adafactor | Optimizer::AdafactorTorch if cluster.is_zero() => Ok(()),
+        _ if cluster.is_zero() && optimizer.is_of_bitsandbytes() => Ok(()),
         Optimizer::AdamW8bit
         | Optimizer::PagedAdamW8bit
         | Optimizer::Lion8bit
