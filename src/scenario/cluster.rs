@@ -21,7 +21,7 @@ pub struct Cluster {
     pub cpu: CpuOffload,
     /// The settings of DeepSpeed's ZeRO.
     pub deepspeed: DeepSpeed,
-    /// How they divide the model; read for [`Stack::Megatron`].
+    /// How they divide the model; read for [`Stack::Megatron`](super::Stack::Megatron).
     pub layout: Layout,
 }
 
