@@ -78,6 +78,7 @@ test("the first step and later ones can be chosen, and reserved is drawn above",
   await scrubber.press("Home");
   await expect(optimizer).toContainText("GiB");
   await headroom.button("First step").click();
+  await expect(figure).toHaveAttribute("aria-busy", "false");
   await scrubber.press("Home");
   // there is none before the first optimizer step
   await expect(optimizer).toHaveText(/–$/);

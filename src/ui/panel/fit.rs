@@ -272,7 +272,7 @@ fn content(state: State, cell: &FitCell, asked: &Scenario, unit: Unit) -> Cell {
     match cell {
         FitCell::Fits { batch, verdict, scenario } => {
             let expandable =
-                (scenario.allocator != asked.allocator).then(|| "with expandable segments".to_owned());
+                (scenario.allocator != asked.allocator).then(|| "expandable segments".to_owned());
             let is_close = cell.is_close();
             let length =
                 (scenario.sequence != asked.sequence).then(|| format!("× {}", grouped(scenario.sequence)));

@@ -110,6 +110,9 @@ fn title(found: &Found) -> &'static str {
 fn buttons(state: State, scenario: &Scenario, found: &Found) -> AnyView {
     let unit = state.unit();
     if found.verdict == Verdict::Fits {
+        if found.uses.is_empty() {
+            return view! { <p class="remark">"Nothing larger or faster fits beyond doubt."</p> }.into_any();
+        }
         let offered = found.uses.iter().take(BUTTONS);
         return offered.map(|usage| of_use(state, usage, unit)).collect::<Vec<_>>().into_any();
     }

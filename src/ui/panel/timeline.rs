@@ -38,6 +38,8 @@ struct Shown {
     zooms: RwSignal<Vec<(usize, usize)>>,
     /// What is drawn.
     moments: RwSignal<Arc<Vec<Moment>>>,
+    /// Whether what is drawn is of the first step: the other one until the worker has answered.
+    drawn_first: RwSignal<bool>,
     /// Where the pointer is.
     hovered: RwSignal<Option<usize>>,
     /// What was clicked, or reached with the keyboard.
@@ -50,6 +52,7 @@ impl Shown {
             first: RwSignal::new(false),
             zooms: RwSignal::new(Vec::new()),
             moments: RwSignal::new(Arc::default()),
+            drawn_first: RwSignal::new(false),
             hovered: RwSignal::new(None),
             pinned: RwSignal::new(None),
         }
@@ -80,6 +83,20 @@ impl Shown {
     fn forget(self) {
         self.hovered.set(None);
         self.pinned.set(None);
+    }
+
+    /// Whether the other step is still drawn.
+    fn is_busy(self) -> bool {
+        self.first.get() != self.drawn_first.get()
+    }
+
+    /// Draws moments of a step. The numbers of events are a step's own: what was chosen on the other step is forgotten.
+    fn draw(self, of_first: bool, moments: Vec<Moment>) {
+        if self.drawn_first.get_untracked() != of_first {
+            self.forget();
+            self.drawn_first.set(of_first);
+        }
+        self.moments.set(Arc::new(moments));
     }
 
     /// Shows the half of the drawing that is around the chosen moment.
@@ -153,7 +170,7 @@ pub fn Timeline() -> impl IntoView {
         state.current().answer(|_, memory, gpu| {
             let moments = shown.moments.get();
             // a snapshot lies over the whole of a later step
-            let whole = !shown.first.get() && shown.zooms.with(Vec::is_empty);
+            let whole = !shown.drawn_first.get() && shown.zooms.with(Vec::is_empty);
             beside.with(|beside| {
                 let line = beside.as_ref().and_then(|beside| beside.as_ref().ok()).filter(|_| whole);
                 let line = line.map_or(&[][..], |beside| &beside.line);
@@ -203,7 +220,6 @@ pub fn Timeline() -> impl IntoView {
                 type="button"
                 aria-pressed=Signal::derive(move || (shown.first.get() == of_first).to_string())
                 on:click=move |_| {
-                    shown.forget();
                     shown.zooms.update(Vec::clear);
                     shown.first.set(of_first);
                 }
@@ -237,7 +253,11 @@ pub fn Timeline() -> impl IntoView {
                     </button>
                 </div>
             </div>
-            <figure class="chart timeline" aria-label="Over one step">
+            <figure
+                class="chart timeline"
+                aria-label="Over one step"
+                aria-busy=Signal::derive(move || shown.is_busy().to_string())
+            >
                 <div class="drawing" node_ref=place inner_html=drawing></div>
                 <div
                     class="scrubber"
@@ -288,12 +308,12 @@ fn follow_range(state: State, detail: Signal<Option<Arc<Detail>>>, shown: Shown)
         let (of_first, zoom) = (shown.first.get(), shown.zooms.with(|zooms| zooms.last().copied()));
         let Some(detail) = detail.get() else { return shown.moments.set(Arc::default()) };
         if !of_first && zoom.is_none() {
-            return shown.moments.set(Arc::new(detail.moments.clone()));
+            return shown.draw(false, detail.moments.clone());
         }
         let question = Question::Stretch(Box::new(detail.scenario.clone()), of_first, zoom);
         let take = move |answer: Option<Answer>| {
             let Some(Answer::Stretch(moments)) = answer else { return };
-            shown.moments.set(Arc::new(moments));
+            shown.draw(of_first, moments);
         };
         state.desk.with_value(|desk| desk.ask(Place::Stretch, question, take));
     });
