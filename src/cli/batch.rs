@@ -6,9 +6,7 @@ use serde_json::{Value, json};
 use super::input::Input;
 use super::output::Output;
 use super::table::aligned;
-use crate::hardware::Gpu;
-use crate::issue::Issue;
-use crate::plan::{Reached, fixed_and_per_sequence, reach, reach_on_cards};
+use crate::plan::{BatchRow, batch_row, fixed_and_per_sequence, on_usual_cards};
 use crate::scenario::Scenario;
 use crate::share;
 use crate::text::one_line;
@@ -31,17 +29,18 @@ pub(super) struct Arguments {
     input: Input,
 }
 
-type Row = (Gpu, Result<Option<Reached>, Issue>);
-
 pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     let asked = arguments.input.read()?;
     let scenario = asked.first();
-    let own = scenario.gpu().map_err(|issue| issue.to_string())?;
     let split = fixed_and_per_sequence(&scenario);
-    let reached = reach(&scenario, &own, arguments.effective).map_err(|issue| issue.to_string())?;
-    let mut rows: Vec<Row> = vec![(own, Ok(reached))];
-    let others = reach_on_cards(&scenario, arguments.effective);
-    rows.extend(others.filter(|(gpu, _)| rows[0].0.slug != gpu.slug).collect::<Vec<_>>());
+    let mut rows = Vec::new();
+    for on_card in on_usual_cards(&scenario) {
+        rows.push(batch_row(&on_card, arguments.effective).map_err(|issue| issue.to_string())?);
+    }
+    // of the scenario's own card the reason is told
+    if let Some(Err(issue)) = rows.first().map(|row| &row.reached) {
+        return Err(issue.to_string());
+    }
     Ok(Output::of(match arguments.json {
         true => to_json(&rows, split),
         false => to_text(&scenario, &rows, split),
@@ -49,20 +48,29 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     .noting(asked.notices))
 }
 
-fn to_text(scenario: &Scenario, rows: &[Row], split: Option<(Bytes, Bytes)>) -> String {
+fn to_text(scenario: &Scenario, rows: &[BatchRow], split: Option<(Bytes, Bytes)>) -> String {
     let mut out = format!("{}, {} tokens", one_line(&scenario.model_name()), grouped(scenario.sequence));
     if let Some((fixed, each)) = split {
         out.push_str(&format!(": {fixed} whatever the batch, and about {each} for each sequence"));
     }
     out.push_str("\n\n");
-    let header = ["Card", "Memory", "Largest micro-batch", "Micro-batch", "Accumulation", "Effective batch"];
+    let header = [
+        "Card",
+        "Memory",
+        "Largest micro-batch",
+        "Micro-batch",
+        "Accumulation",
+        "Effective batch",
+        "Verdict",
+    ];
     let mut lines = vec![header.map(str::to_owned).to_vec()];
-    for (gpu, reached) in rows {
-        let mut line = vec![gpu.name.to_string(), gpu.memory.to_string()];
-        match reached {
+    for row in rows {
+        let mut line = vec![row.name.clone(), row.memory.to_string()];
+        match &row.reached {
             Ok(Some(reached)) => {
                 let numbers = [reached.largest, reached.batch, reached.accumulation, reached.effective];
                 line.extend(numbers.map(grouped));
+                line.push(reached.verdict.label().to_lowercase());
             }
             Ok(None) => line.push("none".to_owned()),
             Err(_) => line.push("no answer".to_owned()),
@@ -72,20 +80,21 @@ fn to_text(scenario: &Scenario, rows: &[Row], split: Option<(Bytes, Bytes)>) -> 
     out + &aligned(&lines)
 }
 
-fn to_json(rows: &[Row], split: Option<(Bytes, Bytes)>) -> String {
-    let row = |(gpu, reached): &Row| -> Value {
-        let found = match reached {
+fn to_json(rows: &[BatchRow], split: Option<(Bytes, Bytes)>) -> String {
+    let row = |row: &BatchRow| -> Value {
+        let found = match &row.reached {
             Ok(Some(reached)) => json!({
                 "largest": reached.largest,
                 "micro_batch": reached.batch,
                 "accumulation": reached.accumulation,
                 "effective": reached.effective,
+                "verdict": reached.verdict.slug(),
                 "link": share::encode(std::slice::from_ref(&reached.scenario)),
             }),
             Ok(None) => Value::Null,
             Err(issue) => json!({ "issue": issue }),
         };
-        json!({ "gpu": *gpu.slug, "memory": gpu.memory, "batch": found })
+        json!({ "gpu": row.gpu, "memory": row.memory, "batch": found })
     };
     let value = json!({
         "schema": "headroom-batch/1",

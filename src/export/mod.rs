@@ -62,20 +62,29 @@ pub fn csv(answers: &[Answer]) -> String {
     let mut out = String::new();
     for line in Sheet::of(answers).lines() {
         let cells = std::iter::once(line.label.clone()).chain(line.cells.iter().map(in_csv));
-        let quoted: Vec<_> = cells.map(|cell| quote(&cell)).collect();
-        out.push_str(&quoted.join(","));
-        out.push_str("\r\n");
+        out.push_str(&comma_separated(cells));
     }
     out
+}
+
+/// A line of comma-separated values, with its end.
+pub(crate) fn comma_separated(cells: impl IntoIterator<Item = String>) -> String {
+    let quoted: Vec<_> = cells.into_iter().map(|cell| quote(&cell)).collect();
+    quoted.join(",") + "\r\n"
 }
 
 /// The cell to the last digit; words that a spreadsheet would compute stay words.
 fn in_csv(cell: &Cell) -> String {
     match cell {
-        Cell::Text(text) if text.starts_with(['=', '+', '-', '@']) => format!("'{text}"),
-        Cell::Text(_) | Cell::Empty | Cell::Count(_) | Cell::Amount(_) | Cell::UpToFailure(_) => cell.exact(),
+        Cell::Text(text) => no_formula(text),
+        Cell::Empty | Cell::Count(_) | Cell::Amount(_) | Cell::UpToFailure(_) => cell.exact(),
         Cell::Share { .. } | Cell::Margin(..) => cell.exact(),
     }
+}
+
+/// Words that a spreadsheet does not take for a formula.
+pub(crate) fn no_formula(text: &str) -> String {
+    if text.starts_with(['=', '+', '-', '@']) { format!("'{text}") } else { text.to_owned() }
 }
 
 fn quote(cell: &str) -> String {

@@ -1,14 +1,16 @@
 //! The batch that an optimizer step is to see: the micro-batch that a card holds and the accumulation that reaches it.
 
+use serde::{Deserialize, Serialize};
+
 use super::answer::Answer;
 use super::solve::largest_batch;
-use crate::hardware::Gpu;
+use super::verdict::Verdict;
 use crate::issue::Issue;
-use crate::scenario::{Allocator, GpuChoice, Scenario};
+use crate::scenario::{GpuChoice, Scenario};
 use crate::units::Bytes;
 
 /// How a card reaches an effective batch.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[non_exhaustive]
 pub struct Reached {
     /// The most sequences of a forward pass that run.
@@ -19,41 +21,61 @@ pub struct Reached {
     pub accumulation: u64,
     /// Sequences that a step then sees on all GPUs: the effective batch, or a little more.
     pub effective: u64,
+    /// Whether the micro-batch gets through beyond doubt.
+    pub verdict: Verdict,
     /// The scenario.
     pub scenario: Box<Scenario>,
 }
 
-/// The largest micro-batch on a card and the accumulation with which a step sees `target` sequences on all GPUs; `None` where not
-/// even one sequence runs.
+/// A card, and how it reaches an effective batch.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[non_exhaustive]
+pub struct BatchRow {
+    /// The card's slug.
+    pub gpu: String,
+    /// Its name.
+    pub name: String,
+    /// What a program can have of it.
+    pub memory: Bytes,
+    /// How it does; nothing where not even one sequence runs.
+    pub reached: Result<Option<Reached>, Issue>,
+}
+
+/// The largest micro-batch on the scenario's card and the accumulation with which a step sees `target` sequences on all GPUs;
+/// `None` where not even one sequence runs.
 ///
 /// # Errors
-/// As [`largest_batch`].
+/// As [`largest_batch`], and where the run would stop whatever the memory.
 ///
 /// ```
 /// use headroom::plan::reach;
 /// use headroom::scenario::Scenario;
-/// let scenario = Scenario::default();
-/// let reached = reach(&scenario, &scenario.gpu()?, 32)?.expect("one sequence runs");
+/// let reached = reach(&Scenario::default(), 32)?.expect("one sequence runs");
 /// assert_eq!((reached.batch * reached.accumulation, reached.effective), (32, 32));
 /// assert!(reached.batch <= reached.largest);
 /// # Ok::<(), headroom::scenario::Issue>(())
 /// ```
-pub fn reach(scenario: &Scenario, gpu: &Gpu, target: u64) -> Result<Option<Reached>, Issue> {
-    let Some(largest) = largest_batch(&*scenario.architecture()?, scenario, gpu)? else { return Ok(None) };
+pub fn reach(scenario: &Scenario, target: u64) -> Result<Option<Reached>, Issue> {
+    if let Some(issue) = scenario.stop() {
+        return Err(issue);
+    }
+    let Some(largest) = largest_batch(&*scenario.architecture()?, scenario, &scenario.gpu()?)? else {
+        return Ok(None);
+    };
     let gpus = scenario.cluster.gpus.max(1);
     let each = target.max(1).div_ceil(gpus);
     let most = largest.number.min(each);
     let divides = (most.div_ceil(2)..=most).rev().find(|batch| each.is_multiple_of(*batch));
     let batch = divides.unwrap_or(most);
     let accumulation = each.div_ceil(batch);
-    let allocator: Allocator = largest.allocator;
-    let scenario = Scenario { batch, accumulation, allocator, ..scenario.clone() };
-    let effective = batch.saturating_mul(accumulation).saturating_mul(gpus);
+    let scenario = Scenario { batch, accumulation, allocator: largest.allocator, ..scenario.clone() };
+    let verdict = Answer::of(scenario.clone()).verdict().unwrap_or(Verdict::Close);
     Ok(Some(Reached {
         largest: largest.number,
         batch,
         accumulation,
-        effective,
+        effective: batch.saturating_mul(accumulation).saturating_mul(gpus),
+        verdict,
         scenario: Box::new(scenario),
     }))
 }
@@ -82,16 +104,29 @@ const CARDS: [&str; 9] = [
     "b200",
 ];
 
-/// Each of some usual cards, and how it reaches an effective batch.
-pub fn reach_on_cards(
-    scenario: &Scenario,
-    target: u64,
-) -> impl Iterator<Item = (Gpu, Result<Option<Reached>, Issue>)> {
-    CARDS.into_iter().filter_map(move |slug| {
-        let on = Scenario { gpu: GpuChoice::Catalogue(slug.to_owned()), ..scenario.clone() };
-        let gpu = on.gpu().ok()?;
-        let reached = reach(&on, &gpu, target);
-        Some((gpu, reached))
+/// The scenario on its own card, then on some usual ones.
+pub fn on_usual_cards(scenario: &Scenario) -> Vec<Scenario> {
+    let on = |slug: &str| {
+        let mut other = scenario.clone();
+        other.change(|other| other.gpu = GpuChoice::Catalogue(slug.to_owned()));
+        other
+    };
+    let own = scenario.gpu().map(|gpu| gpu.slug);
+    let others = CARDS.into_iter().filter(|slug| !own.as_ref().is_ok_and(|own| own.as_ref() == *slug));
+    std::iter::once(scenario.clone()).chain(others.map(on)).collect()
+}
+
+/// How the scenario's card reaches an effective batch of `target` sequences.
+///
+/// # Errors
+/// An [`Issue`] where the scenario names no card that is known.
+pub fn batch_row(scenario: &Scenario, target: u64) -> Result<BatchRow, Issue> {
+    let gpu = scenario.gpu()?;
+    Ok(BatchRow {
+        gpu: gpu.slug.to_string(),
+        name: gpu.name.to_string(),
+        memory: gpu.memory,
+        reached: reach(scenario, target),
     })
 }
 
@@ -99,6 +134,7 @@ pub fn reach_on_cards(
 mod tests {
     use super::*;
     use crate::hardware::gpu;
+    use crate::scenario::ModelChoice;
 
     #[test]
     fn every_card_of_the_table_is_in_the_catalogue() {
@@ -110,12 +146,27 @@ mod tests {
     #[test]
     fn a_prime_batch_is_reached_with_a_little_more_or_exactly() {
         let scenario = Scenario::default();
-        let gpu = scenario.gpu().unwrap();
         for target in [1, 2, 3, 7, 64, 97] {
-            let reached = reach(&scenario, &gpu, target).unwrap().expect("one sequence runs");
+            let reached = reach(&scenario, target).unwrap().expect("one sequence runs");
             assert!(reached.batch <= reached.largest && reached.batch <= target, "{reached:?}");
             assert!((target..target + reached.batch).contains(&reached.effective), "{target}: {reached:?}");
         }
+    }
+
+    #[test]
+    fn the_own_card_comes_first_and_once() {
+        let scenario = Scenario { gpu: GpuChoice::Catalogue("rtx-4090".to_owned()), ..Scenario::default() };
+        let rows: Vec<_> = on_usual_cards(&scenario).iter().map(|it| batch_row(it, 8).unwrap()).collect();
+        assert_eq!((rows.len(), rows[0].gpu.as_str()), (CARDS.len(), "rtx-4090"));
+        assert_eq!(rows.iter().filter(|row| row.gpu == "rtx-4090").count(), 1);
+        let largest = |row: &BatchRow| row.reached.as_ref().unwrap().as_ref().map(|reached| reached.largest);
+        assert!(largest(&rows[0]) > largest(&rows[1]) && largest(&rows[CARDS.len() - 1]) > largest(&rows[0]));
+    }
+
+    #[test]
+    fn a_run_that_stops_reaches_nothing() {
+        let model = ModelChoice::Catalogue("openai-community/gpt2".to_owned());
+        assert!(reach(&Scenario { model, sequence: 4096, ..Scenario::default() }, 8).is_err());
     }
 
     #[test]
@@ -123,8 +174,7 @@ mod tests {
         let largest = |margin: u64| {
             let mut scenario = Scenario::default();
             scenario.reserve.margin = margin;
-            let gpu = scenario.gpu().unwrap();
-            reach(&scenario, &gpu, 1_000).unwrap().map_or(0, |reached| reached.largest)
+            reach(&scenario, 1_000).unwrap().map_or(0, |reached| reached.largest)
         };
         assert!(largest(0) > largest(4_000) && largest(4_000) > 0);
         assert_eq!(largest(20_000), 0);

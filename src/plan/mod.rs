@@ -19,7 +19,7 @@ mod time;
 mod verdict;
 
 pub use answer::Answer;
-pub use batches::{Reached, fixed_and_per_sequence, reach, reach_on_cards};
+pub use batches::{BatchRow, Reached, batch_row, fixed_and_per_sequence, on_usual_cards, reach};
 pub use contexts::{BATCHES, CONTEXTS, ContextCell, ContextRow, contexts};
 pub use fit::{Fit, Margin, fits, within};
 pub use gpus::{GPU_COUNTS, Layout, fewest_gpus, on_gpus};

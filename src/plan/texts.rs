@@ -181,7 +181,7 @@ pub fn outlook(scenario: &Scenario, texts: &Texts) -> Result<Outlook, Issue> {
 fn in_smaller(asked: &Scenario, equal: &Scenario, longest: u64) -> Result<Option<Box<Scenario>>, Issue> {
     let whole = Scenario { sequence: longest, ..equal.clone() };
     let sequences = equal.batch.saturating_mul(equal.accumulation);
-    let reached = reach(&whole, &equal.gpu()?, sequences)?.filter(|reached| reached.batch < equal.batch);
+    let reached = reach(&whole, sequences)?.filter(|reached| reached.batch < equal.batch);
     Ok(reached.map(|Reached { batch, accumulation, scenario, .. }| {
         let allocator = scenario.allocator;
         Box::new(Scenario { batch, accumulation, allocator, ..asked.clone() })

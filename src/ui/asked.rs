@@ -1,10 +1,10 @@
-//! What the table of models is asked about beside the scenario on the page, and how a link says it.
+//! What the tables of models and of batches are asked about beside the scenario on the page, and how a link says it.
 
 use leptos::prelude::*;
 
 use super::format::number;
 use crate::model::catalogue;
-use crate::scenario::{GpuChoice, ModelChoice, Scenario, Stack};
+use crate::scenario::{GpuChoice, LARGEST, ModelChoice, Scenario, Stack};
 use crate::share;
 use crate::units::Bytes;
 
@@ -14,6 +14,10 @@ const MEMORY: &str = "budget";
 const LIBRARY: &str = "table-stack";
 /// The words in links: frozen.
 const WORDS: &str = "table-models";
+/// The effective batch in links: frozen.
+const EFFECTIVE: &str = "effective";
+/// The effective batch that is asked about where the scenario sees one sequence in a step.
+const USUAL_EFFECTIVE: u64 = 32;
 /// No more models than these answer words.
 pub const MOST_MODELS: usize = 20;
 /// No name is longer.
@@ -24,6 +28,7 @@ const LONGEST: usize = 100;
 pub struct Asked {
     memory: RwSignal<Option<(GpuChoice, Bytes)>>,
     library: RwSignal<Option<Stack>>,
+    effective: RwSignal<Option<u64>>,
     /// A part of the models' names; the usual models where it is empty.
     pub words: RwSignal<String>,
 }
@@ -34,6 +39,7 @@ impl Asked {
         Asked {
             memory: RwSignal::new(None),
             library: RwSignal::new(None),
+            effective: RwSignal::new(None),
             words: RwSignal::new(String::new()),
         }
     }
@@ -57,6 +63,18 @@ impl Asked {
     /// Asks about that library; about the scenario's own whichever it is, where it is that.
     pub fn set_library(self, scenario: &Scenario, library: Stack) {
         self.library.set((library != scenario.stack).then_some(library));
+    }
+
+    /// The sequences that an optimizer step is to see: the scenario's own where nobody says otherwise.
+    pub fn effective(self, scenario: &Scenario) -> u64 {
+        let own =
+            scenario.batch.saturating_mul(scenario.accumulation).saturating_mul(scenario.cluster.gpus.max(1));
+        self.effective.get().unwrap_or(if own > 1 { own } else { USUAL_EFFECTIVE })
+    }
+
+    /// Asks about so many sequences.
+    pub fn set_effective(self, sequences: u64) {
+        self.effective.set(Some(sequences));
     }
 
     /// The scenario in that library, with what is usual in it.
@@ -93,6 +111,8 @@ impl Asked {
         let memory = gib.filter(|gib| gib.is_finite() && *gib > 0.).map(Bytes::gib);
         self.memory.set(memory.map(|memory| (scenario.gpu.clone(), memory)));
         self.library.set(share::said(link, LIBRARY).and_then(|slug| Stack::from_slug(&slug)));
+        let effective = share::said(link, EFFECTIVE).and_then(|text| text.parse().ok());
+        self.effective.set(effective.filter(|effective| (1..=LARGEST).contains(effective)));
         let words = share::said(link, WORDS).unwrap_or_default();
         self.words.set(words.chars().take(LONGEST).collect());
     }
@@ -103,7 +123,8 @@ impl Asked {
         let library = self.library.get().map(|library| (LIBRARY, library.slug().to_owned()));
         let words = self.words.get();
         let words = (!words.trim().is_empty()).then(|| (WORDS, words.trim().to_owned()));
-        let said: Vec<_> = [memory, library, words].into_iter().flatten().collect();
+        let effective = self.effective.get().map(|effective| (EFFECTIVE, effective.to_string()));
+        let said: Vec<_> = [memory, library, effective, words].into_iter().flatten().collect();
         said.into_iter().map(|(name, value)| format!("&{}", share::pair(name, &value))).collect()
     }
 }

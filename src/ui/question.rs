@@ -10,7 +10,8 @@ use crate::export;
 use crate::issue::Issue;
 use crate::oom::{Decoded, decode, remedies};
 use crate::plan::{
-    self, ContextRow, FitRow, Lever, Levers, NeedRow, Order, Outlook, Replayed, ServingRow, Verdict, Way,
+    self, BatchRow, ContextRow, FitRow, Lever, Levers, NeedRow, Order, Outlook, Replayed, ServingRow,
+    Verdict, Way,
 };
 use crate::scenario::{Scenario, Texts};
 use crate::step::Moment;
@@ -38,6 +39,8 @@ pub enum Question {
     Serving(Box<Scenario>),
     /// What generating needs by sequences at once and their length.
     Contexts(Box<Scenario>),
+    /// How a scenario's card reaches an effective batch of so many sequences.
+    Batch(Box<Scenario>, u64),
     /// The largest micro-batches of a scenario's model on a card with so much memory.
     Row(Box<Scenario>, Bytes),
     /// What an out-of-memory message means beside a scenario.
@@ -86,6 +89,8 @@ pub enum Answer {
     Serving(Result<Vec<ServingRow>, Issue>),
     /// A row for each length, or why there are none.
     Contexts(Result<Vec<ContextRow>, Issue>),
+    /// How it does, or why that is not known.
+    Batch(Result<BatchRow, Issue>),
     /// One micro-batch per method.
     Row(FitRow),
     /// What it means and what removes it, or why it means nothing.
@@ -130,6 +135,7 @@ impl Question {
             Question::Ways(ways) => Answer::Ways(ways.iter().map(plan::tried).collect()),
             Question::Serving(scenario) => Answer::Serving(plan::serving(scenario)),
             Question::Contexts(scenario) => Answer::Contexts(plan::contexts(scenario)),
+            Question::Batch(scenario, effective) => Answer::Batch(plan::batch_row(scenario, *effective)),
             Question::Row(scenario, memory) => Answer::Row(plan::row(scenario, *memory)),
             Question::Oom(text, scenario) => Answer::Oom(decoded(text, scenario)),
             Question::Texts(scenario, texts) => Answer::Texts(plan::outlook(scenario, texts).map(Box::new)),
@@ -234,6 +240,7 @@ mod tests {
             Question::Row(scenario.clone().into(), Bytes::gib(24.)),
             Question::Point(scenario.clone().into()),
             Question::Cards(scenario.clone().into(), 3, 2),
+            Question::Batch(scenario.clone().into(), 32),
             Question::Ways(plan::ways(&unmeasured, 2)),
             Question::Snapshot(scenario.clone().into()),
             Question::Oom("Tried to allocate 1.96 GiB".to_owned(), scenario.clone().into()),

@@ -66,6 +66,16 @@ pub static ACCUMULATION: Scale = Scale {
     many: "passes per optimizer step",
 };
 
+/// Sequences that an optimizer step sees.
+pub static EFFECTIVE: Scale = Scale {
+    stops: &[1., 2., 4., 8., 16., 32., 64., 128., 256., 512., 1024., 2048., 4096.],
+    least: 1.,
+    most: LARGEST,
+    whole: true,
+    one: "sequence",
+    many: "sequences",
+};
+
 /// GPUs that train one model.
 pub static GPUS: Scale = Scale {
     stops: &[1., 2., 4., 8., 16., 32., 64., 128., 256., 512., 1024.],

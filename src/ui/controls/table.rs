@@ -3,6 +3,9 @@
 use leptos::either::Either;
 use leptos::prelude::*;
 
+use crate::export::{comma_separated, no_formula};
+use crate::ui::browser;
+
 /// What a cell says and does.
 #[derive(Clone, Default)]
 pub struct Cell {
@@ -24,6 +27,12 @@ impl Cell {
     /// A cell that says something.
     pub fn of(text: impl Into<String>) -> Cell {
         Cell { text: text.into(), ..Cell::default() }
+    }
+
+    /// What a spreadsheet is given of it.
+    fn in_csv(&self) -> String {
+        let small = if self.small.is_empty() { String::new() } else { format!(" ({})", self.small) };
+        no_formula(&format!("{}{small}", self.text))
     }
 }
 
@@ -48,6 +57,13 @@ pub fn columns<const N: usize>(names: [&str; N]) -> Vec<Column> {
     names.into_iter().map(|name| (name.to_owned(), None)).collect()
 }
 
+/// The table as comma-separated values, as it is shown.
+fn csv(columns: &[Column], rows: &[Row]) -> String {
+    let line = |row: &Row| comma_separated(std::iter::once(&row.head).chain(&row.cells).map(Cell::in_csv));
+    let names = comma_separated(columns.iter().map(|(name, _)| name.clone()));
+    names + &rows.iter().map(line).collect::<String>()
+}
+
 /// The table, in a box that scrolls by itself where it is too wide.
 #[component]
 pub fn Table(
@@ -65,6 +81,9 @@ pub fn Table(
     /// Whether some are still to come.
     #[prop(optional, into)]
     busy: Signal<bool>,
+    /// The name of the file that it is offered as; without one it is not.
+    #[prop(optional)]
+    file: &'static str,
 ) -> impl IntoView {
     let column = move |(name, number): Column| {
         let by = sorted.zip(number);
@@ -91,6 +110,18 @@ pub fn Table(
             </tr>
         }
     };
+    let save = move |_| {
+        let text = untrack(|| columns.with(|columns| rows.with(|rows| csv(columns, rows))));
+        browser::save(file, "text/csv", &text);
+    };
+    let offered = (!file.is_empty()).then(|| {
+        view! {
+            <button type="button" class="explain" disabled=busy on:click=save>
+                "Download CSV"
+                <span class="unseen">{format!(" of {caption}")}</span>
+            </button>
+        }
+    });
     view! {
         <div class="table-box">
             <table class=class aria-busy=Signal::derive(move || busy.get().to_string())>
@@ -101,6 +132,7 @@ pub fn Table(
                 <tbody>{move || rows.get().into_iter().map(row).collect::<Vec<_>>()}</tbody>
             </table>
         </div>
+        {offered}
     }
 }
 
@@ -131,5 +163,20 @@ fn content(cell: Cell, button: &'static str) -> impl IntoView {
                 {hint}
             </button>
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_is_a_file_of_what_it_shows() {
+        let needs = Cell { small: "close, \"no\"".to_owned(), ..Cell::of("23.4 GiB") };
+        let row = Row { head: Cell::of("=RTX 4090"), cells: vec![needs, Cell::of("–")], ..Row::default() };
+        assert_eq!(
+            csv(&columns(["Card", "LoRA", "QLoRA"]), &[row]),
+            "Card,LoRA,QLoRA\r\n'=RTX 4090,\"23.4 GiB (close, \"\"no\"\")\",–\r\n"
+        );
     }
 }

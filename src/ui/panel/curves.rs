@@ -286,7 +286,7 @@ pub fn Curves() -> impl IntoView {
             <details class="twin" on:toggle=move |_| open.set(true)>
                 <summary>"As a table"</summary>
                 {move || {
-                    open.get().then(|| view! { <Table caption="Memory by value" class="measured" columns=columns rows=rows /> })
+                    open.get().then(|| view! { <Table caption="Memory by value" class="measured" file="headroom-curve.csv" columns=columns rows=rows /> })
                 }}
             </details>
         </section>

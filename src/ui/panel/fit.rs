@@ -119,6 +119,7 @@ pub fn Models() -> impl IntoView {
             <Table
                 caption="The largest micro-batch by model and method"
                 class="fits"
+                file="headroom-what-fits.csv"
                 columns=columns
                 rows=rows
                 busy=found.busy

@@ -91,7 +91,7 @@ pub fn Layouts() -> impl IntoView {
                 {GPU_COUNTS.into_iter().filter(|count| (2..=MOST).contains(count)).map(number).collect::<Vec<_>>()}
             </div>
             <p class="remark">{told}</p>
-            <Table caption="Ways to use the GPUs" class="measured layouts" columns=columns sorted=sorted rows=rows busy=found.busy />
+            <Table caption="Ways to use the GPUs" class="measured layouts" file="headroom-layouts.csv" columns=columns sorted=sorted rows=rows busy=found.busy />
             <button
                 type="button"
                 class="explain"

@@ -64,6 +64,7 @@ pub fn Changes() -> impl IntoView {
             <Table
                 caption="Changes that save memory"
                 class="lever-table"
+                file="headroom-changes.csv"
                 columns=Signal::stored(columns(["Change", "Costs", "Time", "Saves", "Needs", "Verdict"]))
                 rows=rows
                 busy=Signal::derive(move || is_behind(state))

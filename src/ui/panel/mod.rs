@@ -2,6 +2,7 @@
 
 mod accuracy;
 mod answer;
+mod batches;
 mod breakdown;
 mod chart;
 mod compare;

@@ -87,7 +87,7 @@ pub fn Cards() -> impl IntoView {
         <section class="panel" aria-labelledby="need-title">
             <h2 id="need-title">"Which card do I need?"</h2>
             <p class="remark">{told}</p>
-            <Table caption="Cards by method" class="fits cards" columns=columns sorted=sorted rows=rows busy=found.busy />
+            <Table caption="Cards by method" class="fits cards" file="headroom-cards.csv" columns=columns sorted=sorted rows=rows busy=found.busy />
             <button
                 type="button"
                 class="explain"

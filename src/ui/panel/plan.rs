@@ -2,6 +2,7 @@
 
 use leptos::prelude::*;
 
+use super::batches::Batches;
 use super::curves::Curves;
 use super::fit::Models;
 use super::layouts::Layouts;
@@ -20,6 +21,7 @@ pub fn Plan() -> impl IntoView {
             <div class="column">
                 <Inference />
                 <Curves />
+                <Batches />
                 <Layouts />
                 <Time />
                 <TextLengths />

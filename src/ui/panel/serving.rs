@@ -80,7 +80,7 @@ fn Formats() -> impl IntoView {
         <section class="panel" aria-labelledby="serving-title">
             <h2 id="serving-title">"In which format?"</h2>
             <p class="remark">{told}</p>
-            <Table caption="Weights by format" class="fits" columns=columns rows=rows busy=found.busy />
+            <Table caption="Weights by format" class="fits" file="headroom-formats.csv" columns=columns rows=rows busy=found.busy />
             <p class="remark">
                 "Weights are counted by the layout of each format. What transformers computes from bf16, fp32, int8 and NF4 is \
                  followed; of other formats, whose kernels were not run, a range is given, and of llama.cpp’s weights and KV \
@@ -149,7 +149,7 @@ fn Contexts() -> impl IntoView {
         <section class="panel" aria-labelledby="contexts-title">
             <h2 id="contexts-title">"How many sequences of what length?"</h2>
             <p class="remark">{told}</p>
-            <Table caption="Sequences at once by their length" class="fits" columns=columns rows=rows busy=found.busy />
+            <Table caption="Sequences at once by their length" class="fits" file="headroom-contexts.csv" columns=columns rows=rows busy=found.busy />
             <p class="remark">
                 "What transformers’ generate needs for so many sequences at once. A length is that of a sequence when its last token \
                  is there, the new ones as many as are chosen. Figures are those of tensors; one that is opened is replayed on \

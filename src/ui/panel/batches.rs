@@ -1,0 +1,174 @@
+//! The batch that an optimizer step is to see: the micro-batch that each card holds, and the accumulation that reaches it.
+
+use leptos::prelude::*;
+
+use super::need::open;
+use super::rows::pieces;
+use crate::plan::{BatchRow, Verdict, on_usual_cards};
+use crate::scenario::Scenario;
+use crate::ui::controls::{Cell, Row, Slider, Table, columns};
+use crate::ui::desk::Place;
+use crate::ui::format::Unit;
+use crate::ui::question::{Answer, Question};
+use crate::ui::scale;
+use crate::ui::state::State;
+use crate::units::grouped;
+
+/// The slider and the table of cards.
+#[component]
+pub fn Batches() -> impl IntoView {
+    let state = State::of_page();
+    let asked = state.asked;
+    let effective =
+        Signal::derive(move || state.current().scenario.with(|scenario| asked.effective(scenario)));
+    let base = move || {
+        let mut scenario = state.current().scenario.get();
+        // the answer is the same whatever these are
+        (scenario.batch, scenario.accumulation) = (1, 1);
+        scenario
+    };
+    let found = pieces(
+        state,
+        move || (base(), effective.get()),
+        |(base, effective)| {
+            let ask = |on_card: Scenario| Question::Batch(Box::new(on_card), *effective);
+            on_usual_cards(base).into_iter().map(ask).collect()
+        },
+        Place::Batch,
+        |answer| {
+            let Answer::Batch(row) = answer else { return None };
+            Some(row)
+        },
+    );
+    let rows = Signal::derive(move || {
+        let unit = state.unit();
+        found.heard.with(|heard| {
+            let rows = heard
+                .iter()
+                .enumerate()
+                .filter_map(|(index, row)| Some((index, row.as_ref()?.as_ref().ok()?)));
+            rows.map(|(index, row)| in_words(state, row, index == 0, unit)).collect::<Vec<_>>()
+        })
+    });
+    let told = move || {
+        let own = found.heard.with(|heard| gist(heard.first()?.as_ref()?.as_ref().ok()?));
+        own.unwrap_or_else(|| "Looking at every card …".to_owned())
+    };
+    let trains = Memo::new(move |_| state.current().scenario.with(|scenario| scenario.task.trains()));
+    let set = Callback::new(move |number: f64| asked.set_effective(number as u64));
+    move || {
+        trains.get().then(|| {
+            view! {
+                <section class="panel" aria-labelledby="batches-title">
+                    <h2 id="batches-title">"Which micro-batch, how much accumulation?"</h2>
+                    <div class="asking">
+                        <Slider
+                            id="effective-batch"
+                            label="Effective batch size"
+                            help="Sequences that an optimizer step sees: micro-batch × accumulation × GPUs."
+                            scale=&scale::EFFECTIVE
+                            value=Signal::derive(move || effective.get() as f64)
+                            set=set
+                            messages=Signal::stored(Vec::new())
+                            unit="sequences"
+                        />
+                    </div>
+                    <p class="remark" aria-live="polite">
+                        {told}
+                    </p>
+                    <Table
+                        caption="Micro-batch and accumulation by card"
+                        class="fits batches"
+                        file="headroom-batches.csv"
+                        columns=Signal::stored(columns(["Card", "Memory", "Largest micro-batch", "Micro-batch × accumulation"]))
+                        rows=rows
+                        busy=found.busy
+                    />
+                    <p class="remark">
+                        "The largest micro-batch that runs, then the largest that divides the effective batch, if one above half of it \
+                         does. Accumulation takes time and next to no memory. A safety margin and memory in use, under All settings, are left free."
+                    </p>
+                </section>
+            }
+        })
+    }
+}
+
+/// How the scenario's own card does it.
+fn gist(row: &BatchRow) -> Option<String> {
+    Some(match &row.reached {
+        Ok(Some(reached)) => format!(
+            "The {} runs up to {} at once: a micro-batch of {} in {} reaches {}.",
+            row.name,
+            sequences(reached.largest),
+            grouped(reached.batch),
+            passes(reached.accumulation),
+            grouped(reached.effective)
+        ),
+        Ok(None) => format!("Not even one sequence runs on the {}.", row.name),
+        Err(issue) => format!("No answer: {issue}."),
+    })
+}
+
+fn sequences(count: u64) -> String {
+    if count == 1 { "one sequence".to_owned() } else { format!("{} sequences", grouped(count)) }
+}
+
+fn passes(count: u64) -> String {
+    if count == 1 { "one pass".to_owned() } else { format!("{} passes", grouped(count)) }
+}
+
+fn in_words(state: State, row: &BatchRow, is_own: bool, unit: Unit) -> Row {
+    let cells = match &row.reached {
+        Ok(Some(reached)) => {
+            let opened = reached.scenario.clone();
+            let told = format!(
+                "Opened micro-batch {} with accumulation {} on the {}",
+                grouped(reached.batch),
+                grouped(reached.accumulation),
+                row.name
+            );
+            let is_close = reached.verdict != Verdict::Fits;
+            let small = if is_close { reached.verdict.label().to_lowercase() } else { String::new() };
+            let text = format!("{} × {}", grouped(reached.batch), grouped(reached.accumulation));
+            vec![
+                Cell::of(grouped(reached.largest)),
+                Cell {
+                    small,
+                    hint: format!("Open it on the {}", row.name),
+                    act: Some(Callback::new(move |()| open(state, &opened, &told))),
+                    class: if is_close { "close" } else { "fits" },
+                    ..Cell::of(text)
+                },
+            ]
+        }
+        Ok(None) => vec![Cell::of("none"), Cell::of("–")],
+        Err(issue) => vec![Cell::of("–"), Cell { hint: format!("no answer: {issue}"), ..Cell::of("–") }],
+    };
+    Row {
+        class: if is_own { "own" } else { "" },
+        head: Cell::of(&row.name),
+        cells: [Cell::of(unit.amount(row.memory))].into_iter().chain(cells).collect(),
+        ..Row::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::batch_row;
+    use crate::ui::desk::Desk;
+
+    #[test]
+    fn a_card_says_how_it_reaches_the_batch() {
+        let row = batch_row(&Scenario::default(), 32).expect("a card");
+        let said = gist(&row).expect("words");
+        assert!(said.starts_with("The ") && said.ends_with(" reaches 32."), "{said}");
+        Owner::new().with(|| {
+            let state = State::new(Vec::new(), Desk::default());
+            let words = in_words(state, &row, true, Unit::Binary);
+            assert_eq!((words.class, words.head.text.as_str()), ("own", row.name.as_str()));
+            assert!(words.cells[2].text.contains(" × ") && words.cells[2].act.is_some());
+        });
+    }
+}
