@@ -106,47 +106,58 @@ fn line(asked: &Scenario, way: &Way) -> Vec<String> {
     let brings = way.brings(asked).map_or_else(String::new, |brings| format!(", {brings}"));
     let checkpointing =
         Key::find("gradient-checkpointing").map_or_else(String::new, |key| key.words(scenario));
-    let (needed, verdict) =
-        (way.needed().unwrap_or_default(), way.verdict().map_or("", |verdict| verdict.label()));
-    let speed = way.speed().map_or_else(
+    let verdict = way.verdict().map_or("", |verdict| verdict.label()).to_lowercase();
+    vec![format!("{}{brings}", way.name()), checkpointing, batches(way), needs(way), verdict, speed(way)]
+}
+
+/// Passes of a step × sequences of each.
+pub(super) fn batches(way: &Way) -> String {
+    format!("{} × {}", grouped(way.scenario.accumulation), grouped(way.scenario.batch))
+}
+
+/// What each GPU needs, and of the CPU's memory.
+pub(super) fn needs(way: &Way) -> String {
+    let needed = way.needed().unwrap_or_default();
+    match way.on_host() {
+        Bytes::ZERO => needed.to_string(),
+        on_host => format!("{needed} and {on_host} of the CPU's"),
+    }
+}
+
+/// Tokens per second, with the range.
+pub(super) fn speed(way: &Way) -> String {
+    way.speed().map_or_else(
         || "–".to_owned(),
         |speed| {
             let [typical, between] = tokens_per_second(speed);
             format!("{typical} ({between})")
         },
-    );
-    vec![
-        format!("{}{brings}", way.name()),
-        checkpointing,
-        format!("{} × {}", grouped(scenario.accumulation), grouped(scenario.batch)),
-        match way.on_host() {
-            Bytes::ZERO => needed.to_string(),
-            on_host => format!("{needed} and {on_host} of the CPU's"),
-        },
-        verdict.to_lowercase(),
-        speed,
-    ]
+    )
+}
+
+/// What a way is called by, with its batches, its link and what comes of it.
+pub(super) fn with_outcome(mut named: Value, way: &Way) -> Value {
+    let outcome = match &way.outcome {
+        WayOutcome::Answered { needed, verdict, speed, on_host } => {
+            json!({ "needed": needed, "verdict": verdict.slug(), "tokens_per_second": speed, "on_host": on_host })
+        }
+        WayOutcome::Refused(issue) => json!({ "issue": issue }),
+    };
+    let run = json!({
+        "batch": way.scenario.batch,
+        "accumulation": way.scenario.accumulation,
+        "link": share::encode(std::slice::from_ref(&way.scenario)),
+    });
+    if let Value::Object(named) = &mut named {
+        for more in [run, outcome] {
+            named.extend(more.as_object().cloned().unwrap_or_default());
+        }
+    }
+    named
 }
 
 fn to_json(gpus: u64, ways: &[Way]) -> String {
-    let one = |way: &Way| -> Value {
-        let outcome = match &way.outcome {
-            WayOutcome::Answered { needed, verdict, speed, on_host } => {
-                json!({ "needed": needed, "verdict": verdict.slug(), "tokens_per_second": speed, "on_host": on_host })
-            }
-            WayOutcome::Refused(issue) => json!({ "issue": issue }),
-        };
-        let mut value = json!({
-            "layout": way.name(),
-            "batch": way.scenario.batch,
-            "accumulation": way.scenario.accumulation,
-            "link": share::encode(std::slice::from_ref(&way.scenario)),
-        });
-        if let (Some(value), Some(outcome)) = (value.as_object_mut(), outcome.as_object()) {
-            value.extend(outcome.clone());
-        }
-        value
-    };
-    let ways = ways.iter().map(one).collect::<Vec<_>>();
+    let ways: Vec<Value> =
+        ways.iter().map(|way| with_outcome(json!({ "layout": way.name() }), way)).collect();
     format!("{:#}\n", json!({ "schema": "headroom-layouts/1", "gpus": gpus, "layouts": ways }))
 }

@@ -24,6 +24,7 @@ mod params;
 mod rules;
 mod script;
 mod serving;
+mod settings;
 mod table;
 mod time;
 
@@ -52,6 +53,7 @@ enum What {
     Need(need::Arguments),
     Contexts(contexts::Arguments),
     Serving(serving::Arguments),
+    Settings(settings::Arguments),
     Layouts(layouts::Arguments),
     Levers(levers::Arguments),
     Oom(oom::Arguments),
@@ -84,6 +86,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, measurements: Format) 
         What::Need(arguments) => need::run(&arguments),
         What::Contexts(arguments) => contexts::run(&arguments),
         What::Serving(arguments) => serving::run(&arguments),
+        What::Settings(arguments) => settings::run(&arguments),
         What::Layouts(arguments) => layouts::run(&arguments),
         What::Levers(arguments) => levers::run(&arguments),
         What::Oom(arguments) => oom::run(&arguments),

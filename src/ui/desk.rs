@@ -38,6 +38,8 @@ pub enum Place {
     TextOrder(usize),
     /// Some rows of the table of cards.
     Cards(usize),
+    /// Some combinations of settings.
+    Setting(usize),
     /// How a card reaches an effective batch.
     Batch(usize),
     /// A row of the table of what can be trained.

@@ -295,3 +295,44 @@ fn lengths_say_what_runs_out_and_how_soon() {
     let refused = headroom(&["lengths", "--texts", &words]);
     assert!(refused.status == Some(2) && refused.err.contains("\"many\" is no length"), "{}", refused.err);
 }
+
+#[test]
+fn settings_are_ranked_and_each_link_answers_as_it_says() {
+    let link = "m=meta-llama/Llama-3.1-8B&gpu=rtx-4090&b=4";
+    let out = says(&["settings", link]);
+    assert!(
+        out.starts_with("meta-llama/Llama-3.1-8B on the GeForce RTX 4090: ") && out.contains("QLoRA, bf16"),
+        "{out}"
+    );
+    let json: Value = serde_json::from_str(&says(&["settings", link, "--json"])).unwrap();
+    let first = &json["settings"][0];
+    let own = first["link"].as_str().unwrap();
+    let answer: Value = serde_json::from_str(&says(&["estimate", own, "--json"])).unwrap();
+    assert_eq!((&answer["needed"], first["verdict"].as_str()), (&first["needed"], Some("fits")));
+    let least: Value = serde_json::from_str(&says(&["settings", link, "--by-memory", "--json"])).unwrap();
+    assert!(least["settings"][0]["needed"].as_u64() <= first["needed"].as_u64());
+    // nothing fits: the exit status says so, and the least is named
+    let none = headroom(&["settings", "m=meta-llama/Llama-3.1-8B&gpu=4GB"]);
+    assert!(none.status == Some(1) && none.out.contains("the least, QLoRA"), "{}", none.out);
+    assert!(fails(&["settings", "--task", "generate"]).contains("serving"));
+}
+
+#[test]
+fn batch_reaches_what_is_asked_for_on_each_card() {
+    let link = "m=meta-llama/Llama-3.1-8B&gpu=rtx-4090";
+    let out = says(&["batch", link, "--effective", "64"]);
+    let rows: Vec<_> = out.lines().skip_while(|line| !line.starts_with("Card")).skip(1).collect();
+    assert!(rows.len() >= 9 && rows[0].starts_with("GeForce RTX 4090"), "{out}");
+    let json: Value = serde_json::from_str(&says(&["batch", link, "--effective", "64", "--json"])).unwrap();
+    let cards = json["cards"].as_array().unwrap();
+    let reached = cards.iter().filter_map(|card| card["batch"]["effective"].as_u64()).collect::<Vec<_>>();
+    assert!(reached.len() > 5 && reached.iter().all(|effective| *effective == 64), "{json}");
+    // one more sequence than the largest does not run
+    let own = &cards[0]["batch"];
+    let largest = own["largest"].as_u64().unwrap();
+    let status = |batch: u64| {
+        headroom(&["estimate", link, "--batch-size", &batch.to_string(), "--fail-if-over", "24GB"]).status
+    };
+    assert_eq!(status(largest + 1), Some(1), "{own}");
+    assert!(fails(&["batch", "m=openai-community/gpt2&s=4096"]).contains("1,024"));
+}

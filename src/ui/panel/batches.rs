@@ -70,7 +70,7 @@ pub fn Batches() -> impl IntoView {
                             value=Signal::derive(move || effective.get() as f64)
                             set=set
                             messages=Signal::stored(Vec::new())
-                            unit="sequences"
+                            unit=""
                         />
                     </div>
                     <p class="remark" aria-live="polite">
@@ -80,7 +80,7 @@ pub fn Batches() -> impl IntoView {
                         caption="Micro-batch and accumulation by card"
                         class="fits batches"
                         file="headroom-batches.csv"
-                        columns=Signal::stored(columns(["Card", "Memory", "Largest micro-batch", "Micro-batch × accumulation"]))
+                        columns=Signal::stored(columns(["Card", "Largest micro-batch", "Micro-batch × accumulation"]))
                         rows=rows
                         busy=found.busy
                     />
@@ -147,8 +147,8 @@ fn in_words(state: State, row: &BatchRow, is_own: bool, unit: Unit) -> Row {
     };
     Row {
         class: if is_own { "own" } else { "" },
-        head: Cell::of(&row.name),
-        cells: [Cell::of(unit.amount(row.memory))].into_iter().chain(cells).collect(),
+        head: Cell { small: unit.amount(row.memory), ..Cell::of(&row.name) },
+        cells,
         ..Row::default()
     }
 }
@@ -168,7 +168,7 @@ mod tests {
             let state = State::new(Vec::new(), Desk::default());
             let words = in_words(state, &row, true, Unit::Binary);
             assert_eq!((words.class, words.head.text.as_str()), ("own", row.name.as_str()));
-            assert!(words.cells[2].text.contains(" × ") && words.cells[2].act.is_some());
+            assert!(words.cells[1].text.contains(" × ") && words.cells[1].act.is_some());
         });
     }
 }

@@ -26,8 +26,8 @@ const LISTED: usize = 8;
 const MOST: u64 = 512;
 
 /// What the rows can be sorted by: the numbers of columns.
-const MEMORY: usize = 1;
-const SPEED: usize = 2;
+pub const MEMORY: usize = 1;
+pub const SPEED: usize = 2;
 
 /// The table of ways to use GPUs.
 #[component]
@@ -151,15 +151,24 @@ fn row(state: State, way: &Way, own: &Scenario, unit: Unit) -> Row {
         small: format!("checkpointing {}, {batches} sequences{brings}", checkpointing.to_lowercase()),
         ..Cell::of(way.name())
     };
-    let class = if **scenario == *own { "own" } else { "" };
-    let cells = match &way.outcome {
+    let told = format!("{} under {}", summary::cards(scenario, unit), way.name());
+    Row {
+        class: if **scenario == *own { "own" } else { "" },
+        cells: outcome(state, way, &told, format!("open {}", way.name()), unit),
+        head,
+        ..Row::default()
+    }
+}
+
+/// What a way needs, which opens it, and its speed where it fits; or why it has no answer.
+pub fn outcome(state: State, way: &Way, told: &str, hint: String, unit: Unit) -> Vec<Cell> {
+    match &way.outcome {
         WayOutcome::Refused(issue) => {
             vec![Cell::of("–"), Cell { small: issue.to_string(), class: "unknown", ..Cell::default() }]
         }
         WayOutcome::Answered { needed, verdict, speed, on_host } => {
             let [typical, between] = speed.map_or_else(|| ["–".to_owned(), String::new()], tokens_per_second);
-            let opened = scenario.clone();
-            let told = format!("{} under {}", summary::cards(scenario, unit), way.name());
+            let (opened, told) = (way.scenario.clone(), told.to_owned());
             let fits = *verdict == Verdict::Fits;
             let host = match *on_host {
                 Bytes::ZERO => String::new(),
@@ -169,14 +178,13 @@ fn row(state: State, way: &Way, own: &Scenario, unit: Unit) -> Row {
                 small: format!("{}{host}", verdict.label().to_lowercase()),
                 class: verdict.slug(),
                 act: Some(Callback::new(move |()| open(state, &opened, &told))),
-                hint: format!("open {}", way.name()),
+                hint,
                 ..Cell::of(unit.amount(*needed))
             };
             let typical = if fits { typical } else { "–".to_owned() };
             vec![needs, Cell { small: if fits { between } else { String::new() }, ..Cell::of(typical) }]
         }
-    };
-    Row { class, head, cells, ..Row::default() }
+    }
 }
 
 #[cfg(test)]

@@ -27,6 +27,7 @@ mod recorded;
 mod rows;
 mod sentence;
 mod serving;
+mod settings;
 mod take;
 mod thumb;
 mod time;

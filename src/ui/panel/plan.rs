@@ -10,6 +10,7 @@ use super::lengths::TextLengths;
 use super::levers::Changes;
 use super::need::Cards;
 use super::serving::Inference;
+use super::settings::Settings;
 use super::thumb::Thumb;
 use super::time::Time;
 
@@ -22,6 +23,7 @@ pub fn Plan() -> impl IntoView {
                 <Inference />
                 <Curves />
                 <Batches />
+                <Settings />
                 <Layouts />
                 <Time />
                 <TextLengths />

@@ -1,0 +1,153 @@
+//! Every sensible combination of settings for the scenario's model and card: those that fit, the fastest first.
+
+use leptos::prelude::*;
+
+use super::layouts::{MEMORY, SPEED, outcome};
+use super::rows::pieces;
+use crate::plan::{Way, WayOrder, rank_ways, setting_name, settings};
+use crate::scenario::Scenario;
+use crate::ui::controls::{Cell, Column, Row, Table};
+use crate::ui::desk::Place;
+use crate::ui::format::Unit;
+use crate::ui::question::{Answer, Question};
+use crate::ui::state::State;
+use crate::units::grouped;
+
+/// How many combinations are asked about at once: the worker is free again in between.
+const AT_ONCE: usize = 6;
+
+/// How many are listed before all are asked for.
+const LISTED: usize = 10;
+
+/// The table of combinations, where the model is trained.
+#[component]
+pub fn Settings() -> impl IntoView {
+    let state = State::of_page();
+    let trains = Memo::new(move |_| state.current().scenario.with(|scenario| scenario.task.trains()));
+    move || trains.get().then(|| view! { <Combinations /> })
+}
+
+#[component]
+fn Combinations() -> impl IntoView {
+    let state = State::of_page();
+    let found = pieces(
+        state,
+        move || state.current().scenario.with(settings),
+        |settings| settings.chunks(AT_ONCE).map(|some| Question::Ways(some.to_vec())).collect(),
+        Place::Setting,
+        |answer| {
+            let Answer::Ways(ways) = answer else { return None };
+            Some(ways)
+        },
+    );
+    let sorted = RwSignal::new(SPEED);
+    let all = RwSignal::new(false);
+    let known = Memo::new(move |_| {
+        let mut ways: Vec<Way> =
+            found.heard.with(|heard| heard.iter().flatten().flatten().cloned().collect());
+        rank_ways(&mut ways, if sorted.get() == MEMORY { WayOrder::Memory } else { WayOrder::Speed });
+        ways
+    });
+    let rows = Signal::derive(move || {
+        let unit = state.unit();
+        let listed = if all.get() { usize::MAX } else { LISTED };
+        let own = state.current().scenario.get();
+        known.with(|ways| ways.iter().take(listed).map(|way| row(state, way, &own, unit)).collect::<Vec<_>>())
+    });
+    let columns = Signal::derive(|| -> Vec<Column> {
+        let names = [("Settings", None), ("Needs", Some(MEMORY)), ("Tokens per second", Some(SPEED))];
+        names.into_iter().map(|(name, number)| (name.to_owned(), number)).collect()
+    });
+    let told = move || match found.busy.get() {
+        true => "Running every combination …".to_owned(),
+        false => known.with(|ways| gist(ways)),
+    };
+    let more = Signal::derive(move || known.with(Vec::len).saturating_sub(LISTED));
+    view! {
+        <section class="panel" aria-labelledby="settings-title">
+            <h2 id="settings-title">"Which settings?"</h2>
+            <p class="remark">{told}</p>
+            <Table
+                caption="Combinations of settings"
+                class="measured layouts"
+                columns=columns
+                sorted=sorted
+                rows=rows
+                busy=found.busy
+                file="headroom-settings.csv"
+            />
+            <button
+                type="button"
+                class="explain"
+                hidden=Signal::derive(move || more.get() == 0)
+                on:click=move |_| all.update(|all| *all = !*all)
+            >
+                {move || if all.get() { "Fewer combinations".to_owned() } else { format!("{} more combinations", more.get()) }}
+            </button>
+            <p class="remark">
+                "Method, precision, optimizer, fused loss and checkpointing; the rest as in the scenario. A step sees as many sequences \
+                 in each, in the fastest micro-batch that fits; speeds are rough. Methods, precisions and 8-bit optimizers do not learn the \
+                 same: the fastest need not be the best."
+            </p>
+        </section>
+    }
+}
+
+/// How many combinations fit, and which is fastest.
+fn gist(ways: &[Way]) -> String {
+    let fitting = ways.iter().filter(|way| way.fits()).count();
+    let answered = ways.iter().filter(|way| way.needed().is_some()).count();
+    let of = format!("{} of {} combinations fit", grouped(fitting as u64), grouped(answered as u64));
+    let named = |way: &Way| setting_name(&way.scenario).join(", ");
+    let fastest = ways.iter().find(|way| way.fits() && way.speed().is_some());
+    let least = ways.iter().filter(|way| way.needed().is_some()).min_by_key(|way| way.needed());
+    match (fastest, least) {
+        (Some(way), _) => format!("{of} beyond doubt; the fastest is {}.", named(way)),
+        (None, Some(way)) if fitting == 0 => {
+            format!(
+                "None of {} combinations fits beyond doubt; {} needs least.",
+                grouped(answered as u64),
+                named(way)
+            )
+        }
+        (None, Some(_)) => format!("{of} beyond doubt."),
+        (None, None) => "No combination has an answer.".to_owned(),
+    }
+}
+
+fn row(state: State, way: &Way, own: &Scenario, unit: Unit) -> Row {
+    let scenario = &way.scenario;
+    let [method, rest] = setting_name(scenario);
+    let batches = format!("{} × {} sequences", grouped(scenario.accumulation), grouped(scenario.batch));
+    let told = format!("Opened {method}, {rest}");
+    Row {
+        class: if **scenario == *own { "own" } else { "" },
+        cells: outcome(state, way, &told, format!("open {method}, {rest}"), unit),
+        head: Cell { small: format!("{rest}; {batches}"), ..Cell::of(method) },
+        ..Row::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::tried_settings;
+    use crate::ui::desk::Desk;
+
+    #[test]
+    fn a_combination_says_what_it_is_and_what_it_needs() {
+        let scenario = Scenario::default();
+        let ways = tried_settings(&scenario, WayOrder::Speed);
+        let said = gist(&ways);
+        assert!(said.contains(" combinations fit beyond doubt; the fastest is "), "{said}");
+        Owner::new().with(|| {
+            let state = State::new(Vec::new(), Desk::default());
+            let rows: Vec<Row> = ways.iter().map(|way| row(state, way, &scenario, Unit::Binary)).collect();
+            assert_eq!(rows.iter().filter(|row| row.class == "own").count(), 1);
+            assert!(rows[0].cells[0].act.is_some() && rows[0].cells[1].text.ends_with("tokens/s"));
+        });
+        let small = crate::share::decode("gpu=4GB").scenarios.remove(0);
+        let none = gist(&tried_settings(&small, WayOrder::Speed));
+        assert!(none.starts_with("None of ") && none.ends_with(" needs least."), "{none}");
+    }
+}
