@@ -1,12 +1,12 @@
 //! A scenario as JSON or TOML: one entry per key of [`keys`], by its long name.
 //!
 //! What is read is strict: an unknown key or a bad value is an error that says what would be right. Keys that are left
-//! out take their default.
+//! out take their default. In a format that only machines read, a scenario is that JSON as a text.
 
 use std::fmt::{self, Write};
 
 use serde::de::{Error as _, MapAccess, Visitor};
-use serde::ser::SerializeMap;
+use serde::ser::{Error as _, SerializeMap};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
@@ -16,6 +16,9 @@ use crate::text::short;
 
 impl Serialize for Scenario {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if !serializer.is_human_readable() {
+            return serializer.serialize_str(&serde_json::to_string(self).map_err(S::Error::custom)?);
+        }
         let mut map = serializer.serialize_map(None)?;
         for key in keys() {
             map.serialize_entry(key.name, &to_json(key, self))?;
@@ -26,6 +29,9 @@ impl Serialize for Scenario {
 
 impl<'de> Deserialize<'de> for Scenario {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Scenario, D::Error> {
+        if !deserializer.is_human_readable() {
+            return serde_json::from_str(&String::deserialize(deserializer)?).map_err(D::Error::custom);
+        }
         let Members(members) = Members::deserialize(deserializer)?;
         let mut scenario = Scenario::default();
         let mut problems = String::new();

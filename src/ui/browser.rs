@@ -334,7 +334,7 @@ pub enum Heard {
     /// It is there and can be asked.
     Ready,
     /// It answers.
-    Said(String),
+    Said(Vec<u8>),
     /// It could not be loaded, or stopped.
     Failed,
 }
@@ -356,7 +356,8 @@ impl Colleague {
         let tell = Rc::new(tell);
         let told = tell.clone();
         let heard = Closure::<dyn FnMut(_)>::new(move |event: web_sys::MessageEvent| {
-            told(event.data().as_string().map_or(Heard::Ready, Heard::Said));
+            let said = event.data().dyn_into::<js_sys::Uint8Array>();
+            told(said.map_or(Heard::Ready, |bytes| Heard::Said(bytes.to_vec())));
         });
         let failed = Closure::<dyn FnMut(_)>::new(move |event: web_sys::Event| {
             event.prevent_default();
@@ -370,12 +371,12 @@ impl Colleague {
         Some(Colleague { worker, _heard: heard, _failed: failed })
     }
 
-    /// Hands it a text, and a file beside it.
-    pub fn tell(&self, text: &str, file: Option<&File>) {
-        let message = match file {
-            None => text.into(),
-            Some(File(bytes)) => js_sys::Array::of2(&text.into(), bytes).into(),
-        };
+    /// Hands it a question, and a file beside it.
+    pub fn tell(&self, question: &[u8], file: Option<&File>) {
+        let message = js_sys::Array::of1(&js_sys::Uint8Array::from(question));
+        if let Some(File(bytes)) = file {
+            message.push(bytes);
+        }
         // Both can always be handed over.
         drop(self.worker.post_message(&message));
     }
@@ -390,19 +391,15 @@ impl Drop for Colleague {
 }
 
 /// Answers the page for ever, where this is its worker.
-pub fn serve(answer: impl Fn(&str, &[u8]) -> String + 'static) {
+pub fn serve(answer: impl Fn(&[u8], &[u8]) -> Vec<u8> + 'static) {
     let Ok(worker) = js_sys::global().dyn_into::<web_sys::DedicatedWorkerGlobalScope>() else { return };
     let page = worker.clone();
     let heard = Closure::<dyn FnMut(_)>::new(move |event: web_sys::MessageEvent| {
-        let told = event.data();
-        let (question, file) = match told.dyn_ref::<js_sys::Array>() {
-            None => (told, Vec::new()),
-            Some(both) => {
-                let file = both.get(1).dyn_into::<js_sys::Uint8Array>();
-                (both.get(0), file.map(|bytes| bytes.to_vec()).unwrap_or_default())
-            }
-        };
-        drop(page.post_message(&answer(&question.as_string().unwrap_or_default(), &file).into()));
+        let told = js_sys::Array::from(&event.data());
+        let bytes =
+            |at| told.get(at).dyn_into::<js_sys::Uint8Array>().map(|it| it.to_vec()).unwrap_or_default();
+        let answered = js_sys::Uint8Array::from(&answer(&bytes(0), &bytes(1))[..]);
+        drop(page.post_message(&answered));
     });
     worker.set_onmessage(Some(heard.as_ref().unchecked_ref()));
     heard.forget();

@@ -134,7 +134,7 @@ impl Desk {
         }
         let task = inner.waiting.remove(0);
         if let Some(worker) = &inner.worker {
-            worker.tell(&serde_json::to_string(&task.question).unwrap_or_default(), task.file.as_ref());
+            worker.tell(&task.question.written(), task.file.as_ref());
         }
         inner.running = Some(task);
         inner.wanted = true;
@@ -146,14 +146,14 @@ impl Desk {
                 self.inner.borrow_mut().ready = true;
                 self.go_on();
             }
-            Heard::Said(text) => {
+            Heard::Said(bytes) => {
                 self.patience.cancel();
                 let (task, wanted) = {
                     let mut inner = self.inner.borrow_mut();
                     (inner.running.take(), inner.wanted)
                 };
                 if let Some(task) = task.filter(|_| wanted) {
-                    (task.then)(serde_json::from_str(&text).ok());
+                    (task.then)(Answer::read(&bytes));
                 }
                 self.go_on();
             }

@@ -1,7 +1,6 @@
 //! What the page asks of its worker, and what it is answered: all that may take longer than a frame.
 
 use std::cell::RefCell;
-use std::fmt::Write;
 
 use serde::{Deserialize, Serialize};
 
@@ -51,6 +50,8 @@ pub enum Question {
     TextOrder(Box<Scenario>, Texts, u64),
     /// A memory snapshot, whose bytes come beside the question, over a scenario's step.
     Snapshot(Box<Scenario>),
+    /// A scenario's step as a file for PyTorch's memory_viz.
+    MemoryViz(Box<Scenario>),
     /// Scenarios and their answers as a text, for the page at an address.
     Export(Vec<Scenario>, Form, String),
 }
@@ -64,8 +65,6 @@ pub enum Form {
     Csv,
     /// Everything, for a script.
     Json,
-    /// The first scenario's step for PyTorch's memory_viz; two digits for each byte.
-    MemoryViz,
 }
 
 /// What is answered.
@@ -103,13 +102,22 @@ pub enum Answer {
     Snapshot(Result<Beside, String>),
     /// The text.
     Text(String),
+    /// The file; nothing for a step that cannot be followed.
+    File(Option<Vec<u8>>),
 }
 
-/// Answers a question that was written as JSON, in JSON; with an empty text what is no question. `file` are the bytes that
-/// came beside it.
-pub fn answer(question: &str, file: &[u8]) -> String {
-    let answer = serde_json::from_str(question).map(|question: Question| question.answer(file));
-    answer.and_then(|answer| serde_json::to_string(&answer)).unwrap_or_default()
+/// Answers a [written](Question::written) question, with bytes that [`Answer::read`] reads; with none what is no question. `file` are the
+/// bytes that came beside it.
+pub fn answer(question: &[u8], file: &[u8]) -> Vec<u8> {
+    let answer = postcard::from_bytes(question).map(|question: Question| question.answer(file));
+    answer.and_then(|answer| postcard::to_allocvec(&answer)).unwrap_or_default()
+}
+
+impl Answer {
+    /// Reads what the worker said; nothing where that is no answer.
+    pub fn read(bytes: &[u8]) -> Option<Answer> {
+        postcard::from_bytes(bytes).ok()
+    }
 }
 
 thread_local! {
@@ -118,6 +126,11 @@ thread_local! {
 }
 
 impl Question {
+    /// The question as the worker is told it. Page and worker are one module: the format is nobody else's, and compact.
+    pub fn written(&self) -> Vec<u8> {
+        postcard::to_allocvec(self).unwrap_or_default()
+    }
+
     /// Answers it, with the bytes that came beside it.
     pub fn answer(&self, file: &[u8]) -> Answer {
         match self {
@@ -143,6 +156,7 @@ impl Question {
                 Answer::TextOrder(plan::order(scenario, texts, *number).ok())
             }
             Question::Snapshot(scenario) => Answer::Snapshot(beside(scenario, file)),
+            Question::MemoryViz(scenario) => Answer::File(followed(scenario, memory_viz)),
             Question::Export(scenarios, form, page) => Answer::Text(written(scenarios, *form, page)),
         }
     }
@@ -173,13 +187,8 @@ fn beside(scenario: &Scenario, file: &[u8]) -> Result<Beside, String> {
     })
 }
 
-fn memory_viz(replayed: &Replayed) -> String {
-    let file = export::memory_viz(&replayed.recording.snapshot(replayed.on_card.settings));
-    file.iter().fold(String::with_capacity(2 * file.len()), |mut text, byte| {
-        // Writing to a string cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+fn memory_viz(replayed: &Replayed) -> Vec<u8> {
+    export::memory_viz(&replayed.recording.snapshot(replayed.on_card.settings))
 }
 
 fn point(scenario: &Scenario) -> Option<(Bytes, Verdict)> {
@@ -200,14 +209,10 @@ fn cards(scenario: &Scenario, first: usize, count: usize) -> Vec<NeedRow> {
 }
 
 fn written(scenarios: &[Scenario], form: Form, page: &str) -> String {
-    if form == Form::MemoryViz {
-        return scenarios.first().and_then(|scenario| followed(scenario, memory_viz)).unwrap_or_default();
-    }
     let answers: Vec<_> = scenarios.iter().cloned().map(export::Answer::of).collect();
     match form {
         Form::Markdown => export::markdown(&answers, page),
         Form::Csv => export::csv(&answers),
-        Form::MemoryViz => String::new(),
         Form::Json => {
             let mut written: Vec<_> = answers.iter().map(export::json).collect();
             match (written.pop(), written.is_empty()) {
@@ -228,9 +233,6 @@ mod tests {
     #[test]
     fn an_answer_survives_the_way_to_the_page() {
         let scenario = Scenario::default();
-        // speeds are fractions, whose last digit may be lost
-        let gpu = crate::scenario::GpuChoice::Catalogue("t4".to_owned());
-        let unmeasured = Scenario { gpu, ..scenario.clone() };
         let at = Detail::of(&scenario).expect("an answer").moments[0].at;
         for question in [
             Question::Detail(scenario.clone().into()),
@@ -241,26 +243,23 @@ mod tests {
             Question::Point(scenario.clone().into()),
             Question::Cards(scenario.clone().into(), 3, 2),
             Question::Batch(scenario.clone().into(), 32),
-            Question::Ways(plan::ways(&unmeasured, 2)),
+            Question::Ways(plan::ways(&scenario, 2)),
+            Question::MemoryViz(scenario.clone().into()),
             Question::Snapshot(scenario.clone().into()),
             Question::Oom("Tried to allocate 1.96 GiB".to_owned(), scenario.clone().into()),
             Question::Export(vec![scenario], Form::Markdown, "https://example.org/".to_owned()),
         ] {
-            let asked = serde_json::to_string(&question).expect("questions can be written");
-            assert_eq!(serde_json::from_str::<Question>(&asked).expect("and read"), question);
-            let answer = question.answer(&[]);
-            let told = serde_json::to_string(&answer).expect("answers can be written");
-            let heard: Answer = serde_json::from_str(&told).expect("and read");
-            assert_eq!(format!("{heard:?}"), format!("{answer:?}"));
+            let asked = question.written();
+            assert_eq!(postcard::from_bytes::<Question>(&asked).expect("questions are read"), question);
+            let heard = Answer::read(&answer(&asked, &[])).expect("answers are read");
+            assert_eq!(format!("{heard:?}"), format!("{:?}", question.answer(&[])));
         }
     }
 
     #[test]
     fn a_snapshot_of_what_is_predicted_lies_on_it() {
         let scenario = Scenario::default();
-        let digits = written(std::slice::from_ref(&scenario), Form::MemoryViz, "");
-        let byte = |place: usize| u8::from_str_radix(&digits[place..place + 2], 16).expect("two digits");
-        let file: Vec<u8> = (0..digits.len()).step_by(2).map(byte).collect();
+        let file = followed(&scenario, memory_viz).expect("a step");
         let beside = beside(&scenario, &file).expect("a snapshot");
         let predicted = Detail::of(&scenario).expect("an answer").memory.steady.highest().1.bytes;
         // the file says what was asked for, the prediction counts blocks

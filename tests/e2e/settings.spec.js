@@ -10,7 +10,7 @@ async function filled(headroom) {
 
 const needs = async (headroom) => {
   const cells = await table(headroom).getByRole("row").locator("td:nth-of-type(1)").allInnerTexts();
-  return cells.map((text) => Number.parseFloat(text));
+  return cells.map((text) => Number.parseFloat(text) * (text.includes("GiB") ? 1024 : 1));
 };
 
 test("those that fit come first, the fastest before all, and a click opens one", async ({ headroom }) => {

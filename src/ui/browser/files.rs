@@ -29,12 +29,9 @@ pub fn save(name: &str, kind: &str, text: &str) {
     }
 }
 
-/// Hands bytes over as a file, which are written as two digits each.
-pub fn save_bytes(name: &str, digits: &str) {
-    let digit = |digit: &u8| char::from(*digit).to_digit(16).unwrap_or_default() as u8;
-    let bytes: Vec<u8> =
-        digits.as_bytes().chunks_exact(2).map(|pair| digit(&pair[0]) << 4 | digit(&pair[1])).collect();
-    let parts = js_sys::Array::of1(&js_sys::Uint8Array::from(&bytes[..]));
+/// Hands bytes over as a file.
+pub fn save_bytes(name: &str, bytes: &[u8]) {
+    let parts = js_sys::Array::of1(&js_sys::Uint8Array::from(bytes));
     if let Ok(blob) = web_sys::Blob::new_with_u8_array_sequence(&parts) {
         save_blob(name, &blob);
     }

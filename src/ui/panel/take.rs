@@ -42,7 +42,7 @@ pub fn Take(
         item("Copy code to embed", "", frame),
         item("Download CSV", "", move || export(state, Form::Csv)),
         item("Download JSON", "", move || export(state, Form::Json)),
-        item("Step for memory_viz", "", move || export(state, Form::MemoryViz)),
+        item("Step for memory_viz", "", move || step_file(state)),
         item("Chart as SVG", "", move || picture(state, false)),
         item("Chart as PNG", "", move || picture(state, true)),
         item("Print", "", browser::print),
@@ -128,24 +128,34 @@ fn file(state: State, which: Configuration, written: &Written) {
     state.tell(&format!("{} saved{differs}", which.file()));
 }
 
+const NO_WORKER: &str = "That could not be written: the worker beside the page did not answer";
+
+/// Has the step of the scenario on screen written for PyTorch's memory_viz, and hands it over.
+fn step_file(state: State) {
+    let scenario = untrack(|| state.current().scenario.get());
+    state.desk.with_value(|desk| {
+        desk.ask(Place::Export, Question::MemoryViz(Box::new(scenario)), move |answer| match answer {
+            Some(Answer::File(Some(file))) => browser::save_bytes("headroom.pickle", &file),
+            Some(Answer::File(None)) => state.tell("This step cannot be followed event by event"),
+            _ => state.tell(NO_WORKER),
+        });
+    });
+}
+
 /// Has the answer written beside the page, and hands it over.
 fn export(state: State, form: Form) {
-    let scenarios = untrack(|| match form {
-        Form::MemoryViz => vec![state.current().scenario.get()],
-        Form::Markdown | Form::Csv | Form::Json => state.scenarios(),
-    });
+    let scenarios = untrack(|| state.scenarios());
     let page = browser::address();
     let page = page.split('#').next().unwrap_or_default().to_owned();
     let question = Question::Export(scenarios, form, page);
     state.desk.with_value(|desk| {
         desk.ask(Place::Export, question, move |answer| {
             let Some(Answer::Text(text)) = answer else {
-                return state.tell("That could not be written: the worker beside the page did not answer");
+                return state.tell(NO_WORKER);
             };
             match form {
                 Form::Markdown => copy(state, &text, "Markdown copied: paste it into an issue or a chat"),
                 Form::Csv => browser::save("headroom.csv", "text/csv", &text),
-                Form::MemoryViz => browser::save_bytes("headroom.pickle", &text),
                 Form::Json => browser::save("headroom.json", "application/json", &text),
             }
         });
