@@ -52,7 +52,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
         return Err(problem.clone());
     }
     if !arguments.all {
-        rows.retain(|row| row.cells.iter().any(NeedCell::fits));
+        rows.retain(|row| row.cells.iter().any(|cell| cell.fits() || cell.several().is_some()));
     }
     let fewest = fewest_gpus(&base);
     let mut output = Output::of(match arguments.json {
@@ -103,7 +103,10 @@ fn in_words(cell: &NeedCell) -> String {
         NeedCell::Needs { needed, verdict: Verdict::Fits, .. } => format!("fits: {needed}"),
         NeedCell::Needs { needed, verdict: Verdict::Close, .. } => format!("close: {needed}"),
         NeedCell::Needs { needed, verdict: Verdict::Tight, .. } => format!("tight: {needed}"),
-        NeedCell::Needs { needed, verdict: Verdict::Over, .. } => format!("needs {needed}"),
+        NeedCell::Needs { needed, verdict: Verdict::Over, several, .. } => match several {
+            Some(several) => format!("{} × {}", grouped(several.layout.gpus), several.layout.needed),
+            None => format!("needs {needed}"),
+        },
         NeedCell::Needs { needed, verdict: Verdict::NotFollowed, .. } => format!("not followed: {needed}"),
         NeedCell::Needs { verdict: Verdict::WouldNotRun, .. } => "would not run".to_owned(),
         NeedCell::Unknown(_) => "no answer".to_owned(),
@@ -118,10 +121,16 @@ fn price(machine: &Machine) -> String {
 fn to_json(rows: &[NeedRow], fewest: &Result<Option<Layout>, Issue>) -> String {
     let cell = |(method, cell): (&Method, &NeedCell)| {
         let value = match cell {
-            NeedCell::Needs { needed, verdict, scenario } => json!({
+            NeedCell::Needs { needed, verdict, scenario, several } => json!({
                 "needed": needed,
                 "verdict": verdict.slug(),
                 "link": share::encode(std::slice::from_ref(scenario)),
+                "several": several.as_ref().map(|several| json!({
+                    "gpus": several.layout.gpus,
+                    "needed": several.layout.needed,
+                    "per_hour": several.per_hour,
+                    "link": share::encode(std::slice::from_ref(&several.layout.scenario)),
+                })),
             }),
             NeedCell::Unknown(issue) => json!({ "issue": issue }),
         };

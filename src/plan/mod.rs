@@ -26,7 +26,7 @@ pub use fit::{Fit, Margin, fits, within};
 pub use gpus::{GPU_COUNTS, Layout, fewest_gpus, on_gpus};
 pub use layouts::{Way, WayOrder, WayOutcome, fewest_layouts, layouts, rank_ways, refusals, tried, ways};
 pub use levers::{Change, Cost, Gain, Lever, Levers, Use, levers};
-pub use need::{NeedCell, NeedRow, need, usual_cards};
+pub use need::{NeedCell, NeedRow, Several, need, usual_cards};
 pub use on_card::{OnCard, Outcome, Replayed};
 pub use serving::{Between, Needed, Room, ServingRow, Share, serving};
 pub use settings::{setting_name, settings, tried_settings};

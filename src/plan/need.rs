@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::answer::Answer;
+use super::gpus::{Layout, fewest_gpus};
 use super::table::{alone, with_method, within_positions};
 use super::verdict::Verdict;
 use crate::hardware::{Class, Gpu, Machine, Vendor, cheapest, gpus};
@@ -21,15 +22,34 @@ pub enum NeedCell {
         verdict: Verdict,
         /// The scenario.
         scenario: Box<Scenario>,
+        /// Where one card does not hold a training run: the fewest that do together, if any number does.
+        several: Option<Box<Several>>,
     },
     /// There is no answer, and why.
     Unknown(Issue),
+}
+
+/// The fewest cards of a kind that hold a run together.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+pub struct Several {
+    /// How many, and what each needs.
+    pub layout: Layout,
+    /// US dollars for an hour of the machines that have them, where a price is known.
+    pub per_hour: Option<f64>,
 }
 
 impl NeedCell {
     /// Whether it gets through beyond doubt.
     pub fn fits(&self) -> bool {
         matches!(self, NeedCell::Needs { verdict: Verdict::Fits, .. })
+    }
+
+    /// Several cards that hold it together, where one does not.
+    pub fn several(&self) -> Option<&Several> {
+        match self {
+            NeedCell::Needs { several, .. } => several.as_deref(),
+            NeedCell::Unknown(_) => None,
+        }
     }
 }
 
@@ -83,7 +103,7 @@ pub fn need(base: &Scenario, card: &Gpu) -> NeedRow {
         // what generates has no adapters: LoRA is as full there
         cells.push(match cells.first() {
             Some(full) if *method == Method::Lora && !base.task.trains() => full.clone(),
-            Some(_) | None => cell(within_positions(&with_method(&base, *method))),
+            Some(_) | None => cell(card, within_positions(&with_method(&base, *method))),
         });
     }
     NeedRow {
@@ -95,7 +115,7 @@ pub fn need(base: &Scenario, card: &Gpu) -> NeedRow {
     }
 }
 
-fn cell(scenario: Scenario) -> NeedCell {
+fn cell(card: &Gpu, scenario: Scenario) -> NeedCell {
     let mut answer = Answer::of_tensors(scenario);
     // tensors that do not fit need no replay
     if answer.fit().is_some_and(|fit| fit.fits()) {
@@ -103,10 +123,24 @@ fn cell(scenario: Scenario) -> NeedCell {
     }
     match (answer.fit(), answer.verdict()) {
         (Some(fit), Some(verdict)) => {
-            NeedCell::Needs { needed: fit.needed, verdict, scenario: Box::new(answer.scenario) }
+            let several = (verdict == Verdict::Over).then(|| several(card, &answer.scenario)).flatten();
+            let scenario = Box::new(answer.scenario);
+            NeedCell::Needs { needed: fit.needed, verdict, scenario, several: several.map(Box::new) }
         }
         _ => NeedCell::Unknown(answer.refusal()),
     }
+}
+
+/// The fewest cards that train it, each with a micro-batch of its own.
+fn several(card: &Gpu, scenario: &Scenario) -> Option<Several> {
+    if !scenario.task.trains() {
+        return None;
+    }
+    let layout = fewest_gpus(scenario).ok()??;
+    let machine = cheapest(&card.slug, layout.gpus);
+    let machines = |machine: &Machine| layout.gpus.div_ceil(u64::from(machine.gpus.max(1))) as f64;
+    let per_hour = machine.map(|machine| machine.per_hour * machines(machine));
+    Some(Several { layout, per_hour })
 }
 
 #[cfg(test)]
@@ -135,7 +169,7 @@ mod tests {
         let row = need(&Scenario::default(), &gpu("rtx-3090").unwrap());
         assert_eq!((row.gpu.as_str(), row.cells.len()), ("rtx-3090", 3));
         for (cell, method) in row.cells.iter().zip(Method::ALL) {
-            let NeedCell::Needs { needed, verdict, scenario } = cell else { panic!("{cell:?}") };
+            let NeedCell::Needs { needed, verdict, scenario, .. } = cell else { panic!("{cell:?}") };
             assert_eq!(
                 (scenario.method, scenario.gpu.clone()),
                 (*method, GpuChoice::Catalogue("rtx-3090".into()))
@@ -143,6 +177,20 @@ mod tests {
             assert_eq!(*needed <= row.memory, *verdict != Verdict::Over);
         }
         assert!(row.cells[2].fits() && !row.cells[0].fits());
+    }
+
+    #[test]
+    fn what_one_card_does_not_hold_several_do() {
+        let row = need(&Scenario::default(), &gpu("a100-sxm-40gb").unwrap());
+        let full = row.cells[0].several().expect("some number holds it");
+        assert_eq!((full.layout.gpus, full.layout.verdict), (4, Verdict::Fits));
+        // four of a machine of eight
+        let of_eight = cheapest("a100-sxm-40gb", 4).expect("a price");
+        assert_eq!(full.per_hour, Some(of_eight.per_hour * (4.0 / f64::from(of_eight.gpus)).ceil()));
+        assert!(row.cells[2].fits() && row.cells[2].several().is_none());
+        let generates = Scenario { task: Task::Generate, ..Scenario::default() };
+        let small = need(&generates, &gpu("rtx-3060-12gb").unwrap());
+        assert!(!small.cells[0].fits() && small.cells[0].several().is_none());
     }
 
     #[test]
@@ -154,7 +202,7 @@ mod tests {
         for slug in ["rtx-5090", "t4"] {
             base.change(|base| base.gpu = GpuChoice::Catalogue(slug.into()));
             let row = need(&base, &gpu(slug).unwrap());
-            let NeedCell::Needs { needed, verdict, scenario } = &row.cells[1] else { panic!("{row:?}") };
+            let NeedCell::Needs { needed, verdict, scenario, .. } = &row.cells[1] else { panic!("{row:?}") };
             assert_eq!(**scenario, base, "{slug}");
             let answer = Answer::of(base.clone());
             assert_eq!(

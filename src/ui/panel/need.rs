@@ -3,7 +3,7 @@
 use leptos::prelude::*;
 
 use super::rows::pieces;
-use crate::plan::{NeedCell, NeedRow, Verdict, on_one, usual_cards};
+use crate::plan::{NeedCell, NeedRow, Several, Verdict, on_one, usual_cards};
 use crate::scenario::{Method, Scenario};
 use crate::ui::browser;
 use crate::ui::controls::{Cell, Column, Row, Table};
@@ -12,6 +12,7 @@ use crate::ui::format::Unit;
 use crate::ui::question::{Answer, Question};
 use crate::ui::state::State;
 use crate::ui::summary;
+use crate::units::grouped;
 
 /// How many cards are asked about at once: the worker is free again in between.
 const AT_ONCE: usize = 8;
@@ -48,10 +49,22 @@ pub fn Cards() -> impl IntoView {
     let fitting = Memo::new(move |_| {
         let mut rows: Vec<NeedRow> =
             found.heard.with(|heard| heard.iter().flatten().flatten().cloned().collect());
-        rows.retain(|row| row.cells.iter().any(NeedCell::fits));
-        if sorted.get() == PRICE {
-            rows.sort_by(|one, other| price(one).total_cmp(&price(other)));
-        }
+        rows.retain(|row| row.cells.iter().any(|cell| cell.fits() || cell.several().is_some()));
+        // those that hold it alone come first, then those of which the fewest are needed
+        let fewest = |row: &NeedRow| match row.cells.iter().any(NeedCell::fits) {
+            true => 1,
+            false => row
+                .cells
+                .iter()
+                .filter_map(NeedCell::several)
+                .map(|it| it.layout.gpus)
+                .min()
+                .unwrap_or(u64::MAX),
+        };
+        rows.sort_by(|one, other| match sorted.get() {
+            PRICE => price(one).total_cmp(&price(other)),
+            _ => fewest(one).cmp(&fewest(other)),
+        });
         rows
     });
     let rows = Signal::derive(move || {
@@ -98,7 +111,7 @@ pub fn Cards() -> impl IntoView {
             </button>
             <p class="remark">
                 {move || on_one(&scenario()).map(|words| words + " ")}
-                "The settings as above, on each card alone. Methods other than the scenario’s own have the precision and \
+                "The settings as above, on each card alone, or on the fewest that hold them together: what each of those needs. Methods other than the scenario’s own have the precision and \
                  optimizer that the training library is usually run with. Prices are those on demand of the cheapest machine \
                  with such a card, for an hour of the whole machine, on the day that is named."
             </p>
@@ -114,7 +127,9 @@ fn price(row: &NeedRow) -> f64 {
 fn gist(rows: &[NeedRow], method: Method) -> Option<String> {
     let own = Method::ALL.iter().position(|other| *other == method)?;
     let fits = |row: &&NeedRow| row.cells.get(own).is_some_and(NeedCell::fits);
-    let smallest = rows.iter().filter(fits).min_by_key(|row| row.memory)?;
+    let Some(smallest) = rows.iter().filter(fits).min_by_key(|row| row.memory) else {
+        return of_several(rows, own);
+    };
     let cheapest = rows.iter().filter(fits).min_by(|one, other| price(one).total_cmp(&price(other)))?;
     let rent = cheapest.machine.as_ref().map(|machine| {
         format!(" The cheapest to rent is the {}, ${:.2} an hour.", cheapest.name, machine.per_hour)
@@ -125,6 +140,25 @@ fn gist(rows: &[NeedRow], method: Method) -> Option<String> {
         usual_cards().len(),
         smallest.name,
         rent.unwrap_or_default(),
+    ))
+}
+
+/// The fewest cards that hold it together, and those that cost least to rent.
+fn of_several(rows: &[NeedRow], method: usize) -> Option<String> {
+    let together = || rows.iter().filter_map(|row| Some((row, row.cells.get(method)?.several()?)));
+    let named =
+        |(row, several): (&NeedRow, &Several)| format!("{} × {}", grouped(several.layout.gpus), row.name);
+    let fewest = together().min_by_key(|(row, several)| (several.layout.gpus, row.memory))?;
+    let dollars = |several: &Several| several.per_hour.unwrap_or(f64::INFINITY);
+    let cheapest = together().min_by(|(_, one), (_, other)| dollars(one).total_cmp(&dollars(other)));
+    let rent = cheapest.and_then(|(row, several)| {
+        let per_hour = several.per_hour?;
+        Some(format!(" The cheapest to rent are {}, ${per_hour:.2} an hour.", named((row, several))))
+    });
+    Some(format!(
+        "As it is, no single card holds it; the fewest that do together are {}.{}",
+        named(fewest),
+        rent.unwrap_or_default()
     ))
 }
 
@@ -142,7 +176,23 @@ fn in_words(state: State, row: &NeedRow, unit: Unit) -> Row {
     let task = state.current().scenario.with(|scenario| scenario.task);
     let cells = Method::ALL.iter().zip(&row.cells).filter(|(method, _)| task.methods().contains(method));
     let methods = cells.map(|(_, cell)| match cell {
-        NeedCell::Needs { needed, verdict, scenario } => {
+        NeedCell::Needs { several: Some(several), .. } => {
+            let Several { layout, per_hour } = &**several;
+            let (gpus, opened) = (grouped(layout.gpus), layout.scenario.clone());
+            let told = format!("Opened {} on {gpus} × {}", summary::title(&opened), row.name);
+            Cell {
+                hint: format!(
+                    "{}: open {} on {gpus} of them",
+                    layout.verdict.label(),
+                    summary::title(&opened)
+                ),
+                small: per_hour.map(|per_hour| format!("${per_hour:.2}/h")).unwrap_or_default(),
+                act: Some(Callback::new(move |()| open(state, &opened, &told))),
+                class: layout.verdict.slug(),
+                ..Cell::of(format!("{gpus} × {}", unit.amount(layout.needed)))
+            }
+        }
+        NeedCell::Needs { needed, verdict, scenario, several: None } => {
             let opened = scenario.clone();
             let told = format!("Opened {} on the {}", summary::title(scenario), row.name);
             let act = move |()| open(state, &opened, &told);
@@ -186,7 +236,11 @@ mod tests {
         assert!(said.starts_with("As it is, it fits 2 of "), "{said}");
         assert!(said.contains(" cards; the smallest is the L4."), "{said}");
         assert!(said.contains("cheapest to rent is the L4, $0."), "{said}");
-        assert_eq!(gist(&rows, Method::Full), None);
+        let several = gist(&rows, Method::Full).expect("several hold it");
+        assert!(
+            several.starts_with("As it is, no single card holds it; the fewest that do together are "),
+            "{several}"
+        );
         let told =
             Owner::new().with(|| in_words(State::new(Vec::new(), Desk::default()), &rows[0], Unit::Binary));
         let [_, rent, full, _, qlora] = &told.cells[..] else { panic!("five cells") };
@@ -196,7 +250,7 @@ mod tests {
             rent.text,
             rent.small
         );
-        assert!(full.act.is_none() && full.small == "does not fit", "{}", full.small);
+        assert!(full.act.is_some() && full.text.contains(" × "), "{}", full.text);
         assert!(qlora.act.is_some() && qlora.small.is_empty() && qlora.hint.starts_with("Fits: open "));
     }
 }
