@@ -33,6 +33,8 @@ pub enum Stream {
     Copies,
     /// FSDP2's that copies shards in and gathers them.
     Gathers,
+    /// The same of another model, which has streams of its own.
+    OtherGathers,
     /// FSDP2's that reduces gradients and scatters them.
     Scatters,
     /// FSDP2's that adds gradients up across replicas.
@@ -40,7 +42,7 @@ pub enum Stream {
 }
 
 /// Large and small blocks of each stream.
-const POOLS: usize = 10;
+const POOLS: usize = 12;
 
 /// The pool of a request; the small ones have odd numbers.
 fn pool_of(size: u64, stream: Stream) -> usize {

@@ -383,6 +383,13 @@ fn what_once_differed_is_the_same() {
         "task=grpo&m=EleutherAI/pythia-14m&method=full&p=amp-bf16&b=2&s=200&ref=none&ga=5&mask=padded&st=trl&gpu=a100-sxm-80gb",
         "task=grpo&m=EleutherAI/pythia-14m&method=lora&p=amp-bf16&b=3&s=200&ref=scored&ga=8&mask=padded&st=trl&gpu=a100-sxm-80gb",
         "task=generate&m=google/gemma-2-2b&p=bf16&method=full&s=6000&new=100",
+        // a reference in one unit, which is gathered with all of its layers, and passes before the one that has a graph
+        "task=dpo&m=Qwen/Qwen3-0.6B&method=full&p=amp-bf16&b=2&s=300&mask=ones&st=trl&gpus=4&shard=fsdp2&gpu=a100-sxm-80gb",
+        "task=dpo&m=Qwen/Qwen3-8B&method=full&p=amp-bf16&ga=2&s=300&mask=ones&st=trl&gpus=3&shard=fsdp2&reshard=off&gpu=a100-sxm-80gb",
+        "task=dpo&m=Qwen/Qwen3-8B&method=lora&p=amp-bf16&gc=off&s=300&mask=ones&st=trl&gpus=8&shard=fsdp2&gpu=a100-sxm-80gb",
+        "task=kto&m=TinyLlama/TinyLlama-1.1B-Chat-v1.0&method=full&p=amp-bf16&b=2&s=300&mask=ones&st=trl&gpus=4&shard=fsdp2&gpu=a100-sxm-80gb",
+        "task=kto&m=Qwen/Qwen3-0.6B&method=full&p=amp-bf16&b=2&ga=3&gc=off&s=300&mask=ones&st=trl&gpus=4&shard=fsdp2&gpu=a100-sxm-80gb",
+        "task=kto&m=Qwen/Qwen3-8B&method=qlora&p=amp-bf16&b=2&s=300&mask=ones&st=trl&gpus=2&shard=fsdp2&gpu=a100-sxm-80gb",
         // the first product of autograd's thread is inside a layer
         "m=Qwen/Qwen3-30B-A3B-Instruct-2507&method=lora&p=amp-fp16&s=128&gc=off&attn=math&loss=liger",
     ] {

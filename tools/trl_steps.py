@@ -366,8 +366,10 @@ def main():
         trainer = make_trainer(case, folder)
         if "--trace" in sys.argv:
             trainer.add_callback(Trace(trainer, case["iters"]))
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
+        if case["engine"] != "fsdp2":
+            # the model was built on the GPU; under FSDP2 it is in the CPU's memory, and a reference's shards were made as in any run
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
         trainer.train()
     del kept
     if "--trace" not in sys.argv:

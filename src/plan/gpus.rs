@@ -25,20 +25,32 @@ pub struct Layout {
     pub scenario: Box<Scenario>,
 }
 
-/// The scenario on so many GPUs. Several keep shards, as FSDP2 has it, or ZeRO-2 under trl, unless the scenario names another
-/// engine than DDP: whole copies would need as much as one GPU does. What was at its default is so afterwards: under FSDP2 weights
-/// are float32 shards.
+/// The scenario on so many GPUs. Several keep shards, as FSDP2 has it, or under trl ZeRO-2 what is not followed under FSDP2, unless the
+/// scenario names another engine than DDP: whole copies would need as much as one GPU does. What was at its default is so afterwards:
+/// under FSDP2 weights are float32 shards.
 pub fn on_gpus(scenario: &Scenario, gpus: u64) -> Scenario {
-    let mut other = scenario.clone();
-    other.change(|scenario| {
-        scenario.cluster.set_gpus(gpus);
-        let software = Software::of(scenario.stack);
-        let engines = software.trainer != Trainer::Megatron;
-        if engines && scenario.cluster.is_many() && scenario.cluster.sharding == Sharding::Ddp {
-            scenario.cluster.sharding = software.divides_by();
-        }
-    });
-    other
+    let software = Software::of(scenario.stack);
+    let engines = software.divides_by();
+    let on = |sharding: Option<&Sharding>| {
+        let mut other = scenario.clone();
+        other.change(|scenario| {
+            scenario.cluster.set_gpus(gpus);
+            let replicates = software.trainer != Trainer::Megatron
+                && scenario.cluster.is_many()
+                && scenario.cluster.sharding == Sharding::Ddp;
+            if let Some(sharding) = sharding.filter(|_| replicates) {
+                scenario.cluster.sharding = *sharding;
+            }
+        });
+        other
+    };
+    let first = on(engines.first());
+    let others = engines.get(1..).unwrap_or_default();
+    if others.is_empty() || gpus <= 1 || Answer::of_tensors(first.clone()).fit().is_some() {
+        return first;
+    }
+    let other = others.iter().map(|sharding| on(Some(sharding)));
+    other.into_iter().find(|other| Answer::of_tensors(other.clone()).fit().is_some()).unwrap_or(first)
 }
 
 /// The fewest of [`GPU_COUNTS`] on which the scenario fits, each GPU with a micro-batch of its own; none where not even the
@@ -91,7 +103,7 @@ pub fn fewest_gpus(scenario: &Scenario) -> Result<Option<Layout>, Issue> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scenario::{Cluster, GpuChoice, Method, ModelChoice, Precision, Stack};
+    use crate::scenario::{Cluster, GpuChoice, Method, ModelChoice, Optimizer, Precision, Stack, Task};
 
     fn full(model: &str, card: &str) -> Scenario {
         let mut scenario = Scenario {
@@ -139,6 +151,19 @@ mod tests {
             fewer,
             Scenario { cluster: Cluster { gpus: 2, sharding: Sharding::Fsdp2, ..copies }, ..chosen }
         );
+    }
+
+    #[test]
+    fn several_under_trl_have_fsdp2_where_that_runs_and_zero_2_elsewhere() {
+        let one = full("meta-llama/Llama-3.1-8B", "a100-sxm-80gb");
+        let trl = Scenario { stack: Stack::Trl, precision: Precision::AmpBf16, ..one };
+        let engine = |scenario: &Scenario| on_gpus(scenario, 8).cluster.sharding;
+        assert_eq!(engine(&trl), Sharding::Fsdp2);
+        assert_eq!(engine(&Scenario { task: Task::Dpo, ..trl.clone() }), Sharding::Fsdp2);
+        assert_eq!(engine(&Scenario { task: Task::Orpo, ..trl.clone() }), Sharding::Zero2);
+        assert_eq!(engine(&Scenario { optimizer: Optimizer::AdamW8bit, ..trl.clone() }), Sharding::Zero2);
+        let layout = fewest_gpus(&trl).unwrap().expect("some number holds it");
+        assert_eq!((layout.gpus, layout.scenario.cluster.sharding), (2, Sharding::Fsdp2));
     }
 
     #[test]

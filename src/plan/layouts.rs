@@ -421,6 +421,14 @@ mod tests {
     }
 
     #[test]
+    fn trl_has_fsdp2_among_its_ways() {
+        let base = Scenario { stack: Stack::Trl, ..full("meta-llama/Llama-3.1-8B", "a100-sxm-80gb") };
+        let ways = layouts(&base, 4);
+        let found = |name: &str| ways.iter().any(|way| way.name() == name && way.fits());
+        assert!(found("FSDP2") && !found("DDP"), "{ways:?}");
+    }
+
+    #[test]
     fn a_step_sees_as_many_sequences_in_every_way() {
         let base = Scenario { batch: 3, accumulation: 4, ..full(SMALL, "h100-sxm-80gb") };
         for way in ways(&base, 8).iter().map(tried) {

@@ -39,7 +39,9 @@ impl Scenario {
         if self.cluster.is_many() && self.method == Method::Full {
             // a task may bring another library than the scenario's
             let stack = if usual.stack == Stack::Trl { Stack::Trl } else { self.stack };
-            usual.cluster.sharding = Software::of(stack).divides_by();
+            if let Some(sharding) = Software::of(stack).divides_by().last() {
+                usual.cluster.sharding = *sharding;
+            }
         }
         match self.stack {
             // trl's own defaults (trainer/base_config.py) are the same but for the precision

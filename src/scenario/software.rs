@@ -224,13 +224,14 @@ impl Software {
         }
     }
 
-    /// The engine that several GPUs divide the training among them with, of those that are followed with that library.
-    pub fn divides_by(&self) -> Sharding {
+    /// The engines that several GPUs divide the training among them with, of those that are followed with that library: the one
+    /// that leaves each the least first, and last one that takes every run of its.
+    pub fn divides_by(&self) -> &'static [Sharding] {
         match self.head {
-            HeadCode::Trl => Sharding::Zero2,
-            HeadCode::Megatron => Sharding::Distributed,
+            HeadCode::Trl => &[Sharding::Fsdp2, Sharding::Zero2],
+            HeadCode::Megatron => &[Sharding::Distributed],
             HeadCode::Transformers | HeadCode::Litgpt | HeadCode::Torchtune | HeadCode::Unsloth => {
-                Sharding::Fsdp2
+                &[Sharding::Fsdp2]
             }
         }
     }

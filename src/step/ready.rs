@@ -7,7 +7,7 @@ use super::forward::stacks::megatron::{Share, micro_batches};
 use super::forward::{Apart, Model, stacks};
 use super::line::Line;
 use super::machine::Machine;
-use super::parallel::{Parallel, supported};
+use super::parallel::{Parallel, is_by_accelerate, supported};
 use super::support;
 use crate::hardware::Gpu;
 use crate::issue::Issue;
@@ -117,9 +117,10 @@ impl<'a> Ready<'a> {
         let models = self.models.iter().map(load).collect::<Result<Vec<_>, _>>()?;
         machine.with(|state| {
             state.parallel = self.engine();
-            // a model that is never trained stays whole on every GPU
-            let trained = models.iter().filter(|model| model.member.training.is_some());
-            trained.for_each(|model| state.wrap(&model.wrapped()));
+            let (trained, others): (Vec<_>, Vec<_>) =
+                models.iter().partition(|model| model.member.training.is_some());
+            trained.iter().for_each(|model| state.wrap(&model.wrapped()));
+            others.iter().for_each(|model| state.wrap_reference(model.params.clone()));
         });
         Ok(models)
     }
@@ -145,9 +146,11 @@ impl<'a> Ready<'a> {
         self.models.iter().any(|built| built.member.offloading == Offloading::On)
     }
 
-    /// Whether an engine lays out the loaded model anew.
+    /// Whether an engine lays out the loaded model anew, or moves it to the GPU, when the training has begun: nobody empties the
+    /// allocator's cache then.
     pub fn lays_out_anew(&self) -> bool {
-        self.cluster.is_zero() || self.models.iter().any(|built| built.part.is_some())
+        let moves_in = |built: &Built<'_>| self.cluster.is_fsdp2() && is_by_accelerate(built.member);
+        self.cluster.is_zero() || self.models.iter().any(|built| built.part.is_some() || moves_in(built))
     }
 
     /// Whether the card has to hold the model while it is loaded. It is loaded whole here, as the measured runs did, and with

@@ -324,7 +324,7 @@ fn most_saving(cost: Cost, scenario: &Scenario) -> Option<&'static Rule> {
 mod tests {
     use super::*;
     use crate::issue::Field;
-    use crate::scenario::{CacheKind, GpuChoice, Method, ModelChoice, Reference};
+    use crate::scenario::{CacheKind, GpuChoice, Method, ModelChoice, Reference, Sharding};
 
     fn on(card: &str) -> Scenario {
         Scenario { gpu: GpuChoice::Catalogue(card.into()), ..Scenario::default() }
@@ -384,6 +384,27 @@ mod tests {
 
     fn of_link(link: &str) -> Scenario {
         crate::share::decode(link).scenarios.remove(0)
+    }
+
+    #[test]
+    fn copies_under_trl_are_offered_shards_of_both_engines_that_run_them() {
+        use Sharding::{Ddp, Fsdp2, Zero2};
+        let base =
+            "m=meta-llama/Llama-3.1-8B&method=full&p=amp-bf16&st=trl&gpus=2&shard=ddp&gpu=a100-sxm-80gb";
+        for (rest, offered) in [
+            ("", vec![Fsdp2, Zero2]),
+            ("&task=dpo", vec![Fsdp2, Zero2]),
+            // neither runs under accelerate's FSDP2 here
+            ("&task=orpo", vec![Zero2]),
+            ("&o=adamw-8bit", vec![Zero2]),
+        ] {
+            let levers = found(&of_link(&format!("{base}{rest}")));
+            assert_eq!(levers.verdict, Verdict::Over, "{rest}");
+            let engines = levers.single.iter().map(|lever| lever.scenario.cluster.sharding);
+            let mut engines: Vec<Sharding> = engines.filter(|engine| *engine != Ddp).collect();
+            engines.sort_by_key(|engine| *engine != Fsdp2);
+            assert_eq!(engines, offered, "{rest}");
+        }
     }
 
     #[test]

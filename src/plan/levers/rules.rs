@@ -1,7 +1,7 @@
 //! The changes that save memory, each with what it costs.
 
 use super::Cost;
-use crate::scenario::software::Software;
+use crate::scenario::software::{Software, Trainer};
 use crate::scenario::{
     Allocator, AttentionKernel, CacheKind, Checkpointing, CpuOffload, LoraTargets, LossKernel, Method,
     Offloading, Optimizer, Precision, ReduceDtype, Reference, Scenario, Sharding, Stack, StepTime, Task,
@@ -47,6 +47,13 @@ fn in_4_bits(scenario: &mut Scenario) {
     match scenario.method {
         Method::Full | Method::Lora => scenario.change(|scenario| scenario.method = Method::Qlora),
         Method::Qlora => {}
+    }
+}
+
+/// The first of these engines, where there is one.
+fn divide_by(scenario: &mut Scenario, engines: &[Sharding]) {
+    if let Some(sharding) = engines.first() {
+        scenario.change(|scenario| scenario.cluster.sharding = *sharding);
     }
 }
 
@@ -131,9 +138,15 @@ pub(super) static RULES: &[Rule] = &[
     }),
     once("shard", Cost::Time, |s| {
         if s.cluster.is_many() && !s.cluster.shards() {
-            let usual = Software::of(s.stack).divides_by();
-            let sharding = if s.cluster.is_zero() { Sharding::Zero3 } else { usual };
-            s.change(|s| s.cluster.sharding = sharding);
+            // DeepSpeed's users stay with it where that is followed
+            let stays = s.cluster.is_zero() && Software::of(s.stack).trainer != Trainer::Trl;
+            divide_by(s, if stays { &[Sharding::Zero3] } else { Software::of(s.stack).divides_by() });
+        }
+    }),
+    // whole weights, and shards of the rest: what does not run over FSDP2's shards runs so
+    once("shard", Cost::Time, |s| {
+        if s.cluster.is_many() && s.cluster.sharding == Sharding::Ddp {
+            divide_by(s, Software::of(s.stack).divides_by().get(1..).unwrap_or_default());
         }
     }),
     // as many sequences per step in more passes

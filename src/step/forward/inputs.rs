@@ -265,7 +265,7 @@ impl<'a> Pass<'_, 'a> {
         let table = &self.architecture.embeddings.tokens;
         let scaled = self.architecture.embeddings.scaled;
         let module = Module::of(table.name, [Some(self.outside.tokens), None]);
-        let mut hidden = self.machine.token_unit(|| {
+        let look_up = || {
             let hidden = self.within(table.name, &roles::EMBEDDING, || {
                 self.machine.with(|state| state.enter_module(module, false));
                 let rows = self.lookup(self.outside.tokens, ids, self.batch.tokens(), table.width);
@@ -276,7 +276,8 @@ impl<'a> Pass<'_, 'a> {
             } else {
                 hidden
             }
-        });
+        };
+        let mut hidden = if self.shards { self.machine.token_unit(look_up) } else { look_up() };
         hidden = self.machine.leave_module(module, hidden);
         // granite scales what the module returned, after the hook that makes it require a gradient
         if scaled && !self.modeling.scale_buffer { hidden.scale() } else { hidden }

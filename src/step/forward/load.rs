@@ -110,6 +110,7 @@ impl<'a> Model<'a> {
         let upcast = autocast_dtype(member.precision).is_some()
             && member.method == Method::Full
             && state.parallel.has_units()
+            && member.training.is_some()
             && is_by_accelerate(member);
         let dtype = if prepared || upcast { Dtype::F32 } else { base };
         let checkpoints = member.checkpointing != Checkpointing::Off;
@@ -305,7 +306,9 @@ impl<'a> Model<'a> {
         }
         loader.state.module = "";
         buffers::buffers(&mut loader, architecture);
-        let (adapted, shards) = (loader.adapted, loader.state.parallel.has_units());
+        // one that only scores is no more than one unit
+        let (adapted, shards) =
+            (loader.adapted, loader.state.parallel.has_units() && member.training.is_some());
         let autocasts = !loader.state.parallel.has_own_type() || shards && is_by_accelerate(member);
         let quantised = loader.has_quantised && loader.loads_in_parts();
         if let Some(record) = &mut loader.state.record {

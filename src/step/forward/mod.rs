@@ -275,7 +275,7 @@ impl<'a> Pass<'_, 'a> {
     pub fn hidden(&self) -> Hidden<'a> {
         self.enter();
         self.machine.with(|state| {
-            state.enter_forward();
+            state.enter_forward(self.shards);
             state.enter_model(self.wrappers());
             state.autocast = self.autocast;
         });
@@ -316,8 +316,13 @@ impl<'a> Pass<'_, 'a> {
         if encodes {
             replace();
         }
-        let loss = self.machine.leave_forward(loss, self.wrappers());
+        let loss = self.leave_forward(loss);
         Output { loss, outputs, shared: given }
+    }
+
+    /// The model's forward pass is over: what its code goes on with, whose gradient begins the backward pass.
+    fn leave_forward(&self, result: Tensor<'a>) -> Tensor<'a> {
+        self.machine.leave_forward(result, self.wrappers(), self.shards)
     }
 
     /// The head without a loss: `outputs = model(input_ids)`, which is dropped at once.
@@ -367,7 +372,10 @@ impl<'a> Pass<'_, 'a> {
         if let Some(norm) = &self.architecture.final_norm {
             let norm = find(&self.outside.norms, |bound| bound.name == norm.name);
             hidden = match Software::of(self.member.stack).model {
-                ModelCode::Transformers => self.machine.norm_unit(hidden, |hidden| hidden.normed(&norm)),
+                ModelCode::Transformers if self.shards => {
+                    self.machine.norm_unit(hidden, |hidden| hidden.normed(&norm))
+                }
+                ModelCode::Transformers => hidden.normed(&norm),
                 ModelCode::Litgpt => hidden.litgpt_normed(&norm),
                 // its variable lives on beside the normed one: the head's code does both
                 ModelCode::Torchtune => hidden,

@@ -66,8 +66,13 @@ pub(in crate::step) struct Fsdp2 {
     ends: Vec<Gathered>,
     /// Whether shards, their gradients and the optimizer are on the CPU (`CPUOffloadPolicy`).
     offloads: bool,
-    /// The layers, in the order of the model's; then those at its ends; the root, which has all other parameters, last.
+    /// The layers, in the order of the model's; then those at its ends; the root, which has all other parameters, last. Behind it a
+    /// model that only scores, which is one unit (trl's `prepare_fsdp`).
     units: Vec<Unit>,
+    /// Whether there is such a model.
+    has_reference: bool,
+    /// Forward passes of the model that is trained since its last backward pass.
+    passes: u64,
     /// By parameter: its unit.
     owners: Vec<u32>,
     /// What was gathered for the unit that ran last in forward, until the next has been gathered (`AllGatherState`).
@@ -97,6 +102,8 @@ struct Unit {
     params: Vec<ParamId>,
     /// Elements of each on this rank.
     shards: Vec<u64>,
+    /// How many parameters each stands for when they are gathered: 1 where a layer is, whose turn is taken as often.
+    times: Vec<u32>,
     /// The unit that ran before it in forward.
     before: Option<usize>,
     /// The whole parameters, while they are there.
@@ -105,6 +112,21 @@ struct Unit {
     grad: StorageId,
     /// What was added up across replicas, until backward is over (`AllReduceState`).
     all_reduced: StorageId,
+}
+
+impl Unit {
+    /// Of these parameters, which have been gathered by nobody.
+    fn of(params: &Params, ids: Vec<ParamId>) -> Unit {
+        Unit {
+            shards: ids.iter().map(|id| params.get(*id).kept.numel).collect(),
+            times: vec![1; ids.len()],
+            params: ids,
+            before: None,
+            gathered: Vec::new(),
+            grad: NOTHING,
+            all_reduced: NOTHING,
+        }
+    }
 }
 
 impl Fsdp2 {
@@ -129,6 +151,8 @@ impl Fsdp2 {
                 CpuOffload::All => true,
             },
             units: Vec::new(),
+            has_reference: false,
+            passes: 0,
             owners: Vec::new(),
             kept: NOTHING,
             ahead: NOTHING,
@@ -164,14 +188,7 @@ impl Fsdp2 {
         let layers = model.layers.len();
         let root = layers + model.ends.len();
         self.owners = vec![root as u32; params.list.len()];
-        let unit = |ids: Vec<ParamId>, before: Option<usize>| Unit {
-            shards: ids.iter().map(|id| params.get(*id).kept.numel).collect(),
-            params: ids,
-            before,
-            gathered: Vec::new(),
-            grad: NOTHING,
-            all_reduced: NOTHING,
-        };
+        let unit = |ids, before| Unit { before, ..Unit::of(params, ids) };
         for (index, layer) in model.layers.iter().enumerate() {
             for id in layer.clone() {
                 self.owners[id as usize] = index as u32;
@@ -201,18 +218,6 @@ impl Fsdp2 {
         alike
     }
 
-    /// Bytes of the CPU's memory that this rank has: shards and their gradients, which are pinned, and the states of AdamW.
-    /// PyTorch's allocator of pinned memory rounds up to powers of two (aten/src/ATen/core/CachingHostAllocator.h).
-    pub fn on_host(&self, params: &Params) -> u64 {
-        let own = params.list.iter().filter(|_| self.offloads).map(|param| {
-            let bytes = param.kept.numel.saturating_mul(param.kept.dtype.bytes());
-            let pinned = bytes.checked_next_power_of_two().unwrap_or(bytes);
-            let trained = if param.trainable { pinned.saturating_add(bytes.saturating_mul(2)) } else { 0 };
-            pinned.saturating_add(trained).saturating_mul(u64::from(param.times))
-        });
-        own.fold(0, u64::saturating_add)
-    }
-
     /// Whether shards are on the CPU.
     pub fn offloads(&self) -> bool {
         self.offloads
@@ -220,7 +225,7 @@ impl Fsdp2 {
 
     /// The unit of what is in no layer.
     pub fn root(&self) -> usize {
-        self.units.len().saturating_sub(1)
+        self.units.len().saturating_sub(1 + usize::from(self.has_reference))
     }
 
     /// The unit at the model's ends that is gathered at that time.
@@ -235,9 +240,10 @@ impl Fsdp2 {
         for_tokens.or_else(|| self.end(Gathered::FromTokens).map(|unit| (unit, false)))
     }
 
-    /// The unit that the last norm is in, where that is not the root.
+    /// The unit that the last norm is in, where that is not the root. In a further pass before backward nothing happens to it: its hooks
+    /// wait for the output head to be called (`_register_group_forward_hooks`).
     pub fn of_norm(&self) -> Option<usize> {
-        self.end(Gathered::FromNorm)
+        self.end(Gathered::FromNorm).filter(|_| self.passes <= 1)
     }
 
     pub fn is_gathered(&self, id: ParamId) -> bool {
@@ -259,13 +265,13 @@ impl Fsdp2 {
         heap.release(std::mem::replace(&mut self.kept, output));
     }
 
-    /// `post_forward`: the whole parameters go. With the root's the last gathered output does, too.
+    /// `post_forward`: the whole parameters go. With those of a model's root the last gathered output does, too.
     pub fn leave(&mut self, heap: &mut Heap, unit: usize) {
         let goes = if unit == self.root() { self.reshards_root } else { self.reshards };
         if goes {
             self.reshard(heap, unit);
         }
-        if unit == self.root() {
+        if unit >= self.root() {
             heap.release(std::mem::replace(&mut self.kept, NOTHING));
         }
     }
@@ -283,22 +289,33 @@ impl Fsdp2 {
             self.copy_out(heap, unit);
             heap.release(output);
         }
-        if let Some(next) = self.units[unit].before.filter(|_| self.reshards) {
+        let next = self.units[unit].before.or_else(|| self.of_earlier_pass());
+        if let Some(next) = next.filter(|_| self.reshards) {
             self.ahead = self.gather(heap, params, next);
         }
     }
 
+    /// What the first unit of a pass takes for the one before it where the model ran before without gradients: the last one of that
+    /// pass, which nobody calls for. The root is there then, where it has anything (`_backward_prefetch`).
+    fn of_earlier_pass(&self) -> Option<usize> {
+        let layers = self.root() - self.ends.len();
+        (self.passes > 1 && self.units[self.root()].params.is_empty()).then(|| layers.checked_sub(1))?
+    }
+
     /// `foreach_all_gather`: the shards in the type that they are gathered in, where that is another, then all ranks'.
     fn gather(&self, heap: &mut Heap, params: &Params, unit: usize) -> StorageId {
+        let stream = if self.reference() == Some(unit) { Stream::OtherGathers } else { Stream::Gathers };
         let unit = &self.units[unit];
-        let bytes = |numels: &mut dyn Iterator<Item = u64>| {
+        let bytes = |own: &mut dyn Iterator<Item = (Kept, u32)>| {
+            let numels = own.map(|(kept, times)| kept.numel.saturating_mul(times.into()));
             numels.fold(0, u64::saturating_add).saturating_mul(COMPUTE.bytes())
         };
         let kept = || unit.params.iter().map(|id| params.get(*id).kept);
-        let cast = bytes(&mut kept().filter(|kept| kept.dtype != COMPUTE).map(|kept| kept.numel));
-        let all = bytes(&mut kept().map(|kept| kept.numel));
+        let counted = || kept().zip(unit.times.iter().copied());
+        let cast = bytes(&mut counted().filter(|(kept, _)| kept.dtype != COMPUTE));
+        let all = bytes(&mut counted());
         let alloc = |heap: &mut Heap, bytes: u64, operation: &'static What| {
-            heap.alloc_on(Stream::Gathers, Category::WeightCopies, bytes, COMPUTE, operation)
+            heap.alloc_on(stream, Category::WeightCopies, bytes, COMPUTE, operation)
         };
         let inputs = if self.offloads {
             kept().map(|kept| self.fetch(heap, kept)).collect()
@@ -330,12 +347,17 @@ impl Fsdp2 {
     /// `foreach_all_gather_copy_out`: every parameter by itself.
     fn copy_out(&mut self, heap: &mut Heap, unit: usize) {
         let (world, unit) = (self.world, &mut self.units[unit]);
-        let whole = |numel: &u64| {
+        let counted = || unit.shards.iter().zip(&unit.times);
+        let whole = |(numel, times): (&u64, &u32)| {
             let bytes = numel.saturating_mul(world).saturating_mul(COMPUTE.bytes());
-            heap.alloc_as(Category::WeightCopies, bytes, COMPUTE, &GATHERED)
+            match times {
+                1 => heap.alloc_as(Category::WeightCopies, bytes, COMPUTE, &GATHERED),
+                times => heap.persistent(bytes, COMPUTE, *times, Category::WeightCopies, &GATHERED),
+            }
         };
-        unit.gathered = unit.shards.iter().map(whole).collect();
-        let scratch = split_scratch(heap.device, &unit.shards, world);
+        unit.gathered = counted().map(whole).collect();
+        let shards = counted().flat_map(|(numel, times)| (0..*times).map(|_| *numel));
+        let scratch = split_scratch(heap.device, &Vec::from_iter(shards), world);
         heap.scratch(scratch, &SPLIT);
     }
 
@@ -407,6 +429,7 @@ impl Fsdp2 {
         // the embedding's, where nothing called for what was gathered ahead
         heap.release(std::mem::replace(&mut self.ahead, NOTHING));
         (0..layers).for_each(|unit| self.reduce(heap, params, unit, is_last));
+        self.passes = 0;
         for unit in &mut self.units {
             heap.release(std::mem::replace(&mut unit.all_reduced, NOTHING));
         }

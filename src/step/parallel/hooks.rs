@@ -163,11 +163,14 @@ impl Machine {
         output.with(|own| *own = value)
     }
 
-    /// The model's forward pass is over: its loss, whose gradient begins the backward pass. So many modules are around it.
-    pub fn leave_forward<'m>(&'m self, loss: Tensor<'m>, wrappers: u32) -> Tensor<'m> {
-        match self.with(|state| state.parallel.units().map(|fsdp| fsdp.root())) {
-            None => (0..=wrappers).fold(loss, |loss, number| self.leave_module(Module::root(number), loss)),
-            Some(root) => self.leave_unit(root, loss),
+    /// The model's forward pass is over: its result, whose gradient begins the backward pass. So many modules are around it; whether
+    /// its layers are units.
+    pub fn leave_forward<'m>(&'m self, result: Tensor<'m>, wrappers: u32, has_units: bool) -> Tensor<'m> {
+        match self.with(|state| state.parallel.units()?.outermost(has_units)) {
+            None => {
+                (0..=wrappers).fold(result, |result, number| self.leave_module(Module::root(number), result))
+            }
+            Some(unit) => self.leave_unit(unit, result),
         }
     }
 

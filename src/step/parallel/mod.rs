@@ -322,6 +322,14 @@ impl State {
         }
     }
 
+    /// What is done with a model beside the one that is trained, which only scores: FSDP2 has shards of it, others leave it whole on
+    /// every GPU.
+    pub fn wrap_reference(&mut self, params: Range<usize>) {
+        if let Parallel::Fsdp2(fsdp) = &mut self.parallel {
+            fsdp.wrap_reference(&mut self.heap, &self.params, params);
+        }
+    }
+
     /// A parameter has a gradient that it had not.
     pub fn note_arrival(&mut self, param: ParamId) {
         match &mut self.parallel {
@@ -333,8 +341,8 @@ impl State {
         }
     }
 
-    /// The model's forward pass begins.
-    pub fn enter_forward(&mut self) {
+    /// A model's forward pass begins; whether its layers are units.
+    pub fn enter_forward(&mut self, has_units: bool) {
         match &mut self.parallel {
             Parallel::Alone | Parallel::Zero(_) | Parallel::Megatron(_) => {}
             Parallel::Ddp(ddp) => {
@@ -345,8 +353,9 @@ impl State {
                 }
             }
             Parallel::Fsdp2(fsdp) => {
-                let root = fsdp.root();
-                fsdp.enter(&mut self.heap, &self.params, root);
+                if let Some(unit) = fsdp.begin_pass(has_units) {
+                    fsdp.enter(&mut self.heap, &self.params, unit);
+                }
             }
             Parallel::Zero3(zero) => zero.enter_forward(&mut self.heap),
         }

@@ -2,7 +2,7 @@
 
 use super::is_by_accelerate;
 use crate::issue::{Field, Issue};
-use crate::job::{Act, Job, Loss, Member};
+use crate::job::{Act, Job, Loss, Member, Scorer};
 use crate::model::Architecture;
 use crate::model::blocks::{FeedForward, Mixer};
 use crate::model::modeling::{Code, Modeling};
@@ -143,14 +143,27 @@ fn by_accelerate(job: &Job, member: &Member) -> Result<(), Issue> {
         let message = format!("{what} under FSDP2 as accelerate wraps it is not modelled");
         Err(Issue::error(field, message).with_fix(fix))
     };
-    let is_sft = |act: &Act| matches!(act, Act::Train { loss: Loss::Labels, .. } | Act::Update { .. });
-    if job.members.len() > 1 || !job.round.iter().all(is_sft) {
-        // a reference is sharded by itself, and passes without gradients gather for themselves
-        return refuse(
-            Field::Sharding,
-            "another trainer of trl's than SFTTrainer".into(),
-            "choose DDP, ZeRO-1 or ZeRO-2",
-        );
+    let other = "choose DDP, ZeRO-1 or ZeRO-2";
+    let trained = job.members.iter().filter(|member| member.training.is_some()).count();
+    if trained > 1 || job.members.len() > 2 {
+        return refuse(Field::Sharding, "a job of more models than one and its reference".into(), other);
+    }
+    for act in &job.round {
+        match act {
+            Act::Update { .. } | Act::Train { loss: Loss::Labels, .. } => {}
+            Act::Train {
+                loss: Loss::Preference { reference, .. } | Loss::Desirability { reference, .. },
+                ..
+            } => {
+                if *reference == Scorer::Precomputed {
+                    return refuse_precomputed(member);
+                }
+            }
+            Act::Train { .. } | Act::Score { .. } | Act::Generate { .. } => {
+                let what = "another trainer of trl's than SFTTrainer, DPOTrainer and KTOTrainer";
+                return refuse(Field::Sharding, what.into(), other);
+            }
+        }
     }
     if member.precision == Precision::Bf16 && member.adapts {
         // it has no policy then: float32 adapters are gathered as they are, among bfloat16 weights
@@ -168,6 +181,18 @@ fn by_accelerate(job: &Job, member: &Member) -> Result<(), Issue> {
         return refuse(Field::CpuOffload, "CPU offload".into(), "keep all on the GPUs");
     }
     Ok(())
+}
+
+/// An issue where a reference's scores come with the data: trl makes them before the model is sharded (trainer/dpo_trainer.py
+/// `_precompute_ref_logps`).
+fn refuse_precomputed(member: &Member) -> Result<(), Issue> {
+    let message = if member.adapts {
+        "trl scores the data with the model itself, which is in the CPU's memory until FSDP2 has shards of it: PyTorch stops \
+         (\"Expected all tensors to be on the same device\")"
+    } else {
+        "a reference that scores the data beforehand under FSDP2, and goes then, is not modelled"
+    };
+    Err(Issue::error(Field::Reference, message).with_fix("let the reference score in every step"))
 }
 
 /// Whether an optimizer steps shards: FSDP2's, which are DTensors, or the flat float32 partition of DeepSpeed, which is a tensor as any

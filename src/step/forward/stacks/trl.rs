@@ -119,6 +119,7 @@ impl<'a> Pass<'_, 'a> {
         };
         let head = Head { shape: layer.shape, weight, bias: layer.bias };
         let mask = self.constant(positions, Dtype::Bool, &LABEL_MASK);
+        let head = self.machine.open_head(head);
         let scores = {
             let earlier = hidden.slice(positions.saturating_mul(width));
             let rows = earlier.rows_where(&mask, labels, width);
@@ -127,13 +128,14 @@ impl<'a> Pass<'_, 'a> {
                 let all = self.machine.unassigned().with(|value| value.dtype = Dtype::I64);
                 all.rows_where(&mask, labels, 1)
             };
-            rows.log_probs(head, &targets, asked)
+            rows.log_probs(&head, &targets, asked)
         };
         let log_probs = scores.log_probs.scattered_where(&mask);
         let others = scores.others.iter().map(|scores| scores.scattered_where(&mask)).collect();
         drop(scores);
         self.count_true(positions);
         drop(hidden);
+        drop(head);
         Scored { log_probs, others, mask }
     }
 

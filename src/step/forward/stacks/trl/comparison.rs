@@ -67,7 +67,7 @@ impl<'a> Pass<'_, 'a> {
             let [chosen, rejected] = reward.split([half, half]);
             chosen.minus(&rejected).keeping_input(&torch::LOG_SIGMOID).negate().sum_rows(half)
         });
-        let loss = self.machine.leave_forward(loss, self.wrappers());
+        let loss = self.leave_forward(loss);
         Output { loss, outputs: Vec::new(), shared: given }
     }
 }

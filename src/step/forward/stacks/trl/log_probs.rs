@@ -9,7 +9,7 @@ use crate::step::autograd::{Grad, Node, Results, only};
 use crate::step::forward::stacks::fused_loss::lengths;
 use crate::step::heap::{NOTHING, StorageId};
 use crate::step::kernels;
-use crate::step::machine::State;
+use crate::step::machine::{Machine, State};
 use crate::step::ops::linear::Shape;
 use crate::step::params::ParamId;
 use crate::step::tensor::{Layout, Tensor, Value};
@@ -56,6 +56,20 @@ pub(in crate::step) struct Head {
     pub bias: Option<ParamId>,
 }
 
+/// Weight and bias of the output head as its code reads them, the bias empty where there is none.
+pub(in crate::step) struct Opened<'m> {
+    shape: Shape,
+    parameters: [Tensor<'m>; 2],
+}
+
+impl Machine {
+    /// `lm_head.weight`, and its bias.
+    pub fn open_head(&self, head: Head) -> Opened<'_> {
+        let read = |id| Tensor { machine: self, value: self.with(|state| state.read_by_head(id)) };
+        Opened { shape: head.shape, parameters: [Some(head.weight), head.bias].map(read) }
+    }
+}
+
 /// What is asked for of each row beside the label's log-probability (`outputs`).
 #[derive(Clone, Copy, Debug)]
 pub(in crate::step) struct Asked {
@@ -99,21 +113,26 @@ impl<'m> Tensor<'m> {
     }
 
     /// `ChunkedLogProbFunction.apply(x, weight, bias, targets, …)`.
-    pub fn log_probs(&self, head: Head, targets: &Tensor<'m>, asked: Asked) -> Scores<'m> {
+    pub fn log_probs(&self, head: &Opened<'m>, targets: &Tensor<'m>, asked: Asked) -> Scores<'m> {
         let targets = targets.value.storage;
+        let parameters = head.parameters.each_ref().map(|own| own.value);
         let (log_probs, others) =
-            self.machine.with(|state| state.log_probs(&self.value, head, targets, asked));
+            self.machine.with(|state| state.log_probs(&self.value, (head.shape, parameters), targets, asked));
         let tensor = |value| Tensor { machine: self.machine, value };
         Scores { log_probs: tensor(log_probs), others: others.into_iter().map(tensor).collect() }
     }
 }
 
 impl State {
-    fn log_probs(&mut self, x: &Value, head: Head, targets: StorageId, asked: Asked) -> (Value, Vec<Value>) {
-        let Head { shape, weight, bias } = head;
+    fn log_probs(
+        &mut self,
+        x: &Value,
+        (shape, parameters): (Shape, [Value; 2]),
+        targets: StorageId,
+        asked: Asked,
+    ) -> (Value, Vec<Value>) {
         let rows = x.numel / shape.input.max(1);
         let compute = self.autocast.unwrap_or(x.dtype);
-        let parameters = [Some(weight), bias].map(|id| self.read_by_head(id));
         let stored = parameters[0].dtype;
         let [weight, bias] = parameters;
         let node = self.node_of(2, [x, &weight, &bias], move |state, node, _| {
@@ -176,7 +195,6 @@ impl State {
             self.save(node, storage);
         }
         self.release(log_sum);
-        parameters.iter().for_each(|parameter| self.release(parameter.storage));
         (Value::plain(log_probs, rows, Dtype::F32).at(node.output(0)), others)
     }
 

@@ -66,7 +66,7 @@ impl<'a> Pass<'_, 'a> {
                 None => compared,
             }
         });
-        let loss = self.machine.leave_forward(loss, self.wrappers());
+        let loss = self.leave_forward(loss);
         Output { loss, outputs: Vec::new(), shared: given }
     }
 
