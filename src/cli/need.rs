@@ -52,7 +52,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
         return Err(problem.clone());
     }
     if !arguments.all {
-        rows.retain(|row| row.cells.iter().any(|cell| cell.fits() || cell.several().is_some()));
+        rows.retain(|row| row.fewest().is_some());
+        // those that hold it alone come first
+        rows.sort_by_key(NeedRow::fewest);
     }
     let fewest = fewest_gpus(&base);
     let mut output = Output::of(match arguments.json {

@@ -1,5 +1,7 @@
 //! How many GPUs hold a run that keeps its shards on them.
 
+use std::ops::RangeInclusive;
+
 use serde::{Deserialize, Serialize};
 
 use super::answer::Answer;
@@ -69,12 +71,21 @@ pub fn on_gpus(scenario: &Scenario, gpus: u64) -> Scenario {
 /// # Ok::<(), headroom::scenario::Issue>(())
 /// ```
 pub fn fewest_gpus(scenario: &Scenario) -> Result<Option<Layout>, Issue> {
+    fewest_between(scenario, 1..=GPU_COUNTS[GPU_COUNTS.len() - 1])
+}
+
+/// The same of at least and at most so many.
+pub(super) fn fewest_between(
+    scenario: &Scenario,
+    counts: RangeInclusive<u64>,
+) -> Result<Option<Layout>, Issue> {
     let divided = if Software::of(scenario.stack).trainer == Trainer::Megatron {
         scenario.cluster.layout.gpus()
     } else {
         1
     };
-    for gpus in GPU_COUNTS.into_iter().filter(|gpus| gpus.is_multiple_of(divided.max(1))) {
+    let tried = |gpus: &u64| counts.contains(gpus) && gpus.is_multiple_of(divided.max(1));
+    for gpus in GPU_COUNTS.into_iter().filter(tried) {
         let answer = Answer::of_tensors(on_gpus(scenario, gpus));
         let (Some(fit), Some(verdict)) = (answer.fit(), answer.verdict()) else {
             return Err(answer.refusal());

@@ -3,13 +3,16 @@
 use serde::{Deserialize, Serialize};
 
 use super::answer::Answer;
-use super::gpus::{Layout, fewest_gpus};
+use super::gpus::{Layout, fewest_between};
 use super::table::{alone, with_method, within_positions};
 use super::verdict::Verdict;
 use crate::hardware::{Class, Gpu, Machine, Vendor, cheapest, gpus};
 use crate::issue::Issue;
 use crate::scenario::{GpuChoice, Method, Scenario};
 use crate::units::Bytes;
+
+/// More cards than that are no answer for who asks which one to take.
+const MOST_TOGETHER: u64 = 64;
 
 /// One method on a card.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -68,6 +71,28 @@ pub struct NeedRow {
     pub cells: Vec<NeedCell>,
 }
 
+impl NeedRow {
+    /// The fewest such cards that hold the run by any method; nothing where no number does.
+    pub fn fewest(&self) -> Option<u64> {
+        match self.cells.iter().any(NeedCell::fits) {
+            true => Some(1),
+            false => self.cells.iter().filter_map(NeedCell::several).map(|several| several.layout.gpus).min(),
+        }
+    }
+
+    /// US dollars for an hour of the machines with one such card, or with those that hold the run together where one does not; nothing
+    /// where no price is known.
+    pub fn per_hour(&self) -> Option<f64> {
+        match self.fewest() {
+            Some(1) => self.machine.as_ref().map(|machine| machine.per_hour),
+            Some(_) | None => {
+                let prices = self.cells.iter().filter_map(|cell| cell.several()?.per_hour);
+                prices.min_by(f64::total_cmp)
+            }
+        }
+    }
+}
+
 /// The cards that people buy or rent for training: NVIDIA's but laptops' and those before Volta, which are slow at it; the
 /// smallest first, and of one size those that cost less to rent, those without a price last.
 pub fn usual_cards() -> Vec<&'static Gpu> {
@@ -123,7 +148,8 @@ fn cell(card: &Gpu, scenario: Scenario) -> NeedCell {
     }
     match (answer.fit(), answer.verdict()) {
         (Some(fit), Some(verdict)) => {
-            let several = (verdict == Verdict::Over).then(|| several(card, &answer.scenario)).flatten();
+            let several =
+                (verdict == Verdict::Over).then(|| several(card, &answer.scenario, fit.needed)).flatten();
             let scenario = Box::new(answer.scenario);
             NeedCell::Needs { needed: fit.needed, verdict, scenario, several: several.map(Box::new) }
         }
@@ -131,12 +157,14 @@ fn cell(card: &Gpu, scenario: Scenario) -> NeedCell {
     }
 }
 
-/// The fewest cards that train it, each with a micro-batch of its own.
-fn several(card: &Gpu, scenario: &Scenario) -> Option<Several> {
+/// The fewest cards that train it, each with a micro-batch of its own. Together they hold what one would: fewer than have that much memory
+/// need no look.
+fn several(card: &Gpu, scenario: &Scenario, needed: Bytes) -> Option<Several> {
     if !scenario.task.trains() {
         return None;
     }
-    let layout = fewest_gpus(scenario).ok()??;
+    let least = needed.0.div_ceil(card.memory.0.max(1)).max(2);
+    let layout = fewest_between(scenario, least..=MOST_TOGETHER).ok()??;
     let machine = cheapest(&card.slug, layout.gpus);
     let machines = |machine: &Machine| layout.gpus.div_ceil(u64::from(machine.gpus.max(1))) as f64;
     let per_hour = machine.map(|machine| machine.per_hour * machines(machine));

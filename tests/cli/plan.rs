@@ -129,7 +129,7 @@ fn need_lists_the_cards_that_do() {
     assert!(
         cards.all(|line| {
             let is_note = line.starts_with("Prices") || line.starts_with("On its own card: Fewest GPUs");
-            line.is_empty() || line.contains("fits: ") || is_note
+            line.is_empty() || line.contains("fits: ") || line.contains(" × ") || is_note
         }),
         "{text}"
     );
@@ -137,6 +137,12 @@ fn need_lists_the_cards_that_do() {
     let of_smallest = &json["cards"][0]["methods"];
     assert_eq!(of_smallest["qlora"]["verdict"].as_str(), Some("fits"));
     assert_eq!(of_smallest["full"]["verdict"].as_str(), Some("over"));
+    // one does not hold all weights, so many do together
+    let several = &of_smallest["full"]["several"];
+    let alone: Value =
+        serde_json::from_str(&says(&["estimate", several["link"].as_str().unwrap(), "--json"])).unwrap();
+    assert!(several["gpus"].as_u64() > Some(1), "{several}");
+    assert_eq!(alone["needed"], several["needed"]);
 }
 
 #[test]

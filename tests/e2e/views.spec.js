@@ -92,6 +92,18 @@ test("cards by method: what is needed, whether it fits, what it costs to rent", 
   await expect.poll(() => headroom.link().has("gpu")).toBe(false);
 });
 
+test("where no single card holds it the fewest that do together are told, and a click opens them", async ({ headroom, page }) => {
+  await headroom.open("#v=1&view=plan&m=meta-llama/Llama-3.3-70B-Instruct&method=full");
+  const table = page.getByRole("table", { name: "Cards by method" });
+  await expect(table).toHaveAttribute("aria-busy", "false", { timeout: 120_000 });
+  await expect(page.getByText(/^As it is, no single card holds it; the fewest that do together are \d+ × /)).toBeVisible();
+  const cell = table.locator("tbody tr").first().getByRole("button").filter({ hasText: " × " }).first();
+  const [, gpus] = (await cell.innerText()).match(/^(\d+) × /);
+  await cell.click();
+  await expect(headroom.verdict).toContainText(/Fits/);
+  await headroom.expectLink("gpus", gpus);
+});
+
 test("another question cancels what was asked of the cards", async ({ headroom, page }) => {
   await headroom.open("#v=1&view=plan&m=meta-llama/Llama-3.1-405B&method=lora");
   await headroom.open("#v=1&view=plan&m=openai-community/gpt2&s=512");

@@ -49,22 +49,12 @@ pub fn Cards() -> impl IntoView {
     let fitting = Memo::new(move |_| {
         let mut rows: Vec<NeedRow> =
             found.heard.with(|heard| heard.iter().flatten().flatten().cloned().collect());
-        rows.retain(|row| row.cells.iter().any(|cell| cell.fits() || cell.several().is_some()));
+        rows.retain(|row| row.fewest().is_some());
         // those that hold it alone come first, then those of which the fewest are needed
-        let fewest = |row: &NeedRow| match row.cells.iter().any(NeedCell::fits) {
-            true => 1,
-            false => row
-                .cells
-                .iter()
-                .filter_map(NeedCell::several)
-                .map(|it| it.layout.gpus)
-                .min()
-                .unwrap_or(u64::MAX),
-        };
-        rows.sort_by(|one, other| match sorted.get() {
-            PRICE => price(one).total_cmp(&price(other)),
-            _ => fewest(one).cmp(&fewest(other)),
-        });
+        match sorted.get() {
+            PRICE => rows.sort_by(|one, other| price(one).total_cmp(&price(other))),
+            _ => rows.sort_by_key(NeedRow::fewest),
+        }
         rows
     });
     let rows = Signal::derive(move || {
@@ -120,7 +110,7 @@ pub fn Cards() -> impl IntoView {
 }
 
 fn price(row: &NeedRow) -> f64 {
-    row.machine.as_ref().map_or(f64::INFINITY, |machine| machine.per_hour)
+    row.per_hour().unwrap_or(f64::INFINITY)
 }
 
 /// The smallest card that the scenario's own method fits, and the one that costs least to rent.
