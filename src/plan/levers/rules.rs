@@ -93,6 +93,7 @@ pub(super) static RULES: &[Rule] = &[
         | Task::Reward
         | Task::Grpo
         | Task::Rloo
+        | Task::Distil
         | Task::Generate => {}
     }),
     once("kv-cache", Cost::Nothing, |s| match s.generation.cache {
