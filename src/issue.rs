@@ -77,6 +77,9 @@ pub enum Field {
     Task,
     Prompt,
     Reference,
+    /// Whose probabilities a student learns.
+    Teacher,
+    TeacherWeights,
     NewTokens,
     KvCache,
     Sampling,

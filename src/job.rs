@@ -28,13 +28,13 @@
 
 use std::sync::Arc;
 
-use crate::issue::Issue;
+use crate::issue::{Field, Issue};
 use crate::model::Architecture;
 use crate::scenario::software::{Software, Trainer};
 use crate::scenario::{
     AttentionKernel, Checkpointing, Cluster, Generation, Lengths, Lora, LossKernel, Mask, Method,
     ModelChoice, Offloading, Optimizer, Pictures, Precision, Quantization, Reference, Scenario, Stack,
-    StepTime, Task,
+    StepTime, Task, TeacherWeights, WeightFormat,
 };
 
 /// Models on one card, and what is done with them in every round (iteration).
@@ -148,6 +148,14 @@ pub enum Loss {
         /// Whether an answer has one number rather than one for each token.
         whole: bool,
     },
+    /// Answers of which each token shall have the probabilities that a teacher gives it, as trl's `DistillationTrainer` has it.
+    /// The teacher runs over the batch while the student's graph waits for backward.
+    Divergence {
+        /// The teacher: another member.
+        teacher: usize,
+        /// Tokens at the beginning of each sequence that are not learned.
+        prompt: u64,
+    },
 }
 
 /// What of the better answers is learned by cross entropy beside a comparison.
@@ -214,7 +222,8 @@ impl Act {
             Act::Train {
                 loss:
                     Loss::Preference { reference: Scorer::Member(reference), .. }
-                    | Loss::Desirability { reference: Scorer::Member(reference), .. },
+                    | Loss::Desirability { reference: Scorer::Member(reference), .. }
+                    | Loss::Divergence { teacher: reference, .. },
                 ..
             } => Some(reference),
             Act::Train { .. } | Act::Update { .. } | Act::Score { .. } | Act::Generate { .. } => None,
@@ -231,6 +240,20 @@ impl Job {
     pub fn architectures(&self) -> Result<Vec<Arc<Architecture>>, Issue> {
         self.members.iter().map(|member| member.model.architecture()).collect()
     }
+
+    /// The architectures of those members that are of another model than the first, each in its place.
+    ///
+    /// # Errors
+    /// An [`Issue`] on the teacher where the catalogue has no such model or its config cannot be understood.
+    pub(crate) fn others(&self) -> Result<Vec<Option<Arc<Architecture>>>, Issue> {
+        let first = self.members.first().map(|first| &first.model);
+        let other = |member: &Member| {
+            let named = Some(&member.model).filter(|model| Some(*model) != first);
+            named.map(ModelChoice::architecture).transpose()
+        };
+        let of_teacher = |issue: Issue| Issue { field: Field::Teacher, ..issue };
+        self.members.iter().map(|member| other(member).map_err(of_teacher)).collect()
+    }
 }
 
 impl Job {
@@ -245,7 +268,7 @@ impl Job {
     }
 }
 
-/// The job of a scenario: all its members are of the scenario's model.
+/// The job of a scenario: all its members are of the scenario's model but a teacher.
 impl From<&Scenario> for Job {
     fn from(scenario: &Scenario) -> Job {
         let (batch, times) = (Batch::from(scenario), scenario.accumulation);
@@ -271,6 +294,10 @@ impl From<&Scenario> for Job {
             Task::Cpo => Loss::Odds { likelihood: Likelihood::Answer, prompt },
             Task::Simpo => Loss::Odds { likelihood: Likelihood::Nothing, prompt },
             Task::Reward => Loss::Comparison,
+            Task::Distil => {
+                members.push(Member::teacher(scenario));
+                Loss::Divergence { teacher: 1, prompt }
+            }
             Task::Grpo | Task::Rloo => {
                 let score = |member, adapted| Act::Score { member, adapted, batch, prompt, times };
                 // what was sampled elsewhere is held against the model that is trained (`vllm_importance_sampling_correction`);
@@ -361,6 +388,21 @@ impl Member {
         Member { training: None, checkpointing: Checkpointing::Off, ..self.clone() }
     }
 
+    /// Whom a scenario's student learns from: a model that only runs.
+    fn teacher(scenario: &Scenario) -> Member {
+        let mut teacher = Member::from(scenario).generating();
+        if let Some(model) = &scenario.teacher.model {
+            teacher.model = model.clone();
+        }
+        teacher.quantization = Quantization { format: WeightFormat::Nf4, double_quant: true, prepare: false };
+        (teacher.method, teacher.precision) = match scenario.teacher.weights {
+            TeacherWeights::Fp32 => (Method::Full, Precision::Fp32),
+            TeacherWeights::Bf16 => (Method::Full, Precision::Bf16),
+            TeacherWeights::Nf4 => (Method::Qlora, Precision::Bf16),
+        };
+        teacher
+    }
+
     /// Whether the script keeps the model's output alive through backward and step.
     pub fn keeps_outputs(&self) -> bool {
         self.training.is_some_and(|training| training.keeps_outputs)
@@ -400,7 +442,12 @@ impl From<&Scenario> for Member {
             adapts: scenario.method.has_adapters(),
             lora: Lora { dropout: scenario.lora.dropout && !disables_dropout, ..scenario.lora },
             quantization: scenario.quantization,
-            precision: scenario.precision,
+            precision: match (scenario.task, scenario.precision) {
+                // `DistillationTrainer` calls the model's layers, around which accelerate has put no autocast
+                (Task::Distil, Precision::AmpBf16) => Precision::Fp32,
+                (Task::Distil, Precision::AmpBf16Weights) => Precision::Bf16,
+                (_, precision) => precision,
+            },
             stack: scenario.stack,
             attention: scenario.attention,
             checkpointing: scenario.checkpointing,

@@ -20,6 +20,8 @@ const PACKED: &str = "data/measurements/packed.json";
 const RANDOM: &str = "data/measurements/random.json";
 const TRL: &str = "data/measurements/trl.json";
 const PREFERENCE: &str = "data/measurements/preference.json";
+/// trl's trainer of distillation.
+const DISTILLATION: &str = "data/measurements/distillation.json";
 const ADAPTERS: &str = "data/measurements/adapters.json";
 const DRAWN: &str = "data/measurements/drawn.json";
 const MULTI: &str = "data/measurements/multi.json";
@@ -44,6 +46,8 @@ const STACK_ROWS: usize = 78;
 const TRL_ROWS: usize = 41;
 /// Rows of [`PREFERENCE`].
 const PREFERENCE_ROWS: usize = 85;
+/// Rows of [`DISTILLATION`].
+const DISTILLATION_ROWS: usize = 16;
 /// Rows of [`ADAPTERS`].
 const ADAPTERS_ROWS: usize = 37;
 /// Rows of [`PUBLISHED`] that carry a complete configuration and can be expressed, at least.
@@ -105,6 +109,15 @@ fn every_row_of_other_tasks_is_predicted() {
     assert!(report.unsupported.is_empty(), "{:?}", report.unsupported);
     within(&report.summary.allocated, PREFERENCE_ROWS, [0.01, 0.1, 0.2]);
     within(&report.summary.reserved, PREFERENCE_ROWS, [0.01, 0.6, 1.0]);
+}
+
+/// A student beside a teacher: whole weights, LoRA and QLoRA, teachers in float32, bfloat16 and 4 bits.
+#[test]
+fn every_row_of_distillation_is_predicted() {
+    let report = check::check(&read(DISTILLATION), false).expect("the file is an array of rows");
+    assert!(report.unsupported.is_empty(), "{:?}", report.unsupported);
+    within(&report.summary.allocated, DISTILLATION_ROWS, [0.1, 1.0, 3.0]);
+    within(&report.summary.reserved, DISTILLATION_ROWS, [2.0, 6.0, 6.0]);
 }
 
 /// Adapters beside LoRA, and Muon.
@@ -279,6 +292,7 @@ fn the_bands_are_what_was_measured() {
         STACKS,
         TRL,
         PREFERENCE,
+        DISTILLATION,
         ADAPTERS,
         SWITCHES,
         PACKED,

@@ -21,7 +21,7 @@ fn python(kind: ValueKind) -> String {
         ValueKind::Count(_) => "int".to_owned(),
         ValueKind::Switch => "bool".to_owned(),
         ValueKind::Dropout => "Union[float, Literal[\"config\"]]".to_owned(),
-        ValueKind::Targets | ValueKind::Lengths | ValueKind::Gpu => "str".to_owned(),
+        ValueKind::Teacher | ValueKind::Targets | ValueKind::Lengths | ValueKind::Gpu => "str".to_owned(),
     }
 }
 
@@ -32,7 +32,7 @@ fn javascript(kind: ValueKind) -> String {
         ValueKind::Count(_) => "number".to_owned(),
         ValueKind::Switch => "boolean".to_owned(),
         ValueKind::Dropout => "number | \"config\"".to_owned(),
-        ValueKind::Targets | ValueKind::Lengths | ValueKind::Gpu => "string".to_owned(),
+        ValueKind::Teacher | ValueKind::Targets | ValueKind::Lengths | ValueKind::Gpu => "string".to_owned(),
     }
 }
 

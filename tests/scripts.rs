@@ -144,7 +144,7 @@ fn values(kind: ValueKind) -> Vec<&'static str> {
         ValueKind::Targets => vec!["qv", "attention", "mlp", "all-linear-and-head", "q_proj"],
         ValueKind::Lengths => vec!["uniform"],
         ValueKind::Dropout => vec!["0.1"],
-        ValueKind::Model | ValueKind::Gpu => Vec::new(),
+        ValueKind::Model | ValueKind::Teacher | ValueKind::Gpu => Vec::new(),
     }
 }
 

@@ -11,7 +11,7 @@ use headroom::scenario::{
     CustomModel, Data, DeepSpeed, Generation, GpuChoice, Layout, Lengths, Loop, Lora, LoraTargets,
     LossKernel, Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Overlap, Pictures, Precision,
     Quantization, ReduceDtype, Reference, Reserve, Sampling, Savings, Scenario, Sharding, Stack, StepTime,
-    Task, TransformerImpl, Tuner, VisionTower, WeightFormat, modules,
+    Task, Teacher, TeacherWeights, TransformerImpl, Tuner, VisionTower, WeightFormat, modules,
 };
 use headroom::share::{MOST_SCENARIOS, decode, encode};
 use headroom::units::Bytes;
@@ -244,6 +244,14 @@ fn answers() -> impl Strategy<Value = Answers> {
     (1u64..=1 << 24, select(Reference::ALL)).prop_map(|(prompt, reference)| Answers { prompt, reference })
 }
 
+fn teachers() -> impl Strategy<Value = Teacher> {
+    let model = prop_oneof![
+        Just(None),
+        "[A-Z][a-z]{0,8}/[A-Za-z0-9.-]{1,12}".prop_map(|id| Some(ModelChoice::Catalogue(id)))
+    ];
+    (model, select(TeacherWeights::ALL)).prop_map(|(model, weights)| Teacher { model, weights })
+}
+
 fn generations() -> impl Strategy<Value = Generation> {
     (1u64..=1 << 24, select(CacheKind::ALL), select(Sampling::ALL))
         .prop_map(|(new_tokens, cache, sampling)| Generation { new_tokens, cache, sampling })
@@ -287,7 +295,7 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
             data(),
         ),
         (select(Stack::ALL), savings(), select(WeightFormat::ALL), lengths(), select(Allocator::ALL)),
-        (select(Task::ALL), answers(), generations(), pictures()),
+        (select(Task::ALL), (answers(), teachers()), generations(), pictures()),
     )
         .prop_map(
             |(
@@ -295,7 +303,7 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
                 how,
                 rest,
                 (stack, savings, format, lengths, allocator),
-                (task, answers, generation, pictures),
+                (task, (answers, teacher), generation, pictures),
             )| {
                 let (model, method, lora, (double_quant, prepare), precision, optimizer) = what;
                 let (batch, sequence, accumulation, checkpointing, attention, mask) = how;
@@ -310,6 +318,7 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
                 Scenario {
                     task,
                     answers,
+                    teacher,
                     generation,
                     pictures,
                     model,

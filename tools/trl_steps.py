@@ -7,9 +7,10 @@ free of the last update step but one, as tools/compare_trace.py reads them.
 
 Keys of a case are the harness's; of trl there are
 
-  task            "sft" by default, "dpo", "kto", "orpo", "cpo", "simpo" (CPO's with its loss_type, cpo_alpha=0), "reward", "grpo", "rloo": which trainer
+  task            "sft" by default, "dpo", "kto", "orpo", "cpo", "simpo" (CPO's with its loss_type, cpo_alpha=0), "reward", "grpo", "rloo", "distil": which trainer
   prompt          tokens of the prompt of every answer, 512
   reference       "scored", "precomputed" (`precompute_ref_log_probs=True`) or "none" (`beta=0`)
+  teacher         of "distil": the keys of the case that are the teacher's own (preset or config, dtype or weights, method "qlora")
   args            further arguments of the trainer's configuration
   attention_mask  "ones": the collator's; "padded": rows of different lengths, as the model sees them; "padding-free": `padding_free=True`, the whole batch in one row
   engine, world   "ddp", "zero2", "zero3", "fsdp2" on so many GPUs, of which the process is the first: its collectives move nothing; ds: DeepSpeed's zero_optimization
@@ -33,7 +34,7 @@ import torch
 import trl
 from transformers import TrainerCallback, masking_utils
 
-OWN = dict(stack="trl", offload=None, labels=None, model=None, task="sft", prompt=512, reference="scored", args={}, engine=None, world=1, ds={},
+OWN = dict(stack="trl", offload=None, labels=None, model=None, task="sft", prompt=512, reference="scored", teacher={}, args={}, engine=None, world=1, ds={},
            reshard_after_forward=True, efficient_loading=False)
 PAIRS = ["dpo", "orpo", "cpo", "simpo", "reward"]
 ONLINE = ["grpo", "rloo"]
@@ -65,6 +66,9 @@ def answer_as_data_would(case):
     # the first token of a text is no other's target
     labels = batch * min(scored, sequence - 1)
     shape = (1, batch * sequence - 1) if free else (batch, sequence - 1)
+    if case["task"] == "distil":
+        # the answers' own mask, in one row
+        shape, labels = (batch * scored,), batch * scored
     asked = []
 
     def nonzero(mask):
@@ -138,7 +142,7 @@ def trainer_class(case):
         return (orpo.ORPOTrainer, orpo.ORPOConfig) if case["task"] == "orpo" else (cpo.CPOTrainer, cpo.CPOConfig)
     return {"sft": (trl.SFTTrainer, trl.SFTConfig), "dpo": (trl.DPOTrainer, trl.DPOConfig), "kto": (trl.KTOTrainer, trl.KTOConfig),
             "reward": (trl.RewardTrainer, trl.RewardConfig), "grpo": (trl.GRPOTrainer, trl.GRPOConfig),
-            "rloo": (trl.RLOOTrainer, trl.RLOOConfig)}[case["task"]]
+            "rloo": (trl.RLOOTrainer, trl.RLOOConfig), "distil": (trl.DistillationTrainer, trl.DistillationConfig)}[case["task"]]
 
 
 def rows_of(case, count):
@@ -150,7 +154,7 @@ def rows_of(case, count):
     if case["task"] == "reward":
         return {"chosen_ids": [[2] * sequence] * count, "rejected_ids": [[2] * sequence] * count}
     prompt = " ".join(["w"] * case["prompt"])
-    if case["task"] in ONLINE:
+    if case["task"] in ONLINE or case["task"] == "distil":
         return {"prompt": [prompt] * count}
     # an end of the text follows
     answer = " " + " ".join(["w"] * (sequence - case["prompt"] - 1))
@@ -233,6 +237,8 @@ def make_trainer(case, folder):
         own.update(precompute_ref_log_probs=case["reference"] == "precomputed")
     if case["task"] in ONLINE:
         own.update(beta=0.04 if case["reference"] == "scored" else 0.0, num_generations=batch * accumulation)
+    elif case["task"] == "distil":
+        own.update(max_completion_length=sequence - case["prompt"])
     else:
         own.update(max_length=None if free else sequence)
     if case["task"] == "simpo":
@@ -260,6 +266,8 @@ def make_trainer(case, folder):
             modules_to_save=["embed_tokens", "lm_head"] if case.get("train_embeddings") else None)
     elif case["task"] in ("dpo", "kto") and case["reference"] == "scored":
         more["ref_model"] = build(case)
+    if case["task"] == "distil":
+        return taught(case, trainer, args, data, more)
     if case["task"] in ONLINE:
         return answered(case, trainer, args, data, more)
     return trainer(model=build(case), args=args, train_dataset=data, processing_class=tokenizer(), **more)
@@ -293,6 +301,18 @@ def answered(case, trainer, args, data, more):
         return made
     made = trainer(rollout_func=rollout, **own)
     made.use_vllm, made._last_loaded_step, made.vllm_generation = True, -1, Server()
+    return made
+
+
+def taught(case, trainer, args, data, more):
+    """A DistillationTrainer whose answers come from a server, each as long as may be."""
+    own = {key: value for key, value in case.items() if key not in ("preset", "config", "overrides", "weights")}
+    teacher = {**own, "method": "full", **case["teacher"]}
+    made = trainer(model=build(case), teacher_model=build({**measure.DEFAULTS, **OWN, **teacher}), args=args, train_dataset=data,
+                   processing_class=tokenizer(), **more)
+    length = case["seq"] - case["prompt"]
+    made._tokenize_prompts = lambda prompts: ([[2] * case["prompt"]] * len(prompts), None, {})
+    made._generate_single_turn = lambda prompts, *rest: [[2] * length] * len(prompts)
     return made
 
 

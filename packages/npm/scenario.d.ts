@@ -3,7 +3,7 @@
 /** What a user can choose; what is left out takes its default. */
 export interface Scenario {
   /** What is done with the model: fine-tuning on texts, on answers that are preferred to others or rewarded, or generating text (inference) */
-  "task"?: "sft" | "dpo" | "kto" | "orpo" | "cpo" | "simpo" | "reward" | "grpo" | "rloo" | "generate";
+  "task"?: "sft" | "dpo" | "kto" | "orpo" | "cpo" | "simpo" | "reward" | "grpo" | "rloo" | "distil" | "generate";
   /** The model: a Hub id, or a size such as 7b for a Llama-shaped model of so many billion parameters */
   "model"?: string | { name: string; config: object };
   /** Which weights are trained */
@@ -38,6 +38,10 @@ export interface Scenario {
   "prompt-length"?: number;
   /** Where the scores of the model as it was come from */
   "reference"?: "scored" | "none" | "precomputed";
+  /** The model that is learned from, which lies on the card beside the one that is trained: a Hub id, or same for the model that is trained; its vocabulary has to be as large */
+  "teacher"?: string;
+  /** How the teacher's weights lie on the card (teacher_model_init_kwargs) */
+  "teacher-weights"?: "fp32" | "bf16" | "nf4";
   /** The most tokens that the model writes after the prompt, which is as long as the sequence length says (max_new_tokens) */
   "new-tokens"?: number;
   /** What is kept of the keys and values of earlier tokens */

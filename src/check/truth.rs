@@ -14,8 +14,8 @@ use crate::scenario::{
     Allocator, Answers, AttentionKernel, CacheKind, Checkpointing, Cluster, ContextComm, CpuOffload,
     CustomModel, DeepSpeed, Generation, GpuChoice, Layout, Lengths, Loop, Lora, LoraTargets, LossKernel,
     Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Overlap, Pictures, Precision, Quantization,
-    ReduceDtype, Reference, Reserve, Sampling, Savings, Scenario, Sharding, Stack, StepTime, Task,
-    TransformerImpl, Tuner, VisionTower, WeightFormat,
+    ReduceDtype, Reference, Reserve, Sampling, Savings, Scenario, Sharding, Stack, StepTime, Task, Teacher,
+    TeacherWeights, TransformerImpl, Tuner, VisionTower, WeightFormat,
 };
 use crate::step::Milestone;
 
@@ -57,6 +57,7 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, CheckError
     let (sequence, texts) = (fields.count("seq", 512)?, fields.count("packed", 0)?);
     Ok(Scenario {
         answers: answers(fields)?,
+        teacher: teacher(fields)?,
         model: model(fields, row)?,
         method,
         lora: lora(fields)?,
@@ -146,8 +147,8 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, CheckError
     })
 }
 
-/// Arguments of trl's trainers with which tensors are as large as without: measured of IPO and of GSPO.
-const AS_LARGE: [&str; 2] = ["loss_type", "importance_sampling_level"];
+/// Arguments of trl's trainers with which tensors are as large as without: measured of IPO, of GSPO and of distillation's divergences.
+const AS_LARGE: [&str; 3] = ["loss_type", "importance_sampling_level", "beta"];
 
 fn task(fields: &mut Fields<'_>) -> Result<Task, CheckError> {
     let arguments = fields.get("args").and_then(Value::as_object);
@@ -168,6 +169,23 @@ fn answers(fields: &mut Fields<'_>) -> Result<Answers, CheckError> {
         prompt: fields.count("prompt", usual.prompt)?,
         reference: Reference::from_slug(reference).ok_or_else(|| unknown("reference", reference))?,
     })
+}
+
+/// Who is learned from: the keys of a case that are the teacher's own.
+fn teacher(fields: &mut Fields<'_>) -> Result<Teacher, CheckError> {
+    let usual = Scenario::default().teacher;
+    let Some(own) = fields.get("teacher") else { return Ok(usual) };
+    let mut own = Fields::of(own, &NAMES);
+    let config = own.get("config").ok_or("there is no config of the teacher")?;
+    let model = CustomModel::read("teacher", &config.to_string())?;
+    let weights = match (own.text_or("method", "full")?, own.text_or("weights", "fp32")?) {
+        ("full", "fp32") => TeacherWeights::Fp32,
+        ("full", "bf16") => TeacherWeights::Bf16,
+        ("qlora", "bf16") => TeacherWeights::Nf4,
+        (method, weights) => return Err(unknown("teacher", format!("{method} over {weights} weights"))),
+    };
+    own.nothing_is_left()?;
+    Ok(Teacher { model: Some(ModelChoice::Custom(model.into())), weights })
 }
 
 /// The pictures of each sequence.

@@ -292,7 +292,7 @@ fn flag(key: &'static Key) -> Arg {
                 flag.value_name("NAME")
             }
         }
-        ValueKind::Model => flag.value_name("ID").help(key.help),
+        ValueKind::Model | ValueKind::Teacher => flag.value_name("ID").help(key.help),
         ValueKind::Targets => flag.value_name("NAMES").help(format!("{} [{}]", key.help, key.valid())),
         ValueKind::Count(_) => flag.value_name("N").help(key.help),
         ValueKind::Lengths => flag.value_name("MEAN±DEVIATION").help(key.help),

@@ -72,6 +72,7 @@ const RULES: &[Rule] = &[
                 | Task::Reward
                 | Task::Grpo
                 | Task::Rloo
+                | Task::Distil
                 | Task::Generate => Reference::None,
             }
         })),

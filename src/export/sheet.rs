@@ -273,6 +273,7 @@ fn input(key: &Key, scenario: &Scenario) -> Cell {
     match key.kind() {
         ValueKind::Count(_) => key.write(scenario).parse().map_or_else(|_| text(), Cell::Count),
         ValueKind::Model
+        | ValueKind::Teacher
         | ValueKind::Choice(_)
         | ValueKind::Targets
         | ValueKind::Switch

@@ -80,6 +80,7 @@ choices! {
         Reward = "reward", "Reward model", "Of two texts a model learns to give the better one the higher number: a head of one number stands in place of the vocabulary.";
         Grpo = "grpo", "Reinforcement (GRPO)", "Group relative policy optimisation, GSPO, DAPO and their like: of several answers to a prompt the model learns from those that are rewarded most. vLLM generates them, on a server elsewhere or beside the training.";
         Rloo = "rloo", "Reinforcement (RLOO)", "REINFORCE leave-one-out: as GRPO, with one number for each answer in place of one for each of its tokens.";
+        Distil = "distil", "Distil", "Distillation: the model learns, on answers of its own, to give every token the probabilities that a teacher gives it, another model on the same card. vLLM generates the answers, on a server elsewhere.";
         Generate = "generate", "Generate", "Inference: the model reads a prompt and writes on, token after token.";
     }
 }
@@ -96,7 +97,8 @@ impl Task {
             | Task::Simpo
             | Task::Reward
             | Task::Grpo
-            | Task::Rloo => true,
+            | Task::Rloo
+            | Task::Distil => true,
             Task::Generate => false,
         }
     }
@@ -118,7 +120,7 @@ impl Task {
     /// Whether it learns from answers that are preferred to others, two sequences of each.
     pub const fn has_pairs(self) -> bool {
         match self {
-            Task::Sft | Task::Kto | Task::Grpo | Task::Rloo | Task::Generate => false,
+            Task::Sft | Task::Kto | Task::Grpo | Task::Rloo | Task::Distil | Task::Generate => false,
             Task::Dpo | Task::Orpo | Task::Cpo | Task::Simpo | Task::Reward => true,
         }
     }
@@ -127,14 +129,27 @@ impl Task {
     pub const fn has_answers(self) -> bool {
         match self {
             Task::Sft | Task::Reward | Task::Generate => false,
-            Task::Dpo | Task::Kto | Task::Orpo | Task::Cpo | Task::Simpo | Task::Grpo | Task::Rloo => true,
+            Task::Dpo
+            | Task::Kto
+            | Task::Orpo
+            | Task::Cpo
+            | Task::Simpo
+            | Task::Grpo
+            | Task::Rloo
+            | Task::Distil => true,
         }
     }
 
     /// Whether the model may be held against itself as it was.
     pub const fn has_reference(self) -> bool {
         match self {
-            Task::Sft | Task::Orpo | Task::Cpo | Task::Simpo | Task::Reward | Task::Generate => false,
+            Task::Sft
+            | Task::Orpo
+            | Task::Cpo
+            | Task::Simpo
+            | Task::Reward
+            | Task::Distil
+            | Task::Generate => false,
             Task::Dpo | Task::Kto | Task::Grpo | Task::Rloo => true,
         }
     }
@@ -150,15 +165,21 @@ impl Task {
             | Task::Cpo
             | Task::Simpo
             | Task::Reward
+            | Task::Distil
             | Task::Generate => false,
         }
     }
 
+    /// Whether it learns from another model, which runs beside it.
+    pub const fn has_teacher(self) -> bool {
+        matches!(self, Task::Distil)
+    }
+
     /// Whether its trainer switches every dropout off (`disable_dropout` of trl's configurations, which is on by default but
-    /// in those of SFT, GRPO and RLOO).
+    /// in those of SFT, GRPO, RLOO and distillation).
     pub const fn disables_dropout(self) -> bool {
         match self {
-            Task::Sft | Task::Grpo | Task::Rloo | Task::Generate => false,
+            Task::Sft | Task::Grpo | Task::Rloo | Task::Distil | Task::Generate => false,
             Task::Dpo | Task::Kto | Task::Orpo | Task::Cpo | Task::Simpo | Task::Reward => true,
         }
     }
@@ -166,6 +187,15 @@ impl Task {
     /// Whether it is one of trl's trainers beside that of fine-tuning: no other library is answered.
     pub const fn is_of_trl(self) -> bool {
         self.has_pairs() || self.has_answers()
+    }
+}
+
+choices! {
+    /// How the weights of a teacher lie on the card.
+    TeacherWeights {
+        Fp32 = "fp32", "fp32", "32-bit floats, as trl loads a teacher that is named unless told otherwise.";
+        Bf16 = "bf16", "bf16", "bfloat16, as most models are published: teacher_model_init_kwargs={\"dtype\": \"bfloat16\"}.";
+        Nf4 = "nf4", "4-bit (NF4)", "4-bit NF4 of bitsandbytes with quantised scales, computed in bfloat16: the teacher is handed to the trainer as it was loaded.";
     }
 }
 

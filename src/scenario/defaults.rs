@@ -25,6 +25,7 @@ impl Scenario {
             Task::Dpo | Task::Kto | Task::Orpo | Task::Cpo | Task::Simpo | Task::Reward => {
                 (usual.stack, usual.mask) = (Stack::Trl, Mask::Padded);
             }
+            Task::Distil => (usual.stack, usual.mask) = (Stack::Trl, Mask::Padded),
             // `beta=0.05` (trl 1.16 trainer/rloo_config.py)
             Task::Rloo => (usual.stack, usual.mask, usual.batch) = (Stack::Trl, Mask::Padded, 8),
             // `beta=0` and 8 answers to a prompt (trl 1.16 trainer/grpo_config.py)

@@ -27,7 +27,7 @@ pub use crate::issue::{Field, Issue, Severity};
 pub use choices::{
     Allocator, AttentionKernel, CacheKind, Checkpointing, Choice, ContextComm, CpuOffload, LoraTargets,
     LossKernel, Mask, Method, Offloading, Optimizer, Overlap, Precision, ReduceDtype, Reference, Sampling,
-    Sharding, Stack, StepTime, Task, TransformerImpl, Tuner, VisionTower, WeightFormat,
+    Sharding, Stack, StepTime, Task, TeacherWeights, TransformerImpl, Tuner, VisionTower, WeightFormat,
 };
 pub use cluster::{Cluster, DeepSpeed, Layout};
 pub use count::LARGEST;
@@ -172,6 +172,15 @@ pub struct Answers {
     pub reference: Reference,
 }
 
+/// Who is learned from; read for [`Task::Distil`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Teacher {
+    /// Which model; `None` for the one that is trained.
+    pub model: Option<ModelChoice>,
+    /// How its weights lie on the card.
+    pub weights: TeacherWeights,
+}
+
 /// Which card.
 #[derive(Clone, Debug, PartialEq)]
 pub enum GpuChoice {
@@ -234,6 +243,8 @@ pub struct Scenario {
     pub task: Task,
     /// What a task beyond fine-tuning works with.
     pub answers: Answers,
+    /// Who is learned from.
+    pub teacher: Teacher,
     /// Which model.
     pub model: ModelChoice,
     /// Which weights are trained.
@@ -290,6 +301,7 @@ impl Default for Scenario {
         Scenario {
             task: Task::Sft,
             answers: Answers { prompt: 512, reference: Reference::Scored },
+            teacher: Teacher { model: None, weights: TeacherWeights::Fp32 },
             model: ModelChoice::Catalogue("meta-llama/Llama-3.1-8B".into()),
             method: Method::Qlora,
             lora: Lora {

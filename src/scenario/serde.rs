@@ -108,6 +108,7 @@ fn to_json(key: &Key, scenario: &Scenario) -> Value {
             serde_json::from_str(&text).unwrap_or(Value::String(text))
         }
         ValueKind::Model
+        | ValueKind::Teacher
         | ValueKind::Choice(_)
         | ValueKind::Targets
         | ValueKind::Lengths

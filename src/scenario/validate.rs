@@ -201,7 +201,10 @@ fn without_answer(scenario: &Scenario) -> Option<Issue> {
 /// A reference that trl's trainer for the task does not have.
 fn of_another_task(scenario: &Scenario) -> Option<Issue> {
     let (message, fix) = match (scenario.task, scenario.answers.reference) {
-        (Task::Sft | Task::Orpo | Task::Cpo | Task::Simpo | Task::Reward | Task::Generate, _)
+        (
+            Task::Sft | Task::Orpo | Task::Cpo | Task::Simpo | Task::Reward | Task::Distil | Task::Generate,
+            _,
+        )
         | (Task::Dpo | Task::Kto | Task::Grpo | Task::Rloo, Reference::Scored)
         | (Task::Dpo | Task::Kto, Reference::Precomputed)
         | (Task::Grpo | Task::Rloo, Reference::None) => return None,

@@ -149,7 +149,8 @@ impl<'a> Rounds<'a> {
                 brought.push((batch, stack));
                 let of_script = match act {
                     // ids and their mask
-                    Act::Generate { .. } | Act::Train { loss: Loss::Comparison, .. } => Some(2),
+                    Act::Generate { .. }
+                    | Act::Train { loss: Loss::Comparison | Loss::Divergence { .. }, .. } => Some(2),
                     // ids, mask and what of them is scored, and the same of answers to other prompts
                     Act::Train { loss: Loss::Desirability { .. }, .. } => Some(6),
                     Act::Train { .. } | Act::Update { .. } | Act::Score { .. } => None,

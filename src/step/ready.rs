@@ -16,7 +16,7 @@ use crate::memory::Parameters;
 use crate::model::Architecture;
 use crate::model::modeling::Modeling;
 use crate::scenario::software::{Software, Trainer};
-use crate::scenario::{Cluster, Lengths, Mask, Offloading};
+use crate::scenario::{Cluster, Lengths, Mask, Offloading, Scenario};
 use crate::units::Bytes;
 
 /// A job whose models and acts were found to be modelled.
@@ -57,6 +57,7 @@ impl<'a> Ready<'a> {
     /// An [`Issue`] where a member or an act has a part that is not modelled.
     pub fn of(job: &'a Job, architectures: &[&'a Architecture], gpu: &Gpu) -> Result<Ready<'a>, Issue> {
         support::acts(job)?;
+        support::vocabularies(job, architectures)?;
         let device = Device::of(gpu);
         let mut models = Vec::with_capacity(job.members.len());
         for (index, (member, named)) in job.members.iter().zip(architectures).enumerate() {
@@ -94,12 +95,21 @@ impl<'a> Ready<'a> {
         Ok(Ready { device, cluster, round: job.round.iter().map(laid_out).collect(), varying, models })
     }
 
-    /// The same of a job whose members are all of one architecture, as a scenario's are.
+    /// Does something with the job of a scenario, of whose model the architecture is.
     ///
     /// # Errors
-    /// See [`Ready::of`].
-    pub fn of_one(job: &'a Job, architecture: &'a Architecture, gpu: &Gpu) -> Result<Ready<'a>, Issue> {
-        Ready::of(job, &vec![architecture; job.members.len()], gpu)
+    /// See [`Ready::of`], and what is done may have its own.
+    pub fn with<R>(
+        scenario: &Scenario,
+        architecture: &Architecture,
+        gpu: &Gpu,
+        run: impl FnOnce(&Ready<'_>) -> Result<R, Issue>,
+    ) -> Result<R, Issue> {
+        let job = Job::from(scenario);
+        let others = job.others()?;
+        let all: Vec<&Architecture> =
+            others.iter().map(|other| other.as_deref().unwrap_or(architecture)).collect();
+        run(&Ready::of(&job, &all, gpu)?)
     }
 
     /// Puts the models on a machine, with those layers by themselves that are `apart`.

@@ -139,7 +139,7 @@ impl Recording {
     /// An [`Issue`] where the architecture has a part that is not modelled, or more layers than can be followed one by one.
     pub fn of(architecture: &Architecture, scenario: &Scenario, gpu: &Gpu) -> Result<Recording, Issue> {
         let scenario = &*placed(architecture, scenario, gpu)?;
-        Recording::ready(&Ready::of_one(&Job::from(scenario), architecture, gpu)?, None)
+        Ready::with(scenario, architecture, gpu, |ready| Recording::ready(ready, None))
     }
 
     /// The same of micro-batches whose lengths are drawn, for a scenario whose lengths vary.
@@ -153,7 +153,7 @@ impl Recording {
         draw: &dyn Fn(usize) -> Vec<u64>,
     ) -> Result<Recording, Issue> {
         let scenario = &*placed(architecture, scenario, gpu)?;
-        Recording::ready(&Ready::of_one(&Job::from(scenario), architecture, gpu)?, Some(draw))
+        Ready::with(scenario, architecture, gpu, |ready| Recording::ready(ready, Some(draw)))
     }
 
     /// The same of any job.
@@ -492,7 +492,7 @@ mod tests {
         let (architecture, gpu) =
             (scenario.architecture().expect("a model"), scenario.gpu().expect("a card"));
         let job = Job::from(scenario);
-        let ready = Ready::of_one(&job, &architecture, &gpu).expect("it is modelled");
+        let ready = Ready::of(&job, &[&architecture], &gpu).expect("it is modelled");
         let [twice, thrice] = [2, 3].map(|run| {
             let recording = Recording::run(&ready, &Schedule::equal(run)).expect("it is modelled");
             let unlimited = recording.replay(Settings::default());

@@ -21,7 +21,7 @@ use crate::units::Bytes;
 /// # Errors
 /// An [`Issue`] where the architecture has a part that is not modelled.
 pub fn run(architecture: &Architecture, scenario: &Scenario, gpu: &Gpu) -> Result<Memory, Issue> {
-    let run = |scenario: &Scenario| summarised(&Ready::of_one(&Job::from(scenario), architecture, gpu)?, gpu);
+    let run = |scenario: &Scenario| Ready::with(scenario, architecture, gpu, |ready| summarised(ready, gpu));
     let mut highest: Option<Memory> = None;
     for stage in stages(scenario) {
         let memory = run(&of_stage(scenario, stage))?;

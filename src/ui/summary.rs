@@ -21,6 +21,7 @@ pub fn task(scenario: &Scenario) -> &'static str {
         Task::Reward => "Train a reward model of",
         Task::Grpo => "Train by GRPO",
         Task::Rloo => "Train by RLOO",
+        Task::Distil => "Distil into",
         Task::Generate => "Generate text from",
     }
 }
@@ -32,8 +33,8 @@ pub fn batch(scenario: &Scenario) -> String {
         (Task::Sft | Task::Generate, _) => return format!("batch {count}"),
         (Task::Dpo | Task::Orpo | Task::Cpo | Task::Simpo | Task::Reward, 1) => "pair",
         (Task::Dpo | Task::Orpo | Task::Cpo | Task::Simpo | Task::Reward, _) => "pairs",
-        (Task::Kto | Task::Grpo | Task::Rloo, 1) => "answer",
-        (Task::Kto | Task::Grpo | Task::Rloo, _) => "answers",
+        (Task::Kto | Task::Grpo | Task::Rloo | Task::Distil, 1) => "answer",
+        (Task::Kto | Task::Grpo | Task::Rloo | Task::Distil, _) => "answers",
     };
     format!("{count} {things}")
 }
@@ -179,6 +180,7 @@ fn phrase(key: &Key, scenario: &Scenario) -> String {
     match key.kind() {
         ValueKind::Model => model(scenario),
         ValueKind::Gpu => words,
+        ValueKind::Teacher => format!("{}: {words}", key.label),
         ValueKind::Choice(_) if says_enough(key.field) => words,
         ValueKind::Count(_)
         | ValueKind::Choice(_)

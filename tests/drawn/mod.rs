@@ -51,6 +51,7 @@ impl Draw {
                 let entries = catalogue::entries();
                 entries[self.below(entries.len())].id
             }
+            ValueKind::Teacher => "same",
             ValueKind::Choice(choices) => choices[self.below(choices.len())].slug,
             ValueKind::Targets => {
                 let groups = LoraTargets::ALL.iter().filter(|group| **group != LoraTargets::Named);
@@ -119,6 +120,7 @@ impl Draw {
                 !matches!(count, Count::Mebibytes | Count::Percent | Count::DatasetTokens | Count::Epochs)
             }
             ValueKind::Choice(_)
+            | ValueKind::Teacher
             | ValueKind::Targets
             | ValueKind::Switch
             | ValueKind::Dropout

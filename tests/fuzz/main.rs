@@ -74,6 +74,7 @@ fn words() -> Vec<String> {
     let slugs = |kind| match kind {
         ValueKind::Choice(choices) => choices.iter().map(|choice| choice.slug.to_owned()).collect(),
         ValueKind::Model
+        | ValueKind::Teacher
         | ValueKind::Targets
         | ValueKind::Count(_)
         | ValueKind::Switch

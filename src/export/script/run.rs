@@ -42,6 +42,7 @@ impl Run<'_> {
                 Task::Reward => " (reward model)",
                 Task::Grpo => " (GRPO)",
                 Task::Rloo => " (RLOO)",
+                Task::Distil => " (distillation)",
                 Task::Generate => "",
             },
             crate::text::one_line(&scenario.model_name()),

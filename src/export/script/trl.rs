@@ -43,6 +43,7 @@ fn trainer(task: Task) -> Result<[&'static str; 3], Issue> {
         Task::Orpo | Task::Cpo | Task::Simpo => {
             refuse("no file is written for ORPO, CPO and SimPO, whose trainers are trl's experimental ones")
         }
+        Task::Distil => refuse("no file is written for distillation, whose answers a server generates"),
         Task::Grpo | Task::Rloo => {
             refuse("no file is written for GRPO and RLOO, whose rewards are code of one's own")
         }
@@ -148,6 +149,7 @@ pub(super) fn arguments(
             | Task::Reward
             | Task::Grpo
             | Task::Rloo
+            | Task::Distil
             | Task::Generate,
             _,
         )

@@ -100,6 +100,7 @@ pub(super) static RULES: &[Rule] = &[
         | Task::Reward
         | Task::Grpo
         | Task::Rloo
+        | Task::Distil
         | Task::Generate => {}
     }),
     once("kv-cache", Cost::Nothing, |s| match s.generation.cache {

@@ -10,6 +10,8 @@ use crate::scenario::{Choice, Field, Issue, LoraTargets, Scenario};
 pub enum ValueKind {
     /// A Hub id, a size such as `7b`, or a model of the user's own.
     Model,
+    /// The same, or `same` for the model that is trained.
+    Teacher,
     /// One of a closed set.
     Choice(&'static [Choice]),
     /// A group of layers or a list of layer names.
@@ -177,6 +179,9 @@ impl Key {
             ValueKind::Model => {
                 let (least, most) = (SIZES.start(), SIZES.end());
                 format!("a Hub id such as meta-llama/Llama-3.1-8B or a size from {least}b to {most}b")
+            }
+            ValueKind::Teacher => {
+                "a Hub id such as meta-llama/Llama-3.1-8B, or same for the model that is trained".to_owned()
             }
             ValueKind::Choice(choices) => one_of(&slugs(choices)),
             ValueKind::Targets => {

@@ -66,6 +66,11 @@ pub(super) fn with_reference(scenario: &Scenario) -> bool {
     scenario.task.has_reference()
 }
 
+/// Whether it learns from another model.
+pub(super) fn with_teacher(scenario: &Scenario) -> bool {
+    scenario.task.has_teacher()
+}
+
 pub(super) fn with_adapters(scenario: &Scenario) -> bool {
     scenario.method.has_adapters() && when_trained(scenario)
 }

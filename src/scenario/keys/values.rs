@@ -65,11 +65,29 @@ pub(super) fn write_model(model: &ModelChoice) -> String {
 }
 
 pub(super) fn set_model(scenario: &mut Scenario, text: &str) -> Result<(), InvalidValue> {
+    scenario.model = read_model(text)?;
+    Ok(())
+}
+
+/// What a teacher is called that is the model that is trained.
+const SAME: &str = "same";
+
+pub(super) fn write_teacher(scenario: &Scenario) -> String {
+    scenario.teacher.model.as_ref().map_or_else(|| SAME.to_owned(), write_model)
+}
+
+pub(super) fn set_teacher(scenario: &mut Scenario, text: &str) -> Result<(), InvalidValue> {
+    let is_same = text.eq_ignore_ascii_case(SAME);
+    scenario.teacher.model = if is_same { None } else { Some(read_model(text)?) };
+    Ok(())
+}
+
+fn read_model(text: &str) -> Result<ModelChoice, InvalidValue> {
     let (name, config) = compact::read(text)
         .map_err(|problem| InvalidValue::new(format!("cannot read this model: {problem}")))?;
     // blanks behind an escape are those of a value, too: no key has any around it
     let name = if config.is_some() { name.trim_start() } else { name.trim() };
-    scenario.model = match config {
+    Ok(match config {
         Some(config) => {
             let custom = CustomModel::read(name, &config.to_string())?;
             ModelChoice::Custom(custom.into())
@@ -80,8 +98,7 @@ pub(super) fn set_model(scenario: &mut Scenario, text: &str) -> Result<(), Inval
             Some(_) => return Err(InvalidValue::new(format!("{} is out of range", short(name)))),
             None => ModelChoice::Catalogue(name.to_owned()),
         },
-    };
-    Ok(())
+    })
 }
 
 /// `7b` and `0.5B` are sizes; `meta-llama/Llama-2-7b` and `gpt2` are names.

@@ -63,6 +63,20 @@ impl<'a> Rounds<'a> {
             }
             Loss::Odds { likelihood, .. } => pass.odds_loss(likelihood, replace),
             Loss::Comparison => pass.comparison_loss(replace),
+            Loss::Divergence { teacher, prompt } => {
+                let inputs = pass.divergence_inputs();
+                let (student, shared) = pass.answer_states(pass.hidden(), prompt);
+                replace();
+                let taught = |_, pass: &Pass<'_, 'a>| {
+                    let (states, _) = pass.answer_states(pass.hidden(), prompt);
+                    (states, pass.divergence_head())
+                };
+                let taught = self.scored_beside(act, member, Scorer::Member(teacher), taught, batch);
+                pass.enter();
+                let loss = pass.divergence_loss(&student, taught.as_ref());
+                drop((inputs, student, taught));
+                Output { loss, outputs: Vec::new(), shared }
+            }
             Loss::Reward { prompt, referred, whole } => {
                 let labels = pass.reward_labels();
                 let (scores, shared) = pass.label_log_probs(pass.hidden(), prompt, Asked::OF_REWARDS);

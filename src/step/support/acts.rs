@@ -8,6 +8,7 @@ use crate::model::modeling::{Code, Modeling};
 use crate::model::{Architecture, Objective};
 use crate::scenario::software::{HeadCode, Software, Trainer};
 use crate::scenario::{AttentionKernel, CacheKind, Generation, Lengths, Method, Offloading, Precision};
+use crate::units::grouped;
 
 /// What stands in the way of a job, whatever its models are.
 pub(in crate::step) fn acts(job: &Job) -> Result<(), Issue> {
@@ -29,6 +30,7 @@ pub(in crate::step) fn acts(job: &Job) -> Result<(), Issue> {
                     Loss::Preference { reference, .. } | Loss::Desirability { reference, .. } => {
                         preference(&job.members, member, reference, batch)?;
                     }
+                    Loss::Divergence { teacher, .. } => distillation(job, (member, teacher), batch)?,
                     Loss::Odds { .. } | Loss::Comparison | Loss::Reward { .. } => {
                         answers(&job.members[member], batch)?
                     }
@@ -93,6 +95,52 @@ fn preference(members: &[Member], policy: usize, reference: Scorer, batch: Batch
         Scorer::WithoutAdapters => without_adapters(&members[policy]),
         Scorer::Precomputed => Ok(()),
     }
+}
+
+/// What of learning from a teacher is not modelled.
+fn distillation(job: &Job, (student, teacher): (usize, usize), batch: Batch) -> Result<(), Issue> {
+    let refuse = |field, message: &str, fix| Err(Issue::error(field, message).with_fix(fix));
+    for member in [&job.members[student], &job.members[teacher]] {
+        answers(member, batch)?;
+        if matches!(member.precision, Precision::Fp16 | Precision::AmpFp16) {
+            return refuse(
+                Field::Precision,
+                "distillation in float16 is not modelled",
+                "choose bf16 or fp32",
+            );
+        }
+    }
+    if job.cluster.is_many() {
+        return refuse(Field::Gpus, "distillation on several GPUs is not modelled", "choose one GPU");
+    }
+    if batch.pictures.count > 0 {
+        return refuse(Field::Pictures, "distillation with pictures is not modelled", "leave them out");
+    }
+    if job.members[student].lora.trains_embeddings && job.members[student].adapts {
+        let message = "trained embeddings beside a teacher are not modelled";
+        return refuse(Field::TrainEmbeddings, message, "switch train-embeddings off");
+    }
+    Ok(())
+}
+
+/// Refuses a teacher whose vocabulary is another than its student's.
+pub(in crate::step) fn vocabularies(job: &Job, architectures: &[&Architecture]) -> Result<(), Issue> {
+    for act in &job.round {
+        let Act::Train { member, loss: Loss::Divergence { teacher, .. }, .. } = *act else { continue };
+        let own = [member, teacher].map(|member| architectures[member].vocab);
+        let [student, taught] = own;
+        if student != taught {
+            let message = format!(
+                "the teacher's vocabulary has {} entries and the student's {}: trl's DistillationTrainer compares \
+                 them entry by entry and refuses it",
+                grouped(taught),
+                grouped(student)
+            );
+            let fix = "choose a teacher of the student's family, with as large a vocabulary";
+            return Err(Issue::error(Field::Teacher, message).with_fix(fix));
+        }
+    }
+    Ok(())
 }
 
 /// What of learning from answers is not modelled.

@@ -42,7 +42,7 @@ pub fn Control(
         ValueKind::Targets => view! { <Targets key=key /> }.into_any(),
         ValueKind::Count(count) => number(key, count).into_any(),
         ValueKind::Switch => toggle(key).into_any(),
-        ValueKind::Lengths | ValueKind::Dropout => text(key).into_any(),
+        ValueKind::Teacher | ValueKind::Lengths | ValueKind::Dropout => text(key).into_any(),
     };
     view! { <div class="control" hidden=idle>{control}</div> }
 }

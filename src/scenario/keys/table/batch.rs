@@ -3,13 +3,15 @@
 use super::super::key::{Group, Key, Place, Value, ValueKind};
 use super::super::matters::{
     always, any, when_trained, with_answers, with_eyes, with_generation, with_pictures,
-    with_pictures_of_any_size, with_reference,
+    with_pictures_of_any_size, with_reference, with_teacher,
 };
 use super::super::nearest::nearest;
-use super::super::values::{choice, count, set_count, set_lengths};
+use super::super::values::{choice, count, set_count, set_lengths, set_teacher, write_teacher};
 use super::super::words;
 use crate::scenario::count::Count;
-use crate::scenario::{CacheKind, Field, Optimizer, Precision, Reference, Sampling, VisionTower};
+use crate::scenario::{
+    CacheKind, Field, Optimizer, Precision, Reference, Sampling, TeacherWeights, VisionTower,
+};
 
 pub(super) const KEYS: &[Key] = &[
     Key {
@@ -82,6 +84,41 @@ pub(super) const KEYS: &[Key] = &[
         place: Place::Front,
         value: choice!(Reference, answers.reference),
         matters: with_reference,
+        band: any,
+    },
+    Key {
+        link: "teach",
+        name: "teacher",
+        label: "Teacher",
+        help: "The model that is learned from, which lies on the card beside the one that is trained: a Hub id, or same for the model that is trained; its vocabulary has to be as large",
+        field: Field::Teacher,
+        group: Group::Training,
+        place: Place::Surface,
+        value: Value {
+            kind: ValueKind::Teacher,
+            get: write_teacher,
+            set: set_teacher,
+            words: |scenario| {
+                scenario
+                    .teacher
+                    .model
+                    .as_ref()
+                    .map_or_else(|| "The model that is trained".to_owned(), words::model)
+            },
+        },
+        matters: with_teacher,
+        band: any,
+    },
+    Key {
+        link: "tw",
+        name: "teacher-weights",
+        label: "Teacher's weights",
+        help: "How the teacher's weights lie on the card (teacher_model_init_kwargs)",
+        field: Field::TeacherWeights,
+        group: Group::Training,
+        place: Place::Front,
+        value: choice!(TeacherWeights, teacher.weights),
+        matters: with_teacher,
         band: any,
     },
     Key {

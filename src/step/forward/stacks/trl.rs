@@ -1,12 +1,13 @@
 //! trl's trainers: transformers' modules up to the last hidden state, then the log-probability of every label without all
 //! logits ([`answers`] has those of preferences and reinforcement). [`odds`] has the trainers that make all logits,
-//! [`comparison`] the one of reward models.
+//! [`comparison`] the one of reward models, [`divergence`] the one of distillation.
 //!
 //! Source: trl 1.16 trainer/utils.py `add_fused_lm_head` and trainer/sft_trainer.py `compute_loss`; compared with the
 //! allocator's trace.
 
 mod answers;
 mod comparison;
+mod divergence;
 pub(in crate::step) mod log_probs;
 mod odds;
 
