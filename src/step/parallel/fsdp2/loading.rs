@@ -91,11 +91,13 @@ impl Fsdp2 {
             }
         }
         self.move_unit(heap, params, &owners, &open.1);
-        late.iter().for_each(|events| self.move_unit(heap, params, &owners, events));
+        // accelerate's function has variables for the weights of embedding and head (`input_weight`, `output_weight`), whole as they are
+        let load = |events: &Vec<Event>| self.load_unit(heap, params, &owners, events);
+        let held: Vec<StorageId> = late.iter().flat_map(load).collect();
+        held.into_iter().for_each(|storage| heap.release(storage));
     }
 
-    /// What was recorded of a unit, in order: its parameters come whole, each after what its weight needs to be read, then the shards
-    /// are made, then what was whole goes.
+    /// What was recorded of a unit, in order, after which what was whole of it goes.
     fn move_unit(
         &self,
         heap: &mut Heap,
@@ -103,6 +105,19 @@ impl Fsdp2 {
         owners: &[Option<(usize, ParamId)>],
         events: &[Event],
     ) {
+        let whole = self.load_unit(heap, params, owners, events);
+        whole.into_iter().for_each(|storage| heap.release(storage));
+    }
+
+    /// The same: its parameters come whole, each after what its weight needs to be read, then the shards are made. Returns what
+    /// was whole.
+    fn load_unit(
+        &self,
+        heap: &mut Heap,
+        params: &Params,
+        owners: &[Option<(usize, ParamId)>],
+        events: &[Event],
+    ) -> Vec<StorageId> {
         let (mut whole, mut shards, mut next) = (Vec::new(), Vec::new(), None);
         let mut load = |heap: &mut Heap, id: Option<ParamId>| {
             whole.extend(id.map(|id| heap.while_loading(params.get(id).numel, params.get(id).kept.dtype)));
@@ -118,7 +133,7 @@ impl Fsdp2 {
         }
         load(heap, next);
         shards.into_iter().for_each(|event| push(heap, event));
-        whole.into_iter().for_each(|storage| heap.release(storage));
+        whole
     }
 
     /// The parameter in each storage, and its unit.
