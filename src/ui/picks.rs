@@ -19,6 +19,8 @@ const USUAL_BILLIONS: f64 = 7.;
 const USUAL_GIB: f64 = 24.;
 /// No card has more: a larger number without a unit is the name of one, such as 4090.
 const MOST_GIB: f64 = 300.;
+/// The key of the item that is the model itself, as its teacher.
+const SAME: &str = "same";
 /// The key of an item that is yet to be fetched from the Hub.
 const HUB: &str = "hub:";
 
@@ -53,6 +55,26 @@ pub fn find_models(words: &str) -> Found {
         false => String::new(),
     };
     Found { items, note }
+}
+
+/// The teachers that a few words may mean: the model that is trained, and those of the catalogue.
+pub fn find_teachers(words: &str) -> Found {
+    let same = Item {
+        key: SAME.to_owned(),
+        label: teacher_label(None),
+        detail: "learns from itself as it was".to_owned(),
+    };
+    let mut found = find_models(words);
+    found.items.retain(|item| catalogue::find(&item.key).is_some());
+    if found.items.is_empty() {
+        found.note =
+            format!("No model of the catalogue matches “{}”. Type a part of its name.", words.trim());
+    }
+    if words.trim().is_empty() || SAME.starts_with(words.trim()) {
+        found.items.insert(0, same);
+        found.note.clear();
+    }
+    found
 }
 
 /// The cards that a few words may mean, with a card of any memory. Several cards are found as one, with a word on that.
@@ -158,6 +180,16 @@ pub fn model_label(model: &ModelChoice) -> String {
     }
 }
 
+/// The teacher that an item stands for.
+pub fn teacher_of(key: &str) -> Option<ModelChoice> {
+    (key != SAME).then(|| model_of(key))
+}
+
+/// What the box of the teacher says.
+pub fn teacher_label(teacher: Option<&ModelChoice>) -> String {
+    teacher.map_or_else(|| "The model that is trained".to_owned(), model_label)
+}
+
 /// What the box of the card says.
 pub fn gpu_label(gpu: &GpuChoice) -> String {
     match gpu {
@@ -189,6 +221,20 @@ mod tests {
         }
         assert_eq!(gpu_of(&find_gpus("0.5 GB").items[0].key), GpuChoice::Custom(Bytes::mib(512)));
         assert!(find_models("0.001b").items.iter().all(|item| !item.key.starts_with(SIZE)));
+    }
+
+    #[test]
+    fn a_teacher_is_the_model_itself_or_one_of_the_catalogue() {
+        let all = find_teachers("").items;
+        assert_eq!((teacher_of(&all[0].key), all[0].label.as_str()), (None, "The model that is trained"));
+        assert!(all.len() > 10 && all[1..].iter().all(|item| catalogue::find(&item.key).is_some()));
+        let named = find_teachers("llama-3.1-8b").items;
+        assert!(
+            named
+                .iter()
+                .any(|item| teacher_label(teacher_of(&item.key).as_ref()) == "meta-llama/Llama-3.1-8B")
+        );
+        assert!(find_teachers("nothing like this").note.contains("No model of the catalogue"));
     }
 
     #[test]

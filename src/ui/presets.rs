@@ -2,7 +2,7 @@
 
 use crate::scenario::{
     Answers, Checkpointing, Cluster, CpuOffload, GpuChoice, Mask, Method, ModelChoice, Optimizer, Pictures,
-    Precision, Quantization, Reference, Scenario, Sharding, Stack, Task,
+    Precision, Quantization, Reference, Scenario, Sharding, Stack, Task, Teacher, TeacherWeights,
 };
 
 /// A scenario with a name.
@@ -108,6 +108,23 @@ pub static PRESETS: &[Preset] = &[
             sequence: 1280,
             gpu: GpuChoice::Catalogue("a100-sxm-80gb".into()),
             ..Scenario::default()
+        },
+    },
+    Preset {
+        label: "1B from 8B, 40 GB",
+        help: "Distillation: a small model learns all its weights anew from a larger one, which lies beside it on the card",
+        scenario: || Scenario {
+            task: Task::Distil,
+            answers: Answers { prompt: 256, reference: Reference::Scored },
+            teacher: Teacher {
+                model: Some(ModelChoice::Catalogue("meta-llama/Llama-3.1-8B".into())),
+                weights: TeacherWeights::Bf16,
+            },
+            stack: Stack::Trl,
+            mask: Mask::Padded,
+            sequence: 1024,
+            gpu: GpuChoice::Catalogue("a100-sxm-40gb".into()),
+            ..full("meta-llama/Llama-3.2-1B-Instruct")
         },
     },
     Preset {

@@ -42,7 +42,8 @@ pub fn Control(
         ValueKind::Targets => view! { <Targets key=key /> }.into_any(),
         ValueKind::Count(count) => number(key, count).into_any(),
         ValueKind::Switch => toggle(key).into_any(),
-        ValueKind::Teacher | ValueKind::Lengths | ValueKind::Dropout => text(key).into_any(),
+        ValueKind::Teacher => teacher(key).into_any(),
+        ValueKind::Lengths | ValueKind::Dropout => text(key).into_any(),
     };
     view! { <div class="control" hidden=idle>{control}</div> }
 }
@@ -241,6 +242,26 @@ fn Model(key: &'static Key) -> impl IntoView {
                 unit="B"
             />
         </div>
+    }
+}
+
+/// The model that is learned from.
+fn teacher(key: &'static Key) -> impl IntoView {
+    let state = State::of_page();
+    let lens = state.lens(
+        |scenario| picks::teacher_label(scenario.teacher.model.as_ref()),
+        |scenario, picked: String| scenario.teacher.model = picks::teacher_of(&picked),
+    );
+    view! {
+        <Combobox
+            id=key.name
+            label=key.label
+            help="The model that is learned from, which lies on the card beside the one that is trained. Its vocabulary has to be as large."
+            chosen=lens.value
+            find=picks::find_teachers
+            pick=lens.set
+            messages=issues(state, move |field| field == key.field)
+        />
     }
 }
 
