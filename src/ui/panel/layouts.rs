@@ -2,32 +2,22 @@
 
 use leptos::prelude::*;
 
-use super::need::open;
-use super::rows::pieces;
-use crate::export::tokens_per_second;
-use crate::plan::{GPU_COUNTS, Verdict, Way, WayOrder, WayOutcome, rank_ways, refusals, ways};
+use super::ways::{WayTable, outcome, tried};
+use crate::plan::{GPU_COUNTS, Way, refusals, ways};
 use crate::scenario::Scenario;
 use crate::scenario::keys::Key;
-use crate::ui::controls::{Cell, Column, Row, Table};
+use crate::ui::controls::{Cell, Row};
 use crate::ui::desk::Place;
 use crate::ui::format::Unit;
-use crate::ui::question::{Answer, Question};
 use crate::ui::state::State;
 use crate::ui::summary;
-use crate::units::{Bytes, grouped};
-
-/// How many ways are asked about at once: the worker is free again in between.
-const AT_ONCE: usize = 6;
+use crate::units::grouped;
 
 /// How many are listed before all are asked for.
 const LISTED: usize = 8;
 
 /// The most GPUs that there is a button for.
 const MOST: u64 = 512;
-
-/// What the rows can be sorted by: the numbers of columns.
-pub const MEMORY: usize = 1;
-pub const SPEED: usize = 2;
 
 /// The table of ways to use GPUs.
 #[component]
@@ -40,37 +30,14 @@ pub fn Layouts() -> impl IntoView {
             || state.levers.with(|known| Some(known.as_ref()?.1.fewest.as_ref().ok()?.as_ref()?.gpus));
         chosen.get().unwrap_or_else(|| if own > 1 { own } else { fewest().unwrap_or(1).max(2) })
     });
-    let found = pieces(
+    let tried = tried(
         state,
         move || state.current().scenario.with(|scenario| ways(scenario, gpus.get())),
-        |ways| ways.chunks(AT_ONCE).map(|some| Question::Ways(some.to_vec())).collect(),
         Place::Layout,
-        |answer| {
-            let Answer::Ways(ways) = answer else { return None };
-            Some(ways)
-        },
     );
-    let sorted = RwSignal::new(SPEED);
-    let all = RwSignal::new(false);
-    let known = Memo::new(move |_| {
-        let mut ways: Vec<Way> =
-            found.heard.with(|heard| heard.iter().flatten().flatten().cloned().collect());
-        rank_ways(&mut ways, if sorted.get() == MEMORY { WayOrder::Memory } else { WayOrder::Speed });
-        ways
-    });
-    let rows = Signal::derive(move || {
-        let unit = state.unit();
-        let listed = if all.get() { usize::MAX } else { LISTED };
-        let own = state.current().scenario.get();
-        known.with(|ways| ways.iter().take(listed).map(|way| row(state, way, &own, unit)).collect::<Vec<_>>())
-    });
-    let columns = Signal::derive(|| -> Vec<Column> {
-        let names = [("Layout", None), ("Each GPU needs", Some(MEMORY)), ("Tokens per second", Some(SPEED))];
-        names.into_iter().map(|(name, number)| (name.to_owned(), number)).collect()
-    });
-    let told = move || match found.busy.get() {
+    let told = move || match tried.busy.get() {
         true => format!("Running every way to use {} GPUs …", grouped(gpus.get())),
-        false => known.with(|ways| gist(gpus.get(), ways, state.unit())),
+        false => tried.known.with(|ways| gist(gpus.get(), ways, state.unit())),
     };
     let number = move |number: u64| {
         view! {
@@ -83,7 +50,6 @@ pub fn Layouts() -> impl IntoView {
             </button>
         }
     };
-    let more = Signal::derive(move || known.with(Vec::len).saturating_sub(LISTED));
     view! {
         <section class="panel" aria-labelledby="layouts-title">
             <h2 id="layouts-title">"How do several GPUs hold it?"</h2>
@@ -91,15 +57,15 @@ pub fn Layouts() -> impl IntoView {
                 {GPU_COUNTS.into_iter().filter(|count| (2..=MOST).contains(count)).map(number).collect::<Vec<_>>()}
             </div>
             <p class="remark">{told}</p>
-            <Table caption="Ways to use the GPUs" class="measured layouts" file="headroom-layouts.csv" columns=columns sorted=sorted rows=rows busy=found.busy />
-            <button
-                type="button"
-                class="explain"
-                hidden=Signal::derive(move || more.get() == 0)
-                on:click=move |_| all.update(|all| *all = !*all)
-            >
-                {move || if all.get() { "Fewer ways".to_owned() } else { format!("{} more ways", more.get()) }}
-            </button>
+            <WayTable
+                tried=tried
+                caption="Ways to use the GPUs"
+                names=["Layout", "Each GPU needs", "Tokens per second"]
+                file="headroom-layouts.csv"
+                listed=LISTED
+                what="ways"
+                row=row
+            />
             <p class="remark">
                 "What each GPU needs, and what all of them do. Every way trains on as many sequences in a step, in the fastest \
                  micro-batch that fits; speeds are rough. Choose one to open it."
@@ -157,33 +123,6 @@ fn row(state: State, way: &Way, own: &Scenario, unit: Unit) -> Row {
         cells: outcome(state, way, &told, format!("open {}", way.name()), unit),
         head,
         ..Row::default()
-    }
-}
-
-/// What a way needs, which opens it, and its speed where it fits; or why it has no answer.
-pub fn outcome(state: State, way: &Way, told: &str, hint: String, unit: Unit) -> Vec<Cell> {
-    match &way.outcome {
-        WayOutcome::Refused(issue) => {
-            vec![Cell::of("–"), Cell { small: issue.to_string(), class: "unknown", ..Cell::default() }]
-        }
-        WayOutcome::Answered { needed, verdict, speed, on_host } => {
-            let [typical, between] = speed.map_or_else(|| ["–".to_owned(), String::new()], tokens_per_second);
-            let (opened, told) = (way.scenario.clone(), told.to_owned());
-            let fits = *verdict == Verdict::Fits;
-            let host = match *on_host {
-                Bytes::ZERO => String::new(),
-                bytes => format!(", {} of the CPU’s", unit.amount(bytes)),
-            };
-            let needs = Cell {
-                small: format!("{}{host}", verdict.label().to_lowercase()),
-                class: verdict.slug(),
-                act: Some(Callback::new(move |()| open(state, &opened, &told))),
-                hint,
-                ..Cell::of(unit.amount(*needed))
-            };
-            let typical = if fits { typical } else { "–".to_owned() };
-            vec![needs, Cell { small: if fits { between } else { String::new() }, ..Cell::of(typical) }]
-        }
     }
 }
 

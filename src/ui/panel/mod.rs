@@ -34,6 +34,7 @@ mod time;
 mod timeline;
 mod verdict;
 mod views;
+mod ways;
 
 pub use compare::Tabs;
 pub use configure::Configure;

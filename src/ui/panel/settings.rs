@@ -2,19 +2,14 @@
 
 use leptos::prelude::*;
 
-use super::layouts::{MEMORY, SPEED, outcome};
-use super::rows::pieces;
-use crate::plan::{Way, WayOrder, rank_ways, setting_name, settings};
+use super::ways::{WayTable, outcome, tried};
+use crate::plan::{Way, setting_name, settings};
 use crate::scenario::Scenario;
-use crate::ui::controls::{Cell, Column, Row, Table};
+use crate::ui::controls::{Cell, Row};
 use crate::ui::desk::Place;
 use crate::ui::format::Unit;
-use crate::ui::question::{Answer, Question};
 use crate::ui::state::State;
 use crate::units::grouped;
-
-/// How many combinations are asked about at once: the worker is free again in between.
-const AT_ONCE: usize = 6;
 
 /// How many are listed before all are asked for.
 const LISTED: usize = 10;
@@ -30,60 +25,24 @@ pub fn Settings() -> impl IntoView {
 #[component]
 fn Combinations() -> impl IntoView {
     let state = State::of_page();
-    let found = pieces(
-        state,
-        move || state.current().scenario.with(settings),
-        |settings| settings.chunks(AT_ONCE).map(|some| Question::Ways(some.to_vec())).collect(),
-        Place::Setting,
-        |answer| {
-            let Answer::Ways(ways) = answer else { return None };
-            Some(ways)
-        },
-    );
-    let sorted = RwSignal::new(SPEED);
-    let all = RwSignal::new(false);
-    let known = Memo::new(move |_| {
-        let mut ways: Vec<Way> =
-            found.heard.with(|heard| heard.iter().flatten().flatten().cloned().collect());
-        rank_ways(&mut ways, if sorted.get() == MEMORY { WayOrder::Memory } else { WayOrder::Speed });
-        ways
-    });
-    let rows = Signal::derive(move || {
-        let unit = state.unit();
-        let listed = if all.get() { usize::MAX } else { LISTED };
-        let own = state.current().scenario.get();
-        known.with(|ways| ways.iter().take(listed).map(|way| row(state, way, &own, unit)).collect::<Vec<_>>())
-    });
-    let columns = Signal::derive(|| -> Vec<Column> {
-        let names = [("Settings", None), ("Needs", Some(MEMORY)), ("Tokens per second", Some(SPEED))];
-        names.into_iter().map(|(name, number)| (name.to_owned(), number)).collect()
-    });
-    let told = move || match found.busy.get() {
+    let tried = tried(state, move || state.current().scenario.with(settings), Place::Setting);
+    let told = move || match tried.busy.get() {
         true => "Running every combination …".to_owned(),
-        false => known.with(|ways| gist(ways)),
+        false => tried.known.with(|ways| gist(ways)),
     };
-    let more = Signal::derive(move || known.with(Vec::len).saturating_sub(LISTED));
     view! {
         <section class="panel" aria-labelledby="settings-title">
             <h2 id="settings-title">"Which settings?"</h2>
             <p class="remark">{told}</p>
-            <Table
+            <WayTable
+                tried=tried
                 caption="Combinations of settings"
-                class="measured layouts"
-                columns=columns
-                sorted=sorted
-                rows=rows
-                busy=found.busy
+                names=["Settings", "Needs", "Tokens per second"]
                 file="headroom-settings.csv"
+                listed=LISTED
+                what="combinations"
+                row=row
             />
-            <button
-                type="button"
-                class="explain"
-                hidden=Signal::derive(move || more.get() == 0)
-                on:click=move |_| all.update(|all| *all = !*all)
-            >
-                {move || if all.get() { "Fewer combinations".to_owned() } else { format!("{} more combinations", more.get()) }}
-            </button>
             <p class="remark">
                 "Method, precision, optimizer, fused loss and checkpointing; the rest as in the scenario. A step sees as many sequences \
                  in each, in the fastest micro-batch that fits; speeds are rough. Methods, precisions and 8-bit optimizers do not learn the \
@@ -131,7 +90,7 @@ fn row(state: State, way: &Way, own: &Scenario, unit: Unit) -> Row {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::tried_settings;
+    use crate::plan::{WayOrder, tried_settings};
     use crate::ui::desk::Desk;
 
     #[test]

@@ -5,10 +5,10 @@
 //! `_compute_loss`, `_get_last_hidden_state` and `_chunked_divergence_loss`; compared with the allocator's trace.
 
 use super::LABEL_MASK;
-use super::log_probs::Head;
+use super::log_probs::{Head, float32_sums, in_own_types};
 use crate::dtype::Dtype;
 use crate::memory::Category;
-use crate::step::autograd::{Grad, Node, Results};
+use crate::step::autograd::{Node, Results};
 use crate::step::forward::inputs::Shared;
 use crate::step::forward::stacks::fused_loss::lengths;
 use crate::step::forward::{Given, Hidden, Pass, find};
@@ -16,7 +16,7 @@ use crate::step::heap::{NOTHING, StorageId};
 use crate::step::kernels;
 use crate::step::machine::State;
 use crate::step::ops::linear::{Shape, Weight};
-use crate::step::tensor::{Layout, Tensor, Value};
+use crate::step::tensor::{Tensor, Value};
 use crate::step::what::{Source, What, roles, torch};
 
 static TOKEN_IDS: What = What::own("token ids", "the prompt's and the answer's, side by side", Source::Loss);
@@ -38,11 +38,6 @@ static ENTROPY: What =
 static GRADIENT_TILE: What = What::own(
     "gradient of a tile",
     "the gradient of one tile of the student's logits, in the element type of its weights",
-    Source::FusedLoss,
-);
-static SUMMED_GRADIENT: What = What::own(
-    "summed gradient",
-    "the gradient of the head's weight or input, summed in float32 over tiles of the logits",
     Source::FusedLoss,
 );
 
@@ -242,13 +237,7 @@ fn divergence_backward(state: &mut State, node: &Node, sides: [Side; 2]) -> Resu
     let [student, _] = sides;
     let rows = wanted[0].numel / student.shape.input.max(1);
     let incoming = state.alloc(rows, Dtype::F32, &torch::CONTIGUOUS);
-    let sums = wanted.map(|wanted| {
-        if wanted.wants() {
-            state.alloc_for(wanted.storage, wanted.numel, Dtype::F32, &SUMMED_GRADIENT)
-        } else {
-            NOTHING
-        }
-    });
+    let sums = float32_sums(state, wanted);
     let tiles = state.tiles(rows);
     let more = [0, 1].into_iter().filter(|index| wanted[*index].wants()).count();
     state.count_tiles(rows, sides, more);
@@ -270,19 +259,7 @@ fn divergence_backward(state: &mut State, node: &Node, sides: [Side; 2]) -> Resu
             }
         }
     }
-    let mut results: Results = [None; 3];
-    for ((wanted, sum), result) in wanted.into_iter().zip(sums).zip(&mut results) {
-        if !wanted.wants() {
-            continue;
-        }
-        let storage = if wanted.dtype == Dtype::F32 {
-            state.retain(sum);
-            sum
-        } else {
-            state.alloc_for(wanted.storage, wanted.numel, wanted.dtype, &torch::GRADIENT_CAST)
-        };
-        *result = Some(Grad::new(storage, wanted.numel, wanted.dtype, Layout::Tokens));
-    }
+    let results = in_own_types(state, wanted, sums);
     sums.into_iter().chain([incoming, tile]).chain(tiles).for_each(|storage| state.release(storage));
     results
 }

@@ -5,7 +5,7 @@
 //! all its trainers score labels with. Compared with the allocator's trace of that code.
 
 use crate::dtype::Dtype;
-use crate::step::autograd::{Grad, Node, Results, only};
+use crate::step::autograd::{Grad, Input, Node, Results, only};
 use crate::step::forward::stacks::fused_loss::lengths;
 use crate::step::heap::{NOTHING, StorageId};
 use crate::step::kernels;
@@ -234,13 +234,7 @@ fn log_probs_backward(
     let [input, weight, bias] = node.inputs;
     let rows = input.numel / shape.input.max(1);
     let wanted = [input, weight, bias];
-    let sums = wanted.map(|wanted| {
-        if wanted.wants() {
-            state.alloc_for(wanted.storage, wanted.numel, Dtype::F32, &SUMMED_GRADIENT)
-        } else {
-            NOTHING
-        }
-    });
+    let sums = float32_sums(state, wanted);
     let buffer = state.tile(rows, compute);
     // every tile once more, and from it a gradient for each that wants one
     let numel = rows.saturating_mul(shape.output);
@@ -266,6 +260,24 @@ fn log_probs_backward(
             }
         }
     }
+    let results = in_own_types(state, wanted, sums);
+    sums.into_iter().chain([hidden, part, buffer]).for_each(|storage| state.release(storage));
+    results
+}
+
+/// Float32 sums over tiles for the input, the weight and the bias that want a gradient.
+pub(super) fn float32_sums(state: &mut State, wanted: [Input; 3]) -> [StorageId; 3] {
+    wanted.map(|wanted| {
+        if wanted.wants() {
+            state.alloc_for(wanted.storage, wanted.numel, Dtype::F32, &SUMMED_GRADIENT)
+        } else {
+            NOTHING
+        }
+    })
+}
+
+/// The sums as gradients, in the element types of what they are of.
+pub(super) fn in_own_types(state: &mut State, wanted: [Input; 3], sums: [StorageId; 3]) -> Results {
     let mut results: Results = [None; 3];
     for ((wanted, sum), result) in wanted.into_iter().zip(sums).zip(&mut results) {
         if !wanted.wants() {
@@ -279,7 +291,6 @@ fn log_probs_backward(
         };
         *result = Some(Grad::new(storage, wanted.numel, wanted.dtype, Layout::Tokens));
     }
-    sums.into_iter().chain([hidden, part, buffer]).for_each(|storage| state.release(storage));
     results
 }
 

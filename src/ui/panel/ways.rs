@@ -1,0 +1,137 @@
+//! A table of scenarios that are each run in the fastest micro-batch that fits: ways to use GPUs, combinations of settings.
+
+use leptos::prelude::*;
+
+use super::need::open;
+use super::rows::pieces;
+use crate::export::tokens_per_second;
+use crate::plan::{Verdict, Way, WayOrder, WayOutcome, rank_ways};
+use crate::scenario::Scenario;
+use crate::ui::controls::{Cell, Column, Row, Table};
+use crate::ui::desk::Place;
+use crate::ui::format::Unit;
+use crate::ui::question::{Answer, Question};
+use crate::ui::state::State;
+use crate::units::Bytes;
+
+/// How many are asked about at once: the worker is free again in between.
+const AT_ONCE: usize = 6;
+
+/// What the rows can be sorted by: the numbers of columns.
+const MEMORY: usize = 1;
+const SPEED: usize = 2;
+
+/// What was heard so far, and its order.
+#[derive(Clone, Copy)]
+pub struct Tried {
+    /// In order.
+    pub known: Memo<Vec<Way>>,
+    /// Whether some are still to come.
+    pub busy: RwSignal<bool>,
+    sorted: RwSignal<usize>,
+}
+
+/// Has the worker try what is wanted, and anew whenever that changes.
+pub fn tried(
+    state: State,
+    wanted: impl Fn() -> Vec<Scenario> + Send + Sync + 'static,
+    place: fn(usize) -> Place,
+) -> Tried {
+    let found = pieces(
+        state,
+        wanted,
+        |wanted| wanted.chunks(AT_ONCE).map(|some| Question::Ways(some.to_vec())).collect(),
+        place,
+        |answer| {
+            let Answer::Ways(ways) = answer else { return None };
+            Some(ways)
+        },
+    );
+    let sorted = RwSignal::new(SPEED);
+    let known = Memo::new(move |_| {
+        let mut ways: Vec<Way> =
+            found.heard.with(|heard| heard.iter().flatten().flatten().cloned().collect());
+        rank_ways(&mut ways, if sorted.get() == MEMORY { WayOrder::Memory } else { WayOrder::Speed });
+        ways
+    });
+    Tried { known, busy: found.busy, sorted }
+}
+
+/// The table: what each is called, what it needs and how fast it is.
+#[component]
+pub fn WayTable(
+    /// What was heard.
+    tried: Tried,
+    /// What the table is, for those who do not see what stands around it.
+    caption: &'static str,
+    /// The names of its columns.
+    names: [&'static str; 3],
+    /// The name of the file that it is offered as.
+    file: &'static str,
+    /// How many are listed before all are asked for.
+    listed: usize,
+    /// What several rows are called.
+    what: &'static str,
+    /// A row in words, beside the scenario on the page.
+    row: fn(State, &Way, &Scenario, Unit) -> Row,
+) -> impl IntoView {
+    let state = State::of_page();
+    let all = RwSignal::new(false);
+    let rows = Signal::derive(move || {
+        let unit = state.unit();
+        let listed = if all.get() { usize::MAX } else { listed };
+        let own = state.current().scenario.get();
+        tried
+            .known
+            .with(|ways| ways.iter().take(listed).map(|way| row(state, way, &own, unit)).collect::<Vec<_>>())
+    });
+    let numbers = [None, Some(MEMORY), Some(SPEED)];
+    let columns: Vec<Column> = names.into_iter().map(str::to_owned).zip(numbers).collect();
+    let more = Signal::derive(move || tried.known.with(Vec::len).saturating_sub(listed));
+    view! {
+        <Table
+            caption=caption
+            class="measured layouts"
+            columns=Signal::stored(columns)
+            sorted=tried.sorted
+            rows=rows
+            busy=tried.busy
+            file=file
+        />
+        <button
+            type="button"
+            class="explain"
+            hidden=Signal::derive(move || more.get() == 0)
+            on:click=move |_| all.update(|all| *all = !*all)
+        >
+            {move || if all.get() { format!("Fewer {what}") } else { format!("{} more {what}", more.get()) }}
+        </button>
+    }
+}
+
+/// What a way needs, which opens it, and its speed where it fits; or why it has no answer.
+pub fn outcome(state: State, way: &Way, told: &str, hint: String, unit: Unit) -> Vec<Cell> {
+    match &way.outcome {
+        WayOutcome::Refused(issue) => {
+            vec![Cell::of("–"), Cell { small: issue.to_string(), class: "unknown", ..Cell::default() }]
+        }
+        WayOutcome::Answered { needed, verdict, speed, on_host } => {
+            let [typical, between] = speed.map_or_else(|| ["–".to_owned(), String::new()], tokens_per_second);
+            let (opened, told) = (way.scenario.clone(), told.to_owned());
+            let fits = *verdict == Verdict::Fits;
+            let host = match *on_host {
+                Bytes::ZERO => String::new(),
+                bytes => format!(", {} of the CPU’s", unit.amount(bytes)),
+            };
+            let needs = Cell {
+                small: format!("{}{host}", verdict.label().to_lowercase()),
+                class: verdict.slug(),
+                act: Some(Callback::new(move |()| open(state, &opened, &told))),
+                hint,
+                ..Cell::of(unit.amount(*needed))
+            };
+            let typical = if fits { typical } else { "–".to_owned() };
+            vec![needs, Cell { small: if fits { between } else { String::new() }, ..Cell::of(typical) }]
+        }
+    }
+}
