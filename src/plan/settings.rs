@@ -67,7 +67,7 @@ fn checkpointing(base: &Scenario) -> Vec<Checkpointing> {
 /// use headroom::plan::{setting_name, settings};
 /// use headroom::scenario::Scenario;
 /// let [method, rest] = setting_name(&settings(&Scenario::default())[1]);
-/// assert_eq!((method.as_str(), rest.as_str()), ("Full fine-tuning", "bf16 (pure), AdamW (fused), checkpointing"));
+/// assert_eq!((method.as_str(), rest.as_str()), ("Full fine-tuning", "bf16 mixed (bf16 weights), AdamW (fused), checkpointing"));
 /// ```
 pub fn setting_name(scenario: &Scenario) -> [String; 2] {
     let words = |name: &str| Key::find(name).map_or_else(String::new, |key| key.words(scenario));
