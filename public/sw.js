@@ -1,5 +1,6 @@
 // Keeps the page for those without a network. Each version of the page is kept as a whole and served as a whole, so that
-// its files always belong together; scripts/offline.js writes what belongs to one. Without a list nothing is kept.
+// its files always belong together; scripts/offline.js writes what belongs to one, each address with what it contains: of a host
+// that is between two versions nothing is kept. Without a list nothing is either.
 const VERSION = "";
 const FILES = [];
 
@@ -9,7 +10,7 @@ const OWN = PREFIX + VERSION;
 
 addEventListener("install", (event) => {
   if (FILES.length === 0) return skipWaiting();
-  const requests = FILES.map((file) => new Request(file, { cache: "no-cache" }));
+  const requests = FILES.map(([file, integrity]) => new Request(file, { cache: "no-cache", integrity }));
   event.waitUntil(caches.open(OWN).then((cache) => cache.addAll(requests)));
 });
 

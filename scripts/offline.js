@@ -1,4 +1,5 @@
-// Tells the service worker of a built page what belongs to its version. The last step of the build.
+// Tells the service worker of a built page what belongs to its version, and the page what its files contain. The last step of the
+// build.
 //   node scripts/offline.js [DIST]
 import { createHash } from "node:crypto";
 import { readFileSync, readdirSync, statSync, writeFileSync } from "node:fs";
@@ -10,14 +11,27 @@ const files = readdirSync(dist, { recursive: true }).filter(isKept).sort();
 // The page is asked for by its folder; some hosts redirect its file name there.
 const addresses = files.map((name) => (name === "index.html" ? "./" : name));
 
+const integrity = (name) => `sha256-${createHash("sha256").update(readFileSync(join(dist, name))).digest("base64")}`;
+
+// What the page itself asks for by a name that says its content is checked against that content. Other names stay from version
+// to version: a host's cache that holds an older one would break the page. The preloaded wasm would be fetched twice.
+const page = join(dist, "index.html");
+const sealed = readFileSync(page, "utf8").replaceAll(
+  /<link href=\.\/(\S+-[0-9a-f]{16}\.(?:css|js)) rel=(?:stylesheet|modulepreload)(?=>)/g,
+  (link, name) => `${link} integrity=${integrity(name)}`,
+);
+writeFileSync(page, sealed);
+
 const hash = createHash("sha256");
 for (const name of files) hash.update(name).update(readFileSync(join(dist, name)));
 const version = hash.digest("hex").slice(0, 12);
 
 const path = join(dist, "sw.js");
 const source = readFileSync(path, "utf8");
+const listed = files.map((name, index) => [addresses[index], integrity(name)]);
 const written = source
   .replace('const VERSION = "";', `const VERSION = ${JSON.stringify(version)};`)
-  .replace("const FILES = [];", `const FILES = ${JSON.stringify(addresses)};`);
+  .replace("const FILES = [];", `const FILES = ${JSON.stringify(listed)};`);
 if (!written.includes(version) || !written.includes('"./"')) throw new Error(`${path} has no place for its files`);
 writeFileSync(path, written);
+console.log(`version ${version}: ${files.length} files`);

@@ -1,13 +1,15 @@
-"""Holds configurations that `headroom export` writes against the projects' own argument classes: check_configurations.py HEADROOM [LINK...]
+"""Holds configurations that `headroom export` writes against the projects' own argument classes: check_configurations.py [--projects NAMES] HEADROOM [LINK...]
 
 HEADROOM is the command, each LINK what follows `#` in a share link; without any, the defaults of the training libraries and
 methods on one card and on eight. A class of each project reads the file: trl's `TrlParser` with the classes of `trl sft`,
 axolotl's pydantic schema, LLaMA-Factory's hparams, torchtune's configuration with the recipe's components, accelerate's
-`ClusterConfig`, DeepSpeed's `DeepSpeedConfig`. A project that is not installed is said to be missing. Nothing is trained.
+`ClusterConfig`, DeepSpeed's `DeepSpeedConfig`. A project that is not installed is said to be missing, which is an error where it is among
+the names (`--projects trl,accelerate`). Nothing is trained.
 """
+import argparse
 import importlib
-import os
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -101,12 +103,17 @@ CHECKS = {"trl": trl, "axolotl": axolotl, "llama-factory": llama_factory, "torch
 def main():
     # LLaMA-Factory lags behind transformers: its classes are what is asked
     os.environ.setdefault("DISABLE_VERSION_CHECK", "1")
-    command, *links = sys.argv[1:]
+    parser = argparse.ArgumentParser(usage=__doc__)
+    parser.add_argument("--projects", type=lambda names: names.split(","))
+    parser.add_argument("command")
+    parser.add_argument("links", nargs="*")
+    asked = parser.parse_args()
     wrong = 0
-    for name, check in CHECKS.items():
+    for name in asked.projects or CHECKS:
+        check = CHECKS[name]
         read = refused = 0
-        for link in links or LINKS:
-            written = subprocess.run([command, "export", name, link], capture_output=True, text=True)
+        for link in asked.links or LINKS:
+            written = subprocess.run([asked.command, "export", name, link], capture_output=True, text=True)
             if written.returncode:
                 refused += 1
                 continue
@@ -117,6 +124,7 @@ def main():
                     said = check(path)
                 except ImportError as missing:
                     print(f"{name}: not installed: {missing}")
+                    wrong += asked.projects is not None
                     break
                 except (Exception, SystemExit) as error:
                     wrong += 1

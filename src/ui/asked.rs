@@ -1,11 +1,18 @@
-//! What the tables of models and of batches are asked about beside the scenario on the page, and how a link says it.
+//! What the view Plan is asked about beside the scenario on the page, how its tables are sorted, and how a link says it.
+
+use std::collections::BTreeMap;
 
 use leptos::prelude::*;
 
+use super::axis::Axis;
+use super::controls::{Listing, Order};
 use super::format::number;
+use crate::issue::{Field, Issue};
 use crate::model::catalogue;
+use crate::plan::GPU_COUNTS;
 use crate::scenario::{GpuChoice, LARGEST, ModelChoice, Scenario, Stack};
 use crate::share;
+use crate::text::short;
 use crate::units::Bytes;
 
 /// The memory in links: frozen.
@@ -16,14 +23,66 @@ const LIBRARY: &str = "table-stack";
 const WORDS: &str = "table-models";
 /// The effective batch in links: frozen.
 const EFFECTIVE: &str = "effective";
+/// The GPUs that layouts are asked about in links: frozen.
+const GPUS: &str = "layout-gpus";
+/// What the curves are drawn against in links: frozen.
+const AXIS: &str = "against";
+/// How tables are sorted in links, `cards.2,changes.3.down`: frozen.
+const SORTED: &str = "sorted";
 /// The effective batch that is asked about where the scenario sees one sequence in a step.
 const USUAL_EFFECTIVE: u64 = 32;
+/// Layouts are asked about up to so many GPUs.
+const MOST_GPUS: u64 = 512;
 /// No more models than these answer words.
 pub const MOST_MODELS: usize = 20;
 /// No name is longer.
 const LONGEST: usize = 100;
 
-/// What the table of models is asked about, where it is not what the scenario says.
+/// A table that can be sorted and taken along.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[allow(missing_docs, reason = "each names the question that it answers")]
+pub enum Listed {
+    Models,
+    Cards,
+    Batches,
+    Layouts,
+    Settings,
+    Changes,
+    Formats,
+    Contexts,
+    Curve,
+}
+
+impl Listed {
+    const ALL: [Listed; 9] = [
+        Listed::Models,
+        Listed::Cards,
+        Listed::Batches,
+        Listed::Layouts,
+        Listed::Settings,
+        Listed::Changes,
+        Listed::Formats,
+        Listed::Contexts,
+        Listed::Curve,
+    ];
+
+    /// What links and files call it: frozen.
+    const fn name(self) -> &'static str {
+        match self {
+            Listed::Models => "what-fits",
+            Listed::Cards => "cards",
+            Listed::Batches => "batches",
+            Listed::Layouts => "layouts",
+            Listed::Settings => "settings",
+            Listed::Changes => "changes",
+            Listed::Formats => "formats",
+            Listed::Contexts => "contexts",
+            Listed::Curve => "curve",
+        }
+    }
+}
+
+/// What the view Plan is asked about, where it is not what the scenario says.
 #[derive(Clone, Copy)]
 pub struct Asked {
     memory: RwSignal<Option<(GpuChoice, Bytes)>>,
@@ -31,6 +90,11 @@ pub struct Asked {
     effective: RwSignal<Option<u64>>,
     /// A part of the models' names; the usual models where it is empty.
     pub words: RwSignal<String>,
+    /// As many GPUs are to hold the scenario; as it has, or the fewest that do, where nobody says.
+    pub gpus: RwSignal<Option<u64>>,
+    /// What memory is drawn against.
+    pub axis: RwSignal<Axis>,
+    orders: [RwSignal<Option<Order>>; Listed::ALL.len()],
 }
 
 impl Asked {
@@ -41,7 +105,15 @@ impl Asked {
             library: RwSignal::new(None),
             effective: RwSignal::new(None),
             words: RwSignal::new(String::new()),
+            gpus: RwSignal::new(None),
+            axis: RwSignal::new(Axis::default()),
+            orders: Listed::ALL.map(|_| RwSignal::new(None)),
         }
+    }
+
+    /// What a table is called, and how it is sorted.
+    pub fn listing(self, table: Listed) -> Listing {
+        Listing { name: table.name(), order: self.orders[table as usize] }
     }
 
     /// The memory, where it is not that of the scenario's card.
@@ -105,16 +177,41 @@ impl Asked {
         })
     }
 
-    /// Takes over what a link says.
-    pub fn read(self, link: &str, scenario: &Scenario) {
-        let gib = share::said(link, MEMORY).and_then(|gib| gib.parse::<f64>().ok());
-        let memory = gib.filter(|gib| gib.is_finite() && *gib > 0.).map(Bytes::gib);
-        self.memory.set(memory.map(|memory| (scenario.gpu.clone(), memory)));
-        self.library.set(share::said(link, LIBRARY).and_then(|slug| Stack::from_slug(&slug)));
-        let effective = share::said(link, EFFECTIVE).and_then(|text| text.parse().ok());
-        self.effective.set(effective.filter(|effective| (1..=LARGEST).contains(effective)));
+    /// Takes over what a link says; what it says in vain is told.
+    pub fn read(self, link: &str, scenario: &Scenario) -> Vec<Issue> {
+        let mut issues = Vec::new();
+        let memory = said(link, MEMORY, "write the GiB of a card, as budget=24", &mut issues, |gib| {
+            let gib = gib.parse::<f64>().ok().filter(|gib| gib.is_finite() && *gib > 0.)?;
+            Some((scenario.gpu.clone(), Bytes::gib(gib)))
+        });
+        self.memory.set(memory);
+        self.library.set(said(
+            link,
+            LIBRARY,
+            "write a training library as st= does",
+            &mut issues,
+            Stack::from_slug,
+        ));
+        self.effective.set(said(link, EFFECTIVE, "write a number of sequences", &mut issues, |text| {
+            text.parse().ok().filter(|effective| (1..=LARGEST).contains(effective))
+        }));
         let words = share::said(link, WORDS).unwrap_or_default();
         self.words.set(words.chars().take(LONGEST).collect());
+        self.gpus.set(said(link, GPUS, "write 2, 4, 8, 16 and so on up to 512", &mut issues, |text| {
+            text.parse().ok().filter(|gpus| layout_gpus().any(|count| count == *gpus))
+        }));
+        let names = Axis::ALL.map(Axis::key).join(", ");
+        let axis = said(link, AXIS, &format!("write one of {names}"), &mut issues, |text| {
+            Axis::ALL.into_iter().find(|axis| axis.key() == text)
+        });
+        self.axis.set(axis.unwrap_or_default());
+        let orders =
+            said(link, SORTED, "write a table and a column, as cards.2 or cards.2.down", &mut issues, orders);
+        let orders = orders.unwrap_or_default();
+        for table in Listed::ALL {
+            self.listing(table).order.set(orders.get(&table).copied());
+        }
+        issues
     }
 
     /// What a link says of it, to be put behind the scenarios.
@@ -124,9 +221,50 @@ impl Asked {
         let words = self.words.get();
         let words = (!words.trim().is_empty()).then(|| (WORDS, words.trim().to_owned()));
         let effective = self.effective.get().map(|effective| (EFFECTIVE, effective.to_string()));
-        let said: Vec<_> = [memory, library, effective, words].into_iter().flatten().collect();
-        said.into_iter().map(|(name, value)| format!("&{}", share::pair(name, &value))).collect()
+        let gpus = self.gpus.get().map(|gpus| (GPUS, gpus.to_string()));
+        let axis = self.axis.get();
+        let axis = (axis != Axis::default()).then(|| (AXIS, axis.key().to_owned()));
+        let order = |table: Listed| Some(format!("{}.{}", table.name(), self.listing(table).order.get()?));
+        let orders: Vec<_> = Listed::ALL.into_iter().filter_map(order).collect();
+        let orders = (!orders.is_empty()).then(|| (SORTED, orders.join(",")));
+        [memory, library, effective, words, gpus, axis, orders]
+            .into_iter()
+            .flatten()
+            .map(|(name, value)| format!("&{}", share::pair(name, &value)))
+            .collect()
     }
+}
+
+/// The numbers of GPUs that ways to use them are asked about.
+pub fn layout_gpus() -> impl Iterator<Item = u64> {
+    GPU_COUNTS.into_iter().filter(|count| (2..=MOST_GPUS).contains(count))
+}
+
+/// What a link says of something; where that cannot be used, it is told with what could.
+fn said<T>(
+    link: &str,
+    name: &str,
+    usable: &str,
+    issues: &mut Vec<Issue>,
+    read: impl FnOnce(&str) -> Option<T>,
+) -> Option<T> {
+    let text = share::said(link, name)?;
+    let found = read(&text);
+    if found.is_none() {
+        let message = format!("{name}={} is not understood and left out", short(&text));
+        issues.push(Issue::warning(Field::Link, message).with_fix(usable));
+    }
+    found
+}
+
+/// How tables are sorted: all of it or nothing.
+fn orders(said: &str) -> Option<BTreeMap<Listed, Order>> {
+    let one = |part: &str| {
+        let (name, order) = part.split_once('.')?;
+        let table = Listed::ALL.into_iter().find(|table| table.name() == name)?;
+        Some((table, order.parse().ok()?))
+    };
+    said.split(',').map(one).collect()
 }
 
 #[cfg(test)]
@@ -145,7 +283,7 @@ mod tests {
             let said = asked.written(&scenario);
             assert_eq!(said, "&budget=16&table-stack=unsloth&table-models=qwen3%20%26%20%3Cb%3E");
             let read = Asked::new();
-            read.read(&format!("v=1{said}"), &scenario);
+            assert!(read.read(&format!("v=1{said}"), &scenario).is_empty());
             assert_eq!(read.written(&scenario), said);
             assert_eq!(read.in_library(&scenario).stack, Stack::Unsloth);
             // the scenario's own library is nothing to say
@@ -160,8 +298,31 @@ mod tests {
                 ModelChoice::Size(_) | ModelChoice::Custom(_) => false,
             };
             assert!(read.models().is_some_and(|models| models.len() > 3 && models.iter().all(named)));
-            read.read("v=1&budget=-3&table-stack=nothing", &scenario);
-            assert_eq!(read.written(&scenario), "");
+            let vain =
+                "v=1&budget=-3&table-stack=nothing&effective=x&layout-gpus=3&against=time&sorted=cards.2,x.1";
+            let told = read.read(vain, &scenario);
+            assert_eq!((read.written(&scenario), told.len()), (String::new(), 6), "{told:?}");
+            assert!(read.read("v=1", &scenario).is_empty());
+        });
+    }
+
+    #[test]
+    fn a_link_says_how_tables_are_sorted_and_what_curves_are_drawn_against() {
+        let scenario = Scenario::default();
+        Owner::new().with(|| {
+            let asked = Asked::new();
+            let order = |column, falling| Some(Order { column, falling });
+            asked.listing(Listed::Changes).order.set(order(3, true));
+            asked.listing(Listed::Cards).order.set(order(2, false));
+            asked.axis.set(Axis::Batch);
+            asked.gpus.set(Some(16));
+            let said = asked.written(&scenario);
+            assert_eq!(said, "&layout-gpus=16&against=batch-size&sorted=cards.2,changes.3.down");
+            let read = Asked::new();
+            assert!(read.read(&said, &scenario).is_empty());
+            assert_eq!(read.written(&scenario), said);
+            let places: Vec<usize> = Listed::ALL.iter().map(|table| *table as usize).collect();
+            assert_eq!(places, (0..Listed::ALL.len()).collect::<Vec<_>>());
         });
     }
 }

@@ -5,6 +5,7 @@
 
 mod app;
 mod asked;
+mod axis;
 mod browser;
 pub mod chart;
 mod controls;

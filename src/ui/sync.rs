@@ -131,7 +131,8 @@ pub fn open_view(state: State, link: &str) {
     let scenarios = untrack(|| state.scenarios());
     state.took.set(Recorded::of(link, &scenarios));
     state.notices.update(|notices| notices.extend(Recorded::complaint(link, &scenarios)));
-    state.asked.read(link, &untrack(|| state.current().scenario.get()));
+    let told = state.asked.read(link, &untrack(|| state.current().scenario.get()));
+    state.notices.update(|notices| notices.extend(told));
 }
 
 /// The position of the scenario that a link of so many selects.

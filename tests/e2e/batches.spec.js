@@ -30,11 +30,12 @@ test("an effective batch is reached on every card that runs it, and a click open
   await expect(headroom.verdict).toContainText(/Fits|Close/);
 });
 
-test("a link keeps the effective batch, and nonsense in it is the usual one", async ({ headroom }) => {
+test("a link keeps the effective batch, and nonsense in it is told and the usual one", async ({ headroom }) => {
   await headroom.open("#v=1&view=plan&effective=128");
   await expect(headroom.box("Effective batch size")).toHaveValue("128");
   await headroom.open("#v=1&view=plan&effective=-3");
   await expect(headroom.box("Effective batch size")).toHaveValue("32");
+  await expect(headroom.page.getByText("effective=-3 is not understood")).toBeVisible();
 });
 
 test("where not even one sequence runs the table says so", async ({ headroom }) => {

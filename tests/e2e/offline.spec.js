@@ -1,4 +1,5 @@
 // The page without a network, and a newer version of it.
+import { createHash } from "node:crypto";
 import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -27,25 +28,39 @@ test("it can be installed", async ({ page, request }) => {
   for (const icon of manifest.icons) expect((await request.get(icon.src)).ok()).toBe(true);
 });
 
-/** The page in a folder of its own, open in `page`, and a newer version of it, which the page offers. */
-async function withNewer({ headroom, page }, use) {
+/** The page in a folder of its own. */
+async function deployed() {
   const folder = mkdtempSync(join(tmpdir(), "headroom-"));
   cpSync(DIST, folder, { recursive: true });
   const server = await serve(folder);
-  const change = (name, from, to) => {
-    const path = join(folder, name);
-    writeFileSync(path, readFileSync(path, "utf8").replace(from, to));
+  const contents = (name) => readFileSync(join(folder, name), "utf8");
+  const change = (name, from, to) => writeFileSync(join(folder, name), contents(name).replace(from, to));
+  const changePage = () => change("index.html", /<html /, '<html data-deploy="2" ');
+  /** Another version, whose list says what the page contains. */
+  const changeList = () => {
+    const hash = createHash("sha256").update(contents("index.html")).digest("base64");
+    change("sw.js", /const VERSION = "/, 'const VERSION = "2');
+    change("sw.js", /\["\.\/","sha256-[^"]+"\]/, `["./","sha256-${hash}"]`);
   };
+  const close = () => {
+    server.close();
+    rmSync(folder, { recursive: true });
+  };
+  return { server, changePage, changeList, close };
+}
+
+/** The page in a folder of its own, open in `page`, and a newer version of it, which the page offers. */
+async function withNewer({ headroom, page }, use) {
+  const { server, changePage, changeList, close } = await deployed();
   await headroom.open(server.url);
   await kept(page);
-  change("index.html", /<html /, '<html data-deploy="2" ');
-  change("sw.js", /const VERSION = "/, 'const VERSION = "2');
+  changePage();
+  changeList();
   await page.evaluate(() => navigator.serviceWorker.ready.then((found) => found.update()));
   const offer = page.getByRole("status").filter({ hasText: "A newer version" });
   await expect(offer).toBeVisible();
   await use({ server, take: () => offer.getByRole("button", { name: "Reload" }).click() });
-  server.close();
-  rmSync(folder, { recursive: true });
+  close();
 }
 
 /** A tab of the version before. */
@@ -76,6 +91,33 @@ test("a newer version waits until it is asked for, and then comes as a whole", a
     await expect(new headroom.constructor(old).verdict).toContainText("Does not fit");
     forgive(problems, server.url);
   });
+});
+
+test("of a host that is between two versions nothing is kept", async ({ headroom, page, context, problems }) => {
+  const { server, changePage, changeList, close } = await deployed();
+  await headroom.open(server.url);
+  await kept(page);
+  // the list of the newer version is there, its page is not yet
+  changeList();
+  changePage();
+  const installed = page.evaluate(async () => {
+    const found = await navigator.serviceWorker.ready;
+    const ended = new Promise((resolve) =>
+      found.addEventListener("updatefound", () =>
+        found.installing.addEventListener("statechange", (event) => resolve(event.target.state)),
+      ),
+    );
+    await found.update();
+    return ended;
+  });
+  expect(await installed).toBe("redundant");
+  await context.setOffline(true);
+  await page.reload();
+  await expect(page.locator("html")).not.toHaveAttribute("data-deploy", "2");
+  await expect(headroom.verdict).toContainText("PyTorch reserves");
+  await context.setOffline(false);
+  forgive(problems, server.url);
+  close();
 });
 
 test("a newer version comes while the older one still answers another tab", async ({ headroom, page, context, problems }) => {

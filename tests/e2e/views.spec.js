@@ -92,6 +92,34 @@ test("cards by method: what is needed, whether it fits, what it costs to rent", 
   await expect.poll(() => headroom.link().has("gpu")).toBe(false);
 });
 
+test("a table is sorted by any of its columns, and the link says by which", async ({ headroom, page }) => {
+  await headroom.open("#v=1&view=plan&sorted=changes.3.down");
+  const table = page.getByRole("table", { name: "Changes that save memory" });
+  await expect(table).toHaveAttribute("aria-busy", "false");
+  const header = (name) => table.getByRole("columnheader", { name });
+  await expect(header("Saves")).toHaveAttribute("aria-sort", "descending");
+  const MIB = { "KiB": 1 / 1024, "MiB": 1, "GiB": 1024 };
+  const saved = async () => {
+    const cells = await table.locator("tbody td:nth-child(4)").allInnerTexts();
+    return cells.map((cell) => Number(cell.replace(/[−,]/g, "").split(/\s/)[0]) * MIB[cell.split(/\s/).pop()]);
+  };
+  const falling = await saved();
+  expect(falling.length).toBeGreaterThan(3);
+  expect(falling).toEqual([...falling].sort((one, other) => other - one));
+
+  await header("Change").getByRole("button").click();
+  await expect(header("Change")).toHaveAttribute("aria-sort", "ascending");
+  await expect(header("Saves")).toHaveAttribute("aria-sort", "none");
+  await expect.poll(() => headroom.link().get("sorted")).toBe("changes.0");
+  const names = (await table.locator("tbody th").allInnerTexts()).map((name) => name.toLowerCase());
+  expect(names).toEqual([...names].sort());
+  // falling, and as it was found
+  await header("Change").getByRole("button").click();
+  await expect.poll(() => headroom.link().get("sorted")).toBe("changes.0.down");
+  await header("Change").getByRole("button").click();
+  await expect.poll(() => headroom.link().has("sorted")).toBe(false);
+});
+
 test("where no single card holds it the fewest that do together are told, and a click opens them", async ({ headroom, page }) => {
   await headroom.open("#v=1&view=plan&m=meta-llama/Llama-3.3-70B-Instruct&method=full");
   const table = page.getByRole("table", { name: "Cards by method" });

@@ -106,7 +106,7 @@ impl Lever {
             || "–".to_owned(),
             |percent| match percent.round() as i64 {
                 0 => "under 1 %".to_owned(),
-                percent => format!("{percent:+} %"),
+                percent => format!("{percent:+} %").replace('-', "−"),
             },
         )
     }

@@ -3,14 +3,18 @@
 use leptos::either::Either;
 use leptos::prelude::*;
 
+use super::order::{Listing, Order};
 use crate::export::{comma_separated, no_formula};
 use crate::ui::browser;
+use crate::units::grouped;
 
 /// What a cell says and does.
 #[derive(Clone, Default)]
 pub struct Cell {
     /// What it says.
     pub text: String,
+    /// What its column is sorted by where that is not what it says: bytes, dollars, tokens per second.
+    pub sorted_as: Option<f64>,
     /// What it says more quietly.
     pub small: String,
     /// What only those hear who do not see it, or who rest on it with a pointer.
@@ -27,6 +31,11 @@ impl Cell {
     /// A cell that says something.
     pub fn of(text: impl Into<String>) -> Cell {
         Cell { text: text.into(), ..Cell::default() }
+    }
+
+    /// A cell that says an amount, by which its column is sorted.
+    pub fn amount(text: impl Into<String>, amount: f64) -> Cell {
+        Cell { sorted_as: Some(amount), ..Cell::of(text) }
     }
 
     /// What a spreadsheet is given of it.
@@ -49,18 +58,15 @@ pub struct Row {
     pub cells: Vec<Cell>,
 }
 
-/// A column's name, and its number where the rows can be sorted by it.
-pub type Column = (String, Option<usize>);
-
-/// Columns by which nothing is sorted.
-pub fn columns<const N: usize>(names: [&str; N]) -> Vec<Column> {
-    names.into_iter().map(|name| (name.to_owned(), None)).collect()
+/// The names of columns.
+pub fn columns<const N: usize>(names: [&str; N]) -> Vec<String> {
+    names.map(str::to_owned).into()
 }
 
 /// The table as comma-separated values, as it is shown.
-fn csv(columns: &[Column], rows: &[Row]) -> String {
+fn csv(columns: &[String], rows: &[Row]) -> String {
     let line = |row: &Row| comma_separated(std::iter::once(&row.head).chain(&row.cells).map(Cell::in_csv));
-    let names = comma_separated(columns.iter().map(|(name, _)| name.clone()));
+    let names = comma_separated(columns.iter().cloned());
     names + &rows.iter().map(line).collect::<String>()
 }
 
@@ -71,35 +77,46 @@ pub fn Table(
     caption: &'static str,
     /// Its class in the style sheet.
     class: &'static str,
-    /// The columns.
-    columns: Signal<Vec<Column>>,
-    /// By which of them it is sorted.
-    #[prop(optional)]
-    sorted: Option<RwSignal<usize>>,
-    /// The rows.
+    /// The names of the columns.
+    columns: Signal<Vec<String>>,
+    /// The rows, in the order that they are found in.
     rows: Signal<Vec<Row>>,
     /// Whether some are still to come.
     #[prop(optional, into)]
     busy: Signal<bool>,
-    /// The name of the file that it is offered as; without one it is not.
+    /// What it is called where it can be sorted and taken along.
     #[prop(optional)]
-    file: &'static str,
+    listing: Option<Listing>,
+    /// How many rows are shown before all are asked for, and what several of them are called.
+    #[prop(optional)]
+    first: Option<(usize, &'static str)>,
 ) -> impl IntoView {
-    let column = move |(name, number): Column| {
-        let by = sorted.zip(number);
-        let order = by.map(|(sorted, number)| if sorted.get() == number { "ascending" } else { "none" });
-        let name = match by {
-            None => Either::Left(name),
-            Some((sorted, number)) => Either::Right(view! {
-                <button type="button" class="sort" on:click=move |_| sorted.set(number)>
-                    {name}
-                </button>
-            }),
-        };
-        view! {
-            <th scope="col" aria-sort=order>
-                {name}
-            </th>
+    let sorted = Signal::derive(move || {
+        let mut rows = rows.get();
+        if let Some(order) = listing.and_then(|listing| listing.order.get()) {
+            order.sort(&mut rows);
+        }
+        rows
+    });
+    let all = RwSignal::new(false);
+    let shown = move || {
+        let mut rows = sorted.get();
+        if let Some((most, _)) = first.filter(|_| !all.get()) {
+            rows.truncate(most);
+        }
+        rows
+    };
+    let column = move |(number, name): (usize, String)| match listing {
+        None => Either::Left(view! { <th scope="col">{name}</th> }),
+        Some(Listing { order, .. }) => {
+            let click = move |_| order.update(|order| *order = Order::clicked(*order, number));
+            Either::Right(view! {
+                <th scope="col" aria-sort=move || Order::spoken(order.get(), number)>
+                    <button type="button" class="sort" on:click=click>
+                        {name}
+                    </button>
+                </th>
+            })
         }
     };
     let row = |Row { class, fit, head, cells }: Row| {
@@ -110,15 +127,28 @@ pub fn Table(
             </tr>
         }
     };
-    let save = move |_| {
-        let text = untrack(|| columns.with(|columns| rows.with(|rows| csv(columns, rows))));
-        browser::save(file, "text/csv", &text);
-    };
-    let offered = (!file.is_empty()).then(|| {
+    let offered = listing.map(|Listing { name, .. }| {
+        let save = move |_| {
+            let text = untrack(|| columns.with(|columns| sorted.with(|rows| csv(columns, rows))));
+            browser::save(&format!("headroom-{name}.csv"), "text/csv", &text);
+        };
         view! {
             <button type="button" class="explain" disabled=busy on:click=save>
                 "Download CSV"
                 <span class="unseen">{format!(" of {caption}")}</span>
+            </button>
+        }
+    });
+    let more = first.map(|(most, what)| {
+        let left = Memo::new(move |_| rows.with(Vec::len).saturating_sub(most));
+        let words = move || match all.get() {
+            true => format!("Fewer {what}"),
+            false => format!("{} more {what}", grouped(left.get() as u64)),
+        };
+        let click = move |_| all.update(|all| *all = !*all);
+        view! {
+            <button type="button" class="explain" hidden=move || left.get() == 0 on:click=click>
+                {words}
             </button>
         }
     });
@@ -127,11 +157,12 @@ pub fn Table(
             <table class=class aria-busy=Signal::derive(move || busy.get().to_string())>
                 <caption class="unseen">{caption}</caption>
                 <thead>
-                    <tr>{move || columns.get().into_iter().map(column).collect::<Vec<_>>()}</tr>
+                    <tr>{move || columns.get().into_iter().enumerate().map(column).collect::<Vec<_>>()}</tr>
                 </thead>
-                <tbody>{move || rows.get().into_iter().map(row).collect::<Vec<_>>()}</tbody>
+                <tbody>{move || shown().into_iter().map(row).collect::<Vec<_>>()}</tbody>
             </table>
         </div>
+        {more}
         {offered}
     }
 }

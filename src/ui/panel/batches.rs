@@ -6,6 +6,7 @@ use super::need::open;
 use super::rows::pieces;
 use crate::plan::{BatchRow, Verdict, on_usual_cards};
 use crate::scenario::Scenario;
+use crate::ui::asked::Listed;
 use crate::ui::controls::{Cell, Row, Slider, Table, columns};
 use crate::ui::desk::Place;
 use crate::ui::format::Unit;
@@ -79,7 +80,7 @@ pub fn Batches() -> impl IntoView {
                     <Table
                         caption="Micro-batch and accumulation by card"
                         class="fits batches"
-                        file="headroom-batches.csv"
+                        listing=asked.listing(Listed::Batches)
                         columns=Signal::stored(columns(["Card", "Largest micro-batch", "Micro-batch × accumulation"]))
                         rows=rows
                         busy=found.busy
@@ -132,13 +133,13 @@ fn in_words(state: State, row: &BatchRow, is_own: bool, unit: Unit) -> Row {
             let small = if is_close { reached.verdict.label().to_lowercase() } else { String::new() };
             let text = format!("{} × {}", grouped(reached.batch), grouped(reached.accumulation));
             vec![
-                Cell::of(grouped(reached.largest)),
+                Cell::amount(grouped(reached.largest), reached.largest as f64),
                 Cell {
                     small,
                     hint: format!("Open it on the {}", row.name),
                     act: Some(Callback::new(move |()| open(state, &opened, &told))),
                     class: if is_close { "close" } else { "fits" },
-                    ..Cell::of(text)
+                    ..Cell::amount(text, reached.batch as f64)
                 },
             ]
         }
@@ -147,7 +148,7 @@ fn in_words(state: State, row: &BatchRow, is_own: bool, unit: Unit) -> Row {
     };
     Row {
         class: if is_own { "own" } else { "" },
-        head: Cell { small: unit.amount(row.memory), ..Cell::of(&row.name) },
+        head: Cell { small: unit.amount(row.memory), ..Cell::amount(&row.name, row.memory.0 as f64) },
         cells,
         ..Row::default()
     }

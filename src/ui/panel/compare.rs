@@ -8,7 +8,7 @@ use crate::memory::Parameters;
 use crate::plan::with_method;
 use crate::scenario::{Method, Scenario};
 use crate::share::MOST_SCENARIOS;
-use crate::ui::controls::{Cell, Column, Row, Table};
+use crate::ui::controls::{Cell, Row, Table};
 use crate::ui::detail::Detail;
 use crate::ui::format::parameters;
 use crate::ui::state::{Slot, State, letter};
@@ -107,7 +107,7 @@ pub fn Compare() -> impl IntoView {
     let alone = Signal::derive(move || state.alone());
     let columns = Signal::derive(move || {
         let letters = (0..state.count.get()).map(letter);
-        [""].into_iter().chain(letters).map(|name| (name.to_owned(), None)).collect::<Vec<Column>>()
+        [""].into_iter().chain(letters).map(str::to_owned).collect::<Vec<_>>()
     });
     let rows = Signal::derive(move || {
         let mut rows = differences(&state.scenarios());

@@ -7,97 +7,21 @@ use leptos::prelude::*;
 
 use super::chart::{USUAL_WIDTH, follow_width};
 use super::rows::pieces;
-use crate::plan::{Verdict, on_gpus};
-use crate::scenario::keys::Key;
-use crate::scenario::{Method, Scenario};
+use crate::plan::Verdict;
+use crate::scenario::Method;
+use crate::ui::asked::Listed;
+use crate::ui::axis::Axis;
 use crate::ui::chart::curve::{BEYOND, Curve, Frame, draw};
 use crate::ui::chart::pen::TICKS;
-use crate::ui::controls::{Cell, Column, Row, Table};
+use crate::ui::controls::{Cell, Row, Table};
 use crate::ui::desk::Place;
 use crate::ui::format::Unit;
 use crate::ui::question::{Answer, Question};
-use crate::ui::scale::{self, Scale};
 use crate::ui::state::{State, letter};
 use crate::units::{Bytes, grouped};
 
-/// More GPUs than that are drawn only where the scenario has them.
-const MOST_GPUS: u64 = 64;
-
 /// After the drawing.
 const END: f64 = 16.;
-
-/// An input that memory is drawn against.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Axis {
-    Sequence,
-    Batch,
-    Rank,
-    Gpus,
-}
-
-impl Axis {
-    const ALL: [Axis; 4] = [Axis::Sequence, Axis::Batch, Axis::Rank, Axis::Gpus];
-
-    /// The name of its key.
-    const fn key(self) -> &'static str {
-        match self {
-            Axis::Sequence => "seq-length",
-            Axis::Batch => "batch-size",
-            Axis::Rank => "lora-rank",
-            Axis::Gpus => "gpus",
-        }
-    }
-
-    fn label(self) -> &'static str {
-        Key::find(self.key()).map_or("", |key| key.label)
-    }
-
-    fn scale(self) -> &'static Scale {
-        match self {
-            Axis::Sequence => &scale::SEQUENCE,
-            Axis::Batch => &scale::BATCH,
-            Axis::Rank => &scale::RANK,
-            Axis::Gpus => &scale::GPUS,
-        }
-    }
-
-    fn get(self, scenario: &Scenario) -> u64 {
-        match self {
-            Axis::Sequence => scenario.sequence,
-            Axis::Batch => scenario.batch,
-            Axis::Rank => scenario.lora.rank,
-            Axis::Gpus => scenario.cluster.gpus,
-        }
-    }
-
-    fn set(self, scenario: &mut Scenario, value: u64) {
-        match self {
-            Axis::Sequence => scenario.sequence = value,
-            Axis::Batch => scenario.batch = value,
-            Axis::Rank => scenario.lora.rank = value,
-            Axis::Gpus => *scenario = on_gpus(scenario, value),
-        }
-    }
-
-    /// The values at which a scenario is asked about: no sequence longer than the model's positions.
-    fn stops(self, scenario: &Scenario) -> Vec<u64> {
-        let most = match self {
-            Axis::Sequence => scenario.positions().unwrap_or(u64::MAX).max(scenario.sequence),
-            Axis::Batch | Axis::Rank => u64::MAX,
-            Axis::Gpus => MOST_GPUS.max(scenario.cluster.gpus),
-        };
-        let stops = self.scale().stops.iter().map(|stop| *stop as u64);
-        let within: Vec<u64> = stops.filter(|stop| *stop <= most).collect();
-        if within.is_empty() { vec![most] } else { within }
-    }
-
-    /// The scenario at a stop. What does not follow from the value is the same for all values.
-    fn at(self, scenario: &Scenario, value: u64) -> Scenario {
-        let mut other = scenario.clone();
-        other.change(|scenario| self.set(scenario, value));
-        other
-    }
-}
 
 /// Where a value lies among stops, in stops: halfway where its logarithm is halfway.
 fn place(stops: &[u64], value: u64) -> f64 {
@@ -120,7 +44,7 @@ type Point = Option<(Bytes, Verdict)>;
 #[component]
 pub fn Curves() -> impl IntoView {
     let state = State::of_page();
-    let axis = RwSignal::new(Axis::Sequence);
+    let axis = state.asked.axis;
     let stops = Memo::new(move |_| state.current().scenario.with(|scenario| axis.get().stops(scenario)));
     let found = pieces(
         state,
@@ -241,16 +165,12 @@ pub fn Curves() -> impl IntoView {
     let columns = Signal::derive(move || {
         let letters =
             (0..state.count.get()).map(|position| if state.alone() { "Needs" } else { letter(position) });
-        [axis.get().label()]
-            .into_iter()
-            .chain(letters)
-            .map(|name| (name.to_owned(), None))
-            .collect::<Vec<Column>>()
+        [axis.get().label()].into_iter().chain(letters).map(str::to_owned).collect::<Vec<_>>()
     });
     let rows = Signal::derive(move || {
         let (unit, points) = (state.unit(), points());
         let row = |(index, stop): (usize, &u64)| Row {
-            head: Cell::of(grouped(*stop)),
+            head: Cell::amount(grouped(*stop), *stop as f64),
             cells: points.iter().map(|points| cell(points.get(index).copied().flatten(), unit)).collect(),
             ..Row::default()
         };
@@ -286,7 +206,7 @@ pub fn Curves() -> impl IntoView {
             <details class="twin" on:toggle=move |_| open.set(true)>
                 <summary>"As a table"</summary>
                 {move || {
-                    open.get().then(|| view! { <Table caption="Memory by value" class="measured" file="headroom-curve.csv" columns=columns rows=rows /> })
+                    open.get().then(|| view! { <Table caption="Memory by value" class="measured" listing=state.asked.listing(Listed::Curve) columns=columns rows=rows /> })
                 }}
             </details>
         </section>
@@ -299,7 +219,7 @@ fn cell(point: Point, unit: Unit) -> Cell {
         Some((bytes, verdict)) => Cell {
             small: verdict.label().to_lowercase(),
             class: verdict.slug(),
-            ..Cell::of(unit.amount(bytes))
+            ..Cell::amount(unit.amount(bytes), bytes.0 as f64)
         },
     }
 }
@@ -348,6 +268,7 @@ fn gist(axis: Axis, stops: &[u64], points: &[Point], unit: Unit) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scenario::Scenario;
 
     #[test]
     fn every_axis_is_an_input() {

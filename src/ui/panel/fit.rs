@@ -8,7 +8,8 @@ use crate::hardware::{Gpu, Vendor};
 use crate::model::catalogue;
 use crate::plan::{self, FitCell, FitRow};
 use crate::scenario::{Method, ModelChoice, Scenario, Stack};
-use crate::ui::controls::{Cell, Column, Row, Select, Slider, Table, TextBox};
+use crate::ui::asked::Listed;
+use crate::ui::controls::{Cell, Row, Select, Slider, Table, TextBox};
 use crate::ui::desk::Place;
 use crate::ui::format::{Unit, parameters};
 use crate::ui::question::{Answer, Question};
@@ -103,7 +104,7 @@ pub fn Models() -> impl IntoView {
     let columns = Signal::derive(move || {
         let task = state.current().scenario.with(|scenario| scenario.task);
         let methods = task.methods().iter().map(|method| task.method_label(*method));
-        ["Model"].into_iter().chain(methods).map(|name| (name.to_owned(), None)).collect::<Vec<Column>>()
+        ["Model"].into_iter().chain(methods).map(str::to_owned).collect::<Vec<_>>()
     });
     let class = Signal::derive(move || if foreign() { "panel fit foreign" } else { "panel fit" });
     view! {
@@ -119,10 +120,10 @@ pub fn Models() -> impl IntoView {
             <Table
                 caption="The largest micro-batch by model and method"
                 class="fits"
-                file="headroom-what-fits.csv"
                 columns=columns
                 rows=rows
                 busy=found.busy
+                listing=asked.listing(Listed::Models)
             />
             <p class="remark">{move || conditions(&base())}</p>
             <p class="remark" hidden=Signal::derive(move || !listed().iter().any(is_larger_in_4_bits))>
@@ -261,6 +262,7 @@ fn in_words(state: State, scenario: &Scenario, own: bool, row: Option<&FitRow>, 
         class: if own { "own" } else { "" },
         head: Cell {
             small: count(scenario).map(parameters).unwrap_or_default(),
+            sorted_as: count(scenario).map(|count| count as f64),
             ..Cell::of(summary::model(scenario))
         },
         cells,
@@ -285,10 +287,13 @@ fn content(state: State, cell: &FitCell, asked: &Scenario, unit: Unit) -> Cell {
                 hint: format!("Open {}", summary::title(scenario)),
                 act: Some(Callback::new(move |()| open(state, &opened, &told))),
                 class: if is_close { "close" } else { "fits" },
-                ..Cell::of(format!("batch {}", grouped(*batch)))
+                ..Cell::amount(format!("batch {}", grouped(*batch)), *batch as f64)
             }
         }
-        FitCell::TooLarge { needed } => Cell::of(format!("needs {}", unit.amount(*needed))),
+        // the more is missing, the farther below what fits
+        FitCell::TooLarge { needed } => {
+            Cell::amount(format!("needs {}", unit.amount(*needed)), -(needed.0 as f64))
+        }
         FitCell::Unknown(issue) => Cell { hint: format!("no answer: {issue}"), ..Cell::of("–") },
     }
 }

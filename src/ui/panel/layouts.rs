@@ -3,9 +3,10 @@
 use leptos::prelude::*;
 
 use super::ways::{WayTable, outcome, tried};
-use crate::plan::{GPU_COUNTS, Way, refusals, ways};
+use crate::plan::{Way, refusals, ways};
 use crate::scenario::Scenario;
 use crate::scenario::keys::Key;
+use crate::ui::asked::{Listed, layout_gpus};
 use crate::ui::controls::{Cell, Row};
 use crate::ui::desk::Place;
 use crate::ui::format::Unit;
@@ -16,14 +17,11 @@ use crate::units::grouped;
 /// How many are listed before all are asked for.
 const LISTED: usize = 8;
 
-/// The most GPUs that there is a button for.
-const MOST: u64 = 512;
-
 /// The table of ways to use GPUs.
 #[component]
 pub fn Layouts() -> impl IntoView {
     let state = State::of_page();
-    let chosen = RwSignal::new(None::<u64>);
+    let chosen = state.asked.gpus;
     let gpus = Memo::new(move |_| {
         let own = state.current().scenario.with(|scenario| scenario.cluster.gpus);
         let fewest =
@@ -54,14 +52,14 @@ pub fn Layouts() -> impl IntoView {
         <section class="panel" aria-labelledby="layouts-title">
             <h2 id="layouts-title">"How do several GPUs hold it?"</h2>
             <div class="units" role="group" aria-label="Number of GPUs">
-                {GPU_COUNTS.into_iter().filter(|count| (2..=MOST).contains(count)).map(number).collect::<Vec<_>>()}
+                {layout_gpus().map(number).collect::<Vec<_>>()}
             </div>
             <p class="remark">{told}</p>
             <WayTable
                 tried=tried
                 caption="Ways to use the GPUs"
                 names=["Layout", "Each GPU needs", "Tokens per second"]
-                file="headroom-layouts.csv"
+                table=Listed::Layouts
                 listed=LISTED
                 what="ways"
                 row=row

@@ -6,6 +6,7 @@ use leptos::prelude::*;
 
 use crate::plan::{Change, Cost, Lever, Levers as Found, Use, Verdict};
 use crate::scenario::Scenario;
+use crate::ui::asked::Listed;
 use crate::ui::browser::{self, Later};
 use crate::ui::controls::{Cell, Row, Table, columns};
 use crate::ui::desk::Place;
@@ -64,7 +65,7 @@ pub fn Changes() -> impl IntoView {
             <Table
                 caption="Changes that save memory"
                 class="lever-table"
-                file="headroom-changes.csv"
+                listing=state.asked.listing(Listed::Changes)
                 columns=Signal::stored(columns(["Change", "Costs", "Time", "Saves", "Needs", "Verdict"]))
                 rows=rows
                 busy=Signal::derive(move || is_behind(state))
@@ -203,15 +204,16 @@ fn rows(state: State, found: &Found, unit: Unit) -> Vec<Row> {
         let words: Vec<_> = lever.changes.iter().map(in_words).collect();
         let told = words.first().cloned().unwrap_or_default();
         let act = Callback::new(move |()| state.open(scenario.clone(), &told));
+        let saved = found.needed.0 as f64 - lever.needed.0 as f64;
         Row {
             fit: lever.verdict.slug(),
             head: Cell { act: Some(act), ..Cell::of(words.join(", ")) },
             cells: vec![
-                Cell { class: "words", ..Cell::of(lever.cost.label()) },
-                Cell::of(lever.slower_in_words()),
-                Cell::of(unit.difference(found.needed, lever.needed)),
-                Cell::of(lever.needed_in_words(|bytes| unit.amount(bytes))),
-                Cell::of(lever.verdict.label()),
+                Cell { class: "words", ..Cell::amount(lever.cost.label(), f64::from(lever.cost as u8)) },
+                Cell { sorted_as: lever.slower, ..Cell::of(lever.slower_in_words()) },
+                Cell::amount(unit.difference(found.needed, lever.needed), saved),
+                Cell::amount(lever.needed_in_words(|bytes| unit.amount(bytes)), lever.needed.0 as f64),
+                Cell::amount(lever.verdict.label(), f64::from(lever.verdict as u8)),
             ],
             ..Row::default()
         }

@@ -5,8 +5,9 @@ use leptos::prelude::*;
 use super::rows::pieces;
 use crate::plan::{NeedCell, NeedRow, Several, Verdict, on_one, usual_cards};
 use crate::scenario::{Method, Scenario};
+use crate::ui::asked::Listed;
 use crate::ui::browser;
-use crate::ui::controls::{Cell, Column, Row, Table};
+use crate::ui::controls::{Cell, Row, Table};
 use crate::ui::desk::Place;
 use crate::ui::format::Unit;
 use crate::ui::question::{Answer, Question};
@@ -19,10 +20,6 @@ const AT_ONCE: usize = 8;
 
 /// How many cards are listed before all are asked for.
 const LISTED: usize = 12;
-
-/// What the rows can be sorted by: the numbers of columns.
-const MEMORY: usize = 1;
-const PRICE: usize = 2;
 
 /// The table of cards.
 #[component]
@@ -43,35 +40,23 @@ pub fn Cards() -> impl IntoView {
             Some(rows)
         },
     );
-    let sorted = RwSignal::new(MEMORY);
-    let all = RwSignal::new(false);
     // Cards on which nothing fits are left out.
     let fitting = Memo::new(move |_| {
         let mut rows: Vec<NeedRow> =
             found.heard.with(|heard| heard.iter().flatten().flatten().cloned().collect());
         rows.retain(|row| row.fewest().is_some());
         // those that hold it alone come first, then those of which the fewest are needed
-        match sorted.get() {
-            PRICE => rows.sort_by(|one, other| price(one).total_cmp(&price(other))),
-            _ => rows.sort_by_key(NeedRow::fewest),
-        }
+        rows.sort_by_key(NeedRow::fewest);
         rows
     });
     let rows = Signal::derive(move || {
         let unit = state.unit();
-        let listed = if all.get() { usize::MAX } else { LISTED };
-        fitting
-            .with(|rows| rows.iter().take(listed).map(|row| in_words(state, row, unit)).collect::<Vec<_>>())
+        fitting.with(|rows| rows.iter().map(|row| in_words(state, row, unit)).collect::<Vec<_>>())
     });
     let columns = Signal::derive(move || {
-        let mut columns: Vec<Column> = vec![
-            ("Card".to_owned(), None),
-            ("Memory".to_owned(), Some(MEMORY)),
-            ("Rented from".to_owned(), Some(PRICE)),
-        ];
         let task = state.current().scenario.with(|scenario| scenario.task);
-        columns.extend(task.methods().iter().map(|method| (task.method_label(*method).to_owned(), None)));
-        columns
+        let methods = task.methods().iter().map(|method| task.method_label(*method));
+        ["Card", "Memory", "Rented from"].into_iter().chain(methods).map(str::to_owned).collect::<Vec<_>>()
     });
     let told = move || {
         let method = state.current().scenario.with(|scenario| scenario.method);
@@ -85,20 +70,19 @@ pub fn Cards() -> impl IntoView {
             }
         }
     };
-    let more = Signal::derive(move || fitting.with(Vec::len).saturating_sub(LISTED));
     view! {
         <section class="panel" aria-labelledby="need-title">
             <h2 id="need-title">"Which card do I need?"</h2>
             <p class="remark">{told}</p>
-            <Table caption="Cards by method" class="fits cards" file="headroom-cards.csv" columns=columns sorted=sorted rows=rows busy=found.busy />
-            <button
-                type="button"
-                class="explain"
-                hidden=Signal::derive(move || more.get() == 0)
-                on:click=move |_| all.update(|all| *all = !*all)
-            >
-                {move || if all.get() { "Fewer cards".to_owned() } else { format!("{} more cards", more.get()) }}
-            </button>
+            <Table
+                caption="Cards by method"
+                class="fits cards"
+                columns=columns
+                rows=rows
+                busy=found.busy
+                listing=state.asked.listing(Listed::Cards)
+                first=(LISTED, "cards")
+            />
             <p class="remark">
                 {move || on_one(&scenario()).map(|words| words + " ")}
                 "The settings as above, on each card alone, or on the fewest that hold them together: what each of those needs. Methods other than the scenario’s own have the precision and \
@@ -159,6 +143,7 @@ fn in_words(state: State, row: &NeedRow, unit: Unit) -> Row {
             let cards = if machine.gpus == 1 { String::new() } else { format!(", {} cards", machine.gpus) };
             Cell {
                 small: format!("{} {}{cards}, {}", machine.provider, machine.name, machine.dated),
+                sorted_as: row.per_hour(),
                 ..Cell::of(format!("${:.2}/h", machine.per_hour))
             }
         }
@@ -179,7 +164,10 @@ fn in_words(state: State, row: &NeedRow, unit: Unit) -> Row {
                 small: per_hour.map(|per_hour| format!("${per_hour:.2}/h")).unwrap_or_default(),
                 act: Some(Callback::new(move |()| open(state, &opened, &told))),
                 class: layout.verdict.slug(),
-                ..Cell::of(format!("{gpus} × {}", unit.amount(layout.needed)))
+                ..Cell::amount(
+                    format!("{gpus} × {}", unit.amount(layout.needed)),
+                    layout.gpus as f64 * layout.needed.0 as f64,
+                )
             }
         }
         NeedCell::Needs { needed, verdict, scenario, several: None } => {
@@ -198,7 +186,10 @@ fn in_words(state: State, row: &NeedRow, unit: Unit) -> Row {
         }
         NeedCell::Unknown(issue) => Cell { hint: issue.to_string(), ..Cell::of("–") },
     });
-    let cells = [Cell::of(unit.amount(row.memory)), rent].into_iter().chain(methods).collect();
+    let cells = [Cell::amount(unit.amount(row.memory), row.memory.0 as f64), rent]
+        .into_iter()
+        .chain(methods)
+        .collect();
     Row { head: Cell::of(&row.name), cells, ..Row::default() }
 }
 

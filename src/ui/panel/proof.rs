@@ -12,7 +12,7 @@ use crate::check::{Figure, MISS_PERCENT, Metric, Run, Verdicts, read_runs};
 use crate::plan::Verdict;
 use crate::ui::browser::{self, NoText};
 use crate::ui::chart::scatter::{Axes, bars, draw, edge_name};
-use crate::ui::controls::{Cell, Column, Row, Table, columns};
+use crate::ui::controls::{Cell, Row, Table, columns};
 use crate::ui::format::Unit;
 use crate::ui::proof::{
     EDGES, FIELDS, FILE, Filter, PEERS, Peer, errors, histogram, metric, settings, signed, software, values,
@@ -155,7 +155,7 @@ fn Runs(
                         columns=Signal::derive(|| {
                             let verdicts = [Verdict::Fits, Verdict::Close, Verdict::Tight, Verdict::Over];
                             let names = verdicts.map(|verdict| verdict.label().to_owned());
-                            ["The run".to_owned()].into_iter().chain(names).map(|name| (name, None)).collect::<Vec<Column>>()
+                            ["The run".to_owned()].into_iter().chain(names).collect::<Vec<_>>()
                         })
                         rows=matrix
                     />
@@ -329,7 +329,7 @@ fn Peers(
     runs: StoredValue<Arc<Vec<Run>>>,
 ) -> impl IntoView {
     let names = ["Published figures", "Headroom"].into_iter().chain(PEERS.iter().map(|peer| peer.name));
-    let columns: Vec<Column> = names.map(|name| (name.to_owned(), None)).collect();
+    let columns: Vec<String> = names.map(str::to_owned).collect();
     let rows = runs.with_value(|runs| {
         FIELDS
             .iter()

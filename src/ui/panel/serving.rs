@@ -6,7 +6,8 @@ use super::need::open;
 use super::rows::{Pieces, pieces};
 use crate::issue::Issue;
 use crate::plan::{BATCHES, ContextCell, ContextRow, Needed, Room, ServingRow, Share, Verdict};
-use crate::ui::controls::{Cell, Column, Row, Table};
+use crate::ui::asked::Listed;
+use crate::ui::controls::{Cell, Row, Table};
 use crate::ui::desk::Place;
 use crate::ui::format::Unit;
 use crate::ui::question::{Answer, Question};
@@ -60,7 +61,7 @@ fn Formats() -> impl IntoView {
             "vLLM: tokens kept".to_owned(),
             format!("Sequences of {length} tokens at once, prompt and new ones"),
         ];
-        names.into_iter().map(|name| (name, None)).collect::<Vec<Column>>()
+        Vec::from(names)
     });
     let rows = rows_of(found, move |row| of_format(state, row, state.unit()));
     let told = move || {
@@ -80,7 +81,7 @@ fn Formats() -> impl IntoView {
         <section class="panel" aria-labelledby="serving-title">
             <h2 id="serving-title">"In which format?"</h2>
             <p class="remark">{told}</p>
-            <Table caption="Weights by format" class="fits" file="headroom-formats.csv" columns=columns rows=rows busy=found.busy />
+            <Table caption="Weights by format" class="fits" listing=state.asked.listing(Listed::Formats) columns=columns rows=rows busy=found.busy />
             <p class="remark">
                 "Weights are counted by the layout of each format. What transformers computes from bf16, fp32, int8 and NF4 is \
                  followed; of other formats, whose kernels were not run, a range is given, and of llama.cpp’s weights and KV \
@@ -100,26 +101,31 @@ fn of_format(state: State, row: &ServingRow, unit: Unit) -> Row {
                 small: if *verdict == Verdict::Fits { String::new() } else { verdict.label().to_lowercase() },
                 act: (*verdict != Verdict::Over).then(|| Callback::new(act)),
                 class: verdict.slug(),
-                ..Cell::of(unit.amount(*needed))
+                ..Cell::amount(unit.amount(*needed), needed.0 as f64)
             }
         }
-        Needed::Between(range) => {
-            Cell::of(format!("{} to {}", unit.amount(range.least), unit.amount(range.most)))
-        }
-        Needed::AtLeast(least) => Cell::of(format!("over {}", unit.amount(*least))),
+        Needed::Between(range) => Cell::amount(
+            format!("{} to {}", unit.amount(range.least), unit.amount(range.most)),
+            range.least.0 as f64,
+        ),
+        Needed::AtLeast(least) => Cell::amount(format!("over {}", unit.amount(*least)), least.0 as f64),
         Needed::Unknown(issue) => Cell { small: issue.to_string(), class: "unknown", ..Cell::of("–") },
     };
     let [tokens, sequences] = row.room.words();
-    let small = match &row.room {
-        Room::Unknown(reason) => reason.clone(),
-        Room::Tokens { .. } | Room::Stops => String::new(),
+    let (small, room) = match &row.room {
+        Room::Unknown(reason) => (reason.clone(), [None; 2]),
+        Room::Stops => (String::new(), [Some(0.0); 2]),
+        Room::Tokens { tokens: [least, _], sequences: [fewest, _] } => {
+            (String::new(), [Some(*least as f64), Some(*fewest)])
+        }
     };
+    let [kept, at_once] = room;
     let head = Cell { hint: row.stored.layout().to_owned(), ..Cell::of(row.stored.label()) };
     let cells = vec![
-        Cell::of(unit.amount(row.weights)),
+        Cell::amount(unit.amount(row.weights), row.weights.0 as f64),
         needed,
-        Cell { small, ..Cell::of(tokens) },
-        Cell::of(sequences),
+        Cell { small, sorted_as: kept, ..Cell::of(tokens) },
+        Cell { sorted_as: at_once, ..Cell::of(sequences) },
     ];
     Row { head, cells, ..Row::default() }
 }
@@ -137,19 +143,15 @@ fn Contexts() -> impl IntoView {
             Some(rows)
         },
     );
-    let columns = Signal::stored(
-        std::iter::once("Tokens".to_owned())
-            .chain(BATCHES.map(grouped))
-            .map(|name| (name, None))
-            .collect::<Vec<Column>>(),
-    );
+    let columns =
+        Signal::stored(std::iter::once("Tokens".to_owned()).chain(BATCHES.map(grouped)).collect::<Vec<_>>());
     let rows = rows_of(found, move |row| of_context(state, row, state.unit()));
     let told = move || if found.busy.get() { "Looking at every length …" } else { "" };
     view! {
         <section class="panel" aria-labelledby="contexts-title">
             <h2 id="contexts-title">"How many sequences of what length?"</h2>
             <p class="remark">{told}</p>
-            <Table caption="Sequences at once by their length" class="fits" file="headroom-contexts.csv" columns=columns rows=rows busy=found.busy />
+            <Table caption="Sequences at once by their length" class="fits" listing=state.asked.listing(Listed::Contexts) columns=columns rows=rows busy=found.busy />
             <p class="remark">
                 "What transformers’ generate needs for so many sequences at once. A length is that of a sequence when its last token \
                  is there, the new ones as many as are chosen. Figures are those of tensors; one that is opened is replayed on \
@@ -170,11 +172,11 @@ fn of_context(state: State, row: &ContextRow, unit: Unit) -> Row {
                 small: if *verdict == Verdict::Fits { String::new() } else { verdict.label().to_lowercase() },
                 act: (*verdict != Verdict::Over).then(|| Callback::new(act)),
                 class: verdict.slug(),
-                ..Cell::of(unit.amount(*needed))
+                ..Cell::amount(unit.amount(*needed), needed.0 as f64)
             }
         }
         Err(issue) => Cell { small: issue.to_string(), class: "unknown", ..Cell::of("–") },
     };
     let cells = BATCHES.into_iter().zip(&row.cells).map(cell).collect();
-    Row { head: Cell::of(grouped(row.context)), cells, ..Row::default() }
+    Row { head: Cell::amount(grouped(row.context), row.context as f64), cells, ..Row::default() }
 }

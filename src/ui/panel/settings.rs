@@ -5,6 +5,7 @@ use leptos::prelude::*;
 use super::ways::{WayTable, outcome, tried};
 use crate::plan::{Way, setting_name, settings};
 use crate::scenario::Scenario;
+use crate::ui::asked::Listed;
 use crate::ui::controls::{Cell, Row};
 use crate::ui::desk::Place;
 use crate::ui::format::Unit;
@@ -38,7 +39,7 @@ fn Combinations() -> impl IntoView {
                 tried=tried
                 caption="Combinations of settings"
                 names=["Settings", "Needs", "Tokens per second"]
-                file="headroom-settings.csv"
+                table=Listed::Settings
                 listed=LISTED
                 what="combinations"
                 row=row

@@ -7,7 +7,8 @@ use super::rows::pieces;
 use crate::export::tokens_per_second;
 use crate::plan::{Verdict, Way, WayOrder, WayOutcome, rank_ways};
 use crate::scenario::Scenario;
-use crate::ui::controls::{Cell, Column, Row, Table};
+use crate::ui::asked::Listed;
+use crate::ui::controls::{Cell, Row, Table, columns};
 use crate::ui::desk::Place;
 use crate::ui::format::Unit;
 use crate::ui::question::{Answer, Question};
@@ -17,18 +18,13 @@ use crate::units::Bytes;
 /// How many are asked about at once: the worker is free again in between.
 const AT_ONCE: usize = 6;
 
-/// What the rows can be sorted by: the numbers of columns.
-const MEMORY: usize = 1;
-const SPEED: usize = 2;
-
-/// What was heard so far, and its order.
+/// What was heard so far.
 #[derive(Clone, Copy)]
 pub struct Tried {
-    /// In order.
+    /// Those that fit first, the fastest before the others.
     pub known: Memo<Vec<Way>>,
     /// Whether some are still to come.
     pub busy: RwSignal<bool>,
-    sorted: RwSignal<usize>,
 }
 
 /// Has the worker try what is wanted, and anew whenever that changes.
@@ -47,14 +43,13 @@ pub fn tried(
             Some(ways)
         },
     );
-    let sorted = RwSignal::new(SPEED);
     let known = Memo::new(move |_| {
         let mut ways: Vec<Way> =
             found.heard.with(|heard| heard.iter().flatten().flatten().cloned().collect());
-        rank_ways(&mut ways, if sorted.get() == MEMORY { WayOrder::Memory } else { WayOrder::Speed });
+        rank_ways(&mut ways, WayOrder::Speed);
         ways
     });
-    Tried { known, busy: found.busy, sorted }
+    Tried { known, busy: found.busy }
 }
 
 /// The table: what each is called, what it needs and how fast it is.
@@ -66,8 +61,8 @@ pub fn WayTable(
     caption: &'static str,
     /// The names of its columns.
     names: [&'static str; 3],
-    /// The name of the file that it is offered as.
-    file: &'static str,
+    /// Which table it is.
+    table: Listed,
     /// How many are listed before all are asked for.
     listed: usize,
     /// What several rows are called.
@@ -76,36 +71,21 @@ pub fn WayTable(
     row: fn(State, &Way, &Scenario, Unit) -> Row,
 ) -> impl IntoView {
     let state = State::of_page();
-    let all = RwSignal::new(false);
     let rows = Signal::derive(move || {
         let unit = state.unit();
-        let listed = if all.get() { usize::MAX } else { listed };
         let own = state.current().scenario.get();
-        tried
-            .known
-            .with(|ways| ways.iter().take(listed).map(|way| row(state, way, &own, unit)).collect::<Vec<_>>())
+        tried.known.with(|ways| ways.iter().map(|way| row(state, way, &own, unit)).collect::<Vec<_>>())
     });
-    let numbers = [None, Some(MEMORY), Some(SPEED)];
-    let columns: Vec<Column> = names.into_iter().map(str::to_owned).zip(numbers).collect();
-    let more = Signal::derive(move || tried.known.with(Vec::len).saturating_sub(listed));
     view! {
         <Table
             caption=caption
             class="measured layouts"
-            columns=Signal::stored(columns)
-            sorted=tried.sorted
+            columns=Signal::stored(columns(names))
             rows=rows
             busy=tried.busy
-            file=file
+            listing=state.asked.listing(table)
+            first=(listed, what)
         />
-        <button
-            type="button"
-            class="explain"
-            hidden=Signal::derive(move || more.get() == 0)
-            on:click=move |_| all.update(|all| *all = !*all)
-        >
-            {move || if all.get() { format!("Fewer {what}") } else { format!("{} more {what}", more.get()) }}
-        </button>
     }
 }
 
@@ -128,10 +108,15 @@ pub fn outcome(state: State, way: &Way, told: &str, hint: String, unit: Unit) ->
                 class: verdict.slug(),
                 act: Some(Callback::new(move |()| open(state, &opened, &told))),
                 hint,
-                ..Cell::of(unit.amount(*needed))
+                ..Cell::amount(unit.amount(*needed), needed.0 as f64)
             };
-            let typical = if fits { typical } else { "–".to_owned() };
-            vec![needs, Cell { small: if fits { between } else { String::new() }, ..Cell::of(typical) }]
+            let pace = match fits {
+                true => {
+                    Cell { small: between, sorted_as: speed.map(|speed| speed.typical), ..Cell::of(typical) }
+                }
+                false => Cell::of("–"),
+            };
+            vec![needs, pace]
         }
     }
 }
