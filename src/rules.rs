@@ -92,6 +92,8 @@ const fn states(optimizer: Optimizer) -> f64 {
         | Optimizer::NAdam
         | Optimizer::AmsGrad
         | Optimizer::SparseAdam
+        | Optimizer::ScheduleFreeAdamW
+        | Optimizer::StableAdamW
         | Optimizer::AdaBelief => 2.0,
         Optimizer::AdEmaMix
         | Optimizer::AdEmaMix8bit

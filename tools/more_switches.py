@@ -7,6 +7,7 @@
                forward and backward. TRL_OFFLOADING names its trl/models/activation_offloading.py.
   optimizer    "lamb", "ademamix", "ademamix_8bit", "paged_ademamix", "paged_ademamix_8bit": bitsandbytes' own.
   optimizer    "adamw_8bit_torchao", "adamw_4bit_torchao": torchao's, whose step is compiled; "nadam", "amsgrad", "nesterov": torch's.
+               "schedule_free_adamw": schedulefree's AdamWScheduleFree; "stable_adamw": optimi's StableAdamW (torch-optimi).
                "muon": torch.optim.Muon for the matrices of the layers, torch.optim.AdamW for all else.
   adapter      another tuner of peft than LoRA, by its slug here: "dora". Rank, targets and dropout are those of "lora".
   base         "int8": see eight_bit_switches.py.
@@ -94,8 +95,6 @@ def muon(params):
 
 
 def one_optimizer(case, params, build=measure.build_optimizer):
-    if case["optimizer"] == "muon":
-        return muon(params)
     import torch
     own = {"nadam": lambda: torch.optim.NAdam(params, lr=1e-5), "amsgrad": lambda: torch.optim.AdamW(params, lr=1e-5, amsgrad=True),
            "nesterov": lambda: torch.optim.SGD(params, lr=1e-5, momentum=0.9, nesterov=True)}
@@ -106,6 +105,14 @@ def one_optimizer(case, params, build=measure.build_optimizer):
     if case["optimizer"] in TORCHAO:
         import torchao.optim
         return getattr(torchao.optim, TORCHAO[case["optimizer"]])(params, lr=1e-5)
+    if case["optimizer"] == "schedule_free_adamw":
+        import schedulefree
+        optimizer = schedulefree.AdamWScheduleFree(params, lr=1e-5)
+        optimizer.train()
+        return optimizer
+    if case["optimizer"] == "stable_adamw":
+        import optimi
+        return optimi.StableAdamW(params, lr=1e-5, weight_decay=0.0)
     if case["optimizer"] not in BITSANDBYTES:
         return build(case, params)
     import bitsandbytes.optim

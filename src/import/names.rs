@@ -21,6 +21,8 @@ pub(crate) fn optim(optimizer: Optimizer) -> Option<&'static str> {
         Optimizer::PagedAdEmaMix8bit => Some("paged_ademamix_8bit"),
         Optimizer::Lion => Some("lion_32bit"),
         Optimizer::Lion8bit => Some("lion_8bit"),
+        Optimizer::ScheduleFreeAdamW => Some("schedule_free_adamw"),
+        Optimizer::StableAdamW => Some("stable_adamw"),
         Optimizer::AdamWForLoop
         | Optimizer::AdamWEarly
         | Optimizer::AmsGrad
@@ -68,6 +70,7 @@ pub(crate) fn component(optimizer: Optimizer) -> Option<(&'static str, &'static 
         Optimizer::Lion => Some(("bitsandbytes.optim.Lion", &[])),
         Optimizer::Lion8bit => Some(("bitsandbytes.optim.Lion8bit", &[])),
         Optimizer::Lamb => Some(("bitsandbytes.optim.LAMB", &[])),
+        Optimizer::StableAdamW => Some(("optimi.StableAdamW", &[])),
         Optimizer::AdEmaMix => Some(("bitsandbytes.optim.AdEMAMix", &[])),
         Optimizer::AdEmaMix8bit => Some(("bitsandbytes.optim.AdEMAMix8bit", &[])),
         Optimizer::PagedAdEmaMix => Some(("bitsandbytes.optim.PagedAdEMAMix", &[])),
@@ -80,6 +83,7 @@ pub(crate) fn component(optimizer: Optimizer) -> Option<(&'static str, &'static 
         | Optimizer::SparseAdam
         | Optimizer::Shampoo
         | Optimizer::Muon
+        | Optimizer::ScheduleFreeAdamW
         | Optimizer::AdaBelief => None,
     }
 }

@@ -344,6 +344,8 @@ choices! {
         AdEmaMix8bit = "ademamix-8bit", "AdEMAMix 8-bit", "The same in 8 bits.";
         PagedAdEmaMix = "paged-ademamix", "Paged AdEMAMix 32-bit", "AdEMAMix with its states in unified memory that can be paged out of the GPU.";
         PagedAdEmaMix8bit = "paged-ademamix-8bit", "Paged AdEMAMix 8-bit", "The same in 8 bits.";
+        ScheduleFreeAdamW = "schedule-free-adamw", "Schedule-free AdamW", "schedulefree's AdamWScheduleFree, foreach as by default: a second point of every parameter instead of a mean of its gradients.";
+        StableAdamW = "stable-adamw", "StableAdamW", "optimi's StableAdamW in Triton: AdamW's two moments, and of 16-bit weights what rounding lost of each (Kahan).";
         Muon = "muon", "Muon with AdamW", "torch.optim.Muon for the matrices of the layers: one momentum each, and products of its size in bfloat16; torch.optim.AdamW for embeddings, head and vectors.";
         NAdam = "nadam", "NAdam", "Adam with Nesterov momentum.";
         AmsGrad = "amsgrad", "AMSGrad", "AdamW that also keeps the maximum of the second moment.";
@@ -393,6 +395,8 @@ impl Optimizer {
             | Optimizer::AdafactorTorch
             | Optimizer::NAdam
             | Optimizer::Muon
+            | Optimizer::ScheduleFreeAdamW
+            | Optimizer::StableAdamW
             | Optimizer::AmsGrad
             | Optimizer::SparseAdam
             | Optimizer::Shampoo

@@ -1,7 +1,7 @@
 //! The optimizer's state and what its step needs.
 //!
 //! Sources: torch/optim/*.py (foreach implementations), transformers/optimization.py `Adafactor`, bitsandbytes
-//! optim/optimizer.py, torchao/optim/adam.py; the temporaries were compared with the allocator's trace of each.
+//! optim/optimizer.py, torchao/optim/adam.py, schedulefree 1.4.1 adamw_schedulefree.py, optimi 0.3.3 stableadamw.py; the temporaries were compared with the allocator's trace of each.
 
 mod recipe;
 
@@ -423,6 +423,13 @@ impl State {
                 self.keep(4, Dtype::F32, param.times);
             }
             Keeps::Preconditioners => self.preconditioners(param),
+            Keeps::Stable => {
+                let (lost, dtype) = if param.dtype.is_half() { (own, param.dtype) } else { (1, Dtype::U8) };
+                (0..2).for_each(|_| self.keep(own, param.dtype, param.times));
+                self.keep(param.dtype.bytes(), param.dtype, param.times);
+                self.keep(lost, dtype, param.times);
+                self.keep(4, Dtype::F32, param.times);
+            }
             Keeps::Muon => {
                 let count = if param.in_layer { 1 } else { 2 };
                 (0..count).for_each(|_| self.keep(own, param.dtype, param.times));

@@ -192,6 +192,13 @@ impl Run<'_> {
             Optimizer::Lion => ("bitsandbytes.optim.Lion", &[]),
             Optimizer::Lion8bit => ("bitsandbytes.optim.Lion8bit", &[]),
             Optimizer::Lamb => ("bitsandbytes.optim.LAMB", &[]),
+            Optimizer::StableAdamW => ("optimi.StableAdamW", &[("weight_decay", "0.0")]),
+            Optimizer::ScheduleFreeAdamW => {
+                return no(
+                    "schedulefree's optimizers are told when training begins, which the file does not",
+                    "choose AdamW, or write trl's file",
+                );
+            }
             Optimizer::AdamWEarly => return no("files are written for today's PyTorch", "choose AdamW"),
             Optimizer::SparseAdam => {
                 return no(

@@ -28,6 +28,9 @@ pub(super) enum Keeps {
     Preconditioners,
     /// A momentum like the parameter where it is a matrix of a layer, AdamW's two moments of all else.
     Muon,
+    /// Two moments like the parameter, the square of epsilon, what rounding lost of each element where the parameter has 16 bits (a byte
+    /// in its place where it has 32), and a mean square.
+    Stable,
 }
 
 /// The states of an optimizer of bitsandbytes.
@@ -78,7 +81,10 @@ pub(super) fn recipe(optimizer: Optimizer) -> Recipe {
     let foreach = |tensors| Step::Foreach { tensors };
     let bitsandbytes = |states| (Keeps::Bitsandbytes(states), Step::InPlace);
     let (keeps, step) = match optimizer {
-        Optimizer::AdamW | Optimizer::Adam | Optimizer::NAdam => (moments(2), foreach(1)),
+        // of schedulefree's the second point and the squares: its denominator is as large as the root
+        Optimizer::AdamW | Optimizer::Adam | Optimizer::NAdam | Optimizer::ScheduleFreeAdamW => {
+            (moments(2), foreach(1))
+        }
         // the denominator beside the root
         Optimizer::AdamWEarly => (moments(2), foreach(2)),
         Optimizer::AdamWForLoop => (moments(2), Step::AdamOneByOne),
@@ -96,6 +102,7 @@ pub(super) fn recipe(optimizer: Optimizer) -> Recipe {
             (Keeps::Preconditioners, Step::OneByOne { tensors: 2, dtype: Some(Dtype::F32) })
         }
         Optimizer::Muon => (Keeps::Muon, Step::Muon),
+        Optimizer::StableAdamW => (Keeps::Stable, Step::InPlace),
         Optimizer::Adafactor => (Keeps::FactoredAndRms, Step::Adafactor),
         Optimizer::AdafactorTorch => (Keeps::Factored, Step::AdafactorTorch),
         Optimizer::AdamW8bit => bitsandbytes(Bitsandbytes { bits: 8, ..BITSANDBYTES }),

@@ -244,7 +244,12 @@ fn steps(cluster: Cluster, optimizer: Optimizer) -> Result<(), Issue> {
         Optimizer::AdamWEarly => {
             refuse("neither engine is followed under PyTorch 2.0".to_owned(), "choose AdamW")
         }
-        Optimizer::Muon | Optimizer::SparseAdam | Optimizer::Shampoo | Optimizer::AdaBelief => {
+        Optimizer::Muon
+        | Optimizer::ScheduleFreeAdamW
+        | Optimizer::StableAdamW
+        | Optimizer::SparseAdam
+        | Optimizer::Shampoo
+        | Optimizer::AdaBelief => {
             let engine = cluster.sharding.label();
             refuse(format!("{} is not modelled under {engine}", optimizer.label()), "choose AdamW")
         }

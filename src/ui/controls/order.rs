@@ -1,6 +1,5 @@
 //! By which column a table is sorted, and what the table is called in links and files.
 
-use std::cmp::Ordering;
 use std::fmt;
 use std::str::FromStr;
 
@@ -55,17 +54,16 @@ impl Order {
     /// Sorts by the column's amounts, by its words where it has none. Cells without an amount come last either way.
     pub fn sort(self, rows: &mut [Row]) {
         let amount = |row: &Row| self.cell(row).and_then(|cell| cell.sorted_as);
+        let words = |row: &Row| self.cell(row).map(|cell| cell.text.to_lowercase());
         let has_amounts = rows.iter().any(|row| amount(row).is_some());
-        let directed = |order: Ordering| if self.falling { order.reverse() } else { order };
-        if has_amounts {
-            rows.sort_by(|one, other| match (amount(one), amount(other)) {
-                (Some(one), Some(other)) => directed(one.total_cmp(&other)),
-                (one, other) => other.is_some().cmp(&one.is_some()),
-            });
-        } else {
-            let words = |row: &Row| self.cell(row).map(|cell| cell.text.to_lowercase()).unwrap_or_default();
-            rows.sort_by(|one, other| directed(words(one).cmp(&words(other))));
-        }
+        rows.sort_by(|one, other| {
+            let order = match (amount(one), amount(other)) {
+                (Some(one), Some(other)) => one.total_cmp(&other),
+                (one, other) if has_amounts => return other.is_some().cmp(&one.is_some()),
+                _ => words(one).cmp(&words(other)),
+            };
+            if self.falling { order.reverse() } else { order }
+        });
     }
 
     fn cell(self, row: &Row) -> Option<&Cell> {

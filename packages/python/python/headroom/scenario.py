@@ -46,7 +46,7 @@ class Scenario(TypedDict, total=False):
     precision: Literal["fp32", "bf16", "fp16", "amp-bf16", "amp-bf16-weights", "amp-fp16"]
 
     #: The optimizer, where its implementation changes the memory also the implementation
-    optimizer: Literal["adamw", "adamw-fused", "adamw-for-loop", "adamw-early", "adamw-8bit", "paged-adamw-8bit", "adamw-8bit-torchao", "paged-adamw", "adam", "sgd", "sgd-momentum", "nesterov", "adagrad", "rmsprop", "adafactor", "adafactor-torch", "lamb", "lion", "lion-8bit", "ademamix", "ademamix-8bit", "paged-ademamix", "paged-ademamix-8bit", "muon", "nadam", "amsgrad", "sparse-adam", "shampoo", "adabelief"]
+    optimizer: Literal["adamw", "adamw-fused", "adamw-for-loop", "adamw-early", "adamw-8bit", "paged-adamw-8bit", "adamw-8bit-torchao", "paged-adamw", "adam", "sgd", "sgd-momentum", "nesterov", "adagrad", "rmsprop", "adafactor", "adafactor-torch", "lamb", "lion", "lion-8bit", "ademamix", "ademamix-8bit", "paged-ademamix", "paged-ademamix-8bit", "schedule-free-adamw", "stable-adamw", "muon", "nadam", "amsgrad", "sparse-adam", "shampoo", "adabelief"]
 
     #: Sequences in one forward pass, or pairs of an answer that is preferred and one that is not: activations and logits grow with it
     batch_size: int
