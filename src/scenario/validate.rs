@@ -100,6 +100,7 @@ fn validate(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<Iss
     if let Some(architecture) = architecture {
         issues.extend(beyond_positions(architecture, scenario));
         issues.extend(passed_over(architecture, scenario));
+        issues.extend(wider(architecture, scenario));
     }
     if reserve.apart() > Bytes::ZERO {
         let message = format!("{} of the card are in use by others or stay free", reserve.apart());
@@ -265,6 +266,21 @@ fn passed_over(architecture: &Architecture, scenario: &Scenario) -> Option<Issue
     Some(Issue::warning(Field::LoraTargets, message).with_fix(format!("its layers are {}", own.list())))
 }
 
+/// Adapters of a rank above the model's width hold more than the weights that they adapt, and no rank near it was ever measured.
+fn wider(architecture: &Architecture, scenario: &Scenario) -> Option<Issue> {
+    let adapts = scenario.method.has_adapters() && scenario.task.trains();
+    let (rank, width) = (scenario.lora.rank, architecture.hidden);
+    if !adapts || rank <= width {
+        return None;
+    }
+    let message = format!(
+        "rank {} is above the model's width of {}: its adapters are larger than the weights that they adapt",
+        grouped(rank),
+        grouped(width)
+    );
+    Some(Issue::warning(Field::LoraRank, message).with_fix("use 8 to 256, as is usual"))
+}
+
 fn too_long(scenario: &Scenario, most: u64, embedded: bool) -> Issue {
     let known = grouped(most);
     let message = match embedded {
@@ -308,6 +324,17 @@ mod tests {
             errors[0].contains("not guessed") && errors[0].contains("set model_type to llama"),
             "{errors:?}"
         );
+    }
+
+    #[test]
+    fn a_rank_above_the_width_is_told() {
+        let told = |rank, method| {
+            let mut scenario = Scenario { method, ..Scenario::default() };
+            scenario.lora.rank = rank;
+            scenario.validate().iter().filter(|issue| issue.field == Field::LoraRank).count()
+        };
+        let (lora, full) = (Method::Lora, Method::Full);
+        assert_eq!([told(4096, lora), told(4097, lora), told(999_999, full)], [0, 1, 0]);
     }
 
     #[test]

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use leptos::prelude::*;
 
 use super::browser;
-use super::controls::{Acts, Toast};
+use super::controls::Acts;
 use super::desk::{Desk, Place};
 use super::detail::Detail;
 use super::keyboard::Keyboard;
 use super::own;
-use super::panel::{Configure, Footer, Header, Panels, Sentence, Tabs, Verdict};
+use super::panel::{Configure, Footer, Header, Panels, Sentence, Tabs, Toast, Verdict};
 use super::question::{self, Question};
 use super::state::State;
 use super::summary;

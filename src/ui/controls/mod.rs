@@ -11,7 +11,6 @@ mod switch;
 mod table;
 mod term;
 mod text;
-mod toast;
 
 pub use combobox::{Combobox, Found, Item};
 pub use file::ChooseFile;
@@ -24,4 +23,3 @@ pub use switch::Switch;
 pub use table::{Cell, Row, Table, columns};
 pub use term::explained;
 pub use text::{Acts, TextBox};
-pub use toast::Toast;

@@ -8,6 +8,7 @@ use leptos::prelude::*;
 use leptos::task::spawn_local;
 
 use super::chart::{Chart, USUAL_WIDTH, follow_width};
+use super::peers::Peers;
 use crate::check::{Figure, MISS_PERCENT, Metric, Run, Verdicts, read_runs};
 use crate::plan::Verdict;
 use crate::ui::browser::{self, NoText};
@@ -15,8 +16,7 @@ use crate::ui::chart::scatter::{Axes, bars, draw, edge_name};
 use crate::ui::controls::{Cell, Row, Table, columns};
 use crate::ui::format::Unit;
 use crate::ui::proof::{
-    EDGES, FIELDS, FILE, Filter, PEERS, Peer, errors, histogram, metric, settings, signed, software, values,
-    verdicts,
+    EDGES, FILE, Filter, errors, histogram, metric, settings, signed, software, values, verdicts,
 };
 use crate::ui::state::{Measured, State};
 use crate::units::grouped;
@@ -322,58 +322,6 @@ fn Points(
     }
 }
 
-/// Headroom beside other calculators, over the same sources.
-#[component]
-fn Peers(
-    /// All runs.
-    runs: StoredValue<Arc<Vec<Run>>>,
-) -> impl IntoView {
-    let names = ["Published figures", "Headroom"].into_iter().chain(PEERS.iter().map(|peer| peer.name));
-    let columns: Vec<String> = names.map(str::to_owned).collect();
-    let rows = runs.with_value(|runs| {
-        FIELDS
-            .iter()
-            .map(|field| {
-                let own = field.own(runs);
-                let of = |median: &Option<f64>| {
-                    Cell::of(median.map_or("–".to_owned(), |median| format!("{median:.1}%")))
-                };
-                let ours = Cell {
-                    small: format!("{} rows", own.count),
-                    class: "own",
-                    ..Cell::of(format!("{:.1}%", own.median_pct))
-                };
-                Row {
-                    head: Cell {
-                        small: format!("{} rows", field.rows),
-                        href: field.address(),
-                        ..Cell::of(field.name)
-                    },
-                    cells: [ours].into_iter().chain(field.medians.iter().map(of)).collect(),
-                    ..Row::default()
-                }
-            })
-            .collect::<Vec<_>>()
-    });
-    let link = |peer: &'static Peer| view! { <a href=peer.code target="_blank" rel="noreferrer">{peer.name}</a> " " };
-    view! {
-        <section class="panel wide">
-            <h2>"Beside other calculators"</h2>
-            <p class="remark">
-                "Median error over what other projects published. The formulas of the others were run over all rows of each source, Headroom \
-                 over those that say enough to be run again. fitcheck was fitted to most of its own rows. A dash: it cannot be asked."
-            </p>
-            <Table
-                caption="Median error by calculator"
-                class="measured peers"
-                columns=Signal::stored(columns)
-                rows=Signal::stored(rows)
-            />
-            <p class="remark peers-code">"Their code: " {PEERS.iter().map(link).collect::<Vec<_>>()}</p>
-        </section>
-    }
-}
-
 /// What the figures say together.
 fn gist(filter: &Filter, chosen: &[(usize, Figure)]) -> String {
     if chosen.is_empty() {
@@ -487,6 +435,7 @@ fn closest(figures: &[(usize, Figure)], width: u32, (x, y): (f64, f64)) -> Optio
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ui::proof::FIELDS;
     use crate::units::Bytes;
 
     #[test]
