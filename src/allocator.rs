@@ -3,6 +3,8 @@
 
 mod expandable;
 mod free_list;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeSet;
 
@@ -397,90 +399,5 @@ impl CachingAllocator {
             self.blocks[gone.next as usize].previous = first;
         }
         self.recycled.push(second);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MIB: u64 = 1 << 20;
-
-    fn allocator() -> CachingAllocator {
-        CachingAllocator::new(Settings::default())
-    }
-
-    #[track_caller]
-    fn malloc(allocator: &mut CachingAllocator, bytes: u64) -> Block {
-        allocator.malloc(bytes, Stream::Compute).expect("no capacity is set")
-    }
-
-    #[test]
-    fn rounds_as_pytorch_does() {
-        for (bytes, allocated, reserved) in [
-            (1, 512, 2 * MIB),
-            (MIB, MIB, 2 * MIB),
-            // above 1 MiB: a segment of 20 MiB, cut
-            (MIB + 1, MIB + 512, 20 * MIB),
-            (10 * MIB - 512, 10 * MIB - 512, 20 * MIB),
-            // from 10 MiB on: a segment of its own, whose rest of at most 1 MiB stays in the block
-            (11 * MIB, 12 * MIB, 12 * MIB),
-            (21 * MIB + 1, 22 * MIB, 22 * MIB),
-        ] {
-            let mut allocator = allocator();
-            malloc(&mut allocator, bytes);
-            let stats = allocator.stats();
-            assert_eq!((stats.allocated, stats.reserved), (allocated, reserved), "{bytes}");
-        }
-    }
-
-    #[test]
-    fn joins_neighbours_and_gives_whole_segments_back() {
-        let mut allocator = allocator();
-        let blocks: Vec<Block> = (0..3).map(|_| malloc(&mut allocator, 4 * MIB)).collect();
-        assert_eq!(allocator.stats().reserved, 20 * MIB);
-        for block in blocks {
-            allocator.free(block);
-        }
-        allocator.empty_cache();
-        assert_eq!((allocator.stats().allocated, allocator.stats().reserved), (0, 0));
-    }
-
-    #[test]
-    fn retries_under_a_capacity_and_then_gives_up() {
-        let capacity = Some(100 * MIB);
-        let mut allocator = CachingAllocator::new(Settings { capacity, ..Settings::default() });
-        let block = malloc(&mut allocator, 60 * MIB);
-        allocator.free(block);
-        malloc(&mut allocator, 80 * MIB);
-        assert_eq!(allocator.stats().retries, 1);
-        assert_eq!(allocator.malloc(40 * MIB, Stream::Compute), Err(OutOfMemory { requested: 40 * MIB }));
-    }
-
-    #[test]
-    fn free_pages_between_used_blocks_are_given_back_and_used_again() {
-        let mut allocator =
-            CachingAllocator::new(Settings { expandable_segments: true, ..Settings::default() });
-        let blocks: Vec<Block> = [10, 65, 25].map(|mib| malloc(&mut allocator, mib * MIB)).into();
-        assert_eq!(allocator.stats().reserved, 100 * MIB);
-        allocator.free(blocks[1]);
-        allocator.empty_cache();
-        // of the free addresses from 10 to 75 MiB the pages from 20 to 60
-        assert_eq!(allocator.stats().reserved, 60 * MIB);
-        malloc(&mut allocator, 25 * MIB);
-        assert_eq!(allocator.stats().reserved, 80 * MIB);
-        // 5 MiB before the last hole, its 20 and 15 behind it
-        malloc(&mut allocator, 26 * MIB);
-        assert_eq!(allocator.stats().reserved, 100 * MIB);
-    }
-
-    #[test]
-    fn expandable_segments_leave_no_holes_at_the_end() {
-        let mut allocator =
-            CachingAllocator::new(Settings { expandable_segments: true, ..Settings::default() });
-        let first = malloc(&mut allocator, 30 * MIB);
-        allocator.free(first);
-        malloc(&mut allocator, 50 * MIB);
-        assert_eq!(allocator.stats().reserved, 60 * MIB);
     }
 }

@@ -209,3 +209,26 @@ fn what_is_said_is_true_of_the_tensor() {
     let scales = find(&llama, Category::QuantState, "mlp.down_proj: scales (8-bit)");
     assert_eq!(scales.formula, "32 × 4,096 × 14,336 ÷ 64 × 1 byte (uint8)");
 }
+
+/// What is drawn of a step: as few moments as are asked for, two more for a phase's last stretch, in the order of the events,
+/// every phase and the highest moment among them.
+#[test]
+fn a_timeline_has_few_moments_and_the_highest() {
+    for link in [LINKS[2], LINKS[11]] {
+        let scenario = share::decode(link).scenarios.remove(0);
+        let (architecture, gpu) = (scenario.architecture().unwrap(), scenario.gpu().unwrap());
+        let recording = Recording::of(&architecture, &scenario, &gpu).unwrap();
+        let settings = Settings::default();
+        let highest = recording.heights(settings).into_iter().map(|(_, bytes)| bytes).max();
+        let phases = |points: usize| {
+            let moments = recording.timeline(recording.shown(), points, settings);
+            let mut phases: Vec<_> = moments.iter().map(|moment| moment.phase).collect();
+            phases.dedup();
+            assert!(moments.len() <= points + 2 * phases.len(), "{link}: {} of {points}", moments.len());
+            assert!(moments.is_sorted_by(|one, other| one.at < other.at), "{link}");
+            assert_eq!(moments.iter().map(|moment| moment.parts.total()).max(), highest, "{link}");
+            phases
+        };
+        assert!(phases(10).len() > 2 && phases(10) == phases(400), "{link}");
+    }
+}

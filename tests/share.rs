@@ -13,7 +13,7 @@ use headroom::scenario::{
     Quantization, ReduceDtype, Reference, Reserve, Sampling, Savings, Scenario, Sharding, Stack, StepTime,
     Task, Teacher, TeacherWeights, TransformerImpl, Tuner, VisionTower, WeightFormat, modules,
 };
-use headroom::share::{MOST_SCENARIOS, decode, encode};
+use headroom::share::{MOST_SCENARIOS, decode, encode, names, said};
 use headroom::units::Bytes;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -28,8 +28,6 @@ struct Frozen {
     notices: usize,
 }
 
-/// Each `NAME.link` in `fixtures/links` is frozen for ever, with what it opens in `NAME.json`: the scenarios, written
-/// out in full, and how many notices the reader sees.
 /// What other pages put behind an address takes nothing away from an old link.
 #[test]
 fn a_fragment_without_keys_leaves_the_query() {
@@ -58,6 +56,8 @@ fn a_link_that_was_typed_has_the_defaults_of_its_task() {
     }
 }
 
+/// Each `NAME.link` in `fixtures/links` is frozen for ever, with what it opens in `NAME.json`: the scenarios, written
+/// out in full, and how many notices the reader sees.
 #[test]
 fn frozen_links_open_the_same_scenarios() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/links");
@@ -144,9 +144,29 @@ fn a_huge_link_is_refused() {
     let shared = decode(&format!("b=4&m={}", "a".repeat(1 << 20)));
     assert_eq!(shared.scenarios, [Scenario::default()]);
     assert_eq!(shared.notices.len(), 1);
+    let of_length = |length: usize| format!("b=4&x={}", "a".repeat(length - "b=4&x=".len()));
+    assert_eq!(decode(&of_length(1 << 15)).scenarios[0].batch, 4);
+    let [refused] = &decode(&of_length((1 << 15) + 1)).notices[..] else { panic!("one notice") };
+    let message = "the link has 32,769 characters; it was not read (a link has at most 32,768)";
+    assert_eq!(refused.to_string(), message);
     let bomb = decode("m=x(layer_types:!(!r9999999(!r9999999(a))))");
     assert_eq!(bomb.scenarios, [Scenario::default()]);
     assert_eq!(bomb.notices.len(), 1, "{:?}", bomb.notices);
+}
+
+/// Which settings a link states itself, and what it says beside its scenarios.
+#[test]
+fn a_link_is_asked_what_it_says() {
+    for link in ["https://example.org/#v=1&b=4&2.s=8", "?batch-size=4&2.seq-length=8"] {
+        assert!(names(link, "batch-size"), "{link}");
+        for other in ["seq-length", "optimizer", "b", "v"] {
+            assert!(!names(link, other), "{link} {other}");
+        }
+    }
+    let link = "#v=1&b=4&view=plan&selected=B&view=fit%20it";
+    assert_eq!(said(link, "view").as_deref(), Some("fit it"));
+    assert_eq!(said(link, "selected").as_deref(), Some("B"));
+    assert_eq!(said(link, "embed"), None);
 }
 
 fn models() -> impl Strategy<Value = ModelChoice> {

@@ -99,5 +99,6 @@ mod tests {
         assert_eq!(read("?a=x+y&&=&%zz=%4"), [pair("a", "x y"), pair("", ""), pair("%zz", "%4")]);
         assert_eq!(read("a=b?c"), [pair("a", "b?c")]);
         assert_eq!(read("a=%ff"), [pair("a", "\u{fffd}")]);
+        assert_eq!(read("a=%4x%x4%41"), [pair("a", "%4x%x4A")]);
     }
 }
