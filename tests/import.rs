@@ -376,6 +376,15 @@ fn weights_in_8_bits_are_read() {
     let four =
         read_over(&adapted.replace("8bit", "4bit"), |base| base.quantization.format = WeightFormat::Int8);
     assert_eq!(four.scenario.quantization.format, WeightFormat::Nf4);
+    let axolotl = "base_model: Qwen/Qwen2.5-7B\nmicro_batch_size: 2\nsequence_len: 2048\nadapter: lora\nload_in_8bit: true\n";
+    let factory = "model_name_or_path: Qwen/Qwen2.5-7B\nstage: sft\nfinetuning_type: lora\nquantization_bit: 8\ncutoff_len: 2048\n";
+    for text in [axolotl, factory] {
+        let read = over(text);
+        assert_eq!((read.method, read.quantization.format), (Method::Qlora, WeightFormat::Int8), "{text}");
+        let text = text.replace("8bit", "4bit").replace("bit: 8", "bit: 4");
+        let four = read_over(&text, |base| base.quantization.format = WeightFormat::Int8).scenario;
+        assert_eq!((four.method, four.quantization.format), (Method::Qlora, WeightFormat::Nf4), "{text}");
+    }
 }
 
 #[test]
@@ -388,6 +397,8 @@ fn unsloth_loads_in_4_bits_where_nothing_is_said() {
             .map(|method| read_over(&text, |base| base.change(|base| base.method = method)).scenario.method)
     };
     assert_eq!(script(""), [Method::Qlora; 3]);
+    let length = "model, tokenizer = FastLanguageModel.from_pretrained('unsloth/Meta-Llama-3.1-8B', max_seq_length=4096)\n";
+    assert_eq!(read(length).scenario.sequence, 4096);
     assert_eq!(script(", load_in_4bit=True"), [Method::Qlora; 3]);
     for wider in ["load_in_4bit=False", "load_in_16bit=True", "load_in_8bit=True", "load_in_fp8=True"] {
         assert_eq!(script(&format!(", {wider}")), [Method::Lora; 3], "{wider}");

@@ -35,7 +35,12 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     if arguments.text.is_none() && arguments.input.is_standard_input() {
         return Err("standard input is the scenario here: give the message as a file, --text FILE".to_owned());
     }
-    let asked = arguments.input.read()?;
+    let asked = arguments.input.read().map_err(|error| match arguments.text {
+        None => {
+            format!("{error}\nThe argument without a name is the scenario; a message is given as --text FILE")
+        }
+        Some(_) => error,
+    })?;
     let scenario = asked.first();
     let text = read_given(arguments.text.as_deref(), LONGEST)?;
     let decoded = decode(&text, &scenario).map_err(|error| error.to_string())?;

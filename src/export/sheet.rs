@@ -144,7 +144,9 @@ impl Builder<'_> {
 
     fn on_card(&self, label: &str, amount: fn(&OnCard) -> Bytes) -> Line {
         self.said(label, |answer| {
-            let on_card = answer.on_card.as_ref()?;
+            // on others than NVIDIA's the allocator that was replayed is not the card's
+            let followed = |_: &&OnCard| answer.verdict() != Some(Verdict::NotFollowed);
+            let on_card = answer.on_card.as_ref().filter(followed)?;
             Some(match on_card.outcome {
                 Outcome::Runs | Outcome::RunsExpandable => Cell::Amount(amount(on_card)),
                 Outcome::Fails(_) => Cell::UpToFailure(amount(on_card)),

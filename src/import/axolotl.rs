@@ -4,7 +4,7 @@ use super::launch;
 use super::names::AXOLOTL_KERNELS;
 use super::reader::{Reader, among};
 use super::trainer;
-use crate::scenario::Stack;
+use crate::scenario::{Stack, WeightFormat};
 
 const WHY: &str = "axolotl's default (0.19)";
 
@@ -81,7 +81,6 @@ const IDLE: &[&str] = &[
 ];
 
 const REFUSED: &[(&[&str], &str)] = &[
-    (&["load_in_8bit"], "8-bit weights are not predicted"),
     (&["torch_compile"], "a compiled step is not predicted"),
     (&["neftune_noise_alpha", "noisy_embedding_alpha"], "the noise on the embeddings is not predicted"),
     (&["unfrozen_parameters"], "training of some layers only is not predicted"),
@@ -106,10 +105,18 @@ pub(super) fn read(reader: &mut Reader) {
     }
     stack(reader);
     let four_bit = reader.switch(&["load_in_4bit"]);
+    let eight_bit = reader.switch(&["load_in_8bit"]).filter(|(on, _)| *on);
     match reader.take(&["adapter"]) {
-        Some(said) => match (said.text().as_str(), &four_bit) {
-            ("qlora", _) | ("lora", Some((true, _))) => reader.set("method", "qlora", &said.said),
-            ("lora", _) => reader.set("method", "lora", &said.said),
+        Some(said) => match (said.text().as_str(), &four_bit, &eight_bit) {
+            ("qlora", ..) | ("lora", Some((true, _)), _) => {
+                reader.set("method", "qlora", &said.said);
+                reader.quietly("weight-format", "nf4");
+            }
+            ("lora", _, Some((_, eight))) => {
+                reader.set("method", "qlora", &format!("{}, {eight}", said.said));
+                reader.set("weight-format", "int8", eight);
+            }
+            ("lora", ..) => reader.set("method", "lora", &said.said),
             _ => reader.keep("method", &said.said, "of adapters lora and qlora are predicted"),
         },
         None => reader.assume("method", "full", "no adapter is named"),
@@ -211,9 +218,10 @@ fn adapters(reader: &mut Reader) {
         reader.quietly("fp32-adapters", "on");
     }
     if reader.scenario.method == crate::scenario::Method::Qlora {
-        // axolotl/loaders/model.py: nf4 with double quantisation; prepare_model_for_kbit_training of its own, which leaves 16 bits
-        reader.or_assume("double-quant", &["bnb_config_kwargs.bnb_4bit_use_double_quant"], "on", WHY);
-        reader.quietly("weight-format", "nf4");
+        // axolotl/loaders/model.py: LLM.int8, or nf4 with double quantisation; prepare_model_for_kbit_training of its own, which leaves 16 bits
+        if reader.scenario.quantization.format != WeightFormat::Int8 {
+            reader.or_assume("double-quant", &["bnb_config_kwargs.bnb_4bit_use_double_quant"], "on", WHY);
+        }
         reader.assume("kbit-prepare", "off", "axolotl's prepare_model_for_kbit_training casts no weight to float32 but norms and embeddings, which is not followed");
     }
 }

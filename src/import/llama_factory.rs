@@ -3,7 +3,7 @@
 use super::launch;
 use super::reader::{Reader, among};
 use super::trainer;
-use crate::scenario::{Method, Sharding, Stack};
+use crate::scenario::{Method, Sharding, Stack, WeightFormat};
 
 const WHY: &str = "LLaMA-Factory's default (0.9.5)";
 const ARGUMENTS: &str = "TrainingArguments' default in transformers 5.17";
@@ -168,20 +168,28 @@ fn method(reader: &mut Reader) {
     }
     let said = reader.take(&["finetuning_type"]);
     let kind = said.as_ref().map_or_else(|| "lora".to_owned(), |said| said.text());
-    let four = bits.as_ref().is_some_and(|bits| bits.text() == "4");
-    if let Some(bits) = bits.filter(|_| !four) {
-        reader.leave(&bits.said, "of quantised weights those of 4 bits are predicted");
-    }
+    let bits = bits.filter(|bits| {
+        let known = ["4", "8"].contains(&bits.text().as_str());
+        if !known {
+            reader.leave(&bits.said, "of quantised weights those of 4 and 8 bits are predicted");
+        }
+        known
+    });
     match (kind.as_str(), said) {
         ("full", Some(said)) => reader.set("method", Method::Full.slug(), &said.said),
-        ("lora", Some(said)) => {
-            let method = if four { Method::Qlora } else { Method::Lora };
-            let why = if four { format!("{}, quantization_bit: 4", said.said) } else { said.said };
-            reader.set("method", method.slug(), &why);
+        ("lora", said) if said.is_some() || bits.is_some() => {
+            let method = if bits.is_some() { Method::Qlora } else { Method::Lora };
+            let why: Vec<&str> = said.iter().chain(&bits).map(|said| said.said.as_str()).collect();
+            reader.set("method", method.slug(), &why.join(", "));
         }
-        ("lora", None) if four => reader.set("method", Method::Qlora.slug(), "quantization_bit: 4"),
         (_, None) => reader.assume("method", Method::Lora.slug(), WHY),
         (_, Some(said)) => reader.keep("method", &said.said, "of methods full and lora are predicted"),
+    }
+    if reader.scenario.method == Method::Qlora {
+        match bits.filter(|bits| bits.text() == "8") {
+            Some(bits) => reader.set("weight-format", "int8", &bits.said),
+            None => reader.quietly("weight-format", "nf4"),
+        }
     }
 }
 
@@ -198,10 +206,11 @@ fn adapters(reader: &mut Reader) {
         None => reader.assume("train-embeddings", "off", WHY),
     }
     if reader.scenario.method == Method::Qlora {
-        reader.or_assume("double-quant", &["double_quantization"], "on", WHY);
-        match reader.take(&["quantization_type"]) {
-            Some(said) => reader.set("weight-format", "nf4", &said.said),
-            None => reader.quietly("weight-format", "nf4"),
+        if reader.scenario.quantization.format != WeightFormat::Int8 {
+            reader.or_assume("double-quant", &["double_quantization"], "on", WHY);
+            if let Some(said) = reader.take(&["quantization_type"]) {
+                reader.set("weight-format", "nf4", &said.said);
+            }
         }
         // model_utils/checkpointing.py `prepare_model_for_training`: norms become float32 under upcast_layernorm alone
         reader.assume("kbit-prepare", "off", "upcast_layernorm is off by default");

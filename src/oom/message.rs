@@ -52,6 +52,8 @@ pub struct Message {
     pub reserved: Option<Amount>,
     /// What all processes have of the card, as nvidia-smi shows it.
     pub shown: Option<Amount>,
+    /// Whether it is of PyTorch for AMD's cards: "HIP out of memory".
+    pub is_of_amd: bool,
 }
 
 /// A text in which none of these figures was found.
@@ -93,6 +95,7 @@ impl Message {
     /// PyTorch's sentence: `c10/cuda/CUDACachingAllocator.cpp` of 1.0 to 2.11, and `aten/src/ATen/mps/MPSAllocator.mm`. The
     /// words around an amount say what it is.
     fn read_sentence(&mut self, text: &str) {
+        self.is_of_amd = text.contains("HIP out of memory");
         // which writes GB for GiB
         let step_of_gb = if text.contains("MPS allocated") { BYTES_PER_GIB } else { BYTES_PER_GB };
         let mut processes: Vec<Amount> = Vec::new();

@@ -206,16 +206,19 @@ fn on_card_of(message: &Message, scenario: &Scenario) -> (Scenario, Option<[Byte
     if own.0.abs_diff(capacity.0) as f64 <= capacity.0 as f64 * SAME_CARD {
         return (scenario.clone(), None);
     }
-    let gpu = nearest(capacity)
+    let vendor = if message.is_of_amd { Vendor::Amd } else { Vendor::Nvidia };
+    let gpu = nearest(capacity, vendor)
         .map_or(GpuChoice::Custom(capacity), |gpu| GpuChoice::Catalogue(gpu.slug.to_string()));
     (Scenario { gpu, ..scenario.clone() }, Some([own, capacity]))
 }
 
-/// The card of the catalogue that has as much as a message says, where one has.
-fn nearest(capacity: Bytes) -> Option<&'static Gpu> {
-    let off = |gpu: &&Gpu| gpu.memory.0.abs_diff(capacity.0);
-    let nearest = gpus().filter(|gpu| gpu.vendor == Vendor::Nvidia).min_by_key(off)?;
-    (off(&nearest) as f64 <= capacity.0 as f64 * NEAREST_CARD).then_some(nearest)
+/// The card of the catalogue that has as much as a message says, where one has: rather one that people train on (Volta and newer).
+fn nearest(capacity: Bytes, vendor: Vendor) -> Option<&'static Gpu> {
+    let off = |gpu: &Gpu| gpu.memory.0.abs_diff(capacity.0);
+    let is_near = |gpu: &&Gpu| off(gpu) as f64 <= capacity.0 as f64 * NEAREST_CARD;
+    let is_old = |gpu: &Gpu| gpu.capability.is_some_and(|capability| capability.major < 7);
+    let near = gpus().filter(|gpu| gpu.vendor == vendor).filter(is_near);
+    near.min_by_key(|gpu| (is_old(gpu), off(gpu)))
 }
 
 /// Where the card's memory was, as far as the message says.

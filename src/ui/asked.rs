@@ -161,13 +161,18 @@ impl Asked {
     pub fn models(self) -> Option<Vec<ModelChoice>> {
         self.words.with(|words| {
             let models = || {
-                let mut found = catalogue::search(words);
+                let (bounds, parts): (Vec<&str>, Vec<&str>) =
+                    words.split_whitespace().partition(|part| part.starts_with(['<', '>']));
+                let mut found = catalogue::search(&parts.join(" "));
                 // qwen3 as it is written rather than what is a letter away from it
-                let parts: Vec<String> = words.split_whitespace().map(str::to_lowercase).collect();
-                let is_written =
-                    |id: &str| parts.iter().all(|part| id.to_lowercase().contains(part.as_str()));
-                if found.iter().any(|found| is_written(found.id)) {
+                let is_written = |id: &str| parts.iter().all(|part| names(id, part));
+                let is_size = |part: &&str| part.starts_with(|first: char| first.is_ascii_digit());
+                if found.iter().any(|found| is_written(found.id)) || parts.iter().any(is_size) {
                     found.retain(|found| is_written(found.id));
+                }
+                found.retain(|found| bounds.iter().all(|bound| within(found.entry.parameters, bound)));
+                if !words.contains(char::is_alphanumeric) {
+                    found.clear();
                 }
                 found.truncate(MOST_MODELS);
                 found.sort_by_key(|found| found.entry.parameters);
@@ -235,6 +240,30 @@ impl Asked {
     }
 }
 
+/// Whether a model's name holds a part: one that begins with a digit where no longer number stands, `7b` of `Qwen2-7B` and not of
+/// `Qwen3-1.7B`.
+fn names(id: &str, part: &str) -> bool {
+    let (id, part) = (id.to_lowercase(), part.to_lowercase());
+    let begins_anew =
+        |at: usize| !id[..at].ends_with(|before: char| before.is_ascii_digit() || before == '.');
+    let is_number = part.starts_with(|first: char| first.is_ascii_digit());
+    id.match_indices(&part).any(|(at, _)| !is_number || begins_anew(at))
+}
+
+/// Whether so many parameters are within `<8b`, `<=8b`, `>1.5b` or `>=70b`; a bound that is none of these holds nothing.
+fn within(parameters: u64, bound: &str) -> bool {
+    let size = bound.trim_start_matches(['<', '>', '=']);
+    let billions = size.trim_end_matches(['b', 'B']).parse::<f64>().map(|billions| billions * 1e9);
+    let own = parameters as f64;
+    billions.is_ok_and(|most| match bound.strip_suffix(size) {
+        Some("<") => own < most,
+        Some("<=") => own <= most,
+        Some(">") => own > most,
+        Some(">=") => own >= most,
+        _ => false,
+    })
+}
+
 /// The numbers of GPUs that ways to use them are asked about.
 pub fn layout_gpus() -> impl Iterator<Item = u64> {
     GPU_COUNTS.into_iter().filter(|count| (2..=MOST_GPUS).contains(count))
@@ -292,6 +321,13 @@ mod tests {
             assert_eq!(read.written(&scenario), "&budget=16&table-models=llama-3.1");
             let models = read.models().expect("words");
             assert!(!models.is_empty() && models.len() <= MOST_MODELS);
+            let sizes = |words: &str| {
+                read.words.set(words.to_owned());
+                read.models().expect("words").len()
+            };
+            assert_eq!([sizes("%%%"), sizes("llama <1k")], [0, 0]);
+            assert!(sizes("<1b") > 3 && sizes("qwen >60b <80b") > 0);
+            assert!(names("Qwen/Qwen2-7B", "7b") && !names("Qwen/Qwen3-1.7B", "7b"));
             read.words.set("qwen3".to_owned());
             let named = |model: &ModelChoice| match model {
                 ModelChoice::Catalogue(id) => id.to_lowercase().contains("qwen3"),

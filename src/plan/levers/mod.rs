@@ -324,7 +324,7 @@ fn most_saving(cost: Cost, scenario: &Scenario) -> Option<&'static Rule> {
 mod tests {
     use super::*;
     use crate::issue::Field;
-    use crate::scenario::{CacheKind, GpuChoice, Method, ModelChoice, Reference, Sharding};
+    use crate::scenario::{CacheKind, GpuChoice, Mask, Method, ModelChoice, Reference, Sharding};
 
     fn on(card: &str) -> Scenario {
         Scenario { gpu: GpuChoice::Catalogue(card.into()), ..Scenario::default() }
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cache_and_the_reference_are_levers() {
+    fn the_cache_the_reference_and_packing_are_levers() {
         #[track_caller]
         fn cost(link: &str, is: fn(&Scenario) -> bool) -> Option<Cost> {
             let levers = found(&of_link(link));
@@ -445,6 +445,10 @@ mod tests {
         assert_eq!(cost(&is("dpo"), precomputed), Some(Cost::Nothing));
         let none = |scenario: &Scenario| scenario.answers.reference == Reference::None;
         assert_eq!(cost(&is("grpo"), none), Some(Cost::Training));
+        let one_row = |scenario: &Scenario| scenario.mask == Mask::PaddingFree;
+        let padded = "v=1&m=Qwen/Qwen3-0.6B&st=trl&p=amp-bf16&method=full&b=4";
+        assert_eq!(cost(&format!("{padded}&mask=padded"), one_row), Some(Cost::Nothing));
+        assert_eq!(cost(padded, one_row), None);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::Cost;
 use crate::scenario::software::{Software, Trainer};
 use crate::scenario::{
-    Allocator, AttentionKernel, CacheKind, Checkpointing, CpuOffload, LoraTargets, LossKernel, Method,
+    Allocator, AttentionKernel, CacheKind, Checkpointing, CpuOffload, LoraTargets, LossKernel, Mask, Method,
     Offloading, Optimizer, Precision, ReduceDtype, Reference, Scenario, Sharding, Stack, StepTime, Task,
     WeightFormat,
 };
@@ -73,6 +73,12 @@ pub(super) static RULES: &[Rule] = &[
         | AttentionKernel::Efficient
         | AttentionKernel::Cudnn
         | AttentionKernel::FlashAttn => {}
+    }),
+    // trl's padding_free and packing, which want flash-attn: other kernels hide the texts of a row from each other by a mask
+    once("mask", Cost::Nothing, |s| {
+        if s.mask == Mask::Padded {
+            (s.mask, s.attention) = (Mask::PaddingFree, AttentionKernel::FlashAttn);
+        }
     }),
     once("optimizer", Cost::Nothing, |s| {
         if is_adamw(s.optimizer) {

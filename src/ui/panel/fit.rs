@@ -181,7 +181,7 @@ fn Asking(
             <TextBox
                 id="table-models"
                 label="Models"
-                help="A part of their names, such as qwen3 or coder 7b; models that people start from where this is empty."
+                help="A part of their names and sizes, such as qwen3, coder 7b or llama <10b; models that people start from where this is empty."
                 value=Signal::derive(move || asked.words.get())
                 set=Callback::new(set_words)
                 messages=Signal::stored(Vec::new())

@@ -181,6 +181,8 @@ fn in_words(state: State, row: &NeedRow, unit: Unit) -> Row {
                 small: if fits { String::new() } else { verdict.label().to_lowercase() },
                 act: (*verdict != Verdict::Over).then(|| Callback::new(act)),
                 class: verdict.slug(),
+                // one card that does not hold it is no answer to be ranked
+                sorted_as: fits.then_some(needed.0 as f64),
                 ..Cell::of(text)
             }
         }
@@ -233,5 +235,10 @@ mod tests {
         );
         assert!(full.act.is_some() && full.text.contains(" × "), "{}", full.text);
         assert!(qlora.act.is_some() && qlora.small.is_empty() && qlora.hint.starts_with("Fits: open "));
+        // what holds it alone is sorted with what several hold together, what nothing holds comes last
+        assert!(full.sorted_as > qlora.sorted_as && qlora.sorted_as.is_some(), "{:?}", full.sorted_as);
+        let small =
+            Owner::new().with(|| in_words(State::new(Vec::new(), Desk::default()), &rows[1], Unit::Binary));
+        assert_eq!(small.cells[4].sorted_as.is_some(), rows[1].cells[2].several().is_some());
     }
 }

@@ -108,7 +108,7 @@ fn decoded(state: State, decoded: &Decoded, remedies: &[Lever], unit: Unit) -> A
     let tensor = of_the_run.first().map(|suspect| of_suspect(suspect, unit));
     let others = (tensor.is_none() && !(of_others.is_empty() && guesses.is_empty())).then(|| {
         view! {
-            <details>
+            <details open>
                 <summary>"What else has that size"</summary>
                 {of_others.into_iter().map(|suspect| of_suspect(suspect, unit)).collect::<Vec<_>>()}
                 {guesses.iter().map(of_guess).collect::<Vec<_>>()}
