@@ -77,6 +77,8 @@ pub enum Field {
     Task,
     Prompt,
     Reference,
+    /// Who generates the answers of reinforcement.
+    Rollouts,
     /// Whose probabilities a student learns.
     Teacher,
     TeacherWeights,

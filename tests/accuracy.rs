@@ -21,6 +21,9 @@ const PACKED: &str = "data/measurements/packed.json";
 const RANDOM: &str = "data/measurements/random.json";
 const TRL: &str = "data/measurements/trl.json";
 const PREFERENCE: &str = "data/measurements/preference.json";
+/// trl's trainers of reinforcement where the model that is trained generates the answers: rows that the code was written beside, then
+/// `-drawn-`, of other models and settings.
+const ROLLOUTS: &str = "data/measurements/rollouts.json";
 /// trl's trainer of distillation.
 const DISTILLATION: &str = "data/measurements/distillation.json";
 const ADAPTERS: &str = "data/measurements/adapters.json";
@@ -47,6 +50,8 @@ const STACK_ROWS: usize = 78;
 const TRL_ROWS: usize = 41;
 /// Rows of [`PREFERENCE`].
 const PREFERENCE_ROWS: usize = 85;
+/// Rows of [`ROLLOUTS`].
+const ROLLOUTS_ROWS: usize = 23;
 /// Rows of [`DISTILLATION`].
 const DISTILLATION_ROWS: usize = 16;
 /// Rows of [`ADAPTERS`].
@@ -61,7 +66,7 @@ const MULTI_ROWS: usize = 128;
 const RANKS_ROWS: usize = 114;
 
 /// Rows of [`GENERATE`].
-const GENERATE_ROWS: usize = 37;
+const GENERATE_ROWS: usize = 40;
 
 /// Rows of [`VISION`].
 const VISION_ROWS: usize = 39;
@@ -110,6 +115,15 @@ fn every_row_of_other_tasks_is_predicted() {
     assert!(report.unsupported.is_empty(), "{:?}", report.unsupported);
     within(&report.summary.allocated, PREFERENCE_ROWS, [0.01, 0.1, 0.2]);
     within(&report.summary.reserved, PREFERENCE_ROWS, [0.01, 0.6, 1.0]);
+}
+
+/// Reinforcement whose answers the model that is trained generates: whole weights, LoRA and QLoRA, peaks of training and of generating.
+#[test]
+fn every_row_of_generation_while_training_is_predicted() {
+    let report = check::check(&read(ROLLOUTS), false).expect("the file is an array of rows");
+    assert!(report.unsupported.is_empty(), "{:?}", report.unsupported);
+    within(&report.summary.allocated, ROLLOUTS_ROWS, [0.01, 0.03, 0.05]);
+    within(&report.summary.reserved, ROLLOUTS_ROWS, [0.03, 4.0, 5.0]);
 }
 
 /// A student beside a teacher: whole weights, LoRA and QLoRA, teachers in float32, bfloat16 and 4 bits.
@@ -293,6 +307,7 @@ fn the_bands_are_what_was_measured() {
         STACKS,
         TRL,
         PREFERENCE,
+        ROLLOUTS,
         DISTILLATION,
         ADAPTERS,
         SWITCHES,

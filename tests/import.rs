@@ -5,8 +5,8 @@
 use headroom::import::{self, Format, Understood};
 use headroom::scenario::keys::Key;
 use headroom::scenario::{
-    AttentionKernel, Checkpointing, LossKernel, Mask, Method, Precision, Reference, Scenario, Task, Tuner,
-    WeightFormat,
+    AttentionKernel, Checkpointing, LossKernel, Mask, Method, Precision, Reference, Rollouts, Scenario, Task,
+    Tuner, WeightFormat,
 };
 use headroom::share;
 use proptest::prelude::*;
@@ -228,12 +228,39 @@ fn reinforcement_is_a_task() {
     assert_eq!((scenario.task, scenario.answers.reference), (Task::Grpo, Reference::Scored));
     assert_eq!((scenario.model.name(), scenario.method), ("Qwen/Qwen2-0.5B-Instruct".into(), Method::Full));
     assert_eq!((scenario.batch, scenario.sequence), (8, scenario.answers.prompt + 1024));
-    // vLLM on the same card has its share of it; generation in the process is not followed
+    // vLLM on the same card has its share of it
     let beside = read("GRPOConfig(use_vllm=True, vllm_mode=\"colocate\", vllm_gpu_memory_utilization=0.45)");
     assert_eq!((beside.left, beside.scenario.reserve.vllm), (Vec::new(), 45));
     assert_eq!(read("GRPOConfig(use_vllm=True)").scenario.reserve.vllm, 30);
-    assert_eq!(read("GRPOConfig()").left[0].said, "use_vllm (off by default)");
+    assert_eq!(beside.scenario.answers.rollouts, Rollouts::Server);
     assert_eq!(read("GRPOConfig()").scenario.answers.reference, Reference::None);
+}
+
+/// trl's default: the model that is trained generates its answers by transformers.
+#[test]
+fn answers_are_generated_in_the_process_where_vllm_is_off() {
+    let plain = read("GRPOConfig()");
+    assert_eq!((plain.left, plain.scenario.answers.rollouts), (Vec::new(), Rollouts::Transformers));
+    assert!(plain.assumed.iter().any(|assumed| assumed.key == "rollouts"), "{:?}", plain.assumed);
+    let usual = read("RLOOConfig(use_vllm=False, temperature=1.0, top_p=1.0, top_k=0, min_p=None)");
+    assert_eq!((usual.left, usual.scenario.answers.rollouts), (Vec::new(), Rollouts::Transformers));
+    // what makes more of the vocabulary than a draw, and pages, are not followed, and said
+    let cut = read("GRPOConfig(temperature=0.7, top_k=50)");
+    assert_eq!(
+        (cut.left.len(), cut.scenario.answers.rollouts),
+        (2, Rollouts::Transformers),
+        "{:?}",
+        cut.left
+    );
+    let pages = read("GRPOConfig(use_transformers_paged=True)");
+    assert_eq!(
+        (pages.left.len(), pages.scenario.answers.rollouts),
+        (1, Rollouts::Server),
+        "{:?}",
+        pages.left
+    );
+    // a server draws as it likes
+    assert_eq!(read("GRPOConfig(use_vllm=True, temperature=0.7, top_k=50)").left, []);
 }
 
 /// What a notebook asks the card is answered by the card that is chosen.

@@ -10,8 +10,8 @@ use headroom::scenario::{
     Allocator, Answers, AttentionKernel, CacheKind, Checkpointing, Cluster, ContextComm, CpuOffload,
     CustomModel, Data, DeepSpeed, Generation, GpuChoice, Layout, Lengths, Loop, Lora, LoraTargets,
     LossKernel, Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Overlap, Pictures, Precision,
-    Quantization, ReduceDtype, Reference, Reserve, Sampling, Savings, Scenario, Sharding, Stack, StepTime,
-    Task, Teacher, TeacherWeights, TransformerImpl, Tuner, VisionTower, WeightFormat, modules,
+    Quantization, ReduceDtype, Reference, Reserve, Rollouts, Sampling, Savings, Scenario, Sharding, Stack,
+    StepTime, Task, Teacher, TeacherWeights, TransformerImpl, Tuner, VisionTower, WeightFormat, modules,
 };
 use headroom::share::{MOST_SCENARIOS, decode, encode, names, said};
 use headroom::units::Bytes;
@@ -261,7 +261,8 @@ fn data() -> impl Strategy<Value = Data> {
 }
 
 fn answers() -> impl Strategy<Value = Answers> {
-    (1u64..=1 << 24, select(Reference::ALL)).prop_map(|(prompt, reference)| Answers { prompt, reference })
+    (1u64..=1 << 24, select(Reference::ALL), select(Rollouts::ALL))
+        .prop_map(|(prompt, reference, rollouts)| Answers { prompt, reference, rollouts })
 }
 
 fn teachers() -> impl Strategy<Value = Teacher> {

@@ -1,7 +1,7 @@
 """Generates with transformers and prints what it took: generate_steps.py ROW.json [--cc 8.0] [--trace]
 
 ROW.json is a row of data/measurements/generate.json, or its "case" alone: the keys of the harness, of which "seq" is the length of
-the prompt, and "new_tokens", "cache" (dynamic, static, off) and "sampling" (greedy, sampled). Needs transformers, a CUDA device
+the prompt, and "new_tokens", "cache" (dynamic, static, off) and "sampling" (greedy, sampled, drawn). Needs transformers, a CUDA device
 (the rows were measured on one whose kernels do nothing) and on PYTHONPATH the harness that the null device belongs to (measure.py),
 which builds the models. --trace prints every allocation and free of the last call, as tools/compare_trace.py reads them.
 
@@ -70,11 +70,13 @@ def main():
     batch, prompt = case["batch"], case["seq"]
     ids = torch.zeros(batch, prompt, dtype=torch.long, device="cuda")
     mask = torch.ones(batch, prompt, dtype=torch.long, device="cuda")
-    keywords = {"max_new_tokens": own["new_tokens"], "do_sample": own["sampling"] == "sampled", "use_cache": own["cache"] != "off"}
+    keywords = {"max_new_tokens": own["new_tokens"], "do_sample": own["sampling"] != "greedy", "use_cache": own["cache"] != "off"}
     if own["cache"] == "static":
         keywords.update(cache_implementation="static", disable_compile=True)
     if own["sampling"] == "sampled":
         keywords.update(temperature=0.7, top_k=50, top_p=0.9)
+    elif own["sampling"] == "drawn":
+        keywords.update(temperature=1.0, top_k=0, top_p=1.0)
     torch.cuda.empty_cache()
     torch.cuda.synchronize()
     loaded = torch.cuda.memory_allocated()

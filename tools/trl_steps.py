@@ -10,6 +10,7 @@ Keys of a case are the harness's; of trl there are
   task            "sft" by default, "dpo", "kto", "orpo", "cpo", "simpo" (CPO's with its loss_type, cpo_alpha=0), "reward", "grpo", "rloo", "distil": which trainer
   prompt          tokens of the prompt of every answer, 512
   reference       "scored", "precomputed" (`precompute_ref_log_probs=True`) or "none" (`beta=0`)
+  rollouts        of "grpo" and "rloo": "server", where answers come from elsewhere, or "transformers": `use_vllm=False`, the model that is trained generates them
   teacher         of "distil": the keys of the case that are the teacher's own (preset or config, dtype or weights, method "qlora")
   args            further arguments of the trainer's configuration
   attention_mask  "ones": the collator's; "padded": rows of different lengths, as the model sees them; "padding-free": `padding_free=True`, the whole batch in one row
@@ -34,7 +35,7 @@ import torch
 import trl
 from transformers import TrainerCallback, masking_utils
 
-OWN = dict(stack="trl", offload=None, labels=None, model=None, task="sft", prompt=512, reference="scored", teacher={}, args={}, engine=None, world=1, ds={},
+OWN = dict(stack="trl", offload=None, labels=None, model=None, task="sft", prompt=512, reference="scored", rollouts="server", teacher={}, args={}, engine=None, world=1, ds={},
            reshard_after_forward=True, efficient_loading=False)
 PAIRS = ["dpo", "orpo", "cpo", "simpo", "reward"]
 ONLINE = ["grpo", "rloo"]
@@ -236,7 +237,8 @@ def make_trainer(case, folder):
     if case["task"] in ("dpo", "kto"):
         own.update(precompute_ref_log_probs=case["reference"] == "precomputed")
     if case["task"] in ONLINE:
-        own.update(beta=0.04 if case["reference"] == "scored" else 0.0, num_generations=batch * accumulation)
+        own.update(beta=0.04 if case["reference"] == "scored" else 0.0, num_generations=batch * accumulation,
+                   max_completion_length=sequence - case["prompt"])
     elif case["task"] == "distil":
         own.update(max_completion_length=sequence - case["prompt"])
     else:
@@ -282,8 +284,8 @@ class Server:
 
 def answered(case, trainer, args, data, more):
     """A GRPOTrainer whose answers come from a server, each as long as may be, with the log-probability of each of their tokens
-    (`use_vllm`, `vllm_mode="server"`); the reward is their length. Where a reference is asked for of all weights it is built here:
-    trl would load it by the model's name."""
+    (`use_vllm`, `vllm_mode="server"`), or from the model itself (`generated`); the reward is their length. Where a reference is
+    asked for of all weights it is built here: trl would load it by the model's name."""
     length = case["seq"] - case["prompt"]
 
     def rollout(prompts, trainer):
@@ -295,12 +297,36 @@ def answered(case, trainer, args, data, more):
     module.create_model_from_path = lambda *a, **k: build(case)
     own = dict(model=build(case), reward_funcs=lambda completions, **k: [float(len(c)) for c in completions], args=args,
                train_dataset=data, processing_class=tokenizer(), **more)
+    if case["rollouts"] == "transformers":
+        return generated(case, trainer(**own))
     if case["task"] == "rloo":
         made = trainer(**own)
         made._generate_single_turn = lambda prompts, *rest: [[2] * length] * len(prompts)
         return made
     made = trainer(rollout_func=rollout, **own)
     made.use_vllm, made._last_loaded_step, made.vllm_generation = True, -1, Server()
+    return made
+
+
+def generated(case, made):
+    """A trainer that generates by transformers in its own process. No answer meets its end before it is as long as may be: what is
+    read off the device to see that is asked for, and answered so; so are the ids of the answers, which come back as they would."""
+    from transformers.generation import utils
+    compare, turn = utils.StopCheck.__call__, made._generate_single_turn
+    # the harness builds from a config without a cache, and so without one for generation; a checkpoint's generation config has one
+    model = made.accelerator.unwrap_model(made.model)
+    (model.get_base_model() if hasattr(model, "get_base_model") else model).generation_config.use_cache = True
+
+    def stops(self, unfinished, tokens, length):
+        compare(self, unfinished, tokens, length)
+        return length >= case["seq"]
+    utils.StopCheck.__call__ = stops
+
+    def single_turn(prompts, *rest, **named):
+        answers = turn(prompts, *rest, **named)
+        ids = [[2] * (case["seq"] - case["prompt"])] * len(prompts)
+        return (ids, answers[1]) if isinstance(answers, tuple) else ids
+    made._generate_single_turn = single_turn
     return made
 
 

@@ -38,6 +38,8 @@ export interface Scenario {
   "prompt-length"?: number;
   /** Where the scores of the model as it was come from */
   "reference"?: "scored" | "none" | "precomputed";
+  /** Who generates the answers that the model learns from: vLLM, elsewhere or with a share of the card, or the training itself by transformers */
+  "rollouts"?: "server" | "transformers";
   /** The model that is learned from, which lies on the card beside the one that is trained: a Hub id, or same for the model that is trained; its vocabulary has to be as large */
   "teacher"?: string;
   /** How the teacher's weights lie on the card (teacher_model_init_kwargs) */
@@ -47,7 +49,7 @@ export interface Scenario {
   /** What is kept of the keys and values of earlier tokens */
   "kv-cache"?: "dynamic" | "static" | "off";
   /** How the next token is chosen */
-  "sampling"?: "greedy" | "sampled";
+  "sampling"?: "greedy" | "sampled" | "drawn";
   /** Pictures in each sequence, which the tower turns into tokens of it; 0 is text alone */
   "images"?: number;
   /** Rows of pixels of each picture as the processor is given it: it resizes them to whole tokens */

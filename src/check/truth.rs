@@ -14,8 +14,8 @@ use crate::scenario::{
     Allocator, Answers, AttentionKernel, CacheKind, Checkpointing, Cluster, ContextComm, CpuOffload,
     CustomModel, DeepSpeed, Generation, GpuChoice, Layout, Lengths, Loop, Lora, LoraTargets, LossKernel,
     Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Overlap, Pictures, Precision, Quantization,
-    ReduceDtype, Reference, Reserve, Sampling, Savings, Scenario, Sharding, Stack, StepTime, Task, Teacher,
-    TeacherWeights, TransformerImpl, Tuner, VisionTower, WeightFormat,
+    ReduceDtype, Reference, Reserve, Rollouts, Sampling, Savings, Scenario, Sharding, Stack, StepTime, Task,
+    Teacher, TeacherWeights, TransformerImpl, Tuner, VisionTower, WeightFormat,
 };
 use crate::step::Milestone;
 
@@ -165,9 +165,11 @@ fn task(fields: &mut Fields<'_>) -> Result<Task, CheckError> {
 fn answers(fields: &mut Fields<'_>) -> Result<Answers, CheckError> {
     let usual = Scenario::default().answers;
     let reference = fields.text_or("reference", usual.reference.slug())?;
+    let rollouts = fields.text_or("rollouts", usual.rollouts.slug())?;
     Ok(Answers {
         prompt: fields.count("prompt", usual.prompt)?,
         reference: Reference::from_slug(reference).ok_or_else(|| unknown("reference", reference))?,
+        rollouts: Rollouts::from_slug(rollouts).ok_or_else(|| unknown("rollouts", rollouts))?,
     })
 }
 

@@ -213,6 +213,7 @@ choices! {
     Sampling {
         Greedy = "greedy", "Greedy", "The likeliest token.";
         Sampled = "sampled", "Sampled", "Drawn with a temperature from the 50 likeliest and the top 90 % of probability: the vocabulary is sorted for every token.";
+        Drawn = "drawn", "Drawn", "Drawn from the whole vocabulary by its probabilities: temperature 1, no top_k and no top_p, as trl's trainers generate.";
     }
 }
 
@@ -230,6 +231,14 @@ choices! {
         Scored = "scored", "Scored in the step", "The model as it was scores every batch: a second model where all weights are trained, the same one with its adapters off beside LoRA.";
         None = "none", "None", "The model is held against nothing (beta=0, the default of GRPO).";
         Precomputed = "precomputed", "Precomputed", "The data set was scored before training (precompute_ref_log_probs): no second model, one number per answer.";
+    }
+}
+
+choices! {
+    /// Who generates the answers that a model learns from while it trains.
+    Rollouts {
+        Server = "server", "vLLM", "vLLM on a server elsewhere, or beside the training with its share of the card (use_vllm=True).";
+        Transformers = "transformers", "transformers", "The model that is trained generates them itself at the beginning of a step (use_vllm=False, trl's default).";
     }
 }
 

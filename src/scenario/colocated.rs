@@ -4,7 +4,7 @@
 //! Source: vLLM v1/worker/gpu_worker.py `determine_available_memory` and v1/core/kv_cache_utils.py; trl 1.16
 //! generation/vllm_generation.py.
 
-use super::{Field, Issue, Method, Scenario, Severity};
+use super::{Field, Issue, Method, Rollouts, Scenario, Severity};
 use crate::dtype::Dtype;
 use crate::model::Architecture;
 use crate::model::blocks::Mixer;
@@ -14,9 +14,14 @@ use crate::units::{Bytes, grouped};
 const BLOCK: u64 = 16;
 
 impl Scenario {
+    /// Whether the model that is trained generates the answers that it learns from, by transformers.
+    pub fn generates_itself(&self) -> bool {
+        self.task.is_online() && self.answers.rollouts == Rollouts::Transformers
+    }
+
     /// What vLLM takes of a card of so much memory beside the training: its share of all of it, whatever is there already.
     pub(super) fn colocated(&self, memory: Bytes) -> Bytes {
-        if !self.task.is_online() {
+        if !self.task.is_online() || self.generates_itself() {
             return Bytes::ZERO;
         }
         let share = u128::from(memory.0) * u128::from(self.reserve.vllm.min(100)) / 100;

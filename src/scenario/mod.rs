@@ -26,8 +26,9 @@ use crate::units::Bytes;
 pub use crate::issue::{Field, Issue, Severity};
 pub use choices::{
     Allocator, AttentionKernel, CacheKind, Checkpointing, Choice, ContextComm, CpuOffload, LoraTargets,
-    LossKernel, Mask, Method, Offloading, Optimizer, Overlap, Precision, ReduceDtype, Reference, Sampling,
-    Sharding, Stack, StepTime, Task, TeacherWeights, TransformerImpl, Tuner, VisionTower, WeightFormat,
+    LossKernel, Mask, Method, Offloading, Optimizer, Overlap, Precision, ReduceDtype, Reference, Rollouts,
+    Sampling, Sharding, Stack, StepTime, Task, TeacherWeights, TransformerImpl, Tuner, VisionTower,
+    WeightFormat,
 };
 pub use cluster::{Cluster, DeepSpeed, Layout};
 pub use count::LARGEST;
@@ -170,6 +171,8 @@ pub struct Answers {
     pub prompt: u64,
     /// Where the reference's scores come from.
     pub reference: Reference,
+    /// Who generates the answers; read where they are generated while it trains.
+    pub rollouts: Rollouts,
 }
 
 /// Who is learned from; read for [`Task::Distil`].
@@ -300,7 +303,7 @@ impl Default for Scenario {
     fn default() -> Scenario {
         Scenario {
             task: Task::Sft,
-            answers: Answers { prompt: 512, reference: Reference::Scored },
+            answers: Answers { prompt: 512, reference: Reference::Scored, rollouts: Rollouts::Server },
             teacher: Teacher { model: None, weights: TeacherWeights::Fp32 },
             model: ModelChoice::Catalogue("meta-llama/Llama-3.1-8B".into()),
             method: Method::Qlora,

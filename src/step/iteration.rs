@@ -55,6 +55,8 @@ pub(super) struct Rounds<'a> {
     stepped: usize,
     /// The most micro-batches of a step that are run.
     most: u64,
+    /// The most passes of `generate` after the prompt's that are run.
+    most_passes: u64,
     /// The GPUs that do it together.
     cluster: Cluster,
     /// What the parts of a pipeline's stage were given last.
@@ -115,14 +117,17 @@ impl<'a> Rounds<'a> {
             ids: NOTHING,
             stepped: 0,
             most: DIFFERENT,
+            most_passes: DIFFERENT,
             cluster: ready.cluster,
             last_inputs: Vec::new(),
         }
     }
 
-    /// Runs up to so many micro-batches of a step, where it matters what each leaves in the allocator's cache.
-    pub fn run_up_to(&mut self, most: u64) {
+    /// Runs up to so many micro-batches of a step, and passes of `generate`, where it matters what each leaves in the allocator's
+    /// cache.
+    pub fn run_up_to(&mut self, most: u64, passes: u64) {
         self.most = most.max(DIFFERENT);
+        self.most_passes = passes;
     }
 
     /// How many of a step's micro-batches are run. A block that one leaves is often what the next one takes and gives back
@@ -144,6 +149,9 @@ impl<'a> Rounds<'a> {
         let mut brought: Vec<(Batch, Stack)> = Vec::with_capacity(1);
         for act in self.round {
             let Some(batch) = act.batch() else { continue };
+            if self.makes_prompts(act) {
+                continue;
+            }
             let stack = self.members[act.member()].model.member.stack;
             if !brought.contains(&(batch, stack)) {
                 brought.push((batch, stack));
@@ -174,6 +182,12 @@ impl<'a> Rounds<'a> {
                 state.due_workspaces[0][0] = 0;
             }
         });
+    }
+
+    /// Whether it is a generation whose prompts are made in the round: that of a model that is trained on the answers.
+    fn makes_prompts(&self, act: &Act) -> bool {
+        let trains = self.members[act.member()].model.member.training.is_some();
+        trains && matches!(act, Act::Generate { .. })
     }
 
     /// Puts a batch on the machine.
@@ -383,11 +397,15 @@ impl<'a> Rounds<'a> {
     fn generate(&mut self, act: u16, member: usize, batch: Batch, how: Generation) {
         let [prefill, decode] = [Stage::Prefill, Stage::Decode].map(|stage| Phase { act, stage });
         self.notes.begin(prefill);
-        let passes = passes(batch.length, how.new_tokens, self.most);
+        let passes = passes(batch.length, how.new_tokens, self.most_passes);
+        let makes = self.makes_prompts(&Act::Generate { member, batch, how });
+        // ids and their mask
+        let prompts = makes.then(|| [(); 2].map(|()| self.members[member].model.prompts(batch)));
         self.members[member].model.generate(batch, how, &passes, || {
             self.notes.end(prefill);
             self.notes.begin(decode);
         });
+        drop(prompts);
         self.notes.end(if passes.is_empty() { prefill } else { decode });
     }
 

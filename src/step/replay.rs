@@ -176,7 +176,7 @@ impl Recording {
         let machine = Machine::new(ready.device, Some(schedule.events));
         let models = ready.load(&machine, Apart::All)?;
         let mut rounds = Rounds::new(&machine, ready, models);
-        rounds.run_up_to(schedule.accumulated);
+        rounds.run_up_to(schedule.accumulated, schedule.passes);
         rounds.prepare();
         let made = || machine.with(|state| (state.events(), state.storages.len()));
         let (loaded, _) = made();

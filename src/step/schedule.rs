@@ -55,6 +55,8 @@ pub(super) struct Schedule {
     longest: u64,
     /// The most micro-batches of a step that are run where all lengths are equal.
     pub accumulated: u64,
+    /// The most passes of `generate` after the prompt's that are run.
+    pub passes: u64,
     /// How many iterations are run where all lengths are equal.
     run: usize,
     /// About how many events all of it has.
@@ -76,15 +78,17 @@ impl Schedule {
             return Err(too_deep(each));
         }
         let Some((given, whole)) = ready.varying() else {
-            let most = if ready.generates() {
+            let most = (affordable / ITERATIONS).min(RECORDED);
+            let passes = if ready.generates() {
                 (affordable / DIFFERENT_ITERATIONS * PASSES).clamp(PASSES, MOST_PASSES)
             } else {
-                (affordable / ITERATIONS).min(RECORDED)
+                0
             };
             let run = if ready.repeats_itself() { DIFFERENT_ITERATIONS } else { ITERATIONS };
-            let times = if ready.generates() { most.div_ceil(PASSES) } else { accumulated.min(most) };
+            let times = accumulated.min(most).max(passes.div_ceil(PASSES));
             let events = each.saturating_mul(run * times);
-            return Ok(Schedule { accumulated: most as u64, events, ..Schedule::equal(run) });
+            let (accumulated, passes) = (most as u64, passes as u64);
+            return Ok(Schedule { accumulated, passes, events, ..Schedule::equal(run) });
         };
         let most = affordable.min(MICRO_BATCHES);
         let per_iteration = accumulated.min(most / ITERATIONS);
@@ -110,17 +114,26 @@ impl Schedule {
         };
         let batches = lengths.into_iter().map(batch).collect();
         let events = each.saturating_mul(count);
-        Ok(Schedule { batches, per_iteration, longest, accumulated: DIFFERENT, run: 0, events })
+        Ok(Schedule { batches, per_iteration, longest, events, ..Schedule::equal(0) })
     }
 
     /// So many iterations of equal lengths.
     pub fn equal(run: usize) -> Schedule {
-        Schedule { batches: Vec::new(), per_iteration: 1, longest: 0, accumulated: DIFFERENT, run, events: 0 }
+        Schedule {
+            batches: Vec::new(),
+            per_iteration: 1,
+            longest: 0,
+            accumulated: DIFFERENT,
+            passes: DIFFERENT,
+            run,
+            events: 0,
+        }
     }
 
     /// The same with every iteration run.
     pub fn in_full(&self) -> Schedule {
-        Schedule { accumulated: self.accumulated, events: self.events, ..Schedule::equal(ITERATIONS) }
+        let Schedule { accumulated, passes, events, .. } = *self;
+        Schedule { accumulated, passes, events, ..Schedule::equal(ITERATIONS) }
     }
 
     /// Whether the last iteration that is run happens once more.

@@ -2,7 +2,7 @@
 
 use crate::scenario::{
     Answers, Checkpointing, Cluster, CpuOffload, GpuChoice, Mask, Method, ModelChoice, Optimizer, Pictures,
-    Precision, Quantization, Reference, Scenario, Sharding, Stack, Task, Teacher, TeacherWeights,
+    Precision, Quantization, Reference, Rollouts, Scenario, Sharding, Stack, Task, Teacher, TeacherWeights,
 };
 
 /// A scenario with a name.
@@ -99,7 +99,7 @@ pub static PRESETS: &[Preset] = &[
         help: "Reinforcement on one card: eight answers to a prompt, which a server elsewhere generates",
         scenario: || Scenario {
             task: Task::Grpo,
-            answers: Answers { prompt: 256, reference: Reference::None },
+            answers: Answers { prompt: 256, reference: Reference::None, rollouts: Rollouts::Server },
             model: ModelChoice::Catalogue("Qwen/Qwen2.5-7B-Instruct".into()),
             method: Method::Lora,
             stack: Stack::Trl,
@@ -115,7 +115,7 @@ pub static PRESETS: &[Preset] = &[
         help: "Distillation: a small model learns all its weights anew from a larger one, which lies beside it on the card",
         scenario: || Scenario {
             task: Task::Distil,
-            answers: Answers { prompt: 256, reference: Reference::Scored },
+            answers: Answers { prompt: 256, reference: Reference::Scored, rollouts: Rollouts::Server },
             teacher: Teacher {
                 model: Some(ModelChoice::Catalogue("meta-llama/Llama-3.1-8B".into())),
                 weights: TeacherWeights::Bf16,

@@ -23,9 +23,10 @@ pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
         .keyword("max_new_tokens", "NEW")
         .keyword("min_new_tokens", "NEW")
         .keyword("use_cache", boolean(generation.cache != CacheKind::Off))
-        .keyword("do_sample", boolean(generation.sampling == Sampling::Sampled));
+        .keyword("do_sample", boolean(generation.sampling != Sampling::Greedy));
     let call = match generation.sampling {
         Sampling::Greedy => call,
+        Sampling::Drawn => call.keyword("temperature", 1.0).keyword("top_k", 0).keyword("top_p", 1.0),
         Sampling::Sampled => call.keyword("temperature", 0.7).keyword("top_k", 50).keyword("top_p", 0.9),
     };
     let call = match generation.cache {

@@ -100,9 +100,51 @@ pub(super) fn answers(reader: &mut Reader, (why, reference, default): (&str, &st
     reader.assume("mask", "padded", why);
 }
 
-/// Who generates the answers: a server, vLLM on the same card, or transformers in the process, which is not followed.
+/// What transformers' `generate` is given, and the value with which it takes nothing but the logits: else the vocabulary is cut
+/// or sorted for every token.
+const CUTS: &[(&str, Option<f64>)] = &[
+    ("temperature", Some(1.0)),
+    ("top_p", Some(1.0)),
+    ("top_k", Some(0.0)),
+    ("min_p", None),
+    ("repetition_penalty", Some(1.0)),
+    ("cache_implementation", None),
+    ("generation_kwargs", None),
+];
+
+/// transformers generates in the process that trains.
+fn itself(reader: &mut Reader, off: Option<String>) {
+    let batched = ["use_transformers_continuous_batching", "use_transformers_paged"];
+    if let Some((true, said)) = reader.switch(&batched) {
+        reader.leave(
+            &said,
+            "its pages of keys and values are not followed: as if a server elsewhere generated",
+        );
+        reader.quietly("rollouts", "server");
+        return reader.quietly("vllm-percent", "0");
+    }
+    match off {
+        Some(said) => reader.set("rollouts", "transformers", &said),
+        None => reader.assume("rollouts", "transformers", "use_vllm is off by default in trl 1.16"),
+    }
+    for (name, usual) in CUTS {
+        let Some(said) = reader.take(&[name]) else { continue };
+        if usual.is_some() && said.number() == *usual {
+            reader.idle.push(said.said);
+        } else {
+            reader.leave(
+                &said.said,
+                "answers are followed as drawn from the whole vocabulary, with a cache that grows",
+            );
+        }
+    }
+}
+
+/// Who generates the answers: a server, vLLM on the same card, or transformers in the process.
 fn generation(reader: &mut Reader) {
     let mode = reader.take(&["vllm_mode"]);
+    // of a scenario that is read over
+    reader.quietly("rollouts", "server");
     let share = reader.take(&["vllm_gpu_memory_utilization"]);
     match (reader.switch(&["use_vllm"]), mode) {
         (Some((true, said)), Some(mode)) if mode.text() == "server" => {
@@ -123,12 +165,8 @@ fn generation(reader: &mut Reader) {
             }
         },
         (off, _) => {
-            let said = off.map_or_else(|| "use_vllm (off by default)".to_owned(), |(_, said)| said);
-            reader.leave(
-                &said,
-                "generation in the process is not followed: as if a server elsewhere generated",
-            );
-            reader.quietly("vllm-percent", "0");
+            let off = off.map(|(_, said)| said);
+            itself(reader, off);
         }
     }
 }

@@ -58,7 +58,7 @@ pub(super) fn with_pictures_of_any_size(scenario: &Scenario) -> bool {
 
 /// Whether vLLM may have a share of the card: beside a training, or all that `headroom serving` gives it.
 pub(super) fn with_vllm(scenario: &Scenario) -> bool {
-    with_rollouts(scenario) || with_generation(scenario)
+    with_rollouts(scenario) && !scenario.generates_itself() || with_generation(scenario)
 }
 
 /// Whether the model can be held against itself as it was.

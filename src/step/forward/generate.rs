@@ -93,13 +93,15 @@ impl<'a> Generating<'_, 'a> {
             CacheKind::Static => self.room,
         };
         let mut shorter = Vec::new();
+        // its layers are of the keys' element type, which autocast makes another than the values' (`lazy_initialization`)
+        let dtype = heads.k.value.dtype;
         // what was given is let go of when both are there
         let [k, v] = [&heads.k, &heads.v].map(|new| {
             let before = if self.past == 0 { None } else { self.cache.borrow_mut().pop_front() };
             let held = match (self.kind, before) {
                 (CacheKind::Static, Some(held)) => held,
                 (CacheKind::Static | CacheKind::Dynamic | CacheKind::Off, before) => {
-                    let joined = new.cached((new.value.numel / length).saturating_mul(keys));
+                    let joined = new.cached((new.value.numel / length).saturating_mul(keys), dtype);
                     // of a window both are joined before either is let go of
                     if window.is_some() {
                         shorter.extend(before);
@@ -119,13 +121,13 @@ impl<'a> Generating<'_, 'a> {
 }
 
 impl<'m> Tensor<'m> {
-    /// A tensor of the cache, of so many elements, laid out as its shape says.
-    fn cached(&self, numel: u64) -> Tensor<'m> {
+    /// A tensor of the cache, of so many elements of a type, laid out as its shape says.
+    fn cached(&self, numel: u64, dtype: Dtype) -> Tensor<'m> {
         self.machine.as_category(Category::KvCache, &roles::ATTENTION, || {
             self.machine.tensor(|state| {
                 let value = &self.value;
                 let whole = Value { numel, layout: value.shape, ..*value };
-                state.new_like(&whole, value.dtype, &KEYS_AND_VALUES, crate::step::autograd::Edge::None)
+                state.new_like(&whole, dtype, &KEYS_AND_VALUES, crate::step::autograd::Edge::None)
             })
         })
     }
@@ -175,6 +177,15 @@ struct Kept<'a> {
 }
 
 impl<'a> Model<'a> {
+    /// A tensor of integers for every token of prompts.
+    pub fn prompts(&self, batch: Batch) -> Tensor<'a> {
+        let bytes = batch.tokens().saturating_mul(Dtype::I64.bytes());
+        self.machine.tensor(|state| {
+            let storage = state.alloc_as(Category::Batch, bytes, Dtype::I64, &SEQUENCES);
+            Value::plain(storage, batch.tokens(), Dtype::I64)
+        })
+    }
+
     /// `model.generate(input_ids, attention_mask, max_new_tokens=…)`. Of the passes after the prompt's those run that are given
     /// by the tokens before them; `prefilled` is called before the first.
     pub fn generate(&self, batch: Batch, how: Generation, passes: &[u64], prefilled: impl FnOnce()) {
@@ -199,6 +210,8 @@ impl<'a> Model<'a> {
                 let past = if how.cache == CacheKind::Off { 0 } else { past };
                 Pass {
                     trains: false,
+                    // accelerate wraps the forward of peft's model, and `generate` calls the one inside
+                    autocast: self.autocast.filter(|_| !self.member.adapts),
                     generating: Some(Generating { past, ..generating }),
                     ..self.pass(batch)
                 }
@@ -290,7 +303,8 @@ impl<'a> Pass<'_, 'a> {
         });
         drop((states, ids, encoded));
         self.leave_autocast();
-        logits
+        // accelerate's `convert_outputs_to_fp32`
+        if self.autocast.is_some() { logits.to(Dtype::F32) } else { logits }
     }
 
     /// `outputs.logits[:, -1].to(copy=True, dtype=torch.float32)` and what the processors make of it: a temperature, the 50
@@ -307,8 +321,16 @@ impl<'a> Pass<'_, 'a> {
             let mut before = before.into_iter();
             let raw = fresh(&SCORES);
             drop(before.next());
-            if sampling == Sampling::Greedy {
-                return vec![raw];
+            match sampling {
+                Sampling::Greedy => return vec![raw],
+                Sampling::Drawn => {
+                    let probabilities = fresh(&PROBABILITIES);
+                    drop(before.next());
+                    // torch.multinomial
+                    drop(fresh(&PROBABILITIES));
+                    return vec![raw, probabilities];
+                }
+                Sampling::Sampled => {}
             }
             let warm = fresh(&SCORES);
             let likeliest = {

@@ -109,6 +109,8 @@ pub(super) struct Model<'a> {
 pub(super) struct Pass<'p, 'a> {
     model: &'p Model<'a>,
     pub batch: Batch,
+    /// The element type of the autocast that it runs under: the model's, where its forward is what was wrapped.
+    autocast: Option<Dtype>,
     /// Whether it is one of training: gradients are wanted, checkpoints made, dropout drawn.
     trains: bool,
     /// Attention probabilities of the last layer, where the model's forward keeps its layers' outputs in a variable; or the
@@ -167,6 +169,7 @@ impl<'a> Model<'a> {
         Pass {
             model: self,
             batch,
+            autocast: self.autocast,
             trains: true,
             outputs: RefCell::default(),
             cache: RefCell::default(),

@@ -77,14 +77,14 @@ impl<'a> Rounds<'a> {
                 drop((inputs, student, taught));
                 Output { loss, outputs: Vec::new(), shared }
             }
-            Loss::Reward { prompt, referred, whole } => {
+            Loss::Reward { prompt, referred, whole, corrected } => {
                 let labels = pass.reward_labels();
                 let (scores, shared) = pass.label_log_probs(pass.hidden(), prompt, Asked::OF_REWARDS);
                 replace();
                 let loss = if whole {
                     pass.whole_reward_loss(&scores, prompt)
                 } else {
-                    pass.reward_loss(&scores, prompt, referred)
+                    pass.reward_loss(&scores, prompt, [referred, corrected])
                 };
                 drop((labels, scores));
                 Output { loss, outputs: Vec::new(), shared }

@@ -191,8 +191,10 @@ fn scores(member: &Member) -> Result<(), Issue> {
 /// What of a model that generates is not modelled, whatever it is.
 fn generates(member: &Member, many: bool) -> Result<(), Issue> {
     let refuse = |field, message: String, fix: &str| Err(Issue::error(field, message).with_fix(fix));
+    let trains = member.training.is_some();
     if many {
-        return refuse(Field::Gpus, "generation on several GPUs is not modelled".into(), "choose one GPU");
+        let fix = if trains { "choose one GPU, or have vLLM generate the answers" } else { "choose one GPU" };
+        return refuse(Field::Gpus, "generation on several GPUs is not modelled".into(), fix);
     }
     if member.attention == AttentionKernel::FlashAttn {
         let message = "generation with the package flash-attn is not modelled";
@@ -200,12 +202,16 @@ fn generates(member: &Member, many: bool) -> Result<(), Issue> {
     }
     // Liger patches the modules that generate too, and no such run was measured
     let software = Software::of(member.stack);
-    if !runs_transformers(member) || software.trainer != Trainer::Loop || software.liger_kernels {
+    // one that is trained besides is what trl's trainers generate with
+    let trainer = if trains { Trainer::Trl } else { Trainer::Loop };
+    if !runs_transformers(member) || software.trainer != trainer || software.liger_kernels {
         let message = format!("generation is modelled with transformers, not with {}", member.stack.label());
         return refuse(Field::Stack, message, "choose transformers");
     }
     match member.precision {
         Precision::Fp32 | Precision::Bf16 | Precision::Fp16 => Ok(()),
+        // accelerate's, which was measured
+        Precision::AmpBf16 | Precision::AmpBf16Weights | Precision::AmpFp16 if trains => Ok(()),
         Precision::AmpBf16 | Precision::AmpBf16Weights | Precision::AmpFp16 => refuse(
             Field::Precision,
             "generation is modelled without autocast".into(),

@@ -60,6 +60,9 @@ class Scenario(TypedDict, total=False):
     #: Where the scores of the model as it was come from
     reference: Literal["scored", "none", "precomputed"]
 
+    #: Who generates the answers that the model learns from: vLLM, elsewhere or with a share of the card, or the training itself by transformers
+    rollouts: Literal["server", "transformers"]
+
     #: The model that is learned from, which lies on the card beside the one that is trained: a Hub id, or same for the model that is trained; its vocabulary has to be as large
     teacher: str
 
@@ -73,7 +76,7 @@ class Scenario(TypedDict, total=False):
     kv_cache: Literal["dynamic", "static", "off"]
 
     #: How the next token is chosen
-    sampling: Literal["greedy", "sampled"]
+    sampling: Literal["greedy", "sampled", "drawn"]
 
     #: Pictures in each sequence, which the tower turns into tokens of it; 0 is text alone
     images: int

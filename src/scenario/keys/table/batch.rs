@@ -3,14 +3,14 @@
 use super::super::key::{Group, Key, Place, Value, ValueKind};
 use super::super::matters::{
     always, any, when_trained, with_answers, with_eyes, with_generation, with_pictures,
-    with_pictures_of_any_size, with_reference, with_teacher,
+    with_pictures_of_any_size, with_reference, with_rollouts, with_teacher,
 };
 use super::super::nearest::nearest;
 use super::super::values::{choice, count, set_count, set_lengths, set_teacher, write_teacher};
 use super::super::words;
 use crate::scenario::count::Count;
 use crate::scenario::{
-    CacheKind, Field, Optimizer, Precision, Reference, Sampling, TeacherWeights, VisionTower,
+    CacheKind, Field, Optimizer, Precision, Reference, Rollouts, Sampling, TeacherWeights, VisionTower,
 };
 
 pub(super) const KEYS: &[Key] = &[
@@ -85,6 +85,18 @@ pub(super) const KEYS: &[Key] = &[
         value: choice!(Reference, answers.reference),
         matters: with_reference,
         band: any,
+    },
+    Key {
+        link: "roll",
+        name: "rollouts",
+        label: "Answers come from",
+        help: "Who generates the answers that the model learns from: vLLM, elsewhere or with a share of the card, or the training itself by transformers",
+        field: Field::Rollouts,
+        group: Group::Training,
+        place: Place::Front,
+        value: choice!(Rollouts, answers.rollouts),
+        matters: with_rollouts,
+        band: |scenario| if scenario.generates_itself() { "generated" } else { "" },
     },
     Key {
         link: "teach",

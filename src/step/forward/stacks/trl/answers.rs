@@ -121,7 +121,12 @@ impl<'a> Pass<'_, 'a> {
     /// The loss of trainer/grpo_trainer.py `_compute_loss`: how much likelier each token of an answer has become, that within
     /// bounds, both times the answer's advantage, the lesser of them. Whose levels, normalisers and bounds are other (GSPO,
     /// DAPO, Dr. GRPO) makes tensors of the same sizes or of less.
-    pub fn reward_loss(&self, scored: &Scored<'a>, prompt: u64, referred: bool) -> Tensor<'a> {
+    pub fn reward_loss(
+        &self,
+        scored: &Scored<'a>,
+        prompt: u64,
+        [referred, corrected]: [bool; 2],
+    ) -> Tensor<'a> {
         let answers = self.batch.length.saturating_sub(prompt).saturating_mul(self.batch.sequences);
         self.machine.as_category(Category::Logits, &roles::HEAD, || {
             let scores = scored.log_probs.slice(answers);
@@ -130,7 +135,7 @@ impl<'a> Pass<'_, 'a> {
             let ratio = scores.minus(&earlier).keeping_output(&torch::EXP);
             let bounded = ratio.keeping_input(&torch::CLAMP);
             let least = ratio.scale().mul(&bounded.scale());
-            let weighted = least.negate().scale();
+            let weighted = if corrected { least.negate().scale() } else { least.negate() };
             let loss = if referred {
                 let divergence = earlier.minus(&scores).keeping_output(&torch::EXP);
                 weighted.add(&divergence.add_number().scale())
