@@ -18,7 +18,7 @@ use crate::issue::{Field, Issue};
 use crate::model::{Architecture, Objective};
 use crate::scenario::choices::Choice;
 use crate::scenario::keys::{Key, keys};
-use crate::scenario::{Allocator, LoraTargets, ModelChoice, Modules, Precision, Scenario};
+use crate::scenario::{Allocator, LoraTargets, LossKernel, ModelChoice, Modules, Precision, Scenario};
 use crate::share;
 use crate::text::one_line;
 
@@ -313,8 +313,14 @@ fn read_back(run: &Run<'_>, which: Configuration, body: &str) -> Result<(Scenari
             key.field == Field::Mask || assumed.iter().any(|assumed| assumed.key == key.name);
         if !is_the_projects {
             let message = format!("a file for {project} has no line for this setting: {}", key.label);
-            return Err(Issue::error(key.field, message)
-                .with_fix(format!("choose {} there, or another file", key.words(&read))));
+            let fix = match (key.field, scenario.savings.loss) {
+                // their switch patches the layers too
+                (Field::Loss, LossKernel::Liger) => {
+                    "choose the training library transformers with Liger, which is a line there, or the Python file".to_owned()
+                }
+                _ => format!("choose {} there, or another file", key.words(&read)),
+            };
+            return Err(Issue::error(key.field, message).with_fix(fix));
         }
         differs.push(format!("{}: {} ({})", key.label, key.words(&read), key.words(scenario)));
     }

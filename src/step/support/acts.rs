@@ -7,7 +7,9 @@ use crate::model::blocks::{Block, Mixer, Rotary};
 use crate::model::modeling::{Code, Modeling};
 use crate::model::{Architecture, Objective};
 use crate::scenario::software::{HeadCode, Software, Trainer};
-use crate::scenario::{AttentionKernel, CacheKind, Generation, Lengths, Method, Offloading, Precision};
+use crate::scenario::{
+    AttentionKernel, CacheKind, Generation, Lengths, Method, Offloading, Precision, Tuner,
+};
 use crate::units::grouped;
 
 /// What stands in the way of a job, whatever its models are.
@@ -199,6 +201,10 @@ fn generates(member: &Member, many: bool) -> Result<(), Issue> {
     if member.attention == AttentionKernel::FlashAttn {
         let message = "generation with the package flash-attn is not modelled";
         return refuse(Field::Attention, message.into(), "choose SDPA");
+    }
+    if member.adapts && (member.lora.trains_embeddings || member.lora.tuner != Tuner::Lora) {
+        let message = "generation beside DoRA, or beside embeddings that are trained whole, was not measured";
+        return refuse(Field::Rollouts, message.into(), "have vLLM generate the answers");
     }
     // Liger patches the modules that generate too, and no such run was measured
     let software = Software::of(member.stack);
