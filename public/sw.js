@@ -1,6 +1,5 @@
-// Keeps the page for those without a network. Each version of the page is kept as a whole and served as a whole, so that
-// its files always belong together; scripts/offline.js writes what belongs to one, each address with what it contains: of a host
-// that is between two versions nothing is kept. Without a list nothing is either.
+// Keeps each version of the page as a whole, for those without a network: of a host that is between two versions nothing is kept.
+// scripts/offline.js writes the list.
 const VERSION = "";
 const FILES = [];
 

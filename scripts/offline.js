@@ -28,7 +28,11 @@ const version = hash.digest("hex").slice(0, 12);
 
 const path = join(dist, "sw.js");
 const source = readFileSync(path, "utf8");
-const listed = files.map((name, index) => [addresses[index], integrity(name)]);
+// A name that says its content cannot be of another version.
+const saysContent = /-[0-9a-f]{16}(_bg)?\./;
+const listed = files.map((name, index) =>
+  saysContent.test(name) ? [addresses[index]] : [addresses[index], integrity(name)],
+);
 const written = source
   .replace('const VERSION = "";', `const VERSION = ${JSON.stringify(version)};`)
   .replace("const FILES = [];", `const FILES = ${JSON.stringify(listed)};`);

@@ -1,7 +1,5 @@
 //! What the view Plan is asked about beside the scenario on the page, how its tables are sorted, and how a link says it.
 
-use std::collections::BTreeMap;
-
 use leptos::prelude::*;
 
 use super::axis::Axis;
@@ -39,7 +37,7 @@ pub const MOST_MODELS: usize = 20;
 const LONGEST: usize = 100;
 
 /// A table that can be sorted and taken along.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "each names the question that it answers")]
 pub enum Listed {
     Models,
@@ -161,13 +159,16 @@ impl Asked {
     pub fn models(self) -> Option<Vec<ModelChoice>> {
         self.words.with(|words| {
             let models = || {
+                let words = words.to_lowercase();
                 let (bounds, parts): (Vec<&str>, Vec<&str>) =
                     words.split_whitespace().partition(|part| part.starts_with(['<', '>']));
                 let mut found = catalogue::search(&parts.join(" "));
                 // qwen3 as it is written rather than what is a letter away from it
-                let is_written = |id: &str| parts.iter().all(|part| names(id, part));
-                let is_size = |part: &&str| part.starts_with(|first: char| first.is_ascii_digit());
-                if found.iter().any(|found| is_written(found.id)) || parts.iter().any(is_size) {
+                let is_written = |id: &str| {
+                    let id = id.to_lowercase();
+                    parts.iter().all(|part| names(&id, part))
+                };
+                if parts.iter().any(|part| is_size(part)) || found.iter().any(|found| is_written(found.id)) {
                     found.retain(|found| is_written(found.id));
                 }
                 found.retain(|found| bounds.iter().all(|bound| within(found.entry.parameters, bound)));
@@ -214,7 +215,8 @@ impl Asked {
             said(link, SORTED, "write a table and a column, as cards.2 or cards.2.down", &mut issues, orders);
         let orders = orders.unwrap_or_default();
         for table in Listed::ALL {
-            self.listing(table).order.set(orders.get(&table).copied());
+            let order = orders.iter().find(|(other, _)| *other == table).map(|(_, order)| *order);
+            self.listing(table).order.set(order);
         }
         issues
     }
@@ -240,20 +242,23 @@ impl Asked {
     }
 }
 
-/// Whether a model's name holds a part: one that begins with a digit where no longer number stands, `7b` of `Qwen2-7B` and not of
-/// `Qwen3-1.7B`.
+/// Whether a model's name holds a part, both in small letters: one that begins with a digit where no longer number stands, `7b` of
+/// `qwen2-7b` and not of `qwen3-1.7b`.
 fn names(id: &str, part: &str) -> bool {
-    let (id, part) = (id.to_lowercase(), part.to_lowercase());
+    let is_number = is_size(part);
     let begins_anew =
         |at: usize| !id[..at].ends_with(|before: char| before.is_ascii_digit() || before == '.');
-    let is_number = part.starts_with(|first: char| first.is_ascii_digit());
-    id.match_indices(&part).any(|(at, _)| !is_number || begins_anew(at))
+    id.match_indices(part).any(|(at, _)| !is_number || begins_anew(at))
+}
+
+fn is_size(part: &str) -> bool {
+    part.starts_with(|first: char| first.is_ascii_digit())
 }
 
 /// Whether so many parameters are within `<8b`, `<=8b`, `>1.5b` or `>=70b`; a bound that is none of these holds nothing.
 fn within(parameters: u64, bound: &str) -> bool {
     let size = bound.trim_start_matches(['<', '>', '=']);
-    let billions = size.trim_end_matches(['b', 'B']).parse::<f64>().map(|billions| billions * 1e9);
+    let billions = size.trim_end_matches('b').parse::<f64>().map(|billions| billions * 1e9);
     let own = parameters as f64;
     billions.is_ok_and(|most| match bound.strip_suffix(size) {
         Some("<") => own < most,
@@ -280,14 +285,18 @@ fn said<T>(
     let text = share::said(link, name)?;
     let found = read(&text);
     if found.is_none() {
-        let message = format!("{name}={} is not understood and left out", short(&text));
-        issues.push(Issue::warning(Field::Link, message).with_fix(usable));
+        issues.push(in_vain(name, &text, usable));
     }
     found
 }
 
+fn in_vain(name: &str, text: &str, usable: &str) -> Issue {
+    let message = format!("{name}={} is not understood and left out", short(text));
+    Issue::warning(Field::Link, message).with_fix(usable)
+}
+
 /// How tables are sorted: all of it or nothing.
-fn orders(said: &str) -> Option<BTreeMap<Listed, Order>> {
+fn orders(said: &str) -> Option<Vec<(Listed, Order)>> {
     let one = |part: &str| {
         let (name, order) = part.split_once('.')?;
         let table = Listed::ALL.into_iter().find(|table| table.name() == name)?;
@@ -327,7 +336,7 @@ mod tests {
             };
             assert_eq!([sizes("%%%"), sizes("llama <1k")], [0, 0]);
             assert!(sizes("<1b") > 3 && sizes("qwen >60b <80b") > 0);
-            assert!(names("Qwen/Qwen2-7B", "7b") && !names("Qwen/Qwen3-1.7B", "7b"));
+            assert!(names("qwen2-7b", "7b") && !names("qwen3-1.7b", "7b"));
             read.words.set("qwen3".to_owned());
             let named = |model: &ModelChoice| match model {
                 ModelChoice::Catalogue(id) => id.to_lowercase().contains("qwen3"),
