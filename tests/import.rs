@@ -426,6 +426,8 @@ fn unsloth_loads_in_4_bits_where_nothing_is_said() {
     assert_eq!(script(""), [Method::Qlora; 3]);
     let length = "model, tokenizer = FastLanguageModel.from_pretrained('unsloth/Meta-Llama-3.1-8B', max_seq_length=4096)\n";
     assert_eq!(read(length).scenario.sequence, 4096);
+    let elsewhere = length.replace("FastLanguageModel", "AutoModelForCausalLM");
+    assert!(read(&elsewhere).left.iter().any(|left| left.said.contains("max_seq_length")));
     assert_eq!(script(", load_in_4bit=True"), [Method::Qlora; 3]);
     for wider in ["load_in_4bit=False", "load_in_16bit=True", "load_in_8bit=True", "load_in_fp8=True"] {
         assert_eq!(script(&format!(", {wider}")), [Method::Lora; 3], "{wider}");

@@ -2,6 +2,7 @@
 
 #![cfg(not(target_arch = "wasm32"))]
 
+use headroom::hardware::Vendor;
 use headroom::oom::{Finding, decode, remedies};
 use headroom::scenario::Scenario;
 use headroom::share;
@@ -119,7 +120,15 @@ fn the_run_that_it_may_have_been_is_found() {
 fn the_card_of_a_message_is_one_of_the_catalogue() {
     let text = "CUDA out of memory. Tried to allocate 1.96 GiB. GPU 0 has a total capacity of 15.77 GiB of which 1.02 GiB is free. Of \
                 the allocated memory 12.00 GiB is allocated by PyTorch, and 1.10 GiB is reserved by PyTorch but unallocated.";
-    let decoded = decode(text, &Scenario::default()).expect("a message");
-    let gpu = decoded.scenario.gpu().expect("a card");
-    assert!(gpu.name.contains("V100"), "{}", gpu.name);
+    let card = |text: &str| {
+        let decoded = decode(text, &Scenario::default()).expect("a message");
+        decoded.scenario.gpu().expect("a card")
+    };
+    assert!(card(text).name.contains("V100"), "{}", card(text).name);
+    // a TITAN Xp of 2017 has as much as cards that people train on
+    let of_12_gb = card(&text.replace("15.77", "11.76"));
+    assert!(of_12_gb.capability.is_some_and(|capability| capability.major >= 7), "{}", of_12_gb.name);
+    let of_amd = card(&text.replace("CUDA", "HIP").replace("15.77", "15.98"));
+    assert_eq!(of_amd.vendor, Vendor::Amd, "{}", of_amd.name);
+    assert!(decode("HIP out of memory", &Scenario::default()).is_err());
 }

@@ -2,6 +2,7 @@
 
 use super::Answer;
 use super::pace::duration;
+use crate::hardware::Vendor;
 use crate::memory::{Category, Iteration, Memory, Phase, in_order};
 use crate::plan::{Margin, OnCard, Outcome, Verdict};
 use crate::scenario::Scenario;
@@ -145,8 +146,10 @@ impl Builder<'_> {
     fn on_card(&self, label: &str, amount: fn(&OnCard) -> Bytes) -> Line {
         self.said(label, |answer| {
             // on others than NVIDIA's the allocator that was replayed is not the card's
-            let followed = |_: &&OnCard| answer.verdict() != Some(Verdict::NotFollowed);
-            let on_card = answer.on_card.as_ref().filter(followed)?;
+            if answer.scenario.gpu().is_ok_and(|gpu| gpu.vendor != Vendor::Nvidia) {
+                return None;
+            }
+            let on_card = answer.on_card.as_ref()?;
             Some(match on_card.outcome {
                 Outcome::Runs | Outcome::RunsExpandable => Cell::Amount(amount(on_card)),
                 Outcome::Fails(_) => Cell::UpToFailure(amount(on_card)),

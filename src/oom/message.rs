@@ -81,7 +81,10 @@ impl std::str::FromStr for Message {
         message.read_sentence(first_message(&words));
         message.read_nvidia_smi(&words);
         message.complete();
-        if message == Message::default() { Err(NoMessage) } else { Ok(message) }
+        if message == Message::default() {
+            return Err(NoMessage);
+        }
+        Ok(Message { is_of_amd: words.contains("HIP out of memory"), ..message })
     }
 }
 
@@ -95,7 +98,6 @@ impl Message {
     /// PyTorch's sentence: `c10/cuda/CUDACachingAllocator.cpp` of 1.0 to 2.11, and `aten/src/ATen/mps/MPSAllocator.mm`. The
     /// words around an amount say what it is.
     fn read_sentence(&mut self, text: &str) {
-        self.is_of_amd = text.contains("HIP out of memory");
         // which writes GB for GiB
         let step_of_gb = if text.contains("MPS allocated") { BYTES_PER_GIB } else { BYTES_PER_GB };
         let mut processes: Vec<Amount> = Vec::new();

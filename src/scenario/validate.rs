@@ -278,7 +278,7 @@ fn wider(architecture: &Architecture, scenario: &Scenario) -> Option<Issue> {
         grouped(rank),
         grouped(width)
     );
-    Some(Issue::warning(Field::LoraRank, message).with_fix("use 8 to 256, as is usual"))
+    Some(Issue::warning(Field::LoraRank, message).with_fix(format!("use at most {}", grouped(width))))
 }
 
 fn too_long(scenario: &Scenario, most: u64, embedded: bool) -> Issue {

@@ -97,7 +97,7 @@ test("of a host that is between two versions nothing is kept", async ({ headroom
   const { server, changePage, changeList, close } = await deployed();
   await headroom.open(server.url);
   await kept(page);
-  // the list of the newer version is there, its page is not yet
+  // the list is there of a version whose page is not the one that is served
   changeList();
   changePage();
   const installed = page.evaluate(async () => {

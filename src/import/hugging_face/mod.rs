@@ -142,7 +142,9 @@ pub(super) fn read(reader: &mut Reader, parts: Parts) {
     attention(reader, parts);
     if parts.arguments {
         arguments(reader, parts);
-    } else if let Some(said) = reader.take(&["max_seq_length"]).filter(|_| parts.unsloth) {
+    } else if parts.unsloth
+        && let Some(said) = reader.take(&["max_seq_length"])
+    {
         // FastLanguageModel.from_pretrained's, where no trainer's arguments say another
         reader.set("seq-length", &said.text(), &said.said);
     }

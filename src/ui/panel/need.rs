@@ -181,8 +181,9 @@ fn in_words(state: State, row: &NeedRow, unit: Unit) -> Row {
                 small: if fits { String::new() } else { verdict.label().to_lowercase() },
                 act: (*verdict != Verdict::Over).then(|| Callback::new(act)),
                 class: verdict.slug(),
-                // one card that does not hold it is no answer to be ranked
-                sorted_as: fits.then_some(needed.0 as f64),
+                // a card that does not hold it is no answer to be ranked
+                sorted_as: (!matches!(verdict, Verdict::Over | Verdict::WouldNotRun))
+                    .then_some(needed.0 as f64),
                 ..Cell::of(text)
             }
         }

@@ -1,0 +1,158 @@
+//! The models of a job.
+
+use crate::scenario::{
+    AttentionKernel, Checkpointing, Lora, LossKernel, Method, ModelChoice, Offloading, Optimizer, Precision,
+    Quantization, Scenario, Stack, StepTime, Task, TeacherWeights, WeightFormat,
+};
+
+/// One model of a job: its weights, the code that runs it, and how it is trained.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Member {
+    /// Which model.
+    pub model: ModelChoice,
+    /// Which weights are trained.
+    pub method: Method,
+    /// Whether it has adapters.
+    pub adapts: bool,
+    /// Adapters, where it has some.
+    pub lora: Lora,
+    /// 4-bit loading; read for [`Method::Qlora`].
+    pub quantization: Quantization,
+    /// Element types.
+    pub precision: Precision,
+    /// Whose code runs the model.
+    pub stack: Stack,
+    /// Attention implementation.
+    pub attention: AttentionKernel,
+    /// Recomputation.
+    pub checkpointing: Checkpointing,
+    /// Where saved activations wait.
+    pub offloading: Offloading,
+    /// How the head and the loss are computed.
+    pub loss: LossKernel,
+    /// Overrides every dropout of the config; `None` keeps the config's own.
+    pub dropout: Option<u16>,
+    /// The forward pass fills a cache of keys and values.
+    pub fills_cache: bool,
+    /// What its last hidden states become.
+    pub head: HeadKind,
+    /// Whether the trainer prepares 4-bit weights itself, whatever its library does elsewhere: all else is made float32, then
+    /// the embedding and the output head bfloat16 again (trl's `peft_module_casting_to_bf16`).
+    pub trainer_prepares: bool,
+    /// How it is trained; `None` where it is only run.
+    pub training: Option<Training>,
+}
+
+/// What the last hidden states of a model become.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HeadKind {
+    /// Logits of the vocabulary.
+    #[default]
+    Language,
+    /// One number for each text (`AutoModelForSequenceClassification` with `num_labels=1`).
+    Number,
+}
+
+/// What the training of a model depends on beside the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Training {
+    /// Optimizer.
+    pub optimizer: Optimizer,
+    /// When it steps.
+    pub step: StepTime,
+    /// The script keeps the model's output alive (`out = model(...)`) through backward and step.
+    pub keeps_outputs: bool,
+    /// `zero_grad(set_to_none=True)`: gradients are freed after the step.
+    pub grads_to_none: bool,
+    /// Gradients are clipped by their norm.
+    pub clips: bool,
+}
+
+impl Member {
+    /// The model as it was before it was trained, which scores.
+    pub fn reference(&self) -> Member {
+        Member { training: None, checkpointing: Checkpointing::Off, ..self.clone() }
+    }
+
+    /// Whom a scenario's student learns from: a model that only runs.
+    pub(super) fn teacher(scenario: &Scenario) -> Member {
+        let mut teacher = Member::from(scenario).generating();
+        if let Some(model) = &scenario.teacher.model {
+            teacher.model = model.clone();
+        }
+        teacher.quantization = Quantization { format: WeightFormat::Nf4, double_quant: true, prepare: false };
+        (teacher.method, teacher.precision) = match scenario.teacher.weights {
+            TeacherWeights::Fp32 => (Method::Full, Precision::Fp32),
+            TeacherWeights::Bf16 => (Method::Full, Precision::Bf16),
+            TeacherWeights::Nf4 => (Method::Qlora, Precision::Bf16),
+        };
+        teacher
+    }
+
+    /// Whether the script keeps the model's output alive through backward and step.
+    pub fn keeps_outputs(&self) -> bool {
+        self.training.is_some_and(|training| training.keeps_outputs)
+    }
+
+    /// The same where it generates: adapters are merged into its weights or not there, and nothing is prepared for training.
+    pub fn generating(self) -> Member {
+        Member {
+            adapts: false,
+            quantization: Quantization { prepare: false, ..self.quantization },
+            checkpointing: Checkpointing::Off,
+            fills_cache: false,
+            training: None,
+            ..self
+        }
+    }
+
+    /// When the optimizer steps; after backward where there is none.
+    pub fn step_time(&self) -> StepTime {
+        self.training.map_or(StepTime::AfterBackward, |training| training.step)
+    }
+
+    /// Whether bitsandbytes is loaded: for 4-bit weights, by peft, or for its optimizers.
+    pub fn loads_bitsandbytes(&self) -> bool {
+        self.method != Method::Full
+            || self.training.is_some_and(|training| training.optimizer.is_of_bitsandbytes())
+    }
+}
+
+impl From<&Scenario> for Member {
+    fn from(scenario: &Scenario) -> Member {
+        let habits = scenario.training_loop;
+        let disables_dropout = scenario.task.disables_dropout();
+        Member {
+            model: scenario.model.clone(),
+            method: scenario.method,
+            adapts: scenario.method.has_adapters(),
+            lora: Lora { dropout: scenario.lora.dropout && !disables_dropout, ..scenario.lora },
+            quantization: scenario.quantization,
+            precision: match (scenario.task, scenario.precision) {
+                // `DistillationTrainer` calls the model's layers, around which accelerate has put no autocast
+                (Task::Distil, Precision::AmpBf16) => Precision::Fp32,
+                (Task::Distil, Precision::AmpBf16Weights) => Precision::Bf16,
+                (_, precision) => precision,
+            },
+            stack: scenario.stack,
+            attention: scenario.attention,
+            checkpointing: scenario.checkpointing,
+            offloading: scenario.savings.offloading,
+            loss: scenario.savings.loss,
+            dropout: if disables_dropout { Some(0) } else { scenario.dropout },
+            fills_cache: habits.fills_cache,
+            trainer_prepares: scenario.task.has_pairs()
+                && scenario.task.has_answers()
+                && !scenario.task.has_reference(),
+            head: if scenario.task == Task::Reward { HeadKind::Number } else { HeadKind::Language },
+            training: Some(Training {
+                optimizer: scenario.optimizer,
+                step: scenario.savings.step,
+                keeps_outputs: habits.keeps_outputs,
+                grads_to_none: habits.grads_to_none,
+                clips: habits.clips,
+            }),
+        }
+    }
+}

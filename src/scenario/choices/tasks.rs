@@ -1,0 +1,177 @@
+//! What is done with a model, and what only some tasks choose.
+
+use super::{Choice, Method};
+
+choices! {
+    /// What is done with the model.
+    Task {
+        Sft = "sft", "Fine-tune (SFT)", "Supervised fine-tuning: the model learns to say what follows in every text.";
+        Dpo = "dpo", "Preferences (DPO)", "Direct preference optimisation: of two answers to a prompt the model learns to prefer one, by how much likelier than to a reference both are.";
+        Kto = "kto", "Preferences (KTO)", "Kahneman-Tversky optimisation: answers that are good or bad, not paired, held against a reference and against answers to other prompts.";
+        Orpo = "orpo", "Preferences (ORPO)", "Odds ratio preference optimisation: pairs of answers without a reference, learned beside the better answer's own text. Full logits.";
+        Cpo = "cpo", "Preferences (CPO)", "Contrastive preference optimisation: pairs of answers without a reference, and the better answer's cross entropy beside it (cpo_alpha=1). Full logits.";
+        Simpo = "simpo", "Preferences (SimPO)", "Simple preference optimisation: pairs of answers by their mean log-probabilities, without a reference and without a cross entropy (CPOTrainer with loss_type=\"simpo\", cpo_alpha=0). Full logits.";
+        Reward = "reward", "Reward model", "Of two texts a model learns to give the better one the higher number: a head of one number stands in place of the vocabulary.";
+        Grpo = "grpo", "Reinforcement (GRPO)", "Group relative policy optimisation, GSPO, DAPO and their like: of several answers to a prompt the model learns from those that are rewarded most. vLLM generates them, on a server elsewhere or beside the training.";
+        Rloo = "rloo", "Reinforcement (RLOO)", "REINFORCE leave-one-out: as GRPO, with one number for each answer in place of one for each of its tokens.";
+        Distil = "distil", "Distil", "Distillation: the model learns, on answers of its own, to give every token the probabilities that a teacher gives it, another model on the same card. vLLM generates the answers, on a server elsewhere.";
+        Generate = "generate", "Generate", "Inference: the model reads a prompt and writes on, token after token.";
+    }
+}
+
+impl Task {
+    /// Whether anything is trained.
+    pub const fn trains(self) -> bool {
+        match self {
+            Task::Sft
+            | Task::Dpo
+            | Task::Kto
+            | Task::Orpo
+            | Task::Cpo
+            | Task::Simpo
+            | Task::Reward
+            | Task::Grpo
+            | Task::Rloo
+            | Task::Distil => true,
+            Task::Generate => false,
+        }
+    }
+
+    /// The methods that differ: what generates has no adapters, so that LoRA is as full there.
+    pub const fn methods(self) -> &'static [Method] {
+        if self.trains() { Method::ALL } else { &[Method::Full, Method::Qlora] }
+    }
+
+    /// What one of them is called: what generates has weights alone.
+    pub const fn method_label(self, method: Method) -> &'static str {
+        match (self.trains(), method) {
+            (true, method) => method.label(),
+            (false, Method::Full | Method::Lora) => "Not quantised",
+            (false, Method::Qlora) => "Quantised",
+        }
+    }
+
+    /// Whether it learns from answers that are preferred to others, two sequences of each.
+    pub const fn has_pairs(self) -> bool {
+        match self {
+            Task::Sft | Task::Kto | Task::Grpo | Task::Rloo | Task::Distil | Task::Generate => false,
+            Task::Dpo | Task::Orpo | Task::Cpo | Task::Simpo | Task::Reward => true,
+        }
+    }
+
+    /// Whether a sequence is a prompt and an answer, which alone is scored.
+    pub const fn has_answers(self) -> bool {
+        match self {
+            Task::Sft | Task::Reward | Task::Generate => false,
+            Task::Dpo
+            | Task::Kto
+            | Task::Orpo
+            | Task::Cpo
+            | Task::Simpo
+            | Task::Grpo
+            | Task::Rloo
+            | Task::Distil => true,
+        }
+    }
+
+    /// Whether the model may be held against itself as it was.
+    pub const fn has_reference(self) -> bool {
+        match self {
+            Task::Sft
+            | Task::Orpo
+            | Task::Cpo
+            | Task::Simpo
+            | Task::Reward
+            | Task::Distil
+            | Task::Generate => false,
+            Task::Dpo | Task::Kto | Task::Grpo | Task::Rloo => true,
+        }
+    }
+
+    /// Whether it learns from answers that are generated while it trains.
+    pub const fn is_online(self) -> bool {
+        match self {
+            Task::Grpo | Task::Rloo => true,
+            Task::Sft
+            | Task::Dpo
+            | Task::Kto
+            | Task::Orpo
+            | Task::Cpo
+            | Task::Simpo
+            | Task::Reward
+            | Task::Distil
+            | Task::Generate => false,
+        }
+    }
+
+    /// Whether it learns from another model, which runs beside it.
+    pub const fn has_teacher(self) -> bool {
+        matches!(self, Task::Distil)
+    }
+
+    /// Whether its trainer switches every dropout off (`disable_dropout` of trl's configurations, which is on by default but
+    /// in those of SFT, GRPO, RLOO and distillation).
+    pub const fn disables_dropout(self) -> bool {
+        match self {
+            Task::Sft | Task::Grpo | Task::Rloo | Task::Distil | Task::Generate => false,
+            Task::Dpo | Task::Kto | Task::Orpo | Task::Cpo | Task::Simpo | Task::Reward => true,
+        }
+    }
+
+    /// Whether it is one of trl's trainers beside that of fine-tuning: no other library is answered.
+    pub const fn is_of_trl(self) -> bool {
+        self.has_pairs() || self.has_answers()
+    }
+}
+
+choices! {
+    /// How the weights of a teacher lie on the card.
+    TeacherWeights {
+        Fp32 = "fp32", "fp32", "32-bit floats, as trl loads a teacher that is named unless told otherwise.";
+        Bf16 = "bf16", "bf16", "bfloat16, as most models are published: teacher_model_init_kwargs={\"dtype\": \"bfloat16\"}.";
+        Nf4 = "nf4", "4-bit (NF4)", "4-bit NF4 of bitsandbytes with quantised scales, computed in bfloat16: the teacher is handed to the trainer as it was loaded.";
+    }
+}
+
+choices! {
+    /// What a model that generates keeps of the keys and values of earlier tokens.
+    CacheKind {
+        Dynamic = "dynamic", "Dynamic", "Grows with every token: while a layer's grows the old and the new one are there side by side (transformers' default).";
+        Static = "static", "Static", "Has room for all tokens from the beginning; every token is attended to through a mask over all of it. Not compiled here.";
+        Off = "off", "Off", "No cache (use_cache=False): every token runs the whole sequence again.";
+    }
+}
+
+choices! {
+    /// How a model that generates chooses its next token.
+    Sampling {
+        Greedy = "greedy", "Greedy", "The likeliest token.";
+        Sampled = "sampled", "Sampled", "Drawn with a temperature from the 50 likeliest and the top 90 % of probability: the vocabulary is sorted for every token.";
+        Drawn = "drawn", "Drawn", "Drawn from the whole vocabulary by its probabilities: temperature 1, no top_k and no top_p, as trl's trainers generate.";
+    }
+}
+
+choices! {
+    /// Whether what looks at pictures is trained.
+    VisionTower {
+        Trained = "trained", "Trained", "Tower and projector learn too, or have adapters where LoRA's targets name their layers, as all-linear does.";
+        Frozen = "frozen", "Frozen", "Tower and projector stay as they are: requires_grad is off, and LoRA leaves them out (exclude_modules).";
+    }
+}
+
+choices! {
+    /// Where the reference's scores of a batch come from.
+    Reference {
+        Scored = "scored", "Scored in the step", "The model as it was scores every batch: a second model where all weights are trained, the same one with its adapters off beside LoRA.";
+        None = "none", "None", "The model is held against nothing (beta=0, the default of GRPO).";
+        Precomputed = "precomputed", "Precomputed", "The data set was scored before training (precompute_ref_log_probs): no second model, one number per answer.";
+    }
+}
+
+choices! {
+    /// Who generates the answers that a model learns from while it trains.
+    Rollouts {
+        Server = "server", "vLLM", "vLLM on a server elsewhere, or beside the training with its share of the card (use_vllm=True).";
+        Transformers = "transformers", "transformers", "The model that is trained generates them itself at the beginning of a step (use_vllm=False, trl's default).";
+    }
+}
