@@ -4,23 +4,29 @@
 
 use headroom::estimate;
 use headroom::export::script;
+use headroom::import;
 use headroom::model::catalogue;
 use headroom::plan::Answer;
 use headroom::scenario::keys::{ValueKind, keys};
-use headroom::scenario::{CustomModel, Method, ModelChoice, Scenario, Stack};
+use headroom::scenario::{Cluster, CustomModel, Method, ModelChoice, Scenario, Sharding, Stack};
 use headroom::share;
 use serde_json::Value;
 
 /// `tests/fixtures/measurements/scripts.json`: what files took that `tools/run_script.py` ran, as `data/SOURCES.md` says.
 const RAN: &str = include_str!("fixtures/measurements/scripts.json");
 
-/// How far the allocated peak may be off.
-const ALLOCATED: f64 = 0.005;
-/// How far the reserved peak may be off.
-const RESERVED: f64 = 0.02;
+/// How far the allocated and the reserved peak may be off on one GPU.
+const ON_ONE: [f64; 2] = [0.005, 0.02];
+/// And on several, where what DeepSpeed's partitions leave in the cache moves a small model's reserved memory.
+const ON_SEVERAL: [f64; 2] = [0.005, 0.11];
 
-/// A file of each library.
-const FILES: [(&str, &str); 3] = [
+/// A file of each library, and of each engine of several GPUs.
+const FILES: [(&str, &str); 8] = [
+    ("ddp", include_str!("fixtures/scripts/ddp.py")),
+    ("fsdp2", include_str!("fixtures/scripts/fsdp2.py")),
+    ("zero3", include_str!("fixtures/scripts/zero3.py")),
+    ("trl-fsdp2", include_str!("fixtures/scripts/trl-fsdp2.py")),
+    ("trl-zero2", include_str!("fixtures/scripts/trl-zero2.py")),
     ("transformers", include_str!("fixtures/scripts/transformers.py")),
     ("trl", include_str!("fixtures/scripts/trl.py")),
     ("unsloth", include_str!("fixtures/scripts/unsloth.py")),
@@ -43,9 +49,9 @@ fn a_file_that_runs_takes_what_is_shown() {
         let answer = Answer::of(scenario);
         let memory = answer.estimate.memory.unwrap_or_else(|| panic!("{link}: no answer"));
         let on_card = answer.on_card.unwrap_or_else(|| panic!("{link}: no replay"));
-        let figures =
-            [("allocated", memory.peak().1.bytes, ALLOCATED), ("reserved", on_card.reserved, RESERVED)];
-        for (name, predicted, limit) in figures {
+        let limits = if answer.scenario.cluster.is_many() { ON_SEVERAL } else { ON_ONE };
+        let figures = [("allocated", memory.peak().1.bytes), ("reserved", on_card.reserved)];
+        for ((name, predicted), limit) in figures.into_iter().zip(limits) {
             let measured = row[name].as_f64().expect("a row has both figures");
             let off = predicted.0 as f64 / measured - 1.0;
             assert!(off.abs() <= limit, "{link}: {name} {:.3} %", off * 100.0);
@@ -53,16 +59,52 @@ fn a_file_that_runs_takes_what_is_shown() {
     }
 }
 
+/// What is written is read back as the same run: what a loop says in no call stands in the link of its first lines.
+#[test]
+fn a_file_is_read_back() {
+    let rows: Vec<Value> = serde_json::from_str(RAN).expect("the rows are JSON");
+    let ran = rows.iter().map(|row| row["link"].as_str().expect("a row has a link"));
+    let files = FILES.iter().map(|(_, file)| link_of(file));
+    for link in files.chain(ran) {
+        let scenario = linked(link);
+        let text = script(&scenario).unwrap_or_else(|issue| panic!("{link}: {issue}"));
+        let read = import::read(&text, &Scenario::default()).unwrap_or_else(|why| panic!("{link}: {why}"));
+        let left: Vec<_> = read.left.iter().map(|left| (&left.said, &left.why)).collect();
+        assert_eq!(left, [], "{link}\n{text}");
+        let (memory, other) = (estimate(&scenario).memory, estimate(&read.scenario).memory);
+        assert!(memory.is_some() && memory == other, "{link} is read as {}", encoded(&read.scenario));
+    }
+}
+
+/// A number that was changed in the file, and not in the link of its first lines, counts as it stands in the file.
+#[test]
+fn what_was_changed_in_a_file_counts() {
+    let text = script(&linked("v=1&gpus=2")).expect("it can be written");
+    let changed = text
+        .replace("r=16,", "r=64,")
+        .replace("torch.optim.AdamW(", "torch.optim.SGD(")
+        .replace("fused=True", "momentum=0.9");
+    let read = import::read(&changed, &Scenario::default()).expect("it is Python");
+    assert_eq!(encoded(&read.scenario), "v=1&r=64&o=sgd-momentum&gpus=2");
+}
+
+fn encoded(scenario: &Scenario) -> String {
+    share::encode(std::slice::from_ref(scenario))
+}
+
 /// A line of a file changes with a word of its own here.
 #[test]
 fn files_are_as_they_were() {
     for (name, file) in FILES {
-        let link =
-            file.lines().find_map(|line| line.strip_prefix("# What it takes of a GPU: headroom estimate "));
-        let link = link.expect("a file says its link").trim_matches('\'');
-        let written = script(&linked(link)).unwrap_or_else(|issue| panic!("{name}: {issue}"));
+        let written = script(&linked(link_of(file))).unwrap_or_else(|issue| panic!("{name}: {issue}"));
         assert_eq!(written, file, "{name}");
     }
+}
+
+fn link_of(file: &str) -> &str {
+    let link =
+        file.lines().find_map(|line| line.strip_prefix("# What it takes of a GPU: headroom estimate "));
+    link.expect("a file says its link").trim_matches('\'')
 }
 
 #[test]
@@ -100,20 +142,30 @@ fn a_file_is_written_or_refused_for_every_model_library_and_method() {
 #[test]
 fn what_makes_a_difference_is_said_or_refused() {
     let needs = |scenario: &Scenario| estimate(scenario).memory;
-    let body = |text: &str| text.split_once("\n\n").expect("a file has a header").1.to_owned();
+    // the link of the first lines says everything
+    let body = |text: &str| {
+        let lines = text.lines().filter(|line| !line.starts_with("# What it takes"));
+        lines.collect::<Vec<_>>().join("\n")
+    };
     let (mut said, mut refused) = (0, 0);
-    for (stack, method) in [
-        (Stack::Transformers, Method::Full),
-        (Stack::Transformers, Method::Qlora),
-        (Stack::Liger, Method::Full),
-        (Stack::Trl, Method::Lora),
-        (Stack::Trl, Method::Qlora),
-        (Stack::Unsloth, Method::Qlora),
+    let one = Cluster::ONE;
+    let many = |sharding| Cluster { gpus: 4, sharding, ..one };
+    for (stack, method, cluster) in [
+        (Stack::Transformers, Method::Full, one),
+        (Stack::Transformers, Method::Qlora, one),
+        (Stack::Transformers, Method::Full, many(Sharding::Fsdp2)),
+        (Stack::Transformers, Method::Lora, many(Sharding::Zero3)),
+        (Stack::Liger, Method::Full, one),
+        (Stack::Trl, Method::Lora, one),
+        (Stack::Trl, Method::Qlora, one),
+        (Stack::Trl, Method::Full, many(Sharding::Zero2)),
+        (Stack::Unsloth, Method::Qlora, one),
     ] {
         let mut usual =
             Scenario { model: ModelChoice::Catalogue("Qwen/Qwen3-0.6B".into()), ..Scenario::default() };
         usual.change(|scenario| scenario.stack = stack);
         usual.change(|scenario| scenario.method = method);
+        usual.change(|scenario| scenario.cluster = cluster);
         let file = body(&script(&usual).expect("the defaults of a library can be written"));
         for key in keys().filter(|key| !["model", "stack", "method", "gpu"].contains(&key.name)) {
             for value in values(key.kind()) {
@@ -140,7 +192,7 @@ fn values(kind: ValueKind) -> Vec<&'static str> {
     match kind {
         ValueKind::Choice(choices) => choices.iter().map(|choice| choice.slug).collect(),
         ValueKind::Switch => vec!["on", "off"],
-        ValueKind::Count(_) => vec!["3"],
+        ValueKind::Count(_) => vec!["2", "3"],
         ValueKind::Targets => vec!["qv", "attention", "mlp", "all-linear-and-head", "q_proj"],
         ValueKind::Lengths => vec!["uniform"],
         ValueKind::Dropout => vec!["0.1"],

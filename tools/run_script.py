@@ -3,7 +3,7 @@
 HEADROOM is the command, each LINK what follows `#` in a share link. Needs torch, transformers, peft, bitsandbytes, datasets, trl and
 liger-kernel in the versions that the files name, a CUDA device (one whose kernels do nothing will do), and on PYTHONPATH the
 harness that such a device belongs to (measure.py). Weights, tokenizer and data are made up here, and three steps are run; all
-else is the file as it is written. On a device with too little memory (NULLCUDA_TOTAL_GIB) the error is printed, with the line of
+else is the file as it is written. A file for several GPUs (deepspeed for ZeRO) is run as the first of a group whose collectives move nothing. On a device with too little memory (NULLCUDA_TOTAL_GIB) the error is printed, with the line of
 Python that met it: what `headroom oom` is held against.
 """
 import json
@@ -27,17 +27,35 @@ def run(text, config, scenario):
     import measure
     import torch
     import transformers
+    engine = scenario["shard"] if scenario["gpus"] > 1 else None
+    if engine:
+        join(engine, scenario["gpus"])
 
-    def from_pretrained(_, dtype, attn_implementation, device_map, quantization_config=None, config=None):
-        assert device_map == {"": 0}, device_map
+    def from_pretrained(_, dtype, attn_implementation, device_map=None, quantization_config=None, config=None):
+        places = {"fsdp2": (None, "cpu"), "zero3": (None,)}
+        assert device_map in places.get(engine, ({"": 0},)), device_map
+        if engine == "zero3":
+            # made whole here, and divided when the engine is made
+            from transformers.integrations.deepspeed import unset_hf_deepspeed_config
+            unset_hf_deepspeed_config()
         config = config or a_config(None)
         keywords = dict(attn_implementation=attn_implementation)
+        if quantization_config is None and engine == "fsdp2":
+            import trl_steps
+            measure.build_model = lambda *_: transformers.AutoModelForCausalLM.from_config(config, dtype=dtype, **keywords)
+            with torch.device("meta"):
+                return trl_steps.on_the_cpu(None)
         if quantization_config is None:
             with torch.device("cuda"):
                 return transformers.AutoModelForCausalLM.from_config(config, dtype=dtype, **keywords)
         case = dict(measure.DEFAULTS, qlora_double_quant=quantization_config.bnb_4bit_use_double_quant,
                     dtype="fp16" if quantization_config.bnb_4bit_compute_dtype == torch.float16 else "bf16")
         assert quantization_config.load_in_4bit and quantization_config.bnb_4bit_quant_type == "nf4"
+        if engine in ("fsdp2", "zero3"):
+            assert quantization_config.bnb_4bit_quant_storage == torch.bfloat16
+        if engine == "fsdp2":
+            import rank_steps
+            return rank_steps.on_the_cpu(case, config, dtype, keywords, None)
         return measure.build_4bit(case, config, dtype, keywords, "cuda")
 
     def a_config(_):
@@ -50,7 +68,7 @@ def run(text, config, scenario):
     transformers.PreTrainedModel.save_pretrained = lambda *_, **__: None
     # texts of a row's length: a word is a token, and the end of a text one more
     words = " ".join(["w"] * (scenario["seq-length"] - 1))
-    rows = 4 * scenario["batch-size"] * scenario["gradient-accumulation"] + 8
+    rows = (4 * scenario["batch-size"] * scenario["gradient-accumulation"] + 8) * scenario["gpus"]
     columns = {"text": [words] * rows}
     if scenario["task"] in ("dpo", "kto"):
         prompt = scenario["prompt-length"]
@@ -76,12 +94,28 @@ def run(text, config, scenario):
     before, mark = re.split(r"(?m)^(?=rows = batches\(\)|trainer\.train\(\))", text)
     space = {}
     exec(compile(before, "train.py", "exec"), space)
-    torch.cuda.empty_cache()
-    torch.cuda.reset_peak_memory_stats()
+    # the Trainer moves shards to the GPU when training has begun; what DeepSpeed leaves when it makes its partitions is its own
+    if not (engine == "fsdp2" and scenario["stack"] == "trl"):
+        if not (engine or "").startswith("zero"):
+            torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
     exec(compile(mark, "train.py", "exec"), space)
     stats = torch.cuda.memory_stats()
     del kept
     return stats["allocated_bytes.all.peak"], stats["reserved_bytes.all.peak"]
+
+
+def join(engine, world):
+    """Becomes the first of so many processes, none of which saves what it trained."""
+    import torch.distributed as dist
+    import torch.distributed.checkpoint.state_dict as state_dict
+    import trl_steps
+    trl_steps.join(dict(engine=engine, world=world))
+    dist.init_process_group = lambda *_: None
+    state_dict.get_model_state_dict = lambda *_, **__: {}
+    if engine.startswith("zero"):
+        import deepspeed
+        deepspeed.DeepSpeedEngine.save_16bit_model = lambda *_, **__: None
 
 
 def tokenizer():
@@ -127,6 +161,8 @@ def main():
         scenario = answer["scenario"]
         config = json.loads((MODELS / (scenario["model"].replace("/", "__") + ".json")).read_text())
         environment = dict(os.environ, PYTHONPATH=os.pathsep.join([os.environ.get("PYTHONPATH", ""), str(Path(__file__).parent)]))
+        # numbers that are read back are those that were copied there: how many labels count, where DDP's buckets lie
+        environment["NULLCUDA_REMEMBER"] = "1"
         if "expandable_segments" in text:
             environment["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
         done = subprocess.run([sys.executable, __file__, "--one"], input=json.dumps([text, config, scenario]),

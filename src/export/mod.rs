@@ -5,6 +5,7 @@
 //! part and phase.
 
 mod configuration;
+mod deepspeed;
 mod levers;
 mod memory_viz;
 mod pace;

@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::hugging_face::{Parts, Trainer};
+use super::link::{of_link, written_by_headroom};
 use super::names;
 use super::reader::Reader;
 use super::settings::{OTHER_TRAINER, understood};
@@ -19,6 +20,9 @@ pub(super) fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
     if !text.contains('(') {
         return None;
     }
+    // what a file of Headroom's own does not say in calls it says in its first lines
+    let own = written_by_headroom(text).and_then(|link| of_link(link).ok());
+    let base = own.as_ref().map_or(base, |own| &own.scenario);
     let holds =
         |condition: &str| names::holds_with_bfloat16(condition).map(|holds| holds == base.has_bfloat16());
     let script = python::read(text, &holds);
@@ -66,8 +70,29 @@ pub(super) fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
             ("gradient_checkpointing_enable", None) => {
                 setting::flatten(name, "gradient_checkpointing", Value::Bool(true), &mut settings);
             }
-            (_, None) if is_optimizer(&call.path) => {
-                later.push((call.path.clone(), "loops of one's own are not read"));
+            // what else of PyTorch says what is computed in
+            ("autocast" | "MixedPrecisionPolicy", None) => {
+                let named = call.named.iter().find(|(name, _)| name == "dtype" || name == "param_dtype");
+                if let Some((_, dtype)) = named {
+                    setting::flatten(name, "computes_in", dtype.clone(), &mut settings);
+                }
+                continue;
+            }
+            ("initialize", None) if call.path.starts_with("deepspeed") => {
+                if let Some((_, Value::Object(file))) = call.named.iter().find(|(name, _)| name == "config") {
+                    engine(file, &mut settings);
+                }
+                continue;
+            }
+            (_, None) if name.starts_with("enable_") && name.ends_with("_sdp") => {
+                if let Some(on) = call.values.first() {
+                    setting::flatten("", name, on.clone(), &mut settings);
+                }
+                continue;
+            }
+            (_, None) if names::is_optimizer(&call.path) => {
+                parts.makes_its_optimizer = true;
+                optimizer(&call.path, &call.named, &mut settings);
                 continue;
             }
             (_, None) => continue,
@@ -81,7 +106,25 @@ pub(super) fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
             let is_object = name.ends_with("Trainer")
                 && argument == "model"
                 && value.as_str().is_some_and(|value| !value.contains('/') || value.contains('('));
-            if !is_object && argument != "quantization_config" {
+            // trl's trainers take a class with its arguments
+            if let ("optimizer_cls_and_kwargs", Value::Array(pair)) = (argument.as_str(), value)
+                && let [Value::String(class), Value::Object(own)] = pair.as_slice()
+            {
+                parts.makes_its_optimizer = true;
+                let own: Vec<_> = own.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+                optimizer(class, &own, &mut settings);
+                continue;
+            }
+            // DeepSpeed's file as it stands, whose "auto" is what these arguments say
+            if let ("deepspeed", Value::Object(file)) = (argument.as_str(), value) {
+                for (part, value) in file.iter().filter(|(_, value)| !is_auto(value)) {
+                    setting::flatten(name, part, value.clone(), &mut settings);
+                }
+                continue;
+            }
+            // a changed config of a file of Headroom's own is in its link
+            let is_linked = own.is_some() && name == "from_pretrained" && argument == "config";
+            if !is_object && !is_linked && argument != "quantization_config" {
                 setting::flatten(name, argument, value.clone(), &mut settings);
             }
         }
@@ -105,7 +148,39 @@ pub(super) fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
     for (said, why) in later {
         reader.leave(&said, why);
     }
-    Some(understood(format, reader, parts))
+    if parts.makes_its_optimizer && !parts.arguments && own.is_none() {
+        reader.leave("the loop", "batch, length and accumulation of loops of one's own are not read");
+    }
+    let mut understood = understood(format, reader, parts);
+    if let Some(own) = own {
+        let said: Vec<&str> = understood.taken.iter().map(|taken| taken.key).collect();
+        let others = own.taken.into_iter().filter(|taken| !said.contains(&taken.key));
+        understood.taken.extend(others.collect::<Vec<_>>());
+    }
+    Some(understood)
+}
+
+/// Adds what DeepSpeed's engine is made with: a bfloat16 model whose masters are float32, and how it shards.
+fn engine(file: &Map<String, Value>, settings: &mut Vec<Setting>) {
+    if file.get("bf16").is_some_and(|part| part["enabled"] == true) {
+        setting::flatten("deepspeed.initialize", "computes_in", Value::from("bfloat16"), settings);
+    }
+    if let Some(zero) = file.get("zero_optimization") {
+        setting::flatten("deepspeed.initialize", "zero_optimization", zero.clone(), settings);
+    }
+}
+
+/// Whether a setting of DeepSpeed's is left to the trainer.
+fn is_auto(value: &Value) -> bool {
+    value == "auto" || value.as_object().is_some_and(|part| part.values().all(is_auto))
+}
+
+/// Adds what an optimizer's class is made with.
+fn optimizer(path: &str, named: &[(String, Value)], settings: &mut Vec<Setting>) {
+    setting::flatten("", "optimizer._component_", Value::from(names::whole_path(path)), settings);
+    for (argument, value) in named {
+        setting::flatten("", &format!("optimizer.{argument}"), value.clone(), settings);
+    }
 }
 
 /// Arguments that are changed after their class was made: `args.bf16 = True`.
@@ -169,11 +244,4 @@ fn trainer_of_class(class: &str) -> Option<Trainer> {
         }
         _ => None,
     }
-}
-
-/// Whether a class is an optimizer that a loop of one's own makes.
-fn is_optimizer(path: &str) -> bool {
-    ["torch.optim.", "optim.", "bnb.optim.", "bitsandbytes.optim."]
-        .iter()
-        .any(|start| path.strip_prefix(start).is_some_and(|class| class.starts_with(char::is_uppercase)))
 }

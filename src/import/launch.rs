@@ -2,7 +2,7 @@
 
 use super::reader::{Reader, Said, among};
 use super::trainer::clips;
-use crate::scenario::{Method, Precision};
+use crate::scenario::{Method, Precision, Stack};
 
 const IDLE: &[&str] = &[
     "compute_environment",
@@ -128,6 +128,9 @@ pub(super) fn of_arguments(reader: &mut Reader) {
     mixed(reader);
     fsdp(reader);
     plugin(reader);
+    if !reader.given(&["zero_optimization.stage"]).is_empty() {
+        deepspeed(reader);
+    }
     let other = [
         "deepspeed",
         "deepspeed_config_file",
@@ -209,7 +212,12 @@ fn fsdp(reader: &mut Reader) {
         .or(reshards.as_ref())
         .map(|said| said.said.clone())
         .unwrap_or_default();
-    if version.as_ref().is_none_or(|version| version.text() != "2") {
+    // `fsdp=True` is of transformers 5, whose default is the second
+    let is_second = match &version {
+        Some(version) => version.text() == "2",
+        None => flags.as_ref().is_some_and(|said| said.switch() == Some(true)),
+    };
+    if !is_second {
         reader.leave(
             &said,
             "FSDP of the first version is predicted as FSDP2, which shards parameter by parameter",
@@ -240,10 +248,19 @@ fn fsdp(reader: &mut Reader) {
         None if words.contains("shard_grad_op") => reader.set("reshard-after-forward", "off", &said),
         None => reader.assume("reshard-after-forward", "on", "accelerate's default"),
     }
-    if reader.scenario.precision == Precision::AmpBf16Weights && reader.scenario.method != Method::Qlora {
-        // accelerate/utils/fsdp_utils.py `fsdp2_prepare_model`
-        let why = "FSDP2 under mixed precision: accelerate makes the model float32 before it is sharded";
-        reader.set("precision", "amp-bf16", why);
+    if reader.scenario.precision == Precision::AmpBf16Weights {
+        match (reader.scenario.method, reader.scenario.stack) {
+            (Method::Full, _) => {
+                // accelerate/utils/fsdp_utils.py `fsdp2_prepare_model`
+                let why = "FSDP2 under mixed precision: accelerate makes what is trained float32 before it is sharded";
+                reader.set("precision", "amp-bf16", why);
+            }
+            (Method::Lora, stack) if stack != Stack::Trl => {
+                let why = "frozen bfloat16 weights in FSDP2's shards are predicted under trl alone";
+                reader.assume("precision", "amp-bf16", why);
+            }
+            (Method::Lora | Method::Qlora, _) => {}
+        }
     }
     match reader.switch(&[
         "fsdp_config.fsdp_offload_params",

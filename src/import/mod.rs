@@ -9,6 +9,7 @@ mod calls;
 mod command;
 mod hugging_face;
 mod launch;
+mod link;
 mod llama_factory;
 pub(crate) mod names;
 mod reader;
@@ -22,13 +23,13 @@ mod understood;
 use serde_json::{Map, Value};
 
 use crate::model::read::not_json;
-use crate::scenario::keys::{Key, keys};
+use crate::scenario::keys::Key;
 use crate::scenario::{CustomModel, ModelChoice, Scenario};
-use crate::share;
 use crate::text::short;
 use calls::of_calls;
 use command::of_command;
-use settings::{of_members, taken};
+use link::{is_link, of_link, written_by_headroom};
+use settings::of_members;
 use syntax::yaml;
 
 pub use understood::{Assumed, Format, Left, NotRead, Taken, Understood};
@@ -111,36 +112,6 @@ fn is_config(members: &Map<String, Value>) -> bool {
         .iter()
         .any(|key| members.contains_key(*key))
         && !members.contains_key("base_model")
-}
-
-fn is_link(text: &str) -> bool {
-    let one_word = !text.contains(char::is_whitespace);
-    one_word
-        && (text.contains("#m=") || text.contains("?m=") || text.starts_with("m=") || text.starts_with("#m="))
-}
-
-fn of_link(text: &str) -> Result<Understood, NotRead> {
-    let shared = share::decode(text);
-    let Some(scenario) = shared.scenarios.into_iter().next() else {
-        return Err(NotRead("this link holds no scenario".to_owned()));
-    };
-    let taken = keys().filter(|key| share::names(text, key.name)).map(|key| taken(key, &scenario));
-    let left =
-        shared.notices.iter().map(|notice| Left { said: "the link".to_owned(), why: notice.to_string() });
-    Ok(Understood {
-        format: Format::Headroom,
-        taken: taken.collect(),
-        assumed: Vec::new(),
-        idle: Vec::new(),
-        left: left.collect(),
-        scenario,
-    })
-}
-
-/// The link of a file that Headroom wrote for a loop of its own, which has no arguments to be read.
-fn written_by_headroom(text: &str) -> Option<&str> {
-    let (_, rest) = text.split_once("headroom estimate '")?;
-    rest.split('\'').next().filter(|link| link.contains('='))
 }
 
 /// The settings of a YAML or TOML text.

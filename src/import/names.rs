@@ -1,6 +1,6 @@
 //! What other projects call what a scenario chooses, for reading and for writing.
 
-use crate::scenario::Optimizer;
+use crate::scenario::{AttentionKernel, Optimizer};
 
 /// What `TrainingArguments.optim` calls an optimizer (transformers 5.17, training_args.py `OptimizerNames`); none where it
 /// has no name for it.
@@ -50,19 +50,23 @@ pub(super) fn optimizer(name: &str) -> Option<Optimizer> {
     }
 }
 
-/// The class of an optimizer with the arguments that make it this one, as torchtune's `_component_` and DeepSpeed-less scripts
-/// name it; none where it takes another.
+/// The class of an optimizer with the arguments that make it this one, switches as 1 and 0, as torchtune's `_component_` and loops of
+/// one's own name it; none where it takes another.
 pub(crate) fn component(optimizer: Optimizer) -> Option<(&'static str, &'static [(&'static str, f64)])> {
     match optimizer {
         Optimizer::AdamW => Some(("torch.optim.AdamW", &[])),
         Optimizer::AdamWFused => Some(("torch.optim.AdamW", &[("fused", 1.0)])),
+        Optimizer::AdamWForLoop => Some(("torch.optim.AdamW", &[("foreach", 0.0)])),
+        Optimizer::AmsGrad => Some(("torch.optim.AdamW", &[("amsgrad", 1.0)])),
         Optimizer::Adam => Some(("torch.optim.Adam", &[])),
         Optimizer::Sgd => Some(("torch.optim.SGD", &[])),
         Optimizer::SgdMomentum => Some(("torch.optim.SGD", &[("momentum", 0.9)])),
+        Optimizer::Nesterov => Some(("torch.optim.SGD", &[("momentum", 0.9), ("nesterov", 1.0)])),
         Optimizer::Adagrad => Some(("torch.optim.Adagrad", &[])),
         Optimizer::RmsProp => Some(("torch.optim.RMSprop", &[])),
         Optimizer::NAdam => Some(("torch.optim.NAdam", &[])),
         Optimizer::AdafactorTorch => Some(("torch.optim.Adafactor", &[])),
+        Optimizer::Adafactor => Some(("transformers.optimization.Adafactor", &[])),
         Optimizer::AdamW8bit => Some(("bitsandbytes.optim.AdamW8bit", &[])),
         Optimizer::AdamW8bitTorchao => Some(("torchao.optim.AdamW8bit", &[])),
         Optimizer::PagedAdamW8bit => Some(("bitsandbytes.optim.PagedAdamW8bit", &[])),
@@ -75,11 +79,7 @@ pub(crate) fn component(optimizer: Optimizer) -> Option<(&'static str, &'static 
         Optimizer::AdEmaMix8bit => Some(("bitsandbytes.optim.AdEMAMix8bit", &[])),
         Optimizer::PagedAdEmaMix => Some(("bitsandbytes.optim.PagedAdEMAMix", &[])),
         Optimizer::PagedAdEmaMix8bit => Some(("bitsandbytes.optim.PagedAdEMAMix8bit", &[])),
-        Optimizer::AdamWForLoop
-        | Optimizer::AdamWEarly
-        | Optimizer::AmsGrad
-        | Optimizer::Nesterov
-        | Optimizer::Adafactor
+        Optimizer::AdamWEarly
         | Optimizer::SparseAdam
         | Optimizer::Shampoo
         | Optimizer::Muon
@@ -87,6 +87,33 @@ pub(crate) fn component(optimizer: Optimizer) -> Option<(&'static str, &'static 
         | Optimizer::AdaBelief => None,
     }
 }
+
+/// The whole path of an optimizer's class, which Python names by what was imported: `optim.AdamW`, `bnb.optim.AdamW8bit`.
+pub(super) fn whole_path(path: &str) -> String {
+    match path.strip_prefix("bnb.").or_else(|| path.strip_prefix("bitsandbytes.")) {
+        Some(rest) => format!("bitsandbytes.{rest}"),
+        None if path.starts_with("optim.") => format!("torch.{path}"),
+        // `from torch.optim import AdamW`
+        None if !path.contains('.') => format!("torch.optim.{path}"),
+        None => path.to_owned(),
+    }
+}
+
+/// Whether a class is an optimizer: one that is known, or another one of a module of optimizers.
+pub(super) fn is_optimizer(path: &str) -> bool {
+    let whole = whole_path(path);
+    let known = |optimizer: &Optimizer| component(*optimizer).is_some_and(|(class, _)| class == whole);
+    let class = path.split_once("optim.").map(|(_, class)| class);
+    Optimizer::ALL.iter().any(known) || class.is_some_and(|class| class.starts_with(char::is_uppercase))
+}
+
+/// Kernels of `scaled_dot_product_attention`, which `torch.backends.cuda.enable_…_sdp` switches, by their names there.
+pub(crate) const SDP_KERNELS: [(&str, AttentionKernel); 4] = [
+    ("flash", AttentionKernel::Flash),
+    ("mem_efficient", AttentionKernel::Efficient),
+    ("math", AttentionKernel::Math),
+    ("cudnn", AttentionKernel::Cudnn),
+];
 
 /// torchtune's models (0.6.1, recipes/configs) with the Hub ids that their recipes download; `lora_` and `qlora_` stand before
 /// a builder with adapters.

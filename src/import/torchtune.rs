@@ -1,9 +1,9 @@
 //! torchtune's YAML (0.6.1, recipes/configs), and what its command overrides.
 
-use super::names::{TORCHTUNE, component};
+use super::names::TORCHTUNE;
 use super::reader::{Reader, Said, among};
 use super::trainer;
-use crate::scenario::{Optimizer, Stack};
+use crate::scenario::Stack;
 
 const WHY: &str = "torchtune's default (0.6.1)";
 
@@ -77,7 +77,7 @@ pub(super) fn read(reader: &mut Reader) {
         Some((false, said)) => reader.set("mask", "none", &said),
         None => reader.assume("mask", "none", "dataset.packed is off by default"),
     }
-    optimizer(reader);
+    trainer::optimizer_class(reader);
     match reader.take(&["dtype"]) {
         Some(said) => match said.text().as_str() {
             word @ ("bf16" | "fp32") => reader.set("precision", word, &said.said),
@@ -201,34 +201,5 @@ fn targets(reader: &mut Reader) {
         Some(group) => reader.set("lora-targets", group, &said),
         None if names.is_empty() => reader.leave(&said, "no layer is adapted"),
         None => reader.set("lora-targets", &names.join(","), &said),
-    }
-}
-
-fn optimizer(reader: &mut Reader) {
-    let Some(said) = reader.take(&["optimizer._component_"]) else {
-        return reader.leave("optimizer", "the recipe names no optimizer");
-    };
-    let class = said.text();
-    let mut settings = Vec::new();
-    for name in ["fused", "momentum", "nesterov", "foreach", "amsgrad"] {
-        if let Some(setting) = reader.take(&[&format!("optimizer.{name}")]) {
-            let value = setting.switch().map(f64::from).or(setting.number()).unwrap_or_default();
-            if value != 0.0 {
-                settings.push((name, value, setting.said));
-            }
-        }
-    }
-    let found = Optimizer::ALL.iter().copied().find(|optimizer| {
-        component(*optimizer).is_some_and(|(known, with)| {
-            known == class
-                && with.len() == settings.len()
-                && with.iter().all(|(name, _)| settings.iter().any(|(own, ..)| own == name))
-        })
-    });
-    let more = settings.iter().map(|(.., said)| said.as_str());
-    let all = std::iter::once(said.said.as_str()).chain(more).collect::<Vec<_>>().join(", ");
-    match found {
-        Some(found) => reader.set("optimizer", found.slug(), &all),
-        None => reader.keep("optimizer", &all, "this optimizer is not predicted"),
     }
 }

@@ -1,8 +1,8 @@
 //! What trainers over transformers' `Trainer` have in common.
 
-use super::names::optimizer;
+use super::names::{component, optimizer};
 use super::reader::{Reader, Said};
-use crate::scenario::Tuner;
+use crate::scenario::{Optimizer, Tuner};
 
 /// What every one of them does in its loop: nobody has to be told.
 pub(super) fn usual_loop(reader: &mut Reader) {
@@ -33,6 +33,37 @@ pub(super) fn optimization(reader: &mut Reader, names: &[&str], default: &str, w
     match reader.take(&["max_grad_norm"]) {
         Some(said) => clips(reader, &said),
         None => reader.assume("clip-gradients", "on", "max_grad_norm is 1.0 by default"),
+    }
+}
+
+/// The optimizer by its class and the arguments that make it another one, as torchtune's recipes name it.
+pub(super) fn optimizer_class(reader: &mut Reader) {
+    let Some(said) = reader.take(&["optimizer._component_"]) else {
+        return reader.leave("optimizer", "no optimizer is named");
+    };
+    let class = said.text();
+    let mut settings = Vec::new();
+    for name in ["fused", "momentum", "nesterov", "foreach", "amsgrad"] {
+        if let Some(setting) = reader.take(&[&format!("optimizer.{name}")]) {
+            let value = setting.switch().map(f64::from).or(setting.number()).unwrap_or_default();
+            // of all switches this one alone is on where nothing is said
+            if (value != 0.0) != (name == "foreach") {
+                settings.push((name, setting.said));
+            }
+        }
+    }
+    let found = Optimizer::ALL.iter().copied().find(|optimizer| {
+        component(*optimizer).is_some_and(|(known, with)| {
+            known == class
+                && with.len() == settings.len()
+                && with.iter().all(|(name, _)| settings.iter().any(|(own, _)| own == name))
+        })
+    });
+    let more = settings.iter().map(|(_, said)| said.as_str());
+    let all = std::iter::once(said.said.as_str()).chain(more).collect::<Vec<_>>().join(", ");
+    match found {
+        Some(found) => reader.set("optimizer", found.slug(), &all),
+        None => reader.keep("optimizer", &all, "this optimizer is not predicted"),
     }
 }
 

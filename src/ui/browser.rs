@@ -202,6 +202,16 @@ pub fn focus(id: &str) {
     }
 }
 
+/// Goes to a heading, so that it is at the top and what comes after it is next for the keyboard.
+pub fn go_to(id: &str) {
+    let element = document().get_element_by_id(id);
+    if let Some(element) = element.and_then(|element| element.dyn_into::<web_sys::HtmlElement>().ok()) {
+        element.set_tab_index(-1);
+        element.scroll_into_view();
+        drop(element.focus());
+    }
+}
+
 /// Shows or hides what the browser opens over the page.
 pub fn show(id: &str, shown: bool) {
     let element = document().get_element_by_id(id);

@@ -3,6 +3,8 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use leptos::prelude::*;
+
 use super::browser::{Colleague, File, Heard, Later};
 use super::question::{Answer, Question};
 
@@ -50,6 +52,13 @@ pub enum Place {
     Contexts,
 }
 
+impl Place {
+    /// Whether it is one of a view that answers a question of its own, and not part of the answer.
+    fn is_of_a_table(self) -> bool {
+        self >= Place::Point(0)
+    }
+}
+
 struct Task {
     place: Place,
     question: Question,
@@ -75,6 +84,8 @@ struct Inner {
 pub struct Desk {
     inner: Rc<RefCell<Inner>>,
     patience: Later,
+    /// How many questions for tables and curves are not answered yet.
+    left: ArcRwSignal<usize>,
 }
 
 impl Desk {
@@ -99,6 +110,44 @@ impl Desk {
             inner.waiting.insert(behind, Task { place, question, file, then: Box::new(then) });
         }
         self.go_on();
+        self.count();
+    }
+
+    /// How many questions for tables and curves are not answered yet.
+    pub fn left(&self) -> usize {
+        self.left.get()
+    }
+
+    /// Gives up all questions for tables and curves: who asked is told that there is no answer.
+    pub fn stop(&self) {
+        let is_running = {
+            let inner = self.inner.borrow();
+            inner.wanted && inner.running.as_ref().is_some_and(|task| task.place.is_of_a_table())
+        };
+        let running = if is_running { self.dismiss() } else { None };
+        let waiting = {
+            let mut inner = self.inner.borrow_mut();
+            let (stopped, others) = std::mem::take(&mut inner.waiting)
+                .into_iter()
+                .partition(|task: &Task| task.place.is_of_a_table());
+            inner.waiting = others;
+            stopped
+        };
+        for task in running.into_iter().chain::<Vec<Task>>(waiting) {
+            (task.then)(None);
+        }
+        self.go_on();
+        self.count();
+    }
+
+    fn count(&self) {
+        let inner = self.inner.borrow();
+        let running = inner.running.as_ref().filter(|_| inner.wanted);
+        let left = inner.waiting.iter().chain(running).filter(|task| task.place.is_of_a_table()).count();
+        drop(inner);
+        if self.left.get_untracked() != left {
+            self.left.set(left);
+        }
     }
 
     /// Drops what was asked for a place.
@@ -113,6 +162,8 @@ impl Desk {
                 self.patience.run(PATIENCE, move || desk.give_up());
             }
         }
+        drop(inner);
+        self.count();
     }
 
     /// Hands over the next question, to a new worker where there is none.
@@ -156,6 +207,7 @@ impl Desk {
                     (task.then)(Answer::read(&bytes));
                 }
                 self.go_on();
+                self.count();
             }
             Heard::Failed => self.fail(),
         }
@@ -186,5 +238,6 @@ impl Desk {
             (task.then)(None);
         }
         self.go_on();
+        self.count();
     }
 }

@@ -111,6 +111,8 @@ pub struct State {
     pub own: Own,
     /// Where questions are asked whose answers take longer.
     pub desk: StoredValue<Desk, LocalStorage>,
+    /// Rises by one where the tables that were stopped are to be answered after all.
+    pub again: RwSignal<usize>,
     /// Whether the last of them found nobody who could answer.
     pub troubled: RwSignal<bool>,
     /// Rises by one at each change that deserves its own place in the history.
@@ -197,6 +199,7 @@ impl State {
             notices: RwSignal::new(Vec::new()),
             own: Own::new(),
             desk: StoredValue::new_local(desk),
+            again: RwSignal::new(0),
             troubled: RwSignal::new(false),
             visits: RwSignal::new(0),
             view: RwSignal::new(View::default()),

@@ -1,11 +1,10 @@
 //! How the work is shared: accelerate's YAML and DeepSpeed's JSON.
 
-use serde_json::json;
-
 use super::Run;
 use super::lines::Lines;
+use crate::export::deepspeed;
 use crate::issue::{Field, Issue};
-use crate::scenario::{CpuOffload, Overlap, Sharding};
+use crate::scenario::{CpuOffload, Sharding};
 
 pub(super) fn accelerate(run: &Run<'_>) -> Result<(String, String), Issue> {
     let cluster = run.scenario.cluster;
@@ -30,11 +29,10 @@ pub(super) fn accelerate(run: &Run<'_>) -> Result<(String, String), Issue> {
             lines.set("fsdp_state_dict_type", "SHARDED_STATE_DICT");
         });
     }
-    let stage = stage(cluster.sharding).filter(|_| cluster.is_many());
-    if let Some(stage) = stage {
+    if let Some(stage) = deepspeed::stage(cluster) {
         lines.table("deepspeed_config", |lines| {
             lines.set("deepspeed_multinode_launcher", "standard");
-            let (optimizer, weights) = offload(cluster.cpu);
+            let (optimizer, weights) = deepspeed::offload(cluster.cpu);
             lines.set("offload_optimizer_device", if optimizer { "cpu" } else { "none" });
             lines.set("offload_param_device", if weights { "cpu" } else { "none" });
             lines.set("zero3_init_flag", stage == 3);
@@ -63,65 +61,11 @@ pub(super) fn accelerate(run: &Run<'_>) -> Result<(String, String), Issue> {
     Ok((command, lines.finish()))
 }
 
-/// Whether optimizer state and weights are in the CPU's memory.
-fn offload(cpu: CpuOffload) -> (bool, bool) {
-    match cpu {
-        CpuOffload::Off => (false, false),
-        CpuOffload::Optimizer => (true, false),
-        CpuOffload::All => (true, true),
-    }
-}
-
-fn stage(sharding: Sharding) -> Option<u64> {
-    match sharding {
-        Sharding::Ddp | Sharding::Fsdp2 | Sharding::Distributed => None,
-        Sharding::Zero1 => Some(1),
-        Sharding::Zero2 => Some(2),
-        Sharding::Zero3 => Some(3),
-    }
-}
-
 pub(super) fn deepspeed(run: &Run<'_>) -> Result<(String, String), Issue> {
-    let cluster = run.scenario.cluster;
-    let Some(stage) = stage(cluster.sharding).filter(|_| cluster.is_many()) else {
+    let Some(file) = deepspeed::for_trainer(run.scenario.cluster) else {
         let issue =
             Issue::error(Field::Sharding, "DeepSpeed's file says how ZeRO shards, and nothing is sharded so");
         return Err(issue.with_fix("choose several GPUs and ZeRO"));
     };
-    let own = cluster.deepspeed;
-    let mut zero = json!({
-        "stage": stage,
-        "reduce_bucket_size": own.reduce_bucket,
-        "contiguous_gradients": own.contiguous,
-    });
-    match own.overlap {
-        Overlap::Auto => {}
-        Overlap::On => zero["overlap_comm"] = true.into(),
-        Overlap::Off => zero["overlap_comm"] = false.into(),
-    }
-    let (optimizer, weights) = offload(cluster.cpu);
-    if optimizer {
-        zero["offload_optimizer"] = json!({ "device": "cpu", "pin_memory": true });
-    }
-    if weights {
-        zero["offload_param"] = json!({ "device": "cpu", "pin_memory": true });
-    }
-    if stage == 3 {
-        zero["stage3_prefetch_bucket_size"] = own.prefetch_bucket.into();
-        zero["stage3_param_persistence_threshold"] = own.persistence.into();
-        zero["stage3_max_live_parameters"] = own.live.into();
-        zero["stage3_gather_16bit_weights_on_model_save"] = true.into();
-    }
-    // what the trainer's arguments say is filled in from there (transformers/integrations/deepspeed.py)
-    let file = json!({
-        "train_batch_size": "auto",
-        "train_micro_batch_size_per_gpu": "auto",
-        "gradient_accumulation_steps": "auto",
-        "gradient_clipping": "auto",
-        "zero_allow_untested_optimizer": true,
-        "bf16": { "enabled": "auto" },
-        "fp16": { "enabled": "auto" },
-        "zero_optimization": zero,
-    });
     Ok((String::new(), format!("{file:#}\n")))
 }

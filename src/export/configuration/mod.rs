@@ -186,6 +186,8 @@ impl Run<'_> {
     /// `bf16` and `fp16` of transformers' arguments.
     fn mixed(&self) -> (bool, bool) {
         match self.scenario.precision {
+            // it switches DeepSpeed's bf16 engine on, which is what is followed
+            _ if self.scenario.cluster.is_zero() => (true, false),
             Precision::AmpBf16 | Precision::AmpBf16Weights => (true, false),
             Precision::AmpFp16 => (false, true),
             Precision::Fp32 | Precision::Bf16 | Precision::Fp16 => (false, false),
@@ -308,9 +310,13 @@ fn read_back(run: &Run<'_>, which: Configuration, body: &str) -> Result<(Scenari
     let differing = keys().filter(|key| key.matters(&read) && !key.is_same(scenario, &read) && matters(key));
     let mut differs = Vec::new();
     for key in differing {
-        // how a batch is filled is the data collator's affair, which each project has of its own
+        // how a batch is filled is the data collator's affair, which each project has of its own; trl's trainers put their own fused
+        // head into the place of others', and refuse Liger's (trl 1.16, trainer/sft_trainer.py)
+        let has_its_head = which == Configuration::Trl
+            && key.field == Field::Loss
+            && matches!(scenario.savings.loss, LossKernel::Liger | LossKernel::Cut);
         let is_the_projects =
-            key.field == Field::Mask || assumed.iter().any(|assumed| assumed.key == key.name);
+            key.field == Field::Mask || has_its_head || assumed.iter().any(|assumed| assumed.key == key.name);
         if !is_the_projects {
             let message = format!("a file for {project} has no line for this setting: {}", key.label);
             let fix = match (key.field, scenario.savings.loss) {

@@ -81,7 +81,11 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
         lines.set("_component_", class);
         lines.set("lr", if scenario.method == Method::Full { "2e-5" } else { "3e-4" });
         for (name, value) in settings {
-            if *value == 1.0 { lines.set(name, true) } else { lines.set(name, value) }
+            match *value {
+                0.0 => lines.set(name, false),
+                1.0 => lines.set(name, true),
+                value => lines.set(name, value),
+            }
         }
     });
     if scenario.method != Method::Full {

@@ -4,6 +4,7 @@
 //! runs written files and holds what they took against it. What a file has no line for is an [`Issue`], not a file that runs
 //! something else: each library's file names the inputs that it says.
 
+mod cluster;
 mod generate;
 mod parts;
 mod python;
@@ -18,8 +19,7 @@ use crate::model::Objective;
 use crate::scenario::{ModelChoice, Scenario, Stack};
 use run::Run;
 
-/// What the file is called.
-pub const NAME: &str = "train.py";
+pub use run::NAME;
 
 /// The scenario as a Python file.
 ///
@@ -62,8 +62,9 @@ pub fn script(scenario: &Scenario) -> Result<String, Issue> {
             return Err(issue.with_fix("choose transformers, trl, Liger or Unsloth"));
         }
     };
-    match scenario.changed().into_iter().find(|key| !ALWAYS.contains(&key.name) && !said.contains(&key.name))
-    {
+    let shares = if scenario.task.trains() { cluster::SAID } else { &[] };
+    let says = |name| [ALWAYS, said, shares].iter().any(|names| names.contains(&name));
+    match scenario.changed().into_iter().find(|key| !says(key.name)) {
         None => write(&run),
         Some(key) => {
             let message =

@@ -2,6 +2,7 @@
 
 use super::python::{Call, boolean, string, strings};
 use super::run::Run;
+use crate::import::names::SDP_KERNELS;
 use crate::issue::{Field, Issue};
 use crate::scenario::{
     Allocator, AttentionKernel, Checkpointing, LoraTargets, Method, Modules, Optimizer, Precision, Tuner,
@@ -10,14 +11,6 @@ use crate::scenario::{
 
 /// A class, and arguments by name.
 type Class = (&'static str, &'static [(&'static str, &'static str)]);
-
-/// Kernels of `scaled_dot_product_attention` by the names of their switches.
-const KERNELS: [(&str, AttentionKernel); 4] = [
-    ("flash", AttentionKernel::Flash),
-    ("mem_efficient", AttentionKernel::Efficient),
-    ("math", AttentionKernel::Math),
-    ("cudnn", AttentionKernel::Cudnn),
-];
 
 impl Run<'_> {
     /// `import os` and what PyTorch reads of the environment; nothing where it reads nothing.
@@ -29,7 +22,11 @@ impl Run<'_> {
             .chain(more)
             .map(|(name, value)| format!("os.environ[{}] = {}\n", string(name), string(value)))
             .collect();
-        if variables.is_empty() { String::new() } else { format!("import os\n\n{}\n", variables.concat()) }
+        match (variables.is_empty(), self.asks_for_its_gpu()) {
+            (true, false) => String::new(),
+            (true, true) => "import os\n".to_owned(),
+            (false, _) => format!("import os\n\n{}\n", variables.concat()),
+        }
     }
 
     /// The element type that the model is loaded in.
@@ -41,8 +38,11 @@ impl Run<'_> {
         }
     }
 
-    /// The element type that autocast computes in.
+    /// The element type that autocast computes in; none where an engine's own policy says what is computed in.
     pub fn autocast(&self) -> Option<&'static str> {
+        if self.scenario.cluster.is_fsdp2() || self.scenario.cluster.is_zero() {
+            return None;
+        }
         match self.scenario.precision {
             Precision::Fp32 | Precision::Bf16 | Precision::Fp16 => None,
             Precision::AmpBf16 | Precision::AmpBf16Weights => Some("torch.bfloat16"),
@@ -52,12 +52,12 @@ impl Run<'_> {
 
     /// Lines that say which kernels attention may use.
     pub fn kernels(&self) -> String {
-        let chosen = KERNELS.iter().any(|(_, kernel)| *kernel == self.scenario.attention);
+        let chosen = SDP_KERNELS.iter().any(|(_, kernel)| *kernel == self.scenario.attention);
         let line = |(name, kernel): &(&str, AttentionKernel)| {
             let enabled = boolean(*kernel == self.scenario.attention);
             format!("torch.backends.cuda.enable_{name}_sdp({enabled})\n")
         };
-        if chosen { format!("\n{}", KERNELS.iter().map(line).collect::<String>()) } else { String::new() }
+        if chosen { format!("\n{}", SDP_KERNELS.iter().map(line).collect::<String>()) } else { String::new() }
     }
 
     /// Lines that set every dropout of the model's config, and the argument that hands it to `from_pretrained`.
@@ -95,7 +95,7 @@ impl Run<'_> {
             .keyword("dtype", self.weights())
             .keyword("attn_implementation", string(attention))
             .keyword_if("quantization_config", quantization)
-            .keyword("device_map", "{\"\": 0}"))
+            .keyword_if("device_map", self.device_map()))
     }
 
     /// The element type that 4-bit products are computed in.
@@ -109,12 +109,15 @@ impl Run<'_> {
     }
 
     fn quantization(&self) -> Result<Call, Issue> {
+        // what is divided among GPUs is a float
+        let storage = self.scenario.cluster.shards().then_some("torch.bfloat16");
         match self.scenario.quantization.format {
             WeightFormat::Nf4 => Ok(Call::new("BitsAndBytesConfig")
                 .keyword("load_in_4bit", "True")
                 .keyword("bnb_4bit_quant_type", "\"nf4\"")
                 .keyword("bnb_4bit_compute_dtype", self.compute())
-                .keyword("bnb_4bit_use_double_quant", boolean(self.scenario.quantization.double_quant))),
+                .keyword("bnb_4bit_use_double_quant", boolean(self.scenario.quantization.double_quant))
+                .keyword_if("bnb_4bit_quant_storage", storage)),
             WeightFormat::Int8 => Ok(Call::new("BitsAndBytesConfig").keyword("load_in_8bit", "True")),
             WeightFormat::Nf4Early => {
                 let issue = Issue::error(Field::WeightFormat, "files are written for today's bitsandbytes");

@@ -1,11 +1,13 @@
-//! Python as it is written: strings, calls.
+//! Python as it is written: strings, values, calls.
+
+use serde_json::Value;
 
 /// The widest line.
 const WIDTH: usize = 110;
 
 /// A string literal. JSON's are Python's too.
 pub(super) fn string(text: &str) -> String {
-    serde_json::Value::from(text).to_string()
+    Value::from(text).to_string()
 }
 
 /// A list of string literals.
@@ -16,6 +18,27 @@ pub(super) fn strings<'s>(texts: impl IntoIterator<Item = &'s str>) -> String {
 /// `True` or `False`.
 pub(super) fn boolean(value: bool) -> &'static str {
     if value { "True" } else { "False" }
+}
+
+/// A value of a configuration, in a block that is indented by so many levels: what is short in one line.
+pub(super) fn literal(value: &Value, level: usize) -> String {
+    let Value::Object(entries) = value else {
+        return match value {
+            Value::Bool(value) => boolean(*value).to_owned(),
+            other => other.to_string(),
+        };
+    };
+    let entries: Vec<String> = entries
+        .iter()
+        .map(|(name, value)| format!("{}: {}", string(name), literal(value, level + 1)))
+        .collect();
+    let line = format!("{{{}}}", entries.join(", "));
+    if line.len() + 4 * level <= WIDTH / 2 {
+        return line;
+    }
+    let (own, inner) = ("    ".repeat(level), "    ".repeat(level + 1));
+    let lines: String = entries.iter().map(|entry| format!("{inner}{entry},\n")).collect();
+    format!("{{\n{lines}{own}}}")
 }
 
 /// A call with its arguments, in one line where they have room, else with a line for each.

@@ -7,6 +7,9 @@ use crate::model::Architecture;
 use crate::scenario::{ModelChoice, Scenario, Task};
 use crate::share;
 
+/// What the file is called.
+pub const NAME: &str = "train.py";
+
 /// What a file is written of.
 pub(super) struct Run<'s> {
     pub scenario: &'s Scenario,
@@ -28,9 +31,10 @@ impl Run<'_> {
         let Run { scenario, .. } = self;
         let link = share::encode(std::slice::from_ref(scenario));
         // a link has no quotes, line breaks or backslashes: they are escaped in it
+        let launch = self.command().map(|command| format!("# It runs by: {command}\n")).unwrap_or_default();
         let what = if scenario.task.trains() { scenario.method.label() } else { "Text" };
         format!(
-            "# {}{} of {} with {}, written by Headroom.\n# It needs: pip install {}\n# What it takes of a GPU: headroom estimate '{link}'\n",
+            "# {}{} of {} with {}, written by Headroom.\n# It needs: pip install {}\n{launch}# What it takes of a GPU: headroom estimate '{link}'\n",
             what,
             match scenario.task {
                 Task::Sft => "",

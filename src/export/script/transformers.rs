@@ -1,5 +1,6 @@
 //! A training loop of one's own around transformers' modules, PEFT's adapters and bitsandbytes, with Liger's kernels or without.
 
+use super::cluster::Engine;
 use super::python::Call;
 use super::run::Run;
 use crate::issue::{Field, Issue};
@@ -30,7 +31,7 @@ const LIGER_FAMILIES: [&str; 7] = ["llama", "mistral", "qwen2", "qwen3", "gemma"
 pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
     refuse(run)?;
     let parts = [
-        run.header(&packages(run.scenario)),
+        run.header(&packages(run)),
         "\n".to_owned(),
         run.environment(&[]),
         imports(run),
@@ -94,11 +95,13 @@ fn uses_bitsandbytes(scenario: &Scenario) -> bool {
     scenario.optimizer.is_of_bitsandbytes()
 }
 
-fn packages(scenario: &Scenario) -> Vec<&'static str> {
+fn packages(run: &Run<'_>) -> Vec<&'static str> {
+    let scenario = run.scenario;
     let mut packages = vec!["torch==2.11.*", "transformers==5.17.*", "datasets"];
     if scenario.method != Method::Full {
         packages.push("peft==0.21.*");
     }
+    packages.extend(run.engine().and_then(Engine::package));
     if scenario.method == Method::Qlora || uses_bitsandbytes(scenario) {
         packages.push("bitsandbytes==0.50.*");
     }
@@ -122,6 +125,9 @@ fn imports(run: &Run<'_>) -> String {
     }
     if scenario.savings.loss == LossKernel::Cut {
         lines.push("from cut_cross_entropy.transformers import cce_patch".to_owned());
+    }
+    if let Some(engine) = run.engine() {
+        lines.extend(engine.imports(scenario.cluster).into_iter().map(str::to_owned));
     }
     lines.push("from datasets import load_dataset".to_owned());
     if liger(scenario).is_some() {
@@ -159,6 +165,9 @@ fn settings(run: &Run<'_>) -> String {
         run.model(),
         if run.scenario.method == Method::Full { "1e-5" } else { "2e-4" }
     );
+    if let Some(engine) = run.engine() {
+        lines.push_str(&engine.join(run));
+    }
     lines.push_str(&run.kernels());
     lines
 }
@@ -196,7 +205,11 @@ fn load(run: &Run<'_>) -> Result<String, Issue> {
             Call::new("get_peft_model").with("model").with("lora").keyword_if("autocast_adapter_dtype", wide);
         lines.push_str(&format!("model = {}\n", call.written(0)));
     }
-    lines.push_str("model.train()\ntrained = [parameter for parameter in model.parameters() if parameter.requires_grad]\n");
+    lines.push_str("model.train()\n");
+    if let Some(engine) = run.engine() {
+        lines.push_str(&engine.wrap(scenario.cluster));
+    }
+    lines.push_str("trained = [parameter for parameter in model.parameters() if parameter.requires_grad]\n");
     Ok(lines)
 }
 
@@ -211,7 +224,9 @@ fn train(run: &Run<'_>) -> Result<String, Issue> {
         .fold(Call::new(class).with(what).keyword("lr", "LEARNING_RATE"), |call, (name, value)| {
             call.keyword(name, value)
         });
-    let mut lines = data(scenario.mask);
+    let engine = run.engine();
+    let zero = matches!(engine, Some(Engine::Zero(_)));
+    let mut lines = data(scenario.mask, engine.is_some());
     if in_backward {
         lines.push_str(&format!(
             "\n\noptimizers = {{parameter: {} for parameter in trained}}\n\n\n\
@@ -221,6 +236,9 @@ fn train(run: &Run<'_>) -> Result<String, Issue> {
         ));
     } else {
         lines.push_str(&format!("\n\noptimizer = {}\n", call.written(0)));
+    }
+    if zero {
+        lines.push_str("engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=ZERO)\n");
     }
     let scaled = scenario.precision == crate::scenario::Precision::AmpFp16;
     if scaled {
@@ -237,7 +255,11 @@ fn train(run: &Run<'_>) -> Result<String, Issue> {
         "{indent}batch = {{name: tensor.to(\"cuda\") for name, tensor in next(rows).items()}}\n"
     ));
     let keeps = scenario.training_loop.keeps_outputs;
-    let forward = if keeps { "output = model(**batch)" } else { "loss = model(**batch).loss" };
+    let called = if zero { "engine" } else { "model" };
+    let forward = match keeps {
+        true => format!("output = {called}(**batch)"),
+        false => format!("loss = {called}(**batch).loss"),
+    };
     match run.autocast() {
         Some(dtype) => lines.push_str(&format!(
             "{indent}with torch.autocast(\"cuda\", dtype={dtype}):\n{indent}    {forward}\n"
@@ -245,18 +267,24 @@ fn train(run: &Run<'_>) -> Result<String, Issue> {
         None => lines.push_str(&format!("{indent}{forward}\n")),
     }
     let loss = if keeps { "output.loss" } else { "loss" };
-    let loss = if accumulates { format!("({loss} / ACCUMULATION)") } else { loss.to_owned() };
-    lines.push_str(&match scaled {
-        true => format!("{indent}scaler.scale({loss}).backward()\n"),
-        false => format!("{indent}{loss}.backward()\n"),
+    let loss = if accumulates && !zero { format!("({loss} / ACCUMULATION)") } else { loss.to_owned() };
+    lines.push_str(&match (zero, scaled) {
+        // what is accumulated it divides, clips and frees itself
+        (true, _) => format!("{indent}engine.backward({loss})\n{indent}engine.step()\n"),
+        (false, true) => format!("{indent}scaler.scale({loss}).backward()\n"),
+        (false, false) => format!("{indent}{loss}.backward()\n"),
     });
     if !keeps {
         lines.push_str(&format!("{indent}del loss  # and its graph, before the next forward pass\n"));
     }
-    if !in_backward {
+    if !in_backward && !zero {
         lines.push_str(&update(scenario, scaled));
     }
-    lines.push_str("\nmodel.save_pretrained(\"out\")\n");
+    lines.push('\n');
+    lines.push_str(&match engine {
+        Some(engine) => engine.save(scenario.method),
+        None => "model.save_pretrained(\"out\")\n".to_owned(),
+    });
     Ok(lines)
 }
 
@@ -275,10 +303,13 @@ fn update(scenario: &Scenario, scaled: bool) -> String {
     format!("{clip}{step}{zero}")
 }
 
-/// Batches as the mask says they are.
-fn data(mask: Mask) -> String {
-    let texts = "\n\ndef texts():\n    while True:\n        for row in load_dataset(DATA, split=\"train\"):\n            \
-                 yield tokenizer(row[\"text\"])[\"input_ids\"] + [tokenizer.eos_token_id]\n";
+/// Batches as the mask says they are; each process has texts of its own where several share the work.
+fn data(mask: Mask, shared: bool) -> String {
+    let own = if shared { ".shard(WORLD, RANK)" } else { "" };
+    let texts = format!(
+        "\n\ndef texts():\n    while True:\n        for row in load_dataset(DATA, split=\"train\"){own}:\n            \
+         yield tokenizer(row[\"text\"])[\"input_ids\"] + [tokenizer.eos_token_id]\n"
+    );
     let chunks = "\n\ndef chunks():\n    tokens = []\n    for text in texts():\n        tokens += text\n        \
                   while len(tokens) >= LENGTH:\n            yield tokens[:LENGTH]\n            tokens = tokens[LENGTH:]\n";
     let whole = "    source = chunks()\n    while True:\n        ids = torch.tensor([next(source) for _ in range(BATCH)])\n";

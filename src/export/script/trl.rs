@@ -79,6 +79,9 @@ pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
             format!("    optimizer_cls_and_kwargs=({class}, {{{}}}),\n", settings.join(", "))
         }
     };
+    if run.scenario.cluster.is_zero() {
+        packages.push("deepspeed==0.19.*");
+    }
     let parts = [
         run.header(&packages),
         "\n".to_owned(),
@@ -90,6 +93,11 @@ pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
             run.model(),
             if scenario.method == Method::Full { "2e-5" } else { "2e-4" }
         ),
+        if run.asks_for_its_gpu() {
+            "GPU = int(os.environ[\"LOCAL_RANK\"])\n".to_owned()
+        } else {
+            String::new()
+        },
         run.kernels(),
         "\n".to_owned(),
         run.config().0,
@@ -133,6 +141,8 @@ pub(super) fn arguments(
 ) -> Call {
     let scenario = run.scenario;
     let (bf16, fp16) = match scenario.precision {
+        // it switches DeepSpeed's bf16 engine on, which is what is followed
+        _ if scenario.cluster.is_zero() => ("True", "False"),
         Precision::AmpBf16 | Precision::AmpBf16Weights => ("True", "False"),
         Precision::AmpFp16 => ("False", "True"),
         Precision::Fp32 | Precision::Bf16 | Precision::Fp16 => ("False", "False"),
@@ -158,7 +168,7 @@ pub(super) fn arguments(
         (Task::Sft, Mask::Packed | Mask::PaddingFree) => (Some("True"), None),
     };
     let precomputed = scenario.task.has_reference() && scenario.answers.reference == Reference::Precomputed;
-    Call::new(config)
+    let call = Call::new(config)
         .keyword("output_dir", "\"out\"")
         .keyword("learning_rate", "LEARNING_RATE")
         .keyword("per_device_train_batch_size", scenario.batch)
@@ -173,5 +183,6 @@ pub(super) fn arguments(
         .keyword_if("gradient_checkpointing_kwargs", checkpointing)
         .keyword_if("activation_offloading", offloading)
         .keyword_if("optim", optimizer.map(string))
-        .keyword("max_grad_norm", if scenario.training_loop.clips { "1.0" } else { "0.0" })
+        .keyword("max_grad_norm", if scenario.training_loop.clips { "1.0" } else { "0.0" });
+    run.engine_arguments(call)
 }

@@ -1,9 +1,11 @@
 //! How is trained: the trainers' arguments, attention, checkpointing.
 
+use super::super::names::SDP_KERNELS;
 use super::super::reader::Reader;
 use super::super::trainer;
 use super::answers::{answers, better, pairs, without_reference};
 use super::{ARGUMENTS, Parts, TRL, Trainer};
+use crate::scenario::AttentionKernel;
 
 pub(super) fn attention(reader: &mut Reader, parts: Parts) {
     let flash = reader.switch(&["use_flash_attention_2", "use_flash_attn"]);
@@ -16,6 +18,20 @@ pub(super) fn attention(reader: &mut Reader, parts: Parts) {
             }
             Some((false, _)) | None => {}
         },
+    }
+    // PyTorch chooses among the kernels that are not switched off
+    let mut left = Vec::new();
+    for (name, kernel) in SDP_KERNELS {
+        match reader.switch(&[&format!("enable_{name}_sdp")]) {
+            Some((false, _)) => {}
+            Some((true, said)) => left.push((kernel, said)),
+            None => left.push((kernel, String::new())),
+        }
+    }
+    if let [(kernel, said)] = left.as_slice()
+        && reader.scenario.attention == AttentionKernel::Sdpa
+    {
+        reader.set("attention", kernel.slug(), said);
     }
 }
 
@@ -101,10 +117,18 @@ fn filling(reader: &mut Reader, why: &str) {
 }
 
 pub(super) fn checkpointing(reader: &mut Reader, parts: Parts) {
+    let reentrant = match parts.unsloth {
+        true => None,
+        false => reader.switch(&["gradient_checkpointing_kwargs.use_reentrant"]),
+    };
+    let value = match &reentrant {
+        Some((true, _)) => "reentrant",
+        Some((false, _)) | None => "on",
+    };
     if let Some(said) = reader.take(&["use_gradient_checkpointing"]) {
         let value = match (said.text().as_str(), said.switch()) {
             ("unsloth", _) => Some("offloaded"),
-            (_, Some(true)) => Some("on"),
+            (_, Some(true)) => Some(value),
             (_, Some(false)) => Some("off"),
             (_, None) => None,
         };
@@ -128,11 +152,6 @@ pub(super) fn checkpointing(reader: &mut Reader, parts: Parts) {
             "get_peft_model's default in Unsloth 2026.10",
         );
     }
-    let reentrant = reader.switch(&["gradient_checkpointing_kwargs.use_reentrant"]);
-    let value = match &reentrant {
-        Some((true, _)) => "reentrant",
-        Some((false, _)) | None => "on",
-    };
     match reader.switch(&["gradient_checkpointing"]) {
         Some((true, said)) => {
             let kwargs = reentrant.map(|(_, said)| format!(", {said}")).unwrap_or_default();

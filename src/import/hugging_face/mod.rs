@@ -34,6 +34,8 @@ pub(super) struct Parts {
     pub unsloth: bool,
     /// `prepare_model_for_kbit_training` is called.
     pub prepares: bool,
+    /// The text makes the optimizer itself.
+    pub makes_its_optimizer: bool,
 }
 
 /// Which of trl's trainers a text is for.
@@ -147,6 +149,10 @@ pub(super) fn read(reader: &mut Reader, parts: Parts) {
     {
         // FastLanguageModel.from_pretrained's, where no trainer's arguments say another
         reader.set("seq-length", &said.text(), &said.said);
+    }
+    if parts.makes_its_optimizer {
+        trainer::optimizer_class(reader);
+        reader.pass(|name| name.starts_with("optimizer."));
     }
     checkpointing(reader, parts);
     launch::of_arguments(reader);

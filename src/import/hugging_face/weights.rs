@@ -221,12 +221,16 @@ pub(super) fn precision(reader: &mut Reader, parts: Parts) {
         None if parts.trl => Element::Fp32,
         None => Element::Bf16,
     };
+    let own = reader.take(&["computes_in"]);
     let is_on = |switch: &Option<(bool, String)>| switch.as_ref().is_some_and(|(on, _)| *on);
     let computes = match (is_on(&bf16), is_on(&fp16)) {
         (true, _) => Some(Element::Bf16),
         (false, true) => Some(Element::Fp16),
         (false, false) if parts.has_trls_defaults() && bf16.is_none() => Some(Element::Bf16),
-        (false, false) => None,
+        // FSDP2's policy of the type that the weights have is none
+        (false, false) => own.as_ref().and_then(|own| element_type(&own.text())).filter(|element| {
+            own.as_ref().is_none_or(|own| !own.said.contains("Policy")) || *element != weights
+        }),
     };
     let slug = match (weights, computes) {
         (Element::Fp32, None) => "fp32",
@@ -245,11 +249,15 @@ pub(super) fn precision(reader: &mut Reader, parts: Parts) {
             );
         }
     };
-    let all: Vec<String> =
-        [said.map(|said| said.said), fp16.map(|(_, said)| said), bf16.map(|(_, said)| said)]
-            .into_iter()
-            .flatten()
-            .collect();
+    let all: Vec<String> = [
+        said.map(|said| said.said),
+        own.map(|own| own.said),
+        fp16.map(|(_, said)| said),
+        bf16.map(|(_, said)| said),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
     let weights_are_said = named.is_some();
     let why = match (parts.command, parts.trl, parts.loads) {
         _ if parts.unsloth => "Unsloth loads in the type that the card computes in",

@@ -25,6 +25,7 @@ pub fn Fit() -> impl IntoView {
     let state = State::of_page();
     let unknown = move || state.current().estimate.with(|estimate| estimate.memory.is_none());
     view! {
+        <OutOfMemory />
         <div class="panels">
             <div class="column">
                 <Peak />
@@ -41,7 +42,6 @@ pub fn Fit() -> impl IntoView {
                 </section>
             </div>
         </div>
-        <OutOfMemory />
     }
 }
 

@@ -53,7 +53,7 @@ pub fn Batches() -> impl IntoView {
     });
     let told = move || {
         let own = found.heard.with(|heard| gist(heard.first()?.as_ref()?.as_ref().ok()?));
-        own.unwrap_or_else(|| "Looking at every card …".to_owned())
+        own.unwrap_or_else(|| if found.busy.get() { "Looking at every card …" } else { "" }.to_owned())
     };
     let trains = Memo::new(move |_| state.current().scenario.with(|scenario| scenario.task.trains()));
     let set = Callback::new(move |number: f64| asked.set_effective(number as u64));

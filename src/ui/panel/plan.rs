@@ -13,13 +13,44 @@ use super::serving::Inference;
 use super::settings::Settings;
 use super::thumb::Thumb;
 use super::time::Time;
+use crate::ui::browser;
+use crate::ui::state::State;
+
+/// When a question is asked.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    Always,
+    OfTraining,
+    OfInference,
+}
+
+/// The questions in the order in which they stand: the heading of each, and what leads to it.
+const QUESTIONS: [(&str, &str, Asked); 12] = [
+    ("changes-title", "Changes", Asked::Always),
+    ("serving-title", "Formats", Asked::OfInference),
+    ("contexts-title", "Batch × context", Asked::OfInference),
+    ("curves-title", "Limits", Asked::Always),
+    ("batches-title", "Batch", Asked::OfTraining),
+    ("settings-title", "Settings", Asked::OfTraining),
+    ("layouts-title", "Several GPUs", Asked::Always),
+    ("time-title", "Time", Asked::Always),
+    ("texts-title", "Lengths", Asked::Always),
+    ("need-title", "Cards", Asked::Always),
+    ("fit-title", "Models", Asked::Always),
+    ("thumb-title", "Rules of thumb", Asked::OfTraining),
+];
 
 /// The questions that a plan answers.
 #[component]
 pub fn Plan() -> impl IntoView {
     view! {
+        <div class="plan-head">
+            <Contents />
+            <Work />
+        </div>
         <div class="panels">
             <div class="column">
+                <Changes />
                 <Inference />
                 <Curves />
                 <Batches />
@@ -27,7 +58,6 @@ pub fn Plan() -> impl IntoView {
                 <Layouts />
                 <Time />
                 <TextLengths />
-                <Changes />
             </div>
             <div class="column">
                 <Cards />
@@ -36,4 +66,61 @@ pub fn Plan() -> impl IntoView {
             </div>
         </div>
     }
+}
+
+/// The way to each question.
+#[component]
+fn Contents() -> impl IntoView {
+    let state = State::of_page();
+    let trains = Memo::new(move |_| state.current().scenario.with(|scenario| scenario.task.trains()));
+    let lead = move |(heading, words, asked): (&'static str, &'static str, Asked)| {
+        let shown = asked == Asked::Always || (asked == Asked::OfTraining) == trains.get();
+        shown.then(|| {
+            view! {
+                <button type="button" class="explain" on:click=move |_| browser::go_to(heading)>
+                    {words}
+                </button>
+            }
+        })
+    };
+    view! {
+        <nav class="contents" aria-label="Questions">
+            {move || QUESTIONS.into_iter().map(lead).collect::<Vec<_>>()}
+        </nav>
+    }
+}
+
+/// What the worker has still to do, and how it is stopped.
+#[component]
+fn Work() -> impl IntoView {
+    let state = State::of_page();
+    let left = Memo::new(move |_| state.desk.with_value(|desk| desk.left()));
+    let stopped = RwSignal::new(false);
+    Effect::new(move || {
+        if left.get() > 0 {
+            stopped.set(false);
+        }
+    });
+    let stop = move |_| {
+        state.desk.with_value(|desk| desk.stop());
+        stopped.set(true);
+    };
+    let told = move || match (left.get(), stopped.get()) {
+        (0, false) => ().into_any(),
+        (0, true) => view! {
+            "Stopped: the tables have what was found so far. "
+            <button type="button" class="explain" on:click=move |_| state.again.update(|again| *again += 1)>
+                "Go on"
+            </button>
+        }
+        .into_any(),
+        (_, _) => view! {
+            {move || format!("{} more to work out. ", left.get())}
+            <button type="button" class="explain" on:click=stop>
+                "Stop"
+            </button>
+        }
+        .into_any(),
+    };
+    view! { <p class="remark work">{told}</p> }
 }

@@ -36,7 +36,7 @@ pub fn pieces<K: PartialEq + Send + Sync + 'static, T: Clone + Send + Sync + 'st
     read: fn(Answer) -> Option<T>,
 ) -> Pieces<T> {
     let pieces = Pieces { heard: RwSignal::new(Vec::new()), busy: RwSignal::new(true) };
-    let wanted = Memo::new(move |_| wanted());
+    let wanted = Memo::new(move |_| (state.again.get(), wanted()));
     let forget = move |from: usize| {
         let count = pieces.heard.with_untracked(Vec::len);
         state.desk.with_value(|desk| (from..count).for_each(|index| desk.forget(place(index))));
@@ -48,7 +48,7 @@ pub fn pieces<K: PartialEq + Send + Sync + 'static, T: Clone + Send + Sync + 'st
         pieces.busy.set(true);
         later.with_value(|later| {
             later.run(REST, move || {
-                let questions = wanted.with_untracked(questions);
+                let questions = wanted.with_untracked(|(_, wanted)| questions(wanted));
                 let count = questions.len();
                 pieces.heard.set(vec![None; count]);
                 for (index, question) in questions.into_iter().enumerate() {

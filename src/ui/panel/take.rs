@@ -4,6 +4,7 @@ use leptos::prelude::*;
 
 use super::answer;
 use crate::export::{Configuration, Written, configuration};
+use crate::plan::Verdict;
 use crate::ui::browser;
 use crate::ui::desk::Place;
 use crate::ui::question::{Answer, Form, Question};
@@ -50,9 +51,11 @@ pub fn Take(
     // written when the menu is first opened, and from then on with every change
     let opened = RwSignal::new(false);
     let files = move || opened.get().then(|| Configuration::ALL.map(|which| runs_it(state, which)));
-    let title = move || match state.alone() {
-        true => "Files that run it".to_owned(),
-        false => format!("Files that run {}", letter(state.active.get())),
+    let title = move || {
+        let what = if state.alone() { "it" } else { letter(state.active.get()) };
+        let fails = state.current().fit().is_some_and(|(_, verdict)| verdict == Verdict::Over);
+        let warning = if fails { ", which does not fit its card" } else { "" };
+        format!("Files that run {what}{warning}")
     };
     view! {
         <button type="button" class="tool" popovertarget="take" aria-haspopup="true">

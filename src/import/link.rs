@@ -1,0 +1,38 @@
+//! Headroom's own links, alone and in the first lines of the files that it writes.
+
+use super::settings::taken;
+use super::understood::{Format, Left, NotRead, Understood};
+use crate::scenario::keys::keys;
+use crate::share;
+
+/// Whether a text is a share link, or the part of it that says the scenario.
+pub(super) fn is_link(text: &str) -> bool {
+    let one_word = !text.contains(char::is_whitespace);
+    one_word
+        && (text.contains("#m=") || text.contains("?m=") || text.starts_with("m=") || text.starts_with("#m="))
+}
+
+/// The first scenario of a link.
+pub(super) fn of_link(text: &str) -> Result<Understood, NotRead> {
+    let shared = share::decode(text);
+    let Some(scenario) = shared.scenarios.into_iter().next() else {
+        return Err(NotRead("this link holds no scenario".to_owned()));
+    };
+    let taken = keys().filter(|key| share::names(text, key.name)).map(|key| taken(key, &scenario));
+    let left =
+        shared.notices.iter().map(|notice| Left { said: "the link".to_owned(), why: notice.to_string() });
+    Ok(Understood {
+        format: Format::Headroom,
+        taken: taken.collect(),
+        assumed: Vec::new(),
+        idle: Vec::new(),
+        left: left.collect(),
+        scenario,
+    })
+}
+
+/// The link of a file that Headroom wrote, which says what is in none of its calls.
+pub(super) fn written_by_headroom(text: &str) -> Option<&str> {
+    let (_, rest) = text.split_once("headroom estimate '")?;
+    rest.split('\'').next().filter(|link| link.contains('='))
+}
