@@ -81,6 +81,13 @@ fn to_text(scenario: &Scenario, found: &Levers) -> Result<String, String> {
         out.push_str("\nNone of these makes it fit: take a larger card, several or a smaller model.\n");
     }
     out.push_str(&format!("\n{}\n", fewest_in_words(&found.fewest)));
+    if let Some(lever) = &found.offloaded {
+        let gpus = grouped(lever.scenario.cluster.gpus);
+        out.push_str(&format!(
+            "With weights and optimizer in the CPU's memory {gpus} do: {} on each, and {} of RAM\n",
+            lever.needed, lever.on_host
+        ));
+    }
     Ok(out)
 }
 

@@ -37,6 +37,7 @@ pub fn levers_json(found: &Levers) -> Value {
         "together": found.together.as_ref().map(lever),
         "uses": found.uses.iter().map(usage).collect::<Vec<_>>(),
         "fewest_gpus": fewest_gpus_json(&found.fewest),
+        "fewest_gpus_with_cpu_offload": found.offloaded.as_ref().map(lever),
     })
 }
 

@@ -8,11 +8,11 @@ mod rules;
 use serde::{Deserialize, Serialize};
 
 use super::answer::Answer;
-use super::gpus::{Layout, fewest_gpus};
+use super::gpus::{GPU_COUNTS, Layout, fewest_gpus, on_gpus};
 use super::verdict::Verdict;
 use crate::issue::Issue;
-use crate::scenario::Scenario;
 use crate::scenario::keys::{Key, keys};
+use crate::scenario::{CpuOffload, Scenario};
 use crate::units::Bytes;
 pub use room::{Gain, Use};
 use rules::{RULES, Rule};
@@ -128,14 +128,16 @@ pub struct Levers {
     pub uses: Vec<Use>,
     /// The fewest GPUs of its kind that hold it, none where no number does, or why that is not known.
     pub fewest: Result<Option<Layout>, Issue>,
+    /// Where that takes several: fewer of them, with shards, gradients and optimizer in the CPU's memory.
+    pub offloaded: Option<Lever>,
 }
 
 impl Levers {
     /// Whether the run fits as it is, or some way was found.
     pub fn can_fit(&self) -> bool {
         let single = self.single.iter().map(|lever| lever.verdict);
-        let together = self.together.iter().map(|lever| lever.verdict);
-        [self.verdict].into_iter().chain(single).chain(together).any(|verdict| verdict == Verdict::Fits)
+        let others = self.together.iter().chain(&self.offloaded).map(|lever| lever.verdict);
+        [self.verdict].into_iter().chain(single).chain(others).any(|verdict| verdict == Verdict::Fits)
     }
 
     /// The fewest GPUs that hold it, where these are others than it has, and what changes with their number.
@@ -190,7 +192,22 @@ pub fn levers(scenario: &Scenario) -> Result<Levers, Issue> {
     let together = if fits { None } else { together(scenario, &base, costs) };
     let uses = if fits { room::uses(scenario) } else { Vec::new() };
     let fewest = fewest_gpus(scenario);
-    Ok(Levers { needed: base.needed, verdict: base.verdict, single, together, uses, fewest })
+    let offloaded = if fits { None } else { offloaded(scenario, &base, &fewest) };
+    Ok(Levers { needed: base.needed, verdict: base.verdict, single, together, uses, fewest, offloaded })
+}
+
+/// The fewest GPUs that hold the run with what they share in the CPU's memory, where these are fewer than hold it without.
+fn offloaded(scenario: &Scenario, base: &Outlook, fewest: &Result<Option<Layout>, Issue>) -> Option<Lever> {
+    let most = fewest.as_ref().ok()?.as_ref().map_or(u64::MAX, |layout| layout.gpus);
+    let counts = GPU_COUNTS.into_iter().filter(|gpus| *gpus > 1 && *gpus < most);
+    let on = |gpus| {
+        let mut other = on_gpus(scenario, gpus);
+        let is_new = other.cluster.is_fsdp2() && scenario.cluster.cpu == CpuOffload::Off;
+        other.cluster.cpu = CpuOffload::All;
+        (is_new && Outlook::of_tensors(&other)?.fits() && Outlook::of(&other)?.fits()).then_some(other)
+    };
+    let other = counts.into_iter().find_map(on)?;
+    lever(scenario, other, "gpus", Cost::Time, base)
 }
 
 /// What a run needs and what becomes of it.
@@ -384,6 +401,19 @@ mod tests {
 
     fn of_link(link: &str) -> Scenario {
         crate::share::decode(link).scenarios.remove(0)
+    }
+
+    #[test]
+    fn fewer_gpus_do_where_the_cpu_keeps_the_shards() {
+        let scenario = of_link("v=1&m=meta-llama/Llama-3.3-70B-Instruct&s=512&gpu=rtx-4090");
+        let levers = found(&scenario);
+        let fewest = levers.fewest.as_ref().unwrap().as_ref().map(|layout| layout.gpus);
+        let lever = levers.offloaded.as_ref().expect("there is a way");
+        let (gpus, cpu) = (lever.scenario.cluster.gpus, lever.scenario.cluster.cpu);
+        assert_eq!((fewest, gpus, cpu), (Some(8), 2, CpuOffload::All));
+        assert!(lever.on_host > Bytes(30 << 30) && lever.verdict == Verdict::Fits && levers.can_fit());
+        // nothing is moved where it fits
+        assert_eq!(found(&on("rtx-4090")).offloaded, None);
     }
 
     #[test]

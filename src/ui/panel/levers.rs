@@ -119,7 +119,7 @@ fn buttons(state: State, scenario: &Scenario, found: &Found) -> AnyView {
         return offered.map(|usage| of_use(state, usage, unit)).collect::<Vec<_>>().into_any();
     }
     let button = |lever: &Lever| of_lever(state, lever, found, unit);
-    let gpus = of_gpus(state, scenario, found, unit);
+    let gpus = (of_gpus(state, scenario, found, unit), found.offloaded.as_ref().map(button));
     if let Some(together) = &found.together {
         return (button(together), gpus).into_any();
     }
