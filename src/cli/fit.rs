@@ -7,16 +7,16 @@ use super::input::Input;
 use super::output::Output;
 use super::table::aligned;
 use crate::model::catalogue;
-use crate::plan::{FitCell, FitRow, conditions, row};
+use crate::plan::{FitCell, FitRow, Measure, conditions, row};
 use crate::scenario::{Allocator, Method, ModelChoice, Scenario};
 use crate::share;
-use crate::text::one_line;
+use crate::text::{one_line, short};
 use crate::units::{Bytes, grouped};
 
 /// How many models are listed unless all are asked for.
 const USUALLY_LISTED: usize = 40;
 
-/// Shows what can be trained with an amount of memory: for each model and method the largest micro-batch
+/// Shows what can be trained with an amount of memory: for each model and method the largest micro-batch, or the longest sequence
 ///
 /// Settings are the scenario's: sequences of 2,048 tokens with gradient checkpointing unless flags say otherwise, and never
 /// longer than the model's positions. Methods other than the scenario's own, and what the flags leave open, have the
@@ -27,6 +27,12 @@ pub(super) struct Arguments {
     /// How much memory there is: 24GB, 22.5GiB; the scenario's card unless given
     #[arg(long, value_name = "MEMORY")]
     memory: Option<Bytes>,
+    /// Only models that these words mean: parts of their names, bounds of their size ("llama <10b")
+    #[arg(long, value_name = "WORDS")]
+    models: Option<String>,
+    /// Say the longest sequence, one at a time, in place of the largest micro-batch
+    #[arg(long)]
+    longest: bool,
     /// List every model of the catalogue, not only the most popular
     #[arg(long)]
     all: bool,
@@ -48,17 +54,28 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
         Some(memory) => memory,
         None => base.gpu().map_err(|issue| issue.to_string())?.memory,
     };
-    let known = if asked.names_model() { &[] } else { catalogue::entries() };
+    let measure = if arguments.longest { Measure::Length } else { Measure::Batch };
+    let known: Vec<&str> = match &arguments.models {
+        Some(words) => catalogue::among(words).into_iter().map(|found| found.id).collect(),
+        None if asked.names_model() => Vec::new(),
+        None => catalogue::entries().iter().map(|entry| entry.id).collect(),
+    };
+    if let Some(words) = arguments.models.as_ref().filter(|_| known.is_empty()) {
+        return Err(format!(
+            "no model is called \"{}\"; write parts of names and sizes, as in \"coder 7b\" and \"llama <10b\"",
+            short(words)
+        ));
+    }
     let listed = if arguments.all { known.len() } else { known.len().min(USUALLY_LISTED) };
-    let rows = if asked.names_model() {
-        vec![row(&named(None), memory)]
+    let rows = if known.is_empty() {
+        vec![row(&named(None), memory, measure)]
     } else {
-        known.iter().take(listed).map(|entry| row(&named(Some(entry.id)), memory)).collect()
+        known.iter().take(listed).map(|id| row(&named(Some(id)), memory, measure)).collect()
     };
     let mut output = Output::of(if arguments.json {
         to_json(&rows, memory)
     } else {
-        to_text(&rows, &named(None), memory)
+        to_text(&rows, &named(None), memory, measure)
     })
     .noting(asked.notices);
     if listed < known.len() {
@@ -67,8 +84,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     Ok(output)
 }
 
-fn to_text(rows: &[FitRow], base: &Scenario, memory: Bytes) -> String {
-    let mut header = vec![format!("Largest micro-batch in {} ({memory})", memory.in_decimal_unit())];
+fn to_text(rows: &[FitRow], base: &Scenario, memory: Bytes, measure: Measure) -> String {
+    let what = Measure::CHOICES[measure as usize].label;
+    let mut header = vec![format!("{what} in {} ({memory})", memory.in_decimal_unit())];
     let methods = base.task.methods();
     header.extend(methods.iter().map(|method| base.task.method_label(*method).to_owned()));
     let mut lines = vec![header];
@@ -84,13 +102,14 @@ fn to_text(rows: &[FitRow], base: &Scenario, memory: Bytes) -> String {
                     marked |= expandable;
                     let is_close = cell.is_close();
                     close |= is_close;
-                    let length = match scenario.sequence {
-                        same if same == base.sequence => String::new(),
-                        other => format!(" × {}", grouped(other)),
+                    let number = match measure {
+                        Measure::Length => grouped(scenario.sequence),
+                        Measure::Batch if scenario.sequence == base.sequence => batch.to_string(),
+                        Measure::Batch => format!("{batch} × {}", grouped(scenario.sequence)),
                     };
                     let marks = [(is_close, " c"), (expandable, " e")];
                     let marks: String = marks.iter().filter(|(is, _)| *is).map(|(_, mark)| *mark).collect();
-                    format!("{batch}{length}{marks}")
+                    format!("{number}{marks}")
                 }
                 FitCell::TooLarge { needed } => format!("needs {needed}"),
                 FitCell::Unknown(_) => "no answer".to_owned(),
@@ -107,14 +126,14 @@ fn to_text(rows: &[FitRow], base: &Scenario, memory: Bytes) -> String {
     let close = if close { "c: close, less to spare than the estimate may be off by\n" } else { "" };
     let mark = if marked { "e: with --allocator expandable\n" } else { "" };
     let separator = if problems.is_empty() { "" } else { "\n" };
-    format!("{}\n{}\n{close}{mark}{separator}{problems}", aligned(&lines), conditions(base))
+    format!("{}\n{}\n{close}{mark}{separator}{problems}", aligned(&lines), conditions(base, measure))
 }
 
 fn to_json(rows: &[FitRow], memory: Bytes) -> String {
     let cell = |(method, cell): (&Method, &FitCell)| {
         let value = match cell {
             FitCell::Fits { batch, verdict, scenario } => {
-                json!({ "batch": batch, "verdict": verdict.slug(), "link": share::encode(std::slice::from_ref(scenario)) })
+                json!({ "batch": batch, "sequence": scenario.sequence, "verdict": verdict.slug(), "link": share::encode(std::slice::from_ref(scenario)) })
             }
             FitCell::TooLarge { needed } => json!({ "needed": needed }),
             FitCell::Unknown(issue) => json!({ "issue": issue }),

@@ -32,7 +32,7 @@ pub use serving::{Between, Needed, Room, ServingRow, Share, serving};
 pub use settings::{setting_name, settings, tried_settings};
 pub use solve::{Largest, largest_batch, longest_sequence};
 pub use speeds::Speed;
-pub use table::{FitCell, FitRow, conditions, on_one, row, table, with_method};
+pub use table::{FitCell, FitRow, Measure, conditions, on_one, row, table, with_method};
 pub use texts::{Limit, MicroBatch, Order, Outlook, order, outlook};
 pub use time::{Pace, Span, pace};
 pub use verdict::Verdict;

@@ -46,13 +46,27 @@ pub fn longest_sequence(
     scenario: &Scenario,
     gpu: &Gpu,
 ) -> Result<Option<Largest>, Issue> {
-    let most = architecture.max_positions.unwrap_or(LARGEST).min(LARGEST);
-    let cap = most.saturating_sub(scenario.positions_after());
-    if cap == 0 {
-        return Ok(None);
+    if cap(architecture, scenario) == 0 {
+        Ok(None)
+    } else {
+        Ok(most_length(architecture, scenario, gpu)?.some())
     }
+}
+
+/// [`longest_sequence`] of at least one token, and what is needed where there is none.
+pub(super) fn most_length(
+    architecture: &Architecture,
+    scenario: &Scenario,
+    gpu: &Gpu,
+) -> Result<Most, Issue> {
     let set = |scenario: &mut Scenario, sequence| scenario.sequence = sequence;
-    Ok(Solver { architecture, gpu, set }.most(scenario, cap)?.some())
+    Solver { architecture, gpu, set }.most(scenario, cap(architecture, scenario))
+}
+
+/// How many tokens the model knows positions for, but for those that come after.
+fn cap(architecture: &Architecture, scenario: &Scenario) -> u64 {
+    let most = architecture.max_positions.unwrap_or(LARGEST).min(LARGEST);
+    most.saturating_sub(scenario.positions_after())
 }
 
 /// [`largest_batch`], and what is needed where there is none.

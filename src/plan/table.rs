@@ -3,24 +3,35 @@
 use serde::{Deserialize, Serialize};
 
 use super::answer::Answer;
-use super::solve::{Largest, Most, most_batch};
+use super::solve::{Largest, Most, most_batch, most_length};
 use super::verdict::Verdict;
 use crate::hardware::Gpu;
 use crate::issue::{Issue, Severity};
 use crate::model::Architecture;
+use crate::scenario::choices::Choice;
 use crate::scenario::{Checkpointing, Cluster, GpuChoice, Method, ModelChoice, Scenario};
 use crate::units::{Bytes, grouped};
+
+/// What a cell says of what fits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
+pub enum Measure {
+    /// The largest micro-batch of sequences as long as the scenario's.
+    #[default]
+    Batch,
+    /// The longest sequence, one at a time.
+    Length,
+}
 
 /// One cell of the table.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub enum FitCell {
     /// It runs.
     Fits {
-        /// The largest micro-batch.
+        /// Sequences at once: the largest micro-batch, or 1 where the longest sequence is asked for.
         batch: u64,
         /// The verdict on it: it fits, or closely.
         verdict: Verdict,
-        /// The scenario with that batch, and with expandable segments if it takes them: what a click opens.
+        /// The scenario with that batch and that length, and with expandable segments if it takes them: what a click opens.
         scenario: Box<Scenario>,
     },
     /// Not even one sequence fits.
@@ -56,9 +67,28 @@ pub struct FitRow {
     pub cells: Vec<FitCell>,
 }
 
+impl Measure {
+    /// Both, in the order in which they are offered.
+    pub const ALL: [Measure; 2] = [Measure::Batch, Measure::Length];
+
+    /// What they are called, in the same order.
+    pub const CHOICES: [Choice; 2] = [
+        Choice {
+            slug: "batch",
+            label: "Largest micro-batch",
+            help: "Of sequences as long as the scenario's.",
+        },
+        Choice {
+            slug: "length",
+            label: "Longest sequence",
+            help: "In a micro-batch of 1, up to as many tokens as the model has positions.",
+        },
+    ];
+}
+
 /// What holds for every cell of a table, in two sentences: the rule of [`row`] and [`with_method`]. Where the scenario has
 /// several GPUs, [`on_one`] of them.
-pub fn conditions(base: &Scenario) -> String {
+pub fn conditions(base: &Scenario, measure: Measure) -> String {
     let run = match (base.task.trains(), base.checkpointing) {
         (false, _) => format!("and {} new ones", grouped(base.generation.new_tokens)),
         (true, Checkpointing::Off) => "without gradient checkpointing".to_owned(),
@@ -69,18 +99,29 @@ pub fn conditions(base: &Scenario) -> String {
     };
     let half = if base.has_bfloat16() { "" } else { ", without bfloat16, which the card does not have" };
     let one = on_one(base).map_or_else(String::new, |words| format!("{words} "));
+    let sequences = match measure {
+        Measure::Batch => {
+            format!("Sequences of {} tokens, or as many as the model has positions,", grouped(base.sequence))
+        }
+        Measure::Length => {
+            "One sequence at a time, of no more tokens than the model has positions,".to_owned()
+        }
+    };
     format!(
-        "{one}Sequences of {} tokens, or as many as the model has positions, {run}; the rest as in the scenario. Methods \
-         other than its own, and what it leaves open, have the precision and optimizer that {} is usually run with{half}.",
-        grouped(base.sequence),
+        "{one}{sequences} {run}; the rest as in the scenario. Methods other than its own, and what it leaves open, have the \
+         precision and optimizer that {} is usually run with{half}.",
         base.stack.label(),
     )
 }
 
-/// The table for an amount of memory: a [`row`] for each model.
+/// The table for an amount of memory: a [`row`] for each model, with its largest micro-batches.
 pub fn table(models: &[&str], base: &Scenario, memory: Bytes) -> Vec<FitRow> {
     let named = |model: &&str| {
-        row(&Scenario { model: ModelChoice::Catalogue((*model).to_owned()), ..base.clone() }, memory)
+        row(
+            &Scenario { model: ModelChoice::Catalogue((*model).to_owned()), ..base.clone() },
+            memory,
+            Measure::Batch,
+        )
     };
     models.iter().map(named).collect()
 }
@@ -89,15 +130,15 @@ pub fn table(models: &[&str], base: &Scenario, memory: Bytes) -> Vec<FitRow> {
 /// and sequences are no longer than the model's positions. What is to be left open is filled first ([`Scenario::filled`]).
 ///
 /// ```
-/// use headroom::plan::{FitCell, row};
+/// use headroom::plan::{FitCell, Measure, row};
 /// use headroom::{scenario::Scenario, units::Bytes};
 ///
-/// let row = row(&Scenario::default(), Bytes::gib(24.0));
+/// let row = row(&Scenario::default(), Bytes::gib(24.0), Measure::Batch);
 /// let [full, _, qlora] = &row.cells[..] else { panic!("a cell per method") };
 /// assert!(matches!(full, FitCell::TooLarge { needed } if *needed > Bytes::gib(55.0)));
 /// assert!(matches!(qlora, FitCell::Fits { .. }), "{qlora:?}");
 /// ```
-pub fn row(base: &Scenario, memory: Bytes) -> FitRow {
+pub fn row(base: &Scenario, memory: Bytes, measure: Measure) -> FitRow {
     let own = base.gpu().is_ok_and(|gpu| gpu.memory == memory);
     let gpu = if own { base.gpu.clone() } else { GpuChoice::Custom(memory) };
     let base = Scenario { gpu, batch: 1, ..alone(base) };
@@ -105,24 +146,36 @@ pub fn row(base: &Scenario, memory: Bytes) -> FitRow {
     let cell = |method: &Method| match &found {
         Ok((architecture, gpu)) => {
             let scenario = within_positions(&with_method(&base, *method));
-            cell(architecture, gpu, scenario).unwrap_or_else(FitCell::Unknown)
+            cell(architecture, gpu, scenario, measure).unwrap_or_else(FitCell::Unknown)
         }
         Err(issue) => FitCell::Unknown(issue.clone()),
     };
     FitRow { model: base.model_name(), cells: Method::ALL.iter().map(cell).collect() }
 }
 
-fn cell(architecture: &Architecture, gpu: &Gpu, mut scenario: Scenario) -> Result<FitCell, Issue> {
+fn cell(
+    architecture: &Architecture,
+    gpu: &Gpu,
+    mut scenario: Scenario,
+    measure: Measure,
+) -> Result<FitCell, Issue> {
     let error = scenario.validate().into_iter().find(|issue| issue.severity == Severity::Error);
     if let Some(issue) = error.or_else(|| scenario.stop()) {
         return Err(issue);
     }
-    Ok(match most_batch(architecture, &scenario, gpu)? {
-        Most::Runs(Largest { number: batch, allocator }) => {
-            scenario.batch = batch;
+    let most = match measure {
+        Measure::Batch => most_batch(architecture, &scenario, gpu),
+        Measure::Length => most_length(architecture, &scenario, gpu),
+    };
+    Ok(match most? {
+        Most::Runs(Largest { number, allocator }) => {
+            match measure {
+                Measure::Batch => scenario.batch = number,
+                Measure::Length => scenario.sequence = number,
+            }
             scenario.allocator = allocator;
             let verdict = Answer::of(scenario.clone()).verdict().unwrap_or(Verdict::Close);
-            FitCell::Fits { batch, verdict, scenario: Box::new(scenario) }
+            FitCell::Fits { batch: scenario.batch, verdict, scenario: Box::new(scenario) }
         }
         Most::TooLarge { needed } => FitCell::TooLarge { needed },
     })
@@ -185,11 +238,11 @@ mod tests {
     #[test]
     fn every_method_is_answered_in_the_library_of_the_scenario() {
         for stack in [Stack::Torchtune, Stack::Litgpt, Stack::Liger] {
-            let row = row(&in_library(stack), Bytes::gib(80.));
+            let row = row(&in_library(stack), Bytes::gib(80.), Measure::Batch);
             let answered = row.cells.iter().all(|cell| !matches!(cell, FitCell::Unknown(_)));
             assert!(answered, "{stack}: {row:?}");
         }
-        let row = row(&in_library(Stack::Unsloth), Bytes::gib(24.));
+        let row = row(&in_library(Stack::Unsloth), Bytes::gib(24.), Measure::Batch);
         assert!(matches!(row.cells[..], [FitCell::Unknown(_), _, FitCell::Fits { .. }]), "{row:?}");
     }
 
@@ -201,7 +254,7 @@ mod tests {
             ..Scenario::default()
         };
         let base = base.filled(|key| matches!(key.field, Field::Model | Field::Gpu));
-        let row = row(&base, base.gpu().unwrap().memory);
+        let row = row(&base, base.gpu().unwrap().memory, Measure::Batch);
         for cell in &row.cells {
             let FitCell::Fits { scenario, .. } = cell else { panic!("{cell:?}") };
             assert_eq!((scenario.precision, scenario.sequence), (Precision::AmpFp16, 1024));
@@ -216,12 +269,25 @@ mod tests {
             FitCell::Fits { scenario, .. } => (**scenario).clone(),
             other => panic!("{other:?}"),
         };
-        assert_eq!(found(row(&unsloth, Bytes::gib(80.))).optimizer, Optimizer::AdamWFused);
+        assert_eq!(found(row(&unsloth, Bytes::gib(80.), Measure::Batch)).optimizer, Optimizer::AdamWFused);
         let mut grpo = Scenario { task: Task::Grpo, ..Scenario::default() };
         grpo = grpo.filled(|key| key.field == Field::Task);
         (grpo.method, grpo.mask, grpo.answers.reference) = (Method::Lora, Mask::None, Reference::Scored);
-        let kept = found(row(&grpo, Bytes::gib(80.)));
+        let kept = found(row(&grpo, Bytes::gib(80.), Measure::Batch));
         assert_eq!((kept.mask, kept.answers.reference), (Mask::None, Reference::Scored));
+    }
+
+    #[test]
+    fn the_longest_sequence_runs_and_a_longer_one_does_not() {
+        let row = row(&Scenario::default(), Bytes::gib(16.), Measure::Length);
+        let [FitCell::TooLarge { .. }, FitCell::TooLarge { .. }, FitCell::Fits { batch: 1, scenario, .. }] =
+            &row.cells[..]
+        else {
+            panic!("{row:?}");
+        };
+        let longer = Scenario { sequence: scenario.sequence + 1, ..(**scenario).clone() };
+        let runs = [(**scenario).clone(), longer].map(|scenario| Answer::of(scenario).runs());
+        assert_eq!(runs, [Some(true), Some(false)], "{}", scenario.sequence);
     }
 
     #[test]
@@ -231,7 +297,7 @@ mod tests {
             "task=dpo&m=Qwen/Qwen3-0.6B&st=trl&p=amp-bf16&mask=padded&s=512&prompt=512",
         ] {
             let scenario = crate::share::decode(link).scenarios.remove(0);
-            let row = row(&scenario, Bytes::gib(24.));
+            let row = row(&scenario, Bytes::gib(24.), Measure::Batch);
             let stop = scenario.stop().expect("it stops");
             for cell in &row.cells {
                 assert!(matches!(cell, FitCell::Unknown(issue) if *issue == stop), "{link}: {cell:?}");
@@ -241,14 +307,18 @@ mod tests {
 
     #[test]
     fn the_rule_is_said() {
-        let text = conditions(&Scenario::default());
+        let text = conditions(&Scenario::default(), Measure::Batch);
         assert!(text.starts_with("Sequences of 2,048 tokens") && !text.contains("bfloat16"), "{text}");
         let old = Scenario { gpu: GpuChoice::Catalogue("t4".into()), ..Scenario::default() };
-        assert!(conditions(&old).contains("without bfloat16, which the card does not have"));
-        let generating = conditions(&Scenario { task: Task::Generate, ..Scenario::default() });
+        assert!(conditions(&old, Measure::Batch).contains("without bfloat16, which the card does not have"));
+        let generating =
+            conditions(&Scenario { task: Task::Generate, ..Scenario::default() }, Measure::Batch);
         assert!(generating.contains("positions, and 512 new ones; the rest"), "{generating}");
         let many = Scenario { cluster: EIGHT, ..Scenario::default() };
-        assert!(conditions(&many).starts_with("For a single GPU, not for the 8 of the scenario. Sequences"));
+        assert!(
+            conditions(&many, Measure::Batch)
+                .starts_with("For a single GPU, not for the 8 of the scenario. Sequences")
+        );
     }
 
     const EIGHT: Cluster = Cluster { gpus: 8, sharding: Sharding::Fsdp2, ..Cluster::ONE };
@@ -259,7 +329,7 @@ mod tests {
         let one = Scenario { model, method: Method::Full, precision: Precision::Bf16, ..Scenario::default() };
         let many = Scenario { cluster: EIGHT, ..one.clone() };
         let batches = |base: &Scenario| {
-            row(base, Bytes::gib(24.))
+            row(base, Bytes::gib(24.), Measure::Batch)
                 .cells
                 .into_iter()
                 .map(|cell| match cell {

@@ -7,7 +7,7 @@ use super::controls::{Listing, Order};
 use super::format::number;
 use crate::issue::{Field, Issue};
 use crate::model::catalogue;
-use crate::plan::GPU_COUNTS;
+use crate::plan::{GPU_COUNTS, Measure};
 use crate::scenario::{GpuChoice, LARGEST, ModelChoice, Scenario, Stack};
 use crate::share;
 use crate::text::short;
@@ -17,6 +17,8 @@ use crate::units::Bytes;
 const MEMORY: &str = "budget";
 /// The library in links: frozen.
 const LIBRARY: &str = "table-stack";
+/// What cells say in links: frozen.
+const CELLS: &str = "table-cells";
 /// The words in links: frozen.
 const WORDS: &str = "table-models";
 /// The effective batch in links: frozen.
@@ -86,6 +88,8 @@ pub struct Asked {
     memory: RwSignal<Option<(GpuChoice, Bytes)>>,
     library: RwSignal<Option<Stack>>,
     effective: RwSignal<Option<u64>>,
+    /// What the cells of the table of models say.
+    pub measure: RwSignal<Measure>,
     /// A part of the models' names; the usual models where it is empty.
     pub words: RwSignal<String>,
     /// As many GPUs are to hold the scenario; as it has, or the fewest that do, where nobody says.
@@ -102,6 +106,7 @@ impl Asked {
             memory: RwSignal::new(None),
             library: RwSignal::new(None),
             effective: RwSignal::new(None),
+            measure: RwSignal::new(Measure::default()),
             words: RwSignal::new(String::new()),
             gpus: RwSignal::new(None),
             axis: RwSignal::new(Axis::default()),
@@ -159,22 +164,7 @@ impl Asked {
     pub fn models(self) -> Option<Vec<ModelChoice>> {
         self.words.with(|words| {
             let models = || {
-                let words = words.to_lowercase();
-                let (bounds, parts): (Vec<&str>, Vec<&str>) =
-                    words.split_whitespace().partition(|part| part.starts_with(['<', '>']));
-                let mut found = catalogue::search(&parts.join(" "));
-                // qwen3 as it is written rather than what is a letter away from it
-                let is_written = |id: &str| {
-                    let id = id.to_lowercase();
-                    parts.iter().all(|part| names(&id, part))
-                };
-                if parts.iter().any(|part| is_size(part)) || found.iter().any(|found| is_written(found.id)) {
-                    found.retain(|found| is_written(found.id));
-                }
-                found.retain(|found| bounds.iter().all(|bound| within(found.entry.parameters, bound)));
-                if !words.contains(char::is_alphanumeric) {
-                    found.clear();
-                }
+                let mut found = catalogue::among(words);
                 found.truncate(MOST_MODELS);
                 found.sort_by_key(|found| found.entry.parameters);
                 found.into_iter().map(|found| ModelChoice::Catalogue(found.id.to_owned())).collect()
@@ -201,6 +191,11 @@ impl Asked {
         self.effective.set(said(link, EFFECTIVE, "write a number of sequences", &mut issues, |text| {
             text.parse().ok().filter(|effective| (1..=LARGEST).contains(effective))
         }));
+        let measure = said(link, CELLS, "write batch or length", &mut issues, |slug| {
+            let at = Measure::CHOICES.iter().position(|choice| choice.slug == slug)?;
+            Measure::ALL.get(at).copied()
+        });
+        self.measure.set(measure.unwrap_or_default());
         let words = share::said(link, WORDS).unwrap_or_default();
         self.words.set(words.chars().take(LONGEST).collect());
         self.gpus.set(said(link, GPUS, "write 2, 4, 8, 16 and so on up to 512", &mut issues, |text| {
@@ -227,6 +222,9 @@ impl Asked {
         let library = self.library.get().map(|library| (LIBRARY, library.slug().to_owned()));
         let words = self.words.get();
         let words = (!words.trim().is_empty()).then(|| (WORDS, words.trim().to_owned()));
+        let measure = self.measure.get();
+        let measure = (measure != Measure::default())
+            .then(|| (CELLS, Measure::CHOICES[measure as usize].slug.to_owned()));
         let effective = self.effective.get().map(|effective| (EFFECTIVE, effective.to_string()));
         let gpus = self.gpus.get().map(|gpus| (GPUS, gpus.to_string()));
         let axis = self.axis.get();
@@ -234,39 +232,12 @@ impl Asked {
         let order = |table: Listed| Some(format!("{}.{}", table.name(), self.listing(table).order.get()?));
         let orders: Vec<_> = Listed::ALL.into_iter().filter_map(order).collect();
         let orders = (!orders.is_empty()).then(|| (SORTED, orders.join(",")));
-        [memory, library, effective, words, gpus, axis, orders]
+        [memory, library, measure, effective, words, gpus, axis, orders]
             .into_iter()
             .flatten()
             .map(|(name, value)| format!("&{}", share::pair(name, &value)))
             .collect()
     }
-}
-
-/// Whether a model's name holds a part, both in small letters: one that begins with a digit where no longer number stands, `7b` of
-/// `qwen2-7b` and not of `qwen3-1.7b`.
-fn names(id: &str, part: &str) -> bool {
-    let is_number = is_size(part);
-    let begins_anew =
-        |at: usize| !id[..at].ends_with(|before: char| before.is_ascii_digit() || before == '.');
-    id.match_indices(part).any(|(at, _)| !is_number || begins_anew(at))
-}
-
-fn is_size(part: &str) -> bool {
-    part.starts_with(|first: char| first.is_ascii_digit())
-}
-
-/// Whether so many parameters are within `<8b`, `<=8b`, `>1.5b` or `>=70b`; a bound that is none of these holds nothing.
-fn within(parameters: u64, bound: &str) -> bool {
-    let size = bound.trim_start_matches(['<', '>', '=']);
-    let billions = size.trim_end_matches('b').parse::<f64>().map(|billions| billions * 1e9);
-    let own = parameters as f64;
-    billions.is_ok_and(|most| match bound.strip_suffix(size) {
-        Some("<") => own < most,
-        Some("<=") => own <= most,
-        Some(">") => own > most,
-        Some(">=") => own >= most,
-        _ => false,
-    })
 }
 
 /// The numbers of GPUs that ways to use them are asked about.
@@ -317,15 +288,20 @@ mod tests {
             assert_eq!((asked.written(&scenario), asked.models()), (String::new(), None));
             asked.set_memory(&scenario, Bytes::gib(16.));
             asked.set_library(&scenario, Stack::Unsloth);
+            asked.measure.set(Measure::Length);
             asked.words.set("qwen3 & <b>".to_owned());
             let said = asked.written(&scenario);
-            assert_eq!(said, "&budget=16&table-stack=unsloth&table-models=qwen3%20%26%20%3Cb%3E");
+            assert_eq!(
+                said,
+                "&budget=16&table-stack=unsloth&table-cells=length&table-models=qwen3%20%26%20%3Cb%3E"
+            );
             let read = Asked::new();
             assert!(read.read(&format!("v=1{said}"), &scenario).is_empty());
             assert_eq!(read.written(&scenario), said);
             assert_eq!(read.in_library(&scenario).stack, Stack::Unsloth);
             // the scenario's own library is nothing to say
             read.set_library(&scenario, scenario.stack);
+            read.measure.set(Measure::Batch);
             read.words.set(" llama-3.1".to_owned());
             assert_eq!(read.written(&scenario), "&budget=16&table-models=llama-3.1");
             let models = read.models().expect("words");
@@ -334,9 +310,7 @@ mod tests {
                 read.words.set(words.to_owned());
                 read.models().expect("words").len()
             };
-            assert_eq!([sizes("%%%"), sizes("llama <1k")], [0, 0]);
-            assert!(sizes("<1b") > 3 && sizes("qwen >60b <80b") > 0);
-            assert!(names("qwen2-7b", "7b") && !names("qwen3-1.7b", "7b"));
+            assert!(sizes("<1b") > 3 && sizes("%%%") == 0);
             read.words.set("qwen3".to_owned());
             let named = |model: &ModelChoice| match model {
                 ModelChoice::Catalogue(id) => id.to_lowercase().contains("qwen3"),
@@ -344,9 +318,9 @@ mod tests {
             };
             assert!(read.models().is_some_and(|models| models.len() > 3 && models.iter().all(named)));
             let vain =
-                "v=1&budget=-3&table-stack=nothing&effective=x&layout-gpus=3&against=time&sorted=cards.2,x.1";
+                "v=1&budget=-3&table-stack=nothing&table-cells=all&effective=x&layout-gpus=3&against=time&sorted=cards.2,x.1";
             let told = read.read(vain, &scenario);
-            assert_eq!((read.written(&scenario), told.len()), (String::new(), 6), "{told:?}");
+            assert_eq!((read.written(&scenario), told.len()), (String::new(), 7), "{told:?}");
             assert!(read.read("v=1", &scenario).is_empty());
         });
     }

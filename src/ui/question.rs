@@ -9,8 +9,8 @@ use crate::export;
 use crate::issue::Issue;
 use crate::oom::{Decoded, decode, remedies};
 use crate::plan::{
-    self, BatchRow, ContextRow, FitRow, Lever, Levers, NeedRow, Order, Outlook, Replayed, ServingRow,
-    Verdict, Way,
+    self, BatchRow, ContextRow, FitRow, Lever, Levers, Measure, NeedRow, Order, Outlook, Replayed,
+    ServingRow, Verdict, Way,
 };
 use crate::scenario::{Scenario, Texts};
 use crate::step::Moment;
@@ -41,7 +41,7 @@ pub enum Question {
     /// How a scenario's card reaches an effective batch of so many sequences.
     Batch(Box<Scenario>, u64),
     /// The largest micro-batches of a scenario's model on a card with so much memory.
-    Row(Box<Scenario>, Bytes),
+    Row(Box<Scenario>, Bytes, Measure),
     /// What an out-of-memory message means beside a scenario.
     Oom(String, Box<Scenario>),
     /// What texts of different lengths need.
@@ -149,7 +149,7 @@ impl Question {
             Question::Serving(scenario) => Answer::Serving(plan::serving(scenario)),
             Question::Contexts(scenario) => Answer::Contexts(plan::contexts(scenario)),
             Question::Batch(scenario, effective) => Answer::Batch(plan::batch_row(scenario, *effective)),
-            Question::Row(scenario, memory) => Answer::Row(plan::row(scenario, *memory)),
+            Question::Row(scenario, memory, measure) => Answer::Row(plan::row(scenario, *memory, *measure)),
             Question::Oom(text, scenario) => Answer::Oom(decoded(text, scenario)),
             Question::Texts(scenario, texts) => Answer::Texts(plan::outlook(scenario, texts).map(Box::new)),
             Question::TextOrder(scenario, texts, number) => {
@@ -239,7 +239,7 @@ mod tests {
             Question::Glance(scenario.clone().into(), at),
             Question::Levers(scenario.clone().into()),
             Question::Stretch(scenario.clone().into(), true, Some((0, usize::MAX))),
-            Question::Row(scenario.clone().into(), Bytes::gib(24.)),
+            Question::Row(scenario.clone().into(), Bytes::gib(24.), Measure::Length),
             Question::Point(scenario.clone().into()),
             Question::Cards(scenario.clone().into(), 3, 2),
             Question::Batch(scenario.clone().into(), 32),

@@ -6,7 +6,24 @@ use super::{fails, file, headroom, says};
 
 /// What `fit` says of its cells for a scenario that leaves everything but the length open.
 fn headroom_conditions(sequence: u64) -> String {
-    headroom::plan::conditions(&headroom::scenario::Scenario { sequence, ..Default::default() })
+    headroom::plan::conditions(
+        &headroom::scenario::Scenario { sequence, ..Default::default() },
+        headroom::plan::Measure::Batch,
+    )
+}
+
+#[test]
+fn fit_takes_words_for_models_and_says_the_longest_sequence() {
+    let text = says(&["fit", "--memory", "24GB", "--models", "qwen3 <2b", "--longest", "--gpu", "rtx-4090"]);
+    assert!(text.starts_with("Longest sequence in 24.0 GB"), "{text}");
+    assert!(
+        text.lines().any(|line| line.starts_with("Qwen/Qwen3-0.6B")) && !text.contains("Qwen3-8B"),
+        "{text}"
+    );
+    fails(
+        &["fit", "--models", "xyzzy"],
+        "error: no model is called \"xyzzy\"; write parts of names and sizes, as in \"coder 7b\" and \"llama <10b\"\n",
+    );
 }
 
 #[test]

@@ -11,7 +11,7 @@ use super::error::ModelError;
 use crate::text::short;
 
 pub use entries::{Entry, aliases, entries, find};
-pub use search::{Found, search};
+pub use search::{Found, among, search};
 
 /// The architecture of a model of the catalogue.
 ///

@@ -64,6 +64,61 @@ pub fn search(query: &str) -> Vec<Found> {
     best_first(found)
 }
 
+/// The models that words mean, parts of names and bounds of sizes among them, best first: `qwen3`, `coder 7b`, `llama <10b`. None where
+/// the words hold neither a letter nor a digit.
+///
+/// ```
+/// use headroom::model::catalogue::among;
+/// let found = among("llama >60b <80b");
+/// assert!(!found.is_empty() && found.iter().all(|found| (60e9..80e9).contains(&(found.entry.parameters as f64))));
+/// ```
+pub fn among(words: &str) -> Vec<Found> {
+    let words = words.to_lowercase();
+    if !words.contains(char::is_alphanumeric) {
+        return Vec::new();
+    }
+    let (bounds, parts): (Vec<&str>, Vec<&str>) =
+        words.split_whitespace().partition(|part| part.starts_with(['<', '>']));
+    let mut found = search(&parts.join(" "));
+    // qwen3 as it is written rather than what is a letter away from it
+    let is_written = |id: &str| {
+        let id = id.to_lowercase();
+        parts.iter().all(|part| names(&id, part))
+    };
+    if parts.iter().any(|part| is_size(part)) || found.iter().any(|found| is_written(found.id)) {
+        found.retain(|found| is_written(found.id));
+    }
+    found.retain(|found| bounds.iter().all(|bound| within(found.entry.parameters, bound)));
+    found
+}
+
+/// Whether a model's name holds a part, both in small letters: one that begins with a digit where no longer number stands, `7b` of
+/// `qwen2-7b` and not of `qwen3-1.7b`.
+fn names(id: &str, part: &str) -> bool {
+    let is_number = is_size(part);
+    let begins_anew =
+        |at: usize| !id[..at].ends_with(|before: char| before.is_ascii_digit() || before == '.');
+    id.match_indices(part).any(|(at, _)| !is_number || begins_anew(at))
+}
+
+fn is_size(part: &str) -> bool {
+    part.starts_with(|first: char| first.is_ascii_digit())
+}
+
+/// Whether so many parameters are within `<8b`, `<=8b`, `>1.5b` or `>=70b`; a bound that is none of these holds nothing.
+fn within(parameters: u64, bound: &str) -> bool {
+    let size = bound.trim_start_matches(['<', '>', '=']);
+    let billions = size.trim_end_matches('b').parse::<f64>().map(|billions| billions * 1e9);
+    let own = parameters as f64;
+    billions.is_ok_and(|most| match bound.strip_suffix(size) {
+        Some("<") => own < most,
+        Some("<=") => own <= most,
+        Some(">") => own > most,
+        Some(">=") => own >= most,
+        _ => false,
+    })
+}
+
 /// The models that answer most words of a query, best first; none where none is answered.
 pub(super) fn nearest(query: &str) -> Vec<Found> {
     let query = asked(query);
@@ -98,7 +153,9 @@ mod tests {
         ] {
             assert_eq!(search(query).first().map(|found| found.id), Some(id), "{query}");
         }
-        assert!(search("xyzzy").is_empty());
+        assert!(search("xyzzy").is_empty() && among("xyzzy").is_empty());
+        assert!(among("%%%").is_empty() && among("llama <1k").is_empty());
+        assert!(names("qwen2-7b", "7b") && !names("qwen3-1.7b", "7b"));
         assert_eq!(search("").len(), entries().len());
     }
 }

@@ -6,7 +6,7 @@ use super::need::open;
 use super::rows::pieces;
 use crate::hardware::{Gpu, Vendor};
 use crate::model::catalogue;
-use crate::plan::{self, FitCell, FitRow};
+use crate::plan::{self, FitCell, FitRow, Measure};
 use crate::scenario::{Method, ModelChoice, Scenario, Stack};
 use crate::ui::asked::Listed;
 use crate::ui::controls::{Cell, Row, Select, Slider, Table, TextBox};
@@ -53,10 +53,10 @@ pub fn Models() -> impl IntoView {
     let models = move || asked.models().unwrap_or_else(|| state.current().scenario.with(usual_models));
     let found = pieces(
         state,
-        move || (base(), models(), memory()),
-        |(base, models, memory)| {
+        move || (base(), models(), memory(), asked.measure.get()),
+        |(base, models, memory, measure)| {
             let ask = |model: &ModelChoice| {
-                Question::Row(Box::new(Scenario { model: model.clone(), ..base.clone() }), *memory)
+                Question::Row(Box::new(Scenario { model: model.clone(), ..base.clone() }), *memory, *measure)
             };
             models.iter().map(ask).collect()
         },
@@ -118,14 +118,14 @@ pub fn Models() -> impl IntoView {
                 "By its tensors alone: this card’s kernels and allocator are not followed."
             </p>
             <Table
-                caption="The largest micro-batch by model and method"
+                caption="What fits, by model and method"
                 class="fits"
                 columns=columns
                 rows=rows
                 busy=found.busy
                 listing=asked.listing(Listed::Models)
             />
-            <p class="remark">{move || conditions(&base())}</p>
+            <p class="remark">{move || conditions(&base(), asked.measure.get())}</p>
             <p class="remark" hidden=Signal::derive(move || !listed().iter().any(is_larger_in_4_bits))>
                 "QLoRA needs more than LoRA where most of the weights are experts: transformers keeps those of a layer as one parameter, \
                  which bitsandbytes leaves in 16 bits, and prepare_model_for_kbit_training makes float32 of it."
@@ -178,6 +178,15 @@ fn Asking(
                 set=Callback::new(set_library)
                 messages=Signal::stored(Vec::new())
             />
+            <Select
+                id="table-cells"
+                label="Cells say"
+                help="What of it is looked for in every cell."
+                choices=&Measure::CHOICES
+                value=Signal::derive(move || asked.measure.get() as usize)
+                set=Callback::new(move |index: usize| asked.measure.set(Measure::ALL.get(index).copied().unwrap_or_default()))
+                messages=Signal::stored(Vec::new())
+            />
             <TextBox
                 id="table-models"
                 label="Models"
@@ -219,11 +228,12 @@ fn usual_models(scenario: &Scenario) -> Vec<ModelChoice> {
 }
 
 /// What holds for every cell.
-fn conditions(base: &Scenario) -> String {
-    format!(
-        "The largest micro-batch that fits, otherwise what a batch of 1 needs. Click to open. {}",
-        plan::conditions(base)
-    )
+fn conditions(base: &Scenario, measure: Measure) -> String {
+    let said = match measure {
+        Measure::Batch => "The largest micro-batch that fits, otherwise what a batch of 1 needs.",
+        Measure::Length => "The longest sequence that fits, otherwise what a single token needs.",
+    };
+    format!("{said} Click to open. {}", plan::conditions(base, measure))
 }
 
 /// Whether 4-bit weights take more than 16-bit ones.
@@ -255,7 +265,8 @@ fn in_words(state: State, scenario: &Scenario, own: bool, row: Option<&FitRow>, 
         Some(row) => {
             let methods = scenario.task.methods();
             let cells = Method::ALL.iter().zip(&row.cells).filter(|(method, _)| methods.contains(method));
-            cells.map(|(_, cell)| content(state, cell, scenario, unit)).collect()
+            let measure = state.asked.measure.get();
+            cells.map(|(_, cell)| content(state, cell, (scenario, measure), unit)).collect()
         }
     };
     Row {
@@ -271,23 +282,28 @@ fn in_words(state: State, scenario: &Scenario, own: bool, row: Option<&FitRow>, 
 }
 
 /// What a cell says; the sequence length and the allocator where they are others than asked for.
-fn content(state: State, cell: &FitCell, asked: &Scenario, unit: Unit) -> Cell {
+fn content(state: State, cell: &FitCell, (asked, measure): (&Scenario, Measure), unit: Unit) -> Cell {
     match cell {
         FitCell::Fits { batch, verdict, scenario } => {
             let expandable =
                 (scenario.allocator != asked.allocator).then(|| "expandable segments".to_owned());
             let is_close = cell.is_close();
-            let length =
-                (scenario.sequence != asked.sequence).then(|| format!("× {}", grouped(scenario.sequence)));
+            let tokens = grouped(scenario.sequence);
+            let (said, found) = match measure {
+                Measure::Batch => (format!("batch {}", grouped(*batch)), *batch),
+                Measure::Length => (format!("{tokens} tokens"), scenario.sequence),
+            };
+            let length = (measure == Measure::Batch && scenario.sequence != asked.sequence)
+                .then(|| format!("× {tokens}"));
             let close = is_close.then(|| verdict.label().to_lowercase());
             let opened = scenario.clone();
-            let told = format!("Opened {}, micro-batch {}", summary::title(scenario), grouped(*batch));
+            let told = format!("Opened {}, {said}", summary::title(scenario));
             Cell {
                 small: [length, close, expandable].into_iter().flatten().collect::<Vec<_>>().join(", "),
                 hint: format!("Open {}", summary::title(scenario)),
                 act: Some(Callback::new(move |()| open(state, &opened, &told))),
                 class: if is_close { "close" } else { "fits" },
-                ..Cell::amount(format!("batch {}", grouped(*batch)), *batch as f64)
+                ..Cell::amount(said, found as f64)
             }
         }
         // the more is missing, the farther below what fits
