@@ -404,6 +404,18 @@ mod tests {
     }
 
     #[test]
+    fn what_is_slower_for_nothing_is_told_where_there_is_room() {
+        let scenario = of_link("v=1&m=Qwen/Qwen2.5-0.5B&attn=eager&o=adamw-for-loop&gpu=rtx-4090");
+        let uses = found(&scenario).uses;
+        let about = |label: &str| uses.iter().find(|usage| usage.changes[0].label == label);
+        for (label, to) in [("Attention", "SDPA (PyTorch chooses)"), ("Optimizer", "AdamW (fused)")] {
+            let usage = about(label).unwrap_or_else(|| panic!("{label}: {uses:?}"));
+            assert_eq!((usage.gain, usage.changes.len(), usage.changes[0].to.as_str()), (Gain::Speed, 1, to));
+        }
+        assert!(found(&on("rtx-4090")).uses.iter().all(|usage| usage.changes[0].label != "Optimizer"));
+    }
+
+    #[test]
     fn fewer_gpus_do_where_the_cpu_keeps_the_shards() {
         let scenario = of_link("v=1&m=meta-llama/Llama-3.3-70B-Instruct&s=512&gpu=rtx-4090");
         let levers = found(&scenario);

@@ -9,7 +9,7 @@ use crate::issue::Issue;
 use crate::model::Architecture;
 use crate::plan::solve::{Largest, largest_batch, longest_sequence};
 use crate::plan::verdict::Verdict;
-use crate::scenario::{Checkpointing, Method, Scenario};
+use crate::scenario::{AttentionKernel, Checkpointing, Method, Optimizer, Scenario};
 use crate::units::Bytes;
 
 /// What is won.
@@ -20,7 +20,7 @@ pub enum Gain {
     Batch,
     /// Longer sequences.
     Sequence,
-    /// A step that recomputes nothing.
+    /// A faster kernel for the same, or a step that recomputes nothing.
     Speed,
     /// Weights that are not rounded to 4 bits, or that are trained themselves.
     Method,
@@ -62,6 +62,18 @@ pub(super) fn uses(scenario: &Scenario) -> Vec<Use> {
     let mut add = |gain, key, changed: Option<Scenario>| {
         uses.extend(changed.and_then(|changed| used(gain, key, scenario, changed)));
     };
+    let mut faster = scenario.clone();
+    faster.attention = match faster.attention {
+        AttentionKernel::Eager | AttentionKernel::Math => AttentionKernel::Sdpa,
+        other => other,
+    };
+    add(Gain::Speed, "attention", Some(faster));
+    let mut faster = scenario.clone();
+    faster.optimizer = match faster.optimizer {
+        Optimizer::AdamW | Optimizer::AdamWForLoop => Optimizer::AdamWFused,
+        other => other,
+    };
+    add(Gain::Speed, "optimizer", Some(faster));
     add(
         Gain::Batch,
         "batch-size",
