@@ -241,11 +241,12 @@ find_firefox() {
 # wasm-opt is among the npm packages.
 need_page() { need_trunk && need_wasm_bindgen && need_packages; }
 
-# build_page: the release page in dist/, with the first answer in it and the list of what it is without a network.
+# build_page: the release page in dist/, with the first answer in it and the list of what it is without a network. PRERENDER_PROFILE: what the
+# program that writes the answer is compiled as, where it is compiled already.
 build_page() {
     # They would replace the flags of .cargo/config.toml.
     unset RUSTFLAGS CARGO_ENCODED_RUSTFLAGS
     trunk build --release --offline --locked &&
-        cargo run --quiet --locked --features ui --bin prerender -- dist/index.html &&
+        cargo run --quiet --locked --profile "${PRERENDER_PROFILE:-dev}" --features ui --bin prerender -- dist/index.html &&
         node scripts/offline.js dist
 }
