@@ -59,6 +59,20 @@ test("from what does not fit to a configuration that runs, in three clicks", asy
   expect(text.toString()).toContain("trl sft --config sft.yaml");
 });
 
+test("from what no single card of its kind holds to a file that runs several, in three clicks", async ({ headroom, page }) => {
+  await headroom.open("#v=1&gpu=rtx-3060-12gb");
+  await expect(headroom.verdict).toContainText("Does not fit");
+  await headroom.button("Export").click();
+  await expect(page.getByText("Files that run it, which does not fit its card")).toBeVisible();
+  await page.keyboard.press("Escape");
+  await page.locator(".lever", { hasText: "GPUs: 4" }).click();
+  await expect(headroom.verdict).toContainText("on each of the 4 × ");
+  const [name, text] = await file(headroom, "Python script");
+  expect(name).toBe("train.py");
+  expect(text.toString()).toContain("# It runs by: torchrun --nproc-per-node 4 train.py\n");
+  expect(text.toString()).toContain("fully_shard(layer, ");
+});
+
 test("what a project does otherwise is said", async ({ headroom, page }) => {
   await headroom.open("#v=1&mask=padded");
   const [name, text] = await file(headroom, "axolotl (YAML)");

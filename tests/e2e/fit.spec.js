@@ -19,6 +19,19 @@ test("every cell says the largest micro-batch or why there is none", async ({ he
   for (const text of cells) expect(text).toMatch(/^(batch\s+[\d,]+|needs\s+[\d.,]+\s[GMT]i?B)/);
 });
 
+test("cells say the longest sequence where that is asked for, in the link too", async ({ headroom }) => {
+  await headroom.open("#v=1&view=plan");
+  await headroom.choice("Cells say").selectOption({ label: "Longest sequence" });
+  await filled(headroom);
+  await headroom.expectLink("table-cells", "length");
+  const longest = cell(headroom, /^Llama-3\.1-8B/, 2);
+  await expect(longest).toContainText(/[\d,]+ tokens/);
+  const [tokens] = (await longest.innerText()).replaceAll(",", "").match(/\d+/);
+  await longest.getByRole("button").click();
+  await expect(headroom.box("Sequence length")).toHaveValue(tokens);
+  await expect(headroom.verdict).toContainText(/Fits|Close/);
+});
+
 test("a smaller card trains less", async ({ headroom }) => {
   await headroom.open("#v=1&view=plan");
   const memory = headroom.box("On a card with");

@@ -17,6 +17,15 @@ test("from a card that is too small to GPUs that hold it is one click", async ({
   await headroom.expectLink("shard", "fsdp2");
 });
 
+test("fewer GPUs do where the CPU keeps what they share", async ({ headroom, page }) => {
+  await headroom.open("#v=1&m=meta-llama/Llama-3.3-70B-Instruct&s=512&gpu=rtx-4090");
+  const lever = page.locator(".lever", { hasText: "GPUs: 2" });
+  await expect(lever).toContainText(/costs time · fits · needs [\d.]+ GiB of RAM/);
+  await lever.click();
+  await expect(headroom.verdict).toContainText("on each of the 2 × ");
+  await headroom.expectLink("cpu", "all");
+});
+
 test("with several GPUs what they share appears, as it is usually run", async ({ headroom, page }) => {
   await headroom.open();
   const sharding = headroom.choice("Sharding");

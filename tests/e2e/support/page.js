@@ -7,7 +7,7 @@ export class HeadroomPage {
     this.verdict = page.getByRole("status", { name: "Verdict" });
     this.chart = page.getByRole("figure", { name: "Memory at the peak" });
     this.parts = page.getByRole("table", { name: "The parts of the memory at the peak" });
-    this.fits = page.getByRole("table", { name: "The largest micro-batch by model and method" });
+    this.fits = page.getByRole("table", { name: "What fits, by model and method" });
     this.notice = page.getByRole("heading", { name: "Part of this link could not be read" });
   }
 
