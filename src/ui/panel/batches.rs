@@ -3,7 +3,7 @@
 use leptos::prelude::*;
 
 use super::need::open;
-use super::rows::pieces;
+use super::rows::{pieces, summed_up};
 use crate::plan::{BatchRow, Verdict, on_usual_cards};
 use crate::scenario::Scenario;
 use crate::ui::asked::Listed;
@@ -53,7 +53,7 @@ pub fn Batches() -> impl IntoView {
     });
     let told = move || {
         let own = found.heard.with(|heard| gist(heard.first()?.as_ref()?.as_ref().ok()?));
-        own.unwrap_or_else(|| if found.busy.get() { "Looking at every card …" } else { "" }.to_owned())
+        own.unwrap_or_else(|| summed_up(found.busy, found.stopped, "Looking at every card …", String::new))
     };
     let trains = Memo::new(move |_| state.current().scenario.with(|scenario| scenario.task.trains()));
     let set = Callback::new(move |number: f64| asked.set_effective(number as u64));

@@ -6,7 +6,7 @@ use leptos::html;
 use leptos::prelude::*;
 
 use super::chart::{USUAL_WIDTH, follow_width};
-use super::rows::pieces;
+use super::rows::{pieces, summed_up};
 use crate::plan::Verdict;
 use crate::scenario::Method;
 use crate::ui::asked::Listed;
@@ -119,9 +119,10 @@ pub fn Curves() -> impl IntoView {
         })
     };
     let own = move || points().get(state.active.get()).cloned().unwrap_or_default();
-    let told = move || match found.busy.get() {
-        true => "Looking at every value …".to_owned(),
-        false => stops.with(|stops| gist(axis.get(), stops, &own(), state.unit())),
+    let told = move || {
+        summed_up(found.busy, found.stopped, "Looking at every value …", || {
+            stops.with(|stops| gist(axis.get(), stops, &own(), state.unit()))
+        })
     };
     let stop_at = move |event: &PointerEvent| {
         let room = (f64::from(width.get_untracked()) - f64::from(TICKS) - END).max(1.);

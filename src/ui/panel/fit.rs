@@ -3,7 +3,7 @@
 use leptos::prelude::*;
 
 use super::need::open;
-use super::rows::pieces;
+use super::rows::{pieces, summed_up};
 use crate::hardware::{Gpu, Vendor};
 use crate::model::catalogue;
 use crate::plan::{self, FitCell, FitRow, Measure};
@@ -95,10 +95,9 @@ pub fn Models() -> impl IntoView {
     });
     let told = move || {
         let listed = listed();
-        match (listed.is_empty(), found.busy.get()) {
-            (true, _) => asked.words.with(|words| format!("No model is called “{}”.", words.trim())),
-            (false, true) => "Looking at every model …".to_owned(),
-            (false, false) => gist(&listed),
+        match listed.is_empty() {
+            true => asked.words.with(|words| format!("No model is called “{}”.", words.trim())),
+            false => summed_up(found.busy, found.stopped, "Looking at every model …", || gist(&listed)),
         }
     };
     let columns = Signal::derive(move || {

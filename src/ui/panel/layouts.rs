@@ -2,6 +2,7 @@
 
 use leptos::prelude::*;
 
+use super::rows::summed_up;
 use super::ways::{WayTable, outcome, tried};
 use crate::plan::{Way, refusals, ways};
 use crate::scenario::Scenario;
@@ -33,9 +34,11 @@ pub fn Layouts() -> impl IntoView {
         move || state.current().scenario.with(|scenario| ways(scenario, gpus.get())),
         Place::Layout,
     );
-    let told = move || match tried.busy.get() {
-        true => format!("Running every way to use {} GPUs …", grouped(gpus.get())),
-        false => tried.known.with(|ways| gist(gpus.get(), ways, state.unit())),
+    let told = move || {
+        let looking = format!("Running every way to use {} GPUs …", grouped(gpus.get()));
+        summed_up(tried.busy, tried.stopped, &looking, || {
+            tried.known.with(|ways| gist(gpus.get(), ways, state.unit()))
+        })
     };
     let number = move |number: u64| {
         view! {

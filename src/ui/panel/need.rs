@@ -2,7 +2,7 @@
 
 use leptos::prelude::*;
 
-use super::rows::pieces;
+use super::rows::{pieces, summed_up};
 use crate::plan::{NeedCell, NeedRow, Several, Verdict, on_one, usual_cards};
 use crate::scenario::{Method, Scenario};
 use crate::ui::asked::Listed;
@@ -61,14 +61,11 @@ pub fn Cards() -> impl IntoView {
     let told = move || {
         let method = state.current().scenario.with(|scenario| scenario.method);
         let words = fitting.with(|rows| gist(rows, method));
-        match (words, found.busy.get()) {
-            (_, true) => "Looking at every card …".to_owned(),
-            (Some(words), false) => words,
-            (None, false) => {
-                "Nothing fits any card that is listed here: several cards are needed, or a smaller model."
-                    .to_owned()
-            }
-        }
+        summed_up(found.busy, found.stopped, "Looking at every card …", || {
+            let none =
+                "Nothing fits any card that is listed here: several cards are needed, or a smaller model.";
+            words.unwrap_or_else(|| none.to_owned())
+        })
     };
     view! {
         <section class="panel" aria-labelledby="need-title">

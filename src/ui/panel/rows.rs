@@ -16,6 +16,22 @@ pub struct Pieces<T: Send + Sync + 'static> {
     pub heard: RwSignal<Vec<Option<T>>>,
     /// Whether some are still to come.
     pub busy: RwSignal<bool>,
+    /// Whether some will not come: the worker was stopped, or could not answer.
+    pub stopped: RwSignal<bool>,
+}
+
+/// What is said of the pieces: that they are looked for, that not all came, or what they come to.
+pub fn summed_up(
+    busy: RwSignal<bool>,
+    stopped: RwSignal<bool>,
+    looking: &str,
+    sum: impl FnOnce() -> String,
+) -> String {
+    match (busy.get(), stopped.get()) {
+        (true, _) => looking.to_owned(),
+        (false, true) => "Stopped before all of it was known.".to_owned(),
+        (false, false) => sum(),
+    }
 }
 
 impl<T: Send + Sync + 'static> Clone for Pieces<T> {
@@ -35,7 +51,8 @@ pub fn pieces<K: PartialEq + Send + Sync + 'static, T: Clone + Send + Sync + 'st
     place: fn(usize) -> Place,
     read: fn(Answer) -> Option<T>,
 ) -> Pieces<T> {
-    let pieces = Pieces { heard: RwSignal::new(Vec::new()), busy: RwSignal::new(true) };
+    let pieces =
+        Pieces { heard: RwSignal::new(Vec::new()), busy: RwSignal::new(true), stopped: RwSignal::new(false) };
     let wanted = Memo::new(move |_| (state.again.get(), wanted()));
     let forget = move |from: usize| {
         let count = pieces.heard.with_untracked(Vec::len);
@@ -46,6 +63,7 @@ pub fn pieces<K: PartialEq + Send + Sync + 'static, T: Clone + Send + Sync + 'st
         forget(0);
         wanted.track();
         pieces.busy.set(true);
+        pieces.stopped.set(false);
         later.with_value(|later| {
             later.run(REST, move || {
                 let questions = wanted.with_untracked(|(_, wanted)| questions(wanted));
@@ -53,6 +71,9 @@ pub fn pieces<K: PartialEq + Send + Sync + 'static, T: Clone + Send + Sync + 'st
                 pieces.heard.set(vec![None; count]);
                 for (index, question) in questions.into_iter().enumerate() {
                     let take = move |answer: Option<Answer>| {
+                        if answer.is_none() {
+                            pieces.stopped.set(true);
+                        }
                         pieces.heard.update(|heard| heard[index] = answer.and_then(read));
                         if index + 1 == count {
                             pieces.busy.set(false);

@@ -2,6 +2,7 @@
 
 use leptos::prelude::*;
 
+use super::rows::summed_up;
 use super::ways::{WayTable, outcome, tried};
 use crate::plan::{Way, setting_name, settings};
 use crate::scenario::Scenario;
@@ -27,9 +28,10 @@ pub fn Settings() -> impl IntoView {
 fn Combinations() -> impl IntoView {
     let state = State::of_page();
     let tried = tried(state, move || state.current().scenario.with(settings), Place::Setting);
-    let told = move || match tried.busy.get() {
-        true => "Running every combination …".to_owned(),
-        false => tried.known.with(|ways| gist(ways)),
+    let told = move || {
+        summed_up(tried.busy, tried.stopped, "Running every combination …", || {
+            tried.known.with(|ways| gist(ways))
+        })
     };
     view! {
         <section class="panel" aria-labelledby="settings-title">

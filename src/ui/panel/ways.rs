@@ -25,6 +25,8 @@ pub struct Tried {
     pub known: Memo<Vec<Way>>,
     /// Whether some are still to come.
     pub busy: RwSignal<bool>,
+    /// Whether some will not come.
+    pub stopped: RwSignal<bool>,
 }
 
 /// Has the worker try what is wanted, and anew whenever that changes.
@@ -49,7 +51,7 @@ pub fn tried(
         rank_ways(&mut ways, WayOrder::Speed);
         ways
     });
-    Tried { known, busy: found.busy }
+    Tried { known, busy: found.busy, stopped: found.stopped }
 }
 
 /// The table: what each is called, what it needs and how fast it is.
