@@ -63,7 +63,7 @@ const PUBLISHED_ROWS: usize = 149;
 const MULTI_ROWS: usize = 128;
 
 /// Rows of [`RANKS`].
-const RANKS_ROWS: usize = 114;
+const RANKS_ROWS: usize = 169;
 
 /// Rows of [`GENERATE`].
 const GENERATE_ROWS: usize = 40;

@@ -114,7 +114,9 @@ pub(super) fn fewest_between(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scenario::{Cluster, GpuChoice, Method, ModelChoice, Optimizer, Precision, Stack, Task};
+    use crate::scenario::{
+        Answers, Cluster, GpuChoice, Method, ModelChoice, Optimizer, Precision, Reference, Stack, Task,
+    };
 
     fn full(model: &str, card: &str) -> Scenario {
         let mut scenario = Scenario {
@@ -171,7 +173,10 @@ mod tests {
         let engine = |scenario: &Scenario| on_gpus(scenario, 8).cluster.sharding;
         assert_eq!(engine(&trl), Sharding::Fsdp2);
         assert_eq!(engine(&Scenario { task: Task::Dpo, ..trl.clone() }), Sharding::Fsdp2);
-        assert_eq!(engine(&Scenario { task: Task::Orpo, ..trl.clone() }), Sharding::Zero2);
+        assert_eq!(engine(&Scenario { task: Task::Orpo, ..trl.clone() }), Sharding::Fsdp2);
+        let precomputed = Answers { reference: Reference::Precomputed, ..trl.answers };
+        let scored = Scenario { task: Task::Dpo, answers: precomputed, ..trl.clone() };
+        assert_eq!(engine(&scored), Sharding::Zero2);
         assert_eq!(engine(&Scenario { optimizer: Optimizer::AdamW8bit, ..trl.clone() }), Sharding::Zero2);
         let layout = fewest_gpus(&trl).unwrap().expect("some number holds it");
         assert_eq!((layout.gpus, layout.scenario.cluster.sharding), (2, Sharding::Fsdp2));

@@ -436,8 +436,8 @@ mod tests {
         for (rest, offered) in [
             ("", vec![Fsdp2, Zero2]),
             ("&task=dpo", vec![Fsdp2, Zero2]),
-            // neither runs under accelerate's FSDP2 here
-            ("&task=orpo", vec![Zero2]),
+            ("&task=orpo", vec![Fsdp2, Zero2]),
+            // does not run under accelerate's FSDP2
             ("&o=adamw-8bit", vec![Zero2]),
         ] {
             let levers = found(&of_link(&format!("{base}{rest}")));

@@ -2,6 +2,7 @@
 
 use super::Model;
 use super::bound::find;
+use crate::job::HeadKind;
 use crate::step::parallel::{Gathered, Wrapped, is_by_accelerate, is_loaded_on_cpu};
 use crate::step::params::ParamId;
 
@@ -22,8 +23,8 @@ impl Model<'_> {
     }
 
     /// What accelerate makes units of beside the layers: the embedding, and the last norm with the output head, or where the
-    /// two share their weight all of it. Of peft's models it does not find the norm. Source: accelerate 1.15 utils/fsdp_utils.py
-    /// `fsdp2_prepare_model`, `_find_final_norm`.
+    /// two share their weight all of it. Of peft's models it does not find the norm, and a head of one number is none to it.
+    /// Source: accelerate 1.15 utils/fsdp_utils.py `fsdp2_prepare_model`, `_find_final_norm`.
     fn ends(&self) -> Vec<(Gathered, Vec<ParamId>)> {
         if !(self.shards && is_by_accelerate(self.member)) {
             return Vec::new();
@@ -31,12 +32,17 @@ impl Model<'_> {
         let norm = self.architecture.final_norm.as_ref().filter(|_| !self.member.adapts);
         let norm = norm.map(|norm| find(&self.outside.norms, |bound| bound.name == norm.name));
         let norm = norm.iter().flat_map(|norm| [norm.weight, norm.bias]).flatten();
+        let tokens = (Gathered::ForTokens, vec![self.outside.tokens]);
+        if self.member.head == HeadKind::Number {
+            let norm: Vec<ParamId> = norm.collect();
+            return if norm.is_empty() { vec![tokens] } else { vec![tokens, (Gathered::ForNorm, norm)] };
+        }
         let head = find(&self.outside.linears, |layer| layer.name == self.architecture.head.linear.name);
         let head = [Some(head.weight.id()), head.bias].into_iter().flatten();
         if self.architecture.head.tied {
             return vec![(Gathered::FromTokens, norm.chain(head).collect())];
         }
-        let tail = if self.member.adapts { Gathered::Never } else { Gathered::FromNorm };
-        vec![(Gathered::ForTokens, vec![self.outside.tokens]), (tail, norm.chain(head).collect())]
+        let tail = if self.member.adapts { Gathered::ForHead } else { Gathered::FromNorm };
+        vec![tokens, (tail, norm.chain(head).collect())]
     }
 }

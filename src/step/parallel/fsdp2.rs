@@ -4,6 +4,7 @@
 //! Source: torch/distributed/fsdp/_fully_shard of PyTorch 2.11: `_fsdp_state.py` (hooks), `_fsdp_param_group.py` (units),
 //! `_fsdp_collectives.py` (buffers), `_fsdp_param.py` (shards). The order of events was compared with the allocator's trace.
 
+mod ends;
 mod loading;
 
 use crate::allocator::Stream;
@@ -16,6 +17,7 @@ use crate::step::parallel::Wrapped;
 use crate::step::params::{Kept, ParamId, Params};
 use crate::step::what::{Rank, Source, What};
 use crate::work::Group;
+pub(in crate::step) use ends::Gathered;
 
 const COLLECTIVES: Source = Source::At("PyTorch, torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py");
 const PARAM: Source = Source::At("PyTorch, torch/distributed/fsdp/_fully_shard/_fsdp_param.py");
@@ -81,20 +83,6 @@ pub(in crate::step) struct Fsdp2 {
     ahead: StorageId,
     /// The input of the last reduction, until the next one begins (`ReduceScatterState`).
     reduced: StorageId,
-}
-
-/// When a unit at the model's ends is gathered, which accelerate cuts off the root.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::step) enum Gathered {
-    /// Around the look-up of the tokens, as a layer is.
-    ForTokens,
-    /// From there on until backward is over: of its modules one, the output head, is never called, so that nothing tells when
-    /// its forward is over (`_register_group_forward_hooks`).
-    FromTokens,
-    /// From the last norm on until the norm's backward is over, as its output head is never called either.
-    FromNorm,
-    /// Never: the output head is alone in it.
-    Never,
 }
 
 /// Parameters that are gathered together (`FSDPParamGroup`).
@@ -228,24 +216,6 @@ impl Fsdp2 {
         self.units.len().saturating_sub(1 + usize::from(self.has_reference))
     }
 
-    /// The unit at the model's ends that is gathered at that time.
-    fn end(&self, gathered: Gathered) -> Option<usize> {
-        let place = self.ends.iter().position(|own| *own == gathered)?;
-        Some(self.root() - self.ends.len() + place)
-    }
-
-    /// The unit that the look-up of the tokens needs, and whether it is over with that.
-    pub fn of_tokens(&self) -> Option<(usize, bool)> {
-        let for_tokens = self.end(Gathered::ForTokens).map(|unit| (unit, true));
-        for_tokens.or_else(|| self.end(Gathered::FromTokens).map(|unit| (unit, false)))
-    }
-
-    /// The unit that the last norm is in, where that is not the root. In a further pass before backward nothing happens to it: its hooks
-    /// wait for the output head to be called (`_register_group_forward_hooks`).
-    pub fn of_norm(&self) -> Option<usize> {
-        self.end(Gathered::FromNorm).filter(|_| self.passes <= 1)
-    }
-
     pub fn is_gathered(&self, id: ParamId) -> bool {
         let owner = self.owners.get(id as usize).and_then(|owner| self.units.get(*owner as usize));
         owner.is_some_and(|unit| !unit.gathered.is_empty())
@@ -267,7 +237,8 @@ impl Fsdp2 {
 
     /// `post_forward`: the whole parameters go. With those of a model's root the last gathered output does, too.
     pub fn leave(&mut self, heap: &mut Heap, unit: usize) {
-        let goes = if unit == self.root() { self.reshards_root } else { self.reshards };
+        let goes =
+            if unit == self.root() { self.reshards_root } else { self.reshards && !self.is_tail(unit) };
         if goes {
             self.reshard(heap, unit);
         }
@@ -290,7 +261,8 @@ impl Fsdp2 {
             heap.release(output);
         }
         let next = self.units[unit].before.or_else(|| self.of_earlier_pass());
-        if let Some(next) = next.filter(|_| self.reshards) {
+        // the tail is there still
+        if let Some(next) = next.filter(|next| self.reshards && !self.is_tail(*next)) {
             self.ahead = self.gather(heap, params, next);
         }
     }

@@ -148,6 +148,27 @@ impl Machine {
         }
     }
 
+    /// The output head is called, as a module of the unit that it is in: that one's forward pass is over then.
+    pub fn head_unit<'m>(
+        &'m self,
+        input: &Tensor<'m>,
+        body: impl FnOnce(&Tensor<'m>) -> Tensor<'m>,
+    ) -> Tensor<'m> {
+        let output = match self.with(|state| state.parallel.units()?.of_head()) {
+            None => body(input),
+            Some(unit) => body(&self.enter_unit(unit, input)),
+        };
+        self.leave_tail(output)
+    }
+
+    /// All modules of the last unit but the root were called.
+    pub fn leave_tail<'m>(&'m self, output: Tensor<'m>) -> Tensor<'m> {
+        match self.with(|state| state.parallel.units()?.call_tail()) {
+            None => output,
+            Some(unit) => self.leave_unit(unit, output),
+        }
+    }
+
     /// A unit's forward pass is over: whoever gives its output a gradient calls for its parameters.
     fn leave_unit<'m>(&'m self, unit: usize, output: Tensor<'m>) -> Tensor<'m> {
         let value = self.with(|state| {

@@ -159,8 +159,16 @@ fn by_accelerate(job: &Job, member: &Member) -> Result<(), Issue> {
                     return refuse_precomputed(member);
                 }
             }
-            Act::Train { .. } | Act::Score { .. } | Act::Generate { .. } => {
-                let what = "another trainer of trl's than SFTTrainer, DPOTrainer and KTOTrainer";
+            Act::Train { loss: Loss::Odds { .. }, .. } if member.method == Method::Qlora => {
+                // hidden states and logits are float32 then
+                let what = "ORPO, CPO and SimPO over 4-bit weights, beside which their trainers make all else float32 \
+                            (prepare_model_for_kbit_training),";
+                return refuse(Field::Method, what.into(), "choose LoRA, or DDP, ZeRO-1 or ZeRO-2");
+            }
+            Act::Train { loss: Loss::Odds { .. } | Loss::Comparison | Loss::Reward { .. }, .. }
+            | Act::Score { .. } => {}
+            Act::Train { .. } | Act::Generate { .. } => {
+                let what = "a model that generates, or learns from a teacher,";
                 return refuse(Field::Sharding, what.into(), other);
             }
         }

@@ -140,6 +140,12 @@ impl<'a> Pass<'_, 'a> {
         Scored { log_probs, others, mask }
     }
 
+    /// Whether accelerate makes float32 of what the model returns (`convert_outputs_to_fp32`), as it does where it puts autocast around
+    /// the model's forward (accelerator.py `prepare_model`). A model that FSDP2 has does not come by there (`_prepare_fsdp2`).
+    fn outputs_float(&self) -> bool {
+        self.autocast.is_some() && !self.shards
+    }
+
     /// The sum of a boolean tensor, which is made one of numbers first.
     fn count_true(&self, numel: u64) {
         self.machine.with(|state| state.scratch(numel.saturating_mul(Dtype::I64.bytes()), &torch::SUM));

@@ -49,6 +49,7 @@ impl<'a> Pass<'_, 'a> {
         let half = sequences / 2;
         let loss = self.machine.as_category(Category::Logits, &roles::HEAD, || {
             let name = self.architecture.head.linear.name;
+            let states = self.machine.leave_tail(states);
             let scores = states.through(&find(&self.outside.linears, |layer| layer.name == name));
             let real = self.of_tokens(tokens, Dtype::Bool, &NOT_PADDING);
             let numbers = self.of_tokens(tokens, Dtype::I32, &NOT_PADDING);
@@ -62,12 +63,12 @@ impl<'a> Pass<'_, 'a> {
             drop((states, scores, numbers, positions, rows, last));
             self.leave_autocast();
             replace();
-            // accelerate makes float32 of what a model returns that runs under autocast
-            let reward = if self.autocast.is_some() { reward.to(Dtype::F32) } else { reward };
+            // accelerate makes float32 of what a model returns whose forward it put under autocast
+            let reward = if self.outputs_float() { reward.to(Dtype::F32) } else { reward };
+            let reward = self.leave_forward(reward);
             let [chosen, rejected] = reward.split([half, half]);
             chosen.minus(&rejected).keeping_input(&torch::LOG_SIGMOID).negate().sum_rows(half)
         });
-        let loss = self.leave_forward(loss);
         Output { loss, outputs: Vec::new(), shared: given }
     }
 }

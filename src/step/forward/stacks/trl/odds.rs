@@ -32,18 +32,19 @@ impl<'a> Pass<'_, 'a> {
         });
         let Hidden { states, given, ids: _, encoded: _ } = self.hidden();
         let loss = self.machine.as_category(Category::Logits, &roles::HEAD, || {
-            let logits = self.logits(&states);
+            let logits = self.machine.head_unit(&states, |states| self.logits(states));
             drop(states);
             replace();
             self.leave_autocast();
-            // accelerate makes float32 of what a model returns that runs under autocast
-            let logits = if self.autocast.is_some() {
+            // accelerate makes float32 of what a model returns whose forward it put under autocast
+            let logits = if self.outputs_float() {
                 let float = self.machine.serving(&roles::LOGITS, || logits.to(Dtype::F32));
                 drop(logits);
                 float
             } else {
                 logits
             };
+            let logits = self.leave_forward(logits);
             let labels = match likelihood {
                 Likelihood::Answer | Likelihood::Nothing => {
                     self.of_tokens(tokens, Dtype::I64, &torch::LABELS)
@@ -66,7 +67,6 @@ impl<'a> Pass<'_, 'a> {
                 None => compared,
             }
         });
-        let loss = self.leave_forward(loss);
         Output { loss, outputs: Vec::new(), shared: given }
     }
 
