@@ -393,6 +393,12 @@ fn what_once_differed_is_the_same() {
         // a head that is called
         "task=orpo&m=Qwen/Qwen3-0.6B&method=full&p=amp-bf16&b=2&s=300&mask=ones&st=trl&gpus=4&shard=fsdp2&gpu=a100-sxm-80gb",
         "task=cpo&m=TinyLlama/TinyLlama-1.1B-Chat-v1.0&method=full&p=amp-bf16&ga=2&gc=off&s=300&mask=ones&st=trl&gpus=3&shard=fsdp2&gpu=a100-sxm-80gb",
+        "task=simpo&m=Qwen/Qwen3-8B&method=lora&p=amp-bf16&b=2&s=300&mask=ones&st=trl&gpus=8&shard=fsdp2&gpu=a100-sxm-80gb",
+        "task=orpo&m=Qwen/Qwen3-8B&method=lora&p=amp-bf16-weights&b=2&s=300&mask=ones&st=trl&gpus=2&shard=fsdp2&gpu=a100-sxm-80gb",
+        "task=reward&m=TinyLlama/TinyLlama-1.1B-Chat-v1.0&method=lora&p=amp-bf16&b=2&s=300&mask=ones&st=trl&gpus=4&shard=fsdp2&gpu=a100-sxm-80gb",
+        "task=reward&m=Qwen/Qwen3-8B&method=full&p=amp-bf16&b=2&ga=2&s=300&mask=ones&st=trl&gpus=4&shard=fsdp2&gpu=a100-sxm-80gb",
+        "task=grpo&m=Qwen/Qwen3-8B&method=full&p=amp-bf16&ref=scored&b=2&ga=2&s=300&prompt=100&mask=ones&st=trl&gpus=4&shard=fsdp2&gpu=a100-sxm-80gb",
+        "task=rloo&m=Qwen/Qwen3-8B&method=qlora&p=amp-bf16&ref=scored&b=2&s=300&prompt=100&mask=ones&st=trl&gpus=2&shard=fsdp2&gpu=a100-sxm-80gb",
         // the first product of autograd's thread is inside a layer
         "m=Qwen/Qwen3-30B-A3B-Instruct-2507&method=lora&p=amp-fp16&s=128&gc=off&attn=math&loss=liger",
     ] {

@@ -9,7 +9,7 @@ use crate::scenario::software::{ModelCode, Software};
 use crate::scenario::{Checkpointing, Mask};
 use crate::step::autograd::{Edge, HELD};
 use crate::step::heap::{NOTHING, StorageId};
-use crate::step::parallel::Module;
+use crate::step::parallel::{Module, is_by_accelerate};
 use crate::step::params::ParamId;
 use crate::step::tensor::{Tensor, Value};
 use crate::step::what::{Dims, Rows, What, roles};
@@ -377,6 +377,7 @@ impl<'a> Pass<'_, 'a> {
             || self.encoder.is_some()
             || self.tower.is_some()
             || self.member.keeps_outputs()
+            || self.shards && is_by_accelerate(self.member)
             || self.member.checkpointing == Checkpointing::Offloaded
             || self.dropout(embeddings.dropout);
         let id = self.machine.with(|state| state.leaf(&hidden.value, self.apart != Apart::Few || between));
