@@ -34,6 +34,7 @@ impl Run<'_> {
             what,
             match scenario.task {
                 Task::Sft => "",
+                Task::Classify => " (classification)",
                 Task::Dpo => " (DPO)",
                 Task::Kto => " (KTO)",
                 Task::Orpo => " (ORPO)",
