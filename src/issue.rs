@@ -76,6 +76,8 @@ pub enum Field {
     ContextComm,
     Task,
     Prompt,
+    /// How many classes texts have.
+    Labels,
     Reference,
     /// Who generates the answers of reinforcement.
     Rollouts,

@@ -138,6 +138,8 @@ pub enum Loss {
         /// Tokens at the beginning of each sequence that are not scored.
         prompt: u64,
     },
+    /// The classes of whole texts, or one number for each: cross entropy, or what a number is off.
+    Classes,
     /// Texts that are better than others, by one number for each (a reward model): the batch holds the better ones, then as
     /// many worse ones, as trl's `RewardTrainer` has it.
     Comparison,
@@ -308,6 +310,7 @@ impl From<&Scenario> for Job {
             Task::Orpo => Loss::Odds { likelihood: Likelihood::Text, prompt },
             Task::Cpo => Loss::Odds { likelihood: Likelihood::Answer, prompt },
             Task::Simpo => Loss::Odds { likelihood: Likelihood::Nothing, prompt },
+            Task::Classify => Loss::Classes,
             Task::Reward => Loss::Comparison,
             Task::Distil => {
                 members.push(Member::teacher(scenario));

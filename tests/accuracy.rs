@@ -26,6 +26,8 @@ const PREFERENCE: &str = "data/measurements/preference.json";
 const ROLLOUTS: &str = "data/measurements/rollouts.json";
 /// trl's trainer of distillation.
 const DISTILLATION: &str = "data/measurements/distillation.json";
+/// transformers' Trainer over heads for classification: rows that the code was written beside, then `-drawn-`.
+const CLASSIFICATION: &str = "data/measurements/classification.json";
 const ADAPTERS: &str = "data/measurements/adapters.json";
 const DRAWN: &str = "data/measurements/drawn.json";
 const MULTI: &str = "data/measurements/multi.json";
@@ -54,6 +56,8 @@ const PREFERENCE_ROWS: usize = 85;
 const ROLLOUTS_ROWS: usize = 23;
 /// Rows of [`DISTILLATION`].
 const DISTILLATION_ROWS: usize = 16;
+/// Rows of [`CLASSIFICATION`].
+const CLASSIFICATION_ROWS: usize = 53;
 /// Rows of [`ADAPTERS`].
 const ADAPTERS_ROWS: usize = 53;
 /// Rows of [`PUBLISHED`] that carry a complete configuration and can be expressed, at least.
@@ -133,6 +137,15 @@ fn every_row_of_distillation_is_predicted() {
     assert!(report.unsupported.is_empty(), "{:?}", report.unsupported);
     within(&report.summary.allocated, DISTILLATION_ROWS, [0.1, 1.0, 3.0]);
     within(&report.summary.reserved, DISTILLATION_ROWS, [2.0, 6.0, 6.0]);
+}
+
+/// Heads for whole texts: decoders and encoders, whole weights, LoRA and QLoRA.
+#[test]
+fn every_row_of_classification_is_predicted() {
+    let report = check::check(&read(CLASSIFICATION), false).expect("the file is an array of rows");
+    assert!(report.unsupported.is_empty(), "{:?}", report.unsupported);
+    within(&report.summary.allocated, CLASSIFICATION_ROWS, [0.01, 1.0, 3.0]);
+    within(&report.summary.reserved, CLASSIFICATION_ROWS, [0.01, 2.1, 6.5]);
 }
 
 /// Adapters beside LoRA, and optimizers that came later: Muon, schedule-free AdamW, StableAdamW.
@@ -309,6 +322,7 @@ fn the_bands_are_what_was_measured() {
         PREFERENCE,
         ROLLOUTS,
         DISTILLATION,
+        CLASSIFICATION,
         ADAPTERS,
         SWITCHES,
         PACKED,

@@ -6,7 +6,7 @@ use headroom::import::{self, Format, Understood};
 use headroom::scenario::keys::Key;
 use headroom::scenario::{
     AttentionKernel, Checkpointing, LossKernel, Mask, Method, Optimizer, Precision, Reference, Rollouts,
-    Scenario, Task, Tuner, WeightFormat,
+    Scenario, Stack, Task, Tuner, WeightFormat,
 };
 use headroom::share;
 use proptest::prelude::*;
@@ -206,6 +206,23 @@ fn trls_other_trainers_are_tasks() {
         assert_eq!((mask, checkpointing), (Mask::Padded, Checkpointing::NonReentrant), "{text}");
         assert_eq!(sequence, 1024, "{text}");
     }
+}
+
+/// transformers' own trainer of a model that is loaded for sequence classification.
+#[test]
+fn classification_is_a_task() {
+    let text = "model = AutoModelForSequenceClassification.from_pretrained(\"FacebookAI/roberta-base\", num_labels=28, id2label=names)\nargs = TrainingArguments(per_device_train_batch_size=32, bf16=True)\ntrainer = Trainer(model=model, args=args, data_collator=DataCollatorWithPadding(tokenizer))";
+    let understood = read(text);
+    assert_eq!(understood.left, []);
+    let Scenario { task, answers, batch, mask, stack, method, .. } = understood.scenario;
+    assert_eq!((task, answers.labels, batch, mask), (Task::Classify, 28, 32, Mask::Padded));
+    assert_eq!((stack, method), (Stack::Transformers, Method::Full));
+    let adapted =
+        read(&format!("{}\nLoraConfig(task_type=\"SEQ_CLS\", r=8)", text.replace("num_labels=28, ", "")));
+    assert_eq!((adapted.scenario.answers.labels, adapted.scenario.method), (2, Method::Lora));
+    // trl's own trainer says what the model is for
+    let reward = read(&format!("{text}\ntrainer = RewardTrainer(model=model, args=RewardConfig())"));
+    assert_eq!(reward.scenario.task, Task::Reward);
 }
 
 #[test]

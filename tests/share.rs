@@ -261,8 +261,8 @@ fn data() -> impl Strategy<Value = Data> {
 }
 
 fn answers() -> impl Strategy<Value = Answers> {
-    (1u64..=1 << 24, select(Reference::ALL), select(Rollouts::ALL))
-        .prop_map(|(prompt, reference, rollouts)| Answers { prompt, reference, rollouts })
+    (1u64..=1 << 24, select(Reference::ALL), select(Rollouts::ALL), 1u64..=1 << 24)
+        .prop_map(|(prompt, reference, rollouts, labels)| Answers { prompt, reference, rollouts, labels })
 }
 
 fn teachers() -> impl Strategy<Value = Teacher> {

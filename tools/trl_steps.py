@@ -7,7 +7,9 @@ free of the last update step but one, as tools/compare_trace.py reads them.
 
 Keys of a case are the harness's; of trl there are
 
-  task            "sft" by default, "dpo", "kto", "orpo", "cpo", "simpo" (CPO's with its loss_type, cpo_alpha=0), "reward", "grpo", "rloo", "distil": which trainer
+  task            "sft" by default, "dpo", "kto", "orpo", "cpo", "simpo" (CPO's with its loss_type, cpo_alpha=0), "reward", "grpo", "rloo", "distil": which trainer;
+                  "classify": transformers' own Trainer over AutoModelForSequenceClassification
+  classes         of "classify": the numbers for each text (`num_labels`), 2
   prompt          tokens of the prompt of every answer, 512
   reference       "scored", "precomputed" (`precompute_ref_log_probs=True`) or "none" (`beta=0`)
   rollouts        of "grpo" and "rloo": "server", where answers come from elsewhere, or "transformers": `use_vllm=False`, the model that is trained generates them
@@ -35,7 +37,7 @@ import torch
 import trl
 from transformers import TrainerCallback, masking_utils
 
-OWN = dict(stack="trl", offload=None, labels=None, model=None, task="sft", prompt=512, reference="scored", rollouts="server", teacher={}, args={}, engine=None, world=1, ds={},
+OWN = dict(stack="trl", offload=None, labels=None, model=None, task="sft", prompt=512, reference="scored", rollouts="server", classes=2, teacher={}, args={}, engine=None, world=1, ds={},
            reshard_after_forward=True, efficient_loading=False)
 PAIRS = ["dpo", "orpo", "cpo", "simpo", "reward"]
 ONLINE = ["grpo", "rloo"]
@@ -81,6 +83,9 @@ def answer_as_data_would(case):
             # every other answer is a good one: those are asked for first, then the others
             asked.append(mask)
             return torch.zeros((batch + len(asked) % 2) // 2, 1, dtype=torch.long, device=mask.device)
+        elif case["task"] == "classify" and mask.dim() == 1:
+            # which texts have a label: all
+            return torch.zeros(mask.numel(), 1, dtype=torch.long, device=mask.device)
         elif case["task"] in ONLINE:
             # which tokens count for the metrics: all
             return torch.zeros(mask.numel(), mask.dim(), dtype=torch.long, device=mask.device)
@@ -92,15 +97,16 @@ def answer_as_data_would(case):
 
 def build(case):
     """The model; with one number for each text in place of logits where it is one that rewards."""
-    if case["task"] == "reward":
+    scores = case["task"] in ("reward", "classify")
+    if scores:
         from transformers import AutoModelForSequenceClassification
         measure.model_class = lambda c: AutoModelForSequenceClassification
     known = {key: value for key, value in case.items() if key in measure.DEFAULTS}
     # peft's part is the trainer's
     known.update(attention_mask="none", qlora_prepare=False, gradient_checkpointing="none")
     own = measure.merged(known)
-    if case["task"] == "reward":
-        own["overrides"] = dict(own["overrides"] or {}, num_labels=1, pad_token_id=0)
+    if scores:
+        own["overrides"] = dict(own["overrides"] or {}, num_labels=case["classes"] if case["task"] == "classify" else 1, pad_token_id=0)
     if case["method"] == "qlora":
         weights = case["weights"] or ("fp32" if case["dtype"].startswith("amp") else case["dtype"])
         dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[weights]
@@ -224,7 +230,39 @@ def on_many_gpus(case, folder):
     return {}
 
 
+def classifier(case, folder):
+    """transformers' Trainer as its guide to text classification has it; adapters of peft's task SEQ_CLS."""
+    from datasets import Dataset
+    from transformers import DataCollatorWithPadding, Trainer, TrainingArguments
+    batch, kind = case["batch"], case["gradient_checkpointing"]
+    count = batch * case["grad_accumulation"] * case["iters"]
+    # one number is held against a number, several against the number of a class
+    label = 1.0 if case["classes"] == 1 else 0
+    data = Dataset.from_dict({"input_ids": [[2] * case["seq"]] * count, "label": [label] * count})
+    # a kernel that is compiled at run time, and values of weights change nothing
+    torch.Tensor.erfinv_ = lambda weight: weight
+    model = build(case)
+    reentrant = {"use_reentrant": True} if kind == "reentrant" else None
+    if case["method"] == "qlora" and case["qlora_prepare"]:
+        from peft import prepare_model_for_kbit_training
+        model = prepare_model_for_kbit_training(model, use_gradient_checkpointing=kind != "none", gradient_checkpointing_kwargs=reentrant)
+    if case["method"] != "full":
+        from peft import LoraConfig, get_peft_model
+        lora = case["lora"]
+        targets = measure.lora_targets(case, model.config)
+        own = LoraConfig(r=lora["r"], lora_alpha=lora["alpha"], lora_dropout=lora["dropout"], target_modules=targets, task_type="SEQ_CLS")
+        model = get_peft_model(model, own, autocast_adapter_dtype=case["lora_autocast_adapter"])
+    args = TrainingArguments(
+        output_dir=folder, per_device_train_batch_size=batch, gradient_accumulation_steps=case["grad_accumulation"], max_steps=case["iters"],
+        report_to=[], save_strategy="no", logging_strategy="no", disable_tqdm=True, optim=OPTIMIZERS[case["optimizer"]],
+        bf16=case["dtype"] == "amp_bf16", fp16=case["dtype"] == "amp_fp16", max_grad_norm=1.0 if case["clip"] else 0.0,
+        gradient_checkpointing=kind != "none", gradient_checkpointing_kwargs=reentrant)
+    return Trainer(model=model, args=args, train_dataset=data, processing_class=tokenizer(), data_collator=DataCollatorWithPadding(tokenizer()))
+
+
 def make_trainer(case, folder):
+    if case["task"] == "classify":
+        return classifier(case, folder)
     from datasets import Dataset
     batch, sequence, steps = case["batch"], case["seq"], case["iters"]
     accumulation, kind = case["grad_accumulation"], case["gradient_checkpointing"]

@@ -170,6 +170,7 @@ fn answers(fields: &mut Fields<'_>) -> Result<Answers, CheckError> {
         prompt: fields.count("prompt", usual.prompt)?,
         reference: Reference::from_slug(reference).ok_or_else(|| unknown("reference", reference))?,
         rollouts: Rollouts::from_slug(rollouts).ok_or_else(|| unknown("rollouts", rollouts))?,
+        labels: fields.count("classes", usual.labels)?,
     })
 }
 
@@ -282,11 +283,14 @@ fn model(fields: &mut Fields<'_>, row: &Value) -> Result<ModelChoice, CheckError
         map.extend(over.clone());
     }
     let model = CustomModel::read(name, &config.to_string())?;
+    let classified = row.pointer("/case/task").is_some_and(|task| task == Task::Classify.slug());
     let head = fields.text_or("head", "causal")?;
     match (head, model.architecture.head.objective) {
         ("causal" | "image", Objective::CausalLm)
         | ("mlm", Objective::MaskedLm)
         | ("seq2seq", Objective::Seq2Seq) => Ok(ModelChoice::Custom(model.into())),
+        // another head stands in its place
+        _ if classified => Ok(ModelChoice::Custom(model.into())),
         _ => Err(unknown("head", format!("{head} on {}", model.architecture.model_type))),
     }
 }

@@ -66,6 +66,7 @@ const RULES: &[Rule] = &[
             scenario.answers.reference = match scenario.task {
                 Task::Dpo | Task::Kto => Reference::Precomputed,
                 Task::Sft
+                | Task::Classify
                 | Task::Orpo
                 | Task::Cpo
                 | Task::Simpo

@@ -61,7 +61,15 @@ pub(super) fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
             }
             ("LoraConfig" | "get_peft_model", None) => parts.adapters = true,
             ("BitsAndBytesConfig", None) => {}
-            ("from_pretrained", None) if loads_a_model(&call.path) => parts.loads = true,
+            ("from_pretrained", None) if loads_a_model(&call.path) => {
+                parts.loads = true;
+                if class_of(&call.path).contains("ForSequenceClassification")
+                    && parts.trainer == Trainer::Sft
+                    && !parts.trl
+                {
+                    parts.trainer = Trainer::Classify;
+                }
+            }
             ("from_config", None) if loads_a_model(&call.path) => {
                 later.push((said_of(call), "a model of one's own making: bring its config.json"));
                 continue;
@@ -224,6 +232,7 @@ fn loads_a_model(path: &str) -> bool {
     let class = class_of(path);
     class.contains("Model") && !class.starts_with("Peft")
         || class.contains("ForCausalLM")
+        || class.contains("ForSequenceClassification")
         || class.contains("LMHead")
 }
 

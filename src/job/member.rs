@@ -1,5 +1,6 @@
 //! The models of a job.
 
+use crate::scenario::software::{Software, Trainer};
 use crate::scenario::{
     AttentionKernel, Checkpointing, Lora, LossKernel, Method, ModelChoice, Offloading, Optimizer, Precision,
     Quantization, Scenario, Stack, StepTime, Task, TeacherWeights, WeightFormat,
@@ -50,8 +51,8 @@ pub enum HeadKind {
     /// Logits of the vocabulary.
     #[default]
     Language,
-    /// One number for each text (`AutoModelForSequenceClassification` with `num_labels=1`).
-    Number,
+    /// So many numbers for each text (`AutoModelForSequenceClassification`, `num_labels`).
+    Numbers(u64),
 }
 
 /// What the training of a model depends on beside the model.
@@ -107,6 +108,11 @@ impl Member {
         }
     }
 
+    /// Whether transformers' `Trainer` trains it, trl's trainers among them: all micro-batches of a step are on the card at once.
+    pub(crate) fn is_by_trainer(&self) -> bool {
+        Software::of(self.stack).trainer == Trainer::Trl || self.head != HeadKind::Language
+    }
+
     /// When the optimizer steps; after backward where there is none.
     pub fn step_time(&self) -> StepTime {
         self.training.map_or(StepTime::AfterBackward, |training| training.step)
@@ -123,6 +129,8 @@ impl From<&Scenario> for Member {
     fn from(scenario: &Scenario) -> Member {
         let habits = scenario.training_loop;
         let disables_dropout = scenario.task.disables_dropout();
+        // transformers' `Trainer` switches the cache off and returns the loss alone
+        let by_loop = scenario.task != Task::Classify;
         Member {
             model: scenario.model.clone(),
             method: scenario.method,
@@ -141,15 +149,19 @@ impl From<&Scenario> for Member {
             offloading: scenario.savings.offloading,
             loss: scenario.savings.loss,
             dropout: if disables_dropout { Some(0) } else { scenario.dropout },
-            fills_cache: habits.fills_cache,
+            fills_cache: habits.fills_cache && by_loop,
             trainer_prepares: scenario.task.has_pairs()
                 && scenario.task.has_answers()
                 && !scenario.task.has_reference(),
-            head: if scenario.task == Task::Reward { HeadKind::Number } else { HeadKind::Language },
+            head: match scenario.task {
+                Task::Reward => HeadKind::Numbers(1),
+                Task::Classify => HeadKind::Numbers(scenario.answers.labels.max(1)),
+                _ => HeadKind::Language,
+            },
             training: Some(Training {
                 optimizer: scenario.optimizer,
                 step: scenario.savings.step,
-                keeps_outputs: habits.keeps_outputs,
+                keeps_outputs: habits.keeps_outputs && by_loop,
                 grads_to_none: habits.grads_to_none,
                 clips: habits.clips,
             }),

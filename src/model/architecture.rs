@@ -59,6 +59,25 @@ pub enum HeadTransform {
         /// Its norm.
         norm: Norm,
     },
+    /// What an encoder makes of a text before it is classified.
+    Classifier(Classifier),
+}
+
+/// What an encoder's own `…ForSequenceClassification` has between its last layer and the numbers for each text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Classifier {
+    /// Whether the mean of a text's hidden states is taken; otherwise the first one.
+    pub mean: bool,
+    /// Dropout before the dense layer, and before the last one.
+    pub dropouts: [Dropout; 2],
+    /// The dense layer.
+    pub dense: Linear,
+    /// Its activation.
+    pub act: Activation,
+    /// Its norm (modernbert).
+    pub norm: Option<Norm>,
+    /// The last layer, which has a bias and an output for each label.
+    pub last: &'static str,
 }
 
 /// What the loss is taken over.
@@ -194,6 +213,8 @@ pub struct Architecture {
     pub extra: Vec<Submodule>,
     /// The head.
     pub head: Head,
+    /// What stands in place of the head where texts are classified, of an encoder that has code of its own for it.
+    pub classifier: Option<Classifier>,
     /// Parts that are loaded and run where there are pictures.
     pub towers: Vec<Tower>,
     /// In which order transformers registers what is outside the layers; `layers` stands for all of them. Empty:
@@ -341,6 +362,12 @@ impl Architecture {
             Some(HeadTransform::Dense { dense, norm, .. }) => {
                 dense.visit(visit);
                 norm.visit(visit);
+            }
+            Some(HeadTransform::Classifier(classifier)) => {
+                classifier.dense.visit(visit);
+                if let Some(norm) = &classifier.norm {
+                    norm.visit(visit);
+                }
             }
         }
         self.head.linear.visit(&mut |param: Param| match param.role {

@@ -14,6 +14,6 @@ pub mod stored;
 pub mod vision;
 
 pub use architecture::{
-    Architecture, ENCODER, Embeddings, Encoder, Head, HeadTransform, LAYERS, Objective, Tower,
+    Architecture, Classifier, ENCODER, Embeddings, Encoder, Head, HeadTransform, LAYERS, Objective, Tower,
 };
 pub use error::ModelError;

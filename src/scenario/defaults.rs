@@ -21,6 +21,11 @@ impl Scenario {
         let mut usual = Scenario { precision: self.usual_precision(), ..Scenario::default() };
         match self.task {
             Task::Sft | Task::Generate => {}
+            // `DataCollatorWithPadding`
+            Task::Classify => {
+                (usual.stack, usual.mask, usual.batch, usual.sequence) =
+                    (Stack::Transformers, Mask::Padded, 8, 512)
+            }
             // trl's is the only code that is modelled; answers are of different lengths
             Task::Dpo | Task::Kto | Task::Orpo | Task::Cpo | Task::Simpo | Task::Reward => {
                 (usual.stack, usual.mask) = (Stack::Trl, Mask::Padded);

@@ -173,6 +173,8 @@ pub struct Answers {
     pub reference: Reference,
     /// Who generates the answers; read where they are generated while it trains.
     pub rollouts: Rollouts,
+    /// Numbers for each text (`num_labels`); read where texts are classified.
+    pub labels: u64,
 }
 
 /// Who is learned from; read for [`Task::Distil`].
@@ -303,7 +305,12 @@ impl Default for Scenario {
     fn default() -> Scenario {
         Scenario {
             task: Task::Sft,
-            answers: Answers { prompt: 512, reference: Reference::Scored, rollouts: Rollouts::Server },
+            answers: Answers {
+                prompt: 512,
+                reference: Reference::Scored,
+                rollouts: Rollouts::Server,
+                labels: 2,
+            },
             teacher: Teacher { model: None, weights: TeacherWeights::Fp32 },
             model: ModelChoice::Catalogue("meta-llama/Llama-3.1-8B".into()),
             method: Method::Qlora,

@@ -203,7 +203,14 @@ fn without_answer(scenario: &Scenario) -> Option<Issue> {
 fn of_another_task(scenario: &Scenario) -> Option<Issue> {
     let (message, fix) = match (scenario.task, scenario.answers.reference) {
         (
-            Task::Sft | Task::Orpo | Task::Cpo | Task::Simpo | Task::Reward | Task::Distil | Task::Generate,
+            Task::Sft
+            | Task::Classify
+            | Task::Orpo
+            | Task::Cpo
+            | Task::Simpo
+            | Task::Reward
+            | Task::Distil
+            | Task::Generate,
             _,
         )
         | (Task::Dpo | Task::Kto | Task::Grpo | Task::Rloo, Reference::Scored)

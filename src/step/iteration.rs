@@ -152,13 +152,18 @@ impl<'a> Rounds<'a> {
             if self.makes_prompts(act) {
                 continue;
             }
-            let stack = self.members[act.member()].model.member.stack;
+            let member = self.members[act.member()].model.member;
+            let stack = member.stack;
+            // `get_batch_samples` brings all micro-batches of a step at once
+            let times = if member.is_by_trainer() { act.times() } else { 1 };
             if !brought.contains(&(batch, stack)) {
                 brought.push((batch, stack));
                 let of_script = match act {
                     // ids and their mask
                     Act::Generate { .. }
-                    | Act::Train { loss: Loss::Comparison | Loss::Divergence { .. }, .. } => Some(2),
+                    | Act::Train {
+                        loss: Loss::Classes | Loss::Comparison | Loss::Divergence { .. }, ..
+                    } => Some(2),
                     // ids, mask and what of them is scored, and the same of answers to other prompts
                     Act::Train { loss: Loss::Desirability { .. }, .. } => Some(6),
                     Act::Train { .. } | Act::Update { .. } | Act::Score { .. } => None,
@@ -166,9 +171,13 @@ impl<'a> Rounds<'a> {
                 if let Act::Train { loss: Loss::Odds { prompt, .. }, .. } = *act {
                     // ids and mask of the prompts by themselves
                     let prompts = Batch { sequences: batch.sequences / 2, length: prompt, ..batch };
-                    self.bring(prompts, stack, act.times(), Some(2));
+                    self.bring(prompts, stack, times, Some(2));
                 }
-                self.bring(batch, stack, act.times(), of_script);
+                if let Act::Train { loss: Loss::Classes, .. } = *act {
+                    // a label for each text
+                    self.bring(Batch { length: 1, ..batch }, stack, times, Some(1));
+                }
+                self.bring(batch, stack, times, of_script);
             }
         }
         // DeepSpeed's linear layer adds its bias after the product
@@ -203,12 +212,7 @@ impl<'a> Rounds<'a> {
             (Trainer::Loop | Trainer::Trl, Mask::None) => 2,
             (Trainer::Loop | Trainer::Trl, Mask::Ones | Mask::Padded | Mask::Packed | Mask::PaddingFree) => 3,
         };
-        let batches = match trainer {
-            // all micro-batches of a step at once (`get_batch_samples`)
-            Trainer::Trl => times,
-            Trainer::Loop | Trainer::Torchtune | Trainer::Megatron => 1,
-        };
-        let batches = u32::try_from(batches).unwrap_or(u32::MAX);
+        let batches = u32::try_from(times).unwrap_or(u32::MAX);
         for _ in 0..of_script.unwrap_or(tensors) {
             let bring =
                 |state: &mut State| state.persistent(ids, Dtype::I64, batches, Category::Batch, &BATCH);

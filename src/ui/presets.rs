@@ -99,7 +99,12 @@ pub static PRESETS: &[Preset] = &[
         help: "Reinforcement on one card: eight answers to a prompt, which a server elsewhere generates",
         scenario: || Scenario {
             task: Task::Grpo,
-            answers: Answers { prompt: 256, reference: Reference::None, rollouts: Rollouts::Server },
+            answers: Answers {
+                prompt: 256,
+                reference: Reference::None,
+                rollouts: Rollouts::Server,
+                labels: 2,
+            },
             model: ModelChoice::Catalogue("Qwen/Qwen2.5-7B-Instruct".into()),
             method: Method::Lora,
             stack: Stack::Trl,
@@ -115,7 +120,12 @@ pub static PRESETS: &[Preset] = &[
         help: "Distillation: a small model learns all its weights anew from a larger one, which lies beside it on the card",
         scenario: || Scenario {
             task: Task::Distil,
-            answers: Answers { prompt: 256, reference: Reference::Scored, rollouts: Rollouts::Server },
+            answers: Answers {
+                prompt: 256,
+                reference: Reference::Scored,
+                rollouts: Rollouts::Server,
+                labels: 2,
+            },
             teacher: Teacher {
                 model: Some(ModelChoice::Catalogue("meta-llama/Llama-3.1-8B".into())),
                 weights: TeacherWeights::Bf16,

@@ -38,6 +38,7 @@ impl Run<'_> {
             what,
             match scenario.task {
                 Task::Sft => "",
+                Task::Classify => " (classification)",
                 Task::Dpo => " (DPO)",
                 Task::Kto => " (KTO)",
                 Task::Orpo => " (ORPO)",

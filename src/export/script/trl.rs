@@ -39,6 +39,7 @@ fn trainer(task: Task) -> Result<[&'static str; 3], Issue> {
             "KTOConfig",
             "\"trl-lib/kto-mix-14k\"  # of the Hub, with columns \"prompt\", \"completion\" and \"label\"",
         ]),
+        Task::Classify => refuse("no file is written for classification, whose labels are those of its data"),
         Task::Reward => refuse("no file is written for reward models, which are of another class"),
         Task::Orpo | Task::Cpo | Task::Simpo => {
             refuse("no file is written for ORPO, CPO and SimPO, whose trainers are trl's experimental ones")
@@ -151,7 +152,8 @@ pub(super) fn arguments(
     // rows cut from the texts one after the other are all as long; several texts in a row are packed
     let (packing, strategy) = match (scenario.task, scenario.mask) {
         (
-            Task::Dpo
+            Task::Classify
+            | Task::Dpo
             | Task::Kto
             | Task::Orpo
             | Task::Cpo

@@ -61,6 +61,14 @@ pub(super) fn arguments(reader: &mut Reader, parts: Parts) {
             length_of_sequences(reader, parts, why);
             better(reader, why);
         }
+        Trainer::Classify => {
+            length_of_sequences(reader, parts, why);
+            match reader.take(&["num_labels"]) {
+                Some(said) => reader.set("labels", &said.text(), &said.said),
+                None => reader.assume("labels", "2", "num_labels is 2 by default"),
+            }
+            reader.assume("mask", "padded", "texts are of different lengths");
+        }
         Trainer::Sft | Trainer::Other => {
             length_of_sequences(reader, parts, why);
             if parts.trl {

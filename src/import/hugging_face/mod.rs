@@ -44,6 +44,8 @@ pub(super) enum Trainer {
     /// Fine-tuning on texts, as transformers' own trainer does too.
     #[default]
     Sft,
+    /// transformers' own of a model that is loaded for sequence classification.
+    Classify,
     /// `DPOConfig` and `DPOTrainer`.
     Dpo,
     /// `KTOConfig` and `KTOTrainer`.
@@ -70,6 +72,9 @@ impl Trainer {
     fn is_for(self) -> Option<(Task, Names)> {
         match self {
             Trainer::Sft => Some((Task::Sft, ["SFTTrainer", "SFTConfig, SFTTrainer", TRL])),
+            Trainer::Classify => {
+                Some((Task::Classify, ["AutoModelForSequenceClassification", "Trainer", ARGUMENTS]))
+            }
             Trainer::Dpo => {
                 let default = "DPOConfig's default in trl 1.16";
                 Some((Task::Dpo, ["DPOTrainer", "DPOConfig, DPOTrainer", default]))
@@ -110,7 +115,9 @@ impl Trainer {
 
 impl Parts {
     fn has_trls_defaults(self) -> bool {
-        self.sft_config || self.command || self.trainer.is_for().is_some_and(|(task, _)| task != Task::Sft)
+        self.sft_config
+            || self.command
+            || self.trainer.is_for().is_some_and(|(task, _)| !matches!(task, Task::Sft | Task::Classify))
     }
 }
 
@@ -197,6 +204,7 @@ fn stack(reader: &mut Reader, parts: Parts) {
     if parts.arguments || parts.unsloth {
         match parts.trainer.is_for() {
             Some((Task::Sft, _)) => reader.assume("task", "sft", "no other trainer is named"),
+            Some((task @ Task::Classify, [class, ..])) => reader.set("task", task.slug(), class),
             Some((task, [name, ..])) => {
                 reader.assume("task", task.slug(), &format!("these are {name}'s arguments"));
             }

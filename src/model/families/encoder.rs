@@ -1,5 +1,6 @@
 //! Encoders with a masked-language-model head: bert and those made like it.
 
+use super::classifier;
 use super::llama;
 use super::parts;
 use super::parts::{LAYER_NORM, activation, decoder, dropout, repeated, stack};
@@ -125,7 +126,7 @@ const MPNET: Names = Names {
 
 /// Reads an encoder; none where the model type is not one.
 pub fn read(config: &Config<'_>) -> Option<Result<Architecture, ModelError>> {
-    Some(match config.model_type {
+    let model = match config.model_type {
         "bert" => bert(config, &BERT),
         "ernie" => ernie(config),
         "roberta" | "data2vec-text" => bert(config, &ROBERTA),
@@ -138,7 +139,8 @@ pub fn read(config: &Config<'_>) -> Option<Result<Architecture, ModelError>> {
         "modernbert" => modernbert(config),
         "eurobert" => eurobert(config),
         _ => return None,
-    })
+    };
+    Some(model.and_then(|model| classifier::added(model, config)))
 }
 
 fn layer_norm(name: &'static str, width: u64) -> Norm {

@@ -1,6 +1,7 @@
 //! One reader per shape of family: from config keys to blocks.
 
 mod classic;
+mod classifier;
 mod common;
 mod custom;
 mod deepseek;

@@ -207,6 +207,7 @@ pub fn decoder(
             scaled: false,
             objective: Objective::CausalLm,
         },
+        classifier: None,
         towers: Vec::new(),
         layout: &[],
         notes: Vec::new(),

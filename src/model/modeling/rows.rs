@@ -325,8 +325,8 @@ const GENERIC_CLASSIFICATION: [&str; 29] = [
     "starcoder2",
 ];
 
-/// Whether a reward model of that family is its layers and a matrix of one row.
-pub fn rewards_generically(model_type: &str) -> bool {
+/// Whether what classifies the texts of that family is its layers and a matrix with a row for each label.
+pub fn classifies_generically(model_type: &str) -> bool {
     GENERIC_CLASSIFICATION.contains(&model_type)
 }
 

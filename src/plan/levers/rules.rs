@@ -100,6 +100,7 @@ pub(super) static RULES: &[Rule] = &[
     once("reference", Cost::Nothing, |s| match s.task {
         Task::Dpo | Task::Kto => s.answers.reference = Reference::Precomputed,
         Task::Sft
+        | Task::Classify
         | Task::Orpo
         | Task::Cpo
         | Task::Simpo

@@ -6,6 +6,7 @@ choices! {
     /// What is done with the model.
     Task {
         Sft = "sft", "Fine-tune (SFT)", "Supervised fine-tuning: the model learns to say what follows in every text.";
+        Classify = "classify", "Classify texts", "A head with a number for each class in place of the vocabulary (AutoModelForSequenceClassification, transformers' Trainer). With one label it is a reranker or a regression.";
         Dpo = "dpo", "Preferences (DPO)", "Direct preference optimisation: of two answers to a prompt the model learns to prefer one, by how much likelier than to a reference both are.";
         Kto = "kto", "Preferences (KTO)", "Kahneman-Tversky optimisation: answers that are good or bad, not paired, held against a reference and against answers to other prompts.";
         Orpo = "orpo", "Preferences (ORPO)", "Odds ratio preference optimisation: pairs of answers without a reference, learned beside the better answer's own text. Full logits.";
@@ -24,6 +25,7 @@ impl Task {
     pub const fn trains(self) -> bool {
         match self {
             Task::Sft
+            | Task::Classify
             | Task::Dpo
             | Task::Kto
             | Task::Orpo
@@ -54,7 +56,13 @@ impl Task {
     /// Whether it learns from answers that are preferred to others, two sequences of each.
     pub const fn has_pairs(self) -> bool {
         match self {
-            Task::Sft | Task::Kto | Task::Grpo | Task::Rloo | Task::Distil | Task::Generate => false,
+            Task::Sft
+            | Task::Classify
+            | Task::Kto
+            | Task::Grpo
+            | Task::Rloo
+            | Task::Distil
+            | Task::Generate => false,
             Task::Dpo | Task::Orpo | Task::Cpo | Task::Simpo | Task::Reward => true,
         }
     }
@@ -62,7 +70,7 @@ impl Task {
     /// Whether a sequence is a prompt and an answer, which alone is scored.
     pub const fn has_answers(self) -> bool {
         match self {
-            Task::Sft | Task::Reward | Task::Generate => false,
+            Task::Sft | Task::Classify | Task::Reward | Task::Generate => false,
             Task::Dpo
             | Task::Kto
             | Task::Orpo
@@ -78,6 +86,7 @@ impl Task {
     pub const fn has_reference(self) -> bool {
         match self {
             Task::Sft
+            | Task::Classify
             | Task::Orpo
             | Task::Cpo
             | Task::Simpo
@@ -93,6 +102,7 @@ impl Task {
         match self {
             Task::Grpo | Task::Rloo => true,
             Task::Sft
+            | Task::Classify
             | Task::Dpo
             | Task::Kto
             | Task::Orpo
@@ -113,7 +123,7 @@ impl Task {
     /// in those of SFT, GRPO, RLOO and distillation).
     pub const fn disables_dropout(self) -> bool {
         match self {
-            Task::Sft | Task::Grpo | Task::Rloo | Task::Distil | Task::Generate => false,
+            Task::Sft | Task::Classify | Task::Grpo | Task::Rloo | Task::Distil | Task::Generate => false,
             Task::Dpo | Task::Kto | Task::Orpo | Task::Cpo | Task::Simpo | Task::Reward => true,
         }
     }

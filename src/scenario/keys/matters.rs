@@ -1,7 +1,7 @@
 //! Under which other choices an input makes a difference, and what it adds to the kind of a run.
 
 use crate::scenario::software::{Quantiser, Software, Trainer};
-use crate::scenario::{AttentionKernel, Checkpointing, Method, Scenario, WeightFormat};
+use crate::scenario::{AttentionKernel, Checkpointing, Method, Scenario, Task, WeightFormat};
 
 /// The input makes a difference to every scenario.
 pub(super) fn always(_: &Scenario) -> bool {
@@ -30,6 +30,11 @@ pub(super) fn with_lora_dropout(scenario: &Scenario) -> bool {
 /// Whether a sequence begins with a prompt that is not scored.
 pub(super) fn with_answers(scenario: &Scenario) -> bool {
     scenario.task.has_answers()
+}
+
+/// Whether texts are classified.
+pub(super) fn with_labels(scenario: &Scenario) -> bool {
+    scenario.task == Task::Classify
 }
 
 /// Whether answers are generated while it trains.

@@ -9,7 +9,7 @@ use crate::scenario::software::Trainer;
 use crate::scenario::{LoraTargets, Method, Tuner};
 use crate::step::heap::{Loading, NOTHING};
 use crate::step::ops::four_bit::QUANT_BLOCK;
-use crate::step::ops::linear::Adapter;
+use crate::step::ops::linear::{self, Adapter, Weight};
 use crate::step::ops::pointwise::promoted;
 use crate::step::params::ParamId;
 use crate::step::what::{Rank, Source, What};
@@ -181,6 +181,14 @@ impl Loader<'_> {
         self.load_in(Loading::Adapters, |own| {
             own.state.add_trained(&SAVED_MODULE, shape, Rank::None, dtype, original.times)
         })
+    }
+
+    /// Puts trained copies in the place of a layer's own weight and bias.
+    pub fn train_whole(&mut self, layer: &mut linear::Layer) {
+        if let Weight::Plain(weight) = layer.weight {
+            layer.weight = Weight::Plain(self.trained_copy(weight));
+        }
+        layer.bias = layer.bias.map(|bias| self.trained_copy(bias));
     }
 
     /// The element type that the trainer gives to whatever is trained, where it does: trl's make it bfloat16 beside 4-bit

@@ -76,7 +76,7 @@ impl<'a> Pass<'_, 'a> {
                 | Code::Deberta
                 | Code::Gemma4 => {
                     let normed = hidden.normed(&layer.norm(attention));
-                    let (mut sum, _weights) = self.mixed_residual(layer, normed, hidden, shared);
+                    let (mut sum, _held) = self.mixed_residual(layer, normed, hidden, shared);
                     if self.modeling.code == Code::Opt {
                         sum = sum.flattened();
                     }
@@ -133,14 +133,15 @@ impl<'a> Pass<'_, 'a> {
         }
     }
 
-    /// `hidden, _ = self_attn(normed)`, `hidden = residual + hidden`.
+    /// `hidden, _ = self_attn(normed)`, `hidden = residual + hidden`; with what the layer's variables hold to its end: the weights,
+    /// and modernbert's attention has a variable of its own for its output.
     fn mixed_residual(
         &self,
         layer: &BoundLayer<'a>,
         normed: Tensor<'a>,
         residual: &Tensor<'a>,
         shared: &Shared<Tensor<'a>>,
-    ) -> (Tensor<'a>, Option<Tensor<'a>>) {
+    ) -> (Tensor<'a>, [Option<Tensor<'a>>; 2]) {
         let Mixed { mut output, weights } = self.mixer(layer, &normed, shared);
         drop(normed);
         if self.modeling.code == Code::Opt {
@@ -148,7 +149,7 @@ impl<'a> Pass<'_, 'a> {
         }
         let scaled = self.branch(&output);
         let sum = residual.add(&scaled);
-        (sum, weights)
+        (sum, [weights, (self.modeling.code == Code::ModernBert).then_some(output)])
     }
 
     /// `hidden = mlp(normed)`, `hidden = residual + hidden`.
@@ -235,7 +236,7 @@ impl<'a> Pass<'_, 'a> {
     ) -> Tensor<'a> {
         let drops = self.dropout(layer.block.residual_dropout);
         if self.modeling.code == Code::Opt {
-            let (sum, _weights) = self.mixed_residual(layer, hidden.clone(), hidden, shared);
+            let (sum, _held) = self.mixed_residual(layer, hidden.clone(), hidden, shared);
             let normed = {
                 let normed = sum.normed(&layer.norm(first));
                 drop(sum);
@@ -266,6 +267,8 @@ impl<'a> Pass<'_, 'a> {
         let (active, mut fed) =
             self.machine.within("mlp", &roles::FEED_FORWARD, || self.mlp_kept(layer, &attended));
         fed = fed.dropout(drops);
+        // distilbert's own block has one variable for all of its feed-forward network
+        let active = self.modeling.attention_output_dropout.then_some(active);
         let sum = fed.add(&attended);
         let output = sum.normed(&layer.norm(second));
         drop(sum);

@@ -2,6 +2,7 @@
 
 use super::adapters::{Part, adapts, adapts_head};
 use super::buffers;
+use super::classification::is_saved;
 use super::families::{self, gemma4};
 use super::layer_groups::{Apart, layer_groups, layer_groups_but_last};
 use super::load_layer::{load_block, load_submodule};
@@ -260,6 +261,19 @@ impl<'a> Model<'a> {
                 let norm = loader.norm(norm);
                 outside.norms.push(norm);
             }
+            Some(HeadTransform::Classifier(classifier)) => {
+                let saved = member.adapts && is_saved(&classifier.dense);
+                let adapted = !saved && adapts(&loader, &classifier.dense, Part::Head);
+                let mut dense = loader.linear(&classifier.dense, adapted, true);
+                if saved {
+                    loader.train_whole(&mut dense);
+                }
+                outside.linears.push(dense);
+                if let Some(norm) = &classifier.norm {
+                    let norm = loader.norm(norm);
+                    outside.norms.push(norm);
+                }
+            }
         }
         let head = &architecture.head;
         let adapts_head = adapts_head(member, head.linear.name);
@@ -279,20 +293,14 @@ impl<'a> Model<'a> {
             loader.linear(&head.linear, adapts_head, software.quantiser == Quantiser::Fabric)
         };
         loader.narrow_ends(false);
-        if member.head == HeadKind::Number
-            && member.adapts
-            && let Weight::Plain(weight) = head.weight
-        {
+        if member.head != HeadKind::Language && member.adapts {
             // peft trains the head of a task of `SEQ_CLS` whole, beside the one that was loaded
-            head.weight = Weight::Plain(loader.trained_copy(weight));
+            loader.train_whole(&mut head);
         }
         if trains_embeddings {
             outside.tokens = loader.trained_copy(tokens);
             loader.widen_state(outside.tokens);
-            if let Weight::Plain(weight) = head.weight {
-                head.weight = Weight::Plain(loader.trained_copy(weight));
-            }
-            head.bias = head.bias.map(|bias| loader.trained_copy(bias));
+            loader.train_whole(&mut head);
         }
         outside.linears.push(head);
         let unquantised = (!architecture.towers.is_empty()).then(|| last_parameter(architecture)).flatten();

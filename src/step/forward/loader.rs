@@ -363,7 +363,7 @@ impl Loader<'_> {
 
     /// transformers' Trainer asks bitsandbytes for 32-bit states of every `nn.Embedding` (trainer.py `create_optimizer`).
     pub fn widen_state(&mut self, table: ParamId) {
-        let wide = self.software().trainer == Trainer::Trl;
+        let wide = self.member.is_by_trainer();
         if let Some(param) = self.state.params.list.get_mut(table as usize) {
             param.wide_state = wide;
         }

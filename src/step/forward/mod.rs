@@ -8,6 +8,7 @@
 mod adapters;
 mod bound;
 mod buffers;
+mod classification;
 mod families;
 mod flash_attn;
 mod generate;

@@ -33,7 +33,7 @@ impl Model<'_> {
         let norm = norm.map(|norm| find(&self.outside.norms, |bound| bound.name == norm.name));
         let norm = norm.iter().flat_map(|norm| [norm.weight, norm.bias]).flatten();
         let tokens = (Gathered::ForTokens, vec![self.outside.tokens]);
-        if self.member.head == HeadKind::Number {
+        if self.member.head != HeadKind::Language {
             let norm: Vec<ParamId> = norm.collect();
             return if norm.is_empty() { vec![tokens] } else { vec![tokens, (Gathered::ForNorm, norm)] };
         }

@@ -62,6 +62,7 @@ impl<'a> Rounds<'a> {
                 Output { loss, outputs: Vec::new(), shared }
             }
             Loss::Odds { likelihood, .. } => pass.odds_loss(likelihood, replace),
+            Loss::Classes => pass.classes_loss(replace),
             Loss::Comparison => pass.comparison_loss(replace),
             Loss::Divergence { teacher, prompt } => {
                 let inputs = pass.divergence_inputs();

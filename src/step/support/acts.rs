@@ -8,7 +8,7 @@ use crate::model::modeling::{Code, Modeling};
 use crate::model::{Architecture, Objective};
 use crate::scenario::software::{HeadCode, Software, Trainer};
 use crate::scenario::{
-    AttentionKernel, CacheKind, Generation, Lengths, Method, Offloading, Precision, Tuner,
+    AttentionKernel, CacheKind, Generation, Lengths, Method, Offloading, Precision, Stack, StepTime, Tuner,
 };
 use crate::units::grouped;
 
@@ -29,6 +29,7 @@ pub(in crate::step) fn acts(job: &Job) -> Result<(), Issue> {
                 trained(job, member)?;
                 match loss {
                     Loss::Labels => {}
+                    Loss::Classes => classification(job, member, batch)?,
                     Loss::Preference { reference, .. } | Loss::Desirability { reference, .. } => {
                         preference(&job.members, member, reference, batch)?;
                     }
@@ -97,6 +98,32 @@ fn preference(members: &[Member], policy: usize, reference: Scorer, batch: Batch
         Scorer::WithoutAdapters => without_adapters(&members[policy]),
         Scorer::Precomputed => Ok(()),
     }
+}
+
+/// What of classifying texts is not modelled.
+fn classification(job: &Job, member: usize, batch: Batch) -> Result<(), Issue> {
+    let refuse = |field, message, fix| Err(Issue::error(field, message).with_fix(fix));
+    let member = &job.members[member];
+    if member.stack != Stack::Transformers {
+        return refuse(
+            Field::Stack,
+            "classification is modelled with transformers' Trainer",
+            "choose transformers",
+        );
+    }
+    if job.cluster.is_many() {
+        return refuse(Field::Gpus, "classification on several GPUs is not modelled", "choose one GPU");
+    }
+    if batch.mask.is_packed() {
+        return refuse(Field::Mask, "each text that is classified has a row of its own", "choose padded");
+    }
+    if member.step_time() == StepTime::InBackward {
+        return refuse(Field::Step, "Trainer steps after backward", "let the optimizer step after backward");
+    }
+    if member.offloading == Offloading::On {
+        return refuse(Field::Offloading, "Trainer offloads no activations", "keep them on the GPU");
+    }
+    Ok(())
 }
 
 /// What of learning from a teacher is not modelled.

@@ -2,7 +2,7 @@
 
 use super::super::key::{Group, Key, Place, Value, ValueKind};
 use super::super::matters::{
-    always, any, when_trained, with_answers, with_eyes, with_generation, with_pictures,
+    always, any, when_trained, with_answers, with_eyes, with_generation, with_labels, with_pictures,
     with_pictures_of_any_size, with_reference, with_rollouts, with_teacher,
 };
 use super::super::nearest::nearest;
@@ -72,6 +72,18 @@ pub(super) const KEYS: &[Key] = &[
         place: Place::Front,
         value: count!(Tokens, answers.prompt),
         matters: with_answers,
+        band: any,
+    },
+    Key {
+        link: "labels",
+        name: "labels",
+        label: "Labels",
+        help: "Numbers for each text (num_labels): a class each, or one for a reranker or a regression",
+        field: Field::Labels,
+        group: Group::Batch,
+        place: Place::Front,
+        value: count!(Elements, answers.labels),
+        matters: with_labels,
         band: any,
     },
     Key {

@@ -15,8 +15,9 @@ pub(in crate::step) mod unsloth;
 use std::borrow::Cow;
 
 use super::adapters;
+use super::classification::classified;
 use crate::issue::{Field, Issue};
-use crate::job::{Batch, Member};
+use crate::job::{Batch, HeadKind, Member};
 use crate::model::modeling::Code;
 use crate::model::{Architecture, Objective};
 use crate::scenario::software::Software;
@@ -37,7 +38,10 @@ pub(in crate::step) fn architecture<'a>(
     loss(architecture, member)?;
     embeddings(architecture, member)?;
     match member.stack {
-        Stack::Transformers => Ok(Cow::Borrowed(architecture)),
+        Stack::Transformers => match member.head {
+            HeadKind::Language => Ok(Cow::Borrowed(architecture)),
+            HeadKind::Numbers(labels) => classified(architecture, member, labels).map(Cow::Owned),
+        },
         Stack::Trl => trl::architecture(architecture, member, batch),
         Stack::Liger => liger::check(architecture).map(|()| Cow::Borrowed(architecture)),
         Stack::Litgpt => litgpt::architecture(architecture).map(Cow::Owned),
@@ -90,6 +94,7 @@ fn embeddings(architecture: &Architecture, member: &Member) -> Result<(), Issue>
         None if adapters::adapts_head(member, architecture.head.linear.name) => {
             "the output head has an adapter already"
         }
+        None if member.head != HeadKind::Language => "not measured of a head for classification",
         None => return Ok(()),
     };
     let fix = "switch train-embeddings off";
@@ -132,6 +137,8 @@ fn loss(architecture: &Architecture, member: &Member) -> Result<(), Issue> {
         return trl_loss(kernel);
     } else if member.stack == Stack::Torchtune && matches!(kernel, LossKernel::Liger | LossKernel::Cut) {
         "torchtune, which has none of it"
+    } else if member.head != HeadKind::Language {
+        "numbers for whole texts, whose loss is their own"
     } else if kernel == LossKernel::Full {
         return Ok(());
     } else if architecture.family.is_some_and(|family| family.modeling.code == Code::Qwen) {

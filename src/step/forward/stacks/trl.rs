@@ -19,6 +19,7 @@ use crate::issue::{Field, Issue};
 use crate::job::{Batch, HeadKind, Member};
 use crate::model::Architecture;
 use crate::scenario::{Mask, StepTime};
+use crate::step::forward::classification::with_score;
 use crate::step::forward::stacks::trl::log_probs::{Asked, Head};
 use crate::step::forward::{Pass, adapters, find};
 use crate::step::ops::linear::Weight;
@@ -39,7 +40,7 @@ pub(super) fn architecture<'a>(
     check(architecture, member, batch)?;
     match member.head {
         HeadKind::Language => Ok(Cow::Borrowed(architecture)),
-        HeadKind::Number => comparison::architecture(architecture).map(Cow::Owned),
+        HeadKind::Numbers(labels) => with_score(architecture, labels).map(Cow::Owned),
     }
 }
 
