@@ -3,7 +3,7 @@
 /** What a user can choose; what is left out takes its default. */
 export interface Scenario {
   /** What is done with the model: fine-tuning on texts, on answers that are preferred to others or rewarded, or generating text (inference) */
-  "task"?: "sft" | "dpo" | "kto" | "orpo" | "cpo" | "simpo" | "reward" | "grpo" | "rloo" | "distil" | "generate";
+  "task"?: "sft" | "classify" | "dpo" | "kto" | "orpo" | "cpo" | "simpo" | "reward" | "grpo" | "rloo" | "distil" | "generate";
   /** The model: a Hub id, or a size such as 7b for a Llama-shaped model of so many billion parameters */
   "model"?: string | { name: string; config: object };
   /** Which weights are trained */
@@ -36,6 +36,8 @@ export interface Scenario {
   "seq-length"?: number;
   /** Tokens of the prompt at the beginning of each sequence: the rest of the sequence length is the answer, which alone is scored */
   "prompt-length"?: number;
+  /** Numbers for each text (num_labels): a class each, or one for a reranker or a regression */
+  "labels"?: number;
   /** Where the scores of the model as it was come from */
   "reference"?: "scored" | "none" | "precomputed";
   /** Who generates the answers that the model learns from: vLLM, elsewhere or with a share of the card, or the training itself by transformers */

@@ -8,8 +8,9 @@ use crate::model::modeling::{Code, Modeling};
 use crate::model::{Architecture, Objective};
 use crate::scenario::software::{HeadCode, Software, Trainer};
 use crate::scenario::{
-    AttentionKernel, CacheKind, Generation, Lengths, Method, Offloading, Precision, Stack, StepTime, Tuner,
+    AttentionKernel, CacheKind, Generation, Lengths, Method, Offloading, Precision, StepTime, Tuner,
 };
+use crate::step::forward::stacks::classifies;
 use crate::units::grouped;
 
 /// What stands in the way of a job, whatever its models are.
@@ -104,7 +105,7 @@ fn preference(members: &[Member], policy: usize, reference: Scorer, batch: Batch
 fn classification(job: &Job, member: usize, batch: Batch) -> Result<(), Issue> {
     let refuse = |field, message, fix| Err(Issue::error(field, message).with_fix(fix));
     let member = &job.members[member];
-    if member.stack != Stack::Transformers {
+    if !classifies(member.stack) {
         return refuse(
             Field::Stack,
             "classification is modelled with transformers' Trainer",

@@ -7,7 +7,7 @@ class Scenario(TypedDict, total=False):
     """What a user can choose; what is left out takes its default."""
 
     #: What is done with the model: fine-tuning on texts, on answers that are preferred to others or rewarded, or generating text (inference)
-    task: Literal["sft", "dpo", "kto", "orpo", "cpo", "simpo", "reward", "grpo", "rloo", "distil", "generate"]
+    task: Literal["sft", "classify", "dpo", "kto", "orpo", "cpo", "simpo", "reward", "grpo", "rloo", "distil", "generate"]
 
     #: The model: a Hub id, or a size such as 7b for a Llama-shaped model of so many billion parameters
     model: Union[str, Dict[str, Any]]
@@ -56,6 +56,9 @@ class Scenario(TypedDict, total=False):
 
     #: Tokens of the prompt at the beginning of each sequence: the rest of the sequence length is the answer, which alone is scored
     prompt_length: int
+
+    #: Numbers for each text (num_labels): a class each, or one for a reranker or a regression
+    labels: int
 
     #: Where the scores of the model as it was come from
     reference: Literal["scored", "none", "precomputed"]

@@ -200,13 +200,15 @@ impl<'a> Pass<'_, 'a> {
             }
             value
         };
-        let products = |by: &Tensor<'a>, of: &Tensor<'a>| self.machine.product(by, of, shape, self.autocast);
-        let from_contents = products(q, &pos_key);
+        let picked = |by: &Tensor<'a>, of: &Tensor<'a>, index: &Tensor<'a>| {
+            let products = self.machine.product(by, of, shape, self.autocast);
+            products.gathered(&index.expanded_to(numel))
+        };
         let to_positions = index(2);
-        let from_contents = from_contents.gathered(&to_positions.expanded_to(numel));
+        let from_contents = picked(q, &pos_key, &to_positions);
         let mut score = from_contents.divided().add_number();
         let to_contents = index(3);
-        let from_positions = products(k, &pos_query).gathered(&to_contents.expanded_to(numel));
+        let from_positions = picked(k, &pos_query, &to_contents);
         score = score.add_in_place(&from_positions.divided());
         drop((pos_query, pos_key));
         drop((from_contents, to_positions));

@@ -24,6 +24,11 @@ use crate::scenario::software::Software;
 use crate::scenario::{Checkpointing, Cluster, LossKernel, Stack};
 pub(super) use common::loss_kernel;
 
+/// Whether a stack's modules are followed beneath a head for classification.
+pub(in crate::step) fn classifies(stack: Stack) -> bool {
+    stack == Stack::Transformers
+}
+
 /// The architecture as the member's stack builds it.
 ///
 /// # Errors
