@@ -3,7 +3,7 @@
 
 use headroom::check::{TimeErrors, TimeReport, TimeRow, Use, check_time};
 use headroom::memory::Stage;
-use headroom::plan::{Pace, pace};
+use headroom::plan::{Near, Pace, Speed, pace};
 use headroom::scenario::Issue;
 use headroom::work::{Sent, Work};
 use headroom::{estimate, share};
@@ -118,10 +118,13 @@ fn what_was_kept_is_predicted_as_well_as_is_said() {
     assert!(eager.count > 30 && eager.median_pct <= 10.0 && eager.covered_pct >= 90.0, "{eager:?}");
 }
 
+/// The cards of which runs were measured.
+const CARDS: [&str; 6] = ["a100-sxm-80gb", "h100-sxm-80gb", "rtx-a6000", "rtx-4090", "rtx-3090", "b200"];
+
 #[test]
 fn figures_of_cards_are_derived_from_their_rows() {
     let report = report();
-    for card in ["a100-sxm-80gb", "h100-sxm-80gb", "rtx-a6000", "rtx-4090", "rtx-3090"] {
+    for card in CARDS {
         let rows = || report.rows.iter().filter(|row| row.purpose == Use::Derive && row.gpu == card);
         let mut errors: Vec<f64> = rows().map(TimeRow::error_pct).collect();
         errors.sort_by(f64::total_cmp);
@@ -131,6 +134,53 @@ fn figures_of_cards_are_derived_from_their_rows() {
         let errors = TimeErrors::of(rows());
         assert!(errors.covered_pct >= 90.0, "{card}: {errors:?}");
     }
+}
+
+/// The card in the middle of six others stands for one that was not measured: as wide a range as each of the six needs when it is
+/// predicted from the other five.
+#[test]
+fn a_card_that_was_not_measured_is_answered_by_the_others() {
+    let of =
+        |gpu: &str| pace_of(&format!("m=meta-llama/Llama-3.1-8B&p=amp-fp16&gpu={gpu}")).expect("an answer");
+    let middle = |cards: &mut dyn Iterator<Item = &str>, share: fn(&Speed) -> f64| {
+        let mut shares: Vec<f64> = cards.map(|card| share(of(card).speed)).collect();
+        shares.sort_by(f64::total_cmp);
+        (shares[(shares.len() - 1) / 2] + shares[shares.len() / 2]) / 2.0
+    };
+    let other = of("t4");
+    assert_eq!(other.near, Near::Others);
+    let shares: [fn(&Speed) -> f64; 3] =
+        [|speed| speed.products, |speed| speed.attention, |speed| speed.memory];
+    for share in shares {
+        assert!((share(other.speed) - middle(&mut CARDS.into_iter(), share)).abs() < 1e-9);
+    }
+    let (mut least, mut most) = (f64::INFINITY, 0.0f64);
+    let measured = include_str!("../data/measurements/time.json");
+    for card in CARDS {
+        let [products, attention, memory] = shares.map(|share| {
+            let mut others = CARDS.into_iter().filter(|other| *other != card);
+            share(of(card).speed) / middle(&mut others, share)
+        });
+        let mut ratios = Vec::new();
+        for row in serde_json::from_str::<Vec<serde_json::Value>>(measured).expect("rows") {
+            let Ok(pace) = pace_of(row["link"].as_str().expect("a link")) else { continue };
+            if pace.speed.card != card {
+                continue;
+            }
+            let spent = pace.spent;
+            let own = spent.products * products + spent.attention * attention + spent.memory * memory;
+            let predicted = own + spent.exchange + spent.idle;
+            let tokens = pace.tokens as f64 / pace.gpus as f64;
+            ratios.push(tokens / row["tokens_per_second"].as_f64().expect("a speed") / predicted);
+        }
+        ratios.sort_by(f64::total_cmp);
+        // nine of ten of each card's runs
+        let tail = ratios.len() / 20;
+        least = least.min(ratios[tail]);
+        most = most.max(ratios[ratios.len() - 1 - tail]);
+    }
+    let (low, high) = other.speed.range;
+    assert!((low - least).abs() < 0.05 && (high - most).abs() < 0.05, "{least} to {most}");
 }
 
 /// What travels to the CPU's memory is only answered where it hides behind what is computed, and what travels between machines where

@@ -36,6 +36,8 @@ export interface Answer {
   verdict?: string;
   /** What remains of the card; negative: what is missing. */
   left?: number;
+  /** How much of the card that is. */
+  level?: "light" | "moderate" | "high" | "beyond";
   /** The peak of allocated memory, and the CUDA context. */
   needed?: number;
   context?: number;

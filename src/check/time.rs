@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::estimate::estimate;
-use crate::plan::{Span, pace};
+use crate::plan::{Near, Span, pace};
 use crate::share;
 
 /// What a measured row is for.
@@ -38,6 +38,9 @@ pub struct TimeRow {
     pub id: String,
     /// The card.
     pub gpu: String,
+    /// What the prediction rests on.
+    #[serde(skip)]
+    pub near: Near,
     /// What it is for.
     #[serde(rename = "use")]
     pub purpose: Use,
@@ -134,6 +137,7 @@ fn predicted(row: &Measured) -> Result<TimeRow, String> {
     Ok(TimeRow {
         id: row.id.clone(),
         gpu: gpu.slug.to_string(),
+        near: pace.near,
         purpose: row.purpose,
         compiled: row.compiled,
         measured: row.tokens_per_second,

@@ -18,7 +18,7 @@ use serde_json::{Map, Value, json};
 
 use crate::issue::Severity;
 use crate::memory::{Iteration, Memory, Parts};
-use crate::plan::{Margin, Outcome};
+use crate::plan::{Level, Margin, Outcome};
 use crate::share;
 use crate::text::one_line;
 
@@ -175,6 +175,7 @@ pub fn json(answer: &Answer) -> Value {
         put("fits", json!(answer.runs()));
         put("verdict", json!(verdict.slug()));
         put("left", left);
+        put("level", json!(Level::of(&fit)));
     }
     if let Some(on_card) = on_card {
         put("reserved", json!(on_card.reserved));

@@ -4,7 +4,7 @@ use super::Answer;
 use super::pace::duration;
 use crate::hardware::Vendor;
 use crate::memory::{Category, Iteration, Memory, Phase, in_order};
-use crate::plan::{Margin, OnCard, Outcome, Verdict};
+use crate::plan::{Level, Margin, OnCard, Outcome, Verdict};
 use crate::scenario::Scenario;
 use crate::scenario::keys::{Group, Key, ValueKind, keys};
 use crate::text::one_line;
@@ -191,7 +191,16 @@ impl Builder<'_> {
                 scenario.gpu().map_or(Cell::Empty, |gpu| Cell::Amount(gpu.memory))
             }),
             self.said("Verdict", |answer| Some(Cell::Margin(answer.verdict()?, answer.fit()?.margin))),
-            self.said("A step takes, roughly", |answer| Some(Cell::Text(duration(answer.pace()?.step)))),
+            self.said("Use of the card", |answer| {
+                let fit = answer.fit().filter(|_| answer.verdict() != Some(Verdict::WouldNotRun))?;
+                let level = Level::of(&fit);
+                let (label, advice) = (level.label(), level.advice());
+                Some(Cell::Text(format!("{:.0} %, {label}: {advice}", fit.percent())))
+            }),
+            self.said("A step takes, roughly", |answer| {
+                let pace = answer.pace().filter(|_| answer.runs() != Some(false))?;
+                Some(Cell::Text(duration(pace.step)))
+            }),
             self.on_card("PyTorch reserves", |on_card| on_card.reserved),
             self.on_card(
                 if self.answers.iter().any(|answer| answer.scenario.cluster.is_many()) {

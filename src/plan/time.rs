@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::exchange::{Exchange, exchange};
-use super::speeds::{LAUNCH, Speed, speed_of};
+use super::speeds::{LAUNCH, Near, Speed, speed_of};
 use crate::estimate::estimate;
 use crate::hardware::{Machine, cheapest};
 use crate::issue::{Field, Issue, Severity};
@@ -77,8 +77,8 @@ pub struct Pace {
     pub spent: Spent,
     /// What the figures rest on.
     pub speed: &'static Speed,
-    /// Whether that is the card itself, or one like it.
-    pub same_card: bool,
+    /// Whether that is the card itself, one like it, or others.
+    pub near: Near,
     /// The machine with such cards that costs least, where a price is known.
     pub machine: Option<&'static Machine>,
     /// How many GPUs train.
@@ -107,8 +107,16 @@ impl Pace {
     pub fn rests_on(&self) -> String {
         let Speed { card, rows, sources, .. } = self.speed;
         let name = crate::hardware::gpu(card).map_or_else(|_| (*card).to_owned(), |gpu| gpu.name.to_string());
-        let near = if self.same_card { "" } else { ", a card of the same generation" };
-        format!("{rows} measured runs on the {name} ({sources}){near}")
+        match self.near {
+            Near::Card => format!("{rows} measured runs on the {name} ({sources})"),
+            Near::Generation => {
+                format!("{rows} measured runs on the {name} ({sources}), a card of the same generation")
+            }
+            Near::Others => format!(
+                "{rows} measured runs on six other cards ({sources}), none of them near this one: the range is as wide as those cards are \
+                 apart"
+            ),
+        }
     }
 }
 
@@ -126,7 +134,7 @@ impl Pace {
 /// let speed = pace(&scenario, &memory).unwrap().tokens_per_second();
 /// assert!((2_000.0..4_000.0).contains(&speed.typical), "{speed:?}");
 ///
-/// let scenario = Scenario { gpu: GpuChoice::Catalogue("t4".into()), ..scenario };
+/// let scenario = Scenario { gpu: GpuChoice::Catalogue("mi300x".into()), ..scenario };
 /// assert!(pace(&scenario, &memory).unwrap_err().to_string().starts_with("no measured run is near"));
 /// ```
 pub fn pace(scenario: &Scenario, memory: &Memory) -> Result<Pace, Issue> {
@@ -136,7 +144,7 @@ pub fn pace(scenario: &Scenario, memory: &Memory) -> Result<Pace, Issue> {
         let message = format!("no measured run is near the {}: how long a step takes is not said", gpu.name);
         Issue::new(Severity::Note, Field::Gpu, message)
     };
-    let speed = speed_of(&gpu).ok_or_else(unknown)?;
+    let (speed, near) = speed_of(&gpu).ok_or_else(unknown)?;
     let (flops, bytes) = gpu.tflops.zip(gpu.bandwidth).ok_or_else(unknown)?;
     let (work, tokens) = worked(scenario, memory)?;
     if work.flops() == 0 {
@@ -150,9 +158,8 @@ pub fn pace(scenario: &Scenario, memory: &Memory) -> Result<Pace, Issue> {
     spent.exchange = (beside - own).max(0.0) + apart;
     let idle = idle(scenario);
     spent.idle = (own + spent.exchange) * idle;
-    let same_card = *gpu.slug == *speed.card;
-    // another card may differ in clocks and limits of power
-    let further = if same_card { 1.0 } else { 1.15 };
+    // another card may differ in clocks and limits of power; of the others' range that is part
+    let further = if near == Near::Generation { 1.15 } else { 1.0 };
     let step = |computed: f64, waited: f64| (computed + waited) * (1.0 + idle);
     let (least, most) = (own * speed.range.0 / further, own * speed.range.1 * further);
     let gpus = scenario.cluster.gpus.max(1);
@@ -165,7 +172,7 @@ pub fn pace(scenario: &Scenario, memory: &Memory) -> Result<Pace, Issue> {
         tokens: tokens.saturating_mul(scenario.accumulation.max(1)).saturating_mul(copies(scenario)),
         spent,
         speed,
-        same_card,
+        near,
         machine: cheapest(&gpu.slug, gpus),
         gpus,
     })
@@ -201,6 +208,9 @@ fn followed(scenario: &Scenario, architecture: &Architecture) -> Result<(), Issu
     }
     if scenario.precision == Precision::Fp32 {
         return none(Field::Precision, "in 32 bits");
+    }
+    if scenario.precision.is_bfloat16() && !scenario.has_bfloat16() {
+        return none(Field::Precision, "whose bfloat16 the card emulates");
     }
     // the states of adapters are a few MB
     if scenario.optimizer.is_paged() && !scenario.method.has_adapters() {

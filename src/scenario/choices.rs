@@ -103,6 +103,16 @@ choices! {
     }
 }
 
+impl Precision {
+    /// Whether it computes in bfloat16.
+    pub const fn is_bfloat16(self) -> bool {
+        match self {
+            Precision::Bf16 | Precision::AmpBf16 | Precision::AmpBf16Weights => true,
+            Precision::Fp32 | Precision::Fp16 | Precision::AmpFp16 => false,
+        }
+    }
+}
+
 choices! {
     /// What each of many GPUs keeps.
     Sharding {

@@ -112,7 +112,7 @@ fn validate(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<Iss
     {
         issues.push(other_vendor());
     }
-    if is_bfloat16(scenario.precision) && !scenario.has_bfloat16() {
+    if scenario.precision.is_bfloat16() && !scenario.has_bfloat16() {
         issues.push(emulated());
     }
     let family = architecture.and_then(|architecture| architecture.family);
@@ -138,13 +138,6 @@ fn other_vendor() -> Issue {
     let message = "the step is PyTorch's on CUDA; on this card the tensors are the same, but its kernels, its allocator and \
                    what it offers of bitsandbytes are not followed";
     Issue::warning(Field::Gpu, message)
-}
-
-const fn is_bfloat16(precision: Precision) -> bool {
-    match precision {
-        Precision::Bf16 | Precision::AmpBf16 | Precision::AmpBf16Weights => true,
-        Precision::Fp32 | Precision::Fp16 | Precision::AmpFp16 => false,
-    }
 }
 
 fn emulated() -> Issue {

@@ -7,7 +7,7 @@ use crate::accuracy::{Band, Evidence, band};
 use crate::export;
 use crate::hardware::{Gpu, Vendor};
 use crate::memory::{Counted, Memory};
-use crate::plan::{Fit, Margin, OnCard, Outcome, Verdict, pace};
+use crate::plan::{Fit, Level, Margin, OnCard, Outcome, Verdict, pace};
 use crate::scenario::{Cluster, Scenario};
 
 /// `14.5 GiB to spare`.
@@ -54,11 +54,13 @@ pub fn sentence(scenario: &Scenario, memory: &Memory, fit: &Fit, verdict: Verdic
     )
 }
 
-/// `56% of 23.5 GiB`, and where the peak is.
-pub fn aside(memory: &Memory, fit: &Fit, unit: Unit) -> [String; 2] {
+/// `56% of 23.5 GiB`, how much that is, and where the peak is.
+pub fn aside(memory: &Memory, fit: &Fit, verdict: Verdict, unit: Unit) -> Vec<String> {
     let (phase, _) = memory.peak();
     let share = format!("{} of {}", percent(fit.needed, fit.capacity), unit.amount(fit.capacity));
-    [share, format!("peak in the {}", phase.label())]
+    let level = (verdict != Verdict::WouldNotRun).then(|| Level::of(fit));
+    let level = level.map(|level| format!("{}: {}", level.label(), level.advice()));
+    [Some(share), level, Some(format!("peak in the {}", phase.label()))].into_iter().flatten().collect()
 }
 
 /// What else must be said of the verdict: how bad it is, as a class, and the words.

@@ -84,7 +84,8 @@ fn answer(
     let fit = fits(memory, gpu);
     let verdict = Detail::verdict(detail, scenario, &fit);
     let (number, name) = unit.split(fit.needed);
-    let [share, peak] = verdict::aside(memory, &fit, unit);
+    let aside =
+        verdict::aside(memory, &fit, verdict, unit).into_iter().map(|words| view! { <span>{words}</span> });
     let remark = verdict::remark(scenario, verdict, detail, unit)
         .map(|(class, words)| view! { <p class=format!("outcome {class}")>{words}</p> });
     let meter = meter(memory, fit.needed.max(fit.capacity));
@@ -103,10 +104,7 @@ fn answer(
                     " "
                     {verdict::circumstances(&fit, verdict, scenario, unit)}
                 </p>
-                <p class="aside">
-                    <span>{share}</span>
-                    <span>{peak}</span>
-                </p>
+                <p class="aside">{aside.collect::<Vec<_>>()}</p>
                 {remark}
             </div>
             {meter}
