@@ -54,6 +54,7 @@ pub fn estimate(scenario: &Scenario) -> Estimate {
                     Ok(answer) => {
                         issues.extend(offloaded(answer.offloaded));
                         issues.extend(on_host(answer.on_host, scenario.cluster.gpus));
+                        issues.extend(read_by_each(scenario, answer.parameters.total));
                         memory = Some(answer);
                     }
                     Err(issue) => issues.push(issue),
@@ -72,6 +73,17 @@ fn offloaded(bytes: Bytes) -> Option<Issue> {
     }
     let message = format!("up to {bytes} of activations wait in the CPU's memory");
     Some(Issue::new(Severity::Note, Field::Offloading, message))
+}
+
+/// What loading takes of the CPU's memory where shards are made of a whole model in every process.
+fn read_by_each(scenario: &Scenario, parameters: u64) -> Option<Issue> {
+    let each = scenario.loaded_by_each(parameters)?;
+    let gpus = scenario.cluster.gpus;
+    let message = format!(
+        "before it is sharded every process reads the whole model into the CPU's memory: {each} for each of {}",
+        crate::units::grouped(gpus)
+    );
+    Some(Issue::new(Severity::Note, Field::Sharding, message))
 }
 
 /// What the CPU's memory has of each rank's shards. A machine has all of its GPUs' in one.

@@ -16,7 +16,7 @@ const fn term(word: &'static str, also: &'static [&'static str], means: &'static
 }
 
 /// All of them, in alphabetical order.
-pub const TERMS: [Term; 29] = [
+pub const TERMS: [Term; 30] = [
     term("activations", &[], "results of forward that are kept because backward needs them"),
     term(
         "adapters",
@@ -82,6 +82,11 @@ pub const TERMS: [Term; 29] = [
         "mixture of experts",
         &["experts"],
         "layers with many feed-forward blocks, of which each token visits a few; all of them take memory",
+    ),
+    term(
+        "null device",
+        &[],
+        "a CUDA device whose kernels compute nothing: PyTorch's own code and allocator run over it as over a card, so that what they take is real and no card is needed",
     ),
     term(
         "optimizer state",

@@ -219,7 +219,7 @@ pub static RULES: &[Rule] = &[
 pub fn level(needed: Bytes) -> &'static str {
     let gib = needed.0 as f64 / BYTES_PER_GIB as f64;
     match gib {
-        under if under < 4.0 => "fine: any card of the last years has that",
+        under if under < 4.0 => "reasonable: any card of the last years has that",
         under if under < 8.0 => "moderate: watch the memory on an 8 GB card",
         under if under < 12.0 => "high: a 12 GB card at least, or a smaller batch",
         _ => "very high: a large card or several",
@@ -315,7 +315,7 @@ mod tests {
     #[test]
     fn levels_are_those_of_the_guide() {
         let words = |gib: f64| level(Bytes::gib(gib)).split(':').next().unwrap_or_default();
-        assert_eq!([0.31, 4.5, 8.0, 60.0].map(words), ["fine", "moderate", "high", "very high"]);
+        assert_eq!([0.31, 4.5, 8.0, 60.0].map(words), ["reasonable", "moderate", "high", "very high"]);
     }
 
     #[test]

@@ -201,7 +201,10 @@ fn what_has_no_line_is_refused_with_what_would_be_right() {
     refused(&|_| {}, Configuration::DeepSpeed, "nothing is sharded");
     refused(&|scenario| scenario.training_loop.keeps_outputs = true, Configuration::Axolotl, "Outputs kept");
     refused(
-        &|scenario| scenario.change(|scenario| scenario.stack = Stack::Trl),
+        &|scenario| {
+            scenario.change(|scenario| scenario.stack = Stack::Trl);
+            scenario.precision = Precision::Fp32;
+        },
         Configuration::Trl,
         "4-bit products in the type of the weights",
     );

@@ -8,7 +8,7 @@ use headroom::import;
 use headroom::model::catalogue;
 use headroom::plan::Answer;
 use headroom::scenario::keys::{ValueKind, keys};
-use headroom::scenario::{Cluster, CustomModel, Method, ModelChoice, Scenario, Sharding, Stack};
+use headroom::scenario::{Cluster, CustomModel, Method, ModelChoice, Scenario, Sharding, Stack, Task};
 use headroom::share;
 use serde_json::Value;
 
@@ -17,11 +17,18 @@ const RAN: &str = include_str!("fixtures/measurements/scripts.json");
 
 /// How far the allocated and the reserved peak may be off on one GPU.
 const ON_ONE: [f64; 2] = [0.005, 0.02];
+/// And of other tasks than fine-tuning on texts, where a large batch without checkpointing moves what is reserved.
+const OF_TASKS: [f64; 2] = [0.005, 0.21];
+/// The middle of all rows.
+const MIDDLE: [f64; 2] = [0.0001, 0.001];
 /// And on several, where what DeepSpeed's partitions leave in the cache moves a small model's reserved memory.
 const ON_SEVERAL: [f64; 2] = [0.005, 0.11];
 
 /// A file of each library, and of each engine of several GPUs.
-const FILES: [(&str, &str); 8] = [
+const FILES: [(&str, &str); 11] = [
+    ("classifier", include_str!("fixtures/scripts/classifier.py")),
+    ("grpo", include_str!("fixtures/scripts/grpo.py")),
+    ("simpo", include_str!("fixtures/scripts/simpo.py")),
     ("ddp", include_str!("fixtures/scripts/ddp.py")),
     ("fsdp2", include_str!("fixtures/scripts/fsdp2.py")),
     ("zero3", include_str!("fixtures/scripts/zero3.py")),
@@ -41,7 +48,8 @@ fn linked(link: &str) -> Scenario {
 #[test]
 fn a_file_that_runs_takes_what_is_shown() {
     let rows: Vec<Value> = serde_json::from_str(RAN).expect("the rows are JSON");
-    assert!(rows.len() >= 25, "{} rows", rows.len());
+    assert!(rows.len() >= 125, "{} rows", rows.len());
+    let mut errors = [Vec::new(), Vec::new()];
     for row in rows {
         let link = row["link"].as_str().expect("a row has a link");
         let scenario = linked(link);
@@ -49,13 +57,22 @@ fn a_file_that_runs_takes_what_is_shown() {
         let answer = Answer::of(scenario);
         let memory = answer.estimate.memory.unwrap_or_else(|| panic!("{link}: no answer"));
         let on_card = answer.on_card.unwrap_or_else(|| panic!("{link}: no replay"));
-        let limits = if answer.scenario.cluster.is_many() { ON_SEVERAL } else { ON_ONE };
+        let limits = match (answer.scenario.task, answer.scenario.cluster.is_many()) {
+            (Task::Sft | Task::Generate, false) => ON_ONE,
+            (Task::Sft | Task::Generate, true) => ON_SEVERAL,
+            (_, _) => OF_TASKS,
+        };
         let figures = [("allocated", memory.peak().1.bytes), ("reserved", on_card.reserved)];
-        for ((name, predicted), limit) in figures.into_iter().zip(limits) {
+        for (((name, predicted), limit), errors) in figures.into_iter().zip(limits).zip(&mut errors) {
             let measured = row[name].as_f64().expect("a row has both figures");
             let off = predicted.0 as f64 / measured - 1.0;
             assert!(off.abs() <= limit, "{link}: {name} {:.3} %", off * 100.0);
+            errors.push(off.abs());
         }
+    }
+    for (mut errors, limit) in errors.into_iter().zip(MIDDLE) {
+        errors.sort_by(f64::total_cmp);
+        assert!(errors[errors.len() / 2] <= limit, "{errors:?}");
     }
 }
 

@@ -6,6 +6,7 @@ harness that such a device belongs to (measure.py). Weights, tokenizer and data 
 else is the file as it is written. A file for several GPUs (deepspeed for ZeRO) is run as the first of a group whose collectives move nothing. On a device with too little memory (NULLCUDA_TOTAL_GIB) the error is printed, with the line of
 Python that met it: what `headroom oom` is held against.
 """
+import importlib
 import json
 import os
 import re
@@ -31,7 +32,12 @@ def run(text, config, scenario):
     if engine:
         join(engine, scenario["gpus"])
 
-    def from_pretrained(_, dtype, attn_implementation, device_map=None, quantization_config=None, config=None):
+    task = scenario["task"]
+    case = dict(task=task, prompt=scenario["prompt-length"], batch=scenario["batch-size"], seq=scenario["seq-length"], labels=None,
+                rollouts=scenario["rollouts"])
+
+    def from_pretrained(_, dtype, attn_implementation, device_map=None, quantization_config=None, config=None, num_labels=None):
+        assert (num_labels is not None) == (task in SCORING)
         places = {"fsdp2": (None, "cpu"), "zero3": (None,)}
         assert device_map in places.get(engine, ({"": 0},)), device_map
         if engine == "zero3":
@@ -39,56 +45,62 @@ def run(text, config, scenario):
             from transformers.integrations.deepspeed import unset_hf_deepspeed_config
             unset_hf_deepspeed_config()
         config = config or a_config(None)
+        if num_labels is not None:
+            config.num_labels, config.get_text_config().pad_token_id = num_labels, 0
+        own = getattr(transformers, CLASSES[task in SCORING])
+        measure.model_class = lambda _: own
         keywords = dict(attn_implementation=attn_implementation)
         if quantization_config is None and engine == "fsdp2":
             import trl_steps
-            measure.build_model = lambda *_: transformers.AutoModelForCausalLM.from_config(config, dtype=dtype, **keywords)
+            measure.build_model = lambda *_: own.from_config(config, dtype=dtype, **keywords)
             with torch.device("meta"):
                 return trl_steps.on_the_cpu(None)
         if quantization_config is None:
             with torch.device("cuda"):
-                return transformers.AutoModelForCausalLM.from_config(config, dtype=dtype, **keywords)
-        case = dict(measure.DEFAULTS, qlora_double_quant=quantization_config.bnb_4bit_use_double_quant,
+                return own.from_config(config, dtype=dtype, **keywords)
+        quantised = dict(measure.DEFAULTS, qlora_double_quant=quantization_config.bnb_4bit_use_double_quant,
                     dtype="fp16" if quantization_config.bnb_4bit_compute_dtype == torch.float16 else "bf16")
         assert quantization_config.load_in_4bit and quantization_config.bnb_4bit_quant_type == "nf4"
         if engine in ("fsdp2", "zero3"):
             assert quantization_config.bnb_4bit_quant_storage == torch.bfloat16
         if engine == "fsdp2":
             import rank_steps
-            return rank_steps.on_the_cpu(case, config, dtype, keywords, None)
-        return measure.build_4bit(case, config, dtype, keywords, "cuda")
+            return rank_steps.on_the_cpu(quantised, config, dtype, keywords, None)
+        return measure.build_4bit(quantised, config, dtype, keywords, "cuda")
 
     def a_config(_):
         own = dict(config)
         return transformers.AutoConfig.for_model(own.pop("model_type"), **own)
 
     transformers.AutoConfig.from_pretrained = a_config
-    transformers.AutoModelForCausalLM.from_pretrained = from_pretrained
+    for name in CLASSES:
+        getattr(transformers, name).from_pretrained = from_pretrained
+    # how a head begins changes nothing, and is a kernel that is compiled at run time
+    torch.Tensor.erfinv_ = lambda weight: weight
     transformers.AutoTokenizer.from_pretrained = lambda _: tokenizer()
     transformers.PreTrainedModel.save_pretrained = lambda *_, **__: None
     # texts of a row's length: a word is a token, and the end of a text one more
-    words = " ".join(["w"] * (scenario["seq-length"] - 1))
     rows = (4 * scenario["batch-size"] * scenario["gradient-accumulation"] + 8) * scenario["gpus"]
-    columns = {"text": [words] * rows}
-    if scenario["task"] in ("dpo", "kto"):
-        prompt = scenario["prompt-length"]
-        answer = " " + " ".join(["w"] * (scenario["seq-length"] - prompt - 1))
-        columns = {"prompt": [" ".join(["w"] * prompt)] * rows, "chosen": [answer] * rows, "rejected": [answer] * rows}
-    if scenario["task"] == "kto":
-        columns = {"prompt": columns["prompt"], "completion": columns["chosen"], "label": [row % 2 == 0 for row in range(rows)]}
+    words = " ".join(["w"] * (scenario["seq-length"] - 1))
+    if task in ("sft", "generate"):
+        columns = {"text": [words] * rows}
+    elif task == "classify":
+        columns = {"text": [words + " w"] * rows, "label": [1.0 if scenario["labels"] == 1 else 0] * rows}
+    elif task == "reward":
+        columns = {"chosen": [words] * rows, "rejected": [words] * rows}
+    else:
+        import trl_steps
+        columns = trl_steps.rows_of(case, rows)
     datasets.load_dataset = lambda *_, **__: datasets.Dataset.from_dict(columns)
-    kept = answer_as_data_would(scenario)  # as long as it is kept
-    for kind in ["SFT", "DPO", "KTO"]:
-        if kind + "Trainer" in text:
-            import trl
-            real, real_trainer = getattr(trl, kind + "Config"), getattr(trl, kind + "Trainer")
-            few = dict(max_steps=3, report_to=[], save_strategy="no", disable_tqdm=True)
-            setattr(trl, kind + "Config", lambda **keywords: real(**few, **keywords))
-            real_trainer.save_model = lambda *_: None
-            # the reference, which trl loads by the model's name
-            sys.modules[real_trainer.__module__].create_model_from_path = lambda _, dtype, attn_implementation, **__: \
-                from_pretrained(_, dtype, attn_implementation, {"": 0})
-            setattr(trl, kind + "Trainer", lambda **keywords: real_trainer(processing_class=tokenizer(), **keywords))
+    kept = answer_as_data_would(scenario, case)  # as long as it is kept
+    few = dict(max_steps=3, report_to=[], save_strategy="no", disable_tqdm=True)
+    if task == "classify":
+        arguments = transformers.TrainingArguments.__init__
+        transformers.TrainingArguments.__init__ = lambda own, **keywords: arguments(own, **few, **keywords)
+        transformers.Trainer.save_model = lambda *_, **__: None
+    trainers = re.search(r"(?m)^from (trl.*) import (\w+)Config, \w+Trainer$", text)
+    if trainers:
+        answer_trl(importlib.import_module(trainers[1]), trainers[2], few, case, from_pretrained)
     text = re.sub(r"(STEPS = .*, )1000\n", r"\g<1>3\n", text)
     # what loading takes for a moment is not the run
     before, mark = re.split(r"(?m)^(?=rows = batches\(\)|trainer\.train\(\))", text)
@@ -103,6 +115,33 @@ def run(text, config, scenario):
     stats = torch.cuda.memory_stats()
     del kept
     return stats["allocated_bytes.all.peak"], stats["reserved_bytes.all.peak"]
+
+
+# what models are loaded by: those that write, those that have numbers for each text
+CLASSES = ["AutoModelForCausalLM", "AutoModelForSequenceClassification"]
+SCORING = ["classify", "reward"]
+
+
+def answer_trl(module, kind, few, case, from_pretrained):
+    """A trainer of trl's with its configuration: three steps, a tokenizer, the reference, and answers where it asks for some."""
+    real, trainer = getattr(module, kind + "Config"), getattr(module, kind + "Trainer")
+
+    def config(use_vllm=None, vllm_mode=None, vllm_gpu_memory_utilization=None, **keywords):
+        assert (case["rollouts"] == "server") == bool(use_vllm) or case["task"] not in ("grpo", "rloo")
+        return real(**few, **keywords)
+
+    def made(**keywords):
+        keywords = dict(keywords, processing_class=tokenizer())
+        if case["task"] in ("grpo", "rloo"):
+            import trl_steps
+            return trl_steps.with_answers(case, trainer, keywords)
+        return trainer(**keywords)
+    trainer.save_model = lambda *_: None
+    # the reference, which trl loads by the model's name
+    sys.modules[trainer.__module__].create_model_from_path = lambda _, dtype, attn_implementation, **__: \
+        from_pretrained(_, dtype, attn_implementation, {"": 0})
+    setattr(module, kind + "Config", config)
+    setattr(module, kind + "Trainer", made)
 
 
 def join(engine, world):
@@ -126,17 +165,14 @@ def tokenizer():
     return PreTrainedTokenizerFast(tokenizer_object=tokens, pad_token="<pad>", eos_token="<eos>", unk_token="w")
 
 
-def answer_as_data_would(scenario):
+def answer_as_data_would(scenario, case):
     """A device without data reads back zeros: what is asked of the data is answered as it is."""
-    if scenario["stack"] == "trl":
+    if scenario["stack"] == "trl" or case["task"] == "classify":
         import trl_steps
-        mask = scenario["mask"] if scenario["mask"] == "padding-free" or scenario["task"] in ("dpo", "kto") else "ones"
-        return trl_steps.answer_as_data_would(dict(
-            task=scenario["task"], prompt=scenario["prompt-length"], batch=scenario["batch-size"],
-            seq=scenario["seq-length"], labels=None, attention_mask=mask))
-    else:
-        import measure
-        measure.patch_value_reads(dict(attention_mask=scenario["mask"]), True)
+        mask = scenario["mask"] if scenario["mask"] == "padding-free" or case["task"] != "sft" else "ones"
+        return trl_steps.answer_as_data_would(dict(case, attention_mask=mask))
+    import measure
+    measure.patch_value_reads(dict(attention_mask=scenario["mask"]), True)
 
 
 def main():
@@ -174,7 +210,7 @@ def main():
             continue
         found = [line for line in lines if line.startswith("RESULT ")]
         if not found:
-            print(link, "FAILED", done.stderr[-1500:])
+            print(link, "FAILED", done.stderr[-6000:])
             worst = float("inf")
             continue
         allocated, reserved = json.loads(found[0][7:])

@@ -324,6 +324,13 @@ def answered(case, trainer, args, data, more):
     """A GRPOTrainer whose answers come from a server, each as long as may be, with the log-probability of each of their tokens
     (`use_vllm`, `vllm_mode="server"`), or from the model itself (`generated`); the reward is their length. Where a reference is
     asked for of all weights it is built here: trl would load it by the model's name."""
+    sys.modules[trainer.__module__].create_model_from_path = lambda *a, **k: build(case)
+    return with_answers(case, trainer, dict(model=build(case), reward_funcs=lambda completions, **k: [float(len(c)) for c in completions],
+                                            args=args, train_dataset=data, processing_class=tokenizer(), **more))
+
+
+def with_answers(case, trainer, own):
+    """The trainer that is made with those arguments, and the answers that it would get."""
     length = case["seq"] - case["prompt"]
 
     def rollout(prompts, trainer):
@@ -332,9 +339,6 @@ def answered(case, trainer, args, data, more):
     os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
     module = sys.modules[trainer.__module__]
     module.nanmin, module.nanmax = torch.min, torch.max
-    module.create_model_from_path = lambda *a, **k: build(case)
-    own = dict(model=build(case), reward_funcs=lambda completions, **k: [float(len(c)) for c in completions], args=args,
-               train_dataset=data, processing_class=tokenizer(), **more)
     if case["rollouts"] == "transformers":
         return generated(case, trainer(**own))
     if case["task"] == "rloo":

@@ -142,7 +142,7 @@ export interface Scenario {
   "context-mib"?: number;
   /** Percent of the card that vLLM has beside the training (vllm_mode="colocate", vllm_gpu_memory_utilization, 30 in trl); 0 where a server elsewhere generates the answers. Where it only generates, what the table of formats gives vLLM (gpu_memory_utilization); 0 for its default, 92 */
   "vllm-percent"?: number;
-  /** Tokens of the data set: how long the run takes follows from it */
+  /** How long the run takes follows from them: examples times their tokens, as in 10k x 512 */
   "dataset-tokens"?: number;
   /** How often the data set is gone through */
   "epochs"?: number;

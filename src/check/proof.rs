@@ -97,7 +97,15 @@ pub struct Run {
     pub link: String,
 }
 
+/// How the device of a run begins whose kernels compute nothing.
+const NULL_DEVICE: &str = "null device";
+
 impl Run {
+    /// Whether it ran over the null device, not on a card.
+    pub fn is_over_null_device(&self) -> bool {
+        self.device.starts_with(NULL_DEVICE)
+    }
+
     /// A row of a file, read and predicted.
     pub(super) fn of(
         file: &str,
@@ -285,7 +293,7 @@ fn device(row: &Value) -> String {
         (None, Some(capability)) => {
             let torch =
                 text("/versions/torch").map(|version| format!(", PyTorch {version}")).unwrap_or_default();
-            format!("null device as of compute capability {capability}{torch}")
+            format!("{NULL_DEVICE} as of compute capability {capability}{torch}")
         }
         (None, None) => String::new(),
     }

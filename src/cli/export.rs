@@ -25,8 +25,11 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     let which = which.unwrap_or(Configuration::Python);
     let written = configuration(&scenario, which).map_err(|issue| issue.to_string())?;
     let mut output = Output::of(written.text).noting(asked.notices);
-    for clause in written.differs {
+    for clause in &written.differs {
         output.say(format_args!("note: otherwise than in the scenario: {clause}"));
+    }
+    if !written.differs.is_empty() {
+        output.say(format_args!("note: what the file runs needs {}", written.needed));
     }
     Ok(output)
 }

@@ -13,12 +13,15 @@ pub fn pace_lines(scenario: &Scenario, pace: &Pace) -> Vec<(&'static str, String
     let mut lines = vec![
         ("Tokens per second", between(speed, |figure| grouped(rounded(figure)))),
         ("Optimizer step", duration(pace.step)),
-        ("Data set", format!("{}, {}", tokens_of(scenario), duration(pace.hours(tokens).times(3600.0)))),
+        (
+            "The whole data set",
+            format!("{}: {}", tokens_of(scenario), duration(pace.hours(tokens).times(3600.0))),
+        ),
     ];
     let price = match (pace.dollars(tokens), pace.machine) {
         (Some(dollars), Some(machine)) => {
-            let price = between(dollars, |figure| format!("{figure:.2}"));
-            format!("{price} $ ({} {}, {})", machine.provider, machine.name, machine.dated)
+            let price = between(dollars, |figure| format!("${figure:.2}"));
+            format!("{price} ({} {}, {})", machine.provider, machine.name, machine.dated)
         }
         (None, _) | (_, None) => {
             "not known: no price of a machine with such cards is on record here".to_owned()

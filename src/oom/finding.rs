@@ -60,6 +60,8 @@ pub enum Finding {
     },
     /// Nothing in the scenario's run is of that size.
     NoSuchTensor,
+    /// It may be the logits of another run.
+    LikelyLogits,
     /// There is such a tensor, and something else was allocated when it was asked for.
     OtherMoment {
         /// What the message says was allocated.
@@ -116,6 +118,11 @@ impl fmt::Display for Finding {
             Finding::NoSuchTensor => f.write_str(
                 "This scenario is not that run: none of its tensors asks for that much. Another model, micro-batch size or sequence \
                  length does.",
+            ),
+            Finding::LikelyLogits => f.write_str(
+                "A request of that size is most often the logits: a loss that never makes them removes it (use_liger_kernel=True, cut cross \
+                 entropy, trl's own head), and half as many tokens at a time halve it (per_device_train_batch_size, with \
+                 gradient_accumulation_steps doubled).",
             ),
             Finding::OtherMoment { said, found } => write!(
                 f,

@@ -7,11 +7,12 @@ use serde::{Deserialize, Serialize};
 use super::message::Message;
 use crate::allocator::segment_for;
 use crate::dtype::Dtype;
-use crate::model::catalogue;
+use crate::model::catalogue::{self, Entry};
+use crate::scenario::{ModelChoice, Scenario};
 use crate::units::grouped;
 
 /// Logits of that size.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Guess {
     /// The sum: `65,536 tokens × 151,936 × 4 bytes (float32)`.
     pub formula: String,
@@ -21,6 +22,8 @@ pub struct Guess {
     pub vocabulary: u64,
     /// Models of the catalogue with that vocabulary, a few of them.
     pub models: Vec<String>,
+    /// The scenario with the first of them and as many tokens at a time, in sequences of its own length where they are a multiple of it.
+    pub scenario: Box<Scenario>,
 }
 
 /// Logits smaller than this are not told from other tensors.
@@ -32,14 +35,15 @@ const MOST_TOKENS: u64 = 1 << 24;
 /// So many guesses, and so many models of each, are named.
 const NAMED: usize = 3;
 
-/// What logits of the catalogue's models have the size that a message says: those of a vocabulary first, where one is known, then
-/// the roundest number of tokens.
-pub fn guesses(message: &Message, own: Option<u64>) -> Vec<Guess> {
+/// What logits of the catalogue's models have the size that a message says: those of the scenario's vocabulary first, then the roundest
+/// number of tokens.
+pub fn guesses(message: &Message, scenario: &Scenario) -> Vec<Guess> {
+    let own = scenario.architecture().ok().map(|architecture| architecture.vocab);
     let Some(asked) = message.requested.filter(|asked| asked.bytes.0 >= LEAST) else { return Vec::new() };
-    let mut models: BTreeMap<u64, Vec<String>> = BTreeMap::new();
+    let mut models: BTreeMap<u64, Vec<&Entry>> = BTreeMap::new();
     for entry in catalogue::entries() {
         if let Ok(architecture) = entry.architecture() {
-            models.entry(architecture.vocab).or_default().push(entry.name.to_string());
+            models.entry(architecture.vocab).or_default().push(entry);
         }
     }
     let sizes = models
@@ -61,7 +65,8 @@ pub fn guesses(message: &Message, own: Option<u64>) -> Vec<Guess> {
                 ),
                 tokens,
                 vocabulary,
-                models: models.iter().take(NAMED).cloned().collect(),
+                models: models.iter().take(NAMED).map(|entry| entry.name.to_string()).collect(),
+                scenario: Box::new(with_tokens(scenario, models.first().map(|entry| entry.id), tokens)),
             })
         })
         .collect();
@@ -74,6 +79,22 @@ pub fn guesses(message: &Message, own: Option<u64>) -> Vec<Guess> {
     found
 }
 
+/// The scenario with a model and so many tokens at a time.
+fn with_tokens(scenario: &Scenario, model: Option<&str>, tokens: u64) -> Scenario {
+    let mut other = scenario.clone();
+    other.change(|other| {
+        if let Some(id) = model {
+            other.model = ModelChoice::Catalogue(id.to_owned());
+        }
+        if tokens.is_multiple_of(scenario.sequence.max(1)) {
+            other.batch = tokens / scenario.sequence.max(1);
+        } else {
+            (other.batch, other.sequence) = (1, tokens);
+        }
+    });
+    other
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -81,13 +102,15 @@ mod tests {
     #[test]
     fn a_size_gives_the_vocabulary_away() {
         let message: Message = "Tried to allocate 37.09 GiB".parse().expect("a message");
-        let guess = &guesses(&message, None)[0];
+        let scenario = Scenario { model: ModelChoice::Size(7.0), ..Scenario::default() };
+        let guess = &guesses(&message, &scenario)[0];
+        assert_eq!((guess.scenario.batch, guess.scenario.sequence), (32, 2048));
         assert_eq!(guess.formula, "65,536 tokens × 151,936 × 4 bytes (float32)");
         assert!(guess.models.iter().any(|model| model.contains("Qwen")), "{:?}", guess.models);
         let small: Message = "Tried to allocate 20.00 MiB".parse().expect("a message");
-        assert_eq!(guesses(&small, None), []);
+        assert_eq!(guesses(&small, &scenario), []);
         let message: Message = "Tried to allocate 3.91 GiB".parse().expect("a message");
-        let own = &guesses(&message, Some(128_256))[0];
+        let own = &guesses(&message, &Scenario::default())[0];
         assert_eq!(own.formula, "8,192 tokens × 128,256 × 4 bytes (float32)");
     }
 }

@@ -128,18 +128,14 @@ pub fn decode(text: &str, scenario: &Scenario) -> Result<Decoded, NoMessage> {
     };
     let agrees = is_of_the_run(&suspects);
     let likely = if agrees { Vec::new() } else { likely(&message, &scenario) };
-    let vocabulary = scenario.architecture().ok().map(|architecture| architecture.vocab);
-    let guesses = if agrees || !likely.is_empty() { Vec::new() } else { guesses(&message, vocabulary) };
+    let guesses = if agrees || !likely.is_empty() { Vec::new() } else { guesses(&message, &scenario) };
+    let mut findings =
+        findings(&message, cards, &suspects, unanswered, scenario.allocator == Allocator::Expandable);
+    findings.extend((!guesses.is_empty()).then_some(Finding::LikelyLogits));
     Ok(Decoded {
         account: account(&message),
         card: Change::between(asked, &scenario, "gpu"),
-        findings: findings(
-            &message,
-            cards,
-            &suspects,
-            unanswered,
-            scenario.allocator == Allocator::Expandable,
-        ),
+        findings,
         verdict: answer.verdict(),
         suspects,
         likely,

@@ -47,6 +47,11 @@ pub fn on_gpus(scenario: &Scenario, gpus: u64) -> Scenario {
         other
     };
     let first = on(engines.first());
+    // where the first stops whatever memory there is, ZeRO-3 leaves each as little
+    if gpus > 1 && first.stops() && !scenario.stops() {
+        let other = on(Some(&Sharding::Zero3));
+        return if other.stops() { first } else { other };
+    }
     let others = engines.get(1..).unwrap_or_default();
     if others.is_empty() || gpus <= 1 || Answer::of_tensors(first.clone()).fit().is_some() {
         return first;
@@ -180,6 +185,13 @@ mod tests {
         assert_eq!(engine(&Scenario { optimizer: Optimizer::AdamW8bit, ..trl.clone() }), Sharding::Zero2);
         let layout = fewest_gpus(&trl).unwrap().expect("some number holds it");
         assert_eq!((layout.gpus, layout.scenario.cluster.sharding), (2, Sharding::Fsdp2));
+    }
+
+    #[test]
+    fn what_stops_under_fsdp2_is_divided_by_zero_3() {
+        let scenario = full("allenai/OLMo-2-0425-1B", "rtx-3060-12gb");
+        let layout = fewest_gpus(&scenario).unwrap().expect("some number holds it");
+        assert_eq!(layout.scenario.cluster.sharding, Sharding::Zero3);
     }
 
     #[test]

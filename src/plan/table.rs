@@ -52,9 +52,14 @@ impl FitCell {
         }
     }
 
-    /// Whether some micro-batch fits beyond doubt: where the largest does so closely, a smaller one.
-    pub fn is_sure(&self) -> bool {
-        matches!(self, FitCell::Fits { batch, .. } if *batch > 1 || !self.is_close())
+    /// Whether some micro-batch fits beyond doubt, or some sequence: where the largest does so closely, a smaller one.
+    pub fn is_sure(&self, measure: Measure) -> bool {
+        let FitCell::Fits { batch, scenario, .. } = self else { return false };
+        let smaller = match measure {
+            Measure::Batch => *batch > 1,
+            Measure::Length => scenario.sequence > 1,
+        };
+        smaller || !self.is_close()
     }
 }
 

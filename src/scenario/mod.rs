@@ -358,6 +358,18 @@ impl Default for Scenario {
 }
 
 impl Scenario {
+    /// What each process reads into the CPU's memory where FSDP2 makes shards of a model that `from_pretrained` left there whole; none
+    /// elsewhere.
+    pub(crate) fn loaded_by_each(&self, parameters: u64) -> Option<Bytes> {
+        let by_hand = matches!(self.stack, Stack::Transformers | Stack::Liger | Stack::Trl);
+        let width = match self.precision {
+            Precision::Fp32 | Precision::AmpBf16 | Precision::AmpFp16 => 4,
+            Precision::Bf16 | Precision::Fp16 | Precision::AmpBf16Weights => 2,
+        };
+        let reads = by_hand && self.cluster.is_fsdp2() && self.method != Method::Qlora;
+        reads.then(|| Bytes(parameters.saturating_mul(width)))
+    }
+
     /// The architecture of the chosen model.
     ///
     /// # Errors

@@ -179,7 +179,14 @@ pub fn scroll_to_top() {
     window().scroll_to_with_x_and_y(0., 0.);
 }
 
-/// Tells the width of an element in CSS pixels, before it is painted for the first time and whenever it changes, until the
+/// Tells when the page has become longer or shorter, until the component is gone.
+pub fn watch_page(mut tell: impl FnMut() + 'static) {
+    if let Some(body) = document().body() {
+        watch_width(&body, move |_| tell());
+    }
+}
+
+/// Tells the width of an element in CSS pixels, before it is painted for the first time and whenever its size changes, until the
 /// component is gone.
 pub fn watch_width(element: &web_sys::Element, mut tell: impl FnMut(f64) + 'static) {
     let seen = Closure::<dyn FnMut(js_sys::Array)>::new(move |entries: js_sys::Array| {

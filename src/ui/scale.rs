@@ -213,27 +213,51 @@ impl Scale {
         next.clamp(self.least, self.most)
     }
 
-    /// Reads `2048`, `2,048`, `8k` (8192), `0.5`.
+    /// Reads `2048`, `2,048`, `8k` (8192), `0.5`; of a data set `10M` and `10k x 512`, where a thousand is a thousand.
     ///
     /// # Errors
     /// What would be right: a sentence that stands under the box, which nothing else reads.
     pub fn read(&self, text: &str) -> Result<f64, String> {
         let text = text.trim();
-        let thousands = self.whole && text.ends_with(['k', 'K']);
-        let (digits, factor) = if thousands { (&text[..text.len() - 1], 1024.) } else { (text, 1.) };
         let wanted = || {
             let kind = if self.whole { "a whole number" } else { "a number" };
             let range = format!("use {kind} from {} to {}", limit(self.least), limit(self.most));
-            let comma = digits.replacen(',', ".", 1);
-            match ungrouped(digits) {
+            let comma = text.replacen(',', ".", 1);
+            match ungrouped(text) {
                 // a decimal comma
                 None if !self.whole && decimal(&comma).is_some() => format!("{range}, with a point: {comma}"),
                 _ => range,
             }
         };
-        let value = ungrouped(digits).as_deref().and_then(decimal).ok_or_else(wanted)? * factor;
-        let fits = value.is_finite() && (self.least..=self.most).contains(&value);
-        if fits && (!self.whole || value.fract() == 0.) { Ok(value) } else { Err(wanted()) }
+        let value = match text.split_once(['x', 'X', '×', '*']).filter(|_| self.is_of_data()) {
+            Some((examples, tokens)) => {
+                self.amount(examples).zip(self.amount(tokens)).map(|(examples, tokens)| examples * tokens)
+            }
+            None => self.amount(text),
+        };
+        let fits = |value: &f64| value.is_finite() && (self.least..=self.most).contains(value);
+        value.filter(fits).filter(|value| !self.whole || value.fract() == 0.).ok_or_else(wanted)
+    }
+
+    /// A number with what stands behind it for thousands.
+    fn amount(&self, text: &str) -> Option<f64> {
+        let text = text.trim();
+        let factors: &[(char, f64)] = match (self.whole, self.is_of_data()) {
+            (_, true) => &[('k', 1e3), ('m', 1e6), ('b', 1e9)],
+            (true, false) => &[('k', 1024.)],
+            (false, false) => &[],
+        };
+        let last = text.chars().last()?.to_ascii_lowercase();
+        let (digits, factor) = match factors.iter().find(|(letter, _)| *letter == last) {
+            Some((_, factor)) => (&text[..text.len() - 1], *factor),
+            None => (text, 1.),
+        };
+        Some(decimal(&ungrouped(digits)?)? * factor)
+    }
+
+    /// Whether it counts the tokens of a data set.
+    fn is_of_data(&self) -> bool {
+        std::ptr::eq(self, &DATASET)
     }
 
     /// The value as assistive technology says it: `8 sequences`.
@@ -301,6 +325,13 @@ mod tests {
             "", "-1", "0", "1.5", "abc", "NaN", "inf", "1e99", "k", "é", ".", "1.2.3", "1,5", "20,48", "1,5k",
         ] {
             assert!(SEQUENCE.read(text).is_err(), "{text}");
+        }
+        for (text, value) in [("10k x 512", 5_120_000.), ("2.5M", 2_500_000.), ("1,000×1k", 1e6), ("1B", 1e9)]
+        {
+            assert_eq!(DATASET.read(text), Ok(value), "{text}");
+        }
+        for text in ["x", "10k x", "3 x 3 x 3", "M", "1.5", "10k y 3"] {
+            assert!(DATASET.read(text).is_err(), "{text}");
         }
         assert_eq!(SEQUENCE.read("0"), Err("use a whole number from 1 to 16,777,216".to_owned()));
         assert_eq!(

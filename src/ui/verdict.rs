@@ -72,9 +72,7 @@ pub fn remark(
 ) -> Option<(&'static str, String)> {
     match verdict {
         Verdict::WouldNotRun => {
-            let most = scenario.architecture().ok().and_then(|architecture| architecture.max_positions)?;
-            let most = crate::units::grouped(most);
-            Some(("fails", format!("The model has {most} positions: PyTorch stops at a longer sequence")))
+            Some(("fails", super::markup::capitalised(&scenario.stop()?.to_string())))
         }
         Verdict::NotFollowed => Some((
             "holes",
@@ -323,7 +321,7 @@ mod tests {
         let (verdict, told, remark) = of("m=openai-community/gpt2&s=2048");
         assert_eq!(verdict, Verdict::WouldNotRun);
         assert!(told.contains("Would not run on the GeForce RTX 4090, whatever memory there is"), "{told}");
-        assert!(remark.starts_with("The model has 1,024 positions"), "{remark}");
+        assert!(remark.starts_with("The model has an embedding for each of 1,024 positions: PyTorch fails beyond them (use at most 1,024)"), "{remark}");
         let (verdict, told, remark) = of("gpu=apple-m3-max-36gb");
         assert_eq!(verdict, Verdict::NotFollowed);
         assert!(told.contains("Not followed on the Apple M3 Max 36GB: its tensors leave "), "{told}");

@@ -62,7 +62,10 @@ fn every_subcommand_goes_on_with_a_file() {
 #[test]
 fn a_configuration_is_written_with_what_is_otherwise() {
     let run = headroom(&["export", "axolotl", "m=Qwen/Qwen3-0.6B&mask=padded&b=4"]);
-    assert_eq!(run.err, "note: otherwise than in the scenario: k-bit preparation: Off (On)\n");
+    assert_eq!(
+        run.err,
+        "note: otherwise than in the scenario: k-bit preparation: Off, not On\nnote: what the file runs needs 15.5 GiB\n"
+    );
     assert!(run.out.contains("\nmicro_batch_size: 4\n"), "{}", run.out);
     let read = headroom_with(&["import", "-"], &run.out);
     assert!(!read.out.contains("not understood"), "{}", read.out);

@@ -77,7 +77,7 @@ test("what a project does otherwise is said", async ({ headroom, page }) => {
   await headroom.open("#v=1&mask=padded");
   const [name, text] = await file(headroom, "axolotl (YAML)");
   expect(name).toBe("axolotl.yaml");
-  expect(text.toString()).toContain("# Otherwise than in the scenario: k-bit preparation: Off (On)");
+  expect(text.toString()).toContain("# Otherwise than in the scenario: k-bit preparation: Off, not On");
   await expect(page.getByText("otherwise than here: k-bit preparation")).toBeVisible();
 });
 

@@ -18,7 +18,7 @@ test("a run that would stop is not green, whatever memory there is", async ({ he
   await headroom.open("#v=1&m=openai-community/gpt2&method=full&s=2048");
   await expect(headroom.verdict).toHaveAttribute("data-fit", "would-not-run");
   await expect(headroom.verdict).toContainText("Would not run");
-  await expect(headroom.verdict).toContainText("The model has 1,024 positions");
+  await expect(headroom.verdict).toContainText("The model has an embedding for each of 1,024 positions");
   await expect(headroom.verdict).not.toContainText("to spare");
   await headroom.box("Sequence length").fill("1024");
   await expect(headroom.verdict).toHaveAttribute("data-fit", "fits");

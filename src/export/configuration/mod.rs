@@ -18,9 +18,12 @@ use crate::issue::{Field, Issue};
 use crate::model::{Architecture, Objective};
 use crate::scenario::choices::Choice;
 use crate::scenario::keys::{Key, keys};
-use crate::scenario::{Allocator, LoraTargets, LossKernel, ModelChoice, Modules, Precision, Scenario};
+use crate::scenario::{
+    Allocator, LoraTargets, LossKernel, Method, ModelChoice, Modules, Precision, Scenario,
+};
 use crate::share;
 use crate::text::one_line;
+use crate::units::Bytes;
 
 /// Which project's configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,6 +145,8 @@ pub struct Written {
     pub text: String,
     /// What the project does otherwise than the scenario: one clause each. The file says it too.
     pub differs: Vec<String>,
+    /// What the file's run needs of a GPU, by its tensors.
+    pub needed: Bytes,
 }
 
 /// What a file is written of.
@@ -227,7 +232,9 @@ impl Run<'_> {
 /// An [`Issue`] where the scenario has no answer, or a setting that such a file has no line for.
 pub fn configuration(scenario: &Scenario, which: Configuration) -> Result<Written, Issue> {
     if which == Configuration::Python {
-        return Ok(Written { text: super::script(scenario)?, differs: Vec::new() });
+        let text = super::script(scenario)?;
+        let needed = estimate(scenario).memory.map_or(Bytes::ZERO, |memory| memory.needed());
+        return Ok(Written { text, differs: Vec::new(), needed });
     }
     if let Some(issue) = estimate(scenario).errors().next() {
         return Err(issue.clone());
@@ -250,14 +257,14 @@ pub fn configuration(scenario: &Scenario, which: Configuration) -> Result<Writte
         Configuration::Accelerate => launch::accelerate(&run)?,
         Configuration::DeepSpeed => launch::deepspeed(&run)?,
     };
-    let (runs, differs) = read_back(&run, which, &body)?;
+    let (runs, written) = read_back(&run, which, &body)?;
     // JSON has no comments
     let text = if which == Configuration::DeepSpeed {
         body
     } else {
-        header(&run, which, &command, &runs, &differs) + &body
+        header(&run, which, &command, &runs, &written.differs) + &body
     };
-    Ok(Written { text, differs })
+    Ok(Written { text, ..written })
 }
 
 /// The beginning of a file: what it is, how it is run, what is otherwise in it than in the scenario, what it takes.
@@ -276,8 +283,8 @@ fn header(run: &Run<'_>, which: Configuration, command: &str, runs: &Scenario, d
     text
 }
 
-/// What the file says, as [`crate::import`] understands it: the scenario that it runs, and what the project does otherwise.
-fn read_back(run: &Run<'_>, which: Configuration, body: &str) -> Result<(Scenario, Vec<String>), Issue> {
+/// What the file says, as [`crate::import`] understands it: the scenario that it runs, and what of a written file follows from it.
+fn read_back(run: &Run<'_>, which: Configuration, body: &str) -> Result<(Scenario, Written), Issue> {
     let scenario = run.scenario;
     let mut base = Scenario::default();
     for key in keys().filter(|key| which.leaves_open(key.name) || key.name == "model") {
@@ -315,8 +322,13 @@ fn read_back(run: &Run<'_>, which: Configuration, body: &str) -> Result<(Scenari
         let has_its_head = which == Configuration::Trl
             && key.field == Field::Loss
             && matches!(scenario.savings.loss, LossKernel::Liger | LossKernel::Cut);
-        let is_the_projects =
-            key.field == Field::Mask || has_its_head || assumed.iter().any(|assumed| assumed.key == key.name);
+        let loads_so = which == Configuration::Trl
+            && (key.field, scenario.precision, scenario.method)
+                == (Field::Precision, Precision::AmpBf16, Method::Qlora);
+        let is_the_projects = key.field == Field::Mask
+            || has_its_head
+            || loads_so
+            || assumed.iter().any(|assumed| assumed.key == key.name);
         if !is_the_projects {
             let message = format!("a file for {project} has no line for this setting: {}", key.label);
             let fix = match (key.field, scenario.savings.loss) {
@@ -328,7 +340,8 @@ fn read_back(run: &Run<'_>, which: Configuration, body: &str) -> Result<(Scenari
             };
             return Err(Issue::error(key.field, message).with_fix(fix));
         }
-        differs.push(format!("{}: {} ({})", key.label, key.words(&read), key.words(scenario)));
+        differs.push(format!("{}: {}, not {}", key.label, key.words(&read), key.words(scenario)));
     }
-    Ok((read, differs))
+    let needed = memory.map_or(Bytes::ZERO, |memory| memory.needed());
+    Ok((read, Written { text: String::new(), differs, needed }))
 }

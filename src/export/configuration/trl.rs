@@ -14,6 +14,8 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
     lines.set(
         "dtype",
         match scenario.precision {
+            // the command computes 4-bit products in the type that it loads in
+            Precision::AmpBf16 if scenario.method == Method::Qlora => "bfloat16",
             Precision::Fp32 | Precision::AmpBf16 | Precision::AmpFp16 => "float32",
             Precision::Bf16 | Precision::AmpBf16Weights => "bfloat16",
             Precision::Fp16 => "float16",

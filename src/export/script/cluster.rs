@@ -83,6 +83,17 @@ impl Run<'_> {
         }
     }
 
+    /// A line that says what loading takes where each process reads the whole model.
+    pub fn loading(&self) -> String {
+        let each = self.scenario.loaded_by_each(self.architecture.parameters());
+        let line = |each| {
+            format!(
+                "# every process reads the whole model into the CPU's memory before it is sharded: {each} each\n"
+            )
+        };
+        each.map(line).unwrap_or_default()
+    }
+
     /// What the Trainer's arguments say of the engine, for a call with them.
     pub fn engine_arguments(&self, call: Call) -> Call {
         let cluster = self.scenario.cluster;

@@ -4,6 +4,7 @@
 //! runs written files and holds what they took against it. What a file has no line for is an [`Issue`], not a file that runs
 //! something else: each library's file names the inputs that it says.
 
+mod classifier;
 mod cluster;
 mod generate;
 mod parts;
@@ -16,7 +17,7 @@ mod unsloth;
 use crate::estimate::estimate;
 use crate::issue::{Field, Issue};
 use crate::model::Objective;
-use crate::scenario::{ModelChoice, Scenario, Stack};
+use crate::scenario::{ModelChoice, Scenario, Stack, Task};
 use run::Run;
 
 pub use run::NAME;
@@ -43,12 +44,14 @@ pub fn script(scenario: &Scenario) -> Result<String, Issue> {
         let issue = Issue::error(Field::Model, "a model of a size is no model that could be loaded");
         return Err(issue.with_fix("choose a model by name, or bring its config.json"));
     }
-    if architecture.head.objective != Objective::CausalLm {
+    let classifies = scenario.task == Task::Classify;
+    if architecture.head.objective != Objective::CausalLm && !classifies {
         return Err(Issue::error(Field::Model, "files are written for decoders only")
             .with_fix("choose a causal language model"));
     }
     let run = Run { scenario, architecture };
     let (said, write): (_, Writer) = match scenario.stack {
+        Stack::Transformers if classifies => (classifier::SAID, classifier::script),
         Stack::Transformers if !scenario.task.trains() => (generate::SAID, generate::script),
         Stack::Transformers | Stack::Liger => (transformers::SAID, transformers::script),
         Stack::Trl => (trl::SAID, trl::script),

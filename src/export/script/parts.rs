@@ -5,12 +5,29 @@ use super::run::Run;
 use crate::import::names::SDP_KERNELS;
 use crate::issue::{Field, Issue};
 use crate::scenario::{
-    Allocator, AttentionKernel, Checkpointing, LoraTargets, Method, Modules, Optimizer, Precision, Tuner,
-    WeightFormat,
+    Allocator, AttentionKernel, Checkpointing, LoraTargets, Method, Modules, Optimizer, Precision, Task,
+    Tuner, WeightFormat,
 };
 
 /// A class, and arguments by name.
 type Class = (&'static str, &'static [(&'static str, &'static str)]);
+
+/// The class that a task's model is loaded by.
+pub(super) const fn class(task: Task) -> &'static str {
+    match task {
+        Task::Classify | Task::Reward => "AutoModelForSequenceClassification",
+        Task::Sft
+        | Task::Dpo
+        | Task::Kto
+        | Task::Orpo
+        | Task::Cpo
+        | Task::Simpo
+        | Task::Grpo
+        | Task::Rloo
+        | Task::Distil
+        | Task::Generate => "AutoModelForCausalLM",
+    }
+}
 
 impl Run<'_> {
     /// `import os` and what PyTorch reads of the environment; nothing where it reads nothing.
@@ -73,7 +90,7 @@ impl Run<'_> {
         (lines, Some("config"))
     }
 
-    /// `AutoModelForCausalLM.from_pretrained(…)`.
+    /// `AutoModelForCausalLM.from_pretrained(…)`, or the class that has numbers for each text.
     pub fn loaded(&self) -> Result<Call, Issue> {
         let attention = match self.scenario.attention {
             AttentionKernel::Eager => "eager",
@@ -89,8 +106,11 @@ impl Run<'_> {
             Method::Full | Method::Lora => None,
         };
         let (_, config) = self.config();
-        Ok(Call::new("AutoModelForCausalLM.from_pretrained")
+        let labels = (self.scenario.task == Task::Classify).then_some(self.scenario.answers.labels);
+        let labels = labels.or((self.scenario.task == Task::Reward).then_some(1));
+        Ok(Call::new(format!("{}.from_pretrained", class(self.scenario.task)))
             .with("MODEL")
+            .keyword_if("num_labels", labels)
             .keyword_if("config", config)
             .keyword("dtype", self.weights())
             .keyword("attn_implementation", string(attention))
@@ -129,6 +149,7 @@ impl Run<'_> {
     /// `LoraConfig(…)`.
     pub fn lora(&self) -> Call {
         let lora = self.scenario.lora;
+        let scores = matches!(self.scenario.task, Task::Classify | Task::Reward);
         let embedding = self.architecture.embeddings.tokens.name;
         let saved = lora.trains_embeddings.then(|| strings([embedding, self.architecture.head.linear.name]));
         Call::new("LoraConfig")
@@ -138,7 +159,32 @@ impl Run<'_> {
             .keyword_if("use_dora", (lora.tuner == Tuner::Dora).then_some("True"))
             .keyword_if("target_modules", self.targets())
             .keyword_if("modules_to_save", saved)
-            .keyword("task_type", "\"CAUSAL_LM\"")
+            .keyword("task_type", if scores { "\"SEQ_CLS\"" } else { "\"CAUSAL_LM\"" })
+    }
+
+    /// Lines that prepare a quantised model and add adapters; none where all weights are trained. The head of a model that has
+    /// numbers for each text is trained beside them: peft knows it by the task's type.
+    pub fn adapters(&self) -> String {
+        let scenario = self.scenario;
+        let mut lines = String::new();
+        if scenario.method == Method::Qlora && scenario.quantization.prepare {
+            let checkpointing = self.checkpointing();
+            let call = Call::new("prepare_model_for_kbit_training")
+                .with("model")
+                .keyword("use_gradient_checkpointing", boolean(checkpointing.is_some()))
+                .keyword_if("gradient_checkpointing_kwargs", checkpointing);
+            lines.push_str(&format!("model = {}\n", call.written(0)));
+        }
+        if scenario.method != Method::Full {
+            let wide = (!scenario.lora.fp32_adapters).then_some("False");
+            lines.push_str(&format!("lora = {}\n", self.lora().written(0)));
+            let call = Call::new("get_peft_model")
+                .with("model")
+                .with("lora")
+                .keyword_if("autocast_adapter_dtype", wide);
+            lines.push_str(&format!("model = {}\n", call.written(0)));
+        }
+        lines
     }
 
     /// peft's `target_modules`; none where its default for the family is meant.

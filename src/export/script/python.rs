@@ -43,14 +43,14 @@ pub(super) fn literal(value: &Value, level: usize) -> String {
 
 /// A call with its arguments, in one line where they have room, else with a line for each.
 pub(super) struct Call {
-    name: &'static str,
+    name: String,
     arguments: Vec<String>,
 }
 
 impl Call {
     /// A call without arguments.
-    pub fn new(name: &'static str) -> Call {
-        Call { name, arguments: Vec::new() }
+    pub fn new(name: impl Into<String>) -> Call {
+        Call { name: name.into(), arguments: Vec::new() }
     }
 
     /// The same with an argument that is given by its place.

@@ -176,7 +176,7 @@ fn load(run: &Run<'_>) -> Result<String, Issue> {
     let scenario = run.scenario;
     let mut lines = String::from("\ntokenizer = AutoTokenizer.from_pretrained(MODEL)\n");
     lines.push_str(&run.config().0);
-    lines.push_str(&format!("model = {}\n", run.loaded()?.written(0)));
+    lines.push_str(&format!("{}model = {}\n", run.loading(), run.loaded()?.written(0)));
     if !scenario.training_loop.fills_cache {
         lines.push_str("model.config.use_cache = False\n");
     }
@@ -186,25 +186,13 @@ fn load(run: &Run<'_>) -> Result<String, Issue> {
     if scenario.savings.loss == LossKernel::Cut {
         lines.push_str("model = cce_patch(model)\n");
     }
-    let checkpointing = run.checkpointing();
-    if scenario.method == Method::Qlora && scenario.quantization.prepare {
-        let call = Call::new("prepare_model_for_kbit_training")
-            .with("model")
-            .keyword("use_gradient_checkpointing", super::python::boolean(checkpointing.is_some()))
-            .keyword_if("gradient_checkpointing_kwargs", checkpointing);
-        lines.push_str(&format!("model = {}\n", call.written(0)));
-    } else if let Some(kwargs) = checkpointing {
+    let prepares = scenario.method == Method::Qlora && scenario.quantization.prepare;
+    if let Some(kwargs) = run.checkpointing().filter(|_| !prepares) {
         lines.push_str(&format!(
             "model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={kwargs})\n"
         ));
     }
-    if scenario.method != Method::Full {
-        let wide = (!scenario.lora.fp32_adapters).then_some("False");
-        lines.push_str(&format!("lora = {}\n", run.lora().written(0)));
-        let call =
-            Call::new("get_peft_model").with("model").with("lora").keyword_if("autocast_adapter_dtype", wide);
-        lines.push_str(&format!("model = {}\n", call.written(0)));
-    }
+    lines.push_str(&run.adapters());
     lines.push_str("model.train()\n");
     if let Some(engine) = run.engine() {
         lines.push_str(&engine.wrap(scenario.cluster));

@@ -1,16 +1,19 @@
-//! trl's `SFTTrainer`, `DPOTrainer` and `KTOTrainer`.
+//! trl's trainers: fine-tuning, preferences, reward models, GRPO and RLOO.
 
+use super::parts::class;
 use super::python::{Call, boolean, string};
 use super::run::Run;
 use crate::import::names::optim;
 use crate::issue::{Field, Issue};
-use crate::scenario::{Mask, Method, Offloading, Precision, Reference, Scenario, Task};
+use crate::scenario::{Mask, Method, Offloading, Precision, Reference, Rollouts, Scenario, Task};
 
 /// The inputs that it says beside those that every file says.
 pub(super) const SAID: &[&str] = &[
     "task",
     "prompt-length",
     "reference",
+    "rollouts",
+    "vllm-percent",
     "adapter",
     "lora-dropout",
     "train-embeddings",
@@ -20,42 +23,60 @@ pub(super) const SAID: &[&str] = &[
     "activation-offloading",
 ];
 
-/// What trains for a task: the trainer, its configuration, and data of the Hub that it can be tried on.
-fn trainer(task: Task) -> Result<[&'static str; 3], Issue> {
-    let refuse = |message| Err(Issue::error(Field::Task, message).with_fix("choose fine-tuning, DPO or KTO"));
-    match task {
-        Task::Sft => Ok([
-            "SFTTrainer",
-            "SFTConfig",
-            "\"stanfordnlp/imdb\"  # of the Hub, with a column \"text\" or conversations",
-        ]),
-        Task::Dpo => Ok([
-            "DPOTrainer",
-            "DPOConfig",
-            "\"trl-lib/ultrafeedback_binarized\"  # of the Hub, with columns \"chosen\" and \"rejected\"",
-        ]),
-        Task::Kto => Ok([
-            "KTOTrainer",
-            "KTOConfig",
-            "\"trl-lib/kto-mix-14k\"  # of the Hub, with columns \"prompt\", \"completion\" and \"label\"",
-        ]),
-        Task::Classify => refuse("no file is written for classification, whose labels are those of its data"),
-        Task::Reward => refuse("no file is written for reward models, which are of another class"),
-        Task::Orpo | Task::Cpo | Task::Simpo => {
-            refuse("no file is written for ORPO, CPO and SimPO, whose trainers are trl's experimental ones")
-        }
-        Task::Distil => refuse("no file is written for distillation, whose answers a server generates"),
-        Task::Grpo | Task::Rloo => {
-            refuse("no file is written for GRPO and RLOO, whose rewards are code of one's own")
-        }
-        Task::Generate => refuse("no file is written for a model that generates"),
+/// A trainer of trl, and data of the Hub that it can be tried on.
+struct Trainer {
+    /// Where trl has it.
+    module: &'static str,
+    /// Its name, to which `Trainer` and `Config` are added.
+    name: &'static str,
+    data: &'static str,
+    /// The columns that are asked for.
+    columns: &'static str,
+}
+
+impl Trainer {
+    /// What trains for a task.
+    fn of(task: Task) -> Result<Trainer, Issue> {
+        let refuse = |message| {
+            Err(Issue::error(Field::Task, message).with_fix("choose fine-tuning, a preference or GRPO"))
+        };
+        let (module, name) = match task {
+            Task::Sft => ("trl", "SFT"),
+            Task::Dpo => ("trl", "DPO"),
+            Task::Kto => ("trl", "KTO"),
+            Task::Orpo => ("trl.experimental.orpo", "ORPO"),
+            Task::Cpo | Task::Simpo => ("trl.experimental.cpo", "CPO"),
+            Task::Reward => ("trl", "Reward"),
+            Task::Grpo => ("trl", "GRPO"),
+            Task::Rloo => ("trl", "RLOO"),
+            Task::Classify => return refuse("trl has no trainer for classification"),
+            Task::Distil => {
+                return refuse("no file is written for distillation, whose answers a server generates");
+            }
+            Task::Generate => return refuse("no file is written for a model that generates"),
+        };
+        let (data, columns) = match task {
+            Task::Kto => ("trl-lib/kto-mix-14k", "with columns \"prompt\", \"completion\" and \"label\""),
+            Task::Dpo | Task::Orpo | Task::Cpo | Task::Simpo | Task::Reward => {
+                ("trl-lib/ultrafeedback_binarized", "with columns \"chosen\" and \"rejected\"")
+            }
+            Task::Grpo | Task::Rloo => ("trl-lib/tldr", "with a column \"prompt\""),
+            Task::Sft | Task::Classify | Task::Distil | Task::Generate => {
+                ("stanfordnlp/imdb", "with a column \"text\" or conversations")
+            }
+        };
+        Ok(Trainer { module, name, data, columns })
     }
 }
 
 pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
     let scenario = run.scenario;
-    let [trainer, config, data] = trainer(scenario.task)?;
-    let mut packages = vec!["torch==2.11.*", "transformers==5.17.*", "trl==1.16.*", "datasets"];
+    let Trainer { module, name, data, columns } = Trainer::of(scenario.task)?;
+    let (trainer, config) = (format!("{name}Trainer"), format!("{name}Config"));
+    refuse(scenario)?;
+    let vllm = scenario.task.is_online() && !scenario.generates_itself();
+    let trl = if vllm { "trl[vllm]==1.16.*" } else { "trl==1.16.*" };
+    let mut packages = vec!["torch==2.11.*", "transformers==5.17.*", trl, "datasets"];
     if scenario.method != Method::Full {
         packages.push("peft==0.21.*");
     }
@@ -85,13 +106,15 @@ pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
     }
     let parts = [
         run.header(&packages),
+        if vllm && scenario.reserve.vllm == 0 { SERVER } else { "" }.to_owned(),
         "\n".to_owned(),
         run.environment(&[]),
         imports(scenario, named.is_none()),
-        format!("from trl import {config}, {trainer}\n"),
+        format!("from {module} import {config}, {trainer}\n"),
         format!(
-            "\nMODEL = {}\nDATA = {data}\nLEARNING_RATE = {}\n",
+            "\nMODEL = {}\nDATA = {}  # of the Hub, {columns}\nLEARNING_RATE = {}\n",
             run.model(),
+            string(data),
             if scenario.method == Method::Full { "2e-5" } else { "2e-4" }
         ),
         if run.asks_for_its_gpu() {
@@ -100,19 +123,65 @@ pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
             String::new()
         },
         run.kernels(),
-        "\n".to_owned(),
+        if scenario.task.is_online() { REWARD } else { "\n" }.to_owned(),
         run.config().0,
-        format!("model = {}\n", run.loaded()?.written(0)),
+        format!("{}model = {}\n", run.loading(), run.loaded()?.written(0)),
         format!(
             "trainer = {trainer}(\n    model=model,\n    args={},\n",
-            arguments(run, (config, named), run.checkpointing()).written(1)
+            arguments(run, (&config, named), run.checkpointing()).written(1)
         ),
+        if scenario.task.is_online() { "    reward_funcs=reward,\n" } else { "" }.to_owned(),
         "    train_dataset=load_dataset(DATA, split=\"train\"),\n".to_owned(),
         adapters,
         own,
         ")\ntrainer.train()\ntrainer.save_model()\n".to_owned(),
     ];
     Ok(parts.concat())
+}
+
+/// Where the answers come from that no GPU of the training generates.
+const SERVER: &str = "# Its answers come from a server on other GPUs: trl vllm-serve --model MODEL\n";
+
+/// What an answer is worth: of one's own, and so an example.
+const REWARD: &str = "
+
+def reward(completions, **columns):
+    \"\"\"One number for each answer: put your own here. This one asks for 200 characters.\"\"\"
+    return [-abs(200.0 - len(str(completion))) for completion in completions]
+
+
+";
+
+/// What these trainers have no argument for.
+fn refuse(scenario: &Scenario) -> Result<(), Issue> {
+    let has_offloading = matches!(scenario.task, Task::Sft | Task::Dpo | Task::Kto | Task::Reward);
+    if scenario.savings.offloading == Offloading::On && !has_offloading {
+        let issue = Issue::error(Field::Offloading, "trl's trainer for this task has no argument for it");
+        return Err(issue.with_fix("keep activations on the GPU"));
+    }
+    let prepares =
+        matches!(scenario.task, Task::Orpo | Task::Cpo | Task::Simpo) && scenario.method == Method::Qlora;
+    if prepares && scenario.cluster.is_zero() && scenario.precision == Precision::Bf16 {
+        let message = "under DeepSpeed's bf16 engine this trainer prepares 4-bit weights as for bf16 mixed";
+        return Err(Issue::error(Field::Precision, message).with_fix("choose bf16 mixed"));
+    }
+    if scenario.task.is_online() && answers(scenario) < 2 {
+        let issue = Issue::error(Field::Batch, "a step has one answer, and answers are compared");
+        return Err(issue.with_fix("choose two answers, or accumulate two"));
+    }
+    Ok(())
+}
+
+/// Answers of a step on all GPUs.
+fn answers(scenario: &Scenario) -> u64 {
+    let each = scenario.batch.saturating_mul(scenario.accumulation);
+    each.saturating_mul(scenario.cluster.gpus.max(1))
+}
+
+/// Answers to a prompt: trl's eight where a step's answers can be divided so, else the most below it that they can be, or all.
+fn to_a_prompt(scenario: &Scenario) -> u64 {
+    let all = answers(scenario);
+    (2..=8).rev().find(|count| all.is_multiple_of(*count)).unwrap_or(all)
 }
 
 fn imports(scenario: &Scenario, own_optimizer: bool) -> String {
@@ -123,21 +192,17 @@ fn imports(scenario: &Scenario, own_optimizer: bool) -> String {
     if scenario.method != Method::Full {
         lines.push("from peft import LoraConfig");
     }
-    lines.push(match (scenario.dropout, scenario.method) {
-        (None, Method::Full | Method::Lora) => "from transformers import AutoModelForCausalLM",
-        (None, Method::Qlora) => "from transformers import AutoModelForCausalLM, BitsAndBytesConfig",
-        (Some(_), Method::Full | Method::Lora) => "from transformers import AutoConfig, AutoModelForCausalLM",
-        (Some(_), Method::Qlora) => {
-            "from transformers import AutoConfig, AutoModelForCausalLM, BitsAndBytesConfig"
-        }
-    });
-    lines.join("\n") + "\n"
+    let config = scenario.dropout.map(|_| "AutoConfig");
+    let quantization = (scenario.method == Method::Qlora).then_some("BitsAndBytesConfig");
+    let names = [config, Some(class(scenario.task)), quantization];
+    let names: Vec<&str> = names.into_iter().flatten().collect();
+    format!("{}\nfrom transformers import {}\n", lines.join("\n"), names.join(", "))
 }
 
 /// The trainer's configuration of that name, with that name of an optimizer; checkpointing is the model's own affair where there are no arguments of it.
 pub(super) fn arguments(
     run: &Run<'_>,
-    (config, optimizer): (&'static str, Option<&str>),
+    (config, optimizer): (&str, Option<&str>),
     checkpointing: Option<String>,
 ) -> Call {
     let scenario = run.scenario;
@@ -174,8 +239,25 @@ pub(super) fn arguments(
         .keyword("output_dir", "\"out\"")
         .keyword("learning_rate", "LEARNING_RATE")
         .keyword("per_device_train_batch_size", scenario.batch)
-        .keyword("gradient_accumulation_steps", scenario.accumulation)
-        .keyword("max_length", scenario.sequence)
+        .keyword("gradient_accumulation_steps", scenario.accumulation);
+    let call = match scenario.task {
+        Task::Grpo | Task::Rloo => generation(scenario, call),
+        Task::Simpo => call
+            .keyword("max_length", scenario.sequence)
+            .keyword("loss_type", "\"simpo\"")
+            .keyword("cpo_alpha", "0.0"),
+        Task::Sft
+        | Task::Classify
+        | Task::Dpo
+        | Task::Kto
+        | Task::Orpo
+        | Task::Cpo
+        | Task::Reward
+        | Task::Distil
+        | Task::Generate => call.keyword("max_length", scenario.sequence),
+    };
+    let precomputed = precomputed && !scenario.task.is_online();
+    let call = call
         .keyword_if("precompute_ref_log_probs", precomputed.then_some("True"))
         .keyword_if("packing", packing)
         .keyword_if("packing_strategy", strategy)
@@ -187,4 +269,21 @@ pub(super) fn arguments(
         .keyword_if("optim", optimizer.map(string))
         .keyword("max_grad_norm", if scenario.training_loop.clips { "1.0" } else { "0.0" });
     run.engine_arguments(call)
+}
+
+/// How long answers are, how many there are to a prompt, whether there is a reference, and who generates them.
+fn generation(scenario: &Scenario, call: Call) -> Call {
+    let referred = scenario.answers.reference == Reference::Scored;
+    let call = call
+        .keyword("max_completion_length", scenario.sequence.saturating_sub(scenario.answers.prompt))
+        .keyword("num_generations", to_a_prompt(scenario))
+        .keyword("beta", if referred { "0.04" } else { "0.0" });
+    match (scenario.answers.rollouts, scenario.reserve.vllm) {
+        (Rollouts::Transformers, _) => call.keyword("use_vllm", "False"),
+        (Rollouts::Server, 0) => call.keyword("use_vllm", "True").keyword("vllm_mode", "\"server\""),
+        (Rollouts::Server, percent) => call
+            .keyword("use_vllm", "True")
+            .keyword("vllm_mode", "\"colocate\"")
+            .keyword("vllm_gpu_memory_utilization", percent as f64 / 100.0),
+    }
 }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::answer::Answer;
 use super::gpus::{GPU_COUNTS, Layout, fewest_gpus, on_gpus};
 use super::verdict::Verdict;
-use crate::issue::Issue;
+use crate::issue::{Field, Issue};
 use crate::scenario::keys::{Key, keys};
 use crate::scenario::{CpuOffload, Scenario};
 use crate::units::Bytes;
@@ -66,8 +66,16 @@ impl Change {
         let differs = |key: &&Key| key.matters(after) && !key.is_same(before, after);
         let mut keys: Vec<&Key> = keys().filter(differs).collect();
         keys.sort_by_key(|key| key.name != first);
-        let change =
-            |key: &Key| Change { label: key.label.to_owned(), from: key.words(before), to: key.words(after) };
+        let words = |key: &Key, scenario: &Scenario| match key.field {
+            // what generates has no adapters, but weights that are quantised or not
+            Field::Method => scenario.task.method_label(scenario.method).to_owned(),
+            _ => key.words(scenario),
+        };
+        let change = |key: &Key| {
+            let label =
+                if key.field == Field::Method && !after.task.trains() { "Weights" } else { key.label };
+            Change { label: label.to_owned(), from: words(key, before), to: words(key, after) }
+        };
         keys.into_iter().map(change).collect()
     }
 }
@@ -340,7 +348,6 @@ fn most_saving(cost: Cost, scenario: &Scenario) -> Option<&'static Rule> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::issue::Field;
     use crate::scenario::{CacheKind, GpuChoice, Mask, Method, ModelChoice, Reference, Sharding};
 
     fn on(card: &str) -> Scenario {

@@ -2,11 +2,12 @@
 
 use crate::hardware::NCCL;
 use crate::model::Architecture;
-use crate::model::blocks::FeedForward;
+use crate::model::blocks::{FeedForward, Mixer, Rotary};
+use crate::model::modeling::FloatRotary;
 use crate::scenario::software::{Software, Trainer};
 use crate::scenario::{
-    AttentionKernel, Cluster, CpuOffload, Field, Issue, Lengths, LossKernel, Mask, Method, Optimizer,
-    Precision, Scenario, Severity, Sharding, Stack, TransformerImpl,
+    AttentionKernel, Checkpointing, Cluster, CpuOffload, Field, Issue, Lengths, LossKernel, Mask, Method,
+    Optimizer, Precision, Scenario, Severity, Sharding, Stack, TransformerImpl,
 };
 use crate::units::grouped;
 
@@ -68,7 +69,7 @@ pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, i
                     ),
                     Trainer::Loop | Trainer::Torchtune | Trainer::Megatron => format!(
                         "this is fully_shard with MixedPrecisionPolicy(param_dtype=torch.bfloat16) on every layer and the model, \
-                         {after}; accelerate adds autocast, which --stack trl follows"
+                         {after}; what accelerate adds is followed with trl as the training library"
                     ),
                 };
                 issues.push(Issue::new(Severity::Note, Field::Sharding, message));
@@ -83,6 +84,8 @@ pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, i
                 issues.push(Issue::new(Severity::Note, Field::Sharding, message));
             }
         }
+        issues.extend(architecture.and_then(|architecture| uneven_experts(scenario, architecture)));
+        issues.extend(architecture.and_then(|architecture| recomputed_otherwise(scenario, architecture)));
         let others = not_compared(scenario, architecture);
         if !others.is_empty() {
             let message =
@@ -107,13 +110,64 @@ fn nothing_to_offload(scenario: &Scenario) -> Option<Issue> {
     Some(Issue::warning(Field::CpuOffload, message).with_fix(fix))
 }
 
+/// Positions in float32 that FSDP2's policy makes bfloat16 on the way into a layer (`cast_forward_inputs`), but not when the layer is
+/// recomputed, at which torch.utils.checkpoint stops: it was run.
+pub(super) fn recomputed_otherwise(scenario: &Scenario, architecture: &Architecture) -> Option<Issue> {
+    let gives_float32 = architecture.family.is_some_and(|family| match family.modeling.float_rotary {
+        FloatRotary::Promoted | FloatRotary::Pairs => true,
+        // cosines and sines are of the weights' type
+        FloatRotary::CastFirst | FloatRotary::CastTwice => false,
+    });
+    let in_float32 = gives_float32
+        && architecture.blocks.iter().any(
+            |block| matches!(&block.mixer, Mixer::Attention(attention) if attention.rotary == Rotary::Float32),
+        );
+    let by_loop = Software::of(scenario.stack).trainer == Trainer::Loop;
+    let recomputes = scenario.checkpointing == Checkpointing::NonReentrant && scenario.task.trains();
+    if !(in_float32 && by_loop && recomputes && scenario.cluster.is_fsdp2()) {
+        return None;
+    }
+    let message = format!(
+        "{} computes its rotary embedding in float32, which FSDP2 casts in forward and not when a layer is recomputed: PyTorch stops in the \
+         first backward pass (CheckpointError)",
+        architecture.model_type
+    );
+    let fix = "choose no gradient checkpointing, or ZeRO-3";
+    Some(Issue::warning(Field::Checkpointing, message).with_fix(fix))
+}
+
+/// Experts that do not divide among the GPUs: FSDP2 cuts their tensor along the first dimension, which is their number
+/// (torch/distributed/fsdp/_fully_shard/_fsdp_param.py `_init_sharded_param`).
+fn uneven_experts(scenario: &Scenario, architecture: &Architecture) -> Option<Issue> {
+    let Cluster { gpus, replicas, .. } = scenario.cluster;
+    let shards = gpus / replicas.max(1);
+    let experts = architecture.blocks.iter().find_map(|block| match &block.ffn {
+        FeedForward::Moe(moe) => Some(moe.experts),
+        FeedForward::Dense(_) | FeedForward::None => None,
+    })?;
+    if !scenario.cluster.is_fsdp2() || shards < 2 || experts.is_multiple_of(shards) {
+        return None;
+    }
+    let (each, without) = (experts.div_ceil(shards), shards - experts.div_ceil(experts.div_ceil(shards)));
+    let idle = match without {
+        0 => "the last has fewer".to_owned(),
+        without => format!("{} of them have none", grouped(without)),
+    };
+    let message = format!(
+        "FSDP2 cuts experts between one and the next: of {} among {} GPUs one keeps {}, and {idle}",
+        grouped(experts),
+        grouped(shards),
+        grouped(each)
+    );
+    let fix =
+        "use a number of GPUs that divides the experts, replicas of shards, or ZeRO-3, which cuts anywhere";
+    Some(Issue::warning(Field::Gpus, message).with_fix(fix))
+}
+
 /// What of a scenario no measured run of several GPUs had.
 fn not_compared(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<&'static str> {
     let habits = scenario.training_loop;
     let has = |is_part: fn(&Architecture) -> bool| architecture.is_some_and(is_part);
-    let is_moe = |architecture: &Architecture| {
-        architecture.blocks.iter().any(|block| matches!(block.ffn, FeedForward::Moe(_)))
-    };
     let is_recurrent =
         |architecture: &Architecture| architecture.blocks.iter().any(|block| block.mixer.is_recurrent());
     let attention = match scenario.attention {
@@ -149,7 +203,6 @@ fn not_compared(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec
             scenario.method != Method::Full && scenario.lora.trains_embeddings,
             "a trained embedding beside adapters",
         ),
-        when(has(is_moe), "mixtures of experts"),
         when(has(is_recurrent), "state spaces and linear attention"),
         when(has(|architecture| architecture.encoder.is_some()), "encoder-decoders"),
     ];
@@ -177,6 +230,40 @@ mod tests {
         let begun = "not compared with the engine's own code on several GPUs: ";
         assert_eq!(told(&other, Severity::Warning), [format!("{begun}AdamW 8-bit, dropout, kept outputs")]);
         assert_eq!(told(&other.replace("gpus=8", "gpus=1"), Severity::Warning), [""; 0]);
+    }
+
+    #[test]
+    fn positions_in_float32_stop_recomputation_under_fsdp2() {
+        let stops = |link: &str| share::decode(link).scenarios[0].stops();
+        for model in ["allenai/OLMo-2-0425-1B", "baidu/ERNIE-4.5-0.3B-PT"] {
+            let base = format!("m={model}&method=full&p=amp-bf16&gpus=8");
+            assert!(stops(&format!("{base}&shard=fsdp2")), "{model}");
+            for runs in ["&shard=fsdp2&gc=off", "&shard=zero3", "&shard=ddp"] {
+                assert!(!stops(&format!("{base}{runs}")), "{model}{runs}");
+            }
+        }
+        assert!(!stops("m=CohereLabs/c4ai-command-r7b-12-2024&method=full&p=amp-bf16&gpus=8&shard=fsdp2"));
+    }
+
+    #[test]
+    fn experts_that_do_not_divide_are_told() {
+        let told = |rest: &str| {
+            told(&format!("m=mistralai/Mixtral-8x7B-v0.1&method=lora&p=bf16&{rest}"), Severity::Warning)
+        };
+        assert_eq!(
+            told("gpus=16&shard=fsdp2"),
+            [
+                "FSDP2 cuts experts between one and the next: of 8 among 16 GPUs one keeps 1, and 8 of them have none"
+            ]
+        );
+        for even in [
+            "gpus=8&shard=fsdp2",
+            "gpus=16&shard=fsdp2&replicas=2",
+            "gpus=16&shard=zero2",
+            "gpus=16&shard=ddp",
+        ] {
+            assert_eq!(told(even), [""; 0], "{even}");
+        }
     }
 
     #[test]

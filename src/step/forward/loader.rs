@@ -278,9 +278,14 @@ impl Loader<'_> {
         self.state.module = "mlp.experts";
         // a tensor of three dimensions
         let in_layer = std::mem::replace(&mut self.state.params.in_layer, false);
+        // FSDP2 cuts it along the first of them: between experts
+        let by_expert = self.state.parallel.has_units();
         let mut make = |input: u64, output: u64, rank: u64| {
-            let rows = moe.experts.saturating_mul(output);
-            let weight = self.parameter((rows, input));
+            let shape = match by_expert {
+                true => (moe.experts, output.saturating_mul(input)),
+                false => (moe.experts.saturating_mul(output), input),
+            };
+            let weight = self.parameter(shape);
             let bias = moe.expert_bias.then(|| self.parameter((moe.experts, output)));
             let adapter = adapted.then(|| {
                 let rank = rank.saturating_mul(moe.experts);

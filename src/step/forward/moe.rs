@@ -10,6 +10,7 @@ use crate::model::blocks::{Linear, Moe};
 use crate::model::modeling::Router;
 use crate::step::ops::experts::{Delta, Expert};
 use crate::step::ops::linear::Weight;
+use crate::step::parallel::Module;
 use crate::step::params::ParamId;
 use crate::step::tensor::Tensor;
 use crate::step::what::{Dims, EXPERTS, What, roles, torch};
@@ -41,7 +42,13 @@ impl<'a> Pass<'_, 'a> {
         let narrow = moe.latent.as_ref().map(|[down, _]| x.through(&layer.linear(down)));
         let given = narrow.as_ref().unwrap_or(x);
         let mut chosen = self.within("experts", &roles::EXPERTS, || {
-            self.chosen_experts(layer, moe, given, &weights, indices.clone())
+            let [first, last] = layer.experts[..] else {
+                return given.unmodelled("experts without two layers");
+            };
+            let module = Module::of("experts", [Some(first.weight), Some(last.weight)]);
+            self.machine.module(module, given, |given| {
+                self.chosen_experts(layer, moe, given, &weights, indices.clone())
+            })
         });
         drop(narrow);
         if let Some([_, up]) = &moe.latent {

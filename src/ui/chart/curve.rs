@@ -82,22 +82,21 @@ impl Pen<'_, '_> {
     /// A curve, up to where it leaves the drawing.
     fn curve(&self, curve: &Curve, most: f64) {
         let class = if curve.active { "curve" } else { "curve other" };
-        let mut line: Vec<(f64, f64)> = Vec::new();
-        for (index, bytes) in curve.points.iter().enumerate() {
-            let Some(bytes) = bytes else { continue };
-            let (x, y) = (index as f64, bytes.0 as f64);
-            if y <= most {
-                line.push((x, y));
-                continue;
+        let points = curve.points.iter().enumerate();
+        let points: Vec<(f64, f64)> =
+            points.filter_map(|(index, bytes)| Some((index as f64, (*bytes)?.0 as f64))).collect();
+        let mut pieces: Vec<Vec<(f64, f64)>> = Vec::new();
+        for [from, to] in points.array_windows().filter_map(|[from, to]| beneath(*from, *to, most)) {
+            match pieces.last_mut().filter(|piece| piece.last() == Some(&from)) {
+                Some(piece) => piece.push(to),
+                None => pieces.push(vec![from, to]),
             }
-            if let Some((before, below)) = line.last().copied() {
-                line.push((before + (x - before) * (most - below) / (y - below), most));
-            }
-            break;
         }
-        let Some(end) = line.last().copied() else { return };
+        let Some(end) = pieces.last().and_then(|piece| piece.last()).copied() else { return };
         let color = self.marks.add(class, None);
-        drop(self.area.draw(&PathElement::new(line, color.stroke_width(1))));
+        for piece in pieces {
+            drop(self.area.draw(&PathElement::new(piece, color.stroke_width(1))));
+        }
         let (x, y) = self.area.map_coordinate(&end);
         self.named("name", &curve.name, (x + 5 * SCALE, y), (HPos::Left, VPos::Center));
     }
@@ -109,6 +108,20 @@ impl Pen<'_, '_> {
         let size = 4 * SCALE;
         let corners = [(x - size, y), (x, y - size), (x + size, y), (x, y + size)];
         self.fill(&corners, color);
+    }
+}
+
+/// What of the way from one point to another lies no higher than `most`.
+fn beneath(from: (f64, f64), to: (f64, f64), most: f64) -> Option<[(f64, f64); 2]> {
+    let crossing = || {
+        let share = (most - from.1) / (to.1 - from.1);
+        (from.0 + (to.0 - from.0) * share, most)
+    };
+    match (from.1 <= most, to.1 <= most) {
+        (true, true) => Some([from, to]),
+        (true, false) => Some([from, crossing()]),
+        (false, true) => Some([crossing(), to]),
+        (false, false) => None,
     }
 }
 
@@ -133,6 +146,13 @@ mod tests {
             assert!(svg.contains(part), "{part} is not in {svg}");
         }
         assert!(!svg.contains("NaN"));
+    }
+
+    #[test]
+    fn a_curve_that_comes_from_far_above_is_seen_where_it_comes_down() {
+        let points = [900., 500., 70., 40.].map(|gib| Some(Bytes::gib(gib)));
+        let svg = drawn(&points, Bytes::gib(80.));
+        assert_eq!(svg.matches("class=\"curve\"").count(), 1, "{svg}");
     }
 
     #[test]

@@ -51,7 +51,7 @@ pub fn Slider(
     let write = move |event: Event| {
         let text = event_target_value(&event);
         let read = scale.read(&text);
-        if let Ok(new) = read {
+        if let Some(new) = read.clone().ok().or_else(|| scale.read(&draft.before()).ok()) {
             set.run(new);
         }
         draft.wrote(text, untrack(shown), read.map(drop));

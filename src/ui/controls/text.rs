@@ -19,6 +19,8 @@ pub struct Draft {
     typed: RwSignal<String>,
     /// The value that came of it: once it is another, as after an undo, that one is shown.
     left: RwSignal<String>,
+    /// The value from before anything was written.
+    before: RwSignal<String>,
     complaint: RwSignal<String>,
 }
 
@@ -29,6 +31,7 @@ impl Draft {
             typing: RwSignal::new(false),
             typed: RwSignal::new(String::new()),
             left: RwSignal::new(String::new()),
+            before: RwSignal::new(String::new()),
             complaint: RwSignal::new(String::new()),
         };
         if let Some(Acts(acts)) = use_context::<Acts>() {
@@ -51,8 +54,14 @@ impl Draft {
     pub fn begin(self, value: String) {
         self.settle();
         self.typed.set(value.clone());
+        self.before.set(value.clone());
         self.left.set(value);
         self.typing.set(true);
+    }
+
+    /// What stood there before anything was written: what cannot be read leaves that, not what its first characters say.
+    pub fn before(self) -> String {
+        self.before.get_untracked()
     }
 
     /// The focus went: the box shows the value again. What was wrong with what was written is not dropped without a word.

@@ -69,7 +69,7 @@ fn Nearest() -> impl IntoView {
     view! {
         <section class="panel" hidden=Signal::derive(move || found.with(Option::is_none))>
             <h2>"The nearest measured run"</h2>
-            <p class="remark">{told}</p>
+            <p class="remark">{move || explained("nearest", &told())}</p>
             <Table
                 caption="The nearest measured run, measured and predicted"
                 class="measured"

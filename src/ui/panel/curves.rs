@@ -149,7 +149,11 @@ pub fn Curves() -> impl IntoView {
     });
     let choice = move |one: Axis| {
         let idle = move || {
-            one == Axis::Rank && state.current().scenario.with(|scenario| scenario.method == Method::Full)
+            state.current().scenario.with(|scenario| match one {
+                Axis::Sequence | Axis::Batch => false,
+                Axis::Rank => scenario.method == Method::Full || !scenario.task.trains(),
+                Axis::Gpus => !scenario.task.trains(),
+            })
         };
         view! {
             <button

@@ -97,7 +97,9 @@ pub fn Models() -> impl IntoView {
         let listed = listed();
         match listed.is_empty() {
             true => asked.words.with(|words| format!("No model is called “{}”.", words.trim())),
-            false => summed_up(found.busy, found.stopped, "Looking at every model …", || gist(&listed)),
+            false => summed_up(found.busy, found.stopped, "Looking at every model …", || {
+                gist(&listed, asked.measure.get())
+            }),
         }
     };
     let columns = Signal::derive(move || {
@@ -199,10 +201,10 @@ fn Asking(
 }
 
 /// The largest model of those listed that fits, by method.
-fn gist(rows: &[(Scenario, Option<FitRow>)]) -> String {
+fn gist(rows: &[(Scenario, Option<FitRow>)], measure: Measure) -> String {
     let largest = |column: usize| {
         let fitting = rows.iter().filter(|(_, row)| {
-            row.as_ref().and_then(|row| row.cells.get(column)).is_some_and(FitCell::is_sure)
+            row.as_ref().and_then(|row| row.cells.get(column)).is_some_and(|cell| cell.is_sure(measure))
         });
         fitting.max_by_key(|(named, _)| count(named).unwrap_or_default())
     };
@@ -338,10 +340,13 @@ mod tests {
         let small = plan::table(&["openai-community/gpt2"], &Scenario::default(), Bytes::gib(24.));
         let listed = [of("openai-community/gpt2", &small), of("meta-llama/Llama-3.1-8B", &rows)];
         assert_eq!(
-            gist(&listed),
+            gist(&listed, Measure::Batch),
             "The largest that fit: gpt2 by Full fine-tuning, Llama-3.1-8B by LoRA, Llama-3.1-8B by QLoRA."
         );
-        assert_eq!(gist(&[(named("meta-llama/Llama-3.1-8B"), None)]), "None of them fits.");
+        assert_eq!(gist(&[(named("meta-llama/Llama-3.1-8B"), None)], Measure::Batch), "None of them fits.");
+        let longest = plan::row(&named("meta-llama/Llama-3.1-8B"), Bytes::gib(24.), Measure::Length);
+        let said = gist(&[(named("meta-llama/Llama-3.1-8B"), Some(longest))], Measure::Length);
+        assert_eq!(said, "The largest that fit: Llama-3.1-8B by LoRA, Llama-3.1-8B by QLoRA.");
         let [full, _, qlora] = &row.cells[..] else { panic!("a cell per method") };
         assert!(full.text.starts_with("needs ") && full.text.ends_with("GiB"), "{}", full.text);
         assert!(

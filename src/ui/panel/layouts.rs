@@ -31,7 +31,12 @@ pub fn Layouts() -> impl IntoView {
     });
     let tried = tried(
         state,
-        move || state.current().scenario.with(|scenario| ways(scenario, gpus.get())),
+        move || {
+            state.current().scenario.with(|scenario| match scenario.task.trains() {
+                true => ways(scenario, gpus.get()),
+                false => Vec::new(),
+            })
+        },
         Place::Layout,
     );
     let told = move || {
@@ -40,6 +45,8 @@ pub fn Layouts() -> impl IntoView {
             tried.known.with(|ways| gist(gpus.get(), ways, state.unit()))
         })
     };
+    // of what generates no engine divides the model here
+    let unasked = Signal::derive(move || state.current().scenario.with(|scenario| !scenario.task.trains()));
     let number = move |number: u64| {
         view! {
             <button
@@ -52,7 +59,7 @@ pub fn Layouts() -> impl IntoView {
         }
     };
     view! {
-        <section class="panel" aria-labelledby="layouts-title">
+        <section class="panel" aria-labelledby="layouts-title" hidden=unasked>
             <h2 id="layouts-title">"How do several GPUs hold it?"</h2>
             <div class="units" role="group" aria-label="Number of GPUs">
                 {layout_gpus().map(number).collect::<Vec<_>>()}

@@ -145,7 +145,7 @@ fn of_lever(state: State, lever: &Lever, found: &Found, unit: Unit) -> impl Into
     let mut effect = format!(
         "{} · {} · {}",
         unit.difference(found.needed, lever.needed),
-        costs(lever.cost),
+        costs(lever),
         lever.verdict.label().to_lowercase(),
     );
     if lever.on_host > Bytes::ZERO {
@@ -188,13 +188,16 @@ fn in_words(change: &Change) -> String {
     format!("{}: {}", change.label, change.to)
 }
 
-const fn costs(cost: Cost) -> &'static str {
-    match cost {
-        Cost::Nothing => "costs nothing",
-        Cost::Software => "another library",
-        Cost::Time => "costs time",
-        Cost::Precision => "costs precision",
-        Cost::Training => "another training",
+fn costs(lever: &Lever) -> String {
+    match lever.cost {
+        Cost::Nothing => "costs nothing".to_owned(),
+        // the first change is the library
+        Cost::Software => {
+            lever.changes.first().map_or_else(String::new, |change| format!("not {}", change.from))
+        }
+        Cost::Time => "costs time".to_owned(),
+        Cost::Precision => "costs precision".to_owned(),
+        Cost::Training => "another training".to_owned(),
     }
 }
 

@@ -6,8 +6,8 @@ use leptos::ev::Event;
 use leptos::prelude::*;
 
 use super::levers::change_button;
-use crate::oom::{Decoded, Guess, Suspect};
-use crate::plan::Lever;
+use crate::oom::{Decoded, Suspect};
+use crate::plan::{Change, Lever};
 use crate::ui::browser::Later;
 use crate::ui::controls::{Cell, Row, Table, columns};
 use crate::ui::desk::Place;
@@ -106,12 +106,11 @@ fn decoded(state: State, decoded: &Decoded, remedies: &[Lever], unit: Unit) -> A
     let (of_the_run, of_others): (Vec<_>, Vec<_>) =
         suspects.iter().partition(|suspect| suspect.agrees != Some(false));
     let tensor = of_the_run.first().map(|suspect| of_suspect(suspect, unit));
-    let others = (tensor.is_none() && !(of_others.is_empty() && guesses.is_empty())).then(|| {
+    let others = (tensor.is_none() && !of_others.is_empty()).then(|| {
         view! {
             <details open>
                 <summary>"What else has that size"</summary>
                 {of_others.into_iter().map(|suspect| of_suspect(suspect, unit)).collect::<Vec<_>>()}
-                {guesses.iter().map(of_guess).collect::<Vec<_>>()}
             </details>
         }
     });
@@ -126,11 +125,17 @@ fn decoded(state: State, decoded: &Decoded, remedies: &[Lever], unit: Unit) -> A
         let effect = format!("there {} is {} in the {phase}", unit.amount(line.bytes), line.what);
         change_button(state, &likely.changes, effect, &likely.scenario)
     });
+    let logits = guesses.iter().map(|guess| {
+        let changes = Change::between(&decoded.scenario, &guess.scenario, "model");
+        let effect = format!("logits: {}, as of {}", guess.formula, guess.models.join(", "));
+        change_button(state, &changes, effect, &guess.scenario)
+    });
     let helped = if decoded.is_of_the_run() { "What helps" } else { "What helps the scenario above" };
     view! {
         {tensor}
         <ul>{findings.collect::<Vec<_>>()}</ul>
         {choice("Was it this run?", runs.collect())}
+        {choice("Was it one of these?", logits.collect())}
         {choice(helped, helps.collect())}
         {table}
         {others}
@@ -163,11 +168,6 @@ fn of_suspect(suspect: &Suspect, unit: Unit) -> impl IntoView + use<> {
             <small>{format!(" {}", line.source)}</small>
         </p>
     }
-}
-
-fn of_guess(guess: &Guess) -> impl IntoView + use<> {
-    let models = guess.models.join(", ");
-    view! { <p>{format!("Logits: {}, as of {models}.", guess.formula)}</p> }
 }
 
 #[cfg(test)]

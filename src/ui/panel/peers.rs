@@ -25,7 +25,7 @@ pub fn Peers(
                     Cell::of(median.map_or("–".to_owned(), |median| format!("{median:.1}%")))
                 };
                 let ours = Cell {
-                    small: format!("{} rows", own.count),
+                    small: format!("{} figures", own.count),
                     class: "own",
                     ..Cell::of(format!("{:.1}%", own.median_pct))
                 };

@@ -32,7 +32,7 @@ const QUESTIONS: [(&str, &str, Asked); 12] = [
     ("curves-title", "Limits", Asked::Always),
     ("batches-title", "Batch", Asked::OfTraining),
     ("settings-title", "Settings", Asked::OfTraining),
-    ("layouts-title", "Several GPUs", Asked::Always),
+    ("layouts-title", "Several GPUs", Asked::OfTraining),
     ("time-title", "Time", Asked::Always),
     ("texts-title", "Lengths", Asked::Always),
     ("need-title", "Cards", Asked::Always),
@@ -48,22 +48,18 @@ pub fn Plan() -> impl IntoView {
             <Contents />
             <Work />
         </div>
-        <div class="panels">
-            <div class="column">
-                <Changes />
-                <Inference />
-                <Curves />
-                <Batches />
-                <Settings />
-                <Layouts />
-                <Time />
-                <TextLengths />
-            </div>
-            <div class="column">
-                <Cards />
-                <Models />
-                <Thumb />
-            </div>
+        <div class="panels plan">
+            <Changes />
+            <Inference />
+            <Curves />
+            <Batches />
+            <Settings />
+            <Layouts />
+            <Time />
+            <TextLengths />
+            <Cards />
+            <Models />
+            <Thumb />
         </div>
     }
 }
@@ -73,11 +69,26 @@ pub fn Plan() -> impl IntoView {
 fn Contents() -> impl IntoView {
     let state = State::of_page();
     let trains = Memo::new(move |_| state.current().scenario.with(|scenario| scenario.task.trains()));
+    // what stands above grows while it is worked out: until the reader moves, the heading stays where it was gone to
+    let gone_to = StoredValue::new(None::<&'static str>);
+    browser::watch_page(move || {
+        if let Some(heading) = gone_to.get_value() {
+            browser::go_to(heading);
+        }
+    });
+    for moved in ["wheel", "touchmove", "keydown", "pointerdown"] {
+        let listener = window_event_listener_untyped(moved, move |_| gone_to.set_value(None));
+        on_cleanup(move || listener.remove());
+    }
+    let go = move |heading: &'static str| {
+        gone_to.set_value(Some(heading));
+        browser::go_to(heading);
+    };
     let lead = move |(heading, words, asked): (&'static str, &'static str, Asked)| {
         let shown = asked == Asked::Always || (asked == Asked::OfTraining) == trains.get();
         shown.then(|| {
             view! {
-                <button type="button" class="explain" on:click=move |_| browser::go_to(heading)>
+                <button type="button" class="explain" on:click=move |_| go(heading)>
                     {words}
                 </button>
             }

@@ -13,7 +13,7 @@ use crate::check::{Figure, MISS_PERCENT, Metric, Run, Verdicts, read_runs};
 use crate::plan::Verdict;
 use crate::ui::browser::{self, NoText};
 use crate::ui::chart::scatter::{Axes, bars, draw, edge_name};
-use crate::ui::controls::{Cell, Row, Table, columns};
+use crate::ui::controls::{Cell, Row, Table, columns, explained};
 use crate::ui::format::Unit;
 use crate::ui::proof::{
     EDGES, FILE, Filter, errors, histogram, metric, settings, signed, software, values, verdicts,
@@ -76,6 +76,19 @@ pub fn Proof() -> impl IntoView {
     }
 }
 
+/// What the runs ran on, and how far the two are apart (docs/accuracy.md, "How far the null device is from a real one").
+fn grounds(runs: &[Run]) -> String {
+    let over_null = runs.iter().filter(|run| run.is_over_null_device()).count();
+    let on_cards = runs.len().saturating_sub(over_null);
+    format!(
+        "{} of these runs were on real GPUs, published by others. {} are PyTorch's own code over the null device, on which every size of a \
+         model costs nothing to measure. 48 published runs were repeated there: on a T4 it differs by 0.12 % in the median, on an A10G by \
+         0.16 %, at worst by 0.96 %.",
+        grouped(on_cards as u64),
+        grouped(over_null as u64)
+    )
+}
+
 /// The figures that are looked at, each with the place of its run.
 type Chosen = Vec<(usize, Figure)>;
 
@@ -121,6 +134,7 @@ fn Runs(
     view! {
         <section class="panel wide" aria-labelledby="proof-title">
             <h2 id="proof-title">"Every measured run"</h2>
+            <p class="remark">{runs.with_value(|runs| explained("grounds", &grounds(runs)))}</p>
             <Filters runs=runs filter=filter change=change />
             <p class="proof-gist" role="status">
                 {gist}

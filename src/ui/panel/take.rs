@@ -93,10 +93,11 @@ fn runs_it(state: State, which: Configuration) -> AnyView {
     let label = which.choice().label;
     match state.current().scenario.with(|scenario| configuration(scenario, which)) {
         Ok(written) => {
+            let needs = state.unit().amount(written.needed);
             let note = match written.differs.len() {
                 0 => which.file().to_owned(),
-                1 => format!("{}, 1 setting differs", which.file()),
-                count => format!("{}, {count} settings differ", which.file()),
+                1 => format!("{}, 1 setting differs from here: needs {needs}", which.file()),
+                count => format!("{}, {count} settings differ from here: needs {needs}", which.file()),
             };
             item(label, &note, move || file(state, which, &written))
         }
@@ -126,7 +127,13 @@ fn file(state: State, which: Configuration, written: &Written) {
     browser::save(which.file(), which.mime(), &written.text);
     let differs = match written.differs.is_empty() {
         true => String::new(),
-        false => format!("; otherwise than here: {}", written.differs.join("; ")),
+        false => {
+            let needs = state.unit().amount(written.needed);
+            format!(
+                ". What it runs differs from what is shown, and needs {needs}: {}",
+                written.differs.join("; ")
+            )
+        }
     };
     state.tell(&format!("{} saved{differs}", which.file()));
 }

@@ -39,7 +39,7 @@ pub fn Thumb() -> impl IntoView {
             });
             let lines = RULES.iter().map(line).collect::<Vec<_>>();
             Some(view! {
-                <p class="remark">{format!("A guide on the {} that are needed: {}.", unit.amount(needed), level(needed))}</p>
+                <p class="remark">{format!("One guide calls the {} that are needed {}.", unit.amount(needed), level(needed))}</p>
                 <dl class="pace">{lines}</dl>
                 {watch}
             })

@@ -292,7 +292,7 @@ pub fn Timeline() -> impl IntoView {
                         "One training step after the first."
                     }
                 }}
-                " Every allocation and free, in PyTorch’s order; the line above is what PyTorch reserves. Point at a moment, or \
+                " Every allocation and free, in PyTorch’s order; the line above is what PyTorch reserves where the card has room for all of it. Point at a moment, or \
                  choose it with the arrow keys; + and − zoom, as does the wheel with Ctrl. “Export” has the step as a file for \
                  PyTorch’s memory_viz."
             </p>

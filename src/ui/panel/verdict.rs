@@ -8,12 +8,12 @@ use crate::hardware::Gpu;
 use crate::memory::Memory;
 use crate::plan::fits;
 use crate::scenario::Scenario;
-use crate::ui::browser::Later;
+use crate::ui::browser::{self, Later};
 use crate::ui::controls::{Explained, explained, message};
 use crate::ui::detail::Detail;
 use crate::ui::format::{Unit, exact};
 use crate::ui::part::Part;
-use crate::ui::state::State;
+use crate::ui::state::{State, letter};
 use crate::ui::verdict::{self, Figure};
 use crate::ui::view::View;
 
@@ -34,8 +34,9 @@ pub fn Verdict() -> impl IntoView {
         let slot = state.current();
         let unit = state.unit();
         let detail = slot.close_look();
-        let answer =
-            slot.answer(|scenario, memory, gpu| answer(scenario, memory, gpu, detail.as_deref(), unit));
+        let which = (!state.alone()).then(|| letter(state.active.get()));
+        let answer = slot
+            .answer(|scenario, memory, gpu| answer(scenario, memory, gpu, detail.as_deref(), which, unit));
         match answer {
             Some(answer) => Either::Left(answer),
             None => Either::Right(slot.estimate.with(excuse)),
@@ -79,6 +80,7 @@ fn answer(
     memory: &Memory,
     gpu: &Gpu,
     detail: Option<&Detail>,
+    which: Option<&'static str>,
     unit: Unit,
 ) -> impl IntoView + use<> {
     let fit = fits(memory, gpu);
@@ -89,6 +91,8 @@ fn answer(
     let remark = verdict::remark(scenario, verdict, detail, unit)
         .map(|(class, words)| view! { <p class=format!("outcome {class}")>{words}</p> });
     let meter = meter(memory, fit.needed.max(fit.capacity));
+    // beside others, which of them this is
+    let letter = which.map(|letter| view! { <b class="letter">{letter}</b> " " });
     let each = scenario.cluster.is_many().then(|| view! { " " <small>"per GPU"</small> });
     view! {
         <div class="gist" id="answer" tabindex="-1">
@@ -100,12 +104,16 @@ fn answer(
             </p>
             <div class="words">
                 <p class="sentence">
+                    {letter}
                     <span class="stamp">{verdict.label()}</span>
                     " "
                     {verdict::circumstances(&fit, verdict, scenario, unit)}
                 </p>
                 <p class="aside">{aside.collect::<Vec<_>>()}</p>
                 {remark}
+                <button type="button" class="explain to-levers" on:click=|_| browser::go_to("levers-title")>
+                    "What to change"
+                </button>
             </div>
             {meter}
         </div>

@@ -85,8 +85,8 @@ pub(super) const KEYS: &[Key] = &[
         [
             "data",
             "dataset-tokens",
-            "Data set",
-            "Tokens of the data set: how long the run takes follows from it",
+            "Tokens of the data set",
+            "How long the run takes follows from them: examples times their tokens, as in 10k x 512",
         ],
         Field::DatasetTokens,
         count!(DatasetTokens, data.tokens),

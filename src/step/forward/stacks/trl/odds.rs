@@ -7,6 +7,7 @@
 use crate::dtype::Dtype;
 use crate::job::Likelihood;
 use crate::memory::Category;
+use crate::scenario::{Method, Precision};
 use crate::step::autograd::{Grad, Node, Results, only};
 use crate::step::forward::{Hidden, Output, Pass};
 use crate::step::machine::State;
@@ -77,11 +78,24 @@ impl<'a> Pass<'_, 'a> {
         let vocabulary = logits.value.numel / self.batch.tokens().max(1);
         let shifted = logits.slice(logits.value.numel / 2).slice(rows.saturating_mul(vocabulary));
         // of one sequence the slice is contiguous
-        if half == 1 {
-            return shifted.cross_entropy(&self.machine.unassigned());
-        }
-        let shifted = shifted.copied();
-        shifted.cross_entropy(&self.of_tokens(rows, Dtype::I64, &torch::SHIFTED_LABELS))
+        let (shifted, labels) = match half {
+            1 => (shifted, self.machine.unassigned()),
+            _ => (shifted.copied(), self.of_tokens(rows, Dtype::I64, &torch::SHIFTED_LABELS)),
+        };
+        let autocast = self.own_autocast();
+        self.machine.with(|state| state.autocast = autocast);
+        let loss = shifted.cross_entropy(&labels);
+        self.machine.with(|state| state.autocast = None);
+        loss
+    }
+
+    /// The autocast that the trainer puts around the loss where it prepared 4-bit weights for bfloat16 itself
+    /// (`_peft_has_been_casted_to_bf16`). DeepSpeed's engine leaves it while the model runs (runtime/engine.py
+    /// `autocast_if_enabled`).
+    fn own_autocast(&self) -> Option<Dtype> {
+        let bf16 = matches!(self.member.precision, Precision::AmpBf16 | Precision::AmpBf16Weights);
+        let prepared = self.member.trainer_prepares && self.member.method == Method::Qlora;
+        (prepared && bf16).then_some(Dtype::Bf16)
     }
 
     /// `get_batch_logps`: the log-probability of each sequence's labels, or their mean.

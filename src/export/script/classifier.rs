@@ -1,0 +1,102 @@
+//! Classification of texts by transformers' `Trainer`, as its guide has it.
+
+use super::parts::class;
+use super::python::{Call, boolean, string};
+use super::run::Run;
+use crate::import::names::optim;
+use crate::issue::{Field, Issue};
+use crate::scenario::{Mask, Method, Precision};
+
+/// The inputs that it says beside those that every file says.
+pub(super) const SAID: &[&str] = &[
+    "task",
+    "labels",
+    "adapter",
+    "lora-dropout",
+    "fp32-adapters",
+    "double-quant",
+    "kbit-prepare",
+    "attention",
+    "dropout",
+];
+
+pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
+    let scenario = run.scenario;
+    if scenario.mask != Mask::Padded {
+        let issue = Issue::error(Field::Mask, "the data collator of such a run pads the texts");
+        return Err(issue.with_fix("choose a padded batch"));
+    }
+    let Some(optimizer) = optim(scenario.optimizer) else {
+        let issue = Issue::error(Field::Optimizer, "transformers has no name for this optimizer");
+        return Err(issue.with_fix("choose AdamW or 8-bit AdamW"));
+    };
+    let mut packages = vec!["torch==2.11.*", "transformers==5.17.*", "accelerate", "datasets"];
+    if scenario.method != Method::Full {
+        packages.push("peft==0.21.*");
+    }
+    if scenario.method == Method::Qlora || scenario.optimizer.is_of_bitsandbytes() {
+        packages.push("bitsandbytes==0.50.*");
+    }
+    let checkpointing = run.checkpointing();
+    let arguments = Call::new("TrainingArguments")
+        .keyword("output_dir", "\"out\"")
+        .keyword("learning_rate", "LEARNING_RATE")
+        .keyword("per_device_train_batch_size", scenario.batch)
+        .keyword("gradient_accumulation_steps", scenario.accumulation)
+        .keyword(
+            "bf16",
+            boolean(matches!(scenario.precision, Precision::AmpBf16 | Precision::AmpBf16Weights)),
+        )
+        .keyword("fp16", boolean(scenario.precision == Precision::AmpFp16))
+        .keyword("gradient_checkpointing", boolean(checkpointing.is_some()))
+        .keyword_if("gradient_checkpointing_kwargs", checkpointing)
+        .keyword("optim", string(optimizer))
+        .keyword("max_grad_norm", if scenario.training_loop.clips { "1.0" } else { "0.0" });
+    let parts = [
+        run.header(&packages),
+        "\n".to_owned(),
+        run.environment(&[]),
+        imports(run),
+        format!(
+            "\nMODEL = {}\nDATA = \"stanfordnlp/imdb\"  # of the Hub, with columns \"text\" and \"label\"\n\
+             LENGTH = {}\nLEARNING_RATE = {}\n",
+            run.model(),
+            scenario.sequence,
+            if scenario.method == Method::Full { "2e-5" } else { "2e-4" }
+        ),
+        run.kernels(),
+        "\ntokenizer = AutoTokenizer.from_pretrained(MODEL)\ntokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token\n\n\n\
+         def cut(rows):\n    \"\"\"Texts as tokens, cut at LENGTH. A batch is padded to its longest text; the estimate is of LENGTH tokens.\"\"\"\n    \
+         return tokenizer(rows[\"text\"], truncation=True, max_length=LENGTH)\n\n\n\
+         rows = load_dataset(DATA, split=\"train\").map(cut, batched=True, remove_columns=[\"text\"])\n"
+            .to_owned(),
+        run.config().0,
+        format!("model = {}\nmodel.config.get_text_config().pad_token_id = tokenizer.pad_token_id\n", run.loaded()?.written(0)),
+        run.adapters(),
+        format!("trainer = Trainer(\n    model=model,\n    args={},\n", arguments.written(1)),
+        "    train_dataset=rows,\n    processing_class=tokenizer,\n    data_collator=DataCollatorWithPadding(tokenizer),\n)\n\
+         trainer.train()\ntrainer.save_model()\n"
+            .to_owned(),
+    ];
+    Ok(parts.concat())
+}
+
+fn imports(run: &Run<'_>) -> String {
+    let scenario = run.scenario;
+    let peft = match scenario.method {
+        Method::Full => "",
+        Method::Qlora if scenario.quantization.prepare => {
+            "from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training\n"
+        }
+        Method::Lora | Method::Qlora => "from peft import LoraConfig, get_peft_model\n",
+    };
+    let config = scenario.dropout.map(|_| "AutoConfig");
+    let quantization = (scenario.method == Method::Qlora).then_some("BitsAndBytesConfig");
+    let names = [config, Some(class(scenario.task)), Some("AutoTokenizer"), quantization];
+    let names: Vec<&str> = names.into_iter().flatten().collect();
+    format!(
+        "import torch\nfrom datasets import load_dataset\n{peft}\
+         from transformers import {}, DataCollatorWithPadding, Trainer, TrainingArguments\n",
+        names.join(", ")
+    )
+}
