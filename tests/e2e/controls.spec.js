@@ -196,7 +196,7 @@ test("what of the card is not for the run has controls, and so has the data set"
     await headroom.expectLink(key, value);
   }
   await headroom.open("?v=1&gpu=a100-sxm-80gb&view=plan");
-  await headroom.box("Data set").fill("50000000");
+  await headroom.box("Tokens of the data set").fill("100k x 500");
   await headroom.expectLink("data", "50000000");
   await headroom.box("Epochs").fill("3");
   await headroom.expectLink("ep", "3");

@@ -86,7 +86,8 @@ impl Pen<'_, '_> {
         let points: Vec<(f64, f64)> =
             points.filter_map(|(index, bytes)| Some((index as f64, (*bytes)?.0 as f64))).collect();
         let mut pieces: Vec<Vec<(f64, f64)>> = Vec::new();
-        for [from, to] in points.array_windows().filter_map(|[from, to]| beneath(*from, *to, most)) {
+        let pairs = points.iter().zip(points.iter().skip(1));
+        for [from, to] in pairs.filter_map(|(from, to)| beneath(*from, *to, most)) {
             match pieces.last_mut().filter(|piece| piece.last() == Some(&from)) {
                 Some(piece) => piece.push(to),
                 None => pieces.push(vec![from, to]),

@@ -25,7 +25,7 @@ pub fn Peers(
                     Cell::of(median.map_or("–".to_owned(), |median| format!("{median:.1}%")))
                 };
                 let ours = Cell {
-                    small: format!("{} figures", own.count),
+                    small: format!("{} rows", own.count),
                     class: "own",
                     ..Cell::of(format!("{:.1}%", own.median_pct))
                 };
@@ -46,8 +46,8 @@ pub fn Peers(
         <section class="panel wide">
             <h2>"Beside other calculators"</h2>
             <p class="remark">
-                "Median error over what other projects published. The formulas of the others were run over all rows of each source, Headroom \
-                 over those that say enough to be run again. fitcheck was fitted to most of its own rows. A dash: it cannot be asked."
+                "Median error over what other projects published. The formulas of the others were run over the rows that they can be asked, Headroom \
+                 over those that say enough to be run again: of some sources these are more. fitcheck was fitted to most of its own rows. A dash: it cannot be asked."
             </p>
             <Table
                 caption="Median error by calculator"
