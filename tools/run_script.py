@@ -85,7 +85,7 @@ def run(text, config, scenario):
     if task in ("sft", "generate"):
         columns = {"text": [words] * rows}
     elif task == "classify":
-        columns = {"text": [words + " w"] * rows, "label": [1.0 if scenario["labels"] == 1 else 0] * rows}
+        columns = {"text": [words + " w"] * rows, "label": [0] * rows}
     elif task == "reward":
         columns = {"chosen": [words] * rows, "rejected": [words] * rows}
     else:

@@ -70,6 +70,12 @@ pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
          return tokenizer(rows[\"text\"], truncation=True, max_length=LENGTH)\n\n\n\
          rows = load_dataset(DATA, split=\"train\").map(cut, batched=True, remove_columns=[\"text\"])\n"
             .to_owned(),
+        // one number is held against a number
+        match scenario.answers.labels {
+            1 => "rows = rows.cast_column(\"label\", Value(\"float32\"))\n",
+            _ => "",
+        }
+        .to_owned(),
         run.config().0,
         format!("model = {}\nmodel.config.get_text_config().pad_token_id = tokenizer.pad_token_id\n", run.loaded()?.written(0)),
         run.adapters(),
@@ -95,8 +101,9 @@ fn imports(run: &Run<'_>) -> String {
     let names = [config, Some(class(scenario.task)), Some("AutoTokenizer"), quantization];
     let names: Vec<&str> = names.into_iter().flatten().collect();
     format!(
-        "import torch\nfrom datasets import load_dataset\n{peft}\
+        "import torch\nfrom datasets import {}\n{peft}\
          from transformers import {}, DataCollatorWithPadding, Trainer, TrainingArguments\n",
+        if scenario.answers.labels == 1 { "Value, load_dataset" } else { "load_dataset" },
         names.join(", ")
     )
 }

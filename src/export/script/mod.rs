@@ -39,6 +39,10 @@ pub fn script(scenario: &Scenario) -> Result<String, Issue> {
     if let Some(issue) = estimate(scenario).errors().next() {
         return Err(issue.clone());
     }
+    // a run that stops, however much memory there is
+    if let Some(issue) = scenario.stop() {
+        return Err(issue);
+    }
     let architecture = scenario.architecture()?;
     if let ModelChoice::Size(_) = scenario.model {
         let issue = Issue::error(Field::Model, "a model of a size is no model that could be loaded");

@@ -91,8 +91,15 @@ fn liger(scenario: &Scenario) -> Option<&'static str> {
     }
 }
 
-fn uses_bitsandbytes(scenario: &Scenario) -> bool {
-    scenario.optimizer.is_of_bitsandbytes()
+/// The module that the optimizer's class is of, and the package that has it; none of PyTorch's and transformers' own.
+fn of_optimizer(run: &Run<'_>) -> Option<(&'static str, &'static str)> {
+    let (class, _) = run.optimizer().ok()?;
+    match class.split('.').next()? {
+        "bitsandbytes" => Some(("bitsandbytes", "bitsandbytes==0.50.*")),
+        "torchao" => Some(("torchao.optim", "torchao")),
+        "optimi" => Some(("optimi", "torch-optimi")),
+        _ => None,
+    }
 }
 
 fn packages(run: &Run<'_>) -> Vec<&'static str> {
@@ -102,8 +109,10 @@ fn packages(run: &Run<'_>) -> Vec<&'static str> {
         packages.push("peft==0.21.*");
     }
     packages.extend(run.engine().and_then(Engine::package));
-    if scenario.method == Method::Qlora || uses_bitsandbytes(scenario) {
+    if scenario.method == Method::Qlora || scenario.optimizer.is_of_bitsandbytes() {
         packages.push("bitsandbytes==0.50.*");
+    } else if let Some((_, package)) = of_optimizer(run) {
+        packages.push(package);
     }
     if liger(scenario).is_some() {
         packages.push("liger-kernel==0.8.5");
@@ -120,8 +129,8 @@ fn packages(run: &Run<'_>) -> Vec<&'static str> {
 fn imports(run: &Run<'_>) -> String {
     let scenario = run.scenario;
     let mut lines = vec!["import torch".to_owned()];
-    if uses_bitsandbytes(scenario) {
-        lines.insert(0, "import bitsandbytes".to_owned());
+    if let Some((module, _)) = of_optimizer(run) {
+        lines.insert(0, format!("import {module}"));
     }
     if scenario.savings.loss == LossKernel::Cut {
         lines.push("from cut_cross_entropy.transformers import cce_patch".to_owned());

@@ -154,6 +154,10 @@ def reward(completions, **columns):
 
 /// What these trainers have no argument for.
 fn refuse(scenario: &Scenario) -> Result<(), Issue> {
+    if scenario.task != Task::Sft && scenario.mask != Mask::Padded {
+        let issue = Issue::error(Field::Mask, "the trainer for this task pads its texts");
+        return Err(issue.with_fix("choose a padded batch"));
+    }
     let has_offloading = matches!(scenario.task, Task::Sft | Task::Dpo | Task::Kto | Task::Reward);
     if scenario.savings.offloading == Offloading::On && !has_offloading {
         let issue = Issue::error(Field::Offloading, "trl's trainer for this task has no argument for it");
