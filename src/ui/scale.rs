@@ -14,6 +14,8 @@ pub struct Scale {
     pub most: f64,
     /// Whether only whole numbers are taken.
     pub whole: bool,
+    /// Whether it counts the tokens of a data set: thousands are thousands, and examples times their tokens are read.
+    pub of_data: bool,
     /// What one is: `sequence`.
     pub one: &'static str,
     /// What several are: `sequences`.
@@ -29,6 +31,7 @@ pub static BATCH: Scale = Scale {
     least: 1.,
     most: LARGEST,
     whole: true,
+    of_data: false,
     one: "sequence",
     many: "sequences",
 };
@@ -42,6 +45,7 @@ pub static SEQUENCE: Scale = Scale {
     least: 1.,
     most: LARGEST,
     whole: true,
+    of_data: false,
     one: "token",
     many: "tokens",
 };
@@ -52,6 +56,7 @@ pub static PERCENT: Scale = Scale {
     least: 0.,
     most: 100.,
     whole: true,
+    of_data: false,
     one: "percent of the card",
     many: "percent of the card",
 };
@@ -62,6 +67,7 @@ pub static ACCUMULATION: Scale = Scale {
     least: 1.,
     most: LARGEST,
     whole: true,
+    of_data: false,
     one: "pass per optimizer step",
     many: "passes per optimizer step",
 };
@@ -72,6 +78,7 @@ pub static EFFECTIVE: Scale = Scale {
     least: 1.,
     most: LARGEST,
     whole: true,
+    of_data: false,
     one: "sequence",
     many: "sequences",
 };
@@ -82,6 +89,7 @@ pub static GPUS: Scale = Scale {
     least: 1.,
     most: LARGEST,
     whole: true,
+    of_data: false,
     one: "GPU",
     many: "GPUs",
 };
@@ -92,6 +100,7 @@ pub static ELEMENTS: Scale = Scale {
     least: 1.,
     most: (1_u64 << 40) as f64,
     whole: true,
+    of_data: false,
     one: "element",
     many: "elements",
 };
@@ -106,6 +115,7 @@ pub static MEBIBYTES: Scale = Scale {
     least: 0.,
     most: LARGEST,
     whole: true,
+    of_data: false,
     one: "MiB",
     many: "MiB",
 };
@@ -116,6 +126,7 @@ pub static DATASET: Scale = Scale {
     least: 1.,
     most: (1_u64 << 50) as f64,
     whole: true,
+    of_data: true,
     one: "token",
     many: "tokens",
 };
@@ -126,6 +137,7 @@ pub static EPOCHS: Scale = Scale {
     least: 1.,
     most: LARGEST,
     whole: true,
+    of_data: false,
     one: "epoch",
     many: "epochs",
 };
@@ -140,6 +152,7 @@ pub static PIXELS: Scale = Scale {
     least: 1.,
     most: LARGEST,
     whole: true,
+    of_data: false,
     one: "pixel",
     many: "pixels",
 };
@@ -150,6 +163,7 @@ pub static RANK: Scale = Scale {
     least: 1.,
     most: LARGEST,
     whole: true,
+    of_data: false,
     one: "",
     many: "",
 };
@@ -163,6 +177,7 @@ pub static BILLIONS: Scale = Scale {
     least: 0.01,
     most: 10_000.,
     whole: false,
+    of_data: false,
     one: "billion parameters",
     many: "billion parameters",
 };
@@ -176,6 +191,7 @@ pub static CARD: Scale = Scale {
     least: 0.5,
     most: 100_000.,
     whole: false,
+    of_data: false,
     one: "GiB",
     many: "GiB",
 };
@@ -229,7 +245,7 @@ impl Scale {
                 _ => range,
             }
         };
-        let value = match text.split_once(['x', 'X', '×', '*']).filter(|_| self.is_of_data()) {
+        let value = match text.split_once(['x', 'X', '×', '*']).filter(|_| self.of_data) {
             Some((examples, tokens)) => {
                 self.amount(examples).zip(self.amount(tokens)).map(|(examples, tokens)| examples * tokens)
             }
@@ -242,7 +258,7 @@ impl Scale {
     /// A number with what stands behind it for thousands.
     fn amount(&self, text: &str) -> Option<f64> {
         let text = text.trim();
-        let factors: &[(char, f64)] = match (self.whole, self.is_of_data()) {
+        let factors: &[(char, f64)] = match (self.whole, self.of_data) {
             (_, true) => &[('k', 1e3), ('m', 1e6), ('b', 1e9)],
             (true, false) => &[('k', 1024.)],
             (false, false) => &[],
@@ -253,11 +269,6 @@ impl Scale {
             None => (text, 1.),
         };
         Some(decimal(&ungrouped(digits)?)? * factor)
-    }
-
-    /// Whether it counts the tokens of a data set.
-    fn is_of_data(&self) -> bool {
-        std::ptr::eq(self, &DATASET)
     }
 
     /// The value as assistive technology says it: `8 sequences`.

@@ -13,8 +13,15 @@ use crate::ui::state::State;
 use crate::ui::summary;
 
 /// What a dimension can be.
-static SIZE: Scale =
-    Scale { stops: &[], least: 1., most: (1_u64 << 30) as f64, whole: true, one: "", many: "" };
+static SIZE: Scale = Scale {
+    stops: &[],
+    least: 1.,
+    most: (1_u64 << 30) as f64,
+    whole: true,
+    of_data: false,
+    one: "",
+    many: "",
+};
 
 /// A number of a model: the id of its box, its name, what it is, and where it stands.
 type Number = (&'static str, &'static str, &'static str, fn(&mut Dimensions) -> &mut u64);
