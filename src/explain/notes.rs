@@ -6,11 +6,12 @@ use crate::dtype::Dtype;
 use crate::estimate::estimate;
 use crate::memory::Category;
 use crate::scenario::keys::Key;
+use crate::scenario::software::Software;
 use crate::scenario::{
     AttentionKernel, Checkpointing, LossKernel, Method, Optimizer, Precision, Reference, Scenario, Sharding,
     StepTime, Task,
 };
-use crate::step::{TensorGroup, is_engines};
+use crate::step::{Dims, TensorGroup, is_engines};
 use crate::units::{Bytes, grouped};
 
 /// What stands out in a part.
@@ -155,9 +156,19 @@ const RULES: &[Rule] = &[
     Rule {
         category: Category::Logits,
         least: 5.,
-        is_meant: |_, scenario| scenario.savings.loss == LossKernel::Standard,
+        is_meant: |_, scenario| scenario.savings.loss == LossKernel::Standard && !has_fused_loss(scenario),
         words: logits,
         switch: Some(("loss", |scenario| scenario.savings.loss = LossKernel::Liger)),
+    },
+    Rule {
+        category: Category::Logits,
+        least: 5.,
+        is_meant: |group, scenario| has_fused_loss(scenario) && matches!(group.dims, Dims::Parameter(..)),
+        words: |_, _| {
+            "The gradient of the head’s weight: the fused loss works it out in the forward pass, together with its input’s"
+                .to_owned()
+        },
+        switch: Some(("train-embeddings", |scenario| scenario.lora.trains_embeddings = false)),
     },
     Rule {
         category: Category::Activations,
@@ -251,14 +262,22 @@ fn is_prepared(scenario: &Scenario) -> bool {
     scenario.method == Method::Qlora && scenario.quantization.prepare
 }
 
-/// The modules of some tensors: `embed_tokens and lm_head`; those of layers without their names.
+/// Whether the loss that runs never has all logits.
+fn has_fused_loss(scenario: &Scenario) -> bool {
+    let runs = Software::of(scenario.stack).loss(scenario.savings.loss);
+    matches!(runs, LossKernel::Liger | LossKernel::Cut)
+}
+
+/// The modules of some tensors: `embed_tokens and lm_head`; those of layers without their names, that of a fused loss, which
+/// calls none, as the head.
 fn modules(groups: &[&TensorGroup]) -> String {
     let mut sorted: Vec<&TensorGroup> = groups.to_vec();
     sorted.sort_by_key(|group| std::cmp::Reverse(group.total()));
     let mut names: Vec<&str> = Vec::new();
     for group in sorted.into_iter().take(2) {
-        if !names.contains(&group.module) {
-            names.push(group.module);
+        let name = if group.module.is_empty() { "the output head" } else { group.module };
+        if !names.contains(&name) {
+            names.push(name);
         }
     }
     names.join(" and ")
@@ -393,6 +412,16 @@ mod tests {
     fn gradients_that_go_at_once_do_not_wait_for_the_step() {
         for note in of("m=Qwen/Qwen2.5-0.5B&method=full&gpu=h200-sxm&p=bf16&s=128&o=sgd&step=in-backward") {
             assert!(!note.words.contains("until the optimizer has stepped"), "{note:?}");
+        }
+    }
+
+    /// Liger's stack fuses the loss without being asked; its copy of the head's weight is no module's.
+    #[test]
+    fn a_fused_loss_is_not_blamed_for_logits() {
+        let trained = "m=Qwen/Qwen3-8B&t=attention&emb=on&b=4&s=4096&ga=4&attn=flash-attention-2&st=liger";
+        finds(trained, "The gradient of the head’s weight", "Train embeddings too: Off");
+        for note in of(trained) {
+            assert!(!note.words.contains("logits") && !note.words.contains("of and"), "{note:?}");
         }
     }
 

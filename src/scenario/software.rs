@@ -236,6 +236,11 @@ impl Software {
         }
     }
 
+    /// The loss that runs where that one is asked for: the stack's own in place of the standard one.
+    pub fn loss(&self, asked: LossKernel) -> LossKernel {
+        if asked == LossKernel::Standard { self.standard_loss } else { asked }
+    }
+
     /// Whether transformers' modules run the layers.
     pub fn runs_transformers(&self) -> bool {
         self.model == ModelCode::Transformers

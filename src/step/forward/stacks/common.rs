@@ -25,12 +25,5 @@ pub(super) fn texts(batch: Batch) -> (u64, u64) {
 
 /// The loss that runs: the stack's own, where no other is asked for.
 pub(in crate::step::forward) fn loss_kernel(member: &Member) -> LossKernel {
-    match member.loss {
-        LossKernel::Standard => Software::of(member.stack).standard_loss,
-        kernel @ (LossKernel::Full
-        | LossKernel::Liger
-        | LossKernel::Cut
-        | LossKernel::TransformerEngine
-        | LossKernel::Chunked) => kernel,
-    }
+    Software::of(member.stack).loss(member.loss)
 }
