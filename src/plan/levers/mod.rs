@@ -12,7 +12,7 @@ use super::gpus::{GPU_COUNTS, Layout, fewest_gpus, on_gpus};
 use super::verdict::Verdict;
 use crate::issue::{Field, Issue};
 use crate::scenario::keys::{Key, keys};
-use crate::scenario::{CpuOffload, Scenario};
+use crate::scenario::{Allocator, CpuOffload, Scenario};
 use crate::units::Bytes;
 pub use room::{Gain, Use};
 use rules::{RULES, Rule};
@@ -201,6 +201,8 @@ pub fn levers(scenario: &Scenario) -> Result<Levers, Issue> {
     let uses = if fits { room::uses(scenario) } else { Vec::new() };
     let fewest = fewest_gpus(scenario);
     let offloaded = if fits { None } else { offloaded(scenario, &base, &fewest) };
+    // with as many GPUs as it has that is one of the single changes
+    let offloaded = offloaded.filter(|lever| single.iter().all(|other| other.scenario != lever.scenario));
     Ok(Levers { needed: base.needed, verdict: base.verdict, single, together, uses, fewest, offloaded })
 }
 
@@ -274,7 +276,8 @@ fn step(rule: &Rule, scenario: &Scenario) -> Option<Scenario> {
 
 /// The lever to a changed scenario; nothing where it is not worth a line.
 fn lever(before: &Scenario, after: Scenario, key: &str, cost: Cost, base: &Outlook) -> Option<Lever> {
-    let Outlook { needed, on_host, verdict, per_token } = Outlook::of(&after)?;
+    let (after, outlook) = without_holes(after, base)?;
+    let Outlook { needed, on_host, verdict, per_token } = outlook;
     // a tenth of a percent is more than is known of time
     let tenth = |percent: f64| (percent * 10.0).round() / 10.0;
     let slower = per_token.zip(base.per_token).map(|(after, before)| tenth((after / before - 1.0) * 100.0));
@@ -293,6 +296,20 @@ fn lever(before: &Scenario, after: Scenario, key: &str, cost: Cost, base: &Outlo
         verdict,
         scenario: Box::new(after),
     })
+}
+
+/// What becomes of a changed scenario: where nothing but the holes between its tensors are in the way, with expandable segments,
+/// which cost nothing. A scenario that was so before has them as a change of their own.
+fn without_holes(after: Scenario, base: &Outlook) -> Option<(Scenario, Outlook)> {
+    let outlook = Outlook::of(&after)?;
+    if outlook.verdict == Verdict::Tight && base.verdict != Verdict::Tight {
+        let joined = Scenario { allocator: Allocator::Expandable, ..after.clone() };
+        let runs = |outlook: &Outlook| matches!(outlook.verdict, Verdict::Fits | Verdict::Close);
+        if let Some(better) = Outlook::of(&joined).filter(runs) {
+            return Some((joined, better));
+        }
+    }
+    Some((after, outlook))
 }
 
 /// Changes that together make a scenario fit: of the cheapest kind first, always the one that saves most, until it fits; then
@@ -404,6 +421,19 @@ mod tests {
         let cheapest = levers.single.iter().find(|lever| lever.verdict == Verdict::Fits);
         assert_eq!(cheapest.map(|lever| lever.cost), Some(Cost::Training));
         assert!(levers.together.is_some_and(|lever| lever.cost < Cost::Training));
+    }
+
+    /// Of a model of 14B on two cards: in 16 bits it runs where segments grow, and what two cards hold with the CPU is told once.
+    #[test]
+    fn what_only_holes_are_in_the_way_of_comes_with_expandable_segments() {
+        let scenario = of_link("v=1&m=Qwen/Qwen3-14B&method=lora&gpu=rtx-4090&gpus=2&shard=fsdp2&p=amp-bf16");
+        let levers = found(&scenario);
+        let precision = levers.single.iter().find(|lever| lever.changes[0].label == "Precision");
+        let precision = precision.unwrap_or_else(|| panic!("{:?}", levers.single));
+        assert_eq!((precision.verdict, precision.changes.len()), (Verdict::Close, 2));
+        assert_eq!(precision.scenario.allocator, Allocator::Expandable);
+        assert!(levers.single.iter().any(|lever| lever.scenario.cluster.cpu == CpuOffload::All));
+        assert_eq!(levers.offloaded, None);
     }
 
     fn of_link(link: &str) -> Scenario {
