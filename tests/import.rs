@@ -5,8 +5,8 @@
 use headroom::import::{self, Format, Understood};
 use headroom::scenario::keys::Key;
 use headroom::scenario::{
-    AttentionKernel, Checkpointing, LossKernel, Mask, Method, Optimizer, Precision, Reference, Rollouts,
-    Scenario, Stack, Task, Tuner, WeightFormat,
+    AttentionKernel, Checkpointing, CpuOffload, LossKernel, Mask, Method, Optimizer, Precision, ReduceDtype,
+    Reference, Rollouts, Scenario, Sharding, Stack, Task, Tuner, WeightFormat,
 };
 use headroom::share;
 use proptest::prelude::*;
@@ -56,7 +56,7 @@ const FILES: [Row; 11] = [
         include_str!("fixtures/configurations/deepspeed-zero3.json"),
         Format::DeepSpeed,
         "shard=zero3&cpu=optimizer&zbucket=16777216&zprefetch=15099494&zpersist=1000000&zoverlap=off",
-        &[],
+        &["the number of GPUs"],
     ),
     (
         "trl-command.sh",
@@ -217,6 +217,8 @@ fn classification_is_a_task() {
     let Scenario { task, answers, batch, mask, stack, method, .. } = understood.scenario;
     assert_eq!((task, answers.labels, batch, mask), (Task::Classify, 28, 32, Mask::Padded));
     assert_eq!((stack, method), (Stack::Transformers, Method::Full));
+    // its weights were published in float32, and its positions begin behind the padding's: 512 of 514
+    assert_eq!((understood.scenario.precision, understood.scenario.sequence), (Precision::AmpBf16, 512));
     let adapted =
         read(&format!("{}\nLoraConfig(task_type=\"SEQ_CLS\", r=8)", text.replace("num_labels=28, ", "")));
     assert_eq!((adapted.scenario.answers.labels, adapted.scenario.method), (2, Method::Lora));
@@ -558,6 +560,47 @@ fn deepspeeds_whole_batch_is_divided() {
     for said in ["bf16.enabled: auto", "fp16.enabled: false"] {
         assert!(auto.idle.iter().any(|idle| idle == said), "{:?}", auto.idle);
     }
+}
+
+/// A loop of one's own says its engine in calls, and seldom among how many GPUs.
+#[test]
+fn a_loop_says_what_shares_it() {
+    let load = "m = AutoModelForCausalLM.from_pretrained('Qwen/Qwen3-8B', dtype=torch.float32)\n";
+    let of = |text: &str, gpus: u64| {
+        let understood =
+            read_over(&format!("{load}{text}"), |base| base.change(|base| base.cluster.gpus = gpus));
+        let unsaid = left(&understood).contains(&"the number of GPUs");
+        (understood.scenario, unsaid)
+    };
+    let (scenario, unsaid) = of("m = DDP(m, device_ids=[rank])", 1);
+    assert_eq!((scenario.cluster.sharding, unsaid), (Sharding::Ddp, true));
+    let (scenario, unsaid) = of(
+        "for l in m.model.layers: fully_shard(l, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16), reshard_after_forward=False)\nfully_shard(m)",
+        4,
+    );
+    let cluster = scenario.cluster;
+    assert_eq!(
+        (cluster.sharding, cluster.reshards, cluster.reduce),
+        (Sharding::Fsdp2, false, ReduceDtype::Bf16)
+    );
+    assert_eq!((cluster.gpus, scenario.precision, unsaid), (4, Precision::AmpBf16, false));
+    let config = "'train_batch_size': 64, 'train_micro_batch_size_per_gpu': 4, 'gradient_accumulation_steps': 2, 'bf16': {'enabled': True}, 'zero_optimization': {'stage': 3}";
+    let (scenario, unsaid) = of(&format!("e, *_ = deepspeed.initialize(model=m, config={{{config}}})"), 1);
+    assert_eq!((scenario.batch, scenario.accumulation, scenario.precision), (4, 2, Precision::AmpBf16));
+    assert_eq!((scenario.cluster.sharding, scenario.cluster.gpus, unsaid), (Sharding::Zero3, 8, false));
+}
+
+/// transformers 5 has its own word for what lies in the CPU's memory, and its FSDP is the second; axolotl's mesh says how many.
+#[test]
+fn shards_are_read_as_their_project_says_them() {
+    let arguments = "args = SFTConfig(fsdp='full_shard', fsdp_config={'cpu_offload': True}, bf16=True)";
+    let read_args = read_over(arguments, |base| base.change(|base| base.cluster.gpus = 2));
+    assert_eq!(left(&read_args), [""; 0]);
+    let cluster = read_args.scenario.cluster;
+    assert_eq!((cluster.sharding, cluster.cpu), (Sharding::Fsdp2, CpuOffload::All));
+    let yaml = "base_model: Qwen/Qwen3-8B\nfsdp_version: 2\nfsdp_config:\n  offload_params: false\ndp_shard_size: 4\ndp_replicate_size: 2\n";
+    let cluster = read(yaml).scenario.cluster;
+    assert_eq!((cluster.gpus, cluster.replicas, cluster.sharding), (8, 2, Sharding::Fsdp2));
 }
 
 #[test]

@@ -105,6 +105,46 @@ fn what_was_changed_in_a_file_counts() {
     assert_eq!(encoded(&read.scenario), "v=1&r=64&o=sgd-momentum&gpus=2");
 }
 
+/// So do the sizes that a loop begins with, and how its engine shares the work.
+#[test]
+fn sizes_and_engines_that_were_changed_in_a_file_count() {
+    for (link, changes, expected) in [
+        ("v=1", vec![("STEPS = 1, 2048, 1,", "STEPS = 2, 512, 4,")], "v=1&b=2&s=512&ga=4"),
+        (
+            "v=1&task=generate&method=full&p=bf16&new=64",
+            vec![("NEW = 1, 2048, 64", "NEW = 8, 2048, 128")],
+            "v=1&task=generate&method=full&p=bf16&b=8&new=128",
+        ),
+        (
+            "v=1&method=full&p=amp-bf16&gpus=4&shard=fsdp2",
+            vec![
+                ("(layer, reshard_after_forward=True", "(layer, reshard_after_forward=False"),
+                ("reduce_dtype=torch.float32", "reduce_dtype=torch.bfloat16"),
+            ],
+            "v=1&method=full&p=amp-bf16&gpus=4&shard=fsdp2&reshard=off&reduce=bf16",
+        ),
+        (
+            "v=1&method=full&p=amp-bf16&gpus=4&shard=zero3",
+            vec![("\"stage\": 3", "\"stage\": 2"), ("STEPS = 1,", "STEPS = 3,")],
+            "v=1&method=full&p=amp-bf16&b=3&gpus=4&shard=zero2",
+        ),
+    ] {
+        let written = script(&linked(link)).expect("it can be written");
+        let mut text = written.clone();
+        for (from, to) in changes {
+            assert!(text.contains(from), "{from} is not in\n{text}");
+            text = text.replace(from, to);
+        }
+        let read = import::read(&text, &Scenario::default()).expect("it is Python");
+        assert_eq!(
+            share::decode(&encoded(&read.scenario)),
+            share::decode(expected),
+            "{link}: {}",
+            encoded(&read.scenario)
+        );
+    }
+}
+
 fn encoded(scenario: &Scenario) -> String {
     share::encode(std::slice::from_ref(scenario))
 }

@@ -2,7 +2,7 @@
 
 use super::launch;
 use super::names::AXOLOTL_KERNELS;
-use super::reader::{Reader, among};
+use super::reader::{Reader, Said, among};
 use super::trainer;
 use crate::scenario::{Stack, WeightFormat};
 
@@ -137,11 +137,27 @@ pub(super) fn read(reader: &mut Reader) {
         "expandable",
         "axolotl sets PYTORCH_CUDA_ALLOC_CONF itself (utils/__init__.py)",
     );
+    of_mesh(reader);
     launch::of_arguments(reader);
     for (names, why) in REFUSED {
         reader.refuse(names, why);
     }
     reader.pass(|name| among(IDLE, name));
+}
+
+/// The GPUs of a mesh: those that share a copy of the model, times the copies (utils/schemas/config.py).
+fn of_mesh(reader: &mut Reader) {
+    let shards = reader.take(&["dp_shard_size"]);
+    let copies = reader.take(&["dp_replicate_size"]);
+    let number = |said: &Option<Said>| said.as_ref().and_then(Said::number).map_or(1, |number| number as u64);
+    let said: Vec<String> = [&shards, &copies].into_iter().flatten().map(|said| said.said.clone()).collect();
+    if !said.is_empty() {
+        let gpus = number(&shards).saturating_mul(number(&copies));
+        reader.set("gpus", &gpus.to_string(), &said.join(", "));
+    }
+    if let Some(copies) = copies.filter(|copies| copies.number().is_some_and(|number| number > 1.0)) {
+        reader.set("replicas", &copies.text(), &copies.said);
+    }
 }
 
 /// axolotl runs transformers' modules; its plugins put Liger's kernels or Apple's loss into them.

@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::hugging_face::{Parts, Trainer};
 use super::link::{of_link, written_by_headroom};
 use super::names;
+use super::own_loop::{Engine, changed_numbers};
 use super::reader::Reader;
 use super::settings::{OTHER_TRAINER, understood};
 use super::syntax::setting::Setting;
@@ -31,6 +32,7 @@ pub(super) fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
     let mut others = Vec::new();
     let mut later = Vec::new();
     let mut has_trained = false;
+    let mut engine = Engine::default();
     for call in &script.calls {
         let name = call.name();
         has_trained |= name == "train" && call.path.contains("trainer");
@@ -84,11 +86,10 @@ pub(super) fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
                 if let Some((_, dtype)) = named {
                     setting::flatten(name, "computes_in", dtype.clone(), &mut settings);
                 }
-                continue;
-            }
-            ("initialize", None) if call.path.starts_with("deepspeed") => {
-                if let Some((_, Value::Object(file))) = call.named.iter().find(|(name, _)| name == "config") {
-                    engine(file, &mut settings);
+                // where nothing is said of it, gradients are summed in the type that is computed in
+                let summed = call.named.iter().find(|(name, _)| name == "reduce_dtype").or(named);
+                if let ("MixedPrecisionPolicy", Some((_, dtype))) = (name, summed) {
+                    setting::flatten(name, "reduce_dtype", dtype.clone(), &mut settings);
                 }
                 continue;
             }
@@ -103,7 +104,10 @@ pub(super) fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
                 optimizer(&call.path, &call.named, &mut settings);
                 continue;
             }
-            (_, None) => continue,
+            (_, None) => {
+                engine.takes(call, &mut settings);
+                continue;
+            }
         }
         parts.unsloth |= call.path.starts_with("FastLanguageModel.") || call.path.starts_with("FastModel.");
         if let ("from_pretrained", Some(model @ Value::String(_))) = (name, call.values.first()) {
@@ -140,6 +144,10 @@ pub(super) fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
     if parts == Parts::default() && settings.is_empty() {
         return None;
     }
+    engine.finish(&mut settings);
+    if let Some(own) = &own {
+        changed_numbers(&script, &own.scenario, &mut settings);
+    }
     changed_afterwards(&script, &mut settings);
     for (place, value) in &script.given {
         for variable in ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"] {
@@ -166,16 +174,6 @@ pub(super) fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
         understood.taken.extend(others.collect::<Vec<_>>());
     }
     Some(understood)
-}
-
-/// Adds what DeepSpeed's engine is made with: a bfloat16 model whose masters are float32, and how it shards.
-fn engine(file: &Map<String, Value>, settings: &mut Vec<Setting>) {
-    if file.get("bf16").is_some_and(|part| part["enabled"] == true) {
-        setting::flatten("deepspeed.initialize", "computes_in", Value::from("bfloat16"), settings);
-    }
-    if let Some(zero) = file.get("zero_optimization") {
-        setting::flatten("deepspeed.initialize", "zero_optimization", zero.clone(), settings);
-    }
 }
 
 /// Whether a setting of DeepSpeed's is left to the trainer.

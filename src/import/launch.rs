@@ -212,10 +212,10 @@ fn fsdp(reader: &mut Reader) {
         .or(reshards.as_ref())
         .map(|said| said.said.clone())
         .unwrap_or_default();
-    // `fsdp=True` is of transformers 5, whose default is the second
+    // `fsdp=True` and `fsdp="full_shard"` are of transformers 5, whose default is the second (`_process_fsdp_args`); a list is axolotl's
     let is_second = match &version {
         Some(version) => version.text() == "2",
-        None => flags.as_ref().is_some_and(|said| said.switch() == Some(true)),
+        None => flags.as_ref().is_some_and(|said| !said.said.contains("use_fsdp") && !said.value.is_array()),
     };
     if !is_second {
         reader.leave(
@@ -223,7 +223,7 @@ fn fsdp(reader: &mut Reader) {
             "FSDP of the first version is predicted as FSDP2, which shards parameter by parameter",
         );
     }
-    let words = [flags.map(|said| said.text()), strategy.as_ref().map(Said::text)];
+    let words = [flags.as_ref().map(Said::text), strategy.as_ref().map(Said::text)];
     let words = words.into_iter().flatten().collect::<Vec<_>>().join(" ").to_ascii_lowercase();
     if words.contains("no_shard")
         || words.split_whitespace().any(|word| word == "3" || word == "no") && strategy.is_some()
@@ -266,9 +266,13 @@ fn fsdp(reader: &mut Reader) {
         "fsdp_config.fsdp_offload_params",
         "fsdp_offload_params",
         "fsdp_config.offload_params",
+        // transformers 5's own
+        "fsdp_config.cpu_offload",
     ]) {
         Some((on, said)) => reader.set("cpu-offload", if on { "all" } else { "off" }, &said),
-        None if words.contains("offload") => reader.set("cpu-offload", "all", &said),
+        None if words.contains("offload") => {
+            reader.set("cpu-offload", "all", &flags.map_or(said, |flags| flags.said));
+        }
         None => reader.assume("cpu-offload", "off", "accelerate's default"),
     }
 }
@@ -297,7 +301,8 @@ fn offload(reader: &mut Reader, optimizer: Option<Said>, weights: Option<Said>) 
     let is_cpu = |said: &Option<Said>| said.as_ref().is_some_and(|said| said.text() == "cpu");
     for said in [&optimizer, &weights].into_iter().flatten() {
         if !["cpu", "none"].contains(&said.text().as_str()) {
-            return reader.leave(&said.said, "of devices to offload to the CPU is predicted");
+            return reader
+                .leave(&said.said, "of the devices that DeepSpeed may offload to, the CPU is predicted");
         }
     }
     let value = match (is_cpu(&weights), is_cpu(&optimizer)) {
@@ -440,7 +445,17 @@ fn counts(reader: &mut Reader, table: &str) {
 /// where neither is (deepspeed/runtime/config.py `_set_batch_related_parameters`).
 fn of_whole_batch(reader: &mut Reader, whole: &Said, has_micro: bool, has_steps: bool) {
     if has_micro && has_steps {
-        return reader.idle.push(whole.said.clone());
+        let of_each = reader.scenario.batch.saturating_mul(reader.scenario.accumulation).max(1);
+        match whole.number().map(|number| number as u64) {
+            Some(number)
+                if !reader.has_taken("gpus") && number > of_each && number.is_multiple_of(of_each) =>
+            {
+                let said = format!("{}, divided by {of_each} of each GPU", whole.said);
+                reader.set("gpus", &(number / of_each).to_string(), &said);
+            }
+            Some(_) | None => reader.idle.push(whole.said.clone()),
+        }
+        return;
     }
     let gpus = reader.scenario.cluster.gpus.max(1);
     let (key, other, others_name) = match (has_micro, has_steps) {

@@ -12,6 +12,7 @@ mod launch;
 mod link;
 mod llama_factory;
 pub(crate) mod names;
+mod own_loop;
 mod reader;
 mod settings;
 mod syntax;

@@ -156,9 +156,14 @@ impl Reader {
         }
     }
 
+    /// Whether a setting has said what a key is.
+    pub fn has_taken(&self, key: &str) -> bool {
+        self.taken.iter().any(|taken| taken.key == key)
+    }
+
     /// Sets a key to what the project does where nothing is said.
     pub fn assume(&mut self, name: &str, value: &str, why: &str) {
-        if self.taken.iter().any(|taken| taken.key == name) {
+        if self.has_taken(name) {
             return;
         }
         if let Some(Ok(key)) = self.put(name, value) {

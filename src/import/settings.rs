@@ -151,9 +151,23 @@ pub(super) fn understood(format: Format, mut reader: Reader, parts: Parts) -> Un
         Format::TrainerToml => trainer_toml::read(&mut reader),
         Format::Headroom | Format::Model => {}
     }
+    number_of_gpus(&mut reader);
     reader.finish();
     let Reader { scenario, taken, mut assumed, idle, left, .. } = reader;
     // what makes no difference need not be told
     assumed.retain(|assumed| Key::find(assumed.key).is_none_or(|key| key.matters(&scenario)));
     Understood { format, scenario, taken, assumed, idle, left }
+}
+
+/// Says that a text shares the work among GPUs and not among how many: that is often in the command that starts it.
+fn number_of_gpus(reader: &mut Reader) {
+    if !reader.has_taken("shard") || reader.has_taken("gpus") {
+        return;
+    }
+    let gpus = reader.scenario.cluster.gpus;
+    if gpus > 1 {
+        return reader.assume("gpus", &gpus.to_string(), "the text does not say how many: as it was");
+    }
+    let why = "the command that starts the run says it (torchrun --nproc-per-node, accelerate's num_processes): answered for one";
+    reader.leave("the number of GPUs", why);
 }

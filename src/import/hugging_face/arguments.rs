@@ -85,8 +85,17 @@ fn length_of_sequences(reader: &mut Reader, parts: Parts, why: &str) {
         Some(said) => reader.set("seq-length", &said.text(), &said.said),
         None if parts.trl => reader.assume("seq-length", "1024", why),
         None => {
-            let length = reader.scenario.sequence.to_string();
-            reader.assume("seq-length", &length, "the arguments say nothing of it: as it was");
+            let (length, known) = (reader.scenario.sequence, reader.scenario.positions());
+            match known.filter(|known| *known < length && parts.trainer == Trainer::Classify) {
+                Some(known) => {
+                    let why = "the arguments say nothing of it: a tokenizer cuts texts at the positions that the model has";
+                    reader.assume("seq-length", &known.to_string(), why);
+                }
+                None => {
+                    let why = "the arguments say nothing of it: as it was";
+                    reader.assume("seq-length", &length.to_string(), why);
+                }
+            }
         }
     }
 }

@@ -6,6 +6,7 @@ mod known;
 mod weights;
 
 use super::launch;
+use super::own_loop;
 use super::reader::{Reader, among};
 use super::trainer;
 use crate::scenario::{Stack, Task};
@@ -163,6 +164,8 @@ pub(super) fn read(reader: &mut Reader, parts: Parts) {
     }
     checkpointing(reader, parts);
     launch::of_arguments(reader);
+    own_loop::engine(reader);
+    own_loop::numbers(reader);
     if let Some((true, said)) = reader.switch(&["fast_inference"]) {
         let why = "vLLM's weights and cache on the same card are not predicted";
         reader.leave(&said, why);

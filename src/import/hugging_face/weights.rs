@@ -213,13 +213,16 @@ pub(super) fn precision(reader: &mut Reader, parts: Parts) {
         }
         found
     });
+    // encoders were published in float32, before others were in 16 bits
+    let is_encoder = reader.scenario.architecture().is_ok_and(|model| model.classifier.is_some());
+    let published = if is_encoder { Element::Fp32 } else { Element::Bf16 };
     let weights = match named {
-        Some(Element::Published) => Element::Bf16,
+        Some(Element::Published) => published,
         Some(element) => element,
         None if parts.unsloth => card,
-        None if parts.loads => Element::Bf16,
+        None if parts.loads => published,
         None if parts.trl => Element::Fp32,
-        None => Element::Bf16,
+        None => published,
     };
     let own = reader.take(&["computes_in"]);
     let is_on = |switch: &Option<(bool, String)>| switch.as_ref().is_some_and(|(on, _)| *on);
@@ -263,7 +266,11 @@ pub(super) fn precision(reader: &mut Reader, parts: Parts) {
         _ if parts.unsloth => "Unsloth loads in the type that the card computes in",
         (true, ..) => "trl's command loads in float32 and trains with bf16 where nothing is said",
         (false, true, false) => "trl's trainers load a model in float32, and their arguments train with bf16",
+        (false, _, true) if is_encoder => {
+            "transformers 5 loads weights as they were published, those of an encoder in float32"
+        }
         (false, _, true) => "transformers 5 loads weights as they were published: taken for bfloat16",
+        (false, false, false) if is_encoder => "weights as they were published, of an encoder in float32",
         (false, false, false) => "weights as they were published: taken for bfloat16",
     };
     if all.is_empty() {

@@ -129,10 +129,12 @@ pub fn read(config: &Config<'_>) -> Option<Result<Architecture, ModelError>> {
     let model = match config.model_type {
         "bert" => bert(config, &BERT),
         "ernie" => ernie(config),
-        "roberta" | "data2vec-text" => bert(config, &ROBERTA),
-        "xlm-roberta" | "camembert" => bert(config, &XLM_ROBERTA),
+        "roberta" | "data2vec-text" => bert(config, &ROBERTA).and_then(|model| behind_padding(config, model)),
+        "xlm-roberta" | "camembert" => {
+            bert(config, &XLM_ROBERTA).and_then(|model| behind_padding(config, model))
+        }
         "distilbert" => bert(config, &DISTILBERT),
-        "mpnet" => mpnet(config),
+        "mpnet" => mpnet(config).and_then(|model| behind_padding(config, model)),
         "deberta-v2" => deberta_v2(config),
         "electra" => electra(config),
         "albert" => albert(config),
@@ -227,6 +229,14 @@ fn around(
         norm: layer_norm(norm, hidden),
     });
     model.layout = names.model;
+    Ok(model)
+}
+
+/// roberta and its kin number positions from behind the padding's number on, so that a text has as many fewer
+/// (modeling_roberta.py `create_position_ids_from_input_ids`): 512 of 514.
+fn behind_padding(config: &Config<'_>, mut model: Architecture) -> Result<Architecture, ModelError> {
+    let first = config.optional("pad_token_id")?.unwrap_or(1).saturating_add(1);
+    model.max_positions = model.max_positions.map(|positions| positions.saturating_sub(first));
     Ok(model)
 }
 

@@ -167,10 +167,26 @@ impl<'t> Reader<'t> {
             self.at += 1;
             self.expression(0);
         }
-        let target = self.source(from).split(':').next().unwrap_or_default().trim().to_owned();
-        if self.is('=') {
+        let mut targets = vec![self.source(from).split(':').next().unwrap_or_default().trim().to_owned()];
+        // `first, second = values`
+        while self.is(',') {
             self.at += 1;
-            let value = self.expression(0);
+            let from = self.at;
+            self.expression(0);
+            targets.push(self.source(from).trim().to_owned());
+        }
+        if !self.is('=') {
+            return;
+        }
+        let mut values = Vec::new();
+        while self.is(if values.is_empty() { '=' } else { ',' }) {
+            self.at += 1;
+            values.push(self.expression(0));
+        }
+        if targets.len() != values.len() {
+            return;
+        }
+        for (target, value) in targets.into_iter().zip(values) {
             if !target.contains(['(', '\n']) {
                 self.name(&target, &value);
                 self.script.given.push((target, value));
@@ -463,6 +479,14 @@ mod tests {
                 ("to", json!([0]), json!({})),
             ],
         );
+    }
+
+    /// `first, second = 1, 2` gives each its own; what is taken apart stands for nothing.
+    #[test]
+    fn several_names_are_given_their_values() {
+        let script = read("A, B, C = 1, 'two', [3, 4]\nD, *E = f(x, y)\nG = 5\nH, I = 6\n", &|_| None);
+        let given = [("A", json!(1)), ("B", json!("two")), ("C", json!([3, 4])), ("G", json!(5))];
+        assert_eq!(script.given, given.map(|(name, value)| (name.to_owned(), value)));
     }
 
     #[test]
