@@ -78,6 +78,12 @@ pub enum Field {
     Prompt,
     /// How many classes texts have.
     Labels,
+    /// Texts of each example that are embedded.
+    Texts,
+    /// Texts that are embedded at a time, where gradients are cached.
+    GradCache,
+    /// What of its hidden states becomes a text's embedding.
+    Pooling,
     Reference,
     /// Who generates the answers of reinforcement.
     Rollouts,

@@ -34,7 +34,8 @@ use std::sync::Arc;
 use crate::issue::{Field, Issue};
 use crate::model::Architecture;
 use crate::scenario::{
-    CacheKind, Cluster, Generation, Lengths, Mask, Method, ModelChoice, Reference, Sampling, Scenario, Task,
+    CacheKind, Cluster, Embedding, Generation, Lengths, Mask, Method, ModelChoice, Reference, Sampling,
+    Scenario, Task,
 };
 
 pub use batch::Batch;
@@ -140,6 +141,15 @@ pub enum Loss {
     },
     /// The classes of whole texts, or one number for each: cross entropy, or what a number is off.
     Classes,
+    /// Texts whose embeddings shall lie near that of what they belong to and far from all others of the batch, as
+    /// sentence-transformers' `MultipleNegativesRankingLoss` has it: the batch holds the anchors, beside which as many texts of each
+    /// other column are embedded.
+    Contrast {
+        /// Texts of each example, the anchor among them.
+        texts: u64,
+        /// Texts that run at a time, where the gradients by their embeddings are cached; 0 where all run at once.
+        cached: u64,
+    },
     /// Texts that are better than others, by one number for each (a reward model): the batch holds the better ones, then as
     /// many worse ones, as trl's `RewardTrainer` has it.
     Comparison,
@@ -311,6 +321,10 @@ impl From<&Scenario> for Job {
             Task::Cpo => Loss::Odds { likelihood: Likelihood::Answer, prompt },
             Task::Simpo => Loss::Odds { likelihood: Likelihood::Nothing, prompt },
             Task::Classify => Loss::Classes,
+            Task::Embed => {
+                let Embedding { texts, cached, .. } = scenario.embedding;
+                Loss::Contrast { texts: texts.max(2), cached }
+            }
             Task::Reward => Loss::Comparison,
             Task::Distil => {
                 members.push(Member::teacher(scenario));

@@ -28,6 +28,8 @@ const ROLLOUTS: &str = "data/measurements/rollouts.json";
 const DISTILLATION: &str = "data/measurements/distillation.json";
 /// transformers' Trainer over heads for classification: rows that the code was written beside, then `-drawn-`.
 const CLASSIFICATION: &str = "data/measurements/classification.json";
+/// sentence-transformers' trainer, its contrastive loss at once and with cached gradients.
+const EMBEDDING: &str = "data/measurements/embedding.json";
 const ADAPTERS: &str = "data/measurements/adapters.json";
 const DRAWN: &str = "data/measurements/drawn.json";
 const MULTI: &str = "data/measurements/multi.json";
@@ -56,6 +58,8 @@ const PREFERENCE_ROWS: usize = 85;
 const ROLLOUTS_ROWS: usize = 23;
 /// Rows of [`DISTILLATION`].
 const DISTILLATION_ROWS: usize = 16;
+/// Rows of [`EMBEDDING`].
+const EMBEDDING_ROWS: usize = 58;
 /// Rows of [`CLASSIFICATION`].
 const CLASSIFICATION_ROWS: usize = 53;
 /// Rows of [`ADAPTERS`].
@@ -146,6 +150,15 @@ fn every_row_of_classification_is_predicted() {
     assert!(report.unsupported.is_empty(), "{:?}", report.unsupported);
     within(&report.summary.allocated, CLASSIFICATION_ROWS, [0.01, 1.0, 3.0]);
     within(&report.summary.reserved, CLASSIFICATION_ROWS, [0.01, 2.1, 6.5]);
+}
+
+/// Embeddings: encoders and decoders, whole weights, LoRA and QLoRA, gradients cached or not.
+#[test]
+fn every_row_of_embedding_is_predicted() {
+    let report = check::check(&read(EMBEDDING), false).expect("the file is an array of rows");
+    assert!(report.unsupported.is_empty(), "{:?}", report.unsupported);
+    within(&report.summary.allocated, EMBEDDING_ROWS, [0.01, 0.5, 1.0]);
+    within(&report.summary.reserved, EMBEDDING_ROWS, [0.01, 2.0, 5.0]);
 }
 
 /// Adapters beside LoRA, and optimizers that came later: Muon, schedule-free AdamW, StableAdamW.
@@ -323,6 +336,7 @@ fn the_bands_are_what_was_measured() {
         ROLLOUTS,
         DISTILLATION,
         CLASSIFICATION,
+        EMBEDDING,
         ADAPTERS,
         SWITCHES,
         PACKED,

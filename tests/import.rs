@@ -227,6 +227,26 @@ fn classification_is_a_task() {
     assert_eq!(reward.scenario.task, Task::Reward);
 }
 
+/// sentence-transformers' own trainer, whose loss says whether gradients are cached.
+#[test]
+fn embeddings_are_a_task() {
+    let text = "model = SentenceTransformer(\"microsoft/deberta-v3-base\", device=\"cuda\")\n\
+                loss = CachedMultipleNegativesRankingLoss(model, mini_batch_size=16)\n\
+                args = SentenceTransformerTrainingArguments(per_device_train_batch_size=512, bf16=True)\n\
+                trainer = SentenceTransformerTrainer(model=model, args=args, train_dataset=rows, loss=loss)";
+    let understood = read(text);
+    assert_eq!(understood.left, []);
+    let Scenario { task, embedding, batch, mask, stack, method, precision, sequence, .. } =
+        understood.scenario;
+    assert_eq!((task, embedding.cached, batch, mask), (Task::Embed, 16, 512, Mask::Padded));
+    assert_eq!((stack, method, sequence), (Stack::Transformers, Method::Full, 512));
+    assert_eq!(precision, Precision::AmpBf16);
+    let plain = read(&text.replace("CachedMultiple", "Multiple").replace(", mini_batch_size=16", ""));
+    assert_eq!((plain.scenario.embedding.cached, plain.left), (0, vec![]));
+    let other = read(&text.replace("CachedMultipleNegativesRankingLoss", "losses.CoSENTLoss"));
+    assert_eq!(other.left.len(), 1, "{:?}", other.left);
+}
+
 #[test]
 fn decomposed_adapters_are_read_where_peft_runs_them() {
     let peft = "LoraConfig(r=16, use_dora=True)";

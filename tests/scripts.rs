@@ -25,7 +25,8 @@ const MIDDLE: [f64; 2] = [0.0001, 0.001];
 const ON_SEVERAL: [f64; 2] = [0.005, 0.11];
 
 /// A file of each library, and of each engine of several GPUs.
-const FILES: [(&str, &str); 11] = [
+const FILES: [(&str, &str); 12] = [
+    ("embedder", include_str!("fixtures/scripts/embedder.py")),
     ("classifier", include_str!("fixtures/scripts/classifier.py")),
     ("grpo", include_str!("fixtures/scripts/grpo.py")),
     ("simpo", include_str!("fixtures/scripts/simpo.py")),

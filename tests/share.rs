@@ -8,10 +8,11 @@ use std::path::Path;
 use headroom::scenario::keys::keys;
 use headroom::scenario::{
     Allocator, Answers, AttentionKernel, CacheKind, Checkpointing, Cluster, ContextComm, CpuOffload,
-    CustomModel, Data, DeepSpeed, Generation, GpuChoice, Layout, Lengths, Loop, Lora, LoraTargets,
-    LossKernel, Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Overlap, Pictures, Precision,
-    Quantization, ReduceDtype, Reference, Reserve, Rollouts, Sampling, Savings, Scenario, Sharding, Stack,
-    StepTime, Task, Teacher, TeacherWeights, TransformerImpl, Tuner, VisionTower, WeightFormat, modules,
+    CustomModel, Data, DeepSpeed, Embedding, Generation, GpuChoice, Layout, Lengths, Loop, Lora, LoraTargets,
+    LossKernel, Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Overlap, Pictures, Pooling,
+    Precision, Quantization, ReduceDtype, Reference, Reserve, Rollouts, Sampling, Savings, Scenario,
+    Sharding, Stack, StepTime, Task, Teacher, TeacherWeights, TransformerImpl, Tuner, VisionTower,
+    WeightFormat, modules,
 };
 use headroom::share::{MOST_SCENARIOS, decode, encode, names, said};
 use headroom::units::Bytes;
@@ -265,6 +266,14 @@ fn answers() -> impl Strategy<Value = Answers> {
         .prop_map(|(prompt, reference, rollouts, labels)| Answers { prompt, reference, rollouts, labels })
 }
 
+fn embeddings() -> impl Strategy<Value = Embedding> {
+    (2u64..=1 << 24, 0u64..=1 << 24, select(Pooling::ALL)).prop_map(|(texts, cached, pooling)| Embedding {
+        texts,
+        cached,
+        pooling,
+    })
+}
+
 fn teachers() -> impl Strategy<Value = Teacher> {
     let model = prop_oneof![
         Just(None),
@@ -316,7 +325,7 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
             data(),
         ),
         (select(Stack::ALL), savings(), select(WeightFormat::ALL), lengths(), select(Allocator::ALL)),
-        (select(Task::ALL), (answers(), teachers()), generations(), pictures()),
+        (select(Task::ALL), (answers(), teachers(), embeddings()), generations(), pictures()),
     )
         .prop_map(
             |(
@@ -324,7 +333,7 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
                 how,
                 rest,
                 (stack, savings, format, lengths, allocator),
-                (task, (answers, teacher), generation, pictures),
+                (task, (answers, teacher, embedding), generation, pictures),
             )| {
                 let (model, method, lora, (double_quant, prepare), precision, optimizer) = what;
                 let (batch, sequence, accumulation, checkpointing, attention, mask) = how;
@@ -339,6 +348,7 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
                 Scenario {
                     task,
                     answers,
+                    embedding,
                     teacher,
                     generation,
                     pictures,

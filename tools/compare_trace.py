@@ -5,7 +5,7 @@
 
 HARNESS: the folder of the null-device harness (measure.py with its virtual environment in .truthenv, or HARNESS_PYTHON
          names another Python).
-CASE:    a case as measure.py takes it, with "stack": "trl" or "task": "classify" as trl_steps.py does, with "engine" as measure_multi.py does, or with "distopt" as measure_megatron.py does, e.g. '{"preset": "llama-3.2-1b", "overrides": {"num_hidden_layers": 2},
+CASE:    a case as measure.py takes it, with "stack": "trl" or "task": "classify" as trl_steps.py does, with "task": "embed" as embedding_steps.py does, with "engine" as measure_multi.py does, or with "distopt" as measure_megatron.py does, e.g. '{"preset": "llama-3.2-1b", "overrides": {"num_hidden_layers": 2},
          "dtype": "bf16", "batch": 2, "seq": 1024}'; small layer counts make the output readable.
 CC:      compute capability, default 8.0.   SHOWN: differences that are printed, default 12.
 
@@ -67,7 +67,7 @@ def torch_events(harness, case, cc):
     env = dict(os.environ, LD_PRELOAD=os.path.join(null, "libcuda.so.1"), NULLCUDA_CC=cc, PYTHONPATH=os.pathsep.join([harness, tools, os.environ.get("PYTHONPATH", "")]),
                HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", PYTORCH_NVML_BASED_CUDA_CHECK="1", NULLCUDA_REMEMBER="1", TRITON_LIBCUDA_PATH=null)
     # trl's trainer has a loop of its own, and so have ranks of many
-    own = "megatron_steps.py" if "distopt" in case else "trl_steps.py" if case.get("stack") == "trl" or case.get("task") == "classify" else "rank_steps.py" if case.get("engine") else "generate_steps.py" if case.get("task") == "generate" else None
+    own = "embedding_steps.py" if case.get("task") == "embed" else "megatron_steps.py" if "distopt" in case else "trl_steps.py" if case.get("stack") == "trl" or case.get("task") == "classify" else "rank_steps.py" if case.get("engine") else "generate_steps.py" if case.get("task") == "generate" else None
     program = (Path(tools) / own).read_text() if own else TRACER
     with tempfile.NamedTemporaryFile("w", suffix=".py") as f, tempfile.NamedTemporaryFile("w", suffix=".json") as row:
         f.write(program)

@@ -1,7 +1,7 @@
 """Runs the files that `headroom script` writes and holds what they took against the estimate: run_script.py HEADROOM LINK...
 
 HEADROOM is the command, each LINK what follows `#` in a share link. Needs torch, transformers, peft, bitsandbytes, datasets, trl and
-liger-kernel in the versions that the files name, a CUDA device (one whose kernels do nothing will do), and on PYTHONPATH the
+liger-kernel, of embeddings sentence-transformers, in the versions that the files name, a CUDA device (one whose kernels do nothing will do), and on PYTHONPATH the
 harness that such a device belongs to (measure.py). Weights, tokenizer and data are made up here, and three steps are run; all
 else is the file as it is written. A file for several GPUs (deepspeed for ZeRO) is run as the first of a group whose collectives move nothing. On a device with too little memory (NULLCUDA_TOTAL_GIB) the error is printed, with the line of
 Python that met it: what `headroom oom` is held against.
@@ -12,6 +12,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import traceback
 import warnings
 from pathlib import Path
@@ -47,7 +48,7 @@ def run(text, config, scenario):
         config = config or a_config(None)
         if num_labels is not None:
             config.num_labels, config.get_text_config().pad_token_id = num_labels, 0
-        own = getattr(transformers, CLASSES[task in SCORING])
+        own = getattr(transformers, CLASSES[2 if task == "embed" else task in SCORING])
         measure.model_class = lambda _: own
         keywords = dict(attn_implementation=attn_implementation)
         if quantization_config is None and engine == "fsdp2":
@@ -72,18 +73,23 @@ def run(text, config, scenario):
         own = dict(config)
         return transformers.AutoConfig.for_model(own.pop("model_type"), **own)
 
-    transformers.AutoConfig.from_pretrained = a_config
     for name in CLASSES:
         getattr(transformers, name).from_pretrained = from_pretrained
     # how a head begins changes nothing, and is a kernel that is compiled at run time
     torch.Tensor.erfinv_ = lambda weight: weight
-    transformers.AutoTokenizer.from_pretrained = lambda _: tokenizer()
+    # sentence-transformers reads both from a folder
+    if task != "embed":
+        transformers.AutoConfig.from_pretrained = a_config
+        transformers.AutoTokenizer.from_pretrained = lambda _: tokenizer()
     transformers.PreTrainedModel.save_pretrained = lambda *_, **__: None
     # texts of a row's length: a word is a token, and the end of a text one more
     rows = (4 * scenario["batch-size"] * scenario["gradient-accumulation"] + 8) * scenario["gpus"]
     words = " ".join(["w"] * (scenario["seq-length"] - 1))
     if task in ("sft", "generate"):
         columns = {"text": [words] * rows}
+    elif task == "embed":
+        names = ["anchor", "positive", "negative"][:scenario["texts-per-example"]]
+        columns = {name: [words + " w"] * rows for name in names}
     elif task == "classify":
         columns = {"text": [words + " w"] * rows, "label": [0] * rows}
     elif task == "reward":
@@ -94,6 +100,8 @@ def run(text, config, scenario):
     datasets.load_dataset = lambda *_, **__: datasets.Dataset.from_dict(columns)
     kept = answer_as_data_would(scenario, case)  # as long as it is kept
     few = dict(max_steps=3, report_to=[], save_strategy="no", disable_tqdm=True)
+    if task == "embed":
+        text = as_embedder(text, a_config(None), task_model=lambda own: from_pretrained(None, device_map={"": 0}, **own), few=few)
     if task == "classify":
         arguments = transformers.TrainingArguments.__init__
         transformers.TrainingArguments.__init__ = lambda own, **keywords: arguments(own, **few, **keywords)
@@ -117,8 +125,22 @@ def run(text, config, scenario):
     return stats["allocated_bytes.all.peak"], stats["reserved_bytes.all.peak"]
 
 
-# what models are loaded by: those that write, those that have numbers for each text
-CLASSES = ["AutoModelForCausalLM", "AutoModelForSequenceClassification"]
+def as_embedder(text, config, task_model, few):
+    """The file with a model of sentence-transformers that is made up, its tokenizer beside it."""
+    import embedding_steps
+    import sentence_transformers
+    from sentence_transformers.sentence_transformer.modules import Transformer
+    folder = tempfile.mkdtemp()
+    embedding_steps.save_names(config, tokenizer(), folder)
+    Transformer._load_model = lambda _, *given, **named: task_model({key: named[key] for key in ("dtype", "attn_implementation", "quantization_config") if key in named})
+    arguments = sentence_transformers.SentenceTransformerTrainingArguments.__init__
+    sentence_transformers.SentenceTransformerTrainingArguments.__init__ = lambda own, **keywords: arguments(own, **few, **keywords)
+    sentence_transformers.SentenceTransformerTrainer.save_model = lambda *_, **__: None
+    return re.sub(r'(?m)^MODEL = .*$', f"MODEL = {folder!r}", text)
+
+
+# what models are loaded by: those that write, those that have numbers for each text, those that have no head
+CLASSES = ["AutoModelForCausalLM", "AutoModelForSequenceClassification", "AutoModel"]
 SCORING = ["classify", "reward"]
 
 
@@ -167,7 +189,7 @@ def tokenizer():
 
 def answer_as_data_would(scenario, case):
     """A device without data reads back zeros: what is asked of the data is answered as it is."""
-    if scenario["stack"] == "trl" or case["task"] == "classify":
+    if scenario["stack"] == "trl" or case["task"] in ("classify", "embed"):
         import trl_steps
         mask = scenario["mask"] if scenario["mask"] == "padding-free" or case["task"] != "sft" else "ones"
         return trl_steps.answer_as_data_would(dict(case, attention_mask=mask))

@@ -3,7 +3,7 @@
 /** What a user can choose; what is left out takes its default. */
 export interface Scenario {
   /** What is done with the model: fine-tuning on texts, on answers that are preferred to others or rewarded, or generating text (inference) */
-  "task"?: "sft" | "classify" | "dpo" | "kto" | "orpo" | "cpo" | "simpo" | "reward" | "grpo" | "rloo" | "distil" | "generate";
+  "task"?: "sft" | "classify" | "embed" | "dpo" | "kto" | "orpo" | "cpo" | "simpo" | "reward" | "grpo" | "rloo" | "distil" | "generate";
   /** The model: a Hub id, or a size such as 7b for a Llama-shaped model of so many billion parameters */
   "model"?: string | { name: string; config: object };
   /** Which weights are trained */
@@ -30,7 +30,7 @@ export interface Scenario {
   "precision"?: "fp32" | "bf16" | "fp16" | "amp-bf16" | "amp-bf16-weights" | "amp-fp16";
   /** The optimizer, where its implementation changes the memory also the implementation */
   "optimizer"?: "adamw" | "adamw-fused" | "adamw-for-loop" | "adamw-early" | "adamw-8bit" | "paged-adamw-8bit" | "adamw-8bit-torchao" | "paged-adamw" | "adam" | "sgd" | "sgd-momentum" | "nesterov" | "adagrad" | "rmsprop" | "adafactor" | "adafactor-torch" | "lamb" | "lion" | "lion-8bit" | "ademamix" | "ademamix-8bit" | "paged-ademamix" | "paged-ademamix-8bit" | "schedule-free-adamw" | "stable-adamw" | "muon" | "nadam" | "amsgrad" | "sparse-adam" | "shampoo" | "adabelief";
-  /** Sequences in one forward pass, or pairs of an answer that is preferred and one that is not: activations and logits grow with it */
+  /** Sequences in one forward pass, pairs of an answer that is preferred and one that is not, or examples of several texts: activations and logits grow with it */
   "batch-size"?: number;
   /** Tokens per sequence, padding included */
   "seq-length"?: number;
@@ -38,6 +38,12 @@ export interface Scenario {
   "prompt-length"?: number;
   /** Numbers for each text (num_labels): a class each, or one for a reranker or a regression */
   "labels"?: number;
+  /** Texts of each example that are embedded: an anchor, what belongs to it, and from three on what does not (hard negatives). The micro-batch size counts examples */
+  "texts-per-example"?: number;
+  /** Texts that run at a time, where gradients by the embeddings are cached and each text runs twice (CachedMultipleNegativesRankingLoss, mini_batch_size); 0 runs all at once */
+  "grad-cache"?: number;
+  /** What of a text's hidden states becomes its embedding */
+  "pooling"?: "mean" | "cls" | "lasttoken";
   /** Where the scores of the model as it was come from */
   "reference"?: "scored" | "none" | "precomputed";
   /** Who generates the answers that the model learns from: vLLM, elsewhere or with a share of the card, or the training itself by transformers */

@@ -12,10 +12,11 @@ use crate::hardware::{ComputeCapability, Gpu, NotACapability};
 use crate::model::Objective;
 use crate::scenario::{
     Allocator, Answers, AttentionKernel, CacheKind, Checkpointing, Cluster, ContextComm, CpuOffload,
-    CustomModel, DeepSpeed, Generation, GpuChoice, Layout, Lengths, Loop, Lora, LoraTargets, LossKernel,
-    Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Overlap, Pictures, Precision, Quantization,
-    ReduceDtype, Reference, Reserve, Rollouts, Sampling, Savings, Scenario, Sharding, Stack, StepTime, Task,
-    Teacher, TeacherWeights, TransformerImpl, Tuner, VisionTower, WeightFormat,
+    CustomModel, DeepSpeed, Embedding, Generation, GpuChoice, Layout, Lengths, Loop, Lora, LoraTargets,
+    LossKernel, Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Overlap, Pictures, Pooling,
+    Precision, Quantization, ReduceDtype, Reference, Reserve, Rollouts, Sampling, Savings, Scenario,
+    Sharding, Stack, StepTime, Task, Teacher, TeacherWeights, TransformerImpl, Tuner, VisionTower,
+    WeightFormat,
 };
 use crate::step::Milestone;
 
@@ -57,6 +58,7 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, CheckError
     let (sequence, texts) = (fields.count("seq", 512)?, fields.count("packed", 0)?);
     Ok(Scenario {
         answers: answers(fields)?,
+        embedding: embedding(fields)?,
         teacher: teacher(fields)?,
         model: model(fields, row)?,
         method,
@@ -275,6 +277,16 @@ fn loss(slug: &str) -> Result<LossKernel, CheckError> {
     LossKernel::from_slug(slug).ok_or_else(|| unknown("loss", slug))
 }
 
+fn embedding(fields: &mut Fields<'_>) -> Result<Embedding, CheckError> {
+    let usual = Scenario::default().embedding;
+    let pooling = fields.text_or("pooling", usual.pooling.slug())?;
+    Ok(Embedding {
+        texts: fields.count("texts", usual.texts)?,
+        cached: fields.count("cached", usual.cached)?,
+        pooling: Pooling::from_slug(pooling).ok_or_else(|| unknown("pooling", pooling))?,
+    })
+}
+
 fn model(fields: &mut Fields<'_>, row: &Value) -> Result<ModelChoice, CheckError> {
     let name = row.pointer("/case/model").and_then(Value::as_str).unwrap_or("model");
     let mut config = fields.get("config").cloned().ok_or("there is no config")?;
@@ -283,14 +295,15 @@ fn model(fields: &mut Fields<'_>, row: &Value) -> Result<ModelChoice, CheckError
         map.extend(over.clone());
     }
     let model = CustomModel::read(name, &config.to_string())?;
-    let classified = row.pointer("/case/task").is_some_and(|task| task == Task::Classify.slug());
+    let task = row.pointer("/case/task").and_then(Value::as_str).and_then(Task::from_slug);
+    let headless = matches!(task, Some(Task::Classify | Task::Embed));
     let head = fields.text_or("head", "causal")?;
     match (head, model.architecture.head.objective) {
         ("causal" | "image", Objective::CausalLm)
         | ("mlm", Objective::MaskedLm)
         | ("seq2seq", Objective::Seq2Seq) => Ok(ModelChoice::Custom(model.into())),
         // another head stands in its place
-        _ if classified => Ok(ModelChoice::Custom(model.into())),
+        _ if headless => Ok(ModelChoice::Custom(model.into())),
         _ => Err(unknown("head", format!("{head} on {}", model.architecture.model_type))),
     }
 }

@@ -68,6 +68,7 @@ const RULES: &[Rule] = &[
                 Task::Dpo | Task::Kto => Reference::Precomputed,
                 Task::Sft
                 | Task::Classify
+                | Task::Embed
                 | Task::Orpo
                 | Task::Cpo
                 | Task::Simpo

@@ -50,6 +50,27 @@ pub(super) fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
                 parts.arguments = true;
             }
             ("Trainer" | "Seq2SeqTrainer", _) => {}
+            ("SentenceTransformerTrainingArguments", _) => {
+                (parts.arguments, parts.trainer) = (true, Trainer::Embed);
+            }
+            ("SentenceTransformerTrainer", _) => parts.trainer = Trainer::Embed,
+            ("SentenceTransformer" | "Transformer", None) => {
+                embedder(call, &mut settings);
+                parts.loads |= call.values.first().is_some_and(Value::is_string);
+                continue;
+            }
+            ("Pooling", None) => {
+                if let Some((_, pooling)) = call.named.iter().find(|(name, _)| name == "pooling_mode") {
+                    setting::flatten("", "pooling_mode", pooling.clone(), &mut settings);
+                }
+                continue;
+            }
+            (_, None) if call.path.starts_with("losses.") || name.ends_with("RankingLoss") => {
+                if let Some(why) = contrast(call, &mut settings) {
+                    later.push((short(&call.path), why));
+                }
+                continue;
+            }
             (_, Some(trainer)) if name.ends_with("Trainer") => {
                 parts.trl = true;
                 parts.trainer = trainer;
@@ -116,7 +137,7 @@ pub(super) fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
         for (argument, value) in &call.named {
             // a model that is handed over as an object is the one that was loaded
             let is_object = name.ends_with("Trainer")
-                && argument == "model"
+                && ["model", "loss"].contains(&argument.as_str())
                 && value.as_str().is_some_and(|value| !value.contains('/') || value.contains('('));
             // trl's trainers take a class with its arguments
             if let ("optimizer_cls_and_kwargs", Value::Array(pair)) = (argument.as_str(), value)
@@ -210,6 +231,41 @@ fn has_arguments(class: &str) -> bool {
     class.ends_with("TrainingArguments")
         || ["LoraConfig", "BitsAndBytesConfig"].contains(&class)
         || (class.ends_with("Config") && trainer_of_class(class).is_some())
+}
+
+/// What sentence-transformers loads: its model's name, and how transformers is asked for it.
+fn embedder(call: &python::Call, settings: &mut Vec<Setting>) {
+    if let Some(model @ Value::String(_)) = call.values.first() {
+        setting::flatten("SentenceTransformer", "model_name_or_path", model.clone(), settings);
+    }
+    for (argument, value) in &call.named {
+        match (argument.as_str(), value) {
+            ("model_kwargs", Value::Object(own)) => {
+                for (name, value) in own.iter().filter(|(name, _)| *name != "quantization_config") {
+                    setting::flatten("from_pretrained", name, value.clone(), settings);
+                }
+            }
+            ("model_name_or_path" | "max_seq_length", _) => {
+                setting::flatten("SentenceTransformer", argument, value.clone(), settings);
+            }
+            // modules, devices, prompts, caches
+            _ => {}
+        }
+    }
+}
+
+/// How texts are held against each other: a sentence where another way is asked for than that of in-batch negatives.
+fn contrast(call: &python::Call, settings: &mut Vec<Setting>) -> Option<&'static str> {
+    let cached = match call.name() {
+        "MultipleNegativesRankingLoss" => Value::from(0),
+        "CachedMultipleNegativesRankingLoss" => {
+            let named = call.named.iter().find(|(name, _)| name == "mini_batch_size");
+            named.map_or(Value::from(32), |(_, value)| value.clone())
+        }
+        _ => return Some("of the losses of embeddings those with in-batch negatives are predicted"),
+    };
+    setting::flatten("", "mini_batch_size", cached, settings);
+    None
 }
 
 /// The class that a method is called of.

@@ -2,8 +2,8 @@
 
 use crate::scenario::software::{Software, Trainer};
 use crate::scenario::{
-    AttentionKernel, Checkpointing, Lora, LossKernel, Method, ModelChoice, Offloading, Optimizer, Precision,
-    Quantization, Scenario, Stack, StepTime, Task, TeacherWeights, WeightFormat,
+    AttentionKernel, Checkpointing, Lora, LossKernel, Method, ModelChoice, Offloading, Optimizer, Pooling,
+    Precision, Quantization, Scenario, Stack, StepTime, Task, TeacherWeights, WeightFormat,
 };
 
 /// One model of a job: its weights, the code that runs it, and how it is trained.
@@ -53,6 +53,8 @@ pub enum HeadKind {
     Language,
     /// So many numbers for each text (`AutoModelForSequenceClassification`, `num_labels`).
     Numbers(u64),
+    /// One vector for each text, made of its hidden states (`SentenceTransformer`): the model has no head at all.
+    Embedding(Pooling),
 }
 
 /// What the training of a model depends on beside the model.
@@ -130,7 +132,7 @@ impl From<&Scenario> for Member {
         let habits = scenario.training_loop;
         let disables_dropout = scenario.task.disables_dropout();
         // transformers' `Trainer` switches the cache off and returns the loss alone
-        let by_loop = scenario.task != Task::Classify;
+        let by_loop = !matches!(scenario.task, Task::Classify | Task::Embed);
         Member {
             model: scenario.model.clone(),
             method: scenario.method,
@@ -156,6 +158,7 @@ impl From<&Scenario> for Member {
             head: match scenario.task {
                 Task::Reward => HeadKind::Numbers(1),
                 Task::Classify => HeadKind::Numbers(scenario.answers.labels.max(1)),
+                Task::Embed => HeadKind::Embedding(scenario.embedding.pooling),
                 _ => HeadKind::Language,
             },
             training: Some(Training {

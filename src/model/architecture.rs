@@ -61,6 +61,8 @@ pub enum HeadTransform {
     },
     /// What an encoder makes of a text before it is classified.
     Classifier(Classifier),
+    /// The output of the head, of the first token alone, goes through tanh and is used by nobody: an encoder's pooler.
+    Pooler,
 }
 
 /// What an encoder's own `…ForSequenceClassification` has between its last layer and the numbers for each text.
@@ -357,7 +359,7 @@ impl Architecture {
         }
         self.extra.iter().for_each(|submodule| submodule.visit(visit));
         match &self.head.transform {
-            None => {}
+            None | Some(HeadTransform::Pooler) => {}
             Some(HeadTransform::Project(linear)) => linear.visit(visit),
             Some(HeadTransform::Dense { dense, norm, .. }) => {
                 dense.visit(visit);

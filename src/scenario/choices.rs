@@ -70,7 +70,7 @@ pub(crate) use choices;
 
 mod tasks;
 
-pub use tasks::{CacheKind, Reference, Rollouts, Sampling, Task, TeacherWeights, VisionTower};
+pub use tasks::{CacheKind, Pooling, Reference, Rollouts, Sampling, Task, TeacherWeights, VisionTower};
 
 choices! {
     /// Which weights are trained.

@@ -17,6 +17,10 @@ pub enum Count {
     Rank,
     /// Sequences.
     Sequences,
+    /// The same where none is a choice.
+    SequencesOrNone,
+    /// Texts of an example: two at least.
+    Texts,
     /// Tokens.
     Tokens,
     /// Forward and backward passes.
@@ -58,7 +62,9 @@ impl Count {
             | Count::DatasetTokens
             | Count::Pixels
             | Count::Epochs => 1,
-            Count::ElementsOrNone
+            Count::Texts => 2,
+            Count::SequencesOrNone
+            | Count::ElementsOrNone
             | Count::Mebibytes
             | Count::Percent
             | Count::LayersOrNone
@@ -72,6 +78,8 @@ impl Count {
         match self {
             Count::Rank
             | Count::Sequences
+            | Count::SequencesOrNone
+            | Count::Texts
             | Count::Tokens
             | Count::Passes
             | Count::Gpus

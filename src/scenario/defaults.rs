@@ -26,6 +26,13 @@ impl Scenario {
                 (usual.stack, usual.mask, usual.batch, usual.sequence) =
                     (Stack::Transformers, Mask::Padded, 8, 512)
             }
+            // sentence-transformers' collator gives a mask with every batch, its `add_adapter` is transformers', which leaves
+            // adapters in the model's type and prepares nothing; the model cards of embeddings that say how they were trained have some 256 tokens
+            Task::Embed => {
+                (usual.stack, usual.mask, usual.batch, usual.sequence) =
+                    (Stack::Transformers, Mask::Padded, 64, 256);
+                (usual.lora.fp32_adapters, usual.quantization.prepare) = (false, false);
+            }
             // trl's is the only code that is modelled; answers are of different lengths
             Task::Dpo | Task::Kto | Task::Orpo | Task::Cpo | Task::Simpo | Task::Reward => {
                 (usual.stack, usual.mask) = (Stack::Trl, Mask::Padded);

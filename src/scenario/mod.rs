@@ -26,8 +26,8 @@ use crate::units::Bytes;
 pub use crate::issue::{Field, Issue, Severity};
 pub use choices::{
     Allocator, AttentionKernel, CacheKind, Checkpointing, Choice, ContextComm, CpuOffload, LoraTargets,
-    LossKernel, Mask, Method, Offloading, Optimizer, Overlap, Precision, ReduceDtype, Reference, Rollouts,
-    Sampling, Sharding, Stack, StepTime, Task, TeacherWeights, TransformerImpl, Tuner, VisionTower,
+    LossKernel, Mask, Method, Offloading, Optimizer, Overlap, Pooling, Precision, ReduceDtype, Reference,
+    Rollouts, Sampling, Sharding, Stack, StepTime, Task, TeacherWeights, TransformerImpl, Tuner, VisionTower,
     WeightFormat,
 };
 pub use cluster::{Cluster, DeepSpeed, Layout};
@@ -177,6 +177,18 @@ pub struct Answers {
     pub labels: u64,
 }
 
+/// What of which texts is embedded; read for [`Task::Embed`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Embedding {
+    /// Texts of each example: an anchor, what belongs to it, and negatives.
+    pub texts: u64,
+    /// Texts that run at a time, where the gradients by their embeddings are cached (`CachedMultipleNegativesRankingLoss`,
+    /// `mini_batch_size`; GradCache, Gao et al. 2021, arXiv:2101.06983); 0 where all run at once.
+    pub cached: u64,
+    /// What of their hidden states becomes the embedding.
+    pub pooling: Pooling,
+}
+
 /// Who is learned from; read for [`Task::Distil`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Teacher {
@@ -248,6 +260,8 @@ pub struct Scenario {
     pub task: Task,
     /// What a task beyond fine-tuning works with.
     pub answers: Answers,
+    /// What of which texts is embedded.
+    pub embedding: Embedding,
     /// Who is learned from.
     pub teacher: Teacher,
     /// Which model.
@@ -311,6 +325,7 @@ impl Default for Scenario {
                 rollouts: Rollouts::Server,
                 labels: 2,
             },
+            embedding: Embedding { texts: 2, cached: 0, pooling: Pooling::Mean },
             teacher: Teacher { model: None, weights: TeacherWeights::Fp32 },
             model: ModelChoice::Catalogue("meta-llama/Llama-3.1-8B".into()),
             method: Method::Qlora,

@@ -36,7 +36,9 @@ impl Scenario {
             let architecture = self.architecture().ok()?;
             let positions =
                 lacks_positions(&architecture, self).then(|| beyond_positions(&architecture, self)).flatten();
-            positions.or_else(|| cluster::recomputed_otherwise(self, &architecture))
+            positions
+                .or_else(|| cluster::recomputed_otherwise(self, &architecture))
+                .or_else(|| shared_graph(&architecture, self))
         })
     }
 }
@@ -49,6 +51,8 @@ fn validate(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<Iss
         (Field::Batch, "micro-batch size", scenario.batch, Count::Sequences),
         (Field::Sequence, "sequence length", scenario.sequence, Count::Tokens),
         (Field::Prompt, "prompt length", scenario.answers.prompt, Count::Tokens),
+        (Field::Texts, "number of texts", scenario.embedding.texts, Count::Texts),
+        (Field::GradCache, "number of texts at a time", scenario.embedding.cached, Count::SequencesOrNone),
         (Field::NewTokens, "new tokens", scenario.generation.new_tokens, Count::Tokens),
         (Field::Pictures, "number of pictures", scenario.pictures.count, Count::PicturesOrNone),
         (Field::PictureHeight, "height of a picture", scenario.pictures.height, Count::Pixels),
@@ -102,6 +106,7 @@ fn validate(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<Iss
     colocated::issues(scenario, architecture, &mut issues);
     if let Some(architecture) = architecture {
         issues.extend(beyond_positions(architecture, scenario));
+        issues.extend(shared_graph(architecture, scenario));
         issues.extend(passed_over(architecture, scenario));
         issues.extend(wider(architecture, scenario));
     }
@@ -218,7 +223,7 @@ fn without_answer(scenario: &Scenario) -> Option<Issue> {
 fn scaled_bfloat16(scenario: &Scenario) -> Option<Issue> {
     let makes_bfloat16 = match scenario.task {
         Task::Sft | Task::Dpo | Task::Kto | Task::Reward | Task::Grpo | Task::Rloo | Task::Distil => true,
-        Task::Classify | Task::Orpo | Task::Cpo | Task::Simpo | Task::Generate => false,
+        Task::Classify | Task::Embed | Task::Orpo | Task::Cpo | Task::Simpo | Task::Generate => false,
     };
     let stops = makes_bfloat16
         && scenario.stack == Stack::Trl
@@ -235,12 +240,25 @@ fn scaled_bfloat16(scenario: &Scenario) -> Option<Issue> {
     stops.then(|| Issue::warning(Field::Precision, message).with_fix(fix))
 }
 
+/// Reentrant checkpoints of DeBERTa, each of which goes backward by itself through the norm of the relative positions, which all of its
+/// layers share: it was run.
+fn shared_graph(architecture: &Architecture, scenario: &Scenario) -> Option<Issue> {
+    let stops = architecture.model_type == "deberta-v2"
+        && scenario.checkpointing == Checkpointing::Reentrant
+        && scenario.method == Method::Full
+        && scenario.task.trains();
+    let message = "with use_reentrant=True each layer goes backward by itself through the relative positions, which all layers share: PyTorch \
+                   stops in the first step (\"Trying to backward through the graph a second time\")";
+    stops.then(|| Issue::warning(Field::Checkpointing, message).with_fix("choose gradient checkpointing on"))
+}
+
 /// A reference that trl's trainer for the task does not have.
 fn of_another_task(scenario: &Scenario) -> Option<Issue> {
     let (message, fix) = match (scenario.task, scenario.answers.reference) {
         (
             Task::Sft
             | Task::Classify
+            | Task::Embed
             | Task::Orpo
             | Task::Cpo
             | Task::Simpo

@@ -391,7 +391,11 @@ impl State {
         for (input, given) in inputs.iter_mut().zip(given) {
             *input = *given;
             if let Edge::Param(param) = given.edge {
-                self.params.list[param as usize].expected += 1;
+                let expects = graph.expects_in_frame().filter(|_| !self.params.is_leaf(param));
+                match expects {
+                    Some(expects) => expects.push(param),
+                    None => self.params.list[param as usize].expected += 1,
+                }
             }
         }
         let (saved, pending) = (graph.saved.len() as u32, graph.pending.len() as u32);

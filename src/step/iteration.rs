@@ -1,5 +1,6 @@
 //! The rounds of a job: forward, backward, clip, step and zero_grad, and whatever else is done in between.
 
+mod contrast;
 mod losses;
 mod notes;
 
@@ -24,6 +25,7 @@ use crate::scenario::software::{Software, Trainer};
 use crate::scenario::{Checkpointing, Cluster, Mask, Offloading, Stack, StepTime};
 use crate::step::what::{Source, What};
 use crate::work::Work;
+use contrast::Columns;
 use notes::{Notes, highest};
 
 static SCORED: What = What::step("log-probabilities", "those of further batches of the same round");
@@ -91,8 +93,11 @@ impl Running<'_> {
         if self.model.has_8bit() && round.iter().any(single) {
             return [CUBLASLT_WORKSPACE, 0];
         }
+        // cached gradients have the model run once more in backward
+        let again = |act: &Act| matches!(act, Act::Train { loss: Loss::Contrast { cached: 1.., .. }, .. });
         match (self.model.has_bias(), self.model.member.checkpointing) {
             ((false, _), _) => [0, 0],
+            _ if round.iter().any(again) => [CUBLASLT_WORKSPACE; 2],
             ((true, false), _) | (_, Checkpointing::Off) => [CUBLASLT_WORKSPACE, 0],
             ((true, true), _) => [CUBLASLT_WORKSPACE; 2],
         }
@@ -176,6 +181,10 @@ impl<'a> Rounds<'a> {
                 if let Act::Train { loss: Loss::Classes, .. } = *act {
                     // a label for each text
                     self.bring(Batch { length: 1, ..batch }, stack, times, Some(1));
+                }
+                if let Act::Train { member, loss: Loss::Contrast { texts, .. }, .. } = *act {
+                    self.bring_columns(member, batch, stack, (texts, times));
+                    continue;
                 }
                 self.bring(batch, stack, times, of_script);
             }
@@ -462,18 +471,14 @@ impl<'a> Rounds<'a> {
 
     /// One micro-batch forward and backward; whether it is the last before the step.
     fn train(&mut self, act: u16, member: usize, batch: Batch, loss: Loss, is_last: bool) {
+        if let Loss::Contrast { texts, cached } = loss {
+            return self.contrast(act, member, Columns { batch, texts, cached }, is_last);
+        }
         let [forward, backward] = [Stage::Forward, Stage::Backward].map(|stage| Phase { act, stage });
         self.notes.begin(forward);
         let before = RefCell::new(std::mem::take(&mut self.members[member].kept));
+        self.begin_training(member, is_last);
         let own = &self.members[member];
-        if own.model.member.offloading == Offloading::On {
-            self.begin_offloading(&own.model);
-        }
-        self.machine.with(|state| {
-            state.on_grad = own.on_grad();
-            state.is_last = is_last;
-            state.category = Category::Activations;
-        });
         let replace = || {
             // the loss and its graph come first
             let (outputs, held) = before.take();
@@ -499,6 +504,19 @@ impl<'a> Rounds<'a> {
             self.free(held);
         }
         self.notes.end(backward);
+    }
+
+    /// What a micro-batch begins with; whether it is the last before the step.
+    fn begin_training(&self, member: usize, is_last: bool) {
+        let own = &self.members[member];
+        if own.model.member.offloading == Offloading::On {
+            self.begin_offloading(&own.model);
+        }
+        self.machine.with(|state| {
+            state.on_grad = own.on_grad();
+            state.is_last = is_last;
+            state.category = Category::Activations;
+        });
     }
 
     /// trl's context around forward and backward, or torchtune's around the forward pass. bitsandbytes, which peft loads

@@ -21,4 +21,5 @@ pub(super) mod pointwise;
 mod reductions;
 pub(super) mod scan;
 mod shape;
+mod similarity;
 pub(super) mod views;

@@ -1,8 +1,9 @@
 //! Examples worth looking at.
 
 use crate::scenario::{
-    Answers, Checkpointing, Cluster, CpuOffload, GpuChoice, Mask, Method, ModelChoice, Optimizer, Pictures,
-    Precision, Quantization, Reference, Rollouts, Scenario, Sharding, Stack, Task, Teacher, TeacherWeights,
+    Answers, Checkpointing, Cluster, CpuOffload, Embedding, GpuChoice, Mask, Method, ModelChoice, Optimizer,
+    Pictures, Pooling, Precision, Quantization, Reference, Rollouts, Scenario, Sharding, Stack, Task,
+    Teacher, TeacherWeights,
 };
 
 /// A scenario with a name.
@@ -92,6 +93,20 @@ pub static PRESETS: &[Preset] = &[
             mask: Mask::Padded,
             sequence: 1024,
             ..Scenario::default()
+        },
+    },
+    Preset {
+        label: "Embeddings, 16 GB",
+        help: "In-batch negatives: 1,024 questions and their answers, whose gradients are cached 32 at a time",
+        scenario: || Scenario {
+            task: Task::Embed,
+            embedding: Embedding { texts: 2, cached: 32, pooling: Pooling::First },
+            mask: Mask::Padded,
+            batch: 1024,
+            sequence: 256,
+            gpu: GpuChoice::Catalogue("t4".into()),
+            precision: Precision::AmpFp16,
+            ..full("FacebookAI/xlm-roberta-large")
         },
     },
     Preset {

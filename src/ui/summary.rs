@@ -14,6 +14,7 @@ pub fn task(scenario: &Scenario) -> &'static str {
     match scenario.task {
         Task::Sft => "Fine-tune",
         Task::Classify => "Train a classifier of",
+        Task::Embed => "Train embeddings of",
         Task::Dpo => "Train by DPO",
         Task::Kto => "Train by KTO",
         Task::Orpo => "Train by ORPO",
@@ -32,6 +33,8 @@ pub fn batch(scenario: &Scenario) -> String {
     let count = grouped(scenario.batch);
     let things = match (scenario.task, scenario.batch) {
         (Task::Sft | Task::Classify | Task::Generate, _) => return format!("batch {count}"),
+        (Task::Embed, 1) => "example",
+        (Task::Embed, _) => "examples",
         (Task::Dpo | Task::Orpo | Task::Cpo | Task::Simpo | Task::Reward, 1) => "pair",
         (Task::Dpo | Task::Orpo | Task::Cpo | Task::Simpo | Task::Reward, _) => "pairs",
         (Task::Kto | Task::Grpo | Task::Rloo | Task::Distil, 1) => "answer",

@@ -23,6 +23,7 @@ impl Row {
         let habits = Habits::of(self);
         let unstated = |what: &str| format!("{what} is not stated");
         Ok(Scenario {
+            embedding: Scenario::default().embedding,
             teacher: Scenario::default().teacher,
             task: Task::Sft,
             answers: Scenario::default().answers,

@@ -1,11 +1,9 @@
 //! Classification of texts by transformers' `Trainer`, as its guide has it.
 
 use super::parts::class;
-use super::python::{Call, boolean, string};
 use super::run::Run;
-use crate::import::names::optim;
 use crate::issue::{Field, Issue};
-use crate::scenario::{Mask, Method, Precision};
+use crate::scenario::{Mask, Method};
 
 /// The inputs that it says beside those that every file says.
 pub(super) const SAID: &[&str] = &[
@@ -26,32 +24,8 @@ pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
         let issue = Issue::error(Field::Mask, "the data collator of such a run pads the texts");
         return Err(issue.with_fix("choose a padded batch"));
     }
-    let Some(optimizer) = optim(scenario.optimizer) else {
-        let issue = Issue::error(Field::Optimizer, "transformers has no name for this optimizer");
-        return Err(issue.with_fix("choose AdamW or 8-bit AdamW"));
-    };
-    let mut packages = vec!["torch==2.11.*", "transformers==5.17.*", "accelerate", "datasets"];
-    if scenario.method != Method::Full {
-        packages.push("peft==0.21.*");
-    }
-    if scenario.method == Method::Qlora || scenario.optimizer.is_of_bitsandbytes() {
-        packages.push("bitsandbytes==0.50.*");
-    }
-    let checkpointing = run.checkpointing();
-    let arguments = Call::new("TrainingArguments")
-        .keyword("output_dir", "\"out\"")
-        .keyword("learning_rate", "LEARNING_RATE")
-        .keyword("per_device_train_batch_size", scenario.batch)
-        .keyword("gradient_accumulation_steps", scenario.accumulation)
-        .keyword(
-            "bf16",
-            boolean(matches!(scenario.precision, Precision::AmpBf16 | Precision::AmpBf16Weights)),
-        )
-        .keyword("fp16", boolean(scenario.precision == Precision::AmpFp16))
-        .keyword("gradient_checkpointing", boolean(checkpointing.is_some()))
-        .keyword_if("gradient_checkpointing_kwargs", checkpointing)
-        .keyword("optim", string(optimizer))
-        .keyword("max_grad_norm", if scenario.training_loop.clips { "1.0" } else { "0.0" });
+    let packages = run.trainer_packages(&["torch==2.11.*", "transformers==5.17.*", "accelerate", "datasets"]);
+    let arguments = run.trainer_arguments("TrainingArguments")?;
     let parts = [
         run.header(&packages),
         "\n".to_owned(),

@@ -6,6 +6,7 @@
 
 mod classifier;
 mod cluster;
+mod embedder;
 mod generate;
 mod parts;
 mod python;
@@ -48,13 +49,14 @@ pub fn script(scenario: &Scenario) -> Result<String, Issue> {
         let issue = Issue::error(Field::Model, "a model of a size is no model that could be loaded");
         return Err(issue.with_fix("choose a model by name, or bring its config.json"));
     }
-    let classifies = scenario.task == Task::Classify;
-    if architecture.head.objective != Objective::CausalLm && !classifies {
+    let (classifies, embeds) = (scenario.task == Task::Classify, scenario.task == Task::Embed);
+    if architecture.head.objective != Objective::CausalLm && !classifies && !embeds {
         return Err(Issue::error(Field::Model, "files are written for decoders only")
             .with_fix("choose a causal language model"));
     }
     let run = Run { scenario, architecture };
     let (said, write): (_, Writer) = match scenario.stack {
+        Stack::Transformers if embeds => (embedder::SAID, embedder::script),
         Stack::Transformers if classifies => (classifier::SAID, classifier::script),
         Stack::Transformers if !scenario.task.trains() => (generate::SAID, generate::script),
         Stack::Transformers | Stack::Liger => (transformers::SAID, transformers::script),

@@ -2,7 +2,7 @@
 
 use super::python::{Call, boolean, string, strings};
 use super::run::Run;
-use crate::import::names::SDP_KERNELS;
+use crate::import::names::{SDP_KERNELS, optim};
 use crate::issue::{Field, Issue};
 use crate::scenario::{
     Allocator, AttentionKernel, Checkpointing, LoraTargets, Method, Modules, Optimizer, Precision, Task,
@@ -16,6 +16,7 @@ type Class = (&'static str, &'static [(&'static str, &'static str)]);
 pub(super) const fn class(task: Task) -> &'static str {
     match task {
         Task::Classify | Task::Reward => "AutoModelForSequenceClassification",
+        Task::Embed => "AutoModel",
         Task::Sft
         | Task::Dpo
         | Task::Kto
@@ -92,15 +93,6 @@ impl Run<'_> {
 
     /// `AutoModelForCausalLM.from_pretrained(…)`, or the class that has numbers for each text.
     pub fn loaded(&self) -> Result<Call, Issue> {
-        let attention = match self.scenario.attention {
-            AttentionKernel::Eager => "eager",
-            AttentionKernel::FlashAttn => "flash_attention_2",
-            AttentionKernel::Sdpa
-            | AttentionKernel::Flash
-            | AttentionKernel::Efficient
-            | AttentionKernel::Math
-            | AttentionKernel::Cudnn => "sdpa",
-        };
         let quantization = match self.scenario.method {
             Method::Qlora => Some(self.quantization()?.written(1)),
             Method::Full | Method::Lora => None,
@@ -113,7 +105,7 @@ impl Run<'_> {
             .keyword_if("num_labels", labels)
             .keyword_if("config", config)
             .keyword("dtype", self.weights())
-            .keyword("attn_implementation", string(attention))
+            .keyword("attn_implementation", string(self.attention()))
             .keyword_if("quantization_config", quantization)
             .keyword_if("device_map", self.device_map()))
     }
@@ -146,10 +138,76 @@ impl Run<'_> {
         }
     }
 
+    /// The arguments of transformers' `Trainer`, or of one that is made of it.
+    ///
+    /// # Errors
+    /// An [`Issue`] where transformers has no name for the optimizer.
+    pub fn trainer_arguments(&self, class: &'static str) -> Result<Call, Issue> {
+        let scenario = self.scenario;
+        let Some(optimizer) = optim(scenario.optimizer) else {
+            let issue = Issue::error(Field::Optimizer, "transformers has no name for this optimizer");
+            return Err(issue.with_fix("choose AdamW or 8-bit AdamW"));
+        };
+        let checkpointing = self.checkpointing();
+        let bf16 = matches!(scenario.precision, Precision::AmpBf16 | Precision::AmpBf16Weights);
+        Ok(Call::new(class)
+            .keyword("output_dir", "\"out\"")
+            .keyword("learning_rate", "LEARNING_RATE")
+            .keyword("per_device_train_batch_size", scenario.batch)
+            .keyword("gradient_accumulation_steps", scenario.accumulation)
+            .keyword("bf16", boolean(bf16))
+            .keyword("fp16", boolean(scenario.precision == Precision::AmpFp16))
+            .keyword("gradient_checkpointing", boolean(checkpointing.is_some()))
+            .keyword_if("gradient_checkpointing_kwargs", checkpointing)
+            .keyword("optim", string(optimizer))
+            .keyword("max_grad_norm", if scenario.training_loop.clips { "1.0" } else { "0.0" }))
+    }
+
+    /// What such a file needs beside so many packages.
+    pub fn trainer_packages(&self, always: &[&'static str]) -> Vec<&'static str> {
+        let scenario = self.scenario;
+        let quantised = scenario.method == Method::Qlora || scenario.optimizer.is_of_bitsandbytes();
+        let peft = (scenario.method != Method::Full).then_some("peft==0.21.*");
+        let bitsandbytes = quantised.then_some("bitsandbytes==0.50.*");
+        always.iter().copied().chain(peft).chain(bitsandbytes).collect()
+    }
+
+    /// The attention that `from_pretrained` is asked for.
+    fn attention(&self) -> &'static str {
+        match self.scenario.attention {
+            AttentionKernel::Eager => "eager",
+            AttentionKernel::FlashAttn => "flash_attention_2",
+            AttentionKernel::Sdpa
+            | AttentionKernel::Flash
+            | AttentionKernel::Efficient
+            | AttentionKernel::Math
+            | AttentionKernel::Cudnn => "sdpa",
+        }
+    }
+
+    /// `Transformer(MODEL, …)` of sentence-transformers: how its model is loaded.
+    ///
+    /// # Errors
+    /// An [`Issue`] where today's bitsandbytes has no such weights.
+    pub fn body(&self) -> Result<Call, Issue> {
+        let quantization = match self.scenario.method {
+            Method::Qlora => format!(", \"quantization_config\": {}", self.quantization()?.written(1)),
+            Method::Full | Method::Lora => String::new(),
+        };
+        let loading = format!(
+            "{{\"dtype\": {}, \"attn_implementation\": {}{quantization}}}",
+            self.weights(),
+            string(self.attention())
+        );
+        Ok(Call::new("Transformer")
+            .with("MODEL")
+            .keyword("max_seq_length", "LENGTH")
+            .keyword("model_kwargs", loading))
+    }
+
     /// `LoraConfig(…)`.
     pub fn lora(&self) -> Call {
         let lora = self.scenario.lora;
-        let scores = matches!(self.scenario.task, Task::Classify | Task::Reward);
         let embedding = self.architecture.embeddings.tokens.name;
         let saved = lora.trains_embeddings.then(|| strings([embedding, self.architecture.head.linear.name]));
         Call::new("LoraConfig")
@@ -159,7 +217,14 @@ impl Run<'_> {
             .keyword_if("use_dora", (lora.tuner == Tuner::Dora).then_some("True"))
             .keyword_if("target_modules", self.targets())
             .keyword_if("modules_to_save", saved)
-            .keyword("task_type", if scores { "\"SEQ_CLS\"" } else { "\"CAUSAL_LM\"" })
+            .keyword(
+                "task_type",
+                string(match self.scenario.task {
+                    Task::Classify | Task::Reward => "SEQ_CLS",
+                    Task::Embed => "FEATURE_EXTRACTION",
+                    _ => "CAUSAL_LM",
+                }),
+            )
     }
 
     /// Lines that prepare a quantised model and add adapters; none where all weights are trained. The head of a model that has

@@ -39,6 +39,7 @@ impl Run<'_> {
             match scenario.task {
                 Task::Sft => "",
                 Task::Classify => " (classification)",
+                Task::Embed => " (embeddings)",
                 Task::Dpo => " (DPO)",
                 Task::Kto => " (KTO)",
                 Task::Orpo => " (ORPO)",

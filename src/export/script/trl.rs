@@ -49,7 +49,7 @@ impl Trainer {
             Task::Reward => ("trl", "Reward"),
             Task::Grpo => ("trl", "GRPO"),
             Task::Rloo => ("trl", "RLOO"),
-            Task::Classify => return refuse("trl has no trainer for classification"),
+            Task::Classify | Task::Embed => return refuse("trl has no trainer for this task"),
             Task::Distil => {
                 return refuse("no file is written for distillation, whose answers a server generates");
             }
@@ -61,7 +61,7 @@ impl Trainer {
                 ("trl-lib/ultrafeedback_binarized", "with columns \"chosen\" and \"rejected\"")
             }
             Task::Grpo | Task::Rloo => ("trl-lib/tldr", "with a column \"prompt\""),
-            Task::Sft | Task::Classify | Task::Distil | Task::Generate => {
+            Task::Sft | Task::Classify | Task::Embed | Task::Distil | Task::Generate => {
                 ("stanfordnlp/imdb", "with a column \"text\" or conversations")
             }
         };
@@ -222,6 +222,7 @@ pub(super) fn arguments(
     let (packing, strategy) = match (scenario.task, scenario.mask) {
         (
             Task::Classify
+            | Task::Embed
             | Task::Dpo
             | Task::Kto
             | Task::Orpo
@@ -252,6 +253,7 @@ pub(super) fn arguments(
             .keyword("cpo_alpha", "0.0"),
         Task::Sft
         | Task::Classify
+        | Task::Embed
         | Task::Dpo
         | Task::Kto
         | Task::Orpo

@@ -69,6 +69,24 @@ pub(super) fn arguments(reader: &mut Reader, parts: Parts) {
             }
             reader.assume("mask", "padded", "texts are of different lengths");
         }
+        Trainer::Embed => {
+            length_of_sequences(reader, parts, why);
+            let texts = reader.scenario.embedding.texts.to_string();
+            reader.assume("texts-per-example", &texts, "the text does not say its data's columns: as it was");
+            reader.or_assume(
+                "grad-cache",
+                &["mini_batch_size"],
+                "0",
+                "no loss that caches gradients is named",
+            );
+            reader.or_assume(
+                "pooling",
+                &["pooling_mode"],
+                "mean",
+                "Pooling's default in sentence-transformers 6.2",
+            );
+            reader.assume("mask", "padded", "texts are of different lengths");
+        }
         Trainer::Sft | Trainer::Other => {
             length_of_sequences(reader, parts, why);
             if parts.trl {
@@ -86,7 +104,9 @@ fn length_of_sequences(reader: &mut Reader, parts: Parts, why: &str) {
         None if parts.trl => reader.assume("seq-length", "1024", why),
         None => {
             let (length, known) = (reader.scenario.sequence, reader.scenario.positions());
-            match known.filter(|known| *known < length && parts.trainer == Trainer::Classify) {
+            match known.filter(|known| {
+                *known < length && matches!(parts.trainer, Trainer::Classify | Trainer::Embed)
+            }) {
                 Some(known) => {
                     let why = "the arguments say nothing of it: a tokenizer cuts texts at the positions that the model has";
                     reader.assume("seq-length", &known.to_string(), why);

@@ -47,6 +47,8 @@ pub(super) enum Trainer {
     Sft,
     /// transformers' own of a model that is loaded for sequence classification.
     Classify,
+    /// sentence-transformers' own.
+    Embed,
     /// `DPOConfig` and `DPOTrainer`.
     Dpo,
     /// `KTOConfig` and `KTOTrainer`.
@@ -75,6 +77,10 @@ impl Trainer {
             Trainer::Sft => Some((Task::Sft, ["SFTTrainer", "SFTConfig, SFTTrainer", TRL])),
             Trainer::Classify => {
                 Some((Task::Classify, ["AutoModelForSequenceClassification", "Trainer", ARGUMENTS]))
+            }
+            Trainer::Embed => {
+                let name = "SentenceTransformerTrainer";
+                Some((Task::Embed, [name, name, ARGUMENTS]))
             }
             Trainer::Dpo => {
                 let default = "DPOConfig's default in trl 1.16";
@@ -118,7 +124,10 @@ impl Parts {
     fn has_trls_defaults(self) -> bool {
         self.sft_config
             || self.command
-            || self.trainer.is_for().is_some_and(|(task, _)| !matches!(task, Task::Sft | Task::Classify))
+            || self
+                .trainer
+                .is_for()
+                .is_some_and(|(task, _)| !matches!(task, Task::Sft | Task::Classify | Task::Embed))
     }
 }
 
@@ -202,12 +211,18 @@ fn stack(reader: &mut Reader, parts: Parts) {
             false => reader.set("stack", Stack::Trl.slug(), classes),
         }
     } else if parts.arguments {
-        reader.set("stack", Stack::Transformers.slug(), "TrainingArguments");
+        let class = match parts.trainer {
+            Trainer::Embed => "SentenceTransformerTrainer",
+            _ => "TrainingArguments",
+        };
+        reader.set("stack", Stack::Transformers.slug(), class);
     }
     if parts.arguments || parts.unsloth {
         match parts.trainer.is_for() {
             Some((Task::Sft, _)) => reader.assume("task", "sft", "no other trainer is named"),
-            Some((task @ Task::Classify, [class, ..])) => reader.set("task", task.slug(), class),
+            Some((task @ (Task::Classify | Task::Embed), [class, ..])) => {
+                reader.set("task", task.slug(), class)
+            }
             Some((task, [name, ..])) => {
                 reader.assume("task", task.slug(), &format!("these are {name}'s arguments"));
             }

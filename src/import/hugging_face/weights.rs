@@ -3,7 +3,7 @@
 use super::super::names::holds_with_bfloat16;
 use super::super::reader::Reader;
 use super::super::trainer;
-use super::{LORA, MODEL, Parts};
+use super::{LORA, MODEL, Parts, Trainer};
 use crate::scenario::{Method, Precision, WeightFormat};
 
 /// The method; whether its frozen weights are 8-bit ones.
@@ -109,7 +109,8 @@ pub(super) fn adapters(reader: &mut Reader, parts: Parts, eight_bit: bool) {
             None => reader.assume("train-embeddings", "off", why),
         }
         if !reader.switches("fp32-adapters", &["autocast_adapter_dtype"]) {
-            reader.quietly("fp32-adapters", "on");
+            // transformers' own `add_adapter` leaves them in the model's type
+            reader.quietly("fp32-adapters", if parts.trainer == Trainer::Embed { "off" } else { "on" });
         }
         if let Some(said) = reader.take(&["LoraConfig.bias", "get_peft_model.bias"]) {
             if said.text() == "none" {

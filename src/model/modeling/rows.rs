@@ -330,6 +330,22 @@ pub fn classifies_generically(model_type: &str) -> bool {
     GENERIC_CLASSIFICATION.contains(&model_type)
 }
 
+/// Families whose encoder ends with a pooler of its own, unless it is told to leave it out.
+const POOLING: [&str; 6] = ["bert", "ernie", "roberta", "data2vec-text", "xlm-roberta", "camembert"];
+
+/// Whether the encoder of that family has a pooler.
+pub fn has_pooler(model_type: &str) -> bool {
+    POOLING.contains(&model_type)
+}
+
+/// Families whose tokenizers say of each token which of two texts it belongs to (`token_type_ids`).
+const TYPED: [&str; 4] = ["bert", "ernie", "electra", "deberta-v2"];
+
+/// Whether a batch of that family has types of tokens.
+pub fn gives_token_types(model_type: &str) -> bool {
+    TYPED.contains(&model_type)
+}
+
 /// All rows.
 pub fn families() -> impl Iterator<Item = &'static Family> {
     FAMILIES.iter()

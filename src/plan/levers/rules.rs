@@ -101,6 +101,7 @@ pub(super) static RULES: &[Rule] = &[
         Task::Dpo | Task::Kto => s.answers.reference = Reference::Precomputed,
         Task::Sft
         | Task::Classify
+        | Task::Embed
         | Task::Orpo
         | Task::Cpo
         | Task::Simpo

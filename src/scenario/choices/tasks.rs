@@ -7,6 +7,7 @@ choices! {
     Task {
         Sft = "sft", "Fine-tune (SFT)", "Supervised fine-tuning: the model learns to say what follows in every text.";
         Classify = "classify", "Classify texts", "A head with a number for each class in place of the vocabulary (AutoModelForSequenceClassification, transformers' Trainer). With one label it is a reranker or a regression.";
+        Embed = "embed", "Embed texts", "An embedding for each text: those of a question and its answer are drawn together, those of the other texts of the batch pushed away (sentence-transformers' trainer with MultipleNegativesRankingLoss).";
         Dpo = "dpo", "Preferences (DPO)", "Direct preference optimisation: of two answers to a prompt the model learns to prefer one, by how much likelier than to a reference both are.";
         Kto = "kto", "Preferences (KTO)", "Kahneman-Tversky optimisation: answers that are good or bad, not paired, held against a reference and against answers to other prompts.";
         Orpo = "orpo", "Preferences (ORPO)", "Odds ratio preference optimisation: pairs of answers without a reference, learned beside the better answer's own text. Full logits.";
@@ -26,6 +27,7 @@ impl Task {
         match self {
             Task::Sft
             | Task::Classify
+            | Task::Embed
             | Task::Dpo
             | Task::Kto
             | Task::Orpo
@@ -58,6 +60,7 @@ impl Task {
         match self {
             Task::Sft
             | Task::Classify
+            | Task::Embed
             | Task::Kto
             | Task::Grpo
             | Task::Rloo
@@ -70,7 +73,7 @@ impl Task {
     /// Whether a sequence is a prompt and an answer, which alone is scored.
     pub const fn has_answers(self) -> bool {
         match self {
-            Task::Sft | Task::Classify | Task::Reward | Task::Generate => false,
+            Task::Sft | Task::Classify | Task::Embed | Task::Reward | Task::Generate => false,
             Task::Dpo
             | Task::Kto
             | Task::Orpo
@@ -87,6 +90,7 @@ impl Task {
         match self {
             Task::Sft
             | Task::Classify
+            | Task::Embed
             | Task::Orpo
             | Task::Cpo
             | Task::Simpo
@@ -103,6 +107,7 @@ impl Task {
             Task::Grpo | Task::Rloo => true,
             Task::Sft
             | Task::Classify
+            | Task::Embed
             | Task::Dpo
             | Task::Kto
             | Task::Orpo
@@ -123,7 +128,13 @@ impl Task {
     /// in those of SFT, GRPO, RLOO and distillation).
     pub const fn disables_dropout(self) -> bool {
         match self {
-            Task::Sft | Task::Classify | Task::Grpo | Task::Rloo | Task::Distil | Task::Generate => false,
+            Task::Sft
+            | Task::Classify
+            | Task::Embed
+            | Task::Grpo
+            | Task::Rloo
+            | Task::Distil
+            | Task::Generate => false,
             Task::Dpo | Task::Kto | Task::Orpo | Task::Cpo | Task::Simpo | Task::Reward => true,
         }
     }
@@ -183,5 +194,14 @@ choices! {
     Rollouts {
         Server = "server", "vLLM", "vLLM on a server elsewhere, or beside the training with its share of the card (use_vllm=True).";
         Transformers = "transformers", "transformers", "The model that is trained generates them itself at the beginning of a step (use_vllm=False, trl's default).";
+    }
+}
+
+choices! {
+    /// What of a text's hidden states becomes its embedding.
+    Pooling {
+        Mean = "mean", "Mean", "The mean of the hidden states of all its tokens (pooling_mode=\"mean\", sentence-transformers' default).";
+        First = "cls", "First token", "The hidden state of its first token (pooling_mode=\"cls\"), as BGE and most retrieval encoders have it.";
+        Last = "lasttoken", "Last token", "The hidden state of its last token (pooling_mode=\"lasttoken\"), as embeddings of decoders such as Qwen3-Embedding have it.";
     }
 }

@@ -37,6 +37,11 @@ pub(super) fn with_labels(scenario: &Scenario) -> bool {
     scenario.task == Task::Classify
 }
 
+/// Whether texts are embedded.
+pub(super) fn with_embeddings(scenario: &Scenario) -> bool {
+    scenario.task == Task::Embed
+}
+
 /// Whether answers are generated while it trains.
 pub(super) fn with_rollouts(scenario: &Scenario) -> bool {
     scenario.task.is_online()

@@ -39,6 +39,9 @@ pub(in crate::step) struct Frame {
     /// Where checkpointing is reentrant: arguments that the layer is given by name. They are attributes of the function that
     /// runs it again, which stay as long as the graph does.
     pub(super) named: Vec<StorageId>,
+    /// Where checkpointing is reentrant: parameters as often as the layer uses them. The function that runs it again goes backward
+    /// by itself, so that they get their gradients at its end, whoever else uses them.
+    pub(super) expects: Vec<ParamId>,
     /// Where checkpointing is reentrant: leaves that the layer made, which go with the function that ran it again.
     pub(super) leaves: Vec<ParamId>,
 }
@@ -48,6 +51,11 @@ impl Graph {
     pub(super) fn reentrant_frame(&mut self) -> Option<&mut Frame> {
         let frame = (self.recording as usize).checked_sub(1).filter(|_| self.reentrant)?;
         self.frames.get_mut(frame)
+    }
+
+    /// Where the parameters are noted whose gradients the running layer's own function gives them.
+    pub(super) fn expects_in_frame(&mut self) -> Option<&mut Vec<ParamId>> {
+        self.reentrant_frame().map(|frame| &mut frame.expects)
     }
 
     /// Whether the function of a reentrant checkpoint that runs was given that storage, which it detaches before it runs the
@@ -144,6 +152,7 @@ impl Machine {
                 kept: Vec::new(),
                 returned: Vec::new(),
                 named: Vec::new(),
+                expects: Vec::new(),
                 leaves: Vec::new(),
             };
             state.graph.frames.push(frame);

@@ -381,6 +381,9 @@ impl Machine {
     fn recompute<'m>(&'m self, frame: usize, node: u32, recompute: &dyn Fn(usize, Tensor<'m>)) {
         let (outer, layer, value) = self.with(|state| {
             if state.graph.reentrant {
+                for param in std::mem::take(&mut state.graph.frames[frame].expects) {
+                    state.params.list[param as usize].expected += 1;
+                }
                 state.keep_gradients(frame, node);
                 state.keep_returned(frame);
             }

@@ -35,7 +35,11 @@ pub(super) fn with_score(architecture: &Architecture, labels: u64) -> Result<Arc
     Ok(with_head(architecture, Linear::new("score", architecture.hidden, labels), None))
 }
 
-fn with_head(architecture: &Architecture, linear: Linear, transform: Option<HeadTransform>) -> Architecture {
+pub(super) fn with_head(
+    architecture: &Architecture,
+    linear: Linear,
+    transform: Option<HeadTransform>,
+) -> Architecture {
     let mut own = architecture.clone();
     let objective = Objective::CausalLm;
     own.head = Head { linear, tied: false, transform, softcap: false, scaled: false, objective };
@@ -95,9 +99,8 @@ impl<'a> Pass<'_, 'a> {
         let loss = self.machine.as_category(Category::Logits, &roles::HEAD, || {
             let numbers = match &self.architecture.head.transform {
                 Some(HeadTransform::Classifier(classifier)) => self.pooled_numbers(states, classifier),
-                Some(HeadTransform::Dense { .. } | HeadTransform::Project(_)) | None => {
-                    self.last_numbers(states)
-                }
+                Some(HeadTransform::Dense { .. } | HeadTransform::Project(_) | HeadTransform::Pooler)
+                | None => self.last_numbers(states),
             };
             let loss = if self.architecture.head.linear.output == 1 {
                 numbers.keeping_input(&SQUARES).sum_rows(self.batch.sequences)

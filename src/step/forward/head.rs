@@ -52,7 +52,9 @@ impl<'a> Pass<'_, 'a> {
         let bound = |name: &'static str| find(&self.outside.linears, |layer| layer.name == name);
         match &self.architecture.head.transform {
             // the model's own forward ends with that projection
-            None | Some(HeadTransform::Project(_) | HeadTransform::Classifier(_)) => self.narrowed(hidden),
+            None | Some(HeadTransform::Project(_) | HeadTransform::Classifier(_) | HeadTransform::Pooler) => {
+                self.narrowed(hidden)
+            }
             Some(HeadTransform::Dense { dense, act, norm }) => {
                 let projected = hidden.through(&bound(dense.name));
                 let active = projected.activated(*act, &[]);

@@ -257,7 +257,11 @@ impl<'a> Pass<'_, 'a> {
 
     /// `embed_tokens(input_ids)`.
     pub(super) fn embed_tokens(&self) -> Tensor<'a> {
-        self.embed_ids(None)
+        let ids = self.ids.map(|value| {
+            self.machine.with(|state| state.retain(value.storage));
+            Tensor { machine: self.machine, value }
+        });
+        self.embed_ids(ids.as_ref())
     }
 
     /// The same of ids that the model's code made itself.

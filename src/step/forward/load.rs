@@ -248,7 +248,7 @@ impl<'a> Model<'a> {
             );
         }
         match &architecture.head.transform {
-            None => {}
+            None | Some(HeadTransform::Pooler) => {}
             Some(HeadTransform::Project(linear)) => {
                 let adapted = adapts(&loader, linear, Part::Head);
                 let linear = loader.linear(linear, adapted, true);
@@ -276,7 +276,11 @@ impl<'a> Model<'a> {
             }
         }
         let head = &architecture.head;
-        let adapts_head = adapts_head(member, head.linear.name);
+        let adapts_head = match head.transform {
+            // to peft a pooler is a layer like any other
+            Some(HeadTransform::Pooler) => adapts(&loader, &head.linear, Part::Head),
+            _ => adapts_head(member, head.linear.name),
+        };
         loader.narrow_ends(true);
         let mut head = if head.tied {
             let bias = head.linear.bias.then(|| loader.parameter((1, head.linear.output)));
@@ -293,7 +297,7 @@ impl<'a> Model<'a> {
             loader.linear(&head.linear, adapts_head, software.quantiser == Quantiser::Fabric)
         };
         loader.narrow_ends(false);
-        if member.head != HeadKind::Language && member.adapts {
+        if matches!(member.head, HeadKind::Numbers(_)) && member.adapts {
             // peft trains the head of a task of `SEQ_CLS` whole, beside the one that was loaded
             loader.train_whole(&mut head);
         }

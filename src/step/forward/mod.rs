@@ -9,6 +9,7 @@ mod adapters;
 mod bound;
 mod buffers;
 mod classification;
+pub(super) mod embedding;
 mod families;
 mod flash_attn;
 mod generate;
@@ -110,10 +111,16 @@ pub(super) struct Model<'a> {
 pub(super) struct Pass<'p, 'a> {
     model: &'p Model<'a>,
     pub batch: Batch,
+    /// Which of the passes it is whose graphs wait for one backward, counted from 0.
+    number: usize,
+    /// Its token ids, where they are not the batch's own.
+    ids: Option<Value>,
     /// The element type of the autocast that it runs under: the model's, where its forward is what was wrapped.
     autocast: Option<Dtype>,
     /// Whether it is one of training: gradients are wanted, checkpoints made, dropout drawn.
     trains: bool,
+    /// Whether dropout is drawn although it is none.
+    draws: bool,
     /// Attention probabilities of the last layer, where the model's forward keeps its layers' outputs in a variable; or the
     /// tokens that it chose.
     outputs: RefCell<Option<Tensor<'a>>>,
@@ -170,8 +177,11 @@ impl<'a> Model<'a> {
         Pass {
             model: self,
             batch,
+            number: 0,
+            ids: None,
             autocast: self.autocast,
             trains: true,
+            draws: false,
             outputs: RefCell::default(),
             cache: RefCell::default(),
             tower_given: RefCell::default(),
@@ -180,9 +190,25 @@ impl<'a> Model<'a> {
         }
     }
 
+    /// Another one after so many whose graphs wait for the same backward pass, with ids of its own where it is given some.
+    pub fn pass_after(&self, number: usize, batch: Batch, ids: Option<Value>) -> Pass<'_, 'a> {
+        Pass { number, ids, ..self.pass(batch) }
+    }
+
+    /// The pass and the layer of a checkpoint, where several passes wait for one backward.
+    pub fn pass_and_layer(&self, checkpoint: usize) -> (usize, usize) {
+        let layers = self.layers.len().max(1);
+        (checkpoint / layers, checkpoint % layers)
+    }
+
     /// `with torch.no_grad(): …` over a forward pass. A graph that waits for its backward is left as it is.
     pub fn scoring<R>(&self, batch: Batch, body: impl FnOnce(&Pass<'_, 'a>) -> R) -> R {
         self.without_gradients(|| body(&Pass { trains: false, ..self.pass(batch) }))
+    }
+
+    /// The same of a model in its training mode.
+    pub fn foreseeing<R>(&self, batch: Batch, body: impl FnOnce(&Pass<'_, 'a>) -> R) -> R {
+        self.without_gradients(|| body(&Pass { trains: false, draws: true, ..self.pass(batch) }))
     }
 
     /// `with torch.no_grad(): …`.
@@ -252,7 +278,7 @@ impl<'a> Model<'a> {
 impl<'a> Pass<'_, 'a> {
     /// Whether a dropout of the config draws masks.
     fn dropout(&self, own: Dropout) -> bool {
-        self.trains && own.is_active(self.member.dropout)
+        (self.trains || self.draws) && own.is_active(self.member.dropout)
     }
 
     /// Which checkpoints it makes.
@@ -391,6 +417,9 @@ impl<'a> Pass<'_, 'a> {
         if let Some(HeadTransform::Project(linear)) = &self.architecture.head.transform {
             hidden = hidden.through(&find(&self.outside.linears, |bound| bound.name == linear.name));
         }
+        if self.architecture.head.transform == Some(HeadTransform::Pooler) {
+            self.pool_for_nobody(&hidden);
+        }
         if self.checkpointing() == Checkpointing::Off {
             self.machine.with(|state| state.drop_left());
         }
@@ -434,7 +463,8 @@ impl<'a> Pass<'_, 'a> {
                     arguments[arguments.len() - 1] = chosen.value.storage;
                 }
                 let positional = self.modeling.mask_by_position.then_some(MASK);
-                self.machine.checkpointed(index, hidden, arguments, || {
+                let layer_of_pass = self.number * self.layers.len() + index;
+                self.machine.checkpointed(layer_of_pass, hidden, arguments, || {
                     self.machine.with(|state| state.graph.note_named(|place| Some(place) != positional));
                     self.layer(layer, hidden, shared)
                 })

@@ -64,6 +64,8 @@ impl<'a> Rounds<'a> {
             Loss::Odds { likelihood, .. } => pass.odds_loss(likelihood, replace),
             Loss::Classes => pass.classes_loss(replace),
             Loss::Comparison => pass.comparison_loss(replace),
+            // several passes of its own: `Rounds::contrast`
+            Loss::Contrast { .. } => pass.loss(pass.hidden(), replace),
             Loss::Divergence { teacher, prompt } => {
                 let inputs = pass.divergence_inputs();
                 let (student, shared) = pass.answer_states(pass.hidden(), prompt);

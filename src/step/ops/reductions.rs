@@ -34,6 +34,15 @@ impl<'m> Tensor<'m> {
         })
     }
 
+    /// `x.view(rows, count, width).sum(dim=1, dtype=torch.float32)`.
+    pub fn sum_groups_float(&self, count: u64) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node([x], sum_backward);
+            let summed = Value { numel: x.numel / count.max(1), ..*x };
+            state.new_like(&summed, Dtype::F32, &torch::SUM, node.output(0))
+        })
+    }
+
     /// `x.mean(-1, keepdim=True)` over rows of `width`.
     pub fn mean_rows(&self, width: u64) -> Tensor<'m> {
         self.apply(|state, x| {

@@ -31,6 +31,7 @@ pub(in crate::step) fn acts(job: &Job) -> Result<(), Issue> {
                 match loss {
                     Loss::Labels => {}
                     Loss::Classes => classification(job, member, batch)?,
+                    Loss::Contrast { .. } => embedding(job, member, batch)?,
                     Loss::Preference { reference, .. } | Loss::Desirability { reference, .. } => {
                         preference(&job.members, member, reference, batch)?;
                     }
@@ -117,6 +118,33 @@ fn classification(job: &Job, member: usize, batch: Batch) -> Result<(), Issue> {
     }
     if batch.mask.is_packed() {
         return refuse(Field::Mask, "each text that is classified has a row of its own", "choose padded");
+    }
+    if member.step_time() == StepTime::InBackward {
+        return refuse(Field::Step, "Trainer steps after backward", "let the optimizer step after backward");
+    }
+    if member.offloading == Offloading::On {
+        return refuse(Field::Offloading, "Trainer offloads no activations", "keep them on the GPU");
+    }
+    Ok(())
+}
+
+/// What of embedding texts is not modelled.
+fn embedding(job: &Job, member: usize, batch: Batch) -> Result<(), Issue> {
+    let refuse = |field, message, fix| Err(Issue::error(field, message).with_fix(fix));
+    let member = &job.members[member];
+    if !classifies(member.stack) {
+        let message = "embeddings are modelled with transformers, as sentence-transformers' trainer runs it";
+        return refuse(Field::Stack, message, "choose transformers");
+    }
+    if job.cluster.is_many() {
+        return refuse(Field::Gpus, "embeddings on several GPUs are not modelled", "choose one GPU");
+    }
+    if batch.mask.is_packed() {
+        return refuse(Field::Mask, "each text that is embedded has a row of its own", "choose padded");
+    }
+    if batch.lengths != Lengths::Equal {
+        let message = "lengths that vary are not modelled of the columns of an example";
+        return refuse(Field::Lengths, message, "choose equal lengths");
     }
     if member.step_time() == StepTime::InBackward {
         return refuse(Field::Step, "Trainer steps after backward", "let the optimizer step after backward");

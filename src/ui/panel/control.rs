@@ -114,7 +114,7 @@ fn choice(
 const fn scale(count: Count) -> &'static Scale {
     match count {
         Count::Rank => &scale::RANK,
-        Count::Sequences => &scale::BATCH,
+        Count::Sequences | Count::Texts => &scale::BATCH,
         Count::Tokens => &scale::SEQUENCE,
         Count::Passes => &scale::ACCUMULATION,
         Count::Gpus => &scale::GPUS,
@@ -125,7 +125,9 @@ const fn scale(count: Count) -> &'static Scale {
         Count::DatasetTokens => &scale::DATASET,
         Count::Epochs => &scale::EPOCHS,
         Count::Pixels => &scale::PIXELS,
-        Count::LayersOrNone | Count::PicturesOrNone | Count::StageOrNone => &scale::OR_NONE,
+        Count::SequencesOrNone | Count::LayersOrNone | Count::PicturesOrNone | Count::StageOrNone => {
+            &scale::OR_NONE
+        }
     }
 }
 

@@ -7,7 +7,7 @@ class Scenario(TypedDict, total=False):
     """What a user can choose; what is left out takes its default."""
 
     #: What is done with the model: fine-tuning on texts, on answers that are preferred to others or rewarded, or generating text (inference)
-    task: Literal["sft", "classify", "dpo", "kto", "orpo", "cpo", "simpo", "reward", "grpo", "rloo", "distil", "generate"]
+    task: Literal["sft", "classify", "embed", "dpo", "kto", "orpo", "cpo", "simpo", "reward", "grpo", "rloo", "distil", "generate"]
 
     #: The model: a Hub id, or a size such as 7b for a Llama-shaped model of so many billion parameters
     model: Union[str, Dict[str, Any]]
@@ -48,7 +48,7 @@ class Scenario(TypedDict, total=False):
     #: The optimizer, where its implementation changes the memory also the implementation
     optimizer: Literal["adamw", "adamw-fused", "adamw-for-loop", "adamw-early", "adamw-8bit", "paged-adamw-8bit", "adamw-8bit-torchao", "paged-adamw", "adam", "sgd", "sgd-momentum", "nesterov", "adagrad", "rmsprop", "adafactor", "adafactor-torch", "lamb", "lion", "lion-8bit", "ademamix", "ademamix-8bit", "paged-ademamix", "paged-ademamix-8bit", "schedule-free-adamw", "stable-adamw", "muon", "nadam", "amsgrad", "sparse-adam", "shampoo", "adabelief"]
 
-    #: Sequences in one forward pass, or pairs of an answer that is preferred and one that is not: activations and logits grow with it
+    #: Sequences in one forward pass, pairs of an answer that is preferred and one that is not, or examples of several texts: activations and logits grow with it
     batch_size: int
 
     #: Tokens per sequence, padding included
@@ -59,6 +59,15 @@ class Scenario(TypedDict, total=False):
 
     #: Numbers for each text (num_labels): a class each, or one for a reranker or a regression
     labels: int
+
+    #: Texts of each example that are embedded: an anchor, what belongs to it, and from three on what does not (hard negatives). The micro-batch size counts examples
+    texts_per_example: int
+
+    #: Texts that run at a time, where gradients by the embeddings are cached and each text runs twice (CachedMultipleNegativesRankingLoss, mini_batch_size); 0 runs all at once
+    grad_cache: int
+
+    #: What of a text's hidden states becomes its embedding
+    pooling: Literal["mean", "cls", "lasttoken"]
 
     #: Where the scores of the model as it was come from
     reference: Literal["scored", "none", "precomputed"]

@@ -2,15 +2,16 @@
 
 use super::super::key::{Group, Key, Place, Value, ValueKind};
 use super::super::matters::{
-    always, any, when_trained, with_answers, with_eyes, with_generation, with_labels, with_pictures,
-    with_pictures_of_any_size, with_reference, with_rollouts, with_teacher,
+    always, any, when_trained, with_answers, with_embeddings, with_eyes, with_generation, with_labels,
+    with_pictures, with_pictures_of_any_size, with_reference, with_rollouts, with_teacher,
 };
 use super::super::nearest::nearest;
 use super::super::values::{choice, count, set_count, set_lengths, set_teacher, write_teacher};
 use super::super::words;
 use crate::scenario::count::Count;
 use crate::scenario::{
-    CacheKind, Field, Optimizer, Precision, Reference, Rollouts, Sampling, TeacherWeights, VisionTower,
+    CacheKind, Field, Optimizer, Pooling, Precision, Reference, Rollouts, Sampling, TeacherWeights,
+    VisionTower,
 };
 
 pub(super) const KEYS: &[Key] = &[
@@ -42,7 +43,7 @@ pub(super) const KEYS: &[Key] = &[
         link: "b",
         name: "batch-size",
         label: "Micro-batch size",
-        help: "Sequences in one forward pass, or pairs of an answer that is preferred and one that is not: activations and logits grow with it",
+        help: "Sequences in one forward pass, pairs of an answer that is preferred and one that is not, or examples of several texts: activations and logits grow with it",
         field: Field::Batch,
         group: Group::Batch,
         place: Place::Surface,
@@ -84,6 +85,42 @@ pub(super) const KEYS: &[Key] = &[
         place: Place::Front,
         value: count!(Elements, answers.labels),
         matters: with_labels,
+        band: any,
+    },
+    Key {
+        link: "texts",
+        name: "texts-per-example",
+        label: "Texts per example",
+        help: "Texts of each example that are embedded: an anchor, what belongs to it, and from three on what does not (hard negatives). The micro-batch size counts examples",
+        field: Field::Texts,
+        group: Group::Batch,
+        place: Place::Front,
+        value: count!(Texts, embedding.texts),
+        matters: with_embeddings,
+        band: any,
+    },
+    Key {
+        link: "gradcache",
+        name: "grad-cache",
+        label: "GradCache",
+        help: "Texts that run at a time, where gradients by the embeddings are cached and each text runs twice (CachedMultipleNegativesRankingLoss, mini_batch_size); 0 runs all at once",
+        field: Field::GradCache,
+        group: Group::Batch,
+        place: Place::Front,
+        value: count!(SequencesOrNone, embedding.cached),
+        matters: with_embeddings,
+        band: |scenario| if scenario.embedding.cached > 0 { "cached" } else { "" },
+    },
+    Key {
+        link: "pool",
+        name: "pooling",
+        label: "Pooling",
+        help: "What of a text's hidden states becomes its embedding",
+        field: Field::Pooling,
+        group: Group::Training,
+        place: Place::Front,
+        value: choice!(Pooling, embedding.pooling),
+        matters: with_embeddings,
         band: any,
     },
     Key {

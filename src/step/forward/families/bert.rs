@@ -17,7 +17,8 @@ impl<'a> Pass<'_, 'a> {
         let counted = self.counts_positions();
         let hidden = {
             let positions = counted.then(|| self.counted_positions());
-            let types = if embeddings.token_types.is_some() {
+            let given = self.gives_types();
+            let types = if embeddings.token_types.is_some() && !given {
                 let numel = if counted { tokens } else { self.batch.length };
                 Some(self.constant(numel, Dtype::I64, &torch::TOKEN_TYPES))
             } else {
@@ -28,7 +29,7 @@ impl<'a> Pass<'_, 'a> {
             let mut kept = Vec::with_capacity(2);
             if let (Some(table), Some(param)) = (&embeddings.token_types, self.outside.token_types) {
                 // one row of types for all sequences is copied for the lookup
-                let shared = !counted && self.batch.sequences > 1;
+                let shared = !counted && !given && self.batch.sequences > 1;
                 let dense = shared.then(|| self.of_tokens(tokens, Dtype::I64, &torch::TOKEN_TYPES));
                 let rows = self.within(table.name, &roles::EMBEDDING, || {
                     self.lookup(param, types.as_ref(), tokens, table.width)

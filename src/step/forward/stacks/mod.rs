@@ -16,6 +16,7 @@ use std::borrow::Cow;
 
 use super::adapters;
 use super::classification::classified;
+use super::embedding::embedded;
 use crate::issue::{Field, Issue};
 use crate::job::{Batch, HeadKind, Member};
 use crate::model::modeling::Code;
@@ -46,6 +47,7 @@ pub(in crate::step) fn architecture<'a>(
         Stack::Transformers => match member.head {
             HeadKind::Language => Ok(Cow::Borrowed(architecture)),
             HeadKind::Numbers(labels) => classified(architecture, member, labels).map(Cow::Owned),
+            HeadKind::Embedding(_) => embedded(architecture, member).map(Cow::Owned),
         },
         Stack::Trl => trl::architecture(architecture, member, batch),
         Stack::Liger => liger::check(architecture).map(|()| Cow::Borrowed(architecture)),
@@ -99,7 +101,7 @@ fn embeddings(architecture: &Architecture, member: &Member) -> Result<(), Issue>
         None if adapters::adapts_head(member, architecture.head.linear.name) => {
             "the output head has an adapter already"
         }
-        None if member.head != HeadKind::Language => "not measured of a head for classification",
+        None if member.head != HeadKind::Language => "not measured where texts are classified or embedded",
         None => return Ok(()),
     };
     let fix = "switch train-embeddings off";

@@ -39,7 +39,7 @@ pub(super) fn architecture<'a>(
 ) -> Result<Cow<'a, Architecture>, Issue> {
     check(architecture, member, batch)?;
     match member.head {
-        HeadKind::Language => Ok(Cow::Borrowed(architecture)),
+        HeadKind::Language | HeadKind::Embedding(_) => Ok(Cow::Borrowed(architecture)),
         HeadKind::Numbers(labels) => with_score(architecture, labels).map(Cow::Owned),
     }
 }
