@@ -28,7 +28,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "MEMORY")]
     memory: Option<Bytes>,
     /// Only models that these words mean: parts of their names, bounds of their size ("llama <10b")
-    #[arg(long, value_name = "WORDS")]
+    #[arg(long, value_name = "WORDS", conflicts_with = "model")]
     models: Option<String>,
     /// Say the longest sequence, one at a time, in place of the largest micro-batch
     #[arg(long)]

@@ -4,7 +4,7 @@
 //! Source: vLLM v1/worker/gpu_worker.py `determine_available_memory` and v1/core/kv_cache_utils.py; trl 1.16
 //! generation/vllm_generation.py.
 
-use super::{Field, Issue, Method, Rollouts, Scenario, Severity};
+use super::{Field, Issue, Method, Rollouts, Scenario, Severity, Task};
 use crate::dtype::Dtype;
 use crate::model::Architecture;
 use crate::model::blocks::Mixer;
@@ -17,6 +17,12 @@ impl Scenario {
     /// Whether the model that is trained generates the answers that it learns from, by transformers.
     pub fn generates_itself(&self) -> bool {
         self.task.is_online() && self.answers.rollouts == Rollouts::Transformers
+    }
+
+    /// Whether vLLM generates the answers on a server of its own, whose cards are none of the scenario's.
+    pub fn asks_a_server(&self) -> bool {
+        let online = self.task.is_online() && !self.generates_itself() && self.reserve.vllm == 0;
+        online || self.task == Task::Distil
     }
 
     /// What vLLM takes of a card of so much memory beside the training: its share of all of it, whatever is there already.

@@ -54,13 +54,23 @@ pub fn sentence(scenario: &Scenario, memory: &Memory, fit: &Fit, verdict: Verdic
     )
 }
 
-/// `56% of 23.5 GiB`, how much that is, and where the peak is.
-pub fn aside(memory: &Memory, fit: &Fit, verdict: Verdict, unit: Unit) -> Vec<String> {
+/// `56% of 23.5 GiB`, how much that is, where the peak is, and what runs elsewhere.
+pub fn aside(
+    scenario: &Scenario,
+    memory: &Memory,
+    (fit, verdict): (&Fit, Verdict),
+    unit: Unit,
+) -> Vec<String> {
     let (phase, _) = memory.peak();
     let share = format!("{} of {}", percent(fit.needed, fit.capacity), unit.amount(fit.capacity));
     let level = (verdict != Verdict::WouldNotRun).then(|| Level::of(fit));
     let level = level.map(|level| format!("{}: {}", level.label(), level.advice()));
-    [Some(share), level, Some(format!("peak in the {}", phase.label()))].into_iter().flatten().collect()
+    let server =
+        scenario.asks_a_server().then(|| "vLLM has GPUs of its own elsewhere, not counted here".to_owned());
+    [Some(share), level, Some(format!("peak in the {}", phase.label())), server]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 /// What else must be said of the verdict: how bad it is, as a class, and the words.

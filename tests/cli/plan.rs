@@ -24,6 +24,9 @@ fn fit_takes_words_for_models_and_says_the_longest_sequence() {
         &["fit", "--models", "xyzzy"],
         "error: no model is called \"xyzzy\"; write parts of names and sizes, as in \"coder 7b\" and \"llama <10b\"\n",
     );
+    // the models are said once
+    let both = headroom(&["fit", "--model", "Qwen/Qwen3-8B", "--models", "llama"]);
+    assert!(both.status == Some(2) && both.err.contains("cannot be used with"), "{}", both.err);
 }
 
 #[test]

@@ -121,6 +121,9 @@ test("what a box cannot read leaves the last good answer and says so", async ({ 
   await expect(box).toHaveAttribute("aria-invalid", "true");
   await expect(headroom.verdict).toHaveText(before, { useInnerText: true });
   await expect(headroom.page.getByText(/Use a whole number from 1 to 16,777,216/)).toBeVisible();
+  await box.press("Enter");
+  await expect(box).toHaveValue("many");
+  await expect(headroom.page.getByText(/Use a whole number from 1 to 16,777,216/)).toBeVisible();
   await box.blur();
   // the box says the last good value again; what was wrong is not dropped without a word, until there is another value
   await expect(box).toHaveValue("1");
@@ -261,4 +264,23 @@ test("where to enter several GPUs is said where one looks for them", async ({ he
   await expect(page.getByText("For 8 GPUs choose the card here")).toBeVisible();
   await expect(page.getByRole("listbox").getByRole("option").first()).toContainText("H100");
   await expect(box).toHaveAttribute("aria-expanded", "true");
+});
+
+test("embeddings are a task, whose gradients may be cached", async ({ headroom }) => {
+  await headroom.open("?v=1&m=google-bert/bert-base-uncased&method=full&p=amp-bf16");
+  await headroom.choice("Task").selectOption("embed");
+  await headroom.unfold();
+  await expect(headroom.box("Texts per example")).toHaveValue("2");
+  const before = await headroom.verdict.innerText();
+  await headroom.box("GradCache").fill("8");
+  await expect(headroom.verdict).not.toHaveText(before, { useInnerText: true });
+  await headroom.expectLink("gradcache", "8");
+});
+
+test("answers that a server generates need GPUs elsewhere", async ({ headroom }) => {
+  await headroom.open("?v=1&task=grpo&st=trl&mask=padded&ref=none&b=8");
+  const server = headroom.page.getByText("vLLM has GPUs of its own elsewhere");
+  await expect(server).toBeVisible();
+  await headroom.choice("Answers come from").selectOption("transformers");
+  await expect(server).toBeHidden();
 });

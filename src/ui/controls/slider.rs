@@ -61,6 +61,8 @@ pub fn Slider(
         match event.key().as_str() {
             "ArrowUp" => take(scale.step(now, true)),
             "ArrowDown" => take(scale.step(now, false)),
+            // what cannot be read stands there still, with what is wrong with it
+            "Enter" if draft.is_wrong() => return event.prevent_default(),
             "Enter" => draft.settle(),
             _ => return,
         }

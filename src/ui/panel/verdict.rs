@@ -86,8 +86,9 @@ fn answer(
     let fit = fits(memory, gpu);
     let verdict = Detail::verdict(detail, scenario, &fit);
     let (number, name) = unit.split(fit.needed);
-    let aside =
-        verdict::aside(memory, &fit, verdict, unit).into_iter().map(|words| view! { <span>{words}</span> });
+    let aside = verdict::aside(scenario, memory, (&fit, verdict), unit)
+        .into_iter()
+        .map(|words| view! { <span>{words}</span> });
     let remark = verdict::remark(scenario, verdict, detail, unit)
         .map(|(class, words)| view! { <p class=format!("outcome {class}")>{words}</p> });
     let meter = meter(memory, fit.needed.max(fit.capacity));
