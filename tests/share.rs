@@ -267,7 +267,7 @@ fn answers() -> impl Strategy<Value = Answers> {
 }
 
 fn embeddings() -> impl Strategy<Value = Embedding> {
-    (2u64..=1 << 24, 0u64..=1 << 24, select(Pooling::ALL)).prop_map(|(texts, cached, pooling)| Embedding {
+    (2u64..=256, 0u64..=1 << 24, select(Pooling::ALL)).prop_map(|(texts, cached, pooling)| Embedding {
         texts,
         cached,
         pooling,

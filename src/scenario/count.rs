@@ -10,6 +10,9 @@ pub const MOST_ELEMENTS: u64 = 1 << 40;
 /// The most tokens of a data set: more than were ever written.
 pub const MOST_TOKENS: u64 = 1 << 50;
 
+/// The most texts of an example that are computed.
+pub const MOST_TEXTS: u64 = 256;
+
 /// What a whole number counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Count {
@@ -79,7 +82,6 @@ impl Count {
             Count::Rank
             | Count::Sequences
             | Count::SequencesOrNone
-            | Count::Texts
             | Count::Tokens
             | Count::Passes
             | Count::Gpus
@@ -90,6 +92,7 @@ impl Count {
             | Count::Pixels
             | Count::StageOrNone => LARGEST,
             Count::Percent => 100,
+            Count::Texts => MOST_TEXTS,
             Count::DatasetTokens => MOST_TOKENS,
             Count::Elements | Count::ElementsOrNone => MOST_ELEMENTS,
         }

@@ -36,6 +36,20 @@ pub static BATCH: Scale = Scale {
     many: "sequences",
 };
 
+/// Sequences that run at a time, where all at once is a choice.
+pub static SEQUENCES_OR_NONE: Scale =
+    Scale { stops: &[0., 1., 2., 4., 8., 16., 32., 64., 128., 256.], least: 0., ..BATCH };
+
+/// Texts of an example.
+pub static TEXTS: Scale = Scale {
+    stops: &[2., 3., 4., 5., 6., 8., 12., 16.],
+    least: 2.,
+    most: 256.,
+    one: "text",
+    many: "texts",
+    ..BATCH
+};
+
 /// Tokens per sequence.
 pub static SEQUENCE: Scale = Scale {
     stops: &[
@@ -287,7 +301,7 @@ fn limit(value: f64) -> String {
 mod tests {
     use super::*;
 
-    const ALL: [&Scale; 12] = [
+    const ALL: [&Scale; 14] = [
         &BATCH,
         &SEQUENCE,
         &PERCENT,
@@ -296,6 +310,8 @@ mod tests {
         &ELEMENTS,
         &ELEMENTS_OR_NONE,
         &OR_NONE,
+        &SEQUENCES_OR_NONE,
+        &TEXTS,
         &PIXELS,
         &RANK,
         &BILLIONS,

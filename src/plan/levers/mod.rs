@@ -436,6 +436,20 @@ mod tests {
         assert_eq!(levers.offloaded, None);
     }
 
+    /// A smaller batch of texts has fewer to be told from, in however many passes: cached gradients come first.
+    #[test]
+    fn embeddings_fit_with_cached_gradients() {
+        let scenario = of_link(
+            "v=1&task=embed&m=google-bert/bert-base-uncased&method=full&p=amp-fp16&b=512&s=256&mask=padded&gpu=t4",
+        );
+        let levers = found(&scenario);
+        let first = &levers.single[0];
+        assert_eq!((first.verdict, first.cost), (Verdict::Fits, Cost::Time), "{first:?}");
+        assert_eq!((first.scenario.embedding.cached, first.scenario.batch), (32, 512));
+        let smaller = levers.single.iter().filter(|lever| lever.scenario.batch < 512);
+        assert!(smaller.clone().count() > 0 && smaller.clone().all(|lever| lever.cost == Cost::Training));
+    }
+
     fn of_link(link: &str) -> Scenario {
         crate::share::decode(link).scenarios.remove(0)
     }

@@ -31,6 +31,9 @@ const fn stepwise(key: &'static str, cost: Cost, pull: fn(&mut Scenario)) -> Rul
 
 /// Sequences shorter than that are not suggested.
 const SHORTEST: u64 = 128;
+/// Texts that are first suggested to run at a time, where gradients by their embeddings are cached
+/// (`CachedMultipleNegativesRankingLoss`' default).
+const MOST_CACHED: u64 = 32;
 /// Ranks lower than that are not suggested.
 const LOWEST_RANK: u64 = 4;
 
@@ -158,9 +161,19 @@ pub(super) static RULES: &[Rule] = &[
             divide_by(s, Software::of(s.stack).divides_by().get(1..).unwrap_or_default());
         }
     }),
-    // as many sequences per step in more passes
+    // the same gradients, of texts that run twice
+    stepwise("grad-cache", Cost::Time, |s| {
+        if s.task == Task::Embed {
+            s.embedding.cached = match s.embedding.cached {
+                0 => s.batch.min(2 * MOST_CACHED) / 2,
+                1 => 1,
+                cached => cached.min(s.batch) / 2,
+            };
+        }
+    }),
+    // as many sequences per step in more passes; embeddings are held against those of their own pass alone
     stepwise("batch-size", Cost::Time, |s| {
-        if s.batch > 1 {
+        if s.batch > 1 && s.task != Task::Embed {
             let parts = if s.batch.is_multiple_of(2) { 2 } else { s.batch };
             s.batch /= parts;
             // what generates goes on to the next sequences, and steps after none
@@ -221,6 +234,12 @@ pub(super) static RULES: &[Rule] = &[
     once("reduce-dtype", Cost::Precision, |s| {
         if s.cluster.is_fsdp2() {
             s.cluster.reduce = ReduceDtype::Bf16;
+        }
+    }),
+    // fewer texts to be told from
+    stepwise("batch-size", Cost::Training, |s| {
+        if s.task == Task::Embed && s.batch > 2 {
+            s.batch /= 2;
         }
     }),
     once("optimizer-step", Cost::Training, |s| {

@@ -36,9 +36,7 @@ impl<'a> Rounds<'a> {
         (texts, times): (u64, u64),
     ) {
         let tensors = self.tensors_of_texts(member);
-        for _ in 0..texts {
-            self.bring(batch, stack, times, Some(tensors));
-        }
+        self.bring(batch, stack, times.saturating_mul(texts), Some(tensors));
     }
 
     fn tensors_of_texts(&self, member: usize) -> u64 {
@@ -109,20 +107,22 @@ impl<'a> Rounds<'a> {
             .collect();
         let few = |rows| Batch { sequences: rows, ..batch };
         let mut embeddings: Vec<Tensor<'a>> = Vec::new();
-        for _ in 0..texts {
+        let columns = self.different(texts);
+        let of_column = batch.sequences.saturating_mul(model.architecture.hidden);
+        let mut run = 0u64;
+        for _ in 0..columns {
             for (rows, times) in &parts {
-                let run = self.different(*times);
-                for _ in 0..run {
-                    embeddings.push(model.foreseeing(few(*rows), |pass| pass.embedding().vectors));
+                for _ in 0..self.different(*times) {
+                    let vectors = model.foreseeing(few(*rows), |pass| pass.embedding().vectors);
+                    run = run.saturating_add(vectors.value.numel);
+                    embeddings.push(vectors);
                 }
-                let Some(last) = embeddings.last() else { continue };
-                let Value { numel, dtype, .. } = last.value;
-                let others = self.embeddings(numel.saturating_mul(times - run), dtype);
-                embeddings.push(others);
             }
         }
         let dtype = embeddings.first().map_or(Dtype::F32, |first| first.value.dtype);
-        let anchors = self.leaf_of(batch.sequences.saturating_mul(model.architecture.hidden), dtype);
+        // those that were not run are as large
+        embeddings.push(self.embeddings(of_column.saturating_mul(texts).saturating_sub(run), dtype));
+        let anchors = self.leaf_of(of_column, dtype);
         let numel = anchors.value.numel.saturating_mul(texts - 1);
         let candidates = self.leaf_of(numel, dtype);
         let mut losses = Vec::new();
@@ -138,7 +138,7 @@ impl<'a> Rounds<'a> {
         drop((anchors, candidates, losses, embeddings));
         let gradients = self.machine.with(|state| state.take_leaves());
         between();
-        for _ in 0..texts {
+        for _ in 0..columns {
             for (rows, times) in &parts {
                 for _ in 0..self.different(*times) {
                     self.machine.with(|state| state.category = Category::Activations);

@@ -114,7 +114,9 @@ fn choice(
 const fn scale(count: Count) -> &'static Scale {
     match count {
         Count::Rank => &scale::RANK,
-        Count::Sequences | Count::Texts => &scale::BATCH,
+        Count::Sequences => &scale::BATCH,
+        Count::SequencesOrNone => &scale::SEQUENCES_OR_NONE,
+        Count::Texts => &scale::TEXTS,
         Count::Tokens => &scale::SEQUENCE,
         Count::Passes => &scale::ACCUMULATION,
         Count::Gpus => &scale::GPUS,
@@ -125,9 +127,7 @@ const fn scale(count: Count) -> &'static Scale {
         Count::DatasetTokens => &scale::DATASET,
         Count::Epochs => &scale::EPOCHS,
         Count::Pixels => &scale::PIXELS,
-        Count::SequencesOrNone | Count::LayersOrNone | Count::PicturesOrNone | Count::StageOrNone => {
-            &scale::OR_NONE
-        }
+        Count::LayersOrNone | Count::PicturesOrNone | Count::StageOrNone => &scale::OR_NONE,
     }
 }
 
