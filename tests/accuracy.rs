@@ -59,7 +59,7 @@ const ROLLOUTS_ROWS: usize = 23;
 /// Rows of [`DISTILLATION`].
 const DISTILLATION_ROWS: usize = 16;
 /// Rows of [`EMBEDDING`].
-const EMBEDDING_ROWS: usize = 58;
+const EMBEDDING_ROWS: usize = 63;
 /// Rows of [`CLASSIFICATION`].
 const CLASSIFICATION_ROWS: usize = 53;
 /// Rows of [`ADAPTERS`].

@@ -245,6 +245,11 @@ fn embeddings_are_a_task() {
     assert_eq!((plain.scenario.embedding.cached, plain.left), (0, vec![]));
     let other = read(&text.replace("CachedMultipleNegativesRankingLoss", "losses.CoSENTLoss"));
     assert_eq!(other.left.len(), 1, "{:?}", other.left);
+    // such names are others' too
+    let loop_of_ones_own = read(
+        "model = nn.Transformer(d_model=512)\nloss = nn.MarginRankingLoss()\nTrainingArguments(bf16=True)",
+    );
+    assert_eq!((loop_of_ones_own.scenario.task, loop_of_ones_own.left), (Task::Sft, vec![]));
 }
 
 #[test]

@@ -30,6 +30,8 @@ def save_names(config, tokenizer, folder):
     types = ["token_type_ids"] if config.model_type in ("bert", "electra", "deberta-v2") else []
     tokenizer.init_kwargs["model_input_names"] = tokenizer.model_input_names = ["input_ids", *types, "attention_mask"]
     tokenizer.save_pretrained(folder)
+    # some families' own class would be made of files that are not there
+    transformers.AutoProcessor.from_pretrained = lambda *_, **__: tokenizer
 
 
 def embedder(case, folder):

@@ -9,6 +9,7 @@ use super::link::{of_link, written_by_headroom};
 use super::names;
 use super::own_loop::{Engine, changed_numbers};
 use super::reader::Reader;
+use super::sentence_transformers;
 use super::settings::{OTHER_TRAINER, understood};
 use super::syntax::setting::Setting;
 use super::syntax::{python, setting};
@@ -27,6 +28,8 @@ pub(super) fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
     let holds =
         |condition: &str| names::holds_with_bfloat16(condition).map(|holds| holds == base.has_bfloat16());
     let script = python::read(text, &holds);
+    // its other classes have names that others have too
+    let embeds = script.calls.iter().any(|call| call.name().starts_with("SentenceTransformer"));
     let mut settings = Vec::new();
     let mut parts = Parts::default();
     let mut others = Vec::new();
@@ -45,6 +48,11 @@ pub(super) fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
                 .push((said_of(call), "the model that is loaded first is taken for the one that is trained"));
             continue;
         }
+        if embeds && let Some(taken) = sentence_transformers::takes(call, &mut settings) {
+            parts.loads |= taken.loads;
+            later.extend(taken.left.map(|why| (short(&call.path), why)));
+            continue;
+        }
         match (name, trainer_of_class(name)) {
             ("TrainingArguments" | "Seq2SeqTrainingArguments" | "UnslothTrainingArguments", _) => {
                 parts.arguments = true;
@@ -54,23 +62,6 @@ pub(super) fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
                 (parts.arguments, parts.trainer) = (true, Trainer::Embed);
             }
             ("SentenceTransformerTrainer", _) => parts.trainer = Trainer::Embed,
-            ("SentenceTransformer" | "Transformer", None) => {
-                embedder(call, &mut settings);
-                parts.loads |= call.values.first().is_some_and(Value::is_string);
-                continue;
-            }
-            ("Pooling", None) => {
-                if let Some((_, pooling)) = call.named.iter().find(|(name, _)| name == "pooling_mode") {
-                    setting::flatten("", "pooling_mode", pooling.clone(), &mut settings);
-                }
-                continue;
-            }
-            (_, None) if call.path.starts_with("losses.") || name.ends_with("RankingLoss") => {
-                if let Some(why) = contrast(call, &mut settings) {
-                    later.push((short(&call.path), why));
-                }
-                continue;
-            }
             (_, Some(trainer)) if name.ends_with("Trainer") => {
                 parts.trl = true;
                 parts.trainer = trainer;
@@ -231,41 +222,6 @@ fn has_arguments(class: &str) -> bool {
     class.ends_with("TrainingArguments")
         || ["LoraConfig", "BitsAndBytesConfig"].contains(&class)
         || (class.ends_with("Config") && trainer_of_class(class).is_some())
-}
-
-/// What sentence-transformers loads: its model's name, and how transformers is asked for it.
-fn embedder(call: &python::Call, settings: &mut Vec<Setting>) {
-    if let Some(model @ Value::String(_)) = call.values.first() {
-        setting::flatten("SentenceTransformer", "model_name_or_path", model.clone(), settings);
-    }
-    for (argument, value) in &call.named {
-        match (argument.as_str(), value) {
-            ("model_kwargs", Value::Object(own)) => {
-                for (name, value) in own.iter().filter(|(name, _)| *name != "quantization_config") {
-                    setting::flatten("from_pretrained", name, value.clone(), settings);
-                }
-            }
-            ("model_name_or_path" | "max_seq_length", _) => {
-                setting::flatten("SentenceTransformer", argument, value.clone(), settings);
-            }
-            // modules, devices, prompts, caches
-            _ => {}
-        }
-    }
-}
-
-/// How texts are held against each other: a sentence where another way is asked for than that of in-batch negatives.
-fn contrast(call: &python::Call, settings: &mut Vec<Setting>) -> Option<&'static str> {
-    let cached = match call.name() {
-        "MultipleNegativesRankingLoss" => Value::from(0),
-        "CachedMultipleNegativesRankingLoss" => {
-            let named = call.named.iter().find(|(name, _)| name == "mini_batch_size");
-            named.map_or(Value::from(32), |(_, value)| value.clone())
-        }
-        _ => return Some("of the losses of embeddings those with in-batch negatives are predicted"),
-    };
-    setting::flatten("", "mini_batch_size", cached, settings);
-    None
 }
 
 /// The class that a method is called of.

@@ -14,6 +14,7 @@ mod llama_factory;
 pub(crate) mod names;
 mod own_loop;
 mod reader;
+mod sentence_transformers;
 mod settings;
 mod syntax;
 mod torchtune;

@@ -26,8 +26,8 @@ impl Scenario {
                 (usual.stack, usual.mask, usual.batch, usual.sequence) =
                     (Stack::Transformers, Mask::Padded, 8, 512)
             }
-            // sentence-transformers' collator gives a mask with every batch, its `add_adapter` is transformers', which leaves
-            // adapters in the model's type and prepares nothing; the model cards of embeddings that say how they were trained have some 256 tokens
+            // sentence-transformers' collator gives a mask with every batch; its `add_adapter` is transformers', which leaves
+            // adapters in the model's type and prepares nothing. How many texts and how long no library says: a first answer
             Task::Embed => {
                 (usual.stack, usual.mask, usual.batch, usual.sequence) =
                     (Stack::Transformers, Mask::Padded, 64, 256);

@@ -154,40 +154,38 @@ impl<'a> Pass<'_, 'a> {
     /// The mean cross entropy of each anchor's similarity to its own text and to all others: `candidates` are the texts of all
     /// columns after the anchors.
     pub fn contrast(&self, anchors: &Tensor<'a>, candidates: &Tensor<'a>, texts: u64) -> Tensor<'a> {
-        let (rows, width) = (self.batch.sequences, self.architecture.hidden);
-        let others = texts.saturating_sub(1);
+        let column = self.batch.sequences.saturating_mul(self.architecture.hidden);
         self.machine.as_category(Category::Logits, &roles::HEAD, || {
-            let all = if others > 1 {
-                let numels: Vec<u64> = (0..others).map(|_| rows.saturating_mul(width)).collect();
+            let all = if texts > 2 {
+                let numels: Vec<u64> = (1..texts).map(|_| column).collect();
                 let columns = candidates.chunks(&numels);
                 self.machine.stacked(&columns, candidates.value.numel)
             } else {
                 candidates.copied()
             };
-            let places = [(); 2].map(|()| self.constant(rows, Dtype::I64, &TEXTS));
-            let local = anchors.rows_at(&places[0], rows, width);
-            // asked for whatever the directions of the loss are
-            let answers = self.constant(rows.saturating_mul(width), candidates.value.dtype, &torch::INDEX);
-            let scores = local.similarities(&all, (rows, width));
-            let loss = scores.in_batch_negatives(&places, rows);
-            drop((answers, local, all));
-            loss
+            self.told_apart(anchors, &all)
         })
     }
 
     /// The same of the anchors of one mini-batch: what goes backward, and the number that stays.
-    pub fn contrast_rows(&self, anchors: &Tensor<'a>, candidates: &Tensor<'a>) -> (Tensor<'a>, Tensor<'a>) {
-        let (rows, width) = (self.batch.sequences, self.architecture.hidden);
+    pub fn contrast_rows(&self, anchors: &Tensor<'a>, candidates: &Tensor<'a>) -> [Tensor<'a>; 2] {
         self.machine.as_category(Category::Logits, &roles::HEAD, || {
-            let places = [(); 2].map(|()| self.constant(rows, Dtype::I64, &TEXTS));
-            let local = anchors.rows_at(&places[0], rows, width);
-            let answers = self.constant(rows.saturating_mul(width), candidates.value.dtype, &torch::INDEX);
-            let scores = local.similarities(candidates, (rows, width));
-            let loss = scores.in_batch_negatives(&places, rows).scale();
-            drop((answers, local));
+            let loss = self.told_apart(anchors, candidates).scale();
             let detached = loss.detach();
-            (loss, detached)
+            [loss, detached]
         })
+    }
+
+    fn told_apart(&self, anchors: &Tensor<'a>, candidates: &Tensor<'a>) -> Tensor<'a> {
+        let (rows, width) = (self.batch.sequences, self.architecture.hidden);
+        let places = [(); 2].map(|()| self.constant(rows, Dtype::I64, &TEXTS));
+        let local = anchors.rows_at(&places[0], rows, width);
+        // asked for whatever the directions of the loss are
+        let answers = self.constant(rows.saturating_mul(width), candidates.value.dtype, &torch::INDEX);
+        let scores = local.similarities(candidates, (rows, width));
+        let loss = scores.in_batch_negatives(&places, rows);
+        drop((answers, local));
+        loss
     }
 }
 

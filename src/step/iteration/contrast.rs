@@ -130,7 +130,7 @@ impl<'a> Rounds<'a> {
             for _ in 0..self.different(*times) {
                 let pass = model.pass(few(*rows));
                 pass.enter();
-                let (loss, detached) = pass.contrast_rows(&anchors, &candidates);
+                let [loss, detached] = pass.contrast_rows(&anchors, &candidates);
                 self.machine.backward(loss, &|_, _| {});
                 losses.push(detached);
             }

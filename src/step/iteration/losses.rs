@@ -64,8 +64,11 @@ impl<'a> Rounds<'a> {
             Loss::Odds { likelihood, .. } => pass.odds_loss(likelihood, replace),
             Loss::Classes => pass.classes_loss(replace),
             Loss::Comparison => pass.comparison_loss(replace),
-            // several passes of its own: `Rounds::contrast`
-            Loss::Contrast { .. } => pass.loss(pass.hidden(), replace),
+            // it has several passes of its own (`Rounds::contrast`)
+            Loss::Contrast { .. } => {
+                let output = pass.loss(pass.hidden(), replace);
+                Output { loss: output.loss.unmodelled("embeddings in one forward pass"), ..output }
+            }
             Loss::Divergence { teacher, prompt } => {
                 let inputs = pass.divergence_inputs();
                 let (student, shared) = pass.answer_states(pass.hidden(), prompt);
