@@ -117,7 +117,7 @@ const RULES: &[Rule] = &[
             "The weights in float32: autocast computes in 16 bits and leaves them as they were loaded"
                 .to_owned()
         },
-        switch: Some(("precision", |scenario| scenario.precision = Precision::Bf16)),
+        switch: Some(("precision", to_bfloat16)),
     },
     Rule {
         category: Category::Adapters,
@@ -152,7 +152,7 @@ const RULES: &[Rule] = &[
             "16-bit copies of float32 weights, which autocast makes for forward and keeps for backward"
                 .to_owned()
         },
-        switch: Some(("precision", |scenario| scenario.precision = Precision::Bf16)),
+        switch: Some(("precision", to_bfloat16)),
     },
     Rule {
         category: Category::Logits,
@@ -302,6 +302,13 @@ fn logits(groups: &[&TensorGroup], scenario: &Scenario) -> String {
     format!("The logits{}{times}; a fused loss never has them", sum.unwrap_or_default())
 }
 
+/// Weights and all else in bfloat16, where the card computes in it.
+fn to_bfloat16(scenario: &mut Scenario) {
+    if scenario.has_bfloat16() {
+        scenario.precision = Precision::Bf16;
+    }
+}
+
 /// Whether a reference stands beside the model, which then has no adapters to switch off.
 fn has_second_model(scenario: &Scenario) -> bool {
     scenario.task.has_reference()
@@ -396,6 +403,8 @@ mod tests {
         finds("gc=off&s=512", "Every layer keeps", "Gradient checkpointing: On");
         finds("method=full&gpu=h200-sxm", "AdamW remembers two numbers of", "Optimizer: AdamW 8-bit");
         finds("method=full&gpu=h200-sxm&p=amp-bf16", "The weights in float32", "Precision: bf16 (pure)");
+        // a card that emulates bfloat16 is not sent there
+        finds("method=full&gpu=t4&m=Qwen/Qwen3-0.6B&p=amp-fp16", "The weights in float32", "");
     }
 
     #[test]
