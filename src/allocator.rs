@@ -346,9 +346,10 @@ impl CachingAllocator {
                 return None;
             }
         }
+        // no two blocks lie at one address, however much is asked for
+        let address = self.frontier.checked_sub(bytes)?;
+        self.frontier = address;
         self.reserve(bytes);
-        self.frontier = self.frontier.saturating_sub(bytes);
-        let address = self.frontier;
         Some(self.new_block(Entry {
             address,
             size: bytes,

@@ -105,6 +105,7 @@ pub enum Field {
     VllmPercent,
     DatasetTokens,
     Epochs,
+    Price,
     Link,
 }
 

@@ -196,7 +196,7 @@ fn a_file_is_written_or_refused_for_every_model_library_and_method() {
     assert!(written > 1_000 && refused > 1_000, "{written} written, {refused} refused");
 }
 
-/// Whatever changes the figure changes the file, or there is none.
+/// Whatever changes the figure changes the file, which is read back as that run, or there is none.
 #[test]
 fn what_makes_a_difference_is_said_or_refused() {
     let needs = |scenario: &Scenario| estimate(scenario).memory;
@@ -235,6 +235,10 @@ fn what_makes_a_difference_is_said_or_refused() {
                 match script(&other) {
                     Ok(text) => {
                         assert_ne!(body(&text), file, "{stack} {method}: {} {value}", key.name);
+                        let read = import::read(&text, &Scenario::default())
+                            .unwrap_or_else(|why| panic!("{stack} {method}: {} {value}: {why}", key.name));
+                        let (link, read) = (encoded(&other), encoded(&read.scenario));
+                        assert!(needs(&linked(&read)) == needs(&other), "{link} is read as {read}");
                         said += 1;
                     }
                     Err(_) => refused += 1,

@@ -258,7 +258,11 @@ fn reserves() -> impl Strategy<Value = Reserve> {
 }
 
 fn data() -> impl Strategy<Value = Data> {
-    (1u64..=1 << 50, 1u64..=1 << 24).prop_map(|(tokens, epochs)| Data { tokens, epochs })
+    (1u64..=1 << 50, 1u64..=1 << 24, 0u64..=1 << 24).prop_map(|(tokens, epochs, cents)| Data {
+        tokens,
+        epochs,
+        cents,
+    })
 }
 
 fn answers() -> impl Strategy<Value = Answers> {

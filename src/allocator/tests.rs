@@ -250,3 +250,14 @@ fn the_counters_are_what_lies_there() {
         assert!(allocator.stats().retries > 0 || capacity.is_none());
     }
 }
+
+#[test]
+fn beyond_all_addresses_nothing_is_handed_out() {
+    let mut allocator = CachingAllocator::new(Settings::default());
+    let huge = 1 << 60;
+    let blocks: Vec<_> = (0..8).map_while(|_| allocator.malloc(huge, Stream::Compute).ok()).collect();
+    let addresses: std::collections::BTreeSet<_> =
+        blocks.iter().map(|block| allocator.placed(*block).address).collect();
+    assert!(blocks.len() < 8 && addresses.len() == blocks.len());
+    assert_eq!(allocator.stats().reserved, blocks.len() as u64 * huge);
+}

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use super::import;
 use crate::model::read::LONGEST_CONFIG;
 use crate::scenario::keys::{Key, ValueKind, keys, slugs};
-use crate::scenario::{CustomModel, Field, ModelChoice, Scenario, Task};
+use crate::scenario::{CustomModel, Field, Method, ModelChoice, Scenario, Task};
 use crate::share;
 
 /// The arguments that say a scenario: one flag per key of [`keys`].
@@ -116,6 +116,9 @@ impl Input {
                 }
             }
         }
+        let idle =
+            self.flags.iter().filter(|(key, _)| !asked.scenarios.iter().any(|one| may_matter(key, one)));
+        asked.notices.extend(idle.map(|(key, _)| format!("--{} makes no difference to this run", key.name)));
         Ok(asked)
     }
 
@@ -133,6 +136,18 @@ impl Input {
         }
         Ok(())
     }
+}
+
+/// Whether an input makes a difference to a scenario, or may in a table that tries other methods, several GPUs or generation.
+fn may_matter(key: &Key, scenario: &Scenario) -> bool {
+    let tried = Method::ALL.iter().flat_map(|method| {
+        let own = Scenario { method: *method, ..scenario.clone() };
+        let generates = Scenario { task: Task::Generate, ..own.clone() };
+        let mut several = own.clone();
+        several.cluster.set_gpus(own.cluster.gpus.max(2));
+        [own, generates, several]
+    });
+    tried.into_iter().any(|scenario| key.matters(&scenario))
 }
 
 /// A scenario of the file or text that has these members.

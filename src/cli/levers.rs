@@ -95,13 +95,13 @@ fn to_text(scenario: &Scenario, found: &Levers) -> Result<String, String> {
 pub(super) fn fewest_in_words(fewest: &Result<Option<Layout>, Issue>) -> String {
     match fewest {
         Err(issue) => format!("Fewest GPUs that hold it: not known: {issue}"),
-        Ok(None) => "Fewest GPUs that hold it: none of 1, 2, 4, 8 and so on up to 1,024 does".to_owned(),
+        Ok(None) => "Fewest GPUs that hold it: not even 1,024 do".to_owned(),
         Ok(Some(Layout { gpus: 1, needed, .. })) => format!("Fewest GPUs that hold it: 1, {needed}"),
         Ok(Some(layout)) => {
             let cluster = layout.scenario.cluster;
             let (gpus, engine) = (grouped(layout.gpus), cluster.sharding.label());
             format!(
-                "Fewest GPUs that hold it, of 1, 2, 4, 8 and so on: {gpus} under {engine}, {} on each",
+                "Fewest GPUs that hold it, of one machine or machines of 8: {gpus} under {engine}, {} on each",
                 layout.needed
             )
         }

@@ -18,13 +18,17 @@ pub fn pace_lines(scenario: &Scenario, pace: &Pace) -> Vec<(&'static str, String
             format!("{}: {}", tokens_of(scenario), duration(pace.hours(tokens).times(3600.0))),
         ),
     ];
-    let price = match (pace.dollars(tokens), pace.machine) {
-        (Some(dollars), Some(machine)) => {
-            let price = between(dollars, |figure| format!("${figure:.2}"));
-            format!("{price} ({} {}, {})", machine.provider, machine.name, machine.dated)
+    let of_whom = match (pace.price, pace.machine) {
+        (Some(price), _) => Some(format!("at ${price:.2} for a GPU and hour")),
+        (None, Some(machine)) => Some(format!("{} {}, {}", machine.provider, machine.name, machine.dated)),
+        (None, None) => None,
+    };
+    let price = match (pace.dollars(tokens), of_whom) {
+        (Some(dollars), Some(whose)) => {
+            format!("{} ({whose})", between(dollars, |figure| format!("${figure:.2}")))
         }
         (None, _) | (_, None) => {
-            "not known: no price of a machine with such cards is on record here".to_owned()
+            "not known: no price of a machine with such cards is on record here; say your own".to_owned()
         }
     };
     lines.push(("Price", price));
@@ -105,6 +109,7 @@ pub fn pace_json(scenario: &Scenario, pace: &Pace) -> Value {
         "hours": pace.hours(tokens),
         "dollars": pace.dollars(tokens),
         "machine": pace.machine,
+        "dollars_per_gpu_hour": pace.price,
         "rests_on": pace.rests_on(),
     })
 }

@@ -60,6 +60,13 @@ pub enum Finding {
     },
     /// Nothing in the scenario's run is of that size.
     NoSuchTensor,
+    /// The scenario's run never has as much as the message says was allocated.
+    MoreThanRun {
+        /// What the message says was allocated.
+        said: Bytes,
+        /// The most that the scenario's run has.
+        most: Bytes,
+    },
     /// It may be the logits of another run.
     LikelyLogits,
     /// There is such a tensor, and something else was allocated when it was asked for.
@@ -69,6 +76,13 @@ pub enum Finding {
         /// What is in the scenario's run.
         found: Bytes,
     },
+}
+
+impl Finding {
+    /// Whether it says that the message is of another run than the scenario's.
+    pub(super) fn is_other_run(&self) -> bool {
+        matches!(self, Finding::NoSuchTensor | Finding::OtherMoment { .. } | Finding::MoreThanRun { .. })
+    }
 }
 
 impl fmt::Display for Finding {
@@ -118,6 +132,10 @@ impl fmt::Display for Finding {
             Finding::NoSuchTensor => f.write_str(
                 "This scenario is not that run: none of its tensors asks for that much. Another model, micro-batch size or sequence \
                  length does.",
+            ),
+            Finding::MoreThanRun { said, most } => write!(
+                f,
+                "This scenario is not that run: {said} were allocated, and it never has more than {most}."
             ),
             Finding::LikelyLogits => f.write_str(
                 "A request of that size is most often the logits: a loss that never makes them removes it (use_liger_kernel=True, cut cross \

@@ -9,6 +9,7 @@ mod suspect;
 
 use serde::{Deserialize, Serialize};
 
+use crate::accuracy;
 use crate::hardware::{Gpu, Vendor, gpus};
 use crate::issue::Issue;
 use crate::plan::{Answer, Change, Cost, Lever, Verdict, levers};
@@ -98,7 +99,7 @@ impl Holder {
 /// a program can have (`data/gpus.csv`: of a T4 15,360 MiB and 14,912).
 const SAME_CARD: f64 = 0.04;
 
-/// A message's card is one of the catalogue where the two differ by no more than this part: cards of one kind differ by as much
+/// A message's card is one of the catalogue where no other has as much, and the two differ by no more than this part: cards of one kind differ by as much
 /// from driver to driver (`data/gpus.csv`: of an RTX 4090 23.494 to 23.650 GiB).
 const NEAREST_CARD: f64 = 0.007;
 
@@ -131,6 +132,8 @@ pub fn decode(text: &str, scenario: &Scenario) -> Result<Decoded, NoMessage> {
     let guesses = if agrees || !likely.is_empty() { Vec::new() } else { guesses(&message, &scenario) };
     let mut findings =
         findings(&message, cards, &suspects, unanswered, scenario.allocator == Allocator::Expandable);
+    let of_other_run = findings.iter().any(Finding::is_other_run);
+    findings.extend(more_than_run(&message, &answer).filter(|_| !of_other_run));
     findings.extend((!guesses.is_empty()).then_some(Finding::LikelyLogits));
     Ok(Decoded {
         account: account(&message),
@@ -143,6 +146,16 @@ pub fn decode(text: &str, scenario: &Scenario) -> Result<Decoded, NoMessage> {
         message,
         scenario: scenario.into(),
     })
+}
+
+/// Whether more was allocated than the scenario's run ever has, by more than its estimate may be off.
+fn more_than_run(message: &Message, answer: &Answer) -> Option<Finding> {
+    let said = message.allocated?;
+    let most = answer.estimate.memory.as_ref()?.peak().1.bytes;
+    let percent = accuracy::band(&*answer.scenario.architecture().ok()?, &answer.scenario).percent;
+    let least = said.bytes.saturating_sub(said.off);
+    (least.0 as f64 > most.0 as f64 * (1.0 + percent / 100.0))
+        .then_some(Finding::MoreThanRun { said: said.bytes, most })
 }
 
 /// What helps, nothing where the scenario fits and is another run: where the memory was there in pieces, letting the allocator join them, last where that is not enough; the changes
@@ -208,13 +221,20 @@ fn on_card_of(message: &Message, scenario: &Scenario) -> (Scenario, Option<[Byte
     (Scenario { gpu, ..scenario.clone() }, Some([own, capacity]))
 }
 
-/// The card of the catalogue that has as much as a message says, where one has: rather one that people train on (Volta and newer).
+/// The card of the catalogue that has as much as a message says, where one alone has: of those that people train on (Volta and newer), if
+/// there are some.
 fn nearest(capacity: Bytes, vendor: Vendor) -> Option<&'static Gpu> {
-    let off = |gpu: &Gpu| gpu.memory.0.abs_diff(capacity.0);
-    let is_near = |gpu: &&Gpu| off(gpu) as f64 <= capacity.0 as f64 * NEAREST_CARD;
-    let is_old = |gpu: &Gpu| gpu.capability.is_some_and(|capability| capability.major < 7);
-    let near = gpus().filter(|gpu| gpu.vendor == vendor).filter(is_near);
-    near.min_by_key(|gpu| (is_old(gpu), off(gpu)))
+    let is_near = |gpu: &&Gpu| {
+        gpu.memory.0.abs_diff(capacity.0) as f64 <= capacity.0 as f64 * NEAREST_CARD && gpu.vendor == vendor
+    };
+    let is_old = |gpu: &&Gpu| gpu.capability.is_some_and(|capability| capability.major < 7);
+    let (old, new): (Vec<_>, Vec<_>) = gpus().filter(is_near).partition(is_old);
+    match if new.is_empty() { &old[..] } else { &new[..] } {
+        [one] => Some(one),
+        // of AMD's any will do: only their tensors are followed
+        [one, ..] if vendor == Vendor::Amd => Some(one),
+        _ => None,
+    }
 }
 
 /// Where the card's memory was, as far as the message says.

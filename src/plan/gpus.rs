@@ -11,7 +11,10 @@ use crate::scenario::software::{Software, Trainer};
 use crate::scenario::{Scenario, Sharding};
 use crate::units::Bytes;
 
-/// The numbers in which GPUs are bought and rented: parts of a machine of eight, and several such machines.
+/// GPUs of a machine of the usual size.
+const MACHINE: u64 = 8;
+
+/// The numbers in which GPUs are bought and rented most: parts of a machine of eight, and several such machines.
 pub const GPU_COUNTS: [u64; 11] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
 
 /// A number of GPUs and what comes of it.
@@ -60,8 +63,8 @@ pub fn on_gpus(scenario: &Scenario, gpus: u64) -> Scenario {
     other.into_iter().find(|other| Answer::of_tensors(other.clone()).fit().is_some()).unwrap_or(first)
 }
 
-/// The fewest of [`GPU_COUNTS`] on which the scenario fits, each GPU with a micro-batch of its own; none where not even the
-/// largest number does.
+/// The fewest GPUs on which the scenario fits, each with a micro-batch of its own: any number of a machine of eight, or several whole
+/// machines; none where not even the largest of [`GPU_COUNTS`] does.
 ///
 /// # Errors
 /// Why there is no answer on several GPUs.
@@ -90,30 +93,51 @@ pub(super) fn fewest_between(
         1
     };
     let tried = |gpus: &u64| counts.contains(gpus) && gpus.is_multiple_of(divided.max(1));
+    let mut fewer = 0;
     for gpus in GPU_COUNTS.into_iter().filter(tried) {
-        let answer = Answer::of_tensors(on_gpus(scenario, gpus));
-        let (Some(fit), Some(verdict)) = (answer.fit(), answer.verdict()) else {
-            return Err(answer.refusal());
-        };
-        let why = match verdict {
-            Verdict::WouldNotRun => Some("the run would stop on any number of them"),
-            Verdict::NotFollowed => Some("this card is not followed"),
-            Verdict::Fits | Verdict::Close | Verdict::Tight | Verdict::Over => None,
-        };
-        if let Some(why) = why {
-            return Err(Issue::error(Field::Gpus, why));
+        if let Some(layout) = held_by(scenario, gpus)? {
+            // more need not hold whatever fewer do: what a shard leaves in the allocator's blocks differs
+            let mut between = between(fewer, gpus).filter(tried);
+            let least = between.find_map(|gpus| held_by(scenario, gpus).transpose());
+            return least.unwrap_or(Ok(layout)).map(Some);
         }
-        // tensors that do not fit need no replay
-        if !fit.fits() {
-            continue;
-        }
-        let answer = answer.replayed();
-        if let (Some(fit), Some(verdict @ Verdict::Fits)) = (answer.fit(), answer.verdict()) {
-            let scenario = Box::new(answer.scenario);
-            return Ok(Some(Layout { gpus, needed: fit.needed, verdict, scenario }));
-        }
+        fewer = gpus;
     }
     Ok(None)
+}
+
+/// The scenario on so many, where it fits.
+fn held_by(scenario: &Scenario, gpus: u64) -> Result<Option<Layout>, Issue> {
+    let answer = Answer::of_tensors(on_gpus(scenario, gpus));
+    let (Some(fit), Some(verdict)) = (answer.fit(), answer.verdict()) else {
+        return Err(answer.refusal());
+    };
+    let why = match verdict {
+        Verdict::WouldNotRun => Some("the run would stop on any number of them"),
+        Verdict::NotFollowed => Some("this card is not followed"),
+        Verdict::Fits | Verdict::Close | Verdict::Tight | Verdict::Over => None,
+    };
+    if let Some(why) = why {
+        return Err(Issue::error(Field::Gpus, why));
+    }
+    // tensors that do not fit need no replay
+    if !fit.fits() {
+        return Ok(None);
+    }
+    let answer = answer.replayed();
+    Ok(match (answer.fit(), answer.verdict()) {
+        (Some(fit), Some(verdict @ Verdict::Fits)) => {
+            Some(Layout { gpus, needed: fit.needed, verdict, scenario: Box::new(answer.scenario) })
+        }
+        _ => None,
+    })
+}
+
+/// The numbers of GPUs between two of [`GPU_COUNTS`]: each of one machine, whole machines beyond, in steps of an eighth where they are
+/// many.
+pub(super) fn between(fewer: u64, more: u64) -> impl Iterator<Item = u64> {
+    let stride = if more <= MACHINE { 1 } else { MACHINE.max((more - fewer) / 8) };
+    (fewer..more).step_by(stride as usize).skip(1)
 }
 
 #[cfg(test)]
@@ -134,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn it_fits_on_as_many_and_not_on_half_of_them() {
+    fn it_fits_on_as_many_and_not_on_the_next_fewer() {
         for (model, card) in [("meta-llama/Llama-3.1-8B", "rtx-4090"), ("Qwen/Qwen2.5-0.5B", "rtx-3060-12gb")]
         {
             let scenario = full(model, card);
@@ -143,10 +167,19 @@ mod tests {
             assert_eq!((answer.verdict(), layout.scenario.cluster.gpus), (Some(Verdict::Fits), layout.gpus));
             assert_eq!(answer.fit().map(|fit| fit.needed), Some(layout.needed));
             if layout.gpus > 1 {
-                let half = Answer::of(on_gpus(&scenario, layout.gpus / 2));
-                assert_ne!(half.verdict(), Some(Verdict::Fits), "{model} on {card}");
+                let fewer = layout.gpus - if layout.gpus <= MACHINE { 1 } else { MACHINE };
+                let fewer = Answer::of(on_gpus(&scenario, fewer));
+                assert_ne!(fewer.verdict(), Some(Verdict::Fits), "{model} on {card}");
             }
         }
+    }
+
+    #[test]
+    fn any_number_of_a_machine_and_whole_machines_are_tried() {
+        let between = |fewer, more| between(fewer, more).collect::<Vec<_>>();
+        assert_eq!((between(0, 1), between(1, 2), between(4, 8)), (vec![], vec![], vec![5, 6, 7]));
+        assert_eq!((between(8, 16), between(16, 64)), (vec![], vec![24, 32, 40, 48, 56]));
+        assert_eq!(between(512, 1024), [576, 640, 704, 768, 832, 896, 960]);
     }
 
     #[test]

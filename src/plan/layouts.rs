@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::answer::Answer;
-use super::gpus::GPU_COUNTS;
+use super::gpus::{GPU_COUNTS, between};
 use super::time::{Pace, Span};
 use super::verdict::Verdict;
 use crate::issue::Issue;
@@ -363,17 +363,22 @@ pub fn layouts(scenario: &Scenario, gpus: u64) -> Vec<Way> {
     ways
 }
 
-/// The same of the fewest GPUs, of those that are bought and rented ([`GPU_COUNTS`]), that hold the scenario in any way without the
-/// CPU's memory, of which it is not known how much there is; of the most of them where none do.
+/// The same of the fewest GPUs that hold the scenario in any way without the CPU's memory, of which it is not known how much there is; of
+/// the most of [`GPU_COUNTS`] where none do.
 pub fn fewest_layouts(scenario: &Scenario) -> (u64, Vec<Way>) {
+    let holds = |way: &Way| way.fits() && way.on_host() == Bytes::ZERO;
     let mut last = (1, Vec::new());
+    let mut fewer = 0;
     for gpus in GPU_COUNTS {
         last = (gpus, layouts(scenario, gpus));
-        let answered = |way: &Way| way.verdict().is_some();
-        let fits = |way: &Way| way.fits() && way.on_host() == Bytes::ZERO;
-        if last.1.iter().any(fits) || gpus > 1 && !last.1.iter().any(answered) {
+        if last.1.iter().any(holds) {
+            let mut fewer = between(fewer, gpus).map(|gpus| (gpus, layouts(scenario, gpus)));
+            return fewer.find(|(_, ways)| ways.iter().any(holds)).unwrap_or(last);
+        }
+        if gpus > 1 && !last.1.iter().any(|way| way.verdict().is_some()) {
             break;
         }
+        fewer = gpus;
     }
     last
 }
@@ -476,7 +481,7 @@ mod tests {
         let (gpus, ways) = fewest_layouts(&base);
         assert!(ways[0].fits(), "{gpus}: {:?}", ways[0]);
         let without_host = |way: &Way| way.fits() && way.on_host() == Bytes::ZERO;
-        assert!(!layouts(&base, gpus / 2).iter().any(without_host));
+        assert!((2..=8).contains(&gpus) && !layouts(&base, gpus - 1).iter().any(without_host));
     }
 
     #[test]

@@ -81,6 +81,8 @@ pub struct Pace {
     pub near: Near,
     /// The machine with such cards that costs least, where a price is known.
     pub machine: Option<&'static Machine>,
+    /// US dollars that an hour of one GPU costs, where the scenario says it.
+    pub price: Option<f64>,
     /// How many GPUs train.
     pub gpus: u64,
 }
@@ -96,10 +98,10 @@ impl Pace {
         self.step.times(tokens as f64 / self.tokens.max(1) as f64 / 3600.0)
     }
 
-    /// US dollars for so many tokens, where a price is known: by the share of the machine that is used.
+    /// US dollars for so many tokens, where a price is known: the scenario's own, or the share of the machine that is used.
     pub fn dollars(&self, tokens: u64) -> Option<Span> {
-        let machine = self.machine?;
-        let per_gpu = machine.per_hour / f64::from(machine.gpus.max(1));
+        let of_machine = |machine: &Machine| machine.per_hour / f64::from(machine.gpus.max(1));
+        let per_gpu = self.price.or_else(|| self.machine.map(of_machine))?;
         Some(self.hours(tokens).times(per_gpu * self.gpus as f64))
     }
 
@@ -174,6 +176,7 @@ pub fn pace(scenario: &Scenario, memory: &Memory) -> Result<Pace, Issue> {
         speed,
         near,
         machine: cheapest(&gpu.slug, gpus),
+        price: scenario.data.price(),
         gpus,
     })
 }

@@ -42,6 +42,8 @@ pub enum Count {
     DatasetTokens,
     /// Times that a data set is gone through.
     Epochs,
+    /// Hundredths of a US dollar, none too.
+    Cents,
     /// Layers, where none is a choice.
     LayersOrNone,
     /// Pictures, none too.
@@ -70,6 +72,7 @@ impl Count {
             | Count::ElementsOrNone
             | Count::Mebibytes
             | Count::Percent
+            | Count::Cents
             | Count::LayersOrNone
             | Count::PicturesOrNone
             | Count::StageOrNone => 0,
@@ -87,6 +90,7 @@ impl Count {
             | Count::Gpus
             | Count::Mebibytes
             | Count::Epochs
+            | Count::Cents
             | Count::LayersOrNone
             | Count::PicturesOrNone
             | Count::Pixels

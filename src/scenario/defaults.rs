@@ -187,13 +187,19 @@ impl Scenario {
     /// assert_eq!(scenario, Scenario::default());
     /// ```
     pub fn change(&mut self, change: impl FnOnce(&mut Scenario)) {
+        self.change_and_tell(change);
+    }
+
+    /// [`Scenario::change`] that says which inputs came along.
+    pub fn change_and_tell(&mut self, change: impl FnOnce(&mut Scenario)) -> Vec<&'static Key> {
         let before = self.clone();
         change(self);
-        self.follow(&before);
+        self.follow(&before)
     }
 
     /// What was at its default in the scenario before, and is as it was, becomes the default; another library brings its own.
-    fn follow(&mut self, before: &Scenario) {
+    fn follow(&mut self, before: &Scenario) -> Vec<&'static Key> {
+        let mut followed = Vec::new();
         let changed = self.clone();
         let was = before.defaults();
         // Megatron's layers first, which its attention hangs on
@@ -204,12 +210,16 @@ impl Scenario {
             for key in keys {
                 if !key.is_same(&was, &is) && key.is_same(before, &was) && key.is_same(self, before) {
                     key.copy(self, &is);
+                    followed.push(key);
                 }
             }
         }
         if self.stack != changed.stack {
-            self.follow(&changed);
+            let further = self.follow(&changed);
+            followed.retain(|key| !further.iter().any(|other| other.name == key.name));
+            followed.extend(further);
         }
+        followed
     }
 }
 
@@ -254,6 +264,15 @@ mod tests {
         assert_eq!((scenario.optimizer, scenario.allocator), (Optimizer::Sgd, Allocator::Expandable));
         scenario.change(|scenario| scenario.stack = Stack::Transformers);
         assert_eq!(scenario, Scenario { optimizer: Optimizer::Sgd, ..Scenario::default() });
+    }
+
+    #[test]
+    fn what_came_along_is_said() {
+        let mut scenario = Scenario::default();
+        assert!(scenario.change_and_tell(|scenario| scenario.batch = 4).is_empty());
+        let came = scenario.change_and_tell(|scenario| scenario.stack = Stack::Torchtune);
+        let names: Vec<_> = came.iter().map(|key| key.name).collect();
+        assert!(names.contains(&"precision") && !names.contains(&"batch-size"), "{names:?}");
     }
 
     #[test]

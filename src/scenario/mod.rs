@@ -238,12 +238,19 @@ pub struct Data {
     pub tokens: u64,
     /// How often it is gone through.
     pub epochs: u64,
+    /// US cents that an hour of one GPU costs; 0 for what renting it costs at least.
+    pub cents: u64,
 }
 
 impl Data {
     /// Tokens of the whole run.
     pub const fn trained(&self) -> u64 {
         self.tokens.saturating_mul(self.epochs)
+    }
+
+    /// US dollars that an hour of one GPU costs, where that was said.
+    pub fn price(&self) -> Option<f64> {
+        (self.cents > 0).then(|| self.cents as f64 / 100.0)
     }
 }
 
@@ -367,7 +374,7 @@ impl Default for Scenario {
             gpu: GpuChoice::Catalogue("rtx-4090".into()),
             cluster: Cluster::ONE,
             reserve: Reserve::NONE,
-            data: Data { tokens: 10_000_000, epochs: 1 },
+            data: Data { tokens: 10_000_000, epochs: 1, cents: 0 },
         }
     }
 }

@@ -81,6 +81,7 @@ fn validate(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<Iss
         (Field::VllmPercent, "share of vLLM", reserve.vllm, Count::Percent),
         (Field::DatasetTokens, "data set", data.tokens, Count::DatasetTokens),
         (Field::Epochs, "number of epochs", data.epochs, Count::Epochs),
+        (Field::Price, "price of a GPU-hour", data.cents, Count::Cents),
     ] {
         if !(count.least()..=count.most()).contains(&value) {
             let issue = Issue::error(field, format!("the {name} is {}", grouped(value)));

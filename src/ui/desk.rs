@@ -30,6 +30,10 @@ pub enum Place {
     Export,
     /// What an out-of-memory message means.
     Oom,
+    /// The weights in every format.
+    Serving,
+    /// Sequences at once by their length.
+    Contexts,
     /// A point of a curve.
     Point(usize),
     /// Some ways to use several GPUs.
@@ -46,16 +50,12 @@ pub enum Place {
     Batch(usize),
     /// A row of the table of what can be trained.
     Row(usize),
-    /// The weights in every format.
-    Serving,
-    /// Sequences at once by their length.
-    Contexts,
 }
 
 impl Place {
     /// Whether it is one of a view that answers a question of its own, and not part of the answer.
     fn is_of_a_table(self) -> bool {
-        self >= Place::Point(0)
+        self >= Place::Serving
     }
 }
 

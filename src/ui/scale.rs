@@ -156,6 +156,17 @@ pub static EPOCHS: Scale = Scale {
     many: "epochs",
 };
 
+/// Hundredths of a US dollar, none too.
+pub static CENTS: Scale = Scale {
+    stops: &[0., 25., 50., 75., 100., 150., 200., 250., 300., 400., 500., 700., 1000.],
+    least: 0.,
+    most: LARGEST,
+    whole: true,
+    of_data: false,
+    one: "cent",
+    many: "cents",
+};
+
 /// Layers or stages, of which none is a choice.
 pub static OR_NONE: Scale =
     Scale { stops: &[0., 1., 2., 3., 4., 5., 6., 7., 8., 12., 16.], least: 0., ..RANK };

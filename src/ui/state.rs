@@ -280,7 +280,7 @@ impl State {
         Lens { value, set }
     }
 
-    /// Changes a choice of the active scenario; what was at its default stays at its default.
+    /// Changes a choice of the active scenario; what was at its default stays at its default, and is told where that is another.
     pub fn change(self, change: impl FnOnce(&mut Scenario)) {
         self.history.update_value(|history| history.change(browser::now(), || self.snapshot()));
         self.note_ways();
@@ -288,7 +288,13 @@ impl State {
         if self.undoable.get_untracked() {
             self.undoable.set(false);
         }
-        untrack(|| self.current()).scenario.update(|scenario| scenario.change(change));
+        let scenario = untrack(|| self.current()).scenario;
+        let before = scenario.get_untracked();
+        let mut followed = Vec::new();
+        scenario.update(|scenario| followed = scenario.change_and_tell(change));
+        if let Some(told) = scenario.with_untracked(|after| summary::came_along(&before, after, &followed)) {
+            self.say(&told, true);
+        }
     }
 
     fn note_ways(self) {

@@ -43,6 +43,13 @@ pub fn batch(scenario: &Scenario) -> String {
     format!("{count} {things}")
 }
 
+/// What came along with a change, where it makes a difference before and after: `With it came Precision: bf16 mixed`.
+pub fn came_along(before: &Scenario, after: &Scenario, followed: &[&'static Key]) -> Option<String> {
+    let shown = followed.iter().filter(|key| key.matters(before) && key.matters(after));
+    let words: Vec<_> = shown.map(|key| format!("{}: {}", key.label, key.words(after))).collect();
+    (!words.is_empty()).then(|| format!("With it came {}", words.join(", ")))
+}
+
 /// The model without its organisation: `Llama-3.1-8B`.
 pub fn model(scenario: &Scenario) -> String {
     match &scenario.model {
@@ -232,6 +239,22 @@ mod tests {
         let full = Scenario { method: Method::Full, ..base.clone() };
         let rows = differences(&[base, full]);
         assert!(rows.contains(&("LoRA rank", vec!["16".to_owned(), "–".to_owned()])), "{rows:?}");
+    }
+
+    #[test]
+    fn what_came_along_is_told_where_it_counts() {
+        let told = |change: fn(&mut Scenario)| {
+            let before = Scenario { method: Method::Full, ..Scenario::default() };
+            let mut after = before.clone();
+            let followed = after.change_and_tell(change);
+            came_along(&before, &after, &followed)
+        };
+        assert_eq!(told(|scenario| scenario.batch = 4), None);
+        let fp16 = told(|scenario| scenario.gpu = GpuChoice::Catalogue("t4".into()));
+        assert!(
+            fp16.as_ref().is_some_and(|told| told.contains("Precision: ") && !told.contains("LoRA")),
+            "{fp16:?}"
+        );
     }
 
     #[test]

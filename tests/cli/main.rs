@@ -117,7 +117,7 @@ Attention                                    SDPA (PyTorch chooses)
 Loss kernel                                  Default
 Activation offloading                        Off
 Allocator                                    Default
-Other settings, at their default             19
+Other settings, at their default             20
 
 Needed                                       ";
     assert!(out.starts_with(begins), "{out}");
@@ -469,4 +469,10 @@ fn contexts_say_why_there_are_none() {
     fails(&["contexts", "--model", "Qwen/Qwen3-0.6B", "--new-tokens", "200000"], message);
     let rows = says(&["contexts", "--model", "Qwen/Qwen3-0.6B", "--new-tokens", "32767"]);
     assert!(rows.contains("\n32,768 "), "{rows}");
+}
+
+#[test]
+fn a_flag_that_makes_no_difference_is_told() {
+    let run = headroom(&["estimate", "--labels", "5", "--lora-rank", "8"]);
+    assert_eq!((run.err.as_str(), run.status), ("note: --labels makes no difference to this run\n", Some(0)));
 }

@@ -70,7 +70,7 @@ impl Draw {
             ValueKind::Count(Count::ElementsOrNone) => self.of(&["0", "70000", "20000000", "500000000"]),
             ValueKind::Count(Count::Mebibytes) => self.of(&["0", "500", "3000"]),
             ValueKind::Count(Count::Percent) => self.of(&["0", "0", "30"]),
-            ValueKind::Count(Count::DatasetTokens | Count::Epochs) => self.of(&["1", "3"]),
+            ValueKind::Count(Count::DatasetTokens | Count::Epochs | Count::Cents) => self.of(&["1", "3"]),
             ValueKind::Count(Count::LayersOrNone) => self.of(&["0", "1", "2"]),
             ValueKind::Count(Count::PicturesOrNone) => {
                 self.of(&["0", "0", "0", "0", "0", "0", "0", "1", "2"])
@@ -118,9 +118,10 @@ impl Draw {
         // the step is the same whatever is left of the card, and however much is trained on
         let alters = |key: &&Key| match key.kind() {
             ValueKind::Model | ValueKind::Lengths => false,
-            ValueKind::Count(count) => {
-                !matches!(count, Count::Mebibytes | Count::Percent | Count::DatasetTokens | Count::Epochs)
-            }
+            ValueKind::Count(count) => !matches!(
+                count,
+                Count::Mebibytes | Count::Percent | Count::DatasetTokens | Count::Epochs | Count::Cents
+            ),
             ValueKind::Choice(_)
             | ValueKind::Teacher
             | ValueKind::Targets

@@ -26,6 +26,16 @@ test("fewer GPUs do where the CPU keeps what they share", async ({ headroom, pag
   await headroom.expectLink("cpu", "all");
 });
 
+test("what comes with a change is said, and is undone with it", async ({ headroom, page }) => {
+  await headroom.open("#v=1&method=full&gpu=a100-sxm-80gb&gpus=8&shard=ddp");
+  await headroom.choice("Sharding").selectOption({ label: "FSDP2" });
+  const told = page.locator(".toast");
+  await expect(told).toContainText("With it came Precision: ");
+  await headroom.expectLink("shard", "fsdp2");
+  await told.getByRole("button", { name: "Undo" }).click();
+  await expect(headroom.choice("Sharding").locator("option:checked")).toHaveText("DDP");
+});
+
 test("with several GPUs what they share appears, as it is usually run", async ({ headroom, page }) => {
   await headroom.open();
   const sharding = headroom.choice("Sharding");

@@ -24,7 +24,7 @@ pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
         let issue = Issue::error(Field::Mask, "the data collator of such a run pads the texts");
         return Err(issue.with_fix("choose a padded batch"));
     }
-    let packages = run.trainer_packages(&["torch==2.11.*", "transformers==5.17.*", "accelerate", "datasets"]);
+    let packages = run.packages(&["torch==2.11.*", "transformers==5.17.*", "accelerate", "datasets"]);
     let arguments = run.trainer_arguments("TrainingArguments")?;
     let parts = [
         run.header(&packages),

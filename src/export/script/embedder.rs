@@ -38,11 +38,8 @@ pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
             return refuse(Field::Texts, "no public data set with so many columns is known here", fix);
         }
     };
-    let packages = run.trainer_packages(&[
-        "torch==2.11.*",
-        "transformers==5.17.*",
-        "sentence-transformers[train]==6.2.*",
-    ]);
+    let packages =
+        run.packages(&["torch==2.11.*", "transformers==5.17.*", "sentence-transformers[train]==6.2.*"]);
     let arguments = run.trainer_arguments("SentenceTransformerTrainingArguments")?;
     let loss = match cached {
         0 => "losses.MultipleNegativesRankingLoss(model)".to_owned(),

@@ -30,6 +30,9 @@ pub(super) const fn class(task: Task) -> &'static str {
     }
 }
 
+/// What 4-bit weights and 8-bit optimizers need.
+const BITSANDBYTES: &str = "bitsandbytes==0.50.*";
+
 impl Run<'_> {
     /// `import os` and what PyTorch reads of the environment; nothing where it reads nothing.
     pub fn environment(&self, more: &[(&str, &str)]) -> String {
@@ -163,13 +166,29 @@ impl Run<'_> {
             .keyword("max_grad_norm", if scenario.training_loop.clips { "1.0" } else { "0.0" }))
     }
 
-    /// What such a file needs beside so many packages.
-    pub fn trainer_packages(&self, always: &[&'static str]) -> Vec<&'static str> {
+    /// The module that the optimizer's class is of, and the package that has it; none of PyTorch's and transformers' own.
+    pub fn of_optimizer(&self) -> Option<(&'static str, &'static str)> {
+        let (class, _) = self.optimizer().ok()?;
+        match class.split('.').next()? {
+            "bitsandbytes" => Some(("bitsandbytes", BITSANDBYTES)),
+            "torchao" => Some(("torchao.optim", "torchao")),
+            "optimi" => Some(("optimi", "torch-optimi")),
+            _ => None,
+        }
+    }
+
+    /// The packages that the file needs: those that it always does, then those of adapters, 4-bit weights, optimizer and attention.
+    pub fn packages(&self, always: &[&'static str]) -> Vec<&'static str> {
         let scenario = self.scenario;
         let quantised = scenario.method == Method::Qlora || scenario.optimizer.is_of_bitsandbytes();
-        let peft = (scenario.method != Method::Full).then_some("peft==0.21.*");
-        let bitsandbytes = quantised.then_some("bitsandbytes==0.50.*");
-        always.iter().copied().chain(peft).chain(bitsandbytes).collect()
+        let optimizer = self.of_optimizer().map(|(_, package)| package);
+        let further = [
+            (scenario.method != Method::Full).then_some("peft==0.21.*"),
+            quantised.then_some(BITSANDBYTES),
+            optimizer.filter(|package| *package != BITSANDBYTES),
+            (scenario.attention == AttentionKernel::FlashAttn).then_some("flash-attn"),
+        ];
+        always.iter().copied().chain(further.into_iter().flatten()).collect()
     }
 
     /// The attention that `from_pretrained` is asked for.

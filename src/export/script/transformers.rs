@@ -4,9 +4,7 @@ use super::cluster::Engine;
 use super::python::Call;
 use super::run::Run;
 use crate::issue::{Field, Issue};
-use crate::scenario::{
-    AttentionKernel, Lengths, LossKernel, Mask, Method, Optimizer, Scenario, Stack, StepTime,
-};
+use crate::scenario::{Lengths, LossKernel, Mask, Method, Optimizer, Scenario, Stack, StepTime};
 
 /// The inputs that it says beside those that every file says.
 pub(super) const SAID: &[&str] = &[
@@ -91,37 +89,15 @@ fn liger(scenario: &Scenario) -> Option<&'static str> {
     }
 }
 
-/// The module that the optimizer's class is of, and the package that has it; none of PyTorch's and transformers' own.
-fn of_optimizer(run: &Run<'_>) -> Option<(&'static str, &'static str)> {
-    let (class, _) = run.optimizer().ok()?;
-    match class.split('.').next()? {
-        "bitsandbytes" => Some(("bitsandbytes", "bitsandbytes==0.50.*")),
-        "torchao" => Some(("torchao.optim", "torchao")),
-        "optimi" => Some(("optimi", "torch-optimi")),
-        _ => None,
-    }
-}
-
 fn packages(run: &Run<'_>) -> Vec<&'static str> {
     let scenario = run.scenario;
-    let mut packages = vec!["torch==2.11.*", "transformers==5.17.*", "datasets"];
-    if scenario.method != Method::Full {
-        packages.push("peft==0.21.*");
-    }
+    let mut packages = run.packages(&["torch==2.11.*", "transformers==5.17.*", "datasets"]);
     packages.extend(run.engine().and_then(Engine::package));
-    if scenario.method == Method::Qlora || scenario.optimizer.is_of_bitsandbytes() {
-        packages.push("bitsandbytes==0.50.*");
-    } else if let Some((_, package)) = of_optimizer(run) {
-        packages.push(package);
-    }
     if liger(scenario).is_some() {
         packages.push("liger-kernel==0.8.5");
     }
     if scenario.savings.loss == LossKernel::Cut {
         packages.push("cut-cross-entropy");
-    }
-    if scenario.attention == AttentionKernel::FlashAttn {
-        packages.push("flash-attn");
     }
     packages
 }
@@ -129,7 +105,7 @@ fn packages(run: &Run<'_>) -> Vec<&'static str> {
 fn imports(run: &Run<'_>) -> String {
     let scenario = run.scenario;
     let mut lines = vec!["import torch".to_owned()];
-    if let Some((module, _)) = of_optimizer(run) {
+    if let Some((module, _)) = run.of_optimizer() {
         lines.insert(0, format!("import {module}"));
     }
     if scenario.savings.loss == LossKernel::Cut {
@@ -246,7 +222,7 @@ fn train(run: &Run<'_>) -> Result<String, Issue> {
     let inner = if accumulates { 2 } else { 1 };
     let indent = "    ".repeat(inner);
     if accumulates {
-        lines.push_str("    for _ in range(ACCUMULATION):\n");
+        lines.push_str("    for part in range(ACCUMULATION):\n");
     }
     lines.push_str(&format!(
         "{indent}batch = {{name: tensor.to(\"cuda\") for name, tensor in next(rows).items()}}\n"
@@ -264,6 +240,11 @@ fn train(run: &Run<'_>) -> Result<String, Issue> {
         None => lines.push_str(&format!("{indent}{forward}\n")),
     }
     let loss = if keeps { "output.loss" } else { "loss" };
+    let told =
+        [(engine.is_some(), "RANK == 0 and "), (true, "number % 10 == 0"), (accumulates, " and part == 0")];
+    let told: String = told.iter().filter(|(is, _)| *is).map(|(_, words)| *words).collect();
+    let telling =
+        format!("{indent}if {told}:\n{indent}    print(f\"step {{number}}: loss {{{loss}.item():.4f}}\")\n");
     let loss = if accumulates && !zero { format!("({loss} / ACCUMULATION)") } else { loss.to_owned() };
     lines.push_str(&match (zero, scaled) {
         // what is accumulated it divides, clips and frees itself
@@ -271,6 +252,7 @@ fn train(run: &Run<'_>) -> Result<String, Issue> {
         (false, true) => format!("{indent}scaler.scale({loss}).backward()\n"),
         (false, false) => format!("{indent}{loss}.backward()\n"),
     });
+    lines.push_str(&telling);
     if !keeps {
         lines.push_str(&format!("{indent}del loss  # and its graph, before the next forward pass\n"));
     }

@@ -76,13 +76,7 @@ pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
     refuse(scenario)?;
     let vllm = scenario.task.is_online() && !scenario.generates_itself();
     let trl = if vllm { "trl[vllm]==1.16.*" } else { "trl==1.16.*" };
-    let mut packages = vec!["torch==2.11.*", "transformers==5.17.*", trl, "datasets"];
-    if scenario.method != Method::Full {
-        packages.push("peft==0.21.*");
-    }
-    if scenario.method == Method::Qlora || scenario.optimizer.is_of_bitsandbytes() {
-        packages.push("bitsandbytes==0.50.*");
-    }
+    let mut packages = run.packages(&["torch==2.11.*", "transformers==5.17.*", trl, "datasets"]);
     let adapters = match scenario.method {
         Method::Full => String::new(),
         Method::Lora | Method::Qlora => format!("    peft_config={},\n", run.lora().written(1)),

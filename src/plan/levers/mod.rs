@@ -473,7 +473,7 @@ mod tests {
         let fewest = levers.fewest.as_ref().unwrap().as_ref().map(|layout| layout.gpus);
         let lever = levers.offloaded.as_ref().expect("there is a way");
         let (gpus, cpu) = (lever.scenario.cluster.gpus, lever.scenario.cluster.cpu);
-        assert_eq!((fewest, gpus, cpu), (Some(8), 2, CpuOffload::All));
+        assert_eq!((fewest, gpus, cpu), (Some(5), 2, CpuOffload::All));
         assert!(lever.on_host > Bytes(30 << 30) && lever.verdict == Verdict::Fits && levers.can_fit());
         // nothing is moved where it fits
         assert_eq!(found(&on("rtx-4090")).offloaded, None);

@@ -126,6 +126,7 @@ const fn scale(count: Count) -> &'static Scale {
         Count::Percent => &scale::PERCENT,
         Count::DatasetTokens => &scale::DATASET,
         Count::Epochs => &scale::EPOCHS,
+        Count::Cents => &scale::CENTS,
         Count::Pixels => &scale::PIXELS,
         Count::LayersOrNone | Count::PicturesOrNone | Count::StageOrNone => &scale::OR_NONE,
     }

@@ -94,11 +94,10 @@ fn runs_it(state: State, which: Configuration) -> AnyView {
     match state.current().scenario.with(|scenario| configuration(scenario, which)) {
         Ok(written) => {
             let needs = state.unit().amount(written.needed);
-            let note = match written.differs.len() {
-                0 => which.file().to_owned(),
-                1 => format!("{}, 1 setting differs from here: needs {needs}", which.file()),
-                count => format!("{}, {count} settings differ from here: needs {needs}", which.file()),
-            };
+            let mut note = which.file().to_owned();
+            if !written.differs.is_empty() {
+                note.push_str(&format!(", needs {needs}; other than here: {}", written.differs.join("; ")));
+            }
             item(label, &note, move || file(state, which, &written))
         }
         Err(issue) => view! {

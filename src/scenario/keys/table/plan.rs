@@ -96,4 +96,14 @@ pub(super) const KEYS: &[Key] = &[
         Field::Epochs,
         count!(Epochs, data.epochs),
     ),
+    of_data(
+        [
+            "price",
+            "gpu-hour-cents",
+            "Price of a GPU-hour",
+            "US cents that an hour of one GPU costs you, as in 250 for 2.50 $; 0 for the cheapest machine with the card that is on record",
+        ],
+        Field::Price,
+        count!(Cents, data.cents),
+    ),
 ];
