@@ -152,6 +152,6 @@ export interface Scenario {
   "dataset-tokens"?: number;
   /** How often the data set is gone through */
   "epochs"?: number;
-  /** US cents that an hour of one GPU costs you, as in 250 for 2.50 $; 0 for the cheapest machine with the card that is on record */
+  /** What an hour of one GPU costs you, as in 250 for $2.50; 0 for the cheapest machine with the card that is on record */
   "gpu-hour-cents"?: number;
 }

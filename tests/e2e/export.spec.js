@@ -65,11 +65,11 @@ test("from what no single card of its kind holds to a file that runs several, in
   await headroom.button("Export").click();
   await expect(page.getByText("Files that run it, which does not fit its card")).toBeVisible();
   await page.keyboard.press("Escape");
-  await page.locator(".lever", { hasText: "GPUs: 4" }).click();
-  await expect(headroom.verdict).toContainText("on each of the 4 × ");
+  await page.locator(".lever", { hasText: "GPUs: 3" }).click();
+  await expect(headroom.verdict).toContainText("on each of the 3 × ");
   const [name, text] = await file(headroom, "Python script");
   expect(name).toBe("train.py");
-  expect(text.toString()).toContain("# It runs by: torchrun --nproc-per-node 4 train.py\n");
+  expect(text.toString()).toContain("# It runs by: torchrun --nproc-per-node 3 train.py\n");
   expect(text.toString()).toContain("fully_shard(layer, ");
 });
 

@@ -27,13 +27,14 @@ test("fewer GPUs do where the CPU keeps what they share", async ({ headroom, pag
 });
 
 test("what comes with a change is said, and is undone with it", async ({ headroom, page }) => {
-  await headroom.open("#v=1&method=full&gpu=a100-sxm-80gb&gpus=8&shard=ddp");
-  await headroom.choice("Sharding").selectOption({ label: "FSDP2" });
+  await headroom.open("#v=1&method=full&gpu=a100-sxm-80gb");
+  await headroom.box("GPUs").fill("8");
+  await headroom.box("GPUs").press("Enter");
   const told = page.locator(".toast");
-  await expect(told).toContainText("With it came Precision: ");
-  await headroom.expectLink("shard", "fsdp2");
+  await expect(told).toContainText("With it came Precision: bf16 mixed (fp32 weights)");
+  await headroom.expectLink("gpus", "8");
   await told.getByRole("button", { name: "Undo" }).click();
-  await expect(headroom.choice("Sharding").locator("option:checked")).toHaveText("DDP");
+  await expect(headroom.box("GPUs")).toHaveValue("1");
 });
 
 test("with several GPUs what they share appears, as it is usually run", async ({ headroom, page }) => {

@@ -41,3 +41,12 @@ test("a link shows the same verdict in a comparison", async ({ headroom, page })
   await headroom.open("#v=1&m=openai-community/gpt2&method=full&s=2048&2.s=1024&3.gpu=apple-m3-max-36gb");
   await expect(page.getByRole("row", { name: "On its card" })).toHaveText(/Would not run.*Fits.*Would not run/s);
 });
+
+test("where there is no answer, what would run instead is a click away", async ({ headroom, page }) => {
+  await headroom.open("#v=1&method=full&p=amp-bf16-weights&gpu=a100-sxm-80gb&gpus=8&shard=fsdp2");
+  await expect(headroom.verdict).toContainText("No answer");
+  await expect(page.getByRole("heading", { name: "What would run instead" })).toBeVisible();
+  await page.locator(".lever", { hasText: "Precision: bf16 mixed (fp32 weights)" }).click();
+  await expect(headroom.verdict).toContainText("on each of the 8 × ");
+  await headroom.expectLink("p", "amp-bf16");
+});

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use leptos::prelude::*;
 
-use crate::plan::{Change, Cost, Lever, Levers as Found, Use, Verdict};
+use crate::plan::{Change, Cost, Lever, Levers as Found, Repair, Use, Verdict, repairs};
 use crate::scenario::Scenario;
 use crate::ui::asked::Listed;
 use crate::ui::browser::{self, Later};
@@ -28,15 +28,31 @@ pub fn Levers() -> impl IntoView {
     let state = State::of_page();
     let known = state.levers;
     look_for(state);
-    let busy = Signal::derive(move || is_behind(state).to_string());
-    let silent = move || state.current().estimate.with(|estimate| estimate.memory.is_none());
-    let title = move || known.with(|known| known.as_ref().map_or("What to change", |known| title(&known.1)));
-    let buttons = move || known.get().map(|known| buttons(state, &known.0, &known.1));
+    let unanswered = Memo::new(move |_| state.current().estimate.with(|estimate| estimate.memory.is_none()));
+    let busy = Signal::derive(move || (!unanswered.get() && is_behind(state)).to_string());
+    let repaired = Memo::new(move |_| match unanswered.get() {
+        true => state.current().scenario.with(repairs),
+        false => Vec::new(),
+    });
+    let silent = move || unanswered.get() && repaired.with(Vec::is_empty);
+    let title = move || match unanswered.get() {
+        true => "What would run instead",
+        false => known.with(|known| known.as_ref().map_or("What to change", |known| title(&known.1))),
+    };
+    let buttons = move || match unanswered.get() {
+        true => Some(repaired.with(|found| of_repairs(state, found))),
+        false => known.get().map(|known| buttons(state, &known.0, &known.1)),
+    };
     view! {
         <section class="panel levers" aria-labelledby="levers-title" aria-busy=busy hidden=silent>
             <h2 id="levers-title" tabindex="-1">{title}</h2>
             <div class="lever-buttons">{buttons}</div>
-            <button type="button" class="explain" on:click=move |_| state.view.set(View::Plan)>
+            <button
+                type="button"
+                class="explain"
+                hidden=move || unanswered.get()
+                on:click=move |_| state.view.set(View::Plan)
+            >
                 "Every change, with what it saves and what it costs"
             </button>
         </section>
@@ -131,6 +147,17 @@ fn buttons(state: State, scenario: &Scenario, found: &Found) -> AnyView {
         offered.truncate(BUTTONS);
     }
     (offered.into_iter().map(button).collect::<Vec<_>>(), gpus).into_any()
+}
+
+/// What would run where the scenario does not.
+fn of_repairs(state: State, found: &[Repair]) -> AnyView {
+    let unit = state.unit();
+    let button = |repair: &Repair| {
+        let each = if repair.scenario.cluster.is_many() { " on each" } else { "" };
+        let effect = format!("needs {}{each}", unit.amount(repair.needed));
+        change_button(state, &repair.changes, effect, &repair.scenario)
+    };
+    found.iter().take(BUTTONS).map(button).collect::<Vec<_>>().into_any()
 }
 
 /// The way to as many GPUs as hold it.

@@ -231,5 +231,5 @@ class Scenario(TypedDict, total=False):
     #: How often the data set is gone through
     epochs: int
 
-    #: US cents that an hour of one GPU costs you, as in 250 for 2.50 $; 0 for the cheapest machine with the card that is on record
+    #: What an hour of one GPU costs you, as in 250 for $2.50; 0 for the cheapest machine with the card that is on record
     gpu_hour_cents: int

@@ -100,8 +100,8 @@ pub(super) const KEYS: &[Key] = &[
         [
             "price",
             "gpu-hour-cents",
-            "Price of a GPU-hour",
-            "US cents that an hour of one GPU costs you, as in 250 for 2.50 $; 0 for the cheapest machine with the card that is on record",
+            "US cents per GPU-hour",
+            "What an hour of one GPU costs you, as in 250 for $2.50; 0 for the cheapest machine with the card that is on record",
         ],
         Field::Price,
         count!(Cents, data.cents),
