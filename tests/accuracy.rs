@@ -68,10 +68,10 @@ const ADAPTERS_ROWS: usize = 53;
 const PUBLISHED_ROWS: usize = 149;
 
 /// Rows of [`MULTI`] whose engine is modelled.
-const MULTI_ROWS: usize = 128;
+const MULTI_ROWS: usize = 146;
 
 /// Rows of [`RANKS`].
-const RANKS_ROWS: usize = 210;
+const RANKS_ROWS: usize = 214;
 
 /// Rows of [`GENERATE`].
 const GENERATE_ROWS: usize = 40;

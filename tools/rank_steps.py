@@ -6,7 +6,8 @@ the process is rank 0 of the job, its collectives return at once and move nothin
 prints every allocation and free of the last iteration, as tools/compare_trace.py reads them, --all those of the whole run.
 
 Keys of a case are the harness's, and these of measure.py: method "full" | "lora" | "qlora" (stored as bfloat16 where it is sharded), lora,
-lora_autocast_adapter, qlora_prepare, qlora_double_quant, and weights "bf16" where DDP's autocast runs over bfloat16 weights.
+lora_autocast_adapter, qlora_prepare, qlora_double_quant, weights "bf16" where DDP's autocast runs over bfloat16 weights, and
+cpu_offload "optimizer" | "all": DeepSpeed's offload_optimizer, with "all" (and under FSDP2 only that) what parameters are kept in, too.
 """
 import json
 import os
@@ -97,8 +98,20 @@ def adapt(case):
 
 
 def offload(case):
-    """Has the harness keep shards, gradients and optimizer on the CPU (CPUOffloadPolicy); the optimizer, which takes nothing of
-    the GPU there, does not step. What is pinned or not is the CPU's affair: pinning would write to all of it."""
+    """Has the harness keep on the CPU what the case says; the optimizer, which takes nothing of the GPU there, does not step. What is
+    pinned or not is the CPU's affair: pinning would write to all of it."""
+    import torch
+    torch.optim.AdamW.step = lambda self, closure=None: None
+    if case["engine"] == "fsdp2":
+        return offload_shards(case)
+    on_cpu = {"offload_optimizer": {"device": "cpu"}}
+    if case["cpu_offload"] == "all":
+        on_cpu["offload_param"] = {"device": "cpu"}
+    case["ds"] = {**case.get("ds", {}), **on_cpu}
+
+
+def offload_shards(case):
+    """FSDP2's CPUOffloadPolicy: shards, gradients and optimizer."""
     import torch
     import torch.distributed.fsdp as fsdp
     plain, policy = fsdp.fully_shard, fsdp.CPUOffloadPolicy(pin_memory=False)
@@ -112,7 +125,6 @@ def offload(case):
                     module._buffers[name] = buffer.to(device)
             return self
         torch.nn.Module.to_empty = to_cpu
-    torch.optim.AdamW.step = lambda self, closure=None: None
     torch.nn.utils.clip_grad_norm_ = lambda *_, **__: None
 
 

@@ -7,6 +7,22 @@ use serde_json::{Map, Value, json};
 /// `all_gather_dp_groups`).
 const WITHOUT_EFFECT: [&str; 1] = ["allgather_bucket_size"];
 
+/// What DeepSpeed may keep in another memory than the GPU's.
+const OFFLOADED: [&str; 2] = ["offload_optimizer", "offload_param"];
+
+fn is_on_cpu(place: &Value) -> bool {
+    place.get("device").and_then(Value::as_str) == Some("cpu")
+}
+
+/// What of it is in the CPU's memory, as [`super::truth`] says it.
+fn offload(own: &Map<String, Value>) -> Option<&'static str> {
+    match OFFLOADED.map(|name| own.get(name).is_some_and(is_on_cpu)) {
+        [false, false] => None,
+        [true, false] => Some("optimizer"),
+        [_, true] => Some("all"),
+    }
+}
+
 /// The case of a row in the words of [`super::truth`], where it is one of many ranks.
 pub(super) fn translated(case: &Value) -> Option<Value> {
     let engine = case.get("engine")?;
@@ -20,9 +36,15 @@ pub(super) fn translated(case: &Value) -> Option<Value> {
             ("dtype", Value::String(dtype)) if dtype == "fp32" => ("dtype", json!("amp_bf16")),
             // what is merged into DeepSpeed's configuration
             ("ds", Value::Object(own)) => {
+                if let Some(offload) = offload(own) {
+                    out.insert("cpu_offload".to_owned(), json!(offload));
+                }
                 out.extend(
                     own.iter()
-                        .filter(|(key, _)| !WITHOUT_EFFECT.contains(&key.as_str()))
+                        .filter(|(key, value)| {
+                            !WITHOUT_EFFECT.contains(&key.as_str())
+                                && !(OFFLOADED.contains(&key.as_str()) && is_on_cpu(value))
+                        })
                         .map(|(key, value)| (key.clone(), value.clone())),
                 );
                 continue;

@@ -93,6 +93,8 @@ pub(super) fn whole_path(path: &str) -> String {
     match path.strip_prefix("bnb.").or_else(|| path.strip_prefix("bitsandbytes.")) {
         Some(rest) => format!("bitsandbytes.{rest}"),
         None if path.starts_with("optim.") => format!("torch.{path}"),
+        // it stands for torch's where the optimizer is in the CPU's memory
+        None if path.ends_with("DeepSpeedCPUAdam") => "torch.optim.AdamW".to_owned(),
         // `from torch.optim import AdamW`
         None if !path.contains('.') => format!("torch.optim.{path}"),
         None => path.to_owned(),

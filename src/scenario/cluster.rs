@@ -172,6 +172,16 @@ impl Cluster {
         }
     }
 
+    /// The most of it that its engine lays into the CPU's memory.
+    pub const fn most_on_cpu(&self) -> CpuOffload {
+        match self.sharding {
+            _ if !self.is_many() => CpuOffload::Off,
+            Sharding::Ddp | Sharding::Distributed => CpuOffload::Off,
+            Sharding::Zero1 | Sharding::Zero2 => CpuOffload::Optimizer,
+            Sharding::Fsdp2 | Sharding::Zero3 => CpuOffload::All,
+        }
+    }
+
     /// Whether ZeRO reduces gradients while backward goes on: by default its third stage does (`overlap_comm_valid`).
     pub const fn overlaps(&self) -> bool {
         match self.deepspeed.overlap {

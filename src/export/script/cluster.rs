@@ -151,10 +151,10 @@ impl Engine {
     /// Lines that join the other processes.
     pub fn join(self, run: &Run<'_>) -> String {
         let cluster = run.scenario.cluster;
-        // clipping adds up norms where the gradients are
-        let backend = match cluster.cpu {
-            CpuOffload::Off => "nccl",
-            CpuOffload::Optimizer | CpuOffload::All => "cpu:gloo,cuda:nccl",
+        // FSDP2's clipping adds up norms where the gradients are
+        let backend = match (self, cluster.cpu) {
+            (Engine::Fsdp2, CpuOffload::Optimizer | CpuOffload::All) => "cpu:gloo,cuda:nccl",
+            _ => "nccl",
         };
         let mut lines = format!(
             "GPU, RANK, WORLD = (int(os.environ[name]) for name in (\"LOCAL_RANK\", \"RANK\", \"WORLD_SIZE\"))\n\

@@ -5,8 +5,8 @@ use super::run::Run;
 use crate::import::names::{SDP_KERNELS, optim};
 use crate::issue::{Field, Issue};
 use crate::scenario::{
-    Allocator, AttentionKernel, Checkpointing, LoraTargets, Method, Modules, Optimizer, Precision, Task,
-    Tuner, WeightFormat,
+    Allocator, AttentionKernel, Checkpointing, CpuOffload, LoraTargets, Method, Modules, Optimizer,
+    Precision, Task, Tuner, WeightFormat,
 };
 
 /// A class, and arguments by name.
@@ -31,6 +31,9 @@ pub(super) const fn class(task: Task) -> &'static str {
 }
 
 /// What 4-bit weights and 8-bit optimizers need.
+/// What DeepSpeed wants where the optimizer's state is in the CPU's memory.
+const CPU_ADAM: &str = "deepspeed.ops.adam.DeepSpeedCPUAdam";
+
 const BITSANDBYTES: &str = "bitsandbytes==0.50.*";
 
 impl Run<'_> {
@@ -294,9 +297,20 @@ impl Run<'_> {
         Some(format!("{{\"use_reentrant\": {}}}", boolean(reentrant)))
     }
 
+    /// Whether DeepSpeed's optimizer of the CPU takes the place of the one that is chosen.
+    fn steps_on_cpu(&self) -> bool {
+        let cluster = self.scenario.cluster;
+        cluster.is_zero() && cluster.cpu != CpuOffload::Off
+    }
+
     /// What trains it: a class and its arguments beside the parameters and the learning rate.
     pub fn optimizer(&self) -> Result<Class, Issue> {
         let no = |message: &str, fix: &str| Err(Issue::error(Field::Optimizer, message).with_fix(fix));
+        if self.steps_on_cpu() {
+            let plain: &[_] =
+                if self.scenario.optimizer == Optimizer::Adam { &[("adamw_mode", "False")] } else { &[] };
+            return Ok((CPU_ADAM, plain));
+        }
         Ok(match self.scenario.optimizer {
             Optimizer::AdamW => ("torch.optim.AdamW", &[]),
             Optimizer::AdamWFused => ("torch.optim.AdamW", &[("fused", "True")]),

@@ -139,8 +139,14 @@ pub(super) static RULES: &[Rule] = &[
         }
     }),
     once("cpu-offload", Cost::Time, |s| {
-        if s.cluster.is_fsdp2() {
-            s.cluster.cpu = CpuOffload::All;
+        if s.cluster.is_many() {
+            s.cluster.cpu = s.cluster.most_on_cpu();
+        }
+    }),
+    // weights stay on the GPUs, which are gathered for every pass
+    once("cpu-offload", Cost::Time, |s| {
+        if s.cluster.is_zero() && s.cluster.cpu == CpuOffload::Off {
+            s.cluster.cpu = CpuOffload::Optimizer;
         }
     }),
     once("reshard-after-forward", Cost::Time, |s| {

@@ -63,6 +63,9 @@ pub(super) fn trained_where(
     own: &Range<usize>,
     wanted: fn(&Parameter) -> bool,
 ) -> Vec<Trained> {
+    if state.parallel.steps_on_host() {
+        return Vec::new();
+    }
     if let Some(numel) = state.parallel.partition() {
         let (module, rank, dtype) = ("", Rank::None, Dtype::F32);
         return vec![Trained {

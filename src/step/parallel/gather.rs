@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, VecDeque};
 use super::zero::COMPUTE;
 use crate::allocator::Stream;
 use crate::memory::Category;
-use crate::scenario::Cluster;
+use crate::scenario::{Cluster, CpuOffload};
 use crate::step::heap::{Heap, NOTHING, StorageId};
 use crate::step::parallel::{Module, Wrapped};
 use crate::step::params::{ParamId, Params};
@@ -28,6 +28,12 @@ pub(super) static GATHERED: What = What::own(
     PARTITION,
 );
 
+static FETCHED: What = What::own(
+    "fetched partition",
+    "this rank's partition of a parameter, copied from the CPU's memory to be gathered",
+    PARTITION,
+);
+
 /// How many elements lie between a use of a parameter and the next one that it is kept for (`stage3_max_reuse_distance`).
 const REUSE_DISTANCE: u64 = 1_000_000_000;
 
@@ -39,6 +45,8 @@ pub(super) struct Gatherer {
     live: i64,
     persistence: u64,
     stream: Stream,
+    /// Whether partitions are in the CPU's memory.
+    fetches: bool,
     params: Vec<Partitioned>,
     /// The number of the first parameter of the model.
     first: ParamId,
@@ -125,6 +133,7 @@ impl Gatherer {
             live: i64::try_from(cluster.deepspeed.live).unwrap_or(i64::MAX),
             persistence: cluster.deepspeed.persistence,
             stream,
+            fetches: cluster.cpu == CpuOffload::All,
             params: Vec::new(),
             first: 0,
             handles: Vec::new(),
@@ -268,6 +277,7 @@ impl Gatherer {
             self.available = self.available.saturating_add(i64::try_from(param.numel).unwrap_or(i64::MAX));
         }
         heap.send_around(Group::Data, whole.saturating_mul(COMPUTE.bytes()), self.world);
+        let parts: Vec<u64> = own.iter().map(|index| self.params[*index].part).collect();
         let (output, left) = match own.as_slice() {
             [] => return,
             [one] => {
@@ -277,6 +287,11 @@ impl Gatherer {
             }
             several => (self.alloc(heap, whole, &FLAT_OUTPUT), several.len()),
         };
+        if self.fetches {
+            let fetched: Vec<StorageId> =
+                parts.iter().map(|part| self.alloc(heap, *part, &FETCHED)).collect();
+            fetched.into_iter().rev().for_each(|part| heap.release(part));
+        }
         self.handles.push(Handle { output, params: own, left });
     }
 
@@ -380,6 +395,11 @@ impl Gatherer {
             };
             let bytes = part.saturating_mul(self.world).saturating_mul(COMPUTE.bytes());
             let storage = heap.alloc_as(Category::WeightCopies, bytes, COMPUTE, &GATHERED);
+            if self.fetches {
+                let bytes = part.saturating_mul(COMPUTE.bytes());
+                let fetched = heap.alloc_as(Category::WeightCopies, bytes, COMPUTE, &FETCHED);
+                heap.release(fetched);
+            }
             heap.send_around(Group::Data, bytes, self.world);
             (self.params[index].storage, self.params[index].status) = (storage, Status::Available);
         }

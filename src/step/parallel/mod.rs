@@ -13,6 +13,7 @@ mod fsdp2;
 mod gather;
 mod hooks;
 mod megatron;
+mod offload;
 mod supported;
 mod zero;
 mod zero3;
@@ -200,9 +201,23 @@ impl Parallel {
         self.fsdp2().is_some_and(Fsdp2::offloads)
     }
 
+    /// Whether the optimizer steps a partition in the CPU's memory.
+    pub fn steps_on_host(&self) -> bool {
+        match self {
+            Parallel::Alone | Parallel::Ddp(_) | Parallel::Fsdp2(_) | Parallel::Megatron(_) => false,
+            Parallel::Zero(zero) => zero.offloads(),
+            Parallel::Zero3(zero) => zero.offloads(),
+        }
+    }
+
     /// Bytes of the CPU's memory that a rank takes.
     pub fn on_host(&self, params: &Params) -> u64 {
-        self.fsdp2().map_or(0, |fsdp| fsdp.on_host(params))
+        match self {
+            Parallel::Alone | Parallel::Ddp(_) | Parallel::Megatron(_) => 0,
+            Parallel::Fsdp2(fsdp) => fsdp.on_host(params),
+            Parallel::Zero(zero) => zero.on_host(),
+            Parallel::Zero3(zero) => zero.on_host(params),
+        }
     }
 
     /// The storage of a parameter that a module gathered.
@@ -336,7 +351,7 @@ impl State {
             Parallel::Alone | Parallel::Fsdp2(_) => {}
             Parallel::Ddp(ddp) => ddp.arrived(param),
             Parallel::Zero(zero) => zero.arrived(&mut self.heap, &mut self.params, param, self.is_last),
-            Parallel::Zero3(zero) => zero.arrived(&mut self.heap, &mut self.params, param),
+            Parallel::Zero3(zero) => zero.arrived(&mut self.heap, &mut self.params, param, self.is_last),
             Parallel::Megatron(_) => Megatron::arrived(&mut self.heap, &mut self.params, param),
         }
     }
@@ -369,7 +384,7 @@ impl State {
                 fsdp.leave_backward(&mut self.heap, &mut self.params, self.is_last);
             }
             Parallel::Zero(zero) => zero.leave_backward(&mut self.heap, &mut self.params, self.is_last),
-            Parallel::Zero3(zero) => zero.leave_backward(&mut self.heap, &mut self.params),
+            Parallel::Zero3(zero) => zero.leave_backward(&mut self.heap, &mut self.params, self.is_last),
         }
     }
 

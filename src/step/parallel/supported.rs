@@ -107,13 +107,13 @@ pub(in crate::step) fn supported(
             let what = "FSDP2's CPUOffloadPolicy with weights on the GPU, which it has no word for,";
             return refuse(Field::CpuOffload, what.into(), "offload weights and optimizer, or nothing");
         }
-        (Sharding::Zero1 | Sharding::Zero2 | Sharding::Zero3, CpuOffload::Off) => {}
-        (Sharding::Zero1 | Sharding::Zero2 | Sharding::Zero3, CpuOffload::Optimizer | CpuOffload::All) => {
-            return refuse(
-                Field::CpuOffload,
-                "DeepSpeed's CPU offload".into(),
-                "choose FSDP2, or keep all on the GPUs",
-            );
+        (Sharding::Zero1 | Sharding::Zero2, CpuOffload::Off | CpuOffload::Optimizer)
+        | (Sharding::Zero3, _) => {}
+        (Sharding::Zero1 | Sharding::Zero2, CpuOffload::All) => {
+            let message =
+                "DeepSpeed lays parameters into the CPU's memory under ZeRO-3 alone (offload_param)";
+            let fix = "offload the optimizer, or choose ZeRO-3";
+            return Err(Issue::error(Field::CpuOffload, message).with_fix(fix));
         }
     }
     match job.cluster.sharding {
@@ -213,6 +213,13 @@ fn steps(cluster: Cluster, optimizer: Optimizer) -> Result<(), Issue> {
             "choose AdamW 8-bit (torchao), whose states are as small, or AdamW; ZeRO steps plain tensors";
         refuse(format!("{who} does not run over FSDP2's shards, which are DTensors: {why}"), fix)
     };
+    if cluster.is_zero() && cluster.cpu != CpuOffload::Off && !is_adam(optimizer) {
+        let message = format!(
+            "{} over gradients and masters in the CPU's memory is not modelled: DeepSpeed takes AdamW there (DeepSpeedCPUAdam)",
+            optimizer.label()
+        );
+        return refuse(message, "choose AdamW, or keep the optimizer on the GPUs");
+    }
     match optimizer {
         Optimizer::AdamW
         | Optimizer::AdamWFused
@@ -262,6 +269,11 @@ fn steps(cluster: Cluster, optimizer: Optimizer) -> Result<(), Issue> {
             refuse(format!("{} is not modelled under {engine}", optimizer.label()), "choose AdamW")
         }
     }
+}
+
+/// Whether it is what DeepSpeed's Adam of the CPU stands for.
+fn is_adam(optimizer: Optimizer) -> bool {
+    matches!(optimizer, Optimizer::AdamW | Optimizer::AdamWFused | Optimizer::AdamWForLoop | Optimizer::Adam)
 }
 
 /// What of a model is not modelled under FSDP2 and ZeRO: the field, what it is and what would be.

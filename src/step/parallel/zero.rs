@@ -7,9 +7,10 @@
 use crate::allocator::Stream;
 use crate::dtype::Dtype;
 use crate::memory::Category;
-use crate::scenario::{Cluster, Sharding};
+use crate::scenario::{Cluster, CpuOffload, Sharding};
 use crate::step::heap::{Heap, NOTHING, StorageId};
 use crate::step::parallel::Wrapped;
+use crate::step::parallel::offload::{self, NORM, Offload};
 use crate::step::params::{ParamId, Params};
 use crate::step::what::{Source, What};
 use crate::work::Group;
@@ -31,12 +32,16 @@ static OWNED: What = What::own(
     "the averaged gradients of all parameters that this rank's partition has a part of",
     STAGES,
 );
+static CLONE: What = What::own(
+    "gradient beyond the bucket",
+    "a copy of a gradient that is larger than the bucket, which nothing writes to until it is in the CPU's memory",
+    STAGES,
+);
 static FLATTENED: What = What::own(
     "flattened bucket",
     "a bucket's slices for each rank, in one tensor that all ranks sum up",
     STAGES,
 );
-static NORM: What = What::own("gradient in float64", "of which the norm is taken", STAGES);
 static FLAT_GRADIENT: What =
     What::own("flat gradient", "the gradient of this rank's partition in one tensor", STAGES);
 static PARTITION: What = What::own("partition", "this rank's part of the flat parameters", STAGES);
@@ -79,6 +84,8 @@ pub(in crate::step) struct Zero {
     averaged: Vec<StorageId>,
     /// The float32 gradient of the partition, while the optimizer steps.
     single: StorageId,
+    /// Where the optimizer is in the CPU's memory.
+    offload: Option<Offload>,
 }
 
 /// A parameter that is trained.
@@ -97,7 +104,7 @@ impl Zero {
             groups,
             partitions_gradients: cluster.sharding == Sharding::Zero2,
             bucket_size: cluster.deepspeed.reduce_bucket,
-            contiguous: cluster.deepspeed.contiguous,
+            contiguous: cluster.deepspeed.contiguous || cluster.cpu != CpuOffload::Off,
             overlaps: cluster.overlaps(),
             trained: Vec::new(),
             places: Vec::new(),
@@ -108,7 +115,30 @@ impl Zero {
             reduced: NOTHING,
             averaged: Vec::new(),
             single: NOTHING,
+            offload: Offload::of(cluster),
         }
+    }
+
+    /// Whether the optimizer steps in the CPU's memory.
+    pub fn offloads(&self) -> bool {
+        self.offload.is_some()
+    }
+
+    /// Bytes of the CPU's memory that this rank takes: masters, their gradients, what is copied to the parameters and a buffer as
+    /// large as the largest of them, all pinned, and AdamW's states.
+    pub fn on_host(&self) -> u64 {
+        if !self.offloads() {
+            return 0;
+        }
+        let pinned = |numel: u64, dtype: Dtype| offload::pinned(numel.saturating_mul(dtype.bytes()));
+        let masters = pinned(self.partition, Dtype::F32);
+        let copies = pinned(self.partition, COMPUTE).saturating_add(pinned(self.largest(), COMPUTE));
+        masters.saturating_mul(2).saturating_add(copies).saturating_add(offload::states(self.partition))
+    }
+
+    /// Elements of the largest parameter that is trained.
+    fn largest(&self) -> u64 {
+        self.trained.iter().map(|trained| trained.numel).max().unwrap_or(0)
     }
 
     /// Elements of the flat tensor that this rank's optimizer steps.
@@ -141,10 +171,15 @@ impl Zero {
             heap.release(storage);
         }
         let copy = scratch(heap, self.partition, COMPUTE, &PARTITION);
-        keep(heap, self.partition, Dtype::F32, Category::Optimizer, &MASTER);
+        if !self.offloads() {
+            keep(heap, self.partition, Dtype::F32, Category::Optimizer, &MASTER);
+        }
         heap.release(copy);
         if self.groups {
             heap.empty_cache();
+        }
+        if self.offloads() {
+            return Offload::keep_buffer(heap, self.largest());
         }
         // `initialize_optimizer_states`
         let gradient = scratch(heap, self.partition, Dtype::F32, &FLAT_GRADIENT);
@@ -167,28 +202,33 @@ impl Zero {
             }
         }
         if self.partitions_gradients || self.overlaps && steps {
-            self.collect(heap, params, place);
+            self.collect(heap, params, place, steps);
         }
     }
 
     /// `reduce_independent_p_g_buckets_and_remove_grads`: a gradient is copied into the bucket, which is reduced before where
     /// it has no room. One that is larger than the bucket stays where it is.
-    fn collect(&mut self, heap: &mut Heap, params: &mut Params, place: u32) {
+    fn collect(&mut self, heap: &mut Heap, params: &mut Params, place: u32, steps: bool) {
         let Trained { id, numel, .. } = self.trained[place as usize];
         if self.elements.saturating_add(numel) > self.bucket_size {
-            self.reduce(heap, params);
+            self.reduce(heap, params, steps);
         }
         if self.contiguous && numel <= self.bucket_size {
             let grad = std::mem::replace(&mut params.list[id as usize].grad, NOTHING);
             heap.release(grad);
+        } else if self.offloads() {
+            // `_offload_gradient_safety_enabled`
+            let bytes = numel.saturating_mul(COMPUTE.bytes());
+            let clone = heap.alloc_as(Category::Gradients, bytes, COMPUTE, &CLONE);
+            heap.release(std::mem::replace(&mut params.list[id as usize].grad, clone));
         }
         self.elements = self.elements.saturating_add(numel);
         self.waiting.push(place);
     }
 
     /// `reduce_ipg_grads`: the gradients that wait are averaged; those of other partitions go, and this rank's are copied out
-    /// of the bucket.
-    fn reduce(&mut self, heap: &mut Heap, params: &mut Params) {
+    /// of the bucket, or go to the CPU's memory, in the last micro-batch of a step in float32.
+    fn reduce(&mut self, heap: &mut Heap, params: &mut Params, steps: bool) {
         if self.waiting.is_empty() {
             return;
         }
@@ -204,6 +244,12 @@ impl Zero {
             if !self.is_own(place) {
                 if self.partitions_gradients {
                     cleared.push(std::mem::replace(&mut params.list[id].grad, NOTHING));
+                }
+            } else if self.offloads() {
+                let (stream, numel) = (self.reduces_on(), self.own_part(place));
+                if steps && let Some(offload) = &mut self.offload {
+                    offload.send(heap, stream, numel, u64::MAX);
+                    heap.release(std::mem::replace(&mut params.list[id].grad, NOTHING));
                 }
             } else if self.contiguous {
                 // `copy_grads_in_partition`
@@ -229,6 +275,12 @@ impl Zero {
     /// The stream on which gradients are reduced and copied out of the bucket.
     fn reduces_on(&self) -> Stream {
         if self.overlaps { Stream::Scatters } else { Stream::Compute }
+    }
+
+    /// Elements of that parameter that this rank's partition, the first, has.
+    fn own_part(&self, place: u32) -> u64 {
+        let Trained { numel, offset, .. } = self.trained[place as usize];
+        numel.min(self.partition.saturating_sub(offset))
     }
 
     /// Whether this rank's partition, the first, has a part of that parameter.
@@ -295,18 +347,18 @@ impl Zero {
             // `reduce_gradients`: one parameter after the other
             for place in 0..self.trained.len() as u32 {
                 if !self.overlaps {
-                    self.collect(heap, params, place);
+                    self.collect(heap, params, place, steps);
                 }
             }
         }
-        self.reduce(heap, params);
+        self.reduce(heap, params, steps);
         for buffer in &mut self.buffers {
             heap.release(std::mem::replace(buffer, NOTHING));
         }
         let mut own = vec![std::mem::replace(&mut self.reduced, NOTHING)];
         for trained in &self.trained {
             let grad = std::mem::replace(&mut params.list[trained.id as usize].grad, NOTHING);
-            if trained.offset < self.partition {
+            if trained.offset < self.partition && self.offload.is_none() {
                 own.push(grad);
             } else {
                 heap.release(grad);
@@ -326,9 +378,12 @@ impl Zero {
             // in the last micro-batch, and so once a step
             self.all_reduce(heap, self.partition.saturating_mul(self.world));
         }
+        if self.offloads() {
+            return;
+        }
         let mut tensors = 0;
-        for trained in self.trained.iter().take_while(|trained| trained.offset < self.partition) {
-            let numel = trained.numel.min(self.partition - trained.offset);
+        for place in (0..self.trained.len() as u32).take_while(|place| self.is_own(*place)) {
+            let numel = self.own_part(place);
             let wide = scratch(heap, numel, Dtype::F64, &NORM);
             heap.release(wide);
             tensors += 1;
@@ -345,6 +400,7 @@ impl Zero {
         let whole = self.partition.saturating_mul(self.world).saturating_mul(COMPUTE.bytes());
         heap.send_around(Group::Data, whole, self.world);
         heap.release(std::mem::replace(&mut self.single, NOTHING));
+        self.offload.iter_mut().for_each(|offload| offload.leave_step(heap));
     }
 }
 

@@ -6,11 +6,12 @@
 //! with the allocator's trace.
 
 use super::gather::{FLAT_OUTPUT, GATHERED, Gatherer};
+use super::offload::{self, NORM, NORM_PIECE, Offload};
 use super::zero::{COMPUTE, keep, scratch};
 use crate::allocator::Stream;
 use crate::dtype::Dtype;
 use crate::memory::Category;
-use crate::scenario::Cluster;
+use crate::scenario::{Cluster, CpuOffload};
 use crate::step::heap::{Heap, NOTHING, StorageId};
 use crate::step::parallel::{Module, Wrapped};
 use crate::step::params::{Kept, ParamId, Params};
@@ -32,11 +33,14 @@ static BUCKET: What = What::own(
     "the buffer that gradients are copied into and reduced from: as large as it is configured, from load to end",
     STAGE_3,
 );
-static NORM: What =
-    What::own("gradient in float64", "this rank's part of a gradient, of which the norm is taken", STAGE_3);
 static FLAT_GRADIENT: What = What::own(
     "flat gradient",
     "the gradient of the partitions that are stepped at once, in one tensor",
+    STAGE_3,
+);
+static RETURNED: What = What::own(
+    "gradient from the CPU",
+    "this rank's part of a gradient, copied back from what was accumulated",
     STAGE_3,
 );
 static REDUCED: What = What::own("reduce-scatter input", "a bucket's gradients, rank after rank", STAGE_3);
@@ -67,6 +71,12 @@ pub(in crate::step) struct Zero3 {
     elements: u64,
     /// The group that the optimizer steps, and its float32 gradient.
     stepping: (usize, StorageId),
+    /// Where the optimizer is in the CPU's memory.
+    offload: Option<Offload>,
+    /// Whether the partitions are there, too.
+    keeps_on_host: bool,
+    /// Whether a backward pass is through since the optimizer stepped.
+    accumulates: bool,
 }
 
 impl Zero3 {
@@ -85,7 +95,39 @@ impl Zero3 {
             waiting: Vec::new(),
             elements: 0,
             stepping: (0, NOTHING),
+            offload: Offload::of(cluster),
+            keeps_on_host: cluster.cpu == CpuOffload::All,
+            accumulates: false,
         }
+    }
+
+    /// Whether the optimizer steps in the CPU's memory.
+    pub fn offloads(&self) -> bool {
+        self.offload.is_some()
+    }
+
+    /// Bytes of the CPU's memory that this rank takes: masters and AdamW's states, their gradients and those that are accumulated,
+    /// pinned, and where partitions are there these, pinned as well.
+    pub fn on_host(&self, params: &Params) -> u64 {
+        let bytes = |numel: u64, dtype: Dtype| numel.saturating_mul(dtype.bytes());
+        let sum = |parts: &[u64]| parts.iter().copied().fold(0, u64::saturating_add);
+        let whole = sum(&Vec::from_iter(self.groups.iter().map(|(_, numel)| *numel)));
+        let optimizer = self.offload.as_ref().map_or(0, |_| {
+            let gradients = self.groups.iter().map(|(_, numel)| offload::pinned(bytes(*numel, Dtype::F32)));
+            sum(&[
+                bytes(whole, Dtype::F32),
+                offload::states(whole),
+                gradients.fold(0, u64::saturating_add),
+                offload::pinned(bytes(whole, COMPUTE)),
+            ])
+        });
+        if !self.keeps_on_host {
+            return optimizer;
+        }
+        let frozen = params.list.iter().filter(|param| !param.trainable).map(|param| {
+            offload::pinned(bytes(param.kept.numel, COMPUTE)).saturating_mul(u64::from(param.times))
+        });
+        sum(&[optimizer, offload::pinned(bytes(whole, COMPUTE)), frozen.fold(0, u64::saturating_add)])
     }
 
     /// This rank's partition of a parameter, which is one row: all ranks' are as long.
@@ -128,16 +170,45 @@ impl Zero3 {
             let param = &mut params.list[id];
             let (category, times) = (heap.category_of(param.storage), param.times);
             let bytes = param.kept.numel.saturating_mul(COMPUTE.bytes());
-            let part = heap.persistent(bytes, COMPUTE, times, category, &PARTITION);
+            let part = if self.keeps_on_host {
+                NOTHING
+            } else {
+                heap.persistent(bytes, COMPUTE, times, category, &PARTITION)
+            };
             heap.release(std::mem::replace(&mut param.storage, part));
         }
         for id in &self.trained {
             let storage = std::mem::replace(&mut params.list[*id as usize].storage, NOTHING);
             heap.release(storage);
         }
-        // `defragment`
-        heap.empty_cache();
-        keep(heap, whole, COMPUTE, Category::Weights, &PARTITIONS);
+        if !self.keeps_on_host {
+            // `defragment`
+            heap.empty_cache();
+            keep(heap, whole, COMPUTE, Category::Weights, &PARTITIONS);
+        }
+        if !self.offloads() {
+            self.make_masters(heap);
+        }
+        if self.contiguous {
+            keep(heap, self.bucket_size, COMPUTE, Category::Gradients, &BUCKET);
+        }
+        if !self.offloads() {
+            keep(heap, whole, COMPUTE, Category::Gradients, &GRADIENTS);
+        }
+        // `create_reduce_and_remove_grad_hooks` gathers each to find where its gradient is accumulated
+        for id in &self.trained {
+            let part = params.get(*id).kept.numel;
+            let gathered = scratch(heap, part.saturating_mul(self.world), COMPUTE, &WHOLE);
+            if self.keeps_on_host {
+                let fetched = scratch(heap, part, COMPUTE, &PARTITION);
+                heap.release(fetched);
+            }
+            heap.release(gathered);
+        }
+    }
+
+    /// `_create_fp32_partitions` and `initialize_optimizer_states` on the GPU.
+    fn make_masters(&self, heap: &mut Heap) {
         // `converted.clone()`: the variable holds the last one until the next is there
         let mut converted = NOTHING;
         for (_, numel) in &self.groups {
@@ -149,16 +220,6 @@ impl Zero3 {
         let largest = self.groups.iter().map(|(_, numel)| *numel).max().unwrap_or(0);
         let gradient = scratch(heap, largest, Dtype::F32, &FLAT_GRADIENT);
         heap.release(gradient);
-        if self.contiguous {
-            keep(heap, self.bucket_size, COMPUTE, Category::Gradients, &BUCKET);
-        }
-        keep(heap, whole, COMPUTE, Category::Gradients, &GRADIENTS);
-        // `create_reduce_and_remove_grad_hooks` gathers each to find where its gradient is accumulated
-        for id in &self.trained {
-            let numel = params.get(*id).kept.numel.saturating_mul(self.world);
-            let gathered = scratch(heap, numel, COMPUTE, &WHOLE);
-            heap.release(gathered);
-        }
     }
 
     pub fn is_gathered(&self, id: ParamId) -> bool {
@@ -187,10 +248,10 @@ impl Zero3 {
 
     /// A gradient is there (`reduce_independent_p_g_buckets_and_remove_grads`): it is copied into the bucket, which is reduced
     /// before where it has no room. One that is larger than the bucket stays where it is.
-    pub fn arrived(&mut self, heap: &mut Heap, params: &mut Params, id: ParamId) {
+    pub fn arrived(&mut self, heap: &mut Heap, params: &mut Params, id: ParamId, steps: bool) {
         let numel = params.get(id).numel;
         if self.elements.saturating_add(numel) > self.bucket_size {
-            self.reduce(heap, params);
+            self.reduce(heap, params, steps);
         }
         if self.contiguous && self.elements.saturating_add(numel) <= self.bucket_size {
             heap.release(std::mem::replace(&mut params.list[id as usize].grad, NOTHING));
@@ -200,8 +261,9 @@ impl Zero3 {
     }
 
     /// `__avg_scatter_grads` and `partition_grads`: a single gradient that falls to the ranks without a rest is scattered
-    /// where it is.
-    fn reduce(&mut self, heap: &mut Heap, params: &mut Params) {
+    /// where it is. What falls to this rank is added to the partition's gradient, or copied back from where that is added to one in the
+    /// CPU's memory, and in the last micro-batch of a step it goes there in float32.
+    fn reduce(&mut self, heap: &mut Heap, params: &mut Params, steps: bool) {
         let padded = |id: &ParamId| params.get(*id).kept.numel.saturating_mul(self.world);
         let whole = self.waiting.iter().map(padded).fold(0, u64::saturating_add);
         heap.send_around(Group::Data, whole.saturating_mul(COMPUTE.bytes()), self.world);
@@ -214,22 +276,41 @@ impl Zero3 {
             }
         };
         self.waiting.sort_unstable();
+        let mut returned = NOTHING;
         for id in self.waiting.drain(..) {
+            if let Some(offload) = &mut self.offload {
+                if !self.accumulates {
+                    heap.release(std::mem::replace(&mut returned, NOTHING));
+                }
+                let numel = params.get(id).kept.numel;
+                let bytes = numel.saturating_mul(COMPUTE.bytes());
+                let part = heap.alloc_on(self.reduces_on, Category::Gradients, bytes, COMPUTE, &RETURNED);
+                // a variable holds the one before until then
+                heap.release(std::mem::replace(&mut returned, part));
+                if steps {
+                    offload.send(heap, self.reduces_on, numel, NORM_PIECE);
+                }
+            }
             heap.release(std::mem::replace(&mut params.list[id as usize].grad, NOTHING));
         }
+        heap.release(returned);
         heap.release(input);
         self.elements = 0;
     }
 
     /// The backward pass is through: what waits is reduced, and what no module let go of goes.
-    pub fn leave_backward(&mut self, heap: &mut Heap, params: &mut Params) {
-        self.reduce(heap, params);
+    pub fn leave_backward(&mut self, heap: &mut Heap, params: &mut Params, steps: bool) {
+        self.reduce(heap, params, steps);
+        self.accumulates = !steps;
         self.gatherer.release_leftovers(heap);
     }
 
     /// `step` up to the first group's: all parameters go, and the norm of every partition's gradient is taken in float64.
     pub fn enter_step(&mut self, heap: &mut Heap, params: &Params) {
         self.gatherer.release_all(heap);
+        if self.offloads() {
+            return;
+        }
         for id in &self.trained {
             let wide = scratch(heap, params.get(*id).kept.numel, Dtype::F64, &NORM);
             heap.release(wide);
@@ -238,6 +319,9 @@ impl Zero3 {
 
     /// The optimizer is about to step a group, whose gradient is made float32.
     pub fn enter_group(&mut self, heap: &mut Heap, number: usize) {
+        if self.offloads() {
+            return;
+        }
         let Some((count, numel)) = self.groups.get(number).copied() else { return };
         let flat = if count > 1 { scratch(heap, numel, COMPUTE, &FLAT_GRADIENT) } else { NOTHING };
         let bytes = numel.saturating_mul(Dtype::F32.bytes());
@@ -252,6 +336,7 @@ impl Zero3 {
 
     /// `_post_step`: the parameters that are kept whole are gathered.
     pub fn leave_step(&mut self, heap: &mut Heap) {
+        self.offload.iter_mut().for_each(|offload| offload.leave_step(heap));
         self.gatherer.gather_persistent(heap);
     }
 }

@@ -5,6 +5,7 @@ use std::ops::Range;
 use super::{Fsdp2, Unit};
 use crate::step::heap::record::Event;
 use crate::step::heap::{Heap, StorageId};
+use crate::step::parallel::offload::pinned;
 use crate::step::params::{ParamId, Params};
 
 /// Notes an event, where they are noted.
@@ -148,11 +149,10 @@ impl Fsdp2 {
     }
 
     /// Bytes of the CPU's memory that this rank has: shards and their gradients, which are pinned, and the states of AdamW.
-    /// PyTorch's allocator of pinned memory rounds up to powers of two (aten/src/ATen/core/CachingHostAllocator.h).
     pub fn on_host(&self, params: &Params) -> u64 {
         let own = params.list.iter().filter(|_| self.offloads).map(|param| {
             let bytes = param.kept.numel.saturating_mul(param.kept.dtype.bytes());
-            let pinned = bytes.checked_next_power_of_two().unwrap_or(bytes);
+            let pinned = pinned(bytes);
             let trained = if param.trainable { pinned.saturating_add(bytes.saturating_mul(2)) } else { 0 };
             pinned.saturating_add(trained).saturating_mul(u64::from(param.times))
         });

@@ -1,0 +1,82 @@
+//! ZeRO-Offload: float32 masters, their gradients and the optimizer are in the CPU's memory, and a gradient passes through the
+//! GPU on its way there.
+//!
+//! Source: deepspeed/runtime/zero/stage_1_and_2.py (`copy_grads_in_partition`) and stage3.py (`partition_grads`) of DeepSpeed
+//! 0.19.8. The order of events was compared with the allocator's trace.
+
+use super::zero::{COMPUTE, keep};
+use crate::allocator::Stream;
+use crate::dtype::Dtype;
+use crate::memory::Category;
+use crate::scenario::{Cluster, CpuOffload};
+use crate::step::heap::{Heap, StorageId};
+use crate::step::what::{Source, What};
+
+const ZERO: Source = Source::At("DeepSpeed, deepspeed/runtime/zero");
+
+pub(super) static NORM: What = What::own("gradient in float64", "of which the norm is taken", ZERO);
+static SCALAR: What =
+    What::own("gradient's norm", "one number for each gradient of the partition, until the step", ZERO);
+static LEAVING: What =
+    What::own("gradient in float32", "this rank's part of a gradient, on its way to the CPU's memory", ZERO);
+static BUFFER: What = What::own(
+    "offload buffer",
+    "as large as the largest trained parameter: gradients come back through it where they are accumulated",
+    ZERO,
+);
+
+/// Elements of a gradient of which ZeRO-3 takes the norm at a time (`_constant_buffered_norm2`).
+pub(super) const NORM_PIECE: u64 = 250_000_000;
+
+/// What is on the GPU for the sake of an optimizer that is not.
+pub(super) struct Offload {
+    /// The norms of the gradients that have left (`norm_for_param_grads`).
+    norms: Vec<StorageId>,
+}
+
+impl Offload {
+    /// None where the optimizer is on the GPU.
+    pub fn of(cluster: Cluster) -> Option<Offload> {
+        match cluster.cpu {
+            CpuOffload::Off => None,
+            CpuOffload::Optimizer | CpuOffload::All => Some(Offload { norms: Vec::new() }),
+        }
+    }
+
+    /// `temp_grad_buffer_for_gpu_offload` of a largest parameter of so many elements.
+    pub fn keep_buffer(heap: &mut Heap, largest: u64) {
+        keep(heap, largest, COMPUTE, Category::Gradients, &BUFFER);
+    }
+
+    /// So many elements of a gradient are this rank's: their norm is taken, `piece` of them at a time, and they go in float32.
+    pub fn send(&mut self, heap: &mut Heap, stream: Stream, numel: u64, piece: u64) {
+        let scratch = |heap: &mut Heap, numel: u64, dtype: Dtype, what: &'static What| {
+            let bytes = numel.saturating_mul(dtype.bytes());
+            heap.alloc_on(stream, Category::Temporaries, bytes, dtype, what)
+        };
+        let mut left = numel;
+        while left > 0 {
+            let wide = scratch(heap, left.min(piece), Dtype::F64, &NORM);
+            heap.release(wide);
+            left = left.saturating_sub(piece);
+        }
+        self.norms.push(scratch(heap, 1, Dtype::F64, &SCALAR));
+        let copy = scratch(heap, numel, Dtype::F32, &LEAVING);
+        heap.release(copy);
+    }
+
+    /// The optimizer has stepped (`reset_cpu_buffers`).
+    pub fn leave_step(&mut self, heap: &mut Heap) {
+        self.norms.drain(..).for_each(|norm| heap.release(norm));
+    }
+}
+
+/// Bytes of pinned memory that PyTorch takes for so many (aten/src/ATen/core/CachingHostAllocator.h): the next power of two.
+pub(super) fn pinned(bytes: u64) -> u64 {
+    bytes.checked_next_power_of_two().unwrap_or(bytes)
+}
+
+/// Bytes of AdamW's two states of a partition of so many elements.
+pub(super) fn states(numel: u64) -> u64 {
+    numel.saturating_mul(2).saturating_mul(Dtype::F32.bytes())
+}
