@@ -57,7 +57,7 @@ fn to_text(scenario: &Scenario, found: &Levers) -> Result<String, String> {
         true => out.push_str("No change saves anything worth naming.\n"),
     }
     if let Some(lever) = &found.together {
-        let single = found.single.iter().any(|other| other.verdict == Verdict::Fits);
+        let single = found.single.iter().any(|other| other.verdict.holds());
         let why =
             if single { "Cheaper than one change that is enough" } else { "No single change is enough" };
         out.push_str(&format!("\n{why}: together these are.\n\n"));

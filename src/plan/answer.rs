@@ -7,7 +7,7 @@ use super::verdict::Verdict;
 use crate::accuracy;
 use crate::estimate::{Estimate, estimate};
 use crate::issue::{Field, Issue, Severity};
-use crate::scenario::Scenario;
+use crate::scenario::{Allocator, Scenario};
 use crate::units::Bytes;
 
 /// A scenario and all that is said of it.
@@ -46,6 +46,24 @@ impl Answer {
             Err(issue) => self.estimate.issues.push(Issue { severity: Severity::Warning, ..issue }),
         }
         self
+    }
+
+    /// The same run with expandable segments, which cost nothing, where only the holes between its tensors are in its way or leave it in
+    /// doubt; as it is where these do not help.
+    pub fn without_holes(self) -> Answer {
+        let verdict = self.verdict();
+        if !matches!(verdict, Some(Verdict::Tight | Verdict::Close)) {
+            return self;
+        }
+        let joined = Answer::of(Scenario { allocator: Allocator::Expandable, ..self.scenario.clone() });
+        let is_better = match joined.verdict() {
+            Some(Verdict::Fits) => true,
+            Some(Verdict::Close) => verdict == Some(Verdict::Tight),
+            Some(Verdict::Tight | Verdict::Over | Verdict::WouldNotRun | Verdict::NotFollowed) | None => {
+                false
+            }
+        };
+        if is_better { joined } else { self }
     }
 
     /// Why there is no figure, where there is none.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::answer::Answer;
-use super::solve::largest_batch;
+use super::solve::{Largest, largest_batch};
 use super::verdict::Verdict;
 use crate::issue::Issue;
 use crate::scenario::{GpuChoice, Scenario};
@@ -64,20 +64,40 @@ pub fn reach(scenario: &Scenario, target: u64) -> Result<Option<Reached>, Issue>
     };
     let gpus = scenario.cluster.gpus.max(1);
     let each = target.max(1).div_ceil(gpus);
+    let mut reached = in_passes(scenario, each, &largest);
+    // while the next pass runs the gradients of those before it are there
+    let passes = Scenario { accumulation: reached.accumulation.max(2), ..scenario.clone() };
+    if !reached.verdict.holds()
+        && reached.accumulation > 1
+        && let Some(fewer) = largest_batch(&*scenario.architecture()?, &passes, &scenario.gpu()?)?
+    {
+        reached = in_passes(scenario, each, &fewer);
+        // the largest may be in doubt
+        for batch in [fewer.number.saturating_sub(1), fewer.number / 2] {
+            if !reached.verdict.holds() && batch > 0 {
+                reached = in_passes(scenario, each, &Largest { number: batch, ..fewer });
+            }
+        }
+    }
+    Ok(Some(Reached { largest: largest.number, ..reached }))
+}
+
+/// `each` sequences on each GPU in micro-batches of at most `largest`.
+fn in_passes(scenario: &Scenario, each: u64, largest: &Largest) -> Reached {
     let most = largest.number.min(each);
     let divides = (most.div_ceil(2)..=most).rev().find(|batch| each.is_multiple_of(*batch));
     let batch = divides.unwrap_or(most);
     let accumulation = each.div_ceil(batch);
     let scenario = Scenario { batch, accumulation, allocator: largest.allocator, ..scenario.clone() };
     let verdict = Answer::of(scenario.clone()).verdict().unwrap_or(Verdict::Close);
-    Ok(Some(Reached {
+    Reached {
         largest: largest.number,
         batch,
         accumulation,
-        effective: batch.saturating_mul(accumulation).saturating_mul(gpus),
+        effective: batch.saturating_mul(accumulation).saturating_mul(scenario.cluster.gpus.max(1)),
         verdict,
         scenario: Box::new(scenario),
-    }))
+    }
 }
 
 /// What a run takes whatever its micro-batch, and what each further sequence adds: between one sequence and two.
@@ -141,6 +161,23 @@ mod tests {
         for slug in CARDS {
             assert!(gpu(slug).is_ok(), "{slug}");
         }
+    }
+
+    #[test]
+    fn gradients_that_wait_for_the_next_pass_are_counted() {
+        let reached = |link: &str, target| {
+            let scenario = crate::share::decode(link).scenarios.remove(0);
+            let reached = reach(&scenario, target).unwrap().expect("one sequence runs");
+            assert!(reached.accumulation > 1 && reached.effective >= target, "{link}");
+            (reached.batch, reached.verdict)
+        };
+        for (link, target) in [("method=full", 32), ("method=full&s=512", 80)] {
+            let (batch, verdict) = reached(&format!("{link}&gpu=h100-sxm-80gb"), target);
+            assert!(verdict.holds() && batch > 1, "{link}");
+        }
+        // not even one sequence at a time is beyond doubt
+        let link = "m=Qwen/Qwen3-30B-A3B&method=lora&gpu=h100-sxm-80gb";
+        assert_eq!(reached(link, 64), (1, Verdict::Close));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::answer::Answer;
 use super::verdict::Verdict;
+use crate::hardware::Vendor;
 use crate::issue::{Field, Issue};
 use crate::scenario::software::{Software, Trainer};
 use crate::scenario::{Scenario, Sharding};
@@ -63,7 +64,7 @@ pub fn on_gpus(scenario: &Scenario, gpus: u64) -> Scenario {
     other.into_iter().find(|other| Answer::of_tensors(other.clone()).fit().is_some()).unwrap_or(first)
 }
 
-/// The fewest GPUs on which the scenario fits, each with a micro-batch of its own: any number of a machine of eight, or several whole
+/// The fewest GPUs on which the scenario fits, with expandable segments where it does not without, each with a micro-batch of its own: any number of a machine of eight, or several whole
 /// machines; none where not even the largest of [`GPU_COUNTS`] does.
 ///
 /// # Errors
@@ -112,25 +113,31 @@ fn held_by(scenario: &Scenario, gpus: u64) -> Result<Option<Layout>, Issue> {
     let (Some(fit), Some(verdict)) = (answer.fit(), answer.verdict()) else {
         return Err(answer.refusal());
     };
-    let why = match verdict {
-        Verdict::WouldNotRun => Some("the run would stop on any number of them"),
-        Verdict::NotFollowed => Some("this card is not followed"),
-        Verdict::Fits | Verdict::Close | Verdict::Tight | Verdict::Over => None,
-    };
-    if let Some(why) = why {
-        return Err(Issue::error(Field::Gpus, why));
+    if verdict == Verdict::WouldNotRun {
+        return Err(Issue::error(Field::Gpus, "the run would stop on any number of them"));
+    }
+    if let Some(issue) = alone(&answer.scenario) {
+        return Err(issue);
     }
     // tensors that do not fit need no replay
     if !fit.fits() {
         return Ok(None);
     }
-    let answer = answer.replayed();
+    let answer = answer.replayed().without_holes();
     Ok(match (answer.fit(), answer.verdict()) {
-        (Some(fit), Some(verdict @ Verdict::Fits)) => {
+        (Some(fit), Some(verdict)) if verdict.holds() => {
             Some(Layout { gpus, needed: fit.needed, verdict, scenario: Box::new(answer.scenario) })
         }
         _ => None,
     })
+}
+
+/// Why several of a scenario's cards do not train together, where they do not: PyTorch's collectives are NCCL's, AMD's RCCL and Intel's
+/// oneCCL, and Gloo's for the processor.
+pub(super) fn alone(scenario: &Scenario) -> Option<Issue> {
+    let is_apples = scenario.gpu().is_ok_and(|gpu| gpu.vendor == Vendor::Apple);
+    let message = "PyTorch has no collectives for Apple's GPUs: several Macs do not train one model";
+    (is_apples && scenario.cluster.is_many()).then(|| Issue::error(Field::Gpus, message))
 }
 
 /// The numbers of GPUs between two of [`GPU_COUNTS`]: each of one machine, whole machines beyond, in steps of an eighth where they are
@@ -144,7 +151,8 @@ pub(super) fn between(fewer: u64, more: u64) -> impl Iterator<Item = u64> {
 mod tests {
     use super::*;
     use crate::scenario::{
-        Answers, Cluster, GpuChoice, Method, ModelChoice, Optimizer, Precision, Reference, Stack, Task,
+        Allocator, Answers, Cluster, GpuChoice, Method, ModelChoice, Optimizer, Precision, Reference, Stack,
+        Task,
     };
 
     fn full(model: &str, card: &str) -> Scenario {
@@ -171,6 +179,20 @@ mod tests {
                 let fewer = Answer::of(on_gpus(&scenario, fewer));
                 assert_ne!(fewer.verdict(), Some(Verdict::Fits), "{model} on {card}");
             }
+        }
+    }
+
+    #[test]
+    fn where_only_holes_are_in_the_way_segments_are_joined() {
+        for (model, card) in
+            [("meta-llama/Llama-3.1-8B", "rtx-3060-12gb"), ("Qwen/Qwen2.5-7B-Instruct", "rtx-3060-12gb")]
+        {
+            let layout = fewest_gpus(&full(model, card)).unwrap().expect("some number holds it");
+            assert_eq!(
+                (layout.gpus <= 64, layout.scenario.allocator),
+                (true, Allocator::Expandable),
+                "{model}"
+            );
         }
     }
 
@@ -232,7 +254,9 @@ mod tests {
         let liger = Scenario { stack: Stack::Liger, ..full("meta-llama/Llama-3.1-8B", "rtx-3060-12gb") };
         assert!(fewest_gpus(&liger).is_err());
         let mac = Scenario { gpu: GpuChoice::Catalogue("apple-m3-max-36gb".into()), ..Scenario::default() };
-        assert!(fewest_gpus(&mac).is_err_and(|issue| issue.message.contains("not followed")));
+        assert_eq!(fewest_gpus(&mac).unwrap().map(|layout| layout.gpus), Some(1));
+        let two = Scenario { batch: 64, ..mac };
+        assert!(fewest_gpus(&two).is_err_and(|issue| issue.message.contains("no collectives")));
         let long = Scenario { sequence: 2048, ..full("openai-community/gpt2", "rtx-4090") };
         assert!(fewest_gpus(&long).is_err_and(|issue| issue.message.contains("would stop")));
         let huge = full("meta-llama/Llama-3.1-405B", "rtx-3060-12gb");

@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::answer::Answer;
-use super::gpus::{GPU_COUNTS, between};
+use super::gpus::{GPU_COUNTS, alone, between};
 use super::time::{Pace, Span};
 use super::verdict::Verdict;
 use crate::issue::Issue;
@@ -48,7 +48,7 @@ pub enum WayOutcome {
 impl Way {
     /// Whether it gets through beyond doubt.
     pub fn fits(&self) -> bool {
-        self.verdict() == Some(Verdict::Fits)
+        self.verdict().is_some_and(Verdict::holds)
     }
 
     /// The verdict, where it has an answer.
@@ -122,7 +122,11 @@ fn name(scenario: &Scenario) -> String {
     let further = [
         (is_fsdp2 && !reshards).then(|| "kept after forward".to_owned()),
         (is_fsdp2 && replicas > 1).then(|| counted(replicas, "replica")),
-        (cpu != CpuOffload::Off).then(|| "in the CPU's memory".to_owned()),
+        match cpu {
+            CpuOffload::Off => None,
+            CpuOffload::Optimizer => Some("optimizer in the CPU's memory".to_owned()),
+            CpuOffload::All => Some("in the CPU's memory".to_owned()),
+        },
     ];
     [Some(sharding.label().to_owned())].into_iter().chain(further).flatten().collect::<Vec<_>>().join(", ")
 }
@@ -188,7 +192,12 @@ fn with_engines(base: &Scenario, gpus: u64) -> Vec<Scenario> {
     let replicated = groups.map(|replicas| Cluster { replicas, ..fsdp2 });
     let clusters = [of(Sharding::Ddp), of(Sharding::Zero1), of(Sharding::Zero2), of(Sharding::Zero3)]
         .into_iter()
-        .chain([fsdp2, Cluster { reshards: false, ..fsdp2 }, Cluster { cpu: CpuOffload::All, ..fsdp2 }])
+        .chain([fsdp2, Cluster { reshards: false, ..fsdp2 }])
+        .chain([
+            Cluster { cpu: CpuOffload::All, ..fsdp2 },
+            Cluster { cpu: CpuOffload::Optimizer, ..of(Sharding::Zero2) },
+            Cluster { cpu: CpuOffload::All, ..of(Sharding::Zero3) },
+        ])
         .chain(replicated.filter(Cluster::has_whole_replicas));
     clusters.flat_map(|cluster| under(base, cluster)).collect()
 }
@@ -295,8 +304,11 @@ fn micro_batches(way: &Scenario) -> impl Iterator<Item = Scenario> {
 
 /// An answer by tensors, replayed where these fit.
 fn of(mut answer: Answer) -> Way {
+    if let Some(issue) = alone(&answer.scenario) {
+        return Way { scenario: Box::new(answer.scenario), outcome: WayOutcome::Refused(issue) };
+    }
     if answer.fit().is_some_and(|fit| fit.fits()) {
-        answer = answer.replayed();
+        answer = answer.replayed().without_holes();
     }
     let outcome = match (answer.fit(), answer.verdict()) {
         (Some(fit), Some(verdict)) => {
@@ -312,8 +324,8 @@ fn of(mut answer: Answer) -> Way {
 /// What comes first: what fits, what might, what does not, what has no answer.
 fn place(way: &Way) -> u8 {
     match way.verdict() {
-        Some(Verdict::Fits) => 0,
-        Some(Verdict::Close | Verdict::Tight | Verdict::NotFollowed) => 1,
+        Some(Verdict::Fits | Verdict::NotFollowed) => 0,
+        Some(Verdict::Close | Verdict::Tight) => 1,
         Some(Verdict::Over | Verdict::WouldNotRun) => 2,
         None => 3,
     }
@@ -386,7 +398,7 @@ pub fn fewest_layouts(scenario: &Scenario) -> (u64, Vec<Way>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scenario::{GpuChoice, Method, ModelChoice};
+    use crate::scenario::{Allocator, GpuChoice, Method, ModelChoice};
 
     fn full(model: &str, card: &str) -> Scenario {
         let mut scenario = Scenario {
@@ -429,8 +441,11 @@ mod tests {
     fn trl_has_fsdp2_among_its_ways() {
         let base = Scenario { stack: Stack::Trl, ..full("meta-llama/Llama-3.1-8B", "a100-sxm-80gb") };
         let ways = layouts(&base, 4);
-        let found = |name: &str| ways.iter().any(|way| way.name() == name && way.fits());
-        assert!(found("FSDP2") && !found("DDP"), "{ways:?}");
+        let found = |name: &str| ways.iter().find(|way| way.name() == name && way.fits());
+        let allocator = |name: &str| found(name).map(|way| way.scenario.allocator);
+        // whole copies only without holes between their tensors
+        assert_eq!(allocator("FSDP2"), Some(Allocator::Native));
+        assert_eq!(allocator("DDP"), Some(Allocator::Expandable));
     }
 
     #[test]

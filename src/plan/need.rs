@@ -44,7 +44,7 @@ pub struct Several {
 impl NeedCell {
     /// Whether it gets through beyond doubt.
     pub fn fits(&self) -> bool {
-        matches!(self, NeedCell::Needs { verdict: Verdict::Fits, .. })
+        matches!(self, NeedCell::Needs { verdict, .. } if verdict.holds())
     }
 
     /// Several cards that hold it together, where one does not.

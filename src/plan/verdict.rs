@@ -59,6 +59,14 @@ impl Verdict {
         }
     }
 
+    /// Whether it gets through as far as can be said: beyond doubt, or on a card that is not followed by its tensors.
+    pub const fn holds(self) -> bool {
+        match self {
+            Verdict::Fits | Verdict::NotFollowed => true,
+            Verdict::Close | Verdict::Tight | Verdict::Over | Verdict::WouldNotRun => false,
+        }
+    }
+
     /// The first words of it.
     pub const fn label(self) -> &'static str {
         match self {

@@ -2,8 +2,11 @@
 //!
 //! Every figure is that of the changed scenario, run like any other: what a lever saves is the difference of two answers.
 
+mod cards;
 mod room;
 mod rules;
+
+use std::cmp::Reverse;
 
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +15,7 @@ use super::gpus::{GPU_COUNTS, Layout, fewest_gpus, on_gpus};
 use super::verdict::Verdict;
 use crate::issue::{Field, Issue};
 use crate::scenario::keys::{Key, keys};
-use crate::scenario::{Allocator, CpuOffload, Scenario};
+use crate::scenario::{CpuOffload, Scenario};
 use crate::units::Bytes;
 pub use room::{Gain, Use};
 use rules::{RULES, Rule};
@@ -145,7 +148,7 @@ impl Levers {
     pub fn can_fit(&self) -> bool {
         let single = self.single.iter().map(|lever| lever.verdict);
         let others = self.together.iter().chain(&self.offloaded).map(|lever| lever.verdict);
-        [self.verdict].into_iter().chain(single).chain(others).any(|verdict| verdict == Verdict::Fits)
+        [self.verdict].into_iter().chain(single).chain(others).any(Verdict::holds)
     }
 
     /// The fewest GPUs that hold it, where these are others than it has, and what changes with their number.
@@ -178,11 +181,15 @@ const LEAST_SHARE: u64 = 200;
 pub fn levers(scenario: &Scenario) -> Result<Levers, Issue> {
     let answer = Answer::of(scenario.clone());
     let base = Outlook::read(&answer).ok_or_else(|| answer.refusal())?;
+    let base = &base;
     let mut single: Vec<Lever> = RULES
         .iter()
         .filter_map(|rule| {
-            let changed = pulled(rule, scenario, &base)?;
-            lever(scenario, changed, rule.key, rule.cost, &base)
+            let changed = pulled(rule, scenario, base)?;
+            let is_tight = base.verdict == Verdict::Tight;
+            // a scenario that was so before has expandable segments as a change of their own
+            let changed = if is_tight { changed } else { Answer::of(changed).without_holes().scenario };
+            lever(scenario, changed, rule.key, rule.cost, base)
         })
         .collect();
     // two ways to the same scenario are one lever: the cheaper
@@ -193,14 +200,15 @@ pub fn levers(scenario: &Scenario) -> Result<Levers, Issue> {
         seen.push(lever.scenario.clone());
         new
     });
-    single.sort_by_key(|lever| (lever.verdict != Verdict::Fits, lever.cost, lever.needed));
+    single.sort_by_key(|lever| (!lever.verdict.holds(), lever.cost, lever.needed));
     let fits = base.fits();
-    let cheapest = single.iter().find(|lever| lever.verdict == Verdict::Fits).map(|lever| lever.cost);
-    let costs = Cost::ALL.into_iter().take_while(|cost| cheapest.is_none_or(|cheapest| *cost < cheapest));
-    let together = if fits { None } else { together(scenario, &base, costs) };
+    let cheapest = single.iter().find(|lever| lever.verdict.holds()).map(|lever| lever.cost);
+    let cheaper = |cost: &Cost| cheapest.is_none_or(|cheapest| *cost < cheapest);
+    let costs: Vec<Cost> = Cost::ALL.into_iter().filter(cheaper).collect();
+    let together = if fits { None } else { together(scenario, base, &costs) };
     let uses = if fits { room::uses(scenario) } else { Vec::new() };
     let fewest = fewest_gpus(scenario);
-    let offloaded = if fits { None } else { offloaded(scenario, &base, &fewest) };
+    let offloaded = if fits { None } else { offloaded(scenario, base, &fewest) };
     // with as many GPUs as it has that is one of the single changes
     let offloaded = offloaded.filter(|lever| single.iter().all(|other| other.scenario != lever.scenario));
     Ok(Levers { needed: base.needed, verdict: base.verdict, single, together, uses, fewest, offloaded })
@@ -212,8 +220,8 @@ fn offloaded(scenario: &Scenario, base: &Outlook, fewest: &Result<Option<Layout>
     let counts = GPU_COUNTS.into_iter().filter(|gpus| *gpus > 1 && *gpus < most);
     let on = |gpus| {
         let mut other = on_gpus(scenario, gpus);
-        let is_new = other.cluster.is_fsdp2() && scenario.cluster.cpu == CpuOffload::Off;
-        other.cluster.cpu = CpuOffload::All;
+        other.cluster.cpu = other.cluster.most_on_cpu();
+        let is_new = other.cluster.cpu != CpuOffload::Off && scenario.cluster.cpu == CpuOffload::Off;
         (is_new && Outlook::of_tensors(&other)?.fits() && Outlook::of(&other)?.fits()).then_some(other)
     };
     let other = counts.into_iter().find_map(on)?;
@@ -248,7 +256,7 @@ impl Outlook {
     }
 
     fn fits(self) -> bool {
-        self.verdict == Verdict::Fits
+        self.verdict.holds()
     }
 }
 
@@ -271,20 +279,19 @@ fn pulled(rule: &Rule, scenario: &Scenario, base: &Outlook) -> Option<Scenario> 
 fn step(rule: &Rule, scenario: &Scenario) -> Option<Scenario> {
     let mut changed = scenario.clone();
     (rule.pull)(&mut changed);
-    (changed != *scenario).then_some(changed)
+    (changed != *scenario && cards::has_use_for(scenario, &changed)).then_some(changed)
 }
 
 /// The lever to a changed scenario; nothing where it is not worth a line.
 fn lever(before: &Scenario, after: Scenario, key: &str, cost: Cost, base: &Outlook) -> Option<Lever> {
-    let (after, outlook) = without_holes(after, base)?;
-    let Outlook { needed, on_host, verdict, per_token } = outlook;
+    let Outlook { needed, on_host, verdict, per_token } = Outlook::of(&after)?;
     // a tenth of a percent is more than is known of time
     let tenth = |percent: f64| (percent * 10.0).round() / 10.0;
     let slower = per_token.zip(base.per_token).map(|(after, before)| tenth((after / before - 1.0) * 100.0));
     // what a copy to the CPU and back takes is not counted: of a change that is paid for in time, nothing is no answer
     let slower = slower.filter(|percent| cost != Cost::Time || *percent > 0.0);
     let saves = needed.0.saturating_add(base.needed.0 / LEAST_SHARE) < base.needed.0;
-    let helps = verdict == Verdict::Fits && !base.fits();
+    let helps = verdict.holds() && !base.fits();
     let changes = Change::between(before, &after, key);
     let runs = verdict != Verdict::WouldNotRun;
     (runs && (saves || helps)).then(|| Lever {
@@ -298,42 +305,33 @@ fn lever(before: &Scenario, after: Scenario, key: &str, cost: Cost, base: &Outlo
     })
 }
 
-/// What becomes of a changed scenario: where nothing but the holes between its tensors are in the way, with expandable segments,
-/// which cost nothing. A scenario that was so before has them as a change of their own.
-fn without_holes(after: Scenario, base: &Outlook) -> Option<(Scenario, Outlook)> {
-    let outlook = Outlook::of(&after)?;
-    if outlook.verdict == Verdict::Tight && base.verdict != Verdict::Tight {
-        let joined = Scenario { allocator: Allocator::Expandable, ..after.clone() };
-        let runs = |outlook: &Outlook| matches!(outlook.verdict, Verdict::Fits | Verdict::Close);
-        if let Some(better) = Outlook::of(&joined).filter(runs) {
-            return Some((joined, better));
+/// Changes that together make a scenario fit: always of the cheapest kind that saves anything, and of that the one that saves most, until
+/// it fits: what a dear change uncovers may go for nothing. Then those that turn out not to be needed are taken back, the dearest
+/// first.
+fn together(scenario: &Scenario, base: &Outlook, costs: &[Cost]) -> Option<Lever> {
+    let mut pulls: Vec<&Rule> = Vec::new();
+    while !fits_with(scenario, &pulls) {
+        let changed = with(scenario, &pulls);
+        pulls.push(costs.iter().find_map(|cost| most_saving(*cost, &changed))?);
+    }
+    let mut kept: Vec<Option<&Rule>> = pulls.into_iter().map(Some).collect();
+    let mut dearest: Vec<usize> = (0..kept.len()).collect();
+    dearest.sort_by_key(|index| Reverse((kept[*index].map(dearness), *index)));
+    for index in dearest {
+        let taken = kept[index].take();
+        if !fits_with(scenario, &Vec::from_iter(kept.iter().flatten().copied())) {
+            kept[index] = taken;
         }
     }
-    Some((after, outlook))
+    let pulls: Vec<&Rule> = kept.into_iter().flatten().collect();
+    let dearest = pulls.iter().copied().max_by_key(|rule| rule.cost)?;
+    let after = Answer::of(with(scenario, &pulls)).without_holes().scenario;
+    lever(scenario, after, dearest.key, dearest.cost, base)
 }
 
-/// Changes that together make a scenario fit: of the cheapest kind first, always the one that saves most, until it fits; then
-/// those that turn out not to be needed are taken back, the dearest first.
-fn together(scenario: &Scenario, base: &Outlook, costs: impl Iterator<Item = Cost>) -> Option<Lever> {
-    let mut pulls: Vec<&Rule> = Vec::new();
-    for cost in costs {
-        while let Some(rule) = most_saving(cost, &with(scenario, &pulls)) {
-            pulls.push(rule);
-            if !fits_with(scenario, &pulls) {
-                continue;
-            }
-            for index in (0..pulls.len()).rev() {
-                let mut fewer = pulls.clone();
-                fewer.remove(index);
-                if fits_with(scenario, &fewer) {
-                    pulls = fewer;
-                }
-            }
-            let dearest = pulls.iter().max_by_key(|rule| rule.cost)?;
-            return lever(scenario, with(scenario, &pulls), dearest.key, dearest.cost, base);
-        }
-    }
-    None
+/// What a change costs and, of another training, whether it is one of less: shorter texts and lower ranks come last.
+fn dearness(rule: &Rule) -> (Cost, bool) {
+    (rule.cost, rule.cost == Cost::Training && rule.again)
 }
 
 /// The scenario with some changes.
@@ -346,26 +344,28 @@ fn with(scenario: &Scenario, pulls: &[&Rule]) -> Scenario {
 fn fits_with(scenario: &Scenario, pulls: &[&Rule]) -> bool {
     let changed = with(scenario, pulls);
     Outlook::of_tensors(&changed).is_some_and(Outlook::fits)
-        && Outlook::of(&changed).is_some_and(Outlook::fits)
+        && Outlook::read(&Answer::of(changed).without_holes()).is_some_and(Outlook::fits)
 }
 
 /// The change of that cost that saves most of what the tensors need, if it is worth a line.
 fn most_saving(cost: Cost, scenario: &Scenario) -> Option<&'static Rule> {
     let before = Outlook::of_tensors(scenario)?.needed;
     let saving = |rule: &'static Rule| {
-        let changed = with(scenario, &[rule]);
+        let changed = step(rule, scenario)?;
         let needed = Outlook::of_tensors(&changed)?.needed;
         let worth = needed.0.saturating_add(before.0 / LEAST_SHARE) < before.0;
         worth.then_some((needed, rule))
     };
     let of_cost = RULES.iter().filter(|rule| rule.cost == cost);
-    of_cost.filter_map(saving).min_by_key(|(needed, _)| *needed).map(|(_, rule)| rule)
+    of_cost.filter_map(saving).min_by_key(|(needed, rule)| (dearness(rule), *needed)).map(|(_, rule)| rule)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scenario::{CacheKind, GpuChoice, Mask, Method, ModelChoice, Reference, Sharding};
+    use crate::scenario::{
+        Allocator, CacheKind, GpuChoice, LossKernel, Mask, Method, ModelChoice, Reference, Sharding,
+    };
 
     fn on(card: &str) -> Scenario {
         Scenario { gpu: GpuChoice::Catalogue(card.into()), ..Scenario::default() }
@@ -412,6 +412,31 @@ mod tests {
             key.copy(&mut without, &scenario);
             let fits = Outlook::of(&without).is_some_and(Outlook::fits);
             assert!(!fits || key.name == "gradient-accumulation", "{}", key.name);
+        }
+    }
+
+    #[test]
+    fn what_a_dear_change_uncovers_is_had_for_nothing() {
+        for (link, longest) in [
+            ("method=full&gpu=rtx-3060-12gb", 2048),
+            ("m=Qwen/Qwen3-14B&method=full&gpu=rtx-4070-ti-super", 2048),
+        ] {
+            let together = found(&crate::share::decode(link).scenarios[0]).together.expect("there is a way");
+            assert_eq!((together.verdict, together.scenario.sequence), (Verdict::Fits, longest), "{link}");
+        }
+    }
+
+    #[test]
+    fn a_card_that_is_not_followed_is_answered_by_its_tensors() {
+        let mac = Scenario { batch: 4, ..on("apple-m3-max-64gb") };
+        let levers = found(&mac);
+        assert!(levers.can_fit() && levers.verdict == Verdict::NotFollowed);
+        let large = found(&Scenario { batch: 64, method: Method::Lora, ..on("apple-m3-max-36gb") });
+        assert!(large.can_fit(), "{large:?}");
+        for lever in large.single.iter().chain(&large.together) {
+            let Scenario { stack, optimizer, savings, .. } = &*lever.scenario;
+            assert!(!optimizer.is_of_bitsandbytes() && *stack == mac.stack, "{lever:?}");
+            assert!(!matches!(savings.loss, LossKernel::Liger | LossKernel::Cut), "{lever:?}");
         }
     }
 
@@ -473,7 +498,7 @@ mod tests {
         let fewest = levers.fewest.as_ref().unwrap().as_ref().map(|layout| layout.gpus);
         let lever = levers.offloaded.as_ref().expect("there is a way");
         let (gpus, cpu) = (lever.scenario.cluster.gpus, lever.scenario.cluster.cpu);
-        assert_eq!((fewest, gpus, cpu), (Some(5), 2, CpuOffload::All));
+        assert_eq!((fewest, gpus, cpu), (Some(4), 2, CpuOffload::All));
         assert!(lever.on_host > Bytes(30 << 30) && lever.verdict == Verdict::Fits && levers.can_fit());
         // nothing is moved where it fits
         assert_eq!(found(&on("rtx-4090")).offloaded, None);

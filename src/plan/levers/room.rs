@@ -105,7 +105,7 @@ fn used(gain: Gain, key: &str, before: &Scenario, after: Scenario) -> Option<Use
         return None;
     }
     let Outlook { needed, verdict, .. } = Outlook::of(&after)?;
-    (verdict == Verdict::Fits).then(|| Use { gain, changes, needed, verdict, scenario: Box::new(after) })
+    verdict.holds().then(|| Use { gain, changes, needed, verdict, scenario: Box::new(after) })
 }
 
 type Solver = fn(&Architecture, &Scenario, &Gpu) -> Result<Option<Largest>, Issue>;

@@ -4,7 +4,7 @@ use leptos::prelude::*;
 
 use super::need::open;
 use super::rows::{pieces, summed_up};
-use crate::plan::{BatchRow, Verdict, on_usual_cards};
+use crate::plan::{BatchRow, on_usual_cards};
 use crate::scenario::Scenario;
 use crate::ui::asked::Listed;
 use crate::ui::controls::{Cell, Row, Slider, Table, columns};
@@ -87,7 +87,7 @@ pub fn Batches() -> impl IntoView {
                     />
                     <p class="remark">
                         "The largest micro-batch that runs, then the largest that divides the effective batch, if one above half of it \
-                         does. Accumulation takes time and next to no memory. A safety margin and memory in use, under All settings, are left free."
+                         does. Accumulation takes time and, where gradients are large, their memory while the next pass runs: the micro-batch beside it is one that fits with that. A safety margin and memory in use, under All settings, are left free."
                     </p>
                 </section>
             }
@@ -129,7 +129,7 @@ fn in_words(state: State, row: &BatchRow, is_own: bool, unit: Unit) -> Row {
                 grouped(reached.accumulation),
                 row.name
             );
-            let is_close = reached.verdict != Verdict::Fits;
+            let is_close = !reached.verdict.holds();
             let small = if is_close { reached.verdict.label().to_lowercase() } else { String::new() };
             let text = format!("{} × {}", grouped(reached.batch), grouped(reached.accumulation));
             vec![

@@ -240,14 +240,14 @@ fn drawn(points: &[Vec<Point>], count: usize, capacity: Bytes) -> usize {
 
 /// Up to which value it fits, and what the next needs.
 fn gist(axis: Axis, stops: &[u64], points: &[Point], unit: Unit) -> String {
-    let runs = |point: &Point| matches!(point, Some((_, Verdict::Fits | Verdict::Close)));
+    let runs = |point: &Point| point.is_some_and(|(_, verdict)| verdict.holds() || verdict == Verdict::Close);
     let spoken = |stop: u64| match axis {
         Axis::Sequence | Axis::Batch | Axis::Gpus => axis.scale().spoken(stop as f64),
         Axis::Rank => format!("rank {}", grouped(stop)),
     };
     if axis == Axis::Gpus {
         // as the fewest GPUs are counted above the curve
-        let first = points.iter().position(|point| matches!(point, Some((_, Verdict::Fits))));
+        let first = points.iter().position(|point| point.is_some_and(|(_, verdict)| verdict.holds()));
         let first = first.and_then(|first| Some((*stops.get(first)?, points[first]?.0)));
         return match first {
             Some((gpus, bytes)) => format!("Fits on {}: {} on each.", spoken(gpus), unit.amount(bytes)),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use leptos::prelude::*;
 
-use crate::plan::{Change, Cost, Lever, Levers as Found, Repair, Use, Verdict, repairs};
+use crate::plan::{Change, Cost, Lever, Levers as Found, Repair, Use, repairs};
 use crate::scenario::Scenario;
 use crate::ui::asked::Listed;
 use crate::ui::browser::{self, Later};
@@ -113,11 +113,11 @@ fn look_for(state: State) {
 }
 
 fn title(found: &Found) -> &'static str {
-    if found.verdict == Verdict::Fits {
+    if found.verdict.holds() {
         "What the room is good for"
     } else if found.together.is_some() {
         "These together make it fit"
-    } else if found.single.iter().any(|lever| lever.verdict == Verdict::Fits) {
+    } else if found.single.iter().any(|lever| lever.verdict.holds()) {
         "What makes it fit"
     } else {
         "It takes a larger card, several or a smaller model; these save most"
@@ -127,7 +127,7 @@ fn title(found: &Found) -> &'static str {
 /// What is offered at once: ways to make it fit, or what the room allows, or what saves most.
 fn buttons(state: State, scenario: &Scenario, found: &Found) -> AnyView {
     let unit = state.unit();
-    if found.verdict == Verdict::Fits {
+    if found.verdict.holds() {
         if found.uses.is_empty() {
             return view! { <p class="remark">"Nothing larger or faster fits beyond doubt."</p> }.into_any();
         }
@@ -139,7 +139,7 @@ fn buttons(state: State, scenario: &Scenario, found: &Found) -> AnyView {
     if let Some(together) = &found.together {
         return (button(together), gpus).into_any();
     }
-    let fitting = found.single.iter().filter(|lever| lever.verdict == Verdict::Fits);
+    let fitting = found.single.iter().filter(|lever| lever.verdict.holds());
     let mut offered: Vec<&Lever> = fitting.take(BUTTONS).collect();
     if offered.is_empty() {
         offered = found.single.iter().collect();

@@ -171,7 +171,7 @@ fn in_words(state: State, row: &NeedRow, unit: Unit) -> Row {
             let opened = scenario.clone();
             let told = format!("Opened {} on the {}", summary::title(scenario), row.name);
             let act = move |()| open(state, &opened, &told);
-            let fits = *verdict == Verdict::Fits;
+            let fits = verdict.holds();
             let text = if *verdict == Verdict::WouldNotRun { "–".to_owned() } else { unit.amount(*needed) };
             Cell {
                 hint: format!("{}: open {}", verdict.label(), summary::title(scenario)),

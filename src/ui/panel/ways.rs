@@ -5,7 +5,7 @@ use leptos::prelude::*;
 use super::need::open;
 use super::rows::pieces;
 use crate::export::tokens_per_second;
-use crate::plan::{Verdict, Way, WayOrder, WayOutcome, rank_ways};
+use crate::plan::{Way, WayOrder, WayOutcome, rank_ways};
 use crate::scenario::Scenario;
 use crate::ui::asked::Listed;
 use crate::ui::controls::{Cell, Row, Table, columns};
@@ -100,7 +100,7 @@ pub fn outcome(state: State, way: &Way, told: &str, hint: String, unit: Unit) ->
         WayOutcome::Answered { needed, verdict, speed, on_host } => {
             let [typical, between] = speed.map_or_else(|| ["–".to_owned(), String::new()], tokens_per_second);
             let (opened, told) = (way.scenario.clone(), told.to_owned());
-            let fits = *verdict == Verdict::Fits;
+            let fits = verdict.holds();
             let host = match *on_host {
                 Bytes::ZERO => String::new(),
                 bytes => format!(", {} of the CPU’s", unit.amount(bytes)),

@@ -1,0 +1,61 @@
+//! What a card that is not NVIDIA's has no use for: kernels that are not built for it, and another memory where there is one.
+
+use crate::hardware::{Class, Vendor};
+use crate::scenario::{
+    Allocator, AttentionKernel, CpuOffload, LossKernel, Method, Offloading, Optimizer, Scenario, Stack,
+};
+
+/// Whether the card that a scenario names can do what a change asks of it, and gains by it.
+pub(super) fn has_use_for(before: &Scenario, after: &Scenario) -> bool {
+    let Ok(gpu) = after.gpu() else { return true };
+    let news = |of: fn(&Scenario) -> bool| of(after) && !of(before);
+    // the processor's memory is the same one
+    if gpu.class == Some(Class::Unified) && news(waits_on_cpu) {
+        return false;
+    }
+    match gpu.vendor {
+        Vendor::Nvidia => true,
+        // neither CUDA's allocator nor its managed memory
+        Vendor::Amd | Vendor::Intel => {
+            !news(|scenario| scenario.allocator == Allocator::Expandable)
+                && !news(|scenario| is_paged(scenario.optimizer))
+        }
+        Vendor::Google | Vendor::Apple => {
+            !news(|scenario| scenario.allocator == Allocator::Expandable)
+                && !news(|scenario| scenario.method == Method::Qlora)
+                && !news(has_own_kernels)
+        }
+    }
+}
+
+/// Whether something of a run waits in the CPU's memory.
+fn waits_on_cpu(scenario: &Scenario) -> bool {
+    scenario.savings.offloading == Offloading::On
+        || scenario.cluster.cpu != CpuOffload::Off
+        || is_paged(scenario.optimizer)
+}
+
+fn is_paged(optimizer: Optimizer) -> bool {
+    matches!(
+        optimizer,
+        Optimizer::PagedAdamW
+            | Optimizer::PagedAdamW8bit
+            | Optimizer::PagedAdEmaMix
+            | Optimizer::PagedAdEmaMix8bit
+    )
+}
+
+/// Whether a run needs kernels that are written in CUDA or Triton.
+fn has_own_kernels(scenario: &Scenario) -> bool {
+    scenario.optimizer.is_of_bitsandbytes()
+        || scenario.optimizer == Optimizer::AdamW8bitTorchao
+        || scenario.attention == AttentionKernel::FlashAttn
+        || match scenario.savings.loss {
+            LossKernel::Liger | LossKernel::Cut | LossKernel::TransformerEngine => true,
+            LossKernel::Standard | LossKernel::Full | LossKernel::Chunked => false,
+        }
+        || match scenario.stack {
+            Stack::Liger | Stack::Trl | Stack::Unsloth | Stack::Megatron => true,
+            Stack::Transformers | Stack::Litgpt | Stack::Torchtune => false,
+        }
+}
