@@ -77,7 +77,7 @@ const RANKS_ROWS: usize = 214;
 const GENERATE_ROWS: usize = 40;
 
 /// Rows of [`VISION`].
-const VISION_ROWS: usize = 39;
+const VISION_ROWS: usize = 53;
 
 /// Rows of [`INT8`].
 const INT8_ROWS: usize = 20;
@@ -262,7 +262,7 @@ fn every_row_with_pictures_is_predicted() {
     let report = check::check(&read(VISION), false).expect("the file is an array of rows");
     assert!(report.unsupported.is_empty(), "{:?}", report.unsupported);
     within(&report.summary.allocated, VISION_ROWS, [0.05, 0.15, 0.2]);
-    within(&report.summary.reserved, VISION_ROWS, [0.3, 1.1, 1.7]);
+    within(&report.summary.reserved, VISION_ROWS, [0.3, 1.5, 4.5]);
 }
 
 /// Weights in 8 bits, with outliers in their inputs.

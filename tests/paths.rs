@@ -219,6 +219,7 @@ fn one_layer_stands_for_many_with_pictures() {
         "Qwen/Qwen3-VL-2B-Instruct",
         "Qwen/Qwen3-VL-8B-Instruct",
         "google/gemma-3-4b-it",
+        "mistralai/Ministral-3-3B-Instruct-2512",
     ];
     let settings = [
         "method=full&p=bf16&gc=off",

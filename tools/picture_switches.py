@@ -19,7 +19,8 @@ import measure  # noqa: E402
 
 measure.DEFAULTS.update(images=0, image_size=None, tower="trained")
 # the fewest and the most pixels that the models' own preprocessor_config.json name (docs/pictures.md says how they are known)
-PIXELS = dict(qwen2_vl=(56 * 56, 28 * 28 * 16384), qwen2_5_vl=(56 * 56, 28 * 28 * 16384), qwen3_vl=(256 * 256, 4096 * 4096))
+PIXELS = dict(dict.fromkeys(["qwen2_vl", "qwen2_5_vl"], (56 * 56, 28 * 28 * 16384)),
+              **dict.fromkeys(["qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe"], (256 * 256, 4096 * 4096)))
 
 
 def smart_resize(height, width, factor, least, most):
@@ -34,9 +35,20 @@ def smart_resize(height, width, factor, least, most):
     return rows, columns
 
 
+def longest_edge(height, width, factor, longest):
+    """As transformers' models/pixtral/image_processing_pixtral.py `get_resize_output_image_size` has it."""
+    ratio = max(height / longest, width / longest)
+    if ratio > 1:
+        height, width = math.floor(height / ratio), math.floor(width / ratio)
+    return [((side - 1) // factor + 1) * factor for side in (height, width)]
+
+
 def grid(case, config):
     """Rows and columns of patches of a picture."""
     vision = config.vision_config
+    if config.model_type == "mistral3":
+        sides = longest_edge(*case["image_size"], vision.patch_size * config.spatial_merge_size, vision.image_size)
+        return [side // vision.patch_size for side in sides]
     if config.model_type == "gemma3":
         # every picture is resized to the one size of the tower
         return [vision.image_size // vision.patch_size] * 2
@@ -56,7 +68,12 @@ def tokens_of(case, config):
     rows, columns = grid(case, config)
     if config.model_type == "gemma3":
         return config.mm_tokens_per_image
-    return rows * columns // config.vision_config.spatial_merge_size ** 2
+    return rows * columns // merged(config) ** 2
+
+
+def merged(config):
+    """Rows and columns of patches that become a token."""
+    return getattr(config, "spatial_merge_size", None) or config.vision_config.spatial_merge_size
 
 
 def pictures(case, config, device):
@@ -74,6 +91,12 @@ def pictures(case, config, device):
         # whole pictures (models/gemma3/image_processing_gemma3.py), and kinds of tokens from the processor
         return dict(pixel_values=torch.empty(count, vision.num_channels, vision.image_size, vision.image_size, device=device),
                     token_type_ids=kinds)
+    if config.model_type == "mistral3":
+        # whole pictures and their sizes; which tokens are a picture's the processor says only where it is asked
+        # (models/pixtral/processing_pixtral.py `return_mm_token_type_ids`)
+        sides = [side * vision.patch_size for side in (rows, columns)]
+        return dict(pixel_values=torch.empty(count, vision.num_channels, *sides, device=device),
+                    image_sizes=torch.tensor([sides] * count).to(device))
     channels = getattr(vision, "in_channels", None) or vision.in_chans
     width = channels * vision.temporal_patch_size * vision.patch_size ** 2
     return dict(pixel_values=torch.empty(count * rows * columns, width, device=device),
@@ -81,7 +104,34 @@ def pictures(case, config, device):
                 mm_token_type_ids=kinds)
 
 
-def answer(case, model):
+def sizes(given, sides):
+    """What is computed of the pictures' sizes (modeling_pixtral.py, modeling_mistral3.py): rows and columns of each, and their
+    product. The tensors are made as they would be; where they are read their values are known here."""
+    import torch
+    divide, multiply = torch.Tensor.__floordiv__, torch.Tensor.__mul__
+    known = {}
+
+    def divided(self, other):
+        result = divide(self, other)
+        if self.is_cuda and self.dim() == 0 and self.untyped_storage().data_ptr() == given.untyped_storage().data_ptr():
+            known[result.data_ptr()] = sides[self.storage_offset() % 2] // other
+        return result
+    torch.Tensor.__floordiv__ = divided
+
+    def multiplied(self, other):
+        result = multiply(self, other)
+        if isinstance(other, torch.Tensor) and self.data_ptr() in known and other.data_ptr() in known and self.dim() == 0:
+            known[result.data_ptr()] = known[self.data_ptr()] * known[other.data_ptr()]
+        return result
+    torch.Tensor.__mul__ = multiplied
+
+    def read(self):
+        mine = self.dtype == torch.int64 and self.data_ptr() in known
+        return known[self.data_ptr()] if mine else self.cpu().item()
+    LIBRARY.impl("_local_scalar_dense", read, "CUDA")
+
+
+def answer(case, model, added):
     """The values that are read off the device."""
     import torch
     from transformers import vision_utils
@@ -90,7 +140,11 @@ def answer(case, model):
     device_list = torch.Tensor.tolist
     scalars = set()
     tensor = torch.tensor
-    merge = getattr(config.vision_config, "spatial_merge_size", None)
+    global LIBRARY
+    LIBRARY = torch.library.Library("aten", "IMPL")
+    merge = None if config.model_type == "gemma3" else merged(config)
+    if config.model_type == "mistral3":
+        sizes(added["image_sizes"], [side * config.vision_config.patch_size for side in grid(case, config)])
 
     def noted(data, *a, **k):
         made = tensor(data, *a, **k)
@@ -148,8 +202,6 @@ def answer(case, model):
         indices = torch.empty(mask.dim(), found, dtype=torch.int64, device=mask.device)
         del dense, count
         return indices.t()
-    global LIBRARY
-    LIBRARY = torch.library.Library("aten", "IMPL")
     LIBRARY.impl("nonzero", nonzero, "CUDA")
 
     # compiled at run time for integers, which the null device does not do; a number for each picture
@@ -190,7 +242,7 @@ def build_model(case, device, build=measure.build_model):
     def add(module, args, kwargs):
         if not added:
             added.update(pictures(case, inner.config, device))
-            answer(case, inner)
+            answer(case, inner, added)
         return args, dict(kwargs, **added)
     model.register_forward_pre_hook(add, with_kwargs=True)
     return model

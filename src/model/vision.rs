@@ -1,7 +1,8 @@
 //! How a tower looks at pictures: its dimensions, and how many patches and tokens the model's processor makes of a picture.
 //!
-//! Sources: transformers 5.17 models/qwen2_vl/image_processing_qwen2_vl.py `smart_resize`; the fewest and the most pixels are
-//! those of the models' own preprocessor_config.json (docs/pictures.md says how they are known).
+//! Sources: transformers 5.17 models/qwen2_vl/image_processing_qwen2_vl.py `smart_resize`,
+//! models/pixtral/image_processing_pixtral.py `get_resize_output_image_size`; the fewest and the most pixels are those of the
+//! models' own preprocessor_config.json (docs/pictures.md says how they are known).
 
 use super::blocks::Activation;
 
@@ -15,8 +16,21 @@ pub enum VisionCode {
     Qwen2_5,
     /// `SiglipVisionModel` and `Gemma3MultiModalProjector`: pictures of one size, whose patches are averaged.
     Gemma3,
+    /// `PixtralVisionModel` and `Mistral3MultiModalProjector`: all pictures in one sequence under a mask, whose patches are merged.
+    Mistral3,
     /// `Qwen3VLVisionModel`: learned positions, interpolated; what some layers make is added to the text's first layers.
     Qwen3,
+}
+
+/// To what size a processor brings a picture, in pixels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resizing {
+    /// As many rows and columns as that, whatever it was.
+    Square(u64),
+    /// Both sides to multiples of a token's, the whole between the fewest and the most.
+    Between(u64, u64),
+    /// No side longer than that, then both up to multiples of a token's.
+    Longest(u64),
 }
 
 /// A tower that can be run.
@@ -48,10 +62,8 @@ pub struct Vision {
     pub whole: Vec<u64>,
     /// Layers whose output becomes tokens too, which are added to what the text's first layers make (deepstack).
     pub deep: Vec<u64>,
-    /// Rows and columns of pixels to which every picture is resized, where they are all of one size.
-    pub side: Option<u64>,
-    /// The fewest and the most pixels to which a picture is resized.
-    pub pixels: (u64, u64),
+    /// To what size the processor brings a picture.
+    pub resizing: Resizing,
 }
 
 /// Rows and columns of patches of one picture.
@@ -80,31 +92,16 @@ pub struct Pieces {
 }
 
 impl Vision {
-    /// The patches of a picture of so many rows and columns of pixels, as the processor resizes it: both sides become multiples
-    /// of a token's, and the whole lies between the fewest and the most pixels.
+    /// The patches of a picture of so many rows and columns of pixels, as the processor resizes it.
     pub fn grid(&self, height: u64, width: u64) -> Grid {
-        if let Some(side) = self.side {
-            let along = side / self.patch.max(1);
-            return Grid { rows: along, columns: along };
-        }
         let factor = self.patch.saturating_mul(self.merge).max(1);
-        let (least, most) = self.pixels;
-        let (tall, wide) = (height.max(1) as f64, width.max(1) as f64);
-        // Python rounds halves to the even number
-        let nearest = |side: f64| (side / factor as f64).round_ties_even() * factor as f64;
-        let (mut rows, mut columns) = (nearest(tall), nearest(wide));
-        if rows * columns > most as f64 {
-            let beta = (tall * wide / most as f64).sqrt();
-            let shrunk =
-                |side: f64| ((side / beta / factor as f64).floor() * factor as f64).max(factor as f64);
-            (rows, columns) = (shrunk(tall), shrunk(wide));
-        } else if rows * columns < least as f64 {
-            let beta = (least as f64 / (tall * wide)).sqrt();
-            let grown = |side: f64| (side * beta / factor as f64).ceil() * factor as f64;
-            (rows, columns) = (grown(tall), grown(wide));
-        }
+        let [rows, columns] = match self.resizing {
+            Resizing::Square(side) => [side, side],
+            Resizing::Between(least, most) => between((least, most), factor, (height, width)),
+            Resizing::Longest(longest) => no_longer(longest, factor, (height, width)),
+        };
         let patch = self.patch.max(1);
-        Grid { rows: rows as u64 / patch, columns: columns as u64 / patch }
+        Grid { rows: rows / patch, columns: columns / patch }
     }
 
     /// Tokens of such a picture.
@@ -113,11 +110,13 @@ impl Vision {
     }
 
     /// Tokens of text that the processor puts around a picture: a start and an end, in Gemma 3's a line break before and after
-    /// them too (processing_gemma3.py `full_image_sequence`).
-    pub fn around(&self) -> u64 {
+    /// them too (processing_gemma3.py `full_image_sequence`), in Mistral 3's a break after each row, the last of which is the end
+    /// (processing_pixtral.py `replace_image_token`).
+    pub fn around(&self, grid: Grid) -> u64 {
         match self.code {
             VisionCode::Qwen2 | VisionCode::Qwen2_5 | VisionCode::Qwen3 => 2,
             VisionCode::Gemma3 => 4,
+            VisionCode::Mistral3 => grid.rows / self.merge.max(1),
         }
     }
 
@@ -126,7 +125,7 @@ impl Vision {
     pub fn places(&self) -> bool {
         match self.code {
             VisionCode::Qwen2 | VisionCode::Qwen2_5 | VisionCode::Qwen3 => true,
-            VisionCode::Gemma3 => false,
+            VisionCode::Gemma3 | VisionCode::Mistral3 => false,
         }
     }
 
@@ -137,6 +136,10 @@ impl Vision {
 
     /// What the patches of so many pictures see of each other in a layer.
     pub fn pieces(&self, grid: Grid, pictures: u64, layer: u64) -> Vec<Pieces> {
+        if self.code == VisionCode::Mistral3 {
+            // one sequence, in which a mask keeps the pictures apart
+            return vec![Pieces { length: grid.patches().saturating_mul(pictures), count: 1 }];
+        }
         if self.window == 0 || self.whole.contains(&layer) {
             return vec![Pieces { length: grid.patches(), count: pictures }];
         }
@@ -158,6 +161,35 @@ impl Vision {
         }
         pieces
     }
+}
+
+/// `smart_resize`: both sides become multiples of a token's, and the whole lies between the fewest and the most pixels.
+fn between((least, most): (u64, u64), factor: u64, (height, width): (u64, u64)) -> [u64; 2] {
+    let (tall, wide) = (height.max(1) as f64, width.max(1) as f64);
+    // Python rounds halves to the even number
+    let nearest = |side: f64| (side / factor as f64).round_ties_even() * factor as f64;
+    let (mut rows, mut columns) = (nearest(tall), nearest(wide));
+    if rows * columns > most as f64 {
+        let beta = (tall * wide / most as f64).sqrt();
+        let shrunk = |side: f64| ((side / beta / factor as f64).floor() * factor as f64).max(factor as f64);
+        (rows, columns) = (shrunk(tall), shrunk(wide));
+    } else if rows * columns < least as f64 {
+        let beta = (least as f64 / (tall * wide)).sqrt();
+        let grown = |side: f64| (side * beta / factor as f64).ceil() * factor as f64;
+        (rows, columns) = (grown(tall), grown(wide));
+    }
+    [rows as u64, columns as u64]
+}
+
+/// `get_resize_output_image_size`: what is too long shrinks with the sides' ratio kept, then both sides grow to multiples of a
+/// token's.
+fn no_longer(longest: u64, factor: u64, (height, width): (u64, u64)) -> [u64; 2] {
+    let sides = [height.max(1), width.max(1)];
+    let ratio = sides.map(|side| side as f64 / longest.max(1) as f64).into_iter().fold(0.0, f64::max);
+    sides.map(|side| {
+        let side = if ratio > 1.0 { (side as f64 / ratio).floor() as u64 } else { side };
+        side.max(1).div_ceil(factor).saturating_mul(factor)
+    })
 }
 
 #[cfg(test)]
@@ -195,6 +227,28 @@ mod tests {
         for (height, width) in [(1, 1), (896, 896), (1080, 1920)] {
             let grid = gemma.grid(height, width);
             assert_eq!((grid.patches(), gemma.tokens(grid)), (64 * 64, 256), "{height} × {width}");
+        }
+    }
+
+    /// Computed with transformers' `get_resize_output_image_size`.
+    #[test]
+    fn a_picture_of_mistral_3_is_no_longer_than_it_may_be() {
+        let mistral = tower("mistralai/Mistral-Small-3.1-24B-Instruct-2503");
+        for (height, width, rows, columns) in [
+            (448, 448, 16, 16),
+            (1080, 1920, 31, 55),
+            (14, 14, 1, 1),
+            (100, 3000, 2, 55),
+            (8000, 8000, 55, 55),
+            (300, 500, 11, 18),
+        ] {
+            let grid = mistral.grid(height, width);
+            assert_eq!((grid.rows, grid.columns), (2 * rows, 2 * columns), "{height} × {width}");
+            assert_eq!(
+                mistral.tokens(grid) + mistral.around(grid),
+                rows * (columns + 1),
+                "{height} × {width}"
+            );
         }
     }
 

@@ -154,10 +154,11 @@ fn pictures(architecture: &Architecture, (member, batch): (&Member, Batch)) -> O
         return Some(Issue::error(Field::Attention, message).with_fix("choose SDPA"));
     }
     let pictures = batch.pictures;
-    let each = vision.tokens(vision.grid(pictures.height, pictures.width));
+    let grid = vision.grid(pictures.height, pictures.width);
+    let each = vision.tokens(grid);
     let all = each.saturating_mul(pictures.count);
     // what the processor puts before and after each keeps them apart
-    let around = vision.around();
+    let around = vision.around(grid);
     let room = all.saturating_add(pictures.count.saturating_mul(around));
     if room > batch.length {
         let message = format!(

@@ -12,6 +12,7 @@ mod hybrid;
 mod latent;
 mod layers;
 mod llama;
+mod look;
 mod multimodal;
 mod parts;
 mod seq2seq;

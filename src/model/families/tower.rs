@@ -1,8 +1,8 @@
 //! Towers: the parts of a multimodal model that look at pictures. All are counted; those with a [`Vision`] can be run.
 
+use super::look::{Look, patches, pixtral_vision, product, qwen_vision, siglip_vision};
 use super::parts::head_dim;
 use crate::model::architecture::Tower;
-use crate::model::blocks::Activation;
 use crate::model::blocks::{Param, ParamRole};
 use crate::model::config::Config;
 use crate::model::error::ModelError;
@@ -76,33 +76,6 @@ impl Parts {
     }
 }
 
-/// The dimensions that the towers share.
-struct Look {
-    hidden: u64,
-    width: u64,
-    depth: u64,
-    channels: u64,
-    patch: u64,
-}
-
-impl Look {
-    fn read(vision: &Config<'_>, depth: &'static str, channels: &'static str) -> Result<Look, ModelError> {
-        Ok(Look {
-            hidden: vision.size("hidden_size")?,
-            width: vision.size("intermediate_size")?,
-            depth: vision.depth(depth)?,
-            channels: vision.size_or(channels, 3)?,
-            patch: vision.side("patch_size")?,
-        })
-    }
-}
-
-/// Patches along both sides of a picture.
-fn patches(vision: &Config<'_>, patch: u64) -> Result<u64, ModelError> {
-    let along = vision.side("image_size")? / patch;
-    Ok(along * along)
-}
-
 /// siglip and the projector of gemma3.
 pub fn gemma3(outer: &Config<'_>, vision: &Config<'_>, text_hidden: u64) -> Result<Tower, ModelError> {
     let mut parts = Parts::default();
@@ -110,35 +83,6 @@ pub fn gemma3(outer: &Config<'_>, vision: &Config<'_>, text_hidden: u64) -> Resu
     parts.below("multi_modal_projector.");
     parts.other("mm_input_projection_weight", &[hidden, text_hidden]).rms("mm_soft_emb_norm", hidden);
     Ok(parts.seeing("vision_tower", siglip_vision(outer, vision, text_hidden)))
-}
-
-/// What a step of gemma3 with pictures needs to know; none where the config says less, where the tower has a head of its own,
-/// or where the tokens of a picture do not come out whole.
-fn siglip_vision(outer: &Config<'_>, vision: &Config<'_>, text: u64) -> Option<Vision> {
-    let look = Look::read(vision, "num_hidden_layers", "num_channels").ok()?;
-    let heads = vision.size("num_attention_heads").ok()?;
-    let side = vision.side("image_size").ok()?;
-    let along = outer.size_or("mm_tokens_per_image", 256).ok()?.isqrt();
-    let merge = (side / look.patch.max(1)).checked_div(along)?;
-    let whole = merge.checked_mul(along)?.checked_mul(look.patch)? == side;
-    let headless = vision.optional_flag("vision_use_head").ok()? == Some(false);
-    (whole && headless && look.hidden.is_multiple_of(heads)).then_some(Vision {
-        code: VisionCode::Gemma3,
-        depth: look.depth,
-        hidden: look.hidden,
-        inner: look.width,
-        heads,
-        act: Activation::named(vision.text("hidden_act").ok()?.unwrap_or("gelu_pytorch_tanh"))?,
-        patch_numbers: product([look.channels, look.patch, look.patch]),
-        patch: look.patch,
-        merge,
-        text,
-        window: 0,
-        whole: Vec::new(),
-        deep: Vec::new(),
-        side: Some(side),
-        pixels: (0, 0),
-    })
 }
 
 /// siglip itself; gives back its width.
@@ -213,17 +157,17 @@ pub fn gemma4(vision: &Config<'_>, text_hidden: u64) -> Result<Tower, ModelError
 /// The most layers of a tower whose output may become tokens too.
 const DEEPEST: usize = 1000;
 
-/// The tower of qwen3_vl, which can be run.
-pub fn qwen3_vl(vision: &Config<'_>) -> Result<Tower, ModelError> {
+/// The tower of qwen3_vl.
+pub fn qwen3(vision: &Config<'_>) -> Result<Tower, ModelError> {
     let (hidden, inner) = (vision.size("hidden_size")?, vision.size("intermediate_size")?);
     let own = qwen_vision(vision, VisionCode::Qwen3, (hidden, inner), vision.size("out_hidden_size")?);
     let deep = vision.sizes("deepstack_visual_indexes")?.unwrap_or_default();
     let own = own.filter(|_| deep.len() <= DEEPEST);
-    Ok(Tower { vision: own.map(|own| Vision { deep, ..own }), ..qwen3(vision)? })
+    Ok(Tower { vision: own.map(|own| Vision { deep, ..own }), ..qwen3_parts(vision)? })
 }
 
-/// The tower of qwen3_vl, qwen3_vl_moe and qwen3_5.
-pub fn qwen3(vision: &Config<'_>) -> Result<Tower, ModelError> {
+/// The same as it is counted alone: qwen3_vl_moe, qwen3_5.
+pub fn qwen3_parts(vision: &Config<'_>) -> Result<Tower, ModelError> {
     let look = Look::read(vision, "depth", "in_channels")?;
     let hidden = look.hidden;
     let time = vision.size("temporal_patch_size")?;
@@ -334,50 +278,6 @@ pub fn qwen2(vision: &Config<'_>) -> Result<Tower, ModelError> {
     Ok(parts.seeing("visual", own))
 }
 
-/// What the towers of the Qwen family share; none where the config says less than a step needs.
-fn qwen_vision(
-    vision: &Config<'_>,
-    code: VisionCode,
-    (hidden, inner): (u64, u64),
-    text: u64,
-) -> Option<Vision> {
-    let (patch, channels) = (vision.side("patch_size").ok()?, vision.size_or("in_channels", 3).ok()?);
-    let usual = match code {
-        VisionCode::Qwen2 => "quick_gelu",
-        VisionCode::Qwen2_5 => "silu",
-        VisionCode::Qwen3 | VisionCode::Gemma3 => "gelu_pytorch_tanh",
-    };
-    let pixels = match code {
-        VisionCode::Qwen2 | VisionCode::Qwen2_5 => (56 * 56, 28 * 28 * 16384),
-        VisionCode::Qwen3 | VisionCode::Gemma3 => (256 * 256, 4096 * 4096),
-    };
-    let frames = vision.size("temporal_patch_size").ok()?;
-    let heads = vision.size("num_heads").ok()?;
-    Some(Vision {
-        code,
-        depth: vision.depth("depth").ok()?,
-        hidden,
-        inner,
-        heads,
-        act: Activation::named(vision.text("hidden_act").ok()?.unwrap_or(usual))?,
-        patch_numbers: product([channels, frames, patch.saturating_mul(patch)]),
-        patch,
-        merge: vision.size("spatial_merge_size").ok()?,
-        text,
-        window: 0,
-        whole: Vec::new(),
-        deep: Vec::new(),
-        side: None,
-        pixels,
-    })
-    .filter(|own| own.hidden.is_multiple_of(own.heads))
-}
-
-/// A product that saturates.
-fn product(factors: [u64; 3]) -> u64 {
-    factors.into_iter().fold(1, u64::saturating_mul)
-}
-
 /// pixtral and the projector of mistral3.
 pub fn mistral3(outer: &Config<'_>, vision: &Config<'_>, text_hidden: u64) -> Result<Tower, ModelError> {
     let look = Look::read(vision, "num_hidden_layers", "num_channels")?;
@@ -411,7 +311,7 @@ pub fn mistral3(outer: &Config<'_>, vision: &Config<'_>, text_hidden: u64) -> Re
         .linear("patch_merger.merging_layer", product([hidden, merge, merge]), hidden, false)
         .linear("linear_1", hidden * looked_at, text_hidden, bias)
         .linear("linear_2", text_hidden, text_hidden, bias);
-    Ok(parts.tower("vision_tower"))
+    Ok(parts.seeing("vision_tower", pixtral_vision(outer, vision, text_hidden)))
 }
 
 /// llama4's tower and projector.

@@ -1,5 +1,6 @@
 //! Under which other choices an input makes a difference, and what it adds to the kind of a run.
 
+use crate::model::vision::Resizing;
 use crate::scenario::software::{Quantiser, Software, Trainer};
 use crate::scenario::{AttentionKernel, Checkpointing, Method, Scenario, Task, WeightFormat};
 
@@ -59,10 +60,9 @@ pub(super) fn with_pictures(scenario: &Scenario) -> bool {
 
 /// The same where pictures stay of the size that they have, or nearly: some processors resize all to one.
 pub(super) fn with_pictures_of_any_size(scenario: &Scenario) -> bool {
-    let one_size = scenario
-        .model
-        .architecture()
-        .is_ok_and(|architecture| architecture.vision().is_some_and(|(_, vision)| vision.side.is_some()));
+    let one_size = scenario.model.architecture().is_ok_and(|architecture| {
+        architecture.vision().is_some_and(|(_, vision)| matches!(vision.resizing, Resizing::Square(_)))
+    });
     with_pictures(scenario) && !one_size
 }
 

@@ -8,6 +8,7 @@ use crate::memory::Category;
 use crate::model::Architecture;
 use crate::model::blocks::{FeedForward, Mixer, Rotary};
 use crate::model::modeling::{Code, PositionIds, Router};
+use crate::model::vision::{Vision, VisionCode};
 use crate::scenario::WeightFormat;
 use crate::scenario::software::{ModelCode, Software};
 use crate::step::ops::four_bit::CODE_BOOK;
@@ -143,6 +144,13 @@ pub(super) fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
             store(dim / 2 * 4, &INV_FREQ);
             store(dim / 2 * 4, &ORIGINAL_INV_FREQ);
         }
+    }
+    // a tower's own, which siglip does not have
+    let turns = |vision: &Vision| vision.code != VisionCode::Gemma3;
+    if let Some((_, vision)) = architecture.vision().filter(|(_, vision)| turns(vision)) {
+        let bytes = vision.hidden / vision.heads.max(1) / 2 * 4;
+        store(bytes, &INV_FREQ);
+        store(bytes, &ORIGINAL_INV_FREQ);
     }
     if loader.modeling.code == Code::Bert {
         // position ids and token types of the longest sequence

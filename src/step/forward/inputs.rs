@@ -231,7 +231,8 @@ impl<'a> Pass<'_, 'a> {
                 let hidden = self.embed_tokens();
                 let mut embedded = match self.sighted(&hidden) {
                     Some(Sighted { hidden, locals }) => {
-                        Embedded { hidden, kept: true, positions: None, locals }
+                        let positions = self.counts_beside_pictures().then(|| self.range());
+                        Embedded { hidden, kept: true, positions, locals }
                     }
                     None => {
                         // those of texts that share a sequence come with the batch

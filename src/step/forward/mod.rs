@@ -260,8 +260,13 @@ impl<'a> Model<'a> {
                 || linear.is_of(Format::Int8)
         };
         let own = |linear: &linear::Layer| linear.bias.is_some() && !apart(linear);
-        let inside = self.layers.iter().flat_map(|layer| &layer.linears).any(own);
-        (inside || self.outside.linears.iter().any(own), inside)
+        let mut inside = self.layers.iter().flat_map(|layer| &layer.linears).any(own);
+        let mut any = inside || self.outside.linears.iter().any(own);
+        if let Some(tower) = &self.tower {
+            any |= tower.inside().chain(tower.outside()).any(own);
+            inside |= self.records_tower(tower) && tower.inside().any(own);
+        }
+        (any, inside)
     }
 
     /// Whether it has 8-bit weights.

@@ -3,7 +3,7 @@
 use super::bound::BoundBlock;
 use super::looked::Looked;
 use crate::dtype::Dtype;
-use crate::model::vision::{Pieces, Vision};
+use crate::model::vision::{Pieces, Vision, VisionCode};
 use crate::step::forward::Pass;
 use crate::step::forward::inputs::Shared;
 use crate::step::ops::attention::{Arguments, Choice, Kernel, Scores, scaled_dot_product};
@@ -26,9 +26,27 @@ impl<'a> Pass<'_, 'a> {
                 joint.unbound()
             }
             [q, k, v] => {
-                let whole = Pieces { length: looked.grid.patches(), count: looked.count };
-                let heads = [q, k, v].map(|each| x.through(each).to_heads());
-                let attended = self.tower_kernel(vision, (whole, 1), heads.each_ref());
+                // one call for all pictures
+                let mask = shared.full.as_ref();
+                let whole = match mask {
+                    Some(_) => Pieces { length: looked.patches(), count: 1 },
+                    None => Pieces { length: looked.grid.patches(), count: looked.count },
+                };
+                let [mut q, mut k, v] = match vision.code {
+                    // all three are there before the first is divided into heads
+                    VisionCode::Mistral3 => {
+                        let whole = [q, k, v].map(|each| x.through(each));
+                        whole.each_ref().map(Tensor::to_heads)
+                    }
+                    _ => [q, k, v].map(|each| x.through(each).to_heads()),
+                };
+                if let Some((cos, sin)) = &shared.rotary {
+                    [q, k] = self.machine.serving(&roles::ROTATION, || {
+                        let turned = q.rotated(cos, sin);
+                        [turned, k.rotated(cos, sin)]
+                    });
+                }
+                let attended = self.tower_kernel(vision, (whole, 1), ([&q, &k, &v], mask));
                 return attended.through(&block.proj);
             }
             _ => return x.unmodelled("projections that no tower has"),
@@ -58,7 +76,7 @@ impl<'a> Pass<'_, 'a> {
         let outputs: Vec<Tensor<'a>> = pieces
             .iter()
             .zip(qs.iter().zip(ks).zip(vs))
-            .map(|(piece, ((q, k), v))| self.tower_kernel(vision, (*piece, piece.count), [q, k, v]))
+            .map(|(piece, ((q, k), v))| self.tower_kernel(vision, (*piece, piece.count), ([q, k, v], None)))
             .collect();
         let joined = self.machine.stacked(&outputs, x.value.numel).in_token_order();
         drop(outputs);
@@ -70,14 +88,14 @@ impl<'a> Pass<'_, 'a> {
         &self,
         vision: &Vision,
         (piece, calls): (Pieces, u64),
-        [q, k, v]: [&Tensor<'a>; 3],
+        ([q, k, v], mask): ([&Tensor<'a>; 3], Option<&Tensor<'a>>),
     ) -> Tensor<'a> {
         let head_dim = vision.hidden / vision.heads.max(1);
         let choice = Choice {
             wanted: self.member.attention,
             dtype: self.autocast.unwrap_or(q.value.dtype),
             device: self.device,
-            masked: false,
+            masked: mask.is_some(),
             strided_mask: false,
             grouped: false,
             enable_gqa: false,
@@ -106,7 +124,7 @@ impl<'a> Pass<'_, 'a> {
         if scores.kernel == Kernel::Eager {
             return q.unmodelled("a vision tower with attention written out in Python");
         }
-        let arguments = Arguments { q, k, v, mask: None, causal: false, dropout: false };
+        let arguments = Arguments { q, k, v, mask, causal: false, dropout: false };
         scaled_dot_product(scores, &arguments).to_tokens()
     }
 }

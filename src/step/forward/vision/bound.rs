@@ -11,7 +11,7 @@ use crate::step::ops::norm::NormLayer;
 use crate::step::params::ParamId;
 
 /// The modules of a tower by the end of their path, as people are shown them.
-const MODULES: [(&str, &str); 34] = [
+const MODULES: [(&str, &str); 46] = [
     ("patch_embed.proj", "visual.patch_embed.proj"),
     (".pos_embed", "visual.pos_embed"),
     (".merger.ln_q", "visual.merger.ln_q"),
@@ -42,9 +42,21 @@ const MODULES: [(&str, &str); 34] = [
     ("fc1", "vision_tower.fc1"),
     ("fc2", "vision_tower.fc2"),
     ("post_layernorm", "vision_tower.post_layernorm"),
+    ("patch_conv", "vision_tower.patch_conv"),
+    ("ln_pre", "vision_tower.ln_pre"),
+    ("attention_norm", "vision_tower.attention_norm"),
+    ("ffn_norm", "vision_tower.ffn_norm"),
+    ("o_proj", "vision_tower.o_proj"),
+    ("gate_proj", "vision_tower.gate_proj"),
+    ("up_proj", "vision_tower.up_proj"),
+    ("down_proj", "vision_tower.down_proj"),
     ("", "vision_tower"),
     ("mm_soft_emb_norm", "multi_modal_projector.mm_soft_emb_norm"),
     ("mm_input_projection_weight", "multi_modal_projector.mm_input_projection_weight"),
+    (".norm", "multi_modal_projector.norm"),
+    ("merging_layer", "multi_modal_projector.patch_merger.merging_layer"),
+    ("linear_1", "multi_modal_projector.linear_1"),
+    ("linear_2", "multi_modal_projector.linear_2"),
     ("", "multi_modal_projector"),
 ];
 
@@ -61,8 +73,29 @@ pub(in crate::step::forward) struct BoundTower<'a> {
     pub(super) patch_bias: Option<ParamId>,
     /// Learned positions.
     pub(super) positions: Option<ParamId>,
+    /// The norm before its layers, where there is one.
+    pub(super) first: Option<NormLayer>,
     pub(super) blocks: Vec<BoundBlock>,
     pub(super) projector: Projector,
+}
+
+impl BoundTower<'_> {
+    /// The linear layers in its layers.
+    pub(in crate::step::forward) fn inside(&self) -> impl Iterator<Item = &linear::Layer> {
+        self.blocks.iter().flat_map(|block| block.qkv.iter().chain([&block.proj]).chain(&block.mlp))
+    }
+
+    /// The others.
+    pub(in crate::step::forward) fn outside(&self) -> impl Iterator<Item = &linear::Layer> {
+        let (mergers, own): (Vec<&Merger>, Vec<&linear::Layer>) = match &self.projector {
+            Projector::Qwen { merger, deep } => ([merger].into_iter().chain(deep).collect(), Vec::new()),
+            Projector::Gemma3 { product, .. } => (Vec::new(), vec![product]),
+            Projector::Mistral3 { merging, linears: [first, second], .. } => {
+                (Vec::new(), vec![merging, first, second])
+            }
+        };
+        mergers.into_iter().flat_map(|merger| &merger.linears).chain(own)
+    }
 }
 
 /// What makes the text's tokens of a tower's last patches.
@@ -75,6 +108,8 @@ pub(super) enum Projector {
     },
     /// The tower's last norm, the projector's own and its product.
     Gemma3 { last: NormLayer, norm: NormLayer, product: linear::Layer },
+    /// The norm, what merges neighbouring patches, and two products.
+    Mistral3 { norm: NormLayer, merging: linear::Layer, linears: [linear::Layer; 2] },
 }
 
 pub(super) struct BoundBlock {
@@ -147,7 +182,9 @@ pub(in crate::step::forward) fn load<'a>(
                 let kind = match vision.code {
                     _ if bias => NormKind::LayerNorm { bias },
                     VisionCode::Gemma3 => NormKind::RmsPlusOne,
-                    VisionCode::Qwen2 | VisionCode::Qwen2_5 | VisionCode::Qwen3 => NormKind::Rms,
+                    VisionCode::Qwen2 | VisionCode::Qwen2_5 | VisionCode::Qwen3 | VisionCode::Mistral3 => {
+                        NormKind::Rms
+                    }
                 };
                 let norm = loader.norm(&Norm { name: shown(path), width: *width, rows: 1, kind });
                 parts.norms.push((path, norm));
@@ -200,6 +237,13 @@ fn names(code: VisionCode) -> Names {
             proj: "self_attn.out_proj",
             mlp: &["mlp.fc1", "mlp.fc2"],
         },
+        VisionCode::Mistral3 => Names {
+            layers: "transformer.layers",
+            norms: ["attention_norm", "ffn_norm"],
+            qkv: &["attention.q_proj", "attention.k_proj", "attention.v_proj"],
+            proj: "attention.o_proj",
+            mlp: &["feed_forward.gate_proj", "feed_forward.up_proj", "feed_forward.down_proj"],
+        },
     }
 }
 
@@ -223,12 +267,15 @@ fn bound<'a>((tower, vision): (&'a Tower, &'a Vision), parts: &Parts<'_>) -> Opt
     let (patch, positions) = match vision.code {
         VisionCode::Qwen2 | VisionCode::Qwen2_5 | VisionCode::Qwen3 => ("patch_embed.proj", "pos_embed"),
         VisionCode::Gemma3 => ("embeddings.patch_embedding", "embeddings.position_embedding"),
+        // positions are rotated in, not looked up
+        VisionCode::Mistral3 => ("patch_conv", ""),
     };
     Some(BoundTower {
         vision,
         patch: Parts::of(&parts.others, &at(patch))?,
         patch_bias: Parts::of(&parts.others, &at(&format!("{patch}.bias"))),
         positions: Parts::of(&parts.others, &at(positions)),
+        first: parts.norm(&at("ln_pre")),
         blocks,
         projector: projector((tower, vision), parts)?,
     })
@@ -263,6 +310,14 @@ fn projector((tower, vision): (&Tower, &Vision), parts: &Parts<'_>) -> Option<Pr
                     class: LinearClass::Linear,
                     adapter: None,
                 },
+            })
+        }
+        VisionCode::Mistral3 => {
+            let linear = |path: &str| parts.linear(&format!("multi_modal_projector.{path}"));
+            Some(Projector::Mistral3 {
+                norm: parts.norm("multi_modal_projector.norm")?,
+                merging: linear("patch_merger.merging_layer")?,
+                linears: [linear("linear_1")?, linear("linear_2")?],
             })
         }
     }

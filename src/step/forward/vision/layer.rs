@@ -2,16 +2,28 @@
 
 use super::bound::BoundTower;
 use super::looked::Looked;
+use crate::model::vision::VisionCode;
 use crate::scenario::Checkpointing;
 use crate::step::autograd::Edge;
-use crate::step::forward::inputs::Shared;
-use crate::step::forward::{Given, Pass};
+use crate::step::forward::inputs::{MASK, Shared};
+use crate::step::forward::{Given, Model, Pass};
 use crate::step::heap::NOTHING;
 use crate::step::tensor::{Tensor, Value};
 use crate::step::what::{Role, Source};
 
 pub(super) static TOWER: Role =
     Role::new("the vision tower, which turns pictures into embeddings", Source::Modeling);
+
+impl Model<'_> {
+    /// Whether checkpoints of a tower's layers are recomputed in backward: where one of them learns, or where its patches are made to
+    /// need a gradient. With reentrant ones an adapter's learning does not count.
+    pub(in crate::step::forward) fn records_tower(&self, tower: &BoundTower<'_>) -> bool {
+        let learns = self.machine.with(|state| state.params.get(tower.patch).trainable);
+        let adapted = tower.inside().any(|linear| linear.adapter.is_some());
+        let by_adapters = adapted && self.member.checkpointing != Checkpointing::Reentrant;
+        tower.vision.code != VisionCode::Qwen3 || learns || by_adapters
+    }
+}
 
 impl<'a> Pass<'_, 'a> {
     /// `output.requires_grad_(True)` on what embeds patches: `gradient_checkpointing_enable` sees to it, with adapters or without
@@ -44,9 +56,11 @@ impl<'a> Pass<'_, 'a> {
                 let storage = |index: usize| {
                     shared.rotary.as_ref().map_or(NOTHING, |(cos, sin)| [sin, cos][index].value.storage)
                 };
-                let arguments = [storage(0), storage(1), NOTHING, NOTHING, NOTHING];
+                let of =
+                    |tensor: &Option<Tensor<'a>>| tensor.as_ref().map_or(NOTHING, |own| own.value.storage);
+                let arguments = [storage(0), storage(1), of(&shared.positions), of(&shared.full), NOTHING];
                 self.machine.checkpointed(self.layers.len() + number, hidden, arguments, || {
-                    self.machine.with(|state| state.graph.note_named(|_| true));
+                    self.machine.with(|state| state.graph.note_named(|place| place != MASK));
                     self.tower_block(tower, (number, looked), hidden, shared)
                 })
             }

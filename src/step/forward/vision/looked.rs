@@ -2,7 +2,7 @@
 
 use crate::dtype::Dtype;
 use crate::job::Batch;
-use crate::model::vision::{Grid, Vision};
+use crate::model::vision::{Grid, Vision, VisionCode};
 use crate::step::forward::Model;
 
 /// The pictures of a batch.
@@ -22,14 +22,20 @@ impl Looked<'_> {
 
 impl Model<'_> {
     /// What the processor adds to a batch: the pictures' patches in float32, rows and columns of each picture, and of each token
-    /// whether it is a picture's.
+    /// whether it is a picture's (processing_pixtral.py `return_mm_token_type_ids`: mistral3's does not say).
     pub(in crate::step) fn picture_bytes(&self, batch: Batch) -> [u64; 3] {
         let Some(looked) = self.looked(batch) else { return [0; 3] };
         let numbers = looked.patches().saturating_mul(looked.vision.patch_numbers);
+        let sides = match looked.vision.code {
+            VisionCode::Qwen2 | VisionCode::Qwen2_5 | VisionCode::Qwen3 => 3,
+            VisionCode::Mistral3 => 2,
+            VisionCode::Gemma3 => 0,
+        };
+        let kinds = batch.tokens().saturating_mul(Dtype::I64.bytes());
         [
             numbers.saturating_mul(Dtype::F32.bytes()),
-            if looked.vision.places() { looked.count.saturating_mul(3 * Dtype::I64.bytes()) } else { 0 },
-            batch.tokens().saturating_mul(Dtype::I64.bytes()),
+            looked.count.saturating_mul(sides * Dtype::I64.bytes()),
+            if looked.vision.code == VisionCode::Mistral3 { 0 } else { kinds },
         ]
     }
 

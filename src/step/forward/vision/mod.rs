@@ -7,6 +7,7 @@ mod bound;
 mod gemma3;
 mod layer;
 mod looked;
+mod mistral3;
 mod ops;
 mod qwen;
 mod rotary;
@@ -40,6 +41,11 @@ impl Model<'_> {
         self.tower.as_ref().is_some_and(|tower| tower.vision.places())
     }
 
+    /// Whether the text's model counts its tokens as if there were no pictures among them.
+    pub(super) fn counts_beside_pictures(&self) -> bool {
+        self.tower.as_ref().is_some_and(|tower| tower.vision.code == VisionCode::Mistral3)
+    }
+
     /// Whether the tokens of a picture see each other, which takes masks of their own.
     pub(super) fn sees_whole_pictures(&self) -> bool {
         self.tower.as_ref().is_some_and(|tower| tower.vision.code == VisionCode::Gemma3)
@@ -52,9 +58,17 @@ impl<'a> Pass<'_, 'a> {
         let tower = self.tower.as_ref()?;
         let looked = self.looked(self.batch)?;
         let tokens = self.batch.tokens();
-        if looked.vision.code == VisionCode::Gemma3 {
-            let features =
-                self.machine.within("vision_tower", &TOWER, || self.gemma3_features(tower, looked, embedded));
+        let features = match looked.vision.code {
+            VisionCode::Gemma3 => Some(
+                self.machine.within("vision_tower", &TOWER, || self.gemma3_features(tower, looked, embedded)),
+            ),
+            VisionCode::Mistral3 => Some(
+                self.machine
+                    .within("vision_tower", &TOWER, || self.mistral3_features(tower, looked, embedded)),
+            ),
+            VisionCode::Qwen2 | VisionCode::Qwen2_5 | VisionCode::Qwen3 => None,
+        };
+        if let Some(features) = features {
             let mask = self.of_tokens(tokens, Dtype::Bool, &IMAGE_MASK);
             let hidden = embedded.with_scattered(&mask, &features);
             // the output has them (`image_hidden_states`)

@@ -2,7 +2,8 @@
 
 use super::bound::{BoundTower, shown};
 use crate::dtype::Dtype;
-use crate::step::autograd::{Edge, Grad, Input, Node, Results, only, share_view};
+use crate::model::vision::VisionCode;
+use crate::step::autograd::{Edge, Grad, Input, Node, Results, like, only, share_view};
 use crate::step::heap::NOTHING;
 use crate::step::kernels;
 use crate::step::machine::State;
@@ -19,6 +20,10 @@ static PATCHES: What = What::own("patch_embed", "a row for each patch of the pic
 static PATCH_WEIGHT: What =
     What::own("patch_embed (weight gradient)", "the gradient of the tower's first layer", ENGINE);
 
+static PICTURES_STACKED: What =
+    What::own("stack", "the gradient of the pictures' patches, picture after picture", DERIVATIVES);
+static UNFOLDED: What =
+    What::own("unfold", "neighbouring patches side by side, which become a token", Source::Modeling);
 static POOLED: What = What::own("avg_pool2d", "the average of neighbouring patches", Source::Modeling);
 static WINDOWED: What = What::own("windows", "patches in the order of their windows", Source::Modeling);
 static WINDOW_INDEX: What =
@@ -50,10 +55,10 @@ impl<'m> Tensor<'m> {
         let inner = tower.vision.patch_numbers;
         let numel = patches.saturating_mul(tower.vision.hidden);
         let places = tower.vision.places();
-        let name = if places {
-            shown("visual.patch_embed.proj")
-        } else {
-            shown("vision_tower.embeddings.patch_embedding")
+        let name = match tower.vision.code {
+            VisionCode::Qwen2 | VisionCode::Qwen2_5 | VisionCode::Qwen3 => shown("visual.patch_embed.proj"),
+            VisionCode::Gemma3 => shown("vision_tower.embeddings.patch_embedding"),
+            VisionCode::Mistral3 => shown("vision_tower.patch_conv"),
         };
         // a picture's own dimensions stay, channels first
         let layout = if places { Layout::Tokens } else { Layout::Heads };
@@ -76,6 +81,38 @@ impl<'m> Tensor<'m> {
                 }
                 Value { flat: places, layout, ..Value::plain(storage, numel, target) }.at(node.output(0))
             })
+        })
+    }
+
+    /// `torch.cat([embed.flatten(1).T for embed in x])`: the rows of all pictures, one after the other.
+    pub(super) fn in_one_sequence(&self) -> Tensor<'m> {
+        let pictures = self.apply(|state, x| {
+            let node = state.node([x], |state, _, grad| only(like(state, grad, &PICTURES_STACKED)));
+            state.retain(x.storage);
+            x.at(node.output(0))
+        });
+        pictures.apply(|state, x| {
+            let node = state.node([x], pass_backward);
+            let rows = Value { layout: Layout::Tokens, shape: Layout::Tokens, ..*x };
+            state.new_like(&rows, x.dtype, &torch::CAT, node.output(0))
+        })
+    }
+
+    /// `unfold` of so many pictures' patches, one picture after the other: the neighbours that become a token side by side.
+    pub(super) fn unfolded(&self, pictures: u64) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node([x], move |state, node, grad| {
+                let whole = node.inputs[0];
+                let storage = state.alloc_for(whole.storage, whole.numel, grad.dtype, &UNFOLDED);
+                state.scratch(
+                    grad.numel.saturating_mul(grad.dtype.bytes()) / pictures.max(1),
+                    &torch::CONTIGUOUS,
+                );
+                only(Grad::new(storage, whole.numel, grad.dtype, Layout::Tokens))
+            });
+            let value = state.new_like(x, x.dtype, &UNFOLDED, node.output(0));
+            state.scratch(x.bytes() / pictures.max(1), &torch::CONTIGUOUS);
+            value
         })
     }
 
