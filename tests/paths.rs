@@ -220,6 +220,8 @@ fn one_layer_stands_for_many_with_pictures() {
         "Qwen/Qwen3-VL-8B-Instruct",
         "google/gemma-3-4b-it",
         "mistralai/Ministral-3-3B-Instruct-2512",
+        "Qwen/Qwen3-VL-30B-A3B-Instruct",
+        "Qwen/Qwen3.5-9B",
     ];
     let settings = [
         "method=full&p=bf16&gc=off",

@@ -32,9 +32,9 @@ pub fn read(outer: &Config<'_>) -> Option<Result<Architecture, ModelError>> {
         "qwen2_vl" => qwen_vl(outer, "qwen2_vl_text", "qwen2_vl_vision", tower::qwen2),
         "qwen2_5_vl" => qwen_vl(outer, "qwen2_5_vl_text", "qwen2_5_vl_vision", tower::qwen2_5),
         "qwen3_vl" => qwen(outer, "qwen3_vl_text", "qwen3_vl_vision", tower::qwen3),
-        "qwen3_vl_moe" => qwen(outer, "qwen3_vl_moe_text", "qwen3_vl_moe_vision", tower::qwen3_parts),
-        "qwen3_5" => qwen(outer, "qwen3_5_text", "qwen3_5_vision", tower::qwen3_parts),
-        "qwen3_5_moe" => qwen(outer, "qwen3_5_moe_text", "qwen3_5_moe_vision", tower::qwen3_parts),
+        "qwen3_vl_moe" => qwen(outer, "qwen3_vl_moe_text", "qwen3_vl_moe_vision", tower::qwen3),
+        "qwen3_5" => qwen(outer, "qwen3_5_text", "qwen3_5_vision", tower::qwen3),
+        "qwen3_5_moe" => qwen(outer, "qwen3_5_moe_text", "qwen3_5_moe_vision", tower::qwen3),
         _ => return None,
     })
 }

@@ -157,7 +157,7 @@ pub fn gemma4(vision: &Config<'_>, text_hidden: u64) -> Result<Tower, ModelError
 /// The most layers of a tower whose output may become tokens too.
 const DEEPEST: usize = 1000;
 
-/// The tower of qwen3_vl.
+/// The tower of qwen3_vl, qwen3_vl_moe and qwen3_5.
 pub fn qwen3(vision: &Config<'_>) -> Result<Tower, ModelError> {
     let (hidden, inner) = (vision.size("hidden_size")?, vision.size("intermediate_size")?);
     let own = qwen_vision(vision, VisionCode::Qwen3, (hidden, inner), vision.size("out_hidden_size")?);
@@ -166,8 +166,8 @@ pub fn qwen3(vision: &Config<'_>) -> Result<Tower, ModelError> {
     Ok(Tower { vision: own.map(|own| Vision { deep, ..own }), ..qwen3_parts(vision)? })
 }
 
-/// The same as it is counted alone: qwen3_vl_moe, qwen3_5.
-pub fn qwen3_parts(vision: &Config<'_>) -> Result<Tower, ModelError> {
+/// Its parameters.
+fn qwen3_parts(vision: &Config<'_>) -> Result<Tower, ModelError> {
     let look = Look::read(vision, "depth", "in_channels")?;
     let hidden = look.hidden;
     let time = vision.size("temporal_patch_size")?;
