@@ -36,7 +36,9 @@ fn value(formula: &str) -> Option<u64> {
 }
 
 /// Scenarios of several families, methods and attention implementations.
-const LINKS: [&str; 18] = [
+const LINKS: [&str; 20] = [
+    "m=google/gemma-4-26B-A4B&img=2&imh=448&imw=448&s=700&method=lora&p=bf16&gc=on&b=2",
+    "m=mistralai/Ministral-3-3B-Instruct-2512&img=1&imh=448&imw=448&s=777&method=lora&p=bf16&gc=off",
     "m=openai-community/gpt2&method=full&attn=eager&gc=off&p=amp-bf16&s=1024",
     "m=openai-community/gpt2&method=full&attn=eager&gc=off&p=fp32&s=1024&b=3",
     "m=meta-llama/Llama-3.1-8B",

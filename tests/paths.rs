@@ -222,6 +222,7 @@ fn one_layer_stands_for_many_with_pictures() {
         "mistralai/Ministral-3-3B-Instruct-2512",
         "Qwen/Qwen3-VL-30B-A3B-Instruct",
         "Qwen/Qwen3.5-9B",
+        "google/gemma-4-26B-A4B",
     ];
     let settings = [
         "method=full&p=bf16&gc=off",

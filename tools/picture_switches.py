@@ -22,6 +22,9 @@ measure.DEFAULTS.update(images=0, image_size=None, tower="trained")
 PIXELS = dict(dict.fromkeys(["qwen2_vl", "qwen2_5_vl"], (56 * 56, 28 * 28 * 16384)),
               **dict.fromkeys(["qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe"], (256 * 256, 4096 * 4096)))
 
+# the most tokens of a picture (image_processing_gemma4.py `max_soft_tokens`)
+SOFT_TOKENS = 280
+
 
 def smart_resize(height, width, factor, least, most):
     """As transformers' models/qwen2_vl/image_processing_qwen2_vl.py has it, which needs torchvision to be imported."""
@@ -43,9 +46,19 @@ def longest_edge(height, width, factor, longest):
     return [((side - 1) // factor + 1) * factor for side in (height, width)]
 
 
+def within(height, width, factor, patch, patches):
+    """As transformers' models/gemma4/image_processing_gemma4.py `get_aspect_ratio_preserving_size` has it, of sides that are not 0."""
+    scale = math.sqrt(patches * patch ** 2 / (height * width))
+    return [math.floor(scale * side / factor) * factor for side in (height, width)]
+
+
 def grid(case, config):
     """Rows and columns of patches of a picture."""
     vision = config.vision_config
+    if config.model_type == "gemma4":
+        factor = vision.patch_size * vision.pooling_kernel_size
+        sides = within(*case["image_size"], factor, vision.patch_size, SOFT_TOKENS * vision.pooling_kernel_size ** 2)
+        return [side // vision.patch_size for side in sides]
     if config.model_type == "mistral3":
         sides = longest_edge(*case["image_size"], vision.patch_size * config.spatial_merge_size, vision.image_size)
         return [side // vision.patch_size for side in sides]
@@ -73,6 +86,8 @@ def tokens_of(case, config):
 
 def merged(config):
     """Rows and columns of patches that become a token."""
+    if config.model_type == "gemma4":
+        return config.vision_config.pooling_kernel_size
     return getattr(config, "spatial_merge_size", None) or config.vision_config.spatial_merge_size
 
 
@@ -91,6 +106,12 @@ def pictures(case, config, device):
         # whole pictures (models/gemma3/image_processing_gemma3.py), and kinds of tokens from the processor
         return dict(pixel_values=torch.empty(count, vision.num_channels, vision.image_size, vision.image_size, device=device),
                     token_type_ids=kinds)
+    if config.model_type == "gemma4":
+        # patches up to the most that there may be, and where each is; kinds of tokens
+        patches = SOFT_TOKENS * vision.pooling_kernel_size ** 2
+        return dict(pixel_values=torch.empty(count, patches, 3 * vision.patch_size ** 2, device=device),
+                    image_position_ids=torch.zeros(count, patches, 2, dtype=torch.int64, device=device),
+                    mm_token_type_ids=kinds)
     if config.model_type == "mistral3":
         # whole pictures and their sizes; which tokens are a picture's the processor says only where it is asked
         # (models/pixtral/processing_pixtral.py `return_mm_token_type_ids`)
@@ -192,8 +213,8 @@ def answer(case, model, added):
         # makes them, whose temporary storage is cub's and was read off the null device with that count
         hidden = config.get_text_config().hidden_size
         found = tokens_of(case, config) * case["images"] * case["batch"]
-        # qwen3_vl's deepstack asks for the tokens
-        found *= 1 if mask.numel() == case["batch"] * case["seq"] else hidden
+        # qwen3_vl's deepstack and gemma4's pooler ask for the tokens
+        found *= hidden if mask.numel() == case["batch"] * case["seq"] * hidden else 1
         dense = mask.contiguous()
         count = torch.empty(1, dtype=torch.int32, device=mask.device)
         capability = torch.cuda.get_device_capability()
@@ -207,6 +228,17 @@ def answer(case, model, added):
     # compiled at run time for integers, which the null device does not do; a number for each picture
     product = torch.Tensor.prod
     torch.Tensor.prod = lambda self, *a, **k: self[:, 0].clone() if self.is_cuda and self.dim() == 2 else product(self, *a, **k)
+
+    if config.model_type == "gemma4":
+        every = torch.Tensor.all
+        most = SOFT_TOKENS * merge ** 2
+
+        def all_(self, *a, **k):
+            # whether no patch is padding
+            if self.is_cuda and not a and not k and self.shape == (len(lengths), most):
+                return torch.tensor(lengths[0] == most)
+            return every(self, *a, **k)
+        torch.Tensor.all = all_
 
     repeat = torch.repeat_interleave
 
@@ -230,12 +262,12 @@ def build_model(case, device, build=measure.build_model):
     torch.nn.init._no_grad_trunc_normal_ = lambda tensor, *a, **k: tensor
     if case["tower"] == "frozen" and case["method"] != "full":
         import peft
-        peft.LoraConfig = functools.partial(peft.LoraConfig, exclude_modules=r".*\b(visual|vision_tower|multi_modal_projector)\..*")
+        peft.LoraConfig = functools.partial(peft.LoraConfig, exclude_modules=r".*\b(visual|vision_tower|multi_modal_projector|embed_vision)\..*")
     model = build(case, device)
     inner = model.get_base_model() if hasattr(model, "get_base_model") else model
     if case["tower"] == "frozen":
         for name, parameter in inner.named_parameters():
-            if any(part in name for part in ("visual.", "vision_tower.", "multi_modal_projector.")) and "lora_" not in name:
+            if any(part in name for part in ("visual.", "vision_tower.", "multi_modal_projector.", "embed_vision.")) and "lora_" not in name:
                 parameter.requires_grad_(False)
     added = {}
 

@@ -1,7 +1,8 @@
 //! How a tower looks at pictures: its dimensions, and how many patches and tokens the model's processor makes of a picture.
 //!
 //! Sources: transformers 5.17 models/qwen2_vl/image_processing_qwen2_vl.py `smart_resize`,
-//! models/pixtral/image_processing_pixtral.py `get_resize_output_image_size`; the fewest and the most pixels are those of the
+//! models/pixtral/image_processing_pixtral.py `get_resize_output_image_size`,
+//! models/gemma4/image_processing_gemma4.py `get_aspect_ratio_preserving_size`; the fewest and the most pixels are those of the
 //! models' own preprocessor_config.json (docs/pictures.md says how they are known).
 
 use super::blocks::Activation;
@@ -16,6 +17,9 @@ pub enum VisionCode {
     Qwen2_5,
     /// `SiglipVisionModel` and `Gemma3MultiModalProjector`: pictures of one size, whose patches are averaged.
     Gemma3,
+    /// `Gemma4VisionModel` and `Gemma4MultimodalEmbedder`: every picture is as many patches, those that it lacks are padding; norms
+    /// behind the halves of a layer too, and of heads.
+    Gemma4,
     /// `PixtralVisionModel` and `Mistral3MultiModalProjector`: all pictures in one sequence under a mask, whose patches are merged.
     Mistral3,
     /// `Qwen3VLVisionModel`: learned positions, interpolated; what some layers make is added to the text's first layers.
@@ -31,6 +35,8 @@ pub enum Resizing {
     Between(u64, u64),
     /// No side longer than that, then both up to multiples of a token's.
     Longest(u64),
+    /// Both sides to multiples of a token's, with at most so many patches in all, and as many as may be.
+    Most(u64),
 }
 
 /// A tower that can be run.
@@ -64,6 +70,8 @@ pub struct Vision {
     pub deep: Vec<u64>,
     /// To what size the processor brings a picture.
     pub resizing: Resizing,
+    /// Whether tokens are brought to one scale with numbers that are not trained.
+    pub standardizes: bool,
 }
 
 /// Rows and columns of patches of one picture.
@@ -99,9 +107,20 @@ impl Vision {
             Resizing::Square(side) => [side, side],
             Resizing::Between(least, most) => between((least, most), factor, (height, width)),
             Resizing::Longest(longest) => no_longer(longest, factor, (height, width)),
+            Resizing::Most(patches) => {
+                as_many(patches, (self.patch.max(1), self.merge.max(1)), (height, width))
+            }
         };
         let patch = self.patch.max(1);
         Grid { rows: rows / patch, columns: columns / patch }
+    }
+
+    /// Patches of such a picture as the batch has it, padding among them.
+    pub fn lies(&self, grid: Grid) -> u64 {
+        match self.resizing {
+            Resizing::Most(patches) => patches,
+            Resizing::Square(_) | Resizing::Between(..) | Resizing::Longest(_) => grid.patches(),
+        }
     }
 
     /// Tokens of such a picture.
@@ -114,7 +133,7 @@ impl Vision {
     /// (processing_pixtral.py `replace_image_token`).
     pub fn around(&self, grid: Grid) -> u64 {
         match self.code {
-            VisionCode::Qwen2 | VisionCode::Qwen2_5 | VisionCode::Qwen3 => 2,
+            VisionCode::Qwen2 | VisionCode::Qwen2_5 | VisionCode::Qwen3 | VisionCode::Gemma4 => 2,
             VisionCode::Gemma3 => 4,
             VisionCode::Mistral3 => grid.rows / self.merge.max(1),
         }
@@ -125,7 +144,15 @@ impl Vision {
     pub fn places(&self) -> bool {
         match self.code {
             VisionCode::Qwen2 | VisionCode::Qwen2_5 | VisionCode::Qwen3 => true,
-            VisionCode::Gemma3 | VisionCode::Mistral3 => false,
+            VisionCode::Gemma3 | VisionCode::Gemma4 | VisionCode::Mistral3 => false,
+        }
+    }
+
+    /// Whether the tower says which module embeds its patches (`get_input_embeddings`).
+    pub fn names_patches(&self) -> bool {
+        match self.code {
+            VisionCode::Qwen2 | VisionCode::Qwen2_5 | VisionCode::Gemma3 | VisionCode::Mistral3 => true,
+            VisionCode::Qwen3 | VisionCode::Gemma4 => false,
         }
     }
 
@@ -192,6 +219,23 @@ fn no_longer(longest: u64, factor: u64, (height, width): (u64, u64)) -> [u64; 2]
     })
 }
 
+/// `get_aspect_ratio_preserving_size`: as many patches as there may be with the sides' ratio kept.
+fn as_many(patches: u64, (patch, merge): (u64, u64), (height, width): (u64, u64)) -> [u64; 2] {
+    let factor = patch.saturating_mul(merge);
+    let (tall, wide) = (height.max(1) as f64, width.max(1) as f64);
+    let pixels = patches.saturating_mul(patch).saturating_mul(patch) as f64;
+    let scale = (pixels / (tall * wide)).sqrt();
+    let [rows, columns] = [tall, wide].map(|side| (scale * side / factor as f64).floor() as u64 * factor);
+    // a side that comes to nothing is one token, and the other as long as the ratio says
+    let longest = (patches / merge.saturating_mul(merge)).saturating_mul(factor);
+    let along = |ratio: f64| (ratio.floor() as u64).saturating_mul(factor).min(longest);
+    match (rows, columns) {
+        (0, _) => [factor, along(wide / tall)],
+        (_, 0) => [along(tall / wide), factor],
+        sides => sides.into(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -249,6 +293,24 @@ mod tests {
                 rows * (columns + 1),
                 "{height} × {width}"
             );
+        }
+    }
+
+    /// Computed with transformers' `get_aspect_ratio_preserving_size`.
+    #[test]
+    fn a_picture_of_gemma_4_is_as_many_patches_as_there_may_be() {
+        let gemma = tower("google/gemma-4-31B-it");
+        for (height, width, rows, columns) in [
+            (448, 448, 16, 16),
+            (1080, 1920, 12, 22),
+            (14, 14, 16, 16),
+            (672, 960, 14, 20),
+            (8000, 8000, 16, 16),
+            (10, 9000, 1, 280),
+        ] {
+            let grid = gemma.grid(height, width);
+            assert_eq!((grid.rows, grid.columns), (3 * rows, 3 * columns), "{height} × {width}");
+            assert_eq!((gemma.tokens(grid), gemma.lies(grid)), (rows * columns, 2520), "{height} × {width}");
         }
     }
 

@@ -1,5 +1,6 @@
 //! What a config says of a tower: its dimensions, and what a step with pictures needs to know of it.
 
+use super::parts::head_dim;
 use crate::model::blocks::Activation;
 use crate::model::config::Config;
 use crate::model::error::ModelError;
@@ -61,6 +62,7 @@ pub(super) fn siglip_vision(outer: &Config<'_>, vision: &Config<'_>, text: u64) 
         whole: Vec::new(),
         deep: Vec::new(),
         resizing: Resizing::Square(side),
+        standardizes: false,
     })
 }
 
@@ -86,6 +88,42 @@ pub(super) fn pixtral_vision(outer: &Config<'_>, vision: &Config<'_>, text: u64)
         whole: Vec::new(),
         deep: Vec::new(),
         resizing: Resizing::Longest(vision.side("image_size").ok()?),
+        standardizes: false,
+    })
+}
+
+/// The most tokens of a picture of gemma4 (image_processing_gemma4.py `max_soft_tokens`).
+const SOFT_TOKENS: u64 = 280;
+
+/// What a step of gemma4 with pictures needs to know; none where the config says less, where the numbers between layers are
+/// clipped, where heads are grouped or of another width, or where the tokens of a picture see no more than others.
+pub(super) fn gemma4_vision(text: &Config<'_>, vision: &Config<'_>, width: u64) -> Option<Vision> {
+    let look = Look::read(vision, "num_hidden_layers", "num_channels").ok()?;
+    let heads = vision.size("num_attention_heads").ok()?;
+    let kv_heads = vision.size_or("num_key_value_heads", heads).ok()?;
+    let head_dim = head_dim(vision, "head_dim", look.hidden, heads).ok()?;
+    let merge = vision.size_or("pooling_kernel_size", 3).ok()?;
+    let plain =
+        kv_heads == heads && head_dim.checked_mul(heads)? == look.hidden && head_dim.is_multiple_of(4);
+    let clipped = vision.optional_flag("use_clipped_linears").ok()? == Some(true);
+    let whole = text.text("use_bidirectional_attention").ok()? == Some("vision");
+    let beside = text.size_or("hidden_size_per_layer_input", 0).ok().unwrap_or(0) > 0;
+    (plain && whole && !clipped && !beside).then_some(Vision {
+        code: VisionCode::Gemma4,
+        depth: look.depth,
+        hidden: look.hidden,
+        inner: look.width,
+        heads,
+        act: Activation::named(vision.text("hidden_activation").ok()?.unwrap_or("gelu_pytorch_tanh"))?,
+        patch_numbers: product([3, look.patch, look.patch]),
+        patch: look.patch,
+        merge,
+        text: width,
+        window: 0,
+        whole: Vec::new(),
+        deep: Vec::new(),
+        resizing: Resizing::Most(SOFT_TOKENS.checked_mul(merge.checked_mul(merge)?)?),
+        standardizes: vision.optional_flag("standardize").ok()? == Some(true),
     })
 }
 
@@ -100,11 +138,13 @@ pub(super) fn qwen_vision(
     let usual = match code {
         VisionCode::Qwen2 => "quick_gelu",
         VisionCode::Qwen2_5 => "silu",
-        VisionCode::Qwen3 | VisionCode::Gemma3 | VisionCode::Mistral3 => "gelu_pytorch_tanh",
+        VisionCode::Qwen3 | VisionCode::Gemma3 | VisionCode::Gemma4 | VisionCode::Mistral3 => {
+            "gelu_pytorch_tanh"
+        }
     };
     let resizing = match code {
         VisionCode::Qwen2 | VisionCode::Qwen2_5 => Resizing::Between(56 * 56, 28 * 28 * 16384),
-        VisionCode::Qwen3 | VisionCode::Gemma3 | VisionCode::Mistral3 => {
+        VisionCode::Qwen3 | VisionCode::Gemma3 | VisionCode::Gemma4 | VisionCode::Mistral3 => {
             Resizing::Between(256 * 256, 4096 * 4096)
         }
     };
@@ -125,6 +165,7 @@ pub(super) fn qwen_vision(
         whole: Vec::new(),
         deep: Vec::new(),
         resizing,
+        standardizes: false,
     })
     .filter(|own| own.hidden.is_multiple_of(own.heads))
 }

@@ -90,7 +90,7 @@ fn gemma4(outer: &Config<'_>) -> Result<Architecture, ModelError> {
     let mut towers = Vec::new();
     if outer.has("vision_config") {
         let vision = outer.nested("vision_config", "gemma4_vision")?;
-        towers.push(tower::gemma4(&vision, model.hidden)?);
+        towers.push(tower::gemma4(&text, &vision, model.hidden)?);
     }
     with_towers(outer, &text, model, towers)
 }

@@ -1,6 +1,6 @@
 //! Towers: the parts of a multimodal model that look at pictures. All are counted; those with a [`Vision`] can be run.
 
-use super::look::{Look, patches, pixtral_vision, product, qwen_vision, siglip_vision};
+use super::look::{Look, gemma4_vision, patches, pixtral_vision, product, qwen_vision, siglip_vision};
 use super::parts::head_dim;
 use crate::model::architecture::Tower;
 use crate::model::blocks::{Param, ParamRole};
@@ -122,7 +122,7 @@ fn siglip(vision: &Config<'_>, parts: &mut Parts, prefix: &str) -> Result<u64, M
 }
 
 /// gemma4's tower and its projection.
-pub fn gemma4(vision: &Config<'_>, text_hidden: u64) -> Result<Tower, ModelError> {
+pub fn gemma4(text: &Config<'_>, vision: &Config<'_>, text_hidden: u64) -> Result<Tower, ModelError> {
     let look = Look::read(vision, "num_hidden_layers", "num_channels")?;
     let hidden = look.hidden;
     let heads = vision.size("num_attention_heads")?;
@@ -151,7 +151,7 @@ pub fn gemma4(vision: &Config<'_>, text_hidden: u64) -> Result<Tower, ModelError
             .rms("post_feedforward_layernorm", hidden);
     }
     parts.below("embed_vision.").linear("embedding_projection", hidden, text_hidden, false);
-    Ok(parts.tower("vision_tower"))
+    Ok(parts.seeing("vision_tower", gemma4_vision(text, vision, text_hidden)))
 }
 
 /// The most layers of a tower whose output may become tokens too.

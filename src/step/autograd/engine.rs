@@ -313,8 +313,15 @@ impl State {
                 let grad = std::mem::replace(&mut self.params.list[leaf as usize].grad, NOTHING);
                 self.release(grad);
             }
-            if number == 1 {
-                self.drop_left();
+            // a tower's layers may come before the text's first
+            if self.graph.frames[number as usize - 1].layer == 0 {
+                if self.graph.reentrant {
+                    // its function has what layers left for later ones as long as the graph is there
+                    let left = std::mem::take(&mut self.graph.left);
+                    self.graph.held.extend(left.into_iter().flatten());
+                } else {
+                    self.drop_left();
+                }
             }
         }
     }

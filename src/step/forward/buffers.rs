@@ -69,6 +69,11 @@ static LAYER_SCALAR: What = What::own(
     "a layer's factor: a tensor of the model that is not trained",
     Source::Modeling,
 );
+static STANDARDS: What = What::own(
+    "std_bias, std_scale",
+    "what brings a picture's tokens to one scale: a tensor of the model that is not trained",
+    Source::Modeling,
+);
 static EMBED_SCALE: What = What::own(
     "embed_scale",
     "the embedding's factor: a tensor of the model that is not trained",
@@ -151,6 +156,13 @@ pub(super) fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
         let bytes = vision.hidden / vision.heads.max(1) / 2 * 4;
         store(bytes, &INV_FREQ);
         store(bytes, &ORIGINAL_INV_FREQ);
+        if vision.standardizes {
+            let dtype = loader.dtype;
+            let bytes = vision.hidden.saturating_mul(dtype.bytes());
+            for _ in 0..2 {
+                loader.state.persistent(bytes, dtype, 1, Category::Buffers, &STANDARDS);
+            }
+        }
     }
     if loader.modeling.code == Code::Bert {
         // position ids and token types of the longest sequence

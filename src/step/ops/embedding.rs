@@ -1,5 +1,6 @@
 //! The lookup of an embedding table.
 
+use super::views::slice_backward;
 use crate::step::autograd::{Grad, Node, Results, only};
 use crate::step::heap::{NOTHING, StorageId};
 use crate::step::kernels;
@@ -35,6 +36,27 @@ impl State {
                 Dims::Rows(Rows::Positions, rows)
             },
         );
+        self.release(table.storage);
+        Value::plain(storage, numel, table.dtype).at(node.output(0))
+    }
+}
+
+impl State {
+    /// `F.embedding(ids, table[part])` of a table of so many parts. The ids are kept.
+    pub fn embedding_of_part(
+        &mut self,
+        (table, parts): (ParamId, u64),
+        ids: StorageId,
+        rows: u64,
+        width: u64,
+    ) -> Value {
+        let table = self.weight(table);
+        let node = self.node([&table], slice_backward);
+        let part = Value { numel: table.numel / parts.max(1), ..table }.at(node.output(0));
+        let node = self.node([&part], move |state, node, grad| embedding_backward(state, node, grad, rows));
+        self.save(node, ids);
+        let numel = rows.saturating_mul(width);
+        let storage = self.alloc(numel, table.dtype, &EMBEDDING);
         self.release(table.storage);
         Value::plain(storage, numel, table.dtype).at(node.output(0))
     }

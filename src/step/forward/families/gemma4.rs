@@ -65,11 +65,20 @@ impl<'a> Pass<'_, 'a> {
             let replaced = longs();
             ids = Some(replaced);
         }
-        let hidden = self.embed_ids(ids.as_ref());
+        let mut hidden = self.embed_ids(ids.as_ref());
+        let sighted = locals.first().and_then(|placeholders| self.gemma4_sighted(&hidden, placeholders));
+        let has_pictures = sighted.is_some();
+        if let Some(sighted) = sighted {
+            hidden = sighted;
+        }
         locals.extend(ids);
         let positions = Some(self.range());
-        let embedded = Embedded { hidden, kept: true, positions, locals };
-        let mut shared = self.masks(&embedded, self.mask_call());
+        let mut embedded = Embedded { hidden, kept: true, positions, locals };
+        let mut shared = if has_pictures {
+            self.windowed_picture_masks(&mut embedded)
+        } else {
+            self.masks(&embedded, self.mask_call())
+        };
         let dtype = embedded.hidden.value.dtype;
         let rotated = |window: bool| {
             let mut attentions = self.attentions();

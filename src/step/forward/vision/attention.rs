@@ -3,12 +3,20 @@
 use super::bound::BoundBlock;
 use super::looked::Looked;
 use crate::dtype::Dtype;
+use crate::model::blocks::NormKind;
 use crate::model::vision::{Pieces, Vision, VisionCode};
 use crate::step::forward::Pass;
 use crate::step::forward::inputs::Shared;
 use crate::step::ops::attention::{Arguments, Choice, Kernel, Scores, scaled_dot_product};
+use crate::step::ops::linear::Layer;
+use crate::step::ops::norm::NormLayer;
 use crate::step::tensor::Tensor;
 use crate::step::what::roles;
+
+/// A norm of gemma4's without a weight.
+pub(super) fn bare(name: &'static str, width: u64) -> NormLayer {
+    NormLayer { name, width, kind: NormKind::RmsPower, weight: None, bias: None, heads: 1, kernel: None }
+}
 
 impl<'a> Pass<'_, 'a> {
     /// `Qwen2_5_VLVisionAttention.forward`: a call of the kernel for each picture or window.
@@ -24,6 +32,9 @@ impl<'a> Pass<'_, 'a> {
             [joint] => {
                 let joint = x.through(joint);
                 joint.unbound()
+            }
+            [q, k, v] if block.heads.is_some() => {
+                return self.normed_heads(vision, (block, [q, k, v]), x, (looked, shared));
             }
             [q, k, v] => {
                 // one call for all pictures
@@ -81,6 +92,42 @@ impl<'a> Pass<'_, 'a> {
         let joined = self.machine.stacked(&outputs, x.value.numel).in_token_order();
         drop(outputs);
         joined.through(&block.proj)
+    }
+
+    /// `Gemma4VisionAttention.forward`: heads through norms of their own, and columns and rows rotated apart.
+    fn normed_heads(
+        &self,
+        vision: &Vision,
+        (block, [q, k, v]): (&BoundBlock, [&Layer; 3]),
+        x: &Tensor<'a>,
+        (looked, shared): (Looked<'_>, &Shared<Tensor<'a>>),
+    ) -> Tensor<'a> {
+        let Some([q_norm, k_norm]) = &block.heads else {
+            return x.unmodelled("heads without norms of their own");
+        };
+        let turned = |linear: &Layer, norm: &NormLayer| {
+            let mut heads = x.through(linear).split_heads();
+            heads = heads.normed(norm);
+            if let Some((cos, sin)) = &shared.rotary {
+                heads = self.machine.serving(&roles::ROTATION, || {
+                    let half = heads.value.numel / 2;
+                    let [cos, sin] = [cos, sin].map(|whole| whole.slice(whole.value.numel / 2));
+                    let parts = heads.split([half, half]);
+                    let [columns, rows] = parts.each_ref().map(|part| part.rotated(&cos, &sin));
+                    columns.cat(&rows)
+                });
+            }
+            heads.heads_first()
+        };
+        let (q, k) = (turned(q, q_norm), turned(k, k_norm));
+        let v = {
+            let heads = x.through(v).split_heads();
+            let normed = heads.normed(&bare("vision_tower.v_norm", vision.hidden / vision.heads.max(1)));
+            normed.heads_first()
+        };
+        let whole = Pieces { length: vision.lies(looked.grid), count: looked.count };
+        let attended = self.tower_kernel(vision, (whole, 1), ([&q, &k, &v], shared.full.as_ref()));
+        attended.through(&block.proj)
     }
 
     /// `scaled_dot_product_attention` of so many pieces, in one call or once for each.

@@ -11,7 +11,7 @@ use crate::step::ops::norm::NormLayer;
 use crate::step::params::ParamId;
 
 /// The modules of a tower by the end of their path, as people are shown them.
-const MODULES: [(&str, &str); 46] = [
+const MODULES: [(&str, &str); 62] = [
     ("patch_embed.proj", "visual.patch_embed.proj"),
     (".pos_embed", "visual.pos_embed"),
     (".merger.ln_q", "visual.merger.ln_q"),
@@ -50,6 +50,21 @@ const MODULES: [(&str, &str); 46] = [
     ("gate_proj", "vision_tower.gate_proj"),
     ("up_proj", "vision_tower.up_proj"),
     ("down_proj", "vision_tower.down_proj"),
+    ("input_proj", "vision_tower.patch_embedder.input_proj"),
+    ("position_embedding_table", "vision_tower.patch_embedder.position_embedding_table"),
+    ("q_proj.linear", "vision_tower.q_proj.linear"),
+    ("k_proj.linear", "vision_tower.k_proj.linear"),
+    ("v_proj.linear", "vision_tower.v_proj.linear"),
+    ("o_proj.linear", "vision_tower.o_proj.linear"),
+    ("gate_proj.linear", "vision_tower.gate_proj.linear"),
+    ("up_proj.linear", "vision_tower.up_proj.linear"),
+    ("down_proj.linear", "vision_tower.down_proj.linear"),
+    ("q_norm", "vision_tower.q_norm"),
+    ("k_norm", "vision_tower.k_norm"),
+    ("input_layernorm", "vision_tower.input_layernorm"),
+    ("post_attention_layernorm", "vision_tower.post_attention_layernorm"),
+    ("pre_feedforward_layernorm", "vision_tower.pre_feedforward_layernorm"),
+    ("post_feedforward_layernorm", "vision_tower.post_feedforward_layernorm"),
     ("", "vision_tower"),
     ("mm_soft_emb_norm", "multi_modal_projector.mm_soft_emb_norm"),
     ("mm_input_projection_weight", "multi_modal_projector.mm_input_projection_weight"),
@@ -58,6 +73,7 @@ const MODULES: [(&str, &str); 46] = [
     ("linear_1", "multi_modal_projector.linear_1"),
     ("linear_2", "multi_modal_projector.linear_2"),
     ("", "multi_modal_projector"),
+    ("embedding_projection", "embed_vision.embedding_projection"),
 ];
 
 pub(super) fn shown(path: &str) -> &'static str {
@@ -90,6 +106,7 @@ impl BoundTower<'_> {
         let (mergers, own): (Vec<&Merger>, Vec<&linear::Layer>) = match &self.projector {
             Projector::Qwen { merger, deep } => ([merger].into_iter().chain(deep).collect(), Vec::new()),
             Projector::Gemma3 { product, .. } => (Vec::new(), vec![product]),
+            Projector::Gemma4 { patches, product } => (Vec::new(), vec![patches, product]),
             Projector::Mistral3 { merging, linears: [first, second], .. } => {
                 (Vec::new(), vec![merging, first, second])
             }
@@ -110,10 +127,16 @@ pub(super) enum Projector {
     Gemma3 { last: NormLayer, norm: NormLayer, product: linear::Layer },
     /// The norm, what merges neighbouring patches, and two products.
     Mistral3 { norm: NormLayer, merging: linear::Layer, linears: [linear::Layer; 2] },
+    /// What embeds patches, which is a product here, and the product behind the tower.
+    Gemma4 { patches: linear::Layer, product: linear::Layer },
 }
 
 pub(super) struct BoundBlock {
     pub norms: [NormLayer; 2],
+    /// Norms behind the halves, where there are such.
+    pub after: Option<[NormLayer; 2]>,
+    /// Norms of queries' and keys' heads, where there are such.
+    pub heads: Option<[NormLayer; 2]>,
     /// Queries, keys and values, from one product or three.
     pub qkv: Vec<linear::Layer>,
     pub proj: linear::Layer,
@@ -182,6 +205,7 @@ pub(in crate::step::forward) fn load<'a>(
                 let kind = match vision.code {
                     _ if bias => NormKind::LayerNorm { bias },
                     VisionCode::Gemma3 => NormKind::RmsPlusOne,
+                    VisionCode::Gemma4 => NormKind::RmsPower,
                     VisionCode::Qwen2 | VisionCode::Qwen2_5 | VisionCode::Qwen3 | VisionCode::Mistral3 => {
                         NormKind::Rms
                     }
@@ -237,6 +261,13 @@ fn names(code: VisionCode) -> Names {
             proj: "self_attn.out_proj",
             mlp: &["mlp.fc1", "mlp.fc2"],
         },
+        VisionCode::Gemma4 => Names {
+            layers: "encoder.layers",
+            norms: ["input_layernorm", "pre_feedforward_layernorm"],
+            qkv: &["self_attn.q_proj.linear", "self_attn.k_proj.linear", "self_attn.v_proj.linear"],
+            proj: "self_attn.o_proj.linear",
+            mlp: &["mlp.gate_proj.linear", "mlp.up_proj.linear", "mlp.down_proj.linear"],
+        },
         VisionCode::Mistral3 => Names {
             layers: "transformer.layers",
             norms: ["attention_norm", "ffn_norm"],
@@ -256,7 +287,10 @@ fn bound<'a>((tower, vision): (&'a Tower, &'a Vision), parts: &Parts<'_>) -> Opt
         let linears =
             |names: &[&str]| names.iter().map(|part| parts.linear(&at(part))).collect::<Option<Vec<_>>>();
         let [first, second] = own.norms;
+        let pair = |[first, second]: [&str; 2]| Some([parts.norm(&at(first))?, parts.norm(&at(second))?]);
         Some(BoundBlock {
+            after: pair(["post_attention_layernorm", "post_feedforward_layernorm"]),
+            heads: pair(["self_attn.q_norm", "self_attn.k_norm"]),
             norms: [parts.norm(&at(first))?, parts.norm(&at(second))?],
             qkv: linears(own.qkv)?,
             proj: parts.linear(&at(own.proj))?,
@@ -269,10 +303,12 @@ fn bound<'a>((tower, vision): (&'a Tower, &'a Vision), parts: &Parts<'_>) -> Opt
         VisionCode::Gemma3 => ("embeddings.patch_embedding", "embeddings.position_embedding"),
         // positions are rotated in, not looked up
         VisionCode::Mistral3 => ("patch_conv", ""),
+        VisionCode::Gemma4 => ("patch_embedder.input_proj", "patch_embedder.position_embedding_table"),
     };
+    let patch_linear = parts.linear(&at(patch)).map(|linear| linear.weight.id());
     Some(BoundTower {
         vision,
-        patch: Parts::of(&parts.others, &at(patch))?,
+        patch: Parts::of(&parts.others, &at(patch)).or(patch_linear)?,
         patch_bias: Parts::of(&parts.others, &at(&format!("{patch}.bias"))),
         positions: Parts::of(&parts.others, &at(positions)),
         first: parts.norm(&at("ln_pre")),
@@ -312,6 +348,10 @@ fn projector((tower, vision): (&Tower, &Vision), parts: &Parts<'_>) -> Option<Pr
                 },
             })
         }
+        VisionCode::Gemma4 => Some(Projector::Gemma4 {
+            patches: parts.linear(&format!("{name}.patch_embedder.input_proj"))?,
+            product: parts.linear("embed_vision.embedding_projection")?,
+        }),
         VisionCode::Mistral3 => {
             let linear = |path: &str| parts.linear(&format!("multi_modal_projector.{path}"));
             Some(Projector::Mistral3 {

@@ -90,6 +90,18 @@ impl<'a> Pass<'_, 'a> {
         Shared { full: Some(full), sliding, ..self.no_masks(embedded) }
     }
 
+    /// The same of gemma4, in whose layers that see everything a picture's tokens do not see each other.
+    pub(in crate::step::forward) fn windowed_picture_masks(
+        &self,
+        embedded: &mut Embedded<'a>,
+    ) -> Shared<Tensor<'a>> {
+        let blocks = self.of_tokens(self.batch.tokens(), Dtype::I64, &BLOCKS);
+        let full = self.mask(None, embedded.hidden.value.dtype, self.mask_call());
+        let sliding = Some(self.picture_mask(true));
+        embedded.locals.push(blocks);
+        Shared { full, sliding, ..self.no_masks(embedded) }
+    }
+
     /// `create_causal_mask` with what is laid over it; the window comes last.
     fn picture_mask(&self, windowed: bool) -> Tensor<'a> {
         let (batch, sequence) = (self.batch.sequences, self.batch.length);

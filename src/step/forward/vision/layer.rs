@@ -21,7 +21,7 @@ impl Model<'_> {
         let learns = self.machine.with(|state| state.params.get(tower.patch).trainable);
         let adapted = tower.inside().any(|linear| linear.adapter.is_some());
         let by_adapters = adapted && self.member.checkpointing != Checkpointing::Reentrant;
-        tower.vision.code != VisionCode::Qwen3 || learns || by_adapters
+        tower.vision.names_patches() || learns || by_adapters
     }
 }
 
@@ -56,11 +56,13 @@ impl<'a> Pass<'_, 'a> {
                 let storage = |index: usize| {
                     shared.rotary.as_ref().map_or(NOTHING, |(cos, sin)| [sin, cos][index].value.storage)
                 };
+                // pixtral's layers are given their mask by its place
+                let by_position = tower.vision.code == VisionCode::Mistral3;
                 let of =
                     |tensor: &Option<Tensor<'a>>| tensor.as_ref().map_or(NOTHING, |own| own.value.storage);
                 let arguments = [storage(0), storage(1), of(&shared.positions), of(&shared.full), NOTHING];
                 self.machine.checkpointed(self.layers.len() + number, hidden, arguments, || {
-                    self.machine.with(|state| state.graph.note_named(|place| place != MASK));
+                    self.machine.with(|state| state.graph.note_named(|place| place != MASK || !by_position));
                     self.tower_block(tower, (number, looked), hidden, shared)
                 })
             }
@@ -106,13 +108,16 @@ impl<'a> Pass<'_, 'a> {
         };
         let [first, second] = &block.norms;
         let sum = {
-            let attended = {
+            let mut attended = {
                 let normed = hidden.normed(first);
                 self.tower_attention(tower.vision, block, &normed, (number, looked), shared)
             };
+            if let Some([after, _]) = &block.after {
+                attended = attended.normed(after);
+            }
             hidden.add(&attended)
         };
-        let fed = {
+        let mut fed = {
             let normed = sum.normed(second);
             match &block.mlp[..] {
                 [gate, up, down] => {
@@ -136,6 +141,9 @@ impl<'a> Pass<'_, 'a> {
                 _ => normed.unmodelled("a feed-forward network that no tower has"),
             }
         };
+        if let Some([_, after]) = &block.after {
+            fed = fed.normed(after);
+        }
         sum.add(&fed)
     }
 }

@@ -18,6 +18,11 @@ impl Looked<'_> {
     pub fn patches(self) -> u64 {
         self.grid.patches().saturating_mul(self.count)
     }
+
+    /// Patches of all pictures as the batch has them, padding among them.
+    pub fn lies(self) -> u64 {
+        self.vision.lies(self.grid).saturating_mul(self.count)
+    }
 }
 
 impl Model<'_> {
@@ -25,16 +30,18 @@ impl Model<'_> {
     /// whether it is a picture's (processing_pixtral.py `return_mm_token_type_ids`: mistral3's does not say).
     pub(in crate::step) fn picture_bytes(&self, batch: Batch) -> [u64; 3] {
         let Some(looked) = self.looked(batch) else { return [0; 3] };
-        let numbers = looked.patches().saturating_mul(looked.vision.patch_numbers);
+        let numbers = looked.lies().saturating_mul(looked.vision.patch_numbers);
         let sides = match looked.vision.code {
             VisionCode::Qwen2 | VisionCode::Qwen2_5 | VisionCode::Qwen3 => 3,
             VisionCode::Mistral3 => 2,
+            // where each patch is
+            VisionCode::Gemma4 => looked.vision.lies(looked.grid).saturating_mul(2),
             VisionCode::Gemma3 => 0,
         };
         let kinds = batch.tokens().saturating_mul(Dtype::I64.bytes());
         [
             numbers.saturating_mul(Dtype::F32.bytes()),
-            looked.count.saturating_mul(sides * Dtype::I64.bytes()),
+            looked.count.saturating_mul(sides).saturating_mul(Dtype::I64.bytes()),
             if looked.vision.code == VisionCode::Mistral3 { 0 } else { kinds },
         ]
     }

@@ -5,6 +5,7 @@
 mod attention;
 mod bound;
 mod gemma3;
+mod gemma4;
 mod layer;
 mod looked;
 mod mistral3;
@@ -62,6 +63,8 @@ impl<'a> Pass<'_, 'a> {
             VisionCode::Gemma3 => Some(
                 self.machine.within("vision_tower", &TOWER, || self.gemma3_features(tower, looked, embedded)),
             ),
+            // its code puts them among the text by itself
+            VisionCode::Gemma4 => return None,
             VisionCode::Mistral3 => Some(
                 self.machine
                     .within("vision_tower", &TOWER, || self.mistral3_features(tower, looked, embedded)),

@@ -57,7 +57,8 @@ impl<'m> Tensor<'m> {
         let places = tower.vision.places();
         let name = match tower.vision.code {
             VisionCode::Qwen2 | VisionCode::Qwen2_5 | VisionCode::Qwen3 => shown("visual.patch_embed.proj"),
-            VisionCode::Gemma3 => shown("vision_tower.embeddings.patch_embedding"),
+            // gemma4's patches are a product's
+            VisionCode::Gemma3 | VisionCode::Gemma4 => shown("vision_tower.embeddings.patch_embedding"),
             VisionCode::Mistral3 => shown("vision_tower.patch_conv"),
         };
         // a picture's own dimensions stay, channels first
@@ -96,6 +97,37 @@ impl<'m> Tensor<'m> {
             let rows = Value { layout: Layout::Tokens, shape: Layout::Tokens, ..*x };
             state.new_like(&rows, x.dtype, &torch::CAT, node.output(0))
         })
+    }
+
+    /// `weights.transpose(1, 2) @ x` of float32 numbers: the average of neighbouring patches. The weights are kept.
+    pub(super) fn pooled_by(&self, weights: &Tensor<'m>, rows: u64, tokens: u64) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let width = x.numel / rows.max(1);
+            let node = state.node([x], move |state, node, grad| {
+                let whole = node.inputs[0];
+                state.multiply(whole.numel, grad.numel / width.max(1));
+                let storage = state.alloc_for(whole.storage, whole.numel, grad.dtype, &POOLED);
+                only(Grad::new(storage, whole.numel, grad.dtype, Layout::Tokens))
+            });
+            state.save(node, weights.value.storage);
+            let numel = tokens.saturating_mul(width);
+            let storage = state.alloc_product(numel, rows, x.dtype, &POOLED);
+            Value { storage, numel, ..*x }.at(node.output(0))
+        })
+    }
+
+    /// What transformers' check of the number of placeholders makes before it is asked whether it checks: `x[mask].numel()` with a
+    /// mask of numbers, of which so many are true.
+    pub(super) fn looked_through(&self, found: u64) {
+        self.machine.with(|state| {
+            let x = self.value;
+            let dense = state.alloc(x.numel, Dtype::Bool, &torch::CONTIGUOUS);
+            let indices = kernels::true_elements(state, x.numel, found);
+            state.release(dense);
+            let picked = state.alloc(found, x.dtype, &torch::INDEX);
+            state.release(indices);
+            state.release(picked);
+        });
     }
 
     /// `unfold` of so many pictures' patches, one picture after the other: the neighbours that become a token side by side.

@@ -7,7 +7,6 @@ use super::looked::Looked;
 use super::ops::PIXELS;
 use crate::dtype::Dtype;
 use crate::model::blocks::Activation;
-use crate::model::vision::VisionCode;
 use crate::step::forward::Pass;
 use crate::step::heap::NOTHING;
 use crate::step::params::ParamId;
@@ -69,8 +68,7 @@ impl<'a> Pass<'_, 'a> {
             let taps = tower.positions.map(|table| (table, self.taps(looked)));
             let ids = self.constant(looked.patches().saturating_mul(2), Dtype::I64, &GRID);
             let mut hidden = pixels.patched(tower, looked.patches());
-            // qwen3_vl's tower does not say which module embeds its patches
-            if vision.code != VisionCode::Qwen3 {
+            if vision.names_patches() {
                 hidden = self.patches_require_grad(hidden);
             }
             let placed = taps.as_ref().map(|(table, taps)| self.placed(*table, taps, looked));

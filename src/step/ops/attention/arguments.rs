@@ -119,8 +119,12 @@ impl State {
     pub(super) fn additive(&mut self, numel: u64, dtype: Dtype) -> StorageId {
         let scalars = [&torch::ZERO, &torch::LOWEST].map(|name| self.alloc(1, dtype, name));
         let storage = self.alloc(numel, dtype, &torch::ADDITIVE_MASK);
-        let dims = self.by_queries();
-        self.note_dims(storage, dims);
+        // a tower's has nothing to do with the text's queries
+        let all = self.sequences.saturating_mul(self.length).saturating_mul(self.keys).max(1);
+        if numel.is_multiple_of(all) {
+            let dims = self.by_queries();
+            self.note_dims(storage, dims);
+        }
         scalars.into_iter().rev().for_each(|scalar| self.release(scalar));
         storage
     }
