@@ -39,14 +39,12 @@ pub(super) fn translated(case: &Value) -> Option<Value> {
                 if let Some(offload) = offload(own) {
                     out.insert("cpu_offload".to_owned(), json!(offload));
                 }
-                out.extend(
-                    own.iter()
-                        .filter(|(key, value)| {
-                            !WITHOUT_EFFECT.contains(&key.as_str())
-                                && !(OFFLOADED.contains(&key.as_str()) && is_on_cpu(value))
-                        })
-                        .map(|(key, value)| (key.clone(), value.clone())),
-                );
+                let is_read = |(key, value): &(&String, &Value)| {
+                    WITHOUT_EFFECT.contains(&key.as_str())
+                        || OFFLOADED.contains(&key.as_str()) && is_on_cpu(value)
+                };
+                let others = own.iter().filter(|setting| !is_read(setting));
+                out.extend(others.map(|(key, value)| (key.clone(), value.clone())));
                 continue;
             }
             (key, value) => (key, value.clone()),

@@ -47,8 +47,8 @@ pub fn repairs(scenario: &Scenario) -> Vec<Repair> {
     let is_setting = |key: &&Key| !matches!(key.field, Field::Model | Field::Gpu | Field::Task);
     let blamed: Vec<_> =
         answer.estimate.errors().filter_map(|issue| Key::of(issue.field)).filter(is_setting).collect();
-    let helped = blamed.into_iter().fold(false, |helped, key| collect(key) || helped);
-    if !helped {
+    let helped = blamed.into_iter().filter(|key| collect(key)).count();
+    if helped == 0 {
         let mut companions = COMPANIONS.into_iter().filter_map(Key::find);
         companions.any(collect);
     }
