@@ -5,8 +5,8 @@
 use headroom::import::{self, Format, Understood};
 use headroom::scenario::keys::Key;
 use headroom::scenario::{
-    AttentionKernel, Checkpointing, CpuOffload, LossKernel, Mask, Method, Optimizer, Precision, ReduceDtype,
-    Reference, Rollouts, Scenario, Sharding, Stack, Task, Tuner, WeightFormat,
+    AttentionKernel, Checkpointing, CpuOffload, LoraTargets, LossKernel, Mask, Method, Optimizer, Precision,
+    ReduceDtype, Reference, Rollouts, Scenario, Sharding, Stack, Task, Tuner, WeightFormat,
 };
 use headroom::share;
 use proptest::prelude::*;
@@ -261,6 +261,38 @@ fn decomposed_adapters_are_read_where_peft_runs_them() {
     assert_eq!((unsloth.scenario.lora.tuner, unsloth.left.len()), (Tuner::Lora, 1), "{:?}", unsloth.left);
     let axolotl = read("base_model: Qwen/Qwen3-8B\nadapter: lora\nlora_r: 8\npeft_use_dora: true\n");
     assert_eq!(axolotl.scenario.lora.tuner, Tuner::Dora);
+}
+
+/// peft's other tuners by the class of their settings, in Python and as `adapter_config.json`.
+#[test]
+fn other_tuners_are_read() {
+    let vera = read(
+        "model = get_peft_model(model, VeraConfig(target_modules=\"all-linear\", vera_dropout=0.1, projection_prng_key=7))",
+    );
+    let lora = vera.scenario.lora;
+    assert_eq!(
+        (lora.tuner, lora.rank, lora.dropout, lora.targets),
+        (Tuner::Vera, 256, true, LoraTargets::AllLinear)
+    );
+    assert_eq!(vera.left, []);
+    let saved = read(
+        "{\"peft_type\": \"IA3\", \"base_model_name_or_path\": \"meta-llama/Llama-3.1-8B\", \"target_modules\": [\"k_proj\", \"v_proj\", \"down_proj\"], \"feedforward_modules\": [\"down_proj\"], \"init_ia3_weights\": true}",
+    );
+    assert_eq!((saved.scenario.lora.tuner, saved.left), (Tuner::Ia3, vec![]));
+    let own = read(
+        "model = AutoModelForCausalLM.from_pretrained('meta-llama/Llama-3.1-8B')\nmodel = get_peft_model(model, IA3Config(feedforward_modules=['up_proj']))",
+    );
+    assert_eq!(own.scenario.lora.targets, LoraTargets::Qv);
+    assert_eq!(left(&own), ["IA3Config(feedforward_modules=up_proj)"]);
+    let loha = read(
+        "get_peft_model(model, LoHaConfig(r=4, alpha=8, module_dropout=0.5, target_modules=['q_proj', 'v_proj']))",
+    );
+    assert_eq!(
+        (loha.scenario.lora.tuner, loha.scenario.lora.rank, left(&loha)),
+        (Tuner::Loha, 4, vec!["LoHaConfig(module_dropout=0.5)"])
+    );
+    let unknown = read("{\"peft_type\": \"BOFT\", \"base_model_name_or_path\": \"meta-llama/Llama-3.1-8B\"}");
+    assert_eq!(unknown.left.len(), 1, "{:?}", unknown.left);
 }
 
 #[test]

@@ -9,7 +9,7 @@
   optimizer    "adamw_8bit_torchao", "adamw_4bit_torchao": torchao's, whose step is compiled; "nadam", "amsgrad", "nesterov": torch's.
                "schedule_free_adamw": schedulefree's AdamWScheduleFree; "stable_adamw": optimi's StableAdamW (torch-optimi).
                "muon": torch.optim.Muon for the matrices of the layers, torch.optim.AdamW for all else.
-  adapter      another tuner of peft than LoRA, by its slug here: "dora". Rank, targets and dropout are those of "lora".
+  adapter      another tuner of peft than LoRA, by its slug: see tuner_switches.py.
   base         "int8": see eight_bit_switches.py.
   packed, attention "flash_attention_2": see packed_switches.py.
   images, image_size, tower: see picture_switches.py.
@@ -123,25 +123,7 @@ def build_optimizer(case, params):
     return InBackward(one_optimizer, case, params) if case["in_backward"] else one_optimizer(case, params)
 
 
-def dora(lora, config):
-    """The first product, which gets cuBLAS its workspace, is made while DoRA is. A checkpoint is loaded without a head that is
-    tied and let go, as the harness makes one: its block is no place for the workspace."""
-    import gc
-
-    import torch
-    gc.collect()
-    torch.cuda.empty_cache()
-    return lora(use_dora=True, **config)
-
-
-TUNERS = {"dora": dora}
-
-
 def build_model(case, device, build=measure.build_model):
-    if case["adapter"] in TUNERS:
-        import peft
-        lora = peft.LoraConfig
-        peft.LoraConfig = lambda **config: TUNERS[case["adapter"]](lora, config)
     model = build(case, device)
     if case["offload"] == "trl":
         offload(model)
@@ -172,6 +154,7 @@ measure.build_optimizer, measure.build_model = build_optimizer, build_model
 measure.patch_value_reads = patch_value_reads
 
 import eight_bit_switches  # noqa: E402,F401
+import tuner_switches  # noqa: E402,F401
 import packed_switches  # noqa: E402,F401 after those above, which its own enclose
 import picture_switches  # noqa: E402,F401
 

@@ -9,12 +9,12 @@ export interface Scenario {
   /** Which weights are trained */
   "method"?: "full" | "lora" | "qlora";
   /** Which adapters of peft are trained beside the frozen weights */
-  "adapter"?: "lora" | "dora";
-  /** The inner size of the adapters: r in peft's LoraConfig */
+  "adapter"?: "lora" | "dora" | "ia3" | "vera" | "loha" | "lokr";
+  /** The inner size of the adapters: r in the settings of peft's tuners */
   "lora-rank"?: number;
   /** Which linear layers get adapters: a group, or layer names separated by commas */
   "lora-targets"?: string;
-  /** Whether lora_dropout is above 0: then every adapted layer keeps a mask */
+  /** Whether the adapters' dropout (lora_dropout, vera_dropout) is above 0: then every adapted layer keeps a mask */
   "lora-dropout"?: boolean;
   /** Whether adapters are float32 on a 16-bit model (peft's default, autocast_adapter_dtype) */
   "fp32-adapters"?: boolean;

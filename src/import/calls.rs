@@ -14,7 +14,7 @@ use super::settings::{OTHER_TRAINER, understood};
 use super::syntax::setting::Setting;
 use super::syntax::{python, setting};
 use super::understood::{Format, Understood};
-use crate::scenario::Scenario;
+use crate::scenario::{Scenario, Tuner};
 use crate::text::short;
 
 /// The classes of Python that are known, each with what it is a part of.
@@ -73,7 +73,10 @@ pub(super) fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
                     others.push(name.to_owned());
                 }
             }
-            ("LoraConfig" | "get_peft_model", None) => parts.adapters = true,
+            ("get_peft_model", None) => parts.adapters = true,
+            (class, None) if let Some(tuner) = Tuner::of_class(class) => {
+                (parts.adapters, parts.tuner) = (true, Some(tuner));
+            }
             ("BitsAndBytesConfig", None) => {}
             ("from_pretrained", None) if loads_a_model(&call.path) => {
                 parts.loads = true;
@@ -220,7 +223,8 @@ fn changed_afterwards(script: &python::Script, settings: &mut Vec<Setting>) {
 /// Whether a class is one of arguments.
 fn has_arguments(class: &str) -> bool {
     class.ends_with("TrainingArguments")
-        || ["LoraConfig", "BitsAndBytesConfig"].contains(&class)
+        || class == "BitsAndBytesConfig"
+        || Tuner::of_class(class).is_some()
         || (class.ends_with("Config") && trainer_of_class(class).is_some())
 }
 

@@ -7,8 +7,8 @@ use super::reader::Reader;
 use super::syntax::setting::{Setting, of_table};
 use super::understood::{Format, NotRead, Taken, Understood};
 use super::{axolotl, hugging_face, launch, llama_factory, torchtune, trainer_toml};
-use crate::scenario::Scenario;
 use crate::scenario::keys::{Key, keys};
+use crate::scenario::{Scenario, Tuner};
 use crate::text::short;
 
 /// Arguments that only a training has.
@@ -79,15 +79,16 @@ pub(super) fn of_members(
         return None;
     };
     let is_adapter = has("peft_type");
+    let tuner = members.get("peft_type").and_then(Value::as_str).and_then(Tuner::of_type);
     let mut settings = of_table(members);
     let parts = if is_adapter {
         for setting in &mut settings {
-            setting.of = "LoraConfig".to_owned();
+            setting.of = tuner.map_or("LoraConfig", Tuner::class).to_owned();
             if setting.name == "base_model_name_or_path" {
                 "model_name_or_path".clone_into(&mut setting.name);
             }
         }
-        Parts { adapters: true, ..Parts::default() }
+        Parts { adapters: true, tuner, ..Parts::default() }
     } else {
         of_trl(&settings, true)
     };

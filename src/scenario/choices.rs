@@ -293,6 +293,10 @@ choices! {
     Tuner {
         Lora = "lora", "LoRA", "Two matrices for each adapted layer, between them the rank. rsLoRA, PiSSA, OLoRA and LoftQ are as large.";
         Dora = "dora", "DoRA", "LoRA whose direction is learned apart from its length (use_dora=True): every adapted layer measures its whole weight in each step.";
+        Ia3 = "ia3", "(IA)³", "A factor for each output of a layer, or for each input of a feed-forward layer (IA3Config): hardly any weights, but all that is scaled is kept.";
+        Vera = "vera", "VeRA", "Two frozen random matrices that all layers share, and two trained vectors for each layer (VeraConfig).";
+        Loha = "loha", "LoHa", "Two products of two matrices, multiplied element by element (LoHaConfig): every adapted layer makes what is added as large as its weight.";
+        Lokr = "lokr", "LoKr", "The Kronecker product of two small matrices (LoKrConfig): every adapted layer makes what is added as large as its weight.";
     }
 }
 

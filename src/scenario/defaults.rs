@@ -12,7 +12,7 @@ use crate::hardware::ComputeCapability;
 const AMPERE: ComputeCapability = ComputeCapability { major: 8, minor: 0 };
 
 impl Scenario {
-    /// The default of every setting, as the scenario's training library is usually run with its method on its card;
+    /// The default of every setting, as the scenario's training library is usually run with its method and its adapters on its card;
     /// sequences, and what is generated after them, are no longer than the model's positions.
     ///
     /// These are not the values that a link leaves out: those are [`Scenario::default`]'s, whatever the rest of the link
@@ -46,6 +46,7 @@ impl Scenario {
                 (usual.batch, usual.answers.reference) = (8, Reference::None);
             }
         }
+        usual.lora.rank = self.lora.tuner.usual_rank();
         usual.sequence = self.within_positions(usual.sequence);
         // half of a short sequence is left to the answer
         usual.answers.prompt = usual.answers.prompt.min(usual.sequence / 2);

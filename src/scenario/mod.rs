@@ -15,6 +15,7 @@ mod savings;
 mod serde;
 pub(crate) mod software;
 mod texts;
+pub mod tuners;
 mod validate;
 
 use std::sync::Arc;

@@ -117,7 +117,7 @@ impl Modules {
 
     /// Whether a layer of that path is adapted.
     pub fn adapts(self, path: &str) -> bool {
-        self.iter().any(|name| matches(path, name))
+        self.iter().any(|name| is_called(path, name))
     }
 
     /// The names in the order of [`NAMES`].
@@ -134,7 +134,7 @@ impl Modules {
                 (param.role, param.name.strip_suffix(".weight"))
             {
                 let all = NAMES.iter().enumerate();
-                let called = all.filter(|(_, name)| matches(path, name));
+                let called = all.filter(|(_, name)| is_called(path, name));
                 found.0 |= called.fold(0, |set, (index, _)| set | 1 << index);
             }
         };
@@ -224,7 +224,8 @@ impl Modules {
 }
 
 /// Whether a layer of that path is called by a name.
-fn matches(path: &str, name: &str) -> bool {
+/// Whether a layer of that path is called so, as peft's `target_modules` has it.
+pub(crate) fn is_called(path: &str, name: &str) -> bool {
     path.strip_suffix(name).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
 }
 

@@ -330,7 +330,7 @@ fn passed_over(architecture: &Architecture, scenario: &Scenario) -> Option<Issue
 
 /// Adapters of a rank above the model's width hold more than the weights that they adapt, and no rank near it was ever measured.
 fn wider(architecture: &Architecture, scenario: &Scenario) -> Option<Issue> {
-    let adapts = scenario.method.has_adapters() && scenario.task.trains();
+    let adapts = scenario.method.has_adapters() && scenario.task.trains() && scenario.lora.tuner.has_rank();
     let (rank, width) = (scenario.lora.rank, architecture.hidden);
     if !adapts || rank <= width {
         return None;

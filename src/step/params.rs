@@ -183,6 +183,11 @@ impl State {
         self.list_parameter(storage, (rows, numel, rank), (read, kept), (trainable, times))
     }
 
+    /// Puts something frozen on the machine that stands beside the model's parameters.
+    pub fn add_frozen_beside(&mut self, what: &'static What, shape: (u64, u64), dtype: Dtype) -> ParamId {
+        self.add_as(Category::Adapters, what, (shape, Rank::None), dtype, (false, 1))
+    }
+
     /// Puts a frozen 8-bit weight on the machine.
     pub fn add_8bit(&mut self, what: &'static What, shape: (u64, u64), times: u32) -> ParamId {
         self.add_as(Category::Weights, what, (shape, Rank::None), Dtype::U8, (false, times))

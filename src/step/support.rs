@@ -79,7 +79,7 @@ pub(super) fn modeling(
         );
         return Err(Issue::error(Field::Method, message).with_fix("choose full fine-tuning"));
     }
-    tuners::tuner(modeling, member)?;
+    tuners::tuner(modeling, architecture, member)?;
     if let Some(issue) = upcast(architecture, member) {
         return Err(issue);
     }
@@ -180,6 +180,7 @@ fn pictures(architecture: &Architecture, (member, batch): (&Member, Batch)) -> O
 /// `inject_adapter`: "Target modules … not found in the base model"). Names beside one that is found it passes over.
 pub(super) fn adapted(model: &Model<'_>, architecture: &Architecture) -> Result<(), Issue> {
     let member = model.member;
+    tuners::layers(model)?;
     if model.adapted || !member.adapts {
         return Ok(());
     }

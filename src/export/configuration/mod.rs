@@ -19,7 +19,7 @@ use crate::model::{Architecture, Objective};
 use crate::scenario::choices::Choice;
 use crate::scenario::keys::{Key, keys};
 use crate::scenario::{
-    Allocator, LoraTargets, LossKernel, Method, ModelChoice, Modules, Precision, Scenario,
+    Allocator, LoraTargets, LossKernel, Method, ModelChoice, Modules, Precision, Scenario, Tuner,
 };
 use crate::share;
 use crate::text::one_line;
@@ -247,6 +247,12 @@ pub fn configuration(scenario: &Scenario, which: Configuration) -> Result<Writte
     if architecture.head.objective != Objective::CausalLm {
         let issue = Issue::error(Field::Model, "configurations are written for decoders only");
         return Err(issue.with_fix("choose a causal language model"));
+    }
+    let tuner = scenario.lora.tuner;
+    let is_lora = matches!(tuner, Tuner::Lora | Tuner::Dora);
+    if scenario.method.has_adapters() && !is_lora {
+        let message = format!("{} has no line for {tuner}", which.choice().label);
+        return Err(Issue::error(Field::Adapter, message).with_fix("choose LoRA, or the Python script"));
     }
     let run = Run { scenario, architecture };
     let (command, body) = match which {

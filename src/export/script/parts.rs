@@ -227,26 +227,44 @@ impl Run<'_> {
             .keyword("model_kwargs", loading))
     }
 
-    /// `LoraConfig(…)`.
+    /// `LoraConfig(…)`, or the settings of another tuner.
     pub fn lora(&self) -> Call {
         let lora = self.scenario.lora;
+        let call = Call::new(lora.tuner.class());
+        let task = string(match self.scenario.task {
+            Task::Classify | Task::Reward => "SEQ_CLS",
+            Task::Embed => "FEATURE_EXTRACTION",
+            _ => "CAUSAL_LM",
+        });
+        let call = match lora.tuner {
+            Tuner::Lora | Tuner::Dora => call,
+            Tuner::Ia3 => {
+                return call.keyword_if("target_modules", self.targets()).keyword("task_type", task);
+            }
+            Tuner::Loha | Tuner::Lokr => {
+                return call
+                    .keyword("r", lora.rank)
+                    .keyword("alpha", lora.rank)
+                    .keyword_if("target_modules", self.targets())
+                    .keyword("task_type", task);
+            }
+            Tuner::Vera => {
+                return call
+                    .keyword("r", lora.rank)
+                    .keyword("vera_dropout", if lora.dropout { "0.05" } else { "0.0" })
+                    .keyword_if("target_modules", self.targets())
+                    .keyword("task_type", task);
+            }
+        };
         let embedding = self.architecture.embeddings.tokens.name;
         let saved = lora.trains_embeddings.then(|| strings([embedding, self.architecture.head.linear.name]));
-        Call::new("LoraConfig")
-            .keyword("r", lora.rank)
+        call.keyword("r", lora.rank)
             .keyword("lora_alpha", lora.rank.saturating_mul(2))
             .keyword("lora_dropout", if lora.dropout { "0.05" } else { "0.0" })
             .keyword_if("use_dora", (lora.tuner == Tuner::Dora).then_some("True"))
             .keyword_if("target_modules", self.targets())
             .keyword_if("modules_to_save", saved)
-            .keyword(
-                "task_type",
-                string(match self.scenario.task {
-                    Task::Classify | Task::Reward => "SEQ_CLS",
-                    Task::Embed => "FEATURE_EXTRACTION",
-                    _ => "CAUSAL_LM",
-                }),
-            )
+            .keyword("task_type", task)
     }
 
     /// Lines that prepare a quantised model and add adapters; none where all weights are trained. The head of a model that has
@@ -264,10 +282,14 @@ impl Run<'_> {
         }
         if scenario.method != Method::Full {
             let wide = (!scenario.lora.fp32_adapters).then_some("False");
-            lines.push_str(&format!("lora = {}\n", self.lora().written(0)));
+            let name = match scenario.lora.tuner {
+                Tuner::Lora | Tuner::Dora => "lora",
+                Tuner::Ia3 | Tuner::Vera | Tuner::Loha | Tuner::Lokr => "tuner",
+            };
+            lines.push_str(&format!("{name} = {}\n", self.lora().written(0)));
             let call = Call::new("get_peft_model")
                 .with("model")
-                .with("lora")
+                .with(name)
                 .keyword_if("autocast_adapter_dtype", wide);
             lines.push_str(&format!("model = {}\n", call.written(0)));
         }

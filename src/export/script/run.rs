@@ -32,7 +32,11 @@ impl Run<'_> {
         let link = share::encode(std::slice::from_ref(scenario));
         // a link has no quotes, line breaks or backslashes: they are escaped in it
         let launch = self.command().map(|command| format!("# It runs by: {command}\n")).unwrap_or_default();
-        let what = if scenario.task.trains() { scenario.method.label() } else { "Text" };
+        let what = if scenario.task.trains() {
+            scenario.lora.tuner.of_method(scenario.method)
+        } else {
+            "Text".to_owned()
+        };
         format!(
             "# {}{} of {} with {}, written by Headroom.\n# It needs: pip install {}\n{launch}# What it takes of a GPU: headroom estimate '{link}'\n",
             what,

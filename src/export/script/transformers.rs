@@ -120,9 +120,13 @@ fn imports(run: &Run<'_>) -> String {
     }
     match scenario.method {
         Method::Full => {}
-        Method::Qlora if scenario.quantization.prepare => lines
-            .push("from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training".to_owned()),
-        Method::Lora | Method::Qlora => lines.push("from peft import LoraConfig, get_peft_model".to_owned()),
+        Method::Qlora if scenario.quantization.prepare => lines.push(format!(
+            "from peft import {}, get_peft_model, prepare_model_for_kbit_training",
+            scenario.lora.tuner.class()
+        )),
+        Method::Lora | Method::Qlora => {
+            lines.push(format!("from peft import {}, get_peft_model", scenario.lora.tuner.class()));
+        }
     }
     let mut names = vec!["AutoModelForCausalLM", "AutoTokenizer"];
     if scenario.dropout.is_some() {

@@ -9,7 +9,7 @@ use super::launch;
 use super::own_loop;
 use super::reader::{Reader, among};
 use super::trainer;
-use crate::scenario::{Stack, Task};
+use crate::scenario::{Stack, Task, Tuner};
 use arguments::{arguments, attention, checkpointing};
 use known::{IDLE, REFUSED};
 use weights::{adapters, method, precision};
@@ -31,6 +31,8 @@ pub(super) struct Parts {
     pub loads: bool,
     /// `LoraConfig`, or another way to adapters.
     pub adapters: bool,
+    /// Whose settings they are, where it is a class of peft's.
+    pub tuner: Option<Tuner>,
     /// `FastLanguageModel`.
     pub unsloth: bool,
     /// `prepare_model_for_kbit_training` is called.
@@ -181,9 +183,9 @@ pub(super) fn read(reader: &mut Reader, parts: Parts) {
         reader.refuse(&["gpu_memory_utilization"], why);
     }
     if let Some(said) = reader.take(&["peft_type"]) {
-        match said.text().to_ascii_uppercase().as_str() {
-            "LORA" => reader.idle.push(said.said),
-            _ => reader.leave(&said.said, "of peft's adapters LoRA's are predicted"),
+        match Tuner::of_type(&said.text()) {
+            Some(_) => reader.idle.push(said.said),
+            None => reader.leave(&said.said, "this tuner of peft is not predicted"),
         }
     }
     for (names, why) in REFUSED {

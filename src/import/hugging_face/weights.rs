@@ -4,7 +4,8 @@ use super::super::names::holds_with_bfloat16;
 use super::super::reader::Reader;
 use super::super::trainer;
 use super::{LORA, MODEL, Parts, Trainer};
-use crate::scenario::{Method, Precision, WeightFormat};
+use crate::scenario::tuners::scaled;
+use crate::scenario::{Method, Precision, Tuner, WeightFormat};
 
 /// The method; whether its frozen weights are 8-bit ones.
 pub(super) fn method(reader: &mut Reader, parts: Parts, names_a_model: bool) -> bool {
@@ -82,7 +83,10 @@ pub(super) fn adapters(reader: &mut Reader, parts: Parts, eight_bit: bool) {
         (false, true) => ("16", "0", "get_peft_model's default in Unsloth 2026.10"),
         (false, false) => ("8", "0", LORA),
     };
-    if reader.scenario.method.has_adapters() && (parts.adapters || parts.command) {
+    let other = parts.tuner.filter(|tuner| !matches!(tuner, Tuner::Lora | Tuner::Dora));
+    if let Some(tuner) = other.filter(|_| reader.scenario.method.has_adapters()) {
+        tuners(reader, tuner);
+    } else if reader.scenario.method.has_adapters() && (parts.adapters || parts.command) {
         reader.or_assume("lora-rank", &["lora_r", "LoraConfig.r", "get_peft_model.r"], rank, why);
         reader.or_assume("lora-dropout", &["lora_dropout"], dropout, why);
         if parts.unsloth {
@@ -134,6 +138,72 @@ pub(super) fn adapters(reader: &mut Reader, parts: Parts, eight_bit: bool) {
         }
     }
 }
+
+/// The settings of a tuner that is no LoRA.
+fn tuners(reader: &mut Reader, tuner: Tuner) {
+    let class = tuner.class();
+    let why = format!("{class}'s default in peft 0.21");
+    let of = |name: &str| format!("{class}.{name}");
+    reader.set("adapter", tuner.slug(), class);
+    if tuner.has_rank() {
+        let default = tuner.usual_rank().to_string();
+        reader.or_assume("lora-rank", &[&of("r")], &default, &why);
+    }
+    if tuner.has_dropout() {
+        reader.or_assume("lora-dropout", &["vera_dropout"], "0", &why);
+    }
+    match reader.take(&[&of("target_modules")]) {
+        Some(said) => reader.targets(&said),
+        None => reader.assume("lora-targets", "qv", "peft's default for the family"),
+    }
+    match reader.take(&[&of("modules_to_save")]) {
+        Some(said) => trainer::saved(reader, &said),
+        None => reader.quietly("train-embeddings", "off"),
+    }
+    if !reader.switches("fp32-adapters", &["autocast_adapter_dtype"]) {
+        reader.quietly("fp32-adapters", "on");
+    }
+    if let Some(said) = reader.take(&[&of("feedforward_modules")]) {
+        let own = reader.scenario.architecture().ok().and_then(|model| scaled(&model));
+        let mut given = said.words();
+        given.sort();
+        if own.is_some_and(|own| given == own.feed_forward) {
+            reader.idle.push(said.said);
+        } else {
+            reader.leave(&said.said, "the feed-forward layers are predicted that peft knows of the family");
+        }
+    }
+    reader.refuse(&[&of("bias")], "trained biases are not predicted");
+    let dropouts = ["rank_dropout", "module_dropout"];
+    for name in dropouts.into_iter().filter(|_| matches!(tuner, Tuner::Loha | Tuner::Lokr)) {
+        if let Some(said) = reader.take(&[name]) {
+            match said.number() {
+                Some(0.0) => reader.idle.push(said.said),
+                _ => reader.leave(&said.said, "this dropout is not predicted"),
+            }
+        }
+    }
+    if let Some(said) = reader.take(&["decompose_factor"]) {
+        match said.number() {
+            Some(-1.0) => reader.idle.push(said.said),
+            _ => reader.leave(&said.said, "LoKr is predicted with factors that are near to each other (-1)"),
+        }
+    }
+    reader.refuse(&["decompose_both"], "LoKr is predicted with one whole matrix");
+    reader.pass(|name| OF_TUNERS.contains(&name));
+}
+
+/// What of tuners' settings changes no memory.
+const OF_TUNERS: &[&str] = &[
+    "init_ia3_weights",
+    "projection_prng_key",
+    "save_projection",
+    "d_initial",
+    "init_weights",
+    "alpha",
+    "rank_dropout_scale",
+    "use_effective_conv2d",
+];
 
 fn four_bit(reader: &mut Reader, parts: Parts) {
     if let Some(said) = reader.take(&["bnb_4bit_quant_type"]) {

@@ -269,7 +269,7 @@ pub(super) static RULES: &[Rule] = &[
         }
     }),
     stepwise("lora-rank", Cost::Training, |s| {
-        if s.method.has_adapters() && s.lora.rank >= 2 * LOWEST_RANK {
+        if s.method.has_adapters() && s.lora.tuner.has_rank() && s.lora.rank >= 2 * LOWEST_RANK {
             s.lora.rank /= 2;
         }
     }),

@@ -25,7 +25,12 @@ pub(super) fn with_dropout(scenario: &Scenario) -> bool {
 }
 
 pub(super) fn with_lora_dropout(scenario: &Scenario) -> bool {
-    with_adapters(scenario) && with_dropout(scenario)
+    with_adapters(scenario) && with_dropout(scenario) && scenario.lora.tuner.has_dropout()
+}
+
+/// Whether the adapters have a size.
+pub(super) fn with_rank(scenario: &Scenario) -> bool {
+    with_adapters(scenario) && scenario.lora.tuner.has_rank()
 }
 
 /// Whether a sequence begins with a prompt that is not scored.

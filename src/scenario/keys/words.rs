@@ -1,6 +1,6 @@
 //! Values for people, where a label does not say them. What differs reads differently, as far as a short text can.
 
-use crate::scenario::{GpuChoice, Lengths, LoraTargets, ModelChoice, Scenario};
+use crate::scenario::{GpuChoice, Lengths, LoraTargets, ModelChoice, Scenario, Tuner};
 use crate::units::{BYTES_PER_GB, Bytes, decimal, grouped, shortest};
 
 /// `meta-llama/Llama-3.1-8B`, `Any 7B Llama-like model`, `mine (1,234,567 parameters)`.
@@ -40,6 +40,7 @@ fn amount(memory: Bytes) -> String {
 pub fn targets(scenario: &Scenario) -> String {
     match scenario.lora.targets {
         LoraTargets::Named => scenario.lora.modules.to_string().replace(',', ", "),
+        LoraTargets::Qv if scenario.lora.tuner == Tuner::Ia3 => "peft's default".to_owned(),
         LoraTargets::AllLinear
         | LoraTargets::Qv
         | LoraTargets::Attention

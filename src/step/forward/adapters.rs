@@ -5,6 +5,7 @@ use crate::dtype::Dtype;
 use crate::job::Member;
 use crate::model::blocks::Linear;
 use crate::model::modeling::Code;
+use crate::scenario::modules::is_called;
 use crate::scenario::software::Trainer;
 use crate::scenario::{LoraTargets, Method, Tuner};
 use crate::step::heap::{Loading, NOTHING};
@@ -59,8 +60,11 @@ pub(super) fn adapts(loader: &Loader<'_>, spec: &Linear, part: Part) -> bool {
                     _ => true,
                 }
             }
+            LoraTargets::Qv if member.lora.tuner == Tuner::Ia3 => {
+                loader.scaled.is_some_and(|own| own.targets.iter().any(|name| is_called(spec.name, name)))
+            }
             LoraTargets::Qv => {
-                let phi = loader.software().peft && code == Code::Phi;
+                let phi = loader.software().peft && code == Code::Phi && member.lora.tuner != Tuner::Vera;
                 part == Part::QueryOrValue || (part == Part::Mlp && phi)
             }
             LoraTargets::Attention => matches!(part, Part::QueryOrValue | Part::Key | Part::Output),
@@ -85,7 +89,7 @@ impl Loader<'_> {
         let rank = self.member.lora.rank;
         let adapter = self.adapter_of((rank, spec.input), (spec.output, rank), quantised);
         match self.member.lora.tuner {
-            Tuner::Lora => adapter,
+            Tuner::Lora | Tuner::Ia3 | Tuner::Vera | Tuner::Loha | Tuner::Lokr => adapter,
             Tuner::Dora => Adapter { magnitude: Some(self.magnitude(spec, quantised)), ..adapter },
         }
     }
@@ -138,7 +142,7 @@ impl Loader<'_> {
     }
 
     /// The element types that an adapter's parameters are made in and trained in.
-    fn adapter_dtypes(&self, quantised: Option<Dtype>) -> (Dtype, Dtype) {
+    pub(super) fn adapter_dtypes(&self, quantised: Option<Dtype>) -> (Dtype, Dtype) {
         let peft = self.software().peft;
         // peft makes half-precision adapters float32 unless told otherwise (`autocast_adapter_dtype`)
         let dtype = match (self.trained_dtype(), quantised) {
@@ -153,7 +157,7 @@ impl Loader<'_> {
     }
 
     /// A parameter that is made in one element type and trained in another, or in the same.
-    fn adapter_parameter(
+    pub(super) fn adapter_parameter(
         &mut self,
         what: &'static What,
         (shape, rank): ((u64, u64), Rank),

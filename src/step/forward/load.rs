@@ -9,6 +9,7 @@ use super::load_layer::{load_block, load_submodule};
 use super::loader::{Loader, weights_dtype};
 use super::stacks::megatron::Share;
 use super::stacks::torchtune::positions::Positions;
+use super::tuners::{Shared, Widest};
 use super::vision;
 use super::{BoundEncoder, BoundLayer, BoundOutside, LayerGroup, Model};
 use crate::dtype::Dtype;
@@ -18,7 +19,8 @@ use crate::model::HeadTransform;
 use crate::model::blocks::{Block, LinearClass, Param, Wiring};
 use crate::model::modeling::{Code, Modeling, PositionIds};
 use crate::scenario::software::{InputGrads, ModelCode, Quantiser, Software};
-use crate::scenario::{Checkpointing, Method, Precision};
+use crate::scenario::tuners::scaled;
+use crate::scenario::{Checkpointing, Method, Precision, Tuner};
 use crate::step::device::Device;
 use crate::step::machine::{Machine, State};
 use crate::step::ops::linear::{self, Shape, Weight};
@@ -90,8 +92,30 @@ impl<'a> Model<'a> {
         device: Device,
         apart: Apart,
     ) -> Model<'a> {
-        machine.with(|state| {
-            Model::load_into((machine, state), architecture, modeling, (member, batch, part), device, apart)
+        let load = |machine: &'a Machine, widest| {
+            machine.with(|state| {
+                let given = (member, batch, part);
+                Model::load_into((machine, state), architecture, modeling, given, (device, apart), widest)
+            })
+        };
+        load(machine, Model::widest_adapted(architecture, modeling, (member, batch, part), device, apart))
+    }
+
+    /// The widest adapted layer, where what all layers share is as wide: found by loading the model beside.
+    fn widest_adapted(
+        architecture: &Architecture,
+        modeling: Modeling,
+        given: (&Member, Batch, Option<Share>),
+        device: Device,
+        apart: Apart,
+    ) -> Option<Widest> {
+        let shares = given.0.adapts && given.0.lora.tuner == Tuner::Vera;
+        shares.then(|| {
+            let beside = Machine::new(device, None);
+            beside.with(|state| {
+                Model::load_into((&beside, state), architecture, modeling, given, (device, apart), None)
+                    .widest_adapted
+            })
         })
     }
 
@@ -100,8 +124,8 @@ impl<'a> Model<'a> {
         architecture: &'a Architecture,
         modeling: Modeling,
         (member, batch, part): (&'a Member, Batch, Option<Share>),
-        device: Device,
-        apart: Apart,
+        (device, apart): (Device, Apart),
+        widest: Option<Widest>,
     ) -> Model<'a> {
         let base = weights_dtype(member.precision);
         let software = Software::of(member.stack);
@@ -145,6 +169,8 @@ impl<'a> Model<'a> {
             has_quantised: false,
             adapted: false,
             last: None,
+            scaled: scaled(architecture),
+            shared: Shared { known: widest, ..Shared::default() },
         };
         let embeddings = &architecture.embeddings;
         loader.narrow_ends(true);
@@ -284,7 +310,7 @@ impl<'a> Model<'a> {
         loader.narrow_ends(true);
         let mut head = if head.tied {
             let bias = head.linear.bias.then(|| loader.parameter((1, head.linear.output)));
-            let adapter = adapts_head.then(|| loader.adapter(&head.linear, None));
+            let (adapter, tuned) = if adapts_head { loader.beside(&head.linear, None) } else { (None, None) };
             linear::Layer {
                 name: head.linear.name,
                 shape: Shape { input: head.linear.input, output: head.linear.output },
@@ -292,6 +318,7 @@ impl<'a> Model<'a> {
                 bias,
                 class: LinearClass::Linear,
                 adapter,
+                tuned,
             }
         } else {
             loader.linear(&head.linear, adapts_head, software.quantiser == Quantiser::Fabric)
@@ -321,6 +348,7 @@ impl<'a> Model<'a> {
         loader.state.module = "";
         buffers::buffers(&mut loader, architecture);
         // one that only scores is no more than one unit
+        let widest_adapted = loader.shared.widest;
         let (adapted, shards) =
             (loader.adapted, loader.state.parallel.has_units() && member.training.is_some());
         let autocasts = !loader.state.parallel.has_own_type() || shards && is_by_accelerate(member);
@@ -350,6 +378,7 @@ impl<'a> Model<'a> {
             inputs_require_grad,
             apart,
             adapted,
+            widest_adapted,
             autocast: autocast_dtype(member.precision).filter(|_| autocasts),
             shards,
             fills_cache: families::fills_cache(modeling, architecture, member),

@@ -2,6 +2,7 @@
 
 use super::stacks::liger;
 use super::stacks::torchtune::positions::Positions;
+use super::tuners::Shared;
 use crate::dtype::Dtype;
 use crate::job::{Batch, Member};
 use crate::memory::Category;
@@ -10,6 +11,7 @@ use crate::model::blocks::{
 };
 use crate::model::modeling::Modeling;
 use crate::scenario::software::{Quantiser, Software, Trainer};
+use crate::scenario::tuners::Scaled;
 use crate::scenario::{LoraTargets, Method, Precision, WeightFormat};
 use crate::step::heap::{Loading, NOTHING, StorageId};
 use crate::step::machine::State;
@@ -68,6 +70,10 @@ pub(super) struct Loader<'a> {
     pub(super) adapted: bool,
     /// The parameter of the running layer that is the model's last.
     pub(super) last: Option<String>,
+    /// What (IA)³ scales of the model.
+    pub(super) scaled: Option<Scaled>,
+    /// What all layers under VeRA share.
+    pub(super) shared: Shared,
 }
 
 impl Loader<'_> {
@@ -170,9 +176,9 @@ impl Loader<'_> {
             Weight::Quantised(quantised) => Some(quantised.compute),
             Weight::Plain(_) => None,
         };
-        let adapter = adapted.then(|| self.adapter(spec, compute));
+        let (adapter, tuned) = if adapted { self.beside(spec, compute) } else { (None, None) };
         self.state.release(original);
-        linear::Layer { name: spec.name, shape, weight, bias, class: spec.class, adapter }
+        linear::Layer { name: spec.name, shape, weight, bias, class: spec.class, adapter, tuned }
     }
 
     /// bitsandbytes' NF4: half a byte per weight, a scale per 64 weights, under double quantisation one byte per scale

@@ -29,6 +29,7 @@ mod router;
 mod self_attention;
 mod short_conv;
 pub(super) mod stacks;
+mod tuners;
 mod vision;
 mod wrapped;
 
@@ -61,6 +62,7 @@ use generate::Generating;
 use inputs::{Embedded, MASK, Seen, Shared};
 pub(super) use layer_groups::Apart;
 use stacks::megatron::Share;
+use tuners::Widest;
 
 /// Layers that run as one body `times` times.
 pub(super) struct LayerGroup {
@@ -94,6 +96,8 @@ pub(super) struct Model<'a> {
     pub inputs_require_grad: bool,
     /// Whether any layer has an adapter.
     pub adapted: bool,
+    /// The widest layer of those that share what VeRA has.
+    widest_adapted: Widest,
     /// Which layers run one by one.
     pub apart: Apart,
     pub autocast: Option<Dtype>,

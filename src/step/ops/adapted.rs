@@ -2,8 +2,9 @@
 
 use super::four_bit::Format;
 use super::linear::{Adapter, Layer, Shape, Weight};
-use super::pointwise::{mul_backward, promoted};
+use super::pointwise::promoted;
 use super::shape::{INPUT, OUTPUT};
+use super::tuned::Tuned;
 use crate::dtype::Dtype;
 use crate::model::blocks::LinearClass;
 use crate::step::kernels;
@@ -47,11 +48,17 @@ impl<'m> Tensor<'m> {
     /// Runs a linear layer with whatever it carries.
     pub fn through(&self, layer: &Layer) -> Tensor<'m> {
         let machine = self.machine;
-        machine.within(layer.name, &roles::PROJECTION, || match machine.active(layer.adapter) {
-            None => self.base(layer),
-            Some(adapter) => {
-                let module = Module::adapted(layer.weight.id(), adapter.a);
-                machine.module(module, self, |own| own.adapted(layer, adapter))
+        machine.within(layer.name, &roles::PROJECTION, || {
+            match (machine.active(layer.adapter), machine.active(layer.tuned)) {
+                (None, None) => self.base(layer),
+                (None, Some(Tuned::Ia3(tuned))) => self.by_factors(layer, tuned),
+                (None, Some(Tuned::Vera(tuned))) => self.by_shared_factors(layer, tuned),
+                (None, Some(Tuned::Loha(tuned))) => self.by_hadamard_product(layer, tuned),
+                (None, Some(Tuned::Lokr(tuned))) => self.by_kronecker_product(layer, tuned),
+                (Some(adapter), _) => {
+                    let module = Module::adapted(layer.weight.id(), adapter.a);
+                    machine.module(module, self, |own| own.adapted(layer, adapter))
+                }
             }
         })
     }
@@ -182,8 +189,8 @@ impl<'m> Tensor<'m> {
             ),
             (None, _) => self.apply(|state, x| state.linear_with(x, layer.shape, &weight.value)),
         };
-        let first = scale.add_number().times_columns(&result);
-        let second = scale.times_columns(&low).scale();
+        let first = scale.add_number().times_columns(&result, &BY_MAGNITUDE);
+        let second = scale.times_columns(&low, &BY_MAGNITUDE).scale();
         let added = first.into_sum(second);
         drop((result, kept, delta, weight, norm, scale, low));
         added
@@ -231,20 +238,5 @@ impl<'m> Tensor<'m> {
             Weight::Quantised(quantised) => machine.tensor(|state| state.dequantise(layer.shape, quantised)),
         };
         weight.to_as(self.value.dtype, &WEIGHT_IN_DTYPE)
-    }
-
-    /// `row * x`, where the row is broadcast over x.
-    fn times_columns(&self, x: &Tensor<'m>) -> Tensor<'m> {
-        x.apply(|state, x| {
-            let row = &self.value;
-            let node = state.row_node([row, x], mul_backward);
-            if row.requires_grad() {
-                state.save_view(node, x);
-            }
-            if x.requires_grad() {
-                state.save_view(node, row);
-            }
-            state.new_like(x, promoted(row.dtype, x.dtype), &BY_MAGNITUDE, node.output(0))
-        })
     }
 }

@@ -5,6 +5,7 @@ use super::matmul::multiplications;
 use super::pointwise::add_backward;
 use super::shape::INPUT;
 pub(in crate::step) use super::shape::Shape;
+use super::tuned::Tuned;
 use crate::dtype::Dtype;
 use crate::model::blocks::LinearClass;
 use crate::step::autograd::{Grad, INPUTS, Input, Node, Results, share};
@@ -41,6 +42,8 @@ pub(in crate::step) struct Layer {
     /// How it computes.
     pub class: LinearClass,
     pub adapter: Option<Adapter>,
+    /// What another tuner of peft puts beside it in the place of an adapter.
+    pub tuned: Option<Tuned>,
 }
 
 /// The weight of a linear layer.

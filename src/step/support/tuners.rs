@@ -2,19 +2,38 @@
 
 use super::runs_transformers;
 use crate::issue::{Field, Issue};
-use crate::job::Member;
+use crate::job::{HeadKind, Member};
+use crate::model::Architecture;
+use crate::model::blocks::LinearClass;
 use crate::model::modeling::Modeling;
-use crate::scenario::software::Software;
+use crate::scenario::software::{Software, Trainer};
+use crate::scenario::tuners::scaled;
 use crate::scenario::{LoraTargets, Method, Offloading, Tuner, WeightFormat};
+use crate::step::forward::Model;
+use crate::step::ops::linear::Layer;
+use crate::step::ops::tuned::Tuned;
 
 /// What stands in the way of the adapters that were chosen.
-pub(super) fn tuner(modeling: Modeling, member: &Member) -> Result<(), Issue> {
-    let tuner = member.lora.tuner;
-    if !member.adapts || tuner == Tuner::Lora {
+pub(super) fn tuner(modeling: Modeling, architecture: &Architecture, member: &Member) -> Result<(), Issue> {
+    if !member.adapts {
         return Ok(());
     }
-    let name = tuner.label();
-    let refuse = |field, message: String, fix: &str| Err(Issue::error(field, message).with_fix(fix));
+    match member.lora.tuner {
+        Tuner::Lora => Ok(()),
+        Tuner::Dora => dora(modeling, member),
+        other @ (Tuner::Ia3 | Tuner::Vera | Tuner::Loha | Tuner::Lokr) => {
+            another(other, modeling, architecture, member)
+        }
+    }
+}
+
+fn refuse(field: Field, message: String, fix: &str) -> Result<(), Issue> {
+    Err(Issue::error(field, message).with_fix(fix))
+}
+
+/// LoRA with magnitudes beside it.
+fn dora(modeling: Modeling, member: &Member) -> Result<(), Issue> {
+    let name = Tuner::Dora.label();
     if !Software::of(member.stack).peft || !runs_transformers(member) {
         let message = format!("{name} is modelled as peft runs it, not as {} does", member.stack.label());
         return refuse(Field::Adapter, message, "choose LoRA, or transformers");
@@ -26,6 +45,76 @@ pub(super) fn tuner(modeling: Modeling, member: &Member) -> Result<(), Issue> {
         );
         return refuse(Field::LoraTargets, message, "adapt attention only, or choose LoRA");
     }
+    at_last(Tuner::Dora, member)
+}
+
+/// Tuners that are no LoRA, where they were compared with peft's own: in transformers' own loop, on models of text that have
+/// no experts, without trained embeddings beside them.
+fn another(
+    tuner: Tuner,
+    modeling: Modeling,
+    architecture: &Architecture,
+    member: &Member,
+) -> Result<(), Issue> {
+    let (name, family) = (tuner.label(), &architecture.model_type);
+    let Software { peft, trainer, liger_kernels, .. } = *Software::of(member.stack);
+    if !peft || !runs_transformers(member) || trainer != Trainer::Loop || liger_kernels {
+        let message = format!("{name} was not compared under {}", member.stack.label());
+        return refuse(Field::Adapter, message, "choose LoRA, or transformers");
+    }
+    if member.head != HeadKind::Language {
+        return refuse(Field::Adapter, format!("{name} was compared in fine-tuning only"), "choose LoRA");
+    }
+    if modeling.peft.experts || architecture.encoder.is_some() || !architecture.towers.is_empty() {
+        return refuse(Field::Adapter, format!("{name} was not compared on {family}"), "choose LoRA");
+    }
+    if member.lora.trains_embeddings {
+        let message = format!("{name} beside embeddings that are trained whole was not compared");
+        return refuse(Field::TrainEmbeddings, message, "leave the embeddings frozen, or choose LoRA");
+    }
+    if tuner == Tuner::Ia3 && scaled(architecture).is_none() {
+        let message = format!(
+            "peft has no feed-forward layers of {family} for {name} (\"Please specify `feedforward_modules` in `peft_config`\")"
+        );
+        return refuse(Field::Adapter, message, "choose another adapter");
+    }
+    if matches!(tuner, Tuner::Loha | Tuner::Lokr) {
+        lycoris(tuner, member)?;
+    }
+    at_last(tuner, member)
+}
+
+/// Where peft stops at LoHa and LoKr: they are as large as the weight that they find.
+fn lycoris(tuner: Tuner, member: &Member) -> Result<(), Issue> {
+    if member.method == Method::Qlora {
+        let said = match tuner {
+            Tuner::Loha => "mat1 and mat2 shapes cannot be multiplied",
+            _ => "shape is invalid for input",
+        };
+        let message = format!("peft makes {tuner} of the shape of a packed weight and stops (\"{said}\")");
+        return refuse(Field::Method, message, "choose the method LoRA, whose weights are not packed");
+    }
+    Ok(())
+}
+
+/// The layers that a tuner of LyCORIS' does not take.
+pub(super) fn layers(model: &Model<'_>) -> Result<(), Issue> {
+    let is_transposed = |layer: &Layer| {
+        matches!(layer.tuned, Some(Tuned::Loha(_) | Tuned::Lokr(_))) && layer.class == LinearClass::Conv1d
+    };
+    if !model.layers.iter().flat_map(|layer| &layer.linears).any(is_transposed) {
+        return Ok(());
+    }
+    let message = format!(
+        "peft stops at {} on layers of {} (\"currently only adapters for Conv2d, Conv1d, Linear are supported\")",
+        model.member.lora.tuner, model.architecture.model_type
+    );
+    refuse(Field::Adapter, message, "choose another adapter")
+}
+
+/// What none of them was compared with.
+fn at_last(tuner: Tuner, member: &Member) -> Result<(), Issue> {
+    let name = tuner.label();
     if member.method == Method::Qlora && member.quantization.format == WeightFormat::Int8 {
         let message = format!("{name} beside weights in int8 is not modelled");
         return refuse(Field::WeightFormat, message, "choose NF4, or LoRA");

@@ -32,12 +32,15 @@ fn method(scenario: &Scenario) -> String {
             Method::Full | Method::Lora => format!("weights in {}", scenario.precision.label()),
         };
     }
-    let rank = grouped(scenario.lora.rank);
-    match scenario.method {
-        Method::Full => "full fine-tuning".to_owned(),
-        Method::Lora => format!("LoRA, rank {rank}"),
-        Method::Qlora => format!("QLoRA, rank {rank}"),
+    let tuner = scenario.lora.tuner;
+    if scenario.method == Method::Full {
+        return "full fine-tuning".to_owned();
     }
+    let name = tuner.of_method(scenario.method);
+    if !tuner.has_rank() {
+        return name;
+    }
+    format!("{name}, rank {}", grouped(scenario.lora.rank))
 }
 
 /// The sentence.

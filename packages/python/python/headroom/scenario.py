@@ -16,15 +16,15 @@ class Scenario(TypedDict, total=False):
     method: Literal["full", "lora", "qlora"]
 
     #: Which adapters of peft are trained beside the frozen weights
-    adapter: Literal["lora", "dora"]
+    adapter: Literal["lora", "dora", "ia3", "vera", "loha", "lokr"]
 
-    #: The inner size of the adapters: r in peft's LoraConfig
+    #: The inner size of the adapters: r in the settings of peft's tuners
     lora_rank: int
 
     #: Which linear layers get adapters: a group, or layer names separated by commas
     lora_targets: str
 
-    #: Whether lora_dropout is above 0: then every adapted layer keeps a mask
+    #: Whether the adapters' dropout (lora_dropout, vera_dropout) is above 0: then every adapted layer keeps a mask
     lora_dropout: bool
 
     #: Whether adapters are float32 on a 16-bit model (peft's default, autocast_adapter_dtype)

@@ -3,7 +3,7 @@
 use super::super::key::{Group, Key, Place, Value, ValueKind};
 use super::super::matters::{
     always, any, with_4_bit, with_adapters, with_bitsandbytes, with_lora_dropout, with_pefts_adapters,
-    with_preparation,
+    with_preparation, with_rank,
 };
 use super::super::nearest::nearest;
 use super::super::values::{
@@ -74,12 +74,12 @@ pub(super) const KEYS: &[Key] = &[
         link: "r",
         name: "lora-rank",
         label: "LoRA rank",
-        help: "The inner size of the adapters: r in peft's LoraConfig",
+        help: "The inner size of the adapters: r in the settings of peft's tuners",
         field: Field::LoraRank,
         group: Group::Training,
         place: Place::Surface,
         value: count!(Rank, lora.rank),
-        matters: with_adapters,
+        matters: with_rank,
         band: any,
     },
     Key {
@@ -106,7 +106,7 @@ pub(super) const KEYS: &[Key] = &[
         link: "ld",
         name: "lora-dropout",
         label: "LoRA dropout",
-        help: "Whether lora_dropout is above 0: then every adapted layer keeps a mask",
+        help: "Whether the adapters' dropout (lora_dropout, vera_dropout) is above 0: then every adapted layer keeps a mask",
         field: Field::LoraDropout,
         group: Group::Training,
         place: Place::Folded,

@@ -345,6 +345,7 @@ fn projector((tower, vision): (&Tower, &Vision), parts: &Parts<'_>) -> Option<Pr
                     bias: None,
                     class: LinearClass::Linear,
                     adapter: None,
+                    tuned: None,
                 },
             })
         }

@@ -1,0 +1,106 @@
+//! What peft's tuners adapt of a family where nothing else is said, and how large they are by default.
+
+use super::choices::{Method, Tuner};
+use crate::model::Architecture;
+
+/// What (IA)³ adapts of a family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scaled {
+    /// The layers that are adapted where nobody names others.
+    pub targets: &'static [&'static str],
+    /// Those whose input is scaled; of the others it is the output.
+    pub feed_forward: &'static [&'static str],
+}
+
+/// peft's mappings for (IA)³ (0.21, utils/constants.py); none where it stops at a model of that type with "Please specify
+/// `target_modules` in `peft_config`", or `feedforward_modules`.
+pub fn scaled(architecture: &Architecture) -> Option<Scaled> {
+    const fn of(targets: &'static [&'static str], feed_forward: &'static [&'static str]) -> Option<Scaled> {
+        Some(Scaled { targets, feed_forward })
+    }
+    match architecture.model_type.as_str() {
+        "t5" => of(&["k", "v", "wo"], &["wo"]),
+        "mt5" => of(&["k", "v", "wi_1"], &[]),
+        "gpt2" | "gpt_bigcode" => of(&["c_attn", "mlp.c_proj"], &["mlp.c_proj"]),
+        "bloom" => of(&["query_key_value", "mlp.dense_4h_to_h"], &["mlp.dense_4h_to_h"]),
+        "roberta" | "bert" => of(&["key", "value", "output.dense"], &["output.dense"]),
+        "opt" => of(&["q_proj", "k_proj", "fc2"], &["fc2"]),
+        "gptj" => of(&["q_proj", "v_proj", "fc_out"], &["fc_out"]),
+        "gpt_neox" | "falcon" | "RefinedWeb" | "RefinedWebModel" => {
+            of(&["query_key_value", "dense_4h_to_h"], &["dense_4h_to_h"])
+        }
+        "gpt_neo" => of(&["q_proj", "v_proj", "c_proj"], &["c_proj"]),
+        "bart" => of(&["q_proj", "v_proj", "fc2"], &["fc2"]),
+        "llama" | "mistral" => of(&["k_proj", "v_proj", "down_proj"], &["down_proj"]),
+        "mixtral" => of(&["k_proj", "v_proj", "w2"], &["w2"]),
+        "deberta-v2" => of(&["key_proj", "value_proj", "output.dense"], &["output.dense"]),
+        "deberta" => of(&["in_proj", "output.dense"], &["output.dense"]),
+        "phi" => of(&["q_proj", "v_proj", "fc2"], &["fc2"]),
+        "llama4" | "gemma" | "gemma2" | "gemma3_text" | "qwen2" | "qwen3" => {
+            of(&["q_proj", "v_proj", "down_proj"], &["down_proj"])
+        }
+        _ => None,
+    }
+}
+
+impl Tuner {
+    /// Its rank where nobody says another: what its own configuration has, LoRA's as most people set it.
+    pub const fn usual_rank(self) -> u64 {
+        match self {
+            Tuner::Lora | Tuner::Dora | Tuner::Ia3 => 16,
+            Tuner::Vera => 256,
+            Tuner::Loha | Tuner::Lokr => 8,
+        }
+    }
+
+    /// What training it beside weights of a method is called: `QLoRA`, `VeRA over 4-bit weights`.
+    pub fn of_method(self, method: Method) -> String {
+        match (method, self) {
+            (Method::Full, _) => method.label().to_owned(),
+            (Method::Lora, _) => self.label().to_owned(),
+            (Method::Qlora, Tuner::Lora | Tuner::Dora) => format!("Q{self}"),
+            (Method::Qlora, Tuner::Ia3 | Tuner::Vera | Tuner::Loha | Tuner::Lokr) => {
+                format!("{self} over 4-bit weights")
+            }
+        }
+    }
+
+    /// peft's class of its settings.
+    pub const fn class(self) -> &'static str {
+        match self {
+            Tuner::Lora | Tuner::Dora => "LoraConfig",
+            Tuner::Ia3 => "IA3Config",
+            Tuner::Vera => "VeraConfig",
+            Tuner::Loha => "LoHaConfig",
+            Tuner::Lokr => "LoKrConfig",
+        }
+    }
+
+    /// The tuner whose settings a class of peft's has; LoRA's may say that they are another's.
+    pub fn of_class(class: &str) -> Option<Tuner> {
+        Tuner::ALL.iter().copied().find(|tuner| tuner.class() == class)
+    }
+
+    /// The tuner of a `peft_type`; LoRA's may say that it is another.
+    pub fn of_type(name: &str) -> Option<Tuner> {
+        Tuner::ALL.iter().copied().find(|tuner| {
+            tuner.class().strip_suffix("Config").is_some_and(|own| own.eq_ignore_ascii_case(name))
+        })
+    }
+
+    /// Whether it has a size that people choose.
+    pub const fn has_rank(self) -> bool {
+        match self {
+            Tuner::Lora | Tuner::Dora | Tuner::Vera | Tuner::Loha | Tuner::Lokr => true,
+            Tuner::Ia3 => false,
+        }
+    }
+
+    /// Whether it has a dropout in front of its adapters.
+    pub const fn has_dropout(self) -> bool {
+        match self {
+            Tuner::Lora | Tuner::Dora | Tuner::Vera => true,
+            Tuner::Ia3 | Tuner::Loha | Tuner::Lokr => false,
+        }
+    }
+}
