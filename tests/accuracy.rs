@@ -63,7 +63,7 @@ const EMBEDDING_ROWS: usize = 63;
 /// Rows of [`CLASSIFICATION`].
 const CLASSIFICATION_ROWS: usize = 53;
 /// Rows of [`ADAPTERS`].
-const ADAPTERS_ROWS: usize = 53;
+const ADAPTERS_ROWS: usize = 119;
 /// Rows of [`PUBLISHED`] that carry a complete configuration and can be expressed, at least.
 const PUBLISHED_ROWS: usize = 149;
 
@@ -161,13 +161,14 @@ fn every_row_of_embedding_is_predicted() {
     within(&report.summary.reserved, EMBEDDING_ROWS, [0.01, 2.0, 5.0]);
 }
 
-/// Adapters beside LoRA, and optimizers that came later: Muon, schedule-free AdamW, StableAdamW.
+/// Adapters beside LoRA, and optimizers that came later: Muon, schedule-free AdamW, StableAdamW. The worst of reserved memory is one
+/// of LoKr, whose blocks are as large as weights.
 #[test]
 fn every_row_of_other_adapters_is_predicted() {
     let report = check::check(&read(ADAPTERS), false).expect("the file is an array of rows");
     assert!(report.unsupported.is_empty(), "{:?}", report.unsupported);
     within(&report.summary.allocated, ADAPTERS_ROWS, [0.01, 0.01, 0.05]);
-    within(&report.summary.reserved, ADAPTERS_ROWS, [0.01, 0.1, 0.5]);
+    within(&report.summary.reserved, ADAPTERS_ROWS, [0.01, 0.25, 1.5]);
 }
 
 /// The published rows take longest, so they are predicted once for all tests.

@@ -1,6 +1,6 @@
 """Tuners of peft other than LoRA for cases of the null-device harness: importing this module adds them (more_switches.py does).
 
-  adapter   the tuner by its slug here, with underscores: "dora", "ia3", "vera", "loha", "lokr". Targets, rank and dropout are those of "lora" as
+  adapter   the tuner by its slug here, with underscores: "dora", "ia3", "vera", "loha", "lokr", "oft" (whose block size is "r"). Targets, rank and dropout are those of "lora" as
             far as the tuner's configuration has them; "qv" leaves the targets to peft's default for that tuner and family.
 """
 import measure
@@ -31,7 +31,11 @@ def lokr(peft, given, case):
     return peft.LoKrConfig(r=given["r"], alpha=given["r"], **targets(given, case))
 
 
-TUNERS = {"dora": dora, "ia3": ia3, "vera": vera, "loha": loha, "lokr": lokr}
+def oft(peft, given, case):
+    return peft.OFTConfig(oft_block_size=given["r"], **targets(given, case))
+
+
+TUNERS = {"dora": dora, "ia3": ia3, "vera": vera, "loha": loha, "lokr": lokr, "oft": oft}
 
 
 def let_go():

@@ -9,7 +9,7 @@ export interface Scenario {
   /** Which weights are trained */
   "method"?: "full" | "lora" | "qlora";
   /** Which adapters of peft are trained beside the frozen weights */
-  "adapter"?: "lora" | "dora" | "ia3" | "vera" | "loha" | "lokr";
+  "adapter"?: "lora" | "dora" | "ia3" | "vera" | "loha" | "lokr" | "oft";
   /** The inner size of the adapters: r in the settings of peft's tuners */
   "lora-rank"?: number;
   /** Which linear layers get adapters: a group, or layer names separated by commas */

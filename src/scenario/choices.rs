@@ -297,6 +297,7 @@ choices! {
         Vera = "vera", "VeRA", "Two frozen random matrices that all layers share, and two trained vectors for each layer (VeraConfig).";
         Loha = "loha", "LoHa", "Two products of two matrices, multiplied element by element (LoHaConfig): every adapted layer makes what is added as large as its weight.";
         Lokr = "lokr", "LoKr", "The Kronecker product of two small matrices (LoKrConfig): every adapted layer makes what is added as large as its weight.";
+        Oft = "oft", "OFT", "A rotation of each block of a layer's inputs (OFTConfig): every adapted layer keeps its input once more.";
     }
 }
 

@@ -50,6 +50,7 @@ impl Tuner {
             Tuner::Lora | Tuner::Dora | Tuner::Ia3 => 16,
             Tuner::Vera => 256,
             Tuner::Loha | Tuner::Lokr => 8,
+            Tuner::Oft => 32,
         }
     }
 
@@ -59,7 +60,7 @@ impl Tuner {
             (Method::Full, _) => method.label().to_owned(),
             (Method::Lora, _) => self.label().to_owned(),
             (Method::Qlora, Tuner::Lora | Tuner::Dora) => format!("Q{self}"),
-            (Method::Qlora, Tuner::Ia3 | Tuner::Vera | Tuner::Loha | Tuner::Lokr) => {
+            (Method::Qlora, Tuner::Ia3 | Tuner::Vera | Tuner::Loha | Tuner::Lokr | Tuner::Oft) => {
                 format!("{self} over 4-bit weights")
             }
         }
@@ -73,6 +74,7 @@ impl Tuner {
             Tuner::Vera => "VeraConfig",
             Tuner::Loha => "LoHaConfig",
             Tuner::Lokr => "LoKrConfig",
+            Tuner::Oft => "OFTConfig",
         }
     }
 
@@ -91,7 +93,7 @@ impl Tuner {
     /// Whether it has a size that people choose.
     pub const fn has_rank(self) -> bool {
         match self {
-            Tuner::Lora | Tuner::Dora | Tuner::Vera | Tuner::Loha | Tuner::Lokr => true,
+            Tuner::Lora | Tuner::Dora | Tuner::Vera | Tuner::Loha | Tuner::Lokr | Tuner::Oft => true,
             Tuner::Ia3 => false,
         }
     }
@@ -100,7 +102,7 @@ impl Tuner {
     pub const fn has_dropout(self) -> bool {
         match self {
             Tuner::Lora | Tuner::Dora | Tuner::Vera => true,
-            Tuner::Ia3 | Tuner::Loha | Tuner::Lokr => false,
+            Tuner::Ia3 | Tuner::Loha | Tuner::Lokr | Tuner::Oft => false,
         }
     }
 }

@@ -19,6 +19,7 @@ pub(super) mod loss;
 mod lycoris;
 pub(super) mod matmul;
 pub(super) mod norm;
+mod oft;
 pub(super) mod pointwise;
 mod reductions;
 mod rows;

@@ -241,6 +241,12 @@ impl Run<'_> {
             Tuner::Ia3 => {
                 return call.keyword_if("target_modules", self.targets()).keyword("task_type", task);
             }
+            Tuner::Oft => {
+                return call
+                    .keyword("oft_block_size", lora.rank)
+                    .keyword_if("target_modules", self.targets())
+                    .keyword("task_type", task);
+            }
             Tuner::Loha | Tuner::Lokr => {
                 return call
                     .keyword("r", lora.rank)
@@ -284,7 +290,7 @@ impl Run<'_> {
             let wide = (!scenario.lora.fp32_adapters).then_some("False");
             let name = match scenario.lora.tuner {
                 Tuner::Lora | Tuner::Dora => "lora",
-                Tuner::Ia3 | Tuner::Vera | Tuner::Loha | Tuner::Lokr => "tuner",
+                Tuner::Ia3 | Tuner::Vera | Tuner::Loha | Tuner::Lokr | Tuner::Oft => "tuner",
             };
             lines.push_str(&format!("{name} = {}\n", self.lora().written(0)));
             let call = Call::new("get_peft_model")

@@ -203,6 +203,7 @@ const OF_TUNERS: &[&str] = &[
     "alpha",
     "rank_dropout_scale",
     "use_effective_conv2d",
+    "eps",
 ];
 
 fn four_bit(reader: &mut Reader, parts: Parts) {

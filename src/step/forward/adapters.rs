@@ -89,7 +89,7 @@ impl Loader<'_> {
         let rank = self.member.lora.rank;
         let adapter = self.adapter_of((rank, spec.input), (spec.output, rank), quantised);
         match self.member.lora.tuner {
-            Tuner::Lora | Tuner::Ia3 | Tuner::Vera | Tuner::Loha | Tuner::Lokr => adapter,
+            Tuner::Lora | Tuner::Ia3 | Tuner::Vera | Tuner::Loha | Tuner::Lokr | Tuner::Oft => adapter,
             Tuner::Dora => Adapter { magnitude: Some(self.magnitude(spec, quantised)), ..adapter },
         }
     }

@@ -2,11 +2,12 @@
 
 use super::loader::Loader;
 use crate::dtype::Dtype;
+use crate::memory::Category;
 use crate::model::blocks::Linear;
 use crate::scenario::Tuner;
 use crate::step::heap::Loading;
 use crate::step::ops::linear::Adapter;
-use crate::step::ops::tuned::{Ia3, Loha, Lokr, Second, Tuned, Vera};
+use crate::step::ops::tuned::{Ia3, Loha, Lokr, Oft, Second, Tuned, Vera};
 use crate::step::params::ParamId;
 use crate::step::what::{Rank, Source, What};
 
@@ -43,6 +44,28 @@ fn factorised(number: u64) -> (u64, u64) {
     (smaller, number / smaller.max(1))
 }
 
+static BLOCKS: What = What::own(
+    "parameter",
+    "OFT's trained angles: of each block of a layer's inputs the elements above the diagonal",
+    Source::At("peft, tuners/oft/layer.py"),
+);
+
+static PLACES: What = What::own(
+    "buffer",
+    "where OFT's angles stand in a block: an index for each, of rows or of columns",
+    Source::At("peft, tuners/oft/layer.py"),
+);
+
+/// The divisor of a number that is nearest to another one, the smaller of two that are as near.
+fn block_size(input: u64, asked: u64) -> u64 {
+    if asked >= input {
+        return input;
+    }
+    let lower = (1..=asked).rev().find(|size| input.is_multiple_of(*size)).unwrap_or(1);
+    let higher = (asked..=input).find(|size| *size > 0 && input.is_multiple_of(*size)).unwrap_or(input);
+    if asked - lower <= higher - asked { lower } else { higher }
+}
+
 /// What all layers under VeRA have in common.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Shared {
@@ -71,6 +94,7 @@ impl Loader<'_> {
             Tuner::Vera => Tuned::Vera(self.vera(spec, quantised)),
             Tuner::Loha => Tuned::Loha(self.loha(spec)),
             Tuner::Lokr => Tuned::Lokr(self.lokr(spec)),
+            Tuner::Oft => Tuned::Oft(self.oft(spec, quantised)),
         };
         (None, Some(tuned))
     }
@@ -99,6 +123,22 @@ impl Loader<'_> {
         };
         self.shared.matrices = Some(shared);
         Vera { shared, d, b, rank: lora.rank, dropout: lora.dropout }
+    }
+
+    /// peft looks for a block size that divides the input (tuners/oft/layer.py `adjust_oft_parameters`).
+    fn oft(&mut self, spec: &Linear, quantised: Option<Dtype>) -> Oft {
+        let size = block_size(spec.input, self.member.lora.rank);
+        let blocks = spec.input / size.max(1);
+        let elements = size.saturating_mul(size.saturating_sub(1)) / 2;
+        let dtypes = self.adapter_dtypes(quantised);
+        let weight = self.adapter_parameter(&BLOCKS, ((blocks, elements), Rank::None), dtypes);
+        for _ in ["rows", "cols"] {
+            let (bytes, times) = (elements.saturating_mul(8), self.times);
+            self.load_in(Loading::Adapters, |own| {
+                own.state.persistent(bytes, Dtype::I64, times, Category::Adapters, &PLACES)
+            });
+        }
+        Oft { weight, blocks, size }
     }
 
     fn loha(&mut self, spec: &Linear) -> Loha {

@@ -54,6 +54,7 @@ impl<'m> Tensor<'m> {
                 (None, Some(Tuned::Ia3(tuned))) => self.by_factors(layer, tuned),
                 (None, Some(Tuned::Vera(tuned))) => self.by_shared_factors(layer, tuned),
                 (None, Some(Tuned::Loha(tuned))) => self.by_hadamard_product(layer, tuned),
+                (None, Some(Tuned::Oft(tuned))) => self.rotated_first(layer, tuned),
                 (None, Some(Tuned::Lokr(tuned))) => self.by_kronecker_product(layer, tuned),
                 (Some(adapter), _) => {
                     let module = Module::adapted(layer.weight.id(), adapter.a);

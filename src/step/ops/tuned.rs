@@ -9,6 +9,7 @@ pub(in crate::step) enum Tuned {
     Vera(Vera),
     Loha(Loha),
     Lokr(Lokr),
+    Oft(Oft),
 }
 
 /// (IA)³: a factor for each feature.
@@ -53,4 +54,13 @@ pub(in crate::step) enum Second {
     Whole(ParamId),
     /// Two factors, the second matrix's rows and columns, and the rank between them.
     Factors([ParamId; 2], [u64; 2], u64),
+}
+
+/// OFT: a rotation for each block of the input's features.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::step) struct Oft {
+    pub weight: ParamId,
+    pub blocks: u64,
+    /// Features of a block.
+    pub size: u64,
 }

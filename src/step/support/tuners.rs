@@ -21,7 +21,7 @@ pub(super) fn tuner(modeling: Modeling, architecture: &Architecture, member: &Me
     match member.lora.tuner {
         Tuner::Lora => Ok(()),
         Tuner::Dora => dora(modeling, member),
-        other @ (Tuner::Ia3 | Tuner::Vera | Tuner::Loha | Tuner::Lokr) => {
+        other @ (Tuner::Ia3 | Tuner::Vera | Tuner::Loha | Tuner::Lokr | Tuner::Oft) => {
             another(other, modeling, architecture, member)
         }
     }

@@ -16,7 +16,7 @@ class Scenario(TypedDict, total=False):
     method: Literal["full", "lora", "qlora"]
 
     #: Which adapters of peft are trained beside the frozen weights
-    adapter: Literal["lora", "dora", "ia3", "vera", "loha", "lokr"]
+    adapter: Literal["lora", "dora", "ia3", "vera", "loha", "lokr", "oft"]
 
     #: The inner size of the adapters: r in the settings of peft's tuners
     lora_rank: int

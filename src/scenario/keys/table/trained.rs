@@ -74,7 +74,7 @@ pub(super) const KEYS: &[Key] = &[
         link: "r",
         name: "lora-rank",
         label: "LoRA rank",
-        help: "The inner size of the adapters: r in the settings of peft's tuners",
+        help: "The inner size of the adapters: r in the settings of peft's tuners, of OFT the size of a block",
         field: Field::LoraRank,
         group: Group::Training,
         place: Place::Surface,
