@@ -10,7 +10,7 @@ export interface Scenario {
   "method"?: "full" | "lora" | "qlora";
   /** Which adapters of peft are trained beside the frozen weights */
   "adapter"?: "lora" | "dora" | "ia3" | "vera" | "loha" | "lokr" | "oft";
-  /** The inner size of the adapters: r in the settings of peft's tuners */
+  /** The inner size of the adapters: r in the settings of peft's tuners, of OFT the size of a block */
   "lora-rank"?: number;
   /** Which linear layers get adapters: a group, or layer names separated by commas */
   "lora-targets"?: string;

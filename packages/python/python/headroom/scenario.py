@@ -18,7 +18,7 @@ class Scenario(TypedDict, total=False):
     #: Which adapters of peft are trained beside the frozen weights
     adapter: Literal["lora", "dora", "ia3", "vera", "loha", "lokr", "oft"]
 
-    #: The inner size of the adapters: r in the settings of peft's tuners
+    #: The inner size of the adapters: r in the settings of peft's tuners, of OFT the size of a block
     lora_rank: int
 
     #: Which linear layers get adapters: a group, or layer names separated by commas
