@@ -120,9 +120,8 @@ impl<'m> Tensor<'m> {
             };
             let node = state.node([&x, &other], move |state, node, grad| {
                 let [x, other, _] = node.inputs;
-                let rows = x.numel / width.max(1);
                 let second = other.wants().then(|| {
-                    let inner = rows.saturating_mul(width) / other.numel.max(1) * width;
+                    let inner = x.numel / (other.numel / width.max(1)).max(1);
                     let storage = state.alloc_product(other.numel, inner, grad.dtype, &POWER_GRADIENT);
                     Grad::new(storage, other.numel, grad.dtype, Layout::Tokens)
                 });

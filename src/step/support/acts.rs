@@ -259,7 +259,7 @@ fn generates(member: &Member, many: bool) -> Result<(), Issue> {
         return refuse(Field::Attention, message.into(), "choose SDPA");
     }
     if member.adapts && (member.lora.trains_embeddings || member.lora.tuner != Tuner::Lora) {
-        let message = "generation beside DoRA, or beside embeddings that are trained whole, was not measured";
+        let message = "generation beside another tuner than LoRA, or beside embeddings that are trained whole, was not measured";
         return refuse(Field::Rollouts, message.into(), "have vLLM generate the answers");
     }
     // Liger patches the modules that generate too, and no such run was measured
