@@ -40,7 +40,7 @@ static KRONECKER: What = What::own(
 
 /// Two factors of a number that are as near to each other as may be, the smaller one first (tuners/lokr/layer.py `factorization`).
 fn factorised(number: u64) -> (u64, u64) {
-    let smaller = (1..=number.isqrt()).rev().find(|factor| number % factor == 0).unwrap_or(1);
+    let smaller = (1..=number.isqrt()).rev().find(|factor| number.is_multiple_of(*factor)).unwrap_or(1);
     (smaller, number / smaller.max(1))
 }
 

@@ -8,7 +8,7 @@ use crate::model::blocks::LinearClass;
 use crate::model::modeling::Modeling;
 use crate::scenario::software::{Software, Trainer};
 use crate::scenario::tuners::scaled;
-use crate::scenario::{LoraTargets, Method, Offloading, Tuner, WeightFormat};
+use crate::scenario::{LoraTargets, Method, Offloading, Precision, Tuner, WeightFormat};
 use crate::step::forward::Model;
 use crate::step::ops::linear::Layer;
 use crate::step::ops::tuned::Tuned;
@@ -77,6 +77,17 @@ fn another(
             "peft has no feed-forward layers of {family} for {name} (\"Please specify `feedforward_modules` in `peft_config`\")"
         );
         return refuse(Field::Adapter, message, "choose another adapter");
+    }
+    if tuner == Tuner::Ia3
+        && member.method == Method::Qlora
+        && !member.quantization.prepare
+        && member.precision == Precision::Bf16
+    {
+        let message = format!(
+            "PyTorch stops at {name} over 4-bit weights in pure bf16 without k-bit preparation: what is scaled is float32, the next layer's \
+             weight is not"
+        );
+        return refuse(Field::KbitPrepare, message, "switch kbit-prepare on, or choose bf16 mixed");
     }
     if matches!(tuner, Tuner::Loha | Tuner::Lokr) {
         lycoris(tuner, member)?;
