@@ -242,6 +242,50 @@ pub fn decimal(text: &str) -> Option<f64> {
     if is_plain { text.parse().ok() } else { None }
 }
 
+/// What a letter behind a number stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Letters {
+    /// None is read.
+    None,
+    /// `k` is 1,024, as sequences are counted.
+    Binary,
+    /// `k`, `M` and `B` are thousands, millions and billions, and `10k x 512` is a product, as data sets are counted.
+    Decimal,
+}
+
+impl Letters {
+    /// Reads `2048`, `2,048`, `0.5`; with letters `8k`, `5M` and `10k x 512`.
+    ///
+    /// ```
+    /// use headroom::units::Letters;
+    /// assert_eq!(Letters::Binary.read("8k"), Some(8192.0));
+    /// assert_eq!(Letters::Decimal.read("10k x 512"), Some(5_120_000.0));
+    /// assert_eq!(Letters::None.read("8k"), None);
+    /// ```
+    pub fn read(self, text: &str) -> Option<f64> {
+        match text.split_once(['x', 'X', '×', '*']).filter(|_| self == Letters::Decimal) {
+            Some((examples, tokens)) => Some(self.one(examples)? * self.one(tokens)?),
+            None => self.one(text),
+        }
+    }
+
+    /// A number with the letter behind it.
+    fn one(self, text: &str) -> Option<f64> {
+        let text = text.trim();
+        let factors: &[(char, f64)] = match self {
+            Letters::None => &[],
+            Letters::Binary => &[('k', 1024.0)],
+            Letters::Decimal => &[('k', 1e3), ('m', 1e6), ('b', 1e9)],
+        };
+        let last = text.chars().last()?.to_ascii_lowercase();
+        let (digits, factor) = match factors.iter().find(|(letter, _)| *letter == last) {
+            Some((_, factor)) => (&text[..text.len() - 1], *factor),
+            None => (text, 1.0),
+        };
+        Some(decimal(&ungrouped(digits)?)? * factor)
+    }
+}
+
 /// Writes a number with at most so many decimals, and none that is needless: `7`, `0.5`, `13.25`.
 pub fn shortest(value: f64, decimals: usize) -> String {
     let text = format!("{value:.decimals$}");

@@ -10,10 +10,12 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueHint}
 use serde_json::{Map, Value};
 
 use super::import;
+use crate::hardware::sold_with;
 use crate::model::read::LONGEST_CONFIG;
 use crate::scenario::keys::{Key, ValueKind, keys, slugs};
-use crate::scenario::{CustomModel, Field, Method, ModelChoice, Scenario, Task};
+use crate::scenario::{CustomModel, Field, GpuChoice, Method, ModelChoice, Scenario, Task};
 use crate::share;
+use crate::units::Bytes;
 
 /// The arguments that say a scenario: one flag per key of [`keys`].
 #[derive(Clone)]
@@ -99,13 +101,13 @@ impl Input {
         }
         asked.given.extend(self.flags.iter().map(|(key, _)| *key));
         asked.given.extend(Key::find("model").filter(|_| self.config.is_some()));
-        // and so does what no flag and no file says: a task has a batch, a mask, a precision and a library of its own
-        if task.is_some() {
-            let filled = asked.scenarios.iter().map(|scenario| {
-                if scenario.task == Task::Sft { scenario.clone() } else { asked.filled(scenario) }
-            });
-            asked.scenarios = filled.collect();
-        }
+        // and so does what no flag says: a card, a model, a library and a task have a precision, a length and more of their own.
+        // A link and a file say all of a scenario, but for a task that is put over a file
+        let flags_alone = self.source.is_none() && self.from.is_empty();
+        let open = |scenario: &Scenario| flags_alone || task.is_some() && scenario.task != Task::Sft;
+        let filled =
+            |scenario: &Scenario| if open(scenario) { asked.filled(scenario) } else { scenario.clone() };
+        asked.scenarios = asked.scenarios.iter().map(filled).collect();
         // what each GPU keeps hangs on the method, and the element types on that, where only the number of GPUs is said
         if self.flags.iter().any(|(key, _)| key.field == Field::Gpus) {
             let open = ["shard", "precision"].into_iter().filter(|name| !asked.gives(name));
@@ -124,7 +126,10 @@ impl Input {
 
     fn put_over(&self, scenario: &mut Scenario) -> Result<(), String> {
         for (key, value) in &self.flags {
-            key.read(scenario, value).map_err(|issue| format!("--{issue}"))?;
+            match card_by_size(key, value) {
+                Some(memory) => scenario.gpu = GpuChoice::Custom(memory),
+                None => key.read(scenario, value).map_err(|issue| format!("--{issue}"))?,
+            }
         }
         if let Some(path) = &self.config {
             let read = || {
@@ -136,6 +141,13 @@ impl Input {
         }
         Ok(())
     }
+}
+
+/// The memory of a card that a flag names by the amount it is sold with, as the page's box does; a link's and a file's amounts
+/// are exact.
+fn card_by_size(key: &Key, value: &str) -> Option<Bytes> {
+    let is_amount = key.field == Field::Gpu && value.trim().starts_with(|c: char| c.is_ascii_digit());
+    sold_with(value).ok().filter(|memory| is_amount && *memory > Bytes::ZERO)
 }
 
 /// Whether an input makes a difference to a scenario, or may in a table that tries other methods, several GPUs or generation.
@@ -312,7 +324,9 @@ fn flag(key: &'static Key) -> Arg {
         ValueKind::Count(_) => flag.value_name("N").help(key.help),
         ValueKind::Lengths => flag.value_name("MEAN±DEVIATION").help(key.help),
         ValueKind::Dropout => flag.value_name("P").help(key.help),
-        ValueKind::Gpu => flag.value_name("CARD").help(key.help),
+        ValueKind::Gpu => {
+            flag.value_name("CARD").help(format!("{}: a card sold with 24GB has 24 GiB", key.help))
+        }
     }
 }
 

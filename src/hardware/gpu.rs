@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::kinds::{Basis, Class, ComputeCapability, Vendor};
 use super::memory;
-use crate::units::Bytes;
+use crate::units::{Bytes, ParseBytesError};
 
 /// A card.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,6 +37,23 @@ pub struct Gpu {
     pub context: Bytes,
     /// What it takes at most: with every kernel loaded, and with NCCL's buffers where there are several GPUs.
     pub context_most: Bytes,
+}
+
+/// The memory of a card that is sold with an amount: what is sold in GB is GiB, less what the driver keeps.
+///
+/// ```
+/// use headroom::hardware::sold_with;
+/// use headroom::units::Bytes;
+/// assert_eq!(sold_with("12 GB"), Ok(Bytes::gib(12.0)));
+/// assert_eq!(sold_with("11.5GiB"), Ok(Bytes::gib(11.5)));
+/// ```
+///
+/// # Errors
+/// Where the text is no amount of memory.
+pub fn sold_with(amount: &str) -> Result<Bytes, ParseBytesError> {
+    let lower = amount.trim().to_ascii_lowercase();
+    let binary = lower.strip_suffix("gb").and_then(|number| format!("{number}GiB").parse().ok());
+    binary.map_or_else(|| amount.parse(), Ok)
 }
 
 impl Gpu {

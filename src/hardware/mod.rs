@@ -7,7 +7,7 @@ mod memory;
 mod rent;
 
 pub use catalogue::{UnknownGpu, gpu, gpus, search};
-pub use gpu::Gpu;
+pub use gpu::{Gpu, sold_with};
 pub use kinds::{Basis, Class, ComputeCapability, NotACapability, Vendor};
 pub(crate) use memory::NCCL;
 pub use rent::{Machine, cheapest};

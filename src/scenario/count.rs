@@ -1,6 +1,6 @@
 //! What the whole numbers of a scenario count, and how large they may be.
 
-use crate::units::grouped;
+use crate::units::{Letters, grouped};
 
 /// The largest micro-batch, sequence length, accumulation and rank that are computed; above it a size is a typing error.
 pub const LARGEST: u64 = 1 << 24;
@@ -99,6 +99,30 @@ impl Count {
             Count::Texts => MOST_TEXTS,
             Count::DatasetTokens => MOST_TOKENS,
             Count::Elements | Count::ElementsOrNone => MOST_ELEMENTS,
+        }
+    }
+
+    /// What a letter behind a number stands for.
+    pub(crate) const fn letters(self) -> Letters {
+        match self {
+            Count::DatasetTokens => Letters::Decimal,
+            Count::Rank
+            | Count::Sequences
+            | Count::SequencesOrNone
+            | Count::Texts
+            | Count::Tokens
+            | Count::Passes
+            | Count::Gpus
+            | Count::Elements
+            | Count::ElementsOrNone
+            | Count::Mebibytes
+            | Count::Percent
+            | Count::Epochs
+            | Count::Cents
+            | Count::LayersOrNone
+            | Count::PicturesOrNone
+            | Count::Pixels
+            | Count::StageOrNone => Letters::Binary,
         }
     }
 

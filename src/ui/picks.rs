@@ -215,6 +215,14 @@ mod tests {
     }
 
     #[test]
+    fn an_amount_is_the_card_that_the_command_takes_for_it() {
+        for words in ["12GB", "24 gb", "22.5GiB"] {
+            let chosen = gpu_of(&find_gpus(words).items[0].key);
+            assert_eq!(Ok(chosen), crate::hardware::sold_with(words).map(GpuChoice::Custom), "{words}");
+        }
+    }
+
+    #[test]
     fn an_amount_is_one_that_can_be_taken() {
         for words in ["0.0000000001", "0", "1e-9 GB", "24,5", "1,2,3 GB", "inf", "nan GB"] {
             assert!(find_gpus(words).items.iter().all(|item| !item.key.starts_with(MEMORY)), "{words}");

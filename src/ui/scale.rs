@@ -1,7 +1,7 @@
 //! The numbers that a slider stops at, and how a number box reads what people type.
 
 use super::format::number;
-use crate::units::{decimal, grouped, ungrouped};
+use crate::units::{Letters, decimal, grouped, ungrouped};
 
 /// A range of sensible numbers: the slider stops at `stops`, the box takes any number between `least` and `most`.
 #[derive(Debug)]
@@ -270,30 +270,18 @@ impl Scale {
                 _ => range,
             }
         };
-        let value = match text.split_once(['x', 'X', '×', '*']).filter(|_| self.of_data) {
-            Some((examples, tokens)) => {
-                self.amount(examples).zip(self.amount(tokens)).map(|(examples, tokens)| examples * tokens)
-            }
-            None => self.amount(text),
-        };
+        let value = self.letters().read(text);
         let fits = |value: &f64| value.is_finite() && (self.least..=self.most).contains(value);
         value.filter(fits).filter(|value| !self.whole || value.fract() == 0.).ok_or_else(wanted)
     }
 
-    /// A number with what stands behind it for thousands.
-    fn amount(&self, text: &str) -> Option<f64> {
-        let text = text.trim();
-        let factors: &[(char, f64)] = match (self.whole, self.of_data) {
-            (_, true) => &[('k', 1e3), ('m', 1e6), ('b', 1e9)],
-            (true, false) => &[('k', 1024.)],
-            (false, false) => &[],
-        };
-        let last = text.chars().last()?.to_ascii_lowercase();
-        let (digits, factor) = match factors.iter().find(|(letter, _)| *letter == last) {
-            Some((_, factor)) => (&text[..text.len() - 1], *factor),
-            None => (text, 1.),
-        };
-        Some(decimal(&ungrouped(digits)?)? * factor)
+    /// What a letter behind a number stands for, as where a flag says it.
+    fn letters(&self) -> Letters {
+        match (self.whole, self.of_data) {
+            (_, true) => Letters::Decimal,
+            (true, false) => Letters::Binary,
+            (false, false) => Letters::None,
+        }
     }
 
     /// The value as assistive technology says it: `8 sequences`.

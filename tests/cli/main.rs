@@ -5,6 +5,7 @@
 mod action;
 mod check;
 mod files;
+mod flags;
 mod oom;
 mod plan;
 
@@ -296,7 +297,8 @@ fn amounts_are_read_as_they_are_meant_or_refused() {
         };
         assert!(run.err.contains(right), "{}", run.err);
     }
-    let same = ["24.5GB", "24,500MB", "24,500,000,000B"].map(|memory| says(&["estimate", "--gpu", memory]));
+    let exact = |memory: &str| says(&["estimate", &format!("gpu={memory}")]);
+    let same = ["24.5GB", "24,500MB", "24,500,000,000B"].map(exact);
     assert!(same.iter().all(|answer| *answer == same[0]), "{same:?}");
     let run = headroom(&["estimate", "gpu=24&b=1,5"]);
     assert_eq!((run.status, run.err.lines().count()), (Some(0), 2), "{}", run.err);

@@ -1,0 +1,65 @@
+//! What flags leave open, and how they are read: as the page does, and as the tables do.
+
+use serde_json::Value;
+
+use super::{file, headroom, says};
+
+#[track_caller]
+fn estimate(arguments: &[&str]) -> Value {
+    let out = says(&[&["estimate", "--json"], arguments].concat());
+    serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}"))
+}
+
+#[test]
+fn what_no_flag_says_is_as_it_usually_is() {
+    let said = |arguments: &[&str], key: &str| estimate(arguments)["scenario"][key].clone();
+    // a card without bfloat16, a model with 1,024 positions, libraries with habits of their own
+    for (arguments, key, value) in [
+        (&["--gpu", "t4"][..], "precision", "amp-fp16"),
+        (&["--gpu", "t4", "--precision", "bf16"], "precision", "bf16"),
+        (&["--stack", "trl"], "precision", "amp-bf16"),
+        (&["--stack", "unsloth"], "optimizer", "adamw-8bit"),
+    ] {
+        assert_eq!(said(arguments, key), value, "{arguments:?}");
+    }
+    assert_eq!(said(&["--model", "gpt2"], "seq-length"), 1024);
+    assert_eq!(said(&["--model", "gpt2", "--seq-length", "512"], "seq-length"), 512);
+    // a link and a file say all of a scenario
+    let toml = file("flags_t4.toml", "gpu = \"t4\"\n");
+    for whole in ["gpu=t4", &toml] {
+        assert_eq!(said(&[whole], "precision"), "amp-bf16-weights", "{whole}");
+        assert_eq!(said(&[whole, "--batch-size", "2"], "precision"), "amp-bf16-weights", "{whole}");
+    }
+    // the tables begin with the same run
+    let levers: Value = serde_json::from_str(&says(&["levers", "--gpu", "t4", "--json"])).unwrap();
+    assert_eq!(levers["needed"], estimate(&["--gpu", "t4"])["needed"]);
+}
+
+#[test]
+fn a_card_is_named_by_the_size_that_it_is_sold_with() {
+    let memory = |arguments: &[&str]| estimate(arguments)["gpu"]["memory"].as_u64();
+    for size in ["12GB", "12 gb", "12GiB"] {
+        assert_eq!(memory(&["--gpu", size]), Some(12 << 30), "{size}");
+    }
+    // what a link says is exact, and what was given out stays what it is
+    assert_eq!(memory(&["gpu=12GB"]), Some(12_000_000_000));
+    let none = headroom(&["estimate", "--gpu", "0GB"]);
+    assert!(none.status == Some(2) && none.err.contains("more memory than none"), "{}", none.err);
+}
+
+#[test]
+fn numbers_are_read_as_the_page_reads_them() {
+    let tokens = |text: &str| {
+        let run = ["--gpu", "h100-sxm-80gb", "--dataset-tokens", text];
+        estimate(&run)["scenario"]["dataset-tokens"].as_u64()
+    };
+    assert_eq!(tokens("10k x 512"), Some(5_120_000));
+    assert_eq!(tokens("5M"), Some(5_000_000));
+    assert_eq!(tokens("2,000"), Some(2_000));
+    let sequence = |text: &str| estimate(&["--seq-length", text])["scenario"]["seq-length"].as_u64();
+    assert_eq!(sequence("4k"), Some(4096));
+    for text in ["4m", "4k x 2", "1.5"] {
+        let wrong = headroom(&["estimate", "--seq-length", text]);
+        assert!(wrong.status == Some(2) && wrong.err.contains("seq-length"), "{text}: {}", wrong.err);
+    }
+}
