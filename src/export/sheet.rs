@@ -190,6 +190,10 @@ impl Builder<'_> {
             self.choice("The card has", |scenario| {
                 scenario.gpu().map_or(Cell::Empty, |gpu| Cell::Amount(gpu.memory))
             }),
+            self.choice("Of the card's memory", |scenario| {
+                let note = scenario.gpu().ok().and_then(|gpu| gpu.note());
+                note.map_or(Cell::Empty, |note| Cell::Text(note.to_owned()))
+            }),
             self.said("Verdict", |answer| Some(Cell::Margin(answer.verdict()?, answer.fit()?.margin))),
             self.said("Use of the card", |answer| {
                 let fit = answer.fit().filter(|_| answer.verdict() != Some(Verdict::WouldNotRun))?;

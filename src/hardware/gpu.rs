@@ -57,6 +57,27 @@ pub fn sold_with(amount: &str) -> Result<Bytes, ParseBytesError> {
 }
 
 impl Gpu {
+    /// What is to know of its memory where a program shares it with the system.
+    pub const fn note(&self) -> Option<&'static str> {
+        match (self.class, self.vendor) {
+            (Some(Class::Unified), Vendor::Amd) => {
+                Some("Linux lets graphics have half of the RAM; ttm.pages_limit allows more")
+            }
+            (Some(Class::Unified), Vendor::Apple) => {
+                Some("Metal lets programs have so much of the RAM, which the system needs too")
+            }
+            (Some(Class::Unified), Vendor::Nvidia) => {
+                Some("the system, its files in memory among them, takes of the same RAM")
+            }
+            (Some(Class::Unified), Vendor::Intel | Vendor::Google)
+            | (
+                None
+                | Some(Class::Consumer | Class::Workstation | Class::Datacenter | Class::Laptop),
+                Vendor::Nvidia | Vendor::Amd | Vendor::Apple | Vendor::Intel | Vendor::Google,
+            ) => None,
+        }
+    }
+
     /// A card of that much memory with nothing else known: kernels as on an A100.
     pub fn custom(memory: Bytes) -> Gpu {
         Gpu {

@@ -128,6 +128,8 @@ pub enum Basis {
     Marketed,
     /// The share of a unified memory that the system lets the graphics part have.
     WorkingSet,
+    /// The half of the system's memory that Linux lets a graphics part have.
+    Shared,
     /// What the user said.
     User,
 }
@@ -144,6 +146,9 @@ impl Basis {
                 "No report was found: the size that it is sold with, less what such cards lose."
             }
             Basis::WorkingSet => "The working set that Metal recommends; the rest belongs to the system.",
+            Basis::Shared => {
+                "The half of the memory that Linux lets the graphics part have unless told otherwise."
+            }
             Basis::User => "The amount that you gave.",
         }
     }

@@ -40,6 +40,8 @@ pub(super) fn usable(figures: Figures) -> Option<(Bytes, Basis)> {
     let total = match (figures.vendor, figures.class) {
         // Metal lets programs have at least 3/4 of 36 GB and more.
         (Vendor::Apple, _) => return Some((Bytes::mib(total / 4 * 3), Basis::WorkingSet)),
+        // Linux lets the graphics part of a processor have half of the RAM (drivers/gpu/drm/ttm/ttm_device.c).
+        (Vendor::Amd, Class::Unified) => return Some((Bytes::mib(total / 2), Basis::Shared)),
         // Error correction is on by default in data centres and takes 6.25 % of graphics memory.
         (Vendor::Nvidia, Class::Datacenter) if figures.gddr => total / 16 * 15,
         _ => total,
@@ -114,5 +116,7 @@ mod tests {
         let apple = Figures { vendor: Vendor::Apple, class: Class::Unified, gddr: false, ..T4 };
         let m3_ultra = Figures { marketed_gb: Some(256), driver_mib: None, torch_mib: None, ..apple };
         assert_eq!(usable(m3_ultra), Some((Bytes::mib(192 * 1024), Basis::WorkingSet)));
+        let strix_halo = Figures { vendor: Vendor::Amd, marketed_gb: Some(64), ..m3_ultra };
+        assert_eq!(usable(strix_halo), Some((Bytes::mib(32 * 1024), Basis::Shared)));
     }
 }

@@ -67,7 +67,8 @@ pub fn aside(
     let level = level.map(|level| format!("{}: {}", level.label(), level.advice()));
     let server =
         scenario.asks_a_server().then(|| "vLLM has GPUs of its own elsewhere, not counted here".to_owned());
-    [Some(share), level, Some(format!("peak in the {}", phase.label())), server]
+    let note = scenario.gpu().ok().and_then(|gpu| gpu.note()).map(str::to_owned);
+    [Some(share), level, note, Some(format!("peak in the {}", phase.label())), server]
         .into_iter()
         .flatten()
         .collect()
