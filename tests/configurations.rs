@@ -90,13 +90,11 @@ fn read_back(scenario: &Scenario, which: Configuration, text: &str, other: &Scen
         base.cluster = scenario.cluster;
         base.allocator = scenario.allocator;
     }
-    let understood = import::read(&without_comments(text), &base).expect("what was written is read");
+    // the command in its first lines sets the variable that axolotl sets otherwise
+    let text = if which == Configuration::Axolotl { text.to_owned() } else { without_comments(text) };
+    let understood = import::read(&text, &base).expect("what was written is read");
     assert_eq!(understood.left, [], "{text}");
     let mut read = understood.scenario;
-    if which == Configuration::Axolotl {
-        // a command line before it sets the variable
-        read.allocator = scenario.allocator;
-    }
     if launcher {
         read.precision = scenario.precision;
     }

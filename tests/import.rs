@@ -5,8 +5,8 @@
 use headroom::import::{self, Format, Understood};
 use headroom::scenario::keys::Key;
 use headroom::scenario::{
-    AttentionKernel, Checkpointing, CpuOffload, LoraTargets, LossKernel, Mask, Method, Optimizer, Precision,
-    ReduceDtype, Reference, Rollouts, Scenario, Sharding, Stack, Task, Tuner, WeightFormat,
+    Allocator, AttentionKernel, Checkpointing, CpuOffload, LoraTargets, LossKernel, Mask, Method, Optimizer,
+    Precision, ReduceDtype, Reference, Rollouts, Scenario, Sharding, Stack, Task, Tuner, WeightFormat,
 };
 use headroom::share;
 use proptest::prelude::*;
@@ -579,6 +579,21 @@ fn axolotls_plugin_alone_cuts_the_loss() {
 }
 
 /// Few lines that stand for much more are refused, or stay names.
+#[test]
+fn the_allocator_of_a_command_in_the_first_lines_counts() {
+    let body = "base_model: Qwen/Qwen3-8B\nadapter: lora\nlora_r: 8\n";
+    let allocator = |head: &str| read(&format!("{head}\n{body}")).scenario.allocator;
+    let command = "# LoRA of Qwen/Qwen3-8B\n# PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False axolotl train a.yaml";
+    assert_eq!(allocator(command), Allocator::Native);
+    // axolotl's own, also where a comment only speaks of the variable
+    for head in ["", "# try PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False"] {
+        assert_eq!(allocator(head), Allocator::Expandable, "{head}");
+    }
+    let torchtune = include_str!("fixtures/configurations/torchtune-lora.yaml");
+    let set = format!("# PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True tune run x\n{torchtune}");
+    assert_eq!(read(&set).scenario.allocator, Allocator::Expandable);
+}
+
 #[test]
 fn short_texts_do_not_fill_the_memory() {
     let yaml =

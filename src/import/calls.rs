@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::hugging_face::{Parts, Trainer};
 use super::link::{of_link, written_by_headroom};
+use super::launch;
 use super::names;
 use super::own_loop::{Engine, changed_numbers};
 use super::reader::Reader;
@@ -165,7 +166,7 @@ pub(super) fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
     }
     changed_afterwards(&script, &mut settings);
     for (place, value) in &script.given {
-        for variable in ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"] {
+        for variable in launch::ALLOCATOR {
             if place.contains(variable) {
                 setting::flatten("", variable, value.clone(), &mut settings);
             }

@@ -144,11 +144,13 @@ pub(super) fn of_arguments(reader: &mut Reader) {
     reader.pass(|name| among(IDLE, name));
 }
 
-/// `PYTORCH_CUDA_ALLOC_CONF`, set before a command, in trl's `env:`, or in `os.environ`.
-fn allocator(reader: &mut Reader) {
-    let names = ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
+/// The variables that PyTorch's allocator reads.
+pub(super) const ALLOCATOR: [&str; 2] = ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
+
+/// What one of them says, set before a command, in trl's `env:`, or in `os.environ`.
+pub(super) fn allocator(reader: &mut Reader) {
     let all: Vec<String> =
-        names.iter().flat_map(|name| [(*name).to_owned(), format!("env.{name}")]).collect();
+        ALLOCATOR.iter().flat_map(|name| [(*name).to_owned(), format!("env.{name}")]).collect();
     let all: Vec<&str> = all.iter().map(String::as_str).collect();
     let Some(said) = reader.take(&all) else { return };
     let text = said.text().to_ascii_lowercase();

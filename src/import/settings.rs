@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::hugging_face::{Parts, Trainer};
 use super::reader::Reader;
-use super::syntax::setting::{Setting, of_table};
+use super::syntax::setting::{self, Setting, of_table};
 use super::understood::{Format, NotRead, Taken, Understood};
 use super::{axolotl, hugging_face, launch, llama_factory, torchtune, trainer_toml};
 use crate::scenario::keys::{Key, keys};
@@ -81,6 +81,9 @@ pub(super) fn of_members(
     let is_adapter = has("peft_type");
     let tuner = members.get("peft_type").and_then(Value::as_str).and_then(Tuner::of_type);
     let mut settings = of_table(members);
+    if let Some((variable, value)) = set_in_head(text) {
+        setting::flatten("", variable, Value::from(value), &mut settings);
+    }
     let parts = if is_adapter {
         for setting in &mut settings {
             setting.of = tuner.map_or("LoraConfig", Tuner::class).to_owned();
@@ -97,6 +100,16 @@ pub(super) fn of_members(
         reader.leave("the trainer", OTHER_TRAINER);
     }
     Some(Ok(understood(format, reader, parts)))
+}
+
+/// The allocator's variable and its value, where a command in the first comments of a file sets it, as in those that Headroom writes.
+fn set_in_head(text: &str) -> Option<(&'static str, &str)> {
+    let head = text.lines().map(str::trim).take_while(|line| line.is_empty() || line.starts_with('#'));
+    head.filter_map(|line| line.strip_prefix('#')).find_map(|line| {
+        let (variable, value) = line.split_whitespace().next()?.split_once('=')?;
+        let known = launch::ALLOCATOR.into_iter().find(|name| *name == variable)?;
+        Some((known, value))
+    })
 }
 
 /// What of the classes of trl's command the settings are for: all of them, or transformers' arguments alone.
@@ -152,6 +165,7 @@ pub(super) fn understood(format: Format, mut reader: Reader, parts: Parts) -> Un
         Format::TrainerToml => trainer_toml::read(&mut reader),
         Format::Headroom | Format::Model => {}
     }
+    launch::allocator(&mut reader);
     number_of_gpus(&mut reader);
     reader.finish();
     let Reader { scenario, taken, mut assumed, idle, left, .. } = reader;
