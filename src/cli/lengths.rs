@@ -25,7 +25,8 @@ const LONGEST: usize = 64 << 20;
 /// the one batch that holds a long text: what that needs, and how many texts are that long, is what is printed.
 #[derive(Args)]
 pub(super) struct Arguments {
-    /// The lengths in tokens, with spaces, commas or line breaks between them, 512x30 for thirty of 512; standard input if not given
+    /// The lengths in tokens, with spaces, commas or line breaks between them, 512x30 for thirty of 512, or CSV or lines of JSON with a
+    /// column tokens or length; standard input if not given
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     texts: Option<PathBuf>,
     /// In how many orders of the texts the run is followed

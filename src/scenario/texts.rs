@@ -1,11 +1,14 @@
 //! How long the texts of a data set are.
 
+mod table;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use self::table::{NoLengths, Said};
 use super::lengths::Random;
 use crate::text::short;
 
@@ -91,15 +94,33 @@ impl Texts {
     }
 }
 
-/// What is no length of a text.
+/// Why a text says no lengths.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ParseTextsError(Option<String>);
+pub struct ParseTextsError(Problem);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Problem {
+    Nothing,
+    Word(String),
+    Table(NoLengths),
+}
 
 impl fmt::Display for ParseTextsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Some(word) => write!(f, "\"{}\" is no length", short(word))?,
-            None => f.write_str("no length was found")?,
+            Problem::Word(word) => write!(f, "\"{}\" is no length", short(word))?,
+            Problem::Nothing => f.write_str("no length was found")?,
+            Problem::Table(NoLengths::Column) => {
+                return f.write_str(
+                    "no column of this table says how long the texts are: call one tokens or length",
+                );
+            }
+            Problem::Table(NoLengths::Line(line)) => {
+                return write!(
+                    f,
+                    "line {line} says no length: write one of {LONGEST} tokens at most on each, as in {{\"tokens\": 512}}"
+                );
+            }
         }
         write!(
             f,
@@ -114,27 +135,56 @@ impl std::error::Error for ParseTextsError {}
 impl FromStr for Texts {
     type Err = ParseTextsError;
 
+    /// Reads numbers with anything usual between them, lines of JSON, and CSV whose first line names a column `tokens` or
+    /// `length`.
     fn from_str(text: &str) -> Result<Texts, ParseTextsError> {
-        let words = text.split(|c: char| c.is_whitespace() || ",;[]".contains(c));
+        let said = match table::rows(text) {
+            Some(rows) => rows.map_err(|problem| ParseTextsError(Problem::Table(problem)))?,
+            None => numbers(text),
+        };
         let mut by_length: BTreeMap<u64, u64> = BTreeMap::new();
         let mut all = 0_u64;
-        for word in words.filter(|word| !word.is_empty()) {
-            let (length, count) = word.split_once(['x', '×', '*']).unwrap_or((word, "1"));
+        for (length, count) in said {
             let read =
                 |number: &str, most: u64| number.parse().ok().filter(|number| (1..=most).contains(number));
-            let read = read(length, LONGEST).zip(read(count, MOST));
-            let (length, count) = read.ok_or_else(|| ParseTextsError(Some(word.to_owned())))?;
+            let wrong = || {
+                let word = if count == "1" { length.clone() } else { format!("{length}x{count}") };
+                ParseTextsError(Problem::Word(word))
+            };
+            let (length, count) = read(&length, LONGEST).zip(read(&count, MOST)).ok_or_else(wrong)?;
             all = all.saturating_add(count);
             if all > MOST {
-                return Err(ParseTextsError(Some(word.to_owned())));
+                return Err(ParseTextsError(Problem::Word(format!("{length}x{count}"))));
             }
             *by_length.entry(length).or_default() += count;
         }
         if by_length.is_empty() {
-            return Err(ParseTextsError(None));
+            return Err(ParseTextsError(Problem::Nothing));
         }
         Ok(Texts { by_length: by_length.into_iter().collect() })
     }
+}
+
+/// The numbers of a list, `512x30` and `512 x 30` with how often they are meant.
+fn numbers(text: &str) -> Vec<Said> {
+    const TIMES: [char; 3] = ['x', '×', '*'];
+    let mut joined = String::with_capacity(text.len());
+    let mut rest = text.chars().peekable();
+    while let Some(c) = rest.next() {
+        if !TIMES.contains(&c) {
+            joined.push(c);
+            continue;
+        }
+        joined.truncate(joined.trim_end_matches([' ', '\t']).len());
+        joined.push(c);
+        while rest.next_if(|c| [' ', '\t'].contains(c)).is_some() {}
+    }
+    let words = joined.split(|c: char| c.is_whitespace() || ",;[]".contains(c));
+    let said = |word: &str| {
+        let (length, count) = word.split_once(TIMES).unwrap_or((word, "1"));
+        (length.to_owned(), count.to_owned())
+    };
+    words.filter(|word| !word.is_empty()).map(said).collect()
 }
 
 #[cfg(test)]
@@ -147,13 +197,41 @@ mod tests {
 
     #[test]
     fn lists_columns_and_histograms_are_read() {
-        for text in ["1 2 2 3", "[1, 2, 2, 3]", "1\n2\r\n2\n3\n", "1;2x2;3", "1×1 2*2 3"] {
+        for text in
+            ["1 2 2 3", "[1, 2, 2, 3]", "1\n2\r\n2\n3\n", "1;2x2;3", "1×1 2*2 3", "1 2 x 2 3", "1\n2x 2\n3 x1"]
+        {
             assert_eq!(texts(text), texts("1,2,2,3"), "{text}");
         }
         for text in
             ["", " ,, ", "0", "-4", "1.5", "12x", "x3", "99999999999", "1 two", "5x0", "1x1099511627776 2"]
         {
             assert!(text.parse::<Texts>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn tables_that_people_have_are_read() {
+        for text in [
+            "tokens\n1\n2\n2\n3\n",
+            "id,tokens\r\na,1\r\nb,2\r\nc,2\r\nd,3\r\n",
+            "\"text\";\"Length\"\n\"one; \"\"two\"\"\nthree\";1\nx;2\ny;2\n\nz;3",
+            "length\tcount\n1\t1\n2\t2\n3\t1",
+            "{\"length\": 1}\n{\"length\": 2, \"text\": \"x\"}\n\n{\"length\": \"2\"}\n{\"length\": 3}\n",
+            "{\"input_ids\": [7]}\n{\"input_ids\": [7, 7], \"count\": 2}\n{\"input_ids\": [7, 7, 7]}",
+            "[{\"tokens\": 1}, {\"tokens\": 2, \"count\": 2}, {\"tokens\": 3}]",
+        ] {
+            assert_eq!(texts(text), texts("1,2,2,3"), "{text}");
+        }
+        for (text, problem) in [
+            ("id,text\n1,one\n", "no column of this table says"),
+            ("id,tokens\n1,many\n", "\"many\" is no length"),
+            ("{\"tokens\": 5}\n{\"text\": \"one\"}\n", "line 2 says no length"),
+            ("{\"tokens\": 5.5}\n", "\"5.5\" is no length"),
+            ("[{\"text\": \"one\"}]", "no column of this table says"),
+            ("tokens\n", "\"tokens\" is no length"),
+        ] {
+            let error = text.parse::<Texts>().unwrap_err().to_string();
+            assert!(error.starts_with(problem), "{text}: {error}");
         }
     }
 

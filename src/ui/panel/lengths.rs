@@ -101,8 +101,8 @@ pub fn TextLengths() -> impl IntoView {
                     <h2 id="texts-title">"When will it run out? Paste the lengths of your texts"</h2>
                 </summary>
                 <label for="texts" class="remark">
-                    "In tokens, with spaces, commas or line breaks between them; 512x30 stands for thirty texts of 512. They are read here and \
-                     sent nowhere."
+                    "In tokens, with spaces, commas or line breaks between them; 512x30 stands for thirty texts of 512. Lines of JSON and CSV with a \
+                     column tokens or length are read too. They are read here and sent nowhere."
                 </label>
                 <textarea
                     id="texts"
