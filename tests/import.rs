@@ -583,7 +583,8 @@ fn axolotls_plugin_alone_cuts_the_loss() {
 fn the_allocator_of_a_command_in_the_first_lines_counts() {
     let body = "base_model: Qwen/Qwen3-8B\nadapter: lora\nlora_r: 8\n";
     let allocator = |head: &str| read(&format!("{head}\n{body}")).scenario.allocator;
-    let command = "# LoRA of Qwen/Qwen3-8B\n# PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False axolotl train a.yaml";
+    let command =
+        "# LoRA of Qwen/Qwen3-8B\n# PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False axolotl train a.yaml";
     assert_eq!(allocator(command), Allocator::Native);
     // axolotl's own, also where a comment only speaks of the variable
     for head in ["", "# try PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False"] {

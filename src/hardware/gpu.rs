@@ -71,8 +71,7 @@ impl Gpu {
             }
             (Some(Class::Unified), Vendor::Intel | Vendor::Google)
             | (
-                None
-                | Some(Class::Consumer | Class::Workstation | Class::Datacenter | Class::Laptop),
+                None | Some(Class::Consumer | Class::Workstation | Class::Datacenter | Class::Laptop),
                 Vendor::Nvidia | Vendor::Amd | Vendor::Apple | Vendor::Intel | Vendor::Google,
             ) => None,
         }

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use serde_json::Value;
 
 use super::hugging_face::{Parts, Trainer};
-use super::link::{of_link, written_by_headroom};
 use super::launch;
+use super::link::{of_link, written_by_headroom};
 use super::names;
 use super::own_loop::{Engine, changed_numbers};
 use super::reader::Reader;

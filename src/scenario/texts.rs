@@ -197,9 +197,15 @@ mod tests {
 
     #[test]
     fn lists_columns_and_histograms_are_read() {
-        for text in
-            ["1 2 2 3", "[1, 2, 2, 3]", "1\n2\r\n2\n3\n", "1;2x2;3", "1×1 2*2 3", "1 2 x 2 3", "1\n2x 2\n3 x1"]
-        {
+        for text in [
+            "1 2 2 3",
+            "[1, 2, 2, 3]",
+            "1\n2\r\n2\n3\n",
+            "1;2x2;3",
+            "1×1 2*2 3",
+            "1 2 x 2 3",
+            "1\n2x 2\n3 x1",
+        ] {
             assert_eq!(texts(text), texts("1,2,2,3"), "{text}");
         }
         for text in
