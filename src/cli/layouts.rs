@@ -7,7 +7,7 @@ use super::input::Input;
 use super::output::Output;
 use super::table::aligned;
 use crate::export::tokens_per_second;
-use crate::plan::{Way, WayOutcome, fewest_layouts, layouts, refusals};
+use crate::plan::{Verdict, Way, WayOutcome, fewest_layouts, layouts, refusals};
 use crate::scenario::Scenario;
 use crate::scenario::keys::Key;
 use crate::share;
@@ -81,8 +81,14 @@ fn to_text(scenario: &Scenario, gpus: u64, ways: &[Way], all: bool) -> String {
     let over: Vec<&Way> = ways.iter().filter(|way| way.needed().is_some() && !way.fits()).collect();
     if let (false, Some(least)) = (all || over.is_empty(), over.first()) {
         let needed = least.needed().unwrap_or_default();
+        // the nearest may be one that is close
+        let how = match least.verdict() {
+            Some(Verdict::Over) | None => "do not fit",
+            Some(_) => "fit closely, by their tensors alone, or not at all",
+        };
+        let verdict = least.verdict().map_or("", |verdict| verdict.label()).to_lowercase();
         out.push_str(&format!(
-            "\n{} do not fit beyond doubt; the nearest, {}, needs {needed} on each (--all lists them)\n",
+            "\n{} {how}; the nearest, {}, needs {needed} on each: {verdict} (--all lists them)\n",
             grouped(over.len() as u64),
             least.name(),
         ));

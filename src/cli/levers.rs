@@ -9,7 +9,7 @@ use crate::export;
 use crate::issue::Issue;
 use crate::plan::{Change, Layout, Levers, Verdict, levers};
 use crate::scenario::Scenario;
-use crate::units::grouped;
+use crate::units::{Bytes, grouped};
 
 /// Shows what to change so that a run fits: what each change saves and what it costs, from a run of the changed scenario
 #[derive(Args)]
@@ -35,8 +35,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
 
 fn to_text(scenario: &Scenario, found: &Levers) -> Result<String, String> {
     let gpu = scenario.gpu().map_err(|issue| issue.to_string())?;
+    let stops = scenario.stop().map_or_else(String::new, |issue| format!("It would stop: {issue}\n"));
     let mut out = format!(
-        "{} needs {} of {} on {}: {}\n\n",
+        "{} needs {} of {} on {}: {}\n{stops}\n",
         scenario.model_name(),
         found.needed,
         gpu.memory,
@@ -46,7 +47,7 @@ fn to_text(scenario: &Scenario, found: &Levers) -> Result<String, String> {
     let header = ["Change", "Costs", "Time", "Saves", "Needs", "Verdict"].map(str::to_owned).to_vec();
     let mut rows = vec![header];
     for lever in &found.single {
-        let saves = found.needed.saturating_sub(lever.needed).to_string();
+        let saves = saved_in_words(found.needed, lever.needed);
         let (cost, time) = (lever.cost.label().to_owned(), lever.slower_in_words());
         let needed = lever.needed_in_words(|bytes| bytes.to_string());
         let cells = [cost, time, saves, needed, lower(lever.verdict)];
@@ -91,6 +92,14 @@ fn to_text(scenario: &Scenario, found: &Levers) -> Result<String, String> {
     Ok(out)
 }
 
+/// What a change saves, or takes more.
+fn saved_in_words(before: Bytes, after: Bytes) -> String {
+    match after > before {
+        true => format!("takes {} more", after.saturating_sub(before)),
+        false => before.saturating_sub(after).to_string(),
+    }
+}
+
 /// How many GPUs it takes.
 pub(super) fn fewest_in_words(fewest: &Result<Option<Layout>, Issue>) -> String {
     match fewest {
@@ -124,4 +133,15 @@ pub(super) fn lines<const N: usize>(changes: &[Change], cells: [String; N]) -> V
 /// The verdict in the middle of a line.
 pub(super) fn lower(verdict: Verdict) -> String {
     verdict.label().to_lowercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_takes_more_saves_nothing() {
+        assert_eq!(saved_in_words(Bytes::gib(4.0), Bytes::gib(3.0)), "1.00 GiB");
+        assert_eq!(saved_in_words(Bytes::gib(3.0), Bytes::gib(4.0)), "takes 1.00 GiB more");
+    }
 }

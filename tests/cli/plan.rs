@@ -369,3 +369,19 @@ fn batch_reaches_what_is_asked_for_on_each_card() {
     let beyond = headroom(&["batch", "m=openai-community/gpt2&s=4096"]);
     assert!(beyond.status == Some(2) && beyond.err.contains("1,024"), "{}", beyond.err);
 }
+
+#[test]
+fn levers_say_what_takes_more_and_why_nothing_would_run() {
+    let out = says(&["levers", "--model", "gpt2", "--seq-length", "2048"]);
+    assert!(out.contains("would not run\nIt would stop: ") && out.contains("1,024"), "{out}");
+}
+
+#[test]
+fn layouts_say_what_the_nearest_comes_to() {
+    let run = ["layouts", "--method", "full", "--gpu", "a100-sxm-40gb", "--gpus", "2"];
+    let out = headroom(&run).out;
+    assert!(
+        out.contains(" do not fit; the nearest, ") && out.contains(" on each: does not fit (--all"),
+        "{out}"
+    );
+}
