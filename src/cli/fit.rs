@@ -8,8 +8,8 @@ use super::output::Output;
 use super::table::aligned;
 use crate::model::catalogue;
 use crate::plan::{FitCell, FitRow, Measure, conditions, row};
-use crate::scenario::{Allocator, Method, ModelChoice, Scenario};
-use crate::share;
+use crate::scenario::{Allocator, Method, ModelChoice, Scenario, Stack};
+use crate::share::{self, page};
 use crate::text::{one_line, short};
 use crate::units::{Bytes, grouped};
 
@@ -44,23 +44,36 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
-    let asked = arguments.input.read()?;
-    let base = asked.first();
+    let mut asked = arguments.input.read()?;
+    let mut base = asked.first();
+    // what a page's link says of its table, where no flag says otherwise
+    if let Some(library) =
+        asked.of_page(page::LIBRARY, Stack::from_slug).filter(|_| !arguments.input.flags("stack"))
+    {
+        base.change(|scenario| scenario.stack = library);
+    }
+    let words =
+        asked.of_page(page::WORDS, |words| Some(words.to_owned())).filter(|words| !words.trim().is_empty());
+    let words = arguments.models.clone().or_else(|| words.filter(|_| !arguments.input.flags("model")));
+    let gib =
+        |text: &str| text.parse::<f64>().ok().filter(|gib| gib.is_finite() && *gib > 0.0).map(Bytes::gib);
+    let budget = asked.of_page(page::MEMORY, gib).filter(|_| !arguments.input.flags("gpu"));
+    let measure = asked.of_page(page::CELLS, Measure::from_slug).unwrap_or_default();
     let named = |model: Option<&str>| {
         let model = model.map(|id| ModelChoice::Catalogue(id.to_owned()));
         asked.filled(&Scenario { model: model.unwrap_or_else(|| base.model.clone()), ..base.clone() })
     };
-    let memory = match arguments.memory {
+    let memory = match arguments.memory.or(budget) {
         Some(memory) => memory,
         None => base.gpu().map_err(|issue| issue.to_string())?.memory,
     };
-    let measure = if arguments.longest { Measure::Length } else { Measure::Batch };
-    let known: Vec<&str> = match &arguments.models {
+    let measure = if arguments.longest { Measure::Length } else { measure };
+    let known: Vec<&str> = match &words {
         Some(words) => catalogue::among(words).into_iter().map(|found| found.id).collect(),
         None if asked.names_model() => Vec::new(),
         None => catalogue::entries().iter().map(|entry| entry.id).collect(),
     };
-    if let Some(words) = arguments.models.as_ref().filter(|_| known.is_empty()) {
+    if let Some(words) = words.as_ref().filter(|_| known.is_empty()) {
         return Err(format!(
             "no model is called \"{}\"; write parts of names and sizes, as in \"coder 7b\" and \"llama <10b\"",
             short(words)

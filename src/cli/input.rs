@@ -15,6 +15,7 @@ use crate::model::read::LONGEST_CONFIG;
 use crate::scenario::keys::{Key, ValueKind, keys, slugs};
 use crate::scenario::{CustomModel, Field, GpuChoice, Method, ModelChoice, Scenario, Task};
 use crate::share;
+use crate::text::short;
 use crate::units::Bytes;
 
 /// The arguments that say a scenario: one flag per key of [`keys`].
@@ -38,8 +39,8 @@ pub(super) struct Asked {
     pub notices: Vec<String>,
     /// The keys that were given: by flags, by a config, or where the first scenario comes from.
     pub given: Vec<&'static Key>,
-    /// Whether they come from a link, which says all of a scenario: what it leaves out is as every link has it.
-    pub is_link: bool,
+    /// The link that they come from, which says all of a scenario: what it leaves out is as every link has it.
+    pub link: Option<String>,
 }
 
 impl Asked {
@@ -58,13 +59,28 @@ impl Asked {
         self.given.iter().any(|key| key.name == name)
     }
 
+    /// What the link says of a table on the page, as that is read; what cannot be used is told.
+    pub fn of_page<T>(&mut self, name: &str, read: impl FnOnce(&str) -> Option<T>) -> Option<T> {
+        let said = self.link.as_deref().and_then(|link| share::said(link, name))?;
+        let found = read(&said);
+        if found.is_none() {
+            self.notices.push(format!("{name}={} in the link is not understood and left out", short(&said)));
+        }
+        found
+    }
+
     /// The scenario with what was left open as it usually is ([`Scenario::filled`]); a link leaves nothing open.
     pub fn filled(&self, scenario: &Scenario) -> Scenario {
-        if self.is_link { scenario.clone() } else { scenario.filled(|key| self.gives(key.name)) }
+        if self.link.is_some() { scenario.clone() } else { scenario.filled(|key| self.gives(key.name)) }
     }
 }
 
 impl Input {
+    /// Whether a flag says the key of that name.
+    pub fn flags(&self, name: &str) -> bool {
+        self.flags.iter().any(|(key, _)| key.name == name)
+    }
+
     /// Whether the scenario is read from standard input.
     pub fn is_standard_input(&self) -> bool {
         self.source.as_ref().is_some_and(|source| source == "-")
@@ -77,7 +93,7 @@ impl Input {
                 scenarios: vec![Scenario::default()],
                 notices: Vec::new(),
                 given: Vec::new(),
-                is_link: false,
+                link: None,
             },
             Some(source) => from_source(source)?,
         };
@@ -93,7 +109,7 @@ impl Input {
         let task = self.flags.iter().find(|(key, _)| key.field == Field::Task);
         for scenario in &mut asked.scenarios {
             // what was at its default in a link follows another task, as it does on the page
-            if let (true, Some((key, value))) = (asked.is_link, task) {
+            if let (true, Some((key, value))) = (asked.link.is_some(), task) {
                 // what is wrong with the value is said below
                 scenario.change(|scenario| key.read(scenario, value).unwrap_or_default());
             }
@@ -165,7 +181,7 @@ fn may_matter(key: &Key, scenario: &Scenario) -> bool {
 /// A scenario of the file or text that has these members.
 fn one(scenario: Scenario, members: &Map<String, Value>) -> Asked {
     let given = keys().filter(|key| members.contains_key(key.name) || members.contains_key(key.link));
-    Asked { scenarios: vec![scenario], notices: Vec::new(), given: given.collect(), is_link: false }
+    Asked { scenarios: vec![scenario], notices: Vec::new(), given: given.collect(), link: None }
 }
 
 /// `-`, a file, or a link.
@@ -187,11 +203,15 @@ fn from_source(source: &OsString) -> Result<Asked, String> {
     match source.to_str() {
         Some(link) if link.contains('=') || link.contains("://") || link.starts_with(['?', '#']) => {
             let shared = share::decode(link);
+            let unknown = share::unknown(link);
+            let unknown = unknown.iter().map(|(name, value)| {
+                format!("{}={} in the link is not known and left out", short(name), short(value))
+            });
             Ok(Asked {
                 scenarios: shared.scenarios,
-                notices: shared.notices.iter().map(ToString::to_string).collect(),
+                notices: shared.notices.iter().map(ToString::to_string).chain(unknown).collect(),
                 given: keys().filter(|key| share::names(link, key.name)).collect(),
-                is_link: true,
+                link: Some(link.to_owned()),
             })
         }
         Some(_) | None => Err(format!(

@@ -89,6 +89,12 @@ impl Measure {
             help: "In a micro-batch of 1, up to as many tokens as the model has positions.",
         },
     ];
+
+    /// The one that links call so.
+    pub fn from_slug(slug: &str) -> Option<Measure> {
+        let at = Measure::CHOICES.iter().position(|choice| choice.slug == slug)?;
+        Measure::ALL.get(at).copied()
+    }
 }
 
 /// What holds for every cell of a table, in two sentences: the rule of [`row`] and [`with_method`]. Where the scenario has

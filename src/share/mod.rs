@@ -6,6 +6,7 @@
 //! link that was ever given out opens the same scenarios for ever. `tests/fixtures/links` holds links of every version.
 //! One without a version was typed by hand: what it leaves out is as its task is usually run (`task=dpo` is trl's).
 
+pub mod page;
 mod query;
 
 use crate::issue::{Field, Issue};
@@ -119,6 +120,28 @@ pub fn names(link: &str, name: &str) -> bool {
 /// What a link says under a name that is no key of a scenario: which part of the page it opens.
 pub fn said(link: &str, name: &str) -> Option<String> {
     query::read(link).into_iter().rev().find(|(said, _)| said == name).map(|(_, value)| value)
+}
+
+/// The names and values of a link that say nothing here: misspelt, or of a newer version. What campaigns add (`utm_source`) is not
+/// among them.
+///
+/// ```
+/// let link = "v=1&b=4&2.loss=cut&table-cells=length&utm_source=chat&foo=1";
+/// assert_eq!(headroom::share::unknown(link), [("foo".to_owned(), "1".to_owned())]);
+/// ```
+pub fn unknown(link: &str) -> Vec<(String, String)> {
+    let groups: Vec<String> = (2..=MOST_SCENARIOS).map(|group| group.to_string()).collect();
+    let is_known = |name: &str| {
+        let of_group = groups
+            .iter()
+            .find_map(|group| name.strip_prefix(group.as_str()).and_then(|rest| rest.strip_prefix('.')));
+        name == "v"
+            || page::NAMES.contains(&name)
+            || groups.iter().any(|group| group == name)
+            || Key::find(of_group.unwrap_or(name)).is_some()
+            || name.starts_with("utm_")
+    };
+    query::read(link).into_iter().filter(|(name, _)| !is_known(name)).collect()
 }
 
 /// What a page adds to a link beside its scenarios: a name and its value, escaped.

@@ -10,25 +10,10 @@ use crate::model::catalogue;
 use crate::plan::{GPU_COUNTS, Measure};
 use crate::scenario::{GpuChoice, LARGEST, ModelChoice, Scenario, Stack};
 use crate::share;
+use crate::share::page::{AXIS, CELLS, EFFECTIVE, GPUS, LIBRARY, MEMORY, SORTED, WORDS};
 use crate::text::short;
 use crate::units::Bytes;
 
-/// The memory in links: frozen.
-const MEMORY: &str = "budget";
-/// The library in links: frozen.
-const LIBRARY: &str = "table-stack";
-/// What cells say in links: frozen.
-const CELLS: &str = "table-cells";
-/// The words in links: frozen.
-const WORDS: &str = "table-models";
-/// The effective batch in links: frozen.
-const EFFECTIVE: &str = "effective";
-/// The GPUs that layouts are asked about in links: frozen.
-const GPUS: &str = "layout-gpus";
-/// What the curves are drawn against in links: frozen.
-const AXIS: &str = "against";
-/// How tables are sorted in links, `cards.2,changes.3.down`: frozen.
-const SORTED: &str = "sorted";
 /// The effective batch that is asked about where the scenario sees one sequence in a step.
 const USUAL_EFFECTIVE: u64 = 32;
 /// Layouts are asked about up to so many GPUs.
@@ -191,10 +176,7 @@ impl Asked {
         self.effective.set(said(link, EFFECTIVE, "write a number of sequences", &mut issues, |text| {
             text.parse().ok().filter(|effective| (1..=LARGEST).contains(effective))
         }));
-        let measure = said(link, CELLS, "write batch or length", &mut issues, |slug| {
-            let at = Measure::CHOICES.iter().position(|choice| choice.slug == slug)?;
-            Measure::ALL.get(at).copied()
-        });
+        let measure = said(link, CELLS, "write batch or length", &mut issues, Measure::from_slug);
         self.measure.set(measure.unwrap_or_default());
         let words = share::said(link, WORDS).unwrap_or_default();
         self.words.set(words.chars().take(LONGEST).collect());

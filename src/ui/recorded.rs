@@ -7,11 +7,9 @@ use crate::memory::Memory;
 use crate::plan::OnCard;
 use crate::scenario::Scenario;
 use crate::share;
+use crate::share::page::TOOK;
 use crate::text::short;
 use crate::units::Bytes;
-
-/// Its name in links: frozen. Its value is `allocated:BYTES,reserved:BYTES,driver:BYTES`, any of them.
-const TOOK: &str = "took";
 
 /// A figure that was recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

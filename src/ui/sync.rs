@@ -13,6 +13,7 @@ use super::summary;
 use super::view::View;
 use crate::scenario::Scenario;
 use crate::share;
+use crate::share::page::{EMBED, SELECTED};
 
 /// Where the unit is stored.
 const UNIT: &str = "headroom.unit";
@@ -117,11 +118,6 @@ pub fn follow_address(state: State, opened: &str) -> Address {
     });
     address
 }
-
-/// Says in links that the page stands in another one: frozen.
-const EMBED: &str = "embed";
-/// Says in links which of several scenarios the controls change, the first where it is not said: frozen.
-const SELECTED: &str = "selected";
 
 /// Shows what a link says beside its scenarios.
 pub fn open_view(state: State, link: &str) {

@@ -19,7 +19,7 @@ choices! {
 impl View {
     /// The view that a link opens; the first where it names none, as links did before there were views.
     pub fn of(link: &str) -> View {
-        let said = share::said(link, "view").unwrap_or_default();
+        let said = share::said(link, share::page::VIEW).unwrap_or_default();
         View::from_slug(&said).unwrap_or_default()
     }
 

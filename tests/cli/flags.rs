@@ -63,3 +63,30 @@ fn numbers_are_read_as_the_page_reads_them() {
         assert!(wrong.status == Some(2) && wrong.err.contains("seq-length"), "{text}: {}", wrong.err);
     }
 }
+
+#[test]
+fn a_pages_link_keeps_what_it_asks_its_table() {
+    let link = "v=1&gpu=rtx-3060-12gb&table-models=llama <2b&table-cells=length&view=plan&sorted=cards.2";
+    let out = says(&["fit", link]);
+    assert!(out.starts_with("Longest sequence in "), "{out}");
+    assert!(out.contains("meta-llama/Llama-3.2-1B") && !out.contains("Qwen"), "{out}");
+    // a flag goes over it
+    let out = says(&["fit", link, "--models", "qwen3 <1b"]);
+    assert!(out.contains("Qwen/Qwen3-0.6B") && !out.contains("meta-llama"), "{out}");
+    let out = says(&["fit", "v=1&m=openai-community/gpt2&budget=16&table-stack=unsloth"]);
+    assert!(out.starts_with("Largest micro-batch in 17.2 GB (16.0 GiB)") && out.contains("Unsloth"), "{out}");
+    let vain = headroom(&["fit", "v=1&m=openai-community/gpt2&table-cells=all"]);
+    assert_eq!(vain.err, "note: table-cells=all in the link is not understood and left out\n");
+}
+
+#[test]
+fn what_a_link_says_in_vain_is_told() {
+    let run = headroom(&["estimate", "v=1&foo=1&2.bar=2&utm_source=chat&view=plan"]);
+    assert_eq!(
+        (run.status, run.err.as_str()),
+        (
+            Some(0),
+            "note: foo=1 in the link is not known and left out\nnote: 2.bar=2 in the link is not known and left out\n"
+        )
+    );
+}
