@@ -9,6 +9,7 @@ use crate::hardware::{Gpu, Vendor};
 use crate::memory::{Counted, Memory};
 use crate::plan::{Fit, Level, Margin, OnCard, Outcome, Verdict, pace};
 use crate::scenario::{Cluster, Scenario};
+use crate::units::Bytes;
 
 /// `14.5 GiB to spare`.
 pub fn margin(fit: &Fit, verdict: Verdict, unit: Unit) -> String {
@@ -54,24 +55,43 @@ pub fn sentence(scenario: &Scenario, memory: &Memory, fit: &Fit, verdict: Verdic
     )
 }
 
+/// A clause beside the verdict.
+pub struct Aside {
+    /// What is said wherever there is room for a line.
+    pub words: String,
+    /// What is left out on a phone: the rest of it.
+    pub more: &'static str,
+    /// Whether it is said there.
+    pub on_phone: bool,
+}
+
+impl Aside {
+    fn of(words: String) -> Aside {
+        Aside { words, more: "", on_phone: false }
+    }
+}
+
 /// `56% of 23.5 GiB`, how much that is, where the peak is, and what runs elsewhere.
 pub fn aside(
     scenario: &Scenario,
     memory: &Memory,
     (fit, verdict): (&Fit, Verdict),
     unit: Unit,
-) -> Vec<String> {
+) -> Vec<Aside> {
     let (phase, _) = memory.peak();
-    let share = format!("{} of {}", percent(fit.needed, fit.capacity), unit.amount(fit.capacity));
+    let share = match fit.capacity {
+        Bytes::ZERO => "nothing of the card is left".to_owned(),
+        capacity => format!("{} of {}", percent(fit.needed, capacity), unit.amount(capacity)),
+    };
+    let share = Aside { on_phone: true, ..Aside::of(share) };
     let level = (verdict != Verdict::WouldNotRun).then(|| Level::of(fit));
-    let level = level.map(|level| format!("{}: {}", level.label(), level.advice()));
+    let level =
+        level.map(|level| Aside { words: level.label().to_owned(), more: level.advice(), on_phone: true });
+    let note = scenario.gpu().ok().and_then(|gpu| gpu.note()).map(str::to_owned);
     let server =
         scenario.asks_a_server().then(|| "vLLM has GPUs of its own elsewhere, not counted here".to_owned());
-    let note = scenario.gpu().ok().and_then(|gpu| gpu.note()).map(str::to_owned);
-    [Some(share), level, note, Some(format!("peak in the {}", phase.label())), server]
-        .into_iter()
-        .flatten()
-        .collect()
+    let others = [note, Some(format!("peak in the {}", phase.label())), server].into_iter().flatten();
+    [Some(share), level].into_iter().flatten().chain(others.map(Aside::of)).collect()
 }
 
 /// What else must be said of the verdict: how bad it is, as a class, and the words.
@@ -174,7 +194,7 @@ pub fn figures(
         return vec![needs];
     }
     let on_card = detail.map(|detail| &detail.on_card);
-    let amount = |pick: fn(&OnCard) -> crate::units::Bytes| match on_card {
+    let amount = |pick: fn(&OnCard) -> Bytes| match on_card {
         Some(Ok(on_card)) => unit.amount(pick(on_card)),
         Some(Err(_)) => "–".to_owned(),
         None => "…".to_owned(),

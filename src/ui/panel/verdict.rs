@@ -14,7 +14,7 @@ use crate::ui::detail::Detail;
 use crate::ui::format::{Unit, exact};
 use crate::ui::part::Part;
 use crate::ui::state::{State, letter};
-use crate::ui::verdict::{self, Figure};
+use crate::ui::verdict::{self, Aside, Figure};
 use crate::ui::view::View;
 
 /// How long the figures must rest before they are read aloud.
@@ -86,9 +86,16 @@ fn answer(
     let fit = fits(memory, gpu);
     let verdict = Detail::verdict(detail, scenario, &fit);
     let (number, name) = unit.split(fit.needed);
-    let aside = verdict::aside(scenario, memory, (&fit, verdict), unit)
-        .into_iter()
-        .map(|words| view! { <span>{words}</span> });
+    let clause = |Aside { words, more, on_phone }: Aside| {
+        let more = (!more.is_empty()).then(|| view! { <i>{format!(": {more}")}</i> });
+        view! {
+            <span class=if on_phone { "on-phone" } else { "roomy" }>
+                {words}
+                {more}
+            </span>
+        }
+    };
+    let aside = verdict::aside(scenario, memory, (&fit, verdict), unit).into_iter().map(clause);
     let remark = verdict::remark(scenario, verdict, detail, unit)
         .map(|(class, words)| view! { <p class=format!("outcome {class}")>{words}</p> });
     let meter = meter(memory, fit.needed.max(fit.capacity));
@@ -221,6 +228,20 @@ mod tests {
     use super::*;
     use crate::estimate;
     use crate::scenario::ModelChoice;
+
+    /// The share of the card and its level are what a phone has room for.
+    #[test]
+    fn the_share_and_the_level_stand_on_a_phone_too() {
+        let scenario = Scenario::default();
+        let memory = estimate(&scenario).memory.expect("an answer");
+        let gpu = scenario.gpu().expect("a card");
+        let html = answer(&scenario, &memory, &gpu, None, None, Unit::Binary).to_html();
+        let kept: Vec<&str> = html.split("class=\"on-phone").skip(1).collect();
+        assert_eq!(kept.len(), 2, "{html}");
+        assert!(kept[0].contains("% of ") && kept[1].contains(" use<"), "{html}");
+        let style = include_str!("../../../style/answer.css");
+        assert!(style.contains(".aside > :not(.on-phone)") && !style.contains(".aside {\n    display: none"));
+    }
 
     #[test]
     fn without_an_answer_the_reasons_stand_there() {
