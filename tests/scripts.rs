@@ -46,6 +46,25 @@ fn linked(link: &str) -> Scenario {
     shared.scenarios.into_iter().next().expect("a link holds a scenario")
 }
 
+/// Files say `cuda`, as they were run; ROCm is called so too.
+#[test]
+fn a_file_says_where_its_card_has_another_device() {
+    let head = |link: &str| {
+        let text = script(&linked(link)).unwrap_or_else(|issue| panic!("{link}: {issue}"));
+        text.split("\nimport ").next().unwrap_or_default().to_owned()
+    };
+    for (gpu, device) in [("apple-m3-max-64gb", "\"mps\""), ("arc-b580", "\"xpu\"")] {
+        let head = head(&format!("method=lora&gpu={gpu}"));
+        assert!(head.contains(device) && head.contains("written for CUDA"), "{head}");
+    }
+    for gpu in ["rtx-4090", "mi300x"] {
+        let head = head(&format!("method=lora&gpu={gpu}"));
+        assert!(!head.contains("written for CUDA"), "{head}");
+    }
+    let refused = script(&linked("method=lora&gpu=tpu-v5e")).expect_err("no file for a TPU");
+    assert!(refused.to_string().contains("torch_xla"), "{refused}");
+}
+
 #[test]
 fn a_file_that_runs_takes_what_is_shown() {
     let rows: Vec<Value> = serde_json::from_str(RAN).expect("the rows are JSON");

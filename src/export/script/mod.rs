@@ -16,6 +16,7 @@ mod trl;
 mod unsloth;
 
 use crate::estimate::estimate;
+use crate::hardware::Vendor;
 use crate::issue::{Field, Issue};
 use crate::model::Objective;
 use crate::scenario::{ModelChoice, Scenario, Stack, Task};
@@ -43,6 +44,13 @@ pub fn script(scenario: &Scenario) -> Result<String, Issue> {
     // a run that stops, however much memory there is
     if let Some(issue) = scenario.stop() {
         return Err(issue);
+    }
+    if scenario.gpu()?.vendor == Vendor::Google {
+        let issue = Issue::error(
+            Field::Gpu,
+            "no file is written for TPUs, which PyTorch has no device for without torch_xla",
+        );
+        return Err(issue.with_fix("choose a GPU"));
     }
     let architecture = scenario.architecture()?;
     if let ModelChoice::Size(_) = scenario.model {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::python::string;
+use crate::hardware::Vendor;
 use crate::model::Architecture;
 use crate::scenario::{ModelChoice, Scenario, Task};
 use crate::share;
@@ -26,6 +27,20 @@ impl Run<'_> {
         }
     }
 
+    /// What PyTorch calls the card where it is not CUDA's, which files are written for and were run on; ROCm's is called so too.
+    fn device(&self) -> String {
+        let device = match self.scenario.gpu().map(|gpu| gpu.vendor) {
+            Ok(Vendor::Apple) => "mps",
+            Ok(Vendor::Intel) => "xpu",
+            // of TPUs no file is written
+            Ok(Vendor::Nvidia | Vendor::Amd | Vendor::Google) | Err(_) => return String::new(),
+        };
+        format!(
+            "# It is written for CUDA: on this card PyTorch's device is \"{device}\" in place of \"cuda\", torch.cuda and device 0, and kernels made for CUDA\n\
+             # (bitsandbytes, flash-attn, Liger, NCCL) may not run there. No such file was run on it.\n"
+        )
+    }
+
     /// The beginning of the file: what it is, what it needs installed, and how to ask what it takes.
     pub fn header(&self, packages: &[&str]) -> String {
         let Run { scenario, .. } = self;
@@ -37,8 +52,9 @@ impl Run<'_> {
         } else {
             "Text".to_owned()
         };
+        let device = self.device();
         format!(
-            "# {}{} of {} with {}, written by Headroom.\n# It needs: pip install {}\n{launch}# What it takes of a GPU: headroom estimate '{link}'\n",
+            "# {}{} of {} with {}, written by Headroom.\n# It needs: pip install {}\n{launch}{device}# What it takes of a GPU: headroom estimate '{link}'\n",
             what,
             match scenario.task {
                 Task::Sft => "",
