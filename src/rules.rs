@@ -6,7 +6,7 @@
 
 use crate::model::Architecture;
 use crate::model::blocks::{FeedForward, Mlp};
-use crate::scenario::{Checkpointing, Optimizer, Precision, Scenario};
+use crate::scenario::{Checkpointing, Method, Optimizer, Precision, Scenario};
 use crate::units::{BYTES_PER_GIB, Bytes};
 
 /// What rules of thumb read of a scenario.
@@ -215,6 +215,24 @@ pub static RULES: &[Rule] = &[
     },
 ];
 
+/// What keeps the rules from being about a run at all: they are for training every weight.
+pub fn about(scenario: &Scenario) -> Option<&'static str> {
+    if !scenario.task.trains() {
+        return Some(
+            "They are rules for training every weight: what generates has no gradients and no optimizer, and keeps keys and values that none of them counts.",
+        );
+    }
+    match scenario.method {
+        Method::Full => None,
+        Method::Lora => Some(
+            "They are rules for training every weight: with LoRA gradients and the optimizer's states are those of the adapters alone.",
+        ),
+        Method::Qlora => Some(
+            "They are rules for training every weight: with QLoRA gradients and the optimizer's states are those of the adapters alone, and the weights are stored in fewer bits.",
+        ),
+    }
+}
+
 /// How demanding a run is, as the guide of AGI2 has it by what is needed.
 pub fn level(needed: Bytes) -> &'static str {
     let gib = needed.0 as f64 / BYTES_PER_GIB as f64;
@@ -316,6 +334,15 @@ mod tests {
     fn levels_are_those_of_the_guide() {
         let words = |gib: f64| level(Bytes::gib(gib)).split(':').next().unwrap_or_default();
         assert_eq!([0.31, 4.5, 8.0, 60.0].map(words), ["reasonable", "moderate", "high", "very high"]);
+    }
+
+    #[test]
+    fn rules_are_said_to_be_for_training_every_weight() {
+        let of = |link: &str| about(&crate::share::decode(link).scenarios[0]);
+        assert_eq!(of("method=full"), None);
+        for link in ["method=lora", "method=qlora", "task=generate"] {
+            assert!(of(link).is_some_and(|words| words.contains("every weight")), "{link}");
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::input::Input;
 use super::output::Output;
 use super::table::aligned;
 use crate::export::Answer;
-use crate::rules::{Figures, RULES, Rule, level};
+use crate::rules::{Figures, RULES, Rule, about, level};
 use crate::scenario::Scenario;
 use crate::text::one_line;
 use crate::units::Bytes;
@@ -30,7 +30,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     let memory = answer.estimate.memory.as_ref().ok_or_else(|| answer.refusal().to_string())?;
     let figures = Figures::of(&answer.scenario, &architecture);
     Ok(Output::of(match arguments.json {
-        true => to_json(&figures, memory.needed()),
+        true => to_json(&answer.scenario, &figures, memory.needed()),
         false => to_text(&answer.scenario, &figures, memory.needed()),
     })
     .noting(asked.notices))
@@ -47,8 +47,9 @@ fn to_text(scenario: &Scenario, figures: &Figures, needed: Bytes) -> String {
         |rule: &Rule| format!("{}: {}\n  {}\n  From: {}\n", rule.name, rule.formula, rule.wrong, rule.source);
     let watch = scenario.gpu().map_or(&[][..], |gpu| gpu.vendor.watch());
     let watch = watch.iter().map(|command| format!("Watch it: {command}\n")).collect::<String>();
+    let about = about(scenario).map_or_else(String::new, |words| format!("{words}\n"));
     format!(
-        "{} needs {needed}, which is {}\n\n{}\n{}\n{watch}",
+        "{} needs {needed}, which is {}\n{about}\n{}\n{}\n{watch}",
         one_line(&scenario.model_name()),
         level(needed),
         aligned(&rows),
@@ -56,7 +57,7 @@ fn to_text(scenario: &Scenario, figures: &Figures, needed: Bytes) -> String {
     )
 }
 
-fn to_json(figures: &Figures, needed: Bytes) -> String {
+fn to_json(scenario: &Scenario, figures: &Figures, needed: Bytes) -> String {
     let rule = |rule: &Rule| -> Value {
         let terms = rule.terms(figures).into_iter().map(|(name, bytes)| (name.to_owned(), json!(bytes)));
         json!({
@@ -73,6 +74,7 @@ fn to_json(figures: &Figures, needed: Bytes) -> String {
         "schema": "headroom-rules/1",
         "needed": needed,
         "level": level(needed),
+        "about": about(scenario),
         "rules": RULES.iter().map(rule).collect::<Vec<_>>(),
     });
     format!("{value:#}\n")

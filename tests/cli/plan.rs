@@ -385,3 +385,13 @@ fn layouts_say_what_the_nearest_comes_to() {
         "{out}"
     );
 }
+
+#[test]
+fn rules_of_thumb_say_what_they_are_about() {
+    let about = "They are rules for training every weight";
+    for (method, says_so) in [("full", false), ("lora", true), ("qlora", true)] {
+        let out = says(&["rules", "--method", method]);
+        assert_eq!(out.contains(about), says_so, "{method}: {out}");
+    }
+    assert!(says(&["rules", "--task", "generate"]).contains(about));
+}

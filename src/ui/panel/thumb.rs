@@ -2,7 +2,7 @@
 
 use leptos::prelude::*;
 
-use crate::rules::{Figures, RULES, level};
+use crate::rules::{Figures, RULES, about, level};
 use crate::ui::state::State;
 
 /// Each rule with what it says of the scenario and where it goes wrong.
@@ -38,7 +38,9 @@ pub fn Thumb() -> impl IntoView {
                 }
             });
             let lines = RULES.iter().map(line).collect::<Vec<_>>();
+            let about = about(scenario).map(|words| view! { <p class="remark">{words}</p> });
             Some(view! {
+                {about}
                 <p class="remark">{format!("One guide calls the {} that are needed {}.", unit.amount(needed), level(needed))}</p>
                 <dl class="pace">{lines}</dl>
                 {watch}
