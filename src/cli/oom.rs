@@ -10,7 +10,8 @@ use super::levers::{lines, lower};
 use super::output::Output;
 use super::table::aligned;
 use crate::oom::{Decoded, Likely, Suspect, decode, remedies};
-use crate::plan::Lever;
+use crate::plan::{Change, Lever};
+use crate::scenario::Scenario;
 use crate::share;
 
 /// The longest text that is read.
@@ -54,7 +55,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
 }
 
 fn to_text(decoded: &Decoded, remedies: &[Lever]) -> String {
-    let Decoded { message, scenario, account, suspects, likely, guesses, findings, verdict, .. } = decoded;
+    let Decoded { message, scenario, card, account, suspects, likely, guesses, findings, verdict } = decoded;
     let mut out = String::new();
     if let Some(asked) = message.requested {
         out.push_str(&format!("PyTorch asked for {}, and the card had no room for it.\n", asked.bytes));
@@ -87,11 +88,14 @@ fn to_text(decoded: &Decoded, remedies: &[Lever]) -> String {
             rows.extend(lines(changes, [suspect.line.what.clone(), suspect.phase.clone()]));
         }
         out.push_str(&aligned(&rows));
+        out.push('\n');
+        likely.iter().for_each(|run| out.push_str(&format!("  {}\n", command(&run.scenario))));
     }
     if !guesses.is_empty() {
         out.push_str("\nLogits of that size\n\n");
         for guess in guesses {
-            out.push_str(&format!("  {}, as of {}\n", guess.formula, guess.models.join(", ")));
+            let words = guess.in_words(|bytes| bytes.to_string());
+            out.push_str(&format!("  {words}\n    {}\n", command(&guess.scenario)));
         }
     }
     if !findings.is_empty() {
@@ -115,11 +119,19 @@ fn to_text(decoded: &Decoded, remedies: &[Lever]) -> String {
         for lever in remedies.iter().take(REMEDIES) {
             let needed = lever.needed_in_words(|bytes| bytes.to_string());
             let cells = [lever.cost.label().to_owned(), needed, lower(lever.verdict)];
-            rows.extend(lines(&lever.changes, cells));
+            // that the card is another one is said once, above
+            let changes: Vec<Change> =
+                lever.changes.iter().filter(|change| !card.contains(change)).cloned().collect();
+            rows.extend(lines(&changes, cells));
         }
         out.push_str(&aligned(&rows));
     }
     out
+}
+
+/// The command that goes on with a run.
+fn command(scenario: &Scenario) -> String {
+    format!("headroom estimate '{}'", share::encode(std::slice::from_ref(scenario)))
 }
 
 fn to_json(decoded: &Decoded, remedies: &[Lever]) -> String {

@@ -36,6 +36,11 @@ pub enum Finding {
         /// What the process may have, where the message says it.
         allowed: Option<Bytes>,
     },
+    /// Metal's limit on the process was reached.
+    MetalLimit {
+        /// What the process may have.
+        allowed: Bytes,
+    },
     /// The figure is a segment's, of whatever small tensor came next.
     AnySmallTensor {
         /// The segment.
@@ -101,6 +106,11 @@ impl fmt::Display for Finding {
             Finding::Short { by } => {
                 write!(f, "No fragmentation: even in one piece {by} would have been missing.")
             }
+            Finding::MetalLimit { allowed } => write!(
+                f,
+                "PyTorch lets the process have {allowed} of the memory that Metal recommends and more. PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0 \
+                 lifts that limit, and the system may fail then; a smaller micro-batch, shorter sequences and checkpointing ask for less."
+            ),
             Finding::LargerThanCard => {
                 f.write_str("This one tensor is larger than the whole card: it has to go or to shrink.")
             }
@@ -173,8 +183,10 @@ pub fn findings(
     };
     let others = message.others.map(|amount| amount.bytes).filter(|bytes| *bytes > Bytes::ZERO);
     let others = others.map(|bytes| Finding::OtherProcesses { bytes });
+    let metal = message.capacity.filter(|_| message.is_of_metal);
+    let metal = metal.map(|allowed| Finding::MetalLimit { allowed: allowed.bytes });
     let card = cards.map(|[own, capacity]| Finding::OtherCard { own, capacity });
-    [of_memory, in_run, others, card].into_iter().flatten().collect()
+    [of_memory, metal, in_run, others, card].into_iter().flatten().collect()
 }
 
 /// Why the card had no room for what was asked.

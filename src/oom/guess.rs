@@ -9,7 +9,7 @@ use crate::allocator::segment_for;
 use crate::dtype::Dtype;
 use crate::model::catalogue::{self, Entry};
 use crate::scenario::{ModelChoice, Scenario};
-use crate::units::grouped;
+use crate::units::{Bytes, grouped};
 
 /// Logits of that size.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -22,8 +22,11 @@ pub struct Guess {
     pub vocabulary: u64,
     /// Models of the catalogue with that vocabulary, a few of them.
     pub models: Vec<String>,
-    /// The scenario with the first of them and as many tokens at a time, in sequences of its own length where they are a multiple of it.
+    /// The scenario with the first of them and as many tokens at a time, in sequences of its own length where they are a multiple of it;
+    /// with the method and the checkpointing under which it is nearest to the message, where that says what was allocated.
     pub scenario: Box<Scenario>,
+    /// What is allocated there when a tensor of that size is asked for.
+    pub allocated: Option<Bytes>,
 }
 
 /// Logits smaller than this are not told from other tensors.
@@ -67,6 +70,7 @@ pub fn guesses(message: &Message, scenario: &Scenario) -> Vec<Guess> {
                 vocabulary,
                 models: models.iter().take(NAMED).map(|entry| entry.name.to_string()).collect(),
                 scenario: Box::new(with_tokens(scenario, models.first().map(|entry| entry.id), tokens)),
+                allocated: None,
             })
         })
         .collect();
@@ -93,6 +97,14 @@ fn with_tokens(scenario: &Scenario, model: Option<&str>, tokens: u64) -> Scenari
         }
     });
     other
+}
+
+impl Guess {
+    /// In words: `65,536 tokens × 151,936 × 4 bytes (float32), as of Qwen3 8B; there 56.1 GiB are allocated before it`.
+    pub fn in_words(&self, amount: impl Fn(Bytes) -> String) -> String {
+        let before = self.allocated.map(|bytes| format!("; there {} are allocated before it", amount(bytes)));
+        format!("{}, as of {}{}", self.formula, self.models.join(", "), before.unwrap_or_default())
+    }
 }
 
 #[cfg(test)]

@@ -53,6 +53,34 @@ pub fn likely(message: &Message, scenario: &Scenario) -> Vec<Likely> {
     found.take(NAMED).collect()
 }
 
+/// Of the runs with a guess's batch, by every method, with and without checkpointing, the one in which what is allocated is nearest to
+/// what the message says when its tensor is asked for. None where the message does not say it, or no run asks for it.
+pub fn nearest_run(message: &Message, guess: &Scenario) -> Option<(Scenario, Suspect)> {
+    let said = message.allocated?.bytes;
+    let methods = guess.task.methods().iter().map(|method| with_method(guess, *method));
+    let runs = methods.flat_map(|run| {
+        let other = Scenario { checkpointing: otherwise(run.checkpointing), ..run.clone() };
+        let trains = run.task.trains();
+        [Some(run), trains.then_some(other)].into_iter().flatten()
+    });
+    let asked = runs.filter(|run| !run.stops()).filter_map(|run| {
+        let suspect = suspects(message, &run).ok()?.into_iter().next()?;
+        Some((run, suspect))
+    });
+    asked.min_by_key(|(_, suspect)| suspect.allocated.0.abs_diff(said.0))
+}
+
+/// Checkpointing where there is none, and none where there is.
+const fn otherwise(checkpointing: Checkpointing) -> Checkpointing {
+    match checkpointing {
+        Checkpointing::Off => Checkpointing::NonReentrant,
+        Checkpointing::NonReentrant
+        | Checkpointing::Reentrant
+        | Checkpointing::Selective
+        | Checkpointing::Offloaded => Checkpointing::Off,
+    }
+}
+
 /// The scenarios that differ in these inputs, each with the number of those in which it does.
 fn near(scenario: &Scenario) -> Vec<(usize, Scenario)> {
     let mut all = vec![(0, scenario.clone())];
@@ -67,11 +95,7 @@ fn near(scenario: &Scenario) -> Vec<(usize, Scenario)> {
     vary(&|other| SEQUENCES.map(|sequence| Scenario { sequence, ..other.clone() }).into());
     let methods = scenario.task.methods();
     vary(&|other| methods.iter().map(|method| with_method(other, *method)).collect());
-    let checkpointing = if scenario.checkpointing == Checkpointing::Off {
-        Checkpointing::NonReentrant
-    } else {
-        Checkpointing::Off
-    };
+    let checkpointing = otherwise(scenario.checkpointing);
     if scenario.task.trains() {
         vary(&|other| vec![Scenario { checkpointing, ..other.clone() }]);
     }

@@ -54,6 +54,8 @@ pub struct Message {
     pub shown: Option<Amount>,
     /// Whether it is of PyTorch for AMD's cards: "HIP out of memory".
     pub is_of_amd: bool,
+    /// Whether it is of PyTorch on a Mac, whose capacity is what the process may have.
+    pub is_of_metal: bool,
 }
 
 /// A text in which none of these figures was found.
@@ -84,7 +86,8 @@ impl std::str::FromStr for Message {
         if message == Message::default() {
             return Err(NoMessage);
         }
-        Ok(Message { is_of_amd: words.contains("HIP out of memory"), ..message })
+        let is_of_metal = words.contains("MPS backend out of memory") || words.contains("MPS allocated");
+        Ok(Message { is_of_amd: words.contains("HIP out of memory"), is_of_metal, ..message })
     }
 }
 

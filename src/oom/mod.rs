@@ -20,7 +20,7 @@ use finding::findings;
 pub use guess::Guess;
 use guess::guesses;
 pub use likely::Likely;
-use likely::likely;
+use likely::{likely, nearest_run};
 pub use message::{Amount, Message, NoMessage};
 pub use suspect::Suspect;
 use suspect::{recorded, suspects};
@@ -129,7 +129,12 @@ pub fn decode(text: &str, scenario: &Scenario) -> Result<Decoded, NoMessage> {
     };
     let agrees = is_of_the_run(&suspects);
     let likely = if agrees { Vec::new() } else { likely(&message, &scenario) };
-    let guesses = if agrees || !likely.is_empty() { Vec::new() } else { guesses(&message, &scenario) };
+    let mut guesses = if agrees || !likely.is_empty() { Vec::new() } else { guesses(&message, &scenario) };
+    for guess in &mut guesses {
+        if let Some((run, suspect)) = nearest_run(&message, &guess.scenario) {
+            (*guess.scenario, guess.allocated) = (run, Some(suspect.allocated));
+        }
+    }
     let mut findings =
         findings(&message, cards, &suspects, unanswered, scenario.allocator == Allocator::Expandable);
     let of_other_run = findings.iter().any(Finding::is_other_run);

@@ -17,10 +17,11 @@ fn a_message_is_read_from_standard_input_or_a_log() {
         "- Fragmentation: 658 MiB were reserved by PyTorch and not allocated",
         "- The message's card has 10.0 GiB, the scenario's 23.5 GiB",
         "Loss kernel: Default → Liger fused",
-        "  with GPU: GeForce RTX 4090 → ",
     ] {
         assert!(out.contains(line), "{line} is missing in {out}");
     }
+    // the other card is told once
+    assert!(!out.contains("with GPU: "), "{out}");
     let log = file("train.log", &format!("step 12: loss 1.5, 500 MB / 2 GB\nTraceback:\n{MESSAGE}\n"));
     assert_eq!(headroom_with(&["oom", "--text", &log, LINK], "").out, out);
 }
@@ -46,4 +47,26 @@ fn what_is_no_message_says_what_would_be_one() {
         assert!(run.err.starts_with(problem), "{}", run.err);
         assert_eq!((run.out.as_str(), run.status), ("", Some(2)));
     }
+}
+
+#[test]
+fn what_another_run_may_have_been_is_opened_by_its_link() {
+    let message = "CUDA out of memory. Tried to allocate 37.09 GiB. GPU 0 has a total capacity of 79.11 GiB of which 20.00 GiB is free. Of the \
+                   allocated memory 56.70 GiB is allocated by PyTorch, and 1.00 GiB is reserved by PyTorch but unallocated.";
+    let out = headroom_with(&["oom"], message).out;
+    let line = out.lines().find(|line| line.contains("65,536 tokens × 151,936")).expect("a guess");
+    assert!(line.contains(" are allocated before it"), "{line}");
+    assert!(out.contains("\n    headroom estimate 'v=1&m=Qwen/Qwen3-8B"), "{out}");
+    assert!(!out.contains("bytes card"), "{out}");
+}
+
+#[test]
+fn on_a_mac_the_limit_is_told() {
+    let message = "MPS backend out of memory (MPS allocated: 17.00 GB, other allocations: 1.00 GB, max allowed: 18.13 GB). Tried to allocate \
+                   256.00 MB on private pool.";
+    let out = headroom_with(&["oom"], message).out;
+    assert!(
+        out.contains("lets the process have 18.1 GiB") && out.contains("PYTORCH_MPS_HIGH_WATERMARK_RATIO"),
+        "{out}"
+    );
 }

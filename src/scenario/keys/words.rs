@@ -24,14 +24,14 @@ pub fn card(gpu: &GpuChoice) -> String {
     }
 }
 
-/// The amount as people say it, where that is exact: `24 GB`, `23.5 GiB`; else in bytes.
+/// The amount as people say it, where that is exact to the byte, however it was rounded: `24 GB`, `23.5 GiB`; else in bytes.
 fn amount(memory: Bytes) -> String {
     if memory.0 > 0 && memory.0.is_multiple_of(BYTES_PER_GB) {
         return format!("{} GB", grouped(memory.0 / BYTES_PER_GB));
     }
     let gib = shortest(memory.as_gib(), 2);
     match decimal(&gib).map(Bytes::gib) {
-        Some(same) if same == memory => format!("{gib} GiB"),
+        Some(same) if same.0.abs_diff(memory.0) <= 1 => format!("{gib} GiB"),
         _ => format!("{} bytes", grouped(memory.0)),
     }
 }
@@ -65,5 +65,19 @@ pub fn dropout(probability: Option<u16>) -> String {
     match probability {
         None => "As in the config".to_owned(),
         Some(p) => (f64::from(p) / 10_000.0).to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_amount_is_said_as_it_was_rounded() {
+        let of = |bytes| card(&GpuChoice::Custom(Bytes(bytes)));
+        // 79.11 GiB, rounded up as an out-of-memory message is read
+        assert_eq!(of(84_943_715_697), "Any 79.11 GiB card");
+        assert_eq!(of(24_000_000_000), "Any 24 GB card");
+        assert_eq!(of(24_500_000_000), "Any 24,500,000,000 bytes card");
     }
 }

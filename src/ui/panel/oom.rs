@@ -127,7 +127,7 @@ fn decoded(state: State, decoded: &Decoded, remedies: &[Lever], unit: Unit) -> A
     });
     let logits = guesses.iter().map(|guess| {
         let changes = Change::between(&decoded.scenario, &guess.scenario, "model");
-        let effect = format!("logits: {}, as of {}", guess.formula, guess.models.join(", "));
+        let effect = format!("logits: {}", guess.in_words(|bytes| unit.amount(bytes)));
         change_button(state, &changes, effect, &guess.scenario)
     });
     let helped = if decoded.is_of_the_run() { "What helps" } else { "What helps the scenario above" };
