@@ -106,7 +106,11 @@ fn in_words(cell: &NeedCell) -> String {
         NeedCell::Needs { needed, verdict: Verdict::Close, .. } => format!("close: {needed}"),
         NeedCell::Needs { needed, verdict: Verdict::Tight, .. } => format!("tight: {needed}"),
         NeedCell::Needs { needed, verdict: Verdict::Over, several, .. } => match several {
-            Some(several) => format!("{} × {}", grouped(several.layout.gpus), several.layout.needed),
+            Some(several) => {
+                let price =
+                    several.per_hour.map_or_else(String::new, |price| format!(", {price:.2} $/h together"));
+                format!("{} × {}{price}", grouped(several.layout.gpus), several.layout.needed)
+            }
             None => format!("needs {needed}"),
         },
         NeedCell::Needs { needed, verdict: Verdict::NotFollowed, .. } => format!("not followed: {needed}"),

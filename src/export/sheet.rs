@@ -197,6 +197,11 @@ impl Builder<'_> {
             self.said("Verdict", |answer| Some(Cell::Margin(answer.verdict()?, answer.fit()?.margin))),
             self.said("Use of the card", |answer| {
                 let fit = answer.fit().filter(|_| answer.verdict() != Some(Verdict::WouldNotRun))?;
+                if fit.capacity == Bytes::ZERO {
+                    let words =
+                        "nothing of it is left: others have all that it has, or the margin is as large";
+                    return Some(Cell::Text(words.to_owned()));
+                }
                 let level = Level::of(&fit);
                 let (label, advice) = (level.label(), level.advice());
                 Some(Cell::Text(format!("{:.0} %, {label}: {advice}", fit.percent())))

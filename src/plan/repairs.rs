@@ -3,7 +3,7 @@
 use super::answer::Answer;
 use super::levers::Change;
 use crate::scenario::keys::{Key, ValueKind};
-use crate::scenario::{Field, Scenario};
+use crate::scenario::{Field, Precision, Scenario};
 use crate::units::Bytes;
 
 /// A change of one input with which a scenario has an answer.
@@ -41,7 +41,7 @@ pub fn repairs(scenario: &Scenario) -> Vec<Repair> {
                 found.push(repair);
             }
         }
-        !found.is_empty()
+        found.iter().any(|repair| !is_emulated(&repair.scenario))
     };
     // another model or card is another question
     let is_setting = |key: &&Key| !matches!(key.field, Field::Model | Field::Gpu | Field::Task);
@@ -52,7 +52,17 @@ pub fn repairs(scenario: &Scenario) -> Vec<Repair> {
         let mut companions = COMPANIONS.into_iter().filter_map(Key::find);
         companions.any(collect);
     }
+    // what the card only emulates comes last
+    found.sort_by_key(|repair| is_emulated(&repair.scenario));
     found
+}
+
+/// Whether it computes in bfloat16 on a card that has none: it would run, slowly.
+fn is_emulated(scenario: &Scenario) -> bool {
+    match scenario.precision {
+        Precision::Bf16 | Precision::AmpBf16 | Precision::AmpBf16Weights => !scenario.has_bfloat16(),
+        Precision::Fp32 | Precision::Fp16 | Precision::AmpFp16 => false,
+    }
 }
 
 /// The values of an input with which the scenario has an answer.
@@ -117,6 +127,14 @@ mod tests {
         for link in ["st=unsloth&method=full", "gpus=4&shard=fsdp2&st=liger", "st=megatron"] {
             assert!(!repaired(link).is_empty(), "{link}");
         }
+    }
+
+    #[test]
+    fn what_a_card_emulates_is_offered_last() {
+        let scenario = &share::decode("gpu=t4&gpus=2&shard=fsdp2&method=full&p=amp-fp16").scenarios[0];
+        let found = repairs(scenario);
+        let emulated: Vec<bool> = found.iter().map(|repair| is_emulated(&repair.scenario)).collect();
+        assert!(!emulated[0] && emulated.is_sorted(), "{found:?}");
     }
 
     #[test]

@@ -395,3 +395,16 @@ fn rules_of_thumb_say_what_they_are_about() {
     }
     assert!(says(&["rules", "--task", "generate"]).contains(about));
 }
+
+#[test]
+fn several_cards_have_a_price_together() {
+    let out = says(&["need", "--method", "full"]);
+    assert!(out.lines().any(|line| line.contains(" × ") && line.contains(" $/h together")), "{out}");
+}
+
+#[test]
+fn a_card_that_others_have_has_no_share() {
+    let out = says(&["estimate", "--used-mib", "30000"]);
+    assert!(out.contains("The card has                                 0 B"), "{out}");
+    assert!(out.contains("nothing of it is left") && !out.contains("0 %, more"), "{out}");
+}
