@@ -291,6 +291,8 @@ fn other_tuners_are_read() {
         (loha.scenario.lora.tuner, loha.scenario.lora.rank, left(&loha)),
         (Tuner::Loha, 4, vec!["LoHaConfig(module_dropout=0.5)"])
     );
+    let oft = read("get_peft_model(model, OFTConfig(oft_block_size=64, target_modules='all-linear'))");
+    assert_eq!((oft.scenario.lora.tuner, oft.scenario.lora.rank, left(&oft)), (Tuner::Oft, 64, vec![]));
     let unknown = read("{\"peft_type\": \"BOFT\", \"base_model_name_or_path\": \"meta-llama/Llama-3.1-8B\"}");
     assert_eq!(unknown.left.len(), 1, "{:?}", unknown.left);
 }

@@ -90,6 +90,14 @@ impl Tuner {
         })
     }
 
+    /// The name of its size in its settings.
+    pub const fn rank_name(self) -> &'static str {
+        match self {
+            Tuner::Oft => "oft_block_size",
+            Tuner::Lora | Tuner::Dora | Tuner::Ia3 | Tuner::Vera | Tuner::Loha | Tuner::Lokr => "r",
+        }
+    }
+
     /// Whether it has a size that people choose.
     pub const fn has_rank(self) -> bool {
         match self {

@@ -243,7 +243,7 @@ impl Run<'_> {
             }
             Tuner::Oft => {
                 return call
-                    .keyword("oft_block_size", lora.rank)
+                    .keyword(lora.tuner.rank_name(), lora.rank)
                     .keyword_if("target_modules", self.targets())
                     .keyword("task_type", task);
             }

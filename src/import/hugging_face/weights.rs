@@ -147,7 +147,7 @@ fn tuners(reader: &mut Reader, tuner: Tuner) {
     reader.set("adapter", tuner.slug(), class);
     if tuner.has_rank() {
         let default = tuner.usual_rank().to_string();
-        reader.or_assume("lora-rank", &[&of("r")], &default, &why);
+        reader.or_assume("lora-rank", &[&of(tuner.rank_name())], &default, &why);
     }
     if tuner.has_dropout() {
         reader.or_assume("lora-dropout", &["vera_dropout"], "0", &why);
