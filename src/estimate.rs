@@ -93,8 +93,8 @@ fn on_host(bytes: Bytes, gpus: u64) -> Option<Issue> {
     }
     let together = Bytes(bytes.0.saturating_mul(gpus));
     let message = format!(
-        "for each GPU {bytes} of weights, gradients and optimizer state lie in the CPU's memory, {together} for all; what is \
-         copied is pinned, for which PyTorch takes the next power of two"
+        "for each GPU {bytes} of what is offloaded lie in the CPU's memory, {together} for all; what is copied is pinned, for which \
+         PyTorch takes the next power of two"
     );
     Some(Issue::new(Severity::Note, Field::CpuOffload, message))
 }

@@ -77,7 +77,7 @@ const RANKS_ROWS: usize = 214;
 const GENERATE_ROWS: usize = 40;
 
 /// Rows of [`VISION`].
-const VISION_ROWS: usize = 76;
+const VISION_ROWS: usize = 78;
 
 /// Rows of [`INT8`].
 const INT8_ROWS: usize = 20;

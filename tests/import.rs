@@ -298,6 +298,34 @@ fn other_tuners_are_read() {
 }
 
 #[test]
+fn of_deepspeeds_offload_what_is_predicted_is_read() {
+    let read = |offload: &str| {
+        import::read(
+            &format!(
+                "{{\"bf16\": {{\"enabled\": true}}, \"zero_optimization\": {{\"stage\": 3, {offload}}}}}"
+            ),
+            &Scenario::default(),
+        )
+        .unwrap()
+    };
+    let cpu = |place: &str| format!("\"{place}\": {{\"device\": \"cpu\", \"pin_memory\": true}}");
+    let (optimizer, weights) = (cpu("offload_optimizer"), cpu("offload_param"));
+    for (offload, expected) in
+        [(optimizer.clone(), CpuOffload::Optimizer), (format!("{optimizer}, {weights}"), CpuOffload::All)]
+    {
+        let read = read(&offload);
+        assert_eq!((read.scenario.cluster.cpu, left(&read)), (expected, vec![]), "{offload}");
+    }
+    // masters and states are on the GPU then
+    let alone = read(&weights);
+    assert_eq!((alone.scenario.cluster.cpu, alone.left.len()), (CpuOffload::Off, 1), "{:?}", alone.left);
+    for further in ["\"ratio\": 0.3", "\"super_offload\": true", "\"pin_memory\": false"] {
+        let read = read(&format!("\"offload_optimizer\": {{\"device\": \"cpu\", {further}}}"));
+        assert_eq!(read.left.len(), 1, "{further}: {:?}", read.left);
+    }
+}
+
+#[test]
 fn reinforcement_is_a_task() {
     let text = "args = GRPOConfig(use_vllm=True, vllm_mode=\"server\", num_generations=4, max_completion_length=1024, beta=0.04)\ntrainer = GRPOTrainer(model=\"Qwen/Qwen2-0.5B-Instruct\", reward_funcs=reward, args=args, train_dataset=dataset)";
     let understood = read(text);

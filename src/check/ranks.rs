@@ -19,7 +19,9 @@ fn offload(own: &Map<String, Value>) -> Option<&'static str> {
     match OFFLOADED.map(|name| own.get(name).is_some_and(is_on_cpu)) {
         [false, false] => None,
         [true, false] => Some("optimizer"),
-        [_, true] => Some("all"),
+        [true, true] => Some("all"),
+        // its optimizer is on the GPU: the key stays, which nobody knows
+        [false, true] => None,
     }
 }
 
@@ -39,9 +41,10 @@ pub(super) fn translated(case: &Value) -> Option<Value> {
                 if let Some(offload) = offload(own) {
                     out.insert("cpu_offload".to_owned(), json!(offload));
                 }
+                let offloads = offload(own).is_some();
                 let is_read = |(key, value): &(&String, &Value)| {
                     WITHOUT_EFFECT.contains(&key.as_str())
-                        || OFFLOADED.contains(&key.as_str()) && is_on_cpu(value)
+                        || OFFLOADED.contains(&key.as_str()) && offloads && is_on_cpu(value)
                 };
                 let others = own.iter().filter(|setting| !is_read(setting));
                 out.extend(others.map(|(key, value)| (key.clone(), value.clone())));

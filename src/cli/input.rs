@@ -107,9 +107,10 @@ impl Input {
             }
         }
         let task = self.flags.iter().find(|(key, _)| key.field == Field::Task);
+        let adapter = self.flags.iter().find(|(key, _)| key.field == Field::Adapter);
         for scenario in &mut asked.scenarios {
-            // what was at its default in a link follows another task, as it does on the page
-            if let (true, Some((key, value))) = (asked.link.is_some(), task) {
+            // what was at its default follows another task of a link, as it does on the page, and another adapter
+            for (key, value) in task.filter(|_| asked.link.is_some()).into_iter().chain(adapter) {
                 // what is wrong with the value is said below
                 scenario.change(|scenario| key.read(scenario, value).unwrap_or_default());
             }

@@ -84,8 +84,12 @@ const DEEPSPEED_IDLE: &[&str] = &[
     "elasticity*",
     "data_types*",
     "checkpoint*",
-    "zero_optimization.offload_optimizer.*",
-    "zero_optimization.offload_param.*",
+    "zero_optimization.offload_optimizer.buffer_count",
+    "zero_optimization.offload_optimizer.fast_init",
+    "zero_optimization.offload_optimizer.pipeline*",
+    "zero_optimization.offload_param.buffer_count",
+    "zero_optimization.offload_param.buffer_size",
+    "zero_optimization.offload_param.max_in_cpu",
     "$schema",
 ];
 
@@ -308,12 +312,17 @@ fn offload(reader: &mut Reader, optimizer: Option<Said>, weights: Option<Said>) 
         }
     }
     let value = match (is_cpu(&weights), is_cpu(&optimizer)) {
-        (true, _) => "all",
-        (false, true) => "optimizer",
-        (false, false) => "off",
+        (true, true) => Some("all"),
+        (true, false) => None,
+        (false, true) => Some("optimizer"),
+        (false, false) => Some("off"),
     };
     let said =
         [weights, optimizer].into_iter().flatten().map(|said| said.said).collect::<Vec<_>>().join(", ");
+    let Some(value) = value else {
+        let why = "parameters in the CPU's memory whose optimizer is on the GPUs are not predicted";
+        return reader.leave(&said, why);
+    };
     if !said.is_empty() {
         reader.set("cpu-offload", value, &said);
     }
@@ -367,6 +376,23 @@ pub(super) fn deepspeed(reader: &mut Reader) {
     let optimizer = reader.take(&["zero_optimization.offload_optimizer.device"]);
     let weights = reader.take(&["zero_optimization.offload_param.device"]);
     offload(reader, optimizer, weights);
+    for place in ["offload_optimizer", "offload_param"] {
+        let name = format!("zero_optimization.{place}.pin_memory");
+        match reader.switch(&[&name]) {
+            Some((true, said)) => reader.idle.push(said),
+            Some((false, said)) => {
+                reader.leave(&said, "what is not pinned takes less of the CPU's memory than is said")
+            }
+            None => {}
+        }
+    }
+    if let Some(said) = reader.take(&["zero_optimization.offload_optimizer.ratio"]) {
+        match said.number() {
+            Some(1.0) => reader.idle.push(said.said),
+            _ => reader
+                .leave(&said.said, "an optimizer that is divided between both memories is not predicted"),
+        }
+    }
     reader
         .refuse(&["zero_optimization.cpu_offload"], "this older setting is not read: use offload_optimizer");
     for name in [

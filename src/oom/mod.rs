@@ -173,7 +173,7 @@ fn more_than_run(message: &Message, answer: &Answer) -> Option<Finding> {
 pub fn remedies(decoded: &Decoded) -> Result<Vec<Lever>, Issue> {
     let found = levers(&decoded.scenario)?;
     let joined = joined(decoded);
-    if found.verdict == Verdict::Fits {
+    if found.verdict.holds() {
         // what fits as it is and is another run needs no help
         return Ok(joined.into_iter().filter(|_| decoded.is_of_the_run()).collect());
     }
@@ -184,8 +184,7 @@ pub fn remedies(decoded: &Decoded) -> Result<Vec<Lever>, Issue> {
         asked.is_some_and(|asked| largest().is_ok_and(|largest| largest < asked.least()))
     };
     let all = found.single.into_iter().chain(found.together);
-    let (mut fitting, others): (Vec<Lever>, Vec<Lever>) =
-        all.partition(|lever| lever.verdict == Verdict::Fits);
+    let (mut fitting, others): (Vec<Lever>, Vec<Lever>) = all.partition(|lever| lever.verdict.holds());
     fitting.extend(others.into_iter().filter(asks_for_less));
     if let Some(joined) = joined {
         fitting.retain(|lever| lever.scenario != joined.scenario);
@@ -199,7 +198,8 @@ pub fn remedies(decoded: &Decoded) -> Result<Vec<Lever>, Issue> {
 /// The scenario with an allocator that joins its pieces, where the message says that they would have been enough.
 fn joined(decoded: &Decoded) -> Option<Lever> {
     let in_pieces = |finding: &Finding| matches!(finding, Finding::Fragmented { expandable: false, .. });
-    decoded.findings.iter().any(in_pieces).then_some(())?;
+    let is_cudas = decoded.scenario.gpu().is_ok_and(|gpu| gpu.vendor == Vendor::Nvidia);
+    (is_cudas && decoded.findings.iter().any(in_pieces)).then_some(())?;
     let scenario = Scenario { allocator: Allocator::Expandable, ..(*decoded.scenario).clone() };
     let answer = Answer::of(scenario.clone());
     Some(Lever {

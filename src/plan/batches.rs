@@ -21,7 +21,7 @@ pub struct Reached {
     pub accumulation: u64,
     /// Sequences that a step then sees on all GPUs: the effective batch, or a little more.
     pub effective: u64,
-    /// Whether the micro-batch gets through beyond doubt.
+    /// Whether the micro-batch gets through with its accumulation: where not even one sequence does, it does not.
     pub verdict: Verdict,
     /// The scenario.
     pub scenario: Box<Scenario>,

@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 
 use super::answer::Answer;
 use super::verdict::Verdict;
-use crate::hardware::Vendor;
 use crate::issue::{Field, Issue};
 use crate::scenario::software::{Software, Trainer};
 use crate::scenario::{Scenario, Sharding};
@@ -99,8 +98,8 @@ pub(super) fn fewest_between(
         if let Some(layout) = held_by(scenario, gpus)? {
             // more need not hold whatever fewer do: what a shard leaves in the allocator's blocks differs
             let mut between = between(fewer, gpus).filter(tried);
-            let least = between.find_map(|gpus| held_by(scenario, gpus).transpose());
-            return least.unwrap_or(Ok(layout)).map(Some);
+            let least = between.find_map(|gpus| held_by(scenario, gpus).ok().flatten());
+            return Ok(Some(least.unwrap_or(layout)));
         }
         fewer = gpus;
     }
@@ -116,9 +115,6 @@ fn held_by(scenario: &Scenario, gpus: u64) -> Result<Option<Layout>, Issue> {
     if verdict == Verdict::WouldNotRun {
         return Err(Issue::error(Field::Gpus, "the run would stop on any number of them"));
     }
-    if let Some(issue) = alone(&answer.scenario) {
-        return Err(issue);
-    }
     // tensors that do not fit need no replay
     if !fit.fits() {
         return Ok(None);
@@ -130,14 +126,6 @@ fn held_by(scenario: &Scenario, gpus: u64) -> Result<Option<Layout>, Issue> {
         }
         _ => None,
     })
-}
-
-/// Why several of a scenario's cards do not train together, where they do not: PyTorch's collectives are NCCL's, AMD's RCCL and Intel's
-/// oneCCL, and Gloo's for the processor.
-pub(super) fn alone(scenario: &Scenario) -> Option<Issue> {
-    let is_apples = scenario.gpu().is_ok_and(|gpu| gpu.vendor == Vendor::Apple);
-    let message = "PyTorch has no collectives for Apple's GPUs: several Macs do not train one model";
-    (is_apples && scenario.cluster.is_many()).then(|| Issue::error(Field::Gpus, message))
 }
 
 /// The numbers of GPUs between two of [`GPU_COUNTS`]: each of one machine, whole machines beyond, in steps of an eighth where they are

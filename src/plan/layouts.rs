@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::answer::Answer;
-use super::gpus::{GPU_COUNTS, alone, between};
+use super::gpus::{GPU_COUNTS, between};
 use super::time::{Pace, Span};
 use super::verdict::Verdict;
 use crate::issue::Issue;
@@ -46,7 +46,7 @@ pub enum WayOutcome {
 }
 
 impl Way {
-    /// Whether it gets through beyond doubt.
+    /// Whether it gets through beyond doubt, or by its tensors on a card that is not followed.
     pub fn fits(&self) -> bool {
         self.verdict().is_some_and(Verdict::holds)
     }
@@ -304,9 +304,6 @@ fn micro_batches(way: &Scenario) -> impl Iterator<Item = Scenario> {
 
 /// An answer by tensors, replayed where these fit.
 fn of(mut answer: Answer) -> Way {
-    if let Some(issue) = alone(&answer.scenario) {
-        return Way { scenario: Box::new(answer.scenario), outcome: WayOutcome::Refused(issue) };
-    }
     if answer.fit().is_some_and(|fit| fit.fits()) {
         answer = answer.replayed().without_holes();
     }

@@ -42,7 +42,7 @@ pub struct Several {
 }
 
 impl NeedCell {
-    /// Whether it gets through beyond doubt.
+    /// Whether it gets through beyond doubt, or by its tensors on a card that is not followed.
     pub fn fits(&self) -> bool {
         matches!(self, NeedCell::Needs { verdict, .. } if verdict.holds())
     }

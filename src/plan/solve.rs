@@ -125,16 +125,17 @@ impl Solver<'_> {
             Fitting::UpTo(most, needed) => (most, needed),
             Fitting::None(needed) => return Ok(Most::TooLarge { needed }),
         };
-        // of another card's allocator nothing is known but that the tensors fit
-        let joined =
-            if self.gpu.vendor == Vendor::Nvidia { Allocator::Expandable } else { scenario.allocator };
+        // of another card's allocator nothing is known
+        if self.gpu.vendor != Vendor::Nvidia {
+            return Ok(Most::Runs(Largest { number: most, allocator: scenario.allocator }));
+        }
         let confirmed = last_that_runs(most, |number| {
             (self.set)(&mut trial, number);
             let recording = Recording::of(self.architecture, &trial, self.gpu)?;
             let room = self.gpu.memory.saturating_sub(self.gpu.context);
             Ok(match outcome_of(&recording, scenario.allocator, room) {
                 Outcome::Runs => Some(Largest { number, allocator: scenario.allocator }),
-                Outcome::RunsExpandable => Some(Largest { number, allocator: joined }),
+                Outcome::RunsExpandable => Some(Largest { number, allocator: Allocator::Expandable }),
                 Outcome::Fails(_) => None,
             })
         })?;

@@ -47,7 +47,7 @@ impl FitCell {
     /// Whether its micro-batch fits closely, with less to spare than the estimate may be off by.
     pub fn is_close(&self) -> bool {
         match self {
-            FitCell::Fits { verdict, .. } => *verdict != Verdict::Fits,
+            FitCell::Fits { verdict, .. } => !verdict.holds(),
             FitCell::TooLarge { .. } | FitCell::Unknown(_) => false,
         }
     }

@@ -105,7 +105,13 @@ impl Count {
     /// What a letter behind a number stands for.
     pub(crate) const fn letters(self) -> Letters {
         match self {
-            Count::DatasetTokens => Letters::Decimal,
+            // as data sets, prices and DeepSpeed's buckets are counted
+            Count::DatasetTokens
+            | Count::Elements
+            | Count::ElementsOrNone
+            | Count::Percent
+            | Count::Epochs
+            | Count::Cents => Letters::Decimal,
             Count::Rank
             | Count::Sequences
             | Count::SequencesOrNone
@@ -113,12 +119,7 @@ impl Count {
             | Count::Tokens
             | Count::Passes
             | Count::Gpus
-            | Count::Elements
-            | Count::ElementsOrNone
             | Count::Mebibytes
-            | Count::Percent
-            | Count::Epochs
-            | Count::Cents
             | Count::LayersOrNone
             | Count::PicturesOrNone
             | Count::Pixels

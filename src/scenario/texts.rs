@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use self::table::{NoLengths, Said};
+use self::table::NoLengths;
 use super::lengths::Random;
 use crate::text::short;
 
@@ -138,25 +138,31 @@ impl FromStr for Texts {
     /// Reads numbers with anything usual between them, lines of JSON, and CSV whose first line names a column `tokens` or
     /// `length`.
     fn from_str(text: &str) -> Result<Texts, ParseTextsError> {
-        let said = match table::rows(text) {
-            Some(rows) => rows.map_err(|problem| ParseTextsError(Problem::Table(problem)))?,
-            None => numbers(text),
-        };
         let mut by_length: BTreeMap<u64, u64> = BTreeMap::new();
         let mut all = 0_u64;
-        for (length, count) in said {
+        let mut add = |length: &str, count: &str| {
             let read =
                 |number: &str, most: u64| number.parse().ok().filter(|number| (1..=most).contains(number));
             let wrong = || {
-                let word = if count == "1" { length.clone() } else { format!("{length}x{count}") };
+                let word = if count == "1" { length.to_owned() } else { format!("{length}x{count}") };
                 ParseTextsError(Problem::Word(word))
             };
-            let (length, count) = read(&length, LONGEST).zip(read(&count, MOST)).ok_or_else(wrong)?;
+            let (length, count): (u64, u64) =
+                read(length, LONGEST).zip(read(count, MOST)).ok_or_else(wrong)?;
             all = all.saturating_add(count);
             if all > MOST {
                 return Err(ParseTextsError(Problem::Word(format!("{length}x{count}"))));
             }
             *by_length.entry(length).or_default() += count;
+            Ok(())
+        };
+        match table::rows(text) {
+            Some(rows) => {
+                let rows = rows.map_err(|problem| ParseTextsError(Problem::Table(problem)))?;
+                rows.iter().try_for_each(|(length, count)| add(length, count))?;
+            }
+            // counted as they come: a text may have millions
+            None => words(&joined(text)).try_for_each(|(length, count)| add(length, count))?,
         }
         if by_length.is_empty() {
             return Err(ParseTextsError(Problem::Nothing));
@@ -165,9 +171,11 @@ impl FromStr for Texts {
     }
 }
 
-/// The numbers of a list, `512x30` and `512 x 30` with how often they are meant.
-fn numbers(text: &str) -> Vec<Said> {
-    const TIMES: [char; 3] = ['x', '×', '*'];
+/// What stands between a number and how often it is meant.
+const TIMES: [char; 3] = ['x', '×', '*'];
+
+/// A list in which `512 x 30` is one word.
+fn joined(text: &str) -> String {
     let mut joined = String::with_capacity(text.len());
     let mut rest = text.chars().peekable();
     while let Some(c) = rest.next() {
@@ -179,12 +187,13 @@ fn numbers(text: &str) -> Vec<Said> {
         joined.push(c);
         while rest.next_if(|c| [' ', '\t'].contains(c)).is_some() {}
     }
-    let words = joined.split(|c: char| c.is_whitespace() || ",;[]".contains(c));
-    let said = |word: &str| {
-        let (length, count) = word.split_once(TIMES).unwrap_or((word, "1"));
-        (length.to_owned(), count.to_owned())
-    };
-    words.filter(|word| !word.is_empty()).map(said).collect()
+    joined
+}
+
+/// The numbers of a list, each with how often it is meant.
+fn words(list: &str) -> impl Iterator<Item = (&str, &str)> {
+    let words = list.split(|c: char| c.is_whitespace() || ",;[]".contains(c));
+    words.filter(|word| !word.is_empty()).map(|word| word.split_once(TIMES).unwrap_or((word, "1")))
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use crate::units::{Bytes, grouped};
 use super::count::Count;
 use super::{
     Allocator, AttentionKernel, Checkpointing, Field, Issue, Lengths, LoraTargets, Mask, Method, Modules,
-    Precision, Reference, Scenario, Severity, Stack, Task,
+    Precision, Reference, Scenario, Severity, Stack, Task, Tuner,
 };
 
 impl Scenario {
@@ -330,7 +330,12 @@ fn passed_over(architecture: &Architecture, scenario: &Scenario) -> Option<Issue
 
 /// Adapters of a rank above the model's width hold more than the weights that they adapt, and no rank near it was ever measured.
 fn wider(architecture: &Architecture, scenario: &Scenario) -> Option<Issue> {
-    let adapts = scenario.method.has_adapters() && scenario.task.trains() && scenario.lora.tuner.has_rank();
+    // others have vectors of the rank, blocks of the width, or factors that stop growing
+    let grows = match scenario.lora.tuner {
+        Tuner::Lora | Tuner::Dora | Tuner::Loha => true,
+        Tuner::Ia3 | Tuner::Vera | Tuner::Lokr | Tuner::Oft => false,
+    };
+    let adapts = scenario.method.has_adapters() && scenario.task.trains() && grows;
     let (rank, width) = (scenario.lora.rank, architecture.hidden);
     if !adapts || rank <= width {
         return None;

@@ -30,10 +30,10 @@ pub(super) const fn class(task: Task) -> &'static str {
     }
 }
 
-/// What 4-bit weights and 8-bit optimizers need.
 /// What DeepSpeed wants where the optimizer's state is in the CPU's memory.
 const CPU_ADAM: &str = "deepspeed.ops.adam.DeepSpeedCPUAdam";
 
+/// What 4-bit weights and 8-bit optimizers need.
 const BITSANDBYTES: &str = "bitsandbytes==0.50.*";
 
 impl Run<'_> {

@@ -174,8 +174,25 @@ fn tuners(reader: &mut Reader, tuner: Tuner) {
         }
     }
     reader.refuse(&[&of("bias")], "trained biases are not predicted");
+    if tuner == Tuner::Oft {
+        // its defaults, as a saved configuration has them
+        for (name, default) in [
+            ("r", "0"),
+            ("coft", "false"),
+            ("block_share", "false"),
+            ("use_cayley_neumann", "true"),
+            ("num_cayley_neumann_terms", "5"),
+        ] {
+            if let Some(said) = reader.take(&[&of(name)]) {
+                match said.text().eq_ignore_ascii_case(default) {
+                    true => reader.idle.push(said.said),
+                    false => reader.leave(&said.said, "of OFT this is predicted at its default alone"),
+                }
+            }
+        }
+    }
     let dropouts = ["rank_dropout", "module_dropout"];
-    for name in dropouts.into_iter().filter(|_| matches!(tuner, Tuner::Loha | Tuner::Lokr)) {
+    for name in dropouts.into_iter().filter(|_| matches!(tuner, Tuner::Loha | Tuner::Lokr | Tuner::Oft)) {
         if let Some(said) = reader.take(&[name]) {
             match said.number() {
                 Some(0.0) => reader.idle.push(said.said),

@@ -1,13 +1,13 @@
 //! What is good to know of several GPUs.
 
-use crate::hardware::NCCL;
+use crate::hardware::{NCCL, Vendor};
 use crate::model::Architecture;
 use crate::model::blocks::{FeedForward, Mixer, Rotary};
 use crate::model::modeling::FloatRotary;
 use crate::scenario::software::{Software, Trainer};
 use crate::scenario::{
     AttentionKernel, Checkpointing, Cluster, CpuOffload, Field, Issue, Lengths, LossKernel, Mask, Method,
-    Optimizer, Precision, Scenario, Severity, Sharding, Stack, TransformerImpl,
+    Optimizer, Precision, Scenario, Severity, Sharding, Stack, Task, TransformerImpl,
 };
 use crate::units::grouped;
 
@@ -43,6 +43,10 @@ pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, i
     }
     issues.extend(nothing_to_offload(scenario));
     if scenario.cluster.is_many() {
+        if scenario.gpu().is_ok_and(|gpu| gpu.vendor == Vendor::Apple) {
+            let message = "PyTorch has no collectives for Apple's GPUs: several Macs do not train one model";
+            issues.push(Issue::error(Field::Gpus, message).with_fix("use one"));
+        }
         let message = format!(
             "NCCL's buffers lie outside PyTorch's allocator and are not counted: {NCCL} on each GPU were seen of one \
              communicator"
@@ -199,6 +203,12 @@ fn not_compared(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec
         when(habits.fills_cache, "a cache of keys and values"),
         when(scenario.savings.loss != LossKernel::Standard, "this loss kernel"),
         when(scenario.precision == Precision::AmpFp16, "a gradient scaler"),
+        when(
+            scenario.stack == Stack::Trl
+                && scenario.cluster.cpu != CpuOffload::Off
+                && !matches!(scenario.task, Task::Sft | Task::Dpo),
+            "this trainer with its optimizer in the CPU's memory",
+        ),
         when(
             scenario.method != Method::Full && scenario.lora.trains_embeddings,
             "a trained embedding beside adapters",

@@ -86,6 +86,8 @@ pub(in crate::step) struct Zero {
     single: StorageId,
     /// Where the optimizer is in the CPU's memory.
     offload: Option<Offload>,
+    /// Whether a micro-batch ended that was not the last of its step.
+    accumulates: bool,
 }
 
 /// A parameter that is trained.
@@ -116,6 +118,7 @@ impl Zero {
             averaged: Vec::new(),
             single: NOTHING,
             offload: Offload::of(cluster),
+            accumulates: false,
         }
     }
 
@@ -125,7 +128,8 @@ impl Zero {
     }
 
     /// Bytes of the CPU's memory that this rank takes: masters, their gradients, what is copied to the parameters and a buffer as
-    /// large as the largest of them, all pinned, and AdamW's states.
+    /// large as the largest of them, all pinned, and AdamW's states; where gradients are accumulated those of every parameter of which
+    /// the partition has a part, whole (`accumulated_grads_in_cpu`).
     pub fn on_host(&self) -> u64 {
         if !self.offloads() {
             return 0;
@@ -133,7 +137,11 @@ impl Zero {
         let pinned = |numel: u64, dtype: Dtype| offload::pinned(numel.saturating_mul(dtype.bytes()));
         let masters = pinned(self.partition, Dtype::F32);
         let copies = pinned(self.partition, COMPUTE).saturating_add(pinned(self.largest(), COMPUTE));
-        masters.saturating_mul(2).saturating_add(copies).saturating_add(offload::states(self.partition))
+        let own = self.trained.iter().filter(|own| self.accumulates && own.offset < self.partition);
+        let accumulated = own.map(|own| pinned(own.numel, COMPUTE)).fold(0, u64::saturating_add);
+        [masters, masters, copies, accumulated, offload::states(self.partition)]
+            .into_iter()
+            .fold(0, u64::saturating_add)
     }
 
     /// Elements of the largest parameter that is trained.
@@ -342,6 +350,7 @@ impl Zero {
         if !self.partitions_gradients {
             if !steps {
                 // gradients are added up where they are
+                self.accumulates = true;
                 return;
             }
             // `reduce_gradients`: one parameter after the other
@@ -352,6 +361,7 @@ impl Zero {
             }
         }
         self.reduce(heap, params, steps);
+        self.accumulates |= !steps;
         for buffer in &mut self.buffers {
             heap.release(std::mem::replace(buffer, NOTHING));
         }
