@@ -299,12 +299,14 @@ fn other_tuners_are_read() {
 
 #[test]
 fn of_deepspeeds_offload_what_is_predicted_is_read() {
+    let mut four = Scenario::default();
+    four.change(|scenario| scenario.cluster.set_gpus(4));
     let read = |offload: &str| {
         import::read(
             &format!(
                 "{{\"bf16\": {{\"enabled\": true}}, \"zero_optimization\": {{\"stage\": 3, {offload}}}}}"
             ),
-            &Scenario::default(),
+            &four,
         )
         .unwrap()
     };
