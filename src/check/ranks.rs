@@ -38,13 +38,11 @@ pub(super) fn translated(case: &Value) -> Option<Value> {
             ("dtype", Value::String(dtype)) if dtype == "fp32" => ("dtype", json!("amp_bf16")),
             // what is merged into DeepSpeed's configuration
             ("ds", Value::Object(own)) => {
-                if let Some(offload) = offload(own) {
-                    out.insert("cpu_offload".to_owned(), json!(offload));
-                }
-                let offloads = offload(own).is_some();
+                let offload = offload(own);
+                out.extend(offload.map(|offload| ("cpu_offload".to_owned(), json!(offload))));
                 let is_read = |(key, value): &(&String, &Value)| {
                     WITHOUT_EFFECT.contains(&key.as_str())
-                        || OFFLOADED.contains(&key.as_str()) && offloads && is_on_cpu(value)
+                        || OFFLOADED.contains(&key.as_str()) && offload.is_some() && is_on_cpu(value)
                 };
                 let others = own.iter().filter(|setting| !is_read(setting));
                 out.extend(others.map(|(key, value)| (key.clone(), value.clone())));

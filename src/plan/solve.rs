@@ -2,6 +2,7 @@
 
 use super::fit::{Fit, fits, within};
 use super::on_card::{Outcome, outcome_of};
+use crate::accuracy;
 use crate::allocator::Settings;
 use crate::hardware::{Gpu, Vendor};
 use crate::issue::Issue;
@@ -51,6 +52,15 @@ pub fn longest_sequence(
     } else {
         Ok(most_length(architecture, scenario, gpu)?.some())
     }
+}
+
+/// A card that is smaller by what the estimate may be off: what fits it fits the card beyond doubt.
+pub(super) fn less_doubt(architecture: &Architecture, scenario: &Scenario, mut gpu: Gpu) -> Gpu {
+    let doubt = accuracy::band(architecture, scenario).doubt();
+    let left = gpu.memory.saturating_sub(gpu.context_most);
+    let sure = left.0 as f64 / (1.0 + doubt.more.max(0.0) / 100.0);
+    gpu.memory = Bytes(sure as u64) + gpu.context;
+    gpu
 }
 
 /// [`longest_sequence`] of at least one token, and what is needed where there is none.

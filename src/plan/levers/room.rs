@@ -3,11 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Change, Outlook};
-use crate::accuracy;
 use crate::hardware::Gpu;
 use crate::issue::Issue;
 use crate::model::Architecture;
-use crate::plan::solve::{Largest, largest_batch, longest_sequence};
+use crate::plan::solve::{Largest, largest_batch, less_doubt, longest_sequence};
 use crate::plan::verdict::Verdict;
 use crate::scenario::{AttentionKernel, Checkpointing, Method, Optimizer, Scenario};
 use crate::units::Bytes;
@@ -112,11 +111,8 @@ type Solver = fn(&Architecture, &Scenario, &Gpu) -> Result<Option<Largest>, Issu
 
 /// The scenario with the largest number that fits beyond doubt: a card that is a little smaller would do as well.
 fn largest(scenario: &Scenario, set: fn(&mut Scenario, u64), solve: Solver) -> Option<Scenario> {
-    let (architecture, mut gpu) = (scenario.architecture().ok()?, scenario.gpu().ok()?);
-    let doubt = accuracy::band(&architecture, scenario).doubt();
-    let left = gpu.memory.saturating_sub(gpu.context_most);
-    let sure = left.0 as f64 / (1.0 + doubt.more.max(0.0) / 100.0);
-    gpu.memory = Bytes(sure as u64) + gpu.context;
+    let architecture = scenario.architecture().ok()?;
+    let gpu = less_doubt(&architecture, scenario, scenario.gpu().ok()?);
     let Largest { number, allocator } = solve(&architecture, scenario, &gpu).ok()??;
     let mut changed = scenario.clone();
     set(&mut changed, number);

@@ -54,11 +54,11 @@ impl Offload {
             let bytes = numel.saturating_mul(dtype.bytes());
             heap.alloc_on(stream, Category::Temporaries, bytes, dtype, what)
         };
-        let mut left = numel;
-        while left > 0 {
-            let wide = scratch(heap, left.min(piece), Dtype::F64, &NORM);
+        // pieces of one length change nothing after the first
+        let rest = if numel > piece { numel % piece } else { 0 };
+        for part in [numel.min(piece), rest].into_iter().filter(|part| *part > 0) {
+            let wide = scratch(heap, part, Dtype::F64, &NORM);
             heap.release(wide);
-            left = left.saturating_sub(piece);
         }
         self.norms.push(scratch(heap, 1, Dtype::F64, &SCALAR));
         let copy = scratch(heap, numel, Dtype::F32, &LEAVING);
@@ -79,4 +79,27 @@ pub(super) fn pinned(bytes: u64) -> u64 {
 /// Bytes of AdamW's two states of a partition of so many elements.
 pub(super) fn states(numel: u64) -> u64 {
     numel.saturating_mul(2).saturating_mul(Dtype::F32.bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hardware::Gpu;
+    use crate::step::device::Device;
+    use crate::units::Bytes;
+
+    #[test]
+    fn a_gradient_leaves_in_pieces_however_large_it_is() {
+        let sent = |numel| {
+            let cluster = Cluster { cpu: CpuOffload::Optimizer, ..Cluster::ONE };
+            let mut heap = Heap::new(Device::of(&Gpu::custom(Bytes::gib(24.0))), None);
+            let before = heap.storages.len();
+            let mut offload = Offload::of(cluster).expect("it offloads");
+            offload.send(&mut heap, Stream::Compute, numel, NORM_PIECE);
+            heap.storages[before..].iter().map(|storage| storage.requested).collect::<Vec<u64>>()
+        };
+        assert_eq!(sent(1_000), [8_000, 8, 4_000]);
+        assert_eq!(sent(600_000_000), [2_000_000_000, 800_000_000, 8, 2_400_000_000]);
+        assert_eq!(sent(u64::MAX).len(), 4);
+    }
 }

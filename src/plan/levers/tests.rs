@@ -1,0 +1,251 @@
+//! What levers are held to.
+
+use super::*;
+use crate::scenario::{
+    Allocator, CacheKind, GpuChoice, LossKernel, Mask, Method, ModelChoice, Reference, Sharding,
+};
+
+fn on(card: &str) -> Scenario {
+    Scenario { gpu: GpuChoice::Catalogue(card.into()), ..Scenario::default() }
+}
+
+#[track_caller]
+fn found(scenario: &Scenario) -> Levers {
+    levers(scenario).unwrap_or_else(|issue| panic!("{issue}"))
+}
+
+#[test]
+fn what_a_lever_saves_is_the_difference_of_two_answers() {
+    let scenario = on("rtx-3060-12gb");
+    let levers = found(&scenario);
+    assert!(levers.single.len() > 5);
+    for lever in &levers.single {
+        let after = Outlook::of(&lever.scenario).unwrap();
+        assert_eq!((after.needed, after.verdict), (lever.needed, lever.verdict));
+        assert!(!lever.changes.is_empty() && *lever.scenario != scenario);
+    }
+}
+
+#[test]
+fn what_fits_comes_first_and_of_that_the_cheapest() {
+    for card in ["rtx-3060-12gb", "rtx-4090"] {
+        let levers = found(&on(card));
+        let rank = |lever: &Lever| (lever.verdict != Verdict::Fits, lever.cost, lever.needed);
+        assert!(levers.single.is_sorted_by_key(rank), "{card}");
+    }
+}
+
+#[test]
+fn several_changes_together_where_one_is_not_enough() {
+    let scenario = Scenario { batch: 64, sequence: 8192, ..on("rtx-3060-12gb") };
+    let levers = found(&scenario);
+    assert!(levers.single.iter().all(|lever| lever.verdict != Verdict::Fits));
+    let together = levers.together.expect("there is a way");
+    assert_eq!(together.verdict, Verdict::Fits);
+    let steps = |scenario: &Scenario| scenario.batch * scenario.accumulation;
+    assert_eq!(steps(&together.scenario), 64, "as many sequences per step");
+    // none of its changes can be left out
+    for key in keys().filter(|key| !key.is_same(&scenario, &together.scenario)) {
+        let mut without = (*together.scenario).clone();
+        key.copy(&mut without, &scenario);
+        let fits = Outlook::of(&without).is_some_and(Outlook::fits);
+        assert!(!fits || key.name == "gradient-accumulation", "{}", key.name);
+    }
+}
+
+#[test]
+fn what_a_dear_change_uncovers_is_had_for_nothing() {
+    for (link, longest) in [
+        ("method=full&gpu=rtx-3060-12gb", 2048),
+        ("m=Qwen/Qwen3-14B&method=full&gpu=rtx-4070-ti-super", 2048),
+    ] {
+        let together = found(&crate::share::decode(link).scenarios[0]).together.expect("there is a way");
+        assert_eq!((together.verdict, together.scenario.sequence), (Verdict::Fits, longest), "{link}");
+    }
+}
+
+#[test]
+fn a_card_that_is_not_followed_is_answered_by_its_tensors() {
+    let mac = Scenario { batch: 4, ..on("apple-m3-max-64gb") };
+    let levers = found(&mac);
+    assert!(levers.can_fit() && levers.verdict == Verdict::NotFollowed);
+    let large = found(&Scenario { batch: 64, method: Method::Lora, ..on("apple-m3-max-36gb") });
+    assert!(large.can_fit(), "{large:?}");
+    for lever in large.single.iter().chain(&large.together) {
+        let Scenario { stack, optimizer, savings, .. } = &*lever.scenario;
+        assert!(!optimizer.is_of_bitsandbytes() && *stack == mac.stack, "{lever:?}");
+        assert!(!matches!(savings.loss, LossKernel::Liger | LossKernel::Cut), "{lever:?}");
+    }
+}
+
+#[test]
+fn several_cheap_changes_come_before_one_that_changes_the_training() {
+    let levers = found(&Scenario { batch: 4, sequence: 8192, ..on("rtx-3060-12gb") });
+    let cheapest = levers.single.iter().find(|lever| lever.verdict == Verdict::Fits);
+    assert_eq!(cheapest.map(|lever| lever.cost), Some(Cost::Training));
+    assert!(levers.together.is_some_and(|lever| lever.cost < Cost::Training));
+}
+
+/// Of a model of 14B on two cards: in 16 bits it runs where segments grow, and what two cards hold with the CPU is told once.
+#[test]
+fn what_only_holes_are_in_the_way_of_comes_with_expandable_segments() {
+    let scenario = of_link("v=1&m=Qwen/Qwen3-14B&method=lora&gpu=rtx-4090&gpus=2&shard=fsdp2&p=amp-bf16");
+    let levers = found(&scenario);
+    let precision = levers.single.iter().find(|lever| lever.changes[0].label == "Precision");
+    let precision = precision.unwrap_or_else(|| panic!("{:?}", levers.single));
+    assert_eq!((precision.verdict, precision.changes.len()), (Verdict::Close, 2));
+    assert_eq!(precision.scenario.allocator, Allocator::Expandable);
+    assert!(levers.single.iter().any(|lever| lever.scenario.cluster.cpu == CpuOffload::All));
+    assert_eq!(levers.offloaded, None);
+}
+
+/// A smaller batch of texts has fewer to be told from, in however many passes: cached gradients come first.
+#[test]
+fn embeddings_fit_with_cached_gradients() {
+    let scenario = of_link(
+        "v=1&task=embed&m=google-bert/bert-base-uncased&method=full&p=amp-fp16&b=512&s=256&mask=padded&gpu=t4",
+    );
+    let levers = found(&scenario);
+    let first = &levers.single[0];
+    assert_eq!((first.verdict, first.cost), (Verdict::Fits, Cost::Time), "{first:?}");
+    assert_eq!((first.scenario.embedding.cached, first.scenario.batch), (32, 512));
+    let smaller = levers.single.iter().filter(|lever| lever.scenario.batch < 512);
+    assert!(smaller.clone().count() > 0 && smaller.clone().all(|lever| lever.cost == Cost::Training));
+}
+
+fn of_link(link: &str) -> Scenario {
+    crate::share::decode(link).scenarios.remove(0)
+}
+
+#[test]
+fn what_is_slower_for_nothing_is_told_where_there_is_room() {
+    let scenario = of_link("v=1&m=Qwen/Qwen2.5-0.5B&attn=eager&o=adamw-for-loop&gpu=rtx-4090");
+    let uses = found(&scenario).uses;
+    let about = |label: &str| uses.iter().find(|usage| usage.changes[0].label == label);
+    for (label, to) in [("Attention", "SDPA (PyTorch chooses)"), ("Optimizer", "AdamW (fused)")] {
+        let usage = about(label).unwrap_or_else(|| panic!("{label}: {uses:?}"));
+        assert_eq!((usage.gain, usage.changes.len(), usage.changes[0].to.as_str()), (Gain::Speed, 1, to));
+    }
+    assert!(found(&on("rtx-4090")).uses.iter().all(|usage| usage.changes[0].label != "Optimizer"));
+}
+
+#[test]
+fn fewer_gpus_do_where_the_cpu_keeps_the_shards() {
+    let scenario = of_link("v=1&m=meta-llama/Llama-3.3-70B-Instruct&s=512&gpu=rtx-4090");
+    let levers = found(&scenario);
+    let fewest = levers.fewest.as_ref().unwrap().as_ref().map(|layout| layout.gpus);
+    let lever = levers.offloaded.as_ref().expect("there is a way");
+    let (gpus, cpu) = (lever.scenario.cluster.gpus, lever.scenario.cluster.cpu);
+    assert_eq!((fewest, gpus, cpu), (Some(4), 2, CpuOffload::All));
+    assert!(lever.on_host > Bytes(30 << 30) && lever.verdict == Verdict::Fits && levers.can_fit());
+    // nothing is moved where it fits
+    assert_eq!(found(&on("rtx-4090")).offloaded, None);
+}
+
+#[test]
+fn copies_under_trl_are_offered_shards_of_both_engines_that_run_them() {
+    use Sharding::{Ddp, Fsdp2, Zero2};
+    let base = "m=meta-llama/Llama-3.1-8B&method=full&p=amp-bf16&st=trl&gpus=2&shard=ddp&gpu=a100-sxm-80gb";
+    for (rest, offered) in [
+        ("", vec![Fsdp2, Zero2]),
+        ("&task=dpo", vec![Fsdp2, Zero2]),
+        ("&task=orpo", vec![Fsdp2, Zero2]),
+        // does not run under accelerate's FSDP2
+        ("&o=adamw-8bit", vec![Zero2]),
+    ] {
+        let levers = found(&of_link(&format!("{base}{rest}")));
+        assert_eq!(levers.verdict, Verdict::Over, "{rest}");
+        let engines = levers.single.iter().map(|lever| lever.scenario.cluster.sharding);
+        let mut engines: Vec<Sharding> = engines.filter(|engine| *engine != Ddp).collect();
+        engines.sort_by_key(|engine| *engine != Fsdp2);
+        assert_eq!(engines, offered, "{rest}");
+    }
+}
+
+#[test]
+fn a_run_that_generates_is_not_told_to_train_otherwise() {
+    let base = "task=generate&m=Qwen/Qwen3-4B&p=bf16&b=64&s=2048&new=512";
+    for (rest, fits) in [("method=full&gpu=rtx-4090", false), ("method=qlora&gpu=h200-sxm", true)] {
+        let scenario = of_link(&format!("{base}&{rest}"));
+        let levers = found(&scenario);
+        assert_eq!(levers.verdict == Verdict::Fits, fits, "{rest}");
+        for lever in levers.single.iter().chain(&levers.together) {
+            assert_ne!(lever.cost, Cost::Training, "{lever:?}");
+            assert_eq!(lever.scenario.accumulation, 1, "{lever:?}");
+        }
+        for usage in &levers.uses {
+            assert!(usage.scenario.method != Method::Lora && usage.gain != Gain::Method, "{usage:?}");
+        }
+        let finer = levers.uses.iter().any(|usage| usage.gain == Gain::Precision);
+        assert_eq!(finer, fits, "{:?}", levers.uses);
+    }
+}
+
+#[test]
+fn the_cache_the_reference_and_packing_are_levers() {
+    #[track_caller]
+    fn cost(link: &str, is: fn(&Scenario) -> bool) -> Option<Cost> {
+        let levers = found(&of_link(link));
+        levers.single.iter().find(|lever| is(&lever.scenario)).map(|lever| lever.cost)
+    }
+    let generate = "task=generate&m=Qwen/Qwen3-0.6B&method=full&p=bf16&b=64&s=2048";
+    let is_off = |scenario: &Scenario| scenario.generation.cache == CacheKind::Off;
+    assert_eq!(cost(&format!("{generate}&new=2048"), is_off), Some(Cost::Time));
+    let grows = |scenario: &Scenario| scenario.generation.cache == CacheKind::Dynamic;
+    let cache = Key::find("kv-cache").expect("it is a key").link;
+    assert_eq!(cost(&format!("{generate}&new=2048&{cache}=static"), grows), Some(Cost::Nothing));
+    let trl = "m=Qwen/Qwen3-0.6B&st=trl&p=amp-bf16&mask=padded&method=full";
+    let is = |reference| format!("v=1&{trl}&task={reference}");
+    let precomputed = |scenario: &Scenario| scenario.answers.reference == Reference::Precomputed;
+    assert_eq!(cost(&is("dpo"), precomputed), Some(Cost::Nothing));
+    let none = |scenario: &Scenario| scenario.answers.reference == Reference::None;
+    assert_eq!(cost(&is("grpo"), none), Some(Cost::Training));
+    let one_row = |scenario: &Scenario| scenario.mask == Mask::PaddingFree;
+    let padded = "v=1&m=Qwen/Qwen3-0.6B&st=trl&p=amp-bf16&method=full&b=4";
+    assert_eq!(cost(&format!("{padded}&mask=padded"), one_row), Some(Cost::Nothing));
+    assert_eq!(cost(padded, one_row), None);
+}
+
+#[test]
+fn what_would_not_run_is_no_lever() {
+    // half of the sequence is less than the prompt, and gpt2 has an embedding for each of 1,024 positions
+    let dpo =
+        "task=dpo&m=openai-community/gpt2&st=trl&p=amp-bf16&mask=padded&method=full&s=1024&prompt=700&b=64";
+    let generate = "task=generate&m=openai-community/gpt2&method=full&p=bf16&s=200&new=500";
+    let beyond = "m=openai-community/gpt2&method=full&p=bf16&s=4096&b=16";
+    for link in [dpo, generate, beyond] {
+        let levers = found(&of_link(link));
+        let single = levers.single.iter().chain(&levers.together).map(|lever| &lever.scenario);
+        let all: Vec<_> = single.chain(levers.uses.iter().map(|usage| &usage.scenario)).collect();
+        assert!(!all.is_empty(), "{link}");
+        for scenario in all {
+            assert_eq!(scenario.stop(), None, "{link}");
+        }
+    }
+}
+
+#[test]
+fn where_nothing_helps_nothing_is_promised() {
+    let model = ModelChoice::Catalogue("meta-llama/Llama-3.1-405B".into());
+    let levers = found(&Scenario { model, ..on("rtx-3060-12gb") });
+    assert_eq!((levers.together, levers.uses), (None, Vec::new()));
+    assert!(levers.single.iter().all(|lever| lever.verdict == Verdict::Over));
+}
+
+#[test]
+fn room_is_put_to_use() {
+    let levers = found(&on("rtx-4090"));
+    let gains: Vec<_> = levers.uses.iter().map(|usage| usage.gain).collect();
+    assert!(gains.contains(&Gain::Batch) && gains.contains(&Gain::Sequence), "{gains:?}");
+    for usage in &levers.uses {
+        assert_eq!(Outlook::of(&usage.scenario).unwrap().verdict, usage.verdict);
+        assert_eq!(usage.verdict, Verdict::Fits, "{usage:?}");
+    }
+    let full = found(&Scenario { method: Method::Lora, ..on("h200-sxm") });
+    assert!(full.uses.iter().any(|usage| usage.gain == Gain::Method));
+}
+
+#[test]
+fn a_scenario_without_an_answer_says_why() {
+    assert!(levers(&on("no-such-card")).is_err_and(|issue| issue.field == Field::Gpu));
+}
