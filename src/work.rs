@@ -12,6 +12,8 @@ pub struct Work {
     pub attention: u64,
     /// Bytes that operations write: their results and what they need meanwhile.
     pub written: u64,
+    /// Bytes of experts' matrices that products read: where each is given few tokens, that takes longer than multiplying.
+    pub read: u64,
     /// Operations that write anything.
     pub operations: u64,
     /// Bytes that the GPU sends to others.
@@ -108,7 +110,7 @@ impl Work {
     /// That number of everything.
     fn all(number: u64) -> Work {
         let sent = Sent { data: number, replicas: number, tensor: number, stages: number };
-        Work { products: number, attention: number, written: number, operations: number, sent }
+        Work { products: number, attention: number, written: number, read: number, operations: number, sent }
     }
 
     fn each(self, other: Work, join: fn(u64, u64) -> u64) -> Work {
@@ -116,6 +118,7 @@ impl Work {
             products: join(self.products, other.products),
             attention: join(self.attention, other.attention),
             written: join(self.written, other.written),
+            read: join(self.read, other.read),
             operations: join(self.operations, other.operations),
             sent: self.sent.each(other.sent, join),
         }

@@ -99,6 +99,48 @@ fn only_chosen_experts_multiply() {
     assert_close(of(link, Stage::Forward).products, 2 * TOKENS * (model.active_parameters() - embedding));
 }
 
+/// peft adapts experts' weights as whole parameters: the product of each expert's factors is added to its matrix before it is used,
+/// and once more to check it.
+#[test]
+fn adapters_of_experts_multiply_a_rank_for_each() {
+    let of = |rank: u64| {
+        let link = format!("m=Qwen/Qwen3-30B-A3B&method=lora&r={rank}&p=bf16&b=1&s=2048&gc=off&gpu=h200-sxm");
+        of(&link, Stage::Forward).products
+    };
+    // 48 layers of 128 experts: gate and up in one, which has the rank of two, and down
+    let experts = 48 * 128 * (2 * 2 + 1) * 2048 * 768;
+    let attention = 48 * (2 * (2048 + 4096) + 2 * (2048 + 512));
+    assert_close(of(32) - of(16), 2 * 16 * (2 * experts + TOKENS * attention));
+}
+
+/// Each expert's matrix is read forward and for the gradient of what it was given, however few tokens that is.
+#[test]
+fn few_tokens_wait_for_the_experts_to_be_read() {
+    let link = |rest: &str| format!("m=Qwen/Qwen3-30B-A3B&method=full&p=bf16&b=1&gc=off&gpu=b200{rest}");
+    let experts = 48 * 128 * 3 * 2048 * 768;
+    for length in [64, 2048] {
+        let link = link(&format!("&s={length}"));
+        assert_eq!(of(&link, Stage::Forward).read, 2 * experts);
+        assert_eq!(of(&link, Stage::Backward).read, 2 * experts);
+    }
+    // 180 GB at 8 TB/s
+    let short = pace_of(&link("&s=8")).expect("an answer").spent.products;
+    assert!((short / (4.0 * experts as f64 / 8e12) - 1.0).abs() < 0.01, "{short}");
+}
+
+#[test]
+fn pairs_are_read_twice_and_what_is_generated_meanwhile_has_no_answer() {
+    let of = |task: &str| {
+        pace_of(&format!("m=meta-llama/Llama-3.1-8B&st=trl&b=2&s=1024&gpu=h100-sxm-80gb&task={task}"))
+    };
+    assert_eq!(of("sft").expect("an answer").tokens, 2 * 1024);
+    let pairs = of("dpo").expect("an answer");
+    assert_eq!(pairs.tokens, 2 * 2 * 1024);
+    assert!(pairs.rests_on().ends_with("none of them of this task"), "{}", pairs.rests_on());
+    let why = of("grpo").expect_err("answers are generated").to_string();
+    assert!(why.contains("generated meanwhile"), "{why}");
+}
+
 /// The measured rows against the predicted ones.
 fn report() -> TimeReport {
     let report = check_time(include_str!("../data/measurements/time.json")).expect("rows");

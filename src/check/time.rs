@@ -126,6 +126,9 @@ fn predicted(row: &Measured) -> Result<TimeRow, String> {
     if let Some(notice) = decoded.notices.first() {
         return Err(notice.to_string());
     }
+    if let Some((name, value)) = share::unknown(&row.link).first() {
+        return Err(format!("{name}={value} in the link is not known"));
+    }
     let scenario = decoded.scenarios.first().ok_or("the link has no scenario")?;
     let estimate = estimate(scenario);
     let memory = estimate

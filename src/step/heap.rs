@@ -43,6 +43,10 @@ pub(super) fn rounded(bytes: u64) -> u64 {
 /// Index of a storage; 0 is the storage of nothing.
 pub(super) type StorageId = u32;
 
+/// How many groups of a product ATen starts one after the other while Python starts one operation (1.13 µs against 8.05 µs on the
+/// null device: 128 groups, and the operations of a Qwen3 of 16 layers).
+const GROUPS_OF_AN_OPERATION: u64 = 7;
+
 /// The storage of nothing: operations that are skipped return it.
 pub(super) const NOTHING: StorageId = 0;
 
@@ -156,6 +160,17 @@ impl Heap {
             let flops = numel.saturating_mul(inner).saturating_mul(2);
             let more = flops.saturating_mul(u64::from(self.repeating));
             self.work.products = self.work.products.saturating_add(more);
+        }
+    }
+
+    /// Counts a product of rows with one of `groups` matrices each, which are `bytes` in all: one operation, or one for each.
+    pub fn multiply_groups(&mut self, multiplied: u64, groups: u64, bytes: u64, is_fused: bool) {
+        self.multiply(multiplied, 1);
+        if !self.stopped {
+            let times = u64::from(self.repeating);
+            self.work.read = self.work.read.saturating_add(bytes.saturating_mul(times));
+            let further = if is_fused { 0 } else { groups / GROUPS_OF_AN_OPERATION };
+            self.work.operations = self.work.operations.saturating_add(further.saturating_mul(times));
         }
     }
 

@@ -314,17 +314,19 @@ fn tiles_bytes(numel: u64, tile: u64, each: u64) -> u64 {
     states.checked_next_multiple_of(ALIGNMENT).unwrap_or(u64::MAX).saturating_add(2 * ALIGNMENT - 1)
 }
 
+/// Whether one kernel multiplies all groups of rows with their matrices, rather than one after the other
+/// (ATen/native/cuda/GroupedBlas.cpp `_grouped_mm_cuda`).
+pub(super) fn is_grouped_kernel(device: &Device, dtype: Dtype) -> bool {
+    matches!(device.capability, 90..=109) && dtype == Dtype::Bf16
+}
+
 /// Scratch of a grouped product in bfloat16 on Hopper and Blackwell: pointers and strides of every group, and CUTLASS's
 /// workspace for every multiprocessor (measured; ATen/native/cuda/GroupMM.cu). Elsewhere the groups run one by one.
 pub(super) fn grouped_scratch(heap: &mut Heap, groups: u64, dtype: Dtype) {
-    let per_multiprocessor = match heap.device.capability {
-        90..=99 => 512,
-        100..=109 => 5376,
-        _ => return,
-    };
-    if dtype != Dtype::Bf16 {
+    if !is_grouped_kernel(&heap.device, dtype) {
         return;
     }
+    let per_multiprocessor = if heap.device.capability < 100 { 512 } else { 5376 };
     let arguments =
         heap.alloc_as(Category::Temporaries, groups.saturating_mul(60), Dtype::U8, &GROUPED_ARGUMENTS);
     heap.scratch(per_multiprocessor * heap.device.multiprocessors, &GROUPED_WORKSPACE);

@@ -7,6 +7,7 @@ use super::linear::Adapter;
 use super::matmul::{mm_backward, multiplications};
 use super::scan::permute_backward;
 use super::views::reshape_backward;
+use crate::dtype::Dtype;
 use crate::step::autograd::{Grad, INPUTS, Node, Results};
 use crate::step::kernels;
 use crate::step::machine::{Machine, State};
@@ -71,7 +72,7 @@ impl<'m> Tensor<'m> {
             if w.requires_grad() {
                 state.save(node, x.storage);
             }
-            state.multiply(numel, expert.input);
+            multiply_groups(state, multiplied, groups, (w.numel, w.dtype));
             let storage = state.alloc_for(x.storage, numel, x.dtype, &GROUPED_MM);
             kernels::grouped_scratch(state, groups, x.dtype);
             Value::plain(storage, numel, x.dtype).at(node.output(0))
@@ -90,22 +91,30 @@ impl<'m> Tensor<'m> {
             let w = &weight.value;
             let numel = (x.numel / expert.input.max(1)).saturating_mul(expert.output);
             let multiplied = numel.saturating_mul(expert.input);
-            let node =
-                state.node([x, w], move |state, node, grad| looped_backward(state, node, grad, multiplied));
+            let groups = expert.experts;
+            let node = state.node([x, w], move |state, node, grad| {
+                looped_backward(state, node, grad, (groups, multiplied))
+            });
             state.save(node, x.storage);
             state.save(node, w.storage);
-            state.multiply(numel, expert.input);
+            multiply_groups(state, multiplied, groups, (w.numel, w.dtype));
             let storage = state.alloc_for(x.storage, numel, x.dtype, &GROUPED_MM);
             Value::plain(storage, numel, x.dtype).at(node.output(0))
         })
     }
 }
 
+/// Counts a product of rows with a matrix each, whose matrices have so many elements; nothing where they are what is made.
+fn multiply_groups(state: &mut State, multiplied: u64, groups: u64, (read, dtype): (u64, Dtype)) {
+    let is_fused = kernels::is_grouped_kernel(&state.device, dtype);
+    state.multiply_groups(multiplied, groups, read.saturating_mul(dtype.bytes()), is_fused);
+}
+
 /// `_grouped_mm_fallback_backward`: both gradients, wanted or not.
-fn looped_backward(state: &mut State, node: &Node, grad: &Grad, multiplied: u64) -> Results {
+fn looped_backward(state: &mut State, node: &Node, grad: &Grad, (groups, multiplied): (u64, u64)) -> Results {
     let [x, weight, _] = node.inputs;
-    let [own, other] = [x, weight].map(|input| {
-        state.multiply(multiplied, 1);
+    let [own, other] = [(x, weight.numel), (weight, 0)].map(|(input, read)| {
+        multiply_groups(state, multiplied, groups, (read, grad.dtype));
         let storage = state.alloc_for(input.storage, input.numel, grad.dtype, &GROUPED_MM);
         Grad::new(storage, input.numel, grad.dtype, Layout::Tokens)
     });
@@ -129,9 +138,9 @@ fn grouped_backward(
 ) -> Results {
     let [x, weight, _] = node.inputs;
     let mut results: Results = [None; INPUTS];
-    for (input, result) in [(weight, &mut 1), (x, &mut 0)] {
+    for (input, read, result) in [(weight, 0, &mut 1), (x, weight.numel, &mut 0)] {
         if input.wants() {
-            state.multiply(multiplied, 1);
+            multiply_groups(state, multiplied, groups, (read, grad.dtype));
             let storage = state.alloc_for(input.storage, input.numel, grad.dtype, &GROUPED_MM);
             kernels::grouped_scratch(state, groups, grad.dtype);
             results[*result] = Some(Grad::new(storage, input.numel, grad.dtype, Layout::Tokens));
@@ -203,7 +212,9 @@ impl<'m> Delta<'m> {
         let adapted = match self {
             Delta::Whole(delta) => weight.add(delta),
             Delta::Factors([left, right]) => {
-                weight.folded(left, right, expert.adapter.map_or(0, |adapter| adapter.rank))
+                // the adapter's side has a rank for each expert
+                let rank = expert.adapter.map_or(0, |adapter| adapter.rank / expert.experts);
+                weight.folded(left, right, rank)
             }
         };
         machine.with(|state| {
