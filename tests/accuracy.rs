@@ -51,7 +51,7 @@ fn read(path: &str) -> String {
 /// Rows of [`STACKS`].
 const STACK_ROWS: usize = 78;
 /// Rows of [`TRL`].
-const TRL_ROWS: usize = 41;
+const TRL_ROWS: usize = 59;
 /// Rows of [`PREFERENCE`].
 const PREFERENCE_ROWS: usize = 85;
 /// Rows of [`ROLLOUTS`].

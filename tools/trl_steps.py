@@ -48,7 +48,7 @@ OPTIMIZERS = {"adamw": "adamw_torch", "adamw_fused": "adamw_torch_fused", "sgd":
 def answer_as_data_would(case):
     """A device without data reads back zeros. What is asked for here is answered: whether a mask is all ones, whether
     positions start anew, and how many tokens have a label, which decides how many rows a boolean index takes. Of
-    GRPO's metrics every token counts, and no number is none (`nanmin`, `nanmax`)."""
+    GRPO's metrics every token counts, and no number is none (`nanmin`, `nanmax`). No expert's number is above the last (`bincount`)."""
     padded = case["attention_mask"] == "padded"
     measure.patch_value_reads(dict(case, attention_mask="padded" if padded else "ones"), True)
     if padded:
@@ -90,7 +90,13 @@ def answer_as_data_would(case):
             # which tokens count for the metrics: all
             return torch.zeros(mask.numel(), mask.dim(), dtype=torch.long, device=mask.device)
         return torch.ops.aten.nonzero.out(mask, out=out)
+
+    def bincount(values, weights=None, minlength=0):
+        # how many experts there are is read off the largest number, which is one of theirs
+        values.max()
+        return torch.zeros(minlength, dtype=torch.long, device=values.device)
     answers = torch.library.Library("aten", "IMPL")
+    answers.impl("bincount", bincount, "CUDA")
     answers.impl("nonzero", nonzero, "CUDA")
     return answers
 

@@ -66,6 +66,7 @@ impl<'a> Ready<'a> {
             let Some(batch) = batches.max_by_key(Batch::tokens) else {
                 return Err(support::idle(index));
             };
+            support::balance(job, named, (index, member))?;
             let modeling = support::modeling(named, (member, batch), device)?;
             for act in &job.round {
                 if let Act::Generate { member: own, how, .. } = act

@@ -188,6 +188,8 @@ pub struct Moe {
     pub shared: Option<Mlp>,
     /// The gate of the shared expert (Qwen2-MoE).
     pub shared_gate: Option<Linear>,
+    /// Whether its config has a loss that balances experts (`router_aux_loss_coef`).
+    pub balanced: bool,
     /// The layers down to a smaller space, in which the experts work, and up again (nemotron_h). `hidden` is then that
     /// space's size.
     pub latent: Option<[Linear; 2]>,

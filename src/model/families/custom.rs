@@ -64,6 +64,7 @@ fn dbrx(config: &Config<'_>) -> Result<Architecture, ModelError> {
             act: Activation::Silu,
             shared: None,
             shared_gate: None,
+            balanced: false,
             latent: None,
         })),
         residual_dropout: dropout(config, "resid_pdrop")?,

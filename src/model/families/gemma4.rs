@@ -143,6 +143,7 @@ fn experts(config: &Config<'_>, common: &Common) -> Result<Moe, ModelError> {
         act: common.act,
         shared: None,
         shared_gate: None,
+        balanced: false,
         latent: None,
     })
 }

@@ -220,6 +220,7 @@ impl Common {
             act: self.act,
             shared: (shared > 0).then(network),
             shared_gate: experts.shared_gate.map(|name| Linear::new(name, self.hidden, 1)),
+            balanced: config.number("router_aux_loss_coef")?.is_some_and(|weight| weight != 0.0),
             latent: None,
         })
     }

@@ -143,7 +143,7 @@ const fn row(model_types: &'static [&'static str], modeling: Modeling, stacks: S
 
 /// Every family: a new one answers what transformers' code does and which other projects' code was compared, or says whose
 /// answers are its own.
-static FAMILIES: [Family; 84] = [
+static FAMILIES: [Family; 85] = [
     row(&["llama"], LLAMA, LLAMA_STACKS),
     row(&["mistral"], LLAMA, MISTRAL_STACKS),
     row(&["phi3"], LLAMA, PHI3_STACKS),
@@ -217,10 +217,11 @@ static FAMILIES: [Family; 84] = [
     ),
     row(&["persimmon"], KEPT, NOWHERE),
     row(&["stablelm"], Modeling { code: Code::StableLm, head_norms: HeadNorms::Last, ..KEPT }, TRL),
-    row(&["mixtral"], Modeling { router: Router::Mixtral, ..MOE }, NOWHERE),
-    row(&["olmoe"], Modeling { router: Router::Plain, ..MOE }, NOWHERE),
-    row(&["qwen2_moe"], Modeling { router: Router::Plain, ..QWEN }, NOWHERE),
-    row(&["qwen3_moe", "hunyuan_v1_moe", "flex_olmo"], MOE, NOWHERE),
+    row(&["mixtral"], Modeling { router: Router::Mixtral, ..MOE }, TRL),
+    row(&["olmoe"], Modeling { router: Router::Plain, ..MOE }, TRL),
+    row(&["qwen2_moe"], Modeling { router: Router::Plain, ..QWEN }, TRL),
+    row(&["qwen3_moe"], MOE, TRL),
+    row(&["hunyuan_v1_moe", "flex_olmo"], MOE, NOWHERE),
     row(
         &["mellum"],
         Modeling { rotary_tables: RotaryTables::ByKind, mask_arguments: true, flash_attn: false, ..MOE },
@@ -243,7 +244,7 @@ static FAMILIES: [Family; 84] = [
         Modeling { router: Router::Sigmoid, rotary_join: RotaryJoin::Replacing, ..MOE },
         NOWHERE,
     ),
-    row(&["gpt_oss"], Modeling { router: Router::BestFirstInPlace, ..QWEN }, NOWHERE),
+    row(&["gpt_oss"], Modeling { router: Router::BestFirstInPlace, ..QWEN }, TRL),
     row(&["llama4"], Modeling { packs: false, flash_attn: false, ..QWEN }, NOWHERE),
     row(&["llama4_text"], QWEN, NOWHERE),
     row(&["mllama", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe"], INNER, NOWHERE),

@@ -9,6 +9,7 @@ use super::load_layer::{load_block, load_submodule};
 use super::loader::{Loader, weights_dtype};
 use super::stacks::megatron::Share;
 use super::stacks::torchtune::positions::Positions;
+use super::stacks::trl::balance::balanced;
 use super::tuners::{Shared, Widest};
 use super::vision;
 use super::{BoundEncoder, BoundLayer, BoundOutside, LayerGroup, Model};
@@ -220,7 +221,8 @@ impl<'a> Model<'a> {
             BoundEncoder { layers: layers.len(), layer_groups, positions, norm, final_norm }
         });
         // layers that hand on what they chose are kept apart
-        let whole = whole || modeling.shares_indexer_choice;
+        // and those whose routers' logits wait for the loss
+        let whole = whole || modeling.shares_indexer_choice || balanced(architecture, member).is_some();
         let last = match (software.quantiser, member.method) {
             (Quantiser::Transformers, Method::Qlora) => architecture.last_of_layers(),
             (Quantiser::Transformers, Method::Full | Method::Lora)

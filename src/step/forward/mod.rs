@@ -130,6 +130,8 @@ pub(super) struct Pass<'p, 'a> {
     outputs: RefCell<Option<Tensor<'a>>>,
     /// Keys and values of the layers that have run, where they are cached, and what else the output has beside logits.
     cache: RefCell<Vec<Tensor<'a>>>,
+    /// Logits of the routers that have run, where a loss balances experts.
+    gates: RefCell<Vec<Tensor<'a>>>,
     /// What the tower's layers were given.
     tower_given: RefCell<Option<Shared<Value>>>,
     /// What is added to the first layers' hidden states.
@@ -188,6 +190,7 @@ impl<'a> Model<'a> {
             draws: false,
             outputs: RefCell::default(),
             cache: RefCell::default(),
+            gates: RefCell::default(),
             tower_given: RefCell::default(),
             deep: RefCell::default(),
             generating: None,

@@ -39,6 +39,7 @@ impl<'a> Pass<'_, 'a> {
         let shared = moe.shared.as_ref().filter(|_| first).map(|shared| self.mlp(layer, shared, x));
         let Routed { logits, weights, indices } =
             self.within("router", &roles::ROUTER, || self.routed(layer, moe, x));
+        self.note_gate(&logits);
         let narrow = moe.latent.as_ref().map(|[down, _]| x.through(&layer.linear(down)));
         let given = narrow.as_ref().unwrap_or(x);
         let mut chosen = self.within("experts", &roles::EXPERTS, || {

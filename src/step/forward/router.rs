@@ -72,9 +72,11 @@ impl<'a> Pass<'_, 'a> {
             logits = logits.to(Dtype::F32);
         }
         let [best, indices] = logits.top(moe.top_k, moe.experts);
-        let weights = best.softmax();
-        let dtype = if self.modeling.router == Router::BestFirst { x.value.dtype } else { best.value.dtype };
-        let weights = weights.to(dtype);
+        let weights = if self.modeling.router == Router::BestFirst {
+            best.softmax().to(x.value.dtype)
+        } else {
+            best.softmax_as_it_is()
+        };
         drop(best);
         Routed { logits, weights, indices }
     }

@@ -70,6 +70,11 @@ impl<'m> Tensor<'m> {
         }
     }
 
+    /// `softmax(x, -1, dtype=x.dtype)`: autocast leaves alone what says its type (ATen/autocast_mode.h `fp32_set_opt_dtype`).
+    pub fn softmax_as_it_is(&self) -> Tensor<'m> {
+        self.softmax_into(self.value.dtype)
+    }
+
     fn softmax_into(&self, dtype: Dtype) -> Tensor<'m> {
         self.apply(|state, x| {
             let node = state.node([x], softmax_backward);

@@ -29,7 +29,7 @@ impl<'a> Pass<'_, 'a> {
             let highest = combined.highest_of_rows(rows);
             combined.minus_rows(&highest)
         };
-        let probabilities = self.probabilities(|| combined.softmax());
+        let probabilities = self.probabilities(|| combined.softmax_as_it_is());
         let kept = probabilities.slice(numel);
         let weights = self.probabilities(|| kept.dropout(dropout).to(v.value.dtype));
         drop(scores);

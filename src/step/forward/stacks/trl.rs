@@ -6,6 +6,7 @@
 //! allocator's trace.
 
 mod answers;
+pub(in crate::step) mod balance;
 mod comparison;
 mod divergence;
 pub(in crate::step) mod log_probs;
@@ -74,6 +75,8 @@ pub(in crate::step) struct Scored<'m> {
     others: Vec<Tensor<'m>>,
     /// Which positions have a label that is scored.
     mask: Tensor<'m>,
+    /// How unevenly experts were chosen, where that is part of the loss.
+    balance: Option<Tensor<'m>>,
 }
 
 impl<'m> Scored<'m> {
@@ -92,14 +95,17 @@ impl<'a> Pass<'_, 'a> {
     ) -> (Tensor<'a>, Vec<Tensor<'a>>) {
         // the first token of a text is no other's label
         let labels = self.batch.tokens().saturating_sub(texts(self.batch).0);
-        let Scored { log_probs, others, mask } =
+        let Scored { log_probs, others, mask, balance } =
             self.fused_head(hidden, labels, Asked { entropy: true, mean_logits: false, is_top1: true });
         replace();
         // accelerate's autocast is around the model alone
         self.leave_autocast();
         let losses = log_probs.negate();
         let positions = mask.value.numel;
-        let loss = losses.sum_rows(positions);
+        let mut loss = losses.sum_rows(positions);
+        if let Some(balance) = balance {
+            loss = loss.add(&balance.scale());
+        }
         // how many labels there are, and how many of them were the likeliest
         self.count_true(positions);
         self.count_true(positions);
@@ -117,7 +123,7 @@ impl<'a> Pass<'_, 'a> {
         let Weight::Plain(weight) = layer.weight else {
             let log_probs = hidden.unmodelled("a 4-bit output head under trl");
             let mask = self.constant(positions, Dtype::Bool, &LABEL_MASK);
-            return Scored { log_probs, others: Vec::new(), mask };
+            return Scored { log_probs, others: Vec::new(), mask, balance: None };
         };
         let head = Head { shape: layer.shape, weight, bias: layer.bias };
         let mask = self.constant(positions, Dtype::Bool, &LABEL_MASK);
@@ -136,9 +142,11 @@ impl<'a> Pass<'_, 'a> {
         let others = scores.others.iter().map(|scores| scores.scattered_where(&mask)).collect();
         drop(scores);
         self.count_true(positions);
+        let balance = self.balance();
+        drop(self.gates.take());
         drop(hidden);
         drop(head);
-        Scored { log_probs, others, mask }
+        Scored { log_probs, others, mask, balance }
     }
 
     /// Whether accelerate makes float32 of what the model returns (`convert_outputs_to_fp32`), as it does where it puts autocast around

@@ -30,8 +30,8 @@ impl<'a> Pass<'_, 'a> {
             .machine
             .as_category(Category::Logits, &roles::HEAD, || self.fused_head(hidden.states, labels, asked));
         self.leave_autocast();
-        let Scored { log_probs, others, mask } = scored;
-        let scored = Scored { log_probs: self.leave_forward(log_probs), others, mask };
+        let Scored { log_probs, others, mask, balance } = scored;
+        let scored = Scored { log_probs: self.leave_forward(log_probs), others, mask, balance };
         (scored, hidden.given)
     }
 
