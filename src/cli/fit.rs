@@ -16,7 +16,8 @@ use crate::units::{Bytes, grouped};
 /// How many models are listed unless all are asked for.
 const USUALLY_LISTED: usize = 40;
 
-/// Shows what can be trained with an amount of memory: for each model and method the largest micro-batch, or the longest sequence
+/// Shows what can be trained with an amount of memory: for each model and method the largest micro-batch, the longest sequence or the
+/// largest rank
 ///
 /// Settings are the scenario's: sequences of 2,048 tokens with gradient checkpointing unless flags say otherwise, and never
 /// longer than the model's positions. Methods other than the scenario's own, and what the flags leave open, have the
@@ -31,8 +32,11 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "WORDS", conflicts_with = "model")]
     models: Option<String>,
     /// Say the longest sequence, one at a time, in place of the largest micro-batch
-    #[arg(long)]
+    #[arg(long, conflicts_with = "largest_rank")]
     longest: bool,
+    /// Say the largest rank of adapters, in a micro-batch of 1, in place of the largest micro-batch
+    #[arg(long)]
+    largest_rank: bool,
     /// List every model of the catalogue, not only the most popular
     #[arg(long)]
     all: bool,
@@ -67,7 +71,11 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
         Some(memory) => memory,
         None => base.gpu().map_err(|issue| issue.to_string())?.memory,
     };
-    let measure = if arguments.longest { Measure::Length } else { measure };
+    let measure = match (arguments.longest, arguments.largest_rank) {
+        (true, _) => Measure::Length,
+        (_, true) => Measure::Rank,
+        (false, false) => measure,
+    };
     let known: Vec<&str> = match &words {
         Some(words) => catalogue::among(words).into_iter().map(|found| found.id).collect(),
         None if asked.names_model() => Vec::new(),
@@ -100,7 +108,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
 fn to_text(rows: &[FitRow], base: &Scenario, memory: Bytes, measure: Measure) -> String {
     let what = Measure::CHOICES[measure as usize].label;
     let mut header = vec![format!("{what} in {} ({memory})", memory.in_decimal_unit())];
-    let methods = base.task.methods();
+    let methods: Vec<Method> = measure.methods(base.task).collect();
     header.extend(methods.iter().map(|method| base.task.method_label(*method).to_owned()));
     let mut lines = vec![header];
     let mut problems = String::new();
@@ -108,7 +116,8 @@ fn to_text(rows: &[FitRow], base: &Scenario, memory: Bytes, measure: Measure) ->
     for row in rows {
         let mut line = vec![row.model.clone()];
         let cells = Method::ALL.iter().zip(&row.cells).filter(|(method, _)| methods.contains(method));
-        for (_, cell) in cells {
+        let cells: Vec<&FitCell> = cells.map(|(_, cell)| cell).collect();
+        for cell in &cells {
             line.push(match cell {
                 FitCell::Fits { batch, scenario, .. } => {
                     let expandable = scenario.allocator == Allocator::Expandable;
@@ -117,6 +126,7 @@ fn to_text(rows: &[FitRow], base: &Scenario, memory: Bytes, measure: Measure) ->
                     close |= is_close;
                     let number = match measure {
                         Measure::Length => grouped(scenario.sequence),
+                        Measure::Rank => grouped(scenario.lora.rank),
                         Measure::Batch if scenario.sequence == base.sequence => batch.to_string(),
                         Measure::Batch => format!("{batch} × {}", grouped(scenario.sequence)),
                     };
@@ -128,9 +138,7 @@ fn to_text(rows: &[FitRow], base: &Scenario, memory: Bytes, measure: Measure) ->
                 FitCell::Unknown(_) => "no answer".to_owned(),
             });
         }
-        if let Some(FitCell::Unknown(issue)) =
-            row.cells.iter().find(|cell| matches!(cell, FitCell::Unknown(_)))
-        {
+        if let Some(FitCell::Unknown(issue)) = cells.iter().find(|cell| matches!(cell, FitCell::Unknown(_))) {
             problems.push_str(&one_line(&format!("{}: {issue}", row.model)));
             problems.push('\n');
         }
@@ -143,10 +151,14 @@ fn to_text(rows: &[FitRow], base: &Scenario, memory: Bytes, measure: Measure) ->
 }
 
 fn to_json(rows: &[FitRow], memory: Bytes) -> String {
+    let rank = |scenario: &Scenario| {
+        let has_rank = scenario.method.has_adapters() && scenario.lora.tuner.has_rank();
+        has_rank.then_some(scenario.lora.rank)
+    };
     let cell = |(method, cell): (&Method, &FitCell)| {
         let value = match cell {
             FitCell::Fits { batch, verdict, scenario } => {
-                json!({ "batch": batch, "sequence": scenario.sequence, "verdict": verdict.slug(), "link": share::encode(std::slice::from_ref(scenario)) })
+                json!({ "batch": batch, "sequence": scenario.sequence, "rank": rank(scenario), "verdict": verdict.slug(), "link": share::encode(std::slice::from_ref(scenario)) })
             }
             FitCell::TooLarge { needed } => json!({ "needed": needed }),
             FitCell::Unknown(issue) => json!({ "issue": issue }),

@@ -77,6 +77,12 @@ fn to_text(scenario: &Scenario, found: &Levers) -> Result<String, String> {
             rows.extend(lines(&usage.changes, cells));
         }
         out.push_str(&aligned(&rows));
+        for usage in &found.uses {
+            let of = usage.changes.first().map(|change| format!("{} {}", change.label, change.to));
+            if let Some((of, limit)) = of.zip(usage.limit.as_ref()) {
+                out.push_str(&format!("{of}: {limit}\n"));
+            }
+        }
     }
     if !found.can_fit() {
         out.push_str("\nNone of these makes it fit: take a larger card, several or a smaller model.\n");

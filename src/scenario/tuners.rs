@@ -98,6 +98,18 @@ impl Tuner {
         }
     }
 
+    /// Why no more than its largest rank is of use.
+    pub const fn why_no_more(self) -> &'static str {
+        match self {
+            Tuner::Lora | Tuner::Dora | Tuner::Vera | Tuner::Loha => {
+                "more is pointless: no change of an adapted layer has a higher rank than its smaller side"
+            }
+            Tuner::Lokr => "more changes nothing: from there on its second matrix is kept whole",
+            Tuner::Oft => "more changes nothing: a block is no larger than a layer's input",
+            Tuner::Ia3 => "it has no rank",
+        }
+    }
+
     /// Whether it has a size that people choose.
     pub const fn has_rank(self) -> bool {
         match self {
