@@ -228,7 +228,7 @@ pub fn layout_gpus() -> impl Iterator<Item = u64> {
 }
 
 /// What a link says of something; where that cannot be used, it is told with what could.
-fn said<T>(
+pub(super) fn said<T>(
     link: &str,
     name: &str,
     usable: &str,
