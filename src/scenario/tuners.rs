@@ -98,6 +98,17 @@ impl Tuner {
         }
     }
 
+    /// What its size is called and what it is, where it is no rank.
+    pub const fn own_size(self) -> Option<(&'static str, &'static str)> {
+        match self {
+            Tuner::Oft => Some((
+                "OFT block size",
+                "The features that a block of OFT's turns together: oft_block_size in peft's settings, or the divisor of a layer's inputs nearest to it",
+            )),
+            Tuner::Lora | Tuner::Dora | Tuner::Ia3 | Tuner::Vera | Tuner::Loha | Tuner::Lokr => None,
+        }
+    }
+
     /// Why no more than its largest rank is of use.
     pub const fn why_no_more(self) -> &'static str {
         match self {

@@ -294,7 +294,11 @@ fn content(state: State, cell: &FitCell, (asked, measure): (&Scenario, Measure),
             let (said, found) = match measure {
                 Measure::Batch => (format!("batch {}", grouped(*batch)), *batch),
                 Measure::Length => (format!("{tokens} tokens"), scenario.sequence),
-                Measure::Rank => (format!("rank {}", grouped(scenario.lora.rank)), scenario.lora.rank),
+                Measure::Rank => {
+                    let blocks = scenario.lora.tuner.own_size().is_some();
+                    let size = if blocks { "blocks of" } else { "rank" };
+                    (format!("{size} {}", grouped(scenario.lora.rank)), scenario.lora.rank)
+                }
             };
             let length = (measure != Measure::Length && scenario.sequence != asked.sequence)
                 .then(|| format!("× {tokens}"));
