@@ -7,7 +7,7 @@ use super::input::Input;
 use super::output::Output;
 use super::table::{Cell, Column, Listing, Table};
 use crate::export::Answer;
-use crate::rules::{Figures, RULES, Rule, about, level};
+use crate::rules::{Figures, Rule, about, level, rules};
 use crate::scenario::Scenario;
 use crate::text::one_line;
 use crate::units::Bytes;
@@ -33,14 +33,14 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     let figures = Figures::of(&answer.scenario, &architecture);
     Ok(Output::of(match arguments.json {
         true => to_json(&answer.scenario, &figures, memory.needed()),
-        false => arguments.listing.of(table(&figures, memory.needed()), |table| {
+        false => arguments.listing.of(table(&answer.scenario, &figures, memory.needed()), |table| {
             to_text(&answer.scenario, &table, memory.needed())
         })?,
     })
     .noting(asked.notices))
 }
 
-fn table(figures: &Figures, needed: Bytes) -> Table {
+fn table(scenario: &Scenario, figures: &Figures, needed: Bytes) -> Table {
     let columns = [
         Column::words("Rule of thumb"),
         Column::of("Says", &[" (bytes)"]),
@@ -52,7 +52,7 @@ fn table(figures: &Figures, needed: Bytes) -> Table {
         let share = Cell::amount(format!("{share:.0} %"), share, [format!("{share:.1}")]);
         vec![Cell::words(rule.name), Cell::bytes(total), share]
     };
-    Table::new(columns, RULES.iter().map(row))
+    Table::new(columns, rules(scenario).iter().map(row))
 }
 
 fn to_text(scenario: &Scenario, table: &Table, needed: Bytes) -> String {
@@ -66,7 +66,7 @@ fn to_text(scenario: &Scenario, table: &Table, needed: Bytes) -> String {
         one_line(&scenario.model_name()),
         level(needed),
         table.text(),
-        RULES.iter().map(line).collect::<String>()
+        rules(scenario).iter().map(line).collect::<String>()
     )
 }
 
@@ -88,7 +88,7 @@ fn to_json(scenario: &Scenario, figures: &Figures, needed: Bytes) -> String {
         "needed": needed,
         "level": level(needed),
         "about": about(scenario),
-        "rules": RULES.iter().map(rule).collect::<Vec<_>>(),
+        "rules": rules(scenario).iter().map(rule).collect::<Vec<_>>(),
     });
     format!("{value:#}\n")
 }
