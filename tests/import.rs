@@ -293,6 +293,8 @@ fn other_tuners_are_read() {
     );
     let oft = read("get_peft_model(model, OFTConfig(oft_block_size=64, target_modules='all-linear'))");
     assert_eq!((oft.scenario.lora.tuner, oft.scenario.lora.rank, left(&oft)), (Tuner::Oft, 64, vec![]));
+    let size = oft.taken.iter().find(|taken| taken.key == "lora-rank");
+    assert_eq!(size.map(|size| size.label), Some("OFT block size"));
     let unknown = read("{\"peft_type\": \"BOFT\", \"base_model_name_or_path\": \"meta-llama/Llama-3.1-8B\"}");
     assert_eq!(unknown.left.len(), 1, "{:?}", unknown.left);
 }

@@ -8,7 +8,9 @@ mod growth;
 use growth::may_need_less;
 use headroom::export::Answer;
 use headroom::memory::Memory;
-use headroom::plan::{FitCell, Largest, Outcome, Replayed, fits, largest_batch, longest_sequence, table};
+use headroom::plan::{
+    FitCell, Largest, Outcome, Replayed, fits, largest_batch, largest_rank, longest_sequence, table,
+};
 use headroom::scenario::{
     Allocator, AttentionKernel, Checkpointing, GpuChoice, LARGEST, Lora, LoraTargets, LossKernel, Mask,
     Method, ModelChoice, Offloading, Optimizer, Precision, Quantization, Savings, Scenario, Stack, StepTime,
@@ -227,12 +229,13 @@ proptest! {
         let gpu = GpuChoice::Custom(Bytes(gib << 30));
         let scenario = Scenario { gpu, ..scenario };
         let (Ok(architecture), Ok(gpu)) = (scenario.architecture(), scenario.gpu()) else { return Ok(()) };
-        let runs_with = |batch, sequence, allocator| {
-            let trial = Scenario { batch, sequence, allocator, ..scenario.clone() };
+        let runs = |trial: Scenario| {
             let memory = headroom::step::run(&architecture, &trial, &gpu)?;
             let on_card = Replayed::of(&architecture, &trial, &gpu, &memory)?.on_card;
             Ok(fits(&memory, &gpu).fits() && on_card.outcome == Outcome::Runs)
         };
+        let runs_with =
+            |batch, sequence, allocator| runs(Scenario { batch, sequence, allocator, ..scenario.clone() });
         let sequence = scenario.sequence;
         match largest_batch(&architecture, &scenario, &gpu) {
             Ok(Some(Largest { number: batch, allocator })) => {
@@ -250,6 +253,19 @@ proptest! {
             let limit = architecture.max_positions.unwrap_or(LARGEST);
             let more = runs_with(scenario.batch, sequence + 1, Allocator::Expandable);
             prop_assert!(sequence == limit || more != Ok(true));
+        }
+        if let Ok(Some(Largest { number: rank, allocator })) = largest_rank(&architecture, &scenario, &gpu) {
+            let with = |rank, allocator| {
+                let mut trial = Scenario { allocator, ..scenario.clone() };
+                trial.lora.rank = rank;
+                runs(trial)
+            };
+            let cap = headroom::step::largest_rank(&architecture, &scenario, &gpu).unwrap_or_default();
+            prop_assert!(rank <= cap);
+            prop_assert_eq!(with(rank, allocator), Ok(true));
+            // OFT's is one that divides
+            let more = with(rank + 1, Allocator::Expandable);
+            prop_assert!(rank == cap || scenario.lora.tuner == Tuner::Oft || more != Ok(true));
         }
     }
 }

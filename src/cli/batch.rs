@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::input::Input;
 use super::output::Output;
-use super::table::aligned;
+use super::table::{Cell, Column, Listing, Table};
 use crate::plan::{BatchRow, batch_row, fixed_and_per_sequence, on_usual_cards};
 use crate::scenario::Scenario;
 use crate::share;
@@ -26,6 +26,8 @@ pub(super) struct Arguments {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
+    listing: Listing,
+    #[command(flatten)]
     input: Input,
 }
 
@@ -43,41 +45,39 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     }
     Ok(Output::of(match arguments.json {
         true => to_json(&rows, split),
-        false => to_text(&scenario, &rows, split),
+        false => arguments.listing.of(table(&rows), |table| to_text(&scenario, &table, split))?,
     })
     .noting(asked.notices))
 }
 
-fn to_text(scenario: &Scenario, rows: &[BatchRow], split: Option<(Bytes, Bytes)>) -> String {
+fn to_text(scenario: &Scenario, table: &Table, split: Option<(Bytes, Bytes)>) -> String {
     let mut out = format!("{}, {} tokens", one_line(&scenario.model_name()), grouped(scenario.sequence));
     if let Some((fixed, each)) = split {
         out.push_str(&format!(": {fixed} whatever the batch, and about {each} for each sequence"));
     }
     out.push_str("\n\n");
-    let header = [
-        "Card",
-        "Memory",
-        "Largest micro-batch",
-        "Micro-batch",
-        "Accumulation",
-        "Effective batch",
-        "Verdict",
-    ];
-    let mut lines = vec![header.map(str::to_owned).to_vec()];
-    for row in rows {
-        let mut line = vec![row.name.clone(), row.memory.to_string()];
+    out + &table.text()
+}
+
+fn table(rows: &[BatchRow]) -> Table {
+    let numbers = ["Largest micro-batch", "Micro-batch", "Accumulation", "Effective batch"];
+    let mut columns = vec![Column::words("Card"), Column::of("Memory", &[" (bytes)"])];
+    columns.extend(numbers.map(Column::words));
+    columns.push(Column::words("Verdict"));
+    let row = |row: &BatchRow| {
+        let mut cells = vec![Cell::words(&row.name), Cell::bytes(row.memory)];
         match &row.reached {
             Ok(Some(reached)) => {
                 let numbers = [reached.largest, reached.batch, reached.accumulation, reached.effective];
-                line.extend(numbers.map(grouped));
-                line.push(reached.verdict.label().to_lowercase());
+                cells.extend(numbers.map(Cell::count));
+                cells.push(Cell::words(reached.verdict.label().to_lowercase()));
             }
-            Ok(None) => line.push("none".to_owned()),
-            Err(_) => line.push("no answer".to_owned()),
+            Ok(None) => cells.push(Cell::none("none")),
+            Err(_) => cells.push(Cell::none("no answer")),
         }
-        lines.push(line);
-    }
-    out + &aligned(&lines)
+        cells
+    };
+    Table::new(columns, rows.iter().map(row))
 }
 
 fn to_json(rows: &[BatchRow], split: Option<(Bytes, Bytes)>) -> String {

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::input::Input;
 use super::output::Output;
-use super::table::aligned;
+use super::table::{Cell, Column, Listing, Table};
 use crate::plan::{BATCHES, ContextCell, ContextRow, Verdict, contexts};
 use crate::text::one_line;
 use crate::units::grouped;
@@ -19,6 +19,8 @@ pub(super) struct Arguments {
     /// Print JSON; amounts in bytes
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    listing: Listing,
     #[command(flatten)]
     input: Input,
 }
@@ -36,27 +38,38 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     } else {
         let of = one_line(&base.model_name());
         let new = grouped(base.generation.new_tokens);
-        format!(
-            "{of}, {new} new tokens after a prompt; sequences in parallel by tokens of each\n\n{}",
-            to_text(&rows)
-        )
+        arguments.listing.of(table(&rows), |table| {
+            format!(
+                "{of}, {new} new tokens after a prompt; sequences in parallel by tokens of each\n\n{}",
+                table.text()
+            )
+        })?
     })
     .noting(asked.notices))
 }
 
-fn to_text(rows: &[ContextRow]) -> String {
-    let mut header = vec!["Tokens".to_owned()];
-    header.extend(BATCHES.iter().map(|batch| grouped(*batch)));
+fn table(rows: &[ContextRow]) -> Table {
+    let batches = BATCHES.iter().map(|batch| {
+        let endings: &[&str] = match batch {
+            1 => &[" sequence (bytes)", " sequence: verdict"],
+            _ => &[" sequences (bytes)", " sequences: verdict"],
+        };
+        Column::of(&grouped(*batch), endings)
+    });
     let row = |row: &ContextRow| {
         let cells = row.cells.iter().map(|cell| match cell {
-            Ok(ContextCell { needed, verdict: Verdict::Fits, .. }) => needed.to_string(),
-            Ok(ContextCell { needed, verdict, .. }) => format!("{needed} {}", verdict.slug()),
-            Err(_) => "no answer".to_owned(),
+            Ok(ContextCell { needed, verdict, .. }) => {
+                let text = match verdict {
+                    Verdict::Fits => needed.to_string(),
+                    other => format!("{needed} {}", other.slug()),
+                };
+                Cell::amount(text, needed.0 as f64, [needed.0.to_string(), verdict.slug().to_owned()])
+            }
+            Err(_) => Cell::none("no answer"),
         });
-        std::iter::once(grouped(row.context)).chain(cells).collect()
+        std::iter::once(Cell::count(row.context)).chain(cells).collect::<Vec<_>>()
     };
-    let lines: Vec<Vec<String>> = std::iter::once(header).chain(rows.iter().map(row)).collect();
-    aligned(&lines)
+    Table::new(std::iter::once(Column::words("Tokens")).chain(batches), rows.iter().map(row))
 }
 
 fn to_json(rows: &[ContextRow]) -> String {

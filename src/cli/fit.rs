@@ -5,9 +5,9 @@ use serde_json::json;
 
 use super::input::Input;
 use super::output::Output;
-use super::table::aligned;
+use super::table::{Cell, Column, Listing, Table};
 use crate::model::catalogue;
-use crate::plan::{FitCell, FitRow, Measure, conditions, row};
+use crate::plan::{FitCell, FitRow, Measure, Verdict, conditions, row};
 use crate::scenario::{Allocator, Method, ModelChoice, Scenario, Stack};
 use crate::share::{self, page};
 use crate::text::{one_line, short};
@@ -16,7 +16,8 @@ use crate::units::{Bytes, grouped};
 /// How many models are listed unless all are asked for.
 const USUALLY_LISTED: usize = 40;
 
-/// Shows what can be trained with an amount of memory: for each model and method the largest micro-batch, or the longest sequence
+/// Shows what can be trained with an amount of memory: for each model and method the largest micro-batch, the longest sequence or the
+/// largest rank
 ///
 /// Settings are the scenario's: sequences of 2,048 tokens with gradient checkpointing unless flags say otherwise, and never
 /// longer than the model's positions. Methods other than the scenario's own, and what the flags leave open, have the
@@ -31,14 +32,19 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "WORDS", conflicts_with = "model")]
     models: Option<String>,
     /// Say the longest sequence, one at a time, in place of the largest micro-batch
-    #[arg(long)]
+    #[arg(long, conflicts_with = "largest_rank")]
     longest: bool,
+    /// Say the largest rank of adapters, in a micro-batch of 1, in place of the largest micro-batch
+    #[arg(long)]
+    largest_rank: bool,
     /// List every model of the catalogue, not only the most popular
     #[arg(long)]
     all: bool,
     /// Print JSON; amounts in bytes, each cell that fits with its link
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    listing: Listing,
     #[command(flatten)]
     input: Input,
 }
@@ -67,7 +73,11 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
         Some(memory) => memory,
         None => base.gpu().map_err(|issue| issue.to_string())?.memory,
     };
-    let measure = if arguments.longest { Measure::Length } else { measure };
+    let measure = match (arguments.longest, arguments.largest_rank) {
+        (true, _) => Measure::Length,
+        (_, true) => Measure::Rank,
+        (false, false) => measure,
+    };
     let known: Vec<&str> = match &words {
         Some(words) => catalogue::among(words).into_iter().map(|found| found.id).collect(),
         None if asked.names_model() => Vec::new(),
@@ -88,7 +98,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     let mut output = Output::of(if arguments.json {
         to_json(&rows, memory)
     } else {
-        to_text(&rows, &named(None), memory, measure)
+        let base = named(None);
+        let table = table(&rows, &base, memory, measure);
+        arguments.listing.of(table, |table| to_text(&rows, &base, measure, &table))?
     })
     .noting(asked.notices);
     if listed < known.len() {
@@ -97,56 +109,93 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     Ok(output)
 }
 
-fn to_text(rows: &[FitRow], base: &Scenario, memory: Bytes, measure: Measure) -> String {
+fn table(rows: &[FitRow], base: &Scenario, memory: Bytes, measure: Measure) -> Table {
     let what = Measure::CHOICES[measure as usize].label;
-    let mut header = vec![format!("{what} in {} ({memory})", memory.in_decimal_unit())];
-    let methods = base.task.methods();
-    header.extend(methods.iter().map(|method| base.task.method_label(*method).to_owned()));
-    let mut lines = vec![header];
-    let mut problems = String::new();
-    let (mut marked, mut close) = (false, false);
-    for row in rows {
-        let mut line = vec![row.model.clone()];
-        let cells = Method::ALL.iter().zip(&row.cells).filter(|(method, _)| methods.contains(method));
-        for (_, cell) in cells {
-            line.push(match cell {
-                FitCell::Fits { batch, scenario, .. } => {
-                    let expandable = scenario.allocator == Allocator::Expandable;
-                    marked |= expandable;
-                    let is_close = cell.is_close();
-                    close |= is_close;
-                    let number = match measure {
-                        Measure::Length => grouped(scenario.sequence),
-                        Measure::Batch if scenario.sequence == base.sequence => batch.to_string(),
-                        Measure::Batch => format!("{batch} × {}", grouped(scenario.sequence)),
-                    };
-                    let marks = [(is_close, " c"), (expandable, " e")];
-                    let marks: String = marks.iter().filter(|(is, _)| *is).map(|(_, mark)| *mark).collect();
-                    format!("{number}{marks}")
-                }
-                FitCell::TooLarge { needed } => format!("needs {needed}"),
-                FitCell::Unknown(_) => "no answer".to_owned(),
-            });
+    let number: &[&str] = match measure {
+        Measure::Batch => &[": sequences", ": tokens of each", ": needs (bytes)", ": verdict", ": allocator"],
+        Measure::Length => &[": sequences", ": tokens", ": needs (bytes)", ": verdict", ": allocator"],
+        Measure::Rank => &[": rank", ": tokens", ": needs (bytes)", ": verdict", ": allocator"],
+    };
+    let model = format!("{what} in {} ({memory})", memory.in_decimal_unit());
+    let columns = measure.methods(base.task).map(|method| Column::of(base.task.method_label(method), number));
+    let row = |row: &FitRow| {
+        let cells = asked(row, base, measure).into_iter().map(|cell| said(cell, base, measure));
+        std::iter::once(Cell::words(&row.model)).chain(cells).collect::<Vec<_>>()
+    };
+    Table::new(std::iter::once(Column::words("Model").under(model)).chain(columns), rows.iter().map(row))
+}
+
+/// The cells of the methods that are asked about.
+fn asked<'a>(row: &'a FitRow, base: &Scenario, measure: Measure) -> Vec<&'a FitCell> {
+    let methods: Vec<Method> = measure.methods(base.task).collect();
+    let cells = Method::ALL.iter().zip(&row.cells).filter(|(method, _)| methods.contains(method));
+    cells.map(|(_, cell)| cell).collect()
+}
+
+/// What is said of a cell, with its marks. What is missing is sorted below what fits, the more the farther.
+fn said(cell: &FitCell, base: &Scenario, measure: Measure) -> Cell {
+    match cell {
+        FitCell::Fits { batch, verdict, scenario } => {
+            let (rank, tokens) = (scenario.lora.rank, scenario.sequence);
+            let (found, text) = match measure {
+                Measure::Length => (tokens, grouped(tokens)),
+                Measure::Rank => (rank, grouped(rank)),
+                Measure::Batch if tokens == base.sequence => (*batch, batch.to_string()),
+                Measure::Batch => (*batch, format!("{batch} × {}", grouped(tokens))),
+            };
+            let marks = [(cell.is_close(), " c"), (is_expandable(cell), " e")];
+            let marks: String = marks.iter().filter(|(is, _)| *is).map(|(_, mark)| *mark).collect();
+            let first = if measure == Measure::Rank { rank } else { *batch };
+            let values = [
+                first.to_string(),
+                tokens.to_string(),
+                String::new(),
+                verdict.slug().to_owned(),
+                scenario.allocator.slug().to_owned(),
+            ];
+            Cell::amount(format!("{text}{marks}"), found as f64, values)
         }
-        if let Some(FitCell::Unknown(issue)) =
-            row.cells.iter().find(|cell| matches!(cell, FitCell::Unknown(_)))
-        {
-            problems.push_str(&one_line(&format!("{}: {issue}", row.model)));
-            problems.push('\n');
+        FitCell::TooLarge { needed } => {
+            let [none, verdict] = ["", Verdict::Over.slug()].map(str::to_owned);
+            let values = [none.clone(), none, needed.0.to_string(), verdict];
+            Cell::amount(format!("needs {needed}"), -(needed.0 as f64), values)
         }
-        lines.push(line);
+        FitCell::Unknown(_) => Cell::none("no answer"),
     }
-    let close = if close { "c: close, less to spare than the estimate may be off by\n" } else { "" };
-    let mark = if marked { "e: with --allocator expandable\n" } else { "" };
+}
+
+fn is_expandable(cell: &FitCell) -> bool {
+    matches!(cell, FitCell::Fits { scenario, .. } if scenario.allocator == Allocator::Expandable)
+}
+
+fn to_text(rows: &[FitRow], base: &Scenario, measure: Measure, table: &Table) -> String {
+    let cells = || rows.iter().flat_map(|row| asked(row, base, measure));
+    let problem = |row: &FitRow| {
+        let unknown = asked(row, base, measure).into_iter().find_map(|cell| match cell {
+            FitCell::Unknown(issue) => Some(issue),
+            FitCell::Fits { .. } | FitCell::TooLarge { .. } => None,
+        })?;
+        Some(one_line(&format!("{}: {unknown}", row.model)) + "\n")
+    };
+    let problems: String = rows.iter().filter_map(problem).collect();
+    let close = match cells().any(FitCell::is_close) {
+        true => "c: close, less to spare than the estimate may be off by\n",
+        false => "",
+    };
+    let mark = if cells().any(is_expandable) { "e: with --allocator expandable\n" } else { "" };
     let separator = if problems.is_empty() { "" } else { "\n" };
-    format!("{}\n{}\n{close}{mark}{separator}{problems}", aligned(&lines), conditions(base, measure))
+    format!("{}\n{}\n{close}{mark}{separator}{problems}", table.text(), conditions(base, measure))
 }
 
 fn to_json(rows: &[FitRow], memory: Bytes) -> String {
+    let rank = |scenario: &Scenario| {
+        let has_rank = scenario.method.has_adapters() && scenario.lora.tuner.has_rank();
+        has_rank.then_some(scenario.lora.rank)
+    };
     let cell = |(method, cell): (&Method, &FitCell)| {
         let value = match cell {
             FitCell::Fits { batch, verdict, scenario } => {
-                json!({ "batch": batch, "sequence": scenario.sequence, "verdict": verdict.slug(), "link": share::encode(std::slice::from_ref(scenario)) })
+                json!({ "batch": batch, "sequence": scenario.sequence, "rank": rank(scenario), "verdict": verdict.slug(), "link": share::encode(std::slice::from_ref(scenario)) })
             }
             FitCell::TooLarge { needed } => json!({ "needed": needed }),
             FitCell::Unknown(issue) => json!({ "issue": issue }),

@@ -204,13 +204,14 @@ fn from_source(source: &OsString) -> Result<Asked, String> {
     match source.to_str() {
         Some(link) if link.contains('=') || link.contains("://") || link.starts_with(['?', '#']) => {
             let shared = share::decode(link);
-            let unknown = share::unknown(link);
-            let unknown = unknown.iter().map(|(name, value)| {
-                format!("{}={} in the link is not known and left out", short(name), short(value))
-            });
             Ok(Asked {
                 scenarios: shared.scenarios,
-                notices: shared.notices.iter().map(ToString::to_string).chain(unknown).collect(),
+                notices: shared
+                    .notices
+                    .iter()
+                    .chain(&share::unknown(link))
+                    .map(ToString::to_string)
+                    .collect(),
                 given: keys().filter(|key| share::names(link, key.name)).collect(),
                 link: Some(link.to_owned()),
             })

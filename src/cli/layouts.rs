@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::input::Input;
 use super::output::Output;
-use super::table::aligned;
+use super::table::{Cell, Column, Listing, Table};
 use crate::export::tokens_per_second;
 use crate::plan::{Verdict, Way, WayOutcome, fewest_layouts, layouts, refusals};
 use crate::scenario::Scenario;
@@ -28,6 +28,8 @@ pub(super) struct Arguments {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
+    listing: Listing,
+    #[command(flatten)]
     input: Input,
 }
 
@@ -47,7 +49,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     }
     let mut output = Output::of(match arguments.json {
         true => to_json(gpus, &ways),
-        false => to_text(&scenario, gpus, &ways, arguments.all),
+        false => arguments.listing.of(table(&scenario, &ways, arguments.all), |table| {
+            to_text(&scenario, gpus, (&ways, table), arguments.all)
+        })?,
     })
     .noting(asked.notices);
     if !ways.iter().any(Way::fits) {
@@ -56,7 +60,23 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     Ok(output)
 }
 
-fn to_text(scenario: &Scenario, gpus: u64, ways: &[Way], all: bool) -> String {
+fn table(scenario: &Scenario, ways: &[Way], all: bool) -> Table {
+    let columns = [Column::words("Layout"), Column::words("Checkpointing")].into_iter();
+    let listed = ways.iter().filter(|way| way.needed().is_some() && (all || way.fits()));
+    Table::new(columns.chain(figures("Each GPU needs")), listed.map(|way| line(scenario, way)))
+}
+
+/// The columns of what comes of a way.
+pub(super) fn figures(needs: &str) -> [Column; 4] {
+    [
+        Column::of("Micro-batches", &[": accumulation", ": sequences of each"]),
+        Column::of(needs, &[" (bytes)", ": of the CPU's memory (bytes)"]),
+        Column::words("Verdict"),
+        Column::of("Tokens per second", &["", ", least", ", most"]),
+    ]
+}
+
+fn to_text(scenario: &Scenario, gpus: u64, (ways, table): (&[Way], Table), all: bool) -> String {
     let card = scenario.gpu().map_or_else(|issue| issue.to_string(), |gpu| gpu.name.to_string());
     let fitting = ways.iter().filter(|way| way.fits()).count();
     let mut out = format!(
@@ -66,13 +86,8 @@ fn to_text(scenario: &Scenario, gpus: u64, ways: &[Way], all: bool) -> String {
         grouped(fitting as u64),
         grouped(ways.len() as u64),
     );
-    let header =
-        ["Layout", "Checkpointing", "Micro-batches", "Each GPU needs", "Verdict", "Tokens per second"];
-    let mut lines = vec![header.map(str::to_owned).to_vec()];
-    let listed = ways.iter().filter(|way| way.needed().is_some() && (all || way.fits()));
-    lines.extend(listed.take(if all { usize::MAX } else { LISTED }).map(|way| line(scenario, way)));
-    if lines.len() > 1 {
-        out.push_str(&aligned(&lines));
+    if !table.is_empty() {
+        out.push_str(&table.first(if all { usize::MAX } else { LISTED }).text());
     }
     let hidden = fitting.saturating_sub(LISTED);
     if !all && hidden > 0 {
@@ -107,18 +122,29 @@ fn to_text(scenario: &Scenario, gpus: u64, ways: &[Way], all: bool) -> String {
     out
 }
 
-fn line(asked: &Scenario, way: &Way) -> Vec<String> {
+fn line(asked: &Scenario, way: &Way) -> Vec<Cell> {
     let scenario = &way.scenario;
     let brings = way.brings(asked).map_or_else(String::new, |brings| format!(", {brings}"));
     let checkpointing =
         Key::find("gradient-checkpointing").map_or_else(String::new, |key| key.words(scenario));
-    let verdict = way.verdict().map_or("", |verdict| verdict.label()).to_lowercase();
-    vec![format!("{}{brings}", way.name()), checkpointing, batches(way), needs(way), verdict, speed(way)]
+    let mut cells = vec![Cell::words(format!("{}{brings}", way.name())), Cell::words(checkpointing)];
+    cells.extend(outcome(way));
+    cells
+}
+
+/// What comes of a way, in the columns of [`figures`].
+pub(super) fn outcome(way: &Way) -> [Cell; 4] {
+    let needed = way.needed().unwrap_or_default();
+    let verdict = Cell::words(way.verdict().map_or("", |verdict| verdict.label()).to_lowercase());
+    let values = [needed, way.on_host()].map(|bytes| bytes.0.to_string());
+    [batches(way), Cell::amount(needs(way), needed.0 as f64, values), verdict, speed(way)]
 }
 
 /// Passes of a step × sequences of each.
-pub(super) fn batches(way: &Way) -> String {
-    format!("{} × {}", grouped(way.scenario.accumulation), grouped(way.scenario.batch))
+fn batches(way: &Way) -> Cell {
+    let both = [way.scenario.accumulation, way.scenario.batch];
+    let text = both.map(grouped).join(" × ");
+    Cell::amount(text, both[0] as f64, both.map(|number| number.to_string()))
 }
 
 /// What each GPU needs, and of the CPU's memory.
@@ -131,12 +157,13 @@ pub(super) fn needs(way: &Way) -> String {
 }
 
 /// Tokens per second, with the range.
-pub(super) fn speed(way: &Way) -> String {
+fn speed(way: &Way) -> Cell {
     way.speed().map_or_else(
-        || "–".to_owned(),
+        || Cell::none("–"),
         |speed| {
             let [typical, between] = tokens_per_second(speed);
-            format!("{typical} ({between})")
+            let values = [speed.typical, speed.least, speed.most].map(|speed| format!("{speed:.0}"));
+            Cell::amount(format!("{typical} ({between})"), speed.typical, values)
         },
     )
 }

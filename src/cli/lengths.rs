@@ -8,7 +8,7 @@ use serde_json::json;
 use super::input::{Input, read_given};
 use super::levers::lower;
 use super::output::Output;
-use super::table::aligned;
+use super::table::{Cell, Column, Listing, Table};
 use crate::issue::Issue;
 use crate::plan::{MicroBatch, Order, Outcome, Outlook, order, outlook};
 use crate::scenario::{Scenario, Texts};
@@ -36,6 +36,8 @@ pub(super) struct Arguments {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
+    listing: Listing,
+    #[command(flatten)]
     input: Input,
 }
 
@@ -55,12 +57,35 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     let orders = orders.collect::<Result<Vec<_>, Issue>>().map_err(in_words)?;
     Ok(Output::of(match arguments.json {
         true => to_json(&texts, &found, &orders),
-        false => to_text(&scenario, &texts, &found, &orders),
+        false => arguments
+            .listing
+            .of(table(&found), |table| to_text(&scenario, &texts, (&found, &table), &orders))?,
     })
     .noting(asked.notices))
 }
 
-fn to_text(scenario: &Scenario, texts: &Texts, found: &Outlook, orders: &[Order]) -> String {
+fn table(found: &Outlook) -> Table {
+    let columns = [
+        Column::of("Micro-batches", &[" (%)"]),
+        Column::of("Tokens of each sequence, up to", &[""]),
+        Column::of("Needs", &[" (bytes)"]),
+        Column::words("Verdict"),
+    ];
+    let row = |batch: &MicroBatch| {
+        let MicroBatch { share, length, needed, verdict } = *batch;
+        let percent = share * 100.0;
+        let share = Cell::amount(format!("{percent:.0} %"), percent, [format!("{percent:.1}")]);
+        vec![share, Cell::count(length), Cell::bytes(needed), Cell::words(lower(verdict))]
+    };
+    Table::new(columns, found.micro_batches.iter().map(row))
+}
+
+fn to_text(
+    scenario: &Scenario,
+    texts: &Texts,
+    (found, table): (&Outlook, &Table),
+    orders: &[Order],
+) -> String {
     let (mean, deviation) = texts.spread();
     let mut out = format!(
         "{} texts of {mean:.0} tokens in the mean, standard deviation {deviation:.0} (--lengths {mean:.0}~{deviation:.0}), the longest {}\n",
@@ -72,17 +97,7 @@ fn to_text(scenario: &Scenario, texts: &Texts, found: &Outlook, orders: &[Order]
         out.push_str(&format!("{} of them are cut to the sequence length, {length}\n", grouped(found.cut)));
     }
     out.push_str(&format!("padding is {:.0} % of all tokens\n\n", found.padding * 100.0));
-    let header = ["Micro-batches", "Tokens of each sequence, up to", "Needs", "Verdict"];
-    let mut rows = vec![header.map(str::to_owned).to_vec()];
-    for MicroBatch { share, length, needed, verdict } in &found.micro_batches {
-        rows.push(vec![
-            format!("{:.0} %", share * 100.0),
-            grouped(*length),
-            needed.to_string(),
-            lower(*verdict),
-        ]);
-    }
-    out.push_str(&aligned(&rows));
+    out.push_str(&table.text());
     out.push('\n');
     for sentence in found.sentences(scenario) {
         out.push_str(&format!("{sentence}\n"));

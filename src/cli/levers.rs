@@ -4,10 +4,11 @@ use clap::Args;
 
 use super::input::Input;
 use super::output::Output;
-use super::table::aligned;
+use super::table::{Cell, Column, Listing, Row, Table};
 use crate::export;
+use crate::hardware::Gpu;
 use crate::issue::Issue;
-use crate::plan::{Change, Layout, Levers, Verdict, levers};
+use crate::plan::{Change, Layout, Lever, Levers, Use, Verdict, levers};
 use crate::scenario::Scenario;
 use crate::units::{Bytes, grouped};
 
@@ -17,6 +18,8 @@ pub(super) struct Arguments {
     /// Print JSON; amounts in bytes, each change with the link of the changed scenario
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    listing: Listing,
     #[command(flatten)]
     input: Input,
 }
@@ -28,13 +31,52 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     Ok(Output::of(if arguments.json {
         format!("{:#}\n", export::levers_json(&found))
     } else {
-        to_text(&scenario, &found)?
+        let gpu = scenario.gpu().map_err(|issue| issue.to_string())?;
+        let listing = &arguments.listing;
+        listing.of(table(&found), |table| to_text((&scenario, &gpu), &found, &table))?
     })
     .noting(asked.notices))
 }
 
-fn to_text(scenario: &Scenario, found: &Levers) -> Result<String, String> {
-    let gpu = scenario.gpu().map_err(|issue| issue.to_string())?;
+/// Every single change.
+fn table(found: &Levers) -> Table {
+    let columns = [
+        Column::words("Change"),
+        Column::words("Costs"),
+        Column::of("Time", &[" (% more)"]),
+        Column::of("Saves", &[" (bytes)"]),
+        Column::of("Needs", &[" (bytes)", ": RAM (bytes)"]),
+        Column::words("Verdict"),
+    ];
+    let row = |lever: &Lever| {
+        let saved = i128::from(found.needed.0) - i128::from(lever.needed.0);
+        let saves =
+            Cell::amount(saved_in_words(found.needed, lever.needed), saved as f64, [saved.to_string()]);
+        lines(&lever.changes, vec![cost(lever), time(lever), saves, needed(lever), verdict(lever.verdict)])
+    };
+    Table::new(columns, found.single.iter().map(row))
+}
+
+/// By how much is paid, and not by its first letter.
+fn cost(lever: &Lever) -> Cell {
+    Cell::words(lever.cost.label()).by(f64::from(lever.cost as u8))
+}
+
+fn time(lever: &Lever) -> Cell {
+    let percent = lever.slower.map(|percent| percent.to_string()).unwrap_or_default();
+    Cell::amount(lever.slower_in_words(), lever.slower, [percent])
+}
+
+fn needed(lever: &Lever) -> Cell {
+    let text = lever.needed_in_words(|bytes| bytes.to_string());
+    Cell::amount(text, lever.needed.0 as f64, [lever.needed, lever.on_host].map(|bytes| bytes.0.to_string()))
+}
+
+fn verdict(verdict: Verdict) -> Cell {
+    Cell::words(lower(verdict)).by(f64::from(verdict as u8))
+}
+
+fn to_text((scenario, gpu): (&Scenario, &Gpu), found: &Levers, table: &Table) -> String {
     let stops = scenario.stop().map_or_else(String::new, |issue| format!("It would stop: {issue}\n"));
     let mut out = format!(
         "{} needs {} of {} on {}: {}\n{stops}\n",
@@ -44,17 +86,8 @@ fn to_text(scenario: &Scenario, found: &Levers) -> Result<String, String> {
         gpu.name,
         lower(found.verdict),
     );
-    let header = ["Change", "Costs", "Time", "Saves", "Needs", "Verdict"].map(str::to_owned).to_vec();
-    let mut rows = vec![header];
-    for lever in &found.single {
-        let saves = saved_in_words(found.needed, lever.needed);
-        let (cost, time) = (lever.cost.label().to_owned(), lever.slower_in_words());
-        let needed = lever.needed_in_words(|bytes| bytes.to_string());
-        let cells = [cost, time, saves, needed, lower(lever.verdict)];
-        rows.extend(lines(&lever.changes, cells));
-    }
-    match found.single.is_empty() {
-        false => out.push_str(&aligned(&rows)),
+    match table.is_empty() {
+        false => out.push_str(&table.text()),
         true => out.push_str("No change saves anything worth naming.\n"),
     }
     if let Some(lever) = &found.together {
@@ -62,21 +95,25 @@ fn to_text(scenario: &Scenario, found: &Levers) -> Result<String, String> {
         let why =
             if single { "Cheaper than one change that is enough" } else { "No single change is enough" };
         out.push_str(&format!("\n{why}: together these are.\n\n"));
-        let (cost, time) = (lever.cost.label().to_owned(), lever.slower_in_words());
-        let needed = lever.needed_in_words(|bytes| bytes.to_string());
-        let cells = [cost, time, needed, lower(lever.verdict)];
-        let mut rows = vec![["Change", "Costs", "Time", "Needs", "Verdict"].map(str::to_owned).to_vec()];
-        rows.extend(lines(&lever.changes, cells));
-        out.push_str(&aligned(&rows));
+        let cells = vec![cost(lever), time(lever), needed(lever), verdict(lever.verdict)];
+        let columns = ["Change", "Costs", "Time", "Needs", "Verdict"].map(Column::words);
+        out.push_str(&Table::new(columns, [lines(&lever.changes, cells)]).text());
     }
     if !found.uses.is_empty() {
         out.push_str("\nWhat the room is good for:\n\n");
-        let mut rows = vec![["Change", "Wins", "Needs", "Verdict"].map(str::to_owned).to_vec()];
+        let row = |usage: &Use| {
+            let cells =
+                vec![Cell::words(usage.gain.label()), Cell::bytes(usage.needed), verdict(usage.verdict)];
+            lines(&usage.changes, cells)
+        };
+        let columns = ["Change", "Wins", "Needs", "Verdict"].map(Column::words);
+        out.push_str(&Table::new(columns, found.uses.iter().map(row)).text());
         for usage in &found.uses {
-            let cells = [usage.gain.label().to_owned(), usage.needed.to_string(), lower(usage.verdict)];
-            rows.extend(lines(&usage.changes, cells));
+            let of = usage.changes.first().map(|change| format!("{} {}", change.label, change.to));
+            if let Some((of, limit)) = of.zip(usage.limit.as_ref()) {
+                out.push_str(&format!("{of}: {limit}\n"));
+            }
         }
-        out.push_str(&aligned(&rows));
     }
     if !found.can_fit() {
         out.push_str("\nNone of these makes it fit: take a larger card, several or a smaller model.\n");
@@ -89,7 +126,7 @@ fn to_text(scenario: &Scenario, found: &Levers) -> Result<String, String> {
             lever.needed, lever.on_host
         ));
     }
-    Ok(out)
+    out
 }
 
 /// What a change saves, or takes more.
@@ -118,16 +155,12 @@ pub(super) fn fewest_in_words(fewest: &Result<Option<Layout>, Issue>) -> String 
 }
 
 /// A line for the first change, with the figures, and one for each that comes with it.
-pub(super) fn lines<const N: usize>(changes: &[Change], cells: [String; N]) -> Vec<Vec<String>> {
+pub(super) fn lines(changes: &[Change], figures: Vec<Cell>) -> Row {
     let words = |change: &Change| format!("{}: {} → {}", change.label, change.from, change.to);
-    let mut lines: Vec<_> = changes.iter().map(|change| vec![words(change)]).collect();
-    for line in lines.iter_mut().skip(1) {
-        line[0].insert_str(0, "  with ");
-    }
-    if let Some(first) = lines.first_mut() {
-        first.extend(cells);
-    }
-    lines
+    let mut lines = changes.iter().map(words);
+    let mut cells = vec![Cell::words(lines.next().unwrap_or_default())];
+    cells.extend(figures);
+    Row { cells, below: lines.map(|line| format!("  with {line}")).collect() }
 }
 
 /// The verdict in the middle of a line.

@@ -6,7 +6,7 @@ use serde_json::json;
 use super::input::Input;
 use super::levers::fewest_in_words;
 use super::output::Output;
-use super::table::aligned;
+use super::table::{Cell, Column, Listing, Table};
 use crate::export;
 use crate::hardware::{Machine, gpus};
 use crate::issue::Issue;
@@ -30,6 +30,8 @@ pub(super) struct Arguments {
     /// Print JSON; amounts in bytes, each cell with its link
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    listing: Listing,
     #[command(flatten)]
     input: Input,
 }
@@ -59,7 +61,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     let fewest = fewest_gpus(&base);
     let mut output = Output::of(match arguments.json {
         true => to_json(&rows, &fewest),
-        false => format!("{}\nOn its own card: {}\n", to_text(&rows, &base), fewest_in_words(&fewest)),
+        false => arguments.listing.of(table(&rows, &base), |table| {
+            format!("{}\nOn its own card: {}\n", to_text(&rows, &base, &table), fewest_in_words(&fewest))
+        })?,
     })
     .noting(asked.notices);
     if let Some(problem) = problem {
@@ -68,7 +72,38 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     Ok(output)
 }
 
-fn to_text(rows: &[NeedRow], base: &Scenario) -> String {
+fn table(rows: &[NeedRow], base: &Scenario) -> Table {
+    let methods = base.task.methods();
+    let of_method = |method: &Method| {
+        let endings = [" needs (bytes)", ": verdict", ": GPUs", ": together ($/h)"];
+        Column::of(base.task.method_label(*method), &endings)
+    };
+    let columns = [Column::words("Card"), Column::of("Memory", &[" (bytes)"])].into_iter();
+    let rented = Column::of("Rented from", &[" ($/h)", "", ": cards"]);
+    let row = |row: &NeedRow| {
+        let mut cells = vec![Cell::words(&row.name), Cell::bytes(row.memory)];
+        let own = Method::ALL.iter().zip(&row.cells).filter(|(method, _)| methods.contains(method));
+        cells.extend(own.map(|(_, cell)| needs(cell)));
+        cells.push(row.machine.as_ref().map_or_else(|| Cell::none("–"), price));
+        cells
+    };
+    Table::new(columns.chain(methods.iter().map(of_method)).chain([rented]), rows.iter().map(row))
+}
+
+/// What is needed on each card of as many as hold it, sorted by the need of one.
+fn needs(cell: &NeedCell) -> Cell {
+    let NeedCell::Needs { needed, verdict, .. } = cell else { return Cell::none(&in_words(cell)) };
+    let several = cell.several();
+    let values = [
+        several.map_or(*needed, |several| several.layout.needed).0.to_string(),
+        several.map_or(*verdict, |several| several.layout.verdict).slug().to_owned(),
+        several.map_or(1, |several| several.layout.gpus).to_string(),
+        several.and_then(|several| several.per_hour).map(|price| format!("{price:.2}")).unwrap_or_default(),
+    ];
+    Cell::amount(in_words(cell), needed.0 as f64, values)
+}
+
+fn to_text(rows: &[NeedRow], base: &Scenario, table: &Table) -> String {
     let one = on_one(base).map_or_else(String::new, |words| format!("{words}\n"));
     let mut out = format!(
         "{}, micro-batch {} × {} tokens\n{one}\n",
@@ -80,19 +115,7 @@ fn to_text(rows: &[NeedRow], base: &Scenario) -> String {
         out.push_str("It fits no card that is listed here.\n");
         return out;
     }
-    let mut header = vec!["Card".to_owned(), "Memory".to_owned()];
-    let methods = base.task.methods();
-    header.extend(methods.iter().map(|method| base.task.method_label(*method).to_owned()));
-    header.push("Rented from".to_owned());
-    let mut lines = vec![header];
-    for row in rows {
-        let mut line = vec![row.name.clone(), row.memory.to_string()];
-        let cells = Method::ALL.iter().zip(&row.cells).filter(|(method, _)| methods.contains(method));
-        line.extend(cells.map(|(_, cell)| in_words(cell)));
-        line.push(row.machine.as_ref().map_or_else(|| "–".to_owned(), price));
-        lines.push(line);
-    }
-    out.push_str(&aligned(&lines));
+    out.push_str(&table.text());
     let dates = rows.iter().filter_map(|row| Some(row.machine.as_ref()?.dated.as_str()));
     if let (Some(first), Some(last)) = (dates.clone().min(), dates.max()) {
         out.push_str(&format!("\nPrices on demand between {first} and {last}.\n"));
@@ -119,9 +142,12 @@ fn in_words(cell: &NeedCell) -> String {
     }
 }
 
-fn price(machine: &Machine) -> String {
+fn price(machine: &Machine) -> Cell {
     let count = if machine.gpus == 1 { String::new() } else { format!(" ({} cards)", machine.gpus) };
-    format!("{:.2} $/h {} {}{count}", machine.per_hour, machine.provider, machine.name)
+    let (dollars, name) =
+        (format!("{:.2}", machine.per_hour), format!("{} {}", machine.provider, machine.name));
+    let text = format!("{dollars} $/h {name}{count}");
+    Cell::amount(text, machine.per_hour, [dollars, name, machine.gpus.to_string()])
 }
 
 fn to_json(rows: &[NeedRow], fewest: &Result<Option<Layout>, Issue>) -> String {

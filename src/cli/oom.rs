@@ -8,7 +8,7 @@ use serde_json::json;
 use super::input::{Input, read_given};
 use super::levers::{lines, lower};
 use super::output::Output;
-use super::table::aligned;
+use super::table::{Cell, Column, Table, aligned};
 use crate::oom::{Decoded, Likely, Suspect, decode, remedies};
 use crate::plan::{Change, Lever};
 use crate::scenario::Scenario;
@@ -83,11 +83,11 @@ fn to_text(decoded: &Decoded, remedies: &[Lever]) -> String {
         out.push_str(
             "\nWas it this run? In each a tensor of that size is asked for while as much is allocated\n\n",
         );
-        let mut rows = vec![["Change", "Tensor", "Phase"].map(str::to_owned).to_vec()];
-        for Likely { changes, suspect, .. } in likely {
-            rows.extend(lines(changes, [suspect.line.what.clone(), suspect.phase.clone()]));
-        }
-        out.push_str(&aligned(&rows));
+        let row = |Likely { changes, suspect, .. }: &Likely| {
+            lines(changes, [&suspect.line.what, &suspect.phase].map(Cell::words).into())
+        };
+        let columns = ["Change", "Tensor", "Phase"].map(Column::words);
+        out.push_str(&Table::new(columns, likely.iter().map(row)).text());
         out.push('\n');
         likely.iter().for_each(|run| out.push_str(&format!("  {}\n", command(&run.scenario))));
     }
@@ -115,16 +115,16 @@ fn to_text(decoded: &Decoded, remedies: &[Lever]) -> String {
     if !remedies.is_empty() {
         let of = if decoded.is_of_the_run() { "" } else { " the scenario as described" };
         out.push_str(&format!("\nWhat helps{of}\n\n"));
-        let mut rows = vec![["Change", "Costs", "Needs", "Verdict"].map(str::to_owned).to_vec()];
-        for lever in remedies.iter().take(REMEDIES) {
+        let row = |lever: &Lever| {
             let needed = lever.needed_in_words(|bytes| bytes.to_string());
-            let cells = [lever.cost.label().to_owned(), needed, lower(lever.verdict)];
+            let cells = [lever.cost.label().to_owned(), needed, lower(lever.verdict)].map(Cell::words);
             // that the card is another one is said once, above
             let changes: Vec<Change> =
                 lever.changes.iter().filter(|change| !card.contains(change)).cloned().collect();
-            rows.extend(lines(&changes, cells));
-        }
-        out.push_str(&aligned(&rows));
+            (!changes.is_empty()).then(|| lines(&changes, cells.into()))
+        };
+        let columns = ["Change", "Costs", "Needs", "Verdict"].map(Column::words);
+        out.push_str(&Table::new(columns, remedies.iter().take(REMEDIES).filter_map(row)).text());
     }
     out
 }

@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 
 use super::input::Input;
 use super::output::Output;
-use super::table::aligned;
+use super::table::{Cell, Column, Listing, Table};
 use crate::export::Answer;
-use crate::rules::{Figures, RULES, Rule, about, level};
+use crate::rules::{Figures, Rule, about, level, rules};
 use crate::scenario::Scenario;
 use crate::text::one_line;
 use crate::units::Bytes;
@@ -18,6 +18,8 @@ pub(super) struct Arguments {
     /// Print JSON; amounts in bytes
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    listing: Listing,
     #[command(flatten)]
     input: Input,
 }
@@ -31,18 +33,29 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     let figures = Figures::of(&answer.scenario, &architecture);
     Ok(Output::of(match arguments.json {
         true => to_json(&answer.scenario, &figures, memory.needed()),
-        false => to_text(&answer.scenario, &figures, memory.needed()),
+        false => arguments.listing.of(table(&answer.scenario, &figures, memory.needed()), |table| {
+            to_text(&answer.scenario, &table, memory.needed())
+        })?,
     })
     .noting(asked.notices))
 }
 
-fn to_text(scenario: &Scenario, figures: &Figures, needed: Bytes) -> String {
-    let mut rows = vec![["Rule of thumb", "Says", "Of what is needed"].map(str::to_owned).to_vec()];
-    for rule in RULES {
+fn table(scenario: &Scenario, figures: &Figures, needed: Bytes) -> Table {
+    let columns = [
+        Column::words("Rule of thumb"),
+        Column::of("Says", &[" (bytes)"]),
+        Column::of("Of what is needed", &[" (%)"]),
+    ];
+    let row = |rule: &Rule| {
         let total = rule.total(figures);
-        let share = format!("{:.0} %", total.percent_of(needed));
-        rows.push(vec![rule.name.to_owned(), total.to_string(), share]);
-    }
+        let share = total.percent_of(needed);
+        let share = Cell::amount(format!("{share:.0} %"), share, [format!("{share:.1}")]);
+        vec![Cell::words(rule.name), Cell::bytes(total), share]
+    };
+    Table::new(columns, rules(scenario).iter().map(row))
+}
+
+fn to_text(scenario: &Scenario, table: &Table, needed: Bytes) -> String {
     let line =
         |rule: &Rule| format!("{}: {}\n  {}\n  From: {}\n", rule.name, rule.formula, rule.wrong, rule.source);
     let watch = scenario.gpu().map_or(&[][..], |gpu| gpu.vendor.watch());
@@ -52,8 +65,8 @@ fn to_text(scenario: &Scenario, figures: &Figures, needed: Bytes) -> String {
         "{} needs {needed}, which is {}\n{about}\n{}\n{}\n{watch}",
         one_line(&scenario.model_name()),
         level(needed),
-        aligned(&rows),
-        RULES.iter().map(line).collect::<String>()
+        table.text(),
+        rules(scenario).iter().map(line).collect::<String>()
     )
 }
 
@@ -75,7 +88,7 @@ fn to_json(scenario: &Scenario, figures: &Figures, needed: Bytes) -> String {
         "needed": needed,
         "level": level(needed),
         "about": about(scenario),
-        "rules": RULES.iter().map(rule).collect::<Vec<_>>(),
+        "rules": rules(scenario).iter().map(rule).collect::<Vec<_>>(),
     });
     format!("{value:#}\n")
 }

@@ -5,10 +5,10 @@ use serde_json::json;
 
 use super::input::Input;
 use super::output::Output;
-use super::table::aligned;
-use crate::plan::{ServingRow, Share, serving};
+use super::table::{Cell, Column, Listing, Table};
+use crate::plan::{Between, Needed, Room, ServingRow, Share, serving};
 use crate::text::one_line;
-use crate::units::grouped;
+use crate::units::{Bytes, grouped};
 
 /// Shows what a model's weights take in each format, what generating needs with them, and what vLLM leaves to keys and values
 ///
@@ -20,6 +20,8 @@ pub(super) struct Arguments {
     /// Print JSON; amounts in bytes
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    listing: Listing,
     #[command(flatten)]
     input: Input,
 }
@@ -33,7 +35,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
         format!("{:#}\n", json!({ "schema": "headroom-serving/1", "rows": rows }))
     } else {
         let card = base.gpu().map_err(|issue| issue.to_string())?.name;
-        format!(
+        arguments.listing.of(table(&rows), |table| format!(
             "{} on {card}: {} × {} tokens and {} new ones\nvLLM: {} % of the card, {}; its profiling run has {} tokens and {} sequences\n\n{}",
             one_line(&base.model_name()),
             grouped(base.batch),
@@ -43,19 +45,51 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
             share.bytes,
             grouped(share.tokens),
             grouped(share.sequences),
-            to_text(&rows)
-        )
+            table.text()
+        ))?
     }).noting(asked.notices))
 }
 
-fn to_text(rows: &[ServingRow]) -> String {
-    let header =
-        ["Weights as", "Weights", "transformers' generate", "vLLM: tokens kept", "such sequences at once"];
+fn table(rows: &[ServingRow]) -> Table {
+    let range = [", least", ", most"];
+    let columns = [
+        Column::words("Weights as"),
+        Column::of("Weights", &[" (bytes)"]),
+        Column::of("transformers' generate", &[", least (bytes)", ", most (bytes)", ": verdict"]),
+        Column::of("vLLM: tokens kept", &range),
+        Column::of("such sequences at once", &range),
+    ];
     let row = |row: &ServingRow| {
         let [tokens, sequences] = row.room.words();
-        vec![row.stored.label().to_owned(), row.weights.to_string(), row.needed.words(), tokens, sequences]
+        let (least, kept) = match &row.room {
+            Room::Tokens { tokens, sequences } => (
+                Some((tokens[0] as f64, sequences[0])),
+                [tokens.map(|tokens| tokens.to_string()), sequences.map(|sequences| sequences.to_string())],
+            ),
+            Room::Stops => (Some((0.0, 0.0)), [["0", "0"], ["0", "0"]].map(|both| both.map(str::to_owned))),
+            Room::Unknown(_) => (None, Default::default()),
+        };
+        let [kept, at_once] = kept;
+        vec![
+            Cell::words(row.stored.label()),
+            Cell::bytes(row.weights),
+            needed(&row.needed),
+            Cell::amount(tokens, least.map(|(tokens, _)| tokens), kept),
+            Cell::amount(sequences, least.map(|(_, sequences)| sequences), at_once),
+        ]
     };
-    let header = header.map(str::to_owned).to_vec();
-    let lines: Vec<Vec<String>> = std::iter::once(header).chain(rows.iter().map(row)).collect();
-    aligned(&lines)
+    Table::new(columns, rows.iter().map(row))
+}
+
+/// What generating needs, at least and at most.
+fn needed(needed: &Needed) -> Cell {
+    let (least, most, verdict) = match needed {
+        Needed::Followed(_, needed, verdict) => (Some(*needed), Some(*needed), verdict.slug()),
+        Needed::Between(Between { least, most }) => (Some(*least), Some(*most), ""),
+        Needed::AtLeast(least) => (Some(*least), None, ""),
+        Needed::Unknown(_) => (None, None, ""),
+    };
+    let value = |bytes: Option<Bytes>| bytes.map(|bytes| bytes.0.to_string()).unwrap_or_default();
+    let values = [value(least), value(most), verdict.to_owned()];
+    Cell::amount(needed.words(), least.map(|bytes| bytes.0 as f64), values)
 }

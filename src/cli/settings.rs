@@ -4,9 +4,9 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::input::Input;
-use super::layouts::{batches, needs, speed, with_outcome};
+use super::layouts::{figures, needs, outcome, with_outcome};
 use super::output::Output;
-use super::table::aligned;
+use super::table::{Cell, Column, Listing, Table};
 use crate::plan::{Way, WayOrder, setting_name, tried_settings};
 use crate::scenario::Scenario;
 use crate::text::one_line;
@@ -29,6 +29,8 @@ pub(super) struct Arguments {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
+    listing: Listing,
+    #[command(flatten)]
     input: Input,
 }
 
@@ -44,7 +46,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     let ways = tried_settings(&scenario, order);
     let mut output = Output::of(match arguments.json {
         true => to_json(&ways),
-        false => to_text(&scenario, &ways, arguments.all),
+        false => arguments
+            .listing
+            .of(table(&ways, arguments.all), |table| to_text(&scenario, (&ways, &table), arguments.all))?,
     })
     .noting(asked.notices);
     if !ways.iter().any(Way::fits) {
@@ -53,7 +57,16 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     Ok(output)
 }
 
-fn to_text(scenario: &Scenario, ways: &[Way], all: bool) -> String {
+fn table(ways: &[Way], all: bool) -> Table {
+    let listed = ways.iter().filter(|way| way.needed().is_some() && (all || way.fits()));
+    let row = |way: &Way| {
+        let name = Cell::words(setting_name(&way.scenario).join(", "));
+        std::iter::once(name).chain(outcome(way)).collect::<Vec<_>>()
+    };
+    Table::new(std::iter::once(Column::words("Settings")).chain(figures("Needs")), listed.map(row))
+}
+
+fn to_text(scenario: &Scenario, (ways, table): (&[Way], &Table), all: bool) -> String {
     let card = scenario.gpu().map_or_else(|issue| issue.to_string(), |gpu| gpu.name.to_string());
     let answered: Vec<&Way> = ways.iter().filter(|way| way.needed().is_some()).collect();
     let fitting = answered.iter().filter(|way| way.fits()).count();
@@ -63,16 +76,8 @@ fn to_text(scenario: &Scenario, ways: &[Way], all: bool) -> String {
         grouped(fitting as u64),
         grouped(answered.len() as u64),
     );
-    let header = ["Settings", "Micro-batches", "Needs", "Verdict", "Tokens per second"];
-    let mut lines = vec![header.map(str::to_owned).to_vec()];
-    let listed = answered.iter().filter(|way| all || way.fits());
-    lines.extend(listed.map(|way| {
-        let name = setting_name(&way.scenario).join(", ");
-        let verdict = way.verdict().map_or("", |verdict| verdict.label()).to_lowercase();
-        vec![name, batches(way), needs(way), verdict, speed(way)]
-    }));
-    if lines.len() > 1 {
-        out.push_str(&aligned(&lines));
+    if !table.is_empty() {
+        out.push_str(&table.text());
     }
     let least = answered.iter().min_by_key(|way| way.needed());
     if let (0, false, Some(least)) = (fitting, all, least) {

@@ -356,7 +356,7 @@ fn switch(name: &str, pull: fn(&mut Scenario), scenario: &Scenario, needed: Byte
     let saves = needed.saturating_sub(after.memory.as_ref()?.needed());
     let key = Key::find(name)?;
     let runs = saves > Bytes::ZERO && after.errors().next().is_none() && !key.is_same(scenario, &changed);
-    let label = format!("{}: {}", key.label, key.words(&changed));
+    let label = format!("{}: {}", key.label_for(&changed), key.words(&changed));
     runs.then(|| Switch { label, saves, scenario: Box::new(changed) })
 }
 

@@ -26,6 +26,7 @@ pub fn levers_json(found: &Levers) -> Value {
             "gain": usage.gain,
             "needed": usage.needed,
             "verdict": usage.verdict.slug(),
+            "limit": usage.limit,
             "link": share::encode(std::slice::from_ref(&usage.scenario)),
         })
     };

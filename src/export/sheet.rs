@@ -168,8 +168,9 @@ impl Builder<'_> {
                     key.matters(scenario) && (key.place.is_always_said() || !key.is_same(scenario, defaults))
                 })
             });
+        let named = |key: &Key| key.label_among(self.answers.iter().map(|answer| &answer.scenario));
         let mut lines: Vec<_> =
-            shown.into_iter().map(|key| self.choice(key.label, |scenario| input(key, scenario))).collect();
+            shown.into_iter().map(|key| self.choice(named(key), |scenario| input(key, scenario))).collect();
         lines.push(self.choice("Other settings, at their default", |scenario| {
             Cell::Count(rest.iter().filter(|key| key.matters(scenario)).count() as u64)
         }));

@@ -137,7 +137,7 @@ impl Reader {
                 self.assumed.retain(|assumed| assumed.key != key.name);
                 self.taken.push(Taken {
                     key: key.name,
-                    label: key.label,
+                    label: key.label_for(&self.scenario),
                     value: key.words(&self.scenario),
                     said: said.to_owned(),
                 });
@@ -170,7 +170,7 @@ impl Reader {
             self.assumed.retain(|assumed| assumed.key != key.name);
             self.assumed.push(Assumed {
                 key: key.name,
-                label: key.label,
+                label: key.label_for(&self.scenario),
                 value: key.words(&self.scenario),
                 why: why.to_owned(),
             });
@@ -269,7 +269,12 @@ impl Reader {
         if self.scenario.model.name() == name {
             if let Some(key) = Key::find("model") {
                 let value = key.words(&self.scenario);
-                self.taken.push(Taken { key: key.name, label: key.label, value, said: said.said.clone() });
+                self.taken.push(Taken {
+                    key: key.name,
+                    label: key.label_for(&self.scenario),
+                    value,
+                    said: said.said.clone(),
+                });
             }
             return;
         }

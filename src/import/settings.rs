@@ -28,7 +28,7 @@ pub(super) const OTHER_TRAINER: &str = "of trl's trainers those of SFT, DPO, KTO
 
 pub(super) fn taken(key: &'static Key, scenario: &Scenario) -> Taken {
     let said = format!("{} = {}", key.name, short(&key.write(scenario)));
-    Taken { key: key.name, label: key.label, value: key.words(scenario), said }
+    Taken { key: key.name, label: key.label_for(scenario), value: key.words(scenario), said }
 }
 
 /// Reads settings, by whose project's they are; nothing where that is not known.

@@ -1,4 +1,4 @@
-//! Solvers: the largest batch and the longest sequence that run.
+//! Solvers: the largest batch, the longest sequence and the largest rank that run.
 
 use super::fit::{Fit, fits, within};
 use super::on_card::{Outcome, outcome_of};
@@ -8,7 +8,7 @@ use crate::hardware::{Gpu, Vendor};
 use crate::issue::Issue;
 use crate::memory::Memory;
 use crate::model::Architecture;
-use crate::scenario::{Allocator, LARGEST, Scenario};
+use crate::scenario::{Allocator, LARGEST, Scenario, Tuner};
 use crate::step::{self, Recording};
 use crate::units::Bytes;
 
@@ -51,6 +51,49 @@ pub fn longest_sequence(
         Ok(None)
     } else {
         Ok(most_length(architecture, scenario, gpu)?.some())
+    }
+}
+
+/// The largest rank of its adapters, up to the one above which none of them gains anything ([`step::largest_rank`]), with which the
+/// scenario runs on the card, and with which allocator; of OFT, whose blocks divide a layer's inputs, the largest block that
+/// divides the widest layer's. `None` where not even 1 runs or no adapter has a rank.
+///
+/// # Errors
+/// As [`step::run`].
+pub fn largest_rank(
+    architecture: &Architecture,
+    scenario: &Scenario,
+    gpu: &Gpu,
+) -> Result<Option<Largest>, Issue> {
+    match step::largest_rank(architecture, scenario, gpu)? {
+        0 => Ok(None),
+        cap => Ok(most_rank(architecture, scenario, gpu, cap)?.some()),
+    }
+}
+
+/// [`largest_rank`] up to so much, and what is needed where there is none.
+///
+/// Every tensor of an adapter grows with its rank, but LoKr's second matrix: two factors of a rank that is half of its larger side
+/// may be larger than the whole matrix that LoKr keeps from there on. So the largest rank is asked about first, which mostly is
+/// the answer.
+pub(super) fn most_rank(
+    architecture: &Architecture,
+    scenario: &Scenario,
+    gpu: &Gpu,
+    cap: u64,
+) -> Result<Most, Issue> {
+    let set = |scenario: &mut Scenario, rank| scenario.lora.rank = rank;
+    let solver = Solver { architecture, gpu, set };
+    if let Some(largest) = solver.one(scenario, cap)? {
+        return Ok(Most::Runs(largest));
+    }
+    let most = solver.most(scenario, cap)?;
+    match (most, scenario.lora.tuner) {
+        (Most::Runs(Largest { number, .. }), Tuner::Oft) => {
+            let divisor = (1..=number).rev().find(|size| cap.is_multiple_of(*size)).unwrap_or(1);
+            Ok(solver.one(scenario, divisor)?.map_or(most, Most::Runs))
+        }
+        _ => Ok(most),
     }
 }
 
@@ -124,6 +167,33 @@ struct Solver<'a> {
 }
 
 impl Solver<'_> {
+    /// That number, where it runs.
+    fn one(&self, scenario: &Scenario, number: u64) -> Result<Option<Largest>, Issue> {
+        let mut trial = scenario.clone();
+        (self.set)(&mut trial, number);
+        // what is refused for its number alone does not run
+        let fits = step::run(self.architecture, &trial, self.gpu);
+        if !fits.is_ok_and(|memory| Sample::new(&memory, self.gpu).fits()) {
+            return Ok(None);
+        }
+        if self.gpu.vendor != Vendor::Nvidia {
+            return Ok(Some(Largest { number, allocator: scenario.allocator }));
+        }
+        self.replayed(&mut trial, number)
+    }
+
+    /// A number whose tensors fit, where it runs on the card's allocator.
+    fn replayed(&self, trial: &mut Scenario, number: u64) -> Result<Option<Largest>, Issue> {
+        (self.set)(trial, number);
+        let recording = Recording::of(self.architecture, trial, self.gpu)?;
+        let room = self.gpu.memory.saturating_sub(self.gpu.context);
+        Ok(match outcome_of(&recording, trial.allocator, room) {
+            Outcome::Runs => Some(Largest { number, allocator: trial.allocator }),
+            Outcome::RunsExpandable => Some(Largest { number, allocator: Allocator::Expandable }),
+            Outcome::Fails(_) => None,
+        })
+    }
+
     /// The largest number up to `cap` that runs: what the summarised step says fits, confirmed by replaying it.
     fn most(&self, scenario: &Scenario, cap: u64) -> Result<Most, Issue> {
         let mut trial = scenario.clone();
@@ -139,17 +209,7 @@ impl Solver<'_> {
         if self.gpu.vendor != Vendor::Nvidia {
             return Ok(Most::Runs(Largest { number: most, allocator: scenario.allocator }));
         }
-        let confirmed = last_that_runs(most, |number| {
-            (self.set)(&mut trial, number);
-            let recording = Recording::of(self.architecture, &trial, self.gpu)?;
-            let room = self.gpu.memory.saturating_sub(self.gpu.context);
-            Ok(match outcome_of(&recording, scenario.allocator, room) {
-                Outcome::Runs => Some(Largest { number, allocator: scenario.allocator }),
-                Outcome::RunsExpandable => Some(Largest { number, allocator: Allocator::Expandable }),
-                Outcome::Fails(_) => None,
-            })
-        })?;
-        match confirmed {
+        match last_that_runs(most, |number| self.replayed(&mut trial, number))? {
             Some(largest) => Ok(Most::Runs(largest)),
             // its tensors fit, but not without any hole
             None => {
@@ -347,6 +407,65 @@ mod tests {
             longest_sequence(&model, &scenario, &gpu).unwrap().map(|largest| largest.number)
         };
         assert_eq!([1, 500, 1_024, 1_025].map(longest), [Some(1_024), Some(525), Some(1), None]);
+    }
+
+    /// The largest rank of a link's adapters, and whether one above another ever needs less.
+    #[track_caller]
+    fn ranks(link: &str) -> (u64, bool) {
+        let mut scenario = crate::share::decode(link).scenarios.remove(0);
+        let (model, gpu) = (scenario.architecture().unwrap(), scenario.gpu().unwrap());
+        let cap = step::largest_rank(&model, &scenario, &gpu).unwrap();
+        let tried = (1..=cap).filter(|rank| *rank < 70 || rank % 37 == 0 || cap - rank < 3);
+        let needed = tried.map(|rank| {
+            scenario.lora.rank = rank;
+            step::run(&model, &scenario, &gpu).unwrap().needed()
+        });
+        (cap, !needed.is_sorted())
+    }
+
+    #[test]
+    fn a_higher_rank_needs_no_less_but_where_lokrs_second_matrix_is_whole() {
+        for (tuner, smaller) in
+            [("lora", 896), ("dora", 896), ("vera", 896), ("loha", 896), ("lokr", 38), ("oft", 4_864)]
+        {
+            for rest in ["p=amp-bf16&s=512", "p=bf16&s=8&gc=off"] {
+                let link = format!("m=Qwen/Qwen2.5-0.5B&method=lora&ad={tuner}&{rest}");
+                assert_eq!(ranks(&link), (smaller, tuner == "lokr"), "{link}");
+            }
+        }
+        // 14 heads of 64 in two of keys and values: adapters of k_proj alone are no wider than those
+        assert_eq!(ranks("m=Qwen/Qwen2.5-0.5B&method=lora&t=k_proj&p=bf16&s=8").0, 128);
+        for none in ["method=full", "method=lora&ad=ia3"] {
+            assert_eq!(ranks(&format!("m=Qwen/Qwen2.5-0.5B&p=bf16&{none}")).0, 0, "{none}");
+        }
+    }
+
+    #[test]
+    fn the_largest_rank_runs_and_no_higher_one_does() {
+        let base = "m=Qwen/Qwen2.5-0.5B&method=lora&p=amp-bf16&s=512&gpu=";
+        for (rest, found) in [
+            ("4GiB", Some(false)),
+            ("24GiB", Some(true)),
+            ("2GiB", None),
+            ("24GiB&ad=lokr", Some(true)),
+            ("6GiB&ad=oft", Some(false)),
+        ] {
+            let scenario = crate::share::decode(&format!("{base}{rest}")).scenarios.remove(0);
+            let (model, gpu) = (scenario.architecture().unwrap(), scenario.gpu().unwrap());
+            let cap = step::largest_rank(&model, &scenario, &gpu).unwrap();
+            let largest = largest_rank(&model, &scenario, &gpu).unwrap();
+            assert_eq!(largest.map(|largest| largest.number == cap), found, "{rest}: {largest:?} of {cap}");
+            let Some(Largest { number, allocator }) = largest else { continue };
+            let runs = |rank| {
+                let mut own = Scenario { allocator, ..scenario.clone() };
+                own.lora.rank = rank;
+                crate::plan::Answer::of(own).runs()
+            };
+            // blocks of OFT that divide the widest layer's 4,864 inputs
+            let next = if rest.ends_with("oft") { number * 2 } else { number + 1 };
+            assert_eq!(runs(number), Some(true), "{rest}");
+            assert!(number == cap || runs(next) == Some(false), "{rest}: {number}");
+        }
     }
 
     #[test]

@@ -3,13 +3,14 @@
 use serde::{Deserialize, Serialize};
 
 use super::answer::Answer;
-use super::solve::{Largest, Most, most_batch, most_length};
+use super::solve::{Largest, Most, most_batch, most_length, most_rank};
 use super::verdict::Verdict;
 use crate::hardware::Gpu;
-use crate::issue::{Issue, Severity};
+use crate::issue::{Field, Issue, Severity};
 use crate::model::Architecture;
 use crate::scenario::choices::Choice;
-use crate::scenario::{Checkpointing, Cluster, GpuChoice, Method, ModelChoice, Scenario};
+use crate::scenario::{Checkpointing, Cluster, GpuChoice, Method, ModelChoice, Scenario, Task};
+use crate::step;
 use crate::units::{Bytes, grouped};
 
 /// What a cell says of what fits.
@@ -20,6 +21,8 @@ pub enum Measure {
     Batch,
     /// The longest sequence, one at a time.
     Length,
+    /// The largest rank of adapters, with one sequence at a time.
+    Rank,
 }
 
 /// One cell of the table.
@@ -27,11 +30,11 @@ pub enum Measure {
 pub enum FitCell {
     /// It runs.
     Fits {
-        /// Sequences at once: the largest micro-batch, or 1 where the longest sequence is asked for.
+        /// Sequences at once: the largest micro-batch, or 1 where something else is asked for.
         batch: u64,
         /// The verdict on it: it fits, or closely.
         verdict: Verdict,
-        /// The scenario with that batch and that length, and with expandable segments if it takes them: what a click opens.
+        /// The scenario with that batch, that length and that rank, and with expandable segments if it takes them: what a click opens.
         scenario: Box<Scenario>,
     },
     /// Not even one sequence fits.
@@ -58,6 +61,7 @@ impl FitCell {
         let smaller = match measure {
             Measure::Batch => *batch > 1,
             Measure::Length => scenario.sequence > 1,
+            Measure::Rank => scenario.lora.rank > 1,
         };
         smaller || !self.is_close()
     }
@@ -73,11 +77,11 @@ pub struct FitRow {
 }
 
 impl Measure {
-    /// Both, in the order in which they are offered.
-    pub const ALL: [Measure; 2] = [Measure::Batch, Measure::Length];
+    /// All, in the order in which they are offered.
+    pub const ALL: [Measure; 3] = [Measure::Batch, Measure::Length, Measure::Rank];
 
     /// What they are called, in the same order.
-    pub const CHOICES: [Choice; 2] = [
+    pub const CHOICES: [Choice; 3] = [
         Choice {
             slug: "batch",
             label: "Largest micro-batch",
@@ -88,7 +92,18 @@ impl Measure {
             label: "Longest sequence",
             help: "In a micro-batch of 1, up to as many tokens as the model has positions.",
         },
+        Choice {
+            slug: "rank",
+            label: "Largest rank",
+            help: "Of adapters, in a micro-batch of 1, up to where more adds nothing.",
+        },
     ];
+
+    /// The methods of a task that it can be asked of.
+    pub fn methods(self, task: Task) -> impl Iterator<Item = Method> {
+        let asked = move |method: &Method| self != Measure::Rank || method.has_adapters();
+        task.methods().iter().copied().filter(asked)
+    }
 
     /// The one that links call so.
     pub fn from_slug(slug: &str) -> Option<Measure> {
@@ -117,6 +132,10 @@ pub fn conditions(base: &Scenario, measure: Measure) -> String {
         Measure::Length => {
             "One sequence at a time, of no more tokens than the model has positions,".to_owned()
         }
+        Measure::Rank => format!(
+            "One sequence at a time, of {} tokens or as many as the model has positions,",
+            grouped(base.sequence)
+        ),
     };
     format!(
         "{one}{sequences} {run}; the rest as in the scenario. Methods other than its own, and what it leaves open, have the \
@@ -177,12 +196,17 @@ fn cell(
     let most = match measure {
         Measure::Batch => most_batch(architecture, &scenario, gpu),
         Measure::Length => most_length(architecture, &scenario, gpu),
+        Measure::Rank => match step::largest_rank(architecture, &scenario, gpu)? {
+            0 => return Err(Issue::error(Field::LoraRank, "there are no adapters that have a rank")),
+            cap => most_rank(architecture, &scenario, gpu, cap),
+        },
     };
     Ok(match most? {
         Most::Runs(Largest { number, allocator }) => {
             match measure {
                 Measure::Batch => scenario.batch = number,
                 Measure::Length => scenario.sequence = number,
+                Measure::Rank => scenario.lora.rank = number,
             }
             scenario.allocator = allocator;
             let verdict = Answer::of(scenario.clone()).verdict().unwrap_or(Verdict::Close);
@@ -225,7 +249,7 @@ pub(super) fn within_positions(scenario: &Scenario) -> Scenario {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scenario::{Field, Mask, Optimizer, Precision, Reference, Sharding, Stack, Task};
+    use crate::scenario::{Mask, Optimizer, Precision, Reference, Sharding, Stack};
 
     #[test]
     fn a_method_brings_its_precision() {

@@ -98,6 +98,29 @@ impl Tuner {
         }
     }
 
+    /// What its size is called and what it is, where it is no rank.
+    pub const fn own_size(self) -> Option<(&'static str, &'static str)> {
+        match self {
+            Tuner::Oft => Some((
+                "OFT block size",
+                "The features that a block of OFT's turns together: oft_block_size in peft's settings, or the divisor of a layer's inputs nearest to it",
+            )),
+            Tuner::Lora | Tuner::Dora | Tuner::Ia3 | Tuner::Vera | Tuner::Loha | Tuner::Lokr => None,
+        }
+    }
+
+    /// Why no more than its largest rank is of use.
+    pub const fn why_no_more(self) -> &'static str {
+        match self {
+            Tuner::Lora | Tuner::Dora | Tuner::Vera | Tuner::Loha => {
+                "more is pointless: no change of an adapted layer has a higher rank than its smaller side"
+            }
+            Tuner::Lokr => "more changes nothing: from there on its second matrix is kept whole",
+            Tuner::Oft => "more changes nothing: a block is no larger than a layer's input",
+            Tuner::Ia3 => "it has no rank",
+        }
+    }
+
     /// Whether it has a size that people choose.
     pub const fn has_rank(self) -> bool {
         match self {

@@ -47,6 +47,7 @@ fn validate(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<Iss
     let mut issues = Vec::new();
     let (cluster, deepspeed) = (scenario.cluster, scenario.cluster.deepspeed);
     let (reserve, data) = (scenario.reserve, scenario.data);
+    let rank = scenario.lora.tuner.own_size().map_or("LoRA rank", |(name, _)| name);
     for (field, name, value, count) in [
         (Field::Batch, "micro-batch size", scenario.batch, Count::Sequences),
         (Field::Sequence, "sequence length", scenario.sequence, Count::Tokens),
@@ -58,7 +59,7 @@ fn validate(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<Iss
         (Field::PictureHeight, "height of a picture", scenario.pictures.height, Count::Pixels),
         (Field::PictureWidth, "width of a picture", scenario.pictures.width, Count::Pixels),
         (Field::Accumulation, "gradient accumulation", scenario.accumulation, Count::Passes),
-        (Field::LoraRank, "LoRA rank", scenario.lora.rank, Count::Rank),
+        (Field::LoraRank, rank, scenario.lora.rank, Count::Rank),
         (Field::Gpus, "number of GPUs", cluster.gpus, Count::Gpus),
         (Field::Replicas, "number of replicas", cluster.replicas, Count::Gpus),
         (Field::ReduceBucket, "reduce bucket", deepspeed.reduce_bucket, Count::Elements),
@@ -402,6 +403,23 @@ mod tests {
         };
         let (lora, full) = (Method::Lora, Method::Full);
         assert_eq!([told(4096, lora), told(4097, lora), told(999_999, full)], [0, 1, 0]);
+    }
+
+    #[test]
+    fn the_size_of_ofts_blocks_is_called_so() {
+        let mut scenario = Scenario { method: Method::Lora, ..Scenario::default() };
+        let key = crate::scenario::keys::Key::find("lora-rank").unwrap();
+        assert_eq!((key.label_for(&scenario), key.help_for(&scenario)), (key.label, key.help));
+        let lora = scenario.clone();
+        (scenario.lora.tuner, scenario.lora.rank) = (Tuner::Oft, 0);
+        assert_eq!(key.label_for(&scenario), "OFT block size");
+        assert!(key.help_for(&scenario).contains("oft_block_size"));
+        let told = scenario.validate();
+        assert!(told.iter().any(|issue| issue.message == "the OFT block size is 0"), "{told:?}");
+        // where others have a rank it is one beside them, and full fine-tuning has neither
+        let full = Scenario { method: Method::Full, ..lora.clone() };
+        assert_eq!(key.label_among([&scenario, &full]), "OFT block size");
+        assert_eq!(key.label_among([&scenario, &lora]), "LoRA rank");
     }
 
     #[test]

@@ -122,14 +122,23 @@ pub fn said(link: &str, name: &str) -> Option<String> {
     query::read(link).into_iter().rev().find(|(said, _)| said == name).map(|(_, value)| value)
 }
 
-/// The names and values of a link that say nothing here: misspelt, or of a newer version. What campaigns add (`utm_source`) is not
-/// among them.
+/// What campaigns and other sites put behind an address.
+const OF_OTHERS: [&str; 5] = ["fbclid", "gclid", "msclkid", "ref", "source"];
+/// So many names that say nothing are told one by one.
+const MOST_UNKNOWN: usize = 8;
+
+/// The names of a link that say nothing here, each with its value: misspelt, or of a newer version. What campaigns and other sites
+/// add (`utm_source`) is not among them.
 ///
 /// ```
 /// let link = "v=1&b=4&2.loss=cut&table-cells=length&utm_source=chat&foo=1";
-/// assert_eq!(headroom::share::unknown(link), [("foo".to_owned(), "1".to_owned())]);
+/// let told: Vec<String> = headroom::share::unknown(link).iter().map(ToString::to_string).collect();
+/// assert_eq!(told, ["foo=1 in the link is not known and left out"]);
 /// ```
-pub fn unknown(link: &str) -> Vec<(String, String)> {
+pub fn unknown(link: &str) -> Vec<Issue> {
+    if link.len() > LONGEST {
+        return Vec::new();
+    }
     let groups: Vec<String> = (2..=MOST_SCENARIOS).map(|group| group.to_string()).collect();
     let is_known = |name: &str| {
         let of_group = groups
@@ -140,8 +149,16 @@ pub fn unknown(link: &str) -> Vec<(String, String)> {
             || groups.iter().any(|group| group == name)
             || Key::find(of_group.unwrap_or(name)).is_some()
             || name.starts_with("utm_")
+            || OF_OTHERS.contains(&name)
     };
-    query::read(link).into_iter().filter(|(name, _)| !is_known(name)).collect()
+    let unknown: Vec<_> = query::read(link).into_iter().filter(|(name, _)| !is_known(name)).collect();
+    let told = unknown.iter().take(MOST_UNKNOWN);
+    let told = told.map(|(name, value)| {
+        format!("{}={} in the link is not known and left out", short(name), short(value))
+    });
+    let others = unknown.len().saturating_sub(MOST_UNKNOWN) as u64;
+    let others = (others > 0).then(|| format!("{} more names in the link are not known", grouped(others)));
+    told.chain(others).map(|message| Issue::warning(Field::Link, message)).collect()
 }
 
 /// What a page adds to a link beside its scenarios: a name and its value, escaped.

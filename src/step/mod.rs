@@ -41,6 +41,6 @@ pub use heap::record::Pass;
 pub(crate) use parallel::is_engines;
 pub use replay::{Happening, Moment, Recording, TensorGroup, Traced};
 pub use requests::Request;
-pub use run::{run, run_job};
+pub use run::{largest_rank, run, run_job};
 pub use snapshot::{Snapshot, SnapshotBlock, SnapshotEvent};
 pub use what::{Dims, Rank, Role, Rows, Source, What};

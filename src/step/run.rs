@@ -75,6 +75,19 @@ pub fn run_job(job: &Job, gpu: &Gpu) -> Result<Memory, Issue> {
     summarised(&Ready::of(job, &architectures, gpu)?, gpu)
 }
 
+/// Above which rank no adapter of the scenario gains anything: 0 where none has a rank.
+///
+/// # Errors
+/// As [`run`].
+pub fn largest_rank(architecture: &Architecture, scenario: &Scenario, gpu: &Gpu) -> Result<u64, Issue> {
+    Ready::with(scenario, architecture, gpu, |ready| {
+        let machine = Machine::new(ready.device, None);
+        let models = ready.load(&machine, Apart::Few)?;
+        let ranks = models.iter().filter(|model| model.member.lora.tuner.has_rank());
+        Ok(ranks.map(|model| model.largest_rank).max().unwrap_or(0))
+    })
+}
+
 fn summarised(ready: &Ready<'_>, gpu: &Gpu) -> Result<Memory, Issue> {
     // what waits in the CPU's memory leaves its layer while the next ones run, and a bucket is full where it happens to be:
     // no layer stands for others

@@ -176,7 +176,7 @@ impl Asked {
         self.effective.set(said(link, EFFECTIVE, "write a number of sequences", &mut issues, |text| {
             text.parse().ok().filter(|effective| (1..=LARGEST).contains(effective))
         }));
-        let measure = said(link, CELLS, "write batch or length", &mut issues, Measure::from_slug);
+        let measure = said(link, CELLS, "write batch, length or rank", &mut issues, Measure::from_slug);
         self.measure.set(measure.unwrap_or_default());
         let words = share::said(link, WORDS).unwrap_or_default();
         self.words.set(words.chars().take(LONGEST).collect());
@@ -228,7 +228,7 @@ pub fn layout_gpus() -> impl Iterator<Item = u64> {
 }
 
 /// What a link says of something; where that cannot be used, it is told with what could.
-fn said<T>(
+pub(super) fn said<T>(
     link: &str,
     name: &str,
     usable: &str,

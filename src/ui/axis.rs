@@ -36,9 +36,9 @@ impl Axis {
         }
     }
 
-    /// What it is called.
-    pub fn label(self) -> &'static str {
-        Key::find(self.key()).map_or("", |key| key.label)
+    /// What it is called under a scenario's other choices.
+    pub fn label(self, scenario: &Scenario) -> &'static str {
+        Key::find(self.key()).map_or("", |key| key.label_for(scenario))
     }
 
     /// Its scale.

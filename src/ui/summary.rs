@@ -46,7 +46,7 @@ pub fn batch(scenario: &Scenario) -> String {
 /// What came along with a change, where it makes a difference before and after: `With it came Precision: bf16 mixed`.
 pub fn came_along(before: &Scenario, after: &Scenario, followed: &[&'static Key]) -> Option<String> {
     let shown = followed.iter().filter(|key| key.matters(before) && key.matters(after));
-    let words: Vec<_> = shown.map(|key| format!("{}: {}", key.label, key.words(after))).collect();
+    let words: Vec<_> = shown.map(|key| format!("{}: {}", key.label_for(after), key.words(after))).collect();
     (!words.is_empty()).then(|| format!("With it came {}", words.join(", ")))
 }
 
@@ -163,7 +163,9 @@ fn is_for_some(key: &Key, scenarios: &[Scenario]) -> bool {
 /// assert_eq!(rows, [("Micro-batch size", vec!["1".to_owned(), "4".to_owned()])]);
 /// ```
 pub fn differences(scenarios: &[Scenario]) -> Vec<(&'static str, Vec<String>)> {
-    let row = |key: &'static Key| (key.label, scenarios.iter().map(|scenario| said(key, scenario)).collect());
+    let row = |key: &'static Key| {
+        (key.label_among(scenarios), scenarios.iter().map(|scenario| said(key, scenario)).collect())
+    };
     let differs = |key: &&'static Key| has_values(key, scenarios) || is_for_some(key, scenarios);
     grouped_keys().filter(differs).map(row).collect()
 }
@@ -199,7 +201,7 @@ fn phrase(key: &Key, scenario: &Scenario) -> String {
         | ValueKind::Switch
         | ValueKind::Lengths
         | ValueKind::Dropout => {
-            format!("{} {}", key.label, words)
+            format!("{} {}", key.label_for(scenario), words)
         }
     }
 }

@@ -5,15 +5,17 @@ use std::rc::Rc;
 
 use leptos::prelude::*;
 
+use super::asked::said;
 use super::browser::{self, History, Later};
 use super::format::Unit;
 use super::recorded::Recorded;
 use super::state::{State, letter};
 use super::summary;
 use super::view::View;
+use crate::issue::Issue;
 use crate::scenario::Scenario;
 use crate::share;
-use crate::share::page::{EMBED, SELECTED};
+use crate::share::page::{EMBED, SELECTED, VIEW};
 
 /// Where the unit is stored.
 const UNIT: &str = "headroom.unit";
@@ -123,12 +125,25 @@ pub fn follow_address(state: State, opened: &str) -> Address {
 pub fn open_view(state: State, link: &str) {
     state.view.set(View::of(link));
     state.active.set(selected(link, state.count.get_untracked()));
+    state.notices.update(|notices| notices.extend(in_vain(link, state.count.get_untracked())));
     state.embedded.set(share::said(link, EMBED).is_some_and(|said| said == "1"));
     let scenarios = untrack(|| state.scenarios());
     state.took.set(Recorded::of(link, &scenarios));
     state.notices.update(|notices| notices.extend(Recorded::complaint(link, &scenarios)));
     let told = state.asked.read(link, &untrack(|| state.current().scenario.get()));
     state.notices.update(|notices| notices.extend(told));
+}
+
+/// What a link of so many scenarios says in vain, of names that it does not know and of what it opens.
+fn in_vain(link: &str, count: usize) -> Vec<Issue> {
+    let mut told = share::unknown(link);
+    let views: Vec<&str> = View::ALL.iter().map(|view| view.slug()).collect();
+    let usable = format!("write one of {}", views.join(", "));
+    said(link, VIEW, &usable, &mut told, View::from_slug);
+    let letters: Vec<&str> = (0..count).map(letter).collect();
+    let usable = format!("write one of {}", letters.join(", "));
+    said(link, SELECTED, &usable, &mut told, |said| letters.contains(&said).then_some(()));
+    told
 }
 
 /// The position of the scenario that a link of so many selects.
@@ -186,6 +201,23 @@ mod tests {
         {
             assert_eq!(selected(link, 3), position, "{link}");
         }
+    }
+
+    #[test]
+    fn what_a_link_says_in_vain_is_told() {
+        let told = |link: &str| -> Vec<String> { in_vain(link, 2).iter().map(ToString::to_string).collect() };
+        assert_eq!(told("v=1&b=4&2.b=8&selected=B&view=plan&utm_source=chat&fbclid=x&budget=9"), [""; 0]);
+        assert_eq!(
+            told("v=1&sequence=9&selected=D&view=plans"),
+            [
+                "sequence=9 in the link is not known and left out",
+                "view=plans is not understood and left out (write one of fit, timeline, plan, compare, accuracy)",
+                "selected=D is not understood and left out (write one of A, B)",
+            ]
+        );
+        let many: String = (0..20).map(|number| format!("&x{number}=1")).collect();
+        let told = told(&format!("v=1{many}"));
+        assert_eq!((told.len(), told[8].as_str()), (9, "12 more names in the link are not known"));
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod files;
 mod flags;
 mod oom;
 mod plan;
+mod tables;
 
 use std::fs;
 use std::io::Write;

@@ -30,6 +30,24 @@ fn fit_takes_words_for_models_and_says_the_longest_sequence() {
 }
 
 #[test]
+fn fit_says_the_largest_rank() {
+    let out = says(&["fit", "--largest-rank", "--memory", "24GB", "--models", "qwen2.5-0.5b"]);
+    let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>().join(" ");
+    let mut lines = out.lines().map(words);
+    assert_eq!(lines.next().unwrap_or_default(), "Largest rank in 24.0 GB (22.4 GiB) LoRA QLoRA");
+    // above it no adapted layer gains anything
+    assert!(lines.any(|line| line == "Qwen/Qwen2.5-0.5B 896 896"), "{out}");
+    let both = headroom(&["fit", "--largest-rank", "--longest"]);
+    assert!(both.status == Some(2) && both.err.contains("cannot be used with"), "{}", both.err);
+    let json = says(&["fit", "--largest-rank", "--memory", "24GB", "--model", "Qwen/Qwen2.5-0.5B", "--json"]);
+    let table: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(table["rows"][0]["methods"]["lora"]["rank"], 896);
+    // and a page's link says it too
+    let link = "m=meta-llama/Llama-3.1-8B&gpu=rtx-4090&table-cells=rank";
+    assert!(says(&["fit", link]).starts_with("Largest rank in "));
+}
+
+#[test]
 fn fit_shows_the_largest_batch() {
     let out =
         says(&["fit", "--memory", "24GB", "--model", "meta-llama/Llama-3.1-8B", "--seq-length", "1024"]);
@@ -393,7 +411,12 @@ fn rules_of_thumb_say_what_they_are_about() {
         let out = says(&["rules", "--method", method]);
         assert_eq!(out.contains(about), says_so, "{method}: {out}");
     }
-    assert!(says(&["rules", "--task", "generate"]).contains(about));
+    // what generates has rules of its own
+    let out = says(&["rules", "--task", "generate"]);
+    assert!(
+        !out.contains(about) && out.contains("Weights and a fifth") && out.contains("keys and values"),
+        "{out}"
+    );
 }
 
 #[test]

@@ -97,6 +97,18 @@ test("LoRA's controls stand there only for LoRA and QLoRA", async ({ headroom })
   }
 });
 
+test("what is no rank is not called one", async ({ headroom, page }) => {
+  await headroom.open("#v=1&method=lora&ad=oft&p=amp-bf16&r=64");
+  await headroom.unfold();
+  await expect(headroom.box("OFT block size")).toHaveValue("64");
+  await expect(headroom.box("LoRA rank")).toHaveCount(0);
+  await expect(page.getByRole("group", { name: "The scenario in a sentence" })).toContainText("OFT, blocks of 64");
+  await expect(page.locator(".chip", { hasText: "OFT block size: 64" })).toBeVisible();
+  await headroom.choice("Adapter").selectOption("loha");
+  await expect(headroom.box("LoRA rank")).toBeVisible();
+  await expect(headroom.box("OFT block size")).toHaveCount(0);
+});
+
 test("a number box is not overwritten while it has the focus", async ({ headroom }) => {
   await headroom.open();
   const box = headroom.box("Sequence length");

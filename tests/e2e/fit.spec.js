@@ -32,6 +32,20 @@ test("cells say the longest sequence where that is asked for, in the link too", 
   await expect(headroom.verdict).toContainText(/Fits|Close/);
 });
 
+test("cells say the largest rank of the methods that have one", async ({ headroom }) => {
+  await headroom.open("#v=1&view=plan");
+  await headroom.choice("Cells say").selectOption({ label: "Largest rank" });
+  await filled(headroom);
+  await headroom.expectLink("table-cells", "rank");
+  await expect(headroom.fits.getByRole("columnheader")).toHaveText(["Model", "LoRA", "QLoRA"]);
+  const largest = cell(headroom, /^Llama-3\.1-8B/, 1);
+  await expect(largest).toContainText(/rank [\d,]+/);
+  const [rank] = (await largest.innerText()).replaceAll(",", "").match(/\d+/);
+  await largest.getByRole("button").click();
+  await expect(headroom.box("LoRA rank")).toHaveValue(rank);
+  await expect(headroom.verdict).toContainText(/Fits|Close/);
+});
+
 test("a smaller card trains less", async ({ headroom }) => {
   await headroom.open("#v=1&view=plan");
   const memory = headroom.box("On a card with");

@@ -31,6 +31,15 @@ test("every change has its row, and takes effect", async ({ headroom, page }) =>
   await expect(headroom.verdict).toContainText("to spare");
 });
 
+test("every use of the room is in the view Plan", async ({ headroom, page }) => {
+  await headroom.open("#v=1&view=plan");
+  const rows = page.getByRole("table", { name: "What the room is good for" }).locator("tbody tr");
+  await expect(rows.filter({ hasText: "larger adapters" })).toContainText(/LoRA rank: \d+/);
+  await rows.filter({ hasText: "LoRA rank: " }).getByRole("button").click();
+  await expect.poll(() => headroom.link().get("r")).not.toBeNull();
+  await expect(headroom.verdict).toContainText("to spare");
+});
+
 test("room that is left is offered for use", async ({ headroom, page }) => {
   await headroom.open();
   await expect(page.getByRole("heading", { name: "What the room is good for" })).toBeVisible();

@@ -43,8 +43,23 @@ test("a damaged link opens with defaults for what it does not say, and says so",
   await expect(headroom.notice).toBeHidden();
 });
 
+test("what a link says in vain is told, as the command tells it", async ({ headroom, page }) => {
+  await headroom.open("#v=1&b=2&foo=1&attn=flash2&table-cells=all&view=plans");
+  await expect(headroom.notice).toBeVisible();
+  await expect(headroom.box("Micro-batch size")).toHaveValue("2");
+  const told = page.locator(".notice");
+  for (const said of ["foo=1 in the link is not known", "attn=flash2 in the link", "table-cells=all is not understood", "view=plans is not understood"]) {
+    await expect(told).toContainText(said);
+  }
+  await headroom.button("Dismiss").click();
+  await expect(headroom.notice).toBeHidden();
+  // and of an address that is edited
+  await page.evaluate(() => (location.hash = "#v=1&b=5&bar=2"));
+  await expect(told).toContainText("bar=2 in the link is not known");
+});
+
 test("keys of other sites in the address are not complained about", async ({ headroom }) => {
-  await headroom.open("?v=1&b=2&utm_source=chat");
+  await headroom.open("?v=1&b=2&utm_source=chat&fbclid=x");
   await expect(headroom.box("Micro-batch size")).toHaveValue("2");
   await expect(headroom.notice).toBeHidden();
 });

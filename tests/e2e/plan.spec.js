@@ -25,6 +25,8 @@ test("a model that generates is asked other questions", async ({ headroom, page 
   await ways.getByRole("button", { name: "Formats" }).click();
   await expect(page.locator("h2:focus")).toHaveText("In which format?");
   await expect(ways.getByRole("button", { name: "Batch", exact: true })).toHaveCount(0);
+  await ways.getByRole("button", { name: "Rules of thumb" }).click();
+  await expect(page.getByRole("region", { name: "What would rules of thumb say?" })).toContainText("Weights and a fifth");
 });
 
 test("what is being worked out is stopped, and gone on with", async ({ headroom, page }) => {

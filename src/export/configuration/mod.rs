@@ -336,7 +336,8 @@ fn read_back(run: &Run<'_>, which: Configuration, body: &str) -> Result<(Scenari
             || loads_so
             || assumed.iter().any(|assumed| assumed.key == key.name);
         if !is_the_projects {
-            let message = format!("a file for {project} has no line for this setting: {}", key.label);
+            let message =
+                format!("a file for {project} has no line for this setting: {}", key.label_for(scenario));
             let fix = match (key.field, scenario.savings.loss) {
                 // their switch patches the layers too
                 (Field::Loss, LossKernel::Liger) => {
@@ -346,7 +347,12 @@ fn read_back(run: &Run<'_>, which: Configuration, body: &str) -> Result<(Scenari
             };
             return Err(Issue::error(key.field, message).with_fix(fix));
         }
-        differs.push(format!("{}: {}, not {}", key.label, key.words(&read), key.words(scenario)));
+        differs.push(format!(
+            "{}: {}, not {}",
+            key.label_for(scenario),
+            key.words(&read),
+            key.words(scenario)
+        ));
     }
     let needed = memory.map_or(Bytes::ZERO, |memory| memory.needed());
     Ok((read, Written { text: String::new(), differs, needed }))

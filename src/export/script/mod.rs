@@ -84,8 +84,11 @@ pub fn script(scenario: &Scenario) -> Result<String, Issue> {
     match scenario.changed().into_iter().find(|key| !says(key.name)) {
         None => write(&run),
         Some(key) => {
-            let message =
-                format!("a file for {} has no line for this setting: {}", scenario.stack.label(), key.label);
+            let message = format!(
+                "a file for {} has no line for this setting: {}",
+                scenario.stack.label(),
+                key.label_for(scenario)
+            );
             Err(Issue::error(key.field, message).with_fix("leave it at its default"))
         }
     }

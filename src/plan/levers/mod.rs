@@ -75,8 +75,11 @@ impl Change {
             _ => key.words(scenario),
         };
         let change = |key: &Key| {
-            let label =
-                if key.field == Field::Method && !after.task.trains() { "Weights" } else { key.label };
+            let label = if key.field == Field::Method && !after.task.trains() {
+                "Weights"
+            } else {
+                key.label_for(after)
+            };
             Change { label: label.to_owned(), from: words(key, before), to: words(key, after) }
         };
         keys.into_iter().map(change).collect()

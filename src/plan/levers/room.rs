@@ -6,9 +6,10 @@ use super::{Change, Outlook};
 use crate::hardware::Gpu;
 use crate::issue::Issue;
 use crate::model::Architecture;
-use crate::plan::solve::{Largest, largest_batch, less_doubt, longest_sequence};
+use crate::plan::solve::{Largest, largest_batch, largest_rank, less_doubt, longest_sequence};
 use crate::plan::verdict::Verdict;
 use crate::scenario::{AttentionKernel, Checkpointing, Method, Optimizer, Scenario};
+use crate::step;
 use crate::units::Bytes;
 
 /// What is won.
@@ -19,6 +20,8 @@ pub enum Gain {
     Batch,
     /// Longer sequences.
     Sequence,
+    /// Adapters of a higher rank.
+    Rank,
     /// A faster kernel for the same, or a step that recomputes nothing.
     Speed,
     /// Weights that are not rounded to 4 bits, or that are trained themselves.
@@ -33,6 +36,7 @@ impl Gain {
         match self {
             Gain::Batch => "more at once",
             Gain::Sequence => "longer texts",
+            Gain::Rank => "larger adapters",
             Gain::Speed => "faster",
             Gain::Method => "trains more",
             Gain::Precision => "finer weights",
@@ -51,6 +55,8 @@ pub struct Use {
     pub needed: Bytes,
     /// Whether it gets through.
     pub verdict: Verdict,
+    /// Where it is not memory that ends it: what does.
+    pub limit: Option<String>,
     /// The changed scenario.
     pub scenario: Box<Scenario>,
 }
@@ -82,6 +88,9 @@ pub(super) fn uses(scenario: &Scenario) -> Vec<Use> {
     add(Gain::Sequence, "seq-length", largest(scenario, set, longest_sequence));
     let kept = Scenario { checkpointing: Checkpointing::Off, ..scenario.clone() };
     add(Gain::Speed, "gradient-checkpointing", Some(kept));
+    let set = |scenario: &mut Scenario, rank| scenario.lora.rank = rank;
+    let larger = largest(scenario, set, largest_rank);
+    add(Gain::Rank, "lora-rank", larger.filter(|larger| larger.lora.rank > scenario.lora.rank));
     let more = match (scenario.task.trains(), scenario.method) {
         (true, Method::Qlora) => Some((Gain::Method, Method::Lora)),
         (true, Method::Lora) => Some((Gain::Method, Method::Full)),
@@ -94,7 +103,17 @@ pub(super) fn uses(scenario: &Scenario) -> Vec<Use> {
         more.change(|scenario| scenario.method = method);
         add(gain, "method", Some(more));
     }
+    for usage in uses.iter_mut().filter(|usage| usage.gain == Gain::Rank) {
+        usage.limit = limit(&usage.scenario);
+    }
     uses
+}
+
+/// Why no higher rank is of use, where that is what ends it.
+fn limit(scenario: &Scenario) -> Option<String> {
+    let (architecture, gpu) = (scenario.architecture().ok()?, scenario.gpu().ok()?);
+    let most = step::largest_rank(&architecture, scenario, &gpu).ok()?;
+    (scenario.lora.rank == most).then(|| scenario.lora.tuner.why_no_more().to_owned())
 }
 
 fn used(gain: Gain, key: &str, before: &Scenario, after: Scenario) -> Option<Use> {
@@ -104,7 +123,7 @@ fn used(gain: Gain, key: &str, before: &Scenario, after: Scenario) -> Option<Use
         return None;
     }
     let Outlook { needed, verdict, .. } = Outlook::of(&after)?;
-    verdict.holds().then(|| Use { gain, changes, needed, verdict, scenario: Box::new(after) })
+    verdict.holds().then(|| Use { gain, changes, needed, verdict, limit: None, scenario: Box::new(after) })
 }
 
 type Solver = fn(&Architecture, &Scenario, &Gpu) -> Result<Option<Largest>, Issue>;

@@ -246,6 +246,23 @@ fn room_is_put_to_use() {
 }
 
 #[test]
+fn a_rank_is_offered_as_high_as_it_fits_or_adds_something() {
+    #[track_caller]
+    fn rank(rest: &str) -> Option<(u64, bool)> {
+        let uses = found(&of_link(&format!("m=Qwen/Qwen2.5-0.5B&p=amp-bf16&gpu=rtx-4090&{rest}"))).uses;
+        let usage = uses.into_iter().find(|usage| usage.gain == Gain::Rank)?;
+        assert_eq!(usage.verdict, Verdict::Fits, "{usage:?}");
+        Some((usage.scenario.lora.rank, usage.limit.is_some()))
+    }
+    assert_eq!(rank("method=lora"), Some((896, true)));
+    assert_eq!(rank("method=lora&t=k_proj"), Some((128, true)));
+    assert!(rank("method=lora&b=4").is_some_and(|(rank, limited)| (17..896).contains(&rank) && !limited));
+    for none in ["method=full", "method=lora&ad=ia3", "method=lora&r=896", "method=lora&r=2000"] {
+        assert_eq!(rank(none), None, "{none}");
+    }
+}
+
+#[test]
 fn a_scenario_without_an_answer_says_why() {
     assert!(levers(&on("no-such-card")).is_err_and(|issue| issue.field == Field::Gpu));
 }

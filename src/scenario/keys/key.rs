@@ -134,6 +134,29 @@ impl Key {
         (self.value.words)(scenario)
     }
 
+    /// What it is called under the scenario's other choices, and what is said of it: OFT has blocks, and no rank.
+    fn named(&self, scenario: &Scenario) -> (&'static str, &'static str) {
+        let own = scenario.lora.tuner.own_size().filter(|_| self.field == Field::LoraRank);
+        own.unwrap_or((self.label, self.help))
+    }
+
+    /// Its label under the scenario's other choices.
+    pub fn label_for(&self, scenario: &Scenario) -> &'static str {
+        self.named(scenario).0
+    }
+
+    /// What it is under the scenario's other choices, in a sentence without a full stop.
+    pub fn help_for(&self, scenario: &Scenario) -> &'static str {
+        self.named(scenario).1
+    }
+
+    /// Its label for several scenarios: the one under which it makes a difference to all of them, if there is one.
+    pub fn label_among<'a>(&self, scenarios: impl IntoIterator<Item = &'a Scenario>) -> &'static str {
+        let mut labels = scenarios.into_iter().filter(|one| self.matters(one)).map(|one| self.label_for(one));
+        let first = labels.next().unwrap_or(self.label);
+        if labels.all(|label| label == first) { first } else { self.label }
+    }
+
     /// Whether the value makes a difference under the scenario's other choices: the rank of adapters does not where there
     /// are none.
     pub fn matters(&self, scenario: &Scenario) -> bool {

@@ -97,6 +97,8 @@ impl Loader<'_> {
     /// An adapter whose two weights have these rows and columns.
     pub fn adapter_of(&mut self, down: (u64, u64), up: (u64, u64), quantised: Option<Dtype>) -> Adapter {
         self.adapted = true;
+        // what is added is a product, whose rank is no higher than the adapted matrix's smaller side
+        self.largest_rank = self.largest_rank.max(down.1.min(up.0));
         let lora = self.member.lora;
         let rank = u32::try_from(lora.rank).unwrap_or(u32::MAX);
         let dtypes = self.adapter_dtypes(quantised);

@@ -169,6 +169,7 @@ impl<'a> Model<'a> {
             },
             has_quantised: false,
             adapted: false,
+            largest_rank: 0,
             last: None,
             scaled: scaled(architecture),
             shared: Shared { known: widest, ..Shared::default() },
@@ -350,7 +351,7 @@ impl<'a> Model<'a> {
         loader.state.module = "";
         buffers::buffers(&mut loader, architecture);
         // one that only scores is no more than one unit
-        let widest_adapted = loader.shared.widest;
+        let (widest_adapted, largest_rank) = (loader.shared.widest, loader.largest_rank);
         let (adapted, shards) =
             (loader.adapted, loader.state.parallel.has_units() && member.training.is_some());
         let autocasts = !loader.state.parallel.has_own_type() || shards && is_by_accelerate(member);
@@ -380,6 +381,7 @@ impl<'a> Model<'a> {
             inputs_require_grad,
             apart,
             adapted,
+            largest_rank,
             widest_adapted,
             autocast: autocast_dtype(member.precision).filter(|_| autocasts),
             shards,

@@ -66,6 +66,24 @@ fn block_size(input: u64, asked: u64) -> u64 {
     if asked - lower <= higher - asked { lower } else { higher }
 }
 
+/// Above which rank a tuner of a layer gains nothing.
+fn largest_rank(tuner: Tuner, spec: &Linear) -> u64 {
+    match tuner {
+        // a change of the weight has no higher rank
+        Tuner::Lora | Tuner::Dora | Tuner::Vera | Tuner::Loha => spec.input.min(spec.output),
+        // the second matrix is whole from there on
+        Tuner::Lokr => [spec.input, spec.output]
+            .map(|side| factorised(side).1)
+            .into_iter()
+            .max()
+            .unwrap_or(1)
+            .div_ceil(2),
+        // one block
+        Tuner::Oft => spec.input,
+        Tuner::Ia3 => 1,
+    }
+}
+
 /// What all layers under VeRA have in common.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Shared {
@@ -88,6 +106,7 @@ impl Loader<'_> {
     /// What stands beside a linear layer that is adapted, with the element type that its 4-bit product is computed in.
     pub fn beside(&mut self, spec: &Linear, quantised: Option<Dtype>) -> (Option<Adapter>, Option<Tuned>) {
         self.adapted = true;
+        self.largest_rank = self.largest_rank.max(largest_rank(self.member.lora.tuner, spec));
         let tuned = match self.member.lora.tuner {
             Tuner::Lora | Tuner::Dora => return (Some(self.adapter(spec, quantised)), None),
             Tuner::Ia3 => Tuned::Ia3(self.ia3(spec, quantised)),

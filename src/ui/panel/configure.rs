@@ -142,7 +142,9 @@ fn Changed() -> impl IntoView {
     let keys = move || {
         state.current().scenario.with(|scenario| {
             let usual = scenario.defaults();
-            let said = |key: &'static Key| (key.name, key.label, key.words(scenario), key.words(&usual));
+            let said = |key: &'static Key| {
+                (key.name, key.label_for(scenario), key.words(scenario), key.words(&usual))
+            };
             changed(scenario).into_iter().map(said).collect::<Vec<_>>()
         })
     };

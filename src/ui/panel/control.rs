@@ -40,7 +40,12 @@ pub fn Control(
         }
         ValueKind::Choice(choices) => choice(key, (key.label, help(key)), choices).into_any(),
         ValueKind::Targets => view! { <Targets key=key /> }.into_any(),
-        ValueKind::Count(count) => number(key, count).into_any(),
+        ValueKind::Count(count) => {
+            let named = Memo::new(move |_| {
+                state.current().scenario.with(|scenario| (key.label_for(scenario), key.help_for(scenario)))
+            });
+            (move || number(key, named.get(), count)).into_any()
+        }
         ValueKind::Switch => toggle(key).into_any(),
         ValueKind::Teacher => teacher(key).into_any(),
         ValueKind::Lengths | ValueKind::Dropout => text(key).into_any(),
@@ -132,7 +137,8 @@ const fn scale(count: Count) -> &'static Scale {
     }
 }
 
-fn number(key: &'static Key, count: Count) -> impl IntoView {
+/// Called by its label and the sentence on it under the scenario's other choices.
+fn number(key: &'static Key, (label, help): (&'static str, &'static str), count: Count) -> impl IntoView {
     let state = State::of_page();
     let lens = state.lens(
         move |scenario| key.write(scenario).parse().unwrap_or(1.),
@@ -141,8 +147,8 @@ fn number(key: &'static Key, count: Count) -> impl IntoView {
     view! {
         <Slider
             id=key.name
-            label=key.label
-            help=help(key)
+            label=label
+            help=format!("{help}.")
             scale=scale(count)
             value=lens.value
             set=lens.set

@@ -45,6 +45,7 @@ type Point = Option<(Bytes, Verdict)>;
 pub fn Curves() -> impl IntoView {
     let state = State::of_page();
     let axis = state.asked.axis;
+    let label = move |axis: Axis| state.current().scenario.with(|scenario| axis.label(scenario));
     let stops = Memo::new(move |_| state.current().scenario.with(|scenario| axis.get().stops(scenario)));
     let found = pieces(
         state,
@@ -106,7 +107,7 @@ pub fn Curves() -> impl IntoView {
         let curves: Vec<Curve> = points().into_iter().enumerate().map(curve).collect();
         let written: Vec<String> =
             stops.with(|stops| stops.iter().take(count.get()).map(|stop| grouped(*stop)).collect());
-        let name = format!("Memory against {}", axis.get().label().to_lowercase());
+        let name = format!("Memory against {}", label(axis.get()).to_lowercase());
         state.current().answer(|_, memory, gpu| {
             let at = stops.with(|stops| place(stops, now())).min(count.get().saturating_sub(1) as f64);
             let chosen = (at, memory.needed());
@@ -119,9 +120,13 @@ pub fn Curves() -> impl IntoView {
         })
     };
     let own = move || points().get(state.active.get()).cloned().unwrap_or_default();
+    let size = move || {
+        let own = state.current().scenario.with(|scenario| scenario.lora.tuner.own_size());
+        own.map_or("rank", |_| "block size")
+    };
     let told = move || {
         summed_up(found.busy, found.stopped, "Looking at every value …", || {
-            stops.with(|stops| gist(axis.get(), stops, &own(), state.unit()))
+            stops.with(|stops| gist((axis.get(), size()), stops, &own(), state.unit()))
         })
     };
     let stop_at = move |event: &PointerEvent| {
@@ -162,7 +167,7 @@ pub fn Curves() -> impl IntoView {
                 aria-pressed=Signal::derive(move || (axis.get() == one).to_string())
                 on:click=move |_| axis.set(one)
             >
-                {one.label()}
+                {move || label(one)}
             </button>
         }
     };
@@ -170,7 +175,7 @@ pub fn Curves() -> impl IntoView {
     let columns = Signal::derive(move || {
         let letters =
             (0..state.count.get()).map(|position| if state.alone() { "Needs" } else { letter(position) });
-        [axis.get().label()].into_iter().chain(letters).map(str::to_owned).collect::<Vec<_>>()
+        [label(axis.get())].into_iter().chain(letters).map(str::to_owned).collect::<Vec<_>>()
     });
     let rows = Signal::derive(move || {
         let (unit, points) = (state.unit(), points());
@@ -194,7 +199,7 @@ pub fn Curves() -> impl IntoView {
                     class="scrubber"
                     role="slider"
                     tabindex="0"
-                    aria-label=Signal::derive(move || format!("{} on the curve", axis.get().label()))
+                    aria-label=Signal::derive(move || format!("{} on the curve", label(axis.get())))
                     aria-valuemin=Signal::derive(move || stops.with(|stops| stops.first().copied().unwrap_or(1)).to_string())
                     aria-valuemax=Signal::derive(move || stops.with(|stops| stops.last().copied().unwrap_or(1)).max(now()).to_string())
                     aria-valuenow=Signal::derive(move || now().to_string())
@@ -239,11 +244,11 @@ fn drawn(points: &[Vec<Point>], count: usize, capacity: Bytes) -> usize {
 }
 
 /// Up to which value it fits, and what the next needs.
-fn gist(axis: Axis, stops: &[u64], points: &[Point], unit: Unit) -> String {
+fn gist((axis, size): (Axis, &str), stops: &[u64], points: &[Point], unit: Unit) -> String {
     let runs = |point: &Point| point.is_some_and(|(_, verdict)| verdict.holds() || verdict == Verdict::Close);
     let spoken = |stop: u64| match axis {
         Axis::Sequence | Axis::Batch | Axis::Gpus => axis.scale().spoken(stop as f64),
-        Axis::Rank => format!("rank {}", grouped(stop)),
+        Axis::Rank => format!("{size} {}", grouped(stop)),
     };
     if axis == Axis::Gpus {
         // as the fewest GPUs are counted above the curve
@@ -278,7 +283,7 @@ mod tests {
     #[test]
     fn every_axis_is_an_input() {
         for axis in Axis::ALL {
-            assert!(!axis.label().is_empty());
+            assert!(!axis.label(&Scenario::default()).is_empty());
             let other = axis.at(&Scenario::default(), 64);
             assert_eq!(axis.get(&other), 64);
             assert!(axis.stops(&other).len() > 5);
@@ -295,20 +300,21 @@ mod tests {
 
     #[test]
     fn the_end_of_the_card_is_told() {
+        let gist = |axis, stops: &[u64], points: &[Point]| gist((axis, "rank"), stops, points, Unit::Binary);
         let stops = [1024, 2048, 4096];
         let point = |gib, verdict| Some((Bytes::gib(gib), verdict));
         let points = [point(10., Verdict::Fits), point(12., Verdict::Fits), point(17., Verdict::Over)];
         assert_eq!(
-            gist(Axis::Sequence, &stops, &points, Unit::Binary),
+            gist(Axis::Sequence, &stops, &points),
             "Fits at 2,048 tokens; 4,096 tokens would need 17.0 GiB: does not fit."
         );
-        let rank = gist(Axis::Rank, &stops, &points[..2], Unit::Binary);
+        let rank = gist(Axis::Rank, &stops, &points[..2]);
         assert_eq!(rank, "Fits at every value, up to rank 2,048.");
         let gpus = [point(40., Verdict::Over), point(21., Verdict::Fits), point(12., Verdict::Fits)];
-        assert_eq!(gist(Axis::Gpus, &[1, 2, 4], &gpus, Unit::Binary), "Fits on 2 GPUs: 21.0 GiB on each.");
-        let none = gist(Axis::Gpus, &[1, 2, 4], &gpus[..1], Unit::Binary);
+        assert_eq!(gist(Axis::Gpus, &[1, 2, 4], &gpus), "Fits on 2 GPUs: 21.0 GiB on each.");
+        let none = gist(Axis::Gpus, &[1, 2, 4], &gpus[..1]);
         assert_eq!(none, "Fits on no number of them, up to 4 GPUs.");
-        let batch = gist(Axis::Batch, &stops, &points[2..], Unit::Binary);
+        let batch = gist(Axis::Batch, &stops, &points[2..]);
         assert!(batch.starts_with("Fits at no value: 1,024 sequences"), "{batch}");
     }
 

@@ -104,7 +104,7 @@ pub fn Models() -> impl IntoView {
     };
     let columns = Signal::derive(move || {
         let task = state.current().scenario.with(|scenario| scenario.task);
-        let methods = task.methods().iter().map(|method| task.method_label(*method));
+        let methods = asked.measure.get().methods(task).map(|method| task.method_label(method));
         ["Model"].into_iter().chain(methods).map(str::to_owned).collect::<Vec<_>>()
     });
     let class = Signal::derive(move || if foreign() { "panel fit foreign" } else { "panel fit" });
@@ -233,6 +233,7 @@ fn conditions(base: &Scenario, measure: Measure) -> String {
     let said = match measure {
         Measure::Batch => "The largest micro-batch that fits, otherwise what a batch of 1 needs.",
         Measure::Length => "The longest sequence that fits, otherwise what a single token needs.",
+        Measure::Rank => "The largest rank that fits, otherwise what rank 1 needs.",
     };
     format!("{said} Click to open. {}", plan::conditions(base, measure))
 }
@@ -261,12 +262,12 @@ fn count(scenario: &Scenario) -> Option<u64> {
 
 /// One model, and what was heard of it so far.
 fn in_words(state: State, scenario: &Scenario, own: bool, row: Option<&FitRow>, unit: Unit) -> Row {
+    let measure = state.asked.measure.get();
+    let methods: Vec<Method> = measure.methods(scenario.task).collect();
     let cells = match row {
-        None => vec![Cell::of("…"); scenario.task.methods().len()],
+        None => vec![Cell::of("…"); methods.len()],
         Some(row) => {
-            let methods = scenario.task.methods();
             let cells = Method::ALL.iter().zip(&row.cells).filter(|(method, _)| methods.contains(method));
-            let measure = state.asked.measure.get();
             cells.map(|(_, cell)| content(state, cell, (scenario, measure), unit)).collect()
         }
     };
@@ -293,8 +294,13 @@ fn content(state: State, cell: &FitCell, (asked, measure): (&Scenario, Measure),
             let (said, found) = match measure {
                 Measure::Batch => (format!("batch {}", grouped(*batch)), *batch),
                 Measure::Length => (format!("{tokens} tokens"), scenario.sequence),
+                Measure::Rank => {
+                    let blocks = scenario.lora.tuner.own_size().is_some();
+                    let size = if blocks { "blocks of" } else { "rank" };
+                    (format!("{size} {}", grouped(scenario.lora.rank)), scenario.lora.rank)
+                }
             };
-            let length = (measure == Measure::Batch && scenario.sequence != asked.sequence)
+            let length = (measure != Measure::Length && scenario.sequence != asked.sequence)
                 .then(|| format!("× {tokens}"));
             let close = is_close.then(|| verdict.label().to_lowercase());
             let opened = scenario.clone();

@@ -71,10 +71,12 @@ fn is_behind(state: State) -> bool {
 #[component]
 pub fn Changes() -> impl IntoView {
     let state = State::of_page();
-    let rows = Signal::derive(move || {
+    let listed = move |rows: fn(State, &Found, Unit) -> Vec<Row>| {
         let unit = state.unit();
         state.levers.with(|known| known.as_ref().map(|known| rows(state, &known.1, unit)).unwrap_or_default())
-    });
+    };
+    let (rows, uses) = (Signal::derive(move || listed(rows)), Signal::derive(move || listed(use_rows)));
+    let busy = Signal::derive(move || is_behind(state));
     view! {
         <section class="panel" aria-labelledby="changes-title">
             <h2 id="changes-title">"What can I change?"</h2>
@@ -84,8 +86,18 @@ pub fn Changes() -> impl IntoView {
                 listing=state.asked.listing(Listed::Changes)
                 columns=Signal::stored(columns(["Change", "Costs", "Time", "Saves", "Needs", "Verdict"]))
                 rows=rows
-                busy=Signal::derive(move || is_behind(state))
+                busy=busy
             />
+            <div hidden=move || uses.with(Vec::is_empty)>
+                <h3>"What the room is good for"</h3>
+                <Table
+                    caption="What the room is good for"
+                    class="lever-table"
+                    columns=Signal::stored(columns(["Change", "Wins", "Needs", "Verdict"]))
+                    rows=uses
+                    busy=busy
+                />
+            </div>
         </section>
     }
 }
@@ -230,14 +242,10 @@ fn costs(lever: &Lever) -> String {
 
 fn rows(state: State, found: &Found, unit: Unit) -> Vec<Row> {
     let row = |lever: &Lever| {
-        let scenario = (*lever.scenario).clone();
-        let words: Vec<_> = lever.changes.iter().map(in_words).collect();
-        let told = words.first().cloned().unwrap_or_default();
-        let act = Callback::new(move |()| state.open(scenario.clone(), &told));
         let saved = found.needed.0 as f64 - lever.needed.0 as f64;
         Row {
             fit: lever.verdict.slug(),
-            head: Cell { act: Some(act), ..Cell::of(words.join(", ")) },
+            head: opening(state, &lever.changes, &lever.scenario),
             cells: vec![
                 Cell { class: "words", ..Cell::amount(lever.cost.label(), f64::from(lever.cost as u8)) },
                 Cell { sorted_as: lever.slower, ..Cell::of(lever.slower_in_words()) },
@@ -249,6 +257,31 @@ fn rows(state: State, found: &Found, unit: Unit) -> Vec<Row> {
         }
     };
     found.single.iter().map(row).collect()
+}
+
+fn use_rows(state: State, found: &Found, unit: Unit) -> Vec<Row> {
+    let row = |usage: &Use| Row {
+        fit: usage.verdict.slug(),
+        head: Cell {
+            small: usage.limit.clone().unwrap_or_default(),
+            ..opening(state, &usage.changes, &usage.scenario)
+        },
+        cells: vec![
+            Cell { class: "words", ..Cell::of(usage.gain.label()) },
+            Cell::of(unit.amount(usage.needed)),
+            Cell::of(usage.verdict.label()),
+        ],
+        ..Row::default()
+    };
+    found.uses.iter().map(row).collect()
+}
+
+/// What leads to a changed scenario.
+fn opening(state: State, changes: &[Change], scenario: &Scenario) -> Cell {
+    let words: Vec<_> = changes.iter().map(in_words).collect();
+    let (scenario, told) = (scenario.clone(), words.first().cloned().unwrap_or_default());
+    let act = Callback::new(move |()| state.open(scenario.clone(), &told));
+    Cell { act: Some(act), ..Cell::of(words.join(", ")) }
 }
 
 #[cfg(test)]

@@ -37,7 +37,7 @@ const QUESTIONS: [(&str, &str, Asked); 12] = [
     ("texts-title", "Lengths", Asked::Always),
     ("need-title", "Cards", Asked::Always),
     ("fit-title", "Models", Asked::Always),
-    ("thumb-title", "Rules of thumb", Asked::OfTraining),
+    ("thumb-title", "Rules of thumb", Asked::Always),
 ];
 
 /// The questions that a plan answers.

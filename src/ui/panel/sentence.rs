@@ -24,7 +24,7 @@ const PIECES: [Piece; 7] = [
     ("·", "batch-size", "Micro-batch size", |scenario, _| summary::batch(scenario)),
 ];
 
-/// `QLoRA, rank 16`.
+/// `QLoRA, rank 16`, `OFT, blocks of 32`.
 fn method(scenario: &Scenario) -> String {
     if !scenario.task.trains() {
         return match scenario.method {
@@ -40,7 +40,8 @@ fn method(scenario: &Scenario) -> String {
     if !tuner.has_rank() {
         return name;
     }
-    format!("{name}, rank {}", grouped(scenario.lora.rank))
+    let size = if tuner.own_size().is_some() { "blocks of" } else { "rank" };
+    format!("{name}, {size} {}", grouped(scenario.lora.rank))
 }
 
 /// The sentence.

@@ -2,7 +2,7 @@
 
 use leptos::prelude::*;
 
-use crate::rules::{Figures, RULES, about, level};
+use crate::rules::{Figures, about, level, rules};
 use crate::ui::state::State;
 
 /// Each rule with what it says of the scenario and where it goes wrong.
@@ -33,11 +33,11 @@ pub fn Thumb() -> impl IntoView {
                 gpu.vendor.watch().iter().map(|command| view! { <li><code>{*command}</code></li> });
             let watch = (!gpu.vendor.watch().is_empty()).then(|| {
                 view! {
-                    <p class="remark">"Watch the real memory while it trains:"</p>
+                    <p class="remark">"Watch the real memory while it runs:"</p>
                     <ul>{commands.collect::<Vec<_>>()}</ul>
                 }
             });
-            let lines = RULES.iter().map(line).collect::<Vec<_>>();
+            let lines = rules(scenario).iter().map(line).collect::<Vec<_>>();
             let about = about(scenario).map(|words| view! { <p class="remark">{words}</p> });
             Some(view! {
                 {about}
@@ -47,10 +47,8 @@ pub fn Thumb() -> impl IntoView {
             })
         })
     };
-    // they are rules for training
-    let unasked = Signal::derive(move || state.current().scenario.with(|scenario| !scenario.task.trains()));
     view! {
-        <section class="panel" aria-labelledby="thumb-title" hidden=unasked>
+        <section class="panel" aria-labelledby="thumb-title">
             <h2 id="thumb-title">"What would rules of thumb say?"</h2>
             {told}
         </section>
