@@ -34,6 +34,10 @@ fn the_readme_counts_the_catalogue() {
 fn pins_its_actions(workflow: &Path) {
     for line in std::fs::read_to_string(workflow).unwrap().lines() {
         let Some((_, action)) = line.split_once("uses: ") else { continue };
+        // the commit's own
+        if action == "./packages/action" {
+            continue;
+        }
         let (_, version) = action.split_once('@').unwrap_or_default();
         let (commit, tag) = version.split_once(" # v").unwrap_or_default();
         let pinned = commit.len() == 40 && commit.chars().all(|digit| digit.is_ascii_hexdigit());

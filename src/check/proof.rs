@@ -7,7 +7,7 @@ use super::measurement::{Case, Metric, Row};
 use super::verdicts::Confusion;
 use crate::accuracy::{key, software};
 use crate::model::Architecture;
-use crate::scenario::{ModelChoice, Scenario};
+use crate::scenario::{ModelChoice, Scenario, Task};
 use crate::share;
 use crate::units::Bytes;
 
@@ -161,9 +161,15 @@ impl Run {
         share::decode(link).scenarios.into_iter().next()
     }
 
+    /// What was done with the model: what its settings begin with, where it is not fine-tuning on texts.
+    pub fn task(&self) -> Task {
+        self.settings.split(' ').next().and_then(Task::from_slug).unwrap_or(Task::Sft)
+    }
+
     /// The method: full, lora or qlora.
     pub fn method(&self) -> &str {
-        self.settings.split(' ').next().unwrap_or_default()
+        let mut words = self.settings.split(' ').skip_while(|word| Task::from_slug(word).is_some());
+        words.next().unwrap_or_default()
     }
 
     /// The training library: what comes first in its software.
@@ -229,8 +235,8 @@ pub fn read_runs(text: &str) -> Vec<Run> {
     text.lines().skip(1).filter_map(Run::read).collect()
 }
 
-/// The measured run that is most like a scenario: of its software, its family and its settings where there is one, and of
-/// about its size.
+/// The measured run that is most like a scenario: of its task, without which there is none; of its software, its family and
+/// its settings where there is one, and of about its size.
 ///
 /// ```
 /// let rows = r#"[{"id": "mine", "reading": {
@@ -259,7 +265,9 @@ pub fn nearest<'a>(runs: &'a [Run], architecture: &Architecture, scenario: &Scen
             + apart(run.batch, scenario.batch)
             + apart(run.gpus, gpus(scenario))
     };
-    let distances = runs.iter().map(|run| (distance(run), run));
+    // what another task takes says nothing of this one
+    let of_task = runs.iter().filter(|run| run.task() == scenario.task);
+    let distances = of_task.map(|run| (distance(run), run));
     distances.min_by(|one, other| one.0.total_cmp(&other.0)).map(|(_, run)| run)
 }
 
@@ -374,5 +382,38 @@ mod tests {
         assert_eq!(of(&runs[..2]), "lora");
         assert_eq!(of(&runs[..1]), "other");
         assert_eq!(nearest(&[], &base.architecture().unwrap(), &base), None);
+    }
+
+    /// Every task has measured runs, and the nearest to a scenario of it is one of them, of its method where there is one.
+    #[test]
+    fn the_nearest_is_of_the_same_task() {
+        let runs = read_runs(include_str!("../../data/measured.tsv"));
+        for task in Task::ALL {
+            for method in task.methods() {
+                let mut scenario = Scenario::default();
+                scenario.change(|scenario| scenario.task = *task);
+                scenario.change(|scenario| scenario.method = *method);
+                let run = nearest(&runs, &scenario.architecture().unwrap(), &scenario);
+                let run = run.unwrap_or_else(|| panic!("no run of {} was measured", task.slug()));
+                let own = run.scenario().unwrap_or_else(|| panic!("{}: its link is read", run.id));
+                assert_eq!((own.task, run.task()), (*task, *task), "{}", run.id);
+                assert_eq!(run.method(), own.method.slug(), "{}", run.id);
+                let family = &scenario.architecture().unwrap().model_type;
+                let is_measured = runs.iter().any(|run| {
+                    (run.task(), run.software.as_str(), &run.family, run.method())
+                        == (*task, software(&scenario).as_str(), family, method.slug())
+                });
+                assert!(
+                    !is_measured || own.method == *method,
+                    "{} {}: {}",
+                    task.slug(),
+                    method.slug(),
+                    run.id
+                );
+            }
+        }
+        let fine_tuned: Vec<Run> = runs.into_iter().filter(|run| run.task() == Task::Sft).collect();
+        let generates = Scenario { task: Task::Generate, ..Scenario::default() };
+        assert_eq!(nearest(&fine_tuned, &generates.architecture().unwrap(), &generates), None);
     }
 }

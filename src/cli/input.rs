@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 
 use super::import;
 use crate::hardware::sold_with;
+use crate::import::{LONGEST, Understood};
 use crate::model::read::LONGEST_CONFIG;
 use crate::scenario::keys::{Key, ValueKind, keys, slugs};
 use crate::scenario::{CustomModel, Field, GpuChoice, Method, ModelChoice, Scenario, Task};
@@ -41,6 +42,8 @@ pub(super) struct Asked {
     pub given: Vec<&'static Key>,
     /// The link that they come from, which says all of a scenario: what it leaves out is as every link has it.
     pub link: Option<String>,
+    /// The other project whose configuration it is, where the source is none of Headroom's own forms.
+    pub of_project: Option<&'static str>,
 }
 
 impl Asked {
@@ -94,12 +97,13 @@ impl Input {
                 notices: Vec::new(),
                 given: Vec::new(),
                 link: None,
+                of_project: None,
             },
-            Some(source) => from_source(source)?,
+            Some(source) => from_source(source, &self.on_card(Scenario::default()))?,
         };
         if !self.from.is_empty() {
             for scenario in &mut asked.scenarios {
-                let (read, all) = import::files(&self.from, scenario.clone())?;
+                let (read, all) = import::files(&self.from, self.on_card(scenario.clone()))?;
                 *scenario = read;
                 asked.notices.extend(import::notices(&all));
                 let taken = all.iter().flat_map(|(_, understood)| &understood.taken);
@@ -118,6 +122,13 @@ impl Input {
         }
         asked.given.extend(self.flags.iter().map(|(key, _)| *key));
         asked.given.extend(Key::find("model").filter(|_| self.config.is_some()));
+        if let Some(project) = asked.of_project.filter(|_| !asked.names_model()) {
+            let source = self.source.as_deref().unwrap_or_default();
+            return Err(format!(
+                "{}: this names no model that is known here ({project}; say --model, or --config with its config.json)",
+                Path::new(source).display()
+            ));
+        }
         // and so does what no flag says: a card, a model, a library and a task have a precision, a length and more of their own.
         // A link and a file say all of a scenario, but for a task that is put over a file
         let flags_alone = self.source.is_none() && self.from.is_empty();
@@ -139,6 +150,18 @@ impl Input {
             self.flags.iter().filter(|(key, _)| !asked.scenarios.iter().any(|one| may_matter(key, one)));
         asked.notices.extend(idle.map(|(key, _)| format!("--{} makes no difference to this run", key.name)));
         Ok(asked)
+    }
+
+    /// The scenario on the card that a flag says: what a configuration asks of the card is answered by it. A flag that cannot be
+    /// read is told later.
+    fn on_card(&self, mut scenario: Scenario) -> Scenario {
+        for (key, value) in self.flags.iter().filter(|(key, _)| key.field == Field::Gpu) {
+            match card_by_size(key, value) {
+                Some(memory) => scenario.gpu = GpuChoice::Custom(memory),
+                None => key.read(&mut scenario, value).unwrap_or_default(),
+            }
+        }
+        scenario
     }
 
     fn put_over(&self, scenario: &mut Scenario) -> Result<(), String> {
@@ -182,24 +205,32 @@ fn may_matter(key: &Key, scenario: &Scenario) -> bool {
 /// A scenario of the file or text that has these members.
 fn one(scenario: Scenario, members: &Map<String, Value>) -> Asked {
     let given = keys().filter(|key| members.contains_key(key.name) || members.contains_key(key.link));
-    Asked { scenarios: vec![scenario], notices: Vec::new(), given: given.collect(), link: None }
+    Asked {
+        scenarios: vec![scenario],
+        notices: Vec::new(),
+        given: given.collect(),
+        link: None,
+        of_project: None,
+    }
 }
 
-/// `-`, a file, or a link.
-fn from_source(source: &OsString) -> Result<Asked, String> {
+/// `-`, a file, or a link; a configuration of another project is read over the base.
+fn from_source(source: &OsString, base: &Scenario) -> Result<Asked, String> {
     let path = Path::new(source);
     if source == "-" {
-        let problem = |problem: String| format!("standard input: {problem}");
-        return from_text(&read_all(std::io::stdin(), LONGEST_CONFIG).map_err(problem)?, Format::Json)
-            .map_err(problem);
+        let name = "standard input";
+        let format = Format { syntax: Syntax::Json, is_named: false };
+        let read = || from_text(name, &read_all(std::io::stdin(), LONGEST)?, &format, base);
+        return read().map_err(|problem| format!("{name}: {problem}"));
     }
     // pipes such as `<(…)` and /dev/stdin are read as files are
     if path.exists() && !path.is_dir() {
+        let name = path.display().to_string();
         let read = || {
-            let text = read(path, LONGEST_CONFIG)?;
-            from_text(&text, Format::of(path, &text))
+            let text = read(path, LONGEST)?;
+            from_text(&name, &text, &Format::of(path, &text), base)
         };
-        return read().map_err(|problem| format!("{}: {problem}", path.display()));
+        return read().map_err(|problem| format!("{name}: {problem}"));
     }
     match source.to_str() {
         Some(link) if link.contains('=') || link.contains("://") || link.starts_with(['?', '#']) => {
@@ -214,16 +245,23 @@ fn from_source(source: &OsString) -> Result<Asked, String> {
                     .collect(),
                 given: keys().filter(|key| share::names(link, key.name)).collect(),
                 link: Some(link.to_owned()),
+                of_project: None,
             })
         }
         Some(_) | None => Err(format!(
-            "{source:?} is neither a file nor a link (give a share link or its query string such as 'm=gpt2&b=4', a TOML or JSON file, or - for JSON on standard input)"
+            "{source:?} is neither a file nor a link (give a share link or its query string such as 'm=gpt2&b=4', a TOML or JSON file or a configuration of another project, or - for standard input)"
         )),
     }
 }
 
 /// How a scenario is written.
-enum Format {
+struct Format {
+    syntax: Syntax,
+    /// Whether the file's name says so.
+    is_named: bool,
+}
+
+enum Syntax {
     Json,
     Toml,
 }
@@ -231,23 +269,64 @@ enum Format {
 impl Format {
     /// By the file's extension, or where it has another or none by how it begins: no TOML begins with a brace.
     fn of(path: &Path, text: &str) -> Format {
-        let json = path.extension().is_some_and(|extension| extension == "json");
-        if json || text.trim_start_matches('\u{feff}').trim_start().starts_with('{') {
-            Format::Json
-        } else {
-            Format::Toml
+        let is = |wanted: &str| path.extension().is_some_and(|extension| extension == wanted);
+        let begins = || text.trim_start_matches('\u{feff}').trim_start().starts_with('{');
+        let syntax = if is("json") || begins() { Syntax::Json } else { Syntax::Toml };
+        Format { syntax, is_named: is("json") || is("toml") }
+    }
+
+    /// The table that a text is.
+    fn members(&self, text: &str) -> Result<Map<String, Value>, ()> {
+        match self.syntax {
+            Syntax::Json => serde_json::from_str(text).map_err(drop),
+            Syntax::Toml => toml::from_str(text).map_err(drop),
         }
     }
 }
 
-fn from_text(text: &str, format: Format) -> Result<Asked, String> {
+/// A scenario in one of Headroom's own forms, or a configuration of another project, read over the base.
+fn from_text(name: &str, text: &str, format: &Format, base: &Scenario) -> Result<Asked, String> {
     let text = text.trim_start_matches('\u{feff}');
-    let (scenario, members) = match format {
-        Format::Json => {
+    let why = match own(text, format) {
+        Ok(asked) => return Ok(asked),
+        Err(why) => why,
+    };
+    let members = format.members(text);
+    // most of what it says is Headroom's: a scenario with a mistake
+    let is_own = |members: &Map<String, Value>| {
+        2 * members.keys().filter(|name| Key::find(name).is_some()).count() > members.len()
+    };
+    if members.as_ref().is_ok_and(is_own) {
+        return Err(why);
+    }
+    match crate::import::read(text, base) {
+        Ok(understood) => Ok(imported(name, understood)),
+        Err(_) if members.is_ok() || format.is_named => Err(why),
+        Err(not_read) => Err(not_read.to_string()),
+    }
+}
+
+fn imported(name: &str, understood: Understood) -> Asked {
+    let all = [(name.to_owned(), understood)];
+    let notices = import::notices(&all).collect();
+    let [(_, Understood { format, scenario, taken, .. })] = all;
+    Asked {
+        scenarios: vec![scenario],
+        notices,
+        given: taken.iter().filter_map(|taken| Key::find(taken.key)).collect(),
+        link: None,
+        of_project: (format != crate::import::Format::Headroom).then(|| format.label()),
+    }
+}
+
+/// A scenario as TOML or JSON.
+fn own(text: &str, format: &Format) -> Result<Asked, String> {
+    let (scenario, members) = match format.syntax {
+        Syntax::Json => {
             let read = || Ok((serde_json::from_str(text)?, serde_json::from_str(text)?));
             read().map_err(|error: serde_json::Error| error.to_string())?
         }
-        Format::Toml => {
+        Syntax::Toml => {
             let read = || Ok((toml::from_str(text)?, toml::from_str(text)?));
             read().map_err(|error: toml::de::Error| error.to_string().trim_end().to_owned())?
         }
@@ -299,7 +378,7 @@ impl Args for Input {
         let source = Arg::new("source")
             .value_name("SCENARIO")
             .value_parser(clap::value_parser!(OsString))
-            .help("A share link or its query string, a TOML or JSON file, or - for JSON on standard input");
+            .help("A share link or its query string, a TOML or JSON file, a configuration of another project (its YAML, script or command, as `headroom import` reads it), or - for one on standard input");
         let config = Arg::new("config")
             .long("config")
             .value_name("FILE")

@@ -40,9 +40,12 @@ impl<'de> Deserialize<'de> for Scenario {
             // Writing to a `String` cannot fail.
             let _ = write!(problems, "{separator}{problem}");
         };
-        for (name, _) in members.iter().filter(|(name, _)| Key::find(name).is_none()) {
+        let unknown = members.iter().filter(|(name, _)| Key::find(name).is_none());
+        let unknown: Vec<_> = unknown.map(|(name, _)| format!("{:?}", short(name))).collect();
+        if !unknown.is_empty() {
             let names: Vec<_> = keys().map(|key| key.name).collect();
-            note(&format_args!("there is no key {:?} (use {})", short(name), names.join(", ")));
+            let what = if unknown.len() == 1 { "is no key" } else { "are no keys" };
+            note(&format_args!("there {what} {} (use {})", unknown.join(", "), names.join(", ")));
         }
         for key in keys() {
             let given: Vec<_> =

@@ -1,7 +1,7 @@
 //! Measured runs beside their predictions: which of them are looked at, and what they say together.
 
 use crate::check::{Confusion, Errors, Figure, Metric, Run};
-use crate::scenario::{AttentionKernel, LossKernel, Method, Precision, Sharding, Stack};
+use crate::scenario::{AttentionKernel, LossKernel, Method, Precision, Sharding, Stack, Task};
 
 /// The file of the runs, beside the page.
 pub const FILE: &str = "measured.tsv";
@@ -117,6 +117,7 @@ pub fn values<'a>(runs: &'a [Run], of: impl Fn(&'a Run) -> &'a str) -> Vec<&'a s
 pub fn settings(slugs: &str) -> String {
     let word = |slug: &str| {
         let label = Method::from_slug(slug).map(Method::label);
+        let label = label.or_else(|| Task::from_slug(slug).map(Task::label));
         let label = label.or_else(|| Precision::from_slug(slug).map(Precision::label));
         let label = label.or_else(|| AttentionKernel::from_slug(slug).map(AttentionKernel::label));
         match slug {

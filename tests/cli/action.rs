@@ -10,6 +10,12 @@ use super::{file, headroom};
 /// What the script says, writes into the summary and the output, and its status.
 #[track_caller]
 fn gate(test: &str, files: &str, gpu: &str) -> (String, String, String, Option<i32>) {
+    gate_of(test, files, gpu, "")
+}
+
+/// The same of a model that is given.
+#[track_caller]
+fn gate_of(test: &str, files: &str, gpu: &str, model: &str) -> (String, String, String, Option<i32>) {
     let path = |name: &str| PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("action-{test}-{name}"));
     let (summary, out) = (path("summary"), path("output"));
     fs::write(&summary, "").unwrap();
@@ -17,6 +23,8 @@ fn gate(test: &str, files: &str, gpu: &str) -> (String, String, String, Option<i
     let run = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/packages/action/gate.sh"))
         .env("FILES", files)
         .env("GPU", gpu)
+        .env("MODEL", model)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
         .env("HEADROOM", env!("CARGO_BIN_EXE_headroom"))
         .env("GITHUB_STEP_SUMMARY", &summary)
         .env("GITHUB_OUTPUT", &out)
@@ -53,6 +61,62 @@ fn what_has_no_answer_fails_otherwise_than_what_does_not_fit() {
     // text that a shell would run stays a name
     let (said, ..) = gate("hostile", "$(echo run); x", "");
     assert!(said.contains("no file is called $(echo run); x") || said.contains("has no answer"), "{said}");
+}
+
+/// A configuration as it lies in a training repository: the project's own file, with what of it is not followed.
+#[test]
+fn configurations_of_other_projects_are_gated() {
+    const FIXTURES: &str = "tests/fixtures/configurations";
+    for (name, gpu, says) in [
+        ("axolotl-qlora.yml", "rtx-4090", "::warning file={file}::{file}: lora_mlp_kernel"),
+        ("llama-factory-lora.yaml", "h100-sxm-80gb", "::warning file={file}::{file}: deepspeed: "),
+        ("peft-qlora.py", "rtx-4090", "a compiled step is not predicted"),
+        ("trainer.toml", "t4", "fits: {file}"),
+        ("trl-command.sh", "h100-sxm-80gb", "this is another file: read it too"),
+        ("trl-sft.yaml", "rtx-4090", "fits: {file}"),
+        ("unsloth-cell.py", "t4", "fits: {file}"),
+        ("unsloth.ipynb", "t4", "fits: {file}"),
+    ] {
+        let file = format!("{FIXTURES}/{name}");
+        let (said, summary, out, status) = gate(name, &file, gpu);
+        assert_eq!((out.as_str(), status), ("fits=true\n", Some(0)), "{name}: {said}");
+        assert!(said.contains(&says.replace("{file}", &file)), "{said}");
+        assert!(summary.contains("| Method | "), "{summary}");
+        // every warning stands in the summary too
+        let warnings = said.lines().filter_map(|line| line.strip_prefix("::warning ")?.split_once("::"));
+        for (_, warning) in warnings {
+            assert!(summary.contains(&format!("- note: {warning}")), "{warning}\n{summary}");
+        }
+    }
+    let large = format!("{FIXTURES}/llama-factory-lora.yaml");
+    let (said, ..) = gate("over", &large, "t4");
+    assert!(said.contains(&format!("::error file={large}::{large} does not run on t4")), "{said}");
+    let packed = format!("{FIXTURES}/torchtune-lora.yaml");
+    let (said, _, _, status) = gate("packed", &packed, "");
+    assert_eq!(status, Some(2));
+    assert!(said.contains("has no answer: error: Qwen/Qwen2.5-7B-Instruct: texts that share"), "{said}");
+}
+
+#[test]
+fn files_that_make_one_run_are_joined_and_a_model_is_given() {
+    const FIXTURES: &str = "tests/fixtures/configurations";
+    let [arguments, engine, zero] = ["trl-sft.yaml", "accelerate-fsdp2.yaml", "accelerate-zero3.yaml"]
+        .map(|name| format!("{FIXTURES}/{name}"));
+    let (said, _, _, status) = gate("alone", &engine, "");
+    assert_eq!(status, Some(2));
+    assert!(said.contains("names no model that is known here (accelerate; say --model"), "{said}");
+    let (said, summary, _, status) = gate_of("given", &zero, "", "Qwen/Qwen3-0.6B");
+    assert_eq!((said.as_str(), status), (format!("fits: {zero}\n").as_str(), Some(0)));
+    assert!(summary.contains("| Model | Qwen/Qwen3-0.6B |") && summary.contains("ZeRO-3"), "{summary}");
+    let (said, summary, _, status) = gate("joined", &format!("{arguments} + {engine}"), "");
+    assert_eq!((said.as_str(), status), (format!("fits: {arguments}\n").as_str(), Some(0)));
+    let title = format!("### {arguments} + {engine}\n");
+    for line in [title.as_str(), "| GPUs | 8 |", "| Model | Qwen/Qwen3-0.6B |", "| Sharding | FSDP2 |"] {
+        assert!(summary.contains(line), "{line}\n{summary}");
+    }
+    assert!(
+        gate("missing", &format!("{arguments} + none.yaml"), "").0.contains("no file is called none.yaml")
+    );
 }
 
 #[test]

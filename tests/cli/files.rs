@@ -59,6 +59,71 @@ fn every_subcommand_goes_on_with_a_file() {
     );
 }
 
+/// A file that is none of Headroom's own forms is what `--from` reads, and what was not understood is said; its card is the flag's.
+#[test]
+fn a_configuration_is_a_scenario_of_its_own() {
+    for name in [
+        "axolotl-qlora.yml",
+        "llama-factory-lora.yaml",
+        "peft-qlora.py",
+        "torchtune-lora.yaml",
+        "trainer.toml",
+        "trl-command.sh",
+        "trl-sft.yaml",
+        "unsloth-cell.py",
+        "unsloth.ipynb",
+    ] {
+        let path = format!("{FIXTURES}/{name}");
+        let own = headroom(&["estimate", &path, "--gpu", "t4", "--json"]);
+        let from = headroom(&["estimate", "--from", &path, "--gpu", "t4", "--json"]);
+        assert_eq!((own.out, own.err, own.status), (from.out, from.err, from.status), "{name}");
+    }
+    // what a cell asks of the card is answered by the one that is named
+    let cell = format!("{FIXTURES}/unsloth-cell.py");
+    for (gpu, precision) in [("t4", "| Precision | fp16"), ("rtx-4090", "| Precision | bf16")] {
+        assert!(says(&["estimate", &cell, "--gpu", gpu, "--markdown"]).contains(precision), "{gpu}");
+    }
+    let piped = headroom_with(&["estimate", "-", "--json"], "base_model: gpt2\nmicro_batch_size: 3\n");
+    let answer: Value = serde_json::from_str(&piped.out).unwrap();
+    assert_eq!(answer["scenario"]["batch-size"], 3, "{}", piped.err);
+}
+
+#[test]
+fn a_configuration_without_a_model_is_given_one() {
+    let engine = format!("{FIXTURES}/accelerate-fsdp2.yaml");
+    fails(
+        &["estimate", &engine],
+        &format!(
+            "error: {engine}: this names no model that is known here (accelerate; say --model, or --config with its config.json)\n"
+        ),
+    );
+    let small = ["--model", "Qwen/Qwen3-0.6B", "--method", "full", "--precision", "bf16"];
+    let given = says(&[&["estimate", &engine, "--json"], &small[..]].concat());
+    let answer: Value = serde_json::from_str(&given).unwrap();
+    let scenario = &answer["scenario"];
+    assert_eq!((&scenario["gpus"], &scenario["model"]), (&8.into(), &"Qwen/Qwen3-0.6B".into()));
+    let joined = says(&["estimate", &engine, "--from", &format!("{FIXTURES}/trl-sft.yaml"), "--json"]);
+    let answer: Value = serde_json::from_str(&joined).unwrap();
+    let scenario = &answer["scenario"];
+    assert_eq!((&scenario["gpus"], &scenario["model"]), (&8.into(), &"Qwen/Qwen3-0.6B".into()));
+    // a model's own config is one that names it
+    let config = says(&["estimate", "data/models/meta-llama__Llama-3.1-8B.json", "--json"]);
+    let answer: Value = serde_json::from_str(&config).unwrap();
+    assert_eq!(answer["parameters"]["total"], 8_030_261_248_u64);
+}
+
+/// A mistake in a scenario of one's own is told as one, whatever else it looks like.
+#[test]
+fn a_scenario_with_a_mistake_is_no_configuration_of_others() {
+    let mixed = super::file("mixed.toml", "model = \"gpt2\"\nmethod = \"full\"\nlearning_rate = 1\n");
+    let run = headroom(&["estimate", &mixed]);
+    assert!(run.err.contains("there is no key \"learning_rate\" (use task"), "{}", run.err);
+    let broken = super::file("broken.toml", "model = gpt2\n");
+    assert!(headroom(&["estimate", &broken]).err.contains("TOML parse error at line 1"));
+    let unknown = super::file("unknown.yml", "one: 1\ntwo: 2\n");
+    assert!(headroom(&["estimate", &unknown]).err.contains("of no project that is known here"));
+}
+
 #[test]
 fn a_configuration_is_written_with_what_is_otherwise() {
     let run = headroom(&["export", "axolotl", "m=Qwen/Qwen3-0.6B&mask=padded&b=4"]);

@@ -248,7 +248,7 @@ fn what_is_wrong_says_what_would_be_right() {
     );
     fails(
         &["estimate", "llama"],
-        "error: \"llama\" is neither a file nor a link (give a share link or its query string such as 'm=gpt2&b=4', a TOML or JSON file, or - for JSON on standard input)\n",
+        "error: \"llama\" is neither a file nor a link (give a share link or its query string such as 'm=gpt2&b=4', a TOML or JSON file or a configuration of another project, or - for standard input)\n",
     );
     let run = headroom_with(&["estimate", "-"], "{\"method\":\"lora\",\"rank\":4}");
     assert_eq!(run.status, Some(2));
@@ -257,6 +257,9 @@ fn what_is_wrong_says_what_would_be_right() {
         "{}",
         run.err
     );
+    let run = headroom_with(&["estimate", "-"], "{\"rank\":4,\"alpha\":8}");
+    let words = "error: standard input: there are no keys \"rank\", \"alpha\" (use task, model, ";
+    assert!(run.err.starts_with(words) && run.err.matches("(use task").count() == 1, "{}", run.err);
     let toml = file("wrong.toml", "seq-length = \"long\"\n");
     let run = headroom(&["estimate", &toml]);
     assert!(
@@ -387,13 +390,13 @@ fn scenarios_are_read_wherever_they_lie() {
     assert_eq!((piped.out.as_str(), piped.err.as_str()), (expected.as_str(), ""));
     if cfg!(target_os = "linux") {
         assert_eq!(headroom_with(&["estimate", "/dev/stdin"], json).out, expected);
-        fails(&["estimate", "/dev/zero"], "error: /dev/zero: this has more than 4 MB and was not read\n");
+        fails(&["estimate", "/dev/zero"], "error: /dev/zero: this has more than 16 MB and was not read\n");
     }
     let twice = file("twice.toml", "b = 4\nbatch-size = 8\n");
     let run = headroom(&["estimate", &twice]);
     assert!(run.err.contains("b and batch-size are the same key (leave one out)"), "{}", run.err);
-    let long = file("long.json", &" ".repeat(5 << 20));
-    fails(&["estimate", &long], &format!("error: {long}: this has more than 4 MB and was not read\n"));
+    let long = file("long.json", &" ".repeat(17 << 20));
+    fails(&["estimate", &long], &format!("error: {long}: this has more than 16 MB and was not read\n"));
 }
 
 #[test]

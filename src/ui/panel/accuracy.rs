@@ -99,12 +99,20 @@ fn Nearest() -> impl IntoView {
     }
 }
 
+/// What the model is called; one that was made for the measurement has no name of its own.
+fn model(run: &Run) -> String {
+    match run.model.as_str() {
+        "model" => format!("a {} of {} parameters", run.family, grouped(run.parameters)),
+        name => name.to_owned(),
+    }
+}
+
 /// What ran, and where.
 fn sentence(run: &Run) -> String {
     let gpus = if run.gpus > 1 { format!("{} GPUs, ", grouped(run.gpus)) } else { String::new() };
     format!(
         "{}, {}: {}; {gpus}micro-batch {} × {} tokens. Measured on: {}.",
-        run.model,
+        model(run),
         software(&run.software),
         settings(&run.settings),
         grouped(run.batch),
@@ -156,6 +164,8 @@ mod tests {
             "{}",
             sentence(run)
         );
+        let unnamed = Run { model: "model".to_owned(), ..run.clone() };
+        assert!(sentence(&unnamed).starts_with("a gpt2 of 124,439,808 parameters, transformers"));
         assert_eq!(figures(run, Unit::Decimal)[0].cells[0].text, "3.00 GB");
         let rows = differing(&Scenario::default(), run);
         assert!(rows.iter().any(|row| row.head.text == "Model"));

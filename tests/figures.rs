@@ -1,0 +1,403 @@
+//! The figures in the documents are those of `data/measured.tsv`, which `tests/accuracy.rs` holds equal to what is predicted.
+//! `HEADROOM_BLESS=1 cargo test --test figures` writes them anew (after `--test accuracy` has written the data).
+//!
+//! What a sentence says of measured runs stands below as it is in the document, with a name in braces for each figure:
+//! `{families reserved worst}`. How the lines are broken makes no difference.
+#![cfg(not(target_arch = "wasm32"))]
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::OnceLock;
+
+use headroom::check::{Confusion, Errors, Figure, Metric, Run, Verdicts, read_runs};
+use headroom::units::grouped;
+
+/// Files with a table of their own in docs/accuracy.md, behind the first mention of the file.
+const TABLES: [&str; 8] =
+    ["null-device", "families", "drawn", "random", "switches", "megatron", "packed", "trl"];
+
+const TABLE: &str = "| allocated peak | {F rows} | {F allocated median} % | {F allocated mean} % | {F allocated p95} % | {F allocated worst} % |
+| reserved peak | {F reserved rows} | {F reserved median} % | {F reserved mean} % | {F reserved p95} % | {F reserved worst} % |";
+
+/// A document, and what it says.
+const SENTENCES: &[(&str, &str)] = &[
+    (
+        "README.md",
+        "Against {null-device rows} training steps of 16 model families, measured with PyTorch's own allocator: the allocated peak differs by {null-device allocated median} % in the median and {null-device allocated p95} % at the 95th percentile (worst {null-device allocated worst} %), the reserved peak by {null-device reserved median} % (worst {null-device reserved worst} %).",
+    ),
+    (
+        "README.md",
+        "Over {families rows} steps of 87 further families: {families allocated median} % and {families allocated p95} % (worst {families allocated worst} %), reserved {families reserved median} % and {families reserved p95} % (worst {families reserved worst} %).",
+    ),
+    (
+        "README.md",
+        "Over {random rows} steps whose settings a random generator chose: {random allocated median} % and {random allocated p95} % (worst {random allocated worst} %), reserved {random reserved median} % and {random reserved p95} % (worst {random reserved worst} %).",
+    ),
+    (
+        "README.md",
+        "Over {drawn rows} steps whose *architectures* were drawn at random as well, far from any published model: {drawn allocated median} % and {drawn allocated p95} % (worst {drawn allocated worst} %), reserved {drawn reserved median} % and {drawn reserved p95} % (worst {drawn reserved worst} %).",
+    ),
+    (
+        "README.md",
+        "Over {null-device-stacks rows} steps of other stacks (Liger, torchtune, Unsloth), {trl rows} of trl's trainer, {switches rows} with the optimizer in backward, offloaded activations or AdEMAMix and {packed rows} over packed texts: worst {null-device-stacks allocated worst} %, {trl allocated worst} %, {switches allocated worst} % and {packed allocated worst} %.",
+    ),
+    (
+        "README.md",
+        "Over {multi rows} of one rank of 2 to 256 under DDP, FSDP2 and DeepSpeed's ZeRO: {multi allocated median} % in the median (worst {multi allocated worst} %), reserved {multi reserved median} % (worst {multi reserved worst} %);",
+    ),
+    (
+        "README.md",
+        "{megatron rows} of one rank of Megatron-core, to 405B on 1,008 GPUs: worst {megatron allocated worst} %, reserved {megatron reserved worst} %;",
+    ),
+    (
+        "README.md",
+        "{transformer-engine rows} of its ranks with Transformer Engine: worst {transformer-engine allocated worst} %, reserved {transformer-engine reserved worst} %;",
+    ),
+    (
+        "README.md",
+        "{preference rows} of the tasks of trl's other trainers: worst {preference allocated worst} %, reserved {preference reserved worst} %;",
+    ),
+    (
+        "README.md",
+        "{generate rows} of `generate`: worst {generate allocated worst} %, reserved {generate reserved worst} %;",
+    ),
+    (
+        "README.md",
+        "{adapters rows} of peft's other tuners: worst {adapters allocated worst} %, reserved {adapters reserved worst} %;",
+    ),
+    (
+        "README.md",
+        "{vision rows} with pictures: worst {vision allocated worst} %, reserved {vision reserved worst} %.",
+    ),
+    (
+        "README.md",
+        "Against {clusters rows} ranks of Megatron-LM that SimuMax measured on 8 B200: {clusters allocated median} % in the median and {clusters allocated worst} % at worst, reserved {clusters reserved median} % and {clusters reserved worst} %.",
+    ),
+    (
+        "README.md",
+        "Against what other projects published of real GPUs, {published all rows} rows that state enough to be run again: {published all median} % in the median, {published all mean} % in the mean.",
+    ),
+    (
+        "README.md",
+        "Of {verdicts fails} verdicts on cards that a measured run does not get through on, {verdicts fails fits} said that it fits; of {verdicts runs} where it does, {verdicts runs over} said that it does not.",
+    ),
+    ("docs/accuracy.md", "`data/measurements/families.json`: {families rows} steps of 87 further families"),
+    ("docs/accuracy.md", "`data/measurements/random.json`: {random rows} steps of 42 families"),
+    (
+        "docs/accuracy.md",
+        "The reserved peak is furthest off for olmo3-7b ({families:olmo3-7b reserved worst} %) and gemma-3-4b ({families:gemma-3-4b reserved worst} %)",
+    ),
+    (
+        "docs/accuracy.md",
+        "Furthest off are a gemma3 in float32, recomputed reentrantly over three micro-batches ({drawn:191-gemma3 allocated worst} %, not found yet), and a t5 with QLoRA ({drawn:t5-qlora allocated worst} %",
+    ),
+    ("docs/accuracy.md", "of the reserved peaks a t5 with adapters ({drawn:t5-lora reserved worst} %)"),
+    (
+        "docs/accuracy.md",
+        "The worst reserved ones are two of xlm-roberta's (up to {random:xlm-roberta reserved worst} %)",
+    ),
+    (
+        "docs/accuracy.md",
+        "Liger's, Apple's and torchtune's own code: allocated worst {null-device-stacks+!torchtune+!unsloth allocated worst} %, reserved worst {null-device-stacks+!torchtune+!unsloth reserved worst} %.",
+    ),
+    (
+        "docs/accuracy.md",
+        "{null-device-stacks+torchtune rows} steps of torchtune's recipes: allocated worst {null-device-stacks+torchtune allocated worst} %, reserved worst {null-device-stacks+torchtune reserved worst} % and {null-device-stacks+torchtune reserved median} % in the median.",
+    ),
+    (
+        "docs/accuracy.md",
+        "{null-device-stacks+unsloth rows} of Unsloth's: allocated worst {null-device-stacks+unsloth allocated worst} %, reserved worst {null-device-stacks+unsloth reserved worst} % and {null-device-stacks+unsloth reserved median} % in the median.",
+    ),
+    (
+        "docs/accuracy.md",
+        "The worst of them offload: adapters on experts ({switches:offload-qwen3-30b allocated worst} %), and falcon's reserved peak ({switches:offload-falcon reserved worst} %).",
+    ),
+    ("docs/accuracy.md", "`data/measurements/multi.json`: {multi rows} steps of one rank of several GPUs"),
+    (
+        "docs/accuracy.md",
+        "The allocated peak is off by {multi allocated median} % in the median and {multi allocated worst} % at worst, the reserved peak by {multi reserved median} % in the median and {multi reserved worst} % at worst. NCCL's buffers",
+    ),
+    ("docs/accuracy.md", "`data/measurements/ranks.json`: {ranks rows} steps of one rank"),
+    (
+        "docs/accuracy.md",
+        "trl's trainers](parallel.md)): the allocated peak is off by {ranks allocated median} % in the median and {ranks allocated worst} % at worst, the reserved peak by {ranks reserved median} % in the median and {ranks reserved worst} % at worst.",
+    ),
+    ("docs/accuracy.md", "`data/measurements/generate.json`: {generate rows} calls"),
+    (
+        "docs/accuracy.md",
+        "the code was written: the allocated peak differs by at most {generate allocated worst} %, the reserved one by at most {generate reserved worst} %.",
+    ),
+    ("docs/accuracy.md", "`data/measurements/int8.json`: {int8 rows} runs over weights in LLM.int8"),
+    (
+        "docs/accuracy.md",
+        "the allocated peak differs by {int8 allocated median} % in the median and {int8 allocated worst} % at worst, the reserved one by {int8 reserved median} % and {int8 reserved worst} %.",
+    ),
+    ("docs/accuracy.md", "`data/measurements/megatron.json`: {megatron rows} steps of one rank"),
+    ("docs/accuracy.md", "`data/measurements/packed.json`: {packed rows} steps over texts"),
+    ("docs/accuracy.md", "The worst reserved one is gemma3's ({packed:gemma3 reserved worst} %)"),
+    ("docs/accuracy.md", "`data/measurements/trl.json`: {trl rows} steps of trl"),
+    (
+        "docs/accuracy.md",
+        "| the run gets through | {verdicts runs} | {verdicts runs fits} | {verdicts runs close} | {verdicts runs tight} | {verdicts runs over} |",
+    ),
+    (
+        "docs/accuracy.md",
+        "| the run fails | {verdicts fails} | {verdicts fails fits} | {verdicts fails close} | {verdicts fails tight} | {verdicts fails over} |",
+    ),
+    (
+        "docs/accuracy.md",
+        "`data/measurements/published.json`: 318 figures, of which {published all rows} are peaks",
+    ),
+    (
+        "docs/accuracy.md",
+        "Over all of them the error is {published all median} % in the median and {published all mean} % in the mean.",
+    ),
+    (
+        "docs/accuracy.md",
+        "| Anassbzdd/fitcheck, Tesla T4 | allocated | {published@Anassbzdd/fitcheck allocated row} |",
+    ),
+    (
+        "docs/accuracy.md",
+        "| Anassbzdd/fitcheck, Tesla T4 | reserved | {published@Anassbzdd/fitcheck reserved row} |",
+    ),
+    (
+        "docs/accuracy.md",
+        "| Lightning-AI/litgpt, A10G and others | allocated | {published@Lightning-AI/litgpt allocated row} |",
+    ),
+    (
+        "docs/accuracy.md",
+        "| axolotl, cut cross entropy | reserved | {published@axolotl-ai-cloud/axolotl reserved row} |",
+    ),
+    ("docs/accuracy.md", "| pytorch/torchtune | reserved | {published@pytorch/torchtune reserved row} |"),
+    ("docs/accuracy.md", "| trl | reserved | {published@huggingface/trl reserved row} |"),
+    (
+        "docs/accuracy.md",
+        "| modelscope/ms-swift, A100 | reserved | {published@modelscope/ms-swift reserved row} |",
+    ),
+    (
+        "docs/accuracy.md",
+        "| QwenLM/Qwen, A100 | nvidia-smi, not stated | {published@QwenLM/Qwen driver row} |",
+    ),
+    (
+        "docs/accuracy.md",
+        "| litgpt, allocated | 24 | {published@Lightning-AI/litgpt allocated median} % of {published@Lightning-AI/litgpt rows} |",
+    ),
+    (
+        "docs/accuracy.md",
+        "| ms-swift, LoRA, reserved | 43 | {published@modelscope/ms-swift~lora reserved median} % of {published@modelscope/ms-swift~lora reserved rows} |",
+    ),
+    (
+        "docs/accuracy.md",
+        "| ms-swift, full, reserved | 9 | {published@modelscope/ms-swift~full reserved median} % of {published@modelscope/ms-swift~full reserved rows} |",
+    ),
+    (
+        "docs/accuracy.md",
+        "| Qwen's README, LoRA, nvidia-smi | 18 | {published@QwenLM/Qwen~lora driver median} % of {published@QwenLM/Qwen~lora driver rows} |",
+    ),
+    (
+        "docs/accuracy.md",
+        "most of them are what it was fitted to | 41 | {published@Anassbzdd/fitcheck allocated median} % of {published@Anassbzdd/fitcheck rows} |",
+    ),
+    (
+        "docs/formulas.md",
+        "Over the {adapters#dora rows} rows of DoRA in `data/measurements/adapters.json`, of which 13 were drawn afterwards: allocated {adapters#dora allocated median} % in the median and {adapters#dora allocated worst} % at worst, reserved {adapters#dora reserved median} % and {adapters#dora reserved worst} %.",
+    ),
+    (
+        "docs/formulas.md",
+        "of the whole allocated peak [{null-device allocated median} % in the median](accuracy.md)",
+    ),
+    (
+        "docs/formulas.md",
+        "**Known error**: {generate allocated worst} % over {generate rows} measured calls.",
+    ),
+    (
+        "docs/formulas.md",
+        "of {verdicts fails} verdicts on cards that a measured run does not get through on {verdicts fails fits} said that it fits; of {verdicts runs} where it does {verdicts runs over} said that it does not",
+    ),
+    (
+        "docs/formulas.md",
+        "allocated {multi allocated median} % in the median, {multi allocated worst} % at worst over {multi rows} ranks; reserved {multi reserved worst} % at worst.",
+    ),
+];
+
+fn runs() -> &'static [Run] {
+    static RUNS: OnceLock<Vec<Run>> = OnceLock::new();
+    RUNS.get_or_init(|| read_runs(include_str!("../data/measured.tsv")))
+}
+
+/// The runs of a name: a file, then which of its runs, each part behind a sign: `@` the project that published them, `:` a part of
+/// their names, `~` their method, `#` a word of their settings, `+` the stack, `+!` any other stack.
+fn selected(name: &str) -> Vec<&'static Run> {
+    let starts = |c: char| "@:~#+".contains(c);
+    let end = name.find(starts).unwrap_or(name.len());
+    let mut found: Vec<&Run> = runs().iter().filter(|run| run.file == name[..end]).collect();
+    let mut rest = &name[end..];
+    while let Some(sign) = rest.chars().next() {
+        let end = rest[1..].find(starts).map_or(rest.len(), |end| end + 1);
+        let what = &rest[1..end];
+        found.retain(|run| match (sign, what.strip_prefix('!')) {
+            ('@', _) => run.source.contains(&format!("/{what}/")),
+            (':', _) => run.id.contains(what),
+            ('~', _) => run.method() == what,
+            ('#', _) => run.settings.split(' ').any(|word| word == what),
+            (_, Some(other)) => run.stack() != other,
+            (_, None) => run.stack() == what,
+        });
+        rest = &rest[end..];
+    }
+    assert!(!found.is_empty(), "no run is {name}");
+    found
+}
+
+/// The errors of a metric, or of all that were measured.
+fn errors(runs: &[&Run], metric: &str) -> Errors {
+    let of = |wanted: Metric| runs.iter().filter_map(move |run| run.figure(wanted)).map(Figure::error_pct);
+    match Metric::ALL.into_iter().find(|known| known.slug() == metric) {
+        Some(metric) => Errors::of(of(metric)),
+        None => Errors::of(Metric::ALL.into_iter().flat_map(of)),
+    }
+}
+
+/// What a name in braces stands for.
+fn value(name: &str) -> String {
+    let words: Vec<&str> = name.split(' ').collect();
+    let count = |count: usize| grouped(count as u64);
+    if let ["verdicts", known, rest @ ..] = &words[..] {
+        let mut all = Confusion::default();
+        runs().iter().for_each(|run| all.add(&run.verdicts));
+        let verdicts: Verdicts = if *known == "runs" { all.runs } else { all.fails };
+        return count(match rest {
+            [] => verdicts.total(),
+            ["fits"] => verdicts.fits,
+            ["close"] => verdicts.close,
+            ["tight"] => verdicts.tight,
+            ["over"] => verdicts.over,
+            _ => panic!("{name}"),
+        });
+    }
+    let (found, metric, what) = match words[..] {
+        [found, "rows"] => (found, "allocated", "rows"),
+        [found, metric, what] => (found, metric, what),
+        _ => panic!("{name}"),
+    };
+    let errors = errors(&selected(found), metric);
+    let percent = |percent: f64| format!("{percent:.2}");
+    match what {
+        "rows" => count(errors.count),
+        "median" => percent(errors.median_pct),
+        "mean" => percent(errors.mean_pct),
+        "p95" => percent(errors.p95_pct),
+        "worst" => percent(errors.worst_pct),
+        "row" => format!(
+            "{} | {:.2} % | {:.2} % | {:.2} %",
+            count(errors.count),
+            errors.median_pct,
+            errors.mean_pct,
+            errors.worst_pct
+        ),
+        _ => panic!("{name}"),
+    }
+}
+
+/// Where a template stands in a text from there on: each figure's place, and its name.
+fn places<'t>(text: &str, from: usize, template: &'t str) -> Option<Vec<(Range<usize>, &'t str)>> {
+    let starts = text[from..].char_indices().map(|(index, _)| from + index);
+    starts.into_iter().find_map(|start| matched(text, start, template))
+}
+
+fn matched<'t>(text: &str, start: usize, template: &'t str) -> Option<Vec<(Range<usize>, &'t str)>> {
+    let (mut at, mut rest, mut found) = (start, template, Vec::new());
+    while let Some(c) = rest.chars().next() {
+        let here = &text[at..];
+        if let Some((name, after)) = rest.strip_prefix('{').and_then(|rest| rest.split_once('}')) {
+            let is_row = name.ends_with(" row");
+            let of = |c: char| c.is_ascii_digit() || ".,".contains(c) || is_row && " |%".contains(c);
+            let end = here.find(|c| !of(c)).unwrap_or(here.len());
+            // what ends a sentence is none of a figure
+            let trimmed = here[..end].trim_end_matches(['.', ',', ' ', '|']);
+            if trimmed.is_empty() {
+                return None;
+            }
+            found.push((at..at + trimmed.len(), name));
+            at += trimmed.len();
+            rest = after;
+        } else if c.is_whitespace() {
+            let blanks = here.len() - here.trim_start().len();
+            if blanks == 0 {
+                return None;
+            }
+            at += blanks;
+            rest = rest.trim_start();
+        } else {
+            if !here.starts_with(c) {
+                return None;
+            }
+            at += c.len_utf8();
+            rest = &rest[c.len_utf8()..];
+        }
+    }
+    Some(found)
+}
+
+#[test]
+fn the_documents_say_what_was_measured() {
+    let mut documents: BTreeMap<&str, String> = BTreeMap::new();
+    let path = |name: &str| format!("{}/{name}", env!("CARGO_MANIFEST_DIR"));
+    let tables = TABLES.map(|file| {
+        (
+            "docs/accuracy.md",
+            format!("`data/measurements/{file}.json`"),
+            TABLE.replace("{F ", &format!("{{{file} ")),
+        )
+    });
+    let sentences =
+        SENTENCES.iter().map(|(document, sentence)| (*document, String::new(), (*sentence).to_owned()));
+    let mut stale = Vec::new();
+    for (document, behind, template) in tables.into_iter().chain(sentences) {
+        let text = documents
+            .entry(document)
+            .or_insert_with(|| std::fs::read_to_string(path(document)).expect("the document is there"));
+        let from = text.find(&behind).unwrap_or_else(|| panic!("{document} does not mention {behind}"));
+        let Some(found) = places(text, from, &template) else {
+            stale.push(format!("{document} does not say: {template}"));
+            continue;
+        };
+        for (place, name) in found.into_iter().rev() {
+            let value = value(name);
+            if text[place.clone()] != value {
+                stale.push(format!("{document}: {name} is {value} and not {}", &text[place.clone()]));
+                text.replace_range(place, &value);
+            }
+        }
+    }
+    if std::env::var_os("HEADROOM_BLESS").is_some() {
+        documents.iter().for_each(|(name, text)| std::fs::write(path(name), text).expect("it is written"));
+        stale.retain(|line| line.contains("does not say"));
+    }
+    assert!(stale.is_empty(), "HEADROOM_BLESS=1 cargo test --test figures writes them: {stale:#?}");
+}
+
+/// A reason that is given for misses is one of misses that there are.
+#[test]
+fn every_reason_is_one_of_a_miss() {
+    for line in include_str!("../data/misses.tsv").lines() {
+        let [file, metric, name, _] = line.split('\t').collect::<Vec<_>>()[..] else { panic!("{line}") };
+        let metric = Metric::ALL.into_iter().find(|known| known.slug() == metric).expect("a metric");
+        let is_missed = |run: &Run| {
+            run.file == file && run.id.contains(name) && run.figure(metric).is_some_and(Figure::is_miss)
+        };
+        assert!(
+            runs().iter().any(is_missed),
+            "no run is missed any more of which data/misses.tsv says: {line}"
+        );
+    }
+}
+
+#[test]
+fn a_figure_is_found_wherever_lines_are_broken() {
+    let text = "one. Over 1,043\nsteps: 0.06 %\nand 3.";
+    let found = places(text, 0, "Over {rows} steps: {worst} % and {last}.").expect("it is there");
+    let values: Vec<&str> = found.iter().map(|(place, _)| &text[place.clone()]).collect();
+    assert_eq!(values, ["1,043", "0.06", "3"]);
+    assert_eq!(places(text, 0, "Over {rows} runs"), None);
+}
