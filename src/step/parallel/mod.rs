@@ -123,7 +123,9 @@ impl Parallel {
             Sharding::Zero1 | Sharding::Zero2 => {
                 Parallel::Zero(Box::new(Zero::of(cluster, member.is_some_and(groups_parameters))))
             }
-            Sharding::Zero3 => Parallel::Zero3(Box::new(Zero3::of(cluster))),
+            Sharding::Zero3 => {
+                Parallel::Zero3(Box::new(Zero3::of(cluster, member.is_some_and(groups_parameters))))
+            }
         }
     }
 

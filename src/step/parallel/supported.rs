@@ -51,9 +51,9 @@ pub(in crate::step) fn supported(
         }
         Stack::Transformers => {}
         Stack::Trl => match job.cluster.sharding {
-            Sharding::Ddp | Sharding::Zero1 | Sharding::Zero2 => {}
+            Sharding::Ddp | Sharding::Zero1 | Sharding::Zero2 | Sharding::Zero3 => {}
             Sharding::Fsdp2 => by_accelerate(job, member)?,
-            Sharding::Zero3 | Sharding::Distributed => {
+            Sharding::Distributed => {
                 let what = format!("what trl does under {engine}");
                 return refuse(Field::Sharding, what, "choose DDP, FSDP2, ZeRO-1 or ZeRO-2");
             }

@@ -54,6 +54,8 @@ const SUB_GROUP: u64 = 1_000_000_000;
 /// What ZeRO-3 keeps.
 pub(in crate::step) struct Zero3 {
     world: u64,
+    /// Whether the optimizer has a second group of parameters, those without weight decay.
+    decays_apart: bool,
     /// `reduce_bucket_size`, in elements.
     bucket_size: u64,
     /// `contiguous_gradients`.
@@ -81,11 +83,12 @@ pub(in crate::step) struct Zero3 {
 
 impl Zero3 {
     /// Before there is a model.
-    pub fn of(cluster: Cluster) -> Zero3 {
+    pub fn of(cluster: Cluster, decays_apart: bool) -> Zero3 {
         let overlaps = cluster.overlaps();
         let stream = |own: Stream| if overlaps { own } else { Stream::Compute };
         Zero3 {
             world: cluster.gpus,
+            decays_apart,
             bucket_size: cluster.deepspeed.reduce_bucket,
             contiguous: cluster.deepspeed.contiguous,
             reduces_on: stream(Stream::Scatters),
@@ -150,20 +153,24 @@ impl Zero3 {
     pub fn wrap(&mut self, heap: &mut Heap, params: &mut Params, model: &Wrapped) {
         self.gatherer.wrap(params, model);
         let mut whole = 0u64;
-        for id in model.params.clone() {
-            let param = &params.list[id];
-            if !param.trainable {
-                continue;
-            }
-            let numel = param.kept.numel;
-            whole = whole.saturating_add(numel);
-            match self.groups.last_mut() {
-                Some((count, sum)) if *sum < SUB_GROUP => {
-                    (*count, *sum) = (*count + 1, sum.saturating_add(numel))
+        // weights decay, and norms and biases, which are vectors, do not (`get_decay_parameter_names`)
+        let decays = |id: usize| !self.decays_apart || params.list[id].rows > 1;
+        let (first, second): (Vec<usize>, Vec<usize>) =
+            model.params.clone().filter(|id| params.list[*id].trainable).partition(|id| decays(*id));
+        for group in [first, second] {
+            let mut is_open = false;
+            for id in group {
+                let numel = params.list[id].kept.numel;
+                whole = whole.saturating_add(numel);
+                match self.groups.last_mut() {
+                    Some((count, sum)) if is_open && *sum < SUB_GROUP => {
+                        (*count, *sum) = (*count + 1, sum.saturating_add(numel))
+                    }
+                    Some(_) | None => self.groups.push((1, numel)),
                 }
-                Some(_) | None => self.groups.push((1, numel)),
+                is_open = true;
+                self.trained.push(id as ParamId);
             }
-            self.trained.push(id as ParamId);
         }
         // `_convert_to_zero_parameters`
         for id in model.params.clone() {
@@ -229,6 +236,11 @@ impl Zero3 {
     /// A gathered parameter's storage.
     pub fn gathered(&self, id: ParamId) -> StorageId {
         self.gatherer.storage(id)
+    }
+
+    /// A module's code reads a parameter of another module.
+    pub fn read(&mut self, heap: &mut Heap, id: ParamId) {
+        self.gatherer.read(heap, id);
     }
 
     /// A forward pass begins (`reset_step`).
