@@ -88,6 +88,7 @@ pub(in crate::step) fn supported(
     }
     match member.checkpointing {
         Checkpointing::Off | Checkpointing::NonReentrant => {}
+        Checkpointing::Reentrant if job.cluster.sharding == Sharding::Zero3 && is_by_accelerate(member) => {}
         Checkpointing::Reentrant | Checkpointing::Offloaded | Checkpointing::Selective => {
             let fix = "choose checkpointing with use_reentrant=False";
             return refuse(Field::Checkpointing, "this kind of checkpointing".into(), fix);
