@@ -128,16 +128,22 @@ impl Member {
 }
 
 /// Which checkpoints it makes. Beside adapters trl has the reentrant kind under ZeRO-3, whatever it is asked for (trl 1.16
-/// trainer/sft_trainer.py).
+/// trainer/sft_trainer.py), but for its trainers of odds (experimental/orpo/orpo_trainer.py).
 fn checkpointing(scenario: &Scenario) -> Checkpointing {
     let is_forced = Software::of(scenario.stack).trainer == Trainer::Trl
         && scenario.cluster.is_many()
         && scenario.cluster.sharding == Sharding::Zero3
-        && scenario.method.has_adapters();
+        && scenario.method.has_adapters()
+        && !is_of_odds(scenario.task);
     match scenario.checkpointing {
         Checkpointing::NonReentrant if is_forced => Checkpointing::Reentrant,
         chosen => chosen,
     }
+}
+
+/// Whether chosen and rejected answers are compared without a reference: ORPO, CPO and SimPO.
+fn is_of_odds(task: Task) -> bool {
+    task.has_pairs() && task.has_answers() && !task.has_reference()
 }
 
 impl From<&Scenario> for Member {
@@ -165,9 +171,7 @@ impl From<&Scenario> for Member {
             loss: scenario.savings.loss,
             dropout: if disables_dropout { Some(0) } else { scenario.dropout },
             fills_cache: habits.fills_cache && by_loop,
-            trainer_prepares: scenario.task.has_pairs()
-                && scenario.task.has_answers()
-                && !scenario.task.has_reference(),
+            trainer_prepares: is_of_odds(scenario.task),
             head: match scenario.task {
                 Task::Reward => HeadKind::Numbers(1),
                 Task::Classify => HeadKind::Numbers(scenario.answers.labels.max(1)),

@@ -4,13 +4,14 @@
 //! partition_parameters.py (`all_gather_coalesced` and its handles) of DeepSpeed 0.19.8.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::ops::Range;
 
 use super::zero::COMPUTE;
 use crate::allocator::Stream;
 use crate::memory::Category;
 use crate::scenario::{Cluster, CpuOffload};
 use crate::step::heap::{Heap, NOTHING, StorageId};
-use crate::step::parallel::{Module, Wrapped};
+use crate::step::parallel::Module;
 use crate::step::params::{ParamId, Params};
 use crate::step::what::{Source, What};
 use crate::work::Group;
@@ -37,7 +38,8 @@ static FETCHED: What = What::own(
 /// How many elements lie between a use of a parameter and the next one that it is kept for (`stage3_max_reuse_distance`).
 const REUSE_DISTANCE: u64 = 1_000_000_000;
 
-/// Gathers parameters and lets go of them.
+/// Gathers a model's parameters and lets go of them.
+#[derive(Default)]
 pub(super) struct Gatherer {
     world: u64,
     /// `stage3_prefetch_bucket_size`, `stage3_max_live_parameters` and `stage3_param_persistence_threshold`, in elements.
@@ -55,6 +57,9 @@ pub(super) struct Gatherer {
     /// Elements that are gathered, as it counts them: from nothing in every pass.
     available: i64,
     trace: Trace,
+    /// By step: which parameters of a module were kept that ran then. It is asked once and remembered, also where another pass is
+    /// followed later (`lru_cache` of `__params_to_release`).
+    kept: Vec<Vec<(Module, [bool; 2])>>,
     /// The modules whose forward runs, each inside the one before it (`FWD_MODULE_STACK`).
     forward: Vec<Module>,
     /// Parameters that a module's code reads though they are another module's (`register_external_parameter`).
@@ -138,21 +143,20 @@ impl Gatherer {
             persistence: cluster.deepspeed.persistence,
             stream,
             fetches: cluster.cpu == CpuOffload::All,
-            params: Vec::new(),
-            first: 0,
-            handles: Vec::new(),
-            available: 0,
-            trace: Trace::default(),
-            forward: Vec::new(),
-            external: Vec::new(),
-            running: Vec::new(),
+            ..Gatherer::default()
         }
     }
 
+    /// One of the same settings for another model.
+    pub fn another(&self) -> Gatherer {
+        let Gatherer { world, prefetch, live, persistence, stream, fetches, .. } = *self;
+        Gatherer { world, prefetch, live, persistence, stream, fetches, ..Gatherer::default() }
+    }
+
     /// Takes the parameters of a model.
-    pub fn wrap(&mut self, params: &Params, model: &Wrapped) {
-        self.first = model.params.start as ParamId;
-        let partitioned = params.of(&model.params).iter().map(|param| Partitioned {
+    pub fn wrap(&mut self, params: &Params, own: &Range<usize>) {
+        self.first = own.start as ParamId;
+        let partitioned = params.of(own).iter().map(|param| Partitioned {
             numel: param.numel,
             part: param.kept.numel,
             trained: param.trainable,
@@ -167,13 +171,10 @@ impl Gatherer {
         id.checked_sub(self.first).map(|index| index as usize).filter(|index| *index < self.params.len())
     }
 
-    pub fn is_available(&self, id: ParamId) -> bool {
-        self.index(id).is_none_or(|index| self.params[index].status == Status::Available)
-    }
-
-    /// The storage of a whole parameter.
-    pub fn storage(&self, id: ParamId) -> StorageId {
-        self.index(id).map_or(NOTHING, |index| self.params[index].storage)
+    /// The storage of a whole parameter, where it is there; none of other models'.
+    pub fn storage(&self, id: ParamId) -> Option<StorageId> {
+        let param = &self.params[self.index(id)?];
+        Some(if param.status == Status::Available { param.storage } else { NOTHING })
     }
 
     /// The parameters of a module: its own, then those that it reads of others.
@@ -213,13 +214,18 @@ impl Gatherer {
         (self.params[index].storage, self.params[index].status) = (storage, Status::Available);
     }
 
-    /// Waits for what is on its way, and lets go of it (`_clean_inflight_param_registry`).
+    /// Waits for what is on its way, in the order in which it was asked for, and lets go of it (`_clean_inflight_param_registry`).
     fn land(&mut self, heap: &mut Heap) {
-        for index in 0..self.params.len() {
-            if let Status::InFlight(_) = self.params[index].status {
-                self.wait(heap, index);
-                self.let_go(heap, index);
+        let mut underway: Vec<(usize, usize)> = Vec::new();
+        for (index, param) in self.params.iter().enumerate() {
+            if let Status::InFlight(handle) = param.status {
+                underway.push((handle, index));
             }
+        }
+        underway.sort_unstable();
+        for (_, index) in underway {
+            self.wait(heap, index);
+            self.let_go(heap, index);
         }
     }
 
@@ -396,10 +402,11 @@ impl Gatherer {
         if !backward {
             self.forward.pop();
         }
-        for index in own.into_iter().flatten() {
-            let goes = self.trace.mode != Mode::Complete || !self.is_used_soon(index);
+        let kept = if self.trace.mode == Mode::Complete { self.kept_of(module, own) } else { [false; 2] };
+        for (index, is_kept) in own.into_iter().zip(kept) {
+            let Some(index) = index else { continue };
             self.params[index].active.retain(|active| *active != module);
-            if goes {
+            if !is_kept {
                 self.let_go(heap, index);
             }
         }
@@ -413,7 +420,21 @@ impl Gatherer {
         }
     }
 
-    /// `__params_to_release`, of a recorded pass: whether a parameter is kept.
+    /// `__params_to_release`, of a recorded pass: which of a module's parameters are kept.
+    fn kept_of(&mut self, module: Module, own: [Option<usize>; 2]) -> [bool; 2] {
+        let step = self.trace.step;
+        if let Some((_, kept)) = self.kept.get(step).and_then(|at| at.iter().find(|(own, _)| *own == module))
+        {
+            return *kept;
+        }
+        let kept = own.map(|index| index.is_some_and(|index| self.is_used_soon(index)));
+        if self.kept.len() <= step {
+            self.kept.resize_with(step + 1, Vec::new);
+        }
+        self.kept[step].push((module, kept));
+        kept
+    }
+
     fn is_used_soon(&self, index: usize) -> bool {
         let (param, step) = (&self.params[index], self.trace.step);
         if param.persists || param.fetched_for > step as i64 {

@@ -339,11 +339,20 @@ impl State {
         }
     }
 
-    /// What is done with a model beside the one that is trained, which only scores: FSDP2 has shards of it, others leave it whole on
-    /// every GPU.
+    /// What is done with a model beside the one that is trained, which only scores: FSDP2 has shards of it and ZeRO-3 partitions, others
+    /// leave it whole on every GPU.
     pub fn wrap_reference(&mut self, params: Range<usize>) {
-        if let Parallel::Fsdp2(fsdp) = &mut self.parallel {
-            fsdp.wrap_reference(&mut self.heap, &self.params, params);
+        match &mut self.parallel {
+            Parallel::Alone | Parallel::Ddp(_) | Parallel::Zero(_) | Parallel::Megatron(_) => {}
+            Parallel::Fsdp2(fsdp) => fsdp.wrap_reference(&mut self.heap, &self.params, params),
+            Parallel::Zero3(zero) => zero.wrap_reference(&mut self.heap, &mut self.params, params),
+        }
+    }
+
+    /// The model whose first parameter that is runs from now on: forward, or backward again after another one.
+    pub fn run_model(&mut self, first: usize) {
+        if let Parallel::Zero3(zero) = &mut self.parallel {
+            zero.run_model(first as ParamId);
         }
     }
 
