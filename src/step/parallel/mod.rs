@@ -96,6 +96,12 @@ fn groups_parameters(member: &Member) -> bool {
     Software::of(member.stack).head == HeadCode::Trl && !member.adapts
 }
 
+/// Whether ZeRO-3 divides weights as they are read: where transformers knows of the engine by then, from the Trainer's arguments, and they
+/// are not quantised (transformers 5.17 modeling_utils.py `needs_zero3_init`). A plain loop makes the model whole first here.
+fn divides_read(member: &Member) -> bool {
+    is_by_accelerate(member) && member.method != Method::Qlora
+}
+
 /// Whether accelerate wraps the model and puts autocast around it, as transformers' Trainer has it done.
 pub(super) fn is_by_accelerate(member: &Member) -> bool {
     Software::of(member.stack).trainer == Trainer::Trl
@@ -124,7 +130,8 @@ impl Parallel {
                 Parallel::Zero(Box::new(Zero::of(cluster, member.is_some_and(groups_parameters))))
             }
             Sharding::Zero3 => {
-                Parallel::Zero3(Box::new(Zero3::of(cluster, member.is_some_and(groups_parameters))))
+                let asked = [groups_parameters, divides_read].map(|asked| member.is_some_and(asked));
+                Parallel::Zero3(Box::new(Zero3::of(cluster, asked)))
             }
         }
     }
@@ -190,6 +197,11 @@ impl Parallel {
     /// Whether parameters are loaded whole and partitioned then.
     pub fn partitions_loaded(&self) -> bool {
         self.zero3().is_some()
+    }
+
+    /// Whether parameters are partitioned as soon as they are there (`deepspeed.zero.Init`); whether their partitions stay on the GPU then.
+    pub fn divides_read(&self) -> Option<bool> {
+        self.zero3().and_then(Zero3::divides_read)
     }
 
     /// Whether a quantised model is loaded into the CPU's memory, and moved and sharded unit by unit: on the GPU each rank

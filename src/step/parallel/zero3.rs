@@ -58,6 +58,8 @@ pub(in crate::step) struct Zero3 {
     world: u64,
     /// Whether the optimizer has a second group of parameters, those without weight decay.
     decays_apart: bool,
+    /// Whether weights were divided as they were read, and not made whole first.
+    divides_read: bool,
     /// `reduce_bucket_size`, in elements.
     bucket_size: u64,
     /// `contiguous_gradients`.
@@ -87,12 +89,13 @@ pub(in crate::step) struct Zero3 {
 
 impl Zero3 {
     /// Before there is a model.
-    pub fn of(cluster: Cluster, decays_apart: bool) -> Zero3 {
+    pub fn of(cluster: Cluster, [decays_apart, divides_read]: [bool; 2]) -> Zero3 {
         let overlaps = cluster.overlaps();
         let stream = |own: Stream| if overlaps { own } else { Stream::Compute };
         Zero3 {
             world: cluster.gpus,
             decays_apart,
+            divides_read,
             bucket_size: cluster.deepspeed.reduce_bucket,
             contiguous: cluster.deepspeed.contiguous,
             reduces_on: stream(Stream::Scatters),
@@ -142,6 +145,11 @@ impl Zero3 {
     pub fn partition_of(&self, (rows, columns): (u64, u64)) -> Kept {
         let numel = rows.saturating_mul(columns).div_ceil(self.world);
         Kept { numel, rows: 1, dtype: COMPUTE }
+    }
+
+    /// Whether weights are divided as they are read; whether their partitions stay on the GPU then.
+    pub fn divides_read(&self) -> Option<bool> {
+        self.divides_read.then_some(!self.keeps_on_host)
     }
 
     /// How many groups of partitions the optimizer steps, one after the other.
@@ -217,8 +225,12 @@ impl Zero3 {
         self.partition(heap, params, own);
     }
 
-    /// `_convert_to_zero_parameters`: of each parameter this rank's partition stays.
+    /// `_convert_to_zero_parameters`: of each parameter that is whole this rank's partition stays. Where weights were divided as they were
+    /// read no whole ones wait in the cache either.
     fn partition(&self, heap: &mut Heap, params: &mut Params, own: Range<usize>) {
+        if self.divides_read {
+            return heap.empty_cache();
+        }
         for param in &mut params.list[own] {
             let (category, times) = (heap.category_of(param.storage), param.times);
             let bytes = param.kept.numel.saturating_mul(COMPUTE.bytes());
