@@ -403,6 +403,10 @@ fn what_once_differed_is_the_same() {
         "task=reward&m=Qwen/Qwen3-8B&method=full&p=amp-bf16&b=2&ga=2&s=300&mask=ones&st=trl&gpus=4&shard=fsdp2&gpu=a100-sxm-80gb",
         "task=grpo&m=Qwen/Qwen3-8B&method=full&p=amp-bf16&ref=scored&b=2&ga=2&s=300&prompt=100&mask=ones&st=trl&gpus=4&shard=fsdp2&gpu=a100-sxm-80gb",
         "task=rloo&m=Qwen/Qwen3-8B&method=qlora&p=amp-bf16&ref=scored&b=2&s=300&prompt=100&mask=ones&st=trl&gpus=2&shard=fsdp2&gpu=a100-sxm-80gb",
+        // engines of two models, passes without gradients that invalidate a trace, and weights that stay until backward is over
+        "m=Qwen/Qwen3-0.6B&method=lora&p=amp-bf16-weights&b=2&s=300&mask=ones&st=trl&gpus=4&shard=zero3&gpu=a100-sxm-80gb",
+        "task=dpo&m=Qwen/Qwen3-0.6B&method=full&p=amp-bf16&b=2&s=300&mask=ones&st=trl&gpus=4&shard=zero3&gpu=a100-sxm-80gb",
+        "task=grpo&m=Qwen/Qwen3-0.6B&method=lora&p=amp-bf16&ref=scored&b=2&s=300&prompt=100&mask=ones&st=trl&gpus=2&shard=zero3&gpu=a100-sxm-80gb",
         // the first product of autograd's thread is inside a layer
         "m=Qwen/Qwen3-30B-A3B-Instruct-2507&method=lora&p=amp-fp16&s=128&gc=off&attn=math&loss=liger",
     ] {

@@ -236,6 +236,7 @@ fn what_makes_a_difference_is_said_or_refused() {
         (Stack::Trl, Method::Lora, one),
         (Stack::Trl, Method::Qlora, one),
         (Stack::Trl, Method::Full, many(Sharding::Zero2)),
+        (Stack::Trl, Method::Lora, many(Sharding::Zero3)),
         (Stack::Unsloth, Method::Qlora, one),
     ] {
         let mut usual =

@@ -86,7 +86,7 @@ def answer_as_data_would(case):
         elif case["task"] == "classify" and mask.dim() == 1:
             # which texts have a label: all
             return torch.zeros(mask.numel(), 1, dtype=torch.long, device=mask.device)
-        elif case["task"] in ONLINE:
+        elif case["task"] in ONLINE or case["task"] == "kto" and case["engine"] == "zero3":
             # which tokens count for the metrics: all
             return torch.zeros(mask.numel(), mask.dim(), dtype=torch.long, device=mask.device)
         return torch.ops.aten.nonzero.out(mask, out=out)
@@ -121,10 +121,25 @@ def build(case):
             # as rank_steps.py has it for bare fully_shard
             import rank_steps
             return rank_steps.on_the_cpu(own, measure.build_config(own), dtype, dict(attn_implementation=attention), None)
+        if case["engine"] == "zero3":
+            return whole_4bit(own, dtype, attention)
         return measure.build_4bit(own, measure.build_config(own), dtype, dict(attn_implementation=attention), "cuda")
     if case["engine"] == "fsdp2":
         return on_the_cpu(dict(own, method="full"))
     return measure.build_model(dict(own, method="full"), "cuda")
+
+
+def whole_4bit(case, dtype, attention):
+    """A 4-bit model stored as bfloat16 (bnb_4bit_quant_storage), whole on the GPU: the engine divides it. transformers makes no module of
+    such a model under zero.Init, and the harness's own way to one would."""
+    import transformers
+    from transformers.integrations import deepspeed
+    stored, known = transformers.BitsAndBytesConfig, deepspeed._hf_deepspeed_config_weak_ref
+    transformers.BitsAndBytesConfig = lambda **own: stored(**own, bnb_4bit_quant_storage=torch.bfloat16)
+    deepspeed._hf_deepspeed_config_weak_ref = None
+    model = measure.build_4bit(case, measure.build_config(case), dtype, dict(attn_implementation=attention), "cuda")
+    transformers.BitsAndBytesConfig, deepspeed._hf_deepspeed_config_weak_ref = stored, known
+    return model
 
 
 def on_the_cpu(case):
@@ -210,6 +225,11 @@ def join(case):
         for optimizer in (DeepSpeedZeroOptimizer, DeepSpeedZeroOptimizer_Stage3):
             optimizer.has_overflow = lambda *own, **named: False
             optimizer.check_overflow = lambda self, *own, **named: setattr(self, "overflow", False)
+        # and whether their norm is a number: it is
+        from deepspeed.runtime import utils as norms
+        norms.is_invalid_grad_norm = lambda norm: False
+        for name in ("stage3", "stage_1_and_2"):
+            setattr(sys.modules["deepspeed.runtime.zero." + name], "is_invalid_grad_norm", norms.is_invalid_grad_norm)
     if case["engine"] == "zero3":
         # the ranks' agreement is checked through a collective, which here returns nothing
         import deepspeed.runtime.zero.partitioned_param_coordinator as coordinator

@@ -126,8 +126,8 @@ fn predicted(row: &Measured) -> Result<TimeRow, String> {
     if let Some(notice) = decoded.notices.first() {
         return Err(notice.to_string());
     }
-    if let Some((name, value)) = share::unknown(&row.link).first() {
-        return Err(format!("{name}={value} in the link is not known"));
+    if let Some(notice) = share::unknown(&row.link).first() {
+        return Err(notice.to_string());
     }
     let scenario = decoded.scenarios.first().ok_or("the link has no scenario")?;
     let estimate = estimate(scenario);

@@ -212,7 +212,12 @@ impl State {
         }
         let loaded = if self.parallel.partitions_loaded() { numel } else { kept.numel };
         let bytes = loaded.saturating_mul(kept.dtype.bytes());
-        self.persistent(bytes, kept.dtype, times, category, what)
+        let storage = self.persistent(bytes, kept.dtype, times, category, what);
+        let Some(stays) = self.parallel.divides_read() else { return storage };
+        let part = kept.numel.saturating_mul(kept.dtype.bytes());
+        let part = if stays { self.persistent(part, kept.dtype, times, category, what) } else { NOTHING };
+        self.release(storage);
+        part
     }
 
     /// Makes a frozen parameter of a packed 4-bit weight that is on the machine.

@@ -130,8 +130,15 @@ impl<'a> Ready<'a> {
             state.parallel = self.engine();
             let (trained, others): (Vec<_>, Vec<_>) =
                 models.iter().partition(|model| model.member.training.is_some());
+            // trl gives a reference its engine as soon as there is a trainer, and the other model one when training begins
+            let first = state.parallel.partitions_loaded();
+            if first {
+                others.iter().for_each(|model| state.wrap_reference(model.params.clone()));
+            }
             trained.iter().for_each(|model| state.wrap(&model.wrapped()));
-            others.iter().for_each(|model| state.wrap_reference(model.params.clone()));
+            if !first {
+                others.iter().for_each(|model| state.wrap_reference(model.params.clone()));
+            }
         });
         Ok(models)
     }

@@ -94,6 +94,11 @@ impl Run<'_> {
         each.map(line).unwrap_or_default()
     }
 
+    /// Whether the Trainer's arguments come before the model: under ZeRO-3 weights are divided as they are read, once these say so.
+    pub fn says_arguments_first(&self) -> bool {
+        self.engine() == Some(Engine::Zero(3)) && Software::of(self.scenario.stack).trainer == Trainer::Trl
+    }
+
     /// What the Trainer's arguments say of the engine, for a call with them.
     pub fn engine_arguments(&self, call: Call) -> Call {
         let cluster = self.scenario.cluster;
@@ -104,7 +109,9 @@ impl Run<'_> {
                 format!("{{\"reshard_after_forward\": {}}}", boolean(cluster.reshards)),
             ),
             Some(Engine::Zero(_)) => {
-                call.keyword_if("deepspeed", deepspeed::for_trainer(cluster).map(|file| literal(&file, 2)))
+                let level = if self.says_arguments_first() { 1 } else { 2 };
+                let file = deepspeed::for_trainer(cluster);
+                call.keyword_if("deepspeed", file.map(|file| literal(&file, level)))
             }
         }
     }

@@ -98,6 +98,12 @@ pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
     if run.scenario.cluster.is_zero() {
         packages.push("deepspeed==0.19.*");
     }
+    let call = arguments(run, (&config, named), run.checkpointing());
+    let (before, args) = if run.says_arguments_first() {
+        (format!("args = {}\n", call.written(0)), "args".to_owned())
+    } else {
+        (String::new(), call.written(1))
+    };
     let parts = [
         run.header(&packages),
         if vllm && scenario.reserve.vllm == 0 { SERVER } else { "" }.to_owned(),
@@ -119,11 +125,8 @@ pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
         run.kernels(),
         if scenario.task.is_online() { REWARD } else { "\n" }.to_owned(),
         run.config().0,
-        format!("{}model = {}\n", run.loading(), run.loaded()?.written(0)),
-        format!(
-            "trainer = {trainer}(\n    model=model,\n    args={},\n",
-            arguments(run, (&config, named), run.checkpointing()).written(1)
-        ),
+        format!("{before}{}model = {}\n", run.loading(), run.loaded()?.written(0)),
+        format!("trainer = {trainer}(\n    model=model,\n    args={args},\n"),
         if scenario.task.is_online() { "    reward_funcs=reward,\n" } else { "" }.to_owned(),
         "    train_dataset=load_dataset(DATA, split=\"train\"),\n".to_owned(),
         adapters,

@@ -1,7 +1,7 @@
 //! The changes that save memory, each with what it costs.
 
 use super::Cost;
-use crate::scenario::software::{Software, Trainer};
+use crate::scenario::software::Software;
 use crate::scenario::{
     Allocator, AttentionKernel, CacheKind, Checkpointing, CpuOffload, LoraTargets, LossKernel, Mask, Method,
     Offloading, Optimizer, Precision, ReduceDtype, Reference, Scenario, Sharding, Stack, StepTime, Task,
@@ -156,8 +156,8 @@ pub(super) static RULES: &[Rule] = &[
     }),
     once("shard", Cost::Time, |s| {
         if s.cluster.is_many() && !s.cluster.shards() {
-            // DeepSpeed's users stay with it where that is followed
-            let stays = s.cluster.is_zero() && Software::of(s.stack).trainer != Trainer::Trl;
+            // DeepSpeed's users stay with it
+            let stays = s.cluster.is_zero();
             divide_by(s, if stays { &[Sharding::Zero3] } else { Software::of(s.stack).divides_by() });
         }
     }),

@@ -86,6 +86,7 @@ pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, i
                                masters float32, whatever the weights were loaded in; sizes that a configuration leaves out \
                                are DeepSpeed's own, which \"auto\" in one for transformers makes smaller";
                 issues.push(Issue::new(Severity::Note, Field::Sharding, message));
+                issues.extend(stays_whole(scenario));
             }
         }
         issues.extend(architecture.and_then(|architecture| uneven_experts(scenario, architecture)));
@@ -97,6 +98,21 @@ pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, i
             issues.push(Issue::warning(Field::Sharding, message));
         }
     }
+}
+
+/// What trl's kind of checkpointing beside adapters leaves on each GPU under ZeRO-3.
+fn stays_whole(scenario: &Scenario) -> Option<Issue> {
+    let checkpoints =
+        matches!(scenario.checkpointing, Checkpointing::NonReentrant | Checkpointing::Reentrant);
+    let is_so = Software::of(scenario.stack).trainer == Trainer::Trl
+        && scenario.cluster.sharding == Sharding::Zero3
+        && scenario.method.has_adapters()
+        && scenario.task.trains()
+        && !matches!(scenario.task, Task::Orpo | Task::Cpo | Task::Simpo)
+        && checkpoints;
+    let message = "beside adapters trl makes checkpointing reentrant under ZeRO-3, and frozen weights that are gathered to run a layer again stay \
+                   until backward is over: each GPU has the whole model by then";
+    is_so.then(|| Issue::new(Severity::Note, Field::Checkpointing, message))
 }
 
 /// What CPU offload comes to where there are no shards: only FSDP2's and DeepSpeed's are laid into the CPU's memory.

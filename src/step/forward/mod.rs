@@ -312,6 +312,7 @@ impl<'a> Pass<'_, 'a> {
             state.length = self.batch.length;
             state.keys = self.keys(None);
             state.graph.reentrant = self.reentrant;
+            state.run_model(self.params.start);
         });
     }
 

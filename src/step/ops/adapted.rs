@@ -50,7 +50,14 @@ impl<'m> Tensor<'m> {
         let machine = self.machine;
         machine.within(layer.name, &roles::PROJECTION, || {
             match (machine.active(layer.adapter), machine.active(layer.tuned)) {
-                (None, None) => self.base(layer),
+                (None, None) => match layer.adapter {
+                    None => self.base(layer),
+                    // switched off: peft's wrapper is called all the same
+                    Some(adapter) => {
+                        let module = Module::adapted(layer.weight.id(), adapter.a);
+                        machine.module(module, self, |own| own.base(layer))
+                    }
+                },
                 (None, Some(Tuned::Ia3(tuned))) => self.by_factors(layer, tuned),
                 (None, Some(Tuned::Vera(tuned))) => self.by_shared_factors(layer, tuned),
                 (None, Some(Tuned::Loha(tuned))) => self.by_hadamard_product(layer, tuned),

@@ -4,13 +4,14 @@
 //! partition_parameters.py (`all_gather_coalesced` and its handles) of DeepSpeed 0.19.8.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::ops::Range;
 
 use super::zero::COMPUTE;
 use crate::allocator::Stream;
 use crate::memory::Category;
 use crate::scenario::{Cluster, CpuOffload};
 use crate::step::heap::{Heap, NOTHING, StorageId};
-use crate::step::parallel::{Module, Wrapped};
+use crate::step::parallel::Module;
 use crate::step::params::{ParamId, Params};
 use crate::step::what::{Source, What};
 use crate::work::Group;
@@ -37,7 +38,8 @@ static FETCHED: What = What::own(
 /// How many elements lie between a use of a parameter and the next one that it is kept for (`stage3_max_reuse_distance`).
 const REUSE_DISTANCE: u64 = 1_000_000_000;
 
-/// Gathers parameters and lets go of them.
+/// Gathers a model's parameters and lets go of them.
+#[derive(Default)]
 pub(super) struct Gatherer {
     world: u64,
     /// `stage3_prefetch_bucket_size`, `stage3_max_live_parameters` and `stage3_param_persistence_threshold`, in elements.
@@ -55,6 +57,13 @@ pub(super) struct Gatherer {
     /// Elements that are gathered, as it counts them: from nothing in every pass.
     available: i64,
     trace: Trace,
+    /// By step: which parameters of a module were kept that ran then. It is asked once and remembered, also where another pass is
+    /// followed later (`lru_cache` of `__params_to_release`).
+    kept: Vec<Vec<(Module, [bool; 2])>>,
+    /// The modules whose forward runs, each inside the one before it (`FWD_MODULE_STACK`).
+    forward: Vec<Module>,
+    /// Parameters that a module's code reads though they are another module's (`register_external_parameter`).
+    external: Vec<(Module, usize)>,
     /// The modules whose backward runs, each with what their recomputation gathered of frozen parameters.
     running: Vec<(Module, Vec<usize>)>,
 }
@@ -101,8 +110,8 @@ struct Handle {
 #[derive(Default)]
 struct Trace {
     mode: Mode,
-    /// The parameters of each step.
-    steps: Vec<[Option<usize>; 2]>,
+    /// The module of each step.
+    steps: Vec<Module>,
     /// Elements that all steps before each use.
     before: Vec<u64>,
     /// Parameters in the order of their use, each with the step.
@@ -115,10 +124,10 @@ struct Trace {
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Mode {
-    /// No pass has begun.
+    /// No pass has begun, or one went another way than the one that was recorded.
     #[default]
     Invalid,
-    /// The first pass is being recorded.
+    /// The pass is being recorded.
     Record,
     /// What comes next is known.
     Complete,
@@ -134,19 +143,20 @@ impl Gatherer {
             persistence: cluster.deepspeed.persistence,
             stream,
             fetches: cluster.cpu == CpuOffload::All,
-            params: Vec::new(),
-            first: 0,
-            handles: Vec::new(),
-            available: 0,
-            trace: Trace::default(),
-            running: Vec::new(),
+            ..Gatherer::default()
         }
     }
 
+    /// One of the same settings for another model.
+    pub fn another(&self) -> Gatherer {
+        let Gatherer { world, prefetch, live, persistence, stream, fetches, .. } = *self;
+        Gatherer { world, prefetch, live, persistence, stream, fetches, ..Gatherer::default() }
+    }
+
     /// Takes the parameters of a model.
-    pub fn wrap(&mut self, params: &Params, model: &Wrapped) {
-        self.first = model.params.start as ParamId;
-        let partitioned = params.of(&model.params).iter().map(|param| Partitioned {
+    pub fn wrap(&mut self, params: &Params, own: &Range<usize>) {
+        self.first = own.start as ParamId;
+        let partitioned = params.of(own).iter().map(|param| Partitioned {
             numel: param.numel,
             part: param.kept.numel,
             trained: param.trainable,
@@ -161,23 +171,81 @@ impl Gatherer {
         id.checked_sub(self.first).map(|index| index as usize).filter(|index| *index < self.params.len())
     }
 
-    pub fn is_available(&self, id: ParamId) -> bool {
-        self.index(id).is_none_or(|index| self.params[index].status == Status::Available)
+    /// The storage of a whole parameter, where it is there; none of other models'.
+    pub fn storage(&self, id: ParamId) -> Option<StorageId> {
+        let param = &self.params[self.index(id)?];
+        Some(if param.status == Status::Available { param.storage } else { NOTHING })
     }
 
-    /// The storage of a whole parameter.
-    pub fn storage(&self, id: ParamId) -> StorageId {
-        self.index(id).map_or(NOTHING, |index| self.params[index].storage)
+    /// The parameters of a module: its own, then those that it reads of others.
+    fn own(&self, module: Module) -> [Option<usize>; 2] {
+        let mut own = module.own.map(|id| id.and_then(|id| self.index(id)));
+        for (_, read) in self.external.iter().filter(|(reader, _)| *reader == module) {
+            if let Some(free) = own.iter_mut().find(|own| own.is_none()) {
+                *free = Some(*read);
+            }
+        }
+        own
+    }
+
+    /// A module's code reads a parameter of another module (`ZeROOrderedDict.__getitem__`): where it is not there it is gathered, and is a
+    /// parameter of the module whose forward runs from then on.
+    pub fn read(&mut self, heap: &mut Heap, id: ParamId) {
+        let Some(index) = self.index(id) else { return };
+        if self.params[index].status != Status::Partitioned {
+            return;
+        }
+        if let Some(module) = self.forward.last() {
+            self.external.push((*module, index));
+        }
+        self.gather_alone(heap, index);
+    }
+
+    /// `all_gather` outside of the trace: of one parameter, on the stream of who asks.
+    fn gather_alone(&mut self, heap: &mut Heap, index: usize) {
+        let bytes = self.params[index].part.saturating_mul(self.world).saturating_mul(COMPUTE.bytes());
+        let storage = heap.alloc_as(Category::WeightCopies, bytes, COMPUTE, &GATHERED);
+        if self.fetches {
+            let bytes = self.params[index].part.saturating_mul(COMPUTE.bytes());
+            let fetched = heap.alloc_as(Category::WeightCopies, bytes, COMPUTE, &FETCHED);
+            heap.release(fetched);
+        }
+        heap.send_around(Group::Data, bytes, self.world);
+        (self.params[index].storage, self.params[index].status) = (storage, Status::Available);
+    }
+
+    /// Waits for what is on its way, in the order in which it was asked for, and lets go of it (`_clean_inflight_param_registry`).
+    fn land(&mut self, heap: &mut Heap) {
+        let mut underway: Vec<(usize, usize)> = Vec::new();
+        for (index, param) in self.params.iter().enumerate() {
+            if let Status::InFlight(handle) = param.status {
+                underway.push((handle, index));
+            }
+        }
+        underway.sort_unstable();
+        for (_, index) in underway {
+            self.wait(heap, index);
+            self.let_go(heap, index);
+        }
+    }
+
+    /// `trace_prologue`: a pass that goes another way than the one that was recorded is followed by its trace no longer.
+    fn compare(&mut self, heap: &mut Heap, module: Module) {
+        if self.trace.mode != Mode::Complete || self.trace.steps.get(self.trace.step) == Some(&module) {
+            return;
+        }
+        self.trace = Trace { step: self.trace.step, ..Trace::default() };
+        for param in &mut self.params {
+            param.fetched_for = i64::MIN;
+            param.uses.clear();
+        }
+        self.land(heap);
     }
 
     /// A forward pass begins (`reset_step`): the one before it was recorded, or nothing was.
     pub fn begin(&mut self, heap: &mut Heap) {
-        for index in 0..self.params.len() {
-            if let Status::InFlight(_) = self.params[index].status {
-                self.wait(heap, index);
-                self.let_go(heap, index);
-            }
-        }
+        self.land(heap);
+        self.forward.clear();
         match self.trace.mode {
             Mode::Invalid => self.trace.mode = Mode::Record,
             Mode::Record => {
@@ -195,12 +263,14 @@ impl Gatherer {
     /// The recorded pass as an order of parameters (`construct_parameter_trace_from_module_trace`).
     fn learn(&mut self) {
         let mut before = 0u64;
-        for (step, own) in self.trace.steps.iter().enumerate() {
+        for step in 0..self.trace.steps.len() {
             self.trace.before.push(before);
-            for index in own.iter().flatten() {
-                self.trace.order.push((*index, step as i64));
-                self.params[*index].uses.push(step as u32);
-                before = before.saturating_add(self.params[*index].numel);
+            let mut own = self.own(self.trace.steps[step]);
+            own.sort_unstable();
+            for index in own.into_iter().flatten() {
+                self.trace.order.push((index, step as i64));
+                self.params[index].uses.push(step as u32);
+                before = before.saturating_add(self.params[index].numel);
             }
         }
         self.trace.before.push(before);
@@ -208,9 +278,13 @@ impl Gatherer {
 
     /// `fetch_sub_module`: gathers what a module needs, then what comes next.
     pub fn fetch(&mut self, heap: &mut Heap, module: Module, backward: bool) {
-        let own = module.own.map(|id| id.and_then(|id| self.index(id)));
+        self.compare(heap, module);
+        let own = self.own(module);
         if self.trace.mode == Mode::Record {
-            self.trace.steps.push(own);
+            self.trace.steps.push(module);
+        }
+        if !backward {
+            self.forward.push(module);
         }
         let recomputing = !backward && heap.in_backward;
         if backward && !self.running.iter().any(|(running, _)| *running == module) {
@@ -324,11 +398,15 @@ impl Gatherer {
 
     /// `release_sub_module`: what a module used goes, unless another module uses it or it is used again soon.
     pub fn release(&mut self, heap: &mut Heap, module: Module, backward: bool) {
-        let own = module.own.map(|id| id.and_then(|id| self.index(id)));
-        for index in own.into_iter().flatten() {
-            let goes = self.trace.mode != Mode::Complete || !self.is_used_soon(index);
+        let own = self.own(module);
+        if !backward {
+            self.forward.pop();
+        }
+        let kept = if self.trace.mode == Mode::Complete { self.kept_of(module, own) } else { [false; 2] };
+        for (index, is_kept) in own.into_iter().zip(kept) {
+            let Some(index) = index else { continue };
             self.params[index].active.retain(|active| *active != module);
-            if goes {
+            if !is_kept {
                 self.let_go(heap, index);
             }
         }
@@ -342,7 +420,21 @@ impl Gatherer {
         }
     }
 
-    /// `__params_to_release`, of a recorded pass: whether a parameter is kept.
+    /// `__params_to_release`, of a recorded pass: which of a module's parameters are kept.
+    fn kept_of(&mut self, module: Module, own: [Option<usize>; 2]) -> [bool; 2] {
+        let step = self.trace.step;
+        if let Some((_, kept)) = self.kept.get(step).and_then(|at| at.iter().find(|(own, _)| *own == module))
+        {
+            return *kept;
+        }
+        let kept = own.map(|index| index.is_some_and(|index| self.is_used_soon(index)));
+        if self.kept.len() <= step {
+            self.kept.resize_with(step + 1, Vec::new);
+        }
+        self.kept[step].push((module, kept));
+        kept
+    }
+
     fn is_used_soon(&self, index: usize) -> bool {
         let (param, step) = (&self.params[index], self.trace.step);
         if param.persists || param.fetched_for > step as i64 {
@@ -367,7 +459,7 @@ impl Gatherer {
     /// `release_backward_leftovers`: modules whose backward ended unseen, as their inputs need no gradient.
     pub fn release_leftovers(&mut self, heap: &mut Heap) {
         while let Some((module, recomputed)) = self.running.pop() {
-            let own = module.own.map(|id| id.and_then(|id| self.index(id)));
+            let own = self.own(module);
             for index in own.into_iter().flatten().chain(recomputed) {
                 self.params[index].active.retain(|active| *active != module);
                 if !self.params[index].persists {
@@ -389,19 +481,10 @@ impl Gatherer {
     /// Gathers the parameters that are kept whole, each by itself.
     pub fn gather_persistent(&mut self, heap: &mut Heap) {
         for index in 0..self.params.len() {
-            let Partitioned { persists: true, part, status: Status::Partitioned, .. } = self.params[index]
-            else {
-                continue;
-            };
-            let bytes = part.saturating_mul(self.world).saturating_mul(COMPUTE.bytes());
-            let storage = heap.alloc_as(Category::WeightCopies, bytes, COMPUTE, &GATHERED);
-            if self.fetches {
-                let bytes = part.saturating_mul(COMPUTE.bytes());
-                let fetched = heap.alloc_as(Category::WeightCopies, bytes, COMPUTE, &FETCHED);
-                heap.release(fetched);
+            let Partitioned { persists, status, .. } = &self.params[index];
+            if *persists && *status == Status::Partitioned {
+                self.gather_alone(heap, index);
             }
-            heap.send_around(Group::Data, bytes, self.world);
-            (self.params[index].storage, self.params[index].status) = (storage, Status::Available);
         }
     }
 }

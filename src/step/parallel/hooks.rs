@@ -61,6 +61,15 @@ impl State {
         }
     }
 
+    /// The code of the module that runs reads a parameter of another one.
+    pub fn read_outside(&mut self, id: ParamId) {
+        if let Parallel::Zero3(zero) = &mut self.parallel
+            && !self.heap.stopped
+        {
+            zero.read(&mut self.heap, id);
+        }
+    }
+
     /// The model's forward pass begins: those around it come first.
     pub fn enter_model(&mut self, wrappers: u32) {
         if self.parallel.gathers_modules() {

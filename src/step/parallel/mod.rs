@@ -96,6 +96,12 @@ fn groups_parameters(member: &Member) -> bool {
     Software::of(member.stack).head == HeadCode::Trl && !member.adapts
 }
 
+/// Whether ZeRO-3 divides weights as they are read: where transformers knows of the engine by then, from the Trainer's arguments, and they
+/// are not quantised (transformers 5.17 modeling_utils.py `needs_zero3_init`). A plain loop makes the model whole first here.
+fn divides_read(member: &Member) -> bool {
+    is_by_accelerate(member) && member.method != Method::Qlora
+}
+
 /// Whether accelerate wraps the model and puts autocast around it, as transformers' Trainer has it done.
 pub(super) fn is_by_accelerate(member: &Member) -> bool {
     Software::of(member.stack).trainer == Trainer::Trl
@@ -123,7 +129,10 @@ impl Parallel {
             Sharding::Zero1 | Sharding::Zero2 => {
                 Parallel::Zero(Box::new(Zero::of(cluster, member.is_some_and(groups_parameters))))
             }
-            Sharding::Zero3 => Parallel::Zero3(Box::new(Zero3::of(cluster))),
+            Sharding::Zero3 => {
+                let asked = [groups_parameters, divides_read].map(|asked| member.is_some_and(asked));
+                Parallel::Zero3(Box::new(Zero3::of(cluster, asked)))
+            }
         }
     }
 
@@ -188,6 +197,11 @@ impl Parallel {
     /// Whether parameters are loaded whole and partitioned then.
     pub fn partitions_loaded(&self) -> bool {
         self.zero3().is_some()
+    }
+
+    /// Whether parameters are partitioned as soon as they are there (`deepspeed.zero.Init`); whether their partitions stay on the GPU then.
+    pub fn divides_read(&self) -> Option<bool> {
+        self.zero3().and_then(Zero3::divides_read)
     }
 
     /// Whether a quantised model is loaded into the CPU's memory, and moved and sharded unit by unit: on the GPU each rank
@@ -337,11 +351,20 @@ impl State {
         }
     }
 
-    /// What is done with a model beside the one that is trained, which only scores: FSDP2 has shards of it, others leave it whole on
-    /// every GPU.
+    /// What is done with a model beside the one that is trained, which only scores: FSDP2 has shards of it and ZeRO-3 partitions, others
+    /// leave it whole on every GPU.
     pub fn wrap_reference(&mut self, params: Range<usize>) {
-        if let Parallel::Fsdp2(fsdp) = &mut self.parallel {
-            fsdp.wrap_reference(&mut self.heap, &self.params, params);
+        match &mut self.parallel {
+            Parallel::Alone | Parallel::Ddp(_) | Parallel::Zero(_) | Parallel::Megatron(_) => {}
+            Parallel::Fsdp2(fsdp) => fsdp.wrap_reference(&mut self.heap, &self.params, params),
+            Parallel::Zero3(zero) => zero.wrap_reference(&mut self.heap, &mut self.params, params),
+        }
+    }
+
+    /// The model whose first parameter that is runs from now on: forward, or backward again after another one.
+    pub fn run_model(&mut self, first: usize) {
+        if let Parallel::Zero3(zero) = &mut self.parallel {
+            zero.run_model(first as ParamId);
         }
     }
 

@@ -53,18 +53,15 @@ pub(in crate::step) fn supported(
         Stack::Trl => match job.cluster.sharding {
             Sharding::Ddp | Sharding::Zero1 | Sharding::Zero2 => {}
             Sharding::Fsdp2 => by_accelerate(job, member)?,
-            Sharding::Zero3 | Sharding::Distributed => {
+            Sharding::Zero3 => by_trl_in_parts(job)?,
+            Sharding::Distributed => {
                 let what = format!("what trl does under {engine}");
-                return refuse(Field::Sharding, what, "choose DDP, FSDP2, ZeRO-1 or ZeRO-2");
+                return refuse(Field::Sharding, what, "choose DDP, FSDP2 or one of DeepSpeed's stages");
             }
         },
         Stack::Liger | Stack::Litgpt | Stack::Torchtune | Stack::Unsloth | Stack::Megatron => {
             let what = format!("what {} does", member.stack.label());
-            return refuse(
-                Field::Stack,
-                what,
-                "choose transformers, or trl under DDP, FSDP2, ZeRO-1 or ZeRO-2",
-            );
+            return refuse(Field::Stack, what, "choose transformers or trl");
         }
     }
     if job.round.iter().filter_map(Act::batch).any(|batch| batch.pictures.count > 0) {
@@ -88,6 +85,7 @@ pub(in crate::step) fn supported(
     }
     match member.checkpointing {
         Checkpointing::Off | Checkpointing::NonReentrant => {}
+        Checkpointing::Reentrant if job.cluster.sharding == Sharding::Zero3 && is_by_accelerate(member) => {}
         Checkpointing::Reentrant | Checkpointing::Offloaded | Checkpointing::Selective => {
             let fix = "choose checkpointing with use_reentrant=False";
             return refuse(Field::Checkpointing, "this kind of checkpointing".into(), fix);
@@ -187,6 +185,42 @@ fn by_accelerate(job: &Job, member: &Member) -> Result<(), Issue> {
     }
     if job.cluster.cpu != CpuOffload::Off {
         return refuse(Field::CpuOffload, "CPU offload".into(), "keep all on the GPUs");
+    }
+    Ok(())
+}
+
+/// What of trl's trainers under ZeRO-3 was not compared.
+fn by_trl_in_parts(job: &Job) -> Result<(), Issue> {
+    let refuse = |field, what: &str, fix: &str| {
+        Err(Issue::error(field, format!("{what} under ZeRO-3 is not modelled")).with_fix(fix))
+    };
+    for act in &job.round {
+        match act {
+            Act::Train {
+                loss: Loss::Preference { reference, .. } | Loss::Desirability { reference, .. },
+                ..
+            } if *reference == Scorer::Precomputed => {
+                // the model has an engine of its own for it, whose hooks stay beside the other's
+                let what = "a reference that scores the data beforehand";
+                return refuse(Field::Reference, what, "let the reference score in every step");
+            }
+            Act::Train {
+                loss:
+                    Loss::Labels
+                    | Loss::Preference { .. }
+                    | Loss::Desirability { .. }
+                    | Loss::Odds { .. }
+                    | Loss::Comparison
+                    | Loss::Reward { .. },
+                ..
+            }
+            | Act::Score { .. }
+            | Act::Update { .. } => {}
+            Act::Train { .. } | Act::Generate { .. } => {
+                let what = "a model that generates, which gathers all of it, or learns from a teacher,";
+                return refuse(Field::Sharding, what, "choose DDP, ZeRO-1 or ZeRO-2");
+            }
+        }
     }
     Ok(())
 }

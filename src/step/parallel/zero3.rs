@@ -5,6 +5,8 @@
 //! Source: deepspeed/runtime/zero/stage3.py and partition_parameters.py of DeepSpeed 0.19.8. The order of events was compared
 //! with the allocator's trace.
 
+use std::ops::Range;
+
 use super::gather::{FLAT_OUTPUT, GATHERED, Gatherer};
 use super::offload::{self, NORM, NORM_PIECE, Offload};
 use super::zero::{COMPUTE, keep, scratch};
@@ -54,14 +56,20 @@ const SUB_GROUP: u64 = 1_000_000_000;
 /// What ZeRO-3 keeps.
 pub(in crate::step) struct Zero3 {
     world: u64,
+    /// Whether the optimizer has a second group of parameters, those without weight decay.
+    decays_apart: bool,
+    /// Whether weights were divided as they were read, and not made whole first.
+    divides_read: bool,
     /// `reduce_bucket_size`, in elements.
     bucket_size: u64,
     /// `contiguous_gradients`.
     contiguous: bool,
     /// The stream on which gradients are reduced.
     reduces_on: Stream,
-    /// Gathers parameters and lets go of them.
-    gatherer: Gatherer,
+    /// Gather parameters and let go of them: those of the model that is trained, then those of models that only score.
+    gatherers: Vec<Gatherer>,
+    /// Which of them is of the model that runs.
+    running: usize,
     /// The trained parameters.
     trained: Vec<ParamId>,
     /// How many of them, one after the other, and elements of their partitions, the optimizer steps at a time.
@@ -81,15 +89,18 @@ pub(in crate::step) struct Zero3 {
 
 impl Zero3 {
     /// Before there is a model.
-    pub fn of(cluster: Cluster) -> Zero3 {
+    pub fn of(cluster: Cluster, [decays_apart, divides_read]: [bool; 2]) -> Zero3 {
         let overlaps = cluster.overlaps();
         let stream = |own: Stream| if overlaps { own } else { Stream::Compute };
         Zero3 {
             world: cluster.gpus,
+            decays_apart,
+            divides_read,
             bucket_size: cluster.deepspeed.reduce_bucket,
             contiguous: cluster.deepspeed.contiguous,
             reduces_on: stream(Stream::Scatters),
-            gatherer: Gatherer::new(cluster, stream(Stream::Gathers)),
+            gatherers: vec![Gatherer::new(cluster, stream(Stream::Gathers))],
+            running: 0,
             trained: Vec::new(),
             groups: Vec::new(),
             waiting: Vec::new(),
@@ -136,6 +147,11 @@ impl Zero3 {
         Kept { numel, rows: 1, dtype: COMPUTE }
     }
 
+    /// Whether weights are divided as they are read; whether their partitions stay on the GPU then.
+    pub fn divides_read(&self) -> Option<bool> {
+        self.divides_read.then_some(!self.keeps_on_host)
+    }
+
     /// How many groups of partitions the optimizer steps, one after the other.
     pub fn groups(&self) -> usize {
         self.groups.len()
@@ -148,35 +164,28 @@ impl Zero3 {
 
     /// `DeepSpeedZeroOptimizer_Stage3.__init__` of partitioned parameters: those that are trained move into one tensor.
     pub fn wrap(&mut self, heap: &mut Heap, params: &mut Params, model: &Wrapped) {
-        self.gatherer.wrap(params, model);
+        self.gatherers[0].wrap(params, &model.params);
         let mut whole = 0u64;
-        for id in model.params.clone() {
-            let param = &params.list[id];
-            if !param.trainable {
-                continue;
-            }
-            let numel = param.kept.numel;
-            whole = whole.saturating_add(numel);
-            match self.groups.last_mut() {
-                Some((count, sum)) if *sum < SUB_GROUP => {
-                    (*count, *sum) = (*count + 1, sum.saturating_add(numel))
+        // weights decay, and norms and biases, which are vectors, do not (`get_decay_parameter_names`)
+        let decays = |id: usize| !self.decays_apart || params.list[id].rows > 1;
+        let (first, second): (Vec<usize>, Vec<usize>) =
+            model.params.clone().filter(|id| params.list[*id].trainable).partition(|id| decays(*id));
+        for group in [first, second] {
+            let mut is_open = false;
+            for id in group {
+                let numel = params.list[id].kept.numel;
+                whole = whole.saturating_add(numel);
+                match self.groups.last_mut() {
+                    Some((count, sum)) if is_open && *sum < SUB_GROUP => {
+                        (*count, *sum) = (*count + 1, sum.saturating_add(numel))
+                    }
+                    Some(_) | None => self.groups.push((1, numel)),
                 }
-                Some(_) | None => self.groups.push((1, numel)),
+                is_open = true;
+                self.trained.push(id as ParamId);
             }
-            self.trained.push(id as ParamId);
         }
-        // `_convert_to_zero_parameters`
-        for id in model.params.clone() {
-            let param = &mut params.list[id];
-            let (category, times) = (heap.category_of(param.storage), param.times);
-            let bytes = param.kept.numel.saturating_mul(COMPUTE.bytes());
-            let part = if self.keeps_on_host {
-                NOTHING
-            } else {
-                heap.persistent(bytes, COMPUTE, times, category, &PARTITION)
-            };
-            heap.release(std::mem::replace(&mut param.storage, part));
-        }
+        self.partition(heap, params, model.params.clone());
         for id in &self.trained {
             let storage = std::mem::replace(&mut params.list[*id as usize].storage, NOTHING);
             heap.release(storage);
@@ -207,6 +216,33 @@ impl Zero3 {
         }
     }
 
+    /// What trl does with a model that only scores (models/utils.py `prepare_deepspeed`): an engine of its own without an optimizer, whose
+    /// partitions stay where they are.
+    pub fn wrap_reference(&mut self, heap: &mut Heap, params: &mut Params, own: Range<usize>) {
+        let mut gatherer = self.gatherers[0].another();
+        gatherer.wrap(params, &own);
+        self.gatherers.push(gatherer);
+        self.partition(heap, params, own);
+    }
+
+    /// `_convert_to_zero_parameters`: of each parameter that is whole this rank's partition stays. Where weights were divided as they were
+    /// read no whole ones wait in the cache either.
+    fn partition(&self, heap: &mut Heap, params: &mut Params, own: Range<usize>) {
+        if self.divides_read {
+            return heap.empty_cache();
+        }
+        for param in &mut params.list[own] {
+            let (category, times) = (heap.category_of(param.storage), param.times);
+            let bytes = param.kept.numel.saturating_mul(COMPUTE.bytes());
+            let part = if self.keeps_on_host {
+                NOTHING
+            } else {
+                heap.persistent(bytes, COMPUTE, times, category, &PARTITION)
+            };
+            heap.release(std::mem::replace(&mut param.storage, part));
+        }
+    }
+
     /// `_create_fp32_partitions` and `initialize_optimizer_states` on the GPU.
     fn make_masters(&self, heap: &mut Heap) {
         // `converted.clone()`: the variable holds the last one until the next is there
@@ -222,28 +258,44 @@ impl Zero3 {
         heap.release(gradient);
     }
 
+    /// Whether a parameter is there whole; what no engine has is.
     pub fn is_gathered(&self, id: ParamId) -> bool {
-        self.gatherer.is_available(id)
+        self.storage(id).is_none_or(|storage| storage != NOTHING)
     }
 
     /// A gathered parameter's storage.
     pub fn gathered(&self, id: ParamId) -> StorageId {
-        self.gatherer.storage(id)
+        self.storage(id).unwrap_or(NOTHING)
+    }
+
+    fn storage(&self, id: ParamId) -> Option<StorageId> {
+        self.gatherers.iter().find_map(|gatherer| gatherer.storage(id))
+    }
+
+    /// The model of that parameter runs from now on.
+    pub fn run_model(&mut self, first: ParamId) {
+        let own = self.gatherers.iter().position(|gatherer| gatherer.storage(first).is_some());
+        self.running = own.unwrap_or_default();
+    }
+
+    /// A module's code reads a parameter of another module.
+    pub fn read(&mut self, heap: &mut Heap, id: ParamId) {
+        self.gatherers[self.running].read(heap, id);
     }
 
     /// A forward pass begins (`reset_step`).
     pub fn enter_forward(&mut self, heap: &mut Heap) {
-        self.gatherer.begin(heap);
+        self.gatherers[self.running].begin(heap);
     }
 
     /// A module is about to run: in forward, which may be a recomputation, or in backward.
     pub fn enter(&mut self, heap: &mut Heap, module: Module, backward: bool) {
-        self.gatherer.fetch(heap, module, backward);
+        self.gatherers[self.running].fetch(heap, module, backward);
     }
 
     /// A module has run.
     pub fn leave(&mut self, heap: &mut Heap, module: Module, backward: bool) {
-        self.gatherer.release(heap, module, backward);
+        self.gatherers[self.running].release(heap, module, backward);
     }
 
     /// A gradient is there (`reduce_independent_p_g_buckets_and_remove_grads`): it is copied into the bucket, which is reduced
@@ -302,12 +354,12 @@ impl Zero3 {
     pub fn leave_backward(&mut self, heap: &mut Heap, params: &mut Params, steps: bool) {
         self.reduce(heap, params, steps);
         self.accumulates = !steps;
-        self.gatherer.release_leftovers(heap);
+        self.gatherers[0].release_leftovers(heap);
     }
 
     /// `step` up to the first group's: all parameters go, and the norm of every partition's gradient is taken in float64.
     pub fn enter_step(&mut self, heap: &mut Heap, params: &Params) {
-        self.gatherer.release_all(heap);
+        self.gatherers[0].release_all(heap);
         if self.offloads() {
             return;
         }
@@ -337,6 +389,6 @@ impl Zero3 {
     /// `_post_step`: the parameters that are kept whole are gathered.
     pub fn leave_step(&mut self, heap: &mut Heap) {
         self.offload.iter_mut().for_each(|offload| offload.leave_step(heap));
-        self.gatherer.gather_persistent(heap);
+        self.gatherers[0].gather_persistent(heap);
     }
 }

@@ -201,6 +201,7 @@ impl State {
     /// A parameter of the head, which is never called: where FSDP2 has not gathered it, it is gathered here, and as it is stored
     /// (`weight.full_tensor()`).
     fn read_by_head(&mut self, id: Option<ParamId>) -> Value {
+        id.into_iter().for_each(|id| self.read_outside(id));
         let sharded = id.filter(|id| self.parallel.has_units() && !self.parallel.is_there(*id));
         let Some(id) = sharded else { return self.weight_if(id) };
         let (numel, kept) = (self.params.get(id).numel, self.params.get(id).kept);
