@@ -4,6 +4,8 @@
 //! Source: deepspeed/runtime/zero/stage_1_and_2.py of DeepSpeed 0.19.8. The order of events was compared with the allocator's
 //! trace.
 
+use std::ops::Range;
+
 use crate::allocator::Stream;
 use crate::dtype::Dtype;
 use crate::memory::Category;
@@ -55,9 +57,8 @@ pub(super) const COMPUTE: Dtype = Dtype::Bf16;
 /// What ZeRO-1 and ZeRO-2 keep.
 pub(in crate::step) struct Zero {
     world: u64,
-    /// Whether the optimizer has a second group of parameters, those without weight decay. The few that they are share the first one's
-    /// partition here; what they change is that the cache is emptied once more when they are laid out.
-    groups: bool,
+    /// Whether the optimizer has a second group of parameters, those without weight decay.
+    decays_apart: bool,
     /// Whether gradients are reduced as they come: ZeRO-2 (`partition_gradients`).
     partitions_gradients: bool,
     /// `reduce_bucket_size`, in elements.
@@ -66,12 +67,12 @@ pub(in crate::step) struct Zero {
     contiguous: bool,
     /// `overlap_comm`: two buckets, and reductions on a stream of their own.
     overlaps: bool,
-    /// The trained parameters in the order of the model's modules.
+    /// The trained parameters, group by group in the order of the model's modules.
     trained: Vec<Trained>,
     /// By parameter: where it is in `trained`.
     places: Vec<Option<u32>>,
-    /// Elements of the partition of each rank.
-    partition: u64,
+    /// Elements of the partition that each rank has of each group.
+    partitions: Vec<u64>,
     /// The buffers that gradients are copied into, from the first gradient to the end of backward.
     buffers: [StorageId; 2],
     /// Elements that wait in the bucket for their reduction.
@@ -82,8 +83,8 @@ pub(in crate::step) struct Zero {
     reduced: StorageId,
     /// Those that wait for the step (`averaged_gradients`).
     averaged: Vec<StorageId>,
-    /// The float32 gradient of the partition, while the optimizer steps.
-    single: StorageId,
+    /// The float32 gradients of the partitions, while the optimizer steps.
+    single: Vec<StorageId>,
     /// Where the optimizer is in the CPU's memory.
     offload: Option<Offload>,
     /// Whether a micro-batch ended that was not the last of its step.
@@ -94,29 +95,38 @@ pub(in crate::step) struct Zero {
 struct Trained {
     id: ParamId,
     numel: u64,
-    /// Its first element in the flat tensor.
+    /// The group that it is of, and its first element in the flat tensor of that.
+    group: usize,
     offset: u64,
+}
+
+/// The parameters that are trained, in the groups that the optimizer is given: weights decay, and norms and biases, which are vectors,
+/// do not where they are `apart` (transformers 5.17 trainer.py `get_decay_parameter_names`).
+pub(super) fn groups(params: &Params, own: Range<usize>, apart: bool) -> [Vec<usize>; 2] {
+    let decays = |id: usize| !apart || params.list[id].rows > 1;
+    let (first, second) = own.filter(|id| params.list[*id].trainable).partition(|id| decays(*id));
+    [first, second]
 }
 
 impl Zero {
     /// Before there is a model.
-    pub fn of(cluster: Cluster, groups: bool) -> Zero {
+    pub fn of(cluster: Cluster, decays_apart: bool) -> Zero {
         Zero {
             world: cluster.gpus,
-            groups,
+            decays_apart,
             partitions_gradients: cluster.sharding == Sharding::Zero2,
             bucket_size: cluster.deepspeed.reduce_bucket,
             contiguous: cluster.deepspeed.contiguous || cluster.cpu != CpuOffload::Off,
             overlaps: cluster.overlaps(),
             trained: Vec::new(),
             places: Vec::new(),
-            partition: 0,
+            partitions: Vec::new(),
             buffers: [NOTHING; 2],
             elements: 0,
             waiting: Vec::new(),
             reduced: NOTHING,
             averaged: Vec::new(),
-            single: NOTHING,
+            single: Vec::new(),
             offload: Offload::of(cluster),
             accumulates: false,
         }
@@ -135,11 +145,15 @@ impl Zero {
             return 0;
         }
         let pinned = |numel: u64, dtype: Dtype| offload::pinned(numel.saturating_mul(dtype.bytes()));
-        let masters = pinned(self.partition, Dtype::F32);
-        let copies = pinned(self.partition, COMPUTE).saturating_add(pinned(self.largest(), COMPUTE));
-        let own = self.trained.iter().filter(|own| self.accumulates && own.offset < self.partition);
+        let sum = |of: &dyn Fn(u64) -> u64| {
+            self.partitions.iter().map(|partition| of(*partition)).fold(0, u64::saturating_add)
+        };
+        let masters = sum(&|partition| pinned(partition, Dtype::F32));
+        let copies = sum(&|partition| pinned(partition, COMPUTE));
+        let own = self.trained.iter().filter(|own| self.accumulates && self.has_part(own));
         let accumulated = own.map(|own| pinned(own.numel, COMPUTE)).fold(0, u64::saturating_add);
-        [masters, masters, copies, accumulated, offload::states(self.partition)]
+        let states = sum(&offload::states);
+        [masters, masters, copies, pinned(self.largest(), COMPUTE), accumulated, states]
             .into_iter()
             .fold(0, u64::saturating_add)
     }
@@ -149,49 +163,48 @@ impl Zero {
         self.trained.iter().map(|trained| trained.numel).max().unwrap_or(0)
     }
 
-    /// Elements of the flat tensor that this rank's optimizer steps.
+    /// Elements of the flat tensors that this rank's optimizer steps.
     pub fn partition(&self) -> u64 {
-        self.partition
+        self.partitions.iter().copied().fold(0, u64::saturating_add)
     }
 
-    /// `DeepSpeedZeroOptimizer.__init__`: the trained parameters become views of one flat tensor, and this rank's partition of
-    /// it is copied to float32.
+    /// `DeepSpeedZeroOptimizer.__init__`: the trained parameters of each group become views of one flat tensor, and this rank's
+    /// partition of it is copied to float32.
     pub fn wrap(&mut self, heap: &mut Heap, params: &mut Params, model: &Wrapped) {
         self.places = vec![None; params.list.len()];
-        let mut offset = 0u64;
-        for id in model.params.clone() {
-            let param = &params.list[id];
-            if !param.trainable {
-                continue;
+        let groups = groups(params, model.params.clone(), self.decays_apart);
+        for ids in groups.into_iter().filter(|ids| !ids.is_empty()) {
+            let (group, first) = (self.partitions.len(), self.trained.len());
+            let mut offset = 0u64;
+            for id in ids {
+                let param = &params.list[id];
+                let numel = param.numel.saturating_mul(u64::from(param.times));
+                self.places[id] = Some(self.trained.len() as u32);
+                self.trained.push(Trained { id: id as ParamId, numel, group, offset });
+                offset = offset.saturating_add(numel);
             }
-            let numel = param.numel.saturating_mul(u64::from(param.times));
-            self.places[id] = Some(self.trained.len() as u32);
-            self.trained.push(Trained { id: id as ParamId, numel, offset });
-            offset = offset.saturating_add(numel);
-        }
-        // NCCL's buffers begin at four bytes (`nccl_start_alignment_factor`)
-        self.partition = offset.div_ceil(self.world.saturating_mul(2)).saturating_mul(2);
-        heap.empty_cache();
-        let whole = self.partition.saturating_mul(self.world);
-        keep(heap, whole, COMPUTE, Category::Weights, &FLAT);
-        for trained in &self.trained {
-            let storage = std::mem::replace(&mut params.list[trained.id as usize].storage, NOTHING);
-            heap.release(storage);
-        }
-        let copy = scratch(heap, self.partition, COMPUTE, &PARTITION);
-        if !self.offloads() {
-            keep(heap, self.partition, Dtype::F32, Category::Optimizer, &MASTER);
-        }
-        heap.release(copy);
-        if self.groups {
+            // NCCL's buffers begin at four bytes (`nccl_start_alignment_factor`)
+            let partition = offset.div_ceil(self.world.saturating_mul(2)).saturating_mul(2);
+            self.partitions.push(partition);
             heap.empty_cache();
+            keep(heap, partition.saturating_mul(self.world), COMPUTE, Category::Weights, &FLAT);
+            for trained in &self.trained[first..] {
+                let storage = std::mem::replace(&mut params.list[trained.id as usize].storage, NOTHING);
+                heap.release(storage);
+            }
+            let copy = scratch(heap, partition, COMPUTE, &PARTITION);
+            if !self.offloads() {
+                keep(heap, partition, Dtype::F32, Category::Optimizer, &MASTER);
+            }
+            heap.release(copy);
         }
         if self.offloads() {
             return Offload::keep_buffer(heap, self.largest());
         }
         // `initialize_optimizer_states`
-        let gradient = scratch(heap, self.partition, Dtype::F32, &FLAT_GRADIENT);
-        heap.release(gradient);
+        let zeros = |partition: &u64| scratch(heap, *partition, Dtype::F32, &FLAT_GRADIENT);
+        let gradients: Vec<StorageId> = self.partitions.iter().map(zeros).collect();
+        gradients.into_iter().for_each(|gradient| heap.release(gradient));
     }
 
     /// A gradient is there (`process_gradients`). ZeRO-1 collects it in the last micro-batch of a step alone
@@ -262,7 +275,7 @@ impl Zero {
             } else if self.contiguous {
                 // `copy_grads_in_partition`
                 if self.reduced == NOTHING {
-                    let own = self.trained.iter().take_while(|trained| trained.offset < self.partition);
+                    let own = self.trained.iter().filter(|trained| self.has_part(trained));
                     let numel = own.fold(0u64, |sum, trained| sum.saturating_add(trained.numel));
                     let bytes = numel.saturating_mul(COMPUTE.bytes());
                     self.reduced =
@@ -287,13 +300,18 @@ impl Zero {
 
     /// Elements of that parameter that this rank's partition, the first, has.
     fn own_part(&self, place: u32) -> u64 {
-        let Trained { numel, offset, .. } = self.trained[place as usize];
-        numel.min(self.partition.saturating_sub(offset))
+        let Trained { numel, group, offset, .. } = self.trained[place as usize];
+        numel.min(self.partitions[group].saturating_sub(offset))
     }
 
     /// Whether this rank's partition, the first, has a part of that parameter.
+    fn has_part(&self, trained: &Trained) -> bool {
+        trained.offset < self.partitions[trained.group]
+    }
+
+    /// The same of the parameter at that place.
     fn is_own(&self, place: u32) -> bool {
-        self.trained[place as usize].offset < self.partition
+        self.has_part(&self.trained[place as usize])
     }
 
     /// `average_tensor` and `allreduce_and_scatter`: the slices that fall to the ranks are laid out in one tensor as soon as
@@ -311,12 +329,12 @@ impl Zero {
             // `buffered_reduce_fallback`: as many tensors as gradients
             return flatten(heap, self.waiting.len() as u64, self.elements);
         }
-        let partition = self.partition.max(1);
-        let rank = |element: u64| element / partition;
+        let partition = |group: usize| self.partitions[group].max(1);
         if self.elements <= self.bucket_size {
             // neighbours of a rank are one slice
             let ends = |place: &u32| {
-                let Trained { offset, numel, .. } = self.trained[*place as usize];
+                let Trained { group, offset, numel, .. } = self.trained[*place as usize];
+                let rank = |element: u64| element / partition(group);
                 [rank(offset), rank(offset.saturating_add(numel).saturating_sub(1))]
             };
             let mut ranks = self.waiting.iter().flat_map(ends);
@@ -326,7 +344,8 @@ impl Zero {
         }
         // a gradient by itself that is larger than the bucket
         for place in &self.waiting {
-            let Trained { offset: mut at, numel: mut left, .. } = self.trained[*place as usize];
+            let Trained { group, offset: mut at, numel: mut left, .. } = self.trained[*place as usize];
+            let partition = partition(group);
             while left > 0 {
                 let room = partition - at % partition;
                 let further = match self.bucket_size.checked_sub(room) {
@@ -368,7 +387,7 @@ impl Zero {
         let mut own = vec![std::mem::replace(&mut self.reduced, NOTHING)];
         for trained in &self.trained {
             let grad = std::mem::replace(&mut params.list[trained.id as usize].grad, NOTHING);
-            if trained.offset < self.partition && self.offload.is_none() {
+            if self.has_part(trained) && self.offload.is_none() {
                 own.push(grad);
             } else {
                 heap.release(grad);
@@ -382,34 +401,37 @@ impl Zero {
         }
     }
 
-    /// `step` up to the optimizer's: the norm of every gradient of the partition, in float64, then its float32 gradient.
+    /// `step` up to the optimizer's: the norm of every gradient of the partitions, in float64, then their float32 gradients. The second
+    /// group, of few elements, has its own beside those of the first here, where DeepSpeed steps one after the other.
     pub fn enter_step(&mut self, heap: &mut Heap) {
         if !self.partitions_gradients {
             // in the last micro-batch, and so once a step
-            self.all_reduce(heap, self.partition.saturating_mul(self.world));
+            self.all_reduce(heap, self.partition().saturating_mul(self.world));
         }
         if self.offloads() {
             return;
         }
-        let mut tensors = 0;
-        for place in (0..self.trained.len() as u32).take_while(|place| self.is_own(*place)) {
+        let mut tensors = vec![0u64; self.partitions.len()];
+        for place in (0..self.trained.len() as u32).filter(|place| self.is_own(*place)) {
             let numel = self.own_part(place);
             let wide = scratch(heap, numel, Dtype::F64, &NORM);
             heap.release(wide);
-            tensors += 1;
+            tensors[self.trained[place as usize].group] += 1;
         }
-        let flat = if tensors > 1 { scratch(heap, self.partition, COMPUTE, &FLAT_GRADIENT) } else { NOTHING };
-        let bytes = self.partition.saturating_mul(Dtype::F32.bytes());
-        self.single = heap.alloc_as(Category::Gradients, bytes, Dtype::F32, &FLAT_GRADIENT);
-        heap.release(flat);
+        for (partition, tensors) in self.partitions.iter().zip(tensors) {
+            let flat = if tensors > 1 { scratch(heap, *partition, COMPUTE, &FLAT_GRADIENT) } else { NOTHING };
+            let bytes = partition.saturating_mul(Dtype::F32.bytes());
+            self.single.push(heap.alloc_as(Category::Gradients, bytes, Dtype::F32, &FLAT_GRADIENT));
+            heap.release(flat);
+        }
         self.averaged.drain(..).for_each(|grad| heap.release(grad));
     }
 
     /// The optimizer has stepped: the partitions are gathered in the flat tensor (`all_gather_dp_groups`).
     pub fn leave_step(&mut self, heap: &mut Heap) {
-        let whole = self.partition.saturating_mul(self.world).saturating_mul(COMPUTE.bytes());
+        let whole = self.partition().saturating_mul(self.world).saturating_mul(COMPUTE.bytes());
         heap.send_around(Group::Data, whole, self.world);
-        heap.release(std::mem::replace(&mut self.single, NOTHING));
+        self.single.drain(..).for_each(|gradient| heap.release(gradient));
         self.offload.iter_mut().for_each(|offload| offload.leave_step(heap));
     }
 }
@@ -435,10 +457,10 @@ mod tests {
         let mut cluster = Cluster { gpus: 2, sharding: Sharding::Zero2, ..Cluster::ONE };
         cluster.deepspeed.reduce_bucket = bucket_size;
         let [first, second] = numels;
-        let trained = |id, numel, offset| Trained { id, numel, offset };
+        let trained = |id, numel, offset| Trained { id, numel, group: 0, offset };
         let zero = Zero {
             trained: vec![trained(0, first, 0), trained(1, second, first)],
-            partition: (first + second) / 2,
+            partitions: vec![(first + second) / 2],
             elements: waiting.iter().map(|place| numels[*place as usize]).sum(),
             waiting: waiting.to_vec(),
             ..Zero::of(cluster, false)

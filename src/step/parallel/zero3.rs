@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use super::gather::{FLAT_OUTPUT, GATHERED, Gatherer};
 use super::offload::{self, NORM, NORM_PIECE, Offload};
-use super::zero::{COMPUTE, keep, scratch};
+use super::zero::{COMPUTE, groups, keep, scratch};
 use crate::allocator::Stream;
 use crate::dtype::Dtype;
 use crate::memory::Category;
@@ -166,11 +166,7 @@ impl Zero3 {
     pub fn wrap(&mut self, heap: &mut Heap, params: &mut Params, model: &Wrapped) {
         self.gatherers[0].wrap(params, &model.params);
         let mut whole = 0u64;
-        // weights decay, and norms and biases, which are vectors, do not (`get_decay_parameter_names`)
-        let decays = |id: usize| !self.decays_apart || params.list[id].rows > 1;
-        let (first, second): (Vec<usize>, Vec<usize>) =
-            model.params.clone().filter(|id| params.list[*id].trainable).partition(|id| decays(*id));
-        for group in [first, second] {
+        for group in groups(params, model.params.clone(), self.decays_apart) {
             let mut is_open = false;
             for id in group {
                 let numel = params.list[id].kept.numel;
