@@ -22,6 +22,20 @@ pub struct Answer {
     pub on_card: Option<OnCard>,
 }
 
+/// The same run with expandable segments.
+pub(super) fn joined(scenario: &Scenario) -> Scenario {
+    Scenario { allocator: Allocator::Expandable, ..scenario.clone() }
+}
+
+/// Whether expandable segments help a run of that verdict: holes alone are in its way, or leave it in doubt.
+pub(super) fn helps(verdict: Option<Verdict>, joined: Option<Verdict>) -> bool {
+    match joined {
+        Some(Verdict::Fits) => true,
+        Some(Verdict::Close) => verdict == Some(Verdict::Tight),
+        Some(Verdict::Tight | Verdict::Over | Verdict::WouldNotRun | Verdict::NotFollowed) | None => false,
+    }
+}
+
 impl Answer {
     /// Answers a scenario: the estimate, and the run replayed on the scenario's card.
     pub fn of(scenario: Scenario) -> Answer {
@@ -55,15 +69,8 @@ impl Answer {
         if !matches!(verdict, Some(Verdict::Tight | Verdict::Close)) {
             return self;
         }
-        let joined = Answer::of(Scenario { allocator: Allocator::Expandable, ..self.scenario.clone() });
-        let is_better = match joined.verdict() {
-            Some(Verdict::Fits) => true,
-            Some(Verdict::Close) => verdict == Some(Verdict::Tight),
-            Some(Verdict::Tight | Verdict::Over | Verdict::WouldNotRun | Verdict::NotFollowed) | None => {
-                false
-            }
-        };
-        if is_better { joined } else { self }
+        let joined = Answer::of(joined(&self.scenario));
+        if helps(verdict, joined.verdict()) { joined } else { self }
     }
 
     /// Why there is no figure, where there is none.

@@ -70,12 +70,21 @@ fn room(gpu: &Gpu, context: Bytes, percent: f64) -> Bytes {
     Bytes((left.0 as f64 / (1.0 + percent.max(-99.0) / 100.0)) as u64)
 }
 
-/// Whether a recording gets through where the allocator can have so much.
+/// Whether a recording gets through where the allocator can have so much: [`run`] without figures of its phases, of which a recording
+/// of a recurrence has millions of events.
 pub(super) fn outcome_of(recording: &Recording, allocator: Allocator, room: Bytes) -> Outcome {
-    run(recording, allocator, room).0
+    let failure = |expandable_segments| {
+        recording.allocate(Settings { expandable_segments, capacity: Some(room.0) }).failure
+    };
+    let chosen = allocator == Allocator::Expandable;
+    match failure(chosen) {
+        None => Outcome::Runs,
+        Some(_) if !chosen && failure(true).is_none() => Outcome::RunsExpandable,
+        Some(failure) => Outcome::Fails(failure),
+    }
 }
 
-/// [`outcome_of`], the settings of the run whose figures are shown, and the run on the card.
+/// Its outcome, the settings of the run whose figures are shown, and the run on the card.
 fn run(recording: &Recording, allocator: Allocator, room: Bytes) -> (Outcome, Settings, Replay) {
     let set = |expandable_segments, capacity| Settings { expandable_segments, capacity };
     let chosen = allocator == Allocator::Expandable;

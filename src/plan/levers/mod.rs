@@ -6,11 +6,12 @@ mod cards;
 mod room;
 mod rules;
 
+use std::cell::RefCell;
 use std::cmp::Reverse;
 
 use serde::{Deserialize, Serialize};
 
-use super::answer::Answer;
+use super::answer::{Answer, helps, joined};
 use super::gpus::{GPU_COUNTS, Layout, fewest_gpus, on_gpus};
 use super::verdict::Verdict;
 use crate::issue::{Field, Issue};
@@ -184,15 +185,16 @@ const LEAST_SHARE: u64 = 200;
 pub fn levers(scenario: &Scenario) -> Result<Levers, Issue> {
     let answer = Answer::of(scenario.clone());
     let base = Outlook::read(&answer).ok_or_else(|| answer.refusal())?;
+    let looked = &Looked { base, at: RefCell::new(vec![(scenario.clone(), Some(base))]) };
     let base = &base;
     let mut single: Vec<Lever> = RULES
         .iter()
         .filter_map(|rule| {
-            let changed = pulled(rule, scenario, base)?;
+            let changed = pulled(rule, scenario, looked)?;
             let is_tight = base.verdict == Verdict::Tight;
             // a scenario that was so before has expandable segments as a change of their own
-            let changed = if is_tight { changed } else { Answer::of(changed).without_holes().scenario };
-            lever(scenario, changed, rule.key, rule.cost, base)
+            let changed = if is_tight { changed } else { looked.without_holes(changed) };
+            lever(scenario, changed, rule.key, rule.cost, looked)
         })
         .collect();
     // two ways to the same scenario are one lever: the cheaper
@@ -208,27 +210,27 @@ pub fn levers(scenario: &Scenario) -> Result<Levers, Issue> {
     let cheapest = single.iter().find(|lever| lever.verdict.holds()).map(|lever| lever.cost);
     let cheaper = |cost: &Cost| cheapest.is_none_or(|cheapest| *cost < cheapest);
     let costs: Vec<Cost> = Cost::ALL.into_iter().filter(cheaper).collect();
-    let together = if fits { None } else { together(scenario, base, &costs) };
-    let uses = if fits { room::uses(scenario) } else { Vec::new() };
+    let together = if fits { None } else { together(scenario, looked, &costs) };
+    let uses = if fits { room::uses(scenario, looked) } else { Vec::new() };
     let fewest = fewest_gpus(scenario);
-    let offloaded = if fits { None } else { offloaded(scenario, base, &fewest) };
+    let offloaded = if fits { None } else { offloaded(scenario, looked, &fewest) };
     // with as many GPUs as it has that is one of the single changes
     let offloaded = offloaded.filter(|lever| single.iter().all(|other| other.scenario != lever.scenario));
     Ok(Levers { needed: base.needed, verdict: base.verdict, single, together, uses, fewest, offloaded })
 }
 
 /// The fewest GPUs that hold the run with what they share in the CPU's memory, where these are fewer than hold it without.
-fn offloaded(scenario: &Scenario, base: &Outlook, fewest: &Result<Option<Layout>, Issue>) -> Option<Lever> {
+fn offloaded(scenario: &Scenario, looked: &Looked, fewest: &Result<Option<Layout>, Issue>) -> Option<Lever> {
     let most = fewest.as_ref().ok()?.as_ref().map_or(u64::MAX, |layout| layout.gpus);
     let counts = GPU_COUNTS.into_iter().filter(|gpus| *gpus > 1 && *gpus < most);
     let on = |gpus| {
         let mut other = on_gpus(scenario, gpus);
         other.cluster.cpu = other.cluster.most_on_cpu();
         let is_new = other.cluster.cpu != CpuOffload::Off && scenario.cluster.cpu == CpuOffload::Off;
-        (is_new && Outlook::of_tensors(&other)?.fits() && Outlook::of(&other)?.fits()).then_some(other)
+        (is_new && Outlook::of_tensors(&other)?.fits() && looked.at(&other)?.fits()).then_some(other)
     };
     let other = counts.into_iter().find_map(on)?;
-    lever(scenario, other, "gpus", Cost::Time, base)
+    lever(scenario, other, "gpus", Cost::Time, looked)
 }
 
 /// What a run needs and what becomes of it.
@@ -263,15 +265,45 @@ impl Outlook {
     }
 }
 
+/// What was looked at so far: a run with every event takes a while, and several ways lead to the same scenario.
+struct Looked {
+    /// The run as it is.
+    base: Outlook,
+    at: RefCell<Vec<(Scenario, Option<Outlook>)>>,
+}
+
+impl Looked {
+    /// The outlook of a scenario with every event.
+    fn at(&self, scenario: &Scenario) -> Option<Outlook> {
+        let known = self.at.borrow().iter().find(|(known, _)| known == scenario).map(|(_, outlook)| *outlook);
+        known.unwrap_or_else(|| {
+            let outlook = Outlook::of(scenario);
+            self.at.borrow_mut().push((scenario.clone(), outlook));
+            outlook
+        })
+    }
+
+    /// The scenario of [`Answer::without_holes`].
+    fn without_holes(&self, scenario: Scenario) -> Scenario {
+        let verdict = |scenario: &Scenario| Some(self.at(scenario)?.verdict);
+        let own = verdict(&scenario);
+        if !matches!(own, Some(Verdict::Tight | Verdict::Close)) {
+            return scenario;
+        }
+        let joined = joined(&scenario);
+        if helps(own, verdict(&joined)) { joined } else { scenario }
+    }
+}
+
 /// The scenario after a change; nothing where there is nothing to change, or what comes out has no answer. Where the run does
 /// not fit, a change that can be made again is made until it does, or once where it never does.
-fn pulled(rule: &Rule, scenario: &Scenario, base: &Outlook) -> Option<Scenario> {
+fn pulled(rule: &Rule, scenario: &Scenario, looked: &Looked) -> Option<Scenario> {
     let first = step(rule, scenario)?;
-    if !rule.again || base.fits() {
+    if !rule.again || looked.base.fits() {
         return Some(first);
     }
     let mut last = first.clone();
-    while !Outlook::of(&last)?.fits() {
+    while !looked.at(&last)?.fits() {
         let Some(next) = step(rule, &last) else { return Some(first) };
         last = next;
     }
@@ -286,8 +318,9 @@ fn step(rule: &Rule, scenario: &Scenario) -> Option<Scenario> {
 }
 
 /// The lever to a changed scenario; nothing where it is not worth a line.
-fn lever(before: &Scenario, after: Scenario, key: &str, cost: Cost, base: &Outlook) -> Option<Lever> {
-    let Outlook { needed, on_host, verdict, per_token } = Outlook::of(&after)?;
+fn lever(before: &Scenario, after: Scenario, key: &str, cost: Cost, looked: &Looked) -> Option<Lever> {
+    let base = &looked.base;
+    let Outlook { needed, on_host, verdict, per_token } = looked.at(&after)?;
     // a tenth of a percent is more than is known of time
     let tenth = |percent: f64| (percent * 10.0).round() / 10.0;
     let slower = per_token.zip(base.per_token).map(|(after, before)| tenth((after / before - 1.0) * 100.0));
@@ -311,9 +344,9 @@ fn lever(before: &Scenario, after: Scenario, key: &str, cost: Cost, base: &Outlo
 /// Changes that together make a scenario fit: always of the cheapest kind that saves anything, and of that the one that saves most, until
 /// it fits: what a dear change uncovers may go for nothing. Then those that turn out not to be needed are taken back, the dearest
 /// first.
-fn together(scenario: &Scenario, base: &Outlook, costs: &[Cost]) -> Option<Lever> {
+fn together(scenario: &Scenario, looked: &Looked, costs: &[Cost]) -> Option<Lever> {
     let mut pulls: Vec<&Rule> = Vec::new();
-    while !fits_with(scenario, &pulls) {
+    while !fits_with(scenario, &pulls, looked) {
         let changed = with(scenario, &pulls);
         pulls.push(costs.iter().find_map(|cost| most_saving(*cost, &changed))?);
     }
@@ -322,14 +355,14 @@ fn together(scenario: &Scenario, base: &Outlook, costs: &[Cost]) -> Option<Lever
     dearest.sort_by_key(|index| Reverse((kept[*index].map(dearness), *index)));
     for index in dearest {
         let taken = kept[index].take();
-        if !fits_with(scenario, &Vec::from_iter(kept.iter().flatten().copied())) {
+        if !fits_with(scenario, &Vec::from_iter(kept.iter().flatten().copied()), looked) {
             kept[index] = taken;
         }
     }
     let pulls: Vec<&Rule> = kept.into_iter().flatten().collect();
     let dearest = pulls.iter().copied().max_by_key(|rule| rule.cost)?;
-    let after = Answer::of(with(scenario, &pulls)).without_holes().scenario;
-    lever(scenario, after, dearest.key, dearest.cost, base)
+    let after = looked.without_holes(with(scenario, &pulls));
+    lever(scenario, after, dearest.key, dearest.cost, looked)
 }
 
 /// What a change costs and, of another training, whether it is one of less: shorter texts and lower ranks come last.
@@ -344,10 +377,10 @@ fn with(scenario: &Scenario, pulls: &[&Rule]) -> Scenario {
     changed
 }
 
-fn fits_with(scenario: &Scenario, pulls: &[&Rule]) -> bool {
+fn fits_with(scenario: &Scenario, pulls: &[&Rule], looked: &Looked) -> bool {
     let changed = with(scenario, pulls);
     Outlook::of_tensors(&changed).is_some_and(Outlook::fits)
-        && Outlook::read(&Answer::of(changed).without_holes()).is_some_and(Outlook::fits)
+        && looked.at(&looked.without_holes(changed)).is_some_and(Outlook::fits)
 }
 
 /// The change of that cost that saves most of what the tensors need, if it is worth a line.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Change, Outlook};
+use super::{Change, Looked, Outlook};
 use crate::hardware::Gpu;
 use crate::issue::Issue;
 use crate::model::Architecture;
@@ -62,10 +62,10 @@ pub struct Use {
 }
 
 /// The most of each kind that fits beyond doubt.
-pub(super) fn uses(scenario: &Scenario) -> Vec<Use> {
+pub(super) fn uses(scenario: &Scenario, looked: &Looked) -> Vec<Use> {
     let mut uses = Vec::new();
     let mut add = |gain, key, changed: Option<Scenario>| {
-        uses.extend(changed.and_then(|changed| used(gain, key, scenario, changed)));
+        uses.extend(changed.and_then(|changed| used(gain, key, (scenario, changed), looked)));
     };
     let mut faster = scenario.clone();
     faster.attention = match faster.attention {
@@ -116,13 +116,13 @@ fn limit(scenario: &Scenario) -> Option<String> {
     (scenario.lora.rank == most).then(|| scenario.lora.tuner.why_no_more().to_owned())
 }
 
-fn used(gain: Gain, key: &str, before: &Scenario, after: Scenario) -> Option<Use> {
+fn used(gain: Gain, key: &str, (before, after): (&Scenario, Scenario), looked: &Looked) -> Option<Use> {
     let changes = Change::between(before, &after, key);
     // what makes no difference to the task is no use
     if changes.is_empty() {
         return None;
     }
-    let Outlook { needed, verdict, .. } = Outlook::of(&after)?;
+    let Outlook { needed, verdict, .. } = looked.at(&after)?;
     verdict.holds().then(|| Use { gain, changes, needed, verdict, limit: None, scenario: Box::new(after) })
 }
 
