@@ -41,8 +41,8 @@ def run(text, config, scenario):
         assert (num_labels is not None) == (task in SCORING)
         places = {"fsdp2": (None, "cpu"), "zero3": (None,)}
         assert device_map in places.get(engine, ({"": 0},)), device_map
-        if engine == "zero3":
-            # made whole here, and divided when the engine is made
+        if engine == "zero3" and (scenario["stack"] != "trl" or quantization_config is not None):
+            # made whole here, and divided when the engine is made; trl's Trainer has its arguments by now, and weights are divided at once
             from transformers.integrations.deepspeed import unset_hf_deepspeed_config
             unset_hf_deepspeed_config()
         config = config or a_config(None)

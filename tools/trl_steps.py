@@ -86,7 +86,7 @@ def answer_as_data_would(case):
         elif case["task"] == "classify" and mask.dim() == 1:
             # which texts have a label: all
             return torch.zeros(mask.numel(), 1, dtype=torch.long, device=mask.device)
-        elif case["task"] in ONLINE or case["task"] == "kto" and case["engine"] == "zero3":
+        elif case["task"] in ONLINE or case["task"] in ("dpo", "kto") and case["engine"] == "zero3":
             # which tokens count for the metrics: all
             return torch.zeros(mask.numel(), mask.dim(), dtype=torch.long, device=mask.device)
         return torch.ops.aten.nonzero.out(mask, out=out)

@@ -453,7 +453,10 @@ mod tests {
         let full = "&method=full&shard=fsdp2";
         for (link, field) in [
             (full.to_owned(), None),
-            ("&method=full&shard=zero3".to_owned(), Some(Field::Sharding)),
+            ("&method=full&shard=zero3".to_owned(), None),
+            ("&method=lora&p=amp-bf16&shard=zero3&gc=reentrant&task=dpo&s=1024".to_owned(), None),
+            ("&method=full&shard=zero3&task=dpo&s=1024&ref=precomputed".to_owned(), Some(Field::Reference)),
+            ("&method=full&shard=zero2&gc=reentrant".to_owned(), Some(Field::Checkpointing)),
             (format!("{full}&task=dpo&s=1024"), None),
             ("&method=lora&p=amp-bf16&shard=fsdp2&task=dpo&s=1024".to_owned(), None),
             ("&method=qlora&p=amp-bf16&shard=fsdp2&task=dpo&s=1024".to_owned(), None),

@@ -147,9 +147,10 @@ impl Gatherer {
         }
     }
 
-    /// One of the same settings for another model.
+    /// One of the same settings for another model, whose engine has a stream of its own.
     pub fn another(&self) -> Gatherer {
         let Gatherer { world, prefetch, live, persistence, stream, fetches, .. } = *self;
+        let stream = if stream == Stream::Gathers { Stream::OtherGathers } else { stream };
         Gatherer { world, prefetch, live, persistence, stream, fetches, ..Gatherer::default() }
     }
 
