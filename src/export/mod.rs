@@ -223,7 +223,7 @@ mod tests {
     use super::*;
     use crate::estimate::Estimate;
     use crate::issue::{Field, Issue};
-    use crate::memory::{Counted, Parameters, Peak, Phase, Stage};
+    use crate::memory::{Counted, Parameters, Peak, Phase, Stage, WholeExperts};
     use crate::scenario::{Method, ModelChoice, Scenario};
     use crate::units::Bytes;
 
@@ -246,6 +246,7 @@ mod tests {
             offloaded: Bytes::ZERO,
             rank: None,
             on_host: Bytes::ZERO,
+            experts: WholeExperts::default(),
             work: Vec::new(),
         };
         let scenario = Scenario { method: Method::Full, ..Scenario::default() };
