@@ -1,8 +1,10 @@
 //! The answer: [`estimate`] executes one training step of a [`Scenario`] and says what it needs.
 
 use crate::issue::{Field, Issue, Severity};
-use crate::memory::Memory;
-use crate::scenario::Scenario;
+use crate::memory::{Memory, WholeExperts};
+use crate::model::modeling::quantised_experts_before_5;
+use crate::scenario::software::{Quantiser, Software};
+use crate::scenario::{Quantization, Scenario, WeightFormat};
 use crate::step;
 use crate::units::Bytes;
 
@@ -55,6 +57,7 @@ pub fn estimate(scenario: &Scenario) -> Estimate {
                         issues.extend(offloaded(answer.offloaded));
                         issues.extend(on_host(answer.on_host, scenario.cluster.gpus));
                         issues.extend(read_by_each(scenario, answer.parameters.total));
+                        issues.extend(whole_experts(scenario, &architecture.model_type, answer.experts));
                         memory = Some(answer);
                     }
                     Err(issue) => issues.push(issue),
@@ -73,6 +76,41 @@ fn offloaded(bytes: Bytes) -> Option<Issue> {
     }
     let message = format!("up to {bytes} of activations wait in the CPU's memory");
     Some(Issue::new(Severity::Note, Field::Offloading, message))
+}
+
+/// Experts that are not quantised where all else is, and what of it earlier versions did.
+fn whole_experts(scenario: &Scenario, family: &str, experts: WholeExperts) -> Option<Issue> {
+    let WholeExperts { elements, bytes } = experts;
+    if elements == 0 || Software::of(scenario.stack).quantiser != Quantiser::Transformers {
+        return None;
+    }
+    let half = Bytes(elements.saturating_mul(2));
+    let prepared = bytes > half && scenario.quantization.prepare;
+    let mut message = format!(
+        "experts are three-dimensional parameters in transformers 5 and no linear layers: bitsandbytes leaves their weights whole, {bytes}"
+    );
+    if prepared {
+        message += &format!(", which k-bit preparation makes float32 ({half} in 16 bits)");
+    }
+    if quantised_experts_before_5(family) {
+        let quantised = quantised(scenario.quantization, elements);
+        message += &format!("; transformers 4.57 had them as linear layers and quantised them: {quantised}");
+    }
+    let field = if prepared { Field::KbitPrepare } else { Field::WeightFormat };
+    Some(Issue::new(Severity::Note, field, message))
+}
+
+/// What so many weights of linear layers take as bitsandbytes stores them.
+fn quantised(quantization: Quantization, elements: u64) -> Bytes {
+    let scales = elements.div_ceil(64);
+    match (quantization.format, quantization.double_quant) {
+        // a number for each row of a matrix is little beside it
+        (WeightFormat::Int8, _) => Bytes(elements),
+        (WeightFormat::Nf4 | WeightFormat::Nf4Early, true) => {
+            Bytes(elements / 2 + scales + scales.div_ceil(256) * 4)
+        }
+        (WeightFormat::Nf4 | WeightFormat::Nf4Early, false) => Bytes(elements / 2 + scales * 4),
+    }
 }
 
 /// What loading takes of the CPU's memory where shards are made of a whole model in every process.
@@ -97,4 +135,42 @@ fn on_host(bytes: Bytes, gpus: u64) -> Option<Issue> {
          PyTorch takes the next power of two"
     );
     Some(Issue::new(Severity::Note, Field::CpuOffload, message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::{Method, ModelChoice, Precision};
+
+    fn told(model: &str, change: impl FnOnce(&mut Scenario)) -> Option<Issue> {
+        let model = ModelChoice::Catalogue(model.to_owned());
+        let mut scenario = Scenario { model, method: Method::Qlora, ..Scenario::default() };
+        change(&mut scenario);
+        let mut issues = estimate(&scenario).issues.into_iter();
+        issues.find(|issue| issue.message.contains("three-dimensional"))
+    }
+
+    /// Qwen3-30B-A3B has 48 layers of 128 experts of three matrices of 2,048 by 768.
+    #[test]
+    fn experts_that_are_not_quantised_are_told() {
+        let prepared = told("Qwen/Qwen3-30B-A3B", |_| ()).expect("a mixture in 4 bits");
+        assert_eq!((prepared.severity, prepared.field), (Severity::Note, Field::KbitPrepare));
+        let whole = Bytes(48 * 128 * 3 * 2048 * 768 * 4);
+        for words in [format!("whole, {whole}"), format!("({} in 16 bits)", Bytes(whole.0 / 2))] {
+            assert!(prepared.message.contains(&words), "{words}: {}", prepared.message);
+        }
+        assert!(prepared.message.ends_with("quantised them: 13.9 GiB"), "{}", prepared.message);
+        let plain = told("Qwen/Qwen3-30B-A3B", |scenario| scenario.quantization.prepare = false);
+        let plain = plain.expect("a mixture in 4 bits");
+        assert_eq!(plain.field, Field::WeightFormat);
+        assert!(plain.message.contains("whole, 54.0 GiB; transformers 4.57"), "{}", plain.message);
+        // experts that were one tensor before
+        let gpt_oss = told("openai/gpt-oss-20b", |_| ()).expect("a mixture in 4 bits");
+        assert!(!gpt_oss.message.contains("4.57"), "{}", gpt_oss.message);
+        assert_eq!(told("Qwen/Qwen3-0.6B", |_| ()), None);
+        let lora = |scenario: &mut Scenario| {
+            (scenario.method, scenario.precision) = (Method::Lora, Precision::Bf16);
+        };
+        assert_eq!(told("Qwen/Qwen3-30B-A3B", lora), None);
+    }
 }

@@ -2,6 +2,7 @@
 //! construction. A scenario is JSON with the keys of a scenario file.
 
 use crate::export::{self, Answer};
+use crate::import;
 use crate::plan;
 use crate::scenario::Scenario;
 use crate::share;
@@ -27,6 +28,25 @@ pub fn estimate(scenario: &str) -> Result<String, String> {
 pub fn levers(scenario: &str) -> Result<String, String> {
     let found = plan::levers(&read(scenario)?).map_err(|issue| issue.to_string())?;
     Ok(export::levers_json(&found).to_string())
+}
+
+/// What is understood of a configuration of another project, read over a scenario: the JSON of `headroom import --json` for one
+/// file, with the `scenario` and its `link`.
+///
+/// ```
+/// let read = headroom::foreign::read_configuration("base_model: gpt2\nmicro_batch_size: 3\n", r#"{"gpu": "t4"}"#)?;
+/// assert!(read.contains(r#""format":"axolotl""#) && read.contains(r#""batch-size":3"#), "{read}");
+/// # Ok::<(), String>(())
+/// ```
+///
+/// # Errors
+/// A sentence on what is wrong with the scenario, or on why the text is no configuration that is known.
+pub fn read_configuration(text: &str, over: &str) -> Result<String, String> {
+    let understood = import::read(text, &read(over)?).map_err(|not_read| not_read.to_string())?;
+    let mut told = export::understood_json(&understood);
+    told["link"] = share::encode(std::slice::from_ref(&understood.scenario)).into();
+    told["scenario"] = serde_json::json!(understood.scenario);
+    Ok(told.to_string())
 }
 
 /// What a share link holds: `scenarios`, each with every key, and `notices` on what could not be followed.

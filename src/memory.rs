@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::dtype::Dtype;
 use crate::units::{Bytes, grouped};
 use crate::work::Work;
 
@@ -358,6 +359,24 @@ impl Rank {
     }
 }
 
+/// The weights of experts beside quantised ones: they are three-dimensional parameters and no linear layers, and stay whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[non_exhaustive]
+pub struct WholeExperts {
+    /// Of all layers, whoever has them among several GPUs.
+    pub elements: u64,
+    /// What they take.
+    pub bytes: Bytes,
+}
+
+impl WholeExperts {
+    /// More of them.
+    pub(crate) fn add(&mut self, elements: u64, dtype: Dtype) {
+        self.elements = self.elements.saturating_add(elements);
+        self.bytes += Bytes(elements.saturating_mul(dtype.bytes()));
+    }
+}
+
 /// What a training step of a scenario needs.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Memory {
@@ -379,6 +398,8 @@ pub struct Memory {
     pub rank: Option<Rank>,
     /// What offloaded weights, gradients and optimizer state take of the CPU's memory, on behalf of this GPU.
     pub on_host: Bytes,
+    /// What of a mixture is not quantised where all else is.
+    pub experts: WholeExperts,
     /// What a later iteration computes, by phase; of a generation the passes that were run.
     pub work: Vec<(Phase, Work)>,
 }

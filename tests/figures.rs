@@ -2,7 +2,7 @@
 //! `HEADROOM_BLESS=1 cargo test --test figures` writes them anew (after `--test accuracy` has written the data).
 //!
 //! What a sentence says of measured runs stands below as it is in the document, with a name in braces for each figure:
-//! `{families reserved worst}`. How the lines are broken makes no difference.
+//! `{families reserved worst}`, or the bytes of a link's scenario: `{=m=gpt2&b=4}`. How the lines are broken makes no difference.
 #![cfg(not(target_arch = "wasm32"))]
 
 use std::collections::BTreeMap;
@@ -10,6 +10,8 @@ use std::ops::Range;
 use std::sync::OnceLock;
 
 use headroom::check::{Confusion, Errors, Figure, Metric, Run, Verdicts, read_runs};
+use headroom::plan::Answer;
+use headroom::share;
 use headroom::units::grouped;
 
 /// Files with a table of their own in docs/accuracy.md, behind the first mention of the file.
@@ -218,6 +220,22 @@ const SENTENCES: &[(&str, &str)] = &[
         "docs/formulas.md",
         "allocated {multi allocated median} % in the median, {multi allocated worst} % at worst over {multi rows} ranks; reserved {multi reserved worst} % at worst.",
     ),
+    (
+        "docs/versions.md",
+        "4 × 2,048 tokens: {=m=meta-llama/Llama-3.2-1B&gpu=a100-sxm-80gb&method=full&p=bf16&o=adamw&b=4&s=2048&gc=off&set-to-none=off}, then {=m=meta-llama/Llama-3.2-1B&gpu=a100-sxm-80gb&method=full&p=bf16&o=adamw&b=4&s=2048&gc=off}; checkpointed {=m=meta-llama/Llama-3.2-1B&gpu=a100-sxm-80gb&method=full&p=bf16&o=adamw&b=4&s=2048&set-to-none=off}, then {=m=meta-llama/Llama-3.2-1B&gpu=a100-sxm-80gb&method=full&p=bf16&o=adamw&b=4&s=2048} |",
+    ),
+    (
+        "docs/versions.md",
+        "where the peak is in the step: {=m=meta-llama/Llama-3.2-1B&gpu=a100-sxm-80gb&method=full&p=bf16&b=1&s=512&o=adamw-early}, then {=m=meta-llama/Llama-3.2-1B&gpu=a100-sxm-80gb&method=full&p=bf16&b=1&s=512&o=adamw} |",
+    ),
+    (
+        "docs/versions.md",
+        "| {=m=meta-llama/Llama-3.2-1B&gpu=a100-sxm-80gb&method=qlora&p=amp-bf16-weights&b=4&s=2048&gc=off&q=nf4-early}, then {=m=meta-llama/Llama-3.2-1B&gpu=a100-sxm-80gb&method=qlora&p=amp-bf16-weights&b=4&s=2048&gc=off}; checkpointed {=m=meta-llama/Llama-3.2-1B&gpu=a100-sxm-80gb&method=qlora&p=amp-bf16-weights&b=4&s=2048&q=nf4-early}, then {=m=meta-llama/Llama-3.2-1B&gpu=a100-sxm-80gb&method=qlora&p=amp-bf16-weights&b=4&s=2048} |",
+    ),
+    (
+        "docs/versions.md",
+        "which is followed, it takes {=m=meta-llama/Llama-3.2-1B&gpu=a100-sxm-80gb&method=qlora&p=amp-bf16-weights&b=4&s=2048&st=unsloth&gc=offloaded} bytes (predicted)",
+    ),
 ];
 
 fn runs() -> &'static [Run] {
@@ -260,6 +278,12 @@ fn errors(runs: &[&Run], metric: &str) -> Errors {
 
 /// What a name in braces stands for.
 fn value(name: &str) -> String {
+    if let Some(link) = name.strip_prefix('=') {
+        let shared = share::decode(&format!("v=1&{link}"));
+        assert!(shared.notices.is_empty(), "{link}: {:?}", shared.notices);
+        let answer = Answer::of(shared.scenarios[0].clone());
+        return grouped(answer.estimate.memory.expect("an answer").peak().1.bytes.0);
+    }
     let words: Vec<&str> = name.split(' ').collect();
     let count = |count: usize| grouped(count as u64);
     if let ["verdicts", known, rest @ ..] = &words[..] {

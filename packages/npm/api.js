@@ -14,4 +14,5 @@ const opened = (link) => {
 
 export const estimate = (scenario) => JSON.parse(core.estimate(text(scenario)));
 export const levers = (scenario) => JSON.parse(core.levers(text(scenario)));
+export const read = (configuration, over) => JSON.parse(core.read_configuration(configuration, text(over)));
 export const openLink = (link) => JSON.parse(core.open_link(link));

@@ -96,5 +96,27 @@ export function estimate(scenario?: Scenario | string): Answer;
  */
 export function levers(scenario?: Scenario | string): Levers;
 
+/** What was understood of a configuration of another project. */
+export interface Understood {
+  /** Whose it is: `axolotl`, `LLaMA-Factory` … */
+  format: string;
+  scenario: Scenario;
+  link: string;
+  /** What it says. */
+  applied: { key: keyof Scenario; value: string; said: string }[];
+  /** What its project does where it says nothing. */
+  assumed: { key: keyof Scenario; value: string; why: string }[];
+  without_effect: string[];
+  not_understood: { said: string; why: string }[];
+}
+
+/**
+ * What is understood of the text of a configuration: YAML, JSON or TOML of TRL, axolotl, LLaMA-Factory, torchtune, accelerate or
+ * DeepSpeed, a Python script, a notebook or a command line. It is read over a scenario, whose card and whatever else it says
+ * nothing of stay.
+ * @throws Where it is no configuration that is known.
+ */
+export function read(configuration: string, over?: Scenario | string): Understood;
+
 /** What a share link holds, and what of it could not be followed. */
 export function openLink(link: string): { scenarios: Scenario[]; notices: string[] };

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::input::{read, read_all};
 use super::output::Output;
+use crate::export;
 use crate::import::{self, Understood};
 use crate::scenario::Scenario;
 use crate::share;
@@ -88,18 +89,9 @@ pub(super) fn notices(all: &[(String, Understood)]) -> impl Iterator<Item = Stri
 }
 
 fn to_json(name: &str, understood: &Understood) -> Value {
-    let Understood { format, taken, assumed, idle, left, scenario: _ } = understood;
-    let applied = taken.iter().map(|one| json!({ "key": one.key, "value": one.value, "said": one.said }));
-    let assumed = assumed.iter().map(|one| json!({ "key": one.key, "value": one.value, "why": one.why }));
-    let left = left.iter().map(|one| json!({ "said": one.said, "why": one.why }));
-    json!({
-        "file": name,
-        "format": format.label(),
-        "applied": applied.collect::<Vec<_>>(),
-        "assumed": assumed.collect::<Vec<_>>(),
-        "without_effect": idle,
-        "not_understood": left.collect::<Vec<_>>(),
-    })
+    let mut read = export::understood_json(understood);
+    read["file"] = name.into();
+    read
 }
 
 fn to_text(name: &str, understood: &Understood) -> String {

@@ -9,6 +9,7 @@ mod deepspeed;
 mod levers;
 mod memory_viz;
 mod pace;
+mod read;
 mod script;
 mod sheet;
 
@@ -27,6 +28,7 @@ pub use configuration::{Configuration, Written, configuration};
 pub use levers::{fewest_gpus_json, levers_json};
 pub use memory_viz::memory_viz;
 pub use pace::{duration, pace_json, pace_lines, tokens_per_second};
+pub use read::understood_json;
 pub use script::{NAME as SCRIPT_NAME, script};
 pub use sheet::{Cell, Line, Sheet};
 
@@ -221,7 +223,7 @@ mod tests {
     use super::*;
     use crate::estimate::Estimate;
     use crate::issue::{Field, Issue};
-    use crate::memory::{Counted, Parameters, Peak, Phase, Stage};
+    use crate::memory::{Counted, Parameters, Peak, Phase, Stage, WholeExperts};
     use crate::scenario::{Method, ModelChoice, Scenario};
     use crate::units::Bytes;
 
@@ -244,6 +246,7 @@ mod tests {
             offloaded: Bytes::ZERO,
             rank: None,
             on_host: Bytes::ZERO,
+            experts: WholeExperts::default(),
             work: Vec::new(),
         };
         let scenario = Scenario { method: Method::Full, ..Scenario::default() };

@@ -180,6 +180,31 @@ pub struct Peft {
     pub packs_projections: bool,
 }
 
+/// Families whose experts were linear layers, each by itself, in transformers 4.57 (`nn.ModuleList` in its
+/// models/*/modeling_*.py), which bitsandbytes quantised; three-dimensional parameters since 5.
+const EXPERTS_WERE_LAYERS: [&str; 15] = [
+    "deepseek_v2",
+    "deepseek_v3",
+    "dots1",
+    "ernie4_5_moe",
+    "flex_olmo",
+    "glm4_moe",
+    "hunyuan_v1_moe",
+    "jamba",
+    "minimax",
+    "mixtral",
+    "olmoe",
+    "phimoe",
+    "qwen2_moe",
+    "qwen3_moe",
+    "qwen3_next",
+];
+
+/// Whether experts of that family were quantised before transformers 5.
+pub(crate) fn quantised_experts_before_5(model_type: &str) -> bool {
+    EXPERTS_WERE_LAYERS.contains(&model_type)
+}
+
 /// All that transformers' modeling code of a family answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -15,7 +15,7 @@ use super::params::{ParamId, Params};
 use super::tensor::{Tensor, Value};
 use super::what::{Dims, Role, Rows};
 use crate::dtype::Dtype;
-use crate::memory::Category;
+use crate::memory::{Category, WholeExperts};
 
 /// The state of a run; reached through [`Machine`]. What operations do most, allocate and free, they ask of the state as of
 /// its heap.
@@ -41,6 +41,8 @@ pub(super) struct State {
     pub is_last: bool,
     /// What happens to a gradient of the member that is trained as soon as it is there.
     pub on_grad: OnGrad,
+    /// Experts of models whose other weights are quantised.
+    pub experts: WholeExperts,
     /// What the run came across and has no code for: it has no figure.
     pub unmodelled: Option<&'static str>,
 }
@@ -111,6 +113,7 @@ impl Machine {
                 parallel: Parallel::Alone,
                 is_last: true,
                 on_grad: OnGrad::Keep,
+                experts: WholeExperts::default(),
                 unmodelled: None,
             }),
             noted: RefCell::default(),

@@ -116,6 +116,7 @@ fn summarised(ready: &Ready<'_>, gpu: &Gpu) -> Result<Memory, Issue> {
                 offloaded: Bytes(offloaded),
                 rank,
                 on_host: Bytes(state.parallel.on_host(&state.params)),
+                experts: state.experts,
                 work,
             }
         });

@@ -54,8 +54,8 @@ fn every_subcommand_goes_on_with_a_file() {
         piped.err
     );
     fails(
-        &["estimate", "--from", "README.md"],
-        "error: README.md: this is no configuration that is known here: it is no table of settings\n",
+        &["estimate", "--from", "tests/fixtures/configurations/README.md"],
+        "error: tests/fixtures/configurations/README.md: this is no configuration that is known here: it is no table of settings\n",
     );
 }
 
@@ -107,7 +107,8 @@ fn a_configuration_without_a_model_is_given_one() {
     let scenario = &answer["scenario"];
     assert_eq!((&scenario["gpus"], &scenario["model"]), (&8.into(), &"Qwen/Qwen3-0.6B".into()));
     // a model's own config is one that names it
-    let config = says(&["estimate", "data/models/meta-llama__Llama-3.1-8B.json", "--json"]);
+    let config =
+        says(&["estimate", "data/models/meta-llama__Llama-3.1-8B.json", "--method", "full", "--json"]);
     let answer: Value = serde_json::from_str(&config).unwrap();
     assert_eq!(answer["parameters"]["total"], 8_030_261_248_u64);
 }

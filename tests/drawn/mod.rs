@@ -1,4 +1,4 @@
-//! Scenarios drawn at random over every key, the same ones every time, and what must hold of each answer.
+//! Scenarios drawn at random over every key, the same ones every time but where `HEADROOM_DRAW_SEED` asks for others, and what must hold of each answer.
 
 pub mod growth;
 mod random;
@@ -24,6 +24,12 @@ const MEGATRON: [&str; 5] = [
     "m=meta-llama/Llama-3.1-8B&st=megatron&method=full&o=adamw&p=amp-bf16-weights&timpl=transformer-engine&attn=cudnn&gpus=8&tp=4&sp=on&shard=dist-opt&gc=off&loss=te",
     "m=meta-llama/Llama-3.2-1B-Instruct&st=megatron&method=full&o=adamw&p=amp-bf16-weights&timpl=transformer-engine&attn=cudnn&gpus=16&tp=2&sp=on&cp=2&pp=2&shard=dist-opt&gc=selective&ga=4",
 ];
+
+/// From which stream on scenarios are drawn: `HEADROOM_DRAW_SEED`, for others than those of every day.
+pub fn first_seed() -> u64 {
+    let Ok(text) = std::env::var("HEADROOM_DRAW_SEED") else { return 0 };
+    text.parse().unwrap_or_else(|_| panic!("HEADROOM_DRAW_SEED is {text:?} and not a number"))
+}
 
 /// Scenarios at random.
 pub struct Draw(Random);

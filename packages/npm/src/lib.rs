@@ -15,6 +15,12 @@ pub fn levers(scenario: &str) -> Result<String, JsError> {
     foreign::levers(scenario).map_err(|problem| JsError::new(&problem))
 }
 
+/// What is understood of a configuration of another project, as JSON.
+#[wasm_bindgen]
+pub fn read_configuration(text: &str, over: &str) -> Result<String, JsError> {
+    foreign::read_configuration(text, over).map_err(|problem| JsError::new(&problem))
+}
+
 /// The scenarios of a share link, as JSON.
 #[wasm_bindgen]
 pub fn open_link(link: &str) -> String {

@@ -1,7 +1,7 @@
 // The package as somebody uses it who installed it in Node.js; `scripts/check packages` does.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { estimate, levers, openLink } from "headroom-estimator";
+import { estimate, levers, openLink, read } from "headroom-estimator";
 
 test("the README's figure", () => {
   const answer = estimate({
@@ -47,4 +47,19 @@ test("what to change", () => {
     assert.equal(estimate(lever.link).needed, lever.needed);
     assert.equal(found.needed - lever.needed, lever.saved);
   }
+});
+
+test("a configuration of another project is read over a scenario", () => {
+  const axolotl = "base_model: Qwen/Qwen3-8B\nadapter: lora\nlora_r: 32\nmicro_batch_size: 2\nsequence_len: 4096\nmagic: 1\n";
+  const understood = read(axolotl, { gpu: "a100-sxm-80gb" });
+  assert.equal(understood.format, "axolotl");
+  const { model, method, gpu, "lora-rank": rank } = understood.scenario;
+  assert.deepEqual([model, method, gpu, rank], ["Qwen/Qwen3-8B", "lora", "a100-sxm-80gb", 32]);
+  assert.ok(understood.applied.some(({ key, said }) => key === "batch-size" && said === "micro_batch_size: 2"));
+  assert.ok(understood.not_understood.some(({ said }) => said === "magic: 1"));
+  assert.equal(estimate(understood.scenario).verdict, estimate(understood.link).verdict);
+  // files add up
+  const several = read('{"zero_optimization": {"stage": 3}}', understood.scenario).scenario;
+  assert.deepEqual([several.shard, several.model], ["zero3", "Qwen/Qwen3-8B"]);
+  assert.throws(() => read("one: 1"), /of no project that is known here/);
 });

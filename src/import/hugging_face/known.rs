@@ -122,6 +122,17 @@ pub(super) const IDLE: &[&str] = &[
     "local_rank",
     "model_init_kwargs.trust_remote_code",
     "model_init_kwargs.device_map*",
+    "bf16_full_eval",
+    "fp16_full_eval",
+    "batch_eval_metrics",
+    "enable_jit_checkpoint",
+    "restore_callback_states_from_checkpoint",
+    "accelerator_config.even_batches",
+    "accelerator_config.non_blocking",
+    "accelerator_config.use_seedable_sampler",
+    "train_sampling_strategy",
+    "ensure_weight_tying",
+    "quant_method",
 ];
 
 /// What changes memory in a way that is not followed.
@@ -136,6 +147,10 @@ pub(super) const REFUSED: &[(&[&str], &str)] = &[
     (&["trainable_token_indices", "target_parameters"], "these adapters are not predicted"),
     (&["torch_compile", "torch_compile_backend", "torch_compile_mode"], "a compiled step is not predicted"),
     (&["neftune_noise_alpha"], "the noise on the embeddings is not predicted"),
+    (
+        &["accelerator_config.split_batches"],
+        "batches that are divided among the GPUs are not read: the micro-batch is that of each",
+    ),
     (&["auto_find_batch_size"], "the batch is then whatever fits"),
     (&["torch_empty_cache_steps"], "an emptied cache is not predicted"),
     (

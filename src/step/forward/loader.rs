@@ -306,6 +306,12 @@ impl Loader<'_> {
             make(moe.expert_width, moe.hidden, lora.rank),
         ];
         self.state.params.in_layer = in_layer;
+        if self.member.method == Method::Qlora {
+            let each =
+                |expert: &Expert| expert.experts.saturating_mul(expert.input.saturating_mul(expert.output));
+            let weights = experts.iter().map(each).fold(0, u64::saturating_add);
+            self.state.experts.add(weights.saturating_mul(u64::from(self.times)), self.dtype);
+        }
         experts
     }
 

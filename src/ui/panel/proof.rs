@@ -195,6 +195,9 @@ fn Runs(
                     <a class="explain" href=FILE download="headroom-measured.tsv">
                         "Download the data (tab-separated)"
                     </a>
+                    <a class="explain" href="versions.md" target="_blank">
+                        "What other versions of the libraries take"
+                    </a>
                 </p>
             </div>
         </section>
