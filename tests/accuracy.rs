@@ -71,7 +71,7 @@ const PUBLISHED_ROWS: usize = 149;
 const MULTI_ROWS: usize = 146;
 
 /// Rows of [`RANKS`].
-const RANKS_ROWS: usize = 261;
+const RANKS_ROWS: usize = 270;
 
 /// Rows of [`GENERATE`].
 const GENERATE_ROWS: usize = 40;
