@@ -123,8 +123,10 @@ fn few_tokens_wait_for_the_experts_to_be_read() {
         assert_eq!(of(&link, Stage::Forward).read, 2 * experts);
         assert_eq!(of(&link, Stage::Backward).read, 2 * experts);
     }
-    // 180 GB at 8 TB/s
-    let short = pace_of(&link("&s=8")).expect("an answer").spent.products;
+    // eight experts a token: of four tokens at most 32 of 128 are chosen
+    assert_eq!(of(&link("&s=4"), Stage::Forward).read, 2 * experts / 4);
+    // 116 GB at 8 TB/s
+    let short = pace_of(&link("&s=64")).expect("an answer").spent.products;
     assert!((short / (4.0 * experts as f64 / 8e12) - 1.0).abs() < 0.01, "{short}");
 }
 

@@ -1,7 +1,7 @@
 //! Solvers: the largest batch, the longest sequence and the largest rank that run.
 
 use super::fit::{Fit, fits, within};
-use super::on_card::{Outcome, outcome_of};
+use super::on_card::{Outcome, Replayed, outcome_of};
 use crate::accuracy;
 use crate::allocator::Settings;
 use crate::hardware::{Gpu, Vendor};
@@ -176,15 +176,18 @@ impl Solver<'_> {
         if !fits.is_ok_and(|memory| Sample::new(&memory, self.gpu).fits()) {
             return Ok(None);
         }
-        if self.gpu.vendor != Vendor::Nvidia {
-            return Ok(Some(Largest { number, allocator: scenario.allocator }));
-        }
         self.replayed(&mut trial, number)
     }
 
-    /// A number whose tensors fit, where it runs on the card's allocator.
+    /// A number whose tensors fit, where it runs on the card's allocator; where that is not known, by its blocks, as the verdict is.
     fn replayed(&self, trial: &mut Scenario, number: u64) -> Result<Option<Largest>, Issue> {
         (self.set)(trial, number);
+        if self.gpu.vendor != Vendor::Nvidia {
+            let memory = step::run(self.architecture, trial, self.gpu)?;
+            let Replayed { memory, .. } = Replayed::of(self.architecture, trial, self.gpu, &memory)?;
+            let fits = fits(&memory, self.gpu).fits();
+            return Ok(fits.then_some(Largest { number, allocator: trial.allocator }));
+        }
         let recording = Recording::of(self.architecture, trial, self.gpu)?;
         let room = self.gpu.memory.saturating_sub(self.gpu.context);
         Ok(match outcome_of(&recording, trial.allocator, room) {
@@ -205,10 +208,6 @@ impl Solver<'_> {
             Fitting::UpTo(most, needed) => (most, needed),
             Fitting::None(needed) => return Ok(Most::TooLarge { needed }),
         };
-        // of another card's allocator nothing is known
-        if self.gpu.vendor != Vendor::Nvidia {
-            return Ok(Most::Runs(Largest { number: most, allocator: scenario.allocator }));
-        }
         match last_that_runs(most, |number| self.replayed(&mut trial, number))? {
             Some(largest) => Ok(Most::Runs(largest)),
             // its tensors fit, but not without any hole
@@ -338,6 +337,25 @@ fn crossing(a: (u64, i128), b: (u64, i128)) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::{Answer, Verdict};
+    use crate::share;
+
+    #[test]
+    fn what_is_found_for_a_card_that_is_not_followed_is_not_over() {
+        for gpu in ["rx-7900-xtx", "apple-m3-max-64gb", "mi300x", "arc-b580"] {
+            for method in ["method=full&p=bf16", "method=lora&p=bf16"] {
+                let link = format!("m=meta-llama/Llama-3.2-1B&{method}&gpu={gpu}&gc=on");
+                let scenario = share::decode(&link).scenarios.remove(0);
+                let (architecture, gpu) = (scenario.architecture().unwrap(), scenario.gpu().unwrap());
+                let Some(Largest { number, .. }) = longest_sequence(&architecture, &scenario, &gpu).unwrap()
+                else {
+                    continue;
+                };
+                let found = Answer::of(Scenario { sequence: number, ..scenario });
+                assert_eq!(found.verdict(), Some(Verdict::NotFollowed), "{link} with {number} tokens");
+            }
+        }
+    }
 
     /// Solves for a function of the batch, checks the answer and returns it with the number of evaluations.
     #[track_caller]

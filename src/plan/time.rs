@@ -250,16 +250,17 @@ fn followed(scenario: &Scenario, architecture: &Architecture) -> Result<(), Issu
 
 /// What of a run no row has that the cards' figures rest on. Its operations are those of other runs, and counted as theirs are.
 fn unlike(scenario: &Scenario, architecture: &Architecture) -> Option<&'static str> {
-    if scenario.task != Task::Sft {
-        return Some("of this task");
-    }
     let has_experts = |ffn: &FeedForward| match ffn {
         FeedForward::Moe(_) => true,
         FeedForward::Dense(_) | FeedForward::None => false,
     };
-    architecture.blocks.iter().any(|block| has_experts(&block.ffn)).then_some(
-        "of a mixture of experts: of those six runs on eight H100 or H200 were predicted, within 10 to 24 %",
-    )
+    let mixes = architecture.blocks.iter().any(|block| has_experts(&block.ffn));
+    match (scenario.task != Task::Sft, mixes) {
+        (true, true) => Some("of this task, nor of a mixture of experts"),
+        (true, false) => Some("of this task"),
+        (false, true) => Some("of a mixture of experts"),
+        (false, false) => None,
+    }
 }
 
 /// How many micro-batches go through the model at a time: one for each GPU, or for each group that holds the model once.

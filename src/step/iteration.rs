@@ -264,7 +264,14 @@ impl<'a> Rounds<'a> {
             {
                 *member
             }
-            _ => return [self.round(&[]), self.round(&[])],
+            _ => {
+                let first = self.round(&[]);
+                // what engines that take turns gather ahead is settled in the third iteration
+                if self.members.len() > 1 && self.machine.with(|state| state.parallel.gathers_ahead()) {
+                    self.round(&[]);
+                }
+                return [first, self.round(&[])];
+            }
         };
         let model = &self.members[member].model;
         let simple = self

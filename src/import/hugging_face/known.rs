@@ -113,7 +113,6 @@ pub(super) const IDLE: &[&str] = &[
     "peft_version",
     "qalora_group_size",
     "auto_mapping",
-    "router_aux_loss_coef",
     "llm_int8*",
     "instance*",
     "max_samples*",

@@ -57,14 +57,12 @@ impl<'m> Tensor<'m> {
         if self.machine.with(|state| state.device.capability) < GROUPED_SINCE {
             return x.looped(weight, expert);
         }
-        let groups = expert.experts;
         x.apply(|state, x| {
             let w = &weight.value;
             let numel = (x.numel / expert.input.max(1)).saturating_mul(expert.output);
-            let multiplied = numel.saturating_mul(expert.input);
-            let node = state.node([x, w], move |state, node, grad| {
-                grouped_backward(state, node, grad, (groups, multiplied))
-            });
+            let product = Grouped::of(x, w, expert);
+            let node =
+                state.node([x, w], move |state, node, grad| grouped_backward(state, node, grad, product));
             if x.requires_grad() {
                 state.save_view(node, &w.transposed());
             }
@@ -72,9 +70,9 @@ impl<'m> Tensor<'m> {
             if w.requires_grad() {
                 state.save(node, x.storage);
             }
-            multiply_groups(state, multiplied, groups, (w.numel, w.dtype));
+            product.count(state, w.dtype, true);
             let storage = state.alloc_for(x.storage, numel, x.dtype, &GROUPED_MM);
-            kernels::grouped_scratch(state, groups, x.dtype);
+            kernels::grouped_scratch(state, product.groups, x.dtype);
             Value::plain(storage, numel, x.dtype).at(node.output(0))
         })
     }
@@ -90,31 +88,52 @@ impl<'m> Tensor<'m> {
         self.apply(|state, x| {
             let w = &weight.value;
             let numel = (x.numel / expert.input.max(1)).saturating_mul(expert.output);
-            let multiplied = numel.saturating_mul(expert.input);
-            let groups = expert.experts;
-            let node = state.node([x, w], move |state, node, grad| {
-                looped_backward(state, node, grad, (groups, multiplied))
-            });
+            let product = Grouped::of(x, w, expert);
+            let node =
+                state.node([x, w], move |state, node, grad| looped_backward(state, node, grad, product));
             state.save(node, x.storage);
             state.save(node, w.storage);
-            multiply_groups(state, multiplied, groups, (w.numel, w.dtype));
+            product.count(state, w.dtype, true);
             let storage = state.alloc_for(x.storage, numel, x.dtype, &GROUPED_MM);
             Value::plain(storage, numel, x.dtype).at(node.output(0))
         })
     }
 }
 
-/// Counts a product of rows with a matrix each, whose matrices have so many elements; nothing where they are what is made.
-fn multiply_groups(state: &mut State, multiplied: u64, groups: u64, (read, dtype): (u64, Dtype)) {
-    let is_fused = kernels::is_grouped_kernel(&state.device, dtype);
-    state.multiply_groups(multiplied, groups, read.saturating_mul(dtype.bytes()), is_fused);
+/// A product of rows with a matrix each, or one of its derivatives.
+#[derive(Clone, Copy)]
+struct Grouped {
+    groups: u64,
+    /// Multiplications.
+    multiplied: u64,
+    /// Elements of the matrices that are read: each that is given a row is, and no more are than there are rows.
+    read: u64,
+}
+
+impl Grouped {
+    fn of(x: &Value, weight: &Value, expert: &Expert) -> Grouped {
+        let rows = x.numel / expert.input.max(1);
+        Grouped {
+            groups: expert.experts,
+            multiplied: x.numel.saturating_mul(expert.output),
+            read: (weight.numel / expert.experts.max(1)).saturating_mul(rows.min(expert.experts)),
+        }
+    }
+
+    /// Counts it; the matrices are read, or they are what is made.
+    fn count(self, state: &mut State, dtype: Dtype, reads: bool) {
+        let Grouped { groups, multiplied, read } = self;
+        let bytes = if reads { read.saturating_mul(dtype.bytes()) } else { 0 };
+        let is_fused = kernels::is_grouped_kernel(&state.device, dtype);
+        state.multiply_groups(multiplied, groups, bytes, is_fused);
+    }
 }
 
 /// `_grouped_mm_fallback_backward`: both gradients, wanted or not.
-fn looped_backward(state: &mut State, node: &Node, grad: &Grad, (groups, multiplied): (u64, u64)) -> Results {
+fn looped_backward(state: &mut State, node: &Node, grad: &Grad, product: Grouped) -> Results {
     let [x, weight, _] = node.inputs;
-    let [own, other] = [(x, weight.numel), (weight, 0)].map(|(input, read)| {
-        multiply_groups(state, multiplied, groups, (read, grad.dtype));
+    let [own, other] = [(x, true), (weight, false)].map(|(input, reads)| {
+        product.count(state, grad.dtype, reads);
         let storage = state.alloc_for(input.storage, input.numel, grad.dtype, &GROUPED_MM);
         Grad::new(storage, input.numel, grad.dtype, Layout::Tokens)
     });
@@ -130,19 +149,14 @@ fn looped_backward(state: &mut State, node: &Node, grad: &Grad, (groups, multipl
 }
 
 /// `_grouped_mm`'s backward: the weight's gradient first.
-fn grouped_backward(
-    state: &mut State,
-    node: &Node,
-    grad: &Grad,
-    (groups, multiplied): (u64, u64),
-) -> Results {
+fn grouped_backward(state: &mut State, node: &Node, grad: &Grad, product: Grouped) -> Results {
     let [x, weight, _] = node.inputs;
     let mut results: Results = [None; INPUTS];
-    for (input, read, result) in [(weight, 0, &mut 1), (x, weight.numel, &mut 0)] {
+    for (input, reads, result) in [(weight, false, &mut 1), (x, true, &mut 0)] {
         if input.wants() {
-            multiply_groups(state, multiplied, groups, (read, grad.dtype));
+            product.count(state, grad.dtype, reads);
             let storage = state.alloc_for(input.storage, input.numel, grad.dtype, &GROUPED_MM);
-            kernels::grouped_scratch(state, groups, grad.dtype);
+            kernels::grouped_scratch(state, product.groups, grad.dtype);
             results[*result] = Some(Grad::new(storage, input.numel, grad.dtype, Layout::Tokens));
         }
     }

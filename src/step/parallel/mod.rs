@@ -323,6 +323,11 @@ impl Parallel {
         matches!(self, Parallel::Megatron(engine) if engine.layout.has_transformer_engine())
     }
 
+    /// Whether what it gathers ahead is by the order of earlier passes.
+    pub fn gathers_ahead(&self) -> bool {
+        matches!(self, Parallel::Zero3(_))
+    }
+
     /// Whether a later iteration finds what the first one found: DDP's buckets are others from the second on, ZeRO-3 gathers
     /// ahead, and Megatron's first forward pass makes buffers that stay.
     pub fn repeats_itself(&self) -> bool {
