@@ -1,7 +1,8 @@
 //! Rules of thumb for the memory of training and of generating: what guides and calculators multiply and add, kept beside the answer
 //! so that one sees where each goes wrong.
 //!
-//! Each reproduces the worked example of its own source (the tests below). What they call GB is 10⁹ bytes for some and 2³⁰ for
+//! Each that has a worked example of its own source reproduces it (the tests below); of those for generating that is the one with keys and
+//! values. What they call GB is 10⁹ bytes for some and 2³⁰ for
 //! others; here all are bytes.
 
 use crate::model::Architecture;

@@ -3,7 +3,7 @@
 use crate::scenario::software::{Software, Trainer};
 use crate::scenario::{
     AttentionKernel, Checkpointing, Lora, LossKernel, Method, ModelChoice, Offloading, Optimizer, Pooling,
-    Precision, Quantization, Scenario, Sharding, Stack, StepTime, Task, TeacherWeights, WeightFormat,
+    Precision, Quantization, Scenario, Stack, StepTime, Task, TeacherWeights, WeightFormat,
 };
 
 /// One model of a job: its weights, the code that runs it, and how it is trained.
@@ -127,25 +127,6 @@ impl Member {
     }
 }
 
-/// Which checkpoints it makes. Beside adapters trl has the reentrant kind under ZeRO-3, whatever it is asked for (trl 1.16
-/// trainer/sft_trainer.py), but for its trainers of odds (experimental/orpo/orpo_trainer.py).
-fn checkpointing(scenario: &Scenario) -> Checkpointing {
-    let is_forced = Software::of(scenario.stack).trainer == Trainer::Trl
-        && scenario.cluster.is_many()
-        && scenario.cluster.sharding == Sharding::Zero3
-        && scenario.method.has_adapters()
-        && !is_of_odds(scenario.task);
-    match scenario.checkpointing {
-        Checkpointing::NonReentrant if is_forced => Checkpointing::Reentrant,
-        chosen => chosen,
-    }
-}
-
-/// Whether chosen and rejected answers are compared without a reference: ORPO, CPO and SimPO.
-fn is_of_odds(task: Task) -> bool {
-    task.has_pairs() && task.has_answers() && !task.has_reference()
-}
-
 impl From<&Scenario> for Member {
     fn from(scenario: &Scenario) -> Member {
         let habits = scenario.training_loop;
@@ -166,12 +147,12 @@ impl From<&Scenario> for Member {
             },
             stack: scenario.stack,
             attention: scenario.attention,
-            checkpointing: checkpointing(scenario),
+            checkpointing: scenario.checkpoints(),
             offloading: scenario.savings.offloading,
             loss: scenario.savings.loss,
             dropout: if disables_dropout { Some(0) } else { scenario.dropout },
             fills_cache: habits.fills_cache && by_loop,
-            trainer_prepares: is_of_odds(scenario.task),
+            trainer_prepares: scenario.task.is_of_odds(),
             head: match scenario.task {
                 Task::Reward => HeadKind::Numbers(1),
                 Task::Classify => HeadKind::Numbers(scenario.answers.labels.max(1)),

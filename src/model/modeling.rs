@@ -182,7 +182,7 @@ pub struct Peft {
 
 /// Families whose experts were linear layers, each by itself, in transformers 4.57 (`nn.ModuleList` in its
 /// models/*/modeling_*.py), which bitsandbytes quantised; three-dimensional parameters since 5.
-const EXPERTS_WERE_LAYERS: [&str; 15] = [
+const EXPERTS_WERE_LAYERS: [&str; 14] = [
     "deepseek_v2",
     "deepseek_v3",
     "dots1",
@@ -191,7 +191,6 @@ const EXPERTS_WERE_LAYERS: [&str; 15] = [
     "glm4_moe",
     "hunyuan_v1_moe",
     "jamba",
-    "minimax",
     "mixtral",
     "olmoe",
     "phimoe",

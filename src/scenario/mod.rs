@@ -23,6 +23,7 @@ use std::sync::Arc;
 use crate::hardware::{Gpu, NCCL, UnknownGpu};
 use crate::model::{Architecture, ModelError, catalogue};
 use crate::units::Bytes;
+use software::{Software, Trainer};
 
 pub use crate::issue::{Field, Issue, Severity};
 pub use choices::{
@@ -381,6 +382,25 @@ impl Default for Scenario {
 }
 
 impl Scenario {
+    /// Whether trl makes checkpoints reentrant, whatever it is asked for: beside adapters under ZeRO-3 (trl 1.16
+    /// trainer/sft_trainer.py), but for its trainers of odds (experimental/orpo/orpo_trainer.py).
+    pub(crate) fn is_made_reentrant(&self) -> bool {
+        Software::of(self.stack).trainer == Trainer::Trl
+            && self.cluster.is_many()
+            && self.cluster.sharding == Sharding::Zero3
+            && self.method.has_adapters()
+            && self.task.trains()
+            && !self.task.is_of_odds()
+    }
+
+    /// Which checkpoints its trainer makes.
+    pub(crate) fn checkpoints(&self) -> Checkpointing {
+        match self.checkpointing {
+            Checkpointing::NonReentrant if self.is_made_reentrant() => Checkpointing::Reentrant,
+            chosen => chosen,
+        }
+    }
+
     /// What each process reads into the CPU's memory where FSDP2 makes shards of a model that `from_pretrained` left there whole; none
     /// elsewhere.
     pub(crate) fn loaded_by_each(&self, parameters: u64) -> Option<Bytes> {

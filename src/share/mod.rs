@@ -123,7 +123,7 @@ pub fn said(link: &str, name: &str) -> Option<String> {
 }
 
 /// What campaigns and other sites put behind an address.
-const OF_OTHERS: [&str; 5] = ["fbclid", "gclid", "msclkid", "ref", "source"];
+const OF_OTHERS: [&str; 4] = ["fbclid", "gclid", "msclkid", "source"];
 /// So many names that say nothing are told one by one.
 const MOST_UNKNOWN: usize = 8;
 

@@ -44,7 +44,7 @@ pub(super) fn rounded(bytes: u64) -> u64 {
 pub(super) type StorageId = u32;
 
 /// How many groups of a product ATen starts one after the other while Python starts one operation (1.13 µs against 8.05 µs on the
-/// null device: 128 groups, and the operations of a Qwen3 of 16 layers).
+/// null device: `tools/started_groups.py`).
 const GROUPS_OF_AN_OPERATION: u64 = 7;
 
 /// The storage of nothing: operations that are skipped return it.

@@ -322,7 +322,7 @@ fn lever(before: &Scenario, after: Scenario, key: &str, cost: Cost, looked: &Loo
     let base = &looked.base;
     let Outlook { needed, on_host, verdict, per_token } = looked.at(&after)?;
     // a tenth of a percent is more than is known of time
-    let tenth = |percent: f64| (percent * 10.0).round() / 10.0;
+    let tenth = |percent: f64| (percent * 10.0).round() / 10.0 + 0.0;
     let slower = per_token.zip(base.per_token).map(|(after, before)| tenth((after / before - 1.0) * 100.0));
     // what a copy to the CPU and back takes is not counted: of a change that is paid for in time, nothing is no answer
     let slower = slower.filter(|percent| cost != Cost::Time || *percent > 0.0);

@@ -119,6 +119,11 @@ impl Task {
         }
     }
 
+    /// Whether chosen and rejected answers are compared without a reference: ORPO, CPO and SimPO.
+    pub const fn is_of_odds(self) -> bool {
+        self.has_pairs() && self.has_answers() && !self.has_reference()
+    }
+
     /// Whether it learns from another model, which runs beside it.
     pub const fn has_teacher(self) -> bool {
         matches!(self, Task::Distil)

@@ -102,14 +102,7 @@ pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, i
 
 /// What trl's kind of checkpointing beside adapters leaves on each GPU under ZeRO-3.
 fn stays_whole(scenario: &Scenario) -> Option<Issue> {
-    let checkpoints =
-        matches!(scenario.checkpointing, Checkpointing::NonReentrant | Checkpointing::Reentrant);
-    let is_so = Software::of(scenario.stack).trainer == Trainer::Trl
-        && scenario.cluster.sharding == Sharding::Zero3
-        && scenario.method.has_adapters()
-        && scenario.task.trains()
-        && !matches!(scenario.task, Task::Orpo | Task::Cpo | Task::Simpo)
-        && checkpoints;
+    let is_so = scenario.is_made_reentrant() && scenario.checkpoints() == Checkpointing::Reentrant;
     let message = "beside adapters trl makes checkpointing reentrant under ZeRO-3, and frozen weights that are gathered to run a layer again stay \
                    until backward is over: each GPU has the whole model by then";
     is_so.then(|| Issue::new(Severity::Note, Field::Checkpointing, message))

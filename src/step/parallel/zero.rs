@@ -100,8 +100,9 @@ struct Trained {
     offset: u64,
 }
 
-/// The parameters that are trained, in the groups that the optimizer is given: weights decay, and norms and biases, which are vectors,
-/// do not where they are `apart` (transformers 5.17 trainer.py `get_decay_parameter_names`).
+/// The parameters that are trained, in the groups that the optimizer is given: weights decay, and norms and biases do not where they are
+/// `apart` (transformers 5.17 trainer.py `get_decay_parameter_names`, which goes by their names). Here vectors are taken for those that do
+/// not, which puts gpt-oss's sinks and its experts' biases and the one row of a reward model's head into the other group.
 pub(super) fn groups(params: &Params, own: Range<usize>, apart: bool) -> [Vec<usize>; 2] {
     let decays = |id: usize| !apart || params.list[id].rows > 1;
     let (first, second) = own.filter(|id| params.list[*id].trainable).partition(|id| decays(*id));

@@ -44,11 +44,16 @@ def estimate(*asked: Asked, **keys: Unpack[Scenario]) -> dict[str, Any]:
 
 def levers(*asked: Asked, **keys: Unpack[Scenario]) -> dict[str, Any]:
     """What to change so that a scenario fits: ``single`` changes, the cheapest several ``together``, what the room is good for
-    (``uses``) and the fewest GPUs that hold it (``fewest_gpus``); each with the link of the changed scenario.
+    (``uses``) and the fewest GPUs that hold it (``fewest_gpus``); each with the link of the changed scenario. What was not understood
+    of objects of a training script is in ``not_understood``.
 
     :raises ValueError: where the scenario cannot be read or has no answer.
     """
-    return json.loads(_core.levers(json.dumps(_scenario(asked, keys)[0])))
+    scenario, left = _scenario(asked, keys)
+    answer = json.loads(_core.levers(json.dumps(scenario)))
+    if left is not None:
+        answer["not_understood"] = left
+    return answer
 
 
 def read(*texts: Any, over: Union[Scenario, Mapping[str, Any], str, None] = None) -> dict[str, Any]:
