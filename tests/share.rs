@@ -400,7 +400,10 @@ proptest! {
 
     #[test]
     fn values_that_differ_read_differently(one in scenarios(), other in scenarios()) {
-        for key in keys().filter(|key| key.name != "model" && key.matters(&one) && key.matters(&other)) {
+        // "qv" names other layers where (IA)³ adapts them, so its words are told by the tuner too.
+        let words_rest_on_the_tuner = (one.lora.tuner == Tuner::Ia3) != (other.lora.tuner == Tuner::Ia3);
+        let keys = keys().filter(|key| key.name != "model" && !(key.name == "lora-targets" && words_rest_on_the_tuner));
+        for key in keys.filter(|key| key.matters(&one) && key.matters(&other)) {
             let same = key.words(&one) == key.words(&other);
             prop_assert_eq!(same, key.is_same(&one, &other), "{}: {}", key.name, key.words(&one));
         }
