@@ -98,6 +98,12 @@ impl Member {
         self.training.is_some_and(|training| training.keeps_outputs)
     }
 
+    /// Whether what the first layer was given is there until the whole graph is: the outputs that the script keeps hold it, or texts
+    /// that are compared run one pass after the other and go backward as one graph.
+    pub fn keeps_inputs(&self) -> bool {
+        self.keeps_outputs() || matches!(self.head, HeadKind::Embedding(_))
+    }
+
     /// The same where it generates: adapters are merged into its weights or not there, and nothing is prepared for training.
     pub fn generating(self) -> Member {
         Member {

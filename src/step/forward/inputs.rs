@@ -381,7 +381,7 @@ impl<'a> Pass<'_, 'a> {
             || embeddings.norm.is_some()
             || self.encoder.is_some()
             || self.tower.is_some()
-            || self.member.keeps_outputs()
+            || self.member.keeps_inputs()
             || self.shards && is_by_accelerate(self.member)
             || self.member.checkpointing == Checkpointing::Offloaded
             || self.dropout(embeddings.dropout);

@@ -197,10 +197,10 @@ impl<'a> Model<'a> {
             let linear = loader.linear(linear, adapted, true);
             outside.linears.push(linear);
         }
-        // the first layer is given what needs no gradient, what the outputs' graph holds or is there while the embedding is gathered in
+        // the first layer is given what needs no gradient, what the outputs or another pass of the graph hold, what is there while the embedding is gathered in
         // backward, or what is of another element type
         let keeps_leaf =
-            member.keeps_outputs() || loader.state.parallel.has_units() && is_by_accelerate(member);
+            member.keeps_inputs() || loader.state.parallel.has_units() && is_by_accelerate(member);
         let first_apart = member.method != Method::Full && (!inputs_require_grad || keeps_leaf)
             || families::single::has_wide_residual(architecture)
             || families::keeps_weights(modeling.code)

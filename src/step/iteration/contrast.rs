@@ -11,6 +11,7 @@ use crate::model::modeling::gives_token_types;
 use crate::scenario::Stack;
 use crate::step::autograd::Edge;
 use crate::step::forward::embedding::Embedded;
+use crate::step::heap::BLOCK;
 use crate::step::tensor::{Tensor, Value};
 use crate::step::what::{Source, What, roles, torch};
 
@@ -106,50 +107,55 @@ impl<'a> Rounds<'a> {
             .filter(|(rows, times)| rows * times > 0)
             .collect();
         let few = |rows| Batch { sequences: rows, ..batch };
-        let mut embeddings: Vec<Tensor<'a>> = Vec::new();
         let columns = self.different(texts);
-        let of_column = batch.sequences.saturating_mul(model.architecture.hidden);
-        let mut run = 0u64;
-        for _ in 0..columns {
-            for (rows, times) in &parts {
-                for _ in 0..self.different(*times) {
-                    let vectors = model.foreseeing(few(*rows), |pass| pass.embedding().vectors);
-                    run = run.saturating_add(vectors.value.numel);
-                    embeddings.push(vectors);
+        let hidden = model.architecture.hidden;
+        let of_column = batch.sequences.saturating_mul(hidden);
+        let of_column_run: Vec<u64> =
+            parts.iter().flat_map(|(rows, times)| (0..self.different(*times)).map(|_| *rows)).collect();
+        let run = of_column_run.iter().sum::<u64>().saturating_mul(hidden).saturating_mul(columns);
+        let not_run = of_column.saturating_mul(texts).saturating_sub(run);
+        // what was not run is there before the last run of as many rows as there can be
+        let largest = of_column_run.first().copied().unwrap_or(0);
+        let last = of_column_run.iter().filter(|rows| **rows == largest).count().saturating_sub(1);
+        let mut embeddings: Vec<Tensor<'a>> = Vec::new();
+        for column in 1..=columns {
+            for (run, rows) in of_column_run.iter().enumerate() {
+                if let (true, Some(first)) = (column == columns && run == last, embeddings.first()) {
+                    embeddings.push(self.embeddings(not_run, first.value.dtype));
                 }
+                embeddings.push(model.foreseeing(few(*rows), |pass| pass.embedding().vectors));
             }
         }
         let dtype = embeddings.first().map_or(Dtype::F32, |first| first.value.dtype);
-        // those that were not run are as large
-        embeddings.push(self.embeddings(of_column.saturating_mul(texts).saturating_sub(run), dtype));
         let anchors = self.leaf_of(of_column, dtype);
         let numel = anchors.value.numel.saturating_mul(texts - 1);
         let candidates = self.leaf_of(numel, dtype);
         let mut losses = Vec::new();
-        for (rows, times) in &parts {
-            for _ in 0..self.different(*times) {
-                let pass = model.pass(few(*rows));
-                pass.enter();
-                let [loss, detached] = pass.contrast_rows(&anchors, &candidates);
-                self.machine.backward(loss, &|_, _| {});
-                losses.push(detached);
+        let all = parts.iter().map(|(_, times)| times).sum::<u64>();
+        for (run, rows) in of_column_run.iter().enumerate() {
+            if run == last {
+                let not_run = all.saturating_sub(of_column_run.len() as u64);
+                losses.push(self.embeddings(not_run.saturating_mul(BLOCK / 4), Dtype::F32));
             }
+            let pass = model.pass(few(*rows));
+            pass.enter();
+            let [loss, detached] = pass.contrast_rows(&anchors, &candidates);
+            self.machine.backward(loss, &|_, _| {});
+            losses.push(detached);
         }
         drop((anchors, candidates, losses, embeddings));
         let gradients = self.machine.with(|state| state.take_leaves());
         between();
         for _ in 0..columns {
-            for (rows, times) in &parts {
-                for _ in 0..self.different(*times) {
-                    self.machine.with(|state| state.category = Category::Activations);
-                    let pass = model.pass(few(*rows));
-                    let Embedded { vectors, features, shared } = pass.embedding();
-                    let loss = vectors.with_gradients();
-                    drop((features, vectors));
-                    self.machine.with(|state| state.category = Category::Temporaries);
-                    self.machine.backward(loss, &|layer, input| pass.recompute(layer, input, &shared));
-                    self.free_graph();
-                }
+            for rows in &of_column_run {
+                self.machine.with(|state| state.category = Category::Activations);
+                let pass = model.pass(few(*rows));
+                let Embedded { vectors, features, shared } = pass.embedding();
+                let loss = vectors.with_gradients();
+                drop((features, vectors));
+                self.machine.with(|state| state.category = Category::Temporaries);
+                self.machine.backward(loss, &|layer, input| pass.recompute(layer, input, &shared));
+                self.free_graph();
             }
         }
         self.free(gradients);
