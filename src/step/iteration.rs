@@ -55,6 +55,9 @@ pub(super) struct Rounds<'a> {
     ids: StorageId,
     /// Events up to the end of the last step.
     stepped: usize,
+    /// Micro-batches of a step whose tensors differ: [`DIFFERENT`], and one more where the second is the first that gathers ahead what
+    /// the third finds.
+    fewest: u64,
     /// The most micro-batches of a step that are run.
     most: u64,
     /// The most passes of `generate` after the prompt's that are run.
@@ -108,6 +111,7 @@ impl<'a> Rounds<'a> {
     /// A job before its first round.
     pub fn new(machine: &'a Machine, ready: &'a Ready<'_>, models: Vec<Model<'a>>) -> Rounds<'a> {
         let running = |model| Running { model, kept: Default::default(), has_state: false };
+        let fewest = DIFFERENT + u64::from(machine.with(|state| state.parallel.gathers_ahead()));
         Rounds {
             machine,
             round: &ready.round,
@@ -121,7 +125,8 @@ impl<'a> Rounds<'a> {
             },
             ids: NOTHING,
             stepped: 0,
-            most: DIFFERENT,
+            fewest,
+            most: fewest,
             most_passes: DIFFERENT,
             cluster: ready.cluster,
             last_inputs: Vec::new(),
@@ -131,7 +136,7 @@ impl<'a> Rounds<'a> {
     /// Runs up to so many micro-batches of a step, and passes of `generate`, where it matters what each leaves in the allocator's
     /// cache.
     pub fn run_up_to(&mut self, most: u64, passes: u64) {
-        self.most = most.max(DIFFERENT);
+        self.most = most.max(self.fewest);
         self.most_passes = passes;
     }
 
@@ -140,7 +145,7 @@ impl<'a> Rounds<'a> {
     fn different(&self, times: u64) -> u64 {
         let run = times.clamp(1, self.most);
         let other_parity = (times.max(1) - run) % 2 == 1;
-        if other_parity && run > DIFFERENT { run - 1 } else { run }
+        if other_parity && run > self.fewest { run - 1 } else { run }
     }
 
     /// Optimizers that have a state from the beginning, the batches and the cuBLAS workspaces (one per thread: the script's
