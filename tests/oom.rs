@@ -3,7 +3,7 @@
 #![cfg(not(target_arch = "wasm32"))]
 
 use headroom::hardware::Vendor;
-use headroom::oom::{Finding, decode, remedies};
+use headroom::oom::{Figure, Finding, decode, remedies};
 use headroom::scenario::Scenario;
 use headroom::share;
 use headroom::units::Bytes;
@@ -84,7 +84,59 @@ fn what_cannot_be_said_is_not_said() {
                 4.68 MiB cached)";
     assert!(matches!(decoded(text, "gpu=rtx-4090").findings[0], Finding::Limited { .. }));
     let smi = decoded("22100MiB / 24564MiB", "gpu=rtx-4090");
-    assert_eq!((smi.findings, smi.account.len()), (vec![], 2), "what all have, and what is free");
+    assert_eq!(smi.account.len(), 2, "what all have, and what is free");
+}
+
+/// `tests/fixtures/memory_summary.txt`: three steps of Qwen2.5-0.5B, all weights, autocast in bfloat16, 8 × 512 tokens, by PyTorch 2.11
+/// and transformers 5.17 over the null device.
+#[test]
+fn a_summary_is_set_beside_the_run() {
+    let text = std::fs::read_to_string("tests/fixtures/memory_summary.txt").expect("a summary");
+    let besides = |text: &str, link: &str| {
+        let decoded = decode(text, &linked(link)).expect("figures");
+        let of = |finding: &Finding| match finding {
+            Finding::Beside { figure, agrees, .. } => Some((*figure, *agrees)),
+            _ => None,
+        };
+        (decoded.findings.iter().filter_map(of).collect::<Vec<_>>(), decoded.findings)
+    };
+    let link = "m=Qwen/Qwen2.5-0.5B&method=full&p=amp-bf16&b=8&s=512&gpu=a100-pcie-40gb&gc=off";
+    let (found, findings) = besides(&text, link);
+    assert_eq!(found, [(Figure::Allocated, true), (Figure::Reserved, true)]);
+    let [mib, inactive] = [22_986 - 5698, 3761].map(|mib| Bytes(mib << 20));
+    assert!(
+        findings.contains(&Finding::Unused { unallocated: mib, inactive: Some(inactive) }),
+        "{findings:?}"
+    );
+    assert!(findings.contains(&Finding::Retried { retries: 0, failures: 0 }));
+    let (found, _) = besides(&text, &link.replace("b=8", "b=4"));
+    assert_eq!(found, [(Figure::Allocated, false), (Figure::Reserved, false)]);
+    // what failed had not come to its peak
+    let failed = text
+        .replace("CUDA OOMs: 0", "CUDA OOMs: 1")
+        .replace("cudaMalloc retries: 0", "cudaMalloc retries: 3");
+    let (found, findings) = besides(&failed, link);
+    assert!(
+        found.is_empty() && findings.contains(&Finding::Retried { retries: 3, failures: 1 }),
+        "{findings:?}"
+    );
+    // nvidia-smi's, which has all processes and the context
+    assert_eq!(besides("23552MiB / 40960MiB", link).0, [(Figure::Shown, true)]);
+    assert_eq!(besides("12000MiB / 40960MiB", link).0, [(Figure::Shown, false)]);
+}
+
+#[test]
+fn what_no_run_can_have_been_is_not_guessed() {
+    // more was allocated before it in every run of a model with that vocabulary than the card has
+    let text = "CUDA out of memory. Tried to allocate 37.09 GiB. GPU 0 has a total capacity of 79.10 GiB of which 1.00 GiB is free. Of \
+                the allocated memory 70.00 GiB is allocated by PyTorch, and 2.00 GiB is reserved by PyTorch but unallocated.";
+    let decoded = decode(text, &Scenario::default()).expect("a message");
+    for guess in &decoded.guesses {
+        let (sequence, most) =
+            (guess.scenario.sequence, guess.scenario.architecture().expect("a model").max_positions);
+        assert!(most.is_none_or(|most| sequence <= most), "{}", guess.formula);
+        assert!(guess.allocated.is_some_and(|bytes| bytes <= Bytes::gib(79.10)), "{guess:?}");
+    }
 }
 
 #[test]

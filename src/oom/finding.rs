@@ -10,6 +10,9 @@ use crate::allocator::segment_for;
 use crate::issue::Issue;
 use crate::units::Bytes;
 
+/// Less of what is reserved than so many percent is not worth a word where it lies free.
+const LEAST_UNUSED: f64 = 5.0;
+
 /// Something that follows from a message's figures.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -81,12 +84,65 @@ pub enum Finding {
         /// What is in the scenario's run.
         found: Bytes,
     },
+    /// The card had no room, and the allocator gave back what it had free: so often, and so often in vain.
+    Retried {
+        /// In all.
+        retries: u64,
+        /// In vain.
+        failures: u64,
+    },
+    /// What was reserved and not allocated, where nothing was asked for.
+    Unused {
+        /// All of it.
+        unallocated: Bytes,
+        /// Free parts of segments in which tensors have others.
+        inactive: Option<Bytes>,
+    },
+    /// A figure of a run that did not fail, beside the scenario's.
+    Beside {
+        /// Which.
+        figure: Figure,
+        /// What the text says.
+        said: Bytes,
+        /// What the scenario's run has.
+        found: Bytes,
+        /// Whether they are one, as nearly as runs like this one were measured to be predicted.
+        agrees: bool,
+    },
+}
+
+/// A figure that both a text and a prediction have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Figure {
+    /// Peak of `memory_allocated()`.
+    Allocated,
+    /// Peak of `memory_reserved()`.
+    Reserved,
+    /// What nvidia-smi shows.
+    Shown,
+}
+
+impl Figure {
+    const fn label(self) -> &'static str {
+        match self {
+            Figure::Allocated => "allocated at the peak",
+            Figure::Reserved => "reserved at the peak",
+            Figure::Shown => "in use by all processes (nvidia-smi)",
+        }
+    }
 }
 
 impl Finding {
     /// Whether it says that the message is of another run than the scenario's.
     pub(super) fn is_other_run(&self) -> bool {
-        matches!(self, Finding::NoSuchTensor | Finding::OtherMoment { .. } | Finding::MoreThanRun { .. })
+        matches!(
+            self,
+            Finding::NoSuchTensor
+                | Finding::OtherMoment { .. }
+                | Finding::MoreThanRun { .. }
+                | Finding::Beside { figure: Figure::Allocated, agrees: false, .. }
+        )
     }
 }
 
@@ -152,6 +208,39 @@ impl fmt::Display for Finding {
                  entropy, trl's own head), and half as many tokens at a time halve it (per_device_train_batch_size, with \
                  gradient_accumulation_steps doubled).",
             ),
+            Finding::Retried { retries: 0, .. } => {
+                f.write_str("The allocator always found room on the card (no cudaMalloc retries).")
+            }
+            Finding::Retried { retries, failures } => write!(
+                f,
+                "The card was full: {retries} times the allocator had to give back its free segments and ask again (cudaMalloc retries), \
+                 which costs time, and {failures} of these were in vain (CUDA OOMs)."
+            ),
+            Finding::Unused { unallocated, inactive: None } => write!(
+                f,
+                "{unallocated} were reserved and not allocated: blocks that the allocator keeps for the next tensors of their sizes. \
+                 nvidia-smi counts them as used."
+            ),
+            Finding::Unused { unallocated, inactive: Some(inactive) } => write!(
+                f,
+                "{unallocated} were reserved and not allocated, {inactive} of them in segments in which tensors have other parts: these are \
+                 the holes of fragmentation, which torch.cuda.empty_cache() cannot give back and \
+                 PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True avoids."
+            ),
+            Finding::Beside { figure, said, found, agrees: true } => {
+                write!(f, "{said} {}: the scenario has {found}, so it may be that run.", figure.label())
+            }
+            Finding::Beside { figure: Figure::Shown, said, found, agrees: false } => write!(
+                f,
+                "{said} {}: the scenario comes to {found}. Its peak may be still to come, other processes may have a part, or it is another \
+                 run.",
+                Figure::Shown.label()
+            ),
+            Finding::Beside { figure, said, found, agrees: false } => write!(
+                f,
+                "{said} {}: this scenario is not that run, it has {found}.",
+                figure.label()
+            ),
             Finding::OtherMoment { said, found } => write!(
                 f,
                 "This scenario is not that run: when it asks for that much {found} are allocated, and the message says {said}."
@@ -186,7 +275,23 @@ pub fn findings(
     let metal = message.capacity.filter(|_| message.is_of_metal);
     let metal = metal.map(|allowed| Finding::MetalLimit { allowed: allowed.bytes });
     let card = cards.map(|[own, capacity]| Finding::OtherCard { own, capacity });
-    [of_memory, metal, in_run, others, card].into_iter().flatten().collect()
+    let retried = message.retries.map(|retries| {
+        let failures = message.failures.unwrap_or(0);
+        Finding::Retried { retries, failures }
+    });
+    [of_memory, unused(message), retried, metal, in_run, others, card].into_iter().flatten().collect()
+}
+
+/// What was reserved for nothing, where nothing was asked for; none where it is little.
+fn unused(message: &Message) -> Option<Finding> {
+    let (None, Some(reserved), Some(unallocated)) =
+        (message.requested, message.reserved, message.unallocated)
+    else {
+        return None;
+    };
+    let inactive = message.inactive.map(|amount| amount.bytes);
+    (unallocated.bytes.percent_of(reserved.bytes) >= LEAST_UNUSED)
+        .then_some(Finding::Unused { unallocated: unallocated.bytes, inactive })
 }
 
 /// Why the card had no room for what was asked.

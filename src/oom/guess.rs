@@ -43,10 +43,10 @@ const NAMED: usize = 3;
 pub fn guesses(message: &Message, scenario: &Scenario) -> Vec<Guess> {
     let own = scenario.architecture().ok().map(|architecture| architecture.vocab);
     let Some(asked) = message.requested.filter(|asked| asked.bytes.0 >= LEAST) else { return Vec::new() };
-    let mut models: BTreeMap<u64, Vec<&Entry>> = BTreeMap::new();
+    let mut models: BTreeMap<u64, Vec<(&Entry, Option<u64>)>> = BTreeMap::new();
     for entry in catalogue::entries() {
         if let Ok(architecture) = entry.architecture() {
-            models.entry(architecture.vocab).or_default().push(entry);
+            models.entry(architecture.vocab).or_default().push((entry, architecture.max_positions));
         }
     }
     let sizes = models
@@ -58,7 +58,12 @@ pub fn guesses(message: &Message, scenario: &Scenario) -> Vec<Guess> {
             let tokens = asked.most().checked_div(row)? / ROUND * ROUND;
             let bytes = segment_for(tokens.saturating_mul(row));
             let fits = (1..=MOST_TOKENS).contains(&tokens) && (asked.least()..=asked.most()).contains(&bytes);
-            fits.then(|| Guess {
+            let (batch, sequence) = in_sequences(tokens, scenario.sequence);
+            let knows_as_many = |most: Option<u64>| most.is_none_or(|most| sequence <= most);
+            let models: Vec<&Entry> =
+                models.iter().filter(|(_, most)| knows_as_many(*most)).map(|(entry, _)| *entry).collect();
+            let first = models.first().filter(|_| fits)?.id;
+            Some(Guess {
                 formula: format!(
                     "{} tokens × {} × {} bytes ({})",
                     grouped(tokens),
@@ -69,7 +74,7 @@ pub fn guesses(message: &Message, scenario: &Scenario) -> Vec<Guess> {
                 tokens,
                 vocabulary,
                 models: models.iter().take(NAMED).map(|entry| entry.name.to_string()).collect(),
-                scenario: Box::new(with_tokens(scenario, models.first().map(|entry| entry.id), tokens)),
+                scenario: Box::new(with_batch(scenario, first, (batch, sequence))),
                 allocated: None,
             })
         })
@@ -83,18 +88,18 @@ pub fn guesses(message: &Message, scenario: &Scenario) -> Vec<Guess> {
     found
 }
 
-/// The scenario with a model and so many tokens at a time.
-fn with_tokens(scenario: &Scenario, model: Option<&str>, tokens: u64) -> Scenario {
+/// So many tokens as sequences of that length where they are a multiple of it, else as one sequence.
+fn in_sequences(tokens: u64, length: u64) -> (u64, u64) {
+    let length = length.max(1);
+    if tokens.is_multiple_of(length) { (tokens / length, length) } else { (1, tokens) }
+}
+
+/// The scenario with a model and a batch.
+fn with_batch(scenario: &Scenario, model: &str, (batch, sequence): (u64, u64)) -> Scenario {
     let mut other = scenario.clone();
     other.change(|other| {
-        if let Some(id) = model {
-            other.model = ModelChoice::Catalogue(id.to_owned());
-        }
-        if tokens.is_multiple_of(scenario.sequence.max(1)) {
-            other.batch = tokens / scenario.sequence.max(1);
-        } else {
-            (other.batch, other.sequence) = (1, tokens);
-        }
+        other.model = ModelChoice::Catalogue(model.to_owned());
+        (other.batch, other.sequence) = (batch, sequence);
     });
     other
 }

@@ -52,6 +52,16 @@ pub struct Message {
     pub reserved: Option<Amount>,
     /// What all processes have of the card, as nvidia-smi shows it.
     pub shown: Option<Amount>,
+    /// `max_memory_allocated()`.
+    pub allocated_peak: Option<Amount>,
+    /// `max_memory_reserved()`.
+    pub reserved_peak: Option<Amount>,
+    /// Free blocks in segments of which tensors have other parts ("Non-releasable memory"): the allocator cannot give them back.
+    pub inactive: Option<Amount>,
+    /// How often the card had no room and the allocator gave back its free segments ("cudaMalloc retries").
+    pub retries: Option<u64>,
+    /// How often that did not help either ("CUDA OOMs").
+    pub failures: Option<u64>,
     /// Whether it is of PyTorch for AMD's cards: "HIP out of memory".
     pub is_of_amd: bool,
     /// Whether it is of PyTorch on a Mac, whose capacity is what the process may have.
@@ -162,18 +172,36 @@ impl Message {
         }
     }
 
-    /// `torch.cuda.memory_summary()`: `| Allocated memory | 7023 MiB | 9876 MiB | …`, the current figure first.
+    /// `torch.cuda.memory_summary()`: `| CUDA OOMs: 0 | cudaMalloc retries: 2 |`, then
+    /// `| Allocated memory | 7023 MiB | 9876 MiB | …`, the current figure and the highest.
     fn read_summary(&mut self, text: &str) {
         for line in text.lines() {
             let mut cells = line.split('|').map(str::trim).skip(1);
             let (Some(label), Some(current)) = (cells.next(), cells.next()) else { continue };
-            let field = match label {
-                "Allocated memory" => &mut self.allocated,
-                "GPU reserved memory" => &mut self.reserved,
+            for cell in [label, current] {
+                let (field, count) = if let Some(count) = cell.strip_prefix("CUDA OOMs:") {
+                    (&mut self.failures, count)
+                } else if let Some(count) = cell.strip_prefix("cudaMalloc retries:") {
+                    (&mut self.retries, count)
+                } else {
+                    continue;
+                };
+                *field = field.or(count.trim().parse().ok());
+            }
+            let (now, highest) = match label {
+                "Allocated memory" => (&mut self.allocated, Some(&mut self.allocated_peak)),
+                "GPU reserved memory" => (&mut self.reserved, Some(&mut self.reserved_peak)),
+                "Non-releasable memory" => (&mut self.inactive, None),
                 _ => continue,
             };
-            if let Some(found) = amounts(current, BYTES_PER_GB).first() {
-                field.get_or_insert(found.amount);
+            let set = |field: &mut Option<Amount>, cell: &str| {
+                if let Some(found) = amounts(cell, BYTES_PER_GB).first() {
+                    field.get_or_insert(found.amount);
+                }
+            };
+            set(now, current);
+            if let (Some(highest), Some(cell)) = (highest, cells.next()) {
+                set(highest, cell);
             }
         }
     }

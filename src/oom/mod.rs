@@ -1,6 +1,7 @@
 //! An out-of-memory message, decoded: which tensor asked for the memory, where the card's memory was, whether it was there in
 //! pieces, and which change removes the request. The message's figures are looked for in the run of a scenario.
 
+mod beside;
 mod finding;
 mod guess;
 mod likely;
@@ -15,8 +16,9 @@ use crate::issue::Issue;
 use crate::plan::{Answer, Change, Cost, Lever, Verdict, levers};
 use crate::scenario::{Allocator, GpuChoice, Scenario};
 use crate::units::Bytes;
-pub use finding::Finding;
+use beside::beside;
 use finding::findings;
+pub use finding::{Figure, Finding};
 pub use guess::Guess;
 use guess::guesses;
 pub use likely::Likely;
@@ -130,13 +132,17 @@ pub fn decode(text: &str, scenario: &Scenario) -> Result<Decoded, NoMessage> {
     let agrees = is_of_the_run(&suspects);
     let likely = if agrees { Vec::new() } else { likely(&message, &scenario) };
     let mut guesses = if agrees || !likely.is_empty() { Vec::new() } else { guesses(&message, &scenario) };
-    for guess in &mut guesses {
-        if let Some((run, suspect)) = nearest_run(&message, &guess.scenario) {
-            (*guess.scenario, guess.allocated) = (run, Some(suspect.allocated));
-        }
-    }
+    guesses.retain_mut(|guess| {
+        let Some((run, suspect)) = nearest_run(&message, &guess.scenario) else {
+            // what no run of the model asks for, it was not
+            return message.allocated.is_none() && !guess.scenario.stops();
+        };
+        (*guess.scenario, guess.allocated) = (run, Some(suspect.allocated));
+        message.capacity.is_none_or(|capacity| suspect.allocated <= capacity.bytes)
+    });
     let mut findings =
         findings(&message, cards, &suspects, unanswered, scenario.allocator == Allocator::Expandable);
+    findings.extend(beside(&message, &answer));
     let of_other_run = findings.iter().any(Finding::is_other_run);
     findings.extend(more_than_run(&message, &answer).filter(|_| !of_other_run));
     findings.extend((!guesses.is_empty()).then_some(Finding::LikelyLogits));
