@@ -73,7 +73,7 @@ const MAMBA: Modeling = Modeling { peft: NO_OUT_PROJ, ..LLAMA };
 const BERT: Modeling = Modeling { mask_by_position: true, ..own(Code::Bert) };
 const ROBERTA: Modeling = Modeling { positions: PositionIds::Counted, ..BERT };
 /// umt5: t5's, whose code for a bias in every layer is not written here.
-const UMT5: Modeling = Modeling { kept_in_float32: Some(".DenseReluDense.wo"), ..LLAMA };
+const UMT5: Modeling = Modeling { kept_in_float32: Some(".DenseReluDense.wo"), flash_attn: false, ..LLAMA };
 const T5: Modeling = Modeling { runs_encoder: true, ..UMT5 };
 const BART: Modeling =
     Modeling { runs_encoder: true, caches_with_labels: false, logits_bias: true, ..own(Code::Bart) };
