@@ -70,7 +70,7 @@ fn table(rows: &[BatchRow]) -> Table {
             Ok(Some(reached)) => {
                 let numbers = [reached.largest, reached.batch, reached.accumulation, reached.effective];
                 cells.extend(numbers.map(Cell::count));
-                cells.push(Cell::words(reached.verdict.label().to_lowercase()));
+                cells.push(Cell::verdict(reached.verdict));
             }
             Ok(None) => cells.push(Cell::none("none")),
             Err(_) => cells.push(Cell::none("no answer")),

@@ -7,7 +7,7 @@ use super::input::Input;
 use super::output::Output;
 use super::table::{Cell, Column, Listing, Table};
 use crate::model::catalogue;
-use crate::plan::{FitCell, FitRow, Measure, Verdict, conditions, row};
+use crate::plan::{FitCell, FitRow, Measure, Verdict, conditions, largest_that_fit, row};
 use crate::scenario::{Allocator, Method, ModelChoice, Scenario, Stack};
 use crate::share::{self, page};
 use crate::text::{one_line, short};
@@ -110,7 +110,11 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
 }
 
 fn table(rows: &[FitRow], base: &Scenario, memory: Bytes, measure: Measure) -> Table {
-    let what = Measure::CHOICES[measure as usize].label;
+    let size = base.lora.tuner.own_size().filter(|_| measure == Measure::Rank);
+    let what = size.map_or_else(
+        || Measure::CHOICES[measure as usize].label.to_owned(),
+        |(name, _)| format!("Largest {name}"),
+    );
     let number: &[&str] = match measure {
         Measure::Batch => &[": sequences", ": tokens of each", ": needs (bytes)", ": verdict", ": allocator"],
         Measure::Length => &[": sequences", ": tokens", ": needs (bytes)", ": verdict", ": allocator"],
@@ -135,7 +139,7 @@ fn asked<'a>(row: &'a FitRow, base: &Scenario, measure: Measure) -> Vec<&'a FitC
 /// What is said of a cell, with its marks. What is missing is sorted below what fits, the more the farther.
 fn said(cell: &FitCell, base: &Scenario, measure: Measure) -> Cell {
     match cell {
-        FitCell::Fits { batch, verdict, scenario } => {
+        FitCell::Fits { batch, verdict, needed, scenario } => {
             let (rank, tokens) = (scenario.lora.rank, scenario.sequence);
             let (found, text) = match measure {
                 Measure::Length => (tokens, grouped(tokens)),
@@ -149,7 +153,7 @@ fn said(cell: &FitCell, base: &Scenario, measure: Measure) -> Cell {
             let values = [
                 first.to_string(),
                 tokens.to_string(),
-                String::new(),
+                needed.0.to_string(),
                 verdict.slug().to_owned(),
                 scenario.allocator.slug().to_owned(),
             ];
@@ -184,7 +188,12 @@ fn to_text(rows: &[FitRow], base: &Scenario, measure: Measure, table: &Table) ->
     };
     let mark = if cells().any(is_expandable) { "e: with --allocator expandable\n" } else { "" };
     let separator = if problems.is_empty() { "" } else { "\n" };
-    format!("{}\n{}\n{close}{mark}{separator}{problems}", table.text(), conditions(base, measure))
+    let all: Vec<&FitRow> = rows.iter().collect();
+    let largest = match rows.len() {
+        0 | 1 => String::new(),
+        _ => largest_that_fit(&all, base.task, measure) + "\n",
+    };
+    format!("{}\n{largest}{}\n{close}{mark}{separator}{problems}", table.text(), conditions(base, measure))
 }
 
 fn to_json(rows: &[FitRow], memory: Bytes) -> String {
@@ -194,8 +203,8 @@ fn to_json(rows: &[FitRow], memory: Bytes) -> String {
     };
     let cell = |(method, cell): (&Method, &FitCell)| {
         let value = match cell {
-            FitCell::Fits { batch, verdict, scenario } => {
-                json!({ "batch": batch, "sequence": scenario.sequence, "rank": rank(scenario), "verdict": verdict.slug(), "link": share::encode(std::slice::from_ref(scenario)) })
+            FitCell::Fits { batch, verdict, needed, scenario } => {
+                json!({ "batch": batch, "needed": needed, "sequence": scenario.sequence, "rank": rank(scenario), "verdict": verdict.slug(), "link": share::encode(std::slice::from_ref(scenario)) })
             }
             FitCell::TooLarge { needed } => json!({ "needed": needed }),
             FitCell::Unknown(issue) => json!({ "issue": issue }),

@@ -135,9 +135,13 @@ fn line(asked: &Scenario, way: &Way) -> Vec<Cell> {
 /// What comes of a way, in the columns of [`figures`].
 pub(super) fn outcome(way: &Way) -> [Cell; 4] {
     let needed = way.needed().unwrap_or_default();
-    let verdict = Cell::words(way.verdict().map_or("", |verdict| verdict.label()).to_lowercase());
     let values = [needed, way.on_host()].map(|bytes| bytes.0.to_string());
-    [batches(way), Cell::amount(needs(way), needed.0 as f64, values), verdict, speed(way)]
+    [
+        batches(way),
+        Cell::amount(needs(way), needed.0 as f64, values),
+        Cell::verdict(way.verdict()),
+        speed(way),
+    ]
 }
 
 /// Passes of a step × sequences of each.

@@ -6,7 +6,6 @@ use clap::{Args, ValueHint};
 use serde_json::json;
 
 use super::input::{Input, read_given};
-use super::levers::lower;
 use super::output::Output;
 use super::table::{Cell, Column, Listing, Table};
 use crate::issue::Issue;
@@ -75,7 +74,7 @@ fn table(found: &Outlook) -> Table {
         let MicroBatch { share, length, needed, verdict } = *batch;
         let percent = share * 100.0;
         let share = Cell::amount(format!("{percent:.0} %"), percent, [format!("{percent:.1}")]);
-        vec![share, Cell::count(length), Cell::bytes(needed), Cell::words(lower(verdict))]
+        vec![share, Cell::count(length), Cell::bytes(needed), Cell::verdict(verdict)]
     };
     Table::new(columns, found.micro_batches.iter().map(row))
 }

@@ -33,9 +33,58 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     } else {
         let gpu = scenario.gpu().map_err(|issue| issue.to_string())?;
         let listing = &arguments.listing;
-        listing.of(table(&found), |table| to_text((&scenario, &gpu), &found, &table))?
+        let table = if listing.is_csv() { every(&scenario, &found) } else { table(&found) };
+        listing.of(table, |table| to_text((&scenario, &gpu), &found, &table))?
     })
     .noting(asked.notices))
+}
+
+/// Single changes, those that are enough together, what the room is good for and the fewest GPUs, each called so.
+fn every(scenario: &Scenario, found: &Levers) -> Table {
+    let columns = [
+        Column::words("Change"),
+        Column::words("Kind"),
+        Column::words("Costs"),
+        Column::of("Time", &[" (% more)"]),
+        Column::of("Saves", &[" (bytes)"]),
+        Column::of("Needs", &[" (bytes)", ": RAM (bytes)"]),
+        Column::words("Verdict"),
+    ];
+    let lever = |kind: &'static str, lever: &Lever| {
+        let cells = vec![
+            Cell::words(kind),
+            cost(lever),
+            time(lever),
+            saves(found, lever),
+            needed(lever),
+            Cell::verdict(lever.verdict),
+        ];
+        lines(&lever.changes, cells)
+    };
+    let unpaid = |kind: String, needed: Bytes, verdict: Verdict, changes: &[Change]| {
+        let nothing = || Cell::none("");
+        let cells = vec![
+            Cell::words(kind),
+            nothing(),
+            nothing(),
+            nothing(),
+            Cell::bytes(needed),
+            Cell::verdict(verdict),
+        ];
+        lines(changes, cells)
+    };
+    let mut rows: Vec<Row> = found.single.iter().map(|single| lever("single", single)).collect();
+    rows.extend(found.together.iter().map(|together| lever("together", together)));
+    rows.extend(found.uses.iter().map(|usage| {
+        unpaid(format!("room: {}", usage.gain.label()), usage.needed, usage.verdict, &usage.changes)
+    }));
+    rows.extend(
+        found.other_gpus(scenario).map(|(layout, changes)| {
+            unpaid("fewest GPUs".to_owned(), layout.needed, layout.verdict, &changes)
+        }),
+    );
+    rows.extend(found.offloaded.iter().map(|offloaded| lever("fewest GPUs, offloaded", offloaded)));
+    Table::new(columns, rows)
 }
 
 /// Every single change.
@@ -49,10 +98,9 @@ fn table(found: &Levers) -> Table {
         Column::words("Verdict"),
     ];
     let row = |lever: &Lever| {
-        let saved = i128::from(found.needed.0) - i128::from(lever.needed.0);
-        let saves =
-            Cell::amount(saved_in_words(found.needed, lever.needed), saved as f64, [saved.to_string()]);
-        lines(&lever.changes, vec![cost(lever), time(lever), saves, needed(lever), verdict(lever.verdict)])
+        let cells =
+            vec![cost(lever), time(lever), saves(found, lever), needed(lever), Cell::verdict(lever.verdict)];
+        lines(&lever.changes, cells)
     };
     Table::new(columns, found.single.iter().map(row))
 }
@@ -67,13 +115,14 @@ fn time(lever: &Lever) -> Cell {
     Cell::amount(lever.slower_in_words(), lever.slower, [percent])
 }
 
+fn saves(found: &Levers, lever: &Lever) -> Cell {
+    let saved = i128::from(found.needed.0) - i128::from(lever.needed.0);
+    Cell::amount(saved_in_words(found.needed, lever.needed), saved as f64, [saved.to_string()])
+}
+
 fn needed(lever: &Lever) -> Cell {
     let text = lever.needed_in_words(|bytes| bytes.to_string());
     Cell::amount(text, lever.needed.0 as f64, [lever.needed, lever.on_host].map(|bytes| bytes.0.to_string()))
-}
-
-fn verdict(verdict: Verdict) -> Cell {
-    Cell::words(lower(verdict)).by(f64::from(verdict as u8))
 }
 
 fn to_text((scenario, gpu): (&Scenario, &Gpu), found: &Levers, table: &Table) -> String {
@@ -95,15 +144,18 @@ fn to_text((scenario, gpu): (&Scenario, &Gpu), found: &Levers, table: &Table) ->
         let why =
             if single { "Cheaper than one change that is enough" } else { "No single change is enough" };
         out.push_str(&format!("\n{why}: together these are.\n\n"));
-        let cells = vec![cost(lever), time(lever), needed(lever), verdict(lever.verdict)];
+        let cells = vec![cost(lever), time(lever), needed(lever), Cell::verdict(lever.verdict)];
         let columns = ["Change", "Costs", "Time", "Needs", "Verdict"].map(Column::words);
         out.push_str(&Table::new(columns, [lines(&lever.changes, cells)]).text());
     }
     if !found.uses.is_empty() {
         out.push_str("\nWhat the room is good for:\n\n");
         let row = |usage: &Use| {
-            let cells =
-                vec![Cell::words(usage.gain.label()), Cell::bytes(usage.needed), verdict(usage.verdict)];
+            let cells = vec![
+                Cell::words(usage.gain.label()),
+                Cell::bytes(usage.needed),
+                Cell::verdict(usage.verdict),
+            ];
             lines(&usage.changes, cells)
         };
         let columns = ["Change", "Wins", "Needs", "Verdict"].map(Column::words);

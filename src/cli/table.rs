@@ -3,6 +3,7 @@
 use clap::Args;
 
 use crate::export::{comma_separated, no_formula};
+use crate::plan::Verdict;
 use crate::text::{one_line, short};
 use crate::units::{Bytes, grouped};
 
@@ -18,6 +19,11 @@ pub(super) struct Listing {
 }
 
 impl Listing {
+    /// Whether the table stands alone, and has to hold what else is said beside it.
+    pub fn is_csv(&self) -> bool {
+        self.csv
+    }
+
     /// The table as it is wanted: sorted, alone as comma-separated values, or with what `text` puts around it.
     ///
     /// # Errors
@@ -76,6 +82,14 @@ impl Cell {
     /// The same, sorted by an amount.
     pub fn by(self, amount: f64) -> Cell {
         Cell { amount: Some(amount), ..self }
+    }
+
+    /// A verdict, the best first; nothing where there is none.
+    pub fn verdict(verdict: impl Into<Option<Verdict>>) -> Cell {
+        match verdict.into() {
+            Some(verdict) => Cell::words(verdict.label().to_lowercase()).by(f64::from(verdict as u8)),
+            None => Cell::words(""),
+        }
     }
 
     /// Nothing to say, as `text` puts it.

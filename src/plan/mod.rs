@@ -36,7 +36,7 @@ pub use serving::{Between, Needed, Room, ServingRow, Share, serving};
 pub use settings::{setting_name, settings, tried_settings};
 pub use solve::{Largest, largest_batch, largest_rank, longest_sequence};
 pub use speeds::{Near, Speed};
-pub use table::{FitCell, FitRow, Measure, conditions, on_one, row, table, with_method};
+pub use table::{FitCell, FitRow, Measure, conditions, largest_that_fit, on_one, row, table, with_method};
 pub use texts::{Limit, MicroBatch, Order, Outlook, order, outlook};
 pub use time::{Pace, Span, pace};
 pub use verdict::Verdict;

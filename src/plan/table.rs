@@ -34,6 +34,8 @@ pub enum FitCell {
         batch: u64,
         /// The verdict on it: it fits, or closely.
         verdict: Verdict,
+        /// What it needs.
+        needed: Bytes,
         /// The scenario with that batch, that length and that rank, and with expandable segments if it takes them: what a click opens.
         scenario: Box<Scenario>,
     },
@@ -72,6 +74,8 @@ impl FitCell {
 pub struct FitRow {
     /// What it is called: the Hub id of a model of the catalogue.
     pub model: String,
+    /// How many parameters it has; none where it is not known.
+    pub parameters: Option<u64>,
     /// One cell per method, in the order of [`Method::ALL`].
     pub cells: Vec<FitCell>,
 }
@@ -180,7 +184,24 @@ pub fn row(base: &Scenario, memory: Bytes, measure: Measure) -> FitRow {
         }
         Err(issue) => FitCell::Unknown(issue.clone()),
     };
-    FitRow { model: base.model_name(), cells: Method::ALL.iter().map(cell).collect() }
+    let parameters = found.as_ref().ok().map(|(architecture, _)| architecture.parameters());
+    FitRow { model: base.model_name(), parameters, cells: Method::ALL.iter().map(cell).collect() }
+}
+
+/// The largest model of some that fits beyond doubt, by each method, in a sentence.
+pub fn largest_that_fit(rows: &[&FitRow], task: Task, measure: Measure) -> String {
+    let said = measure.methods(task).filter_map(|method| {
+        let column = Method::ALL.iter().position(|other| *other == method)?;
+        let fits = |row: &&&FitRow| row.cells.get(column).is_some_and(|cell| cell.is_sure(measure));
+        let largest = rows.iter().rev().filter(fits).max_by_key(|row| row.parameters)?;
+        let name = largest.model.rsplit('/').next().unwrap_or_default();
+        Some(format!("{name} by {}", task.method_label(method)))
+    });
+    let said: Vec<_> = said.collect();
+    match said.is_empty() {
+        true => "None of them fits.".to_owned(),
+        false => format!("The largest that fit: {}.", said.join(", ")),
+    }
 }
 
 fn cell(
@@ -209,8 +230,10 @@ fn cell(
                 Measure::Rank => scenario.lora.rank = number,
             }
             scenario.allocator = allocator;
-            let verdict = Answer::of(scenario.clone()).verdict().unwrap_or(Verdict::Close);
-            FitCell::Fits { batch: scenario.batch, verdict, scenario: Box::new(scenario) }
+            let answer = Answer::of(scenario);
+            let verdict = answer.verdict().unwrap_or(Verdict::Close);
+            let needed = answer.fit().map_or(gpu.memory, |fit| fit.needed);
+            FitCell::Fits { batch: answer.scenario.batch, verdict, needed, scenario: answer.scenario.into() }
         }
         Most::TooLarge { needed } => FitCell::TooLarge { needed },
     })

@@ -6,8 +6,8 @@ use super::need::open;
 use super::rows::{pieces, summed_up};
 use crate::hardware::{Gpu, Vendor};
 use crate::model::catalogue;
-use crate::plan::{self, FitCell, FitRow, Measure};
-use crate::scenario::{Method, ModelChoice, Scenario, Stack};
+use crate::plan::{self, FitCell, FitRow, Measure, largest_that_fit};
+use crate::scenario::{Method, ModelChoice, Scenario, Stack, Task};
 use crate::ui::asked::Listed;
 use crate::ui::controls::{Cell, Row, Select, Slider, Table, TextBox};
 use crate::ui::desk::Place;
@@ -202,21 +202,9 @@ fn Asking(
 
 /// The largest model of those listed that fits, by method.
 fn gist(rows: &[(Scenario, Option<FitRow>)], measure: Measure) -> String {
-    let largest = |column: usize| {
-        let fitting = rows.iter().filter(|(_, row)| {
-            row.as_ref().and_then(|row| row.cells.get(column)).is_some_and(|cell| cell.is_sure(measure))
-        });
-        fitting.max_by_key(|(named, _)| count(named).unwrap_or_default())
-    };
-    let said = Method::ALL.iter().enumerate().filter_map(|(column, method)| {
-        let (named, _) = largest(column)?;
-        Some(format!("{} by {}", summary::model(named), method.label()))
-    });
-    let said: Vec<_> = said.collect();
-    match said.is_empty() {
-        true => "None of them fits.".to_owned(),
-        false => format!("The largest that fit: {}.", said.join(", ")),
-    }
+    let heard: Vec<&FitRow> = rows.iter().filter_map(|(_, row)| row.as_ref()).collect();
+    let task = rows.first().map_or(Task::Sft, |(scenario, _)| scenario.task);
+    largest_that_fit(&heard, task, measure)
 }
 
 /// The models of the table: first the scenario's own, where it is none of them anyway.
@@ -286,7 +274,7 @@ fn in_words(state: State, scenario: &Scenario, own: bool, row: Option<&FitRow>, 
 /// What a cell says; the sequence length and the allocator where they are others than asked for.
 fn content(state: State, cell: &FitCell, (asked, measure): (&Scenario, Measure), unit: Unit) -> Cell {
     match cell {
-        FitCell::Fits { batch, verdict, scenario } => {
+        FitCell::Fits { batch, verdict, scenario, .. } => {
             let expandable =
                 (scenario.allocator != asked.allocator).then(|| "expandable segments".to_owned());
             let is_close = cell.is_close();
