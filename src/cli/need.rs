@@ -8,7 +8,7 @@ use super::levers::fewest_in_words;
 use super::output::Output;
 use super::table::{Cell, Column, Listing, Table};
 use crate::export;
-use crate::hardware::{Machine, gpus};
+use crate::hardware::{Machine, gpus, machines};
 use crate::issue::Issue;
 use crate::plan::{Layout, NeedCell, NeedRow, Verdict, fewest_gpus, need, on_one, usual_cards};
 use crate::scenario::{Method, Scenario};
@@ -27,6 +27,9 @@ pub(super) struct Arguments {
     /// List every card of the catalogue, those on which nothing fits too
     #[arg(long)]
     all: bool,
+    /// List the machines that can be rented with the cards that hold it, in place of the cards
+    #[arg(long, conflicts_with = "json")]
+    machines: bool,
     /// Print JSON; amounts in bytes, each cell with its link
     #[arg(long)]
     json: bool,
@@ -61,6 +64,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     let fewest = fewest_gpus(&base);
     let mut output = Output::of(match arguments.json {
         true => to_json(&rows, &fewest),
+        false if arguments.machines => arguments.listing.of(rented(&rows), |table| table.text())?,
         false => arguments.listing.of(table(&rows, &base), |table| {
             format!("{}\nOn its own card: {}\n", to_text(&rows, &base, &table), fewest_in_words(&fewest))
         })?,
@@ -88,6 +92,33 @@ fn table(rows: &[NeedRow], base: &Scenario) -> Table {
         cells
     };
     Table::new(columns.chain(methods.iter().map(of_method)).chain([rented]), rows.iter().map(row))
+}
+
+/// Every machine with one of the cards.
+fn rented(rows: &[NeedRow]) -> Table {
+    let columns = [
+        Column::words("Machine"),
+        Column::words("Card"),
+        Column::words("Cards"),
+        Column::of("Price", &[" ($/h)"]),
+        Column::of("Of a card", &[" ($/h)"]),
+        Column::words("Dated"),
+    ];
+    let dollars = |amount: f64| Cell::amount(format!("{amount:.2} $/h"), amount, [format!("{amount:.3}")]);
+    let of_card = |row: &NeedRow| {
+        let line = |machine: &Machine| {
+            vec![
+                Cell::words(format!("{} {}", machine.provider, machine.name)),
+                Cell::words(&row.name),
+                Cell::count(machine.gpus.into()),
+                dollars(machine.per_hour),
+                dollars(machine.per_card()),
+                Cell::words(&machine.dated),
+            ]
+        };
+        machines(&row.gpu).into_iter().map(line).collect::<Vec<_>>()
+    };
+    Table::new(columns, rows.iter().flat_map(of_card))
 }
 
 /// What is needed on each card of as many as hold it, sorted by the need of one.
@@ -118,7 +149,9 @@ fn to_text(rows: &[NeedRow], base: &Scenario, table: &Table) -> String {
     out.push_str(&table.text());
     let dates = rows.iter().filter_map(|row| Some(row.machine.as_ref()?.dated.as_str()));
     if let (Some(first), Some(last)) = (dates.clone().min(), dates.max()) {
-        out.push_str(&format!("\nPrices on demand between {first} and {last}.\n"));
+        out.push_str(&format!(
+            "\nPrices on demand between {first} and {last}, of the cheapest machine; --machines lists all that have these cards.\n"
+        ));
     }
     out
 }
@@ -174,6 +207,7 @@ fn to_json(rows: &[NeedRow], fewest: &Result<Option<Layout>, Issue>) -> String {
             "gpu": row.gpu,
             "memory": row.memory,
             "machine": row.machine,
+            "machines": machines(&row.gpu),
             "methods": serde_json::Map::from_iter(cells),
         })
     });

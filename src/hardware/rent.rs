@@ -19,6 +19,13 @@ pub struct Machine {
     pub dated: String,
 }
 
+impl Machine {
+    /// US dollars for an hour of one of its cards.
+    pub fn per_card(&self) -> f64 {
+        self.per_hour / f64::from(self.gpus.max(1))
+    }
+}
+
 /// Each with the slug of its card.
 static ALL: LazyLock<Vec<(&str, Machine)>> = LazyLock::new(|| {
     include_str!(concat!(env!("OUT_DIR"), "/machines.tsv")).lines().filter_map(read).collect()
@@ -35,10 +42,22 @@ static ALL: LazyLock<Vec<(&str, Machine)>> = LazyLock::new(|| {
 /// ```
 pub fn cheapest(gpu: &str, cards: u64) -> Option<&'static Machine> {
     let held = |machine: &Machine| u64::from(machine.gpus).min(cards);
-    let machines = || ALL.iter().filter(|(slug, _)| *slug == gpu).map(|(_, machine)| machine);
-    let most = machines().map(held).max()?;
-    let holding = machines().filter(|machine| held(machine) == most);
-    holding.min_by(|one, other| one.per_hour.total_cmp(&other.per_hour))
+    let machines = machines(gpu);
+    let most = machines.iter().map(|machine| held(machine)).max()?;
+    machines.into_iter().find(|machine| held(machine) == most)
+}
+
+/// Every machine with whole cards of that slug whose price is known, the cheapest first.
+///
+/// ```
+/// let machines = headroom::hardware::machines("l4");
+/// assert!(machines.len() > 5 && machines[0].per_hour < 1.0, "{machines:?}");
+/// ```
+pub fn machines(gpu: &str) -> Vec<&'static Machine> {
+    let mut machines: Vec<_> =
+        ALL.iter().filter(|(slug, _)| *slug == gpu).map(|(_, machine)| machine).collect();
+    machines.sort_by(|one, other| one.per_hour.total_cmp(&other.per_hour));
+    machines
 }
 
 fn read(line: &'static str) -> Option<(&'static str, Machine)> {

@@ -3,11 +3,12 @@
 use leptos::prelude::*;
 
 use super::rows::{pieces, summed_up};
+use crate::hardware::{Machine, machines};
 use crate::plan::{NeedCell, NeedRow, Several, Verdict, on_one, usual_cards};
 use crate::scenario::{Method, Scenario};
 use crate::ui::asked::Listed;
 use crate::ui::browser;
-use crate::ui::controls::{Cell, Row, Table};
+use crate::ui::controls::{self, Cell, Row, Table};
 use crate::ui::desk::Place;
 use crate::ui::format::Unit;
 use crate::ui::question::{Answer, Question};
@@ -20,6 +21,9 @@ const AT_ONCE: usize = 8;
 
 /// How many cards are listed before all are asked for.
 const LISTED: usize = 12;
+
+/// How many machines, likewise.
+const MACHINES: usize = 6;
 
 /// The table of cards.
 #[component]
@@ -58,6 +62,13 @@ pub fn Cards() -> impl IntoView {
         let methods = task.methods().iter().map(|method| task.method_label(*method));
         ["Card", "Memory", "Rented from"].into_iter().chain(methods).map(str::to_owned).collect::<Vec<_>>()
     });
+    let rented = Signal::derive(move || {
+        fitting.with(|rows| {
+            rows.iter()
+                .flat_map(|row| machines(&row.gpu).into_iter().map(|rent| of_machine(row, rent)))
+                .collect()
+        })
+    });
     let told = move || {
         let method = state.current().scenario.with(|scenario| scenario.method);
         let words = fitting.with(|rows| gist(rows, method));
@@ -86,8 +97,28 @@ pub fn Cards() -> impl IntoView {
                  optimizer that the training library is usually run with. Prices are those on demand of the cheapest machine \
                  with such a card, for an hour of the whole machine, on the day that is named."
             </p>
+            <h3>"Machines with these cards"</h3>
+            <Table
+                caption="Machines to rent with the cards that hold it"
+                class="cards"
+                columns=Signal::stored(controls::columns(["Machine", "Card", "Cards", "An hour", "An hour of a card", "On"]))
+                rows=rented
+                first=(MACHINES, "machines")
+            />
         </section>
     }
+}
+
+fn of_machine(row: &NeedRow, rent: &Machine) -> Row {
+    let dollars = |amount: f64| Cell::amount(format!("${amount:.2}"), amount);
+    let cells = vec![
+        Cell::of(&row.name),
+        Cell::amount(rent.gpus.to_string(), f64::from(rent.gpus)),
+        dollars(rent.per_hour),
+        dollars(rent.per_card()),
+        Cell::of(&rent.dated),
+    ];
+    Row { head: Cell::of(format!("{} {}", rent.provider, rent.name)), cells, ..Row::default() }
 }
 
 fn price(row: &NeedRow) -> f64 {
