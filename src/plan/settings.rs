@@ -9,7 +9,7 @@ use crate::scenario::keys::Key;
 use crate::scenario::{Checkpointing, LossKernel, Method, Optimizer, Precision, Scenario};
 
 /// The combinations, not yet tried: each method in the scenario's own precision and optimizer, or those that its library is usually run with
-/// for the method ([`with_method`]), and in the other precisions; all weights with an 8-bit optimizer too; each with the loss as it is and
+/// for the method ([`with_method`]), and in the other precisions; with bitsandbytes' 8-bit optimizers too; each with the loss as it is and
 /// fused with the head, with and without gradient checkpointing. None for what does not train.
 pub fn settings(scenario: &Scenario) -> Vec<Scenario> {
     let mut found: Vec<Scenario> = Vec::new();
@@ -45,12 +45,13 @@ fn precisions(base: &Scenario) -> Vec<Precision> {
     std::iter::once(base.precision).chain(others.iter().copied().filter(|it| *it != base.precision)).collect()
 }
 
-/// The states of adapters are small whatever the optimizer.
+/// Its own, and bitsandbytes' in 8 bits: in the card's memory, where the states of all weights are large, and paged.
 fn optimizers(base: &Scenario) -> Vec<Optimizer> {
-    match base.method {
-        Method::Full if base.optimizer != Optimizer::AdamW8bit => vec![base.optimizer, Optimizer::AdamW8bit],
-        Method::Full | Method::Lora | Method::Qlora => vec![base.optimizer],
-    }
+    let others: &[Optimizer] = match base.method {
+        Method::Full => &[Optimizer::AdamW8bit, Optimizer::PagedAdamW8bit],
+        Method::Lora | Method::Qlora => &[Optimizer::PagedAdamW8bit],
+    };
+    std::iter::once(base.optimizer).chain(others.iter().copied().filter(|it| *it != base.optimizer)).collect()
 }
 
 /// As it is, off, and on.
