@@ -111,6 +111,8 @@ fn to_text(name: &str, understood: &Understood) -> String {
     };
     section("applied", taken.iter().map(|one| [one.label, &one.value, &one.said]).collect());
     section("assumed", assumed.iter().map(|one| [one.label, &one.value, &one.why]).collect());
+    let kept = understood.kept();
+    section("kept from before", kept.iter().map(|(label, value)| [*label, value.as_str(), ""]).collect());
     section("not understood", left.iter().map(|one| [one.said.as_str(), &one.why, ""]).collect());
     if !idle.is_empty() {
         out.push_str(&format!("\nwithout effect on memory\n  {}\n", idle.join(", ")));

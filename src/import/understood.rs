@@ -103,6 +103,16 @@ pub struct Understood {
     pub left: Vec<Left>,
 }
 
+impl Understood {
+    /// What holds from before, of which the text says nothing: labels and values of settings that are not at their default.
+    pub fn kept(&self) -> Vec<(&'static str, String)> {
+        let told = self.taken.iter().map(|one| one.key).chain(self.assumed.iter().map(|one| one.key));
+        let told: Vec<&str> = told.collect();
+        let kept = self.scenario.changed().into_iter().filter(|key| !told.contains(&key.name));
+        kept.map(|key| (key.label_for(&self.scenario), key.words(&self.scenario))).collect()
+    }
+}
+
 /// Why a text was not read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotRead(pub(super) String);

@@ -95,11 +95,12 @@ pub fn draw(state: State) -> impl IntoView {
     }
 }
 
-/// What was understood, in up to four lists.
+/// What was understood, and what it leaves as it was, in up to five lists.
 fn said(understood: &Understood) -> impl IntoView + use<> {
     let Understood { format, taken, assumed, idle, left, scenario: _ } = understood;
     let applied = taken.iter().map(|one| (one.label.to_owned(), one.value.clone(), one.said.clone()));
     let by_default = assumed.iter().map(|one| (one.label.to_owned(), one.value.clone(), one.why.clone()));
+    let kept = understood.kept().into_iter().map(|(label, value)| (label.to_owned(), value, String::new()));
     let not = left.iter().map(|one| (one.said.clone(), String::new(), one.why.clone()));
     let without = (!idle.is_empty()).then(|| {
         view! {
@@ -114,6 +115,7 @@ fn said(understood: &Understood) -> impl IntoView + use<> {
         {list("Not understood", not.collect())}
         {list("Applied", applied.collect())}
         {list("Assumed, as nothing is said", by_default.collect())}
+        {list("Kept from before, as nothing is said", kept.collect())}
         {without}
     }
 }
