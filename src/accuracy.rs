@@ -98,7 +98,7 @@ pub fn software(scenario: &Scenario) -> String {
         LossKernel::Standard => None,
         loss => Some(loss.slug()),
     };
-    let engine = scenario.cluster.is_many().then(|| scenario.cluster.sharding.slug());
+    let engine = scenario.cluster.has_engine().then(|| scenario.cluster.sharding.slug());
     let parts = [Some(scenario.stack.slug()), loss, engine];
     parts.into_iter().flatten().collect::<Vec<_>>().join("+")
 }

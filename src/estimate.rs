@@ -130,10 +130,11 @@ fn on_host(bytes: Bytes, gpus: u64) -> Option<Issue> {
         return None;
     }
     let together = Bytes(bytes.0.saturating_mul(gpus));
-    let message = format!(
-        "for each GPU {bytes} of what is offloaded lie in the CPU's memory, {together} for all; what is copied is pinned, for which \
-         PyTorch takes the next power of two"
-    );
+    let whose = match gpus {
+        1 => format!("{bytes} of what is offloaded lie in the CPU's memory"),
+        _ => format!("for each GPU {bytes} of what is offloaded lie in the CPU's memory, {together} for all"),
+    };
+    let message = format!("{whose}; what is copied is pinned, for which PyTorch takes the next power of two");
     Some(Issue::new(Severity::Note, Field::CpuOffload, message))
 }
 

@@ -12,7 +12,7 @@ pub(super) fn stage(cluster: Cluster) -> Option<u64> {
         Sharding::Zero2 => Some(2),
         Sharding::Zero3 => Some(3),
     }
-    .filter(|_| cluster.is_many())
+    .filter(|_| cluster.has_engine())
 }
 
 /// Whether optimizer state and weights are in the CPU's memory.

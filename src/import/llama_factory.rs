@@ -223,7 +223,7 @@ fn precision(reader: &mut Reader) {
     let pure = reader.switch(&["pure_bf16"]);
     let (bf16, fp16) = (reader.switch(&["bf16"]), reader.switch(&["fp16"]));
     let is_full = reader.scenario.method == Method::Full;
-    let zero3 = reader.scenario.cluster.sharding == Sharding::Zero3 && reader.scenario.cluster.is_many();
+    let zero3 = reader.scenario.cluster.sharding == Sharding::Zero3 && reader.scenario.cluster.has_engine();
     reader.quietly("fp32-adapters", "on");
     match (pure, bf16, fp16) {
         (Some((true, said)), ..) => {

@@ -226,8 +226,8 @@ fn followed(scenario: &Scenario, architecture: &Architecture) -> Result<(), Issu
         }
         Task::Generate => return none(Field::Task, "that generates"),
     }
-    if scenario.cluster.is_many() && scenario.cluster.cpu != CpuOffload::Off {
-        return none(Field::CpuOffload, "whose shards lie in the CPU's memory");
+    if scenario.cluster.has_engine() && scenario.cluster.cpu != CpuOffload::Off {
+        return none(Field::CpuOffload, "whose weights or optimizer lie in the CPU's memory");
     }
     if scenario.precision == Precision::Fp32 {
         return none(Field::Precision, "in 32 bits");

@@ -146,11 +146,20 @@ impl Cluster {
         self.gpus > 1
     }
 
+    /// Whether an engine of several GPUs wraps the model: there are others, or DeepSpeed lays into the CPU's memory what a single one need
+    /// not hold.
+    pub const fn has_engine(&self) -> bool {
+        let offloads = !matches!(self.cpu, CpuOffload::Off);
+        let is_zero = matches!(self.sharding, Sharding::Zero1 | Sharding::Zero2 | Sharding::Zero3);
+        self.is_many() || offloads && is_zero
+    }
+
     /// Whether each keeps a shard of every parameter.
     pub const fn shards(&self) -> bool {
         match self.sharding {
             Sharding::Ddp | Sharding::Zero1 | Sharding::Zero2 | Sharding::Distributed => false,
-            Sharding::Fsdp2 | Sharding::Zero3 => self.is_many(),
+            Sharding::Fsdp2 => self.is_many(),
+            Sharding::Zero3 => self.has_engine(),
         }
     }
 
@@ -168,15 +177,15 @@ impl Cluster {
     pub const fn is_zero(&self) -> bool {
         match self.sharding {
             Sharding::Ddp | Sharding::Fsdp2 | Sharding::Distributed => false,
-            Sharding::Zero1 | Sharding::Zero2 | Sharding::Zero3 => self.is_many(),
+            Sharding::Zero1 | Sharding::Zero2 | Sharding::Zero3 => self.has_engine(),
         }
     }
 
     /// The most of it that its engine lays into the CPU's memory.
     pub const fn most_on_cpu(&self) -> CpuOffload {
         match self.sharding {
-            _ if !self.is_many() => CpuOffload::Off,
             Sharding::Ddp | Sharding::Distributed => CpuOffload::Off,
+            Sharding::Fsdp2 if !self.is_many() => CpuOffload::Off,
             Sharding::Zero1 | Sharding::Zero2 => CpuOffload::Optimizer,
             Sharding::Fsdp2 | Sharding::Zero3 => CpuOffload::All,
         }

@@ -3,8 +3,8 @@
 use super::keys::{Key, keys};
 use super::software::Software;
 use super::{
-    Allocator, AttentionKernel, Checkpointing, Field, Mask, Method, Optimizer, Precision, Reference,
-    Scenario, Sharding, Stack, StepTime, Task, TransformerImpl,
+    Allocator, AttentionKernel, Checkpointing, CpuOffload, Field, Mask, Method, Optimizer, Precision,
+    Reference, Scenario, Sharding, Stack, StepTime, Task, TransformerImpl,
 };
 use crate::hardware::ComputeCapability;
 
@@ -56,6 +56,12 @@ impl Scenario {
             if let Some(sharding) = Software::of(stack).divides_by().last() {
                 usual.cluster.sharding = *sharding;
             }
+        }
+        // the optimizer alone, or everything of a single GPU, only DeepSpeed lays into the CPU's memory
+        match self.cluster.cpu {
+            CpuOffload::Optimizer => usual.cluster.sharding = Sharding::Zero2,
+            CpuOffload::All if !self.cluster.is_many() => usual.cluster.sharding = Sharding::Zero3,
+            CpuOffload::Off | CpuOffload::All => {}
         }
         match self.stack {
             // trl's own defaults (trainer/base_config.py) are the same but for the precision

@@ -382,11 +382,18 @@ impl Default for Scenario {
 }
 
 impl Scenario {
+    /// Whether it is a training on a single GPU of which DeepSpeed may lay something into the CPU's memory.
+    pub(crate) fn offloads_alone(&self) -> bool {
+        !self.cluster.is_many()
+            && self.task.trains()
+            && matches!(self.stack, Stack::Transformers | Stack::Trl)
+    }
+
     /// Whether trl makes checkpoints reentrant, whatever it is asked for: beside adapters under ZeRO-3 (trl 1.16
     /// trainer/sft_trainer.py), but for its trainers of odds (experimental/orpo/orpo_trainer.py).
     pub(crate) fn is_made_reentrant(&self) -> bool {
         Software::of(self.stack).trainer == Trainer::Trl
-            && self.cluster.is_many()
+            && self.cluster.has_engine()
             && self.cluster.sharding == Sharding::Zero3
             && self.method.has_adapters()
             && self.task.trains()

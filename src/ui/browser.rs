@@ -179,6 +179,15 @@ pub fn scroll_to_top() {
     window().scroll_to_with_x_and_y(0., 0.);
 }
 
+/// Whether an element is there, is shown, and begins above the middle of what is seen of the page.
+pub fn begins_above_the_middle(id: &str) -> bool {
+    let middle = window().inner_height().ok().and_then(|height| height.as_f64()).unwrap_or_default() / 2.0;
+    document().get_element_by_id(id).is_some_and(|element| {
+        let place = element.get_bounding_client_rect();
+        place.height() > 0.0 && place.top() < middle
+    })
+}
+
 /// Tells when the page has become longer or shorter, until the component is gone.
 pub fn watch_page(mut tell: impl FnMut() + 'static) {
     if let Some(body) = document().body() {

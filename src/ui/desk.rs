@@ -57,6 +57,11 @@ impl Place {
     fn is_of_a_table(self) -> bool {
         self >= Place::Serving
     }
+
+    /// Whether both are of one table.
+    fn is_beside(self, other: Place) -> bool {
+        std::mem::discriminant(&self) == std::mem::discriminant(&other)
+    }
 }
 
 struct Task {
@@ -74,6 +79,8 @@ struct Inner {
     /// Whether it has said that it is there.
     ready: bool,
     waiting: Vec<Task>,
+    /// A place of the table that is looked at.
+    looked_at: Option<Place>,
     running: Option<Task>,
     /// Whether somebody still wants the answer to what is running.
     wanted: bool,
@@ -86,6 +93,14 @@ pub struct Desk {
     patience: Later,
     /// How many questions for tables and curves are not answered yet.
     left: ArcRwSignal<usize>,
+}
+
+impl Inner {
+    /// What comes first: the answer, then the table that is looked at, then the others.
+    fn order(&self, place: Place) -> (bool, bool, Place) {
+        let is_later = place.is_of_a_table();
+        (is_later, is_later && !self.looked_at.is_some_and(|table| table.is_beside(place)), place)
+    }
 }
 
 impl Desk {
@@ -106,11 +121,21 @@ impl Desk {
         self.forget(place);
         {
             let mut inner = self.inner.borrow_mut();
-            let behind = inner.waiting.partition_point(|task| task.place <= place);
+            let order = inner.order(place);
+            let behind = inner.waiting.partition_point(|task| inner.order(task.place) <= order);
             inner.waiting.insert(behind, Task { place, question, file, then: Box::new(then) });
         }
         self.go_on();
         self.count();
+    }
+
+    /// The table of that place is looked at: its questions go before those for other tables.
+    pub fn look_at(&self, table: Option<Place>) {
+        let mut inner = self.inner.borrow_mut();
+        inner.looked_at = table;
+        let mut waiting = std::mem::take(&mut inner.waiting);
+        waiting.sort_by_key(|task| inner.order(task.place));
+        inner.waiting = waiting;
     }
 
     /// How many questions for tables and curves are not answered yet.

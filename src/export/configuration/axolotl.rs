@@ -115,7 +115,7 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
     }
     lines.set("output_dir", "out");
     let deepspeed = match scenario.cluster.sharding {
-        Sharding::Zero1 | Sharding::Zero2 | Sharding::Zero3 if scenario.cluster.is_many() => {
+        Sharding::Zero1 | Sharding::Zero2 | Sharding::Zero3 if scenario.cluster.has_engine() => {
             " --deepspeed deepspeed.json"
         }
         Sharding::Zero1

@@ -11,7 +11,7 @@ pub(super) fn accelerate(run: &Run<'_>) -> Result<(String, String), Issue> {
     let mut lines = Lines::default();
     lines.set("compute_environment", "LOCAL_MACHINE");
     lines.set("debug", false);
-    let kind = match (cluster.is_many(), cluster.sharding) {
+    let kind = match (cluster.has_engine(), cluster.sharding) {
         (false, _) => "'NO'",
         // Megatron-core's own is launched otherwise: it is read back as DDP, and so refused
         (true, Sharding::Ddp | Sharding::Distributed) => "MULTI_GPU",

@@ -93,7 +93,7 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
     }
     lines.set("output_dir", "out");
     lines.set("report_to", "none");
-    let run_it = if scenario.cluster.is_many() {
+    let run_it = if scenario.cluster.has_engine() {
         "accelerate launch --config_file accelerate.yaml src/train.py"
     } else {
         "llamafactory-cli train"

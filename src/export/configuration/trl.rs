@@ -82,7 +82,7 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
     if scenario.allocator == Allocator::Expandable {
         lines.table("env", |lines| lines.text("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"));
     }
-    let launch = if scenario.cluster.is_many() { " --accelerate_config accelerate.yaml" } else { "" };
+    let launch = if scenario.cluster.has_engine() { " --accelerate_config accelerate.yaml" } else { "" };
     Ok((format!("trl sft --config sft.yaml{launch}"), lines.finish()))
 }
 

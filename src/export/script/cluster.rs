@@ -44,7 +44,7 @@ impl Run<'_> {
     /// How several GPUs share the model; none where there is one.
     pub fn engine(&self) -> Option<Engine> {
         let cluster = self.scenario.cluster;
-        cluster.is_many().then(|| match (cluster.sharding, deepspeed::stage(cluster)) {
+        cluster.has_engine().then(|| match (cluster.sharding, deepspeed::stage(cluster)) {
             (_, Some(stage)) => Engine::Zero(stage),
             (Sharding::Fsdp2, None) => Engine::Fsdp2,
             (_, None) => Engine::Ddp,
@@ -61,7 +61,7 @@ impl Run<'_> {
     pub fn command(&self) -> Option<String> {
         let gpus = self.scenario.cluster.gpus;
         let whole = gpus.is_multiple_of(OF_A_MACHINE);
-        match self.scenario.cluster.is_many() {
+        match self.scenario.cluster.has_engine() {
             false => None,
             true if gpus > OF_A_MACHINE && whole => Some(format!(
                 "torchrun --nnodes {} --nproc-per-node {OF_A_MACHINE} --rdzv-backend c10d --rdzv-endpoint FIRST_MACHINE:29500 {} (on each)",

@@ -141,12 +141,19 @@ pub(super) static RULES: &[Rule] = &[
     once("cpu-offload", Cost::Time, |s| {
         if s.cluster.is_many() {
             s.cluster.cpu = s.cluster.most_on_cpu();
+        } else if s.offloads_alone() {
+            (s.cluster.sharding, s.cluster.cpu) = (Sharding::Zero3, CpuOffload::All);
         }
     }),
     // weights stay on the GPUs, which are gathered for every pass
     once("cpu-offload", Cost::Time, |s| {
-        if s.cluster.is_zero() && s.cluster.cpu == CpuOffload::Off {
+        if s.cluster.cpu != CpuOffload::Off {
+            return;
+        }
+        if s.cluster.is_zero() {
             s.cluster.cpu = CpuOffload::Optimizer;
+        } else if s.offloads_alone() && s.method == Method::Full {
+            (s.cluster.sharding, s.cluster.cpu) = (Sharding::Zero2, CpuOffload::Optimizer);
         }
     }),
     once("reshard-after-forward", Cost::Time, |s| {

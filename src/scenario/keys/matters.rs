@@ -132,8 +132,14 @@ pub(super) fn with_resharding(scenario: &Scenario) -> bool {
     with_fsdp2(scenario) && scenario.cluster.reshards && !is_by_accelerate(scenario)
 }
 
-pub(super) fn with_shards(scenario: &Scenario) -> bool {
-    scenario.cluster.is_fsdp2() || scenario.cluster.is_zero()
+/// Whether an engine of several GPUs is chosen, or may be for a single one.
+pub(super) fn with_engine(scenario: &Scenario) -> bool {
+    on_many(scenario) || scenario.cluster.has_engine()
+}
+
+/// Whether something of it may lie in the CPU's memory: shards, or on a single GPU what DeepSpeed takes from it.
+pub(super) fn with_offload(scenario: &Scenario) -> bool {
+    scenario.cluster.is_fsdp2() || scenario.cluster.is_zero() || scenario.offloads_alone()
 }
 
 pub(super) fn with_zero(scenario: &Scenario) -> bool {

@@ -52,6 +52,8 @@ pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, i
              communicator"
         );
         issues.push(Issue::new(Severity::Note, Field::Gpus, message));
+    }
+    if scenario.cluster.has_engine() {
         match scenario.cluster.sharding {
             Sharding::Ddp | Sharding::Distributed => {}
             Sharding::Fsdp2 => {
@@ -93,8 +95,7 @@ pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, i
         issues.extend(architecture.and_then(|architecture| recomputed_otherwise(scenario, architecture)));
         let others = not_compared(scenario, architecture);
         if !others.is_empty() {
-            let message =
-                format!("not compared with the engine's own code on several GPUs: {}", others.join(", "));
+            let message = format!("not compared with the engine's own code: {}", others.join(", "));
             issues.push(Issue::warning(Field::Sharding, message));
         }
     }
@@ -116,7 +117,7 @@ fn nothing_to_offload(scenario: &Scenario) -> Option<Issue> {
     }
     let (who, fix) = match scenario.cluster.is_many() {
         true => (sharding.label(), "choose fsdp2 or one of DeepSpeed's stages"),
-        false => ("a single GPU", "choose several GPUs under fsdp2 or DeepSpeed"),
+        false => ("a single GPU", "choose one of DeepSpeed's stages, or several GPUs"),
     };
     let message =
         format!("{who} has no shards to lay into the CPU's memory: the figures are without CPU offload");
@@ -246,7 +247,7 @@ mod tests {
         let measured = "m=Qwen/Qwen2.5-0.5B&method=full&p=bf16&gpus=8&shard=ddp";
         assert_eq!(told(measured, Severity::Warning), [""; 0]);
         let other = format!("{measured}&o=adamw-8bit&out=on&drop=0.1");
-        let begun = "not compared with the engine's own code on several GPUs: ";
+        let begun = "not compared with the engine's own code: ";
         assert_eq!(told(&other, Severity::Warning), [format!("{begun}AdamW 8-bit, dropout, kept outputs")]);
         assert_eq!(told(&other.replace("gpus=8", "gpus=1"), Severity::Warning), [""; 0]);
     }

@@ -172,7 +172,12 @@ impl Gatherer {
         id.checked_sub(self.first).map(|index| index as usize).filter(|index| *index < self.params.len())
     }
 
-    /// The storage of a whole parameter, where it is there; none of other models'.
+    /// Whether a parameter is there whole; none of other models'.
+    pub fn is_there(&self, id: ParamId) -> Option<bool> {
+        Some(self.params[self.index(id)?].status == Status::Available)
+    }
+
+    /// The storage of a whole parameter, where one was made for it and is there; none of other models'.
     pub fn storage(&self, id: ParamId) -> Option<StorageId> {
         let param = &self.params[self.index(id)?];
         Some(if param.status == Status::Available { param.storage } else { NOTHING })
@@ -351,6 +356,9 @@ impl Gatherer {
             whole = whole.saturating_add(param.part.saturating_mul(self.world));
             self.available = self.available.saturating_add(i64::try_from(param.numel).unwrap_or(i64::MAX));
         }
+        if self.world == 1 {
+            return self.take_alone(heap, own);
+        }
         heap.send_around(Group::Data, whole.saturating_mul(COMPUTE.bytes()), self.world);
         let parts: Vec<u64> = own.iter().map(|index| self.params[*index].part).collect();
         let (output, left) = match own.as_slice() {
@@ -368,6 +376,17 @@ impl Gatherer {
             fetched.into_iter().rev().for_each(|part| heap.release(part));
         }
         self.handles.push(Handle { output, params: own, left });
+    }
+
+    /// `_no_gather_coalesced`: the partition of a single rank is the parameter, and is copied where it lies in the CPU's memory.
+    fn take_alone(&mut self, heap: &mut Heap, own: Vec<usize>) {
+        if own.is_empty() {
+            return;
+        }
+        for index in own.iter().filter(|_| self.fetches) {
+            self.params[*index].storage = self.alloc(heap, self.params[*index].numel, &GATHERED);
+        }
+        self.handles.push(Handle { output: NOTHING, params: Vec::new(), left: own.len() });
     }
 
     fn alloc(&self, heap: &mut Heap, numel: u64, what: &'static What) -> StorageId {

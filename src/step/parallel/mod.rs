@@ -119,7 +119,7 @@ impl Parallel {
         let trainer = member.map_or(Trainer::Loop, |member| Software::of(member.stack).trainer);
         match cluster.sharding {
             _ if trainer == Trainer::Megatron => Parallel::Megatron(Box::new(Megatron::of(cluster))),
-            _ if cluster.gpus <= 1 => Parallel::Alone,
+            _ if !cluster.has_engine() => Parallel::Alone,
             // refused by `supported`
             Sharding::Distributed => Parallel::Alone,
             Sharding::Ddp => Parallel::Ddp(Box::new(Ddp::of(cluster, member.is_some_and(finds_unused)))),

@@ -38,7 +38,7 @@ pub(in crate::step) fn supported(
         let message = format!("{} does not divide a model among GPUs", member.stack.label());
         return Err(Issue::error(field, message).with_fix("choose Megatron-core, or sizes of 1"));
     }
-    if !job.cluster.is_many() {
+    if !job.cluster.has_engine() {
         return Ok(());
     }
     let engine = job.cluster.sharding.label();

@@ -256,21 +256,17 @@ impl Zero3 {
 
     /// Whether a parameter is there whole; what no engine has is.
     pub fn is_gathered(&self, id: ParamId) -> bool {
-        self.storage(id).is_none_or(|storage| storage != NOTHING)
+        self.gatherers.iter().find_map(|gatherer| gatherer.is_there(id)).unwrap_or(true)
     }
 
     /// A gathered parameter's storage.
     pub fn gathered(&self, id: ParamId) -> StorageId {
-        self.storage(id).unwrap_or(NOTHING)
-    }
-
-    fn storage(&self, id: ParamId) -> Option<StorageId> {
-        self.gatherers.iter().find_map(|gatherer| gatherer.storage(id))
+        self.gatherers.iter().find_map(|gatherer| gatherer.storage(id)).unwrap_or(NOTHING)
     }
 
     /// The model of that parameter runs from now on.
     pub fn run_model(&mut self, first: ParamId) {
-        let own = self.gatherers.iter().position(|gatherer| gatherer.storage(first).is_some());
+        let own = self.gatherers.iter().position(|gatherer| gatherer.is_there(first).is_some());
         self.running = own.unwrap_or_default();
     }
 

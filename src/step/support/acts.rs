@@ -73,7 +73,7 @@ pub(in crate::step) fn acts(job: &Job) -> Result<(), Issue> {
                     without_adapters(&job.members[member])?;
                 }
             }
-            Act::Generate { member, .. } => generates(&job.members[member], job.cluster.is_many())?,
+            Act::Generate { member, .. } => generates(&job.members[member], job.cluster.has_engine())?,
         }
     }
     let compares = |act: &Act| match act {
@@ -138,7 +138,7 @@ fn classification(job: &Job, member: usize, batch: Batch) -> Result<(), Issue> {
             "choose transformers",
         );
     }
-    if job.cluster.is_many() {
+    if job.cluster.has_engine() {
         return refuse(Field::Gpus, "classification on several GPUs is not modelled", "choose one GPU");
     }
     if batch.mask.is_packed() {
@@ -161,7 +161,7 @@ fn embedding(job: &Job, member: usize, batch: Batch) -> Result<(), Issue> {
         let message = "embeddings are modelled with transformers, as sentence-transformers' trainer runs it";
         return refuse(Field::Stack, message, "choose transformers");
     }
-    if job.cluster.is_many() {
+    if job.cluster.has_engine() {
         return refuse(Field::Gpus, "embeddings on several GPUs are not modelled", "choose one GPU");
     }
     if batch.mask.is_packed() {
@@ -193,7 +193,7 @@ fn distillation(job: &Job, (student, teacher): (usize, usize), batch: Batch) -> 
             );
         }
     }
-    if job.cluster.is_many() {
+    if job.cluster.has_engine() {
         return refuse(Field::Gpus, "distillation on several GPUs is not modelled", "choose one GPU");
     }
     if batch.pictures.count > 0 {

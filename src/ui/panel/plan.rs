@@ -13,7 +13,8 @@ use super::serving::Inference;
 use super::settings::Settings;
 use super::thumb::Thumb;
 use super::time::Time;
-use crate::ui::browser;
+use crate::ui::browser::{self, Later};
+use crate::ui::desk::Place;
 use crate::ui::state::State;
 
 /// When a question is asked.
@@ -24,21 +25,40 @@ enum Asked {
     OfInference,
 }
 
-/// The questions in the order in which they stand: the heading of each, and what leads to it.
-const QUESTIONS: [(&str, &str, Asked); 12] = [
-    ("changes-title", "Changes", Asked::Always),
-    ("serving-title", "Formats", Asked::OfInference),
-    ("contexts-title", "Batch × context", Asked::OfInference),
-    ("curves-title", "Limits", Asked::Always),
-    ("batches-title", "Batch", Asked::OfTraining),
-    ("settings-title", "Settings", Asked::OfTraining),
-    ("layouts-title", "Several GPUs", Asked::OfTraining),
-    ("time-title", "Time", Asked::Always),
-    ("texts-title", "Lengths", Asked::Always),
-    ("need-title", "Cards", Asked::Always),
-    ("fit-title", "Models", Asked::Always),
-    ("thumb-title", "Rules of thumb", Asked::Always),
+/// A question of the plan.
+#[derive(Clone, Copy)]
+struct Heading {
+    /// The heading it stands under.
+    id: &'static str,
+    /// What leads to it.
+    words: &'static str,
+    asked: Asked,
+    /// A place of its table at the desk.
+    table: Option<Place>,
+}
+
+/// The questions in the order in which they stand.
+const QUESTIONS: [Heading; 12] = [
+    heading("changes-title", "Changes", Asked::Always, None),
+    heading("serving-title", "Formats", Asked::OfInference, Some(Place::Serving)),
+    heading("contexts-title", "Batch × context", Asked::OfInference, Some(Place::Contexts)),
+    heading("curves-title", "Limits", Asked::Always, Some(Place::Point(0))),
+    heading("batches-title", "Batch", Asked::OfTraining, Some(Place::Batch(0))),
+    heading("settings-title", "Settings", Asked::OfTraining, Some(Place::Setting(0))),
+    heading("layouts-title", "Several GPUs", Asked::OfTraining, Some(Place::Layout(0))),
+    heading("time-title", "Time", Asked::Always, None),
+    heading("texts-title", "Lengths", Asked::Always, Some(Place::Texts)),
+    heading("need-title", "Cards", Asked::Always, Some(Place::Cards(0))),
+    heading("fit-title", "Models", Asked::Always, Some(Place::Row(0))),
+    heading("thumb-title", "Rules of thumb", Asked::Always, None),
 ];
+
+const fn heading(id: &'static str, words: &'static str, asked: Asked, table: Option<Place>) -> Heading {
+    Heading { id, words, asked, table }
+}
+
+/// How long, in milliseconds, scrolling must rest before what is looked at is worked out first.
+const REST: u32 = 100;
 
 /// The questions that a plan answers.
 #[component]
@@ -80,15 +100,33 @@ fn Contents() -> impl IntoView {
         let listener = window_event_listener_untyped(moved, move |_| gone_to.set_value(None));
         on_cleanup(move || listener.remove());
     }
-    let go = move |heading: &'static str| {
-        gone_to.set_value(Some(heading));
-        browser::go_to(heading);
+    // the table that is looked at is worked out before the others
+    let look_at = move |table| state.desk.with_value(|desk| desk.look_at(table));
+    let later = StoredValue::new_local(Later::default());
+    let scrolled = window_event_listener_untyped("scroll", move |_| {
+        later.with_value(|later| {
+            later.run(REST, move || {
+                let seen = QUESTIONS.iter().rfind(|question| browser::begins_above_the_middle(question.id));
+                look_at(seen.and_then(|question| question.table));
+            });
+        });
+    });
+    on_cleanup(move || {
+        scrolled.remove();
+        later.with_value(Later::cancel);
+        look_at(None);
+    });
+    let go = move |question: Heading| {
+        gone_to.set_value(Some(question.id));
+        look_at(question.table);
+        browser::go_to(question.id);
     };
-    let lead = move |(heading, words, asked): (&'static str, &'static str, Asked)| {
+    let lead = move |question: Heading| {
+        let Heading { words, asked, .. } = question;
         let shown = asked == Asked::Always || (asked == Asked::OfTraining) == trains.get();
         shown.then(|| {
             view! {
-                <button type="button" class="explain" on:click=move |_| go(heading)>
+                <button type="button" class="explain" on:click=move |_| go(question)>
                     {words}
                 </button>
             }

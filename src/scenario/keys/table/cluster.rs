@@ -2,8 +2,8 @@
 
 use super::super::key::{Group, Key, Place, Value, ValueKind};
 use super::super::matters::{
-    always, any, in_contexts, in_stages, in_tensors, on_many, with_fsdp2, with_megatron, with_reduction,
-    with_resharding, with_shards, with_transformer_engine, with_zero, with_zero3,
+    always, any, in_contexts, in_stages, in_tensors, with_engine, with_fsdp2, with_megatron, with_offload,
+    with_reduction, with_resharding, with_transformer_engine, with_zero, with_zero3,
 };
 use super::super::nearest::nearest;
 use super::super::values::{choice, count, exact_amount, set_count, set_gpu, set_switch, switch};
@@ -76,7 +76,7 @@ pub(super) const KEYS: &[Key] = &[
         group: Group::Model,
         place: Place::Surface,
         value: choice!(Sharding, cluster.sharding),
-        matters: on_many,
+        matters: with_engine,
         band: any,
     },
     Key {
@@ -227,12 +227,12 @@ pub(super) const KEYS: &[Key] = &[
         link: "cpu",
         name: "cpu-offload",
         label: "CPU offload",
-        help: "What of each GPU's shards lies in the CPU's memory: FSDP2's CPUOffloadPolicy, DeepSpeed's offload_optimizer and offload_param",
+        help: "What of each GPU's shards lies in the CPU's memory, or of a single GPU's model under DeepSpeed: FSDP2's CPUOffloadPolicy, DeepSpeed's offload_optimizer and offload_param",
         field: Field::CpuOffload,
         group: Group::Model,
         place: Place::Folded,
         value: choice!(CpuOffload, cluster.cpu),
-        matters: with_shards,
+        matters: with_offload,
         band: any,
     },
     of_deepspeed(
