@@ -9,7 +9,9 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::OnceLock;
 
-use headroom::check::{Confusion, Errors, Figure, Metric, Run, Verdicts, read_runs};
+use headroom::check::{
+    Confusion, Errors, Figure, Metric, Run, TimeErrors, TimeReport, Use, Verdicts, check_time, read_runs,
+};
 use headroom::plan::Answer;
 use headroom::share;
 use headroom::units::grouped;
@@ -82,6 +84,14 @@ const SENTENCES: &[(&str, &str)] = &[
     (
         "README.md",
         "Of {verdicts fails} verdicts on cards that a measured run does not get through on, {verdicts fails fits} said that it fits; of {verdicts runs} where it does, {verdicts runs over} said that it does not.",
+    ),
+    (
+        "README.md",
+        "Of {speeds rows} published speeds that nothing was derived from the median error is {speeds median} %, and {speeds covered} % lie in the range",
+    ),
+    (
+        "docs/formulas.md",
+        "{speeds median} % in the median over {speeds rows} published speeds, up to a factor of two.",
     ),
     ("docs/accuracy.md", "`data/measurements/families.json`: {families rows} steps of 87 further families"),
     ("docs/accuracy.md", "`data/measurements/random.json`: {random rows} steps of 42 families"),
@@ -276,6 +286,12 @@ fn errors(runs: &[&Run], metric: &str) -> Errors {
     }
 }
 
+/// Speeds that others published, beside what is predicted.
+fn speeds() -> &'static TimeReport {
+    static SPEEDS: OnceLock<TimeReport> = OnceLock::new();
+    SPEEDS.get_or_init(|| check_time(include_str!("../data/measurements/time.json")).expect("rows"))
+}
+
 /// What a name in braces stands for.
 fn value(name: &str) -> String {
     if let Some(link) = name.strip_prefix('=') {
@@ -298,6 +314,16 @@ fn value(name: &str) -> String {
             ["over"] => verdicts.over,
             _ => panic!("{name}"),
         });
+    }
+    if let ["speeds", what] = words[..] {
+        let kept = speeds().rows.iter().filter(|row| row.purpose == Use::Check);
+        let errors = TimeErrors::of(kept);
+        return match what {
+            "rows" => count(errors.count),
+            "median" => format!("{:.1}", errors.median_pct),
+            "covered" => format!("{:.0}", errors.covered_pct),
+            _ => panic!("{name}"),
+        };
     }
     let (found, metric, what) = match words[..] {
         [found, "rows"] => (found, "allocated", "rows"),
