@@ -101,6 +101,7 @@ pub enum Field {
     Used,
     Margin,
     Context,
+    Workspace,
     /// What vLLM has of the card.
     VllmPercent,
     DatasetTokens,

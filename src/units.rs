@@ -34,6 +34,11 @@ impl Bytes {
     /// No memory.
     pub const ZERO: Bytes = Bytes(0);
 
+    /// `n` KiB.
+    pub const fn kib(n: u64) -> Bytes {
+        Bytes(n.saturating_mul(BYTES_PER_KIB))
+    }
+
     /// `n` MiB.
     pub const fn mib(n: u64) -> Bytes {
         Bytes(n.saturating_mul(BYTES_PER_MIB))

@@ -249,11 +249,13 @@ fn deepspeed() -> impl Strategy<Value = DeepSpeed> {
 
 fn reserves() -> impl Strategy<Value = Reserve> {
     let mebibytes = || 0u64..=1 << 24;
-    (mebibytes(), mebibytes(), mebibytes(), 0..=100_u64).prop_map(|(used, margin, context, vllm)| Reserve {
-        vllm,
+    let sizes = (mebibytes(), mebibytes(), mebibytes(), mebibytes(), 0..=100_u64);
+    sizes.prop_map(|(used, margin, context, workspace, vllm)| Reserve {
         used,
         margin,
         context,
+        workspace,
+        vllm,
     })
 }
 

@@ -138,6 +138,7 @@ fn read(line: &str) -> Option<Gpu> {
         pcie,
         context: context(vendor, capability),
         context_most: full_context(vendor),
+        workspace: None,
     })
 }
 

@@ -37,6 +37,8 @@ pub struct Gpu {
     pub context: Bytes,
     /// What it takes at most: with every kernel loaded, and with NCCL's buffers where there are several GPUs.
     pub context_most: Bytes,
+    /// A cuBLAS workspace, where it is another than PyTorch asks for (`CUBLAS_WORKSPACE_CONFIG`).
+    pub workspace: Option<Bytes>,
 }
 
 /// The memory of a card that is sold with an amount: what is sold in GB is GiB, less what the driver keeps.
@@ -94,6 +96,7 @@ impl Gpu {
             pcie: None,
             context: memory::TYPICAL_CONTEXT,
             context_most: memory::FULL_CONTEXT,
+            workspace: None,
         }
     }
 }

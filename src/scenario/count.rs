@@ -36,6 +36,8 @@ pub enum Count {
     ElementsOrNone,
     /// Memory in MiB, none of it too.
     Mebibytes,
+    /// Memory in KiB, none of it too.
+    Kibibytes,
     /// Hundredths of a card, none of it too.
     Percent,
     /// Tokens of a data set.
@@ -71,6 +73,7 @@ impl Count {
             Count::SequencesOrNone
             | Count::ElementsOrNone
             | Count::Mebibytes
+            | Count::Kibibytes
             | Count::Percent
             | Count::Cents
             | Count::LayersOrNone
@@ -89,6 +92,7 @@ impl Count {
             | Count::Passes
             | Count::Gpus
             | Count::Mebibytes
+            | Count::Kibibytes
             | Count::Epochs
             | Count::Cents
             | Count::LayersOrNone
@@ -120,6 +124,7 @@ impl Count {
             | Count::Passes
             | Count::Gpus
             | Count::Mebibytes
+            | Count::Kibibytes
             | Count::LayersOrNone
             | Count::PicturesOrNone
             | Count::Pixels

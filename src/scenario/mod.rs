@@ -209,7 +209,7 @@ pub enum GpuChoice {
     Custom(Bytes),
 }
 
-/// What of a card is not for the tensors of the run, in MiB.
+/// What of a card is not for the tensors of the run, in MiB where nothing else is said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reserve {
     /// What others have of it: a desktop, a notebook that was left open.
@@ -218,6 +218,8 @@ pub struct Reserve {
     pub margin: u64,
     /// What the process takes before its first tensor; 0 for what was measured for the card's generation.
     pub context: u64,
+    /// KiB of each cuBLAS workspace (`CUBLAS_WORKSPACE_CONFIG`); 0 for what PyTorch asks for.
+    pub workspace: u64,
     /// Hundredths of the card that vLLM has beside the training (`vllm_gpu_memory_utilization`), where answers are generated in the
     /// same process (`vllm_mode="colocate"`); 0 where a server elsewhere generates them.
     pub vllm: u64,
@@ -225,7 +227,7 @@ pub struct Reserve {
 
 impl Reserve {
     /// The whole card for the run.
-    pub const NONE: Reserve = Reserve { used: 0, margin: 0, context: 0, vllm: 0 };
+    pub const NONE: Reserve = Reserve { used: 0, margin: 0, context: 0, workspace: 0, vllm: 0 };
 
     /// What others have and what shall stay free.
     pub const fn apart(&self) -> Bytes {
@@ -453,6 +455,7 @@ impl Scenario {
             gpu.context = Bytes::mib(self.reserve.context);
             gpu.context_most = gpu.context;
         }
+        gpu.workspace = Some(Bytes::kib(self.reserve.workspace)).filter(|bytes| *bytes > Bytes::ZERO);
         if self.cluster.is_many() {
             gpu.context_most += NCCL;
         }

@@ -79,6 +79,7 @@ fn validate(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<Iss
         (Field::Used, "memory in use", reserve.used, Count::Mebibytes),
         (Field::Margin, "safety margin", reserve.margin, Count::Mebibytes),
         (Field::Context, "CUDA context", reserve.context, Count::Mebibytes),
+        (Field::Workspace, "cuBLAS workspace", reserve.workspace, Count::Kibibytes),
         (Field::VllmPercent, "share of vLLM", reserve.vllm, Count::Percent),
         (Field::DatasetTokens, "data set", data.tokens, Count::DatasetTokens),
         (Field::Epochs, "number of epochs", data.epochs, Count::Epochs),

@@ -11,7 +11,7 @@ pub(super) struct Device {
     pub multiprocessors: u64,
     /// Threads that one multiprocessor runs at a time.
     pub threads: u64,
-    /// Bytes of one cuBLAS workspace (ATen/cuda/CUDABlas.cpp `parseChosenWorkspaceSize`: 32 MiB on 9.0,
+    /// Bytes of one cuBLAS workspace: the user's (`CUBLAS_WORKSPACE_CONFIG`), or PyTorch's (ATen/cuda/CUDABlas.cpp `parseChosenWorkspaceSize`: 32 MiB on 9.0,
     /// 4096 KiB · 2 + 16 KiB · 8 elsewhere; seen on 8.9, 9.0, 10.0 and 12.0).
     pub workspace: u64,
     /// Bytes of memory.
@@ -42,7 +42,8 @@ impl Device {
             90..=99 => (132, 2048),
             _ => (148, 2048),
         };
-        let workspace = if (90..100).contains(&capability) { 33_554_432 } else { 8_519_680 };
+        let usual = if (90..100).contains(&capability) { 33_554_432 } else { 8_519_680 };
+        let workspace = gpu.workspace.map_or(usual, |bytes| bytes.0);
         Device { capability, multiprocessors, threads, workspace, memory: gpu.memory.0 }
     }
 }

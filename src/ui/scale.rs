@@ -134,6 +134,17 @@ pub static MEBIBYTES: Scale = Scale {
     many: "MiB",
 };
 
+/// KiB of a workspace.
+pub static KIBIBYTES: Scale = Scale {
+    stops: &[0., 128., 1024., 4096., 8320., 16384., 32768.],
+    least: 0.,
+    most: LARGEST,
+    whole: true,
+    of_data: false,
+    one: "KiB",
+    many: "KiB",
+};
+
 /// Tokens of a data set.
 pub static DATASET: Scale = Scale {
     stops: &[1e5, 1e6, 2e6, 5e6, 1e7, 2e7, 5e7, 1e8, 2e8, 5e8, 1e9, 1e10, 1e11, 1e12],

@@ -75,6 +75,7 @@ impl Draw {
             ValueKind::Count(Count::Elements) => self.of(&["1", "70000", "20000000", "500000000"]),
             ValueKind::Count(Count::ElementsOrNone) => self.of(&["0", "70000", "20000000", "500000000"]),
             ValueKind::Count(Count::Mebibytes) => self.of(&["0", "500", "3000"]),
+            ValueKind::Count(Count::Kibibytes) => self.of(&["0", "128", "32768"]),
             ValueKind::Count(Count::Percent) => self.of(&["0", "0", "30"]),
             ValueKind::Count(Count::DatasetTokens | Count::Epochs | Count::Cents) => self.of(&["1", "3"]),
             ValueKind::Count(Count::LayersOrNone) => self.of(&["0", "1", "2"]),

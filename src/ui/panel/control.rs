@@ -128,6 +128,7 @@ const fn scale(count: Count) -> &'static Scale {
         Count::Elements => &scale::ELEMENTS,
         Count::ElementsOrNone => &scale::ELEMENTS_OR_NONE,
         Count::Mebibytes => &scale::MEBIBYTES,
+        Count::Kibibytes => &scale::KIBIBYTES,
         Count::Percent => &scale::PERCENT,
         Count::DatasetTokens => &scale::DATASET,
         Count::Epochs => &scale::EPOCHS,

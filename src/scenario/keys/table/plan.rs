@@ -69,6 +69,16 @@ pub(super) const KEYS: &[Key] = &[
         Field::Context,
         count!(Mebibytes, reserve.context),
     ),
+    of_card(
+        [
+            "cublas",
+            "cublas-workspace-kib",
+            "cuBLAS workspace",
+            "KiB of each workspace that cuBLAS is given, as CUBLAS_WORKSPACE_CONFIG says (:4096:8 is 32768); 0 for what PyTorch asks for (aten/src/ATen/cuda/CUDABlas.cpp): 32 MiB on Hopper, 8.125 MiB elsewhere",
+        ],
+        Field::Workspace,
+        count!(Kibibytes, reserve.workspace),
+    ),
     Key {
         link: "vllm",
         name: "vllm-percent",
