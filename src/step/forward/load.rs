@@ -320,6 +320,7 @@ impl<'a> Model<'a> {
                 weight: Weight::Plain(tokens),
                 bias,
                 class: LinearClass::Linear,
+                divided: head.linear.divided,
                 adapter,
                 tuned,
             }

@@ -180,7 +180,16 @@ impl Loader<'_> {
         };
         let (adapter, tuned) = if adapted { self.beside(spec, compute) } else { (None, None) };
         self.state.release(original);
-        linear::Layer { name: spec.name, shape, weight, bias, class: spec.class, adapter, tuned }
+        linear::Layer {
+            name: spec.name,
+            shape,
+            weight,
+            bias,
+            class: spec.class,
+            divided: spec.divided,
+            adapter,
+            tuned,
+        }
     }
 
     /// bitsandbytes' NF4: half a byte per weight, a scale per 64 weights, under double quantisation one byte per scale
