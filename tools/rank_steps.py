@@ -151,8 +151,8 @@ def step_with(case):
 
 
 def divide(case):
-    """Has the harness divide the model by transformers' own plan before it is wrapped, step what is divided and what is not as two groups, and take
-    their norms apart, as transformers' Trainer does: neither runs over tensors of both kinds."""
+    """Has the harness divide the model by transformers' own plan before it is wrapped, step what is divided and what is not as two groups where all else
+    are no DTensors, and take the norms of both apart, as transformers' Trainer does: neither runs over tensors of both kinds."""
     import torch
     import torch.distributed.device_mesh as device_mesh
     from torch.distributed.tensor import DTensor
@@ -195,7 +195,8 @@ def divide(case):
             groups.setdefault(len(param.placements) if isinstance(param, DTensor) else 0, []).append(param)
         return list(groups.values())
 
-    torch.optim.AdamW = lambda params, **own: build([dict(params=group) for group in kinds(params)], **own)
+    if case["engine"] == "tp":
+        torch.optim.AdamW = lambda params, **own: build([dict(params=group) for group in kinds(params)], **own)
 
     def clip(params, most):
         """Trainer._mixed_mesh_grad_norm, over whatever kinds there are."""

@@ -188,6 +188,11 @@ impl Parallel {
         }
     }
 
+    /// Whether some parameters are DTensors to the optimizer, and others are not.
+    pub fn mixes_dtensors(&self) -> bool {
+        matches!(self, Parallel::Tensor(_))
+    }
+
     /// Elements of all ranks' shards that are as long as this rank's.
     pub fn all_of(&self, kept: Kept) -> u64 {
         kept.numel.saturating_mul(self.fsdp2().map_or(1, Fsdp2::world))

@@ -105,18 +105,25 @@ fn settings(member: &Member, batch: Batch, cluster: Cluster) -> Result<(), Issue
         let message = "transformers divides layers among GPUs, not their order or sequences";
         return Err(Issue::error(field, message).with_fix("choose Megatron-core, or a size of 1"));
     }
-    let groups = layout.tensor.saturating_mul(replicas.max(1));
+    if !gpus.is_multiple_of(layout.tensor) {
+        let message = format!(
+            "{} GPUs cannot be groups of {} that share the layers",
+            grouped(gpus),
+            grouped(layout.tensor)
+        );
+        return Err(
+            Issue::error(Field::TensorParallel, message).with_fix("use a number that divides the GPUs")
+        );
+    }
+    let is_all = layout.tensor == gpus;
     match sharding {
-        _ if layout.tensor == gpus => {}
-        Sharding::Fsdp2 if gpus.is_multiple_of(groups) && gpus / groups > 1 => {}
+        Sharding::Ddp if is_all => {}
+        Sharding::Fsdp2 if !is_all => {}
         Sharding::Fsdp2 => {
-            let message = format!(
-                "{} GPUs cannot be groups of {} that share layers and of two or more that share shards",
-                grouped(gpus),
-                grouped(groups)
-            );
-            return Err(Issue::error(Field::TensorParallel, message)
-                .with_fix("use a number that divides the GPUs, or all of them"));
+            let message = "where all GPUs share the layers there are none left that share shards (accelerate: \"no dimension for \
+                           FSDP to shard across\")";
+            return Err(Issue::error(Field::Sharding, message)
+                .with_fix("choose DDP, which has no copies then, or a smaller tensor parallel size"));
         }
         Sharding::Ddp | Sharding::Zero1 | Sharding::Zero2 | Sharding::Zero3 | Sharding::Distributed => {
             let message = format!(
