@@ -16,7 +16,8 @@ use crate::units::grouped;
 
 /// Config classes whose plan names queries, keys, values, gate and up as columns, the projections behind them as rows, and whose model was
 /// compared.
-const PLANNED: &[&str] = &["llama", "mistral", "qwen2", "qwen3"];
+const PLANNED: &[&str] =
+    &["llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "granite", "ministral", "seed_oss", "cwm"];
 
 /// The model as each of the GPUs has it.
 ///
@@ -35,7 +36,7 @@ pub(super) fn architecture(
             architecture.model_type
         );
         Err(Issue::error(Field::TensorParallel, message)
-            .with_fix("choose a llama, mistral, qwen2 or qwen3, or no tensor parallelism"))
+            .with_fix("choose a llama, mistral, qwen2, qwen3, gemma2 or granite, or no tensor parallelism"))
     };
     if !PLANNED.contains(&architecture.model_type.as_str())
         || architecture.head.objective != Objective::CausalLm
