@@ -34,6 +34,8 @@ const ADAPTERS: &str = "data/measurements/adapters.json";
 const DRAWN: &str = "data/measurements/drawn.json";
 const MULTI: &str = "data/measurements/multi.json";
 const RANKS: &str = "data/measurements/ranks.json";
+/// transformers' own tensor parallelism, alone and with FSDP2: rows that the code was written beside, then `-after-` and `-last-`.
+const TENSORS: &str = "data/measurements/tensor-parallel.json";
 /// What `generate` of transformers took: rows that the code was written beside, then `-after-`, of other models and settings.
 const VISION: &str = "data/measurements/vision.json";
 const GENERATE: &str = "data/measurements/generate.json";
@@ -72,6 +74,9 @@ const MULTI_ROWS: usize = 146;
 
 /// Rows of [`RANKS`].
 const RANKS_ROWS: usize = 270;
+
+/// Rows of [`TENSORS`].
+const TENSORS_ROWS: usize = 26;
 
 /// Rows of [`GENERATE`].
 const GENERATE_ROWS: usize = 40;
@@ -324,6 +329,15 @@ fn optimizers_and_tasks_on_many_are_predicted() {
     within(&report.summary.reserved, RANKS_ROWS, [0.02, 2.0, 11.6]);
 }
 
+/// One rank where GPUs share layers by transformers' own plan.
+#[test]
+fn shared_layers_are_predicted() {
+    let report = check::check(&read(TENSORS), false).expect("the file is an array of rows");
+    assert!(report.unsupported.is_empty(), "{:?}", report.unsupported);
+    within(&report.summary.allocated, TENSORS_ROWS, [0.01, 0.03, 0.05]);
+    within(&report.summary.reserved, TENSORS_ROWS, [0.02, 2.3, 5.6]);
+}
+
 /// The worst error by kind of scenario, which the page shows as the band of an answer.
 #[test]
 fn the_bands_are_what_was_measured() {
@@ -345,6 +359,7 @@ fn the_bands_are_what_was_measured() {
         DRAWN,
         MULTI,
         RANKS,
+        TENSORS,
         GENERATE,
         VISION,
         INT8,

@@ -210,6 +210,28 @@ fn one_layer_stands_for_many_in_every_stage_of_a_pipeline() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// The same where GPUs share each layer by transformers' own plan, alone and with FSDP2.
+#[test]
+fn one_layer_stands_for_many_where_gpus_share_it() {
+    let base = "method=full&b=2&s=256";
+    let models = ["meta-llama/Llama-3.1-8B", "meta-llama/Llama-3.2-1B-Instruct", "Qwen/Qwen3-8B"];
+    let layouts = [
+        "gpus=8&tp=8&shard=ddp&gc=on&p=bf16",
+        "gpus=2&tp=2&shard=ddp&gc=off&p=amp-bf16&o=adamw&ga=2",
+        "gpus=4&tp=4&shard=ddp&gc=on&p=amp-bf16-weights&o=adamw-for-loop",
+        "gpus=8&tp=2&shard=fsdp2&gc=on&p=amp-bf16",
+        "gpus=12&tp=4&shard=fsdp2&reshard=off&gc=off&p=bf16&ga=3",
+    ];
+    let mut wrong = Vec::new();
+    for (model, layout) in models.into_iter().flat_map(|model| layouts.map(|layout| (model, layout))) {
+        let link = format!("m={model}&{base}&{layout}");
+        let scenario = share::decode(&link).scenarios.remove(0);
+        let found = answers(&scenario);
+        wrong.extend(found.unwrap_or_else(|| panic!("{link}: {:?}", estimate(&scenario).issues)));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
 /// The same with pictures: a tower's layers run one by one, what some of them make is added to the text's first layers, and a
 /// frozen tower is recorded or not.
 #[test]

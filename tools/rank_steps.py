@@ -8,7 +8,10 @@ prints every allocation and free of the last iteration, as tools/compare_trace.p
 Keys of a case are the harness's, and these of measure.py: method "full" | "lora" | "qlora" (stored as bfloat16 where it is sharded), lora,
 lora_autocast_adapter, qlora_prepare, qlora_double_quant, weights "bf16" where DDP's autocast runs over bfloat16 weights, and
 cpu_offload "optimizer" | "all": DeepSpeed's offload_optimizer, with "all" (and under FSDP2 only that) what parameters are kept in, too.
+"tp": among how many GPUs transformers' own plan divides each layer (DistributedConfig(tp_size)), with "engine": "tp" alone (dtype "bf16", "fp32" under
+autocast, or these with "weights": "bf16"), with "fsdp2" on the second dimension of a mesh whose first has the shards.
 """
+import functools
 import json
 import os
 import subprocess
@@ -139,10 +142,73 @@ def step_with(case):
         torch.optim.AdamW = adamw
         if case.get("optimizer", "adamw_fused") in ("adamw", "adamw_fused"):
             return adamw(params, **own)
+        if case["optimizer"] == "adamw_for_loop":
+            return adamw(params, lr=1e-5, foreach=False, fused=False)
         import more_switches
         return more_switches.one_optimizer(case, list(params))
 
     torch.optim.AdamW = build
+
+
+def divide(case):
+    """Has the harness divide the model by transformers' own plan before it is wrapped, step what is divided and what is not as two groups where all else
+    are no DTensors, and take the norms of both apart, as transformers' Trainer does: neither runs over tensors of both kinds."""
+    import torch
+    import torch.distributed.device_mesh as device_mesh
+    from torch.distributed.tensor import DTensor
+    from transformers import AutoModelForCausalLM
+    from transformers.distributed.tensor_parallel import apply_tensor_parallelism
+    plain, flat, parts = AutoModelForCausalLM.from_config, device_mesh.init_device_mesh, case["tp"]
+    shards = case["world"] // parts
+    whole = (("dp_shard", shards), ("tp", parts)) if case["engine"] == "fsdp2" else (("tp", parts),)
+
+    @functools.cache
+    def mesh():
+        return flat("cuda", tuple(size for _, size in whole), mesh_dim_names=tuple(name for name, _ in whole))
+
+    device_mesh.init_device_mesh = lambda *_, **__: mesh()["dp_shard"]
+
+    def divided(config, **own):
+        if case.get("weights") == "bf16":
+            own["dtype"] = torch.bfloat16
+        with torch.device("meta"):
+            model = apply_tensor_parallelism(plain(config, **own), mesh()["tp"])
+        if case["engine"] == "tp":
+            model.to_empty(device="cuda")
+            amp = {"bf16": None, "fp32": torch.bfloat16}[case.get("dtype", "fp32")]
+            forward = model.forward
+            if amp:
+                model.forward = lambda **given: autocast(forward, amp, given)
+        model.tie_weights()
+        return model
+
+    def autocast(forward, dtype, given):
+        with torch.autocast("cuda", dtype=dtype):
+            return forward(**given)
+
+    AutoModelForCausalLM.from_config = divided
+    build = torch.optim.AdamW
+
+    def kinds(params):
+        groups = {}
+        for param in params:
+            groups.setdefault(len(param.placements) if isinstance(param, DTensor) else 0, []).append(param)
+        return list(groups.values())
+
+    if case["engine"] == "tp":
+        torch.optim.AdamW = lambda params, **own: build([dict(params=group) for group in kinds(params)], **own)
+
+    def clip(params, most):
+        """Trainer._mixed_mesh_grad_norm, over whatever kinds there are."""
+        params = list(params)
+        locals_ = [[p.grad.to_local() if isinstance(p.grad, DTensor) else p.grad for p in group if p.grad is not None] for group in kinds(params)]
+        squares = [torch.linalg.vector_norm(torch.stack([g.norm(2) for g in group])) ** 2 for group in locals_]
+        scale = (most / (sum(squares).sqrt() + 1e-6)).clamp(max=1.0)
+        for group in locals_:
+            for grad in group:
+                grad.mul_(scale)
+
+    torch.nn.utils.clip_grad_norm_ = clip
 
 
 def wrap(case):
@@ -186,6 +252,8 @@ def run(row, show):
     if case["engine"] == "fsdp2":
         wrap(case)
     step_with(case)
+    if case.get("tp", 1) > 1:
+        divide(case)
     if case.get("cpu_offload"):
         offload(case)
     if show:

@@ -32,6 +32,8 @@ pub(super) fn translated(case: &Value) -> Option<Value> {
     let mut out = Map::new();
     for (key, value) in case.as_object().into_iter().flatten() {
         let (key, value) = match (key.as_str(), value) {
+            // all GPUs share the layers: there is nothing left to shard or to copy
+            ("engine", _) if engine == "tp" => ("shard", json!("ddp")),
             ("engine", _) => ("shard", json!(engine)),
             ("world", world) => ("gpus", world.clone()),
             // float32 weights are computed with in bfloat16: by autocast, or by FSDP2's MixedPrecisionPolicy

@@ -3,8 +3,8 @@
 use std::sync::OnceLock;
 
 use super::blocks::{
-    Activation, Block, Dropout, FeedForward, Linear, Norm, Param, ParamRole, Registration, Submodule, Table,
-    Visit, in_layout,
+    Activation, Block, Divided, Dropout, FeedForward, Linear, Norm, Param, ParamRole, Registration,
+    Submodule, Table, Visit, in_layout,
 };
 use super::modeling::Family;
 use super::vision::Vision;
@@ -251,6 +251,11 @@ impl Architecture {
     /// Layers.
     pub fn depth(&self) -> u64 {
         self.order.len() as u64
+    }
+
+    /// Whether the GPUs that share it have some rows each of the table of tokens, which is their part of the head.
+    pub fn shares_table(&self) -> bool {
+        self.head.tied && self.head.linear.divided != Divided::Whole
     }
 
     /// Exact number of parameters; tied weights count once.

@@ -44,13 +44,16 @@ pub(super) fn exchange(sent: Sent, scenario: &Scenario, gpu: &Gpu) -> Result<Exc
             + seconds(sent.stages, wires.to_neighbour(layout.pipeline, layout.tensor.saturating_mul(copies)));
         return Ok(Exchange { beside: 0.0, apart });
     }
-    let shards = cluster.gpus / cluster.replicas.max(1);
-    let all = seconds(sent.data, wires.around(shards, 1))
+    // the last dimension of the mesh is that of layers: its GPUs are neighbours
+    let parts = scenario.divided().tensor.max(1);
+    let shards = cluster.gpus / cluster.replicas.max(1) / parts;
+    let all = seconds(sent.data, wires.around(shards, parts))
         + seconds(sent.replicas, wires.around(cluster.replicas, shards));
+    let within = seconds(sent.tensor, wires.around(parts, 1));
     Ok(if is_hidden(cluster) {
-        Exchange { beside: all, apart: 0.0 }
+        Exchange { beside: all, apart: within }
     } else {
-        Exchange { beside: 0.0, apart: all }
+        Exchange { beside: 0.0, apart: all + within }
     })
 }
 

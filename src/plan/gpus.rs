@@ -42,7 +42,8 @@ pub fn on_gpus(scenario: &Scenario, gpus: u64) -> Scenario {
             scenario.cluster.set_gpus(gpus);
             let replicates = software.trainer != Trainer::Megatron
                 && scenario.cluster.is_many()
-                && scenario.cluster.sharding == Sharding::Ddp;
+                && scenario.cluster.sharding == Sharding::Ddp
+                && scenario.divided().gpus() != gpus;
             if let Some(sharding) = sharding.filter(|_| replicates) {
                 scenario.cluster.sharding = *sharding;
             }
@@ -87,11 +88,7 @@ pub(super) fn fewest_between(
     scenario: &Scenario,
     counts: RangeInclusive<u64>,
 ) -> Result<Option<Layout>, Issue> {
-    let divided = if Software::of(scenario.stack).trainer == Trainer::Megatron {
-        scenario.cluster.layout.gpus()
-    } else {
-        1
-    };
+    let divided = scenario.divided().gpus();
     let tried = |gpus: &u64| counts.contains(gpus) && gpus.is_multiple_of(divided.max(1));
     let mut fewer = 0;
     for gpus in GPU_COUNTS.into_iter().filter(tried) {

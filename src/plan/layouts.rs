@@ -12,7 +12,7 @@ use super::verdict::Verdict;
 use crate::issue::Issue;
 use crate::scenario::keys::{Group, Key, keys};
 use crate::scenario::software::{Software, Trainer};
-use crate::scenario::{Checkpointing, Cluster, CpuOffload, Layout, Scenario, Sharding, Stack};
+use crate::scenario::{Checkpointing, Cluster, CpuOffload, Layout, Method, Scenario, Sharding, Stack};
 use crate::units::{Bytes, grouped};
 
 /// GPUs that a layer is divided among at most: those of a machine.
@@ -119,7 +119,12 @@ fn name(scenario: &Scenario) -> String {
         return "one GPU".to_owned();
     }
     let is_fsdp2 = sharding == Sharding::Fsdp2;
+    let parts = scenario.divided().tensor;
+    if parts == gpus {
+        return format!("tensor {parts}");
+    }
     let further = [
+        (parts > 1).then(|| format!("tensor {parts}")),
         (is_fsdp2 && !reshards).then(|| "kept after forward".to_owned()),
         (is_fsdp2 && replicas > 1).then(|| counted(replicas, "replica")),
         match cpu {
@@ -152,7 +157,7 @@ pub fn ways(scenario: &Scenario, gpus: u64) -> Vec<Scenario> {
         base.cluster = Cluster { deepspeed, reduce, layout, ..Cluster::ONE };
     });
     // what a GPU's part of a step is: GPUs that share a model share its micro-batches
-    let together = if is_megatron(scenario) { scenario.cluster.layout.gpus().max(1) } else { 1 };
+    let together = scenario.divided().gpus().max(1);
     base.batch = scenario.batch.saturating_mul(scenario.accumulation).div_ceil(together).max(1);
     base.accumulation = 1;
     let on = |stack| {
@@ -166,7 +171,8 @@ pub fn ways(scenario: &Scenario, gpus: u64) -> Vec<Scenario> {
     }
     match scenario.stack {
         Stack::Transformers | Stack::Megatron => {
-            [with_engines(&on(Stack::Transformers), gpus), divided(&on(Stack::Megatron), gpus)].concat()
+            let own = on(Stack::Transformers);
+            [with_engines(&own, gpus), planned(&own, gpus), divided(&on(Stack::Megatron), gpus)].concat()
         }
         Stack::Trl | Stack::Liger | Stack::Torchtune | Stack::Unsloth | Stack::Litgpt => {
             with_engines(&base, gpus)
@@ -200,6 +206,21 @@ fn with_engines(base: &Scenario, gpus: u64) -> Vec<Scenario> {
         ])
         .chain(replicated.filter(Cluster::has_whole_replicas));
     clusters.flat_map(|cluster| under(base, cluster)).collect()
+}
+
+/// Divided by transformers' own plan: all GPUs share the layers, or those that do share shards with others.
+fn planned(base: &Scenario, gpus: u64) -> Vec<Scenario> {
+    if base.method != Method::Full {
+        return Vec::new();
+    }
+    let sizes = divisors(gpus).filter(|tensor| (2..=MOST_TENSOR).contains(tensor));
+    let of = |tensor| {
+        let sharding = if tensor == gpus { Sharding::Ddp } else { Sharding::Fsdp2 };
+        let layout = Layout::of_tensors(tensor);
+        let sequences = Scenario { accumulation: tensor, ..base.clone() };
+        under(&sequences, Cluster { gpus, sharding, layout, ..base.cluster })
+    };
+    sizes.flat_map(of).collect()
 }
 
 /// Divided by Megatron-core: tensor × pipeline × data, each stage whole, in two parts or layer by layer. Its distributed optimizer is taken
@@ -450,7 +471,7 @@ mod tests {
         let base = Scenario { batch: 3, accumulation: 4, ..full(SMALL, "h100-sxm-80gb") };
         for way in ways(&base, 8).iter().map(tried) {
             let Scenario { cluster, batch, accumulation, .. } = *way.scenario;
-            let together = if is_megatron(&way.scenario) { cluster.layout.gpus() } else { 1 };
+            let together = way.scenario.divided().gpus();
             assert_eq!(cluster.gpus / together * batch * accumulation, 8 * 12, "{}", way.name());
         }
     }

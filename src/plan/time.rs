@@ -15,8 +15,7 @@ use crate::job::Batch;
 use crate::memory::Memory;
 use crate::model::Architecture;
 use crate::model::blocks::FeedForward;
-use crate::scenario::software::{Software, Trainer};
-use crate::scenario::{CpuOffload, Layout, Lengths, Optimizer, Precision, Scenario, Task};
+use crate::scenario::{CpuOffload, Lengths, Optimizer, Precision, Scenario, Task};
 use crate::work::Work;
 
 /// A figure that is known roughly.
@@ -265,19 +264,13 @@ fn unlike(scenario: &Scenario, architecture: &Architecture) -> Option<&'static s
 
 /// How many micro-batches go through the model at a time: one for each GPU, or for each group that holds the model once.
 fn copies(scenario: &Scenario) -> u64 {
-    (scenario.cluster.gpus / divided(scenario).gpus().max(1)).max(1)
-}
-
-/// How the model is divided among GPUs.
-fn divided(scenario: &Scenario) -> Layout {
-    let is_megatron = Software::of(scenario.stack).trainer == Trainer::Megatron;
-    if is_megatron { scenario.cluster.layout } else { Layout::WHOLE }
+    (scenario.cluster.gpus / scenario.divided().gpus().max(1)).max(1)
 }
 
 /// What the stage of a pipeline that takes longest does, for which the others wait: the first, the last, which has the head, or
 /// the one that is answered for.
 fn slowest(scenario: &Scenario, work: Work, spent: impl Fn(Work) -> Spent) -> (Work, Spent) {
-    let layout = divided(scenario);
+    let layout = scenario.divided();
     let mut slowest = (work, spent(work));
     if layout.pipeline > 1 {
         for stage in [1, layout.pipeline] {
@@ -296,7 +289,7 @@ fn slowest(scenario: &Scenario, work: Work, spent: impl Fn(Work) -> Spent) -> (W
 /// How long a stage has nothing to do, as a share of the time that it has: its pipeline fills and empties once a step (Narayanan et
 /// al. 2021, arXiv 2104.04473, section 2.2).
 fn idle(scenario: &Scenario) -> f64 {
-    let layout = divided(scenario);
+    let layout = scenario.divided();
     if layout.pipeline <= 1 {
         return 0.0;
     }

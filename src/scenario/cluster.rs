@@ -21,7 +21,8 @@ pub struct Cluster {
     pub cpu: CpuOffload,
     /// The settings of DeepSpeed's ZeRO.
     pub deepspeed: DeepSpeed,
-    /// How they divide the model; read for [`Stack::Megatron`](super::Stack::Megatron).
+    /// How they divide the model; read for [`Stack::Megatron`](super::Stack::Megatron), and its tensor parallel size for
+    /// [`Stack::Transformers`](super::Stack::Transformers) too.
     pub layout: Layout,
 }
 
@@ -59,6 +60,11 @@ impl Layout {
         context: 1,
         context_comm: ContextComm::AllToAll,
     };
+
+    /// Each layer is divided among so many GPUs, and nothing else.
+    pub const fn of_tensors(tensor: u64) -> Layout {
+        Layout { tensor, ..Layout::WHOLE }
+    }
 
     /// GPUs that share a micro-batch.
     pub const fn gpus(&self) -> u64 {

@@ -391,6 +391,20 @@ impl Scenario {
             && matches!(self.stack, Stack::Transformers | Stack::Trl)
     }
 
+    /// How its GPUs divide the model among them: as Megatron-core does, or each layer by transformers' own plan.
+    pub(crate) fn divided(&self) -> Layout {
+        match self.stack {
+            Stack::Megatron => self.cluster.layout,
+            Stack::Transformers if self.cluster.is_many() => Layout::of_tensors(self.cluster.layout.tensor),
+            Stack::Transformers
+            | Stack::Trl
+            | Stack::Liger
+            | Stack::Torchtune
+            | Stack::Unsloth
+            | Stack::Litgpt => Layout::WHOLE,
+        }
+    }
+
     /// Whether trl makes checkpoints reentrant, whatever it is asked for: beside adapters under ZeRO-3 (trl 1.16
     /// trainer/sft_trainer.py), but for its trainers of odds (experimental/orpo/orpo_trainer.py).
     pub(crate) fn is_made_reentrant(&self) -> bool {

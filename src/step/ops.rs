@@ -6,6 +6,7 @@ pub(super) mod adapted;
 pub(super) mod attention;
 mod autocast;
 mod casts;
+mod divided;
 mod dropout;
 pub(super) mod eight_bit;
 pub(super) mod embedding;

@@ -62,9 +62,15 @@ impl Stepper {
     }
 }
 
-/// The parameters of each optimizer that steps: Muon is two, of which the one of matrices steps first.
-fn one_after_the_other(optimizer: Optimizer, params: Vec<Trained>) -> impl Iterator<Item = Vec<Trained>> {
+/// The parameters of each optimizer that steps: Muon is two, of which the one of matrices steps first. What works on every parameter
+/// in one go takes DTensors or tensors, not both: they are groups of their own, `apart`.
+fn one_after_the_other(
+    optimizer: Optimizer,
+    params: Vec<Trained>,
+    apart: bool,
+) -> impl Iterator<Item = Vec<Trained>> {
     let (first, second): (Vec<Trained>, Vec<Trained>) = match recipe(optimizer).step {
+        Step::Foreach { .. } if apart => params.into_iter().partition(|param| !param.divided),
         Step::Muon => params.into_iter().partition(|param| param.in_layer),
         Step::InPlace
         | Step::Foreach { .. }
@@ -119,7 +125,7 @@ impl State {
 
     /// The first step: makes the state, then steps.
     pub fn first_step(&mut self, optimizer: Optimizer, own: &Range<usize>) {
-        for params in one_after_the_other(optimizer, trained(self, own)) {
+        for params in one_after_the_other(optimizer, trained(self, own), self.parallel.mixes_dtensors()) {
             self.make_states(optimizer, &params);
             self.step_all(optimizer, &params);
         }
@@ -223,7 +229,7 @@ impl State {
 
     /// Every later step.
     pub fn step(&mut self, optimizer: Optimizer, own: &Range<usize>) {
-        for params in one_after_the_other(optimizer, trained(self, own)) {
+        for params in one_after_the_other(optimizer, trained(self, own), self.parallel.mixes_dtensors()) {
             self.step_all(optimizer, &params);
         }
     }
@@ -231,10 +237,11 @@ impl State {
     /// The step of one parameter, by an optimizer of its own, as soon as its gradient is there; the gradient goes after it.
     /// Inside a repeated body each run steps its own.
     fn step_in_backward(&mut self, stepper: Stepper, param: ParamId) {
-        let Parameter { module, kept, rank, body, wide_state, in_layer, .. } =
+        let Parameter { module, kept, rank, body, wide_state, in_layer, divided, .. } =
             self.params.list[param as usize];
         let Kept { numel, rows, dtype } = kept;
-        let own = Trained { module, numel, rows, rank, times: 1, body, dtype, wide_state, in_layer };
+        let times = 1;
+        let own = Trained { module, numel, rows, rank, times, body, dtype, wide_state, in_layer, divided };
         let outer = std::mem::replace(&mut self.module, module);
         if !stepper.has_state {
             let first = self.storages.len();

@@ -36,6 +36,8 @@ pub(super) struct Parameter {
     pub wide_state: bool,
     /// Whether it is a matrix of a layer, which Muon steps.
     pub in_layer: bool,
+    /// Whether other GPUs have other parts of it.
+    pub divided: bool,
     pub times: u32,
     /// The repeated body that it is of, by number; those outside of any have one too.
     pub body: u32,
@@ -67,6 +69,8 @@ pub(super) struct Params {
     pub body: u32,
     /// Whether what is being added are matrices and vectors of a layer, not of more dimensions.
     pub in_layer: bool,
+    /// Whether what is being added are parts of a layer that several GPUs share.
+    pub divided: bool,
     /// How many of them, at the end, are leaves of the running graph and no parameters.
     leaves: usize,
     /// Whether adapters take part (`disable_adapter` of peft switches them off).
@@ -75,7 +79,8 @@ pub(super) struct Params {
 
 impl Default for Params {
     fn default() -> Params {
-        Params { list: Vec::with_capacity(64), body: 0, in_layer: false, leaves: 0, adapts: true }
+        let (in_layer, divided) = (false, false);
+        Params { list: Vec::with_capacity(64), body: 0, in_layer, divided, leaves: 0, adapts: true }
     }
 }
 
@@ -245,6 +250,7 @@ impl State {
             trainable,
             wide_state: false,
             in_layer,
+            divided: self.params.divided,
             times,
             body,
             storage,
@@ -278,6 +284,7 @@ impl State {
             trainable: false,
             wide_state: false,
             in_layer: false,
+            divided: false,
             times: 1,
             body,
             storage,

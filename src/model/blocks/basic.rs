@@ -15,6 +15,22 @@ pub struct Linear {
     pub bias: bool,
     /// Which class it is.
     pub class: LinearClass,
+    /// What of it one of several GPUs has that share it; its features are those that it has.
+    pub divided: Divided,
+}
+
+/// What of a linear layer one of several GPUs has that share it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Divided {
+    /// All of it.
+    #[default]
+    Whole,
+    /// Some of its outputs, which stay where they are.
+    Columns,
+    /// Some of its inputs: what each makes is added up.
+    Rows,
+    /// Some of its outputs, which all are given.
+    Gathered,
 }
 
 /// The class of a linear layer, where it matters to quantisation and to what autograd keeps.
@@ -32,7 +48,8 @@ pub enum LinearClass {
 impl Linear {
     /// An `nn.Linear` without a bias.
     pub fn new(name: &'static str, input: u64, output: u64) -> Linear {
-        Linear { name, input, output, bias: false, class: LinearClass::Linear }
+        let (class, divided) = (LinearClass::Linear, Divided::Whole);
+        Linear { name, input, output, bias: false, class, divided }
     }
 
     /// The layer with or without a bias.

@@ -10,7 +10,7 @@ mod mixer;
 mod param;
 
 pub use attention::{Attention, AttentionCode, Indexer, Latent, LatentQuery, Projection, QkNorm, Rotary};
-pub use basic::{Dropout, Linear, LinearClass, Norm, NormKind, Table};
+pub use basic::{Divided, Dropout, Linear, LinearClass, Norm, NormKind, Table};
 pub use block::{Block, CrossAttention, FeedForward, Mixer, Wiring};
 pub use feed_forward::{Activation, ExpertLayout, ExpertNames, Mlp, Moe, XIELU_PARAMETERS};
 pub use mixer::{BareParam, Conv, DeltaNet, Module, Scan, ShortConv, StateSpace, Submodule};

@@ -2,7 +2,7 @@
 
 use crate::model::vision::Resizing;
 use crate::scenario::software::{Quantiser, Software, Trainer};
-use crate::scenario::{AttentionKernel, Checkpointing, Method, Scenario, Task, WeightFormat};
+use crate::scenario::{AttentionKernel, Checkpointing, Method, Scenario, Stack, Task, WeightFormat};
 
 /// The input makes a difference to every scenario.
 pub(super) fn always(_: &Scenario) -> bool {
@@ -96,6 +96,12 @@ pub(super) fn on_many(scenario: &Scenario) -> bool {
 
 pub(super) fn with_megatron(scenario: &Scenario) -> bool {
     Software::of(scenario.stack).trainer == Trainer::Megatron
+}
+
+/// Whether GPUs can share layers: Megatron's, and those of transformers by its own plan.
+pub(super) fn with_tensors(scenario: &Scenario) -> bool {
+    let has_plan = scenario.stack == Stack::Transformers && when_trained(scenario);
+    with_megatron(scenario) || has_plan && scenario.cluster.is_many()
 }
 
 pub(super) fn with_transformer_engine(scenario: &Scenario) -> bool {

@@ -52,6 +52,23 @@ pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, i
              communicator"
         );
         issues.push(Issue::new(Severity::Note, Field::Gpus, message));
+        let parts = scenario.divided().tensor;
+        if scenario.stack == Stack::Transformers && parts > 1 {
+            let alone = if parts == scenario.cluster.gpus {
+                "; norms, and an embedding that is not the head, are no DTensors: AdamW over all in one go and clip_grad_norm_ stop (\"got \
+                 mixed torch.Tensor and DTensor\"), so that both are followed as two groups; transformers' Trainer steps one by one \
+                 (adamw-for-loop)"
+            } else {
+                "; clip_grad_norm_ stops over two meshes and is followed as two norms, and accelerate 1.15 stops at transformers 5.17 \
+                 here (it looks for ReplicateParallel): this is fully_shard over the first dimension of a mesh"
+            };
+            let message = format!(
+                "this is transformers' own plan (tp_plan=\"auto\"): {} GPUs share each layer and the head, whose logits are gathered \
+                 whole on each{alone}",
+                grouped(parts)
+            );
+            issues.push(Issue::new(Severity::Note, Field::TensorParallel, message));
+        }
     }
     if scenario.cluster.has_engine() {
         match scenario.cluster.sharding {
@@ -194,7 +211,7 @@ fn not_compared(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec
     };
     // over shards and partitions every optimizer that is answered was measured
     let is_adamw = matches!(scenario.optimizer, Optimizer::AdamW | Optimizer::AdamWFused);
-    let is_whole = scenario.cluster.sharding == Sharding::Ddp;
+    let is_whole = scenario.cluster.sharding == Sharding::Ddp && scenario.divided().tensor == 1;
     let optimizer = (is_whole && !is_adamw).then(|| scenario.optimizer.label());
     // trl's collators bring a mask
     let is_usual = match scenario.mask {

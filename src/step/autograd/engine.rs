@@ -32,6 +32,10 @@ impl State {
                 }
                 let sum = match self.params.list[index].waiting.take() {
                     None => grad,
+                    // those of a DTensor are added beside both, whoever owns them
+                    Some(waiting) if self.parallel.has_dtensors() => {
+                        self.sum(Grad { view: true, ..waiting }, grad, Category::Temporaries)
+                    }
                     Some(waiting) => self.sum(waiting, grad, Category::Temporaries),
                 };
                 let parameter = &mut self.params.list[index];

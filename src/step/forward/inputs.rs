@@ -398,6 +398,9 @@ impl<'a> Pass<'_, 'a> {
         width: u64,
     ) -> Tensor<'a> {
         let ids = ids.map_or(NOTHING, |ids| ids.value.storage);
+        if self.architecture.shares_table() {
+            return self.machine.tensor(|state| state.embedding_in_parts(table, rows, width));
+        }
         self.machine.tensor(|state| state.embedding(table, ids, rows, width))
     }
 

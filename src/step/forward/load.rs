@@ -176,7 +176,9 @@ impl<'a> Model<'a> {
         };
         let embeddings = &architecture.embeddings;
         loader.narrow_ends(true);
+        loader.state.params.divided = architecture.shares_table();
         let tokens = loader.table(&embeddings.tokens);
+        loader.state.params.divided = false;
         let positions = embeddings.positions.as_ref().map(|table| loader.table(table));
         loader.narrow_ends(false);
         let token_types = embeddings.token_types.as_ref().map(|table| loader.table(table));
@@ -320,6 +322,7 @@ impl<'a> Model<'a> {
                 weight: Weight::Plain(tokens),
                 bias,
                 class: LinearClass::Linear,
+                divided: head.linear.divided,
                 adapter,
                 tuned,
             }

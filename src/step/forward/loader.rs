@@ -7,7 +7,7 @@ use crate::dtype::Dtype;
 use crate::job::{Batch, Member};
 use crate::memory::Category;
 use crate::model::blocks::{
-    BareParam, Conv, Linear, LinearClass, Moe, Norm, NormKind, Param, ParamRole, Table,
+    BareParam, Conv, Divided, Linear, LinearClass, Moe, Norm, NormKind, Param, ParamRole, Table,
 };
 use crate::model::modeling::Modeling;
 use crate::scenario::software::{Quantiser, Software, Trainer};
@@ -138,6 +138,7 @@ impl Loader<'_> {
     /// A linear layer; `adapted` where LoRA's targets name it, `quantisable` where 4-bit loading converts it.
     pub fn linear(&mut self, spec: &Linear, adapted: bool, quantisable: bool) -> linear::Layer {
         self.state.module = spec.name;
+        self.state.params.divided = spec.divided != Divided::Whole;
         let shape = Shape { input: spec.input, output: spec.output };
         // transformers leaves what `_keep_in_fp32_modules` names as it is, and the module that is registered last
         let last = self.last.as_deref().and_then(|last| last.strip_suffix(".weight"));
@@ -180,7 +181,17 @@ impl Loader<'_> {
         };
         let (adapter, tuned) = if adapted { self.beside(spec, compute) } else { (None, None) };
         self.state.release(original);
-        linear::Layer { name: spec.name, shape, weight, bias, class: spec.class, adapter, tuned }
+        self.state.params.divided = false;
+        linear::Layer {
+            name: spec.name,
+            shape,
+            weight,
+            bias,
+            class: spec.class,
+            divided: spec.divided,
+            adapter,
+            tuned,
+        }
     }
 
     /// bitsandbytes' NF4: half a byte per weight, a scale per 64 weights, under double quantisation one byte per scale

@@ -125,7 +125,7 @@ impl<'a> Pass<'_, 'a> {
                     let projected = x.through(&layer.linear(spec));
                     match norm {
                         None => projected.to_heads(),
-                        Some(norm) => projected.split_heads().normed(&layer.norm(norm)).heads_first(),
+                        Some(norm) => self.head_normed(layer, norm, &projected.split_heads()).heads_first(),
                     }
                 };
                 if self.modeling.code == Code::Opt {
@@ -187,6 +187,15 @@ impl<'a> Pass<'_, 'a> {
                 }
             }
         }
+    }
+
+    /// The norm of each head; where GPUs have heads each the plan puts a hook on it ("replicated_with_grad_allreduce").
+    fn head_normed(&self, layer: &BoundLayer<'a>, norm: &Norm, heads: &Tensor<'a>) -> Tensor<'a> {
+        let norm = layer.norm(norm);
+        if self.machine.with(|state| state.parallel.parts()) > 1 {
+            return heads.through_hooked(|heads| heads.normed(&norm));
+        }
+        heads.normed(&norm)
     }
 
     /// `past_key_values.update(…)` on an empty cache: keys and values are copied, and the copies outlive the layer. Models

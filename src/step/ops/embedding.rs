@@ -65,16 +65,27 @@ impl State {
 /// The table's gradient: the ids are sorted, then rows are summed.
 fn embedding_backward(state: &mut State, node: &Node, grad: &Grad, rows: u64) -> Results {
     let table = node.inputs[0];
+    let storage = look_up_backward(state, grad, rows, (table.storage, table.numel));
+    only(Grad::new(storage, table.numel, grad.dtype, Layout::Tokens))
+}
+
+/// The same where the gradient has so many elements: its storage.
+pub(super) fn look_up_backward(
+    state: &mut State,
+    grad: &Grad,
+    rows: u64,
+    (table, numel): (StorageId, u64),
+) -> StorageId {
     let dense = if grad.layout == Layout::Heads {
         state.alloc_for(grad.storage, grad.numel, grad.dtype, &torch::CONTIGUOUS)
     } else {
         NOTHING
     };
     let sorted = kernels::embedding_order(state, rows);
-    let storage = state.alloc_for(table.storage, table.numel, grad.dtype, &TABLE_GRADIENT);
+    let storage = state.alloc_for(table, numel, grad.dtype, &TABLE_GRADIENT);
     let width = grad.numel / rows.max(1);
-    kernels::embedding_scratch(state, rows, width, table.numel / width.max(1));
+    kernels::embedding_scratch(state, rows, width, numel / width.max(1));
     sorted.into_iter().for_each(|storage| state.release(storage));
     state.release(dense);
-    only(Grad::new(storage, table.numel, grad.dtype, Layout::Tokens))
+    storage
 }

@@ -7,7 +7,7 @@ use super::shape::INPUT;
 pub(in crate::step) use super::shape::Shape;
 use super::tuned::Tuned;
 use crate::dtype::Dtype;
-use crate::model::blocks::LinearClass;
+use crate::model::blocks::{Divided, LinearClass};
 use crate::step::autograd::{Grad, INPUTS, Input, Node, Results, share};
 use crate::step::machine::State;
 use crate::step::parallel::Module;
@@ -41,6 +41,8 @@ pub(in crate::step) struct Layer {
     pub bias: Option<ParamId>,
     /// How it computes.
     pub class: LinearClass,
+    /// What of it the GPU has.
+    pub divided: Divided,
     pub adapter: Option<Adapter>,
     /// What another tuner of peft puts beside it in the place of an adapter.
     pub tuned: Option<Tuned>,
@@ -218,7 +220,12 @@ impl<'m> Tensor<'m> {
 
     pub fn base(&self, layer: &Layer) -> Tensor<'m> {
         let module = Module::of(layer.name, [Some(layer.weight.id()), layer.bias]);
-        self.machine.module(module, self, |own| own.base_as(layer))
+        self.machine.module(module, self, |own| match layer.divided {
+            Divided::Whole => own.base_as(layer),
+            Divided::Columns => own.entering_parts().base_as(layer),
+            Divided::Rows => own.base_as(layer).added_up(),
+            Divided::Gathered => own.entering_parts().base_as(layer).gathered_parts(),
+        })
     }
 
     fn base_as(&self, layer: &Layer) -> Tensor<'m> {

@@ -26,6 +26,8 @@ pub(super) struct Trained {
     pub wide_state: bool,
     /// Whether it is a matrix of a layer.
     pub in_layer: bool,
+    /// Whether other GPUs have other parts of it.
+    pub divided: bool,
 }
 
 impl Trained {
@@ -78,13 +80,14 @@ pub(super) fn trained_where(
             dtype,
             wide_state: false,
             in_layer: false,
+            divided: false,
         }];
     }
     let list = state.params.of(own);
     let mut trained = Vec::with_capacity(list.len());
     let wanted = |param: &&Parameter| param.trainable && wanted(param);
     trained.extend(list.iter().filter(wanted).map(|param| {
-        let Parameter { module, kept, rank, times, body, wide_state, in_layer, .. } = *param;
+        let Parameter { module, kept, rank, times, body, wide_state, in_layer, divided, .. } = *param;
         Trained {
             module,
             numel: kept.numel,
@@ -95,6 +98,7 @@ pub(super) fn trained_where(
             dtype: kept.dtype,
             wide_state,
             in_layer,
+            divided,
         }
     }));
     trained

@@ -56,6 +56,8 @@ pub(in crate::step) struct Fsdp2 {
     world: u64,
     /// How many times they are there: with others, a mesh of two dimensions.
     replicas: u64,
+    /// Among how many GPUs each layer is divided before it is sharded.
+    parts: u64,
     /// `reshard_after_forward` of the layers and of the root.
     reshards: bool,
     reshards_root: bool,
@@ -121,8 +123,9 @@ impl Fsdp2 {
     /// Before there is a model.
     pub fn of(cluster: Cluster, by_accelerate: bool) -> Fsdp2 {
         Fsdp2 {
-            world: cluster.gpus / cluster.replicas.max(1),
+            world: cluster.gpus / cluster.replicas.max(1) / cluster.layout.tensor.max(1),
             replicas: cluster.replicas.max(1),
+            parts: cluster.layout.tensor.max(1),
             reshards: cluster.reshards,
             // it leaves the root to PyTorch, which keeps it
             reshards_root: cluster.reshards && cluster.reshards_root && !by_accelerate,
@@ -151,6 +154,11 @@ impl Fsdp2 {
     /// The ranks that have one model in shards.
     pub fn world(&self) -> u64 {
         self.world
+    }
+
+    /// The GPUs that share a layer.
+    pub fn parts(&self) -> u64 {
+        self.parts
     }
 
     fn is_replicated(&self) -> bool {

@@ -103,14 +103,9 @@ impl Megatron {
         self.layout.tensor > 1
     }
 
-    /// Adds up what each of the GPUs that share a layer has of it.
-    pub fn all_reduce(&self, heap: &mut Heap, bytes: u64) {
-        heap.send_around(Group::Tensor, bytes.saturating_mul(2), self.layout.tensor);
-    }
-
-    /// Gathers so many bytes of the GPUs that share a layer, or scatters their sum among them.
-    pub fn gather(&self, heap: &mut Heap, bytes: u64) {
-        heap.send_around(Group::Tensor, bytes, self.layout.tensor);
+    /// The GPUs that share a layer.
+    pub fn parts(&self) -> u64 {
+        self.layout.tensor
     }
 
     /// `get_dummy_wgrad` of every shape among the matrices of the model: what Transformer Engine hands autograd in the place of

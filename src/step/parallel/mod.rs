@@ -71,6 +71,8 @@ pub(super) enum Parallel {
     /// There are none.
     #[default]
     Alone,
+    /// Each has a part of every layer and does the same: transformers' own tensor parallelism, among so many.
+    Tensor(u64),
     /// Each has the whole model: gradients are averaged.
     Ddp(Box<Ddp>),
     /// Each has a shard of every parameter: layers are gathered when they run.
@@ -122,6 +124,7 @@ impl Parallel {
             _ if !cluster.has_engine() => Parallel::Alone,
             // refused by `supported`
             Sharding::Distributed => Parallel::Alone,
+            _ if cluster.layout.tensor == cluster.gpus => Parallel::Tensor(cluster.gpus),
             Sharding::Ddp => Parallel::Ddp(Box::new(Ddp::of(cluster, member.is_some_and(finds_unused)))),
             Sharding::Fsdp2 => {
                 Parallel::Fsdp2(Box::new(Fsdp2::of(cluster, member.is_some_and(is_by_accelerate))))
@@ -141,6 +144,7 @@ impl Parallel {
         match self {
             Parallel::Fsdp2(fsdp) => Some(fsdp),
             Parallel::Alone
+            | Parallel::Tensor(_)
             | Parallel::Ddp(_)
             | Parallel::Zero(_)
             | Parallel::Zero3(_)
@@ -153,11 +157,40 @@ impl Parallel {
         match self {
             Parallel::Zero3(zero) => Some(zero),
             Parallel::Alone
+            | Parallel::Tensor(_)
             | Parallel::Ddp(_)
             | Parallel::Fsdp2(_)
             | Parallel::Zero(_)
             | Parallel::Megatron(_) => None,
         }
+    }
+
+    /// Among how many GPUs each layer is divided.
+    pub fn parts(&self) -> u64 {
+        match self {
+            Parallel::Alone | Parallel::Ddp(_) | Parallel::Zero(_) | Parallel::Zero3(_) => 1,
+            Parallel::Tensor(parts) => *parts,
+            Parallel::Fsdp2(fsdp) => fsdp.parts(),
+            Parallel::Megatron(engine) => engine.parts(),
+        }
+    }
+
+    /// Whether parameters are DTensors where operations read them.
+    pub fn has_dtensors(&self) -> bool {
+        match self {
+            Parallel::Alone
+            | Parallel::Ddp(_)
+            | Parallel::Zero(_)
+            | Parallel::Zero3(_)
+            | Parallel::Megatron(_) => false,
+            Parallel::Tensor(_) => true,
+            Parallel::Fsdp2(fsdp) => fsdp.parts() > 1,
+        }
+    }
+
+    /// Whether some parameters are DTensors to the optimizer, and others are not.
+    pub fn mixes_dtensors(&self) -> bool {
+        matches!(self, Parallel::Tensor(_))
     }
 
     /// Elements of all ranks' shards that are as long as this rank's.
@@ -176,6 +209,7 @@ impl Parallel {
     pub fn units(&mut self) -> Option<&mut Fsdp2> {
         match self {
             Parallel::Alone
+            | Parallel::Tensor(_)
             | Parallel::Ddp(_)
             | Parallel::Zero(_)
             | Parallel::Zero3(_)
@@ -218,7 +252,11 @@ impl Parallel {
     /// Whether the optimizer steps a partition in the CPU's memory.
     pub fn steps_on_host(&self) -> bool {
         match self {
-            Parallel::Alone | Parallel::Ddp(_) | Parallel::Fsdp2(_) | Parallel::Megatron(_) => false,
+            Parallel::Alone
+            | Parallel::Tensor(_)
+            | Parallel::Ddp(_)
+            | Parallel::Fsdp2(_)
+            | Parallel::Megatron(_) => false,
             Parallel::Zero(zero) => zero.offloads(),
             Parallel::Zero3(zero) => zero.offloads(),
         }
@@ -227,7 +265,7 @@ impl Parallel {
     /// Bytes of the CPU's memory that a rank takes.
     pub fn on_host(&self, params: &Params) -> u64 {
         match self {
-            Parallel::Alone | Parallel::Ddp(_) | Parallel::Megatron(_) => 0,
+            Parallel::Alone | Parallel::Tensor(_) | Parallel::Ddp(_) | Parallel::Megatron(_) => 0,
             Parallel::Fsdp2(fsdp) => fsdp.on_host(params),
             Parallel::Zero(zero) => zero.on_host(),
             Parallel::Zero3(zero) => zero.on_host(params),
@@ -242,7 +280,7 @@ impl Parallel {
     /// Whether the engine has an element type of its own to compute in: no autocast.
     pub fn has_own_type(&self) -> bool {
         match self {
-            Parallel::Alone | Parallel::Ddp(_) => false,
+            Parallel::Alone | Parallel::Tensor(_) | Parallel::Ddp(_) => false,
             Parallel::Fsdp2(_) | Parallel::Zero(_) | Parallel::Zero3(_) | Parallel::Megatron(_) => true,
         }
     }
@@ -255,7 +293,11 @@ impl Parallel {
     /// Elements of the one tensor that the optimizer steps in place of the parameters, where there is such.
     pub fn partition(&self) -> Option<u64> {
         match self {
-            Parallel::Alone | Parallel::Ddp(_) | Parallel::Fsdp2(_) | Parallel::Megatron(_) => None,
+            Parallel::Alone
+            | Parallel::Tensor(_)
+            | Parallel::Ddp(_)
+            | Parallel::Fsdp2(_)
+            | Parallel::Megatron(_) => None,
             Parallel::Zero(zero) => Some(zero.partition()),
             Parallel::Zero3(zero) => Some(zero.group()),
         }
@@ -264,7 +306,7 @@ impl Parallel {
     /// What a rank keeps of a parameter of that shape, with LoRA's rank in it, and the element type in which operations read it.
     pub fn kept(&self, (rows, columns): (u64, u64), rank: Rank, dtype: Dtype) -> (Kept, Dtype) {
         match self {
-            Parallel::Alone | Parallel::Ddp(_) | Parallel::Megatron(_) => {
+            Parallel::Alone | Parallel::Tensor(_) | Parallel::Ddp(_) | Parallel::Megatron(_) => {
                 (Kept { numel: rows.saturating_mul(columns), rows, dtype }, dtype)
             }
             Parallel::Fsdp2(fsdp) => (fsdp.shard((rows, columns), rank, dtype), fsdp.compute()),
@@ -281,7 +323,11 @@ impl Parallel {
     /// tell them from others.
     pub fn kept_packed(&self, numel: u64) -> (u64, Kept) {
         match self {
-            Parallel::Alone | Parallel::Ddp(_) | Parallel::Zero(_) | Parallel::Megatron(_) => {
+            Parallel::Alone
+            | Parallel::Tensor(_)
+            | Parallel::Ddp(_)
+            | Parallel::Zero(_)
+            | Parallel::Megatron(_) => {
                 let bytes = numel.div_ceil(2);
                 (bytes, Kept { numel: bytes, rows: 1, dtype: Dtype::U8 })
             }
@@ -295,7 +341,11 @@ impl Parallel {
     /// Whether a parameter is there for an operation to read.
     pub fn is_there(&self, id: ParamId) -> bool {
         match self {
-            Parallel::Alone | Parallel::Ddp(_) | Parallel::Zero(_) | Parallel::Megatron(_) => true,
+            Parallel::Alone
+            | Parallel::Tensor(_)
+            | Parallel::Ddp(_)
+            | Parallel::Zero(_)
+            | Parallel::Megatron(_) => true,
             Parallel::Fsdp2(fsdp) => fsdp.is_gathered(id),
             Parallel::Zero3(zero) => zero.is_gathered(id),
         }
@@ -311,6 +361,7 @@ impl Parallel {
         match self {
             Parallel::Megatron(engine) => engine.layout.shares_tokens(),
             Parallel::Alone
+            | Parallel::Tensor(_)
             | Parallel::Ddp(_)
             | Parallel::Fsdp2(_)
             | Parallel::Zero(_)
@@ -332,7 +383,7 @@ impl Parallel {
     /// ahead, and Megatron's first forward pass makes buffers that stay.
     pub fn repeats_itself(&self) -> bool {
         match self {
-            Parallel::Alone | Parallel::Fsdp2(_) | Parallel::Zero(_) => true,
+            Parallel::Alone | Parallel::Tensor(_) | Parallel::Fsdp2(_) | Parallel::Zero(_) => true,
             Parallel::Ddp(_) | Parallel::Zero3(_) | Parallel::Megatron(_) => false,
         }
     }
@@ -342,7 +393,7 @@ impl State {
     /// `DistributedDataParallel(model)` or `fully_shard(model)` of a model on the machine.
     pub fn wrap(&mut self, model: &Wrapped) {
         match &mut self.parallel {
-            Parallel::Alone => {}
+            Parallel::Alone | Parallel::Tensor(_) => {}
             Parallel::Ddp(ddp) => ddp.wrap(&mut self.heap, &self.params, &model.params),
             Parallel::Fsdp2(fsdp) => {
                 self.heap.alike &= fsdp.wrap(&self.params, model);
@@ -360,7 +411,11 @@ impl State {
     /// leave it whole on every GPU.
     pub fn wrap_reference(&mut self, params: Range<usize>) {
         match &mut self.parallel {
-            Parallel::Alone | Parallel::Ddp(_) | Parallel::Zero(_) | Parallel::Megatron(_) => {}
+            Parallel::Alone
+            | Parallel::Tensor(_)
+            | Parallel::Ddp(_)
+            | Parallel::Zero(_)
+            | Parallel::Megatron(_) => {}
             Parallel::Fsdp2(fsdp) => fsdp.wrap_reference(&mut self.heap, &self.params, params),
             Parallel::Zero3(zero) => zero.wrap_reference(&mut self.heap, &mut self.params, params),
         }
@@ -376,7 +431,7 @@ impl State {
     /// A parameter has a gradient that it had not.
     pub fn note_arrival(&mut self, param: ParamId) {
         match &mut self.parallel {
-            Parallel::Alone | Parallel::Fsdp2(_) => {}
+            Parallel::Alone | Parallel::Tensor(_) | Parallel::Fsdp2(_) => {}
             Parallel::Ddp(ddp) => ddp.arrived(param),
             Parallel::Zero(zero) => zero.arrived(&mut self.heap, &mut self.params, param, self.is_last),
             Parallel::Zero3(zero) => zero.arrived(&mut self.heap, &mut self.params, param, self.is_last),
@@ -387,7 +442,7 @@ impl State {
     /// A model's forward pass begins; whether its layers are units.
     pub fn enter_forward(&mut self, has_units: bool) {
         match &mut self.parallel {
-            Parallel::Alone | Parallel::Zero(_) | Parallel::Megatron(_) => {}
+            Parallel::Alone | Parallel::Tensor(_) | Parallel::Zero(_) | Parallel::Megatron(_) => {}
             Parallel::Ddp(ddp) => {
                 if ddp.enter_forward(&mut self.heap, &self.params) {
                     self.meet_unmodelled(
@@ -407,7 +462,7 @@ impl State {
     /// The backward pass is through.
     pub fn leave_backward(&mut self) {
         match &mut self.parallel {
-            Parallel::Alone | Parallel::Ddp(_) | Parallel::Megatron(_) => {}
+            Parallel::Alone | Parallel::Tensor(_) | Parallel::Ddp(_) | Parallel::Megatron(_) => {}
             Parallel::Fsdp2(fsdp) => {
                 fsdp.leave_backward(&mut self.heap, &mut self.params, self.is_last);
             }
@@ -419,7 +474,7 @@ impl State {
     /// The optimizer is about to read the gradients.
     pub fn enter_step(&mut self) {
         match &mut self.parallel {
-            Parallel::Alone | Parallel::Megatron(_) => {}
+            Parallel::Alone | Parallel::Tensor(_) | Parallel::Megatron(_) => {}
             Parallel::Ddp(ddp) => ddp.enter_step(&mut self.heap),
             Parallel::Fsdp2(fsdp) => fsdp.enter_step(&mut self.heap, &mut self.params),
             Parallel::Zero(zero) => zero.enter_step(&mut self.heap),
@@ -431,6 +486,7 @@ impl State {
     pub fn enter_partition(&mut self, number: usize) {
         match &mut self.parallel {
             Parallel::Alone
+            | Parallel::Tensor(_)
             | Parallel::Ddp(_)
             | Parallel::Fsdp2(_)
             | Parallel::Zero(_)
@@ -442,7 +498,11 @@ impl State {
     /// It has stepped so.
     pub fn leave_partition(&mut self) {
         match &mut self.parallel {
-            Parallel::Alone | Parallel::Ddp(_) | Parallel::Fsdp2(_) | Parallel::Megatron(_) => {}
+            Parallel::Alone
+            | Parallel::Tensor(_)
+            | Parallel::Ddp(_)
+            | Parallel::Fsdp2(_)
+            | Parallel::Megatron(_) => {}
             Parallel::Zero(zero) => zero.leave_step(&mut self.heap),
             Parallel::Zero3(zero) => zero.leave_group(&mut self.heap),
         }
@@ -452,6 +512,7 @@ impl State {
     pub fn leave_step(&mut self) {
         match &mut self.parallel {
             Parallel::Alone
+            | Parallel::Tensor(_)
             | Parallel::Ddp(_)
             | Parallel::Fsdp2(_)
             | Parallel::Zero(_)
@@ -469,16 +530,12 @@ impl State {
 
     /// Adds up what the GPUs that share a layer have of it.
     pub fn all_reduce(&mut self, bytes: u64) {
-        if let Parallel::Megatron(engine) = &self.parallel {
-            engine.all_reduce(&mut self.heap, bytes);
-        }
+        self.gather_tokens(bytes.saturating_mul(2));
     }
 
     /// Gathers so many bytes of the GPUs that share a layer, or scatters their sum among them.
     pub fn gather_tokens(&mut self, bytes: u64) {
-        if let Parallel::Megatron(engine) = &self.parallel {
-            engine.gather(&mut self.heap, bytes);
-        }
+        self.heap.send_around(Group::Tensor, bytes, self.parallel.parts());
     }
 
     /// Makes what Transformer Engine hands autograd in the place of weights' gradients, where it is not there yet.

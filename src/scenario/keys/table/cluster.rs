@@ -3,7 +3,7 @@
 use super::super::key::{Group, Key, Place, Value, ValueKind};
 use super::super::matters::{
     always, any, in_contexts, in_stages, in_tensors, with_engine, with_fsdp2, with_megatron, with_offload,
-    with_reduction, with_resharding, with_transformer_engine, with_zero, with_zero3,
+    with_reduction, with_resharding, with_tensors, with_transformer_engine, with_zero, with_zero3,
 };
 use super::super::nearest::nearest;
 use super::super::values::{choice, count, exact_amount, set_count, set_gpu, set_switch, switch};
@@ -131,12 +131,12 @@ pub(super) const KEYS: &[Key] = &[
         link: "tp",
         name: "tp",
         label: "Tensor parallel",
-        help: "Among how many GPUs Megatron divides each layer (tensor_model_parallel_size)",
+        help: "Among how many GPUs each layer is divided: Megatron's tensor_model_parallel_size, or tp_size of transformers' DistributedConfig (tp_plan=\"auto\")",
         field: Field::TensorParallel,
         group: Group::Model,
         place: Place::Front,
         value: count!(Gpus, cluster.layout.tensor),
-        matters: with_megatron,
+        matters: with_tensors,
         band: any,
     },
     Key {

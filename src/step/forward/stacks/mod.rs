@@ -8,6 +8,7 @@ pub(in crate::step) mod fused_loss;
 pub(in crate::step) mod liger;
 mod litgpt;
 pub(in crate::step) mod megatron;
+mod tensor_plan;
 pub(in crate::step::forward) mod torchtune;
 pub(in crate::step) mod trl;
 pub(in crate::step) mod unsloth;
@@ -44,6 +45,9 @@ pub(in crate::step) fn architecture<'a>(
     loss(architecture, member)?;
     embeddings(architecture, member)?;
     match member.stack {
+        Stack::Transformers if cluster.layout.tensor > 1 => {
+            tensor_plan::architecture(architecture, member, batch, cluster).map(Cow::Owned)
+        }
         Stack::Transformers => match member.head {
             HeadKind::Language => Ok(Cow::Borrowed(architecture)),
             HeadKind::Numbers(labels) => classified(architecture, member, labels).map(Cow::Owned),

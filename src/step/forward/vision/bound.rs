@@ -1,7 +1,7 @@
 //! A tower on the machine: its parameters, bound to what its code calls them.
 
 use crate::job::Batch;
-use crate::model::blocks::{Linear, LinearClass, Norm, NormKind, ParamRole};
+use crate::model::blocks::{Divided, Linear, LinearClass, Norm, NormKind, ParamRole};
 use crate::model::vision::{Vision, VisionCode};
 use crate::model::{Architecture, Tower};
 use crate::scenario::VisionTower;
@@ -344,6 +344,7 @@ fn projector((tower, vision): (&Tower, &Vision), parts: &Parts<'_>) -> Option<Pr
                     weight: Weight::Plain(weight),
                     bias: None,
                     class: LinearClass::Linear,
+                    divided: Divided::Whole,
                     adapter: None,
                     tuned: None,
                 },
