@@ -70,7 +70,7 @@ const ADAPTERS_ROWS: usize = 119;
 const PUBLISHED_ROWS: usize = 149;
 
 /// Rows of [`MULTI`] whose engine is modelled.
-const MULTI_ROWS: usize = 146;
+const MULTI_ROWS: usize = 154;
 
 /// Rows of [`RANKS`].
 const RANKS_ROWS: usize = 270;

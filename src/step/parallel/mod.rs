@@ -124,7 +124,7 @@ impl Parallel {
             _ if !cluster.has_engine() => Parallel::Alone,
             // refused by `supported`
             Sharding::Distributed => Parallel::Alone,
-            _ if cluster.layout.tensor == cluster.gpus => Parallel::Tensor(cluster.gpus),
+            _ if cluster.is_many() && cluster.layout.tensor == cluster.gpus => Parallel::Tensor(cluster.gpus),
             Sharding::Ddp => Parallel::Ddp(Box::new(Ddp::of(cluster, member.is_some_and(finds_unused)))),
             Sharding::Fsdp2 => {
                 Parallel::Fsdp2(Box::new(Fsdp2::of(cluster, member.is_some_and(is_by_accelerate))))
