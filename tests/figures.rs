@@ -129,6 +129,14 @@ const SENTENCES: &[(&str, &str)] = &[
         "docs/accuracy.md",
         "The allocated peak is off by {multi allocated median} % in the median and {multi allocated worst} % at worst, the reserved peak by {multi reserved median} % in the median and {multi reserved worst} % at worst. NCCL's buffers",
     ),
+    (
+        "docs/accuracy.md",
+        "`data/measurements/tensor-parallel.json`: {tensor-parallel rows} steps of one rank",
+    ),
+    (
+        "docs/accuracy.md",
+        "the allocated peak is off by {tensor-parallel allocated median} % in the median and {tensor-parallel allocated worst} % at worst, the reserved peak by {tensor-parallel reserved median} % in the median and {tensor-parallel reserved worst} % at worst.",
+    ),
     ("docs/accuracy.md", "`data/measurements/ranks.json`: {ranks rows} steps of one rank"),
     (
         "docs/accuracy.md",

@@ -14,7 +14,7 @@ use headroom::model::blocks::{FeedForward, Mlp};
 use headroom::model::catalogue;
 use headroom::scenario::keys::keys;
 use headroom::scenario::{
-    AttentionKernel, Checkpointing, Cluster, CpuOffload, DeepSpeed, Loop, Mask, Method, ModelChoice,
+    AttentionKernel, Checkpointing, Cluster, CpuOffload, DeepSpeed, Field, Loop, Mask, Method, ModelChoice,
     Offloading, Optimizer, Overlap, Precision, ReduceDtype, Savings, Scenario, Sharding, Stack, StepTime,
     Task,
 };
@@ -230,6 +230,38 @@ fn one_layer_stands_for_many_where_gpus_share_it() {
         wrong.extend(found.unwrap_or_else(|| panic!("{link}: {:?}", estimate(&scenario).issues)));
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// What GPUs cannot share by transformers' own plan, or was not compared, is refused where it is said.
+#[test]
+fn what_gpus_cannot_share_is_refused() {
+    let base = "m=meta-llama/Llama-3.1-8B&method=full&p=bf16&gpus=8&tp=4&shard=fsdp2";
+    for (link, field) in [
+        ("", None),
+        ("gpus=6", Some(Field::TensorParallel)),
+        ("m=Qwen/Qwen2.5-7B-Instruct&gpus=16&tp=8", Some(Field::TensorParallel)),
+        ("m=openai-community/gpt2", Some(Field::TensorParallel)),
+        ("shard=ddp", Some(Field::Sharding)),
+        ("shard=zero3", Some(Field::Sharding)),
+        ("tp=8", Some(Field::Sharding)),
+        ("gpus=16&replicas=2", Some(Field::Replicas)),
+        ("method=lora", Some(Field::Method)),
+        ("cpu=all", Some(Field::CpuOffload)),
+        ("mask=padded", Some(Field::Mask)),
+        ("o=sgd", Some(Field::Optimizer)),
+        ("p=fp32", Some(Field::Precision)),
+        ("st=trl", Some(Field::TensorParallel)),
+    ] {
+        let names = |link: &str| {
+            link.split('&').filter_map(|pair| Some(pair.split_once('=')?.0.to_owned())).collect::<Vec<_>>()
+        };
+        let changed = names(link);
+        let kept = base.split('&').filter(|pair| !changed.contains(&names(pair)[0]));
+        let said = kept.chain([link]).collect::<Vec<_>>().join("&");
+        let answer = estimate(&share::decode(&said).scenarios.remove(0));
+        assert_eq!(answer.errors().next().map(|issue| issue.field), field, "{said}: {:?}", answer.issues);
+        assert_eq!(answer.memory.is_some(), field.is_none(), "{said}");
+    }
 }
 
 /// The same with pictures: a tower's layers run one by one, what some of them make is added to the text's first layers, and a

@@ -110,7 +110,7 @@ export interface Scenario {
   "replicas"?: number;
   /** The element type in which FSDP2 sums gradients (MixedPrecisionPolicy(reduce_dtype)), and in which Megatron keeps them (grad_reduce_in_fp32) */
   "reduce-dtype"?: "fp32" | "bf16";
-  /** Among how many GPUs Megatron divides each layer (tensor_model_parallel_size) */
+  /** Among how many GPUs each layer is divided: Megatron's tensor_model_parallel_size, or tp_size of transformers' DistributedConfig (tp_plan="auto") */
   "tp"?: number;
   /** Among how many GPUs Megatron divides the layers (pipeline_model_parallel_size); the micro-batches of a step go through them one after the other */
   "pp"?: number;

@@ -107,11 +107,7 @@ pub(super) fn accelerate(reader: &mut Reader) {
         }
         (_, None) => {}
     }
-    for name in [
-        "megatron_lm_config.megatron_lm_tp_degree",
-        "parallelism_config.parallelism_config_tp_size",
-        "fp8_config.backend",
-    ] {
+    for name in ["megatron_lm_config.megatron_lm_tp_degree", "fp8_config.backend"] {
         reader.refuse(&[name], "this is not read here");
     }
 }
@@ -129,6 +125,7 @@ pub(super) fn of_arguments(reader: &mut Reader) {
             None => reader.leave(&said.said, "this is no number of GPUs"),
         }
     }
+    shared_layers(reader);
     mixed(reader);
     fsdp(reader);
     plugin(reader);
@@ -146,6 +143,31 @@ pub(super) fn of_arguments(reader: &mut Reader) {
         reader.leave(&said.said, "this is another file: read it too");
     }
     reader.pass(|name| among(IDLE, name));
+}
+
+/// Among how many GPUs transformers divides each layer: all of them where a plan says no number.
+fn shared_layers(reader: &mut Reader) {
+    let names = [
+        "parallelism_config.parallelism_config_tp_size",
+        "ParallelismConfig.tp_size",
+        "DistributedConfig.tp_size",
+        "tp_size",
+    ];
+    let plan = reader.take(&["DistributedConfig.tp_plan", "tp_plan"]);
+    match (reader.take(&names), plan) {
+        (Some(said), plan) => {
+            reader.set("tp", &said.text(), &said.said);
+            reader.idle.extend(plan.map(|plan| plan.said));
+        }
+        (None, Some(plan)) if plan.text() == "auto" => {
+            let gpus = reader.scenario.cluster.gpus.to_string();
+            reader.set("tp", &gpus, &plan.said);
+        }
+        (None, Some(plan)) => {
+            reader.leave(&plan.said, "of plans the model's own is predicted (tp_plan=\"auto\")")
+        }
+        (None, None) => {}
+    }
 }
 
 /// The variables that PyTorch's allocator reads.

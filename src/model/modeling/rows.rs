@@ -339,6 +339,16 @@ pub fn has_pooler(model_type: &str) -> bool {
     POOLING.contains(&model_type)
 }
 
+/// Families whose plan of tensor parallelism (`base_model_tp_plan`) names queries, keys, values, gate and up as columns and the projections
+/// behind them as rows, and whose layers were compared when GPUs share them.
+const PLANNED: [&str; 10] =
+    ["llama", "mistral", "ministral", "qwen2", "qwen3", "gemma", "gemma2", "granite", "seed_oss", "cwm"];
+
+/// Whether GPUs can share layers of that family by its own plan.
+pub fn shares_layers_by_plan(model_type: &str) -> bool {
+    PLANNED.contains(&model_type)
+}
+
 /// Families whose tokenizers say of each token which of two texts it belongs to (`token_type_ids`).
 const TYPED: [&str; 4] = ["bert", "ernie", "electra", "deberta-v2"];
 

@@ -15,27 +15,28 @@ use crate::step::params::ParamId;
 use crate::step::tensor::{Layout, Tensor, Value};
 use crate::step::what::{Source, What, torch};
 
-const PLAN: Source = Source::At("transformers, distributed/tensor_parallel.py");
+const DTENSOR: Source = Source::At("PyTorch, torch/distributed/tensor/placement_types.py");
 
 static ADDED_UP: What = What::own(
     "all_reduce",
     "what the GPUs that share a layer made of it, added up: a tensor of its own",
-    PLAN,
+    DTENSOR,
 );
 static INPUT_ADDED_UP: What = What::own(
     "all_reduce (backward)",
     "a shared layer's gradient of its input, added up over the GPUs that share it",
-    PLAN,
+    DTENSOR,
 );
 static BY_RANKS: What = What::own(
     "all_gather_into_tensor",
     "the logits of all GPUs' parts of the vocabulary, one after the other",
-    PLAN,
+    DTENSOR,
 );
-static WHOLE_ROWS: What = What::own("cat", "the logits of the whole vocabulary, token after token", PLAN);
-static OWN_PART: What = What::own("clone", "this GPU's part of a gradient that all of them have", PLAN);
-static OUTSIDE: What = What::own("mask", "which tokens are not in this GPU's part of the vocabulary", PLAN);
-static SHIFTED: What = What::own("sub", "the tokens' places in this GPU's part of the vocabulary", PLAN);
+static WHOLE_ROWS: What = What::own("cat", "the logits of the whole vocabulary, token after token", DTENSOR);
+static OWN_PART: What = What::own("clone", "this GPU's part of a gradient that all of them have", DTENSOR);
+static OUTSIDE: What =
+    What::own("mask", "which tokens are not in this GPU's part of the vocabulary", DTENSOR);
+static SHIFTED: What = What::own("sub", "the tokens' places in this GPU's part of the vocabulary", DTENSOR);
 
 impl<'m> Tensor<'m> {
     /// The input of a layer whose outputs are divided: each GPU's gradient of it is a part of a sum.

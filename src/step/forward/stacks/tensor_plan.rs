@@ -8,16 +8,12 @@ use crate::issue::{Field, Issue};
 use crate::job::Batch;
 use crate::job::{HeadKind, Member};
 use crate::model::blocks::{Divided, FeedForward, Linear, Mixer, Mlp, Projection};
+use crate::model::modeling::shares_layers_by_plan;
 use crate::model::{Architecture, Objective};
 use crate::scenario::{
     AttentionKernel, Cluster, CpuOffload, LossKernel, Mask, Method, Optimizer, Precision, Sharding,
 };
 use crate::units::grouped;
-
-/// Config classes whose plan names queries, keys, values, gate and up as columns, the projections behind them as rows, and whose model was
-/// compared.
-const PLANNED: &[&str] =
-    &["llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "granite", "ministral", "seed_oss", "cwm"];
 
 /// The model as each of the GPUs has it.
 ///
@@ -38,7 +34,7 @@ pub(super) fn architecture(
         Err(Issue::error(Field::TensorParallel, message)
             .with_fix("choose a llama, mistral, qwen2, qwen3, gemma2 or granite, or no tensor parallelism"))
     };
-    if !PLANNED.contains(&architecture.model_type.as_str())
+    if !shares_layers_by_plan(&architecture.model_type)
         || architecture.head.objective != Objective::CausalLm
         || !architecture.towers.is_empty()
     {
