@@ -13,6 +13,8 @@ use headroom::units::BYTES_PER_GIB;
 
 const NULL_DEVICE: &str = "data/measurements/null-device.json";
 const STACKS: &str = "data/measurements/null-device-stacks.json";
+/// Runs of which the larger one took less: pairs and a triple, one beside the other.
+const GROWTH: &str = "data/measurements/growth.json";
 const FIT: &str = "tests/fixtures/measurements/fit.json";
 const PUBLISHED: &str = "data/measurements/published.json";
 const FAMILIES: &str = "data/measurements/families.json";
@@ -53,6 +55,7 @@ fn read(path: &str) -> String {
 /// Rows of [`STACKS`].
 const STACK_ROWS: usize = 78;
 /// Rows of [`TRL`].
+const GROWTH_ROWS: usize = 17;
 const TRL_ROWS: usize = 59;
 /// Rows of [`PREFERENCE`].
 const PREFERENCE_ROWS: usize = 85;
@@ -189,6 +192,26 @@ fn every_row_of_other_stacks_is_predicted() {
     assert!(report.unsupported.is_empty(), "{:?}", report.unsupported);
     within(&report.summary.allocated, STACK_ROWS, [0.05, 0.5, 0.5]);
     within(&report.summary.reserved, STACK_ROWS, [1.0, 8.0, 10.0]);
+}
+
+/// PyTorch itself takes less for more sequences or tokens, where `tests/drawn/growth.rs` says so and where blocks are reused otherwise:
+/// each step from one row to the next of a group, which differ by batch or length alone, has the sign that was measured.
+#[test]
+fn what_took_less_is_predicted_to() {
+    let report = check::check(&read(GROWTH), false).expect("the file is an array of rows");
+    assert!(report.unsupported.is_empty(), "{:?}", report.unsupported);
+    within(&report.summary.allocated, GROWTH_ROWS, [0.001, 0.03, 0.03]);
+    within(&report.summary.reserved, GROWTH_ROWS, [0.03, 3.4, 3.4]);
+    // all before the batch
+    let group = |id: &str| id.split("-b").next().map(str::to_owned);
+    let rows: Vec<_> = report.rows.iter().filter(|row| row.metric == Metric::Allocated).collect();
+    let mut groups = 0;
+    for pair in rows.windows(2).filter(|pair| group(&pair[0].id) == group(&pair[1].id)) {
+        let [small, large] = pair else { continue };
+        assert!(large.measured < small.measured && large.predicted < small.predicted, "{}", large.id);
+        groups += 1;
+    }
+    assert_eq!(groups, 9, "eight groups, one of three rows");
 }
 
 /// trl's own trainer, with its collator, head and loop.
@@ -346,6 +369,7 @@ fn the_bands_are_what_was_measured() {
         NULL_DEVICE,
         FAMILIES,
         STACKS,
+        GROWTH,
         TRL,
         PREFERENCE,
         ROLLOUTS,

@@ -141,6 +141,8 @@ fn ones_own_files_and_links_are_read_too() {
         "batch-size = 4\nmodel = \"gpt2\"\n",
         "{\"batch-size\": 4, \"model\": \"gpt2\"}",
         "https://a.b/#m=gpt2&b=4",
+        "https://a.b/#v=1&m=gpt2&b=4",
+        "#v=1&m=gpt2&b=4&took=allocated:5",
         "batch-size: 4\nmodel: gpt2",
     ] {
         let understood = read(text);

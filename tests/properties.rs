@@ -157,6 +157,8 @@ fn what_may_need_less_does() {
         ("m=mistralai/Mistral-7B-v0.1&method=lora&p=fp32&s=4095", "s=4523", "m=openai-community/gpt2"),
         ("m=Qwen/Qwen2.5-0.5B&st=litgpt&p=bf16&b=8&s=512", "s=513", "st=transformers"),
         ("m=Qwen/Qwen2.5-0.5B&method=full&gc=off&p=bf16&b=3&s=1000&loss=chunked", "s=1001", "loss=standard"),
+        ("m=Qwen/Qwen2.5-0.5B&st=unsloth&gc=offloaded&s=1170", "s=1171", "gc=off"),
+        ("m=Qwen/Qwen2.5-0.5B&method=full&p=bf16&gc=off&s=127&offload=on", "s=128", "offload=off"),
     ] {
         let needs = |link: String| {
             let shared = headroom::share::decode(&link);

@@ -1,12 +1,16 @@
 """Records what a training run takes of its GPU, for Headroom: needs nothing but the torch that the run itself uses.
 
-    python headroom_record.py train.py --the --script's=arguments      # runs the script as it is
+    python headroom_record.py [--snapshot FILE] train.py --the --script's=arguments      # runs the script as it is
 
-In a notebook: `import headroom_record; headroom_record.start()` before the training, `headroom_record.report()` after it.
+In a notebook: `import headroom_record; headroom_record.start()` before the training, `headroom_record.report()` after it;
+`start(snapshot="FILE")` for a snapshot.
 
 Three steps or more are enough: the second iteration is the first with an optimizer's state. At the end a JSON block is printed (and written
 to headroom-record.json): one row for what PyTorch allocated, one for what it reserved, with the scenario as it was seen, versions, card and the
 driver's figure. `headroom check headroom-record.json` sets the prediction beside it; README.md in this folder says what each field is.
+
+`--snapshot FILE` also keeps every allocation and free of the run, as torch.cuda.memory writes them, without stacks: Headroom's timeline lays
+it over its own, and it adds to a report of a difference.
 
 Nothing is sent anywhere. The rows hold the model's config.json, no weights, no data, no paths, no names of files.
 """
@@ -61,13 +65,23 @@ class Seen:
         self.optimizer = None
         self.steps = 0
         self.handles = []
+        self.snapshot = None  # the file that the allocator's history goes to
 
 
 SEEN = Seen()
 
 
-def start():
-    """Watches every module's forward pass and every optimizer's step from here on, and forgets the peak so far."""
+#: Entries of the allocator's history that are kept: some hundred bytes of the CPU's memory each.
+LONGEST_HISTORY = 1_000_000
+
+
+def start(snapshot=None):
+    """Watches every module's forward pass and every optimizer's step from here on, and forgets the peak so far; where `snapshot` names a
+    file, also every allocation, which `report` writes there."""
+    SEEN.snapshot = snapshot
+    if snapshot and torch.cuda.is_available():
+        # no stacks: they are of the source's files, which are nobody's business
+        torch.cuda.memory._record_memory_history(context=None, max_entries=LONGEST_HISTORY)
     SEEN.handles.append(torch.nn.modules.module.register_module_forward_pre_hook(_before_forward))
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
@@ -253,15 +267,51 @@ def rows():
     ]
 
 
+#: Keys of a config.json that no size depends on.
+IDLE = (
+    "transformers_version", "initializer_range", "bos_token_id", "eos_token_id", "id2label", "label2id", "return_dict", "use_cache",
+    "output_hidden_states", "output_attentions", "chunk_size_feed_forward", "problem_type",
+)
+
+#: Headroom reads no longer link.
+LONGEST_LINK = 1 << 15
+
+
 def link(keys, took):
-    """What opens the scenario on the page of Headroom behind its address, with what the run took beside the prediction; only where
-    the model is one of the Hub, by its id."""
-    name = keys["model"]["name"]
-    if name.count("/") != 1 or name.startswith((".", "/")):
-        return None
-    values = {**keys, "model": name, "took": ",".join(f"{figure}:{size}" for figure, size in took.items())}
+    """What opens the scenario on the page of Headroom behind its address, with what the run took beside the prediction. It carries the
+    model's config: the Hub may have another one by now, and of a model of somebody's own it has none. None where that is too long."""
+    name, config = keys["model"]["name"], keys["model"]["config"]
+    model = _escaped(name) + _compact({key: value for key, value in config.items() if key not in IDLE})
+    values = {**keys, "model": model, "took": ",".join(f"{figure}:{size}" for figure, size in took.items())}
     text = {key: {True: "on", False: "off"}.get(value, value) if isinstance(value, bool) else value for key, value in values.items()}
-    return "#v=1&" + "&".join(f"{key}={quote(str(value), safe='/,:')}" for key, value in text.items())
+    whole = "#v=1&" + "&".join(f"{key}={quote(str(value), safe='-._~/:,@!*()')}" for key, value in text.items())
+    return whole if len(whole) <= LONGEST_LINK else None
+
+
+def _compact(value):
+    """JSON as Headroom's links carry it: `(key:value,…)`, `!(item,…)`, `!t`, `!f`, `!n`."""
+    if value is None:
+        return "!n"
+    if isinstance(value, bool):
+        return "!t" if value else "!f"
+    if isinstance(value, dict):
+        return "(" + ",".join(f"{_escaped(str(key))}:{_compact(own)}" for key, own in value.items()) + ")"
+    if isinstance(value, (list, tuple)):
+        return "!(" + ",".join(map(_compact, value)) + ")"
+    if isinstance(value, str):
+        # a text that would read as a number, or as nothing, says that it is one
+        return ("!." if re.match(r"-?\d|$", value) else "") + _escaped(value)
+    return json.dumps(value)
+
+
+def _escaped(text):
+    return re.sub(r"[(),:!~]", r"~\g<0>", text)
+
+
+def _write_snapshot():
+    torch.cuda.memory._dump_snapshot(SEEN.snapshot)
+    torch.cuda.memory._record_memory_history(enabled=None)
+    print(f"headroom_record: what was allocated when is in {SEEN.snapshot}; the page of Headroom reads it", file=sys.stderr)
 
 
 def report(path="headroom-record.json"):
@@ -271,16 +321,19 @@ def report(path="headroom-record.json"):
     with open(path, "w", encoding="utf-8") as file:
         file.write(text + "\n")
     print(text)
+    if SEEN.snapshot and torch.cuda.is_available():
+        _write_snapshot()
     for row in found:
         print(f"headroom_record: {row['reading']['metric']} at most {row['reading']['bytes'] / 2**30:.2f} GiB", file=sys.stderr)
     for note in found[0]["notes"]:
         print(f"headroom_record: {note}", file=sys.stderr)
-    print(f"headroom_record: written to {path}; headroom check {path} sets the prediction beside it", file=sys.stderr)
+    print(f"headroom_record: written to {path}; headroom check {path} sets the prediction beside it, and so does the page of Headroom, "
+          "which reads the file", file=sys.stderr)
     took = {row["reading"]["metric"]: row["reading"]["bytes"] for row in found}
     took["driver"] = found[0]["driver_used_by_all"]
     fragment = link(found[0]["reading"]["scenario"], took)
     if fragment:
-        print(f"headroom_record: on the page of Headroom: {fragment}", file=sys.stderr)
+        print(f"headroom_record: behind the address of Headroom's page: {fragment}", file=sys.stderr)
 
 
 def main():
@@ -289,10 +342,17 @@ def main():
     import runpy
 
     sys.argv = sys.argv[1:]
+    snapshot = None
+    if sys.argv[0] == "--snapshot" and len(sys.argv) > 2:
+        snapshot, sys.argv = sys.argv[1], sys.argv[2:]
+    elif sys.argv[0].startswith("--snapshot="):
+        snapshot, sys.argv = sys.argv[0].partition("=")[2], sys.argv[1:]
+    if not sys.argv or sys.argv[0].startswith("-"):
+        raise SystemExit(__doc__)
     sys.path[0] = os.path.dirname(os.path.abspath(sys.argv[0]))
     # hooks must be those of the module that the script may import too
     sys.modules["headroom_record"] = sys.modules[__name__]
-    start()
+    start(snapshot if os.environ.get("RANK", "0") == "0" else None)
     try:
         runpy.run_path(sys.argv[0], run_name="__main__")
     except SystemExit as end:

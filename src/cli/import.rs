@@ -95,7 +95,7 @@ fn to_json(name: &str, understood: &Understood) -> Value {
 }
 
 fn to_text(name: &str, understood: &Understood) -> String {
-    let Understood { format, taken, assumed, idle, left, scenario: _ } = understood;
+    let Understood { format, taken, assumed, idle, left, took, scenario: _ } = understood;
     let mut out = format!("{name}: {}\n", format.label());
     let mut section = |title: &str, rows: Vec<[&str; 3]>| {
         if rows.is_empty() {
@@ -114,6 +114,8 @@ fn to_text(name: &str, understood: &Understood) -> String {
     let kept = understood.kept();
     section("kept from before", kept.iter().map(|(label, value)| [*label, value.as_str(), ""]).collect());
     section("not understood", left.iter().map(|one| [one.said.as_str(), &one.why, ""]).collect());
+    let took = took.as_deref().unwrap_or_default().split(',').filter_map(|figure| figure.split_once(':'));
+    section("measured, in bytes", took.map(|(metric, bytes)| [metric, bytes, ""]).collect());
     if !idle.is_empty() {
         out.push_str(&format!("\nwithout effect on memory\n  {}\n", idle.join(", ")));
     }

@@ -3,18 +3,20 @@
 use super::settings::taken;
 use super::understood::{Format, Left, NotRead, Understood};
 use crate::scenario::keys::keys;
-use crate::share;
+use crate::share::{self, page::TOOK};
 
 /// Whether a text is a share link, or the part of it that says the scenario.
 pub(super) fn is_link(text: &str) -> bool {
+    // what the page and the recorder write begins with a version, what is typed with the model
+    let begins = |said: &str| ["m=", "v=1&"].iter().any(|start| said.starts_with(start));
     let one_word = !text.contains(char::is_whitespace);
-    one_word
-        && (text.contains("#m=") || text.contains("?m=") || text.starts_with("m=") || text.starts_with("#m="))
+    one_word && (begins(text) || text.split(['#', '?']).skip(1).any(begins))
 }
 
 /// The first scenario of a link.
 pub(super) fn of_link(text: &str) -> Result<Understood, NotRead> {
     let shared = share::decode(text);
+    let alone = shared.scenarios.len() == 1;
     let Some(scenario) = shared.scenarios.into_iter().next() else {
         return Err(NotRead("this link holds no scenario".to_owned()));
     };
@@ -27,6 +29,7 @@ pub(super) fn of_link(text: &str) -> Result<Understood, NotRead> {
         assumed: Vec::new(),
         idle: Vec::new(),
         left: left.collect(),
+        took: share::said(text, TOOK).filter(|_| alone),
         scenario,
     })
 }

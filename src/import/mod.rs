@@ -14,6 +14,7 @@ mod llama_factory;
 pub(crate) mod names;
 mod own_loop;
 mod reader;
+mod recorded;
 mod sentence_transformers;
 mod settings;
 mod syntax;
@@ -31,6 +32,7 @@ use crate::text::short;
 use calls::of_calls;
 use command::of_command;
 use link::{is_link, of_link, written_by_headroom};
+use recorded::of_rows;
 use settings::of_members;
 use syntax::yaml;
 
@@ -64,6 +66,11 @@ pub fn read(text: &str, base: &Scenario) -> Result<Understood, NotRead> {
     }
     if is_link(text) {
         return of_link(text);
+    }
+    if text.starts_with('[')
+        && let Some(found) = of_rows(text)
+    {
+        return found;
     }
     if text.starts_with('{') {
         return match serde_json::from_str(text) {
@@ -173,6 +180,7 @@ fn of_json(text: &str, members: Map<String, Value>, base: &Scenario) -> Result<U
             assumed: Vec::new(),
             idle: Vec::new(),
             left: Vec::new(),
+            took: None,
         });
     }
     of_members(text, members, base)

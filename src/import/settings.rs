@@ -56,6 +56,7 @@ pub(super) fn of_members(
                 assumed: Vec::new(),
                 idle: Vec::new(),
                 left: Vec::new(),
+                took: None,
                 scenario,
             }
         }));
@@ -163,7 +164,7 @@ pub(super) fn understood(format: Format, mut reader: Reader, parts: Parts) -> Un
         Format::Accelerate => launch::accelerate(&mut reader),
         Format::DeepSpeed => launch::deepspeed(&mut reader),
         Format::TrainerToml => trainer_toml::read(&mut reader),
-        Format::Headroom | Format::Model => {}
+        Format::Headroom | Format::Recorded | Format::Model => {}
     }
     launch::allocator(&mut reader);
     number_of_gpus(&mut reader);
@@ -171,7 +172,7 @@ pub(super) fn understood(format: Format, mut reader: Reader, parts: Parts) -> Un
     let Reader { scenario, taken, mut assumed, idle, left, .. } = reader;
     // what makes no difference need not be told
     assumed.retain(|assumed| Key::find(assumed.key).is_none_or(|key| key.matters(&scenario)));
-    Understood { format, scenario, taken, assumed, idle, left }
+    Understood { format, scenario, taken, assumed, idle, left, took: None }
 }
 
 /// Says that a text shares the work among GPUs and not among how many: that is often in the command that starts it.

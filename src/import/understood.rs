@@ -10,6 +10,8 @@ use crate::scenario::Scenario;
 pub enum Format {
     /// Headroom's own link, TOML or JSON.
     Headroom,
+    /// What Headroom's recorder wrote beside a run.
+    Recorded,
     /// A model's `config.json`.
     Model,
     /// Arguments of transformers, trl, peft and bitsandbytes in Python.
@@ -37,6 +39,7 @@ impl Format {
     pub const fn label(self) -> &'static str {
         match self {
             Format::Headroom => "Headroom",
+            Format::Recorded => "a recorded run",
             Format::Model => "a model's config.json",
             Format::Python => "transformers, trl and peft in Python",
             Format::Unsloth => "Unsloth in Python",
@@ -101,6 +104,8 @@ pub struct Understood {
     pub idle: Vec<String>,
     /// What was not followed.
     pub left: Vec<Left>,
+    /// What a run of the scenario took, as `took=` says it in a link: `allocated:BYTES,reserved:BYTES,driver:BYTES`.
+    pub took: Option<String>,
 }
 
 impl Understood {

@@ -1,4 +1,4 @@
-//! What somebody's own run took: the link of `packages/record/headroom_record.py` carries it beside the scenario.
+//! What somebody's own run took: the link and the file of `packages/record/headroom_record.py` say it beside the scenario.
 
 use super::proof::metric;
 use crate::check::Metric;

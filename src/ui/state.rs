@@ -137,7 +137,7 @@ pub struct State {
     pub trace: RwSignal<Option<TraceFile>, LocalStorage>,
     /// The measured runs, from the first time that they are asked for.
     pub measured: RwSignal<Measured>,
-    /// What a run of somebody's own took, as the link said.
+    /// What a run of somebody's own took, as the link or the recorder's file said.
     pub took: RwSignal<Option<Recorded>>,
     history: StoredValue<History>,
 }
@@ -263,7 +263,7 @@ impl State {
         Memo::new(move |_| self.current().scenario.with(&get)).into()
     }
 
-    /// What a run of just the scenario on the page took, where the link said so.
+    /// What a run of just the scenario on the page took, where that is known.
     pub fn recorded(self) -> Option<Recorded> {
         let alone = self.alone();
         self.took.get().filter(|took| alone && self.current().scenario.with(|scenario| took.is_of(scenario)))

@@ -8,6 +8,7 @@ mod files;
 mod flags;
 mod oom;
 mod plan;
+mod record;
 mod tables;
 
 use std::fs;

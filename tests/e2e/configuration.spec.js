@@ -1,4 +1,5 @@
 // A configuration of another project: pasted or dropped, applied, told, taken back.
+import { readFileSync } from "node:fs";
 import { AxeBuilder } from "@axe-core/playwright";
 import { expect, test } from "./support/test.js";
 
@@ -43,6 +44,25 @@ test("what is pasted is applied, told, and taken back", async ({ headroom, page 
   expect(headroom.link().get("r")).toBe("64");
   await headroom.button("Undo").click();
   await expect.poll(() => headroom.link().get("r")).toBeNull();
+});
+
+test("a recorded run is dropped, and its figures stand beside the prediction", async ({ headroom, page }) => {
+  await headroom.open();
+  const text = readFileSync(new URL("../fixtures/measurements/recorded.json", import.meta.url), "utf8");
+  const dropped = await page.evaluateHandle((text) => {
+    const data = new DataTransfer();
+    data.items.add(new File([text], "headroom-record.json"));
+    return data;
+  }, text);
+  await page.dispatchEvent("main", "drop", { dataTransfer: dropped });
+  const dialog = dialogOf(page);
+  await expect(dialog.getByRole("heading", { name: "A recorded run" })).toBeVisible();
+  await dialog.getByRole("button", { name: "Show the answer" }).click();
+  const beside = page.getByRole("table", { name: "What the recorded run took, and what is predicted" });
+  await expect(beside.getByRole("row").filter({ hasText: "0.0" })).toHaveCount(2);
+  await expect.poll(() => headroom.link().get("took")).toBe("allocated:1072002560,reserved:1480589312,driver:1480589312");
+  await headroom.button("Undo").click();
+  await expect(beside).toBeHidden();
 });
 
 test("what is dropped anywhere is recognised", async ({ headroom, page }) => {

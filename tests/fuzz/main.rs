@@ -168,6 +168,11 @@ fn scenarios() {
     fuzz(&targets::SCENARIOS);
 }
 
+#[test]
+fn searches() {
+    fuzz(&targets::SEARCHES);
+}
+
 /// An overflow is a panic here, or the inputs above would prove less than they say.
 #[test]
 fn overflow_is_noticed() {
@@ -177,16 +182,18 @@ fn overflow_is_noticed() {
 /// Every corpus has a target, and the shares are of a thousand.
 #[test]
 fn corpora_and_targets_agree() {
-    let all = [
-        targets::LINKS,
-        targets::CONFIGS,
-        targets::IMPORTS,
-        targets::MEASUREMENTS,
-        targets::MESSAGES,
-        targets::SNAPSHOTS,
-        targets::SCENARIOS,
-    ];
+    let all = targets::ALL;
     assert_eq!(all.iter().map(|target| target.share).sum::<usize>(), 1000);
+    // each has a corpus, and an executable for libFuzzer
+    let manifest = fs::read_to_string(root().join("fuzz/Cargo.toml")).expect("there is one");
+    for target in all {
+        assert!(!corpus(target).is_empty(), "{} has no corpus", target.name);
+        let executable = format!("path = \"fuzz_targets/{}.rs\"", target.name);
+        assert!(
+            manifest.contains(&executable)
+                && root().join("fuzz/fuzz_targets").join(target.name).with_extension("rs").is_file()
+        );
+    }
     for folder in fs::read_dir(root().join("tests/fuzz/corpus")).expect("there are corpora") {
         let name = folder.expect("a folder").file_name();
         assert!(all.iter().any(|target| name == target.name), "{name:?} is fed to nothing");

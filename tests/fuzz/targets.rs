@@ -28,7 +28,7 @@ pub struct Target {
 
 /// What reads, and what executes a step.
 const AT_ONCE: Duration = Duration::from_secs(1);
-/// What looks for changes too: dozens of steps.
+/// What looks for changes: dozens of steps, each replayed; on the page in a worker, and piece by piece.
 const AFTER_A_SEARCH: Duration = Duration::from_secs(20);
 
 pub const LINKS: Target =
@@ -51,9 +51,9 @@ pub const MEASUREMENTS: Target = Target {
 };
 pub const MESSAGES: Target = Target {
     name: "messages",
-    share: 40,
+    share: 39,
     body: messages,
-    at_once: AFTER_A_SEARCH,
+    at_once: AT_ONCE,
     seeds: &["tests/fixtures/oom.json"],
 };
 pub const SNAPSHOTS: Target =
@@ -62,9 +62,20 @@ pub const SCENARIOS: Target = Target {
     name: "scenarios",
     share: 10,
     body: scenarios,
-    at_once: AFTER_A_SEARCH,
+    at_once: AT_ONCE,
     seeds: &["tests/fixtures/links"],
 };
+pub const SEARCHES: Target = Target {
+    name: "searches",
+    share: 1,
+    body: searches,
+    at_once: AFTER_A_SEARCH,
+    seeds: &["tests/fixtures/oom.json", "tests/fixtures/links"],
+};
+
+/// All of them; the shares are of a thousand.
+pub const ALL: [&Target; 8] =
+    [&LINKS, &CONFIGS, &IMPORTS, &MEASUREMENTS, &MESSAGES, &SNAPSHOTS, &SCENARIOS, &SEARCHES];
 
 /// One of so many inputs, by what is in it: what takes long is asked of a few.
 fn one_in(many: usize, input: &[u8]) -> bool {
@@ -136,19 +147,32 @@ fn measurements(input: &[u8]) {
 
 fn messages(input: &[u8]) {
     let text = String::from_utf8_lossy(input);
-    let message = text.parse::<Message>();
-    if let Err(why) = &message {
+    if let Err(why) = text.parse::<Message>() {
         is_sentence(&why.to_string());
     }
-    // a step is executed to find the tensor, dozens of them to find what would help
-    if one_in(20, input) {
-        let scenario = &share::decode("m=openai-community/gpt2&method=full&s=128").scenarios[0];
-        let decoded = oom::decode(&text, scenario);
-        assert_eq!(decoded.is_ok(), message.is_ok());
-        if let Some(decoded) = decoded.as_ref().ok().filter(|_| one_in(500, input)) {
-            drop(black_box(oom::remedies(decoded)));
-        }
-        drop(black_box(format!("{decoded:?}")));
+}
+
+/// What is seen and fast to replay.
+fn small() -> Scenario {
+    share::decode("m=openai-community/gpt2&method=full&s=128").scenarios.remove(0)
+}
+
+/// What would help against a message, and what a scenario could change.
+fn searches(input: &[u8]) {
+    if !one_in(40, input) {
+        return;
+    }
+    let text = String::from_utf8_lossy(input);
+    // steps are replayed to find the tensor
+    let decoded = oom::decode(&text, &small());
+    assert_eq!(decoded.is_ok(), text.parse::<Message>().is_ok());
+    drop(black_box(format!("{decoded:?}")));
+    if let Some(decoded) = decoded.ok().filter(|_| one_in(400, input)) {
+        drop(black_box(oom::remedies(&decoded)));
+    }
+    if let Ok(scenario) = serde_json::from_str::<Scenario>(&text) {
+        let written = serde_json::to_string(&scenario).expect("a scenario is JSON");
+        black_box(foreign::levers(&written).is_ok());
     }
 }
 
@@ -182,7 +206,6 @@ fn scenarios(input: &[u8]) {
         if one_in(50, input) {
             let answer = foreign::estimate(&written).expect("it was read before");
             assert!(serde_json::from_str::<Value>(&answer).is_ok());
-            black_box(foreign::levers(&written).is_ok());
         }
     }
 }

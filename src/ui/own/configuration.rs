@@ -7,9 +7,11 @@ use leptos::prelude::*;
 use super::file;
 use crate::import::{self, Understood};
 use crate::issue::{Field, Issue};
+use crate::share::page::TOOK;
 use crate::ui::browser;
 use crate::ui::controls::{ChooseFile, Messages};
 use crate::ui::markup::capitalised;
+use crate::ui::recorded::Recorded;
 use crate::ui::state::State;
 use crate::ui::way::Way;
 
@@ -23,6 +25,10 @@ pub fn apply(state: State, text: &str) -> Result<(), Issue> {
         import::read(text, &base).map_err(|error| Issue::error(Field::Link, error.to_string()))?;
     let told = format!("Read {}: {} applied", understood.format.label(), settings(understood.taken.len()));
     state.open(understood.scenario.clone(), &told);
+    if let Some(took) = &understood.took {
+        let link = format!("{TOOK}={took}");
+        state.took.set(Recorded::of(&link, std::slice::from_ref(&understood.scenario)));
+    }
     state.own.problem.set(Vec::new());
     state.own.read.set(Some(Arc::new(understood)));
     state.own.show(Some(Way::Configuration));
@@ -88,7 +94,7 @@ pub fn draw(state: State) -> impl IntoView {
             </p>
             <p class="remark">
                 "TRL and transformers (Python, YAML, JSON, a command), Unsloth’s cells and notebooks, axolotl, LLaMA-Factory, torchtune, \
-                 accelerate, DeepSpeed. Several files add up. It is read here and sent nowhere."
+                 accelerate, DeepSpeed, headroom-record.json. Several files add up. It is read here and sent nowhere."
             </p>
             <div aria-live="polite">{report}</div>
         </div>
@@ -97,7 +103,7 @@ pub fn draw(state: State) -> impl IntoView {
 
 /// What was understood, and what it leaves as it was, in up to five lists.
 fn said(understood: &Understood) -> impl IntoView + use<> {
-    let Understood { format, taken, assumed, idle, left, scenario: _ } = understood;
+    let Understood { format, taken, assumed, idle, left, took: _, scenario: _ } = understood;
     let applied = taken.iter().map(|one| (one.label.to_owned(), one.value.clone(), one.said.clone()));
     let by_default = assumed.iter().map(|one| (one.label.to_owned(), one.value.clone(), one.why.clone()));
     let kept = understood.kept().into_iter().map(|(label, value)| (label.to_owned(), value, String::new()));

@@ -1,4 +1,4 @@
-//! Somebody's own run beside the prediction, where the link carries what it took.
+//! Somebody's own run beside the prediction, where a link or the recorder's file says what it took.
 
 use leptos::prelude::*;
 
@@ -39,7 +39,7 @@ pub fn Recorded() -> impl IntoView {
                 rows=rows
             />
             <p class="remark">
-                "The link says what a run of this scenario took. Another scenario is another run: the figures go when something is changed."
+                "A run of this scenario was recorded. Another scenario is another run: the figures go when something is changed."
             </p>
         </section>
     }
