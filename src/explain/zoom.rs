@@ -60,14 +60,16 @@ fn of_layers(module: &str, groups: &[&TensorGroup], stack: Stack) -> Vec<Level> 
     let mut alike: Vec<Alike> = Vec::new();
     for (layer, groups) in layers {
         match alike.iter_mut().find(|(layers, others)| layer[0] > 0 && layers[0] > 0 && *others == groups) {
-            Some((layers, _)) => layers.extend(layer),
+            Some((layers, _)) => {
+                let place = layers.partition_point(|other| *other < layer[0]);
+                layers.insert(place, layer[0]);
+            }
             None => alike.push((layer, groups)),
         }
     }
     let shown = if alike.len() == 1 { module } else { "" };
     let mut levels = Vec::new();
-    for (mut layers, groups) in alike {
-        layers.sort_unstable();
+    for (layers, groups) in alike {
         let (times, at) = (layers.len() as u64, numbers(&layers));
         let tensors = groups.iter().map(|group| leaf(group, stack));
         if let [group] = &groups[..] {

@@ -22,8 +22,12 @@ const REST: u32 = 30;
 /// How many amounts of a sum are told.
 const SUMMANDS: usize = 3;
 
-/// The levels that are open, by the names on the way to each.
-type Ways = StoredValue<Vec<String>>;
+/// What was heard of a part, and which of its levels are open, by the names on the way to each.
+#[derive(Default)]
+struct Known {
+    levels: Vec<Level>,
+    open: Vec<String>,
+}
 
 /// What a part is made of.
 #[component]
@@ -38,7 +42,9 @@ pub(super) fn Zoom(
     place: Place,
 ) -> impl IntoView {
     let state = State::of_page();
-    let heard = RwSignal::new(Vec::<Level>::new());
+    // what was opened stays open at the next moment
+    let known = StoredValue::new(Known::default());
+    let heard = RwSignal::new(0_usize);
     let later = StoredValue::new_local(Later::default());
     Effect::new(move || {
         let at = at.get();
@@ -48,7 +54,8 @@ pub(super) fn Zoom(
             let question = Question::Zoom(Box::new(detail.scenario.clone()), at, category);
             let take = move |answer: Option<Answer>| {
                 let Some(Answer::Zoom(levels)) = answer else { return };
-                heard.set(levels.unwrap_or_default());
+                known.update_value(|known| known.levels = levels.unwrap_or_default());
+                heard.update(|times| *times += 1);
             };
             state.desk.with_value(|desk| desk.ask(place, question, take));
         };
@@ -58,34 +65,37 @@ pub(super) fn Zoom(
         later.with_value(Later::cancel);
         state.desk.with_value(|desk| desk.forget(place));
     });
-    // what was opened stays open at the next moment
-    let opened = StoredValue::new(Vec::new());
     move || {
+        heard.track();
         let unit = state.unit();
-        heard.with(|levels| list(levels, "", opened, unit))
+        known.with_value(|of| list(&of.levels, "", &of.open, known, unit))
     }
 }
 
-fn list(levels: &[Level], way: &str, opened: Ways, unit: Unit) -> AnyView {
-    let rows: Vec<_> = levels.iter().map(|level| row(level, way, opened, unit)).collect();
+fn list(levels: &[Level], way: &str, open: &[String], known: StoredValue<Known>, unit: Unit) -> AnyView {
+    let rows: Vec<_> = levels.iter().map(|level| row(level, way, open, known, unit)).collect();
     view! { <ul class="zoom">{rows}</ul> }.into_any()
 }
 
 /// A level, and what it opens: what is inside, or why it is there.
-fn row(level: &Level, way: &str, opened: Ways, unit: Unit) -> AnyView {
+fn row(level: &Level, way: &str, opened: &[String], known: StoredValue<Known>, unit: Unit) -> AnyView {
     let way = format!("{way}/{}", level.line.what);
-    let is_open = opened.with_value(|opened| opened.contains(&way));
-    let open = RwSignal::new(is_open);
+    let open = RwSignal::new(opened.contains(&way));
     let (name, sum, amount) = (level.line.what.clone(), sum(level, unit), unit.amount(level.line.bytes));
     let level = level.clone();
     let own = way.clone();
-    let inside = move || open.get().then(|| content(&level, &own, opened, unit));
+    let inside = move || {
+        open.get().then(|| {
+            let opened = known.with_value(|known| known.open.clone());
+            content(&level, &own, &opened, known, unit)
+        })
+    };
     let turn = move |_| {
         let now = !open.get_untracked();
         open.set(now);
-        opened.update_value(|opened| match now {
-            true => opened.push(way.clone()),
-            false => opened.retain(|other| *other != way),
+        known.update_value(|known| match now {
+            true => known.open.push(way.clone()),
+            false => known.open.retain(|other| *other != way),
         });
     };
     view! {
@@ -101,8 +111,8 @@ fn row(level: &Level, way: &str, opened: Ways, unit: Unit) -> AnyView {
     .into_any()
 }
 
-fn content(level: &Level, way: &str, opened: Ways, unit: Unit) -> AnyView {
-    let all = (!level.inside.is_empty()).then(|| list(&level.inside, way, opened, unit));
+fn content(level: &Level, way: &str, open: &[String], known: StoredValue<Known>, unit: Unit) -> AnyView {
+    let all = (!level.inside.is_empty()).then(|| list(&level.inside, way, open, known, unit));
     let why = (!level.line.why.is_empty()).then(|| format!("{}. ", capitalised(&level.line.why)));
     let one = if level.times > 1 { "In each of these layers. " } else { "" };
     view! {
@@ -150,7 +160,8 @@ mod tests {
             assert_eq!(levels.iter().map(|level| level.line.bytes).sum::<Bytes>(), part, "{category:?}");
             let html = Owner::new().with(|| {
                 let ways: Vec<_> = levels.iter().map(|level| format!("/{}", level.line.what)).collect();
-                list(&levels, "", StoredValue::new(ways), Unit::Binary).to_html()
+                let known = StoredValue::new(Known { levels: Vec::new(), open: ways.clone() });
+                list(&levels, "", &ways, known, Unit::Binary).to_html()
             });
             let inside: usize = levels.iter().map(|level| level.inside.len()).sum();
             assert_eq!(html.matches("aria-expanded").count(), levels.len() + inside, "{html}");
