@@ -97,6 +97,7 @@ const STOPS = [
     async (headroom, page) => {
       await headroom.view("Plan");
       const panel = region(page, /When will it run out/);
+      await panel.getByRole("heading").click();
       await panel.getByRole("textbox").fill("400x90 900x10");
       await expect(panel).toContainText("100 texts");
     },

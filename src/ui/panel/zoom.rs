@@ -102,7 +102,7 @@ fn row(level: &Level, way: &str, opened: &[String], known: StoredValue<Known>, u
         <li>
             <button type="button" aria-expanded=Signal::derive(move || open.get().to_string()) on:click=turn>
                 <b>{name}</b>
-                <span class="sum">{sum}</span>
+                <span class="made-of">{sum}</span>
                 <span>{amount}</span>
             </button>
             {inside}
