@@ -12,6 +12,22 @@ const HEAVY = "#v=1&m=meta-llama/Llama-3.1-405B&method=lora&gpu=b200&2.b=2&3.s=4
 /** How often the page is opened: the middle one counts. */
 const VISITS = 5;
 
+/** How many changes the tab's memory is held against. */
+const CHANGES = 5000;
+
+/** Keeps what WebAssembly is given to compute in, which nothing else tells. */
+const KEEP_MEMORY = `
+  self.memories = [];
+  for (const name of ["instantiate", "instantiateStreaming"]) {
+    const own = WebAssembly[name];
+    WebAssembly[name] = async (...given) => {
+      const made = await own.apply(WebAssembly, given);
+      self.memories.push((made.instance ?? made).exports.memory);
+      return made;
+    };
+  }
+`;
+
 /** Collects what the browser says of painting. */
 function observe() {
   window.seen = { lcp: 0, cls: 0 };
@@ -25,6 +41,7 @@ async function open(network) {
   const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, serviceWorkers: "block" });
   const page = await context.newPage();
   await page.addInitScript(observe);
+  await page.addInitScript(KEEP_MEMORY);
   if (network) {
     const session = await context.newCDPSession(page);
     await session.send("Network.enable");
@@ -68,8 +85,65 @@ const steps = (page) =>
     }
   });
 
+/** Moves a slider by one step, and how long it takes until each of what `select` finds has been busy and is no longer. */
+const settles = (page, select) =>
+  page.evaluate(async (select) => {
+    const slider = document.querySelector("input[type=range][aria-label='Micro-batch size']");
+    const began = performance.now();
+    const ended = new Map();
+    const name = (element) => element.querySelector("caption")?.textContent ?? element.className;
+    const look = () => {
+      const busy = [...document.querySelectorAll(select)];
+      for (const element of busy) {
+        if (element.getAttribute("aria-busy") === "true") ended.set(name(element), undefined);
+        else if (ended.has(name(element))) ended.set(name(element), ended.get(name(element)) ?? performance.now() - began);
+      }
+      return ended.size > 0 && [...ended.values()].every(Boolean);
+    };
+    slider.value = String((Number(slider.value) + 1) % 3);
+    slider.dispatchEvent(new Event("input", { bubbles: true }));
+    for (let quiet = 0; quiet < 100 && performance.now() - began < 240_000; ) {
+      await new Promise((done) => setTimeout(done, 5));
+      quiet = look() ? quiet + 1 : 0;
+    }
+    return [...ended].map(([what, took]) => ({ what, took: took ?? Infinity }));
+  }, select);
+
+/** The middle of several such times, by what settled. */
+async function settled(page, select, times) {
+  const all = new Map();
+  for (let count = 0; count < times; count += 1) {
+    for (const { what, took } of await settles(page, select)) all.set(what, [...(all.get(what) ?? []), took]);
+  }
+  const middle = (took) => took.sort((a, b) => a - b)[Math.floor(took.length / 2)];
+  return [...all].map(([what, took]) => ({ what, took: middle(took) })).sort((a, b) => a.took - b.took);
+}
+
+/** What the tab has after so many changes: JavaScript's heap, and what the page's and the worker's code compute in. */
+async function memoryAfter(page, changes) {
+  await page.evaluate(async (changes) => {
+    const slider = document.querySelector("input[type=range][aria-label='Micro-batch size']");
+    const channel = new MessageChannel();
+    const turn = () => new Promise((done) => ((channel.port1.onmessage = done), channel.port2.postMessage(0)));
+    for (let step = 0; step < changes; step += 1) {
+      slider.value = String(step % 10);
+      slider.dispatchEvent(new Event("input", { bubbles: true }));
+      await turn();
+      if (step % 100 === 0) await new Promise((done) => setTimeout(done, 300));
+    }
+  }, changes);
+  await page.waitForTimeout(3000);
+  const session = await page.context().newCDPSession(page);
+  await session.send("HeapProfiler.collectGarbage");
+  const { usedSize: js } = await session.send("Runtime.getHeapUsage");
+  const { nodes } = await session.send("Memory.getDOMCounters");
+  const held = () => self.memories.reduce((sum, { buffer }) => sum + buffer.byteLength, 0);
+  return { js, nodes, wasm: await page.evaluate(held), worker: (await page.workers()[0]?.evaluate(held)) ?? 0 };
+}
+
 const print = (what, figure, budget) => console.log(`${what.padEnd(62)}${figure.padStart(10)}   ${budget}`);
 const ms = (value) => `${Math.round(value)} ms`;
+const mib = (bytes) => `${(bytes / 2 ** 20).toFixed(1)} MiB`;
 
 const server = await serve(fileURLToPath(new URL("../dist", import.meta.url)));
 const args = process.getuid?.() === 0 ? ["--no-sandbox"] : [];
@@ -100,5 +174,32 @@ const page = await open(null);
 await visit(page, server.url + HEAVY);
 const { marked } = await work(page, () => steps(page));
 print("work of a slider's step, four scenarios of 405B, 95th percentile", ms(marked[Math.floor(marked.length * 0.95)]), "16 ms");
+await page.context().close();
+
+// What is answered beside the page, from the change to its last figure.
+const asking = await open(null);
+await visit(asking, server.url);
+for (const { took } of await settled(asking, "section.levers", VISITS)) print("from a change to all of what to change", ms(took), "300 ms");
+await asking.getByRole("tab", { name: "Plan", exact: true }).click();
+await asking.waitForTimeout(20_000);
+for (const { what, took } of await settled(asking, ".plan table[aria-busy]", 1)) {
+  print(`from a change to the table “${what}”`, ms(took), "300 ms");
+}
+await asking.context().close();
+
+// The same few answers over and over: the tab may not grow.
+const kept = await open(null);
+await kept.route("**/worker.js", async (route) => {
+  const response = await route.fetch();
+  await route.fulfill({ response, body: KEEP_MEMORY + (await response.text()) });
+});
+await visit(kept, server.url);
+const before = await memoryAfter(kept, 200);
+const after = await memoryAfter(kept, CHANGES);
+const grown = (name, of, written) => print(name, `${written(before[of])} → ${written(after[of])}`, "flat");
+grown(`JavaScript’s heap over ${CHANGES.toLocaleString("en")} changes`, "js", mib);
+grown("nodes of the page", "nodes", String);
+grown("memory of the page’s code", "wasm", mib);
+grown("memory of the worker’s code", "worker", mib);
 await browser.close();
 server.close();

@@ -3,6 +3,7 @@
 //! ran it ([`Role`](crate::step::Role)); here they become sentences.
 
 mod notes;
+mod zoom;
 
 use serde::{Deserialize, Serialize};
 
@@ -11,6 +12,7 @@ use crate::scenario::{Scenario, Stack};
 use crate::step::{Dims, Happening, Pass, Rank, Rows, Source, TensorGroup, is_engines};
 use crate::units::{Bytes, grouped};
 pub use notes::{Note, Switch, notes};
+pub use zoom::{Level, zoom};
 
 /// One kind of tensor that is alive at the peak.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -53,6 +55,17 @@ pub fn explain(tensors: &[TensorGroup], scenario: &Scenario) -> Vec<Line> {
         lines.extend(rest(&part[told..], scenario.stack));
     }
     lines
+}
+
+/// The largest so many kinds of tensors, whatever their part.
+pub fn largest(tensors: &[TensorGroup], scenario: &Scenario, most: usize) -> Vec<Line> {
+    let mut largest: Vec<&TensorGroup> = Vec::new();
+    for group in tensors {
+        let place = largest.iter().position(|other| other.total() < group.total()).unwrap_or(largest.len());
+        largest.insert(place, group);
+        largest.truncate(most);
+    }
+    largest.into_iter().map(|group| line(group, scenario.stack)).collect()
 }
 
 fn rest(groups: &[TensorGroup], stack: Stack) -> Option<Line> {

@@ -1,8 +1,10 @@
 //! Every tensor at the peak is explained: a sum that comes to its bytes, a reason of its own, a source.
 #![cfg(not(target_arch = "wasm32"))]
 
+use std::collections::BTreeSet;
+
 use headroom::allocator::Settings;
-use headroom::explain::{Line, explain};
+use headroom::explain::{Level, Line, explain, zoom};
 use headroom::memory::Category;
 use headroom::model::catalogue;
 use headroom::share;
@@ -237,4 +239,62 @@ fn a_timeline_has_few_moments_and_the_highest() {
         };
         assert!(phases(10).len() > 2 && phases(10) == phases(400), "{link}");
     }
+}
+
+#[track_caller]
+fn opened(link: &str, part: Category) -> Vec<Level> {
+    let scenario = &share::decode(link).scenarios[0];
+    let (architecture, gpu) = (scenario.architecture().unwrap(), scenario.gpu().unwrap());
+    let recording = Recording::of(&architecture, scenario, &gpu).unwrap();
+    let at = recording.replay(Settings::default()).highest;
+    zoom(&recording.tensors_by_layer(at, Settings::default()), part, scenario)
+}
+
+/// The level of that name.
+#[track_caller]
+fn level<'l>(levels: &'l [Level], name: &str) -> &'l Level {
+    let found = levels.iter().find(|level| level.line.what == name);
+    found.unwrap_or_else(|| {
+        panic!("{name}: {:?}", levels.iter().map(|level| &level.line.what).collect::<Vec<_>>())
+    })
+}
+
+#[test]
+fn a_part_opens_into_modules_layers_and_tensors() {
+    let link = "m=meta-llama/Llama-3.1-8B";
+    let weights = opened(link, Category::Weights);
+    // one tensor in each of all layers is one line
+    let down = level(&weights, "mlp.down_proj: 4-bit weight, layers 0 to 31");
+    assert_eq!(
+        (down.line.formula.as_str(), down.inside.len()),
+        ("32 × 4,096 × 14,336 ÷ 2 × 1 byte (uint8)", 0)
+    );
+    assert_eq!(level(&weights, "lm_head").line.formula, "128,256 × 4,096 × 4 bytes (float32)");
+    let adapters = opened(link, Category::Adapters);
+    let down = level(&adapters, "mlp.down_proj, layers 0 to 31");
+    let [first, second] = &down.inside[..] else { panic!("{down:?}") };
+    assert_eq!((down.times, first.line.formula.as_str()), (32, "rank 16 × 14,336 × 4 bytes (float32)"));
+    assert_eq!(down.line.bytes.0, 32 * (first.line.bytes.0 + second.line.bytes.0));
+    assert_eq!(down.line.source, "peft, tuners/lora/layer.py");
+}
+
+#[test]
+fn what_is_recomputed_is_in_one_layer() {
+    let scenario = &share::decode("m=meta-llama/Llama-3.2-1B&method=lora&p=bf16").scenarios[0];
+    let (architecture, gpu) = (scenario.architecture().unwrap(), scenario.gpu().unwrap());
+    let recording = Recording::of(&architecture, scenario, &gpu).unwrap();
+    let settings = Settings::default();
+    let layers: BTreeSet<String> = recording
+        .timeline(recording.shown(), 200, settings)
+        .into_iter()
+        .flat_map(|moment| {
+            let tensors = recording.tensors_by_layer(moment.at, settings);
+            zoom(&tensors, Category::Activations, scenario)
+        })
+        .filter_map(|level| {
+            let (_, layer) = level.line.what.split_once(", layer ")?;
+            Some(layer.to_owned())
+        })
+        .collect();
+    assert!(layers.len() > 8 && layers.iter().all(|layer| layer.parse::<u32>().is_ok()), "{layers:?}");
 }

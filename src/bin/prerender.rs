@@ -1,7 +1,11 @@
-//! Writes the first answer into a built page: `prerender dist/index.html`.
+//! Writes the first answer into a built page: `prerender dist/index.html`. Where the page will lie, `HEADROOM_URL` says it: what
+//! shows a link to it wants its picture by a whole address.
 
 use std::process::ExitCode;
 use std::{env, fs, io};
+
+/// The picture that stands for the page elsewhere, as the page names it.
+const PICTURE: &str = "social.png";
 
 /// Where the answer goes.
 const PLACE: &str = "Loading …";
@@ -24,5 +28,19 @@ fn write(path: &str) -> io::Result<()> {
     let page = fs::read_to_string(path)?;
     let (before, after) =
         page.split_once(PLACE).ok_or_else(|| io::Error::other(format!("{PLACE} is not in it")))?;
-    fs::write(path, [before, &headroom::ui::first_answer(), after].concat())
+    let before = match env::var("HEADROOM_URL") {
+        Ok(url) if !url.is_empty() => before.replace(PICTURE, &format!("{}/{PICTURE}", root(&url)?)),
+        Ok(_) | Err(_) => before.to_owned(),
+    };
+    fs::write(path, [&before, &headroom::ui::first_answer(), after].concat())
+}
+
+/// The page's address without what it may end with, as it can stand in an attribute.
+fn root(url: &str) -> io::Result<&str> {
+    let is_plain = url.starts_with("https://") && !url.contains(['"', '\'', '<', '>', '&', ' ']);
+    if is_plain {
+        Ok(url.trim_end_matches('/'))
+    } else {
+        Err(io::Error::other(format!("HEADROOM_URL is {url:?} and not an address that begins with https://")))
+    }
 }

@@ -104,6 +104,8 @@ pub(super) struct Node {
     pub category: Category,
     /// The module whose operation it is the backward of.
     module: &'static str,
+    /// The layer that this is in, as [`Heap`](crate::step::heap::Heap) counts them.
+    layer: u32,
     /// What that was run for.
     role: &'static Role,
     /// The checkpointed layer that it belongs to, counted from 1.
@@ -350,6 +352,7 @@ impl State {
             outputs: 1,
             category: Category::Temporaries,
             module: "",
+            layer: 0,
             role: self.heap.role,
             frame: 0,
             sums_columns: false,
@@ -406,7 +409,7 @@ impl State {
         }
         let category =
             if self.heap.category == Category::Logits { Category::Logits } else { Category::Temporaries };
-        let (module, role) = (self.heap.module, self.heap.role);
+        let (module, layer, role) = (self.heap.module, self.heap.layer, self.heap.role);
         graph.nodes.push(Node {
             inputs,
             saved: (saved, saved),
@@ -414,6 +417,7 @@ impl State {
             outputs,
             category,
             module,
+            layer,
             role,
             frame,
             sums_columns: false,

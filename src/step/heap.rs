@@ -93,6 +93,8 @@ pub(super) struct Heap {
     pub category: Category,
     /// Module that is running.
     pub module: &'static str,
+    /// The layer that it is in, counted from 1; 0 outside of the layers.
+    pub layer: u32,
     /// What its operations are run for.
     pub role: &'static Role,
     /// Whether checkpointing's recomputation is running.
@@ -140,6 +142,7 @@ impl Heap {
             record: recorded.map(Record::of),
             category: Category::Activations,
             module: "",
+            layer: 0,
             role: &roles::RESIDUAL,
             recomputing: false,
             stopped: false,
@@ -231,13 +234,13 @@ impl Heap {
         self.write(requested);
         if let Some(record) = &mut self.record {
             record.events.push(Event::Alloc(id));
-            let (module, role) = (self.module, self.role);
+            let (module, layer, role) = (self.module, self.layer, self.role);
             let pass = match (self.recomputing, self.in_backward) {
                 (true, _) => Pass::Recomputation,
                 (false, true) => Pass::Backward,
                 (false, false) => Pass::Forward,
             };
-            record.makers.push(Maker { module, what, role, dims: Dims::Elements, pass });
+            record.makers.push(Maker { module, what, role, dims: Dims::Elements, pass, layer });
         }
         id
     }

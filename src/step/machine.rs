@@ -185,6 +185,16 @@ impl Machine {
         result
     }
 
+    /// What runs from now on is that layer's, counted from 0; [`Machine::leave_layer`] ends it.
+    pub fn enter_layer(&self, number: usize) {
+        self.with(|state| state.layer = number as u32 + 1);
+    }
+
+    /// What runs from now on is no layer's.
+    pub fn leave_layer(&self) {
+        self.with(|state| state.layer = 0);
+    }
+
     /// Runs `body` with allocations of that role, in the module that is running.
     pub fn serving<R>(&self, role: &'static Role, body: impl FnOnce() -> R) -> R {
         let outer = self.with(|state| std::mem::replace(&mut state.role, role));

@@ -134,12 +134,12 @@ impl State {
     fn make_states(&mut self, optimizer: Optimizer, params: &[Trained]) {
         let mut code_books = false;
         for param in params {
-            self.module = param.module;
+            (self.module, self.layer) = (param.module, param.layer);
             let first = self.storages.len();
             self.make_state(optimizer, param, &mut code_books);
             self.note_dims_since(first, param.dims());
         }
-        self.module = "";
+        (self.module, self.layer) = ("", 0);
     }
 
     /// The state of a parameter; `code_books` says whether the optimizer has made what all its 8-bit states share.
@@ -237,11 +237,12 @@ impl State {
     /// The step of one parameter, by an optimizer of its own, as soon as its gradient is there; the gradient goes after it.
     /// Inside a repeated body each run steps its own.
     fn step_in_backward(&mut self, stepper: Stepper, param: ParamId) {
-        let Parameter { module, kept, rank, body, wide_state, in_layer, divided, .. } =
+        let Parameter { module, layer, kept, rank, body, wide_state, in_layer, divided, .. } =
             self.params.list[param as usize];
         let Kept { numel, rows, dtype } = kept;
         let times = 1;
-        let own = Trained { module, numel, rows, rank, times, body, dtype, wide_state, in_layer, divided };
+        let own =
+            Trained { module, layer, numel, rows, rank, times, body, dtype, wide_state, in_layer, divided };
         let outer = std::mem::replace(&mut self.module, module);
         if !stepper.has_state {
             let first = self.storages.len();

@@ -21,6 +21,8 @@ pub(super) type ParamId = u32;
 pub(super) struct Parameter {
     /// The module that it belongs to.
     pub module: &'static str,
+    /// The layer that this is in, as [`Heap`](super::heap::Heap) counts them.
+    pub layer: u32,
     /// Its elements, as an operation reads it.
     pub numel: u64,
     /// Their type, as an operation reads them.
@@ -238,10 +240,11 @@ impl State {
         (dtype, kept): (Dtype, Kept),
         (trainable, times): (bool, u32),
     ) -> ParamId {
-        let (module, body) = (self.module, self.params.body);
+        let (module, layer, body) = (self.module, self.layer, self.params.body);
         let in_layer = self.params.in_layer && rows > 1;
         self.params.list.push(Parameter {
             module,
+            layer,
             numel,
             dtype,
             rows,
@@ -276,6 +279,7 @@ impl State {
         let body = self.params.body;
         self.params.list.push(Parameter {
             module: self.module,
+            layer: self.layer,
             numel: value.numel,
             dtype: value.dtype,
             rows: 1,

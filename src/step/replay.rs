@@ -102,6 +102,8 @@ pub struct TensorGroup {
     pub dims: Dims,
     /// When they were made.
     pub pass: Pass,
+    /// The layer whose they are, counted from 1, where those of each are a group; 0 outside of the layers.
+    pub layer: u32,
     /// Their element type.
     pub dtype: Dtype,
     /// Bytes of one.
@@ -120,6 +122,7 @@ impl TensorGroup {
             role: &roles::RESIDUAL,
             dims: Dims::Elements,
             pass: Pass::Forward,
+            layer: 0,
             dtype: Dtype::U8,
             bytes: Bytes::ZERO,
             count: 1,
@@ -358,21 +361,38 @@ impl Recording {
 
     /// The same at the moment after the event of that number.
     pub fn tensors_at(&self, at: usize, settings: Settings) -> Vec<TensorGroup> {
+        let (mut sorted, rests) = self.groups(at, settings, |maker| Maker { layer: 0, ..maker });
+        sorted.sort_by_key(|group| (group.category, Reverse(group.total())));
+        sorted.extend(rests);
+        sorted
+    }
+
+    /// The same, those of each layer by themselves, by category and module.
+    pub fn tensors_by_layer(&self, at: usize, settings: Settings) -> Vec<TensorGroup> {
+        let (mut groups, rests) = self.groups(at, settings, |maker| maker);
+        groups.extend(rests);
+        groups
+    }
+
+    /// The tensors after that event, grouped by what is left of their maker, and what their blocks have beyond them.
+    fn groups(
+        &self,
+        at: usize,
+        settings: Settings,
+        by: fn(Maker) -> Maker,
+    ) -> (Vec<TensorGroup>, Option<TensorGroup>) {
         let (feed, _) = self.feed(at.saturating_add(1), settings, |_, _| ());
         let mut rests = TensorGroup::rests();
         let mut groups: BTreeMap<(Category, Maker, u64, Dtype), TensorGroup> = BTreeMap::new();
         for (id, category, rest) in feed.alive() {
-            let (storage, maker) = (self.storage(id), self.makers[id as usize]);
+            let (storage, maker) = (self.storage(id), by(self.makers[id as usize]));
             let group = groups
                 .entry((category, maker, storage.requested, storage.dtype))
-                .or_insert_with(|| self.group(id, category));
+                .or_insert_with(|| TensorGroup { layer: maker.layer, ..self.group(id, category) });
             group.count += u64::from(storage.times);
             rests.bytes += rest;
         }
-        let mut sorted: Vec<TensorGroup> = groups.into_values().collect();
-        sorted.sort_by_key(|group| (group.category, Reverse(group.total())));
-        sorted.extend((rests.bytes > Bytes::ZERO).then_some(rests));
-        sorted
+        (groups.into_values().collect(), (rests.bytes > Bytes::ZERO).then_some(rests))
     }
 
     /// The group of a storage that is for that, without any member yet.
@@ -385,6 +405,7 @@ impl Recording {
             role: maker.role,
             dims: maker.dims,
             pass: maker.pass,
+            layer: 0,
             dtype: storage.dtype,
             bytes: Bytes(storage.requested),
             count: 0,

@@ -26,6 +26,8 @@ pub enum Place {
     Snapshot,
     /// A moment of the timeline.
     Glance,
+    /// A part that is open, by its number.
+    Zoom(usize),
     /// A text to take along.
     Export,
     /// What an out-of-memory message means.

@@ -4,9 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::accuracy::{Band, Doubt, REAL_GPU_PERCENT, band};
 use crate::estimate::estimate;
-use crate::explain::{Line, Note, event, explain, notes};
+use crate::explain::{Level, Line, Note, event, largest, notes, zoom};
 use crate::issue::Issue;
-use crate::memory::Memory;
+use crate::memory::{Category, Memory};
 use crate::plan::{Fit, OnCard, Replayed, Verdict};
 use crate::scenario::Scenario;
 use crate::step::Moment;
@@ -46,7 +46,7 @@ impl Glance {
         Glance {
             at,
             event: recording.happening(at).map(|happening| event(&happening)),
-            lines: largest(&explain(&tensors, scenario)),
+            lines: largest(&tensors, scenario, LARGEST),
         }
     }
 }
@@ -96,15 +96,10 @@ impl Beside {
     }
 }
 
-/// The largest of some tensors.
-pub fn largest(lines: &[Line]) -> Vec<Line> {
-    let mut largest: Vec<Line> = Vec::new();
-    for line in lines {
-        let place = largest.iter().position(|other| other.bytes < line.bytes).unwrap_or(largest.len());
-        largest.insert(place, line.clone());
-        largest.truncate(LARGEST);
-    }
-    largest
+/// A part at the moment after the event of that number, or at the peak where none is given: level by level.
+pub fn opened(replayed: &Replayed, scenario: &Scenario, at: Option<usize>, part: Category) -> Vec<Level> {
+    let Replayed { recording, on_card, peak, .. } = replayed;
+    zoom(&recording.tensors_by_layer(at.unwrap_or(*peak), on_card.settings), part, scenario)
 }
 
 /// A scenario, looked at closely.
@@ -112,7 +107,7 @@ pub fn largest(lines: &[Line]) -> Vec<Line> {
 pub struct Detail {
     /// Which scenario.
     pub scenario: Scenario,
-    /// What every tensor at the peak is and why it is there.
+    /// The largest tensors at the peak.
     pub lines: Vec<Line>,
     /// What of it stands out, and what changes that.
     pub notes: Vec<Note>,
@@ -144,7 +139,7 @@ impl Detail {
                 let Replayed { recording, on_card, memory, peak } = &replayed;
                 let tensors = recording.tensors_at(*peak, on_card.settings);
                 let detail = Detail {
-                    lines: explain(&tensors, &scenario),
+                    lines: largest(&tensors, &scenario, LARGEST),
                     notes: notes(&tensors, &scenario),
                     moments: recording.timeline(recording.shown(), MOMENTS, on_card.settings),
                     memory: memory.clone(),

@@ -18,6 +18,14 @@ impl Part {
         Category::ALL.into_iter().map(Part::Tensors).chain([Part::Context])
     }
 
+    /// The category whose tensors it is; the driver's share has none.
+    pub const fn category(self) -> Option<Category> {
+        match self {
+            Part::Tensors(category) => Some(category),
+            Part::Context => None,
+        }
+    }
+
     /// The class that colours it.
     pub fn class(self) -> String {
         format!("part-{}", self.slug())

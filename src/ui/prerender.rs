@@ -23,6 +23,9 @@ pub fn first_answer() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::fits;
+    use crate::ui::format::Unit;
+    use crate::ui::{summary, verdict};
 
     #[test]
     fn the_first_answer_is_complete() {
@@ -45,5 +48,31 @@ mod tests {
         for forbidden in ["<script", "<style", " style=", " onclick=", "<!"] {
             assert!(!html.contains(forbidden), "{forbidden} is in {html}");
         }
+    }
+
+    /// `node scripts/social.js` makes it anew; see CONTRIBUTING.md.
+    #[test]
+    fn the_picture_that_stands_for_the_page_is_of_the_first_answer() {
+        let told = pictured().expect("an answer");
+        assert!(
+            include_str!("../../index.html").contains(&format!("content=\"{told}\"")),
+            "index.html: {told}"
+        );
+        let picture = include_bytes!("../../public/social.png");
+        let noted = format!("Description\0\0\0\0\0{told}");
+        assert!(
+            picture.windows(noted.len()).any(|part| part == noted.as_bytes()),
+            "public/social.png: {told}"
+        );
+    }
+
+    /// What the picture shows that stands for the page elsewhere: the first answer, in a sentence.
+    fn pictured() -> Option<String> {
+        let scenario = Scenario::default();
+        let detail = Detail::of(&scenario)?;
+        let fit = fits(&detail.memory, &scenario.gpu().ok()?);
+        let verdict = Detail::verdict(Some(&detail), &scenario, &fit);
+        let told = verdict::sentence(&scenario, &detail.memory, &fit, verdict, Unit::Binary);
+        Some(format!("{}: {told}", summary::title(&scenario)))
     }
 }

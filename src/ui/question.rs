@@ -4,9 +4,11 @@ use std::cell::RefCell;
 
 use serde::{Deserialize, Serialize};
 
-use super::detail::{Beside, Detail, Glance, stretch};
+use super::detail::{Beside, Detail, Glance, opened, stretch};
+use crate::explain::Level;
 use crate::export;
 use crate::issue::Issue;
+use crate::memory::Category;
 use crate::oom::{Decoded, decode, remedies};
 use crate::plan::{
     self, BatchRow, ContextRow, FitRow, Lever, Levers, Measure, NeedRow, Order, Outlook, Replayed,
@@ -26,6 +28,8 @@ pub enum Question {
     Levers(Box<Scenario>),
     /// What happens at a moment of its step, by the number of the event.
     Glance(Box<Scenario>, usize),
+    /// A part of what is alive at such a moment, or at the peak, level by level.
+    Zoom(Box<Scenario>, Option<usize>, Category),
     /// What a scenario needs.
     Point(Box<Scenario>),
     /// What a scenario's model needs on so many cards, from the first of that number.
@@ -76,6 +80,8 @@ pub enum Answer {
     Levers(Option<Box<Levers>>),
     /// What happens at a moment; nothing for a step that cannot be followed.
     Glance(Option<Glance>),
+    /// The part's modules; nothing for a step that cannot be followed.
+    Zoom(Option<Vec<Level>>),
     /// What it needs of its card and whether it gets through; nothing for a scenario that has no answer.
     Point(Option<(Bytes, Verdict)>),
     /// What is drawn of it.
@@ -137,6 +143,9 @@ impl Question {
             Question::Detail(scenario) => Answer::Detail(look(scenario).map(Box::new)),
             Question::Glance(scenario, at) => {
                 Answer::Glance(followed(scenario, |replayed| Glance::of(replayed, scenario, *at)))
+            }
+            Question::Zoom(scenario, at, part) => {
+                Answer::Zoom(followed(scenario, |replayed| opened(replayed, scenario, *at, *part)))
             }
             Question::Levers(scenario) => Answer::Levers(plan::levers(scenario).ok().map(Box::new)),
             Question::Stretch(scenario, of_first, within) => {
@@ -237,6 +246,7 @@ mod tests {
         for question in [
             Question::Detail(scenario.clone().into()),
             Question::Glance(scenario.clone().into(), at),
+            Question::Zoom(scenario.clone().into(), Some(at), Category::Weights),
             Question::Levers(scenario.clone().into()),
             Question::Stretch(scenario.clone().into(), true, Some((0, usize::MAX))),
             Question::Row(scenario.clone().into(), Bytes::gib(24.), Measure::Length),

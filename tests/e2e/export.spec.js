@@ -65,6 +65,7 @@ test("from what no single card of its kind holds to a file that runs several, in
   await headroom.button("Export").click();
   await expect(page.getByText("Files that run it, which does not fit its card")).toBeVisible();
   await page.keyboard.press("Escape");
+  await page.getByText("Or on several GPUs").click();
   await page.locator(".lever", { hasText: "GPUs: 3" }).click();
   await expect(headroom.verdict).toContainText("on each of the 3 × ");
   const [name, text] = await file(headroom, "Python script");

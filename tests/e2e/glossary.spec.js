@@ -42,6 +42,20 @@ test("the keyboard opens and closes it", async ({ headroom, page }) => {
   await expect(meaning(page)).toHaveCount(0);
 });
 
+test("figures say what they mean in the same way", async ({ headroom, page }) => {
+  await headroom.open();
+  const meant = headroom.verdict.getByRole("note").filter({ visible: true });
+  await headroom.verdict.getByRole("button", { name: "nvidia-smi shows" }).hover();
+  await expect(meant).toHaveCount(1);
+  await page.mouse.move(0, 0);
+  await expect(meant).toHaveCount(0);
+  await headroom.verdict.getByRole("button", { name: "Needs", exact: true }).focus();
+  await page.keyboard.press("Enter");
+  await expect(meant).toContainText(/\w{4}/);
+  await page.keyboard.press("Escape");
+  await expect(meant).toHaveCount(0);
+});
+
 test("a finger opens it", async ({ browser, server }) => {
   const context = await browser.newContext({ hasTouch: true, isMobile: true, viewport: { width: 390, height: 844 }, serviceWorkers: "block" });
   const page = await context.newPage();

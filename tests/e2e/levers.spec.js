@@ -20,6 +20,16 @@ for (const width of [1280, 390]) {
   });
 }
 
+test("three changes are offered, one setting each, and several GPUs behind one line", async ({ headroom, page }) => {
+  await headroom.open(SMALL);
+  await expect(page.getByRole("heading", { name: "What makes it fit" })).toBeVisible();
+  const offered = page.locator(".levers .lever").filter({ visible: true });
+  await expect(offered).toHaveCount(3);
+  await expect(offered.filter({ hasText: "Training library" })).toHaveCount(0);
+  await page.getByText("Or on several GPUs").click();
+  await expect(offered.filter({ hasText: "GPUs: " })).not.toHaveCount(0);
+});
+
 test("every change has its row, and takes effect", async ({ headroom, page }) => {
   await headroom.open(SMALL);
   await page.getByText("Every change, with what it saves").click();

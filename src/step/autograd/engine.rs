@@ -159,7 +159,7 @@ impl State {
                 self.unpack_saved(&mut node);
             }
             let outer = std::mem::replace(&mut self.category, node.category);
-            (self.module, self.role) = (node.module, node.role);
+            (self.module, self.layer, self.role) = (node.module, node.layer, node.role);
             let weights = self.weights_of(&node);
             let mut results = derivative.run(self, &node, &mut grads);
             weights.iter().for_each(|weight| self.release(*weight));
@@ -170,7 +170,7 @@ impl State {
                 self.release_saved(&node, true);
             }
             validate(self, &node, &mut results);
-            (self.module, self.role) = ("", &roles::RESIDUAL);
+            (self.module, self.layer, self.role) = ("", 0, &roles::RESIDUAL);
             self.category = outer;
             if hooked {
                 self.after_node();

@@ -23,11 +23,15 @@ impl<'a> Pass<'_, 'a> {
         hidden: &Tensor<'a>,
         shared: &Shared<Tensor<'a>>,
     ) -> Tensor<'a> {
-        if !self.shards {
+        self.machine.enter_layer(layer.number);
+        let output = if self.shards {
+            self.machine.unit(layer.number, hidden, |hidden| self.layer_forward(layer, hidden, shared))
+        } else {
             let module = Module::container("layer", layer.number as u32);
-            return self.machine.module(module, hidden, |hidden| self.layer_forward(layer, hidden, shared));
-        }
-        self.machine.unit(layer.number, hidden, |hidden| self.layer_forward(layer, hidden, shared))
+            self.machine.module(module, hidden, |hidden| self.layer_forward(layer, hidden, shared))
+        };
+        self.machine.leave_layer();
+        output
     }
 
     /// A decoder layer's `forward(hidden_states)`.

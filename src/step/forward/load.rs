@@ -70,7 +70,9 @@ fn load_layers<'a>(
             let number = layers.len();
             indices.push(number);
             let first = loader.state.params.next();
+            loader.state.layer = number as u32 + 1;
             let layer = load_block(loader, block);
+            loader.state.layer = 0;
             layers.push(BoundLayer { own: first..loader.state.params.next(), number, ..layer });
         }
         result.push(LayerGroup { layers: indices, times });

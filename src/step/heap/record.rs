@@ -17,6 +17,8 @@ pub(in crate::step) struct Maker {
     pub dims: Dims,
     /// When it was made.
     pub pass: Pass,
+    /// The layer whose it is, counted from 1; 0 outside of the layers.
+    pub layer: u32,
 }
 
 /// The part of a step in which a storage is made.
@@ -91,6 +93,7 @@ impl Record {
             role: &roles::RESIDUAL,
             dims: Dims::Elements,
             pass: Pass::Forward,
+            layer: 0,
         });
         Record {
             events: Vec::with_capacity(events),

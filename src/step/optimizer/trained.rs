@@ -17,6 +17,7 @@ pub(super) const BLOCK_8BIT: u64 = 256;
 #[derive(Clone, Copy)]
 pub(super) struct Trained {
     pub module: &'static str,
+    pub layer: u32,
     pub numel: u64,
     pub rows: u64,
     pub rank: Rank,
@@ -72,6 +73,7 @@ pub(super) fn trained_where(
         let (module, rank, dtype) = ("", Rank::None, Dtype::F32);
         return vec![Trained {
             module,
+            layer: 0,
             numel,
             rows: 1,
             rank,
@@ -87,9 +89,10 @@ pub(super) fn trained_where(
     let mut trained = Vec::with_capacity(list.len());
     let wanted = |param: &&Parameter| param.trainable && wanted(param);
     trained.extend(list.iter().filter(wanted).map(|param| {
-        let Parameter { module, kept, rank, times, body, wide_state, in_layer, divided, .. } = *param;
+        let Parameter { module, layer, kept, rank, times, body, wide_state, in_layer, divided, .. } = *param;
         Trained {
             module,
+            layer,
             numel: kept.numel,
             rows: kept.rows,
             rank,

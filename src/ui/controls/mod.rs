@@ -21,5 +21,5 @@ pub use select::Select;
 pub use slider::Slider;
 pub use switch::Switch;
 pub use table::{Cell, Row, Table, columns};
-pub use term::explained;
+pub use term::{explained, meaning};
 pub use text::{Acts, TextBox};

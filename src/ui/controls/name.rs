@@ -38,8 +38,8 @@ pub fn Explained(
         >
             {face}
         </button>
-        <div class="help" id=id popover="auto" role="note" aria-labelledby=titled>
-            <h3 id=title>{heading}</h3>
+        <div class="help" id=id popover="auto" role="note" aria-labelledby=titled tabindex="0">
+            <b id=title>{heading}</b>
             {body}
         </div>
     }

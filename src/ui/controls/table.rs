@@ -4,6 +4,7 @@ use leptos::either::Either;
 use leptos::prelude::*;
 
 use super::order::{Listing, Order};
+use super::term::meaning;
 use crate::export::{comma_separated, no_formula};
 use crate::ui::browser;
 use crate::units::grouped;
@@ -17,7 +18,7 @@ pub struct Cell {
     pub sorted_as: Option<f64>,
     /// What it says more quietly.
     pub small: String,
-    /// What only those hear who do not see it, or who rest on it with a pointer.
+    /// What is said of it where it is pointed at or pressed; of a button, what it does.
     pub hint: String,
     /// Its class in the style sheet.
     pub class: &'static str,
@@ -119,11 +120,12 @@ pub fn Table(
             })
         }
     };
-    let row = |Row { class, fit, head, cells }: Row| {
+    let row = move |(number, Row { class, fit, head, cells }): (usize, Row)| {
+        let id = format!("{}-{number}", caption.replace(' ', "-"));
         view! {
             <tr class=class data-fit=fit>
-                <th scope="row">{content(head, "change")}</th>
-                {cells.into_iter().map(cell).collect::<Vec<_>>()}
+                <th scope="row">{content(head, "change", &id)}</th>
+                {cells.into_iter().enumerate().map(|place| cell(place, &id)).collect::<Vec<_>>()}
             </tr>
         }
     };
@@ -159,7 +161,7 @@ pub fn Table(
                 <thead>
                     <tr>{move || columns.get().into_iter().enumerate().map(column).collect::<Vec<_>>()}</tr>
                 </thead>
-                <tbody>{move || shown().into_iter().map(row).collect::<Vec<_>>()}</tbody>
+                <tbody>{move || shown().into_iter().enumerate().map(row).collect::<Vec<_>>()}</tbody>
             </table>
         </div>
         {more}
@@ -167,12 +169,13 @@ pub fn Table(
     }
 }
 
-fn cell(cell: Cell) -> impl IntoView {
+fn cell((number, cell): (usize, Cell), row: &str) -> impl IntoView + use<> {
     let class = cell.class;
-    view! { <td class=class>{content(cell, "cell")}</td> }
+    view! { <td class=class>{content(cell, "cell", &format!("{row}-{number}"))}</td> }
 }
 
-fn content(cell: Cell, button: &'static str) -> impl IntoView {
+/// `id` begins the ids of what is said of it.
+fn content(cell: Cell, button: &'static str, id: &str) -> impl IntoView + use<> {
     let Cell { text, small, hint, act, href, .. } = cell;
     let away = (!href.is_empty()).then(|| {
         view! {
@@ -183,17 +186,25 @@ fn content(cell: Cell, button: &'static str) -> impl IntoView {
         }
     });
     let small = (!small.is_empty()).then(|| view! { " " <small>{small}</small> });
-    let title = (!hint.is_empty()).then(|| hint.clone());
-    let hint = (!hint.is_empty()).then(|| view! { <span class="unseen">{hint}</span> });
     match act {
-        None => Either::Left(view! { <span title=title>{text}</span> {small} {hint} {away} }),
-        Some(act) => Either::Right(view! {
-            <button type="button" class=button title=title on:click=move |_| act.run(())>
-                {text}
-                {small}
-                {hint}
-            </button>
-        }),
+        None => {
+            let said = match hint.is_empty() {
+                true => view! { <span>{text}</span> }.into_any(),
+                false => meaning(format!("{id}-means"), &text, &hint).into_any(),
+            };
+            Either::Left(view! { {said} {small} {away} })
+        }
+        Some(act) => {
+            let title = (!hint.is_empty()).then(|| hint.clone());
+            let hint = (!hint.is_empty()).then(|| view! { <span class="unseen">{hint}</span> });
+            Either::Right(view! {
+                <button type="button" class=button title=title on:click=move |_| act.run(())>
+                    {text}
+                    {small}
+                    {hint}
+                </button>
+            })
+        }
     }
 }
 

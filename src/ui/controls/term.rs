@@ -1,4 +1,4 @@
-//! Words of the glossary: they say what they mean when they are pointed at, pressed or touched.
+//! Words of the glossary, and of others: they say what they mean when they are pointed at, pressed or touched.
 
 use leptos::ev::PointerEvent;
 use leptos::prelude::*;
@@ -13,13 +13,21 @@ pub fn explained(id: &str, text: &str) -> Vec<AnyView> {
         None => text.to_owned().into_any(),
         Some(term) => {
             let id = format!("{id}-{}", term.word.replace(' ', "-"));
-            view! { <Word id=id face=text.to_owned() term=term /> }.into_any()
+            let heading = capitalised(term.word);
+            view! { <Word id=id face=text.to_owned() heading=heading means=format!(": {}.", term.means) /> }
+                .into_any()
         }
     };
     pieces(text).into_iter().map(piece).collect()
 }
 
-/// A word of the glossary. The browser shows what it means at a press and closes it at Escape or a press elsewhere; a pointer
+/// A word, a figure or a cell with what can be said of it: the same as a word of the glossary.
+pub fn meaning(id: String, face: &str, means: &str) -> impl IntoView + use<> {
+    let (face, means) = (face.to_owned(), means.to_owned());
+    view! { <Word id=id face=face heading=String::new() means=means /> }
+}
+
+/// A word with what it means. The browser shows what it means at a press and closes it at Escape or a press elsewhere; a pointer
 /// shows it by resting on it and closes it by leaving. A press only ever shows: it would close what the same pointer, on its
 /// way to the press, has opened.
 #[component]
@@ -28,11 +36,13 @@ fn Word(
     id: String,
     /// The word as it stands there.
     face: String,
-    /// The term.
-    term: &'static Term,
+    /// What stands before what it means, in bold.
+    heading: String,
+    /// What it means.
+    means: String,
 ) -> impl IntoView {
     let drawn = RwSignal::new(false);
-    let means = move || drawn.get().then(|| format!(": {}.", term.means));
+    let means = move || drawn.get().then(|| means.clone());
     let (shown, left) = (id.clone(), id.clone());
     view! {
         <span
@@ -52,8 +62,8 @@ fn Word(
             <button type="button" popovertarget=id.clone() popovertargetaction="show" on:click=move |_| drawn.set(true)>
                 {face}
             </button>
-            <span class="help meaning" id=id popover="auto" role="note">
-                <b>{capitalised(term.word)}</b>
+            <span class="help meaning" id=id popover="auto" role="note" tabindex="0">
+                <b>{heading}</b>
                 {means}
             </span>
         </span>

@@ -3,12 +3,12 @@
 use leptos::either::Either;
 use leptos::prelude::*;
 
-use crate::explain::Line;
+use super::zoom::Zoom;
 use crate::memory::Memory;
 use crate::share::MOST_SCENARIOS;
 use crate::ui::controls::explained;
-use crate::ui::format::{Unit, exact, percent};
-use crate::ui::markup::capitalised;
+use crate::ui::desk::Place;
+use crate::ui::format::{exact, percent};
 use crate::ui::part::Part;
 use crate::ui::state::{State, letter};
 use crate::ui::verdict::margin;
@@ -218,14 +218,21 @@ fn Row(
     let width = Signal::derive(move || {
         state.current().answer(|_, memory, _| length(part, memory)).unwrap_or_else(|| "0".to_owned())
     });
+    let id = format!("why-{}", part.slug());
+    let about = id.clone();
     let explanation = move || {
         open.get().then(|| {
-            let lines = state.current().close_look().map(|detail| detail.lines.clone()).unwrap_or_default();
-            let bytes = of_active(|part, memory| exact(part.at_peak(memory)));
-            explanation(part, &bytes, lines, state.unit())
+            let bytes = Signal::derive(move || of_active(|part, memory| exact(part.at_peak(memory))));
+            let detail = Signal::derive(move || state.current().close_look());
+            let inside = part.category().map(|category| {
+                view! { <Zoom detail=detail at=Signal::stored(None) category=category place=Place::Zoom(place) /> }
+            });
+            view! {
+                <p>{explained(&about, part.help())} " " {bytes} " at the peak."</p>
+                {inside}
+            }
         })
     };
-    let id = format!("why-{}", part.slug());
     view! {
         <tr class=format!("part-row {}", part.class()) on:click=move |_| open.update(|open| *open = !*open)>
             <th scope="row">
@@ -233,7 +240,6 @@ fn Row(
                     type="button"
                     aria-expanded=Signal::derive(move || open.get().to_string())
                     aria-controls=id.clone()
-                    title=part.help()
                 >
                     <i class="swatch"></i>
                     {part.label()}
@@ -259,51 +265,4 @@ fn Row(
 fn length(part: Part, memory: &Memory) -> String {
     let longest = Part::all().map(|part| part.at_peak(memory)).max().unwrap_or_default();
     format!("{:.2}%", part.at_peak(memory).percent_of(longest))
-}
-
-/// Why a part is there, and its tensors with their sums.
-fn explanation(part: Part, bytes: &str, lines: Vec<Line>, unit: Unit) -> impl IntoView + use<> {
-    let own: Vec<Line> = lines.into_iter().filter(|line| Part::Tensors(line.category) == part).collect();
-    let tensors = |line: &Line| {
-        view! {
-            <li>
-                <b>{line.what.clone()}</b>
-                <code>{line.formula.clone()}</code>
-                <span title=exact(line.bytes)>{unit.amount(line.bytes)}</span>
-            </li>
-        }
-    };
-    // What holds for several lines is said once.
-    let reasons = own.chunk_by(|a, b| (&a.why, &a.source) == (&b.why, &b.source)).map(|lines| {
-        let Line { why, source, .. } = &lines[0];
-        view! {
-            <li class="reason">{capitalised(why)} ". " <i>{source.clone()}</i></li>
-            {lines.iter().map(tensors).collect::<Vec<_>>()}
-        }
-    });
-    let list = (!own.is_empty()).then(|| view! { <ul>{reasons.collect::<Vec<_>>()}</ul> });
-    view! {
-        <p>{explained(&format!("why-{}", part.slug()), part.help())} " " {bytes.to_owned()} " at the peak."</p>
-        {list}
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::memory::Category;
-    use crate::scenario::Scenario;
-    use crate::ui::detail::Detail;
-
-    #[test]
-    fn every_part_of_an_answer_is_explained_with_its_sums() {
-        let scenario = Scenario::default();
-        let detail = Detail::of(&scenario).expect("an answer");
-        let tensors = |part: &Part| *part != Part::Context && *part != Part::Tensors(Category::Rounding);
-        let memory = &detail.memory;
-        for part in Part::all().filter(tensors).filter(|part| part.at_peak(memory).0 > 1 << 20) {
-            let html = explanation(part, "1 byte", detail.lines.clone(), Unit::Binary).to_html();
-            assert!(html.contains("<code>") && html.contains(" × "), "{part:?}: {html}");
-        }
-    }
 }

@@ -197,17 +197,17 @@ fn Presets() -> impl IntoView {
             <button
                 type="button"
                 class="chip"
-                title=preset.help
                 hidden=Signal::derive(move || index >= FIRST_EXAMPLES && !all.get())
                 on:click=open
             >
                 {preset.label}
+                {move || all.get().then(|| view! { <small>{preset.help}</small> })}
             </button>
         }
     };
     let more = presets::PRESETS.len().saturating_sub(FIRST_EXAMPLES);
     view! {
-        <div class="presets" role="group" aria-label="Examples">
+        <div class="presets" class:all=all role="group" aria-label="Examples">
             <span aria-hidden="true">"Examples"</span>
             {presets::PRESETS.iter().enumerate().map(button).collect::<Vec<_>>()}
             <button

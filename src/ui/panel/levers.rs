@@ -147,18 +147,24 @@ fn buttons(state: State, scenario: &Scenario, found: &Found) -> AnyView {
         return offered.map(|usage| of_use(state, usage, unit)).collect::<Vec<_>>().into_any();
     }
     let button = |lever: &Lever| of_lever(state, lever, found, unit);
-    let gpus = (of_gpus(state, scenario, found, unit), found.offloaded.as_ref().map(button));
+    let gpus = of_gpus(state, scenario, found, unit);
     if let Some(together) = &found.together {
         return (button(together), gpus).into_any();
     }
-    let fitting = found.single.iter().filter(|lever| lever.verdict.holds());
-    let mut offered: Vec<&Lever> = fitting.take(BUTTONS).collect();
+    (cheapest(&found.single).into_iter().map(button).collect::<Vec<_>>(), gpus).into_any()
+}
+
+/// The cheapest changes with which it fits, one setting before several at once; where there are none, those that save most.
+fn cheapest(single: &[Lever]) -> Vec<&Lever> {
+    let mut offered: Vec<&Lever> = single.iter().filter(|lever| lever.verdict.holds()).collect();
     if offered.is_empty() {
-        offered = found.single.iter().collect();
+        offered = single.iter().collect();
         offered.sort_by_key(|lever| lever.needed);
-        offered.truncate(BUTTONS);
+    } else {
+        offered.sort_by_key(|lever| lever.cost == Cost::Software);
     }
-    (offered.into_iter().map(button).collect::<Vec<_>>(), gpus).into_any()
+    offered.truncate(BUTTONS);
+    offered
 }
 
 /// What would run where the scenario does not.
@@ -172,12 +178,24 @@ fn of_repairs(state: State, found: &[Repair]) -> AnyView {
     found.iter().take(BUTTONS).map(button).collect::<Vec<_>>().into_any()
 }
 
-/// The way to as many GPUs as hold it.
+/// The ways to several GPUs, behind one line.
 fn of_gpus(state: State, scenario: &Scenario, found: &Found, unit: Unit) -> Option<impl IntoView + use<>> {
-    let (layout, changes) = found.other_gpus(scenario)?;
-    let effect =
-        format!("{} on each · {}", unit.amount(layout.needed), layout.verdict.label().to_lowercase());
-    Some(change_button(state, &changes, effect, &layout.scenario))
+    let fewest = found.other_gpus(scenario).map(|(layout, changes)| {
+        let effect =
+            format!("{} on each · {}", unit.amount(layout.needed), layout.verdict.label().to_lowercase());
+        change_button(state, &changes, effect, &layout.scenario)
+    });
+    let offloaded = found.offloaded.as_ref().map(|lever| of_lever(state, lever, found, unit));
+    // where nothing else makes it fit they are not hidden
+    let takes_several = found.together.is_none() && !found.single.iter().any(|lever| lever.verdict.holds());
+    (fewest.is_some() || offloaded.is_some()).then(|| {
+        view! {
+            <details class="several" open=takes_several>
+                <summary>"Or on several GPUs"</summary>
+                <div class="lever-buttons">{fewest} {offloaded}</div>
+            </details>
+        }
+    })
 }
 
 fn of_lever(state: State, lever: &Lever, found: &Found, unit: Unit) -> impl IntoView + use<> {
@@ -309,8 +327,12 @@ mod tests {
         assert_eq!(title, "What makes it fit");
         let first = html.find("Loss kernel: Liger fused").expect("it is offered");
         assert!(html.find("costs nothing").is_some_and(|cost| cost > first && cost < first + 200), "{html}");
-        // and ways to several GPUs, fewer of them with the CPU's memory
-        assert_eq!(html.matches("class=\"lever\"").count(), BUTTONS + 2);
+        // and ways to several GPUs, fewer of them with the CPU's memory, behind one line
+        let (offered, several) = html.split_once("<details").expect("several GPUs are offered");
+        assert_eq!(offered.matches("class=\"lever\"").count(), BUTTONS);
+        assert_eq!(several.matches("class=\"lever\"").count(), 2);
+        // one setting, before a library and what comes with it
+        assert!(!offered.contains("Training library"), "{offered}");
     }
 
     #[test]

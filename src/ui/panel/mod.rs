@@ -37,6 +37,7 @@ mod toast;
 mod verdict;
 mod views;
 mod ways;
+mod zoom;
 
 pub use compare::Tabs;
 pub use configure::Configure;

@@ -1,16 +1,23 @@
-//! What is said of one moment of the timeline: its bytes by part, which is the legend too, and the largest tensors alive.
+//! What is said of one moment of the timeline: its bytes by part, which is the legend too, the largest tensors alive, and what a
+//! part is made of.
 
 use std::sync::Arc;
 
 use leptos::prelude::*;
 
+use super::zoom::Zoom;
 use crate::explain::Line;
 use crate::step::Moment;
+use crate::ui::controls::explained;
+use crate::ui::desk::Place;
 use crate::ui::detail::{Detail, Glance};
 use crate::ui::format::Unit;
 use crate::ui::part::Part;
 use crate::ui::state::State;
 use crate::units::Bytes;
+
+/// The number by which the part is asked for that is open at a moment, beside those of the table.
+const OF_MOMENT: usize = usize::MAX;
 
 /// What is said of a moment at once.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -45,7 +52,7 @@ impl Told {
     }
 }
 
-/// The moment in words: its bytes by part, which is the legend too, and the largest tensors alive.
+/// The moment in words: its bytes by part, each of which opens, and the largest tensors alive.
 #[component]
 pub(super) fn Readout(
     /// The step.
@@ -84,6 +91,8 @@ pub(super) fn Readout(
             Part::all().filter(is_there).collect::<Vec<_>>()
         })
     };
+    // what was opened stays open at the next moment
+    let chosen = RwSignal::new(None::<Part>);
     let part = move |part: Part| {
         let amount = Signal::derive(move || {
             let unit = state.unit();
@@ -91,11 +100,17 @@ pub(super) fn Readout(
             if bytes == Bytes::ZERO { "–".to_owned() } else { unit.amount(bytes) }
         });
         view! {
-            <li class=part.class() title=part.help()>
-                <i class="swatch"></i>
-                <span>{part.label()}</span>
-                " "
-                <b>{amount}</b>
+            <li class=part.class()>
+                <button
+                    type="button"
+                    aria-expanded=Signal::derive(move || (chosen.get() == Some(part)).to_string())
+                    on:click=move |_| chosen.update(|chosen| *chosen = Some(part).filter(|part| *chosen != Some(*part)))
+                >
+                    <i class="swatch"></i>
+                    <span>{part.label()}</span>
+                    " "
+                    <b>{amount}</b>
+                </button>
             </li>
         }
     };
@@ -115,6 +130,21 @@ pub(super) fn Readout(
         let glance = glance.get();
         glance.map(|glance| glance.lines.iter().map(line).collect::<Vec<_>>())
     };
+    let at = Signal::derive(move || told.with(|told| told.as_ref().map(|told| told.moment.at)));
+    let inside = move || {
+        chosen.get().map(|part| {
+            let zoom = part.category().map(|category| {
+                view! { <Zoom detail=detail at=at category=category place=Place::Zoom(OF_MOMENT) /> }
+            });
+            view! {
+                <div class=format!("of-moment {}", part.class())>
+                    <h3>{part.label()} " at this moment"</h3>
+                    <p>{explained("of-moment", part.help())}</p>
+                    {zoom}
+                </div>
+            }
+        })
+    };
     view! {
         <div class="moment" id="moment" hidden=Signal::derive(move || told.with(Option::is_none))>
             <p class="moment-head">
@@ -129,6 +159,7 @@ pub(super) fn Readout(
                 <h3>"Largest tensors alive"</h3>
                 <ul>{lines}</ul>
             </div>
+            {inside}
         </div>
     }
 }

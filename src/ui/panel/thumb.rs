@@ -3,6 +3,7 @@
 use leptos::prelude::*;
 
 use crate::rules::{Figures, about, level, rules};
+use crate::ui::controls::meaning;
 use crate::ui::state::State;
 
 /// Each rule with what it says of the scenario and where it goes wrong.
@@ -14,11 +15,11 @@ pub fn Thumb() -> impl IntoView {
         state.current().answer(|scenario, memory, gpu| {
             let figures = Figures::of(scenario, &*scenario.architecture().ok()?);
             let needed = memory.needed();
-            let line = |rule: &'static crate::rules::Rule| {
+            let line = |(number, rule): (usize, &'static crate::rules::Rule)| {
                 let total = rule.total(&figures);
                 view! {
                     <div>
-                        <dt title=rule.formula>{rule.name}</dt>
+                        <dt>{meaning(format!("rule-{number}"), rule.name, rule.formula)}</dt>
                         " "
                         <dd>
                             <b>{unit.amount(total)}</b>
@@ -37,7 +38,7 @@ pub fn Thumb() -> impl IntoView {
                     <ul>{commands.collect::<Vec<_>>()}</ul>
                 }
             });
-            let lines = rules(scenario).iter().map(line).collect::<Vec<_>>();
+            let lines = rules(scenario).iter().enumerate().map(line).collect::<Vec<_>>();
             let about = about(scenario).map(|words| view! { <p class="remark">{words}</p> });
             Some(view! {
                 {about}

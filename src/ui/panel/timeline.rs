@@ -16,7 +16,7 @@ use crate::ui::chart::pen::HEIGHT;
 use crate::ui::chart::timeline;
 use crate::ui::controls::{Cell, Row, Table, columns};
 use crate::ui::desk::Place;
-use crate::ui::detail::{Detail, Glance, largest};
+use crate::ui::detail::{Detail, Glance};
 use crate::ui::question::{Answer, Question};
 use crate::ui::state::State;
 use crate::units::Bytes;
@@ -351,7 +351,7 @@ fn glances(state: State, detail: Signal<Option<Arc<Detail>>>, shown: Shown) -> S
     Signal::derive(move || match asked.get() {
         Some(at) => heard.get().filter(|glance| glance.at == at),
         None => detail.with(|detail| {
-            let lines = largest(&detail.as_ref()?.lines);
+            let lines = detail.as_ref()?.lines.clone();
             Some(Glance { at: 0, event: None, lines })
         }),
     })

@@ -9,7 +9,7 @@ use crate::memory::Memory;
 use crate::plan::fits;
 use crate::scenario::Scenario;
 use crate::ui::browser::{self, Later};
-use crate::ui::controls::{Explained, explained, message};
+use crate::ui::controls::{Explained, explained, meaning, message};
 use crate::ui::detail::Detail;
 use crate::ui::format::{Unit, exact};
 use crate::ui::part::Part;
@@ -129,16 +129,17 @@ fn answer(
             {verdict::figures(memory, (gpu, scenario.cluster), detail, unit)
                 .into_iter()
                 .chain(verdict::speed(scenario, memory, verdict))
+                .enumerate()
                 .map(figure)
                 .collect::<Vec<_>>()}
         </dl>
     }
 }
 
-fn figure(figure: Figure) -> impl IntoView {
+fn figure((number, figure): (usize, Figure)) -> impl IntoView {
     view! {
         <div>
-            <dt title=figure.help>{figure.name}</dt>
+            <dt>{meaning(format!("figure-{number}"), figure.name, figure.help)}</dt>
             " "
             <dd>
                 <b>{figure.amount}</b>

@@ -206,6 +206,7 @@ impl<'a> Pass<'_, 'a> {
         let Some(attention) = layer.block.mixer.attention() else { unreachable!("bart's layers attend") };
         let drops = self.dropout(layer.block.residual_dropout);
         let mut _weights = None;
+        self.machine.enter_layer(layer.number);
         let mut states = self.bart_part(layer, (first, before), hidden.clone(), |states| {
             let (output, weights) = self.machine.within("self_attn", &roles::ATTENTION, || {
                 self.bart_attention(layer, attention, (&states, None), shared.full.as_ref())
@@ -238,6 +239,7 @@ impl<'a> Pass<'_, 'a> {
         if layer.block.cross.is_none() && states.value.dtype == Dtype::F16 {
             states = self.bart_clamped(states, before);
         }
+        self.machine.leave_layer();
         states
     }
 

@@ -216,6 +216,7 @@ impl<'a> Pass<'_, 'a> {
             unreachable!("t5's layers are of that kind")
         };
         let bias = shared.alibi.as_ref().filter(|_| layer.bias.is_none()).map_or(Bias::Own, Bias::Given);
+        self.machine.enter_layer(layer.number);
         let (mut hidden, own, mut _weights) =
             self.t5_half(layer, (first, attention), hidden, None, shared.full.as_ref(), bias);
         hidden = self.clamped(hidden);
@@ -239,7 +240,9 @@ impl<'a> Pass<'_, 'a> {
             let dropped = fed.dropout(drops);
             hidden.add(&dropped)
         };
-        (self.clamped(hidden), Biases { own, cross: made })
+        hidden = self.clamped(hidden);
+        self.machine.leave_layer();
+        (hidden, Biases { own, cross: made })
     }
 
     /// float16 is clamped after each half.

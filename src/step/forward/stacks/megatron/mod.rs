@@ -309,11 +309,14 @@ impl<'a> Pass<'_, 'a> {
 
     /// A layer of Transformer Engine's or of Megatron's own.
     fn either_layer(&self, index: usize, hidden: &Tensor<'a>, shared: &Shared) -> Tensor<'a> {
-        if self.has_transformer_engine() {
+        self.machine.enter_layer(index);
+        let output = if self.has_transformer_engine() {
             self.te_layer(&self.layers[index], hidden, shared)
         } else {
             self.megatron_layer(&self.layers[index], hidden, shared)
-        }
+        };
+        self.machine.leave_layer();
+        output
     }
 
     /// Runs what was checkpointed again: a layer, or an attention alone.

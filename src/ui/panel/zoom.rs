@@ -1,0 +1,195 @@
+//! A part opened level by level, at the peak or at a moment of the timeline: its modules, their layers, the tensors of one. Asked
+//! of the worker where it is opened, drawn where it is looked at.
+
+use std::sync::Arc;
+
+use leptos::prelude::*;
+
+use crate::explain::Level;
+use crate::memory::Category;
+use crate::ui::browser::Later;
+use crate::ui::desk::Place;
+use crate::ui::detail::Detail;
+use crate::ui::format::{Unit, exact};
+use crate::ui::markup::capitalised;
+use crate::ui::question::{Answer, Question};
+use crate::ui::state::State;
+use crate::units::grouped;
+
+/// How long, in milliseconds, a moment must be shown before it is asked about.
+const REST: u32 = 30;
+
+/// How many amounts of a sum are told.
+const SUMMANDS: usize = 3;
+
+/// What was heard of a part, and which of its levels are open, by the names on the way to each.
+#[derive(Default)]
+struct Known {
+    levels: Vec<Level>,
+    open: Vec<String>,
+}
+
+/// What a part is made of.
+#[component]
+pub(super) fn Zoom(
+    /// The close look at the step.
+    detail: Signal<Option<Arc<Detail>>>,
+    /// The number of the moment's event; the peak where there is none.
+    at: Signal<Option<usize>>,
+    /// The part.
+    category: Category,
+    /// Where it is asked for.
+    place: Place,
+) -> impl IntoView {
+    let state = State::of_page();
+    // what was opened stays open at the next moment
+    let known = StoredValue::new(Known::default());
+    let heard = RwSignal::new(0_usize);
+    let later = StoredValue::new_local(Later::default());
+    Effect::new(move || {
+        let at = at.get();
+        // what was heard stays until there is something newer: the page moves once
+        let Some(detail) = detail.get() else { return };
+        let ask = move || {
+            let question = Question::Zoom(Box::new(detail.scenario.clone()), at, category);
+            let take = move |answer: Option<Answer>| {
+                let Some(Answer::Zoom(levels)) = answer else { return };
+                known.update_value(|known| known.levels = levels.unwrap_or_default());
+                heard.update(|times| *times += 1);
+            };
+            state.desk.with_value(|desk| desk.ask(place, question, take));
+        };
+        later.with_value(|later| later.run(REST, ask));
+    });
+    on_cleanup(move || {
+        later.with_value(Later::cancel);
+        state.desk.with_value(|desk| desk.forget(place));
+    });
+    move || {
+        heard.track();
+        let unit = state.unit();
+        known.with_value(|of| list(&of.levels, "", &of.open, known, unit))
+    }
+}
+
+fn list(levels: &[Level], way: &str, open: &[String], known: StoredValue<Known>, unit: Unit) -> AnyView {
+    let rows: Vec<_> = levels.iter().map(|level| row(level, way, open, known, unit)).collect();
+    view! { <ul class="zoom">{rows}</ul> }.into_any()
+}
+
+/// A level, and what it opens: what is inside, or why it is there.
+fn row(level: &Level, way: &str, opened: &[String], known: StoredValue<Known>, unit: Unit) -> AnyView {
+    let way = format!("{way}/{}", level.line.what);
+    let open = RwSignal::new(opened.contains(&way));
+    let (name, sum, amount) = (level.line.what.clone(), sum(level, unit), unit.amount(level.line.bytes));
+    let level = level.clone();
+    let own = way.clone();
+    let inside = move || {
+        open.get().then(|| {
+            let opened = known.with_value(|known| known.open.clone());
+            content(&level, &own, &opened, known, unit)
+        })
+    };
+    let turn = move |_| {
+        let now = !open.get_untracked();
+        open.set(now);
+        known.update_value(|known| match now {
+            true => known.open.push(way.clone()),
+            false => known.open.retain(|other| *other != way),
+        });
+    };
+    view! {
+        <li>
+            <button type="button" aria-expanded=Signal::derive(move || open.get().to_string()) on:click=turn>
+                <b>{name}</b>
+                <span class="made-of">{sum}</span>
+                <span>{amount}</span>
+            </button>
+            {inside}
+        </li>
+    }
+    .into_any()
+}
+
+fn content(level: &Level, way: &str, open: &[String], known: StoredValue<Known>, unit: Unit) -> AnyView {
+    let all = (!level.inside.is_empty()).then(|| list(&level.inside, way, open, known, unit));
+    let why = (!level.line.why.is_empty()).then(|| format!("{}. ", capitalised(&level.line.why)));
+    let one = if level.times > 1 { "In each of these layers. " } else { "" };
+    view! {
+        {all}
+        <p>{why} {one} {exact(level.line.bytes)} ". " <i>{level.line.source.clone()}</i></p>
+    }
+    .into_any()
+}
+
+/// The sum in numbers: a tensor's own, so many layers, or the amounts of what is inside.
+fn sum(level: &Level, unit: Unit) -> String {
+    if !level.line.formula.is_empty() {
+        return level.line.formula.clone();
+    }
+    let mut told: Vec<_> =
+        level.inside.iter().take(SUMMANDS).map(|inside| unit.amount(inside.line.bytes)).collect();
+    let left = level.inside.len().saturating_sub(SUMMANDS);
+    if left > 0 {
+        told.push(format!("{left} more"));
+    }
+    let told = told.join(" + ");
+    match level.times {
+        1 => told,
+        times => format!("{} × ({told})", grouped(times)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::explain::Line;
+    use crate::scenario::Scenario;
+    use crate::ui::detail::opened;
+    use crate::ui::part::Part;
+    use crate::units::Bytes;
+
+    #[test]
+    fn every_part_of_an_answer_opens_into_sums_that_are_the_part() {
+        let scenario = Scenario::default();
+        let (detail, replayed) = Detail::look(&scenario).expect("an answer");
+        let replayed = replayed.expect("a step");
+        for category in Category::ALL {
+            let levels = opened(&replayed, &scenario, None, category);
+            let part = Part::Tensors(category).at_peak(&detail.memory);
+            assert_eq!(levels.iter().map(|level| level.line.bytes).sum::<Bytes>(), part, "{category:?}");
+            let html = Owner::new().with(|| {
+                let ways: Vec<_> = levels.iter().map(|level| format!("/{}", level.line.what)).collect();
+                let known = StoredValue::new(Known { levels: Vec::new(), open: ways.clone() });
+                list(&levels, "", &ways, known, Unit::Binary).to_html()
+            });
+            let inside: usize = levels.iter().map(|level| level.inside.len()).sum();
+            assert_eq!(html.matches("aria-expanded").count(), levels.len() + inside, "{html}");
+        }
+    }
+
+    #[test]
+    fn a_sum_is_told_in_numbers() {
+        let leaf = |name: &str, mib: u64| Level {
+            line: Line {
+                category: Category::Weights,
+                what: name.to_owned(),
+                formula: "2 × 3".to_owned(),
+                bytes: Bytes::mib(mib),
+                why: String::new(),
+                source: String::new(),
+            },
+            times: 1,
+            inside: Vec::new(),
+        };
+        let of = |inside: Vec<Level>| {
+            let mut level = Level { times: 32, inside, ..leaf("mlp", 1) };
+            level.line.formula.clear();
+            level
+        };
+        assert_eq!(sum(&leaf("linear", 1), Unit::Binary), "2 × 3");
+        assert_eq!(sum(&of(vec![leaf("a", 2), leaf("b", 1)]), Unit::Binary), "32 × (2.00 MiB + 1.00 MiB)");
+        let many = ["a", "b", "c", "d", "e"].map(|name| leaf(name, 1)).to_vec();
+        assert_eq!(sum(&of(many), Unit::Binary), "32 × (1.00 MiB + 1.00 MiB + 1.00 MiB + 2 more)");
+    }
+}
