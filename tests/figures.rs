@@ -47,7 +47,7 @@ const SENTENCES: &[(&str, &str)] = &[
     ),
     (
         "README.md",
-        "Over {multi rows} of one rank of 2 to 256 under DDP, FSDP2 and DeepSpeed's ZeRO: {multi allocated median} % in the median (worst {multi allocated worst} %), reserved {multi reserved median} % (worst {multi reserved worst} %);",
+        "Over {multi rows} of one rank of 1 to 256 under DDP, FSDP2 and DeepSpeed's ZeRO: {multi allocated median} % in the median (worst {multi allocated worst} %), reserved {multi reserved median} % (worst {multi reserved worst} %);",
     ),
     (
         "README.md",

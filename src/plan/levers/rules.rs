@@ -141,7 +141,7 @@ pub(super) static RULES: &[Rule] = &[
     once("cpu-offload", Cost::Time, |s| {
         if s.cluster.is_many() {
             s.cluster.cpu = s.cluster.most_on_cpu();
-        } else if s.offloads_alone() {
+        } else if s.offloads_alone() && s.method != Method::Qlora {
             (s.cluster.sharding, s.cluster.cpu) = (Sharding::Zero3, CpuOffload::All);
         }
     }),

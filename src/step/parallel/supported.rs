@@ -100,6 +100,13 @@ pub(in crate::step) fn supported(
             "let zero_grad free them",
         );
     }
+    if member.method == Method::Qlora && job.cluster.sharding == Sharding::Zero3 && !job.cluster.is_many() {
+        // measured: 2.5 % less than is followed, as backward makes no 16-bit weights there
+        let message = "4-bit weights under ZeRO-3 on a single GPU are not modelled";
+        return Err(
+            Issue::error(Field::CpuOffload, message).with_fix("offload the optimizer alone, under ZeRO-2")
+        );
+    }
     match (job.cluster.sharding, job.cluster.cpu) {
         (Sharding::Ddp | Sharding::Distributed, _) | (Sharding::Fsdp2, CpuOffload::Off | CpuOffload::All) => {
         }

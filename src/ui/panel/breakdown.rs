@@ -50,12 +50,17 @@ pub fn Breakdown() -> impl IntoView {
     let opened: Opened = StoredValue::new(Part::all().map(|_| RwSignal::new(false)).collect());
     let sizes = Memo::new(move |_| sizes(state));
     let small_open = RwSignal::new(false);
-    let row = move |part: &Part| view! { <Row part=*part opened=opened /> };
-    let large = move || sizes.with(|(large, _)| large.iter().map(row).collect::<Vec<_>>());
-    let small = move || {
-        let listed = small_open.get();
-        sizes.with(|(_, small)| small.iter().filter(|_| listed).map(row).collect::<Vec<_>>())
-    };
+    // Every part has a row in both places, of which one is shown at most: rows that came and went would leave a trace in whatever
+    // they look at and seldom changes, as long as the page is open.
+    let large = Part::all().map(|part| {
+        let shown = Signal::derive(move || sizes.with(|(large, _)| large.contains(&part)));
+        view! { <Row part=part opened=opened shown=shown /> }
+    });
+    let small = Part::all().map(|part| {
+        let listed = move || sizes.with(|(_, small)| small.contains(&part));
+        let shown = Signal::derive(move || small_open.get() && listed());
+        view! { <Row part=part opened=opened shown=shown small=true /> }
+    });
     view! {
         <div class="table-box">
             <table class="breakdown" class:compared=compared>
@@ -69,9 +74,9 @@ pub fn Breakdown() -> impl IntoView {
                     </tr>
                 </thead>
                 <tbody>
-                    {large}
+                    {large.collect::<Vec<_>>()}
                     <Small sizes=sizes open=small_open />
-                    {small}
+                    {small.collect::<Vec<_>>()}
                 </tbody>
                 <tfoot>
                     <tr class="sum">
@@ -207,6 +212,11 @@ fn Row(
     part: Part,
     /// Which parts are open.
     opened: Opened,
+    /// Whether it is shown.
+    shown: Signal<bool>,
+    /// Whether it is the row among the small parts.
+    #[prop(optional)]
+    small: bool,
 ) -> impl IntoView {
     let state = State::of_page();
     let place = Part::all().position(|other| other == part).unwrap_or_default();
@@ -218,10 +228,10 @@ fn Row(
     let width = Signal::derive(move || {
         state.current().answer(|_, memory, _| length(part, memory)).unwrap_or_else(|| "0".to_owned())
     });
-    let id = format!("why-{}", part.slug());
+    let id = format!("why-{}{}", part.slug(), if small { "-small" } else { "" });
     let about = id.clone();
     let explanation = move || {
-        open.get().then(|| {
+        (open.get() && shown.get()).then(|| {
             let bytes = Signal::derive(move || of_active(|part, memory| exact(part.at_peak(memory))));
             let detail = Signal::derive(move || state.current().close_look());
             let inside = part.category().map(|category| {
@@ -234,7 +244,11 @@ fn Row(
         })
     };
     view! {
-        <tr class=format!("part-row {}", part.class()) on:click=move |_| open.update(|open| *open = !*open)>
+        <tr
+            class=format!("part-row {}", part.class())
+            hidden=Signal::derive(move || !shown.get())
+            on:click=move |_| open.update(|open| *open = !*open)
+        >
             <th scope="row">
                 <button
                     type="button"
@@ -255,7 +269,7 @@ fn Row(
                 </svg>
             </td>
         </tr>
-        <tr class="why" id=id hidden=Signal::derive(move || !open.get())>
+        <tr class="why" id=id hidden=Signal::derive(move || !(open.get() && shown.get()))>
             <td colspan="7">{explanation}</td>
         </tr>
     }
