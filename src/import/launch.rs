@@ -159,9 +159,13 @@ fn shared_layers(reader: &mut Reader) {
             reader.set("tp", &said.text(), &said.said);
             reader.idle.extend(plan.map(|plan| plan.said));
         }
-        (None, Some(plan)) if plan.text() == "auto" => {
+        (None, Some(plan)) if plan.text() == "auto" && reader.scenario.cluster.is_many() => {
             let gpus = reader.scenario.cluster.gpus.to_string();
             reader.set("tp", &gpus, &plan.said);
+        }
+        (None, Some(plan)) if plan.text() == "auto" => {
+            reader
+                .leave(&plan.said, "how many GPUs share the layers is not known here: give --gpus and --tp");
         }
         (None, Some(plan)) => {
             reader.leave(&plan.said, "of plans the model's own is predicted (tp_plan=\"auto\")")

@@ -9,7 +9,9 @@ use crate::hardware::Gpu;
 use crate::issue::{Field, Issue, Severity};
 use crate::model::Architecture;
 use crate::scenario::choices::Choice;
-use crate::scenario::{Checkpointing, Cluster, GpuChoice, Method, ModelChoice, Scenario, Task};
+use crate::scenario::{
+    Checkpointing, Cluster, CpuOffload, GpuChoice, Layout, Method, ModelChoice, Scenario, Stack, Task,
+};
 use crate::step;
 use crate::units::{Bytes, grouped};
 
@@ -239,9 +241,16 @@ fn cell(
     })
 }
 
-/// The scenario on a single GPU, as cards and their prices are asked about.
+/// The scenario on a single GPU, as cards and their prices are asked about: of several there is nothing left that they share.
 pub(super) fn alone(scenario: &Scenario) -> Scenario {
-    Scenario { cluster: Cluster { gpus: 1, ..scenario.cluster }, ..scenario.clone() }
+    let mut alone = scenario.clone();
+    if scenario.cluster.is_many() {
+        alone.cluster = Cluster { gpus: 1, cpu: CpuOffload::Off, ..scenario.cluster };
+        if scenario.stack != Stack::Megatron {
+            alone.cluster.layout = Layout::WHOLE;
+        }
+    }
+    alone
 }
 
 /// The sentence that a table of single GPUs needs where the scenario has several.
@@ -272,7 +281,7 @@ pub(super) fn within_positions(scenario: &Scenario) -> Scenario {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scenario::{Mask, Optimizer, Precision, Reference, Sharding, Stack};
+    use crate::scenario::{Mask, Optimizer, Precision, Reference, Sharding};
 
     #[test]
     fn a_method_brings_its_precision() {

@@ -19,7 +19,7 @@ use crate::model::{Architecture, Objective};
 use crate::scenario::choices::Choice;
 use crate::scenario::keys::{Key, keys};
 use crate::scenario::{
-    Allocator, LoraTargets, LossKernel, Method, ModelChoice, Modules, Precision, Scenario, Tuner,
+    Allocator, LoraTargets, LossKernel, Method, ModelChoice, Modules, Precision, Scenario, Stack, Tuner,
 };
 use crate::share;
 use crate::text::one_line;
@@ -292,6 +292,10 @@ fn header(run: &Run<'_>, which: Configuration, command: &str, runs: &Scenario, d
 /// What the file says, as [`crate::import`] understands it: the scenario that it runs, and what of a written file follows from it.
 fn read_back(run: &Run<'_>, which: Configuration, body: &str) -> Result<(Scenario, Written), Issue> {
     let scenario = run.scenario;
+    if scenario.stack == Stack::Transformers && scenario.divided().tensor > 1 {
+        let message = "no file that is written here has a line for layers that GPUs share";
+        return Err(Issue::error(Field::TensorParallel, message).with_fix("use a tensor parallel size of 1"));
+    }
     let mut base = Scenario::default();
     for key in keys().filter(|key| which.leaves_open(key.name) || key.name == "model") {
         key.copy(&mut base, scenario);

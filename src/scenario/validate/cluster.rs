@@ -42,6 +42,7 @@ pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, i
         }
     }
     issues.extend(nothing_to_offload(scenario));
+    issues.extend(alone_without_offload(scenario));
     if scenario.cluster.is_many() {
         if scenario.gpu().is_ok_and(|gpu| gpu.vendor == Vendor::Apple) {
             let message = "PyTorch has no collectives for Apple's GPUs: several Macs do not train one model";
@@ -139,6 +140,16 @@ fn nothing_to_offload(scenario: &Scenario) -> Option<Issue> {
     let message =
         format!("{who} has no shards to lay into the CPU's memory: the figures are without CPU offload");
     Some(Issue::warning(Field::CpuOffload, message).with_fix(fix))
+}
+
+/// DeepSpeed on a single GPU that keeps everything there, which is answered for without it.
+fn alone_without_offload(scenario: &Scenario) -> Option<Issue> {
+    let Cluster { cpu, sharding, .. } = scenario.cluster;
+    let is_zero = matches!(sharding, Sharding::Zero1 | Sharding::Zero2 | Sharding::Zero3);
+    (is_zero && cpu == CpuOffload::Off && scenario.offloads_alone()).then(|| {
+        let message = "DeepSpeed on a single GPU is followed where it lays something into the CPU's memory: these figures are without it";
+        Issue::new(Severity::Note, Field::Sharding, message)
+    })
 }
 
 /// Positions in float32 that FSDP2's policy makes bfloat16 on the way into a layer (`cast_forward_inputs`), but not when the layer is

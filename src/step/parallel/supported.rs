@@ -44,8 +44,9 @@ pub(in crate::step) fn supported(
         return Ok(());
     }
     let engine = job.cluster.sharding.label();
+    let here = if job.cluster.is_many() { "on several GPUs" } else { "under DeepSpeed" };
     let refuse = |field, what: String, fix: &str| {
-        Err(Issue::error(field, format!("{what} on several GPUs is not modelled")).with_fix(fix))
+        Err(Issue::error(field, format!("{what} {here} is not modelled")).with_fix(fix))
     };
     match member.stack {
         Stack::Transformers if job.members.len() > 1 => {
