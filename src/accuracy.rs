@@ -99,7 +99,8 @@ pub fn software(scenario: &Scenario) -> String {
         loss => Some(loss.slug()),
     };
     let engine = scenario.cluster.has_engine().then(|| scenario.cluster.sharding.slug());
-    let parts = [Some(scenario.stack.slug()), loss, engine];
+    let shares_layers = scenario.stack == Stack::Transformers && scenario.divided().tensor > 1;
+    let parts = [Some(scenario.stack.slug()), loss, engine, shares_layers.then_some("tp")];
     parts.into_iter().flatten().collect::<Vec<_>>().join("+")
 }
 

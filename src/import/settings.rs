@@ -181,7 +181,7 @@ fn number_of_gpus(reader: &mut Reader) {
         return;
     }
     let gpus = reader.scenario.cluster.gpus;
-    if gpus > 1 {
+    if gpus > 1 || reader.scenario.cluster.has_engine() {
         return reader.assume("gpus", &gpus.to_string(), "the text does not say how many: as it was");
     }
     let why = "the command that starts the run says it (torchrun --nproc-per-node, accelerate's num_processes): answered for one";

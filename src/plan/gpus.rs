@@ -47,6 +47,13 @@ pub fn on_gpus(scenario: &Scenario, gpus: u64) -> Scenario {
             if let Some(sharding) = sharding.filter(|_| replicates) {
                 scenario.cluster.sharding = *sharding;
             }
+            // where all share the layers none are left that share shards
+            if software.trainer != Trainer::Megatron
+                && scenario.cluster.is_many()
+                && scenario.divided().gpus() == gpus
+            {
+                scenario.cluster.sharding = Sharding::Ddp;
+            }
         });
         other
     };

@@ -221,8 +221,8 @@ fn equal(scenario: &Scenario) -> Result<Scenario, Issue> {
         let fix = "choose fine-tuning, and a mask that is not packed";
         return Err(Issue::error(Field::Lengths, message).with_fix(fix));
     }
-    if scenario.cluster.is_many() {
-        let message = "the lengths of texts are followed on one GPU";
+    if scenario.cluster.has_engine() {
+        let message = "the lengths of texts are followed on one GPU, without DeepSpeed";
         return Err(Issue::error(Field::Gpus, message).with_fix("choose one GPU"));
     }
     Ok(Scenario { lengths: Lengths::Equal, ..scenario.clone() })

@@ -58,10 +58,11 @@ impl Scenario {
             }
         }
         // the optimizer alone, or everything of a single GPU, only DeepSpeed lays into the CPU's memory
+        let offloads = self.cluster.is_many() || self.offloads_alone();
         match self.cluster.cpu {
-            CpuOffload::Optimizer => usual.cluster.sharding = Sharding::Zero2,
-            CpuOffload::All if !self.cluster.is_many() => usual.cluster.sharding = Sharding::Zero3,
-            CpuOffload::Off | CpuOffload::All => {}
+            CpuOffload::Optimizer if offloads => usual.cluster.sharding = Sharding::Zero2,
+            CpuOffload::All if self.offloads_alone() => usual.cluster.sharding = Sharding::Zero3,
+            CpuOffload::Off | CpuOffload::Optimizer | CpuOffload::All => {}
         }
         match self.stack {
             // trl's own defaults (trainer/base_config.py) are the same but for the precision

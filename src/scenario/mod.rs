@@ -388,6 +388,7 @@ impl Scenario {
     pub(crate) fn offloads_alone(&self) -> bool {
         !self.cluster.is_many()
             && self.task.trains()
+            && !matches!(self.task, Task::Classify | Task::Embed | Task::Distil)
             && matches!(self.stack, Stack::Transformers | Stack::Trl)
     }
 

@@ -139,7 +139,11 @@ fn classification(job: &Job, member: usize, batch: Batch) -> Result<(), Issue> {
         );
     }
     if job.cluster.has_engine() {
-        return refuse(Field::Gpus, "classification on several GPUs is not modelled", "choose one GPU");
+        return refuse(
+            Field::Gpus,
+            "classification on several GPUs or under DeepSpeed is not modelled",
+            "choose one GPU without offload",
+        );
     }
     if batch.mask.is_packed() {
         return refuse(Field::Mask, "each text that is classified has a row of its own", "choose padded");
@@ -162,7 +166,11 @@ fn embedding(job: &Job, member: usize, batch: Batch) -> Result<(), Issue> {
         return refuse(Field::Stack, message, "choose transformers");
     }
     if job.cluster.has_engine() {
-        return refuse(Field::Gpus, "embeddings on several GPUs are not modelled", "choose one GPU");
+        return refuse(
+            Field::Gpus,
+            "embeddings on several GPUs or under DeepSpeed are not modelled",
+            "choose one GPU without offload",
+        );
     }
     if batch.mask.is_packed() {
         return refuse(Field::Mask, "each text that is embedded has a row of its own", "choose padded");
@@ -194,7 +202,11 @@ fn distillation(job: &Job, (student, teacher): (usize, usize), batch: Batch) -> 
         }
     }
     if job.cluster.has_engine() {
-        return refuse(Field::Gpus, "distillation on several GPUs is not modelled", "choose one GPU");
+        return refuse(
+            Field::Gpus,
+            "distillation on several GPUs or under DeepSpeed is not modelled",
+            "choose one GPU without offload",
+        );
     }
     if batch.pictures.count > 0 {
         return refuse(Field::Pictures, "distillation with pictures is not modelled", "leave them out");
@@ -277,7 +289,11 @@ fn generates(member: &Member, many: bool) -> Result<(), Issue> {
     let trains = member.training.is_some();
     if many {
         let fix = if trains { "choose one GPU, or have vLLM generate the answers" } else { "choose one GPU" };
-        return refuse(Field::Gpus, "generation on several GPUs is not modelled".into(), fix);
+        return refuse(
+            Field::Gpus,
+            "generation on several GPUs or under DeepSpeed is not modelled".into(),
+            fix,
+        );
     }
     if member.attention == AttentionKernel::FlashAttn {
         let message = "generation with the package flash-attn is not modelled";

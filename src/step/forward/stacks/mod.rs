@@ -45,7 +45,7 @@ pub(in crate::step) fn architecture<'a>(
     loss(architecture, member)?;
     embeddings(architecture, member)?;
     match member.stack {
-        Stack::Transformers if cluster.layout.tensor > 1 => {
+        Stack::Transformers if cluster.is_many() && cluster.layout.tensor > 1 => {
             tensor_plan::architecture(architecture, member, batch, cluster).map(Cow::Owned)
         }
         Stack::Transformers => match member.head {
