@@ -56,7 +56,7 @@ pub fn estimate(scenario: &Scenario) -> Estimate {
                     Ok(answer) => {
                         issues.extend(offloaded(answer.offloaded));
                         issues.extend(on_host(answer.on_host, scenario.cluster.gpus));
-                        issues.extend(read_by_each(scenario, answer.parameters.total));
+                        issues.extend(read_by_each(scenario, architecture.parameters()));
                         issues.extend(whole_experts(scenario, &architecture.model_type, answer.experts));
                         memory = Some(answer);
                     }

@@ -8,7 +8,7 @@ use super::levers::fewest_in_words;
 use super::output::Output;
 use super::table::{Cell, Column, Listing, Table};
 use crate::export;
-use crate::hardware::{Machine, gpus, machines};
+use crate::hardware::{Machine, gpus};
 use crate::issue::Issue;
 use crate::plan::{Layout, NeedCell, NeedRow, Verdict, fewest_gpus, need, on_one, usual_cards};
 use crate::scenario::{Method, Scenario};
@@ -63,8 +63,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     }
     let fewest = fewest_gpus(&base);
     let mut output = Output::of(match arguments.json {
-        true => to_json(&rows, &fewest),
-        false if arguments.machines => arguments.listing.of(rented(&rows), |table| table.text())?,
+        true => to_json(&rows, &base, &fewest),
+        false if arguments.machines => arguments.listing.of(rented(&rows, &base), |table| table.text())?,
         false => arguments.listing.of(table(&rows, &base), |table| {
             format!("{}\nOn its own card: {}\n", to_text(&rows, &base, &table), fewest_in_words(&fewest))
         })?,
@@ -94,8 +94,8 @@ fn table(rows: &[NeedRow], base: &Scenario) -> Table {
     Table::new(columns.chain(methods.iter().map(of_method)).chain([rented]), rows.iter().map(row))
 }
 
-/// Every machine with one of the cards.
-fn rented(rows: &[NeedRow]) -> Table {
+/// Every machine with as many of the cards as hold the run by its own method.
+fn rented(rows: &[NeedRow], base: &Scenario) -> Table {
     let columns = [
         Column::words("Machine"),
         Column::words("Card"),
@@ -116,7 +116,7 @@ fn rented(rows: &[NeedRow]) -> Table {
                 Cell::words(&machine.dated),
             ]
         };
-        machines(&row.gpu).into_iter().map(line).collect::<Vec<_>>()
+        row.machines(base.method).into_iter().map(line).collect::<Vec<_>>()
     };
     Table::new(columns, rows.iter().flat_map(of_card))
 }
@@ -183,7 +183,7 @@ fn price(machine: &Machine) -> Cell {
     Cell::amount(text, machine.per_hour, [dollars, name, machine.gpus.to_string()])
 }
 
-fn to_json(rows: &[NeedRow], fewest: &Result<Option<Layout>, Issue>) -> String {
+fn to_json(rows: &[NeedRow], base: &Scenario, fewest: &Result<Option<Layout>, Issue>) -> String {
     let cell = |(method, cell): (&Method, &NeedCell)| {
         let value = match cell {
             NeedCell::Needs { needed, verdict, scenario, several } => json!({
@@ -207,7 +207,7 @@ fn to_json(rows: &[NeedRow], fewest: &Result<Option<Layout>, Issue>) -> String {
             "gpu": row.gpu,
             "memory": row.memory,
             "machine": row.machine,
-            "machines": machines(&row.gpu),
+            "machines": row.machines(base.method),
             "methods": serde_json::Map::from_iter(cells),
         })
     });

@@ -236,6 +236,11 @@ impl fmt::Display for Finding {
                  run.",
                 Figure::Shown.label()
             ),
+            Finding::Beside { figure: Figure::Reserved, said, found, agrees: false } => write!(
+                f,
+                "{said} {}, where the scenario has {found}: another setting of the allocator, lengths that vary, or another run.",
+                Figure::Reserved.label()
+            ),
             Finding::Beside { figure, said, found, agrees: false } => write!(
                 f,
                 "{said} {}: this scenario is not that run, it has {found}.",

@@ -63,8 +63,7 @@ pub fn reach(scenario: &Scenario, target: u64) -> Result<Option<Reached>, Issue>
     let Some(largest) = largest_batch(&*scenario.architecture()?, scenario, &scenario.gpu()?)? else {
         return Ok(None);
     };
-    let gpus = scenario.cluster.gpus.max(1);
-    let each = target.max(1).div_ceil(gpus);
+    let each = target.max(1).div_ceil(copies(scenario));
     let mut reached = in_passes(scenario, each, &largest);
     // while the next pass runs the gradients of those before it are there
     let passes = Scenario { accumulation: reached.accumulation.max(2), ..scenario.clone() };
@@ -82,6 +81,11 @@ pub fn reach(scenario: &Scenario, target: u64) -> Result<Option<Reached>, Issue>
     Ok(Some(Reached { largest: largest.number, ..reached }))
 }
 
+/// How many micro-batches its GPUs run at a time: those that share a model share one.
+fn copies(scenario: &Scenario) -> u64 {
+    (scenario.cluster.gpus / scenario.divided().gpus().max(1)).max(1)
+}
+
 /// `each` sequences on each GPU in micro-batches of at most `largest`.
 fn in_passes(scenario: &Scenario, each: u64, largest: &Largest) -> Reached {
     let most = largest.number.min(each);
@@ -94,7 +98,7 @@ fn in_passes(scenario: &Scenario, each: u64, largest: &Largest) -> Reached {
         largest: largest.number,
         batch,
         accumulation,
-        effective: batch.saturating_mul(accumulation).saturating_mul(scenario.cluster.gpus.max(1)),
+        effective: batch.saturating_mul(accumulation).saturating_mul(copies(&scenario)),
         verdict,
         scenario: Box::new(scenario),
     }

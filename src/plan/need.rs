@@ -6,7 +6,7 @@ use super::answer::Answer;
 use super::gpus::{Layout, fewest_between};
 use super::table::{alone, with_method, within_positions};
 use super::verdict::Verdict;
-use crate::hardware::{Class, Gpu, Machine, Vendor, cheapest, gpus};
+use crate::hardware::{Class, Gpu, Machine, Vendor, cheapest, gpus, machines};
 use crate::issue::Issue;
 use crate::scenario::{GpuChoice, Method, Scenario};
 use crate::units::Bytes;
@@ -78,6 +78,23 @@ impl NeedRow {
             true => Some(1),
             false => self.cells.iter().filter_map(NeedCell::several).map(|several| several.layout.gpus).min(),
         }
+    }
+
+    /// The machines that can be rented with as many of the cards as hold the run by that method, the cheapest first: where none has so
+    /// many, those with the most.
+    pub fn machines(&self, method: Method) -> Vec<&'static Machine> {
+        let cell = Method::ALL.iter().position(|other| *other == method).and_then(|at| self.cells.get(at));
+        let wanted = match cell {
+            Some(cell) if cell.fits() => 1,
+            Some(cell) => match cell.several() {
+                Some(several) => several.layout.gpus,
+                None => return Vec::new(),
+            },
+            None => return Vec::new(),
+        };
+        let all = machines(&self.gpu);
+        let most = all.iter().map(|machine| u64::from(machine.gpus)).max().unwrap_or(0);
+        all.into_iter().filter(|machine| u64::from(machine.gpus) >= wanted.min(most)).collect()
     }
 
     /// US dollars for an hour of the machines with one such card, or with those that hold the run together where one does not; nothing

@@ -330,7 +330,9 @@ fn lever(before: &Scenario, after: Scenario, key: &str, cost: Cost, looked: &Loo
     // what closes the holes between tensors that fit takes no less, and may leave a doubt
     let helps = !base.fits() && (verdict.holds() || helps(Some(base.verdict), Some(verdict)));
     let changes = Change::between(before, &after, key);
-    let runs = verdict != Verdict::WouldNotRun;
+    // what DeepSpeed lays into the CPU's memory for a single GPU would come back unsaid
+    let comes_back = !before.cluster.is_many() && before.cluster.has_engine() && !after.cluster.has_engine();
+    let runs = verdict != Verdict::WouldNotRun && !comes_back;
     (runs && (saves || helps)).then(|| Lever {
         changes,
         cost,

@@ -148,7 +148,7 @@ fn alone_without_offload(scenario: &Scenario) -> Option<Issue> {
     let is_zero = matches!(sharding, Sharding::Zero1 | Sharding::Zero2 | Sharding::Zero3);
     (is_zero && cpu == CpuOffload::Off && scenario.offloads_alone()).then(|| {
         let message = "DeepSpeed on a single GPU is followed where it lays something into the CPU's memory: these figures are without it";
-        Issue::new(Severity::Note, Field::Sharding, message)
+        Issue::warning(Field::Sharding, message).with_fix("offload something, or choose DDP")
     })
 }
 
@@ -241,6 +241,14 @@ fn not_compared(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec
         when(habits.fills_cache, "a cache of keys and values"),
         when(scenario.savings.loss != LossKernel::Standard, "this loss kernel"),
         when(scenario.precision == Precision::AmpFp16, "a gradient scaler"),
+        when(
+            scenario.stack == Stack::Trl && !scenario.cluster.is_many(),
+            "trl under DeepSpeed on a single GPU",
+        ),
+        when(
+            scenario.method == Method::Qlora && !scenario.cluster.is_many(),
+            "4-bit weights under DeepSpeed on a single GPU",
+        ),
         when(
             scenario.stack == Stack::Trl
                 && scenario.cluster.cpu != CpuOffload::Off

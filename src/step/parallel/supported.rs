@@ -34,8 +34,8 @@ pub(in crate::step) fn supported(
     }
     let layout = job.cluster.layout;
     // what of it is refused lies with the plan
-    let is_planned = member.stack == Stack::Transformers && layout.tensor > 1;
-    if layout.gpus() > 1 && !is_planned && job.cluster.is_many() {
+    let planned = if member.stack == Stack::Transformers { layout.tensor.max(1) } else { 1 };
+    if layout.gpus() > planned {
         let field = if layout.tensor > 1 { Field::TensorParallel } else { Field::PipelineParallel };
         let message = format!("{} does not divide a model among GPUs", member.stack.label());
         return Err(Issue::error(field, message).with_fix("choose Megatron-core, or sizes of 1"));

@@ -154,8 +154,15 @@ pub fn Table(
             </button>
         }
     });
+    // what scrolls can be reached by keyboard; where columns are sorted their buttons are
+    let stop = listing.is_none().then_some(("0", "region", caption));
     view! {
-        <div class="table-box">
+        <div
+            class="table-box"
+            tabindex=stop.map(|stop| stop.0)
+            role=stop.map(|stop| stop.1)
+            aria-label=stop.map(|stop| stop.2)
+        >
             <table class=class aria-busy=Signal::derive(move || busy.get().to_string())>
                 <caption class="unseen">{caption}</caption>
                 <thead>

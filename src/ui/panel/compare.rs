@@ -107,7 +107,7 @@ pub fn Compare() -> impl IntoView {
     let alone = Signal::derive(move || state.alone());
     let columns = Signal::derive(move || {
         let letters = (0..state.count.get()).map(letter);
-        [""].into_iter().chain(letters).map(str::to_owned).collect::<Vec<_>>()
+        ["Input"].into_iter().chain(letters).map(str::to_owned).collect::<Vec<_>>()
     });
     let rows = Signal::derive(move || {
         let mut rows = differences(&state.scenarios());

@@ -3,7 +3,7 @@
 use leptos::prelude::*;
 
 use super::rows::{pieces, summed_up};
-use crate::hardware::{Machine, machines};
+use crate::hardware::Machine;
 use crate::plan::{NeedCell, NeedRow, Several, Verdict, on_one, usual_cards};
 use crate::scenario::{Method, Scenario};
 use crate::ui::asked::Listed;
@@ -63,9 +63,10 @@ pub fn Cards() -> impl IntoView {
         ["Card", "Memory", "Rented from"].into_iter().chain(methods).map(str::to_owned).collect::<Vec<_>>()
     });
     let rented = Signal::derive(move || {
+        let method = state.current().scenario.with(|scenario| scenario.method);
         fitting.with(|rows| {
             rows.iter()
-                .flat_map(|row| machines(&row.gpu).into_iter().map(|rent| of_machine(row, rent)))
+                .flat_map(|row| row.machines(method).into_iter().map(|rent| of_machine(row, rent)))
                 .collect()
         })
     });

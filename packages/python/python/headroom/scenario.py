@@ -192,7 +192,7 @@ class Scenario(TypedDict, total=False):
     #: The pipeline stage whose GPU is answered for, counted from 1; 0 is the one that needs most
     pipeline_stage: int
 
-    #: What of each GPU's shards lies in the CPU's memory: FSDP2's CPUOffloadPolicy, DeepSpeed's offload_optimizer and offload_param
+    #: What of each GPU's shards lies in the CPU's memory, or of a single GPU's model under DeepSpeed: FSDP2's CPUOffloadPolicy, DeepSpeed's offload_optimizer and offload_param
     cpu_offload: Literal["off", "optimizer", "all"]
 
     #: How many elements of gradients DeepSpeed reduces at a time (reduce_bucket_size); "auto" in a configuration for transformers is hidden_size²
@@ -221,6 +221,9 @@ class Scenario(TypedDict, total=False):
 
     #: MiB that the process takes before its first tensor; 0 for what was measured for the card's generation (data/SOURCES.md)
     context_mib: int
+
+    #: KiB of each workspace that cuBLAS is given, as CUBLAS_WORKSPACE_CONFIG says (:4096:8 is 32768); 0 for what PyTorch asks for (aten/src/ATen/cuda/CUDABlas.cpp): 32 MiB on Hopper, 8.125 MiB elsewhere
+    cublas_workspace_kib: int
 
     #: Percent of the card that vLLM has beside the training (vllm_mode="colocate", vllm_gpu_memory_utilization, 30 in trl); 0 where a server elsewhere generates the answers. Where it only generates, what the table of formats gives vLLM (gpu_memory_utilization); 0 for its default, 92
     vllm_percent: int
