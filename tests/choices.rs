@@ -101,6 +101,6 @@ fn generation_is_refused_where_it_was_not_compared() {
     refuses("p=bf16&m=state-spaces/mamba-130m-hf", "generating with mamba is not modelled");
     refuses("p=amp-bf16", "generation is modelled without autocast");
     refuses("p=bf16&st=torchtune", "generation is modelled with transformers, not with torchtune");
-    refuses("p=bf16&gpus=2", "generation on several GPUs is not modelled");
+    refuses("p=bf16&gpus=2", "generation on several GPUs or under DeepSpeed is not modelled");
     refuses("p=bf16&kv=static&m=mistralai/Mistral-7B-v0.1", "whose layers see a window only");
 }
