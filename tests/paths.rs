@@ -395,7 +395,12 @@ fn what_is_shown_falls_by_blocks_alone() {
         let (_, peak) = answer.estimate.memory.filter(|_| answer.on_card.is_some())?.peak();
         Some((peak.bytes.0 as f64, peak.parts.get(Category::Rounding).0 as f64))
     };
-    let (mut compared, mut fell) = (0, 0);
+    let gpt2 = |batch: u64| {
+        let link = format!("v=1&m=openai-community/gpt2&method=full&p=fp16&s=128&gc=reentrant&b={batch}");
+        shown(&share::decode(&link).scenarios[0]).expect("an answer").0
+    };
+    assert!(gpt2(4) < gpt2(3) && gpt2(3) < gpt2(2), "it falls");
+    let mut compared = 0;
     let mut wrong = Vec::new();
     for seed in 0..200 {
         let mut draw = Draw::new(first_seed().wrapping_add(seed));
@@ -410,14 +415,13 @@ fn what_is_shown_falls_by_blocks_alone() {
             let Some((after, _)) = shown(&larger) else { continue };
             let least = (before - blocks) * (1.0 - may_need_less(&scenario, &larger) / 100.0);
             compared += 1;
-            fell += usize::from(after < before);
             if after < least {
                 let [small, large] = [scenario.clone(), larger].map(|scenario| share::encode(&[scenario]));
                 wrong.push(format!("{after} is less than {least}: {large}, {small}"));
             }
         }
     }
-    assert!(compared > 80 && fell > 0, "{fell} of {compared}");
+    assert!(compared > 80, "{compared}");
     assert!(wrong.is_empty(), "{}: {}", wrong.len(), wrong.join("\n"));
 }
 
