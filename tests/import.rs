@@ -56,7 +56,7 @@ const FILES: [Row; 11] = [
         include_str!("fixtures/configurations/deepspeed-zero3.json"),
         Format::DeepSpeed,
         "shard=zero3&cpu=optimizer&zbucket=16777216&zprefetch=15099494&zpersist=1000000&zoverlap=off",
-        &["the number of GPUs"],
+        &[],
     ),
     (
         "trl-command.sh",
