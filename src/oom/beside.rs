@@ -18,7 +18,7 @@ pub(super) fn beside(message: &Message, answer: &Answer) -> Vec<Finding> {
     else {
         return Vec::new();
     };
-    let band = accuracy::band(&*architecture, scenario);
+    let band = accuracy::band(&architecture, scenario);
     let compare = |figure, said: Option<Amount>, [least, most]: [Bytes; 2], percent: f64| {
         let said = said?;
         let agrees = said.most() as f64 >= least.0 as f64 * (1.0 - percent / 100.0)
