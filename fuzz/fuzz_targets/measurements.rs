@@ -1,6 +1,6 @@
 #![no_main]
 
-#[allow(dead_code)]
+#[expect(dead_code, reason = "one of the targets is run here")]
 #[path = "../../tests/fuzz/targets.rs"]
 mod targets;
 

@@ -39,27 +39,25 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     .noting(asked.notices))
 }
 
-/// Single changes, those that are enough together, what the room is good for and the fewest GPUs, each called so.
-fn every(scenario: &Scenario, found: &Levers) -> Table {
-    let columns = [
-        Column::words("Change"),
-        Column::words("Kind"),
+/// The columns of a lever, behind the change itself.
+fn columns() -> [Column; 5] {
+    [
         Column::words("Costs"),
         Column::of("Time", &[" (% more)"]),
         Column::of("Saves", &[" (bytes)"]),
         Column::of("Needs", &[" (bytes)", ": RAM (bytes)"]),
         Column::words("Verdict"),
-    ];
+    ]
+}
+
+fn cells(found: &Levers, lever: &Lever) -> [Cell; 5] {
+    [cost(lever), time(lever), saves(found, lever), needed(lever), Cell::verdict(lever.verdict)]
+}
+
+/// Single changes, those that are enough together, what the room is good for and the fewest GPUs, each called so.
+fn every(scenario: &Scenario, found: &Levers) -> Table {
     let lever = |kind: &'static str, lever: &Lever| {
-        let cells = vec![
-            Cell::words(kind),
-            cost(lever),
-            time(lever),
-            saves(found, lever),
-            needed(lever),
-            Cell::verdict(lever.verdict),
-        ];
-        lines(&lever.changes, cells)
+        lines(&lever.changes, [Cell::words(kind)].into_iter().chain(cells(found, lever)).collect())
     };
     let unpaid = |kind: String, needed: Bytes, verdict: Verdict, changes: &[Change]| {
         let nothing = || Cell::none("");
@@ -84,25 +82,13 @@ fn every(scenario: &Scenario, found: &Levers) -> Table {
         }),
     );
     rows.extend(found.offloaded.iter().map(|offloaded| lever("fewest GPUs, offloaded", offloaded)));
-    Table::new(columns, rows)
+    Table::new(["Change", "Kind"].map(Column::words).into_iter().chain(columns()), rows)
 }
 
 /// Every single change.
 fn table(found: &Levers) -> Table {
-    let columns = [
-        Column::words("Change"),
-        Column::words("Costs"),
-        Column::of("Time", &[" (% more)"]),
-        Column::of("Saves", &[" (bytes)"]),
-        Column::of("Needs", &[" (bytes)", ": RAM (bytes)"]),
-        Column::words("Verdict"),
-    ];
-    let row = |lever: &Lever| {
-        let cells =
-            vec![cost(lever), time(lever), saves(found, lever), needed(lever), Cell::verdict(lever.verdict)];
-        lines(&lever.changes, cells)
-    };
-    Table::new(columns, found.single.iter().map(row))
+    let row = |lever: &Lever| lines(&lever.changes, cells(found, lever).into());
+    Table::new([Column::words("Change")].into_iter().chain(columns()), found.single.iter().map(row))
 }
 
 /// By how much is paid, and not by its first letter.
