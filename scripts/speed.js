@@ -138,7 +138,8 @@ async function memoryAfter(page, changes) {
   const { usedSize: js } = await session.send("Runtime.getHeapUsage");
   const { nodes } = await session.send("Memory.getDOMCounters");
   const held = () => self.memories.reduce((sum, { buffer }) => sum + buffer.byteLength, 0);
-  return { js, nodes, wasm: await page.evaluate(held), worker: (await page.workers()[0]?.evaluate(held)) ?? 0 };
+  const beside = await Promise.all(page.workers().map((worker) => worker.evaluate(held)));
+  return { js, nodes, wasm: await page.evaluate(held), worker: beside.reduce((sum, bytes) => sum + bytes, 0) };
 }
 
 const print = (what, figure, budget) => console.log(`${what.padEnd(62)}${figure.padStart(10)}   ${budget}`);
@@ -200,6 +201,6 @@ const grown = (name, of, written) => print(name, `${written(before[of])} → ${w
 grown(`JavaScript’s heap over ${CHANGES.toLocaleString("en")} changes`, "js", mib);
 grown("nodes of the page", "nodes", String);
 grown("memory of the page’s code", "wasm", mib);
-grown("memory of the worker’s code", "worker", mib);
+grown("memory of the workers’ code", "worker", mib);
 await browser.close();
 server.close();

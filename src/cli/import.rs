@@ -114,11 +114,18 @@ fn to_text(name: &str, understood: &Understood) -> String {
     let kept = understood.kept();
     section("kept from before", kept.iter().map(|(label, value)| [*label, value.as_str(), ""]).collect());
     section("not understood", left.iter().map(|one| [one.said.as_str(), &one.why, ""]).collect());
-    let took = took.as_deref().unwrap_or_default().split(',').filter_map(|figure| figure.split_once(':'));
-    section("measured, in bytes", took.map(|(metric, bytes)| [metric, bytes, ""]).collect());
+    let took = took.as_deref().unwrap_or_default().split(',').filter_map(measured);
+    section("measured, in bytes", took.collect());
     if !idle.is_empty() {
         out.push_str(&format!("\nwithout effect on memory\n  {}\n", idle.join(", ")));
     }
     out.push('\n');
     out
+}
+
+/// What a run took, of one kind; nothing where a link says something else in its place.
+fn measured(said: &str) -> Option<[&str; 3]> {
+    let (kind, bytes) = said.split_once(':')?;
+    let is_figure = ["allocated", "reserved", "driver"].contains(&kind) && bytes.parse::<u64>().is_ok();
+    is_figure.then_some([kind, bytes, ""])
 }

@@ -78,7 +78,7 @@ pub(super) fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
             (class, None) if let Some(tuner) = Tuner::of_class(class) => {
                 (parts.adapters, parts.tuner) = (true, Some(tuner));
             }
-            ("BitsAndBytesConfig", None) => {}
+            ("BitsAndBytesConfig" | "DistributedConfig" | "ParallelismConfig", None) => {}
             ("from_pretrained", None) if loads_a_model(&call.path) => {
                 parts.loads = true;
                 if class_of(&call.path).contains("ForSequenceClassification")
@@ -152,7 +152,9 @@ pub(super) fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
             }
             // a changed config of a file of Headroom's own is in its link
             let is_linked = own.is_some() && name == "from_pretrained" && argument == "config";
-            if !is_object && !is_linked && argument != "quantization_config" {
+            // these are calls of their own
+            let is_call = ["quantization_config", "distributed_config", "parallelism_config"];
+            if !is_object && !is_linked && !is_call.contains(&argument.as_str()) {
                 setting::flatten(name, argument, value.clone(), &mut settings);
             }
         }

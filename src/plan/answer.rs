@@ -8,6 +8,7 @@ use crate::accuracy;
 use crate::estimate::{Estimate, estimate};
 use crate::issue::{Field, Issue, Severity};
 use crate::scenario::{Allocator, Scenario};
+use crate::step::Recording;
 use crate::units::Bytes;
 
 /// A scenario and all that is said of it.
@@ -20,11 +21,6 @@ pub struct Answer {
     pub estimate: Estimate,
     /// What it does on its card; none where it could not be replayed.
     pub on_card: Option<OnCard>,
-}
-
-/// The same run with expandable segments.
-pub(super) fn joined(scenario: &Scenario) -> Scenario {
-    Scenario { allocator: Allocator::Expandable, ..scenario.clone() }
 }
 
 /// Whether expandable segments help a run of that verdict: holes alone are in its way, or leave it in doubt.
@@ -48,29 +44,49 @@ impl Answer {
     }
 
     /// The same with the run replayed on the scenario's card, where there is an estimate.
-    pub fn replayed(mut self) -> Answer {
-        let Some(memory) = &self.estimate.memory else { return self };
-        let Answer { scenario, .. } = &self;
-        let replay = || Replayed::of(&*scenario.architecture()?, scenario, &scenario.gpu()?, memory);
-        match replay() {
-            Ok(replayed) => {
-                self.estimate.memory = Some(replayed.memory);
-                self.on_card = Some(replayed.on_card);
-            }
-            Err(issue) => self.estimate.issues.push(Issue { severity: Severity::Warning, ..issue }),
-        }
-        self
+    pub fn replayed(self) -> Answer {
+        self.replaying(None).0
     }
 
-    /// The same run with expandable segments, which cost nothing, where only the holes between its tensors are in its way or leave it in
-    /// doubt; as it is where these do not help.
-    pub fn without_holes(self) -> Answer {
-        let verdict = self.verdict();
-        if !matches!(verdict, Some(Verdict::Tight | Verdict::Close)) {
-            return self;
+    /// The same of the run's recording, which is made where it is not there, and handed on.
+    fn replaying(mut self, recording: Option<Recording>) -> (Answer, Option<Recording>) {
+        let Some(memory) = &self.estimate.memory else { return (self, recording) };
+        let Answer { scenario, .. } = &self;
+        let replay = || {
+            let (architecture, gpu) = (scenario.architecture()?, scenario.gpu()?);
+            let recording = recording.map_or_else(|| Recording::of(&architecture, scenario, &gpu), Ok)?;
+            Ok(Replayed::on(&architecture, scenario, &gpu, memory, recording))
+        };
+        match replay() {
+            Ok(Replayed { recording, on_card, memory, .. }) => {
+                self.estimate.memory = Some(memory);
+                self.on_card = Some(on_card);
+                (self, Some(recording))
+            }
+            Err(issue) => {
+                self.estimate.issues.push(Issue { severity: Severity::Warning, ..issue });
+                (self, None)
+            }
         }
-        let joined = Answer::of(joined(&self.scenario));
-        if helps(verdict, joined.verdict()) { joined } else { self }
+    }
+
+    /// The estimate with the run replayed, and where holes between its tensors may be in its way, as it is tight or close, the answer
+    /// with expandable segments too.
+    pub(super) fn both_ways(self) -> (Answer, Option<Answer>) {
+        let (own, recording) = self.replaying(None);
+        let joined = matches!(own.verdict(), Some(Verdict::Tight | Verdict::Close)).then(|| {
+            let joined = Scenario { allocator: Allocator::Expandable, ..own.scenario.clone() };
+            Answer::of_tensors(joined).replaying(recording).0
+        });
+        (own, joined)
+    }
+
+    /// The estimate with the run replayed, with expandable segments, which cost nothing, where only the holes between its tensors are in
+    /// its way or leave it in doubt; as it is where these do not help.
+    pub fn without_holes(self) -> Answer {
+        let (own, joined) = self.both_ways();
+        let verdict = own.verdict();
+        joined.filter(|joined| helps(verdict, joined.verdict())).unwrap_or(own)
     }
 
     /// Why there is no figure, where there is none.

@@ -123,7 +123,7 @@ fn held_by(scenario: &Scenario, gpus: u64) -> Result<Option<Layout>, Issue> {
     if !fit.fits() {
         return Ok(None);
     }
-    let answer = answer.replayed().without_holes();
+    let answer = answer.without_holes();
     Ok(match (answer.fit(), answer.verdict()) {
         (Some(fit), Some(verdict)) if verdict.holds() => {
             Some(Layout { gpus, needed: fit.needed, verdict, scenario: Box::new(answer.scenario) })

@@ -326,7 +326,7 @@ fn micro_batches(way: &Scenario) -> impl Iterator<Item = Scenario> {
 /// An answer by tensors, replayed where these fit.
 fn of(mut answer: Answer) -> Way {
     if answer.fit().is_some_and(|fit| fit.fits()) {
-        answer = answer.replayed().without_holes();
+        answer = answer.without_holes();
     }
     let outcome = match (answer.fit(), answer.verdict()) {
         (Some(fit), Some(verdict)) => {

@@ -8,7 +8,7 @@ use crate::hardware::Gpu;
 use crate::memory::{Counted, Memory};
 use crate::model::Architecture;
 use crate::scenario::{Allocator, Issue, Scenario};
-use crate::step::{Allocation, Failure, Recording, Replay};
+use crate::step::{Failure, Recording, Replay};
 use crate::units::Bytes;
 
 /// Whether the run gets through.
@@ -46,19 +46,18 @@ impl OnCard {
         OnCard::with_replay(recording, allocator, gpu, doubt).0
     }
 
-    /// The same with the run: up to the failure where it fails.
+    /// The same with the run whose figures are shown: one without a limit where it fails.
     fn with_replay(recording: &Recording, allocator: Allocator, gpu: &Gpu, doubt: Doubt) -> (OnCard, Replay) {
-        let (outcome, settings, replay) = run(recording, allocator, room(gpu, gpu.context, 0.0));
-        let Allocation { retries, reserved_peak: reserved, .. } = replay.allocation;
-        let runs = |room| outcome_of(recording, allocator, room) == Outcome::Runs;
+        let run = Run { recording, allocator };
+        let Shown { outcome, settings, reserved, replay } = run.shown(room(gpu, gpu.context, 0.0));
         let close = match outcome {
             // what was never asked for cannot be missed: more room than that changes nothing
             Outcome::Runs => {
                 let least = room(gpu, gpu.context_most, doubt.more);
-                (retries > 0 || reserved > least) && !runs(least)
+                (replay.allocation.retries > 0 || reserved > least) && !run.holds(least)
             }
             Outcome::RunsExpandable => false,
-            Outcome::Fails(_) => runs(room(gpu, gpu.context, -doubt.less)),
+            Outcome::Fails(_) => run.holds(room(gpu, gpu.context, -doubt.less)),
         };
         (OnCard { outcome, close, reserved, shown: reserved + gpu.context, settings }, replay)
     }
@@ -70,35 +69,78 @@ fn room(gpu: &Gpu, context: Bytes, percent: f64) -> Bytes {
     Bytes((left.0 as f64 / (1.0 + percent.max(-99.0) / 100.0)) as u64)
 }
 
-/// Whether a recording gets through where the allocator can have so much: [`run`] without figures of its phases, of which a recording
-/// of a recurrence has millions of events.
-pub(super) fn outcome_of(recording: &Recording, allocator: Allocator, room: Bytes) -> Outcome {
-    let failure = |expandable_segments| {
-        recording.allocate(Settings { expandable_segments, capacity: Some(room.0) }).failure
-    };
-    let chosen = allocator == Allocator::Expandable;
-    match failure(chosen) {
-        None => Outcome::Runs,
-        Some(_) if !chosen && failure(true).is_none() => Outcome::RunsExpandable,
-        Some(failure) => Outcome::Fails(failure),
-    }
+/// A recording and how its allocator was chosen to be.
+#[derive(Clone, Copy)]
+pub(super) struct Run<'a> {
+    /// All events.
+    pub recording: &'a Recording,
+    /// The scenario's allocator.
+    pub allocator: Allocator,
 }
 
-/// Its outcome, the settings of the run whose figures are shown, and the run on the card.
-fn run(recording: &Recording, allocator: Allocator, room: Bytes) -> (Outcome, Settings, Replay) {
-    let set = |expandable_segments, capacity| Settings { expandable_segments, capacity };
-    let chosen = allocator == Allocator::Expandable;
-    let settings = set(chosen, Some(room.0));
-    let replay = recording.replay(settings);
-    let Some(failure) = replay.allocation.failure else { return (Outcome::Runs, settings, replay) };
-    if !chosen {
-        let settings = set(true, Some(room.0));
-        let expandable = recording.replay(settings);
-        if expandable.allocation.failure.is_none() {
-            return (Outcome::RunsExpandable, settings, expandable);
+/// The run whose figures are shown: with the outcome, how its allocator was set up, and what it reserves, up to the failure where the
+/// card has no room for it.
+struct Shown {
+    outcome: Outcome,
+    settings: Settings,
+    reserved: Bytes,
+    replay: Replay,
+}
+
+fn settings(expandable_segments: bool, room: Option<Bytes>) -> Settings {
+    Settings { expandable_segments, capacity: room.map(|room| room.0) }
+}
+
+impl Run<'_> {
+    fn is_expandable(self) -> bool {
+        self.allocator == Allocator::Expandable
+    }
+
+    /// What ends it where the allocator can have so much, if anything does: the allocator alone, without figures of phases, as a
+    /// recording of a recurrence has millions of events.
+    fn failure(self, expandable_segments: bool, room: Bytes) -> Option<Failure> {
+        self.recording.allocate(settings(expandable_segments, Some(room))).failure
+    }
+
+    /// Whether it gets through with the allocator that was chosen.
+    fn holds(self, room: Bytes) -> bool {
+        self.recording.tensors() <= room && self.failure(self.is_expandable(), room).is_none()
+    }
+
+    /// Whether it gets through where it failed, if segments can be expanded: what its tensors have no room for does not.
+    fn holds_expandable(self, room: Bytes) -> bool {
+        !self.is_expandable() && self.recording.tensors() <= room && self.failure(true, room).is_none()
+    }
+
+    /// Whether it gets through where the allocator can have so much.
+    pub fn outcome(self, room: Bytes) -> Outcome {
+        match self.failure(self.is_expandable(), room) {
+            None => Outcome::Runs,
+            Some(_) if self.holds_expandable(room) => Outcome::RunsExpandable,
+            Some(failure) => Outcome::Fails(failure),
         }
     }
-    (Outcome::Fails(failure), set(chosen, None), replay)
+
+    /// The same with the run whose figures are shown. It is run without a limit first: one above all that it reserves changes nothing.
+    fn shown(self, room: Bytes) -> Shown {
+        let of = |outcome, settings, replay: Replay| {
+            let reserved = replay.allocation.reserved_peak;
+            Shown { outcome, settings, reserved, replay }
+        };
+        let chosen = self.is_expandable();
+        let (unlimited, limited) = (settings(chosen, None), settings(chosen, Some(room)));
+        let whole = self.recording.replay(unlimited);
+        if whole.allocation.failure.is_none() && whole.allocation.most_reserved <= room {
+            return of(Outcome::Runs, limited, whole);
+        }
+        let replay = self.recording.replay(limited);
+        let Some(failure) = replay.allocation.failure else { return of(Outcome::Runs, limited, replay) };
+        if self.holds_expandable(room) {
+            let expandable = settings(true, Some(room));
+            return of(Outcome::RunsExpandable, expandable, self.recording.replay(expandable));
+        }
+        Shown { replay: whole, ..of(Outcome::Fails(failure), unlimited, replay) }
+    }
 }
 
 impl Memory {
@@ -134,15 +176,22 @@ impl Replayed {
         memory: &Memory,
     ) -> Result<Replayed, Issue> {
         let recording = Recording::of(architecture, scenario, gpu)?;
+        Ok(Replayed::on(architecture, scenario, gpu, memory, recording))
+    }
+
+    /// The same of a scenario's recording: with another allocator the events are the same.
+    pub(super) fn on(
+        architecture: &Architecture,
+        scenario: &Scenario,
+        gpu: &Gpu,
+        memory: &Memory,
+        recording: Recording,
+    ) -> Replayed {
         let doubt = accuracy::band(architecture, scenario).doubt();
-        let (on_card, mut replay) = OnCard::with_replay(&recording, scenario.allocator, gpu, doubt);
-        if replay.allocation.failure.is_some() {
-            // what it would take is shown
-            replay = recording.replay(on_card.settings);
-        }
+        let (on_card, replay) = OnCard::with_replay(&recording, scenario.allocator, gpu, doubt);
         let peak = replay.highest;
         let memory = memory.replayed(replay);
-        Ok(Replayed { recording, on_card, memory, peak })
+        Replayed { recording, on_card, memory, peak }
     }
 }
 

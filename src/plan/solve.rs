@@ -1,7 +1,7 @@
 //! Solvers: the largest batch, the longest sequence and the largest rank that run.
 
 use super::fit::{Fit, fits, within};
-use super::on_card::{Outcome, Replayed, outcome_of};
+use super::on_card::{Outcome, Replayed, Run};
 use crate::accuracy;
 use crate::allocator::Settings;
 use crate::hardware::{Gpu, Vendor};
@@ -190,7 +190,7 @@ impl Solver<'_> {
         }
         let recording = Recording::of(self.architecture, trial, self.gpu)?;
         let room = self.gpu.memory.saturating_sub(self.gpu.context);
-        Ok(match outcome_of(&recording, trial.allocator, room) {
+        Ok(match (Run { recording: &recording, allocator: trial.allocator }).outcome(room) {
             Outcome::Runs => Some(Largest { number, allocator: trial.allocator }),
             Outcome::RunsExpandable => Some(Largest { number, allocator: Allocator::Expandable }),
             Outcome::Fails(_) => None,
@@ -221,13 +221,16 @@ impl Solver<'_> {
     }
 }
 
-/// The largest number up to `most` with an outcome, where nearly always `most` itself has one: steps down in strides that
-/// double, then halves the last stride.
+/// What the tensors have room for and the blocks do not is some percent: the first stride down is the number over this.
+const STRIDES: u64 = 256;
+
+/// The largest number up to `most` with an outcome, where mostly `most` itself has one or little less does: steps down in strides
+/// that double, then halves the last stride.
 fn last_that_runs<T>(
     most: u64,
     mut run: impl FnMut(u64) -> Result<Option<T>, Issue>,
 ) -> Result<Option<T>, Issue> {
-    let (mut number, mut stride, mut failing) = (most, 1, most.saturating_add(1));
+    let (mut number, mut stride, mut failing) = (most, (most / STRIDES).max(1), most.saturating_add(1));
     let mut best = loop {
         if let Some(found) = run(number)? {
             break (number, found);

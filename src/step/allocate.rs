@@ -34,6 +34,8 @@ pub struct Allocation {
     pub allocated_peak: Bytes,
     /// Peak of `memory_reserved()`.
     pub reserved_peak: Bytes,
+    /// The same with the loading of the model, after which PyTorch's scripts reset their peaks: a limit above it is never met.
+    pub most_reserved: Bytes,
     /// `memory_allocated()` at the end.
     pub allocated: Bytes,
     /// How often the device was full and cached segments were given back.
@@ -80,6 +82,8 @@ pub(super) struct Feed<'a> {
     parts: Parts,
     /// Bytes of tensors, each rounded up to 512.
     tensors: u64,
+    /// Peak of what was reserved while the model was loaded.
+    reserved_loading: u64,
     phase: Option<Phase>,
 }
 
@@ -95,6 +99,7 @@ impl<'a> Feed<'a> {
             categories: vec![Category::Temporaries; recording.storages.len()],
             parts: Parts::default(),
             tensors: 0,
+            reserved_loading: 0,
             phase: None,
         }
     }
@@ -109,6 +114,7 @@ impl<'a> Feed<'a> {
             if self.recording.empties {
                 self.allocator.empty_cache();
             }
+            self.reserved_loading = self.allocator.stats().reserved_peak;
             self.allocator.reset_peaks();
             self.allocator.limit(self.capacity);
         }
@@ -217,6 +223,7 @@ impl<'a> Feed<'a> {
         Allocation {
             allocated_peak: Bytes(stats.allocated_peak),
             reserved_peak: Bytes(stats.reserved_peak),
+            most_reserved: Bytes(stats.reserved_peak.max(self.reserved_loading)),
             allocated: Bytes(stats.allocated),
             retries: stats.retries,
             failure: failure.map(|error| Failure { requested: Bytes(error.requested), phase: self.phase }),

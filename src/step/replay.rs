@@ -55,6 +55,8 @@ pub struct Recording {
     shown: Range<usize>,
     /// Where its optimizer's step has ended.
     pub(super) stepped: usize,
+    /// The most that its tensors take at once.
+    tensors: Bytes,
 }
 
 /// The ledger after one event of the last iteration.
@@ -236,6 +238,7 @@ impl Recording {
             first,
             shown,
             stepped,
+            tensors: highest,
         })
     }
 
@@ -285,6 +288,11 @@ impl Recording {
             }
         });
         iterations
+    }
+
+    /// The most that its tensors take at once, each rounded up to 512 bytes: with less the run fails, however they lie.
+    pub fn tensors(&self) -> Bytes {
+        self.tensors
     }
 
     /// The events of the first iteration.

@@ -432,7 +432,12 @@ pub fn serve(answer: impl Fn(&[u8], &[u8]) -> Vec<u8> + 'static) {
     drop(worker.post_message(&JsValue::NULL));
 }
 
-/// Whether this is the page, and not its worker.
+/// How many threads the machine runs at once, as the browser says.
+pub fn processors() -> usize {
+    window().navigator().hardware_concurrency() as usize
+}
+
+/// Whether this is the page, and not a worker of it.
 pub fn is_page() -> bool {
     web_sys::window().is_some()
 }

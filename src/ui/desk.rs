@@ -1,14 +1,14 @@
-//! Hands questions to the worker, one at a time, and drops those that nobody wants answered any more.
+//! Hands questions to the workers, to each one at a time, and drops those that nobody wants answered any more.
 
 use std::cell::RefCell;
 use std::rc::Rc;
 
 use leptos::prelude::*;
 
-use super::browser::{Colleague, File, Heard, Later};
+use super::browser::{Colleague, File, Heard, Later, processors};
 use super::question::{Answer, Question};
 
-/// How long, in milliseconds, the worker may go on with a question that nobody wants answered any more: starting it anew
+/// How long, in milliseconds, a worker may go on with a question that nobody wants answered any more: starting it anew
 /// costs about as much.
 const PATIENCE: u32 = 100;
 
@@ -60,6 +60,16 @@ impl Place {
         self >= Place::Serving
     }
 
+    /// Whether a seat's worker answers it: the first looks at the run on screen, which it keeps, and is never kept by a table; what to
+    /// change is a question for whoever has time.
+    fn is_for(self, seat: usize) -> bool {
+        match self {
+            Place::Levers | Place::Oom => true,
+            place if place.is_of_a_table() => seat > 0,
+            _ => seat == 0,
+        }
+    }
+
     /// Whether both are of one table.
     fn is_beside(self, other: Place) -> bool {
         std::mem::discriminant(&self) == std::mem::discriminant(&other)
@@ -75,24 +85,51 @@ struct Task {
     then: Box<dyn FnOnce(Option<Answer>)>,
 }
 
+/// A worker's place, and what it is at.
 #[derive(Default)]
-struct Inner {
+struct Seat {
     worker: Option<Colleague>,
     /// Whether it has said that it is there.
     ready: bool,
-    waiting: Vec<Task>,
-    /// A place of the table that is looked at.
-    looked_at: Option<Place>,
     running: Option<Task>,
     /// Whether somebody still wants the answer to what is running.
     wanted: bool,
+    patience: Later,
 }
 
-/// The page's side of the worker. Copies are the same desk.
+impl Seat {
+    /// Whether its worker was called and has not said anything yet.
+    fn is_coming(&self) -> bool {
+        self.worker.is_some() && !self.ready
+    }
+
+    /// What is running, if somebody wants to know.
+    fn asked(&self) -> Option<&Task> {
+        self.running.as_ref().filter(|_| self.wanted)
+    }
+
+    /// Sends the worker away; what it was at is handed back if somebody wants to know.
+    fn dismiss(&mut self) -> Option<Task> {
+        self.patience.cancel();
+        self.worker = None;
+        self.ready = false;
+        self.running.take().filter(|_| self.wanted)
+    }
+}
+
+#[derive(Default)]
+struct Inner {
+    /// The first answers about what is on screen, the others work out tables; none before the first question.
+    seats: Vec<Seat>,
+    waiting: Vec<Task>,
+    /// A place of the table that is looked at.
+    looked_at: Option<Place>,
+}
+
+/// The page's side of the workers. Copies are the same desk.
 #[derive(Clone, Default)]
 pub struct Desk {
     inner: Rc<RefCell<Inner>>,
-    patience: Later,
     /// How many questions for tables and curves are not answered yet.
     left: ArcRwSignal<usize>,
 }
@@ -102,6 +139,13 @@ impl Inner {
     fn order(&self, place: Place) -> (bool, bool, Place) {
         let is_later = place.is_of_a_table();
         (is_later, is_later && !self.looked_at.is_some_and(|table| table.is_beside(place)), place)
+    }
+
+    /// Whether a seat without a worker needs one: more is waiting for the like of it than workers are coming.
+    fn calls_for(&self, number: usize) -> bool {
+        let waiting = self.waiting.iter().filter(|task| task.place.is_for(number)).count();
+        let alike = self.seats.iter().enumerate().filter(|(other, _)| (*other > 0) == (number > 0));
+        waiting > alike.filter(|(_, seat)| seat.is_coming()).count()
     }
 }
 
@@ -147,29 +191,22 @@ impl Desk {
 
     /// Gives up all questions for tables and curves: who asked is told that there is no answer.
     pub fn stop(&self) {
-        let is_running = {
-            let inner = self.inner.borrow();
-            inner.wanted && inner.running.as_ref().is_some_and(|task| task.place.is_of_a_table())
-        };
-        let running = if is_running { self.dismiss() } else { None };
-        let waiting = {
+        let stopped = {
             let mut inner = self.inner.borrow_mut();
-            let (stopped, others) = std::mem::take(&mut inner.waiting)
-                .into_iter()
-                .partition(|task: &Task| task.place.is_of_a_table());
+            let at_tables = |seat: &&mut Seat| seat.asked().is_some_and(|task| task.place.is_of_a_table());
+            let running: Vec<_> =
+                inner.seats.iter_mut().filter(at_tables).filter_map(Seat::dismiss).collect();
+            let (waiting, others): (Vec<_>, _) =
+                std::mem::take(&mut inner.waiting).into_iter().partition(|task| task.place.is_of_a_table());
             inner.waiting = others;
-            stopped
+            running.into_iter().chain(waiting)
         };
-        for task in running.into_iter().chain::<Vec<Task>>(waiting) {
-            (task.then)(None);
-        }
-        self.go_on();
-        self.count();
+        self.answer_none(stopped);
     }
 
     fn count(&self) {
         let inner = self.inner.borrow();
-        let running = inner.running.as_ref().filter(|_| inner.wanted);
+        let running = inner.seats.iter().filter_map(Seat::asked);
         let left = inner.waiting.iter().chain(running).filter(|task| task.place.is_of_a_table()).count();
         drop(inner);
         if self.left.get_untracked() != left {
@@ -181,54 +218,68 @@ impl Desk {
     pub fn forget(&self, place: Place) {
         let mut inner = self.inner.borrow_mut();
         inner.waiting.retain(|task| task.place != place);
-        if inner.wanted && inner.running.as_ref().is_some_and(|task| task.place == place) {
-            inner.wanted = false;
-            // A new worker would have to run the whole step again before it could answer about another moment.
-            if !matches!(place, Place::Glance | Place::Stretch) {
-                let desk = self.clone();
-                self.patience.run(PATIENCE, move || desk.give_up());
+        for (number, seat) in inner.seats.iter_mut().enumerate() {
+            if seat.asked().is_some_and(|task| task.place == place) {
+                seat.wanted = false;
+                // A new worker would have to run the whole step again before it could answer about another moment.
+                if !matches!(place, Place::Glance | Place::Stretch) {
+                    let desk = self.clone();
+                    seat.patience.run(PATIENCE, move || desk.give_up(number));
+                }
             }
         }
         drop(inner);
         self.count();
     }
 
-    /// Hands over the next question, to a new worker where there is none.
+    /// Hands over the next questions, to new workers where there are none.
     fn go_on(&self) {
-        let mut inner = self.inner.borrow_mut();
-        if inner.waiting.is_empty() || inner.running.is_some() {
-            return;
-        }
-        if inner.worker.is_none() {
-            let desk = self.clone();
-            inner.worker = Colleague::call(move |heard| desk.hear(heard));
-            if inner.worker.is_none() {
-                drop(inner);
-                return self.fail();
+        let seats = {
+            let seats = &mut self.inner.borrow_mut().seats;
+            if seats.is_empty() {
+                // one processor is the page's; by three a table is done soon enough
+                let for_tables = processors().saturating_sub(1).clamp(1, 3);
+                seats.resize_with(1 + for_tables, Seat::default);
             }
-        }
-        if !inner.ready {
-            return;
-        }
-        let task = inner.waiting.remove(0);
-        if let Some(worker) = &inner.worker {
-            worker.tell(&task.question.written(), task.file.as_ref());
-        }
-        inner.running = Some(task);
-        inner.wanted = true;
+            seats.len()
+        };
+        (0..seats).for_each(|number| self.go_on_at(number));
     }
 
-    fn hear(&self, heard: Heard) {
+    fn go_on_at(&self, number: usize) {
+        let mut inner = self.inner.borrow_mut();
+        if inner.seats[number].worker.is_none() && inner.calls_for(number) {
+            let desk = self.clone();
+            let worker = Colleague::call(move |heard| desk.hear(number, heard));
+            if worker.is_none() {
+                drop(inner);
+                return self.fail(number);
+            }
+            inner.seats[number].worker = worker;
+        }
+        let Inner { seats, waiting, .. } = &mut *inner;
+        let seat = &mut seats[number];
+        let next = waiting.iter().position(|task| task.place.is_for(number));
+        let (Some(next), Some(worker), true, None) = (next, &seat.worker, seat.ready, &seat.running) else {
+            return;
+        };
+        let task = waiting.remove(next);
+        worker.tell(&task.question.written(), task.file.as_ref());
+        seat.running = Some(task);
+        seat.wanted = true;
+    }
+
+    fn hear(&self, number: usize, heard: Heard) {
         match heard {
             Heard::Ready => {
-                self.inner.borrow_mut().ready = true;
+                self.inner.borrow_mut().seats[number].ready = true;
                 self.go_on();
             }
             Heard::Said(bytes) => {
-                self.patience.cancel();
                 let (task, wanted) = {
-                    let mut inner = self.inner.borrow_mut();
-                    (inner.running.take(), inner.wanted)
+                    let seat = &mut self.inner.borrow_mut().seats[number];
+                    seat.patience.cancel();
+                    (seat.running.take(), seat.wanted)
                 };
                 if let Some(task) = task.filter(|_| wanted) {
                     (task.then)(Answer::read(&bytes));
@@ -236,32 +287,35 @@ impl Desk {
                 self.go_on();
                 self.count();
             }
-            Heard::Failed => self.fail(),
+            Heard::Failed => self.fail(number),
         }
     }
 
-    /// Ends the worker in the middle of a question that nobody wants answered any more.
-    fn give_up(&self) {
-        self.dismiss();
+    /// Ends a worker in the middle of a question that nobody wants answered any more.
+    fn give_up(&self, number: usize) {
+        drop(self.inner.borrow_mut().seats[number].dismiss());
         self.go_on();
     }
 
-    fn dismiss(&self) -> Option<Task> {
-        self.patience.cancel();
-        let mut inner = self.inner.borrow_mut();
-        inner.worker = None;
-        inner.ready = false;
-        inner.running.take().filter(|_| inner.wanted)
+    /// A worker is gone: of what it was at there is no answer, and where it never came there is none of what waits for one like it.
+    fn fail(&self, number: usize) {
+        let failed = {
+            let mut inner = self.inner.borrow_mut();
+            let seat = &mut inner.seats[number];
+            let came = seat.ready;
+            let running = seat.dismiss();
+            let (waiting, others): (Vec<_>, _) = std::mem::take(&mut inner.waiting)
+                .into_iter()
+                .partition(|task| !came && task.place.is_for(number));
+            inner.waiting = others;
+            running.into_iter().chain(waiting)
+        };
+        self.answer_none(failed);
     }
 
-    /// The worker is gone: of what it was at there is no answer, and where it never came there is none of anything.
-    fn fail(&self) {
-        let came = self.inner.borrow().ready;
-        let mut failed: Vec<Task> = self.dismiss().into_iter().collect();
-        if !came {
-            failed.append(&mut self.inner.borrow_mut().waiting);
-        }
-        for task in failed {
+    /// Tells who asked that there is no answer, and goes on.
+    fn answer_none(&self, tasks: impl Iterator<Item = Task>) {
+        for task in tasks {
             (task.then)(None);
         }
         self.go_on();

@@ -1,5 +1,6 @@
 //! Measured runs beside their predictions: which of them are looked at, and what they say together.
 
+use crate::accuracy::SHARES_LAYERS;
 use crate::check::{Confusion, Errors, Figure, Metric, Run};
 use crate::scenario::{AttentionKernel, LossKernel, Method, Precision, Sharding, Stack, Task};
 
@@ -139,9 +140,10 @@ pub fn software(slug: &str) -> String {
     let stack = parts.next().unwrap_or_default();
     let name = Stack::from_slug(stack).map_or(stack, |stack| stack.label());
     let word = |part: &str| {
-        let engine = Sharding::from_slug(part).map(|engine| format!("several GPUs under {}", engine.label()));
+        let engine = Sharding::from_slug(part).map(|engine| format!("under {}", engine.label()));
         let loss = LossKernel::from_slug(part).map(|loss| format!("loss {}", loss.label()));
-        format!(", {}", engine.or(loss).unwrap_or_else(|| part.to_owned()))
+        let shared = (part == SHARES_LAYERS).then(|| "tensor parallel".to_owned());
+        format!(", {}", engine.or(loss).or(shared).unwrap_or_else(|| part.to_owned()))
     };
     parts.map(word).fold(name.to_owned(), |name, word| name + &word)
 }
@@ -299,7 +301,7 @@ mod tests {
     #[test]
     fn slugs_become_words() {
         let words = software("trl+liger+ddp");
-        assert_eq!(words, format!("{}, loss Liger fused, several GPUs under DDP", Stack::Trl.label()));
+        assert_eq!(words, format!("{}, loss Liger fused, under DDP", Stack::Trl.label()));
         let raw =
             ["kept", "recomputed", "recomputed-offloaded", "in-backward", "sdpa", "amp-bf16", "amp-fp16"];
         let raw: Vec<&str> =

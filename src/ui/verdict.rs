@@ -172,8 +172,10 @@ const RESERVES: &str = "“PyTorch reserves” is torch.cuda.max_memory_reserved
 const SHOWS: &str = "“nvidia-smi shows” is that and the driver’s share. It may be more than is needed: PyTorch gives cached memory \
                      back before it fails.";
 
+const RAM: &str = "What DeepSpeed lays into the CPU’s memory: optimizer state, gradients, weights. By its code; no measurement holds it.";
+
 /// The three amounts that people mix up: what the tensors and the driver need, what PyTorch reserves, and what nvidia-smi
-/// shows. On a card that is not NVIDIA's the first only.
+/// shows; on a card that is not NVIDIA's the first only. Beside them the machine's memory, where something lies in it.
 pub fn figures(
     memory: &Memory,
     (gpu, cluster): (&Gpu, Cluster),
@@ -201,7 +203,14 @@ pub fn figures(
     };
     let fails = matches!(on_card, Some(Ok(OnCard { outcome: Outcome::Fails(_), .. })));
     let reserved = if fails { "until it fails" } else { "with the holes between tensors" };
-    vec![
+    let on_host = Bytes(memory.on_host.0.saturating_mul(cluster.gpus));
+    let ram = (on_host > Bytes::ZERO).then(|| Figure {
+        name: "RAM",
+        amount: unit.amount(on_host),
+        note: if cluster.is_many() { "for all GPUs together" } else { "beside the card" }.to_owned(),
+        help: RAM,
+    });
+    let amounts = [
         needs,
         Figure {
             name: "PyTorch reserves",
@@ -216,7 +225,8 @@ pub fn figures(
                 .to_owned(),
             help: SHOWS,
         },
-    ]
+    ];
+    amounts.into_iter().chain(ram).collect()
 }
 
 /// How fast it is, where runs near it were measured and it gets through.
@@ -378,6 +388,11 @@ mod tests {
         assert_eq!(names(&scenario, None)[1..], ["PyTorch reserves …", "nvidia-smi shows …"]);
         let mac = Scenario { gpu: GpuChoice::Catalogue("apple-m3-max-36gb".into()), ..scenario };
         assert_eq!(names(&mac, None).len(), 1);
+        let link = "m=meta-llama/Llama-3.1-8B&method=full&gpus=2&shard=zero2&cpu=optimizer";
+        let offloaded = crate::share::decode(link).scenarios.remove(0);
+        let on_each = estimate(&offloaded).memory.expect("an answer").on_host;
+        assert!(on_each > Bytes::gib(40.0), "{on_each}");
+        assert_eq!(names(&offloaded, None)[3], format!("RAM {}", Unit::Binary.amount(on_each + on_each)));
     }
 
     #[test]

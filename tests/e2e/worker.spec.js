@@ -4,15 +4,25 @@ import { expect, test } from "./support/test.js";
 const HEAVY = "#v=1&m=meta-llama/Llama-3.1-405B&method=lora&len=uniform&gpu=b200";
 
 test("a newer question breaks off an older one that takes long", async ({ headroom, page }) => {
-  const workers = [];
-  page.on("worker", (worker) => workers.push(worker));
+  let ended = 0;
+  page.on("worker", (worker) => worker.on("close", () => (ended += 1)));
   await headroom.open(HEAVY);
   await page.waitForTimeout(400);
   await page.getByRole("group", { name: "Examples" }).getByRole("button").first().click();
   await expect(headroom.verdict).toContainText("PyTorch reserves");
   await expect(headroom.choice("Model")).toHaveValue(/Llama-3\.2-1B/);
-  expect(workers.length).toBeGreaterThan(1);
-  await expect.poll(() => page.workers().length).toBe(1);
+  await expect.poll(() => ended).toBeGreaterThan(0);
+});
+
+test("tables have workers of their own, a few and once", async ({ headroom, page }) => {
+  await headroom.open("#v=1&view=plan");
+  await expect.poll(() => page.workers().length).toBeGreaterThan(1);
+  expect(page.workers().length).toBeLessThanOrEqual(4);
+  const before = await headroom.verdict.innerText();
+  await headroom.box("Micro-batch size").fill("3");
+  await expect(headroom.verdict).not.toHaveText(before);
+  await expect(headroom.verdict).toHaveAttribute("aria-busy", "false");
+  expect(page.workers().length).toBeLessThanOrEqual(4);
 });
 
 test("the page answers while the worker is busy", async ({ headroom }) => {

@@ -11,12 +11,12 @@ use std::cmp::Reverse;
 
 use serde::{Deserialize, Serialize};
 
-use super::answer::{Answer, helps, joined};
+use super::answer::{Answer, helps};
 use super::gpus::{GPU_COUNTS, Layout, fewest_gpus, on_gpus};
 use super::verdict::Verdict;
 use crate::issue::{Field, Issue};
 use crate::scenario::keys::{Key, keys};
-use crate::scenario::{CpuOffload, Scenario};
+use crate::scenario::{Allocator, CpuOffload, Scenario};
 use crate::units::Bytes;
 pub use room::{Gain, Use};
 use rules::{RULES, Rule};
@@ -244,11 +244,6 @@ struct Outlook {
 }
 
 impl Outlook {
-    /// Of a scenario with every event.
-    fn of(scenario: &Scenario) -> Option<Outlook> {
-        Outlook::read(&Answer::of(scenario.clone()))
-    }
-
     /// Of its tensors alone.
     fn of_tensors(scenario: &Scenario) -> Option<Outlook> {
         Outlook::read(&Answer::of_tensors(scenario.clone()))
@@ -277,8 +272,11 @@ impl Looked {
     fn at(&self, scenario: &Scenario) -> Option<Outlook> {
         let known = self.at.borrow().iter().find(|(known, _)| known == scenario).map(|(_, outlook)| *outlook);
         known.unwrap_or_else(|| {
-            let outlook = Outlook::of(scenario);
-            self.at.borrow_mut().push((scenario.clone(), outlook));
+            let (own, joined) = Answer::of_tensors(scenario.clone()).both_ways();
+            let outlook = Outlook::read(&own);
+            let mut at = self.at.borrow_mut();
+            at.extend(joined.map(|joined| (joined.scenario.clone(), Outlook::read(&joined))));
+            at.push((own.scenario, outlook));
             outlook
         })
     }
@@ -290,7 +288,7 @@ impl Looked {
         if !matches!(own, Some(Verdict::Tight | Verdict::Close)) {
             return scenario;
         }
-        let joined = joined(&scenario);
+        let joined = Scenario { allocator: Allocator::Expandable, ..scenario.clone() };
         if helps(own, verdict(&joined)) { joined } else { scenario }
     }
 }
@@ -303,7 +301,8 @@ fn pulled(rule: &Rule, scenario: &Scenario, looked: &Looked) -> Option<Scenario>
         return Some(first);
     }
     let mut last = first.clone();
-    while !looked.at(&last)?.fits() {
+    // tensors that do not fit need no replay
+    while !Outlook::of_tensors(&last)?.fits() || !looked.at(&last)?.fits() {
         let Some(next) = step(rule, &last) else { return Some(first) };
         last = next;
     }

@@ -14,13 +14,18 @@ fn found(scenario: &Scenario) -> Levers {
     levers(scenario).unwrap_or_else(|issue| panic!("{issue}"))
 }
 
+/// What comes of a scenario, with every event.
+fn of(scenario: &Scenario) -> Option<Outlook> {
+    Outlook::read(&Answer::of(scenario.clone()))
+}
+
 #[test]
 fn what_a_lever_saves_is_the_difference_of_two_answers() {
     let scenario = on("rtx-3060-12gb");
     let levers = found(&scenario);
     assert!(levers.single.len() > 5);
     for lever in &levers.single {
-        let after = Outlook::of(&lever.scenario).unwrap();
+        let after = of(&lever.scenario).unwrap();
         assert_eq!((after.needed, after.verdict), (lever.needed, lever.verdict));
         assert!(!lever.changes.is_empty() && *lever.scenario != scenario);
     }
@@ -48,7 +53,7 @@ fn several_changes_together_where_one_is_not_enough() {
     for key in keys().filter(|key| !key.is_same(&scenario, &together.scenario)) {
         let mut without = (*together.scenario).clone();
         key.copy(&mut without, &scenario);
-        let fits = Outlook::of(&without).is_some_and(Outlook::fits);
+        let fits = of(&without).is_some_and(Outlook::fits);
         assert!(!fits || key.name == "gradient-accumulation", "{}", key.name);
     }
 }
@@ -240,7 +245,7 @@ fn room_is_put_to_use() {
     let gains: Vec<_> = levers.uses.iter().map(|usage| usage.gain).collect();
     assert!(gains.contains(&Gain::Batch) && gains.contains(&Gain::Sequence), "{gains:?}");
     for usage in &levers.uses {
-        assert_eq!(Outlook::of(&usage.scenario).unwrap().verdict, usage.verdict);
+        assert_eq!(of(&usage.scenario).unwrap().verdict, usage.verdict);
         assert_eq!(usage.verdict, Verdict::Fits, "{usage:?}");
     }
     let full = found(&Scenario { method: Method::Lora, ..on("h200-sxm") });

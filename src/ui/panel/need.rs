@@ -101,7 +101,7 @@ pub fn Cards() -> impl IntoView {
             <h3>"Machines with these cards"</h3>
             <Table
                 caption="Machines to rent with the cards that hold it"
-                class="cards"
+                class="measured machines"
                 columns=Signal::stored(controls::columns(["Machine", "Card", "Cards", "An hour", "An hour of a card", "On"]))
                 rows=rented
                 first=(MACHINES, "machines")

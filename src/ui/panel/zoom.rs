@@ -73,13 +73,31 @@ pub(super) fn Zoom(
 }
 
 fn list(levels: &[Level], way: &str, open: &[String], known: StoredValue<Known>, unit: Unit) -> AnyView {
-    let rows: Vec<_> = levels.iter().map(|level| row(level, way, open, known, unit)).collect();
+    let rows = levels.iter().zip(ways(levels, way));
+    let rows: Vec<_> = rows.map(|(level, way)| row(level, way, open, known, unit)).collect();
     view! { <ul class="zoom">{rows}</ul> }.into_any()
 }
 
+/// The way to each of them: its name, and which of that name it is.
+fn ways(levels: &[Level], way: &str) -> Vec<String> {
+    let mut ways: Vec<String> = Vec::new();
+    for level in levels {
+        let own = format!("{way}/{}", name(level));
+        let before = ways.iter().filter(|other| other.starts_with(&own)).count();
+        ways.push(format!("{own} {before}"));
+    }
+    ways
+}
+
+/// What a level is, without the numbers of its layers, which are others at another moment.
+fn name(level: &Level) -> &str {
+    let what = level.line.what.as_str();
+    let is_layers_alone = ["layer ", "layers "].iter().any(|word| what.starts_with(word));
+    if is_layers_alone { "" } else { what.rsplit_once(", layer").map_or(what, |(name, _)| name) }
+}
+
 /// A level, and what it opens: what is inside, or why it is there.
-fn row(level: &Level, way: &str, opened: &[String], known: StoredValue<Known>, unit: Unit) -> AnyView {
-    let way = format!("{way}/{}", level.line.what);
+fn row(level: &Level, way: String, opened: &[String], known: StoredValue<Known>, unit: Unit) -> AnyView {
     let open = RwSignal::new(opened.contains(&way));
     let (name, sum, amount) = (level.line.what.clone(), sum(level, unit), unit.amount(level.line.bytes));
     let level = level.clone();
@@ -159,7 +177,7 @@ mod tests {
             let part = Part::Tensors(category).at_peak(&detail.memory);
             assert_eq!(levels.iter().map(|level| level.line.bytes).sum::<Bytes>(), part, "{category:?}");
             let html = Owner::new().with(|| {
-                let ways: Vec<_> = levels.iter().map(|level| format!("/{}", level.line.what)).collect();
+                let ways = ways(&levels, "");
                 let known = StoredValue::new(Known { levels: Vec::new(), open: ways.clone() });
                 list(&levels, "", &ways, known, Unit::Binary).to_html()
             });
@@ -191,5 +209,13 @@ mod tests {
         assert_eq!(sum(&of(vec![leaf("a", 2), leaf("b", 1)]), Unit::Binary), "32 × (2.0 MiB + 1.0 MiB)");
         let many = ["a", "b", "c", "d", "e"].map(|name| leaf(name, 1)).to_vec();
         assert_eq!(sum(&of(many), Unit::Binary), "32 × (1.0 MiB + 1.0 MiB + 1.0 MiB + 2 more)");
+        // what was open stays so where there are more layers, or fewer
+        let at = |layers: [&str; 3]| ways(&layers.map(|layers| leaf(layers, 1)), "");
+        let [one, other] = [
+            ["mlp.down_proj, layers 0 to 31", "layer norm, layers 0 to 31", "layers 0, 1"],
+            ["mlp.down_proj, layers 0 to 20", "layer norm, layer 5", "layer 7"],
+        ];
+        assert_eq!(at(one), at(other));
+        assert_eq!(at(["mlp, layer 1", "mlp, layers 2 to 9", "head"]), ["/mlp 0", "/mlp 1", "/head 0"]);
     }
 }
