@@ -332,15 +332,15 @@ fn sharded(
         return Err((Field::TrainEmbeddings, what, "switch train-embeddings off"));
     }
     match member.precision {
-        Precision::AmpBf16 | Precision::Bf16 => {}
+        Precision::AmpBf16 | Precision::Bf16 | Precision::AmpFp16 => {}
         Precision::AmpBf16Weights if is_by_accelerate(member) => {}
-        // its bf16 engine makes parameters bfloat16, whatever they were
-        Precision::AmpBf16Weights if cluster.is_zero() => {}
-        Precision::Fp32 | Precision::Fp16 | Precision::AmpBf16Weights | Precision::AmpFp16 => {
+        // its engines make parameters bfloat16 or float16, whatever they were
+        Precision::AmpBf16Weights | Precision::Fp16 if cluster.is_zero() => {}
+        Precision::Fp32 | Precision::Fp16 | Precision::AmpBf16Weights => {
             let fix = if cluster.is_zero() {
-                "choose pure bf16, or bf16 mixed: what is followed is DeepSpeed's bf16 engine (bf16: {enabled: true})"
+                "choose bf16 or fp16: what is followed are DeepSpeed's 16-bit engines (bf16: {enabled: true}, or fp16)"
             } else {
-                "choose bf16 mixed over fp32 weights, or pure bf16: its MixedPrecisionPolicy computes in bfloat16"
+                "choose bf16 or fp16 mixed over fp32 weights, or pure bf16: its MixedPrecisionPolicy computes in 16 bits"
             };
             return Err((Field::Precision, member.precision.label().to_owned(), fix));
         }
