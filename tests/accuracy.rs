@@ -73,7 +73,7 @@ const ADAPTERS_ROWS: usize = 119;
 const PUBLISHED_ROWS: usize = 149;
 
 /// Rows of [`MULTI`] whose engine is modelled.
-const MULTI_ROWS: usize = 168;
+const MULTI_ROWS: usize = 180;
 
 /// Rows of [`RANKS`].
 const RANKS_ROWS: usize = 279;

@@ -49,10 +49,10 @@ pub(in crate::step) fn supported(
         Err(Issue::error(field, format!("{what} {here} is not modelled")).with_fix(fix))
     };
     match member.stack {
-        Stack::Transformers if job.members.len() > 1 => {
+        Stack::Transformers | Stack::Liger if job.members.len() > 1 => {
             return refuse(Field::Gpus, "a job that does more than train one model".into(), "use one GPU");
         }
-        Stack::Transformers => {}
+        Stack::Transformers | Stack::Liger => {}
         Stack::Trl => match job.cluster.sharding {
             Sharding::Ddp | Sharding::Zero1 | Sharding::Zero2 => {}
             Sharding::Fsdp2 => by_accelerate(job, member)?,
@@ -62,7 +62,7 @@ pub(in crate::step) fn supported(
                 return refuse(Field::Sharding, what, "choose DDP, FSDP2 or one of DeepSpeed's stages");
             }
         },
-        Stack::Liger | Stack::Litgpt | Stack::Torchtune | Stack::Unsloth | Stack::Megatron => {
+        Stack::Litgpt | Stack::Torchtune | Stack::Unsloth | Stack::Megatron => {
             let what = format!("what {} does", member.stack.label());
             return refuse(Field::Stack, what, "choose transformers or trl");
         }
