@@ -345,6 +345,10 @@ fn sharded(
             return Err((Field::Precision, member.precision.label().to_owned(), fix));
         }
     }
+    if member.precision.is_float16() && member.trainer_prepares && member.method == Method::Qlora {
+        let what = "fp16 over 4-bit weights that the trainer prepares itself".to_owned();
+        return Err((Field::Precision, what, "choose bf16 mixed, or LoRA"));
+    }
     if member.loss != LossKernel::Standard {
         return Err((Field::Loss, format!("the loss {}", member.loss.label()), "choose the standard one"));
     }
