@@ -73,10 +73,10 @@ const ADAPTERS_ROWS: usize = 119;
 const PUBLISHED_ROWS: usize = 149;
 
 /// Rows of [`MULTI`] whose engine is modelled.
-const MULTI_ROWS: usize = 153;
+const MULTI_ROWS: usize = 180;
 
 /// Rows of [`RANKS`].
-const RANKS_ROWS: usize = 270;
+const RANKS_ROWS: usize = 279;
 
 /// Rows of [`TENSORS`].
 const TENSORS_ROWS: usize = 26;

@@ -8,6 +8,9 @@ prints every allocation and free of the last iteration, as tools/compare_trace.p
 Keys of a case are the harness's, and these of measure.py: method "full" | "lora" | "qlora" (stored as bfloat16 where it is sharded), lora,
 lora_autocast_adapter, qlora_prepare, qlora_double_quant, weights "bf16" where DDP's autocast runs over bfloat16 weights, and
 cpu_offload "optimizer" | "all": DeepSpeed's offload_optimizer, with "all" (and under FSDP2 only that) what parameters are kept in, too.
+"dtype": "amp_fp16" is float16 with what scales the loss: autocast over float32 weights (ddp) or float16 copies of float32 shards (fsdp2) with PyTorch's
+GradScaler, "fp16" DeepSpeed's fp16 engine (zero1, zero2, zero3) over float16 weights, with its own. No gradient overflows.
+"liger": Liger's kernels in the place of transformers' (liger-kernel 0.8.5, as use_liger_kernel=True of its Trainer puts them there).
 "tp": among how many GPUs transformers' own plan divides each layer (DistributedConfig(tp_size)), with "engine": "tp" alone (dtype "bf16", "fp32" under
 autocast, or these with "weights": "bf16"), with "fsdp2" on the second dimension of a mesh whose first has the shards.
 """
@@ -29,8 +32,8 @@ def on_the_cpu(case, config, dtype, keywords, _device):
     from transformers import BitsAndBytesConfig
     from transformers.integrations import replace_with_bnb_linear
     from transformers.quantizers.auto import AutoHfQuantizer
-    double, storage = case["qlora_double_quant"], torch.bfloat16
-    wanted = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.bfloat16,
+    double, storage = case["qlora_double_quant"], torch.float16 if case.get("half") else torch.bfloat16
+    wanted = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=storage,
                                 bnb_4bit_use_double_quant=double, bnb_4bit_quant_storage=storage)
     quantiser = AutoHfQuantizer.from_config(wanted)
     with torch.device("meta"):
@@ -72,15 +75,19 @@ def adapt(case):
     from transformers import AutoModelForCausalLM
     own = {key: case[key] for key in ("lora_autocast_adapter", "qlora_prepare", "qlora_double_quant", "weights") if key in case}
     own_type = "fp32" if case["engine"] == "fsdp2" else "bf16" if case["engine"].startswith("zero") else "amp_bf16"
+    if case.get("half"):
+        own_type = "fp32" if case["engine"] == "fsdp2" else "fp16" if case["engine"].startswith("zero") else "amp_fp16"
     dtype = own_type if case.get("dtype", "fp32") == "fp32" else case["dtype"]
     settings = dict(measure.DEFAULTS, preset=case.get("preset"), config=case.get("config"), method=case["method"], dtype=dtype,
                     attention=case.get("attention", "sdpa"), **own)
     settings["lora"] = {**measure.DEFAULTS["lora"], **(case.get("lora") or {})}
+    settings["half"] = case.get("half")
     plain = AutoModelForCausalLM.from_config
     sharded_4bit = case["method"] == "qlora" and case["engine"] == "fsdp2"
     if case["method"] == "qlora" and case["engine"] == "zero3":
         stored = transformers.BitsAndBytesConfig
-        transformers.BitsAndBytesConfig = lambda **own: stored(**own, bnb_4bit_quant_storage=torch.bfloat16)
+        storage = torch.float16 if case.get("half") else torch.bfloat16
+        transformers.BitsAndBytesConfig = lambda **own: stored(**own, bnb_4bit_quant_storage=storage)
     if sharded_4bit:
         measure.build_4bit = on_the_cpu
         # the harness makes other models on the meta device and gives their shards memory here
@@ -129,6 +136,69 @@ def offload_shards(case):
             return self
         torch.nn.Module.to_empty = to_cpu
     torch.nn.utils.clip_grad_norm_ = lambda *_, **__: None
+
+
+def in_float16(case):
+    """Has the harness, which knows bfloat16 alone, compute in float16 and scale the loss; whether gradients overflowed is read off the device and
+    answered: they did not."""
+    import torch
+    case["dtype"], case["half"] = "fp32", True
+    if case["engine"].startswith("zero"):
+        return by_deepspeed_in_float16(case)
+    if case["engine"] == "ddp":
+        plain = torch.autocast
+        torch.autocast = lambda kind, dtype=None, **own: plain(kind, dtype=torch.float16 if dtype == torch.bfloat16 else dtype, **own)
+    else:
+        import torch.distributed.fsdp as fsdp
+        policy = fsdp.MixedPrecisionPolicy
+        fsdp.MixedPrecisionPolicy = lambda param_dtype, reduce_dtype: policy(
+            param_dtype=torch.float16, reduce_dtype=torch.float16 if reduce_dtype == torch.bfloat16 else reduce_dtype)
+    scaler, build, backward = torch.amp.GradScaler("cuda"), torch.optim.AdamW, torch.Tensor.backward
+    clip = torch.nn.utils.clip_grad_norm_
+
+    def step(optimizer, state, *own, **named):
+        for found in state["found_inf_per_device"].values():
+            found.item()
+        return optimizer.step(*own, **named)
+
+    class Scaled:
+        """What the harness takes for the optimizer."""
+
+        def __init__(self, params, **own):
+            self.optimizer = build(params, **own)
+            self.zero_grad = self.optimizer.zero_grad
+            torch.nn.utils.clip_grad_norm_ = self.clip
+
+        def clip(self, params, most):
+            scaler.unscale_(self.optimizer)
+            return clip(params, most)
+
+        def step(self):
+            scaler.step(self.optimizer)
+            scaler.update()
+
+    scaler._maybe_opt_step = step
+    torch.optim.AdamW = Scaled
+    torch.Tensor.backward = lambda loss, *own, **named: backward(loss if own or named else scaler.scale(loss), *own, **named)
+
+
+def by_deepspeed_in_float16(case):
+    """The same of DeepSpeed, whose engine has float16 and a scaler of its own."""
+    import deepspeed
+    import torch
+    from transformers import AutoModelForCausalLM
+    build, initialize = AutoModelForCausalLM.from_config, deepspeed.initialize
+    AutoModelForCausalLM.from_config = lambda config, **own: build(config, **{**own, "dtype": torch.float16})
+
+    deepspeed.initialize = lambda config, **own: initialize(config={**config, "bf16": {"enabled": False}, "fp16": {"enabled": True}}, **own)
+
+
+def with_liger(case):
+    """Puts Liger's kernels in the place of transformers' modules, before the harness builds any."""
+    import measure
+    from liger_kernel.transformers import monkey_patch
+    config = measure.build_config(dict(measure.DEFAULTS, preset=case.get("preset"), config=case.get("config")))
+    monkey_patch.MODEL_TYPE_TO_APPLY_LIGER_FN[config.model_type]()
 
 
 def step_with(case):
@@ -233,6 +303,7 @@ def run(row, show):
     import measure_multi
     import torch
     case = {"id": row.get("id", "traced"), **row.get("case", row)}
+    asked = case.get("dtype")
     os.environ["WORLD_SIZE"] = str(case.get("world", 8))
     method, marks = case.get("method", "full"), []
     reset = torch.cuda.reset_peak_memory_stats
@@ -251,11 +322,15 @@ def run(row, show):
 
     if case["engine"] == "fsdp2":
         wrap(case)
+    if case.get("liger"):
+        with_liger(case)
     step_with(case)
     if case.get("tp", 1) > 1:
         divide(case)
     if case.get("cpu_offload"):
         offload(case)
+    if asked in ("amp_fp16", "fp16"):
+        in_float16(case)
     if show:
         torch.cuda.reset_peak_memory_stats = mark
         torch.cuda.memory._record_memory_history(enabled="all", context="alloc", stacks="python", max_entries=20000000)
@@ -271,6 +346,8 @@ def run(row, show):
         print_events(measure, events, names, len(names) - len(phases), show == "--trace")
     else:
         head = {key: result.pop(key) for key in ("id", "source", "versions", "device", "case")}
+        if head["case"].pop("half", False):
+            head["case"]["dtype"] = asked
         print("ROW " + json.dumps({**head, "measured": result}, separators=(",", ":")))
     sys.stdout.flush()
     os._exit(0)

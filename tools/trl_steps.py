@@ -218,13 +218,18 @@ def join(case):
             plain(self, *own, **dict(named, init_sync=False))
             self.register_comm_hook(None, reduced)
         torch.nn.parallel.DistributedDataParallel.__init__ = wrapped
+    # whether gradients overflowed is read off the device: they did not
+    def step(scaler, optimizer, state, *own, **named):
+        for found in state["found_inf_per_device"].values():
+            found.item()
+        return optimizer.step(*own, **named)
+    torch.amp.GradScaler._maybe_opt_step = step
     if case["engine"].startswith("zero"):
-        # whether gradients overflowed is read off the device: they did not
         from deepspeed.runtime.zero.stage3 import DeepSpeedZeroOptimizer_Stage3
         from deepspeed.runtime.zero.stage_1_and_2 import DeepSpeedZeroOptimizer
         for optimizer in (DeepSpeedZeroOptimizer, DeepSpeedZeroOptimizer_Stage3):
-            optimizer.has_overflow = lambda *own, **named: False
-            optimizer.check_overflow = lambda self, *own, **named: setattr(self, "overflow", False)
+            look = optimizer.has_overflow
+            optimizer.has_overflow = lambda *own, look=look, **named: (look(*own, **named), False)[1]
         # and whether their norm is a number: it is
         from deepspeed.runtime import utils as norms
         norms.is_invalid_grad_norm = lambda norm: False
@@ -246,7 +251,7 @@ def on_many_gpus(case, folder):
         stage = int(case["engine"][4:])
         path = os.path.join(folder, "deepspeed.json")
         Path(path).write_text(json.dumps({
-            "train_micro_batch_size_per_gpu": case["batch"], "gradient_accumulation_steps": case["grad_accumulation"], "bf16": {"enabled": True},
+            "train_micro_batch_size_per_gpu": case["batch"], "gradient_accumulation_steps": case["grad_accumulation"], "fp16" if case["dtype"] == "amp_fp16" else "bf16": {"enabled": True},
             "zero_optimization": {"stage": stage, **case["ds"]}, "zero_allow_untested_optimizer": True, "zero_force_ds_cpu_optimizer": False,
             "gradient_clipping": 1.0}))
         return {"deepspeed": path}

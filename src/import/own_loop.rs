@@ -97,8 +97,11 @@ pub(super) fn engine(reader: &mut Reader) {
     if let Some(said) = reader.take(&["MixedPrecisionPolicy.reduce_dtype"]) {
         match said.text().as_str() {
             "torch.float32" => reader.set("reduce-dtype", "fp32", &said.said),
-            "torch.bfloat16" => reader.set("reduce-dtype", "bf16", &said.said),
-            _ => reader.leave(&said.said, "of sums of gradients those in float32 and bfloat16 are predicted"),
+            // of float16 shards they are in float16 then
+            "torch.bfloat16" | "torch.float16" => reader.set("reduce-dtype", "bf16", &said.said),
+            _ => {
+                reader.leave(&said.said, "of sums of gradients those in float32 and in 16 bits are predicted")
+            }
         }
     }
     if let Some(said) = reader.take(&["CPUOffloadPolicy"]) {

@@ -104,6 +104,14 @@ choices! {
 }
 
 impl Precision {
+    /// Whether it computes in float16.
+    pub const fn is_float16(self) -> bool {
+        match self {
+            Precision::Fp16 | Precision::AmpFp16 => true,
+            Precision::Fp32 | Precision::Bf16 | Precision::AmpBf16 | Precision::AmpBf16Weights => false,
+        }
+    }
+
     /// Whether it computes in bfloat16.
     pub const fn is_bfloat16(self) -> bool {
         match self {
@@ -147,7 +155,7 @@ choices! {
     /// The element type in which gradients are reduced.
     ReduceDtype {
         Fp32 = "fp32", "fp32", "Gradients are summed in 32-bit floats.";
-        Bf16 = "bf16", "bf16", "Gradients are summed in bfloat16: half as large a buffer.";
+        Bf16 = "bf16", "bf16", "Gradients are summed in bfloat16, or under fp16 in float16: half as large a buffer.";
     }
 }
 

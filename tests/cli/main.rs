@@ -428,7 +428,7 @@ fn figures_of_several_gpus_are_those_on_each() {
     let run = headroom(&["estimate", "--gpus", "8", "--shard", "fsdp2", "--precision", "fp32"]);
     assert_eq!(run.status, Some(2));
     assert!(
-        run.err.contains("is not modelled under FSDP2 (choose bf16 mixed over fp32 weights"),
+        run.err.contains("is not modelled under FSDP2 (choose bf16 or fp16 mixed over fp32 weights"),
         "{}",
         run.err
     );

@@ -191,8 +191,8 @@ impl Run<'_> {
     /// `bf16` and `fp16` of transformers' arguments.
     fn mixed(&self) -> (bool, bool) {
         match self.scenario.precision {
-            // it switches DeepSpeed's bf16 engine on, which is what is followed
-            _ if self.scenario.cluster.is_zero() => (true, false),
+            // one of them switches DeepSpeed's 16-bit engine on, which is what is followed
+            precision if self.scenario.cluster.is_zero() => (!precision.is_float16(), precision.is_float16()),
             Precision::AmpBf16 | Precision::AmpBf16Weights => (true, false),
             Precision::AmpFp16 => (false, true),
             Precision::Fp32 | Precision::Bf16 | Precision::Fp16 => (false, false),

@@ -169,9 +169,10 @@ impl Engine {
         );
         if let (Engine::Zero(stage), Some(zero)) = (self, deepspeed::zero_optimization(cluster)) {
             let clip = if run.scenario.training_loop.clips { "1.0" } else { "0.0" };
+            let half = if run.scenario.precision.is_float16() { "fp16" } else { "bf16" };
             lines.push_str(&format!(
                 "ZERO = {{\n    \"train_micro_batch_size_per_gpu\": BATCH,\n    \"gradient_accumulation_steps\": ACCUMULATION,\n    \
-                 \"gradient_clipping\": {clip},\n    \"bf16\": {{\"enabled\": True}},\n    \"zero_allow_untested_optimizer\": True,\n    \
+                 \"gradient_clipping\": {clip},\n    \"{half}\": {{\"enabled\": True}},\n    \"zero_allow_untested_optimizer\": True,\n    \
                  \"zero_optimization\": {},\n}}\n",
                 literal(&zero, 1)
             ));
@@ -183,16 +184,17 @@ impl Engine {
     }
 
     /// Lines that make the model the engine's.
-    pub fn wrap(self, cluster: Cluster) -> String {
+    pub fn wrap(self, run: &Run<'_>) -> String {
+        let cluster = run.scenario.cluster;
         match self {
             Engine::Ddp => "model = DistributedDataParallel(model, device_ids=[GPU])\n".to_owned(),
             Engine::Fsdp2 => {
+                let half = run.compute();
                 let reduce = match cluster.reduce {
                     ReduceDtype::Fp32 => "torch.float32",
-                    ReduceDtype::Bf16 => "torch.bfloat16",
+                    ReduceDtype::Bf16 => half,
                 };
-                let policy =
-                    format!("MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype={reduce})");
+                let policy = format!("MixedPrecisionPolicy(param_dtype={half}, reduce_dtype={reduce})");
                 let mesh = (cluster.replicas > 1).then(|| {
                     let replicas = cluster.replicas;
                     format!("init_device_mesh(\"cuda\", ({replicas}, WORLD // {replicas}), mesh_dim_names=(\"replicate\", \"shard\"))")

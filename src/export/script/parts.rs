@@ -116,19 +116,14 @@ impl Run<'_> {
             .keyword_if("device_map", self.device_map()))
     }
 
-    /// The element type that 4-bit products are computed in.
+    /// The 16-bit element type that 4-bit products and an engine's shards are computed in.
     pub fn compute(&self) -> &'static str {
-        match self.scenario.precision {
-            Precision::AmpFp16 | Precision::Fp16 => "torch.float16",
-            Precision::Fp32 | Precision::Bf16 | Precision::AmpBf16 | Precision::AmpBf16Weights => {
-                "torch.bfloat16"
-            }
-        }
+        if self.scenario.precision.is_float16() { "torch.float16" } else { "torch.bfloat16" }
     }
 
     fn quantization(&self) -> Result<Call, Issue> {
         // what is divided among GPUs is a float
-        let storage = self.scenario.cluster.shards().then_some("torch.bfloat16");
+        let storage = self.scenario.cluster.shards().then_some(self.compute());
         match self.scenario.quantization.format {
             WeightFormat::Nf4 => Ok(Call::new("BitsAndBytesConfig")
                 .keyword("load_in_4bit", "True")

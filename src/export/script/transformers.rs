@@ -184,7 +184,7 @@ fn load(run: &Run<'_>) -> Result<String, Issue> {
     lines.push_str(&run.adapters());
     lines.push_str("model.train()\n");
     if let Some(engine) = run.engine() {
-        lines.push_str(&engine.wrap(scenario.cluster));
+        lines.push_str(&engine.wrap(run));
     }
     lines.push_str("trained = [parameter for parameter in model.parameters() if parameter.requires_grad]\n");
     Ok(lines)
@@ -217,7 +217,8 @@ fn train(run: &Run<'_>) -> Result<String, Issue> {
     if zero {
         lines.push_str("engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=ZERO)\n");
     }
-    let scaled = scenario.precision == crate::scenario::Precision::AmpFp16;
+    // DeepSpeed's engine has a scaler of its own
+    let scaled = scenario.precision == crate::scenario::Precision::AmpFp16 && !zero;
     if scaled {
         lines.push_str("scaler = torch.amp.GradScaler(\"cuda\")\n");
     }

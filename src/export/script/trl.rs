@@ -208,8 +208,9 @@ pub(super) fn arguments(
 ) -> Call {
     let scenario = run.scenario;
     let (bf16, fp16) = match scenario.precision {
-        // it switches DeepSpeed's bf16 engine on, which is what is followed
-        _ if scenario.cluster.is_zero() => ("True", "False"),
+        // one of them switches DeepSpeed's 16-bit engine on, which is what is followed
+        Precision::Fp16 if scenario.cluster.is_zero() => ("False", "True"),
+        Precision::Fp32 | Precision::Bf16 if scenario.cluster.is_zero() => ("True", "False"),
         Precision::AmpBf16 | Precision::AmpBf16Weights => ("True", "False"),
         Precision::AmpFp16 => ("False", "True"),
         Precision::Fp32 | Precision::Bf16 | Precision::Fp16 => ("False", "False"),

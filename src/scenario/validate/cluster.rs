@@ -7,13 +7,13 @@ use crate::model::modeling::FloatRotary;
 use crate::scenario::software::{Software, Trainer};
 use crate::scenario::{
     AttentionKernel, Checkpointing, Cluster, CpuOffload, Field, Issue, Lengths, LossKernel, Mask, Method,
-    Optimizer, Precision, Scenario, Severity, Sharding, Stack, Task, TransformerImpl,
+    Optimizer, Scenario, Severity, Sharding, Stack, Task, TransformerImpl,
 };
 use crate::units::grouped;
 
 /// What has to be asked of bitsandbytes for its weights to be sharded.
 const SHARDED_4BIT: &str = "4-bit weights are sharded where they are stored in the type of the computation \
-                            (bnb_4bit_quant_storage=torch.bfloat16) and loaded on the CPU (device_map=\"cpu\"); their \
+                            (bnb_4bit_quant_storage) and loaded on the CPU (device_map=\"cpu\"); their \
                             scales are whole on each GPU";
 
 /// Adds what is good to know of several GPUs.
@@ -72,6 +72,8 @@ pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, i
         }
     }
     if scenario.cluster.has_engine() {
+        let is_float16 = scenario.precision.is_float16();
+        let half = if is_float16 { "float16" } else { "bfloat16" };
         match scenario.cluster.sharding {
             Sharding::Ddp | Sharding::Distributed => {}
             Sharding::Fsdp2 => {
@@ -88,11 +90,11 @@ pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, i
                 let message = match Software::of(scenario.stack).trainer {
                     Trainer::Trl => format!(
                         "this is fully_shard as accelerate calls it (fsdp_version: 2, TRANSFORMER_BASED_WRAP), {after}: trained shards \
-                         are float32 under mixed precision, gradients are summed in bfloat16 and kept whole until the last \
+                         are float32 under mixed precision, gradients are summed in {half} and kept whole until the last \
                          micro-batch, and the output head stays gathered from forward to backward"
                     ),
                     Trainer::Loop | Trainer::Torchtune | Trainer::Megatron => format!(
-                        "this is fully_shard with MixedPrecisionPolicy(param_dtype=torch.bfloat16) on every layer and the model, \
+                        "this is fully_shard with MixedPrecisionPolicy(param_dtype=torch.{half}) on every layer and the model, \
                          {after}; what accelerate adds is followed with trl as the training library"
                     ),
                 };
@@ -102,9 +104,12 @@ pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, i
                 }
             }
             Sharding::Zero1 | Sharding::Zero2 | Sharding::Zero3 => {
-                let message = "this is DeepSpeed with bf16: {enabled: true}: parameters and gradients are bfloat16 and its \
-                               masters float32, whatever the weights were loaded in; sizes that a configuration leaves out \
-                               are DeepSpeed's own, which \"auto\" in one for transformers makes smaller";
+                let message = format!(
+                    "this is DeepSpeed with {}: {{enabled: true}}: parameters and gradients are {half} and its masters float32, whatever \
+                     the weights were loaded in; sizes that a configuration leaves out are DeepSpeed's own, which \"auto\" in one for \
+                     transformers makes smaller",
+                    if is_float16 { "fp16" } else { "bf16" }
+                );
                 issues.push(Issue::new(Severity::Note, Field::Sharding, message));
                 issues.extend(stays_whole(scenario));
             }
@@ -240,7 +245,6 @@ fn not_compared(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec
         when(habits.keeps_outputs, "kept outputs"),
         when(habits.fills_cache, "a cache of keys and values"),
         when(scenario.savings.loss != LossKernel::Standard, "this loss kernel"),
-        when(scenario.precision == Precision::AmpFp16, "a gradient scaler"),
         when(
             scenario.stack == Stack::Trl && !scenario.cluster.is_many(),
             "trl under DeepSpeed on a single GPU",

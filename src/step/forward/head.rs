@@ -30,6 +30,7 @@ impl<'a> Pass<'_, 'a> {
             (LossKernel::Chunked, _) => self.logits_in_chunks(self.transformed(&hidden), &head),
             (LossKernel::Liger, Weight::Plain(weight)) => {
                 let input = self.scaled(self.transformed(&hidden));
+                self.machine.with(|state| state.read_outside(weight));
                 let (_padded, _labels) =
                     loss::shifted_labels(self.machine, self.batch.sequences, self.batch.length);
                 (input.liger_loss(head.shape, weight), Vec::new())

@@ -41,17 +41,21 @@ static REDUCE_INPUT: What = What::own(
 );
 static SHARDED: What =
     What::own("sharded gradients", "the averaged gradients of this rank's shards of a layer", COLLECTIVES);
+static PADDED: What = What::own(
+    "padded gradient",
+    "a float16 gradient with as many rows as all ranks' shards have, on its way into what is reduced in float32",
+    CHUNKS,
+);
 /// What it keeps that a single GPU does not.
 pub(super) static OWN: [&What; 4] = [&GATHER_INPUT, &GATHER_OUTPUT, &GATHERED, &SHARDED];
 static SPLIT: What =
     What::own("split_with_sizes_copy (offsets)", "where the kernel finds what it copies", CHUNKS);
 static CONCATENATE: What = What::own("_chunk_cat (offsets)", "where the kernel finds what it copies", CHUNKS);
 
-/// The element type that parameters are gathered in (`MixedPrecisionPolicy(param_dtype=torch.bfloat16)`).
-const COMPUTE: Dtype = Dtype::Bf16;
-
 /// What FSDP2 keeps beside the shards.
 pub(in crate::step) struct Fsdp2 {
+    /// The element type that parameters are gathered in (`param_dtype` of its MixedPrecisionPolicy).
+    compute: Dtype,
     /// The ranks that have one model in shards.
     world: u64,
     /// How many times they are there: with others, a mesh of two dimensions.
@@ -121,8 +125,9 @@ impl Unit {
 
 impl Fsdp2 {
     /// Before there is a model.
-    pub fn of(cluster: Cluster, by_accelerate: bool) -> Fsdp2 {
+    pub fn of(cluster: Cluster, compute: Dtype, by_accelerate: bool) -> Fsdp2 {
         Fsdp2 {
+            compute,
             world: cluster.gpus / cluster.replicas.max(1) / cluster.layout.tensor.max(1),
             replicas: cluster.replicas.max(1),
             parts: cluster.layout.tensor.max(1),
@@ -131,9 +136,9 @@ impl Fsdp2 {
             reshards_root: cluster.reshards && cluster.reshards_root && !by_accelerate,
             reduce: match cluster.reduce {
                 // accelerate's policy has one type for all
-                _ if by_accelerate => COMPUTE,
+                _ if by_accelerate => compute,
                 ReduceDtype::Fp32 => Dtype::F32,
-                ReduceDtype::Bf16 => Dtype::Bf16,
+                ReduceDtype::Bf16 => compute,
             },
             by_accelerate,
             ends: Vec::new(),
@@ -167,7 +172,7 @@ impl Fsdp2 {
 
     /// The element type that operations read parameters in.
     pub fn compute(&self) -> Dtype {
-        COMPUTE
+        self.compute
     }
 
     /// The first rank's shard: of the first dimension as many rows as the largest chunk has (`_chunk_with_empty`).
@@ -288,14 +293,14 @@ impl Fsdp2 {
         let unit = &self.units[unit];
         let bytes = |own: &mut dyn Iterator<Item = (Kept, u32)>| {
             let numels = own.map(|(kept, times)| kept.numel.saturating_mul(times.into()));
-            numels.fold(0, u64::saturating_add).saturating_mul(COMPUTE.bytes())
+            numels.fold(0, u64::saturating_add).saturating_mul(self.compute.bytes())
         };
         let kept = || unit.params.iter().map(|id| params.get(*id).kept);
         let counted = || kept().zip(unit.times.iter().copied());
-        let cast = bytes(&mut counted().filter(|(kept, _)| kept.dtype != COMPUTE));
+        let cast = bytes(&mut counted().filter(|(kept, _)| kept.dtype != self.compute));
         let all = bytes(&mut counted());
         let alloc = |heap: &mut Heap, bytes: u64, operation: &'static What| {
-            heap.alloc_on(stream, Category::WeightCopies, bytes, COMPUTE, operation)
+            heap.alloc_on(stream, Category::WeightCopies, bytes, self.compute, operation)
         };
         let inputs = if self.offloads {
             kept().map(|kept| self.fetch(heap, kept)).collect()
@@ -316,28 +321,28 @@ impl Fsdp2 {
             heap.alloc_on(Stream::Gathers, Category::WeightCopies, bytes, dtype, &FETCHED)
         };
         let copy = alloc(kept.dtype);
-        if kept.dtype == COMPUTE {
+        if kept.dtype == self.compute {
             return copy;
         }
-        let cast = alloc(COMPUTE);
+        let cast = alloc(self.compute);
         heap.release(copy);
         cast
     }
 
     /// `foreach_all_gather_copy_out`: every parameter by itself.
     fn copy_out(&mut self, heap: &mut Heap, unit: usize) {
-        let (world, unit) = (self.world, &mut self.units[unit]);
+        let (world, compute, unit) = (self.world, self.compute, &mut self.units[unit]);
         let counted = || unit.shards.iter().zip(&unit.times);
         let whole = |(numel, times): (&u64, &u32)| {
-            let bytes = numel.saturating_mul(world).saturating_mul(COMPUTE.bytes());
+            let bytes = numel.saturating_mul(world).saturating_mul(compute.bytes());
             match times {
-                1 => heap.alloc_as(Category::WeightCopies, bytes, COMPUTE, &GATHERED),
-                times => heap.persistent(bytes, COMPUTE, *times, Category::WeightCopies, &GATHERED),
+                1 => heap.alloc_as(Category::WeightCopies, bytes, compute, &GATHERED),
+                times => heap.persistent(bytes, compute, *times, Category::WeightCopies, &GATHERED),
             }
         };
         unit.gathered = counted().map(whole).collect();
         let shards = counted().flat_map(|(numel, times)| (0..*times).map(|_| *numel));
-        let scratch = split_scratch(heap.device, &Vec::from_iter(shards), world);
+        let scratch = split_scratch(heap.device, compute, &Vec::from_iter(shards), world);
         heap.scratch(scratch, &SPLIT);
     }
 
@@ -354,6 +359,7 @@ impl Fsdp2 {
         }
         let mut grads = Vec::with_capacity(self.units[unit].params.len());
         let (mut numel, mut sizes) = (0u64, Vec::with_capacity(grads.capacity()));
+        let mut uneven = Vec::new();
         let mut stored = None;
         for (id, shard) in self.units[unit].params.iter().zip(&self.units[unit].shards) {
             let param = &mut params.list[*id as usize];
@@ -361,6 +367,8 @@ impl Fsdp2 {
             if grad != NOTHING {
                 grads.push(grad);
                 sizes.push(*shard);
+                let padded = shard.saturating_mul(self.world);
+                uneven.extend((padded != param.numel).then_some(padded));
                 numel = numel.saturating_add(*shard);
                 stored = Some(param.kept.dtype);
             }
@@ -371,7 +379,11 @@ impl Fsdp2 {
         let bytes = numel.saturating_mul(self.reduce.bytes());
         let whole = bytes.saturating_mul(self.world);
         self.reduced = heap.alloc_as(Category::Temporaries, whole, self.reduce, &REDUCE_INPUT);
-        heap.scratch(concatenation_scratch(&sizes, self.reduce), &CONCATENATE);
+        if self.compute == Dtype::F16 && self.reduce != self.compute {
+            self.pad(heap, &uneven);
+        } else {
+            heap.scratch(concatenation_scratch(&sizes, self.reduce), &CONCATENATE);
+        }
         // the list is emptied from its end, but a variable of the loop holds its last one
         let last = grads.pop().unwrap_or(NOTHING);
         grads.into_iter().rev().for_each(|grad| heap.release(grad));
@@ -399,6 +411,17 @@ impl Fsdp2 {
             // added to those of earlier micro-batches, or copied to the CPU
             heap.release(output);
         }
+    }
+
+    /// `_chunk_cat` has a kernel that makes float32 of bfloat16, and none of float16 (`_chunk_cat_out_cuda`): gradients whose rows do not
+    /// divide among the ranks are padded then, each in a tensor of its own, before they are put one behind the other.
+    fn pad(&self, heap: &mut Heap, padded: &[u64]) {
+        let pad = |numel: &u64| {
+            let bytes = numel.saturating_mul(self.compute.bytes());
+            heap.alloc_as(Category::Temporaries, bytes, self.compute, &PADDED)
+        };
+        let padded: Vec<StorageId> = padded.iter().map(pad).collect();
+        padded.into_iter().for_each(|gradient| heap.release(gradient));
     }
 
     /// `_root_post_backward_final_callback`: the turn of units whose inputs need no gradient, in the order of the model's modules.
@@ -438,9 +461,9 @@ const BLOCK_BYTES: u64 = 2048;
 const BLOCK_THREADS: u64 = 128;
 
 /// What `split_with_sizes_copy` tells its kernel of every tensor and block (aten/src/ATen/native/cuda/TensorShape.cu).
-fn split_scratch(device: Device, shards: &[u64], world: u64) -> u64 {
+fn split_scratch(device: Device, dtype: Dtype, shards: &[u64], world: u64) -> u64 {
     let blocks = |each: u64| -> u64 {
-        let bytes = shards.iter().map(|numel| numel.saturating_mul(COMPUTE.bytes()));
+        let bytes = shards.iter().map(|numel| numel.saturating_mul(dtype.bytes()));
         bytes.map(|bytes| bytes.div_ceil(each)).fold(0, u64::saturating_add)
     };
     let at_a_time = device.multiprocessors.saturating_mul(device.threads / BLOCK_THREADS).saturating_mul(8);
@@ -462,7 +485,7 @@ mod tests {
 
     #[test]
     fn a_matrix_of_one_row_is_no_vector() {
-        let fsdp = Fsdp2::of(Cluster { gpus: 8, ..Cluster::ONE }, false);
+        let fsdp = Fsdp2::of(Cluster { gpus: 8, ..Cluster::ONE }, Dtype::Bf16, false);
         let shard = |shape, rank| {
             let Kept { numel, rows, .. } = fsdp.shard(shape, rank, Dtype::F32);
             (rows, numel)

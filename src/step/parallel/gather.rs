@@ -6,8 +6,8 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 
-use super::zero::COMPUTE;
 use crate::allocator::Stream;
+use crate::dtype::Dtype;
 use crate::memory::Category;
 use crate::scenario::{Cluster, CpuOffload};
 use crate::step::heap::{Heap, NOTHING, StorageId};
@@ -39,7 +39,6 @@ static FETCHED: What = What::own(
 const REUSE_DISTANCE: u64 = 1_000_000_000;
 
 /// Gathers a model's parameters and lets go of them.
-#[derive(Default)]
 pub(super) struct Gatherer {
     world: u64,
     /// `stage3_prefetch_bucket_size`, `stage3_max_live_parameters` and `stage3_param_persistence_threshold`, in elements.
@@ -49,6 +48,8 @@ pub(super) struct Gatherer {
     stream: Stream,
     /// Whether partitions are in the CPU's memory.
     fetches: bool,
+    /// The element type of parameters.
+    compute: Dtype,
     params: Vec<Partitioned>,
     /// The number of the first parameter of the model.
     first: ParamId,
@@ -135,7 +136,7 @@ enum Mode {
 
 impl Gatherer {
     /// Before there is a model.
-    pub fn new(cluster: Cluster, stream: Stream) -> Gatherer {
+    pub fn new(cluster: Cluster, compute: Dtype, stream: Stream) -> Gatherer {
         Gatherer {
             world: cluster.gpus,
             prefetch: cluster.deepspeed.prefetch_bucket,
@@ -143,15 +144,23 @@ impl Gatherer {
             persistence: cluster.deepspeed.persistence,
             stream,
             fetches: cluster.cpu == CpuOffload::All,
-            ..Gatherer::default()
+            compute,
+            params: Vec::new(),
+            first: 0,
+            handles: Vec::new(),
+            available: 0,
+            trace: Trace::default(),
+            kept: Vec::new(),
+            forward: Vec::new(),
+            external: Vec::new(),
+            running: Vec::new(),
         }
     }
 
     /// One of the same settings for another model, whose engine has a stream of its own.
-    pub fn another(&self) -> Gatherer {
-        let Gatherer { world, prefetch, live, persistence, stream, fetches, .. } = *self;
-        let stream = if stream == Stream::Gathers { Stream::OtherGathers } else { stream };
-        Gatherer { world, prefetch, live, persistence, stream, fetches, ..Gatherer::default() }
+    pub fn another(&self, cluster: Cluster) -> Gatherer {
+        let stream = if self.stream == Stream::Gathers { Stream::OtherGathers } else { self.stream };
+        Gatherer::new(cluster, self.compute, stream)
     }
 
     /// Takes the parameters of a model.
@@ -209,11 +218,11 @@ impl Gatherer {
 
     /// `all_gather` outside of the trace: of one parameter, on the stream of who asks.
     fn gather_alone(&mut self, heap: &mut Heap, index: usize) {
-        let bytes = self.params[index].part.saturating_mul(self.world).saturating_mul(COMPUTE.bytes());
-        let storage = heap.alloc_as(Category::WeightCopies, bytes, COMPUTE, &GATHERED);
+        let bytes = self.params[index].part.saturating_mul(self.world).saturating_mul(self.compute.bytes());
+        let storage = heap.alloc_as(Category::WeightCopies, bytes, self.compute, &GATHERED);
         if self.fetches {
-            let bytes = self.params[index].part.saturating_mul(COMPUTE.bytes());
-            let fetched = heap.alloc_as(Category::WeightCopies, bytes, COMPUTE, &FETCHED);
+            let bytes = self.params[index].part.saturating_mul(self.compute.bytes());
+            let fetched = heap.alloc_as(Category::WeightCopies, bytes, self.compute, &FETCHED);
             heap.release(fetched);
         }
         heap.send_around(Group::Data, bytes, self.world);
@@ -359,7 +368,7 @@ impl Gatherer {
         if self.world == 1 {
             return self.take_alone(heap, own);
         }
-        heap.send_around(Group::Data, whole.saturating_mul(COMPUTE.bytes()), self.world);
+        heap.send_around(Group::Data, whole.saturating_mul(self.compute.bytes()), self.world);
         let parts: Vec<u64> = own.iter().map(|index| self.params[*index].part).collect();
         let (output, left) = match own.as_slice() {
             [] => return,
@@ -393,8 +402,8 @@ impl Gatherer {
         heap.alloc_on(
             self.stream,
             Category::WeightCopies,
-            numel.saturating_mul(COMPUTE.bytes()),
-            COMPUTE,
+            numel.saturating_mul(self.compute.bytes()),
+            self.compute,
             what,
         )
     }

@@ -119,6 +119,9 @@ impl Parallel {
     /// How the ranks of a cluster train a member.
     pub fn of(cluster: Cluster, member: Option<&Member>) -> Parallel {
         let trainer = member.map_or(Trainer::Loop, |member| Software::of(member.stack).trainer);
+        // what shards and partitions are computed in, which their engine is told (`param_dtype`; `bf16` or `fp16`)
+        let is_float16 = member.is_some_and(|member| member.precision.is_float16());
+        let compute = if is_float16 { Dtype::F16 } else { Dtype::Bf16 };
         match cluster.sharding {
             _ if trainer == Trainer::Megatron => Parallel::Megatron(Box::new(Megatron::of(cluster))),
             _ if !cluster.has_engine() => Parallel::Alone,
@@ -127,14 +130,14 @@ impl Parallel {
             _ if cluster.is_many() && cluster.layout.tensor == cluster.gpus => Parallel::Tensor(cluster.gpus),
             Sharding::Ddp => Parallel::Ddp(Box::new(Ddp::of(cluster, member.is_some_and(finds_unused)))),
             Sharding::Fsdp2 => {
-                Parallel::Fsdp2(Box::new(Fsdp2::of(cluster, member.is_some_and(is_by_accelerate))))
+                Parallel::Fsdp2(Box::new(Fsdp2::of(cluster, compute, member.is_some_and(is_by_accelerate))))
             }
             Sharding::Zero1 | Sharding::Zero2 => {
-                Parallel::Zero(Box::new(Zero::of(cluster, member.is_some_and(groups_parameters))))
+                Parallel::Zero(Box::new(Zero::of(cluster, compute, member.is_some_and(groups_parameters))))
             }
             Sharding::Zero3 => {
                 let asked = [groups_parameters, divides_read].map(|asked| member.is_some_and(asked));
-                Parallel::Zero3(Box::new(Zero3::of(cluster, asked)))
+                Parallel::Zero3(Box::new(Zero3::of(cluster, compute, asked)))
             }
         }
     }
@@ -310,11 +313,11 @@ impl Parallel {
                 (Kept { numel: rows.saturating_mul(columns), rows, dtype }, dtype)
             }
             Parallel::Fsdp2(fsdp) => (fsdp.shard((rows, columns), rank, dtype), fsdp.compute()),
-            Parallel::Zero(_) => {
-                let dtype = if dtype == Dtype::U8 { dtype } else { zero::COMPUTE };
+            Parallel::Zero(zero) => {
+                let dtype = if dtype == Dtype::U8 { dtype } else { zero.compute() };
                 (Kept { numel: rows.saturating_mul(columns), rows, dtype }, dtype)
             }
-            Parallel::Zero3(zero) => (zero.partition_of((rows, columns)), zero::COMPUTE),
+            Parallel::Zero3(zero) => (zero.partition_of((rows, columns)), zero.compute()),
         }
     }
 
@@ -331,9 +334,13 @@ impl Parallel {
                 let bytes = numel.div_ceil(2);
                 (bytes, Kept { numel: bytes, rows: 1, dtype: Dtype::U8 })
             }
-            Parallel::Fsdp2(_) | Parallel::Zero3(_) => {
+            Parallel::Fsdp2(fsdp) => {
                 let column = (numel.div_ceil(4), 1);
-                (column.0, self.kept(column, Rank::None, Dtype::Bf16).0)
+                (column.0, self.kept(column, Rank::None, fsdp.compute()).0)
+            }
+            Parallel::Zero3(zero) => {
+                let column = (numel.div_ceil(4), 1);
+                (column.0, self.kept(column, Rank::None, zero.compute()).0)
             }
         }
     }

@@ -4,7 +4,7 @@
 //! Source: deepspeed/runtime/zero/stage_1_and_2.py (`copy_grads_in_partition`) and stage3.py (`partition_grads`) of DeepSpeed
 //! 0.19.8. The order of events was compared with the allocator's trace.
 
-use super::zero::{COMPUTE, keep};
+use super::zero::keep;
 use crate::allocator::Stream;
 use crate::dtype::Dtype;
 use crate::memory::Category;
@@ -44,8 +44,8 @@ impl Offload {
     }
 
     /// `temp_grad_buffer_for_gpu_offload` of a largest parameter of so many elements.
-    pub fn keep_buffer(heap: &mut Heap, largest: u64) {
-        keep(heap, largest, COMPUTE, Category::Gradients, &BUFFER);
+    pub fn keep_buffer(heap: &mut Heap, largest: u64, dtype: Dtype) {
+        keep(heap, largest, dtype, Category::Gradients, &BUFFER);
     }
 
     /// So many elements of a gradient are this rank's: their norm is taken, `piece` of them at a time, and they go in float32.

@@ -49,10 +49,10 @@ pub(in crate::step) fn supported(
         Err(Issue::error(field, format!("{what} {here} is not modelled")).with_fix(fix))
     };
     match member.stack {
-        Stack::Transformers if job.members.len() > 1 => {
+        Stack::Transformers | Stack::Liger if job.members.len() > 1 => {
             return refuse(Field::Gpus, "a job that does more than train one model".into(), "use one GPU");
         }
-        Stack::Transformers => {}
+        Stack::Transformers | Stack::Liger => {}
         Stack::Trl => match job.cluster.sharding {
             Sharding::Ddp | Sharding::Zero1 | Sharding::Zero2 => {}
             Sharding::Fsdp2 => by_accelerate(job, member)?,
@@ -62,7 +62,7 @@ pub(in crate::step) fn supported(
                 return refuse(Field::Sharding, what, "choose DDP, FSDP2 or one of DeepSpeed's stages");
             }
         },
-        Stack::Liger | Stack::Litgpt | Stack::Torchtune | Stack::Unsloth | Stack::Megatron => {
+        Stack::Litgpt | Stack::Torchtune | Stack::Unsloth | Stack::Megatron => {
             let what = format!("what {} does", member.stack.label());
             return refuse(Field::Stack, what, "choose transformers or trl");
         }
@@ -332,18 +332,22 @@ fn sharded(
         return Err((Field::TrainEmbeddings, what, "switch train-embeddings off"));
     }
     match member.precision {
-        Precision::AmpBf16 | Precision::Bf16 => {}
+        Precision::AmpBf16 | Precision::Bf16 | Precision::AmpFp16 => {}
         Precision::AmpBf16Weights if is_by_accelerate(member) => {}
-        // its bf16 engine makes parameters bfloat16, whatever they were
-        Precision::AmpBf16Weights if cluster.is_zero() => {}
-        Precision::Fp32 | Precision::Fp16 | Precision::AmpBf16Weights | Precision::AmpFp16 => {
+        // its engines make parameters bfloat16 or float16, whatever they were
+        Precision::AmpBf16Weights | Precision::Fp16 if cluster.is_zero() => {}
+        Precision::Fp32 | Precision::Fp16 | Precision::AmpBf16Weights => {
             let fix = if cluster.is_zero() {
-                "choose pure bf16, or bf16 mixed: what is followed is DeepSpeed's bf16 engine (bf16: {enabled: true})"
+                "choose bf16 or fp16: what is followed are DeepSpeed's 16-bit engines (bf16: {enabled: true}, or fp16)"
             } else {
-                "choose bf16 mixed over fp32 weights, or pure bf16: its MixedPrecisionPolicy computes in bfloat16"
+                "choose bf16 or fp16 mixed over fp32 weights, or pure bf16: its MixedPrecisionPolicy computes in 16 bits"
             };
             return Err((Field::Precision, member.precision.label().to_owned(), fix));
         }
+    }
+    if member.precision.is_float16() && member.trainer_prepares && member.method == Method::Qlora {
+        let what = "fp16 over 4-bit weights that the trainer prepares itself".to_owned();
+        return Err((Field::Precision, what, "choose bf16 mixed, or LoRA"));
     }
     if member.loss != LossKernel::Standard {
         return Err((Field::Loss, format!("the loss {}", member.loss.label()), "choose the standard one"));

@@ -51,12 +51,11 @@ static PARTITION: What = What::own("partition", "this rank's part of the flat pa
 /// What it keeps that a single GPU does not.
 pub(super) static OWN: [&What; 3] = [&BUCKET, &OWNED, &FLAT_GRADIENT];
 
-/// The element type of parameters and gradients (`bf16: {enabled: true}`).
-pub(super) const COMPUTE: Dtype = Dtype::Bf16;
-
 /// What ZeRO-1 and ZeRO-2 keep.
 pub(in crate::step) struct Zero {
     world: u64,
+    /// The element type of parameters and gradients (`bf16: {enabled: true}` or `fp16`).
+    compute: Dtype,
     /// Whether the optimizer has a second group of parameters, those without weight decay.
     decays_apart: bool,
     /// Whether gradients are reduced as they come: ZeRO-2 (`partition_gradients`).
@@ -111,9 +110,10 @@ pub(super) fn groups(params: &Params, own: Range<usize>, apart: bool) -> [Vec<us
 
 impl Zero {
     /// Before there is a model.
-    pub fn of(cluster: Cluster, decays_apart: bool) -> Zero {
+    pub fn of(cluster: Cluster, compute: Dtype, decays_apart: bool) -> Zero {
         Zero {
             world: cluster.gpus,
+            compute,
             decays_apart,
             partitions_gradients: cluster.sharding == Sharding::Zero2,
             bucket_size: cluster.deepspeed.reduce_bucket,
@@ -133,6 +133,11 @@ impl Zero {
         }
     }
 
+    /// The element type of parameters and gradients.
+    pub fn compute(&self) -> Dtype {
+        self.compute
+    }
+
     /// Whether the optimizer steps in the CPU's memory.
     pub fn offloads(&self) -> bool {
         self.offload.is_some()
@@ -150,11 +155,11 @@ impl Zero {
             self.partitions.iter().map(|partition| of(*partition)).fold(0, u64::saturating_add)
         };
         let masters = sum(&|partition| pinned(partition, Dtype::F32));
-        let copies = sum(&|partition| pinned(partition, COMPUTE));
+        let copies = sum(&|partition| pinned(partition, self.compute));
         let own = self.trained.iter().filter(|own| self.accumulates && self.has_part(own));
-        let accumulated = own.map(|own| pinned(own.numel, COMPUTE)).fold(0, u64::saturating_add);
+        let accumulated = own.map(|own| pinned(own.numel, self.compute)).fold(0, u64::saturating_add);
         let states = sum(&offload::states);
-        [masters, masters, copies, pinned(self.largest(), COMPUTE), accumulated, states]
+        [masters, masters, copies, pinned(self.largest(), self.compute), accumulated, states]
             .into_iter()
             .fold(0, u64::saturating_add)
     }
@@ -188,19 +193,19 @@ impl Zero {
             let partition = offset.div_ceil(self.world.saturating_mul(2)).saturating_mul(2);
             self.partitions.push(partition);
             heap.empty_cache();
-            keep(heap, partition.saturating_mul(self.world), COMPUTE, Category::Weights, &FLAT);
+            keep(heap, partition.saturating_mul(self.world), self.compute, Category::Weights, &FLAT);
             for trained in &self.trained[first..] {
                 let storage = std::mem::replace(&mut params.list[trained.id as usize].storage, NOTHING);
                 heap.release(storage);
             }
-            let copy = scratch(heap, partition, COMPUTE, &PARTITION);
+            let copy = scratch(heap, partition, self.compute, &PARTITION);
             if !self.offloads() {
                 keep(heap, partition, Dtype::F32, Category::Optimizer, &MASTER);
             }
             heap.release(copy);
         }
         if self.offloads() {
-            return Offload::keep_buffer(heap, self.largest());
+            return Offload::keep_buffer(heap, self.largest(), self.compute);
         }
         // `initialize_optimizer_states`
         let zeros = |partition: &u64| scratch(heap, *partition, Dtype::F32, &FLAT_GRADIENT);
@@ -215,8 +220,8 @@ impl Zero {
         // `setup_buckets`
         if self.contiguous && self.buffers[0] == NOTHING {
             let buffer = |heap: &mut Heap| {
-                let bytes = self.bucket_size.saturating_mul(COMPUTE.bytes());
-                heap.alloc_as(Category::Gradients, bytes, COMPUTE, &BUCKET)
+                let bytes = self.bucket_size.saturating_mul(self.compute.bytes());
+                heap.alloc_as(Category::Gradients, bytes, self.compute, &BUCKET)
             };
             self.buffers[0] = buffer(heap);
             if self.overlaps {
@@ -240,8 +245,8 @@ impl Zero {
             heap.release(grad);
         } else if self.offloads() {
             // `_offload_gradient_safety_enabled`
-            let bytes = numel.saturating_mul(COMPUTE.bytes());
-            let clone = heap.alloc_as(Category::Gradients, bytes, COMPUTE, &CLONE);
+            let bytes = numel.saturating_mul(self.compute.bytes());
+            let clone = heap.alloc_as(Category::Gradients, bytes, self.compute, &CLONE);
             heap.release(std::mem::replace(&mut params.list[id as usize].grad, clone));
         }
         self.elements = self.elements.saturating_add(numel);
@@ -278,9 +283,9 @@ impl Zero {
                 if self.reduced == NOTHING {
                     let own = self.trained.iter().filter(|trained| self.has_part(trained));
                     let numel = own.fold(0u64, |sum, trained| sum.saturating_add(trained.numel));
-                    let bytes = numel.saturating_mul(COMPUTE.bytes());
+                    let bytes = numel.saturating_mul(self.compute.bytes());
                     self.reduced =
-                        heap.alloc_on(self.reduces_on(), Category::Gradients, bytes, COMPUTE, &OWNED);
+                        heap.alloc_on(self.reduces_on(), Category::Gradients, bytes, self.compute, &OWNED);
                 }
                 heap.release(std::mem::replace(&mut params.list[id].grad, NOTHING));
             }
@@ -290,7 +295,7 @@ impl Zero {
 
     /// `allreduce_bucket`.
     fn all_reduce(&self, heap: &mut Heap, numel: u64) {
-        let bytes = numel.saturating_mul(COMPUTE.bytes());
+        let bytes = numel.saturating_mul(self.compute.bytes());
         heap.send_around(Group::Data, bytes.saturating_mul(2), self.world);
     }
 
@@ -320,9 +325,9 @@ impl Zero {
     fn average(&self, heap: &mut Heap) {
         let flatten = |heap: &mut Heap, slices: u64, numel: u64| {
             if slices > 1 {
-                let bytes = numel.saturating_mul(COMPUTE.bytes());
+                let bytes = numel.saturating_mul(self.compute.bytes());
                 let flat =
-                    heap.alloc_on(self.reduces_on(), Category::Temporaries, bytes, COMPUTE, &FLATTENED);
+                    heap.alloc_on(self.reduces_on(), Category::Temporaries, bytes, self.compute, &FLATTENED);
                 heap.release(flat);
             }
         };
@@ -420,7 +425,8 @@ impl Zero {
             tensors[self.trained[place as usize].group] += 1;
         }
         for (partition, tensors) in self.partitions.iter().zip(tensors) {
-            let flat = if tensors > 1 { scratch(heap, *partition, COMPUTE, &FLAT_GRADIENT) } else { NOTHING };
+            let flat =
+                if tensors > 1 { scratch(heap, *partition, self.compute, &FLAT_GRADIENT) } else { NOTHING };
             let bytes = partition.saturating_mul(Dtype::F32.bytes());
             self.single.push(heap.alloc_as(Category::Gradients, bytes, Dtype::F32, &FLAT_GRADIENT));
             heap.release(flat);
@@ -430,7 +436,7 @@ impl Zero {
 
     /// The optimizer has stepped: the partitions are gathered in the flat tensor (`all_gather_dp_groups`).
     pub fn leave_step(&mut self, heap: &mut Heap) {
-        let whole = self.partition().saturating_mul(self.world).saturating_mul(COMPUTE.bytes());
+        let whole = self.partition().saturating_mul(self.world).saturating_mul(self.compute.bytes());
         heap.send_around(Group::Data, whole, self.world);
         self.single.drain(..).for_each(|gradient| heap.release(gradient));
         self.offload.iter_mut().for_each(|offload| offload.leave_step(heap));
@@ -464,7 +470,7 @@ mod tests {
             partitions: vec![(first + second) / 2],
             elements: waiting.iter().map(|place| numels[*place as usize]).sum(),
             waiting: waiting.to_vec(),
-            ..Zero::of(cluster, false)
+            ..Zero::of(cluster, Dtype::Bf16, false)
         };
         let mut heap = Heap::new(Device::of(&Gpu::custom(Bytes::gib(24.0))), None);
         let before = heap.storages.len();

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use super::gather::{FLAT_OUTPUT, GATHERED, Gatherer};
 use super::offload::{self, NORM, NORM_PIECE, Offload};
-use super::zero::{COMPUTE, groups, keep, scratch};
+use super::zero::{groups, keep, scratch};
 use crate::allocator::Stream;
 use crate::dtype::Dtype;
 use crate::memory::Category;
@@ -45,6 +45,11 @@ static RETURNED: What = What::own(
     "this rank's part of a gradient, copied back from what was accumulated",
     STAGE_3,
 );
+static OVERFLOW: What = What::own(
+    "overflow",
+    "whether any of this rank's gradients is infinite or no number, before the scale of the loss is chosen anew",
+    STAGE_3,
+);
 static REDUCED: What = What::own("reduce-scatter input", "a bucket's gradients, rank after rank", STAGE_3);
 
 /// What it keeps that a single GPU does not.
@@ -55,7 +60,10 @@ const SUB_GROUP: u64 = 1_000_000_000;
 
 /// What ZeRO-3 keeps.
 pub(in crate::step) struct Zero3 {
+    cluster: Cluster,
     world: u64,
+    /// The element type of parameters and gradients (`bf16: {enabled: true}` or `fp16`).
+    compute: Dtype,
     /// Whether the optimizer has a second group of parameters, those without weight decay.
     decays_apart: bool,
     /// Whether weights were divided as they were read, and not made whole first.
@@ -89,17 +97,19 @@ pub(in crate::step) struct Zero3 {
 
 impl Zero3 {
     /// Before there is a model.
-    pub fn of(cluster: Cluster, [decays_apart, divides_read]: [bool; 2]) -> Zero3 {
+    pub fn of(cluster: Cluster, compute: Dtype, [decays_apart, divides_read]: [bool; 2]) -> Zero3 {
         let overlaps = cluster.overlaps();
         let stream = |own: Stream| if overlaps { own } else { Stream::Compute };
         Zero3 {
+            cluster,
             world: cluster.gpus,
+            compute,
             decays_apart,
             divides_read,
             bucket_size: cluster.deepspeed.reduce_bucket,
             contiguous: cluster.deepspeed.contiguous,
             reduces_on: stream(Stream::Scatters),
-            gatherers: vec![Gatherer::new(cluster, stream(Stream::Gathers))],
+            gatherers: vec![Gatherer::new(cluster, compute, stream(Stream::Gathers))],
             running: 0,
             trained: Vec::new(),
             groups: Vec::new(),
@@ -110,6 +120,11 @@ impl Zero3 {
             keeps_on_host: cluster.cpu == CpuOffload::All,
             accumulates: false,
         }
+    }
+
+    /// The element type of parameters and gradients.
+    pub fn compute(&self) -> Dtype {
+        self.compute
     }
 
     /// Whether the optimizer steps in the CPU's memory.
@@ -129,22 +144,22 @@ impl Zero3 {
                 bytes(whole, Dtype::F32),
                 offload::states(whole),
                 gradients.fold(0, u64::saturating_add),
-                offload::pinned(bytes(whole, COMPUTE)),
+                offload::pinned(bytes(whole, self.compute)),
             ])
         });
         if !self.keeps_on_host {
             return optimizer;
         }
         let frozen = params.list.iter().filter(|param| !param.trainable).map(|param| {
-            offload::pinned(bytes(param.kept.numel, COMPUTE)).saturating_mul(u64::from(param.times))
+            offload::pinned(bytes(param.kept.numel, self.compute)).saturating_mul(u64::from(param.times))
         });
-        sum(&[optimizer, offload::pinned(bytes(whole, COMPUTE)), frozen.fold(0, u64::saturating_add)])
+        sum(&[optimizer, offload::pinned(bytes(whole, self.compute)), frozen.fold(0, u64::saturating_add)])
     }
 
     /// This rank's partition of a parameter, which is one row: all ranks' are as long.
     pub fn partition_of(&self, (rows, columns): (u64, u64)) -> Kept {
         let numel = rows.saturating_mul(columns).div_ceil(self.world);
-        Kept { numel, rows: 1, dtype: COMPUTE }
+        Kept { numel, rows: 1, dtype: self.compute }
     }
 
     /// Whether weights are divided as they are read; whether their partitions stay on the GPU then.
@@ -189,23 +204,23 @@ impl Zero3 {
         if !self.keeps_on_host {
             // `defragment`
             heap.empty_cache();
-            keep(heap, whole, COMPUTE, Category::Weights, &PARTITIONS);
+            keep(heap, whole, self.compute, Category::Weights, &PARTITIONS);
         }
         if !self.offloads() {
             self.make_masters(heap);
         }
         if self.contiguous {
-            keep(heap, self.bucket_size, COMPUTE, Category::Gradients, &BUCKET);
+            keep(heap, self.bucket_size, self.compute, Category::Gradients, &BUCKET);
         }
         if !self.offloads() {
-            keep(heap, whole, COMPUTE, Category::Gradients, &GRADIENTS);
+            keep(heap, whole, self.compute, Category::Gradients, &GRADIENTS);
         }
         // `create_reduce_and_remove_grad_hooks` gathers each to find where its gradient is accumulated
         for id in &self.trained {
             let part = params.get(*id).kept.numel;
-            let gathered = scratch(heap, part.saturating_mul(self.world), COMPUTE, &WHOLE);
+            let gathered = scratch(heap, part.saturating_mul(self.world), self.compute, &WHOLE);
             if self.keeps_on_host {
-                let fetched = scratch(heap, part, COMPUTE, &PARTITION);
+                let fetched = scratch(heap, part, self.compute, &PARTITION);
                 heap.release(fetched);
             }
             heap.release(gathered);
@@ -215,7 +230,7 @@ impl Zero3 {
     /// What trl does with a model that only scores (models/utils.py `prepare_deepspeed`): an engine of its own without an optimizer, whose
     /// partitions stay where they are.
     pub fn wrap_reference(&mut self, heap: &mut Heap, params: &mut Params, own: Range<usize>) {
-        let mut gatherer = self.gatherers[0].another();
+        let mut gatherer = self.gatherers[0].another(self.cluster);
         gatherer.wrap(params, &own);
         self.gatherers.push(gatherer);
         self.partition(heap, params, own);
@@ -229,11 +244,11 @@ impl Zero3 {
         }
         for param in &mut params.list[own] {
             let (category, times) = (heap.category_of(param.storage), param.times);
-            let bytes = param.kept.numel.saturating_mul(COMPUTE.bytes());
+            let bytes = param.kept.numel.saturating_mul(self.compute.bytes());
             let part = if self.keeps_on_host {
                 NOTHING
             } else {
-                heap.persistent(bytes, COMPUTE, times, category, &PARTITION)
+                heap.persistent(bytes, self.compute, times, category, &PARTITION)
             };
             heap.release(std::mem::replace(&mut param.storage, part));
         }
@@ -310,13 +325,13 @@ impl Zero3 {
     fn reduce(&mut self, heap: &mut Heap, params: &mut Params, steps: bool) {
         let padded = |id: &ParamId| params.get(*id).kept.numel.saturating_mul(self.world);
         let whole = self.waiting.iter().map(padded).fold(0, u64::saturating_add);
-        heap.send_around(Group::Data, whole.saturating_mul(COMPUTE.bytes()), self.world);
+        heap.send_around(Group::Data, whole.saturating_mul(self.compute.bytes()), self.world);
         let input = match self.waiting.as_slice() {
             [] => return,
             [one] if params.get(*one).numel == whole => NOTHING,
             _ => {
-                let bytes = whole.saturating_mul(COMPUTE.bytes());
-                heap.alloc_on(self.reduces_on, Category::Temporaries, bytes, COMPUTE, &REDUCED)
+                let bytes = whole.saturating_mul(self.compute.bytes());
+                heap.alloc_on(self.reduces_on, Category::Temporaries, bytes, self.compute, &REDUCED)
             }
         };
         self.waiting.sort_unstable();
@@ -327,8 +342,9 @@ impl Zero3 {
                     heap.release(std::mem::replace(&mut returned, NOTHING));
                 }
                 let numel = params.get(id).kept.numel;
-                let bytes = numel.saturating_mul(COMPUTE.bytes());
-                let part = heap.alloc_on(self.reduces_on, Category::Gradients, bytes, COMPUTE, &RETURNED);
+                let bytes = numel.saturating_mul(self.compute.bytes());
+                let part =
+                    heap.alloc_on(self.reduces_on, Category::Gradients, bytes, self.compute, &RETURNED);
                 // a variable holds the one before until then
                 heap.release(std::mem::replace(&mut returned, part));
                 if steps {
@@ -349,16 +365,33 @@ impl Zero3 {
         self.gatherers[0].release_leftovers(heap);
     }
 
-    /// `step` up to the first group's: all parameters go, and the norm of every partition's gradient is taken in float64.
+    /// `step` up to the first group's: all parameters go, float16 gradients are looked through for infinities, and the norm of every
+    /// partition's gradient is taken in float64.
     pub fn enter_step(&mut self, heap: &mut Heap, params: &Params) {
         self.gatherers[0].release_all(heap);
         if self.offloads() {
             return;
         }
+        if self.compute == Dtype::F16 {
+            self.look_for_overflow(heap);
+        }
         for id in &self.trained {
             let wide = scratch(heap, params.get(*id).kept.numel, Dtype::F64, &NORM);
             heap.release(wide);
         }
+    }
+
+    /// `has_overflow`: `torch.isinf` of all gradients takes their sizes and a byte for each, `torch.isnan` that byte.
+    fn look_for_overflow(&self, heap: &mut Heap) {
+        let whole = self.groups.iter().map(|(_, numel)| *numel).fold(0, u64::saturating_add);
+        let mut made = |dtype: Dtype| {
+            let bytes = whole.saturating_mul(dtype.bytes());
+            heap.alloc_on(self.reduces_on, Category::Temporaries, bytes, dtype, &OVERFLOW)
+        };
+        let infinite = [made(self.compute), made(Dtype::U8)];
+        infinite.into_iter().for_each(|storage| heap.release(storage));
+        let undefined = heap.alloc_on(self.reduces_on, Category::Temporaries, whole, Dtype::U8, &OVERFLOW);
+        heap.release(undefined);
     }
 
     /// The optimizer is about to step a group, whose gradient is made float32.
@@ -367,7 +400,7 @@ impl Zero3 {
             return;
         }
         let Some((count, numel)) = self.groups.get(number).copied() else { return };
-        let flat = if count > 1 { scratch(heap, numel, COMPUTE, &FLAT_GRADIENT) } else { NOTHING };
+        let flat = if count > 1 { scratch(heap, numel, self.compute, &FLAT_GRADIENT) } else { NOTHING };
         let bytes = numel.saturating_mul(Dtype::F32.bytes());
         self.stepping = (number, heap.alloc_as(Category::Gradients, bytes, Dtype::F32, &FLAT_GRADIENT));
         heap.release(flat);
