@@ -3,6 +3,7 @@
 //! ran it ([`Role`](crate::step::Role)); here they become sentences.
 
 mod notes;
+mod source;
 mod zoom;
 
 use serde::{Deserialize, Serialize};
@@ -12,6 +13,7 @@ use crate::scenario::{Scenario, Stack};
 use crate::step::{Dims, Happening, Pass, Rank, Rows, Source, TensorGroup, is_engines};
 use crate::units::{Bytes, grouped};
 pub use notes::{Note, Switch, notes};
+pub use source::read_at;
 pub use zoom::{Level, zoom};
 
 /// One kind of tensor that is alive at the peak.

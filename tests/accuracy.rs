@@ -46,6 +46,8 @@ const INT8: &str = "data/measurements/int8.json";
 const MEGATRON: &str = "data/measurements/megatron.json";
 const KINDS: &str = "data/accuracy.tsv";
 const RUNS: &str = "data/measured.tsv";
+/// What others published and is not predicted, with the reason.
+const UNEXPRESSED: &str = "data/unexpressed.tsv";
 
 fn read(path: &str) -> String {
     let path = format!("{}/{path}", env!("CARGO_MANIFEST_DIR"));
@@ -434,6 +436,27 @@ fn the_bands_are_what_was_measured() {
             .expect("a String takes everything");
     }
     holds(KINDS, &lines);
+}
+
+/// What others published and is not predicted stands in a file with the reason, beside the runs on many GPUs that
+/// `tools/unexpressed.py` judges.
+#[test]
+fn what_is_not_predicted_is_listed_with_its_reason() {
+    let rows: Vec<serde_json::Value> = serde_json::from_str(&read(PUBLISHED)).expect("the file is JSON");
+    let row_of = |id: &str| rows.iter().find(|row| row["id"] == id);
+    let kept = read(UNEXPRESSED);
+    let others = kept.lines().filter(|line| row_of(line.split('\t').next().unwrap_or_default()).is_none());
+    let report = check::check(&read(PUBLISHED), false).expect("the file is an array of rows");
+    assert!(report.unsupported.len() > 100, "{}", report.unsupported.len());
+    let own = report.unsupported.iter().map(|unsupported| {
+        let row = row_of(&unsupported.id).expect("a row of the file");
+        let text = |key: &str| row[key].as_str().unwrap_or_default();
+        let project = text("source").split(':').next().unwrap_or_default();
+        let commit = text("source_commit").get(..8).map(|commit| format!("@{commit}")).unwrap_or_default();
+        format!("{}\t{project}{commit}\t{}\t{}", unsupported.id, text("quality"), unsupported.reason)
+    });
+    let lines = others.map(str::to_owned).chain(own).map(|line| line + "\n");
+    holds(UNEXPRESSED, &lines.collect::<String>());
 }
 
 /// Holds a generated file to what was computed, or writes it where that is asked for.

@@ -9,8 +9,9 @@ CASE:    a case as measure.py takes it, with "stack": "trl" or "task": "classify
          "dtype": "bf16", "batch": 2, "seq": 1024}'; small layer counts make the output readable.
 CC:      compute capability, default 8.0.   SHOWN: differences that are printed, default 12.
 
-Prints every stretch in which the two streams of allocations and frees (of 4 KiB and more) differ, then the totals. Run
-`cargo build --release --example trace` first. Where the streams agree, the peaks do.
+Prints every stretch in which the two streams of allocations and frees (of 4 KiB and more) differ, then the totals, and where the streams
+agree the frees that take another tensor of the same size: reserved peaks differ by those too. Run
+`cargo build --release --example trace` first. Where the streams agree, the allocated peaks do.
 """
 import difflib
 import json
@@ -111,6 +112,18 @@ def comparable(lines, steps):
     return out
 
 
+def taken(events):
+    """For each free the number of the allocation that it ends, and its line; -1 for what was there before."""
+    made, ends = {}, []
+    for number, (kind, _, line) in enumerate(events):
+        name = line.split()[1]
+        if kind == "A":
+            made[name] = (number, line)
+        else:
+            ends.append(made.pop(name, (-1, line)))
+    return ends
+
+
 def main():
     if len(sys.argv) < 3:
         sys.exit(__doc__)
@@ -129,6 +142,10 @@ def main():
         for x in b[j1:j2]:
             print("  headroom ", x[2][:150])
     print(len(different), "differences;", len(a), "and", len(b), "events")
+    swapped = [pair for pair in zip(taken(a), taken(b)) if pair[0][0] != pair[1][0]] if not different else []
+    for (_, theirs), (_, ours) in swapped[:shown]:
+        print("--- frees another of that size\n  torch     of", theirs[:150], "\n  headroom  of", ours[:150])
+    print(len(swapped), "frees of another tensor of the same size")
     for name, lines in (("torch", torch), ("headroom", own)):
         peak = max(int(x.split()[3]) for x in lines if x[0] in "AF")
         print("%-9s" % name, "peak", peak, "|", "; ".join(x for x in lines if x.startswith(("BASE", "MARK"))))

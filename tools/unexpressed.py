@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Says of runs on many GPUs that others published why Headroom cannot express them: `data/unexpressed.tsv`.
+"""Says of runs on many GPUs that others published why Headroom cannot express them: `data/unexpressed.tsv`, to which
+`HEADROOM_BLESS=1 cargo test --test accuracy listed` then adds what is not predicted of data/measurements/published.json.
 
     tools/unexpressed.py multi.json > data/unexpressed.tsv
 
@@ -123,7 +124,8 @@ def main():
     print("id\tsource\tquality\treasons")
     for row, reasons in judged:
         source = f"{row['source']['repo']}@{row['source']['commit'][:8]}"
-        print("\t".join([row["id"], source, row["quality"], "; ".join(reasons)]))
+        if reasons:
+            print("\t".join([row["id"], source, row["quality"], "; ".join(reasons)]))
 
 
 if __name__ == "__main__":

@@ -59,7 +59,7 @@ pub struct Report {
     /// Errors by metric.
     pub summary: Summary,
     /// The verdicts on cards around what was measured, over the rows whose allocated and reserved peaks are those of a run
-    /// without a limit.
+    /// without a limit; and on its own card for a run that is known to have had no other.
     pub verdicts: Confusion,
     /// Measured and predicted by part of the peak, where that was asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -102,7 +102,8 @@ pub fn check_with(
     };
     for (index, row) in rows.iter().enumerate() {
         let id = name(row, index);
-        match read(row).and_then(|case| check_case(row, &case, &id, with_parts)) {
+        let other = other(read, &rows[index + 1..], &id);
+        match read(row).and_then(|case| check_case(row, &case, other, &id, with_parts)) {
             Ok(checked) => {
                 report.rows.extend(checked.rows);
                 report.verdicts.add(&checked.verdicts);
@@ -121,12 +122,22 @@ pub fn check_with(
 /// # Errors
 /// Where the text is no such array.
 pub fn runs(file: &str, text: &str) -> Result<Vec<Run>, CheckError> {
+    let all = rows(text)?;
     let run = |(index, row): (usize, &Value)| {
         let (id, case) = (name(row, index), read(row).ok()?);
-        let Checked { rows, verdicts, .. } = check_case(row, &case, &id, false).ok()?;
+        let other = other(read, &all[index + 1..], &id);
+        let Checked { rows, verdicts, .. } = check_case(row, &case, other, &id, false).ok()?;
         Some(Run::of(file, &id, row, &case, &rows, verdicts))
     };
-    Ok(rows(text)?.iter().enumerate().filter_map(run).collect())
+    Ok(all.iter().enumerate().filter_map(run).collect())
+}
+
+/// What the same run reserved, for a row that has another figure of it: that of the next row, where that has its name with
+/// `-reserved` behind.
+fn other(read: fn(&Value) -> Result<Case, CheckError>, rest: &[Value], id: &str) -> Option<Measured> {
+    let next = rest.first()?;
+    let is_same = next.get("id")?.as_str()?.strip_suffix("-reserved") == Some(id);
+    is_same.then(|| read(next).ok()?.measured.first().copied())?
 }
 
 /// What a row is called.
@@ -179,7 +190,13 @@ struct Checked {
     parts: Vec<PartRow>,
 }
 
-fn check_case(row: &Value, case: &Case, id: &str, with_parts: bool) -> Result<Checked, CheckError> {
+fn check_case(
+    row: &Value,
+    case: &Case,
+    other: Option<Measured>,
+    id: &str,
+    with_parts: bool,
+) -> Result<Checked, CheckError> {
     let mut checked = Checked::default();
     let scenario = &case.scenario;
     let tensors = predict(scenario)?;
@@ -209,11 +226,12 @@ fn check_case(row: &Value, case: &Case, id: &str, with_parts: bool) -> Result<Ch
         });
     }
     let of = |metric| {
-        case.measured.iter().find(|found| found.metric == metric && found.milestone == Milestone::End)
+        let mut found = case.measured.iter().chain(&other);
+        found.find(|found| found.metric == metric && found.milestone == Milestone::End)
     };
-    if let (false, Some(allocated), Some(reserved)) =
-        (case.bounded, of(Metric::Allocated), of(Metric::Reserved))
-    {
+    if case.bounded {
+        checked.verdicts.count_own(&recording, scenario.allocator, &gpu, percent);
+    } else if let (Some(allocated), Some(reserved)) = (of(Metric::Allocated), of(Metric::Reserved)) {
         let peaks = [allocated.bytes, reserved.bytes];
         checked.verdicts.count(&recording, scenario.allocator, &gpu, percent, peaks);
     }

@@ -1,5 +1,5 @@
-//! Verdicts against measured runs: on cards around what a run really takes, how often "fits" is wrong, and how often a run
-//! is refused that gets through.
+//! Verdicts against measured runs: on cards around what a run really takes, or on the card that it is known to have had, how often
+//! "fits" is wrong, and how often a run is refused that gets through.
 
 use serde::Serialize;
 
@@ -87,6 +87,11 @@ impl Confusion {
             };
             known.count(Verdict::of(&OnCard::of(recording, allocator, &card, Doubt::either_way(percent))));
         }
+    }
+
+    /// Counts the verdict on the card that a run had, on which it got through.
+    pub(super) fn count_own(&mut self, recording: &Recording, allocator: Allocator, gpu: &Gpu, percent: f64) {
+        self.runs.count(Verdict::of(&OnCard::of(recording, allocator, gpu, Doubt::either_way(percent))));
     }
 
     /// All counts: for each thing known, each verdict.

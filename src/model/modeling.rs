@@ -133,6 +133,8 @@ pub enum RotaryJoin {
     Replacing,
     /// nemotron: both rotated, then both joined.
     Together,
+    /// helium: all of each head is rotated, and nothing joined.
+    Whole,
     /// phi, stablelm, persimmon: in the attention's own code, whose variables keep the parts until it returns.
     Kept,
 }
@@ -248,6 +250,8 @@ pub struct Modeling {
     pub runs_encoder: bool,
     /// Whether a branch is multiplied by a number before it is added (granite's `residual_multiplier`).
     pub scales_branches: bool,
+    /// Whether the last hidden state is divided by a number before the head (minicpm3's `logits_scaling`).
+    pub scales_hidden: bool,
     /// Whether the factor of scaled embeddings is a buffer (gemma's `embed_scale`).
     pub scale_buffer: bool,
     /// Whether the loss casts logits to float32 itself, where the loss is a masked language model's.

@@ -24,7 +24,7 @@ use trained::{BLOCK_8BIT, MIN_8BIT, Trained, blocks, trained, trained_where};
 static OPTIMIZER_STATE: What = What::own(
     "optimizer state",
     "what the optimizer remembers from step to step",
-    Source::At("PyTorch, torch/optim; bitsandbytes, optim; torchao, optim"),
+    Source::At("PyTorch, torch/optim; bitsandbytes, optim; torchao, torchao/optim"),
 );
 static NORM: What = What::own(
     "norm",
@@ -74,6 +74,7 @@ fn one_after_the_other(
         Step::Muon => params.into_iter().partition(|param| param.in_layer),
         Step::InPlace
         | Step::Foreach { .. }
+        | Step::InPlaceByNorm
         | Step::OneByOne { .. }
         | Step::AdamOneByOne
         | Step::Torchao8bit
@@ -126,8 +127,28 @@ impl State {
     /// The first step: makes the state, then steps.
     pub fn first_step(&mut self, optimizer: Optimizer, own: &Range<usize>) {
         for params in one_after_the_other(optimizer, trained(self, own), self.parallel.mixes_dtensors()) {
+            if matches!(recipe(optimizer).step, Step::InPlaceByNorm) {
+                self.first_step_in_turn(optimizer, &params);
+                continue;
+            }
             self.make_states(optimizer, &params);
             self.step_all(optimizer, &params);
+        }
+    }
+
+    /// The same where each parameter steps before the state of the next one is made; of a repeated body the last one steps last,
+    /// when the states of the others are there.
+    fn first_step_in_turn(&mut self, optimizer: Optimizer, params: &[Trained]) {
+        for body in params.chunk_by(|one, next| one.body == next.body) {
+            let others = body.iter().filter(|param| param.times > 1);
+            let others: Vec<Trained> =
+                others.map(|param| Trained { times: param.times - 1, ..*param }).collect();
+            self.make_states(optimizer, &others);
+            for param in body {
+                let last = [Trained { times: 1, ..*param }];
+                self.make_states(optimizer, &last);
+                self.step_all(optimizer, &last);
+            }
         }
     }
 

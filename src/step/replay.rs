@@ -28,7 +28,7 @@ use crate::units::Bytes;
 static BLOCK_REST: What = What::own(
     "rest of a block",
     "the allocator splits a block only where more than 1 MiB would be left of it",
-    Source::At("c10/cuda/CUDACachingAllocator.cpp, should_split"),
+    Source::At("PyTorch, c10/cuda/CUDACachingAllocator.cpp, should_split"),
 );
 
 /// Every allocation and every free of the first iterations of a run. Where all lengths are equal the last one happens once

@@ -129,8 +129,9 @@ pub(super) const ENGINE: Source = Source::At("PyTorch, torch/csrc/autograd/engin
 pub(super) const ATTENTION: Source = Source::At("PyTorch, aten/src/ATen/native/transformers/cuda");
 pub(super) const EXPERTS: Source = Source::At("transformers, integrations/moe.py");
 pub(super) const MASKS: Source = Source::At("transformers, masking_utils.py");
-pub(super) const OFFLOADING: Source =
-    Source::At("trl, models/activation_offloading.py; torchtune, training/_activation_offloading.py");
+pub(super) const OFFLOADING: Source = Source::At(
+    "trl, models/activation_offloading.py; torchtune, torchtune/training/_activation_offloading.py",
+);
 
 impl Source {
     /// The file, in the code that runs the model.

@@ -108,7 +108,9 @@ pub enum NormKind {
     RmsPlusOne,
     /// RMSNorm whose weight multiplies in float32 before the cast back (OLMo 2).
     RmsCastLast,
-    /// The same with `pow(-0.5)` in place of `rsqrt` and the weight in float32 (gemma4).
+    /// The same with the weight in float32 (helium).
+    RmsFloat,
+    /// The same with `pow(-0.5)` in place of `rsqrt` (gemma4).
     RmsPower,
     /// Cohere's LayerNorm written in Python: float32 inside, weight only.
     LayerNormPython,
@@ -147,6 +149,7 @@ impl NormKind {
             NormKind::Rms
             | NormKind::RmsPlusOne
             | NormKind::RmsCastLast
+            | NormKind::RmsFloat
             | NormKind::RmsPower
             | NormKind::RmsLate
             | NormKind::LayerNormPython => (true, false),

@@ -29,6 +29,7 @@ const LLAMA: Modeling = Modeling {
     flash_attn: true,
     runs_encoder: false,
     scales_branches: false,
+    scales_hidden: false,
     scale_buffer: false,
     casts_masked_loss: false,
     attention_output_dropout: true,
@@ -46,6 +47,7 @@ const fn own(code: Code) -> Modeling {
 
 /// qwen2 and those that ask for their masks as it does.
 const QWEN: Modeling = Modeling { mask_arguments: true, ..LLAMA };
+const LLAMA4: Modeling = Modeling { head_norms: HeadNorms::AfterRotary, ..QWEN };
 /// Experts whose weights peft adapts as they are.
 const MOE: Modeling = Modeling { peft: EXPERTS, ..LLAMA };
 /// deepseek_v3 and those that took its router.
@@ -143,7 +145,7 @@ const fn row(model_types: &'static [&'static str], modeling: Modeling, stacks: S
 
 /// Every family: a new one answers what transformers' code does and which other projects' code was compared, or says whose
 /// answers are its own.
-static FAMILIES: [Family; 85] = [
+static FAMILIES: [Family; 88] = [
     row(&["llama"], LLAMA, LLAMA_STACKS),
     row(&["mistral"], LLAMA, MISTRAL_STACKS),
     row(&["phi3"], LLAMA, PHI3_STACKS),
@@ -157,13 +159,11 @@ static FAMILIES: [Family; 85] = [
             "ministral3",
             "qwen3_vl_text",
             "hyperclovax",
-            "helium",
             "bitnet",
             "diffllama",
             "exaone",
             "hunyuan_v1_dense",
             "youtu",
-            "minicpm3",
             "codegen",
             "chatglm",
             "dbrx",
@@ -171,11 +171,18 @@ static FAMILIES: [Family; 85] = [
         LLAMA,
         NOWHERE,
     ),
+    row(
+        &["minicpm3"],
+        Modeling { scale_buffer: true, scales_branches: true, scales_hidden: true, ..LLAMA },
+        NOWHERE,
+    ),
+    row(&["helium"], Modeling { rotary_join: RotaryJoin::Whole, ..LLAMA }, NOWHERE),
     row(&["baichuan"], Modeling { peft: Peft { packs_projections: true, ..NO_PEFT }, ..LLAMA }, NOWHERE),
     row(&["qwen2"], QWEN, QWEN2_STACKS),
     row(&["qwen3"], QWEN, QWEN3_STACKS),
     row(&["smollm3", "vaultgemma"], QWEN, TRL),
-    row(&["ministral", "qwen2_vl_text", "qwen2_5_vl_text", "olmo3", "cwm", "lfm2"], QWEN, NOWHERE),
+    row(&["ministral", "qwen2_vl_text", "qwen2_5_vl_text", "cwm", "lfm2"], QWEN, NOWHERE),
+    row(&["olmo3"], Modeling { rotary_tables: RotaryTables::ByKind, ..QWEN }, NOWHERE),
     row(&["xglm"], Modeling { mask_by_position: true, ..LLAMA }, NOWHERE),
     row(&["gemma"], GEMMA, GEMMA_STACKS),
     row(&["gemma2"], Modeling { mask_arguments: true, ..GEMMA }, LIGER),
@@ -245,8 +252,8 @@ static FAMILIES: [Family; 85] = [
         NOWHERE,
     ),
     row(&["gpt_oss"], Modeling { router: Router::BestFirstInPlace, ..QWEN }, TRL),
-    row(&["llama4"], Modeling { packs: false, flash_attn: false, ..QWEN }, NOWHERE),
-    row(&["llama4_text"], QWEN, NOWHERE),
+    row(&["llama4"], Modeling { packs: false, flash_attn: false, ..LLAMA4 }, NOWHERE),
+    row(&["llama4_text"], LLAMA4, NOWHERE),
     row(&["mllama", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe"], INNER, NOWHERE),
     row(&["jamba"], Modeling { casts_scan_arguments: false, ..QWEN }, NOWHERE),
     row(&["bamba"], QWEN, NOWHERE),

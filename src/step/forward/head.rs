@@ -54,7 +54,8 @@ impl<'a> Pass<'_, 'a> {
         match &self.architecture.head.transform {
             // the model's own forward ends with that projection
             None | Some(HeadTransform::Project(_) | HeadTransform::Classifier(_) | HeadTransform::Pooler) => {
-                self.narrowed(hidden)
+                let hidden = self.narrowed(hidden);
+                if self.modeling.scales_hidden { hidden.scale() } else { hidden }
             }
             Some(HeadTransform::Dense { dense, act, norm }) => {
                 let projected = hidden.through(&bound(dense.name));

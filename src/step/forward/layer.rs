@@ -148,7 +148,8 @@ impl<'a> Pass<'_, 'a> {
     ) -> (Tensor<'a>, [Option<Tensor<'a>>; 2]) {
         let Mixed { mut output, weights } = self.mixer(layer, &normed, shared);
         drop(normed);
-        if self.modeling.code == Code::Opt {
+        let drops = layer.block.mixer.attention().is_some_and(|attention| self.drops_in_layer(attention));
+        if drops || self.modeling.code == Code::Opt {
             output = output.dropout(self.dropout(layer.block.residual_dropout));
         }
         let scaled = self.branch(&output);

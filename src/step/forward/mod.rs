@@ -477,6 +477,11 @@ impl<'a> Pass<'_, 'a> {
                 if let (Code::DeepseekSparse, Some(chosen)) = (self.modeling.code, &*self.outputs.borrow()) {
                     arguments[arguments.len() - 1] = chosen.value.storage;
                 }
+                let is_reentrant = self.checkpointing() == Checkpointing::Reentrant;
+                if !is_reentrant && !self.modeling.mask_by_position {
+                    // the keyword arguments go in the order of the call: the mask, then the pair of sines and cosines
+                    arguments[..=MASK].rotate_right(1);
+                }
                 let positional = self.modeling.mask_by_position.then_some(MASK);
                 let layer_of_pass = self.number * self.layers.len() + index;
                 self.machine.checkpointed(layer_of_pass, hidden, arguments, || {

@@ -94,6 +94,8 @@ impl<'a> Pass<'_, 'a> {
         let (cos, sin) = (make(), make());
         let result = (cos.to(dtype), sin.to(dtype));
         drop((positions, freqs, emb));
+        drop(cos);
+        drop(sin);
         result
     }
 
@@ -132,6 +134,8 @@ impl<'a> Pass<'_, 'a> {
         let (cos, sin) = (make(), make());
         let result = (cos.to(dtype), sin.to(dtype));
         drop((positions, freqs));
+        drop(cos);
+        drop(sin);
         result
     }
 
@@ -205,6 +209,9 @@ impl<'a> Pass<'_, 'a> {
         dim: u64,
         [cos, sin]: [&Tensor<'a>; 2],
     ) -> (Tensor<'a>, Tensor<'a>, Option<[Tensor<'a>; 4]>) {
+        if self.modeling.rotary_join == RotaryJoin::Whole {
+            return (heads.q.rotated(cos, sin), heads.k.rotated(cos, sin), None);
+        }
         // `x[..., :dim]` and `x[..., dim:]` of both first
         let [q, k] = [&heads.q, &heads.k].map(|x| {
             let front = x.value.numel / attention.head_dim.max(1) * dim;
@@ -232,7 +239,7 @@ impl<'a> Pass<'_, 'a> {
                 drop((q_rotated, k_rotated));
                 (q, k, None)
             }
-            RotaryJoin::Nested => {
+            RotaryJoin::Whole | RotaryJoin::Nested => {
                 let join = |front: &Tensor<'a>, rest: &Tensor<'a>| {
                     let rotated = front.rotated(cos, sin);
                     rotated.cat(rest)

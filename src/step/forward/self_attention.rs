@@ -97,13 +97,21 @@ impl<'a> Pass<'_, 'a> {
             };
         }
         output = output.through(&layer.linear(&attention.output));
-        if matches!(self.modeling.code, Code::Gpt2 | Code::GptBigCode | Code::Llama) {
+        if matches!(self.modeling.code, Code::Gpt2 | Code::GptBigCode)
+            || self.modeling.code == Code::Llama && !self.drops_in_layer(attention)
+        {
             output = output.dropout(self.dropout(layer.block.residual_dropout));
         }
         drop(heads);
         drop(passed);
         drop(whole);
         Mixed { output, weights }
+    }
+
+    /// Whether the layer drops elements of what attention returns, when the module is left: phi3's, whose projection is fused; that of
+    /// starcoder2 does so itself.
+    pub(super) fn drops_in_layer(&self, attention: &Attention) -> bool {
+        self.modeling.code == Code::Llama && matches!(attention.projection, Projection::Fused(_))
     }
 
     pub(super) fn projected(
@@ -389,8 +397,13 @@ impl<'a> Pass<'_, 'a> {
         });
         weights = self.probabilities(|| weights.dropout(self.dropout(attention.dropout)));
         let shape = Product { numel: q.value.numel, batch, groups: 1, second: Second::Plain };
-        let output = machine.product(&weights, &v, shape, self.autocast);
-        Mixed { output: output.to_tokens(), weights: Some(weights) }
+        let output = {
+            let output = machine.product(&weights, &v, shape, self.autocast);
+            output.to_tokens()
+        };
+        drop(k);
+        drop(v);
+        Mixed { output, weights: Some(weights) }
     }
 }
 

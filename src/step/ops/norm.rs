@@ -49,7 +49,13 @@ impl<'m> Tensor<'m> {
             NormKind::LayerNorm { .. } | NormKind::LayerNormPlusOne | NormKind::LayerNormBare => {
                 self.layer_norm(norm)
             }
-            NormKind::LayerNormPlain => self.to(Dtype::F32).layer_norm(norm).to(self.value.dtype),
+            NormKind::LayerNormPlain => {
+                let output = {
+                    let float = self.to(Dtype::F32);
+                    float.layer_norm(norm)
+                };
+                output.to(self.value.dtype)
+            }
             NormKind::Identity => self.clone(),
             NormKind::RmsLate => {
                 // t5: only the variance is computed from a copy in float32
@@ -91,6 +97,11 @@ impl<'m> Tensor<'m> {
             NormKind::RmsCastLast => {
                 let (normed, _variance) = self.root_mean_square(norm.width, true);
                 let output = normed.weighted(norm);
+                output.to(self.value.dtype)
+            }
+            NormKind::RmsFloat => {
+                let (normed, _variance) = self.root_mean_square(norm.width, true);
+                let output = normed.weighted_in_float(norm, false);
                 output.to(self.value.dtype)
             }
             NormKind::RmsPower => {
@@ -246,13 +257,15 @@ impl<'m> Tensor<'m> {
             state.release(float.storage);
             sum
         });
-        self.times_factor(&factor, !plus_one && norm.kind == NormKind::LayerNormPython)
+        self.times_factor(&factor, matches!(norm.kind, NormKind::LayerNormPython | NormKind::RmsFloat))
     }
 
-    /// `factor[width] * x[rows, width]`, or with the factor behind: the second operand is saved before the first.
+    /// `factor[width] * x[rows, width]`, or with the factor behind: the second operand is saved before the first, and its gradient made
+    /// before the other's.
     fn times_factor(&self, factor: &Tensor<'m>, first: bool) -> Tensor<'m> {
         self.apply(|state, x| {
-            let node = state.row_node([&factor.value, x], mul_backward);
+            let operands = if first { [&factor.value, x] } else { [x, &factor.value] };
+            let node = state.row_node(operands, mul_backward);
             if !first && x.requires_grad() {
                 state.save(node, factor.value.storage);
             }

@@ -65,6 +65,9 @@ pub(super) enum Step {
     OneByOne { tensors: usize, dtype: Option<Dtype> },
     /// As torch's for-loop Adam does.
     AdamOneByOne,
+    /// In place, one parameter after the other, each of which is copied to float32 for its norm where it has fewer bits:
+    /// bitsandbytes' with `max_unorm`.
+    InPlaceByNorm,
     /// As torchao's compiled step does: both moments of a parameter in float32, and their new scales.
     Torchao8bit,
     /// As torch's Muon does with matrices of the layers, then AdamW with all else.
@@ -109,7 +112,9 @@ pub(super) fn recipe(optimizer: Optimizer) -> Recipe {
         Optimizer::AdamW8bitTorchao => (Keeps::Torchao8bit, Step::Torchao8bit),
         Optimizer::PagedAdamW => bitsandbytes(Bitsandbytes { paged: true, ..BITSANDBYTES }),
         Optimizer::PagedAdamW8bit => bitsandbytes(Bitsandbytes { bits: 8, paged: true, ..BITSANDBYTES }),
-        Optimizer::Lamb => bitsandbytes(Bitsandbytes { bounded: true, ..BITSANDBYTES }),
+        Optimizer::Lamb => {
+            (Keeps::Bitsandbytes(Bitsandbytes { bounded: true, ..BITSANDBYTES }), Step::InPlaceByNorm)
+        }
         Optimizer::Lion => bitsandbytes(Bitsandbytes { copies: &[1], ..BITSANDBYTES }),
         Optimizer::Lion8bit => bitsandbytes(Bitsandbytes { copies: &[1], bits: 8, ..BITSANDBYTES }),
         Optimizer::AdEmaMix => bitsandbytes(ADEMAMIX),

@@ -28,6 +28,7 @@ impl State {
             Step::InPlace => {}
             Step::Foreach { tensors } => self.scratch_all(params, tensors),
             Step::Torchao8bit => self.step_torchao(params),
+            Step::InPlaceByNorm => self.copy_for_norms(params),
             Step::AdamOneByOne => self.step_adam_one_by_one(params),
             Step::Adafactor => self.step_adafactor(params),
             Step::AdafactorTorch => self.step_adafactor_torch(params),
@@ -57,6 +58,14 @@ impl State {
     fn scratch_like(&mut self, param: &Trained, dtype: Dtype) -> StorageId {
         let bytes = param.numel.saturating_mul(dtype.bytes());
         self.alloc_as(Category::Temporaries, bytes, dtype, &OPTIMIZER_SCRATCH)
+    }
+
+    /// bitsandbytes' `optimizer_update_32bit` with `max_unorm`: `torch.norm(p.data.float())`.
+    fn copy_for_norms(&mut self, params: &[Trained]) {
+        for param in params.iter().filter(|param| param.dtype.is_half()) {
+            let copy = self.scratch_like(param, Dtype::F32);
+            self.release(copy);
+        }
     }
 
     /// torch's for-loop Adam: `denom = (exp_avg_sq.sqrt() / …).add_(eps)`. As a local of the loop, `denom` lives until

@@ -31,6 +31,14 @@ pub fn Accuracy() -> impl IntoView {
             <section class="panel prose">
                 <h2>"How we know"</h2>
                 {told}
+                <p class="tools-row">
+                    <a class="explain" href="formulas.md" target="_blank">
+                        "Every term: formula, source, known error"
+                    </a>
+                    <a class="explain" href="accuracy.md" target="_blank">
+                        "How right it is, file by file"
+                    </a>
+                </p>
             </section>
             <Proof />
         </div>

@@ -240,6 +240,11 @@ fn Row(
             view! {
                 <p>{explained(&about, part.help())} " " {bytes} " at the peak."</p>
                 {inside}
+                <p>
+                    <a href="formulas.md" target="_blank">
+                        "Its formula in symbols, its source and its known error"
+                    </a>
+                </p>
             }
         })
     };

@@ -6,6 +6,7 @@ use leptos::ev::Event;
 use leptos::prelude::*;
 
 use super::levers::change_button;
+use super::zoom::cited;
 use crate::oom::{Decoded, Suspect};
 use crate::plan::{Change, Lever};
 use crate::ui::browser::Later;
@@ -165,7 +166,7 @@ fn of_suspect(suspect: &Suspect, unit: Unit) -> impl IntoView + use<> {
             <b>{format!("{} in the {phase}", line.what)}</b>
             {format!(": {}, {}. ", unit.amount(line.bytes), line.formula)}
             {format!("{}. {} were allocated before it{said}.", capitalised(&line.why), unit.amount(*allocated))}
-            <small>{format!(" {}", line.source)}</small>
+            " " <small>{cited(&line.source)}</small>
         </p>
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use leptos::prelude::*;
 
-use crate::explain::Level;
+use crate::explain::{Level, read_at};
 use crate::memory::Category;
 use crate::ui::browser::Later;
 use crate::ui::desk::Place;
@@ -135,9 +135,27 @@ fn content(level: &Level, way: &str, open: &[String], known: StoredValue<Known>,
     let one = if level.times > 1 { "In each of these layers. " } else { "" };
     view! {
         {all}
-        <p>{why} {one} {exact(level.line.bytes)} ". " <i>{level.line.source.clone()}</i></p>
+        <p>{why} {one} {exact(level.line.bytes)} ". " {cited(&level.line.source)}</p>
     }
     .into_any()
+}
+
+/// Sources, each with the file that it names.
+pub(super) fn cited(sources: &str) -> AnyView {
+    let one = |(source, address): (&str, Option<String>)| {
+        let source = source.to_owned();
+        match address {
+            Some(address) => {
+                view! { <a href=address target="_blank" rel="noreferrer">{source}</a> }.into_any()
+            }
+            None => source.into_any(),
+        }
+    };
+    let cited = read_at(sources).enumerate().map(|(index, source)| {
+        let between = if index > 0 { "; " } else { "" };
+        view! { {between} {one(source)} }
+    });
+    view! { <i>{cited.collect::<Vec<_>>()}</i> }.into_any()
 }
 
 /// The sum in numbers: a tensor's own, so many layers, or the amounts of what is inside.

@@ -178,7 +178,7 @@ pub fn of(model_type: &str) -> Option<Variant> {
             ..PLAIN
         },
         "helium" => Variant {
-            norm: NormKind::RmsCastLast,
+            norm: NormKind::RmsFloat,
             output_bias: When::Never,
             rotation: Rotation::Interleaved(1.0),
             ..LLAMA
@@ -269,9 +269,13 @@ pub fn of(model_type: &str) -> Option<Variant> {
             ..LLAMA
         },
         "hunyuan_v1_dense" => Variant { qk_norms: Some(HUNYUAN_QK_NORMS), ..PLAIN },
-        "youtu" | "minicpm3" => {
-            Variant { experts: None, layout: &[], mlp_bias: When::Key("mlp_bias"), ..DEEPSEEK_V3 }
-        }
+        "youtu" | "minicpm3" => Variant {
+            experts: None,
+            layout: &[],
+            mlp_bias: When::Key("mlp_bias"),
+            scaled: model_type == "minicpm3",
+            ..DEEPSEEK_V3
+        },
         "nanochat" => Variant {
             norm: NormKind::RmsPlain,
             qk_norms: Some(QkNorms { kind: NormKind::RmsPlain, ..QK_NORMS }),

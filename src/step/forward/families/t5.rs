@@ -277,8 +277,14 @@ impl<'a> Pass<'_, 'a> {
             let dropped = attended.dropout(self.dropout(layer.block.residual_dropout));
             hidden.add(&dropped)
         };
-        drop(attended);
-        drop(normed);
+        // of its own the sum takes the attention's variable, that over a source has one of its own
+        if source.is_none() {
+            drop(attended);
+            drop(normed);
+        } else {
+            drop(normed);
+            drop(attended);
+        }
         (sum, bias, weights)
     }
 

@@ -40,6 +40,7 @@ pub(in crate::step::forward) fn norm(member: &Member, kind: NormKind, sandwich: 
         | NormKind::LayerNormPlain
         | NormKind::LayerNormBare
         | NormKind::RmsCastLast
+        | NormKind::RmsFloat
         | NormKind::RmsPower
         | NormKind::LayerNormPython
         | NormKind::RmsPlain

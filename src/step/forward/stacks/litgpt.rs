@@ -317,6 +317,7 @@ impl<'m> Tensor<'m> {
             NormKind::Rms
             | NormKind::RmsPlusOne
             | NormKind::RmsCastLast
+            | NormKind::RmsFloat
             | NormKind::RmsPower
             | NormKind::RmsPlain
             | NormKind::RmsLate => {
