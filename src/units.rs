@@ -69,7 +69,7 @@ impl Bytes {
         if whole.0 == 0 { 0.0 } else { self.0 as f64 / whole.0 as f64 * 100.0 }
     }
 
-    /// The amount with the unit that suits its size: `12.3 GiB`, `512 MiB`, `2.0 KiB`, `17 B`.
+    /// The amount with the unit that suits its size: `12.3 GiB`, `512 MiB`, `2.00 KiB`, `17 B`.
     pub fn in_binary_unit(self) -> String {
         scaled(self.0, 1024.0, ["B", "KiB", "MiB", "GiB"])
     }
@@ -89,7 +89,7 @@ fn scaled(bytes: u64, step: f64, units: [&str; 4]) -> String {
     }
     let decimals = match (unit, value) {
         (0, _) => 0,
-        (3, v) if v < 10.0 => 2,
+        (_, v) if v < 10.0 => 2,
         (_, v) if v < 100.0 => 1,
         _ => 0,
     };
@@ -306,7 +306,7 @@ mod tests {
         for (bytes, text) in [
             (0, "0 B"),
             (17, "17 B"),
-            (2048, "2.0 KiB"),
+            (2048, "2.00 KiB"),
             (512 << 20, "512 MiB"),
             (1 << 30, "1.00 GiB"),
             (24 << 30, "24.0 GiB"),

@@ -52,7 +52,7 @@ mod tests {
     fn sources_of_every_stack_are_files_that_can_be_read() {
         for stack in Stack::ALL {
             for (method, task) in
-                [(Method::Full, Task::Sft), (Method::Lora, Task::Dpo), (Method::QLora, Task::Sft)]
+                [(Method::Full, Task::Sft), (Method::Lora, Task::Dpo), (Method::Qlora, Task::Sft)]
             {
                 let mut scenario = Scenario::default();
                 scenario.change(|scenario| {

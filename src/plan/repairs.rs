@@ -124,14 +124,14 @@ mod tests {
         // a number that cannot be goes back to the usual one
         let without = Scenario { sequence: 0, ..Scenario::default() };
         assert_eq!(told(&without)[0], ("Sequence length".to_owned(), "2,048".to_owned()));
-        for link in ["st=unsloth&method=full", "gpus=4&shard=fsdp2&st=liger", "st=megatron"] {
+        for link in ["st=unsloth&method=full", "gpus=4&shard=fsdp2&st=torchtune", "st=megatron"] {
             assert!(!repaired(link).is_empty(), "{link}");
         }
     }
 
     #[test]
     fn what_a_card_emulates_is_offered_last() {
-        let scenario = &share::decode("gpu=t4&gpus=2&shard=fsdp2&method=full&p=amp-fp16").scenarios[0];
+        let scenario = &share::decode("gpu=t4&gpus=2&shard=fsdp2&method=full&p=fp16").scenarios[0];
         let found = repairs(scenario);
         let emulated: Vec<bool> = found.iter().map(|repair| is_emulated(&repair.scenario)).collect();
         assert!(!emulated[0] && emulated.is_sorted(), "{found:?}");

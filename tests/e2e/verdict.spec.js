@@ -6,7 +6,7 @@ test("three figures that cannot be confused, and how they are known", async ({ h
   await expect(headroom.verdict).toHaveAttribute("aria-busy", "false");
   const figures = headroom.verdict.locator("dl.figures > div");
   await expect(figures.locator("dt")).toHaveText(["Needs", "PyTorch reserves", "nvidia-smi shows", "Speed, roughly"]);
-  for (const amount of (await figures.locator("b").allInnerTexts()).slice(0, 3)) expect(amount).toMatch(/^\d+\.\d GiB$/);
+  for (const amount of (await figures.locator("dd b").allInnerTexts()).slice(0, 3)) expect(amount).toMatch(/^\d+\.\d GiB$/);
   await headroom.button("How we know").click();
   await expect(page.getByText(/was off by at most \d+\.\d% over \d+ measured runs/)).toBeVisible();
   await page.keyboard.press("Escape");

@@ -224,9 +224,9 @@ mod tests {
             level
         };
         assert_eq!(sum(&leaf("linear", 1), Unit::Binary), "2 × 3");
-        assert_eq!(sum(&of(vec![leaf("a", 2), leaf("b", 1)]), Unit::Binary), "32 × (2.0 MiB + 1.0 MiB)");
+        assert_eq!(sum(&of(vec![leaf("a", 2), leaf("b", 1)]), Unit::Binary), "32 × (2.00 MiB + 1.00 MiB)");
         let many = ["a", "b", "c", "d", "e"].map(|name| leaf(name, 1)).to_vec();
-        assert_eq!(sum(&of(many), Unit::Binary), "32 × (1.0 MiB + 1.0 MiB + 1.0 MiB + 2 more)");
+        assert_eq!(sum(&of(many), Unit::Binary), "32 × (1.00 MiB + 1.00 MiB + 1.00 MiB + 2 more)");
         // what was open stays so where there are more layers, or fewer
         let at = |layers: [&str; 3]| ways(&layers.map(|layers| leaf(layers, 1)), "");
         let [one, other] = [
