@@ -92,7 +92,7 @@ pub fn key(scenario: &Scenario) -> String {
 }
 
 /// What [`software`] calls GPUs that share layers by transformers' own plan.
-pub const SHARES_LAYERS: &str = "tp";
+pub const TENSOR_PARALLEL: &str = "tp";
 
 /// The stack and, behind a `+` each, the loss where it is not the standard one and the engine of many GPUs where there are
 /// several: what was measured of one says nothing of another.
@@ -103,7 +103,7 @@ pub fn software(scenario: &Scenario) -> String {
     };
     let engine = scenario.cluster.has_engine().then(|| scenario.cluster.sharding.slug());
     let shares_layers = scenario.stack == Stack::Transformers && scenario.divided().tensor > 1;
-    let parts = [Some(scenario.stack.slug()), loss, engine, shares_layers.then_some(SHARES_LAYERS)];
+    let parts = [Some(scenario.stack.slug()), loss, engine, shares_layers.then_some(TENSOR_PARALLEL)];
     parts.into_iter().flatten().collect::<Vec<_>>().join("+")
 }
 

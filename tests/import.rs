@@ -332,6 +332,40 @@ fn of_deepspeeds_offload_what_is_predicted_is_read() {
 }
 
 #[test]
+fn what_deepspeed_computes_in_is_that_of_its_engine() {
+    for (weights, engine, precision) in [
+        ("float16", "fp16", Precision::Fp16),
+        ("bfloat16", "fp16", Precision::Fp16),
+        ("float32", "fp16", Precision::AmpFp16),
+        ("float16", "bf16", Precision::AmpBf16Weights),
+    ] {
+        let script = format!(
+            "model = AutoModelForCausalLM.from_pretrained(\"meta-llama/Llama-3.2-1B\", dtype=torch.{weights})\n\
+             deepspeed.initialize(model=model, config={{\"{engine}\": {{\"enabled\": True}}, \"zero_optimization\": {{\"stage\": 2}}}})\n"
+        );
+        let understood = read(&script);
+        assert_eq!(understood.scenario.precision, precision, "{script}: {understood:?}");
+        assert!(
+            !left(&understood).iter().any(|said| said.contains("fp16") || said.is_empty()),
+            "{understood:?}"
+        );
+    }
+    // PyTorch's own scaler does not divide float16 gradients
+    let alone = read(
+        "SFTTrainer(model=AutoModelForCausalLM.from_pretrained(\"gpt2\", dtype=torch.float16), args=SFTConfig(fp16=True))",
+    );
+    assert!(left(&alone).iter().all(|said| !said.is_empty()), "{alone:?}");
+}
+
+#[test]
+fn layers_are_shared_as_the_config_in_the_call_says() {
+    let understood = read(
+        "AutoModelForCausalLM.from_pretrained(\"meta-llama/Llama-3.1-8B\", distributed_config=DistributedConfig(tp_size=4))",
+    );
+    assert_eq!(understood.scenario.cluster.layout.tensor, 4);
+}
+
+#[test]
 fn reinforcement_is_a_task() {
     let text = "args = GRPOConfig(use_vllm=True, vllm_mode=\"server\", num_generations=4, max_completion_length=1024, beta=0.04)\ntrainer = GRPOTrainer(model=\"Qwen/Qwen2-0.5B-Instruct\", reward_funcs=reward, args=args, train_dataset=dataset)";
     let understood = read(text);

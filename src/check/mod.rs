@@ -17,6 +17,8 @@ mod trainer;
 mod truth;
 mod verdicts;
 
+use std::collections::HashSet;
+
 use serde::Serialize;
 use serde_json::Value;
 
@@ -26,6 +28,7 @@ use crate::hardware::Gpu;
 use crate::memory::Memory;
 use crate::plan::Replayed;
 use crate::scenario::Scenario;
+use crate::share;
 use crate::step::Milestone;
 use crate::units::Bytes;
 
@@ -100,13 +103,20 @@ pub fn check_with(
         verdicts: Confusion::default(),
         parts: Vec::new(),
     };
+    let mut seen = HashSet::new();
     for (index, row) in rows.iter().enumerate() {
         let id = name(row, index);
         let other = other(read, &rows[index + 1..], &id);
-        match read(row).and_then(|case| check_case(row, &case, other, &id, with_parts)) {
-            Ok(checked) => {
+        let checked = read(row).and_then(|case| {
+            let checked = check_case(row, &case, other, &id, with_parts)?;
+            Ok((is_first(&case, &mut seen), checked))
+        });
+        match checked {
+            Ok((is_first, checked)) => {
                 report.rows.extend(checked.rows);
-                report.verdicts.add(&checked.verdicts);
+                if is_first {
+                    report.verdicts.add(&checked.verdicts);
+                }
                 report.parts.extend(checked.parts);
             }
             Err(error) => report.unsupported.push(Unsupported { id, reason: error.to_string() }),
@@ -123,13 +133,20 @@ pub fn check_with(
 /// Where the text is no such array.
 pub fn runs(file: &str, text: &str) -> Result<Vec<Run>, CheckError> {
     let all = rows(text)?;
+    let mut seen = HashSet::new();
     let run = |(index, row): (usize, &Value)| {
         let (id, case) = (name(row, index), read(row).ok()?);
         let other = other(read, &all[index + 1..], &id);
         let Checked { rows, verdicts, .. } = check_case(row, &case, other, &id, false).ok()?;
+        let verdicts = if is_first(&case, &mut seen) { verdicts } else { Confusion::default() };
         Some(Run::of(file, &id, row, &case, &rows, verdicts))
     };
     Ok(all.iter().enumerate().filter_map(run).collect())
+}
+
+/// Whether a row has the verdict of its run: of several figures of a run on a card, a row each, the first has.
+fn is_first(case: &Case, seen: &mut HashSet<String>) -> bool {
+    !case.bounded || seen.insert(share::encode(std::slice::from_ref(&case.scenario)))
 }
 
 /// What the same run reserved, for a row that has another figure of it: that of the next row, where that has its name with

@@ -89,7 +89,7 @@ impl Confusion {
         }
     }
 
-    /// Counts the verdict on the card that a run had, on which it got through.
+    /// Counts the verdict on the card that a run had, on which it got through: of those that were published no other is known.
     pub(super) fn count_own(&mut self, recording: &Recording, allocator: Allocator, gpu: &Gpu, percent: f64) {
         self.runs.count(Verdict::of(&OnCard::of(recording, allocator, gpu, Doubt::either_way(percent))));
     }

@@ -1,4 +1,4 @@
-//! Where a source is read: the file that it names, at the version that was followed.
+//! Where a source is read: the file that it names, at the version that was followed, or as it is today where versions have no tags.
 
 /// The projects that sources name, and where the paths of each begin.
 const PROJECTS: [(&str, &str); 15] = [

@@ -80,8 +80,11 @@ pub(super) fn attention(reader: &mut Reader, said: &Said) {
     }
 }
 
-/// fp16 where 16-bit weights are loaded: PyTorch's scaler refuses float16 gradients.
+/// fp16 where 16-bit weights are loaded: DeepSpeed's engine has a scaler of its own, and PyTorch's refuses float16 gradients.
 pub(super) fn autocast_to_float16(reader: &mut Reader, said: &str) {
+    if reader.scenario.cluster.is_zero() {
+        return reader.set("precision", "fp16", said);
+    }
     reader
         .leave(said, "autocast to float16 over float16 weights is not predicted: float32 weights are taken");
     reader.assume("precision", "amp-fp16", "fp16 over float32 weights");

@@ -111,8 +111,8 @@ pub struct Understood {
 impl Understood {
     /// What holds from before, of which the text says nothing: labels and values of settings that are not at their default.
     pub fn kept(&self) -> Vec<(&'static str, String)> {
-        // of a recorded run nothing is of before
-        if self.format == Format::Recorded {
+        if matches!(self.format, Format::Headroom | Format::Recorded) {
+            // a whole scenario
             return Vec::new();
         }
         let told = self.taken.iter().map(|one| one.key).chain(self.assumed.iter().map(|one| one.key));

@@ -23,6 +23,16 @@ pub struct Answer {
     pub on_card: Option<OnCard>,
 }
 
+/// The same run with expandable segments.
+pub(super) fn joined(scenario: &Scenario) -> Scenario {
+    Scenario { allocator: Allocator::Expandable, ..scenario.clone() }
+}
+
+/// Whether holes between the tensors of a run of that verdict may be in its way.
+pub(super) fn has_holes(scenario: &Scenario, verdict: Option<Verdict>) -> bool {
+    scenario.allocator == Allocator::Native && matches!(verdict, Some(Verdict::Tight | Verdict::Close))
+}
+
 /// Whether expandable segments help a run of that verdict: holes alone are in its way, or leave it in doubt.
 pub(super) fn helps(verdict: Option<Verdict>, joined: Option<Verdict>) -> bool {
     match joined {
@@ -74,10 +84,8 @@ impl Answer {
     /// with expandable segments too.
     pub(super) fn both_ways(self) -> (Answer, Option<Answer>) {
         let (own, recording) = self.replaying(None);
-        let joined = matches!(own.verdict(), Some(Verdict::Tight | Verdict::Close)).then(|| {
-            let joined = Scenario { allocator: Allocator::Expandable, ..own.scenario.clone() };
-            Answer::of_tensors(joined).replaying(recording).0
-        });
+        let joined = has_holes(&own.scenario, own.verdict())
+            .then(|| Answer::of_tensors(joined(&own.scenario)).replaying(recording).0);
         (own, joined)
     }
 
@@ -127,5 +135,30 @@ impl Answer {
                 None => Some(self.fit()?.fits()),
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::GpuChoice;
+
+    #[test]
+    fn a_recording_serves_both_allocators() {
+        let on = |tenths: u64| Scenario {
+            gpu: GpuChoice::Custom(Bytes::gib(tenths as f64 / 10.0)),
+            ..Scenario::default()
+        };
+        let mut both = 0;
+        for scenario in (125..155).map(on) {
+            let (own, other) = Answer::of_tensors(scenario.clone()).both_ways();
+            let said = |answer: &Answer| (answer.on_card, answer.verdict(), answer.fit());
+            assert_eq!(said(&own), said(&Answer::of(scenario.clone())));
+            if let Some(other) = other {
+                assert_eq!(said(&other), said(&Answer::of(joined(&scenario))));
+                both += 1;
+            }
+        }
+        assert!(both > 2, "{both}");
     }
 }

@@ -232,6 +232,27 @@ mod tests {
     }
 
     #[test]
+    fn a_limit_that_is_not_met_changes_nothing_and_tensors_are_the_least() {
+        for link in [
+            "v=1",
+            "m=Qwen/Qwen2.5-0.5B&method=full&p=amp-fp16&gpu=t4&acc=3",
+            "m=google-t5/t5-small&method=full&o=adafactor",
+            "m=meta-llama/Llama-3.2-1B&gpus=4&shard=zero3&method=full&p=bf16",
+            "m=meta-llama/Llama-3.2-1B&gpus=2&shard=fsdp2&method=lora&p=amp-bf16",
+        ] {
+            let scenario = crate::share::decode(link).scenarios.remove(0);
+            let (architecture, gpu) = (scenario.architecture().unwrap(), scenario.gpu().unwrap());
+            let recording = Recording::of(&architecture, &scenario, &gpu).expect("it is recorded");
+            for expandable in [false, true] {
+                let unlimited = recording.replay(settings(expandable, None));
+                assert!(recording.tensors() <= unlimited.allocation.allocated_peak, "{link}");
+                let enough = settings(expandable, Some(unlimited.allocation.most_reserved));
+                assert_eq!(recording.replay(enough), unlimited, "{link}");
+            }
+        }
+    }
+
+    #[test]
     fn the_edge_of_a_card_is_close_on_both_sides() {
         let recording = recording();
         let with = |memory| of(&recording, memory, Allocator::Expandable);

@@ -221,8 +221,8 @@ impl Solver<'_> {
     }
 }
 
-/// What the tensors have room for and the blocks do not is some percent: the first stride down is the number over this.
-const STRIDES: u64 = 256;
+/// The first stride down is the number over this: of what the tensors have room for mostly all but a percent or two runs.
+const FIRST_STRIDE: u64 = 256;
 
 /// The largest number up to `most` with an outcome, where mostly `most` itself has one or little less does: steps down in strides
 /// that double, then halves the last stride.
@@ -230,7 +230,7 @@ fn last_that_runs<T>(
     most: u64,
     mut run: impl FnMut(u64) -> Result<Option<T>, Issue>,
 ) -> Result<Option<T>, Issue> {
-    let (mut number, mut stride, mut failing) = (most, (most / STRIDES).max(1), most.saturating_add(1));
+    let (mut number, mut stride, mut failing) = (most, (most / FIRST_STRIDE).max(1), most.saturating_add(1));
     let mut best = loop {
         if let Some(found) = run(number)? {
             break (number, found);

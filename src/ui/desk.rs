@@ -8,6 +8,9 @@ use leptos::prelude::*;
 use super::browser::{Colleague, File, Heard, Later, processors};
 use super::question::{Answer, Question};
 
+/// How long, in milliseconds, a worker of tables stays that has nothing to do: its memory is the visitor's.
+const REST: u32 = 60_000;
+
 /// How long, in milliseconds, a worker may go on with a question that nobody wants answered any more: starting it anew
 /// costs about as much.
 const PATIENCE: u32 = 100;
@@ -91,18 +94,16 @@ struct Seat {
     worker: Option<Colleague>,
     /// Whether it has said that it is there.
     ready: bool,
+    /// Whether it could not be had; the next question tries again.
+    failed: bool,
     running: Option<Task>,
     /// Whether somebody still wants the answer to what is running.
     wanted: bool,
-    patience: Later,
+    /// Ends the worker in a while.
+    ending: Later,
 }
 
 impl Seat {
-    /// Whether its worker was called and has not said anything yet.
-    fn is_coming(&self) -> bool {
-        self.worker.is_some() && !self.ready
-    }
-
     /// What is running, if somebody wants to know.
     fn asked(&self) -> Option<&Task> {
         self.running.as_ref().filter(|_| self.wanted)
@@ -110,7 +111,7 @@ impl Seat {
 
     /// Sends the worker away; what it was at is handed back if somebody wants to know.
     fn dismiss(&mut self) -> Option<Task> {
-        self.patience.cancel();
+        self.ending.cancel();
         self.worker = None;
         self.ready = false;
         self.running.take().filter(|_| self.wanted)
@@ -119,7 +120,7 @@ impl Seat {
 
 #[derive(Default)]
 struct Inner {
-    /// The first answers about what is on screen, the others work out tables; none before the first question.
+    /// The first answers about what is on screen, the others what to change and tables; none before the first question.
     seats: Vec<Seat>,
     waiting: Vec<Task>,
     /// A place of the table that is looked at.
@@ -141,11 +142,25 @@ impl Inner {
         (is_later, is_later && !self.looked_at.is_some_and(|table| table.is_beside(place)), place)
     }
 
-    /// Whether a seat without a worker needs one: more is waiting for the like of it than workers are coming.
+    /// Whether a seat without a worker needs one: more is waiting for the like of it than workers are coming or have time.
     fn calls_for(&self, number: usize) -> bool {
+        if self.seats[number].worker.is_some() || self.seats[number].failed {
+            return false;
+        }
         let waiting = self.waiting.iter().filter(|task| task.place.is_for(number)).count();
         let alike = self.seats.iter().enumerate().filter(|(other, _)| (*other > 0) == (number > 0));
-        waiting > alike.filter(|(_, seat)| seat.is_coming()).count()
+        waiting > alike.filter(|(_, seat)| seat.worker.is_some() && seat.running.is_none()).count()
+    }
+
+    /// Takes out what only workers would answer that cannot be had.
+    fn without_hope(&mut self) -> Vec<Task> {
+        let seats = &self.seats;
+        let has_hope = |task: &Task| {
+            seats.iter().enumerate().any(|(number, seat)| !seat.failed && task.place.is_for(number))
+        };
+        let (kept, lost) = std::mem::take(&mut self.waiting).into_iter().partition(has_hope);
+        self.waiting = kept;
+        lost
     }
 }
 
@@ -167,6 +182,7 @@ impl Desk {
         self.forget(place);
         {
             let mut inner = self.inner.borrow_mut();
+            inner.seats.iter_mut().for_each(|seat| seat.failed = false);
             let order = inner.order(place);
             let behind = inner.waiting.partition_point(|task| inner.order(task.place) <= order);
             inner.waiting.insert(behind, Task { place, question, file, then: Box::new(then) });
@@ -224,7 +240,7 @@ impl Desk {
                 // A new worker would have to run the whole step again before it could answer about another moment.
                 if !matches!(place, Place::Glance | Place::Stretch) {
                     let desk = self.clone();
-                    seat.patience.run(PATIENCE, move || desk.give_up(number));
+                    seat.ending.run(PATIENCE, move || desk.give_up(number));
                 }
             }
         }
@@ -237,18 +253,19 @@ impl Desk {
         let seats = {
             let seats = &mut self.inner.borrow_mut().seats;
             if seats.is_empty() {
-                // one processor is the page's; by three a table is done soon enough
-                let for_tables = processors().saturating_sub(1).clamp(1, 3);
+                // one processor is the page's and one the first worker's; by three a table is done soon enough
+                let for_tables = processors().saturating_sub(2).clamp(1, 3);
                 seats.resize_with(1 + for_tables, Seat::default);
             }
             seats.len()
         };
-        (0..seats).for_each(|number| self.go_on_at(number));
+        // the first comes last: what others can answer would keep it
+        (1..seats).chain([0]).for_each(|number| self.go_on_at(number));
     }
 
     fn go_on_at(&self, number: usize) {
         let mut inner = self.inner.borrow_mut();
-        if inner.seats[number].worker.is_none() && inner.calls_for(number) {
+        if inner.calls_for(number) {
             let desk = self.clone();
             let worker = Colleague::call(move |heard| desk.hear(number, heard));
             if worker.is_none() {
@@ -264,6 +281,7 @@ impl Desk {
             return;
         };
         let task = waiting.remove(next);
+        seat.ending.cancel();
         worker.tell(&task.question.written(), task.file.as_ref());
         seat.running = Some(task);
         seat.wanted = true;
@@ -278,16 +296,26 @@ impl Desk {
             Heard::Said(bytes) => {
                 let (task, wanted) = {
                     let seat = &mut self.inner.borrow_mut().seats[number];
-                    seat.patience.cancel();
+                    seat.ending.cancel();
                     (seat.running.take(), seat.wanted)
                 };
                 if let Some(task) = task.filter(|_| wanted) {
                     (task.then)(Answer::read(&bytes));
                 }
                 self.go_on();
+                self.rest(number);
                 self.count();
             }
             Heard::Failed => self.fail(number),
+        }
+    }
+
+    /// Ends a worker of tables that has nothing to do in a while.
+    fn rest(&self, number: usize) {
+        let seat = &self.inner.borrow().seats[number];
+        if number > 0 && seat.running.is_none() {
+            let desk = self.clone();
+            seat.ending.run(REST, move || desk.give_up(number));
         }
     }
 
@@ -297,17 +325,14 @@ impl Desk {
         self.go_on();
     }
 
-    /// A worker is gone: of what it was at there is no answer, and where it never came there is none of what waits for one like it.
+    /// A worker is gone: of what it was at there is no answer, and where it never came there is none of what waits for no other.
     fn fail(&self, number: usize) {
         let failed = {
             let mut inner = self.inner.borrow_mut();
             let seat = &mut inner.seats[number];
-            let came = seat.ready;
+            seat.failed |= !seat.ready;
             let running = seat.dismiss();
-            let (waiting, others): (Vec<_>, _) = std::mem::take(&mut inner.waiting)
-                .into_iter()
-                .partition(|task| !came && task.place.is_for(number));
-            inner.waiting = others;
+            let waiting = inner.without_hope();
             running.into_iter().chain(waiting)
         };
         self.answer_none(failed);
@@ -320,5 +345,64 @@ impl Desk {
         }
         self.go_on();
         self.count();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn waiting(places: &[Place]) -> Inner {
+        let task = |place: &Place| Task {
+            place: *place,
+            question: Question::Point(Box::default()),
+            file: None,
+            then: Box::new(|_| ()),
+        };
+        let mut inner = Inner { waiting: places.iter().map(task).collect(), ..Inner::default() };
+        inner.seats.resize_with(3, Seat::default);
+        inner
+    }
+
+    #[test]
+    fn a_table_never_keeps_the_answer() {
+        for table in [Place::Row(0), Place::Cards(3), Place::Point(1), Place::Serving] {
+            assert!(!table.is_for(0) && table.is_for(1) && table.is_for(2), "{table:?}");
+        }
+        for near in [Place::Scenario(1), Place::Glance, Place::Zoom(2), Place::Export] {
+            assert!(near.is_for(0) && !near.is_for(1), "{near:?}");
+        }
+        assert!(Place::Levers.is_for(0) && Place::Levers.is_for(2));
+    }
+
+    #[test]
+    fn a_worker_is_called_where_something_waits_for_it() {
+        let called = |inner: &Inner| [0, 1, 2].map(|seat| inner.calls_for(seat));
+        assert_eq!(called(&waiting(&[])), [false; 3]);
+        assert_eq!(called(&waiting(&[Place::Scenario(0)])), [true, false, false]);
+        assert_eq!(called(&waiting(&[Place::Row(0), Place::Row(1)])), [false, true, true]);
+    }
+
+    #[test]
+    fn what_another_worker_can_answer_is_not_given_up() {
+        let mut inner = waiting(&[Place::Scenario(0), Place::Levers, Place::Row(0)]);
+        inner.seats[1].failed = true;
+        assert!(inner.without_hope().is_empty() && !inner.calls_for(1) && inner.calls_for(2));
+        inner.seats[2].failed = true;
+        let lost: Vec<_> = inner.without_hope().into_iter().map(|task| task.place).collect();
+        assert_eq!(lost, [Place::Row(0)]);
+        inner.seats[0].failed = true;
+        assert_eq!(inner.without_hope().len(), 2);
+    }
+
+    #[test]
+    fn the_answer_comes_before_the_table_that_is_looked_at() {
+        let inner = Inner { looked_at: Some(Place::Row(9)), ..Inner::default() };
+        let mut places = [Place::Cards(0), Place::Row(1), Place::Levers, Place::Row(0), Place::Scenario(0)];
+        places.sort_by_key(|place| inner.order(*place));
+        assert_eq!(
+            places,
+            [Place::Scenario(0), Place::Levers, Place::Row(0), Place::Row(1), Place::Cards(0)]
+        );
     }
 }

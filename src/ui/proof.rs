@@ -1,6 +1,6 @@
 //! Measured runs beside their predictions: which of them are looked at, and what they say together.
 
-use crate::accuracy::SHARES_LAYERS;
+use crate::accuracy::TENSOR_PARALLEL;
 use crate::check::{Confusion, Errors, Figure, Metric, Run};
 use crate::scenario::{AttentionKernel, LossKernel, Method, Precision, Sharding, Stack, Task};
 
@@ -142,7 +142,7 @@ pub fn software(slug: &str) -> String {
     let word = |part: &str| {
         let engine = Sharding::from_slug(part).map(|engine| format!("under {}", engine.label()));
         let loss = LossKernel::from_slug(part).map(|loss| format!("loss {}", loss.label()));
-        let shared = (part == SHARES_LAYERS).then(|| "tensor parallel".to_owned());
+        let shared = (part == TENSOR_PARALLEL).then(|| "tensor parallel".to_owned());
         format!(", {}", engine.or(loss).or(shared).unwrap_or_else(|| part.to_owned()))
     };
     parts.map(word).fold(name.to_owned(), |name, word| name + &word)

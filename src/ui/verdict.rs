@@ -172,7 +172,7 @@ const RESERVES: &str = "“PyTorch reserves” is torch.cuda.max_memory_reserved
 const SHOWS: &str = "“nvidia-smi shows” is that and the driver’s share. It may be more than is needed: PyTorch gives cached memory \
                      back before it fails.";
 
-const RAM: &str = "What DeepSpeed lays into the CPU’s memory: optimizer state, gradients, weights. By its code; no measurement holds it.";
+const RAM: &str = "What the engine lays into the CPU’s memory: optimizer state, gradients, weights. By its code; it was not measured.";
 
 /// The three amounts that people mix up: what the tensors and the driver need, what PyTorch reserves, and what nvidia-smi
 /// shows; on a card that is not NVIDIA's the first only. Beside them the machine's memory, where something lies in it.

@@ -98,7 +98,7 @@ test("other calculators stand beside, with their code", async ({ headroom, page 
 
 test("the data can be downloaded, and its absence is said", async ({ headroom, page, problems }) => {
   await headroom.open("#v=1&view=accuracy");
-  await expect(page.getByRole("link", { name: /^Published figures that are not predicted/ })).toHaveAttribute("href", "unexpressed.tsv");
+  await expect(page.getByRole("link", { name: "Published, but not predicted, and why" })).toHaveAttribute("href", "unexpressed.tsv");
   await expect(page.getByRole("link", { name: /^Every term/ })).toHaveAttribute("href", "formulas.md");
   const download = page.waitForEvent("download");
   await page.getByRole("link", { name: /^Download the data/ }).click();

@@ -324,16 +324,19 @@ pub(super) fn precision(reader: &mut Reader, parts: Parts) {
             own.as_ref().is_none_or(|own| !own.said.contains("Policy")) || *element != weights
         }),
     };
+    let is_zero = reader.scenario.cluster.is_zero();
     let slug = match (weights, computes) {
         (Element::Fp32, None) => "fp32",
         (Element::Fp32, Some(Element::Bf16)) => "amp-bf16",
         (Element::Fp32, Some(_)) => "amp-fp16",
         (Element::Fp16, Some(Element::Fp16)) if parts.unsloth => "fp16",
+        (Element::Fp16 | Element::Bf16 | Element::Published, Some(Element::Fp16)) if is_zero => "fp16",
+        (Element::Fp16, Some(Element::Bf16)) if is_zero => "amp-bf16-weights",
         (Element::Bf16 | Element::Published, None) => "bf16",
         (Element::Bf16 | Element::Published, Some(Element::Bf16)) => "amp-bf16-weights",
         (Element::Fp16, None) => "fp16",
         (Element::Fp16, Some(_)) | (Element::Bf16 | Element::Published, Some(_)) => {
-            let said = fp16.or(bf16).map(|(_, said)| said).unwrap_or_default();
+            let said = fp16.or(bf16).map(|(_, said)| said).or(own.map(|own| own.said)).unwrap_or_default();
             return reader.keep(
                 "precision",
                 &said,

@@ -11,12 +11,12 @@ use std::cmp::Reverse;
 
 use serde::{Deserialize, Serialize};
 
-use super::answer::{Answer, helps};
+use super::answer::{Answer, has_holes, helps, joined};
 use super::gpus::{GPU_COUNTS, Layout, fewest_gpus, on_gpus};
 use super::verdict::Verdict;
 use crate::issue::{Field, Issue};
 use crate::scenario::keys::{Key, keys};
-use crate::scenario::{Allocator, CpuOffload, Scenario};
+use crate::scenario::{CpuOffload, Scenario};
 use crate::units::Bytes;
 pub use room::{Gain, Use};
 use rules::{RULES, Rule};
@@ -285,10 +285,10 @@ impl Looked {
     fn without_holes(&self, scenario: Scenario) -> Scenario {
         let verdict = |scenario: &Scenario| Some(self.at(scenario)?.verdict);
         let own = verdict(&scenario);
-        if !matches!(own, Some(Verdict::Tight | Verdict::Close)) {
+        if !has_holes(&scenario, own) {
             return scenario;
         }
-        let joined = Scenario { allocator: Allocator::Expandable, ..scenario.clone() };
+        let joined = joined(&scenario);
         if helps(own, verdict(&joined)) { joined } else { scenario }
     }
 }

@@ -18,7 +18,7 @@ use crate::step::what::{Source, What, roles, torch};
 
 static REAL: What = What::own("mask", "1 for each token that is no padding, in the model's type", POOLING);
 static TEXTS: What = What::own("examples", "the place of each example's own answer", POOLING);
-const POOLING: Source = Source::At("sentence-transformers, pooling.py");
+const POOLING: Source = Source::At("sentence-transformers, sentence_transformer/modules/pooling.py");
 
 /// The same model as `AutoModel` builds it, without a head.
 ///

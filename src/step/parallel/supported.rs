@@ -64,7 +64,7 @@ pub(in crate::step) fn supported(
         },
         Stack::Litgpt | Stack::Torchtune | Stack::Unsloth | Stack::Megatron => {
             let what = format!("what {} does", member.stack.label());
-            return refuse(Field::Stack, what, "choose transformers or trl");
+            return refuse(Field::Stack, what, "choose transformers, trl or Liger");
         }
     }
     if job.round.iter().filter_map(Act::batch).any(|batch| batch.pictures.count > 0) {
@@ -340,13 +340,13 @@ fn sharded(
             let fix = if cluster.is_zero() {
                 "choose bf16 or fp16: what is followed are DeepSpeed's 16-bit engines (bf16: {enabled: true}, or fp16)"
             } else {
-                "choose bf16 or fp16 mixed over fp32 weights, or pure bf16: its MixedPrecisionPolicy computes in 16 bits"
+                "choose bf16 or fp16 mixed over fp32 weights, or pure bf16"
             };
             return Err((Field::Precision, member.precision.label().to_owned(), fix));
         }
     }
     if member.precision.is_float16() && member.trainer_prepares && member.method == Method::Qlora {
-        let what = "fp16 over 4-bit weights that the trainer prepares itself".to_owned();
+        let what = "fp16 with QLoRA under trl's ORPO, CPO and SimPO".to_owned();
         return Err((Field::Precision, what, "choose bf16 mixed, or LoRA"));
     }
     if member.loss != LossKernel::Standard {

@@ -240,9 +240,9 @@ fn Row(
             view! {
                 <p>{explained(&about, part.help())} " " {bytes} " at the peak."</p>
                 {inside}
-                <p>
-                    <a href="formulas.md" target="_blank">
-                        "Its formula in symbols, its source and its known error"
+                <p class="tools-row">
+                    <a class="explain" href="formulas.md" target="_blank">
+                        "All formulas in symbols, with sources and known errors"
                     </a>
                 </p>
             }

@@ -16,7 +16,7 @@ use crate::ui::state::State;
 use crate::ui::summary;
 use crate::units::grouped;
 
-/// How many cards are asked about at once: the worker is free again in between.
+/// How many cards are asked about at once: a worker is free again in between.
 const AT_ONCE: usize = 8;
 
 /// How many cards are listed before all are asked for.

@@ -139,7 +139,7 @@ fn Contents() -> impl IntoView {
     }
 }
 
-/// What the worker has still to do, and how it is stopped.
+/// What the workers have still to do, and how it is stopped.
 #[component]
 fn Work() -> impl IntoView {
     let state = State::of_page();

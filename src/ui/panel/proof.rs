@@ -160,8 +160,8 @@ fn Runs(
                     </details>
                     <h3>"How often the verdict was right"</h3>
                     <p class="remark">
-                        "Each of these runs on cards of 0.90 to 1.10 times what it took; where others published one figure of a run, the \
-                         card that it ran on. “Close” and “tight” hedge; “fits” for a run that fails is the error that costs."
+                        "Each of these runs on cards of 0.90 to 1.10 times what it took; of a run that others published with its card, on \
+                         that card. “Close” and “tight” hedge; “fits” for a run that fails is the error that costs."
                     </p>
                     <Table
                         caption="Verdicts by what the runs do"
@@ -199,7 +199,7 @@ fn Runs(
                         "What other versions of the libraries take"
                     </a>
                     <a class="explain" href="unexpressed.tsv" target="_blank">
-                        "Published figures that are not predicted, each with the reason"
+                        "Published, but not predicted, and why"
                     </a>
                 </p>
             </div>

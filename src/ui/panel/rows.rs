@@ -1,4 +1,4 @@
-//! What is asked of the worker piece by piece: the rows of a table, the points of a curve.
+//! What is asked of the workers piece by piece: the rows of a table, the points of a curve.
 
 use leptos::prelude::*;
 
@@ -16,7 +16,7 @@ pub struct Pieces<T: Send + Sync + 'static> {
     pub heard: RwSignal<Vec<Option<T>>>,
     /// Whether some are still to come.
     pub busy: RwSignal<bool>,
-    /// Whether some will not come: the worker was stopped, or could not answer.
+    /// Whether some will not come: a worker was stopped, or could not answer.
     pub stopped: RwSignal<bool>,
 }
 
@@ -42,8 +42,8 @@ impl<T: Send + Sync + 'static> Clone for Pieces<T> {
 
 impl<T: Send + Sync + 'static> Copy for Pieces<T> {}
 
-/// Asks so many questions about what is `wanted`, one after the other, and anew whenever that changes; what was asked of
-/// something earlier, or for a view that is gone, is dropped.
+/// Asks so many questions about what is `wanted`, and anew whenever that changes; what was asked of something earlier, or for a view
+/// that is gone, is dropped. Several workers answer, in any order.
 pub fn pieces<K: PartialEq + Send + Sync + 'static, T: Clone + Send + Sync + 'static>(
     state: State,
     wanted: impl Fn() -> K + Send + Sync + 'static,
@@ -67,15 +67,16 @@ pub fn pieces<K: PartialEq + Send + Sync + 'static, T: Clone + Send + Sync + 'st
         later.with_value(|later| {
             later.run(REST, move || {
                 let questions = wanted.with_untracked(|(_, wanted)| questions(wanted));
-                let count = questions.len();
-                pieces.heard.set(vec![None; count]);
+                let left = StoredValue::new(questions.len());
+                pieces.heard.set(vec![None; questions.len()]);
                 for (index, question) in questions.into_iter().enumerate() {
                     let take = move |answer: Option<Answer>| {
                         if answer.is_none() {
                             pieces.stopped.set(true);
                         }
                         pieces.heard.update(|heard| heard[index] = answer.and_then(read));
-                        if index + 1 == count {
+                        left.update_value(|left| *left -= 1);
+                        if left.get_value() == 0 {
                             pieces.busy.set(false);
                         }
                     };

@@ -15,7 +15,7 @@ use crate::ui::question::{Answer, Question};
 use crate::ui::state::State;
 use crate::units::Bytes;
 
-/// How many are asked about at once: the worker is free again in between.
+/// How many are asked about at once: a worker is free again in between.
 const AT_ONCE: usize = 6;
 
 /// What was heard so far.
@@ -29,7 +29,7 @@ pub struct Tried {
     pub stopped: RwSignal<bool>,
 }
 
-/// Has the worker try what is wanted, and anew whenever that changes.
+/// Has the workers try what is wanted, and anew whenever that changes.
 pub fn tried(
     state: State,
     wanted: impl Fn() -> Vec<Scenario> + Send + Sync + 'static,

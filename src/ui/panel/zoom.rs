@@ -80,20 +80,24 @@ fn list(levels: &[Level], way: &str, open: &[String], known: StoredValue<Known>,
 
 /// The way to each of them: its name, and which of that name it is.
 fn ways(levels: &[Level], way: &str) -> Vec<String> {
-    let mut ways: Vec<String> = Vec::new();
-    for level in levels {
-        let own = format!("{way}/{}", name(level));
-        let before = ways.iter().filter(|other| other.starts_with(&own)).count();
-        ways.push(format!("{own} {before}"));
-    }
-    ways
+    let names: Vec<&str> = levels.iter().map(name).collect();
+    let before = |at: usize| names[..at].iter().filter(|other| **other == names[at]).count();
+    (0..names.len()).map(|at| format!("{way}/{} {}", names[at], before(at))).collect()
 }
 
-/// What a level is, without the numbers of its layers, which are others at another moment.
+/// What a level is, without the numbers of its layers, which are others at another moment: `mlp` of `mlp, layers 0 to 31`, nothing of
+/// `layers 0, 1`.
 fn name(level: &Level) -> &str {
     let what = level.line.what.as_str();
-    let is_layers_alone = ["layer ", "layers "].iter().any(|word| what.starts_with(word));
-    if is_layers_alone { "" } else { what.rsplit_once(", layer").map_or(what, |(name, _)| name) }
+    let (name, last) = what
+        .rsplit_once(", layer")
+        .map_or(("", what.strip_prefix("layer")), |(name, last)| (name, Some(last)));
+    let numbers = last.map(|last| last.trim_start_matches('s').trim_start());
+    if numbers.is_some_and(|numbers| numbers.starts_with(|first: char| first.is_ascii_digit())) {
+        name
+    } else {
+        what
+    }
 }
 
 /// A level, and what it opens: what is inside, or why it is there.
@@ -233,7 +237,15 @@ mod tests {
             ["mlp.down_proj, layers 0 to 31", "layer norm, layers 0 to 31", "layers 0, 1"],
             ["mlp.down_proj, layers 0 to 20", "layer norm, layer 5", "layer 7"],
         ];
+        assert_eq!(at(one), ["/mlp.down_proj 0", "/layer norm 0", "/ 0"]);
         assert_eq!(at(one), at(other));
-        assert_eq!(at(["mlp, layer 1", "mlp, layers 2 to 9", "head"]), ["/mlp 0", "/mlp 1", "/head 0"]);
+        assert_eq!(
+            at(["mlp.gate, layer 1", "mlp, layers 2, 9", "mlp, layer 1"]),
+            ["/mlp.gate 0", "/mlp 0", "/mlp 1"]
+        );
+        assert_eq!(
+            at(["layer input", "layer norm", "layer norm"]),
+            ["/layer input 0", "/layer norm 0", "/layer norm 1"]
+        );
     }
 }

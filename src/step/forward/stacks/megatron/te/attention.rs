@@ -29,7 +29,7 @@ static ATTENTION_GRADIENT: What =
 static ATTENTION_SUMS: What = What::own(
     "attention (workspace)",
     "scratch space of attention's backward: the queries' gradient summed in float32, and a number per query and head",
-    Source::At("cudnn-frontend, graph/node/scaled_dot_product_flash_attention.h"),
+    Source::At("cudnn-frontend, node/scaled_dot_product_flash_attention.h"),
 );
 static EXCHANGED: What = What::own(
     "all-to-all",
