@@ -124,6 +124,7 @@ pub(super) fn read(reader: &mut Reader) {
     if reader.scenario.method.has_adapters() {
         adapters(reader);
     }
+    precision(reader);
     reader.or_assume("batch-size", &["micro_batch_size"], "1", WHY);
     reader.or_assume("gradient-accumulation", &["gradient_accumulation_steps"], "1", WHY);
     reader.or_assume("seq-length", &["sequence_len"], "512", WHY);
@@ -138,7 +139,6 @@ pub(super) fn read(reader: &mut Reader) {
     );
     of_mesh(reader);
     launch::of_arguments(reader);
-    precision(reader);
     for (names, why) in REFUSED {
         reader.refuse(names, why);
     }

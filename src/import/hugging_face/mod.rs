@@ -158,6 +158,7 @@ pub(super) fn read(reader: &mut Reader, parts: Parts) {
     }
     stack(reader, parts);
     let eight_bit = method(reader, parts, model.is_some());
+    precision(reader, parts);
     adapters(reader, parts, eight_bit);
     attention(reader, parts);
     if parts.arguments {
@@ -175,8 +176,6 @@ pub(super) fn read(reader: &mut Reader, parts: Parts) {
     checkpointing(reader, parts);
     launch::of_arguments(reader);
     own_loop::engine(reader);
-    // what DeepSpeed's engines compute in they make of any weights
-    precision(reader, parts);
     own_loop::numbers(reader);
     if let Some((true, said)) = reader.switch(&["fast_inference"]) {
         let why = "vLLM's weights and cache on the same card are not predicted";

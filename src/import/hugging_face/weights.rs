@@ -324,7 +324,8 @@ pub(super) fn precision(reader: &mut Reader, parts: Parts) {
             own.as_ref().is_none_or(|own| !own.said.contains("Policy")) || *element != weights
         }),
     };
-    let is_zero = reader.scenario.cluster.is_zero();
+    // DeepSpeed's engines make what they compute in of any weights
+    let is_zero = !reader.given(&["zero_optimization.stage"]).is_empty();
     let slug = match (weights, computes) {
         (Element::Fp32, None) => "fp32",
         (Element::Fp32, Some(Element::Bf16)) => "amp-bf16",

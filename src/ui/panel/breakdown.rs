@@ -242,7 +242,7 @@ fn Row(
                 {inside}
                 <p class="tools-row">
                     <a class="explain" href="formulas.md" target="_blank">
-                        "All formulas in symbols, with sources and known errors"
+                        "All formulas, sources and known errors"
                     </a>
                 </p>
             }
