@@ -209,8 +209,8 @@ pub(super) fn arguments(
     let scenario = run.scenario;
     let (bf16, fp16) = match scenario.precision {
         // one of them switches DeepSpeed's 16-bit engine on, which is what is followed
-        Precision::Fp16 if scenario.cluster.is_zero() => ("False", "True"),
-        Precision::Fp32 | Precision::Bf16 if scenario.cluster.is_zero() => ("True", "False"),
+        precision if scenario.cluster.is_zero() && precision.is_float16() => ("False", "True"),
+        _ if scenario.cluster.is_zero() => ("True", "False"),
         Precision::AmpBf16 | Precision::AmpBf16Weights => ("True", "False"),
         Precision::AmpFp16 => ("False", "True"),
         Precision::Fp32 | Precision::Bf16 | Precision::Fp16 => ("False", "False"),

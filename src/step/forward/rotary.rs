@@ -209,6 +209,7 @@ impl<'a> Pass<'_, 'a> {
         dim: u64,
         [cos, sin]: [&Tensor<'a>; 2],
     ) -> (Tensor<'a>, Tensor<'a>, Option<[Tensor<'a>; 4]>) {
+        // nothing is cut off, and nothing joined below
         if self.modeling.rotary_join == RotaryJoin::Whole {
             return (heads.q.rotated(cos, sin), heads.k.rotated(cos, sin), None);
         }

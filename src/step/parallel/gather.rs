@@ -40,6 +40,7 @@ const REUSE_DISTANCE: u64 = 1_000_000_000;
 
 /// Gathers a model's parameters and lets go of them.
 pub(super) struct Gatherer {
+    cluster: Cluster,
     world: u64,
     /// `stage3_prefetch_bucket_size`, `stage3_max_live_parameters` and `stage3_param_persistence_threshold`, in elements.
     prefetch: u64,
@@ -138,6 +139,7 @@ impl Gatherer {
     /// Before there is a model.
     pub fn new(cluster: Cluster, compute: Dtype, stream: Stream) -> Gatherer {
         Gatherer {
+            cluster,
             world: cluster.gpus,
             prefetch: cluster.deepspeed.prefetch_bucket,
             live: i64::try_from(cluster.deepspeed.live).unwrap_or(i64::MAX),
@@ -158,9 +160,9 @@ impl Gatherer {
     }
 
     /// One of the same settings for another model, whose engine has a stream of its own.
-    pub fn another(&self, cluster: Cluster) -> Gatherer {
+    pub fn another(&self) -> Gatherer {
         let stream = if self.stream == Stream::Gathers { Stream::OtherGathers } else { self.stream };
-        Gatherer::new(cluster, self.compute, stream)
+        Gatherer::new(self.cluster, self.compute, stream)
     }
 
     /// Takes the parameters of a model.

@@ -60,7 +60,6 @@ const SUB_GROUP: u64 = 1_000_000_000;
 
 /// What ZeRO-3 keeps.
 pub(in crate::step) struct Zero3 {
-    cluster: Cluster,
     world: u64,
     /// The element type of parameters and gradients (`bf16: {enabled: true}` or `fp16`).
     compute: Dtype,
@@ -101,7 +100,6 @@ impl Zero3 {
         let overlaps = cluster.overlaps();
         let stream = |own: Stream| if overlaps { own } else { Stream::Compute };
         Zero3 {
-            cluster,
             world: cluster.gpus,
             compute,
             decays_apart,
@@ -230,7 +228,7 @@ impl Zero3 {
     /// What trl does with a model that only scores (models/utils.py `prepare_deepspeed`): an engine of its own without an optimizer, whose
     /// partitions stay where they are.
     pub fn wrap_reference(&mut self, heap: &mut Heap, params: &mut Params, own: Range<usize>) {
-        let mut gatherer = self.gatherers[0].another(self.cluster);
+        let mut gatherer = self.gatherers[0].another();
         gatherer.wrap(params, &own);
         self.gatherers.push(gatherer);
         self.partition(heap, params, own);
