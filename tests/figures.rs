@@ -1,4 +1,4 @@
-//! The figures in the documents are those of `data/measured.tsv`, which `tests/accuracy.rs` holds equal to what is predicted.
+//! The figures in the documents are those of `data/measured.tsv`, which `tests/accuracy/` holds equal to what is predicted.
 //! `HEADROOM_BLESS=1 cargo test --test figures` writes them anew (after `--test accuracy` has written the data).
 //!
 //! What a sentence says of measured runs stands below as it is in the document, with a name in braces for each figure:

@@ -95,6 +95,29 @@ pub fn check_with(
     text: &str,
     with_parts: bool,
 ) -> Result<Report, CheckError> {
+    check_each(read, text, with_parts, |_, _, _, _| {})
+}
+
+/// What the rows of a JSON array of measurements come to, as [`check`] says it, and each that can be predicted with what ran;
+/// `file` is what the array is called.
+///
+/// # Errors
+/// Where the text is no such array.
+pub fn check_runs(file: &str, text: &str) -> Result<(Report, Vec<Run>), CheckError> {
+    let mut runs = Vec::new();
+    let report = check_each(read, text, false, |id, row, case, checked| {
+        runs.push(Run::of(file, id, row, case, &checked.rows, checked.verdicts));
+    })?;
+    Ok((report, runs))
+}
+
+/// [`check_with`], which hands on every row that is predicted: its name, the row, what it was read as, and what was found.
+fn check_each(
+    read: fn(&Value) -> Result<Case, CheckError>,
+    text: &str,
+    with_parts: bool,
+    mut each: impl FnMut(&str, &Value, &Case, &Checked),
+) -> Result<Report, CheckError> {
     let rows = rows(text)?;
     let mut report = Report {
         rows: Vec::new(),
@@ -108,15 +131,17 @@ pub fn check_with(
         let id = name(row, index);
         let other = other(read, &rows[index + 1..], &id);
         let checked = read(row).and_then(|case| {
-            let checked = check_case(row, &case, other, &id, with_parts)?;
-            Ok((is_first(&case, &mut seen), checked))
+            let mut checked = check_case(row, &case, other, &id, with_parts)?;
+            if !is_first(&case, &mut seen) {
+                checked.verdicts = Confusion::default();
+            }
+            each(&id, row, &case, &checked);
+            Ok(checked)
         });
         match checked {
-            Ok((is_first, checked)) => {
+            Ok(checked) => {
                 report.rows.extend(checked.rows);
-                if is_first {
-                    report.verdicts.add(&checked.verdicts);
-                }
+                report.verdicts.add(&checked.verdicts);
                 report.parts.extend(checked.parts);
             }
             Err(error) => report.unsupported.push(Unsupported { id, reason: error.to_string() }),
@@ -124,24 +149,6 @@ pub fn check_with(
     }
     report.summary = Summary::of(&report.rows, report.unsupported.len());
     Ok(report)
-}
-
-/// Every row of a JSON array of measurements that can be predicted, with what ran and what is predicted of it; `file` is
-/// what the array is called.
-///
-/// # Errors
-/// Where the text is no such array.
-pub fn runs(file: &str, text: &str) -> Result<Vec<Run>, CheckError> {
-    let all = rows(text)?;
-    let mut seen = HashSet::new();
-    let run = |(index, row): (usize, &Value)| {
-        let (id, case) = (name(row, index), read(row).ok()?);
-        let other = other(read, &all[index + 1..], &id);
-        let Checked { rows, verdicts, .. } = check_case(row, &case, other, &id, false).ok()?;
-        let verdicts = if is_first(&case, &mut seen) { verdicts } else { Confusion::default() };
-        Some(Run::of(file, &id, row, &case, &rows, verdicts))
-    };
-    Ok(all.iter().enumerate().filter_map(run).collect())
 }
 
 /// Whether a row has the verdict of its run: of several figures of a run on a card, a row each, the first has.

@@ -242,7 +242,7 @@ pub fn read_runs(text: &str) -> Vec<Run> {
 /// let rows = r#"[{"id": "mine", "reading": {
 ///     "scenario": {"model": "gpt2", "method": "full", "precision": "bf16", "batch-size": 4, "seq-length": 1024},
 ///     "metric": "allocated", "bytes": 3000000000}}]"#;
-/// let runs = headroom::check::runs("mine", rows).unwrap();
+/// let (_, runs) = headroom::check::check_runs("mine", rows).unwrap();
 /// let scenario = headroom::scenario::Scenario::default();
 /// let nearest = headroom::check::nearest(&runs, &scenario.architecture().unwrap(), &scenario);
 /// assert_eq!(nearest.map(|run| run.id.as_str()), Some("mine"));

@@ -47,10 +47,21 @@ pub fn longest_sequence(
     scenario: &Scenario,
     gpu: &Gpu,
 ) -> Result<Option<Largest>, Issue> {
-    if cap(architecture, scenario) == 0 {
-        Ok(None)
-    } else {
-        Ok(most_length(architecture, scenario, gpu)?.some())
+    longest_of(architecture, scenario, gpu, 1)
+}
+
+/// [`longest_sequence`] among the multiples of a number of tokens.
+pub(super) fn longest_of(
+    architecture: &Architecture,
+    scenario: &Scenario,
+    gpu: &Gpu,
+    grain: u64,
+) -> Result<Option<Largest>, Issue> {
+    let set = |scenario: &mut Scenario, sequence| scenario.sequence = sequence;
+    let solver = Solver { architecture, gpu, set, grain };
+    match cap(architecture, scenario) / grain {
+        0 => Ok(None),
+        cap => Ok(solver.most(scenario, cap)?.some()),
     }
 }
 
@@ -65,13 +76,24 @@ pub fn largest_rank(
     scenario: &Scenario,
     gpu: &Gpu,
 ) -> Result<Option<Largest>, Issue> {
+    rank_of(architecture, scenario, gpu, 1)
+}
+
+/// [`largest_rank`], of the multiples of a number where the largest of all does not run.
+pub(super) fn rank_of(
+    architecture: &Architecture,
+    scenario: &Scenario,
+    gpu: &Gpu,
+    grain: u64,
+) -> Result<Option<Largest>, Issue> {
     match step::largest_rank(architecture, scenario, gpu)? {
         0 => Ok(None),
-        cap => Ok(most_rank(architecture, scenario, gpu, cap)?.some()),
+        cap => Ok(most_rank(architecture, scenario, gpu, cap, grain)?.some()),
     }
 }
 
-/// [`largest_rank`] up to so much, and what is needed where there is none.
+/// [`largest_rank`] up to so much, of the multiples of a number where the largest of all does not run, and what is needed where there is
+/// none.
 ///
 /// Every tensor of an adapter grows with its rank, but LoKr's second matrix: two factors of a rank that is half of its larger side
 /// may be larger than the whole matrix that LoKr keeps from there on. So the largest rank is asked about first, which mostly is
@@ -81,20 +103,20 @@ pub(super) fn most_rank(
     scenario: &Scenario,
     gpu: &Gpu,
     cap: u64,
+    grain: u64,
 ) -> Result<Most, Issue> {
     let set = |scenario: &mut Scenario, rank| scenario.lora.rank = rank;
-    let solver = Solver { architecture, gpu, set };
-    if let Some(largest) = solver.one(scenario, cap)? {
+    let every = Solver { architecture, gpu, set, grain: 1 };
+    if let Some(largest) = every.one(scenario, cap)? {
         return Ok(Most::Runs(largest));
     }
-    let most = solver.most(scenario, cap)?;
-    match (most, scenario.lora.tuner) {
-        (Most::Runs(Largest { number, .. }), Tuner::Oft) => {
-            let divisor = (1..=number).rev().find(|size| cap.is_multiple_of(*size)).unwrap_or(1);
-            Ok(solver.one(scenario, divisor)?.map_or(most, Most::Runs))
-        }
-        _ => Ok(most),
+    if scenario.lora.tuner != Tuner::Oft {
+        return Solver { grain, ..every }.most(scenario, (cap / grain).max(1));
     }
+    let most = every.most(scenario, cap)?;
+    let Most::Runs(Largest { number, .. }) = most else { return Ok(most) };
+    let divisor = (1..=number).rev().find(|size| cap.is_multiple_of(*size)).unwrap_or(1);
+    Ok(every.one(scenario, divisor)?.map_or(most, Most::Runs))
 }
 
 /// A card that is smaller by what the estimate may be off: what fits it fits the card beyond doubt.
@@ -113,7 +135,7 @@ pub(super) fn most_length(
     gpu: &Gpu,
 ) -> Result<Most, Issue> {
     let set = |scenario: &mut Scenario, sequence| scenario.sequence = sequence;
-    Solver { architecture, gpu, set }.most(scenario, cap(architecture, scenario))
+    Solver { architecture, gpu, set, grain: 1 }.most(scenario, cap(architecture, scenario))
 }
 
 /// How many tokens the model knows positions for, but for those that come after.
@@ -125,7 +147,7 @@ fn cap(architecture: &Architecture, scenario: &Scenario) -> u64 {
 /// [`largest_batch`], and what is needed where there is none.
 pub(super) fn most_batch(architecture: &Architecture, scenario: &Scenario, gpu: &Gpu) -> Result<Most, Issue> {
     let set = |scenario: &mut Scenario, batch| scenario.batch = batch;
-    Solver { architecture, gpu, set }.most(scenario, LARGEST)
+    Solver { architecture, gpu, set, grain: 1 }.most(scenario, LARGEST)
 }
 
 /// A number with which a scenario runs.
@@ -164,24 +186,32 @@ struct Solver<'a> {
     gpu: &'a Gpu,
     /// Puts the number into the scenario.
     set: fn(&mut Scenario, u64),
+    /// Only multiples of it are asked about: what a solver counts are those.
+    grain: u64,
 }
 
 impl Solver<'_> {
-    /// That number, where it runs.
-    fn one(&self, scenario: &Scenario, number: u64) -> Result<Option<Largest>, Issue> {
+    fn put(&self, trial: &mut Scenario, count: u64) -> u64 {
+        let number = count.saturating_mul(self.grain);
+        (self.set)(trial, number);
+        number
+    }
+
+    /// So many times the grain, where that runs.
+    fn one(&self, scenario: &Scenario, count: u64) -> Result<Option<Largest>, Issue> {
         let mut trial = scenario.clone();
-        (self.set)(&mut trial, number);
+        self.put(&mut trial, count);
         // what is refused for its number alone does not run
         let fits = step::run(self.architecture, &trial, self.gpu);
         if !fits.is_ok_and(|memory| Sample::new(&memory, self.gpu).fits()) {
             return Ok(None);
         }
-        self.replayed(&mut trial, number)
+        self.replayed(&mut trial, count)
     }
 
     /// A number whose tensors fit, where it runs on the card's allocator; where that is not known, by its blocks, as the verdict is.
-    fn replayed(&self, trial: &mut Scenario, number: u64) -> Result<Option<Largest>, Issue> {
-        (self.set)(trial, number);
+    fn replayed(&self, trial: &mut Scenario, count: u64) -> Result<Option<Largest>, Issue> {
+        let number = self.put(trial, count);
         if self.gpu.vendor != Vendor::Nvidia {
             let memory = step::run(self.architecture, trial, self.gpu)?;
             let Replayed { memory, .. } = Replayed::of(self.architecture, trial, self.gpu, &memory)?;
@@ -197,22 +227,22 @@ impl Solver<'_> {
         })
     }
 
-    /// The largest number up to `cap` that runs: what the summarised step says fits, confirmed by replaying it.
+    /// The largest number up to `cap` times the grain that runs: what the summarised step says fits, confirmed by replaying it.
     fn most(&self, scenario: &Scenario, cap: u64) -> Result<Most, Issue> {
         let mut trial = scenario.clone();
-        let fits = largest(cap, |number| {
-            (self.set)(&mut trial, number);
+        let fits = largest(cap, |count| {
+            self.put(&mut trial, count);
             step::run(self.architecture, &trial, self.gpu).map(|memory| Sample::new(&memory, self.gpu))
         })?;
         let (most, needed) = match fits {
             Fitting::UpTo(most, needed) => (most, needed),
             Fitting::None(needed) => return Ok(Most::TooLarge { needed }),
         };
-        match last_that_runs(most, |number| self.replayed(&mut trial, number))? {
+        match last_that_runs(most, |count| self.replayed(&mut trial, count))? {
             Some(largest) => Ok(Most::Runs(largest)),
             // its tensors fit, but not without any hole
             None => {
-                (self.set)(&mut trial, 1);
+                self.put(&mut trial, 1);
                 let recording = Recording::of(self.architecture, &trial, self.gpu)?;
                 let unlimited = recording.allocate(Settings { expandable_segments: true, capacity: None });
                 Ok(Most::TooLarge { needed: needed.max(unlimited.reserved_peak + self.gpu.context) })

@@ -221,7 +221,7 @@ fn cell(
         Measure::Length => most_length(architecture, &scenario, gpu),
         Measure::Rank => match step::largest_rank(architecture, &scenario, gpu)? {
             0 => return Err(Issue::error(Field::LoraRank, "there are no adapters that have a rank")),
-            cap => most_rank(architecture, &scenario, gpu, cap),
+            cap => most_rank(architecture, &scenario, gpu, cap, 1),
         },
     };
     Ok(match most? {

@@ -245,7 +245,7 @@ impl Field {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::runs;
+    use crate::check::check_runs;
 
     fn some() -> Vec<Run> {
         let row = |id: &str, batch: u64, bytes: u64| {
@@ -255,12 +255,13 @@ mod tests {
             )
         };
         let exact = |batch| {
-            let runs = runs("exact", &format!("[{}]", row("a", batch, 1))).expect("it is an array");
+            let (_, runs) =
+                check_runs("exact", &format!("[{}]", row("a", batch, 1))).expect("it is an array");
             runs[0].figure(Metric::Allocated).expect("a figure").predicted.0
         };
         let rows =
             [row("near", 1, exact(1)), row("far", 2, exact(2) / 2), row("below", 3, exact(3) * 100 / 97)];
-        runs("some", &format!("[{}]", rows.join(","))).expect("it is an array")
+        check_runs("some", &format!("[{}]", rows.join(","))).expect("it is an array").1
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! By how much more sequences or tokens may need less. PyTorch itself takes less in a pair of runs of each cause:
-//! `data/measurements/growth.json`, of which `tests/accuracy.rs` predicts both signs.
+//! `data/measurements/growth.json`, of which `tests/accuracy/` predicts both signs.
 
 use headroom::scenario::{LossKernel, Mask, Offloading, Scenario, Stack};
 

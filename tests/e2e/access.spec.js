@@ -1,14 +1,6 @@
 // Everybody can use the page: by keyboard, with a screen reader, in the dark, on a phone.
-import { AxeBuilder } from "@axe-core/playwright";
+import { overflow, violations } from "./support/access.js";
 import { expect, test } from "./support/test.js";
-
-const WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"];
-
-async function expectNoViolations(page) {
-  const { violations } = await new AxeBuilder({ page }).withTags(WCAG).analyze();
-  const found = violations.map(({ id, help, nodes }) => `${id}: ${help}: ${nodes.map((node) => node.target).join(" ")}`);
-  expect(found).toEqual([]);
-}
 
 for (const colorScheme of ["light", "dark"]) {
   test.describe(`in ${colorScheme} colours`, () => {
@@ -16,13 +8,13 @@ for (const colorScheme of ["light", "dark"]) {
 
     test("axe finds nothing", async ({ headroom }) => {
       await headroom.open();
-      await expectNoViolations(headroom.page);
+      expect(await violations(headroom.page)).toEqual([]);
     });
 
     test("axe finds nothing in a comparison that does not fit, with an explanation open", async ({ headroom }) => {
       await headroom.open("?v=1&method=full&o=adamw&2.b=8&3.method=lora");
       await headroom.parts.getByRole("button").first().click();
-      await expectNoViolations(headroom.page);
+      expect(await violations(headroom.page)).toEqual([]);
     });
   });
 }
@@ -30,7 +22,7 @@ for (const colorScheme of ["light", "dark"]) {
 test("axe finds nothing with a list open and a notice shown", async ({ headroom }) => {
   await headroom.open("?v=1&b=0");
   await headroom.choice("Model").click();
-  await expectNoViolations(headroom.page);
+  expect(await violations(headroom.page)).toEqual([]);
 });
 
 for (const width of [320, 390, 768, 1280, 1920]) {
@@ -38,10 +30,7 @@ for (const width of [320, 390, 768, 1280, 1920]) {
     await page.setViewportSize({ width, height: 800 });
     for (const query of ["", "?v=1&method=full&2.b=8&3.method=lora&4.m=7b"]) {
       await headroom.open(query);
-      const overflow = await page.evaluate(
-        () => document.scrollingElement.scrollWidth - document.scrollingElement.clientWidth,
-      );
-      expect(overflow, `with ${query || "nothing"}`).toBeLessThanOrEqual(0);
+      expect(await overflow(page), `with ${query || "nothing"}`).toBeLessThanOrEqual(0);
     }
   });
 }

@@ -1,6 +1,6 @@
 // A configuration of another project: pasted or dropped, applied, told, taken back.
 import { readFileSync } from "node:fs";
-import { AxeBuilder } from "@axe-core/playwright";
+import { violations } from "./support/access.js";
 import { expect, test } from "./support/test.js";
 
 const AXOLOTL = `base_model: Qwen/Qwen3-8B
@@ -32,8 +32,7 @@ test("what is pasted is applied, told, and taken back", async ({ headroom, page 
   await expect(dialog.getByRole("listitem").filter({ hasText: "torch_compile" })).toContainText("a compiled step is not predicted");
   await expect(dialog.getByRole("listitem").filter({ hasText: "micro_batch_size" })).toContainText("Micro-batch size");
   await expect(dialog.getByText("Assumed, as nothing is said")).toBeVisible();
-  const results = await new AxeBuilder({ page }).include("dialog").analyze();
-  expect(results.violations).toEqual([]);
+  expect(await violations(page, "dialog")).toEqual([]);
   await expect.poll(() => headroom.link().get("b")).toBe("4");
 
   await dialog.getByRole("button", { name: "Take it back" }).click();

@@ -1,8 +1,6 @@
 // What a visitor finds, at three widths and in both themes: the sentence, the answer, the ways in; nothing that axe objects to.
-import { AxeBuilder } from "@axe-core/playwright";
+import { overflow, violations } from "./support/access.js";
 import { expect, test } from "./support/test.js";
-
-const WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"];
 
 /** Whether an element lies within the window. */
 const within = (locator) =>
@@ -52,10 +50,8 @@ for (const colorScheme of ["light", "dark"]) {
 
         await headroom.button("Export").click();
         await expect.poll(() => within(page.locator("#take"))).toBe(true);
-        const { violations } = await new AxeBuilder({ page }).withTags(WCAG).analyze();
-        expect(violations.map(({ id, nodes }) => `${id}: ${nodes.map((node) => node.target).join(" ")}`)).toEqual([]);
-        const overflow = await page.evaluate(() => document.scrollingElement.scrollWidth - innerWidth);
-        expect(overflow).toBeLessThanOrEqual(0);
+        expect(await violations(page)).toEqual([]);
+        expect(await overflow(page)).toBeLessThanOrEqual(0);
       });
     });
   }

@@ -1,5 +1,5 @@
 // A model of one's own: from the Hub, as a config.json that is pasted, chosen or dropped, by its dimensions, by its size.
-import { AxeBuilder } from "@axe-core/playwright";
+import { overflow, violations } from "./support/access.js";
 import { expect, test } from "./support/test.js";
 
 const TINY = {
@@ -426,8 +426,7 @@ test.describe("everybody can use it", () => {
       await expect(dialog.alert.filter({ hasText: "no config.json" })).toBeVisible();
       for (const part of parts) {
         await dialog.root.getByRole("button", { name: part, exact: true }).click();
-        const { violations } = await new AxeBuilder({ page }).analyze();
-        expect(violations.map(({ id, nodes }) => `${part}: ${id}: ${nodes.map((node) => node.target)}`)).toEqual([]);
+        expect(await violations(page), part).toEqual([]);
       }
       problems.splice(0);
     });
@@ -439,10 +438,7 @@ test.describe("everybody can use it", () => {
       const config = Object.entries(TINY).map(([key, value]) => `${key}:${value}`);
       for (const others of ["", "&2.b=2&3.method=full&4.m=gpt2"]) {
         await headroom.open(`?v=1&m=${"W".repeat(80)}(${config})${others}`);
-        const overflow = await page.evaluate(
-          () => document.scrollingElement.scrollWidth - document.scrollingElement.clientWidth,
-        );
-        expect(overflow, `with ${others || "nothing"}`).toBeLessThanOrEqual(0);
+        expect(await overflow(page), `with ${others || "nothing"}`).toBeLessThanOrEqual(0);
       }
     });
   }

@@ -6,7 +6,7 @@ use super::{Change, Looked, Outlook};
 use crate::hardware::Gpu;
 use crate::issue::Issue;
 use crate::model::Architecture;
-use crate::plan::solve::{Largest, largest_batch, largest_rank, less_doubt, longest_sequence};
+use crate::plan::solve::{Largest, largest_batch, less_doubt, longest_of, rank_of};
 use crate::plan::verdict::Verdict;
 use crate::scenario::{AttentionKernel, Checkpointing, Method, Optimizer, Scenario};
 use crate::step;
@@ -61,6 +61,11 @@ pub struct Use {
     pub scenario: Box<Scenario>,
 }
 
+/// Texts are as long as a multiple of so many tokens, and ranks are multiples of so much: nobody chooses others, and looking for the last
+/// token takes three times as long.
+const TOKENS: u64 = 64;
+const RANKS: u64 = 8;
+
 /// The most of each kind that fits beyond doubt.
 pub(super) fn uses(scenario: &Scenario, looked: &Looked) -> Vec<Use> {
     let mut uses = Vec::new();
@@ -79,17 +84,16 @@ pub(super) fn uses(scenario: &Scenario, looked: &Looked) -> Vec<Use> {
         other => other,
     };
     add(Gain::Speed, "optimizer", Some(faster));
-    add(
-        Gain::Batch,
-        "batch-size",
-        largest(scenario, |scenario, batch| scenario.batch = batch, largest_batch),
-    );
+    let set = |scenario: &mut Scenario, batch| scenario.batch = batch;
+    let more = largest(scenario, set, largest_batch);
+    add(Gain::Batch, "batch-size", more.filter(|more| more.batch > scenario.batch));
     let set = |scenario: &mut Scenario, sequence| scenario.sequence = sequence;
-    add(Gain::Sequence, "seq-length", largest(scenario, set, longest_sequence));
+    let longer = largest(scenario, set, |model, scenario, gpu| longest_of(model, scenario, gpu, TOKENS));
+    add(Gain::Sequence, "seq-length", longer.filter(|longer| longer.sequence > scenario.sequence));
     let kept = Scenario { checkpointing: Checkpointing::Off, ..scenario.clone() };
     add(Gain::Speed, "gradient-checkpointing", Some(kept));
     let set = |scenario: &mut Scenario, rank| scenario.lora.rank = rank;
-    let larger = largest(scenario, set, largest_rank);
+    let larger = largest(scenario, set, |model, scenario, gpu| rank_of(model, scenario, gpu, RANKS));
     add(Gain::Rank, "lora-rank", larger.filter(|larger| larger.lora.rank > scenario.lora.rank));
     let more = match (scenario.task.trains(), scenario.method) {
         (true, Method::Qlora) => Some((Gain::Method, Method::Lora)),

@@ -2,6 +2,7 @@
 
 use leptos::prelude::*;
 
+use super::document::Document;
 use super::proof::Proof;
 use crate::check::{Metric, Run, nearest};
 use crate::scenario::Scenario;
@@ -32,12 +33,8 @@ pub fn Accuracy() -> impl IntoView {
                 <h2>"How we know"</h2>
                 {told}
                 <p class="tools-row">
-                    <a class="explain" href="formulas.md" target="_blank">
-                        "Every term: formula, source, known error"
-                    </a>
-                    <a class="explain" href="accuracy.md" target="_blank">
-                        "How right it is, file by file"
-                    </a>
+                    <Document at="formulas.html" text="Every term: formula, source, known error" />
+                    <Document at="accuracy.html" text="How right it is, file by file" />
                 </p>
             </section>
             <Proof />
@@ -159,14 +156,14 @@ fn differing(scenario: &Scenario, run: &Run) -> Vec<Row> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::runs;
+    use crate::check::check_runs;
 
     #[test]
     fn a_run_says_what_it_was_and_what_differs() {
         let row = r#"[{"id": "mine", "gpu_model": "Tesla T4", "reading": {
             "scenario": {"model": "gpt2", "method": "full", "precision": "bf16", "batch-size": 4, "seq-length": 1024},
             "metric": "allocated", "bytes": 3000000000}}]"#;
-        let run = &runs("mine", row).expect("an array")[0];
+        let run = &check_runs("mine", row).expect("an array").1[0];
         assert!(
             sentence(run).contains("micro-batch 4 × 1,024 tokens. Measured on: Tesla T4."),
             "{}",

@@ -3,6 +3,7 @@
 use leptos::either::Either;
 use leptos::prelude::*;
 
+use super::document::{Document, formula_of};
 use super::zoom::Zoom;
 use crate::memory::Memory;
 use crate::share::MOST_SCENARIOS;
@@ -241,9 +242,7 @@ fn Row(
                 <p>{explained(&about, part.help())} " " {bytes} " at the peak."</p>
                 {inside}
                 <p class="tools-row">
-                    <a class="explain" href="formulas.md" target="_blank">
-                        "All formulas, sources and known errors"
-                    </a>
+                    <Document at=formula_of(part) text="Its formula, source and known error" />
                 </p>
             }
         })

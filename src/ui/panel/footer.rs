@@ -2,6 +2,7 @@
 
 use leptos::prelude::*;
 
+use super::document::Document;
 use crate::ui::controls::explained;
 
 /// What is estimated.
@@ -22,6 +23,9 @@ pub fn Footer() -> impl IntoView {
             </p>
             <p>
                 {explained("footer", ESTIMATES)}
+            </p>
+            <p>
+                <Document at="index.html" text="Documents: what each engine, task and library keeps, and how we know" />
             </p>
         </footer>
     }

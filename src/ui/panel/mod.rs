@@ -9,6 +9,7 @@ mod compare;
 mod configure;
 mod control;
 mod curves;
+mod document;
 mod fit;
 mod footer;
 mod header;

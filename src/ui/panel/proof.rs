@@ -8,6 +8,7 @@ use leptos::prelude::*;
 use leptos::task::spawn_local;
 
 use super::chart::{Chart, USUAL_WIDTH, follow_width};
+use super::document::Document;
 use super::peers::Peers;
 use crate::check::{Figure, MISS_PERCENT, Metric, Run, Verdicts, read_runs};
 use crate::plan::Verdict;
@@ -195,9 +196,7 @@ fn Runs(
                     <a class="explain" href=FILE download="headroom-measured.tsv">
                         "Download the data (tab-separated)"
                     </a>
-                    <a class="explain" href="versions.md" target="_blank">
-                        "What other versions of the libraries take"
-                    </a>
+                    <Document at="versions.html" text="What other versions of the libraries take" />
                     <a class="explain" href="unexpressed.tsv" target="_blank">
                         "Published, but not predicted, and why"
                     </a>

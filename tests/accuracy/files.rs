@@ -1,0 +1,182 @@
+//! The files of measurements, and what is predicted of them.
+
+use std::sync::OnceLock;
+
+use headroom::check::{self, Errors, Report, Run};
+
+use crate::read;
+
+/// A file of `data/measurements/`.
+pub struct File {
+    name: &'static str,
+    found: OnceLock<(Report, Vec<Run>)>,
+}
+
+/// Limits of errors in percent: median, 95th percentile, worst. They are what was found, rounded up: what worsens is seen.
+pub type Limits = [f64; 3];
+
+impl File {
+    const fn of(name: &'static str) -> File {
+        File { name, found: OnceLock::new() }
+    }
+
+    /// The rows as the file has them.
+    pub fn rows(&self) -> Vec<serde_json::Value> {
+        serde_json::from_str(&self.text()).expect("the file is an array of rows")
+    }
+
+    fn text(&self) -> String {
+        read(&format!("data/measurements/{}.json", self.name))
+    }
+
+    fn found(&self) -> &(Report, Vec<Run>) {
+        self.found
+            .get_or_init(|| check::check_runs(self.name, &self.text()).expect("the file is an array of rows"))
+    }
+
+    /// What is predicted of the file, found once for all tests.
+    pub fn report(&self) -> &Report {
+        &self.found().0
+    }
+
+    /// Its rows that are predicted.
+    pub fn runs(&self) -> &[Run] {
+        &self.found().1
+    }
+
+    /// Every row is predicted, so many of each figure, within these limits of allocated and of reserved peaks.
+    #[track_caller]
+    pub fn is_predicted(&self, rows: usize, allocated: Limits, reserved: Limits) {
+        self.is_predicted_but(&[], rows, allocated, reserved);
+    }
+
+    /// [`File::is_predicted`], but for rows whose reason says one of these words.
+    #[track_caller]
+    pub fn is_predicted_but(&self, refused: &[&str], rows: usize, allocated: Limits, reserved: Limits) {
+        let Report { unsupported, summary, .. } = self.report();
+        let others: Vec<_> =
+            unsupported.iter().filter(|row| !refused.iter().any(|word| row.reason.contains(word))).collect();
+        assert!(others.is_empty(), "{}: {others:?}", self.name);
+        self.holds("allocated", &summary.allocated, rows, allocated);
+        self.holds("reserved", &summary.reserved, rows, reserved);
+    }
+
+    #[track_caller]
+    fn holds(&self, metric: &str, errors: &Errors, rows: usize, limits: Limits) {
+        assert_eq!(errors.count, rows, "{}: {metric} figures that are predicted", self.name);
+        let found = [errors.median_pct, errors.p95_pct, errors.worst_pct];
+        for ((which, error), limit) in
+            ["median", "95th percentile", "worst"].into_iter().zip(found).zip(limits)
+        {
+            assert!(error <= limit, "{}: {metric}, {which}: {error:.4} % is above {limit} %", self.name);
+        }
+    }
+}
+
+/// The matrix of `truth/`: methods, precisions, kernels, optimizers, checkpointing, over transformers' own code.
+pub static NULL_DEVICE: File = File::of("null-device");
+
+/// Families of models, a small and a larger case of each.
+pub static FAMILIES: File = File::of("families");
+
+/// Other kernels and losses that do not write out all logits, as their own code runs them.
+pub static STACKS: File = File::of("null-device-stacks");
+
+/// Runs of which the larger one took less: pairs and a triple, one beside the other.
+pub static GROWTH: File = File::of("growth");
+
+/// trl's own trainer, with its collator, head and loop.
+pub static TRL: File = File::of("trl");
+
+/// trl's trainers on preferences and on rewards.
+pub static PREFERENCE: File = File::of("preference");
+
+/// trl's trainers of reinforcement where the model that is trained generates the answers: rows that the code was written beside, then
+/// `-drawn-`, of other models and settings.
+pub static ROLLOUTS: File = File::of("rollouts");
+
+/// trl's trainer of distillation: a student beside teachers in float32, bfloat16 and 4 bits.
+pub static DISTILLATION: File = File::of("distillation");
+
+/// transformers' Trainer over heads for classification, decoders and encoders: rows that the code was written beside, then `-drawn-`.
+pub static CLASSIFICATION: File = File::of("classification");
+
+/// sentence-transformers' trainer, its contrastive loss at once and with cached gradients.
+pub static EMBEDDING: File = File::of("embedding");
+
+/// Adapters beside LoRA, and optimizers that came later. The worst of reserved memory is one of LoKr, whose blocks are as large as
+/// weights.
+pub static ADAPTERS: File = File::of("adapters");
+
+/// Steps in less memory by switches of the loop, whoever's code runs the model.
+pub static SWITCHES: File = File::of("switches");
+
+/// Texts that share a sequence, and the package flash-attn.
+pub static PACKED: File = File::of("packed");
+
+/// Settings that a random generator chose: combinations that nobody had in mind.
+pub static RANDOM: File = File::of("random");
+
+/// Architectures and settings that `tools/draw_steps.py` drew, far from any published model: widths, heads of any size, activations and
+/// switches that nobody had in mind. One switch of gpt2 is refused.
+pub static DRAWN: File = File::of("drawn");
+
+/// One rank of many, as the engines' own code runs it.
+pub static MULTI: File = File::of("multi");
+
+/// The same with other optimizers, and with trl's trainers.
+pub static RANKS: File = File::of("ranks");
+
+/// One rank where GPUs share layers by transformers' own plan, alone and with FSDP2: rows that the code was written beside, then `-after-`
+/// and `-last-`.
+pub static TENSORS: File = File::of("tensor-parallel");
+
+/// What `generate` of transformers took, with a growing cache, a static one or none: rows that the code was written beside, then `-after-`.
+pub static GENERATE: File = File::of("generate");
+
+/// Pictures among the text: tower trained and frozen, with every method.
+pub static VISION: File = File::of("vision");
+
+/// Frozen weights in LLM.int8, with outliers in their inputs: beside LoRA, and under `generate`.
+pub static INT8: File = File::of("int8");
+
+/// One rank of jobs of Megatron-core: tensor and pipeline parallelism, any stage.
+pub static MEGATRON: File = File::of("megatron");
+
+/// The same of Transformer Engine's layers, with sequence and context parallelism.
+pub static TRANSFORMER_ENGINE: File = File::of("transformer-engine");
+
+/// SimuMax's runs of Megatron-LM on 8 B200, every rank. What was reserved differs among the ranks of one run by up to 7 %.
+pub static CLUSTERS: File = File::of("clusters");
+
+/// What others published of real GPUs: many rows of it cannot be expressed.
+pub static PUBLISHED: File = File::of("published");
+
+/// All of them, in the order of `data/measured.tsv`.
+pub static FILES: [&File; 25] = [
+    &NULL_DEVICE,
+    &FAMILIES,
+    &STACKS,
+    &GROWTH,
+    &TRL,
+    &PREFERENCE,
+    &ROLLOUTS,
+    &DISTILLATION,
+    &CLASSIFICATION,
+    &EMBEDDING,
+    &ADAPTERS,
+    &SWITCHES,
+    &PACKED,
+    &RANDOM,
+    &DRAWN,
+    &MULTI,
+    &RANKS,
+    &TENSORS,
+    &GENERATE,
+    &VISION,
+    &INT8,
+    &MEGATRON,
+    &TRANSFORMER_ENGINE,
+    &CLUSTERS,
+    &PUBLISHED,
+];
