@@ -7,6 +7,7 @@
 mod axolotl;
 mod calls;
 mod command;
+mod deepspeed;
 mod hugging_face;
 mod launch;
 mod link;

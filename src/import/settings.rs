@@ -6,7 +6,7 @@ use super::hugging_face::{Parts, Trainer};
 use super::reader::Reader;
 use super::syntax::setting::{self, Setting, of_table};
 use super::understood::{Format, NotRead, Taken, Understood};
-use super::{axolotl, hugging_face, launch, llama_factory, torchtune, trainer_toml};
+use super::{axolotl, deepspeed, hugging_face, launch, llama_factory, torchtune, trainer_toml};
 use crate::scenario::keys::{Key, keys};
 use crate::scenario::{Scenario, Tuner};
 use crate::text::short;
@@ -162,7 +162,7 @@ pub(super) fn understood(format: Format, mut reader: Reader, parts: Parts) -> Un
         Format::LlamaFactory => llama_factory::read(&mut reader),
         Format::Torchtune => torchtune::read(&mut reader),
         Format::Accelerate => launch::accelerate(&mut reader),
-        Format::DeepSpeed => launch::deepspeed(&mut reader),
+        Format::DeepSpeed => deepspeed::read(&mut reader),
         Format::TrainerToml => trainer_toml::read(&mut reader),
         Format::Headroom | Format::Recorded | Format::Model => {}
     }

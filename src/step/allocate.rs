@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::heap::record::Event;
 use super::heap::{StorageId, rounded};
-use super::replay::Recording;
+use super::recording::Recording;
 use crate::allocator::{Block, CachingAllocator, OutOfMemory, Placed, Settings};
 use crate::memory::{Category, Iteration, Parts, Peak, Phase, Stage};
 use crate::units::Bytes;

@@ -6,9 +6,11 @@
 //! - `params` and `forward`: the model on the machine and its forward pass;
 //! - `gradient`: the door through which a gradient leaves; `optimizer`: its step; `ready`: a job that can be run;
 //!   `iteration`: its rounds, act by act;
-//! - `replay`: all of it, event by event; `schedule`: how much; `allocate`: what the allocator makes of it;
-//!   `snapshot`: where everything lies; `requests`: which tensor asked for so much.
+//! - `recording`: all of it, event by event; `schedule`: how much; `allocate`: what the allocator makes of it; `alive`: the tensors of a
+//!   moment; `timeline`: how it goes up and down; `trace`: what comes and goes; `snapshot`: where everything lies; `requests`: which
+//!   tensor asked for so much.
 
+mod alive;
 mod allocate;
 mod autograd;
 mod device;
@@ -25,22 +27,27 @@ mod parallel;
 mod params;
 mod pipeline;
 mod ready;
+mod recording;
 mod repeat;
-mod replay;
 mod requests;
 mod run;
 mod schedule;
 mod snapshot;
 mod support;
 mod tensor;
+mod timeline;
+mod trace;
 mod what;
 
+pub use alive::TensorGroup;
 pub use allocate::{Allocation, Failure, Milestone, Replay};
 pub(crate) use device::workspace_and_multiprocessors;
 pub use heap::record::Pass;
 pub(crate) use parallel::is_engines;
-pub use replay::{Happening, Moment, Recording, TensorGroup, Traced};
+pub use recording::Recording;
 pub use requests::Request;
 pub use run::{largest_rank, run, run_job};
 pub use snapshot::{Snapshot, SnapshotBlock, SnapshotEvent};
+pub use timeline::{Happening, Moment};
+pub use trace::Traced;
 pub use what::{Dims, Rank, Role, Rows, Source, What};

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
+use super::alive::TensorGroup;
 use super::heap::record::Event;
 use super::heap::rounded;
-use super::replay::{Recording, TensorGroup};
+use super::recording::Recording;
 use crate::allocator::{Settings, segment_for};
 use crate::memory::Phase;
 use crate::units::Bytes;

@@ -1,7 +1,7 @@
 //! Where every tensor lies: a recording's blocks and segments as the allocator places them, for PyTorch's memory_viz.
 
 use super::heap::record::Event;
-use super::replay::Recording;
+use super::recording::Recording;
 use crate::allocator::{Placed, Settings};
 
 /// A block and what lies in it.

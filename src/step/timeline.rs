@@ -1,0 +1,122 @@
+//! How a recording goes up and down, and what each of its events does.
+
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+
+use super::heap::StorageId;
+use super::heap::record::{Event, Maker, Pass};
+use super::recording::Recording;
+use crate::allocator::Settings;
+use crate::memory::{Parts, Phase};
+use crate::units::Bytes;
+
+/// The ledger after one event of the last iteration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Moment {
+    /// The event's number, for asking about it.
+    pub at: usize,
+    /// The phase.
+    pub phase: Phase,
+    /// Live bytes by category.
+    pub parts: Parts,
+    /// What the allocator has of the card.
+    pub reserved: Bytes,
+}
+
+/// What an event does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Happening {
+    /// Whether a tensor comes; otherwise it goes.
+    pub comes: bool,
+    /// The module that made it, without the layer's number.
+    pub module: &'static str,
+    /// The operation that made it.
+    pub operation: &'static str,
+    /// Whether checkpointing's recomputation made it.
+    pub recomputed: bool,
+    /// Bytes that were asked for.
+    pub bytes: Bytes,
+    /// Which of its kind it is in its phase, from 1, and how many there are: of what every layer makes once, the layer.
+    pub place: (usize, usize),
+}
+
+impl Recording {
+    /// What is allocated after each block that comes or goes in the iteration that is shown, with the number of the event.
+    pub fn heights(&self, settings: Settings) -> Vec<(usize, Bytes)> {
+        let shown = self.shown();
+        let mut heights = Vec::with_capacity(shown.len());
+        self.feed(shown.end, settings, |index, feed| {
+            let is_block = matches!(self.event(index), Some(Event::Alloc(_) | Event::Free(_)));
+            if is_block && shown.contains(&index) {
+                heights.push((index, feed.parts().total()));
+            }
+        });
+        heights
+    }
+
+    /// Some events in at most `points` moments; of every bucket the lowest and the highest.
+    pub fn timeline(&self, events: Range<usize>, points: usize, settings: Settings) -> Vec<Moment> {
+        let bucket = (events.len() * 2).div_ceil(points.max(2)).max(1);
+        let mut moments = Vec::with_capacity(points + 2);
+        let mut low_and_high: Option<[(usize, Moment); 2]> = None;
+        let mut flush = |pair: &mut Option<[(usize, Moment); 2]>| {
+            if let Some([low, high]) = pair.take() {
+                let (first, second) = if low.0 <= high.0 { (low, high) } else { (high, low) };
+                moments.push(first.1);
+                if first.0 != second.0 {
+                    moments.push(second.1);
+                }
+            }
+        };
+        self.feed(events.end, settings, |index, feed| {
+            let (true, Some(phase)) = (events.contains(&index), feed.phase()) else { return };
+            let parts = feed.parts();
+            let at = (index - events.start) / bucket;
+            let moment = Moment { at: index, phase, parts, reserved: feed.reserved() };
+            if low_and_high
+                .is_some_and(|[low, _]| (low.0 - events.start) / bucket != at || low.1.phase != phase)
+            {
+                flush(&mut low_and_high);
+            }
+            let bytes = parts.total();
+            let [low, high] = low_and_high.get_or_insert([(index, moment); 2]);
+            if bytes < low.1.parts.total() {
+                *low = (index, moment);
+            }
+            if bytes > high.1.parts.total() {
+                *high = (index, moment);
+            }
+        });
+        flush(&mut low_and_high);
+        moments
+    }
+
+    /// What the event of that number does; nothing where no tensor comes or goes.
+    pub fn happening(&self, at: usize) -> Option<Happening> {
+        let (id, comes) = match self.event(at)? {
+            Event::Alloc(id) => (id, true),
+            Event::Free(id) => (id, false),
+            Event::Becomes(..) | Event::Mark(_) | Event::EmptyCache => return None,
+        };
+        let Maker { module, what, pass, .. } = *self.makers.get(id as usize)?;
+        let (operation, recomputed) = (what.name, pass == Pass::Recomputation);
+        let bytes = Bytes(self.storage(id).bytes());
+        Some(Happening { comes, module, operation, recomputed, bytes, place: self.place(at, id, comes) })
+    }
+
+    /// Which of those of its kind an event is in its phase, and how many there are.
+    fn place(&self, at: usize, id: StorageId, comes: bool) -> (usize, usize) {
+        let kind =
+            |id: StorageId| self.makers.get(id as usize).map(|maker| (maker.module, maker.what, maker.pass));
+        let of_kind = |number: &usize| match self.event(*number) {
+            Some(Event::Alloc(other)) => comes && kind(other) == kind(id),
+            Some(Event::Free(other)) => !comes && kind(other) == kind(id),
+            Some(Event::Becomes(..) | Event::Mark(_) | Event::EmptyCache) | None => false,
+        };
+        let is_inside = |number: &usize| !matches!(self.event(*number), Some(Event::Mark(_)) | None);
+        let before = (0..at).rev().take_while(is_inside).filter(of_kind).count();
+        let after = (at + 1..self.len()).take_while(is_inside).filter(of_kind).count();
+        (before + 1, before + 1 + after)
+    }
+}
