@@ -74,6 +74,7 @@ pub enum Field {
     SequenceParallel,
     ContextParallel,
     ContextComm,
+    ExpertParallel,
     Task,
     Prompt,
     /// How many classes texts have.

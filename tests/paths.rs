@@ -241,30 +241,62 @@ fn one_layer_stands_for_many_where_gpus_share_it() {
 #[test]
 fn what_gpus_cannot_share_is_refused() {
     let base = "m=meta-llama/Llama-3.1-8B&method=full&p=bf16&gpus=8&tp=4&shard=fsdp2";
-    for (link, field) in [
-        ("", None),
-        ("gpus=6", Some(Field::TensorParallel)),
-        ("m=Qwen/Qwen2.5-7B-Instruct&gpus=16&tp=8", Some(Field::TensorParallel)),
-        ("m=openai-community/gpt2", Some(Field::TensorParallel)),
-        ("shard=ddp", Some(Field::Sharding)),
-        ("shard=zero3", Some(Field::Sharding)),
-        ("tp=8", Some(Field::Sharding)),
-        ("gpus=16&replicas=2", Some(Field::Replicas)),
-        ("method=lora", Some(Field::Method)),
-        ("cpu=all", Some(Field::CpuOffload)),
-        ("mask=padded", Some(Field::Mask)),
-        ("o=sgd", Some(Field::Optimizer)),
-        ("p=fp32", Some(Field::Precision)),
-        ("st=trl", Some(Field::TensorParallel)),
-    ] {
+    refuses(
+        base,
+        &[
+            ("", None),
+            ("gpus=6", Some(Field::TensorParallel)),
+            ("m=Qwen/Qwen2.5-7B-Instruct&gpus=16&tp=8", Some(Field::TensorParallel)),
+            ("m=openai-community/gpt2", Some(Field::TensorParallel)),
+            ("shard=ddp", Some(Field::Sharding)),
+            ("shard=zero3", Some(Field::Sharding)),
+            ("tp=8", Some(Field::Sharding)),
+            ("gpus=16&replicas=2", Some(Field::Replicas)),
+            ("method=lora", Some(Field::Method)),
+            ("cpu=all", Some(Field::CpuOffload)),
+            ("mask=padded", Some(Field::Mask)),
+            ("o=sgd", Some(Field::Optimizer)),
+            ("p=fp32", Some(Field::Precision)),
+            ("st=trl", Some(Field::TensorParallel)),
+        ],
+    );
+}
+
+/// What was not compared beside latent attention and experts of Megatron-core is refused where it is said.
+#[test]
+fn what_was_not_compared_beside_experts_is_refused() {
+    let base = "m=deepseek-ai/DeepSeek-V2&st=megatron&method=full&o=adamw&p=amp-bf16-weights&timpl=transformer-engine\
+                &attn=cudnn&gpu=b200&gpus=64&xp=8&shard=dist-opt&gc=on&s=256";
+    refuses(
+        base,
+        &[
+            ("", None),
+            ("pp=2&ga=4", None),
+            ("xp=7", Some(Field::ExpertParallel)),
+            ("xp=64", Some(Field::ExpertParallel)),
+            ("m=meta-llama/Llama-3.1-8B", Some(Field::ExpertParallel)),
+            ("tp=2", Some(Field::TensorParallel)),
+            ("cp=2&cpcomm=a2a", Some(Field::ContextParallel)),
+            ("timpl=local&attn=eager", Some(Field::TransformerImpl)),
+            ("m=mistralai/Mixtral-8x7B-v0.1", Some(Field::Stack)),
+            ("m=deepseek-ai/DeepSeek-V3", Some(Field::Stack)),
+            ("gpu=a100-sxm-80gb", Some(Field::Gpu)),
+        ],
+    );
+}
+
+/// Changes of a scenario, each with what it is refused for; those without are answered.
+#[track_caller]
+fn refuses(base: &str, changes: &[(&str, Option<Field>)]) {
+    for (link, field) in changes {
         let names = |link: &str| {
             link.split('&').filter_map(|pair| Some(pair.split_once('=')?.0.to_owned())).collect::<Vec<_>>()
         };
         let changed = names(link);
         let kept = base.split('&').filter(|pair| !changed.contains(&names(pair)[0]));
-        let said = kept.chain([link]).collect::<Vec<_>>().join("&");
+        let said = kept.chain([*link]).collect::<Vec<_>>().join("&");
         let answer = estimate(&share::decode(&said).scenarios.remove(0));
-        assert_eq!(answer.errors().next().map(|issue| issue.field), field, "{said}: {:?}", answer.issues);
+        assert_eq!(answer.errors().next().map(|issue| issue.field), *field, "{said}: {:?}", answer.issues);
         assert_eq!(answer.memory.is_some(), field.is_none(), "{said}");
     }
 }

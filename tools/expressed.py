@@ -17,6 +17,35 @@ INFERRED = {
 }
 
 
+def latent(row):
+    """The configuration of a model with latent attention and experts, whose router is deepseek_v2's."""
+    model, args = row["model"], dict((line.split() + [None])[:2] for line in row["settings"]["args"])
+    latent = model["mla"]
+    return {
+        "model_type": "deepseek_v2",
+        "hidden_size": model["hidden"],
+        "intermediate_size": model["ffn"],
+        "moe_intermediate_size": model["moe_ffn"],
+        "num_hidden_layers": model["layers"],
+        "first_k_dense_replace": model["dense_layers"],
+        "num_attention_heads": model["heads"],
+        "num_key_value_heads": model["heads"],
+        "q_lora_rank": latent["q_lora_rank"],
+        "kv_lora_rank": latent["kv_lora_rank"],
+        "qk_nope_head_dim": latent["qk_head_dim"],
+        "qk_rope_head_dim": latent["qk_pos_emb_head_dim"],
+        "v_head_dim": latent["v_head_dim"],
+        "n_routed_experts": model["experts"],
+        "num_experts_per_tok": model["topk"],
+        "n_shared_experts": model["shared_expert_ffn"] // model["moe_ffn"],
+        # --moe-router-num-groups is the expert parallel size
+        "n_group": row["parallel"]["ep"],
+        "topk_group": int(args["--moe-router-group-topk"]),
+        "vocab_size": row["settings"]["derived"]["padded_vocab"],
+        "tie_word_embeddings": model["tied"],
+    }
+
+
 def scenario(row):
     model, parallel, settings = row["model"], row["parallel"], row["settings"]
     config = {
@@ -29,7 +58,7 @@ def scenario(row):
         "head_dim": model["head_dim"],
         "vocab_size": settings["derived"]["padded_vocab"],
         "tie_word_embeddings": model["tied"],
-    }
+    } if "mla" not in model else latent(row)
     out = {
         "model": {"name": model["name"], "config": config},
         "stack": "megatron",
@@ -52,6 +81,8 @@ def scenario(row):
         "cp": parallel["cp"],
         "sequence-parallel": parallel["sp"],
     }
+    if "mla" in model:
+        out["expert-parallel"] = parallel["ep"]
     if parallel["cp"] > 1:
         out["cp-comm-type"] = parallel["cp_comm_type"]
     return out

@@ -24,9 +24,14 @@ def megatron(row):
         yield "overlapped communication"
     if "vocab" not in model:
         yield "a vocabulary that is not stated"
-    if (parallel.get("ep") or 1) > 1 or model.get("experts") or "--num-experts" in args or "moe" in family or "mixtral" in family:
+    # experts are followed beside latent attention, on layers that no GPUs share, where each is given as many tokens
+    followed = (parallel.get("tp") or 1) == 1 and (parallel.get("cp") or 1) == 1 and "--moe-pad-expert-input-to-capacity" in args
+    is_latent = "mla" in str(model.get("attention", "")) or "--multi-latent-attention" in args
+    if followed and is_latent:
+        pass
+    elif (parallel.get("ep") or 1) > 1 or model.get("experts") or "--num-experts" in args or "moe" in family or "mixtral" in family:
         yield "experts"
-    if "mla" in str(model.get("attention", "")) or "--multi-latent-attention" in args:
+    if is_latent and not followed:
         yield "latent attention"
     if family in ("t5", "bert") or family.startswith(("mimo", "multimodal", "hybrid", "retro")):
         yield "an encoder, pictures or state spaces"

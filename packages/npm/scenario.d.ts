@@ -122,6 +122,8 @@ export interface Scenario {
   "cp"?: number;
   /** How GPUs that share a sequence give each other keys and values (--cp-comm-type) */
   "cp-comm-type"?: "a2a" | "p2p";
+  /** Among how many GPUs Megatron divides the experts (expert_model_parallel_size); each token goes to those that have its own */
+  "expert-parallel"?: number;
   /** How many layers a stage runs at a time where stages are interleaved (num_layers_per_virtual_pipeline_stage); 0 where they are not */
   "layers-per-virtual-stage"?: number;
   /** The pipeline stage whose GPU is answered for, counted from 1; 0 is the one that needs most */

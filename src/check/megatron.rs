@@ -10,15 +10,7 @@ pub(super) fn translated(case: &Value) -> Option<Value> {
     let (world, stages) = (number("world", 8), number("pp", 1).max(1));
     let mut out = Map::new();
     let mut put = |key: &str, value: Value| out.insert(key.to_owned(), value);
-    put(
-        "config",
-        json!({
-            "model_type": "llama", "hidden_size": own.get("hidden"), "intermediate_size": own.get("ffn"),
-            "num_hidden_layers": own.get("layers"), "num_attention_heads": own.get("heads"),
-            "num_key_value_heads": own.get("kv"), "vocab_size": own.get("vocab"),
-            "tie_word_embeddings": own.get("tied"), "head_dim": own.get("head_dim"),
-        }),
-    );
+    put("config", config(own));
     put("stack", json!("megatron"));
     put("dtype", json!("amp_bf16"));
     put("weights", json!("bf16"));
@@ -32,7 +24,7 @@ pub(super) fn translated(case: &Value) -> Option<Value> {
         let (key, value) = match (key.as_str(), &value) {
             (
                 "hidden" | "ffn" | "layers" | "heads" | "kv" | "vocab" | "tied" | "rank" | "topk"
-                | "head_dim",
+                | "head_dim" | "experts" | "mla" | "moe_ffn" | "shared" | "dense" | "groups",
                 _,
             ) => {
                 continue;
@@ -54,4 +46,30 @@ pub(super) fn translated(case: &Value) -> Option<Value> {
         put(key, value);
     }
     Some(Value::Object(out))
+}
+
+/// The configuration of a llama, or with latent attention and experts that of a deepseek_v2.
+fn config(own: &Map<String, Value>) -> Value {
+    let mut config = json!({
+        "model_type": "llama", "hidden_size": own.get("hidden"), "intermediate_size": own.get("ffn"),
+        "num_hidden_layers": own.get("layers"), "num_attention_heads": own.get("heads"),
+        "num_key_value_heads": own.get("kv"), "vocab_size": own.get("vocab"),
+        "tie_word_embeddings": own.get("tied"), "head_dim": own.get("head_dim"),
+    });
+    let Some(latent) = own.get("mla").and_then(Value::as_array) else { return config };
+    let number = |key: &str| own.get(key).and_then(Value::as_u64).unwrap_or(0);
+    let group =
+        |index: usize| own.get("groups").and_then(|groups| groups.get(index)).cloned().unwrap_or(json!(1));
+    let experts = json!({
+        "model_type": "deepseek_v2", "n_routed_experts": own.get("experts"), "num_experts_per_tok": own.get("topk"),
+        "moe_intermediate_size": own.get("moe_ffn"), "first_k_dense_replace": number("dense"),
+        "n_shared_experts": number("shared") / number("moe_ffn").max(1), "n_group": group(0), "topk_group": group(1),
+    });
+    let names = ["q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"];
+    let latent = names.iter().map(|name| (*name).to_owned()).zip(latent.iter().cloned());
+    if let (Some(config), Some(experts)) = (config.as_object_mut(), experts.as_object()) {
+        config.extend(experts.clone());
+        config.extend(latent);
+    }
+    config
 }

@@ -247,6 +247,7 @@ fn cluster(fields: &mut Fields<'_>) -> Result<Cluster, CheckError> {
             sequence: fields.switch("sp", one.layout.sequence)?,
             context: fields.count("cp", one.layout.context)?,
             context_comm: ContextComm::from_slug(comm).ok_or_else(|| unknown("cp_comm", comm))?,
+            experts: fields.count("ep", one.layout.experts)?,
         },
         cpu: CpuOffload::from_slug(cpu).ok_or_else(|| unknown("cpu_offload", cpu))?,
         deepspeed: DeepSpeed {

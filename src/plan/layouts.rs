@@ -105,8 +105,9 @@ fn name(scenario: &Scenario) -> String {
     let Cluster { gpus, sharding, layout, reshards, replicas, cpu, .. } = scenario.cluster;
     if is_megatron(scenario) {
         let data = gpus / layout.gpus().max(1);
-        let context = ("context", layout.context);
-        let sizes = [("tensor", layout.tensor), ("pipeline", layout.pipeline), context, ("data", data)];
+        let (context, experts) = (("context", layout.context), ("experts", layout.experts));
+        let sizes =
+            [("tensor", layout.tensor), ("pipeline", layout.pipeline), context, experts, ("data", data)];
         let sizes = sizes.iter().filter(|(_, size)| *size > 1).map(|(name, size)| format!("{name} {size}"));
         let sizes: Vec<String> = sizes.collect();
         let parts = match layout.interleaved {

@@ -46,6 +46,8 @@ pub struct Layout {
     pub context: u64,
     /// How these give each other keys and values.
     pub context_comm: ContextComm,
+    /// Among how many of the GPUs that hold the same part its experts are divided (`expert_model_parallel_size`).
+    pub experts: u64,
 }
 
 impl Layout {
@@ -59,6 +61,7 @@ impl Layout {
         sequence: false,
         context: 1,
         context_comm: ContextComm::AllToAll,
+        experts: 1,
     };
 
     /// Each layer is divided among so many GPUs, and nothing else.

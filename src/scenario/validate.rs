@@ -74,6 +74,7 @@ fn validate(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<Iss
             Count::LayersOrNone,
         ),
         (Field::ContextParallel, "context parallel size", cluster.layout.context, Count::Gpus),
+        (Field::ExpertParallel, "expert parallel size", cluster.layout.experts, Count::Gpus),
         (Field::PipelineStage, "pipeline stage", cluster.layout.stage, Count::StageOrNone),
         (Field::LiveParameters, "number of live parameters", deepspeed.live, Count::ElementsOrNone),
         (Field::Used, "memory in use", reserve.used, Count::Mebibytes),

@@ -33,6 +33,7 @@ pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, i
             }
         };
         issues.push(Issue::new(Severity::Note, Field::Stack, message));
+        issues.extend(architecture.and_then(filled_up));
         if scenario.cluster.layout.has_transformer_engine()
             && scenario.gpu().ok().and_then(|gpu| gpu.capability).is_some_and(|own| own.major < 8)
         {
@@ -40,6 +41,7 @@ pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, i
             issues
                 .push(Issue::error(Field::TransformerImpl, message).with_fix("choose Megatron's own layers"));
         }
+        issues.extend(architecture.and_then(|architecture| written_out(scenario, architecture)));
     }
     issues.extend(nothing_to_offload(scenario));
     issues.extend(alone_without_offload(scenario));
@@ -122,6 +124,29 @@ pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, i
             issues.push(Issue::warning(Field::Sharding, message));
         }
     }
+}
+
+/// Latent attention on cards for which cuDNN has none whose values are narrower than its keys: it was run.
+fn written_out(scenario: &Scenario, architecture: &Architecture) -> Option<Issue> {
+    let is_latent = architecture.blocks.iter().any(|block| matches!(block.mixer, Mixer::Latent(_)));
+    let is_before_hopper =
+        scenario.gpu().ok().and_then(|gpu| gpu.capability).is_some_and(|own| own.major < 9);
+    if !(is_latent && is_before_hopper && scenario.cluster.layout.has_transformer_engine()) {
+        return None;
+    }
+    let message = "before Hopper cuDNN has no attention whose values are narrower than its keys: Transformer Engine writes latent attention \
+                   out there, with scores for each head, which is not followed";
+    Some(Issue::error(Field::Gpu, message).with_fix("choose a Hopper or a newer card"))
+}
+
+/// How experts are given tokens under Megatron-core: as many to each, so that what is needed does not hang on the text.
+fn filled_up(architecture: &Architecture) -> Option<Issue> {
+    let has_experts = architecture.blocks.iter().any(|block| matches!(block.ffn, FeedForward::Moe(_)));
+    let message = "each expert is given as many tokens (--moe-expert-capacity-factor 1 --moe-pad-expert-input-to-capacity); without, a GPU \
+                   whose experts are chosen more often needs more. Tokens go by all-to-all (--moe-token-dispatcher-type alltoall), experts are \
+                   grouped products (--moe-grouped-gemm), tokens are permuted by one kernel (--moe-permute-fusion), a loss balances each \
+                   sequence (seq_aux_loss)";
+    has_experts.then(|| Issue::new(Severity::Note, Field::ExpertParallel, message))
 }
 
 /// What trl's kind of checkpointing beside adapters leaves on each GPU under ZeRO-3.
@@ -340,6 +365,21 @@ mod tests {
         }
         assert_eq!((warned("gpus=4&shard=fsdp2"), warned("gpus=4&shard=zero3")), (None, None));
         assert_eq!(told(&format!("{base}&gpus=4&shard=ddp"), Severity::Warning), [""; 0]);
+    }
+
+    #[test]
+    fn latent_attention_under_transformer_engine_asks_for_hopper() {
+        let base = "m=deepseek-ai/DeepSeek-V2&st=megatron&method=full&o=adamw&p=amp-bf16-weights&timpl=transformer-engine&attn=cudnn\
+                    &gpus=64&xp=8&shard=dist-opt";
+        let errors = |gpu: &str| told(&format!("{base}&gpu={gpu}"), Severity::Error);
+        assert_eq!(errors("h100-sxm-80gb"), [""; 0]);
+        let own = errors("a100-sxm-80gb");
+        assert!(own.iter().any(|message| message.starts_with("before Hopper")), "{own:?}");
+        let notes = told(base, Severity::Note);
+        assert!(
+            notes.iter().any(|note| note.starts_with("each expert is given as many tokens")),
+            "{notes:?}"
+        );
     }
 
     #[test]

@@ -310,6 +310,12 @@ impl State {
         if frame.nodes == 0 {
             let (held, kept) = (std::mem::take(&mut frame.held), std::mem::take(&mut frame.kept));
             let leaves = std::mem::take(&mut frame.leaves);
+            let (layer, input) = (frame.layer, frame.input);
+            if self.graph.reentrant {
+                let gradient = self.waiting(input.edge).map_or(NOTHING, |grad| grad.storage);
+                self.hold_leaf(layer, [input.storage, gradient]);
+            }
+            let frame = &mut self.graph.frames[number as usize - 1];
             // masks, positions, then cosines and sines
             self.graph.held.extend(frame.named.drain(..).rev());
             kept.into_iter().chain(held).for_each(|storage| self.release(storage));

@@ -7,7 +7,7 @@ use super::families::{self, gemma4};
 use super::layer_groups::{Apart, layer_groups, layer_groups_but_last};
 use super::load_layer::{load_block, load_submodule};
 use super::loader::{Loader, weights_dtype};
-use super::stacks::megatron::Share;
+use super::stacks::megatron::{self, Share};
 use super::stacks::torchtune::positions::Positions;
 use super::stacks::trl::balance::balanced;
 use super::tuners::{Shared, Widest};
@@ -227,7 +227,11 @@ impl<'a> Model<'a> {
         });
         // layers that hand on what they chose are kept apart
         // and those whose routers' logits wait for the loss
-        let whole = whole || modeling.shares_indexer_choice || balanced(architecture, member).is_some();
+        // and those whose modules hold something from one micro-batch of Megatron-core's to the next
+        let whole = whole
+            || modeling.shares_indexer_choice
+            || balanced(architecture, member).is_some()
+            || part.is_some() && megatron::holds(architecture);
         let last = match (software.quantiser, member.method) {
             (Quantiser::Transformers, Method::Qlora) => architecture.last_of_layers(),
             (Quantiser::Transformers, Method::Full | Method::Lora)

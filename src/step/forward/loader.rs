@@ -10,7 +10,7 @@ use crate::model::blocks::{
     BareParam, Conv, Divided, Linear, LinearClass, Moe, Norm, NormKind, Param, ParamRole, Table,
 };
 use crate::model::modeling::Modeling;
-use crate::scenario::software::{Quantiser, Software, Trainer};
+use crate::scenario::software::{ModelCode, Quantiser, Software, Trainer};
 use crate::scenario::tuners::Scaled;
 use crate::scenario::{LoraTargets, Method, Precision, WeightFormat};
 use crate::step::heap::{Loading, NOTHING, StorageId};
@@ -295,6 +295,9 @@ impl Loader<'_> {
             && matches!(lora.targets, LoraTargets::AllLinear | LoraTargets::AllLinearAndHead)
             && self.modeling.peft.experts;
         self.state.module = "mlp.experts";
+        if self.software().model == ModelCode::Megatron {
+            return self.experts_apart(moe, first);
+        }
         // a tensor of three dimensions
         let in_layer = std::mem::replace(&mut self.state.params.in_layer, false);
         // FSDP2 cuts it along the first of them: between experts
@@ -324,6 +327,17 @@ impl Loader<'_> {
             self.state.experts.add(weights.saturating_mul(u64::from(self.times)), self.dtype);
         }
         experts
+    }
+
+    /// Megatron-core's: each expert's matrix is a parameter of its own, those of all first products before those of the second.
+    fn experts_apart(&mut self, moe: &Moe, first: u64) -> Vec<Expert> {
+        let shapes = [(moe.hidden, first), (moe.expert_width, moe.hidden)];
+        let each = shapes.iter().flat_map(|shape| (0..moe.experts).map(move |_| *shape));
+        each.map(|(input, output)| {
+            let weight = self.parameter((output, input));
+            Expert { weight, bias: None, experts: 1, input, output, adapter: None }
+        })
+        .collect()
     }
 
     pub fn norm(&mut self, spec: &Norm) -> NormLayer {

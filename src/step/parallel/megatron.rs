@@ -40,6 +40,21 @@ static STAND_IN: What = What::own(
     "what autograd is handed for every weight of that shape, whose gradient is in the buffer already: there from the first backward pass on",
     Source::At("Transformer Engine, transformer_engine/pytorch/module/base.py, get_dummy_wgrad"),
 );
+static GROUPED_WORKSPACE: What = What::own(
+    "cuBLAS workspaces of grouped products",
+    "scratch space of each stream on which experts are multiplied: there from the first one on",
+    Source::At("Transformer Engine, transformer_engine/pytorch/cpp_extensions/gemm.py, get_cublas_workspace"),
+);
+static BENCHMARK: What = What::own(
+    "buffer of Triton's benchmark",
+    "what clears the card's cache between the runs of a kernel whose settings are tried when it runs first",
+    Source::At("Triton, triton/backends/nvidia/driver.py, get_empty_cache_for_benchmark"),
+);
+static RESTORED: What = What::own(
+    "copy for Triton's benchmark",
+    "what a kernel changes in place, which is restored between the runs that try its settings",
+    Source::At("Triton, triton/runtime/autotuner.py"),
+);
 static WORKSPACE: What = What::own(
     "cuBLAS workspace of Transformer Engine",
     "scratch space of its products: there from the first one on",
@@ -56,20 +71,64 @@ pub(super) static OWN: [&What; 2] = [&GRADIENTS, &MASTER_GRADIENT];
 const PARAMETER_ALIGNMENT: u64 = 64;
 const BUCKET_ALIGNMENT: u64 = 128;
 
-/// What Megatron-core keeps beside a model.
-pub(in crate::step) struct Megatron {
-    /// GPUs that hold the same part of the model.
+/// Streams on which Transformer Engine multiplies the experts of a layer (`get_num_cublas_streams`).
+const STREAMS: u32 = 4;
+
+/// Bytes of the buffer that Triton clears the card's cache with.
+const BENCHMARK_BUFFER: u64 = 256 << 20;
+
+/// A kernel that Triton tunes when it runs first (`triton.autotune`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::step) enum TunedKernel {
+    QueryPositions,
+    KeysAndValues,
+    Permute,
+    Unpermute,
+    UnpermuteBackward,
+    PermuteBackward,
+    KeysAndValuesBackward,
+    QueryPositionsBackward,
+}
+
+/// What the GPUs with the same parameters have of them: those of experts have fewer copies than the rest of the model, and
+/// buffers and an optimizer of their own.
+#[derive(Default)]
+struct Copied {
+    /// GPUs that hold them.
     copies: u64,
-    /// How the model is divided.
-    pub layout: Layout,
     /// Bytes of the gradients' buffers, and of their parameters.
     buffers: (u64, u64),
+    /// Elements of each master, in the order in which they are stepped: matrices, then vectors, which have no weight decay.
+    masters: [Vec<u64>; 2],
+}
+
+impl Copied {
+    fn by(copies: u64) -> Copied {
+        Copied { copies: copies.max(1), ..Copied::default() }
+    }
+
+    /// What the first of the GPUs that hold the same part steps of a bucket's parameters.
+    fn share(&mut self, own: &mut Vec<(u64, u64, bool)>, bucket: u64) {
+        let end = bucket / self.copies.max(1);
+        for (start, numel, is_matrix) in own.drain(..) {
+            let stepped = end.saturating_sub(start).min(numel);
+            if stepped > 0 {
+                self.masters[usize::from(!is_matrix)].push(stepped);
+            }
+        }
+    }
+}
+
+/// What Megatron-core keeps beside a model.
+pub(in crate::step) struct Megatron {
+    /// What GPUs have of all parameters but the experts', and of these.
+    copied: [Copied; 2],
+    /// How the model is divided.
+    pub layout: Layout,
     /// Whether each of them steps a share (`use_distributed_optimizer`).
     distributed: bool,
     /// The element type of the gradient buffer.
     reduces: Dtype,
-    /// Elements of each master, in the order in which they are stepped: matrices, then vectors, which have no weight decay.
-    masters: [Vec<u64>; 2],
     /// Their gradients, where the buffer's are no float32.
     gradients: Vec<StorageId>,
     /// Buffers that the first forward pass leaves, by what they are for: the scores of attention (`GlobalMemoryBuffer`) and the
@@ -80,8 +139,30 @@ pub(in crate::step) struct Megatron {
     pub gathered: StorageId,
     /// Shapes of matrices for which Transformer Engine has made no stand-in yet.
     stand_ins: Vec<(u64, u64)>,
-    /// Whether Transformer Engine has its workspace.
-    has_workspace: bool,
+    /// Whether Transformer Engine has its workspace, and those of grouped products.
+    has_workspace: [bool; 2],
+    /// Kernels whose settings Triton has tried.
+    tuned: Vec<TunedKernel>,
+    /// What modules hold from one micro-batch to the next, by layer.
+    pub held: Vec<Held>,
+}
+
+/// What the modules of a layer hold from one micro-batch to the next.
+#[derive(Clone, Copy)]
+pub(in crate::step) struct Held {
+    /// Whether latent attention has the tables of its positions.
+    pub has_tables: bool,
+    /// What the token dispatcher has as attributes: probabilities, which expert each token goes to, and the rows that come of it.
+    pub dispatched: [StorageId; 3],
+    /// Whether a recomputation made these: then their graph reaches to the layer's input.
+    pub is_recomputed: bool,
+    /// That input and its gradient, which a recomputation makes a leaf of.
+    pub leaf: [StorageId; 2],
+}
+
+impl Held {
+    const NOTHING: Held =
+        Held { has_tables: false, dispatched: [NOTHING; 3], is_recomputed: false, leaf: [NOTHING; 2] };
 }
 
 fn multiple(number: u64, of: u64) -> u64 {
@@ -118,31 +199,62 @@ impl Megatron {
 
     /// The workspace that Transformer Engine gives cuBLAS, from its first product on (`get_cublas_workspace`).
     pub fn keep_workspace(&mut self, heap: &mut Heap) {
-        if !std::mem::replace(&mut self.has_workspace, true) {
-            let bytes = if heap.device.capability >= 90 { (32 << 20) + 1024 } else { 4 << 20 };
-            heap.persistent(bytes, Dtype::U8, 1, Category::Workspace, &WORKSPACE);
+        if !std::mem::replace(&mut self.has_workspace[0], true) {
+            heap.persistent(workspace(heap), Dtype::U8, 1, Category::Workspace, &WORKSPACE);
         }
+    }
+
+    /// The same for each stream of grouped products, from the first one on.
+    pub fn keep_grouped_workspaces(&mut self, heap: &mut Heap) {
+        if !std::mem::replace(&mut self.has_workspace[1], true) {
+            for _ in 0..STREAMS {
+                heap.persistent(workspace(heap), Dtype::U8, 1, Category::Workspace, &GROUPED_WORKSPACE);
+            }
+        }
+    }
+
+    /// Triton tries the settings of a kernel that runs for the first time, with a copy of what it `restores` in place.
+    pub fn tune(&mut self, heap: &mut Heap, kernel: TunedKernel, restores: u64) {
+        if self.tuned.contains(&kernel) {
+            return;
+        }
+        self.tuned.push(kernel);
+        let own = |heap: &mut Heap, bytes, what| heap.alloc_as(Category::Temporaries, bytes, Dtype::U8, what);
+        let buffer = own(heap, BENCHMARK_BUFFER, &BENCHMARK);
+        if restores > 0 {
+            heap.scratch(restores, &RESTORED);
+        }
+        heap.release(buffer);
+    }
+
+    /// What the modules of the layer of that number hold.
+    pub fn held(&mut self, layer: usize) -> &mut Held {
+        if self.held.len() <= layer {
+            self.held.resize(layer + 1, Held::NOTHING);
+        }
+        &mut self.held[layer]
     }
 
     /// Before there is a model.
     pub fn of(cluster: Cluster) -> Megatron {
+        // those that share sequences are among them
+        let copies = cluster.gpus / cluster.layout.parts().max(1);
         Megatron {
-            // those that share sequences are among them
-            copies: (cluster.gpus / cluster.layout.parts().max(1)).max(1),
+            copied: [Copied::by(copies), Copied::by(copies / cluster.layout.experts.max(1))],
             layout: cluster.layout,
-            buffers: (0, 0),
             distributed: cluster.sharding == Sharding::Distributed,
             reduces: match cluster.reduce {
                 ReduceDtype::Fp32 => Dtype::F32,
                 ReduceDtype::Bf16 => Dtype::Bf16,
             },
-            masters: Default::default(),
             gradients: Vec::new(),
             scores: NOTHING,
             rotary: Vec::new(),
             gathered: NOTHING,
             stand_ins: Vec::new(),
-            has_workspace: false,
+            has_workspace: [false; 2],
+            tuned: Vec::new(),
+            held: Vec::new(),
         }
     }
 
@@ -150,11 +262,18 @@ impl Megatron {
     pub fn wrap(&mut self, heap: &mut Heap, params: &mut Params, model: &Wrapped) {
         heap.module = "";
         for part in &model.parts {
-            self.make_buffers(heap, params, part);
+            let (experts, others): (Vec<PartParam>, Vec<PartParam>) =
+                part.iter().partition(|param| param.kind == ParamKind::Expert);
+            self.make_buffers(heap, params, &others, 0);
+            self.make_buffers(heap, params, &experts, 1);
         }
         if self.layout.has_transformer_engine() {
-            // an embedding is looked up, and has a gradient of its own
-            let multiplied = model.parts.iter().flatten().filter(|part| !part.is_embedding);
+            let is_fused = |param: &&PartParam| match param.kind {
+                ParamKind::Expert | ParamKind::Multiplied => true,
+                // they have gradients of their own
+                ParamKind::LookedUp | ParamKind::Router => false,
+            };
+            let multiplied = model.parts.iter().flatten().filter(is_fused);
             for PartParam { id, .. } in multiplied {
                 let param = params.get(*id);
                 let shape = (param.rows, param.numel / param.rows.max(1));
@@ -164,8 +283,7 @@ impl Megatron {
             }
         }
         keep(heap, 1, Dtype::F32, Category::Optimizer, &FLAG);
-        let copies: Vec<u64> = self.masters.iter().flatten().copied().collect();
-        for numel in copies {
+        for numel in self.masters() {
             let clone = heap.alloc_as(
                 Category::Temporaries,
                 numel.saturating_mul(Dtype::Bf16.bytes()),
@@ -179,8 +297,12 @@ impl Megatron {
 
     /// `_ParamAndGradBuffer`: parameters from the last to the first. The distributed optimizer moves them into a buffer too, and
     /// gives a matrix that two stages share a bucket of its own.
-    fn make_buffers(&mut self, heap: &mut Heap, params: &mut Params, part: &[PartParam]) {
-        let bucket_alignment = common_multiple(self.copies, BUCKET_ALIGNMENT);
+    fn make_buffers(&mut self, heap: &mut Heap, params: &mut Params, part: &[PartParam], kind: usize) {
+        if part.is_empty() {
+            return;
+        }
+        let copied = &mut self.copied[kind];
+        let bucket_alignment = common_multiple(copied.copies, BUCKET_ALIGNMENT);
         let (mut end, mut bucket) = (0u64, 0u64);
         // parameters of the running bucket: where each lies in it
         let mut own: Vec<(u64, u64, bool)> = Vec::with_capacity(part.len());
@@ -197,31 +319,31 @@ impl Megatron {
             end = multiple(end, PARAMETER_ALIGNMENT);
             if *shared && !own.is_empty() {
                 end = bucket.saturating_add(multiple(end - bucket, bucket_alignment));
-                self.share(&mut own, end - bucket);
+                copied.share(&mut own, end - bucket);
                 bucket = end;
             }
             own.push((end - bucket, numel, is_matrix));
             end = end.saturating_add(numel);
             if *shared {
                 end = bucket.saturating_add(multiple(end - bucket, bucket_alignment));
-                self.share(&mut own, end - bucket);
+                copied.share(&mut own, end - bucket);
                 bucket = end;
             }
         }
         if self.distributed {
             end = bucket.saturating_add(multiple(end - bucket, bucket_alignment));
-            self.share(&mut own, end - bucket);
+            copied.share(&mut own, end - bucket);
             keep(heap, end, Dtype::Bf16, Category::Weights, &PARAMETERS);
         } else {
             for PartParam { id, .. } in part {
                 let param = &params.list[*id as usize];
                 if param.numel > 0 {
-                    self.masters[usize::from(param.rows <= 1)].push(param.numel);
+                    copied.masters[usize::from(param.rows <= 1)].push(param.numel);
                 }
             }
         }
         keep(heap, end, self.reduces, Category::Gradients, &GRADIENTS);
-        let (gradients, parameters) = &mut self.buffers;
+        let (gradients, parameters) = &mut copied.buffers;
         *gradients = gradients.saturating_add(end.saturating_mul(self.reduces.bytes()));
         *parameters = parameters.saturating_add(end.saturating_mul(Dtype::Bf16.bytes()));
         if self.distributed {
@@ -232,15 +354,9 @@ impl Megatron {
         }
     }
 
-    /// What the first of the GPUs that hold the same part steps of a bucket's parameters.
-    fn share(&mut self, own: &mut Vec<(u64, u64, bool)>, bucket: u64) {
-        let end = bucket / self.copies.max(1);
-        for (start, numel, is_matrix) in own.drain(..) {
-            let stepped = end.saturating_sub(start).min(numel);
-            if stepped > 0 {
-                self.masters[usize::from(!is_matrix)].push(stepped);
-            }
-        }
+    /// Elements of all masters, in the order in which they are made.
+    fn masters(&self) -> Vec<u64> {
+        self.copied.iter().flat_map(|copied| copied.masters.iter().flatten().copied()).collect()
     }
 
     /// `_make_backward_post_hook`: a gradient is added to the buffer and goes.
@@ -258,12 +374,17 @@ impl Megatron {
     pub fn step(&mut self, heap: &mut Heap, clips: bool, is_first: bool) {
         heap.module = "";
         // gradients are scattered and what was stepped is gathered, or every GPU is given all of them
-        let (gradients, parameters) = self.buffers;
-        let around =
-            if self.distributed { gradients.saturating_add(parameters) } else { gradients.saturating_mul(2) };
-        heap.send_around(Group::Data, around, self.copies);
+        for copied in &self.copied {
+            let (gradients, parameters) = copied.buffers;
+            let around = if self.distributed {
+                gradients.saturating_add(parameters)
+            } else {
+                gradients.saturating_mul(2)
+            };
+            heap.send_around(Group::Data, around, copied.copies);
+        }
         if self.reduces != Dtype::F32 {
-            for numel in self.masters.iter().flatten() {
+            for numel in self.masters() {
                 let bytes = numel.saturating_mul(Dtype::F32.bytes());
                 self.gradients.push(heap.alloc_as(Category::Gradients, bytes, Dtype::F32, &MASTER_GRADIENT));
             }
@@ -271,11 +392,11 @@ impl Megatron {
         // Transformer Engine's kernels scale what is clipped in place, and its FusedAdam needs no roots
         let fused = self.layout.has_transformer_engine();
         if clips && !fused {
-            for numel in self.masters.iter().flatten() {
+            for numel in self.masters() {
                 heap.scratch(numel.saturating_mul(Dtype::F32.bytes()), &CLIPPED);
             }
         }
-        for group in &self.masters {
+        for group in self.copied.iter().flat_map(|copied| &copied.masters) {
             if is_first {
                 for numel in group {
                     for _ in 0..2 {
@@ -296,14 +417,31 @@ impl Megatron {
     }
 }
 
+/// Bytes of Transformer Engine's workspace of a stream.
+fn workspace(heap: &Heap) -> u64 {
+    if heap.device.capability >= 90 { (32 << 20) + 1024 } else { 4 << 20 }
+}
+
+/// What a parameter is to Megatron-core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::step) enum ParamKind {
+    /// Rows of it are looked up.
+    LookedUp,
+    /// The products or the norms of a layer read it.
+    Multiplied,
+    /// The router's product reads it, which is PyTorch's own.
+    Router,
+    /// An expert's.
+    Expert,
+}
+
 /// A parameter among those that a part has, in the order of its modules.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::step) struct PartParam {
     pub id: ParamId,
     /// Whether the first and the last stage both have it: a tied embedding.
     pub shared: bool,
-    /// Whether it is looked up and not multiplied by.
-    pub is_embedding: bool,
+    pub kind: ParamKind,
 }
 
 /// Something that stays until the end.

@@ -34,7 +34,7 @@ use fsdp2::Fsdp2;
 pub(super) use fsdp2::Gathered;
 pub(super) use hooks::Module;
 use megatron::Megatron;
-pub(super) use megatron::PartParam;
+pub(super) use megatron::{ParamKind, PartParam, TunedKernel};
 pub(super) use supported::supported;
 use zero::Zero;
 use zero3::Zero3;
@@ -550,6 +550,24 @@ impl State {
         if let Parallel::Megatron(engine) = &mut self.parallel {
             engine.keep_stand_ins(&mut self.heap);
         }
+    }
+
+    /// A kernel of Megatron-core's runs that Triton tunes at first, restoring so many bytes in between.
+    pub fn tune(&mut self, kernel: TunedKernel, restores: u64) {
+        if let Parallel::Megatron(engine) = &mut self.parallel {
+            engine.tune(&mut self.heap, kernel, restores);
+        }
+    }
+
+    /// The backward of a layer that ran again is through: its input and the gradient of that stay with what its modules hold.
+    pub fn hold_leaf(&mut self, layer: usize, leaf: [StorageId; 2]) {
+        let Parallel::Megatron(engine) = &mut self.parallel else { return };
+        if engine.held.get(layer).is_none_or(|held| !held.is_recomputed) {
+            return;
+        }
+        let old = std::mem::replace(&mut engine.held(layer).leaf, leaf);
+        leaf.into_iter().for_each(|storage| self.retain(storage));
+        old.into_iter().for_each(|storage| self.release(storage));
     }
 
     /// Steps, where the engine's optimizer has tensors of its own; whether it has.

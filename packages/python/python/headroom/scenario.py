@@ -186,6 +186,9 @@ class Scenario(TypedDict, total=False):
     #: How GPUs that share a sequence give each other keys and values (--cp-comm-type)
     cp_comm_type: Literal["a2a", "p2p"]
 
+    #: Among how many GPUs Megatron divides the experts (expert_model_parallel_size); each token goes to those that have its own
+    expert_parallel: int
+
     #: How many layers a stage runs at a time where stages are interleaved (num_layers_per_virtual_pipeline_stage); 0 where they are not
     layers_per_virtual_stage: int
 

@@ -200,6 +200,18 @@ pub(super) const KEYS: &[Key] = &[
         band: any,
     },
     Key {
+        link: "xp",
+        name: "expert-parallel",
+        label: "Expert parallel",
+        help: "Among how many GPUs Megatron divides the experts (expert_model_parallel_size); each token goes to those that have its own",
+        field: Field::ExpertParallel,
+        group: Group::Model,
+        place: Place::Folded,
+        value: count!(Gpus, cluster.layout.experts),
+        matters: with_transformer_engine,
+        band: any,
+    },
+    Key {
         link: "vpp",
         name: "layers-per-virtual-stage",
         label: "Layers of a virtual stage",

@@ -7,29 +7,34 @@
 //! megatron/core/models/common/embeddings of Megatron-core 0.16.1. Compared with the allocator's trace of that code.
 
 mod build;
+mod experts;
 mod functions;
 mod loss;
+mod parts;
+mod refused;
+mod share;
 mod te;
 
 use std::cell::RefCell;
-use std::ops::Range;
 
 use crate::dtype::Dtype;
 use crate::memory::Category;
-use crate::model::blocks::{Activation, Attention, FeedForward, Mlp, Projection, Wiring};
+use crate::model::blocks::{
+    Activation, Attention, Block, FeedForward, Latent, Mixer, Mlp, Projection, Wiring,
+};
 use crate::scenario::Checkpointing;
-use crate::step::forward::{BoundLayer, Model, Pass};
+use crate::step::forward::{BoundLayer, Pass};
 use crate::step::heap::{NOTHING, StorageId};
 use crate::step::machine::State;
 use crate::step::ops::matmul::bmm_backward;
-use crate::step::parallel::{Parallel, PartParam};
-use crate::step::params::ParamId;
+use crate::step::parallel::Parallel;
 use crate::step::repeat::Alike;
 use crate::step::tensor::{Layout, Tensor, Value};
 use crate::step::what::{Source, What, roles, torch};
 pub(super) use build::architecture;
-pub(in crate::step) use build::{Share, micro_batches};
 use functions::Sharing;
+pub(in crate::step::forward) use parts::holds;
+pub(in crate::step) use share::{Share, micro_batches};
 
 const MEMORY_BUFFER: Source = Source::At("Megatron-core, megatron/core/utils.py, GlobalMemoryBuffer");
 
@@ -59,56 +64,6 @@ pub(in crate::step) struct Made<'a> {
     /// The loss, or the hidden states that the next stage is given.
     pub output: Tensor<'a>,
     pub shared: Shared,
-}
-
-impl Model<'_> {
-    /// The parameters of each part that runs at a time, as its modules have them: an embedding, layers, a norm and a head.
-    pub(in crate::step::forward) fn megatron_parts(&self) -> Vec<Vec<PartParam>> {
-        let Some(part) = self.part else { return Vec::new() };
-        let tied = self.architecture.head.tied;
-        let shares = part.shares_embedding;
-        let of = |(number, groups): (usize, &Range<usize>)| {
-            let mut own = Vec::new();
-            if part.is_first && number == 0 {
-                own.push(PartParam { id: self.outside.tokens, shared: shares, is_embedding: true });
-            }
-            for group in self.layer_groups.get(groups.clone()).unwrap_or_default() {
-                let layers = || group.layers.iter().filter_map(|layer| self.layers.get(*layer));
-                let ids: Vec<ParamId> = layers().flat_map(in_order).collect();
-                for _ in 0..group.times {
-                    own.extend(ids.iter().map(|id| PartParam {
-                        id: *id,
-                        shared: false,
-                        is_embedding: false,
-                    }));
-                }
-            }
-            if part.is_last && number + 1 == part.times {
-                let norms = self.outside.norms.iter().filter_map(|norm| norm.weight);
-                own.extend(norms.map(|id| PartParam { id, shared: false, is_embedding: false }));
-                let head = self.outside.linears.iter().filter(|_| !tied).map(|head| head.weight.id());
-                own.extend(head.map(|id| PartParam { id, shared: shares, is_embedding: false }));
-            }
-            own
-        };
-        self.part_groups.iter().enumerate().map(of).collect()
-    }
-}
-
-/// A layer's parameters in the order of its modules.
-fn in_order(layer: &BoundLayer<'_>) -> Vec<ParamId> {
-    let norm = |name: &str| layer.norms.iter().find(|norm| norm.name == name).and_then(|norm| norm.weight);
-    let linear =
-        |name: &str| layer.linears.iter().find(|linear| linear.name == name).map(|linear| linear.weight.id());
-    let modules = [
-        norm(build::INPUT_NORM),
-        linear(build::PROJECTION),
-        linear(build::QKV),
-        norm(build::MLP_NORM),
-        linear(build::FC1),
-        linear(build::FC2),
-    ];
-    modules.into_iter().flatten().collect()
 }
 
 impl<'a> Pass<'_, 'a> {
@@ -261,8 +216,12 @@ impl<'a> Pass<'_, 'a> {
     }
 
     fn keep_rotary(&self, number: usize) {
-        let width = self.attentions().find_map(|attention| attention.rotary.width(attention.head_dim));
-        let bytes = self.batch.length.saturating_mul(width.unwrap_or(0)).saturating_mul(Dtype::F32.bytes());
+        // latent attention has tables of its own
+        let Some(width) = self.attentions().find_map(|attention| attention.rotary.width(attention.head_dim))
+        else {
+            return;
+        };
+        let bytes = self.batch.length.saturating_mul(width).saturating_mul(Dtype::F32.bytes());
         self.machine.with(|state| {
             let known = match &state.parallel {
                 Parallel::Megatron(engine) => engine.rotary.len() > number,
@@ -275,6 +234,15 @@ impl<'a> Pass<'_, 'a> {
                 }
             }
         });
+    }
+
+    /// The latent attentions of the model.
+    fn latents(&self) -> impl Iterator<Item = &'a Latent> {
+        let latent = |block: &'a Block| match &block.mixer {
+            Mixer::Latent(latent) => Some(latent),
+            _ => None,
+        };
+        self.architecture.blocks.iter().filter_map(latent)
     }
 
     /// `GlobalMemoryBuffer.get_tensor` of attention's scores.
@@ -327,11 +295,16 @@ impl<'a> Pass<'_, 'a> {
                 Tensor { machine: self.machine, value }
             });
             // every layer's attention has the same heads
-            let attention = self.attentions().next();
-            attention.map(|attention| match self.has_transformer_engine() {
-                true => self.te_core(attention, &input, &key, &value),
-                false => self.megatron_core(attention, &input, key, value, shared),
-            })
+            let latent =
+                self.latents().next().map(|latent| self.te_latent_core(latent, &input, [&key, &value]));
+            let attended = || {
+                let attention = self.attentions().next();
+                attention.map(|attention| match self.has_transformer_engine() {
+                    true => self.te_core(attention, &input, &key, &value),
+                    false => self.megatron_core(attention, &input, key.clone(), value.clone(), shared),
+                })
+            };
+            latent.or_else(attended)
         } else {
             Some(self.either_layer(number, &input, shared))
         };

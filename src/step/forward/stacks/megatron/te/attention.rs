@@ -44,11 +44,13 @@ const RANDOM_STATE: u64 = 16;
 
 /// What an attention multiplies.
 #[derive(Clone, Copy, Debug)]
-struct Attended {
+pub(super) struct Attended {
     /// Rows of its scores.
-    rows: u64,
+    pub rows: u64,
     /// Floating-point operations of its two products.
-    flops: u64,
+    pub flops: u64,
+    /// Elements of its output.
+    pub output: u64,
 }
 
 impl<'a> Pass<'_, 'a> {
@@ -67,24 +69,26 @@ impl<'a> Pass<'_, 'a> {
         let keys = self.batch.length.saturating_mul(context);
         // half of the scores lie above the diagonal
         let flops = rows.saturating_mul(keys).saturating_mul(attention.head_dim).saturating_mul(2);
+        let attended = Attended { rows, flops, output: query.value.numel };
         if context > 1 {
-            query.te_attended_in_context([key, &value], Attended { rows, flops }, context)
+            query.te_attended_in_context([key, &value], attended, context)
         } else {
-            query.te_attended([key, &value], Attended { rows, flops })
+            query.te_attended([key, &value], attended)
         }
     }
 }
 
 impl<'m> Tensor<'m> {
     /// `FusedAttnFunc` of queries.
-    fn te_attended(&self, [key, value]: [&Tensor<'m>; 2], attended: Attended) -> Tensor<'m> {
+    pub(super) fn te_attended(&self, [key, value]: [&Tensor<'m>; 2], attended: Attended) -> Tensor<'m> {
         self.apply(|state, query| {
             state.attend(attended.flops);
             let node = state.node([query, &key.value, &value.value], move |state, node, grad| {
                 attention_gradients(state, node, grad, attended).map(Some)
             });
             let rows = attended.rows;
-            let output = state.new_like(query, query.dtype, &ATTENDED, node.output(0));
+            let output = Value { numel: attended.output, ..*query };
+            let output = state.new_like(&output, query.dtype, &ATTENDED, node.output(0));
             let random = state.alloc(RANDOM_STATE, Dtype::U8, &torch::RANGE);
             let statistics = state.alloc_for(query.storage, rows, Dtype::F32, &STATISTICS);
             for saved in [query, &key.value, &value.value, &output] {

@@ -9,16 +9,19 @@
 //! megatron/core/fusions of Megatron-core 0.16.1. Compared with the allocator's trace of that code.
 
 mod attention;
+mod experts;
+mod latent;
+mod norm;
+mod router;
 
 use super::Shared;
-use super::build::is_row_parallel;
 use super::functions::Sharing;
 use crate::dtype::Dtype;
 use crate::memory::Category;
-use crate::model::blocks::{Attention, FeedForward, Mlp, Projection, Wiring};
+use crate::model::blocks::{Attention, FeedForward, Mixer, Mlp, Projection, Wiring};
 use crate::scenario::Checkpointing;
-use crate::step::autograd::{Grad, INPUTS, Node, Results, fresh, only};
-use crate::step::forward::{BoundLayer, Pass, find};
+use crate::step::autograd::{Grad, Node, Results, fresh, only};
+use crate::step::forward::{BoundLayer, Pass};
 use crate::step::heap::{NOTHING, StorageId};
 use crate::step::machine::State;
 use crate::step::ops::linear::Layer;
@@ -26,6 +29,7 @@ use crate::step::ops::norm::NormLayer;
 use crate::step::parallel::Parallel;
 use crate::step::tensor::{Layout, Tensor, Value};
 use crate::step::what::{Source, What, roles, torch};
+use norm::norm_gradients;
 
 const MODULES: Source = Source::At("Transformer Engine, transformer_engine/pytorch/module");
 const ATTENTION: Source = Source::At("Transformer Engine, transformer_engine/pytorch/attention");
@@ -35,13 +39,6 @@ static NORMED: What =
     What::own("norm (output)", "a norm's output, of which the weight's gradient is made", MODULES);
 static ROOTS: What =
     What::own("norm (reciprocal root)", "a number for each token, kept for the norm's backward", MODULES);
-static NORM_GRADIENT: What = What::own("norm (input gradient)", "the gradient of a norm's input", MODULES);
-static GAIN_GRADIENT: What = What::own("norm (weight gradient)", "the gradient of a norm's weight", MODULES);
-static NORM_SUMS: What = What::own(
-    "norm (partial sums)",
-    "scratch space of a norm's backward: a row of partial sums of its weight's gradient for each block of threads",
-    Source::At("Transformer Engine, transformer_engine/common/normalization"),
-);
 static GATHERED: What = What::own(
     "all-gather",
     "the tokens of all GPUs that share the layer, for as long as a product reads them",
@@ -90,22 +87,37 @@ impl<'a> Pass<'_, 'a> {
         hidden: &Tensor<'a>,
         shared: &Shared,
     ) -> Tensor<'a> {
-        let (Wiring::PreNorm { attention: first, mlp: second }, Some(attention)) =
-            (&layer.block.wiring, layer.block.mixer.attention())
-        else {
+        let Wiring::PreNorm { attention: first, mlp: second } = &layer.block.wiring else {
             return hidden.unmodelled("a layer that Megatron-core has nowhere");
         };
         let attended = {
-            let norm = find(&layer.norms, |norm| norm.name == first.name);
-            let attended = self.within("self_attention", &roles::ATTENTION, || {
-                self.te_attention(layer, (attention, &norm), hidden, shared)
-            });
+            let norm = layer.norm(first);
+            let attended = match &layer.block.mixer {
+                Mixer::Attention(attention) => self.within("self_attention", &roles::ATTENTION, || {
+                    self.te_attention(layer, (attention, &norm), hidden, shared)
+                }),
+                Mixer::Latent(latent) => {
+                    let normed = self.machine.within(norm.name, &roles::NORM, || hidden.te_normed(&norm));
+                    self.within("self_attention", &roles::ATTENTION, || {
+                        self.te_latent(layer, latent, &normed, shared)
+                    })
+                }
+                _ => hidden.unmodelled("a layer that Megatron-core has nowhere"),
+            };
             let sum = hidden.add(&attended);
             drop(attended);
             sum
         };
-        let norm = find(&layer.norms, |norm| norm.name == second.name);
-        let fed = self.within("mlp", &roles::FEED_FORWARD, || self.te_mlp(layer, &norm, &attended));
+        let norm = layer.norm(second);
+        let fed = match &layer.block.ffn {
+            FeedForward::Moe(moe) => {
+                let normed = self.machine.within(norm.name, &roles::NORM, || attended.te_normed(&norm));
+                self.within("mlp", &roles::FEED_FORWARD, || self.te_experts(layer, moe, &normed))
+            }
+            FeedForward::Dense(_) | FeedForward::None => {
+                self.within("mlp", &roles::FEED_FORWARD, || self.te_mlp(layer, &norm, &attended))
+            }
+        };
         let output = attended.add(&fed);
         drop(fed);
         output
@@ -198,9 +210,9 @@ impl<'m> Tensor<'m> {
         })
     }
 
-    /// `Linear` whose inputs are divided: sums over the GPUs.
+    /// `Linear`: one whose inputs are divided, which sums over the GPUs, or one that each GPU has whole. Its gradient is a view, for
+    /// those whose input others read too.
     fn te_through(&self, layer: &Layer, sharing: Sharing) -> Tensor<'m> {
-        debug_assert!(is_row_parallel(layer.name), "{}", layer.name);
         self.machine.within(layer.name, &roles::PROJECTION, || {
             self.apply(|state, x| {
                 let shape = layer.shape;
@@ -216,7 +228,7 @@ impl<'m> Tensor<'m> {
                     );
                     state.multiply(shape.weights(), rows);
                     state.release(gathered);
-                    only(Grad::new(product, all, grad.dtype, Layout::Tokens))
+                    only(Grad { view: true, ..Grad::new(product, all, grad.dtype, Layout::Tokens) })
                 });
                 state.save_view(node, x);
                 let numel = rows.saturating_mul(shape.output);
@@ -270,30 +282,6 @@ impl<'m> Tensor<'m> {
             state.save_view(node, x);
             let half = Value { numel: x.numel / 2, ..*x };
             state.new_like(&half, x.dtype, &GATED, node.output(0))
-        })
-    }
-
-    /// `te.pytorch.RMSNorm`, the last norm.
-    pub(super) fn te_normed(&self, norm: &NormLayer) -> Tensor<'m> {
-        self.apply(|state, x| {
-            let gain = state.weight_if(norm.weight);
-            let rows = x.numel / norm.width.max(1);
-            let node = state.node([x, &gain], |state, node, grad| {
-                let mut results = norm_gradients(state, node, grad);
-                state.clear_saved(node, 1);
-                // the list of what the fused operations return holds it too
-                if let Some(gradient) = &mut results[0] {
-                    gradient.view = true;
-                }
-                results
-            });
-            let roots = state.alloc_for(x.storage, rows, Dtype::F32, &ROOTS);
-            let output = state.new_like(x, x.dtype, &NORMED, node.output(0));
-            state.save_view(node, x);
-            state.save(node, roots);
-            state.release(roots);
-            state.release(gain.storage);
-            output
         })
     }
 
@@ -449,29 +437,4 @@ fn normed_linear_backward(
     }
     state.release(product);
     results
-}
-
-/// `rmsnorm_bwd`.
-fn norm_gradients(state: &mut State, node: &Node, grad: &Grad) -> Results {
-    let [input, gain, _] = node.inputs;
-    let mut results: Results = [None; INPUTS];
-    let gradient = state.alloc(input.numel, grad.dtype, &NORM_GRADIENT);
-    results[0] = Some(Grad::new(gradient, input.numel, grad.dtype, Layout::Tokens));
-    let own = state.alloc(gain.numel, gain.dtype, &GAIN_GRADIENT);
-    results[1] = Some(Grad::new(own, gain.numel, gain.dtype, Layout::Tokens));
-    let blocks = state.device.multiprocessors.saturating_mul(norm_blocks(gain.numel));
-    state.scratch(blocks.saturating_mul(gain.numel).saturating_mul(Dtype::F32.bytes()), &NORM_SUMS);
-    results
-}
-
-/// Blocks of 128 threads of the norm's backward kernel that run on a multiprocessor at a time: as many as its registers allow of the
-/// 65,536 there are (`cuobjdump -res-usage` of libtransformer_engine.so 2.11, sm_90).
-fn norm_blocks(width: u64) -> u64 {
-    match width {
-        512 => 6,
-        768 => 4,
-        2048 => 5,
-        8192 => 2,
-        _ => 3,
-    }
 }
