@@ -93,8 +93,14 @@ const fn width(precision: Precision) -> f64 {
 /// Tensors of the model's size that an optimizer keeps, as calculators list them, in the model's own element type.
 const fn states(optimizer: Optimizer) -> f64 {
     match optimizer {
-        Optimizer::Sgd => 0.0,
-        Optimizer::Adafactor | Optimizer::AdafactorTorch => 0.5,
+        Optimizer::Sgd | Optimizer::Lomo => 0.0,
+        Optimizer::Adafactor
+        | Optimizer::AdafactorTorch
+        | Optimizer::AdaLomo
+        | Optimizer::GaLoreAdamW
+        | Optimizer::GaLoreAdamW8bit
+        | Optimizer::GaLoreAdafactor
+        | Optimizer::ApolloAdamW => 0.5,
         Optimizer::SgdMomentum
         | Optimizer::Nesterov
         | Optimizer::Adagrad

@@ -6,7 +6,8 @@ use headroom::import::{self, Format, Understood};
 use headroom::scenario::keys::Key;
 use headroom::scenario::{
     Allocator, AttentionKernel, Checkpointing, CpuOffload, LoraTargets, LossKernel, Mask, Method, Optimizer,
-    Precision, ReduceDtype, Reference, Rollouts, Scenario, Sharding, Stack, Task, Tuner, WeightFormat,
+    Precision, ReduceDtype, Reference, Rollouts, Scenario, Sharding, Stack, StepTime, Task, Tuner,
+    WeightFormat,
 };
 use headroom::share;
 use proptest::prelude::*;
@@ -299,6 +300,44 @@ fn other_tuners_are_read() {
     assert_eq!(size.map(|size| size.label), Some("OFT block size"));
     let unknown = read("{\"peft_type\": \"BOFT\", \"base_model_name_or_path\": \"meta-llama/Llama-3.1-8B\"}");
     assert_eq!(unknown.left.len(), 1, "{:?}", unknown.left);
+}
+
+#[test]
+fn optimizers_that_project_are_read_with_their_layers() {
+    let own = |scenario: &Scenario| {
+        (scenario.optimizer, scenario.lora.rank, scenario.lora.targets, scenario.savings.step)
+    };
+    // the example of transformers' documentation
+    let arguments = read(
+        "trainer = SFTTrainer(model=\"meta-llama/Llama-3.2-1B\", train_dataset=rows, args=SFTConfig(optim=\"galore_adamw\", \
+         optim_target_modules=[r\".*.attn.*\", r\".*.mlp.*\"], optim_args=\"rank=64, update_proj_gap=100, scale=0.10\"))",
+    );
+    let wanted = (Optimizer::GaLoreAdamW, 64, LoraTargets::AllLinear, StepTime::AfterBackward);
+    assert_eq!(own(&arguments.scenario), wanted);
+    assert!(arguments.left.is_empty(), "{:?}", arguments.left);
+    let all = "training_args = TrainingArguments(optim=\"apollo_adamw_layerwise\", optim_target_modules=\"all-linear\")\n\
+               model = AutoModelForCausalLM.from_pretrained(\"meta-llama/Llama-3.1-8B\")";
+    let wanted = (Optimizer::ApolloAdamW, 128, LoraTargets::AllLinearAndHead, StepTime::InBackward);
+    assert_eq!(own(&read(all).scenario), wanted);
+    let axolotl = read(
+        "base_model: meta-llama/Llama-3.2-1B\nmicro_batch_size: 1\noptimizer: galore_adamw_8bit\n\
+         optim_target_modules: [self_attn]\noptim_args:\n  rank: 256\n  scale: 1\n  update_proj_gap: 256\n",
+    );
+    let wanted = (Optimizer::GaLoreAdamW8bit, 256, LoraTargets::Attention, StepTime::AfterBackward);
+    assert_eq!(own(&axolotl.scenario), wanted);
+    assert!(axolotl.left.is_empty(), "{:?}", axolotl.left);
+    let factory = "model_name_or_path: meta-llama/Llama-3.2-1B\nfinetuning_type: full\nstage: sft\nuse_galore: true\n\
+                   galore_layerwise: true\ngalore_target: mlp\ngalore_scale: 2.0\noptim: adafactor\n";
+    let wanted = (Optimizer::GaLoreAdafactor, 16, LoraTargets::Mlp, StepTime::InBackward);
+    assert_eq!(own(&read(factory).scenario), wanted);
+    let lomo = read("SFTTrainer(model=\"Qwen/Qwen2.5-0.5B\", args=SFTConfig(optim=\"adalomo\"))");
+    assert_eq!(lomo.scenario.optimizer, Optimizer::AdaLomo);
+    let random = read(
+        "SFTTrainer(model=\"Qwen/Qwen2.5-0.5B\", args=SFTConfig(optim=\"apollo_adamw\", optim_args=\"proj=svd\", \
+         optim_target_modules=[\"(q|k)_proj\"]))",
+    );
+    let said: Vec<&str> = random.left.iter().map(|left| left.said.as_str()).collect();
+    assert!(said.contains(&"proj=svd") && said.len() == 2, "{said:?}");
 }
 
 #[test]

@@ -21,6 +21,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+# whose steps allocate one tensor after the other in an order of their own
+LOW_RANK = ("galore_adamw", "galore_adamw_8bit", "galore_adafactor", "apollo_adamw")
+
 TRACER = r"""
 import json, sys
 import measure, more_switches
@@ -131,7 +134,7 @@ def main():
     cc = sys.argv[3] if len(sys.argv) > 3 else "8.0"
     shown = int(sys.argv[4]) if len(sys.argv) > 4 else 12
     torch, own = torch_events(harness, case, cc), own_events(harness, case, cc)
-    steps = "distopt" in case or case.get("engine", "").startswith("zero")
+    steps = "distopt" in case or case.get("engine", "").startswith("zero") or case.get("optimizer") in LOW_RANK
     a, b = comparable(torch, steps), comparable(own, steps)
     blocks = difflib.SequenceMatcher(None, [x[:2] for x in a], [x[:2] for x in b], autojunk=False).get_opcodes()
     different = [x for x in blocks if x[0] != "equal"]

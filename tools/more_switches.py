@@ -9,6 +9,7 @@
   optimizer    "adamw_8bit_torchao", "adamw_4bit_torchao": torchao's, whose step is compiled; "nadam", "amsgrad", "nesterov": torch's.
                "schedule_free_adamw": schedulefree's AdamWScheduleFree; "stable_adamw": optimi's StableAdamW (torch-optimi).
                "muon": torch.optim.Muon for the matrices of the layers, torch.optim.AdamW for all else.
+               "galore_adamw" and others that take the whole model: see optimizer_switches.py.
   adapter      another tuner of peft than LoRA, by its slug: see tuner_switches.py.
   base         "int8": see eight_bit_switches.py.
   packed, attention "flash_attention_2": see packed_switches.py.
@@ -154,6 +155,7 @@ measure.build_optimizer, measure.build_model = build_optimizer, build_model
 measure.patch_value_reads = patch_value_reads
 
 import eight_bit_switches  # noqa: E402,F401
+import optimizer_switches  # noqa: E402,F401
 import tuner_switches  # noqa: E402,F401
 import packed_switches  # noqa: E402,F401 after those above, which its own enclose
 import picture_switches  # noqa: E402,F401

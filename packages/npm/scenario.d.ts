@@ -10,9 +10,9 @@ export interface Scenario {
   "method"?: "full" | "lora" | "qlora";
   /** Which adapters of peft are trained beside the frozen weights */
   "adapter"?: "lora" | "dora" | "ia3" | "vera" | "loha" | "lokr" | "oft";
-  /** The inner size of the adapters: r in the settings of peft's tuners, of OFT the size of a block */
+  /** The inner size of the adapters: r in the settings of peft's tuners, of OFT the size of a block; of GaLore and APOLLO how many directions gradients are projected onto */
   "lora-rank"?: number;
-  /** Which linear layers get adapters: a group, or layer names separated by commas */
+  /** Which linear layers get adapters, or have their gradients projected by GaLore and APOLLO: a group, or layer names separated by commas */
   "lora-targets"?: string;
   /** Whether the adapters' dropout (lora_dropout, vera_dropout) is above 0: then every adapted layer keeps a mask */
   "lora-dropout"?: boolean;
@@ -29,7 +29,7 @@ export interface Scenario {
   /** Element types of weights, activations and gradients */
   "precision"?: "fp32" | "bf16" | "fp16" | "amp-bf16" | "amp-bf16-weights" | "amp-fp16";
   /** The optimizer, where its implementation changes the memory also the implementation */
-  "optimizer"?: "adamw" | "adamw-fused" | "adamw-for-loop" | "adamw-early" | "adamw-8bit" | "paged-adamw-8bit" | "adamw-8bit-torchao" | "paged-adamw" | "adam" | "sgd" | "sgd-momentum" | "nesterov" | "adagrad" | "rmsprop" | "adafactor" | "adafactor-torch" | "lamb" | "lion" | "lion-8bit" | "ademamix" | "ademamix-8bit" | "paged-ademamix" | "paged-ademamix-8bit" | "schedule-free-adamw" | "stable-adamw" | "muon" | "nadam" | "amsgrad" | "sparse-adam" | "shampoo" | "adabelief";
+  "optimizer"?: "adamw" | "adamw-fused" | "adamw-for-loop" | "adamw-early" | "adamw-8bit" | "paged-adamw-8bit" | "adamw-8bit-torchao" | "paged-adamw" | "adam" | "sgd" | "sgd-momentum" | "nesterov" | "adagrad" | "rmsprop" | "adafactor" | "adafactor-torch" | "lamb" | "lion" | "lion-8bit" | "ademamix" | "ademamix-8bit" | "paged-ademamix" | "paged-ademamix-8bit" | "schedule-free-adamw" | "stable-adamw" | "muon" | "galore-adamw" | "galore-adamw-8bit" | "galore-adafactor" | "apollo-adamw" | "lomo" | "adalomo" | "nadam" | "amsgrad" | "sparse-adam" | "shampoo" | "adabelief";
   /** Sequences in one forward pass, pairs of an answer that is preferred and one that is not, or examples of several texts: activations and logits grow with it */
   "batch-size"?: number;
   /** Tokens per sequence, padding included */

@@ -9,6 +9,7 @@ mod deepspeed;
 mod levers;
 mod memory_viz;
 mod pace;
+mod projected;
 mod read;
 mod script;
 mod sheet;

@@ -1,6 +1,7 @@
 //! LLaMA-Factory's YAML (0.9.5, hparams/).
 
 use super::launch;
+use super::low_rank;
 use super::reader::{Reader, among};
 use super::trainer;
 use crate::scenario::{Method, Sharding, Stack, WeightFormat};
@@ -71,6 +72,8 @@ const IDLE: &[&str] = &[
     "ray_*",
     "resources_per_worker*",
     "placement_strategy",
+    "galore_*",
+    "apollo_*",
     "ddp_find_unused_parameters",
     "pissa_*",
     "create_new_adapter",
@@ -81,10 +84,7 @@ const IDLE: &[&str] = &[
 ];
 
 const REFUSED: &[(&[&str], &str)] = &[
-    (
-        &["use_galore", "use_apollo", "use_badam", "use_adam_mini", "use_muon"],
-        "this optimizer is not predicted",
-    ),
+    (&["use_badam", "use_adam_mini", "use_muon"], "this optimizer is not predicted"),
     (
         &[
             "use_llama_pro",
@@ -140,6 +140,7 @@ pub(super) fn read(reader: &mut Reader) {
         (_, None) => reader.assume("mask", "padded", WHY),
     }
     trainer::optimization(reader, &["optim"], "adamw-fused", ARGUMENTS);
+    low_rank::of_llama_factory(reader);
     checkpointing(reader);
     match reader.take(&["flash_attn"]) {
         Some(said) => match said.text().as_str() {

@@ -12,6 +12,7 @@ mod hugging_face;
 mod launch;
 mod link;
 mod llama_factory;
+mod low_rank;
 pub(crate) mod names;
 mod own_loop;
 mod reader;

@@ -23,6 +23,12 @@ pub(crate) fn optim(optimizer: Optimizer) -> Option<&'static str> {
         Optimizer::Lion8bit => Some("lion_8bit"),
         Optimizer::ScheduleFreeAdamW => Some("schedule_free_adamw"),
         Optimizer::StableAdamW => Some("stable_adamw"),
+        Optimizer::GaLoreAdamW => Some("galore_adamw"),
+        Optimizer::GaLoreAdamW8bit => Some("galore_adamw_8bit"),
+        Optimizer::GaLoreAdafactor => Some("galore_adafactor"),
+        Optimizer::ApolloAdamW => Some("apollo_adamw"),
+        Optimizer::Lomo => Some("lomo"),
+        Optimizer::AdaLomo => Some("adalomo"),
         Optimizer::AdamWForLoop
         | Optimizer::AdamWEarly
         | Optimizer::AmsGrad
@@ -75,6 +81,12 @@ pub(crate) fn component(optimizer: Optimizer) -> Option<(&'static str, &'static 
         Optimizer::Lion8bit => Some(("bitsandbytes.optim.Lion8bit", &[])),
         Optimizer::Lamb => Some(("bitsandbytes.optim.LAMB", &[])),
         Optimizer::StableAdamW => Some(("optimi.StableAdamW", &[])),
+        Optimizer::GaLoreAdamW => Some(("galore_torch.GaLoreAdamW", &[])),
+        Optimizer::GaLoreAdamW8bit => Some(("galore_torch.GaLoreAdamW8bit", &[])),
+        Optimizer::GaLoreAdafactor => Some(("galore_torch.GaLoreAdafactor", &[])),
+        Optimizer::ApolloAdamW => Some(("apollo_torch.APOLLOAdamW", &[])),
+        Optimizer::Lomo => Some(("lomo_optim.Lomo", &[])),
+        Optimizer::AdaLomo => Some(("lomo_optim.AdaLomo", &[])),
         Optimizer::AdEmaMix => Some(("bitsandbytes.optim.AdEMAMix", &[])),
         Optimizer::AdEmaMix8bit => Some(("bitsandbytes.optim.AdEMAMix8bit", &[])),
         Optimizer::PagedAdEmaMix => Some(("bitsandbytes.optim.PagedAdEMAMix", &[])),

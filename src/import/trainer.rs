@@ -1,5 +1,6 @@
 //! What trainers over transformers' `Trainer` have in common.
 
+use super::low_rank;
 use super::names::{component, optimizer};
 use super::reader::{Reader, Said};
 use crate::scenario::{Optimizer, Tuner};
@@ -23,8 +24,20 @@ pub(super) fn optimization(reader: &mut Reader, names: &[&str], default: &str, w
     match reader.take(names) {
         Some(said) => {
             let name = said.text().trim_start_matches("OptimizerNames.").to_ascii_lowercase();
-            match optimizer(&name) {
-                Some(found) => reader.set("optimizer", found.slug(), &said.said),
+            let (name, is_layerwise) = match name.strip_suffix("_layerwise") {
+                Some(name) => (name, true),
+                None => (name.as_str(), false),
+            };
+            match optimizer(name) {
+                Some(found) => {
+                    reader.set("optimizer", found.slug(), &said.said);
+                    if is_layerwise {
+                        reader.set("optimizer-step", "in-backward", &said.said);
+                    }
+                    if found.projects() {
+                        low_rank::settings(reader);
+                    }
+                }
                 None => reader.keep("optimizer", &said.said, "this optimizer is not predicted"),
             }
         }

@@ -121,6 +121,11 @@ impl Member {
         Software::of(self.stack).trainer == Trainer::Trl || self.head != HeadKind::Language
     }
 
+    /// Whether its optimizer projects gradients.
+    pub fn projects(&self) -> bool {
+        self.training.is_some_and(|training| training.optimizer.projects())
+    }
+
     /// When the optimizer steps; after backward where there is none.
     pub fn step_time(&self) -> StepTime {
         self.training.map_or(StepTime::AfterBackward, |training| training.step)
@@ -167,7 +172,10 @@ impl From<&Scenario> for Member {
             },
             training: Some(Training {
                 optimizer: scenario.optimizer,
-                step: scenario.savings.step,
+                step: match scenario.optimizer.steps_in_backward() {
+                    true => StepTime::InBackward,
+                    false => scenario.savings.step,
+                },
                 keeps_outputs: habits.keeps_outputs && by_loop,
                 grads_to_none: habits.grads_to_none,
                 clips: habits.clips,

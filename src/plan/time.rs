@@ -238,6 +238,9 @@ fn followed(scenario: &Scenario, architecture: &Architecture) -> Result<(), Issu
     if scenario.optimizer.is_paged() && !scenario.method.has_adapters() {
         return none(Field::Optimizer, "whose optimizer states travel between CPU and GPU");
     }
+    if scenario.projects() {
+        return none(Field::Optimizer, "that projects gradients");
+    }
     if scenario.optimizer == Optimizer::Shampoo {
         return none(Field::Optimizer, "that takes roots of matrices");
     }

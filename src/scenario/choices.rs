@@ -204,6 +204,12 @@ choices! {
         ScheduleFreeAdamW = "schedule-free-adamw", "Schedule-free AdamW", "schedulefree's AdamWScheduleFree, foreach as by default: a second point of every parameter instead of a mean of its gradients.";
         StableAdamW = "stable-adamw", "StableAdamW", "optimi's StableAdamW in Triton: AdamW's two moments, and of 16-bit weights what rounding lost of each (Kahan).";
         Muon = "muon", "Muon with AdamW", "torch.optim.Muon for the matrices of the layers: one momentum each, and products of its size in bfloat16; torch.optim.AdamW for embeddings, head and vectors.";
+        GaLoreAdamW = "galore-adamw", "GaLore (AdamW)", "galore-torch's GaLoreAdamW: of each projected layer the two moments in few directions and the projection onto them, which every 200th step finds anew from the singular values of the whole gradient.";
+        GaLoreAdamW8bit = "galore-adamw-8bit", "GaLore (AdamW 8-bit)", "The same with 8-bit moments (GaLoreAdamW8bit).";
+        GaLoreAdafactor = "galore-adafactor", "GaLore (Adafactor)", "GaLore with Adafactor's factored second moments, all of it in float32 (GaLoreAdafactor).";
+        ApolloAdamW = "apollo-adamw", "APOLLO", "apollo-torch's APOLLOAdamW: moments of randomly projected gradients, which say how each channel of the whole gradient is scaled; rank 1 is APOLLO-Mini.";
+        Lomo = "lomo", "LOMO", "lomo-optim's Lomo: SGD without a state that steps each parameter in backward, in float32, and keeps no gradients.";
+        AdaLomo = "adalomo", "AdaLomo", "lomo-optim's AdaLomo: the same with a number for each row and column, as Adafactor has.";
         NAdam = "nadam", "NAdam", "Adam with Nesterov momentum.";
         AmsGrad = "amsgrad", "AMSGrad", "AdamW that also keeps the maximum of the second moment.";
         SparseAdam = "sparse-adam", "SparseAdam", "Adam for sparse gradients; two dense moments per parameter.";
@@ -224,7 +230,23 @@ impl Optimizer {
         )
     }
 
-    /// Whether it is bitsandbytes'.
+    /// Whether it projects the gradients of the target modules onto as many directions as the rank says.
+    pub const fn projects(self) -> bool {
+        matches!(
+            self,
+            Optimizer::GaLoreAdamW
+                | Optimizer::GaLoreAdamW8bit
+                | Optimizer::GaLoreAdafactor
+                | Optimizer::ApolloAdamW
+        )
+    }
+
+    /// Whether it steps in backward, whatever the script asks for.
+    pub const fn steps_in_backward(self) -> bool {
+        matches!(self, Optimizer::Lomo | Optimizer::AdaLomo)
+    }
+
+    /// Whether it is bitsandbytes', or runs bitsandbytes' kernels.
     pub const fn is_of_bitsandbytes(self) -> bool {
         match self {
             Optimizer::AdamW8bit
@@ -236,7 +258,8 @@ impl Optimizer {
             | Optimizer::AdEmaMix
             | Optimizer::AdEmaMix8bit
             | Optimizer::PagedAdEmaMix
-            | Optimizer::PagedAdEmaMix8bit => true,
+            | Optimizer::PagedAdEmaMix8bit
+            | Optimizer::GaLoreAdamW8bit => true,
             Optimizer::AdamW
             | Optimizer::AdamWFused
             | Optimizer::AdamW8bitTorchao
@@ -257,7 +280,12 @@ impl Optimizer {
             | Optimizer::AmsGrad
             | Optimizer::SparseAdam
             | Optimizer::Shampoo
-            | Optimizer::AdaBelief => false,
+            | Optimizer::AdaBelief
+            | Optimizer::GaLoreAdamW
+            | Optimizer::GaLoreAdafactor
+            | Optimizer::ApolloAdamW
+            | Optimizer::Lomo
+            | Optimizer::AdaLomo => false,
         }
     }
 }

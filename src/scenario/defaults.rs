@@ -46,7 +46,8 @@ impl Scenario {
                 (usual.batch, usual.answers.reference) = (8, Reference::None);
             }
         }
-        usual.lora.rank = self.lora.tuner.usual_rank();
+        // transformers' of GaLore and APOLLO is 128 (trainer_optimizer.py)
+        usual.lora.rank = if self.projects() { 128 } else { self.lora.tuner.usual_rank() };
         usual.sequence = self.within_positions(usual.sequence);
         // half of a short sequence is left to the answer
         usual.answers.prompt = usual.answers.prompt.min(usual.sequence / 2);

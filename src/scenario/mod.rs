@@ -384,6 +384,11 @@ impl Default for Scenario {
 }
 
 impl Scenario {
+    /// Whether its optimizer projects the gradients of the target modules, onto as many directions as the rank says.
+    pub fn projects(&self) -> bool {
+        self.optimizer.projects() && self.method == Method::Full && self.task.trains()
+    }
+
     /// Whether it is a training on a single GPU of which DeepSpeed may lay something into the CPU's memory.
     pub(crate) fn offloads_alone(&self) -> bool {
         !self.cluster.is_many()

@@ -127,11 +127,17 @@ impl Modules {
 
     /// The names that a model's linear layers are called by.
     pub fn of(architecture: &Architecture) -> Modules {
+        Modules::of_paths(architecture, |_| true)
+    }
+
+    /// The names of those among them whose path in a layer is wanted.
+    pub fn of_paths(architecture: &Architecture, wanted: impl Fn(&str) -> bool) -> Modules {
         let mut found = Modules::NONE;
         let mut visit = |param: Param| {
             use ParamRole::{Head, LinearSubclassWeight, LinearWeight};
             if let (LinearWeight | LinearSubclassWeight | Head, Some(path)) =
                 (param.role, param.name.strip_suffix(".weight"))
+                && wanted(path)
             {
                 let all = NAMES.iter().enumerate();
                 let called = all.filter(|(_, name)| is_called(path, name));

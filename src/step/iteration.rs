@@ -506,6 +506,9 @@ impl<'a> Rounds<'a> {
         self.notes.begin(backward);
         self.machine.with(|state| state.category = Category::Temporaries);
         self.machine.backward(loss, &|layer, input| pass.recompute(layer, input, &shared));
+        if let Some(training) = own.model.member.training {
+            self.machine.with(|state| state.end_fused(training.optimizer));
+        }
         // the graph of the outputs that are kept holds its leaves too
         let mut held = self.machine.with(|state| state.graph.take_held());
         held.extend(self.machine.with(|state| state.take_leaves()));

@@ -41,6 +41,8 @@ pub(super) struct State {
     pub is_last: bool,
     /// What happens to a gradient of the member that is trained as soon as it is there.
     pub on_grad: OnGrad,
+    /// The parameter whose gradient waits in `.grad` for the next one's to come: LOMO steps it then.
+    pub waits_for_step: Option<ParamId>,
     /// Experts of models whose other weights are quantised.
     pub experts: WholeExperts,
     /// What the run came across and has no code for: it has no figure.
@@ -113,6 +115,7 @@ impl Machine {
                 parallel: Parallel::Alone,
                 is_last: true,
                 on_grad: OnGrad::Keep,
+                waits_for_step: None,
                 experts: WholeExperts::default(),
                 unmodelled: None,
             }),

@@ -3,9 +3,12 @@
 //! Sources: torch/optim/*.py (foreach implementations), transformers/optimization.py `Adafactor`, bitsandbytes
 //! optim/optimizer.py, torchao/optim/adam.py, schedulefree 1.4.1 adamw_schedulefree.py, optimi 0.3.3 stableadamw.py; the temporaries were compared with the allocator's trace of each.
 
+mod fused;
+mod low_rank;
 mod recipe;
 mod steps;
 mod trained;
+mod workspace;
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -13,13 +16,13 @@ use std::rc::Rc;
 use super::gradient::OnGrad;
 use super::heap::{BLOCK, NOTHING, StorageId};
 use super::machine::State;
-use super::params::{Kept, ParamId, Parameter};
+use super::params::ParamId;
 use crate::dtype::Dtype;
 use crate::memory::Category;
 use crate::scenario::Optimizer;
 use crate::step::what::{Source, What};
 use recipe::{Bitsandbytes, Keeps, Step, recipe};
-use trained::{BLOCK_8BIT, MIN_8BIT, Trained, blocks, trained, trained_where};
+use trained::{BLOCK_8BIT, MIN_8BIT, Trained, blocks, trained, trained_one, trained_where};
 
 static OPTIMIZER_STATE: What = What::own(
     "optimizer state",
@@ -58,6 +61,9 @@ pub(super) struct Stepper {
 impl Stepper {
     /// The hook that steps a parameter and lets its gradient go.
     pub fn hook(self) -> OnGrad {
+        if self.optimizer.steps_in_backward() {
+            return fused::hook(self.optimizer);
+        }
         OnGrad::Hook(Rc::new(move |state: &mut State, param| state.step_in_backward(self, param)))
     }
 }
@@ -79,7 +85,8 @@ fn one_after_the_other(
         | Step::AdamOneByOne
         | Step::Torchao8bit
         | Step::Adafactor
-        | Step::AdafactorTorch => (params, Vec::new()),
+        | Step::AdafactorTorch
+        | Step::LowRank(_) => (params, Vec::new()),
     };
     [first, second].into_iter().filter(|params| !params.is_empty())
 }
@@ -113,10 +120,10 @@ impl State {
         norms.into_iter().rev().for_each(|storage| self.release(storage));
     }
 
-    /// Makes the state of an optimizer that has one from the beginning; whether it is such a one. torch.optim.Adagrad makes
-    /// its sums in `__init__`, of all parameters that it is given; all others make theirs in the first step.
+    /// Makes the state of an optimizer that has one from the beginning; whether it is such a one. torch.optim.Adagrad and AdaLomo
+    /// make theirs in `__init__`, of all parameters that they are given; all others make theirs in the first step.
     pub fn start(&mut self, optimizer: Optimizer, own: &Range<usize>) -> bool {
-        let starts = optimizer == Optimizer::Adagrad;
+        let starts = matches!(optimizer, Optimizer::Adagrad | Optimizer::AdaLomo);
         if starts {
             let params = trained_where(self, own, |_| true);
             self.make_states(optimizer, &params);
@@ -126,6 +133,10 @@ impl State {
 
     /// The first step: makes the state, then steps.
     pub fn first_step(&mut self, optimizer: Optimizer, own: &Range<usize>) {
+        if let Step::LowRank(kind) = recipe(optimizer).step {
+            let params = trained(self, own);
+            return self.step_low_rank(kind, &params, true);
+        }
         for params in one_after_the_other(optimizer, trained(self, own), self.parallel.mixes_dtensors()) {
             if matches!(recipe(optimizer).step, Step::InPlaceByNorm) {
                 self.first_step_in_turn(optimizer, &params);
@@ -182,6 +193,9 @@ impl State {
             }
             Keeps::Torchao8bit => (0..2).for_each(|_| self.keep(own, param.dtype, param.times)),
             Keeps::Factored => self.factored(param, param.dtype),
+            Keeps::FactoredInFloat32 => self.factored(param, Dtype::F32),
+            // with the step
+            Keeps::Projected => {}
             Keeps::FactoredAndRms => {
                 self.factored(param, Dtype::F32);
                 self.keep(4, Dtype::F32, param.times);
@@ -258,20 +272,22 @@ impl State {
     /// The step of one parameter, by an optimizer of its own, as soon as its gradient is there; the gradient goes after it.
     /// Inside a repeated body each run steps its own.
     fn step_in_backward(&mut self, stepper: Stepper, param: ParamId) {
-        let Parameter { module, layer, kept, rank, body, wide_state, in_layer, divided, .. } =
-            self.params.list[param as usize];
-        let Kept { numel, rows, dtype } = kept;
-        let times = 1;
-        let own =
-            Trained { module, layer, numel, rows, rank, times, body, dtype, wide_state, in_layer, divided };
-        let outer = std::mem::replace(&mut self.module, module);
+        let Some(own) = trained_one(self, param) else { return };
+        let outer = (self.module, self.layer);
+        self.module = own.module;
+        if let Step::LowRank(kind) = recipe(stepper.optimizer).step {
+            self.step_low_rank(kind, &[own], !stepper.has_state);
+            (self.module, self.layer) = outer;
+            let grad = std::mem::replace(&mut self.params.list[param as usize].grad, NOTHING);
+            return self.release(grad);
+        }
         if !stepper.has_state {
             let first = self.storages.len();
             self.make_state(stepper.optimizer, &own, &mut false);
             self.note_dims_since(first, own.dims());
         }
         self.step_all(stepper.optimizer, &[own]);
-        self.module = outer;
+        self.module = outer.0;
         let grad = std::mem::replace(&mut self.params.list[param as usize].grad, NOTHING);
         self.release(grad);
     }

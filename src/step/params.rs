@@ -40,6 +40,10 @@ pub(super) struct Parameter {
     pub in_layer: bool,
     /// Whether other GPUs have other parts of it.
     pub divided: bool,
+    /// Onto how many directions the optimizer projects its gradient, if it does.
+    pub projection_rank: Option<u64>,
+    /// The projection, once there is one.
+    pub projection: StorageId,
     pub times: u32,
     /// The repeated body that it is of, by number; those outside of any have one too.
     pub body: u32,
@@ -254,6 +258,8 @@ impl State {
             wide_state: false,
             in_layer,
             divided: self.params.divided,
+            projection_rank: None,
+            projection: NOTHING,
             times,
             body,
             storage,
@@ -289,6 +295,8 @@ impl State {
             wide_state: false,
             in_layer: false,
             divided: false,
+            projection_rank: None,
+            projection: NOTHING,
             times: 1,
             body,
             storage,

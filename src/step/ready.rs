@@ -11,7 +11,7 @@ use super::parallel::{Parallel, is_by_accelerate, supported};
 use super::support;
 use crate::hardware::Gpu;
 use crate::issue::Issue;
-use crate::job::{Act, Batch, Job, Member};
+use crate::job::{Act, Batch, Job, Member, Training};
 use crate::memory::Parameters;
 use crate::model::Architecture;
 use crate::model::modeling::Modeling;
@@ -162,6 +162,13 @@ impl<'a> Ready<'a> {
     /// Whether activations wait in the CPU's memory.
     pub fn offloads(&self) -> bool {
         self.models.iter().any(|built| built.member.offloading == Offloading::On)
+    }
+
+    /// Whether an optimizer leaves each parameter otherwise than it found it, one after the other.
+    pub fn steps_in_turn(&self) -> bool {
+        let in_turn =
+            |training: Training| training.optimizer.projects() || training.optimizer.steps_in_backward();
+        self.models.iter().any(|built| built.member.training.is_some_and(in_turn))
     }
 
     /// Whether an engine lays out the loaded model anew, or moves it to the GPU, when the training has begun: nobody empties the

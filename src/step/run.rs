@@ -89,9 +89,10 @@ pub fn largest_rank(architecture: &Architecture, scenario: &Scenario, gpu: &Gpu)
 }
 
 fn summarised(ready: &Ready<'_>, gpu: &Gpu) -> Result<Memory, Issue> {
-    // what waits in the CPU's memory leaves its layer while the next ones run, and a bucket is full where it happens to be:
-    // no layer stands for others
-    let mut apart = if ready.offloads() || ready.fills_buckets() { Apart::All } else { Apart::Few };
+    // what waits in the CPU's memory leaves its layer while the next ones run, a bucket is full where it happens to be, and some
+    // optimizers free a parameter's gradient when it stepped: no layer stands for others
+    let unlike = ready.offloads() || ready.fills_buckets() || ready.steps_in_turn();
+    let mut apart = if unlike { Apart::All } else { Apart::Few };
     loop {
         if apart == Apart::All {
             Schedule::of(ready, None)?;

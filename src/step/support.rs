@@ -2,6 +2,7 @@
 //! it does not know.
 
 mod acts;
+mod optimizers;
 mod tuners;
 
 use super::device::Device;
@@ -80,6 +81,7 @@ pub(super) fn modeling(
         return Err(Issue::error(Field::Method, message).with_fix("choose full fine-tuning"));
     }
     tuners::tuner(modeling, architecture, member)?;
+    optimizers::optimizer(architecture, member)?;
     if let Some(issue) = upcast(architecture, member) {
         return Err(issue);
     }
@@ -181,6 +183,7 @@ fn pictures(architecture: &Architecture, (member, batch): (&Member, Batch)) -> O
 pub(super) fn adapted(model: &Model<'_>, architecture: &Architecture) -> Result<(), Issue> {
     let member = model.member;
     tuners::layers(model)?;
+    optimizers::projected(model)?;
     if model.adapted || !member.adapts {
         return Ok(());
     }

@@ -120,7 +120,7 @@ fn every_measured_family_is_predicted() {
 
 #[test]
 fn every_switch_is_predicted() {
-    SWITCHES.is_predicted(85, [0.001, 0.002, 1.3], [0.001, 0.8, 8.0]);
+    SWITCHES.is_predicted(118, [0.001, 0.002, 1.3], [0.001, 0.8, 8.0]);
 }
 
 #[test]

@@ -90,6 +90,7 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
     lines.set("learning_rate", if scenario.method == Method::Full { "0.00002" } else { "0.0002" });
     lines.set("lr_scheduler", "cosine");
     lines.set("optimizer", run.optim()?);
+    run.projection(&mut lines);
     lines.set("max_grad_norm", if scenario.training_loop.clips { "1.0" } else { "0.0" });
     let (bf16, fp16) = run.mixed();
     lines.set("bf16", bf16);

@@ -71,6 +71,7 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
     lines.set("learning_rate", if scenario.method == Method::Full { "2.0e-5" } else { "2.0e-4" });
     lines.set("num_train_epochs", 1);
     lines.set("optim", run.optim()?);
+    run.projection(&mut lines);
     lines.set("max_grad_norm", if scenario.training_loop.clips { "1.0" } else { "0.0" });
     match scenario.precision {
         Precision::Bf16 => lines.set("pure_bf16", true),

@@ -12,6 +12,7 @@ mod trl;
 
 use std::sync::Arc;
 
+use super::projected;
 use crate::estimate::estimate;
 use crate::import::{self, Understood};
 use crate::issue::{Field, Issue};
@@ -208,9 +209,17 @@ impl Run<'_> {
         }
     }
 
+    /// What transformers' arguments say of an optimizer that projects gradients.
+    fn projection(&self, lines: &mut lines::Lines) {
+        if let Some(layers) = projected::layers(self.scenario, &self.architecture) {
+            lines.list("optim_target_modules", &layers);
+            lines.text("optim_args", &format!("rank={}", self.scenario.lora.rank));
+        }
+    }
+
     /// The name of the optimizer in transformers' arguments.
-    fn optim(&self) -> Result<&'static str, Issue> {
-        crate::import::names::optim(self.scenario.optimizer).ok_or_else(|| {
+    fn optim(&self) -> Result<String, Issue> {
+        projected::optim(self.scenario).ok_or_else(|| {
             Issue::error(Field::Optimizer, "transformers' arguments have no name for this optimizer")
                 .with_fix("choose AdamW or 8-bit AdamW")
         })

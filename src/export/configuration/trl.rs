@@ -62,6 +62,7 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
     lines.set("gradient_accumulation_steps", scenario.accumulation);
     lines.set("learning_rate", if scenario.method == Method::Full { "2.0e-5" } else { "2.0e-4" });
     lines.set("optim", run.optim()?);
+    run.projection(&mut lines);
     lines.set("max_grad_norm", if scenario.training_loop.clips { "1.0" } else { "0.0" });
     let (bf16, fp16) = run.mixed();
     lines.set("bf16", bf16);

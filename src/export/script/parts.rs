@@ -2,6 +2,7 @@
 
 use super::python::{Call, boolean, string, strings};
 use super::run::Run;
+use crate::export::projected;
 use crate::import::names::{SDP_KERNELS, optim};
 use crate::issue::{Field, Issue};
 use crate::scenario::{
@@ -139,6 +140,15 @@ impl Run<'_> {
         }
     }
 
+    /// What transformers' arguments say of an optimizer that projects gradients.
+    pub fn projection(&self) -> Vec<(&'static str, String)> {
+        let Some(layers) = projected::layers(self.scenario, &self.architecture) else { return Vec::new() };
+        vec![
+            ("optim_target_modules", strings(layers)),
+            ("optim_args", string(&format!("rank={}", self.scenario.lora.rank))),
+        ]
+    }
+
     /// The arguments of transformers' `Trainer`, or of one that is made of it.
     ///
     /// # Errors
@@ -169,6 +179,9 @@ impl Run<'_> {
         let (class, _) = self.optimizer().ok()?;
         match class.split('.').next()? {
             "bitsandbytes" => Some(("bitsandbytes", BITSANDBYTES)),
+            "galore_torch" => Some(("galore_torch", "galore-torch==1.0")),
+            "apollo_torch" => Some(("apollo_torch", "apollo-torch==1.0.3")),
+            "lomo_optim" => Some(("lomo_optim", "lomo-optim==0.1.1")),
             "torchao" => Some(("torchao.optim", "torchao")),
             "optimi" => Some(("optimi", "torch-optimi")),
             _ => None,
@@ -362,6 +375,14 @@ impl Run<'_> {
             Optimizer::Lion => ("bitsandbytes.optim.Lion", &[]),
             Optimizer::Lion8bit => ("bitsandbytes.optim.Lion8bit", &[]),
             Optimizer::Lamb => ("bitsandbytes.optim.LAMB", &[]),
+            Optimizer::GaLoreAdamW => ("galore_torch.GaLoreAdamW", &[("no_deprecation_warning", "True")]),
+            Optimizer::GaLoreAdamW8bit => ("galore_torch.GaLoreAdamW8bit", &[("weight_decay", "0.0")]),
+            Optimizer::GaLoreAdafactor => {
+                ("galore_torch.GaLoreAdafactor", &[("scale_parameter", "False"), ("relative_step", "False")])
+            }
+            Optimizer::ApolloAdamW => ("apollo_torch.APOLLOAdamW", &[]),
+            Optimizer::Lomo => ("lomo_optim.Lomo", &[]),
+            Optimizer::AdaLomo => ("lomo_optim.AdaLomo", &[]),
             Optimizer::StableAdamW => ("optimi.StableAdamW", &[("weight_decay", "0.0")]),
             Optimizer::ScheduleFreeAdamW => {
                 return no(

@@ -1,8 +1,9 @@
 //! A training loop of one's own around transformers' modules, PEFT's adapters and bitsandbytes, with Liger's kernels or without.
 
 use super::cluster::Engine;
-use super::python::Call;
+use super::python::{Call, strings};
 use super::run::Run;
+use crate::export::projected;
 use crate::issue::{Field, Issue};
 use crate::scenario::{Lengths, LossKernel, Mask, Method, Optimizer, Scenario, Stack, StepTime};
 
@@ -194,8 +195,17 @@ fn load(run: &Run<'_>) -> Result<String, Issue> {
 fn train(run: &Run<'_>) -> Result<String, Issue> {
     let scenario = run.scenario;
     let (class, settings) = run.optimizer()?;
-    let in_backward = scenario.savings.step == StepTime::InBackward;
-    let what = if in_backward { "[parameter]" } else { "trained" };
+    let in_backward =
+        scenario.savings.step == StepTime::InBackward && !scenario.optimizer.steps_in_backward();
+    let fused = scenario.optimizer.steps_in_backward();
+    let groups = groups(run);
+    let what = match (fused, in_backward, groups.is_some()) {
+        (true, ..) => "model",
+        (false, true, false) => "[parameter]",
+        (false, true, true) => "groups([parameter])",
+        (false, false, false) => "trained",
+        (false, false, true) => "groups(trained)",
+    };
     let call = settings
         .iter()
         .fold(Call::new(class).with(what).keyword("lr", "LEARNING_RATE"), |call, (name, value)| {
@@ -204,6 +214,7 @@ fn train(run: &Run<'_>) -> Result<String, Issue> {
     let engine = run.engine();
     let zero = matches!(engine, Some(Engine::Zero(_)));
     let mut lines = data(scenario.mask, engine.is_some());
+    lines.push_str(&groups.unwrap_or_default());
     if in_backward {
         lines.push_str(&format!(
             "\n\noptimizers = {{parameter: {} for parameter in trained}}\n\n\n\
@@ -255,13 +266,14 @@ fn train(run: &Run<'_>) -> Result<String, Issue> {
         // what is accumulated it divides, clips and frees itself
         (true, _) => format!("{indent}engine.backward({loss})\n{indent}engine.step()\n"),
         (false, true) => format!("{indent}scaler.scale({loss}).backward()\n"),
+        (false, false) if fused => format!("{indent}optimizer.fused_backward({loss}, LEARNING_RATE)\n"),
         (false, false) => format!("{indent}{loss}.backward()\n"),
     });
     lines.push_str(&telling);
     if !keeps {
         lines.push_str(&format!("{indent}del loss  # and its graph, before the next forward pass\n"));
     }
-    if !in_backward && !zero {
+    if !in_backward && !fused && !zero {
         lines.push_str(&update(scenario, scaled));
     }
     lines.push('\n');
@@ -270,6 +282,25 @@ fn train(run: &Run<'_>) -> Result<String, Issue> {
         None => "model.save_pretrained(\"out\")\n".to_owned(),
     });
     Ok(lines)
+}
+
+/// Groups of parameters as transformers hands them to an optimizer that projects gradients: those that it projects come last.
+fn groups(run: &Run<'_>) -> Option<String> {
+    let layers = projected::layers(run.scenario, &run.architecture)?;
+    let further = match run.scenario.optimizer {
+        Optimizer::ApolloAdamW => "\"proj\": \"random\", \"scale_type\": \"channel\", \"scale\": 1.0",
+        _ => "\"scale\": 0.25",
+    };
+    Some(format!(
+        "\n\nLAYERS = {}\nPROJECTION = {{\"rank\": {}, \"update_proj_gap\": 200, \"proj_type\": \"std\", {further}}}\n\
+         projected = {{\n    module.weight\n    for name, module in model.named_modules()\n    \
+         if isinstance(module, torch.nn.Linear) and name.rsplit(\".\", 1)[-1] in LAYERS\n}}\n\n\n\
+         def groups(parameters):\n    whole = [parameter for parameter in parameters if parameter not in projected]\n    \
+         rest = [parameter for parameter in parameters if parameter in projected]\n    \
+         return [{{\"params\": whole}}, {{\"params\": rest, **PROJECTION}}]\n",
+        strings(layers),
+        run.scenario.lora.rank
+    ))
 }
 
 /// Clipping, the step, the gradients' end.

@@ -3,7 +3,7 @@
 use super::parts::class;
 use super::python::{Call, boolean, string};
 use super::run::Run;
-use crate::import::names::optim;
+use crate::export::projected::optim;
 use crate::issue::{Field, Issue};
 use crate::scenario::{Mask, Method, Offloading, Precision, Reference, Rollouts, Scenario, Task};
 
@@ -81,7 +81,7 @@ pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
         Method::Full => String::new(),
         Method::Lora | Method::Qlora => format!("    peft_config={},\n", run.lora().written(1)),
     };
-    let named = optim(scenario.optimizer);
+    let named = optim(scenario);
     let own = match named {
         Some(_) => String::new(),
         None => {
@@ -98,7 +98,7 @@ pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
     if run.scenario.cluster.is_zero() {
         packages.push("deepspeed==0.19.*");
     }
-    let call = arguments(run, (&config, named), run.checkpointing());
+    let call = arguments(run, (&config, named.as_deref()), run.checkpointing());
     let (before, args) = if run.says_arguments_first() {
         (format!("args = {}\n", call.written(0)), "args".to_owned())
     } else {
@@ -270,7 +270,11 @@ pub(super) fn arguments(
         .keyword("gradient_checkpointing", boolean(checkpointing.is_some()))
         .keyword_if("gradient_checkpointing_kwargs", checkpointing)
         .keyword_if("activation_offloading", offloading)
-        .keyword_if("optim", optimizer.map(string))
+        .keyword_if("optim", optimizer.map(string));
+    let call = run
+        .projection()
+        .into_iter()
+        .fold(call, |call, (name, value)| call.keyword(name, value))
         .keyword("max_grad_norm", if scenario.training_loop.clips { "1.0" } else { "0.0" });
     run.engine_arguments(call)
 }

@@ -265,6 +265,16 @@ pub(super) static RULES: &[Rule] = &[
             s.optimizer = Optimizer::Adafactor;
         }
     }),
+    once("optimizer", Cost::Training, |s| {
+        if is_adamw(s.optimizer) && s.method == Method::Full {
+            s.change(|s| s.optimizer = Optimizer::ApolloAdamW);
+        }
+    }),
+    once("optimizer", Cost::Training, |s| {
+        if is_adamw(s.optimizer) && s.method == Method::Full {
+            s.optimizer = Optimizer::Lomo;
+        }
+    }),
     once("train-embeddings", Cost::Training, |s| {
         if s.method.has_adapters() {
             s.lora.trains_embeddings = false;

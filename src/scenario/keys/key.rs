@@ -118,6 +118,12 @@ pub struct Key {
     pub(super) band: fn(&Scenario) -> &'static str,
 }
 
+/// What the rank is called where an optimizer projects gradients, and what it is then.
+const PROJECTION_RANK: (&str, &str) = (
+    "Projection rank",
+    "Onto how many directions GaLore or APOLLO projects the gradients of the target modules: rank in optim_args, 128 where nothing is said",
+);
+
 impl Key {
     /// What values it takes.
     pub fn kind(&self) -> ValueKind {
@@ -136,8 +142,12 @@ impl Key {
 
     /// What it is called under the scenario's other choices, and what is said of it: OFT has blocks, and no rank.
     fn named(&self, scenario: &Scenario) -> (&'static str, &'static str) {
-        let own = scenario.lora.tuner.own_size().filter(|_| self.field == Field::LoraRank);
-        own.unwrap_or((self.label, self.help))
+        let is_rank = self.field == Field::LoraRank;
+        let own = match scenario.projects() {
+            true => Some(PROJECTION_RANK),
+            false => scenario.lora.tuner.own_size(),
+        };
+        own.filter(|_| is_rank).unwrap_or((self.label, self.help))
     }
 
     /// Its label under the scenario's other choices.

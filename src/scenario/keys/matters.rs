@@ -28,9 +28,14 @@ pub(super) fn with_lora_dropout(scenario: &Scenario) -> bool {
     with_adapters(scenario) && with_dropout(scenario) && scenario.lora.tuner.has_dropout()
 }
 
-/// Whether the adapters have a size.
+/// Whether the adapters have a size, or gradients are projected.
 pub(super) fn with_rank(scenario: &Scenario) -> bool {
-    with_adapters(scenario) && scenario.lora.tuner.has_rank()
+    scenario.projects() || (with_adapters(scenario) && scenario.lora.tuner.has_rank())
+}
+
+/// Whether layers are named that get adapters, or whose gradients are projected.
+pub(super) fn with_targets(scenario: &Scenario) -> bool {
+    scenario.projects() || with_adapters(scenario)
 }
 
 /// Whether a sequence begins with a prompt that is not scored.

@@ -3,7 +3,7 @@
 use super::loader::{Loader, weights_dtype};
 use crate::dtype::Dtype;
 use crate::job::Member;
-use crate::model::blocks::Linear;
+use crate::model::blocks::{Linear, LinearClass};
 use crate::model::modeling::Code;
 use crate::scenario::modules::is_called;
 use crate::scenario::software::Trainer;
@@ -46,44 +46,79 @@ pub(super) enum Part {
     Other,
 }
 
-/// Whether peft adapts such a layer (0.21, utils/constants.py for its defaults: phi's name the feed-forward layers too).
+/// Whether peft adapts such a layer.
 pub(super) fn adapts(loader: &Loader<'_>, spec: &Linear, part: Part) -> bool {
+    loader.member.adapts && is_target(loader, spec, part)
+}
+
+/// Whether the targets name such a layer (peft 0.21, utils/constants.py for its defaults: phi's name the feed-forward layers too).
+fn is_target(loader: &Loader<'_>, spec: &Linear, part: Part) -> bool {
     let (member, code) = (loader.member, loader.modeling.code);
-    member.adapts
-        && match member.lora.targets {
-            // where the experts are adapted, the names that their layers once had stand for them alone
-            LoraTargets::AllLinear | LoraTargets::AllLinearAndHead => {
-                match (part, loader.modeling.peft.experts) {
-                    (Part::Other, _) if spec.leaf() == "out_proj" => !loader.modeling.peft.refuses_out_proj,
-                    (Part::Mlp, true) => !matches!(spec.leaf(), "gate_proj" | "up_proj" | "down_proj"),
-                    (Part::Router, converted) => converted,
-                    _ => true,
-                }
+    match member.lora.targets {
+        // where the experts are adapted, the names that their layers once had stand for them alone
+        LoraTargets::AllLinear | LoraTargets::AllLinearAndHead => {
+            match (part, loader.modeling.peft.experts) {
+                (Part::Other, _) if spec.leaf() == "out_proj" => !loader.modeling.peft.refuses_out_proj,
+                (Part::Mlp, true) => !matches!(spec.leaf(), "gate_proj" | "up_proj" | "down_proj"),
+                (Part::Router, converted) => converted,
+                _ => true,
             }
-            LoraTargets::Qv if member.lora.tuner == Tuner::Ia3 => {
-                loader.scaled.is_some_and(|own| own.targets.iter().any(|name| is_called(spec.name, name)))
-            }
-            LoraTargets::Qv => {
-                let phi = loader.software().peft && code == Code::Phi && member.lora.tuner != Tuner::Vera;
-                part == Part::QueryOrValue || (part == Part::Mlp && phi)
-            }
-            LoraTargets::Attention => matches!(part, Part::QueryOrValue | Part::Key | Part::Output),
-            LoraTargets::Mlp => part == Part::Mlp,
-            LoraTargets::Named => member.lora.modules.adapts(spec.name),
         }
+        LoraTargets::Qv if member.lora.tuner == Tuner::Ia3 => {
+            loader.scaled.is_some_and(|own| own.targets.iter().any(|name| is_called(spec.name, name)))
+        }
+        LoraTargets::Qv => {
+            let phi = loader.software().peft && code == Code::Phi && member.lora.tuner != Tuner::Vera;
+            part == Part::QueryOrValue || (part == Part::Mlp && phi)
+        }
+        LoraTargets::Attention => matches!(part, Part::QueryOrValue | Part::Key | Part::Output),
+        LoraTargets::Mlp => part == Part::Mlp,
+        LoraTargets::Named => member.lora.modules.adapts(spec.name),
+    }
 }
 
 /// Whether the output head gets an adapter.
 pub(super) fn adapts_head(member: &Member, name: &str) -> bool {
-    member.adapts
-        && match member.lora.targets {
-            LoraTargets::AllLinearAndHead => true,
-            LoraTargets::Named => member.lora.modules.adapts(name),
-            LoraTargets::AllLinear | LoraTargets::Qv | LoraTargets::Attention | LoraTargets::Mlp => false,
-        }
+    member.adapts && head_is_target(member, name)
+}
+
+fn head_is_target(member: &Member, name: &str) -> bool {
+    match member.lora.targets {
+        LoraTargets::AllLinearAndHead => true,
+        LoraTargets::Named => member.lora.modules.adapts(name),
+        LoraTargets::AllLinear | LoraTargets::Qv | LoraTargets::Attention | LoraTargets::Mlp => false,
+    }
 }
 
 impl Loader<'_> {
+    /// A linear layer of the model's layers, with what its targets ask for.
+    pub fn targeted(&mut self, spec: &Linear, part: Part, quantisable: bool) -> linear::Layer {
+        let adapted = adapts(self, spec, part);
+        let layer = self.linear(spec, adapted, quantisable);
+        if is_target(self, spec, part) {
+            self.project(&layer);
+        }
+        layer
+    }
+
+    /// The output head, which is a layer of its own.
+    pub fn project_head(&mut self, head: &linear::Layer) {
+        if head_is_target(self.member, head.name) {
+            self.project(head);
+        }
+    }
+
+    /// Notes that the optimizer projects the gradient of a layer's weight, if it is one that does.
+    fn project(&mut self, layer: &linear::Layer) {
+        let projects = self.member.projects() && layer.class != LinearClass::Conv1d;
+        if let (true, Weight::Plain(weight)) = (projects, &layer.weight)
+            && let Some(param) = self.state.params.list.get_mut(*weight as usize)
+        {
+            param.projection_rank = Some(self.member.lora.rank);
+            self.projects = true;
+        }
+    }
+
     /// The adapter of a linear layer, with the element type that its 4-bit product is computed in.
     pub fn adapter(&mut self, spec: &Linear, quantised: Option<Dtype>) -> Adapter {
         let rank = self.member.lora.rank;

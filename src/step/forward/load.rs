@@ -171,6 +171,7 @@ impl<'a> Model<'a> {
             },
             has_quantised: false,
             adapted: false,
+            projects: false,
             largest_rank: 0,
             last: None,
             scaled: scaled(architecture),
@@ -333,7 +334,9 @@ impl<'a> Model<'a> {
                 tuned,
             }
         } else {
-            loader.linear(&head.linear, adapts_head, software.quantiser == Quantiser::Fabric)
+            let layer = loader.linear(&head.linear, adapts_head, software.quantiser == Quantiser::Fabric);
+            loader.project_head(&layer);
+            layer
         };
         loader.narrow_ends(false);
         if matches!(member.head, HeadKind::Numbers(_)) && member.adapts {
@@ -361,6 +364,7 @@ impl<'a> Model<'a> {
         buffers::buffers(&mut loader, architecture);
         // one that only scores is no more than one unit
         let (widest_adapted, largest_rank) = (loader.shared.widest, loader.largest_rank);
+        let projects = loader.projects;
         let (adapted, shards) =
             (loader.adapted, loader.state.parallel.has_units() && member.training.is_some());
         let autocasts = !loader.state.parallel.has_own_type() || shards && is_by_accelerate(member);
@@ -390,6 +394,7 @@ impl<'a> Model<'a> {
             inputs_require_grad,
             apart,
             adapted,
+            projects,
             largest_rank,
             widest_adapted,
             autocast: autocast_dtype(member.precision).filter(|_| autocasts),

@@ -1,7 +1,7 @@
 //! Puts one layer's parameters on the machine, part by part.
 
 use super::BoundLayer;
-use super::adapters::{Part, adapts};
+use super::adapters::Part;
 use super::loader::Loader;
 use crate::model::blocks::{
     Block, FeedForward, Indexer, Latent, LatentQuery, Linear, Mixer, Mlp, Norm, Projection, Scan, Submodule,
@@ -29,7 +29,7 @@ pub(super) fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> Bound
         params: Vec::new(),
     };
     let add = |loader: &mut Loader<'_>, bound: &mut BoundLayer<'a>, spec: &Linear, part: Part| {
-        let layer = loader.linear(spec, adapts(loader, spec, part), part != Part::Router);
+        let layer = loader.targeted(spec, part, part != Part::Router);
         bound.linears.push(layer);
     };
     match &block.mixer {
@@ -172,7 +172,7 @@ pub(super) fn load_submodule(
 ) {
     match submodule {
         Submodule::Linear(linear) => {
-            let linear = loader.linear(linear, adapts(loader, linear, Part::Other), true);
+            let linear = loader.targeted(linear, Part::Other, true);
             linears.push(linear);
         }
         Submodule::Norm(norm) => norms.push(loader.norm(norm)),
@@ -188,7 +188,7 @@ pub(super) fn load_submodule(
 /// they are (`_keep_in_fp32_modules`).
 fn load_indexer(loader: &mut Loader<'_>, indexer: &Indexer, bound: &mut BoundLayer<'_>) {
     for (linear, quantisable) in [(&indexer.q, true), (&indexer.k, true), (&indexer.weights, false)] {
-        let linear = loader.linear(linear, adapts(loader, linear, Part::Other), quantisable);
+        let linear = loader.targeted(linear, Part::Other, quantisable);
         bound.linears.push(linear);
     }
     bound.norms.push(loader.norm(&indexer.norm));

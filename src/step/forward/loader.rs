@@ -68,6 +68,8 @@ pub(super) struct Loader<'a> {
     pub(super) has_quantised: bool,
     /// Whether any layer has an adapter.
     pub(super) adapted: bool,
+    /// Whether the optimizer projects the gradient of any layer.
+    pub(super) projects: bool,
     /// Above which rank none of its adapters gains anything.
     pub(super) largest_rank: u64,
     /// The parameter of the running layer that is the model's last.

@@ -96,6 +96,8 @@ pub(super) struct Model<'a> {
     pub inputs_require_grad: bool,
     /// Whether any layer has an adapter.
     pub adapted: bool,
+    /// Whether its optimizer projects the gradient of any layer.
+    pub projects: bool,
     /// Above which rank none of its adapters gains anything.
     pub largest_rank: u64,
     /// The widest layer of those that share what VeRA has.

@@ -22,7 +22,9 @@ pub(super) enum Keeps {
     Torchao8bit,
     /// A number for each row and each column, in the parameter's element type.
     Factored,
-    /// The same in float32, and the root mean square of the parameter.
+    /// The same in float32.
+    FactoredInFloat32,
+    /// The same, and the root mean square of the parameter.
     FactoredAndRms,
     /// Shampoo's preconditioners and their inverse roots.
     Preconditioners,
@@ -31,6 +33,21 @@ pub(super) enum Keeps {
     /// Two moments like the parameter, the square of epsilon, what rounding lost of each element where the parameter has 16 bits (a byte
     /// in its place where it has 32), and a mean square.
     Stable,
+    /// Nothing before the step makes it: what a projected gradient wants, and what a whole one does.
+    Projected,
+}
+
+/// An optimizer that projects gradients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LowRank {
+    /// AdamW in directions that are singular vectors.
+    GaLore,
+    /// bitsandbytes' 8-bit AdamW there.
+    GaLore8bit,
+    /// Adafactor there.
+    GaLoreAdafactor,
+    /// AdamW in random directions, which scales the whole gradient.
+    Apollo,
 }
 
 /// The states of an optimizer of bitsandbytes.
@@ -48,7 +65,7 @@ pub(super) struct Bitsandbytes {
 }
 
 /// Two moments in 32 bits on the GPU.
-const BITSANDBYTES: Bitsandbytes =
+pub(super) const BITSANDBYTES: Bitsandbytes =
     Bitsandbytes { copies: &[1, 1], bits: 32, paged: false, scales_first: false, bounded: false };
 
 /// The fast and the slow mean of the gradients in one tensor, and the mean of squares.
@@ -76,6 +93,8 @@ pub(super) enum Step {
     Adafactor,
     /// As torch's Adafactor does.
     AdafactorTorch,
+    /// As an optimizer does that projects gradients, one parameter after the other, with their states.
+    LowRank(LowRank),
 }
 
 /// What an optimizer keeps and what its step needs: a new one is described here.
@@ -83,6 +102,7 @@ pub(super) fn recipe(optimizer: Optimizer) -> Recipe {
     let moments = |count| Keeps::Moments { count };
     let foreach = |tensors| Step::Foreach { tensors };
     let bitsandbytes = |states| (Keeps::Bitsandbytes(states), Step::InPlace);
+    let low_rank = |kind| (Keeps::Projected, Step::LowRank(kind));
     let (keeps, step) = match optimizer {
         // of schedulefree's the second point and the squares: its denominator is as large as the root
         Optimizer::AdamW | Optimizer::Adam | Optimizer::NAdam | Optimizer::ScheduleFreeAdamW => {
@@ -93,7 +113,13 @@ pub(super) fn recipe(optimizer: Optimizer) -> Recipe {
         Optimizer::AdamWForLoop => (moments(2), Step::AdamOneByOne),
         Optimizer::AdamWFused => (Keeps::StepAndMoments, Step::InPlace),
         Optimizer::AmsGrad => (moments(3), foreach(1)),
-        Optimizer::Sgd => (moments(0), Step::InPlace),
+        // LOMO's step is none of the optimizer's: see `fused.rs`
+        Optimizer::Sgd | Optimizer::Lomo => (moments(0), Step::InPlace),
+        Optimizer::AdaLomo => (Keeps::FactoredInFloat32, Step::InPlace),
+        Optimizer::GaLoreAdamW => low_rank(LowRank::GaLore),
+        Optimizer::GaLoreAdamW8bit => low_rank(LowRank::GaLore8bit),
+        Optimizer::GaLoreAdafactor => low_rank(LowRank::GaLoreAdafactor),
+        Optimizer::ApolloAdamW => low_rank(LowRank::Apollo),
         Optimizer::SgdMomentum | Optimizer::Nesterov => (moments(1), Step::InPlace),
         Optimizer::RmsProp => (moments(1), foreach(1)),
         Optimizer::Adagrad => (moments(1), foreach(2)),

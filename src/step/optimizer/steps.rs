@@ -33,6 +33,7 @@ impl State {
             Step::Adafactor => self.step_adafactor(params),
             Step::AdafactorTorch => self.step_adafactor_torch(params),
             Step::Muon => self.step_muon(params),
+            Step::LowRank(kind) => self.step_low_rank(kind, params, false),
             Step::OneByOne { tensors, dtype } => self.step_with(params, tensors, dtype),
         }
     }

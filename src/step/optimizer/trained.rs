@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::dtype::Dtype;
 use crate::step::heap::{NOTHING, rounded};
 use crate::step::machine::State;
-use crate::step::params::Parameter;
+use crate::step::params::{ParamId, Parameter};
 use crate::step::what::{Dims, Rank};
 
 /// Elements below which bitsandbytes keeps a 32-bit state (`min_8bit_size`), and torchao one of the parameter's type.
@@ -16,6 +16,8 @@ pub(super) const BLOCK_8BIT: u64 = 256;
 /// What the optimizer knows of a parameter.
 #[derive(Clone, Copy)]
 pub(super) struct Trained {
+    /// The parameter.
+    pub id: ParamId,
     pub module: &'static str,
     pub layer: u32,
     pub numel: u64,
@@ -29,9 +31,30 @@ pub(super) struct Trained {
     pub in_layer: bool,
     /// Whether other GPUs have other parts of it.
     pub divided: bool,
+    /// Onto how many directions the optimizer projects its gradient, if it does.
+    pub projection_rank: Option<u64>,
 }
 
 impl Trained {
+    fn of(id: ParamId, param: &Parameter) -> Trained {
+        let Parameter { module, layer, kept, rank, times, body, wide_state, in_layer, divided, .. } = *param;
+        Trained {
+            id,
+            module,
+            layer,
+            numel: kept.numel,
+            rows: kept.rows,
+            rank,
+            times,
+            body,
+            dtype: kept.dtype,
+            wide_state,
+            in_layer,
+            divided,
+            projection_rank: param.projection_rank,
+        }
+    }
+
     pub fn columns(&self) -> u64 {
         self.numel / self.rows.max(1)
     }
@@ -72,6 +95,7 @@ pub(super) fn trained_where(
     if let Some(numel) = state.parallel.partition() {
         let (module, rank, dtype) = ("", Rank::None, Dtype::F32);
         return vec![Trained {
+            id: 0,
             module,
             layer: 0,
             numel,
@@ -83,28 +107,21 @@ pub(super) fn trained_where(
             wide_state: false,
             in_layer: false,
             divided: false,
+            projection_rank: None,
         }];
     }
     let list = state.params.of(own);
+    let numbered = (own.start as ParamId..).zip(list);
+    let wanted = numbered.filter(|(_, param)| param.trainable && wanted(param));
     let mut trained = Vec::with_capacity(list.len());
-    let wanted = |param: &&Parameter| param.trainable && wanted(param);
-    trained.extend(list.iter().filter(wanted).map(|param| {
-        let Parameter { module, layer, kept, rank, times, body, wide_state, in_layer, divided, .. } = *param;
-        Trained {
-            module,
-            layer,
-            numel: kept.numel,
-            rows: kept.rows,
-            rank,
-            times,
-            body,
-            dtype: kept.dtype,
-            wide_state,
-            in_layer,
-            divided,
-        }
-    }));
+    trained.extend(wanted.map(|(id, param)| Trained::of(id, param)));
     trained
+}
+
+/// A single parameter, which stands for no others; none where its number is none.
+pub(super) fn trained_one(state: &State, id: ParamId) -> Option<Trained> {
+    let param = state.params.list.get(id as usize)?;
+    Some(Trained { times: 1, ..Trained::of(id, param) })
 }
 
 /// The parameters as a loop comes by them, where what it leaves of one meets the next: those of a repeated body twice, as

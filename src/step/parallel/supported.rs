@@ -79,6 +79,9 @@ pub(in crate::step) fn supported(
         let fix = "let the optimizer step after backward";
         return refuse(Field::Step, "an optimizer's step in backward".into(), fix);
     }
+    if training.optimizer.projects() {
+        return refuse(Field::Optimizer, training.optimizer.label().into(), "choose AdamW, or one GPU");
+    }
     if member.offloading == Offloading::On {
         let fix = "keep activations on the GPU";
         return refuse(Field::Offloading, "activation offloading".into(), fix);
@@ -283,7 +286,7 @@ fn steps(cluster: Cluster, optimizer: Optimizer) -> Result<(), Issue> {
         }
         Optimizer::Adagrad => Ok(()),
         Optimizer::Adafactor | Optimizer::AdafactorTorch if cluster.is_zero() => Ok(()),
-        _ if cluster.is_zero() && optimizer.is_of_bitsandbytes() => Ok(()),
+        _ if cluster.is_zero() && !optimizer.projects() && optimizer.is_of_bitsandbytes() => Ok(()),
         Optimizer::AdamW8bit
         | Optimizer::PagedAdamW8bit
         | Optimizer::Lion8bit
@@ -306,6 +309,12 @@ fn steps(cluster: Cluster, optimizer: Optimizer) -> Result<(), Issue> {
         Optimizer::Muon
         | Optimizer::ScheduleFreeAdamW
         | Optimizer::StableAdamW
+        | Optimizer::GaLoreAdamW
+        | Optimizer::GaLoreAdamW8bit
+        | Optimizer::GaLoreAdafactor
+        | Optimizer::ApolloAdamW
+        | Optimizer::Lomo
+        | Optimizer::AdaLomo
         | Optimizer::SparseAdam
         | Optimizer::Shampoo
         | Optimizer::AdaBelief => {

@@ -3,7 +3,7 @@
 use super::super::key::{Group, Key, Place, Value, ValueKind};
 use super::super::matters::{
     always, any, with_4_bit, with_adapters, with_bitsandbytes, with_lora_dropout, with_pefts_adapters,
-    with_preparation, with_rank,
+    with_preparation, with_rank, with_targets,
 };
 use super::super::nearest::nearest;
 use super::super::values::{
@@ -74,7 +74,7 @@ pub(super) const KEYS: &[Key] = &[
         link: "r",
         name: "lora-rank",
         label: "LoRA rank",
-        help: "The inner size of the adapters: r in the settings of peft's tuners, of OFT the size of a block",
+        help: "The inner size of the adapters: r in the settings of peft's tuners, of OFT the size of a block; of GaLore and APOLLO how many directions gradients are projected onto",
         field: Field::LoraRank,
         group: Group::Training,
         place: Place::Surface,
@@ -86,7 +86,7 @@ pub(super) const KEYS: &[Key] = &[
         link: "t",
         name: "lora-targets",
         label: "Target modules",
-        help: "Which linear layers get adapters: a group, or layer names separated by commas",
+        help: "Which linear layers get adapters, or have their gradients projected by GaLore and APOLLO: a group, or layer names separated by commas",
         field: Field::LoraTargets,
         group: Group::Training,
         place: Place::Front,
@@ -99,7 +99,7 @@ pub(super) const KEYS: &[Key] = &[
             set: set_targets,
             words: words::targets,
         },
-        matters: with_adapters,
+        matters: with_targets,
         band: any,
     },
     Key {
