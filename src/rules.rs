@@ -5,9 +5,13 @@
 //! values. What they call GB is 10⁹ bytes for some and 2³⁰ for
 //! others; here all are bytes.
 
+use crate::estimate::estimate;
+use crate::memory::Memory;
 use crate::model::Architecture;
 use crate::model::blocks::{FeedForward, Mlp};
-use crate::scenario::{CacheKind, Checkpointing, Method, Optimizer, Precision, Scenario, WeightFormat};
+use crate::scenario::{
+    CacheKind, Checkpointing, Cluster, Method, Optimizer, Precision, Scenario, WeightFormat,
+};
 use crate::units::{BYTES_PER_GIB, Bytes};
 
 /// What rules of thumb read of a scenario.
@@ -308,6 +312,16 @@ pub fn about(scenario: &Scenario) -> Option<&'static str> {
     }
 }
 
+/// What the rules are to be held against, which know a single GPU: what a run needs, or would if one GPU held all of it; nothing where
+/// it could not run so.
+pub fn held_against(scenario: &Scenario, needed: Bytes) -> Option<Bytes> {
+    if !scenario.cluster.is_many() {
+        return Some(needed);
+    }
+    let alone = Scenario { cluster: Cluster::ONE, ..scenario.clone() };
+    estimate(&alone).memory.as_ref().map(Memory::needed)
+}
+
 /// How demanding a run is, as the guide of AGI2 has it by what is needed.
 pub fn level(needed: Bytes) -> &'static str {
     let gib = needed.0 as f64 / BYTES_PER_GIB as f64;
@@ -322,6 +336,7 @@ pub fn level(needed: Bytes) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scenario::Sharding;
 
     const NOTHING: Figures = Figures {
         parameters: 0.0,
@@ -337,6 +352,19 @@ mod tests {
         stored: 2.0,
         cached: true,
     };
+
+    #[test]
+    fn rules_of_one_gpu_are_held_against_one_gpu() {
+        let scenario = Scenario { method: Method::Full, ..Scenario::default() };
+        let needed = |scenario: &Scenario| estimate(scenario).memory.as_ref().map(Memory::needed);
+        let alone = needed(&scenario).expect("an answer");
+        assert_eq!(held_against(&scenario, alone), Some(alone));
+        let cluster = Cluster { gpus: 8, sharding: Sharding::Fsdp2, ..Cluster::ONE };
+        let sharded = Scenario { cluster, ..scenario };
+        let of_each = needed(&sharded).expect("an answer");
+        assert!(of_each < alone);
+        assert_eq!(held_against(&sharded, of_each), Some(alone));
+    }
 
     #[track_caller]
     fn rule(slug: &str) -> &'static Rule {

@@ -125,6 +125,26 @@ fn a_summary_is_set_beside_the_run() {
     assert_eq!(besides("12000MiB / 40960MiB", link).0, [(Figure::Shown, false)]);
 }
 
+/// People often paste the first line alone: what was in use is known from what was free.
+#[test]
+fn a_first_line_alone_says_how_much_was_missing_and_what_run_it_may_have_been() {
+    let text = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.32 GiB. GPU 0 has a total capacity of 23.64 GiB of \
+                which 1.08 GiB is free.";
+    let decoded = decode(text, &Scenario::default()).expect("a message");
+    let missing = decoded.findings.iter().find(|finding| matches!(finding, Finding::MoreThanFree { .. }));
+    assert!(missing.is_some_and(|finding| finding.to_string().starts_with("1.24 GiB more than was free")));
+    let in_use = decoded.message.in_use().expect("both are said");
+    assert_eq!(
+        decoded.account.iter().map(|(_, bytes)| *bytes).collect::<Vec<_>>(),
+        [in_use, Bytes(1_159_641_170)]
+    );
+    for guess in &decoded.guesses {
+        let before = guess.allocated.expect("it is looked at");
+        assert!(before <= in_use && before.0 * 2 > in_use.0, "{}", guess.in_words(|bytes| bytes.to_string()));
+    }
+    assert!(!decoded.guesses.is_empty());
+}
+
 #[test]
 fn what_no_run_can_have_been_is_not_guessed() {
     // more was allocated before it in every run of a model with that vocabulary than the card has

@@ -285,6 +285,20 @@ fn what_was_not_compared_beside_experts_is_refused() {
     );
 }
 
+/// Stages that interleave have layers of the whole depth: with the fix that is named the run is answered.
+#[test]
+fn what_is_said_to_make_stages_alike_does() {
+    let base = "m=deepseek-ai/DeepSeek-V2&st=megatron&method=full&o=adamw&p=amp-bf16-weights&timpl=transformer-engine\
+                &attn=cudnn&gpu=b200&gpus=64&xp=8&shard=dist-opt&gc=on&s=256&ga=4";
+    let mut scenario = share::decode(&format!("{base}&pp=2")).scenarios.remove(0);
+    scenario.cluster.layout.interleaved = 5;
+    let refused = estimate(&scenario);
+    let issue = refused.errors().next().expect("it is refused");
+    assert_eq!(issue.fix.as_deref(), Some("run the layers of a stage at once"), "{issue}");
+    scenario.cluster.layout.interleaved = 0;
+    assert!(estimate(&scenario).memory.is_some());
+}
+
 /// Changes of a scenario, each with what it is refused for; those without are answered.
 #[track_caller]
 fn refuses(base: &str, changes: &[(&str, Option<Field>)]) {

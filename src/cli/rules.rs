@@ -7,7 +7,7 @@ use super::input::Input;
 use super::output::Output;
 use super::table::{Cell, Column, Listing, Table};
 use crate::export::Answer;
-use crate::rules::{Figures, Rule, about, level, rules};
+use crate::rules::{Figures, Rule, about, held_against, level, rules};
 use crate::scenario::Scenario;
 use crate::text::one_line;
 use crate::units::Bytes;
@@ -46,10 +46,14 @@ fn table(scenario: &Scenario, figures: &Figures, needed: Bytes) -> Table {
         Column::of("Says", &[" (bytes)"]),
         Column::of("Of what is needed", &[" (%)"]),
     ];
+    let against = held_against(scenario, needed);
     let row = |rule: &Rule| {
         let total = rule.total(figures);
-        let share = total.percent_of(needed);
-        let share = Cell::amount(format!("{share:.0} %"), share, [format!("{share:.1}")]);
+        let share = against.map(|needed| total.percent_of(needed));
+        let share = share.map_or_else(
+            || Cell::words("–"),
+            |share| Cell::amount(format!("{share:.0} %"), share, [format!("{share:.1}")]),
+        );
         vec![Cell::words(rule.name), Cell::bytes(total), share]
     };
     Table::new(columns, rules(scenario).iter().map(row))
@@ -61,8 +65,12 @@ fn to_text(scenario: &Scenario, table: &Table, needed: Bytes) -> String {
     let watch = scenario.gpu().map_or(&[][..], |gpu| gpu.vendor.watch());
     let watch = watch.iter().map(|command| format!("Watch it: {command}\n")).collect::<String>();
     let about = about(scenario).map_or_else(String::new, |words| format!("{words}\n"));
+    let alone = held_against(scenario, needed).filter(|_| scenario.cluster.is_many());
+    let alone = alone.map_or_else(String::new, |alone| {
+        format!("They are rules for a single GPU: on one the run would need {alone}, which they are held against.\n")
+    });
     format!(
-        "{} needs {needed}, which is {}\n{about}\n{}\n{}\n{watch}",
+        "{} needs {needed}, which is {}\n{about}{alone}\n{}\n{}\n{watch}",
         one_line(&scenario.model_name()),
         level(needed),
         table.text(),
@@ -86,6 +94,7 @@ fn to_json(scenario: &Scenario, figures: &Figures, needed: Bytes) -> String {
     let value = json!({
         "schema": "headroom-rules/1",
         "needed": needed,
+        "held_against": held_against(scenario, needed),
         "level": level(needed),
         "about": about(scenario),
         "rules": rules(scenario).iter().map(rule).collect::<Vec<_>>(),

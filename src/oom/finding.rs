@@ -30,6 +30,11 @@ pub enum Finding {
         /// What was missing.
         by: Bytes,
     },
+    /// More was asked for than was free, and the text does not say how much of the rest PyTorch only kept.
+    MoreThanFree {
+        /// How much more.
+        by: Bytes,
+    },
     /// One request is more than the card has.
     LargerThanCard,
     /// There was room enough that nobody had.
@@ -166,6 +171,10 @@ impl fmt::Display for Finding {
                 f,
                 "PyTorch lets the process have {allowed} of the memory that Metal recommends and more. PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0 \
                  lifts that limit, and the system may fail then; a smaller micro-batch, shorter sequences and checkpointing ask for less."
+            ),
+            Finding::MoreThanFree { by } => write!(
+                f,
+                "{by} more than was free. The rest of the message says how much of what was in use PyTorch only kept for later."
             ),
             Finding::LargerThanCard => {
                 f.write_str("This one tensor is larger than the whole card: it has to go or to shrink.")
@@ -307,7 +316,8 @@ fn of_memory(message: &Message, asked: Bytes, expandable: bool) -> Option<Findin
     }
     let segment = message.segment().map(|segment| Finding::AnySmallTensor { segment });
     let (Some(free), Some(unallocated)) = (bytes(message.free), bytes(message.unallocated)) else {
-        return segment;
+        let missing = bytes(message.free).filter(|free| *free < asked).map(|free| asked.saturating_sub(free));
+        return segment.or_else(|| missing.map(|by| Finding::MoreThanFree { by }));
     };
     Some(if free >= asked {
         Finding::Limited { free, allowed: bytes(message.allowed) }

@@ -54,9 +54,10 @@ pub fn likely(message: &Message, scenario: &Scenario) -> Vec<Likely> {
 }
 
 /// Of the runs with a guess's batch, by every method, with and without checkpointing, the one in which what is allocated is nearest to
-/// what the message says when its tensor is asked for. None where the message does not say it, or no run asks for it.
+/// what the message says when its tensor is asked for, or to all that was in use where that is all it says. None where the message says
+/// neither, or no run asks for it.
 pub fn nearest_run(message: &Message, guess: &Scenario) -> Option<(Scenario, Suspect)> {
-    let said = message.allocated?.bytes;
+    let said = message.allocated.map(|amount| amount.bytes).or_else(|| message.in_use())?;
     let methods = guess.task.methods().iter().map(|method| with_method(guess, *method));
     let runs = methods.flat_map(|run| {
         let other = Scenario { checkpointing: otherwise(run.checkpointing), ..run.clone() };
@@ -67,7 +68,8 @@ pub fn nearest_run(message: &Message, guess: &Scenario) -> Option<(Scenario, Sus
         let suspect = suspects(message, &run).ok()?.into_iter().next()?;
         Some((run, suspect))
     });
-    asked.min_by_key(|(_, suspect)| suspect.allocated.0.abs_diff(said.0))
+    let possible = asked.filter(|(_, suspect)| message.in_use().is_none_or(|most| suspect.allocated <= most));
+    possible.min_by_key(|(_, suspect)| suspect.allocated.0.abs_diff(said.0))
 }
 
 /// Checkpointing where there is none, and none where there is.

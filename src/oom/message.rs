@@ -108,6 +108,11 @@ impl Message {
         [1, 2 << 20].map(segment_for).map(Bytes).into_iter().find(|segment| *segment == asked)
     }
 
+    /// What everybody had of the card, where the text says what it has and what was free.
+    pub fn in_use(&self) -> Option<Bytes> {
+        Some(self.capacity?.bytes.saturating_sub(self.free?.bytes))
+    }
+
     /// PyTorch's sentence: `c10/cuda/CUDACachingAllocator.cpp` of 1.0 to 2.11, and `aten/src/ATen/mps/MPSAllocator.mm`. The
     /// words around an amount say what it is.
     fn read_sentence(&mut self, text: &str) {

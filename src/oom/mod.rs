@@ -135,7 +135,7 @@ pub fn decode(text: &str, scenario: &Scenario) -> Result<Decoded, NoMessage> {
     guesses.retain_mut(|guess| {
         let Some((run, suspect)) = nearest_run(&message, &guess.scenario) else {
             // what no run of the model asks for, it was not
-            return message.allocated.is_none() && !guess.scenario.stops();
+            return message.allocated.is_none() && message.in_use().is_none() && !guess.scenario.stops();
         };
         (*guess.scenario, guess.allocated) = (run, Some(suspect.allocated));
         message.capacity.is_none_or(|capacity| suspect.allocated <= capacity.bytes)
@@ -259,7 +259,7 @@ fn account(message: &Message) -> Vec<(Holder, Bytes)> {
     let outside = match (process, reserved) {
         (Some(_), _) => (Holder::Outside, beside(process, [reserved, None, None])),
         (None, Some(_)) => (Holder::OutsideAndOthers, beside(capacity, [reserved, free, others])),
-        (None, None) => (Holder::Everybody, bytes(shown)),
+        (None, None) => (Holder::Everybody, bytes(shown).or_else(|| message.in_use())),
     };
     let holders = [
         (Holder::Tensors, bytes(allocated)),

@@ -88,6 +88,7 @@ pub(super) fn rank_of(
 ) -> Result<Option<Largest>, Issue> {
     match step::largest_rank(architecture, scenario, gpu)? {
         0 => Ok(None),
+        cap if cap < grain => Ok(most_rank(architecture, scenario, gpu, cap, 1)?.some()),
         cap => Ok(most_rank(architecture, scenario, gpu, cap, grain)?.some()),
     }
 }
@@ -111,7 +112,7 @@ pub(super) fn most_rank(
         return Ok(Most::Runs(largest));
     }
     if scenario.lora.tuner != Tuner::Oft {
-        return Solver { grain, ..every }.most(scenario, (cap / grain).max(1));
+        return Solver { grain, ..every }.most(scenario, cap / grain);
     }
     let most = every.most(scenario, cap)?;
     let Most::Runs(Largest { number, .. }) = most else { return Ok(most) };

@@ -137,7 +137,8 @@ pub struct Levers {
     /// Single changes that save enough to be worth a line: first those with which it fits, then the others; within both the
     /// cheapest first, and of equal cost what saves most.
     pub single: Vec<Lever>,
-    /// Changes that are enough together, as cheap as was found, where no single change is or each that is costs more.
+    /// Changes that are enough together, as cheap as was found, where no single change is or each that is costs more or takes the CPU's
+    /// memory, which these leave alone.
     pub together: Option<Lever>,
     /// Where it fits: what the room that is left is good for.
     pub uses: Vec<Use>,
@@ -207,10 +208,14 @@ pub fn levers(scenario: &Scenario) -> Result<Levers, Issue> {
     });
     single.sort_by_key(|lever| (!lever.verdict.holds(), lever.cost, lever.needed));
     let fits = base.fits();
-    let cheapest = single.iter().find(|lever| lever.verdict.holds()).map(|lever| lever.cost);
+    // what takes the CPU's memory is one way, not the cheapest: that memory may not be there
+    let is_enough = |lever: &&Lever| lever.verdict.holds() && lever.on_host == Bytes::ZERO;
+    let cheapest = single.iter().find(is_enough).map(|lever| lever.cost);
     let cheaper = |cost: &Cost| cheapest.is_none_or(|cheapest| *cost < cheapest);
     let costs: Vec<Cost> = Cost::ALL.into_iter().filter(cheaper).collect();
-    let together = if fits { None } else { together(scenario, looked, &costs) };
+    let offloads = single.iter().any(|lever| lever.verdict.holds() && lever.on_host > Bytes::ZERO);
+    let rules: Vec<&Rule> = RULES.iter().filter(|rule| !(offloads && rule.key == "cpu-offload")).collect();
+    let together = if fits { None } else { together(scenario, looked, &costs, &rules) };
     let uses = if fits { room::uses(scenario, looked) } else { Vec::new() };
     let fewest = fewest_gpus(scenario);
     let offloaded = if fits { None } else { offloaded(scenario, looked, &fewest) };
@@ -346,11 +351,11 @@ fn lever(before: &Scenario, after: Scenario, key: &str, cost: Cost, looked: &Loo
 /// Changes that together make a scenario fit: always of the cheapest kind that saves anything, and of that the one that saves most, until
 /// it fits: what a dear change uncovers may go for nothing. Then those that turn out not to be needed are taken back, the dearest
 /// first.
-fn together(scenario: &Scenario, looked: &Looked, costs: &[Cost]) -> Option<Lever> {
+fn together(scenario: &Scenario, looked: &Looked, costs: &[Cost], rules: &[&'static Rule]) -> Option<Lever> {
     let mut pulls: Vec<&Rule> = Vec::new();
     while !fits_with(scenario, &pulls, looked) {
         let changed = with(scenario, &pulls);
-        pulls.push(costs.iter().find_map(|cost| most_saving(*cost, &changed))?);
+        pulls.push(costs.iter().find_map(|cost| most_saving(*cost, &changed, rules))?);
     }
     let mut kept: Vec<Option<&Rule>> = pulls.into_iter().map(Some).collect();
     let mut dearest: Vec<usize> = (0..kept.len()).collect();
@@ -386,7 +391,7 @@ fn fits_with(scenario: &Scenario, pulls: &[&Rule], looked: &Looked) -> bool {
 }
 
 /// The change of that cost that saves most of what the tensors need, if it is worth a line.
-fn most_saving(cost: Cost, scenario: &Scenario) -> Option<&'static Rule> {
+fn most_saving(cost: Cost, scenario: &Scenario, rules: &[&'static Rule]) -> Option<&'static Rule> {
     let before = Outlook::of_tensors(scenario)?.needed;
     let saving = |rule: &'static Rule| {
         let changed = step(rule, scenario)?;
@@ -394,7 +399,7 @@ fn most_saving(cost: Cost, scenario: &Scenario) -> Option<&'static Rule> {
         let worth = needed.0.saturating_add(before.0 / LEAST_SHARE) < before.0;
         worth.then_some((needed, rule))
     };
-    let of_cost = RULES.iter().filter(|rule| rule.cost == cost);
+    let of_cost = rules.iter().copied().filter(|rule| rule.cost == cost);
     of_cost.filter_map(saving).min_by_key(|(needed, rule)| (dearness(rule), *needed)).map(|(_, rule)| rule)
 }
 

@@ -40,6 +40,19 @@ fn what_fits_comes_first_and_of_that_the_cheapest() {
     }
 }
 
+/// The CPU's memory may not be there: what does without it is said beside the change that takes it.
+#[test]
+fn changes_that_leave_the_cpus_memory_alone_are_found_beside_one_that_takes_it() {
+    let scenario =
+        of_link("m=meta-llama/Llama-3.1-70B&method=full&p=amp-bf16&gpus=8&shard=fsdp2&gpu=h100-sxm-80gb");
+    let levers = found(&scenario);
+    let offloaded = levers.single.iter().find(|lever| lever.verdict.holds() && lever.on_host > Bytes::ZERO);
+    assert_eq!(offloaded.map(|lever| lever.cost), Some(Cost::Time));
+    let together = levers.together.expect("there is a way");
+    assert!(together.verdict.holds() && together.on_host == Bytes::ZERO, "{together:?}");
+    assert!(together.cost < Cost::Training, "{together:?}");
+}
+
 #[test]
 fn several_changes_together_where_one_is_not_enough() {
     let scenario = Scenario { batch: 64, sequence: 8192, ..on("rtx-3060-12gb") };

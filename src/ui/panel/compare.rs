@@ -5,12 +5,12 @@ use leptos::prelude::*;
 use super::answer::Peak;
 use super::curves::Curves;
 use crate::memory::Parameters;
-use crate::plan::with_method;
+use crate::plan::{OnCard, Outcome, with_method};
 use crate::scenario::{Method, Scenario};
 use crate::share::MOST_SCENARIOS;
 use crate::ui::controls::{Cell, Row, Table};
 use crate::ui::detail::Detail;
-use crate::ui::format::parameters;
+use crate::ui::format::{Unit, parameters};
 use crate::ui::state::{Slot, State, letter};
 use crate::ui::summary;
 use crate::ui::verdict::{self, margin};
@@ -178,15 +178,11 @@ fn differences(scenarios: &[Scenario]) -> Vec<Row> {
 /// What comes of them: the three figures, each with its difference to the first, the verdict and the speed.
 fn outcomes(state: State) -> Vec<Row> {
     let unit = state.unit();
-    let amounts = |name: &str, look: fn(&Detail) -> Option<Bytes>| {
-        let found: Vec<Option<Bytes>> =
+    let amounts = |name: &str, look: fn(&Detail) -> Option<Reached>| {
+        let found: Vec<Option<Reached>> =
             state.shown().map(|slot| slot.close_look().and_then(|detail| look(&detail))).collect();
-        let cell = |bytes: &Option<Bytes>| {
-            let Some(bytes) = *bytes else { return Cell::of("–") };
-            let first = found.first().copied().flatten().filter(|first| *first != bytes);
-            let small = first.map(|first| unit.difference(first, bytes)).unwrap_or_default();
-            let class = if small.starts_with('+') { "more" } else { "less" };
-            Cell { small, class, ..Cell::of(unit.amount(bytes)) }
+        let cell = |reached: &Option<Reached>| {
+            reached.map_or_else(|| Cell::of("–"), |reached| outcome(reached, found[0], unit))
         };
         Row {
             class: "outcome",
@@ -208,9 +204,9 @@ fn outcomes(state: State) -> Vec<Row> {
         pace.map_or_else(|| Cell::of("–"), |pace| Cell { small: pace.note, ..Cell::of(pace.amount) })
     };
     vec![
-        amounts("Needs", |detail| Some(detail.memory.needed())),
-        amounts("PyTorch reserves", |detail| Some(detail.on_card.as_ref().ok()?.reserved)),
-        amounts("nvidia-smi shows", |detail| Some(detail.on_card.as_ref().ok()?.shown)),
+        amounts("Needs", |detail| Some(Reached { bytes: detail.memory.needed(), fails: false })),
+        amounts("PyTorch reserves", |detail| reached(detail, |on_card| on_card.reserved)),
+        amounts("nvidia-smi shows", |detail| reached(detail, |on_card| on_card.shown)),
         Row {
             class: "outcome",
             head: Cell::of("On its card"),
@@ -226,9 +222,44 @@ fn outcomes(state: State) -> Vec<Row> {
     ]
 }
 
+/// An amount, and whether the run gets no further than that.
+#[derive(Clone, Copy)]
+struct Reached {
+    bytes: Bytes,
+    fails: bool,
+}
+
+/// What a run comes to on its card.
+fn reached(detail: &Detail, pick: fn(&OnCard) -> Bytes) -> Option<Reached> {
+    let on_card = detail.on_card.as_ref().ok()?;
+    Some(Reached { bytes: pick(on_card), fails: matches!(on_card.outcome, Outcome::Fails(_)) })
+}
+
+/// An amount with its difference to the first, but where one of the two is what a run had when it failed.
+fn outcome(reached: Reached, first: Option<Reached>, unit: Unit) -> Cell {
+    let Reached { bytes, fails } = reached;
+    if fails {
+        return Cell { small: "until it fails".to_owned(), ..Cell::of(unit.amount(bytes)) };
+    }
+    let first = first.filter(|first| first.bytes != bytes && !first.fails);
+    let small = first.map(|first| unit.difference(first.bytes, bytes)).unwrap_or_default();
+    let class = if small.starts_with('+') { "more" } else { "less" };
+    Cell { small, class, ..Cell::of(unit.amount(bytes)) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_run_had_when_it_failed_is_compared_with_nothing() {
+        let [whole, failed, other] = [(4, false), (2, true), (3, false)]
+            .map(|(gib, fails)| Reached { bytes: Bytes(gib << 30), fails });
+        let small = |one, first| outcome(one, Some(first), Unit::Binary).small;
+        assert_eq!(small(failed, whole), "until it fails");
+        assert_eq!(small(whole, failed), "");
+        assert_eq!(small(other, whole), "−1.00 GiB");
+    }
 
     #[test]
     fn what_differs_stands_out() {

@@ -35,12 +35,20 @@ pub fn Levers() -> impl IntoView {
         false => Vec::new(),
     });
     let silent = move || unanswered.get() && repaired.with(Vec::is_empty);
+    // of an earlier scenario: room to use where there is none any more, and the other way round, is no help
+    let is_of_other_verdict = Memo::new(move |_| {
+        let fits = state.current().fit().is_some_and(|(_, verdict)| verdict.holds());
+        is_behind(state)
+            && known.with(|known| known.as_ref().is_some_and(|known| known.1.verdict.holds() != fits))
+    });
     let title = move || match unanswered.get() {
         true => "What would run instead",
+        false if is_of_other_verdict.get() => "What to change",
         false => known.with(|known| known.as_ref().map_or("What to change", |known| title(&known.1))),
     };
     let buttons = move || match unanswered.get() {
         true => Some(repaired.with(|found| of_repairs(state, found))),
+        false if is_of_other_verdict.get() => None,
         false => known.get().map(|known| buttons(state, &known.0, &known.1)),
     };
     view! {
@@ -127,7 +135,7 @@ fn look_for(state: State) {
 fn title(found: &Found) -> &'static str {
     if found.verdict.holds() {
         "What the room is good for"
-    } else if found.together.is_some() {
+    } else if found.together.is_some() && in_the_cpus_memory(found).is_none() {
         "These together make it fit"
     } else if found.single.iter().any(|lever| lever.verdict.holds()) {
         "What makes it fit"
@@ -149,9 +157,14 @@ fn buttons(state: State, scenario: &Scenario, found: &Found) -> AnyView {
     let button = |lever: &Lever| of_lever(state, lever, found, unit);
     let gpus = of_gpus(state, scenario, found, unit);
     if let Some(together) = &found.together {
-        return (button(together), gpus).into_any();
+        return (button(together), in_the_cpus_memory(found).map(button), gpus).into_any();
     }
     (cheapest(&found.single).into_iter().map(button).collect::<Vec<_>>(), gpus).into_any()
+}
+
+/// The single change with which it fits if the CPU's memory holds the rest.
+fn in_the_cpus_memory(found: &Found) -> Option<&Lever> {
+    found.single.iter().find(|lever| lever.verdict.holds() && lever.on_host > Bytes::ZERO)
 }
 
 /// The cheapest changes with which it fits, one setting before several at once; where there are none, those that save most.

@@ -2,7 +2,7 @@
 
 use leptos::prelude::*;
 
-use crate::rules::{Figures, about, level, rules};
+use crate::rules::{Figures, about, held_against, level, rules};
 use crate::ui::controls::meaning;
 use crate::ui::state::State;
 
@@ -15,15 +15,19 @@ pub fn Thumb() -> impl IntoView {
         state.current().answer(|scenario, memory, gpu| {
             let figures = Figures::of(scenario, &*scenario.architecture().ok()?);
             let needed = memory.needed();
+            let against = held_against(scenario, needed);
             let line = |(number, rule): (usize, &'static crate::rules::Rule)| {
                 let total = rule.total(&figures);
+                let share = against.map_or_else(String::new, |needed| {
+                    format!("{:.0} % of what is needed. ", total.percent_of(needed))
+                });
                 view! {
                     <div>
                         <dt>{meaning(format!("rule-{number}"), rule.name, rule.formula)}</dt>
                         " "
                         <dd>
                             <b>{unit.amount(total)}</b>
-                            {format!(", {:.0} % of what is needed. {}", total.percent_of(needed), rule.wrong)}
+                            {format!(", {share}{}", rule.wrong)}
                             " "
                             <small>{rule.source}</small>
                         </dd>
@@ -40,8 +44,17 @@ pub fn Thumb() -> impl IntoView {
             });
             let lines = rules(scenario).iter().enumerate().map(line).collect::<Vec<_>>();
             let about = about(scenario).map(|words| view! { <p class="remark">{words}</p> });
+            let alone = against.filter(|_| scenario.cluster.is_many()).map(|alone| {
+                let alone = unit.amount(alone);
+                view! {
+                    <p class="remark">
+                        {format!("They are rules for a single GPU: on one the run would need {alone}, which they are held against.")}
+                    </p>
+                }
+            });
             Some(view! {
                 {about}
+                {alone}
                 <p class="remark">{format!("One guide calls the {} that are needed {}.", unit.amount(needed), level(needed))}</p>
                 <dl class="pace">{lines}</dl>
                 {watch}

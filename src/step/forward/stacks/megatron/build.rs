@@ -41,7 +41,8 @@ impl Rank<'_> {
     /// Refuses a part of the model that Megatron-core has otherwise.
     pub fn refuse<T>(&self, what: &str) -> Result<T, Issue> {
         let message = format!("Megatron-core's {} is not modelled: {what}", self.name);
-        Err(Issue::error(Field::Stack, message).with_fix("choose a llama, a deepseek_v2, or transformers"))
+        Err(Issue::error(Field::Stack, message)
+            .with_fix("choose transformers, or a plain llama or deepseek_v2"))
     }
 
     /// This rank's part of what the GPUs of a layer share.

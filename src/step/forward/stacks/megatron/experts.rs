@@ -85,16 +85,24 @@ pub(super) fn sparse(moe: &mut Moe, mixer: &Mixer, rank: Rank<'_>, cluster: Clus
         return rank.refuse("its experts");
     }
     let [groups, chosen] = moe.groups;
-    if groups > 1 && (chosen == 0 || moe.top_k < chosen || !moe.experts.is_multiple_of(groups)) {
+    // what torch.topk is asked for must be there: groups, and experts in each of them
+    let of_each = moe.experts / groups.max(1);
+    let is_whole = moe.experts.is_multiple_of(groups.max(1)) && chosen <= groups;
+    if groups > 1 && (chosen == 0 || moe.top_k < chosen || !is_whole || moe.top_k / chosen > of_each) {
         return rank.refuse("its groups of experts");
+    }
+    if moe.top_k > moe.router.output {
+        return rank.refuse("a token goes to more experts than there are");
     }
     moe.router = Linear::new(ROUTER, moe.router.input, moe.router.output);
     if let Some(shared) = &mut moe.shared {
         *shared = dense(shared, [SHARED_FC1, SHARED_FC2], rank)?;
     }
     moe.experts = of_rank(moe.experts, cluster)?;
-    if moe.experts > MOST_EXPERTS || moe.top_k > moe.router.output {
-        return rank.refuse("so many experts");
+    if moe.experts > MOST_EXPERTS {
+        let message = format!("a GPU with {} experts is not followed", grouped(moe.experts));
+        let fix = format!("share them among more GPUs, {} on each at most", grouped(MOST_EXPERTS));
+        return Err(Issue::error(Field::ExpertParallel, message).with_fix(fix));
     }
     Ok(())
 }

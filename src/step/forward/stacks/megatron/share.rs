@@ -2,7 +2,7 @@
 
 use crate::issue::{Field, Issue};
 use crate::model::Architecture;
-use crate::scenario::Cluster;
+use crate::scenario::{Cluster, Layout};
 use crate::units::grouped;
 
 /// The most stages, with virtual ones, that a micro-batch goes through: more than the deepest models have layers.
@@ -96,9 +96,25 @@ pub(super) fn stages(architecture: &Architecture, cluster: Cluster) -> Result<()
     if !is_alike(&architecture.order, each, share) {
         let message =
             "layers that differ are modelled over several stages where the first stage alone has others";
-        return Err(Issue::error(Field::PipelineParallel, message).with_fix("use one stage"));
+        return Err(Issue::error(Field::PipelineParallel, message)
+            .with_fix(stages_that_are_alike(architecture, cluster)));
     }
     Ok(())
+}
+
+/// With how many stages the layers that differ are all in the first: as many as there are, without interleaving, or fewer.
+fn stages_that_are_alike(architecture: &Architecture, cluster: Cluster) -> String {
+    let layers = architecture.order.len() as u64;
+    let is_enough = |stages: &u64| {
+        let layout = Layout { pipeline: *stages, interleaved: 0, ..cluster.layout };
+        let share = Share::of(Cluster { layout, ..cluster }, architecture);
+        layers.is_multiple_of(*stages) && is_alike(&architecture.order, layers / stages, share)
+    };
+    match (1..=cluster.layout.pipeline).rev().find(is_enough).unwrap_or(1) {
+        1 => "use one stage".to_owned(),
+        stages if stages == cluster.layout.pipeline => "run the layers of a stage at once".to_owned(),
+        stages => format!("use {stages} stages, whose layers run at once"),
+    }
 }
 
 /// Whether the stages that stand for all have what those do that are not run: the first, the second and the last are
