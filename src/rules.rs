@@ -94,7 +94,8 @@ const fn width(precision: Precision) -> f64 {
     }
 }
 
-/// Tensors of the model's size that an optimizer keeps, as calculators list them, in the model's own element type.
+/// Tensors of the model's size that an optimizer keeps, as calculators list them, in the model's own element type. They list neither LOMO
+/// nor what projects gradients: no state, and Adafactor's, stand for theirs.
 const fn states(optimizer: Optimizer) -> f64 {
     match optimizer {
         Optimizer::Sgd | Optimizer::Lomo => 0.0,

@@ -267,3 +267,41 @@ fn scripts_of_trl_and_unsloth_are_read_back() {
         assert_eq!(link(&understood.scenario), link(&scenario), "{}", file.text);
     }
 }
+
+/// A scenario that projects gradients, or steps in backward.
+fn linked(link: &str) -> Scenario {
+    share::decode(&format!("v=1&method=full&gpu=h200-sxm&{link}")).scenarios.remove(0)
+}
+
+#[test]
+fn layers_that_are_projected_are_those_of_the_scenario() {
+    let pythia = linked("m=EleutherAI/pythia-1.4b&t=attention&o=galore-adamw");
+    let axolotl = configuration(&pythia, Configuration::Axolotl).expect("axolotl has lines for it");
+    assert!(
+        axolotl.text.contains("optim_target_modules: [query_key_value, attention.dense]"),
+        "{}",
+        axolotl.text
+    );
+    assert!(!axolotl.differs.iter().any(|clause| clause.contains("Target modules")), "{:?}", axolotl.differs);
+    let trl = Scenario { stack: Stack::Trl, ..pythia };
+    let script = headroom::export::script(&trl).expect("trl has arguments for it");
+    assert!(script.contains("optim_target_modules=[\"query_key_value\", \"attention.dense\"]"), "{script}");
+}
+
+#[test]
+fn names_at_which_transformers_stops_are_not_written() {
+    let layerwise = linked("m=meta-llama/Llama-3.2-1B&o=galore-adafactor&step=in-backward");
+    assert!(estimate(&layerwise).memory.is_some());
+    for which in [Configuration::Axolotl, Configuration::LlamaFactory] {
+        let refused = configuration(&layerwise, which).expect_err("transformers stops");
+        assert!(refused.message.contains("galore_adafactor_layerwise"), "{refused}");
+    }
+    let apollo = linked("m=meta-llama/Llama-3.2-1B&o=apollo-adamw&step=in-backward");
+    let axolotl = configuration(&apollo, Configuration::Axolotl).expect("axolotl has lines for it");
+    assert!(axolotl.text.contains("optimizer: apollo_adamw_layerwise"), "{}", axolotl.text);
+    for (link, name) in [("o=apollo-adamw&step=in-backward", "apollo_adamw_layerwise"), ("o=lomo", "lomo")] {
+        let trl = linked(&format!("m=meta-llama/Llama-3.2-1B&st=trl&{link}"));
+        let script = headroom::export::script(&trl).expect("trl's trainers run it");
+        assert!(script.contains(&format!("optim=\"{name}\"")), "{script}");
+    }
+}

@@ -305,6 +305,8 @@ fn other_tuners_are_read() {
 #[test]
 fn optimizers_that_project_are_read_with_their_layers() {
     let own = |scenario: &Scenario| {
+        let answer = headroom::estimate(scenario);
+        assert!(answer.memory.is_some(), "{:?}", answer.issues);
         (scenario.optimizer, scenario.lora.rank, scenario.lora.targets, scenario.savings.step)
     };
     // the example of transformers' documentation
@@ -319,25 +321,105 @@ fn optimizers_that_project_are_read_with_their_layers() {
                model = AutoModelForCausalLM.from_pretrained(\"meta-llama/Llama-3.1-8B\")";
     let wanted = (Optimizer::ApolloAdamW, 128, LoraTargets::AllLinearAndHead, StepTime::InBackward);
     assert_eq!(own(&read(all).scenario), wanted);
-    let axolotl = read(
-        "base_model: meta-llama/Llama-3.2-1B\nmicro_batch_size: 1\noptimizer: galore_adamw_8bit\n\
-         optim_target_modules: [self_attn]\noptim_args:\n  rank: 256\n  scale: 1\n  update_proj_gap: 256\n",
-    );
+    let axolotl = read(include_str!("fixtures/configurations/axolotl-galore.yml"));
     let wanted = (Optimizer::GaLoreAdamW8bit, 256, LoraTargets::Attention, StepTime::AfterBackward);
     assert_eq!(own(&axolotl.scenario), wanted);
     assert!(axolotl.left.is_empty(), "{:?}", axolotl.left);
-    let factory = "model_name_or_path: meta-llama/Llama-3.2-1B\nfinetuning_type: full\nstage: sft\nuse_galore: true\n\
-                   galore_layerwise: true\ngalore_target: mlp\ngalore_scale: 2.0\noptim: adafactor\n";
-    let wanted = (Optimizer::GaLoreAdafactor, 16, LoraTargets::Mlp, StepTime::InBackward);
-    assert_eq!(own(&read(factory).scenario), wanted);
     let lomo = read("SFTTrainer(model=\"Qwen/Qwen2.5-0.5B\", args=SFTConfig(optim=\"adalomo\"))");
-    assert_eq!(lomo.scenario.optimizer, Optimizer::AdaLomo);
-    let random = read(
-        "SFTTrainer(model=\"Qwen/Qwen2.5-0.5B\", args=SFTConfig(optim=\"apollo_adamw\", optim_args=\"proj=svd\", \
-         optim_target_modules=[\"(q|k)_proj\"]))",
+    assert_eq!(own(&lomo.scenario).0, Optimizer::AdaLomo);
+    let layerwise =
+        read(&projecting("optim_target_modules=\"all-linear\"").replace("adamw", "adamw_layerwise"));
+    let wanted = (Optimizer::ApolloAdamW, 128, LoraTargets::AllLinear, StepTime::InBackward);
+    assert_eq!(own(&layerwise.scenario), wanted);
+}
+
+/// A file of trl's that projects gradients, with these arguments.
+fn projecting(arguments: &str) -> String {
+    format!("SFTTrainer(model=\"Qwen/Qwen2.5-0.5B\", args=SFTConfig(optim=\"apollo_adamw\", {arguments}))")
+}
+
+#[test]
+fn layers_that_are_projected_are_those_that_transformers_finds() {
+    for (named, wanted) in [
+        ("\".*attn.*\"", "attention"),
+        ("[\"attn\"]", "attention"),
+        ("[\"self_attn\", r\".*\\.mlp.*\"]", "all-linear"),
+        ("[\"q_proj\"]", "q_proj"),
+    ] {
+        let read = read(&projecting(&format!("optim_target_modules={named}")));
+        let targets = Key::find("lora-targets").unwrap().write(&read.scenario);
+        assert_eq!((targets.as_str(), left(&read)), (wanted, vec![]), "{named}");
+    }
+    for other in [
+        "\"attn\"",
+        "\".*mlp\"",
+        "[\".*attn\"]",
+        "[\"mlp.*\"]",
+        "[\"(q|k)_proj\"]",
+        "[\"layers\"]",
+        "[\"model\"]",
+        "[\"layers.0.mlp\"]",
+        "[\"0.mlp\"]",
+        "[\"no_such\"]",
+    ] {
+        let read = read(&projecting(&format!("optim_target_modules={other}")));
+        assert_eq!(read.left.len(), 1, "{other}: {:?}", read.left);
+    }
+    let starcoder = projecting("optim_target_modules=[\"attn\"]")
+        .replace("Qwen/Qwen2.5-0.5B", "bigcode/starcoderbase-1b");
+    assert_eq!(read(&starcoder).scenario.lora.modules.to_string(), "c_attn,attn.c_proj");
+}
+
+#[test]
+fn settings_of_projections_that_are_not_followed_are_told() {
+    for other in ["proj=svd", "proj_type=left", "scale_type=tensor"] {
+        let read = read(&projecting(&format!("optim_args=\"{other}\", optim_target_modules=\"all-linear\"")));
+        assert_eq!(left(&read), [other]);
+    }
+    // no rank is that of LoRA before it
+    let negative = read(&projecting("optim_args=\"rank=-5\", optim_target_modules=\"all-linear\""));
+    assert_eq!((negative.scenario.lora.rank, negative.left.len()), (128, 1), "{:?}", negative.left);
+}
+
+#[test]
+fn names_that_transformers_does_not_run_are_told() {
+    for name in ["galore_adafactor_layerwise", "adamw_torch_layerwise", "lomo_layerwise"] {
+        let axolotl =
+            format!("base_model: meta-llama/Llama-3.2-1B\noptimizer: {name}\nmicro_batch_size: 1\n");
+        let read = read(&axolotl);
+        assert_eq!(left(&read), [format!("optimizer: {name}")], "{name}");
+        assert_eq!(read.scenario.savings.step, StepTime::AfterBackward, "{name}");
+    }
+}
+
+#[test]
+fn llama_factorys_own_switches_are_read_as_it_has_them() {
+    let factory = |more: &str| {
+        let before =
+            "model_name_or_path: meta-llama/Llama-3.2-1B\nfinetuning_type: full\nstage: sft\nbf16: true\n";
+        read(&format!("{before}{more}"))
+    };
+    let layerwise = factory(
+        "use_galore: true\ngalore_layerwise: true\ngalore_target: mlp\ngalore_scale: 2.0\noptim: adafactor\n",
     );
-    let said: Vec<&str> = random.left.iter().map(|left| left.said.as_str()).collect();
-    assert!(said.contains(&"proj=svd") && said.len() == 2, "{said:?}");
+    let read = &layerwise.scenario;
+    let own = (read.optimizer, read.lora.rank, read.lora.targets, read.savings.step);
+    assert_eq!(own, (Optimizer::GaLoreAdafactor, 16, LoraTargets::Mlp, StepTime::InBackward));
+    assert!(headroom::estimate(read).memory.is_some() && layerwise.left.is_empty(), "{:?}", layerwise.left);
+    for (more, told) in [
+        ("use_apollo: true\noptim: adamw_torch\napollo_proj: svd\n", vec!["apollo_proj: svd"]),
+        ("use_galore: true\noptim: adamw_8bit\ngalore_proj_type: left\n", vec!["galore_proj_type: left"]),
+        ("use_galore: true\n", vec!["use_galore: true"]),
+        ("use_galore: true\noptim: lion_8bit\n", vec!["use_galore: true"]),
+        ("use_apollo: true\noptim: adafactor\n", vec!["use_apollo: true"]),
+        (
+            "use_galore: true\nuse_apollo: true\noptim: adamw_torch\n",
+            vec!["use_galore: true", "use_apollo: true"],
+        ),
+        ("use_galore: false\ngalore_proj_type: left\n", vec![]),
+    ] {
+        assert_eq!(left(&factory(more)), told, "{more}");
+    }
 }
 
 #[test]

@@ -415,7 +415,7 @@ proptest! {
     fn a_setting_can_be_set_back(scenario in scenarios()) {
         let mut reset = scenario.clone();
         // What is set back may change the default of another, and that whether a third makes a difference.
-        for _ in 0..3 {
+        for _ in 0..4 {
             for key in reset.changed() {
                 let defaults = reset.defaults();
                 key.copy(&mut reset, &defaults);

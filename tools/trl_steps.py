@@ -42,7 +42,18 @@ OWN = dict(stack="trl", offload=None, labels=None, model=None, task="sft", promp
 PAIRS = ["dpo", "orpo", "cpo", "simpo", "reward"]
 ONLINE = ["grpo", "rloo"]
 OPTIMIZERS = {"adamw": "adamw_torch", "adamw_fused": "adamw_torch_fused", "sgd": "sgd", "adafactor": "adafactor",
-              "adamw8bit": "adamw_bnb_8bit", "paged_adamw8bit": "paged_adamw_8bit"}
+              "adamw8bit": "adamw_bnb_8bit", "paged_adamw8bit": "paged_adamw_8bit",
+              "lomo": "lomo", "adalomo": "adalomo"}
+# projected gradients: `_layerwise` with "in_backward"; every step makes the projections anew
+LOW_RANK = ("galore_adamw", "galore_adamw_8bit", "galore_adafactor", "apollo_adamw")
+
+
+def optimizer_arguments(case):
+    """What the trainer's configuration says of the optimizer."""
+    if case["optimizer"] not in LOW_RANK:
+        return {"optim": OPTIMIZERS[case["optimizer"]]}
+    return {"optim": case["optimizer"] + ("_layerwise" if case.get("in_backward") else ""),
+            "optim_target_modules": case["lora"]["targets"], "optim_args": f"rank={case['lora']['r']},update_proj_gap=1"}
 
 
 def answer_as_data_would(case):
@@ -285,7 +296,7 @@ def classifier(case, folder):
         model = get_peft_model(model, own, autocast_adapter_dtype=case["lora_autocast_adapter"])
     args = TrainingArguments(
         output_dir=folder, per_device_train_batch_size=batch, gradient_accumulation_steps=case["grad_accumulation"], max_steps=case["iters"],
-        report_to=[], save_strategy="no", logging_strategy="no", disable_tqdm=True, optim=OPTIMIZERS[case["optimizer"]],
+        report_to=[], save_strategy="no", logging_strategy="no", disable_tqdm=True, **optimizer_arguments(case),
         bf16=case["dtype"] == "amp_bf16", fp16=case["dtype"] == "amp_fp16", max_grad_norm=1.0 if case["clip"] else 0.0,
         gradient_checkpointing=kind != "none", gradient_checkpointing_kwargs=reentrant)
     return Trainer(model=model, args=args, train_dataset=data, processing_class=tokenizer(), data_collator=DataCollatorWithPadding(tokenizer()))
@@ -320,7 +331,7 @@ def make_trainer(case, folder):
         own.update(on_many_gpus(case, folder))
     args = config(
         output_dir=folder, per_device_train_batch_size=batch, gradient_accumulation_steps=accumulation, max_steps=steps,
-        report_to=[], save_strategy="no", logging_strategy="no", disable_tqdm=True, optim=OPTIMIZERS[case["optimizer"]],
+        report_to=[], save_strategy="no", logging_strategy="no", disable_tqdm=True, **optimizer_arguments(case),
         bf16=case["dtype"] == "amp_bf16", fp16=case["dtype"] == "amp_fp16",
         max_grad_norm=1.0 if case["clip"] else 0.0,
         gradient_checkpointing=kind != "none",

@@ -72,8 +72,6 @@ const IDLE: &[&str] = &[
     "ray_*",
     "resources_per_worker*",
     "placement_strategy",
-    "galore_*",
-    "apollo_*",
     "ddp_find_unused_parameters",
     "pissa_*",
     "create_new_adapter",

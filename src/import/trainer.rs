@@ -24,28 +24,33 @@ pub(super) fn optimization(reader: &mut Reader, names: &[&str], default: &str, w
     match reader.take(names) {
         Some(said) => {
             let name = said.text().trim_start_matches("OptimizerNames.").to_ascii_lowercase();
-            let (name, is_layerwise) = match name.strip_suffix("_layerwise") {
-                Some(name) => (name, true),
-                None => (name.as_str(), false),
-            };
-            match optimizer(name) {
-                Some(found) => {
-                    reader.set("optimizer", found.slug(), &said.said);
-                    if is_layerwise {
-                        reader.set("optimizer-step", "in-backward", &said.said);
-                    }
-                    if found.projects() {
-                        low_rank::settings(reader);
-                    }
-                }
-                None => reader.keep("optimizer", &said.said, "this optimizer is not predicted"),
-            }
+            named(reader, &name, &said.said);
         }
         None => reader.assume("optimizer", default, why),
     }
     match reader.take(&["max_grad_norm"]) {
         Some(said) => clips(reader, &said),
         None => reader.assume("clip-gradients", "on", "max_grad_norm is 1.0 by default"),
+    }
+}
+
+/// The optimizer of that name, which may be one that steps in backward.
+fn named(reader: &mut Reader, name: &str, said: &str) {
+    let plain = name.strip_suffix("_layerwise");
+    let Some(found) = optimizer(plain.unwrap_or(name)) else {
+        return reader.keep("optimizer", said, "this optimizer is not predicted");
+    };
+    let step = plain.map(|_| low_rank::layerwise(found)).transpose();
+    let step = match step {
+        Ok(step) => step,
+        Err(why) => return reader.keep("optimizer", said, why),
+    };
+    reader.set("optimizer", found.slug(), said);
+    if let Some(step) = step {
+        reader.set("optimizer-step", step.slug(), said);
+    }
+    if found.projects() {
+        low_rank::settings(reader);
     }
 }
 

@@ -257,7 +257,10 @@ fn unlike(scenario: &Scenario, architecture: &Architecture) -> Option<&'static s
         FeedForward::Dense(_) | FeedForward::None => false,
     };
     let mixes = architecture.blocks.iter().any(|block| has_experts(&block.ffn));
+    let is_fused = scenario.optimizer.steps_in_backward();
     match (scenario.task != Task::Sft, mixes) {
+        (true, false) if is_fused => Some("of this task, nor of this optimizer"),
+        (false, false) if is_fused => Some("of this optimizer"),
         (true, true) => Some("of this task, nor of a mixture of experts"),
         (true, false) => Some("of this task"),
         (false, true) => Some("of a mixture of experts"),

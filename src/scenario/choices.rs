@@ -207,7 +207,7 @@ choices! {
         GaLoreAdamW = "galore-adamw", "GaLore (AdamW)", "galore-torch's GaLoreAdamW: of each projected layer the two moments in few directions and the projection onto them, which every 200th step finds anew from the singular values of the whole gradient.";
         GaLoreAdamW8bit = "galore-adamw-8bit", "GaLore (AdamW 8-bit)", "The same with 8-bit moments (GaLoreAdamW8bit).";
         GaLoreAdafactor = "galore-adafactor", "GaLore (Adafactor)", "GaLore with Adafactor's factored second moments, all of it in float32 (GaLoreAdafactor).";
-        ApolloAdamW = "apollo-adamw", "APOLLO", "apollo-torch's APOLLOAdamW: moments of randomly projected gradients, which say how each channel of the whole gradient is scaled; rank 1 is APOLLO-Mini.";
+        ApolloAdamW = "apollo-adamw", "APOLLO", "apollo-torch's APOLLOAdamW: moments of randomly projected gradients, which say how each channel of the whole gradient is scaled (scale_type=channel; APOLLO-Mini, of rank 1 and scale_type=tensor, is not followed).";
         Lomo = "lomo", "LOMO", "lomo-optim's Lomo: SGD without a state that steps each parameter in backward, in float32, and keeps no gradients.";
         AdaLomo = "adalomo", "AdaLomo", "lomo-optim's AdaLomo: the same with a number for each row and column, as Adafactor has.";
         NAdam = "nadam", "NAdam", "Adam with Nesterov momentum.";
@@ -241,9 +241,19 @@ impl Optimizer {
         )
     }
 
+    /// Why none steps under the name `galore_adafactor_layerwise`: a learning rate of one's own is made good for `galore_adafactor` alone
+    /// (transformers 5.17, trainer_optimizer.py `_get_galore_optimizer`).
+    pub(crate) const STOPS_LAYERWISE: &'static str = "transformers stops at galore_adafactor_layerwise (\"Cannot combine manual `lr` and `relative_step=True` options\")";
+
     /// Whether it steps in backward, whatever the script asks for.
     pub const fn steps_in_backward(self) -> bool {
         matches!(self, Optimizer::Lomo | Optimizer::AdaLomo)
+    }
+
+    /// Whether transformers' `Trainer` gives it the whole model, and has it step in backward: LOMO always, those that project gradients
+    /// by their `_layerwise` names.
+    pub const fn is_of_whole_model(self) -> bool {
+        self.projects() || self.steps_in_backward()
     }
 
     /// Whether it is bitsandbytes', or runs bitsandbytes' kernels.

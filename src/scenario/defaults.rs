@@ -11,12 +11,22 @@ use crate::hardware::ComputeCapability;
 /// The first NVIDIA cards that compute in bfloat16; before them PyTorch emulates it.
 const AMPERE: ComputeCapability = ComputeCapability { major: 8, minor: 0 };
 
+/// How many directions GaLore and APOLLO project gradients onto where nothing is said (transformers 5.17, trainer_optimizer.py).
+const PROJECTION_RANK: u64 = 128;
+
 impl Scenario {
+    /// The rank that a link, a file or a table of settings leaves out, which begins with another scenario: that one's, but where
+    /// gradients are projected that were not so in it.
+    pub(crate) fn rank_left_out(&self, base: &Scenario) -> u64 {
+        if self.projects() && !base.projects() { PROJECTION_RANK } else { base.lora.rank }
+    }
+
     /// The default of every setting, as the scenario's training library is usually run with its method and its adapters on its card;
     /// sequences, and what is generated after them, are no longer than the model's positions.
     ///
     /// These are not the values that a link leaves out: those are [`Scenario::default`]'s, whatever the rest of the link
-    /// says. Of the library, the method, the card and the model themselves it has the same ones as that.
+    /// says, but for the rank beside an optimizer that projects gradients. Of the library, the method, the card and the model themselves
+    /// it has the same ones as that.
     pub fn defaults(&self) -> Scenario {
         let mut usual = Scenario { precision: self.usual_precision(), ..Scenario::default() };
         match self.task {
@@ -46,8 +56,7 @@ impl Scenario {
                 (usual.batch, usual.answers.reference) = (8, Reference::None);
             }
         }
-        // transformers' of GaLore and APOLLO is 128 (trainer_optimizer.py)
-        usual.lora.rank = if self.projects() { 128 } else { self.lora.tuner.usual_rank() };
+        usual.lora.rank = if self.projects() { PROJECTION_RANK } else { self.lora.tuner.usual_rank() };
         usual.sequence = self.within_positions(usual.sequence);
         // half of a short sequence is left to the answer
         usual.answers.prompt = usual.answers.prompt.min(usual.sequence / 2);

@@ -133,22 +133,10 @@ impl Modules {
     /// The names of those among them whose path in a layer is wanted.
     pub fn of_paths(architecture: &Architecture, wanted: impl Fn(&str) -> bool) -> Modules {
         let mut found = Modules::NONE;
-        let mut visit = |param: Param| {
-            use ParamRole::{Head, LinearSubclassWeight, LinearWeight};
-            if let (LinearWeight | LinearSubclassWeight | Head, Some(path)) =
-                (param.role, param.name.strip_suffix(".weight"))
-                && wanted(path)
-            {
-                let all = NAMES.iter().enumerate();
-                let called = all.filter(|(_, name)| is_called(path, name));
-                found.0 |= called.fold(0, |set, (index, _)| set | 1 << index);
-            }
-        };
-        let encoder = architecture.encoder.iter().flat_map(|encoder| &encoder.blocks);
-        architecture.blocks.iter().chain(encoder).for_each(|block| block.visit(&mut visit));
-        architecture.visit_outside(&mut visit);
-        // a tied head is a layer too, whose weight is the embedding's
-        architecture.head.linear.visit(&mut visit);
+        for path in paths(architecture).iter().filter(|path| wanted(path)) {
+            let called = NAMES.iter().enumerate().filter(|(_, name)| is_called(path, name));
+            found.0 |= called.fold(0, |set, (index, _)| set | 1 << index);
+        }
         found
     }
 
@@ -159,11 +147,7 @@ impl Modules {
 
     /// The names of the linear layers of feed-forward networks.
     pub fn of_feed_forward(architecture: &Architecture) -> Modules {
-        Modules::in_blocks(architecture, |block, visit| match &block.ffn {
-            FeedForward::Dense(mlp) => mlp.visit(visit),
-            FeedForward::Moe(moe) => moe.visit(visit),
-            FeedForward::None => {}
-        })
+        Modules::in_blocks(architecture, visit_feed_forward)
     }
 
     fn in_blocks(architecture: &Architecture, visit: impl Fn(&Block, &mut dyn FnMut(Param))) -> Modules {
@@ -229,7 +213,50 @@ impl Modules {
     }
 }
 
-/// Whether a layer of that path is called by a name.
+/// The paths of a model's linear layers, each within its layer, or outside of all.
+pub(crate) fn paths(architecture: &Architecture) -> Vec<String> {
+    paths_of(|visit| {
+        let encoder = architecture.encoder.iter().flat_map(|encoder| &encoder.blocks);
+        architecture.blocks.iter().chain(encoder).for_each(|block| block.visit(visit));
+        architecture.visit_outside(visit);
+        // a tied head is a layer too, whose weight is the embedding's
+        architecture.head.linear.visit(visit);
+    })
+}
+
+/// The paths of the linear layers that mix tokens.
+pub(crate) fn paths_of_mixers(architecture: &Architecture) -> Vec<String> {
+    paths_of(|visit| architecture.blocks.iter().for_each(|block| block.mixer.visit(visit)))
+}
+
+/// The paths of the linear layers of feed-forward networks.
+pub(crate) fn paths_of_feed_forward(architecture: &Architecture) -> Vec<String> {
+    paths_of(|visit| architecture.blocks.iter().for_each(|block| visit_feed_forward(block, visit)))
+}
+
+fn visit_feed_forward(block: &Block, visit: &mut dyn FnMut(Param)) {
+    match &block.ffn {
+        FeedForward::Dense(mlp) => mlp.visit(visit),
+        FeedForward::Moe(moe) => moe.visit(visit),
+        FeedForward::None => {}
+    }
+}
+
+/// The paths of the linear layers among what is visited.
+fn paths_of(visit_all: impl FnOnce(&mut dyn FnMut(Param))) -> Vec<String> {
+    let mut paths: Vec<String> = Vec::new();
+    visit_all(&mut |param: Param| {
+        use ParamRole::{Head, LinearSubclassWeight, LinearWeight};
+        if let (LinearWeight | LinearSubclassWeight | Head, Some(path)) =
+            (param.role, param.name.strip_suffix(".weight"))
+            && !paths.iter().any(|known| known == path)
+        {
+            paths.push(path.to_owned());
+        }
+    });
+    paths
+}
+
 /// Whether a layer of that path is called so, as peft's `target_modules` has it.
 pub(crate) fn is_called(path: &str, name: &str) -> bool {
     path.strip_suffix(name).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))

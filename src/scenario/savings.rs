@@ -3,8 +3,8 @@
 use crate::model::Architecture;
 
 use super::{
-    Checkpointing, Field, Issue, LossKernel, Method, Offloading, Precision, Scenario, Severity, Stack,
-    StepTime,
+    Checkpointing, Field, Issue, LoraTargets, LossKernel, Method, Offloading, Precision, Scenario, Severity,
+    Stack, StepTime,
 };
 
 /// Adds what is wrong with the savings of a scenario.
@@ -14,8 +14,13 @@ pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, i
         let fix = "load the model in bfloat16, without prepare_model_for_kbit_training";
         issues.push(Issue::error(Field::Loss, message).with_fix(fix));
     }
-    if scenario.savings.step == StepTime::InBackward {
+    if scenario.optimizer.steps_in_backward() {
+        steps_by_itself(scenario, issues);
+    } else if scenario.savings.step == StepTime::InBackward {
         step_in_backward(scenario, issues);
+    }
+    if scenario.projects() {
+        tied_head(scenario, architecture, issues);
     }
     if scenario.savings.offloading == Offloading::On {
         offloading(scenario, architecture, issues);
@@ -37,6 +42,23 @@ fn step_in_backward(scenario: &Scenario, issues: &mut Vec<Issue>) {
     if scenario.training_loop.clips {
         let message = "gradients are not clipped: their norm would need all of them at once";
         issues.push(Issue::new(Severity::Note, Field::Step, message));
+    }
+}
+
+/// What an optimizer does not do that steps in backward whatever is asked for.
+fn steps_by_itself(scenario: &Scenario, issues: &mut Vec<Issue>) {
+    if scenario.training_loop.clips {
+        let message = format!("{} steps in backward: gradients are not clipped", scenario.optimizer.label());
+        issues.push(Issue::new(Severity::Note, Field::ClipGradients, message));
+    }
+}
+
+/// An output head without a weight of its own among the layers whose gradients are projected.
+fn tied_head(scenario: &Scenario, architecture: Option<&Architecture>, issues: &mut Vec<Issue>) {
+    let asked = scenario.lora.targets == LoraTargets::AllLinearAndHead;
+    if asked && architecture.is_some_and(|architecture| architecture.head.tied) {
+        let message = "the output head's weight is the embedding's, whose gradient is not projected";
+        issues.push(Issue::new(Severity::Note, Field::LoraTargets, message));
     }
 }
 

@@ -1,7 +1,7 @@
 //! A scenario as JSON or TOML: one entry per key of [`keys`], by its long name.
 //!
 //! What is read is strict: an unknown key or a bad value is an error that says what would be right. Keys that are left
-//! out take their default. In a format that only machines read, a scenario is that JSON as a text.
+//! out take their default, the rank beside an optimizer that projects gradients 128. In a format that only machines read, a scenario is that JSON as a text.
 
 use std::fmt::{self, Write};
 
@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use super::keys::{Key, ValueKind, keys};
-use super::{CustomModel, Issue, ModelChoice, Scenario};
+use super::{CustomModel, Field, Issue, ModelChoice, Scenario};
 use crate::text::short;
 
 impl Serialize for Scenario {
@@ -64,6 +64,12 @@ impl<'de> Deserialize<'de> for Scenario {
                     note(&format_args!("{one} and {other} are the same key (leave one out)"));
                 }
             }
+        }
+        let says_rank = members.iter().any(|(name, value)| {
+            !value.is_null() && Key::find(name).is_some_and(|key| key.field == Field::LoraRank)
+        });
+        if !says_rank {
+            scenario.lora.rank = scenario.rank_left_out(&Scenario::default());
         }
         if problems.is_empty() { Ok(scenario) } else { Err(D::Error::custom(problems)) }
     }
@@ -180,6 +186,15 @@ mod tests {
         assert_eq!(serde_json::from_str::<Scenario>("{}").unwrap(), Scenario::default());
         let short: Scenario = serde_json::from_str(r#"{"b":2,"lora-targets":["q_proj","v_proj"]}"#).unwrap();
         assert_eq!((short.batch, short.lora.modules.to_string().as_str()), (2, "q_proj,v_proj"));
+    }
+
+    #[test]
+    fn a_rank_that_is_left_out_is_the_optimizers() {
+        let rank = |json: &str| serde_json::from_str::<Scenario>(json).unwrap().lora.rank;
+        assert_eq!(rank(r#"{"method":"full","optimizer":"galore-adamw"}"#), 128);
+        assert_eq!(rank(r#"{"method":"full","optimizer":"galore-adamw","r":null}"#), 128);
+        assert_eq!(rank(r#"{"method":"full","optimizer":"galore-adamw","r":16}"#), 16);
+        assert_eq!(rank(r#"{"method":"lora","optimizer":"galore-adamw"}"#), 16);
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //! browser sends to the host; links of its first versions had it behind `?`, and are read all the same.
 //!
 //! `v=1&method=lora&b=4&2.b=8` holds two scenarios. The first states what differs from [`Scenario::default`]; every
-//! further one, behind `2.`, `3.` or `4.`, what differs from the first. The keys are those of [`keys`] and frozen: a
+//! further one, behind `2.`, `3.` or `4.`, what differs from the first; a rank that is not stated is 128 where an optimizer projects
+//! gradients and the base's does not. The keys are those of [`keys`] and frozen: a
 //! link that was ever given out opens the same scenarios for ever. `tests/fixtures/links` holds links of every version.
 //! One without a version was typed by hand: what it leaves out is as its task is usually run (`task=dpo` is trl's).
 
@@ -57,9 +58,11 @@ pub fn encode(scenarios: &[Scenario]) -> String {
 
 /// What the scenario says otherwise than the base.
 fn differences(prefix: &str, base: &Scenario, scenario: &Scenario) -> Vec<(String, String)> {
+    let mut left_out = base.clone();
+    left_out.lora.rank = scenario.rank_left_out(base);
     let values = keys().map(|key| (key, key.write(scenario)));
     values
-        .filter(|(key, value)| *value != key.write(base))
+        .filter(|(key, value)| *value != key.write(&left_out))
         .map(|(key, value)| (format!("{prefix}{}", key.link), value))
         .collect()
 }
@@ -174,11 +177,13 @@ fn read_group(
     notices: &mut Vec<Issue>,
 ) -> Scenario {
     let mut scenario = base.clone();
+    let mut says_rank = false;
     // In the order of the table, whatever the order in the link; of a key that is given twice the last counts.
     for key in keys() {
         let named =
             |name: &str| name.strip_prefix(prefix).is_some_and(|name| name == key.link || name == key.name);
         let Some((name, value)) = pairs.iter().rev().find(|(name, _)| named(name)) else { continue };
+        says_rank |= key.field == Field::LoraRank;
         if let Err(issue) = key.read(&mut scenario, value) {
             let used = short(&key.write(&scenario));
             notices.push(Issue {
@@ -186,6 +191,9 @@ fn read_group(
                 ..Issue::warning(key.field, "").with_fix(format!("use {}", key.valid()))
             });
         }
+    }
+    if !says_rank {
+        scenario.lora.rank = scenario.rank_left_out(base);
     }
     scenario
 }

@@ -166,8 +166,7 @@ impl<'a> Ready<'a> {
 
     /// Whether an optimizer leaves each parameter otherwise than it found it, one after the other.
     pub fn steps_in_turn(&self) -> bool {
-        let in_turn =
-            |training: Training| training.optimizer.projects() || training.optimizer.steps_in_backward();
+        let in_turn = |training: Training| training.optimizer.is_of_whole_model();
         self.models.iter().any(|built| built.member.training.is_some_and(in_turn))
     }
 

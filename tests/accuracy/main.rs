@@ -15,6 +15,7 @@ use headroom::units::BYTES_PER_GIB;
 use files::*;
 
 const FIT: &str = "tests/fixtures/measurements/fit.json";
+const TRL_OPTIMIZERS: &str = "tests/fixtures/measurements/trl-optimizers.json";
 const KINDS: &str = "data/accuracy.tsv";
 const RUNS: &str = "data/measured.tsv";
 const MISSES: &str = "data/misses.tsv";
@@ -86,6 +87,17 @@ fn what_took_less_is_predicted_to() {
 #[test]
 fn every_row_of_trl_is_predicted() {
     TRL.is_predicted(59, [0.001, 0.013, 0.03], [0.001, 0.19, 2.9]);
+}
+
+/// Optimizers that need the whole model, as trl's trainers have them: `tools/trl_steps.py` measured them as it did those of `trl.json`.
+#[test]
+fn optimizers_of_whole_models_are_predicted_under_trl() {
+    let (report, _) =
+        check::check_runs("trl-optimizers", &read(TRL_OPTIMIZERS)).expect("the file is an array of rows");
+    assert!(report.unsupported.is_empty(), "{:?}", report.unsupported);
+    for (errors, worst) in [(&report.summary.allocated, 0.03), (&report.summary.reserved, 1.0)] {
+        assert!(errors.count == 11 && errors.worst_pct <= worst, "{errors:?}");
+    }
 }
 
 /// What other projects published of real GPUs: limits over all rows that carry a complete configuration.

@@ -211,15 +211,16 @@ impl Run<'_> {
 
     /// What transformers' arguments say of an optimizer that projects gradients.
     fn projection(&self, lines: &mut lines::Lines) {
-        if let Some(layers) = projected::layers(self.scenario, &self.architecture) {
-            lines.list("optim_target_modules", &layers);
+        if let Some(pieces) = projected::pieces(self.scenario, &self.architecture) {
+            let pieces: Vec<&str> = pieces.iter().map(String::as_str).collect();
+            lines.list("optim_target_modules", &pieces);
             lines.text("optim_args", &format!("rank={}", self.scenario.lora.rank));
         }
     }
 
     /// The name of the optimizer in transformers' arguments.
     fn optim(&self) -> Result<String, Issue> {
-        projected::optim(self.scenario).ok_or_else(|| {
+        projected::trainers_name(self.scenario)?.ok_or_else(|| {
             Issue::error(Field::Optimizer, "transformers' arguments have no name for this optimizer")
                 .with_fix("choose AdamW or 8-bit AdamW")
         })

@@ -3,7 +3,7 @@
 use super::python::{Call, boolean, string, strings};
 use super::run::Run;
 use crate::export::projected;
-use crate::import::names::{SDP_KERNELS, optim};
+use crate::import::names::SDP_KERNELS;
 use crate::issue::{Field, Issue};
 use crate::scenario::{
     Allocator, AttentionKernel, Checkpointing, CpuOffload, LoraTargets, Method, Modules, Optimizer,
@@ -142,9 +142,9 @@ impl Run<'_> {
 
     /// What transformers' arguments say of an optimizer that projects gradients.
     pub fn projection(&self) -> Vec<(&'static str, String)> {
-        let Some(layers) = projected::layers(self.scenario, &self.architecture) else { return Vec::new() };
+        let Some(pieces) = projected::pieces(self.scenario, &self.architecture) else { return Vec::new() };
         vec![
-            ("optim_target_modules", strings(layers)),
+            ("optim_target_modules", strings(pieces.iter().map(String::as_str))),
             ("optim_args", string(&format!("rank={}", self.scenario.lora.rank))),
         ]
     }
@@ -155,7 +155,7 @@ impl Run<'_> {
     /// An [`Issue`] where transformers has no name for the optimizer.
     pub fn trainer_arguments(&self, class: &'static str) -> Result<Call, Issue> {
         let scenario = self.scenario;
-        let Some(optimizer) = optim(scenario.optimizer) else {
+        let Some(optimizer) = projected::trainers_name(scenario)? else {
             let issue = Issue::error(Field::Optimizer, "transformers has no name for this optimizer");
             return Err(issue.with_fix("choose AdamW or 8-bit AdamW"));
         };
@@ -170,7 +170,7 @@ impl Run<'_> {
             .keyword("fp16", boolean(scenario.precision == Precision::AmpFp16))
             .keyword("gradient_checkpointing", boolean(checkpointing.is_some()))
             .keyword_if("gradient_checkpointing_kwargs", checkpointing)
-            .keyword("optim", string(optimizer))
+            .keyword("optim", string(&optimizer))
             .keyword("max_grad_norm", if scenario.training_loop.clips { "1.0" } else { "0.0" }))
     }
 

@@ -286,7 +286,7 @@ fn train(run: &Run<'_>) -> Result<String, Issue> {
 
 /// Groups of parameters as transformers hands them to an optimizer that projects gradients: those that it projects come last.
 fn groups(run: &Run<'_>) -> Option<String> {
-    let layers = projected::layers(run.scenario, &run.architecture)?;
+    let pieces = projected::pieces(run.scenario, &run.architecture)?;
     let further = match run.scenario.optimizer {
         Optimizer::ApolloAdamW => "\"proj\": \"random\", \"scale_type\": \"channel\", \"scale\": 1.0",
         _ => "\"scale\": 0.25",
@@ -294,11 +294,11 @@ fn groups(run: &Run<'_>) -> Option<String> {
     Some(format!(
         "\n\nLAYERS = {}\nPROJECTION = {{\"rank\": {}, \"update_proj_gap\": 200, \"proj_type\": \"std\", {further}}}\n\
          projected = {{\n    module.weight\n    for name, module in model.named_modules()\n    \
-         if isinstance(module, torch.nn.Linear) and name.rsplit(\".\", 1)[-1] in LAYERS\n}}\n\n\n\
+         if isinstance(module, torch.nn.Linear) and any(piece in name for piece in LAYERS)\n}}\n\n\n\
          def groups(parameters):\n    whole = [parameter for parameter in parameters if parameter not in projected]\n    \
          rest = [parameter for parameter in parameters if parameter in projected]\n    \
          return [{{\"params\": whole}}, {{\"params\": rest, **PROJECTION}}]\n",
-        strings(layers),
+        strings(pieces.iter().map(String::as_str)),
         run.scenario.lora.rank
     ))
 }

@@ -3,7 +3,7 @@
 use super::parts::class;
 use super::python::{Call, boolean, string};
 use super::run::Run;
-use crate::export::projected::optim;
+use crate::export::projected::trainers_name;
 use crate::issue::{Field, Issue};
 use crate::scenario::{Mask, Method, Offloading, Precision, Reference, Rollouts, Scenario, Task};
 
@@ -21,6 +21,7 @@ pub(super) const SAID: &[&str] = &[
     "attention",
     "dropout",
     "activation-offloading",
+    "optimizer-step",
 ];
 
 /// A trainer of trl, and data of the Hub that it can be tried on.
@@ -81,7 +82,7 @@ pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
         Method::Full => String::new(),
         Method::Lora | Method::Qlora => format!("    peft_config={},\n", run.lora().written(1)),
     };
-    let named = optim(scenario);
+    let named = trainers_name(scenario)?;
     let own = match named {
         Some(_) => String::new(),
         None => {

@@ -67,7 +67,9 @@ pub struct Change {
 impl Change {
     /// The inputs in which a scenario differs from the one before and that matter to it, that of a key first.
     pub(crate) fn between(before: &Scenario, after: &Scenario, first: &str) -> Vec<Change> {
-        let differs = |key: &&Key| key.matters(after) && !key.is_same(before, after);
+        // a rank that nothing had before comes with what has it now
+        let is_new = |key: &Key| key.field == Field::LoraRank && !key.matters(before);
+        let differs = |key: &&Key| key.matters(after) && !key.is_same(before, after) && !is_new(key);
         let mut keys: Vec<&Key> = keys().filter(differs).collect();
         keys.sort_by_key(|key| key.name != first);
         let words = |key: &Key, scenario: &Scenario| match key.field {

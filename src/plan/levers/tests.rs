@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::scenario::{
-    Allocator, CacheKind, GpuChoice, LossKernel, Mask, Method, ModelChoice, Reference, Sharding,
+    Allocator, CacheKind, GpuChoice, Lora, LossKernel, Mask, Method, ModelChoice, Optimizer, Reference,
+    Sharding,
 };
 
 fn on(card: &str) -> Scenario {
@@ -285,4 +286,20 @@ fn a_rank_is_offered_as_high_as_it_fits_or_adds_something() {
 #[test]
 fn a_scenario_without_an_answer_says_why() {
     assert!(levers(&on("no-such-card")).is_err_and(|issue| issue.field == Field::Gpu));
+}
+
+#[test]
+fn a_rank_that_nothing_had_is_no_change() {
+    let mut full = Scenario::default();
+    full.change(|scenario| scenario.method = Method::Full);
+    let mut apollo = full.clone();
+    apollo.change(|scenario| scenario.optimizer = Optimizer::ApolloAdamW);
+    let labels = |before: &Scenario, after: &Scenario| {
+        let changes = Change::between(before, after, "optimizer");
+        changes.into_iter().map(|change| change.label).collect::<Vec<_>>()
+    };
+    assert_eq!(apollo.lora.rank, 128);
+    assert_eq!(labels(&full, &apollo), ["Optimizer"]);
+    let fewer = Scenario { lora: Lora { rank: 64, ..apollo.lora }, ..apollo.clone() };
+    assert_eq!(labels(&apollo, &fewer), ["Projection rank"]);
 }

@@ -14,6 +14,11 @@ pub(super) fn when_trained(scenario: &Scenario) -> bool {
     scenario.task.trains()
 }
 
+/// Whether the optimizer steps when the script asks for it.
+pub(super) fn with_step_time(scenario: &Scenario) -> bool {
+    when_trained(scenario) && !scenario.optimizer.steps_in_backward()
+}
+
 /// The input makes a difference where the model generates.
 pub(super) fn with_generation(scenario: &Scenario) -> bool {
     !when_trained(scenario)

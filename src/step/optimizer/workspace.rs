@@ -44,4 +44,15 @@ mod tests {
             assert_eq!(of_decomposition(longer, shorter), numbers, "{longer} by {shorter}");
         }
     }
+
+    /// The same of sides that are no multiples of 64.
+    #[test]
+    fn elsewhere_it_is_nearly_so() {
+        for (longer, shorter, numbers) in
+            [(1000, 500, 785_376_u64), (777, 333, 369_664), (250, 100, 39_424), (11_008, 4090, 61_750_848)]
+        {
+            let off = of_decomposition(longer, shorter).abs_diff(numbers) * 4;
+            assert!(off <= 10 * 1024, "{longer} by {shorter}: {off} bytes");
+        }
+    }
 }

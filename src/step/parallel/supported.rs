@@ -75,12 +75,13 @@ pub(in crate::step) fn supported(
     if member.method == Method::Qlora && member.quantization.format == WeightFormat::Int8 {
         return refuse(Field::WeightFormat, "training beside weights in int8".into(), "choose NF4");
     }
+    if training.optimizer.is_of_whole_model() {
+        let fix = if job.cluster.is_many() { "choose AdamW, or one GPU" } else { "choose AdamW" };
+        return refuse(Field::Optimizer, training.optimizer.label().into(), fix);
+    }
     if training.step == StepTime::InBackward {
         let fix = "let the optimizer step after backward";
         return refuse(Field::Step, "an optimizer's step in backward".into(), fix);
-    }
-    if training.optimizer.projects() {
-        return refuse(Field::Optimizer, training.optimizer.label().into(), "choose AdamW, or one GPU");
     }
     if member.offloading == Offloading::On {
         let fix = "keep activations on the GPU";

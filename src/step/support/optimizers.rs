@@ -4,7 +4,7 @@
 use crate::issue::{Field, Issue};
 use crate::job::{HeadKind, Member, Training};
 use crate::model::Architecture;
-use crate::model::blocks::FeedForward;
+use crate::model::blocks::{FeedForward, LinearClass};
 use crate::scenario::software::Software;
 use crate::scenario::{LoraTargets, Optimizer, Precision, StepTime};
 use crate::step::forward::Model;
@@ -13,7 +13,7 @@ use crate::step::forward::Model;
 pub(super) fn optimizer(architecture: &Architecture, member: &Member) -> Result<(), Issue> {
     let Some(training) = member.training else { return Ok(()) };
     let optimizer = training.optimizer;
-    if !optimizer.projects() && !optimizer.steps_in_backward() {
+    if !optimizer.is_of_whole_model() {
         return Ok(());
     }
     let refuse = |field, message: String, fix: &str| Err(Issue::error(field, message).with_fix(fix));
@@ -31,7 +31,8 @@ pub(super) fn optimizer(architecture: &Architecture, member: &Member) -> Result<
         let message = format!(
             "{name} is modelled as transformers makes it, for language models in its own stack or trl's"
         );
-        return refuse(Field::Optimizer, message, "choose AdamW, or transformers");
+        let fix = if software.runs_transformers() { "choose AdamW" } else { "choose AdamW, or transformers" };
+        return refuse(Field::Optimizer, message, fix);
     }
     let has_experts = architecture.blocks.iter().any(|block| matches!(block.ffn, FeedForward::Moe(_)));
     if architecture.encoder.is_some() || !architecture.towers.is_empty() || has_experts {
@@ -49,15 +50,15 @@ pub(super) fn optimizer(architecture: &Architecture, member: &Member) -> Result<
     low_rank_gradients(training)
 }
 
-/// transformers asks for a learning rate of one's own of `galore_adafactor` alone (trainer_optimizer.py `_get_galore_optimizer`).
+/// What transformers' `Trainer` stops at.
 fn layerwise_adafactor(member: &Member, training: Training) -> Result<(), Issue> {
     let is_layerwise =
         training.optimizer == Optimizer::GaLoreAdafactor && training.step == StepTime::InBackward;
     if !is_layerwise || !member.is_by_trainer() {
         return Ok(());
     }
-    let message = "transformers stops at galore_adafactor_layerwise (\"Cannot combine manual `lr` and `relative_step=True` options\")";
-    Err(Issue::error(Field::Step, message).with_fix("let the optimizer step after backward"))
+    Err(Issue::error(Field::Step, Optimizer::STOPS_LAYERWISE)
+        .with_fix("let the optimizer step after backward"))
 }
 
 /// A model of which the targets name no layer that an optimizer could project.
@@ -65,10 +66,18 @@ pub(super) fn projected(model: &Model<'_>) -> Result<(), Issue> {
     if !model.member.projects() || model.projects {
         return Ok(());
     }
-    let message = format!(
-        "transformers finds no layer of {} to project (\"No target modules found\"): only nn.Linear is, which Conv1D is not",
-        model.architecture.model_type
-    );
+    let (architecture, targets) = (model.architecture, model.member.lora);
+    let names_head =
+        targets.targets == LoraTargets::Named && targets.modules.adapts(architecture.head.linear.name);
+    let message = if names_head && architecture.head.tied {
+        "the output head's weight is the embedding's, whose gradient is not projected: none is".to_owned()
+    } else {
+        let family = &architecture.model_type;
+        let mut linears = model.layers.iter().flat_map(|layer| &layer.linears);
+        let has_conv1d = linears.any(|layer| layer.class == LinearClass::Conv1d);
+        let why = if has_conv1d { ": only nn.Linear is, which Conv1D is not" } else { "" };
+        format!("transformers finds no layer of {family} to project (\"No target modules found\"){why}")
+    };
     Err(Issue::error(Field::LoraTargets, message).with_fix("name other layers, or choose AdamW"))
 }
 
@@ -79,4 +88,78 @@ fn low_rank_gradients(training: Training) -> Result<(), Issue> {
     }
     let message = "GaLore's 8-bit step leaves projected gradients, to which PyTorch adds no whole ones";
     Err(Issue::error(Field::SetToNone, message).with_fix("let zero_grad free the gradients"))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::issue::Field;
+    use crate::scenario::Scenario;
+    use crate::scenario::keys::Key;
+    use crate::{estimate, share};
+
+    fn linked(more: &str) -> Scenario {
+        share::decode(&format!("v=1&m=meta-llama/Llama-3.2-1B&method=full&{more}")).scenarios.remove(0)
+    }
+
+    #[test]
+    fn what_is_not_followed_names_what_to_change() {
+        for (link, field, words) in [
+            ("p=bf16&o=galore-adamw&t=qv", Field::LoraTargets, "no default layers"),
+            (
+                "p=bf16&o=galore-adamw&m=openai-community/gpt2&s=512",
+                Field::LoraTargets,
+                "which Conv1D is not",
+            ),
+            ("p=bf16&o=galore-adamw&t=lm_head", Field::LoraTargets, "the embedding's"),
+            ("p=bf16&o=galore-adamw&t=fc1", Field::LoraTargets, "(\"No target modules found\")"),
+            ("p=bf16&o=galore-adamw-8bit&set-to-none=off", Field::SetToNone, "no whole ones"),
+            ("p=amp-fp16&o=lomo", Field::Precision, "gradient scaler"),
+            ("p=bf16&o=lomo&st=litgpt", Field::Optimizer, "modelled as transformers makes it"),
+            ("p=bf16&o=lomo&gpus=2", Field::Optimizer, "on several GPUs"),
+            ("p=bf16&o=galore-adamw&step=in-backward&gpus=2", Field::Optimizer, "on several GPUs"),
+            ("p=bf16&o=galore-adafactor&st=trl&step=in-backward", Field::Step, "galore_adafactor_layerwise"),
+            ("p=bf16&o=adafactor&st=trl&step=in-backward", Field::Step, "after backward"),
+            ("method=lora&o=galore-adamw", Field::Optimizer, "beside adapters"),
+        ] {
+            let answer = estimate(&linked(link));
+            let issue = answer.errors().next().unwrap_or_else(|| panic!("{link} has an answer"));
+            assert_eq!(issue.field, field, "{link}: {issue}");
+            assert!(issue.message.contains(words), "{link}: {issue}");
+        }
+    }
+
+    #[test]
+    fn what_steps_in_backward_runs_under_trl() {
+        for link in
+            ["o=lomo", "o=adalomo&ga=2", "o=galore-adamw&step=in-backward", "o=apollo-adamw&step=in-backward"]
+        {
+            let answer = estimate(&linked(&format!("p=bf16&st=trl&{link}")));
+            assert!(answer.memory.is_some(), "{link}: {:?}", answer.issues);
+        }
+        // a loop of one's own gives Adafactor its learning rate
+        assert!(estimate(&linked("p=bf16&o=galore-adafactor&step=in-backward")).memory.is_some());
+    }
+
+    #[test]
+    fn lomo_steps_when_it_likes_and_clips_nothing() {
+        let step = Key::find("optimizer-step").unwrap();
+        let (own, asked) = (linked("p=bf16&o=lomo"), linked("p=bf16&o=lomo&step=in-backward&ga=2"));
+        assert!(!step.matters(&own) && step.matters(&linked("o=adamw")));
+        let answer = estimate(&asked);
+        assert!(answer.memory.is_some(), "{:?}", answer.issues);
+        let told = |scenario: &Scenario| {
+            scenario.validate().iter().filter(|issue| issue.field == Field::ClipGradients).count()
+        };
+        assert_eq!((told(&own), told(&linked("p=bf16&o=lomo&clip-gradients=off"))), (1, 0));
+    }
+
+    #[test]
+    fn a_tied_head_is_told() {
+        let told = |link: &str| {
+            let issues = linked(link).validate();
+            issues.iter().any(|issue| issue.message.contains("the embedding's"))
+        };
+        assert!(told("o=galore-adamw&t=all-linear-and-head"));
+        assert!(!told("o=galore-adamw&t=all-linear-and-head&m=meta-llama/Llama-3.1-8B"));
+    }
 }

@@ -1,7 +1,9 @@
 //! How a step runs: checkpointing, kernels, dropout, what the training loop keeps, the software, the allocator.
 
 use super::super::key::{Group, Key, Place, Value, ValueKind};
-use super::super::matters::{always, any, attention_band, checkpointing_band, when_trained, with_dropout};
+use super::super::matters::{
+    always, any, attention_band, checkpointing_band, when_trained, with_dropout, with_step_time,
+};
 use super::super::nearest::nearest;
 use super::super::values::{choice, set_dropout, set_switch, switch};
 use super::super::words;
@@ -158,7 +160,7 @@ pub(super) const KEYS: &[Key] = &[
         group: Group::Savings,
         place: Place::Folded,
         value: choice!(StepTime, savings.step),
-        matters: when_trained,
+        matters: with_step_time,
         band: |scenario| match scenario.savings.step {
             StepTime::AfterBackward => "",
             StepTime::InBackward => "in-backward",

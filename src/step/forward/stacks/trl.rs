@@ -61,11 +61,17 @@ fn check(architecture: &Architecture, member: &Member, batch: Batch) -> Result<(
         let message = "trl packs texts into one row of the whole micro-batch";
         return refuse(Field::Mask, message.into(), "choose padding-free".into());
     }
-    if member.step_time() == StepTime::InBackward {
+    if member.step_time() == StepTime::InBackward && !steps_by_itself(member) {
         let message = "trl's trainers step after backward";
         return refuse(Field::Step, message.into(), "let the optimizer step after backward".into());
     }
     Ok(())
+}
+
+/// Whether transformers' `Trainer`, which trl's trainers are made of, has that optimizer step in backward: LOMO, or a `_layerwise` one
+/// that projects gradients.
+fn steps_by_itself(member: &Member) -> bool {
+    member.training.is_some_and(|training| training.optimizer.is_of_whole_model())
 }
 
 /// What the fused head says of every label.
