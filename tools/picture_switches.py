@@ -62,8 +62,8 @@ def grid(case, config):
     if config.model_type == "mistral3":
         sides = longest_edge(*case["image_size"], vision.patch_size * config.spatial_merge_size, vision.image_size)
         return [side // vision.patch_size for side in sides]
-    if config.model_type == "gemma3":
-        # every picture is resized to the one size of the tower
+    if config.model_type in ("gemma3", "llava"):
+        # every picture is resized to the one size of the tower, in llava's its shorter side, and then cropped
         return [vision.image_size // vision.patch_size] * 2
     least, most = PIXELS[config.model_type]
     height, width = smart_resize(*case["image_size"], vision.patch_size * vision.spatial_merge_size, least, most)
@@ -86,6 +86,8 @@ def tokens_of(case, config):
 
 def merged(config):
     """Rows and columns of patches that become a token."""
+    if config.model_type == "llava":
+        return 1
     if config.model_type == "gemma4":
         return config.vision_config.pooling_kernel_size
     return getattr(config, "spatial_merge_size", None) or config.vision_config.spatial_merge_size
@@ -106,6 +108,9 @@ def pictures(case, config, device):
         # whole pictures (models/gemma3/image_processing_gemma3.py), and kinds of tokens from the processor
         return dict(pixel_values=torch.empty(count, vision.num_channels, vision.image_size, vision.image_size, device=device),
                     token_type_ids=kinds)
+    if config.model_type == "llava":
+        # whole pictures (models/llava/processing_llava.py); no kinds of tokens
+        return dict(pixel_values=torch.empty(count, vision.num_channels, vision.image_size, vision.image_size, device=device))
     if config.model_type == "gemma4":
         # patches up to the most that there may be, and where each is; kinds of tokens
         patches = SOFT_TOKENS * vision.pooling_kernel_size ** 2

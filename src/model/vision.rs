@@ -20,6 +20,9 @@ pub enum VisionCode {
     /// `Gemma4VisionModel` and `Gemma4MultimodalEmbedder`: every picture is as many patches, those that it lacks are padding; norms
     /// behind the halves of a layer too, and of heads.
     Gemma4,
+    /// `CLIPVisionModel` and `LlavaMultiModalProjector`: a class token before the patches of a picture, all pictures of one size, and
+    /// tokens of what a layer before the last one makes.
+    Llava,
     /// `PixtralVisionModel` and `Mistral3MultiModalProjector`: all pictures in one sequence under a mask, whose patches are merged.
     Mistral3,
     /// `Qwen3VLVisionModel`: learned positions, interpolated; what some layers make is added to the text's first layers.
@@ -68,6 +71,8 @@ pub struct Vision {
     pub whole: Vec<u64>,
     /// Layers whose output becomes tokens too, which are added to what the text's first layers make (deepstack).
     pub deep: Vec<u64>,
+    /// Last layers that run although nobody looks at what they make.
+    pub unseen: u64,
     /// To what size the processor brings a picture.
     pub resizing: Resizing,
     /// Whether tokens are brought to one scale with numbers that are not trained.
@@ -123,6 +128,19 @@ impl Vision {
         }
     }
 
+    /// Rows of such a picture in the tower's layers: its patches, and a class token where there is one.
+    pub fn rows(&self, grid: Grid) -> u64 {
+        match self.code {
+            VisionCode::Llava => grid.patches().saturating_add(1),
+            VisionCode::Qwen2
+            | VisionCode::Qwen2_5
+            | VisionCode::Qwen3
+            | VisionCode::Gemma3
+            | VisionCode::Gemma4
+            | VisionCode::Mistral3 => grid.patches(),
+        }
+    }
+
     /// Tokens of such a picture.
     pub fn tokens(&self, grid: Grid) -> u64 {
         grid.patches() / self.merge.saturating_mul(self.merge).max(1)
@@ -130,11 +148,12 @@ impl Vision {
 
     /// Tokens of text that the processor puts around a picture: a start and an end, in Gemma 3's a line break before and after
     /// them too (processing_gemma3.py `full_image_sequence`), in Mistral 3's a break after each row, the last of which is the end
-    /// (processing_pixtral.py `replace_image_token`).
+    /// (processing_pixtral.py `replace_image_token`). LLaVA's puts none there (processing_llava.py).
     pub fn around(&self, grid: Grid) -> u64 {
         match self.code {
             VisionCode::Qwen2 | VisionCode::Qwen2_5 | VisionCode::Qwen3 | VisionCode::Gemma4 => 2,
             VisionCode::Gemma3 => 4,
+            VisionCode::Llava => 0,
             VisionCode::Mistral3 => grid.rows / self.merge.max(1),
         }
     }
@@ -144,14 +163,18 @@ impl Vision {
     pub fn places(&self) -> bool {
         match self.code {
             VisionCode::Qwen2 | VisionCode::Qwen2_5 | VisionCode::Qwen3 => true,
-            VisionCode::Gemma3 | VisionCode::Gemma4 | VisionCode::Mistral3 => false,
+            VisionCode::Gemma3 | VisionCode::Gemma4 | VisionCode::Llava | VisionCode::Mistral3 => false,
         }
     }
 
     /// Whether the tower says which module embeds its patches (`get_input_embeddings`).
     pub fn names_patches(&self) -> bool {
         match self.code {
-            VisionCode::Qwen2 | VisionCode::Qwen2_5 | VisionCode::Gemma3 | VisionCode::Mistral3 => true,
+            VisionCode::Qwen2
+            | VisionCode::Qwen2_5
+            | VisionCode::Gemma3
+            | VisionCode::Llava
+            | VisionCode::Mistral3 => true,
             VisionCode::Qwen3 | VisionCode::Gemma4 => false,
         }
     }
@@ -239,7 +262,7 @@ fn as_many(patches: u64, (patch, merge): (u64, u64), (height, width): (u64, u64)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::catalogue;
+    use crate::model::{catalogue, parse};
 
     fn tower(model: &str) -> Vision {
         let architecture = catalogue::architecture(model).expect("it is in the catalogue");
@@ -263,6 +286,42 @@ mod tests {
         for (height, width, tokens) in [(448, 448, 196), (1080, 1920, 34 * 60), (8000, 8000, 128 * 128)] {
             assert_eq!(qwen.tokens(qwen.grid(height, width)), tokens, "{height} × {width}");
         }
+    }
+
+    /// transformers' own defaults of llava, with 7,062,902,784 parameters on its meta device.
+    const LLAVA: &str = include_str!("../../tests/fixtures/llava.json");
+
+    #[test]
+    fn every_picture_of_llava_is_as_many_tokens() {
+        let architecture = parse(LLAVA).expect("it is read");
+        assert_eq!(architecture.parameters(), 7_062_902_784);
+        let llava = architecture.towers[0].vision.clone().expect("it is followed");
+        for (height, width) in [(1, 1), (336, 336), (1080, 1920)] {
+            let grid = llava.grid(height, width);
+            assert_eq!((llava.tokens(grid), llava.rows(grid)), (576, 577), "{height} × {width}");
+        }
+    }
+
+    #[test]
+    fn a_layer_of_llava_is_looked_at_by_its_place() {
+        for (layer, unseen) in
+            [("-2", Some(1)), ("-1", Some(0)), ("0", Some(24)), ("23", Some(1)), ("-25", Some(24))]
+        {
+            let config = LLAVA.replace("_layer\": -2", &format!("_layer\": {layer}"));
+            let towers = parse(&config).expect("it is read").towers;
+            assert_eq!(towers[0].vision.as_ref().map(|own| own.unseen), unseen, "{layer}");
+        }
+        for layer in ["25", "-26", "1.5", "[-2, -1]"] {
+            let config = LLAVA.replace("_layer\": -2", &format!("_layer\": {layer}"));
+            assert!(parse(&config).is_ok_and(|own| own.towers[0].vision.is_none()), "{layer}");
+        }
+    }
+
+    #[test]
+    fn a_llava_with_another_tower_is_not_counted() {
+        let other = LLAVA.replace("clip_vision_model", "pixtral");
+        let error = parse(&other).expect_err("its tower is not known").to_string();
+        assert!(error.contains("pixtral"), "{error}");
     }
 
     #[test]

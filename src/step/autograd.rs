@@ -2,6 +2,7 @@
 //!
 //! Sources: torch/csrc/autograd/{function.h,saved_variable.cpp}.
 
+mod abandoned;
 mod checkpoint;
 mod derivative;
 mod engine;

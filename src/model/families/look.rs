@@ -61,9 +61,46 @@ pub(super) fn siglip_vision(outer: &Config<'_>, vision: &Config<'_>, text: u64) 
         window: 0,
         whole: Vec::new(),
         deep: Vec::new(),
+        unseen: 0,
         resizing: Resizing::Square(side),
         standardizes: false,
     })
+}
+
+/// What a step of llava with pictures needs to know; none where the config says less, or where the projector is given what several
+/// layers make, or the class token too.
+pub(super) fn clip_vision(outer: &Config<'_>, vision: &Config<'_>, text: u64) -> Option<Vision> {
+    let look = Look::read(vision, "num_hidden_layers", "num_channels").ok()?;
+    let heads = vision.size("num_attention_heads").ok()?;
+    let side = vision.side("image_size").ok()?;
+    let unseen = unseen(outer.number("vision_feature_layer").ok()??, look.depth)?;
+    let patches_alone = outer.text("vision_feature_select_strategy").ok()? == Some("default");
+    let gelu = outer.text("projector_hidden_act").ok()? == Some("gelu");
+    (patches_alone && gelu && look.hidden.is_multiple_of(heads)).then_some(Vision {
+        code: VisionCode::Llava,
+        depth: look.depth,
+        hidden: look.hidden,
+        inner: look.width,
+        heads,
+        act: Activation::named(vision.text("hidden_act").ok()?.unwrap_or("quick_gelu"))?,
+        patch_numbers: product([look.channels, look.patch, look.patch]),
+        patch: look.patch,
+        merge: 1,
+        text,
+        window: 0,
+        whole: Vec::new(),
+        deep: Vec::new(),
+        unseen,
+        resizing: Resizing::Square(side),
+        standardizes: false,
+    })
+}
+
+/// How many layers come after the one whose output is looked at; what the first layer is given is number 0, and negative numbers count
+/// from the end, as Python's indices do.
+fn unseen(layer: f64, depth: u64) -> Option<u64> {
+    let from_end = if layer < 0.0 { -layer - 1.0 } else { depth as f64 - layer };
+    (from_end.fract() == 0.0 && (0.0..=depth as f64).contains(&from_end)).then_some(from_end as u64)
 }
 
 /// What a step of mistral3 with pictures needs to know; none where the config says less, or where the projector is given another
@@ -87,6 +124,7 @@ pub(super) fn pixtral_vision(outer: &Config<'_>, vision: &Config<'_>, text: u64)
         window: 0,
         whole: Vec::new(),
         deep: Vec::new(),
+        unseen: 0,
         resizing: Resizing::Longest(vision.side("image_size").ok()?),
         standardizes: false,
     })
@@ -122,6 +160,7 @@ pub(super) fn gemma4_vision(text: &Config<'_>, vision: &Config<'_>, width: u64) 
         window: 0,
         whole: Vec::new(),
         deep: Vec::new(),
+        unseen: 0,
         resizing: Resizing::Most(SOFT_TOKENS.checked_mul(merge.checked_mul(merge)?)?),
         standardizes: vision.optional_flag("standardize").ok()? == Some(true),
     })
@@ -138,15 +177,19 @@ pub(super) fn qwen_vision(
     let usual = match code {
         VisionCode::Qwen2 => "quick_gelu",
         VisionCode::Qwen2_5 => "silu",
-        VisionCode::Qwen3 | VisionCode::Gemma3 | VisionCode::Gemma4 | VisionCode::Mistral3 => {
-            "gelu_pytorch_tanh"
-        }
+        VisionCode::Qwen3
+        | VisionCode::Gemma3
+        | VisionCode::Gemma4
+        | VisionCode::Llava
+        | VisionCode::Mistral3 => "gelu_pytorch_tanh",
     };
     let resizing = match code {
         VisionCode::Qwen2 | VisionCode::Qwen2_5 => Resizing::Between(56 * 56, 28 * 28 * 16384),
-        VisionCode::Qwen3 | VisionCode::Gemma3 | VisionCode::Gemma4 | VisionCode::Mistral3 => {
-            Resizing::Between(256 * 256, 4096 * 4096)
-        }
+        VisionCode::Qwen3
+        | VisionCode::Gemma3
+        | VisionCode::Gemma4
+        | VisionCode::Llava
+        | VisionCode::Mistral3 => Resizing::Between(256 * 256, 4096 * 4096),
     };
     let frames = vision.size("temporal_patch_size").ok()?;
     let heads = vision.size("num_heads").ok()?;
@@ -164,6 +207,7 @@ pub(super) fn qwen_vision(
         window: 0,
         whole: Vec::new(),
         deep: Vec::new(),
+        unseen: 0,
         resizing,
         standardizes: false,
     })

@@ -27,6 +27,7 @@ pub fn read(outer: &Config<'_>) -> Option<Result<Architecture, ModelError>> {
         "gemma4" => gemma4(outer),
         "gemma4_text" => gemma4::read(outer),
         "llama4" => llama4(outer),
+        "llava" => llava(outer),
         "mistral3" => mistral3(outer),
         "mllama" => mllama(outer),
         "qwen2_vl" => qwen_vl(outer, "qwen2_vl_text", "qwen2_vl_vision", tower::qwen2),
@@ -103,12 +104,36 @@ fn llama4(outer: &Config<'_>) -> Result<Architecture, ModelError> {
     with_towers(outer, &text, model, vec![tower])
 }
 
-fn mistral3(outer: &Config<'_>) -> Result<Architecture, ModelError> {
-    let text = outer.nested("text_config", "mistral")?;
-    let text = match text.text("model_type")? {
+/// A text model of any kind, which its config names.
+fn of_its_own_kind<'a>(outer: &Config<'a>, usual: &'static str) -> Result<Config<'a>, ModelError> {
+    let text = outer.nested("text_config", usual)?;
+    Ok(match text.text("model_type")? {
         Some(name) => text.like(name),
         None => text,
-    };
+    })
+}
+
+fn llava(outer: &Config<'_>) -> Result<Architecture, ModelError> {
+    let text = of_its_own_kind(outer, "llama")?;
+    let model = variant(&text)?;
+    if !outer.has("vision_config") {
+        return Err(ModelError::new("vision_config is missing: the tower of this llava cannot be counted"));
+    }
+    let vision = outer.nested("vision_config", "clip_vision_model")?;
+    if let Some(other) = vision.text("model_type")?.filter(|name| *name != "clip_vision_model") {
+        return Err(ModelError::new(format!(
+            "the tower {other:?} is not known: llava is counted with clip_vision_model"
+        )));
+    }
+    let tower = tower::llava(outer, &vision, model.hidden)?;
+    let tied = outer.flag("tie_word_embeddings")? || text.flag("tie_word_embeddings")?;
+    let mut model = with_towers(outer, &text, model, vec![tower])?;
+    model.head.tied = tied;
+    Ok(model)
+}
+
+fn mistral3(outer: &Config<'_>) -> Result<Architecture, ModelError> {
+    let text = of_its_own_kind(outer, "mistral")?;
     let model = variant(&text)?;
     let vision = outer.nested("vision_config", "pixtral")?;
     let tower = tower::mistral3(outer, &vision, model.hidden)?;

@@ -1,6 +1,8 @@
 //! Towers: the parts of a multimodal model that look at pictures. All are counted; those with a [`Vision`] can be run.
 
-use super::look::{Look, gemma4_vision, patches, pixtral_vision, product, qwen_vision, siglip_vision};
+use super::look::{
+    Look, clip_vision, gemma4_vision, patches, pixtral_vision, product, qwen_vision, siglip_vision,
+};
 use super::parts::head_dim;
 use crate::model::architecture::Tower;
 use crate::model::blocks::{Param, ParamRole};
@@ -119,6 +121,43 @@ fn siglip(vision: &Config<'_>, parts: &mut Parts, prefix: &str) -> Result<u64, M
             .linear("head.mlp.fc2", look.width, hidden, true);
     }
     Ok(hidden)
+}
+
+/// clip and the projector of llava.
+pub fn llava(outer: &Config<'_>, vision: &Config<'_>, text_hidden: u64) -> Result<Tower, ModelError> {
+    let look = Look::read(vision, "num_hidden_layers", "num_channels")?;
+    let hidden = look.hidden;
+    let mut parts = Parts::default();
+    parts
+        .below("vision_tower.")
+        .other("embeddings.class_embedding", &[hidden])
+        .conv("embeddings.patch_embedding", &[hidden, look.channels, look.patch, look.patch], false)
+        .table("embeddings.position_embedding", patches(vision, look.patch)? + 1, hidden)
+        .norm("pre_layrnorm", hidden);
+    for layer in 0..look.depth {
+        parts.below(format!("vision_tower.encoder.layers.{layer}."));
+        for name in ["k_proj", "v_proj", "q_proj", "out_proj"] {
+            parts.linear(&format!("self_attn.{name}"), hidden, hidden, true);
+        }
+        parts
+            .norm("layer_norm1", hidden)
+            .linear("mlp.fc1", hidden, look.width, true)
+            .linear("mlp.fc2", look.width, hidden, true)
+            .norm("layer_norm2", hidden);
+    }
+    let bias = outer.flag("multimodal_projector_bias")?;
+    parts
+        .below("vision_tower.")
+        .norm("post_layernorm", hidden)
+        .below("multi_modal_projector.")
+        .linear("linear_1", hidden.saturating_mul(looked_at(outer)), text_hidden, bias)
+        .linear("linear_2", text_hidden, text_hidden, bias);
+    Ok(parts.seeing("vision_tower", clip_vision(outer, vision, text_hidden)))
+}
+
+/// Of how many layers a projector is given what they make: of one, or of a list of them.
+fn looked_at(outer: &Config<'_>) -> u64 {
+    outer.length("vision_feature_layer").map_or(1, |layers| layers.max(1))
 }
 
 /// gemma4's tower and its projection.
@@ -302,14 +341,11 @@ pub fn mistral3(outer: &Config<'_>, vision: &Config<'_>, text_hidden: u64) -> Re
     }
     let bias = outer.flag("multimodal_projector_bias")?;
     let merge = outer.size("spatial_merge_size")?;
-    // One vision layer is looked at, or a list of them.
-    let looked_at =
-        outer.sizes("vision_feature_layer").ok().flatten().map_or(1, |list| list.len().max(1) as u64);
     parts
         .below("multi_modal_projector.")
         .rms("norm", hidden)
         .linear("patch_merger.merging_layer", product([hidden, merge, merge]), hidden, false)
-        .linear("linear_1", hidden * looked_at, text_hidden, bias)
+        .linear("linear_1", hidden.saturating_mul(looked_at(outer)), text_hidden, bias)
         .linear("linear_2", text_hidden, text_hidden, bias);
     Ok(parts.seeing("vision_tower", pixtral_vision(outer, vision, text_hidden)))
 }

@@ -237,7 +237,7 @@ impl State {
     }
 
     /// Lets go of what a node saved: of the locals that hooks gave it, from the last to the first, or of its own variables.
-    fn release_saved(&mut self, node: &Node, locals: bool) {
+    pub(super) fn release_saved(&mut self, node: &Node, locals: bool) {
         let count = node.saved.1 - node.saved.0;
         for index in 0..count {
             let index = if locals { count - 1 - index } else { index };
@@ -297,7 +297,7 @@ impl State {
 
     /// The last node of a frame that saved anything, where checkpointing is reentrant the last of all, lets go of what the
     /// frame holds.
-    fn leave_frame(&mut self, node: &Node) {
+    pub(super) fn leave_frame(&mut self, node: &Node) {
         if node.frame != 0 && (self.graph.reentrant || node.saved.0 < node.saved.1) {
             self.count_down(node.frame);
         }

@@ -150,8 +150,8 @@ pub(super) fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
             store(dim / 2 * 4, &ORIGINAL_INV_FREQ);
         }
     }
-    // a tower's own, which siglip does not have
-    let turns = |vision: &Vision| vision.code != VisionCode::Gemma3;
+    // a tower's own, which siglip and clip do not have
+    let turns = |vision: &Vision| !matches!(vision.code, VisionCode::Gemma3 | VisionCode::Llava);
     if let Some((_, vision)) = architecture.vision().filter(|(_, vision)| turns(vision)) {
         let bytes = vision.hidden / vision.heads.max(1) / 2 * 4;
         store(bytes, &INV_FREQ);
@@ -163,6 +163,10 @@ pub(super) fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
                 loader.state.persistent(bytes, dtype, 1, Category::Buffers, &STANDARDS);
             }
         }
+    }
+    if let Some((_, vision)) = architecture.vision().filter(|(_, vision)| vision.code == VisionCode::Llava) {
+        let rows = vision.rows(vision.grid(0, 0));
+        loader.state.persistent(rows.saturating_mul(8), Dtype::I64, 1, Category::Buffers, &POSITION_IDS);
     }
     if loader.modeling.code == Code::Bert {
         // position ids and token types of the longest sequence

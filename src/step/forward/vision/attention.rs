@@ -41,7 +41,7 @@ impl<'a> Pass<'_, 'a> {
                 let mask = shared.full.as_ref();
                 let whole = match mask {
                     Some(_) => Pieces { length: looked.patches(), count: 1 },
-                    None => Pieces { length: looked.grid.patches(), count: looked.count },
+                    None => Pieces { length: vision.rows(looked.grid), count: looked.count },
                 };
                 let [mut q, mut k, v] = match vision.code {
                     // all three are there before the first is divided into heads

@@ -11,7 +11,7 @@ use crate::step::ops::norm::NormLayer;
 use crate::step::params::ParamId;
 
 /// The modules of a tower by the end of their path, as people are shown them.
-const MODULES: [(&str, &str); 62] = [
+const MODULES: [(&str, &str); 64] = [
     ("patch_embed.proj", "visual.patch_embed.proj"),
     (".pos_embed", "visual.pos_embed"),
     (".merger.ln_q", "visual.merger.ln_q"),
@@ -33,6 +33,8 @@ const MODULES: [(&str, &str); 62] = [
     ("", "visual"),
     ("patch_embedding", "vision_tower.embeddings.patch_embedding"),
     ("position_embedding", "vision_tower.embeddings.position_embedding"),
+    ("class_embedding", "vision_tower.embeddings.class_embedding"),
+    ("pre_layrnorm", "vision_tower.pre_layrnorm"),
     ("layer_norm1", "vision_tower.layer_norm1"),
     ("layer_norm2", "vision_tower.layer_norm2"),
     ("q_proj", "vision_tower.q_proj"),
@@ -87,6 +89,8 @@ pub(in crate::step::forward) struct BoundTower<'a> {
     pub(super) vision: &'a Vision,
     pub(super) patch: ParamId,
     pub(super) patch_bias: Option<ParamId>,
+    /// What stands before the patches of each picture, where there is such.
+    pub(super) class: Option<ParamId>,
     /// Learned positions.
     pub(super) positions: Option<ParamId>,
     /// The norm before its layers, where there is one.
@@ -107,6 +111,7 @@ impl BoundTower<'_> {
             Projector::Qwen { merger, deep } => ([merger].into_iter().chain(deep).collect(), Vec::new()),
             Projector::Gemma3 { product, .. } => (Vec::new(), vec![product]),
             Projector::Gemma4 { patches, product } => (Vec::new(), vec![patches, product]),
+            Projector::Llava { linears: [first, second], .. } => (Vec::new(), vec![first, second]),
             Projector::Mistral3 { merging, linears: [first, second], .. } => {
                 (Vec::new(), vec![merging, first, second])
             }
@@ -127,6 +132,8 @@ pub(super) enum Projector {
     Gemma3 { last: NormLayer, norm: NormLayer, product: linear::Layer },
     /// The norm, what merges neighbouring patches, and two products.
     Mistral3 { norm: NormLayer, merging: linear::Layer, linears: [linear::Layer; 2] },
+    /// The norm of the class token, of which nothing is made, and two products.
+    Llava { last: NormLayer, linears: [linear::Layer; 2] },
     /// What embeds patches, which is a product here, and the product behind the tower.
     Gemma4 { patches: linear::Layer, product: linear::Layer },
 }
@@ -206,9 +213,11 @@ pub(in crate::step::forward) fn load<'a>(
                     _ if bias => NormKind::LayerNorm { bias },
                     VisionCode::Gemma3 => NormKind::RmsPlusOne,
                     VisionCode::Gemma4 => NormKind::RmsPower,
-                    VisionCode::Qwen2 | VisionCode::Qwen2_5 | VisionCode::Qwen3 | VisionCode::Mistral3 => {
-                        NormKind::Rms
-                    }
+                    VisionCode::Qwen2
+                    | VisionCode::Qwen2_5
+                    | VisionCode::Qwen3
+                    | VisionCode::Llava
+                    | VisionCode::Mistral3 => NormKind::Rms,
                 };
                 let norm = loader.norm(&Norm { name: shown(path), width: *width, rows: 1, kind });
                 parts.norms.push((path, norm));
@@ -254,7 +263,7 @@ fn names(code: VisionCode) -> Names {
         VisionCode::Qwen2 => Names { mlp: &["mlp.fc1", "mlp.fc2"], ..QWEN },
         VisionCode::Qwen2_5 => QWEN,
         VisionCode::Qwen3 => Names { mlp: &["mlp.linear_fc1", "mlp.linear_fc2"], ..QWEN },
-        VisionCode::Gemma3 => Names {
+        VisionCode::Gemma3 | VisionCode::Llava => Names {
             layers: "encoder.layers",
             norms: ["layer_norm1", "layer_norm2"],
             qkv: &["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"],
@@ -300,7 +309,9 @@ fn bound<'a>((tower, vision): (&'a Tower, &'a Vision), parts: &Parts<'_>) -> Opt
     let blocks = blocks.collect::<Option<_>>()?;
     let (patch, positions) = match vision.code {
         VisionCode::Qwen2 | VisionCode::Qwen2_5 | VisionCode::Qwen3 => ("patch_embed.proj", "pos_embed"),
-        VisionCode::Gemma3 => ("embeddings.patch_embedding", "embeddings.position_embedding"),
+        VisionCode::Gemma3 | VisionCode::Llava => {
+            ("embeddings.patch_embedding", "embeddings.position_embedding")
+        }
         // positions are rotated in, not looked up
         VisionCode::Mistral3 => ("patch_conv", ""),
         VisionCode::Gemma4 => ("patch_embedder.input_proj", "patch_embedder.position_embedding_table"),
@@ -311,7 +322,8 @@ fn bound<'a>((tower, vision): (&'a Tower, &'a Vision), parts: &Parts<'_>) -> Opt
         patch: Parts::of(&parts.others, &at(patch)).or(patch_linear)?,
         patch_bias: Parts::of(&parts.others, &at(&format!("{patch}.bias"))),
         positions: Parts::of(&parts.others, &at(positions)),
-        first: parts.norm(&at("ln_pre")),
+        class: Parts::of(&parts.others, &at("embeddings.class_embedding")),
+        first: parts.norm(&at("ln_pre")).or_else(|| parts.norm(&at("pre_layrnorm"))),
         blocks,
         projector: projector((tower, vision), parts)?,
     })
@@ -354,6 +366,13 @@ fn projector((tower, vision): (&Tower, &Vision), parts: &Parts<'_>) -> Option<Pr
             patches: parts.linear(&format!("{name}.patch_embedder.input_proj"))?,
             product: parts.linear("embed_vision.embedding_projection")?,
         }),
+        VisionCode::Llava => {
+            let linear = |path: &str| parts.linear(&format!("multi_modal_projector.{path}"));
+            Some(Projector::Llava {
+                last: parts.norm(&format!("{name}.post_layernorm"))?,
+                linears: [linear("linear_1")?, linear("linear_2")?],
+            })
+        }
         VisionCode::Mistral3 => {
             let linear = |path: &str| parts.linear(&format!("multi_modal_projector.{path}"));
             Some(Projector::Mistral3 {

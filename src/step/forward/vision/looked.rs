@@ -27,7 +27,8 @@ impl Looked<'_> {
 
 impl Model<'_> {
     /// What the processor adds to a batch: the pictures' patches in float32, rows and columns of each picture, and of each token
-    /// whether it is a picture's (processing_pixtral.py `return_mm_token_type_ids`: mistral3's does not say).
+    /// whether it is a picture's (processing_pixtral.py and processing_llava.py `return_mm_token_type_ids`: mistral3's and llava's do
+    /// not say).
     pub(in crate::step) fn picture_bytes(&self, batch: Batch) -> [u64; 3] {
         let Some(looked) = self.looked(batch) else { return [0; 3] };
         let numbers = looked.lies().saturating_mul(looked.vision.patch_numbers);
@@ -36,13 +37,14 @@ impl Model<'_> {
             VisionCode::Mistral3 => 2,
             // where each patch is
             VisionCode::Gemma4 => looked.vision.lies(looked.grid).saturating_mul(2),
-            VisionCode::Gemma3 => 0,
+            VisionCode::Gemma3 | VisionCode::Llava => 0,
         };
         let kinds = batch.tokens().saturating_mul(Dtype::I64.bytes());
+        let says_kinds = !matches!(looked.vision.code, VisionCode::Mistral3 | VisionCode::Llava);
         [
             numbers.saturating_mul(Dtype::F32.bytes()),
             looked.count.saturating_mul(sides).saturating_mul(Dtype::I64.bytes()),
-            if looked.vision.code == VisionCode::Mistral3 { 0 } else { kinds },
+            if says_kinds { kinds } else { 0 },
         ]
     }
 

@@ -7,6 +7,7 @@ mod bound;
 mod gemma3;
 mod gemma4;
 mod layer;
+mod llava;
 mod looked;
 mod mistral3;
 mod ops;
@@ -44,7 +45,9 @@ impl Model<'_> {
 
     /// Whether the text's model counts its tokens as if there were no pictures among them.
     pub(super) fn counts_beside_pictures(&self) -> bool {
-        self.tower.as_ref().is_some_and(|tower| tower.vision.code == VisionCode::Mistral3)
+        self.tower
+            .as_ref()
+            .is_some_and(|tower| matches!(tower.vision.code, VisionCode::Mistral3 | VisionCode::Llava))
     }
 
     /// Whether the tokens of a picture see each other, which takes masks of their own.
@@ -65,6 +68,9 @@ impl<'a> Pass<'_, 'a> {
             ),
             // its code puts them among the text by itself
             VisionCode::Gemma4 => return None,
+            VisionCode::Llava => Some(
+                self.machine.within("vision_tower", &TOWER, || self.llava_features(tower, looked, embedded)),
+            ),
             VisionCode::Mistral3 => Some(
                 self.machine
                     .within("vision_tower", &TOWER, || self.mistral3_features(tower, looked, embedded)),

@@ -3,11 +3,12 @@
 use super::bound::{BoundTower, shown};
 use crate::dtype::Dtype;
 use crate::model::vision::VisionCode;
-use crate::step::autograd::{Edge, Grad, Input, Node, Results, like, only, share_view};
+use crate::step::autograd::{Edge, Grad, Input, Node, Results, fresh, like, only, share_view};
 use crate::step::heap::NOTHING;
 use crate::step::kernels;
 use crate::step::machine::State;
-use crate::step::ops::pointwise::pass_backward;
+use crate::step::ops::pointwise::{pass_backward, promoted};
+use crate::step::params::ParamId;
 use crate::step::tensor::{Layout, Tensor, Value};
 use crate::step::what::{DERIVATIVES, ENGINE, Source, What, roles, torch};
 
@@ -55,10 +56,14 @@ impl<'m> Tensor<'m> {
         let inner = tower.vision.patch_numbers;
         let numel = patches.saturating_mul(tower.vision.hidden);
         let places = tower.vision.places();
+        // the gradient of patches behind a class token does not lie as the convolution wants it
+        let copies = tower.class.is_some();
         let name = match tower.vision.code {
             VisionCode::Qwen2 | VisionCode::Qwen2_5 | VisionCode::Qwen3 => shown("visual.patch_embed.proj"),
             // gemma4's patches are a product's
-            VisionCode::Gemma3 | VisionCode::Gemma4 => shown("vision_tower.embeddings.patch_embedding"),
+            VisionCode::Gemma3 | VisionCode::Gemma4 | VisionCode::Llava => {
+                shown("vision_tower.embeddings.patch_embedding")
+            }
             VisionCode::Mistral3 => shown("vision_tower.patch_conv"),
         };
         // a picture's own dimensions stay, channels first
@@ -72,7 +77,7 @@ impl<'m> Tensor<'m> {
                 let bias = bias.unwrap_or(Value { edge: Edge::None, ..Value::plain(NOTHING, 0, x.dtype) });
                 let node = state.node([&x, &weight, &bias], move |state, node, grad| {
                     state.multiply(numel, inner);
-                    patch_backward(state, node, grad, patches)
+                    patch_backward(state, node, grad, (patches, copies))
                 });
                 state.save_view(node, &x);
                 state.save(node, weight.storage);
@@ -82,6 +87,21 @@ impl<'m> Tensor<'m> {
                 }
                 Value { flat: places, layout, ..Value::plain(storage, numel, target) }.at(node.output(0))
             })
+        })
+    }
+
+    /// `torch.cat([class_embedding.expand(…), patches], dim=1)`: a row more for each picture.
+    pub(super) fn behind_class(&self, class: ParamId, pictures: u64) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let class = state.weight(class);
+            let node = state.node([x, &class], class_backward);
+            let more = class.numel.saturating_mul(pictures);
+            let dtype = promoted(x.dtype, class.dtype);
+            let numel = x.numel.saturating_add(more);
+            let rows = Value { numel, layout: Layout::Tokens, shape: Layout::Tokens, flat: false, ..*x };
+            let value = state.new_like(&rows, dtype, &torch::CAT, node.output(0));
+            state.release(class.storage);
+            value
         })
     }
 
@@ -211,8 +231,13 @@ impl<'m> Tensor<'m> {
 }
 
 /// convolution_backward: the pictures need no gradient.
-fn patch_backward(state: &mut State, node: &Node, grad: &Grad, patches: u64) -> Results {
+fn patch_backward(state: &mut State, node: &Node, grad: &Grad, (patches, copies): (u64, bool)) -> Results {
     let [_, weight, bias] = node.inputs;
+    let dense = if copies {
+        state.alloc_for(grad.storage, grad.numel, grad.dtype, &torch::CONTIGUOUS)
+    } else {
+        NOTHING
+    };
     let mut made = |input: &Input| {
         let storage = state.alloc_for(input.storage, input.numel, grad.dtype, &PATCH_WEIGHT);
         Grad::new(storage, input.numel, grad.dtype, Layout::Tokens)
@@ -222,7 +247,24 @@ fn patch_backward(state: &mut State, node: &Node, grad: &Grad, patches: u64) -> 
     if bias.wants() {
         kernels::column_sum_scratch(state, patches, grad.numel / patches.max(1), grad.dtype);
     }
+    state.release(dense);
     [None, own, other]
+}
+
+/// CatBackward gives views; the class token's is summed over the pictures (ExpandBackward), and a leaf copies what is no whole tensor.
+fn class_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
+    let [patches, class, _] = node.inputs;
+    let own = class.wants().then(|| {
+        let storage = state.alloc_for(class.storage, class.numel, grad.dtype, &torch::SUM);
+        Grad::new(storage, class.numel, grad.dtype, Layout::Tokens)
+    });
+    let others = patches.wants().then(|| match patches.edge {
+        Edge::Param(_) => fresh(state, grad, (patches.numel, Layout::Tokens), &torch::CONTIGUOUS),
+        Edge::Node { .. } | Edge::Frozen(_) | Edge::None => {
+            Grad { numel: patches.numel, ..share_view(state, grad) }
+        }
+    });
+    [others, own, None]
 }
 
 /// avg_pool2d_backward: the gradient of every neighbour, from a copy of the tokens' that lies as the input does.
