@@ -262,7 +262,8 @@ fn as_many(patches: u64, (patch, merge): (u64, u64), (height, width): (u64, u64)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{catalogue, parse};
+    use crate::model::catalogue;
+    use crate::model::read::parse;
 
     fn tower(model: &str) -> Vision {
         let architecture = catalogue::architecture(model).expect("it is in the catalogue");
