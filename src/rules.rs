@@ -356,7 +356,8 @@ mod tests {
 
     #[test]
     fn rules_of_one_gpu_are_held_against_one_gpu() {
-        let scenario = Scenario { method: Method::Full, ..Scenario::default() };
+        let scenario =
+            Scenario { method: Method::Full, precision: Precision::AmpBf16, ..Scenario::default() };
         let needed = |scenario: &Scenario| estimate(scenario).memory.as_ref().map(Memory::needed);
         let alone = needed(&scenario).expect("an answer");
         assert_eq!(held_against(&scenario, alone), Some(alone));

@@ -5,7 +5,7 @@ const table = (headroom) => headroom.page.getByRole("table", { name: "Micro-batc
 
 /** Waits for every card. */
 async function filled(headroom) {
-  await expect(table(headroom)).toHaveAttribute("aria-busy", "false", { timeout: 60_000 });
+  await expect(table(headroom)).toHaveAttribute("aria-busy", "false", { timeout: 180_000 });
 }
 
 test("an effective batch is reached on every card that runs it, and a click opens it", async ({ headroom }) => {

@@ -7,7 +7,7 @@ for (const width of [390, 1280]) {
     await headroom.open("#v=1&view=plan");
     const figure = page.getByRole("figure", { name: "How far can I go?" });
     await expect(figure.locator(".curve")).toHaveCount(1);
-    await expect(page.getByText(/^Fits at [\d,]+ tokens; [\d,]+ tokens would need \d/)).toBeVisible({ timeout: 60_000 });
+    await expect(page.getByText(/^Fits at [\d,]+ tokens; [\d,]+ tokens would need \d/)).toBeVisible({ timeout: 180_000 });
     const drawn = await figure.locator(".curve").getAttribute("points");
 
     const scrubber = page.getByRole("slider", { name: "Sequence length on the curve" });
@@ -32,7 +32,7 @@ for (const width of [390, 1280]) {
 
 test("what the curve says is what the scenario needs, also as a table", async ({ headroom, page }) => {
   await headroom.open("#v=1&view=plan&s=4096");
-  await expect(page.getByText(/^Fits at/)).toBeVisible({ timeout: 60_000 });
+  await expect(page.getByText(/^Fits at/)).toBeVisible({ timeout: 180_000 });
   await page.getByText("As a table").click();
   const row = page.getByRole("table", { name: "Memory by value" }).getByRole("row", { name: /^4,096/ });
   const [needed] = (await headroom.verdict.locator(".total").innerText()).split(/\s/);
@@ -43,9 +43,9 @@ test("the axis is chosen, and the rank only where there is one", async ({ headro
   await headroom.open("#v=1&view=plan");
   const axes = page.getByRole("group", { name: "Against" });
   await axes.getByRole("button", { name: "LoRA rank" }).click();
-  await expect(page.getByText(/^Fits .*rank \d/)).toBeVisible({ timeout: 60_000 });
+  await expect(page.getByText(/^Fits .*rank \d/)).toBeVisible({ timeout: 180_000 });
   await axes.getByRole("button", { name: "Micro-batch size" }).click();
-  await expect(page.getByText(/^Fits at \d+ sequences?; \d+ sequences would need/)).toBeVisible({ timeout: 60_000 });
+  await expect(page.getByText(/^Fits at \d+ sequences?; \d+ sequences would need/)).toBeVisible({ timeout: 180_000 });
   await headroom.choice("Method").selectOption("full");
   await expect(axes.getByRole("button", { name: "LoRA rank" })).toBeHidden();
 });
@@ -53,6 +53,6 @@ test("the axis is chosen, and the rank only where there is one", async ({ headro
 test("scenarios that are compared have a curve each", async ({ headroom, page }) => {
   await headroom.open("#v=1&view=compare&2.method=lora");
   const figure = page.getByRole("figure", { name: "How far can I go?" });
-  await expect(figure.locator(".curve")).toHaveCount(2, { timeout: 60_000 });
+  await expect(figure.locator(".curve")).toHaveCount(2, { timeout: 180_000 });
   await expect(figure.locator("text.name")).toHaveText(["A", "B"]);
 });
