@@ -323,6 +323,15 @@ pub fn held_against(scenario: &Scenario, needed: Bytes) -> Option<Bytes> {
     estimate(&alone).memory.as_ref().map(Memory::needed)
 }
 
+/// What the rules are held against where the run has several GPUs, in words.
+pub fn of_one_gpu(scenario: &Scenario, alone: &str) -> Option<String> {
+    scenario.cluster.is_many().then(|| {
+        format!(
+            "They are rules for a single GPU: on one the run would need {alone}, which they are held against."
+        )
+    })
+}
+
 /// How demanding a run is, as the guide of AGI2 has it by what is needed.
 pub fn level(needed: Bytes) -> &'static str {
     let gib = needed.0 as f64 / BYTES_PER_GIB as f64;

@@ -7,7 +7,7 @@ use super::input::Input;
 use super::output::Output;
 use super::table::{Cell, Column, Listing, Table};
 use crate::export::Answer;
-use crate::rules::{Figures, Rule, about, held_against, level, rules};
+use crate::rules::{Figures, Rule, about, held_against, level, of_one_gpu, rules};
 use crate::scenario::Scenario;
 use crate::text::one_line;
 use crate::units::Bytes;
@@ -65,10 +65,8 @@ fn to_text(scenario: &Scenario, table: &Table, needed: Bytes) -> String {
     let watch = scenario.gpu().map_or(&[][..], |gpu| gpu.vendor.watch());
     let watch = watch.iter().map(|command| format!("Watch it: {command}\n")).collect::<String>();
     let about = about(scenario).map_or_else(String::new, |words| format!("{words}\n"));
-    let alone = held_against(scenario, needed).filter(|_| scenario.cluster.is_many());
-    let alone = alone.map_or_else(String::new, |alone| {
-        format!("They are rules for a single GPU: on one the run would need {alone}, which they are held against.\n")
-    });
+    let alone = held_against(scenario, needed).and_then(|alone| of_one_gpu(scenario, &alone.to_string()));
+    let alone = alone.map_or_else(String::new, |words| format!("{words}\n"));
     format!(
         "{} needs {needed}, which is {}\n{about}{alone}\n{}\n{}\n{watch}",
         one_line(&scenario.model_name()),

@@ -1,5 +1,6 @@
 //! The step against everything that was measured. `HEADROOM_BLESS=1 cargo test --test accuracy` writes the figures down
-//! anew; look at the difference before you commit it.
+//! anew; look at the difference before you commit it. A kind of run that is new is written twice: its verdicts are told by the band that
+//! the first time wrote.
 
 mod files;
 

@@ -2,7 +2,7 @@
 
 use leptos::prelude::*;
 
-use crate::rules::{Figures, about, held_against, level, rules};
+use crate::rules::{Figures, about, held_against, level, of_one_gpu, rules};
 use crate::ui::controls::meaning;
 use crate::ui::state::State;
 
@@ -44,14 +44,8 @@ pub fn Thumb() -> impl IntoView {
             });
             let lines = rules(scenario).iter().enumerate().map(line).collect::<Vec<_>>();
             let about = about(scenario).map(|words| view! { <p class="remark">{words}</p> });
-            let alone = against.filter(|_| scenario.cluster.is_many()).map(|alone| {
-                let alone = unit.amount(alone);
-                view! {
-                    <p class="remark">
-                        {format!("They are rules for a single GPU: on one the run would need {alone}, which they are held against.")}
-                    </p>
-                }
-            });
+            let alone = against.and_then(|alone| of_one_gpu(scenario, &unit.amount(alone)));
+            let alone = alone.map(|words| view! { <p class="remark">{words}</p> });
             Some(view! {
                 {about}
                 {alone}

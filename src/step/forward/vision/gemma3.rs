@@ -5,12 +5,10 @@
 
 use super::bound::{BoundTower, Projector};
 use super::looked::Looked;
-use super::ops::PIXELS;
 use crate::dtype::Dtype;
 use crate::step::forward::Pass;
 use crate::step::forward::inputs::{Embedded, Shared};
-use crate::step::heap::NOTHING;
-use crate::step::tensor::{Tensor, Value};
+use crate::step::tensor::Tensor;
 use crate::step::what::{MASKS, What, roles, torch};
 
 static BLOCKS: What =
@@ -47,16 +45,9 @@ impl<'a> Pass<'_, 'a> {
     /// `SiglipVisionModel.forward` up to its last norm.
     fn siglip(&self, tower: &BoundTower<'a>, looked: Looked<'_>) -> Tensor<'a> {
         let vision = looked.vision;
-        let dtype = self.machine.with(|state| state.params.get(tower.patch).dtype);
-        let numbers = looked.patches().saturating_mul(vision.patch_numbers);
         let first = {
             let patches = {
-                // the batch's own are float32
-                let pixels = if dtype == Dtype::F32 {
-                    Tensor { machine: self.machine, value: Value::plain(NOTHING, numbers, dtype) }
-                } else {
-                    self.constant(numbers, dtype, &PIXELS)
-                };
+                let pixels = self.pixels(tower, looked);
                 pixels.patched(tower, looked.patches())
             };
             let patches = self.patches_require_grad(patches);

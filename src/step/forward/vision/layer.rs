@@ -2,6 +2,8 @@
 
 use super::bound::BoundTower;
 use super::looked::Looked;
+use super::ops::PIXELS;
+use crate::dtype::Dtype;
 use crate::model::vision::VisionCode;
 use crate::scenario::Checkpointing;
 use crate::step::autograd::Edge;
@@ -26,6 +28,27 @@ impl Model<'_> {
 }
 
 impl<'a> Pass<'_, 'a> {
+    /// The pictures' numbers in the element type of the weight that embeds them; the batch's own are float32.
+    pub(super) fn pixels(&self, tower: &BoundTower<'a>, looked: Looked<'_>) -> Tensor<'a> {
+        let dtype = self.machine.with(|state| state.params.get(tower.patch).dtype);
+        let numbers = looked.patches().saturating_mul(looked.vision.patch_numbers);
+        if dtype == Dtype::F32 {
+            Tensor { machine: self.machine, value: Value::plain(NOTHING, numbers, dtype) }
+        } else {
+            self.constant(numbers, dtype, &PIXELS)
+        }
+    }
+
+    /// Tokens split by picture, then joined, in the element type of the text's.
+    pub(super) fn joined_pictures(&self, projected: Tensor<'a>, embedded: &Tensor<'a>) -> Tensor<'a> {
+        let whole = projected.value.numel;
+        let parts = projected.chunks(&[whole]);
+        drop(projected);
+        let joined = self.machine.stacked(&parts, whole).in_token_order();
+        drop(parts);
+        joined.to(embedded.value.dtype)
+    }
+
     /// `output.requires_grad_(True)` on what embeds patches: `gradient_checkpointing_enable` sees to it, with adapters or without
     /// (modeling_utils.py).
     pub(super) fn patches_require_grad(&self, hidden: Tensor<'a>) -> Tensor<'a> {

@@ -6,15 +6,12 @@ use std::ops::Range;
 
 use super::bound::{BoundTower, Projector};
 use super::looked::Looked;
-use super::ops::PIXELS;
-use crate::dtype::Dtype;
 use crate::model::blocks::Activation;
 use crate::step::forward::Pass;
 use crate::step::forward::inputs::Shared;
-use crate::step::heap::NOTHING;
 use crate::step::ops::linear::Layer;
 use crate::step::ops::norm::NormLayer;
-use crate::step::tensor::{Layout, Tensor, Value};
+use crate::step::tensor::{Layout, Tensor};
 use crate::step::what::roles;
 
 /// What the tower's output holds until there are tokens.
@@ -59,12 +56,7 @@ impl<'a> Pass<'_, 'a> {
             projected
         };
         // a list of pictures, then `torch.cat`
-        let whole = projected.value.numel;
-        let parts = projected.chunks(&[whole]);
-        drop(projected);
-        let joined = self.machine.stacked(&parts, whole).in_token_order();
-        drop(parts);
-        joined.to(embedded.value.dtype)
+        self.joined_pictures(projected, embedded)
     }
 
     /// Whether patches without the class tokens between them are copied side by side for a product: `matmul` does so where the weight
@@ -100,16 +92,9 @@ impl<'a> Pass<'_, 'a> {
     /// `CLIPVisionEmbeddings.forward`.
     fn clip_embeddings(&self, tower: &BoundTower<'a>, looked: Looked<'_>) -> Option<Tensor<'a>> {
         let vision = looked.vision;
-        let dtype = self.machine.with(|state| state.params.get(tower.patch).dtype);
-        let numbers = looked.patches().saturating_mul(vision.patch_numbers);
         let (class, table) = (tower.class?, tower.positions?);
         let patches = {
-            // the batch's own are float32
-            let pixels = if dtype == Dtype::F32 {
-                Tensor { machine: self.machine, value: Value::plain(NOTHING, numbers, dtype) }
-            } else {
-                self.constant(numbers, dtype, &PIXELS)
-            };
+            let pixels = self.pixels(tower, looked);
             let patches = pixels.patched(tower, looked.patches());
             self.patches_require_grad(patches)
         };

@@ -4,12 +4,10 @@
 
 use super::bound::{BoundTower, Projector};
 use super::looked::Looked;
-use super::ops::PIXELS;
 use crate::dtype::Dtype;
 use crate::model::blocks::Activation;
 use crate::step::forward::Pass;
 use crate::step::forward::inputs::Shared;
-use crate::step::heap::NOTHING;
 use crate::step::tensor::{Tensor, Value};
 use crate::step::what::{Source, What, torch};
 
@@ -65,25 +63,13 @@ impl<'a> Pass<'_, 'a> {
             active.through(second)
         };
         // `torch.split` by picture, then `torch.cat`
-        let whole = projected.value.numel;
-        let parts = projected.chunks(&[whole]);
-        drop(projected);
-        let joined = self.machine.stacked(&parts, whole).in_token_order();
-        drop(parts);
-        joined.to(embedded.value.dtype)
+        self.joined_pictures(projected, embedded)
     }
 
     /// `PixtralVisionModel.forward`: what its layers were given, and what the last one returned.
     fn pixtral(&self, tower: &BoundTower<'a>, looked: Looked<'_>) -> Vec<Tensor<'a>> {
-        let dtype = self.machine.with(|state| state.params.get(tower.patch).dtype);
-        let numbers = looked.patches().saturating_mul(looked.vision.patch_numbers);
         let patches = {
-            // the batch's own are float32
-            let pixels = if dtype == Dtype::F32 {
-                Tensor { machine: self.machine, value: Value::plain(NOTHING, numbers, dtype) }
-            } else {
-                self.constant(numbers, dtype, &PIXELS)
-            };
+            let pixels = self.pixels(tower, looked);
             let patches = pixels.patched(tower, looked.patches());
             self.patches_require_grad(patches)
         };

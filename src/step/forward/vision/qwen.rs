@@ -4,13 +4,11 @@
 
 use super::bound::{BoundTower, Merger, Projector};
 use super::looked::Looked;
-use super::ops::PIXELS;
 use crate::dtype::Dtype;
 use crate::model::blocks::Activation;
 use crate::step::forward::Pass;
-use crate::step::heap::NOTHING;
 use crate::step::params::ParamId;
-use crate::step::tensor::{Tensor, Value};
+use crate::step::tensor::Tensor;
 use crate::step::what::{Source, What, roles};
 
 static GRID: What = What::own("position_ids", "row and column of each patch", Source::Modeling);
@@ -54,14 +52,7 @@ impl<'a> Pass<'_, 'a> {
             let joined = embedded.unmodelled("a projector that no model of the Qwen family has");
             return Features { joined, deep: Vec::new(), output: Vec::new() };
         };
-        let dtype = self.machine.with(|state| state.params.get(tower.patch).dtype);
-        let pixels = looked.patches().saturating_mul(vision.patch_numbers);
-        // the batch's own are float32
-        let pixels = if dtype == Dtype::F32 {
-            Tensor { machine: self.machine, value: Value::plain(NOTHING, pixels, dtype) }
-        } else {
-            self.constant(pixels, dtype, &PIXELS)
-        };
+        let pixels = self.pixels(tower, looked);
         let mut deep = Vec::with_capacity(mergers.len());
         let mut output = Vec::new();
         let tokens = {
