@@ -153,9 +153,15 @@ fn to_text(report: &Report) -> String {
         let lines = report.unsupported.iter().map(line);
         sections.push(format!("Not predicted:\n{}", lines.collect::<String>()));
     }
-    let summary = Metric::ALL.map(|metric| (metric.slug().to_owned(), report.summary.get(metric)));
+    sections.push(summary(report));
+    sections.join("\n")
+}
+
+/// How far off the figures of a report are, and how often its verdicts were right, as the command prints it below the rows.
+pub fn summary(report: &Report) -> String {
+    let metrics = Metric::ALL.map(|metric| (metric.slug().to_owned(), report.summary.get(metric)));
     let all = ("all".to_owned(), report.summary.all);
-    sections.push(errors("Absolute error", summary.into_iter().chain([all])));
+    let mut sections = vec![errors("Absolute error", metrics.into_iter().chain([all]))];
     if report.verdicts.total() > 0 {
         sections.push(verdicts(&report.verdicts));
     }

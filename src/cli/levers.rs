@@ -77,7 +77,7 @@ fn every(scenario: &Scenario, found: &Levers) -> Table {
         unpaid(format!("room: {}", usage.gain.label()), usage.needed, usage.verdict, &usage.changes)
     }));
     rows.extend(
-        found.other_gpus(scenario).map(|(layout, changes)| {
+        found.more_gpus(scenario).map(|(layout, changes)| {
             unpaid("fewest GPUs".to_owned(), layout.needed, layout.verdict, &changes)
         }),
     );

@@ -34,6 +34,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::check::Format;
+pub use check::summary;
 use output::Output;
 
 /// Predicts the GPU memory of training a language model by executing the training step without data.

@@ -26,7 +26,7 @@ impl Scenario {
     }
 
     /// What vLLM takes of a card of so much memory beside the training: its share of all of it, whatever is there already.
-    pub(super) fn colocated(&self, memory: Bytes) -> Bytes {
+    pub(crate) fn colocated(&self, memory: Bytes) -> Bytes {
         if !self.task.is_online() || self.generates_itself() {
             return Bytes::ZERO;
         }

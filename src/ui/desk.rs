@@ -23,6 +23,8 @@ pub enum Place {
     Scenario(usize),
     /// What to change in the active one.
     Levers,
+    /// What the room is good for.
+    Uses,
     /// What the timeline draws where that is not all of the step that is shown.
     Stretch,
     /// A memory snapshot over the timeline.
@@ -67,7 +69,7 @@ impl Place {
     /// change is a question for whoever has time.
     fn is_for(self, seat: usize) -> bool {
         match self {
-            Place::Levers | Place::Oom => true,
+            Place::Levers | Place::Uses | Place::Oom => true,
             place if place.is_of_a_table() => seat > 0,
             _ => seat == 0,
         }

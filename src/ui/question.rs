@@ -12,7 +12,7 @@ use crate::memory::Category;
 use crate::oom::{Decoded, decode, remedies};
 use crate::plan::{
     self, BatchRow, ContextRow, FitRow, Lever, Levers, Measure, NeedRow, Order, Outlook, Replayed,
-    ServingRow, Verdict, Way,
+    ServingRow, Use, Verdict, Way,
 };
 use crate::scenario::{Scenario, Texts};
 use crate::step::Moment;
@@ -26,6 +26,8 @@ pub enum Question {
     Detail(Box<Scenario>),
     /// What to change in a scenario.
     Levers(Box<Scenario>),
+    /// What its room is good for.
+    Uses(Box<Scenario>),
     /// What happens at a moment of its step, by the number of the event.
     Glance(Box<Scenario>, usize),
     /// A part of what is alive at such a moment, or at the peak, level by level.
@@ -78,6 +80,8 @@ pub enum Answer {
     Detail(Option<Box<Detail>>),
     /// What saves memory; nothing for a scenario that has no answer.
     Levers(Option<Box<Levers>>),
+    /// What the room is good for; nothing for a scenario that does not get through.
+    Uses(Option<Vec<Use>>),
     /// What happens at a moment; nothing for a step that cannot be followed.
     Glance(Option<Glance>),
     /// The part's modules; nothing for a step that cannot be followed.
@@ -147,7 +151,8 @@ impl Question {
             Question::Zoom(scenario, at, part) => {
                 Answer::Zoom(followed(scenario, |replayed| opened(replayed, scenario, *at, *part)))
             }
-            Question::Levers(scenario) => Answer::Levers(plan::levers(scenario).ok().map(Box::new)),
+            Question::Levers(scenario) => Answer::Levers(plan::changes(scenario).ok().map(Box::new)),
+            Question::Uses(scenario) => Answer::Uses(plan::uses(scenario)),
             Question::Stretch(scenario, of_first, within) => {
                 let moments = followed(scenario, |replayed| stretch(replayed, *of_first, *within));
                 Answer::Stretch(moments.unwrap_or_default())
@@ -248,6 +253,7 @@ mod tests {
             Question::Glance(scenario.clone().into(), at),
             Question::Zoom(scenario.clone().into(), Some(at), Category::Weights),
             Question::Levers(scenario.clone().into()),
+            Question::Uses(scenario.clone().into()),
             Question::Stretch(scenario.clone().into(), true, Some((0, usize::MAX))),
             Question::Row(scenario.clone().into(), Bytes::gib(24.), Measure::Length),
             Question::Point(scenario.clone().into()),

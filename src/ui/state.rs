@@ -18,7 +18,7 @@ use crate::check::Run;
 use crate::estimate::{Estimate, estimate};
 use crate::hardware::Gpu;
 use crate::memory::Memory;
-use crate::plan::{Fit, Levers, Verdict, fits};
+use crate::plan::{Fit, Levers, Use, Verdict, fits};
 use crate::scenario::{Issue, Scenario};
 use crate::share::MOST_SCENARIOS;
 
@@ -125,8 +125,10 @@ pub struct State {
     pub embedded: RwSignal<bool>,
     /// What the table of models is asked about.
     pub asked: Asked,
-    /// What to change in the active scenario, and the scenario that this was found for; a moment behind it.
-    pub levers: RwSignal<Option<Known>>,
+    /// What to change in the active scenario; a moment behind it.
+    pub levers: RwSignal<Known<Levers>>,
+    /// What the room of the active scenario is good for, where it gets through; likewise.
+    pub uses: RwSignal<Known<Vec<Use>>>,
     /// Whether all settings are in sight, and not only those that most people choose.
     pub unfolded: RwSignal<bool>,
     /// Whether something can be undone.
@@ -165,8 +167,8 @@ pub enum Measured {
     Failed(&'static str),
 }
 
-/// What to change, and in which scenario.
-pub type Known = Arc<(Scenario, Levers)>;
+/// What was found, and for which scenario.
+pub type Known<T> = Option<Arc<(Scenario, T)>>;
 
 /// One field of the active scenario: what it is, and how to change it.
 pub struct Lens<T: Send + Sync + 'static> {
@@ -206,6 +208,7 @@ impl State {
             embedded: RwSignal::new(false),
             asked: Asked::new(),
             levers: RwSignal::new(None),
+            uses: RwSignal::new(None),
             unfolded: RwSignal::new(false),
             can_undo: RwSignal::new(false),
             can_redo: RwSignal::new(false),

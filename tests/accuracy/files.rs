@@ -1,8 +1,11 @@
 //! The files of measurements, and what is predicted of them.
 
+use std::fs;
+use std::path::Path;
 use std::sync::OnceLock;
 
 use headroom::check::{self, Errors, Report, Run};
+use headroom::cli::summary;
 
 use crate::read;
 
@@ -30,8 +33,20 @@ impl File {
     }
 
     fn found(&self) -> &(Report, Vec<Run>) {
-        self.found
-            .get_or_init(|| check::check_runs(self.name, &self.text()).expect("the file is an array of rows"))
+        self.found.get_or_init(|| {
+            let found = check::check_runs(self.name, &self.text()).expect("the file is an array of rows");
+            self.note(&found.0);
+            found
+        })
+    }
+
+    /// Writes down what `headroom check` says of the file: `scripts/check accuracy` prints it.
+    fn note(&self, report: &Report) {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("accuracy");
+        let note = folder.join(format!("{}.txt", self.name));
+        fs::create_dir_all(folder)
+            .and_then(|()| fs::write(note, summary(report)))
+            .expect("the note is written");
     }
 
     /// What is predicted of the file, found once for all tests.

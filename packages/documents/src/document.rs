@@ -8,7 +8,7 @@ use pulldown_cmark::{Event, HeadingLevel, Options, Parser, Tag, TagEnd, html};
 
 /// One document.
 pub struct Document {
-    /// Its file's name without the ending.
+    /// The name of its page without the ending.
     pub name: String,
     /// Its first heading.
     pub title: String,
@@ -19,7 +19,10 @@ pub struct Document {
 impl Document {
     /// Reads a file of Markdown.
     pub fn read(path: &Path) -> io::Result<Document> {
-        let name = path.file_stem().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
+        let name = match path.file_stem().and_then(|name| name.to_str()).unwrap_or_default() {
+            "README" => "index".to_owned(),
+            name => name.to_owned(),
+        };
         let (title, html) = rendered(&fs::read_to_string(path)?);
         Ok(Document { name, title, html })
     }

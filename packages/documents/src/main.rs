@@ -1,6 +1,6 @@
 //! Writes the documents of `docs/` as pages into a built page: `documents DIST`, or no folder within a build of trunk's, which says where
-//! it builds. A document's address is `docs/NAME.html`, each of its headings has the anchor that GitHub gives it, and `docs/index.html`
-//! lists them.
+//! it builds. A document's address is `docs/NAME.html`, that of `docs/README.md`, which lists them, `docs/index.html`; each heading has
+//! the anchor that GitHub gives it.
 
 mod document;
 
@@ -28,14 +28,13 @@ fn main() -> ExitCode {
 }
 
 fn write_all(docs: &Path, built: &Path) -> io::Result<()> {
-    let mut documents = fs::read_dir(docs)?
+    let documents = fs::read_dir(docs)?
         .map(|entry| entry.map(|entry| entry.path()))
         .filter(|path| {
             path.as_ref().map_or(true, |path| path.extension().is_some_and(|ending| ending == "md"))
         })
         .map(|path| path.and_then(|path| Document::read(&path)))
         .collect::<io::Result<Vec<_>>>()?;
-    documents.sort_by(|one, other| one.name.cmp(&other.name));
     let out = built.join("docs");
     fs::create_dir_all(&out)?;
     let (tokens, base) = (style_sheet(built, "tokens")?, style_sheet(built, "base")?);
@@ -45,20 +44,10 @@ fn write_all(docs: &Path, built: &Path) -> io::Result<()> {
             .replace("{title}", &document::escaped(title))
             .replace("{body}", body)
     };
-    for document in &documents {
+    for document in documents {
         fs::write(out.join(format!("{}.html", document.name)), page(&document.title, &document.html))?;
     }
-    let list: String = documents
-        .iter()
-        .map(|document| {
-            format!(
-                "<li><a href=\"{}.html\">{}</a></li>\n",
-                document.name,
-                document::escaped(&document.title)
-            )
-        })
-        .collect();
-    fs::write(out.join("index.html"), page("Documents", &format!("<h1>Documents</h1>\n<ul>\n{list}</ul>\n")))
+    Ok(())
 }
 
 /// The file of a style sheet, whose name trunk ends with a hash of its content.

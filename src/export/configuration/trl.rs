@@ -2,13 +2,17 @@
 
 use super::lines::Lines;
 use super::{Run, Targets};
-use crate::issue::Issue;
+use crate::issue::{Field, Issue};
 use crate::scenario::{
-    Allocator, AttentionKernel, Checkpointing, Mask, Method, Offloading, Precision, Stack, Tuner,
+    Allocator, AttentionKernel, Checkpointing, Mask, Method, Offloading, Precision, Stack, Task, Tuner,
 };
 
 pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
     let scenario = run.scenario;
+    if scenario.task != Task::Sft {
+        let issue = Issue::error(Field::Task, "a file for TRL (YAML) is written for `trl sft` alone");
+        return Err(issue.with_fix("choose the Python script"));
+    }
     let mut lines = Lines::default();
     lines.text("model_name_or_path", &run.model());
     lines.set(

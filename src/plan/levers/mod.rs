@@ -33,7 +33,7 @@ pub enum Cost {
     Time,
     /// The same training in coarser numbers.
     Precision,
-    /// Another training: fewer tokens at once, fewer parameters, another optimizer.
+    /// Maybe the quality of what is trained: fewer tokens at once, fewer parameters, another optimizer.
     Training,
 }
 
@@ -48,7 +48,7 @@ impl Cost {
             Cost::Software => "another library",
             Cost::Time => "time",
             Cost::Precision => "precision",
-            Cost::Training => "another training",
+            Cost::Training => "maybe quality",
         }
     }
 }
@@ -158,11 +158,11 @@ impl Levers {
         [self.verdict].into_iter().chain(single).chain(others).any(Verdict::holds)
     }
 
-    /// The fewest GPUs that hold it, where these are others than it has, and what changes with their number.
-    pub fn other_gpus(&self, scenario: &Scenario) -> Option<(&Layout, Vec<Change>)> {
+    /// The fewest GPUs that hold it, where these are more than it has, and what changes with their number.
+    pub fn more_gpus(&self, scenario: &Scenario) -> Option<(&Layout, Vec<Change>)> {
         let layout = self.fewest.as_ref().ok()?.as_ref()?;
         let changes = Change::between(scenario, &layout.scenario, "gpus");
-        (layout.gpus != scenario.cluster.gpus).then_some((layout, changes))
+        (layout.gpus > scenario.cluster.gpus).then_some((layout, changes))
     }
 }
 
@@ -186,14 +186,36 @@ const LEAST_SHARE: u64 = 200;
 /// # Ok::<(), headroom::scenario::Issue>(())
 /// ```
 pub fn levers(scenario: &Scenario) -> Result<Levers, Issue> {
-    let answer = Answer::of(scenario.clone());
-    let base = Outlook::read(&answer).ok_or_else(|| answer.refusal())?;
-    let looked = &Looked { base, at: RefCell::new(vec![(scenario.clone(), Some(base))]) };
-    let base = &base;
+    let looked = Looked::of(scenario)?;
+    let found = changes_of(scenario, &looked);
+    let uses = if looked.base.fits() { room::uses(scenario, &looked) } else { Vec::new() };
+    Ok(Levers { uses, ..found })
+}
+
+/// The same without what the room is good for, which [`uses`] finds: two questions for who can ask both at once.
+///
+/// # Errors
+/// As [`levers`].
+pub fn changes(scenario: &Scenario) -> Result<Levers, Issue> {
+    Ok(changes_of(scenario, &Looked::of(scenario)?))
+}
+
+/// What the room of a scenario is good for; nothing where it does not get through or has no answer.
+pub fn uses(scenario: &Scenario) -> Option<Vec<Use>> {
+    let looked = Looked::of(scenario).ok()?;
+    looked.base.fits().then(|| room::uses(scenario, &looked))
+}
+
+fn changes_of(scenario: &Scenario, looked: &Looked) -> Levers {
+    let base = &looked.base;
     let mut single: Vec<Lever> = RULES
         .iter()
         .filter_map(|rule| {
             let changed = pulled(rule, scenario, looked)?;
+            // where nothing is in the way of a run, what saves no tensor is no help
+            if base.fits() && !looked.saves_tensors(&changed) {
+                return None;
+            }
             let is_tight = base.verdict == Verdict::Tight;
             // a scenario that was so before has expandable segments as a change of their own
             let changed = if is_tight { changed } else { looked.without_holes(changed) };
@@ -218,12 +240,19 @@ pub fn levers(scenario: &Scenario) -> Result<Levers, Issue> {
     let offloads = single.iter().any(|lever| lever.verdict.holds() && lever.on_host > Bytes::ZERO);
     let rules: Vec<&Rule> = RULES.iter().filter(|rule| !(offloads && rule.key == "cpu-offload")).collect();
     let together = if fits { None } else { together(scenario, looked, &costs, &rules) };
-    let uses = if fits { room::uses(scenario, looked) } else { Vec::new() };
     let fewest = fewest_gpus(scenario);
     let offloaded = if fits { None } else { offloaded(scenario, looked, &fewest) };
     // with as many GPUs as it has that is one of the single changes
     let offloaded = offloaded.filter(|lever| single.iter().all(|other| other.scenario != lever.scenario));
-    Ok(Levers { needed: base.needed, verdict: base.verdict, single, together, uses, fewest, offloaded })
+    Levers {
+        needed: base.needed,
+        verdict: base.verdict,
+        single,
+        together,
+        uses: Vec::new(),
+        fewest,
+        offloaded,
+    }
 }
 
 /// The fewest GPUs that hold the run with what they share in the CPU's memory, where these are fewer than hold it without.
@@ -271,10 +300,26 @@ impl Outlook {
 struct Looked {
     /// The run as it is.
     base: Outlook,
+    /// What its tensors alone need.
+    tensors: Bytes,
     at: RefCell<Vec<(Scenario, Option<Outlook>)>>,
 }
 
 impl Looked {
+    /// Looks at a run as it is.
+    fn of(scenario: &Scenario) -> Result<Looked, Issue> {
+        let tensors = Answer::of_tensors(scenario.clone());
+        let needed = tensors.fit().map(|fit| fit.needed).unwrap_or_default();
+        let answer = tensors.replayed();
+        let base = Outlook::read(&answer).ok_or_else(|| answer.refusal())?;
+        Ok(Looked { base, tensors: needed, at: RefCell::new(vec![(scenario.clone(), Some(base))]) })
+    }
+
+    /// Whether a change needs fewer bytes of tensors.
+    fn saves_tensors(&self, changed: &Scenario) -> bool {
+        Outlook::of_tensors(changed).is_some_and(|outlook| outlook.needed < self.tensors)
+    }
+
     /// The outlook of a scenario with every event.
     fn at(&self, scenario: &Scenario) -> Option<Outlook> {
         let known = self.at.borrow().iter().find(|(known, _)| known == scenario).map(|(_, outlook)| *outlook);
@@ -374,7 +419,7 @@ fn together(scenario: &Scenario, looked: &Looked, costs: &[Cost], rules: &[&'sta
     lever(scenario, after, dearest.key, dearest.cost, looked)
 }
 
-/// What a change costs and, of another training, whether it is one of less: shorter texts and lower ranks come last.
+/// What a change costs and, where that is maybe quality, whether it is one of less: shorter texts and lower ranks come last.
 fn dearness(rule: &Rule) -> (Cost, bool) {
     (rule.cost, rule.cost == Cost::Training && rule.again)
 }

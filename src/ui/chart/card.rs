@@ -94,7 +94,13 @@ mod tests {
     #[test]
     fn everything_is_on_the_picture() {
         let segment = Segment { class: "part-weights".into(), label: "Weights", bytes: Bytes::gib(6.) };
-        let bar = Bar { name: "A".into(), segments: vec![segment], capacity: Bytes::gib(24.), faded: false };
+        let bar = Bar {
+            name: "A".into(),
+            segments: vec![segment],
+            capacity: Bytes::gib(24.),
+            apart: None,
+            faded: false,
+        };
         let legend: Vec<_> = (0..9)
             .map(|n| Named { class: "part-weights".into(), words: format!("Weights number {n}, 6.00 GiB") })
             .collect();

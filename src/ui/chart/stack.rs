@@ -34,8 +34,10 @@ pub struct Bar {
     pub name: String,
     /// Its stretches, in order.
     pub segments: Vec<Segment>,
-    /// What the card has.
+    /// What the card has for it.
     pub capacity: Bytes,
+    /// What others have of the card.
+    pub apart: Option<Segment>,
     /// Whether it is set back behind the others.
     pub faded: bool,
 }
@@ -53,6 +55,11 @@ impl Bar {
     /// The length of the whole bar.
     pub fn total(&self) -> Bytes {
         self.segments.iter().map(|segment| segment.bytes).sum()
+    }
+
+    /// The whole card.
+    fn card(&self) -> Bytes {
+        self.capacity + self.apart.as_ref().map(|apart| apart.bytes).unwrap_or_default()
     }
 }
 
@@ -101,7 +108,7 @@ const TEXT: f64 = 11.5;
 /// ```
 /// use headroom::{ui::chart::stack::*, ui::format::Unit, units::Bytes};
 /// let segment = Segment { class: "part-weights".into(), label: "Weights", bytes: Bytes(1 << 30) };
-/// let bar = Bar { name: String::new(), segments: vec![segment], capacity: Bytes(4 << 30), faded: false };
+/// let bar = Bar { name: String::new(), segments: vec![segment], capacity: Bytes(4 << 30), apart: None, faded: false };
 /// let layout = Layout { width: 640, bar: 40, gap: 8, names: 0, amounts: 0, labelled: true };
 /// let svg = draw(&[bar], Unit::Binary, layout, "Memory");
 /// assert!(svg.starts_with("<svg") && svg.contains("part-weights") && svg.contains("4.00 GiB"));
@@ -112,7 +119,7 @@ pub fn draw(bars: &[Bar], unit: Unit, layout: Layout, name: &str) -> String {
     let marks = Marks::default();
     let mut body = String::new();
     let root = Svg::new(&mut body, &marks, (width, height)).into_drawing_area();
-    let most = bars.iter().map(|bar| bar.total().max(bar.capacity)).max().unwrap_or_default();
+    let most = bars.iter().map(|bar| bar.total().max(bar.card())).max().unwrap_or_default();
     // A little air after the longest bar, so that a capacity line at the end is seen as a line.
     let end = most.0 as f64 * 1.015 + 1.;
     let area = ChartBuilder::on(&root)
@@ -222,6 +229,9 @@ impl Pen<'_, '_> {
         let faded = if bar.faded { " faded" } else { "" };
         let room = self.marks.add("headroom", None);
         self.rect(room, (total.0.min(bar.capacity.0) as f64, bar.capacity.0 as f64), (y, y + height));
+        if let Some(apart) = &bar.apart {
+            self.apart(apart, bar, (y, y + height));
+        }
         let mut start = 0_f64;
         for segment in &bar.segments {
             let end = start + segment.bytes.0 as f64;
@@ -256,6 +266,17 @@ impl Pen<'_, '_> {
         }
     }
 
+    /// What others have, behind what is left of the card.
+    fn apart(&self, apart: &Segment, bar: &Bar, (top, bottom): (f64, f64)) {
+        let (start, end) = (bar.capacity.0 as f64, bar.card().0 as f64);
+        let amount = self.unit.amount(apart.bytes);
+        let color = self.marks.add(apart.class.as_str(), Some(format!("{}: {amount}", apart.label)));
+        self.rect(color, (start, end), (top, bottom));
+        if self.layout.labelled && bar.total() <= bar.capacity {
+            self.label(apart, &amount, (start, end), (top + bottom) / 2.);
+        }
+    }
+
     /// Name and amount inside a stretch, where they fit.
     fn label(&self, segment: &Segment, amount: &str, (start, end): (f64, f64), middle: f64) {
         let x = (start + end) / 2.;
@@ -287,7 +308,8 @@ impl Pen<'_, '_> {
         let air = f64::from(self.layout.gap) / 2.;
         self.line(line, x, (y - air.max(4.), y + f64::from(self.layout.bar) + air.max(4.)));
         if named && self.layout.labelled {
-            let text = format!("{} on the card", self.unit.amount(bar.capacity));
+            let place = if bar.apart.is_some() { "left of the card" } else { "on the card" };
+            let text = format!("{} {place}", self.unit.amount(bar.capacity));
             let room_left = self.length(bar.capacity);
             let anchor = if room_left < text_width(&text, TEXT) { HPos::Left } else { HPos::Right };
             self.text(&text, "capacity-name", self.at(x, -8.), (anchor, VPos::Bottom));
@@ -306,7 +328,15 @@ mod tests {
             .iter()
             .map(|n| Segment { class: format!("part-{n}"), label: "Part", bytes: Bytes(n << 30) })
             .collect();
-        Bar { name: "A <b>".into(), segments, capacity: Bytes(capacity << 30), faded: false }
+        Bar { name: "A <b>".into(), segments, capacity: Bytes(capacity << 30), apart: None, faded: false }
+    }
+
+    #[test]
+    fn what_others_have_stands_behind_what_is_left() {
+        let vllm = Segment { class: "apart".into(), label: "vLLM", bytes: Bytes(8 << 30) };
+        let svg = draw(&[Bar { apart: Some(vllm), ..bar(&[6, 2], 16) }], Unit::Binary, LAYOUT, "x");
+        assert!(svg.contains("class=\"apart\"") && svg.contains(">vLLM<"), "{svg}");
+        assert!(svg.contains(">16.0 GiB left of the card<") && svg.contains(">8.00 GiB<"), "{svg}");
     }
 
     #[test]

@@ -8,9 +8,11 @@ use super::oom::OutOfMemory;
 use super::ranks::Ranks;
 use super::recorded::Recorded;
 use crate::explain::{Note, Switch};
+use crate::hardware::Gpu;
 use crate::memory::{Iteration, Memory};
+use crate::scenario::Scenario;
 use crate::ui::chart::card::{Named, draw_card};
-use crate::ui::chart::stack::{Bar, Layout, draw};
+use crate::ui::chart::stack::{Bar, Layout, Segment, draw};
 use crate::ui::format::Unit;
 use crate::ui::part::Part;
 use crate::ui::state::{Slot, State, letter};
@@ -137,14 +139,28 @@ fn bars(state: State) -> Vec<Bar> {
     let alone = state.alone();
     let active = state.active.get();
     let bar = |(position, slot): (usize, Slot)| {
-        slot.answer(|_, memory, gpu| Bar {
+        slot.answer(|scenario, memory, gpu| Bar {
             name: if alone { String::new() } else { letter(position).to_owned() },
             segments: Bar::segments(&memory.peak().1.parts, memory.context),
             capacity: gpu.memory,
+            apart: apart(scenario, gpu),
             faded: !alone && position != active,
         })
     };
     state.shown().enumerate().filter_map(bar).collect()
+}
+
+/// What the run leaves to others of its card, or has to.
+fn apart(scenario: &Scenario, gpu: &Gpu) -> Option<Segment> {
+    let card = scenario.card().ok()?.memory;
+    let vllm = scenario.colocated(card) > Bytes::ZERO;
+    let label = match (vllm, scenario.reserve.apart() > Bytes::ZERO) {
+        (true, true) => "vLLM, others",
+        (true, false) => "vLLM",
+        (false, _) => "others",
+    };
+    let bytes = card.saturating_sub(gpu.memory);
+    (bytes > Bytes::ZERO).then(|| Segment { class: "apart".to_owned(), label, bytes })
 }
 
 /// The same chart as a picture that stands by itself, and its size.
@@ -192,6 +208,7 @@ fn phases(state: State, width: u32) -> String {
             name: phase.stage.title().to_owned(),
             segments: Bar::segments(&peak.parts, memory.context),
             capacity: gpu.memory,
+            apart: None,
             faded: *phase != highest,
         });
         draw(&bars.collect::<Vec<_>>(), unit, layout, "Bars of the memory at the peak of each phase")

@@ -58,7 +58,7 @@ pub fn Tabs() -> impl IntoView {
         }
     };
     let counts = Signal::derive(move || {
-        state.current().answer(|_, memory, _| counts(&memory.parameters)).unwrap_or_default()
+        state.current().answer(|scenario, memory, _| counts(scenario, &memory.parameters)).unwrap_or_default()
     });
     let is_full = Signal::derive(move || !state.is_free(MOST_SCENARIOS - 1));
     let why = Signal::derive(move || {
@@ -88,15 +88,17 @@ pub fn Tabs() -> impl IntoView {
 }
 
 /// How many parameters there are, and how many of them are trained.
-fn counts(counts: &Parameters) -> String {
-    let total = parameters(counts.total);
+fn counts(scenario: &Scenario, counts: &Parameters) -> String {
+    let with =
+        if scenario.task.trains() && scenario.method.has_adapters() { " with its adapters" } else { "" };
+    let total = format!("{} parameters{with}", parameters(counts.total));
     if counts.trainable == 0 {
-        format!("{total} parameters")
+        total
     } else if counts.trainable == counts.total {
-        format!("{total} parameters, all trained")
+        format!("{total}, all trained")
     } else {
         let share = shortest(counts.trainable as f64 / counts.total as f64 * 100., 2);
-        format!("{total} parameters, {} trained ({share}%)", parameters(counts.trainable))
+        format!("{total}, {} trained ({share}%)", parameters(counts.trainable))
     }
 }
 
@@ -274,9 +276,11 @@ mod tests {
 
     #[test]
     fn trained_parameters_are_told_from_frozen_ones() {
-        let some = Parameters { total: 8_030_261_248, trainable: 41_943_040 };
-        assert_eq!(counts(&some), "8.03B parameters, 41.9M trained (0.52%)");
+        let lora = Scenario::default();
+        let some = Parameters { total: 8_072_204_288, trainable: 41_943_040 };
+        assert_eq!(counts(&lora, &some), "8.07B parameters with its adapters, 41.9M trained (0.52%)");
+        let full = Scenario { method: Method::Full, ..lora };
         let all = Parameters { total: 124_439_808, trainable: 124_439_808 };
-        assert_eq!(counts(&all), "124M parameters, all trained");
+        assert_eq!(counts(&full, &all), "124M parameters, all trained");
     }
 }

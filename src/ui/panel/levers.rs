@@ -12,7 +12,7 @@ use crate::ui::controls::{Cell, Row, Table, columns};
 use crate::ui::desk::Place;
 use crate::ui::format::Unit;
 use crate::ui::question::{Answer, Question};
-use crate::ui::state::State;
+use crate::ui::state::{Known, State};
 use crate::ui::view::View;
 use crate::units::Bytes;
 
@@ -26,30 +26,28 @@ const BUTTONS: usize = 3;
 #[component]
 pub fn Levers() -> impl IntoView {
     let state = State::of_page();
-    let known = state.levers;
     look_for(state);
     let unanswered = Memo::new(move |_| state.current().estimate.with(|estimate| estimate.memory.is_none()));
-    let busy = Signal::derive(move || (!unanswered.get() && is_behind(state)).to_string());
+    let fits = Memo::new(move |_| state.current().fit().is_some_and(|(_, verdict)| verdict.holds()));
+    let is_behind =
+        move || if fits.get() { is_behind(state, state.uses) } else { is_behind(state, state.levers) };
+    let busy = Signal::derive(move || (!unanswered.get() && is_behind()).to_string());
     let repaired = Memo::new(move |_| match unanswered.get() {
         true => state.current().scenario.with(repairs),
         false => Vec::new(),
     });
     let silent = move || unanswered.get() && repaired.with(Vec::is_empty);
-    // of an earlier scenario: room to use where there is none any more, and the other way round, is no help
-    let is_of_other_verdict = Memo::new(move |_| {
-        let fits = state.current().fit().is_some_and(|(_, verdict)| verdict.holds());
-        is_behind(state)
-            && known.with(|known| known.as_ref().is_some_and(|known| known.1.verdict.holds() != fits))
-    });
-    let title = move || match unanswered.get() {
-        true => "What would run instead",
-        false if is_of_other_verdict.get() => "What to change",
-        false => known.with(|known| known.as_ref().map_or("What to change", |known| title(&known.1))),
+    // what would make an earlier scenario fit that did fit is no help
+    let changes = move || state.levers.get().filter(|known| !known.1.verdict.holds());
+    let title = move || match (unanswered.get(), fits.get()) {
+        (true, _) => "What would run instead",
+        (false, true) => "What the room is good for",
+        (false, false) => changes().map_or("What to change", |known| title(&known.1)),
     };
-    let buttons = move || match unanswered.get() {
-        true => Some(repaired.with(|found| of_repairs(state, found))),
-        false if is_of_other_verdict.get() => None,
-        false => known.get().map(|known| buttons(state, &known.0, &known.1)),
+    let buttons = move || match (unanswered.get(), fits.get()) {
+        (true, _) => Some(repaired.with(|found| of_repairs(state, found))),
+        (false, true) => state.uses.get().map(|known| of_uses(state, &known.1)),
+        (false, false) => changes().map(|known| buttons(state, &known.0, &known.1)),
     };
     view! {
         <section class="panel levers" aria-labelledby="levers-title" aria-busy=busy hidden=silent>
@@ -68,23 +66,29 @@ pub fn Levers() -> impl IntoView {
 }
 
 /// Whether what is known is about an earlier scenario.
-fn is_behind(state: State) -> bool {
+fn is_behind<T: Send + Sync + 'static>(state: State, known: RwSignal<Known<T>>) -> bool {
     state
         .current()
         .scenario
-        .with(|scenario| state.levers.with(|known| known.as_ref().is_none_or(|known| known.0 != *scenario)))
+        .with(|scenario| known.with(|known| known.as_ref().is_none_or(|known| known.0 != *scenario)))
 }
 
 /// Every change that saves something.
 #[component]
 pub fn Changes() -> impl IntoView {
     let state = State::of_page();
-    let listed = move |rows: fn(State, &Found, Unit) -> Vec<Row>| {
+    let rows = Signal::derive(move || {
         let unit = state.unit();
         state.levers.with(|known| known.as_ref().map(|known| rows(state, &known.1, unit)).unwrap_or_default())
-    };
-    let (rows, uses) = (Signal::derive(move || listed(rows)), Signal::derive(move || listed(use_rows)));
-    let busy = Signal::derive(move || is_behind(state));
+    });
+    let uses = Signal::derive(move || {
+        let unit = state.unit();
+        state
+            .uses
+            .with(|known| known.as_ref().map(|known| use_rows(state, &known.1, unit)).unwrap_or_default())
+    });
+    let busy = Signal::derive(move || is_behind(state, state.levers));
+    let looks_for_uses = Signal::derive(move || is_behind(state, state.uses));
     view! {
         <section class="panel" aria-labelledby="changes-title">
             <h2 id="changes-title">"What can I change?"</h2>
@@ -103,7 +107,7 @@ pub fn Changes() -> impl IntoView {
                     class="lever-table"
                     columns=Signal::stored(columns(["Change", "Wins", "Needs", "Verdict"]))
                     rows=uses
-                    busy=busy
+                    busy=looks_for_uses
                 />
             </div>
         </section>
@@ -116,26 +120,32 @@ fn look_for(state: State) {
     Effect::new(move || {
         let scenario = state.current().scenario.get();
         later.cancel();
-        state.desk.with_value(|desk| desk.forget(Place::Levers));
+        state
+            .desk
+            .with_value(|desk| [Place::Levers, Place::Uses].into_iter().for_each(|place| desk.forget(place)));
         if state.current().estimate.with(|estimate| estimate.memory.is_none()) {
             return;
         }
         later.run(REST, move || {
-            let question = Question::Levers(Box::new(scenario.clone()));
+            let (changed, used) = (scenario.clone(), scenario.clone());
+            let take_changes = move |answer| {
+                let Some(Answer::Levers(found)) = answer else { return state.levers.set(None) };
+                state.levers.set(found.map(|found| Arc::new((changed, *found))));
+            };
+            let take_uses = move |answer| {
+                let Some(Answer::Uses(found)) = answer else { return state.uses.set(None) };
+                state.uses.set(found.map(|found| Arc::new((used, found))));
+            };
             state.desk.with_value(|desk| {
-                desk.ask(Place::Levers, question, move |answer| {
-                    let Some(Answer::Levers(found)) = answer else { return state.levers.set(None) };
-                    state.levers.set(found.map(|found| Arc::new((scenario, *found))));
-                });
+                desk.ask(Place::Uses, Question::Uses(Box::new(scenario.clone())), take_uses);
+                desk.ask(Place::Levers, Question::Levers(Box::new(scenario)), take_changes);
             });
         });
     });
 }
 
 fn title(found: &Found) -> &'static str {
-    if found.verdict.holds() {
-        "What the room is good for"
-    } else if found.together.is_some() && in_the_cpus_memory(found).is_none() {
+    if found.together.is_some() && in_the_cpus_memory(found).is_none() {
         "These together make it fit"
     } else if found.single.iter().any(|lever| lever.verdict.holds()) {
         "What makes it fit"
@@ -144,16 +154,18 @@ fn title(found: &Found) -> &'static str {
     }
 }
 
-/// What is offered at once: ways to make it fit, or what the room allows, or what saves most.
+/// What the room allows.
+fn of_uses(state: State, uses: &[Use]) -> AnyView {
+    let unit = state.unit();
+    if uses.is_empty() {
+        return view! { <p class="remark">"Nothing larger or faster fits beyond doubt."</p> }.into_any();
+    }
+    uses.iter().take(BUTTONS).map(|usage| of_use(state, usage, unit)).collect::<Vec<_>>().into_any()
+}
+
+/// What is offered at once where it does not fit: ways to make it fit, or what saves most.
 fn buttons(state: State, scenario: &Scenario, found: &Found) -> AnyView {
     let unit = state.unit();
-    if found.verdict.holds() {
-        if found.uses.is_empty() {
-            return view! { <p class="remark">"Nothing larger or faster fits beyond doubt."</p> }.into_any();
-        }
-        let offered = found.uses.iter().take(BUTTONS);
-        return offered.map(|usage| of_use(state, usage, unit)).collect::<Vec<_>>().into_any();
-    }
     let button = |lever: &Lever| of_lever(state, lever, found, unit);
     let gpus = of_gpus(state, scenario, found, unit);
     if let Some(together) = &found.together {
@@ -193,7 +205,7 @@ fn of_repairs(state: State, found: &[Repair]) -> AnyView {
 
 /// The ways to several GPUs, behind one line.
 fn of_gpus(state: State, scenario: &Scenario, found: &Found, unit: Unit) -> Option<impl IntoView + use<>> {
-    let fewest = found.other_gpus(scenario).map(|(layout, changes)| {
+    let fewest = found.more_gpus(scenario).map(|(layout, changes)| {
         let effect =
             format!("{} on each · {}", unit.amount(layout.needed), layout.verdict.label().to_lowercase());
         change_button(state, &changes, effect, &layout.scenario)
@@ -215,7 +227,7 @@ fn of_lever(state: State, lever: &Lever, found: &Found, unit: Unit) -> impl Into
     let mut effect = format!(
         "{} · {} · {}",
         unit.difference(found.needed, lever.needed),
-        costs(lever),
+        costs(lever.cost),
         lever.verdict.label().to_lowercase(),
     );
     if lever.on_host > Bytes::ZERO {
@@ -258,16 +270,13 @@ fn in_words(change: &Change) -> String {
     format!("{}: {}", change.label, change.to)
 }
 
-fn costs(lever: &Lever) -> String {
-    match lever.cost {
-        Cost::Nothing => "costs nothing".to_owned(),
-        // the first change is the library
-        Cost::Software => {
-            lever.changes.first().map_or_else(String::new, |change| format!("not {}", change.from))
-        }
-        Cost::Time => "costs time".to_owned(),
-        Cost::Precision => "costs precision".to_owned(),
-        Cost::Training => "another training".to_owned(),
+fn costs(cost: Cost) -> &'static str {
+    match cost {
+        Cost::Nothing => "costs nothing",
+        Cost::Software => "another library",
+        Cost::Time => "costs time",
+        Cost::Precision => "costs precision",
+        Cost::Training => "may cost quality",
     }
 }
 
@@ -290,7 +299,7 @@ fn rows(state: State, found: &Found, unit: Unit) -> Vec<Row> {
     found.single.iter().map(row).collect()
 }
 
-fn use_rows(state: State, found: &Found, unit: Unit) -> Vec<Row> {
+fn use_rows(state: State, uses: &[Use], unit: Unit) -> Vec<Row> {
     let row = |usage: &Use| Row {
         fit: usage.verdict.slug(),
         head: Cell {
@@ -304,7 +313,7 @@ fn use_rows(state: State, found: &Found, unit: Unit) -> Vec<Row> {
         ],
         ..Row::default()
     };
-    found.uses.iter().map(row).collect()
+    uses.iter().map(row).collect()
 }
 
 /// What leads to a changed scenario.
@@ -318,14 +327,18 @@ fn opening(state: State, changes: &[Change], scenario: &Scenario) -> Cell {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::levers;
+    use crate::plan::{changes, uses};
     use crate::scenario::GpuChoice;
     use crate::ui::desk::Desk;
 
+    fn on(card: &str) -> Scenario {
+        Scenario { gpu: GpuChoice::Catalogue(card.into()), ..Scenario::default() }
+    }
+
     #[track_caller]
     fn shown(card: &str) -> (&'static str, String) {
-        let scenario = Scenario { gpu: GpuChoice::Catalogue(card.into()), ..Scenario::default() };
-        let found = levers(&scenario).expect("an answer");
+        let scenario = on(card);
+        let found = changes(&scenario).expect("an answer");
         let html = Owner::new().with(|| {
             let state = State::new(vec![scenario.clone()], Desk::default());
             assert_eq!(rows(state, &found, Unit::Binary).len(), found.single.len());
@@ -350,8 +363,12 @@ mod tests {
 
     #[test]
     fn room_is_offered_where_there_is_some() {
-        let (title, html) = shown("rtx-4090");
-        assert_eq!(title, "What the room is good for");
+        let found = uses(&on("rtx-4090")).expect("it fits");
+        let html = Owner::new().with(|| {
+            let state = State::new(vec![on("rtx-4090")], Desk::default());
+            assert_eq!(use_rows(state, &found, Unit::Binary).len(), found.len());
+            of_uses(state, &found).to_html()
+        });
         assert!(html.contains("more at once") && html.contains("Micro-batch size: "), "{html}");
     }
 }

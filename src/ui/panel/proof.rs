@@ -82,8 +82,8 @@ fn grounds(runs: &[Run]) -> String {
     let over_null = runs.iter().filter(|run| run.is_over_null_device()).count();
     let on_cards = runs.len().saturating_sub(over_null);
     format!(
-        "{} of these runs were on real GPUs, published by others. {} are PyTorch's own code over the null device, on which every size of a \
-         model costs nothing to measure. 48 published runs were repeated there: on a T4 it differs by 0.12 % in the median, on an A10G by \
+        "{} of these runs were on real GPUs, published by others. {} are PyTorch's own code over a CUDA device that computes nothing (the null \
+         device), on which every size of a model costs nothing to measure. 48 published runs were repeated there: on a T4 it differs by 0.12 % in the median, on an A10G by \
          0.16 %, at worst by 0.96 %.",
         grouped(on_cards as u64),
         grouped(over_null as u64)

@@ -53,6 +53,7 @@ fn bars(state: State, width: u32) -> String {
             name,
             segments: Bar::segments(&memory.peak().1.parts, memory.context),
             capacity: gpu.memory,
+            apart: None,
             faded: false,
         };
         let Some(rank) = memory.rank else {
