@@ -300,7 +300,8 @@ pub static GENERATING: &[Rule] = &[
 /// What keeps the rules from being about a run at all: those of training are for training every weight.
 pub fn about(scenario: &Scenario) -> Option<&'static str> {
     if !scenario.task.trains() {
-        return None;
+        return (scenario.method == Method::Qlora)
+            .then_some("The weights are quantised here, to 4 bits unless another format is chosen: the rules count them so too.");
     }
     match scenario.method {
         Method::Full => None,
@@ -491,7 +492,8 @@ mod tests {
     fn rules_are_said_to_be_for_training_every_weight() {
         let of = |link: &str| about(&crate::share::decode(link).scenarios[0]);
         assert_eq!(of("method=full"), None);
-        assert_eq!(of("task=generate"), None);
+        assert_eq!(of("task=generate&method=full"), None);
+        assert!(of("task=generate").is_some_and(|words| words.contains("quantised")));
         for link in ["method=lora", "method=qlora"] {
             assert!(of(link).is_some_and(|words| words.contains("every weight")), "{link}");
         }

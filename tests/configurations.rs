@@ -2,6 +2,9 @@
 
 #![cfg(not(target_arch = "wasm32"))]
 
+use std::collections::{HashMap, HashSet};
+use std::sync::LazyLock;
+
 use headroom::estimate;
 use headroom::export::{Configuration, configuration};
 use headroom::import;
@@ -13,6 +16,7 @@ use headroom::scenario::{
 use headroom::share;
 use proptest::prelude::*;
 use proptest::sample::select;
+use serde_json::Value;
 
 const MODELS: [&str; 5] = [
     "meta-llama/Llama-3.1-8B",
@@ -106,6 +110,60 @@ fn launcher_of(which: Configuration) -> bool {
     matches!(which, Configuration::Accelerate | Configuration::DeepSpeed)
 }
 
+/// The names that a project's own classes know, and how it is called there (`tools/argument_names.py`).
+fn known_by(which: Configuration) -> &'static HashSet<String> {
+    static KNOWN: LazyLock<HashMap<String, HashSet<String>>> = LazyLock::new(|| {
+        let all: Value = serde_json::from_str(include_str!("fixtures/arguments.json")).expect("a fixture");
+        let names = |project: &Value| {
+            let names = project["names"].as_array().into_iter().flatten().filter_map(Value::as_str);
+            // trl's parser sets these variables itself (trl 1.16, scripts/utils.py `parse_args_and_config`)
+            names.chain(["env"]).map(str::to_owned).collect()
+        };
+        let projects = all.as_object().into_iter().flatten();
+        projects.map(|(project, said)| (project.clone(), names(said))).collect()
+    });
+    &KNOWN[which.choice().slug]
+}
+
+/// The names in a file, those within a table with the table's before them.
+fn names_in(which: Configuration, text: &str) -> Vec<String> {
+    if which == Configuration::DeepSpeed {
+        let file: Value = serde_json::from_str(text).expect("JSON");
+        let within = |(name, value): (&String, &Value)| {
+            let members =
+                value.as_object().into_iter().flatten().map(|(member, _)| format!("{name}.{member}"));
+            [name.clone()].into_iter().chain(members).collect::<Vec<_>>()
+        };
+        return file.as_object().into_iter().flatten().flat_map(within).collect();
+    }
+    let mut table = String::new();
+    let lines = text.lines().filter(|line| !line.trim_start().starts_with(['#', '-']));
+    let names = lines.filter_map(|line| {
+        let (name, _) = line.split_once(':')?;
+        let member = name.trim_start();
+        match name.len() - member.len() {
+            0 => {
+                table = member.to_owned();
+                Some(member.to_owned())
+            }
+            2 => Some(format!("{table}.{member}")),
+            _ => None,
+        }
+    });
+    names.collect()
+}
+
+/// Every name in a file is one that the project knows; of tables those whose names are known.
+fn has_known_names(which: Configuration, text: &str) -> Result<(), TestCaseError> {
+    let known = known_by(which);
+    for name in names_in(which, text) {
+        let table = name.split_once('.').map(|(table, _)| format!("{table}."));
+        let is_open = table.is_some_and(|table| !known.iter().any(|name| name.starts_with(&table)));
+        prop_assert!(is_open || known.contains(&name), "{which:?} knows no {name}\n{text}");
+    }
+    Ok(())
+}
+
 #[track_caller]
 fn check(scenario: &Scenario, other: &Scenario) -> Result<usize, TestCaseError> {
     let mut written = 0;
@@ -118,6 +176,7 @@ fn check(scenario: &Scenario, other: &Scenario) -> Result<usize, TestCaseError> 
             }
         };
         written += 1;
+        has_known_names(which, &file.text)?;
         let read = read_back(scenario, which, &file.text, other);
         let memory = estimate(&read).memory;
         // nothing is the same as no answer

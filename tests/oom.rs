@@ -4,7 +4,7 @@
 
 use headroom::hardware::Vendor;
 use headroom::oom::{Figure, Finding, decode, remedies};
-use headroom::scenario::Scenario;
+use headroom::scenario::{GpuChoice, Scenario};
 use headroom::share;
 use headroom::units::Bytes;
 use serde_json::Value;
@@ -210,4 +210,22 @@ fn the_card_of_a_message_is_one_of_the_catalogue() {
     let of_amd = card(&text.replace("CUDA", "HIP").replace("15.77", "15.98"));
     assert_eq!(of_amd.vendor, Vendor::Amd, "{}", of_amd.name);
     assert!(decode("HIP out of memory", &Scenario::default()).is_err());
+}
+
+#[test]
+fn the_card_that_nvidia_smi_names_is_the_one() {
+    let text = "|   0  NVIDIA GeForce RTX 3090        On  |   00000000:01:00.0 Off |                  N/A |\n\
+                | 30%   45C    P2            320W /  350W |   23010MiB /  24576MiB |     98%      Default |";
+    let decoded = decode(text, &Scenario::default()).expect("figures");
+    assert_eq!(decoded.scenario.gpu, GpuChoice::Catalogue("rtx-3090".into()));
+    assert_eq!(decoded.card.len(), 1, "{:?}", decoded.card);
+}
+
+/// It has no figure, and is named in guide 002.
+#[test]
+fn an_error_of_the_drivers_is_told_from_pytorchs() {
+    let text = "RuntimeError: CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported at some other API call";
+    let decoded = decode(text, &Scenario::default()).expect("it is one");
+    assert_eq!(decoded.findings, [Finding::BesideAllocator]);
+    assert!(decode("RuntimeError: CUDA error: device-side assert triggered", &Scenario::default()).is_err());
 }

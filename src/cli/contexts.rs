@@ -38,9 +38,10 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     } else {
         let of = one_line(&base.model_name());
         let new = grouped(base.generation.new_tokens);
+        let weights = base.task.method_label(base.method).to_lowercase();
         arguments.listing.of(table(&rows), |table| {
             format!(
-                "{of}, {new} new tokens after a prompt; sequences in parallel by tokens of each\n\n{}",
+                "{of}, weights {weights}, {new} new tokens after a prompt; sequences in parallel by tokens of each\n\n{}",
                 table.text()
             )
         })?

@@ -6,6 +6,7 @@ use serde_json::json;
 use super::input::Input;
 use super::output::Output;
 use super::table::{Cell, Column, Listing, Table};
+use crate::hardware::sold_with;
 use crate::model::catalogue;
 use crate::plan::{FitCell, FitRow, Measure, Verdict, conditions, largest_that_fit, row};
 use crate::scenario::{Allocator, Method, ModelChoice, Scenario, Stack};
@@ -25,8 +26,8 @@ const USUALLY_LISTED: usize = 40;
 /// a T4.
 #[derive(Args)]
 pub(super) struct Arguments {
-    /// How much memory there is: 24GB, 22.5GiB; the scenario's card unless given
-    #[arg(long, value_name = "MEMORY")]
+    /// How much memory there is: 24GB as a card is sold with, 22.5GiB; the scenario's card unless given
+    #[arg(long, value_name = "MEMORY", value_parser = sold_with)]
     memory: Option<Bytes>,
     /// Only models that these words mean: parts of their names, bounds of their size ("llama <10b")
     #[arg(long, value_name = "WORDS", conflicts_with = "model")]
@@ -120,7 +121,7 @@ fn table(rows: &[FitRow], base: &Scenario, memory: Bytes, measure: Measure) -> T
         Measure::Length => &[": sequences", ": tokens", ": needs (bytes)", ": verdict", ": allocator"],
         Measure::Rank => &[": rank", ": tokens", ": needs (bytes)", ": verdict", ": allocator"],
     };
-    let model = format!("{what} in {} ({memory})", memory.in_decimal_unit());
+    let model = format!("{what} in {memory}");
     let columns = measure.methods(base.task).map(|method| Column::of(base.task.method_label(method), number));
     let row = |row: &FitRow| {
         let cells = asked(row, base, measure).into_iter().map(|cell| said(cell, base, measure));

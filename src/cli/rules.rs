@@ -68,7 +68,7 @@ fn to_text(scenario: &Scenario, table: &Table, needed: Bytes) -> String {
     let alone = held_against(scenario, needed).and_then(|alone| of_one_gpu(scenario, &alone.to_string()));
     let alone = alone.map_or_else(String::new, |words| format!("{words}\n"));
     format!(
-        "{} needs {needed}, which is {}\n{about}{alone}\n{}\n{}\n{watch}",
+        "{} needs {needed}. One guide calls that {}\n{about}{alone}\n{}\n{}\n{watch}",
         one_line(&scenario.model_name()),
         level(needed),
         table.text(),

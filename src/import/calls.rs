@@ -15,6 +15,7 @@ use super::settings::{OTHER_TRAINER, understood};
 use super::syntax::setting::Setting;
 use super::syntax::{python, setting};
 use super::understood::{Format, Understood};
+use super::usual;
 use crate::scenario::{Scenario, Tuner};
 use crate::text::short;
 
@@ -160,7 +161,7 @@ pub(super) fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
         }
     }
     if parts == Parts::default() && settings.is_empty() {
-        return None;
+        return in_usual_words(&script, base);
     }
     engine.finish(&mut settings);
     if let Some(own) = &own {
@@ -192,6 +193,22 @@ pub(super) fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
         understood.taken.extend(others.collect::<Vec<_>>());
     }
     Some(understood)
+}
+
+/// A call of somebody's own: `TrainingConfig(batch_size=2, bf16=True)`.
+fn in_usual_words(script: &python::Script, base: &Scenario) -> Option<Understood> {
+    /// One word alone may be anybody's.
+    const FEWEST: usize = 2;
+    let settings = script.calls.iter().map(|call| {
+        let mut settings = Vec::new();
+        for (argument, value) in &call.named {
+            setting::flatten(call.name(), argument, value.clone(), &mut settings);
+        }
+        settings
+    });
+    let settings = settings.max_by_key(|settings| usual::words(settings))?;
+    let reader = || Reader::new(base.clone(), settings.clone());
+    (usual::words(&settings) >= FEWEST).then(|| understood(Format::Usual, reader(), Parts::default()))
 }
 
 /// Whether a setting of DeepSpeed's is left to the trainer.

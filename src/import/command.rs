@@ -3,10 +3,11 @@
 use super::hugging_face::{Parts, Trainer};
 use super::launch;
 use super::reader::Reader;
-use super::settings::{ARGUMENTS, OTHER_TRAINER, of_trl, understood};
+use super::settings::{ARGUMENTS, DIMENSIONS, OTHER_TRAINER, of_trl, understood};
 use super::syntax::setting::Setting;
 use super::syntax::{setting, shell};
 use super::understood::{Format, Understood};
+use super::usual;
 use crate::scenario::Scenario;
 
 /// A command line that starts a training.
@@ -23,11 +24,21 @@ pub(super) fn of_command(text: &str, base: &Scenario) -> Option<Understood> {
         "llamafactory-cli",
     ];
     let command = shell::read(text)?;
-    let first = command.words.first()?;
-    let launcher = LAUNCHERS.iter().find(|launcher| first == *launcher)?;
+    let has = |names: &[&str]| command.settings.iter().any(|setting| names.contains(&setting.name.as_str()));
+    let launcher = match command.words.first() {
+        Some(first) => *LAUNCHERS.iter().find(|launcher| first == *launcher)?,
+        // what is given to a command alone
+        None => "python",
+    };
     let script = command.words.join(" ").to_ascii_lowercase();
     let trainer = trainer_of_command(&command);
-    let (format, parts) = match *launcher {
+    if launcher.starts_with("python") && trainer.is_none() && !has(&ARGUMENTS) {
+        let format = if has(&DIMENSIONS) { Format::TrainerToml } else { Format::Usual };
+        let says = format == Format::TrainerToml || usual::words(&command.settings) > 0;
+        let reader = Reader::new(base.clone(), command.settings);
+        return says.then(|| understood(format, reader, Parts::default()));
+    }
+    let (format, parts) = match launcher {
         "tune" => (Format::Torchtune, Parts::default()),
         "axolotl" => (Format::Axolotl, Parts::default()),
         "llamafactory-cli" => (Format::LlamaFactory, Parts::default()),
@@ -44,15 +55,23 @@ pub(super) fn of_command(text: &str, base: &Scenario) -> Option<Understood> {
     let files: Vec<String> = files.cloned().collect();
     // without the file that it names, a command says little: what it leaves out is in there
     let named = command.settings.iter().find(|setting| setting.name == "config").map(Setting::said);
-    let is_training = |setting: &Setting| ARGUMENTS.contains(&setting.name.as_str());
-    if files.is_empty() && named.is_none() && !command.settings.iter().any(is_training) {
+    let says = has(&ARGUMENTS)
+        || has(&[
+            "gradient_accumulation_steps",
+            "learning_rate",
+            "num_processes",
+            "nproc_per_node",
+            "num_gpus",
+        ]);
+    if files.is_empty() && named.is_none() && !says {
         return None;
     }
     if let Some(file) = files.first().cloned().or(named) {
         let mut reader = Reader::new(base.clone(), command.settings);
         launch::of_arguments(&mut reader);
         reader.leave(&file, "this file says what is trained: read it first, then this command");
-        return Some(understood(Format::Accelerate, reader, parts));
+        let format = if launcher == "tune" { Format::Torchtune } else { Format::Accelerate };
+        return Some(Understood { format, ..understood(Format::Accelerate, reader, parts) });
     }
     let mut reader = Reader::new(base.clone(), command.settings);
     if parts.trainer == Trainer::Other {

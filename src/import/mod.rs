@@ -24,6 +24,7 @@ mod torchtune;
 mod trainer;
 mod trainer_toml;
 mod understood;
+mod usual;
 
 use serde_json::{Map, Value};
 

@@ -6,22 +6,17 @@ use super::hugging_face::{Parts, Trainer};
 use super::reader::Reader;
 use super::syntax::setting::{self, Setting, of_table};
 use super::understood::{Format, NotRead, Taken, Understood};
-use super::{axolotl, deepspeed, hugging_face, launch, llama_factory, torchtune, trainer_toml};
+use super::{axolotl, deepspeed, hugging_face, launch, llama_factory, torchtune, trainer_toml, usual};
 use crate::scenario::keys::{Key, keys};
 use crate::scenario::{Scenario, Tuner};
 use crate::text::short;
 
-/// Arguments that only a training has.
-pub(super) const ARGUMENTS: [&str; 8] = [
-    "per_device_train_batch_size",
-    "gradient_accumulation_steps",
-    "model_name_or_path",
-    "learning_rate",
-    "use_peft",
-    "num_processes",
-    "nproc_per_node",
-    "num_gpus",
-];
+/// Arguments that transformers and trl alone call so.
+pub(super) const ARGUMENTS: [&str; 5] =
+    ["per_device_train_batch_size", "model_name_or_path", "use_peft", "num_train_epochs", "output_dir"];
+
+/// The dimensions of a GPT-2-like trainer's model.
+pub(super) const DIMENSIONS: [&str; 2] = ["model_embd", "model_layer"];
 
 /// What is said of trl's other trainers.
 pub(super) const OTHER_TRAINER: &str = "of trl's trainers those of SFT, DPO, KTO, ORPO, CPO, Reward, GRPO and RLOO are read: what else is here is read as SFT's";
@@ -72,16 +67,19 @@ pub(super) fn of_members(
         Format::Torchtune
     } else if any(&["finetuning_type", "cutoff_len", "lora_target", "stage", "template"]) {
         Format::LlamaFactory
-    } else if any(&["model_embd", "model_layer", "corpus_path"]) {
+    } else if any(&DIMENSIONS) || has("corpus_path") {
         Format::TrainerToml
-    } else if any(&ARGUMENTS[..5]) || has("peft_type") {
+    } else if any(&ARGUMENTS) || has("peft_type") {
         Format::Trl
     } else {
-        return None;
+        Format::Usual
     };
     let is_adapter = has("peft_type");
     let tuner = members.get("peft_type").and_then(Value::as_str).and_then(Tuner::of_type);
     let mut settings = of_table(members);
+    if format == Format::Usual && usual::words(&settings) == 0 {
+        return None;
+    }
     if let Some((variable, value)) = set_in_head(text) {
         setting::flatten("", variable, Value::from(value), &mut settings);
     }
@@ -164,6 +162,7 @@ pub(super) fn understood(format: Format, mut reader: Reader, parts: Parts) -> Un
         Format::Accelerate => launch::accelerate(&mut reader),
         Format::DeepSpeed => deepspeed::read(&mut reader),
         Format::TrainerToml => trainer_toml::read(&mut reader),
+        Format::Usual => usual::read(&mut reader),
         Format::Headroom | Format::Recorded | Format::Model => {}
     }
     launch::allocator(&mut reader);

@@ -71,7 +71,11 @@ pub(super) fn read(reader: &mut Reader) {
     reader.or_assume("seq-length", &["seq_len"], "1024", "the trainer's default");
     reader.assume("method", "full", "the trainer trains all weights");
     reader.assume("stack", "transformers", "a GPT-2 as transformers has it");
-    reader.assume("precision", "amp-fp16", "the trainer's mixed precision");
+    match reader.switch(&["mixed_precision"]) {
+        Some((true, said)) => reader.set("precision", "amp-fp16", &said),
+        Some((false, said)) => reader.set("precision", "fp32", &said),
+        None => reader.assume("precision", "amp-fp16", "the trainer's mixed precision"),
+    }
     reader.assume("optimizer", "adamw", "the trainer's AdamW");
     reader.assume("gradient-checkpointing", "off", "the trainer has none");
     reader.pass(|name| among(IDLE, name));

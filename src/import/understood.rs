@@ -32,6 +32,8 @@ pub enum Format {
     DeepSpeed,
     /// The TOML of a GPT-2-like trainer.
     TrainerToml,
+    /// Settings of no project that is known, in words that most projects use.
+    Usual,
 }
 
 impl Format {
@@ -49,7 +51,8 @@ impl Format {
             Format::Torchtune => "torchtune",
             Format::Accelerate => "accelerate",
             Format::DeepSpeed => "DeepSpeed",
-            Format::TrainerToml => "a GPT-2-like trainer's TOML",
+            Format::TrainerToml => "a GPT-2-like trainer's settings",
+            Format::Usual => "settings in usual words",
         }
     }
 }

@@ -44,6 +44,8 @@ pub enum Finding {
         /// What the process may have, where the message says it.
         allowed: Option<Bytes>,
     },
+    /// There was no memory for what lies beside PyTorch's allocator.
+    BesideAllocator,
     /// Metal's limit on the process was reached.
     MetalLimit {
         /// What the process may have.
@@ -167,6 +169,12 @@ impl fmt::Display for Finding {
             Finding::Short { by } => {
                 write!(f, "No fragmentation: even in one piece {by} would have been missing.")
             }
+            Finding::BesideAllocator => f.write_str(
+                "This is the driver's error, not PyTorch's: the card had no room for something beside PyTorch's allocator, a CUDA context, a \
+                 cuBLAS or NCCL buffer, a kernel. Other processes have the card (nvidia-smi lists them), or PyTorch had reserved all of it: then \
+                 what makes the run smaller helps, and torch.cuda.set_per_process_memory_fraction(0.95) leaves the driver its part. At the first \
+                 call on a GPU it is always another process.",
+            ),
             Finding::MetalLimit { allowed } => write!(
                 f,
                 "PyTorch lets the process have {allowed} of the memory that Metal recommends and more. PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0 \
@@ -288,12 +296,13 @@ pub fn findings(
     let others = others.map(|bytes| Finding::OtherProcesses { bytes });
     let metal = message.capacity.filter(|_| message.is_of_metal);
     let metal = metal.map(|allowed| Finding::MetalLimit { allowed: allowed.bytes });
+    let driver = message.is_of_driver.then_some(Finding::BesideAllocator);
     let card = cards.map(|[own, capacity]| Finding::OtherCard { own, capacity });
     let retried = message.retries.map(|retries| {
         let failures = message.failures.unwrap_or(0);
         Finding::Retried { retries, failures }
     });
-    [of_memory, unused(message), retried, metal, in_run, others, card].into_iter().flatten().collect()
+    [of_memory, driver, unused(message), retried, metal, in_run, others, card].into_iter().flatten().collect()
 }
 
 /// What was reserved for nothing, where nothing was asked for; none where it is little.

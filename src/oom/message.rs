@@ -62,6 +62,8 @@ pub struct Message {
     pub retries: Option<u64>,
     /// How often that did not help either ("CUDA OOMs").
     pub failures: Option<u64>,
+    /// Whether the driver says it and not PyTorch's allocator, without a figure: "CUDA error: out of memory".
+    pub is_of_driver: bool,
     /// Whether it is of PyTorch for AMD's cards: "HIP out of memory".
     pub is_of_amd: bool,
     /// Whether it is of PyTorch on a Mac, whose capacity is what the process may have.
@@ -75,7 +77,7 @@ pub struct NoMessage;
 impl fmt::Display for NoMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(
-            "no figure of an out-of-memory error was found: paste the line with \"Tried to allocate …\", the table that \
+            "nothing of an out-of-memory error was found: paste the line with \"Tried to allocate …\", the table that \
              torch.cuda.memory_summary() returns, or the line of nvidia-smi with MiB / MiB",
         )
     }
@@ -93,6 +95,7 @@ impl std::str::FromStr for Message {
         message.read_sentence(first_message(&words));
         message.read_nvidia_smi(&words);
         message.complete();
+        message.is_of_driver = message.requested.is_none() && DRIVERS.iter().any(|said| words.contains(said));
         if message == Message::default() {
             return Err(NoMessage);
         }
@@ -100,6 +103,14 @@ impl std::str::FromStr for Message {
         Ok(Message { is_of_amd: words.contains("HIP out of memory"), is_of_metal, ..message })
     }
 }
+
+/// What is said where CUDA or one of its libraries finds no memory beside PyTorch's allocator.
+const DRIVERS: [&str; 4] = [
+    "CUDA error: out of memory",
+    "cudaErrorMemoryAllocation",
+    "CUDA_ERROR_OUT_OF_MEMORY",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+];
 
 impl Message {
     /// The segment that was asked for, where it is one that the allocator has for tensors of up to 10 MiB, whatever their size.

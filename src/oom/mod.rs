@@ -123,7 +123,7 @@ const NEAREST_CARD: f64 = 0.007;
 pub fn decode(text: &str, scenario: &Scenario) -> Result<Decoded, NoMessage> {
     let message: Message = text.parse()?;
     let asked = scenario;
-    let (scenario, cards) = on_card_of(&message, asked);
+    let (scenario, cards) = on_card_of(&message, text, asked);
     let answer = Answer::of(scenario.clone());
     let (suspects, unanswered) = match suspects(&message, &scenario) {
         Ok(suspects) => (suspects, None),
@@ -219,17 +219,38 @@ fn joined(decoded: &Decoded) -> Option<Lever> {
     })
 }
 
-/// The scenario on a card with the memory that the message says; and what its own card and that have, where they differ.
-fn on_card_of(message: &Message, scenario: &Scenario) -> (Scenario, Option<[Bytes; 2]>) {
-    let Some(capacity) = message.capacity.map(|amount| amount.bytes) else { return (scenario.clone(), None) };
+/// The scenario on the card that the text names, or on one with the memory that the message says; and what its own card and that have,
+/// where they differ.
+fn on_card_of(message: &Message, text: &str, scenario: &Scenario) -> (Scenario, Option<[Bytes; 2]>) {
+    let capacity = message.capacity.map(|amount| amount.bytes);
     let own = scenario.gpu().map_or(Bytes::ZERO, |gpu| gpu.memory);
-    if own.0.abs_diff(capacity.0) as f64 <= capacity.0 as f64 * SAME_CARD {
+    let is_near = |one: Bytes, other: Bytes| one.0.abs_diff(other.0) as f64 <= other.0 as f64 * SAME_CARD;
+    let named = named_in(text).filter(|gpu| capacity.is_none_or(|capacity| is_near(gpu.memory, capacity)));
+    if let Some(gpu) = named {
+        let there = gpu.memory;
+        let gpu = GpuChoice::Catalogue(gpu.slug.to_string());
+        return (Scenario { gpu, ..scenario.clone() }, (!is_near(own, there)).then_some([own, there]));
+    }
+    let Some(capacity) = capacity else { return (scenario.clone(), None) };
+    if is_near(own, capacity) {
         return (scenario.clone(), None);
     }
     let vendor = if message.is_of_amd { Vendor::Amd } else { Vendor::Nvidia };
     let gpu = nearest(capacity, vendor)
         .map_or(GpuChoice::Custom(capacity), |gpu| GpuChoice::Catalogue(gpu.slug.to_string()));
     (Scenario { gpu, ..scenario.clone() }, Some([own, capacity]))
+}
+
+/// The card whose name is in a text, as nvidia-smi prints it: `NVIDIA GeForce RTX 3090`. Of several the one with the longest name.
+fn named_in(text: &str) -> Option<&'static Gpu> {
+    fn words(text: &str) -> Vec<String> {
+        let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
+        words.map(str::to_ascii_lowercase).collect()
+    }
+    let said = words(text);
+    let is_said = |name: &[String]| !name.is_empty() && said.windows(name.len()).any(|window| window == name);
+    let named = gpus().map(|gpu| (words(&gpu.name), gpu)).filter(|(name, _)| is_said(name));
+    named.max_by_key(|(name, _)| name.len()).map(|(_, gpu)| gpu)
 }
 
 /// The card of the catalogue that has as much as a message says, where one alone has: of those that people train on (Volta and newer), if

@@ -36,10 +36,12 @@ pub enum Listed {
     Formats,
     Contexts,
     Curve,
+    Machines,
+    Uses,
 }
 
 impl Listed {
-    const ALL: [Listed; 9] = [
+    const ALL: [Listed; 11] = [
         Listed::Models,
         Listed::Cards,
         Listed::Batches,
@@ -49,6 +51,8 @@ impl Listed {
         Listed::Formats,
         Listed::Contexts,
         Listed::Curve,
+        Listed::Machines,
+        Listed::Uses,
     ];
 
     /// What links and files call it: frozen.
@@ -63,6 +67,8 @@ impl Listed {
             Listed::Formats => "formats",
             Listed::Contexts => "contexts",
             Listed::Curve => "curve",
+            Listed::Machines => "machines",
+            Listed::Uses => "uses",
         }
     }
 }

@@ -16,7 +16,7 @@ const REST: u32 = 60_000;
 const PATIENCE: u32 = 100;
 
 /// What an answer is for. A newer question for the same place takes the place of the older one; those for scenarios go
-/// before all others, those for tables and curves behind them.
+/// before all others, those for tables and curves behind them, what takes little time before what takes much.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
     /// The scenario at a position.
@@ -41,22 +41,22 @@ pub enum Place {
     Serving,
     /// Sequences at once by their length.
     Contexts,
+    /// How a card reaches an effective batch.
+    Batch(usize),
+    /// Some combinations of settings.
+    Setting(usize),
     /// A point of a curve.
     Point(usize),
     /// Some ways to use several GPUs.
     Layout(usize),
+    /// A row of the table of what can be trained.
+    Row(usize),
     /// What texts of different lengths need.
     Texts,
     /// What an order of them does.
     TextOrder(usize),
     /// Some rows of the table of cards.
     Cards(usize),
-    /// Some combinations of settings.
-    Setting(usize),
-    /// How a card reaches an effective batch.
-    Batch(usize),
-    /// A row of the table of what can be trained.
-    Row(usize),
 }
 
 impl Place {

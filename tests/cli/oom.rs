@@ -39,7 +39,7 @@ fn json_has_the_figures_and_a_link_for_each_change() {
 #[test]
 fn what_is_no_message_says_what_would_be_one() {
     for (arguments, problem) in [
-        (&["oom"][..], "error: no figure of an out-of-memory error was found"),
+        (&["oom"][..], "error: nothing of an out-of-memory error was found"),
         (&["oom", "-"], "error: standard input is the scenario here"),
         (&["oom", "--text", "no-such.log"], "error: no-such.log: No such file"),
     ] {

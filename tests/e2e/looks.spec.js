@@ -32,7 +32,7 @@ for (const colorScheme of ["light", "dark"]) {
         }
         // the answer is before the controls where there is no room beside them
         const [answer, form] = await Promise.all(
-          [headroom.parts, page.getByRole("form", { name: "Scenario" })].map((part) => part.boundingBox()),
+          [page.locator("#answer"), page.getByRole("form", { name: "Scenario" })].map((part) => part.boundingBox()),
         );
         if (width < 900) expect(answer.y).toBeLessThan(form.y);
         else expect(answer.x).toBeGreaterThan(form.x + form.width - 1);

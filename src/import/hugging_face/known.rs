@@ -1,7 +1,7 @@
 //! Arguments that are known and not read: what memory does not depend on, and what is not predicted.
 
 /// What memory does not depend on, or no more than the answer says.
-pub(super) const IDLE: &[&str] = &[
+pub(in crate::import) const IDLE: &[&str] = &[
     "output_dir",
     "overwrite_output_dir",
     "run_name",
@@ -135,7 +135,7 @@ pub(super) const IDLE: &[&str] = &[
 ];
 
 /// What changes memory in a way that is not followed.
-pub(super) const REFUSED: &[(&[&str], &str)] = &[
+pub(in crate::import) const REFUSED: &[(&[&str], &str)] = &[
     (&["load_in_8bit", "load_in_fp8", "quantization_bit"], "8-bit weights are not predicted"),
     (
         &["label_smoothing_factor"],

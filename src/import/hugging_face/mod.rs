@@ -11,7 +11,7 @@ use super::reader::{Reader, among};
 use super::trainer;
 use crate::scenario::{Stack, Task, Tuner};
 use arguments::{arguments, attention, checkpointing};
-use known::{IDLE, REFUSED};
+pub(super) use known::{IDLE, REFUSED};
 use weights::{adapters, method, precision};
 
 /// What of these libraries a text has: only what is there has defaults.

@@ -94,7 +94,7 @@ impl Change {
 pub struct Lever {
     /// The inputs that change: first the one that it is about, then what comes with it.
     pub changes: Vec<Change>,
-    /// What is paid for it: of several changes the dearest.
+    /// What is paid for it: of all that changes the dearest.
     pub cost: Cost,
     /// How much longer the same tokens take, in percent, where runs near it were measured: less than nothing where it is faster.
     pub slower: Option<f64>,
@@ -378,6 +378,7 @@ fn lever(before: &Scenario, after: Scenario, key: &str, cost: Cost, looked: &Loo
     // what a copy to the CPU and back takes is not counted: of a change that is paid for in time, nothing is no answer
     let slower = slower.filter(|percent| cost != Cost::Time || *percent > 0.0);
     let saves = needed.0.saturating_add(base.needed.0 / LEAST_SHARE) < base.needed.0;
+    let cost = cost.max(brings(before, &after));
     // what closes the holes between tensors that fit takes no less, and may leave a doubt
     let helps = !base.fits() && (verdict.holds() || helps(Some(base.verdict), Some(verdict)));
     let changes = Change::between(before, &after, key);
@@ -393,6 +394,21 @@ fn lever(before: &Scenario, after: Scenario, key: &str, cost: Cost, looked: &Loo
         verdict,
         scenario: Box::new(after),
     })
+}
+
+/// What is paid for all that a change brings along: of each input the least that a rule asks which sets it so. What no rule does (a finer
+/// precision, which a library has) saves nothing and costs nothing.
+fn brings(before: &Scenario, after: &Scenario) -> Cost {
+    let of_key = |key: &Key| {
+        let sets_it = |rule: &&Rule| {
+            let mut changed = before.clone();
+            (rule.pull)(&mut changed);
+            rule.key == key.name && key.is_same(&changed, after)
+        };
+        RULES.iter().filter(sets_it).map(|rule| rule.cost).min()
+    };
+    let changed = keys().filter(|key| key.matters(after) && !key.is_same(before, after));
+    changed.filter_map(of_key).max().unwrap_or(Cost::Nothing)
 }
 
 /// Changes that together make a scenario fit: always of the cheapest kind that saves anything, and of that the one that saves most, until
@@ -416,7 +432,8 @@ fn together(scenario: &Scenario, looked: &Looked, costs: &[Cost], rules: &[&'sta
     let pulls: Vec<&Rule> = kept.into_iter().flatten().collect();
     let dearest = pulls.iter().copied().max_by_key(|rule| rule.cost)?;
     let after = looked.without_holes(with(scenario, &pulls));
-    lever(scenario, after, dearest.key, dearest.cost, looked)
+    let found = lever(scenario, after, dearest.key, dearest.cost, looked)?;
+    costs.contains(&found.cost).then_some(found)
 }
 
 /// What a change costs and, where that is maybe quality, whether it is one of less: shorter texts and lower ranks come last.
@@ -444,9 +461,9 @@ fn most_saving(cost: Cost, scenario: &Scenario, rules: &[&'static Rule]) -> Opti
         let changed = step(rule, scenario)?;
         let needed = Outlook::of_tensors(&changed)?.needed;
         let worth = needed.0.saturating_add(before.0 / LEAST_SHARE) < before.0;
-        worth.then_some((needed, rule))
+        (worth && rule.cost.max(brings(scenario, &changed)) == cost).then_some((needed, rule))
     };
-    let of_cost = rules.iter().copied().filter(|rule| rule.cost == cost);
+    let of_cost = rules.iter().copied().filter(|rule| rule.cost <= cost);
     of_cost.filter_map(saving).min_by_key(|(needed, rule)| (dearness(rule), *needed)).map(|(_, rule)| rule)
 }
 

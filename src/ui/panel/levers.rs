@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use leptos::either::Either;
 use leptos::prelude::*;
 
 use crate::plan::{Change, Cost, Lever, Levers as Found, Repair, Use, repairs};
 use crate::scenario::Scenario;
+use crate::scenario::keys::Key;
 use crate::ui::asked::Listed;
 use crate::ui::browser::{self, Later};
 use crate::ui::controls::{Cell, Row, Table, columns};
@@ -105,6 +107,7 @@ pub fn Changes() -> impl IntoView {
                 <Table
                     caption="What the room is good for"
                     class="lever-table"
+                    listing=state.asked.listing(Listed::Uses)
                     columns=Signal::stored(columns(["Change", "Wins", "Needs", "Verdict"]))
                     rows=uses
                     busy=looks_for_uses
@@ -171,7 +174,17 @@ fn buttons(state: State, scenario: &Scenario, found: &Found) -> AnyView {
     if let Some(together) = &found.together {
         return (button(together), in_the_cpus_memory(found).map(button), gpus).into_any();
     }
-    (cheapest(&found.single).into_iter().map(button).collect::<Vec<_>>(), gpus).into_any()
+    let single = cheapest(&found.single).into_iter().map(button).collect::<Vec<_>>();
+    // what fits comes first
+    match takes_several(found) {
+        true => (gpus, single).into_any(),
+        false => (single, gpus).into_any(),
+    }
+}
+
+/// Whether nothing makes it fit on as many GPUs as it has.
+fn takes_several(found: &Found) -> bool {
+    found.together.is_none() && !found.single.iter().any(|lever| lever.verdict.holds())
 }
 
 /// The single change with which it fits if the CPU's memory holds the rest.
@@ -186,10 +199,15 @@ fn cheapest(single: &[Lever]) -> Vec<&Lever> {
         offered = single.iter().collect();
         offered.sort_by_key(|lever| lever.needed);
     } else {
-        offered.sort_by_key(|lever| lever.cost == Cost::Software);
+        offered.sort_by_key(|lever| is_of_library(lever));
     }
     offered.truncate(BUTTONS);
     offered
+}
+
+/// Whether it is another library, with what comes with it.
+fn is_of_library(lever: &Lever) -> bool {
+    Key::find("stack").is_some_and(|key| lever.changes.iter().any(|change| change.label == key.label))
 }
 
 /// What would run where the scenario does not.
@@ -211,15 +229,14 @@ fn of_gpus(state: State, scenario: &Scenario, found: &Found, unit: Unit) -> Opti
         change_button(state, &changes, effect, &layout.scenario)
     });
     let offloaded = found.offloaded.as_ref().map(|lever| of_lever(state, lever, found, unit));
-    // where nothing else makes it fit they are not hidden
-    let takes_several = found.together.is_none() && !found.single.iter().any(|lever| lever.verdict.holds());
-    (fewest.is_some() || offloaded.is_some()).then(|| {
-        view! {
-            <details class="several" open=takes_several>
+    (fewest.is_some() || offloaded.is_some()).then(|| match takes_several(found) {
+        true => Either::Left((fewest, offloaded)),
+        false => Either::Right(view! {
+            <details class="several">
                 <summary>"Or on several GPUs"</summary>
                 <div class="lever-buttons">{fewest} {offloaded}</div>
             </details>
-        }
+        }),
     })
 }
 
@@ -308,8 +325,8 @@ fn use_rows(state: State, uses: &[Use], unit: Unit) -> Vec<Row> {
         },
         cells: vec![
             Cell { class: "words", ..Cell::of(usage.gain.label()) },
-            Cell::of(unit.amount(usage.needed)),
-            Cell::of(usage.verdict.label()),
+            Cell::amount(unit.amount(usage.needed), usage.needed.0 as f64),
+            Cell::amount(usage.verdict.label(), f64::from(usage.verdict as u8)),
         ],
         ..Row::default()
     };

@@ -17,7 +17,7 @@ use crate::ui::summary;
 use crate::units::grouped;
 
 /// How many cards are asked about at once: a worker is free again in between.
-const AT_ONCE: usize = 8;
+const AT_ONCE: usize = 2;
 
 /// How many cards are listed before all are asked for.
 const LISTED: usize = 12;
@@ -105,6 +105,7 @@ pub fn Cards() -> impl IntoView {
                 class="measured machines"
                 columns=Signal::stored(controls::columns(["Machine", "Card", "Cards", "An hour", "An hour of a card", "On"]))
                 rows=rented
+                listing=state.asked.listing(Listed::Machines)
                 first=(MACHINES, "machines")
             />
         </section>

@@ -106,6 +106,10 @@ fn Contents() -> impl IntoView {
     let scrolled = window_event_listener_untyped("scroll", move |_| {
         later.with_value(|later| {
             later.run(REST, move || {
+                // what stands above an empty table may not begin below the middle
+                if gone_to.get_value().is_some() {
+                    return;
+                }
                 let seen = QUESTIONS.iter().rfind(|question| browser::begins_above_the_middle(question.id));
                 look_at(seen.and_then(|question| question.table));
             });

@@ -4,7 +4,7 @@ use leptos::either::Either;
 use leptos::prelude::*;
 
 use crate::estimate::Estimate;
-use crate::hardware::Gpu;
+use crate::hardware::{Gpu, Vendor};
 use crate::memory::Memory;
 use crate::plan::fits;
 use crate::scenario::Scenario;
@@ -192,10 +192,22 @@ fn excuse(estimate: &Estimate) -> impl IntoView + use<> {
 #[component]
 fn Known() -> impl IntoView {
     let state = State::of_page();
-    let band = move || state.current().close_look().map(|detail| detail.band);
-    let sure =
-        Signal::derive(move || band().map(|band| verdict::accuracy(&band)).unwrap_or_else(|| "…".to_owned()));
-    let rests_on = Signal::derive(move || band().map(|band| verdict::rests_on(&band)).unwrap_or_default());
+    // no run on another vendor's card was measured
+    let is_followed = Memo::new(move |_| {
+        let is_nvidias = |scenario: &Scenario| scenario.gpu().is_ok_and(|gpu| gpu.vendor == Vendor::Nvidia);
+        state.current().scenario.with(is_nvidias)
+    });
+    let band = move || state.current().close_look().map(|detail| detail.band).filter(|_| is_followed.get());
+    let sure = Signal::derive(move || match band() {
+        Some(band) => verdict::accuracy(&band),
+        None if is_followed.get() => "…".to_owned(),
+        None => "none".to_owned(),
+    });
+    let rests_on = Signal::derive(move || match band() {
+        Some(band) => verdict::rests_on(&band),
+        None if is_followed.get() => String::new(),
+        None => "no run on such a card was measured; the driver’s part is assumed".to_owned(),
+    });
     let unknown = Signal::derive(move || state.current().estimate.with(|estimate| estimate.memory.is_none()));
     let told = move || {
         let sentences = verdict::known(band().as_ref());
