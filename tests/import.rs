@@ -266,6 +266,47 @@ fn decomposed_adapters_are_read_where_peft_runs_them() {
     assert_eq!(axolotl.scenario.lora.tuner, Tuner::Dora);
 }
 
+/// Prompt tuning, P-tuning and prefix tuning by the class of their settings, in Python and as `adapter_config.json`.
+#[test]
+fn virtual_tokens_are_read() {
+    for (given, tuner, left_over) in [
+        ("PromptTuningConfig(task_type='CAUSAL_LM', num_virtual_tokens=20)", Tuner::Prompt, vec![]),
+        (
+            "PromptEncoderConfig(num_virtual_tokens=20, encoder_reparameterization_type='MLP')",
+            Tuner::PTuning,
+            vec![],
+        ),
+        (
+            "PromptEncoderConfig(num_virtual_tokens=20, encoder_reparameterization_type='LSTM')",
+            Tuner::PTuning,
+            vec!["PromptEncoderConfig(encoder_reparameterization_type=LSTM)"],
+        ),
+        ("PrefixTuningConfig(num_virtual_tokens=20)", Tuner::Prefix, vec![]),
+        ("PrefixTuningConfig(num_virtual_tokens=20, prefix_projection=True)", Tuner::PrefixProjected, vec![]),
+        (
+            "PrefixTuningConfig(num_virtual_tokens=20, encoder_hidden_size=77)",
+            Tuner::Prefix,
+            vec!["PrefixTuningConfig(encoder_hidden_size=77)"],
+        ),
+    ] {
+        let script = format!(
+            "model = AutoModelForCausalLM.from_pretrained('meta-llama/Llama-3.1-8B')\nmodel = get_peft_model(model, {given})"
+        );
+        let read = read(&script);
+        assert_eq!((read.scenario.lora.tuner, read.scenario.lora.rank), (tuner, 20), "{given}");
+        assert_eq!(left(&read), left_over, "{given}");
+        let size = read.taken.iter().find(|taken| taken.key == "lora-rank");
+        assert_eq!(size.map(|size| size.label), Some("Virtual tokens"), "{given}");
+    }
+    let saved = read(
+        "{\"peft_type\": \"PREFIX_TUNING\", \"base_model_name_or_path\": \"meta-llama/Llama-3.1-8B\", \"num_virtual_tokens\": 30, \"token_dim\": 1024, \"num_attention_heads\": 8, \"num_layers\": 32, \"encoder_hidden_size\": 1024, \"prefix_projection\": false, \"num_transformer_submodules\": 1, \"init_weights\": null, \"task_type\": \"CAUSAL_LM\"}",
+    );
+    assert_eq!(
+        (saved.scenario.lora.tuner, saved.scenario.lora.rank, saved.left),
+        (Tuner::Prefix, 30, vec![])
+    );
+}
+
 /// peft's other tuners by the class of their settings, in Python and as `adapter_config.json`.
 #[test]
 fn other_tuners_are_read() {

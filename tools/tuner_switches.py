@@ -2,6 +2,7 @@
 
   adapter   the tuner by its slug here, with underscores: "dora", "ia3", "vera", "loha", "lokr", "oft" (whose block size is "r"). Targets, rank and dropout are those of "lora" as
             far as the tuner's configuration has them; "qv" leaves the targets to peft's default for that tuner and family.
+            "prompt", "prefix", "prefix_projected", "p_tuning" and "p_tuning_lstm" have neither: "r" is the number of virtual tokens.
 """
 import measure
 
@@ -35,7 +36,32 @@ def oft(peft, given, case):
     return peft.OFTConfig(oft_block_size=given["r"], **targets(given, case))
 
 
-TUNERS = {"dora": dora, "ia3": ia3, "vera": vera, "loha": loha, "lokr": lokr, "oft": oft}
+def virtual(given):
+    return {"num_virtual_tokens": given["r"], "task_type": given["task_type"]}
+
+
+def prompt(peft, given, case):
+    return peft.PromptTuningConfig(**virtual(given))
+
+
+def prefix(peft, given, case):
+    return peft.PrefixTuningConfig(**virtual(given))
+
+
+def prefix_projected(peft, given, case):
+    return peft.PrefixTuningConfig(prefix_projection=True, **virtual(given))
+
+
+def p_tuning(peft, given, case):
+    return peft.PromptEncoderConfig(**virtual(given))
+
+
+def p_tuning_lstm(peft, given, case):
+    return peft.PromptEncoderConfig(encoder_reparameterization_type="LSTM", **virtual(given))
+
+
+TUNERS = {"dora": dora, "ia3": ia3, "vera": vera, "loha": loha, "lokr": lokr, "oft": oft, "prompt": prompt, "prefix": prefix,
+          "prefix_projected": prefix_projected, "p_tuning": p_tuning, "p_tuning_lstm": p_tuning_lstm}
 
 
 def let_go():

@@ -9,8 +9,8 @@ export interface Scenario {
   /** Which weights are trained */
   "method"?: "full" | "lora" | "qlora";
   /** Which adapters of peft are trained beside the frozen weights */
-  "adapter"?: "lora" | "dora" | "ia3" | "vera" | "loha" | "lokr" | "oft";
-  /** The inner size of the adapters: r in the settings of peft's tuners, of OFT the size of a block; of GaLore and APOLLO how many directions gradients are projected onto */
+  "adapter"?: "lora" | "dora" | "ia3" | "vera" | "loha" | "lokr" | "oft" | "prompt" | "p-tuning" | "prefix" | "prefix-projected";
+  /** The inner size of the adapters: r in the settings of peft's tuners, of OFT the size of a block, of prompt and prefix tuning and P-tuning the number of virtual tokens; of GaLore and APOLLO how many directions gradients are projected onto */
   "lora-rank"?: number;
   /** Which linear layers get adapters, or have their gradients projected by GaLore and APOLLO: a group, or layer names separated by commas */
   "lora-targets"?: string;

@@ -344,7 +344,7 @@ fn lora(fields: &mut Fields<'_>) -> Result<Lora, CheckError> {
     let fp32_adapters = fields.switch("lora_autocast_adapter", true)?;
     let trains_embeddings = fields.switch("train_embeddings", false)?;
     let slug = fields.text_or("adapter", Tuner::Lora.slug())?;
-    let tuner = Tuner::from_slug(slug).ok_or_else(|| unknown("adapter", slug))?;
+    let tuner = Tuner::from_slug(&slug.replace('_', "-")).ok_or_else(|| unknown("adapter", slug))?;
     let Some(lora) = fields.typed("lora", "a table", |value| value.is_object().then_some(value))? else {
         return Ok(Lora { tuner, rank: 16, fp32_adapters, trains_embeddings, ..Scenario::default().lora });
     };

@@ -344,6 +344,10 @@ choices! {
         Loha = "loha", "LoHa", "Two products of two matrices, multiplied element by element (LoHaConfig): every adapted layer makes what is added as large as its weight.";
         Lokr = "lokr", "LoKr", "The Kronecker product of two small matrices (LoKrConfig): every adapted layer makes what is added as large as its weight.";
         Oft = "oft", "OFT", "A rotation of each block of a layer's inputs (OFTConfig): every adapted layer keeps its input once more.";
+        Prompt = "prompt", "Prompt tuning", "Trained rows before the embeddings of every text (PromptTuningConfig): texts are longer by so many virtual tokens.";
+        PTuning = "p-tuning", "P-tuning", "Virtual tokens before every text that a small network makes of trained rows (PromptEncoderConfig, its MLP).";
+        Prefix = "prefix", "Prefix tuning", "Trained keys and values before those of every layer (PrefixTuningConfig): attention needs a mask then, and no layer can be checkpointed.";
+        PrefixProjected = "prefix-projected", "Prefix tuning, projected", "Prefix tuning whose keys and values are made of small rows (prefix_projection=True): a matrix as wide as all layers' keys and values is trained.";
     }
 }
 

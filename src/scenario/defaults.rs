@@ -157,6 +157,12 @@ impl Scenario {
         self.architecture().ok()?.max_positions
     }
 
+    /// Virtual tokens that are trained before each text.
+    pub fn virtual_tokens(&self) -> u64 {
+        let trains = self.task.trains() && self.method.has_adapters() && !self.lora.tuner.adapts_layers();
+        if trains { self.lora.rank } else { 0 }
+    }
+
     /// Positions that a run takes after its sequence: each new token has one but the last, which is written and never read.
     pub(crate) fn positions_after(&self) -> u64 {
         if self.task.trains() { 0 } else { self.generation.new_tokens.saturating_sub(1) }

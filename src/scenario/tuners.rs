@@ -2,6 +2,7 @@
 
 use super::choices::{Method, Tuner};
 use crate::model::Architecture;
+use crate::units::grouped;
 
 /// What (IA)³ adapts of a family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +44,28 @@ pub fn scaled(architecture: &Architecture) -> Option<Scaled> {
     }
 }
 
+/// Whether the family's output has no cache where `use_cache` is off, whoever gave the model one (transformers 5.17, its forward).
+pub fn withholds_cache(architecture: &Architecture) -> bool {
+    matches!(
+        architecture.model_type.as_str(),
+        "gpt2"
+            | "mistral"
+            | "qwen2"
+            | "qwen3"
+            | "gemma"
+            | "phi3"
+            | "starcoder2"
+            | "smollm3"
+            | "ministral"
+            | "exaone4"
+    )
+}
+
+/// Whether peft puts a prefix of the family's into a cache that has layers for windows (peft 0.21, peft_model.py `get_prompt`).
+pub fn slides_prefix(architecture: &Architecture) -> bool {
+    ["gemma2", "gemma3", "gemma4"].iter().any(|family| architecture.model_type.starts_with(family))
+}
+
 impl Tuner {
     /// Its rank where nobody says another: what its own configuration has, LoRA's as most people set it.
     pub const fn usual_rank(self) -> u64 {
@@ -51,6 +74,8 @@ impl Tuner {
             Tuner::Vera => 256,
             Tuner::Loha | Tuner::Lokr => 8,
             Tuner::Oft => 32,
+            // no default in peft: what its examples have
+            Tuner::Prompt | Tuner::PTuning | Tuner::Prefix | Tuner::PrefixProjected => 20,
         }
     }
 
@@ -60,9 +85,7 @@ impl Tuner {
             (Method::Full, _) => method.label().to_owned(),
             (Method::Lora, _) => self.label().to_owned(),
             (Method::Qlora, Tuner::Lora | Tuner::Dora) => format!("Q{self}"),
-            (Method::Qlora, Tuner::Ia3 | Tuner::Vera | Tuner::Loha | Tuner::Lokr | Tuner::Oft) => {
-                format!("{self} over 4-bit weights")
-            }
+            (Method::Qlora, other) => format!("{other} over 4-bit weights"),
         }
     }
 
@@ -75,16 +98,25 @@ impl Tuner {
             Tuner::Loha => "LoHaConfig",
             Tuner::Lokr => "LoKrConfig",
             Tuner::Oft => "OFTConfig",
+            Tuner::Prompt => "PromptTuningConfig",
+            Tuner::PTuning => "PromptEncoderConfig",
+            Tuner::Prefix | Tuner::PrefixProjected => "PrefixTuningConfig",
         }
     }
 
-    /// The tuner whose settings a class of peft's has; LoRA's may say that they are another's.
+    /// The tuner whose settings a class of peft's has; LoRA's and prefix tuning's may say that they are another's.
     pub fn of_class(class: &str) -> Option<Tuner> {
         Tuner::ALL.iter().copied().find(|tuner| tuner.class() == class)
     }
 
-    /// The tuner of a `peft_type`; LoRA's may say that it is another.
+    /// The tuner of a `peft_type`; LoRA's and prefix tuning's may say that they are another's.
     pub fn of_type(name: &str) -> Option<Tuner> {
+        match name.to_uppercase().as_str() {
+            "PROMPT_TUNING" => return Some(Tuner::Prompt),
+            "P_TUNING" => return Some(Tuner::PTuning),
+            "PREFIX_TUNING" => return Some(Tuner::Prefix),
+            _ => {}
+        }
         Tuner::ALL.iter().copied().find(|tuner| {
             tuner.class().strip_suffix("Config").is_some_and(|own| own.eq_ignore_ascii_case(name))
         })
@@ -94,7 +126,42 @@ impl Tuner {
     pub const fn rank_name(self) -> &'static str {
         match self {
             Tuner::Oft => "oft_block_size",
+            Tuner::Prompt | Tuner::PTuning | Tuner::Prefix | Tuner::PrefixProjected => "num_virtual_tokens",
             Tuner::Lora | Tuner::Dora | Tuner::Ia3 | Tuner::Vera | Tuner::Loha | Tuner::Lokr => "r",
+        }
+    }
+
+    /// Whether it stands beside linear layers, of which target modules say which.
+    pub const fn adapts_layers(self) -> bool {
+        !self.lengthens() && !self.is_prefix()
+    }
+
+    /// Whether it puts virtual tokens before every text, which all layers are given.
+    pub const fn lengthens(self) -> bool {
+        matches!(self, Tuner::Prompt | Tuner::PTuning)
+    }
+
+    /// Whether it puts keys and values before those of every layer.
+    pub const fn is_prefix(self) -> bool {
+        matches!(self, Tuner::Prefix | Tuner::PrefixProjected)
+    }
+
+    /// A size of it in words: `rank 16`, `blocks of 32`, `20 virtual tokens`.
+    pub fn sized(self, size: u64) -> String {
+        let size = grouped(size);
+        match self {
+            _ if !self.adapts_layers() => format!("{size} virtual tokens"),
+            Tuner::Oft => format!("blocks of {size}"),
+            _ => format!("rank {size}"),
+        }
+    }
+
+    /// What its size is in a sentence.
+    pub const fn size_word(self) -> &'static str {
+        match self {
+            Tuner::Oft => "block size",
+            _ if !self.adapts_layers() => "number of virtual tokens",
+            _ => "rank",
         }
     }
 
@@ -104,6 +171,10 @@ impl Tuner {
             Tuner::Oft => Some((
                 "OFT block size",
                 "The features that a block of OFT's turns together: oft_block_size in peft's settings, or the divisor of a layer's inputs nearest to it",
+            )),
+            Tuner::Prompt | Tuner::PTuning | Tuner::Prefix | Tuner::PrefixProjected => Some((
+                "Virtual tokens",
+                "How many virtual tokens are trained: num_virtual_tokens in peft's settings. They stand before every text, beside its own tokens",
             )),
             Tuner::Lora | Tuner::Dora | Tuner::Ia3 | Tuner::Vera | Tuner::Loha | Tuner::Lokr => None,
         }
@@ -117,6 +188,9 @@ impl Tuner {
             }
             Tuner::Lokr => "more changes nothing: from there on its second matrix is kept whole",
             Tuner::Oft => "more changes nothing: a block is no larger than a layer's input",
+            Tuner::Prompt | Tuner::PTuning | Tuner::Prefix | Tuner::PrefixProjected => {
+                "more does not go: with the text they are all the positions that the model has"
+            }
             Tuner::Ia3 => "it has no rank",
         }
     }
@@ -124,8 +198,17 @@ impl Tuner {
     /// Whether it has a size that people choose.
     pub const fn has_rank(self) -> bool {
         match self {
-            Tuner::Lora | Tuner::Dora | Tuner::Vera | Tuner::Loha | Tuner::Lokr | Tuner::Oft => true,
             Tuner::Ia3 => false,
+            Tuner::Lora
+            | Tuner::Dora
+            | Tuner::Vera
+            | Tuner::Loha
+            | Tuner::Lokr
+            | Tuner::Oft
+            | Tuner::Prompt
+            | Tuner::PTuning
+            | Tuner::Prefix
+            | Tuner::PrefixProjected => true,
         }
     }
 
@@ -133,7 +216,14 @@ impl Tuner {
     pub const fn has_dropout(self) -> bool {
         match self {
             Tuner::Lora | Tuner::Dora | Tuner::Vera => true,
-            Tuner::Ia3 | Tuner::Loha | Tuner::Lokr | Tuner::Oft => false,
+            Tuner::Ia3
+            | Tuner::Loha
+            | Tuner::Lokr
+            | Tuner::Oft
+            | Tuner::Prompt
+            | Tuner::PTuning
+            | Tuner::Prefix
+            | Tuner::PrefixProjected => false,
         }
     }
 }

@@ -290,7 +290,8 @@ fn of_another_task(scenario: &Scenario) -> Option<Issue> {
 
 /// Whether the run takes more positions than the model has.
 fn exceeds(scenario: &Scenario, most: u64) -> bool {
-    scenario.sequence.saturating_add(scenario.positions_after()) > most
+    let own = scenario.sequence.saturating_add(scenario.positions_after());
+    own.saturating_add(scenario.virtual_tokens()) > most
 }
 
 /// Whether the run takes positions that the model has no embedding for: PyTorch's lookup fails there.
@@ -309,7 +310,7 @@ fn beyond_positions(architecture: &Architecture, scenario: &Scenario) -> Option<
 /// and the embedding, of which adapters are not modelled.
 fn passed_over(architecture: &Architecture, scenario: &Scenario) -> Option<Issue> {
     let adapts = scenario.method != Method::Full && scenario.task.trains();
-    if !adapts || scenario.lora.targets != LoraTargets::Named {
+    if !adapts || !scenario.lora.tuner.adapts_layers() || scenario.lora.targets != LoraTargets::Named {
         return None;
     }
     let (asked, own) = (scenario.lora.modules, Modules::of(architecture));
@@ -338,7 +339,14 @@ fn wider(architecture: &Architecture, scenario: &Scenario) -> Option<Issue> {
     // others have vectors of the rank, blocks of the width, or factors that stop growing
     let grows = match scenario.lora.tuner {
         Tuner::Lora | Tuner::Dora | Tuner::Loha => true,
-        Tuner::Ia3 | Tuner::Vera | Tuner::Lokr | Tuner::Oft => false,
+        Tuner::Ia3
+        | Tuner::Vera
+        | Tuner::Lokr
+        | Tuner::Oft
+        | Tuner::Prompt
+        | Tuner::PTuning
+        | Tuner::Prefix
+        | Tuner::PrefixProjected => false,
     };
     let adapts = scenario.method.has_adapters() && scenario.task.trains() && grows;
     let (rank, width) = (scenario.lora.rank, architecture.hidden);
@@ -364,7 +372,8 @@ fn too_long(scenario: &Scenario, most: u64, embedded: bool) -> Issue {
         ),
     };
     let (field, fix) = if scenario.task.trains() {
-        (Field::Sequence, format!("use at most {known}"))
+        let room = grouped(most.saturating_sub(scenario.virtual_tokens()));
+        (Field::Sequence, format!("use at most {room}"))
     } else {
         // the last token is written and never read
         let together = grouped(most.saturating_add(1));

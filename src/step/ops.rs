@@ -30,3 +30,4 @@ mod similarity;
 pub(super) mod tuned;
 mod vera;
 pub(super) mod views;
+mod virtual_tokens;

@@ -80,7 +80,7 @@ pub(super) fn modeling(
         );
         return Err(Issue::error(Field::Method, message).with_fix("choose full fine-tuning"));
     }
-    tuners::tuner(modeling, architecture, member)?;
+    tuners::tuner(modeling, architecture, member, batch)?;
     optimizers::optimizer(architecture, member)?;
     if let Some(issue) = upcast(architecture, member) {
         return Err(issue);

@@ -59,7 +59,7 @@ fn every_row_of_embedding_is_predicted() {
 
 #[test]
 fn every_row_of_other_adapters_is_predicted() {
-    ADAPTERS.is_predicted(119, [0.001, 0.001, 0.022], [0.001, 0.05, 1.4]);
+    ADAPTERS.is_predicted(158, [0.001, 0.001, 0.022], [0.001, 0.05, 1.4]);
 }
 
 #[test]

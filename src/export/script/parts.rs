@@ -262,6 +262,13 @@ impl Run<'_> {
                     .keyword_if("target_modules", self.targets())
                     .keyword("task_type", task);
             }
+            Tuner::Prompt | Tuner::PTuning | Tuner::Prefix | Tuner::PrefixProjected => {
+                let projects = (lora.tuner == Tuner::PrefixProjected).then_some("True");
+                return call
+                    .keyword(lora.tuner.rank_name(), lora.rank)
+                    .keyword_if("prefix_projection", projects)
+                    .keyword("task_type", task);
+            }
             Tuner::Vera => {
                 return call
                     .keyword("r", lora.rank)
@@ -295,10 +302,13 @@ impl Run<'_> {
             lines.push_str(&format!("model = {}\n", call.written(0)));
         }
         if scenario.method != Method::Full {
-            let wide = (!scenario.lora.fp32_adapters).then_some("False");
+            // virtual tokens are float32 whatever it says
+            let adapts_layers = scenario.lora.tuner.adapts_layers();
+            let wide = (adapts_layers && !scenario.lora.fp32_adapters).then_some("False");
             let name = match scenario.lora.tuner {
                 Tuner::Lora | Tuner::Dora => "lora",
                 Tuner::Ia3 | Tuner::Vera | Tuner::Loha | Tuner::Lokr | Tuner::Oft => "tuner",
+                Tuner::Prompt | Tuner::PTuning | Tuner::Prefix | Tuner::PrefixProjected => "virtual",
             };
             lines.push_str(&format!("{name} = {}\n", self.lora().written(0)));
             let call = Call::new("get_peft_model")

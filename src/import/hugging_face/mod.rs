@@ -3,6 +3,7 @@
 mod answers;
 mod arguments;
 mod known;
+mod virtual_tokens;
 mod weights;
 
 use super::launch;

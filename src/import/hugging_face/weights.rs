@@ -3,6 +3,7 @@
 use super::super::names::holds_with_bfloat16;
 use super::super::reader::Reader;
 use super::super::trainer;
+use super::virtual_tokens;
 use super::{LORA, MODEL, Parts, Trainer};
 use crate::scenario::tuners::scaled;
 use crate::scenario::{Method, Precision, Tuner, WeightFormat};
@@ -85,7 +86,10 @@ pub(super) fn adapters(reader: &mut Reader, parts: Parts, eight_bit: bool) {
     };
     let other = parts.tuner.filter(|tuner| !matches!(tuner, Tuner::Lora | Tuner::Dora));
     if let Some(tuner) = other.filter(|_| reader.scenario.method.has_adapters()) {
-        tuners(reader, tuner);
+        match tuner.adapts_layers() {
+            true => tuners(reader, tuner),
+            false => virtual_tokens::read(reader, tuner),
+        }
     } else if reader.scenario.method.has_adapters() && (parts.adapters || parts.command) {
         reader.or_assume("lora-rank", &["lora_r", "LoraConfig.r", "get_peft_model.r"], rank, why);
         reader.or_assume("lora-dropout", &["lora_dropout"], dropout, why);

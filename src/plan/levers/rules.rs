@@ -281,7 +281,8 @@ pub(super) static RULES: &[Rule] = &[
         }
     }),
     once("lora-targets", Cost::Training, |s| {
-        if s.method.has_adapters() && s.lora.targets == LoraTargets::AllLinear {
+        let adapts_layers = s.method.has_adapters() && s.lora.tuner.adapts_layers();
+        if adapts_layers && s.lora.targets == LoraTargets::AllLinear {
             s.lora.targets = LoraTargets::Attention;
         }
     }),

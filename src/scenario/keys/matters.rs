@@ -40,7 +40,7 @@ pub(super) fn with_rank(scenario: &Scenario) -> bool {
 
 /// Whether layers are named that get adapters, or whose gradients are projected.
 pub(super) fn with_targets(scenario: &Scenario) -> bool {
-    scenario.projects() || with_adapters(scenario)
+    scenario.projects() || with_adapters(scenario) && scenario.lora.tuner.adapts_layers()
 }
 
 /// Whether a sequence begins with a prompt that is not scored.
@@ -184,7 +184,9 @@ pub(super) fn with_preparation(scenario: &Scenario) -> bool {
 /// The adapters of torchtune and litgpt have the model's element type, those of trl beside 4-bit weights bfloat16.
 pub(super) fn with_pefts_adapters(scenario: &Scenario) -> bool {
     let Software { peft, trainer, .. } = *Software::of(scenario.stack);
-    with_adapters(scenario) && peft && !(trainer == Trainer::Trl && with_4_bit(scenario))
+    // virtual tokens are float32 whatever is chosen
+    let adapts = with_adapters(scenario) && scenario.lora.tuner.adapts_layers();
+    adapts && peft && !(trainer == Trainer::Trl && with_4_bit(scenario))
 }
 
 /// The input tells no kinds of runs apart: it adds nothing to their key.

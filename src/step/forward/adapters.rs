@@ -46,9 +46,14 @@ pub(super) enum Part {
     Other,
 }
 
+/// Whether what is trained stands beside layers.
+fn adapts_layers(member: &Member) -> bool {
+    member.adapts && member.lora.tuner.adapts_layers()
+}
+
 /// Whether peft adapts such a layer.
 pub(super) fn adapts(loader: &Loader<'_>, spec: &Linear, part: Part) -> bool {
-    loader.member.adapts && is_target(loader, spec, part)
+    adapts_layers(loader.member) && is_target(loader, spec, part)
 }
 
 /// Whether the targets name such a layer (peft 0.21, utils/constants.py for its defaults: phi's name the feed-forward layers too).
@@ -79,7 +84,7 @@ fn is_target(loader: &Loader<'_>, spec: &Linear, part: Part) -> bool {
 
 /// Whether the output head gets an adapter.
 pub(super) fn adapts_head(member: &Member, name: &str) -> bool {
-    member.adapts && head_is_target(member, name)
+    adapts_layers(member) && head_is_target(member, name)
 }
 
 fn head_is_target(member: &Member, name: &str) -> bool {
@@ -124,8 +129,17 @@ impl Loader<'_> {
         let rank = self.member.lora.rank;
         let adapter = self.adapter_of((rank, spec.input), (spec.output, rank), quantised);
         match self.member.lora.tuner {
-            Tuner::Lora | Tuner::Ia3 | Tuner::Vera | Tuner::Loha | Tuner::Lokr | Tuner::Oft => adapter,
             Tuner::Dora => Adapter { magnitude: Some(self.magnitude(spec, quantised)), ..adapter },
+            Tuner::Lora
+            | Tuner::Ia3
+            | Tuner::Vera
+            | Tuner::Loha
+            | Tuner::Lokr
+            | Tuner::Oft
+            | Tuner::Prompt
+            | Tuner::PTuning
+            | Tuner::Prefix
+            | Tuner::PrefixProjected => adapter,
         }
     }
 

@@ -137,12 +137,15 @@ impl<'a> Pass<'_, 'a> {
     /// Tokens of a sequence that attention with such a window looks at.
     pub(super) fn keys(&self, window: Option<u64>) -> u64 {
         let length = self.batch.length;
-        self.generating.map_or(length, |generating| generating.keys(window, length))
+        match &self.generating {
+            Some(generating) => generating.keys(window, length),
+            None => length.saturating_add(self.prefix()),
+        }
     }
 
     /// Tokens of a sequence up to now, those of this pass with them.
     pub(super) fn seen(&self) -> u64 {
-        let past = self.generating.map_or(0, |generating| generating.past);
+        let past = self.generating.map_or(self.prefix(), |generating| generating.past);
         past.saturating_add(self.batch.length)
     }
 

@@ -273,7 +273,9 @@ impl<'a> Pass<'_, 'a> {
         let look_up = || {
             let hidden = self.within(table.name, &roles::EMBEDDING, || {
                 self.machine.with(|state| state.enter_module(module, false));
-                let rows = self.lookup(self.outside.tokens, ids, self.batch.tokens(), table.width);
+                let length = self.batch.length.saturating_sub(self.lengthens_by());
+                let own = self.batch.sequences.saturating_mul(length);
+                let rows = self.lookup(self.outside.tokens, ids, own, table.width);
                 if scaled && self.modeling.scale_buffer { rows.scale() } else { rows }
             });
             if self.trains && self.inputs_require_grad && !hidden.value.requires_grad() {
@@ -284,6 +286,7 @@ impl<'a> Pass<'_, 'a> {
         };
         let mut hidden = if self.shards { self.machine.token_unit(look_up) } else { look_up() };
         hidden = self.machine.leave_module(module, hidden);
+        hidden = self.behind_virtual_tokens(hidden);
         // granite scales what the module returned, after the hook that makes it require a gradient
         if scaled && !self.modeling.scale_buffer { hidden.scale() } else { hidden }
     }
@@ -381,6 +384,7 @@ impl<'a> Pass<'_, 'a> {
             || embeddings.norm.is_some()
             || self.encoder.is_some()
             || self.tower.is_some()
+            || self.lengthens_by() > 0
             || self.member.keeps_inputs()
             || self.shards && is_by_accelerate(self.member)
             || self.member.checkpointing == Checkpointing::Offloaded

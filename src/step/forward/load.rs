@@ -11,6 +11,7 @@ use super::stacks::megatron::{self, Share};
 use super::stacks::torchtune::positions::Positions;
 use super::stacks::trl::balance::balanced;
 use super::tuners::{Shared, Widest};
+use super::virtual_tokens;
 use super::vision;
 use super::{BoundEncoder, BoundLayer, BoundOutside, LayerGroup, Model};
 use crate::dtype::Dtype;
@@ -210,6 +211,7 @@ impl<'a> Model<'a> {
             || families::single::has_wide_residual(architecture)
             || families::keeps_weights(modeling.code)
             || inputs_require_grad && casts_embeddings(architecture, member)
+            || virtual_tokens::lengthens_by(member) > 0
             || apart == Apart::First;
         let whole = apart == Apart::All;
         let mut layers = Vec::new();
@@ -231,6 +233,8 @@ impl<'a> Model<'a> {
         // and those whose modules hold something from one micro-batch of Megatron-core's to the next
         let whole = whole
             || modeling.shares_indexer_choice
+            // each layer has keys and values of its own part of a prefix
+            || virtual_tokens::prefix(member) > 0
             || balanced(architecture, member).is_some()
             || part.is_some() && megatron::holds(architecture);
         let last = match (software.quantiser, member.method) {
@@ -360,6 +364,7 @@ impl<'a> Model<'a> {
                 loader.tower(param, unquantised.as_ref() != Some(&param.name));
             }
         }
+        let prompt = loader.prompt_encoder(architecture);
         loader.state.module = "";
         buffers::buffers(&mut loader, architecture);
         // one that only scores is no more than one unit
@@ -396,6 +401,7 @@ impl<'a> Model<'a> {
             adapted,
             projects,
             largest_rank,
+            prompt,
             widest_adapted,
             autocast: autocast_dtype(member.precision).filter(|_| autocasts),
             shards,

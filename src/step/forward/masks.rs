@@ -18,7 +18,8 @@ impl<'a> Pass<'_, 'a> {
     /// `create_causal_mask` and `create_sliding_window_causal_mask` of transformers' masking_utils.py: none where the
     /// kernel's own causal flag does, a boolean one for SDPA, an additive one for eager.
     pub(super) fn mask(&self, window: Option<u64>, dtype: Dtype, asked: MaskCall) -> Option<Tensor<'a>> {
-        let asked = MaskCall { may_skip: asked.may_skip && !self.always_masks(), ..asked };
+        let asked =
+            MaskCall { may_skip: asked.may_skip && !self.always_masks() && self.prefix() == 0, ..asked };
         let (batch, sequence, keys) = (self.batch.sequences, self.batch.length, self.keys(window));
         let square = sequence.saturating_mul(keys);
         let seen = batch.saturating_mul(self.seen());

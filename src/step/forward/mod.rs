@@ -30,6 +30,7 @@ mod self_attention;
 mod short_conv;
 pub(super) mod stacks;
 mod tuners;
+mod virtual_tokens;
 mod vision;
 mod wrapped;
 
@@ -37,6 +38,7 @@ use crate::scenario::software::{HeadCode, ModelCode, Software};
 use crate::step::parallel::Module;
 use crate::step::what::roles;
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::ops::{Deref, Range};
 
 use self::stacks::trl::log_probs::Asked;
@@ -100,6 +102,8 @@ pub(super) struct Model<'a> {
     pub projects: bool,
     /// Above which rank none of its adapters gains anything.
     pub largest_rank: u64,
+    /// What makes virtual tokens.
+    prompt: Option<virtual_tokens::PromptEncoder>,
     /// The widest layer of those that share what VeRA has.
     widest_adapted: Widest,
     /// Which layers run one by one.
@@ -134,6 +138,10 @@ pub(super) struct Pass<'p, 'a> {
     outputs: RefCell<Option<Tensor<'a>>>,
     /// Keys and values of the layers that have run, where they are cached, and what else the output has beside logits.
     cache: RefCell<Vec<Tensor<'a>>>,
+    /// Keys and values of a prefix, of the layers that have not run.
+    cache_before: RefCell<VecDeque<Tensor<'a>>>,
+    /// Variables of the forward of peft's model.
+    peft_variables: RefCell<Vec<(virtual_tokens::Variable, Tensor<'a>)>>,
     /// Logits of the routers that have run, where a loss balances experts.
     gates: RefCell<Vec<Tensor<'a>>>,
     /// What the tower's layers were given.
@@ -184,6 +192,7 @@ pub(super) struct Output<'m> {
 impl<'a> Model<'a> {
     /// A forward pass over a batch, before it begins.
     pub fn pass(&self, batch: Batch) -> Pass<'_, 'a> {
+        let batch = Batch { length: batch.length.saturating_add(self.lengthens_by()), ..batch };
         Pass {
             model: self,
             batch,
@@ -194,6 +203,8 @@ impl<'a> Model<'a> {
             draws: false,
             outputs: RefCell::default(),
             cache: RefCell::default(),
+            cache_before: RefCell::default(),
+            peft_variables: RefCell::default(),
             gates: RefCell::default(),
             tower_given: RefCell::default(),
             deep: RefCell::default(),
@@ -272,7 +283,9 @@ impl<'a> Model<'a> {
         };
         let own = |linear: &linear::Layer| linear.bias.is_some() && !apart(linear);
         let mut inside = self.layers.iter().flat_map(|layer| &layer.linears).any(own);
-        let mut any = inside || self.outside.linears.iter().any(own);
+        let mut any = inside
+            || self.outside.linears.iter().any(own)
+            || self.prompt.as_ref().is_some_and(virtual_tokens::PromptEncoder::has_bias);
         if let Some(tower) = &self.tower {
             any |= tower.inside().chain(tower.outside()).any(own);
             inside |= self.records_tower(tower) && tower.inside().any(own);
@@ -304,7 +317,11 @@ impl<'a> Pass<'_, 'a> {
 
     /// Modules that peft puts around the model: `PeftModelForCausalLM` and `LoraModel`.
     fn wrappers(&self) -> u32 {
-        if self.member.adapts { 2 } else { 0 }
+        match self.member.adapts {
+            true if self.prompt.is_some() => 1,
+            true => 2,
+            false => 0,
+        }
     }
 
     /// Makes it the pass that runs: forward, or backward again after another one.
@@ -326,6 +343,8 @@ impl<'a> Pass<'_, 'a> {
             state.enter_model(self.wrappers());
             state.autocast = self.autocast;
         });
+        self.lengthen_mask();
+        self.make_prefix();
         match &self.encoder {
             None => self.decoder(),
             Some(encoder) if self.modeling.code == Code::Bart => self.bart(encoder),
@@ -345,6 +364,7 @@ impl<'a> Pass<'_, 'a> {
             HeadCode::Transformers => {
                 let output =
                     if self.modeling.code == Code::Qwen { self.qwen_head(states) } else { self.head(states) };
+                self.leave_peft();
                 if encoded.is_none() {
                     replace();
                 }

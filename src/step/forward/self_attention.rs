@@ -212,6 +212,9 @@ impl<'a> Pass<'_, 'a> {
         if let Some(generating) = &self.generating {
             return generating.update(self, heads, window);
         }
+        if self.prefix() > 0 {
+            return self.join_prefix(heads);
+        }
         if !self.fills_cache {
             return;
         }

@@ -81,6 +81,8 @@ fn largest_rank(tuner: Tuner, spec: &Linear) -> u64 {
         // one block
         Tuner::Oft => spec.input,
         Tuner::Ia3 => 1,
+        // they stand beside no layer
+        Tuner::Prompt | Tuner::PTuning | Tuner::Prefix | Tuner::PrefixProjected => 0,
     }
 }
 
@@ -114,6 +116,7 @@ impl Loader<'_> {
             Tuner::Loha => Tuned::Loha(self.loha(spec)),
             Tuner::Lokr => Tuned::Lokr(self.lokr(spec)),
             Tuner::Oft => Tuned::Oft(self.oft(spec, quantised)),
+            Tuner::Prompt | Tuner::PTuning | Tuner::Prefix | Tuner::PrefixProjected => return (None, None),
         };
         (None, Some(tuned))
     }

@@ -2,19 +2,26 @@
 
 use super::runs_transformers;
 use crate::issue::{Field, Issue};
-use crate::job::{HeadKind, Member};
-use crate::model::Architecture;
-use crate::model::blocks::LinearClass;
-use crate::model::modeling::Modeling;
+use crate::job::{Batch, HeadKind, Member};
+use crate::model::blocks::{LinearClass, Mixer};
+use crate::model::modeling::{Code, Modeling};
+use crate::model::{Architecture, Objective};
 use crate::scenario::software::{Software, Trainer};
-use crate::scenario::tuners::scaled;
-use crate::scenario::{LoraTargets, Method, Offloading, Precision, Tuner, WeightFormat};
+use crate::scenario::tuners::{scaled, slides_prefix};
+use crate::scenario::{
+    AttentionKernel, Checkpointing, LoraTargets, Method, Offloading, Precision, Tuner, WeightFormat,
+};
 use crate::step::forward::Model;
 use crate::step::ops::linear::Layer;
 use crate::step::ops::tuned::Tuned;
 
 /// What stands in the way of the adapters that were chosen.
-pub(super) fn tuner(modeling: Modeling, architecture: &Architecture, member: &Member) -> Result<(), Issue> {
+pub(super) fn tuner(
+    modeling: Modeling,
+    architecture: &Architecture,
+    member: &Member,
+    batch: Batch,
+) -> Result<(), Issue> {
     if !member.adapts {
         return Ok(());
     }
@@ -23,6 +30,10 @@ pub(super) fn tuner(modeling: Modeling, architecture: &Architecture, member: &Me
         Tuner::Dora => dora(modeling, member),
         other @ (Tuner::Ia3 | Tuner::Vera | Tuner::Loha | Tuner::Lokr | Tuner::Oft) => {
             another(other, modeling, architecture, member)
+        }
+        other @ (Tuner::Prompt | Tuner::PTuning | Tuner::Prefix | Tuner::PrefixProjected) => {
+            another(other, modeling, architecture, member)?;
+            virtual_tokens(other, modeling, architecture, (member, batch))
         }
     }
 }
@@ -93,6 +104,70 @@ fn another(
         lycoris(tuner, member)?;
     }
     at_last(tuner, member)
+}
+
+/// Whose code was compared with virtual tokens before the text, and with a prefix.
+fn follows(code: Code, tuner: Tuner) -> bool {
+    match code {
+        Code::Llama | Code::Gpt2 | Code::GptNeox | Code::Phi => true,
+        Code::StableLm | Code::GptJ | Code::GptNeo | Code::Opt | Code::Bloom | Code::Falcon => {
+            tuner.lengthens()
+        }
+        Code::GptBigCode
+        | Code::Mpt
+        | Code::Qwen
+        | Code::Bert
+        | Code::Bart
+        | Code::ModernBert
+        | Code::Gemma4
+        | Code::DeepseekSparse
+        | Code::OpenAiGpt
+        | Code::BioGpt
+        | Code::Deberta => false,
+    }
+}
+
+/// Where virtual tokens do not go, or were not compared with peft's own code.
+fn virtual_tokens(
+    tuner: Tuner,
+    modeling: Modeling,
+    architecture: &Architecture,
+    (member, batch): (&Member, Batch),
+) -> Result<(), Issue> {
+    let (name, family) = (tuner.label(), &architecture.model_type);
+    let plain = architecture.blocks.iter().all(|block| matches!(block.mixer, Mixer::Attention(_)));
+    let decodes = architecture.head.objective == Objective::CausalLm;
+    if !plain || !decodes || !follows(modeling.code, tuner) {
+        return refuse(Field::Adapter, format!("{name} was not compared on {family}"), "choose LoRA");
+    }
+    if batch.mask.is_packed() {
+        let message =
+            format!("{name} does not go with texts that share a sequence: peft drops their positions");
+        return refuse(Field::Mask, message, "choose a sequence for each text");
+    }
+    if !tuner.is_prefix() {
+        return Ok(());
+    }
+    if member.checkpointing != Checkpointing::Off {
+        let message = format!(
+            "peft stops at {name} on a model that is checkpointed (\"PREFIX_TUNING does not work with gradient checkpointing.\"): \
+             a layer that ran again would find its own keys in the cache"
+        );
+        return refuse(Field::Checkpointing, message, "switch checkpointing off, or choose prompt tuning");
+    }
+    if member.attention == AttentionKernel::FlashAttn {
+        let message = format!("{name} was not compared with the package flash-attn");
+        return refuse(Field::Attention, message, "choose sdpa");
+    }
+    // its cache has layers that see a window, of which it keeps slices
+    if slides_prefix(architecture) {
+        return refuse(
+            Field::Adapter,
+            format!("{name} was not compared on {family}"),
+            "choose prompt tuning",
+        );
+    }
+    Ok(())
 }
 
 /// Where peft stops at LoHa and LoKr: they are as large as the weight that they find.

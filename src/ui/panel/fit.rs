@@ -282,11 +282,7 @@ fn content(state: State, cell: &FitCell, (asked, measure): (&Scenario, Measure),
             let (said, found) = match measure {
                 Measure::Batch => (format!("batch {}", grouped(*batch)), *batch),
                 Measure::Length => (format!("{tokens} tokens"), scenario.sequence),
-                Measure::Rank => {
-                    let blocks = scenario.lora.tuner.own_size().is_some();
-                    let size = if blocks { "blocks of" } else { "rank" };
-                    (format!("{size} {}", grouped(scenario.lora.rank)), scenario.lora.rank)
-                }
+                Measure::Rank => (scenario.lora.tuner.sized(scenario.lora.rank), scenario.lora.rank),
             };
             let length = (measure != Measure::Length && scenario.sequence != asked.sequence)
                 .then(|| format!("× {tokens}"));

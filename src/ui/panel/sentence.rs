@@ -40,8 +40,7 @@ fn method(scenario: &Scenario) -> String {
     if !tuner.has_rank() {
         return name;
     }
-    let size = if tuner.own_size().is_some() { "blocks of" } else { "rank" };
-    format!("{name}, {size} {}", grouped(scenario.lora.rank))
+    format!("{name}, {}", tuner.sized(scenario.lora.rank))
 }
 
 /// The sentence.

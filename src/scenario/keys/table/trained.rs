@@ -74,7 +74,7 @@ pub(super) const KEYS: &[Key] = &[
         link: "r",
         name: "lora-rank",
         label: "LoRA rank",
-        help: "The inner size of the adapters: r in the settings of peft's tuners, of OFT the size of a block; of GaLore and APOLLO how many directions gradients are projected onto",
+        help: "The inner size of the adapters: r in the settings of peft's tuners, of OFT the size of a block, of prompt and prefix tuning and P-tuning the number of virtual tokens; of GaLore and APOLLO how many directions gradients are projected onto",
         field: Field::LoraRank,
         group: Group::Training,
         place: Place::Surface,

@@ -237,7 +237,9 @@ fn attention_backward(state: &mut State, node: &Node, grad: &Grad, scores: &Scor
     let dtype = inputs[0].dtype;
     let [q, k, v] = inputs.map(|input| input.numel);
     let make = |state: &mut State, of: StorageId, numel: u64, layout: Layout| {
-        let layout = if layout == Layout::Expanded { Layout::Tokens } else { layout };
+        // the memory-efficient kernel makes them token after token, the others as their inputs lie
+        let by_tokens = layout == Layout::Expanded || scores.kernel == Kernel::Efficient;
+        let layout = if by_tokens { Layout::Tokens } else { layout };
         let storage = state.alloc_for(of, numel, dtype, &ATTENTION_GRADIENT);
         Grad { view: true, ..Grad::new(storage, numel, dtype, layout) }
     };

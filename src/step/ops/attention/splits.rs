@@ -45,8 +45,8 @@ impl Scores {
             return queries.saturating_mul(matrices);
         }
         const KEYS: u64 = 64;
-        let mut splits = self.sequence.div_ceil(KEYS);
-        if matrices >= 256 && self.sequence <= 2 * KEYS {
+        let mut splits = self.keys.div_ceil(KEYS);
+        if matrices >= 256 && self.keys <= 2 * KEYS {
             splits = 1;
         }
         let splits = splits.min(200 / matrices.max(1)).max(1);
