@@ -219,6 +219,15 @@ fn the_card_that_nvidia_smi_names_is_the_one() {
     let decoded = decode(text, &Scenario::default()).expect("figures");
     assert_eq!(decoded.scenario.gpu, GpuChoice::Catalogue("rtx-3090".into()));
     assert_eq!(decoded.card.len(), 1, "{:?}", decoded.card);
+    // a folder is no card, and of two nobody knows which
+    let own = Scenario { gpu: GpuChoice::Catalogue("t4".into()), ..Scenario::default() };
+    for text in [
+        "File \"/data/l4/train.py\": CUDA out of memory. Tried to allocate 2.32 GiB.",
+        "NVIDIA GeForce RTX 3090 NVIDIA GeForce RTX 4090 CUDA out of memory. Tried to allocate 2.32 GiB.",
+        "NVIDIA GeForce RTX 4060 Laptop GPU CUDA out of memory. Tried to allocate 2.32 GiB.",
+    ] {
+        assert_eq!(decode(text, &own).expect("figures").scenario.gpu, own.gpu, "{text}");
+    }
 }
 
 /// It has no figure, and is named in guide 002.
@@ -227,5 +236,10 @@ fn an_error_of_the_drivers_is_told_from_pytorchs() {
     let text = "RuntimeError: CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported at some other API call";
     let decoded = decode(text, &Scenario::default()).expect("it is one");
     assert_eq!(decoded.findings, [Finding::BesideAllocator]);
+    let other = decode("Cuda failure 2 'out of memory'", &Scenario::default()).expect("NCCL's");
+    assert_eq!(other.findings, [Finding::BesideAllocator]);
+    let log = "RuntimeError: CUDA error: out of memory\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.32 GiB.";
+    let decoded = decode(log, &Scenario::default()).expect("PyTorch's");
+    assert!(!decoded.message.is_of_driver && decoded.message.requested.is_some(), "{:?}", decoded.message);
     assert!(decode("RuntimeError: CUDA error: device-side assert triggered", &Scenario::default()).is_err());
 }

@@ -199,7 +199,14 @@ pub(super) fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
 fn in_usual_words(script: &python::Script, base: &Scenario) -> Option<Understood> {
     /// One word alone may be anybody's.
     const FEWEST: usize = 2;
-    let settings = script.calls.iter().map(|call| {
+    // what serves a model has a dtype too
+    let is_one = |call: &&python::Call| {
+        let name = call.name().to_ascii_lowercase();
+        ["config", "arguments", "args", "settings", "params", "train", "memory"]
+            .iter()
+            .any(|word| name.contains(word))
+    };
+    let settings = script.calls.iter().filter(is_one).map(|call| {
         let mut settings = Vec::new();
         for (argument, value) in &call.named {
             setting::flatten(call.name(), argument, value.clone(), &mut settings);

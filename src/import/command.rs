@@ -3,7 +3,7 @@
 use super::hugging_face::{Parts, Trainer};
 use super::launch;
 use super::reader::Reader;
-use super::settings::{ARGUMENTS, DIMENSIONS, OTHER_TRAINER, of_trl, understood};
+use super::settings::{ARGUMENTS, DIMENSIONS, LIKELY_ARGUMENTS, OTHER_TRAINER, of_trl, understood};
 use super::syntax::setting::Setting;
 use super::syntax::{setting, shell};
 use super::understood::{Format, Understood};
@@ -28,16 +28,11 @@ pub(super) fn of_command(text: &str, base: &Scenario) -> Option<Understood> {
     let launcher = match command.words.first() {
         Some(first) => *LAUNCHERS.iter().find(|launcher| first == *launcher)?,
         // what is given to a command alone
-        None => "python",
+        None if text.trim_start().starts_with("--") => "python",
+        None => return None,
     };
     let script = command.words.join(" ").to_ascii_lowercase();
     let trainer = trainer_of_command(&command);
-    if launcher.starts_with("python") && trainer.is_none() && !has(&ARGUMENTS) {
-        let format = if has(&DIMENSIONS) { Format::TrainerToml } else { Format::Usual };
-        let says = format == Format::TrainerToml || usual::words(&command.settings) > 0;
-        let reader = Reader::new(base.clone(), command.settings);
-        return says.then(|| understood(format, reader, Parts::default()));
-    }
     let (format, parts) = match launcher {
         "tune" => (Format::Torchtune, Parts::default()),
         "axolotl" => (Format::Axolotl, Parts::default()),
@@ -55,22 +50,23 @@ pub(super) fn of_command(text: &str, base: &Scenario) -> Option<Understood> {
     let files: Vec<String> = files.cloned().collect();
     // without the file that it names, a command says little: what it leaves out is in there
     let named = command.settings.iter().find(|setting| setting.name == "config").map(Setting::said);
-    let says = has(&ARGUMENTS)
-        || has(&[
-            "gradient_accumulation_steps",
-            "learning_rate",
-            "num_processes",
-            "nproc_per_node",
-            "num_gpus",
-        ]);
-    if files.is_empty() && named.is_none() && !says {
+    let is_transformers = has(&ARGUMENTS) || has(&LIKELY_ARGUMENTS) && !usual::is_foreign(&command.settings);
+    let is_alone = files.is_empty() && named.is_none();
+    if is_alone && launcher.starts_with("python") && trainer.is_none() && !is_transformers {
+        let format = if has(&DIMENSIONS) { Format::TrainerToml } else { Format::Usual };
+        let understood = understood(format, Reader::new(base.clone(), command.settings), Parts::default());
+        return (!understood.taken.is_empty()).then_some(understood);
+    }
+    let says = is_transformers || has(&["learning_rate", "num_processes", "nproc_per_node", "num_gpus"]);
+    if is_alone && !says {
         return None;
     }
     if let Some(file) = files.first().cloned().or(named) {
         let mut reader = Reader::new(base.clone(), command.settings);
         launch::of_arguments(&mut reader);
+        reader.take(&["config"]);
         reader.leave(&file, "this file says what is trained: read it first, then this command");
-        let format = if launcher == "tune" { Format::Torchtune } else { Format::Accelerate };
+        let format = if format == Format::Trl { Format::Accelerate } else { format };
         return Some(Understood { format, ..understood(Format::Accelerate, reader, parts) });
     }
     let mut reader = Reader::new(base.clone(), command.settings);

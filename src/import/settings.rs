@@ -12,8 +12,11 @@ use crate::scenario::{Scenario, Tuner};
 use crate::text::short;
 
 /// Arguments that transformers and trl alone call so.
-pub(super) const ARGUMENTS: [&str; 5] =
-    ["per_device_train_batch_size", "model_name_or_path", "use_peft", "num_train_epochs", "output_dir"];
+pub(super) const ARGUMENTS: [&str; 3] = ["per_device_train_batch_size", "model_name_or_path", "use_peft"];
+
+/// Arguments that are theirs where nothing speaks for somebody else.
+pub(super) const LIKELY_ARGUMENTS: [&str; 4] =
+    ["gradient_accumulation_steps", "num_train_epochs", "fsdp", "optim"];
 
 /// The dimensions of a GPT-2-like trainer's model.
 pub(super) const DIMENSIONS: [&str; 2] = ["model_embd", "model_layer"];
@@ -69,7 +72,10 @@ pub(super) fn of_members(
         Format::LlamaFactory
     } else if any(&DIMENSIONS) || has("corpus_path") {
         Format::TrainerToml
-    } else if any(&ARGUMENTS) || has("peft_type") {
+    } else if any(&ARGUMENTS)
+        || has("peft_type")
+        || any(&LIKELY_ARGUMENTS) && !usual::is_foreign(&of_table(members.clone()))
+    {
         Format::Trl
     } else {
         Format::Usual
@@ -98,7 +104,8 @@ pub(super) fn of_members(
     if format == Format::Trl && parts.trainer == Trainer::Other {
         reader.leave("the trainer", OTHER_TRAINER);
     }
-    Some(Ok(understood(format, reader, parts)))
+    let understood = understood(format, reader, parts);
+    (format != Format::Usual || !understood.taken.is_empty()).then_some(Ok(understood))
 }
 
 /// The allocator's variable and its value, where a command in the first comments of a file sets it, as in those that Headroom writes.

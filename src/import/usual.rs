@@ -6,6 +6,7 @@ use super::names;
 use super::reader::{Reader, Said, among};
 use super::syntax::setting::Setting;
 use super::trainer;
+use crate::hardware::sold_with;
 use crate::scenario::{Method, Precision};
 
 /// A key and what it is called elsewhere; its value is read as it stands.
@@ -67,13 +68,13 @@ const CHECKPOINTING: &[&str] =
 const TARGETS: &[&str] = &["lora_target_modules", "target_modules", "lora.target_modules"];
 const FLASH: &[&str] = &["use_flash_attention_2", "use_flash_attention", "flash_attention", "use_flash_attn"];
 const KERNEL: &[&str] = &["attn_implementation", "attention_implementation"];
-const PRECISION: &[&str] = &["precision", "mixed_precision", "dtype", "torch_dtype"];
+const PRECISION: &[&str] = &["precision", "mixed_precision", "dtype", "torch_dtype", "bf16", "fp16"];
 const METHOD: &[&str] = &["method", "use_qlora", "qlora", "load_in_4bit", "use_lora", "lora", "use_peft"];
 const MODE: &[&str] = &["mode"];
 const ANSWERS: &[&str] = &["num_generations", "max_completion_length"];
 const CARD: &[&str] = &["gpu_memory_gb", "gpu_memory"];
 
-/// How many of the settings are such words.
+/// How many of the settings are such words, that are nobody's alone.
 pub(super) fn words(settings: &[Setting]) -> usize {
     let lists = [
         MODEL,
@@ -96,6 +97,50 @@ pub(super) fn words(settings: &[Setting]) -> usize {
     settings.iter().filter(|setting| is_usual(&setting.name)).count()
 }
 
+/// Whether some of the settings have names that transformers and trl give none of theirs.
+pub(super) fn is_foreign(settings: &[Setting]) -> bool {
+    const FOREIGN: &[&str] = &[
+        "batch_size",
+        "micro_batch_size",
+        "train_batch_size",
+        "micro_batch",
+        "grad_accum",
+        "grad_accum_steps",
+        "accumulation_steps",
+        "seq_len",
+        "seq_length",
+        "sequence_length",
+        "context_length",
+        "max_seq_len",
+        "model",
+        "model_name",
+        "model_id",
+        "optimizer",
+        "precision",
+        "mixed_precision",
+        "lora_rank",
+        "mode",
+    ];
+    settings.iter().any(|setting| FOREIGN.contains(&setting.name.as_str()))
+}
+
+/// Takes the first of these names that is given; the others say the same in other words, or something else.
+fn first(reader: &mut Reader, names: &[&str]) -> Option<Said> {
+    let mut found: Option<Said> = None;
+    for name in names {
+        let Some(said) = reader.take(&[name]) else { continue };
+        match &found {
+            None => found = Some(said),
+            Some(first) if first.value == said.value => reader.idle.push(said.said),
+            Some(first) => {
+                let why = format!("{} says what is taken for it", first.said);
+                reader.leave(&said.said, &why);
+            }
+        }
+    }
+    found
+}
+
 pub(super) fn read(reader: &mut Reader) {
     if let Some(said) = reader.take(MODEL) {
         reader.model(&said);
@@ -108,7 +153,7 @@ pub(super) fn read(reader: &mut Reader) {
     }
     method(reader);
     for (key, names) in NUMBERS {
-        if let Some(said) = reader.take(names) {
+        if let Some(said) = first(reader, names) {
             reader.set(key, &said.text(), &said.said);
         }
     }
@@ -135,9 +180,11 @@ pub(super) fn read(reader: &mut Reader) {
     }
     if let Some(said) = reader.take(CARD) {
         let amount = said.text();
-        let amount = amount.trim_end_matches(|c: char| c.is_ascii_alphabetic() || c == ' ');
-        // a card that is sold with so many GB has as many GiB
-        reader.set("gpu", &format!("{amount}GiB"), &said.said);
+        let unit = if said.number().is_some() { "GB" } else { "" };
+        match sold_with(&format!("{amount}{unit}")) {
+            Ok(bytes) => reader.set("gpu", &format!("{}MiB", bytes.0 >> 20), &said.said),
+            Err(_) => reader.leave(&said.said, "this is no amount of memory"),
+        }
     }
     let answers: Vec<Said> = ANSWERS.iter().filter_map(|name| reader.take(&[name])).collect();
     for said in answers {
@@ -160,49 +207,89 @@ fn method(reader: &mut Reader) {
     }
     let four_bits = reader.switch(&["use_qlora", "qlora", "load_in_4bit"]);
     let adapters = reader.switch(&["use_lora", "lora", "use_peft"]);
-    match (four_bits, adapters) {
-        (Some((true, said)), _) => reader.set("method", Method::Qlora.slug(), &said),
-        (_, Some((true, said))) => reader.set("method", Method::Lora.slug(), &said),
-        (_, Some((false, said))) => reader.set("method", Method::Full.slug(), &said),
-        (Some((false, said)), None) => reader.idle.push(said),
-        (None, None) => {}
+    let (found, other) = match (four_bits, adapters) {
+        (Some((true, said)), other) => (Some((Method::Qlora, said)), other),
+        (other, Some((true, said))) => (Some((Method::Lora, said)), other),
+        (other, Some((false, said))) => (Some((Method::Full, said)), other),
+        (Some((false, said)), None) => (None, Some((false, said))),
+        (None, None) => (None, None),
+    };
+    if let Some((method, said)) = &found {
+        reader.set("method", method.slug(), said);
+    }
+    match (found, other) {
+        (Some((Method::Qlora, first)), Some((false, said))) => {
+            reader.leave(&said, &format!("{first} says that there are adapters"));
+        }
+        (_, other) => reader.idle.extend(other.map(|(_, said)| said)),
     }
 }
 
-/// What is computed in: switches, or a word, which means the weights where it is no switch of mixed precision.
+/// What is computed in, and what the weights are: autocast has switches (`bf16`, `mixed_precision`), the weights a type. Where nothing is said of
+/// autocast, the type is that of everything.
 fn precision(reader: &mut Reader) {
+    let computes = autocast(reader);
+    let weights = first(reader, &["dtype", "torch_dtype", "precision"]);
+    let word = weights.as_ref().map(|said| said.text().to_ascii_lowercase());
+    let word = word.as_deref().map(|word| word.trim_start_matches("torch."));
     let now = reader.scenario.precision;
-    let mixed = |is_bfloat16: bool| match is_bfloat16 {
-        true if now == Precision::AmpBf16Weights => Precision::AmpBf16Weights.slug(),
-        true => Precision::AmpBf16.slug(),
-        false => Precision::AmpFp16.slug(),
+    let are_16_bits = match word {
+        Some("bf16" | "bfloat16" | "fp16" | "float16" | "half") => true,
+        Some("fp32" | "float32" | "float") => false,
+        _ => now == Precision::AmpBf16Weights,
     };
-    for name in ["fp16", "bf16"] {
+    let slug = match (&computes, word) {
+        (Some((Computes::Bfloat16, _)), _) if are_16_bits => Precision::AmpBf16Weights.slug(),
+        (Some((Computes::Bfloat16, _)), _) | (None, Some("mixed" | "amp")) => Precision::AmpBf16.slug(),
+        (Some((Computes::Float16, _)), _) => Precision::AmpFp16.slug(),
+        (_, Some("bf16" | "bfloat16")) => Precision::Bf16.slug(),
+        (_, Some("fp16" | "float16" | "half")) => Precision::Fp16.slug(),
+        (_, Some("fp32" | "float32" | "float")) | (Some((Computes::AsWeights, _)), None) => {
+            Precision::Fp32.slug()
+        }
+        (_, Some(word)) => word,
+        (None, None) => return,
+    };
+    let said: Vec<String> =
+        computes.map(|(_, said)| said).into_iter().chain(weights.map(|said| said.said)).collect();
+    reader.set("precision", slug, &said.join(", "));
+}
+
+/// What autocast computes in.
+enum Computes {
+    Bfloat16,
+    Float16,
+    /// There is none.
+    AsWeights,
+}
+
+/// What is said of autocast, if anything is.
+fn autocast(reader: &mut Reader) -> Option<(Computes, String)> {
+    for (name, computes) in [("bf16", Computes::Bfloat16), ("fp16", Computes::Float16)] {
         match reader.switch(&[name]) {
-            Some((true, said)) => reader.set("precision", mixed(name == "bf16"), &said),
+            Some((true, said)) => return Some((computes, said)),
             Some((false, said)) => reader.idle.push(said),
             None => {}
         }
     }
-    let Some(said) = reader.take(PRECISION) else { return };
-    let is_mixed = said.said.contains("mixed");
-    let word = said.text().to_ascii_lowercase();
-    let slug = match word.trim_start_matches("torch.") {
-        "true" | "mixed" | "amp" => mixed(now.is_bfloat16()),
-        "bf16" | "bfloat16" if is_mixed => mixed(true),
-        "fp16" | "float16" if is_mixed => mixed(false),
-        "bf16" | "bfloat16" => Precision::Bf16.slug(),
-        "fp16" | "float16" | "half" => Precision::Fp16.slug(),
-        "fp32" | "float32" | "float" | "no" | "false" => Precision::Fp32.slug(),
-        _ => &word,
-    };
-    reader.set("precision", slug, &said.said);
+    let said = reader.take(&["mixed_precision"])?;
+    match said.text().to_ascii_lowercase().as_str() {
+        "true" if reader.scenario.has_bfloat16() => Some((Computes::Bfloat16, said.said)),
+        "true" => Some((Computes::Float16, said.said)),
+        "bf16" | "bfloat16" => Some((Computes::Bfloat16, said.said)),
+        "fp16" | "float16" => Some((Computes::Float16, said.said)),
+        "no" | "none" | "false" => Some((Computes::AsWeights, said.said)),
+        _ => {
+            reader.leave(&said.said, "of mixed precisions bf16 and fp16 are known");
+            None
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::{Format, Understood, read as import};
-    use crate::scenario::{Checkpointing, Method, Optimizer, Scenario, Task};
+    use crate::scenario::{Checkpointing, Method, Optimizer, Precision, Scenario, Task};
     use crate::units::Bytes;
 
     #[track_caller]
@@ -242,15 +329,51 @@ mod tests {
     }
 
     #[test]
-    fn transformers_arguments_alone_are_transformers() {
-        let text = "--per_device_train_batch_size 4 --bf16 --model_name_or_path Qwen/Qwen2.5-7B";
-        let understood = import(text, &Scenario::default()).expect("arguments");
-        assert_eq!((understood.format, understood.scenario.batch), (Format::Trl, 4));
+    fn what_is_of_a_project_stays_its_own() {
+        for (text, format, batch) in [
+            ("--per_device_train_batch_size 4 --bf16 --model_name_or_path Qwen/Qwen2.5-7B", Format::Trl, 4),
+            ("python train.py --gradient_accumulation_steps 4 --fsdp full_shard", Format::Trl, 8),
+            ("num_train_epochs: 3\ngradient_accumulation_steps: 4", Format::Trl, 8),
+            ("python -m axolotl.cli.train config.yml", Format::Accelerate, 1),
+            ("gpu=\"rtx-3090\"\nmethod=\"full\"\nbatch-size=3", Format::Headroom, 3),
+            ("model_name: Qwen/Qwen2.5-7B\nbatch_size: 4\noutput_dir: out", Format::Usual, 4),
+            ("micro_batch_size: 4\ntrain_batch_size: 256", Format::Usual, 4),
+        ] {
+            let understood = import(text, &Scenario::default()).unwrap_or_else(|why| panic!("{text}: {why}"));
+            assert_eq!((understood.format, understood.scenario.batch), (format, batch), "{text}");
+        }
+    }
+
+    #[test]
+    fn autocast_and_weights_are_two_questions() {
+        for (text, precision) in [
+            ("bf16: true\ntorch_dtype: bfloat16", Precision::AmpBf16Weights),
+            ("bf16: true\ndtype: float32", Precision::AmpBf16),
+            ("dtype: bfloat16", Precision::Bf16),
+            ("mixed_precision: fp16\nbatch_size: 1", Precision::AmpFp16),
+            ("mixed_precision: no\nbatch_size: 1", Precision::Fp32),
+        ] {
+            assert_eq!(read(text).scenario.precision, precision, "{text}");
+        }
+        let both = read("use_lora: true\nload_in_4bit: true\nbatch_size: 1");
+        assert_eq!((both.scenario.method, both.idle.len()), (Method::Qlora, 1));
+        let memory = import("gpu_memory: 24576MiB\nbatch_size: 1", &Scenario::default()).expect("an amount");
+        assert_eq!(memory.scenario.gpu().map(|gpu| gpu.memory), Ok(Bytes::gib(24.)));
+        let none = import("gpu_memory: \"\"\nbatch_size: 1", &Scenario::default()).expect("a batch");
+        assert_eq!((none.scenario.gpu, none.left.len()), (Scenario::default().gpu, 1));
     }
 
     #[test]
     fn what_says_nothing_of_memory_is_not_read() {
-        for text in ["learning_rate = 1", "--verbose", "print(batch_size=3)", "python train.py --lr 1e-4"] {
+        for text in [
+            "learning_rate = 1",
+            "--verbose",
+            "print(batch_size=3)",
+            "python train.py --lr 1e-4",
+            "mode: development",
+            "method: get",
+            "LLM(model=\"Qwen/Qwen3-8B\", dtype=\"bfloat16\")",
+        ] {
             assert!(import(text, &Scenario::default()).is_err(), "{text}");
         }
     }

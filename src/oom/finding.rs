@@ -172,8 +172,8 @@ impl fmt::Display for Finding {
             Finding::BesideAllocator => f.write_str(
                 "This is the driver's error, not PyTorch's: the card had no room for something beside PyTorch's allocator, a CUDA context, a \
                  cuBLAS or NCCL buffer, a kernel. Other processes have the card (nvidia-smi lists them), or PyTorch had reserved all of it: then \
-                 what makes the run smaller helps, and torch.cuda.set_per_process_memory_fraction(0.95) leaves the driver its part. At the first \
-                 call on a GPU it is always another process.",
+                 what makes the run smaller helps, and torch.cuda.set_per_process_memory_fraction(0.95) leaves the driver its part. Where pinned \
+                 memory was asked for (pin_memory), it is the machine's own that ran out.",
             ),
             Finding::MetalLimit { allowed } => write!(
                 f,

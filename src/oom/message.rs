@@ -95,7 +95,8 @@ impl std::str::FromStr for Message {
         message.read_sentence(first_message(&words));
         message.read_nvidia_smi(&words);
         message.complete();
-        message.is_of_driver = message.requested.is_none() && DRIVERS.iter().any(|said| words.contains(said));
+        let asks = words.contains("Tried to allocate");
+        message.is_of_driver = !asks && DRIVERS.iter().any(|said| words.contains(said));
         if message == Message::default() {
             return Err(NoMessage);
         }
@@ -105,11 +106,16 @@ impl std::str::FromStr for Message {
 }
 
 /// What is said where CUDA or one of its libraries finds no memory beside PyTorch's allocator.
-const DRIVERS: [&str; 4] = [
+const DRIVERS: [&str; 8] = [
     "CUDA error: out of memory",
+    "CUDA driver error: out of memory",
     "cudaErrorMemoryAllocation",
     "CUDA_ERROR_OUT_OF_MEMORY",
     "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_ALLOC_FAILED",
+    "HIP error: out of memory",
+    // NCCL: "Cuda failure 2 'out of memory'"
+    "'out of memory'",
 ];
 
 impl Message {
@@ -245,8 +251,10 @@ const LONGEST_MESSAGE: usize = 2000;
 
 /// The first message of a text, up to the next one; nothing where there is none.
 fn first_message(text: &str) -> &str {
-    let begins = ["out of memory", "Tried to allocate"];
-    let Some(start) = begins.iter().filter_map(|words| text.find(words)).min() else { return "" };
+    // an error of the driver's above it has no figures
+    let asked = text.find("Tried to allocate").unwrap_or(text.len());
+    let before = text[..asked].rfind("out of memory");
+    let Some(start) = before.or_else(|| (asked < text.len()).then_some(asked)) else { return "" };
     let rest = &text[start..];
     let next = rest.match_indices("out of memory").map(|(at, _)| at).find(|at| *at > 0);
     let mut end = next.unwrap_or(rest.len()).min(LONGEST_MESSAGE);

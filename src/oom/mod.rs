@@ -225,7 +225,7 @@ fn on_card_of(message: &Message, text: &str, scenario: &Scenario) -> (Scenario, 
     let capacity = message.capacity.map(|amount| amount.bytes);
     let own = scenario.gpu().map_or(Bytes::ZERO, |gpu| gpu.memory);
     let is_near = |one: Bytes, other: Bytes| one.0.abs_diff(other.0) as f64 <= other.0 as f64 * SAME_CARD;
-    let named = named_in(text).filter(|gpu| capacity.is_none_or(|capacity| is_near(gpu.memory, capacity)));
+    let named = named_in(text, |gpu| capacity.is_none_or(|capacity| is_near(gpu.memory, capacity)));
     if let Some(gpu) = named {
         let there = gpu.memory;
         let gpu = GpuChoice::Catalogue(gpu.slug.to_string());
@@ -241,16 +241,24 @@ fn on_card_of(message: &Message, text: &str, scenario: &Scenario) -> (Scenario, 
     (Scenario { gpu, ..scenario.clone() }, Some([own, capacity]))
 }
 
-/// The card whose name is in a text, as nvidia-smi prints it: `NVIDIA GeForce RTX 3090`. Of several the one with the longest name.
-fn named_in(text: &str) -> Option<&'static Gpu> {
+/// The card that a text names as nvidia-smi does, `NVIDIA GeForce RTX 3090` or `Tesla T4`, of those that it may be; nothing where it names
+/// several.
+fn named_in(text: &str, may_be: impl Fn(&Gpu) -> bool) -> Option<&'static Gpu> {
+    /// Words behind a name that make it another card's.
+    const OTHERS: [&str; 5] = ["laptop", "ti", "super", "max", "mobile"];
     fn words(text: &str) -> Vec<String> {
         let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
         words.map(str::to_ascii_lowercase).collect()
     }
     let said = words(text);
-    let is_said = |name: &[String]| !name.is_empty() && said.windows(name.len()).any(|window| window == name);
-    let named = gpus().map(|gpu| (words(&gpu.name), gpu)).filter(|(name, _)| is_said(name));
-    named.max_by_key(|(name, _)| name.len()).map(|(_, gpu)| gpu)
+    let is_said = |name: &[String]| {
+        let makers = said.iter().enumerate().filter(|(_, word)| ["nvidia", "tesla"].contains(&word.as_str()));
+        makers.map(|(at, _)| &said[at + 1..]).any(|rest| {
+            rest.starts_with(name) && rest.get(name.len()).is_none_or(|next| !OTHERS.contains(&next.as_str()))
+        })
+    };
+    let mut named = gpus().filter(|gpu| may_be(gpu)).filter(|gpu| is_said(&words(&gpu.name)));
+    named.next().filter(|_| named.next().is_none())
 }
 
 /// The card of the catalogue that has as much as a message says, where one alone has: of those that people train on (Volta and newer), if

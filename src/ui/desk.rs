@@ -65,11 +65,12 @@ impl Place {
         self >= Place::Serving
     }
 
-    /// Whether a seat's worker answers it: the first looks at the run on screen, which it keeps, and is never kept by a table; what to
-    /// change is a question for whoever has time.
+    /// Whether a seat's worker answers it: the first looks at the run on screen, which it keeps, and is never kept by a table or by what to
+    /// change.
     fn is_for(self, seat: usize) -> bool {
         match self {
-            Place::Levers | Place::Uses | Place::Oom => true,
+            Place::Oom => true,
+            Place::Levers | Place::Uses => seat > 0,
             place if place.is_of_a_table() => seat > 0,
             _ => seat == 0,
         }
@@ -255,8 +256,8 @@ impl Desk {
         let seats = {
             let seats = &mut self.inner.borrow_mut().seats;
             if seats.is_empty() {
-                // one processor is the page's and one the first worker's; by three a table is done soon enough
-                let for_tables = processors().saturating_sub(2).clamp(1, 3);
+                // what to change and what the room is good for are asked at once; by three a table is done soon enough
+                let for_tables = processors().saturating_sub(2).clamp(2, 3);
                 seats.resize_with(1 + for_tables, Seat::default);
             }
             seats.len()
@@ -374,7 +375,7 @@ mod tests {
         for near in [Place::Scenario(1), Place::Glance, Place::Zoom(2), Place::Export] {
             assert!(near.is_for(0) && !near.is_for(1), "{near:?}");
         }
-        assert!(Place::Levers.is_for(0) && Place::Levers.is_for(2));
+        assert!(Place::Oom.is_for(0) && !Place::Levers.is_for(0) && Place::Levers.is_for(2));
     }
 
     #[test]
@@ -392,9 +393,9 @@ mod tests {
         assert!(inner.without_hope().is_empty() && !inner.calls_for(1) && inner.calls_for(2));
         inner.seats[2].failed = true;
         let lost: Vec<_> = inner.without_hope().into_iter().map(|task| task.place).collect();
-        assert_eq!(lost, [Place::Row(0)]);
+        assert_eq!(lost, [Place::Levers, Place::Row(0)]);
         inner.seats[0].failed = true;
-        assert_eq!(inner.without_hope().len(), 2);
+        assert_eq!(inner.without_hope().len(), 1);
     }
 
     #[test]

@@ -20,10 +20,11 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
-/// A sentence with a capital letter and without its full stop; a name of code at its head stays as it is written.
+/// A sentence with a capital letter and without its full stop; a name at its head stays as it is written: `vLLM`, `max_length`.
 pub fn capitalised(text: &str) -> String {
     let mut sentence = text.strip_suffix('.').unwrap_or(text).to_owned();
-    let is_name = sentence.split(' ').next().is_some_and(|word| word.contains(['_', '/', '.']));
+    let is_code = |word: &str| word.contains(['_', '/', '.']) || word[1..].contains(char::is_uppercase);
+    let is_name = sentence.split(' ').next().is_some_and(|word| word.is_char_boundary(1) && is_code(word));
     if is_name {
         return sentence;
     }
@@ -45,6 +46,7 @@ mod tests {
             ("", ""),
             ("hidden_size is 0", "hidden_size is 0"),
             ("big.json: too long", "big.json: too long"),
+            ("vLLM stops.", "vLLM stops"),
         ] {
             assert_eq!(capitalised(text), sentence);
         }

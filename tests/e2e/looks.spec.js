@@ -31,6 +31,7 @@ for (const colorScheme of ["light", "dark"]) {
           await expect(width > 520 ? sentence : page.locator("#answer")).toBeInViewport();
         }
         // the answer is before the controls where there is no room beside them
+        await page.evaluate(() => scrollTo(0, 0));
         const [answer, form] = await Promise.all(
           [page.locator("#answer"), page.getByRole("form", { name: "Scenario" })].map((part) => part.boundingBox()),
         );

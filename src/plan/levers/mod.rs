@@ -212,7 +212,7 @@ fn changes_of(scenario: &Scenario, looked: &Looked) -> Levers {
         .iter()
         .filter_map(|rule| {
             let changed = pulled(rule, scenario, looked)?;
-            // where nothing is in the way of a run, what saves no tensor is no help
+            // of a run that fits, or of which only tensors are followed, what saves no tensor is no help
             if base.fits() && !looked.saves_tensors(&changed) {
                 return None;
             }
@@ -238,8 +238,15 @@ fn changes_of(scenario: &Scenario, looked: &Looked) -> Levers {
     let cheaper = |cost: &Cost| cheapest.is_none_or(|cheapest| *cost < cheapest);
     let costs: Vec<Cost> = Cost::ALL.into_iter().filter(cheaper).collect();
     let offloads = single.iter().any(|lever| lever.verdict.holds() && lever.on_host > Bytes::ZERO);
-    let rules: Vec<&Rule> = RULES.iter().filter(|rule| !(offloads && rule.key == "cpu-offload")).collect();
-    let together = if fits { None } else { together(scenario, looked, &costs, &rules) };
+    let (on_cpu, on_gpus): (Vec<&Rule>, Vec<&Rule>) =
+        RULES.iter().partition(|rule| rule.key == "cpu-offload");
+    let together = (!fits).then(|| {
+        let with_the_cpus = || {
+            (!offloads).then(|| together(scenario, looked, &costs, &[on_gpus.clone(), on_cpu].concat()))?
+        };
+        together(scenario, looked, &costs, &on_gpus).or_else(with_the_cpus)
+    });
+    let together = together.flatten();
     let fewest = fewest_gpus(scenario);
     let offloaded = if fits { None } else { offloaded(scenario, looked, &fewest) };
     // with as many GPUs as it has that is one of the single changes
@@ -372,13 +379,13 @@ fn step(rule: &Rule, scenario: &Scenario) -> Option<Scenario> {
 fn lever(before: &Scenario, after: Scenario, key: &str, cost: Cost, looked: &Looked) -> Option<Lever> {
     let base = &looked.base;
     let Outlook { needed, on_host, verdict, per_token } = looked.at(&after)?;
+    let cost = cost.max(brings(before, &after));
     // a tenth of a percent is more than is known of time
     let tenth = |percent: f64| (percent * 10.0).round() / 10.0 + 0.0;
     let slower = per_token.zip(base.per_token).map(|(after, before)| tenth((after / before - 1.0) * 100.0));
     // what a copy to the CPU and back takes is not counted: of a change that is paid for in time, nothing is no answer
     let slower = slower.filter(|percent| cost != Cost::Time || *percent > 0.0);
     let saves = needed.0.saturating_add(base.needed.0 / LEAST_SHARE) < base.needed.0;
-    let cost = cost.max(brings(before, &after));
     // what closes the holes between tensors that fit takes no less, and may leave a doubt
     let helps = !base.fits() && (verdict.holds() || helps(Some(base.verdict), Some(verdict)));
     let changes = Change::between(before, &after, key);
@@ -396,75 +403,86 @@ fn lever(before: &Scenario, after: Scenario, key: &str, cost: Cost, looked: &Loo
     })
 }
 
-/// What is paid for all that a change brings along: of each input the least that a rule asks which sets it so. What no rule does (a finer
-/// precision, which a library has) saves nothing and costs nothing.
+/// What is paid for all that a change brings along: of each input the least that a rule asks which sets it so. What no rule sets, such as
+/// a finer precision or the checkpointing of a library of its own, is part of what that library costs.
 fn brings(before: &Scenario, after: &Scenario) -> Cost {
     let of_key = |key: &Key| {
         let sets_it = |rule: &&Rule| {
             let mut changed = before.clone();
             (rule.pull)(&mut changed);
-            rule.key == key.name && key.is_same(&changed, after)
+            key.is_same(&changed, after)
         };
-        RULES.iter().filter(sets_it).map(|rule| rule.cost).min()
+        RULES.iter().filter(|rule| rule.key == key.name).filter(sets_it).map(|rule| rule.cost).min()
     };
     let changed = keys().filter(|key| key.matters(after) && !key.is_same(before, after));
     changed.filter_map(of_key).max().unwrap_or(Cost::Nothing)
+}
+
+/// A change that is made together with others, and what is paid for all of it.
+#[derive(Clone, Copy)]
+struct Pull {
+    rule: &'static Rule,
+    cost: Cost,
+}
+
+impl Pull {
+    /// What it costs and, where that is maybe quality, whether it is one of less: shorter texts and lower ranks come last.
+    fn dearness(self) -> (Cost, bool) {
+        (self.cost, self.cost == Cost::Training && self.rule.again)
+    }
 }
 
 /// Changes that together make a scenario fit: always of the cheapest kind that saves anything, and of that the one that saves most, until
 /// it fits: what a dear change uncovers may go for nothing. Then those that turn out not to be needed are taken back, the dearest
 /// first.
 fn together(scenario: &Scenario, looked: &Looked, costs: &[Cost], rules: &[&'static Rule]) -> Option<Lever> {
-    let mut pulls: Vec<&Rule> = Vec::new();
+    let mut pulls: Vec<Pull> = Vec::new();
     while !fits_with(scenario, &pulls, looked) {
         let changed = with(scenario, &pulls);
-        pulls.push(costs.iter().find_map(|cost| most_saving(*cost, &changed, rules))?);
+        pulls.push(cheapest_saving(costs, &changed, rules)?);
     }
-    let mut kept: Vec<Option<&Rule>> = pulls.into_iter().map(Some).collect();
+    let mut kept: Vec<Option<Pull>> = pulls.into_iter().map(Some).collect();
     let mut dearest: Vec<usize> = (0..kept.len()).collect();
-    dearest.sort_by_key(|index| Reverse((kept[*index].map(dearness), *index)));
+    dearest.sort_by_key(|index| Reverse((kept[*index].map(Pull::dearness), *index)));
     for index in dearest {
         let taken = kept[index].take();
         if !fits_with(scenario, &Vec::from_iter(kept.iter().flatten().copied()), looked) {
             kept[index] = taken;
         }
     }
-    let pulls: Vec<&Rule> = kept.into_iter().flatten().collect();
-    let dearest = pulls.iter().copied().max_by_key(|rule| rule.cost)?;
+    let pulls: Vec<Pull> = kept.into_iter().flatten().collect();
+    let dearest = pulls.iter().copied().max_by_key(|pull| pull.cost)?;
     let after = looked.without_holes(with(scenario, &pulls));
-    let found = lever(scenario, after, dearest.key, dearest.cost, looked)?;
+    let found = lever(scenario, after, dearest.rule.key, dearest.cost, looked)?;
     costs.contains(&found.cost).then_some(found)
 }
 
-/// What a change costs and, where that is maybe quality, whether it is one of less: shorter texts and lower ranks come last.
-fn dearness(rule: &Rule) -> (Cost, bool) {
-    (rule.cost, rule.cost == Cost::Training && rule.again)
-}
-
 /// The scenario with some changes.
-fn with(scenario: &Scenario, pulls: &[&Rule]) -> Scenario {
+fn with(scenario: &Scenario, pulls: &[Pull]) -> Scenario {
     let mut changed = scenario.clone();
-    pulls.iter().for_each(|rule| (rule.pull)(&mut changed));
+    pulls.iter().for_each(|pull| (pull.rule.pull)(&mut changed));
     changed
 }
 
-fn fits_with(scenario: &Scenario, pulls: &[&Rule], looked: &Looked) -> bool {
+fn fits_with(scenario: &Scenario, pulls: &[Pull], looked: &Looked) -> bool {
     let changed = with(scenario, pulls);
     Outlook::of_tensors(&changed).is_some_and(Outlook::fits)
         && looked.at(&looked.without_holes(changed)).is_some_and(Outlook::fits)
 }
 
-/// The change of that cost that saves most of what the tensors need, if it is worth a line.
-fn most_saving(cost: Cost, scenario: &Scenario, rules: &[&'static Rule]) -> Option<&'static Rule> {
+/// The change at one of these costs that is the cheapest, and of those the one that saves most of what the tensors need, if it is worth a
+/// line.
+fn cheapest_saving(costs: &[Cost], scenario: &Scenario, rules: &[&'static Rule]) -> Option<Pull> {
     let before = Outlook::of_tensors(scenario)?.needed;
-    let saving = |rule: &'static Rule| {
+    let saving = |rule: &&'static Rule| {
         let changed = step(rule, scenario)?;
         let needed = Outlook::of_tensors(&changed)?.needed;
         let worth = needed.0.saturating_add(before.0 / LEAST_SHARE) < before.0;
-        (worth && rule.cost.max(brings(scenario, &changed)) == cost).then_some((needed, rule))
+        let cost = worth.then(|| rule.cost.max(brings(scenario, &changed)))?;
+        costs.contains(&cost).then_some((Pull { rule, cost }, needed))
     };
-    let of_cost = rules.iter().copied().filter(|rule| rule.cost <= cost);
-    of_cost.filter_map(saving).min_by_key(|(needed, rule)| (dearness(rule), *needed)).map(|(_, rule)| rule)
+    let found = rules.iter().filter_map(saving);
+    found.min_by_key(|(pull, needed)| (pull.dearness(), *needed)).map(|(pull, _)| pull)
 }
 
 #[cfg(test)]

@@ -94,7 +94,10 @@ pub(super) fn uses(scenario: &Scenario, looked: &Looked) -> Vec<Use> {
     add(Gain::Speed, "gradient-checkpointing", Some(kept));
     let set = |scenario: &mut Scenario, rank| scenario.lora.rank = rank;
     let larger = largest(scenario, set, |model, scenario, gpu| rank_of(model, scenario, gpu, RANKS));
-    add(Gain::Rank, "lora-rank", larger.filter(|larger| larger.lora.rank > scenario.lora.rank));
+    // nobody wants as many virtual tokens as fit
+    let is_rank =
+        |larger: &Scenario| larger.lora.tuner.adapts_layers() && larger.lora.rank > scenario.lora.rank;
+    add(Gain::Rank, "lora-rank", larger.filter(is_rank));
     let more = match (scenario.task.trains(), scenario.method) {
         (true, Method::Qlora) => Some((Gain::Method, Method::Lora)),
         (true, Method::Lora) => Some((Gain::Method, Method::Full)),

@@ -3,7 +3,7 @@
 use super::*;
 use crate::scenario::{
     Allocator, CacheKind, GpuChoice, Lora, LossKernel, Mask, Method, ModelChoice, Optimizer, Reference,
-    Sharding,
+    Sharding, Stack,
 };
 
 fn on(card: &str) -> Scenario {
@@ -105,6 +105,21 @@ fn several_cheap_changes_come_before_one_that_changes_the_training() {
     let cheapest = levers.single.iter().find(|lever| lever.verdict == Verdict::Fits);
     assert_eq!(cheapest.map(|lever| lever.cost), Some(Cost::Training));
     assert!(levers.together.is_some_and(|lever| lever.cost < Cost::Training));
+}
+
+/// Unsloth is usually run with an 8-bit optimizer, which is a coarser training wherever it comes from.
+#[test]
+fn a_change_costs_what_it_brings_along() {
+    let levers = found(&on("rtx-4090"));
+    let unsloth = levers.single.iter().find(|lever| lever.scenario.stack == Stack::Unsloth);
+    let unsloth = unsloth.expect("it saves");
+    assert_eq!((unsloth.scenario.optimizer, unsloth.cost), (Optimizer::AdamW8bit, Cost::Precision));
+    let liger = levers.single.iter().find(|lever| lever.scenario.stack == Stack::Liger);
+    assert_eq!(liger.map(|lever| lever.cost), Some(Cost::Software));
+    let scenario = of_link("m=meta-llama/Llama-3.1-8B&method=lora&gpu=rtx-4090&b=8&s=4096&st=trl&gc=off");
+    let together = found(&scenario).together.expect("there is a way");
+    let is_coarser = together.scenario.optimizer.is_of_bitsandbytes();
+    assert!(!is_coarser || together.cost >= Cost::Precision, "{together:?}");
 }
 
 /// Of a model of 14B on two cards: in 16 bits it runs where segments grow, and what two cards hold with the CPU is told once.

@@ -308,7 +308,7 @@ impl Pen<'_, '_> {
         let air = f64::from(self.layout.gap) / 2.;
         self.line(line, x, (y - air.max(4.), y + f64::from(self.layout.bar) + air.max(4.)));
         if named && self.layout.labelled {
-            let place = if bar.apart.is_some() { "left of the card" } else { "on the card" };
+            let place = if bar.apart.is_some() { "of the card left" } else { "on the card" };
             let text = format!("{} {place}", self.unit.amount(bar.capacity));
             let room_left = self.length(bar.capacity);
             let anchor = if room_left < text_width(&text, TEXT) { HPos::Left } else { HPos::Right };
@@ -336,7 +336,7 @@ mod tests {
         let vllm = Segment { class: "apart".into(), label: "vLLM", bytes: Bytes(8 << 30) };
         let svg = draw(&[Bar { apart: Some(vllm), ..bar(&[6, 2], 16) }], Unit::Binary, LAYOUT, "x");
         assert!(svg.contains("class=\"apart\"") && svg.contains(">vLLM<"), "{svg}");
-        assert!(svg.contains(">16.0 GiB left of the card<") && svg.contains(">8.00 GiB<"), "{svg}");
+        assert!(svg.contains(">16.0 GiB of the card left<") && svg.contains(">8.00 GiB<"), "{svg}");
     }
 
     #[test]

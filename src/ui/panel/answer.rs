@@ -155,9 +155,9 @@ fn apart(scenario: &Scenario, gpu: &Gpu) -> Option<Segment> {
     let card = scenario.card().ok()?.memory;
     let vllm = scenario.colocated(card) > Bytes::ZERO;
     let label = match (vllm, scenario.reserve.apart() > Bytes::ZERO) {
-        (true, true) => "vLLM, others",
+        (true, true) => "vLLM, others, margin",
         (true, false) => "vLLM",
-        (false, _) => "others",
+        (false, _) => "others, margin",
     };
     let bytes = card.saturating_sub(gpu.memory);
     (bytes > Bytes::ZERO).then(|| Segment { class: "apart".to_owned(), label, bytes })

@@ -30,7 +30,7 @@ pub fn Levers() -> impl IntoView {
     let state = State::of_page();
     look_for(state);
     let unanswered = Memo::new(move |_| state.current().estimate.with(|estimate| estimate.memory.is_none()));
-    let fits = Memo::new(move |_| state.current().fit().is_some_and(|(_, verdict)| verdict.holds()));
+    let fits = Memo::new(move |_| fits(state));
     let is_behind =
         move || if fits.get() { is_behind(state, state.uses) } else { is_behind(state, state.levers) };
     let busy = Signal::derive(move || (!unanswered.get() && is_behind()).to_string());
@@ -67,6 +67,11 @@ pub fn Levers() -> impl IntoView {
     }
 }
 
+/// Whether the active scenario gets through: only then has it room to use.
+fn fits(state: State) -> bool {
+    state.current().fit().is_some_and(|(_, verdict)| verdict.holds())
+}
+
 /// Whether what is known is about an earlier scenario.
 fn is_behind<T: Send + Sync + 'static>(state: State, known: RwSignal<Known<T>>) -> bool {
     state
@@ -90,7 +95,7 @@ pub fn Changes() -> impl IntoView {
             .with(|known| known.as_ref().map(|known| use_rows(state, &known.1, unit)).unwrap_or_default())
     });
     let busy = Signal::derive(move || is_behind(state, state.levers));
-    let looks_for_uses = Signal::derive(move || is_behind(state, state.uses));
+    let looks_for_uses = Signal::derive(move || fits(state) && is_behind(state, state.uses));
     view! {
         <section class="panel" aria-labelledby="changes-title">
             <h2 id="changes-title">"What can I change?"</h2>
@@ -140,7 +145,11 @@ fn look_for(state: State) {
                 state.uses.set(found.map(|found| Arc::new((used, found))));
             };
             state.desk.with_value(|desk| {
-                desk.ask(Place::Uses, Question::Uses(Box::new(scenario.clone())), take_uses);
+                if state.current().fit().is_some_and(|(_, verdict)| verdict.holds()) {
+                    desk.ask(Place::Uses, Question::Uses(Box::new(scenario.clone())), take_uses);
+                } else {
+                    state.uses.set(None);
+                }
                 desk.ask(Place::Levers, Question::Levers(Box::new(scenario)), take_changes);
             });
         });
@@ -221,7 +230,7 @@ fn of_repairs(state: State, found: &[Repair]) -> AnyView {
     found.iter().take(BUTTONS).map(button).collect::<Vec<_>>().into_any()
 }
 
-/// The ways to several GPUs, behind one line.
+/// The ways to several GPUs: behind one line, but where nothing else makes it fit.
 fn of_gpus(state: State, scenario: &Scenario, found: &Found, unit: Unit) -> Option<impl IntoView + use<>> {
     let fewest = found.more_gpus(scenario).map(|(layout, changes)| {
         let effect =
