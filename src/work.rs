@@ -12,7 +12,8 @@ pub struct Work {
     pub attention: u64,
     /// Bytes that operations write: their results and what they need meanwhile.
     pub written: u64,
-    /// Bytes of experts' matrices that products read: where each is given few tokens, that takes longer than multiplying.
+    /// Bytes of weights, keys and values that products and attention's kernels read: where they are given few tokens, that takes
+    /// longer than multiplying.
     pub read: u64,
     /// Operations that write anything.
     pub operations: u64,

@@ -113,6 +113,14 @@ fn adapters_of_experts_multiply_a_rank_for_each() {
     assert_close(of(32) - of(16), 2 * 16 * (2 * experts + TOKENS * attention));
 }
 
+/// Qwen3-30B-A3B's weights that every token is multiplied by: attention, routers, and the output head.
+const DENSE: u64 = 48 * (2 * 2048 * 4096 + 2 * 2048 * 512 + 2048 * 128) + 151_936 * 2048;
+
+/// Bytes of its keys and values of so many tokens, repeated for the heads that share them where the kernel wants that.
+fn keys_and_values(length: u64) -> u64 {
+    48 * 2 * 2 * length * 512
+}
+
 /// Each expert's matrix is read forward and for the gradient of what it was given, however few tokens that is.
 #[test]
 fn few_tokens_wait_for_the_experts_to_be_read() {
@@ -120,18 +128,19 @@ fn few_tokens_wait_for_the_experts_to_be_read() {
     let experts = 48 * 128 * 3 * 2048 * 768;
     for length in [64, 2048] {
         let link = link(&format!("&s={length}"));
-        assert_eq!(of(&link, Stage::Forward).read, 2 * experts);
-        assert_eq!(of(&link, Stage::Backward).read, 2 * experts);
+        assert_close(of(&link, Stage::Forward).read, 2 * (experts + DENSE) + keys_and_values(length));
+        assert_close(of(&link, Stage::Backward).read, 2 * (experts + DENSE));
     }
     // eight experts a token: of four tokens at most 32 of 128 are chosen
-    assert_eq!(of(&link("&s=4"), Stage::Forward).read, 2 * experts / 4);
-    // 116 GB at 8 TB/s
+    assert_close(of(&link("&s=4"), Stage::Forward).read, 2 * (experts / 4 + DENSE) + keys_and_values(4));
+    // 116 GB at 69 % of 8 TB/s
     let short = pace_of(&link("&s=64")).expect("an answer").spent.products;
-    assert!((short / (4.0 * experts as f64 / 8e12) - 1.0).abs() < 0.01, "{short}");
+    let read = (4.0 * experts as f64 + 4.0 * DENSE as f64) / (0.69 * 8e12);
+    assert!((short / read - 1.0).abs() < 0.01, "{short} {read}");
 }
 
 #[test]
-fn pairs_are_read_twice_and_what_is_generated_meanwhile_has_no_answer() {
+fn pairs_are_read_twice_and_answers_of_a_server_are_left_out() {
     let of = |task: &str| {
         pace_of(&format!("m=meta-llama/Llama-3.1-8B&st=trl&b=2&s=1024&gpu=h100-sxm-80gb&task={task}"))
     };
@@ -139,15 +148,94 @@ fn pairs_are_read_twice_and_what_is_generated_meanwhile_has_no_answer() {
     let pairs = of("dpo").expect("an answer");
     assert_eq!(pairs.tokens, 2 * 2 * 1024);
     assert!(pairs.rests_on().ends_with("none of them of this task"), "{}", pairs.rests_on());
-    let why = of("grpo").expect_err("answers are generated").to_string();
-    assert!(why.contains("generated meanwhile"), "{why}");
+    let elsewhere = of("grpo").expect("an answer");
+    assert!(elsewhere.without.is_some_and(|without| without.contains("vLLM")));
+    assert!(elsewhere.prompts.is_none() && elsewhere.starts.is_none());
+    // the model scores its answers before it learns from them
+    assert!(elsewhere.step.typical > of("sft").expect("an answer").step.typical);
+    let own = of("grpo&roll=transformers").expect("an answer");
+    assert!(own.without.is_none() && own.prompts.is_some());
+    // 512 tokens, each a pass of some 1,300 operations
+    let more = own.step.typical - elsewhere.step.typical;
+    assert!(more > 511.0 * own.per_token.expect("tokens").typical * 0.8, "{more} {own:?}");
+    let why = of("distil").expect_err("the teacher is in 32 bits").to_string();
+    assert!(why.contains("32 bits"), "{why}");
+    let distilled = of("distil&p=bf16&method=full&tw=bf16").expect("an answer");
+    assert!(distilled.without.is_some());
+}
+
+/// A further token reads every weight but the embedding table's, and the keys and values of all before it.
+#[test]
+fn a_further_token_reads_weights_and_what_is_kept() {
+    let of = |rest: &str| {
+        let link =
+            format!("m=meta-llama/Llama-3.1-8B&task=generate&method=full&p=bf16&gpu=h100-sxm-80gb{rest}");
+        of(&link, Stage::Decode)
+    };
+    let token = 32 * 2 * 1024 * 2;
+    // of three tokens two are read, after 2,000 and 2,001 others
+    assert_close(of("&b=1&s=2000&new=3").read, 2 * 2 * (LAYERS + HEAD) + (2001 + 2002) * token);
+    assert_close(of("&b=8&s=2000&new=3").read, 2 * 2 * (LAYERS + HEAD) + 8 * (2001 + 2002) * token);
+    assert_close(of("&b=8&s=2000&new=3").products, 8 * 2 * 2 * (LAYERS + HEAD));
+    // 4-bit weights are read packed, where bitsandbytes' kernel for a single row takes them
+    let packed = of("&b=1&s=16&new=2&method=qlora");
+    assert_close(packed.read, LAYERS / 2 + 2 * HEAD + 17 * token);
+}
+
+/// Where few sequences are generated the GPU waits for Python, whatever the model's size; where many are, Python for the GPU.
+#[test]
+fn generating_waits_for_python_or_for_memory() {
+    let of = |rest: &str| {
+        let link =
+            format!("m=meta-llama/Llama-3.1-8B&task=generate&method=full&p=bf16&gpu=h100-sxm-80gb&{rest}");
+        pace_of(&link).expect("an answer")
+    };
+    let one = of("b=1&s=512&new=256");
+    assert_eq!(one.tokens, 256);
+    assert!(one.spent.waiting > 0.5 * one.step.typical, "{one:?}");
+    assert!(one.rests_on().contains("operations of generate start as fast as in"), "{}", one.rests_on());
+    let many = of("b=64&s=8192&new=256");
+    assert!(many.spent.waiting < 0.2 * many.step.typical, "{many:?}");
+    // 68 GB of keys and values at 69 % of 3,350 GB/s at least
+    let each = many.per_token.expect("tokens");
+    assert!(each.typical > 64.0 * 8192.0 * 131_072.0 / (0.69 * 3.35e12), "{each:?}");
+    // prompt and tokens are all there is
+    let whole = many.prompts.expect("a prompt").typical + 255.0 * each.typical;
+    assert!((whole / many.step.typical - 1.0).abs() < 1e-6, "{whole}");
+}
+
+/// Seconds of an operation in the rows of `generate`, which all wait for Python: those that were used give what is said, and all
+/// others lie within its range.
+#[test]
+fn operations_start_as_fast_as_was_measured() {
+    let rows = serde_json::from_str::<Vec<serde_json::Value>>(include_str!("../data/measurements/time.json"));
+    for (card, seconds) in [("a100-sxm-80gb", 19.4e-6), ("h20-96gb", 9.9e-6)] {
+        let (mut used, mut kept) = (Vec::new(), 0);
+        for row in rows.as_ref().expect("rows") {
+            let link = row["link"].as_str().expect("a link");
+            if !link.contains("task=generate") || !link.ends_with(card) {
+                continue;
+            }
+            let pass = of(&link.replace("new=2048", "new=2"), Stage::Decode);
+            let each = 1.0 / row["tokens_per_second"].as_f64().expect("a speed") / pass.operations as f64;
+            if row["use"] == "derive" {
+                used.push(each);
+            } else {
+                assert!((each / seconds - 1.0).abs() < 0.1, "{link}: {each:e}");
+                kept += 1;
+            }
+        }
+        let mean = used.iter().sum::<f64>() / used.len() as f64;
+        assert!(used.len() == 2 && kept >= 4 && (mean / seconds - 1.0).abs() < 0.03, "{card}: {mean:e}");
+    }
 }
 
 /// The measured rows against the predicted ones.
 fn report() -> TimeReport {
     let report = check_time(include_str!("../data/measurements/time.json")).expect("rows");
-    // an optimizer that is paged
-    let unanswered: Vec<_> = report.unanswered.iter().map(|(id, _)| id.as_str()).collect();
+    // an optimizer that is paged, and a card whose data sheet was not found
+    let unanswered = report.unanswered.iter().map(|(id, _)| id.as_str());
+    let unanswered: Vec<_> = unanswered.filter(|id| !id.contains("h20-generate")).collect();
     assert_eq!(unanswered, ["torchtune-4090-full"]);
     report
 }
@@ -155,11 +243,17 @@ fn report() -> TimeReport {
 #[test]
 fn what_was_kept_is_predicted_as_well_as_is_said() {
     let report = report();
-    let kept = |row: &&TimeRow| row.purpose == Use::Check;
+    let kept = |row: &&TimeRow| row.purpose == Use::Check && !row.generates;
     let all = TimeErrors::of(report.rows.iter().filter(kept));
     assert!(all.count > 50 && all.median_pct <= 15.0 && all.covered_pct >= 90.0, "{all:?}");
     let eager = TimeErrors::of(report.rows.iter().filter(|row| kept(row) && !row.compiled));
     assert!(eager.count > 30 && eager.median_pct <= 10.0 && eager.covered_pct >= 90.0, "{eager:?}");
+    let generated = report.rows.iter().filter(|row| row.purpose == Use::Check && row.generates);
+    let generated = TimeErrors::of(generated);
+    assert!(
+        generated.count == 7 && generated.median_pct <= 10.0 && generated.covered_pct == 100.0,
+        "{generated:?}"
+    );
 }
 
 /// The cards of which runs were measured.
@@ -169,7 +263,9 @@ const CARDS: [&str; 6] = ["a100-sxm-80gb", "h100-sxm-80gb", "rtx-a6000", "rtx-40
 fn figures_of_cards_are_derived_from_their_rows() {
     let report = report();
     for card in CARDS {
-        let rows = || report.rows.iter().filter(|row| row.purpose == Use::Derive && row.gpu == card);
+        let rows = || {
+            report.rows.iter().filter(|row| row.purpose == Use::Derive && row.gpu == card && !row.generates)
+        };
         let mut errors: Vec<f64> = rows().map(TimeRow::error_pct).collect();
         errors.sort_by(f64::total_cmp);
         // as many are slower as are faster than predicted
@@ -208,7 +304,7 @@ fn a_card_that_was_not_measured_is_answered_by_the_others() {
         let mut ratios = Vec::new();
         for row in serde_json::from_str::<Vec<serde_json::Value>>(measured).expect("rows") {
             let Ok(pace) = pace_of(row["link"].as_str().expect("a link")) else { continue };
-            if pace.speed.card != card {
+            if pace.speed.card != card || pace.prompts.is_some() {
                 continue;
             }
             let spent = pace.spent;

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::estimate::estimate;
 use crate::plan::{Near, Span, pace};
+use crate::scenario::Task;
 use crate::share;
 
 /// What a measured row is for.
@@ -46,6 +47,8 @@ pub struct TimeRow {
     pub purpose: Use,
     /// Whether the run was compiled.
     pub compiled: bool,
+    /// Whether it generates, rather than trains.
+    pub generates: bool,
     /// Tokens per second, measured.
     pub measured: f64,
     /// The same, predicted.
@@ -143,6 +146,7 @@ fn predicted(row: &Measured) -> Result<TimeRow, String> {
         near: pace.near,
         purpose: row.purpose,
         compiled: row.compiled,
+        generates: scenario.task == Task::Generate,
         measured: row.tokens_per_second,
         predicted: pace.tokens_per_second().times(1.0 / pace.gpus as f64),
     })

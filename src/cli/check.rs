@@ -117,12 +117,16 @@ fn of_time(report: &TimeReport) -> String {
     }
     let mut table =
         vec![["Error of the time", "count", "median", "p90", "in range"].map(str::to_owned).to_vec()];
-    let kept = |row: &&TimeRow| row.purpose == Use::Check;
+    let kept = |row: &&TimeRow| row.purpose == Use::Check && !row.generates;
     for (name, errors) in [
-        ("derived from", TimeErrors::of(report.rows.iter().filter(|row| !kept(row)))),
+        ("derived from", TimeErrors::of(report.rows.iter().filter(|row| row.purpose == Use::Derive))),
         ("kept", TimeErrors::of(report.rows.iter().filter(kept))),
         ("of them not compiled", TimeErrors::of(report.rows.iter().filter(|row| kept(row) && !row.compiled))),
         ("of them compiled", TimeErrors::of(report.rows.iter().filter(|row| kept(row) && row.compiled))),
+        (
+            "kept, of generate",
+            TimeErrors::of(report.rows.iter().filter(|row| row.purpose == Use::Check && row.generates)),
+        ),
     ] {
         let mut row = vec![name.to_owned(), errors.count.to_string()];
         let figures = [errors.median_pct, errors.p90_pct, errors.covered_pct];

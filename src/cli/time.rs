@@ -16,7 +16,8 @@ use crate::text::one_line;
 /// Shows how long a step takes, and how long and at what price a data set trains
 ///
 /// Rougher than memory, and so a range: what the step computes is counted as it runs, and what the card reaches of its data
-/// sheet is taken from measured runs, which are named. Where none is near there is no answer.
+/// sheet is taken from measured runs, which are named. Where none is near there is no answer. Of `--task generate` it is one call,
+/// its first new token and each further one.
 #[derive(Args)]
 pub(super) struct Arguments {
     /// Print JSON: seconds, tokens per second, hours and dollars, each as least, typical and most

@@ -10,14 +10,19 @@ use crate::units::grouped;
 pub fn pace_lines(scenario: &Scenario, pace: &Pace) -> Vec<(&'static str, String)> {
     let speed = pace.tokens_per_second();
     let tokens = scenario.data.trained();
+    let [per_second, step, all] = if scenario.task.trains() {
+        ["Tokens per second", "Optimizer step", "The whole data set"]
+    } else {
+        ["New tokens per second", "One call of generate", "As many new tokens"]
+    };
     let mut lines = vec![
-        ("Tokens per second", between(speed, |figure| grouped(rounded(figure)))),
-        ("Optimizer step", duration(pace.step)),
-        (
-            "The whole data set",
-            format!("{}: {}", tokens_of(scenario), duration(pace.hours(tokens).times(3600.0))),
-        ),
+        (per_second, between(speed, |figure| grouped(rounded(figure)))),
+        (step, duration(pace.step)),
+        (all, format!("{}: {}", tokens_of(scenario), duration(pace.hours(tokens).times(3600.0)))),
     ];
+    let further = pace.per_token.map(|span| ("A further token of each sequence", duration(span)));
+    let first = pace.prompts.map(|span| ("Until the first new token", duration(span)));
+    lines.splice(2..2, first.into_iter().chain(further));
     let of_whom = match (pace.price, pace.machine) {
         (Some(price), _) => Some(format!("at ${price:.2} for a GPU and hour")),
         (None, Some(machine)) => Some(format!("{} {}, {}", machine.provider, machine.name, machine.dated)),
@@ -33,6 +38,9 @@ pub fn pace_lines(scenario: &Scenario, pace: &Pace) -> Vec<(&'static str, String
     };
     lines.push(("Price", price));
     lines.push(("Time goes to", shares(pace)));
+    if let Some(without) = pace.without {
+        lines.push(("Without", without.to_owned()));
+    }
     lines.push(("Rests on", pace.rests_on()));
     lines
 }
@@ -104,7 +112,10 @@ pub fn pace_json(scenario: &Scenario, pace: &Pace) -> Value {
         "tokens_per_second": pace.tokens_per_second(),
         "step_seconds": pace.step,
         "step_tokens": pace.tokens,
+        "first_token_seconds": pace.prompts,
+        "further_token_seconds": pace.per_token,
         "spent_seconds": pace.spent,
+        "without": pace.without,
         "tokens": tokens,
         "hours": pace.hours(tokens),
         "dollars": pace.dollars(tokens),

@@ -5,6 +5,7 @@ mod batches;
 mod contexts;
 mod exchange;
 mod fit;
+mod generation;
 mod gpus;
 mod layouts;
 mod level;

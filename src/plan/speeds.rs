@@ -26,6 +26,11 @@ pub struct Speed {
 /// Seconds in which a program starts an operation: below that a GPU waits for Python. Of runs of 256 tokens.
 pub(super) const LAUNCH: f64 = 23.8e-6;
 
+/// The share of its GB/s at which a card reads weights that few tokens are multiplied by: Qwen2.5-32B by vLLM on an A100 (QwenLM/
+/// Qwen2.5@a912d23 docs/source/benchmark/speed_benchmark.rst), 22.13 tokens per second of 64.0 GB each, where nothing waits for
+/// Python.
+pub(super) const READS: f64 = 0.69;
+
 pub(super) const SPEEDS: [Speed; 6] = [
     Speed {
         card: "a100-sxm-80gb",
@@ -88,7 +93,7 @@ const FEW: (f64, f64) = (0.6, 1.4);
 
 /// What a card reaches of which nothing near was measured: the medians of the cards above, and the range in which measured times lie
 /// when each of those cards is predicted from the others (`tests/time.rs` derives both).
-const OTHERS: Speed = Speed {
+pub(super) const OTHERS: Speed = Speed {
     card: "",
     products: 0.67,
     attention: 0.465,

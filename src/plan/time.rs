@@ -7,15 +7,16 @@
 use serde::{Deserialize, Serialize};
 
 use super::exchange::{Exchange, exchange};
-use super::speeds::{LAUNCH, Near, Speed, speed_of};
+use super::generation::{Starts, Stretches, new_tokens};
+use super::speeds::{LAUNCH, Near, OTHERS, READS, Speed, speed_of};
 use crate::estimate::estimate;
 use crate::hardware::{Machine, cheapest};
 use crate::issue::{Field, Issue, Severity};
 use crate::job::Batch;
-use crate::memory::Memory;
+use crate::memory::{Memory, Phase};
 use crate::model::Architecture;
 use crate::model::blocks::FeedForward;
-use crate::scenario::{CpuOffload, Lengths, Optimizer, Precision, Scenario, Task};
+use crate::scenario::{CpuOffload, Lengths, Optimizer, Precision, Scenario, Task, TeacherWeights};
 use crate::work::Work;
 
 /// A figure that is known roughly.
@@ -42,7 +43,7 @@ impl Span {
 }
 
 /// What a step spends its time with: seconds of each, typically.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct Spent {
     /// Matrix products.
     pub products: f64,
@@ -59,9 +60,26 @@ pub struct Spent {
 }
 
 impl Spent {
-    /// What a GPU is busy with by itself.
+    /// What a GPU is busy with by itself, or waits for.
     fn own(&self) -> f64 {
-        self.products + self.attention + self.memory + self.waiting
+        self.busy() + self.waiting
+    }
+
+    /// What it is busy with.
+    fn busy(&self) -> f64 {
+        self.products + self.attention + self.memory
+    }
+
+    /// This, and so often that.
+    fn and(self, other: Spent, times: f64) -> Spent {
+        Spent {
+            products: self.products + other.products * times,
+            attention: self.attention + other.attention * times,
+            memory: self.memory + other.memory * times,
+            waiting: self.waiting + other.waiting * times,
+            exchange: self.exchange + other.exchange * times,
+            idle: self.idle + other.idle * times,
+        }
     }
 }
 
@@ -69,10 +87,14 @@ impl Spent {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Pace {
-    /// Seconds of an optimizer step.
+    /// Seconds of an optimizer step, or of a call of `generate`.
     pub step: Span,
-    /// Tokens of a step, padding left out, on all GPUs.
+    /// Tokens of a step, padding left out, on all GPUs; of a call of `generate` the new ones.
     pub tokens: u64,
+    /// Seconds until the first of the new tokens is there, where some are generated.
+    pub prompts: Option<Span>,
+    /// Seconds of a further one, of all sequences at once.
+    pub per_token: Option<Span>,
     /// What the time goes to.
     pub spent: Spent,
     /// What the figures rest on.
@@ -81,6 +103,10 @@ pub struct Pace {
     pub near: Near,
     /// What sets the run apart from all that these rest on.
     pub unlike: Option<&'static str>,
+    /// In whose runs it was measured how fast operations start, where tokens are generated.
+    pub starts: Option<&'static str>,
+    /// What the figures leave out.
+    pub without: Option<&'static str>,
     /// The machine with such cards that costs least, where a price is known.
     pub machine: Option<&'static Machine>,
     /// US dollars that an hour of one GPU costs, where the scenario says it.
@@ -121,8 +147,12 @@ impl Pace {
                  apart"
             ),
         };
-        match self.unlike {
+        let runs = match self.unlike {
             Some(unlike) => format!("{runs}; none of them {unlike}"),
+            None => runs,
+        };
+        match self.starts {
+            Some(whose) => format!("{runs}; operations of generate start as fast as in {whose}"),
             None => runs,
         }
     }
@@ -154,38 +184,104 @@ pub fn pace(scenario: &Scenario, memory: &Memory) -> Result<Pace, Issue> {
     };
     let (speed, near) = speed_of(&gpu).ok_or_else(unknown)?;
     let (flops, bytes) = gpu.tflops.zip(gpu.bandwidth).ok_or_else(unknown)?;
-    let (work, tokens) = worked(scenario, memory)?;
-    if work.flops() == 0 {
-        return Err(unknown());
-    }
+    let (phases, tokens) = worked(scenario, memory)?;
+    let stretches = Stretches::of(scenario, &phases);
     let peaks = (flops * 1e12, bytes * 1e9);
-    let (work, mut spent) = slowest(scenario, work, |work| spent(work, speed, peaks));
-    let own = spent.own();
-    travels(memory, own)?;
-    let Exchange { beside, apart } = exchange(work.sent, scenario, &gpu)?;
-    spent.exchange = (beside - own).max(0.0) + apart;
-    let idle = idle(scenario);
-    spent.idle = (own + spent.exchange) * idle;
     // another card may differ in clocks and limits of power; of the others' range that is part
     let further = if near == Near::Generation { 1.15 } else { 1.0 };
+    let range = (speed.range.0 / further, speed.range.1 * further);
+    let timed = |work: Work, range, starts: Starts| {
+        let started = work.operations as f64 * starts.seconds;
+        Timed::of(spent(work, speed, peaks, started), range, (started, starts.range))
+    };
+    let training = Starts { seconds: LAUNCH, range, whose: "" };
+    let (work, mut own) = slowest(scenario, stretches.trains, |work| timed(work, range, training));
+    let starts = Starts::of(&gpu);
+    let prompts = timed(stretches.prompts, range, starts);
+    // no run was measured whose tokens wait for weights, keys and values: as wide as where no card is near
+    let wider = (range.0, range.1.max(OTHERS.range.1));
+    let further = stretches.passes.iter().map(|work| timed(*work, wider, starts));
+    let further = further.fold(Timed::default(), |sum, pass| sum.and(pass, stretches.each));
+    let passes = stretches.each * stretches.passes.len() as f64;
+    let generates = stretches.prompts.operations > 0;
+    own = own.and(prompts, 1.0).and(further, 1.0);
+    if own.typical() == 0.0 {
+        return Err(unknown());
+    }
+    travels(memory, own.typical())?;
+    let Exchange { beside, apart } = exchange(work.sent, scenario, &gpu)?;
+    let mut spent = own.spent;
+    spent.exchange = (beside - own.typical()).max(0.0) + apart;
+    let idle = idle(scenario);
+    spent.idle = (own.typical() + spent.exchange) * idle;
     let step = |computed: f64, waited: f64| (computed + waited) * (1.0 + idle);
-    let (least, most) = (own * speed.range.0 / further, own * speed.range.1 * further);
     let gpus = scenario.cluster.gpus.max(1);
     Ok(Pace {
         step: Span {
-            least: step(least, (beside - least).max(0.0) + apart),
-            typical: step(own, spent.exchange),
-            most: step(most, beside + apart),
+            least: step(own.least, (beside - own.least).max(0.0) + apart),
+            typical: step(own.typical(), spent.exchange),
+            most: step(own.most, beside + apart),
         },
-        tokens: tokens.saturating_mul(scenario.accumulation.max(1)).saturating_mul(copies(scenario)),
+        tokens: tokens.saturating_mul(accumulated(scenario)).saturating_mul(copies(scenario)),
+        prompts: generates.then(|| prompts.span()),
+        per_token: (passes > 0.0).then(|| further.span().times(1.0 / passes)),
         spent,
         speed,
         near,
         unlike: unlike(scenario, &architecture),
+        starts: generates.then_some(starts.whose),
+        without: without(scenario),
         machine: cheapest(&gpu.slug, gpus),
         price: scenario.data.price(),
         gpus,
     })
+}
+
+/// The time of a stretch of a run, and between what it lies.
+#[derive(Clone, Copy, Debug, Default)]
+struct Timed {
+    spent: Spent,
+    least: f64,
+    most: f64,
+}
+
+impl Timed {
+    /// Where what the GPU is busy with lies between such multiples, and the seconds in which all operations start between those
+    /// others: it takes the longer of both.
+    fn of(spent: Spent, range: (f64, f64), (started, others): (f64, (f64, f64))) -> Timed {
+        let longer = |busy: f64, start: f64| (spent.busy() * busy).max(started * start);
+        Timed { spent, least: longer(range.0, others.0), most: longer(range.1, others.1) }
+    }
+
+    fn typical(&self) -> f64 {
+        self.spent.own()
+    }
+
+    fn span(&self) -> Span {
+        Span { least: self.least, typical: self.typical(), most: self.most }
+    }
+
+    /// This, and so often that.
+    fn and(self, other: Timed, times: f64) -> Timed {
+        Timed {
+            spent: self.spent.and(other.spent, times),
+            least: self.least + other.least * times,
+            most: self.most + other.most * times,
+        }
+    }
+}
+
+/// How many micro-batches a step has; a call of `generate` is one.
+fn accumulated(scenario: &Scenario) -> u64 {
+    if scenario.task.trains() { scenario.accumulation.max(1) } else { 1 }
+}
+
+/// What of a step is not in the figures.
+fn without(scenario: &Scenario) -> Option<&'static str> {
+    scenario.asks_a_generator().then_some(
+        "the answers' generation by vLLM, of which no speed was measured that carries over to batches: this is what the training's \
+         own passes take",
+    )
 }
 
 /// Offloaded activations go to the CPU's memory and come back while the GPU computes, which measured runs show to cost little as long
@@ -219,11 +315,20 @@ fn followed(scenario: &Scenario, architecture: &Architecture) -> Result<(), Issu
         | Task::Orpo
         | Task::Cpo
         | Task::Simpo
-        | Task::Reward => {}
-        Task::Grpo | Task::Rloo | Task::Distil => {
-            return none(Field::Task, "that learns from answers which are generated meanwhile");
+        | Task::Reward
+        | Task::Grpo
+        | Task::Rloo
+        | Task::Generate => {}
+        Task::Distil => {
+            // its trainer calls past autocast, and loads a teacher in 32 bits unless it is told otherwise
+            let halves = match scenario.precision {
+                Precision::Bf16 | Precision::AmpBf16Weights => true,
+                Precision::Fp32 | Precision::Fp16 | Precision::AmpBf16 | Precision::AmpFp16 => false,
+            };
+            if !halves || scenario.teacher.weights == TeacherWeights::Fp32 {
+                return none(Field::Task, "whose student or teacher computes in 32 bits");
+            }
         }
-        Task::Generate => return none(Field::Task, "that generates"),
     }
     if scenario.cluster.has_engine() && scenario.cluster.cpu != CpuOffload::Off {
         return none(Field::CpuOffload, "whose weights or optimizer lie in the CPU's memory");
@@ -257,6 +362,15 @@ fn unlike(scenario: &Scenario, architecture: &Architecture) -> Option<&'static s
         FeedForward::Dense(_) | FeedForward::None => false,
     };
     let mixes = architecture.blocks.iter().any(|block| has_experts(&block.ffn));
+    if scenario.task == Task::Generate {
+        // Qwen's rows have a prompt of one token and 2,048 new ones
+        let length = scenario.sequence.saturating_add(scenario.generation.new_tokens);
+        return Some(if length > 2_049 {
+            "of this task; of texts as long as these only older code was measured, which was up to five times slower"
+        } else {
+            "of this task"
+        });
+    }
     let is_fused = scenario.optimizer.steps_in_backward();
     match (scenario.task != Task::Sft, mixes) {
         (true, false) if is_fused => Some("of this task, nor of this optimizer"),
@@ -275,16 +389,16 @@ fn copies(scenario: &Scenario) -> u64 {
 
 /// What the stage of a pipeline that takes longest does, for which the others wait: the first, the last, which has the head, or
 /// the one that is answered for.
-fn slowest(scenario: &Scenario, work: Work, spent: impl Fn(Work) -> Spent) -> (Work, Spent) {
+fn slowest(scenario: &Scenario, work: Work, timed: impl Fn(Work) -> Timed) -> (Work, Timed) {
     let layout = scenario.divided();
-    let mut slowest = (work, spent(work));
+    let mut slowest = (work, timed(work));
     if layout.pipeline > 1 {
         for stage in [1, layout.pipeline] {
             let mut other = scenario.clone();
             other.cluster.layout.stage = stage;
             let Some(memory) = estimate(&other).memory else { continue };
-            let own = spent(memory.work());
-            if own.own() > slowest.1.own() {
+            let own = timed(memory.work());
+            if own.typical() > slowest.1.typical() {
                 slowest = (memory.work(), own);
             }
         }
@@ -305,15 +419,18 @@ fn idle(scenario: &Scenario) -> f64 {
     (layout.pipeline - 1) as f64 / scenario.accumulation.max(1).saturating_mul(parts) as f64
 }
 
-/// What a step of typical batches computes, and the tokens of a micro-batch that are no padding.
-fn worked(scenario: &Scenario, memory: &Memory) -> Result<(Work, u64), Issue> {
+/// What the phases of a step of typical batches compute, and the tokens of a micro-batch that are no padding, or are generated.
+fn worked(scenario: &Scenario, memory: &Memory) -> Result<(Vec<(Phase, Work)>, u64), Issue> {
     /// Batches that stand for all.
     const DRAWN: usize = 1_000;
     let Scenario { batch, sequence, lengths, .. } = *scenario;
+    if scenario.task == Task::Generate {
+        return Ok((memory.work.clone(), batch.saturating_mul(new_tokens(scenario))));
+    }
     if lengths == Lengths::Equal || scenario.mask.is_packed() {
         let texts = if scenario.task == Task::Embed { scenario.embedding.texts.max(2) } else { 1 };
         let sequences = Batch::from(scenario).sequences.saturating_mul(texts);
-        return Ok((memory.work(), sequences.saturating_mul(sequence)));
+        return Ok((memory.work.clone(), sequences.saturating_mul(sequence)));
     }
     let mean =
         |drawn: Vec<u64>| drawn.iter().fold(0u64, |sum, length| sum.saturating_add(*length)) / DRAWN as u64;
@@ -322,21 +439,21 @@ fn worked(scenario: &Scenario, memory: &Memory) -> Result<(Work, u64), Issue> {
     let typical = Scenario { sequence: padded, lengths: Lengths::Equal, ..scenario.clone() };
     let estimate = estimate(&typical);
     match &estimate.memory {
-        Some(memory) => Ok((memory.work(), tokens)),
+        Some(memory) => Ok((memory.work.clone(), tokens)),
         None => Err(estimate.errors().next().cloned().unwrap_or_else(|| {
             refused(Field::Lengths, "batches of their mean length have no estimate".to_owned())
         })),
     }
 }
 
-/// Seconds of each part, on a card with so many FLOP/s and bytes per second.
-fn spent(work: Work, speed: &Speed, (flops, bytes): (f64, f64)) -> Spent {
-    // each expert's matrix is read once, however few tokens it is given
-    let read = work.read as f64 / bytes;
+/// Seconds of each part, on a card with so many FLOP/s and bytes per second, where all operations start in so many.
+fn spent(work: Work, speed: &Speed, (flops, bytes): (f64, f64), started: f64) -> Spent {
+    // weights are read once, however few tokens they are given
+    let read = work.read as f64 / (bytes * READS);
     let products = (work.products as f64 / (flops * speed.products)).max(read);
     let attention = work.attention as f64 / (flops * speed.attention);
     let memory = work.written as f64 / (bytes * speed.memory);
     let busy = products + attention + memory;
-    let waiting = (work.operations as f64 * LAUNCH - busy).max(0.0);
+    let waiting = (started - busy).max(0.0);
     Spent { products, attention, memory, waiting, exchange: 0.0, idle: 0.0 }
 }

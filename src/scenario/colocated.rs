@@ -25,6 +25,11 @@ impl Scenario {
         online || self.task == Task::Distil
     }
 
+    /// Whether something else than the training generates the answers that are learned from.
+    pub(crate) fn asks_a_generator(&self) -> bool {
+        self.task == Task::Distil || self.task.is_online() && !self.generates_itself()
+    }
+
     /// What vLLM takes of a card of so much memory beside the training: its share of all of it, whatever is there already.
     pub(crate) fn colocated(&self, memory: Bytes) -> Bytes {
         if !self.task.is_online() || self.generates_itself() {

@@ -169,11 +169,19 @@ impl Heap {
     /// Counts a product of rows with one of `groups` matrices each, which are `bytes` in all: one operation, or one for each.
     pub fn multiply_groups(&mut self, multiplied: u64, groups: u64, bytes: u64, is_fused: bool) {
         self.multiply(multiplied, 1);
+        self.read_operand(bytes);
         if !self.stopped {
             let times = u64::from(self.repeating);
-            self.work.read = self.work.read.saturating_add(bytes.saturating_mul(times));
             let further = if is_fused { 0 } else { groups / GROUPS_OF_AN_OPERATION };
             self.work.operations = self.work.operations.saturating_add(further.saturating_mul(times));
+        }
+    }
+
+    /// Counts so many bytes of a weight, of keys or values that a product reads.
+    pub fn read_operand(&mut self, bytes: u64) {
+        if !self.stopped {
+            let more = bytes.saturating_mul(u64::from(self.repeating));
+            self.work.read = self.work.read.saturating_add(more);
         }
     }
 

@@ -62,6 +62,7 @@ impl State {
         let outlier_weight = self.outlier_weight(shape.output.saturating_mul(columns), x.dtype);
         // bitsandbytes' own handle of cuBLASLt, which has no workspace of PyTorch's
         self.multiply(numel, shape.input);
+        self.read_operand(packed.bytes());
         let integers = self.alloc_for(x.storage, numel, Dtype::I32, &PRODUCT);
         let mut scaled = self.alloc_for(x.storage, numel, Dtype::F16, &SCALED);
         if x.dtype != Dtype::F16 {

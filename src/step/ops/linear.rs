@@ -101,6 +101,7 @@ impl State {
             self.save_view(node, &x);
         }
         let numel = (x.numel / shape.input.max(1)).saturating_mul(shape.output);
+        self.read_operand(weight.bytes());
         let storage = self.alloc_product(numel, shape.input, x.dtype, &torch::LINEAR);
         self.take_rows(storage, x.storage, x.numel / shape.input.max(1));
         self.release(x.storage);
@@ -154,6 +155,7 @@ impl State {
         }
         let rows = x.numel / shape.input.max(1);
         let numel = rows.saturating_mul(shape.output);
+        self.read_operand(weight.bytes());
         let storage = self.alloc_product(numel, shape.input, x.dtype, &torch::LINEAR);
         self.take_rows(storage, x.storage, x.numel / shape.input.max(1));
         for argument in [x, weight, bias] {
@@ -281,6 +283,7 @@ fn linear_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
     }
     if x.wants() {
         let product = (x.numel, grad.numel / rows.max(1));
+        state.read_operand(weight.bytes());
         let storage = state.alloc_product_for(x.storage, product, grad.dtype, &torch::INPUT_GRADIENT);
         // of more than two dimensions it is a view of the product's
         results[0] = Some(Grad { view: !x.flat, ..Grad::new(storage, x.numel, grad.dtype, Layout::Tokens) });

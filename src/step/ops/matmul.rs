@@ -135,6 +135,7 @@ impl State {
         if b.requires_grad() {
             self.save_view(node, &a);
         }
+        self.read_operand(b.bytes());
         let storage = if second == Second::Keys {
             let storage = self.alloc_product(numel, inner, a.dtype, &SCORES);
             let dims = self.by_queries();

@@ -103,6 +103,7 @@ pub(super) fn attention<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor
         let flops = scores.flops(given.causal);
         state.attend(flops);
         let inputs = [&q.value, &k.value, &v.value];
+        state.read_operand(k.value.bytes().saturating_add(v.value.bytes()));
         let node = state.node(inputs, move |state, node, grad| {
             // the scores once more, and four products for the gradients
             state.attend(flops.saturating_mul(5) / 2);

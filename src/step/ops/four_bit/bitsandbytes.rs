@@ -41,9 +41,11 @@ impl State {
         let product = (numel, shape.input);
         let fused = !early && is_fused(self.device, quantised.compute, rows, shape);
         let storage = if fused {
+            self.read_operand(packed.bytes());
             self.alloc_product_for(x.storage, product, quantised.compute, &torch::LINEAR_4BIT)
         } else {
             let weight = self.dequantised(shape, quantised, true);
+            self.read_operand(shape.weights().saturating_mul(quantised.compute.bytes()));
             let storage = self.alloc_product_for(x.storage, product, quantised.compute, &torch::LINEAR_4BIT);
             weight.into_iter().for_each(|storage| self.release(storage));
             storage
