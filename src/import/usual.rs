@@ -7,6 +7,7 @@ use super::reader::{Reader, Said, among};
 use super::syntax::setting::Setting;
 use super::trainer;
 use crate::hardware::sold_with;
+use crate::scenario::keys::Key;
 use crate::scenario::{Method, Precision};
 
 /// A key and what it is called elsewhere; its value is read as it stands.
@@ -74,7 +75,7 @@ const MODE: &[&str] = &["mode"];
 const ANSWERS: &[&str] = &["num_generations", "max_completion_length"];
 const CARD: &[&str] = &["gpu_memory_gb", "gpu_memory"];
 
-/// How many of the settings are such words, that are nobody's alone.
+/// How many of the settings are such words.
 pub(super) fn words(settings: &[Setting]) -> usize {
     let lists = [
         MODEL,
@@ -94,7 +95,9 @@ pub(super) fn words(settings: &[Setting]) -> usize {
         NUMBERS.iter().any(|(_, names)| names.contains(&name))
             || lists.iter().any(|names| names.contains(&name))
     };
-    settings.iter().filter(|setting| is_usual(&setting.name)).count()
+    // what is called as in Headroom's own files may be one of these with a slip in it
+    let is_own = |name: &str| Key::find(name).is_some();
+    settings.iter().filter(|setting| is_usual(&setting.name) && !is_own(&setting.name)).count()
 }
 
 /// Whether some of the settings have names that transformers and trl give none of theirs.

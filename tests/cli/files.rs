@@ -48,7 +48,7 @@ fn every_subcommand_goes_on_with_a_file() {
     );
     let piped = headroom_with(&["import", "-"], "model_embd = 384\nmodel_layer = 6\nmodel_head = 6\n");
     assert!(
-        piped.out.starts_with("standard input: a GPT-2-like trainer's TOML\n"),
+        piped.out.starts_with("standard input: a GPT-2-like trainer's settings\n"),
         "{}{}",
         piped.out,
         piped.err

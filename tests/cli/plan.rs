@@ -15,7 +15,7 @@ fn headroom_conditions(sequence: u64) -> String {
 #[test]
 fn fit_takes_words_for_models_and_says_the_longest_sequence() {
     let text = says(&["fit", "--memory", "24GB", "--models", "qwen3 <2b", "--longest", "--gpu", "rtx-4090"]);
-    assert!(text.starts_with("Longest sequence in 24.0 GB"), "{text}");
+    assert!(text.starts_with("Longest sequence in 24.0 GiB"), "{text}");
     assert!(
         text.lines().any(|line| line.starts_with("Qwen/Qwen3-0.6B")) && !text.contains("Qwen3-8B"),
         "{text}"
@@ -34,7 +34,7 @@ fn fit_says_the_largest_rank() {
     let out = says(&["fit", "--largest-rank", "--memory", "24GB", "--models", "qwen2.5-0.5b"]);
     let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>().join(" ");
     let mut lines = out.lines().map(words);
-    assert_eq!(lines.next().unwrap_or_default(), "Largest rank in 24.0 GB (22.4 GiB) LoRA QLoRA");
+    assert_eq!(lines.next().unwrap_or_default(), "Largest rank in 24.0 GiB LoRA QLoRA");
     // above it no adapted layer gains anything
     assert!(lines.any(|line| line == "Qwen/Qwen2.5-0.5B 896 896"), "{out}");
     let both = headroom(&["fit", "--largest-rank", "--longest"]);
@@ -56,7 +56,7 @@ fn fit_shows_the_largest_batch() {
     let marks = ["c: close, less to spare than the estimate may be off by", "e: with --allocator expandable"];
     assert!(lines[4..].iter().all(|line| marks.contains(line)), "{out}");
     let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>().join(" ");
-    assert_eq!(words(lines[0]), "Largest micro-batch in 24.0 GB (22.4 GiB) Full fine-tuning LoRA QLoRA");
+    assert_eq!(words(lines[0]), "Largest micro-batch in 24.0 GiB Full fine-tuning LoRA QLoRA");
     assert!(words(lines[1]).starts_with("meta-llama/Llama-3.1-8B needs "), "{out}");
 
     let json = says(&[
@@ -70,16 +70,17 @@ fn fit_shows_the_largest_batch() {
         "--json",
     ]);
     let table: Value = serde_json::from_str(&json).unwrap();
-    assert_eq!(table["memory"], 24_000_000_000u64);
+    // a card that is sold with 24 GB has 24 GiB
+    assert_eq!(table["memory"], 24u64 << 30);
     let methods = &table["rows"][0]["methods"];
-    assert!(methods["full"]["needed"].as_u64().unwrap() > 24_000_000_000);
+    assert!(methods["full"]["needed"].as_u64().unwrap() > 24 << 30);
     // The batch is the largest: the cell's own link fits, one sequence more does not.
     let cell = &methods["qlora"];
     let batch = cell["batch"].as_u64().unwrap();
     let link = cell["link"].as_str().unwrap();
-    assert!(link.contains("&gpu=24GB"), "{link}");
+    assert!(link.contains("&gpu=24GiB"), "{link}");
     let limit = |batch: u64| {
-        headroom(&["estimate", link, "--batch-size", &batch.to_string(), "--fail-if-over", "24GB"])
+        headroom(&["estimate", link, "--batch-size", &batch.to_string(), "--fail-if-over", "24GiB"])
     };
     assert_eq!((limit(batch).status, limit(batch + 1).status), (Some(0), Some(1)));
 }
@@ -381,7 +382,7 @@ fn batch_reaches_what_is_asked_for_on_each_card() {
     let own = &cards[0]["batch"];
     let largest = own["largest"].as_u64().unwrap();
     let status = |batch: u64| {
-        headroom(&["estimate", link, "--batch-size", &batch.to_string(), "--fail-if-over", "24GB"]).status
+        headroom(&["estimate", link, "--batch-size", &batch.to_string(), "--fail-if-over", "24GiB"]).status
     };
     assert_eq!(status(largest + 1), Some(1), "{own}");
     let beyond = headroom(&["batch", "m=openai-community/gpt2&s=4096"]);

@@ -3,11 +3,19 @@ import { AxeBuilder } from "@axe-core/playwright";
 
 const WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"];
 
+/** Each objection, and what it is to. */
+const told = ({ violations }) =>
+  violations.map(({ id, help, nodes }) => `${id}: ${help}: ${nodes.map((node) => node.target).join(" ")}`);
+
 /** What axe objects to, and where; on the whole page, or within what a selector finds. */
 export async function violations(page, within) {
   const axe = new AxeBuilder({ page }).withTags(WCAG);
-  const { violations } = await (within ? axe.include(within) : axe).analyze();
-  return violations.map(({ id, help, nodes }) => `${id}: ${help}: ${nodes.map((node) => node.target).join(" ")}`);
+  return told(await (within ? axe.include(within) : axe).analyze());
+}
+
+/** What cannot be told apart from what it stands on: all that a theme makes a difference to. */
+export async function contrast(page) {
+  return told(await new AxeBuilder({ page }).withRules(["color-contrast", "link-in-text-block"]).analyze());
 }
 
 /** By how many pixels the page is wider than the window. */
