@@ -372,8 +372,10 @@ fn too_long(scenario: &Scenario, most: u64, embedded: bool) -> Issue {
         ),
     };
     let (field, fix) = if scenario.task.trains() {
-        let room = grouped(most.saturating_sub(scenario.virtual_tokens()));
-        (Field::Sequence, format!("use at most {room}"))
+        match most.saturating_sub(scenario.virtual_tokens()) {
+            0 => (Field::LoraRank, format!("use fewer virtual tokens than {known}")),
+            room => (Field::Sequence, format!("use at most {}", grouped(room))),
+        }
     } else {
         // the last token is written and never read
         let together = grouped(most.saturating_add(1));

@@ -45,7 +45,10 @@ pub(super) fn read(reader: &mut Reader, tuner: Tuner) {
     let hidden = model.as_ref().map(|model| model.hidden);
     let layers = model.as_ref().map(|model| model.order.len() as u64);
     let (width, heads) = match tuner.is_prefix() {
-        true => (attention.map(|own| own.kv_heads * own.head_dim), attention.map(|own| own.kv_heads)),
+        true => (
+            attention.map(|own| own.kv_heads.saturating_mul(own.head_dim)),
+            attention.map(|own| own.kv_heads),
+        ),
         false => (hidden, attention.map(|own| own.heads)),
     };
     for (name, own) in [
