@@ -114,13 +114,13 @@ fn launcher_of(which: Configuration) -> bool {
 fn known_by(which: Configuration) -> &'static HashSet<String> {
     static KNOWN: LazyLock<HashMap<String, HashSet<String>>> = LazyLock::new(|| {
         let all: Value = serde_json::from_str(include_str!("fixtures/arguments.json")).expect("a fixture");
-        let names = |project: &Value| {
-            let names = project["names"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        let names = |(project, said): (&String, &Value)| {
+            let names = said["names"].as_array().into_iter().flatten().filter_map(Value::as_str);
             // trl's parser sets these variables itself (trl 1.16, scripts/utils.py `parse_args_and_config`)
-            names.chain(["env"]).map(str::to_owned).collect()
+            let env = (project == "trl").then_some("env");
+            (project.clone(), names.chain(env).map(str::to_owned).collect())
         };
-        let projects = all.as_object().into_iter().flatten();
-        projects.map(|(project, said)| (project.clone(), names(said))).collect()
+        all.as_object().into_iter().flatten().map(names).collect()
     });
     &KNOWN[which.choice().slug]
 }

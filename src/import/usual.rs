@@ -268,14 +268,24 @@ enum Computes {
 
 /// What is said of autocast, if anything is.
 fn autocast(reader: &mut Reader) -> Option<(Computes, String)> {
+    let mut on = None;
     for (name, computes) in [("bf16", Computes::Bfloat16), ("fp16", Computes::Float16)] {
-        match reader.switch(&[name]) {
-            Some((true, said)) => return Some((computes, said)),
-            Some((false, said)) => reader.idle.push(said),
-            None => {}
+        match (reader.switch(&[name]), &on) {
+            (Some((true, said)), None) => on = Some((computes, said)),
+            (Some((true, said)), Some((_, first))) => {
+                reader.leave(&said, &format!("{first} says what is computed in"))
+            }
+            (Some((false, said)), _) => reader.idle.push(said),
+            (None, _) => {}
         }
     }
-    let said = reader.take(&["mixed_precision"])?;
+    let said = match (reader.take(&["mixed_precision"]), on) {
+        (Some(said), None) => said,
+        (other, on) => {
+            reader.idle.extend(other.map(|said| said.said));
+            return on;
+        }
+    };
     match said.text().to_ascii_lowercase().as_str() {
         "true" if reader.scenario.has_bfloat16() => Some((Computes::Bfloat16, said.said)),
         "true" => Some((Computes::Float16, said.said)),
@@ -307,6 +317,7 @@ mod tests {
     fn what_guides_print_is_read() {
         let flags = read("--batch_size 20\n--gradient_accumulation_steps 1\n--bf16 true\n--fp16 false");
         assert_eq!((flags.format, flags.scenario.batch), (Format::Usual, 20));
+        assert_eq!((flags.idle.len(), flags.left.len()), (1, 0), "{:?}", flags.left);
         let yaml =
             read("batch_size: 2  # Was 4\ngradient_accumulation_steps: 16\nmax_seq_length: 512\nbf16: true");
         assert_eq!((yaml.scenario.batch, yaml.scenario.accumulation, yaml.scenario.sequence), (2, 16, 512));

@@ -7,7 +7,10 @@
 mod rows;
 mod stacks;
 
-pub use rows::{classifies_generically, families, gives_token_types, has_pooler, of, shares_layers_by_plan};
+pub use rows::{
+    classifies_generically, families, gives_token_types, has_pooler, of, shares_layers_by_plan,
+    withholds_cache,
+};
 pub use stacks::{Stacks, Torchtune, TorchtuneRotary, Unsloth};
 
 /// A row: what is to know of the code of one or more model types, beyond their blocks. `rows.rs` lists them; what has no row

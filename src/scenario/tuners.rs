@@ -44,23 +44,6 @@ pub fn scaled(architecture: &Architecture) -> Option<Scaled> {
     }
 }
 
-/// Whether the family's output has no cache where `use_cache` is off, whoever gave the model one (transformers 5.17, its forward).
-pub fn withholds_cache(architecture: &Architecture) -> bool {
-    matches!(
-        architecture.model_type.as_str(),
-        "gpt2"
-            | "mistral"
-            | "qwen2"
-            | "qwen3"
-            | "gemma"
-            | "phi3"
-            | "starcoder2"
-            | "smollm3"
-            | "ministral"
-            | "exaone4"
-    )
-}
-
 /// Whether peft puts a prefix of the family's into a cache that has layers for windows (peft 0.21, peft_model.py `get_prompt`).
 pub fn slides_prefix(architecture: &Architecture) -> bool {
     ["gemma2", "gemma3", "gemma4"].iter().any(|family| architecture.model_type.starts_with(family))

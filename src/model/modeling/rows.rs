@@ -356,6 +356,15 @@ pub fn shares_layers_by_plan(model_type: &str) -> bool {
     PLANNED.contains(&model_type)
 }
 
+/// Families whose output has no cache where `use_cache` is off, also where one was handed to the model.
+const WITHHOLDING: [&str; 10] =
+    ["gpt2", "mistral", "qwen2", "qwen3", "gemma", "phi3", "starcoder2", "smollm3", "ministral", "exaone4"];
+
+/// Whether the output of that family has no cache where `use_cache` is off.
+pub fn withholds_cache(model_type: &str) -> bool {
+    WITHHOLDING.contains(&model_type)
+}
+
 /// Families whose tokenizers say of each token which of two texts it belongs to (`token_type_ids`).
 const TYPED: [&str; 4] = ["bert", "ernie", "electra", "deberta-v2"];
 

@@ -118,8 +118,12 @@ fn a_change_costs_what_it_brings_along() {
     assert_eq!(liger.map(|lever| lever.cost), Some(Cost::Software));
     let scenario = of_link("m=meta-llama/Llama-3.1-8B&method=lora&gpu=rtx-4090&b=8&s=4096&st=trl&gc=off");
     let together = found(&scenario).together.expect("there is a way");
-    let is_coarser = together.scenario.optimizer.is_of_bitsandbytes();
-    assert!(!is_coarser || together.cost >= Cost::Precision, "{together:?}");
+    assert_eq!(
+        (together.cost, together.scenario.optimizer),
+        (Cost::Time, scenario.optimizer),
+        "{together:?}"
+    );
+    assert_eq!(together.on_host, Bytes::ZERO, "the CPU's memory is asked for last");
 }
 
 /// Of a model of 14B on two cards: in 16 bits it runs where segments grow, and what two cards hold with the CPU is told once.

@@ -11,8 +11,8 @@ use crate::job::Member;
 use crate::memory::Category;
 use crate::model::Architecture;
 use crate::model::blocks::LinearClass;
+use crate::model::modeling::withholds_cache;
 use crate::scenario::Tuner;
-use crate::scenario::tuners::withholds_cache;
 use crate::step::heap::Loading;
 use crate::step::ops::linear::Shape;
 use crate::step::params::ParamId;
@@ -231,9 +231,10 @@ impl<'a> Pass<'_, 'a> {
             let mut cache = self.cache.take();
             cache.reverse();
             cache.chunks_exact_mut(2).for_each(|pair| pair.swap(0, 1));
-            match withholds_cache(self.architecture) && !self.fills_cache {
-                true => variables.extend(cache.into_iter().map(|tensor| (Variable::Cache, tensor))),
-                false => drop(self.cache.replace(cache)),
+            if withholds_cache(&self.architecture.model_type) && !self.fills_cache {
+                variables.extend(cache.into_iter().map(|tensor| (Variable::Cache, tensor)));
+            } else {
+                drop(self.cache.replace(cache));
             }
         }
         variables.sort_by_key(|(place, _)| *place);

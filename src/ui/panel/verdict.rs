@@ -193,21 +193,19 @@ fn excuse(estimate: &Estimate) -> impl IntoView + use<> {
 fn Known() -> impl IntoView {
     let state = State::of_page();
     // no run on another vendor's card was measured
-    let is_followed = Memo::new(move |_| {
-        let is_nvidias = |scenario: &Scenario| scenario.gpu().is_ok_and(|gpu| gpu.vendor == Vendor::Nvidia);
-        state.current().scenario.with(is_nvidias)
+    let is_nvidias = Memo::new(move |_| {
+        let is_its_card = |scenario: &Scenario| scenario.gpu().is_ok_and(|gpu| gpu.vendor == Vendor::Nvidia);
+        state.current().scenario.with(is_its_card)
     });
-    let band = move || state.current().close_look().map(|detail| detail.band).filter(|_| is_followed.get());
-    let sure = Signal::derive(move || match band() {
-        Some(band) => verdict::accuracy(&band),
-        None if is_followed.get() => "…".to_owned(),
-        None => "none".to_owned(),
-    });
-    let rests_on = Signal::derive(move || match band() {
-        Some(band) => verdict::rests_on(&band),
-        None if is_followed.get() => String::new(),
-        None => "no run on such a card was measured; the driver’s part is assumed".to_owned(),
-    });
+    let band = move || state.current().close_look().map(|detail| detail.band).filter(|_| is_nvidias.get());
+    let known = move || match band() {
+        Some(band) => (verdict::accuracy(&band), verdict::rests_on(&band)),
+        None if is_nvidias.get() => ("…".to_owned(), String::new()),
+        None => {
+            ("none".to_owned(), "no run on such a card was measured; the driver’s part is assumed".to_owned())
+        }
+    };
+    let (sure, rests_on) = (Signal::derive(move || known().0), Signal::derive(move || known().1));
     let unknown = Signal::derive(move || state.current().estimate.with(|estimate| estimate.memory.is_none()));
     let told = move || {
         let sentences = verdict::known(band().as_ref());
