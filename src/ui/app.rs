@@ -75,7 +75,11 @@ pub fn start() {
 /// Puts the app on the page.
 fn mount(start: Start, desk: Desk) {
     let Some(stage) = browser::stage() else { return };
-    leptos::mount::mount_to(stage, move || view! { <App start=start desk=desk /> }).forget();
+    let page = move || {
+        browser::keep_steady(".answer :is(figure, section)");
+        view! { <App start=start desk=desk /> }
+    };
+    leptos::mount::mount_to(stage, page).forget();
     browser::mark_root("data-state", Some("ready"));
 }
 

@@ -3,6 +3,7 @@
 
 mod files;
 mod keys;
+mod steady;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -20,6 +21,7 @@ use crate::model::read::check_length;
 
 pub use files::{print, save, save_bytes, save_picture, styled};
 pub use keys::{Stroke, edit, on_stroke};
+pub use steady::keep_steady;
 
 /// What the address says behind its path, which [`crate::share::decode`] reads: a fragment, which is never sent to the
 /// host, or the query that links had before.
@@ -207,6 +209,14 @@ pub fn watch_width(element: &web_sys::Element, mut tell: impl FnMut(f64) + 'stat
         observer.observe(element);
         let kept = StoredValue::new_local((observer, seen));
         on_cleanup(move || kept.with_value(|(observer, _)| observer.disconnect()));
+    }
+}
+
+/// What was pressed is told of the pointer until it is released, wherever it goes.
+pub fn follow_pointer(event: &web_sys::PointerEvent) {
+    if let Some(pressed) = event.target().and_then(|target| target.dyn_into::<web_sys::Element>().ok()) {
+        // a pointer that has gone already is not followed
+        drop(pressed.set_pointer_capture(event.pointer_id()));
     }
 }
 

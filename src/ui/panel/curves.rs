@@ -11,6 +11,7 @@ use crate::plan::Verdict;
 use crate::scenario::Method;
 use crate::ui::asked::Listed;
 use crate::ui::axis::Axis;
+use crate::ui::browser;
 use crate::ui::chart::curve::{BEYOND, Curve, Frame, draw};
 use crate::ui::chart::pen::TICKS;
 use crate::ui::controls::{Cell, Row, Table};
@@ -201,7 +202,10 @@ pub fn Curves() -> impl IntoView {
                     aria-valuemax=Signal::derive(move || stops.with(|stops| stops.last().copied().unwrap_or(1)).max(now()).to_string())
                     aria-valuenow=Signal::derive(move || now().to_string())
                     aria-valuetext=spoken
-                    on:pointerdown=move |event| set(stop_at(&event))
+                    on:pointerdown=move |event| {
+                        browser::follow_pointer(&event);
+                        set(stop_at(&event));
+                    }
                     on:pointermove=move |event| {
                         if event.buttons() == 1 {
                             set(stop_at(&event));
