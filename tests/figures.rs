@@ -236,6 +236,10 @@ const SENTENCES: &[(&str, &str)] = &[
         "allocated {multi allocated median} % in the median, {multi allocated worst} % at worst over {multi rows} ranks; reserved {multi reserved worst} % at worst.",
     ),
     (
+        "docs/formulas.md",
+        "SimuMax's {clusters rows} ranks of Megatron-core on 8 B200: allocated {clusters allocated median} % in the median, {clusters allocated worst} % at worst, reserved {clusters reserved worst} % at worst.",
+    ),
+    (
         "docs/versions.md",
         "4 × 2,048 tokens: {=m=meta-llama/Llama-3.2-1B&gpu=a100-sxm-80gb&method=full&p=bf16&o=adamw&b=4&s=2048&gc=off&set-to-none=off}, then {=m=meta-llama/Llama-3.2-1B&gpu=a100-sxm-80gb&method=full&p=bf16&o=adamw&b=4&s=2048&gc=off}; checkpointed {=m=meta-llama/Llama-3.2-1B&gpu=a100-sxm-80gb&method=full&p=bf16&o=adamw&b=4&s=2048&set-to-none=off}, then {=m=meta-llama/Llama-3.2-1B&gpu=a100-sxm-80gb&method=full&p=bf16&o=adamw&b=4&s=2048} |",
     ),

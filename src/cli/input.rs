@@ -10,6 +10,7 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueHint}
 use serde_json::{Map, Value};
 
 use super::import;
+use crate::estimate::estimate;
 use crate::hardware::sold_with;
 use crate::import::{LONGEST, Understood};
 use crate::model::read::LONGEST_CONFIG;
@@ -146,8 +147,11 @@ impl Input {
                 }
             }
         }
-        let idle =
-            self.flags.iter().filter(|(key, _)| !asked.scenarios.iter().any(|one| may_matter(key, one)));
+        // of a run that has no answer nothing can make a difference to it
+        let has_answer = |scenario: &&Scenario| estimate(scenario).memory.is_some();
+        let answered: Vec<&Scenario> = asked.scenarios.iter().filter(has_answer).collect();
+        let is_idle = |key: &Key| !answered.is_empty() && !answered.iter().any(|one| may_matter(key, one));
+        let idle = self.flags.iter().filter(|(key, _)| is_idle(key));
         asked.notices.extend(idle.map(|(key, _)| format!("--{} makes no difference to this run", key.name)));
         Ok(asked)
     }

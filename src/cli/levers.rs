@@ -185,7 +185,7 @@ pub(super) fn fewest_in_words(fewest: &Result<Option<Layout>, Issue>) -> String 
             let cluster = layout.scenario.cluster;
             let (gpus, engine) = (grouped(layout.gpus), cluster.sharding.label());
             format!(
-                "Fewest GPUs that hold it, of one machine or machines of 8: {gpus} under {engine}, {} on each",
+                "Fewest GPUs that hold it, of one machine or machines of 8: {gpus} under {engine}, {} on each (headroom layouts tries every engine)",
                 layout.needed
             )
         }

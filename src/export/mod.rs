@@ -23,6 +23,7 @@ use crate::memory::{Iteration, Memory, Parts};
 use crate::plan::{Level, Margin, Outcome};
 use crate::share;
 use crate::text::one_line;
+use crate::units::Bytes;
 
 pub use crate::plan::Answer;
 pub use configuration::{Configuration, Written, configuration};
@@ -170,6 +171,13 @@ pub fn json(answer: &Answer) -> Value {
     if scenario.cluster.is_many() {
         put("on_each_of_gpus", json!(scenario.cluster.gpus));
     }
+    if let Some(rank) = estimate.memory.as_ref().and_then(|memory| memory.rank) {
+        put("stage", json!({ "number": rank.stage, "of": rank.stages, "holds": rank.words() }));
+        let needed = needed_in_stages(answer);
+        if !needed.is_empty() {
+            put("needed_in_stages", json!(needed));
+        }
+    }
     if let (Some(fit), Some(verdict)) = (answer.fit(), answer.verdict()) {
         let left = match fit.margin {
             Margin::Headroom(bytes) => json!(bytes),
@@ -200,6 +208,18 @@ pub fn json(answer: &Answer) -> Value {
     Value::Object(out)
 }
 
+/// What a GPU of each stage of a pipeline needs, where the answer is that of the one that needs most; else nothing.
+fn needed_in_stages(answer: &Answer) -> Vec<Bytes> {
+    let rank = answer.estimate.memory.as_ref().and_then(|memory| memory.rank);
+    let Some(rank) = rank.filter(|_| answer.scenario.cluster.layout.stage == 0) else { return Vec::new() };
+    let needed = |stage| {
+        let mut scenario = answer.scenario.clone();
+        scenario.cluster.layout.stage = stage;
+        Some(Answer::of(scenario).estimate.memory?.needed())
+    };
+    (1..=rank.stages).map(needed).collect::<Option<Vec<Bytes>>>().unwrap_or_default()
+}
+
 fn parts(parts: &Parts) -> Value {
     parts
         .iter()
@@ -226,7 +246,6 @@ mod tests {
     use crate::issue::{Field, Issue};
     use crate::memory::{Counted, Parameters, Peak, Phase, Stage, WholeExperts};
     use crate::scenario::{Method, ModelChoice, Scenario};
-    use crate::units::Bytes;
 
     /// 600 weights, 300 activations and 100 of context on the default card; an answer made by hand.
     fn answer() -> Answer {

@@ -1,7 +1,7 @@
 //! The table that every export is written from.
 
-use super::Answer;
 use super::pace::duration;
+use super::{Answer, needed_in_stages};
 use crate::hardware::Vendor;
 use crate::memory::{Category, Iteration, Memory, Phase, in_order};
 use crate::plan::{Level, Margin, OnCard, Outcome, Verdict};
@@ -226,21 +226,15 @@ impl Builder<'_> {
 
     /// What each stage of a pipeline needs, where the answer is that of the one that needs most.
     fn stages(&self) -> Vec<Line> {
-        let stages = |answer: &Answer| match answer.estimate.memory.as_ref().and_then(|memory| memory.rank) {
-            Some(rank) if answer.scenario.cluster.layout.stage == 0 => rank.stages,
-            Some(_) | None => 0,
+        let needed: Vec<Vec<Bytes>> = self.answers.iter().map(needed_in_stages).collect();
+        let most = needed.iter().map(Vec::len).max().unwrap_or(0);
+        let line = |stage: usize| {
+            let cells = needed
+                .iter()
+                .map(|needed| needed.get(stage).map_or(Cell::Empty, |bytes| Cell::Amount(*bytes)));
+            Line { label: format!("Needed in stage {}", grouped(stage as u64 + 1)), cells: cells.collect() }
         };
-        let most = self.answers.iter().map(stages).max().unwrap_or(0);
-        let needed = |answer: &Answer, stage: u64| {
-            let mut scenario = (stage <= stages(answer)).then(|| answer.scenario.clone())?;
-            scenario.cluster.layout.stage = stage;
-            Some(Cell::Amount(Answer::of(scenario).estimate.memory?.needed()))
-        };
-        (1..=most)
-            .map(|stage| {
-                self.said(&format!("Needed in stage {}", grouped(stage)), |answer| needed(answer, stage))
-            })
-            .collect()
+        (0..most).map(line).collect()
     }
 
     fn parts(&self) -> Vec<Line> {

@@ -10,8 +10,8 @@ pub(super) const TYPICAL_CONTEXT: Bytes = Bytes::mib(500);
 /// lies between the lazy one and this.
 pub(super) const FULL_CONTEXT: Bytes = Bytes::mib(942);
 
-/// What NCCL took on each of two GPUs when torch.distributed made its first communicator, from 0.55 to 2.00 GiB
-/// (stas00/ml-engineering@744d01e, debug). What it takes grows with channels and communicators (NVIDIA/nccl#864, #1450).
+/// What NCCL took on each of two GPUs when torch.distributed made its first communicator: the process went from 0.55 to 2.00 GiB
+/// (stas00/ml-engineering@744d01e, debug). What it takes grows with channels and communicators (NVIDIA/nccl#864, #1450; `docs/parallel.md`).
 pub(crate) const NCCL: Bytes = Bytes::mib(1_485);
 
 /// What the catalogue says of a card's memory, in MiB but for the marketed GB.

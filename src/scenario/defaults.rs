@@ -4,7 +4,7 @@ use super::keys::{Key, keys};
 use super::software::Software;
 use super::{
     Allocator, AttentionKernel, Checkpointing, CpuOffload, Field, Mask, Method, Optimizer, Precision,
-    Reference, Scenario, Sharding, Stack, StepTime, Task, TransformerImpl,
+    Reference, Scenario, Sharding, Stack, StepTime, Task, TransformerImpl, WeightFormat,
 };
 use crate::hardware::ComputeCapability;
 
@@ -60,7 +60,7 @@ impl Scenario {
         usual.sequence = self.within_positions(usual.sequence);
         // half of a short sequence is left to the answer
         usual.answers.prompt = usual.answers.prompt.min(usual.sequence / 2);
-        if self.cluster.is_many() && self.method == Method::Full {
+        if self.is_usually_sharded() {
             // a task may bring another library than the scenario's
             let stack = if usual.stack == Stack::Trl { Stack::Trl } else { self.stack };
             if let Some(sharding) = Software::of(stack).divides_by().last() {
@@ -116,10 +116,31 @@ impl Scenario {
         usual
     }
 
+    /// Whether several GPUs usually keep shards: of a model that is trained whole, and of one that no GPU holds beside its adapters. Where
+    /// all of them share each layer there is nothing left to shard.
+    fn is_usually_sharded(&self) -> bool {
+        self.cluster.is_many()
+            && self.divided().gpus() != self.cluster.gpus
+            && (self.method == Method::Full || self.weights_exceed_the_card())
+    }
+
+    /// Whether the model's parameters alone, as its method loads them, take more than its card has.
+    fn weights_exceed_the_card(&self) -> bool {
+        let (Ok(architecture), Ok(gpu)) = (self.architecture(), self.gpu()) else { return false };
+        let bits = match (self.method, self.quantization.format) {
+            (Method::Full | Method::Lora, _) => 16,
+            (Method::Qlora, WeightFormat::Int8) => 8,
+            (Method::Qlora, WeightFormat::Nf4 | WeightFormat::Nf4Early) => 4,
+        };
+        architecture.parameters().saturating_mul(bits) / 8 > gpu.memory.0
+    }
+
     /// Mixed precision over the weights as they are published, or what the library has instead; fp16 where the card has no
     /// bfloat16.
     fn usual_precision(&self) -> Precision {
-        let shards = self.method == Method::Full || self.cluster.sharding != Sharding::Ddp;
+        let shards = self.method == Method::Full
+            || self.is_usually_sharded()
+            || self.cluster.sharding != Sharding::Ddp;
         match (self.stack, self.has_bfloat16()) {
             // as the weights are published
             (_, true) if !self.task.trains() => Precision::Bf16,
@@ -329,5 +350,23 @@ mod tests {
         assert_eq!(scenario.sequence, 1024);
         scenario.change(|scenario| scenario.model = Scenario::default().model);
         assert_eq!(scenario.sequence, 2048);
+    }
+
+    #[test]
+    fn several_gpus_share_what_none_holds() {
+        let of = |method, model: &str, gpus| {
+            let mut scenario =
+                Scenario { model: ModelChoice::Catalogue(model.into()), ..Scenario::default() };
+            scenario.change(|scenario| scenario.method = method);
+            scenario.change(|scenario| scenario.cluster.set_gpus(gpus));
+            scenario.cluster.sharding
+        };
+        let (small, large) = ("meta-llama/Llama-3.1-8B", "meta-llama/Llama-3.1-70B");
+        // 35 GB of 4-bit weights on cards of 24
+        assert_eq!(of(Method::Qlora, large, 2), Sharding::Fsdp2);
+        assert_eq!(of(Method::Qlora, small, 2), Sharding::Ddp);
+        assert_eq!(of(Method::Lora, small, 2), Sharding::Ddp);
+        assert_eq!(of(Method::Full, small, 2), Sharding::Fsdp2);
+        assert_eq!(of(Method::Qlora, large, 1), Sharding::Ddp);
     }
 }

@@ -71,7 +71,7 @@ impl Aside {
     }
 }
 
-/// `56% of 23.5 GiB`, how much that is, where the peak is, and what runs elsewhere.
+/// `56% of 23.5 GiB`, how much that is, where the peak is, which stage of a pipeline has it, and what runs elsewhere.
 pub fn aside(
     scenario: &Scenario,
     memory: &Memory,
@@ -90,7 +90,10 @@ pub fn aside(
     let note = scenario.gpu().ok().and_then(|gpu| gpu.note()).map(str::to_owned);
     let server =
         scenario.asks_a_server().then(|| "vLLM has GPUs of its own elsewhere, not counted here".to_owned());
-    let others = [note, Some(format!("peak in the {}", phase.label())), server].into_iter().flatten();
+    // a stage that was asked for is named beside the bars of all
+    let worst = memory.rank.filter(|_| scenario.cluster.layout.stage == 0);
+    let worst = worst.map(|rank| format!("most in {}", rank.words()));
+    let others = [note, Some(format!("peak in the {}", phase.label())), worst, server].into_iter().flatten();
     [Some(share), level].into_iter().flatten().chain(others.map(Aside::of)).collect()
 }
 

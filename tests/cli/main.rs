@@ -437,6 +437,23 @@ fn figures_of_several_gpus_are_those_on_each() {
 }
 
 #[test]
+fn the_stage_that_needs_most_is_named_beside_what_each_needs() {
+    let asked = ["estimate", "--stack", "megatron", "--method", "full", "--gpus", "8", "--pp", "4"];
+    let json: Value = serde_json::from_str(&says(&[&asked[..], &["--json"]].concat())).unwrap();
+    let needed: Vec<u64> = serde_json::from_value(json["needed_in_stages"].clone()).unwrap();
+    let most = needed.iter().max().unwrap();
+    assert_eq!((needed.len(), json["needed"].as_u64()), (4, Some(*most)));
+    let stage = json["stage"]["number"].as_u64().unwrap();
+    assert_eq!((needed[stage as usize - 1], json["stage"]["of"].as_u64()), (*most, Some(4)));
+    assert!(
+        json["stage"]["holds"].as_str().unwrap().starts_with(&format!("stage {stage} of 4, which holds"))
+    );
+    // what stands in the way of an answer is not called idle
+    let refused = headroom(&["estimate", "--gpus", "8", "--pp", "2"]);
+    assert!(refused.err.contains("does not divide a model") && !refused.err.contains("makes no difference"));
+}
+
+#[test]
 fn a_task_brings_what_is_usual_for_it() {
     let json = |arguments: &[&str]| -> Value {
         serde_json::from_str(&says(&[&["estimate", "--json"], arguments].concat())).unwrap()

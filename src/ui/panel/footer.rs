@@ -7,7 +7,7 @@ use crate::ui::controls::explained;
 
 /// What is estimated.
 const ESTIMATES: &str = "It estimates fine-tuning, classification, embeddings, training on preferences (DPO, KTO, ORPO, CPO, SimPO), of reward models and on rewards (GRPO, RLOO), distillation and generation, with PyTorch and the \
-                         software that is chosen. Figures are per GPU: of one, or of several under DDP, FSDP2 or ZeRO. What a card needs is \
+                         software that is chosen. Figures are per GPU: of one, or of several under DDP, FSDP2, ZeRO or Megatron-core. What a card needs is \
                          what the allocator hands out plus the CUDA context; memory PyTorch reserves beyond that is listed separately.";
 
 /// What one should know about the page.

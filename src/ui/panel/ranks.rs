@@ -11,9 +11,6 @@ use crate::ui::format::Unit;
 use crate::ui::state::State;
 use crate::units::{Bytes, grouped};
 
-/// How many GPUs have a bar of their own.
-const DRAWN: u64 = 8;
-
 /// How many stages of a pipeline have.
 const MOST_STAGES: u64 = 32;
 
@@ -44,7 +41,7 @@ pub fn Ranks() -> impl IntoView {
     }
 }
 
-/// A bar for each GPU, as far as there is room.
+/// A bar for each GPU that is unlike the others.
 fn bars(state: State, width: u32) -> String {
     let unit = state.unit();
     let layout = Layout { width, bar: 14, gap: 6, names: 56, amounts: 76, labelled: false };
@@ -57,9 +54,8 @@ fn bars(state: State, width: u32) -> String {
             faded: false,
         };
         let Some(rank) = memory.rank else {
-            let bars = (0..scenario.cluster.gpus.min(DRAWN)).map(|rank| bar(format!("GPU {rank}"), memory));
-            let told = "Bars of the memory at the peak of every GPU, all alike";
-            return draw(&bars.collect::<Vec<_>>(), unit, layout, told);
+            let told = "A bar of the memory at the peak of each GPU: all are alike";
+            return draw(&[bar("each".to_owned(), memory)], unit, layout, told);
         };
         let stages = 1..=rank.stages.min(MOST_STAGES);
         let bars = stages.filter_map(|stage| {
@@ -100,12 +96,8 @@ fn staged(cluster: Cluster, rank: Rank) -> String {
 fn together(cluster: Cluster, needed: Bytes, capacity: Bytes, sequences: u64, unit: Unit) -> String {
     let gpus = cluster.gpus;
     let all = |bytes: Bytes| unit.amount(Bytes(bytes.0.saturating_mul(gpus)));
-    let beyond = match gpus.checked_sub(DRAWN) {
-        None | Some(0) => String::new(),
-        Some(more) => format!("{} more are like those drawn. ", grouped(more)),
-    };
     format!(
-        "{beyond}All do the same at the same time, each with a batch of its own: one is executed on behalf of all. Together they \
+        "All do the same at the same time, each with a batch of its own: one is executed on behalf of all. Together they \
          need {} of {} and take {} sequences per step.",
         all(needed),
         all(capacity),
@@ -122,10 +114,8 @@ mod tests {
     fn the_figure_of_one_and_of_all_are_told_apart() {
         let cluster = Cluster { gpus: 16, ..Cluster::ONE };
         let told = together(cluster, Bytes::gib(10.), Bytes::gib(24.), 4, Unit::Binary);
-        assert!(told.starts_with("8 more are like those drawn. "), "{told}");
+        assert!(told.starts_with("All do the same"), "{told}");
         assert!(told.contains("need 160.0 GiB of 384.0 GiB and take 64 sequences per step"), "{told}");
-        let two = together(Cluster { gpus: 2, ..cluster }, Bytes::gib(10.), Bytes::gib(24.), 1, Unit::Binary);
-        assert!(two.starts_with("All do the same"), "{two}");
     }
 
     #[test]
