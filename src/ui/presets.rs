@@ -50,16 +50,6 @@ pub static PRESETS: &[Preset] = &[
         },
     },
     Preset {
-        label: "70B full, 64 × 80 GB",
-        help: "Every weight of a large model, in shards on eight machines of eight",
-        scenario: || Scenario {
-            precision: Precision::AmpBf16,
-            cluster: Cluster { gpus: 64, ..EIGHT },
-            gpu: GpuChoice::Catalogue("h100-sxm-80gb".into()),
-            ..full("meta-llama/Llama-3.1-70B")
-        },
-    },
-    Preset {
         label: "8B chat, 24 GB",
         help: "Generation on a gaming card: four prompts at once, with the keys and values of all their tokens",
         scenario: || Scenario {
@@ -212,6 +202,16 @@ pub static PRESETS: &[Preset] = &[
             cluster: EIGHT,
             gpu: GpuChoice::Catalogue("h100-sxm-80gb".into()),
             ..Scenario::default()
+        },
+    },
+    Preset {
+        label: "70B full, 64 × 80 GB",
+        help: "Every weight of a large model, in shards on eight machines of eight",
+        scenario: || Scenario {
+            precision: Precision::AmpBf16,
+            cluster: Cluster { gpus: 64, ..EIGHT },
+            gpu: GpuChoice::Catalogue("h100-sxm-80gb".into()),
+            ..full("meta-llama/Llama-3.1-70B")
         },
     },
 ];
