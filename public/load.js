@@ -7,13 +7,33 @@ document.getElementById("app").inert = true;
 const PATIENCE = 3000;
 
 const workers = navigator.serviceWorker;
-const { js, wasm } = document.querySelector("script[data-wasm]").dataset;
+const { js, wasm, integrity } = document.querySelector("script[data-wasm]").dataset;
 try {
-  const app = await import(js);
-  await app.default({ module_or_path: wasm });
+  const [app, compiled] = await Promise.all([import(js), compile(wasm)]);
+  await app.default({ module_or_path: compiled });
 } finally {
   const registration = await workers?.register("sw.js").catch(() => undefined);
   if (registration) watch(registration);
+}
+
+/** Compiles the app's wasm as it comes, and holds it against what index.html says of its content before any of it runs. */
+async function compile(address) {
+  // with `integrity` the preloaded answer would not be used
+  const answer = await fetch(address);
+  const copy = answer.clone();
+  // a server that calls it something else is served too
+  const whole = async () => WebAssembly.compile(await answer.arrayBuffer());
+  const isWasm = answer.headers.get("content-type") === "application/wasm";
+  const compiled = isWasm ? WebAssembly.compileStreaming(answer) : whole();
+  await Promise.all([compiled, check(copy)]);
+  return compiled;
+}
+
+// Without TLS a browser hashes nothing: what is served there can be anybody's anyway.
+async function check(answer) {
+  if (!integrity || !globalThis.crypto?.subtle) return;
+  const hash = new Uint8Array(await crypto.subtle.digest("SHA-256", await answer.arrayBuffer()));
+  if (`sha256-${btoa(String.fromCharCode(...hash))}` !== integrity) throw new Error(`${wasm} is not the file that this page was built with`);
 }
 
 // A newer version is kept beside this one until it is asked for: a page never changes under its visitor's hands.

@@ -196,26 +196,6 @@ const SENTENCES: &[(&str, &str)] = &[
         "| QwenLM/Qwen, A100 | nvidia-smi, not stated | {published@QwenLM/Qwen driver row} |",
     ),
     (
-        "docs/accuracy.md",
-        "| litgpt, allocated | 24 | {published@Lightning-AI/litgpt allocated median} % of {published@Lightning-AI/litgpt rows} |",
-    ),
-    (
-        "docs/accuracy.md",
-        "| ms-swift, LoRA, reserved | 43 | {published@modelscope/ms-swift~lora reserved median} % of {published@modelscope/ms-swift~lora reserved rows} |",
-    ),
-    (
-        "docs/accuracy.md",
-        "| ms-swift, full, reserved | 9 | {published@modelscope/ms-swift~full reserved median} % of {published@modelscope/ms-swift~full reserved rows} |",
-    ),
-    (
-        "docs/accuracy.md",
-        "| Qwen's README, LoRA, nvidia-smi | 18 | {published@QwenLM/Qwen~lora driver median} % of {published@QwenLM/Qwen~lora driver rows} |",
-    ),
-    (
-        "docs/accuracy.md",
-        "most of them are what it was fitted to | 41 | {published@Anassbzdd/fitcheck allocated median} % of {published@Anassbzdd/fitcheck rows} |",
-    ),
-    (
         "docs/formulas.md",
         "Over the {adapters#dora rows} rows of DoRA in `data/measurements/adapters.json`, of which 13 were drawn afterwards: allocated {adapters#dora allocated median} % in the median and {adapters#dora allocated worst} % at worst, reserved {adapters#dora reserved median} % and {adapters#dora reserved worst} %.",
     ),

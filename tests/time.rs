@@ -1,7 +1,7 @@
 //! How long steps take: what the operations count, and what was measured against what is predicted.
 #![cfg(not(target_arch = "wasm32"))]
 
-use headroom::check::{TimeErrors, TimeReport, TimeRow, Use, check_time};
+use headroom::check::{TimeErrors, TimeReport, TimeRow, Use, check_time, read_speeds, write_speeds};
 use headroom::memory::Stage;
 use headroom::plan::{Near, Pace, Speed, pace};
 use headroom::scenario::Issue;
@@ -254,6 +254,32 @@ fn what_was_kept_is_predicted_as_well_as_is_said() {
         generated.count == 7 && generated.median_pct <= 10.0 && generated.covered_pct == 100.0,
         "{generated:?}"
     );
+}
+
+/// `HEADROOM_BLESS=1 cargo test --test time` writes anew what the page shows of the rows.
+#[test]
+fn what_the_page_shows_of_speeds_is_what_is_predicted() {
+    let report = report();
+    let (path, found) = (format!("{}/data/speeds.tsv", env!("CARGO_MANIFEST_DIR")), write_speeds(&report));
+    if std::env::var_os("HEADROOM_BLESS").is_some() {
+        std::fs::write(&path, &found).expect("the project is writable");
+    }
+    let kept = std::fs::read_to_string(&path).expect("the speeds");
+    let speeds = read_speeds(&kept);
+    assert_eq!(speeds.len(), report.rows.len());
+    for (line, found) in kept.lines().zip(found.lines()) {
+        assert_eq!(line, found, "run with HEADROOM_BLESS=1 and look at what changed");
+    }
+    for speed in &speeds {
+        assert!(
+            speed.source.starts_with("https://github.com/") && !speed.source.contains("HEAD"),
+            "{speed:?}"
+        );
+    }
+    let kept = report.rows.iter().filter(|row| row.purpose == Use::Check && !row.generates);
+    let (all, shown) = (TimeErrors::of(kept), headroom::check::Speed::errors(&speeds));
+    assert_eq!(shown.count, all.count);
+    assert!((shown.median_pct - all.median_pct).abs() < 0.05, "{shown:?} {all:?}");
 }
 
 /// The cards of which runs were measured.

@@ -64,6 +64,7 @@ class Seen:
         self.autocast = None
         self.optimizer = None
         self.steps = 0
+        self.before = None  # what was allocated and reserved before the first forward pass
         self.handles = []
         self.snapshot = None  # the file that the allocator's history goes to
 
@@ -73,6 +74,9 @@ SEEN = Seen()
 
 #: Entries of the allocator's history that are kept: some hundred bytes of the CPU's memory each.
 LONGEST_HISTORY = 1_000_000
+
+#: The share of what is allocated before the training beyond which what is reserved besides is worth a note.
+CACHED = 0.05
 
 
 def start(snapshot=None):
@@ -93,6 +97,8 @@ def start(snapshot=None):
 def _before_forward(module, inputs):
     if not torch.is_grad_enabled():
         return
+    if SEEN.before is None and torch.cuda.is_available():
+        SEEN.before = {"allocated": torch.cuda.memory_allocated(), "reserved": torch.cuda.memory_reserved()}
     if SEEN.outermost is None and hasattr(getattr(module, "config", None), "model_type"):
         SEEN.outermost = module
     if isinstance(module, torch.nn.Embedding) and inputs and inputs[0].dim() == 2 and not inputs[0].is_floating_point():
@@ -235,6 +241,17 @@ def _card(notes):
     return f"{total / 2**30:.3f}GiB"
 
 
+def _cached(before):
+    """What the script left in PyTorch's cache before it trained: no scenario has it, and what is reserved holds it to the end."""
+    if before is None or before["reserved"] - before["allocated"] <= CACHED * before["allocated"]:
+        return []
+    mib = (before["reserved"] - before["allocated"]) >> 20
+    return [
+        f"{mib} MiB were reserved beyond what was allocated before the first forward pass: blocks that the script's own loading left in the "
+        "cache, in no scenario; torch.cuda.empty_cache() before the training gives them back"
+    ]
+
+
 def _versions():
     found = {"python": platform.python_version()}
     for package in PACKAGES:
@@ -257,7 +274,8 @@ def rows():
         "driver_used_by_all": total - free,
         "parameters": SEEN.model["parameters"],
         "bytes_by_type": SEEN.model["bytes_by_type"],
-        "notes": notes,
+        "before_first_forward": SEEN.before,
+        "notes": notes + _cached(SEEN.before),
     }
     name = f"{SEEN.model['name']}-{keys['method']}-b{keys['batch-size']}-s{keys['seq-length']}"
     figures = {"allocated": torch.cuda.max_memory_allocated(), "reserved": torch.cuda.max_memory_reserved()}

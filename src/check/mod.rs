@@ -38,7 +38,7 @@ pub use measurement::{Case, Format, Measured, Metric, Row};
 pub use parts::PartRow;
 pub use proof::{Figure, MISS_PERCENT, Run, nearest, read_runs, write_runs};
 pub use summary::{Errors, Summary};
-pub use time::{TimeErrors, TimeReport, TimeRow, Use, check_time};
+pub use time::{Speed, TimeErrors, TimeReport, TimeRow, Use, check_time, read_speeds, write_speeds};
 pub use verdicts::{Confusion, Verdicts};
 
 /// A row that cannot be expressed.

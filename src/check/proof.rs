@@ -146,6 +146,11 @@ impl Run {
         Run { reason: reason(&run).to_owned(), ..run }
     }
 
+    /// Whether it is said of the run that the cause of its miss was not found.
+    pub fn has_no_cause(&self) -> bool {
+        ["Not found", "not found"].iter().any(|words| self.reason.contains(words))
+    }
+
     /// A figure of the run, where it was measured.
     pub fn figure(&self, metric: Metric) -> Option<Figure> {
         self.figures[metric as usize]

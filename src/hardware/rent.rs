@@ -19,7 +19,20 @@ pub struct Machine {
     pub dated: String,
 }
 
+/// Whose price table each provider's prices are from, at its commit (`data/SOURCES.md`).
+const PRICES: [(&str, &str); 3] = [
+    ("aws", "aws/karpenter-provider-aws/tree/1d92708"),
+    ("azure", "Azure/karpenter-provider-azure/tree/352646f"),
+    ("gcp", "cloudpilot-ai/karpenter-provider-gcp/tree/417f047b"),
+];
+
 impl Machine {
+    /// Where its price was read, as an address.
+    pub fn price_source(&self) -> Option<String> {
+        let (_, table) = PRICES.iter().find(|(provider, _)| *provider == self.provider)?;
+        Some(format!("https://github.com/{table}"))
+    }
+
     /// US dollars for an hour of one of its cards.
     pub fn per_card(&self) -> f64 {
         self.per_hour / f64::from(self.gpus.max(1))
@@ -82,6 +95,7 @@ mod tests {
             assert!(gpu(slug).is_ok(), "{slug}");
             assert!(machine.gpus >= 1 && machine.per_hour > 0.1 && machine.per_hour < 500.0, "{machine:?}");
             assert!(machine.dated.starts_with("2026-"), "{machine:?}");
+            assert!(machine.price_source().is_some(), "{machine:?}");
         }
     }
 }

@@ -6,6 +6,7 @@
 mod app;
 mod asked;
 mod axis;
+pub mod behind;
 mod browser;
 pub mod chart;
 mod controls;

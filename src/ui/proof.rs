@@ -148,6 +148,9 @@ pub fn software(slug: &str) -> String {
     parts.map(word).fold(name.to_owned(), |name, word| name + &word)
 }
 
+/// The other calculators, and their median errors over groups of published figures, as they were worked out once (`data/SOURCES.md`).
+const OTHERS: &str = include_str!("../../data/peers.tsv");
+
 /// Another calculator whose formulas were run over published figures.
 pub struct Peer {
     /// What it is called.
@@ -157,16 +160,13 @@ pub struct Peer {
 }
 
 /// The calculators that docs/accuracy.md compares with.
-pub const PEERS: [Peer; 5] = [
-    Peer { name: "gpu_poor", code: "https://github.com/RahulSChand/gpu_poor/tree/ad2fc0e" },
-    Peer {
-        name: "Unsloth Studio",
-        code: "https://github.com/unslothai/unsloth/blob/015bdef/studio/backend/utils/hardware/vram_estimation.py",
-    },
-    Peer { name: "accelerate", code: "https://github.com/huggingface/accelerate" },
-    Peer { name: "EleutherAI", code: "https://github.com/EleutherAI/cookbook/tree/827ee3b" },
-    Peer { name: "fitcheck 0.3.1", code: "https://github.com/Anassbzdd/fitcheck" },
-];
+pub fn peers() -> Vec<Peer> {
+    let peer = |line: &'static str| match line.split('\t').collect::<Vec<_>>()[..] {
+        ["peer", name, code] => Some(Peer { name, code }),
+        _ => None,
+    };
+    OTHERS.lines().filter_map(peer).collect()
+}
 
 /// Published figures over which the other calculators were run.
 pub struct Field {
@@ -178,53 +178,28 @@ pub struct Field {
     method: &'static str,
     /// How many the others were run over.
     pub rows: usize,
-    /// The median error of each in percent, in the order of [`PEERS`], where it can be asked.
-    pub medians: [Option<f64>; PEERS.len()],
+    /// The median error of each in percent, in the order of [`peers`], where it can be asked.
+    pub medians: Vec<Option<f64>>,
 }
 
 /// The groups of docs/accuracy.md.
-pub const FIELDS: [Field; 5] = [
-    Field {
-        name: "litgpt, allocated",
-        source: "Lightning-AI/litgpt",
-        metric: Metric::Allocated,
-        method: "",
-        rows: 24,
-        medians: [Some(43.8), Some(36.6), Some(29.9), None, Some(6.8)],
-    },
-    Field {
-        name: "ms-swift, LoRA, reserved",
-        source: "modelscope/ms-swift",
-        metric: Metric::Reserved,
-        method: "lora",
-        rows: 43,
-        medians: [Some(22.), Some(46.8), Some(48.2), None, Some(27.9)],
-    },
-    Field {
-        name: "ms-swift, full, reserved",
-        source: "modelscope/ms-swift",
-        metric: Metric::Reserved,
-        method: "full",
-        rows: 9,
-        medians: [Some(20.4), Some(7.7), Some(26.5), Some(73.9), Some(21.4)],
-    },
-    Field {
-        name: "Qwen’s README, LoRA, nvidia-smi",
-        source: "QwenLM/Qwen",
-        metric: Metric::Driver,
-        method: "lora",
-        rows: 18,
-        medians: [Some(30.), Some(30.8), Some(40.1), None, Some(4.)],
-    },
-    Field {
-        name: "fitcheck’s own, Tesla T4, allocated",
-        source: "Anassbzdd/fitcheck",
-        metric: Metric::Allocated,
-        method: "",
-        rows: 41,
-        medians: [Some(42.), Some(46.), Some(38.), None, Some(0.7)],
-    },
-];
+pub fn fields() -> Vec<Field> {
+    let field = |line: &'static str| match line.split('\t').collect::<Vec<_>>()[..] {
+        ["field", name, source, metric, method, rows, ref medians @ ..] => Some(Field {
+            name,
+            source,
+            metric: Metric::ALL.into_iter().find(|one| one.slug() == metric)?,
+            method,
+            rows: rows.parse().ok()?,
+            medians: medians.iter().map(|median| median.parse().ok()).collect(),
+        }),
+        _ => None,
+    };
+    OTHERS.lines().filter_map(field).collect()
+}
+
+/// Families whose dimensions the others were given: they were run over no others.
+const THEIRS: [&str; 4] = ["llama", "mistral", "qwen", "yi"];
 
 impl Field {
     /// Where they were published.
@@ -232,10 +207,14 @@ impl Field {
         format!("https://github.com/{}", self.source)
     }
 
-    /// How far Headroom is off over the rows of that source that it predicts.
+    /// How far Headroom is off over the rows of that source that it predicts and the others could be run over: of one GPU and of
+    /// their families. Which rows theirs were was not kept, so that these may be fewer or more.
     pub fn own(&self, runs: &[Run]) -> Errors {
         let is_of = |run: &&Run| {
-            run.source.contains(self.source) && (self.method.is_empty() || run.method() == self.method)
+            run.source.contains(&format!("/{}/", self.source))
+                && (self.method.is_empty() || run.method() == self.method)
+                && run.gpus == 1
+                && THEIRS.iter().any(|family| run.family.starts_with(family))
         };
         let figures = runs.iter().filter(is_of).filter_map(|run| run.figure(self.metric));
         Errors::of(figures.map(Figure::error_pct))
@@ -284,6 +263,30 @@ mod tests {
         let figures = Filter { family: "gpt2".to_owned(), ..Filter::default() }.figures(&runs);
         assert_eq!(histogram(&figures), [0, 0, 1, 0, 0, 1, 0, 0, 0, 0, 1]);
         assert_eq!(errors(&figures).count, 3);
+    }
+
+    /// The documents have the medians that are computed, and those that are quoted.
+    #[test]
+    fn the_table_of_other_calculators_is_the_one_in_the_documents() {
+        let runs = crate::check::read_runs(include_str!("../../data/measured.tsv"));
+        let document = include_str!("../../docs/accuracy.md");
+        let (peers, fields) = (peers(), fields());
+        assert!(peers.len() == 5 && fields.len() == 6);
+        for field in fields {
+            assert_eq!(field.medians.len(), peers.len(), "{}", field.name);
+            let own = field.own(&runs);
+            let own = match own.count {
+                0 => "–".to_owned(),
+                count => format!("{:.2} % of {count}", own.median_pct),
+            };
+            let others = field.medians.iter().map(|median| match median {
+                Some(median) => format!("{median:.1} %"),
+                None => "–".to_owned(),
+            });
+            let cells = [field.name.to_owned(), field.rows.to_string(), own].into_iter().chain(others);
+            let line = format!("| {} |", cells.collect::<Vec<_>>().join(" | "));
+            assert!(document.contains(&line), "docs/accuracy.md lacks {line}");
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The answer in words.
 
+use super::behind::Behind;
 use super::detail::Detail;
 use super::format::{Unit, percent};
 use super::summary;
@@ -166,6 +167,8 @@ pub struct Figure {
     pub note: String,
     /// What the name means.
     pub help: &'static str,
+    /// What stands behind it.
+    pub behind: Behind,
 }
 
 const NEEDS: &str = "“Needs” is the highest torch.cuda.max_memory_allocated() of the run, and the memory that the driver takes for the \
@@ -194,7 +197,8 @@ pub fn figures(
     let is_nvidia = gpu.vendor == Vendor::Nvidia;
     let note = if is_nvidia { format!("{tensors} + {context} driver") } else { tensors };
     let name = if cluster.is_many() { "Each GPU needs" } else { "Needs" };
-    let needs = Figure { name, amount: unit.amount(memory.needed()), note, help: NEEDS };
+    let needs =
+        Figure { name, amount: unit.amount(memory.needed()), note, help: NEEDS, behind: Behind::Needs };
     if !is_nvidia {
         return vec![needs];
     }
@@ -212,6 +216,7 @@ pub fn figures(
         amount: unit.amount(on_host),
         note: if cluster.is_many() { "for all GPUs together" } else { "beside the card" }.to_owned(),
         help: RAM,
+        behind: Behind::Host,
     });
     let amounts = [
         needs,
@@ -220,6 +225,7 @@ pub fn figures(
             amount: amount(|on_card| on_card.reserved),
             note: reserved.to_owned(),
             help: RESERVES,
+            behind: Behind::Reserves,
         },
         Figure {
             name: "nvidia-smi shows",
@@ -227,6 +233,7 @@ pub fn figures(
             note: if cluster.is_many() { "with the driver, without NCCL" } else { "that and the driver" }
                 .to_owned(),
             help: SHOWS,
+            behind: Behind::Shows,
         },
     ];
     amounts.into_iter().chain(ram).collect()
@@ -244,7 +251,8 @@ pub fn speed(scenario: &Scenario, memory: &Memory, verdict: Verdict) -> Option<F
         amount,
         note,
         help: "Tokens per second from what the step computes and what such cards were measured to reach. The view Plan says what \
-               it rests on.",
+               it rests on, the view Accuracy how far off published speeds were.",
+        behind: Behind::Speed,
     })
 }
 

@@ -16,6 +16,11 @@ struct Recorded {
 
 /// Runs the recorder over `tests/fixtures/record/train.py`, whose torch is a stand-in of a page: Python is all that this needs.
 fn record(test: &str, arguments: &[&str], model: &str) -> Recorded {
+    record_with(test, arguments, model, "8")
+}
+
+/// The same where the script left so many MiB in PyTorch's cache before it trained.
+fn record_with(test: &str, arguments: &[&str], model: &str, cached_mib: &str) -> Recorded {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(test);
     fs::create_dir_all(&folder).unwrap();
@@ -28,6 +33,7 @@ fn record(test: &str, arguments: &[&str], model: &str) -> Recorded {
         .current_dir(&folder)
         .env("PYTHONPATH", &fixtures)
         .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env("CACHED_MIB", cached_mib)
         .env_remove("RANK")
         .output()
         .expect("python3 is there");
@@ -88,6 +94,21 @@ fn a_model_with_a_name_of_the_hub_is_the_one_that_ran() {
         let read: Value = serde_json::from_str(&imported).unwrap();
         assert_eq!(read["read"][0]["took"], "allocated:3836055552,reserved:4414504960,driver:5000000000");
     }
+}
+
+/// A model that is made in float32 on the card and cast there leaves its first weights in the cache.
+#[test]
+fn what_a_script_left_in_the_cache_is_said() {
+    let notes = |cached_mib: &str| {
+        let recorded = record_with(&format!("record-cached-{cached_mib}"), &[], "", cached_mib);
+        let rows: Value = serde_json::from_str(&fs::read_to_string(recorded.file()).unwrap()).unwrap();
+        let before = &rows[1]["before_first_forward"];
+        let apart = before["reserved"].as_u64().unwrap() - before["allocated"].as_u64().unwrap();
+        assert_eq!(apart >> 20, cached_mib.parse::<u64>().unwrap());
+        rows[1]["notes"].to_string()
+    };
+    assert!(!notes("8").contains("in the cache"), "{}", notes("8"));
+    assert!(notes("76").contains("76 MiB were reserved beyond what was allocated"), "{}", notes("76"));
 }
 
 #[test]

@@ -87,10 +87,37 @@ test("every scenario has its nearest measured run, with what differs and its err
   await expect(page.getByText("It is this scenario: nothing differs.")).toBeVisible();
 });
 
+test("misses without a cause are counted", async ({ headroom, page }) => {
+  await headroom.open("#v=1&view=accuracy");
+  await page.getByLabel("What was measured").selectOption("reserved");
+  const misses = runs.filter((run) => run.reserved && Math.abs(run["reserved predicted"] / run.reserved - 1) >= 0.01);
+  const unknown = misses.filter((run) => /[Nn]ot found/.test(run.reason));
+  await expect(gist(page)).toContainText(`Of the ${misses.length} others ${unknown.length} have no cause`);
+});
+
+test("published speeds stand beside the predicted ones", async ({ headroom, page }) => {
+  await headroom.open("#v=1&view=accuracy");
+  const lines = readFileSync(join(DIST, "speeds.tsv"), "utf8").trimEnd().split("\n").slice(1);
+  const speeds = page.getByRole("table", { name: "Published speeds, those furthest off first" });
+  const off = lines.map((line) => line.split("\t")).map((fields) => fields[6] / fields[7] - 1);
+  const worst = Math.max(...off.map(Math.abs));
+  await expect(speeds.getByRole("row").nth(1)).toContainText(`${(worst * 100).toFixed(2)}%`);
+});
+
+test("each compared scenario has its nearest run", async ({ headroom, page }) => {
+  await headroom.open("#v=1&m=openai-community/gpt2&b=1&s=128&view=compare");
+  await page.getByRole("button", { name: "A copy" }).click();
+  const row = page.getByRole("row", { name: /^Nearest measured run/ });
+  await expect(row.getByRole("cell")).toHaveText([/%.*peak/, /%.*peak/]);
+  await row.getByRole("button").last().click();
+  await expect(page.getByRole("heading", { name: "The nearest measured run" })).toBeVisible();
+});
+
 test("other calculators stand beside, with their code", async ({ headroom, page }) => {
   await headroom.open("#v=1&view=accuracy");
   const peers = page.getByRole("table", { name: "Median error by calculator" });
-  const litgpt = runs.filter((run) => run.source.includes("Lightning-AI/litgpt"));
+  const theirs = (run) => run.GPUs === "1" && /^(llama|mistral|qwen|yi)/.test(run.family);
+  const litgpt = runs.filter((run) => run.source.includes("Lightning-AI/litgpt") && theirs(run));
   await expect(peers.getByRole("row", { name: /^litgpt/ })).toContainText(`${errors("allocated", litgpt).length} rows`);
   await expect(page.getByRole("link", { name: "gpu_poor" })).toHaveAttribute("href", /github\.com\/RahulSChand\/gpu_poor\/tree\/\w+/);
 });

@@ -40,6 +40,72 @@ test("a part leads to its formula", async ({ headroom, page, context }) => {
   await expect(document.getByRole("heading", { name: "Saved activations" })).toBeInViewport();
 });
 
+/** The links to the documents that can be seen there; each leads to a section that exists. */
+const grounds = async (place) => {
+  const found = place.getByRole("link", { name: "Its formula, source and known error" }).filter({ visible: true });
+  const addresses = await found.evaluateAll((all) => all.map((link) => link.getAttribute("href")));
+  for (const address of addresses) {
+    const [file, anchor] = address.split("#");
+    expect(anchor, address).toBeTruthy();
+    expect(contents(join(DIST, file)), address).toContain(`id="${anchor}"`);
+  }
+  return addresses;
+};
+
+const TRAINING = "#v=1&m=openai-community/gpt2&b=1&s=128";
+
+test("every figure leads to its formula in two clicks", async ({ headroom, page }) => {
+  await headroom.open(TRAINING);
+  const figures = headroom.verdict.locator("dt button");
+  const leads = [];
+  for (const figure of await figures.all()) {
+    await figure.click();
+    const meaning = headroom.verdict.getByRole("note").filter({ visible: true });
+    const [lead, ...more] = await grounds(meaning);
+    expect(more).toEqual([]);
+    leads.push(lead);
+    await page.keyboard.press("Escape");
+  }
+  expect(leads).toEqual([
+    "docs/formulas.html#needs",
+    "docs/formulas.html#pytorch-reserves",
+    "docs/formulas.html#nvidia-smi-shows",
+    "docs/time.html#how-right-it-is",
+  ]);
+});
+
+for (const [task, link] of [
+  ["training", TRAINING],
+  ["generating", "#v=1&task=generate&m=openai-community/gpt2&method=full&b=1&s=128"],
+]) {
+  test(`every question of a plan for ${task} leads to its formula and to measured runs`, async ({ headroom, page }) => {
+    await headroom.open(`${link}&view=plan`);
+    await page.getByText("Paste the lengths of your texts").click();
+    const panels = page.getByRole("tabpanel").locator(".plan > section").filter({ visible: true });
+    await expect(panels.first()).toBeVisible();
+    expect(await panels.count()).toBeGreaterThan(6);
+    for (const panel of await panels.all()) {
+      expect((await grounds(panel)).length, await panel.getByRole("heading").first().innerText()).toBe(1);
+    }
+    await panels.last().getByRole("button", { name: "Measured runs like this" }).click();
+    await expect(page.getByRole("heading", { name: "The nearest measured run" })).toBeVisible();
+  });
+}
+
+test("a part of a moment and a comparison lead to their formulas", async ({ headroom, page }) => {
+  await headroom.open(`${TRAINING}&view=timeline`);
+  await page.getByRole("list", { name: "Parts at this moment" }).getByRole("button", { name: /^Weights/ }).click();
+  expect(await grounds(page.locator(".of-moment"))).toEqual(["docs/formulas.html#weights"]);
+  await headroom.open(`${TRAINING}&2.b=2&view=compare`);
+  expect(await grounds(page.getByRole("tabpanel"))).toContain("docs/formulas.html#needs");
+});
+
+test("a price leads to its table at a commit", async ({ headroom, page }) => {
+  await headroom.open(`${TRAINING}&view=plan`);
+  const row = page.getByRole("table", { name: "Machines to rent with the cards that hold it" }).getByRole("row").nth(1);
+  await expect(row.getByRole("link", { name: "source" })).toHaveAttribute("href", /^https:\/\/github\.com\/\S+\/tree\/[0-9a-f]{7,}$/);
+});
+
 for (const colorScheme of ["light", "dark"]) {
   for (const width of [320, 1280]) {
     test(`documents are read ${width} pixels wide, ${colorScheme}`, async ({ page }) => {

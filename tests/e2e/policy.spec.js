@@ -24,6 +24,15 @@ test("what is put into the page from elsewhere does not run, and reaches nobody"
   problems.length = 0;
 });
 
+test("a WebAssembly that the page was not built with does not run", async ({ page, problems }) => {
+  const other = Buffer.from([0x00, 0x61, 0x73, 0x6d, 0x01, 0x00, 0x00, 0x00]);
+  await page.route("**/*_bg.wasm", (route) => route.fulfill({ contentType: "application/wasm", body: other }));
+  await page.goto(".");
+  await expect(page.locator("html")).toHaveAttribute("data-state", "unloaded");
+  expect(problems.join("\n")).toContain("is not the file that this page was built with");
+  problems.length = 0;
+});
+
 test("everything that the page does keeps the policy", async ({ headroom, page }) => {
   await page.addInitScript(() => {
     window.violations = [];

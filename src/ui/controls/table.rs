@@ -197,7 +197,7 @@ fn content(cell: Cell, button: &'static str, id: &str) -> impl IntoView + use<> 
         None => {
             let said = match hint.is_empty() {
                 true => view! { <span>{text}</span> }.into_any(),
-                false => meaning(format!("{id}-means"), &text, &hint).into_any(),
+                false => meaning(format!("{id}-means"), &text, &hint, None).into_any(),
             };
             Either::Left(view! { {said} {small} {away} })
         }

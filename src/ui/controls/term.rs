@@ -21,10 +21,10 @@ pub fn explained(id: &str, text: &str) -> Vec<AnyView> {
     pieces(text).into_iter().map(piece).collect()
 }
 
-/// A word, a figure or a cell with what can be said of it: the same as a word of the glossary.
-pub fn meaning(id: String, face: &str, means: &str) -> impl IntoView + use<> {
+/// A word, a figure or a cell with what can be said of it, and what leads on from there: the same as a word of the glossary.
+pub fn meaning(id: String, face: &str, means: &str, more: Option<ViewFn>) -> impl IntoView + use<> {
     let (face, means) = (face.to_owned(), means.to_owned());
-    view! { <Word id=id face=face heading=String::new() means=means /> }
+    view! { <Word id=id face=face heading=String::new() means=means more=more.unwrap_or_default() /> }
 }
 
 /// A word with what it means. The browser shows what it means at a press and closes it at Escape or a press elsewhere; a pointer
@@ -40,9 +40,12 @@ fn Word(
     heading: String,
     /// What it means.
     means: String,
+    /// What leads on from there.
+    #[prop(optional)]
+    more: ViewFn,
 ) -> impl IntoView {
     let drawn = RwSignal::new(false);
-    let means = move || drawn.get().then(|| means.clone());
+    let means = move || drawn.get().then(|| view! { {means.clone()} " " {more.run()} });
     let (shown, left) = (id.clone(), id.clone());
     view! {
         <span

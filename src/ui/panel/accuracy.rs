@@ -3,13 +3,15 @@
 use leptos::prelude::*;
 
 use super::document::Document;
+use super::measured::nearest_to;
 use super::proof::Proof;
-use crate::check::{Metric, Run, nearest};
+use super::speeds::Speeds;
+use crate::check::{Metric, Run};
 use crate::scenario::Scenario;
 use crate::ui::controls::{Cell, Row, Table, columns, explained};
 use crate::ui::format::Unit;
 use crate::ui::proof::{metric, settings, signed, software};
-use crate::ui::state::{Measured, State};
+use crate::ui::state::State;
 use crate::ui::summary::differences;
 use crate::ui::verdict;
 use crate::units::grouped;
@@ -38,6 +40,7 @@ pub fn Accuracy() -> impl IntoView {
                 </p>
             </section>
             <Proof />
+            <Speeds />
         </div>
     }
 }
@@ -47,11 +50,8 @@ pub fn Accuracy() -> impl IntoView {
 fn Nearest() -> impl IntoView {
     let state = State::of_page();
     let found = Memo::new(move |_| {
-        let Measured::Here(runs) = state.measured.get() else { return None };
-        state.current().scenario.with(|scenario| {
-            let architecture = scenario.architecture().ok()?;
-            nearest(&runs, &architecture, scenario).cloned()
-        })
+        let measured = state.measured.get();
+        state.current().scenario.with(|scenario| nearest_to(&measured, scenario))
     });
     let told = move || found.with(|run| run.as_ref().map(sentence).unwrap_or_default());
     let figures = Signal::derive(move || {
@@ -105,7 +105,7 @@ fn Nearest() -> impl IntoView {
 }
 
 /// What the model is called; one that was made for the measurement has no name of its own.
-fn model(run: &Run) -> String {
+pub(super) fn model(run: &Run) -> String {
     match run.model.as_str() {
         "model" => format!("a {} of {} parameters", run.family, grouped(run.parameters)),
         name => name.to_owned(),

@@ -4,6 +4,7 @@ use leptos::prelude::*;
 
 use super::breakdown::Breakdown;
 use super::chart::Chart;
+use super::document::Grounds;
 use super::oom::OutOfMemory;
 use super::ranks::Ranks;
 use super::recorded::Recorded;
@@ -11,6 +12,7 @@ use crate::explain::{Note, Switch};
 use crate::hardware::Gpu;
 use crate::memory::{Iteration, Memory};
 use crate::scenario::Scenario;
+use crate::ui::behind::Behind;
 use crate::ui::chart::card::{Named, draw_card};
 use crate::ui::chart::stack::{Bar, Layout, Segment, draw};
 use crate::ui::format::Unit;
@@ -41,6 +43,7 @@ pub fn Fit() -> impl IntoView {
                     <h2>"Peak by phase"</h2>
                     <Chart label="Peak by phase" draw=move |width| phases(state, width) />
                     <p class="remark">{move || first_iteration(state)}</p>
+                    <Grounds of=Behind::Needs />
                 </section>
             </div>
         </div>

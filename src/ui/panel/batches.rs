@@ -2,11 +2,13 @@
 
 use leptos::prelude::*;
 
+use super::document::Grounds;
 use super::need::open;
 use super::rows::{pieces, summed_up};
 use crate::plan::{BatchRow, on_usual_cards};
 use crate::scenario::Scenario;
 use crate::ui::asked::Listed;
+use crate::ui::behind::Behind;
 use crate::ui::controls::{Cell, Row, Slider, Table, columns};
 use crate::ui::desk::Place;
 use crate::ui::format::Unit;
@@ -89,6 +91,7 @@ pub fn Batches() -> impl IntoView {
                         "The largest micro-batch that runs, then the largest that divides the effective batch, if one above half of it \
                          does. Accumulation takes time and, where gradients are large, their memory while the next pass runs: the micro-batch beside it is one that fits with that. A safety margin and memory in use, under All settings, are left free."
                     </p>
+                    <Grounds of=Behind::Limits />
                 </section>
             }
         })

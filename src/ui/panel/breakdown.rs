@@ -3,7 +3,7 @@
 use leptos::either::Either;
 use leptos::prelude::*;
 
-use super::document::{Document, formula_of};
+use super::document::{Formula, formula_of};
 use super::zoom::Zoom;
 use crate::memory::Memory;
 use crate::share::MOST_SCENARIOS;
@@ -242,7 +242,7 @@ fn Row(
                 <p>{explained(&about, part.help())} " " {bytes} " at the peak."</p>
                 {inside}
                 <p class="tools-row">
-                    <Document at=formula_of(part) text="Its formula, source and known error" />
+                    <Formula at=formula_of(part) />
                 </p>
             }
         })

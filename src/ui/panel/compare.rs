@@ -2,18 +2,26 @@
 
 use leptos::prelude::*;
 
+use super::accuracy::model;
 use super::answer::Peak;
 use super::curves::Curves;
+use super::document::Grounds;
+use super::measured::{fetch, nearest_to};
+use crate::check::{Metric, Run};
 use crate::memory::Parameters;
 use crate::plan::{OnCard, Outcome, with_method};
 use crate::scenario::{Method, Scenario};
 use crate::share::MOST_SCENARIOS;
+use crate::ui::behind::Behind;
+use crate::ui::browser;
 use crate::ui::controls::{Cell, Row, Table};
 use crate::ui::detail::Detail;
 use crate::ui::format::{Unit, parameters};
-use crate::ui::state::{Slot, State, letter};
+use crate::ui::proof::{self, signed};
+use crate::ui::state::{Measured, Slot, State, letter};
 use crate::ui::summary;
 use crate::ui::verdict::{self, margin};
+use crate::ui::view::View;
 use crate::units::{Bytes, shortest};
 
 /// The scenarios on the page and what can be done with them.
@@ -107,6 +115,11 @@ fn counts(scenario: &Scenario, counts: &Parameters) -> String {
 pub fn Compare() -> impl IntoView {
     let state = State::of_page();
     let alone = Signal::derive(move || state.alone());
+    Effect::new(move || {
+        if !alone.get() {
+            fetch(state);
+        }
+    });
     let columns = Signal::derive(move || {
         let letters = (0..state.count.get()).map(letter);
         ["Input"].into_iter().chain(letters).map(str::to_owned).collect::<Vec<_>>()
@@ -114,6 +127,7 @@ pub fn Compare() -> impl IntoView {
     let rows = Signal::derive(move || {
         let mut rows = differences(&state.scenarios());
         rows.extend(outcomes(state));
+        rows.push(nearest_runs(state));
         rows
     });
     // One of each method is what most people want to see side by side.
@@ -150,6 +164,7 @@ pub fn Compare() -> impl IntoView {
                 columns=columns
                 rows=rows
             />
+            <Grounds of=Behind::Needs />
         </section>
         <Peak />
         {move || (!alone.get()).then(|| view! { <Curves /> })}
@@ -224,6 +239,43 @@ fn outcomes(state: State) -> Vec<Row> {
     ]
 }
 
+/// How far off the measured run was that is most like each of them; a click shows it.
+fn nearest_runs(state: State) -> Row {
+    let measured = state.measured.get();
+    let cell = |(position, slot): (usize, Slot)| {
+        let found = slot.scenario.with(|scenario| nearest_to(&measured, scenario));
+        let show = Callback::new(move |()| {
+            state.active.set(position);
+            state.view.set(View::Accuracy);
+            browser::scroll_to_top();
+        });
+        match (found, &measured) {
+            (Some(run), _) => Cell { act: Some(show), ..missed_by(&run) },
+            (None, Measured::Awaited) => Cell::of("…"),
+            (None, Measured::Unasked | Measured::Here(_) | Measured::Failed(_)) => Cell::of("–"),
+        }
+    };
+    Row {
+        class: "outcome",
+        head: Cell::of("Nearest measured run"),
+        cells: state.shown().enumerate().map(cell).collect(),
+        ..Row::default()
+    }
+}
+
+/// How far off the first figure of a run was that was measured, and which run it is.
+fn missed_by(run: &Run) -> Cell {
+    let figure = Metric::ALL.into_iter().find_map(|metric| Some((metric, run.figure(metric)?)));
+    figure.map_or_else(
+        || Cell::of("–"),
+        |(metric, figure)| Cell {
+            small: format!("{}, {}", proof::metric(metric).to_lowercase(), model(run)),
+            hint: format!("Show this run: {}", run.id),
+            ..Cell::of(signed(figure.error_pct()))
+        },
+    )
+}
+
 /// An amount, and whether the run gets no further than that.
 #[derive(Clone, Copy)]
 struct Reached {
@@ -261,6 +313,23 @@ mod tests {
         assert_eq!(small(failed, whole), "until it fails");
         assert_eq!(small(whole, failed), "");
         assert_eq!(small(other, whole), "−1.00 GiB");
+    }
+
+    #[test]
+    fn a_compared_scenario_has_the_error_of_its_nearest_run() {
+        let runs = crate::check::read_runs(include_str!("../../../data/measured.tsv"));
+        let own = runs.iter().find(|run| run.id == "full-bf16-gpt2-b8-s1024").expect("a measured run");
+        let scenario = own.scenario().expect("a link");
+        let found = nearest_to(&Measured::Here(std::sync::Arc::new(runs.clone())), &scenario);
+        let cell = missed_by(&found.expect("the run itself"));
+        let error = own.figure(Metric::Allocated).expect("a figure").error_pct();
+        assert_eq!(cell.text, signed(error));
+        assert!(
+            cell.hint.ends_with(&own.id) && cell.small.starts_with("allocated peak, gpt2"),
+            "{}",
+            cell.small
+        );
+        assert_eq!(nearest_to(&Measured::Awaited, &scenario), None);
     }
 
     #[test]

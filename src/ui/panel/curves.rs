@@ -6,11 +6,13 @@ use leptos::html;
 use leptos::prelude::*;
 
 use super::chart::{USUAL_WIDTH, follow_width};
+use super::document::Grounds;
 use super::rows::{pieces, summed_up};
 use crate::plan::Verdict;
 use crate::scenario::Method;
 use crate::ui::asked::Listed;
 use crate::ui::axis::Axis;
+use crate::ui::behind::Behind;
 use crate::ui::browser;
 use crate::ui::chart::curve::{BEYOND, Curve, Frame, draw};
 use crate::ui::chart::pen::TICKS;
@@ -220,6 +222,7 @@ pub fn Curves() -> impl IntoView {
                     open.get().then(|| view! { <Table caption="Memory by value" class="measured" listing=state.asked.listing(Listed::Curve) columns=columns rows=rows /> })
                 }}
             </details>
+            <Grounds of=Behind::Limits />
         </section>
     }
 }

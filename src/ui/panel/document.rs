@@ -1,8 +1,15 @@
-//! Links to the documents, which lie beside the page as pages of their own.
+//! Links to the documents, which lie beside the page as pages of their own, and to the measured runs.
 
 use leptos::prelude::*;
 
+use crate::ui::behind::Behind;
+use crate::ui::browser;
 use crate::ui::part::Part;
+use crate::ui::state::State;
+use crate::ui::view::View;
+
+/// What leads to a formula, the same everywhere.
+const FORMULA: &str = "Its formula, source and known error";
 
 /// A link to a document: `formulas.html`, or a heading of it, `formulas.html#weights`.
 #[component]
@@ -11,6 +18,33 @@ pub fn Document(#[prop(into)] at: String, text: &'static str) -> impl IntoView {
         <a class="explain" href=format!("docs/{at}") target="_blank">
             {text}
         </a>
+    }
+}
+
+/// The way from a figure to its formula.
+#[component]
+pub fn Formula(#[prop(into)] at: String) -> impl IntoView {
+    view! { <Document at=at text=FORMULA /> }
+}
+
+/// The way from an answer to its formula, and to the measured run that is most like the scenario.
+#[component]
+pub fn Grounds(
+    /// What was answered.
+    of: Behind,
+) -> impl IntoView {
+    let state = State::of_page();
+    let show = move |_| {
+        state.view.set(View::Accuracy);
+        browser::scroll_to_top();
+    };
+    view! {
+        <p class="tools-row grounds">
+            <Formula at=of.at() />
+            <button type="button" class="explain" on:click=show>
+                "Measured runs like this"
+            </button>
+        </p>
     }
 }
 

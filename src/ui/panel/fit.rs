@@ -2,6 +2,7 @@
 
 use leptos::prelude::*;
 
+use super::document::Grounds;
 use super::need::open;
 use super::rows::{pieces, summed_up};
 use crate::hardware::{Gpu, Vendor};
@@ -9,6 +10,7 @@ use crate::model::catalogue;
 use crate::plan::{self, FitCell, FitRow, Measure, largest_that_fit};
 use crate::scenario::{Method, ModelChoice, Scenario, Stack, Task};
 use crate::ui::asked::Listed;
+use crate::ui::behind::Behind;
 use crate::ui::controls::{Cell, Row, Select, Slider, Table, TextBox};
 use crate::ui::desk::Place;
 use crate::ui::format::{Unit, parameters};
@@ -131,6 +133,7 @@ pub fn Models() -> impl IntoView {
                 "QLoRA needs more than LoRA where most of the weights are experts: transformers keeps those of a layer as one parameter, \
                  which bitsandbytes leaves in 16 bits, and prepare_model_for_kbit_training makes float32 of it."
             </p>
+            <Grounds of=Behind::Limits />
         </section>
     }
 }

@@ -2,12 +2,14 @@
 
 use leptos::prelude::*;
 
+use super::document::Grounds;
 use super::rows::summed_up;
 use super::ways::{WayTable, outcome, tried};
 use crate::plan::{Way, refusals, ways};
 use crate::scenario::Scenario;
 use crate::scenario::keys::Key;
 use crate::ui::asked::{Listed, layout_gpus};
+use crate::ui::behind::Behind;
 use crate::ui::controls::{Cell, Row};
 use crate::ui::desk::Place;
 use crate::ui::format::Unit;
@@ -78,6 +80,7 @@ pub fn Layouts() -> impl IntoView {
                 "What each GPU needs, and what all of them do. Every way trains on as many sequences in a step, in the fastest \
                  micro-batch that fits; speeds are rough. Choose one to open it."
             </p>
+            <Grounds of=Behind::Gpus />
         </section>
     }
 }

@@ -4,10 +4,12 @@ use leptos::ev::Event;
 use leptos::prelude::*;
 use leptos::task::spawn_local;
 
+use super::document::Grounds;
 use super::levers::change_button;
 use super::rows::pieces;
 use crate::plan::{Change, MicroBatch, Order, Outlook};
 use crate::scenario::{Lengths, Scenario, Texts};
+use crate::ui::behind::Behind;
 use crate::ui::browser::{self, Later};
 use crate::ui::controls::{Cell, ChooseFile, Row, Table, columns};
 use crate::ui::desk::Place;
@@ -116,6 +118,7 @@ pub fn TextLengths() -> impl IntoView {
                     <ChooseFile label="Choose a file" take=Callback::new(take) />
                 </p>
                 <div class="found" aria-live="polite">{shown}</div>
+                <Grounds of=Behind::Lengths />
             </details>
         </section>
     }

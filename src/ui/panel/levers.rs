@@ -5,10 +5,12 @@ use std::sync::Arc;
 use leptos::either::Either;
 use leptos::prelude::*;
 
+use super::document::Grounds;
 use crate::plan::{Change, Cost, Lever, Levers as Found, Repair, Use, repairs};
 use crate::scenario::Scenario;
 use crate::scenario::keys::Key;
 use crate::ui::asked::Listed;
+use crate::ui::behind::Behind;
 use crate::ui::browser::{self, Later};
 use crate::ui::controls::{Cell, Row, Table, columns};
 use crate::ui::desk::Place;
@@ -118,6 +120,7 @@ pub fn Changes() -> impl IntoView {
                     busy=looks_for_uses
                 />
             </div>
+            <Grounds of=Behind::Changes />
         </section>
     }
 }

@@ -2,11 +2,13 @@
 
 use leptos::prelude::*;
 
+use super::document::Grounds;
 use super::rows::{pieces, summed_up};
 use crate::hardware::Machine;
 use crate::plan::{NeedCell, NeedRow, Several, Verdict, on_one, usual_cards};
 use crate::scenario::{Method, Scenario};
 use crate::ui::asked::Listed;
+use crate::ui::behind::Behind;
 use crate::ui::browser;
 use crate::ui::controls::{self, Cell, Row, Table};
 use crate::ui::desk::Place;
@@ -108,6 +110,7 @@ pub fn Cards() -> impl IntoView {
                 listing=state.asked.listing(Listed::Machines)
                 first=(MACHINES, "machines")
             />
+            <Grounds of=Behind::Cards />
         </section>
     }
 }
@@ -119,7 +122,7 @@ fn of_machine(row: &NeedRow, rent: &Machine) -> Row {
         Cell::amount(rent.gpus.to_string(), f64::from(rent.gpus)),
         dollars(rent.per_hour),
         dollars(rent.per_card()),
-        Cell::of(&rent.dated),
+        Cell { href: rent.price_source().unwrap_or_default(), ..Cell::of(&rent.dated) },
     ];
     Row { head: Cell::of(format!("{} {}", rent.provider, rent.name)), cells, ..Row::default() }
 }

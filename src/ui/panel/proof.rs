@@ -5,14 +5,14 @@ use std::sync::Arc;
 use leptos::ev::{Event, PointerEvent};
 use leptos::html;
 use leptos::prelude::*;
-use leptos::task::spawn_local;
 
 use super::chart::{Chart, USUAL_WIDTH, follow_width};
 use super::document::Document;
+use super::measured::fetch;
 use super::peers::Peers;
-use crate::check::{Figure, MISS_PERCENT, Metric, Run, Verdicts, read_runs};
+use crate::check::{Figure, MISS_PERCENT, Metric, Run, Verdicts};
 use crate::plan::Verdict;
-use crate::ui::browser::{self, NoText};
+use crate::ui::browser;
 use crate::ui::chart::scatter::{Axes, bars, draw, edge_name};
 use crate::ui::controls::{Cell, Row, Table, columns, explained};
 use crate::ui::format::Unit;
@@ -28,27 +28,6 @@ const MORE: usize = 100;
 
 /// How close, in CSS pixels, a pointer must come to a point.
 const REACH: f64 = 12.;
-
-/// Fetches the runs, unless they are here or on their way.
-fn fetch(state: State) {
-    if matches!(state.measured.get_untracked(), Measured::Awaited | Measured::Here(_)) {
-        return;
-    }
-    state.measured.set(Measured::Awaited);
-    spawn_local(async move {
-        let answer = browser::fetch(FILE).await.map(|text| read_runs(&text));
-        state.measured.set(match answer {
-            Ok(runs) if !runs.is_empty() => Measured::Here(Arc::new(runs)),
-            Ok(_) | Err(NoText::Status { .. } | NoText::TooLong(_)) => {
-                Measured::Failed("The file with the measured runs is not where this page lies.")
-            }
-            Err(NoText::Offline) => {
-                Measured::Failed("This browser is offline, and the measured runs were not kept.")
-            }
-            Err(NoText::Unreached | NoText::Late) => Measured::Failed("The measured runs did not come."),
-        });
-    });
-}
 
 /// The runs and what they say, as soon as they are here.
 #[component]
@@ -108,7 +87,10 @@ fn Runs(
         filter.update(|filter| change(filter));
         listed.set(LISTED);
     });
-    let gist = move || chosen.with(|chosen| gist(&filter.get(), chosen));
+    let gist = move || {
+        let unexplained = chosen.with(|chosen| runs.with_value(|runs| unexplained(runs, chosen)));
+        chosen.with(|chosen| gist(&filter.get(), chosen)) + &unexplained
+    };
     let none = Signal::derive(move || chosen.with(Vec::is_empty));
     let bins = Signal::derive(move || {
         let bins = chosen.with(|chosen| histogram(chosen));
@@ -359,6 +341,21 @@ fn gist(filter: &Filter, chosen: &[(usize, Figure)]) -> String {
     )
 }
 
+/// How many of the misses have no cause that was found.
+fn unexplained(runs: &[Run], chosen: &[(usize, Figure)]) -> String {
+    let misses = chosen.iter().filter(|(_, figure)| figure.is_miss());
+    let misses: Vec<&Run> = misses.filter_map(|(place, _)| runs.get(*place)).collect();
+    let unknown = misses.iter().filter(|run| run.has_no_cause()).count();
+    match (misses.len(), unknown) {
+        (0, _) => String::new(),
+        (all, 0) => format!(" Of the {} others each has a cause.", grouped(all as u64)),
+        (all, unknown) => {
+            let [all, unknown] = [all, unknown].map(|count| grouped(count as u64));
+            format!(" Of the {all} others {unknown} have no cause that was found yet.")
+        }
+    }
+}
+
 /// The name of a bar.
 fn bin(index: usize) -> String {
     let edge = |index: usize| EDGES.get(index).map(|edge| edge_name(*edge)).unwrap_or_default();
@@ -412,7 +409,11 @@ fn row(state: State, run: &Run, figure: Figure, unit: Unit) -> Row {
     });
     let where_from =
         if run.source.is_empty() { format!("{}.json, {}", run.file, run.device) } else { run.device.clone() };
-    let reason = if figure.is_miss() { run.reason.clone() } else { String::new() };
+    // a link to a branch leads to what stands there today
+    let moves =
+        run.source.contains("/blob/HEAD/").then_some("No commit was recorded: the source may have changed.");
+    let reason = Some(run.reason.as_str()).filter(|reason| figure.is_miss() && !reason.is_empty());
+    let reason = [reason, moves].into_iter().flatten().collect::<Vec<_>>().join(" ");
     Row {
         head: Cell {
             small: format!(
@@ -454,7 +455,8 @@ fn closest(figures: &[(usize, Figure)], width: u32, (x, y): (f64, f64)) -> Optio
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ui::proof::FIELDS;
+    use crate::check::read_runs;
+    use crate::ui::proof::fields;
     use crate::units::Bytes;
 
     #[test]
@@ -482,9 +484,14 @@ mod tests {
         assert!(chosen.len() > 2_000, "{}", chosen.len());
         let rows = matrix(&runs, &chosen);
         assert_eq!(rows[1].cells[0].text, "0");
-        for field in &FIELDS {
-            assert!(field.own(&runs).count > 5, "{}", field.name);
-        }
+        // torchtune's nine are compiled or change the loss: none of them is expressed
+        let own = fields().iter().map(|field| field.own(&runs).count).collect::<Vec<_>>();
+        assert!(own.iter().filter(|count| **count > 5).count() == 5, "{own:?}");
         assert!(gist(&Filter::default(), &chosen).contains("off by 0.00% in the median"));
+        let reserved = Filter { metric: Metric::Reserved, ..Filter::default() }.figures(&runs);
+        let told = unexplained(&runs, &reserved);
+        let misses = reserved.iter().filter(|(_, figure)| figure.is_miss()).count();
+        assert!(told.contains(&format!("Of the {misses} others ")), "{told}");
+        assert_eq!(unexplained(&runs, &reserved[reserved.len() - 1..]), "");
     }
 }

@@ -3,9 +3,11 @@
 use leptos::prelude::*;
 
 use super::chart::Chart;
+use super::document::Grounds;
 use crate::estimate::estimate;
 use crate::memory::{Memory, Rank};
 use crate::scenario::Cluster;
+use crate::ui::behind::Behind;
 use crate::ui::chart::stack::{Bar, Layout, draw};
 use crate::ui::format::Unit;
 use crate::ui::state::State;
@@ -37,6 +39,7 @@ pub fn Ranks() -> impl IntoView {
             <Chart label="Memory at the peak of every GPU" draw=move |width| bars(state, width) />
             <p class="remark">{told}</p>
             <p class="remark">{move || cluster.get().sharding.help()}</p>
+            <Grounds of=Behind::Gpus />
         </section>
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use leptos::prelude::*;
 
+use super::document::{Formula, formula_of};
 use super::zoom::Zoom;
 use crate::explain::Line;
 use crate::step::Moment;
@@ -141,6 +142,9 @@ pub(super) fn Readout(
                     <h3>{part.label()} " at this moment"</h3>
                     <p>{explained("of-moment", part.help())}</p>
                     {zoom}
+                    <p class="tools-row">
+                        <Formula at=formula_of(part) />
+                    </p>
                 </div>
             }
         })

@@ -2,11 +2,13 @@
 
 use leptos::prelude::*;
 
+use super::document::Grounds;
 use super::need::open;
 use super::rows::{Pieces, pieces};
 use crate::issue::Issue;
 use crate::plan::{BATCHES, ContextCell, ContextRow, Needed, Room, ServingRow, Share, Verdict};
 use crate::ui::asked::Listed;
+use crate::ui::behind::Behind;
 use crate::ui::controls::{Cell, Row, Table};
 use crate::ui::desk::Place;
 use crate::ui::format::Unit;
@@ -87,6 +89,7 @@ fn Formats() -> impl IntoView {
                  followed; of other formats, whose kernels were not run, a range is given, and of llama.cpp’s weights and KV \
                  cache alone. What vLLM’s CUDA graphs and libraries take comes off its tokens."
             </p>
+            <Grounds of=Behind::Formats />
         </section>
     }
 }
@@ -157,6 +160,7 @@ fn Contexts() -> impl IntoView {
                  is there, the new ones as many as are chosen. Figures are those of tensors; one that is opened is replayed on \
                  the card’s allocator."
             </p>
+            <Grounds of=Behind::Limits />
         </section>
     }
 }

@@ -2,11 +2,13 @@
 
 use leptos::prelude::*;
 
+use super::document::Grounds;
 use super::rows::summed_up;
 use super::ways::{WayTable, outcome, tried};
 use crate::plan::{Way, setting_name, settings};
 use crate::scenario::Scenario;
 use crate::ui::asked::Listed;
+use crate::ui::behind::Behind;
 use crate::ui::controls::{Cell, Row};
 use crate::ui::desk::Place;
 use crate::ui::format::Unit;
@@ -51,6 +53,7 @@ fn Combinations() -> impl IntoView {
                  in each, in the fastest micro-batch that fits; speeds are rough. Methods, precisions and 8-bit optimizers do not learn the \
                  same: the fastest need not be the best."
             </p>
+            <Grounds of=Behind::Settings />
         </section>
     }
 }

@@ -2,7 +2,9 @@
 
 use leptos::prelude::*;
 
+use super::document::Grounds;
 use crate::rules::{Figures, about, held_against, level, of_one_gpu, rules};
+use crate::ui::behind::Behind;
 use crate::ui::controls::meaning;
 use crate::ui::state::State;
 
@@ -23,7 +25,7 @@ pub fn Thumb() -> impl IntoView {
                 });
                 view! {
                     <div>
-                        <dt>{meaning(format!("rule-{number}"), rule.name, rule.formula)}</dt>
+                        <dt>{meaning(format!("rule-{number}"), rule.name, rule.formula, None)}</dt>
                         " "
                         <dd>
                             <b>{unit.amount(total)}</b>
@@ -59,6 +61,7 @@ pub fn Thumb() -> impl IntoView {
         <section class="panel" aria-labelledby="thumb-title">
             <h2 id="thumb-title">"What would rules of thumb say?"</h2>
             {told}
+            <Grounds of=Behind::Rules />
         </section>
     }
 }

@@ -3,9 +3,11 @@
 use leptos::prelude::*;
 
 use super::control::Control;
+use super::document::Grounds;
 use crate::export::pace_lines;
 use crate::plan::{Verdict, pace};
 use crate::scenario::keys::{Place, keys};
+use crate::ui::behind::Behind;
 use crate::ui::markup::capitalised;
 use crate::ui::state::State;
 
@@ -46,6 +48,7 @@ pub fn Time() -> impl IntoView {
                 "Rougher than memory: what the step computes is counted, how fast such cards do it was measured. Data that arrives late, \
                  evaluation and saving come on top."
             </p>
+            <Grounds of=Behind::Speed />
         </section>
     }
 }

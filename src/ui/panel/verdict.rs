@@ -3,11 +3,13 @@
 use leptos::either::Either;
 use leptos::prelude::*;
 
+use super::document::{Formula, Grounds};
 use crate::estimate::Estimate;
 use crate::hardware::{Gpu, Vendor};
 use crate::memory::Memory;
 use crate::plan::fits;
 use crate::scenario::Scenario;
+use crate::ui::behind::Behind;
 use crate::ui::browser::{self, Later};
 use crate::ui::controls::{Explained, explained, meaning, message};
 use crate::ui::detail::Detail;
@@ -15,7 +17,6 @@ use crate::ui::format::{Unit, exact};
 use crate::ui::part::Part;
 use crate::ui::state::{State, letter};
 use crate::ui::verdict::{self, Aside, Figure};
-use crate::ui::view::View;
 
 /// How long the figures must rest before they are read aloud.
 const REST: u32 = 700;
@@ -136,10 +137,17 @@ fn answer(
     }
 }
 
+/// What a figure's name means, with the way to its formula.
+fn meaning_of(number: usize, figure: &Figure) -> impl IntoView + use<> {
+    let at = figure.behind.at();
+    let more = move || view! { <Formula at=at /> };
+    meaning(format!("figure-{number}"), figure.name, figure.help, Some(more.into()))
+}
+
 fn figure((number, figure): (usize, Figure)) -> impl IntoView {
     view! {
         <div>
-            <dt>{meaning(format!("figure-{number}"), figure.name, figure.help)}</dt>
+            <dt>{meaning_of(number, &figure)}</dt>
             " "
             <dd>
                 <b>{figure.amount}</b>
@@ -224,11 +232,7 @@ fn Known() -> impl IntoView {
             " "
             <Explained id="how-we-know" face="How we know" name="How we know" heading="How we know">
                 {told}
-                <p>
-                    <button type="button" class="explain" on:click=move |_| state.view.set(View::Accuracy)>
-                        "The nearest measured run, and all others"
-                    </button>
-                </p>
+                <Grounds of=Behind::Verdict />
             </Explained>
         </p>
     }
