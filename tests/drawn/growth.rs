@@ -1,7 +1,8 @@
 //! By how much more sequences or tokens may need less. PyTorch itself takes less in a pair of runs of each cause:
 //! `data/measurements/growth.json`, of which `tests/accuracy/` predicts both signs.
 
-use headroom::scenario::{LossKernel, Mask, Offloading, Scenario, Stack};
+use headroom::model::blocks::Block;
+use headroom::scenario::{LossKernel, Mask, Offloading, Precision, Scenario, Stack};
 
 /// More is never less, but for what is named here, each with its cause: by how many percent less `larger` may need, which is
 /// `scenario` with more sequences or tokens.
@@ -14,10 +15,15 @@ pub fn may_need_less(scenario: &Scenario, larger: &Scenario) -> f64 {
     let (before, after) = (row(scenario), row(larger));
     let (stack, savings) = (scenario.stack, scenario.savings);
     let architecture = scenario.architecture().expect("it is in the catalogue");
-    let windows = architecture.blocks.iter().filter_map(|block| block.mixer.attention()?.window);
     // A row no longer than the window has no mask, and SDPA takes grouped heads as they are, which in float32 the math kernel
     // alone does; beyond it the mask stands, heads are repeated, and a kernel runs that keeps no probabilities.
-    if windows.into_iter().any(|window| (before..after).contains(&window)) {
+    let is_crossed = |block: &Block| {
+        block.mixer.attention().is_some_and(|attention| {
+            attention.kv_heads < attention.heads
+                && attention.window.is_some_and(|window| (before..after).contains(&window))
+        })
+    };
+    if scenario.precision == Precision::Fp32 && architecture.blocks.iter().any(is_crossed) {
         return 100.0;
     }
     let cut = before != after;
