@@ -75,6 +75,8 @@ pub enum Field {
     ContextParallel,
     ContextComm,
     ExpertParallel,
+    /// Whether Megatron's products add gradients to their buffer.
+    GradientFusion,
     Task,
     Prompt,
     /// How many classes texts have.

@@ -59,6 +59,14 @@ const SENTENCES: &[(&str, &str)] = &[
     ),
     (
         "README.md",
+        "{megatron-gpt rows} of them with GPT-3's layers: worst {megatron-gpt allocated worst} %, reserved {megatron-gpt reserved worst} %;",
+    ),
+    (
+        "README.md",
+        "Against {megatron-lm rows} figures of Megatron-LM's own tests on A100, H100 and GB200: {megatron-lm allocated median} % in the median and {megatron-lm allocated worst} % at worst.",
+    ),
+    (
+        "README.md",
         "{preference rows} of the tasks of trl's other trainers: worst {preference allocated worst} %, reserved {preference reserved worst} %;",
     ),
     (

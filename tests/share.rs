@@ -229,11 +229,29 @@ fn clusters() -> impl Strategy<Value = Cluster> {
 fn layouts() -> impl Strategy<Value = Layout> {
     let size = || 1u64..=1 << 24;
     let none = || 0u64..=1 << 24;
-    let sequences = (select(TransformerImpl::ALL), any::<bool>(), size(), select(ContextComm::ALL), size());
+    let sequences = (
+        select(TransformerImpl::ALL),
+        any::<bool>(),
+        size(),
+        select(ContextComm::ALL),
+        size(),
+        any::<bool>(),
+    );
     (size(), size(), none(), none(), sequences).prop_map(
         |(tensor, pipeline, interleaved, stage, sequences)| {
-            let (layers, sequence, context, context_comm, experts) = sequences;
-            Layout { tensor, pipeline, interleaved, stage, layers, sequence, context, context_comm, experts }
+            let (layers, sequence, context, context_comm, experts, fuses_gradients) = sequences;
+            Layout {
+                tensor,
+                pipeline,
+                interleaved,
+                stage,
+                layers,
+                sequence,
+                context,
+                context_comm,
+                experts,
+                fuses_gradients,
+            }
         },
     )
 }

@@ -12,17 +12,66 @@ import sys
 from collections import Counter
 
 
+def arguments(row):
+    """Megatron's arguments: a mapping, or lines of a script."""
+    args = row["settings"].get("args") or {}
+    return args if isinstance(args, dict) else dict((line.split() + [True])[:2] for line in args)
+
+
+def is_golden(row):
+    """One of Megatron-LM's own tests of GPT-3's plain layers, which a scenario says with gpt2's configuration."""
+    args = arguments(row)
+    return row["source"]["repo"] == "NVIDIA/Megatron-LM" and row["model"].get("family") == "gpt" and "--swiglu" not in args \
+        and args.get("--normalization") != "RMSNorm" and row["quality"] != "C"
+
+
+# what GPT-3's layers are not followed with
+BESIDE_GPT = {
+    "--qk-layernorm": "norms of queries and keys beside LayerNorm",
+    "--cross-entropy-loss-fusion": "Megatron's own fused cross entropy",
+    "--decoder-first-pipeline-num-layers": "stages of different numbers of layers",
+    "--account-for-embedding-in-pipeline-split": "stages of different numbers of layers",
+    "--perform-rl-step": "reinforcement in Megatron",
+    "--use-custom-fsdp": "Megatron-FSDP",
+    "--num-distributed-optimizer-instances": "several instances of the distributed optimizer",
+    "--overlap-param-gather-with-optimizer-step": "an optimizer's step that gathers while it runs",
+    "--cuda-graph-impl": "CUDA graphs",
+    "--defer-embedding-wgrad-compute": "gradients of the head that wait",
+    "--microbatch-group-size-per-virtual-pipeline-stage": "groups of micro-batches other than the stages",
+    "--vocab-size-from-checkpoint": "a vocabulary that is not stated",
+}
+
+
+def golden(row):
+    """What stands in the way of a run of GPT-3's plain layers."""
+    args, settings = arguments(row), row["settings"]
+    for name, reason in BESIDE_GPT.items():
+        if name in args:
+            yield reason
+    if args.get("--transformer-impl") != "transformer_engine":
+        yield "GPT-3's layers without Transformer Engine"
+    if args.get("--position-embedding-type", "learned_absolute") != "learned_absolute":
+        yield "rotary positions beside LayerNorm"
+    if "vocab" not in row["model"] and "bpe/vocab.json" not in str(args.get("--vocab-file")):
+        yield "a vocabulary that is not stated"
+    if not settings.get("micro_batches"):
+        yield "settings or the figure are rounded or incomplete"
+    if settings.get("run") != 1:
+        yield "a resumed run, whose peak began with the checkpoint"
+
+
 def megatron(row):
     """Runs of Megatron-LM and what is built on it."""
     settings, parallel, model = row["settings"], row["parallel"], row["model"]
-    args = settings.get("args") or {}
-    args = args if isinstance(args, dict) else dict((line.split() + [True])[:2] for line in args)
+    args = arguments(row)
     family = str(model.get("family") or "")
     if (parallel.get("cp") or 1) > 1 and parallel.get("cp_comm_type") != "a2a":
         yield "context parallelism other than by all-to-all"
-    if any(name in args for name in ("--overlap-grad-reduce", "--overlap-param-gather")) and (parallel.get("dp") or 1) > 1:
+    if is_golden(row):
+        yield from golden(row)
+    elif any(name in args for name in ("--overlap-grad-reduce", "--overlap-param-gather")) and (parallel.get("dp") or 1) > 1:
         yield "overlapped communication"
-    if "vocab" not in model:
+    if "vocab" not in model and not is_golden(row):
         yield "a vocabulary that is not stated"
     # experts are followed beside latent attention, on layers that no GPUs share, where each is given as many tokens
     followed = (parallel.get("tp") or 1) == 1 and (parallel.get("cp") or 1) == 1 and "--moe-pad-expert-input-to-capacity" in args
@@ -35,7 +84,7 @@ def megatron(row):
         yield "latent attention"
     if family in ("t5", "bert") or family.startswith(("mimo", "multimodal", "hybrid", "retro")):
         yield "an encoder, pictures or state spaces"
-    if args and ("--swiglu" not in args or args.get("--normalization") != "RMSNorm"):
+    if args and not is_golden(row) and ("--swiglu" not in args or args.get("--normalization") != "RMSNorm"):
         yield "GPT-3's layers: LayerNorm, GELU, biases, learned positions"
     precision = str(settings.get("precision", ""))
     if settings.get("fp8") or "fp8" in precision or any("--fp8" in name for name in args):

@@ -124,6 +124,8 @@ export interface Scenario {
   "cp-comm-type"?: "a2a" | "p2p";
   /** Among how many GPUs Megatron divides the experts (expert_model_parallel_size); each token goes to those that have its own */
   "expert-parallel"?: number;
+  /** Whether Transformer Engine's products add weights' gradients to Megatron's buffer themselves (off: --no-gradient-accumulation-fusion) */
+  "gradient-accumulation-fusion"?: boolean;
   /** How many layers a stage runs at a time where stages are interleaved (num_layers_per_virtual_pipeline_stage); 0 where they are not */
   "layers-per-virtual-stage"?: number;
   /** The pipeline stage whose GPU is answered for, counted from 1; 0 is the one that needs most */

@@ -15,7 +15,13 @@ pub(super) fn translated(case: &Value) -> Option<Value> {
     put("dtype", json!("amp_bf16"));
     put("weights", json!("bf16"));
     let is_local = own.get("impl").and_then(Value::as_str).unwrap_or("local") == "local";
-    put("attention", json!(if is_local { "eager" } else { "sdpa_cudnn" }));
+    let attention = match own.get("attn").and_then(Value::as_str) {
+        Some("flash") => "flash_attention_2",
+        Some("unfused") => "eager",
+        _ if is_local => "eager",
+        _ => "sdpa_cudnn",
+    };
+    put("attention", json!(attention));
     // ranks are counted through a stage's GPUs first
     let each = (world / stages).max(1);
     put("stage", json!(number("rank", 0) / each + 1));
@@ -24,7 +30,9 @@ pub(super) fn translated(case: &Value) -> Option<Value> {
         let (key, value) = match (key.as_str(), &value) {
             (
                 "hidden" | "ffn" | "layers" | "heads" | "kv" | "vocab" | "tied" | "rank" | "topk"
-                | "head_dim" | "experts" | "mla" | "moe_ffn" | "shared" | "dense" | "groups",
+                | "head_dim" | "experts" | "mla" | "moe_ffn" | "shared" | "dense" | "groups" | "gpt" | "attn"
+                // which of PyTorch's kernels are allowed
+                | "deterministic",
                 _,
             ) => {
                 continue;
@@ -50,6 +58,13 @@ pub(super) fn translated(case: &Value) -> Option<Value> {
 
 /// The configuration of a llama, or with latent attention and experts that of a deepseek_v2.
 fn config(own: &Map<String, Value>) -> Value {
+    if own.get("gpt").and_then(Value::as_bool) == Some(true) {
+        return json!({
+            "model_type": "gpt2", "n_embd": own.get("hidden"), "n_inner": own.get("ffn"), "n_layer": own.get("layers"),
+            "n_head": own.get("heads"), "num_query_groups": own.get("kv"), "n_positions": own.get("seq"), "vocab_size": own.get("vocab"),
+            "tie_word_embeddings": own.get("tied"), "activation_function": "gelu_new",
+        });
+    }
     let mut config = json!({
         "model_type": "llama", "hidden_size": own.get("hidden"), "intermediate_size": own.get("ffn"),
         "num_hidden_layers": own.get("layers"), "num_attention_heads": own.get("heads"),

@@ -248,6 +248,7 @@ fn cluster(fields: &mut Fields<'_>) -> Result<Cluster, CheckError> {
             context: fields.count("cp", one.layout.context)?,
             context_comm: ContextComm::from_slug(comm).ok_or_else(|| unknown("cp_comm", comm))?,
             experts: fields.count("ep", one.layout.experts)?,
+            fuses_gradients: fields.switch("wgrad_fusion", one.layout.fuses_gradients)?,
         },
         cpu: CpuOffload::from_slug(cpu).ok_or_else(|| unknown("cpu_offload", cpu))?,
         deepspeed: DeepSpeed {

@@ -48,6 +48,9 @@ pub struct Layout {
     pub context_comm: ContextComm,
     /// Among how many of the GPUs that hold the same part its experts are divided (`expert_model_parallel_size`).
     pub experts: u64,
+    /// Whether Transformer Engine's products add weights' gradients to the gradient buffer themselves
+    /// (`gradient_accumulation_fusion`).
+    pub fuses_gradients: bool,
 }
 
 impl Layout {
@@ -62,6 +65,7 @@ impl Layout {
         context: 1,
         context_comm: ContextComm::AllToAll,
         experts: 1,
+        fuses_gradients: true,
     };
 
     /// Each layer is divided among so many GPUs, and nothing else.

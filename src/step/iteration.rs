@@ -98,6 +98,10 @@ impl Running<'_> {
         }
         // cached gradients have the model run once more in backward
         let again = |act: &Act| matches!(act, Act::Train { loss: Loss::Contrast { cached: 1.., .. }, .. });
+        // Megatron's biases are added by kernels of its own and Transformer Engine's
+        if self.model.part.is_some() {
+            return [0, 0];
+        }
         match (self.model.has_bias(), self.model.member.checkpointing) {
             ((false, _), _) => [0, 0],
             _ if round.iter().any(again) => [CUBLASLT_WORKSPACE; 2],

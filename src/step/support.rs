@@ -14,7 +14,7 @@ use crate::model::blocks::{
     Attention, AttentionCode, Block, FeedForward, Mixer, Projection, Scan, Submodule, Wiring,
     XIELU_PARAMETERS,
 };
-use crate::model::modeling::Modeling;
+use crate::model::modeling::{Code, Modeling};
 use crate::model::{Architecture, Objective};
 use crate::scenario::software::{ModelCode, Quantiser, Software, Trainer};
 use crate::scenario::{
@@ -52,6 +52,9 @@ pub(super) fn modeling(
         let fix = "if its code is llama's, set model_type to llama in its config.json";
         return Err(Issue::error(Field::Model, message).with_fix(fix));
     };
+    if let Some(issue) = grouped_queries(modeling, architecture, member) {
+        return Err(issue);
+    }
     let checkpoints = member.checkpointing != Checkpointing::Off;
     if checkpoints && !modeling.checkpoints {
         let message = format!("transformers has no gradient checkpointing for {}", architecture.model_type);
@@ -266,6 +269,18 @@ fn upcast(architecture: &Architecture, member: &Member) -> Option<Issue> {
     Some(Issue::error(Field::Attention, message).with_fix("choose SDPA, which passes that key over"))
 }
 
+/// Fewer heads of keys and values in gpt2's layers, which Megatron-core alone has.
+fn grouped_queries(modeling: Modeling, architecture: &Architecture, member: &Member) -> Option<Issue> {
+    let is_grouped = |attention: &Attention| attention.kv_heads < attention.heads;
+    let mut attentions = architecture.blocks.iter().filter_map(|block| block.mixer.attention());
+    let asked = modeling.code == Code::Gpt2 && attentions.any(is_grouped);
+    if !asked || runs_megatron(member) {
+        return None;
+    }
+    let message = "num_query_groups in gpt2's config.json is Megatron-core's: other code has as many heads of keys and values as of queries";
+    Some(Issue::error(Field::Stack, message).with_fix("choose Megatron-core, or leave the key out"))
+}
+
 /// What stands in the way of texts that share a sequence.
 fn packing(modeling: Modeling, architecture: &Architecture, member: &Member) -> Option<Issue> {
     let family = &architecture.model_type;
@@ -289,6 +304,11 @@ fn packing(modeling: Modeling, architecture: &Architecture, member: &Member) -> 
 /// Whether transformers' own code asks for masks and attention.
 fn runs_transformers(member: &Member) -> bool {
     Software::of(member.stack).runs_transformers()
+}
+
+/// Whether Megatron-core's modules run.
+fn runs_megatron(member: &Member) -> bool {
+    Software::of(member.stack).model == ModelCode::Megatron
 }
 
 /// Where 8-bit weights were compared with bitsandbytes' own.
@@ -320,6 +340,10 @@ fn flash_attn(
         Precision::Bf16 | Precision::Fp16 => member.method == Method::Qlora && member.quantization.prepare,
         Precision::AmpBf16 | Precision::AmpBf16Weights | Precision::AmpFp16 => false,
     };
+    if runs_megatron(member) && device.capability >= 80 && !wide {
+        // which of Transformer Engine's ways to attend are followed its own refusals say
+        return None;
+    }
     let fix = "choose SDPA";
     let (message, fix) = if device.capability < 80 {
         ("flash-attn needs compute capability 8.0".to_owned(), fix)

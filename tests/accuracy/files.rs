@@ -65,6 +65,14 @@ impl File {
         self.is_predicted_but(&[], rows, allocated, reserved);
     }
 
+    /// The same of a file that has allocated peaks alone.
+    #[track_caller]
+    pub fn is_predicted_allocated(&self, rows: usize, allocated: Limits) {
+        let Report { unsupported, summary, .. } = self.report();
+        assert!(unsupported.is_empty(), "{}: {unsupported:?}", self.name);
+        self.holds("allocated", &summary.allocated, rows, allocated);
+    }
+
     /// [`File::is_predicted`], but for rows whose reason says one of these words.
     #[track_caller]
     pub fn is_predicted_but(&self, refused: &[&str], rows: usize, allocated: Limits, reserved: Limits) {
@@ -161,14 +169,20 @@ pub static MEGATRON: File = File::of("megatron");
 /// The same of Transformer Engine's layers, with sequence and context parallelism.
 pub static TRANSFORMER_ENGINE: File = File::of("transformer-engine");
 
+/// The same of GPT-3's layers: rows that the code was written beside, `-drawn-` of which two showed what was mended, and `-after-`.
+pub static MEGATRON_GPT: File = File::of("megatron-gpt");
+
 /// SimuMax's runs of Megatron-LM on 8 B200, every rank. What was reserved differs among the ranks of one run by up to 7 %.
 pub static CLUSTERS: File = File::of("clusters");
+
+/// Megatron-LM's own tests of GPT-3's models on A100, H100 and GB200: what its last rank allocated.
+pub static MEGATRON_LM: File = File::of("megatron-lm");
 
 /// What others published of real GPUs: many rows of it cannot be expressed.
 pub static PUBLISHED: File = File::of("published");
 
 /// All of them, in the order of `data/measured.tsv`.
-pub static FILES: [&File; 25] = [
+pub static FILES: [&File; 27] = [
     &NULL_DEVICE,
     &FAMILIES,
     &STACKS,
@@ -192,6 +206,8 @@ pub static FILES: [&File; 25] = [
     &INT8,
     &MEGATRON,
     &TRANSFORMER_ENGINE,
+    &MEGATRON_GPT,
     &CLUSTERS,
+    &MEGATRON_LM,
     &PUBLISHED,
 ];

@@ -109,6 +109,16 @@ fn every_row_of_transformer_engine_is_predicted() {
 }
 
 #[test]
+fn every_row_of_gpt_3s_layers_is_predicted() {
+    MEGATRON_GPT.is_predicted(30, [0.005, 0.3, 0.6], [0.2, 14.0, 15.0]);
+}
+
+#[test]
+fn every_figure_of_megatron_lms_own_tests_is_predicted() {
+    MEGATRON_LM.is_predicted_allocated(138, [0.13, 0.5, 0.9]);
+}
+
+#[test]
 fn every_figure_of_real_clusters_is_predicted() {
     // those of experts ran Megatron-core 0.14, in whose backward one hidden state more is there
     CLUSTERS.is_predicted(104, [0.001, 0.09, 0.13], [0.4, 3.5, 4.1]);

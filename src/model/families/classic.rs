@@ -51,14 +51,21 @@ fn gpt2_with(config: &Config<'_>, class: LinearClass, act: Activation) -> Result
     let heads = config.size("n_head")?;
     let inner = config.size_or("n_inner", 4 * hidden)?;
     let conv = |name, input, output| Linear::new(name, input, output).with_bias(true).with_class(class);
+    // Megatron's GPT may have fewer heads of keys and values (num_query_groups); transformers' code knows no such key
+    let groups = match config.model_type {
+        "gpt2" => config.size_or("num_query_groups", heads)?,
+        _ => heads,
+    };
+    let joint = hidden.saturating_add(per_head(hidden, heads)?.saturating_mul(groups).saturating_mul(2));
     let attention = Attention {
+        kv_heads: groups,
         // gpt_bigcode's and openai-gpt's code does not read it
         upcast: config.model_type == "gpt2" && config.flag("reorder_and_upcast_attn")?,
         dropout: dropout(config, "attn_pdrop")?,
         ..fused(
             hidden,
             heads,
-            conv("attn.c_attn", hidden, 3 * hidden),
+            conv("attn.c_attn", hidden, joint),
             conv("attn.c_proj", hidden, hidden),
             AttentionCode::Gpt2,
         )?

@@ -267,7 +267,7 @@ impl Megatron {
             self.make_buffers(heap, params, &others, 0);
             self.make_buffers(heap, params, &experts, 1);
         }
-        if self.layout.has_transformer_engine() {
+        if self.layout.has_transformer_engine() && self.layout.fuses_gradients {
             let is_fused = |param: &&PartParam| match param.kind {
                 ParamKind::Expert | ParamKind::Multiplied => true,
                 // they have gradients of their own

@@ -189,6 +189,9 @@ class Scenario(TypedDict, total=False):
     #: Among how many GPUs Megatron divides the experts (expert_model_parallel_size); each token goes to those that have its own
     expert_parallel: int
 
+    #: Whether Transformer Engine's products add weights' gradients to Megatron's buffer themselves (off: --no-gradient-accumulation-fusion)
+    gradient_accumulation_fusion: bool
+
     #: How many layers a stage runs at a time where stages are interleaved (num_layers_per_virtual_pipeline_stage); 0 where they are not
     layers_per_virtual_stage: int
 

@@ -212,6 +212,18 @@ pub(super) const KEYS: &[Key] = &[
         band: any,
     },
     Key {
+        link: "gaf",
+        name: "gradient-accumulation-fusion",
+        label: "Fused gradients",
+        help: "Whether Transformer Engine's products add weights' gradients to Megatron's buffer themselves (off: --no-gradient-accumulation-fusion)",
+        field: Field::GradientFusion,
+        group: Group::Model,
+        place: Place::Folded,
+        value: switch!(cluster.layout.fuses_gradients),
+        matters: with_transformer_engine,
+        band: any,
+    },
+    Key {
         link: "vpp",
         name: "layers-per-virtual-stage",
         label: "Layers of a virtual stage",

@@ -2,6 +2,7 @@
 //! layers of its stage.
 
 use super::experts::{latent, sparse};
+use super::gpt;
 use super::refused::settings;
 use super::share::{Share, of_rank, stages};
 use crate::issue::{Field, Issue};
@@ -9,7 +10,7 @@ use crate::job::{Batch, Member};
 use crate::model::blocks::{
     Activation, Attention, FeedForward, Linear, Mixer, Mlp, Norm, NormKind, Projection, Rotary, Wiring,
 };
-use crate::model::modeling::Router;
+use crate::model::modeling::{Code, Router};
 use crate::model::{Architecture, Objective};
 use crate::scenario::{Cluster, Layout};
 use crate::units::grouped;
@@ -42,11 +43,11 @@ impl Rank<'_> {
     pub fn refuse<T>(&self, what: &str) -> Result<T, Issue> {
         let message = format!("Megatron-core's {} is not modelled: {what}", self.name);
         Err(Issue::error(Field::Stack, message)
-            .with_fix("choose transformers, or a plain llama or deepseek_v2"))
+            .with_fix("choose transformers, or a plain llama, gpt2 or deepseek_v2"))
     }
 
     /// This rank's part of what the GPUs of a layer share.
-    fn divided(&self, number: u64, what: &str) -> Result<u64, Issue> {
+    pub fn divided(&self, number: u64, what: &str) -> Result<u64, Issue> {
         let tensor = self.layout.tensor.max(1);
         if number.is_multiple_of(tensor) {
             return Ok(number / tensor);
@@ -64,7 +65,8 @@ pub(in crate::step::forward::stacks) fn architecture(
     batch: Batch,
     cluster: Cluster,
 ) -> Result<Architecture, Issue> {
-    settings(member, batch, cluster)?;
+    let gpt = is_gpt(architecture);
+    settings(member, batch, cluster, gpt)?;
     let layout = cluster.layout;
     let rank = Rank { name: architecture.model_type.as_ref(), layout, length: batch.length };
     outside_of_layers(architecture, rank)?;
@@ -73,6 +75,7 @@ pub(in crate::step::forward::stacks) fn architecture(
     let mut own = architecture.clone();
     for block in &mut own.blocks {
         match &mut block.mixer {
+            Mixer::Attention(own) if gpt => gpt::attention(own, rank)?,
             Mixer::Attention(own) => attention(own, rank)?,
             Mixer::Latent(own) => latent(own, rank)?,
             _ => return rank.refuse("layers without softmax attention"),
@@ -80,6 +83,7 @@ pub(in crate::step::forward::stacks) fn architecture(
         // the modules are made in this order
         block.layout = &[PROJECTION];
         match &mut block.ffn {
+            FeedForward::Dense(mlp) if gpt => *mlp = gpt::plain(mlp, rank)?,
             FeedForward::Dense(mlp) => *mlp = dense(mlp, [FC1, FC2], rank)?,
             FeedForward::Moe(moe) => sparse(moe, &block.mixer, rank, cluster)?,
             FeedForward::None => return rank.refuse("its feed-forward networks"),
@@ -88,7 +92,10 @@ pub(in crate::step::forward::stacks) fn architecture(
             return rank.refuse("its wiring");
         };
         for (norm, name) in [(attention, INPUT_NORM), (mlp, MLP_NORM)] {
-            named(norm, name, rank)?;
+            match gpt {
+                true => norm.name = name,
+                false => named(norm, name, rank)?,
+            }
         }
     }
     let part = Share::of(cluster, architecture);
@@ -96,6 +103,9 @@ pub(in crate::step::forward::stacks) fn architecture(
     let vocab = rank.divided(architecture.vocab, "rows of the vocabulary")?;
     own.vocab = vocab;
     own.embeddings.tokens.rows = if part.is_first { vocab } else { 0 };
+    if !part.is_first {
+        own.embeddings.positions = None;
+    }
     own.head.linear.output = if part.is_last { vocab } else { 0 };
     if layout.pipeline > 1 {
         // the last stage has a copy of its own
@@ -107,13 +117,19 @@ pub(in crate::step::forward::stacks) fn architecture(
     Ok(own)
 }
 
-/// Refuses what of a model lies outside of its layers and is not like llama's.
+/// Whether it is GPT-3's architecture, which transformers calls gpt2.
+fn is_gpt(architecture: &Architecture) -> bool {
+    architecture.family.is_some_and(|family| family.modeling.code == Code::Gpt2)
+}
+
+/// Refuses what of a model lies outside of its layers and is not like llama's or GPT-3's.
 fn outside_of_layers(architecture: &Architecture, rank: Rank<'_>) -> Result<(), Issue> {
     if architecture.encoder.is_some() || architecture.head.objective != Objective::CausalLm {
         return rank.refuse("an encoder");
     }
     let embeddings = &architecture.embeddings;
-    if embeddings.positions.is_some() || embeddings.scaled || embeddings.project_in.is_some() {
+    let gpt = is_gpt(architecture);
+    if embeddings.positions.is_some() != gpt || embeddings.scaled || embeddings.project_in.is_some() {
         return rank.refuse("its embedding");
     }
     if architecture.head.softcap || architecture.head.scaled || architecture.head.transform.is_some() {
@@ -122,7 +138,7 @@ fn outside_of_layers(architecture: &Architecture, rank: Rank<'_>) -> Result<(), 
     if !architecture.towers.is_empty() || !architecture.extra.is_empty() {
         return rank.refuse("parts beside its layers");
     }
-    if !matches!(&architecture.final_norm, Some(norm) if norm.kind == NormKind::Rms) {
+    if !gpt && !matches!(&architecture.final_norm, Some(norm) if norm.kind == NormKind::Rms) {
         return rank.refuse("norms that are no RMSNorm");
     }
     Ok(())

@@ -9,6 +9,7 @@
 mod build;
 mod experts;
 mod functions;
+mod gpt;
 mod loss;
 mod parts;
 mod refused;
@@ -48,6 +49,8 @@ static ROTARY_TABLE: What = What::own(
     "the angles of all positions, kept from the first forward pass on",
     Source::At("Megatron-core, megatron/core/models/common/embeddings/rotary_pos_embedding.py"),
 );
+static LOSS_MASK: What =
+    What::own("loss mask", "which tokens' losses are added up", Source::At("Megatron-LM, pretrain_gpt.py"));
 static OUTSIDE_VOCABULARY: What =
     What::own("outside of the vocabulary's part", "which tokens other GPUs look up", Source::Modeling);
 
@@ -82,6 +85,7 @@ impl<'a> Pass<'_, 'a> {
                 range
             }
         };
+        let masks = self.is_gpt().then(|| self.gpt_masks());
         // Transformer Engine's kernels know that the mask is causal
         let mask = if self.has_transformer_engine() {
             self.machine.unassigned()
@@ -94,9 +98,9 @@ impl<'a> Pass<'_, 'a> {
         let shared = Shared { mask: mask.value, attended: RefCell::default() };
         let mut hidden = match given {
             Some(given) => given.clone(),
-            None => self
-                .machine
-                .as_category(Category::Activations, &roles::EMBEDDING, || self.megatron_embedding(&ids)),
+            None => self.machine.as_category(Category::Activations, &roles::EMBEDDING, || {
+                self.megatron_embedding(&ids, &positions)
+            }),
         };
         self.keep_rotary(number);
         self.keep_workspace();
@@ -119,6 +123,7 @@ impl<'a> Pass<'_, 'a> {
         drop(ids);
         drop(positions);
         drop(mask);
+        drop(masks);
         let output = if is_last { output.mean_of_all() } else { output };
         Made { output, shared }
     }
@@ -129,7 +134,7 @@ impl<'a> Pass<'_, 'a> {
     }
 
     /// `LanguageModelEmbedding.forward`: with others each GPU looks up its rows of the vocabulary.
-    fn megatron_embedding(&self, ids: &Tensor<'a>) -> Tensor<'a> {
+    fn megatron_embedding(&self, ids: &Tensor<'a>, positions: &Tensor<'a>) -> Tensor<'a> {
         let table = &self.architecture.embeddings.tokens;
         let tokens = self.batch.tokens();
         let (divided, sharing) = (self.is_divided(), self.sharing());
@@ -157,11 +162,23 @@ impl<'a> Pass<'_, 'a> {
                 masked
             };
             let own = looked_up(masked.value.storage).masked_fill_in_place(&outside);
-            if !sharing.sequence {
+            // where positions are added to what was looked up each GPU has all tokens until then
+            if !sharing.sequence || self.outside.positions.is_some() {
                 self.machine.with(|state| state.all_reduce(own.value.bytes()));
             }
             own
         });
+        let looked_up = self.architecture.embeddings.positions.as_ref();
+        let (hidden, parts) = match (looked_up, self.outside.positions) {
+            (Some(table), Some(id)) => {
+                let positions = self.within(table.name, &roles::EMBEDDING, || {
+                    let at = positions.value.storage;
+                    self.machine.tensor(|state| state.embedding(id, at, tokens, table.width))
+                });
+                (hidden.add(&positions), Some((hidden, positions)))
+            }
+            _ => (hidden, None),
+        };
         // sequences first
         let first = if self.batch.sequences > 1 && self.batch.length > 1 {
             hidden.sequence_first()
@@ -169,13 +186,38 @@ impl<'a> Pass<'_, 'a> {
             hidden.viewed()
         };
         drop(hidden);
-        if !sharing.sequence {
-            return first;
-        }
-        let scattered = first.tokens_scattered(sharing);
-        drop(first);
-        // `clone_scatter_output_in_embedding`, so that what was scattered can go
-        scattered.dense_copy()
+        let own = if sharing.sequence {
+            let scattered = match looked_up {
+                Some(_) => first.tokens_sliced(sharing),
+                None => first.tokens_scattered(sharing),
+            };
+            drop(first);
+            // `clone_scatter_output_in_embedding`, so that what was scattered can go
+            scattered.dense_copy()
+        } else {
+            first
+        };
+        let dropped = own.dropout(self.dropout(self.architecture.embeddings.dropout));
+        drop(own);
+        drop(parts);
+        dropped
+    }
+
+    /// Whether its layers are GPT-3's.
+    fn is_gpt(&self) -> bool {
+        self.architecture
+            .blocks
+            .iter()
+            .any(|block| matches!(block.ffn, FeedForward::Dense(Mlp::Plain { .. })))
+    }
+
+    /// What Megatron-LM's pretrain_gpt.py has in a batch beside the tokens: labels, which of them count, and for each sequence which
+    /// tokens see which (`create_attention_mask_in_dataloader`).
+    fn gpt_masks(&self) -> [Tensor<'a>; 3] {
+        let (tokens, length) = (self.batch.tokens(), self.batch.length);
+        let labels = self.of_tokens(tokens, Dtype::I64, &torch::LABELS);
+        let counted = self.of_tokens(tokens, Dtype::F32, &LOSS_MASK);
+        [labels, counted, self.constant(tokens.saturating_mul(length), Dtype::Bool, &torch::MASK)]
     }
 
     /// Whether other GPUs have parts of every layer.

@@ -18,7 +18,10 @@ impl Model<'_> {
         let of = |(number, groups): (usize, &Range<usize>)| {
             let mut own = Vec::new();
             if part.is_first && number == 0 {
-                own.push(PartParam { id: self.outside.tokens, shared: shares, kind: ParamKind::LookedUp });
+                // a head that is the same matrix multiplies by it
+                let kind = if tied && part.is_last { ParamKind::Multiplied } else { ParamKind::LookedUp };
+                own.push(PartParam { id: self.outside.tokens, shared: shares, kind });
+                own.extend(self.outside.positions.map(of_layer(ParamKind::LookedUp)));
             }
             for group in self.layer_groups.get(groups.clone()).unwrap_or_default() {
                 let layers = || group.layers.iter().filter_map(|layer| self.layers.get(*layer));
@@ -28,7 +31,7 @@ impl Model<'_> {
                 }
             }
             if part.is_last && number + 1 == part.times {
-                let norms = self.outside.norms.iter().filter_map(|norm| norm.weight);
+                let norms = self.outside.norms.iter().flat_map(|norm| [norm.weight, norm.bias]).flatten();
                 own.extend(norms.map(of_layer(ParamKind::Multiplied)));
                 let head = self.outside.linears.iter().filter(|_| !tied).map(|head| head.weight.id());
                 own.extend(head.map(|id| PartParam { id, shared: shares, kind: ParamKind::Multiplied }));
@@ -54,7 +57,11 @@ fn of_layer(kind: ParamKind) -> impl Fn(ParamId) -> PartParam {
 
 /// A layer's parameters in the order of its modules.
 fn in_order(layer: &BoundLayer<'_>) -> Vec<PartParam> {
-    let norm = |name: &str| layer.norms.iter().find(|norm| norm.name == name).and_then(|norm| norm.weight);
+    let of_norm = |name: &str| layer.norms.iter().find(|norm| norm.name == name);
+    let norm = |name: &str| of_norm(name).and_then(|norm| norm.weight);
+    let shift = |name: &str| of_norm(name).and_then(|norm| norm.bias);
+    let bias =
+        |name: &str| layer.linears.iter().find(|linear| linear.name == name).and_then(|linear| linear.bias);
     let linear =
         |name: &str| layer.linears.iter().find(|linear| linear.name == name).map(|linear| linear.weight.id());
     let multiplied = |ids: Vec<Option<ParamId>>| {
@@ -62,8 +69,11 @@ fn in_order(layer: &BoundLayer<'_>) -> Vec<PartParam> {
     };
     let mut own = multiplied(vec![
         norm(build::INPUT_NORM),
+        shift(build::INPUT_NORM),
         linear(build::PROJECTION),
+        bias(build::PROJECTION),
         linear(build::QKV),
+        bias(build::QKV),
         linear(experts::QUERY),
         linear(experts::QUERY_DOWN),
         norm(experts::QUERY_NORM),
@@ -72,8 +82,11 @@ fn in_order(layer: &BoundLayer<'_>) -> Vec<PartParam> {
         norm(experts::KEY_NORM),
         linear(experts::KEY_UP),
         norm(build::MLP_NORM),
+        shift(build::MLP_NORM),
         linear(build::FC1),
+        bias(build::FC1),
         linear(build::FC2),
+        bias(build::FC2),
     ]);
     own.extend(linear(experts::ROUTER).map(of_layer(ParamKind::Router)));
     own.extend(layer.experts.iter().map(|expert| of_layer(ParamKind::Expert)(expert.weight)));

@@ -40,8 +40,26 @@ fn divided_sequences(batch: Batch, cluster: Cluster) -> Option<Issue> {
     None
 }
 
+/// Refuses what GPT-3's layers were not compared with.
+fn gpt_layers(member: &Member, cluster: Cluster) -> Result<(), Issue> {
+    let layout = cluster.layout;
+    if !layout.has_transformer_engine() {
+        let message = "GPT-3's layers are followed as Transformer Engine runs them";
+        return Err(Issue::error(Field::TransformerImpl, message).with_fix("choose its layers"));
+    }
+    if layout.context > 1 {
+        let message = "context parallelism is not followed in GPT-3's layers";
+        return Err(Issue::error(Field::ContextParallel, message).with_fix("choose a size of 1"));
+    }
+    if member.checkpointing == Checkpointing::Selective {
+        let message = "recomputation of attention alone is not followed in GPT-3's layers";
+        return Err(Issue::error(Field::Checkpointing, message).with_fix("choose \"On\", or switch it off"));
+    }
+    Ok(())
+}
+
 /// Refuses what was not compared with Megatron-core's code.
-pub(super) fn settings(member: &Member, batch: Batch, cluster: Cluster) -> Result<(), Issue> {
+pub(super) fn settings(member: &Member, batch: Batch, cluster: Cluster, gpt: bool) -> Result<(), Issue> {
     let refuse = |field, message: &str, fix: &str| Err(Issue::error(field, message).with_fix(fix));
     if member.method != Method::Full {
         let message = "Megatron-core has no adapters of its own";
@@ -70,6 +88,8 @@ pub(super) fn settings(member: &Member, batch: Batch, cluster: Cluster) -> Resul
     match (cluster.layout.layers, member.attention) {
         (TransformerImpl::Local, AttentionKernel::Eager)
         | (TransformerImpl::TransformerEngine, AttentionKernel::Cudnn) => {}
+        // of GPT-3's layers Transformer Engine's other ways to attend were compared too
+        (TransformerImpl::TransformerEngine, AttentionKernel::Eager | AttentionKernel::FlashAttn) if gpt => {}
         (TransformerImpl::Local, _) => {
             return refuse(
                 Field::Attention,
@@ -111,8 +131,12 @@ pub(super) fn settings(member: &Member, batch: Batch, cluster: Cluster) -> Resul
         let message = "Megatron-core is followed with sequences of one length and its causal mask";
         return refuse(Field::Mask, message, "choose no mask and equal lengths");
     }
-    if member.dropout.is_some_and(|dropout| dropout > 0) {
-        return refuse(Field::Dropout, "Megatron-core is followed without dropout", "leave it out");
+    if member.dropout.is_some_and(|dropout| dropout > 0) && !gpt {
+        let message = "Megatron-core is followed with dropout in GPT-3's layers alone";
+        return refuse(Field::Dropout, message, "leave it out");
+    }
+    if gpt {
+        gpt_layers(member, cluster)?;
     }
     if !member.training.is_none_or(|training| training.grads_to_none) {
         return refuse(Field::SetToNone, "Megatron's zero_grad frees gradients", "let it free them");

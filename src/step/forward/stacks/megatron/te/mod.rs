@@ -10,17 +10,19 @@
 
 mod attention;
 mod experts;
+mod gpt;
 mod latent;
 mod norm;
 mod router;
 
 use super::Shared;
+use super::build::QKV;
 use super::functions::Sharing;
 use crate::dtype::Dtype;
 use crate::memory::Category;
 use crate::model::blocks::{Attention, FeedForward, Mixer, Mlp, Projection, Wiring};
 use crate::scenario::Checkpointing;
-use crate::step::autograd::{Grad, Node, Results, fresh, only};
+use crate::step::autograd::{Grad, Input, Node, Results, fresh, only};
 use crate::step::forward::{BoundLayer, Pass};
 use crate::step::heap::{NOTHING, StorageId};
 use crate::step::machine::State;
@@ -39,6 +41,16 @@ static NORMED: What =
     What::own("norm (output)", "a norm's output, of which the weight's gradient is made", MODULES);
 static ROOTS: What =
     What::own("norm (reciprocal root)", "a number for each token, kept for the norm's backward", MODULES);
+static MEANS: What =
+    What::own("norm (mean)", "a number for each token, kept for LayerNorm's backward", MODULES);
+static WEIGHT_GRADIENT: What = What::own(
+    "linear (weight gradient)",
+    "a weight's gradient before it is added to the gradient buffer",
+    MODULES,
+);
+static BIAS_GRADIENT: What =
+    What::own("bias (gradient)", "a bias's gradient: the sum over all tokens", MODULES);
+static WORKSPACE: What = What::own("norm (workspace)", "a byte that LayerNorm's kernel is given", MODULES);
 static GATHERED: What = What::own(
     "all-gather",
     "the tokens of all GPUs that share the layer, for as long as a product reads them",
@@ -78,6 +90,7 @@ static MAXIMA: What = What::own(
 /// Which of its saved variables a norm with a projection clears before its backward is through.
 const NORM_OUTPUT: u32 = 1;
 const NORM_ROOTS: u32 = 2;
+const NORM_MEANS: u32 = 3;
 
 impl<'a> Pass<'_, 'a> {
     /// `TransformerLayer.forward`.
@@ -87,6 +100,9 @@ impl<'a> Pass<'_, 'a> {
         hidden: &Tensor<'a>,
         shared: &Shared,
     ) -> Tensor<'a> {
+        if matches!(layer.block.ffn, FeedForward::Dense(Mlp::Plain { .. })) {
+            return self.te_gpt_layer(layer, hidden);
+        }
         let Wiring::PreNorm { attention: first, mlp: second } = &layer.block.wiring else {
             return hidden.unmodelled("a layer that Megatron-core has nowhere");
         };
@@ -187,24 +203,35 @@ impl<'m> Tensor<'m> {
             self.apply(|state, x| {
                 let (width, shape) = (norm.width.max(1), layer.shape);
                 let gain = state.weight_if(norm.weight);
+                let weight = state.weight_that_is_summed_up(layer);
+                let biases = [
+                    norm.bias.map(|_| norm.width),
+                    layer.bias.filter(|_| !is_added_later(layer)).map(|_| shape.output),
+                ];
                 let rows = x.numel / width;
                 let all = rows.saturating_mul(sharing.parts());
-                let node = state.node([x, &gain], move |state, node, grad| {
-                    normed_linear_backward(state, node, grad, (all, shape.weights(), sharing))
+                let node = state.node([x, &gain, &weight], move |state, node, grad| {
+                    normed_linear_backward(state, node, grad, (all, shape.weights(), sharing), biases)
                 });
+                let means = state.means(norm, x);
                 let roots = state.alloc_for(x.storage, rows, Dtype::F32, &ROOTS);
                 let normed = state.alloc_for(x.storage, x.numel, x.dtype, &NORMED);
+                if means != NOTHING {
+                    state.scratch(1, &WORKSPACE);
+                }
                 let input = state.all_tokens(normed, x.numel, sharing);
                 let numel = all.saturating_mul(shape.output);
                 let storage = state.te_product(x.storage, (numel, shape.input), x.dtype, &torch::LINEAR);
                 state.take_rows(storage, x.storage, all);
                 state.release(input);
-                for saved in [x.storage, normed, roots] {
+                for saved in [x.storage, normed, roots, means] {
                     state.save(node, saved);
                 }
                 state.release(normed);
                 state.release(roots);
+                state.release(means);
                 state.release(gain.storage);
+                state.release(weight.storage);
                 Value::plain(storage, numel, x.dtype).at(node.output(0))
             })
         })
@@ -217,7 +244,8 @@ impl<'m> Tensor<'m> {
             self.apply(|state, x| {
                 let shape = layer.shape;
                 let rows = x.numel / shape.input.max(1);
-                let node = state.node([x], move |state, node, grad| {
+                let weight = state.weight_that_is_summed_up(layer);
+                let node = state.node([x, &weight], move |state, node, grad| {
                     let gathered = state.all_tokens(grad.storage, grad.numel, sharing);
                     let all = node.inputs[0].numel;
                     let product = state.te_product(
@@ -226,11 +254,13 @@ impl<'m> Tensor<'m> {
                         grad.dtype,
                         &torch::INPUT_GRADIENT,
                     );
-                    state.multiply(shape.weights(), rows);
+                    let weight = state.weight_gradient(&node.inputs[1], (shape.weights(), rows));
                     state.release(gathered);
-                    only(Grad { view: true, ..Grad::new(product, all, grad.dtype, Layout::Tokens) })
+                    let own = Grad { view: true, ..Grad::new(product, all, grad.dtype, Layout::Tokens) };
+                    [Some(own), weight, None]
                 });
                 state.save_view(node, x);
+                state.release(weight.storage);
                 let numel = rows.saturating_mul(shape.output);
                 let product = state.te_product(x.storage, (numel, shape.input), x.dtype, &torch::LINEAR);
                 state.take_rows(product, x.storage, rows);
@@ -293,7 +323,8 @@ impl<'m> Tensor<'m> {
                 let shape = layer.shape;
                 let rows = (x.numel / shape.input.max(1)).saturating_mul(sharing.parts());
                 let all = x.numel.saturating_mul(sharing.parts());
-                let node = state.node([x], move |state, _, grad| {
+                let weight = state.weight_that_is_summed_up(layer);
+                let node = state.node([x, &weight], move |state, node, grad| {
                     let product = state.alloc_product_for(
                         grad.storage,
                         (all, shape.output),
@@ -302,11 +333,12 @@ impl<'m> Tensor<'m> {
                     );
                     state.retain(product);
                     let (gradient, numel) = state.summed(product, (all, grad.dtype), sharing);
-                    state.multiply(shape.weights(), rows);
+                    let weight = state.weight_gradient(&node.inputs[1], (shape.weights(), rows));
                     state.release(product);
-                    only(Grad::new(gradient, numel, grad.dtype, Layout::Tokens))
+                    [Some(Grad::new(gradient, numel, grad.dtype, Layout::Tokens)), weight, None]
                 });
                 state.save_view(node, x);
+                state.release(weight.storage);
                 if sharing.sequence {
                     state.keep_gathered(all);
                 }
@@ -348,6 +380,35 @@ impl<'m> Tensor<'m> {
 }
 
 impl State {
+    /// A layer's weight as an input of its product: none where the product itself adds its gradient to the buffer
+    /// (`gradient_accumulation_fusion`).
+    fn weight_that_is_summed_up(&mut self, layer: &Layer) -> Value {
+        let fuses = match &self.parallel {
+            Parallel::Megatron(engine) => engine.layout.fuses_gradients,
+            _ => true,
+        };
+        if fuses { Input::NONE } else { self.weight(layer.weight.id()) }
+    }
+
+    /// The product that is a weight's gradient: a tensor of its own where it is an input of the node.
+    fn weight_gradient(&mut self, weight: &Value, (numel, rows): (u64, u64)) -> Option<Grad> {
+        if !weight.wants() {
+            self.multiply(numel, rows);
+            return None;
+        }
+        let storage = self.alloc(weight.numel, weight.dtype, &WEIGHT_GRADIENT);
+        self.multiply(numel, rows);
+        Some(Grad::new(storage, weight.numel, weight.dtype, Layout::Tokens))
+    }
+
+    /// The mean of each token, which LayerNorm keeps beside the root.
+    pub(super) fn means(&mut self, norm: &NormLayer, x: &Value) -> StorageId {
+        match norm.bias {
+            Some(_) => self.alloc_for(x.storage, x.numel / norm.width.max(1), Dtype::F32, &MEANS),
+            None => NOTHING,
+        }
+    }
+
     /// The tokens of all GPUs that share a layer, of a tensor with so many elements on each: another reference to it where it has
     /// them already.
     pub(super) fn all_tokens(&mut self, storage: StorageId, numel: u64, sharing: Sharing) -> StorageId {
@@ -415,6 +476,7 @@ fn normed_linear_backward(
     node: &Node,
     grad: &Grad,
     (rows, weights, sharing): (u64, u64, Sharing),
+    [norm_bias, bias]: [Option<u64>; 2],
 ) -> Results {
     let normed = state.saved(node, NORM_OUTPUT);
     let own = node.inputs[0].numel;
@@ -424,10 +486,15 @@ fn normed_linear_backward(
         state.te_product(grad.storage, (all, grad.numel / rows.max(1)), grad.dtype, &torch::INPUT_GRADIENT);
     state.retain(product);
     let (gradient, _) = state.summed(product, (all, grad.dtype), sharing);
-    state.multiply(weights, rows);
+    let weight = state.weight_gradient(&node.inputs[2], (weights, rows));
+    let bias = bias.map(|numel| state.alloc(numel, grad.dtype, &BIAS_GRADIENT));
     state.clear_saved(node, NORM_OUTPUT);
     state.release(gathered);
-    let results = norm_gradients(state, node, grad);
+    let mut results = norm_gradients(state, node, grad, norm_bias);
+    results[2] = weight;
+    if norm_bias.is_some() {
+        state.clear_saved(node, NORM_MEANS);
+    }
     if sharing.sequence {
         state.release(gradient);
     }
@@ -436,5 +503,11 @@ fn normed_linear_backward(
         state.release(gradient);
     }
     state.release(product);
+    bias.into_iter().for_each(|storage| state.release(storage));
     results
+}
+
+/// Whether the kernel behind the product adds its bias (`skip_bias_add`): of all but the projection to queries, keys and values.
+fn is_added_later(layer: &Layer) -> bool {
+    layer.name != QKV
 }
