@@ -35,7 +35,7 @@ test("a part leads to its formula", async ({ headroom, page, context }) => {
   await headroom.open("#v=1");
   await headroom.parts.getByRole("button", { name: /^Saved activations/ }).click();
   const opened = context.waitForEvent("page");
-  await page.getByRole("link", { name: "Its formula, source and known error" }).click();
+  await headroom.parts.getByRole("link", { name: "Its formula, source and known error" }).click();
   const document = await opened;
   await expect(document.getByRole("heading", { name: "Saved activations" })).toBeInViewport();
 });
@@ -61,6 +61,7 @@ test("every figure leads to its formula in two clicks", async ({ headroom, page 
   for (const figure of await figures.all()) {
     await figure.click();
     const meaning = headroom.verdict.getByRole("note").filter({ visible: true });
+    await expect(meaning.getByRole("link", { name: "Its formula, source and known error" })).toBeVisible();
     const [lead, ...more] = await grounds(meaning);
     expect(more).toEqual([]);
     leads.push(lead);
