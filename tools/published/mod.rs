@@ -102,17 +102,18 @@ impl Row {
         if self.kind != "peak" {
             return Err(format!("a {}, not the peak of a training step", self.kind).into());
         }
-        match self.gpus {
-            Some(0 | 1) | None => {}
-            Some(gpus) => return Err(format!("{gpus} GPUs are not modelled").into()),
-        }
         if let Some(reason) = sources::contradiction(self) {
             return Err(reason.into());
         }
         let words = self.words();
-        match NOT_MODELLED.iter().find(|(word, _)| words.contains(word)) {
-            Some((_, what)) => Err(format!("{what} is not modelled").into()),
-            None => Ok(()),
+        if let Some((_, what)) = NOT_MODELLED.iter().find(|(word, _)| words.contains(word)) {
+            return Err(format!("{what} is not modelled").into());
+        }
+        match self.gpus {
+            Some(0 | 1) | None => Ok(()),
+            Some(gpus) => {
+                Err(format!("how {gpus} GPUs share the model is said in words that are not read").into())
+            }
         }
     }
 
@@ -213,7 +214,7 @@ mod tests {
     #[test]
     fn what_is_not_modelled_says_so() {
         for (key, value, reason) in [
-            ("gpus", json!(8), "8 GPUs are not modelled"),
+            ("gpus", json!(8), "how 8 GPUs share the model is said in words that are not read"),
             ("other", json!("packed + torch.compile"), "torch.compile is not modelled"),
             ("quality", json!("C"), "quality C: its own notes say that it cannot be scored"),
             ("kind", json!("component"), "a component, not the peak of a training step"),

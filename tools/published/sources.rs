@@ -105,7 +105,9 @@ impl Habits {
 pub(super) fn contradiction(row: &Row) -> Option<&'static str> {
     // QwenLM/Qwen finetune/: of the whole model there is finetune_ds.sh only
     if row.source.starts_with("QwenLM/Qwen") && row.method == "full" {
-        return Some("the project's only script of that method runs DeepSpeed, which is not modelled");
+        return Some(
+            "the project's only script of that method runs DeepSpeed, of whose configuration the row says nothing",
+        );
     }
     // every row of the table adds a switch to those before it, of which the third is torch.compile
     if row.source.starts_with("pytorch/torchtune:README") {
