@@ -14,6 +14,8 @@ for (const colorScheme of ["light", "dark"]) {
     test("axe finds nothing in a comparison that does not fit, with an explanation open", async ({ headroom }) => {
       await headroom.open("?v=1&method=full&o=adamw&2.b=8&3.method=lora");
       await headroom.parts.getByRole("button").first().click();
+      // what the bars cover in part cannot be hit there
+      await headroom.page.evaluate(() => scrollTo(0, 0));
       expect(await violations(headroom.page)).toEqual([]);
     });
   });
