@@ -56,6 +56,8 @@ const TRAINING = "#v=1&m=openai-community/gpt2&b=1&s=128";
 
 test("every figure leads to its formula in two clicks", async ({ headroom, page }) => {
   await headroom.open(TRAINING);
+  // figures are drawn anew when the run was replayed, and what was open closes
+  await expect(headroom.verdict).not.toContainText("…");
   const figures = headroom.verdict.locator("dt button");
   const leads = [];
   for (const figure of await figures.all()) {

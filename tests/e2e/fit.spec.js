@@ -57,8 +57,8 @@ test("a smaller card trains less", async ({ headroom }) => {
   await expect(cell(headroom, /^Llama-3\.1-8B/, 2)).toContainText("batch");
   await headroom.expectLink("budget", "80");
   await memory.fill("6");
-  await expect(cell(headroom, /^Llama-3\.1-8B/, 0)).toContainText("needs");
-  await expect(cell(headroom, /^Llama-3\.1-8B/, 2)).toContainText("needs");
+  await expect(cell(headroom, /^Llama-3\.1-8B/, 0)).toContainText("needs", { timeout: 240_000 });
+  await expect(cell(headroom, /^Llama-3\.1-8B/, 2)).toContainText("needs", { timeout: 240_000 });
 });
 
 test("a click on a cell opens that scenario, which fits and is the largest that does", async ({ headroom }) => {
