@@ -118,7 +118,7 @@ pub(in crate::step::forward::stacks) fn architecture(
 }
 
 /// Whether it is GPT-3's architecture, which transformers calls gpt2.
-fn is_gpt(architecture: &Architecture) -> bool {
+pub(super) fn is_gpt(architecture: &Architecture) -> bool {
     architecture.family.is_some_and(|family| family.modeling.code == Code::Gpt2)
 }
 

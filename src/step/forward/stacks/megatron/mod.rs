@@ -85,7 +85,7 @@ impl<'a> Pass<'_, 'a> {
                 range
             }
         };
-        let masks = self.is_gpt().then(|| self.gpt_masks());
+        let masks = build::is_gpt(self.architecture).then(|| self.gpt_masks());
         // Transformer Engine's kernels know that the mask is causal
         let mask = if self.has_transformer_engine() {
             self.machine.unassigned()
@@ -201,14 +201,6 @@ impl<'a> Pass<'_, 'a> {
         drop(own);
         drop(parts);
         dropped
-    }
-
-    /// Whether its layers are GPT-3's.
-    fn is_gpt(&self) -> bool {
-        self.architecture
-            .blocks
-            .iter()
-            .any(|block| matches!(block.ffn, FeedForward::Dense(Mlp::Plain { .. })))
     }
 
     /// What Megatron-LM's pretrain_gpt.py has in a batch beside the tokens: labels, which of them count, and for each sequence which

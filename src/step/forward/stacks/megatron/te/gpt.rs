@@ -88,7 +88,7 @@ static ATTENTION_GRADIENT: What =
 /// (`is_kernel_available`).
 const ROWS_OF_KERNEL: u64 = 4;
 
-/// Rows of which a compiled kernel makes one partial sum.
+/// Rows of which a compiled kernel makes one partial sum, as the traces have it (torch.compile of PyTorch 2.11).
 const SUMMED_AT_ONCE: u64 = 128;
 
 /// Bytes of a state of the random numbers, and of a compiled kernel's seed.
