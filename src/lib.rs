@@ -59,7 +59,6 @@
 #![cfg_attr(not(target_arch = "wasm32"), recursion_limit = "256")]
 
 pub mod accuracy;
-pub mod allocator;
 pub mod check;
 // The command and the page are libraries to their own binaries only.
 #[cfg(feature = "cli")]
@@ -93,3 +92,4 @@ pub mod units;
 pub mod work;
 
 pub use estimate::{Estimate, estimate};
+pub use headroom_allocator as allocator;

@@ -290,7 +290,8 @@ impl Iteration {
 
     /// The peak of one phase, to be raised; the phase comes last where it has not run yet.
     pub(crate) fn phase_mut(&mut self, phase: Phase) -> &mut Peak {
-        let index = self.phases.iter().position(|(own, _)| *own == phase).unwrap_or_else(|| {
+        // the running one is the last more often than not
+        let index = self.phases.iter().rposition(|(own, _)| *own == phase).unwrap_or_else(|| {
             self.phases.push((phase, Peak::default()));
             self.phases.len() - 1
         });

@@ -29,7 +29,7 @@ pub use fit::{Fit, Margin, fits, within};
 pub use gpus::{GPU_COUNTS, Layout, fewest_gpus, on_gpus};
 pub use layouts::{Way, WayOrder, WayOutcome, fewest_layouts, layouts, rank_ways, refusals, tried, ways};
 pub use level::Level;
-pub use levers::{Change, Cost, Gain, Lever, Levers, Use, changes, levers, uses};
+pub use levers::{Change, Cost, Gain, Lever, Levers, Looks, USES, Use, ahead, changes, levers, look, use_of};
 pub use need::{NeedCell, NeedRow, Several, need, usual_cards};
 pub use on_card::{OnCard, Outcome, Replayed};
 pub use repairs::{Repair, repairs};

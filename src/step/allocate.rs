@@ -68,16 +68,31 @@ pub struct Replay {
     pub highest: usize,
 }
 
+/// A storage on the card.
+#[derive(Clone, Copy)]
+struct Held {
+    /// Its block, while it has one.
+    block: Option<Block>,
+    /// What it is for now.
+    category: Category,
+    /// Its bytes, rounded up to 512.
+    bytes: u64,
+}
+
+impl Default for Held {
+    fn default() -> Held {
+        Held { block: None, category: Category::Temporaries, bytes: 0 }
+    }
+}
+
 /// A recording on its way through the allocator, event by event.
 pub(super) struct Feed<'a> {
     recording: &'a Recording,
     /// What the card has for it, once the model is loaded.
     capacity: Option<u64>,
     allocator: CachingAllocator,
-    /// By storage: its block, while it has one.
-    blocks: Vec<Option<Block>>,
-    /// By storage: what it is for now.
-    categories: Vec<Category>,
+    /// By storage.
+    held: Vec<Held>,
     /// Bytes of tensors by category.
     parts: Parts,
     /// Bytes of tensors, each rounded up to 512.
@@ -95,8 +110,7 @@ impl<'a> Feed<'a> {
             recording,
             capacity: settings.capacity,
             allocator: CachingAllocator::new(Settings { capacity, ..settings }),
-            blocks: vec![None; recording.storages.len()],
-            categories: vec![Category::Temporaries; recording.storages.len()],
+            held: vec![Held::default(); recording.storages.len()],
             parts: Parts::default(),
             tensors: 0,
             reserved_loading: 0,
@@ -120,18 +134,18 @@ impl<'a> Feed<'a> {
         }
         if index == self.recording.repeats_at() {
             for (left, freed) in self.recording.handed_over() {
-                self.blocks[freed] = self.blocks[left].take();
-                self.categories[freed] = self.categories[left];
+                self.held[freed] = self.held[left];
+                self.held[left].block = None;
             }
         }
         match self.recording.event(index) {
             Some(Event::Alloc(id)) => self.alloc(id)?,
             Some(Event::Free(id)) => self.free(id),
             Some(Event::Becomes(id, category)) => {
-                let bytes = self.bytes(id);
-                let from = std::mem::replace(&mut self.categories[id as usize], category);
-                self.parts.subtract(from, bytes);
-                self.parts.add(category, bytes);
+                let held = &mut self.held[id as usize];
+                let from = std::mem::replace(&mut held.category, category);
+                self.parts.subtract(from, held.bytes);
+                self.parts.add(category, held.bytes);
             }
             Some(Event::Mark(phase)) => self.phase = Some(phase),
             Some(Event::EmptyCache) => self.allocator.empty_cache(),
@@ -142,28 +156,25 @@ impl<'a> Feed<'a> {
 
     fn alloc(&mut self, id: StorageId) -> Result<(), OutOfMemory> {
         let storage = &self.recording.storages[id as usize];
+        let held = &mut self.held[id as usize];
         let requested = storage.bytes();
-        self.categories[id as usize] = storage.born;
+        held.category = storage.born;
         if requested > 0 {
-            self.blocks[id as usize] = Some(self.allocator.malloc(requested, storage.stream)?);
-            let bytes = rounded(requested);
-            self.tensors = self.tensors.saturating_add(bytes);
-            self.parts.add(self.categories[id as usize], bytes);
+            held.bytes = rounded(requested);
+            held.block = Some(self.allocator.malloc(requested, storage.stream)?);
+            self.tensors = self.tensors.saturating_add(held.bytes);
+            self.parts.add(held.category, held.bytes);
         }
         Ok(())
     }
 
     fn free(&mut self, id: StorageId) {
-        if let Some(block) = self.blocks[id as usize].take() {
-            let bytes = self.bytes(id);
+        let held = &mut self.held[id as usize];
+        if let Some(block) = held.block.take() {
             self.allocator.free(block);
-            self.tensors = self.tensors.saturating_sub(bytes);
-            self.parts.subtract(self.categories[id as usize], bytes);
+            self.tensors = self.tensors.saturating_sub(held.bytes);
+            self.parts.subtract(held.category, held.bytes);
         }
-    }
-
-    fn bytes(&self, id: StorageId) -> u64 {
-        rounded(self.recording.storages[id as usize].bytes())
     }
 
     /// `memory_allocated()`.
@@ -190,7 +201,7 @@ impl<'a> Feed<'a> {
 
     /// Where a storage lies, while it has a block.
     pub fn placed(&self, id: StorageId) -> Option<Placed> {
-        Some(self.allocator.placed((*self.blocks.get(id as usize)?)?))
+        Some(self.allocator.placed(self.held.get(id as usize)?.block?))
     }
 
     /// The blocks of every segment.
@@ -210,11 +221,10 @@ impl<'a> Feed<'a> {
 
     /// The storages that have a block, what each is for, and by how much its block is larger.
     pub fn alive(&self) -> impl Iterator<Item = (StorageId, Category, Bytes)> {
-        let blocks = self.blocks.iter().zip(&self.categories).enumerate();
-        blocks.filter_map(|(id, (block, category))| {
-            let id = id as StorageId;
-            let rest = self.allocator.size_of((*block)?).saturating_sub(self.bytes(id));
-            Some((id, *category, Bytes(rest)))
+        let held = self.held.iter().zip(0..);
+        held.filter_map(|(held, id)| {
+            let rest = self.allocator.size_of(held.block?).saturating_sub(held.bytes);
+            Some((id, held.category, Bytes(rest)))
         })
     }
 

@@ -23,8 +23,10 @@ pub enum Place {
     Scenario(usize),
     /// What to change in the active one.
     Levers,
+    /// Some of the runs that this needs.
+    Look(usize),
     /// What the room is good for.
-    Uses,
+    Use(usize),
     /// What the timeline draws where that is not all of the step that is shown.
     Stretch,
     /// A memory snapshot over the timeline.
@@ -70,7 +72,7 @@ impl Place {
     fn is_for(self, seat: usize) -> bool {
         match self {
             Place::Oom => true,
-            Place::Levers | Place::Uses => seat > 0,
+            Place::Levers | Place::Look(_) | Place::Use(_) => seat > 0,
             place if place.is_of_a_table() => seat > 0,
             _ => seat == 0,
         }
@@ -235,10 +237,15 @@ impl Desk {
 
     /// Drops what was asked for a place.
     pub fn forget(&self, place: Place) {
+        self.forget_where(|other| other == place);
+    }
+
+    /// Drops what was asked for some places.
+    pub fn forget_where(&self, is_one: impl Fn(Place) -> bool) {
         let mut inner = self.inner.borrow_mut();
-        inner.waiting.retain(|task| task.place != place);
+        inner.waiting.retain(|task| !is_one(task.place));
         for (number, seat) in inner.seats.iter_mut().enumerate() {
-            if seat.asked().is_some_and(|task| task.place == place) {
+            if let Some(place) = seat.asked().map(|task| task.place).filter(|place| is_one(*place)) {
                 seat.wanted = false;
                 // A new worker would have to run the whole step again before it could answer about another moment.
                 if !matches!(place, Place::Glance | Place::Stretch) {
@@ -256,8 +263,8 @@ impl Desk {
         let seats = {
             let seats = &mut self.inner.borrow_mut().seats;
             if seats.is_empty() {
-                // what to change and what the room is good for are asked at once; by three a table is done soon enough
-                let for_tables = processors().saturating_sub(2).clamp(2, 3);
+                // what to change and what the room is good for are many runs; by four they are done in a moment
+                let for_tables = processors().saturating_sub(2).clamp(2, 4);
                 seats.resize_with(1 + for_tables, Seat::default);
             }
             seats.len()

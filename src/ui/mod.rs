@@ -28,6 +28,7 @@ pub mod proof;
 pub mod question;
 pub mod recorded;
 pub mod scale;
+mod search;
 mod state;
 pub mod summary;
 mod sync;

@@ -11,7 +11,7 @@ use crate::issue::Issue;
 use crate::memory::Category;
 use crate::oom::{Decoded, decode, remedies};
 use crate::plan::{
-    self, BatchRow, ContextRow, FitRow, Lever, Levers, Measure, NeedRow, Order, Outlook, Replayed,
+    self, BatchRow, ContextRow, FitRow, Lever, Levers, Looks, Measure, NeedRow, Order, Outlook, Replayed,
     ServingRow, Use, Verdict, Way,
 };
 use crate::scenario::{Scenario, Texts};
@@ -24,10 +24,14 @@ use crate::units::Bytes;
 pub enum Question {
     /// A close look at a scenario.
     Detail(Box<Scenario>),
-    /// What to change in a scenario.
-    Levers(Box<Scenario>),
-    /// What its room is good for.
-    Uses(Box<Scenario>),
+    /// What a search for changes of a scenario will look at.
+    Ahead(Box<Scenario>),
+    /// What runs of scenarios come to.
+    Looks(Vec<Scenario>),
+    /// What to change in a scenario, with what is known of such runs.
+    Levers(Box<Scenario>, Looks),
+    /// The use of that number of a scenario's room.
+    Use(Box<Scenario>, usize),
     /// What happens at a moment of its step, by the number of the event.
     Glance(Box<Scenario>, usize),
     /// A part of what is alive at such a moment, or at the peak, level by level.
@@ -78,10 +82,14 @@ pub enum Form {
 pub enum Answer {
     /// What the close look showed; nothing for a scenario that has no answer.
     Detail(Option<Box<Detail>>),
+    /// What will be looked at.
+    Ahead(Vec<Scenario>),
+    /// What they come to.
+    Looks(Looks),
     /// What saves memory; nothing for a scenario that has no answer.
     Levers(Option<Box<Levers>>),
-    /// What the room is good for; nothing for a scenario that does not get through.
-    Uses(Option<Vec<Use>>),
+    /// What the room is good for; nothing where it is not.
+    Use(Option<Box<Use>>),
     /// What happens at a moment; nothing for a step that cannot be followed.
     Glance(Option<Glance>),
     /// The part's modules; nothing for a step that cannot be followed.
@@ -151,8 +159,12 @@ impl Question {
             Question::Zoom(scenario, at, part) => {
                 Answer::Zoom(followed(scenario, |replayed| opened(replayed, scenario, *at, *part)))
             }
-            Question::Levers(scenario) => Answer::Levers(plan::changes(scenario).ok().map(Box::new)),
-            Question::Uses(scenario) => Answer::Uses(plan::uses(scenario)),
+            Question::Ahead(scenario) => Answer::Ahead(plan::ahead(scenario)),
+            Question::Looks(scenarios) => Answer::Looks(plan::look(scenarios)),
+            Question::Levers(scenario, looks) => {
+                Answer::Levers(plan::changes(scenario, looks.clone()).ok().map(Box::new))
+            }
+            Question::Use(scenario, number) => Answer::Use(plan::use_of(scenario, *number).map(Box::new)),
             Question::Stretch(scenario, of_first, within) => {
                 let moments = followed(scenario, |replayed| stretch(replayed, *of_first, *within));
                 Answer::Stretch(moments.unwrap_or_default())
@@ -252,8 +264,10 @@ mod tests {
             Question::Detail(scenario.clone().into()),
             Question::Glance(scenario.clone().into(), at),
             Question::Zoom(scenario.clone().into(), Some(at), Category::Weights),
-            Question::Levers(scenario.clone().into()),
-            Question::Uses(scenario.clone().into()),
+            Question::Ahead(scenario.clone().into()),
+            Question::Looks(vec![scenario.clone()]),
+            Question::Levers(scenario.clone().into(), plan::look(std::slice::from_ref(&scenario))),
+            Question::Use(scenario.clone().into(), 2),
             Question::Stretch(scenario.clone().into(), true, Some((0, usize::MAX))),
             Question::Row(scenario.clone().into(), Bytes::gib(24.), Measure::Length),
             Question::Point(scenario.clone().into()),

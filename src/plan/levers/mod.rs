@@ -3,22 +3,24 @@
 //! Every figure is that of the changed scenario, run like any other: what a lever saves is the difference of two answers.
 
 mod cards;
+mod looks;
 mod room;
 mod rules;
 
-use std::cell::RefCell;
 use std::cmp::Reverse;
 
 use serde::{Deserialize, Serialize};
 
-use super::answer::{Answer, has_holes, helps, joined};
+use super::answer::{Answer, helps};
 use super::gpus::{GPU_COUNTS, Layout, fewest_gpus, on_gpus};
 use super::verdict::Verdict;
 use crate::issue::{Field, Issue};
 use crate::scenario::keys::{Key, keys};
 use crate::scenario::{CpuOffload, Scenario};
 use crate::units::Bytes;
-pub use room::{Gain, Use};
+use looks::Outlook;
+pub use looks::{Looks, look};
+pub use room::{Gain, USES, Use, use_of};
 use rules::{RULES, Rule};
 
 /// What is paid for a change, the least first.
@@ -186,24 +188,19 @@ const LEAST_SHARE: u64 = 200;
 /// # Ok::<(), headroom::scenario::Issue>(())
 /// ```
 pub fn levers(scenario: &Scenario) -> Result<Levers, Issue> {
-    let looked = Looked::of(scenario)?;
+    let looked = Looked::of(scenario, Looks::default())?;
     let found = changes_of(scenario, &looked);
-    let uses = if looked.base.fits() { room::uses(scenario, &looked) } else { Vec::new() };
+    let uses = if looked.base.fits() { room::uses(scenario, &looked.looks) } else { Vec::new() };
     Ok(Levers { uses, ..found })
 }
 
-/// The same without what the room is good for, which [`uses`] finds: two questions for who can ask both at once.
+/// The same without what the room is good for, of which [`use_of`] finds each: for who can ask several questions at once. `looks` are
+/// runs of the scenarios [`ahead`], as many of them as were made.
 ///
 /// # Errors
 /// As [`levers`].
-pub fn changes(scenario: &Scenario) -> Result<Levers, Issue> {
-    Ok(changes_of(scenario, &Looked::of(scenario)?))
-}
-
-/// What the room of a scenario is good for; nothing where it does not get through or has no answer.
-pub fn uses(scenario: &Scenario) -> Option<Vec<Use>> {
-    let looked = Looked::of(scenario).ok()?;
-    looked.base.fits().then(|| room::uses(scenario, &looked))
+pub fn changes(scenario: &Scenario, looks: Looks) -> Result<Levers, Issue> {
+    Ok(changes_of(scenario, &Looked::of(scenario, looks)?))
 }
 
 fn changes_of(scenario: &Scenario, looked: &Looked) -> Levers {
@@ -218,7 +215,7 @@ fn changes_of(scenario: &Scenario, looked: &Looked) -> Levers {
             }
             let is_tight = base.verdict == Verdict::Tight;
             // a scenario that was so before has expandable segments as a change of their own
-            let changed = if is_tight { changed } else { looked.without_holes(changed) };
+            let changed = if is_tight { changed } else { looked.looks.without_holes(changed) };
             lever(scenario, changed, rule.key, rule.cost, looked)
         })
         .collect();
@@ -270,85 +267,33 @@ fn offloaded(scenario: &Scenario, looked: &Looked, fewest: &Result<Option<Layout
         let mut other = on_gpus(scenario, gpus);
         other.cluster.cpu = other.cluster.most_on_cpu();
         let is_new = other.cluster.cpu != CpuOffload::Off && scenario.cluster.cpu == CpuOffload::Off;
-        (is_new && Outlook::of_tensors(&other)?.fits() && looked.at(&other)?.fits()).then_some(other)
+        (is_new && Outlook::of_tensors(&other)?.fits() && looked.looks.at(&other)?.fits()).then_some(other)
     };
     let other = counts.into_iter().find_map(on)?;
     lever(scenario, other, "gpus", Cost::Time, looked)
 }
 
-/// What a run needs and what becomes of it.
-#[derive(Clone, Copy)]
-struct Outlook {
-    needed: Bytes,
-    on_host: Bytes,
-    verdict: Verdict,
-    /// Seconds per token, typically, where runs near it were measured.
-    per_token: Option<f64>,
-}
-
-impl Outlook {
-    /// Of its tensors alone.
-    fn of_tensors(scenario: &Scenario) -> Option<Outlook> {
-        Outlook::read(&Answer::of_tensors(scenario.clone()))
-    }
-
-    fn read(answer: &Answer) -> Option<Outlook> {
-        let per_token = answer.pace().map(|pace| pace.step.typical / pace.tokens.max(1) as f64);
-        let (needed, on_host) = (answer.fit()?.needed, answer.on_host());
-        Some(Outlook { needed, on_host, verdict: answer.verdict()?, per_token })
-    }
-
-    fn fits(self) -> bool {
-        self.verdict.holds()
-    }
-}
-
-/// What was looked at so far: a run with every event takes a while, and several ways lead to the same scenario.
+/// What is looked for, and what was looked at so far.
 struct Looked {
     /// The run as it is.
     base: Outlook,
     /// What its tensors alone need.
     tensors: Bytes,
-    at: RefCell<Vec<(Scenario, Option<Outlook>)>>,
+    looks: Looks,
 }
 
 impl Looked {
     /// Looks at a run as it is.
-    fn of(scenario: &Scenario) -> Result<Looked, Issue> {
+    fn of(scenario: &Scenario, looks: Looks) -> Result<Looked, Issue> {
         let tensors = Answer::of_tensors(scenario.clone());
         let needed = tensors.fit().map(|fit| fit.needed).unwrap_or_default();
-        let answer = tensors.replayed();
-        let base = Outlook::read(&answer).ok_or_else(|| answer.refusal())?;
-        Ok(Looked { base, tensors: needed, at: RefCell::new(vec![(scenario.clone(), Some(base))]) })
+        let base = looks.at(scenario).ok_or_else(|| tensors.replayed().refusal())?;
+        Ok(Looked { base, tensors: needed, looks })
     }
 
     /// Whether a change needs fewer bytes of tensors.
     fn saves_tensors(&self, changed: &Scenario) -> bool {
         Outlook::of_tensors(changed).is_some_and(|outlook| outlook.needed < self.tensors)
-    }
-
-    /// The outlook of a scenario with every event.
-    fn at(&self, scenario: &Scenario) -> Option<Outlook> {
-        let known = self.at.borrow().iter().find(|(known, _)| known == scenario).map(|(_, outlook)| *outlook);
-        known.unwrap_or_else(|| {
-            let (own, joined) = Answer::of_tensors(scenario.clone()).both_ways();
-            let outlook = Outlook::read(&own);
-            let mut at = self.at.borrow_mut();
-            at.extend(joined.map(|joined| (joined.scenario.clone(), Outlook::read(&joined))));
-            at.push((own.scenario, outlook));
-            outlook
-        })
-    }
-
-    /// The scenario of [`Answer::without_holes`].
-    fn without_holes(&self, scenario: Scenario) -> Scenario {
-        let verdict = |scenario: &Scenario| Some(self.at(scenario)?.verdict);
-        let own = verdict(&scenario);
-        if !has_holes(&scenario, own) {
-            return scenario;
-        }
-        let joined = joined(&scenario);
-        if helps(own, verdict(&joined)) { joined } else { scenario }
     }
 }
 
@@ -361,11 +306,34 @@ fn pulled(rule: &Rule, scenario: &Scenario, looked: &Looked) -> Option<Scenario>
     }
     let mut last = first.clone();
     // tensors that do not fit need no replay
-    while !Outlook::of_tensors(&last)?.fits() || !looked.at(&last)?.fits() {
+    while !Outlook::of_tensors(&last)?.fits() || !looked.looks.at(&last)?.fits() {
         let Some(next) = step(rule, &last) else { return Some(first) };
         last = next;
     }
     Some(last)
+}
+
+/// The scenarios that a search for [`changes`] looks at in any case: the one as it is, and with each change, made again until its tensors
+/// fit.
+pub fn ahead(scenario: &Scenario) -> Vec<Scenario> {
+    let Some(base) = Outlook::of_tensors(scenario) else { return Vec::new() };
+    let with = |rule: &Rule| {
+        let first = step(rule, scenario)?;
+        let again = |last: &Scenario| if rule.again && !base.fits() { step(rule, last) } else { None };
+        let outlook = |changed: &Scenario| Outlook::of_tensors(changed);
+        let mut ways = std::iter::successors(Some(first.clone()), again);
+        let fits = ways.find(|changed| outlook(changed).is_some_and(Outlook::fits));
+        let changed = fits.unwrap_or(first);
+        let saves = outlook(&changed)?.needed < base.needed;
+        (saves || !base.fits()).then_some(changed)
+    };
+    let mut found = vec![scenario.clone()];
+    for changed in RULES.iter().filter_map(with) {
+        if !found.contains(&changed) {
+            found.push(changed);
+        }
+    }
+    found
 }
 
 /// The scenario with a change made once; nothing where there is nothing to change.
@@ -378,7 +346,7 @@ fn step(rule: &Rule, scenario: &Scenario) -> Option<Scenario> {
 /// The lever to a changed scenario; nothing where it is not worth a line.
 fn lever(before: &Scenario, after: Scenario, key: &str, cost: Cost, looked: &Looked) -> Option<Lever> {
     let base = &looked.base;
-    let Outlook { needed, on_host, verdict, per_token } = looked.at(&after)?;
+    let Outlook { needed, on_host, verdict, per_token } = looked.looks.at(&after)?;
     let cost = cost.max(brings(before, &after));
     // a tenth of a percent is more than is known of time
     let tenth = |percent: f64| (percent * 10.0).round() / 10.0 + 0.0;
@@ -452,7 +420,7 @@ fn together(scenario: &Scenario, looked: &Looked, costs: &[Cost], rules: &[&'sta
     }
     let pulls: Vec<Pull> = kept.into_iter().flatten().collect();
     let dearest = pulls.iter().copied().max_by_key(|pull| pull.cost)?;
-    let after = looked.without_holes(with(scenario, &pulls));
+    let after = looked.looks.without_holes(with(scenario, &pulls));
     let found = lever(scenario, after, dearest.rule.key, dearest.cost, looked)?;
     costs.contains(&found.cost).then_some(found)
 }
@@ -467,7 +435,7 @@ fn with(scenario: &Scenario, pulls: &[Pull]) -> Scenario {
 fn fits_with(scenario: &Scenario, pulls: &[Pull], looked: &Looked) -> bool {
     let changed = with(scenario, pulls);
     Outlook::of_tensors(&changed).is_some_and(Outlook::fits)
-        && looked.at(&looked.without_holes(changed)).is_some_and(Outlook::fits)
+        && looked.looks.at(&looked.looks.without_holes(changed)).is_some_and(Outlook::fits)
 }
 
 /// The change at one of these costs that is the cheapest, and of those the one that saves most of what the tensors need, if it is worth a

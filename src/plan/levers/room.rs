@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Change, Looked, Outlook};
+use super::looks::Outlook;
+use super::{Change, Looks};
 use crate::hardware::Gpu;
 use crate::issue::Issue;
 use crate::model::Architecture;
@@ -66,54 +67,80 @@ pub struct Use {
 const TOKENS: u64 = 64;
 const RANKS: u64 = 8;
 
+/// A change that may be worth the room: what it wins, the key that it is about, and the scenario with it.
+type Idea = (Gain, &'static str, Scenario);
+
+/// What room is put to, in the order in which it is offered.
+const IDEAS: [fn(&Scenario) -> Option<Idea>; USES] = [
+    faster_attention,
+    fused_optimizer,
+    more_at_once,
+    longer_texts,
+    without_checkpointing,
+    higher_rank,
+    more_trained,
+];
+
+/// How many uses of the room there are.
+pub const USES: usize = 7;
+
 /// The most of each kind that fits beyond doubt.
-pub(super) fn uses(scenario: &Scenario, looked: &Looked) -> Vec<Use> {
-    let mut uses = Vec::new();
-    let mut add = |gain, key, changed: Option<Scenario>| {
-        uses.extend(changed.and_then(|changed| used(gain, key, (scenario, changed), looked)));
-    };
-    let mut faster = scenario.clone();
-    faster.attention = match faster.attention {
-        AttentionKernel::Eager | AttentionKernel::Math => AttentionKernel::Sdpa,
-        other => other,
-    };
-    add(Gain::Speed, "attention", Some(faster));
-    let mut faster = scenario.clone();
-    faster.optimizer = match faster.optimizer {
-        Optimizer::AdamW | Optimizer::AdamWForLoop => Optimizer::AdamWFused,
-        other => other,
-    };
-    add(Gain::Speed, "optimizer", Some(faster));
-    let set = |scenario: &mut Scenario, batch| scenario.batch = batch;
-    let more = largest(scenario, set, largest_batch);
-    add(Gain::Batch, "batch-size", more.filter(|more| more.batch > scenario.batch));
+pub(super) fn uses(scenario: &Scenario, looks: &Looks) -> Vec<Use> {
+    IDEAS.iter().filter_map(|idea| used(idea(scenario)?, scenario, looks)).collect()
+}
+
+/// The use of that number, of [`USES`], for the room of a scenario that gets through; nothing where it is none.
+pub fn use_of(scenario: &Scenario, number: usize) -> Option<Use> {
+    used(IDEAS.get(number)?(scenario)?, scenario, &Looks::default())
+}
+
+fn faster_attention(scenario: &Scenario) -> Option<Idea> {
+    let is_slow = matches!(scenario.attention, AttentionKernel::Eager | AttentionKernel::Math);
+    let faster = Scenario { attention: AttentionKernel::Sdpa, ..scenario.clone() };
+    is_slow.then_some((Gain::Speed, "attention", faster))
+}
+
+fn fused_optimizer(scenario: &Scenario) -> Option<Idea> {
+    let is_slow = matches!(scenario.optimizer, Optimizer::AdamW | Optimizer::AdamWForLoop);
+    let faster = Scenario { optimizer: Optimizer::AdamWFused, ..scenario.clone() };
+    is_slow.then_some((Gain::Speed, "optimizer", faster))
+}
+
+fn more_at_once(scenario: &Scenario) -> Option<Idea> {
+    let more = largest(scenario, |scenario, batch| scenario.batch = batch, largest_batch)?;
+    (more.batch > scenario.batch).then_some((Gain::Batch, "batch-size", more))
+}
+
+fn longer_texts(scenario: &Scenario) -> Option<Idea> {
     let set = |scenario: &mut Scenario, sequence| scenario.sequence = sequence;
-    let longer = largest(scenario, set, |model, scenario, gpu| longest_of(model, scenario, gpu, TOKENS));
-    add(Gain::Sequence, "seq-length", longer.filter(|longer| longer.sequence > scenario.sequence));
+    let longer = largest(scenario, set, |model, scenario, gpu| longest_of(model, scenario, gpu, TOKENS))?;
+    (longer.sequence > scenario.sequence).then_some((Gain::Sequence, "seq-length", longer))
+}
+
+fn without_checkpointing(scenario: &Scenario) -> Option<Idea> {
     let kept = Scenario { checkpointing: Checkpointing::Off, ..scenario.clone() };
-    add(Gain::Speed, "gradient-checkpointing", Some(kept));
+    Some((Gain::Speed, "gradient-checkpointing", kept))
+}
+
+fn higher_rank(scenario: &Scenario) -> Option<Idea> {
     let set = |scenario: &mut Scenario, rank| scenario.lora.rank = rank;
-    let larger = largest(scenario, set, |model, scenario, gpu| rank_of(model, scenario, gpu, RANKS));
+    let larger = largest(scenario, set, |model, scenario, gpu| rank_of(model, scenario, gpu, RANKS))?;
     // nobody wants as many virtual tokens as fit
-    let is_rank =
-        |larger: &Scenario| larger.lora.tuner.adapts_layers() && larger.lora.rank > scenario.lora.rank;
-    add(Gain::Rank, "lora-rank", larger.filter(is_rank));
-    let more = match (scenario.task.trains(), scenario.method) {
-        (true, Method::Qlora) => Some((Gain::Method, Method::Lora)),
-        (true, Method::Lora) => Some((Gain::Method, Method::Full)),
+    let is_rank = larger.lora.tuner.adapts_layers() && larger.lora.rank > scenario.lora.rank;
+    is_rank.then_some((Gain::Rank, "lora-rank", larger))
+}
+
+fn more_trained(scenario: &Scenario) -> Option<Idea> {
+    let (gain, method) = match (scenario.task.trains(), scenario.method) {
+        (true, Method::Qlora) => (Gain::Method, Method::Lora),
+        (true, Method::Lora) => (Gain::Method, Method::Full),
         // what generates has no adapters
-        (false, Method::Qlora) => Some((Gain::Precision, Method::Full)),
-        (false, Method::Lora) | (_, Method::Full) => None,
+        (false, Method::Qlora) => (Gain::Precision, Method::Full),
+        (false, Method::Lora) | (_, Method::Full) => return None,
     };
-    if let Some((gain, method)) = more {
-        let mut more = scenario.clone();
-        more.change(|scenario| scenario.method = method);
-        add(gain, "method", Some(more));
-    }
-    for usage in uses.iter_mut().filter(|usage| usage.gain == Gain::Rank) {
-        usage.limit = limit(&usage.scenario);
-    }
-    uses
+    let mut more = scenario.clone();
+    more.change(|scenario| scenario.method = method);
+    Some((gain, "method", more))
 }
 
 /// Why no higher rank is of use, where that is what ends it.
@@ -123,14 +150,15 @@ fn limit(scenario: &Scenario) -> Option<String> {
     (scenario.lora.rank == most).then(|| scenario.lora.tuner.why_no_more().to_owned())
 }
 
-fn used(gain: Gain, key: &str, (before, after): (&Scenario, Scenario), looked: &Looked) -> Option<Use> {
+fn used((gain, key, after): Idea, before: &Scenario, looks: &Looks) -> Option<Use> {
     let changes = Change::between(before, &after, key);
     // what makes no difference to the task is no use
     if changes.is_empty() {
         return None;
     }
-    let Outlook { needed, verdict, .. } = looked.at(&after)?;
-    verdict.holds().then(|| Use { gain, changes, needed, verdict, limit: None, scenario: Box::new(after) })
+    let Outlook { needed, verdict, .. } = looks.at(&after)?;
+    let limit = if gain == Gain::Rank { limit(&after) } else { None };
+    verdict.holds().then(|| Use { gain, changes, needed, verdict, limit, scenario: Box::new(after) })
 }
 
 type Solver = fn(&Architecture, &Scenario, &Gpu) -> Result<Option<Largest>, Issue>;

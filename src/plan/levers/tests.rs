@@ -322,3 +322,28 @@ fn a_rank_that_nothing_had_is_no_change() {
     let fewer = Scenario { lora: Lora { rank: 64, ..apollo.lora }, ..apollo.clone() };
     assert_eq!(labels(&apollo, &fewer), ["Projection rank"]);
 }
+
+#[test]
+fn runs_that_are_made_ahead_change_nothing() {
+    for link in
+        ["v=1", "gpu=rtx-3060-12gb", "method=full&gpu=rtx-4090", "task=generate&gpu=rtx-3060-12gb", "s=40000"]
+    {
+        let scenario = of_link(link);
+        let ahead = ahead(&scenario);
+        let looks = ahead.chunks(3).map(look).fold(Looks::default(), |mut all, some| {
+            all.extend(some);
+            all
+        });
+        let found = changes(&scenario, looks);
+        assert_eq!(found, changes(&scenario, Looks::default()), "{link}");
+        let single = found.expect("changes").single;
+        let is_known = |lever: &&Lever| {
+            let joined = |run| Scenario { allocator: Allocator::Expandable, ..Scenario::clone(run) };
+            ahead.iter().any(|run| *lever.scenario == *run || *lever.scenario == joined(run))
+        };
+        assert!(single.iter().filter(is_known).count() * 4 >= single.len() * 3, "{link}");
+        let uses: Vec<Use> = (0..USES).filter_map(|number| use_of(&scenario, number)).collect();
+        let all = levers(&scenario).expect("levers").uses;
+        assert!(all.is_empty() || all == uses, "{link}");
+    }
+}

@@ -13,9 +13,8 @@ use crate::ui::asked::Listed;
 use crate::ui::behind::Behind;
 use crate::ui::browser::{self, Later};
 use crate::ui::controls::{Cell, Row, Table, columns};
-use crate::ui::desk::Place;
 use crate::ui::format::Unit;
-use crate::ui::question::{Answer, Question};
+use crate::ui::search;
 use crate::ui::state::{Known, State};
 use crate::ui::view::View;
 use crate::units::Bytes;
@@ -131,29 +130,25 @@ fn look_for(state: State) {
     Effect::new(move || {
         let scenario = state.current().scenario.get();
         later.cancel();
-        state
-            .desk
-            .with_value(|desk| [Place::Levers, Place::Uses].into_iter().for_each(|place| desk.forget(place)));
+        state.desk.with_value(search::forget);
         if state.current().estimate.with(|estimate| estimate.memory.is_none()) {
             return;
         }
         later.run(REST, move || {
             let (changed, used) = (scenario.clone(), scenario.clone());
-            let take_changes = move |answer| {
-                let Some(Answer::Levers(found)) = answer else { return state.levers.set(None) };
-                state.levers.set(found.map(|found| Arc::new((changed, *found))));
+            let take_changes = move |found: Option<Found>| {
+                state.levers.set(found.map(|found| Arc::new((changed, found))));
             };
-            let take_uses = move |answer| {
-                let Some(Answer::Uses(found)) = answer else { return state.uses.set(None) };
+            let take_uses = move |found: Option<Vec<Use>>| {
                 state.uses.set(found.map(|found| Arc::new((used, found))));
             };
             state.desk.with_value(|desk| {
+                search::changes(desk, scenario.clone(), take_changes);
                 if state.current().fit().is_some_and(|(_, verdict)| verdict.holds()) {
-                    desk.ask(Place::Uses, Question::Uses(Box::new(scenario.clone())), take_uses);
+                    search::uses(desk, &scenario, take_uses);
                 } else {
                     state.uses.set(None);
                 }
-                desk.ask(Place::Levers, Question::Levers(Box::new(scenario)), take_changes);
             });
         });
     });
@@ -356,7 +351,7 @@ fn opening(state: State, changes: &[Change], scenario: &Scenario) -> Cell {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{changes, uses};
+    use crate::plan::levers;
     use crate::scenario::GpuChoice;
     use crate::ui::desk::Desk;
 
@@ -367,7 +362,7 @@ mod tests {
     #[track_caller]
     fn shown(card: &str) -> (&'static str, String) {
         let scenario = on(card);
-        let found = changes(&scenario).expect("an answer");
+        let found = levers(&scenario).expect("an answer");
         let html = Owner::new().with(|| {
             let state = State::new(vec![scenario.clone()], Desk::default());
             assert_eq!(rows(state, &found, Unit::Binary).len(), found.single.len());
@@ -392,7 +387,7 @@ mod tests {
 
     #[test]
     fn room_is_offered_where_there_is_some() {
-        let found = uses(&on("rtx-4090")).expect("it fits");
+        let found = levers(&on("rtx-4090")).expect("it fits").uses;
         let html = Owner::new().with(|| {
             let state = State::new(vec![on("rtx-4090")], Desk::default());
             assert_eq!(use_rows(state, &found, Unit::Binary).len(), found.len());

@@ -4,6 +4,9 @@
 use std::cmp::Ordering;
 use std::collections::VecDeque;
 
+/// How many sizes without a block may stand among the others: what comes and goes finds its place as it left it.
+const MOST_EMPTY: usize = 24;
+
 /// Free blocks by size: at any time there are few sizes, and up to thousands of blocks of one.
 #[derive(Debug, Default)]
 pub(super) struct FreeList {
@@ -11,6 +14,8 @@ pub(super) struct FreeList {
     sizes: Vec<u64>,
     /// The blocks of each size, that at the lowest address last.
     blocks: Vec<VecDeque<Place>>,
+    /// How many of them are empty.
+    empty: usize,
     /// What held the blocks of sizes that are gone.
     spare: Vec<VecDeque<Place>>,
 }
@@ -25,6 +30,8 @@ impl FreeList {
         if self.sizes.get(at) != Some(&size) {
             self.sizes.insert(at, size);
             self.blocks.insert(at, self.spare.pop().unwrap_or_default());
+        } else if self.blocks[at].is_empty() {
+            self.empty -= 1;
         }
         let blocks = &mut self.blocks[at];
         blocks.insert(place(blocks, address), (address, index));
@@ -41,8 +48,9 @@ impl FreeList {
 
     /// Takes out the first block of at least that size.
     pub fn take(&mut self, size: u64) -> Option<u32> {
-        let at = self.position(size);
-        let (_, index) = self.blocks.get_mut(at)?.pop_back()?;
+        let first = self.position(size);
+        let at = first + self.blocks[first..].iter().position(|blocks| !blocks.is_empty())?;
+        let (_, index) = self.blocks[at].pop_back()?;
         self.forget_if_empty(at);
         Some(index)
     }
@@ -58,10 +66,17 @@ impl FreeList {
         self.sizes.iter().position(|other| *other >= size).unwrap_or(self.sizes.len())
     }
 
+    /// Counts a size that has no block any more, and forgets all such once they are many.
     fn forget_if_empty(&mut self, at: usize) {
-        if self.blocks[at].is_empty() {
-            self.sizes.remove(at);
-            self.spare.push(self.blocks.remove(at));
+        if !self.blocks[at].is_empty() {
+            return;
+        }
+        self.empty += 1;
+        if self.empty > MOST_EMPTY {
+            let mut kept = self.blocks.iter().map(|blocks| !blocks.is_empty());
+            self.sizes.retain(|_| kept.next().unwrap_or_default());
+            self.spare.extend(self.blocks.extract_if(.., |blocks| blocks.is_empty()));
+            self.empty = 0;
         }
     }
 }

@@ -1,5 +1,17 @@
 //! A replica of PyTorch's caching allocator (c10/cuda/CUDACachingAllocator.cpp, 2.11): what is reserved, and whether a
 //! run fits under a capacity, depend on how blocks are cut and joined, not only on what is alive.
+//!
+//! ```
+//! use headroom_allocator::{CachingAllocator, Settings, Stream};
+//!
+//! let mut allocator = CachingAllocator::new(Settings::default());
+//! let block = allocator.malloc(3 << 20, Stream::Compute)?;
+//! // three MiB are cut from a segment of 20, and the rest stays for others
+//! assert_eq!((allocator.stats().allocated, allocator.stats().reserved), (3 << 20, 20 << 20));
+//! allocator.free(block);
+//! assert_eq!((allocator.stats().allocated, allocator.stats().reserved), (0, 20 << 20));
+//! # Ok::<(), headroom_allocator::OutOfMemory>(())
+//! ```
 
 mod expandable;
 mod free_list;
@@ -188,7 +200,7 @@ impl CachingAllocator {
     /// # Errors
     /// [`OutOfMemory`] where the capacity does not allow it even after the cache was emptied.
     pub fn malloc(&mut self, bytes: u64, stream: Stream) -> Result<Block, OutOfMemory> {
-        let size = bytes.div_ceil(MIN_BLOCK).saturating_mul(MIN_BLOCK).max(MIN_BLOCK);
+        let size = bytes.checked_next_multiple_of(MIN_BLOCK).unwrap_or(HIGHEST).max(MIN_BLOCK);
         let pool = pool_of(size, stream);
         let index = match self.best_fit(size, pool) {
             Some(index) => index,
