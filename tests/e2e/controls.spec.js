@@ -8,10 +8,10 @@ const CHOICES = [
   ["Precision", "fp32", "p"],
   ["Optimizer", "sgd", "o"],
   ["Gradient checkpointing", "off", "gc"],
-  ["Attention", "eager", "attn", "?v=1&gc=off"],
+  ["Attention", "eager", "attn", "#v=1&gc=off"],
   ["Target modules", "qv", "t"],
   ["Training library", "liger", "st"],
-  ["Loss kernel", "cut", "loss", "?v=1&method=lora&p=bf16"],
+  ["Loss kernel", "cut", "loss", "#v=1&method=lora&p=bf16"],
 ];
 const NUMBERS = [
   ["LoRA rank", "64", "r"],
@@ -19,8 +19,8 @@ const NUMBERS = [
   ["Sequence length", "4096", "s"],
 ];
 
-/** Opens the page, does something, and waits until everything that `changed` names is another. */
-async function follows(headroom, act, { from = "", changed = ["verdict", "chart", "parts"] } = {}) {
+/** Follows a link, does something, and waits until everything that `changed` names is another. */
+async function follows(headroom, act, { from = "#v=1", changed = ["verdict", "chart", "parts"] } = {}) {
   await headroom.open(from);
   await headroom.unfold();
   const before = await headroom.answer();
@@ -30,25 +30,29 @@ async function follows(headroom, act, { from = "", changed = ["verdict", "chart"
   }
 }
 
-for (const [name, value, key, from] of CHOICES) {
-  test(`${name} is followed`, async ({ headroom }) => {
-    await follows(headroom, () => headroom.choice(name).selectOption(value), { from });
-    await headroom.expectLink(key, value);
-  });
-}
+test("every choice is followed", async ({ headroom }) => {
+  for (const [name, value, key, from] of CHOICES) {
+    await test.step(name, async () => {
+      await follows(headroom, () => headroom.choice(name).selectOption(value), { from });
+      await headroom.expectLink(key, value);
+    });
+  }
+});
 
-for (const [name, value, key] of NUMBERS) {
-  test(`${name} is followed, box and slider`, async ({ headroom }) => {
-    await follows(headroom, () => headroom.box(name).fill(value));
-    await headroom.expectLink(key, value);
-    const typed = await headroom.answer();
+test("every number is followed, box and slider", async ({ headroom }) => {
+  for (const [name, value, key] of NUMBERS) {
+    await test.step(name, async () => {
+      await follows(headroom, () => headroom.box(name).fill(value));
+      await headroom.expectLink(key, value);
+      const typed = await headroom.answer();
 
-    await headroom.slider(name).press("ArrowRight");
-    await expect(headroom.box(name)).not.toHaveValue(value);
-    expect((await headroom.answer()).verdict).not.toBe(typed.verdict);
-    await headroom.expectLink(key, (await headroom.box(name).inputValue()).replaceAll(/\D/g, ""));
-  });
-}
+      await headroom.slider(name).press("ArrowRight");
+      await expect(headroom.box(name)).not.toHaveValue(value);
+      expect((await headroom.answer()).verdict).not.toBe(typed.verdict);
+      await headroom.expectLink(key, (await headroom.box(name).inputValue()).replaceAll(/\D/g, ""));
+    });
+  }
+});
 
 test("Gradient accumulation is followed", async ({ headroom }) => {
   await headroom.open("?v=1&method=full&m=meta-llama/Llama-3.2-1B");
@@ -164,22 +168,24 @@ test("extremes are answered, not crashed on", async ({ headroom }) => {
 const SWITCHES = [
   ["Double quantisation", "dq", "off"],
   ["k-bit preparation", "prep", "off"],
-  ["LoRA dropout", "ld", "on", "?v=1&gc=off"],
-  ["Adapters in fp32", "a32", "off", "?v=1&method=lora&p=bf16"],
+  ["LoRA dropout", "ld", "on", "#v=1&gc=off"],
+  ["Adapters in fp32", "a32", "off", "#v=1&method=lora&p=bf16"],
   ["Train embeddings too", "emb", "on"],
-  ["Gradients freed", "stn", "off", "?v=1&method=full&m=meta-llama/Llama-3.2-1B"],
-  ["KV cache in training", "cache", "on", "?v=1&gc=off"],
+  ["Gradients freed", "stn", "off", "#v=1&method=full&m=meta-llama/Llama-3.2-1B"],
+  ["KV cache in training", "cache", "on", "#v=1&gc=off"],
 ];
 
-for (const [name, key, value, from] of SWITCHES) {
-  test(`${name} is followed`, async ({ headroom, page }) => {
-    const act = async () => {
-      await page.getByRole("switch", { name, exact: true }).click();
-    };
-    await follows(headroom, act, { from, changed: ["parts"] });
-    await headroom.expectLink(key, value);
-  });
-}
+test("every switch is followed", async ({ headroom, page }) => {
+  for (const [name, key, value, from] of SWITCHES) {
+    await test.step(name, async () => {
+      const act = async () => {
+        await page.getByRole("switch", { name, exact: true }).click();
+      };
+      await follows(headroom, act, { from, changed: ["parts"] });
+      await headroom.expectLink(key, value);
+    });
+  }
+});
 
 test("every input has a control", async ({ headroom, page }) => {
   await headroom.open("?v=1&gc=off&m=EleutherAI/pythia-14m&s=256");
