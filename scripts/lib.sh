@@ -185,10 +185,11 @@ need_chromium() {
     if find_chromium; then return; fi
     if has apt-get; then
         say "installing Chromium (apt)"
-        if logged apt apt_install chromium && find_chromium; then return; fi
+        # which Ubuntu has not
+        if logged apt apt_install chromium-headless-shell || logged apt apt_install chromium; then find_chromium && return; fi
     fi
     give_up "there is no Chromium for the browser tests, and it could not be installed." \
-        "Debian, Ubuntu: sudo apt-get install chromium" \
+        "Debian: sudo apt-get install chromium-headless-shell; Ubuntu: sudo apt-get install chromium" \
         "Elsewhere: install Chromium or Chrome and name the program: HEADROOM_CHROMIUM=/path/to/chrome scripts/check"
 }
 
@@ -198,7 +199,8 @@ find_chromium() {
         return
     fi
     local program
-    for program in chromium chromium-browser google-chrome google-chrome-stable; do
+    # without a window's parts a page takes a fifth less of the processor
+    for program in chromium-headless-shell chromium chromium-browser google-chrome google-chrome-stable; do
         if has "$program"; then
             HEADROOM_CHROMIUM=$(command -v "$program")
             export HEADROOM_CHROMIUM

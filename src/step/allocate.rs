@@ -118,38 +118,40 @@ impl<'a> Feed<'a> {
         }
     }
 
-    /// Takes the next event, which is the one of that number. The allocator's cache is emptied once everything is loaded,
-    /// unless an engine laid out the model anew, which leaves its cache as it is.
+    /// Everything is loaded. The allocator's cache is emptied, unless an engine laid out the model anew, which leaves its cache as it is.
+    fn end_loading(&mut self) {
+        if self.recording.empties {
+            self.allocator.empty_cache();
+        }
+        self.reserved_loading = self.allocator.stats().reserved_peak;
+        self.allocator.reset_peaks();
+        self.allocator.limit(self.capacity);
+    }
+
+    /// The last iteration begins once more.
+    fn repeat(&mut self) {
+        for (left, freed) in self.recording.handed_over() {
+            self.held[freed] = self.held[left];
+            self.held[left].block = None;
+        }
+    }
+
+    /// Takes the next event.
     ///
     /// # Errors
     /// [`OutOfMemory`] where there is no memory for it.
-    pub fn take(&mut self, index: usize) -> Result<(), OutOfMemory> {
-        if index == self.recording.loaded {
-            if self.recording.empties {
-                self.allocator.empty_cache();
-            }
-            self.reserved_loading = self.allocator.stats().reserved_peak;
-            self.allocator.reset_peaks();
-            self.allocator.limit(self.capacity);
-        }
-        if index == self.recording.repeats_at() {
-            for (left, freed) in self.recording.handed_over() {
-                self.held[freed] = self.held[left];
-                self.held[left].block = None;
-            }
-        }
-        match self.recording.event(index) {
-            Some(Event::Alloc(id)) => self.alloc(id)?,
-            Some(Event::Free(id)) => self.free(id),
-            Some(Event::Becomes(id, category)) => {
+    fn take(&mut self, event: Event) -> Result<(), OutOfMemory> {
+        match event {
+            Event::Alloc(id) => self.alloc(id)?,
+            Event::Free(id) => self.free(id),
+            Event::Becomes(id, category) => {
                 let held = &mut self.held[id as usize];
                 let from = std::mem::replace(&mut held.category, category);
                 self.parts.subtract(from, held.bytes);
                 self.parts.add(category, held.bytes);
             }
-            Some(Event::Mark(phase)) => self.phase = Some(phase),
-            Some(Event::EmptyCache) => self.allocator.empty_cache(),
-            None => {}
+            Event::Mark(phase) => self.phase = Some(phase),
+            Event::EmptyCache => self.allocator.empty_cache(),
         }
         Ok(())
     }
@@ -278,12 +280,20 @@ impl Recording {
         mut each: impl FnMut(usize, &Feed<'_>),
     ) -> (Feed<'_>, Allocation) {
         let mut feed = Feed::new(self, settings);
-        for index in 0..end.min(self.len()) {
-            if let Err(error) = feed.take(index) {
-                let failed = feed.outcome(Some(error));
-                return (feed, failed);
+        for (first, events) in [(0, self.events()), (self.repeats_at(), self.events_again())] {
+            for (index, event) in (first..end).zip(events) {
+                if index == self.loaded {
+                    feed.end_loading();
+                }
+                if index == self.repeats_at() {
+                    feed.repeat();
+                }
+                if let Err(error) = feed.take(*event) {
+                    let failed = feed.outcome(Some(error));
+                    return (feed, failed);
+                }
+                each(index, &feed);
             }
-            each(index, &feed);
         }
         let done = feed.outcome(None);
         (feed, done)

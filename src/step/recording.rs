@@ -157,6 +157,16 @@ impl Recording {
         self.events.len() + self.again
     }
 
+    /// The events up to there.
+    pub(super) fn events(&self) -> &[Event] {
+        &self.events
+    }
+
+    /// Those that happen once more.
+    pub(super) fn events_again(&self) -> &[Event] {
+        &self.events[self.events.len() - self.again..]
+    }
+
     /// Where the iteration begins that happened before.
     pub(super) fn repeats_at(&self) -> usize {
         self.events.len()
