@@ -15,13 +15,13 @@ const integrity = (name) => `sha256-${createHash("sha256").update(readFileSync(j
 
 // What the page itself asks for by a name that says its content is checked against that content. Other names stay from version
 // to version: a host's cache that holds an older one would break the page. The preloaded wasm would be fetched twice.
-// load.js holds it against what it is told here.
+// load.js holds it against what it is told here. Trunk writes a hash without its leading zeros.
 const page = join(dist, "index.html");
 const unsealed = readFileSync(page, "utf8");
-const links = /<link href=\.\/(\S+-[0-9a-f]{16}\.(css|js)) rel=(?:stylesheet|modulepreload)(?=>)/g;
+const links = /<link href=\.\/(\S+-[0-9a-f]{8,16}\.(css|js)) rel=(?:stylesheet|modulepreload)(?=>)/g;
 const found = [...unsealed.matchAll(links)].map(([, , kind]) => kind);
 if (!found.includes("css") || !found.includes("js")) throw new Error(`${page} has no style sheet or no module to seal`);
-const app = /(?<= data-wasm=\.\/(\S+-[0-9a-f]{16}_bg\.wasm))(?=[ >])/g;
+const app = /(?<= data-wasm=\.\/(\S+-[0-9a-f]{8,16}_bg\.wasm))(?=[ >])/g;
 if ([...unsealed.matchAll(app)].length !== 1) throw new Error(`${page} does not name the app's wasm once`);
 const sealed = unsealed
   .replaceAll(links, (link, name) => `${link} integrity=${integrity(name)}`)
@@ -35,7 +35,7 @@ const version = hash.digest("hex").slice(0, 12);
 const path = join(dist, "sw.js");
 const source = readFileSync(path, "utf8");
 // A name that says its content cannot be of another version.
-const saysContent = /-[0-9a-f]{16}(_bg)?\./;
+const saysContent = /-[0-9a-f]{8,16}(_bg)?\./;
 const listed = files.map((name, index) =>
   saysContent.test(name) ? [addresses[index]] : [addresses[index], integrity(name)],
 );
