@@ -95,7 +95,7 @@ impl Recording {
         settings: Settings,
         by: fn(Maker) -> Maker,
     ) -> (Vec<TensorGroup>, Option<TensorGroup>) {
-        let (feed, _) = self.feed(at.saturating_add(1), settings, |_, _| ());
+        let (feed, _) = self.feed(at.saturating_add(1), settings, &mut |_, _| ());
         let mut rests = TensorGroup::rests();
         let mut groups: BTreeMap<(Category, Maker, u64, Dtype), TensorGroup> = BTreeMap::new();
         for (id, category, rest) in feed.alive() {

@@ -251,14 +251,14 @@ impl Recording {
 
     /// The same of the run up to some moment.
     pub fn allocate_until(&self, milestone: Milestone, settings: Settings) -> Allocation {
-        self.feed(self.position(milestone), settings, |_, _| ()).1
+        self.feed(self.position(milestone), settings, &mut |_, _| ()).1
     }
 
     /// The same with the peak of every phase, as `memory_allocated()` counts: by blocks.
     pub fn replay(&self, settings: Settings) -> Replay {
         let mut iterations = [(); 2].map(|()| Iteration::default());
         let mut highest = (Bytes::ZERO, 0);
-        let (feed, allocation) = self.feed(self.len(), settings, |index, feed| {
+        let (feed, allocation) = self.feed(self.len(), settings, &mut |index, feed| {
             let Some(phase) = feed.phase() else { return };
             let peak = iterations[usize::from(index >= self.first)].phase_mut(phase);
             if feed.allocated() > peak.bytes {
@@ -277,7 +277,7 @@ impl Recording {
         &self,
         end: usize,
         settings: Settings,
-        mut each: impl FnMut(usize, &Feed<'_>),
+        each: &mut dyn FnMut(usize, &Feed<'_>),
     ) -> (Feed<'_>, Allocation) {
         let mut feed = Feed::new(self, settings);
         for (first, events) in [(0, self.events()), (self.repeats_at(), self.events_again())] {

@@ -196,7 +196,7 @@ impl Recording {
     /// by event.
     pub fn iterations(&self) -> [Iteration; 2] {
         let mut iterations = [(); 2].map(|()| Iteration::default());
-        self.feed(self.len(), Settings::default(), |number, feed| {
+        self.feed(self.len(), Settings::default(), &mut |number, feed| {
             let Some(phase) = feed.phase() else { return };
             for (iteration, events) in iterations.iter_mut().zip([&(self.loaded..self.first), &self.shown]) {
                 if events.contains(&number) {

@@ -30,7 +30,7 @@ impl Recording {
     pub fn requests(&self, asked: RangeInclusive<u64>, allocated: Bytes, settings: Settings) -> Vec<Request> {
         let mut kinds = BTreeMap::new();
         let mut before = Bytes::ZERO;
-        self.feed(self.len(), settings, |at, feed| {
+        self.feed(self.len(), settings, &mut |at, feed| {
             let now = std::mem::replace(&mut before, feed.allocated());
             let Some(Event::Alloc(id)) = self.event(at) else { return };
             let storage = &self.storages[id as usize];

@@ -49,7 +49,7 @@ impl Recording {
         let shown = self.shown();
         let mut placed: Vec<Option<SnapshotBlock>> = vec![None; self.storages.len()];
         let mut events = Vec::new();
-        let (feed, _) = self.feed(shown.end, settings, |index, feed| {
+        let (feed, _) = self.feed(shown.end, settings, &mut |index, feed| {
             if index == self.repeats_at() {
                 self.handed_over().for_each(|(left, freed)| placed[freed] = placed[left].take());
             }

@@ -46,7 +46,7 @@ impl Recording {
     pub fn heights(&self, settings: Settings) -> Vec<(usize, Bytes)> {
         let shown = self.shown();
         let mut heights = Vec::with_capacity(shown.len());
-        self.feed(shown.end, settings, |index, feed| {
+        self.feed(shown.end, settings, &mut |index, feed| {
             let is_block = matches!(self.event(index), Some(Event::Alloc(_) | Event::Free(_)));
             if is_block && shown.contains(&index) {
                 heights.push((index, feed.parts().total()));
@@ -69,7 +69,7 @@ impl Recording {
                 }
             }
         };
-        self.feed(events.end, settings, |index, feed| {
+        self.feed(events.end, settings, &mut |index, feed| {
             let (true, Some(phase)) = (events.contains(&index), feed.phase()) else { return };
             let parts = feed.parts();
             let at = (index - events.start) / bucket;

@@ -38,7 +38,7 @@ pub enum Traced {
 impl Recording {
     /// The last iteration event by event, and the bytes that are alive before it.
     pub fn trace(&self) -> (Bytes, Vec<Traced>) {
-        let (feed, _) = self.feed(self.shown().start + 1, Settings::default(), |_, _| ());
+        let (feed, _) = self.feed(self.shown().start + 1, Settings::default(), &mut |_, _| ());
         let before = feed.tensors();
         (before, self.traced(self.shown()).collect())
     }

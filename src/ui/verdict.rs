@@ -158,6 +158,7 @@ fn of_run(on_card: &OnCard, unit: Unit) -> Option<(&'static str, String)> {
 }
 
 /// A figure of the answer: its name, its amount, what it consists of.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
     /// What it is called.
     pub name: &'static str,

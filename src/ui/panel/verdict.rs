@@ -68,6 +68,7 @@ pub fn Verdict() -> impl IntoView {
             data-fit=class
         >
             {words}
+            <Figures />
             <Known />
         </section>
         <div class="unseen" aria-live="polite">
@@ -126,35 +127,47 @@ fn answer(
             </div>
             {meter}
         </div>
-        <dl class="figures">
-            {verdict::figures(memory, (gpu, scenario.cluster), detail, unit)
-                .into_iter()
-                .chain(verdict::speed(scenario, memory, verdict))
-                .enumerate()
-                .map(figure)
-                .collect::<Vec<_>>()}
-        </dl>
     }
 }
 
-/// What a figure's name means, with the way to its formula.
-fn meaning_of(number: usize, figure: &Figure) -> impl IntoView + use<> {
-    let at = figure.behind.at();
-    let more = move || view! { <Formula at=at /> };
-    meaning(format!("figure-{number}"), figure.name, figure.help, Some(more.into()))
-}
-
-fn figure((number, figure): (usize, Figure)) -> impl IntoView {
-    view! {
-        <div>
-            <dt>{meaning_of(number, &figure)}</dt>
-            " "
-            <dd>
-                <b>{figure.amount}</b>
+/// The figures of the active scenario: their names stay where they are, with what is open about them, while amounts change.
+#[component]
+fn Figures() -> impl IntoView {
+    let state = State::of_page();
+    let figures = Memo::new(move |_| {
+        let (slot, unit) = (state.current(), state.unit());
+        let detail = slot.close_look();
+        let of = |scenario: &Scenario, memory: &Memory, gpu: &Gpu| {
+            let verdict = Detail::verdict(detail.as_deref(), scenario, &fits(memory, gpu));
+            let figures = verdict::figures(memory, (gpu, scenario.cluster), detail.as_deref(), unit);
+            figures.into_iter().chain(verdict::speed(scenario, memory, verdict)).collect::<Vec<_>>()
+        };
+        slot.answer(of).unwrap_or_default()
+    });
+    let named = move || figures.get().into_iter().enumerate();
+    let figure = move |(number, figure): (usize, Figure)| {
+        let at = figure.behind.at();
+        let more = move || view! { <Formula at=at /> };
+        let meaning = meaning(format!("figure-{number}"), figure.name, figure.help, Some(more.into()));
+        let now = move |text: fn(&Figure) -> String| {
+            figures.with(|figures| figures.get(number).map(text).unwrap_or_default())
+        };
+        view! {
+            <div>
+                <dt>{meaning}</dt>
                 " "
-                <small>{figure.note}</small>
-            </dd>
-        </div>
+                <dd>
+                    <b>{move || now(|figure| figure.amount.clone())}</b>
+                    " "
+                    <small>{move || now(|figure| figure.note.clone())}</small>
+                </dd>
+            </div>
+        }
+    };
+    view! {
+        <dl class="figures" hidden=move || figures.with(Vec::is_empty)>
+            <For each=named key=|(number, figure)| (*number, figure.name, figure.help) children=figure />
+        </dl>
     }
 }
 
