@@ -231,7 +231,7 @@ fn named(layers: u64, stages: u64, split: Split) -> Result<[u64; 3], Issue> {
         };
         return Err(Issue::error(field, message).with_fix(fix));
     };
-    let each = if between == 0 { 0 } else { each / between };
+    let each = each.checked_div(between).unwrap_or(0);
     let or_each = |own: u64| if own > 0 { own } else { each };
     Ok([or_each(first), each, or_each(last)])
 }
