@@ -4,7 +4,7 @@ use headroom::allocator::Settings;
 use headroom::estimate;
 use headroom::scenario::{
     AttentionKernel, Checkpointing, Cluster, Layout, Method, ModelChoice, Optimizer, Precision, Scenario,
-    Sharding, Stack,
+    Sharding, Split, Stack,
 };
 use headroom::step::Recording;
 
@@ -49,10 +49,12 @@ fn one_estimate_of_the_first_answer(bencher: divan::Bencher) {
     bencher.bench(|| estimate(divan::black_box(&scenario)));
 }
 
-/// Llama-3.1-405B on 504 GPUs: 8 to a layer and 9 to its 126 layers, and so 7 copies. 512 have no division into stages of equal depth but two.
-fn llama_3_1_405b_on_504_ranks() -> Scenario {
-    let layout = Layout { tensor: 8, pipeline: 9, ..Layout::WHOLE };
-    let cluster = Cluster { gpus: 504, sharding: Sharding::Distributed, layout, ..Cluster::ONE };
+/// Llama-3.1-405B on 512 GPUs: 8 to a layer and 16 to its 126 layers, of which the first and the last stage have 7 and the others 8,
+/// and so 4 copies.
+fn llama_3_1_405b_on_512_ranks() -> Scenario {
+    let split = Split { counts_embedding: true, counts_loss: true, ..Split::EVEN };
+    let layout = Layout { tensor: 8, pipeline: 16, split, ..Layout::WHOLE };
+    let cluster = Cluster { gpus: 512, sharding: Sharding::Distributed, layout, ..Cluster::ONE };
     let base = scenario(LLAMA_405B, Method::Full);
     Scenario {
         cluster,
@@ -66,14 +68,14 @@ fn llama_3_1_405b_on_504_ranks() -> Scenario {
 }
 
 #[divan::bench]
-fn one_estimate_of_llama_3_1_405b_on_504_ranks(bencher: divan::Bencher) {
-    let scenario = llama_3_1_405b_on_504_ranks();
+fn one_estimate_of_llama_3_1_405b_on_512_ranks(bencher: divan::Bencher) {
+    let scenario = llama_3_1_405b_on_512_ranks();
     bencher.bench(|| estimate(divan::black_box(&scenario)));
 }
 
 #[divan::bench]
-fn replay_of_the_worst_of_504_ranks(bencher: divan::Bencher) {
-    let scenario = llama_3_1_405b_on_504_ranks();
+fn replay_of_the_worst_of_512_ranks(bencher: divan::Bencher) {
+    let scenario = llama_3_1_405b_on_512_ranks();
     let (architecture, gpu) = (scenario.architecture().expect("a model"), scenario.gpu().expect("a card"));
     bencher.bench(|| {
         let recording = Recording::of(&architecture, divan::black_box(&scenario), &gpu);

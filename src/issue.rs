@@ -69,6 +69,14 @@ pub enum Field {
     TensorParallel,
     PipelineParallel,
     Interleaved,
+    /// How many layers the first stage of a pipeline has.
+    FirstStage,
+    /// How many the last one has.
+    LastStage,
+    /// Whether the embedding counts as a layer of the first.
+    CountsEmbedding,
+    /// Whether the loss counts as one of the last.
+    CountsLoss,
     PipelineStage,
     TransformerImpl,
     SequenceParallel,

@@ -63,6 +63,10 @@ const SENTENCES: &[(&str, &str)] = &[
     ),
     (
         "README.md",
+        "{megatron-stages rows} whose stages have different numbers of layers: worst {megatron-stages allocated worst} %, reserved {megatron-stages reserved worst} %;",
+    ),
+    (
+        "README.md",
         "Against {megatron-lm rows} figures of Megatron-LM's own tests on A100, H100 and GB200: {megatron-lm allocated median} % in the median and {megatron-lm allocated worst} % at worst.",
     ),
     (

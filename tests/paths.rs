@@ -189,6 +189,10 @@ fn one_layer_stands_for_many_in_every_stage_of_a_pipeline() {
         "gpus=8&tp=2&pp=4&shard=dist-opt&gc=on&ga=3&reduce=bf16",
         "gpus=8&tp=1&pp=4&vpp=2&shard=ddp&gc=selective&ga=8",
         "gpus=2&tp=1&pp=2&vpp=8&shard=dist-opt&gc=off&ga=2",
+        // stages of different numbers of layers, of 32 and of 16
+        "gpus=4&tp=1&pp=4&ppfirst=5&pplast=3&shard=ddp&gc=off&ga=7",
+        "gpus=3&tp=1&pp=3&pplast=2&shard=dist-opt&gc=selective&ga=2",
+        "gpus=2&tp=1&pp=2&ppfirst=4&vpp=2&shard=ddp&gc=off&ga=4",
     ];
     let fused = [
         "gpus=1&shard=dist-opt&gc=off",
@@ -196,6 +200,9 @@ fn one_layer_stands_for_many_in_every_stage_of_a_pipeline() {
         "gpus=8&tp=2&sp=on&cp=2&shard=ddp&reduce=bf16&gc=selective&ga=3",
         "gpus=16&tp=2&sp=on&pp=4&shard=dist-opt&gc=off&ga=7&loss=te",
         "gpus=8&tp=1&pp=4&vpp=2&shard=ddp&gc=on&ga=8",
+        "gpus=2&tp=1&pp=2&ppembed=on&pploss=on&shard=ddp&gc=off&ga=3",
+        // of which the first part is an embedding and the last one a head
+        "gpus=2&tp=1&pp=2&ppembed=on&pploss=on&vpp=1&shard=ddp&gc=on&ga=2",
     ];
     let fused = fused.map(|layout| format!("{layout}&timpl=transformer-engine&attn=cudnn"));
     let layouts: Vec<String> = layouts.iter().map(|layout| (*layout).to_owned()).chain(fused).collect();

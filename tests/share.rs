@@ -11,7 +11,7 @@ use headroom::scenario::{
     CustomModel, Data, DeepSpeed, Embedding, Generation, GpuChoice, Layout, Lengths, Loop, Lora, LoraTargets,
     LossKernel, Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Overlap, Pictures, Pooling,
     Precision, Quantization, ReduceDtype, Reference, Reserve, Rollouts, Sampling, Savings, Scenario,
-    Sharding, Stack, StepTime, Task, Teacher, TeacherWeights, TransformerImpl, Tuner, VisionTower,
+    Sharding, Split, Stack, StepTime, Task, Teacher, TeacherWeights, TransformerImpl, Tuner, VisionTower,
     WeightFormat, modules,
 };
 use headroom::share::{MOST_SCENARIOS, decode, encode, names, said};
@@ -237,13 +237,17 @@ fn layouts() -> impl Strategy<Value = Layout> {
         size(),
         any::<bool>(),
     );
-    (size(), size(), none(), none(), sequences).prop_map(
-        |(tensor, pipeline, interleaved, stage, sequences)| {
+    let split = (none(), none(), any::<bool>(), any::<bool>()).prop_map(
+        |(first, last, counts_embedding, counts_loss)| Split { first, last, counts_embedding, counts_loss },
+    );
+    (size(), size(), none(), split, none(), sequences).prop_map(
+        |(tensor, pipeline, interleaved, split, stage, sequences)| {
             let (layers, sequence, context, context_comm, experts, fuses_gradients) = sequences;
             Layout {
                 tensor,
                 pipeline,
                 interleaved,
+                split,
                 stage,
                 layers,
                 sequence,

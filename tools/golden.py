@@ -55,6 +55,21 @@ def attention(row):
     return "cudnn", "Transformer Engine prefers cuDNN's from Hopper on (get_attention_backend)"
 
 
+def stages(row):
+    """The layers of stages, where they have not as many each, and how many of them run at a time (megatron/training/arguments.py)."""
+    args, parallel, layers = arguments(row), row["parallel"], row["model"]["layers"]
+    first, last = (args.get(f"--decoder-{which}-pipeline-num-layers", 0) for which in ("first", "last"))
+    embedding, loss = (f"--account-for-{what}-in-pipeline-split" in args for what in ("embedding", "loss"))
+    at_a_time, parts = parallel.get("layers_per_vp_stage") or 0, args.get("--num-virtual-stages-per-pipeline-rank")
+    if parts:
+        between = parallel["pp"] - bool(first) - bool(last)
+        at_a_time = (layers - first - last + embedding + loss) // between // parts
+    said = {"layers-per-virtual-stage": at_a_time, "layers-in-first-stage": first, "layers-in-last-stage": last,
+            "account-for-embedding": embedding, "account-for-loss": loss}
+    # rows whose stages are alike stay as they were
+    return {key: value for key, value in said.items() if value or key == "layers-per-virtual-stage"}
+
+
 CARDS = {"A100": "a100-sxm-80gb", "H100": "h100-sxm-80gb", "GB20": "gb200"}
 
 
@@ -94,7 +109,7 @@ def scenario(row):
         "tp": parallel["tp"],
         "pp": parallel["pp"],
         "pipeline-stage": parallel["pp"],
-        "layers-per-virtual-stage": parallel.get("layers_per_vp_stage") or 0,
+        **stages(row),
         "sequence-parallel": parallel["sp"],
         "gradient-accumulation-fusion": "--no-gradient-accumulation-fusion" not in args,
     }

@@ -29,8 +29,6 @@ def is_golden(row):
 BESIDE_GPT = {
     "--qk-layernorm": "norms of queries and keys beside LayerNorm",
     "--cross-entropy-loss-fusion": "Megatron's own fused cross entropy",
-    "--decoder-first-pipeline-num-layers": "stages of different numbers of layers",
-    "--account-for-embedding-in-pipeline-split": "stages of different numbers of layers",
     "--perform-rl-step": "reinforcement in Megatron",
     "--use-custom-fsdp": "Megatron-FSDP",
     "--num-distributed-optimizer-instances": "several instances of the distributed optimizer",

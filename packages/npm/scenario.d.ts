@@ -128,6 +128,14 @@ export interface Scenario {
   "gradient-accumulation-fusion"?: boolean;
   /** How many layers a stage runs at a time where stages are interleaved (num_layers_per_virtual_pipeline_stage); 0 where they are not */
   "layers-per-virtual-stage"?: number;
+  /** How many layers the first stage has where it has not as many as the others (--decoder-first-pipeline-num-layers); 0 where it has */
+  "layers-in-first-stage"?: number;
+  /** How many layers the last stage has where it has not as many as the others (--decoder-last-pipeline-num-layers); 0 where it has */
+  "layers-in-last-stage"?: number;
+  /** Whether the first stage has one layer less, as the embedding counts as one where layers are divided among stages (--account-for-embedding-in-pipeline-split) */
+  "account-for-embedding"?: boolean;
+  /** Whether the last stage has one layer less, as head and loss count as one where layers are divided among stages (--account-for-loss-in-pipeline-split) */
+  "account-for-loss"?: boolean;
   /** The pipeline stage whose GPU is answered for, counted from 1; 0 is the one that needs most */
   "pipeline-stage"?: number;
   /** What of each GPU's shards lies in the CPU's memory, or of a single GPU's model under DeepSpeed: FSDP2's CPUOffloadPolicy, DeepSpeed's offload_optimizer and offload_param */

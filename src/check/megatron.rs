@@ -25,6 +25,9 @@ pub(super) fn translated(case: &Value) -> Option<Value> {
     // ranks are counted through a stage's GPUs first
     let each = (world / stages).max(1);
     put("stage", json!(number("rank", 0) / each + 1));
+    if let Some(parts) = own.get("virtual").and_then(Value::as_u64) {
+        put("vpp", json!(of_usual_stage(number, stages) / parts.max(1)));
+    }
     for (key, value) in own {
         let value = value.clone();
         let (key, value) = match (key.as_str(), &value) {
@@ -37,6 +40,8 @@ pub(super) fn translated(case: &Value) -> Option<Value> {
             ) => {
                 continue;
             }
+            // what is not said of stages, and what was said above
+            ("virtual", _) | ("vp" | "first_stage" | "last_stage", Value::Null) => continue,
             // one of each expert, or none of any
             ("ep", Value::Number(number)) if number.as_u64() == Some(1) => continue,
             ("impl", Value::String(name)) => ("impl", json!(name.replace('_', "-"))),
@@ -54,6 +59,17 @@ pub(super) fn translated(case: &Value) -> Option<Value> {
         put(key, value);
     }
     Some(Value::Object(out))
+}
+
+/// The layers of a stage between the first and the last, of the first where there is none between, of a row that says how many these have.
+fn of_usual_stage(number: impl Fn(&str, u64) -> u64, stages: u64) -> u64 {
+    let (layers, first, last) = (number("layers", 0), number("first_stage", 0), number("last_stage", 0));
+    let others = stages.saturating_sub(u64::from(first > 0)).saturating_sub(u64::from(last > 0));
+    match (stages, first) {
+        (2, 0) => layers.saturating_sub(last),
+        (2, first) => first,
+        _ => layers.saturating_sub(first).saturating_sub(last) / others.max(1),
+    }
 }
 
 /// The configuration of a llama, or with latent attention and experts that of a deepseek_v2.

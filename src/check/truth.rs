@@ -15,7 +15,7 @@ use crate::scenario::{
     CustomModel, DeepSpeed, Embedding, Generation, GpuChoice, Layout, Lengths, Loop, Lora, LoraTargets,
     LossKernel, Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Overlap, Pictures, Pooling,
     Precision, Quantization, ReduceDtype, Reference, Reserve, Rollouts, Sampling, Savings, Scenario,
-    Sharding, Stack, StepTime, Task, Teacher, TeacherWeights, TransformerImpl, Tuner, VisionTower,
+    Sharding, Split, Stack, StepTime, Task, Teacher, TeacherWeights, TransformerImpl, Tuner, VisionTower,
     WeightFormat,
 };
 use crate::step::Milestone;
@@ -242,6 +242,12 @@ fn cluster(fields: &mut Fields<'_>) -> Result<Cluster, CheckError> {
             tensor: fields.count("tp", one.layout.tensor)?,
             pipeline: fields.count("pp", one.layout.pipeline)?,
             interleaved: fields.count("vpp", one.layout.interleaved)?,
+            split: Split {
+                first: fields.count("first_stage", one.layout.split.first)?,
+                last: fields.count("last_stage", one.layout.split.last)?,
+                counts_embedding: fields.switch("embedding_split", one.layout.split.counts_embedding)?,
+                counts_loss: fields.switch("loss_split", one.layout.split.counts_loss)?,
+            },
             stage: fields.count("stage", one.layout.stage)?,
             layers: TransformerImpl::from_slug(layers).ok_or_else(|| unknown("impl", layers))?,
             sequence: fields.switch("sp", one.layout.sequence)?,

@@ -12,7 +12,7 @@ use super::verdict::Verdict;
 use crate::issue::Issue;
 use crate::scenario::keys::{Group, Key, keys};
 use crate::scenario::software::{Software, Trainer};
-use crate::scenario::{Checkpointing, Cluster, CpuOffload, Layout, Method, Scenario, Sharding, Stack};
+use crate::scenario::{Checkpointing, Cluster, CpuOffload, Layout, Method, Scenario, Sharding, Split, Stack};
 use crate::units::{Bytes, grouped};
 
 /// GPUs that a layer is divided among at most: those of a machine.
@@ -114,7 +114,8 @@ fn name(scenario: &Scenario) -> String {
             0 => String::new(),
             layers => format!(", {} at a time", counted(layers, "layer")),
         };
-        return format!("Megatron-core, {}{parts}", sizes.join(" × "));
+        let sizes = sizes.join(" × ");
+        return format!("Megatron-core, {sizes}{}{parts}", of_stages(scenario).unwrap_or_default());
     }
     if gpus <= 1 {
         return "one GPU".to_owned();
@@ -135,6 +136,21 @@ fn name(scenario: &Scenario) -> String {
         },
     ];
     [Some(sharding.label().to_owned())].into_iter().chain(further).flatten().collect::<Vec<_>>().join(", ")
+}
+
+/// The layers of Megatron's stages where these have not as many each: `, stages of 7, 8 and 7 layers`.
+fn of_stages(scenario: &Scenario) -> Option<String> {
+    let layout = scenario.cluster.layout;
+    if layout.split == Split::EVEN || layout.pipeline <= 1 {
+        return None;
+    }
+    let division = layout.division(scenario.architecture().ok()?.order.len() as u64).ok()?;
+    let of = |stage| division.of_stage(stage);
+    let (first, last) = (of(0), of(layout.pipeline - 1));
+    Some(match layout.pipeline {
+        2 => format!(", stages of {} and {} layers", grouped(first), grouped(last)),
+        _ => format!(", stages of {}, {} and {} layers", grouped(first), grouped(of(1)), grouped(last)),
+    })
 }
 
 fn counted(number: u64, what: &str) -> String {
@@ -224,7 +240,8 @@ fn planned(base: &Scenario, gpus: u64) -> Vec<Scenario> {
     sizes.flat_map(of).collect()
 }
 
-/// Divided by Megatron-core: tensor × pipeline × data, each stage whole, in two parts or layer by layer. Its distributed optimizer is taken
+/// Divided by Megatron-core: tensor × pipeline × data, each stage whole, in two parts or layer by layer, the first and the last with fewer
+/// layers where they do not divide evenly. Its distributed optimizer is taken
 /// where there are copies: with it they keep less and send less.
 fn divided(base: &Scenario, gpus: u64) -> Vec<Scenario> {
     let layers = base.architecture().map_or(0, |architecture| architecture.order.len() as u64);
@@ -234,7 +251,12 @@ fn divided(base: &Scenario, gpus: u64) -> Vec<Scenario> {
     for tensor in divisors(gpus).filter(|tensor| *tensor <= MOST_TENSOR) {
         for pipeline in divisors(gpus / tensor) {
             let together = tensor.saturating_mul(pipeline);
-            let own = if layers.is_multiple_of(pipeline) { layers / pipeline } else { 0 };
+            let split = Split::usual(layers, pipeline);
+            // what counts as a layer is divided with the others; stages that are given a number of layers run them at once
+            let own = match split.names_stages() {
+                true => 0,
+                false => layers.div_ceil(pipeline),
+            };
             let mut parts = vec![0];
             if pipeline > 1 {
                 parts.extend(
@@ -247,7 +269,7 @@ fn divided(base: &Scenario, gpus: u64) -> Vec<Scenario> {
             for interleaved in parts {
                 let sharding = if gpus > together { Sharding::Distributed } else { Sharding::Ddp };
                 let sequence = divides && tensor > 1;
-                let layout = Layout { tensor, pipeline, interleaved, sequence, ..base.cluster.layout };
+                let layout = Layout { tensor, pipeline, interleaved, split, sequence, ..base.cluster.layout };
                 let sequences = Scenario { accumulation: together, ..base.clone() };
                 found.extend(under(&sequences, Cluster { gpus, sharding, layout, ..base.cluster }));
             }

@@ -16,7 +16,7 @@ use crate::job::Batch;
 use crate::memory::{Memory, Phase};
 use crate::model::Architecture;
 use crate::model::blocks::FeedForward;
-use crate::scenario::{CpuOffload, Lengths, Optimizer, Precision, Scenario, Task, TeacherWeights};
+use crate::scenario::{CpuOffload, Lengths, Optimizer, Precision, Scenario, Split, Task, TeacherWeights};
 use crate::work::Work;
 
 /// A figure that is known roughly.
@@ -387,13 +387,15 @@ fn copies(scenario: &Scenario) -> u64 {
     (scenario.cluster.gpus / scenario.divided().gpus().max(1)).max(1)
 }
 
-/// What the stage of a pipeline that takes longest does, for which the others wait: the first, the last, which has the head, or
-/// the one that is answered for.
+/// What the stage of a pipeline that takes longest does, for which the others wait: the first, one between, the last, which has the
+/// head, or the one that is answered for.
 fn slowest(scenario: &Scenario, work: Work, timed: impl Fn(Work) -> Timed) -> (Work, Timed) {
     let layout = scenario.divided();
     let mut slowest = (work, timed(work));
     if layout.pipeline > 1 {
-        for stage in [1, layout.pipeline] {
+        // those between do as much as the first where layers divide evenly, and it has the embedding too
+        let stages = if layout.split == Split::EVEN { vec![1] } else { vec![1, 2] };
+        for stage in stages.into_iter().chain([layout.pipeline]) {
             let mut other = scenario.clone();
             other.cluster.layout.stage = stage;
             let Some(memory) = estimate(&other).memory else { continue };
@@ -414,8 +416,7 @@ fn idle(scenario: &Scenario) -> f64 {
         return 0.0;
     }
     let layers = scenario.architecture().map_or(0, |architecture| architecture.order.len() as u64);
-    let own = layers / layout.pipeline;
-    let parts = own.checked_div(layout.interleaved).unwrap_or(1).max(1);
+    let parts = layout.division(layers).map_or(1, |division| division.parts());
     (layout.pipeline - 1) as f64 / scenario.accumulation.max(1).saturating_mul(parts) as f64
 }
 

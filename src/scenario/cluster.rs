@@ -1,6 +1,8 @@
 //! GPUs that train one model together, and how they are used.
 
 use super::choices::{ContextComm, CpuOffload, Overlap, ReduceDtype, Sharding, TransformerImpl};
+use super::stages::{Division, Split};
+use crate::issue::Issue;
 
 /// GPUs that train one model together, each with a process (a rank) of its own, and how they are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +38,8 @@ pub struct Layout {
     /// How many layers of a stage are run at a time where stages are interleaved
     /// (`num_layers_per_virtual_pipeline_stage`); 0 where they are not.
     pub interleaved: u64,
+    /// Which stages have another number of layers than the others.
+    pub split: Split,
     /// Whose answer is wanted: stages are counted from 1, and 0 is the one that needs most.
     pub stage: u64,
     /// Whose layers it is made of.
@@ -59,6 +63,7 @@ impl Layout {
         tensor: 1,
         pipeline: 1,
         interleaved: 0,
+        split: Split::EVEN,
         stage: 0,
         layers: TransformerImpl::Local,
         sequence: false,
@@ -81,6 +86,14 @@ impl Layout {
     /// GPUs that hold the model once.
     pub const fn parts(&self) -> u64 {
         self.tensor.saturating_mul(self.pipeline)
+    }
+
+    /// How so many layers are divided among its stages.
+    ///
+    /// # Errors
+    /// What Megatron-core stops at ([`Division::of`]).
+    pub fn division(&self, layers: u64) -> Result<Division, Issue> {
+        Division::of(layers, self.pipeline, self.interleaved, self.split)
     }
 
     /// Among how many GPUs the tokens between layers' products are divided: 1 where each has all.

@@ -4,7 +4,7 @@ use super::keys::{Key, keys};
 use super::software::Software;
 use super::{
     Allocator, AttentionKernel, Checkpointing, CpuOffload, Field, Mask, Method, Optimizer, Precision,
-    Reference, Scenario, Sharding, Stack, StepTime, Task, TransformerImpl, WeightFormat,
+    Reference, Scenario, Sharding, Split, Stack, StepTime, Task, TransformerImpl, WeightFormat,
 };
 use crate::hardware::ComputeCapability;
 
@@ -103,6 +103,7 @@ impl Scenario {
                     TransformerImpl::TransformerEngine => AttentionKernel::Cudnn,
                 };
                 usual.cluster.sharding = Sharding::Distributed;
+                usual.cluster.layout.split = self.usual_split();
             }
             // litgpt/finetune/{full,lora}.py: AdamW, which is bitsandbytes' paged one beside 4-bit weights; no max_norm
             Stack::Litgpt => {
@@ -114,6 +115,15 @@ impl Scenario {
             }
         }
         usual
+    }
+
+    /// Which of Megatron's stages have another number of layers than the others, where layers do not divide evenly.
+    fn usual_split(&self) -> Split {
+        let stages = self.cluster.layout.pipeline;
+        match self.architecture() {
+            Ok(architecture) if stages > 1 => Split::usual(architecture.order.len() as u64, stages),
+            _ => Split::EVEN,
+        }
     }
 
     /// Whether several GPUs usually keep shards: of a model that is trained whole, and of one that no GPU holds beside its adapters. Where
@@ -300,6 +310,21 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn stages_are_those_that_layers_divide_into() {
+        let model = ModelChoice::Catalogue("meta-llama/Llama-3.1-405B".into());
+        let mut scenario = Scenario { model, ..on(Stack::Megatron, Method::Full, "h100-sxm-80gb") };
+        scenario.change(|scenario| scenario.cluster.set_gpus(512));
+        scenario.change(|scenario| scenario.cluster.layout.tensor = 8);
+        scenario.change(|scenario| scenario.cluster.layout.pipeline = 16);
+        let both = Split { counts_embedding: true, counts_loss: true, ..Split::EVEN };
+        assert_eq!(scenario.cluster.layout.split, both);
+        let answer = estimate(&scenario);
+        assert!(answer.memory.is_some(), "{:?}", answer.issues);
+        scenario.change(|scenario| scenario.cluster.layout.pipeline = 2);
+        assert_eq!(scenario.cluster.layout.split, Split::EVEN);
     }
 
     #[test]

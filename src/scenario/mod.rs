@@ -14,6 +14,7 @@ mod recurrent;
 mod savings;
 mod serde;
 pub(crate) mod software;
+mod stages;
 mod texts;
 pub mod tuners;
 mod validate;
@@ -36,6 +37,7 @@ pub use cluster::{Cluster, DeepSpeed, Layout};
 pub use count::LARGEST;
 pub use lengths::{Lengths, ParseLengthsError};
 pub use modules::{Modules, UnknownModule};
+pub use stages::{Division, Split};
 pub use texts::{ParseTextsError, Texts};
 
 /// A model that the user brought, already parsed.

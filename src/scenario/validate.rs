@@ -73,6 +73,18 @@ fn validate(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<Iss
             cluster.layout.interleaved,
             Count::LayersOrNone,
         ),
+        (
+            Field::FirstStage,
+            "number of layers of the first stage",
+            cluster.layout.split.first,
+            Count::LayersOrNone,
+        ),
+        (
+            Field::LastStage,
+            "number of layers of the last stage",
+            cluster.layout.split.last,
+            Count::LayersOrNone,
+        ),
         (Field::ContextParallel, "context parallel size", cluster.layout.context, Count::Gpus),
         (Field::ExpertParallel, "expert parallel size", cluster.layout.experts, Count::Gpus),
         (Field::PipelineStage, "pipeline stage", cluster.layout.stage, Count::StageOrNone),

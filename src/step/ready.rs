@@ -81,7 +81,7 @@ impl<'a> Ready<'a> {
             if trainer == Trainer::Megatron {
                 own_micro_batches(job, index)?;
             }
-            let part = (trainer == Trainer::Megatron).then(|| Share::of(job.cluster, named));
+            let part = (trainer == Trainer::Megatron).then(|| Share::of(job.cluster, named)).transpose()?;
             let batch = batch.in_contexts(job.cluster, trainer);
             models.push(Built { member, named, architecture, modeling, batch, part });
         }

@@ -172,6 +172,9 @@ pub static TRANSFORMER_ENGINE: File = File::of("transformer-engine");
 /// The same of GPT-3's layers: rows that the code was written beside, `-drawn-` of which two showed what was mended, and `-after-`.
 pub static MEGATRON_GPT: File = File::of("megatron-gpt");
 
+/// The same of stages of different numbers of layers, of all three kinds of layers: all drawn and measured before any was predicted.
+pub static MEGATRON_STAGES: File = File::of("megatron-stages");
+
 /// SimuMax's runs of Megatron-LM on 8 B200, every rank. What was reserved differs among the ranks of one run by up to 7 %.
 pub static CLUSTERS: File = File::of("clusters");
 
@@ -182,7 +185,7 @@ pub static MEGATRON_LM: File = File::of("megatron-lm");
 pub static PUBLISHED: File = File::of("published");
 
 /// All of them, in the order of `data/measured.tsv`.
-pub static FILES: [&File; 27] = [
+pub static FILES: [&File; 28] = [
     &NULL_DEVICE,
     &FAMILIES,
     &STACKS,
@@ -207,6 +210,7 @@ pub static FILES: [&File; 27] = [
     &MEGATRON,
     &TRANSFORMER_ENGINE,
     &MEGATRON_GPT,
+    &MEGATRON_STAGES,
     &CLUSTERS,
     &MEGATRON_LM,
     &PUBLISHED,

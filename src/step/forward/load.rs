@@ -250,7 +250,11 @@ impl<'a> Model<'a> {
         kinds.extend(match encoder {
             None if let Some(part) = part => {
                 let mut groups = Vec::new();
-                for layers in order.chunks(part.layers.max(1)) {
+                let mut rest = order;
+                for number in 0..part.times {
+                    // none where the embedding or the head is a part by itself
+                    let (layers, further) = rest.split_at(part.layers(number).min(rest.len()));
+                    rest = further;
                     let first = groups.len();
                     // the last layer's gradient may come from another stage, whose schedule holds it
                     groups.extend(if part.is_whole() {

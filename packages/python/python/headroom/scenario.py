@@ -195,6 +195,18 @@ class Scenario(TypedDict, total=False):
     #: How many layers a stage runs at a time where stages are interleaved (num_layers_per_virtual_pipeline_stage); 0 where they are not
     layers_per_virtual_stage: int
 
+    #: How many layers the first stage has where it has not as many as the others (--decoder-first-pipeline-num-layers); 0 where it has
+    layers_in_first_stage: int
+
+    #: How many layers the last stage has where it has not as many as the others (--decoder-last-pipeline-num-layers); 0 where it has
+    layers_in_last_stage: int
+
+    #: Whether the first stage has one layer less, as the embedding counts as one where layers are divided among stages (--account-for-embedding-in-pipeline-split)
+    account_for_embedding: bool
+
+    #: Whether the last stage has one layer less, as head and loss count as one where layers are divided among stages (--account-for-loss-in-pipeline-split)
+    account_for_loss: bool
+
     #: The pipeline stage whose GPU is answered for, counted from 1; 0 is the one that needs most
     pipeline_stage: int
 

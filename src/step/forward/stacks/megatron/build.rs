@@ -4,7 +4,7 @@
 use super::experts::{latent, sparse};
 use super::gpt;
 use super::refused::settings;
-use super::share::{Share, of_rank, stages};
+use super::share::{of_rank, stages};
 use crate::issue::{Field, Issue};
 use crate::job::{Batch, Member};
 use crate::model::blocks::{
@@ -71,7 +71,7 @@ pub(in crate::step::forward::stacks) fn architecture(
     let rank = Rank { name: architecture.model_type.as_ref(), layout, length: batch.length };
     outside_of_layers(architecture, rank)?;
     routed(architecture, rank)?;
-    stages(architecture, cluster)?;
+    let part = stages(architecture, cluster)?;
     let mut own = architecture.clone();
     for block in &mut own.blocks {
         match &mut block.mixer {
@@ -98,8 +98,7 @@ pub(in crate::step::forward::stacks) fn architecture(
             }
         }
     }
-    let part = Share::of(cluster, architecture);
-    own.order = of_rank(&architecture.order, part, layout.pipeline);
+    own.order = of_rank(&architecture.order, part);
     let vocab = rank.divided(architecture.vocab, "rows of the vocabulary")?;
     own.vocab = vocab;
     own.embeddings.tokens.rows = if part.is_first { vocab } else { 0 };

@@ -103,7 +103,11 @@ impl<'a> Pass<'_, 'a> {
             }),
         };
         self.keep_rotary(number);
-        self.keep_workspace();
+        let is_last = part.is_last && number + 1 == part.times;
+        // an embedding alone multiplies nothing
+        if is_last || part.layers(number) > 0 {
+            self.keep_workspace();
+        }
         let groups = self.part_groups.get(number).cloned().unwrap_or_default();
         for group in self.layer_groups.get(groups).unwrap_or_default() {
             if group.times > 1 && !self.has_transformer_engine() {
@@ -118,7 +122,6 @@ impl<'a> Pass<'_, 'a> {
             });
             [hidden] = variables;
         }
-        let is_last = part.is_last && number + 1 == part.times;
         let output = if is_last { self.megatron_head(hidden, &ids) } else { hidden };
         drop(ids);
         drop(positions);

@@ -2,7 +2,7 @@
 
 use crate::issue::{Field, Issue};
 use crate::model::Architecture;
-use crate::scenario::{Cluster, Layout};
+use crate::scenario::{Cluster, Division, Layout};
 use crate::units::grouped;
 
 /// The most stages, with virtual ones, that a micro-batch goes through: more than the deepest models have layers.
@@ -13,9 +13,9 @@ const MOST_STAGES: u64 = 1024;
 pub(in crate::step) struct Share {
     /// Its stage, counted from 0.
     pub stage: u64,
-    /// Layers that it runs at a time.
-    pub layers: usize,
-    /// How often it does so: 1 where stages are not interleaved.
+    /// Which layers that has.
+    division: Division,
+    /// In how many parts it runs them, one at a time: 1 where stages are not interleaved.
     pub times: usize,
     pub is_first: bool,
     pub is_last: bool,
@@ -27,7 +27,7 @@ impl Share {
     /// All of a model.
     pub const WHOLE: Share = Share {
         stage: 0,
-        layers: usize::MAX,
+        division: Division::WHOLE,
         times: 1,
         is_first: true,
         is_last: true,
@@ -40,75 +40,61 @@ impl Share {
     }
 
     /// That of a stage.
-    pub fn of(cluster: Cluster, model: &Architecture) -> Share {
-        let (layout, layers) = (cluster.layout, model.order.len());
+    ///
+    /// # Errors
+    /// Where layers cannot be divided so.
+    pub fn of(cluster: Cluster, model: &Architecture) -> Result<Share, Issue> {
+        let layout = cluster.layout;
         let stage = layout.stage.clamp(1, layout.pipeline.max(1)) - 1;
-        let each = layers / usize::try_from(layout.pipeline).unwrap_or(usize::MAX).max(1);
-        let at_a_time = match usize::try_from(layout.interleaved).unwrap_or(usize::MAX) {
-            0 => each,
-            own => own.min(each),
-        };
-        Share {
+        let division = layout.division(model.order.len() as u64)?;
+        Ok(Share {
             stage,
-            layers: at_a_time,
-            times: (each / at_a_time.max(1)).max(1),
+            division,
+            times: usize::try_from(division.parts()).unwrap_or(usize::MAX),
             is_first: stage == 0,
-            is_last: stage + 1 == layout.pipeline,
+            is_last: stage + 1 == layout.pipeline.max(1),
             shares_embedding: model.head.tied && layout.pipeline > 1,
-        }
+        })
+    }
+
+    /// How many layers it runs in a part.
+    pub fn layers(&self, part: usize) -> usize {
+        usize::try_from(self.division.layers(self.stage, part as u64)).unwrap_or(usize::MAX)
     }
 }
 
-/// Refuses stages of which one would have other layers than the others.
-pub(super) fn stages(architecture: &Architecture, cluster: Cluster) -> Result<(), Issue> {
+/// The part of a model that a stage has; refuses what Megatron-core stops at, and stages that are not run on behalf of others that have
+/// other layers.
+pub(super) fn stages(architecture: &Architecture, cluster: Cluster) -> Result<Share, Issue> {
     let layout = cluster.layout;
-    let (layers, stages) = (architecture.order.len() as u64, layout.pipeline.max(1));
-    if stages > layers.max(1) || !layers.is_multiple_of(stages) {
-        let message =
-            format!("{} stages cannot have as many each of the {} layers", grouped(stages), grouped(layers));
-        let fix = (1..=stages.min(layers)).rev().find(|stages| layers.is_multiple_of(*stages));
-        return Err(Issue::error(Field::PipelineParallel, message)
-            .with_fix(format!("use {} stages", fix.unwrap_or(1))));
-    }
+    let share = Share::of(cluster, architecture)?;
     if layout.stage > layout.pipeline {
         let message = format!("there is no stage {} of {}", grouped(layout.stage), grouped(layout.pipeline));
         return Err(Issue::error(Field::PipelineStage, message)
             .with_fix(format!("choose one up to {}", grouped(layout.pipeline))));
     }
-    let each = layers / stages;
-    if layout.interleaved > 0 && layout.pipeline > 1 && !each.is_multiple_of(layout.interleaved) {
-        let message = format!(
-            "the {} layers of a stage cannot be run {} at a time",
-            grouped(each),
-            grouped(layout.interleaved)
-        );
-        let fix = (1..=layout.interleaved.min(each)).rev().find(|layers| each.is_multiple_of(*layers));
-        return Err(Issue::error(Field::Interleaved, message).with_fix(format!("use {}", fix.unwrap_or(1))));
-    }
-    let share = Share::of(cluster, architecture);
-    let visited = stages.saturating_mul(share.times as u64);
+    let visited = layout.pipeline.max(1).saturating_mul(share.times as u64);
     if visited > MOST_STAGES {
         let message =
             format!("a pipeline of {} stages, virtual ones counted, is not followed", grouped(visited));
         return Err(Issue::error(Field::PipelineParallel, message)
             .with_fix(format!("use at most {}", grouped(MOST_STAGES))));
     }
-    if !is_alike(&architecture.order, each, share) {
+    if !is_alike(&architecture.order, layout, share.division) {
         let message =
             "layers that differ are modelled over several stages where the first stage alone has others";
         return Err(Issue::error(Field::PipelineParallel, message)
             .with_fix(stages_that_are_alike(architecture, cluster)));
     }
-    Ok(())
+    Ok(share)
 }
 
 /// With how many stages the layers that differ are all in the first: as many as there are, without interleaving, or fewer.
 fn stages_that_are_alike(architecture: &Architecture, cluster: Cluster) -> String {
-    let layers = architecture.order.len() as u64;
     let is_enough = |stages: &u64| {
         let layout = Layout { pipeline: *stages, interleaved: 0, ..cluster.layout };
-        let share = Share::of(Cluster { layout, ..cluster }, architecture);
-        layers.is_multiple_of(*stages) && is_alike(&architecture.order, layers / stages, share)
+        let division = layout.division(architecture.order.len() as u64);
+        division.is_ok_and(|division| is_alike(&architecture.order, layout, division))
     };
     match (1..=cluster.layout.pipeline).rev().find(is_enough).unwrap_or(1) {
         1 => "use one stage".to_owned(),
@@ -118,21 +104,33 @@ fn stages_that_are_alike(architecture: &Architecture, cluster: Cluster) -> Strin
 }
 
 /// Whether the stages that stand for all have what those do that are not run: the first, the second and the last are
-/// (`run::stages`). Interleaved ones have parts of the whole depth, which then are all alike.
-fn is_alike(order: &[u16], each: u64, share: Share) -> bool {
-    let mut parts = order.chunks(usize::try_from(each).unwrap_or(usize::MAX).max(1));
-    let first = parts.next();
-    let next = if share.times > 1 { first } else { parts.next() };
-    parts.all(|part| Some(part) == next)
+/// (`run::stages`). The parts of interleaved ones come from the whole depth, and then are all alike.
+fn is_alike(order: &[u16], layout: Layout, division: Division) -> bool {
+    if order.windows(2).all(|pair| pair[0] == pair[1]) {
+        return true;
+    }
+    let stages = layout.pipeline;
+    if division.parts() > 1 {
+        let first = of_stage(order, division, 0);
+        return (1..stages).all(|stage| of_stage(order, division, stage) == first);
+    }
+    let second = of_stage(order, division, 1);
+    (2..stages.saturating_sub(1)).all(|stage| of_stage(order, division, stage) == second)
 }
 
-/// The layers of a rank, part after part: interleaved stages have every so many'th.
-pub(super) fn of_rank(order: &[u16], part: Share, stages: u64) -> Vec<u16> {
-    let stages = usize::try_from(stages).unwrap_or(usize::MAX);
-    let stage = usize::try_from(part.stage).unwrap_or(usize::MAX);
-    let first = |time: usize| time.saturating_mul(stages).saturating_add(stage).saturating_mul(part.layers);
-    let layers = |time: usize| order.iter().skip(first(time)).take(part.layers).copied();
-    (0..part.times).flat_map(layers).collect()
+/// The layers of a stage, part after part: interleaved stages have some of every round.
+fn of_stage(order: &[u16], division: Division, stage: u64) -> Vec<u16> {
+    let index = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+    let layers = |part: u64| {
+        let own = order.iter().skip(index(division.before(stage, part)));
+        own.take(index(division.layers(stage, part))).copied()
+    };
+    (0..division.parts()).flat_map(layers).collect()
+}
+
+/// The layers of a rank.
+pub(super) fn of_rank(order: &[u16], share: Share) -> Vec<u16> {
+    of_stage(order, share.division, share.stage)
 }
 
 /// Refuses numbers of micro-batches at which Megatron's interleaved schedule stops.
