@@ -1,6 +1,7 @@
 //! What other calculators say of published runs, by their own code (`data/peers.tsv`, which `tools/peers` writes), beside what is predicted
 //! of the same runs.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use super::measurement::{Metric, error_pct};
@@ -193,7 +194,7 @@ impl Compared {
                 None => lacks.push((what.clone(), 1)),
             }
         }
-        lacks.sort_by(|one, other| other.1.cmp(&one.1));
+        lacks.sort_by_key(|(_, count)| Reverse(*count));
         Compared {
             theirs: Errors::of(both.iter().map(|(theirs, _)| *theirs)),
             own: Errors::of(both.iter().map(|(_, own)| *own)),
