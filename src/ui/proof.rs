@@ -148,79 +148,6 @@ pub fn software(slug: &str) -> String {
     parts.map(word).fold(name.to_owned(), |name, word| name + &word)
 }
 
-/// The other calculators, and their median errors over groups of published figures, as they were worked out once (`data/SOURCES.md`).
-const OTHERS: &str = include_str!("../../data/peers.tsv");
-
-/// Another calculator whose formulas were run over published figures.
-pub struct Peer {
-    /// What it is called.
-    pub name: &'static str,
-    /// Its code, as it was run.
-    pub code: &'static str,
-}
-
-/// The calculators that docs/accuracy.md compares with.
-pub fn peers() -> Vec<Peer> {
-    let peer = |line: &'static str| match line.split('\t').collect::<Vec<_>>()[..] {
-        ["peer", name, code] => Some(Peer { name, code }),
-        _ => None,
-    };
-    OTHERS.lines().filter_map(peer).collect()
-}
-
-/// Published figures over which the other calculators were run.
-pub struct Field {
-    /// What they are.
-    pub name: &'static str,
-    /// The project that published them, on GitHub.
-    source: &'static str,
-    metric: Metric,
-    method: &'static str,
-    /// How many the others were run over.
-    pub rows: usize,
-    /// The median error of each in percent, in the order of [`peers`], where it can be asked.
-    pub medians: Vec<Option<f64>>,
-}
-
-/// The groups of docs/accuracy.md.
-pub fn fields() -> Vec<Field> {
-    let field = |line: &'static str| match line.split('\t').collect::<Vec<_>>()[..] {
-        ["field", name, source, metric, method, rows, ref medians @ ..] => Some(Field {
-            name,
-            source,
-            metric: Metric::ALL.into_iter().find(|one| one.slug() == metric)?,
-            method,
-            rows: rows.parse().ok()?,
-            medians: medians.iter().map(|median| median.parse().ok()).collect(),
-        }),
-        _ => None,
-    };
-    OTHERS.lines().filter_map(field).collect()
-}
-
-/// Families whose dimensions the others were given: they were run over no others.
-const THEIRS: [&str; 4] = ["llama", "mistral", "qwen", "yi"];
-
-impl Field {
-    /// Where they were published.
-    pub fn address(&self) -> String {
-        format!("https://github.com/{}", self.source)
-    }
-
-    /// How far Headroom is off over the rows of that source that it predicts and the others could be run over: of one GPU and of
-    /// their families. Which rows theirs were was not kept, so that these may be fewer or more.
-    pub fn own(&self, runs: &[Run]) -> Errors {
-        let is_of = |run: &&Run| {
-            run.source.contains(&format!("/{}/", self.source))
-                && (self.method.is_empty() || run.method() == self.method)
-                && run.gpus == 1
-                && THEIRS.iter().any(|family| run.family.starts_with(family))
-        };
-        let figures = runs.iter().filter(is_of).filter_map(|run| run.figure(self.metric));
-        Errors::of(figures.map(Figure::error_pct))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -263,30 +190,6 @@ mod tests {
         let figures = Filter { family: "gpt2".to_owned(), ..Filter::default() }.figures(&runs);
         assert_eq!(histogram(&figures), [0, 0, 1, 0, 0, 1, 0, 0, 0, 0, 1]);
         assert_eq!(errors(&figures).count, 3);
-    }
-
-    /// The documents have the medians that are computed, and those that are quoted.
-    #[test]
-    fn the_table_of_other_calculators_is_the_one_in_the_documents() {
-        let runs = crate::check::read_runs(include_str!("../../data/measured.tsv"));
-        let document = include_str!("../../docs/accuracy.md");
-        let (peers, fields) = (peers(), fields());
-        assert!(peers.len() == 5 && fields.len() == 6);
-        for field in fields {
-            assert_eq!(field.medians.len(), peers.len(), "{}", field.name);
-            let own = field.own(&runs);
-            let own = match own.count {
-                0 => "–".to_owned(),
-                count => format!("{:.2} % of {count}", own.median_pct),
-            };
-            let others = field.medians.iter().map(|median| match median {
-                Some(median) => format!("{median:.1} %"),
-                None => "–".to_owned(),
-            });
-            let cells = [field.name.to_owned(), field.rows.to_string(), own].into_iter().chain(others);
-            let line = format!("| {} |", cells.collect::<Vec<_>>().join(" | "));
-            assert!(document.contains(&line), "docs/accuracy.md lacks {line}");
-        }
     }
 
     #[test]

@@ -113,13 +113,29 @@ test("each compared scenario has its nearest run", async ({ headroom, page }) =>
   await expect(page.getByRole("heading", { name: "The nearest measured run" })).toBeVisible();
 });
 
-test("other calculators stand beside, with their code", async ({ headroom, page }) => {
-  await headroom.open("#v=1&view=accuracy");
-  const peers = page.getByRole("table", { name: "Median error by calculator" });
-  const theirs = (run) => run.GPUs === "1" && /^(llama|mistral|qwen|yi)/.test(run.family);
-  const litgpt = runs.filter((run) => run.source.includes("Lightning-AI/litgpt") && theirs(run));
-  await expect(peers.getByRole("row", { name: /^litgpt/ })).toContainText(`${errors("allocated", litgpt).length} rows`);
-  await expect(page.getByRole("link", { name: "gpu_poor" })).toHaveAttribute("href", /github\.com\/RahulSChand\/gpu_poor\/tree\/\w+/);
+test("other calculators stand beside, over the same rows and with their code", async ({ headroom, page }) => {
+  const asked = [];
+  page.on("request", (request) => asked.push(request.url()));
+  await headroom.open();
+  expect(asked.filter((url) => url.endsWith("peers.tsv"))).toEqual([]);
+  await headroom.view("Accuracy");
+  const lines = readFileSync(join(DIST, "peers.tsv"), "utf8").trimEnd().split("\n").map((line) => line.split("\t"));
+  const keys = lines.find(([first]) => first === "row");
+  const place = keys.indexOf("fitcheck");
+  const said = Object.fromEntries(lines.slice(lines.indexOf(keys) + 1).map((cells) => [cells[0], Number(cells[place])]));
+  const litgpt = runs.filter((run) => run.source.includes("Lightning-AI/litgpt") && !run.settings.startsWith("full") && said[run.run]);
+  const theirs = litgpt.map((run) => Math.abs(said[run.run] / run.allocated - 1) * 100).sort((one, other) => one - other);
+  const median = (theirs[theirs.length >> 1] + theirs[(theirs.length - 1) >> 1]) / 2;
+  const sources = page.getByRole("table", { name: "Median error by calculator" });
+  const row = sources.getByRole("row", { name: /^litgpt .*LoRA/ });
+  await expect(row).toContainText(`${median.toFixed(2)}% ${theirs.length} rows, Headroom`);
+  expect(asked.filter((url) => url.endsWith("peers.tsv")).length).toBe(1);
+
+  const all = page.getByRole("table", { name: "What each calculator can say, and how far off it is" });
+  await expect(all.getByRole("row", { name: /^fitcheck 0\.3\.1/ })).toContainText("the family of the model: 14");
+  await expect(all.getByRole("link", { name: "gpu_poor" })).toHaveAttribute("href", /github\.com\/RahulSChand\/gpu_poor\/tree\/\w+/);
+  await page.getByLabel("File", { exact: true }).selectOption("published");
+  await expect(table(page).getByRole("row").nth(1)).toContainText("Other calculators: fitcheck 0.3.1");
 });
 
 test("the data can be downloaded, and its absence is said", async ({ headroom, page, problems }) => {

@@ -1,66 +1,206 @@
-//! Other calculators over the same published figures.
+//! Other calculators on the same rows: what their own code says of published runs, beside what Headroom does.
 
 use std::sync::Arc;
 
 use leptos::prelude::*;
+use leptos::task::spawn_local;
 
-use crate::check::Run;
-use crate::ui::controls::{Cell, Row, Table};
-use crate::ui::proof::{Peer, fields, peers};
+use super::document::Document;
+use crate::check::{Answer, Compared, Errors, Figure, Group, Others, Run};
+use crate::ui::browser;
+use crate::ui::controls::{Cell, Row, Table, columns};
+use crate::ui::proof::{metric, signed};
 
-/// Headroom beside other calculators, over the same sources.
+/// The file of what they say, beside the page.
+const FILE: &str = "peers.tsv";
+
+/// What other calculators say, once it is here; or that it did not come.
+pub type Known = RwSignal<Option<Result<Arc<Others>, ()>>>;
+
+/// Fetches what they say, as the view is opened.
+pub fn fetch() -> Known {
+    let known = RwSignal::new(None);
+    spawn_local(async move {
+        let found = browser::fetch(FILE).await.map(|text| Arc::new(Others::read(&text)));
+        // the view may be gone by now
+        known.try_set(Some(found.map_err(drop)));
+    });
+    known
+}
+
+/// What they say of a run, in a sentence; nothing where they were not asked.
+pub fn said(known: Known, run: &Run, figure: Figure) -> Option<String> {
+    let Some(Ok(others)) = known.get() else { return None };
+    let answers = others.of(run)?;
+    let one = |(calculator, answer): (&crate::check::Calculator, &Answer)| match answer {
+        Answer::Takes(bytes) => {
+            let off = Figure { measured: figure.measured, predicted: *bytes }.error_pct();
+            Some(format!("{} {}", calculator.name, signed(off)))
+        }
+        Answer::Lacks(_) => None,
+    };
+    let said: Vec<String> = others.calculators.iter().zip(answers).filter_map(one).collect();
+    (!said.is_empty()).then(|| format!("Other calculators: {}.", said.join(", ")))
+}
+
+/// Headroom beside other calculators, over the same rows.
 #[component]
 pub fn Peers(
     /// All runs.
     runs: StoredValue<Arc<Vec<Run>>>,
+    /// What the others say.
+    known: Known,
 ) -> impl IntoView {
-    let names =
-        ["Published figures", "Headroom"].into_iter().chain(peers().into_iter().map(|peer| peer.name));
-    let columns: Vec<String> = names.map(str::to_owned).collect();
-    let rows = runs.with_value(|runs| {
-        fields()
-            .iter()
-            .map(|field| {
-                let own = field.own(runs);
-                let of = |median: &Option<f64>| {
-                    Cell::of(median.map_or("–".to_owned(), |median| format!("{median:.1}%")))
-                };
-                let ours = match own.count {
-                    0 => Cell { small: "none is expressed".to_owned(), class: "own", ..Cell::of("–") },
-                    count => Cell {
-                        small: format!("{count} rows"),
-                        class: "own",
-                        ..Cell::of(format!("{:.1}%", own.median_pct))
-                    },
-                };
-                Row {
-                    head: Cell {
-                        small: format!("{} rows", field.rows),
-                        href: field.address(),
-                        ..Cell::of(field.name)
-                    },
-                    cells: [ours].into_iter().chain(field.medians.iter().map(of)).collect(),
-                    ..Row::default()
-                }
-            })
-            .collect::<Vec<_>>()
+    let others = move || known.get().and_then(Result::ok);
+    let told = move || match known.get() {
+        None => "Fetching what other calculators say …",
+        Some(Err(())) => "The file with what other calculators say did not come.",
+        Some(Ok(_)) => {
+            "Each was run by its own code over the published runs of one GPU that Headroom predicts, with the settings of each run and read as favourably as is \
+             reasonable: a fixed allowance for the driver’s context is taken off where the figure is PyTorch’s own. Where a calculator has no input for what a run \
+             states it has no number, and Headroom’s error beside it is over the same runs as its own. Errors are medians. fitcheck was fitted to most of its own rows."
+        }
+    };
+    let by_calculator = Signal::derive(move || {
+        others().map(|others| runs.with_value(|runs| calculators(&others, runs))).unwrap_or_default()
     });
-    let link = |peer: Peer| view! { <a href=peer.code target="_blank" rel="noreferrer">{peer.name}</a> " " };
+    let by_source = Signal::derive(move || {
+        let rows = |others: Arc<Others>| {
+            runs.with_value(|runs| others.groups(runs).iter().map(|group| of_group(&others, group)).collect())
+        };
+        others().map(rows).unwrap_or_default()
+    });
+    let names = Signal::derive(move || {
+        let names = others().map(|others| others.calculators.iter().map(|one| one.name.clone()).collect());
+        let own = ["Published figures", "Headroom"].map(str::to_owned).into_iter();
+        own.chain(names.unwrap_or_else(Vec::new)).collect::<Vec<_>>()
+    });
     view! {
-        <section class="panel wide">
-            <h2>"Beside other calculators"</h2>
-            <p class="remark">
-                "Median error over what other projects published, of one GPU and of the families whose dimensions the others were given. Theirs are quoted: their \
-                 formulas were run once, and which rows they were run over was not kept. Headroom’s is computed over the rows of the same source, method, figure and families that say \
-                 enough to be run again, so the two sets are not the same: compare the numbers of rows. fitcheck was fitted to most of its own rows. A dash: it cannot be asked."
-            </p>
-            <Table
-                caption="Median error by calculator"
-                class="measured peers"
-                columns=Signal::stored(columns)
-                rows=Signal::stored(rows)
-            />
-            <p class="remark peers-code">"Their code: " {peers().into_iter().map(link).collect::<Vec<_>>()}</p>
+        <section class="panel wide" aria-labelledby="peers-title">
+            <h2 id="peers-title">"Other calculators on the same rows"</h2>
+            <p class="remark">{told}</p>
+            <div hidden=move || by_calculator.with(Vec::is_empty)>
+                <Table
+                    caption="What each calculator can say, and how far off it is"
+                    class="measured peers"
+                    columns=Signal::stored(
+                        columns([
+                            "Calculator",
+                            "Rows it can say something of",
+                            "Off by",
+                            "Headroom on the same",
+                            "Without fitcheck’s own rows",
+                            "Headroom on the same",
+                            "Nearer than Headroom",
+                        ]),
+                    )
+                    rows=by_calculator
+                />
+                <h3>"By source"</h3>
+                <Table caption="Median error by calculator" class="measured peers" columns=names rows=by_source />
+                <p class="tools-row">
+                    <Document at="accuracy.html#beside-other-calculators" text="How each was asked" />
+                    <a class="explain" href=FILE download="headroom-peers.tsv">
+                        "Download their numbers (tab-separated)"
+                    </a>
+                </p>
+            </div>
         </section>
+    }
+}
+
+fn median(errors: &Errors) -> Cell {
+    match errors.count {
+        0 => Cell::of("–"),
+        _ => Cell::amount(format!("{:.2}%", errors.median_pct), errors.median_pct),
+    }
+}
+
+/// A line for each calculator, over all rows.
+fn calculators(others: &Others, runs: &[Run]) -> Vec<Row> {
+    let row = |(index, calculator): (usize, &crate::check::Calculator)| {
+        let [all, unfitted] = [true, false].map(|fitted| others.compared(runs, index, fitted));
+        let mean = |errors: &Errors| match errors.count {
+            0 => median(errors),
+            _ => Cell { small: format!("mean {:.1}%", errors.mean_pct), ..median(errors) },
+        };
+        let lacks: Vec<_> = all.lacks.iter().map(|(what, count)| format!("{what}: {count}")).collect();
+        let lacks = if lacks.is_empty() { String::new() } else { format!("none for {}", lacks.join(", ")) };
+        let asked = all.theirs.count + all.lacks.iter().map(|(_, count)| count).sum::<usize>();
+        Row {
+            head: Cell { href: calculator.code.clone(), ..Cell::of(&calculator.name) },
+            cells: vec![
+                Cell {
+                    small: lacks,
+                    class: "words",
+                    ..Cell::amount(format!("{} of {asked}", all.theirs.count), all.theirs.count as f64)
+                },
+                mean(&all.theirs),
+                Cell { class: "own", ..mean(&all.own) },
+                mean(&unfitted.theirs),
+                Cell { class: "own", ..mean(&unfitted.own) },
+                Cell::amount(format!("in {} of {}", all.nearer, all.theirs.count), all.nearer as f64),
+            ],
+            ..Row::default()
+        }
+    };
+    others.calculators.iter().enumerate().map(row).collect()
+}
+
+/// A line of the figures of one source.
+fn of_group(others: &Others, group: &Group) -> Row {
+    let own = group.own();
+    let of = |index: usize| {
+        let Compared { theirs, own: beside, .. } = group.compared(index);
+        let small = match theirs.count {
+            0 => String::new(),
+            count if count < own.count => format!("{count} rows, Headroom {:.2}%", beside.median_pct),
+            _ => String::new(),
+        };
+        Cell {
+            small,
+            class: if group.compared(index).is_nearer() { "nearer" } else { "" },
+            ..median(&theirs)
+        }
+    };
+    let name = group.project.split('/').next_back().unwrap_or_default();
+    let trained = if group.is_full { "full fine-tuning" } else { "LoRA, QLoRA" };
+    Row {
+        head: Cell {
+            small: format!("{}, {trained}, {} rows", metric(group.metric), own.count),
+            href: format!("https://github.com/{}", group.project),
+            ..Cell::of(name)
+        },
+        cells: [Cell { class: "own", ..median(&own) }]
+            .into_iter()
+            .chain((0..others.calculators.len()).map(of))
+            .collect(),
+        ..Row::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::read_runs;
+
+    #[test]
+    fn a_line_of_the_page_is_over_the_same_rows() {
+        let runs = read_runs(include_str!("../../../data/measured.tsv"));
+        let others = Others::read(include_str!("../../../data/peers.tsv"));
+        let lines = calculators(&others, &runs);
+        assert_eq!(lines.len(), others.calculators.len());
+        assert!(
+            lines.iter().all(|line| line.cells[0].text.ends_with(" of 149")),
+            "{}",
+            lines[0].cells[0].text
+        );
+        let groups = others.groups(&runs);
+        let readme = groups.iter().find(|group| group.project == "QwenLM/Qwen").expect("Qwen’s README");
+        let line = of_group(&others, readme);
+        // fitcheck is nearer over the twelve rows that it has an input for, which the page says
+        assert_eq!(line.cells[1].class, "nearer");
+        assert!(line.cells[1].small.starts_with("12 rows, Headroom "), "{}", line.cells[1].small);
+        assert_eq!(line.cells[0].class, "own");
     }
 }

@@ -9,7 +9,7 @@ use leptos::prelude::*;
 use super::chart::{Chart, USUAL_WIDTH, follow_width};
 use super::document::Document;
 use super::measured::fetch;
-use super::peers::Peers;
+use super::peers::{Known, Peers, fetch as fetch_others, said};
 use crate::check::{Figure, MISS_PERCENT, Metric, Run, Verdicts};
 use crate::plan::Verdict;
 use crate::ui::browser;
@@ -80,6 +80,7 @@ fn Runs(
     let state = State::of_page();
     let filter = RwSignal::new(Filter::default());
     let listed = RwSignal::new(LISTED);
+    let others = fetch_others();
     let runs = StoredValue::new(runs);
     let chosen: Memo<Chosen> =
         Memo::new(move |_| filter.with(|filter| runs.with_value(|runs| filter.figures(runs))));
@@ -108,7 +109,7 @@ fn Runs(
             let listed = chosen.iter().take(listed.get());
             runs.with_value(|runs| {
                 listed
-                    .filter_map(|(place, figure)| Some(row(state, runs.get(*place)?, *figure, unit)))
+                    .filter_map(|(place, figure)| Some(row(state, others, runs.get(*place)?, *figure, unit)))
                     .collect()
             })
         })
@@ -185,7 +186,7 @@ fn Runs(
                 </p>
             </div>
         </section>
-        <Peers runs=runs />
+        <Peers runs=runs known=others />
     }
 }
 
@@ -399,7 +400,7 @@ fn told(run: &Run, figure: Figure, unit: Unit) -> String {
     )
 }
 
-fn row(state: State, run: &Run, figure: Figure, unit: Unit) -> Row {
+fn row(state: State, others: Known, run: &Run, figure: Figure, unit: Unit) -> Row {
     let link = run.link.clone();
     let open = Callback::new(move |()| {
         if let Some(scenario) = Run::linked(&link) {
@@ -413,7 +414,8 @@ fn row(state: State, run: &Run, figure: Figure, unit: Unit) -> Row {
     let moves =
         run.source.contains("/blob/HEAD/").then_some("No commit was recorded: the source may have changed.");
     let reason = Some(run.reason.as_str()).filter(|reason| figure.is_miss() && !reason.is_empty());
-    let reason = [reason, moves].into_iter().flatten().collect::<Vec<_>>().join(" ");
+    let others = said(others, run, figure);
+    let reason = [reason, moves, others.as_deref()].into_iter().flatten().collect::<Vec<_>>().join(" ");
     Row {
         head: Cell {
             small: format!(
@@ -456,7 +458,6 @@ fn closest(figures: &[(usize, Figure)], width: u32, (x, y): (f64, f64)) -> Optio
 mod tests {
     use super::*;
     use crate::check::read_runs;
-    use crate::ui::proof::fields;
     use crate::units::Bytes;
 
     #[test]
@@ -484,9 +485,6 @@ mod tests {
         assert!(chosen.len() > 2_000, "{}", chosen.len());
         let rows = matrix(&runs, &chosen);
         assert_eq!(rows[1].cells[0].text, "0");
-        // torchtune's nine are compiled or change the loss: none of them is expressed
-        let own = fields().iter().map(|field| field.own(&runs).count).collect::<Vec<_>>();
-        assert!(own.iter().filter(|count| **count > 5).count() == 5, "{own:?}");
         assert!(gist(&Filter::default(), &chosen).contains("off by 0.00% in the median"));
         let reserved = Filter { metric: Metric::Reserved, ..Filter::default() }.figures(&runs);
         let told = unexplained(&runs, &reserved);
