@@ -243,12 +243,18 @@ find_firefox() {
 # wasm-opt is among the npm packages.
 need_page() { need_trunk && need_wasm_bindgen && need_packages; }
 
-# build_page: the release page in dist/, with the first answer in it and the list of what it is without a network. PRERENDER_PROFILE: what the
-# program that writes the answer is compiled as, where it is compiled already.
+# as_tested PROGRAM ARGUMENT...: one of the crate's programs, compiled as the tests compile it. With a test beside it: their dependencies have
+# features of others, and without these all of the library would be compiled once more.
+as_tested() { cargo build --quiet --locked --profile test --features ui --bin "$1" --test layers && "target/debug/$1" "${@:2}"; }
+
+as_usual() { cargo run --quiet --locked --features ui --bin "$1" -- "${@:2}"; }
+
+# build_page [HOW]: the release page in dist/, with the first answer in it, written by a program that is compiled so, and the list of what it is
+# without a network.
 build_page() {
     # They would replace the flags of .cargo/config.toml.
     unset RUSTFLAGS CARGO_ENCODED_RUSTFLAGS
     trunk build --release --offline --locked &&
-        cargo run --quiet --locked --profile "${PRERENDER_PROFILE:-dev}" --features ui --bin prerender -- dist/index.html &&
+        "${1:-as_usual}" prerender dist/index.html &&
         node scripts/offline.js dist
 }
