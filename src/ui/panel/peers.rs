@@ -147,6 +147,10 @@ fn calculators(others: &Others, runs: &[Run]) -> Vec<Row> {
     others.calculators.iter().enumerate().map(row).collect()
 }
 
+fn rows(count: usize) -> String {
+    if count == 1 { "1 row".to_owned() } else { format!("{count} rows") }
+}
+
 /// A line of the figures of one source.
 fn of_group(others: &Others, group: &Group) -> Row {
     let own = group.own();
@@ -154,7 +158,7 @@ fn of_group(others: &Others, group: &Group) -> Row {
         let Compared { theirs, own: beside, .. } = group.compared(index);
         let small = match theirs.count {
             0 => String::new(),
-            count if count < own.count => format!("{count} rows, Headroom {:.2}%", beside.median_pct),
+            count if count < own.count => format!("{}, Headroom {:.2}%", rows(count), beside.median_pct),
             _ => String::new(),
         };
         Cell {
@@ -167,7 +171,7 @@ fn of_group(others: &Others, group: &Group) -> Row {
     let trained = if group.is_full { "full fine-tuning" } else { "LoRA, QLoRA" };
     Row {
         head: Cell {
-            small: format!("{}, {trained}, {} rows", metric(group.metric), own.count),
+            small: format!("{}, {trained}, {}", metric(group.metric), rows(own.count)),
             href: format!("https://github.com/{}", group.project),
             ..Cell::of(name)
         },
