@@ -185,8 +185,10 @@ need_chromium() {
     if find_chromium; then return; fi
     if has apt-get; then
         say "installing Chromium (apt)"
-        # which Ubuntu has not
-        if logged apt apt_install chromium-headless-shell || logged apt apt_install chromium; then find_chromium && return; fi
+        # Ubuntu has no such package
+        local package=chromium
+        if apt-cache show chromium-headless-shell >/dev/null 2>&1; then package=chromium-headless-shell; fi
+        if logged apt apt_install "$package" && find_chromium; then return; fi
     fi
     give_up "there is no Chromium for the browser tests, and it could not be installed." \
         "Debian: sudo apt-get install chromium-headless-shell; Ubuntu: sudo apt-get install chromium" \
@@ -245,7 +247,7 @@ need_page() { need_trunk && need_wasm_bindgen && need_packages; }
 
 # as_tested PROGRAM ARGUMENT...: one of the crate's programs, compiled as the tests compile it. With a test beside it: their dependencies have
 # features of others, and without these all of the library would be compiled once more.
-as_tested() { cargo build --quiet --locked --profile test --features ui --bin "$1" --test layers && "target/debug/$1" "${@:2}"; }
+as_tested() { cargo build --quiet --locked --profile test --features ui --bin "$1" --test layers && "${CARGO_TARGET_DIR:-target}/debug/$1" "${@:2}"; }
 
 as_usual() { cargo run --quiet --locked --features ui --bin "$1" -- "${@:2}"; }
 

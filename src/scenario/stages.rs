@@ -225,9 +225,9 @@ fn named(layers: u64, stages: u64, split: Split) -> Result<[u64; 3], Issue> {
         let usual = Split::usual(layers, stages);
         let fix = match (stages > layers, usual.names_stages()) {
             (true, _) => format!("use at most {} stages", grouped(layers.max(1))),
-            (false, true) => said_of(usual),
+            (false, true) => said_of(usual, split),
             (false, false) if usual == Split::EVEN => "leave it out: all stages can have as many".to_owned(),
-            (false, false) => format!("leave it out, and {}", said_of(usual)),
+            (false, false) => format!("leave it out, and {}", said_of(usual, split)),
         };
         return Err(Issue::error(field, message).with_fix(fix));
     };
@@ -256,23 +256,24 @@ fn even(layers: u64, stages: u64, split: Split) -> Result<u64, Issue> {
     let fix = match stages > layers {
         true => format!("use at most {} stages", grouped(layers.max(1))),
         false => {
-            let fewer = (1..=stages.min(layers)).rev().find(|stages| layers.is_multiple_of(*stages));
+            let fewer = (1..=stages.min(layers)).rev().find(|stages| counted.is_multiple_of(*stages));
             let usual = Split::usual(layers, stages);
-            format!("{}, or use {} stages", said_of(usual), grouped(fewer.unwrap_or(1)))
+            format!("{}, or use {} stages", said_of(usual, split), grouped(fewer.unwrap_or(1)))
         }
     };
     Err(Issue::error(Field::PipelineParallel, message).with_fix(fix))
 }
 
-/// A split as something to do.
-fn said_of(split: Split) -> String {
+/// A split as something to do where there is another.
+fn said_of(split: Split, now: Split) -> String {
     match (split.counts_embedding, split.counts_loss) {
         (true, true) => "count embedding and loss as a layer each".to_owned(),
         (true, false) => "count the embedding as a layer and not the loss".to_owned(),
         (false, true) => "count the loss as a layer and not the embedding".to_owned(),
         (false, false) if split.names_stages() => {
             format!(
-                "give the first stage {} and the last {}",
+                "{}give the first stage {} and the last {}",
+                if now.others() > 0 { "count neither embedding nor loss as a layer, and " } else { "" },
                 counted_layers(split.first),
                 counted_layers(split.last)
             )
@@ -349,6 +350,12 @@ mod tests {
             issue(60, 8, 0, Split { first: 5, last: 6, ..Split::EVEN }),
             "5 in the first stage and 6 in the last stage of the 60 layers leave 49 for the 6 other stages, which have as many each \
              -> give the first stage 6 layers and the last 6 layers"
+        );
+        // what is advised is not what there is
+        assert_eq!(
+            issue(32, 16, 0, Split { counts_loss: true, ..Split::EVEN }),
+            "16 stages cannot have as many each of the 33 layers, with the loss -> count neither embedding nor loss as a layer, or use 11 \
+             stages"
         );
         assert_eq!(
             issue(12, 4, 2, Split { first: 3, last: 1, ..Split::EVEN }),

@@ -280,6 +280,7 @@ impl Recording {
         each: &mut dyn FnMut(usize, &Feed<'_>),
     ) -> (Feed<'_>, Allocation) {
         let mut feed = Feed::new(self, settings);
+        // as they were recorded, then those that happen once more
         for (first, events) in [(0, self.events()), (self.repeats_at(), self.events_again())] {
             for (index, event) in (first..end).zip(events) {
                 if index == self.loaded {

@@ -157,7 +157,7 @@ impl Recording {
         self.events.len() + self.again
     }
 
-    /// The events up to there.
+    /// All events; the last of them happen once more.
     pub(super) fn events(&self) -> &[Event] {
         &self.events
     }

@@ -21,12 +21,12 @@ const PATIENCE: u32 = 100;
 pub enum Place {
     /// The scenario at a position.
     Scenario(usize),
-    /// What to change in the active one.
+    /// What the room of the active one is good for, which is asked only where it fits.
+    Use(usize),
+    /// What to change in it.
     Levers,
     /// Some of the runs that this needs.
     Look(usize),
-    /// What the room is good for.
-    Use(usize),
     /// What the timeline draws where that is not all of the step that is shown.
     Stretch,
     /// A memory snapshot over the timeline.
@@ -302,6 +302,7 @@ impl Desk {
             Heard::Ready => {
                 self.inner.borrow_mut().seats[number].ready = true;
                 self.go_on();
+                self.rest(number);
             }
             Heard::Said(bytes) => {
                 let (task, wanted) = {
@@ -408,11 +409,12 @@ mod tests {
     #[test]
     fn the_answer_comes_before_the_table_that_is_looked_at() {
         let inner = Inner { looked_at: Some(Place::Row(9)), ..Inner::default() };
-        let mut places = [Place::Cards(0), Place::Row(1), Place::Levers, Place::Row(0), Place::Scenario(0)];
+        let mut places =
+            [Place::Cards(0), Place::Row(1), Place::Levers, Place::Use(0), Place::Row(0), Place::Scenario(0)];
         places.sort_by_key(|place| inner.order(*place));
         assert_eq!(
             places,
-            [Place::Scenario(0), Place::Levers, Place::Row(0), Place::Row(1), Place::Cards(0)]
+            [Place::Scenario(0), Place::Use(0), Place::Levers, Place::Row(0), Place::Row(1), Place::Cards(0)]
         );
     }
 }

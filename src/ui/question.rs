@@ -88,7 +88,7 @@ pub enum Answer {
     Looks(Looks),
     /// What saves memory; nothing for a scenario that has no answer.
     Levers(Option<Box<Levers>>),
-    /// What the room is good for; nothing where it is not.
+    /// A use of the room; nothing where that is none.
     Use(Option<Box<Use>>),
     /// What happens at a moment; nothing for a step that cannot be followed.
     Glance(Option<Glance>),

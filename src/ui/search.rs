@@ -8,7 +8,7 @@ use super::question::{Answer, Question};
 use crate::plan::{Levers, Looks, USES, Use};
 use crate::scenario::Scenario;
 
-/// How many runs a worker is asked for at once: a worker that is to stop ends what it is at first.
+/// How many runs a worker is asked for at once: few, so that all workers end at about the same time.
 const TOGETHER: usize = 2;
 
 /// Finds what to change; `then` is given nothing where there is no answer.
@@ -16,7 +16,11 @@ pub fn changes(desk: &Desk, scenario: Scenario, then: impl FnOnce(Option<Levers>
     let own = desk.clone();
     let question = Question::Ahead(Box::new(scenario.clone()));
     desk.ask(Place::Levers, question, move |answer| {
-        let Some(Answer::Ahead(ahead)) = answer.filter(has_some) else { return then(None) };
+        let Some(Answer::Ahead(ahead)) = answer else { return then(None) };
+        // there is nothing in a scenario without an answer
+        if ahead.is_empty() {
+            return then(None);
+        }
         let runs = ahead.chunks(TOGETHER).map(|some| Question::Looks(some.to_vec()));
         let questions = runs.enumerate().map(|(number, run)| (Place::Look(number), run)).collect();
         let desk = own.clone();
@@ -36,22 +40,16 @@ pub fn changes(desk: &Desk, scenario: Scenario, then: impl FnOnce(Option<Levers>
     });
 }
 
-/// Finds what the room of a scenario is good for that gets through; `then` is given nothing where that could not be found.
-pub fn uses(desk: &Desk, scenario: &Scenario, then: impl FnOnce(Option<Vec<Use>>) + 'static) {
+/// Finds what the room of a scenario is good for that gets through; where a worker failed, what the others found.
+pub fn uses(desk: &Desk, scenario: &Scenario, then: impl FnOnce(Vec<Use>) + 'static) {
     let question = |number| (Place::Use(number), Question::Use(Box::new(scenario.clone()), number));
     ask_all(desk, (0..USES).map(question).collect(), |answers| {
         let found = |answer| match answer {
-            Some(Answer::Use(found)) => Some(found.map(|found| *found)),
+            Some(Answer::Use(found)) => found.map(|found| *found),
             _ => None,
         };
-        let found: Option<Vec<Option<Use>>> = answers.into_iter().map(found).collect();
-        then(found.map(|found| found.into_iter().flatten().collect()));
+        then(answers.into_iter().filter_map(found).collect());
     });
-}
-
-/// Whether there is anything to look at: there is nothing in a scenario without an answer.
-fn has_some(answer: &Answer) -> bool {
-    matches!(answer, Answer::Ahead(ahead) if !ahead.is_empty())
 }
 
 /// Nobody wants to know any more.
@@ -91,5 +89,23 @@ fn ask_all(desk: &Desk, questions: Vec<(Place, Question)>, then: impl FnOnce(Vec
                 then(answers);
             }
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_answers_come_at_once_in_their_order() {
+        let mut gathered = Gathered { left: 3, answers: vec![None, None, None], then: Some("then") };
+        let ahead = |count| Some(Answer::Ahead(vec![Scenario::default(); count]));
+        assert!(gathered.take(2, ahead(2)).is_none() && gathered.take(0, ahead(0)).is_none());
+        let (then, answers) = gathered.take(1, None).expect("that was the last");
+        let counts = answers.iter().map(|answer| match answer {
+            Some(Answer::Ahead(ahead)) => Some(ahead.len()),
+            _ => None,
+        });
+        assert_eq!((then, counts.collect::<Vec<_>>()), ("then", vec![Some(0), None, Some(2)]));
     }
 }

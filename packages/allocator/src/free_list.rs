@@ -99,13 +99,14 @@ mod tests {
     #[test]
     fn blocks_are_in_the_order_of_size_and_address() {
         let (mut list, mut set) = (FreeList::default(), BTreeSet::new());
+        let mut most_empty = 0;
         let mut random = 1u64;
         let mut draw = |below: u64| {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (random >> 33) % below
         };
         for index in 0..5_000u32 {
-            let (size, address) = (512 * (1 + draw(9)), 512 * draw(1 << 20));
+            let (size, address) = (512 * (1 + draw(60)), 512 * draw(1 << 20));
             match draw(5) {
                 0..3 => {
                     if set.iter().all(|(_, other, _)| *other != address) {
@@ -128,7 +129,10 @@ mod tests {
             }
             let larger: Vec<u32> = set.range((size, 0, 0)..).map(|(_, _, index)| *index).collect();
             assert!(list.at_least(size).eq(larger));
+            assert_eq!(list.empty, list.blocks.iter().filter(|blocks| blocks.is_empty()).count());
+            most_empty = most_empty.max(list.empty);
         }
         assert!(set.len() > 500 && list.at_least(0).count() == set.len());
+        assert_eq!(most_empty, MOST_EMPTY);
     }
 }

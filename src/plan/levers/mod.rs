@@ -313,7 +313,7 @@ fn pulled(rule: &Rule, scenario: &Scenario, looked: &Looked) -> Option<Scenario>
     Some(last)
 }
 
-/// The scenarios that a search for [`changes`] looks at in any case: the one as it is, and with each change, made again until its tensors
+/// The scenarios that a search for [`changes`] most likely looks at: the one as it is, and with each change, made again until its tensors
 /// fit.
 pub fn ahead(scenario: &Scenario) -> Vec<Scenario> {
     let Some(base) = Outlook::of_tensors(scenario) else { return Vec::new() };

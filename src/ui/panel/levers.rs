@@ -108,7 +108,7 @@ pub fn Changes() -> impl IntoView {
                 rows=rows
                 busy=busy
             />
-            <div hidden=move || uses.with(Vec::is_empty)>
+            <div hidden=move || !fits(state) || uses.with(Vec::is_empty)>
                 <h3>"What the room is good for"</h3>
                 <Table
                     caption="What the room is good for"
@@ -139,9 +139,7 @@ fn look_for(state: State) {
             let take_changes = move |found: Option<Found>| {
                 state.levers.set(found.map(|found| Arc::new((changed, found))));
             };
-            let take_uses = move |found: Option<Vec<Use>>| {
-                state.uses.set(found.map(|found| Arc::new((used, found))));
-            };
+            let take_uses = move |found: Vec<Use>| state.uses.set(Some(Arc::new((used, found))));
             state.desk.with_value(|desk| {
                 search::changes(desk, scenario.clone(), take_changes);
                 if state.current().fit().is_some_and(|(_, verdict)| verdict.holds()) {
