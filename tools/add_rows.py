@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Measures cases and adds the rows to a file of measurements, as `headroom check FILE` reads them.
 
-  tools/add_rows.py HARNESS CASES.json FILE.json
+  tools/add_rows.py CASES.json FILE.json
 
-HARNESS: the folder of the null-device harness (measure.py with its virtual environment in .truthenv, or HARNESS_PYTHON
-         names another Python).
-CASES:   an array of cases as measure.py and more_switches.py take them, each with an "id"; "cc" is the compute capability,
-         8.0 where it is left out.
-FILE:    the rows that it holds already stay as they are and are not measured again.
+Runs over the null device of tools/null_device, whose README says how it is set up (HARNESS names another folder, HARNESS_PYTHON
+another Python).
+
+CASES: an array of cases as measure.py and more_switches.py take them, each with an "id"; "cc" is the compute capability,
+       8.0 where it is left out.
+FILE:  the rows that it holds already stay as they are and are not measured again.
 """
 import json
 import os
@@ -17,15 +18,15 @@ import draw_steps
 
 
 def main():
-    if len(sys.argv) != 4:
+    if len(sys.argv) != 3:
         sys.exit(__doc__)
-    harness, cases, path = sys.argv[1:]
+    cases, path = sys.argv[1:]
     text = open(path).read() if os.path.exists(path) else "[\n]\n"
     known = {row["id"] for row in json.loads(text)}
     wanted = [dict({"cc": "8.0", "head": "causal"}, **case) for case in json.load(open(cases)) if case["id"] not in known]
     order = [case["id"] for case in wanted]
     rows = {}
-    for result in draw_steps.measured(harness, wanted, 1):
+    for result in draw_steps.measured(wanted, 1):
         if "measured" in result:
             rows[result["id"]] = json.dumps(result, separators=(",", ":"))
         else:

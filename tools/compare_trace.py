@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Compares the events of Headroom's step with the trace of PyTorch's own caching allocator.
 
-  tools/compare_trace.py HARNESS CASE [CC] [SHOWN]
+  tools/compare_trace.py CASE [CC] [SHOWN]
 
-HARNESS: the folder of the null-device harness (measure.py with its virtual environment in .truthenv, or HARNESS_PYTHON
-         names another Python).
+Runs over the null device of tools/null_device, whose README says how it is set up (HARNESS names another folder, HARNESS_PYTHON
+another Python).
+
 CASE:    a case as measure.py takes it, with "stack": "trl" or "task": "classify" as trl_steps.py does, with "task": "embed" as embedding_steps.py does, with "engine" as measure_multi.py does, or with "distopt" as measure_megatron.py does, e.g. '{"preset": "llama-3.2-1b", "overrides": {"num_hidden_layers": 2},
          "dtype": "bf16", "batch": 2, "seq": 1024}'; small layer counts make the output readable.
 CC:      compute capability, default 8.0.   SHOWN: differences that are printed, default 12.
@@ -20,6 +21,8 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+import harness
 
 # whose steps allocate one tensor after the other in an order of their own
 LOW_RANK = ("galore_adamw", "galore_adamw_8bit", "galore_adafactor", "apollo_adamw")
@@ -65,11 +68,10 @@ measure.run_case(case, True, True)
 """
 
 
-def torch_events(harness, case, cc):
-    python = os.environ.get("HARNESS_PYTHON") or os.path.join(harness, ".truthenv", "bin", "python")
-    tools, null = os.path.dirname(os.path.abspath(__file__)), os.path.join(harness, "nullcuda")
-    env = dict(os.environ, LD_PRELOAD=os.path.join(null, "libcuda.so.1"), NULLCUDA_CC=cc, PYTHONPATH=os.pathsep.join([harness, tools, os.environ.get("PYTHONPATH", "")]),
-               HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", PYTORCH_NVML_BASED_CUDA_CHECK="1", NULLCUDA_REMEMBER="1", TRITON_LIBCUDA_PATH=null)
+def torch_events(case, cc):
+    tools = os.path.dirname(os.path.abspath(__file__))
+    env = dict(os.environ, LD_PRELOAD=harness.LIBRARY, NULLCUDA_CC=cc, PYTHONPATH=os.pathsep.join([harness.FOLDER, tools, os.environ.get("PYTHONPATH", "")]),
+               HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", PYTORCH_NVML_BASED_CUDA_CHECK="1", NULLCUDA_REMEMBER="1", TRITON_LIBCUDA_PATH=harness.NULL)
     # trl's trainer has a loop of its own, and so have ranks of many
     own = "embedding_steps.py" if case.get("task") == "embed" else "megatron_steps.py" if "distopt" in case else "trl_steps.py" if case.get("stack") == "trl" or case.get("task") == "classify" else "rank_steps.py" if case.get("engine") else "generate_steps.py" if case.get("task") == "generate" else None
     program = (Path(tools) / own).read_text() if own else TRACER
@@ -79,14 +81,14 @@ def torch_events(harness, case, cc):
         json.dump(case, row)
         row.flush()
         arguments = [row.name, "--trace"] if program != TRACER else [json.dumps(case)]
-        done = subprocess.run([python, f.name, *arguments], capture_output=True, text=True, env=env)
+        done = subprocess.run([harness.PYTHON, f.name, *arguments], capture_output=True, text=True, env=env)
     if "BASE" not in done.stdout:
         sys.exit("the harness failed:\n" + done.stderr[-2000:])
     return done.stdout.splitlines()
 
 
-def own_events(harness, case, cc):
-    sys.path.insert(0, harness)
+def own_events(case, cc):
+    sys.path.insert(0, harness.FOLDER)
     import presets
     case = dict(case)
     if case.get("preset"):
@@ -128,12 +130,12 @@ def taken(events):
 
 
 def main():
-    if len(sys.argv) < 3:
+    if len(sys.argv) < 2:
         sys.exit(__doc__)
-    harness, case = sys.argv[1], json.loads(sys.argv[2])
-    cc = sys.argv[3] if len(sys.argv) > 3 else "8.0"
-    shown = int(sys.argv[4]) if len(sys.argv) > 4 else 12
-    torch, own = torch_events(harness, case, cc), own_events(harness, case, cc)
+    case = json.loads(sys.argv[1])
+    cc = sys.argv[2] if len(sys.argv) > 2 else "8.0"
+    shown = int(sys.argv[3]) if len(sys.argv) > 3 else 12
+    torch, own = torch_events(case, cc), own_events(case, cc)
     steps = "distopt" in case or case.get("engine", "").startswith("zero") or case.get("optimizer") in LOW_RANK
     a, b = comparable(torch, steps), comparable(own, steps)
     blocks = difflib.SequenceMatcher(None, [x[:2] for x in a], [x[:2] for x in b], autojunk=False).get_opcodes()

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Draws architectures and settings of a training step at random, far from any published model, and measures them.
 
-  tools/draw_steps.py HARNESS OUT.json --seed 7 --count 100 [--families llama,opt] [--jobs 1] [--only 12,40] [--print]
+  tools/draw_steps.py OUT.json --seed 7 --count 100 [--families llama,opt] [--jobs 1] [--only 12,40] [--print]
 
-HARNESS: the folder of the null-device harness (measure.py with its virtual environment in .truthenv, or HARNESS_PYTHON
-         names another Python).
+Runs over the null device of tools/null_device, whose README says how it is set up (HARNESS names another folder, HARNESS_PYTHON
+another Python).
+
 OUT:     rows as `headroom check OUT.json` reads them. Rows that it holds already are kept and not measured again, so that
          an interrupted run goes on where it stopped.
 --seed   the same seed and number always draw the same step: the id of a row names both.
@@ -25,6 +26,8 @@ import random
 import subprocess
 import sys
 import tempfile
+
+import harness
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -415,7 +418,7 @@ def worker():
         print(json.dumps(row(result) if "peak" in result else result), flush=True)
 
 
-def measured(harness, cases, jobs):
+def measured(cases, jobs):
     """Yields the results of the cases: a process for each compute capability, `jobs` of them at a time."""
     by_device = collections.defaultdict(list)
     for case in cases:
@@ -423,7 +426,7 @@ def measured(harness, cases, jobs):
     results = queue.Queue()
 
     def run(cc):
-        for line in start(harness, cc, by_device[cc]).stdout:
+        for line in start(cc, by_device[cc]).stdout:
             results.put(json.loads(line))
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         running = [pool.submit(run, cc) for cc in sorted(by_device)]
@@ -434,14 +437,12 @@ def measured(harness, cases, jobs):
                 pass
 
 
-def start(harness, cc, cases):
-    env = dict(os.environ, LD_PRELOAD=os.path.join(harness, "nullcuda", "libcuda.so.1"), NULLCUDA_CC=cc,
-               PYTHONPATH=os.pathsep.join([harness, HERE]))
-    python = os.environ.get("HARNESS_PYTHON") or os.path.join(harness, ".truthenv", "bin", "python")
+def start(cc, cases):
+    env = dict(os.environ, LD_PRELOAD=harness.LIBRARY, NULLCUDA_CC=cc, PYTHONPATH=os.pathsep.join([harness.FOLDER, HERE]))
     with tempfile.TemporaryFile("w+") as file:
         file.writelines(json.dumps(case) + "\n" for case in cases)
         file.seek(0)
-        return subprocess.Popen([python, os.path.abspath(__file__), "--worker"], stdin=file, stdout=subprocess.PIPE,
+        return subprocess.Popen([harness.PYTHON, os.path.abspath(__file__), "--worker"], stdin=file, stdout=subprocess.PIPE,
                                 stderr=subprocess.DEVNULL, env=env, text=True)
 
 
@@ -466,7 +467,6 @@ def main():
     if sys.argv[1:] == ["--worker"]:
         return worker()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("harness")
     parser.add_argument("out")
     parser.add_argument("--seed", default="1")
     parser.add_argument("--count", type=int, default=100)
@@ -487,7 +487,7 @@ def main():
     known = {row["id"] for row in rows}
     order = {case["id"]: place for place, case in enumerate(cases)}
     refused = collections.Counter()
-    for result in measured(args.harness, [case for case in cases if case["id"] not in known], args.jobs):
+    for result in measured([case for case in cases if case["id"] not in known], args.jobs):
         if "measured" in result:
             rows.append(result)
             write(args.out, rows, order)

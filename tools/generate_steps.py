@@ -2,7 +2,7 @@
 
 ROW.json is a row of data/measurements/generate.json, or its "case" alone: the keys of the harness, of which "seq" is the length of
 the prompt, and "new_tokens", "cache" (dynamic, static, off) and "sampling" (greedy, sampled, drawn). Needs transformers, a CUDA device
-(the rows were measured on one whose kernels do nothing) and on PYTHONPATH the harness that the null device belongs to (measure.py),
+(the rows were measured on one whose kernels do nothing) and on PYTHONPATH the folder of the null device (tools/null_device: measure.py),
 which builds the models. --trace prints every allocation and free of the last call, as tools/compare_trace.py reads them.
 
 A round is `model.generate(input_ids=ids, attention_mask=mask, max_new_tokens=…)` on a model in eval mode, three times. The prompt's

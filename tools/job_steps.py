@@ -1,8 +1,8 @@
 """Runs rounds of two models and prints what they took: job_steps.py ROW.json [--cc 8.0]
 
 ROW.json is a row of tests/fixtures/measurements/jobs.json with "round": "score-train", or its "case" alone. Needs transformers, a
-CUDA device (the rows were measured on one whose kernels do nothing) and on PYTHONPATH the harness that the null device belongs
-to (measure.py), which builds the models. A round is, in a script of ten lines: a frozen model scores the batch without
+CUDA device (the rows were measured on one whose kernels do nothing) and on PYTHONPATH the folder of the null device
+(tools/null_device: measure.py), which builds the models. A round is, in a script of ten lines: a frozen model scores the batch without
 gradients and its logits go at once; another of the same config is trained on the batch's labels; its optimizer steps.
 """
 import json

@@ -1,7 +1,7 @@
 """Measures one rank of a Megatron-core job, or prints its allocations and frees: megatron_steps.py CASE.json [--trace | --all]
 
-CASE.json is a row of data/measurements/megatron.json, or its "case" alone. Needs the harness that these rows were measured with
-(measure_megatron.py, on PYTHONPATH, and megatron-core beside it) on its null device: the process is any one rank of the job, its
+CASE.json is a row of data/measurements/megatron.json, or its "case" alone. Needs tools/null_device
+(measure_megatron.py, on PYTHONPATH, and megatron-core beside it) and its null device: the process is any one rank of the job, its
 collectives return at once and move nothing, and all else is Megatron's own code. --trace prints every allocation and free of the last
 iteration, as tools/compare_trace.py reads them, --all those of the whole run.
 """

@@ -6,8 +6,8 @@ module adds them (more_switches.py does).
               projected are those of "lora". Every step makes the projections anew, as every `update_proj_gap`-th does.
               "lomo", "adalomo" (lomo-optim 0.1.1): step in hooks of backward, which accelerate's `lomo_backward` runs.
 
-The device computes no singular values: nullcuda.c answers cuSOLVER's handle and `cusolverDnSgesvdj` (tools/harness.patch), and how large
-the workspace has to be the library says itself. That the iteration converged is what a device of zeros says by itself.
+The device computes no singular values: nullcuda.c answers cuSOLVER's handle and `cusolverDnSgesvdj` (tools/null_device), and how large the
+workspace has to be the library says itself. That the iteration converged is what a device of zeros says by itself.
 """
 from types import SimpleNamespace
 

@@ -1,7 +1,7 @@
 """Measures one rank of a many-GPU job, or prints its allocations and frees: rank_steps.py ROW.json [--trace | --all]
 
 ROW.json is a row of data/measurements/multi.json, or its "case" alone, or a list of cases, which are measured one after the
-other, one row a line. Needs the harness that these rows were measured with (measure_multi.py, on PYTHONPATH) on its null device:
+other, one row a line. Needs tools/null_device (measure_multi.py, on PYTHONPATH) and its null device:
 the process is rank 0 of the job, its collectives return at once and move nothing, and all else is the engine's own code. --trace
 prints every allocation and free of the last iteration, as tools/compare_trace.py reads them, --all those of the whole run.
 

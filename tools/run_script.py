@@ -2,7 +2,7 @@
 
 HEADROOM is the command, each LINK what follows `#` in a share link. Needs torch, transformers, peft, bitsandbytes, datasets, trl and
 liger-kernel, of embeddings sentence-transformers, in the versions that the files name, a CUDA device (one whose kernels do nothing will do), and on PYTHONPATH the
-harness that such a device belongs to (measure.py). Weights, tokenizer and data are made up here, and three steps are run; all
+folder of the null device (tools/null_device: measure.py). Weights, tokenizer and data are made up here, and three steps are run; all
 else is the file as it is written. A file for several GPUs (deepspeed for ZeRO) is run as the first of a group whose collectives move nothing. On a device with too little memory (NULLCUDA_TOTAL_GIB) the error is printed, with the line of
 Python that met it: what `headroom oom` is held against.
 """

@@ -2,7 +2,7 @@
 """How long ATen takes to start one group of a grouped product, and Python one operation of a model: what `GROUPS_OF_AN_OPERATION` of
 src/step/heap.rs rests on.
 
-  LD_PRELOAD=HARNESS/nullcuda/libcuda.so.1 NULLCUDA_CC=8.0 PYTORCH_NVML_BASED_CUDA_CHECK=1 tools/started_groups.py
+  LD_PRELOAD=tools/null_device/nullcuda/libcuda.so.1 NULLCUDA_CC=8.0 PYTORCH_NVML_BASED_CUDA_CHECK=1 tools/started_groups.py
 
 Kernels take no time on the null device, so that what is measured is the CPU's. 16 layers of a Qwen3 have 159 operations each, forward and
 backward, as the step counts them.

@@ -2,7 +2,7 @@
 
 ROW.json is a row of data/measurements/trl.json or preference.json, or its "case" alone. Needs trl 1.16 with transformers, peft and bitsandbytes, a
 CUDA device (the rows were measured on one whose kernels do nothing, through Triton's launcher too), and on PYTHONPATH
-the harness that the null device belongs to (measure.py), which builds the model. --trace prints every allocation and
+the folder of the null device (tools/null_device: measure.py), which builds the model. --trace prints every allocation and
 free of the last update step but one, as tools/compare_trace.py reads them.
 
 Keys of a case are the harness's; of trl there are
