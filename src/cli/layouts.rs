@@ -17,8 +17,8 @@ use crate::units::{Bytes, grouped};
 /// Shows every way to use the scenario's GPUs that is modelled: those that fit by their speed, and why the others do not
 ///
 /// Of the scenario it is asked how many GPUs there are (--gpus); where there is one, the fewest are looked for that hold it. Each way is
-/// run: DDP, FSDP2 (resharded or not, in replicas, in the CPU's memory), ZeRO-1 to -3, and Megatron-core's tensor, pipeline and data
-/// parallelism, with and without gradient checkpointing. All train on as many sequences in a step, in the fastest micro-batch that fits.
+/// run: DDP, FSDP2 (resharded or not, in replicas, in the CPU's memory), ZeRO-1 to -3, and Megatron-core's tensor, pipeline,
+/// context, expert and data parallelism, with and without gradient checkpointing. All train on as many sequences in a step, in the fastest micro-batch that fits.
 #[derive(Args)]
 pub(super) struct Arguments {
     /// List those that do not fit, too

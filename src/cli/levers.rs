@@ -182,10 +182,9 @@ pub(super) fn fewest_in_words(fewest: &Result<Option<Layout>, Issue>) -> String 
         Ok(None) => "Fewest GPUs that hold it: not even 1,024 do".to_owned(),
         Ok(Some(Layout { gpus: 1, needed, .. })) => format!("Fewest GPUs that hold it: 1, {needed}"),
         Ok(Some(layout)) => {
-            let cluster = layout.scenario.cluster;
-            let (gpus, engine) = (grouped(layout.gpus), cluster.sharding.label());
+            let (gpus, engine) = (grouped(layout.gpus), layout.name());
             format!(
-                "Fewest GPUs that hold it, of one machine or machines of 8: {gpus} under {engine}, {} on each (headroom layouts tries every engine)",
+                "Fewest GPUs that hold it, of one machine or machines of 8: {gpus} under {engine}, {} on each (headroom layouts tries other libraries, batches and checkpointing too)",
                 layout.needed
             )
         }

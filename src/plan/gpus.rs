@@ -1,21 +1,17 @@
-//! How many GPUs hold a run that keeps its shards on them.
+//! How many GPUs hold a run without the CPU's memory.
 
 use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
 
 use super::answer::Answer;
+use super::counts::{GPU_COUNTS, MACHINE, between};
+use super::layouts::{name, otherwise};
 use super::verdict::Verdict;
 use crate::issue::{Field, Issue};
 use crate::scenario::software::{Software, Trainer};
 use crate::scenario::{Scenario, Sharding};
 use crate::units::Bytes;
-
-/// GPUs of a machine of the usual size.
-const MACHINE: u64 = 8;
-
-/// The numbers in which GPUs are bought and rented most: parts of a machine of eight, and several such machines.
-pub const GPU_COUNTS: [u64; 11] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
 
 /// A number of GPUs and what comes of it.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -28,6 +24,13 @@ pub struct Layout {
     pub verdict: Verdict,
     /// The scenario on so many.
     pub scenario: Box<Scenario>,
+}
+
+impl Layout {
+    /// The engine and how the model is divided: `FSDP2`, `ZeRO-3 (DeepSpeed)`, `FSDP2, tensor 2`.
+    pub fn name(&self) -> String {
+        name(&self.scenario)
+    }
 }
 
 /// The scenario on so many GPUs. Several keep shards, as FSDP2 has it, or under trl ZeRO-2 what is not followed under FSDP2, unless the
@@ -71,7 +74,9 @@ pub fn on_gpus(scenario: &Scenario, gpus: u64) -> Scenario {
     other.into_iter().find(|other| Answer::of_tensors(other.clone()).fit().is_some()).unwrap_or(first)
 }
 
-/// The fewest GPUs on which the scenario fits, with expandable segments where it does not without, each with a micro-batch of its own: any number of a machine of eight, or several whole
+/// The fewest GPUs on which the scenario fits under any engine of its training library, as [`on_gpus`] has it where that takes no more
+/// than another, with expandable segments where it does not without, each with a micro-batch of its own, or those that share layers with
+/// one of theirs and as many sequences in a step: any number of a machine of eight, or several whole
 /// machines; none where not even the largest of [`GPU_COUNTS`] does.
 ///
 /// # Errors
@@ -95,6 +100,17 @@ pub(super) fn fewest_between(
     scenario: &Scenario,
     counts: RangeInclusive<u64>,
 ) -> Result<Option<Layout>, Issue> {
+    let usual = usually_between(scenario, counts.clone());
+    let (first, last) = counts.into_inner();
+    let last = match &usual {
+        Ok(Some(layout)) => layout.gpus.saturating_sub(1),
+        Ok(None) | Err(_) => last,
+    };
+    fewer_otherwise(scenario, first.max(least(scenario))..=last).map_or(usual, |layout| Ok(Some(layout)))
+}
+
+/// The fewest with the engine that several GPUs usually have.
+fn usually_between(scenario: &Scenario, counts: RangeInclusive<u64>) -> Result<Option<Layout>, Issue> {
     let divided = scenario.divided().gpus();
     let tried = |gpus: &u64| counts.contains(gpus) && gpus.is_multiple_of(divided.max(1));
     let mut fewer = 0;
@@ -112,7 +128,12 @@ pub(super) fn fewest_between(
 
 /// The scenario on so many, where it fits.
 fn held_by(scenario: &Scenario, gpus: u64) -> Result<Option<Layout>, Issue> {
-    let answer = Answer::of_tensors(on_gpus(scenario, gpus));
+    held(on_gpus(scenario, gpus))
+}
+
+/// A scenario, where it fits.
+fn held(scenario: Scenario) -> Result<Option<Layout>, Issue> {
+    let answer = Answer::of_tensors(scenario);
     let (Some(fit), Some(verdict)) = (answer.fit(), answer.verdict()) else {
         return Err(answer.refusal());
     };
@@ -125,18 +146,54 @@ fn held_by(scenario: &Scenario, gpus: u64) -> Result<Option<Layout>, Issue> {
     }
     let answer = answer.without_holes();
     Ok(match (answer.fit(), answer.verdict()) {
-        (Some(fit), Some(verdict)) if verdict.holds() => {
-            Some(Layout { gpus, needed: fit.needed, verdict, scenario: Box::new(answer.scenario) })
-        }
+        (Some(fit), Some(verdict)) if verdict.holds() => Some(Layout {
+            gpus: answer.scenario.cluster.gpus,
+            needed: fit.needed,
+            verdict,
+            scenario: Box::new(answer.scenario),
+        }),
         _ => None,
     })
 }
 
-/// The numbers of GPUs between two of [`GPU_COUNTS`]: each of one machine, whole machines beyond, in steps of an eighth where they are
-/// many.
-pub(super) fn between(fewer: u64, more: u64) -> impl Iterator<Item = u64> {
-    let stride = if more <= MACHINE { 1 } else { MACHINE.max((more - fewer) / 8) };
-    (fewer..more).step_by(stride as usize).skip(1)
+/// Fewer than so many GPUs need no look: together they have less memory than one would need.
+fn least(scenario: &Scenario) -> u64 {
+    let needed = Answer::of_tensors(on_gpus(scenario, 1)).fit().map_or(0, |fit| fit.needed.0);
+    let memory = scenario.gpu().map_or(0, |gpu| gpu.memory.0);
+    needed.div_ceil(memory.max(1)).max(2)
+}
+
+/// The fewest with another engine of the scenario's library ([`otherwise`]).
+fn fewer_otherwise(scenario: &Scenario, counts: RangeInclusive<u64>) -> Option<Layout> {
+    let (first, last) = counts.into_inner();
+    let by_tensors = |gpus: u64| -> Vec<Scenario> {
+        let fits = |way: &Scenario| Answer::of_tensors(way.clone()).fit().is_some_and(|fit| fit.fits());
+        otherwise(scenario, gpus).into_iter().filter(fits).collect()
+    };
+    let on = |gpus: u64| by_tensors(gpus).into_iter().find_map(|way| held(way).ok().flatten());
+    // few enough to look at each
+    let machine = (first..=last.min(MACHINE)).find_map(on);
+    if machine.is_some() || last <= MACHINE {
+        return machine;
+    }
+    let first = first.max(MACHINE + 1);
+    // what the most do not hold fewer do not
+    let last = last / MACHINE * MACHINE;
+    if last < first || by_tensors(last).is_empty() {
+        return None;
+    }
+    let counts = GPU_COUNTS.into_iter().filter(|gpus| *gpus > MACHINE && *gpus < last).chain([last]);
+    let mut fewer = MACHINE;
+    for gpus in counts {
+        if gpus >= first
+            && let Some(layout) = on(gpus)
+        {
+            let mut between = between(fewer, gpus).filter(|gpus| *gpus >= first);
+            return Some(between.find_map(on).unwrap_or(layout));
+        }
+        fewer = gpus;
+    }
+    None
 }
 
 #[cfg(test)]
@@ -189,11 +246,43 @@ mod tests {
     }
 
     #[test]
-    fn any_number_of_a_machine_and_whole_machines_are_tried() {
-        let between = |fewer, more| between(fewer, more).collect::<Vec<_>>();
-        assert_eq!((between(0, 1), between(1, 2), between(4, 8)), (vec![], vec![], vec![5, 6, 7]));
-        assert_eq!((between(8, 16), between(16, 64)), (vec![], vec![24, 32, 40, 48, 56]));
-        assert_eq!(between(512, 1024), [576, 640, 704, 768, 832, 896, 960]);
+    fn the_engine_of_the_library_that_takes_the_fewest_is_taken() {
+        let scenario = full("meta-llama/Llama-3.1-70B", "h100-sxm-80gb");
+        let usual = usually_between(&scenario, 1..=1024).unwrap().expect("some number holds it");
+        assert_eq!((usual.gpus, usual.name()), (24, "FSDP2".to_owned()));
+        let fewest = fewest_gpus(&scenario).unwrap().expect("some number holds it");
+        assert_eq!((fewest.gpus, fewest.name()), (16, "ZeRO-3 (DeepSpeed)".to_owned()));
+        let answer = Answer::of((*fewest.scenario).clone());
+        assert_eq!(
+            (answer.verdict(), answer.fit().map(|fit| fit.needed)),
+            (Some(Verdict::Fits), Some(fewest.needed))
+        );
+        // as it was, but for what comes with the engine
+        assert_eq!(
+            (fewest.scenario.batch, fewest.scenario.checkpointing),
+            (scenario.batch, scenario.checkpointing)
+        );
+        // whichever engine it has
+        let copies = Cluster { gpus: 8, sharding: Sharding::Zero2, ..Cluster::ONE };
+        let named = fewest_gpus(&Scenario { cluster: copies, ..scenario }).unwrap();
+        assert_eq!(named.map(|layout| layout.gpus), Some(16));
+    }
+
+    #[test]
+    fn what_the_usual_engine_does_not_run_another_of_the_library_may() {
+        let scenario =
+            Scenario { optimizer: Optimizer::AdamW8bit, ..full("meta-llama/Llama-3.1-8B", "rtx-4090") };
+        assert!(usually_between(&scenario, 2..=1024).is_err());
+        let layout = fewest_gpus(&scenario).unwrap().expect("some number holds it");
+        assert_eq!(layout.name(), "ZeRO-3 (DeepSpeed)");
+    }
+
+    #[test]
+    fn megatron_divides_the_model_where_copies_do_not_fit() {
+        let mut scenario = full("meta-llama/Llama-3.1-70B", "h100-sxm-80gb");
+        scenario.change(|scenario| scenario.stack = Stack::Megatron);
+        let layout = fewest_gpus(&scenario).unwrap().expect("some number holds it");
+        assert!(layout.gpus <= 32 && layout.scenario.divided().tensor > 1, "{}", layout.name());
     }
 
     #[test]
@@ -237,8 +326,11 @@ mod tests {
     #[test]
     fn what_stops_under_fsdp2_is_divided_by_zero_3() {
         let scenario = full("allenai/OLMo-2-0425-1B", "rtx-3060-12gb");
+        let usual = usually_between(&scenario, 1..=1024).unwrap().expect("some number holds it");
+        assert_eq!(usual.scenario.cluster.sharding, Sharding::Zero3);
+        // another engine that takes fewer does not stop either
         let layout = fewest_gpus(&scenario).unwrap().expect("some number holds it");
-        assert_eq!(layout.scenario.cluster.sharding, Sharding::Zero3);
+        assert!(layout.gpus <= usual.gpus && !layout.scenario.stops(), "{}", layout.name());
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod answer;
 mod batches;
 mod contexts;
+mod counts;
 mod exchange;
 mod fit;
 mod generation;
@@ -25,8 +26,9 @@ mod verdict;
 pub use answer::Answer;
 pub use batches::{BatchRow, Reached, batch_row, fixed_and_per_sequence, on_usual_cards, reach};
 pub use contexts::{BATCHES, CONTEXTS, ContextCell, ContextRow, contexts};
+pub use counts::GPU_COUNTS;
 pub use fit::{Fit, Margin, fits, within};
-pub use gpus::{GPU_COUNTS, Layout, fewest_gpus, on_gpus};
+pub use gpus::{Layout, fewest_gpus, on_gpus};
 pub use layouts::{Way, WayOrder, WayOutcome, fewest_layouts, layouts, rank_ways, refusals, tried, ways};
 pub use level::Level;
 pub use levers::{Change, Cost, Gain, Lever, Levers, Looks, USES, Use, ahead, changes, levers, look, use_of};

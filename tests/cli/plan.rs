@@ -204,6 +204,21 @@ fn levers_and_need_say_how_many_gpus_hold_it() {
 }
 
 #[test]
+fn the_fewest_gpus_are_told_with_the_engine_that_takes_them() {
+    let full =
+        ["levers", "--method", "full", "--model", "meta-llama/Llama-3.1-70B", "--gpu", "h100-sxm-80gb"];
+    let text = says(&full);
+    assert!(text.contains("machines of 8: 16 under ZeRO-3 (DeepSpeed), "), "{text}");
+    let json: Value = serde_json::from_str(&says(&[&full[..], &["--json"]].concat())).unwrap();
+    let link = json["fewest_gpus"]["link"].as_str().unwrap();
+    let estimate: Value = serde_json::from_str(&says(&["estimate", link, "--json"])).unwrap();
+    assert_eq!(
+        (json["fewest_gpus"]["gpus"].as_u64(), &json["fewest_gpus"]["needed"]),
+        (Some(16), &estimate["needed"])
+    );
+}
+
+#[test]
 fn serving_is_formats_by_what_is_left() {
     let asked = [
         "serving",

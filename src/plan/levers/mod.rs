@@ -12,7 +12,8 @@ use std::cmp::Reverse;
 use serde::{Deserialize, Serialize};
 
 use super::answer::{Answer, helps};
-use super::gpus::{GPU_COUNTS, Layout, fewest_gpus, on_gpus};
+use super::counts::GPU_COUNTS;
+use super::gpus::{Layout, fewest_gpus, on_gpus};
 use super::verdict::Verdict;
 use crate::issue::{Field, Issue};
 use crate::scenario::keys::{Key, keys};

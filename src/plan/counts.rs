@@ -1,0 +1,27 @@
+//! The numbers of GPUs that are looked at.
+
+/// GPUs of a machine of the usual size.
+pub(super) const MACHINE: u64 = 8;
+
+/// The numbers in which GPUs are bought and rented most: parts of a machine of eight, and several such machines.
+pub const GPU_COUNTS: [u64; 11] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
+
+/// The numbers of GPUs between two of [`GPU_COUNTS`]: each of one machine, whole machines beyond, in steps of an eighth where they are
+/// many.
+pub(super) fn between(fewer: u64, more: u64) -> impl Iterator<Item = u64> {
+    let stride = if more <= MACHINE { 1 } else { MACHINE.max((more - fewer) / 8) };
+    (fewer..more).step_by(stride as usize).skip(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_number_of_a_machine_and_whole_machines_are_tried() {
+        let between = |fewer, more| between(fewer, more).collect::<Vec<_>>();
+        assert_eq!((between(0, 1), between(1, 2), between(4, 8)), (vec![], vec![], vec![5, 6, 7]));
+        assert_eq!((between(8, 16), between(16, 64)), (vec![], vec![24, 32, 40, 48, 56]));
+        assert_eq!(between(512, 1024), [576, 640, 704, 768, 832, 896, 960]);
+    }
+}

@@ -1,0 +1,240 @@
+//! Every way to use so many GPUs, not yet tried.
+
+use super::way::is_megatron;
+use crate::model::blocks::FeedForward;
+use crate::plan::counts::GPU_COUNTS;
+use crate::scenario::{Checkpointing, Cluster, CpuOffload, Layout, Method, Scenario, Sharding, Split, Stack};
+
+/// GPUs that a layer is divided among at most: those of a machine.
+const MOST_TENSOR: u64 = 8;
+
+/// Tokens of a sequence that each of the GPUs that share it has at least: context parallelism is for 8,192 and more (Megatron Core's
+/// Parallelism Strategies Guide: "Long sequences (8K+ tokens)").
+const LEAST_OF_SEQUENCE: u64 = 4_096;
+
+/// Every way to use so many GPUs, not yet tried: under the engines of PyTorch and DeepSpeed and under Megatron-core where the scenario's
+/// library is one of these; under its own where it is another. A step sees as many sequences as with whole copies of the scenario on each
+/// GPU, in micro-batches that are as large as can be.
+pub fn ways(scenario: &Scenario, gpus: u64) -> Vec<Scenario> {
+    let gpus = gpus.max(1);
+    let mut base = undivided(scenario);
+    // what a GPU's part of a step is: GPUs that share a model share its micro-batches
+    let together = scenario.divided().gpus().max(1);
+    base.batch = scenario.batch.saturating_mul(scenario.accumulation).div_ceil(together).max(1);
+    base.accumulation = 1;
+    let on = |stack| {
+        let mut other = base.clone();
+        other.change(|other| other.stack = stack);
+        other
+    };
+    if gpus == 1 {
+        let own = |checkpointing| Scenario { checkpointing, ..base.clone() };
+        return recomputed(&base).into_iter().map(own).collect();
+    }
+    match scenario.stack {
+        Stack::Transformers | Stack::Megatron => {
+            let own = on(Stack::Transformers);
+            let megatron = on(Stack::Megatron);
+            let kinds = recomputed(&own);
+            [
+                with_engines(&own, gpus, &kinds),
+                planned(&own, gpus, &kinds),
+                divided(&megatron, gpus, &recomputed(&megatron)),
+            ]
+            .concat()
+        }
+        Stack::Trl | Stack::Liger | Stack::Torchtune | Stack::Unsloth | Stack::Litgpt => {
+            with_engines(&base, gpus, &recomputed(&base))
+        }
+    }
+}
+
+/// The scenario on one GPU, from which all others begin.
+fn undivided(scenario: &Scenario) -> Scenario {
+    let mut base = scenario.clone();
+    // what follows from the GPUs that it has follows from others then
+    base.change(|base| {
+        let Cluster { deepspeed, reduce, layout, .. } = scenario.cluster;
+        let layout = Layout { layers: layout.layers, ..Layout::WHOLE };
+        base.cluster = Cluster { deepspeed, reduce, layout, ..Cluster::ONE };
+    });
+    base
+}
+
+/// The ways of the scenario's own library to divide it among so many GPUs, other than by the engine that it usually has there: with its
+/// recomputation and micro-batch, and without the CPU's memory. ZeRO-1 and DDP keep no less than ZeRO-2, interleaved stages no less than
+/// whole ones.
+pub(in crate::plan) fn otherwise(scenario: &Scenario, gpus: u64) -> Vec<Scenario> {
+    let is_plain = scenario.divided().gpus() <= 1 && scenario.cluster.cpu == CpuOffload::Off;
+    if gpus <= 1 || !is_plain || !scenario.task.trains() {
+        return Vec::new();
+    }
+    let (base, kinds) = (undivided(scenario), [scenario.checkpointing]);
+    let engines = [Sharding::Fsdp2, Sharding::Zero3, Sharding::Zero2];
+    let by = |sharding| under(&base, Cluster { gpus, sharding, ..base.cluster }, &kinds);
+    match scenario.stack {
+        Stack::Transformers => [engines.map(by).concat(), planned(&base, gpus, &kinds)].concat(),
+        Stack::Trl | Stack::Liger => engines.map(by).concat(),
+        Stack::Megatron => {
+            let mut found = divided(&base, gpus, &kinds);
+            found.retain(|way| way.cluster.layout.interleaved == 0);
+            found
+        }
+        Stack::Torchtune | Stack::Unsloth | Stack::Litgpt => Vec::new(),
+    }
+}
+
+/// Ways to recompute that keep the rest as it is.
+fn recomputed(scenario: &Scenario) -> Vec<Checkpointing> {
+    match (scenario.task.trains(), is_megatron(scenario)) {
+        (false, _) => vec![scenario.checkpointing],
+        (true, true) => vec![Checkpointing::Off, Checkpointing::Selective, Checkpointing::NonReentrant],
+        (true, false) => vec![Checkpointing::Off, Checkpointing::NonReentrant],
+    }
+}
+
+/// Under each engine that has all layers on every GPU.
+fn with_engines(base: &Scenario, gpus: u64, kinds: &[Checkpointing]) -> Vec<Scenario> {
+    let of = |sharding| Cluster { gpus, sharding, ..base.cluster };
+    let fsdp2 = of(Sharding::Fsdp2);
+    let groups =
+        std::iter::successors(Some(2), |groups| Some(groups * 2)).take_while(|groups| *groups <= gpus / 2);
+    let replicated = groups.map(|replicas| Cluster { replicas, ..fsdp2 });
+    let clusters = [of(Sharding::Ddp), of(Sharding::Zero1), of(Sharding::Zero2), of(Sharding::Zero3)]
+        .into_iter()
+        .chain([fsdp2, Cluster { reshards: false, ..fsdp2 }])
+        .chain([
+            Cluster { cpu: CpuOffload::All, ..fsdp2 },
+            Cluster { cpu: CpuOffload::Optimizer, ..of(Sharding::Zero2) },
+            Cluster { cpu: CpuOffload::All, ..of(Sharding::Zero3) },
+        ])
+        .chain(replicated.filter(Cluster::has_whole_replicas));
+    clusters.flat_map(|cluster| under(base, cluster, kinds)).collect()
+}
+
+/// Divided by transformers' own plan: all GPUs share the layers, or those that do share shards with others.
+fn planned(base: &Scenario, gpus: u64, kinds: &[Checkpointing]) -> Vec<Scenario> {
+    if base.method != Method::Full {
+        return Vec::new();
+    }
+    let sizes = divisors(gpus).filter(|tensor| (2..=MOST_TENSOR).contains(tensor));
+    let of = |tensor| {
+        let sharding = if tensor == gpus { Sharding::Ddp } else { Sharding::Fsdp2 };
+        let layout = Layout::of_tensors(tensor);
+        let sequences = Scenario { accumulation: base.accumulation.saturating_mul(tensor), ..base.clone() };
+        under(&sequences, Cluster { gpus, sharding, layout, ..base.cluster }, kinds)
+    };
+    sizes.flat_map(of).collect()
+}
+
+/// Divided by Megatron-core: tensor × pipeline × context or experts × data, each stage whole, in two parts or layer by layer, the first and
+/// the last with fewer layers where they do not divide evenly. Its distributed optimizer is taken where there are copies: with it they keep
+/// less and send less.
+fn divided(base: &Scenario, gpus: u64, kinds: &[Checkpointing]) -> Vec<Scenario> {
+    let divided = Divided::of(base);
+    let mut found = Vec::new();
+    for tensor in divisors(gpus).filter(|tensor| *tensor <= MOST_TENSOR) {
+        for pipeline in divisors(gpus / tensor) {
+            let copies = gpus / tensor.saturating_mul(pipeline).max(1);
+            let split = Split::usual(divided.layers, pipeline);
+            for interleaved in divided.parts(pipeline, split) {
+                for (context, experts) in divided.shared(tensor, copies) {
+                    // each layer's tokens are divided too where that is followed: it keeps less and sends as much
+                    let sequence = base.cluster.layout.has_transformer_engine() && tensor > 1;
+                    let layout = Layout {
+                        tensor,
+                        pipeline,
+                        interleaved,
+                        split,
+                        sequence,
+                        context,
+                        experts,
+                        ..base.cluster.layout
+                    };
+                    // GPUs that share sequences are copies of the model
+                    let sharding = if copies > 1 { Sharding::Distributed } else { Sharding::Ddp };
+                    let accumulation = base.accumulation.saturating_mul(layout.gpus());
+                    let sequences = Scenario { accumulation, ..base.clone() };
+                    found.extend(under(
+                        &sequences,
+                        Cluster { gpus, sharding, layout, ..base.cluster },
+                        kinds,
+                    ));
+                }
+            }
+        }
+    }
+    found
+}
+
+/// What of a run decides how Megatron-core may divide it.
+struct Divided {
+    /// Layers of the model.
+    layers: u64,
+    /// Experts of a layer; 1 where there are none to choose from.
+    experts: u64,
+    /// Among how many GPUs a sequence is divided at most.
+    context: u64,
+}
+
+impl Divided {
+    fn of(base: &Scenario) -> Divided {
+        let architecture = base.architecture().ok();
+        let experts = architecture.as_ref().and_then(|architecture| {
+            architecture.blocks.iter().find_map(|block| match &block.ffn {
+                FeedForward::Moe(moe) => Some(moe.experts),
+                FeedForward::Dense(_) | FeedForward::None => None,
+            })
+        });
+        // neither is followed with Megatron's local layers
+        let divides = base.cluster.layout.has_transformer_engine();
+        let of = |most: u64| if divides { most.max(1) } else { 1 };
+        Divided {
+            layers: architecture.map_or(0, |architecture| architecture.order.len() as u64),
+            experts: of(experts.unwrap_or(1)),
+            context: of(base.sequence / LEAST_OF_SEQUENCE),
+        }
+    }
+
+    /// How many layers of a stage are run at a time, 0 where all are.
+    fn parts(&self, pipeline: u64, split: Split) -> Vec<u64> {
+        // what counts as a layer is divided with the others; stages that are given a number of layers run them at once
+        let own = match split.names_stages() {
+            true => 0,
+            false => self.layers.div_ceil(pipeline.max(1)),
+        };
+        let mut parts = vec![0];
+        if pipeline > 1 {
+            let divides = |layers: &u64| *layers > 0 && *layers < own && own.is_multiple_of(*layers);
+            parts.extend([own / 2, 1].into_iter().filter(divides));
+            parts.dedup();
+        }
+        parts
+    }
+
+    /// Among how many of the copies each sequence is divided, and among how many the experts. Both at once are not followed, nor are experts
+    /// of layers that GPUs share.
+    fn shared(&self, tensor: u64, copies: u64) -> Vec<(u64, u64)> {
+        let sizes = |most: u64| divisors(copies).filter(move |size| (2..=most).contains(size));
+        let contexts = sizes(self.context).filter(|size| size.is_power_of_two()).map(|context| (context, 1));
+        let experts = sizes(if tensor == 1 { self.experts } else { 1 });
+        let experts = experts.filter(|size| self.experts.is_multiple_of(*size)).map(|experts| (1, experts));
+        [(1, 1)].into_iter().chain(contexts).chain(experts).collect()
+    }
+}
+
+fn divisors(number: u64) -> impl Iterator<Item = u64> {
+    (1..=number.min(GPU_COUNTS[GPU_COUNTS.len() - 1])).filter(move |size| number.is_multiple_of(*size))
+}
+
+/// On such a cluster, with each of these kinds of recomputation.
+fn under(base: &Scenario, cluster: Cluster, kinds: &[Checkpointing]) -> Vec<Scenario> {
+    let with = |checkpointing: &Checkpointing| {
+        let mut other = base.clone();
+        // several GPUs bring an engine, which is chosen then
+        other.change(|other| other.cluster.gpus = cluster.gpus);
+        other.change(|other| other.cluster = cluster);
+        Scenario { checkpointing: *checkpointing, ..other }
+    };
+    kinds.iter().map(with).collect()
+}

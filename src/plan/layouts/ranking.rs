@@ -1,0 +1,73 @@
+//! Ways put in order, and the fewest GPUs of which some way holds a run.
+
+use super::enumerated::ways;
+use super::trying::{place, tried};
+use super::way::{Way, WayOutcome};
+use crate::issue::Issue;
+use crate::plan::counts::{GPU_COUNTS, between};
+use crate::scenario::Scenario;
+use crate::units::Bytes;
+
+/// What ways are put in order by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WayOrder {
+    /// The fastest first; of unknown speed the one that needs least.
+    Speed,
+    /// The one that needs least first.
+    Memory,
+}
+
+/// Puts ways in order: those that fit, then those that might, those that do not, which need least first, and those without an
+/// answer.
+pub fn rank_ways(ways: &mut [Way], order: WayOrder) {
+    let speed = |way: &Way| match order {
+        WayOrder::Speed if place(way) <= 1 => way.speed().map_or(0.0, |speed| speed.typical),
+        WayOrder::Speed | WayOrder::Memory => 0.0,
+    };
+    ways.sort_by(|one, other| {
+        let by_speed = speed(other).total_cmp(&speed(one));
+        place(one).cmp(&place(other)).then(by_speed).then(one.needed().cmp(&other.needed()))
+    });
+}
+
+/// Reasons why ways have no answer, each with how many have it.
+pub fn refusals<'w>(ways: impl Iterator<Item = &'w Way>) -> Vec<(Issue, Vec<String>)> {
+    let mut reasons: Vec<(Issue, Vec<String>)> = Vec::new();
+    for way in ways {
+        let WayOutcome::Refused(issue) = &way.outcome else { continue };
+        let name = way.name();
+        match reasons.iter_mut().find(|(own, _)| own == issue) {
+            Some((_, names)) if names.contains(&name) => {}
+            Some((_, names)) => names.push(name),
+            None => reasons.push((issue.clone(), vec![name])),
+        }
+    }
+    reasons
+}
+
+/// Every way to use so many GPUs, tried and in order ([`rank_ways`]).
+pub fn layouts(scenario: &Scenario, gpus: u64) -> Vec<Way> {
+    let mut ways: Vec<Way> = ways(scenario, gpus).iter().map(tried).collect();
+    rank_ways(&mut ways, WayOrder::Speed);
+    ways
+}
+
+/// The same of the fewest GPUs that hold the scenario in any way without the CPU's memory, of which it is not known how much there is; of
+/// the most of [`GPU_COUNTS`] where none do.
+pub fn fewest_layouts(scenario: &Scenario) -> (u64, Vec<Way>) {
+    let holds = |way: &Way| way.fits() && way.on_host() == Bytes::ZERO;
+    let mut last = (1, Vec::new());
+    let mut fewer = 0;
+    for gpus in GPU_COUNTS {
+        last = (gpus, layouts(scenario, gpus));
+        if last.1.iter().any(holds) {
+            let mut fewer = between(fewer, gpus).map(|gpus| (gpus, layouts(scenario, gpus)));
+            return fewer.find(|(_, ways)| ways.iter().any(holds)).unwrap_or(last);
+        }
+        if gpus > 1 && !last.1.iter().any(|way| way.verdict().is_some()) {
+            break;
+        }
+        fewer = gpus;
+    }
+    last
+}

@@ -1,0 +1,178 @@
+//! Ways to use GPUs, tried and ranked.
+
+use super::trying::{of, place};
+use super::way::name;
+use super::*;
+use crate::plan::answer::Answer;
+use crate::scenario::{Allocator, Checkpointing, GpuChoice, Method, ModelChoice, Scenario, Stack};
+use crate::units::Bytes;
+
+fn full(model: &str, card: &str) -> Scenario {
+    let mut scenario = Scenario {
+        model: ModelChoice::Catalogue(model.into()),
+        gpu: GpuChoice::Catalogue(card.into()),
+        ..Scenario::default()
+    };
+    scenario.change(|scenario| scenario.method = Method::Full);
+    scenario
+}
+
+const SMALL: &str = "HuggingFaceTB/SmolLM-360M";
+
+#[test]
+fn every_engine_and_every_division_is_there_once() {
+    let ways = ways(&full("meta-llama/Llama-3.1-8B", "h100-sxm-80gb"), 16);
+    let names: Vec<(String, Checkpointing)> = ways.iter().map(|way| (name(way), way.checkpointing)).collect();
+    let has = |name: &str| names.iter().filter(|(own, _)| own == name).count();
+    for engine in
+        ["DDP", "FSDP2", "FSDP2, kept after forward", "FSDP2, 8 replicas", "FSDP2, in the CPU's memory"]
+    {
+        assert_eq!(has(engine), 2, "{engine}: {names:?}");
+    }
+    for divided in [
+        "tensor 8 × pipeline 2",
+        "tensor 2 × pipeline 4 × data 2, 1 layer at a time",
+        "pipeline 16",
+        "data 16",
+    ] {
+        assert_eq!(has(&format!("Megatron-core, {divided}")), 3, "{divided}: {names:?}");
+    }
+    let mut once = ways.clone();
+    once.dedup();
+    assert_eq!(once.len(), ways.len());
+    assert!(ways.iter().all(|way| way.cluster.gpus == 16));
+}
+
+#[test]
+fn trl_has_fsdp2_among_its_ways() {
+    let base = Scenario { stack: Stack::Trl, ..full("meta-llama/Llama-3.1-8B", "a100-sxm-80gb") };
+    let ways = layouts(&base, 4);
+    let found = |name: &str| ways.iter().find(|way| way.name() == name && way.fits());
+    let allocator = |name: &str| found(name).map(|way| way.scenario.allocator);
+    // whole copies only without holes between their tensors
+    assert_eq!(allocator("FSDP2"), Some(Allocator::Native));
+    assert_eq!(allocator("DDP"), Some(Allocator::Expandable));
+}
+
+#[test]
+fn a_step_sees_as_many_sequences_in_every_way() {
+    let base = Scenario { batch: 3, accumulation: 4, ..full(SMALL, "h100-sxm-80gb") };
+    for way in ways(&base, 8).iter().map(tried) {
+        let Scenario { cluster, batch, accumulation, .. } = *way.scenario;
+        let together = way.scenario.divided().gpus();
+        assert_eq!(cluster.gpus / together * batch * accumulation, 8 * 12, "{}", way.name());
+    }
+}
+
+#[test]
+fn what_is_ranked_is_what_its_scenario_answers() {
+    let ways = layouts(&full(SMALL, "a100-sxm-40gb"), 2);
+    assert!(ways.iter().filter(|way| way.fits()).count() > 10);
+    for way in &ways {
+        let answer = Answer::of((*way.scenario).clone());
+        assert_eq!(way.needed(), answer.fit().map(|fit| fit.needed), "{}", way.name());
+        assert_eq!(way.verdict(), answer.verdict(), "{}", way.name());
+        let pace = answer.pace().map(|pace| pace.tokens_per_second());
+        assert_eq!(way.speed(), pace, "{}", way.name());
+    }
+    let speeds: Vec<f64> =
+        ways.iter().filter(|way| way.fits()).filter_map(Way::speed).map(|speed| speed.typical).collect();
+    assert!(speeds.is_sorted_by(|one, next| one >= next), "{speeds:?}");
+    assert!(ways.iter().map(place).is_sorted());
+}
+
+#[test]
+fn the_fastest_micro_batch_that_fits_is_taken() {
+    let mut base = full(SMALL, "rtx-4090");
+    (base.batch, base.accumulation) = (1, 64);
+    let fsdp2 = ways(&base, 2).into_iter().find(|way| name(way) == "FSDP2").expect("it is a way");
+    let way = tried(&fsdp2);
+    assert!(way.fits() && way.scenario.batch > 1, "{way:?}");
+    let more = Scenario {
+        batch: way.scenario.batch * 2,
+        accumulation: way.scenario.accumulation / 2,
+        ..*way.scenario.clone()
+    };
+    assert!(!of(Answer::of_tensors(more)).fits());
+}
+
+#[test]
+fn the_fewest_gpus_are_those_of_which_fewer_hold_it_in_no_way() {
+    let base = full("meta-llama/Llama-3.1-8B", "a100-sxm-40gb");
+    let (gpus, ways) = fewest_layouts(&base);
+    assert!(ways[0].fits(), "{gpus}: {:?}", ways[0]);
+    let without_host = |way: &Way| way.fits() && way.on_host() == Bytes::ZERO;
+    assert!((2..=8).contains(&gpus) && !layouts(&base, gpus - 1).iter().any(without_host));
+}
+
+#[test]
+fn what_cannot_be_combined_says_why_once_for_all() {
+    let lora = Scenario { method: Method::Lora, ..full(SMALL, "a100-sxm-40gb") };
+    let ways = layouts(&lora, 4);
+    let reasons = refusals(ways.iter());
+    let megatron = reasons.iter().find(|(issue, _)| issue.message.contains("no adapters of its own"));
+    assert!(megatron.is_some_and(|(_, names)| names.len() > 3), "{reasons:?}");
+    let unsloth = Scenario { stack: Stack::Unsloth, ..lora };
+    assert!(layouts(&unsloth, 4).iter().all(|way| way.verdict().is_none()));
+}
+
+/// The names of all ways to use so many GPUs.
+fn names(scenario: &Scenario, gpus: u64) -> Vec<String> {
+    ways(scenario, gpus).iter().map(name).collect()
+}
+
+#[test]
+fn sequences_are_divided_where_each_gpu_has_4_096_tokens_of_one() {
+    let long = |sequence| Scenario { sequence, ..full("meta-llama/Llama-3.1-8B", "h100-sxm-80gb") };
+    let has_context = |name: &String| name.contains("context");
+    assert!(!names(&long(8_191), 16).iter().any(has_context));
+    let found = names(&long(16_384), 16);
+    for divided in [
+        "context 2 × data 8",
+        "tensor 2 × pipeline 2 × context 4, 1 layer at a time",
+        "pipeline 8 × context 2",
+    ] {
+        let same = |own: &&String| **own == format!("Megatron-core, {divided}");
+        assert_eq!(found.iter().filter(same).count(), 3, "{divided}: {found:?}");
+    }
+    assert!(!found.iter().any(|name| name.contains("context 8")), "{found:?}");
+    // there are eight heads of keys and values
+    let longer = long(131_072);
+    let sixteen = ways(&longer, 16).into_iter().find(|way| name(way) == "Megatron-core, context 16");
+    let issue = Answer::of_tensors(sixteen.expect("it is a way")).refusal();
+    assert!(issue.message.contains("16 GPUs cannot share the 8 heads"), "{issue}");
+}
+
+#[test]
+fn experts_are_divided_among_gpus_that_hold_the_same_part() {
+    let base = full("deepseek-ai/DeepSeek-V2-Lite", "h100-sxm-80gb");
+    let on_16 = ways(&base, 16);
+    let needed = |experts: &str| {
+        let wanted = format!("Megatron-core, data 16{experts}");
+        let is_so = |way: &&Scenario| name(way) == wanted && way.checkpointing == Checkpointing::NonReentrant;
+        let way = on_16.iter().find(is_so).cloned();
+        let answer = Answer::of_tensors(way.unwrap_or_else(|| panic!("{wanted}")));
+        answer.fit().map(|fit| fit.needed).unwrap_or_else(|| panic!("{wanted}: {}", answer.refusal()))
+    };
+    assert!(needed(", experts among 16") < needed(", experts among 2"));
+    assert!(needed(", experts among 2") < needed(""));
+    // layers with experts are not divided, and 64 experts not among three
+    let found = names(&base, 48);
+    assert!(!found.iter().any(|name| name.contains("tensor") && name.contains("experts")), "{found:?}");
+    assert!(!found.iter().any(|name| name.contains("experts among 3")), "{found:?}");
+    let dense = full("meta-llama/Llama-3.1-8B", "h100-sxm-80gb");
+    assert!(!names(&dense, 16).iter().any(|name| name.contains("experts")));
+}
+
+#[test]
+fn ways_stay_so_many_that_a_table_holds_them() {
+    for (model, gpus, sequence) in [
+        ("meta-llama/Llama-3.1-405B", 512, 4_096),
+        ("meta-llama/Llama-3.1-405B", 512, 131_072),
+        ("deepseek-ai/DeepSeek-V2", 1_024, 131_072),
+    ] {
+        let scenario = Scenario { sequence, ..full(model, "h100-sxm-80gb") };
+        let found = ways(&scenario, gpus).len();
+        assert!(found < 1_500, "{model} on {gpus}, {sequence} tokens: {found}");
+    }
+}
