@@ -96,10 +96,7 @@ pub fn fewest_gpus(scenario: &Scenario) -> Result<Option<Layout>, Issue> {
 }
 
 /// The same of at least and at most so many.
-pub(super) fn fewest_between(
-    scenario: &Scenario,
-    counts: RangeInclusive<u64>,
-) -> Result<Option<Layout>, Issue> {
+fn fewest_between(scenario: &Scenario, counts: RangeInclusive<u64>) -> Result<Option<Layout>, Issue> {
     let usual = usually_between(scenario, counts.clone());
     let (first, last) = counts.into_inner();
     let last = match &usual {
@@ -110,7 +107,10 @@ pub(super) fn fewest_between(
 }
 
 /// The fewest with the engine that several GPUs usually have.
-fn usually_between(scenario: &Scenario, counts: RangeInclusive<u64>) -> Result<Option<Layout>, Issue> {
+pub(super) fn usually_between(
+    scenario: &Scenario,
+    counts: RangeInclusive<u64>,
+) -> Result<Option<Layout>, Issue> {
     let divided = scenario.divided().gpus();
     let tried = |gpus: &u64| counts.contains(gpus) && gpus.is_multiple_of(divided.max(1));
     let mut fewer = 0;

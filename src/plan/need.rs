@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::answer::Answer;
-use super::gpus::{Layout, fewest_between};
+use super::gpus::{Layout, usually_between};
 use super::table::{alone, with_method, within_positions};
 use super::verdict::Verdict;
 use crate::hardware::{Class, Gpu, Machine, Vendor, cheapest, gpus, machines};
@@ -174,14 +174,15 @@ fn cell(card: &Gpu, scenario: Scenario) -> NeedCell {
     }
 }
 
-/// The fewest cards that train it, each with a micro-batch of its own. Together they hold what one would: fewer than have that much memory
+/// The fewest cards that train it with the engine that several usually have, each with a micro-batch of its own: to try every engine on every
+/// card takes minutes. Together they hold what one would: fewer than have that much memory
 /// need no look.
 fn several(card: &Gpu, scenario: &Scenario, needed: Bytes) -> Option<Several> {
     if !scenario.task.trains() {
         return None;
     }
     let least = needed.0.div_ceil(card.memory.0.max(1)).max(2);
-    let layout = fewest_between(scenario, least..=MOST_TOGETHER).ok()??;
+    let layout = usually_between(scenario, least..=MOST_TOGETHER).ok()??;
     let machine = cheapest(&card.slug, layout.gpus);
     let machines = |machine: &Machine| layout.gpus.div_ceil(u64::from(machine.gpus.max(1))) as f64;
     let per_hour = machine.map(|machine| machine.per_hour * machines(machine));

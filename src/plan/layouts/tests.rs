@@ -145,7 +145,7 @@ fn sequences_are_divided_where_each_gpu_has_4_096_tokens_of_one() {
 
 #[test]
 fn experts_are_divided_among_gpus_that_hold_the_same_part() {
-    let base = full("deepseek-ai/DeepSeek-V2-Lite", "h100-sxm-80gb");
+    let base = full("deepseek-ai/DeepSeek-V2", "h100-sxm-80gb");
     let on_16 = ways(&base, 16);
     let needed = |experts: &str| {
         let wanted = format!("Megatron-core, data 16{experts}");

@@ -5,6 +5,7 @@
 use super::{MODULES, NORMED, ROOTS};
 use crate::dtype::Dtype;
 use crate::step::autograd::{Grad, INPUTS, Node, Results};
+use crate::step::device::Device;
 use crate::step::heap::NOTHING;
 use crate::step::machine::State;
 use crate::step::ops::norm::NormLayer;
@@ -62,33 +63,88 @@ pub(super) fn norm_gradients(state: &mut State, node: &Node, grad: &Grad, bias: 
     results[0] = Some(Grad::new(gradient, input.numel, grad.dtype, Layout::Tokens));
     let own = state.alloc(gain.numel, gain.dtype, &GAIN_GRADIENT);
     results[1] = Some(Grad::new(own, gain.numel, gain.dtype, Layout::Tokens));
+    let rows = input.numel / gain.numel.max(1);
     if let Some(bias) = bias {
         let storage = state.alloc(bias, gain.dtype, &GAIN_GRADIENT);
-        let rows = input.numel / gain.numel.max(1);
-        let sums = layer_norm_blocks(state, rows).saturating_mul(bias).saturating_mul(2 * Dtype::F32.bytes());
+        let sums = layer_norm_blocks(&state.device, rows, bias)
+            .saturating_mul(bias)
+            .saturating_mul(2 * Dtype::F32.bytes());
         state.scratch(sums, &NORM_SUMS);
         state.release(storage);
         return results;
     }
-    let blocks = state.device.multiprocessors.saturating_mul(norm_blocks(gain.numel));
+    let blocks = rms_norm_blocks(&state.device, rows, gain.numel);
     state.scratch(blocks.saturating_mul(gain.numel).saturating_mul(Dtype::F32.bytes()), &NORM_SUMS);
     results
 }
 
-/// Blocks of LayerNorm's backward: one for four rows, as many as run at a time. 16 of them on a multiprocessor are its 2,048 threads by
-/// 128, which is what the null device answers and the traces have; how many the kernel's registers allow on a card was not read.
-fn layer_norm_blocks(state: &State, rows: u64) -> u64 {
-    rows.div_ceil(4).min(state.device.multiprocessors.saturating_mul(16))
+/// Blocks of a norm's backward kernel. A width that has a kernel of its own (`launch_ln_bwd_tuned_`, `launch_rmsnorm_bwd_tuned_`) has as
+/// many as run at a time, however few rows there are; that kernel is taken where rows are a multiple of four. Otherwise
+/// (`launch_ln_bwd_general_`, `launch_rmsnorm_bwd_general_`) there is one for each row, or for four up to a width of 1,024, and no more than
+/// run at a time, of which a wide row takes several.
+///
+/// `own` is how many blocks of its own kernel run on a multiprocessor and how many a row takes, `other` how many of the general one run
+/// there: what the registers of 65,536 allow (`cuobjdump -res-usage` of libtransformer_engine.so 2.11, in bfloat16).
+fn blocks(device: &Device, rows: u64, width: u64, own: Option<(u64, u64)>, other: u64) -> u64 {
+    if let Some((on_each, to_a_row)) = own.filter(|_| rows.is_multiple_of(4)) {
+        return device.multiprocessors.saturating_mul(on_each) / to_a_row;
+    }
+    let rows_of_each = if width <= 1024 { 4 } else { 1 };
+    rows.div_ceil(rows_of_each)
+        .min(device.multiprocessors.saturating_mul(other) / width.div_ceil(4096).max(1))
 }
 
-/// Blocks of 128 threads of the norm's backward kernel that run on a multiprocessor at a time: as many as its registers allow of the
-/// 65,536 there are (`cuobjdump -res-usage` of libtransformer_engine.so 2.11, sm_90).
-fn norm_blocks(width: u64) -> u64 {
-    match width {
-        512 => 6,
-        768 => 4,
-        2048 => 5,
-        8192 => 2,
-        _ => 3,
+/// Compiled for another card a kernel has other registers: the number of sm_80, sm_90 and sm_100.
+fn compiled(device: &Device, of: [u64; 3]) -> u64 {
+    match device.capability {
+        0..90 => of[0],
+        90..100 => of[1],
+        _ => of[2],
     }
+}
+
+fn layer_norm_blocks(device: &Device, rows: u64, width: u64) -> u64 {
+    let own = match width {
+        768 | 3072 => Some((3, 1)),
+        1024 | 4096 | 5120 => Some((2, 1)),
+        1536 => Some((compiled(device, [6, 5, 6]), 1)),
+        2048 => Some((compiled(device, [5, 4, 4]), 1)),
+        2304 => Some((compiled(device, [3, 3, 4]), 1)),
+        3840 => Some((compiled(device, [2, 2, 3]), 1)),
+        6144 => Some((1, 1)),
+        8192 | 10240 => Some((2, 2)),
+        12288 => Some((3, 4)),
+        12800 => Some((4, 5)),
+        15360 | 16384 | 18432 | 20480 => Some((2, 4)),
+        24576 | 30720 | 32768 | 40960 => Some((1, 4)),
+        25600 => Some((2, 5)),
+        49152 | 65536 => Some((1, 8)),
+        _ => None,
+    };
+    let other = match width {
+        0..=128 => compiled(device, [10, 10, 9]),
+        129..=512 => compiled(device, [4, 4, 3]),
+        513..=1024 => compiled(device, [2, 2, 3]),
+        1025..=2048 => 4,
+        _ => 2,
+    };
+    blocks(device, rows, width, own, other)
+}
+
+fn rms_norm_blocks(device: &Device, rows: u64, width: u64) -> u64 {
+    let own = match width {
+        512 => Some(6),
+        768 => Some(4),
+        1024 | 4096 => Some(3),
+        2048 => Some(compiled(device, [6, 5, 6])),
+        8192 => Some(2),
+        _ => None,
+    };
+    let other = match width {
+        0..=128 => compiled(device, [10, 12, 12]),
+        129..=512 => compiled(device, [5, 4, 4]),
+        1025..=2048 => 5,
+        _ => 3,
+    };
+    blocks(device, rows, width, own.map(|on_each| (on_each, 1)), other)
 }
