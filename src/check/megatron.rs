@@ -3,6 +3,8 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::scenario::{Division, Split};
+
 /// The case of a row in the words of [`super::truth`], where it is one of Megatron-core.
 pub(super) fn translated(case: &Value) -> Option<Value> {
     let own = case.as_object().filter(|case| case.contains_key("distopt"))?;
@@ -26,7 +28,16 @@ pub(super) fn translated(case: &Value) -> Option<Value> {
     let each = (world / stages).max(1);
     put("stage", json!(number("rank", 0) / each + 1));
     if let Some(parts) = own.get("virtual").and_then(Value::as_u64) {
-        put("vpp", json!(of_usual_stage(number, stages) / parts.max(1)));
+        let counts = |key: &str| own.get(key).and_then(Value::as_bool).unwrap_or(false);
+        let split = Split {
+            first: number("first_stage", 0),
+            last: number("last_stage", 0),
+            counts_embedding: counts("embedding_split"),
+            counts_loss: counts("loss_split"),
+        };
+        let usual = Division::of(number("layers", 0), stages, 0, split).ok()?.of_usual_stage();
+        let at_a_time = usual.checked_div(parts).filter(|_| usual.is_multiple_of(parts))?;
+        put("vpp", json!(at_a_time));
     }
     for (key, value) in own {
         let value = value.clone();
@@ -59,17 +70,6 @@ pub(super) fn translated(case: &Value) -> Option<Value> {
         put(key, value);
     }
     Some(Value::Object(out))
-}
-
-/// The layers of a stage between the first and the last, of the first where there is none between, of a row that says how many these have.
-fn of_usual_stage(number: impl Fn(&str, u64) -> u64, stages: u64) -> u64 {
-    let (layers, first, last) = (number("layers", 0), number("first_stage", 0), number("last_stage", 0));
-    let others = stages.saturating_sub(u64::from(first > 0)).saturating_sub(u64::from(last > 0));
-    match (stages, first) {
-        (2, 0) => layers.saturating_sub(last),
-        (2, first) => first,
-        _ => layers.saturating_sub(first).saturating_sub(last) / others.max(1),
-    }
 }
 
 /// The configuration of a llama, or with latent attention and experts that of a deepseek_v2.

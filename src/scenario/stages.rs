@@ -109,17 +109,18 @@ impl Division {
             return Ok(Division::whole(layers));
         }
         if split.names_stages() && split.counts_others() {
-            let message = "how many layers the first or the last stage has is not said where the embedding or the loss count as one";
+            let message = "Megatron-core takes the layers of the first or the last stage, or embedding or loss counted as a layer, not both";
             return Err(Issue::error(Field::FirstStage, message).with_fix("choose one or the other"));
         }
         let [of_first, between, of_last] = match split.names_stages() {
             true => named(layers, stages, split)?,
             false => [even(layers, stages, split)?; 3],
         };
-        let usual = if stages > 2 { between } else { of_first };
+        let whole = Division::with(split, stages, 1, [of_first, between, of_last]);
         if at_a_time == 0 {
-            return Ok(Division::with(split, stages, 1, [of_first, between, of_last]));
+            return Ok(whole);
         }
+        let usual = whole.of_usual_stage();
         if !usual.is_multiple_of(at_a_time) {
             let message = format!(
                 "the {} layers of a stage cannot be run {} at a time",
@@ -149,6 +150,13 @@ impl Division {
     const fn with(split: Split, stages: u64, parts: u64, [of_first, between, of_last]: [u64; 3]) -> Division {
         let Split { counts_embedding, counts_loss, .. } = split;
         Division { stages, parts, of_first, between, of_last, counts_embedding, counts_loss }
+    }
+
+    /// How many layers a stage between the first and the last has, the first where there is none between, what takes the place of one counted:
+    /// what those at a time divide.
+    pub fn of_usual_stage(&self) -> u64 {
+        let of_part = if self.stages > 2 { self.between } else { self.of_first };
+        of_part.saturating_mul(self.parts)
     }
 
     /// In how many parts a stage runs its layers.
@@ -215,13 +223,16 @@ fn named(layers: u64, stages: u64, split: Split) -> Result<[u64; 3], Issue> {
         _ => *left > 0 && left.is_multiple_of(between),
     });
     let Some(each) = each else {
-        let message = format!(
-            "{} of the {} layers leave {} for the {} other stages, which have as many each",
-            said.join(" and "),
-            grouped(layers),
-            left.map_or("none".to_owned(), grouped),
-            grouped(between)
-        );
+        let said = said.join(" and ");
+        let message = match between {
+            0 => format!("{said} are not the {} layers", grouped(layers)),
+            _ => format!(
+                "{said} of the {} layers leave {} for the {} other stages, which have as many each",
+                grouped(layers),
+                left.map_or("none".to_owned(), grouped),
+                grouped(between)
+            ),
+        };
         let usual = Split::usual(layers, stages);
         let fix = match (stages > layers, usual.names_stages()) {
             (true, _) => format!("use at most {} stages", grouped(layers.max(1))),
@@ -350,6 +361,10 @@ mod tests {
             issue(60, 8, 0, Split { first: 5, last: 6, ..Split::EVEN }),
             "5 in the first stage and 6 in the last stage of the 60 layers leave 49 for the 6 other stages, which have as many each \
              -> give the first stage 6 layers and the last 6 layers"
+        );
+        assert_eq!(
+            issue(12, 2, 0, Split { first: 5, last: 6, ..Split::EVEN }),
+            "5 in the first stage and 6 in the last stage are not the 12 layers -> leave it out: all stages can have as many"
         );
         // what is advised is not what there is
         assert_eq!(

@@ -81,8 +81,7 @@ pub(super) fn stages(architecture: &Architecture, cluster: Cluster) -> Result<Sh
             .with_fix(format!("use at most {}", grouped(MOST_STAGES))));
     }
     if !is_alike(&architecture.order, layout, share.division) {
-        let message =
-            "layers that differ are modelled over several stages where the first stage alone has others";
+        let message = "layers that differ are modelled over several stages where only the first and the last one have others";
         return Err(Issue::error(Field::PipelineParallel, message)
             .with_fix(stages_that_are_alike(architecture, cluster)));
     }
