@@ -66,12 +66,12 @@ test("from what no single card of its kind holds to a file that runs several, in
   await expect(page.getByText("Files that run it, which does not fit its card")).toBeVisible();
   await page.keyboard.press("Escape");
   await page.getByText("Or on several GPUs").click();
-  await page.locator(".lever", { hasText: "GPUs: 3" }).click();
-  await expect(headroom.verdict).toContainText("on each of the 3 × ");
+  await page.locator(".lever", { hasText: "GPUs: 2" }).click();
+  await expect(headroom.verdict).toContainText("on each of the 2 × ");
   const [name, text] = await file(headroom, "Python script");
   expect(name).toBe("train.py");
-  expect(text.toString()).toContain("# It runs by: torchrun --nproc-per-node 3 train.py\n");
-  expect(text.toString()).toContain("fully_shard(layer, ");
+  expect(text.toString()).toContain("# It runs by: torchrun --nproc-per-node 2 train.py\n");
+  expect(text.toString()).toContain("\"stage\": 2,");
 });
 
 test("what a project does otherwise is said", async ({ headroom, page }) => {
