@@ -3,17 +3,26 @@
 // Until the app runs nothing on the page takes an input, which would be lost.
 document.getElementById("app").inert = true;
 
-/** Milliseconds that a newer version is given to take the place of the older one. */
+/** Milliseconds that a first paint is waited for, and that a newer version is given to take the place of the older one. */
 const PATIENCE = 3000;
 
 const workers = navigator.serviceWorker;
 const { js, wasm, integrity } = document.querySelector("script[data-wasm]").dataset;
 try {
+  await painted();
   const [app, compiled] = await Promise.all([import(js), compile(wasm)]);
   await app.default({ module_or_path: compiled });
 } finally {
   const registration = await workers?.register("sw.js").catch(() => undefined);
   if (registration) watch(registration);
+}
+
+/** When the answer that stands in the page is painted: before that compiling would take the processor from it. Nobody paints a hidden page. */
+function painted() {
+  return new Promise((done) => {
+    setTimeout(done, document.hidden ? 0 : PATIENCE);
+    requestAnimationFrame(() => setTimeout(done));
+  });
 }
 
 /** Compiles the app's wasm as it comes, and holds it against what index.html says of its content before any of it runs. */

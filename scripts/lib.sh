@@ -251,12 +251,13 @@ as_tested() { cargo build --quiet --locked --profile test --features ui --bin "$
 
 as_usual() { cargo run --quiet --locked --features ui --bin "$1" -- "${@:2}"; }
 
-# build_page [HOW]: the release page in dist/, with the first answer in it, written by a program that is compiled so, and the list of what it is
-# without a network.
+# build_page [HOW]: the release page in dist/, with the first answer in it, written by a program that is compiled so, one style sheet, and the
+# list of what it is without a network.
 build_page() {
     # They would replace the flags of .cargo/config.toml.
     unset RUSTFLAGS CARGO_ENCODED_RUSTFLAGS
     trunk build --release --offline --locked &&
         "${1:-as_usual}" prerender dist/index.html &&
+        node scripts/styles.js dist &&
         node scripts/offline.js dist
 }

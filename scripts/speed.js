@@ -146,7 +146,7 @@ const print = (what, figure, budget) => console.log(`${what.padEnd(62)}${figure.
 const ms = (value) => `${Math.round(value)} ms`;
 const mib = (bytes) => `${(bytes / 2 ** 20).toFixed(1)} MiB`;
 
-const server = await serve(fileURLToPath(new URL("../dist", import.meta.url)));
+const server = await serve(fileURLToPath(new URL("../dist", import.meta.url)), { compressed: true });
 const args = process.getuid?.() === 0 ? ["--no-sandbox"] : [];
 const browser = await chromium.launch({ executablePath: process.env.HEADROOM_CHROMIUM ?? "/usr/bin/chromium", args });
 // The browser draws itself first.

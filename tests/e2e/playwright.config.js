@@ -8,6 +8,7 @@ const QUIET = [
   "--disable-sync",
   "--no-first-run",
 ];
+const LONG = ["walk.spec.js", "lengths.spec.js"];
 const isRoot = process.getuid?.() === 0;
 
 export default defineConfig({
@@ -17,6 +18,11 @@ export default defineConfig({
   forbidOnly: !!process.env.CI,
   retries: 0,
   workers: 2,
+  // What takes minutes begins first: at the end one of the two would wait for it.
+  projects: [
+    { name: "long", testMatch: LONG },
+    { name: "short", testIgnore: LONG },
+  ],
   timeout: 240_000,
   expect: { timeout: 20_000 },
   reporter: "list",

@@ -1,7 +1,8 @@
 // Serves a folder of static files below a sub-folder of the host, as GitHub Pages does: absolute addresses would break.
-import { createReadStream, existsSync, statSync } from "node:fs";
+import { createReadStream, existsSync, readFileSync, statSync } from "node:fs";
 import { createServer } from "node:http";
 import { extname, join, normalize } from "node:path";
+import { gzipSync } from "node:zlib";
 
 const TYPES = {
   ".css": "text/css",
@@ -20,8 +21,9 @@ export const BASE = "/headroom/";
 /** A file that is never answered. */
 const UNANSWERED = "unanswered";
 
-/** Starts the server on a free port of the loopback interface; `url` is the page's address. */
-export async function serve(folder) {
+/** Starts the server on a free port of the loopback interface; `url` is the page's address. Hosts send files compressed; tests need not wait for it. */
+export async function serve(folder, { compressed = false } = {}) {
+  const small = new Map();
   if (!existsSync(join(folder, "index.html"))) throw new Error(`no page in ${folder}: run scripts/build first`);
   const server = createServer((request, response) => {
     const path = decodeURIComponent(new URL(request.url, "http://localhost").pathname);
@@ -32,7 +34,13 @@ export async function serve(folder) {
       response.writeHead(404).end();
       return;
     }
-    response.writeHead(200, { "content-type": TYPES[extname(file)] ?? "application/octet-stream" });
+    const type = { "content-type": TYPES[extname(file)] ?? "application/octet-stream" };
+    if (compressed) {
+      if (!small.has(file)) small.set(file, gzipSync(readFileSync(file)));
+      response.writeHead(200, { ...type, "content-encoding": "gzip" }).end(small.get(file));
+      return;
+    }
+    response.writeHead(200, type);
     createReadStream(file).pipe(response);
   });
   await new Promise((ready) => server.listen(0, "127.0.0.1", ready));
