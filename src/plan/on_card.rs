@@ -188,7 +188,9 @@ impl Replayed {
         recording: Recording,
     ) -> Replayed {
         let doubt = accuracy::band(architecture, scenario).doubt();
-        let (on_card, replay) = OnCard::with_replay(&recording, scenario.allocator, gpu, doubt);
+        let (mut on_card, replay) = OnCard::with_replay(&recording, scenario.allocator, gpu, doubt);
+        // another process of the same card
+        on_card.shown += scenario.card().map_or(Bytes::ZERO, |card| scenario.colocated(card.memory));
         let peak = replay.highest;
         let memory = memory.replayed(replay);
         Replayed { recording, on_card, memory, peak }

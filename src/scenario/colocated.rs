@@ -57,6 +57,25 @@ pub(crate) fn keys_and_values(architecture: &Architecture) -> Option<u64> {
     (all > 0).then_some(all)
 }
 
+/// Bytes of vLLM's own copy of the weights; those in 4 bits it loads in its own way.
+fn weights(scenario: &Scenario, architecture: &Architecture) -> Option<Bytes> {
+    let all = Bytes(architecture.parameters().saturating_mul(Dtype::Bf16.bytes()));
+    (scenario.method != Method::Qlora).then_some(all)
+}
+
+/// That vLLM does not start: its share of the card does not hold its weights.
+pub(super) fn without_room(scenario: &Scenario, architecture: &Architecture) -> Option<Issue> {
+    let share = scenario.colocated(scenario.card().ok()?.memory);
+    let weights = weights(scenario, architecture)?;
+    (share > Bytes::ZERO && share <= weights).then(|| {
+        let message = format!(
+            "vLLM stops: its weights alone are {weights} in 16 bits, and its share of the card {share}"
+        );
+        Issue::warning(Field::VllmPercent, message)
+            .with_fix("give it more of the card, or have a server elsewhere generate (0)")
+    })
+}
+
 /// What is good to know of vLLM's share, and whether vLLM refuses it.
 pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, issues: &mut Vec<Issue>) {
     let Ok(card) = scenario.card() else { return };
@@ -69,17 +88,14 @@ pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, i
         scenario.reserve.vllm
     );
     issues.push(Issue::new(Severity::Note, Field::VllmPercent, message));
-    // 4-bit weights it loads in its own way
-    let Some(architecture) = architecture.filter(|_| scenario.method != Method::Qlora) else { return };
-    let weights = Bytes(architecture.parameters().saturating_mul(Dtype::Bf16.bytes()));
+    let Some(architecture) = architecture else { return };
+    if let Some(issue) = without_room(scenario, architecture) {
+        issues.push(issue);
+        return;
+    }
+    let Some(weights) = weights(scenario, architecture) else { return };
     let rest = share.saturating_sub(weights);
-    if rest == Bytes::ZERO {
-        let message = format!(
-            "vLLM stops: its weights alone are {weights} in 16 bits, and its share of the card {share}"
-        );
-        let fix = "give it more of the card, or have a server elsewhere generate (0)";
-        issues.push(Issue::warning(Field::VllmPercent, message).with_fix(fix));
-    } else if let Some(token) = keys_and_values(architecture) {
+    if let Some(token) = keys_and_values(architecture) {
         let blocks = rest.0 / token.saturating_mul(BLOCK).max(1);
         let each = scenario.sequence.div_ceil(BLOCK).max(1);
         let message = format!(

@@ -39,6 +39,7 @@ impl Scenario {
             positions
                 .or_else(|| cluster::recomputed_otherwise(self, &architecture))
                 .or_else(|| shared_graph(&architecture, self))
+                .or_else(|| colocated::without_room(self, &architecture))
         })
     }
 }

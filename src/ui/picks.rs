@@ -105,7 +105,7 @@ pub fn find_gpus(words: &str) -> Found {
     let free = (words.trim().is_empty() || size.is_some()).then(|| Item {
         key: format!("{MEMORY}{gib}"),
         label: gpu_label(&GpuChoice::Custom(Bytes::gib(gib))),
-        detail: "by memory; what is sold in GB is GiB".to_owned(),
+        detail: "all of it for programs; a card sold so has a little less".to_owned(),
     });
     let items = with_free_choice(found, free, true);
     let note = match (several, items.is_empty()) {

@@ -43,6 +43,26 @@ pub fn batch(scenario: &Scenario) -> String {
     format!("{count} {things}")
 }
 
+/// The training library without its version: `transformers + PEFT`; nothing for what generates.
+pub fn library(scenario: &Scenario) -> String {
+    let is_version = |word: &&str| word.starts_with(|first: char| first.is_ascii_digit());
+    let words = |label: &str| label.split(' ').filter(|word| !is_version(word)).collect::<Vec<_>>().join(" ");
+    if scenario.task.trains() { words(scenario.stack.label()) } else { String::new() }
+}
+
+/// What generates the answers that are learned from, where these are not given.
+pub fn rollouts(scenario: &Scenario) -> &'static str {
+    if !scenario.task.is_online() {
+        ""
+    } else if scenario.generates_itself() {
+        "answers by transformers"
+    } else if scenario.asks_a_server() {
+        "answers by vLLM on other GPUs"
+    } else {
+        "answers by vLLM on the same card"
+    }
+}
+
 /// What came along with a change, where it makes a difference before and after: `With it came Precision: bf16 mixed`.
 pub fn came_along(before: &Scenario, after: &Scenario, followed: &[&'static Key]) -> Option<String> {
     let shown = followed.iter().filter(|key| key.matters(before) && key.matters(after));

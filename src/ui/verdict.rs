@@ -9,7 +9,7 @@ use crate::export;
 use crate::hardware::{Gpu, Vendor};
 use crate::memory::{Counted, Memory};
 use crate::plan::{Fit, Level, Margin, OnCard, Outcome, Verdict, pace};
-use crate::scenario::{Cluster, Scenario};
+use crate::scenario::Scenario;
 use crate::units::Bytes;
 
 /// `14.5 GiB to spare`.
@@ -185,10 +185,11 @@ const RAM: &str = "What the engine lays into the CPU’s memory: optimizer state
 /// shows; on a card that is not NVIDIA's the first only. Beside them the machine's memory, where something lies in it.
 pub fn figures(
     memory: &Memory,
-    (gpu, cluster): (&Gpu, Cluster),
+    (gpu, scenario): (&Gpu, &Scenario),
     detail: Option<&Detail>,
     unit: Unit,
 ) -> Vec<Figure> {
+    let cluster = scenario.cluster;
     let peak = unit.amount(memory.peak().1.bytes);
     let context = unit.amount(memory.context);
     let tensors = match memory.counted {
@@ -211,6 +212,7 @@ pub fn figures(
     };
     let fails = matches!(on_card, Some(Ok(OnCard { outcome: Outcome::Fails(_), .. })));
     let reserved = if fails { "until it fails" } else { "with the holes between tensors" };
+    let has_vllm = scenario.card().is_ok_and(|card| scenario.colocated(card.memory) > Bytes::ZERO);
     let on_host = Bytes(memory.on_host.0.saturating_mul(cluster.gpus));
     let ram = (on_host > Bytes::ZERO).then(|| Figure {
         name: "RAM",
@@ -231,8 +233,13 @@ pub fn figures(
         Figure {
             name: "nvidia-smi shows",
             amount: amount(|on_card| on_card.shown),
-            note: if cluster.is_many() { "with the driver, without NCCL" } else { "that and the driver" }
-                .to_owned(),
+            note: match (cluster.is_many(), has_vllm) {
+                (true, true) => "with the driver and vLLM, without NCCL",
+                (true, false) => "with the driver, without NCCL",
+                (false, true) => "that, the driver and vLLM",
+                (false, false) => "that and the driver",
+            }
+            .to_owned(),
             help: SHOWS,
             behind: Behind::Shows,
         },
@@ -390,7 +397,7 @@ mod tests {
             let memory = estimate(scenario).memory.expect("an answer");
             let memory = detail.map_or(memory, |detail| detail.memory.clone());
             let figures =
-                figures(&memory, (&scenario.gpu().expect("a card"), scenario.cluster), detail, Unit::Binary);
+                figures(&memory, (&scenario.gpu().expect("a card"), scenario), detail, Unit::Binary);
             figures.into_iter().map(|figure| format!("{} {}", figure.name, figure.amount)).collect::<Vec<_>>()
         };
         let scenario = Scenario::default();

@@ -51,8 +51,8 @@ pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, i
             issues.push(Issue::error(Field::Gpus, message).with_fix("use one"));
         }
         let message = format!(
-            "NCCL's buffers lie outside PyTorch's allocator and are not counted: of one communicator 0.3 to 1.6 GB on each GPU were seen, \
-             of several up to 6 GB (docs/parallel.md); {NCCL} decide whether an answer is close"
+            "NCCL's buffers are not counted: 0.3 to 1.6 GB on each GPU were seen of one communicator, of several up to 6 GB; with {NCCL} \
+             of them an answer is called close"
         );
         issues.push(Issue::new(Severity::Note, Field::Gpus, message));
         let parts = scenario.divided().tensor;

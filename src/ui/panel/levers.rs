@@ -6,7 +6,7 @@ use leptos::either::Either;
 use leptos::prelude::*;
 
 use super::document::Grounds;
-use crate::plan::{Change, Cost, Lever, Levers as Found, Repair, Use, repairs};
+use crate::plan::{Change, Cost, Lever, Levers as Found, Repair, Use, Verdict, repairs};
 use crate::scenario::Scenario;
 use crate::scenario::keys::Key;
 use crate::ui::asked::Listed;
@@ -199,12 +199,15 @@ fn in_the_cpus_memory(found: &Found) -> Option<&Lever> {
 
 /// The cheapest changes with which it fits, one setting before several at once; where there are none, those that save most.
 fn cheapest(single: &[Lever]) -> Vec<&Lever> {
-    let mut offered: Vec<&Lever> = single.iter().filter(|lever| lever.verdict.holds()).collect();
+    // what costs nothing is worth a try where it leaves a doubt, too
+    let is_free = |lever: &Lever| lever.cost == Cost::Nothing && lever.verdict == Verdict::Close;
+    let mut offered: Vec<&Lever> =
+        single.iter().filter(|lever| lever.verdict.holds() || is_free(lever)).collect();
     if offered.is_empty() {
         offered = single.iter().collect();
         offered.sort_by_key(|lever| lever.needed);
     } else {
-        offered.sort_by_key(|lever| is_of_library(lever));
+        offered.sort_by_key(|lever| (is_of_library(lever), lever.cost));
     }
     offered.truncate(BUTTONS);
     offered

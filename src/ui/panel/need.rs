@@ -127,47 +127,48 @@ fn of_machine(row: &NeedRow, rent: &Machine) -> Row {
     Row { head: Cell::of(format!("{} {}", rent.provider, rent.name)), cells, ..Row::default() }
 }
 
-fn price(row: &NeedRow) -> f64 {
-    row.per_hour().unwrap_or(f64::INFINITY)
-}
-
-/// The smallest card that the scenario's own method fits, and the one that costs least to rent.
+/// The smallest card that the scenario's own method fits, or the fewest that hold it together, and what costs least to rent, one card or
+/// several.
 fn gist(rows: &[NeedRow], method: Method) -> Option<String> {
     let own = Method::ALL.iter().position(|other| *other == method)?;
     let fits = |row: &&NeedRow| row.cells.get(own).is_some_and(NeedCell::fits);
+    let rent = rent(rows, own).unwrap_or_default();
     let Some(smallest) = rows.iter().filter(fits).min_by_key(|row| row.memory) else {
-        return of_several(rows, own);
+        let (row, fewest) = together(rows, own).min_by_key(|(row, several)| (several.layout.gpus, row.memory))?;
+        return Some(format!(
+            "As it is, no single card holds it; the fewest that do together are {}.{rent}",
+            named(row, fewest)
+        ));
     };
-    let cheapest = rows.iter().filter(fits).min_by(|one, other| price(one).total_cmp(&price(other)))?;
-    let rent = cheapest.machine.as_ref().map(|machine| {
-        format!(" The cheapest to rent is the {}, ${:.2} an hour.", cheapest.name, machine.per_hour)
-    });
     Some(format!(
-        "As it is, it fits {} of {} cards; the smallest is the {}.{}",
+        "As it is, it fits {} of {} cards; the smallest is the {}.{rent}",
         rows.iter().filter(fits).count(),
         usual_cards().len(),
         smallest.name,
-        rent.unwrap_or_default(),
     ))
 }
 
-/// The fewest cards that hold it together, and those that cost least to rent.
-fn of_several(rows: &[NeedRow], method: usize) -> Option<String> {
-    let together = || rows.iter().filter_map(|row| Some((row, row.cells.get(method)?.several()?)));
-    let named =
-        |(row, several): (&NeedRow, &Several)| format!("{} × {}", grouped(several.layout.gpus), row.name);
-    let fewest = together().min_by_key(|(row, several)| (several.layout.gpus, row.memory))?;
-    let dollars = |several: &Several| several.per_hour.unwrap_or(f64::INFINITY);
-    let cheapest = together().min_by(|(_, one), (_, other)| dollars(one).total_cmp(&dollars(other)));
-    let rent = cheapest.and_then(|(row, several)| {
-        let per_hour = several.per_hour?;
-        Some(format!(" The cheapest to rent are {}, ${per_hour:.2} an hour.", named((row, several))))
+/// The cards of which several hold it together, by the method of that position.
+fn together(rows: &[NeedRow], method: usize) -> impl Iterator<Item = (&NeedRow, &Several)> {
+    rows.iter().filter_map(move |row| Some((row, row.cells.get(method)?.several()?)))
+}
+
+fn named(row: &NeedRow, several: &Several) -> String {
+    format!("{} × {}", grouped(several.layout.gpus), row.name)
+}
+
+/// What costs least to rent, with its price.
+fn rent(rows: &[NeedRow], method: usize) -> Option<String> {
+    let alone = rows.iter().filter(|row| row.cells.get(method).is_some_and(NeedCell::fits)).filter_map(|row| {
+        let machine = row.machine.as_ref()?;
+        // a card is not let by itself where a machine has several
+        let cards = if machine.gpus == 1 { String::new() } else { format!(" of a machine with {}", machine.gpus) };
+        Some((machine.per_hour, format!("is one {}{cards}", row.name)))
     });
-    Some(format!(
-        "As it is, no single card holds it; the fewest that do together are {}.{}",
-        named(fewest),
-        rent.unwrap_or_default()
-    ))
+    let several = together(rows, method)
+        .filter_map(|(row, several)| Some((several.per_hour?, format!("are {}", named(row, several)))));
+    let (per_hour, named) = alone.chain(several).min_by(|(one, _), (other, _)| one.total_cmp(other))?;
+    Some(format!(" The cheapest to rent {named}, ${per_hour:.2} an hour."))
 }
 
 fn in_words(state: State, row: &NeedRow, unit: Unit) -> Row {
@@ -253,7 +254,7 @@ mod tests {
         let said = gist(&rows, Method::Qlora).expect("two fit");
         assert!(said.starts_with("As it is, it fits 2 of "), "{said}");
         assert!(said.contains(" cards; the smallest is the L4."), "{said}");
-        assert!(said.contains("cheapest to rent is the L4, $0."), "{said}");
+        assert!(said.contains("cheapest to rent is one L4, $0."), "{said}");
         let several = gist(&rows, Method::Full).expect("several hold it");
         assert!(
             several.starts_with("As it is, no single card holds it; the fewest that do together are "),

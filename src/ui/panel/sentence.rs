@@ -3,6 +3,7 @@
 use leptos::prelude::*;
 
 use super::configure::count_changed;
+use crate::scenario::keys::{Key, Place};
 use crate::scenario::{Method, Scenario};
 use crate::ui::browser;
 use crate::ui::format::Unit;
@@ -11,13 +12,15 @@ use crate::ui::summary;
 use crate::units::grouped;
 
 /// A part of the sentence: what stands before it, the control that it leads to, what it is for those who only hear it, and
-/// its words.
+/// its words; none where it is not asked.
 type Piece = (&'static str, &'static str, &'static str, fn(&Scenario, Unit) -> String);
 
-const PIECES: [Piece; 7] = [
+const PIECES: [Piece; 9] = [
     ("", "task", "Task", |scenario, _| summary::task(scenario).to_owned()),
     ("", "model", "Model", |scenario, _| summary::model(scenario)),
     ("with", "method", "Method", |scenario, _| method(scenario)),
+    ("in", "stack", "Training library", |scenario, _| summary::library(scenario)),
+    ("·", "rollouts", "Answers come from", |scenario, _| summary::rollouts(scenario).to_owned()),
     ("on", "gpus", "GPUs", |scenario, _| format!("{} ×", grouped(scenario.cluster.gpus))),
     ("", "gpu", "GPU", summary::card),
     ("·", "seq-length", "Sequence length", |scenario, _| format!("{} tokens", grouped(scenario.sequence))),
@@ -52,17 +55,26 @@ pub fn Sentence() -> impl IntoView {
             let unit = state.unit();
             state.current().scenario.with(|scenario| words(scenario, unit))
         });
+        let edit = move |_| {
+            if Key::find(id).is_some_and(|key| key.place != Place::Surface) {
+                state.unfolded.set(true);
+            }
+            // a control among all settings is there once these are drawn
+            request_animation_frame(move || browser::edit(id));
+        };
         view! {
-            <span class="joint">{before}</span>
-            " "
-            <button
-                type="button"
-                aria-label=Signal::derive(move || format!("{name}: {}. Change it", said.get()))
-                on:click=move |_| browser::edit(id)
-            >
-                {said}
-            </button>
-            " "
+            <span class="piece" hidden=Signal::derive(move || said.with(String::is_empty))>
+                <span class="joint">{before}</span>
+                " "
+                <button
+                    type="button"
+                    aria-label=Signal::derive(move || format!("{name}: {}. Change it", said.get()))
+                    on:click=edit
+                >
+                    {said}
+                </button>
+                " "
+            </span>
         }
     };
     let changed = Memo::new(move |_| match state.current().scenario.with(count_changed) {
@@ -88,7 +100,6 @@ pub fn Sentence() -> impl IntoView {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scenario::keys::Key;
 
     #[test]
     fn every_part_leads_to_a_control_of_that_name() {
@@ -101,12 +112,13 @@ mod tests {
     fn the_first_answer_is_a_sentence() {
         let words: Vec<_> = PIECES
             .iter()
-            .map(|(before, _, _, words)| format!("{before} {}", words(&Scenario::default(), Unit::Binary)))
-            .map(|words| words.trim_start().to_owned())
+            .map(|(before, _, _, words)| (before, words(&Scenario::default(), Unit::Binary)))
+            .filter(|(_, words)| !words.is_empty())
+            .map(|(before, words)| format!("{before} {words}").trim_start().to_owned())
             .collect();
         assert_eq!(
             words.join(" "),
-            "Fine-tune Llama-3.1-8B with QLoRA, rank 16 on 1 × GeForce RTX 4090 · 2,048 tokens · batch 1"
+            "Fine-tune Llama-3.1-8B with QLoRA, rank 16 in transformers + PEFT on 1 × GeForce RTX 4090 · 2,048 tokens · batch 1"
         );
     }
 }

@@ -154,7 +154,7 @@ fn Contexts() -> impl IntoView {
         <section class="panel" aria-labelledby="contexts-title">
             <h2 id="contexts-title">"How many sequences of what length?"</h2>
             <p class="remark">{told}</p>
-            <Table caption="Sequences at once by their length" class="fits" listing=state.asked.listing(Listed::Contexts) columns=columns rows=rows busy=found.busy />
+            <Table caption="Sequences at once by their length" class="fits contexts" listing=state.asked.listing(Listed::Contexts) columns=columns rows=rows busy=found.busy />
             <p class="remark">
                 "What transformers’ generate needs for so many sequences at once. A length is that of a sequence when its last token \
                  is there, the new ones as many as are chosen. Figures are those of tensors; one that is opened is replayed on \

@@ -139,7 +139,7 @@ fn Figures() -> impl IntoView {
         let detail = slot.close_look();
         let of = |scenario: &Scenario, memory: &Memory, gpu: &Gpu| {
             let verdict = Detail::verdict(detail.as_deref(), scenario, &fits(memory, gpu));
-            let figures = verdict::figures(memory, (gpu, scenario.cluster), detail.as_deref(), unit);
+            let figures = verdict::figures(memory, (gpu, scenario), detail.as_deref(), unit);
             figures.into_iter().chain(verdict::speed(scenario, memory, verdict)).collect::<Vec<_>>()
         };
         slot.answer(of).unwrap_or_default()
