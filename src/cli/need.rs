@@ -10,7 +10,7 @@ use super::table::{Cell, Column, Listing, Table};
 use crate::export;
 use crate::hardware::{Machine, gpus};
 use crate::issue::Issue;
-use crate::plan::{Layout, NeedCell, NeedRow, Verdict, fewest_gpus, need, on_one, usual_cards};
+use crate::plan::{Layout, NeedCell, NeedRow, Verdict, fewest_gpus, need_of_each, on_one, usual_cards};
 use crate::scenario::{Method, Scenario};
 use crate::share;
 use crate::text::one_line;
@@ -47,7 +47,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
         cards = gpus().collect();
         cards.sort_by_key(|card| card.memory);
     }
-    let mut rows: Vec<NeedRow> = cards.into_iter().map(|card| need(&base, card)).collect();
+    let mut rows = need_of_each(&base, &cards);
     let problem = rows.iter().flat_map(|row| &row.cells).find_map(|cell| match cell {
         NeedCell::Unknown(issue) => Some(issue.to_string()),
         NeedCell::Needs { .. } => None,

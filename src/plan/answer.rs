@@ -1,14 +1,14 @@
 //! The answer to a scenario: what it needs, what it does on its card, and the verdict on both.
 
 use super::fit::{Fit, fits};
-use super::on_card::{OnCard, Outcome, Replayed};
+use super::on_card::{OnCard, Outcome, replayed};
+use super::recorded::Recorded;
 use super::time::{Pace, pace};
 use super::verdict::Verdict;
 use crate::accuracy;
 use crate::estimate::{Estimate, estimate};
 use crate::issue::{Field, Issue, Severity};
 use crate::scenario::{Allocator, Scenario};
-use crate::step::Recording;
 use crate::units::Bytes;
 
 /// A scenario and all that is said of it.
@@ -55,44 +55,46 @@ impl Answer {
 
     /// The same with the run replayed on the scenario's card, where there is an estimate.
     pub fn replayed(self) -> Answer {
-        self.replaying(None).0
+        self.replayed_from(&Recorded::default())
     }
 
-    /// The same of the run's recording, which is made where it is not there, and handed on.
-    fn replaying(mut self, recording: Option<Recording>) -> (Answer, Option<Recording>) {
-        let Some(memory) = &self.estimate.memory else { return (self, recording) };
+    /// The same of a run that may have been recorded already.
+    pub(super) fn replayed_from(mut self, recorded: &Recorded) -> Answer {
+        let Some(memory) = &self.estimate.memory else { return self };
         let Answer { scenario, .. } = &self;
         let replay = || {
             let (architecture, gpu) = (scenario.architecture()?, scenario.gpu()?);
-            let recording = recording.map_or_else(|| Recording::of(&architecture, scenario, &gpu), Ok)?;
-            Ok(Replayed::on(&architecture, scenario, &gpu, memory, recording))
+            let recording = recorded.of(&architecture, scenario, &gpu)?;
+            Ok(replayed(&architecture, scenario, &gpu, &recording))
         };
         match replay() {
-            Ok(Replayed { recording, on_card, memory, .. }) => {
-                self.estimate.memory = Some(memory);
+            Ok((on_card, replay)) => {
+                self.estimate.memory = Some(memory.replayed(replay));
                 self.on_card = Some(on_card);
-                (self, Some(recording))
             }
-            Err(issue) => {
-                self.estimate.issues.push(Issue { severity: Severity::Warning, ..issue });
-                (self, None)
-            }
+            Err(issue) => self.estimate.issues.push(Issue { severity: Severity::Warning, ..issue }),
         }
+        self
     }
 
     /// The estimate with the run replayed, and where holes between its tensors may be in its way, as it is tight or close, the answer
     /// with expandable segments too.
-    pub(super) fn both_ways(self) -> (Answer, Option<Answer>) {
-        let (own, recording) = self.replaying(None);
+    pub(super) fn both_ways(self, recorded: &Recorded) -> (Answer, Option<Answer>) {
+        let own = self.replayed_from(recorded);
         let joined = has_holes(&own.scenario, own.verdict())
-            .then(|| Answer::of_tensors(joined(&own.scenario)).replaying(recording).0);
+            .then(|| Answer::of_tensors(joined(&own.scenario)).replayed_from(recorded));
         (own, joined)
     }
 
     /// The estimate with the run replayed, with expandable segments, which cost nothing, where only the holes between its tensors are in
     /// its way or leave it in doubt; as it is where these do not help.
     pub fn without_holes(self) -> Answer {
-        let (own, joined) = self.both_ways();
+        self.without_holes_from(&Recorded::default())
+    }
+
+    /// The same of a run that may have been recorded already.
+    pub(super) fn without_holes_from(self, recorded: &Recorded) -> Answer {
+        let (own, joined) = self.both_ways(recorded);
         let verdict = own.verdict();
         joined.filter(|joined| helps(verdict, joined.verdict())).unwrap_or(own)
     }
@@ -151,7 +153,7 @@ mod tests {
         };
         let mut both = 0;
         for scenario in (125..155).map(on) {
-            let (own, other) = Answer::of_tensors(scenario.clone()).both_ways();
+            let (own, other) = Answer::of_tensors(scenario.clone()).both_ways(&Recorded::default());
             let said = |answer: &Answer| (answer.on_card, answer.verdict(), answer.fit());
             assert_eq!(said(&own), said(&Answer::of(scenario.clone())));
             if let Some(other) = other {

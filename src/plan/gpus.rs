@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::answer::Answer;
 use super::counts::{GPU_COUNTS, MACHINE, between};
 use super::layouts::{name, otherwise};
+use super::recorded::Recorded;
 use super::verdict::Verdict;
 use crate::issue::{Field, Issue};
 use crate::scenario::software::{Software, Trainer};
@@ -97,7 +98,7 @@ pub fn fewest_gpus(scenario: &Scenario) -> Result<Option<Layout>, Issue> {
 
 /// The same of at least and at most so many.
 fn fewest_between(scenario: &Scenario, counts: RangeInclusive<u64>) -> Result<Option<Layout>, Issue> {
-    let usual = usually_between(scenario, counts.clone());
+    let usual = usually_between(scenario, counts.clone(), &Recorded::default());
     let (first, last) = counts.into_inner();
     let last = match &usual {
         Ok(Some(layout)) => layout.gpus.saturating_sub(1),
@@ -106,19 +107,20 @@ fn fewest_between(scenario: &Scenario, counts: RangeInclusive<u64>) -> Result<Op
     fewer_otherwise(scenario, first.max(least(scenario))..=last).map_or(usual, |layout| Ok(Some(layout)))
 }
 
-/// The fewest with the engine that several GPUs usually have.
+/// The fewest with the engine that several GPUs usually have; `recorded` are runs that cards like its own share.
 pub(super) fn usually_between(
     scenario: &Scenario,
     counts: RangeInclusive<u64>,
+    recorded: &Recorded,
 ) -> Result<Option<Layout>, Issue> {
     let divided = scenario.divided().gpus();
     let tried = |gpus: &u64| counts.contains(gpus) && gpus.is_multiple_of(divided.max(1));
     let mut fewer = 0;
     for gpus in GPU_COUNTS.into_iter().filter(tried) {
-        if let Some(layout) = held_by(scenario, gpus)? {
+        if let Some(layout) = held(on_gpus(scenario, gpus), recorded)? {
             // more need not hold whatever fewer do: what a shard leaves in the allocator's blocks differs
             let mut between = between(fewer, gpus).filter(tried);
-            let least = between.find_map(|gpus| held_by(scenario, gpus).ok().flatten());
+            let least = between.find_map(|gpus| held(on_gpus(scenario, gpus), recorded).ok().flatten());
             return Ok(Some(least.unwrap_or(layout)));
         }
         fewer = gpus;
@@ -126,13 +128,8 @@ pub(super) fn usually_between(
     Ok(None)
 }
 
-/// The scenario on so many, where it fits.
-fn held_by(scenario: &Scenario, gpus: u64) -> Result<Option<Layout>, Issue> {
-    held(on_gpus(scenario, gpus))
-}
-
 /// A scenario, where it fits.
-fn held(scenario: Scenario) -> Result<Option<Layout>, Issue> {
+fn held(scenario: Scenario, recorded: &Recorded) -> Result<Option<Layout>, Issue> {
     let answer = Answer::of_tensors(scenario);
     let (Some(fit), Some(verdict)) = (answer.fit(), answer.verdict()) else {
         return Err(answer.refusal());
@@ -144,7 +141,7 @@ fn held(scenario: Scenario) -> Result<Option<Layout>, Issue> {
     if !fit.fits() {
         return Ok(None);
     }
-    let answer = answer.without_holes();
+    let answer = answer.without_holes_from(recorded);
     Ok(match (answer.fit(), answer.verdict()) {
         (Some(fit), Some(verdict)) if verdict.holds() => Some(Layout {
             gpus: answer.scenario.cluster.gpus,
@@ -170,7 +167,9 @@ fn fewer_otherwise(scenario: &Scenario, counts: RangeInclusive<u64>) -> Option<L
         let fits = |way: &Scenario| Answer::of_tensors(way.clone()).fit().is_some_and(|fit| fit.fits());
         otherwise(scenario, gpus).into_iter().filter(fits).collect()
     };
-    let on = |gpus: u64| by_tensors(gpus).into_iter().find_map(|way| held(way).ok().flatten());
+    let on = |gpus: u64| {
+        by_tensors(gpus).into_iter().find_map(|way| held(way, &Recorded::default()).ok().flatten())
+    };
     // few enough to look at each
     let machine = (first..=last.min(MACHINE)).find_map(on);
     if machine.is_some() || last <= MACHINE {
@@ -248,7 +247,9 @@ mod tests {
     #[test]
     fn the_engine_of_the_library_that_takes_the_fewest_is_taken() {
         let scenario = full("meta-llama/Llama-3.1-70B", "h100-sxm-80gb");
-        let usual = usually_between(&scenario, 1..=1024).unwrap().expect("some number holds it");
+        let usual = usually_between(&scenario, 1..=1024, &Recorded::default())
+            .unwrap()
+            .expect("some number holds it");
         assert_eq!((usual.gpus, usual.name()), (24, "FSDP2".to_owned()));
         let fewest = fewest_gpus(&scenario).unwrap().expect("some number holds it");
         assert_eq!((fewest.gpus, fewest.name()), (16, "ZeRO-3 (DeepSpeed)".to_owned()));
@@ -272,7 +273,7 @@ mod tests {
     fn what_the_usual_engine_does_not_run_another_of_the_library_may() {
         let scenario =
             Scenario { optimizer: Optimizer::AdamW8bit, ..full("meta-llama/Llama-3.1-8B", "rtx-4090") };
-        assert!(usually_between(&scenario, 2..=1024).is_err());
+        assert!(usually_between(&scenario, 2..=1024, &Recorded::default()).is_err());
         let layout = fewest_gpus(&scenario).unwrap().expect("some number holds it");
         assert_eq!(layout.name(), "ZeRO-3 (DeepSpeed)");
     }
@@ -326,7 +327,9 @@ mod tests {
     #[test]
     fn what_stops_under_fsdp2_is_divided_by_zero_3() {
         let scenario = full("allenai/OLMo-2-0425-1B", "rtx-3060-12gb");
-        let usual = usually_between(&scenario, 1..=1024).unwrap().expect("some number holds it");
+        let usual = usually_between(&scenario, 1..=1024, &Recorded::default())
+            .unwrap()
+            .expect("some number holds it");
         assert_eq!(usual.scenario.cluster.sharding, Sharding::Zero3);
         // another engine that takes fewer does not stop either
         let layout = fewest_gpus(&scenario).unwrap().expect("some number holds it");

@@ -4,11 +4,13 @@ use serde::{Deserialize, Serialize};
 
 use super::answer::Answer;
 use super::gpus::{Layout, usually_between};
+use super::recorded::Recorded;
 use super::table::{alone, with_method, within_positions};
 use super::verdict::Verdict;
 use crate::hardware::{Class, Gpu, Machine, Vendor, cheapest, gpus, machines};
 use crate::issue::Issue;
 use crate::scenario::{GpuChoice, Method, Scenario};
+use crate::step::run_alike;
 use crate::units::Bytes;
 
 /// More cards than that are no answer for who asks which one to take.
@@ -138,35 +140,72 @@ pub fn usual_cards() -> Vec<&'static Gpu> {
 /// assert_eq!(smallest.map(|card| card.marketed_gb), Some(Some(16)));
 /// ```
 pub fn need(base: &Scenario, card: &Gpu) -> NeedRow {
-    let mut base = alone(base);
-    base.change(|base| base.gpu = GpuChoice::Catalogue(card.slug.to_string()));
-    let mut cells: Vec<NeedCell> = Vec::with_capacity(Method::ALL.len());
-    for method in Method::ALL {
-        // what generates has no adapters: LoRA is as full there
-        cells.push(match cells.first() {
-            Some(full) if *method == Method::Lora && !base.task.trains() => full.clone(),
-            Some(_) | None => cell(card, within_positions(&with_method(&base, *method))),
-        });
-    }
-    NeedRow {
-        gpu: card.slug.to_string(),
-        name: card.name.to_string(),
-        memory: card.memory,
-        machine: cheapest(&card.slug, 1).cloned(),
-        cells,
-    }
+    of_alike(base, &[card]).remove(0)
 }
 
-fn cell(card: &Gpu, scenario: Scenario) -> NeedCell {
+/// The same of several cards, a row for each in their order: those that run a step alike ([`alike`]) share what it comes to.
+pub fn need_of_each(base: &Scenario, cards: &[&Gpu]) -> Vec<NeedRow> {
+    let mut rows: Vec<NeedRow> =
+        alike(cards, usize::MAX).iter().flat_map(|group| of_alike(base, group)).collect();
+    rows.sort_by_key(|row| cards.iter().position(|card| *card.slug == *row.gpu));
+    rows
+}
+
+/// The same of cards that run every step alike.
+fn of_alike(base: &Scenario, cards: &[&Gpu]) -> Vec<NeedRow> {
+    let on = |card: &&Gpu| {
+        let mut on = alone(base);
+        on.change(|on| on.gpu = GpuChoice::Catalogue(card.slug.to_string()));
+        let row = NeedRow {
+            gpu: card.slug.to_string(),
+            name: card.name.to_string(),
+            memory: card.memory,
+            machine: cheapest(&card.slug, 1).cloned(),
+            cells: Vec::with_capacity(Method::ALL.len()),
+        };
+        (on, row)
+    };
+    let mut rows: Vec<(Scenario, NeedRow)> = cards.iter().map(on).collect();
+    for method in Method::ALL {
+        let recorded = Recorded::default();
+        for ((base, row), card) in rows.iter_mut().zip(cards) {
+            // what generates has no adapters: LoRA is as full there
+            let cell = match row.cells.first() {
+                Some(full) if *method == Method::Lora && !base.task.trains() => full.clone(),
+                Some(_) | None => cell(card, within_positions(&with_method(base, *method)), &recorded),
+            };
+            row.cells.push(cell);
+        }
+    }
+    rows.into_iter().map(|(_, row)| row).collect()
+}
+
+/// The cards in groups that run every step alike, at most so many in each: what is recorded for one of them serves all.
+pub fn alike<'a>(cards: &[&'a Gpu], most: usize) -> Vec<Vec<&'a Gpu>> {
+    let mut groups: Vec<Vec<&Gpu>> = Vec::new();
+    for card in cards {
+        let own = groups
+            .iter_mut()
+            .find(|group| group.len() < most && group.iter().all(|other| run_alike(other, card)));
+        match own {
+            Some(group) => group.push(card),
+            None => groups.push(vec![card]),
+        }
+    }
+    groups
+}
+
+fn cell(card: &Gpu, scenario: Scenario, recorded: &Recorded) -> NeedCell {
     let mut answer = Answer::of_tensors(scenario);
     // tensors that do not fit need no replay
     if answer.fit().is_some_and(|fit| fit.fits()) {
-        answer = answer.replayed();
+        answer = answer.replayed_from(recorded);
     }
     match (answer.fit(), answer.verdict()) {
         (Some(fit), Some(verdict)) => {
-            let several =
-                (verdict == Verdict::Over).then(|| several(card, &answer.scenario, fit.needed)).flatten();
+            let several = (verdict == Verdict::Over)
+                .then(|| several(card, &answer.scenario, fit.needed, recorded))
+                .flatten();
             let scenario = Box::new(answer.scenario);
             NeedCell::Needs { needed: fit.needed, verdict, scenario, several: several.map(Box::new) }
         }
@@ -177,12 +216,12 @@ fn cell(card: &Gpu, scenario: Scenario) -> NeedCell {
 /// The fewest cards that train it with the engine that several usually have, each with a micro-batch of its own: to try every engine on every
 /// card takes minutes. Together they hold what one would: fewer than have that much memory
 /// need no look.
-fn several(card: &Gpu, scenario: &Scenario, needed: Bytes) -> Option<Several> {
+fn several(card: &Gpu, scenario: &Scenario, needed: Bytes, recorded: &Recorded) -> Option<Several> {
     if !scenario.task.trains() {
         return None;
     }
     let least = needed.0.div_ceil(card.memory.0.max(1)).max(2);
-    let layout = usually_between(scenario, least..=MOST_TOGETHER).ok()??;
+    let layout = usually_between(scenario, least..=MOST_TOGETHER, recorded).ok()??;
     let machine = cheapest(&card.slug, layout.gpus);
     let machines = |machine: &Machine| layout.gpus.div_ceil(u64::from(machine.gpus.max(1))) as f64;
     let per_hour = machine.map(|machine| machine.per_hour * machines(machine));
@@ -237,6 +276,21 @@ mod tests {
         let generates = Scenario { task: Task::Generate, ..Scenario::default() };
         let small = need(&generates, &gpu("rtx-3060-12gb").unwrap());
         assert!(!small.cells[0].fits() && small.cells[0].several().is_none());
+    }
+
+    #[test]
+    fn cards_that_are_asked_about_together_answer_as_alone() {
+        let slugs = ["rtx-3060-12gb", "a40", "rtx-3090", "rtx-4090", "l40s", "v100-sxm-16gb"];
+        let cards: Vec<Gpu> = slugs.iter().filter_map(|slug| gpu(slug).ok()).collect();
+        let cards: Vec<&Gpu> = cards.iter().collect();
+        assert!(cards.len() > 4, "{}", cards.len());
+        let base = Scenario::default();
+        let alone: Vec<NeedRow> = cards.iter().map(|card| need(&base, card)).collect();
+        assert_eq!(need_of_each(&base, &cards), alone);
+        let groups = alike(&cards, 2);
+        assert!(groups.iter().all(|group| group.len() <= 2 && run_alike(group[0], group[group.len() - 1])));
+        assert_eq!(groups.iter().flatten().count(), cards.len());
+        assert!(groups.len() < cards.len());
     }
 
     #[test]

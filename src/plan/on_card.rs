@@ -129,9 +129,9 @@ impl Run<'_> {
         };
         let chosen = self.is_expandable();
         let (unlimited, limited) = (settings(chosen, None), settings(chosen, Some(room)));
-        let whole = self.recording.replay(unlimited);
+        let whole = self.recording.unlimited(chosen);
         if whole.allocation.failure.is_none() && whole.allocation.most_reserved <= room {
-            return of(Outcome::Runs, limited, whole);
+            return of(Outcome::Runs, limited, whole.clone());
         }
         let replay = self.recording.replay(limited);
         let Some(failure) = replay.allocation.failure else { return of(Outcome::Runs, limited, replay) };
@@ -139,7 +139,7 @@ impl Run<'_> {
             let expandable = settings(true, Some(room));
             return of(Outcome::RunsExpandable, expandable, self.recording.replay(expandable));
         }
-        Shown { replay: whole, ..of(Outcome::Fails(failure), unlimited, replay) }
+        Shown { replay: whole.clone(), ..of(Outcome::Fails(failure), unlimited, replay) }
     }
 }
 
@@ -176,25 +176,24 @@ impl Replayed {
         memory: &Memory,
     ) -> Result<Replayed, Issue> {
         let recording = Recording::of(architecture, scenario, gpu)?;
-        Ok(Replayed::on(architecture, scenario, gpu, memory, recording))
-    }
-
-    /// The same of a scenario's recording: with another allocator the events are the same.
-    pub(super) fn on(
-        architecture: &Architecture,
-        scenario: &Scenario,
-        gpu: &Gpu,
-        memory: &Memory,
-        recording: Recording,
-    ) -> Replayed {
-        let doubt = accuracy::band(architecture, scenario).doubt();
-        let (mut on_card, replay) = OnCard::with_replay(&recording, scenario.allocator, gpu, doubt);
-        // another process of the same card
-        on_card.shown += scenario.card().map_or(Bytes::ZERO, |card| scenario.colocated(card.memory));
+        let (on_card, replay) = replayed(architecture, scenario, gpu, &recording);
         let peak = replay.highest;
-        let memory = memory.replayed(replay);
-        Replayed { recording, on_card, memory, peak }
+        Ok(Replayed { recording, on_card, memory: memory.replayed(replay), peak })
     }
+}
+
+/// What a scenario's recording does on a card, and the run whose figures are shown.
+pub(super) fn replayed(
+    architecture: &Architecture,
+    scenario: &Scenario,
+    gpu: &Gpu,
+    recording: &Recording,
+) -> (OnCard, Replay) {
+    let doubt = accuracy::band(architecture, scenario).doubt();
+    let (mut on_card, replay) = OnCard::with_replay(recording, scenario.allocator, gpu, doubt);
+    // another process of the same card
+    on_card.shown += scenario.card().map_or(Bytes::ZERO, |card| scenario.colocated(card.memory));
+    (on_card, replay)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The card, as far as kernels are chosen and launched by it.
 
 use crate::hardware::Gpu;
+use crate::units::Bytes;
 
 /// What kernels are chosen and launched by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,8 +15,17 @@ pub(super) struct Device {
     /// Bytes of one cuBLAS workspace: the user's (`CUBLAS_WORKSPACE_CONFIG`), or PyTorch's (ATen/cuda/CUDABlas.cpp `parseChosenWorkspaceSize`: 32 MiB on 9.0,
     /// 4096 KiB · 2 + 16 KiB · 8 elsewhere; seen on 8.9, 9.0, 10.0 and 12.0).
     pub workspace: u64,
-    /// Bytes of memory.
-    pub memory: u64,
+    /// Whether it has no more memory than what Unsloth calls a small card (`_SMALL_CARD_BYTES`, 24.5 GiB), for which its loss is
+    /// computed otherwise.
+    pub is_small: bool,
+}
+
+/// Unsloth's `_SMALL_CARD_BYTES`.
+const SMALL_CARD: Bytes = Bytes(49 << 29);
+
+/// Whether both run every step alike, event by event: what differs is how much they have room for.
+pub(crate) fn run_alike(one: &Gpu, other: &Gpu) -> bool {
+    Device::of(one) == Device::of(other)
 }
 
 /// Bytes of a card's cuBLAS workspace, and its multiprocessors.
@@ -44,6 +54,6 @@ impl Device {
         };
         let usual = if (90..100).contains(&capability) { 33_554_432 } else { 8_519_680 };
         let workspace = gpu.workspace.map_or(usual, |bytes| bytes.0);
-        Device { capability, multiprocessors, threads, workspace, memory: gpu.memory.0 }
+        Device { capability, multiprocessors, threads, workspace, is_small: gpu.memory <= SMALL_CARD }
     }
 }

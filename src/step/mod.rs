@@ -41,6 +41,7 @@ mod what;
 
 pub use alive::TensorGroup;
 pub use allocate::{Allocation, Failure, Milestone, Replay};
+pub(crate) use device::run_alike;
 pub(crate) use device::workspace_and_multiprocessors;
 pub use heap::record::Pass;
 pub(crate) use parallel::is_engines;

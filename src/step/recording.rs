@@ -1,7 +1,9 @@
 //! The step layer by layer, with every event.
 
+use std::cell::OnceCell;
 use std::ops::Range;
 
+use super::allocate::Replay;
 use super::forward::Apart;
 use super::heap::record::{Event, Maker, Record};
 use super::heap::{Storage, StorageId};
@@ -45,6 +47,8 @@ pub struct Recording {
     pub(super) stepped: usize,
     /// The most that its tensors take at once.
     tensors: Bytes,
+    /// What the allocator makes of it where nothing limits it, by blocks and with expandable segments.
+    unlimited: [OnceCell<Replay>; 2],
 }
 
 impl Recording {
@@ -149,7 +153,14 @@ impl Recording {
             shown,
             stepped,
             tensors: highest,
+            unlimited: Default::default(),
         })
+    }
+
+    /// What the allocator makes of it where nothing limits it, which is asked again for every card.
+    pub(crate) fn unlimited(&self, expandable_segments: bool) -> &Replay {
+        let settings = Settings { expandable_segments, capacity: None };
+        self.unlimited[usize::from(expandable_segments)].get_or_init(|| self.replay(settings))
     }
 
     /// How many events there are, those that happen once more with them.

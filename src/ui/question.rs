@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::detail::{Beside, Detail, Glance, opened, stretch};
 use crate::explain::Level;
 use crate::export;
+use crate::hardware::{Gpu, gpu};
 use crate::issue::Issue;
 use crate::memory::Category;
 use crate::oom::{Decoded, decode, remedies};
@@ -39,7 +40,7 @@ pub enum Question {
     /// What a scenario needs.
     Point(Box<Scenario>),
     /// What a scenario's model needs on so many cards, from the first of that number.
-    Cards(Box<Scenario>, usize, usize),
+    Cards(Box<Scenario>, Vec<String>),
     /// The first iteration of a scenario or the one that is shown, or some of its events.
     Stretch(Box<Scenario>, bool, Option<(usize, usize)>),
     /// Ways to use several GPUs.
@@ -170,7 +171,7 @@ impl Question {
                 Answer::Stretch(moments.unwrap_or_default())
             }
             Question::Point(scenario) => Answer::Point(point(scenario)),
-            Question::Cards(scenario, first, count) => Answer::Cards(cards(scenario, *first, *count)),
+            Question::Cards(scenario, slugs) => Answer::Cards(cards(scenario, slugs)),
             Question::Ways(ways) => Answer::Ways(ways.iter().map(plan::tried).collect()),
             Question::Serving(scenario) => Answer::Serving(plan::serving(scenario)),
             Question::Contexts(scenario) => Answer::Contexts(plan::contexts(scenario)),
@@ -229,9 +230,9 @@ fn decoded(text: &str, scenario: &Scenario) -> Result<Box<(Decoded, Vec<Lever>)>
     Ok(Box::new((decoded, remedies)))
 }
 
-fn cards(scenario: &Scenario, first: usize, count: usize) -> Vec<NeedRow> {
-    let cards = plan::usual_cards().into_iter().skip(first).take(count);
-    cards.map(|card| plan::need(scenario, card)).collect()
+fn cards(scenario: &Scenario, slugs: &[String]) -> Vec<NeedRow> {
+    let cards: Vec<Gpu> = slugs.iter().filter_map(|slug| gpu(slug).ok()).collect();
+    plan::need_of_each(scenario, &cards.iter().collect::<Vec<_>>())
 }
 
 fn written(scenarios: &[Scenario], form: Form, page: &str) -> String {
@@ -271,7 +272,7 @@ mod tests {
             Question::Stretch(scenario.clone().into(), true, Some((0, usize::MAX))),
             Question::Row(scenario.clone().into(), Bytes::gib(24.), Measure::Length),
             Question::Point(scenario.clone().into()),
-            Question::Cards(scenario.clone().into(), 3, 2),
+            Question::Cards(scenario.clone().into(), vec!["rtx-3090".to_owned(), "a40".to_owned()]),
             Question::Batch(scenario.clone().into(), 32),
             Question::Ways(plan::ways(&scenario, 2)),
             Question::MemoryViz(scenario.clone().into()),

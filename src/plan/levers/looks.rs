@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use serde::{Deserialize, Serialize};
 
 use crate::plan::answer::{Answer, has_holes, helps, joined};
+use crate::plan::recorded::Recorded;
 use crate::plan::verdict::Verdict;
 use crate::scenario::Scenario;
 use crate::units::Bytes;
@@ -59,7 +60,7 @@ impl Looks {
     pub(super) fn at(&self, scenario: &Scenario) -> Option<Outlook> {
         let known = self.0.borrow().iter().find(|(known, _)| known == scenario).map(|(_, outlook)| *outlook);
         known.unwrap_or_else(|| {
-            let (own, joined) = Answer::of_tensors(scenario.clone()).both_ways();
+            let (own, joined) = Answer::of_tensors(scenario.clone()).both_ways(&Recorded::default());
             let outlook = Outlook::read(&own);
             let mut at = self.0.borrow_mut();
             at.extend(joined.map(|joined| (joined.scenario.clone(), Outlook::read(&joined))));

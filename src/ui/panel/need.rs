@@ -4,8 +4,8 @@ use leptos::prelude::*;
 
 use super::document::Grounds;
 use super::rows::{pieces, summed_up};
-use crate::hardware::Machine;
-use crate::plan::{NeedCell, NeedRow, Several, Verdict, on_one, usual_cards};
+use crate::hardware::{Gpu, Machine};
+use crate::plan::{NeedCell, NeedRow, Several, Verdict, alike, on_one, usual_cards};
 use crate::scenario::{Method, Scenario};
 use crate::ui::asked::Listed;
 use crate::ui::behind::Behind;
@@ -18,8 +18,8 @@ use crate::ui::state::State;
 use crate::ui::summary;
 use crate::units::grouped;
 
-/// How many cards are asked about at once: a worker is free again in between.
-const AT_ONCE: usize = 2;
+/// How many cards that run a step alike are asked about at once: they share what it comes to, and a worker is free again in between.
+const AT_ONCE: usize = 6;
 
 /// How many cards are listed before all are asked for.
 const LISTED: usize = 12;
@@ -36,9 +36,9 @@ pub fn Cards() -> impl IntoView {
         state,
         scenario,
         |scenario| {
-            let blocks = usual_cards().len().div_ceil(AT_ONCE);
-            let ask = |block| Question::Cards(Box::new(scenario.clone()), block * AT_ONCE, AT_ONCE);
-            (0..blocks).map(ask).collect()
+            let slugs = |group: &Vec<&Gpu>| group.iter().map(|card| card.slug.to_string()).collect();
+            let ask = |group| Question::Cards(Box::new(scenario.clone()), slugs(group));
+            alike(&usual_cards(), AT_ONCE).iter().map(ask).collect()
         },
         Place::Cards,
         |answer| {
@@ -134,7 +134,8 @@ fn gist(rows: &[NeedRow], method: Method) -> Option<String> {
     let fits = |row: &&NeedRow| row.cells.get(own).is_some_and(NeedCell::fits);
     let rent = rent(rows, own).unwrap_or_default();
     let Some(smallest) = rows.iter().filter(fits).min_by_key(|row| row.memory) else {
-        let (row, fewest) = together(rows, own).min_by_key(|(row, several)| (several.layout.gpus, row.memory))?;
+        let (row, fewest) =
+            together(rows, own).min_by_key(|(row, several)| (several.layout.gpus, row.memory))?;
         return Some(format!(
             "As it is, no single card holds it; the fewest that do together are {}.{rent}",
             named(row, fewest)
@@ -159,12 +160,17 @@ fn named(row: &NeedRow, several: &Several) -> String {
 
 /// What costs least to rent, with its price.
 fn rent(rows: &[NeedRow], method: usize) -> Option<String> {
-    let alone = rows.iter().filter(|row| row.cells.get(method).is_some_and(NeedCell::fits)).filter_map(|row| {
-        let machine = row.machine.as_ref()?;
-        // a card is not let by itself where a machine has several
-        let cards = if machine.gpus == 1 { String::new() } else { format!(" of a machine with {}", machine.gpus) };
-        Some((machine.per_hour, format!("is one {}{cards}", row.name)))
-    });
+    let alone =
+        rows.iter().filter(|row| row.cells.get(method).is_some_and(NeedCell::fits)).filter_map(|row| {
+            let machine = row.machine.as_ref()?;
+            // a card is not let by itself where a machine has several
+            let cards = if machine.gpus == 1 {
+                String::new()
+            } else {
+                format!(" of a machine with {}", machine.gpus)
+            };
+            Some((machine.per_hour, format!("is one {}{cards}", row.name)))
+        });
     let several = together(rows, method)
         .filter_map(|(row, several)| Some((several.per_hour?, format!("are {}", named(row, several)))));
     let (per_hour, named) = alone.chain(several).min_by(|(one, _), (other, _)| one.total_cmp(other))?;

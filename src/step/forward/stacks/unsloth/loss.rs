@@ -47,9 +47,6 @@ const LARGEST_CHUNK: u64 = 2 << 30;
 const LARGEST_TILE: u64 = 256 << 20;
 /// Tokens of the vocabulary that one program of a kernel sees (`_SPLIT_COLS`).
 const SPLIT: u64 = 16_384;
-/// Memory of a card that counts as small (`_SMALL_CARD_BYTES`, 24.5 GiB).
-const SMALL_CARD: u64 = 49 << 29;
-
 impl<'a> Pass<'_, 'a> {
     /// `unsloth_fused_ce_loss`; there are no logits to return.
     pub(in crate::step::forward) fn unsloth_head(
@@ -62,7 +59,7 @@ impl<'a> Pass<'_, 'a> {
         // the last token of each text has no label
         let (texts, _) = texts(self.batch);
         let kept = self.batch.tokens().saturating_sub(texts).max(1);
-        let small = self.device.memory <= SMALL_CARD;
+        let small = self.device.is_small;
         let loss = hidden.apply(|state, x| state.unsloth_loss(x, head.shape, head.weight, (kept, small)));
         drop(labels);
         drop(hidden);

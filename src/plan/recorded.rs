@@ -1,0 +1,39 @@
+//! Runs that were recorded, for several questions about them.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use crate::hardware::Gpu;
+use crate::issue::Issue;
+use crate::model::Architecture;
+use crate::scenario::{Allocator, GpuChoice, Scenario};
+use crate::step::{Recording, run_alike};
+use crate::units::Bytes;
+
+/// What was recorded so far: a scenario has the same events on all cards that run it alike, and under either allocator.
+#[derive(Default)]
+pub(super) struct Recorded(RefCell<Vec<(Scenario, Gpu, Rc<Recording>)>>);
+
+impl Recorded {
+    /// The recording of a scenario on a card, made where it is not there yet.
+    pub fn of(
+        &self,
+        architecture: &Architecture,
+        scenario: &Scenario,
+        gpu: &Gpu,
+    ) -> Result<Rc<Recording>, Issue> {
+        let own = Scenario {
+            gpu: GpuChoice::Custom(Bytes::ZERO),
+            allocator: Allocator::Native,
+            ..scenario.clone()
+        };
+        let known = |(known, card, _): &&(Scenario, Gpu, _)| *known == own && run_alike(card, gpu);
+        let found = self.0.borrow().iter().find(known).map(|(.., recording)| Rc::clone(recording));
+        if let Some(recording) = found {
+            return Ok(recording);
+        }
+        let recording = Rc::new(Recording::of(architecture, scenario, gpu)?);
+        self.0.borrow_mut().push((own, gpu.clone(), Rc::clone(&recording)));
+        Ok(recording)
+    }
+}
