@@ -129,17 +129,20 @@ impl Run<'_> {
         };
         let chosen = self.is_expandable();
         let (unlimited, limited) = (settings(chosen, None), settings(chosen, Some(room)));
-        let whole = self.recording.unlimited(chosen);
+        let whole = self.recording.replayed(unlimited);
         if whole.allocation.failure.is_none() && whole.allocation.most_reserved <= room {
-            return of(Outcome::Runs, limited, whole.clone());
+            return of(Outcome::Runs, limited, whole);
         }
-        let replay = self.recording.replay(limited);
+        let replay = self.recording.replayed(limited);
         let Some(failure) = replay.allocation.failure else { return of(Outcome::Runs, limited, replay) };
-        if self.holds_expandable(room) {
+        if !chosen && self.recording.tensors() <= room {
             let expandable = settings(true, Some(room));
-            return of(Outcome::RunsExpandable, expandable, self.recording.replay(expandable));
+            let joined = self.recording.replayed(expandable);
+            if joined.allocation.failure.is_none() {
+                return of(Outcome::RunsExpandable, expandable, joined);
+            }
         }
-        Shown { replay: whole.clone(), ..of(Outcome::Fails(failure), unlimited, replay) }
+        Shown { replay: whole, ..of(Outcome::Fails(failure), unlimited, replay) }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The step layer by layer, with every event.
 
-use std::cell::OnceCell;
+use std::cell::RefCell;
 use std::ops::Range;
 
 use super::allocate::Replay;
@@ -47,8 +47,8 @@ pub struct Recording {
     pub(super) stepped: usize,
     /// The most that its tensors take at once.
     tensors: Bytes,
-    /// What the allocator makes of it where nothing limits it, by blocks and with expandable segments.
-    unlimited: [OnceCell<Replay>; 2],
+    /// What the allocator made of it under settings that were asked for.
+    replays: RefCell<Vec<(Settings, Replay)>>,
 }
 
 impl Recording {
@@ -153,14 +153,21 @@ impl Recording {
             shown,
             stepped,
             tensors: highest,
-            unlimited: Default::default(),
+            replays: RefCell::default(),
         })
     }
 
-    /// What the allocator makes of it where nothing limits it, which is asked again for every card.
-    pub(crate) fn unlimited(&self, expandable_segments: bool) -> &Replay {
-        let settings = Settings { expandable_segments, capacity: None };
-        self.unlimited[usize::from(expandable_segments)].get_or_init(|| self.replay(settings))
+    /// The same as [`Recording::replay`], which is run once for any settings.
+    pub(crate) fn replayed(&self, settings: Settings) -> Replay {
+        let known = self.replays.borrow().iter().find(|(known, _)| *known == settings).cloned();
+        known.map_or_else(
+            || {
+                let replay = self.replay(settings);
+                self.replays.borrow_mut().push((settings, replay.clone()));
+                replay
+            },
+            |(_, replay)| replay,
+        )
     }
 
     /// How many events there are, those that happen once more with them.
