@@ -18,7 +18,7 @@ for (const colorScheme of ["light", "dark"]) {
         await headroom.open();
         const sentence = page.getByRole("group", { name: "The scenario in a sentence" });
         await expect(sentence).toHaveText(
-          "Fine-tune Llama-3.1-8B with QLoRA, rank 16 on 1 × GeForce RTX 4090 · 2,048 tokens · batch 1 · All settings",
+          "Fine-tune Llama-3.1-8B with QLoRA, rank 16 in transformers + PEFT on 1 × GeForce RTX 4090 · 2,048 tokens · batch 1 · All settings",
           { useInnerText: true },
         );
         for (const name of ["Model", "Method", "Sequence length", "Micro-batch size"]) {

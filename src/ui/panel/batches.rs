@@ -55,7 +55,9 @@ pub fn Batches() -> impl IntoView {
     });
     let told = move || {
         let own = found.heard.with(|heard| gist(heard.first()?.as_ref()?.as_ref().ok()?));
-        own.unwrap_or_else(|| summed_up(found.busy, found.stopped, "Looking at every card …", String::new))
+        own.unwrap_or_else(|| {
+            summed_up(found.busy, found.stopped, &found.looking("Looking at every card"), String::new)
+        })
     };
     let trains = Memo::new(move |_| state.current().scenario.with(|scenario| scenario.task.trains()));
     let set = Callback::new(move |number: f64| asked.set_effective(number as u64));

@@ -125,7 +125,7 @@ pub fn Curves() -> impl IntoView {
     let own = move || points().get(state.active.get()).cloned().unwrap_or_default();
     let size = move || state.current().scenario.with(|scenario| scenario.lora.tuner.size_word());
     let told = move || {
-        summed_up(found.busy, found.stopped, "Looking at every value …", || {
+        summed_up(found.busy, found.stopped, &found.looking("Looking at every value"), || {
             stops.with(|stops| gist((axis.get(), size()), stops, &own(), state.unit()))
         })
     };

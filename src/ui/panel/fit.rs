@@ -99,7 +99,7 @@ pub fn Models() -> impl IntoView {
         let listed = listed();
         match listed.is_empty() {
             true => asked.words.with(|words| format!("No model is called “{}”.", words.trim())),
-            false => summed_up(found.busy, found.stopped, "Looking at every model …", || {
+            false => summed_up(found.busy, found.stopped, &found.looking("Looking at every model"), || {
                 gist(&listed, asked.measure.get())
             }),
         }

@@ -75,7 +75,7 @@ pub fn Cards() -> impl IntoView {
     let told = move || {
         let method = state.current().scenario.with(|scenario| scenario.method);
         let words = fitting.with(|rows| gist(rows, method));
-        summed_up(found.busy, found.stopped, "Looking at every card …", || {
+        summed_up(found.busy, found.stopped, &found.looking("Looking at every card"), || {
             let none =
                 "Nothing fits any card that is listed here: several cards are needed, or a smaller model.";
             words.unwrap_or_else(|| none.to_owned())

@@ -20,6 +20,16 @@ pub struct Pieces<T: Send + Sync + 'static> {
     pub stopped: RwSignal<bool>,
 }
 
+impl<T: Send + Sync + 'static> Pieces<T> {
+    /// That they are looked for, and how many of a hundred are there: `Looking at every card … 40 %`.
+    pub fn looking(self, what: &str) -> String {
+        self.heard.with(|heard| match (heard.iter().flatten().count() * 100).checked_div(heard.len()) {
+            None | Some(0) => format!("{what} …"),
+            Some(percent) => format!("{what} … {percent} %"),
+        })
+    }
+}
+
 /// What is said of the pieces: that they are looked for, that not all came, or what they come to.
 pub fn summed_up(
     busy: RwSignal<bool>,
