@@ -55,11 +55,11 @@ pub fn rollouts(scenario: &Scenario) -> &'static str {
     if !scenario.task.is_online() {
         ""
     } else if scenario.generates_itself() {
-        "answers by transformers"
+        "answers by itself"
     } else if scenario.asks_a_server() {
-        "answers by vLLM on other GPUs"
+        "vLLM elsewhere"
     } else {
-        "answers by vLLM on the same card"
+        "vLLM on the same card"
     }
 }
 

@@ -276,7 +276,7 @@ pub fn accuracy(band: &Band) -> String {
 /// What that rests on, in a few words.
 pub fn rests_on(band: &Band) -> String {
     match band.evidence {
-        Evidence::SameKind => format!("{} like yours", runs(band.rows)),
+        Evidence::SameKind => format!("{} of this kind", runs(band.rows)),
         Evidence::SameFamily => format!("{} of this family", runs(band.rows)),
         Evidence::OtherFamilies => "runs of other families".to_owned(),
         Evidence::OtherSoftware => "runs of other software".to_owned(),
