@@ -240,7 +240,7 @@ fn a_policy_beside_a_value_model_is_a_task() {
     );
     assert_eq!(read(&other).left.len(), 1, "{:?}", read(&other).left);
     let command = read(
-        "python examples/scripts/ppo/ppo.py --sft_model_path Qwen/Qwen2.5-0.5B --response_length 53 --num_ppo_epochs 1",
+        "python examples/scripts/ppo/ppo.py --sft_model_path Qwen/Qwen2.5-0.5B --learning_rate 3e-6 --response_length 53 --num_ppo_epochs 1",
     );
     assert_eq!((command.scenario.task, command.scenario.policy.rollout), (Task::Ppo, 64));
 }
