@@ -91,6 +91,12 @@ pub enum Field {
     Labels,
     /// Texts of each example that are embedded.
     Texts,
+    /// Answers that are generated and scored at a time.
+    RolloutBatch,
+    /// Into how many parts a round's answers are divided.
+    MiniBatches,
+    /// How often a round's answers are learned from.
+    PpoEpochs,
     /// Texts that are embedded at a time, where gradients are cached.
     GradCache,
     /// What of its hidden states becomes a text's embedding.

@@ -86,6 +86,18 @@ pub enum Act {
         /// How many batches.
         times: u64,
     },
+    /// `batch_generation` of trl's `PPOTrainer`: answers to some of a round's prompts at a time, of which the scores of every token
+    /// are kept until the next round's have been generated.
+    Rollout {
+        /// Who generates.
+        member: usize,
+        /// The prompts of a time.
+        batch: Batch,
+        /// How.
+        how: Generation,
+        /// How many times.
+        times: u64,
+    },
     /// transformers' `generate`: a forward pass over the prompts, then one for every new token.
     Generate {
         /// Who generates.
@@ -166,6 +178,18 @@ pub enum Loss {
         /// (`vllm_importance_sampling_correction`).
         corrected: bool,
     },
+    /// Answers that the model generated, by how much better each token turned out than a value model thought it would (PPO), as
+    /// trl's `PPOTrainer` has it: policy and value model run one after the other and go backward as one graph.
+    Advantage {
+        /// The value model: another member, which is trained beside.
+        value: usize,
+        /// Tokens at the beginning of each sequence that are not scored.
+        prompt: u64,
+        /// Micro-batches up to which what the last one left is in variables of the script (those of a mini-batch).
+        each: u64,
+        /// How often the round's answers are learned from, one update each.
+        epochs: u64,
+    },
     /// Answers of which each token shall have the probabilities that a teacher gives it, as trl's `DistillationTrainer` has it.
     /// The teacher runs over the batch while the student's graph waits for backward.
     Divergence {
@@ -206,7 +230,10 @@ impl Act {
     /// The batch that it is given.
     pub fn batch(&self) -> Option<Batch> {
         match self {
-            Act::Train { batch, .. } | Act::Score { batch, .. } | Act::Generate { batch, .. } => Some(*batch),
+            Act::Train { batch, .. }
+            | Act::Score { batch, .. }
+            | Act::Rollout { batch, .. }
+            | Act::Generate { batch, .. } => Some(*batch),
             Act::Update { .. } => None,
         }
     }
@@ -220,6 +247,9 @@ impl Act {
             Act::Score { member, adapted, batch, prompt, times } => {
                 Act::Score { member, adapted, batch: change(batch), prompt, times }
             }
+            Act::Rollout { member, batch, how, times } => {
+                Act::Rollout { member, batch: change(batch), how, times }
+            }
             Act::Generate { member, batch, how } => Act::Generate { member, batch: change(batch), how },
             Act::Update { member } => Act::Update { member },
         }
@@ -228,7 +258,7 @@ impl Act {
     /// How many batches it is given in a round (gradient accumulation).
     pub fn times(&self) -> u64 {
         match *self {
-            Act::Train { times, .. } | Act::Score { times, .. } => times,
+            Act::Train { times, .. } | Act::Score { times, .. } | Act::Rollout { times, .. } => times,
             Act::Update { .. } | Act::Generate { .. } => 1,
         }
     }
@@ -239,21 +269,27 @@ impl Act {
             Act::Train { member, .. }
             | Act::Update { member }
             | Act::Score { member, .. }
+            | Act::Rollout { member, .. }
             | Act::Generate { member, .. } => member,
         }
     }
 
-    /// The members that it runs: whose act it is, and a reference.
+    /// The members that it runs: whose act it is, and a reference or a value model.
     pub fn members(&self) -> impl Iterator<Item = usize> + use<> {
         let reference = match *self {
             Act::Train {
                 loss:
                     Loss::Preference { reference: Scorer::Member(reference), .. }
                     | Loss::Desirability { reference: Scorer::Member(reference), .. }
-                    | Loss::Divergence { teacher: reference, .. },
+                    | Loss::Divergence { teacher: reference, .. }
+                    | Loss::Advantage { value: reference, .. },
                 ..
             } => Some(reference),
-            Act::Train { .. } | Act::Update { .. } | Act::Score { .. } | Act::Generate { .. } => None,
+            Act::Train { .. }
+            | Act::Update { .. }
+            | Act::Score { .. }
+            | Act::Rollout { .. }
+            | Act::Generate { .. } => None,
         };
         [self.member()].into_iter().chain(reference)
     }
@@ -295,6 +331,43 @@ impl Job {
     }
 }
 
+impl Job {
+    /// trl's `PPOTrainer`: answers and what the other models make of them, a few at a time, then as many updates as there are epochs.
+    fn of_policy(scenario: &Scenario, prompt: u64) -> Job {
+        let batch = Batch::from(scenario);
+        let Scenario { batch: sequences, accumulation, policy, .. } = *scenario;
+        let answers = sequences.saturating_mul(accumulation).max(1);
+        let rollout = policy.rollout.clamp(1, answers);
+        let times = answers.div_ceil(rollout);
+        let answered = Batch { sequences: rollout, ..batch };
+        let prompts = Batch { length: prompt, ..answered };
+        let learner = Member::from(scenario);
+        let value = learner.valuing();
+        let mut members = vec![learner, value.clone(), value.rewarding()];
+        let reference = match scenario.method {
+            Method::Full => {
+                members.push(members[0].reference());
+                (3, true)
+            }
+            Method::Lora | Method::Qlora => (0, false),
+        };
+        let score = |(member, adapted)| Act::Score { member, adapted, batch: answered, prompt, times };
+        let new_tokens = batch.length.saturating_sub(prompt);
+        let how = Generation { new_tokens, cache: CacheKind::Dynamic, sampling: Sampling::Drawn };
+        let each = accumulation.max(1).div_ceil(policy.parts.max(1));
+        let loss = Loss::Advantage { value: 1, prompt, each, epochs: policy.epochs.max(1) };
+        let round = vec![
+            Act::Rollout { member: 0, batch: prompts, how, times },
+            score(reference),
+            score((1, true)),
+            score((2, true)),
+            Act::Train { member: 0, batch, loss, times: accumulation },
+            Act::Update { member: 0 },
+        ];
+        Job { members, round, cluster: scenario.cluster }
+    }
+}
+
 /// The job of a scenario: all its members are of the scenario's model but a teacher.
 impl From<&Scenario> for Job {
     fn from(scenario: &Scenario) -> Job {
@@ -303,6 +376,8 @@ impl From<&Scenario> for Job {
         // of a sequence without an answer nothing is left to score
         let prompt = scenario.answers.prompt.min(scenario.sequence.saturating_sub(1));
         let reference = match (scenario.answers.reference, scenario.method) {
+            // its job has one of its own
+            _ if scenario.task == Task::Ppo => Scorer::Precomputed,
             _ if !scenario.task.has_reference() => Scorer::Precomputed,
             (Reference::Precomputed | Reference::None, _) => Scorer::Precomputed,
             (Reference::Scored, Method::Lora | Method::Qlora) => Scorer::WithoutAdapters,
@@ -314,6 +389,7 @@ impl From<&Scenario> for Job {
         let mut round = Vec::with_capacity(4);
         let loss = match scenario.task {
             Task::Generate => return Job::generating(scenario),
+            Task::Ppo => return Job::of_policy(scenario, prompt),
             Task::Sft => Loss::Labels,
             Task::Dpo => Loss::Preference { reference, prompt },
             Task::Kto => Loss::Desirability { reference, prompt },

@@ -211,6 +211,40 @@ fn trls_other_trainers_are_tasks() {
     }
 }
 
+/// Four models of one script: the policy is the one that writes.
+#[test]
+fn a_policy_beside_a_value_model_is_a_task() {
+    let text = "name = \"Qwen/Qwen2.5-1.5B\"\n\
+        value = AutoModelForSequenceClassification.from_pretrained(name, num_labels=1, dtype=torch.bfloat16)\n\
+        reward = AutoModelForSequenceClassification.from_pretrained(name, num_labels=1, dtype=torch.bfloat16)\n\
+        policy = AutoModelForCausalLM.from_pretrained(name, dtype=torch.bfloat16)\n\
+        reference = AutoModelForCausalLM.from_pretrained(name, dtype=torch.bfloat16)\n\
+        args = PPOConfig(per_device_train_batch_size=2, gradient_accumulation_steps=8, num_mini_batches=2, num_ppo_epochs=2,\n\
+            local_rollout_forward_batch_size=8, response_length=128, kl_coef=0.03, stop_token=\"eos\", bf16=False)\n\
+        trainer = PPOTrainer(args=args, model=policy, ref_model=reference, reward_model=reward, value_model=value)";
+    let understood = read(text);
+    assert_eq!(understood.left, []);
+    let Scenario { task, policy, answers, batch, accumulation, sequence, precision, .. } =
+        understood.scenario.clone();
+    assert_eq!((task, batch, accumulation), (Task::Ppo, 2, 8));
+    assert_eq!((policy.rollout, policy.parts, policy.epochs), (8, 2, 2));
+    assert_eq!((sequence, precision), (answers.prompt + 128, Precision::Bf16));
+    assert_eq!(understood.scenario.model.name(), "Qwen/Qwen2.5-1.5B");
+    assert_eq!(understood.scenario.checkpointing, Checkpointing::Off);
+    let asked = format!("{text}\npolicy.gradient_checkpointing_enable()");
+    assert_eq!(read(&asked).scenario.checkpointing, Checkpointing::NonReentrant);
+    let other = text.replacen(
+        "from_pretrained(name, num_labels",
+        "from_pretrained(\"Qwen/Qwen2.5-7B\", num_labels",
+        1,
+    );
+    assert_eq!(read(&other).left.len(), 1, "{:?}", read(&other).left);
+    let command = read(
+        "python examples/scripts/ppo/ppo.py --sft_model_path Qwen/Qwen2.5-0.5B --learning_rate 3e-6 --response_length 53 --num_ppo_epochs 1",
+    );
+    assert_eq!((command.scenario.task, command.scenario.policy.rollout), (Task::Ppo, 64));
+}
+
 /// transformers' own trainer of a model that is loaded for sequence classification.
 #[test]
 fn classification_is_a_task() {

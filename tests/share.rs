@@ -9,8 +9,8 @@ use headroom::scenario::keys::keys;
 use headroom::scenario::{
     Allocator, Answers, AttentionKernel, CacheKind, Checkpointing, Cluster, ContextComm, CpuOffload,
     CustomModel, Data, DeepSpeed, Embedding, Generation, GpuChoice, Layout, Lengths, Loop, Lora, LoraTargets,
-    LossKernel, Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Overlap, Pictures, Pooling,
-    Precision, Quantization, ReduceDtype, Reference, Reserve, Rollouts, Sampling, Savings, Scenario,
+    LossKernel, Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Overlap, Pictures, PolicyBatches,
+    Pooling, Precision, Quantization, ReduceDtype, Reference, Reserve, Rollouts, Sampling, Savings, Scenario,
     Sharding, Split, Stack, StepTime, Task, Teacher, TeacherWeights, TransformerImpl, Tuner, VisionTower,
     WeightFormat, modules,
 };
@@ -302,6 +302,11 @@ fn embeddings() -> impl Strategy<Value = Embedding> {
     })
 }
 
+fn policies() -> impl Strategy<Value = PolicyBatches> {
+    let count = || 1u64..=1 << 24;
+    (count(), count(), count()).prop_map(|(rollout, parts, epochs)| PolicyBatches { rollout, parts, epochs })
+}
+
 fn teachers() -> impl Strategy<Value = Teacher> {
     let model = prop_oneof![
         Just(None),
@@ -353,7 +358,7 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
             data(),
         ),
         (select(Stack::ALL), savings(), select(WeightFormat::ALL), lengths(), select(Allocator::ALL)),
-        (select(Task::ALL), (answers(), teachers(), embeddings()), generations(), pictures()),
+        (select(Task::ALL), (answers(), teachers(), embeddings(), policies()), generations(), pictures()),
     )
         .prop_map(
             |(
@@ -361,7 +366,7 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
                 how,
                 rest,
                 (stack, savings, format, lengths, allocator),
-                (task, (answers, teacher, embedding), generation, pictures),
+                (task, (answers, teacher, embedding, policy), generation, pictures),
             )| {
                 let (model, method, lora, (double_quant, prepare), precision, optimizer) = what;
                 let (batch, sequence, accumulation, checkpointing, attention, mask) = how;
@@ -378,6 +383,7 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
                     answers,
                     embedding,
                     teacher,
+                    policy,
                     generation,
                     pictures,
                     model,

@@ -7,7 +7,7 @@ free of the last update step but one, as tools/compare_trace.py reads them.
 
 Keys of a case are the harness's; of trl there are
 
-  task            "sft" by default, "dpo", "kto", "orpo", "cpo", "simpo" (CPO's with its loss_type, cpo_alpha=0), "reward", "grpo", "rloo", "distil": which trainer;
+  task            "sft" by default, "dpo", "kto", "orpo", "cpo", "simpo" (CPO's with its loss_type, cpo_alpha=0), "reward", "grpo", "rloo", "distil": which trainer (ppo_steps.py has "ppo");
                   "classify": transformers' own Trainer over AutoModelForSequenceClassification
   classes         of "classify": the numbers for each text (`num_labels`), 2
   prompt          tokens of the prompt of every answer, 512

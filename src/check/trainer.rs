@@ -15,7 +15,8 @@ const SHORTEST_PROMPT: u64 = 2;
 /// What no other case has a word for.
 pub(super) fn translated(case: &Value) -> Result<Option<Value>, CheckError> {
     let Some(trainer) = case.get("trainer") else { return Ok(None) };
-    let task = trainer.as_str().and_then(Task::from_slug);
+    // PPO's is none of transformers' Trainer, which calls what records a run
+    let task = trainer.as_str().and_then(Task::from_slug).filter(|task| *task != Task::Ppo);
     let task = task.ok_or_else(|| CheckError::from(format!("the trainer {trainer} is not modelled")))?;
     let get = |key: &str| case.get(key).cloned().unwrap_or_default();
     let lora = get("lora");

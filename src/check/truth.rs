@@ -13,8 +13,8 @@ use crate::model::Objective;
 use crate::scenario::{
     Allocator, Answers, AttentionKernel, CacheKind, Checkpointing, Cluster, ContextComm, CpuOffload,
     CustomModel, DeepSpeed, Embedding, Generation, GpuChoice, Layout, Lengths, Loop, Lora, LoraTargets,
-    LossKernel, Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Overlap, Pictures, Pooling,
-    Precision, Quantization, ReduceDtype, Reference, Reserve, Rollouts, Sampling, Savings, Scenario,
+    LossKernel, Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Overlap, Pictures, PolicyBatches,
+    Pooling, Precision, Quantization, ReduceDtype, Reference, Reserve, Rollouts, Sampling, Savings, Scenario,
     Sharding, Split, Stack, StepTime, Task, Teacher, TeacherWeights, TransformerImpl, Tuner, VisionTower,
     WeightFormat,
 };
@@ -59,6 +59,11 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, CheckError
     Ok(Scenario {
         answers: answers(fields)?,
         embedding: embedding(fields)?,
+        policy: PolicyBatches {
+            rollout: fields.count("rollout", Scenario::default().policy.rollout)?,
+            parts: fields.count("mini_batches", Scenario::default().policy.parts)?,
+            epochs: Scenario::default().policy.epochs,
+        },
         teacher: teacher(fields)?,
         model: model(fields, row)?,
         method,

@@ -75,6 +75,7 @@ const RULES: &[Rule] = &[
                 | Task::Reward
                 | Task::Grpo
                 | Task::Rloo
+                | Task::Ppo
                 | Task::Distil
                 | Task::Generate => Reference::None,
             }

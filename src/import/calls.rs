@@ -38,12 +38,23 @@ pub(super) fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
     let mut later = Vec::new();
     let mut has_trained = false;
     let mut engine = Engine::default();
+    // PPO's models: which is the policy, and what is loaded beside it
+    let learns_values = script.calls.iter().any(|call| trainer_of_class(call.name()) == Some(Trainer::Ppo));
+    let (mut policy, mut beside) = (None, Vec::new());
     for call in &script.calls {
         let name = call.name();
         has_trained |= name == "train" && call.path.contains("trainer");
         if name == "from_pretrained" && class_of(&call.path).contains("AutoPeft") {
             later.push((said_of(call), "adapters that were trained before are no model to train"));
             continue;
+        }
+        if learns_values && name == "from_pretrained" && loads_a_model(&call.path) {
+            // the policy is the one that writes; a second one that does is its reference
+            if class_of(&call.path).contains("ForSequenceClassification") || parts.loads {
+                beside.push(call);
+                continue;
+            }
+            policy = model_of(call);
         }
         if name == "from_pretrained" && loads_a_model(&call.path) && (parts.loads || has_trained) {
             later
@@ -163,6 +174,12 @@ pub(super) fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
     if parts == Parts::default() && settings.is_empty() {
         return in_usual_words(&script, base);
     }
+    for call in beside.into_iter().filter(|call| model_of(call) != policy) {
+        later.push((
+            said_of(call),
+            "value model, reward model and reference are taken to be of the policy's architecture",
+        ));
+    }
     engine.finish(&mut settings);
     if let Some(own) = &own {
         changed_numbers(&script, &own.scenario, &mut settings);
@@ -260,12 +277,16 @@ fn class_of(path: &str) -> &str {
     path.rsplit('.').nth(1).unwrap_or_default()
 }
 
-/// A call that loads, as a person would say it.
-fn said_of(call: &python::Call) -> String {
+/// The model that a call loads.
+fn model_of(call: &python::Call) -> Option<String> {
     let names = ["model_name", "pretrained_model_name_or_path"];
     let named = call.named.iter().find(|(name, _)| names.contains(&name.as_str())).map(|(_, value)| value);
-    let model = call.values.first().or(named).map(setting::text).unwrap_or_default();
-    format!("{}({})", short(&call.path), short(&model))
+    call.values.first().or(named).map(setting::text)
+}
+
+/// A call that loads, as a person would say it.
+fn said_of(call: &python::Call) -> String {
+    format!("{}({})", short(&call.path), short(&model_of(call).unwrap_or_default()))
 }
 
 /// Whether `from_pretrained` is a model's.
@@ -289,9 +310,8 @@ fn trainer_of_class(class: &str) -> Option<Trainer> {
         "CPO" => Some(Trainer::Cpo),
         "Reward" => Some(Trainer::Reward),
         "RLOO" => Some(Trainer::Rloo),
-        "PPO" | "OnlineDPO" | "GKD" | "Distillation" | "PRM" | "NashMD" | "XPO" | "BCO" => {
-            Some(Trainer::Other)
-        }
+        "PPO" => Some(Trainer::Ppo),
+        "OnlineDPO" | "GKD" | "Distillation" | "PRM" | "NashMD" | "XPO" | "BCO" => Some(Trainer::Other),
         _ => None,
     }
 }

@@ -90,10 +90,11 @@ fn trainer_of_command(command: &shell::CommandLine) -> Option<(Trainer, String)>
     let words: Vec<String> =
         script.split(|c: char| !c.is_alphanumeric()).map(str::to_ascii_lowercase).collect();
     let has = |names: &[&str]| words.iter().any(|word| names.contains(&word.as_str()));
-    let others = ["online", "ppo", "nash", "xpo", "gkd", "gold", "distillation", "prm"];
+    let others = ["online", "nash", "xpo", "gkd", "gold", "distillation", "prm"];
     let known = [
         (Trainer::Grpo, "grpo"),
         (Trainer::Rloo, "rloo"),
+        (Trainer::Ppo, "ppo"),
         (Trainer::Kto, "kto"),
         (Trainer::Orpo, "orpo"),
         (Trainer::Cpo, "cpo"),

@@ -40,6 +40,9 @@ pub struct Member {
     /// Whether the trainer prepares 4-bit weights itself, whatever its library does elsewhere: all else is made float32, then
     /// the embedding and the output head bfloat16 again (trl's `peft_module_casting_to_bf16`).
     pub trainer_prepares: bool,
+    /// Whether its output has the hidden states of all layers (`output_hidden_states=True`), as trl's `PPOTrainer` asks all its models
+    /// for them, and with them all logits.
+    pub returns_states: bool,
     /// How it is trained; `None` where it is only run.
     pub training: Option<Training>,
 }
@@ -76,6 +79,22 @@ impl Member {
     /// The model as it was before it was trained, which scores.
     pub fn reference(&self) -> Member {
         Member { training: None, checkpointing: Checkpointing::Off, ..self.clone() }
+    }
+
+    /// The model that learns beside a policy what its answers will be worth: whole, with a number for each token.
+    pub(super) fn valuing(&self) -> Member {
+        Member {
+            method: Method::Full,
+            adapts: false,
+            head: HeadKind::Numbers(1),
+            quantization: Quantization { prepare: false, ..self.quantization },
+            ..self.clone()
+        }
+    }
+
+    /// The same where it rewards, and is not trained.
+    pub(super) fn rewarding(&self) -> Member {
+        Member { fills_cache: false, ..self.reference() }
     }
 
     /// Whom a scenario's student learns from: a model that only runs.
@@ -151,9 +170,10 @@ impl From<&Scenario> for Member {
             lora: Lora { dropout: scenario.lora.dropout && !disables_dropout, ..scenario.lora },
             quantization: scenario.quantization,
             precision: match (scenario.task, scenario.precision) {
-                // `DistillationTrainer` calls the model's layers, around which accelerate has put no autocast
-                (Task::Distil, Precision::AmpBf16) => Precision::Fp32,
-                (Task::Distil, Precision::AmpBf16Weights) => Precision::Bf16,
+                // `DistillationTrainer` calls the model's layers, around which accelerate has put no autocast, and `PPOTrainer`'s accelerator
+                // knows nothing of `bf16=True`
+                (Task::Distil | Task::Ppo, Precision::AmpBf16) => Precision::Fp32,
+                (Task::Distil | Task::Ppo, Precision::AmpBf16Weights) => Precision::Bf16,
                 (_, precision) => precision,
             },
             stack: scenario.stack,
@@ -162,7 +182,9 @@ impl From<&Scenario> for Member {
             offloading: scenario.savings.offloading,
             loss: scenario.savings.loss,
             dropout: if disables_dropout { Some(0) } else { scenario.dropout },
-            fills_cache: habits.fills_cache && by_loop,
+            // `PPOTrainer` leaves the config's `use_cache` as it was
+            fills_cache: habits.fills_cache && by_loop || scenario.task == Task::Ppo,
+            returns_states: scenario.task == Task::Ppo,
             trainer_prepares: scenario.task.is_of_odds(),
             head: match scenario.task {
                 Task::Reward => HeadKind::Numbers(1),
@@ -178,7 +200,8 @@ impl From<&Scenario> for Member {
                 },
                 keeps_outputs: habits.keeps_outputs && by_loop,
                 grads_to_none: habits.grads_to_none,
-                clips: habits.clips,
+                // nothing clips a policy's gradients
+                clips: habits.clips && scenario.task != Task::Ppo,
             }),
         }
     }

@@ -318,6 +318,7 @@ fn followed(scenario: &Scenario, architecture: &Architecture) -> Result<(), Issu
         | Task::Reward
         | Task::Grpo
         | Task::Rloo
+        | Task::Ppo
         | Task::Generate => {}
         Task::Distil => {
             // its trainer calls past autocast, and loads a teacher in 32 bits unless it is told otherwise

@@ -50,6 +50,16 @@ impl Scenario {
             Task::Distil => (usual.stack, usual.mask) = (Stack::Trl, Mask::Padded),
             // `beta=0.05` (trl 1.16 trainer/rloo_config.py)
             Task::Rloo => (usual.stack, usual.mask, usual.batch) = (Stack::Trl, Mask::Padded, 8),
+            // trl 1.12's PPOTrainer puts no autocast around a model: its models are loaded in bfloat16 where the card has it
+            Task::Ppo => {
+                (usual.stack, usual.mask, usual.batch) = (Stack::Trl, Mask::Padded, 4);
+                (usual.accumulation, usual.training_loop.clips) = (4, false);
+                // `gradient_checkpointing=True` is read by nobody
+                usual.checkpointing = Checkpointing::Off;
+                if usual.precision == Precision::AmpBf16Weights || usual.precision == Precision::AmpBf16 {
+                    usual.precision = Precision::Bf16;
+                }
+            }
             // `beta=0` and 8 answers to a prompt (trl 1.16 trainer/grpo_config.py)
             Task::Grpo => {
                 (usual.stack, usual.mask) = (Stack::Trl, Mask::Padded);

@@ -193,6 +193,17 @@ pub struct Embedding {
     pub pooling: Pooling,
 }
 
+/// How trl's `PPOTrainer` goes through a batch of answers; read for [`Task::Ppo`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PolicyBatches {
+    /// Answers that are generated and scored at a time (`local_rollout_forward_batch_size`).
+    pub rollout: u64,
+    /// Into how many parts a batch is divided, after each of which the cache is emptied (`num_mini_batches`).
+    pub parts: u64,
+    /// How often a batch is learned from (`num_ppo_epochs`).
+    pub epochs: u64,
+}
+
 /// Who is learned from; read for [`Task::Distil`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Teacher {
@@ -275,6 +286,8 @@ pub struct Scenario {
     pub answers: Answers,
     /// What of which texts is embedded.
     pub embedding: Embedding,
+    /// How answers are gone through by what learns from a value model.
+    pub policy: PolicyBatches,
     /// Who is learned from.
     pub teacher: Teacher,
     /// Which model.
@@ -339,6 +352,8 @@ impl Default for Scenario {
                 labels: 2,
             },
             embedding: Embedding { texts: 2, cached: 0, pooling: Pooling::Mean },
+            // trl 1.12 experimental/ppo/ppo_config.py
+            policy: PolicyBatches { rollout: 64, parts: 1, epochs: 4 },
             teacher: Teacher { model: None, weights: TeacherWeights::Fp32 },
             model: ModelChoice::Catalogue("meta-llama/Llama-3.1-8B".into()),
             method: Method::Qlora,
@@ -395,7 +410,7 @@ impl Scenario {
     pub(crate) fn offloads_alone(&self) -> bool {
         !self.cluster.is_many()
             && self.task.trains()
-            && !matches!(self.task, Task::Classify | Task::Embed | Task::Distil)
+            && !matches!(self.task, Task::Classify | Task::Embed | Task::Distil | Task::Ppo)
             && matches!(self.stack, Stack::Transformers | Stack::Trl)
     }
 

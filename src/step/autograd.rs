@@ -488,14 +488,20 @@ impl State {
     }
 
     /// Holds what so many `more` runs of a body were given, if a node of the one that ran holds what that one was given;
-    /// it is there already.
-    pub fn hold_again(&mut self, since: usize, given: StorageId, more: u32) {
+    /// it is there already. Returns what stands for it.
+    pub fn hold_again(&mut self, since: usize, given: StorageId, more: u32) -> Option<StorageId> {
         if !self.graph.held.get(since..).is_some_and(|held| held.contains(&given)) {
-            return;
+            return None;
         }
-        let times = self.repeating.saturating_mul(more);
-        let theirs = self.heap.stand_in(given, times);
+        let theirs = self.stand_in_of_runs(given, more);
         self.graph.held.push(theirs);
+        Some(theirs)
+    }
+
+    /// What stands for the storages of so many `more` runs of a body that are like one of the run that ran; they are there already.
+    pub fn stand_in_of_runs(&mut self, own: StorageId, more: u32) -> StorageId {
+        let times = self.repeating.saturating_mul(more);
+        self.heap.stand_in(own, times)
     }
 
     /// Lets go of entry `index` of what the node saved before its backward is through (`clear_tensor_data`).

@@ -3,6 +3,7 @@
 mod contrast;
 mod losses;
 mod notes;
+mod policy;
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
@@ -27,6 +28,7 @@ use crate::step::what::{Source, What};
 use crate::work::Work;
 use contrast::Columns;
 use notes::{Notes, highest};
+use policy::Micro;
 
 static SCORED: What = What::step("log-probabilities", "those of further batches of the same round");
 static PICTURES: What = What::own(
@@ -51,6 +53,10 @@ pub(super) struct Rounds<'a> {
     /// Log-probabilities that wait for the end of the round.
     scored: Vec<Tensor<'a>>,
     notes: Notes<'a>,
+    /// The scores of a round's answers, which wait for the next round's.
+    rolled_out: Option<Tensor<'a>>,
+    /// What a policy's last micro-batch left in variables.
+    left: Option<policy::Left<'a>>,
     /// The batch's token ids.
     ids: StorageId,
     /// Events up to the end of the last step.
@@ -121,6 +127,8 @@ impl<'a> Rounds<'a> {
             round: &ready.round,
             members: models.into_iter().map(running).collect(),
             scored: Vec::new(),
+            rolled_out: None,
+            left: None,
             notes: Notes {
                 machine,
                 peaks: RefCell::new(Vec::with_capacity(8)),
@@ -168,6 +176,13 @@ impl<'a> Rounds<'a> {
             }
             let member = self.members[act.member()].model.member;
             let stack = member.stack;
+            if member.returns_states {
+                // the prompts of all answers, of which the trainer makes everything else
+                if let Act::Rollout { times, .. } = act {
+                    self.bring(batch, stack, *times, Some(2));
+                }
+                continue;
+            }
             // `get_batch_samples` brings all micro-batches of a step at once
             let times = if member.is_by_trainer() { act.times() } else { 1 };
             if !brought.contains(&(batch, stack)) {
@@ -175,6 +190,7 @@ impl<'a> Rounds<'a> {
                 let of_script = match act {
                     // ids and their mask
                     Act::Generate { .. }
+                    | Act::Rollout { .. }
                     | Act::Train {
                         loss: Loss::Classes | Loss::Comparison | Loss::Divergence { .. }, ..
                     } => Some(2),
@@ -253,6 +269,7 @@ impl<'a> Rounds<'a> {
             self.act(act, drawn);
             if let Act::Update { member } = self.round[act] {
                 self.forget_gradients(member);
+                self.after_step(u16::try_from(act).unwrap_or(u16::MAX));
             }
         }
         self.scored.clear();
@@ -320,6 +337,16 @@ impl<'a> Rounds<'a> {
                 let run = self.schedule(act, member, batch, times);
                 self.notes.extend_work(act, run, times);
             }
+            Act::Train { member, batch, loss: Loss::Advantage { value, prompt, each, epochs }, times } => {
+                let run = self.different(times);
+                for number in 1..=run {
+                    self.notes.forget_work(act);
+                    let begins = (number - 1).is_multiple_of(each.max(1));
+                    let micro = Micro { batch, prompt, begins, is_last: number == run };
+                    self.advance(act, (member, value), micro);
+                }
+                self.notes.repeat_work(act, times.saturating_mul(epochs));
+            }
             Act::Train { member, batch, loss, times } if drawn.is_empty() => {
                 let run = self.different(times);
                 for number in 1..=run {
@@ -335,6 +362,7 @@ impl<'a> Rounds<'a> {
             }
             Act::Update { member } => self.update(act, member),
             Act::Generate { member, batch, how } => self.generate(act, member, batch, how),
+            Act::Rollout { member, batch, how, times } => self.roll_out(act, member, (batch, how), times),
             Act::Score { member, adapted, batch, prompt, times } => {
                 let run = self.different(times);
                 for number in 1..=run {
@@ -439,6 +467,7 @@ impl<'a> Rounds<'a> {
     }
 
     fn update(&mut self, act: u16, member: usize) {
+        let params = self.stepping(member);
         let Running { model, has_state, .. } = &mut self.members[member];
         let Some(training) = model.member.training else { return };
         let phase = Phase { act, stage: Stage::Step };
@@ -456,14 +485,14 @@ impl<'a> Rounds<'a> {
                 state.enter_step();
                 // an engine that steps a partition takes the norm of that
                 if training.clips && state.parallel.partition().is_none() {
-                    state.clip(&model.params);
+                    state.clip(&params);
                 }
                 for number in 0..state.parallel.steps() {
                     state.enter_partition(number);
                     if *has_state {
-                        state.step(training.optimizer, &model.params);
+                        state.step(training.optimizer, &params);
                     } else {
-                        state.first_step(training.optimizer, &model.params);
+                        state.first_step(training.optimizer, &params);
                     }
                     state.leave_partition();
                 }
@@ -475,11 +504,24 @@ impl<'a> Rounds<'a> {
         self.notes.end(phase);
     }
 
+    /// The parameters of a member's optimizer, which a value model shares that was loaded after the member.
+    fn stepping(&self, member: usize) -> Range<usize> {
+        let own = self.members[member].model.params.clone();
+        let value = self.round.iter().find_map(|act| match *act {
+            Act::Train { member: policy, loss: Loss::Advantage { value, .. }, .. } if policy == member => {
+                Some(value)
+            }
+            _ => None,
+        });
+        value.map_or(own.clone(), |value| own.start..self.members[value].model.params.end)
+    }
+
     fn forget_gradients(&self, member: usize) {
         let model = &self.members[member].model;
+        let params = self.stepping(member);
         if model.member.training.is_some_and(|training| training.grads_to_none) {
             self.machine.with(|state| {
-                state.drop_gradients(&model.params);
+                state.drop_gradients(&params);
                 state.zero_grad();
             });
         }

@@ -69,7 +69,7 @@ impl<'a> Ready<'a> {
             support::balance(job, named, (index, member))?;
             let modeling = support::modeling(named, (member, batch), device)?;
             for act in &job.round {
-                if let Act::Generate { member: own, how, .. } = act
+                if let Act::Generate { member: own, how, .. } | Act::Rollout { member: own, how, .. } = act
                     && *own == index
                 {
                     support::generation(named, modeling, (member, *how))?;
@@ -156,7 +156,7 @@ impl<'a> Ready<'a> {
 
     /// Whether a model generates.
     pub fn generates(&self) -> bool {
-        self.round.iter().any(|act| matches!(act, Act::Generate { .. }))
+        self.round.iter().any(|act| matches!(act, Act::Generate { .. } | Act::Rollout { .. }))
     }
 
     /// Whether activations wait in the CPU's memory.

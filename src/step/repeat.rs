@@ -11,8 +11,10 @@
 //! often as the bundle has runs. The bytes of tensors are then exact all the same; the allocator is given one block for
 //! each bundle where there would be one for each run.
 
+use std::cell::RefCell;
+
 use super::heap::{NOTHING, StorageId, rounded};
-use super::machine::Machine;
+use super::machine::{Machine, State};
 use super::tensor::{Tensor, Value};
 use crate::dtype::Dtype;
 use crate::step::what::torch;
@@ -34,12 +36,33 @@ pub(super) enum Alike<'h, 'm> {
     All {
         /// A variable outside of the loop that holds what is carried first, too.
         held: &'h mut Option<Tensor<'m>>,
+        /// Where the body keeps what every run was given, the list of what stands for the runs that it runs on behalf of.
+        given: Option<&'h RefCell<Vec<Kept>>>,
     },
     /// All between the first two and the last two: chunks, tokens.
     Inner {
         /// How many of them run by themselves all the same, where the loop is recorded.
         apart: Option<u32>,
     },
+}
+
+/// What all runs of a body but the one that ran were given, where the body keeps that.
+pub(super) struct Kept {
+    /// What the one that ran was given.
+    own: StorageId,
+    /// What stands for that of the others.
+    others: StorageId,
+    /// Whether the graph has a hold on it too.
+    shared: bool,
+}
+
+impl Kept {
+    /// Lets go of it after what the body kept was let go of. What the graph alone holds from now on goes backward with it.
+    pub fn release(self, state: &mut State) {
+        if self.shared || state.references(self.own) == 0 {
+            state.release(self.others);
+        }
+    }
 }
 
 impl Machine {
@@ -59,8 +82,8 @@ impl Machine {
     ) {
         let times = u32::try_from(times).unwrap_or(u32::MAX);
         let apart = match alike {
-            Alike::All { held } => {
-                return self.on_behalf(times, held, carried, &mut |carried| body(carried, false));
+            Alike::All { held, given } => {
+                return self.on_behalf(times, (held, given), carried, &mut |carried| body(carried, false));
             }
             Alike::Inner { apart } => apart,
         };
@@ -79,7 +102,7 @@ impl Machine {
                 self.bundle(between % bundle, carried, body);
             }
         } else if between > 0 {
-            self.on_behalf(between, &mut None, carried, &mut |carried| body(carried, false));
+            self.on_behalf(between, (&mut None, None), carried, &mut |carried| body(carried, false));
         }
         for _ in 0..before_last {
             body(carried, false);
@@ -97,7 +120,7 @@ impl Machine {
     fn on_behalf<'m, const N: usize>(
         &'m self,
         times: u32,
-        held: &mut Option<Tensor<'m>>,
+        (held, kept): (&mut Option<Tensor<'m>>, Option<&RefCell<Vec<Kept>>>),
         carried: &mut [Tensor<'m>; N],
         body: &mut dyn FnMut(&mut [Tensor<'m>; N]),
     ) {
@@ -118,7 +141,15 @@ impl Machine {
             for (given, tensor) in given.iter().zip(carried.iter()) {
                 state.alike &= given.is_like(&tensor.value);
                 state.counts_once(tensor.value.storage);
-                state.hold_again(held_before, given.storage, times - 1);
+                let theirs = state.hold_again(held_before, given.storage, times - 1);
+                if let Some(kept) = kept {
+                    let others = theirs.unwrap_or_else(|| state.stand_in_of_runs(given.storage, times - 1));
+                    if theirs.is_some() {
+                        state.retain(others);
+                    }
+                    let own = given.storage;
+                    kept.borrow_mut().push(Kept { own, others, shared: theirs.is_some() });
+                }
             }
             state.graph.note_repeat(first_node, times);
             gone.map(|held| state.new_like(&held, held.dtype, &torch::LAYER_INPUT, held.edge))
@@ -207,7 +238,9 @@ mod tests {
         const TIMES: u64 = 7;
         let each = prefetched(|_, body, carried| (0..TIMES).for_each(|_| body(carried)));
         let one = prefetched(|machine, body, carried| {
-            machine.repeat(TIMES, Alike::All { held: &mut None }, carried, &mut |carried, _| body(carried));
+            machine.repeat(TIMES, Alike::All { held: &mut None, given: None }, carried, &mut |carried, _| {
+                body(carried)
+            });
         });
         assert_eq!(one, each);
         assert_eq!(
@@ -241,7 +274,7 @@ mod tests {
             if by_itself {
                 (0..*times).for_each(|_| body(&mut carried));
             } else {
-                let alike = Alike::All { held: &mut held };
+                let alike = Alike::All { held: &mut held, given: None };
                 machine.repeat(*times, alike, &mut carried, &mut |carried, _| body(carried));
             }
         }

@@ -2,8 +2,8 @@
 
 use crate::scenario::{
     Answers, Checkpointing, Cluster, CpuOffload, Embedding, GpuChoice, Mask, Method, ModelChoice, Optimizer,
-    Pictures, Pooling, Precision, Quantization, Reference, Rollouts, Scenario, Sharding, Stack, Task,
-    Teacher, TeacherWeights,
+    Pictures, PolicyBatches, Pooling, Precision, Quantization, Reference, Rollouts, Scenario, Sharding,
+    Stack, Task, Teacher, TeacherWeights,
 };
 
 /// A scenario with a name.
@@ -128,6 +128,29 @@ pub static PRESETS: &[Preset] = &[
             sequence: 1280,
             gpu: GpuChoice::Catalogue("a100-sxm-80gb".into()),
             ..Scenario::default()
+        },
+    },
+    Preset {
+        label: "1.5B PPO, 80 GB",
+        help: "Reinforcement with a value model: a policy, what values its answers, what rewards them, and the policy as it was, all on one card",
+        scenario: || Scenario {
+            task: Task::Ppo,
+            answers: Answers {
+                prompt: 256,
+                reference: Reference::Scored,
+                rollouts: Rollouts::Server,
+                labels: 2,
+            },
+            policy: PolicyBatches { rollout: 16, parts: 1, epochs: 4 },
+            precision: Precision::Bf16,
+            stack: Stack::Trl,
+            mask: Mask::Padded,
+            checkpointing: Checkpointing::Off,
+            batch: 4,
+            accumulation: 4,
+            sequence: 384,
+            gpu: GpuChoice::Catalogue("a100-sxm-80gb".into()),
+            ..full("Qwen/Qwen2.5-1.5B-Instruct")
         },
     },
     Preset {

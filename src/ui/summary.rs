@@ -23,6 +23,7 @@ pub fn task(scenario: &Scenario) -> &'static str {
         Task::Reward => "Train a reward model of",
         Task::Grpo => "Train by GRPO",
         Task::Rloo => "Train by RLOO",
+        Task::Ppo => "Train by PPO",
         Task::Distil => "Distil into",
         Task::Generate => "Generate text from",
     }
@@ -37,8 +38,8 @@ pub fn batch(scenario: &Scenario) -> String {
         (Task::Embed, _) => "examples",
         (Task::Dpo | Task::Orpo | Task::Cpo | Task::Simpo | Task::Reward, 1) => "pair",
         (Task::Dpo | Task::Orpo | Task::Cpo | Task::Simpo | Task::Reward, _) => "pairs",
-        (Task::Kto | Task::Grpo | Task::Rloo | Task::Distil, 1) => "answer",
-        (Task::Kto | Task::Grpo | Task::Rloo | Task::Distil, _) => "answers",
+        (Task::Kto | Task::Grpo | Task::Rloo | Task::Ppo | Task::Distil, 1) => "answer",
+        (Task::Kto | Task::Grpo | Task::Rloo | Task::Ppo | Task::Distil, _) => "answers",
     };
     format!("{count} {things}")
 }

@@ -121,6 +121,9 @@ pub static ROLLOUTS: File = File::of("rollouts");
 /// trl's trainer of distillation: a student beside teachers in float32, bfloat16 and 4 bits.
 pub static DISTILLATION: File = File::of("distillation");
 
+/// trl's trainer of a policy beside a value model: rows that the code was written beside, then `-drawn-`.
+pub static PPO: File = File::of("ppo");
+
 /// transformers' Trainer over heads for classification, decoders and encoders: rows that the code was written beside, then `-drawn-`.
 pub static CLASSIFICATION: File = File::of("classification");
 
@@ -185,7 +188,7 @@ pub static MEGATRON_LM: File = File::of("megatron-lm");
 pub static PUBLISHED: File = File::of("published");
 
 /// All of them, in the order of `data/measured.tsv`.
-pub static FILES: [&File; 28] = [
+pub static FILES: [&File; 29] = [
     &NULL_DEVICE,
     &FAMILIES,
     &STACKS,
@@ -194,6 +197,7 @@ pub static FILES: [&File; 28] = [
     &PREFERENCE,
     &ROLLOUTS,
     &DISTILLATION,
+    &PPO,
     &CLASSIFICATION,
     &EMBEDDING,
     &ADAPTERS,

@@ -48,6 +48,11 @@ fn every_row_of_distillation_is_predicted() {
 }
 
 #[test]
+fn every_row_of_policies_is_predicted() {
+    PPO.is_predicted(28, [0.02, 0.16, 0.2], [0.05, 0.3, 0.9]);
+}
+
+#[test]
 fn every_row_of_classification_is_predicted() {
     CLASSIFICATION.is_predicted(53, [0.001, 0.4, 1.1], [0.001, 1.1, 7.0]);
 }

@@ -26,6 +26,7 @@ pub(super) const fn class(task: Task) -> &'static str {
         | Task::Simpo
         | Task::Grpo
         | Task::Rloo
+        | Task::Ppo
         | Task::Distil
         | Task::Generate => "AutoModelForCausalLM",
     }

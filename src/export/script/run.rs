@@ -68,6 +68,7 @@ impl Run<'_> {
                 Task::Reward => " (reward model)",
                 Task::Grpo => " (GRPO)",
                 Task::Rloo => " (RLOO)",
+                Task::Ppo => " (PPO)",
                 Task::Distil => " (distillation)",
                 Task::Generate => "",
             },

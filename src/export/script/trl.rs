@@ -51,6 +51,9 @@ impl Trainer {
             Task::Grpo => ("trl", "GRPO"),
             Task::Rloo => ("trl", "RLOO"),
             Task::Classify | Task::Embed => return refuse("trl has no trainer for this task"),
+            Task::Ppo => {
+                return refuse("no file is written for PPO, whose trainer trl 1.13 and later no longer have");
+            }
             Task::Distil => {
                 return refuse("no file is written for distillation, whose answers a server generates");
             }
@@ -62,7 +65,7 @@ impl Trainer {
                 ("trl-lib/ultrafeedback_binarized", "with columns \"chosen\" and \"rejected\"")
             }
             Task::Grpo | Task::Rloo => ("trl-lib/tldr", "with a column \"prompt\""),
-            Task::Sft | Task::Classify | Task::Embed | Task::Distil | Task::Generate => {
+            Task::Sft | Task::Classify | Task::Embed | Task::Ppo | Task::Distil | Task::Generate => {
                 ("stanfordnlp/imdb", "with a column \"text\" or conversations")
             }
         };
@@ -230,6 +233,7 @@ pub(super) fn arguments(
             | Task::Reward
             | Task::Grpo
             | Task::Rloo
+            | Task::Ppo
             | Task::Distil
             | Task::Generate,
             _,
@@ -258,6 +262,7 @@ pub(super) fn arguments(
         | Task::Orpo
         | Task::Cpo
         | Task::Reward
+        | Task::Ppo
         | Task::Distil
         | Task::Generate => call.keyword("max_length", scenario.sequence),
     };

@@ -101,6 +101,49 @@ pub(super) fn answers(reader: &mut Reader, (why, reference, default): (&str, &st
     reader.assume("mask", "padded", why);
 }
 
+/// `PPOConfig`.
+pub(super) fn policy(reader: &mut Reader, why: &str) {
+    prompt(reader);
+    let prompt = reader.scenario.answers.prompt;
+    let written = |answer: u64| prompt.saturating_add(answer).to_string();
+    match reader.take(&["response_length"]) {
+        Some(said) => match said.number().filter(|tokens| (1.0..=1e9).contains(tokens)) {
+            Some(tokens) => {
+                let why = format!("{}, behind a prompt of {prompt} tokens", said.said);
+                reader.set("seq-length", &written(tokens as u64), &why);
+            }
+            None => reader.leave(&said.said, "this is no number of tokens"),
+        },
+        None => reader.assume("seq-length", &written(53), "answers of 53 tokens are the default"),
+    }
+    reader.or_assume("rollout-batch", &["local_rollout_forward_batch_size"], "64", why);
+    reader.or_assume("mini-batches", &["num_mini_batches"], "1", why);
+    reader.or_assume("ppo-epochs", &["num_ppo_epochs"], "4", why);
+    reader.assume("reference", "scored", "PPOTrainer always has one");
+    reader.pass(|name| among(IDLE, name) || among(POLICY_IDLE, name));
+    reader.assume("mask", "padded", why);
+}
+
+/// What of `PPOConfig` and `PPOTrainer` memory does not depend on.
+const POLICY_IDLE: &[&str] = &[
+    "kl_coef",
+    "kl_estimator",
+    "cliprange*",
+    "vf_coef",
+    "gamma",
+    "lam",
+    "whiten_rewards",
+    "total_episodes",
+    "stop_token*",
+    "missing_eos_penalty",
+    "model_adapter_name",
+    "num_sample_generations",
+    "value_model",
+    "ref_model",
+    "num_labels",
+    "max_grad_norm",
+];
+
 /// What transformers' `generate` is given, and the value with which it takes nothing but the logits: else the vocabulary is cut
 /// or sorted for every token.
 const CUTS: &[(&str, Option<f64>)] = &[

@@ -3,7 +3,7 @@
 use super::super::names::SDP_KERNELS;
 use super::super::reader::Reader;
 use super::super::trainer;
-use super::answers::{answers, better, pairs, without_reference};
+use super::answers::{answers, better, pairs, policy, without_reference};
 use super::{ARGUMENTS, Parts, TRL, Trainer};
 use crate::scenario::AttentionKernel;
 
@@ -49,6 +49,7 @@ pub(super) fn arguments(reader: &mut Reader, parts: Parts) {
     match parts.trainer {
         Trainer::Grpo => answers(reader, (why, "none", "beta is 0 by default")),
         Trainer::Rloo => answers(reader, (why, "scored", "beta is 0.05 by default")),
+        Trainer::Ppo => policy(reader, why),
         Trainer::Dpo | Trainer::Kto => {
             length_of_sequences(reader, parts, why);
             pairs(reader, why);
@@ -189,12 +190,25 @@ pub(super) fn checkpointing(reader: &mut Reader, parts: Parts) {
             "get_peft_model's default in Unsloth 2026.10",
         );
     }
+    if parts.trainer == Trainer::Ppo {
+        // its own arguments of it are read by nobody
+        if let Some(said) = reader.take(&["PPOConfig.gradient_checkpointing"]) {
+            reader.idle.push(said.said);
+        }
+        if parts.command {
+            reader.pass(|name| name == "gradient_checkpointing");
+        }
+    }
     match reader.switch(&["gradient_checkpointing"]) {
         Some((true, said)) => {
             let kwargs = reentrant.map(|(_, said)| format!(", {said}")).unwrap_or_default();
             reader.set("gradient-checkpointing", value, &format!("{said}{kwargs}"));
         }
         Some((false, said)) => reader.set("gradient-checkpointing", "off", &said),
+        None if parts.trainer == Trainer::Ppo => {
+            let why = "PPOTrainer asks no model for checkpoints, whatever gradient_checkpointing says";
+            reader.assume("gradient-checkpointing", "off", why);
+        }
         None if parts.has_trls_defaults() => reader.assume("gradient-checkpointing", value, TRL),
         None if parts.prepares => {
             reader.assume("gradient-checkpointing", value, "prepare_model_for_kbit_training switches it on")

@@ -66,6 +66,8 @@ pub(super) enum Trainer {
     Grpo,
     /// `RLOOConfig` and `RLOOTrainer`.
     Rloo,
+    /// `PPOConfig` and `PPOTrainer`, of trl up to 1.12.
+    Ppo,
     /// One that is not read.
     Other,
 }
@@ -113,6 +115,10 @@ impl Trainer {
                 let default = "RLOOConfig's default in trl 1.16";
                 Some((Task::Rloo, ["RLOOTrainer", "RLOOConfig, RLOOTrainer", default]))
             }
+            Trainer::Ppo => {
+                let default = "PPOConfig's default in trl 1.12";
+                Some((Task::Ppo, ["PPOTrainer", "PPOConfig, PPOTrainer", default]))
+            }
             Trainer::Other => None,
         }
     }
@@ -149,6 +155,8 @@ pub(super) fn read(reader: &mut Reader, parts: Parts) {
         "DPOTrainer.model",
         "GRPOTrainer.model",
         "RLOOTrainer.model",
+        "PPOTrainer.model",
+        "sft_model_path",
         "RewardTrainer.model",
         "KTOTrainer.model",
         "ORPOTrainer.model",

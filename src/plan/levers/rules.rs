@@ -111,6 +111,7 @@ pub(super) static RULES: &[Rule] = &[
         | Task::Reward
         | Task::Grpo
         | Task::Rloo
+        | Task::Ppo
         | Task::Distil
         | Task::Generate => {}
     }),

@@ -16,6 +16,7 @@ choices! {
         Reward = "reward", "Reward model", "Of two texts a model learns to give the better one the higher number: a head of one number stands in place of the vocabulary.";
         Grpo = "grpo", "Reinforcement (GRPO)", "Group relative policy optimisation, GSPO, DAPO and their like: of several answers to a prompt the model learns from those that are rewarded most. vLLM generates them, on a server elsewhere or beside the training.";
         Rloo = "rloo", "Reinforcement (RLOO)", "REINFORCE leave-one-out: as GRPO, with one number for each answer in place of one for each of its tokens.";
+        Ppo = "ppo", "Reinforcement (PPO)", "Proximal policy optimisation (trl's PPOTrainer, whose last release is 1.12): a policy generates answers, a reward model scores them, a value model beside the policy learns what they will be worth, and a reference holds the policy back. Four models on one card.";
         Distil = "distil", "Distil", "Distillation: the model learns, on answers of its own, to give every token the probabilities that a teacher gives it, another model on the same card. vLLM generates the answers, on a server elsewhere.";
         Generate = "generate", "Generate", "Inference: the model reads a prompt and writes on, token after token.";
     }
@@ -36,6 +37,7 @@ impl Task {
             | Task::Reward
             | Task::Grpo
             | Task::Rloo
+            | Task::Ppo
             | Task::Distil => true,
             Task::Generate => false,
         }
@@ -64,6 +66,7 @@ impl Task {
             | Task::Kto
             | Task::Grpo
             | Task::Rloo
+            | Task::Ppo
             | Task::Distil
             | Task::Generate => false,
             Task::Dpo | Task::Orpo | Task::Cpo | Task::Simpo | Task::Reward => true,
@@ -81,6 +84,7 @@ impl Task {
             | Task::Simpo
             | Task::Grpo
             | Task::Rloo
+            | Task::Ppo
             | Task::Distil => true,
         }
     }
@@ -97,7 +101,7 @@ impl Task {
             | Task::Reward
             | Task::Distil
             | Task::Generate => false,
-            Task::Dpo | Task::Kto | Task::Grpo | Task::Rloo => true,
+            Task::Dpo | Task::Kto | Task::Grpo | Task::Rloo | Task::Ppo => true,
         }
     }
 
@@ -114,6 +118,7 @@ impl Task {
             | Task::Cpo
             | Task::Simpo
             | Task::Reward
+            | Task::Ppo
             | Task::Distil
             | Task::Generate => false,
         }
@@ -140,7 +145,7 @@ impl Task {
             | Task::Rloo
             | Task::Distil
             | Task::Generate => false,
-            Task::Dpo | Task::Kto | Task::Orpo | Task::Cpo | Task::Simpo | Task::Reward => true,
+            Task::Dpo | Task::Kto | Task::Orpo | Task::Cpo | Task::Simpo | Task::Reward | Task::Ppo => true,
         }
     }
 

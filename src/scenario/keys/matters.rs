@@ -58,6 +58,11 @@ pub(super) fn with_embeddings(scenario: &Scenario) -> bool {
     scenario.task == Task::Embed
 }
 
+/// Whether a policy learns beside a value model.
+pub(super) fn with_policy(scenario: &Scenario) -> bool {
+    scenario.task == Task::Ppo
+}
+
 /// Whether answers are generated while it trains.
 pub(super) fn with_rollouts(scenario: &Scenario) -> bool {
     scenario.task.is_online()

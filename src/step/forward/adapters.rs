@@ -251,7 +251,8 @@ impl Loader<'_> {
     fn trained_dtype(&self) -> Option<Dtype> {
         (self.software().trainer == Trainer::Trl
             && self.member.method == Method::Qlora
-            && !self.member.trainer_prepares)
+            && !self.member.trainer_prepares
+            && !self.member.returns_states)
             .then_some(Dtype::Bf16)
     }
 }

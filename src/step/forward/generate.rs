@@ -33,6 +33,11 @@ static SCORES: What = What::own(
     "float32 numbers by which the next token is chosen, one per sequence and vocabulary entry",
     Source::At(LOOP),
 );
+static GENERATED: What = What::own(
+    "scores of the answers",
+    "float32 numbers by which every token of some answers was chosen, one per token and vocabulary entry",
+    Source::At("trl, experimental/ppo/ppo_trainer.py, generate"),
+);
 static RANKED: What = What::own(
     "ranked vocabulary",
     "the vocabulary in the order of its scores, of which sampling cuts off the end (top-p)",
@@ -161,7 +166,7 @@ impl<'a> Pass<'_, 'a> {
 
     /// Whether positions are those of every sequence, and not of one for all.
     pub(super) fn has_own_positions(&self) -> bool {
-        self.batch.mask.is_packed() || self.generating.is_some()
+        self.batch.mask.is_packed() || self.generating.is_some() || self.member.returns_states
     }
 }
 
@@ -190,8 +195,16 @@ impl<'a> Model<'a> {
     }
 
     /// `model.generate(input_ids, attention_mask, max_new_tokens=…)`. Of the passes after the prompt's those run that are given
-    /// by the tokens before them; `prefilled` is called before the first.
-    pub fn generate(&self, batch: Batch, how: Generation, passes: &[u64], prefilled: impl FnOnce()) {
+    /// by the tokens before them; `prefilled` is called before the first. Where the model's trainer keeps the scores of every token
+    /// (`output_scores=True`), these are returned side by side.
+    pub fn generate(
+        &self,
+        batch: Batch,
+        how: Generation,
+        passes: &[u64],
+        prefilled: impl FnOnce(),
+    ) -> Option<Tensor<'a>> {
+        let scores: Option<RefCell<Vec<Tensor<'a>>>> = self.member.returns_states.then(RefCell::default);
         self.without_gradients(|| {
             let whole = self.machine.with(|state| state.category);
             let cache = RefCell::default();
@@ -246,6 +259,8 @@ impl<'a> Model<'a> {
             let unfinished = integers(rows, &NEXT);
             let mut unfinished = Some(unfinished);
             let mut prefilled = Some(prefilled);
+            // tokens of a sequence up to the last one that ran
+            let mut ran = batch.length;
             for (index, past) in [0].iter().chain(passes).enumerate() {
                 let length = if index == 0 { batch.length } else { past.saturating_add(1) };
                 let pass = pass(if index == 0 { 0 } else { *past });
@@ -280,7 +295,12 @@ impl<'a> Model<'a> {
                 };
                 let mask = of_all(length.saturating_add(1));
                 drop(positions_before);
-                let scores = pass.next_scores(&logits, how.sampling, scores_before);
+                if let Some(all) = &scores {
+                    let not_run = if index == 0 { 0 } else { past.saturating_sub(ran) };
+                    all.borrow_mut().extend(pass.scores_of_others(&logits, not_run));
+                    ran = length;
+                }
+                let scores = pass.next_scores(&logits, how.sampling, scores_before, scores.as_ref());
                 let next = integers(rows, &NEXT);
                 let ids = of_all(length.saturating_add(1));
                 drop((next, ids_before, logits));
@@ -288,10 +308,20 @@ impl<'a> Model<'a> {
                 kept = Some(Kept { ids, mask, positions, unfinished, scores, inputs });
             }
             drop(kept);
+            // torch.stack(output.scores, 1)
+            let joined = scores.map(|scores| {
+                let numel = rows.saturating_mul(how.new_tokens).saturating_mul(self.architecture.vocab);
+                self.machine.as_category(Category::Logits, &roles::LOGITS, || {
+                    let joined = self.pass(batch).constant(numel, Dtype::F32, &GENERATED);
+                    drop(scores);
+                    joined
+                })
+            });
             drop(first);
             cache.borrow_mut().clear();
             self.machine.with(|state| state.category = whole);
-        });
+            joined
+        })
     }
 }
 
@@ -317,6 +347,7 @@ impl<'a> Pass<'_, 'a> {
         logits: &Tensor<'a>,
         sampling: Sampling,
         before: Vec<Tensor<'a>>,
+        all: Option<&RefCell<Vec<Tensor<'a>>>>,
     ) -> Vec<Tensor<'a>> {
         self.machine.as_category(Category::Logits, &roles::LOGITS, || {
             let numel = logits.value.numel;
@@ -327,6 +358,10 @@ impl<'a> Pass<'_, 'a> {
             match sampling {
                 Sampling::Greedy => return vec![raw],
                 Sampling::Drawn => {
+                    if let Some(all) = all {
+                        // by a temperature
+                        all.borrow_mut().push(fresh(&SCORES));
+                    }
                     let probabilities = fresh(&PROBABILITIES);
                     drop(before.next());
                     // torch.multinomial
@@ -356,6 +391,19 @@ impl<'a> Pass<'_, 'a> {
             // torch.multinomial
             drop(fresh(&PROBABILITIES));
             vec![raw, scores, probabilities]
+        })
+    }
+
+    /// The scores of so many tokens that are not run.
+    fn scores_of_others(&self, logits: &Tensor<'a>, tokens: u64) -> Option<Tensor<'a>> {
+        let tokens = u32::try_from(tokens).unwrap_or(u32::MAX);
+        let Value { numel, .. } = logits.value;
+        (tokens > 0).then(|| {
+            self.machine.tensor(|state| {
+                let bytes = numel.saturating_mul(Dtype::F32.bytes());
+                let storage = state.persistent(bytes, Dtype::F32, tokens, Category::Logits, &SCORES);
+                Value::plain(storage, numel, Dtype::F32)
+            })
         })
     }
 

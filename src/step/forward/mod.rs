@@ -47,7 +47,7 @@ use super::machine::Machine;
 use super::ops::attention::{Arguments, Choice, Kernel, Scores};
 use super::ops::four_bit::Format;
 use super::ops::linear;
-use super::repeat::Alike;
+use super::repeat::{Alike, Kept};
 use super::tensor::{Tensor, Value};
 use super::what::Role;
 use crate::dtype::Dtype;
@@ -138,6 +138,12 @@ pub(super) struct Pass<'p, 'a> {
     outputs: RefCell<Option<Tensor<'a>>>,
     /// Keys and values of the layers that have run, where they are cached, and what else the output has beside logits.
     cache: RefCell<Vec<Tensor<'a>>>,
+    /// Whether it fills a cache, where its model does.
+    caches: bool,
+    /// What each layer was given and the last hidden states, where the output has them, and what stands for that of layers that ran on
+    /// behalf of others.
+    states: RefCell<Vec<Tensor<'a>>>,
+    states_of_others: RefCell<Vec<Kept>>,
     /// Keys and values of a prefix, of the layers that have not run.
     cache_before: RefCell<VecDeque<Tensor<'a>>>,
     /// Variables of the forward of peft's model.
@@ -203,6 +209,9 @@ impl<'a> Model<'a> {
             draws: false,
             outputs: RefCell::default(),
             cache: RefCell::default(),
+            caches: true,
+            states: RefCell::default(),
+            states_of_others: RefCell::default(),
             cache_before: RefCell::default(),
             peft_variables: RefCell::default(),
             gates: RefCell::default(),
@@ -253,6 +262,9 @@ impl<'a> Model<'a> {
     /// A forward pass without gradients and without a loss; returns the log-probabilities of what follows the prompts, where it
     /// is those that the code makes.
     pub fn score(&self, batch: Batch, prompt: u64, asked: Asked) -> Option<Tensor<'a>> {
+        if self.member.returns_states {
+            return Some(self.judged(batch, prompt));
+        }
         self.scoring(batch, |pass| {
             let hidden = pass.hidden();
             match Software::of(self.member.stack).head {
@@ -313,6 +325,11 @@ impl<'a> Pass<'_, 'a> {
     /// Which checkpoints it makes.
     fn checkpointing(&self) -> Checkpointing {
         if self.trains { self.member.checkpointing } else { Checkpointing::Off }
+    }
+
+    /// Whether its output has the hidden states of all layers: `generate` does not ask for them.
+    fn keeps_states(&self) -> bool {
+        self.member.returns_states && self.generating.is_none()
     }
 
     /// Modules that peft puts around the model: `PeftModelForCausalLM` and `LoraModel`.
@@ -421,9 +438,13 @@ impl<'a> Pass<'_, 'a> {
         // what a layer returned, where something is added to it afterwards
         let mut returned = None;
         for group in &self.layer_groups {
-            let alike = Alike::All { held: &mut kept };
+            let others = self.keeps_states().then_some(&self.states_of_others);
+            let alike = Alike::All { held: &mut kept, given: others };
             self.machine.repeat(group.times.into(), alike, &mut variables, &mut |[hidden], _| {
                 for index in &group.layers {
+                    if self.keeps_states() {
+                        self.states.borrow_mut().push(hidden.clone());
+                    }
                     *hidden = self.layer_or_checkpoint(*index, hidden, &shared);
                     let deepened = self.deepened(*index, hidden);
                     returned = deepened.map(|deepened| std::mem::replace(hidden, deepened));
@@ -451,6 +472,9 @@ impl<'a> Pass<'_, 'a> {
             };
         }
         hidden = self.machine.leave_module(Module::DECODER, hidden);
+        if self.keeps_states() {
+            self.states.borrow_mut().push(hidden.clone());
+        }
         if let Some(HeadTransform::Project(linear)) = &self.architecture.head.transform {
             hidden = hidden.through(&find(&self.outside.linears, |bound| bound.name == linear.name));
         }

@@ -215,7 +215,7 @@ impl<'a> Pass<'_, 'a> {
         if self.prefix() > 0 {
             return self.join_prefix(heads);
         }
-        if !self.fills_cache {
+        if !self.fills_cache || !self.caches {
             return;
         }
         // both begin with nothing, of the keys' type

@@ -64,10 +64,10 @@ impl<'a> Rounds<'a> {
             Loss::Odds { likelihood, .. } => pass.odds_loss(likelihood, replace),
             Loss::Classes => pass.classes_loss(replace),
             Loss::Comparison => pass.comparison_loss(replace),
-            // it has several passes of its own (`Rounds::contrast`)
-            Loss::Contrast { .. } => {
+            // they have several passes of their own (`Rounds::contrast`, `Rounds::advance`)
+            Loss::Contrast { .. } | Loss::Advantage { .. } => {
                 let output = pass.loss(pass.hidden(), replace);
-                Output { loss: output.loss.unmodelled("embeddings in one forward pass"), ..output }
+                Output { loss: output.loss.unmodelled("several passes as one"), ..output }
             }
             Loss::Divergence { teacher, prompt } => {
                 let inputs = pass.divergence_inputs();

@@ -179,7 +179,7 @@ fn by_accelerate(job: &Job, member: &Member) -> Result<(), Issue> {
             }
             Act::Train { loss: Loss::Odds { .. } | Loss::Comparison | Loss::Reward { .. }, .. }
             | Act::Score { .. } => {}
-            Act::Train { .. } | Act::Generate { .. } => {
+            Act::Train { .. } | Act::Rollout { .. } | Act::Generate { .. } => {
                 let what = "a model that generates, or learns from a teacher,";
                 return refuse(Field::Sharding, what.into(), other);
             }
@@ -230,7 +230,7 @@ fn by_trl_in_parts(job: &Job) -> Result<(), Issue> {
             }
             | Act::Score { .. }
             | Act::Update { .. } => {}
-            Act::Train { .. } | Act::Generate { .. } => {
+            Act::Train { .. } | Act::Rollout { .. } | Act::Generate { .. } => {
                 let what = "a model that generates, which gathers all of it, or learns from a teacher,";
                 return refuse(Field::Sharding, what, "choose DDP, ZeRO-1 or ZeRO-2");
             }

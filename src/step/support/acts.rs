@@ -8,7 +8,8 @@ use crate::model::modeling::{Code, Modeling};
 use crate::model::{Architecture, Objective};
 use crate::scenario::software::{HeadCode, Software, Trainer};
 use crate::scenario::{
-    AttentionKernel, CacheKind, Generation, Lengths, Method, Offloading, Precision, StepTime, Tuner,
+    AttentionKernel, CacheKind, Checkpointing, Generation, Lengths, Method, Offloading, Precision, StepTime,
+    Tuner,
 };
 use crate::step::forward::stacks::classifies;
 use crate::step::forward::stacks::trl::balance::balanced;
@@ -26,7 +27,7 @@ pub(in crate::step) fn balance(
     let others = |act: &Act| match act {
         Act::Train { loss, .. } => *loss != Loss::Labels,
         Act::Update { .. } => false,
-        Act::Score { .. } | Act::Generate { .. } => true,
+        Act::Score { .. } | Act::Rollout { .. } | Act::Generate { .. } => true,
     };
     let own = |act: &&Act| act.members().any(|member| member == index);
     if job.round.iter().filter(own).any(others) {
@@ -60,6 +61,7 @@ pub(in crate::step) fn acts(job: &Job) -> Result<(), Issue> {
                     Loss::Preference { reference, .. } | Loss::Desirability { reference, .. } => {
                         preference(&job.members, member, reference, batch)?;
                     }
+                    Loss::Advantage { value, .. } => advantage(job, (member, value), batch)?,
                     Loss::Divergence { teacher, .. } => distillation(job, (member, teacher), batch)?,
                     Loss::Odds { .. } | Loss::Comparison | Loss::Reward { .. } => {
                         answers(&job.members[member], batch)?
@@ -73,12 +75,14 @@ pub(in crate::step) fn acts(job: &Job) -> Result<(), Issue> {
                     without_adapters(&job.members[member])?;
                 }
             }
-            Act::Generate { member, .. } => generates(&job.members[member], job.cluster.has_engine())?,
+            Act::Generate { member, .. } | Act::Rollout { member, .. } => {
+                generates(&job.members[member], job.cluster.has_engine())?
+            }
         }
     }
     let compares = |act: &Act| match act {
         Act::Train { loss, .. } => *loss != Loss::Labels,
-        Act::Update { .. } | Act::Score { .. } | Act::Generate { .. } => false,
+        Act::Update { .. } | Act::Score { .. } | Act::Rollout { .. } | Act::Generate { .. } => false,
     };
     if (job.members.len() > 1 || job.round.iter().any(compares))
         && job.members.iter().any(|member| member.offloading == Offloading::On)
@@ -184,6 +188,36 @@ fn embedding(job: &Job, member: usize, batch: Batch) -> Result<(), Issue> {
     }
     if member.offloading == Offloading::On {
         return refuse(Field::Offloading, "Trainer offloads no activations", "keep them on the GPU");
+    }
+    Ok(())
+}
+
+/// What of a policy beside a value model is not modelled.
+fn advantage(job: &Job, (policy, value): (usize, usize), batch: Batch) -> Result<(), Issue> {
+    let refuse = |field, message: &str, fix| Err(Issue::error(field, message).with_fix(fix));
+    let policy = &job.members[policy];
+    answers(policy, batch)?;
+    trained(job, value)?;
+    if job.cluster.has_engine() {
+        return refuse(
+            Field::Gpus,
+            "PPO on several GPUs or under DeepSpeed is not modelled",
+            "choose one GPU without offload",
+        );
+    }
+    if matches!(policy.precision, Precision::Fp16 | Precision::AmpFp16) {
+        return refuse(Field::Precision, "PPO in float16 is not modelled", "choose bf16 or fp32");
+    }
+    if policy.step_time() == StepTime::InBackward {
+        let message = "one optimizer steps policy and value model after backward";
+        return refuse(Field::Step, message, "let the optimizer step after backward");
+    }
+    if policy.checkpointing == Checkpointing::Reentrant {
+        let message = "PPOTrainer switches checkpointing off while it generates, and on again as the kind that is not reentrant";
+        return refuse(Field::Checkpointing, message, "choose on");
+    }
+    if policy.adapts {
+        without_adapters(policy)?;
     }
     Ok(())
 }

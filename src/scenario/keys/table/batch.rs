@@ -3,7 +3,7 @@
 use super::super::key::{Group, Key, Place, Value, ValueKind};
 use super::super::matters::{
     always, any, when_trained, with_answers, with_embeddings, with_eyes, with_generation, with_labels,
-    with_pictures, with_pictures_of_any_size, with_reference, with_rollouts, with_teacher,
+    with_pictures, with_pictures_of_any_size, with_policy, with_reference, with_rollouts, with_teacher,
 };
 use super::super::nearest::nearest;
 use super::super::values::{choice, count, set_count, set_lengths, set_teacher, write_teacher};
@@ -85,6 +85,42 @@ pub(super) const KEYS: &[Key] = &[
         place: Place::Front,
         value: count!(Elements, answers.labels),
         matters: with_labels,
+        band: any,
+    },
+    Key {
+        link: "rollout",
+        name: "rollout-batch",
+        label: "Answers at a time",
+        help: "Answers that are generated and scored at a time (local_rollout_forward_batch_size), no more than a round has: micro-batch × accumulation",
+        field: Field::RolloutBatch,
+        group: Group::Batch,
+        place: Place::Front,
+        value: count!(Sequences, policy.rollout),
+        matters: with_policy,
+        band: any,
+    },
+    Key {
+        link: "minis",
+        name: "mini-batches",
+        label: "Mini-batches",
+        help: "Into how many parts a round's answers are divided (num_mini_batches), after each of which the allocator's cache is emptied. The optimizer steps once for all of them",
+        field: Field::MiniBatches,
+        group: Group::Batch,
+        place: Place::Folded,
+        value: count!(Passes, policy.parts),
+        matters: with_policy,
+        band: any,
+    },
+    Key {
+        link: "ppoep",
+        name: "ppo-epochs",
+        label: "PPO epochs",
+        help: "How often a round's answers are learned from (num_ppo_epochs): time, not memory",
+        field: Field::PpoEpochs,
+        group: Group::Batch,
+        place: Place::Folded,
+        value: count!(Passes, policy.epochs),
+        matters: with_policy,
         band: any,
     },
     Key {

@@ -137,7 +137,7 @@ impl<'a> Pass<'_, 'a> {
         self.machine.with(|state| shared.all().for_each(|tensor| state.share(tensor.value.storage)));
         let mut variables = [hidden];
         for group in half.layer_groups {
-            let alike = Alike::All { held: &mut None };
+            let alike = Alike::All { held: &mut None, given: None };
             self.machine.repeat(group.times.into(), alike, &mut variables, &mut |[hidden], _| {
                 for index in &group.layers {
                     *hidden = self.bart_layer_or_checkpoint(*index, hidden, &shared);

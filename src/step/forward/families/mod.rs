@@ -59,7 +59,7 @@ pub(in crate::step) fn keeps_weights(code: Code) -> bool {
 pub(in crate::step) fn fills_cache(modeling: Modeling, architecture: &Architecture, member: &Member) -> bool {
     (modeling.own_cache || member.fills_cache)
         // trl's head asks for none whatever the config says
-        && Software::of(member.stack).head != HeadCode::Trl
+        && (Software::of(member.stack).head != HeadCode::Trl || member.returns_states)
         && member.checkpointing == Checkpointing::Off
         && match architecture.head.objective {
             Objective::CausalLm => true,

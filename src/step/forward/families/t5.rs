@@ -105,7 +105,7 @@ impl<'a> Pass<'_, 'a> {
         for group in layer_groups {
             self.machine
                 .with(|state| given.borrow().all().for_each(|tensor| state.share(tensor.value.storage)));
-            let alike = Alike::All { held: &mut kept };
+            let alike = Alike::All { held: &mut kept, given: None };
             self.machine.repeat(group.times.into(), alike, &mut variables, &mut |[hidden], _| {
                 for index in &group.layers {
                     *hidden = self.t5_layer_or_checkpoint(*index, hidden, &given);

@@ -11,6 +11,7 @@ mod comparison;
 mod divergence;
 pub(in crate::step) mod log_probs;
 mod odds;
+pub(in crate::step) mod policy;
 
 use std::borrow::Cow;
 

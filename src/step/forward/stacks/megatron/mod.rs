@@ -114,7 +114,7 @@ impl<'a> Pass<'_, 'a> {
                 self.keep_scores();
             }
             let mut variables = [hidden];
-            let alike = Alike::All { held: &mut None };
+            let alike = Alike::All { held: &mut None, given: None };
             self.machine.repeat(group.times.into(), alike, &mut variables, &mut |[hidden], _| {
                 for index in &group.layers {
                     *hidden = self.megatron_layer_or_checkpoint(*index, hidden, &shared);
