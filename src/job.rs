@@ -34,8 +34,8 @@ use std::sync::Arc;
 use crate::issue::{Field, Issue};
 use crate::model::Architecture;
 use crate::scenario::{
-    CacheKind, Cluster, Embedding, Generation, Lengths, Mask, Method, ModelChoice, Reference, Sampling,
-    Scenario, Task,
+    CacheKind, Cluster, Embedding, Evaluation, Generation, Lengths, Mask, Method, ModelChoice, Reference,
+    Sampling, Scenario, Task,
 };
 
 pub use batch::Batch;
@@ -85,6 +85,15 @@ pub enum Act {
         prompt: u64,
         /// How many batches.
         times: u64,
+    },
+    /// The trainer's evaluation: forward passes without gradients up to the loss, and the logits that are kept of them.
+    Evaluate {
+        /// Who is evaluated.
+        member: usize,
+        /// What each pass is given.
+        batch: Batch,
+        /// What is kept of how many of them.
+        how: Evaluation,
     },
     /// transformers' `generate`: a forward pass over the prompts, then one for every new token.
     Generate {
@@ -206,7 +215,10 @@ impl Act {
     /// The batch that it is given.
     pub fn batch(&self) -> Option<Batch> {
         match self {
-            Act::Train { batch, .. } | Act::Score { batch, .. } | Act::Generate { batch, .. } => Some(*batch),
+            Act::Train { batch, .. }
+            | Act::Score { batch, .. }
+            | Act::Evaluate { batch, .. }
+            | Act::Generate { batch, .. } => Some(*batch),
             Act::Update { .. } => None,
         }
     }
@@ -220,6 +232,7 @@ impl Act {
             Act::Score { member, adapted, batch, prompt, times } => {
                 Act::Score { member, adapted, batch: change(batch), prompt, times }
             }
+            Act::Evaluate { member, batch, how } => Act::Evaluate { member, batch: change(batch), how },
             Act::Generate { member, batch, how } => Act::Generate { member, batch: change(batch), how },
             Act::Update { member } => Act::Update { member },
         }
@@ -229,7 +242,7 @@ impl Act {
     pub fn times(&self) -> u64 {
         match *self {
             Act::Train { times, .. } | Act::Score { times, .. } => times,
-            Act::Update { .. } | Act::Generate { .. } => 1,
+            Act::Update { .. } | Act::Evaluate { .. } | Act::Generate { .. } => 1,
         }
     }
 
@@ -239,6 +252,7 @@ impl Act {
             Act::Train { member, .. }
             | Act::Update { member }
             | Act::Score { member, .. }
+            | Act::Evaluate { member, .. }
             | Act::Generate { member, .. } => member,
         }
     }
@@ -253,7 +267,11 @@ impl Act {
                     | Loss::Divergence { teacher: reference, .. },
                 ..
             } => Some(reference),
-            Act::Train { .. } | Act::Update { .. } | Act::Score { .. } | Act::Generate { .. } => None,
+            Act::Train { .. }
+            | Act::Update { .. }
+            | Act::Score { .. }
+            | Act::Evaluate { .. }
+            | Act::Generate { .. } => None,
         };
         [self.member()].into_iter().chain(reference)
     }
@@ -357,6 +375,10 @@ impl From<&Scenario> for Job {
             }
         };
         round.extend([Act::Train { member: 0, batch, loss, times }, Act::Update { member: 0 }]);
+        if scenario.evaluates() {
+            let how = scenario.evaluation;
+            round.push(Act::Evaluate { member: 0, batch: Batch { sequences: how.batch, ..batch }, how });
+        }
         Job { members, round, cluster: scenario.cluster }
     }
 }

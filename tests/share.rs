@@ -8,11 +8,11 @@ use std::path::Path;
 use headroom::scenario::keys::keys;
 use headroom::scenario::{
     Allocator, Answers, AttentionKernel, CacheKind, Checkpointing, Cluster, ContextComm, CpuOffload,
-    CustomModel, Data, DeepSpeed, Embedding, Generation, GpuChoice, Layout, Lengths, Loop, Lora, LoraTargets,
-    LossKernel, Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Overlap, Pictures, Pooling,
-    Precision, Quantization, ReduceDtype, Reference, Reserve, Rollouts, Sampling, Savings, Scenario,
-    Sharding, Split, Stack, StepTime, Task, Teacher, TeacherWeights, TransformerImpl, Tuner, VisionTower,
-    WeightFormat, modules,
+    CustomModel, Data, DeepSpeed, Embedding, Evaluates, Evaluation, Generation, GpuChoice, Layout, Lengths,
+    Loop, Lora, LoraTargets, LossKernel, Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Overlap,
+    Pictures, Pooling, Precision, Quantization, ReduceDtype, Reference, Reserve, Rollouts, Sampling, Savings,
+    Scenario, Sharding, Split, Stack, StepTime, Task, Teacher, TeacherWeights, TransformerImpl, Tuner,
+    VisionTower, WeightFormat, modules,
 };
 use headroom::share::{MOST_SCENARIOS, decode, encode, names, said};
 use headroom::units::Bytes;
@@ -302,6 +302,11 @@ fn embeddings() -> impl Strategy<Value = Embedding> {
     })
 }
 
+fn evaluations() -> impl Strategy<Value = Evaluation> {
+    (select(Evaluates::ALL), 1u64..=1 << 24, 0u64..=1 << 24, 1u64..=1 << 24)
+        .prop_map(|(keeps, batch, accumulation, batches)| Evaluation { keeps, batch, accumulation, batches })
+}
+
 fn teachers() -> impl Strategy<Value = Teacher> {
     let model = prop_oneof![
         Just(None),
@@ -353,7 +358,7 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
             data(),
         ),
         (select(Stack::ALL), savings(), select(WeightFormat::ALL), lengths(), select(Allocator::ALL)),
-        (select(Task::ALL), (answers(), teachers(), embeddings()), generations(), pictures()),
+        (select(Task::ALL), (answers(), teachers(), embeddings(), evaluations()), generations(), pictures()),
     )
         .prop_map(
             |(
@@ -361,7 +366,7 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
                 how,
                 rest,
                 (stack, savings, format, lengths, allocator),
-                (task, (answers, teacher, embedding), generation, pictures),
+                (task, (answers, teacher, embedding, evaluation), generation, pictures),
             )| {
                 let (model, method, lora, (double_quant, prepare), precision, optimizer) = what;
                 let (batch, sequence, accumulation, checkpointing, attention, mask) = how;
@@ -378,6 +383,7 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
                     answers,
                     embedding,
                     teacher,
+                    evaluation,
                     generation,
                     pictures,
                     model,

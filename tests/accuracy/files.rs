@@ -124,6 +124,9 @@ pub static DISTILLATION: File = File::of("distillation");
 /// transformers' Trainer over heads for classification, decoders and encoders: rows that the code was written beside, then `-drawn-`.
 pub static CLASSIFICATION: File = File::of("classification");
 
+/// trl's SFTTrainer and transformers' Trainer with an evaluation after every step: rows that the code was written beside, then `-held-`.
+pub static EVALUATION: File = File::of("evaluation");
+
 /// sentence-transformers' trainer, its contrastive loss at once and with cached gradients.
 pub static EMBEDDING: File = File::of("embedding");
 
@@ -185,7 +188,7 @@ pub static MEGATRON_LM: File = File::of("megatron-lm");
 pub static PUBLISHED: File = File::of("published");
 
 /// All of them, in the order of `data/measured.tsv`.
-pub static FILES: [&File; 28] = [
+pub static FILES: [&File; 29] = [
     &NULL_DEVICE,
     &FAMILIES,
     &STACKS,
@@ -196,6 +199,7 @@ pub static FILES: [&File; 28] = [
     &DISTILLATION,
     &CLASSIFICATION,
     &EMBEDDING,
+    &EVALUATION,
     &ADAPTERS,
     &SWITCHES,
     &PACKED,

@@ -24,6 +24,7 @@ impl Row {
         let unstated = |what: &str| format!("{what} is not stated");
         Ok(Scenario {
             embedding: Scenario::default().embedding,
+            evaluation: Scenario::default().evaluation,
             teacher: Scenario::default().teacher,
             task: Task::Sft,
             answers: Scenario::default().answers,
