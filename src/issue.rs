@@ -99,6 +99,14 @@ pub enum Field {
     PpoEpochs,
     /// Texts that are embedded at a time, where gradients are cached.
     GradCache,
+    /// What the trainer evaluates after steps.
+    Evaluation,
+    /// Sequences of a batch of the evaluation.
+    EvalBatch,
+    /// Batches of an evaluation whose logits are on the GPU together.
+    EvalAccumulation,
+    /// Batches of an evaluation.
+    EvalBatches,
     /// What of its hidden states becomes a text's embedding.
     Pooling,
     Reference,

@@ -34,8 +34,8 @@ use std::sync::Arc;
 use crate::issue::{Field, Issue};
 use crate::model::Architecture;
 use crate::scenario::{
-    CacheKind, Cluster, Embedding, Generation, Lengths, Mask, Method, ModelChoice, Reference, Sampling,
-    Scenario, Task,
+    CacheKind, Cluster, Embedding, Evaluation, Generation, Lengths, Mask, Method, ModelChoice, Reference,
+    Sampling, Scenario, Task,
 };
 
 pub use batch::Batch;
@@ -97,6 +97,15 @@ pub enum Act {
         how: Generation,
         /// How many times.
         times: u64,
+    },
+    /// The trainer's evaluation: forward passes without gradients up to the loss, and the logits that are kept of them.
+    Evaluate {
+        /// Who is evaluated.
+        member: usize,
+        /// What each pass is given.
+        batch: Batch,
+        /// What is kept of how many of them.
+        how: Evaluation,
     },
     /// transformers' `generate`: a forward pass over the prompts, then one for every new token.
     Generate {
@@ -233,6 +242,7 @@ impl Act {
             Act::Train { batch, .. }
             | Act::Score { batch, .. }
             | Act::Rollout { batch, .. }
+            | Act::Evaluate { batch, .. }
             | Act::Generate { batch, .. } => Some(*batch),
             Act::Update { .. } => None,
         }
@@ -250,6 +260,7 @@ impl Act {
             Act::Rollout { member, batch, how, times } => {
                 Act::Rollout { member, batch: change(batch), how, times }
             }
+            Act::Evaluate { member, batch, how } => Act::Evaluate { member, batch: change(batch), how },
             Act::Generate { member, batch, how } => Act::Generate { member, batch: change(batch), how },
             Act::Update { member } => Act::Update { member },
         }
@@ -259,7 +270,7 @@ impl Act {
     pub fn times(&self) -> u64 {
         match *self {
             Act::Train { times, .. } | Act::Score { times, .. } | Act::Rollout { times, .. } => times,
-            Act::Update { .. } | Act::Generate { .. } => 1,
+            Act::Update { .. } | Act::Evaluate { .. } | Act::Generate { .. } => 1,
         }
     }
 
@@ -270,6 +281,7 @@ impl Act {
             | Act::Update { member }
             | Act::Score { member, .. }
             | Act::Rollout { member, .. }
+            | Act::Evaluate { member, .. }
             | Act::Generate { member, .. } => member,
         }
     }
@@ -289,6 +301,7 @@ impl Act {
             | Act::Update { .. }
             | Act::Score { .. }
             | Act::Rollout { .. }
+            | Act::Evaluate { .. }
             | Act::Generate { .. } => None,
         };
         [self.member()].into_iter().chain(reference)
@@ -433,6 +446,10 @@ impl From<&Scenario> for Job {
             }
         };
         round.extend([Act::Train { member: 0, batch, loss, times }, Act::Update { member: 0 }]);
+        if scenario.evaluates() {
+            let how = scenario.evaluation;
+            round.push(Act::Evaluate { member: 0, batch: Batch { sequences: how.batch, ..batch }, how });
+        }
         Job { members, round, cluster: scenario.cluster }
     }
 }

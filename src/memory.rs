@@ -185,6 +185,8 @@ pub enum Stage {
     Prefill,
     /// One forward pass for each further token.
     Decode,
+    /// The trainer's evaluation after a step: forward passes without gradients, and the logits that they leave.
+    Evaluate,
 }
 
 impl Stage {
@@ -197,6 +199,7 @@ impl Stage {
             Stage::Score => "Scoring",
             Stage::Prefill => "Prompt (prefill)",
             Stage::Decode => "Generation (decode)",
+            Stage::Evaluate => "Evaluation",
         }
     }
 
@@ -209,6 +212,7 @@ impl Stage {
             Stage::Score => "Scoring",
             Stage::Prefill => "Prefill",
             Stage::Decode => "Decode",
+            Stage::Evaluate => "Evaluation",
         }
     }
 }
@@ -232,6 +236,7 @@ impl Phase {
             Stage::Score => "score",
             Stage::Prefill => "prefill",
             Stage::Decode => "decode",
+            Stage::Evaluate => "evaluate",
         }
     }
 
@@ -244,6 +249,7 @@ impl Phase {
             Stage::Score => "scoring pass",
             Stage::Prefill => "pass over the prompt",
             Stage::Decode => "generation of tokens",
+            Stage::Evaluate => "evaluation",
         }
     }
 }
@@ -412,9 +418,10 @@ impl Memory {
         if first.1.bytes > steady.1.bytes { first } else { steady }
     }
 
-    /// What a later iteration computes.
+    /// What a later iteration computes; an evaluation, which comes after some of them, is left out.
     pub fn work(&self) -> Work {
-        self.work.iter().fold(Work::default(), |sum, (_, work)| sum.and(*work))
+        let own = self.work.iter().filter(|(phase, _)| phase.stage != Stage::Evaluate);
+        own.fold(Work::default(), |sum, (_, work)| sum.and(*work))
     }
 
     /// Allocated peak plus what lies outside the allocator: the least that the card must have.

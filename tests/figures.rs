@@ -74,6 +74,14 @@ const SENTENCES: &[(&str, &str)] = &[
         "{preference rows} of the tasks of trl's other trainers: worst {preference allocated worst} %, reserved {preference reserved worst} %;",
     ),
     (
+        "docs/evaluation.md",
+        "Over the {evaluation rows} rows of `data/measurements/evaluation.json`: allocated at most {evaluation allocated worst} %, reserved {evaluation reserved median} % in the median and {evaluation reserved worst} % at worst.",
+    ),
+    (
+        "README.md",
+        "{evaluation rows} steps with the trainer's evaluation after each: worst {evaluation allocated worst} %, reserved {evaluation reserved worst} %;",
+    ),
+    (
         "README.md",
         "{generate rows} of `generate`: worst {generate allocated worst} %, reserved {generate reserved worst} %;",
     ),

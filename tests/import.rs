@@ -5,9 +5,9 @@
 use headroom::import::{self, Format, Understood};
 use headroom::scenario::keys::Key;
 use headroom::scenario::{
-    Allocator, AttentionKernel, Checkpointing, CpuOffload, LoraTargets, LossKernel, Mask, Method, Optimizer,
-    Precision, ReduceDtype, Reference, Rollouts, Scenario, Sharding, Stack, StepTime, Task, Tuner,
-    WeightFormat,
+    Allocator, AttentionKernel, Checkpointing, CpuOffload, Evaluates, Evaluation, LoraTargets, LossKernel,
+    Mask, Method, Optimizer, Precision, ReduceDtype, Reference, Rollouts, Scenario, Sharding, Stack,
+    StepTime, Task, Tuner, WeightFormat,
 };
 use headroom::share;
 use proptest::prelude::*;
@@ -287,6 +287,30 @@ fn embeddings_are_a_task() {
         "model = nn.Transformer(d_model=512)\nloss = nn.MarginRankingLoss()\nTrainingArguments(bf16=True)",
     );
     assert_eq!((loop_of_ones_own.scenario.task, loop_of_ones_own.left), (Task::Sft, vec![]));
+}
+
+/// What arguments say of an evaluation counts where it is asked for, and is passed over where it is not.
+#[test]
+fn evaluations_are_read_where_they_are_followed() {
+    let text = |strategy: &str, more: &str| {
+        format!(
+            "args = SFTConfig(eval_strategy=\"{strategy}\", per_device_eval_batch_size=4, eval_accumulation_steps=2, bf16=True{more})\n\
+             trainer = SFTTrainer(model=\"Qwen/Qwen3-0.6B\", args=args, eval_dataset=rows)"
+        )
+    };
+    let of = |text: &str| {
+        let understood = read(text);
+        let Evaluation { keeps, batch, accumulation, .. } = understood.scenario.evaluation;
+        ((keeps, batch, accumulation), understood.left.len())
+    };
+    assert_eq!(of(&text("no", "")), ((Evaluates::Off, 8, 0), 0));
+    assert_eq!(of(&text("epoch", "")), ((Evaluates::Loss, 4, 0), 0));
+    let metrics = text("steps", "").replace("eval_dataset", "compute_metrics=accuracy, eval_dataset");
+    assert_eq!(of(&metrics), ((Evaluates::Metrics, 4, 2), 0));
+    assert_eq!(of(&metrics.replace("bf16=True", "prediction_loss_only=True")).0.0, Evaluates::Loss);
+    // what is not followed is said
+    let offloaded = text("steps", ", activation_offloading=True");
+    assert_eq!(of(&offloaded), ((Evaluates::Off, 8, 0), 1));
 }
 
 #[test]

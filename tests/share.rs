@@ -8,11 +8,11 @@ use std::path::Path;
 use headroom::scenario::keys::keys;
 use headroom::scenario::{
     Allocator, Answers, AttentionKernel, CacheKind, Checkpointing, Cluster, ContextComm, CpuOffload,
-    CustomModel, Data, DeepSpeed, Embedding, Generation, GpuChoice, Layout, Lengths, Loop, Lora, LoraTargets,
-    LossKernel, Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Overlap, Pictures, PolicyBatches,
-    Pooling, Precision, Quantization, ReduceDtype, Reference, Reserve, Rollouts, Sampling, Savings, Scenario,
-    Sharding, Split, Stack, StepTime, Task, Teacher, TeacherWeights, TransformerImpl, Tuner, VisionTower,
-    WeightFormat, modules,
+    CustomModel, Data, DeepSpeed, Embedding, Evaluates, Evaluation, Generation, GpuChoice, Layout, Lengths,
+    Loop, Lora, LoraTargets, LossKernel, Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Overlap,
+    Pictures, PolicyBatches, Pooling, Precision, Quantization, ReduceDtype, Reference, Reserve, Rollouts,
+    Sampling, Savings, Scenario, Sharding, Split, Stack, StepTime, Task, Teacher, TeacherWeights,
+    TransformerImpl, Tuner, VisionTower, WeightFormat, modules,
 };
 use headroom::share::{MOST_SCENARIOS, decode, encode, names, said};
 use headroom::units::Bytes;
@@ -307,6 +307,11 @@ fn policies() -> impl Strategy<Value = PolicyBatches> {
     (count(), count(), count()).prop_map(|(rollout, parts, epochs)| PolicyBatches { rollout, parts, epochs })
 }
 
+fn evaluations() -> impl Strategy<Value = Evaluation> {
+    (select(Evaluates::ALL), 1u64..=1 << 24, 0u64..=1 << 24, 1u64..=1 << 24)
+        .prop_map(|(keeps, batch, accumulation, batches)| Evaluation { keeps, batch, accumulation, batches })
+}
+
 fn teachers() -> impl Strategy<Value = Teacher> {
     let model = prop_oneof![
         Just(None),
@@ -358,7 +363,12 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
             data(),
         ),
         (select(Stack::ALL), savings(), select(WeightFormat::ALL), lengths(), select(Allocator::ALL)),
-        (select(Task::ALL), (answers(), teachers(), embeddings(), policies()), generations(), pictures()),
+        (
+            select(Task::ALL),
+            (answers(), teachers(), embeddings(), policies(), evaluations()),
+            generations(),
+            pictures(),
+        ),
     )
         .prop_map(
             |(
@@ -366,7 +376,7 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
                 how,
                 rest,
                 (stack, savings, format, lengths, allocator),
-                (task, (answers, teacher, embedding, policy), generation, pictures),
+                (task, (answers, teacher, embedding, policy, evaluation), generation, pictures),
             )| {
                 let (model, method, lora, (double_quant, prepare), precision, optimizer) = what;
                 let (batch, sequence, accumulation, checkpointing, attention, mask) = how;
@@ -384,6 +394,7 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
                     embedding,
                     teacher,
                     policy,
+                    evaluation,
                     generation,
                     pictures,
                     model,

@@ -56,10 +56,11 @@ def optimizer_arguments(case):
             "optim_target_modules": case["lora"]["targets"], "optim_args": f"rank={case['lora']['r']},update_proj_gap=1"}
 
 
-def answer_as_data_would(case):
+def answer_as_data_would(case, labelled={}):
     """A device without data reads back zeros. What is asked for here is answered: whether a mask is all ones, whether
     positions start anew, and how many tokens have a label, which decides how many rows a boolean index takes. Of
-    GRPO's metrics every token counts, and no number is none (`nanmin`, `nanmax`). No expert's number is above the last (`bincount`)."""
+    GRPO's metrics every token counts, and no number is none (`nanmin`, `nanmax`). No expert's number is above the last (`bincount`).
+    `labelled` says of masks of further shapes how many of their tokens have a label."""
     padded = case["attention_mask"] == "padded"
     measure.patch_value_reads(dict(case, attention_mask="padded" if padded else "ones"), True)
     if padded:
@@ -83,13 +84,13 @@ def answer_as_data_would(case):
     if case["task"] == "distil":
         # the answers' own mask, in one row
         shape, labels = (batch * scored,), batch * scored
-    asked = []
+    counts, asked = {**labelled, shape: labels}, []
 
     def nonzero(mask):
         out = torch.empty(0, dtype=torch.long, device=mask.device)
-        if tuple(mask.shape) == shape:
+        if tuple(mask.shape) in counts:
             # the kernel's count comes back from the address that the next small tensor gets: what was copied there last
-            torch.empty(1, dtype=torch.int32, device=mask.device).copy_(torch.tensor([labels], dtype=torch.int32))
+            torch.empty(1, dtype=torch.int32, device=mask.device).copy_(torch.tensor([counts[tuple(mask.shape)]], dtype=torch.int32))
         elif case["task"] == "kto" and mask.dim() == 1:
             # every other answer is a good one: those are asked for first, then the others
             asked.append(mask)

@@ -70,6 +70,14 @@ export interface Scenario {
   "lengths"?: string;
   /** Forward and backward passes per optimizer step; gradients stay in memory between passes */
   "gradient-accumulation"?: number;
+  /** Whether the trainer evaluates after some of its steps (eval_strategy), and whether it keeps the logits of all batches for a compute_metrics */
+  "evaluation"?: "off" | "loss" | "metrics";
+  /** Sequences of a batch of the evaluation (per_device_eval_batch_size): 8 in the libraries, whatever the micro-batch size of the training is */
+  "eval-batch-size"?: number;
+  /** Batches whose logits are joined on the GPU before they go to the CPU's memory (eval_accumulation_steps); 0, the libraries' default, keeps all of them on the GPU to the end */
+  "eval-accumulation-steps"?: number;
+  /** Batches of an evaluation: its texts by the evaluation batch size */
+  "eval-batches"?: number;
   /** Whether activations are recomputed in backward */
   "gradient-checkpointing"?: "off" | "on" | "reentrant" | "offloaded" | "selective";
   /** The attention implementation */

@@ -12,11 +12,11 @@ use crate::hardware::{ComputeCapability, Gpu, NotACapability};
 use crate::model::Objective;
 use crate::scenario::{
     Allocator, Answers, AttentionKernel, CacheKind, Checkpointing, Cluster, ContextComm, CpuOffload,
-    CustomModel, DeepSpeed, Embedding, Generation, GpuChoice, Layout, Lengths, Loop, Lora, LoraTargets,
-    LossKernel, Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Overlap, Pictures, PolicyBatches,
-    Pooling, Precision, Quantization, ReduceDtype, Reference, Reserve, Rollouts, Sampling, Savings, Scenario,
-    Sharding, Split, Stack, StepTime, Task, Teacher, TeacherWeights, TransformerImpl, Tuner, VisionTower,
-    WeightFormat,
+    CustomModel, DeepSpeed, Embedding, Evaluates, Evaluation, Generation, GpuChoice, Layout, Lengths, Loop,
+    Lora, LoraTargets, LossKernel, Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Overlap,
+    Pictures, PolicyBatches, Pooling, Precision, Quantization, ReduceDtype, Reference, Reserve, Rollouts,
+    Sampling, Savings, Scenario, Sharding, Split, Stack, StepTime, Task, Teacher, TeacherWeights,
+    TransformerImpl, Tuner, VisionTower, WeightFormat,
 };
 use crate::step::Milestone;
 
@@ -65,6 +65,7 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, CheckError
             epochs: Scenario::default().policy.epochs,
         },
         teacher: teacher(fields)?,
+        evaluation: evaluation(fields)?,
         model: model(fields, row)?,
         method,
         lora: lora(fields)?,
@@ -297,6 +298,18 @@ fn embedding(fields: &mut Fields<'_>) -> Result<Embedding, CheckError> {
         texts: fields.count("texts", usual.texts)?,
         cached: fields.count("cached", usual.cached)?,
         pooling: Pooling::from_slug(pooling).ok_or_else(|| unknown("pooling", pooling))?,
+    })
+}
+
+/// What was evaluated after each step.
+fn evaluation(fields: &mut Fields<'_>) -> Result<Evaluation, CheckError> {
+    let usual = Evaluation::OFF;
+    let keeps = fields.text_or("evaluation", usual.keeps.slug())?;
+    Ok(Evaluation {
+        keeps: Evaluates::from_slug(keeps).ok_or_else(|| unknown("evaluation", keeps))?,
+        batch: fields.count("eval_batch", usual.batch)?,
+        accumulation: fields.count("eval_accumulation", usual.accumulation)?,
+        batches: fields.count("eval_batches", usual.batches)?,
     })
 }
 

@@ -158,6 +158,19 @@ const RULES: &[Rule] = &[
     Rule {
         category: Category::Logits,
         least: 5.,
+        is_meant: |group, _| group.what.name == "logits of the evaluation",
+        words: |_, scenario| {
+            format!(
+                "The logits of up to {} batches of the evaluation, twice while the next one's are joined to them: they wait on the GPU \
+                 for compute_metrics",
+                grouped(scenario.evaluation.joined())
+            )
+        },
+        switch: Some(("eval-accumulation-steps", |scenario| scenario.evaluation.accumulation = 1)),
+    },
+    Rule {
+        category: Category::Logits,
+        least: 5.,
         is_meant: |_, scenario| scenario.savings.loss == LossKernel::Standard && !has_fused_loss(scenario),
         words: logits,
         switch: Some(("loss", |scenario| scenario.savings.loss = LossKernel::Liger)),

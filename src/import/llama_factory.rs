@@ -1,10 +1,11 @@
 //! LLaMA-Factory's YAML (0.9.5, hparams/).
 
+use super::evaluation::evaluation;
 use super::launch;
 use super::low_rank;
 use super::reader::{Reader, among};
 use super::trainer;
-use crate::scenario::{Method, Sharding, Stack, WeightFormat};
+use crate::scenario::{Method, Sharding, Stack, Task, WeightFormat};
 
 const WHY: &str = "LLaMA-Factory's default (0.9.5)";
 const ARGUMENTS: &str = "TrainingArguments' default in transformers 5.17";
@@ -151,6 +152,9 @@ pub(super) fn read(reader: &mut Reader) {
     }
     for (names, why) in REFUSED {
         reader.refuse(names, why);
+    }
+    if reader.scenario.task == Task::Sft {
+        evaluation(reader);
     }
     reader.pass(|name| among(IDLE, name));
 }

@@ -8,6 +8,7 @@ mod axolotl;
 mod calls;
 mod command;
 mod deepspeed;
+mod evaluation;
 mod hugging_face;
 mod launch;
 mod link;

@@ -119,6 +119,14 @@ impl Reader {
         names.iter().filter(is_given).copied().collect()
     }
 
+    /// What settings of these names say that nobody has taken, without taking them.
+    pub fn named(&self, names: &[&str]) -> Vec<Said> {
+        let open = self.settings.iter().filter(|(setting, seen)| {
+            !seen && setting.value != Value::Null && names.iter().any(|name| is_called(setting, name))
+        });
+        open.map(|(setting, _)| Said { value: setting.value.clone(), said: setting.said() }).collect()
+    }
+
     /// Whether the switch of one of these names is on; none where it is not given. What is neither on nor off is left.
     pub fn switch(&mut self, names: &[&str]) -> Option<(bool, String)> {
         let said = self.take(names)?;

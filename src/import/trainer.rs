@@ -14,6 +14,7 @@ pub(super) fn usual_loop(reader: &mut Reader) {
         ("optimizer-step", "after-backward"),
         ("loss", "standard"),
         ("activation-offloading", "off"),
+        ("evaluation", "off"),
     ] {
         reader.quietly(key, value);
     }

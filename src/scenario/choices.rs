@@ -70,7 +70,9 @@ pub(crate) use choices;
 
 mod tasks;
 
-pub use tasks::{CacheKind, Pooling, Reference, Rollouts, Sampling, Task, TeacherWeights, VisionTower};
+pub use tasks::{
+    CacheKind, Evaluates, Pooling, Reference, Rollouts, Sampling, Task, TeacherWeights, VisionTower,
+};
 
 choices! {
     /// Which weights are trained.

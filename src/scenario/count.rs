@@ -28,6 +28,8 @@ pub enum Count {
     Tokens,
     /// Forward and backward passes.
     Passes,
+    /// The same where none is a choice.
+    PassesOrNone,
     /// Graphics cards.
     Gpus,
     /// Numbers of a tensor.
@@ -71,6 +73,7 @@ impl Count {
             | Count::Epochs => 1,
             Count::Texts => 2,
             Count::SequencesOrNone
+            | Count::PassesOrNone
             | Count::ElementsOrNone
             | Count::Mebibytes
             | Count::Kibibytes
@@ -90,6 +93,7 @@ impl Count {
             | Count::SequencesOrNone
             | Count::Tokens
             | Count::Passes
+            | Count::PassesOrNone
             | Count::Gpus
             | Count::Mebibytes
             | Count::Kibibytes
@@ -122,6 +126,7 @@ impl Count {
             | Count::Texts
             | Count::Tokens
             | Count::Passes
+            | Count::PassesOrNone
             | Count::Gpus
             | Count::Mebibytes
             | Count::Kibibytes

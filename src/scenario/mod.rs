@@ -28,10 +28,10 @@ use software::{Software, Trainer};
 
 pub use crate::issue::{Field, Issue, Severity};
 pub use choices::{
-    Allocator, AttentionKernel, CacheKind, Checkpointing, Choice, ContextComm, CpuOffload, LoraTargets,
-    LossKernel, Mask, Method, Offloading, Optimizer, Overlap, Pooling, Precision, ReduceDtype, Reference,
-    Rollouts, Sampling, Sharding, Stack, StepTime, Task, TeacherWeights, TransformerImpl, Tuner, VisionTower,
-    WeightFormat,
+    Allocator, AttentionKernel, CacheKind, Checkpointing, Choice, ContextComm, CpuOffload, Evaluates,
+    LoraTargets, LossKernel, Mask, Method, Offloading, Optimizer, Overlap, Pooling, Precision, ReduceDtype,
+    Reference, Rollouts, Sampling, Sharding, Stack, StepTime, Task, TeacherWeights, TransformerImpl, Tuner,
+    VisionTower, WeightFormat,
 };
 pub use cluster::{Cluster, DeepSpeed, Layout};
 pub use count::LARGEST;
@@ -204,6 +204,29 @@ pub struct PolicyBatches {
     pub epochs: u64,
 }
 
+/// What the trainer evaluates after some of its steps (transformers' `Trainer.evaluate`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Evaluation {
+    /// Whether it does, and what of each batch it keeps.
+    pub keeps: Evaluates,
+    /// Sequences of a batch (`per_device_eval_batch_size`).
+    pub batch: u64,
+    /// Batches whose logits are joined on the GPU before they go to the CPU's memory (`eval_accumulation_steps`); 0 for all of them.
+    pub accumulation: u64,
+    /// Batches of the evaluation.
+    pub batches: u64,
+}
+
+impl Evaluation {
+    /// None, and what it is by default where there is one: transformers' own numbers, and so many batches as a first answer.
+    pub const OFF: Evaluation = Evaluation { keeps: Evaluates::Off, batch: 8, accumulation: 0, batches: 16 };
+
+    /// Batches whose logits are on the GPU together.
+    pub fn joined(&self) -> u64 {
+        if self.accumulation == 0 { self.batches } else { self.accumulation.min(self.batches) }.max(1)
+    }
+}
+
 /// Who is learned from; read for [`Task::Distil`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Teacher {
@@ -290,6 +313,8 @@ pub struct Scenario {
     pub policy: PolicyBatches,
     /// Who is learned from.
     pub teacher: Teacher,
+    /// What is evaluated after steps.
+    pub evaluation: Evaluation,
     /// Which model.
     pub model: ModelChoice,
     /// Which weights are trained.
@@ -355,6 +380,7 @@ impl Default for Scenario {
             // trl 1.12 experimental/ppo/ppo_config.py
             policy: PolicyBatches { rollout: 64, parts: 1, epochs: 4 },
             teacher: Teacher { model: None, weights: TeacherWeights::Fp32 },
+            evaluation: Evaluation::OFF,
             model: ModelChoice::Catalogue("meta-llama/Llama-3.1-8B".into()),
             method: Method::Qlora,
             lora: Lora {
@@ -404,6 +430,11 @@ impl Scenario {
     /// Whether its optimizer projects the gradients of the target modules, onto as many directions as the rank says.
     pub fn projects(&self) -> bool {
         self.optimizer.projects() && self.method == Method::Full && self.task.trains()
+    }
+
+    /// Whether the trainer evaluates after some of its steps.
+    pub fn evaluates(&self) -> bool {
+        self.evaluation.keeps != Evaluates::Off && self.task.trains()
     }
 
     /// Whether it is a training on a single GPU of which DeepSpeed may lay something into the CPU's memory.

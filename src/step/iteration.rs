@@ -1,6 +1,7 @@
 //! The rounds of a job: forward, backward, clip, step and zero_grad, and whatever else is done in between.
 
 mod contrast;
+mod evaluation;
 mod losses;
 mod notes;
 mod policy;
@@ -171,7 +172,8 @@ impl<'a> Rounds<'a> {
         let mut brought: Vec<(Batch, Stack)> = Vec::with_capacity(1);
         for act in self.round {
             let Some(batch) = act.batch() else { continue };
-            if self.makes_prompts(act) {
+            // those of an evaluation come and go
+            if self.makes_prompts(act) || matches!(act, Act::Evaluate { .. }) {
                 continue;
             }
             let member = self.members[act.member()].model.member;
@@ -196,7 +198,7 @@ impl<'a> Rounds<'a> {
                     } => Some(2),
                     // ids, mask and what of them is scored, and the same of answers to other prompts
                     Act::Train { loss: Loss::Desirability { .. }, .. } => Some(6),
-                    Act::Train { .. } | Act::Update { .. } | Act::Score { .. } => None,
+                    Act::Train { .. } | Act::Update { .. } | Act::Score { .. } | Act::Evaluate { .. } => None,
                 };
                 if let Act::Train { loss: Loss::Odds { prompt, .. }, .. } = *act {
                     // ids and mask of the prompts by themselves
@@ -363,6 +365,7 @@ impl<'a> Rounds<'a> {
             Act::Update { member } => self.update(act, member),
             Act::Generate { member, batch, how } => self.generate(act, member, batch, how),
             Act::Rollout { member, batch, how, times } => self.roll_out(act, member, (batch, how), times),
+            Act::Evaluate { member, batch, how } => self.evaluate(act, member, batch, how),
             Act::Score { member, adapted, batch, prompt, times } => {
                 let run = self.different(times);
                 for number in 1..=run {

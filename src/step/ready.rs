@@ -16,7 +16,7 @@ use crate::memory::Parameters;
 use crate::model::Architecture;
 use crate::model::modeling::Modeling;
 use crate::scenario::software::{Software, Trainer};
-use crate::scenario::{Cluster, Lengths, Mask, Offloading, Scenario};
+use crate::scenario::{Cluster, Evaluates, Lengths, Mask, Offloading, Scenario};
 use crate::units::Bytes;
 
 /// A job whose models and acts were found to be modelled.
@@ -73,6 +73,11 @@ impl<'a> Ready<'a> {
                     && *own == index
                 {
                     support::generation(named, modeling, (member, *how))?;
+                }
+                if let Act::Evaluate { member: own, batch, .. } = act
+                    && *own == index
+                {
+                    support::evaluation(named, (member, *batch))?;
                 }
             }
             let architecture = stacks::architecture(named, member, batch, job.cluster)?;
@@ -157,6 +162,12 @@ impl<'a> Ready<'a> {
     /// Whether a model generates.
     pub fn generates(&self) -> bool {
         self.round.iter().any(|act| matches!(act, Act::Generate { .. } | Act::Rollout { .. }))
+    }
+
+    /// Whether a trainer evaluates, and keeps what its batches leave.
+    pub fn keeps_logits(&self) -> bool {
+        let keeps = |act: &Act| matches!(act, Act::Evaluate { how, .. } if how.keeps == Evaluates::Metrics);
+        self.round.iter().any(keeps)
     }
 
     /// Whether activations wait in the CPU's memory.

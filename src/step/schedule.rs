@@ -27,6 +27,9 @@ const PASSES: usize = 4;
 /// spread: every pass makes the cache's tensors longer and so asks for blocks of other sizes.
 const MOST_PASSES: usize = 128;
 
+/// The most batches of an evaluation whose logits are joined that are recorded: each time the joined ones ask for a larger block.
+const MOST_EVALUATED: usize = 24;
+
 /// Micro-batches that are run where their lengths vary: after some hundred of them the allocator has met most sizes.
 const MICRO_BATCHES: usize = 256;
 
@@ -81,6 +84,8 @@ impl Schedule {
             let most = (affordable / ITERATIONS).min(RECORDED);
             let passes = if ready.generates() {
                 (affordable / DIFFERENT_ITERATIONS * PASSES).clamp(PASSES, MOST_PASSES)
+            } else if ready.keeps_logits() {
+                affordable.clamp(DIFFERENT as usize, MOST_EVALUATED)
             } else {
                 0
             };

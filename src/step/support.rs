@@ -23,7 +23,7 @@ use crate::scenario::{
 };
 use crate::units::{Bytes, grouped};
 
-pub(super) use acts::{acts, balance, generation, idle, vocabularies};
+pub(super) use acts::{acts, balance, evaluation, generation, idle, vocabularies};
 
 /// The parameters beside the parts of a layer or a model that its family's code here reads: those of gemma4's experts and
 /// of deberta's relative positions.

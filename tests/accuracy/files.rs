@@ -127,6 +127,9 @@ pub static PPO: File = File::of("ppo");
 /// transformers' Trainer over heads for classification, decoders and encoders: rows that the code was written beside, then `-drawn-`.
 pub static CLASSIFICATION: File = File::of("classification");
 
+/// trl's SFTTrainer and transformers' Trainer with an evaluation after every step: rows that the code was written beside, then `-held-`.
+pub static EVALUATION: File = File::of("evaluation");
+
 /// sentence-transformers' trainer, its contrastive loss at once and with cached gradients.
 pub static EMBEDDING: File = File::of("embedding");
 
@@ -188,7 +191,7 @@ pub static MEGATRON_LM: File = File::of("megatron-lm");
 pub static PUBLISHED: File = File::of("published");
 
 /// All of them, in the order of `data/measured.tsv`.
-pub static FILES: [&File; 29] = [
+pub static FILES: [&File; 30] = [
     &NULL_DEVICE,
     &FAMILIES,
     &STACKS,
@@ -200,6 +203,7 @@ pub static FILES: [&File; 29] = [
     &PPO,
     &CLASSIFICATION,
     &EMBEDDING,
+    &EVALUATION,
     &ADAPTERS,
     &SWITCHES,
     &PACKED,

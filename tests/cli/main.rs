@@ -120,7 +120,7 @@ Attention                                    SDPA (PyTorch chooses)
 Loss kernel                                  Default
 Activation offloading                        Off
 Allocator                                    Default
-Other settings, at their default             22
+Other settings, at their default             23
 
 Needed                                       ";
     assert!(out.starts_with(begins), "{out}");

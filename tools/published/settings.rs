@@ -25,6 +25,7 @@ impl Row {
         Ok(Scenario {
             embedding: Scenario::default().embedding,
             policy: Scenario::default().policy,
+            evaluation: Scenario::default().evaluation,
             teacher: Scenario::default().teacher,
             task: Task::Sft,
             answers: Scenario::default().answers,

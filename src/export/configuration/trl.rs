@@ -82,6 +82,11 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
     if scenario.stack == Stack::Liger {
         lines.set("use_liger_kernel", true);
     }
+    if scenario.evaluates() {
+        lines.set("eval_strategy", "steps");
+        lines.set("eval_steps", 100);
+        lines.set("per_device_eval_batch_size", scenario.evaluation.batch);
+    }
     lines.set("output_dir", "out");
     lines.set("report_to", "none");
     if scenario.allocator == Allocator::Expandable {

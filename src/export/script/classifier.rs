@@ -25,7 +25,7 @@ pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
         return Err(issue.with_fix("choose a padded batch"));
     }
     let packages = run.packages(&["torch==2.11.*", "transformers==5.17.*", "accelerate", "datasets"]);
-    let arguments = run.trainer_arguments("TrainingArguments")?;
+    let arguments = run.evaluation_arguments(run.trainer_arguments("TrainingArguments")?);
     let parts = [
         run.header(&packages),
         "\n".to_owned(),
@@ -50,15 +50,31 @@ pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
             _ => "",
         }
         .to_owned(),
+        evaluated_texts(run),
+        run.metrics(false).to_owned(),
         run.config().0,
         format!("model = {}\nmodel.config.get_text_config().pad_token_id = tokenizer.pad_token_id\n", run.loaded()?.written(0)),
         run.adapters(),
         format!("trainer = Trainer(\n    model=model,\n    args={},\n", arguments.written(1)),
-        "    train_dataset=rows,\n    processing_class=tokenizer,\n    data_collator=DataCollatorWithPadding(tokenizer),\n)\n\
+        "    train_dataset=rows,\n".to_owned(),
+        run.evaluated("texts"),
+        "    processing_class=tokenizer,\n    data_collator=DataCollatorWithPadding(tokenizer),\n)\n\
          trainer.train()\ntrainer.save_model()\n"
             .to_owned(),
     ];
     Ok(parts.concat())
+}
+
+/// The texts of the evaluation, made as those of the training are.
+fn evaluated_texts(run: &Run<'_>) -> String {
+    if !run.scenario.evaluates() {
+        return String::new();
+    }
+    let cast =
+        if run.scenario.answers.labels == 1 { ".cast_column(\"label\", Value(\"float32\"))" } else { "" };
+    format!(
+        "texts = load_dataset(DATA, split=\"test\").shuffle(seed=0).map(cut, batched=True, remove_columns=[\"text\"]){cast}\n"
+    )
 }
 
 fn imports(run: &Run<'_>) -> String {

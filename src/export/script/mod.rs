@@ -7,6 +7,7 @@
 mod classifier;
 mod cluster;
 mod embedder;
+mod evaluation;
 mod generate;
 mod parts;
 mod python;
@@ -80,7 +81,9 @@ pub fn script(scenario: &Scenario) -> Result<String, Issue> {
         }
     };
     let shares = if scenario.task.trains() { cluster::SAID } else { &[] };
-    let says = |name| [ALWAYS, said, shares].iter().any(|names| names.contains(&name));
+    let evaluates = scenario.stack == Stack::Trl || classifies;
+    let evaluation = if evaluates { evaluation::SAID } else { &[] };
+    let says = |name| [ALWAYS, said, shares, evaluation].iter().any(|names| names.contains(&name));
     match scenario.changed().into_iter().find(|key| !says(key.name)) {
         None => write(&run),
         Some(key) => {

@@ -128,11 +128,13 @@ pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
         },
         run.kernels(),
         if scenario.task.is_online() { REWARD } else { "\n" }.to_owned(),
+        run.metrics(true).to_owned(),
         run.config().0,
         format!("{before}{}model = {}\n", run.loading(), run.loaded()?.written(0)),
         format!("trainer = {trainer}(\n    model=model,\n    args={args},\n"),
         if scenario.task.is_online() { "    reward_funcs=reward,\n" } else { "" }.to_owned(),
         "    train_dataset=load_dataset(DATA, split=\"train\"),\n".to_owned(),
+        run.evaluated("load_dataset(DATA, split=\"test\")"),
         adapters,
         own,
         ")\ntrainer.train()\ntrainer.save_model()\n".to_owned(),
@@ -282,7 +284,7 @@ pub(super) fn arguments(
         .into_iter()
         .fold(call, |call, (name, value)| call.keyword(name, value))
         .keyword("max_grad_norm", if scenario.training_loop.clips { "1.0" } else { "0.0" });
-    run.engine_arguments(call)
+    run.evaluation_arguments(run.engine_arguments(call))
 }
 
 /// How long answers are, how many there are to a prompt, whether there is a reference, and who generates them.

@@ -6,6 +6,7 @@ mod known;
 mod virtual_tokens;
 mod weights;
 
+use super::evaluation::evaluation;
 use super::launch;
 use super::own_loop;
 use super::reader::{Reader, among};
@@ -196,6 +197,9 @@ pub(super) fn read(reader: &mut Reader, parts: Parts) {
             Some(_) => reader.idle.push(said.said),
             None => reader.leave(&said.said, "this tuner of peft is not predicted"),
         }
+    }
+    if parts.arguments && matches!(reader.scenario.task, Task::Sft | Task::Classify) {
+        evaluation(reader);
     }
     for (names, why) in REFUSED {
         reader.refuse(names, why);

@@ -3,9 +3,9 @@
 use super::Cost;
 use crate::scenario::software::Software;
 use crate::scenario::{
-    Allocator, AttentionKernel, CacheKind, Checkpointing, CpuOffload, LoraTargets, LossKernel, Mask, Method,
-    Offloading, Optimizer, Precision, ReduceDtype, Reference, Scenario, Sharding, Stack, StepTime, Task,
-    WeightFormat,
+    Allocator, AttentionKernel, CacheKind, Checkpointing, CpuOffload, Evaluates, LoraTargets, LossKernel,
+    Mask, Method, Offloading, Optimizer, Precision, ReduceDtype, Reference, Scenario, Sharding, Stack,
+    StepTime, Task, WeightFormat,
 };
 
 /// A change of a scenario. Where the scenario has no such thing to change it stays as it is; whether what comes out runs is
@@ -122,6 +122,20 @@ pub(super) static RULES: &[Rule] = &[
     once("stack", Cost::Software, |s| s.change(|s| s.stack = Stack::Trl)),
     once("stack", Cost::Software, |s| s.change(|s| s.stack = Stack::Liger)),
     once("stack", Cost::Software, |s| s.change(|s| s.stack = Stack::Unsloth)),
+    // logits go to the CPU's memory after every batch
+    once("eval-accumulation-steps", Cost::Time, |s| {
+        if s.evaluates() && s.evaluation.keeps == Evaluates::Metrics {
+            s.evaluation.accumulation = 1;
+        }
+    }),
+    // the same texts in more batches
+    stepwise("eval-batch-size", Cost::Time, |s| {
+        if s.evaluates() && s.evaluation.batch > 1 {
+            let parts = if s.evaluation.batch.is_multiple_of(2) { 2 } else { s.evaluation.batch };
+            s.evaluation.batch /= parts;
+            s.evaluation.batches = s.evaluation.batches.saturating_mul(parts);
+        }
+    }),
     once("gradient-checkpointing", Cost::Time, |s| {
         if s.checkpointing == Checkpointing::Off {
             s.checkpointing = Checkpointing::NonReentrant;

@@ -215,3 +215,12 @@ choices! {
         Last = "lasttoken", "Last token", "The hidden state of its last token (pooling_mode=\"lasttoken\"), as embeddings of decoders such as Qwen3-Embedding have it.";
     }
 }
+
+choices! {
+    /// Whether the trainer evaluates after some of its steps, and what of each batch it keeps.
+    Evaluates {
+        Off = "off", "Off", "No evaluation while it trains.";
+        Loss = "loss", "Loss only", "The loss of every batch, without gradients: what the trainers do where there is no compute_metrics (prediction_loss_only).";
+        Metrics = "metrics", "Logits for metrics", "A compute_metrics is given all logits: those of every batch are joined on the GPU until the evaluation is over, or eval_accumulation_steps batches are.";
+    }
+}

@@ -39,6 +39,8 @@ pub enum Group {
     Precision,
     /// The data of one step.
     Batch,
+    /// What the trainer evaluates between steps.
+    Evaluation,
     /// What trades time for memory.
     Savings,
     /// The training loop's habits.
@@ -47,8 +49,15 @@ pub enum Group {
 
 impl Group {
     /// Every group, in the order in which they are shown.
-    pub const ALL: [Group; 6] =
-        [Group::Model, Group::Training, Group::Precision, Group::Batch, Group::Savings, Group::Loop];
+    pub const ALL: [Group; 7] = [
+        Group::Model,
+        Group::Training,
+        Group::Precision,
+        Group::Batch,
+        Group::Evaluation,
+        Group::Savings,
+        Group::Loop,
+    ];
 
     /// The name shown to people.
     pub const fn label(self) -> &'static str {
@@ -57,8 +66,26 @@ impl Group {
             Group::Training => "Training",
             Group::Precision => "Precision and optimizer",
             Group::Batch => "Batch",
+            Group::Evaluation => "Evaluation",
             Group::Savings => "Save memory",
             Group::Loop => "Training loop",
+        }
+    }
+}
+
+impl Group {
+    /// What there is to say of all of it, in a sentence; nothing of most.
+    pub const fn help(self) -> Option<&'static str> {
+        match self {
+            Group::Evaluation => Some(
+                "The trainer evaluates after some of its steps, beside weights and optimizer state: with a batch size of its own, 8 unless told otherwise.",
+            ),
+            Group::Model
+            | Group::Training
+            | Group::Precision
+            | Group::Batch
+            | Group::Savings
+            | Group::Loop => None,
         }
     }
 }

@@ -2,7 +2,9 @@
 
 use crate::model::vision::Resizing;
 use crate::scenario::software::{Quantiser, Software, Trainer};
-use crate::scenario::{AttentionKernel, Checkpointing, Method, Scenario, Stack, Task, WeightFormat};
+use crate::scenario::{
+    AttentionKernel, Checkpointing, Evaluates, Method, Scenario, Stack, Task, WeightFormat,
+};
 
 /// The input makes a difference to every scenario.
 pub(super) fn always(_: &Scenario) -> bool {
@@ -61,6 +63,23 @@ pub(super) fn with_embeddings(scenario: &Scenario) -> bool {
 /// Whether a policy learns beside a value model.
 pub(super) fn with_policy(scenario: &Scenario) -> bool {
     scenario.task == Task::Ppo
+}
+
+/// Whether an evaluation is followed, or asked for: what is asked for can be switched off.
+pub(super) fn with_evaluation(scenario: &Scenario) -> bool {
+    let followed = matches!(scenario.task, Task::Sft | Task::Classify)
+        && matches!(scenario.stack, Stack::Transformers | Stack::Trl | Stack::Liger)
+        && !scenario.cluster.has_engine();
+    scenario.evaluates() || followed
+}
+
+pub(super) fn when_evaluated(scenario: &Scenario) -> bool {
+    scenario.evaluates()
+}
+
+/// Whether logits are kept that an evaluation makes.
+pub(super) fn with_metrics(scenario: &Scenario) -> bool {
+    scenario.evaluates() && scenario.evaluation.keeps == Evaluates::Metrics
 }
 
 /// Whether answers are generated while it trains.

@@ -2,6 +2,7 @@
 
 mod batch;
 mod cluster;
+mod evaluation;
 mod plan;
 mod step;
 mod trained;
@@ -9,7 +10,8 @@ mod trained;
 use super::key::Key;
 
 /// The rows in the order in which they are written.
-const TABLE: [&[Key]; 5] = [trained::KEYS, batch::KEYS, step::KEYS, cluster::KEYS, plan::KEYS];
+const TABLE: [&[Key]; 6] =
+    [trained::KEYS, batch::KEYS, evaluation::KEYS, step::KEYS, cluster::KEYS, plan::KEYS];
 
 /// Every key, in the order in which they are written.
 pub fn keys() -> impl Iterator<Item = &'static Key> + Clone {

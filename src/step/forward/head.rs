@@ -130,7 +130,7 @@ impl<'a> Pass<'_, 'a> {
     }
 
     /// `ForCausalLMLoss` or `ForMaskedLMLoss` of all logits.
-    fn labels_loss(&self, logits: &Tensor<'a>) -> Tensor<'a> {
+    pub(super) fn labels_loss(&self, logits: &Tensor<'a>) -> Tensor<'a> {
         let (batch, sequence) = (self.batch.sequences, self.batch.length);
         match self.architecture.head.objective {
             Objective::CausalLm => {

@@ -10,6 +10,7 @@ mod bound;
 mod buffers;
 mod classification;
 pub(super) mod embedding;
+mod evaluation;
 mod families;
 mod flash_attn;
 mod generate;

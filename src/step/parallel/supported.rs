@@ -178,7 +178,8 @@ fn by_accelerate(job: &Job, member: &Member) -> Result<(), Issue> {
                 return refuse(Field::Method, what.into(), "choose LoRA, or DDP, ZeRO-1 or ZeRO-2");
             }
             Act::Train { loss: Loss::Odds { .. } | Loss::Comparison | Loss::Reward { .. }, .. }
-            | Act::Score { .. } => {}
+            | Act::Score { .. }
+            | Act::Evaluate { .. } => {}
             Act::Train { .. } | Act::Rollout { .. } | Act::Generate { .. } => {
                 let what = "a model that generates, or learns from a teacher,";
                 return refuse(Field::Sharding, what.into(), other);
@@ -229,6 +230,7 @@ fn by_trl_in_parts(job: &Job) -> Result<(), Issue> {
                 ..
             }
             | Act::Score { .. }
+            | Act::Evaluate { .. }
             | Act::Update { .. } => {}
             Act::Train { .. } | Act::Rollout { .. } | Act::Generate { .. } => {
                 let what = "a model that generates, which gathers all of it, or learns from a teacher,";

@@ -2,14 +2,14 @@
 
 use super::runs_transformers;
 use crate::issue::{Field, Issue};
-use crate::job::{Act, Batch, Job, Loss, Member, Scorer};
+use crate::job::{Act, Batch, HeadKind, Job, Loss, Member, Scorer};
 use crate::model::blocks::{Block, Mixer, Rotary};
 use crate::model::modeling::{Code, Modeling};
 use crate::model::{Architecture, Objective};
 use crate::scenario::software::{HeadCode, Software, Trainer};
 use crate::scenario::{
-    AttentionKernel, CacheKind, Checkpointing, Generation, Lengths, Method, Offloading, Precision, StepTime,
-    Tuner,
+    AttentionKernel, CacheKind, Checkpointing, Generation, Lengths, LossKernel, Method, Offloading,
+    Precision, Stack, StepTime, Tuner,
 };
 use crate::step::forward::stacks::classifies;
 use crate::step::forward::stacks::trl::balance::balanced;
@@ -26,7 +26,7 @@ pub(in crate::step) fn balance(
     }
     let others = |act: &Act| match act {
         Act::Train { loss, .. } => *loss != Loss::Labels,
-        Act::Update { .. } => false,
+        Act::Update { .. } | Act::Evaluate { .. } => false,
         Act::Score { .. } | Act::Rollout { .. } | Act::Generate { .. } => true,
     };
     let own = |act: &&Act| act.members().any(|member| member == index);
@@ -75,6 +75,7 @@ pub(in crate::step) fn acts(job: &Job) -> Result<(), Issue> {
                     without_adapters(&job.members[member])?;
                 }
             }
+            Act::Evaluate { member, .. } => evaluates(job, member)?,
             Act::Generate { member, .. } | Act::Rollout { member, .. } => {
                 generates(&job.members[member], job.cluster.has_engine())?
             }
@@ -82,7 +83,11 @@ pub(in crate::step) fn acts(job: &Job) -> Result<(), Issue> {
     }
     let compares = |act: &Act| match act {
         Act::Train { loss, .. } => *loss != Loss::Labels,
-        Act::Update { .. } | Act::Score { .. } | Act::Rollout { .. } | Act::Generate { .. } => false,
+        Act::Update { .. }
+        | Act::Score { .. }
+        | Act::Rollout { .. }
+        | Act::Evaluate { .. }
+        | Act::Generate { .. } => false,
     };
     if (job.members.len() > 1 || job.round.iter().any(compares))
         && job.members.iter().any(|member| member.offloading == Offloading::On)
@@ -355,6 +360,77 @@ fn generates(member: &Member, many: bool) -> Result<(), Issue> {
             "choose bf16, fp16 or fp32",
         ),
     }
+}
+
+/// What of an evaluation is not modelled, whatever the model is.
+fn evaluates(job: &Job, evaluated: usize) -> Result<(), Issue> {
+    let refuse = |field, message: &str, fix: &str| Err(Issue::error(field, message).with_fix(fix));
+    let off = "switch evaluation off";
+    let member = &job.members[evaluated];
+    let others = |act: &Act| {
+        !matches!(
+            act,
+            Act::Train { loss: Loss::Labels | Loss::Classes, .. } | Act::Update { .. } | Act::Evaluate { .. }
+        )
+    };
+    if job.round.iter().any(others) {
+        let message =
+            "the evaluation of this task is not modelled: it is of fine-tuning and of classification";
+        return refuse(Field::Evaluation, message, off);
+    }
+    if job.cluster.has_engine() {
+        return refuse(
+            Field::Evaluation,
+            "evaluation on several GPUs or under DeepSpeed is not modelled",
+            "switch evaluation off, or choose one GPU without offload",
+        );
+    }
+    if !matches!(member.stack, Stack::Transformers | Stack::Trl | Stack::Liger) {
+        let message = format!("evaluation with {} is not modelled", member.stack.label());
+        return refuse(
+            Field::Evaluation,
+            &message,
+            "switch evaluation off, or choose transformers, trl or Liger",
+        );
+    }
+    if member.offloading == Offloading::On {
+        return refuse(Field::Evaluation, "evaluation beside offloaded activations was not measured", off);
+    }
+    if member.adapts && member.lora.tuner != Tuner::Lora {
+        return refuse(Field::Evaluation, "evaluation beside another tuner than LoRA was not measured", off);
+    }
+    if member.loss != LossKernel::Standard && member.loss != LossKernel::Full {
+        let message = "evaluation beside a fused loss was not measured: some make all logits then, some none";
+        return refuse(Field::Evaluation, message, "switch evaluation off, or choose the standard loss");
+    }
+    Ok(())
+}
+
+/// What stands in the way of evaluating a family's code.
+pub(in crate::step) fn evaluation(
+    architecture: &Architecture,
+    (member, batch): (&Member, Batch),
+) -> Result<(), Issue> {
+    let refuse = |field, message: String, fix: &str| Err(Issue::error(field, message).with_fix(fix));
+    let attends = |block: &Block| matches!(block.mixer, Mixer::Attention(_) | Mixer::Latent(_) | Mixer::None);
+    let causal = architecture.head.objective == Objective::CausalLm || member.head != HeadKind::Language;
+    if !causal
+        || architecture.encoder.is_some()
+        || !architecture.towers.is_empty()
+        || !architecture.blocks.iter().all(attends)
+    {
+        let message = format!("evaluation of {} was not compared", architecture.model_type);
+        return refuse(Field::Evaluation, message, "switch evaluation off, or choose another model");
+    }
+    if batch.mask.is_packed() && Software::of(member.stack).trainer != Trainer::Trl {
+        let message = "evaluation of packed texts was measured of trl's trainer";
+        return refuse(Field::Evaluation, message.into(), "switch evaluation off, or choose a padded batch");
+    }
+    if batch.pictures.count > 0 {
+        let message = "evaluation with pictures is not modelled";
+        return refuse(Field::Evaluation, message.into(), "switch evaluation off, or leave them out");
+    }
+    Ok(())
 }
 
 /// What stands in the way of generating with a family's code.

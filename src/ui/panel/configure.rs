@@ -129,6 +129,7 @@ fn Controls(group: Group) -> impl IntoView {
         view! {
             <fieldset hidden=idle>
                 <legend>{group.label()}</legend>
+                {group.help().map(|help| view! { <p class="remark">{help}</p> })}
                 {keys().map(|key| view! { <Control key=key /> }).collect::<Vec<_>>()}
             </fieldset>
         }

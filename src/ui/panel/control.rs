@@ -134,7 +134,9 @@ const fn scale(count: Count) -> &'static Scale {
         Count::Epochs => &scale::EPOCHS,
         Count::Cents => &scale::CENTS,
         Count::Pixels => &scale::PIXELS,
-        Count::LayersOrNone | Count::PicturesOrNone | Count::StageOrNone => &scale::OR_NONE,
+        Count::LayersOrNone | Count::PicturesOrNone | Count::StageOrNone | Count::PassesOrNone => {
+            &scale::OR_NONE
+        }
     }
 }
 

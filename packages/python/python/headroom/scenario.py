@@ -108,6 +108,18 @@ class Scenario(TypedDict, total=False):
     #: Forward and backward passes per optimizer step; gradients stay in memory between passes
     gradient_accumulation: int
 
+    #: Whether the trainer evaluates after some of its steps (eval_strategy), and whether it keeps the logits of all batches for a compute_metrics
+    evaluation: Literal["off", "loss", "metrics"]
+
+    #: Sequences of a batch of the evaluation (per_device_eval_batch_size): 8 in the libraries, whatever the micro-batch size of the training is
+    eval_batch_size: int
+
+    #: Batches whose logits are joined on the GPU before they go to the CPU's memory (eval_accumulation_steps); 0, the libraries' default, keeps all of them on the GPU to the end
+    eval_accumulation_steps: int
+
+    #: Batches of an evaluation: its texts by the evaluation batch size
+    eval_batches: int
+
     #: Whether activations are recomputed in backward
     gradient_checkpointing: Literal["off", "on", "reentrant", "offloaded", "selective"]
 

@@ -116,9 +116,15 @@ impl<'a> Pass<'_, 'a> {
         // how many labels there are, and how many of them were the likeliest
         self.count_true(positions);
         self.count_true(positions);
-        drop((log_probs, others, losses));
-        drop(mask);
-        (loss, Vec::new())
+        if self.trains {
+            drop((log_probs, others, losses));
+            drop(mask);
+            return (loss, Vec::new());
+        }
+        // an evaluation has the output and the losses of its tokens until it has logits too
+        let mut held = vec![log_probs, losses, mask];
+        held.extend(others);
+        (loss, held)
     }
 
     /// What `add_fused_lm_head` makes of the last hidden states: so many labels scored.

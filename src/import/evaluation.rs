@@ -1,0 +1,47 @@
+//! What trainers over transformers' `Trainer` evaluate between steps.
+
+use super::reader::Reader;
+use crate::estimate::estimate;
+use crate::issue::Field;
+use crate::scenario::Scenario;
+
+/// Reads what `TrainingArguments` says of it, where it is followed: else what they say is passed over. Comes after all else, as what
+/// the run is decides that.
+pub(super) fn evaluation(reader: &mut Reader) {
+    let named = reader.named(&["eval_strategy", "evaluation_strategy", "do_eval"]);
+    let on = named.into_iter().find(|said| match said.switch() {
+        // `do_eval`
+        Some(on) => on,
+        None => !said.text().to_ascii_lowercase().trim_end_matches("\"").ends_with("no"),
+    });
+    let Some(on) = on else { return };
+    let loss_only = reader.named(&["prediction_loss_only"]).iter().any(|said| said.switch() == Some(true));
+    let metrics = reader.named(&["compute_metrics"]).into_iter().next().filter(|_| !loss_only);
+    let mut evaluated = Reader::new(reader.scenario.clone(), Vec::new());
+    let keeps = if metrics.is_some() { "metrics" } else { "loss" };
+    evaluated.quietly("evaluation", keeps);
+    if let Some(issue) = refused(&evaluated.scenario) {
+        return reader.leave(&on.said, &issue);
+    }
+    let _ = reader.take(&["eval_strategy", "evaluation_strategy", "do_eval", "compute_metrics"]);
+    let said = metrics.map(|metrics| format!("{}, {}", on.said, metrics.said)).unwrap_or(on.said);
+    reader.set("evaluation", keeps, &said);
+    let why = "TrainingArguments' default in transformers 5.17";
+    reader.or_assume("eval-batch-size", &["per_device_eval_batch_size", "per_gpu_eval_batch_size"], "8", why);
+    if keeps == "metrics" {
+        reader.or_assume(
+            "eval-accumulation-steps",
+            &["eval_accumulation_steps"],
+            "0",
+            "by default all logits stay on the GPU to the end of the evaluation",
+        );
+        let batches = reader.scenario.evaluation.batches.to_string();
+        reader.assume("eval-batches", &batches, "the text does not say how many: as it was");
+    }
+}
+
+/// Why an evaluation of it is not followed.
+fn refused(scenario: &Scenario) -> Option<String> {
+    let answer = estimate(scenario);
+    answer.errors().find(|issue| issue.field == Field::Evaluation).map(|issue| issue.message.clone())
+}

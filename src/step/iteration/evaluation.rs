@@ -1,0 +1,144 @@
+//! The trainer's evaluation: batch after batch without gradients, and what it keeps of them.
+//!
+//! Source: transformers 5.17 trainer.py `evaluation_loop`, trainer_pt_utils.py `EvalLoopContainer`, `nested_concat`; accelerate data_loader.py
+//! `DataLoaderShard`; compared with the allocator's trace.
+
+use super::{DIFFERENT, Rounds};
+use crate::dtype::Dtype;
+use crate::job::{Batch, HeadKind};
+use crate::memory::{Category, Phase, Stage};
+use crate::scenario::{Evaluates, Evaluation};
+use crate::step::tensor::{Tensor, Value};
+use crate::step::what::{Source, What};
+
+static INPUTS: What = What::own(
+    "evaluation batch",
+    "token ids, labels and mask of a batch of the evaluation",
+    Source::At(LOOP),
+);
+static KEPT: What = What::own(
+    "logits of the evaluation",
+    "those of all batches up to now, joined anew with every batch: they wait on the GPU for the metrics",
+    Source::At("transformers, trainer_pt_utils.py, EvalLoopContainer"),
+);
+static KEPT_LABELS: What = What::own(
+    "labels of the evaluation",
+    "those of all batches up to now, beside their logits",
+    Source::At("transformers, trainer_pt_utils.py, EvalLoopContainer"),
+);
+
+const LOOP: &str = "transformers, trainer.py, evaluation_loop";
+
+/// Logits or labels of the batches that are joined.
+#[derive(Default)]
+struct Joined<'a> {
+    /// Of all batches up to now: of one alone the batch's own.
+    all: Option<Tensor<'a>>,
+    /// The last batch's, which a variable holds.
+    last: Option<Tensor<'a>>,
+}
+
+impl<'a> Joined<'a> {
+    /// `EvalLoopContainer.add`: those of the batch of that number, counted from 1, joined to those before it.
+    fn add(&mut self, rounds: &Rounds<'a>, new: Tensor<'a>, number: u64, (category, what): Kind) {
+        let of_one = new.value.numel;
+        let join = |batches: u64| {
+            let numel = of_one.saturating_mul(batches);
+            let bytes = numel.saturating_mul(new.value.dtype.bytes());
+            let dtype = new.value.dtype;
+            rounds
+                .machine
+                .tensor(|state| Value::plain(state.alloc_as(category, bytes, dtype, what), numel, dtype))
+        };
+        if number > 1 && self.all.as_ref().is_none_or(|all| all.value.numel / of_one.max(1) != number - 1) {
+            // batches that are not run leave as much
+            self.all = Some(join(number - 1));
+        }
+        self.last = Some(new.clone());
+        self.all = Some(if number == 1 { new } else { join(number) });
+    }
+}
+
+type Kind = (Category, &'static What);
+
+impl<'a> Rounds<'a> {
+    /// An evaluation. Of the batches whose logits are joined no more are run than where it matters what each leaves in the allocator's
+    /// cache, the last two always; of those that leave nothing the first two, which every other is like.
+    pub(super) fn evaluate(&mut self, act: u16, member: usize, batch: Batch, how: Evaluation) {
+        let phase = Phase { act, stage: Stage::Evaluate };
+        self.notes.begin(phase);
+        let joined = how.joined();
+        let keeps = how.keeps == Evaluates::Metrics;
+        let parts = (how.batches / joined, how.batches % joined);
+        let runs = (0..parts.0.min(DIFFERENT)).map(|_| joined).chain((parts.1 > 0).then_some(parts.1));
+        for batches in runs {
+            let goes = how.accumulation > 0 && batches == joined;
+            self.evaluate_part(member, batch, keeps, &numbers(batches, keeps, self.most_passes));
+            if goes {
+                self.machine.with(|state| state.empty_cache());
+            }
+        }
+        self.notes.end(phase);
+    }
+
+    /// So many batches, after which what was kept of them goes to the CPU's memory.
+    fn evaluate_part(&self, member: usize, batch: Batch, keeps: bool, numbers: &[u64]) {
+        let model = &self.members[member].model;
+        let (mut inputs, mut logits, mut labels) = (Vec::new(), Joined::default(), Joined::default());
+        for number in numbers {
+            let next = self.inputs(member, batch);
+            inputs = next;
+            let Some(new) = model.predicted(batch, keeps) else { continue };
+            logits.add(self, new, *number, (Category::Logits, &KEPT));
+            if let Some(own) = inputs.last() {
+                labels.add(self, own.clone(), *number, (Category::Batch, &KEPT_LABELS));
+            }
+        }
+        drop((inputs, logits, labels));
+    }
+
+    /// A batch on the GPU: ids, a mask where it has one, and labels.
+    fn inputs(&self, member: usize, batch: Batch) -> Vec<Tensor<'a>> {
+        let own = |numel: u64| {
+            self.machine.tensor(|state| {
+                let bytes = numel.saturating_mul(Dtype::I64.bytes());
+                Value::plain(state.alloc_as(Category::Batch, bytes, Dtype::I64, &INPUTS), numel, Dtype::I64)
+            })
+        };
+        let mut inputs = vec![own(batch.tokens())];
+        inputs.extend(batch.mask.is_given().then(|| own(batch.tokens())));
+        let labels = match self.members[member].model.member.head {
+            HeadKind::Numbers(_) => batch.sequences,
+            HeadKind::Language | HeadKind::Embedding(_) => batch.tokens(),
+        };
+        inputs.push(own(labels));
+        inputs
+    }
+}
+
+/// Which of so many batches are run: all, or at most so many, evenly spread, and the last two.
+fn numbers(batches: u64, keeps: bool, most: u64) -> Vec<u64> {
+    if !keeps {
+        return (1..=batches.min(DIFFERENT)).collect();
+    }
+    let run = batches.min(most.max(DIFFERENT));
+    let early = run.saturating_sub(DIFFERENT);
+    let before = batches.saturating_sub(DIFFERENT);
+    let spread =
+        (0..early).map(|index| 1 + (u128::from(index) * u128::from(before) / u128::from(early)) as u64);
+    spread.chain(batches - run.min(DIFFERENT) + 1..=batches).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_two_batches_are_run_always() {
+        assert_eq!(numbers(1, true, 2), [1]);
+        assert_eq!(numbers(4, true, 16), [1, 2, 3, 4]);
+        assert_eq!(numbers(100, true, 2), [99, 100]);
+        assert_eq!(numbers(100, true, 6), [1, 25, 50, 74, 99, 100]);
+        assert_eq!(numbers(100, false, 6), [1, 2]);
+    }
+}
