@@ -185,6 +185,10 @@ pub enum Stage {
     Prefill,
     /// One forward pass for each further token.
     Decode,
+    /// The same as scoring, by a value model that is trained beside a policy.
+    Value,
+    /// The same by a reward model.
+    Reward,
 }
 
 impl Stage {
@@ -197,6 +201,8 @@ impl Stage {
             Stage::Score => "Scoring",
             Stage::Prefill => "Prompt (prefill)",
             Stage::Decode => "Generation (decode)",
+            Stage::Value => "Value model",
+            Stage::Reward => "Reward model",
         }
     }
 
@@ -209,6 +215,8 @@ impl Stage {
             Stage::Score => "Scoring",
             Stage::Prefill => "Prefill",
             Stage::Decode => "Decode",
+            Stage::Value => "Value",
+            Stage::Reward => "Reward",
         }
     }
 }
@@ -232,6 +240,8 @@ impl Phase {
             Stage::Score => "score",
             Stage::Prefill => "prefill",
             Stage::Decode => "decode",
+            Stage::Value => "value",
+            Stage::Reward => "reward",
         }
     }
 
@@ -244,6 +254,8 @@ impl Phase {
             Stage::Score => "scoring pass",
             Stage::Prefill => "pass over the prompt",
             Stage::Decode => "generation of tokens",
+            Stage::Value => "value model's pass",
+            Stage::Reward => "reward model's pass",
         }
     }
 }
