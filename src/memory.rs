@@ -187,6 +187,10 @@ pub enum Stage {
     Decode,
     /// The trainer's evaluation after a step: forward passes without gradients, and the logits that they leave.
     Evaluate,
+    /// The same as scoring, by a value model that is trained beside a policy.
+    Value,
+    /// The same by a reward model.
+    Reward,
 }
 
 impl Stage {
@@ -200,6 +204,8 @@ impl Stage {
             Stage::Prefill => "Prompt (prefill)",
             Stage::Decode => "Generation (decode)",
             Stage::Evaluate => "Evaluation",
+            Stage::Value => "Value model",
+            Stage::Reward => "Reward model",
         }
     }
 
@@ -213,6 +219,8 @@ impl Stage {
             Stage::Prefill => "Prefill",
             Stage::Decode => "Decode",
             Stage::Evaluate => "Evaluation",
+            Stage::Value => "Value",
+            Stage::Reward => "Reward",
         }
     }
 }
@@ -237,6 +245,8 @@ impl Phase {
             Stage::Prefill => "prefill",
             Stage::Decode => "decode",
             Stage::Evaluate => "evaluate",
+            Stage::Value => "value",
+            Stage::Reward => "reward",
         }
     }
 
@@ -250,6 +260,8 @@ impl Phase {
             Stage::Prefill => "pass over the prompt",
             Stage::Decode => "generation of tokens",
             Stage::Evaluate => "evaluation",
+            Stage::Value => "value model's pass",
+            Stage::Reward => "reward model's pass",
         }
     }
 }

@@ -3,7 +3,7 @@
 /** What a user can choose; what is left out takes its default. */
 export interface Scenario {
   /** What is done with the model: fine-tuning on texts, on answers that are preferred to others or rewarded, or generating text (inference) */
-  "task"?: "sft" | "classify" | "embed" | "dpo" | "kto" | "orpo" | "cpo" | "simpo" | "reward" | "grpo" | "rloo" | "distil" | "generate";
+  "task"?: "sft" | "classify" | "embed" | "dpo" | "kto" | "orpo" | "cpo" | "simpo" | "reward" | "grpo" | "rloo" | "ppo" | "distil" | "generate";
   /** The model: a Hub id, or a size such as 7b for a Llama-shaped model of so many billion parameters */
   "model"?: string | { name: string; config: object };
   /** Which weights are trained */
@@ -38,6 +38,12 @@ export interface Scenario {
   "prompt-length"?: number;
   /** Numbers for each text (num_labels): a class each, or one for a reranker or a regression */
   "labels"?: number;
+  /** Answers that are generated and scored at a time (local_rollout_forward_batch_size), no more than a round has: micro-batch × accumulation */
+  "rollout-batch"?: number;
+  /** Into how many parts a round's answers are divided (num_mini_batches), after each of which the allocator's cache is emptied. The optimizer steps once for all of them */
+  "mini-batches"?: number;
+  /** How often a round's answers are learned from (num_ppo_epochs): time, not memory */
+  "ppo-epochs"?: number;
   /** Texts of each example that are embedded: an anchor, what belongs to it, and from three on what does not (hard negatives). The micro-batch size counts examples */
   "texts-per-example"?: number;
   /** Texts that run at a time, where gradients by the embeddings are cached and each text runs twice (CachedMultipleNegativesRankingLoss, mini_batch_size); 0 runs all at once */

@@ -63,6 +63,8 @@ pub(super) fn compare(id: &str, row: &Value, memory: &Memory) -> Vec<PartRow> {
             Stage::Backward => "bwd",
             Stage::Step => "step",
             Stage::Score => "score",
+            Stage::Value => "value",
+            Stage::Reward => "reward",
             Stage::Prefill => "prefill",
             Stage::Decode => "decode",
             Stage::Evaluate => "evaluate",

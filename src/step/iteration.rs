@@ -20,7 +20,7 @@ use super::optimizer::Stepper;
 use super::ready::Ready;
 use super::tensor::{Tensor, Value};
 use crate::dtype::Dtype;
-use crate::job::{Act, Batch, Loss, Training};
+use crate::job::{Act, Batch, HeadKind, Loss, Member, Training};
 use crate::memory::{Category, Iteration, Phase, Rank, Stage};
 use crate::scenario::Generation;
 use crate::scenario::software::{Software, Trainer};
@@ -85,6 +85,17 @@ struct Running<'a> {
 }
 
 impl Running<'_> {
+    /// What its passes without gradients are called: a number for each token is what a policy's answers are worth, or their reward.
+    fn scores_as(&self) -> Stage {
+        match self.model.member {
+            Member { head: HeadKind::Numbers(_), returns_states: true, training: Some(_), .. } => {
+                Stage::Value
+            }
+            Member { head: HeadKind::Numbers(_), returns_states: true, training: None, .. } => Stage::Reward,
+            _ => Stage::Score,
+        }
+    }
+
     /// What happens to its gradients.
     fn on_grad(&self) -> OnGrad {
         match self.model.member.training {
@@ -370,7 +381,8 @@ impl<'a> Rounds<'a> {
                 let run = self.different(times);
                 for number in 1..=run {
                     self.notes.forget_work(act);
-                    self.score(Phase { act, stage: Stage::Score }, (member, adapted), (batch, prompt));
+                    let stage = self.members[member].scores_as();
+                    self.score(Phase { act, stage }, (member, adapted), (batch, prompt));
                     if number == 1 {
                         self.count_as_scored(times.saturating_sub(run));
                     }

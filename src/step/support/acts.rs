@@ -76,6 +76,10 @@ pub(in crate::step) fn acts(job: &Job) -> Result<(), Issue> {
                 }
             }
             Act::Evaluate { member, .. } => evaluates(job, member)?,
+            Act::Rollout { .. } if job.cluster.has_engine() => {
+                let message = "PPO on several GPUs or under DeepSpeed is not modelled";
+                return refuse(Field::Gpus, message.into(), "choose one GPU without offload");
+            }
             Act::Generate { member, .. } | Act::Rollout { member, .. } => {
                 generates(&job.members[member], job.cluster.has_engine())?
             }
@@ -203,13 +207,6 @@ fn advantage(job: &Job, (policy, value): (usize, usize), batch: Batch) -> Result
     let policy = &job.members[policy];
     answers(policy, batch)?;
     trained(job, value)?;
-    if job.cluster.has_engine() {
-        return refuse(
-            Field::Gpus,
-            "PPO on several GPUs or under DeepSpeed is not modelled",
-            "choose one GPU without offload",
-        );
-    }
     if matches!(policy.precision, Precision::Fp16 | Precision::AmpFp16) {
         return refuse(Field::Precision, "PPO in float16 is not modelled", "choose bf16 or fp32");
     }

@@ -7,7 +7,7 @@ class Scenario(TypedDict, total=False):
     """What a user can choose; what is left out takes its default."""
 
     #: What is done with the model: fine-tuning on texts, on answers that are preferred to others or rewarded, or generating text (inference)
-    task: Literal["sft", "classify", "embed", "dpo", "kto", "orpo", "cpo", "simpo", "reward", "grpo", "rloo", "distil", "generate"]
+    task: Literal["sft", "classify", "embed", "dpo", "kto", "orpo", "cpo", "simpo", "reward", "grpo", "rloo", "ppo", "distil", "generate"]
 
     #: The model: a Hub id, or a size such as 7b for a Llama-shaped model of so many billion parameters
     model: Union[str, Dict[str, Any]]
@@ -59,6 +59,15 @@ class Scenario(TypedDict, total=False):
 
     #: Numbers for each text (num_labels): a class each, or one for a reranker or a regression
     labels: int
+
+    #: Answers that are generated and scored at a time (local_rollout_forward_batch_size), no more than a round has: micro-batch × accumulation
+    rollout_batch: int
+
+    #: Into how many parts a round's answers are divided (num_mini_batches), after each of which the allocator's cache is emptied. The optimizer steps once for all of them
+    mini_batches: int
+
+    #: How often a round's answers are learned from (num_ppo_epochs): time, not memory
+    ppo_epochs: int
 
     #: Texts of each example that are embedded: an anchor, what belongs to it, and from three on what does not (hard negatives). The micro-batch size counts examples
     texts_per_example: int
