@@ -23,7 +23,9 @@ pub(super) fn evaluation(reader: &mut Reader) {
     if let Some(issue) = refused(&evaluated.scenario) {
         return reader.leave(&on.said, &issue);
     }
-    let _ = reader.take(&["eval_strategy", "evaluation_strategy", "do_eval", "compute_metrics"]);
+    for name in ["eval_strategy", "evaluation_strategy", "do_eval", "compute_metrics"] {
+        let _ = reader.take(&[name]);
+    }
     let said = metrics.map(|metrics| format!("{}, {}", on.said, metrics.said)).unwrap_or(on.said);
     reader.set("evaluation", keeps, &said);
     let why = "TrainingArguments' default in transformers 5.17";

@@ -8,8 +8,8 @@ use crate::model::modeling::{Code, Modeling};
 use crate::model::{Architecture, Objective};
 use crate::scenario::software::{HeadCode, Software, Trainer};
 use crate::scenario::{
-    AttentionKernel, CacheKind, Generation, Lengths, LossKernel, Method, Offloading, Precision, Stack,
-    StepTime, Tuner,
+    AttentionKernel, CacheKind, Generation, Lengths, LossKernel, Method, Offloading, Precision, StepTime,
+    Tuner,
 };
 use crate::step::forward::stacks::classifies;
 use crate::step::forward::stacks::trl::balance::balanced;
@@ -348,7 +348,7 @@ fn evaluates(job: &Job, evaluated: usize) -> Result<(), Issue> {
             "switch evaluation off, or choose one GPU without offload",
         );
     }
-    if !matches!(member.stack, Stack::Transformers | Stack::Trl | Stack::Liger) {
+    if !matches!(Software::of(member.stack).head, HeadCode::Transformers | HeadCode::Trl) {
         let message = format!("evaluation with {} is not modelled", member.stack.label());
         return refuse(
             Field::Evaluation,
