@@ -9,7 +9,7 @@ use crate::model::{Architecture, Objective};
 use crate::scenario::software::{HeadCode, Software, Trainer};
 use crate::scenario::{
     AttentionKernel, CacheKind, Checkpointing, Generation, Lengths, LossKernel, Method, Offloading,
-    Precision, Stack, StepTime, Tuner,
+    Precision, StepTime, Tuner,
 };
 use crate::step::forward::stacks::classifies;
 use crate::step::forward::stacks::trl::balance::balanced;
@@ -382,7 +382,7 @@ fn evaluates(job: &Job, evaluated: usize) -> Result<(), Issue> {
             "switch evaluation off, or choose one GPU without offload",
         );
     }
-    if !matches!(member.stack, Stack::Transformers | Stack::Trl | Stack::Liger) {
+    if !matches!(Software::of(member.stack).head, HeadCode::Transformers | HeadCode::Trl) {
         let message = format!("evaluation with {} is not modelled", member.stack.label());
         return refuse(
             Field::Evaluation,
