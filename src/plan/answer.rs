@@ -64,8 +64,8 @@ impl Answer {
         let Answer { scenario, .. } = &self;
         let replay = || {
             let (architecture, gpu) = (scenario.architecture()?, scenario.gpu()?);
-            let recording = recorded.of(&architecture, scenario, &gpu)?;
-            Ok(replayed(&architecture, scenario, &gpu, &recording))
+            let run = recorded.of(&architecture, scenario, &gpu)?;
+            Ok(replayed(&architecture, scenario, &gpu, (&run.0, &run.1)))
         };
         match replay() {
             Ok((on_card, replay)) => {

@@ -1,5 +1,7 @@
 //! What a run does on a card: the allocator under the card's capacity, and what `nvidia-smi` then shows.
 
+use std::cell::RefCell;
+
 use serde::{Deserialize, Serialize};
 
 use crate::accuracy::{self, Doubt};
@@ -43,13 +45,18 @@ pub struct OnCard {
 impl OnCard {
     /// Runs a recording through the allocator of a card; `doubt` is how far the estimate may be off.
     pub fn of(recording: &Recording, allocator: Allocator, gpu: &Gpu, doubt: Doubt) -> OnCard {
-        OnCard::with_replay(recording, allocator, gpu, doubt).0
+        OnCard::with_replay((recording, &Replays::default()), allocator, gpu, doubt).0
     }
 
     /// The same with the run whose figures are shown: one without a limit where it fails.
-    fn with_replay(recording: &Recording, allocator: Allocator, gpu: &Gpu, doubt: Doubt) -> (OnCard, Replay) {
+    fn with_replay(
+        (recording, replays): (&Recording, &Replays),
+        allocator: Allocator,
+        gpu: &Gpu,
+        doubt: Doubt,
+    ) -> (OnCard, Replay) {
         let run = Run { recording, allocator };
-        let Shown { outcome, settings, reserved, replay } = run.shown(room(gpu, gpu.context, 0.0));
+        let Shown { outcome, settings, reserved, replay } = run.shown(replays, room(gpu, gpu.context, 0.0));
         let close = match outcome {
             // what was never asked for cannot be missed: more room than that changes nothing
             Outcome::Runs => {
@@ -76,6 +83,23 @@ pub(super) struct Run<'a> {
     pub recording: &'a Recording,
     /// The scenario's allocator.
     pub allocator: Allocator,
+}
+
+/// What the allocator made of one recording under settings that were asked for.
+#[derive(Default)]
+pub(super) struct Replays(RefCell<Vec<(Settings, Replay)>>);
+
+impl Replays {
+    /// The replay of that recording, made where it is not there yet.
+    fn of(&self, recording: &Recording, settings: Settings) -> Replay {
+        let known =
+            self.0.borrow().iter().find(|(known, _)| *known == settings).map(|(_, replay)| replay.clone());
+        known.unwrap_or_else(|| {
+            let replay = recording.replay(settings);
+            self.0.borrow_mut().push((settings, replay.clone()));
+            replay
+        })
+    }
 }
 
 /// The run whose figures are shown: with the outcome, how its allocator was set up, and what it reserves, up to the failure where the
@@ -122,22 +146,22 @@ impl Run<'_> {
     }
 
     /// The same with the run whose figures are shown. It is run without a limit first: one above all that it reserves changes nothing.
-    fn shown(self, room: Bytes) -> Shown {
+    fn shown(self, replays: &Replays, room: Bytes) -> Shown {
         let of = |outcome, settings, replay: Replay| {
             let reserved = replay.allocation.reserved_peak;
             Shown { outcome, settings, reserved, replay }
         };
         let chosen = self.is_expandable();
         let (unlimited, limited) = (settings(chosen, None), settings(chosen, Some(room)));
-        let whole = self.recording.replayed(unlimited);
+        let whole = replays.of(self.recording, unlimited);
         if whole.allocation.failure.is_none() && whole.allocation.most_reserved <= room {
             return of(Outcome::Runs, limited, whole);
         }
-        let replay = self.recording.replayed(limited);
+        let replay = replays.of(self.recording, limited);
         let Some(failure) = replay.allocation.failure else { return of(Outcome::Runs, limited, replay) };
         if !chosen && self.recording.tensors() <= room {
             let expandable = settings(true, Some(room));
-            let joined = self.recording.replayed(expandable);
+            let joined = replays.of(self.recording, expandable);
             if joined.allocation.failure.is_none() {
                 return of(Outcome::RunsExpandable, expandable, joined);
             }
@@ -179,21 +203,21 @@ impl Replayed {
         memory: &Memory,
     ) -> Result<Replayed, Issue> {
         let recording = Recording::of(architecture, scenario, gpu)?;
-        let (on_card, replay) = replayed(architecture, scenario, gpu, &recording);
+        let (on_card, replay) = replayed(architecture, scenario, gpu, (&recording, &Replays::default()));
         let peak = replay.highest;
         Ok(Replayed { recording, on_card, memory: memory.replayed(replay), peak })
     }
 }
 
-/// What a scenario's recording does on a card, and the run whose figures are shown.
+/// What a scenario's recording does on a card, of which replays may be there, and the run whose figures are shown.
 pub(super) fn replayed(
     architecture: &Architecture,
     scenario: &Scenario,
     gpu: &Gpu,
-    recording: &Recording,
+    recorded: (&Recording, &Replays),
 ) -> (OnCard, Replay) {
     let doubt = accuracy::band(architecture, scenario).doubt();
-    let (mut on_card, replay) = OnCard::with_replay(recording, scenario.allocator, gpu, doubt);
+    let (mut on_card, replay) = OnCard::with_replay(recorded, scenario.allocator, gpu, doubt);
     // another process of the same card
     on_card.shown += scenario.card().map_or(Bytes::ZERO, |card| scenario.colocated(card.memory));
     (on_card, replay)

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use super::on_card::Replays;
 use crate::hardware::Gpu;
 use crate::issue::Issue;
 use crate::model::Architecture;
@@ -10,18 +11,16 @@ use crate::scenario::{Allocator, GpuChoice, Scenario};
 use crate::step::{Recording, run_alike};
 use crate::units::Bytes;
 
+/// A recording and its replays.
+type Run = Rc<(Recording, Replays)>;
+
 /// What was recorded so far: a scenario has the same events on all cards that run it alike, and under either allocator.
 #[derive(Default)]
-pub(super) struct Recorded(RefCell<Vec<(Scenario, Gpu, Rc<Recording>)>>);
+pub(super) struct Recorded(RefCell<Vec<(Scenario, Gpu, Run)>>);
 
 impl Recorded {
     /// The recording of a scenario on a card, made where it is not there yet.
-    pub fn of(
-        &self,
-        architecture: &Architecture,
-        scenario: &Scenario,
-        gpu: &Gpu,
-    ) -> Result<Rc<Recording>, Issue> {
+    pub fn of(&self, architecture: &Architecture, scenario: &Scenario, gpu: &Gpu) -> Result<Run, Issue> {
         let own = Scenario {
             gpu: GpuChoice::Custom(Bytes::ZERO),
             allocator: Allocator::Native,
@@ -32,7 +31,7 @@ impl Recorded {
         if let Some(recording) = found {
             return Ok(recording);
         }
-        let recording = Rc::new(Recording::of(architecture, scenario, gpu)?);
+        let recording = Rc::new((Recording::of(architecture, scenario, gpu)?, Replays::default()));
         self.0.borrow_mut().push((own, gpu.clone(), Rc::clone(&recording)));
         Ok(recording)
     }

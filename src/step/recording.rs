@@ -1,9 +1,7 @@
 //! The step layer by layer, with every event.
 
-use std::cell::RefCell;
 use std::ops::Range;
 
-use super::allocate::Replay;
 use super::forward::Apart;
 use super::heap::record::{Event, Maker, Record};
 use super::heap::{Storage, StorageId};
@@ -47,8 +45,6 @@ pub struct Recording {
     pub(super) stepped: usize,
     /// The most that its tensors take at once.
     tensors: Bytes,
-    /// What the allocator made of it under settings that were asked for.
-    replays: RefCell<Vec<(Settings, Replay)>>,
 }
 
 impl Recording {
@@ -153,21 +149,7 @@ impl Recording {
             shown,
             stepped,
             tensors: highest,
-            replays: RefCell::default(),
         })
-    }
-
-    /// The same as [`Recording::replay`], which is run once for any settings.
-    pub(crate) fn replayed(&self, settings: Settings) -> Replay {
-        let known = self.replays.borrow().iter().find(|(known, _)| *known == settings).cloned();
-        known.map_or_else(
-            || {
-                let replay = self.replay(settings);
-                self.replays.borrow_mut().push((settings, replay.clone()));
-                replay
-            },
-            |(_, replay)| replay,
-        )
     }
 
     /// How many events there are, those that happen once more with them.
