@@ -672,7 +672,8 @@ fn amiss(levels: &[Level], whole: Bytes, name: &str) -> Option<String> {
 #[test]
 fn the_levels_of_a_part_come_to_the_part_at_any_moment() {
     let (mut ran, mut wrong) = (0, Vec::new());
-    for seed in 0..150 {
+    // an evaluation, which is one of the keys drawn, is refused beside much else
+    for seed in 0..200 {
         let scenario = Draw::new(first_seed().wrapping_add(7000 + seed)).likely();
         let (Ok(architecture), Ok(gpu)) = (scenario.architecture(), scenario.gpu()) else { continue };
         let Ok(recording) = Recording::of(&architecture, &scenario, &gpu) else { continue };
