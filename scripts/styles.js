@@ -1,7 +1,8 @@
-// Joins the style sheets of a built page to one, in their order: the first paint waits for each of them.
+// Joins the style sheets of a built page to one, in their order: the first paint waits for each of them. What a document beside the
+// page uses too stays.
 //   node scripts/styles.js [DIST]
 import { createHash } from "node:crypto";
-import { readFileSync, rmSync, writeFileSync } from "node:fs";
+import { readFileSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 
 const dist = process.argv[2] ?? "dist";
@@ -13,7 +14,9 @@ if (links.length === 0) throw new Error(`${page} has no style sheet`);
 const files = links.map(([, name]) => join(dist, name));
 const joined = files.map((file) => readFileSync(file, "utf8")).join("\n");
 const name = `style-${createHash("sha256").update(joined).digest("hex").slice(0, 16)}.css`;
-for (const file of files) rmSync(file);
+const documents = readdirSync(dist, { recursive: true }).filter((file) => file.endsWith(".html") && file !== "index.html");
+const used = documents.map((file) => readFileSync(join(dist, file), "utf8")).join();
+for (const [, file] of links) if (!used.includes(file)) rmSync(join(dist, file));
 writeFileSync(join(dist, name), joined);
 
 const [first, ...others] = links.map(([link]) => link);

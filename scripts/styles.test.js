@@ -39,6 +39,12 @@ test("one style sheet is left, whose rules stand in the page's order", () => {
   assert.equal(page, `<meta charset=utf-8><link href=./${name} rel=stylesheet><script src=boot.js></script>`);
 });
 
+test("what a document uses stays", () => {
+  const files = joined({ ...FILES, "document.html": '<link rel="stylesheet" href="../a-123456789abcdef.css">' });
+  assert.equal(files["a-123456789abcdef.css"], FILES["a-123456789abcdef.css"]);
+  assert.equal(files["b-0123456789abcdef.css"], undefined);
+});
+
 test("a page that was joined already stays as it is", () => {
   assert.deepEqual(joined(FILES, 2), joined(FILES));
 });

@@ -10,8 +10,8 @@ use headroom::explain::explain;
 use headroom::model::read::parse;
 use headroom::plan::OnCard;
 use headroom::scenario::{
-    AttentionKernel, Checkpointing, CustomModel, LARGEST, Lengths, LoraTargets, LossKernel, Method,
-    ModelChoice, Optimizer, Precision, Scenario, Stack,
+    AttentionKernel, Checkpointing, CustomModel, Evaluates, Evaluation, LARGEST, Lengths, LoraTargets,
+    LossKernel, Method, ModelChoice, Optimizer, PolicyBatches, Precision, Scenario, Stack, Task,
 };
 use headroom::share;
 use headroom::step::Recording;
@@ -76,11 +76,16 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
         (select(Checkpointing::ALL), select(Stack::ALL), select(LossKernel::ALL), select(targets)),
         (sizes(), sizes(), sizes(), sizes()),
         (any::<[bool; 6]>(), prop_oneof![Just(Lengths::Equal), Just(Lengths::Uniform)]),
+        (select(&[Task::Sft, Task::Ppo]), select(Evaluates::ALL), sizes(), sizes(), sizes()),
     )
-        .prop_map(|((method, optimizer, precision, attention), how, sizes, (flags, lengths))| {
+        .prop_map(|((method, optimizer, precision, attention), how, sizes, (flags, lengths), others)| {
+            let (task, keeps, first, second, third) = others;
             let (checkpointing, stack, loss, targets) = how;
             let (batch, sequence, accumulation, rank) = sizes;
             let mut scenario = Scenario {
+                task,
+                policy: PolicyBatches { rollout: first, parts: second, epochs: third },
+                evaluation: Evaluation { keeps, batch: first, accumulation: second, batches: third },
                 method,
                 optimizer,
                 precision,
@@ -93,6 +98,9 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
                 lengths,
                 ..Scenario::default()
             };
+            if task == Task::Ppo {
+                scenario.stack = Stack::Trl;
+            }
             scenario.savings.loss = loss;
             scenario.lora.rank = rank;
             scenario.lora.targets = targets;

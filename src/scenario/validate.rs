@@ -216,7 +216,15 @@ fn of_policy(scenario: &Scenario) -> Vec<Issue> {
             grouped(parts)
         );
         let issue = Issue::error(Field::MiniBatches, message);
-        issues.push(issue.with_fix("choose a divisor of micro-batch × accumulation"));
+        issues.push(issue.with_fix("choose a divisor of the gradient accumulation"));
+    } else if parts > 0 && !all.is_multiple_of(parts) {
+        let message = format!(
+            "{} mini-batches of {} micro-batches would cut micro-batches in parts, which is not followed",
+            grouped(parts),
+            grouped(all)
+        );
+        let issue = Issue::error(Field::MiniBatches, message);
+        issues.push(issue.with_fix("choose a divisor of the gradient accumulation"));
     }
     issues
 }

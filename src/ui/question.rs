@@ -39,7 +39,7 @@ pub enum Question {
     Zoom(Box<Scenario>, Option<usize>, Category),
     /// What a scenario needs.
     Point(Box<Scenario>),
-    /// What a scenario's model needs on so many cards, from the first of that number.
+    /// What a scenario's model needs on the cards of these slugs.
     Cards(Box<Scenario>, Vec<String>),
     /// The first iteration of a scenario or the one that is shown, or some of its events.
     Stretch(Box<Scenario>, bool, Option<(usize, usize)>),

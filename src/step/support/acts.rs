@@ -80,9 +80,11 @@ pub(in crate::step) fn acts(job: &Job) -> Result<(), Issue> {
                 let message = "PPO on several GPUs or under DeepSpeed is not modelled";
                 return refuse(Field::Gpus, message.into(), "choose one GPU without offload");
             }
-            Act::Generate { member, .. } | Act::Rollout { member, .. } => {
-                generates(&job.members[member], job.cluster.has_engine())?
+            Act::Rollout { member, batch, .. } => {
+                one_by_one(Field::RolloutBatch, batch)?;
+                generates(&job.members[member], false)?
             }
+            Act::Generate { member, .. } => generates(&job.members[member], job.cluster.has_engine())?,
         }
     }
     let compares = |act: &Act| match act {
@@ -201,8 +203,24 @@ fn embedding(job: &Job, member: usize, batch: Batch) -> Result<(), Issue> {
     Ok(())
 }
 
+/// Answers of a batch that PPOTrainer goes through one by one, and so does the step.
+const MOST_ANSWERS: u64 = 4096;
+
+/// That there are not too many of them.
+fn one_by_one(field: Field, batch: Batch) -> Result<(), Issue> {
+    if batch.sequences <= MOST_ANSWERS {
+        return Ok(());
+    }
+    let message = format!(
+        "more than {} answers at a time are not followed: PPOTrainer takes them one by one",
+        grouped(MOST_ANSWERS)
+    );
+    Err(Issue::error(field, message).with_fix("choose fewer"))
+}
+
 /// What of a policy beside a value model is not modelled.
 fn advantage(job: &Job, (policy, value): (usize, usize), batch: Batch) -> Result<(), Issue> {
+    one_by_one(Field::Batch, batch)?;
     let refuse = |field, message: &str, fix| Err(Issue::error(field, message).with_fix(fix));
     let policy = &job.members[policy];
     answers(policy, batch)?;

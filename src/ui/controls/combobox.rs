@@ -120,7 +120,9 @@ impl List {
         self.typed.set(typed);
         self.missed.set(String::new());
         self.open.set(true);
-        self.reveal(0);
+        // a box that was emptied asks for nothing yet: Enter leaves what was chosen
+        let is_empty = self.typed.with_untracked(|typed| typed.trim().is_empty());
+        self.reveal(if is_empty { NONE } else { 0 });
     }
 
     fn choose(self, index: usize) {
@@ -143,10 +145,6 @@ impl List {
             "ArrowUp" => self.reveal(if at == 0 || at == NONE { last } else { at - 1 }),
             "PageDown" if open => self.reveal(at.saturating_add(PAGE).min(last)),
             "PageUp" if open => self.reveal(at.min(last).saturating_sub(PAGE)),
-            // a box that was emptied asks for nothing: what was chosen stays
-            "Enter" if open && self.typed.with_untracked(|typed| typed.trim().is_empty()) && at == 0 => {
-                self.close();
-            }
             "Enter" if open => self.choose(at),
             "Escape" if open => self.close(),
             _ => return,

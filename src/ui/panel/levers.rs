@@ -201,13 +201,12 @@ fn in_the_cpus_memory(found: &Found) -> Option<&Lever> {
 fn cheapest(single: &[Lever]) -> Vec<&Lever> {
     // what costs nothing is worth a try where it leaves a doubt, too
     let is_free = |lever: &Lever| lever.cost == Cost::Nothing && lever.verdict == Verdict::Close;
+    let any_holds = single.iter().any(|lever| lever.verdict.holds());
     let mut offered: Vec<&Lever> =
-        single.iter().filter(|lever| lever.verdict.holds() || is_free(lever)).collect();
-    if offered.is_empty() {
-        offered = single.iter().collect();
-        offered.sort_by_key(|lever| lever.needed);
-    } else {
-        offered.sort_by_key(|lever| (is_of_library(lever), lever.cost));
+        single.iter().filter(|lever| !any_holds || lever.verdict.holds() || is_free(lever)).collect();
+    match any_holds {
+        true => offered.sort_by_key(|lever| (is_of_library(lever), lever.cost)),
+        false => offered.sort_by_key(|lever| (!is_free(lever), lever.needed)),
     }
     offered.truncate(BUTTONS);
     offered
