@@ -51,8 +51,9 @@ pub fn Cards() -> impl IntoView {
         let mut rows: Vec<NeedRow> =
             found.heard.with(|heard| heard.iter().flatten().flatten().cloned().collect());
         rows.retain(|row| row.fewest().is_some());
-        // those that hold it alone come first, then those of which the fewest are needed
-        rows.sort_by_key(NeedRow::fewest);
+        // those that hold it alone come first, then those of which the fewest are needed; of these the smallest
+        let cards = usual_cards();
+        rows.sort_by_key(|row| (row.fewest(), cards.iter().position(|card| *card.slug == *row.gpu)));
         rows
     });
     let rows = Signal::derive(move || {
