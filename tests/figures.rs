@@ -74,6 +74,14 @@ const SENTENCES: &[(&str, &str)] = &[
         "{preference rows} of the tasks of trl's other trainers: worst {preference allocated worst} %, reserved {preference reserved worst} %;",
     ),
     (
+        "docs/tasks.md",
+        "Over the {ppo rows} rows of `data/measurements/ppo.json`, seven families from Qwen2.5-0.5B to Mistral-7B, all weights, LoRA and QLoRA, with and without checkpoints: allocated median {ppo allocated median} %, 95th percentile {ppo allocated p95} %, worst {ppo allocated worst} %; reserved median {ppo reserved median} %, 95th percentile {ppo reserved p95} %, worst {ppo reserved worst} %.",
+    ),
+    (
+        "README.md",
+        "{ppo rows} rounds of PPO: worst {ppo allocated worst} %, reserved {ppo reserved worst} %;",
+    ),
+    (
         "docs/evaluation.md",
         "Over the {evaluation rows} rows of `data/measurements/evaluation.json`: allocated at most {evaluation allocated worst} %, reserved {evaluation reserved median} % in the median and {evaluation reserved worst} % at worst.",
     ),

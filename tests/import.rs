@@ -304,7 +304,9 @@ fn evaluations_are_read_where_they_are_followed() {
         ((keeps, batch, accumulation), understood.left.len())
     };
     assert_eq!(of(&text("no", "")), ((Evaluates::Off, 8, 0), 0));
-    assert_eq!(of(&text("epoch", "")), ((Evaluates::Loss, 4, 0), 0));
+    // without a strategy nothing is evaluated while it trains
+    assert_eq!(of(&text("no", ", do_eval=True")), ((Evaluates::Off, 8, 0), 0));
+    assert_eq!(of(&text("epoch", "")), ((Evaluates::Loss, 4, 2), 0));
     let metrics = text("steps", "").replace("eval_dataset", "compute_metrics=accuracy, eval_dataset");
     assert_eq!(of(&metrics), ((Evaluates::Metrics, 4, 2), 0));
     assert_eq!(of(&metrics.replace("bf16=True", "prediction_loss_only=True")).0.0, Evaluates::Loss);

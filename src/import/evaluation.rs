@@ -8,12 +8,11 @@ use crate::scenario::Scenario;
 /// Reads what `TrainingArguments` says of it, where it is followed: else what they say is passed over. Comes after all else, as what
 /// the run is decides that.
 pub(super) fn evaluation(reader: &mut Reader) {
-    let named = reader.named(&["eval_strategy", "evaluation_strategy", "do_eval"]);
-    let on = named.into_iter().find(|said| match said.switch() {
-        // `do_eval`
-        Some(on) => on,
-        None => !said.text().to_ascii_lowercase().trim_end_matches("\"").ends_with("no"),
-    });
+    // `do_eval` alone evaluates nothing while it trains
+    let named = reader.named(&["eval_strategy", "evaluation_strategy"]);
+    let on = named
+        .into_iter()
+        .find(|said| !said.text().to_ascii_lowercase().trim_end_matches(['"', '\'']).ends_with("no"));
     let Some(on) = on else { return };
     let loss_only = reader.named(&["prediction_loss_only"]).iter().any(|said| said.switch() == Some(true));
     let metrics = reader.named(&["compute_metrics"]).into_iter().next().filter(|_| !loss_only);
@@ -30,13 +29,13 @@ pub(super) fn evaluation(reader: &mut Reader) {
     reader.set("evaluation", keeps, &said);
     let why = "TrainingArguments' default in transformers 5.17";
     reader.or_assume("eval-batch-size", &["per_device_eval_batch_size", "per_gpu_eval_batch_size"], "8", why);
+    reader.or_assume(
+        "eval-accumulation-steps",
+        &["eval_accumulation_steps"],
+        "0",
+        "by default all that is kept stays on the GPU to the end of the evaluation",
+    );
     if keeps == "metrics" {
-        reader.or_assume(
-            "eval-accumulation-steps",
-            &["eval_accumulation_steps"],
-            "0",
-            "by default all logits stay on the GPU to the end of the evaluation",
-        );
         let batches = reader.scenario.evaluation.batches.to_string();
         reader.assume("eval-batches", &batches, "the text does not say how many: as it was");
     }

@@ -11,6 +11,9 @@ use crate::scenario::{Allocator, GpuChoice, Scenario};
 use crate::step::{Recording, run_alike};
 use crate::units::Bytes;
 
+/// How many are kept: as many as there are usual numbers of GPUs, and a few between them. A recording may be a hundred megabytes.
+const MOST: usize = 16;
+
 /// A recording and its replays.
 type Run = Rc<(Recording, Replays)>;
 
@@ -32,7 +35,11 @@ impl Recorded {
             return Ok(recording);
         }
         let recording = Rc::new((Recording::of(architecture, scenario, gpu)?, Replays::default()));
-        self.0.borrow_mut().push((own, gpu.clone(), Rc::clone(&recording)));
+        let mut kept = self.0.borrow_mut();
+        if kept.len() >= MOST {
+            kept.remove(0);
+        }
+        kept.push((own, gpu.clone(), Rc::clone(&recording)));
         Ok(recording)
     }
 }

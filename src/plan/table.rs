@@ -146,7 +146,7 @@ pub fn conditions(base: &Scenario, measure: Measure) -> String {
     format!(
         "{one}{sequences} {run}; the rest as in the scenario. Methods other than its own, and what it leaves open, have the \
          precision and optimizer that {} is usually run with{half}.",
-        base.stack.label(),
+        base.library(),
     )
 }
 

@@ -53,7 +53,7 @@ impl Scenario {
             // trl 1.12's PPOTrainer puts no autocast around a model: its models are loaded in bfloat16 where the card has it
             Task::Ppo => {
                 (usual.stack, usual.mask, usual.batch) = (Stack::Trl, Mask::Padded, 4);
-                (usual.accumulation, usual.training_loop.clips) = (4, false);
+                usual.accumulation = 4;
                 // `gradient_checkpointing=True` is read by nobody
                 usual.checkpointing = Checkpointing::Off;
                 if usual.precision == Precision::AmpBf16Weights || usual.precision == Precision::AmpBf16 {

@@ -29,7 +29,6 @@ use crate::step::what::{Source, What};
 use crate::work::Work;
 use contrast::Columns;
 use notes::{Notes, highest};
-use policy::Micro;
 
 static SCORED: What = What::step("log-probabilities", "those of further batches of the same round");
 static PICTURES: What = What::own(
@@ -350,15 +349,8 @@ impl<'a> Rounds<'a> {
                 let run = self.schedule(act, member, batch, times);
                 self.notes.extend_work(act, run, times);
             }
-            Act::Train { member, batch, loss: Loss::Advantage { value, prompt, each, epochs }, times } => {
-                let run = self.different(times);
-                for number in 1..=run {
-                    self.notes.forget_work(act);
-                    let begins = (number - 1).is_multiple_of(each.max(1));
-                    let micro = Micro { batch, prompt, begins, is_last: number == run };
-                    self.advance(act, (member, value), micro);
-                }
-                self.notes.repeat_work(act, times.saturating_mul(epochs));
+            Act::Train { member, batch, loss: Loss::Advantage { value, prompt, each, .. }, times } => {
+                self.learn(act, (member, value), (batch, prompt), [each, times]);
             }
             Act::Train { member, batch, loss, times } if drawn.is_empty() => {
                 let run = self.different(times);
@@ -373,7 +365,10 @@ impl<'a> Rounds<'a> {
                     self.train(act, member, *batch, loss, number + 1 == drawn.len());
                 }
             }
-            Act::Update { member } => self.update(act, member),
+            Act::Update { member } => {
+                self.update(act, member);
+                self.notes.repeat_work(act, self.updates());
+            }
             Act::Generate { member, batch, how } => self.generate(act, member, batch, how),
             Act::Rollout { member, batch, how, times } => self.roll_out(act, member, (batch, how), times),
             Act::Evaluate { member, batch, how } => self.evaluate(act, member, batch, how),

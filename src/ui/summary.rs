@@ -48,7 +48,7 @@ pub fn batch(scenario: &Scenario) -> String {
 pub fn library(scenario: &Scenario) -> String {
     let is_version = |word: &&str| word.starts_with(|first: char| first.is_ascii_digit());
     let words = |label: &str| label.split(' ').filter(|word| !is_version(word)).collect::<Vec<_>>().join(" ");
-    if scenario.task.trains() { words(scenario.stack.label()) } else { String::new() }
+    if scenario.task.trains() { words(scenario.library()) } else { String::new() }
 }
 
 /// What generates the answers that are learned from, where these are not given.

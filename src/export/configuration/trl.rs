@@ -86,6 +86,9 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
         lines.set("eval_strategy", "steps");
         lines.set("eval_steps", 100);
         lines.set("per_device_eval_batch_size", scenario.evaluation.batch);
+        if scenario.evaluation.accumulation > 0 {
+            lines.set("eval_accumulation_steps", scenario.evaluation.accumulation);
+        }
     }
     lines.set("output_dir", "out");
     lines.set("report_to", "none");

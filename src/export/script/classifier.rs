@@ -51,7 +51,7 @@ pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
         }
         .to_owned(),
         evaluated_texts(run),
-        run.metrics(false).to_owned(),
+        run.metrics(false),
         run.config().0,
         format!("model = {}\nmodel.config.get_text_config().pad_token_id = tokenizer.pad_token_id\n", run.loaded()?.written(0)),
         run.adapters(),

@@ -18,6 +18,9 @@ const OF_TEXTS: &str = "\n\ndef accuracy(prediction):\n    \"\"\"Of all texts th
 const OF_NUMBERS: &str = "\n\ndef accuracy(prediction):\n    \"\"\"How far the numbers are off: the place for metrics of your own.\"\"\"\n    \
      return {\"error\": float(abs(prediction.predictions.reshape(-1) - prediction.label_ids).mean())}\n\n\n";
 
+/// So many texts, where there are as many.
+const FIRST: &str = "def first(rows, count):\n    return rows.select(range(min(count, len(rows))))\n\n\n";
+
 impl Run<'_> {
     /// The trainer's arguments with what they say of it.
     pub fn evaluation_arguments(&self, call: Call) -> Call {
@@ -32,14 +35,15 @@ impl Run<'_> {
             .keyword_if("eval_accumulation_steps", joined)
     }
 
-    /// The function that is given all logits, where they are kept; whether of tokens or of texts.
-    pub fn metrics(&self, of_tokens: bool) -> &'static str {
-        match (self.keeps_logits(), of_tokens) {
-            (false, _) => "",
+    /// The function that is given all logits, where they are kept, and one for the texts; whether of tokens or of texts.
+    pub fn metrics(&self, of_tokens: bool) -> String {
+        let own = match (self.keeps_logits(), of_tokens) {
+            (false, _) => return String::new(),
             (true, true) => OF_TOKENS,
             (true, false) if self.scenario.answers.labels == 1 => OF_NUMBERS,
             (true, false) => OF_TEXTS,
-        }
+        };
+        format!("{own}{FIRST}")
     }
 
     /// The trainer's own arguments of it, with an expression for the texts.
@@ -51,7 +55,7 @@ impl Run<'_> {
         let count = evaluation.batch.saturating_mul(evaluation.batches);
         match self.keeps_logits() {
             true => {
-                format!("    eval_dataset={texts}.select(range({count})),\n    compute_metrics=accuracy,\n")
+                format!("    eval_dataset=first({texts}, {count}),\n    compute_metrics=accuracy,\n")
             }
             false => format!("    eval_dataset={texts},\n"),
         }

@@ -74,7 +74,7 @@ pub fn script(scenario: &Scenario) -> Result<String, Issue> {
         Stack::Torchtune | Stack::Litgpt | Stack::Megatron => {
             let message = format!(
                 "no file is written for {}, whose recipes have files of their own",
-                scenario.stack.label()
+                scenario.library()
             );
             let issue = Issue::error(Field::Stack, message);
             return Err(issue.with_fix("choose transformers, trl, Liger or Unsloth"));
@@ -89,7 +89,7 @@ pub fn script(scenario: &Scenario) -> Result<String, Issue> {
         Some(key) => {
             let message = format!(
                 "a file for {} has no line for this setting: {}",
-                scenario.stack.label(),
+                scenario.library(),
                 key.label_for(scenario)
             );
             Err(Issue::error(key.field, message).with_fix("leave it at its default"))

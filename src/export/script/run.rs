@@ -73,7 +73,7 @@ impl Run<'_> {
                 Task::Generate => "",
             },
             crate::text::one_line(&scenario.model_name()),
-            scenario.stack.label(),
+            scenario.library(),
             packages.iter().map(|package| format!("'{package}'")).collect::<Vec<_>>().join(" "),
         )
     }

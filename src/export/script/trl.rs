@@ -128,7 +128,7 @@ pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
         },
         run.kernels(),
         if scenario.task.is_online() { REWARD } else { "\n" }.to_owned(),
-        run.metrics(true).to_owned(),
+        run.metrics(true),
         run.config().0,
         format!("{before}{}model = {}\n", run.loading(), run.loaded()?.written(0)),
         format!("trainer = {trainer}(\n    model=model,\n    args={args},\n"),

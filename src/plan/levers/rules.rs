@@ -131,9 +131,9 @@ pub(super) static RULES: &[Rule] = &[
     // the same texts in more batches
     stepwise("eval-batch-size", Cost::Time, |s| {
         if s.evaluates() && s.evaluation.batch > 1 {
-            let parts = if s.evaluation.batch.is_multiple_of(2) { 2 } else { s.evaluation.batch };
-            s.evaluation.batch /= parts;
-            s.evaluation.batches = s.evaluation.batches.saturating_mul(parts);
+            let texts = s.evaluation.batch.saturating_mul(s.evaluation.batches);
+            s.evaluation.batch = s.evaluation.batch.div_ceil(2);
+            s.evaluation.batches = texts.div_ceil(s.evaluation.batch);
         }
     }),
     once("gradient-checkpointing", Cost::Time, |s| {

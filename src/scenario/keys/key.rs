@@ -3,7 +3,7 @@
 use super::invalid::InvalidValue;
 use crate::model::dimensions::SIZES;
 use crate::scenario::count::Count;
-use crate::scenario::{Choice, Field, Issue, LoraTargets, Scenario, Stack, Task};
+use crate::scenario::{Choice, Field, Issue, LoraTargets, Scenario};
 
 /// What values a key takes, and so which control the page has for it.
 #[derive(Clone, Copy, Debug)]
@@ -164,10 +164,6 @@ impl Key {
 
     /// The scenario's value for people.
     pub fn words(&self, scenario: &Scenario) -> String {
-        if self.field == Field::Stack && scenario.task == Task::Ppo && scenario.stack == Stack::Trl {
-            // the last release that has its trainer
-            return "trl 1.12".to_owned();
-        }
         (self.value.words)(scenario)
     }
 

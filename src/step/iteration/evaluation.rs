@@ -67,8 +67,11 @@ impl<'a> Rounds<'a> {
     pub(super) fn evaluate(&mut self, act: u16, member: usize, batch: Batch, how: Evaluation) {
         let phase = Phase { act, stage: Stage::Evaluate };
         self.notes.begin(phase);
-        let joined = how.joined();
         let keeps = how.keeps == Evaluates::Metrics;
+        // batches of which nothing but the loss is kept are alike, however many there are
+        let how =
+            if keeps { how } else { Evaluation { batches: DIFFERENT * how.accumulation.max(1), ..how } };
+        let joined = how.joined();
         let parts = (how.batches / joined, how.batches % joined);
         let runs = (0..parts.0.min(DIFFERENT)).map(|_| joined).chain((parts.1 > 0).then_some(parts.1));
         for batches in runs {

@@ -4,7 +4,7 @@
 
 use super::{Rounds, passes};
 use crate::dtype::Dtype;
-use crate::job::Batch;
+use crate::job::{Act, Batch, Loss};
 use crate::memory::{Category, Phase, Stage};
 use crate::scenario::Generation;
 use crate::step::forward::stacks::trl::policy::Returned;
@@ -30,13 +30,13 @@ pub(super) struct Left<'m> {
 
 /// A pass over a mini-batch's micro-batch.
 #[derive(Clone, Copy)]
-pub(super) struct Micro {
-    pub batch: Batch,
-    pub prompt: u64,
+struct Micro {
+    batch: Batch,
+    prompt: u64,
     /// Whether it is the first of a mini-batch.
-    pub begins: bool,
+    begins: bool,
     /// Whether it is the last before the step.
-    pub is_last: bool,
+    is_last: bool,
 }
 
 impl<'a> Rounds<'a> {
@@ -97,8 +97,34 @@ impl<'a> Rounds<'a> {
         Some(Tensor { machine: self.machine, value: Value::plain(others, numel, dtype) })
     }
 
+    /// So many micro-batches, `each` of them a mini-batch, in every epoch.
+    pub(super) fn learn(
+        &mut self,
+        act: u16,
+        members: (usize, usize),
+        (batch, prompt): (Batch, u64),
+        [each, times]: [u64; 2],
+    ) {
+        let run = self.different(times);
+        for number in 1..=run {
+            self.notes.forget_work(act);
+            let begins = (number - 1).is_multiple_of(each.max(1));
+            self.advance(act, members, Micro { batch, prompt, begins, is_last: number == run });
+        }
+        self.notes.repeat_work(act, times.saturating_mul(self.updates()));
+    }
+
+    /// How often the optimizer steps in a round: once in each epoch of a policy's.
+    pub(super) fn updates(&self) -> u64 {
+        let epochs = |act: &Act| match act {
+            Act::Train { loss: Loss::Advantage { epochs, .. }, .. } => Some(*epochs),
+            _ => None,
+        };
+        self.round.iter().find_map(epochs).unwrap_or(1)
+    }
+
     /// Forward and backward of a micro-batch: the value model's layers, the policy, then both backward.
-    pub(super) fn advance(&mut self, act: u16, (policy, value): (usize, usize), micro: Micro) {
+    fn advance(&mut self, act: u16, (policy, value): (usize, usize), micro: Micro) {
         let Micro { batch, prompt, begins, is_last } = micro;
         let [forward, backward] = [Stage::Forward, Stage::Backward].map(|stage| Phase { act, stage });
         if begins {

@@ -123,7 +123,7 @@ class Scenario(TypedDict, total=False):
     #: Sequences of a batch of the evaluation (per_device_eval_batch_size): 8 in the libraries, whatever the micro-batch size of the training is
     eval_batch_size: int
 
-    #: Batches whose logits are joined on the GPU before they go to the CPU's memory (eval_accumulation_steps); 0, the libraries' default, keeps all of them on the GPU to the end
+    #: Batches after which what is kept of them, logits for metrics above all, goes to the CPU's memory and the allocator's cache is emptied (eval_accumulation_steps); 0, the libraries' default, keeps all of it on the GPU to the end
     eval_accumulation_steps: int
 
     #: Batches of an evaluation: its texts by the evaluation batch size

@@ -8,7 +8,7 @@ use super::super::nearest::nearest;
 use super::super::values::{choice, set_dropout, set_switch, switch};
 use super::super::words;
 use crate::scenario::{
-    Allocator, AttentionKernel, Checkpointing, Field, LossKernel, Mask, Offloading, Stack, StepTime,
+    Allocator, AttentionKernel, Checkpointing, Field, LossKernel, Mask, Offloading, Stack, StepTime, Task,
 };
 
 pub(super) const KEYS: &[Key] = &[
@@ -102,7 +102,9 @@ pub(super) const KEYS: &[Key] = &[
         place: Place::Folded,
         value: switch!(training_loop.clips),
         matters: |scenario| {
+            // nobody clips a policy's gradients
             when_trained(scenario)
+                && scenario.task != Task::Ppo
                 && match scenario.savings.step {
                     StepTime::AfterBackward => true,
                     // the norm would need all gradients at once
@@ -119,7 +121,7 @@ pub(super) const KEYS: &[Key] = &[
         field: Field::Stack,
         group: Group::Training,
         place: Place::Front,
-        value: choice!(Stack, stack),
+        value: Value { words: |scenario| scenario.library().to_owned(), ..choice!(Stack, stack) },
         matters: always,
         // stack and loss are the software that a kind is of
         band: any,
