@@ -4,7 +4,7 @@ use crate::issue::{Field, Issue, Severity};
 use crate::memory::{Memory, WholeExperts};
 use crate::model::modeling::quantised_experts_before_5;
 use crate::scenario::software::{Quantiser, Software};
-use crate::scenario::{Quantization, Scenario, WeightFormat};
+use crate::scenario::{Quantization, Scenario, Stack, WeightFormat};
 use crate::step;
 use crate::units::Bytes;
 
@@ -97,7 +97,11 @@ fn whole_experts(scenario: &Scenario, family: &str, experts: WholeExperts) -> Op
         message += &format!("; transformers 4.57 had them as linear layers and quantised them: {quantised}");
     }
     let field = if prepared { Field::KbitPrepare } else { Field::WeightFormat };
-    Some(Issue::new(Severity::Note, field, message))
+    let note = Issue::new(Severity::Note, field, message);
+    Some(match scenario.stack == Stack::Transformers && scenario.has_expert_layers() {
+        true => note.with_fix("with an older transformers, choose experts as layers of their own"),
+        false => note,
+    })
 }
 
 /// What so many weights of linear layers take as bitsandbytes stores them.

@@ -33,6 +33,7 @@ pub enum Field {
     WeightFormat,
     DoubleQuant,
     KbitPrepare,
+    Experts,
     Precision,
     Optimizer,
     Batch,

@@ -82,6 +82,10 @@ const SENTENCES: &[(&str, &str)] = &[
         "{ppo rows} rounds of PPO: worst {ppo allocated worst} %, reserved {ppo reserved worst} %;",
     ),
     (
+        "docs/versions.md",
+        "Over the {expert-layers rows} rows of `data/measurements/expert-layers.json`: allocated at most {expert-layers allocated worst} %, reserved {expert-layers reserved median} % in the median and {expert-layers reserved worst} % at worst.",
+    ),
+    (
         "docs/evaluation.md",
         "Over the {evaluation rows} rows of `data/measurements/evaluation.json`: allocated at most {evaluation allocated worst} %, reserved {evaluation reserved median} % in the median and {evaluation reserved worst} % at worst.",
     ),

@@ -438,7 +438,7 @@ def measured(cases, jobs):
 
 
 def start(cc, cases):
-    env = dict(os.environ, LD_PRELOAD=harness.LIBRARY, NULLCUDA_CC=cc, PYTHONPATH=os.pathsep.join([harness.FOLDER, HERE]))
+    env = dict(os.environ, LD_PRELOAD=harness.LIBRARY, NULLCUDA_CC=cc, PYTHONPATH=os.pathsep.join([harness.FOLDER, HERE, os.environ.get("PYTHONPATH", "")]))
     with tempfile.TemporaryFile("w+") as file:
         file.writelines(json.dumps(case) + "\n" for case in cases)
         file.seek(0)

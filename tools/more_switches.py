@@ -14,6 +14,7 @@
   base         "int8": see eight_bit_switches.py.
   packed, attention "flash_attention_2": see packed_switches.py.
   images, image_size, tower: see picture_switches.py.
+  experts      "layers": see expert_layer_switches.py.
 """
 import importlib.util
 import os
@@ -50,9 +51,9 @@ class InBackward:
 def patch_value_reads(case, null, patch=measure.patch_value_reads):
     """The harness answers transformers' search for padding without running it: run it, which sums the mask."""
     from transformers import masking_utils
-    real = masking_utils.fast_all
+    real = getattr(masking_utils, "fast_all", None)
     patch(case, null)
-    if masking_utils.fast_all is not real:
+    if real and masking_utils.fast_all is not real:
         answer = masking_utils.fast_all
         masking_utils.fast_all = lambda mask: (real(mask), answer(mask))[1]
 
@@ -159,6 +160,7 @@ import optimizer_switches  # noqa: E402,F401
 import tuner_switches  # noqa: E402,F401
 import packed_switches  # noqa: E402,F401 after those above, which its own enclose
 import picture_switches  # noqa: E402,F401
+import expert_layer_switches  # noqa: E402,F401
 
 if __name__ == "__main__":
     measure.main()

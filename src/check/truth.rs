@@ -12,10 +12,10 @@ use crate::hardware::{ComputeCapability, Gpu, NotACapability};
 use crate::model::Objective;
 use crate::scenario::{
     Allocator, Answers, AttentionKernel, CacheKind, Checkpointing, Cluster, ContextComm, CpuOffload,
-    CustomModel, DeepSpeed, Embedding, Evaluates, Evaluation, Generation, GpuChoice, Layout, Lengths, Loop,
-    Lora, LoraTargets, LossKernel, Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Overlap,
-    Pictures, PolicyBatches, Pooling, Precision, Quantization, ReduceDtype, Reference, Reserve, Rollouts,
-    Sampling, Savings, Scenario, Sharding, Split, Stack, StepTime, Task, Teacher, TeacherWeights,
+    CustomModel, DeepSpeed, Embedding, Evaluates, Evaluation, Experts, Generation, GpuChoice, Layout,
+    Lengths, Loop, Lora, LoraTargets, LossKernel, Mask, Method, ModelChoice, Modules, Offloading, Optimizer,
+    Overlap, Pictures, PolicyBatches, Pooling, Precision, Quantization, ReduceDtype, Reference, Reserve,
+    Rollouts, Sampling, Savings, Scenario, Sharding, Split, Stack, StepTime, Task, Teacher, TeacherWeights,
     TransformerImpl, Tuner, VisionTower, WeightFormat,
 };
 use crate::step::Milestone;
@@ -48,10 +48,11 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, CheckError
         other => return Err(unknown("method", other)),
     };
     let dropout = fields.probability("dropout")?.map(|p| (p * 10_000.0).round() as u16);
-    match fields.text_or("experts", "grouped_mm")? {
-        "grouped_mm" => {}
+    let experts = match fields.text_or("experts", "grouped_mm")? {
+        "grouped_mm" => Experts::Tensors,
+        "layers" => Experts::Layers,
         other => return Err(unknown("experts", other)),
-    }
+    };
     if fields.count("iters", 3)? < 2 {
         return Err("a single iteration has no steady state".into());
     }
@@ -78,6 +79,7 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, CheckError
             double_quant: fields.switch("qlora_double_quant", true)?,
             prepare: fields.switch("qlora_prepare", true)?,
         },
+        experts,
         precision: precision(fields)?,
         optimizer: optimizer(fields.text_or("optimizer", "adamw")?)?,
         task: task(fields)?,

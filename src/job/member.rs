@@ -2,8 +2,8 @@
 
 use crate::scenario::software::{Software, Trainer};
 use crate::scenario::{
-    AttentionKernel, Checkpointing, Lora, LossKernel, Method, ModelChoice, Offloading, Optimizer, Pooling,
-    Precision, Quantization, Scenario, Stack, StepTime, Task, TeacherWeights, WeightFormat,
+    AttentionKernel, Checkpointing, Experts, Lora, LossKernel, Method, ModelChoice, Offloading, Optimizer,
+    Pooling, Precision, Quantization, Scenario, Stack, StepTime, Task, TeacherWeights, WeightFormat,
 };
 
 /// One model of a job: its weights, the code that runs it, and how it is trained.
@@ -19,6 +19,8 @@ pub struct Member {
     pub lora: Lora,
     /// 4-bit loading; read for [`Method::Qlora`].
     pub quantization: Quantization,
+    /// How a mixture has its experts.
+    pub experts: Experts,
     /// Element types.
     pub precision: Precision,
     /// Whose code runs the model.
@@ -169,6 +171,7 @@ impl From<&Scenario> for Member {
             adapts: scenario.method.has_adapters(),
             lora: Lora { dropout: scenario.lora.dropout && !disables_dropout, ..scenario.lora },
             quantization: scenario.quantization,
+            experts: scenario.experts,
             precision: match (scenario.task, scenario.precision) {
                 // `DistillationTrainer` calls the model's layers, around which accelerate has put no autocast, and `PPOTrainer`'s accelerator
                 // knows nothing of `bf16=True`

@@ -185,6 +185,28 @@ pub struct Peft {
     pub packs_projections: bool,
 }
 
+/// The experts of a family as transformers 4.57 had them: each with three linear layers of its own (models/*/modeling_*.py).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ExpertLayers {
+    /// Paths of the layers: the gate, what it is multiplied with, and the last one.
+    pub names: [&'static str; 3],
+    /// How they run.
+    pub turns: ExpertTurns,
+}
+
+/// How experts that are layers run one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ExpertTurns {
+    /// qwen3_moe, qwen2_moe, mixtral: those that were chosen by any token.
+    Chosen,
+    /// olmoe: all.
+    All,
+    /// deepseek_v3: all, their weights and their sum as the router has them, in float32; the router is no linear layer.
+    Weighed,
+}
+
 /// Families whose experts were linear layers, each by itself, in transformers 4.57 (`nn.ModuleList` in its
 /// models/*/modeling_*.py), which bitsandbytes quantised; three-dimensional parameters since 5.
 const EXPERTS_WERE_LAYERS: [&str; 14] = [
@@ -229,6 +251,8 @@ pub struct Modeling {
     pub positions: PositionIds,
     /// What peft does with it.
     pub peft: Peft,
+    /// How transformers 4.57 had its experts, where that was compared.
+    pub expert_layers: Option<ExpertLayers>,
     /// Whether its text model reads `use_cache` of a config of its own, which trainers do not change: it fills a cache of
     /// keys and values whatever is asked for.
     pub own_cache: bool,

@@ -452,3 +452,11 @@ choices! {
         Nf4Early = "nf4-early", "NF4 (bitsandbytes before 0.43.2)", "The same in the versions that kept the input of every 4-bit layer, under gradient checkpointing too.";
     }
 }
+
+choices! {
+    /// How transformers has the experts of a mixture, which decides whether 4-bit loading and adapters find them.
+    Experts {
+        Tensors = "tensors", "one tensor for all (transformers 5)", "The weights of all experts of a layer lie in tensors of three dimensions, which are no linear layers: 4-bit loading leaves them in 16 bits.";
+        Layers = "layers", "layers of their own (transformers 4)", "Each expert has three linear layers, as transformers 4.57 had them: 4-bit loading quantises each, adapters stand beside each, and they run one after the other.";
+    }
+}

@@ -30,9 +30,9 @@ use software::{Software, Trainer};
 pub use crate::issue::{Field, Issue, Severity};
 pub use choices::{
     Allocator, AttentionKernel, CacheKind, Checkpointing, Choice, ContextComm, CpuOffload, Evaluates,
-    LoraTargets, LossKernel, Mask, Method, Offloading, Optimizer, Overlap, Pooling, Precision, ReduceDtype,
-    Reference, Rollouts, Sampling, Sharding, Stack, StepTime, Task, TeacherWeights, TransformerImpl, Tuner,
-    VisionTower, WeightFormat,
+    Experts, LoraTargets, LossKernel, Mask, Method, Offloading, Optimizer, Overlap, Pooling, Precision,
+    ReduceDtype, Reference, Rollouts, Sampling, Sharding, Stack, StepTime, Task, TeacherWeights,
+    TransformerImpl, Tuner, VisionTower, WeightFormat,
 };
 pub use cluster::{Cluster, DeepSpeed, Layout};
 pub use count::LARGEST;
@@ -237,6 +237,8 @@ pub struct Scenario {
     pub lora: Lora,
     /// 4-bit loading; read for [`Method::Qlora`].
     pub quantization: Quantization,
+    /// How a mixture has its experts.
+    pub experts: Experts,
     /// Element types.
     pub precision: Precision,
     /// Optimizer.
@@ -307,6 +309,7 @@ impl Default for Scenario {
                 trains_embeddings: false,
             },
             quantization: Quantization { format: WeightFormat::Nf4, double_quant: true, prepare: true },
+            experts: Experts::Tensors,
             precision: Precision::AmpBf16Weights,
             optimizer: Optimizer::AdamWFused,
             batch: 1,
@@ -344,6 +347,13 @@ impl Scenario {
     /// Whether its optimizer projects the gradients of the target modules, onto as many directions as the rank says.
     pub fn projects(&self) -> bool {
         self.optimizer.projects() && self.method == Method::Full && self.task.trains()
+    }
+
+    /// Whether the model has experts of which it was compared how they run as layers of their own.
+    pub(crate) fn has_expert_layers(&self) -> bool {
+        let architecture = self.model.architecture();
+        let family = architecture.ok().and_then(|architecture| architecture.family);
+        family.is_some_and(|family| family.modeling.expert_layers.is_some())
     }
 
     /// Whether the trainer evaluates after some of its steps.

@@ -6,6 +6,7 @@ mod optimizers;
 mod tuners;
 
 use super::device::Device;
+use super::forward::stacks::expert_layers;
 use super::forward::{Model, fills_cache};
 use super::machine::Machine;
 use crate::issue::{Field, Issue};
@@ -52,6 +53,7 @@ pub(super) fn modeling(
         let fix = "if its code is llama's, set model_type to llama in its config.json";
         return Err(Issue::error(Field::Model, message).with_fix(fix));
     };
+    let modeling = expert_layers::modeling(modeling, member);
     if let Some(issue) = grouped_queries(modeling, architecture, member) {
         return Err(issue);
     }

@@ -163,6 +163,9 @@ pub static TENSORS: File = File::of("tensor-parallel");
 /// What `generate` of transformers took, with a growing cache, a static one or none: rows that the code was written beside, then `-after-`.
 pub static GENERATE: File = File::of("generate");
 
+/// Experts as transformers 4.57.1 had them, layers of their own: rows that the code was written beside, then `-held-`.
+pub static EXPERT_LAYERS: File = File::of("expert-layers");
+
 /// Pictures among the text: tower trained and frozen, with every method.
 pub static VISION: File = File::of("vision");
 
@@ -191,7 +194,7 @@ pub static MEGATRON_LM: File = File::of("megatron-lm");
 pub static PUBLISHED: File = File::of("published");
 
 /// All of them, in the order of `data/measured.tsv`.
-pub static FILES: [&File; 30] = [
+pub static FILES: [&File; 31] = [
     &NULL_DEVICE,
     &FAMILIES,
     &STACKS,
@@ -213,6 +216,7 @@ pub static FILES: [&File; 30] = [
     &RANKS,
     &TENSORS,
     &GENERATE,
+    &EXPERT_LAYERS,
     &VISION,
     &INT8,
     &MEGATRON,

@@ -33,6 +33,7 @@ impl Row {
             method,
             generation: Scenario::default().generation,
             pictures: Scenario::default().pictures,
+            experts: Scenario::default().experts,
             lora: if method == Method::Full { Scenario::default().lora } else { self.lora(habits)? },
             quantization: Quantization {
                 format: habits.format,

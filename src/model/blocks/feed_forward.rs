@@ -193,6 +193,8 @@ pub struct Moe {
     /// The layers down to a smaller space, in which the experts work, and up again (nemotron_h). `hidden` is then that
     /// space's size.
     pub latent: Option<[Linear; 2]>,
+    /// The layers of one expert, where each has its own (transformers 4): `names` and their tensors are nowhere then.
+    pub layers: Option<Mlp>,
 }
 
 impl Moe {
@@ -218,6 +220,10 @@ impl Moe {
     }
 
     fn visit_experts(&self, visit: Visit<'_>) {
+        if let Some(expert) = &self.layers {
+            (0..self.experts).for_each(|_| expert.visit(visit));
+            return;
+        }
         let first = if self.gated { self.expert_width.saturating_mul(2) } else { self.expert_width };
         for (name, input, output) in
             [(self.names.first, self.hidden, first), (self.names.last, self.expert_width, self.hidden)]

@@ -66,6 +66,7 @@ fn dbrx(config: &Config<'_>) -> Result<Architecture, ModelError> {
             shared_gate: None,
             balanced: false,
             latent: None,
+            layers: None,
         })),
         residual_dropout: dropout(config, "resid_pdrop")?,
         extra: Vec::new(),

@@ -145,6 +145,7 @@ fn experts(config: &Config<'_>, common: &Common) -> Result<Moe, ModelError> {
         shared_gate: None,
         balanced: false,
         latent: None,
+        layers: None,
     })
 }
 

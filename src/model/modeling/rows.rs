@@ -1,13 +1,22 @@
 //! The families, one row each.
 
 use super::{
-    Code, Family, FloatRotary, HeadNorms, Modeling, Peft, PositionIds, RotaryJoin, RotaryTables, Router,
-    Stacks, Torchtune, TorchtuneRotary, Unsloth,
+    Code, ExpertLayers, ExpertTurns, Family, FloatRotary, HeadNorms, Modeling, Peft, PositionIds, RotaryJoin,
+    RotaryTables, Router, Stacks, Torchtune, TorchtuneRotary, Unsloth,
 };
 
 const NO_PEFT: Peft = Peft { experts: false, refuses_out_proj: false, packs_projections: false };
 const EXPERTS: Peft = Peft { experts: true, ..NO_PEFT };
 const NO_OUT_PROJ: Peft = Peft { refuses_out_proj: true, ..NO_PEFT };
+
+const fn expert_layers(names: [&'static str; 3], turns: ExpertTurns) -> Option<ExpertLayers> {
+    Some(ExpertLayers { names, turns })
+}
+
+/// Of most families.
+const PROJECTIONS: [&str; 3] = ["mlp.experts.gate_proj", "mlp.experts.up_proj", "mlp.experts.down_proj"];
+const CHOSEN: Option<ExpertLayers> = expert_layers(PROJECTIONS, ExpertTurns::Chosen);
+const WEIGHED: Option<ExpertLayers> = expert_layers(PROJECTIONS, ExpertTurns::Weighed);
 
 /// llama's own answers.
 const LLAMA: Modeling = Modeling {
@@ -19,6 +28,7 @@ const LLAMA: Modeling = Modeling {
     rotary_tables: RotaryTables::One,
     positions: PositionIds::Range,
     peft: NO_PEFT,
+    expert_layers: None,
     own_cache: false,
     caches_with_labels: true,
     checkpoints: true,
@@ -145,7 +155,7 @@ const fn row(model_types: &'static [&'static str], modeling: Modeling, stacks: S
 
 /// Every family: a new one answers what transformers' code does and which other projects' code was compared, or says whose
 /// answers are its own.
-static FAMILIES: [Family; 88] = [
+static FAMILIES: [Family; 89] = [
     row(&["llama"], LLAMA, LLAMA_STACKS),
     row(&["mistral"], LLAMA, MISTRAL_STACKS),
     row(&["phi3"], LLAMA, PHI3_STACKS),
@@ -200,11 +210,17 @@ static FAMILIES: [Family; 88] = [
     row(&["glm", "glm4"], GLM, NOWHERE),
     row(
         &["glm4_moe"],
-        Modeling { head_norms: HeadNorms::Last, rotary_join: RotaryJoin::Replacing, ..GROUPS },
+        Modeling {
+            head_norms: HeadNorms::Last,
+            rotary_join: RotaryJoin::Replacing,
+            expert_layers: WEIGHED,
+            ..GROUPS
+        },
         NOWHERE,
     ),
-    row(&["glm4_moe_lite", "deepseek_v3", "kimi_k2"], GROUPS, NOWHERE),
-    row(&["dots1"], Modeling { mask_arguments: true, ..GROUPS }, NOWHERE),
+    row(&["deepseek_v3"], Modeling { expert_layers: WEIGHED, ..GROUPS }, NOWHERE),
+    row(&["glm4_moe_lite", "kimi_k2"], GROUPS, NOWHERE),
+    row(&["dots1"], Modeling { mask_arguments: true, expert_layers: WEIGHED, ..GROUPS }, NOWHERE),
     row(&["solar_open"], Modeling { rotary_join: RotaryJoin::Replacing, ..GROUPS }, NOWHERE),
     row(&["exaone_moe"], Modeling { head_norms: HeadNorms::Last, mask_arguments: true, ..GROUPS }, NOWHERE),
     row(&["deepseek_v32"], SPARSE, NOWHERE),
@@ -224,10 +240,29 @@ static FAMILIES: [Family; 88] = [
     ),
     row(&["persimmon"], KEPT, NOWHERE),
     row(&["stablelm"], Modeling { code: Code::StableLm, head_norms: HeadNorms::Last, ..KEPT }, TRL),
-    row(&["mixtral"], Modeling { router: Router::Mixtral, ..MOE }, TRL),
-    row(&["olmoe"], Modeling { router: Router::Plain, ..MOE }, TRL),
-    row(&["qwen2_moe"], Modeling { router: Router::Plain, ..QWEN }, TRL),
-    row(&["qwen3_moe"], MOE, TRL),
+    row(
+        &["mixtral"],
+        Modeling {
+            router: Router::Mixtral,
+            expert_layers: expert_layers(
+                ["block_sparse_moe.experts.w1", "block_sparse_moe.experts.w3", "block_sparse_moe.experts.w2"],
+                ExpertTurns::Chosen,
+            ),
+            ..MOE
+        },
+        TRL,
+    ),
+    row(
+        &["olmoe"],
+        Modeling {
+            router: Router::Plain,
+            expert_layers: expert_layers(PROJECTIONS, ExpertTurns::All),
+            ..MOE
+        },
+        TRL,
+    ),
+    row(&["qwen2_moe"], Modeling { router: Router::Plain, expert_layers: CHOSEN, ..QWEN }, TRL),
+    row(&["qwen3_moe"], Modeling { expert_layers: CHOSEN, ..MOE }, TRL),
     row(&["hunyuan_v1_moe", "flex_olmo"], MOE, NOWHERE),
     row(
         &["mellum"],

@@ -3,9 +3,9 @@
 use super::Cost;
 use crate::scenario::software::Software;
 use crate::scenario::{
-    Allocator, AttentionKernel, CacheKind, Checkpointing, CpuOffload, Evaluates, LoraTargets, LossKernel,
-    Mask, Method, Offloading, Optimizer, Precision, ReduceDtype, Reference, Scenario, Sharding, Stack,
-    StepTime, Task, WeightFormat,
+    Allocator, AttentionKernel, CacheKind, Checkpointing, CpuOffload, Evaluates, Experts, LoraTargets,
+    LossKernel, Mask, Method, Offloading, Optimizer, Precision, ReduceDtype, Reference, Scenario, Sharding,
+    Stack, StepTime, Task, WeightFormat,
 };
 
 /// A change of a scenario. Where the scenario has no such thing to change it stays as it is; whether what comes out runs is
@@ -230,6 +230,15 @@ pub(super) static RULES: &[Rule] = &[
     once("double-quant", Cost::Precision, |s| {
         if s.method == Method::Qlora {
             s.quantization.double_quant = true;
+        }
+    }),
+    once("experts", Cost::Time, |s| {
+        if s.method == Method::Qlora
+            && s.task == Task::Sft
+            && s.stack == Stack::Transformers
+            && s.has_expert_layers()
+        {
+            s.experts = Experts::Layers;
         }
     }),
     once("kbit-prepare", Cost::Precision, |s| {

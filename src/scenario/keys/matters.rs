@@ -3,7 +3,7 @@
 use crate::model::vision::Resizing;
 use crate::scenario::software::{Quantiser, Software, Trainer};
 use crate::scenario::{
-    AttentionKernel, Checkpointing, Evaluates, Method, Scenario, Stack, Task, WeightFormat,
+    AttentionKernel, Checkpointing, Evaluates, Experts, Method, Scenario, Stack, Task, WeightFormat,
 };
 
 /// The input makes a difference to every scenario.
@@ -192,6 +192,12 @@ pub(super) fn with_zero3(scenario: &Scenario) -> bool {
 
 pub(super) fn with_4_bit(scenario: &Scenario) -> bool {
     scenario.method == Method::Qlora
+}
+
+/// Whether experts can be layers of their own, or are and have to be something else.
+pub(super) fn with_expert_layers(scenario: &Scenario) -> bool {
+    scenario.has_expert_layers()
+        && (scenario.stack == Stack::Transformers || scenario.experts == Experts::Layers)
 }
 
 /// Whether torchao, which always quantises the scales of the 4-bit weights, has no say in it.

@@ -15,6 +15,8 @@ pub(in crate::step) struct BoundLayer<'a> {
     pub linears: Vec<linear::Layer>,
     pub norms: Vec<NormLayer>,
     pub experts: Vec<Expert>,
+    /// The layers of its experts, three for each, where they are no tensors.
+    pub expert_layers: Vec<linear::Layer>,
     /// Which parameters on the machine are its own.
     pub own: Range<ParamId>,
     /// Its number among [`Model::layers`](super::Model::layers).

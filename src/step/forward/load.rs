@@ -29,7 +29,7 @@ use crate::step::ops::linear::{self, Shape, Weight};
 use crate::step::parallel::is_by_accelerate;
 
 /// The element type of autocast, where it is used.
-fn autocast_dtype(precision: Precision) -> Option<Dtype> {
+pub(super) fn autocast_dtype(precision: Precision) -> Option<Dtype> {
     match precision {
         Precision::Fp32 | Precision::Bf16 | Precision::Fp16 => None,
         Precision::AmpBf16 | Precision::AmpBf16Weights => Some(Dtype::Bf16),

@@ -19,6 +19,7 @@ pub(super) fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> Bound
         linears: Vec::with_capacity(8),
         norms: Vec::with_capacity(4),
         experts: Vec::new(),
+        expert_layers: Vec::new(),
         own: 0..0,
         number: 0,
         sinks: None,
@@ -136,7 +137,17 @@ pub(super) fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> Bound
             if moe.correction.is_some() {
                 loader.parameter((1, moe.experts));
             }
-            bound.experts = loader.experts(moe);
+            match &moe.layers {
+                None => bound.experts = loader.experts(moe),
+                Some(expert) => {
+                    for _ in 0..moe.experts {
+                        for linear in mlp_linears(expert) {
+                            let layer = loader.targeted(linear, Part::Mlp, true);
+                            bound.expert_layers.push(layer);
+                        }
+                    }
+                }
+            }
             for linear in moe.latent.iter().flatten() {
                 add(loader, &mut bound, linear, Part::Mlp);
             }

@@ -4,6 +4,8 @@ use super::stacks::liger;
 use super::{BoundLayer, Pass};
 use crate::model::blocks::{Activation, FeedForward, Mlp};
 use crate::scenario::software::Software;
+use crate::step::ops::linear::Layer;
+use crate::step::params::ParamId;
 use crate::step::tensor::Tensor;
 
 impl<'a> Pass<'_, 'a> {
@@ -29,15 +31,8 @@ impl<'a> Pass<'_, 'a> {
                 product.through(&layer.linear(down))
             }
             Mlp::Gated { gate, up, down, act } => {
-                let product = {
-                    let active = {
-                        let gated = x.through(&layer.linear(gate));
-                        gated.activated(*act, &layer.params)
-                    };
-                    let up = x.through(&layer.linear(up));
-                    active.into_product(up)
-                };
-                product.through(&layer.linear(down))
+                let layers = [gate, up, down].map(|spec| layer.linear(spec));
+                self.gated(x, layers.each_ref(), *act, &layer.params)
             }
             Mlp::GatedFused { gate_up, down, act } => {
                 let both = x.through(&layer.linear(gate_up));
@@ -57,6 +52,25 @@ impl<'a> Pass<'_, 'a> {
                 hidden.through(&layer.linear(down))
             }
         }
+    }
+
+    /// `down_proj(act_fn(gate_proj(x)) * up_proj(x))`.
+    pub(super) fn gated(
+        &self,
+        x: &Tensor<'a>,
+        [gate, up, down]: [&Layer; 3],
+        act: Activation,
+        params: &[(&'static str, ParamId)],
+    ) -> Tensor<'a> {
+        let product = {
+            let active = {
+                let gated = x.through(gate);
+                gated.activated(act, params)
+            };
+            let up = x.through(up);
+            active.into_product(up)
+        };
+        product.through(down)
     }
 
     fn fuses(&self, act: Activation) -> bool {

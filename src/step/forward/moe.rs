@@ -33,6 +33,9 @@ static INVERSE_ORDER: What =
 impl<'a> Pass<'_, 'a> {
     /// A sparse feed-forward block.
     pub(super) fn experts(&self, layer: &BoundLayer<'a>, moe: &Moe, x: &Tensor<'a>) -> Tensor<'a> {
+        if let Some(expert) = &moe.layers {
+            return self.expert_layers(layer, (moe, expert), x);
+        }
         let whole = x;
         let x = &x.flattened();
         let first = self.modeling.router.shared_first();

@@ -47,7 +47,10 @@ impl<'a> Pass<'_, 'a> {
 
     /// mixtral, qwen: softmax over all experts, the best of them, divided by their sum.
     fn softmax_router(&self, layer: &BoundLayer<'a>, moe: &Moe, x: &Tensor<'a>) -> Routed<'a> {
-        let (logits, _adapted) = self.router_logits(layer, &moe.router, x, false);
+        let (logits, _adapted) = match moe.layers {
+            Some(_) => (x.through(&layer.linear(&moe.router)), None),
+            None => self.router_logits(layer, &moe.router, x, false),
+        };
         let probabilities = if self.modeling.router == Router::Mixtral {
             let float = logits.to(Dtype::F32);
             float.softmax()

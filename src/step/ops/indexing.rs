@@ -1,7 +1,8 @@
 //! Indexing, sorting and choosing: operations whose indices are tensors of their own.
 
 use crate::dtype::Dtype;
-use crate::step::autograd::{Edge, Grad, Node, Results, fresh, only};
+use crate::step::autograd::{Edge, Grad, Node, Results, fresh, only, share};
+use crate::step::heap::NOTHING;
 use crate::step::kernels;
 use crate::step::machine::State;
 use crate::step::tensor::{Layout, Tensor, Value};
@@ -21,6 +22,36 @@ impl<'m> Tensor<'m> {
             let numel = rows.saturating_mul(width);
             let picked = Value { numel, ..*x };
             state.new_like(&picked, x.dtype, &torch::INDEX, node.output(0))
+        })
+    }
+
+    /// `x[first, second, None]`: one element for each pair of indices, which are kept.
+    pub fn pairs_at(&self, positions: &Tensor<'m>, rows: u64) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node([x], move |state, node, grad| pairs_backward(state, node, grad, rows));
+            state.save(node, positions.value.storage);
+            let picked = Value { numel: rows, ..*x };
+            state.new_like(&picked, x.dtype, &torch::INDEX, node.output(0))
+        })
+    }
+
+    /// `x.nonzero()` of `found` elements that are not zero, `dimensions` indices for each.
+    pub fn true_at(&self, found: u64, dimensions: u64) -> Tensor<'m> {
+        let (numel, found) = (self.value.numel, found.saturating_mul(dimensions).div_ceil(2));
+        let storage = self.machine.with(|state| kernels::true_positions(state, numel, found));
+        Tensor { machine: self.machine, value: Value::plain(storage, found.saturating_mul(2), Dtype::I64) }
+    }
+
+    /// `x.index_add_(0, index, rows)`: the index is kept, and so are the rows, of which backward needs the shape alone.
+    pub fn rows_added(&self, index: &Tensor<'m>, rows: &Tensor<'m>) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let node = state.node([x, &rows.value], index_add_backward);
+            if rows.value.requires_grad() {
+                state.save(node, index.value.storage);
+                state.save_view(node, &rows.value);
+            }
+            state.retain(x.storage);
+            x.at(node.output(0))
         })
     }
 
@@ -133,6 +164,22 @@ fn index_backward(state: &mut State, node: &Node, grad: &Grad, rows: u64, width:
     let storage = state.alloc_for(whole.storage, whole.numel, grad.dtype, &torch::INDEX_ZEROS);
     kernels::index_put_scratch(state, rows, whole.numel / width.max(1));
     only(Grad::new(storage, whole.numel, grad.dtype, whole.layout))
+}
+
+/// index_backward of two indices: zeros, into which `index_put_(accumulate=True)` adds.
+fn pairs_backward(state: &mut State, node: &Node, grad: &Grad, rows: u64) -> Results {
+    let whole = node.inputs[0];
+    let storage = state.alloc_for(whole.storage, whole.numel, grad.dtype, &torch::INDEX_ZEROS);
+    kernels::index_put_pairs_scratch(state, rows, whole.numel, NOTHING);
+    only(Grad::new(storage, whole.numel, grad.dtype, whole.layout))
+}
+
+/// index_add_backward: the sum's gradient is that of what was there before, and rows of it that of what was added.
+fn index_add_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
+    let [whole, rows, _] = node.inputs;
+    let other = rows.wants().then(|| fresh(state, grad, (rows.numel, rows.layout), &torch::INDEX_SELECT));
+    let own = whole.wants().then(|| share(state, grad));
+    [own, other, None]
 }
 
 /// index_backward of a boolean index: zeros, into which `index_put_(accumulate=True)` adds.

@@ -2,8 +2,8 @@
 
 use super::super::key::{Group, Key, Place, Value, ValueKind};
 use super::super::matters::{
-    always, any, with_4_bit, with_adapters, with_bitsandbytes, with_lora_dropout, with_pefts_adapters,
-    with_preparation, with_rank, with_targets,
+    always, any, with_4_bit, with_adapters, with_bitsandbytes, with_expert_layers, with_lora_dropout,
+    with_pefts_adapters, with_preparation, with_rank, with_targets,
 };
 use super::super::nearest::nearest;
 use super::super::values::{
@@ -11,7 +11,7 @@ use super::super::values::{
 };
 use super::super::words;
 use crate::scenario::count::Count;
-use crate::scenario::{Field, LoraTargets, Method, Task, Tuner, WeightFormat};
+use crate::scenario::{Experts, Field, LoraTargets, Method, Task, Tuner, WeightFormat};
 
 pub(super) const KEYS: &[Key] = &[
     Key {
@@ -179,5 +179,23 @@ pub(super) const KEYS: &[Key] = &[
         value: switch!(quantization.prepare),
         matters: with_preparation,
         band: any,
+    },
+    Key {
+        link: "exl",
+        name: "experts",
+        label: "Experts",
+        help: "How a mixture has its experts: transformers 5 in one tensor, which 4-bit loading leaves in 16 bits, transformers 4 as linear layers",
+        field: Field::Experts,
+        group: Group::Model,
+        place: Place::Folded,
+        value: choice!(Experts, experts),
+        matters: with_expert_layers,
+        band: |scenario| {
+            if with_expert_layers(scenario) && scenario.experts == Experts::Layers {
+                "expert layers"
+            } else {
+                ""
+            }
+        },
     },
 ];

@@ -4,6 +4,7 @@
 //! transformers' own, and its forward pass) and its way from the last hidden state to the loss.
 
 mod common;
+pub(in crate::step) mod expert_layers;
 pub(in crate::step) mod fused_loss;
 pub(in crate::step) mod liger;
 mod litgpt;
@@ -44,12 +45,13 @@ pub(in crate::step) fn architecture<'a>(
     checkpointing(member)?;
     loss(architecture, member)?;
     embeddings(architecture, member)?;
+    expert_layers::by_transformers(architecture, member)?;
     match member.stack {
         Stack::Transformers if cluster.is_many() && cluster.layout.tensor > 1 => {
             tensor_plan::architecture(architecture, member, batch, cluster).map(Cow::Owned)
         }
         Stack::Transformers => match member.head {
-            HeadKind::Language => Ok(Cow::Borrowed(architecture)),
+            HeadKind::Language => expert_layers::architecture(architecture, member, cluster),
             HeadKind::Numbers(labels) => classified(architecture, member, labels).map(Cow::Owned),
             HeadKind::Embedding(_) => embedded(architecture, member).map(Cow::Owned),
         },
