@@ -356,6 +356,11 @@ impl Scenario {
         family.is_some_and(|family| family.modeling.expert_layers.is_some())
     }
 
+    /// Whether its experts are layers of their own, as transformers had them before 5.
+    pub(crate) fn runs_expert_layers(&self) -> bool {
+        self.experts == Experts::Layers && self.has_expert_layers()
+    }
+
     /// Whether the trainer evaluates after some of its steps.
     pub fn evaluates(&self) -> bool {
         self.evaluation.keeps != Evaluates::Off && self.task.trains()
@@ -387,6 +392,7 @@ impl Scenario {
     pub fn library(&self) -> &'static str {
         match (self.stack, self.task) {
             (Stack::Trl, Task::Ppo) => "trl 1.12",
+            (Stack::Transformers, _) if self.runs_expert_layers() => "transformers 4.57 + PEFT 0.21",
             (stack, _) => stack.label(),
         }
     }

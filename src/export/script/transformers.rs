@@ -15,6 +15,7 @@ pub(super) const SAID: &[&str] = &[
     "train-embeddings",
     "double-quant",
     "kbit-prepare",
+    "experts",
     "attention",
     "dropout",
     "keep-outputs",
@@ -92,7 +93,11 @@ fn liger(scenario: &Scenario) -> Option<&'static str> {
 
 fn packages(run: &Run<'_>) -> Vec<&'static str> {
     let scenario = run.scenario;
-    let mut packages = run.packages(&["torch==2.11.*", "transformers==5.17.*", "datasets"]);
+    let transformers = match scenario.runs_expert_layers() {
+        true => "transformers==4.57.1",
+        false => "transformers==5.17.*",
+    };
+    let mut packages = run.packages(&["torch==2.11.*", transformers, "datasets"]);
     packages.extend(run.engine().and_then(Engine::package));
     if liger(scenario).is_some() {
         packages.push("liger-kernel==0.8.5");
