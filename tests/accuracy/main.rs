@@ -69,7 +69,7 @@ fn every_row_of_evaluation_is_predicted() {
 
 #[test]
 fn every_row_of_spikes_is_predicted() {
-    SPIKES.is_predicted(22, [0.001, 0.001, 0.001], [0.001, 0.02, 0.06]);
+    SPIKES.is_predicted(22, [0.001, 0.001, 0.001], [0.001, 0.04, 0.06]);
 }
 
 #[test]
