@@ -1,10 +1,10 @@
 //! The answer: [`estimate`] executes one training step of a [`Scenario`] and says what it needs.
 
 use crate::issue::{Field, Issue, Severity};
-use crate::memory::{Memory, WholeExperts};
+use crate::memory::{HostSpikes, Memory, WholeExperts};
 use crate::model::modeling::quantised_experts_before_5;
 use crate::scenario::software::{Quantiser, Software};
-use crate::scenario::{Quantization, Scenario, Stack, WeightFormat};
+use crate::scenario::{Merges, Quantization, Scenario, Stack, WeightFormat};
 use crate::step;
 use crate::units::Bytes;
 
@@ -56,6 +56,7 @@ pub fn estimate(scenario: &Scenario) -> Estimate {
                     Ok(answer) => {
                         issues.extend(offloaded(answer.offloaded));
                         issues.extend(on_host(answer.on_host, scenario.cluster.gpus));
+                        issues.extend(spikes(scenario, answer.host, architecture.parameters()));
                         issues.extend(read_by_each(scenario, architecture.parameters()));
                         issues.extend(whole_experts(scenario, &architecture.model_type, answer.experts));
                         memory = Some(answer);
@@ -115,6 +116,28 @@ fn quantised(quantization: Quantization, elements: u64) -> Bytes {
         }
         (WeightFormat::Nf4 | WeightFormat::Nf4Early, false) => Bytes(elements / 2 + scales * 4),
     }
+}
+
+/// What saving and merging take of the CPU's memory.
+fn spikes(scenario: &Scenario, host: HostSpikes, parameters: u64) -> Vec<Issue> {
+    let note = |field, message| Issue::new(Severity::Note, field, message);
+    let mut notes = Vec::new();
+    if scenario.saves() {
+        let message = format!(
+            "while a checkpoint is saved {} of it lie in the CPU's memory: all of a file of weights before it is written, of the optimizer's state a tensor at a time",
+            host.saving
+        );
+        notes.push(note(Field::Saving, message));
+    }
+    if scenario.merges() == Merges::Cpu {
+        let file = Bytes(parameters.saturating_mul(2));
+        let message = format!(
+            "merging on the CPU takes up to {} of its memory, and the pages of the base's 16-bit files beside that, {file}, which the system takes back when it needs room",
+            host.merging
+        );
+        notes.push(note(Field::Merging, message));
+    }
+    notes
 }
 
 /// What loading takes of the CPU's memory where shards are made of a whole model in every process.

@@ -108,6 +108,10 @@ pub enum Field {
     EvalAccumulation,
     /// Batches of an evaluation.
     EvalBatches,
+    /// Whether checkpoints are made.
+    Saving,
+    /// Where adapters are merged.
+    Merging,
     /// What of its hidden states becomes a text's embedding.
     Pooling,
     Reference,

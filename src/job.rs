@@ -34,8 +34,8 @@ use std::sync::Arc;
 use crate::issue::{Field, Issue};
 use crate::model::Architecture;
 use crate::scenario::{
-    CacheKind, Cluster, Embedding, Evaluation, Generation, Lengths, Mask, Method, ModelChoice, Reference,
-    Sampling, Scenario, Task,
+    CacheKind, Cluster, Embedding, Evaluation, Generation, Lengths, Mask, Merges, Method, ModelChoice,
+    Reference, Sampling, Scenario, Task,
 };
 
 pub use batch::Batch;
@@ -106,6 +106,16 @@ pub enum Act {
         batch: Batch,
         /// What is kept of how many of them.
         how: Evaluation,
+    },
+    /// The trainer's checkpoint after a step: `save_pretrained` of the weights or adapters, and the optimizer's state.
+    Save {
+        /// Whose.
+        member: usize,
+    },
+    /// peft's `merge_and_unload` after the last round: adapters are merged into the weights.
+    Merge {
+        /// Whose adapters.
+        member: usize,
     },
     /// transformers' `generate`: a forward pass over the prompts, then one for every new token.
     Generate {
@@ -244,7 +254,7 @@ impl Act {
             | Act::Rollout { batch, .. }
             | Act::Evaluate { batch, .. }
             | Act::Generate { batch, .. } => Some(*batch),
-            Act::Update { .. } => None,
+            Act::Update { .. } | Act::Save { .. } | Act::Merge { .. } => None,
         }
     }
 
@@ -263,6 +273,8 @@ impl Act {
             Act::Evaluate { member, batch, how } => Act::Evaluate { member, batch: change(batch), how },
             Act::Generate { member, batch, how } => Act::Generate { member, batch: change(batch), how },
             Act::Update { member } => Act::Update { member },
+            Act::Save { member } => Act::Save { member },
+            Act::Merge { member } => Act::Merge { member },
         }
     }
 
@@ -270,7 +282,11 @@ impl Act {
     pub fn times(&self) -> u64 {
         match *self {
             Act::Train { times, .. } | Act::Score { times, .. } | Act::Rollout { times, .. } => times,
-            Act::Update { .. } | Act::Evaluate { .. } | Act::Generate { .. } => 1,
+            Act::Update { .. }
+            | Act::Evaluate { .. }
+            | Act::Save { .. }
+            | Act::Merge { .. }
+            | Act::Generate { .. } => 1,
         }
     }
 
@@ -282,6 +298,8 @@ impl Act {
             | Act::Score { member, .. }
             | Act::Rollout { member, .. }
             | Act::Evaluate { member, .. }
+            | Act::Save { member }
+            | Act::Merge { member }
             | Act::Generate { member, .. } => member,
         }
     }
@@ -302,6 +320,8 @@ impl Act {
             | Act::Score { .. }
             | Act::Rollout { .. }
             | Act::Evaluate { .. }
+            | Act::Save { .. }
+            | Act::Merge { .. }
             | Act::Generate { .. } => None,
         };
         [self.member()].into_iter().chain(reference)
@@ -449,6 +469,12 @@ impl From<&Scenario> for Job {
         if scenario.evaluates() {
             let how = scenario.evaluation;
             round.push(Act::Evaluate { member: 0, batch: Batch { sequences: how.batch, ..batch }, how });
+        }
+        if scenario.saves() {
+            round.push(Act::Save { member: 0 });
+        }
+        if scenario.merges() == Merges::Gpu {
+            round.push(Act::Merge { member: 0 });
         }
         Job { members, round, cluster: scenario.cluster }
     }

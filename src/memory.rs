@@ -187,6 +187,10 @@ pub enum Stage {
     Decode,
     /// The trainer's evaluation after a step: forward passes without gradients, and the logits that they leave.
     Evaluate,
+    /// A checkpoint is saved after a step.
+    Save,
+    /// Adapters are merged into the weights when the training is over.
+    Merge,
     /// The same as scoring, by a value model that is trained beside a policy.
     Value,
     /// The same by a reward model.
@@ -204,6 +208,8 @@ impl Stage {
             Stage::Prefill => "Prompt (prefill)",
             Stage::Decode => "Generation (decode)",
             Stage::Evaluate => "Evaluation",
+            Stage::Save => "Saving",
+            Stage::Merge => "Merging",
             Stage::Value => "Value model",
             Stage::Reward => "Reward model",
         }
@@ -219,6 +225,8 @@ impl Stage {
             Stage::Prefill => "Prefill",
             Stage::Decode => "Decode",
             Stage::Evaluate => "Evaluation",
+            Stage::Save => "Saving",
+            Stage::Merge => "Merging",
             Stage::Value => "Value",
             Stage::Reward => "Reward",
         }
@@ -245,6 +253,8 @@ impl Phase {
             Stage::Prefill => "prefill",
             Stage::Decode => "decode",
             Stage::Evaluate => "evaluate",
+            Stage::Save => "save",
+            Stage::Merge => "merge",
             Stage::Value => "value",
             Stage::Reward => "reward",
         }
@@ -260,6 +270,8 @@ impl Phase {
             Stage::Prefill => "pass over the prompt",
             Stage::Decode => "generation of tokens",
             Stage::Evaluate => "evaluation",
+            Stage::Save => "saving of a checkpoint",
+            Stage::Merge => "merging of adapters",
             Stage::Value => "value model's pass",
             Stage::Reward => "reward model's pass",
         }
@@ -396,6 +408,18 @@ impl WholeExperts {
     }
 }
 
+/// What a process has of the CPU's memory for itself outside the steps. Pages of files that it reads are not counted: the system takes them
+/// back when it needs room.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[non_exhaustive]
+pub struct HostSpikes {
+    /// The copies of what a checkpoint's file of weights holds, all of which are there before it is written.
+    pub saving: Bytes,
+    /// Where adapters are merged in the CPU's memory: the layers that were written to, the adapters, and what the largest layer takes
+    /// meanwhile; nothing without adapters.
+    pub merging: Bytes,
+}
+
 /// What a training step of a scenario needs.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Memory {
@@ -417,6 +441,8 @@ pub struct Memory {
     pub rank: Option<Rank>,
     /// What offloaded weights, gradients and optimizer state take of the CPU's memory, on behalf of this GPU.
     pub on_host: Bytes,
+    /// What saving and merging take of the CPU's memory, where they are done.
+    pub host: HostSpikes,
     /// What of a mixture is not quantised where all else is.
     pub experts: WholeExperts,
     /// What a later iteration computes, by phase; of a generation the passes that were run.
@@ -430,9 +456,12 @@ impl Memory {
         if first.1.bytes > steady.1.bytes { first } else { steady }
     }
 
-    /// What a later iteration computes; an evaluation, which comes after some of them, is left out.
+    /// What a later iteration computes; what comes after some of them, or after the last, is left out.
     pub fn work(&self) -> Work {
-        let own = self.work.iter().filter(|(phase, _)| phase.stage != Stage::Evaluate);
+        let own = self
+            .work
+            .iter()
+            .filter(|(phase, _)| !matches!(phase.stage, Stage::Evaluate | Stage::Save | Stage::Merge));
         own.fold(Work::default(), |sum, (_, work)| sum.and(*work))
     }
 

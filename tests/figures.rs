@@ -90,6 +90,14 @@ const SENTENCES: &[(&str, &str)] = &[
         "Over the {evaluation rows} rows of `data/measurements/evaluation.json`: allocated at most {evaluation allocated worst} %, reserved {evaluation reserved median} % in the median and {evaluation reserved worst} % at worst.",
     ),
     (
+        "docs/spikes.md",
+        "Over the {spikes rows} rows of `data/measurements/spikes.json`: allocated at most {spikes allocated worst} %, reserved {spikes reserved median} % in the median and {spikes reserved worst} % at worst.",
+    ),
+    (
+        "README.md",
+        "{spikes rows} with a checkpoint or merged adapters: worst {spikes allocated worst} %, reserved {spikes reserved worst} %;",
+    ),
+    (
         "README.md",
         "{evaluation rows} steps with the trainer's evaluation after each: worst {evaluation allocated worst} %, reserved {evaluation reserved worst} %;",
     ),

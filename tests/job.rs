@@ -4,11 +4,14 @@
 
 use headroom::allocator::Settings;
 use headroom::check;
+use headroom::estimate;
+use headroom::issue::{Field, Severity};
 use headroom::job::{Act, Batch, Job, Loss, Member, Scorer};
 use headroom::memory::{Category, Iteration, Stage};
 use headroom::model::catalogue;
 use headroom::scenario::{
-    Checkpointing, Cluster, Lengths, Mask, Method, ModelChoice, Offloading, Precision, Scenario, Stack,
+    Checkpointing, Cluster, Lengths, Lora, Mask, Merges, Method, ModelChoice, Offloading, Precision,
+    Quantization, Scenario, Sharding, Spikes, Stack, Tuner, WeightFormat,
 };
 use headroom::step::{self, Recording};
 use headroom::units::Bytes;
@@ -229,4 +232,57 @@ fn what_is_no_job_says_what_would_be() {
         assert!(issue.fix.is_some(), "{issue}");
         assert_eq!(Recording::of_job(&job, &gpu).expect_err(message), issue);
     }
+}
+
+/// What stands outside the steps has phases of its own: merging after the last step alone.
+#[test]
+fn saving_and_merging_are_phases() {
+    let scenario = Scenario {
+        model: ModelChoice::Catalogue("meta-llama/Llama-3.2-1B".into()),
+        method: Method::Lora,
+        precision: Precision::Bf16,
+        spikes: Spikes { saving: true, merging: Merges::Gpu },
+        ..Scenario::default()
+    };
+    let memory = estimate(&scenario).memory.expect("nothing stands in the way");
+    let stages = |iteration: &Iteration| -> Vec<Stage> {
+        iteration.phases.iter().map(|(phase, _)| phase.stage).collect()
+    };
+    let step = [Stage::Forward, Stage::Backward, Stage::Step, Stage::Save];
+    assert_eq!(stages(&memory.first), step);
+    assert_eq!(stages(&memory.steady), [&step[..], &[Stage::Merge]].concat());
+    let highest = |stage: Stage| {
+        let mut phases = memory.steady.phases.iter();
+        phases.find(|(phase, _)| phase.stage == stage).map(|(_, peak)| peak.bytes.0)
+    };
+    // the product of A and B of the largest layer, and the same with its scale, in 32 bits
+    let largest = 2048 * 8192;
+    assert_eq!(highest(Stage::Merge), Some(memory.resting.total().0 + 2 * 4 * largest));
+    assert_eq!(highest(Stage::Save), Some(memory.resting.total().0));
+}
+
+/// What was not compared is refused, with what would be right.
+#[test]
+fn what_of_saving_and_merging_was_not_compared_is_refused() {
+    let refused = |scenario: &Scenario, field: Field| {
+        let issues = estimate(scenario).issues;
+        let issue =
+            issues.into_iter().find(|issue| issue.severity == Severity::Error).expect("it is refused");
+        assert_eq!(issue.field, field, "{}", issue.message);
+        assert!(issue.fix.is_some(), "{}", issue.message);
+    };
+    let merged = Scenario { spikes: Spikes { saving: false, merging: Merges::Gpu }, ..Scenario::default() };
+    let int8 = Quantization { format: WeightFormat::Int8, ..merged.quantization };
+    refused(&Scenario { quantization: int8, ..merged.clone() }, Field::Merging);
+    let dora = Lora { tuner: Tuner::Dora, ..merged.lora };
+    refused(&Scenario { lora: dora, ..merged.clone() }, Field::Merging);
+    let many = Cluster { gpus: 2, sharding: Sharding::Ddp, ..merged.cluster };
+    refused(&Scenario { cluster: many, ..merged }, Field::Merging);
+    let saved = Scenario {
+        model: ModelChoice::Catalogue("ibm-granite/granite-3.1-1b-a400m-base".into()),
+        method: Method::Full,
+        spikes: Spikes { saving: true, merging: Merges::Off },
+        ..Scenario::default()
+    };
+    refused(&saved, Field::Saving);
 }

@@ -8,11 +8,11 @@ use std::path::Path;
 use headroom::scenario::keys::keys;
 use headroom::scenario::{
     Allocator, Answers, AttentionKernel, CacheKind, Checkpointing, Cluster, ContextComm, CpuOffload,
-    CustomModel, Data, DeepSpeed, Embedding, Evaluates, Evaluation, Generation, GpuChoice, Layout, Lengths,
-    Loop, Lora, LoraTargets, LossKernel, Mask, Method, ModelChoice, Modules, Offloading, Optimizer, Overlap,
-    Pictures, PolicyBatches, Pooling, Precision, Quantization, ReduceDtype, Reference, Reserve, Rollouts,
-    Sampling, Savings, Scenario, Sharding, Split, Stack, StepTime, Task, Teacher, TeacherWeights,
-    TransformerImpl, Tuner, VisionTower, WeightFormat, modules,
+    CustomModel, Data, DeepSpeed, Embedding, Evaluates, Evaluation, Experts, Generation, GpuChoice, Layout,
+    Lengths, Loop, Lora, LoraTargets, LossKernel, Mask, Merges, Method, ModelChoice, Modules, Offloading,
+    Optimizer, Overlap, Pictures, PolicyBatches, Pooling, Precision, Quantization, ReduceDtype, Reference,
+    Reserve, Rollouts, Sampling, Savings, Scenario, Sharding, Spikes, Split, Stack, StepTime, Task, Teacher,
+    TeacherWeights, TransformerImpl, Tuner, VisionTower, WeightFormat, modules,
 };
 use headroom::share::{MOST_SCENARIOS, decode, encode, names, said};
 use headroom::units::Bytes;
@@ -312,6 +312,10 @@ fn evaluations() -> impl Strategy<Value = Evaluation> {
         .prop_map(|(keeps, batch, accumulation, batches)| Evaluation { keeps, batch, accumulation, batches })
 }
 
+fn spikes() -> impl Strategy<Value = Spikes> {
+    (any::<bool>(), select(Merges::ALL)).prop_map(|(saving, merging)| Spikes { saving, merging })
+}
+
 fn teachers() -> impl Strategy<Value = Teacher> {
     let model = prop_oneof![
         Just(None),
@@ -362,10 +366,16 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
             reserves(),
             data(),
         ),
-        (select(Stack::ALL), savings(), select(WeightFormat::ALL), lengths(), select(Allocator::ALL)),
+        (
+            select(Stack::ALL),
+            savings(),
+            (select(WeightFormat::ALL), select(Experts::ALL)),
+            lengths(),
+            select(Allocator::ALL),
+        ),
         (
             select(Task::ALL),
-            (answers(), teachers(), embeddings(), policies(), evaluations()),
+            (answers(), teachers(), embeddings(), policies(), evaluations(), spikes()),
             generations(),
             pictures(),
         ),
@@ -375,8 +385,8 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
                 what,
                 how,
                 rest,
-                (stack, savings, format, lengths, allocator),
-                (task, (answers, teacher, embedding, policy, evaluation), generation, pictures),
+                (stack, savings, (format, experts), lengths, allocator),
+                (task, (answers, teacher, embedding, policy, evaluation, spikes), generation, pictures),
             )| {
                 let (model, method, lora, (double_quant, prepare), precision, optimizer) = what;
                 let (batch, sequence, accumulation, checkpointing, attention, mask) = how;
@@ -395,12 +405,14 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
                     teacher,
                     policy,
                     evaluation,
+                    spikes,
                     generation,
                     pictures,
                     model,
                     method,
                     lora,
                     quantization: Quantization { format, double_quant, prepare },
+                    experts,
                     precision,
                     optimizer,
                     batch,

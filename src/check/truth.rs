@@ -13,10 +13,10 @@ use crate::model::Objective;
 use crate::scenario::{
     Allocator, Answers, AttentionKernel, CacheKind, Checkpointing, Cluster, ContextComm, CpuOffload,
     CustomModel, DeepSpeed, Embedding, Evaluates, Evaluation, Experts, Generation, GpuChoice, Layout,
-    Lengths, Loop, Lora, LoraTargets, LossKernel, Mask, Method, ModelChoice, Modules, Offloading, Optimizer,
-    Overlap, Pictures, PolicyBatches, Pooling, Precision, Quantization, ReduceDtype, Reference, Reserve,
-    Rollouts, Sampling, Savings, Scenario, Sharding, Split, Stack, StepTime, Task, Teacher, TeacherWeights,
-    TransformerImpl, Tuner, VisionTower, WeightFormat,
+    Lengths, Loop, Lora, LoraTargets, LossKernel, Mask, Merges, Method, ModelChoice, Modules, Offloading,
+    Optimizer, Overlap, Pictures, PolicyBatches, Pooling, Precision, Quantization, ReduceDtype, Reference,
+    Reserve, Rollouts, Sampling, Savings, Scenario, Sharding, Spikes, Split, Stack, StepTime, Task, Teacher,
+    TeacherWeights, TransformerImpl, Tuner, VisionTower, WeightFormat,
 };
 use crate::step::Milestone;
 
@@ -67,6 +67,7 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, CheckError
         },
         teacher: teacher(fields)?,
         evaluation: evaluation(fields)?,
+        spikes: spikes(fields)?,
         model: model(fields, row)?,
         method,
         lora: lora(fields)?,
@@ -312,6 +313,20 @@ fn evaluation(fields: &mut Fields<'_>) -> Result<Evaluation, CheckError> {
         batch: fields.count("eval_batch", usual.batch)?,
         accumulation: fields.count("eval_accumulation", usual.accumulation)?,
         batches: fields.count("eval_batches", usual.batches)?,
+    })
+}
+
+/// What came before, between and after the steps.
+fn spikes(fields: &mut Fields<'_>) -> Result<Spikes, CheckError> {
+    let usual = Spikes::OFF;
+    let merging = fields.text_or("merging", usual.merging.slug())?;
+    Ok(Spikes {
+        saving: match fields.text_or("saving", "off")? {
+            "off" => false,
+            "on" => true,
+            other => return Err(unknown("saving", other)),
+        },
+        merging: Merges::from_slug(merging).ok_or_else(|| unknown("merging", merging))?,
     })
 }
 

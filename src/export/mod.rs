@@ -264,6 +264,7 @@ mod tests {
             resting: parts,
             context: Bytes(100),
             offloaded: Bytes::ZERO,
+            host: crate::memory::HostSpikes::default(),
             rank: None,
             on_host: Bytes::ZERO,
             experts: WholeExperts::default(),
@@ -301,8 +302,8 @@ mod tests {
         let alone = markdown(&[answer()], "");
         assert!(alone.contains("| Training library | transformers 5.17 + PEFT 0.21 |"), "{alone}");
         assert!(!alone.contains("Optimizer step") && !alone.contains("Double quantisation"), "{alone}");
-        // padding, lengths, evaluation, step, dropout, three habits of the loop, CPU offload, and seven of card and data; all else is LoRA's, QLoRA's and that of several GPUs
-        assert!(alone.contains("| Other settings, at their default | 16 |"), "{alone}");
+        // padding, lengths, evaluation, checkpoints, step, dropout, three habits of the loop, CPU offload, and seven of card and data; all else is LoRA's, QLoRA's and that of several GPUs
+        assert!(alone.contains("| Other settings, at their default | 17 |"), "{alone}");
         other.scenario.method = Method::Qlora;
         other.scenario.quantization.double_quant = false;
         other.scenario.training_loop.keeps_outputs = true;

@@ -261,14 +261,19 @@ impl Builder<'_> {
 
     fn phases(&self) -> Vec<Line> {
         let memories = self.answers.iter().filter_map(|answer| answer.estimate.memory.as_ref());
-        let phases = in_order(memories.flat_map(|memory| &memory.steady.phases).map(|(phase, _)| *phase));
+        let phases =
+            in_order(memories.clone().flat_map(|memory| &memory.steady.phases).map(|(phase, _)| *phase));
         let peaks = |iteration: fn(&Memory) -> &Iteration, when: &'static str| {
             let peak = |phase: &Phase| {
                 self.figure(&format!("Peak in the {}, {when}", phase.label()), |_, memory| {
                     Cell::Amount(iteration(memory).phase(*phase).bytes)
                 })
             };
-            phases.iter().map(peak).collect::<Vec<_>>()
+            // what comes after the last step is in no other iteration
+            let runs = |phase: &&Phase| {
+                memories.clone().any(|memory| iteration(memory).phase(**phase).bytes > Bytes::ZERO)
+            };
+            phases.iter().filter(runs).map(peak).collect::<Vec<_>>()
         };
         [peaks(|memory| &memory.first, "first iteration"), peaks(|memory| &memory.steady, "later ones")]
             .concat()

@@ -71,7 +71,7 @@ pub(crate) use choices;
 mod tasks;
 
 pub use tasks::{
-    CacheKind, Evaluates, Pooling, Reference, Rollouts, Sampling, Task, TeacherWeights, VisionTower,
+    CacheKind, Evaluates, Merges, Pooling, Reference, Rollouts, Sampling, Task, TeacherWeights, VisionTower,
 };
 
 choices! {

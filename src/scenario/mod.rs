@@ -30,8 +30,8 @@ use software::{Software, Trainer};
 pub use crate::issue::{Field, Issue, Severity};
 pub use choices::{
     Allocator, AttentionKernel, CacheKind, Checkpointing, Choice, ContextComm, CpuOffload, Evaluates,
-    Experts, LoraTargets, LossKernel, Mask, Method, Offloading, Optimizer, Overlap, Pooling, Precision,
-    ReduceDtype, Reference, Rollouts, Sampling, Sharding, Stack, StepTime, Task, TeacherWeights,
+    Experts, LoraTargets, LossKernel, Mask, Merges, Method, Offloading, Optimizer, Overlap, Pooling,
+    Precision, ReduceDtype, Reference, Rollouts, Sampling, Sharding, Stack, StepTime, Task, TeacherWeights,
     TransformerImpl, Tuner, VisionTower, WeightFormat,
 };
 pub use cluster::{Cluster, DeepSpeed, Layout};
@@ -39,7 +39,7 @@ pub use count::LARGEST;
 pub use lengths::{Lengths, ParseLengthsError};
 pub use modules::{Modules, UnknownModule};
 pub use stages::{Division, Split};
-pub use tasks::{Answers, Embedding, Evaluation, Generation, Pictures, PolicyBatches};
+pub use tasks::{Answers, Embedding, Evaluation, Generation, Pictures, PolicyBatches, Spikes};
 pub use texts::{ParseTextsError, Texts};
 
 /// A model that the user brought, already parsed.
@@ -229,6 +229,8 @@ pub struct Scenario {
     pub teacher: Teacher,
     /// What is evaluated after steps.
     pub evaluation: Evaluation,
+    /// What happens outside the steps.
+    pub spikes: Spikes,
     /// Which model.
     pub model: ModelChoice,
     /// Which weights are trained.
@@ -297,6 +299,7 @@ impl Default for Scenario {
             policy: PolicyBatches { rollout: 64, parts: 1, epochs: 4 },
             teacher: Teacher { model: None, weights: TeacherWeights::Fp32 },
             evaluation: Evaluation::OFF,
+            spikes: Spikes::OFF,
             model: ModelChoice::Catalogue("meta-llama/Llama-3.1-8B".into()),
             method: Method::Qlora,
             lora: Lora {
@@ -364,6 +367,16 @@ impl Scenario {
     /// Whether the trainer evaluates after some of its steps.
     pub fn evaluates(&self) -> bool {
         self.evaluation.keeps != Evaluates::Off && self.task.trains()
+    }
+
+    /// Whether a checkpoint is made after some of its steps.
+    pub fn saves(&self) -> bool {
+        self.spikes.saving && self.task.trains()
+    }
+
+    /// Where adapters are merged into the weights in the end: nowhere where there are none.
+    pub fn merges(&self) -> Merges {
+        if self.method.has_adapters() && self.task.trains() { self.spikes.merging } else { Merges::Off }
     }
 
     /// Whether it is a training on a single GPU of which DeepSpeed may lay something into the CPU's memory.

@@ -1,6 +1,6 @@
-//! What tasks work with beside the model and its training: answers, pictures, an evaluation.
+//! What tasks work with beside the model and its training: answers, pictures, an evaluation, what stands before and after the steps.
 
-use super::choices::{CacheKind, Evaluates, Pooling, Reference, Rollouts, Sampling, VisionTower};
+use super::choices::{CacheKind, Evaluates, Merges, Pooling, Reference, Rollouts, Sampling, VisionTower};
 
 /// How a model generates; read for `Task::Generate`, whose prompt is as long as the scenario's sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,4 +88,18 @@ impl Evaluation {
     pub fn joined(&self) -> u64 {
         if self.accumulation == 0 { self.batches } else { self.accumulation.min(self.batches) }.max(1)
     }
+}
+
+/// What happens outside the steps of a training.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spikes {
+    /// Whether the trainer makes a checkpoint after some of its steps (`save_strategy`).
+    pub saving: bool,
+    /// Where adapters are merged into the weights in the end.
+    pub merging: Merges,
+}
+
+impl Spikes {
+    /// Nothing of it is looked at.
+    pub const OFF: Spikes = Spikes { saving: false, merging: Merges::Off };
 }

@@ -5,6 +5,7 @@ mod evaluation;
 mod losses;
 mod notes;
 mod policy;
+mod spikes;
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
@@ -70,6 +71,8 @@ pub(super) struct Rounds<'a> {
     most_passes: u64,
     /// The GPUs that do it together.
     cluster: Cluster,
+    /// Whether the round that runs is the last: what comes after the training comes then.
+    pub is_last: bool,
     /// What the parts of a pipeline's stage were given last.
     pub last_inputs: Vec<Input<'a>>,
 }
@@ -152,6 +155,7 @@ impl<'a> Rounds<'a> {
             most: fewest,
             most_passes: DIFFERENT,
             cluster: ready.cluster,
+            is_last: false,
             last_inputs: Vec::new(),
         }
     }
@@ -208,7 +212,12 @@ impl<'a> Rounds<'a> {
                     } => Some(2),
                     // ids, mask and what of them is scored, and the same of answers to other prompts
                     Act::Train { loss: Loss::Desirability { .. }, .. } => Some(6),
-                    Act::Train { .. } | Act::Update { .. } | Act::Score { .. } | Act::Evaluate { .. } => None,
+                    Act::Train { .. }
+                    | Act::Update { .. }
+                    | Act::Score { .. }
+                    | Act::Evaluate { .. }
+                    | Act::Save { .. }
+                    | Act::Merge { .. } => None,
                 };
                 if let Act::Train { loss: Loss::Odds { prompt, .. }, .. } = *act {
                     // ids and mask of the prompts by themselves
@@ -308,6 +317,7 @@ impl<'a> Rounds<'a> {
                 if self.members.len() > 1 && self.machine.with(|state| state.parallel.gathers_ahead()) {
                     self.round(&[]);
                 }
+                self.is_last = true;
                 return [first, self.round(&[])];
             }
         };
@@ -372,6 +382,8 @@ impl<'a> Rounds<'a> {
             Act::Generate { member, batch, how } => self.generate(act, member, batch, how),
             Act::Rollout { member, batch, how, times } => self.roll_out(act, member, (batch, how), times),
             Act::Evaluate { member, batch, how } => self.evaluate(act, member, batch, how),
+            Act::Save { member } => self.save(act, member),
+            Act::Merge { member } => self.merge(act, member),
             Act::Score { member, adapted, batch, prompt, times } => {
                 let run = self.different(times);
                 for number in 1..=run {

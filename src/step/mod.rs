@@ -17,6 +17,7 @@ mod device;
 mod forward;
 mod gradient;
 mod heap;
+mod host;
 mod iteration;
 mod kernels;
 mod line;

@@ -79,6 +79,16 @@ impl<'a> Ready<'a> {
                 {
                     support::evaluation(named, (member, *batch))?;
                 }
+                if let Act::Save { member: own } = act
+                    && *own == index
+                {
+                    support::saving(named, member)?;
+                }
+                if let Act::Merge { member: own } = act
+                    && *own == index
+                {
+                    support::merging(named, member)?;
+                }
             }
             let architecture = stacks::architecture(named, member, batch, job.cluster)?;
             supported(job, member, &architecture, modeling)?;
@@ -201,7 +211,8 @@ impl<'a> Ready<'a> {
 
     /// Whether every iteration after the first does the same.
     pub fn repeats_itself(&self) -> bool {
-        self.engine().repeats_itself()
+        let ends = |act: &Act| matches!(act, Act::Merge { .. });
+        self.engine().repeats_itself() && !self.round.iter().any(ends)
     }
 
     /// Micro-batches of the longest training of a round.

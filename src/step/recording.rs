@@ -98,8 +98,11 @@ impl Recording {
         let (mut first, mut shown) = (loaded, loaded..loaded);
         let (mut survivors, mut left, mut alike) = (Vec::new(), Vec::new(), true);
         let mut highest = Bytes::ZERO;
-        for (index, batches) in schedule.iterations().into_iter().enumerate() {
+        let iterations = schedule.iterations();
+        let count = iterations.len();
+        for (index, batches) in iterations.into_iter().enumerate() {
             let (start, own) = made();
+            rounds.is_last = index + 1 == count;
             highest = highest.max(rounds.round(batches).highest().1.bytes);
             let (end, _) = made();
             if index == 0 {

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use super::forward::Apart;
+use super::host;
 use super::iteration::Rounds;
 use super::machine::Machine;
 use super::ready::Ready;
@@ -100,6 +101,7 @@ fn summarised(ready: &Ready<'_>, gpu: &Gpu) -> Result<Memory, Issue> {
         let machine = Machine::new(ready.device, None);
         let models = ready.load(&machine, apart)?;
         let parameters = ready.parameters(&machine, &models);
+        let host = host::spikes(&machine, &models);
         let mut rounds = Rounds::new(&machine, ready, models);
         rounds.prepare();
         let [first, steady] = rounds.first_and_later();
@@ -117,6 +119,7 @@ fn summarised(ready: &Ready<'_>, gpu: &Gpu) -> Result<Memory, Issue> {
                 offloaded: Bytes(offloaded),
                 rank,
                 on_host: Bytes(state.parallel.on_host(&state.params)),
+                host,
                 experts: state.experts,
                 work,
             }

@@ -181,6 +181,7 @@ fn events(ready: &Ready<'_>) -> Result<usize, Issue> {
     let others = ready.models.iter().zip(&models).map(layers).max().unwrap_or(1);
     let mut rounds = Rounds::new(&machine, ready, models);
     rounds.prepare();
+    rounds.is_last = true;
     let first = ready.round.first().and_then(Act::batch);
     let _ = rounds.round(first.as_slice());
     // what the loop still holds is freed after the run

@@ -3,6 +3,7 @@
 
 mod acts;
 mod optimizers;
+mod spikes;
 mod tuners;
 
 use super::device::Device;
@@ -25,6 +26,7 @@ use crate::scenario::{
 use crate::units::{Bytes, grouped};
 
 pub(super) use acts::{acts, balance, evaluation, generation, idle, vocabularies};
+pub(super) use spikes::{merging, saving};
 
 /// The parameters beside the parts of a layer or a model that its family's code here reads: those of gemma4's experts and
 /// of deberta's relative positions.

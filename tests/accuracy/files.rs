@@ -130,6 +130,9 @@ pub static CLASSIFICATION: File = File::of("classification");
 /// trl's SFTTrainer and transformers' Trainer with an evaluation after every step: rows that the code was written beside, then `-held-`.
 pub static EVALUATION: File = File::of("evaluation");
 
+/// Trainers that save a checkpoint after every step, or whose adapters are merged after the last: rows that the code was written beside, then `-held-`.
+pub static SPIKES: File = File::of("spikes");
+
 /// sentence-transformers' trainer, its contrastive loss at once and with cached gradients.
 pub static EMBEDDING: File = File::of("embedding");
 
@@ -194,7 +197,7 @@ pub static MEGATRON_LM: File = File::of("megatron-lm");
 pub static PUBLISHED: File = File::of("published");
 
 /// All of them, in the order of `data/measured.tsv`.
-pub static FILES: [&File; 31] = [
+pub static FILES: [&File; 32] = [
     &NULL_DEVICE,
     &FAMILIES,
     &STACKS,
@@ -207,6 +210,7 @@ pub static FILES: [&File; 31] = [
     &CLASSIFICATION,
     &EMBEDDING,
     &EVALUATION,
+    &SPIKES,
     &ADAPTERS,
     &SWITCHES,
     &PACKED,

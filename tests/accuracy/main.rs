@@ -73,6 +73,11 @@ fn every_row_of_experts_that_are_layers_is_predicted() {
 }
 
 #[test]
+fn every_row_of_spikes_is_predicted() {
+    SPIKES.is_predicted(22, [0.001, 0.001, 0.001], [0.001, 0.04, 0.06]);
+}
+
+#[test]
 fn every_row_of_other_adapters_is_predicted() {
     ADAPTERS.is_predicted(158, [0.001, 0.001, 0.022], [0.001, 0.05, 1.4]);
 }

@@ -120,7 +120,7 @@ Attention                                    SDPA (PyTorch chooses)
 Loss kernel                                  Default
 Activation offloading                        Off
 Allocator                                    Default
-Other settings, at their default             23
+Other settings, at their default             25
 
 Needed                                       ";
     assert!(out.starts_with(begins), "{out}");

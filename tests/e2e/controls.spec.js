@@ -294,6 +294,15 @@ test("embeddings are a task, whose gradients may be cached", async ({ headroom }
   await headroom.expectLink("gradcache", "8");
 });
 
+test("checkpoints and merging have controls", async ({ headroom }) => {
+  await headroom.open("?v=1&m=Qwen/Qwen2.5-0.5B&method=lora");
+  await headroom.unfold();
+  await headroom.choice("Merging").selectOption("gpu");
+  await headroom.expectLink("merge", "gpu");
+  await headroom.page.getByRole("switch", { name: "Checkpoints", exact: true }).click();
+  await headroom.expectLink("save", "on");
+});
+
 test("answers that a server generates need GPUs elsewhere", async ({ headroom }) => {
   await headroom.open("?v=1&task=grpo&st=trl&mask=padded&ref=none&b=8");
   const server = headroom.page.getByText("vLLM has GPUs of its own elsewhere");

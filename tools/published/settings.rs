@@ -26,6 +26,7 @@ impl Row {
             embedding: Scenario::default().embedding,
             policy: Scenario::default().policy,
             evaluation: Scenario::default().evaluation,
+            spikes: Scenario::default().spikes,
             teacher: Scenario::default().teacher,
             task: Task::Sft,
             answers: Scenario::default().answers,

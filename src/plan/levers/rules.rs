@@ -4,8 +4,8 @@ use super::Cost;
 use crate::scenario::software::Software;
 use crate::scenario::{
     Allocator, AttentionKernel, CacheKind, Checkpointing, CpuOffload, Evaluates, Experts, LoraTargets,
-    LossKernel, Mask, Method, Offloading, Optimizer, Precision, ReduceDtype, Reference, Scenario, Sharding,
-    Stack, StepTime, Task, WeightFormat,
+    LossKernel, Mask, Merges, Method, Offloading, Optimizer, Precision, ReduceDtype, Reference, Scenario,
+    Sharding, Stack, StepTime, Task, WeightFormat,
 };
 
 /// A change of a scenario. Where the scenario has no such thing to change it stays as it is; whether what comes out runs is
@@ -134,6 +134,12 @@ pub(super) static RULES: &[Rule] = &[
             let texts = s.evaluation.batch.saturating_mul(s.evaluation.batches);
             s.evaluation.batch = s.evaluation.batch.div_ceil(2);
             s.evaluation.batches = texts.div_ceil(s.evaluation.batch);
+        }
+    }),
+    // in another process, when the training is over
+    once("merging", Cost::Time, |s| {
+        if s.merges() == Merges::Gpu {
+            s.spikes.merging = Merges::Cpu;
         }
     }),
     once("gradient-checkpointing", Cost::Time, |s| {

@@ -217,6 +217,15 @@ choices! {
 }
 
 choices! {
+    /// Where adapters are merged into the weights when the training is over.
+    Merges {
+        Off = "off", "Off", "Adapters are saved as they are.";
+        Gpu = "gpu", "On the GPU", "merge_and_unload() of the model that was trained, where it lies: beside its optimizer's state, in the allocator's cache as training left it.";
+        Cpu = "cpu", "On the CPU", "In a process of its own: the base is loaded in the CPU's memory in 16 bits, whatever it was quantised to for training, and the adapters are merged there. The GPU takes no part.";
+    }
+}
+
+choices! {
     /// Whether the trainer evaluates after some of its steps, and what of each batch it keeps.
     Evaluates {
         Off = "off", "Off", "No evaluation while it trains.";

@@ -41,6 +41,8 @@ pub enum Group {
     Batch,
     /// What the trainer evaluates between steps.
     Evaluation,
+    /// What happens before, between and after the steps.
+    Spikes,
     /// What trades time for memory.
     Savings,
     /// The training loop's habits.
@@ -49,12 +51,13 @@ pub enum Group {
 
 impl Group {
     /// Every group, in the order in which they are shown.
-    pub const ALL: [Group; 7] = [
+    pub const ALL: [Group; 8] = [
         Group::Model,
         Group::Training,
         Group::Precision,
         Group::Batch,
         Group::Evaluation,
+        Group::Spikes,
         Group::Savings,
         Group::Loop,
     ];
@@ -67,6 +70,7 @@ impl Group {
             Group::Precision => "Precision and optimizer",
             Group::Batch => "Batch",
             Group::Evaluation => "Evaluation",
+            Group::Spikes => "Outside the steps",
             Group::Savings => "Save memory",
             Group::Loop => "Training loop",
         }
@@ -79,6 +83,9 @@ impl Group {
         match self {
             Group::Evaluation => Some(
                 "The trainer evaluates after some of its steps, beside weights and optimizer state: with a batch size of its own, 8 unless told otherwise.",
+            ),
+            Group::Spikes => Some(
+                "What a run does before its first step and after its last one, on the same card and in the same process.",
             ),
             Group::Model
             | Group::Training

@@ -3,7 +3,8 @@
 use crate::model::vision::Resizing;
 use crate::scenario::software::{Quantiser, Software, Trainer};
 use crate::scenario::{
-    AttentionKernel, Checkpointing, Evaluates, Experts, Method, Scenario, Stack, Task, WeightFormat,
+    AttentionKernel, Checkpointing, Evaluates, Experts, Merges, Method, Scenario, Stack, Task, Tuner,
+    WeightFormat,
 };
 
 /// The input makes a difference to every scenario.
@@ -80,6 +81,20 @@ pub(super) fn when_evaluated(scenario: &Scenario) -> bool {
 /// Whether logits are kept that an evaluation makes.
 pub(super) fn with_metrics(scenario: &Scenario) -> bool {
     scenario.evaluates() && scenario.evaluation.keeps == Evaluates::Metrics
+}
+
+/// Whether saving is followed, or asked for: what is asked for can be switched off.
+pub(super) fn with_saving(scenario: &Scenario) -> bool {
+    scenario.saves() || with_evaluation(scenario)
+}
+
+/// Whether merging is followed, or asked for: what is asked for can be switched off.
+pub(super) fn with_merging(scenario: &Scenario) -> bool {
+    let followed = scenario.task == Task::Sft
+        && scenario.lora.tuner == Tuner::Lora
+        && matches!(scenario.stack, Stack::Transformers | Stack::Trl | Stack::Liger)
+        && !scenario.cluster.has_engine();
+    with_adapters(scenario) && (scenario.spikes.merging != Merges::Off || followed)
 }
 
 /// Whether answers are generated while it trains.

@@ -171,6 +171,8 @@ impl<'a> Model<'a> {
                 }
             },
             has_quantised: false,
+            mergeable: Vec::new(),
+            cut_when_saved: Vec::new(),
             adapted: false,
             projects: false,
             largest_rank: 0,
@@ -382,6 +384,7 @@ impl<'a> Model<'a> {
             record.end_loading(quantised);
         }
         let params = first..loader.state.params.list.len();
+        let (mergeable, cut_when_saved) = (loader.mergeable, loader.cut_when_saved);
         Model {
             machine,
             params,
@@ -403,6 +406,8 @@ impl<'a> Model<'a> {
             inputs_require_grad,
             apart,
             adapted,
+            mergeable,
+            cut_when_saved,
             projects,
             largest_rank,
             prompt,

@@ -20,6 +20,7 @@ use crate::step::ops::experts::Expert;
 use crate::step::ops::four_bit::{CODE_BOOK, PACKED_WEIGHT, SCALES, SCALES_8BIT, SCALES_OF_SCALES};
 use crate::step::ops::four_bit::{DOUBLE_QUANT_BLOCK, Format, QUANT_BLOCK, Quantised};
 use crate::step::ops::linear::{self, Adapter, Shape, Weight};
+use crate::step::ops::merged::Mergeable;
 use crate::step::ops::norm::NormLayer;
 use crate::step::parallel::is_loaded_on_cpu;
 use crate::step::params::ParamId;
@@ -66,6 +67,10 @@ pub(super) struct Loader<'a> {
     pub(super) positions: Option<Positions>,
     /// Whether there is a 4-bit weight.
     pub(super) has_quantised: bool,
+    /// The linear layers that have adapters.
+    pub(super) mergeable: Vec<Mergeable>,
+    /// Weights that a checkpoint has in two.
+    pub(super) cut_when_saved: Vec<ParamId>,
     /// Whether any layer has an adapter.
     pub(super) adapted: bool,
     /// Whether the optimizer projects the gradient of any layer.
@@ -151,6 +156,7 @@ impl Loader<'_> {
             && !kept
             && spec.class != LinearClass::Subclass;
         let mut original = NOTHING;
+        let first = self.state.storages.len();
         let weight = match (quantised, self.software().quantiser) {
             (false, _) => Weight::Plain(self.parameter(match spec.class {
                 LinearClass::Linear | LinearClass::Subclass => (spec.output, spec.input),
@@ -168,6 +174,7 @@ impl Loader<'_> {
                 })
             }
         };
+        let stored = first..self.state.storages.len();
         let bias = spec.bias.then(|| match weight {
             // the first forward pass casts the bias to the type of the computation, for good; of an 8-bit layer to its input's
             Weight::Quantised(Quantised { compute, .. }) => {
@@ -182,6 +189,15 @@ impl Loader<'_> {
             Weight::Plain(_) => None,
         };
         let (adapter, tuned) = if adapted { self.beside(spec, compute) } else { (None, None) };
+        self.mergeable.extend(adapter.map(|adapter| Mergeable {
+            name: spec.name,
+            layer: self.state.layer,
+            shape,
+            weight,
+            adapter,
+            stored,
+            times: self.times,
+        }));
         self.state.release(original);
         self.state.params.divided = false;
         linear::Layer {
@@ -322,6 +338,7 @@ impl Loader<'_> {
             make(moe.expert_width, moe.hidden, lora.rank),
         ];
         self.state.params.in_layer = in_layer;
+        self.cut_when_saved.extend(experts.first().filter(|_| moe.gated).map(|first| first.weight));
         if self.member.method == Method::Qlora {
             let each =
                 |expert: &Expert| expert.experts.saturating_mul(expert.input.saturating_mul(expert.output));

@@ -48,6 +48,8 @@ use super::machine::Machine;
 use super::ops::attention::{Arguments, Choice, Kernel, Scores};
 use super::ops::four_bit::Format;
 use super::ops::linear;
+use super::ops::merged::Mergeable;
+use super::params::ParamId;
 use super::repeat::{Alike, Kept};
 use super::tensor::{Tensor, Value};
 use super::what::Role;
@@ -99,6 +101,10 @@ pub(super) struct Model<'a> {
     pub inputs_require_grad: bool,
     /// Whether any layer has an adapter.
     pub adapted: bool,
+    /// The linear layers that have adapters, in the order in which they were made.
+    pub mergeable: Vec<Mergeable>,
+    /// Weights of experts that a checkpoint has in two.
+    pub cut_when_saved: Vec<ParamId>,
     /// Whether its optimizer projects the gradient of any layer.
     pub projects: bool,
     /// Above which rank none of its adapters gains anything.

@@ -179,7 +179,9 @@ fn by_accelerate(job: &Job, member: &Member) -> Result<(), Issue> {
             }
             Act::Train { loss: Loss::Odds { .. } | Loss::Comparison | Loss::Reward { .. }, .. }
             | Act::Score { .. }
-            | Act::Evaluate { .. } => {}
+            | Act::Evaluate { .. }
+            | Act::Save { .. }
+            | Act::Merge { .. } => {}
             Act::Train { .. } | Act::Rollout { .. } | Act::Generate { .. } => {
                 let what = "a model that generates, or learns from a teacher,";
                 return refuse(Field::Sharding, what.into(), other);
@@ -231,6 +233,8 @@ fn by_trl_in_parts(job: &Job) -> Result<(), Issue> {
             }
             | Act::Score { .. }
             | Act::Evaluate { .. }
+            | Act::Save { .. }
+            | Act::Merge { .. }
             | Act::Update { .. } => {}
             Act::Train { .. } | Act::Rollout { .. } | Act::Generate { .. } => {
                 let what = "a model that generates, which gathers all of it, or learns from a teacher,";

@@ -1,6 +1,7 @@
 //! What stands in the way of a job: of what is done with its models, whatever they are, and of generating.
 
 use super::runs_transformers;
+use super::spikes::{merges, saves};
 use crate::issue::{Field, Issue};
 use crate::job::{Act, Batch, HeadKind, Job, Loss, Member, Scorer};
 use crate::model::blocks::{Block, Mixer, Rotary};
@@ -26,7 +27,7 @@ pub(in crate::step) fn balance(
     }
     let others = |act: &Act| match act {
         Act::Train { loss, .. } => *loss != Loss::Labels,
-        Act::Update { .. } | Act::Evaluate { .. } => false,
+        Act::Update { .. } | Act::Evaluate { .. } | Act::Save { .. } | Act::Merge { .. } => false,
         Act::Score { .. } | Act::Rollout { .. } | Act::Generate { .. } => true,
     };
     let own = |act: &&Act| act.members().any(|member| member == index);
@@ -76,6 +77,8 @@ pub(in crate::step) fn acts(job: &Job) -> Result<(), Issue> {
                 }
             }
             Act::Evaluate { member, .. } => evaluates(job, member)?,
+            Act::Save { member } => saves(job, member)?,
+            Act::Merge { member } => merges(job, member)?,
             Act::Rollout { .. } if job.cluster.has_engine() => {
                 let message = "PPO on several GPUs or under DeepSpeed is not modelled";
                 return refuse(Field::Gpus, message.into(), "choose one GPU without offload");
@@ -93,6 +96,8 @@ pub(in crate::step) fn acts(job: &Job) -> Result<(), Issue> {
         | Act::Score { .. }
         | Act::Rollout { .. }
         | Act::Evaluate { .. }
+        | Act::Save { .. }
+        | Act::Merge { .. }
         | Act::Generate { .. } => false,
     };
     if (job.members.len() > 1 || job.round.iter().any(compares))
@@ -385,7 +390,11 @@ fn evaluates(job: &Job, evaluated: usize) -> Result<(), Issue> {
     let others = |act: &Act| {
         !matches!(
             act,
-            Act::Train { loss: Loss::Labels | Loss::Classes, .. } | Act::Update { .. } | Act::Evaluate { .. }
+            Act::Train { loss: Loss::Labels | Loss::Classes, .. }
+                | Act::Update { .. }
+                | Act::Evaluate { .. }
+                | Act::Save { .. }
+                | Act::Merge { .. }
         )
     };
     if job.round.iter().any(others) {

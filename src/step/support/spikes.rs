@@ -1,0 +1,126 @@
+//! What of a training's spikes outside its steps is not modelled.
+
+use crate::issue::{Field, Issue};
+use crate::job::{Act, Job, Loss, Member};
+use crate::model::Architecture;
+use crate::model::blocks::FeedForward;
+use crate::scenario::software::Software;
+use crate::scenario::{Lengths, LoraTargets, Method, Offloading, Tuner, WeightFormat};
+
+/// What would be right instead of merging on the GPU.
+const ELSEWHERE: &str = "merge on the CPU, or switch merging off";
+
+/// What would be right instead of a checkpoint.
+const NOT_SAVED: &str = "switch saving off";
+
+/// What stands in the way of merging on the GPU, whatever the model is.
+pub(super) fn merges(job: &Job, merged: usize) -> Result<(), Issue> {
+    let refuse = |message: &str| Err(Issue::error(Field::Merging, message).with_fix(ELSEWHERE));
+    let member = &job.members[merged];
+    let others = |act: &Act| {
+        let usual = matches!(
+            act,
+            Act::Train { loss: Loss::Labels, .. }
+                | Act::Update { .. }
+                | Act::Evaluate { .. }
+                | Act::Save { .. }
+                | Act::Merge { .. }
+        );
+        !usual || act.batch().is_some_and(|batch| batch.lengths != Lengths::Equal)
+    };
+    if job.round.iter().any(others) {
+        return refuse("merging on the GPU was compared after fine-tuning with texts of one length");
+    }
+    if job.cluster.has_engine() {
+        return refuse("merging on several GPUs or under DeepSpeed is not modelled");
+    }
+    let software = Software::of(member.stack);
+    if !software.peft || !software.runs_transformers() {
+        return refuse(&format!("merging with {} was not compared", member.stack.label()));
+    }
+    if !member.adapts {
+        return refuse("there are no adapters to merge");
+    }
+    if member.lora.tuner != Tuner::Lora {
+        return refuse("merging another tuner than LoRA was not compared");
+    }
+    if member.lora.trains_embeddings {
+        return refuse("merging beside embeddings that are trained whole was not compared");
+    }
+    if member.method == Method::Qlora && member.quantization.format != WeightFormat::Nf4 {
+        return refuse("merging into weights that are not NF4 of bitsandbytes 0.50 was not compared");
+    }
+    if member.offloading == Offloading::On {
+        return refuse("merging beside offloaded activations was not compared");
+    }
+    Ok(())
+}
+
+/// What stands in the way of saving, whatever the model is.
+pub(super) fn saves(job: &Job, saved: usize) -> Result<(), Issue> {
+    let refuse = |message: &str| Err(Issue::error(Field::Saving, message).with_fix(NOT_SAVED));
+    let member = &job.members[saved];
+    let others = |act: &Act| {
+        !matches!(
+            act,
+            Act::Train { loss: Loss::Labels | Loss::Classes, .. }
+                | Act::Update { .. }
+                | Act::Evaluate { .. }
+                | Act::Save { .. }
+                | Act::Merge { .. }
+        )
+    };
+    if job.round.iter().any(others) {
+        return refuse(
+            "the checkpoints of this task are not modelled: they are of fine-tuning and of classification",
+        );
+    }
+    if job.cluster.has_engine() {
+        return refuse(
+            "checkpoints on several GPUs or under DeepSpeed, which gather what is divided, are not modelled",
+        );
+    }
+    if !Software::of(member.stack).runs_transformers() {
+        return refuse(&format!("checkpoints of {} were not compared", member.stack.label()));
+    }
+    if member.adapts && (member.lora.tuner != Tuner::Lora || member.lora.trains_embeddings) {
+        return refuse(
+            "checkpoints of another tuner than LoRA, or with embeddings that are trained whole, were not compared",
+        );
+    }
+    Ok(())
+}
+
+/// Families whose files have the experts' matrices one by one, and whose modules have those of all experts in two tensors.
+const IN_PARTS: [&str; 4] = ["mixtral", "olmoe", "qwen2_moe", "qwen3_moe"];
+
+/// What stands in the way of saving a family's weights.
+pub(in crate::step) fn saving(architecture: &Architecture, member: &Member) -> Result<(), Issue> {
+    let mixes = architecture.blocks.iter().any(|block| matches!(block.ffn, FeedForward::Moe(_)));
+    let family = architecture.model_type.as_str();
+    let what = if mixes && (member.method != Method::Full || !IN_PARTS.contains(&family)) {
+        "whose experts may lie in the file otherwise than in memory,"
+    } else if !architecture.towers.is_empty() || architecture.encoder.is_some() {
+        "with an encoder or a tower"
+    } else {
+        return Ok(());
+    };
+    Err(Issue::error(Field::Saving, format!("a checkpoint of {family}, {what} was not compared"))
+        .with_fix(NOT_SAVED))
+}
+
+/// What stands in the way of merging into a family's modules.
+pub(in crate::step) fn merging(architecture: &Architecture, member: &Member) -> Result<(), Issue> {
+    let mixes = architecture.blocks.iter().any(|block| matches!(block.ffn, FeedForward::Moe(_)));
+    let what = if mixes {
+        "adapters of experts, which are parameters and no linear layers,"
+    } else if !architecture.towers.is_empty() || architecture.encoder.is_some() {
+        "adapters of a model with an encoder or a tower"
+    } else if architecture.head.tied && member.lora.targets == LoraTargets::AllLinearAndHead {
+        "an adapter of a head that is tied to the embedding"
+    } else {
+        return Ok(());
+    };
+    let message = format!("merging {what} was not compared");
+    Err(Issue::error(Field::Merging, message).with_fix(ELSEWHERE))
+}
