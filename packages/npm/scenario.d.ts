@@ -84,6 +84,10 @@ export interface Scenario {
   "eval-accumulation-steps"?: number;
   /** Batches of an evaluation: its texts by the evaluation batch size */
   "eval-batches"?: number;
+  /** Whether the trainer saves a checkpoint after some of its steps (save_strategy): weights or adapters, and the optimizer's state */
+  "saving"?: boolean;
+  /** Where adapters are merged into the weights when the training is over (peft's merge_and_unload) */
+  "merging"?: "off" | "gpu" | "cpu";
   /** Whether activations are recomputed in backward */
   "gradient-checkpointing"?: "off" | "on" | "reentrant" | "offloaded" | "selective";
   /** The attention implementation */

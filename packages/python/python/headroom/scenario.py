@@ -129,6 +129,12 @@ class Scenario(TypedDict, total=False):
     #: Batches of an evaluation: its texts by the evaluation batch size
     eval_batches: int
 
+    #: Whether the trainer saves a checkpoint after some of its steps (save_strategy): weights or adapters, and the optimizer's state
+    saving: bool
+
+    #: Where adapters are merged into the weights when the training is over (peft's merge_and_unload)
+    merging: Literal["off", "gpu", "cpu"]
+
     #: Whether activations are recomputed in backward
     gradient_checkpointing: Literal["off", "on", "reentrant", "offloaded", "selective"]
 
