@@ -57,6 +57,7 @@ pub enum Field {
     Sharding,
     Reshards,
     ReshardsRoot,
+    ShardedLayers,
     Replicas,
     ReduceDtype,
     CpuOffload,

@@ -160,6 +160,9 @@ pub static RANKS: File = File::of("ranks");
 /// and `-last-`.
 pub static TENSORS: File = File::of("tensor-parallel");
 
+/// One rank of torchtune's distributed recipes: rows that the code was written beside, then `-held-`.
+pub static TORCHTUNE: File = File::of("torchtune-ranks");
+
 /// What `generate` of transformers took, with a growing cache, a static one or none: rows that the code was written beside, then `-after-`.
 pub static GENERATE: File = File::of("generate");
 
@@ -191,7 +194,7 @@ pub static MEGATRON_LM: File = File::of("megatron-lm");
 pub static PUBLISHED: File = File::of("published");
 
 /// All of them, in the order of `data/measured.tsv`.
-pub static FILES: [&File; 30] = [
+pub static FILES: [&File; 31] = [
     &NULL_DEVICE,
     &FAMILIES,
     &STACKS,
@@ -212,6 +215,7 @@ pub static FILES: [&File; 30] = [
     &MULTI,
     &RANKS,
     &TENSORS,
+    &TORCHTUNE,
     &GENERATE,
     &VISION,
     &INT8,

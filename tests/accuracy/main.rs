@@ -114,6 +114,11 @@ fn every_row_of_megatron_is_predicted() {
 }
 
 #[test]
+fn every_row_of_torchtunes_ranks_is_predicted() {
+    TORCHTUNE.is_predicted(23, [0.001, 0.1, 0.2], [0.1, 3.0, 5.0]);
+}
+
+#[test]
 fn every_row_of_transformer_engine_is_predicted() {
     TRANSFORMER_ENGINE.is_predicted(43, [0.0015, 0.043, 0.23], [0.11, 5.5, 6.9]);
 }

@@ -10,6 +10,7 @@ mod loading;
 use crate::allocator::Stream;
 use crate::dtype::Dtype;
 use crate::memory::Category;
+use crate::scenario::software::Trainer;
 use crate::scenario::{Cluster, CpuOffload, ReduceDtype};
 use crate::step::device::Device;
 use crate::step::heap::{Heap, NOTHING, StorageId};
@@ -70,6 +71,8 @@ pub(in crate::step) struct Fsdp2 {
     /// Whether accelerate wraps the model (`fsdp2_prepare_model`): embedding and tail are units of their own, and nothing is reduced
     /// before the last micro-batch (`no_sync`).
     by_accelerate: bool,
+    /// How often the output head was called for a chunk of the logits, since its last backward.
+    head_calls: u64,
     /// When each of the units after the layers' is gathered; the root is not among them.
     ends: Vec<Gathered>,
     /// Whether shards, their gradients and the optimizer are on the CPU (`CPUOffloadPolicy`).
@@ -124,23 +127,26 @@ impl Unit {
 }
 
 impl Fsdp2 {
-    /// Before there is a model.
-    pub fn of(cluster: Cluster, compute: Dtype, by_accelerate: bool) -> Fsdp2 {
+    /// Before there is a model, which that trainer wraps.
+    pub fn of(cluster: Cluster, compute: Dtype, trainer: Trainer) -> Fsdp2 {
+        let by_accelerate = trainer == Trainer::Trl;
+        let by_torchtune = trainer == Trainer::Torchtune;
         Fsdp2 {
             compute,
             world: cluster.gpus / cluster.replicas.max(1) / cluster.layout.tensor.max(1),
             replicas: cluster.replicas.max(1),
             parts: cluster.layout.tensor.max(1),
             reshards: cluster.reshards,
-            // it leaves the root to PyTorch, which keeps it
-            reshards_root: cluster.reshards && cluster.reshards_root && !by_accelerate,
+            // accelerate leaves the root to PyTorch, which keeps it; torchtune says the same of all units (`shard_model`)
+            reshards_root: cluster.reshards && (by_torchtune || cluster.reshards_root && !by_accelerate),
             reduce: match cluster.reduce {
-                // accelerate's policy has one type for all
-                _ if by_accelerate => compute,
+                // accelerate's policy has one type for all, and torchtune has no policy
+                _ if by_accelerate || by_torchtune => compute,
                 ReduceDtype::Fp32 => Dtype::F32,
                 ReduceDtype::Bf16 => compute,
             },
             by_accelerate,
+            head_calls: 0,
             ends: Vec::new(),
             offloads: match cluster.cpu {
                 CpuOffload::Off | CpuOffload::Optimizer => false,
@@ -204,11 +210,13 @@ impl Fsdp2 {
                 first.before = Some(layers + index);
             }
             self.ends.push(*gathered);
-            self.units.push(unit(own.clone(), None));
+            let before = if *gathered == Gathered::ForChunks { layers.checked_sub(1) } else { None };
+            self.units.push(unit(own.clone(), before));
         }
         let own = |id: &ParamId| self.owners[*id as usize] as usize == root;
         let own = model.params.clone().map(|id| id as ParamId).filter(own).collect();
-        self.units.push(unit(own, layers.checked_sub(1)));
+        let head = model.ends.iter().position(|(gathered, _)| *gathered == Gathered::ForChunks);
+        self.units.push(unit(own, head.map(|place| layers + place).or(layers.checked_sub(1))));
         // of a body that runs again and again the last layer comes before the first
         let mut alike = true;
         for (first, last) in &model.repeated {
@@ -250,6 +258,7 @@ impl Fsdp2 {
 
     /// `post_forward`: the whole parameters go. With those of a model's root the last gathered output does, too.
     pub fn leave(&mut self, heap: &mut Heap, unit: usize) {
+        self.head_calls += u64::from(Some(unit) == self.of_chunks());
         let goes =
             if unit == self.root() { self.reshards_root } else { self.reshards && !self.is_tail(unit) };
         if goes {
@@ -265,19 +274,42 @@ impl Fsdp2 {
         if self.units[unit].params.is_empty() {
             return;
         }
-        if self.units[unit].gathered.is_empty() {
-            let output = match std::mem::replace(&mut self.ahead, NOTHING) {
-                NOTHING => self.gather(heap, params, unit),
-                ahead => ahead,
-            };
-            self.copy_out(heap, unit);
-            heap.release(output);
+        self.unshard(heap, params, unit);
+        if Some(unit) == self.of_chunks() {
+            self.head_calls = self.head_calls.saturating_sub(1);
+            // what comes next is itself
+            if self.head_calls > 0 {
+                return;
+            }
         }
         let next = self.units[unit].before.or_else(|| self.of_earlier_pass());
-        // the tail is there still
-        if let Some(next) = next.filter(|next| self.reshards && !self.is_tail(*next)) {
+        // the tail is there still, and so is a head whose gradient came first
+        let is_gone = |next: &usize| self.units[*next].gathered.is_empty();
+        if let Some(next) = next.filter(|next| self.reshards && !self.is_tail(*next) && is_gone(next)) {
             self.ahead = self.gather(heap, params, next);
         }
+    }
+
+    /// Gathers a unit in backward, unless it is there or was gathered ahead.
+    fn unshard(&mut self, heap: &mut Heap, params: &Params, unit: usize) {
+        if !self.units[unit].gathered.is_empty() {
+            return;
+        }
+        let output = match std::mem::replace(&mut self.ahead, NOTHING) {
+            NOTHING => self.gather(heap, params, unit),
+            ahead => ahead,
+        };
+        self.copy_out(heap, unit);
+        heap.release(output);
+    }
+
+    /// The gradient of the last chunk of the logits is there, which comes first: the hooks of a head by itself are on it before the
+    /// root's.
+    pub fn enter_backward_of_chunks(&mut self, heap: &mut Heap, params: &Params) {
+        if let Some(head) = self.of_chunks() {
+            self.unshard(heap, params, head);
+        }
+        self.enter_backward(heap, params, self.root());
     }
 
     /// What the first unit of a pass takes for the one before it where the model ran before without gradients: the last one of that
@@ -485,7 +517,7 @@ mod tests {
 
     #[test]
     fn a_matrix_of_one_row_is_no_vector() {
-        let fsdp = Fsdp2::of(Cluster { gpus: 8, ..Cluster::ONE }, Dtype::Bf16, false);
+        let fsdp = Fsdp2::of(Cluster { gpus: 8, ..Cluster::ONE }, Dtype::Bf16, Trainer::Loop);
         let shard = |shape, rank| {
             let Kept { numel, rows, .. } = fsdp.shard(shape, rank, Dtype::F32);
             (rows, numel)

@@ -98,6 +98,29 @@ impl Fsdp2 {
         held.into_iter().for_each(|storage| heap.release(storage));
     }
 
+    /// `load_from_full_model_state_dict`: tables of positions and adapters were made first; every other parameter comes whole, then its
+    /// shard is cut out of it, in the order of the model's. Puts what was recorded of the loading in that order. Of shards that go back to
+    /// the CPU nothing stays, and the recipe empties the cache before it trains.
+    pub fn load_shards(&self, heap: &mut Heap, params: &Params) {
+        let Some(record) = heap.record.as_mut().filter(|_| !self.offloads) else { return };
+        let recorded = std::mem::take(&mut record.events);
+        let owners = self.by_storage(heap, params);
+        let adapts = self.units.iter().flat_map(|unit| &unit.params).any(|id| !params.get(*id).trainable);
+        let mut read = Vec::new();
+        for event in recorded {
+            match owner_of(&owners, event) {
+                Some((_, id)) if !(adapts && params.get(id).trainable) => read.push((id, event)),
+                Some(_) | None => push(heap, event),
+            }
+        }
+        for (id, event) in read {
+            let param = params.get(id);
+            let whole = heap.while_loading(param.numel, param.kept.dtype);
+            push(heap, event);
+            heap.release(whole);
+        }
+    }
+
     /// What was recorded of a unit, in order, after which what was whole of it goes.
     fn move_unit(
         &self,
