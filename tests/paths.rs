@@ -255,6 +255,7 @@ fn one_layer_stands_for_many_under_torchtunes_recipes() {
         "gpus=3&method=full&p=bf16&gc=off&apart=embedding-and-head&loss=full&ga=2",
         "gpus=8&method=lora&p=bf16&gc=on&apart=embedding-and-head&t=all-linear-and-head",
         "gpus=4&method=lora&p=bf16&gc=off&reshard=off",
+        "gpus=4&method=qlora&p=bf16&gc=on&apart=embedding",
     ];
     let mut wrong = Vec::new();
     for settings in settings {
@@ -274,7 +275,8 @@ fn one_layer_stands_for_many_under_torchtunes_recipes() {
             ("m=meta-llama/Llama-3.2-1B-Instruct&apart=embedding", Some(Field::ShardedLayers)),
             ("o=adamw-8bit", Some(Field::Optimizer)),
             ("step=in-backward", Some(Field::Step)),
-            ("method=qlora", Some(Field::Method)),
+            ("method=qlora", None),
+            ("method=qlora&cpu=all", Some(Field::CpuOffload)),
         ],
     );
 }

@@ -105,7 +105,7 @@ pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, i
                     ),
                 };
                 issues.push(Issue::new(Severity::Note, Field::Sharding, message));
-                if scenario.method == Method::Qlora {
+                if scenario.method == Method::Qlora && scenario.stack != Stack::Torchtune {
                     issues.push(Issue::new(Severity::Note, Field::Method, SHARDED_4BIT));
                 }
             }

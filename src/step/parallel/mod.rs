@@ -347,10 +347,7 @@ impl Parallel {
                 let bytes = numel.div_ceil(2);
                 (bytes, Kept { numel: bytes, rows: 1, dtype: Dtype::U8 })
             }
-            Parallel::Fsdp2(fsdp) => {
-                let column = (numel.div_ceil(4), 1);
-                (column.0, self.kept(column, Rank::None, fsdp.compute()).0)
-            }
+            Parallel::Fsdp2(fsdp) => fsdp.packed(numel),
             Parallel::Zero3(zero) => {
                 let column = (numel.div_ceil(4), 1);
                 (column.0, self.kept(column, Rank::None, zero.compute()).0)

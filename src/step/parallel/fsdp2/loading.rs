@@ -3,10 +3,11 @@
 use std::ops::Range;
 
 use super::{Fsdp2, Unit};
+use crate::dtype::Dtype;
 use crate::step::heap::record::Event;
 use crate::step::heap::{Heap, StorageId};
 use crate::step::parallel::offload::pinned;
-use crate::step::params::{ParamId, Params};
+use crate::step::params::{ParamId, Parameter, Params};
 
 /// Notes an event, where they are noted.
 fn push(heap: &mut Heap, event: Event) {
@@ -106,10 +107,12 @@ impl Fsdp2 {
         let recorded = std::mem::take(&mut record.events);
         let owners = self.by_storage(heap, params);
         let adapts = self.units.iter().flat_map(|unit| &unit.params).any(|id| !params.get(*id).trainable);
+        // what of a 4-bit weight is whole was noted with it
+        let is_read = |param: &Parameter| !(adapts && param.trainable) && param.kept.dtype != Dtype::U8;
         let mut read = Vec::new();
         for event in recorded {
             match owner_of(&owners, event) {
-                Some((_, id)) if !(adapts && params.get(id).trainable) => read.push((id, event)),
+                Some((_, id)) if is_read(params.get(id)) => read.push((id, event)),
                 Some(_) | None => push(heap, event),
             }
         }
