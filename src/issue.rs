@@ -58,6 +58,7 @@ pub enum Field {
     Sharding,
     Reshards,
     ReshardsRoot,
+    ShardedLayers,
     Replicas,
     ReduceDtype,
     CpuOffload,

@@ -279,6 +279,29 @@ fn what_has_no_line_is_refused_with_what_would_be_right() {
     );
 }
 
+/// torchtune's distributed recipes say in the file how they shard, and in the command among how many GPUs.
+#[test]
+fn torchtunes_distributed_recipes_are_written() {
+    let link = "m=meta-llama/Llama-3.1-8B&p=bf16&clip=off&o=adamw-fused&gpus=4&shard=fsdp2&st=torchtune";
+    for (settings, lines) in [
+        (
+            "&method=full&apart=embedding-and-head&reshard=off",
+            ["[tok_embeddings, output]", "full", "reshard_after_forward: false"],
+        ),
+        ("&method=lora&apart=embedding&cpu=all", ["[tok_embeddings]", "lora", "cpu_offload: true"]),
+    ] {
+        let scenario = share::decode(&format!("{link}{settings}")).scenarios.remove(0);
+        let file = configuration(&scenario, Configuration::Torchtune).unwrap();
+        for line in lines {
+            assert!(file.text.contains(line), "{line}: {}", file.text);
+        }
+        let command = format!("tune run --nproc_per_node 4 {}_finetune_distributed", lines[1]);
+        assert!(file.text.contains(&command), "{}", file.text);
+        let read = import::read(&file.text, &Scenario::default()).unwrap().scenario;
+        assert_eq!(estimate(&read).memory, estimate(&scenario).memory);
+    }
+}
+
 /// A file whose run has no answer cannot be compared with the scenario: it is refused, whatever else is in the scenario.
 #[test]
 fn what_a_file_runs_is_predicted() {

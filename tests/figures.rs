@@ -174,6 +174,14 @@ const SENTENCES: &[(&str, &str)] = &[
         "docs/accuracy.md",
         "the allocated peak is off by {tensor-parallel allocated median} % in the median and {tensor-parallel allocated worst} % at worst, the reserved peak by {tensor-parallel reserved median} % in the median and {tensor-parallel reserved worst} % at worst.",
     ),
+    (
+        "docs/accuracy.md",
+        "`data/measurements/torchtune-ranks.json`: {torchtune-ranks rows} steps of one rank",
+    ),
+    (
+        "docs/accuracy.md",
+        "8 of them measured before they were predicted: the allocated peak is off by {torchtune-ranks allocated median} % in the median and {torchtune-ranks allocated worst} % at worst, the reserved peak by {torchtune-ranks reserved median} % in the median and {torchtune-ranks reserved worst} % at worst.",
+    ),
     ("docs/accuracy.md", "`data/measurements/ranks.json`: {ranks rows} steps of one rank"),
     (
         "docs/accuracy.md",

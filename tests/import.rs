@@ -6,8 +6,8 @@ use headroom::import::{self, Format, Understood};
 use headroom::scenario::keys::Key;
 use headroom::scenario::{
     Allocator, AttentionKernel, Checkpointing, CpuOffload, Evaluates, Evaluation, LoraTargets, LossKernel,
-    Mask, Method, Optimizer, Precision, ReduceDtype, Reference, Rollouts, Scenario, Sharding, Stack,
-    StepTime, Task, Tuner, WeightFormat,
+    Mask, Method, Optimizer, Precision, ReduceDtype, Reference, Rollouts, Scenario, ShardedLayers, Sharding,
+    Stack, StepTime, Task, Tuner, WeightFormat,
 };
 use headroom::share;
 use proptest::prelude::*;
@@ -964,8 +964,32 @@ fn shards_are_read_as_their_project_says_them() {
     let cluster = read_args.scenario.cluster;
     assert_eq!((cluster.sharding, cluster.cpu), (Sharding::Fsdp2, CpuOffload::All));
     let yaml = "base_model: Qwen/Qwen3-8B\nfsdp_version: 2\nfsdp_config:\n  offload_params: false\ndp_shard_size: 4\ndp_replicate_size: 2\n";
-    let cluster = read(yaml).scenario.cluster;
+    let axolotl = read(yaml);
+    let cluster = axolotl.scenario.cluster;
     assert_eq!((cluster.gpus, cluster.replicas, cluster.sharding), (8, 2, Sharding::Fsdp2));
+    // its own function in the place of accelerate's was not compared
+    assert!(axolotl.assumed.iter().any(|assumed| assumed.why.contains("a function of its own")));
+}
+
+/// What torchtune's distributed recipes say of shards, and their command of GPUs.
+#[test]
+fn torchtunes_distributed_recipes_are_read() {
+    let command = "tune run --nnodes 2 --nproc_per_node 8 full_finetune_distributed --config recipe.yaml";
+    let recipe = "model:\n  _component_: torchtune.models.llama3_1.llama3_1_70b\noptimizer:\n  _component_: torch.optim.AdamW\n  fused: True\ndtype: bf16\ntensor_parallel_dim: 1\nfsdp_cpu_offload: True\n\
+                  custom_sharded_layers: ['tok_embeddings', 'output']\nfsdp_reshard_after_forward: False\n";
+    let of = |recipe: &str| read(&format!("# {command}\n{recipe}"));
+    let understood = of(recipe);
+    assert_eq!(left(&understood), [""; 0]);
+    let Scenario { stack, cluster, .. } = understood.scenario;
+    assert_eq!((stack, cluster.gpus, cluster.sharding), (Stack::Torchtune, 16, Sharding::Fsdp2));
+    assert_eq!((cluster.cpu, cluster.reshards), (CpuOffload::All, false));
+    assert_eq!(cluster.sharded, ShardedLayers::EmbeddingAndHead);
+    let embedding = of(&recipe.replace(", 'output'", ""));
+    assert_eq!(embedding.scenario.cluster.sharded, ShardedLayers::Embedding);
+    let others = recipe.replace("parallel_dim: 1", "parallel_dim: 2").replace("'tok_embeddings', ", "");
+    let others = of(&others);
+    assert_eq!(left(&others), ["custom_sharded_layers: output", "tensor_parallel_dim: 2"]);
+    assert_eq!(others.scenario.cluster.sharded, ShardedLayers::Layers);
 }
 
 #[test]

@@ -62,7 +62,7 @@ fn what_cannot_be_said_is_not_said() {
     let text = "CUDA out of memory. Tried to allocate 2.30 GiB. GPU 0 has a total capacity of 23.64 GiB of which 60.00 MiB is free. Of the \
                 allocated memory 20.00 GiB is allocated by PyTorch, and 2.00 GiB is reserved by PyTorch but unallocated.";
     // a scenario that nobody can run is not compared with the message
-    let unanswered = decoded(text, "gpus=4&shard=fsdp2&st=torchtune");
+    let unanswered = decoded(text, "gpus=4&shard=fsdp2&st=litgpt");
     let is_reason = |finding: &Finding| matches!(finding, Finding::NoAnswer { .. });
     assert!(unanswered.findings.iter().any(is_reason), "{:?}", unanswered.findings);
     assert!(!unanswered.findings.contains(&Finding::NoSuchTensor));

@@ -244,6 +244,43 @@ fn one_layer_stands_for_many_where_gpus_share_it() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// The same of torchtune's distributed recipes, whatever they shard by itself.
+#[test]
+fn one_layer_stands_for_many_under_torchtunes_recipes() {
+    let base = "m=meta-llama/Llama-3.1-8B&st=torchtune&shard=fsdp2&clip=off&o=adamw-fused&step=after-backward&b=2&s=256";
+    let settings = [
+        "gpus=8&method=full&p=bf16&gc=on",
+        "gpus=2&method=full&p=fp32&gc=off&ga=3&apart=embedding",
+        "gpus=4&method=full&p=bf16&gc=on&apart=embedding-and-head&cpu=all",
+        "gpus=3&method=full&p=bf16&gc=off&apart=embedding-and-head&loss=full&ga=2",
+        "gpus=8&method=lora&p=bf16&gc=on&apart=embedding-and-head&t=all-linear-and-head",
+        "gpus=4&method=lora&p=bf16&gc=off&reshard=off",
+        "gpus=4&method=qlora&p=bf16&gc=on&apart=embedding",
+    ];
+    let mut wrong = Vec::new();
+    for settings in settings {
+        let link = format!("{base}&{settings}");
+        let scenario = share::decode(&link).scenarios.remove(0);
+        let found = answers(&scenario);
+        wrong.extend(found.unwrap_or_else(|| panic!("{link}: {:?}", estimate(&scenario).issues)));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    refuses(
+        &format!("{base}&gpus=8&method=full&p=bf16"),
+        &[
+            ("", None),
+            ("shard=ddp", Some(Field::Sharding)),
+            ("shard=zero2", Some(Field::Sharding)),
+            ("replicas=2", Some(Field::Replicas)),
+            ("m=meta-llama/Llama-3.2-1B-Instruct&apart=embedding", Some(Field::ShardedLayers)),
+            ("o=adamw-8bit", Some(Field::Optimizer)),
+            ("step=in-backward", Some(Field::Step)),
+            ("method=qlora", None),
+            ("method=qlora&cpu=all", Some(Field::CpuOffload)),
+        ],
+    );
+}
+
 /// What GPUs cannot share by transformers' own plan, or was not compared, is refused where it is said.
 #[test]
 fn what_gpus_cannot_share_is_refused() {

@@ -11,8 +11,8 @@ use headroom::scenario::{
     CustomModel, Data, DeepSpeed, Embedding, Evaluates, Evaluation, Experts, Generation, GpuChoice, Layout,
     Lengths, Loop, Lora, LoraTargets, LossKernel, Mask, Merges, Method, ModelChoice, Modules, Offloading,
     Optimizer, Overlap, Pictures, PolicyBatches, Pooling, Precision, Quantization, ReduceDtype, Reference,
-    Reserve, Rollouts, Sampling, Savings, Scenario, Sharding, Spikes, Split, Stack, StepTime, Task, Teacher,
-    TeacherWeights, TransformerImpl, Tuner, VisionTower, WeightFormat, modules,
+    Reserve, Rollouts, Sampling, Savings, Scenario, ShardedLayers, Sharding, Spikes, Split, Stack, StepTime,
+    Task, Teacher, TeacherWeights, TransformerImpl, Tuner, VisionTower, WeightFormat, modules,
 };
 use headroom::share::{MOST_SCENARIOS, decode, encode, names, said};
 use headroom::units::Bytes;
@@ -210,18 +210,21 @@ fn savings() -> impl Strategy<Value = Savings> {
 
 fn clusters() -> impl Strategy<Value = Cluster> {
     let own = (1u64..=1 << 24, select(Sharding::ALL), any::<bool>(), select(ReduceDtype::ALL));
-    let more = (any::<bool>(), 1u64..=1 << 24, select(CpuOffload::ALL));
+    let more = (any::<bool>(), select(ShardedLayers::ALL), 1u64..=1 << 24, select(CpuOffload::ALL));
     (own, more, deepspeed(), layouts()).prop_map(
-        |((gpus, sharding, reshards, reduce), (reshards_root, replicas, cpu), deepspeed, layout)| Cluster {
-            gpus,
-            sharding,
-            reshards,
-            reshards_root,
-            replicas,
-            reduce,
-            cpu,
-            deepspeed,
-            layout,
+        |((gpus, sharding, reshards, reduce), (reshards_root, sharded, replicas, cpu), deepspeed, layout)| {
+            Cluster {
+                gpus,
+                sharding,
+                reshards,
+                reshards_root,
+                sharded,
+                replicas,
+                reduce,
+                cpu,
+                deepspeed,
+                layout,
+            }
         },
     )
 }

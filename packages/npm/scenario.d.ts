@@ -124,6 +124,8 @@ export interface Scenario {
   "reshard-after-forward"?: boolean;
   /** Whether embedding and head go after the forward pass, too: not where fully_shard(model) is told nothing (reshard_after_forward=None) */
   "reshard-root"?: boolean;
+  /** What torchtune shards by itself, and gathers when it runs, beside the root (custom_sharded_layers) */
+  "sharded-layers"?: "layers" | "embedding" | "embedding-and-head";
   /** How many groups of GPUs have the whole model in shards, as on a mesh of two dimensions: hybrid sharding, usually one per machine */
   "replicas"?: number;
   /** The element type in which FSDP2 sums gradients (MixedPrecisionPolicy(reduce_dtype)), and in which Megatron keeps them (grad_reduce_in_fp32) */

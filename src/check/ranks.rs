@@ -3,6 +3,8 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::scenario::Stack;
+
 /// Settings of DeepSpeed that nothing reads where `all_gather_into_tensor` is there (deepspeed/runtime/utils.py
 /// `all_gather_dp_groups`).
 const WITHOUT_EFFECT: [&str; 1] = ["allgather_bucket_size"];
@@ -29,6 +31,7 @@ fn offload(own: &Map<String, Value>) -> Option<&'static str> {
 pub(super) fn translated(case: &Value) -> Option<Value> {
     let engine = case.get("engine")?;
     let engine = engine.as_str().unwrap_or_default();
+    let is_torchtune = case.get("stack").and_then(Value::as_str) == Some(Stack::Torchtune.slug());
     let mut out = Map::new();
     for (key, value) in case.as_object().into_iter().flatten() {
         let (key, value) = match (key.as_str(), value) {
@@ -37,7 +40,10 @@ pub(super) fn translated(case: &Value) -> Option<Value> {
             ("engine", _) => ("shard", json!(engine)),
             ("world", world) => ("gpus", world.clone()),
             // float32 weights are computed with in bfloat16: by autocast, or by FSDP2's MixedPrecisionPolicy
-            ("dtype", Value::String(dtype)) if dtype == "fp32" => ("dtype", json!("amp_bf16")),
+            // but for torchtune's, which has no policy
+            ("dtype", Value::String(dtype)) if dtype == "fp32" && !is_torchtune => {
+                ("dtype", json!("amp_bf16"))
+            }
             // what is merged into DeepSpeed's configuration
             ("ds", Value::Object(own)) => {
                 let offload = offload(own);

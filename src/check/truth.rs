@@ -15,8 +15,8 @@ use crate::scenario::{
     CustomModel, DeepSpeed, Embedding, Evaluates, Evaluation, Experts, Generation, GpuChoice, Layout,
     Lengths, Loop, Lora, LoraTargets, LossKernel, Mask, Merges, Method, ModelChoice, Modules, Offloading,
     Optimizer, Overlap, Pictures, PolicyBatches, Pooling, Precision, Quantization, ReduceDtype, Reference,
-    Reserve, Rollouts, Sampling, Savings, Scenario, Sharding, Spikes, Split, Stack, StepTime, Task, Teacher,
-    TeacherWeights, TransformerImpl, Tuner, VisionTower, WeightFormat,
+    Reserve, Rollouts, Sampling, Savings, Scenario, ShardedLayers, Sharding, Spikes, Split, Stack, StepTime,
+    Task, Teacher, TeacherWeights, TransformerImpl, Tuner, VisionTower, WeightFormat,
 };
 use crate::step::Milestone;
 
@@ -236,6 +236,7 @@ fn generation(fields: &mut Fields<'_>) -> Result<Generation, CheckError> {
 fn cluster(fields: &mut Fields<'_>) -> Result<Cluster, CheckError> {
     let one = Cluster::ONE;
     let sharding = fields.text_or("shard", one.sharding.slug())?;
+    let sharded = fields.text_or("sharded_layers", one.sharded.slug())?;
     let reduce = fields.text_or("reduce_dtype", one.reduce.slug())?;
     let cpu = fields.text_or("cpu_offload", one.cpu.slug())?;
     let layers = fields.text_or("impl", one.layout.layers.slug())?;
@@ -245,6 +246,7 @@ fn cluster(fields: &mut Fields<'_>) -> Result<Cluster, CheckError> {
         sharding: Sharding::from_slug(sharding).ok_or_else(|| unknown("shard", sharding))?,
         reshards: fields.switch("reshard_after_forward", one.reshards)?,
         reshards_root: fields.switch("reshard_root", one.reshards_root)?,
+        sharded: ShardedLayers::from_slug(sharded).ok_or_else(|| unknown("sharded_layers", sharded))?,
         replicas: fields.count("replicas", one.replicas)?,
         reduce: ReduceDtype::from_slug(reduce).ok_or_else(|| unknown("reduce_dtype", reduce))?,
         layout: Layout {

@@ -4,7 +4,7 @@ use super::launch;
 use super::names::AXOLOTL_KERNELS;
 use super::reader::{Reader, Said, among};
 use super::trainer;
-use crate::scenario::{Stack, WeightFormat};
+use crate::scenario::{Method, Stack, WeightFormat};
 
 const WHY: &str = "axolotl's default (0.19)";
 
@@ -139,10 +139,31 @@ pub(super) fn read(reader: &mut Reader) {
     );
     of_mesh(reader);
     launch::of_arguments(reader);
+    wrapped(reader);
     for (names, why) in REFUSED {
         reader.refuse(names, why);
     }
     reader.pass(|name| among(IDLE, name));
+}
+
+/// What shards the model under FSDP2: axolotl's own function, in the place of accelerate's (monkeypatch/accelerate/fsdp2.py), which was
+/// not compared.
+fn wrapped(reader: &mut Reader) {
+    if !reader.scenario.cluster.is_fsdp2() {
+        return;
+    }
+    let root = if reader.scenario.cluster.reshards_root { "on" } else { "off" };
+    let why = match reader.scenario.method {
+        Method::Full => {
+            "axolotl 0.19 shards by a function of its own, which was not compared: like this one it leaves embedding and head in the root, but \
+             shards, gradients and states of bfloat16 weights stay bfloat16 there, half as large as here"
+        }
+        Method::Lora | Method::Qlora => {
+            "axolotl 0.19 shards by a function of its own, which was not compared: like this one it leaves embedding and head in the root, but \
+             gathers each adapter by itself"
+        }
+    };
+    reader.assume("reshard-root", root, why);
 }
 
 /// The GPUs of a mesh: those that share a copy of the model, times the copies (utils/schemas/config.py).

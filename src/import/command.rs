@@ -64,6 +64,9 @@ pub(super) fn of_command(text: &str, base: &Scenario) -> Option<Understood> {
     if let Some(file) = files.first().cloned().or(named) {
         let mut reader = Reader::new(base.clone(), command.settings);
         launch::of_arguments(&mut reader);
+        if format == Format::Torchtune && reader.scenario.cluster.is_many() {
+            reader.assume("shard", "fsdp2", "torchtune's distributed recipes shard by FSDP2");
+        }
         reader.take(&["config"]);
         reader.leave(&file, "this file says what is trained: read it first, then this command");
         let format = if format == Format::Trl { Format::Accelerate } else { format };

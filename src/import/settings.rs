@@ -86,6 +86,9 @@ pub(super) fn of_members(
     if format == Format::Usual && usual::words(&settings) == 0 {
         return None;
     }
+    for (name, value) in launched_in_head(text) {
+        setting::flatten("", name, Value::from(value), &mut settings);
+    }
     if let Some((variable, value)) = set_in_head(text) {
         setting::flatten("", variable, Value::from(value), &mut settings);
     }
@@ -106,6 +109,24 @@ pub(super) fn of_members(
     }
     let understood = understood(format, reader, parts);
     (format != Format::Usual || !understood.taken.is_empty()).then_some(Ok(understood))
+}
+
+/// On how many GPUs `tune run` starts, where a command in the first comments of a file says so, as in torchtune's recipes and in those that
+/// Headroom writes.
+fn launched_in_head(text: &str) -> Vec<(&'static str, &str)> {
+    let head = text.lines().map(str::trim).take_while(|line| line.is_empty() || line.starts_with('#'));
+    let commands =
+        head.map(|line| line.trim_start_matches('#').trim()).filter(|line| line.contains("tune run "));
+    let said = commands.map(|command| {
+        let options = [("nproc_per_node", "--nproc_per_node"), ("nnodes", "--nnodes")];
+        let given = options.into_iter().filter_map(move |(name, option)| {
+            let (_, rest) = command.split_once(option)?;
+            let value = rest.trim_start_matches(['=', ' ']).split_whitespace().next()?;
+            value.parse::<u64>().is_ok().then_some((name, value))
+        });
+        given.collect::<Vec<_>>()
+    });
+    said.into_iter().find(|said| !said.is_empty()).unwrap_or_default()
 }
 
 /// The allocator's variable and its value, where a command in the first comments of a file sets it, as in those that Headroom writes.

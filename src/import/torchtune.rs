@@ -36,20 +36,22 @@ const IDLE: &[&str] = &[
     "run_val*",
     "fsdp_sharding_strategy",
     "clip_grad_norm",
-    "nnodes",
     "rdzv*",
 ];
 
 const REFUSED: &[(&[&str], &str)] = &[
     (&["compile"], "a compiled step is not predicted"),
     (&["model.use_dora"], "torchtune's own DoRA is not predicted"),
-    (&["custom_sharded_layers"], "layers that are sharded by themselves are not predicted for torchtune"),
-    (&["fsdp_cpu_offload"], "shards in the host's memory are not predicted for torchtune"),
-    (
-        &["tensor_parallel_dim", "tensor_parallel_plan._component_", "context_parallel_dim"],
-        "this way over many GPUs is not predicted for torchtune",
-    ),
+    (&["tensor_parallel_plan._component_"], "layers that GPUs share are not predicted for torchtune"),
     (&["quantizer._component_"], "training that rehearses quantisation is not predicted"),
+];
+
+/// The sizes of a mesh of GPUs, and those with which all share shards of one model.
+const DIMENSIONS: [(&str, &[f64]); 4] = [
+    ("tensor_parallel_dim", &[1.0]),
+    ("context_parallel_dim", &[1.0]),
+    ("data_parallel_replicate_dim", &[1.0]),
+    ("data_parallel_shard_dim", &[-1.0]),
 ];
 
 pub(super) fn read(reader: &mut Reader) {
@@ -112,17 +114,55 @@ pub(super) fn read(reader: &mut Reader) {
         None => reader.quietly("loss", "standard"),
     }
     reader.quietly("attention", "sdpa");
-    if let Some(said) = reader.take(&["nproc_per_node"]) {
-        reader.set("gpus", &said.text(), &said.said);
+    gpus(reader);
+    for (names, why) in REFUSED {
+        reader.refuse(names, why);
+    }
+    reader.pass(|name| among(IDLE, name));
+}
+
+/// How many GPUs the command names, and how the distributed recipes shard the model among them.
+fn gpus(reader: &mut Reader) {
+    if let Some(said) = reader.take(&["nproc_per_node", "nproc-per-node"]) {
+        let nodes = reader.take(&["nnodes"]).and_then(|said| said.number()).unwrap_or(1.0).max(1.0);
+        match said.number() {
+            Some(each) => reader.set("gpus", &(each * nodes).to_string(), &said.said),
+            None => reader.leave(&said.said, "this is no number of GPUs"),
+        }
         reader.set("shard", "fsdp2", &said.said);
     }
     if !reader.switches("reshard-after-forward", &["fsdp_reshard_after_forward"]) {
         reader.quietly("reshard-after-forward", "on");
     }
-    for (names, why) in REFUSED {
-        reader.refuse(names, why);
+    match reader.switch(&["fsdp_cpu_offload"]) {
+        Some((on, said)) => reader.set("cpu-offload", if on { "all" } else { "off" }, &said),
+        None => reader.quietly("cpu-offload", "off"),
     }
-    reader.pass(|name| among(IDLE, name));
+    reader.quietly("replicas", "1");
+    reader.quietly("sharded-layers", "layers");
+    if let Some(said) = reader.take(&["custom_sharded_layers"]) {
+        let mut names = said.words();
+        names.retain(|name| !name.is_empty());
+        names.sort_unstable();
+        match names.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+            [] => reader.set("sharded-layers", "layers", &said.said),
+            ["tok_embeddings"] => reader.set("sharded-layers", "embedding", &said.said),
+            ["output", "tok_embeddings"] => reader.set("sharded-layers", "embedding-and-head", &said.said),
+            _ => {
+                let why =
+                    "of what is sharded by itself 'tok_embeddings' is predicted, alone or with 'output'";
+                reader.keep("sharded-layers", &said.said, why);
+            }
+        }
+    }
+    for (name, whole) in DIMENSIONS {
+        let Some(said) = reader.take(&[name]) else { continue };
+        if said.number().is_some_and(|number| whole.contains(&number)) {
+            reader.idle.push(said.said);
+        } else {
+            reader.leave(&said.said, "torchtune is predicted with all GPUs sharing shards of one model");
+        }
+    }
 }
 
 /// The builder says the model and the method.

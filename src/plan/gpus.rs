@@ -338,7 +338,7 @@ mod tests {
 
     #[test]
     fn what_several_cannot_run_says_why_and_what_none_holds_is_none() {
-        let recipe = Scenario { stack: Stack::Torchtune, ..full("meta-llama/Llama-3.1-8B", "rtx-3060-12gb") };
+        let recipe = Scenario { stack: Stack::Litgpt, ..full("meta-llama/Llama-3.1-8B", "rtx-3060-12gb") };
         assert!(fewest_gpus(&recipe).is_err());
         let mac = Scenario { gpu: GpuChoice::Catalogue("apple-m3-max-36gb".into()), ..Scenario::default() };
         assert_eq!(fewest_gpus(&mac).unwrap().map(|layout| layout.gpus), Some(1));

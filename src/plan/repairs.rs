@@ -124,7 +124,7 @@ mod tests {
         // a number that cannot be goes back to the usual one
         let without = Scenario { sequence: 0, ..Scenario::default() };
         assert_eq!(told(&without)[0], ("Sequence length".to_owned(), "2,048".to_owned()));
-        for link in ["st=unsloth&method=full", "gpus=4&shard=fsdp2&st=torchtune", "st=megatron"] {
+        for link in ["st=unsloth&method=full", "gpus=4&shard=fsdp2&st=litgpt", "st=megatron"] {
             assert!(!repaired(link).is_empty(), "{link}");
         }
     }

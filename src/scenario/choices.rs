@@ -162,6 +162,15 @@ choices! {
 }
 
 choices! {
+    /// What torchtune shards by itself beside the layers (`custom_sharded_layers`).
+    ShardedLayers {
+        Layers = "layers", "Layers", "Embedding, last norm and output head are gathered together, from the look-up to the logits.";
+        Embedding = "embedding", "Layers, embedding", "The embedding is gathered for the look-up alone: ['tok_embeddings'].";
+        EmbeddingAndHead = "embedding-and-head", "Layers, embedding, head", "Both are by themselves, the head gathered again for each chunk of the logits: ['tok_embeddings', 'output'].";
+    }
+}
+
+choices! {
     /// Whose layers Megatron-core puts together (`--transformer-impl`).
     TransformerImpl {
         Local = "local", "Megatron's own (local)", "Layers in Megatron-core's own PyTorch code, attention written out: what runs where Transformer Engine is not installed. Without sequence and context parallelism.";
@@ -401,7 +410,7 @@ choices! {
         Transformers = "transformers", "transformers 5.17 + PEFT 0.21", "transformers' modules, PEFT's adapters, bitsandbytes' 4-bit layers.";
         Trl = "trl", "trl 1.16", "SFTTrainer over the same modules: head and loss in tiles, so that logits are never all there; 4-bit models unprepared, with bfloat16 adapters.";
         Liger = "liger", "transformers 5.17 + Liger 0.8.5", "use_liger_kernel=True: norms, rotary positions, gated products and the loss as one kernel each.";
-        Torchtune = "torchtune", "torchtune 0.6.1", "The single-device recipes: norms in float32, logits in 8 chunks, torchao's 4-bit weights, no autocast.";
+        Torchtune = "torchtune", "torchtune 0.6.1", "Its recipes: norms in float32, logits in 8 chunks, torchao's 4-bit weights, no autocast.";
         Unsloth = "unsloth", "Unsloth 2026.10.9", "FastLanguageModel for LoRA and QLoRA: fused projections and adapters, a loss without all logits. Layers run one operation at a time; compiled ones, its default under checkpointing, took 2 to 8 % more at the peak.";
         Litgpt = "litgpt", "litgpt 0.5.13", "Lightning's litgpt: one projection for queries, keys and values, an untied head, logits in float32, head and loss in chunks of 128 tokens.";
         Megatron = "megatron", "Megatron-core 0.16.1", "GPTModel of Megatron-core: tensor and pipeline parallelism, float32 gradients in one buffer, float32 masters. Layers are Transformer Engine's or its own.";

@@ -1,6 +1,8 @@
 //! GPUs that train one model together, and how they are used.
 
-use super::choices::{ContextComm, CpuOffload, Overlap, ReduceDtype, Sharding, TransformerImpl};
+use super::choices::{
+    ContextComm, CpuOffload, Overlap, ReduceDtype, ShardedLayers, Sharding, TransformerImpl,
+};
 use super::stages::{Division, Split};
 use crate::issue::Issue;
 
@@ -15,6 +17,8 @@ pub struct Cluster {
     pub reshards: bool,
     /// Whether those of the root, which is what is in no layer, go too; read for [`Sharding::Fsdp2`].
     pub reshards_root: bool,
+    /// What is sharded by itself beside the layers; read for [`Sharding::Fsdp2`] under torchtune.
+    pub sharded: ShardedLayers,
     /// How many groups of GPUs have the model, each in shards; read for [`Sharding::Fsdp2`].
     pub replicas: u64,
     /// The element type in which gradients are reduced; read for [`Sharding::Fsdp2`].
@@ -147,6 +151,7 @@ impl Cluster {
         sharding: Sharding::Ddp,
         reshards: true,
         reshards_root: true,
+        sharded: ShardedLayers::Layers,
         replicas: 1,
         reduce: ReduceDtype::Fp32,
         cpu: CpuOffload::Off,

@@ -31,8 +31,8 @@ pub use crate::issue::{Field, Issue, Severity};
 pub use choices::{
     Allocator, AttentionKernel, CacheKind, Checkpointing, Choice, ContextComm, CpuOffload, Evaluates,
     Experts, LoraTargets, LossKernel, Mask, Merges, Method, Offloading, Optimizer, Overlap, Pooling,
-    Precision, ReduceDtype, Reference, Rollouts, Sampling, Sharding, Stack, StepTime, Task, TeacherWeights,
-    TransformerImpl, Tuner, VisionTower, WeightFormat,
+    Precision, ReduceDtype, Reference, Rollouts, Sampling, ShardedLayers, Sharding, Stack, StepTime, Task,
+    TeacherWeights, TransformerImpl, Tuner, VisionTower, WeightFormat,
 };
 pub use cluster::{Cluster, DeepSpeed, Layout};
 pub use count::LARGEST;

@@ -16,6 +16,11 @@ static PARAMETER: What =
 /// Index of a parameter.
 pub(super) type ParamId = u32;
 
+/// Weights of one 4-bit scale (bitsandbytes' default block size, and torchao's).
+pub(super) const QUANT_BLOCK: u64 = 64;
+/// Scales of one second-level scale under double quantisation (bitsandbytes' `quantize_blockwise` block size, and torchao's).
+pub(super) const DOUBLE_QUANT_BLOCK: u64 = 256;
+
 /// A parameter tensor, or `times` identical ones of repeated layers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parameter {

@@ -163,6 +163,9 @@ pub static RANKS: File = File::of("ranks");
 /// and `-last-`.
 pub static TENSORS: File = File::of("tensor-parallel");
 
+/// One rank of torchtune's distributed recipes: rows that the code was written beside, then `-held-`.
+pub static TORCHTUNE: File = File::of("torchtune-ranks");
+
 /// What `generate` of transformers took, with a growing cache, a static one or none: rows that the code was written beside, then `-after-`.
 pub static GENERATE: File = File::of("generate");
 
@@ -197,7 +200,7 @@ pub static MEGATRON_LM: File = File::of("megatron-lm");
 pub static PUBLISHED: File = File::of("published");
 
 /// All of them, in the order of `data/measured.tsv`.
-pub static FILES: [&File; 32] = [
+pub static FILES: [&File; 33] = [
     &NULL_DEVICE,
     &FAMILIES,
     &STACKS,
@@ -219,6 +222,7 @@ pub static FILES: [&File; 32] = [
     &MULTI,
     &RANKS,
     &TENSORS,
+    &TORCHTUNE,
     &GENERATE,
     &EXPERT_LAYERS,
     &VISION,

@@ -124,6 +124,11 @@ fn every_row_of_megatron_is_predicted() {
 }
 
 #[test]
+fn every_row_of_torchtunes_ranks_is_predicted() {
+    TORCHTUNE.is_predicted(25, [0.001, 0.05, 0.06], [0.001, 0.9, 1.1]);
+}
+
+#[test]
 fn every_row_of_transformer_engine_is_predicted() {
     TRANSFORMER_ENGINE.is_predicted(43, [0.0015, 0.043, 0.23], [0.11, 5.5, 6.9]);
 }

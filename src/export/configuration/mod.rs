@@ -128,8 +128,13 @@ impl Configuration {
         let outside = ["gpu", "lengths"].contains(&name);
         match self {
             // a command line before the file sets the variable
-            Configuration::Axolotl | Configuration::LlamaFactory | Configuration::Torchtune => {
+            Configuration::Axolotl | Configuration::LlamaFactory => {
                 outside || cluster || zero || name == "allocator"
+            }
+            // how the recipe shards is said in the file, among how many GPUs in the command
+            Configuration::Torchtune => {
+                let said = ["reshard-after-forward", "cpu-offload", "replicas"].contains(&name);
+                outside || cluster && !said || zero || name == "allocator"
             }
             Configuration::Python | Configuration::Trl => outside || cluster || zero,
             // FSDP2's reduction is its own too, and no line of it is read

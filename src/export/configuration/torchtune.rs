@@ -6,7 +6,8 @@ use crate::import::names::{TORCHTUNE, component};
 use crate::issue::{Field, Issue};
 use crate::model::catalogue;
 use crate::scenario::{
-    Checkpointing, LoraTargets, LossKernel, Method, ModelChoice, Offloading, Precision, Stack, StepTime,
+    Checkpointing, CpuOffload, LoraTargets, LossKernel, Method, ModelChoice, Offloading, Precision,
+    ShardedLayers, Stack, StepTime,
 };
 
 pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
@@ -127,6 +128,13 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
     lines.set("enable_activation_offloading", scenario.savings.offloading == Offloading::On);
     if scenario.cluster.is_fsdp2() {
         lines.set("fsdp_reshard_after_forward", scenario.cluster.reshards);
+        lines.set("fsdp_cpu_offload", scenario.cluster.cpu == CpuOffload::All);
+        let apart: &[&str] = match scenario.cluster.sharded {
+            ShardedLayers::Layers => &[],
+            ShardedLayers::Embedding => &["tok_embeddings"],
+            ShardedLayers::EmbeddingAndHead => &["tok_embeddings", "output"],
+        };
+        lines.list("custom_sharded_layers", apart);
     }
     lines.table("metric_logger", |lines| {
         lines.set("_component_", "torchtune.training.metric_logging.DiskLogger");

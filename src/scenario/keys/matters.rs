@@ -171,7 +171,7 @@ pub(super) fn in_stages(scenario: &Scenario) -> bool {
 
 /// Under accelerate everything is in the type of mixed precision.
 pub(super) fn with_reduction(scenario: &Scenario) -> bool {
-    with_fsdp2(scenario) && !is_by_accelerate(scenario) || with_megatron(scenario)
+    with_fsdp2(scenario) && !is_by_accelerate(scenario) && !with_recipes(scenario) || with_megatron(scenario)
 }
 
 /// Whether accelerate wraps the model, as transformers' Trainer has it done.
@@ -184,7 +184,13 @@ pub(super) fn with_fsdp2(scenario: &Scenario) -> bool {
 }
 
 pub(super) fn with_resharding(scenario: &Scenario) -> bool {
-    with_fsdp2(scenario) && scenario.cluster.reshards && !is_by_accelerate(scenario)
+    let says_nothing = !is_by_accelerate(scenario) && !with_recipes(scenario);
+    with_fsdp2(scenario) && scenario.cluster.reshards && says_nothing
+}
+
+/// Whether torchtune's recipes shard the model.
+pub(super) fn with_recipes(scenario: &Scenario) -> bool {
+    with_fsdp2(scenario) && Software::of(scenario.stack).trainer == Trainer::Torchtune
 }
 
 /// Whether an engine of several GPUs is chosen, or may be for a single one.

@@ -95,13 +95,17 @@ pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, i
                          are float32 under mixed precision, gradients are summed in {half} and kept whole until the last \
                          micro-batch, and the output head stays gathered from forward to backward"
                     ),
-                    Trainer::Loop | Trainer::Torchtune | Trainer::Megatron => format!(
+                    Trainer::Torchtune => format!(
+                        "this is fully_shard as torchtune's distributed recipes call it (torchtune.training.shard_model), {after}: without a \
+                         policy of mixed precision, gathered, computed and summed in the weights' type, and reduced in every micro-batch"
+                    ),
+                    Trainer::Loop | Trainer::Megatron => format!(
                         "this is fully_shard with MixedPrecisionPolicy(param_dtype=torch.{half}) on every layer and the model, \
                          {after}; what accelerate adds is followed with trl as the training library"
                     ),
                 };
                 issues.push(Issue::new(Severity::Note, Field::Sharding, message));
-                if scenario.method == Method::Qlora {
+                if scenario.method == Method::Qlora && scenario.stack != Stack::Torchtune {
                     issues.push(Issue::new(Severity::Note, Field::Method, SHARDED_4BIT));
                 }
             }

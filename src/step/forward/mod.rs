@@ -407,7 +407,15 @@ impl<'a> Pass<'_, 'a> {
         if encodes {
             replace();
         }
-        let loss = self.leave_forward(loss);
+        let loss = match software.head {
+            // its model returns logits, of which its recipe makes the loss
+            HeadCode::Torchtune => loss,
+            HeadCode::Transformers
+            | HeadCode::Trl
+            | HeadCode::Litgpt
+            | HeadCode::Unsloth
+            | HeadCode::Megatron => self.leave_forward(loss),
+        };
         Output { loss, outputs, shared: given }
     }
 

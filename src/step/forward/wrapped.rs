@@ -3,12 +3,14 @@
 use super::Model;
 use super::bound::find;
 use crate::job::HeadKind;
-use crate::step::parallel::{Gathered, Wrapped, is_by_accelerate, is_loaded_on_cpu};
+use crate::scenario::ShardedLayers;
+use crate::scenario::software::{Software, Trainer};
+use crate::step::parallel::{Gathered, Loading, Wrapped, is_loaded_on_cpu};
 use crate::step::params::ParamId;
 
 impl Model<'_> {
-    /// What an engine of several GPUs wraps of it.
-    pub fn wrapped(&self) -> Wrapped {
+    /// What an engine of several GPUs wraps of it, which torchtune is told to shard so.
+    pub fn wrapped(&self, sharded: ShardedLayers) -> Wrapped {
         let repeated = self.layer_groups.iter().filter(|group| group.times > 1);
         Wrapped {
             params: self.params.clone(),
@@ -17,18 +19,55 @@ impl Model<'_> {
                 .filter_map(|group| Some((*group.layers.first()?, *group.layers.last()?)))
                 .collect(),
             parts: self.megatron_parts(),
-            on_cpu: self.shards && is_loaded_on_cpu(self.member),
-            ends: self.ends(),
+            loading: match Software::of(self.member.stack).trainer {
+                _ if !self.shards => Loading::InPlace,
+                Trainer::Torchtune => Loading::FromCheckpoint,
+                Trainer::Loop | Trainer::Trl | Trainer::Megatron if is_loaded_on_cpu(self.member) => {
+                    Loading::FromCpu
+                }
+                Trainer::Loop | Trainer::Trl | Trainer::Megatron => Loading::InPlace,
+            },
+            ends: self.ends(sharded),
         }
+    }
+
+    /// What is a unit of its own beside the layers and the root.
+    fn ends(&self, sharded: ShardedLayers) -> Vec<(Gathered, Vec<ParamId>)> {
+        if !self.shards {
+            return Vec::new();
+        }
+        match Software::of(self.member.stack).trainer {
+            Trainer::Trl => self.ends_by_accelerate(),
+            Trainer::Torchtune => self.ends_by_torchtune(sharded),
+            Trainer::Loop | Trainer::Megatron => Vec::new(),
+        }
+    }
+
+    /// What torchtune's recipe is told to shard by itself (`custom_sharded_layers`; torchtune/training/_distributed.py `shard_model`).
+    fn ends_by_torchtune(&self, sharded: ShardedLayers) -> Vec<(Gathered, Vec<ParamId>)> {
+        let tokens = (Gathered::ForTokens, vec![self.outside.tokens]);
+        match sharded {
+            ShardedLayers::Layers => Vec::new(),
+            ShardedLayers::Embedding => vec![tokens],
+            ShardedLayers::EmbeddingAndHead => vec![tokens, (Gathered::ForChunks, self.of_head())],
+        }
+    }
+
+    /// The parameters of the output head, with its adapter's.
+    fn of_head(&self) -> Vec<ParamId> {
+        let head = find(&self.outside.linears, |layer| layer.name == self.architecture.head.linear.name);
+        let adapter = head.adapter.map(|adapter| [adapter.a, adapter.b]);
+        [Some(head.weight.id()), head.bias]
+            .into_iter()
+            .flatten()
+            .chain(adapter.into_iter().flatten())
+            .collect()
     }
 
     /// What accelerate makes units of beside the layers: the embedding, and the last norm with the output head, or where the
     /// two share their weight all of it. Of peft's models it does not find the norm, and a head of one number is none to it.
     /// Source: accelerate 1.15 utils/fsdp_utils.py `fsdp2_prepare_model`, `_find_final_norm`.
-    fn ends(&self) -> Vec<(Gathered, Vec<ParamId>)> {
-        if !(self.shards && is_by_accelerate(self.member)) {
-            return Vec::new();
-        }
+    fn ends_by_accelerate(&self) -> Vec<(Gathered, Vec<ParamId>)> {
         let norm = self.architecture.final_norm.as_ref().filter(|_| !self.member.adapts);
         let norm = norm.map(|norm| find(&self.outside.norms, |bound| bound.name == norm.name));
         let norm = norm.iter().flat_map(|norm| [norm.weight, norm.bias]).flatten();

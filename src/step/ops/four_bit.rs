@@ -8,6 +8,7 @@ use super::shape::Shape;
 use crate::dtype::Dtype;
 use crate::step::machine::State;
 use crate::step::params::ParamId;
+pub(in crate::step) use crate::step::params::{DOUBLE_QUANT_BLOCK, QUANT_BLOCK};
 use crate::step::tensor::Value;
 use crate::step::what::{Source, What};
 
@@ -23,11 +24,6 @@ pub(in crate::step) static CODE_BOOK: What =
     What::own("code book", "the numbers that 4 or 8 bits stand for", Source::FourBit);
 pub(in crate::step) static DEQUANTISED: What =
     What::own("dequantised weight", "a 4-bit weight dequantised for one product", Source::FourBit);
-
-/// Weights of one 4-bit scale (bitsandbytes' default block size).
-pub(in crate::step) const QUANT_BLOCK: u64 = 64;
-/// Scales of one second-level scale under double quantisation (bitsandbytes' `quantize_blockwise` block size).
-pub(in crate::step) const DOUBLE_QUANT_BLOCK: u64 = 256;
 
 /// How a quantised weight is read.
 #[derive(Clone, Copy, Debug)]

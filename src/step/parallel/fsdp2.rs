@@ -10,11 +10,12 @@ mod loading;
 use crate::allocator::Stream;
 use crate::dtype::Dtype;
 use crate::memory::Category;
+use crate::scenario::software::Trainer;
 use crate::scenario::{Cluster, CpuOffload, ReduceDtype};
 use crate::step::device::Device;
 use crate::step::heap::{Heap, NOTHING, StorageId};
 use crate::step::parallel::Wrapped;
-use crate::step::params::{Kept, ParamId, Params};
+use crate::step::params::{DOUBLE_QUANT_BLOCK, Kept, ParamId, Params, QUANT_BLOCK};
 use crate::step::what::{Rank, Source, What};
 use crate::work::Group;
 pub(in crate::step) use ends::Gathered;
@@ -70,8 +71,12 @@ pub(in crate::step) struct Fsdp2 {
     /// Whether accelerate wraps the model (`fsdp2_prepare_model`): embedding and tail are units of their own, and nothing is reduced
     /// before the last micro-batch (`no_sync`).
     by_accelerate: bool,
+    /// How often the output head was called for a chunk of the logits, since its last backward.
+    head_calls: u64,
     /// When each of the units after the layers' is gathered; the root is not among them.
     ends: Vec<Gathered>,
+    /// Whether 4-bit weights are torchao's, whose tensors are sharded one by one.
+    packs_bytes: bool,
     /// Whether shards, their gradients and the optimizer are on the CPU (`CPUOffloadPolicy`).
     offloads: bool,
     /// The layers, in the order of the model's; then those at its ends; the root, which has all other parameters, last. Behind it a
@@ -124,23 +129,27 @@ impl Unit {
 }
 
 impl Fsdp2 {
-    /// Before there is a model.
-    pub fn of(cluster: Cluster, compute: Dtype, by_accelerate: bool) -> Fsdp2 {
+    /// Before there is a model, which that trainer wraps.
+    pub fn of(cluster: Cluster, compute: Dtype, trainer: Trainer) -> Fsdp2 {
+        let by_accelerate = trainer == Trainer::Trl;
+        let by_torchtune = trainer == Trainer::Torchtune;
         Fsdp2 {
             compute,
             world: cluster.gpus / cluster.replicas.max(1) / cluster.layout.tensor.max(1),
             replicas: cluster.replicas.max(1),
             parts: cluster.layout.tensor.max(1),
             reshards: cluster.reshards,
-            // it leaves the root to PyTorch, which keeps it
-            reshards_root: cluster.reshards && cluster.reshards_root && !by_accelerate,
+            // accelerate leaves the root to PyTorch, which keeps it; torchtune says the same of all units (`shard_model`)
+            reshards_root: cluster.reshards && (by_torchtune || cluster.reshards_root && !by_accelerate),
             reduce: match cluster.reduce {
-                // accelerate's policy has one type for all
-                _ if by_accelerate => compute,
+                // accelerate's policy has one type for all, and torchtune has no policy
+                _ if by_accelerate || by_torchtune => compute,
                 ReduceDtype::Fp32 => Dtype::F32,
                 ReduceDtype::Bf16 => compute,
             },
             by_accelerate,
+            head_calls: 0,
+            packs_bytes: by_torchtune,
             ends: Vec::new(),
             offloads: match cluster.cpu {
                 CpuOffload::Off | CpuOffload::Optimizer => false,
@@ -168,6 +177,17 @@ impl Fsdp2 {
 
     fn is_replicated(&self) -> bool {
         self.replicas > 1
+    }
+
+    /// The numbers that a 4-bit weight of so many elements is packed in, and what this rank keeps of them: of torchao's its bytes, of
+    /// bitsandbytes' a column of what its numbers are stored as.
+    pub fn packed(&self, numel: u64) -> (u64, Kept) {
+        if self.packs_bytes {
+            let bytes = numel.div_ceil(2);
+            return (bytes, Kept { numel: bytes.div_ceil(self.world), rows: 1, dtype: Dtype::U8 });
+        }
+        let column = (numel.div_ceil(4), 1);
+        (column.0, self.shard(column, Rank::None, self.compute))
     }
 
     /// The element type that operations read parameters in.
@@ -204,11 +224,13 @@ impl Fsdp2 {
                 first.before = Some(layers + index);
             }
             self.ends.push(*gathered);
-            self.units.push(unit(own.clone(), None));
+            let before = if *gathered == Gathered::ForChunks { layers.checked_sub(1) } else { None };
+            self.units.push(unit(own.clone(), before));
         }
         let own = |id: &ParamId| self.owners[*id as usize] as usize == root;
         let own = model.params.clone().map(|id| id as ParamId).filter(own).collect();
-        self.units.push(unit(own, layers.checked_sub(1)));
+        let head = model.ends.iter().position(|(gathered, _)| *gathered == Gathered::ForChunks);
+        self.units.push(unit(own, head.map(|place| layers + place).or(layers.checked_sub(1))));
         // of a body that runs again and again the last layer comes before the first
         let mut alike = true;
         for (first, last) in &model.repeated {
@@ -244,12 +266,13 @@ impl Fsdp2 {
             return;
         }
         let output = self.gather(heap, params, unit);
-        self.copy_out(heap, unit);
+        self.copy_out(heap, params, unit);
         heap.release(std::mem::replace(&mut self.kept, output));
     }
 
     /// `post_forward`: the whole parameters go. With those of a model's root the last gathered output does, too.
     pub fn leave(&mut self, heap: &mut Heap, unit: usize) {
+        self.head_calls += u64::from(Some(unit) == self.of_chunks());
         let goes =
             if unit == self.root() { self.reshards_root } else { self.reshards && !self.is_tail(unit) };
         if goes {
@@ -265,19 +288,42 @@ impl Fsdp2 {
         if self.units[unit].params.is_empty() {
             return;
         }
-        if self.units[unit].gathered.is_empty() {
-            let output = match std::mem::replace(&mut self.ahead, NOTHING) {
-                NOTHING => self.gather(heap, params, unit),
-                ahead => ahead,
-            };
-            self.copy_out(heap, unit);
-            heap.release(output);
+        self.unshard(heap, params, unit);
+        if Some(unit) == self.of_chunks() {
+            self.head_calls = self.head_calls.saturating_sub(1);
+            // what comes next is itself
+            if self.head_calls > 0 {
+                return;
+            }
         }
         let next = self.units[unit].before.or_else(|| self.of_earlier_pass());
-        // the tail is there still
-        if let Some(next) = next.filter(|next| self.reshards && !self.is_tail(*next)) {
+        // the tail is there still, and so is a head whose gradient came first
+        let is_gone = |next: &usize| self.units[*next].gathered.is_empty();
+        if let Some(next) = next.filter(|next| self.reshards && !self.is_tail(*next) && is_gone(next)) {
             self.ahead = self.gather(heap, params, next);
         }
+    }
+
+    /// Gathers a unit in backward, unless it is there or was gathered ahead.
+    fn unshard(&mut self, heap: &mut Heap, params: &Params, unit: usize) {
+        if !self.units[unit].gathered.is_empty() {
+            return;
+        }
+        let output = match std::mem::replace(&mut self.ahead, NOTHING) {
+            NOTHING => self.gather(heap, params, unit),
+            ahead => ahead,
+        };
+        self.copy_out(heap, params, unit);
+        heap.release(output);
+    }
+
+    /// The gradient of the last chunk of the logits is there, which comes first: the hooks of a head by itself are on it before the
+    /// root's.
+    pub fn enter_backward_of_chunks(&mut self, heap: &mut Heap, params: &Params) {
+        if let Some(head) = self.of_chunks() {
+            self.unshard(heap, params, head);
+        }
+        self.enter_backward(heap, params, self.root());
     }
 
     /// What the first unit of a pass takes for the one before it where the model ran before without gradients: the last one of that
@@ -287,17 +333,32 @@ impl Fsdp2 {
         (self.passes > 1 && self.units[self.root()].params.is_empty()).then(|| layers.checked_sub(1))?
     }
 
+    /// Bytes of a shard's tensors as they are gathered, one after the other: one in the type that is computed in, or of torchao's 4-bit
+    /// weight its scales, their factors and the packed weight (`fsdp_pre_all_gather` of NF4Tensor).
+    fn pieces(&self, kept: Kept) -> impl Iterator<Item = u64> + use<> {
+        let compute = self.compute.bytes();
+        let pieces = match kept.dtype {
+            Dtype::U8 => {
+                let scales = kept.numel.saturating_mul(2) / QUANT_BLOCK;
+                [scales, (scales / DOUBLE_QUANT_BLOCK).saturating_mul(compute), kept.numel]
+            }
+            _ => [0, 0, kept.numel.saturating_mul(compute)],
+        };
+        pieces.into_iter().filter(move |bytes| *bytes > 0)
+    }
+
     /// `foreach_all_gather`: the shards in the type that they are gathered in, where that is another, then all ranks'.
     fn gather(&self, heap: &mut Heap, params: &Params, unit: usize) -> StorageId {
         let stream = if self.reference() == Some(unit) { Stream::OtherGathers } else { Stream::Gathers };
         let unit = &self.units[unit];
         let bytes = |own: &mut dyn Iterator<Item = (Kept, u32)>| {
-            let numels = own.map(|(kept, times)| kept.numel.saturating_mul(times.into()));
-            numels.fold(0, u64::saturating_add).saturating_mul(self.compute.bytes())
+            let each = own.map(|(kept, times)| self.pieces(kept).sum::<u64>().saturating_mul(times.into()));
+            each.fold(0, u64::saturating_add)
         };
         let kept = || unit.params.iter().map(|id| params.get(*id).kept);
         let counted = || kept().zip(unit.times.iter().copied());
-        let cast = bytes(&mut counted().filter(|(kept, _)| kept.dtype != self.compute));
+        let is_cast = |kept: Kept| kept.dtype != self.compute && kept.dtype != Dtype::U8;
+        let cast = bytes(&mut counted().filter(|(kept, _)| is_cast(*kept)));
         let all = bytes(&mut counted());
         let alloc = |heap: &mut Heap, bytes: u64, operation: &'static What| {
             heap.alloc_on(stream, Category::WeightCopies, bytes, self.compute, operation)
@@ -330,19 +391,22 @@ impl Fsdp2 {
     }
 
     /// `foreach_all_gather_copy_out`: every parameter by itself.
-    fn copy_out(&mut self, heap: &mut Heap, unit: usize) {
-        let (world, compute, unit) = (self.world, self.compute, &mut self.units[unit]);
-        let counted = || unit.shards.iter().zip(&unit.times);
-        let whole = |(numel, times): (&u64, &u32)| {
-            let bytes = numel.saturating_mul(world).saturating_mul(compute.bytes());
+    fn copy_out(&mut self, heap: &mut Heap, params: &Params, unit: usize) {
+        let (world, compute) = (self.world, self.compute);
+        let mut pieces = Vec::with_capacity(self.units[unit].params.len());
+        for (id, times) in self.units[unit].params.iter().zip(&self.units[unit].times) {
+            pieces.extend(self.pieces(params.get(*id).kept).map(|bytes| (bytes, *times)));
+        }
+        let whole = |(bytes, times): &(u64, u32)| {
+            let bytes = bytes.saturating_mul(world);
             match times {
                 1 => heap.alloc_as(Category::WeightCopies, bytes, compute, &GATHERED),
                 times => heap.persistent(bytes, compute, *times, Category::WeightCopies, &GATHERED),
             }
         };
-        unit.gathered = counted().map(whole).collect();
-        let shards = counted().flat_map(|(numel, times)| (0..*times).map(|_| *numel));
-        let scratch = split_scratch(heap.device, compute, &Vec::from_iter(shards), world);
+        self.units[unit].gathered = pieces.iter().map(whole).collect();
+        let shards = pieces.iter().flat_map(|(bytes, times)| (0..*times).map(|_| *bytes));
+        let scratch = split_scratch(heap.device, &Vec::from_iter(shards), world);
         heap.scratch(scratch, &SPLIT);
     }
 
@@ -460,12 +524,10 @@ const BLOCK_BYTES: u64 = 2048;
 /// Threads of a block.
 const BLOCK_THREADS: u64 = 128;
 
-/// What `split_with_sizes_copy` tells its kernel of every tensor and block (aten/src/ATen/native/cuda/TensorShape.cu).
-fn split_scratch(device: Device, dtype: Dtype, shards: &[u64], world: u64) -> u64 {
-    let blocks = |each: u64| -> u64 {
-        let bytes = shards.iter().map(|numel| numel.saturating_mul(dtype.bytes()));
-        bytes.map(|bytes| bytes.div_ceil(each)).fold(0, u64::saturating_add)
-    };
+/// What `split_with_sizes_copy` tells its kernel of every tensor, of so many bytes, and block (aten/src/ATen/native/cuda/TensorShape.cu).
+fn split_scratch(device: Device, shards: &[u64], world: u64) -> u64 {
+    let blocks =
+        |each: u64| -> u64 { shards.iter().map(|bytes| bytes.div_ceil(each)).fold(0, u64::saturating_add) };
     let at_a_time = device.multiprocessors.saturating_mul(device.threads / BLOCK_THREADS).saturating_mul(8);
     let rounds = blocks(BLOCK_BYTES).saturating_mul(world).div_ceil(at_a_time.max(1)).max(1);
     let numbers = blocks(BLOCK_BYTES.saturating_mul(rounds)).saturating_add(4 * shards.len() as u64 + 1);
@@ -485,7 +547,7 @@ mod tests {
 
     #[test]
     fn a_matrix_of_one_row_is_no_vector() {
-        let fsdp = Fsdp2::of(Cluster { gpus: 8, ..Cluster::ONE }, Dtype::Bf16, false);
+        let fsdp = Fsdp2::of(Cluster { gpus: 8, ..Cluster::ONE }, Dtype::Bf16, Trainer::Loop);
         let shard = |shape, rank| {
             let Kept { numel, rows, .. } = fsdp.shard(shape, rank, Dtype::F32);
             (rows, numel)

@@ -170,6 +170,34 @@ impl Machine {
         self.leave_tail(output)
     }
 
+    /// The output head is called for one chunk of the logits, around which torchtune gathers it where it is sharded by itself.
+    pub fn chunk_unit<'m>(
+        &'m self,
+        input: &Tensor<'m>,
+        body: impl FnOnce(&Tensor<'m>) -> Tensor<'m>,
+    ) -> Tensor<'m> {
+        match self.with(|state| state.parallel.units()?.of_chunks()) {
+            None => body(input),
+            Some(unit) => self.unit(unit, input, body),
+        }
+    }
+
+    /// The model's forward pass is over: its logits in chunks, of which the last one's gradient comes first in backward.
+    pub fn leave_chunks<'m>(&'m self, chunks: &mut Vec<Tensor<'m>>) {
+        let Some(last) = chunks.pop() else { return };
+        let value = self.with(|state| {
+            let Some(fsdp) = state.parallel.units() else { return last.value };
+            let root = fsdp.root();
+            fsdp.leave(&mut state.heap, root);
+            state.on_gradient(&last.value, |state| {
+                if let Some(fsdp) = state.parallel.units() {
+                    fsdp.enter_backward_of_chunks(&mut state.heap, &state.params);
+                }
+            })
+        });
+        chunks.push(last.with(|own| *own = value));
+    }
+
     /// All modules of the last unit but the root were called.
     pub fn leave_tail<'m>(&'m self, output: Tensor<'m>) -> Tensor<'m> {
         match self.with(|state| state.parallel.units()?.call_tail()) {

@@ -27,7 +27,7 @@ use super::what::{Rank, What};
 use crate::dtype::Dtype;
 use crate::job::Member;
 use crate::scenario::software::{HeadCode, Software, Trainer};
-use crate::scenario::{Checkpointing, Cluster, Method, Sharding};
+use crate::scenario::{Checkpointing, Cluster, Method, Precision, Sharding};
 use crate::work::Group;
 use ddp::Ddp;
 use fsdp2::Fsdp2;
@@ -48,6 +48,17 @@ pub fn is_engines(what: &What) -> bool {
         || megatron::OWN.contains(&what)
 }
 
+/// How a model that is wrapped comes to the GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Loading {
+    /// It was there, or its shards are made where they stay.
+    InPlace,
+    /// It was loaded into the CPU's memory, and is moved unit by unit.
+    FromCpu,
+    /// Shards are cut out of one parameter of a checkpoint after the other (torchtune).
+    FromCheckpoint,
+}
+
 /// A model on the machine, as an engine wraps it.
 pub(super) struct Wrapped {
     /// Its parameters.
@@ -59,8 +70,8 @@ pub(super) struct Wrapped {
     /// Of a model of Megatron-core: the parameters of each part that runs at a time, in the order of its modules, each as often
     /// as it is there.
     pub parts: Vec<Vec<PartParam>>,
-    /// Whether it was loaded into the CPU's memory.
-    pub on_cpu: bool,
+    /// How it comes to the GPU.
+    pub loading: Loading,
     /// Units that accelerate makes of what is in no layer, and when they are gathered.
     pub ends: Vec<(Gathered, Vec<ParamId>)>,
 }
@@ -120,8 +131,12 @@ impl Parallel {
     pub fn of(cluster: Cluster, member: Option<&Member>) -> Parallel {
         let trainer = member.map_or(Trainer::Loop, |member| Software::of(member.stack).trainer);
         // what shards and partitions are computed in, which their engine is told (`param_dtype`; `bf16` or `fp16`)
-        let is_float16 = member.is_some_and(|member| member.precision.is_float16());
-        let compute = if is_float16 { Dtype::F16 } else { Dtype::Bf16 };
+        let compute = match member.map(|member| member.precision) {
+            Some(precision) if precision.is_float16() => Dtype::F16,
+            // torchtune computes in what the weights are
+            Some(Precision::Fp32) if trainer == Trainer::Torchtune => Dtype::F32,
+            _ => Dtype::Bf16,
+        };
         match cluster.sharding {
             _ if trainer == Trainer::Megatron => Parallel::Megatron(Box::new(Megatron::of(cluster))),
             _ if !cluster.has_engine() => Parallel::Alone,
@@ -129,9 +144,7 @@ impl Parallel {
             Sharding::Distributed => Parallel::Alone,
             _ if cluster.is_many() && cluster.layout.tensor == cluster.gpus => Parallel::Tensor(cluster.gpus),
             Sharding::Ddp => Parallel::Ddp(Box::new(Ddp::of(cluster, member.is_some_and(finds_unused)))),
-            Sharding::Fsdp2 => {
-                Parallel::Fsdp2(Box::new(Fsdp2::of(cluster, compute, member.is_some_and(is_by_accelerate))))
-            }
+            Sharding::Fsdp2 => Parallel::Fsdp2(Box::new(Fsdp2::of(cluster, compute, trainer))),
             Sharding::Zero1 | Sharding::Zero2 => {
                 Parallel::Zero(Box::new(Zero::of(cluster, compute, member.is_some_and(groups_parameters))))
             }
@@ -334,10 +347,7 @@ impl Parallel {
                 let bytes = numel.div_ceil(2);
                 (bytes, Kept { numel: bytes, rows: 1, dtype: Dtype::U8 })
             }
-            Parallel::Fsdp2(fsdp) => {
-                let column = (numel.div_ceil(4), 1);
-                (column.0, self.kept(column, Rank::None, fsdp.compute()).0)
-            }
+            Parallel::Fsdp2(fsdp) => fsdp.packed(numel),
             Parallel::Zero3(zero) => {
                 let column = (numel.div_ceil(4), 1);
                 (column.0, self.kept(column, Rank::None, zero.compute()).0)
@@ -404,8 +414,10 @@ impl State {
             Parallel::Ddp(ddp) => ddp.wrap(&mut self.heap, &self.params, &model.params),
             Parallel::Fsdp2(fsdp) => {
                 self.heap.alike &= fsdp.wrap(&self.params, model);
-                if model.on_cpu {
-                    fsdp.move_in(&mut self.heap, &self.params);
+                match model.loading {
+                    Loading::InPlace => {}
+                    Loading::FromCpu => fsdp.move_in(&mut self.heap, &self.params),
+                    Loading::FromCheckpoint => fsdp.load_shards(&mut self.heap, &self.params),
                 }
             }
             Parallel::Zero(zero) => zero.wrap(&mut self.heap, &mut self.params, model),

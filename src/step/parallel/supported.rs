@@ -9,7 +9,7 @@ use crate::model::modeling::{Code, Modeling};
 use crate::scenario::software::{Software, Trainer};
 use crate::scenario::{
     Checkpointing, Cluster, CpuOffload, LoraTargets, LossKernel, Method, Offloading, Optimizer, Precision,
-    Sharding, Stack, StepTime, Tuner, WeightFormat,
+    ShardedLayers, Sharding, Stack, StepTime, Tuner, WeightFormat,
 };
 
 /// An issue where several GPUs do what was not compared.
@@ -62,9 +62,10 @@ pub(in crate::step) fn supported(
                 return refuse(Field::Sharding, what, "choose DDP, FSDP2 or one of DeepSpeed's stages");
             }
         },
-        Stack::Litgpt | Stack::Torchtune | Stack::Unsloth | Stack::Megatron => {
+        Stack::Torchtune => by_recipe(job, member, architecture)?,
+        Stack::Litgpt | Stack::Unsloth | Stack::Megatron => {
             let what = format!("what {} does", member.stack.label());
-            return refuse(Field::Stack, what, "choose transformers, trl or Liger");
+            return refuse(Field::Stack, what, "choose transformers, trl, Liger or torchtune");
         }
     }
     if job.round.iter().filter_map(Act::batch).any(|batch| batch.pictures.count > 0) {
@@ -202,6 +203,30 @@ fn by_accelerate(job: &Job, member: &Member) -> Result<(), Issue> {
     }
     if job.cluster.cpu != CpuOffload::Off {
         return refuse(Field::CpuOffload, "CPU offload".into(), "keep all on the GPUs");
+    }
+    Ok(())
+}
+
+/// What of torchtune's distributed recipes was not compared.
+fn by_recipe(job: &Job, member: &Member, architecture: &Architecture) -> Result<(), Issue> {
+    let Cluster { sharding, replicas, sharded, .. } = job.cluster;
+    if sharding != Sharding::Fsdp2 {
+        let message = format!("torchtune's recipes shard by FSDP2: they have no {}", sharding.label());
+        return Err(Issue::error(Field::Sharding, message).with_fix("choose FSDP2"));
+    }
+    if replicas > 1 {
+        let message = "torchtune 0.6.1 has no hybrid sharding: its mesh is of shards and of tensors";
+        return Err(Issue::error(Field::Replicas, message).with_fix("choose one replica"));
+    }
+    if sharded != ShardedLayers::Layers && architecture.head.tied {
+        // `TiedLinear` reads the embedding's weight when that is in shards again
+        let message = "an output head that is tied to an embedding sharded by itself finds shards: PyTorch stops (\"got mixed \
+                       torch.Tensor and DTensor\")";
+        return Err(Issue::error(Field::ShardedLayers, message).with_fix("shard the layers alone"));
+    }
+    if member.method == Method::Qlora && job.cluster.cpu != CpuOffload::Off {
+        let message = "torchao's 4-bit weights in the CPU's memory were not compared";
+        return Err(Issue::error(Field::CpuOffload, message).with_fix("choose LoRA, or keep all on the GPUs"));
     }
     Ok(())
 }
@@ -350,6 +375,8 @@ fn sharded(
     match member.precision {
         Precision::AmpBf16 | Precision::Bf16 | Precision::AmpFp16 => {}
         Precision::AmpBf16Weights if is_by_accelerate(member) => {}
+        // the recipes have no policy: shards are gathered as they are
+        Precision::Fp32 if member.stack == Stack::Torchtune => {}
         // its engines make parameters bfloat16 or float16, whatever they were
         Precision::AmpBf16Weights | Precision::Fp16 if cluster.is_zero() => {}
         Precision::Fp32 | Precision::Fp16 | Precision::AmpBf16Weights => {
@@ -365,7 +392,8 @@ fn sharded(
         let what = "fp16 with QLoRA under trl's ORPO, CPO and SimPO".to_owned();
         return Err((Field::Precision, what, "choose bf16 mixed, or LoRA"));
     }
-    if member.loss != LossKernel::Standard {
+    let has_both = member.stack == Stack::Torchtune && member.loss == LossKernel::Full;
+    if member.loss != LossKernel::Standard && !has_both {
         return Err((Field::Loss, format!("the loss {}", member.loss.label()), "choose the standard one"));
     }
     let attends = |block: &Block| matches!(block.mixer, Mixer::Attention(_));

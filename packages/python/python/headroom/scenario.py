@@ -189,6 +189,9 @@ class Scenario(TypedDict, total=False):
     #: Whether embedding and head go after the forward pass, too: not where fully_shard(model) is told nothing (reshard_after_forward=None)
     reshard_root: bool
 
+    #: What torchtune shards by itself, and gathers when it runs, beside the root (custom_sharded_layers)
+    sharded_layers: Literal["layers", "embedding", "embedding-and-head"]
+
     #: How many groups of GPUs have the whole model in shards, as on a mesh of two dimensions: hybrid sharding, usually one per machine
     replicas: int
 

@@ -3,14 +3,16 @@
 use super::super::key::{Group, Key, Place, Value, ValueKind};
 use super::super::matters::{
     always, any, in_contexts, in_stages, in_tensors, with_engine, with_fsdp2, with_megatron, with_offload,
-    with_reduction, with_resharding, with_tensors, with_transformer_engine, with_zero, with_zero3,
+    with_recipes, with_reduction, with_resharding, with_tensors, with_transformer_engine, with_zero,
+    with_zero3,
 };
 use super::super::nearest::nearest;
 use super::super::values::{choice, count, exact_amount, set_count, set_gpu, set_switch, switch};
 use super::super::words;
 use crate::scenario::count::Count;
 use crate::scenario::{
-    ContextComm, CpuOffload, Field, GpuChoice, Overlap, ReduceDtype, Scenario, Sharding, TransformerImpl,
+    ContextComm, CpuOffload, Field, GpuChoice, Overlap, ReduceDtype, Scenario, ShardedLayers, Sharding,
+    TransformerImpl,
 };
 
 /// A setting of DeepSpeed's configuration: its names, label and help.
@@ -101,6 +103,18 @@ pub(super) const KEYS: &[Key] = &[
         place: Place::Folded,
         value: switch!(cluster.reshards_root),
         matters: with_resharding,
+        band: any,
+    },
+    Key {
+        link: "apart",
+        name: "sharded-layers",
+        label: "Sharded layers",
+        help: "What torchtune shards by itself, and gathers when it runs, beside the root (custom_sharded_layers)",
+        field: Field::ShardedLayers,
+        group: Group::Model,
+        place: Place::Folded,
+        value: choice!(ShardedLayers, cluster.sharded),
+        matters: with_recipes,
         band: any,
     },
     Key {

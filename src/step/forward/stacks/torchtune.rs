@@ -1,9 +1,9 @@
-//! torchtune's modules as its single-device recipes run them: norms and rotary positions in float32, heads of keys and values
+//! torchtune's modules as its recipes run them: norms and rotary positions in float32, heads of keys and values
 //! copied for every group, logits in chunks of the sequence.
 //!
 //! Source: torchtune 0.6.1 modules/{transformer,attention,feed_forward,rms_norm,position_embeddings,tied_linear}.py,
 //! modules/peft/lora.py, models/qwen2/_positional_embeddings.py, the `_component_builders.py` of its models, and
-//! recipes/{full,lora}_finetune_single_device.py. Compared with the allocator's trace of that code.
+//! recipes/{full,lora}_finetune_{single_device,distributed}.py. Compared with the allocator's trace of that code.
 
 mod build;
 pub(in crate::step::forward) mod positions;
@@ -207,8 +207,9 @@ impl<'a> Pass<'_, 'a> {
         let output = match super::common::loss_kernel(self.member) {
             LossKernel::Full => {
                 let logits = {
-                    let logits = normed.torchtune_through(&head).named_logits();
-                    logits.to(Dtype::F32)
+                    let called = |normed: &Tensor<'a>| normed.torchtune_through(&head).named_logits();
+                    let logits = self.machine.chunk_unit(&normed, called);
+                    self.leave_forward(logits.to(Dtype::F32))
                 };
                 drop(normed);
                 drop(hidden);
@@ -246,8 +247,10 @@ impl<'a> Pass<'_, 'a> {
             let strided = batch > 1;
             let trained = self.machine.with(|state| state.trains(head));
             let whole = |chunk: &Tensor<'a>| if strided && trained { chunk.copied() } else { chunk.clone() };
-            chunks.iter().map(|chunk| whole(chunk).torchtune_beside(head, strided)).collect()
+            let called = |chunk: &Tensor<'a>| whole(chunk).torchtune_beside(head, strided);
+            chunks.iter().map(|chunk| self.machine.chunk_unit(chunk, called)).collect()
         };
+        self.machine.leave_chunks(&mut logits);
         drop(normed);
         drop(hidden);
         replace();

@@ -7,7 +7,7 @@ use super::{DOUBLE_QUANT_BLOCK, QUANT_BLOCK, Quantised};
 use crate::dtype::Dtype;
 use crate::memory::Category;
 use crate::step::autograd::{Grad, Node, Results, only};
-use crate::step::heap::StorageId;
+use crate::step::heap::{NOTHING, StorageId};
 use crate::step::machine::State;
 use crate::step::ops::four_bit::{
     CODE_BOOK, DEQUANTISED, PACKED_WEIGHT, SCALES, SCALES_8BIT, SCALES_OF_SCALES,
@@ -44,10 +44,20 @@ const CHUNK: u64 = 1 << 20;
 
 impl State {
     /// `to_nf4`: its five tensors. Returned are the packed weight and the one that it was made of. What quantising takes
-    /// meanwhile is followed where events are recorded: it decides out of which cached blocks the tensors that stay are cut.
+    /// meanwhile is followed where events are recorded: it decides out of which cached blocks the tensors that stay are cut. Of a weight in
+    /// shards three of the five are whole until this rank's part of each is cut out (torchtune/training/_distributed.py
+    /// `load_from_full_model_state_dict`), and the weight that they were made of is gone by then.
     pub fn store_nf4(&mut self, numel: u64, dtype: Dtype, times: u32) -> (StorageId, StorageId) {
         let scales = numel.div_ceil(QUANT_BLOCK);
         let factors = scales.div_ceil(DOUBLE_QUANT_BLOCK);
+        let (_, kept) = self.parallel.kept_packed(numel);
+        let parts = self.parallel.units().map_or(1, |fsdp| fsdp.world().max(1));
+        let is_sharded = self.parallel.has_units();
+        if !factors.is_multiple_of(parts) {
+            self.meet_unmodelled(
+                "torchao's 4-bit weights that do not divide among the GPUs, at which it stops (\"must be divisible by\")",
+            );
+        }
         let weight = self.while_loading(numel, dtype);
         self.keep_nf4(16, dtype, times, &CODE_BOOK);
         let largest = self.largest_of_blocks(numel, scales, dtype);
@@ -67,8 +77,13 @@ impl State {
             self.release(quantised);
             quantised = next;
         }
-        self.keep_nf4(scales, Dtype::U8, times, &SCALES_8BIT);
-        self.keep_nf4(factors, dtype, times, &SCALES_OF_SCALES);
+        let whole = if is_sharded {
+            [self.while_loading(scales, Dtype::U8), self.while_loading(factors, dtype)]
+        } else {
+            self.keep_nf4(scales, Dtype::U8, times, &SCALES_8BIT);
+            self.keep_nf4(factors, dtype, times, &SCALES_OF_SCALES);
+            [NOTHING; 2]
+        };
         [centred, largest, factor, quantised].into_iter().for_each(|local| self.release(local));
         let largest = self.largest_of_blocks(numel, scales, dtype);
         let scaled = self.while_loading(numel, dtype);
@@ -87,9 +102,19 @@ impl State {
             self.release(small);
         }
         let shifted = self.while_loading(numel / 2, Dtype::U8);
-        let packed = self.keep_nf4(numel.div_ceil(2), Dtype::U8, times, &PACKED_WEIGHT);
-        [shifted, largest, bytes, scaled].into_iter().for_each(|local| self.release(local));
-        (packed, weight)
+        let bytes_of_all = numel.div_ceil(2);
+        if !is_sharded {
+            let packed = self.keep_nf4(bytes_of_all, Dtype::U8, times, &PACKED_WEIGHT);
+            [shifted, largest, bytes, scaled].into_iter().for_each(|local| self.release(local));
+            return (packed, weight);
+        }
+        let packed = self.while_loading(bytes_of_all, Dtype::U8);
+        [shifted, largest, bytes, scaled, weight].into_iter().for_each(|local| self.release(local));
+        self.keep_nf4(scales / parts, Dtype::U8, times, &SCALES_8BIT);
+        self.keep_nf4(factors / parts, dtype, times, &SCALES_OF_SCALES);
+        let own = self.keep_nf4(kept.numel, Dtype::U8, times, &PACKED_WEIGHT);
+        whole.into_iter().chain([packed]).for_each(|piece| self.release(piece));
+        (own, NOTHING)
     }
 
     fn keep_nf4(&mut self, count: u64, dtype: Dtype, times: u32, what: &'static What) -> StorageId {

@@ -1,8 +1,8 @@
-//! What accelerate cuts off the root: the units at a model's ends, and when each of them is gathered.
+//! What accelerate or torchtune cuts off the root: the units at a model's ends, and when each of them is gathered.
 
 use super::Fsdp2;
 
-/// When a unit at the model's ends is gathered, which accelerate cuts off the root.
+/// When a unit at the model's ends is gathered, which accelerate or torchtune cuts off the root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::step) enum Gathered {
     /// Around the look-up of the tokens, as a layer is.
@@ -17,6 +17,8 @@ pub(in crate::step) enum Gathered {
     ForNorm,
     /// From the output head's product on, which is alone in it; never where the head is not called.
     ForHead,
+    /// Around each call of the output head, as a layer is: torchtune's, which is called for one chunk of the logits after the other.
+    ForChunks,
 }
 
 impl Fsdp2 {
@@ -43,10 +45,15 @@ impl Fsdp2 {
         self.end(Gathered::ForHead)
     }
 
+    /// The unit of an output head that is called for one chunk of the logits after the other.
+    pub fn of_chunks(&self) -> Option<usize> {
+        self.end(Gathered::ForChunks)
+    }
+
     /// The unit that is never resharded after its forward pass, with what comes last in it: the head, or the norm of a model that
     /// rewards.
     fn tail(&self) -> Option<usize> {
-        let tail = |gathered: &Gathered| *gathered != Gathered::ForTokens;
+        let tail = |gathered: &Gathered| !matches!(gathered, Gathered::ForTokens | Gathered::ForChunks);
         let place = self.ends.iter().position(tail)?;
         Some(self.root() - self.ends.len() + place)
     }

@@ -3,10 +3,11 @@
 use std::ops::Range;
 
 use super::{Fsdp2, Unit};
+use crate::dtype::Dtype;
 use crate::step::heap::record::Event;
 use crate::step::heap::{Heap, StorageId};
 use crate::step::parallel::offload::pinned;
-use crate::step::params::{ParamId, Params};
+use crate::step::params::{ParamId, Parameter, Params};
 
 /// Notes an event, where they are noted.
 fn push(heap: &mut Heap, event: Event) {
@@ -96,6 +97,31 @@ impl Fsdp2 {
         let load = |events: &Vec<Event>| self.load_unit(heap, params, &owners, events);
         let held: Vec<StorageId> = late.iter().flat_map(load).collect();
         held.into_iter().for_each(|storage| heap.release(storage));
+    }
+
+    /// `load_from_full_model_state_dict`: tables of positions and adapters were made first; every other parameter comes whole, then its
+    /// shard is cut out of it, in the order of the model's. Puts what was recorded of the loading in that order. Of shards that go back to
+    /// the CPU nothing stays, and the recipe empties the cache before it trains.
+    pub fn load_shards(&self, heap: &mut Heap, params: &Params) {
+        let Some(record) = heap.record.as_mut().filter(|_| !self.offloads) else { return };
+        let recorded = std::mem::take(&mut record.events);
+        let owners = self.by_storage(heap, params);
+        let adapts = self.units.iter().flat_map(|unit| &unit.params).any(|id| !params.get(*id).trainable);
+        // what of a 4-bit weight is whole was noted with it
+        let is_read = |param: &Parameter| !(adapts && param.trainable) && param.kept.dtype != Dtype::U8;
+        let mut read = Vec::new();
+        for event in recorded {
+            match owner_of(&owners, event) {
+                Some((_, id)) if is_read(params.get(id)) => read.push((id, event)),
+                Some(_) | None => push(heap, event),
+            }
+        }
+        for (id, event) in read {
+            let param = params.get(id);
+            let whole = heap.while_loading(param.numel, param.kept.dtype);
+            push(heap, event);
+            heap.release(whole);
+        }
     }
 
     /// What was recorded of a unit, in order, after which what was whole of it goes.
