@@ -273,6 +273,8 @@ pub struct Modeling {
     pub packs: bool,
     /// Whether it was traced with the package flash-attn.
     pub flash_attn: bool,
+    /// Whether its checkpoints were compared, whose files have the gate and up projections of each expert apart.
+    pub cuts_experts: bool,
     /// Whether its encoder is run beside its decoder.
     pub runs_encoder: bool,
     /// Whether a branch is multiplied by a number before it is added (granite's `residual_multiplier`).

@@ -6,7 +6,6 @@ pub(super) mod adapted;
 pub(super) mod attention;
 mod autocast;
 mod casts;
-mod cut;
 mod divided;
 mod dropout;
 pub(super) mod eight_bit;

@@ -82,7 +82,7 @@ impl<'a> Ready<'a> {
                 if let Act::Save { member: own } = act
                     && *own == index
                 {
-                    support::saving(named, member)?;
+                    support::saving(named, modeling, member)?;
                 }
                 if let Act::Merge { member: own } = act
                     && *own == index

@@ -37,6 +37,7 @@ const LLAMA: Modeling = Modeling {
     mask_arguments: false,
     packs: true,
     flash_attn: true,
+    cuts_experts: false,
     runs_encoder: false,
     scales_branches: false,
     scales_hidden: false,
@@ -244,6 +245,7 @@ static FAMILIES: [Family; 89] = [
         &["mixtral"],
         Modeling {
             router: Router::Mixtral,
+            cuts_experts: true,
             expert_layers: expert_layers(
                 ["block_sparse_moe.experts.w1", "block_sparse_moe.experts.w3", "block_sparse_moe.experts.w2"],
                 ExpertTurns::Chosen,
@@ -256,13 +258,18 @@ static FAMILIES: [Family; 89] = [
         &["olmoe"],
         Modeling {
             router: Router::Plain,
+            cuts_experts: true,
             expert_layers: expert_layers(PROJECTIONS, ExpertTurns::All),
             ..MOE
         },
         TRL,
     ),
-    row(&["qwen2_moe"], Modeling { router: Router::Plain, expert_layers: CHOSEN, ..QWEN }, TRL),
-    row(&["qwen3_moe"], Modeling { expert_layers: CHOSEN, ..MOE }, TRL),
+    row(
+        &["qwen2_moe"],
+        Modeling { router: Router::Plain, cuts_experts: true, expert_layers: CHOSEN, ..QWEN },
+        TRL,
+    ),
+    row(&["qwen3_moe"], Modeling { cuts_experts: true, expert_layers: CHOSEN, ..MOE }, TRL),
     row(&["hunyuan_v1_moe", "flex_olmo"], MOE, NOWHERE),
     row(
         &["mellum"],

@@ -9,6 +9,7 @@ mod adapters;
 mod bound;
 mod buffers;
 mod classification;
+mod cut;
 pub(super) mod embedding;
 mod evaluation;
 mod families;

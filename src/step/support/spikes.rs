@@ -4,6 +4,7 @@ use crate::issue::{Field, Issue};
 use crate::job::{Act, Job, Loss, Member};
 use crate::model::Architecture;
 use crate::model::blocks::FeedForward;
+use crate::model::modeling::Modeling;
 use crate::scenario::software::Software;
 use crate::scenario::{Lengths, LoraTargets, Method, Offloading, Tuner, WeightFormat};
 
@@ -91,14 +92,15 @@ pub(super) fn saves(job: &Job, saved: usize) -> Result<(), Issue> {
     Ok(())
 }
 
-/// Families whose files have the experts' matrices one by one, and whose modules have those of all experts in two tensors.
-const IN_PARTS: [&str; 4] = ["mixtral", "olmoe", "qwen2_moe", "qwen3_moe"];
-
 /// What stands in the way of saving a family's weights.
-pub(in crate::step) fn saving(architecture: &Architecture, member: &Member) -> Result<(), Issue> {
+pub(in crate::step) fn saving(
+    architecture: &Architecture,
+    modeling: Modeling,
+    member: &Member,
+) -> Result<(), Issue> {
     let mixes = architecture.blocks.iter().any(|block| matches!(block.ffn, FeedForward::Moe(_)));
-    let family = architecture.model_type.as_str();
-    let what = if mixes && (member.method != Method::Full || !IN_PARTS.contains(&family)) {
+    let family = &architecture.model_type;
+    let what = if mixes && (member.method != Method::Full || !modeling.cuts_experts) {
         "whose experts may lie in the file otherwise than in memory,"
     } else if !architecture.towers.is_empty() || architecture.encoder.is_some() {
         "with an encoder or a tower"

@@ -18,6 +18,7 @@ use crate::step::forward::{BoundLayer, Pass};
 use crate::step::ops::linear::Layer;
 use crate::step::tensor::Tensor;
 use crate::step::what::{EXPERTS, What, roles, torch};
+use crate::units::grouped;
 
 static CHOICES: What =
     What::own("one_hot", "for each expert which tokens chose it, eight bytes each", EXPERTS);
@@ -33,6 +34,17 @@ struct Turn<'a> {
     given: Option<Tensor<'a>>,
     output: Option<Tensor<'a>>,
     weighted: Option<Tensor<'a>>,
+}
+
+/// Experts of all layers up to which each is run by itself: the largest models that are followed have about 15,000.
+const MOST: u64 = 32_768;
+
+fn experts_in_all(architecture: &Architecture) -> u64 {
+    let of_block = |kind: &u16| match architecture.blocks.get(usize::from(*kind)).map(|block| &block.ffn) {
+        Some(FeedForward::Moe(moe)) => moe.experts,
+        Some(FeedForward::Dense(_) | FeedForward::None) | None => 0,
+    };
+    architecture.order.iter().map(of_block).fold(0, u64::saturating_add)
 }
 
 fn has_experts(architecture: &Architecture) -> bool {
@@ -79,6 +91,9 @@ pub(super) fn architecture<'a>(
     let Some(own) = architecture.family.and_then(|family| family.modeling.expert_layers) else {
         return refused(&format!("for {family}"));
     };
+    if experts_in_all(architecture) > MOST {
+        return refused(&format!("of more than {} experts in all layers", grouped(MOST)));
+    }
     let autocast = autocast_dtype(member.precision).is_some();
     if own.turns == ExpertTurns::Weighed
         && member.method == Method::Qlora
