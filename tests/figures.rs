@@ -180,7 +180,7 @@ const SENTENCES: &[(&str, &str)] = &[
     ),
     (
         "docs/accuracy.md",
-        "8 of them measured before they were predicted: the allocated peak is off by {torchtune-ranks allocated median} % in the median and {torchtune-ranks allocated worst} % at worst, the reserved peak by {torchtune-ranks reserved median} % in the median and {torchtune-ranks reserved worst} % at worst.",
+        "10 of them measured before they were predicted: the allocated peak is off by {torchtune-ranks allocated median} % in the median and {torchtune-ranks allocated worst} % at worst, the reserved peak by {torchtune-ranks reserved median} % in the median and {torchtune-ranks reserved worst} % at worst.",
     ),
     ("docs/accuracy.md", "`data/measurements/ranks.json`: {ranks rows} steps of one rank"),
     (

@@ -133,7 +133,8 @@ pub(in crate::step) fn modeling(modeling: Modeling, member: &Member) -> Modeling
         Router::Mixtral => Router::Qwen,
         other => other,
     };
-    Modeling { router, peft: Peft { experts: false, ..modeling.peft }, ..modeling }
+    // nor are they slices of a tensor in a checkpoint, which was not compared
+    Modeling { router, cuts_experts: false, peft: Peft { experts: false, ..modeling.peft }, ..modeling }
 }
 
 impl<'a> Pass<'_, 'a> {
