@@ -117,7 +117,7 @@ fn launched_in_head(text: &str) -> Vec<(&'static str, &str)> {
     let head = text.lines().map(str::trim).take_while(|line| line.is_empty() || line.starts_with('#'));
     let commands =
         head.map(|line| line.trim_start_matches('#').trim()).filter(|line| line.contains("tune run "));
-    let said = commands.map(|command| {
+    let mut said = commands.map(|command| {
         let options = [("nproc_per_node", "--nproc_per_node"), ("nnodes", "--nnodes")];
         let given = options.into_iter().filter_map(move |(name, option)| {
             let (_, rest) = command.split_once(option)?;
@@ -126,7 +126,7 @@ fn launched_in_head(text: &str) -> Vec<(&'static str, &str)> {
         });
         given.collect::<Vec<_>>()
     });
-    said.into_iter().find(|said| !said.is_empty()).unwrap_or_default()
+    said.find(|said| !said.is_empty()).unwrap_or_default()
 }
 
 /// The allocator's variable and its value, where a command in the first comments of a file sets it, as in those that Headroom writes.
