@@ -2,9 +2,11 @@
 
 use crate::issue::{Field, Issue, Severity};
 use crate::memory::{HostSpikes, Memory, WholeExperts};
+use crate::model::Architecture;
+use crate::model::blocks::{Block, FeedForward};
 use crate::model::modeling::quantised_experts_before_5;
 use crate::scenario::software::{Quantiser, Software};
-use crate::scenario::{Merges, Quantization, Scenario, Stack, WeightFormat};
+use crate::scenario::{Merges, Quantization, Scenario, Tuner, WeightFormat};
 use crate::step;
 use crate::units::Bytes;
 
@@ -99,7 +101,7 @@ fn whole_experts(scenario: &Scenario, family: &str, experts: WholeExperts) -> Op
     }
     let field = if prepared { Field::KbitPrepare } else { Field::WeightFormat };
     let note = Issue::new(Severity::Note, field, message);
-    Some(match scenario.stack == Stack::Transformers && scenario.has_expert_layers() {
+    Some(match scenario.can_have_expert_layers() {
         true => note.with_fix("with an older transformers, choose experts as layers of their own"),
         false => note,
     })
@@ -129,7 +131,10 @@ fn spikes(scenario: &Scenario, host: HostSpikes, parameters: u64) -> Vec<Issue> 
         );
         notes.push(note(Field::Saving, message));
     }
-    if scenario.merges() == Merges::Cpu {
+    if scenario.merges() == Merges::Cpu && !is_merged_as_compared(scenario) {
+        let message = "what merging on the CPU takes was compared of LoRA in transformers' models that are trained on one GPU, and is not known of this";
+        notes.push(Issue::warning(Field::Merging, message));
+    } else if scenario.merges() == Merges::Cpu {
         let file = Bytes(parameters.saturating_mul(2));
         let message = format!(
             "merging on the CPU takes up to {} of its memory, and the pages of the base's 16-bit files beside that, {file}, which the system takes back when it needs room",
@@ -138,6 +143,23 @@ fn spikes(scenario: &Scenario, host: HostSpikes, parameters: u64) -> Vec<Issue> 
         notes.push(note(Field::Merging, message));
     }
     notes
+}
+
+/// Whether adapters are such that merging them in the CPU's memory was compared.
+fn is_merged_as_compared(scenario: &Scenario) -> bool {
+    let software = Software::of(scenario.stack);
+    let mixes = |block: &Block| matches!(block.ffn, FeedForward::Moe(_));
+    let is_plain = |architecture: &Architecture| {
+        !architecture.blocks.iter().any(mixes)
+            && architecture.towers.is_empty()
+            && architecture.encoder.is_none()
+    };
+    scenario.lora.tuner == Tuner::Lora
+        && !scenario.lora.trains_embeddings
+        && software.peft
+        && software.runs_transformers()
+        && !scenario.cluster.has_engine()
+        && scenario.architecture().is_ok_and(|architecture| is_plain(&architecture))
 }
 
 /// What loading takes of the CPU's memory where shards are made of a whole model in every process.

@@ -298,7 +298,8 @@ fn torchtunes_distributed_recipes_are_written() {
         let command = format!("tune run --nproc_per_node 4 {}_finetune_distributed", lines[1]);
         assert!(file.text.contains(&command), "{}", file.text);
         let read = import::read(&file.text, &Scenario::default()).unwrap().scenario;
-        assert_eq!(estimate(&read).memory, estimate(&scenario).memory);
+        let memory = estimate(&scenario).memory;
+        assert!(memory.is_some() && memory == estimate(&read).memory);
     }
 }
 

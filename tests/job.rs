@@ -188,6 +188,11 @@ fn what_is_no_job_says_what_would_be() {
             vec![preference],
             "preferences and reinforcement are modelled as trl's trainers run them",
         ),
+        (
+            vec![member.clone()],
+            vec![Act::Merge { member: 0 }, labels],
+            "adapters are merged once, when all else is done",
+        ),
         (vec![unsloth], vec![Act::score(0, batch)], "without a loss is not modelled"),
         (
             vec![offloading, frozen.clone()],

@@ -281,6 +281,42 @@ fn one_layer_stands_for_many_under_torchtunes_recipes() {
     );
 }
 
+/// The same of experts that are layers of their own, as transformers 4 runs them.
+#[test]
+fn one_layer_stands_for_many_whose_experts_are_layers() {
+    let base = "exl=layers&s=64&b=2";
+    let mut wrong = Vec::new();
+    for settings in [
+        "m=mistralai/Mixtral-8x7B-v0.1&method=qlora&gc=on",
+        "m=mistralai/Mixtral-8x7B-v0.1&method=full&p=bf16&gc=off",
+        "m=allenai/OLMoE-1B-7B-0924&method=lora&p=bf16&gc=off",
+        "m=allenai/OLMoE-1B-7B-0924&method=qlora&gc=reentrant&prep=off&ga=2",
+    ] {
+        let link = format!("{base}&{settings}");
+        let scenario = share::decode(&link).scenarios.remove(0);
+        let found = answers(&scenario);
+        wrong.extend(found.unwrap_or_else(|| panic!("{link}: {:?}", estimate(&scenario).issues)));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    refuses(
+        "m=Qwen/Qwen3-30B-A3B&method=qlora&exl=layers&s=64",
+        &[
+            ("", None),
+            ("m=openai/gpt-oss-20b", Some(Field::Experts)),
+            ("m=meta-llama/Llama-3.1-8B", None),
+            ("st=trl", Some(Field::Experts)),
+            ("gpus=2&shard=ddp", Some(Field::Experts)),
+            ("task=classify", Some(Field::Experts)),
+            ("task=generate", Some(Field::Experts)),
+            ("q=int8", Some(Field::Experts)),
+            ("ad=dora", Some(Field::Experts)),
+            ("m=deepseek-ai/DeepSeek-V3&p=bf16&prep=off", None),
+            ("m=deepseek-ai/DeepSeek-V3", Some(Field::KbitPrepare)),
+            ("m=deepseek-ai/DeepSeek-V3&p=amp-bf16&prep=off", Some(Field::KbitPrepare)),
+        ],
+    );
+}
+
 /// What GPUs cannot share by transformers' own plan, or was not compared, is refused where it is said.
 #[test]
 fn what_gpus_cannot_share_is_refused() {

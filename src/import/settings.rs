@@ -86,8 +86,10 @@ pub(super) fn of_members(
     if format == Format::Usual && usual::words(&settings) == 0 {
         return None;
     }
-    for (name, value) in launched_in_head(text) {
-        setting::flatten("", name, Value::from(value), &mut settings);
+    if format == Format::Torchtune {
+        for (name, value) in launched_in_head(text) {
+            setting::flatten("", name, Value::from(value), &mut settings);
+        }
     }
     if let Some((variable, value)) = set_in_head(text) {
         setting::flatten("", variable, Value::from(value), &mut settings);
@@ -111,14 +113,23 @@ pub(super) fn of_members(
     (format != Format::Usual || !understood.taken.is_empty()).then_some(Ok(understood))
 }
 
+/// The first comments of a file, without their mark.
+fn comments_in_head(text: &str) -> impl Iterator<Item = &str> {
+    let head = text.lines().map(str::trim).take_while(|line| line.is_empty() || line.starts_with('#'));
+    head.filter_map(|line| line.strip_prefix('#'))
+}
+
 /// On how many GPUs `tune run` starts, where a command in the first comments of a file says so, as in torchtune's recipes and in those that
 /// Headroom writes.
 fn launched_in_head(text: &str) -> Vec<(&'static str, &str)> {
-    let head = text.lines().map(str::trim).take_while(|line| line.is_empty() || line.starts_with('#'));
-    let commands =
-        head.map(|line| line.trim_start_matches('#').trim()).filter(|line| line.contains("tune run "));
+    let is_launch = |line: &&str| line.split_whitespace().any(|word| word == "tune");
+    let commands = comments_in_head(text).map(|line| line.trim_start_matches('#').trim()).filter(is_launch);
     let mut said = commands.map(|command| {
-        let options = [("nproc_per_node", "--nproc_per_node"), ("nnodes", "--nnodes")];
+        let options = [
+            ("nproc_per_node", "--nproc_per_node"),
+            ("nproc_per_node", "--nproc-per-node"),
+            ("nnodes", "--nnodes"),
+        ];
         let given = options.into_iter().filter_map(move |(name, option)| {
             let (_, rest) = command.split_once(option)?;
             let value = rest.trim_start_matches(['=', ' ']).split_whitespace().next()?;
@@ -131,8 +142,7 @@ fn launched_in_head(text: &str) -> Vec<(&'static str, &str)> {
 
 /// The allocator's variable and its value, where a command in the first comments of a file sets it, as in those that Headroom writes.
 fn set_in_head(text: &str) -> Option<(&'static str, &str)> {
-    let head = text.lines().map(str::trim).take_while(|line| line.is_empty() || line.starts_with('#'));
-    head.filter_map(|line| line.strip_prefix('#')).find_map(|line| {
+    comments_in_head(text).find_map(|line| {
         let (variable, value) = line.split_whitespace().next()?.split_once('=')?;
         let known = launch::ALLOCATOR.into_iter().find(|name| *name == variable)?;
         Some((known, value))

@@ -123,10 +123,16 @@ pub(super) fn read(reader: &mut Reader) {
 
 /// How many GPUs the command names, and how the distributed recipes shard the model among them.
 fn gpus(reader: &mut Reader) {
+    let nodes = reader.take(&["nnodes"]).and_then(|said| match said.number() {
+        Some(nodes) => Some(nodes.max(1.0)),
+        None => {
+            reader.leave(&said.said, "this is no number of machines: one is taken");
+            None
+        }
+    });
     if let Some(said) = reader.take(&["nproc_per_node", "nproc-per-node"]) {
-        let nodes = reader.take(&["nnodes"]).and_then(|said| said.number()).unwrap_or(1.0).max(1.0);
         match said.number() {
-            Some(each) => reader.set("gpus", &(each * nodes).to_string(), &said.said),
+            Some(each) => reader.set("gpus", &(each * nodes.unwrap_or(1.0)).to_string(), &said.said),
             None => reader.leave(&said.said, "this is no number of GPUs"),
         }
         reader.set("shard", "fsdp2", &said.said);

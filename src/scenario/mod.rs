@@ -353,10 +353,18 @@ impl Scenario {
     }
 
     /// Whether the model has experts of which it was compared how they run as layers of their own.
-    pub(crate) fn has_expert_layers(&self) -> bool {
+    fn has_expert_layers(&self) -> bool {
         let architecture = self.model.architecture();
         let family = architecture.ok().and_then(|architecture| architecture.family);
         family.is_some_and(|family| family.modeling.expert_layers.is_some())
+    }
+
+    /// Whether its experts can be layers of their own, as transformers fine-tunes them on one GPU.
+    pub(crate) fn can_have_expert_layers(&self) -> bool {
+        self.stack == Stack::Transformers
+            && self.task == Task::Sft
+            && !self.cluster.has_engine()
+            && self.has_expert_layers()
     }
 
     /// Whether its experts are layers of their own, as transformers had them before 5.

@@ -221,7 +221,7 @@ static FAMILIES: [Family; 89] = [
     ),
     row(&["deepseek_v3"], Modeling { expert_layers: WEIGHED, ..GROUPS }, NOWHERE),
     row(&["glm4_moe_lite", "kimi_k2"], GROUPS, NOWHERE),
-    row(&["dots1"], Modeling { mask_arguments: true, expert_layers: WEIGHED, ..GROUPS }, NOWHERE),
+    row(&["dots1"], Modeling { mask_arguments: true, ..GROUPS }, NOWHERE),
     row(&["solar_open"], Modeling { rotary_join: RotaryJoin::Replacing, ..GROUPS }, NOWHERE),
     row(&["exaone_moe"], Modeling { head_norms: HeadNorms::Last, mask_arguments: true, ..GROUPS }, NOWHERE),
     row(&["deepseek_v32"], SPARSE, NOWHERE),

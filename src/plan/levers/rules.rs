@@ -238,12 +238,8 @@ pub(super) static RULES: &[Rule] = &[
             s.quantization.double_quant = true;
         }
     }),
-    once("experts", Cost::Time, |s| {
-        if s.method == Method::Qlora
-            && s.task == Task::Sft
-            && s.stack == Stack::Transformers
-            && s.has_expert_layers()
-        {
+    once("experts", Cost::Precision, |s| {
+        if s.method == Method::Qlora && s.can_have_expert_layers() {
             s.experts = Experts::Layers;
         }
     }),

@@ -85,7 +85,7 @@ impl Group {
                 "The trainer evaluates after some of its steps, beside weights and optimizer state: with a batch size of its own, 8 unless told otherwise.",
             ),
             Group::Spikes => Some(
-                "What a run does before its first step and after its last one, on the same card and in the same process.",
+                "What a run does between its steps and after the last one, whose memory is not the step’s.",
             ),
             Group::Model
             | Group::Training

@@ -215,10 +215,9 @@ pub(super) fn with_4_bit(scenario: &Scenario) -> bool {
     scenario.method == Method::Qlora
 }
 
-/// Whether experts can be layers of their own, or are and have to be something else.
+/// Whether experts can be layers of their own; where they are said to be, they can be made something else.
 pub(super) fn with_expert_layers(scenario: &Scenario) -> bool {
-    scenario.has_expert_layers()
-        && (scenario.stack == Stack::Transformers || scenario.experts == Experts::Layers)
+    scenario.experts == Experts::Layers || scenario.can_have_expert_layers()
 }
 
 /// Whether torchao, which always quantises the scales of the 4-bit weights, has no say in it.

@@ -32,6 +32,10 @@ pub(super) fn merges(job: &Job, merged: usize) -> Result<(), Issue> {
     if job.round.iter().any(others) {
         return refuse("merging on the GPU was compared after fine-tuning with texts of one length");
     }
+    let merges = job.round.iter().filter(|act| matches!(act, Act::Merge { .. })).count();
+    if merges > 1 || !matches!(job.round.last(), Some(Act::Merge { .. })) {
+        return refuse("adapters are merged once, when all else is done");
+    }
     if job.cluster.has_engine() {
         return refuse("merging on several GPUs or under DeepSpeed is not modelled");
     }
@@ -101,7 +105,7 @@ pub(in crate::step) fn saving(
     let mixes = architecture.blocks.iter().any(|block| matches!(block.ffn, FeedForward::Moe(_)));
     let family = &architecture.model_type;
     let what = if mixes && (member.method != Method::Full || !modeling.cuts_experts) {
-        "whose experts may lie in the file otherwise than in memory,"
+        "a mixture of experts trained in that way,"
     } else if !architecture.towers.is_empty() || architecture.encoder.is_some() {
         "with an encoder or a tower"
     } else {
@@ -115,7 +119,7 @@ pub(in crate::step) fn saving(
 pub(in crate::step) fn merging(architecture: &Architecture, member: &Member) -> Result<(), Issue> {
     let mixes = architecture.blocks.iter().any(|block| matches!(block.ffn, FeedForward::Moe(_)));
     let what = if mixes {
-        "adapters of experts, which are parameters and no linear layers,"
+        "adapters of a mixture of experts"
     } else if !architecture.towers.is_empty() || architecture.encoder.is_some() {
         "adapters of a model with an encoder or a tower"
     } else if architecture.head.tied && member.lora.targets == LoraTargets::AllLinearAndHead {

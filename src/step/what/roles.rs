@@ -2,11 +2,11 @@
 
 use super::{EXPERTS as MOE, Role, Source};
 
-/// Whatever no part says anything else of: what the layers pass on to each other.
 pub(in crate::step) static MERGING: Role =
     Role::new("an adapter that is merged into its layer's weight", Source::Adapters);
 pub(in crate::step) static SAVING: Role =
     Role::new("a checkpoint that is saved", Source::At("transformers, modeling_utils.py, save_pretrained"));
+/// Whatever no part says anything else of: what the layers pass on to each other.
 pub(in crate::step) static RESIDUAL: Role =
     Role::new("the residual path, on to the next norm or layer", Source::Modeling);
 pub(in crate::step) static EMBEDDING: Role =

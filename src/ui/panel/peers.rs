@@ -40,7 +40,7 @@ static ABOUT: [About; 2] = [
     About {
         file: "peers-many.tsv",
         download: "headroom-peers-many.tsv",
-        title: "The same over several GPUs",
+        title: "Other calculators over several GPUs",
         told: "The published runs of several GPUs that Headroom predicts are all of Megatron-LM. SimuMax’s numbers are those that its authors published beside their measurements, \
                the others were run by their own code. Some have one number for all GPUs, that of a pipeline’s first stage, and are held against that alone.",
         tables: ["Several GPUs: what each can say", "Several GPUs: median errors"],

@@ -1,8 +1,8 @@
 //! Experts as transformers had them before 5: each has linear layers of its own, which 4-bit loading quantises and beside which adapters
 //! stand, and they run one after the other over the tokens that chose them.
 //!
-//! Source: transformers 4.57.1 models/qwen3_moe, mixtral, qwen2_moe, olmoe and deepseek_v3, compared with the allocator's trace. Which
-//! tokens choose an expert is data: every expert is given as many as any other, which is what routers are trained towards.
+//! Source: transformers 4.57.1 models/qwen3_moe, mixtral, qwen2_moe, olmoe, deepseek_v3 and glm4_moe,
+//! compared with the allocator's trace. Which tokens choose an expert is data: every expert is given as many as any other, which is what routers are trained towards.
 
 use std::borrow::Cow;
 
@@ -12,8 +12,9 @@ use crate::job::{HeadKind, Member};
 use crate::model::Architecture;
 use crate::model::blocks::{Block, FeedForward, Linear, Mlp, Moe};
 use crate::model::modeling::{ExpertLayers, ExpertTurns, Modeling, Peft, Router};
-use crate::scenario::{Cluster, Experts, Method, Stack};
+use crate::scenario::{Cluster, Experts, Method, Stack, Tuner, WeightFormat};
 use crate::step::forward::load::autocast_dtype;
+use crate::step::forward::loader::weights_dtype;
 use crate::step::forward::{BoundLayer, Pass};
 use crate::step::ops::linear::Layer;
 use crate::step::tensor::Tensor;
@@ -36,8 +37,14 @@ struct Turn<'a> {
     weighted: Option<Tensor<'a>>,
 }
 
+/// Whether hidden states are float32 where autocast makes the router's weights 16-bit: a 4-bit layer returns what it is given.
+fn stops_at_the_sum(member: &Member) -> bool {
+    let wide = member.quantization.prepare || weights_dtype(member.precision) == Dtype::F32;
+    member.method == Method::Qlora && wide && autocast_dtype(member.precision).is_some()
+}
+
 /// Experts of all layers up to which each is run by itself: the largest models that are followed have about 15,000.
-const MOST: u64 = 32_768;
+const MOST: u64 = 16_384;
 
 fn experts_in_all(architecture: &Architecture) -> u64 {
     let of_block = |kind: &u16| match architecture.blocks.get(usize::from(*kind)).map(|block| &block.ffn) {
@@ -94,16 +101,18 @@ pub(super) fn architecture<'a>(
     if experts_in_all(architecture) > MOST {
         return refused(&format!("of more than {} experts in all layers", grouped(MOST)));
     }
-    let autocast = autocast_dtype(member.precision).is_some();
-    if own.turns == ExpertTurns::Weighed
-        && member.method == Method::Qlora
-        && member.quantization.prepare
-        && autocast
-    {
+    if member.adapts && member.lora.tuner != Tuner::Lora {
+        return refused("beside another tuner than LoRA");
+    }
+    if member.method == Method::Qlora && member.quantization.format == WeightFormat::Int8 {
+        return refused("in int8");
+    }
+    if own.turns == ExpertTurns::Weighed && stops_at_the_sum(member) {
         let message = format!(
             "{family} in transformers 4.57 stops here: its experts return float32, which index_add_ does not add to a sum in 16 bits"
         );
-        return Err(Issue::error(Field::KbitPrepare, message).with_fix("leave k-bit preparation out"));
+        let fix = "load bfloat16 weights and leave k-bit preparation out";
+        return Err(Issue::error(Field::KbitPrepare, message).with_fix(fix));
     }
     let blocks = architecture.blocks.iter().map(|block| with_layers(block, own)).collect();
     Ok(Cow::Owned(Architecture { blocks, ..architecture.clone() }))
