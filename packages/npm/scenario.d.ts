@@ -26,6 +26,8 @@ export interface Scenario {
   "double-quant"?: boolean;
   /** Whether prepare_model_for_kbit_training ran, which makes float32 of all that is not 4-bit */
   "kbit-prepare"?: boolean;
+  /** How a mixture has its experts: transformers 5 in one tensor, which 4-bit loading leaves in 16 bits, transformers 4 as linear layers */
+  "experts"?: "tensors" | "layers";
   /** Element types of weights, activations and gradients */
   "precision"?: "fp32" | "bf16" | "fp16" | "amp-bf16" | "amp-bf16-weights" | "amp-fp16";
   /** The optimizer, where its implementation changes the memory also the implementation */

@@ -290,13 +290,17 @@ fn flat(text: &str) -> String {
     text.replace(['\t', '\n', '\r'], " ")
 }
 
-/// Where a row was published, as an address; its `source` is `organisation/name:path` of GitHub.
+/// Where a row was published, as an address; its `source` is `organisation/name:path` of GitHub, or an object with `repo`, `commit` and
+/// `path`.
 fn source(row: &Value) -> String {
-    let text = |key| row.get(key).and_then(Value::as_str);
-    let Some((project, path)) = text("source").and_then(|source| source.split_once(':')) else {
-        return String::new();
+    let text = |pointer| row.pointer(pointer).and_then(Value::as_str);
+    let in_words = text("/source").and_then(|source| source.split_once(':'));
+    let (project, commit, path) = match (in_words, text("/source/repo"), text("/source/path")) {
+        (Some((project, path)), ..) => (project, text("/source_commit"), path),
+        (None, Some(project), Some(path)) => (project, text("/source/commit"), path),
+        (None, ..) => return String::new(),
     };
-    format!("https://github.com/{project}/blob/{}/{path}", text("source_commit").unwrap_or("HEAD"))
+    format!("https://github.com/{project}/blob/{}/{path}", commit.unwrap_or("HEAD"))
 }
 
 fn device(row: &Value) -> String {

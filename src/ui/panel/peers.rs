@@ -48,9 +48,12 @@ static ABOUT: [About; 2] = [
     },
 ];
 
-/// What other calculators say of the runs of one GPU and of several, each once it is here; or that it did not come.
+/// What other calculators say, once it is here; or that it did not come.
+type Answers = RwSignal<Option<Result<Arc<Others>, ()>>>;
+
+/// What they say of the runs of one GPU, then of several.
 #[derive(Clone, Copy)]
-pub struct Known([RwSignal<Option<Result<Arc<Others>, ()>>>; 2]);
+pub struct Known([Answers; 2]);
 
 /// Fetches what they say, as the view is opened.
 pub fn fetch() -> Known {
@@ -95,11 +98,7 @@ pub fn Peers(
 
 /// The same over the runs of one file.
 #[component]
-fn Asked(
-    about: &'static About,
-    runs: StoredValue<Arc<Vec<Run>>>,
-    known: RwSignal<Option<Result<Arc<Others>, ()>>>,
-) -> impl IntoView {
+fn Asked(about: &'static About, runs: StoredValue<Arc<Vec<Run>>>, known: Answers) -> impl IntoView {
     let others = move || known.get().and_then(Result::ok);
     let told = move || match known.get() {
         None => "Fetching what other calculators say …",
@@ -258,7 +257,8 @@ mod tests {
         let others = Others::read(include_str!("../../../data/peers-many.tsv"));
         let lines = calculators(&others, &runs, false);
         assert!(lines.iter().all(|line| line.cells.len() + 1 == headings(false).len()));
-        assert!(lines.iter().any(|line| line.head.text.starts_with("SimuMax")));
+        let simumax = lines.iter().find(|line| line.head.text.starts_with("SimuMax")).expect("a line");
+        assert!(simumax.cells[0].text.starts_with("104 of "), "{}", simumax.cells[0].text);
         assert!(others.groups(&runs).iter().any(|group| group.project == "MooreThreads/SimuMax"));
     }
 }

@@ -408,8 +408,11 @@ fn row(state: State, others: Known, run: &Run, figure: Figure, unit: Unit) -> Ro
             browser::scroll_to_top();
         }
     });
-    let where_from =
-        if run.source.is_empty() { format!("{}.json, {}", run.file, run.device) } else { run.device.clone() };
+    let where_from = match (run.source.is_empty(), run.device.is_empty()) {
+        (true, false) => format!("{}.json, {}", run.file, run.device),
+        (_, true) => format!("{}.json", run.file),
+        (false, false) => run.device.clone(),
+    };
     // a link to a branch leads to what stands there today
     let moves =
         run.source.contains("/blob/HEAD/").then_some("No commit was recorded: the source may have changed.");

@@ -42,6 +42,9 @@ class Scenario(TypedDict, total=False):
     #: Whether prepare_model_for_kbit_training ran, which makes float32 of all that is not 4-bit
     kbit_prepare: bool
 
+    #: How a mixture has its experts: transformers 5 in one tensor, which 4-bit loading leaves in 16 bits, transformers 4 as linear layers
+    experts: Literal["tensors", "layers"]
+
     #: Element types of weights, activations and gradients
     precision: Literal["fp32", "bf16", "fp16", "amp-bf16", "amp-bf16-weights", "amp-fp16"]
 
