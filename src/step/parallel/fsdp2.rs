@@ -297,9 +297,9 @@ impl Fsdp2 {
             }
         }
         let next = self.units[unit].before.or_else(|| self.of_earlier_pass());
-        // the tail is there still, and so is a head whose gradient came first
-        let is_gone = |next: &usize| self.units[*next].gathered.is_empty();
-        if let Some(next) = next.filter(|next| self.reshards && !self.is_tail(*next) && is_gone(next)) {
+        // the tail is there still, and so is a head whose gradient came first; a layer that runs on behalf of others is its own next
+        let is_there = |next: usize| Some(next) == self.of_chunks() && !self.units[next].gathered.is_empty();
+        if let Some(next) = next.filter(|next| self.reshards && !self.is_tail(*next) && !is_there(*next)) {
             self.ahead = self.gather(heap, params, next);
         }
     }

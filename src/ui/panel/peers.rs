@@ -258,7 +258,7 @@ mod tests {
         let lines = calculators(&others, &runs, false);
         assert!(lines.iter().all(|line| line.cells.len() + 1 == headings(false).len()));
         let simumax = lines.iter().find(|line| line.head.text.starts_with("SimuMax")).expect("a line");
-        assert!(simumax.cells[0].text.starts_with("104 of "), "{}", simumax.cells[0].text);
+        assert!(simumax.cells[0].text.starts_with("208 of "), "{}", simumax.cells[0].text);
         assert!(others.groups(&runs).iter().any(|group| group.project == "MooreThreads/SimuMax"));
     }
 }

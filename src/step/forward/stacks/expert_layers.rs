@@ -12,7 +12,8 @@ use crate::job::{HeadKind, Member};
 use crate::model::Architecture;
 use crate::model::blocks::{Block, FeedForward, Linear, Mlp, Moe};
 use crate::model::modeling::{ExpertLayers, ExpertTurns, Modeling, Peft, Router};
-use crate::scenario::{Cluster, Experts, Method, Stack, Tuner, WeightFormat};
+use crate::scenario::software::{Software, Trainer};
+use crate::scenario::{Cluster, Experts, Method, Tuner, WeightFormat};
 use crate::step::forward::load::autocast_dtype;
 use crate::step::forward::loader::weights_dtype;
 use crate::step::forward::{BoundLayer, Pass};
@@ -63,7 +64,11 @@ fn has_experts(architecture: &Architecture) -> bool {
 /// # Errors
 /// An [`Issue`] on [`Field::Experts`].
 pub(super) fn by_transformers(architecture: &Architecture, member: &Member) -> Result<(), Issue> {
-    let elsewhere = member.stack != Stack::Transformers || member.head != HeadKind::Language;
+    let software = Software::of(member.stack);
+    // a loop of one's own around transformers' modules as they are
+    let is_plain =
+        software.runs_transformers() && software.trainer == Trainer::Loop && !software.liger_kernels;
+    let elsewhere = !is_plain || member.head != HeadKind::Language;
     if member.experts == Experts::Layers && elsewhere && has_experts(architecture) {
         let message = "experts that are layers of their own are modelled as transformers 4.57 fine-tunes them, and no other library";
         let fix = "choose one tensor for all, or transformers + PEFT";
