@@ -310,6 +310,10 @@ fn one_layer_stands_for_many_whose_experts_are_layers() {
             ("task=generate", Some(Field::Experts)),
             ("q=int8", Some(Field::Experts)),
             ("ad=dora", Some(Field::Experts)),
+            (
+                "m=x(model_type:olmoe,hidden_size:64,num_attention_heads:4,num_hidden_layers:1,num_experts:1025)",
+                Some(Field::Experts),
+            ),
             ("m=deepseek-ai/DeepSeek-V3&p=bf16&prep=off", None),
             ("m=deepseek-ai/DeepSeek-V3", Some(Field::KbitPrepare)),
             ("m=deepseek-ai/DeepSeek-V3&p=amp-bf16&prep=off", Some(Field::KbitPrepare)),

@@ -44,15 +44,17 @@ fn stops_at_the_sum(member: &Member) -> bool {
     member.method == Method::Qlora && wide && autocast_dtype(member.precision).is_some()
 }
 
-/// Experts of all layers up to which each is run by itself: the largest models that are followed have about 15,000.
+/// Experts of a layer, and of all layers, up to which each is run by itself: the largest models that are followed have 256 and about
+/// 15,000.
+const MOST_OF_A_LAYER: u64 = 1024;
 const MOST: u64 = 16_384;
 
-fn experts_in_all(architecture: &Architecture) -> u64 {
-    let of_block = |kind: &u16| match architecture.blocks.get(usize::from(*kind)).map(|block| &block.ffn) {
-        Some(FeedForward::Moe(moe)) => moe.experts,
-        Some(FeedForward::Dense(_) | FeedForward::None) | None => 0,
-    };
-    architecture.order.iter().map(of_block).fold(0, u64::saturating_add)
+/// How many experts each layer has.
+fn experts(architecture: &Architecture) -> impl Iterator<Item = u64> {
+    architecture.order.iter().map(|kind| match architecture.blocks.get(usize::from(*kind)) {
+        Some(Block { ffn: FeedForward::Moe(moe), .. }) => moe.experts,
+        Some(_) | None => 0,
+    })
 }
 
 fn has_experts(architecture: &Architecture) -> bool {
@@ -103,8 +105,11 @@ pub(super) fn architecture<'a>(
     let Some(own) = architecture.family.and_then(|family| family.modeling.expert_layers) else {
         return refused(&format!("for {family}"));
     };
-    if experts_in_all(architecture) > MOST {
-        return refused(&format!("of more than {} experts in all layers", grouped(MOST)));
+    if experts(architecture).any(|of_layer| of_layer > MOST_OF_A_LAYER)
+        || experts(architecture).fold(0, u64::saturating_add) > MOST
+    {
+        let [of_layer, all] = [MOST_OF_A_LAYER, MOST].map(grouped);
+        return refused(&format!("of more than {of_layer} experts in a layer, or {all} in all"));
     }
     if member.adapts && member.lora.tuner != Tuner::Lora {
         return refused("beside another tuner than LoRA");
