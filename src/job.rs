@@ -232,6 +232,18 @@ pub enum Likelihood {
 }
 
 impl Act {
+    /// Whether it belongs to fine-tuning or classification, or to what their trainers do beside: evaluations, checkpoints, merged adapters.
+    pub(crate) fn is_of_fine_tuning(&self) -> bool {
+        matches!(
+            self,
+            Act::Train { loss: Loss::Labels | Loss::Classes, .. }
+                | Act::Update { .. }
+                | Act::Evaluate { .. }
+                | Act::Save { .. }
+                | Act::Merge { .. }
+        )
+    }
+
     /// A pass over one batch, of whose every token the next one is scored, by a member as it is.
     pub fn score(member: usize, batch: Batch) -> Act {
         Act::Score { member, adapted: true, batch, prompt: 1, times: 1 }

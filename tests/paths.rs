@@ -222,6 +222,17 @@ fn one_layer_stands_for_many_in_every_stage_of_a_pipeline() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// What these links open is answered, and alike whether one layer stands for many or each is run.
+#[track_caller]
+fn answer_alike(links: impl IntoIterator<Item = String>) {
+    let differences = |link: String| {
+        let scenario = share::decode(&link).scenarios.remove(0);
+        answers(&scenario).unwrap_or_else(|| panic!("{link}: {:?}", estimate(&scenario).issues))
+    };
+    let wrong: Vec<String> = links.into_iter().flat_map(differences).collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
 /// The same where GPUs share each layer by transformers' own plan, alone and with FSDP2.
 #[test]
 fn one_layer_stands_for_many_where_gpus_share_it() {
@@ -234,14 +245,8 @@ fn one_layer_stands_for_many_where_gpus_share_it() {
         "gpus=8&tp=2&shard=fsdp2&gc=on&p=amp-bf16",
         "gpus=12&tp=4&shard=fsdp2&reshard=off&gc=off&p=bf16&ga=3",
     ];
-    let mut wrong = Vec::new();
-    for (model, layout) in models.into_iter().flat_map(|model| layouts.map(|layout| (model, layout))) {
-        let link = format!("m={model}&{base}&{layout}");
-        let scenario = share::decode(&link).scenarios.remove(0);
-        let found = answers(&scenario);
-        wrong.extend(found.unwrap_or_else(|| panic!("{link}: {:?}", estimate(&scenario).issues)));
-    }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let each = models.into_iter().flat_map(|model| layouts.map(|layout| (model, layout)));
+    answer_alike(each.map(|(model, layout)| format!("m={model}&{base}&{layout}")));
 }
 
 /// The same of torchtune's distributed recipes, whatever they shard by itself.
@@ -257,14 +262,7 @@ fn one_layer_stands_for_many_under_torchtunes_recipes() {
         "gpus=4&method=lora&p=bf16&gc=off&reshard=off",
         "gpus=4&method=qlora&p=bf16&gc=on&apart=embedding",
     ];
-    let mut wrong = Vec::new();
-    for settings in settings {
-        let link = format!("{base}&{settings}");
-        let scenario = share::decode(&link).scenarios.remove(0);
-        let found = answers(&scenario);
-        wrong.extend(found.unwrap_or_else(|| panic!("{link}: {:?}", estimate(&scenario).issues)));
-    }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    answer_alike(settings.map(|settings| format!("{base}&{settings}")));
     refuses(
         &format!("{base}&gpus=8&method=full&p=bf16"),
         &[
@@ -285,19 +283,15 @@ fn one_layer_stands_for_many_under_torchtunes_recipes() {
 #[test]
 fn one_layer_stands_for_many_whose_experts_are_layers() {
     let base = "exl=layers&s=64&b=2";
-    let mut wrong = Vec::new();
-    for settings in [
-        "m=mistralai/Mixtral-8x7B-v0.1&method=qlora&gc=on",
-        "m=mistralai/Mixtral-8x7B-v0.1&method=full&p=bf16&gc=off",
-        "m=allenai/OLMoE-1B-7B-0924&method=lora&p=bf16&gc=off",
-        "m=allenai/OLMoE-1B-7B-0924&method=qlora&gc=reentrant&prep=off&ga=2",
-    ] {
-        let link = format!("{base}&{settings}");
-        let scenario = share::decode(&link).scenarios.remove(0);
-        let found = answers(&scenario);
-        wrong.extend(found.unwrap_or_else(|| panic!("{link}: {:?}", estimate(&scenario).issues)));
-    }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    answer_alike(
+        [
+            "m=mistralai/Mixtral-8x7B-v0.1&method=qlora&gc=on",
+            "m=mistralai/Mixtral-8x7B-v0.1&method=full&p=bf16&gc=off",
+            "m=allenai/OLMoE-1B-7B-0924&method=lora&p=bf16&gc=off",
+            "m=allenai/OLMoE-1B-7B-0924&method=qlora&gc=reentrant&prep=off&ga=2",
+        ]
+        .map(|settings| format!("{base}&{settings}")),
+    );
     refuses(
         "m=Qwen/Qwen3-30B-A3B&method=qlora&exl=layers&s=64",
         &[
@@ -319,6 +313,18 @@ fn one_layer_stands_for_many_whose_experts_are_layers() {
             ("m=deepseek-ai/DeepSeek-V3&p=amp-bf16&prep=off", Some(Field::KbitPrepare)),
         ],
     );
+}
+
+/// The same of checkpoints and of adapters that are merged, each in its phase.
+#[test]
+fn one_layer_stands_for_many_that_are_saved_and_merged() {
+    let each = [
+        "m=meta-llama/Llama-3.1-8B&method=qlora&save=on&merge=gpu",
+        "m=meta-llama/Llama-3.1-8B&method=lora&p=bf16&merge=gpu&gc=off",
+        "m=Qwen/Qwen3-8B&method=qlora&st=trl&merge=gpu&t=attention",
+        "m=mistralai/Mixtral-8x7B-v0.1&method=full&p=bf16&save=on",
+    ];
+    answer_alike(each.map(|settings| format!("s=128&{settings}")));
 }
 
 /// What GPUs cannot share by transformers' own plan, or was not compared, is refused where it is said.

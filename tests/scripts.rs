@@ -66,6 +66,17 @@ fn a_file_says_where_its_card_has_another_device() {
 }
 
 #[test]
+fn a_file_asks_for_the_transformers_whose_experts_it_has() {
+    for (experts, version, package) in [
+        ("layers", "transformers 4.57", "'transformers==4.57.1'"),
+        ("tensors", "transformers 5.17", "'transformers==5.17.*'"),
+    ] {
+        let file = script(&linked(&format!("m=Qwen/Qwen3-30B-A3B&exl={experts}"))).expect("a file");
+        assert!(file.contains(&format!("with {version}")) && file.contains(package), "{file}");
+    }
+}
+
+#[test]
 fn a_file_that_runs_takes_what_is_shown() {
     let rows: Vec<Value> = serde_json::from_str(RAN).expect("the rows are JSON");
     assert!(rows.len() >= 120, "{} rows", rows.len());

@@ -387,17 +387,7 @@ fn evaluates(job: &Job, evaluated: usize) -> Result<(), Issue> {
     let refuse = |field, message: &str, fix: &str| Err(Issue::error(field, message).with_fix(fix));
     let off = "switch evaluation off";
     let member = &job.members[evaluated];
-    let others = |act: &Act| {
-        !matches!(
-            act,
-            Act::Train { loss: Loss::Labels | Loss::Classes, .. }
-                | Act::Update { .. }
-                | Act::Evaluate { .. }
-                | Act::Save { .. }
-                | Act::Merge { .. }
-        )
-    };
-    if job.round.iter().any(others) {
+    if !job.round.iter().all(Act::is_of_fine_tuning) {
         let message =
             "the evaluation of this task is not modelled: it is of fine-tuning and of classification";
         return refuse(Field::Evaluation, message, off);

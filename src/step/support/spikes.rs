@@ -18,18 +18,12 @@ const NOT_SAVED: &str = "switch saving off";
 pub(super) fn merges(job: &Job, merged: usize) -> Result<(), Issue> {
     let refuse = |message: &str| Err(Issue::error(Field::Merging, message).with_fix(ELSEWHERE));
     let member = &job.members[merged];
-    let others = |act: &Act| {
-        let usual = matches!(
-            act,
-            Act::Train { loss: Loss::Labels, .. }
-                | Act::Update { .. }
-                | Act::Evaluate { .. }
-                | Act::Save { .. }
-                | Act::Merge { .. }
-        );
-        !usual || act.batch().is_some_and(|batch| batch.lengths != Lengths::Equal)
+    let compared = |act: &Act| {
+        act.is_of_fine_tuning()
+            && !matches!(act, Act::Train { loss: Loss::Classes, .. })
+            && act.batch().is_none_or(|batch| batch.lengths == Lengths::Equal)
     };
-    if job.round.iter().any(others) {
+    if !job.round.iter().all(compared) {
         return refuse("merging on the GPU was compared after fine-tuning with texts of one length");
     }
     let merges = job.round.iter().filter(|act| matches!(act, Act::Merge { .. })).count();
@@ -65,17 +59,7 @@ pub(super) fn merges(job: &Job, merged: usize) -> Result<(), Issue> {
 pub(super) fn saves(job: &Job, saved: usize) -> Result<(), Issue> {
     let refuse = |message: &str| Err(Issue::error(Field::Saving, message).with_fix(NOT_SAVED));
     let member = &job.members[saved];
-    let others = |act: &Act| {
-        !matches!(
-            act,
-            Act::Train { loss: Loss::Labels | Loss::Classes, .. }
-                | Act::Update { .. }
-                | Act::Evaluate { .. }
-                | Act::Save { .. }
-                | Act::Merge { .. }
-        )
-    };
-    if job.round.iter().any(others) {
+    if !job.round.iter().all(Act::is_of_fine_tuning) {
         return refuse(
             "the checkpoints of this task are not modelled: they are of fine-tuning and of classification",
         );

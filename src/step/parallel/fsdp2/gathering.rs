@@ -1,0 +1,117 @@
+//! How a unit of FSDP2 becomes whole: its shards are gathered rank after rank, and every parameter is copied out of what came.
+
+use super::{BLOCK_BYTES, CHUNKS, COLLECTIVES, Fsdp2, PARAM};
+use crate::allocator::Stream;
+use crate::dtype::Dtype;
+use crate::memory::Category;
+use crate::step::device::Device;
+use crate::step::heap::{Heap, StorageId};
+use crate::step::params::{DOUBLE_QUANT_BLOCK, Kept, Params, QUANT_BLOCK};
+use crate::step::what::What;
+use crate::work::Group;
+
+pub(super) static GATHER_INPUT: What = What::own(
+    "all-gather input",
+    "this rank's shards of a layer, in the type that they are gathered in",
+    COLLECTIVES,
+);
+static FETCHED: What =
+    What::own("fetched shard", "this rank's shard of a parameter, copied from the CPU", PARAM);
+pub(super) static GATHER_OUTPUT: What =
+    What::own("all-gather output", "all ranks' shards of a layer, rank after rank", COLLECTIVES);
+pub(super) static GATHERED: What =
+    What::own("gathered parameter", "a whole parameter, there while its layer runs", PARAM);
+static SPLIT: What =
+    What::own("split_with_sizes_copy (offsets)", "where the kernel finds what it copies", CHUNKS);
+
+impl Fsdp2 {
+    /// Bytes of a shard's tensors as they are gathered, one after the other: one in the type that is computed in, or of torchao's 4-bit
+    /// weight its scales, their factors and the packed weight (`fsdp_pre_all_gather` of NF4Tensor).
+    fn pieces(&self, kept: Kept) -> impl Iterator<Item = u64> + use<> {
+        let compute = self.compute.bytes();
+        let pieces = match kept.dtype {
+            Dtype::U8 => {
+                let scales = kept.numel.saturating_mul(2) / QUANT_BLOCK;
+                [scales, (scales / DOUBLE_QUANT_BLOCK).saturating_mul(compute), kept.numel]
+            }
+            _ => [0, 0, kept.numel.saturating_mul(compute)],
+        };
+        pieces.into_iter().filter(move |bytes| *bytes > 0)
+    }
+
+    /// `foreach_all_gather`: the shards in the type that they are gathered in, where that is another, then all ranks'.
+    pub(super) fn gather(&self, heap: &mut Heap, params: &Params, unit: usize) -> StorageId {
+        let stream = if self.reference() == Some(unit) { Stream::OtherGathers } else { Stream::Gathers };
+        let unit = &self.units[unit];
+        let bytes = |own: &mut dyn Iterator<Item = (Kept, u32)>| {
+            let each = own.map(|(kept, times)| self.pieces(kept).sum::<u64>().saturating_mul(times.into()));
+            each.fold(0, u64::saturating_add)
+        };
+        let kept = || unit.params.iter().map(|id| params.get(*id).kept);
+        let counted = || kept().zip(unit.times.iter().copied());
+        let is_cast = |kept: Kept| kept.dtype != self.compute && kept.dtype != Dtype::U8;
+        let cast = bytes(&mut counted().filter(|(kept, _)| is_cast(*kept)));
+        let all = bytes(&mut counted());
+        let alloc = |heap: &mut Heap, bytes: u64, operation: &'static What| {
+            heap.alloc_on(stream, Category::WeightCopies, bytes, self.compute, operation)
+        };
+        let inputs = if self.offloads {
+            kept().map(|kept| self.fetch(heap, kept)).collect()
+        } else {
+            Vec::from_iter((cast > 0).then(|| alloc(heap, cast, &GATHER_INPUT)))
+        };
+        let whole = all.saturating_mul(self.world);
+        let output = alloc(heap, whole, &GATHER_OUTPUT);
+        heap.send_around(Group::Data, whole, self.world);
+        inputs.into_iter().rev().for_each(|input| heap.release(input));
+        output
+    }
+
+    /// `all_gather_inputs` of a shard on the CPU: it is copied as it is and cast then.
+    fn fetch(&self, heap: &mut Heap, kept: Kept) -> StorageId {
+        let mut alloc = |dtype: Dtype| {
+            let bytes = kept.numel.saturating_mul(dtype.bytes());
+            heap.alloc_on(Stream::Gathers, Category::WeightCopies, bytes, dtype, &FETCHED)
+        };
+        let copy = alloc(kept.dtype);
+        if kept.dtype == self.compute {
+            return copy;
+        }
+        let cast = alloc(self.compute);
+        heap.release(copy);
+        cast
+    }
+
+    /// `foreach_all_gather_copy_out`: every parameter by itself.
+    pub(super) fn copy_out(&mut self, heap: &mut Heap, params: &Params, unit: usize) {
+        let (world, compute) = (self.world, self.compute);
+        let mut pieces = Vec::with_capacity(self.units[unit].params.len());
+        for (id, times) in self.units[unit].params.iter().zip(&self.units[unit].times) {
+            pieces.extend(self.pieces(params.get(*id).kept).map(|bytes| (bytes, *times)));
+        }
+        let whole = |(bytes, times): &(u64, u32)| {
+            let bytes = bytes.saturating_mul(world);
+            match times {
+                1 => heap.alloc_as(Category::WeightCopies, bytes, compute, &GATHERED),
+                times => heap.persistent(bytes, compute, *times, Category::WeightCopies, &GATHERED),
+            }
+        };
+        self.units[unit].gathered = pieces.iter().map(whole).collect();
+        let shards = pieces.iter().flat_map(|(bytes, times)| (0..*times).map(|_| *bytes));
+        let scratch = split_scratch(heap.device, &Vec::from_iter(shards), world);
+        heap.scratch(scratch, &SPLIT);
+    }
+}
+
+/// Threads of a block.
+const BLOCK_THREADS: u64 = 128;
+
+/// What `split_with_sizes_copy` tells its kernel of every tensor, of so many bytes, and block (aten/src/ATen/native/cuda/TensorShape.cu).
+fn split_scratch(device: Device, shards: &[u64], world: u64) -> u64 {
+    let blocks =
+        |each: u64| -> u64 { shards.iter().map(|bytes| bytes.div_ceil(each)).fold(0, u64::saturating_add) };
+    let at_a_time = device.multiprocessors.saturating_mul(device.threads / BLOCK_THREADS).saturating_mul(8);
+    let rounds = blocks(BLOCK_BYTES).saturating_mul(world).div_ceil(at_a_time.max(1)).max(1);
+    let numbers = blocks(BLOCK_BYTES.saturating_mul(rounds)).saturating_add(4 * shards.len() as u64 + 1);
+    numbers.saturating_mul(8)
+}
