@@ -24,6 +24,8 @@ PIXELS = dict(dict.fromkeys(["qwen2_vl", "qwen2_5_vl"], (56 * 56, 28 * 28 * 1638
 
 # the most tokens of a picture (image_processing_gemma4.py `max_soft_tokens`)
 SOFT_TOKENS = 280
+# the most tiles of a picture of internvl (image_processing_got_ocr2.py `max_patches`)
+MOST_TILES = 12
 
 
 def smart_resize(height, width, factor, least, most):
@@ -52,9 +54,55 @@ def within(height, width, factor, patch, patches):
     return [math.floor(scale * side / factor) * factor for side in (height, width)]
 
 
+def nearest_ratio(height, width, tile, most):
+    """As transformers' models/got_ocr2/image_processing_got_ocr2.py `get_optimal_tiled_canvas` has it, of one tile at least."""
+    grids = sorted([(columns, rows) for columns in range(1, most + 1) for rows in range(1, most + 1) if columns * rows <= most],
+                   key=lambda grid: grid[0] * grid[1])
+    nearest, best = float("inf"), (1, 1)
+    for columns, rows in grids:
+        away = abs(width / height - columns / rows)
+        if away < nearest or away == nearest and width * height > 0.5 * tile * tile * columns * rows:
+            nearest, best = away, (columns, rows)
+    return best
+
+
+def best_resolution(height, width, points):
+    """As transformers' image_processing_utils.py `select_best_resolution` has it."""
+    best, kept, wasted = None, 0, float("inf")
+    for rows, columns in points:
+        scale = min(columns / width, rows / height)
+        effective = min(int(width * scale) * int(height * scale), height * width)
+        waste = rows * columns - effective
+        if effective > kept or effective == kept and waste < wasted:
+            best, kept, wasted = (rows, columns), effective, waste
+    return best
+
+
+def unpadded(height, width, rows, columns):
+    """As transformers' models/llava_next/processing_llava_next.py `_get_unpadded_features` has it."""
+    if width / height > columns / rows:
+        rows -= (rows - int(round(height * (columns / width), 7))) // 2 * 2
+    else:
+        columns -= (columns - int(round(width * (rows / height), 7))) // 2 * 2
+    return rows, columns
+
+
+def tiles_of(case, config):
+    """Into how many tiles a picture is cut, the whole among them."""
+    if config.model_type == "llava_next":
+        rows, columns = best_resolution(*case["image_size"], config.image_grid_pinpoints)
+        return rows // config.vision_config.image_size * (columns // config.vision_config.image_size) + 1
+    if config.model_type == "internvl":
+        columns, rows = nearest_ratio(*case["image_size"], config.vision_config.image_size[0], MOST_TILES)
+        return columns * rows + 1 if columns * rows > 1 else 1
+    return 1
+
+
 def grid(case, config):
-    """Rows and columns of patches of a picture."""
+    """Rows and columns of patches of a picture, or of each of its tiles."""
     vision = config.vision_config
+    if config.model_type == "internvl":
+        return [vision.image_size[0] // vision.patch_size[0]] * 2
     if config.model_type == "gemma4":
         factor = vision.patch_size * vision.pooling_kernel_size
         sides = within(*case["image_size"], factor, vision.patch_size, SOFT_TOKENS * vision.pooling_kernel_size ** 2)
@@ -62,7 +110,7 @@ def grid(case, config):
     if config.model_type == "mistral3":
         sides = longest_edge(*case["image_size"], vision.patch_size * config.spatial_merge_size, vision.image_size)
         return [side // vision.patch_size for side in sides]
-    if config.model_type in ("gemma3", "llava"):
+    if config.model_type in ("gemma3", "llava", "llava_next"):
         # every picture is resized to the one size of the tower, in llava's its shorter side, and then cropped
         return [vision.image_size // vision.patch_size] * 2
     least, most = PIXELS[config.model_type]
@@ -81,13 +129,19 @@ def tokens_of(case, config):
     rows, columns = grid(case, config)
     if config.model_type == "gemma3":
         return config.mm_tokens_per_image
-    return rows * columns // merged(config) ** 2
+    if config.model_type == "llava_next":
+        best = best_resolution(*case["image_size"], config.image_grid_pinpoints)
+        seen = unpadded(*case["image_size"], *(side // config.vision_config.patch_size for side in best))
+        return rows * columns + seen[0] * (seen[1] + 1)
+    return rows * columns // merged(config) ** 2 * tiles_of(case, config)
 
 
 def merged(config):
     """Rows and columns of patches that become a token."""
-    if config.model_type == "llava":
+    if config.model_type in ("llava", "llava_next"):
         return 1
+    if config.model_type == "internvl":
+        return int(1 / config.downsample_ratio)
     if config.model_type == "gemma4":
         return config.vision_config.pooling_kernel_size
     return getattr(config, "spatial_merge_size", None) or config.vision_config.spatial_merge_size
@@ -111,6 +165,15 @@ def pictures(case, config, device):
     if config.model_type == "llava":
         # whole pictures (models/llava/processing_llava.py); no kinds of tokens
         return dict(pixel_values=torch.empty(count, vision.num_channels, vision.image_size, vision.image_size, device=device))
+    if config.model_type == "llava_next":
+        # tiles of each picture, and its sides (models/llava_next/processing_llava_next.py); no kinds of tokens
+        sides = (vision.image_size, vision.image_size)
+        return dict(pixel_values=torch.empty(count, tiles_of(case, config), vision.num_channels, *sides, device=device),
+                    image_sizes=torch.tensor([case["image_size"]] * count).to(device))
+    if config.model_type == "internvl":
+        # tiles of all pictures (models/internvl/processing_internvl.py); no kinds of tokens
+        sides = (vision.image_size[0], vision.image_size[1])
+        return dict(pixel_values=torch.empty(count * tiles_of(case, config), vision.num_channels, *sides, device=device))
     if config.model_type == "gemma4":
         # patches up to the most that there may be, and where each is; kinds of tokens
         patches = SOFT_TOKENS * vision.pooling_kernel_size ** 2
@@ -182,6 +245,9 @@ def answer(case, model, added):
     windows = []
 
     def tolist(self):
+        # sides of a picture (llava_next)
+        if config.model_type == "llava_next" and self.is_cuda and self.dtype == torch.int64 and self.shape == (2,):
+            return list(case["image_size"])
         # lengths of what attends to itself: the pictures, or qwen2_5_vl's windows
         if self.is_cuda and self.dtype == torch.int32 and self.dim() == 1:
             real = device_list(self)
@@ -272,7 +338,7 @@ def build_model(case, device, build=measure.build_model):
     inner = model.get_base_model() if hasattr(model, "get_base_model") else model
     if case["tower"] == "frozen":
         for name, parameter in inner.named_parameters():
-            if any(part in name for part in ("visual.", "vision_tower.", "multi_modal_projector.", "embed_vision.")) and "lora_" not in name:
+            if any(part in name for part in ("visual.", "vision_tower.", "multi_modal_projector.", "embed_vision.", "image_newline")) and "lora_" not in name:
                 parameter.requires_grad_(False)
     added = {}
 

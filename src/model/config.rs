@@ -310,6 +310,27 @@ impl<'a> Config<'a> {
         }
     }
 
+    /// Both sides of what may be given as one number, or as a list of the two.
+    pub fn sides(&self, key: &'static str) -> Result<[u64; 2], ModelError> {
+        match self.find(key) {
+            Some(Value::Array(_)) => match self.sizes(key)?.as_deref() {
+                Some([first, second]) if *first > 0 && *second > 0 => Ok([*first, *second]),
+                _ => Err(self.wrong(key, "is not two sizes of at least 1")),
+            },
+            _ => self.size(key).map(|side| [side, side]),
+        }
+    }
+
+    /// A list of lists of two sizes each, if there is one.
+    pub fn pairs(&self, key: &'static str) -> Result<Option<Vec<[u64; 2]>>, ModelError> {
+        let Some(list) = self.list(key)? else { return Ok(None) };
+        let pair = |value: &Value| match value.as_array().map(Vec::as_slice) {
+            Some([first, second]) => Ok([self.whole(key, first)?, self.whole(key, second)?]),
+            _ => Err(self.mistyped(key, value, "a list of pairs of sizes")),
+        };
+        list.iter().map(pair).collect::<Result<_, _>>().map(Some)
+    }
+
     fn list(&self, key: &'static str) -> Result<Option<&'a Vec<Value>>, ModelError> {
         match self.find(key) {
             None => Ok(None),

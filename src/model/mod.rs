@@ -11,6 +11,7 @@ pub mod modeling;
 mod python_json;
 pub mod read;
 pub mod stored;
+mod tiles;
 pub mod vision;
 
 pub use architecture::{

@@ -3,9 +3,11 @@
 //! Sources: transformers 5.17 models/qwen2_vl/image_processing_qwen2_vl.py `smart_resize`,
 //! models/pixtral/image_processing_pixtral.py `get_resize_output_image_size`,
 //! models/gemma4/image_processing_gemma4.py `get_aspect_ratio_preserving_size`; the fewest and the most pixels are those of the
-//! models' own preprocessor_config.json (docs/pictures.md says how they are known).
+//! models' own preprocessor_config.json (docs/pictures.md says how they are known). Pictures that are cut: `tiles.rs`.
 
 use super::blocks::Activation;
+use super::tiles;
+pub use super::tiles::{Grid, Laid};
 
 /// Whose code runs a tower.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,9 +22,15 @@ pub enum VisionCode {
     /// `Gemma4VisionModel` and `Gemma4MultimodalEmbedder`: every picture is as many patches, those that it lacks are padding; norms
     /// behind the halves of a layer too, and of heads.
     Gemma4,
+    /// `InternVLVisionModel` and `InternVLMultiModalProjector`: pictures in tiles of one size, each with a class token; what the halves
+    /// of a layer make is scaled by numbers that are trained, and neighbouring patches lie side by side before the projector.
+    InternVl,
     /// `CLIPVisionModel` and `LlavaMultiModalProjector`: a class token before the patches of a picture, all pictures of one size, and
     /// tokens of what a layer before the last one makes.
     Llava,
+    /// The same, and `LlavaNextModel`: pictures in tiles, whose tokens are laid side by side again, without what was padded and with a
+    /// token that is trained behind each row.
+    LlavaNext,
     /// `PixtralVisionModel` and `Mistral3MultiModalProjector`: all pictures in one sequence under a mask, whose patches are merged.
     Mistral3,
     /// `Qwen3VLVisionModel`: learned positions, interpolated; what some layers make is added to the text's first layers.
@@ -30,7 +38,7 @@ pub enum VisionCode {
 }
 
 /// To what size a processor brings a picture, in pixels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Resizing {
     /// As many rows and columns as that, whatever it was.
     Square(u64),
@@ -40,6 +48,21 @@ pub enum Resizing {
     Longest(u64),
     /// Both sides to multiples of a token's, with at most so many patches in all, and as many as may be.
     Most(u64),
+    /// Cut into square tiles, whose rows and columns are as near to the ratio of its sides as at most so many can be, and where they
+    /// are several the whole as one more.
+    Tiles {
+        /// Pixels along a tile.
+        side: u64,
+        /// The most tiles, the whole aside.
+        most: u64,
+    },
+    /// Brought to one of these sizes with its sides' ratio kept and what lacks padded, then cut into square tiles; the whole is one more.
+    Points {
+        /// Pixels along a tile.
+        side: u64,
+        /// Rows and columns of pixels of each size.
+        points: Vec<[u64; 2]>,
+    },
 }
 
 /// A tower that can be run.
@@ -79,22 +102,6 @@ pub struct Vision {
     pub standardizes: bool,
 }
 
-/// Rows and columns of patches of one picture.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Grid {
-    /// Rows.
-    pub rows: u64,
-    /// Columns.
-    pub columns: u64,
-}
-
-impl Grid {
-    /// Patches.
-    pub fn patches(self) -> u64 {
-        self.rows.saturating_mul(self.columns)
-    }
-}
-
 /// Patches that see each other: so many groups of the same length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pieces {
@@ -105,33 +112,57 @@ pub struct Pieces {
 }
 
 impl Vision {
-    /// The patches of a picture of so many rows and columns of pixels, as the processor resizes it.
+    /// Into how many tiles the processor cuts a picture of so many rows and columns of pixels: 1 where it cuts none.
+    pub fn tiles(&self, height: u64, width: u64) -> u64 {
+        match &self.resizing {
+            Resizing::Tiles { side, most } => {
+                let [rows, columns] = tiles::nearest_ratio(*most, *side, (height, width));
+                let tiles = rows.saturating_mul(columns);
+                if tiles > 1 { tiles.saturating_add(1) } else { 1 }
+            }
+            Resizing::Points { side, points } => {
+                let cut = tiles::cut(points, *side, (height, width));
+                cut.rows.saturating_mul(cut.columns).saturating_add(1)
+            }
+            Resizing::Square(_) | Resizing::Between(..) | Resizing::Longest(_) | Resizing::Most(_) => 1,
+        }
+    }
+
+    /// The patches of a picture of so many rows and columns of pixels, as the processor resizes it; where it is cut, of each tile.
     pub fn grid(&self, height: u64, width: u64) -> Grid {
         let factor = self.patch.saturating_mul(self.merge).max(1);
-        let [rows, columns] = match self.resizing {
-            Resizing::Square(side) => [side, side],
-            Resizing::Between(least, most) => between((least, most), factor, (height, width)),
-            Resizing::Longest(longest) => no_longer(longest, factor, (height, width)),
+        let [rows, columns] = match &self.resizing {
+            Resizing::Square(side) | Resizing::Tiles { side, .. } | Resizing::Points { side, .. } => {
+                [*side, *side]
+            }
+            Resizing::Between(least, most) => between((*least, *most), factor, (height, width)),
+            Resizing::Longest(longest) => no_longer(*longest, factor, (height, width)),
             Resizing::Most(patches) => {
-                as_many(patches, (self.patch.max(1), self.merge.max(1)), (height, width))
+                as_many(*patches, (self.patch.max(1), self.merge.max(1)), (height, width))
             }
         };
         let patch = self.patch.max(1);
         Grid { rows: rows / patch, columns: columns / patch }
     }
 
-    /// Patches of such a picture as the batch has it, padding among them.
+    /// Patches of such a picture, or tile, as the batch has it, padding among them.
     pub fn lies(&self, grid: Grid) -> u64 {
         match self.resizing {
             Resizing::Most(patches) => patches,
-            Resizing::Square(_) | Resizing::Between(..) | Resizing::Longest(_) => grid.patches(),
+            Resizing::Square(_)
+            | Resizing::Between(..)
+            | Resizing::Longest(_)
+            | Resizing::Tiles { .. }
+            | Resizing::Points { .. } => grid.patches(),
         }
     }
 
-    /// Rows of such a picture in the tower's layers: its patches, and a class token where there is one.
+    /// Rows of such a picture, or tile, in the tower's layers: its patches, and a class token where there is one.
     pub fn rows(&self, grid: Grid) -> u64 {
         match self.code {
-            VisionCode::Llava => grid.patches().saturating_add(1),
+            VisionCode::Llava | VisionCode::LlavaNext | VisionCode::InternVl => {
+                grid.patches().saturating_add(1)
+            }
             VisionCode::Qwen2
             | VisionCode::Qwen2_5
             | VisionCode::Qwen3
@@ -141,19 +172,41 @@ impl Vision {
         }
     }
 
-    /// Tokens of such a picture.
-    pub fn tokens(&self, grid: Grid) -> u64 {
+    /// Tokens of such a picture, or tile.
+    pub fn tokens_of(&self, grid: Grid) -> u64 {
         grid.patches() / self.merge.saturating_mul(self.merge).max(1)
+    }
+
+    /// How the tiles of a picture of so many rows and columns of pixels are laid side by side again, where they are.
+    pub fn laid(&self, height: u64, width: u64) -> Option<Laid> {
+        let Resizing::Points { side, points } = &self.resizing else { return None };
+        let tiles = tiles::cut(points, *side, (height, width));
+        let along = side / self.patch.max(1);
+        let whole =
+            Grid { rows: tiles.rows.saturating_mul(along), columns: tiles.columns.saturating_mul(along) };
+        Some(Laid { tiles, whole, seen: tiles::unpadded(whole, (height, width)) })
+    }
+
+    /// Tokens of a picture of so many rows and columns of pixels, those of all its tiles together.
+    pub fn tokens(&self, height: u64, width: u64) -> u64 {
+        if let Some(laid) = self.laid(height, width) {
+            return self.tokens_of(self.grid(height, width)).saturating_add(laid.tokens());
+        }
+        self.tokens_of(self.grid(height, width)).saturating_mul(self.tiles(height, width))
     }
 
     /// Tokens of text that the processor puts around a picture: a start and an end, in Gemma 3's a line break before and after
     /// them too (processing_gemma3.py `full_image_sequence`), in Mistral 3's a break after each row, the last of which is the end
-    /// (processing_pixtral.py `replace_image_token`). LLaVA's puts none there (processing_llava.py).
+    /// (processing_pixtral.py `replace_image_token`). LLaVA's and LLaVA-NeXT's put none there (processing_llava.py).
     pub fn around(&self, grid: Grid) -> u64 {
         match self.code {
-            VisionCode::Qwen2 | VisionCode::Qwen2_5 | VisionCode::Qwen3 | VisionCode::Gemma4 => 2,
+            VisionCode::Qwen2
+            | VisionCode::Qwen2_5
+            | VisionCode::Qwen3
+            | VisionCode::Gemma4
+            | VisionCode::InternVl => 2,
             VisionCode::Gemma3 => 4,
-            VisionCode::Llava => 0,
+            VisionCode::Llava | VisionCode::LlavaNext => 0,
             VisionCode::Mistral3 => grid.rows / self.merge.max(1),
         }
     }
@@ -163,7 +216,12 @@ impl Vision {
     pub fn places(&self) -> bool {
         match self.code {
             VisionCode::Qwen2 | VisionCode::Qwen2_5 | VisionCode::Qwen3 => true,
-            VisionCode::Gemma3 | VisionCode::Gemma4 | VisionCode::Llava | VisionCode::Mistral3 => false,
+            VisionCode::Gemma3
+            | VisionCode::Gemma4
+            | VisionCode::InternVl
+            | VisionCode::Llava
+            | VisionCode::LlavaNext
+            | VisionCode::Mistral3 => false,
         }
     }
 
@@ -173,7 +231,9 @@ impl Vision {
             VisionCode::Qwen2
             | VisionCode::Qwen2_5
             | VisionCode::Gemma3
+            | VisionCode::InternVl
             | VisionCode::Llava
+            | VisionCode::LlavaNext
             | VisionCode::Mistral3 => true,
             VisionCode::Qwen3 | VisionCode::Gemma4 => false,
         }
@@ -281,11 +341,11 @@ mod tests {
             (100, 3000, 4 * 107),
             (8000, 8000, 128 * 128),
         ] {
-            assert_eq!(qwen.tokens(qwen.grid(height, width)), tokens, "{height} × {width}");
+            assert_eq!(qwen.tokens(height, width), tokens, "{height} × {width}");
         }
         let qwen = tower("Qwen/Qwen3-VL-8B-Instruct");
         for (height, width, tokens) in [(448, 448, 196), (1080, 1920, 34 * 60), (8000, 8000, 128 * 128)] {
-            assert_eq!(qwen.tokens(qwen.grid(height, width)), tokens, "{height} × {width}");
+            assert_eq!(qwen.tokens(height, width), tokens, "{height} × {width}");
         }
     }
 
@@ -299,7 +359,7 @@ mod tests {
         let llava = architecture.towers[0].vision.clone().expect("it is followed");
         for (height, width) in [(1, 1), (336, 336), (1080, 1920)] {
             let grid = llava.grid(height, width);
-            assert_eq!((llava.tokens(grid), llava.rows(grid)), (576, 577), "{height} × {width}");
+            assert_eq!((llava.tokens(height, width), llava.rows(grid)), (576, 577), "{height} × {width}");
         }
     }
 
@@ -325,12 +385,65 @@ mod tests {
         assert!(error.contains("pixtral"), "{error}");
     }
 
+    /// InternVL3's tower of 300 million parameters as OpenGVLab's own converter writes it, beside a text of Qwen2.5 0.5B's dimensions.
+    const INTERNVL: &str = include_str!("../../tests/fixtures/internvl.json");
+
+    #[test]
+    fn a_picture_of_internvl_is_cut_into_tiles() {
+        let architecture = parse(INTERNVL).expect("it is read");
+        assert!(!architecture.head.tied, "published files have a head of their own");
+        let internvl = architecture.towers[0].vision.clone().expect("it is followed");
+        for (height, width, tiles) in
+            [(448, 448, 1), (640, 480, 13), (1080, 1920, 9), (1, 1, 1), (1, 5000, 13)]
+        {
+            assert_eq!(
+                (internvl.tiles(height, width), internvl.tokens(height, width)),
+                (tiles, tiles * 256),
+                "{height} × {width}"
+            );
+        }
+        assert_eq!(internvl.rows(internvl.grid(640, 480)), 1025);
+    }
+
+    #[test]
+    fn a_config_of_internvl_that_says_something_else_is_counted_or_refused() {
+        for (own, other) in [("_layer\": -1", "_layer\": -4"), ("\"default\"", "\"full\""), ("448", "450")] {
+            let towers = parse(&INTERNVL.replace(own, other)).expect("it is read").towers;
+            assert!(towers[0].vision.is_none(), "{other}");
+        }
+        for ratio in ["0", "-0.5", "1e-9", "4", "1e400"] {
+            assert!(
+                parse(&INTERNVL.replace("_ratio\": 0.5", &format!("_ratio\": {ratio}"))).is_err(),
+                "{ratio}"
+            );
+        }
+        for size in ["[448]", "[0, 448]", "[]", "[448, 448, 448]", "\"448\""] {
+            let config =
+                INTERNVL.replace("\"patch_size\"", &format!("\"image_size\": {size}, \"patch_size\""));
+            assert!(parse(&config).is_err(), "{size}");
+        }
+    }
+
+    #[test]
+    fn the_tiles_of_llava_next_are_laid_side_by_side() {
+        let llava = tower("llava-hf/llava-v1.6-mistral-7b-hf");
+        for (height, width, tiles, tokens) in
+            [(448, 448, 5, 2928), (640, 480, 5, 2352), (1080, 1920, 5, 1948), (300, 1200, 4, 1890)]
+        {
+            assert_eq!(
+                (llava.tiles(height, width), llava.tokens(height, width)),
+                (tiles, tokens),
+                "{height} × {width}"
+            );
+        }
+    }
+
     #[test]
     fn every_picture_of_gemma_3_is_as_many_tokens() {
         let gemma = tower("google/gemma-3-4b-it");
         for (height, width) in [(1, 1), (896, 896), (1080, 1920)] {
             let grid = gemma.grid(height, width);
-            assert_eq!((grid.patches(), gemma.tokens(grid)), (64 * 64, 256), "{height} × {width}");
+            assert_eq!((grid.patches(), gemma.tokens(height, width)), (64 * 64, 256), "{height} × {width}");
         }
     }
 
@@ -349,7 +462,7 @@ mod tests {
             let grid = mistral.grid(height, width);
             assert_eq!((grid.rows, grid.columns), (2 * rows, 2 * columns), "{height} × {width}");
             assert_eq!(
-                mistral.tokens(grid) + mistral.around(grid),
+                mistral.tokens(height, width) + mistral.around(grid),
                 rows * (columns + 1),
                 "{height} × {width}"
             );
@@ -370,7 +483,11 @@ mod tests {
         ] {
             let grid = gemma.grid(height, width);
             assert_eq!((grid.rows, grid.columns), (3 * rows, 3 * columns), "{height} × {width}");
-            assert_eq!((gemma.tokens(grid), gemma.lies(grid)), (rows * columns, 2520), "{height} × {width}");
+            assert_eq!(
+                (gemma.tokens(height, width), gemma.lies(grid)),
+                (rows * columns, 2520),
+                "{height} × {width}"
+            );
         }
     }
 

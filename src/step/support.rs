@@ -164,7 +164,7 @@ fn pictures(architecture: &Architecture, (member, batch): (&Member, Batch)) -> O
     }
     let pictures = batch.pictures;
     let grid = vision.grid(pictures.height, pictures.width);
-    let each = vision.tokens(grid);
+    let each = vision.tokens(pictures.height, pictures.width);
     let all = each.saturating_mul(pictures.count);
     // what the processor puts before and after each keeps them apart
     let around = vision.around(grid);

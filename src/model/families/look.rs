@@ -69,15 +69,23 @@ pub(super) fn siglip_vision(outer: &Config<'_>, vision: &Config<'_>, text: u64) 
 
 /// What a step of llava with pictures needs to know; none where the config says less, or where the projector is given what several
 /// layers make, or the class token too.
-pub(super) fn clip_vision(outer: &Config<'_>, vision: &Config<'_>, text: u64) -> Option<Vision> {
+pub(super) fn clip_vision(
+    code: VisionCode,
+    (outer, vision): (&Config<'_>, &Config<'_>),
+    text: u64,
+) -> Option<Vision> {
     let look = Look::read(vision, "num_hidden_layers", "num_channels").ok()?;
     let heads = vision.size("num_attention_heads").ok()?;
     let side = vision.side("image_size").ok()?;
     let unseen = unseen(outer.number("vision_feature_layer").ok()??, look.depth)?;
     let patches_alone = outer.text("vision_feature_select_strategy").ok()? == Some("default");
     let gelu = outer.text("projector_hidden_act").ok()? == Some("gelu");
+    let resizing = match code {
+        VisionCode::LlavaNext => Resizing::Points { side, points: points(outer, side)? },
+        _ => Resizing::Square(side),
+    };
     (patches_alone && gelu && look.hidden.is_multiple_of(heads)).then_some(Vision {
-        code: VisionCode::Llava,
+        code,
         depth: look.depth,
         hidden: look.hidden,
         inner: look.width,
@@ -91,9 +99,17 @@ pub(super) fn clip_vision(outer: &Config<'_>, vision: &Config<'_>, text: u64) ->
         whole: Vec::new(),
         deep: Vec::new(),
         unseen,
-        resizing: Resizing::Square(side),
+        resizing,
         standardizes: false,
     })
+}
+
+/// The sizes to one of which a picture is brought (configuration_llava_next.py); none where tiles of that side do not fill them.
+fn points(outer: &Config<'_>, side: u64) -> Option<Vec<[u64; 2]>> {
+    const USUAL: [[u64; 2]; 5] = [[336, 672], [672, 336], [672, 672], [1008, 336], [336, 1008]];
+    let points = outer.pairs("image_grid_pinpoints").ok()?.unwrap_or_else(|| USUAL.to_vec());
+    let whole = |along: &u64| *along > 0 && along.is_multiple_of(side);
+    (!points.is_empty() && points.iter().flatten().all(whole)).then_some(points)
 }
 
 /// How many layers come after the one whose output is looked at; what the first layer is given is number 0, and negative numbers count
@@ -180,7 +196,9 @@ pub(super) fn qwen_vision(
         VisionCode::Qwen3
         | VisionCode::Gemma3
         | VisionCode::Gemma4
+        | VisionCode::InternVl
         | VisionCode::Llava
+        | VisionCode::LlavaNext
         | VisionCode::Mistral3 => "gelu_pytorch_tanh",
     };
     let resizing = match code {
@@ -188,7 +206,9 @@ pub(super) fn qwen_vision(
         VisionCode::Qwen3
         | VisionCode::Gemma3
         | VisionCode::Gemma4
+        | VisionCode::InternVl
         | VisionCode::Llava
+        | VisionCode::LlavaNext
         | VisionCode::Mistral3 => Resizing::Between(256 * 256, 4096 * 4096),
     };
     let frames = vision.size("temporal_patch_size").ok()?;

@@ -16,6 +16,7 @@ mod look;
 mod multimodal;
 mod parts;
 mod seq2seq;
+mod tiled;
 mod tower;
 mod variant;
 mod variants;

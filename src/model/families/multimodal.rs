@@ -2,7 +2,7 @@
 
 use super::parts::{dropout, stack};
 use super::variant::{PLAIN, QK_NORMS, QkNorms, Variant};
-use super::{gemma4, llama, tower, variants};
+use super::{gemma4, llama, tiled, tower, variants};
 use crate::model::architecture::{Architecture, Counted, LAYERS, Tower};
 use crate::model::blocks::{Mixer, Registration, Submodule};
 use crate::model::config::Config;
@@ -11,6 +11,7 @@ use crate::model::modeling;
 
 /// The tower comes before the text model.
 const PICTURES_FIRST: Registration = &[
+    "image_newline",
     "visual.",
     "vision_tower.",
     "vision_model.",
@@ -26,8 +27,10 @@ pub fn read(outer: &Config<'_>) -> Option<Result<Architecture, ModelError>> {
         "gemma3" => gemma3(outer),
         "gemma4" => gemma4(outer),
         "gemma4_text" => gemma4::read(outer),
+        "internvl" => internvl(outer),
         "llama4" => llama4(outer),
-        "llava" => llava(outer),
+        "llava" => llava(outer, tower::llava),
+        "llava_next" => llava(outer, tower::llava_next),
         "mistral3" => mistral3(outer),
         "mllama" => mllama(outer),
         "qwen2_vl" => qwen_vl(outer, "qwen2_vl_text", "qwen2_vl_vision", tower::qwen2),
@@ -113,7 +116,25 @@ fn of_its_own_kind<'a>(outer: &Config<'a>, usual: &'static str) -> Result<Config
     })
 }
 
-fn llava(outer: &Config<'_>) -> Result<Architecture, ModelError> {
+/// The head is tied where the config says so. Where it says nothing transformers 5.17 means to tie it, but finds a head of its own in the
+/// files that were published (modeling_utils.py `tie_weights`: both are there) and lets it be.
+fn internvl(outer: &Config<'_>) -> Result<Architecture, ModelError> {
+    let text = of_its_own_kind(outer, "qwen2")?;
+    let model = variant(&text)?;
+    let vision = outer.nested("vision_config", "internvl_vision")?;
+    let tower = tiled::internvl(outer, &vision, model.hidden)?;
+    let says = outer.has("tie_word_embeddings");
+    let tied = if says { outer } else { &text }.flag("tie_word_embeddings")?;
+    let mut model = with_towers(outer, &text, model, vec![tower])?;
+    model.head.tied = tied;
+    Ok(model)
+}
+
+/// Reads a tower and its projector for a text model of so many numbers a token.
+type TowerReader = fn(&Config<'_>, &Config<'_>, u64) -> Result<Tower, ModelError>;
+
+/// llava and llava_next.
+fn llava(outer: &Config<'_>, tower: TowerReader) -> Result<Architecture, ModelError> {
     let text = of_its_own_kind(outer, "llama")?;
     let model = variant(&text)?;
     if !outer.has("vision_config") {
@@ -125,7 +146,7 @@ fn llava(outer: &Config<'_>) -> Result<Architecture, ModelError> {
             "the tower {other:?} is not known: llava is counted with clip_vision_model"
         )));
     }
-    let tower = tower::llava(outer, &vision, model.hidden)?;
+    let tower = tower(outer, &vision, model.hidden)?;
     let tied = outer.flag("tie_word_embeddings")? || text.flag("tie_word_embeddings")?;
     let mut model = with_towers(outer, &text, model, vec![tower])?;
     model.head.tied = tied;

@@ -68,7 +68,7 @@ impl Parts {
     }
 
     /// The same as a tower that can be run, where it is known how.
-    fn seeing(self, name: &'static str, vision: Option<Vision>) -> Tower {
+    pub fn seeing(self, name: &'static str, vision: Option<Vision>) -> Tower {
         Tower { vision, ..self.tower(name) }
     }
 
@@ -125,9 +125,26 @@ fn siglip(vision: &Config<'_>, parts: &mut Parts, prefix: &str) -> Result<u64, M
 
 /// clip and the projector of llava.
 pub fn llava(outer: &Config<'_>, vision: &Config<'_>, text_hidden: u64) -> Result<Tower, ModelError> {
+    let parts = clip(Parts::default(), (outer, vision), text_hidden)?;
+    Ok(parts.seeing("vision_tower", clip_vision(VisionCode::Llava, (outer, vision), text_hidden)))
+}
+
+/// The same of llava_next, and what stands behind each row of a picture's tokens.
+pub fn llava_next(outer: &Config<'_>, vision: &Config<'_>, text_hidden: u64) -> Result<Tower, ModelError> {
+    let mut parts = Parts::default();
+    parts.below("").other("image_newline", &[text_hidden]);
+    let parts = clip(parts, (outer, vision), text_hidden)?;
+    Ok(parts.seeing("vision_tower", clip_vision(VisionCode::LlavaNext, (outer, vision), text_hidden)))
+}
+
+/// clip and a projector of two products behind what `parts` has.
+fn clip(
+    mut parts: Parts,
+    (outer, vision): (&Config<'_>, &Config<'_>),
+    text_hidden: u64,
+) -> Result<Parts, ModelError> {
     let look = Look::read(vision, "num_hidden_layers", "num_channels")?;
     let hidden = look.hidden;
-    let mut parts = Parts::default();
     parts
         .below("vision_tower.")
         .other("embeddings.class_embedding", &[hidden])
@@ -152,7 +169,7 @@ pub fn llava(outer: &Config<'_>, vision: &Config<'_>, text_hidden: u64) -> Resul
         .below("multi_modal_projector.")
         .linear("linear_1", hidden.saturating_mul(looked_at(outer)), text_hidden, bias)
         .linear("linear_2", text_hidden, text_hidden, bias);
-    Ok(parts.seeing("vision_tower", clip_vision(outer, vision, text_hidden)))
+    Ok(parts)
 }
 
 /// Of how many layers a projector is given what they make: of one, or of a list of them.

@@ -296,7 +296,11 @@ static FAMILIES: [Family; 89] = [
     row(&["gpt_oss"], Modeling { router: Router::BestFirstInPlace, ..QWEN }, TRL),
     row(&["llama4"], Modeling { packs: false, flash_attn: false, ..LLAMA4 }, NOWHERE),
     row(&["llama4_text"], LLAMA4, NOWHERE),
-    row(&["llava", "mllama", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe"], INNER, NOWHERE),
+    row(
+        &["internvl", "llava", "llava_next", "mllama", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe"],
+        INNER,
+        NOWHERE,
+    ),
     row(&["jamba"], Modeling { casts_scan_arguments: false, ..QWEN }, NOWHERE),
     row(&["bamba"], QWEN, NOWHERE),
     row(&["mamba", "mamba2", "falcon_mamba"], MAMBA, NOWHERE),

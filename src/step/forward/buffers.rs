@@ -150,8 +150,13 @@ pub(super) fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
             store(dim / 2 * 4, &ORIGINAL_INV_FREQ);
         }
     }
-    // a tower's own, which siglip and clip do not have
-    let turns = |vision: &Vision| !matches!(vision.code, VisionCode::Gemma3 | VisionCode::Llava);
+    // a tower's own, which those that look their positions up do not have
+    let turns = |vision: &Vision| {
+        !matches!(
+            vision.code,
+            VisionCode::Gemma3 | VisionCode::Llava | VisionCode::LlavaNext | VisionCode::InternVl
+        )
+    };
     if let Some((_, vision)) = architecture.vision().filter(|(_, vision)| turns(vision)) {
         let bytes = vision.hidden / vision.heads.max(1) / 2 * 4;
         store(bytes, &INV_FREQ);
@@ -164,7 +169,8 @@ pub(super) fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
             }
         }
     }
-    if let Some((_, vision)) = architecture.vision().filter(|(_, vision)| vision.code == VisionCode::Llava) {
+    let is_clip = |vision: &Vision| matches!(vision.code, VisionCode::Llava | VisionCode::LlavaNext);
+    if let Some((_, vision)) = architecture.vision().filter(|(_, vision)| is_clip(vision)) {
         let rows = vision.rows(vision.grid(0, 0));
         loader.state.persistent(rows.saturating_mul(8), Dtype::I64, 1, Category::Buffers, &POSITION_IDS);
     }

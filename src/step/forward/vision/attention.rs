@@ -33,7 +33,7 @@ impl<'a> Pass<'_, 'a> {
                 let joint = x.through(joint);
                 joint.unbound()
             }
-            [q, k, v] if block.heads.is_some() => {
+            [q, k, v] if block.heads.is_some() && vision.code == VisionCode::Gemma4 => {
                 return self.normed_heads(vision, (block, [q, k, v]), x, (looked, shared));
             }
             [q, k, v] => {
@@ -45,8 +45,11 @@ impl<'a> Pass<'_, 'a> {
                 };
                 let [mut q, mut k, v] = match vision.code {
                     // all three are there before the first is divided into heads
-                    VisionCode::Mistral3 => {
-                        let whole = [q, k, v].map(|each| x.through(each));
+                    VisionCode::Mistral3 | VisionCode::InternVl => {
+                        let mut whole = [q, k, v].map(|each| x.through(each));
+                        for (whole, norm) in whole.iter_mut().zip(block.heads.iter().flatten()) {
+                            *whole = whole.normed(norm);
+                        }
                         whole.each_ref().map(Tensor::to_heads)
                     }
                     _ => [q, k, v].map(|each| x.through(each).to_heads()),

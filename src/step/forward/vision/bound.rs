@@ -11,7 +11,7 @@ use crate::step::ops::norm::NormLayer;
 use crate::step::params::ParamId;
 
 /// The modules of a tower by the end of their path, as people are shown them.
-const MODULES: [(&str, &str); 64] = [
+const MODULES: [(&str, &str); 75] = [
     ("patch_embed.proj", "visual.patch_embed.proj"),
     (".pos_embed", "visual.pos_embed"),
     (".merger.ln_q", "visual.merger.ln_q"),
@@ -67,7 +67,17 @@ const MODULES: [(&str, &str); 64] = [
     ("post_attention_layernorm", "vision_tower.post_attention_layernorm"),
     ("pre_feedforward_layernorm", "vision_tower.pre_feedforward_layernorm"),
     ("post_feedforward_layernorm", "vision_tower.post_feedforward_layernorm"),
+    ("cls_token", "vision_tower.embeddings.cls_token"),
+    ("position_embeddings", "vision_tower.embeddings.position_embeddings"),
+    ("patch_embeddings.projection", "vision_tower.embeddings.patch_embeddings.projection"),
+    ("lambda_1", "vision_tower.lambda_1"),
+    ("lambda_2", "vision_tower.lambda_2"),
+    ("projection_layer", "vision_tower.projection_layer"),
+    ("layernorm_before", "vision_tower.layernorm_before"),
+    ("layernorm_after", "vision_tower.layernorm_after"),
+    (".layernorm", "vision_tower.layernorm"),
     ("", "vision_tower"),
+    ("layer_norm", "multi_modal_projector.layer_norm"),
     ("mm_soft_emb_norm", "multi_modal_projector.mm_soft_emb_norm"),
     ("mm_input_projection_weight", "multi_modal_projector.mm_input_projection_weight"),
     (".norm", "multi_modal_projector.norm"),
@@ -75,6 +85,7 @@ const MODULES: [(&str, &str); 64] = [
     ("linear_1", "multi_modal_projector.linear_1"),
     ("linear_2", "multi_modal_projector.linear_2"),
     ("", "multi_modal_projector"),
+    ("image_newline", "image_newline"),
     ("embedding_projection", "embed_vision.embedding_projection"),
 ];
 
@@ -111,7 +122,8 @@ impl BoundTower<'_> {
             Projector::Qwen { merger, deep } => ([merger].into_iter().chain(deep).collect(), Vec::new()),
             Projector::Gemma3 { product, .. } => (Vec::new(), vec![product]),
             Projector::Gemma4 { patches, product } => (Vec::new(), vec![patches, product]),
-            Projector::Llava { linears: [first, second], .. } => (Vec::new(), vec![first, second]),
+            Projector::Llava { linears: [first, second], .. }
+            | Projector::InternVl { linears: [first, second], .. } => (Vec::new(), vec![first, second]),
             Projector::Mistral3 { merging, linears: [first, second], .. } => {
                 (Vec::new(), vec![merging, first, second])
             }
@@ -132,8 +144,10 @@ pub(super) enum Projector {
     Gemma3 { last: NormLayer, norm: NormLayer, product: linear::Layer },
     /// The norm, what merges neighbouring patches, and two products.
     Mistral3 { norm: NormLayer, merging: linear::Layer, linears: [linear::Layer; 2] },
-    /// The norm of the class token, of which nothing is made, and two products.
-    Llava { last: NormLayer, linears: [linear::Layer; 2] },
+    /// The tower's last norm where it has one, the projector's own, and two products.
+    InternVl { last: Option<NormLayer>, norm: NormLayer, linears: [linear::Layer; 2] },
+    /// The norm of the class token, of which nothing is made, two products, and in llava_next what stands behind each row of tokens.
+    Llava { last: NormLayer, linears: [linear::Layer; 2], newline: Option<ParamId> },
     /// What embeds patches, which is a product here, and the product behind the tower.
     Gemma4 { patches: linear::Layer, product: linear::Layer },
 }
@@ -142,7 +156,9 @@ pub(super) struct BoundBlock {
     pub norms: [NormLayer; 2],
     /// Norms behind the halves, where there are such.
     pub after: Option<[NormLayer; 2]>,
-    /// Norms of queries' and keys' heads, where there are such.
+    /// What is trained to scale what the halves make, where there is such.
+    pub scales: Option<[ParamId; 2]>,
+    /// Norms of queries' and keys' heads, in internvl of all heads together, where there are such.
     pub heads: Option<[NormLayer; 2]>,
     /// Queries, keys and values, from one product or three.
     pub qkv: Vec<linear::Layer>,
@@ -216,7 +232,9 @@ pub(in crate::step::forward) fn load<'a>(
                     VisionCode::Qwen2
                     | VisionCode::Qwen2_5
                     | VisionCode::Qwen3
+                    | VisionCode::InternVl
                     | VisionCode::Llava
+                    | VisionCode::LlavaNext
                     | VisionCode::Mistral3 => NormKind::Rms,
                 };
                 let norm = loader.norm(&Norm { name: shown(path), width: *width, rows: 1, kind });
@@ -245,6 +263,8 @@ struct Names {
     layers: &'static str,
     norms: [&'static str; 2],
     qkv: &'static [&'static str],
+    /// Norms of queries and keys.
+    heads: [&'static str; 2],
     proj: &'static str,
     mlp: &'static [&'static str],
 }
@@ -254,6 +274,7 @@ const QWEN: Names = Names {
     layers: "blocks",
     norms: ["norm1", "norm2"],
     qkv: &["attn.qkv"],
+    heads: ["self_attn.q_norm", "self_attn.k_norm"],
     proj: "attn.proj",
     mlp: &["mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"],
 };
@@ -263,11 +284,20 @@ fn names(code: VisionCode) -> Names {
         VisionCode::Qwen2 => Names { mlp: &["mlp.fc1", "mlp.fc2"], ..QWEN },
         VisionCode::Qwen2_5 => QWEN,
         VisionCode::Qwen3 => Names { mlp: &["mlp.linear_fc1", "mlp.linear_fc2"], ..QWEN },
-        VisionCode::Gemma3 | VisionCode::Llava => Names {
+        VisionCode::Gemma3 | VisionCode::Llava | VisionCode::LlavaNext => Names {
             layers: "encoder.layers",
             norms: ["layer_norm1", "layer_norm2"],
             qkv: &["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"],
             proj: "self_attn.out_proj",
+            mlp: &["mlp.fc1", "mlp.fc2"],
+            ..QWEN
+        },
+        VisionCode::InternVl => Names {
+            layers: "encoder.layer",
+            norms: ["layernorm_before", "layernorm_after"],
+            qkv: &["attention.q_proj", "attention.k_proj", "attention.v_proj"],
+            heads: ["attention.q_norm", "attention.k_norm"],
+            proj: "attention.projection_layer",
             mlp: &["mlp.fc1", "mlp.fc2"],
         },
         VisionCode::Gemma4 => Names {
@@ -276,6 +306,7 @@ fn names(code: VisionCode) -> Names {
             qkv: &["self_attn.q_proj.linear", "self_attn.k_proj.linear", "self_attn.v_proj.linear"],
             proj: "self_attn.o_proj.linear",
             mlp: &["mlp.gate_proj.linear", "mlp.up_proj.linear", "mlp.down_proj.linear"],
+            ..QWEN
         },
         VisionCode::Mistral3 => Names {
             layers: "transformer.layers",
@@ -283,6 +314,7 @@ fn names(code: VisionCode) -> Names {
             qkv: &["attention.q_proj", "attention.k_proj", "attention.v_proj"],
             proj: "attention.o_proj",
             mlp: &["feed_forward.gate_proj", "feed_forward.up_proj", "feed_forward.down_proj"],
+            ..QWEN
         },
     }
 }
@@ -296,10 +328,12 @@ fn bound<'a>((tower, vision): (&'a Tower, &'a Vision), parts: &Parts<'_>) -> Opt
         let linears =
             |names: &[&str]| names.iter().map(|part| parts.linear(&at(part))).collect::<Option<Vec<_>>>();
         let [first, second] = own.norms;
+        let trained = |part: &str| Parts::of(&parts.others, &at(part));
         let pair = |[first, second]: [&str; 2]| Some([parts.norm(&at(first))?, parts.norm(&at(second))?]);
         Some(BoundBlock {
             after: pair(["post_attention_layernorm", "post_feedforward_layernorm"]),
-            heads: pair(["self_attn.q_norm", "self_attn.k_norm"]),
+            heads: pair(own.heads),
+            scales: trained("lambda_1").zip(trained("lambda_2")).map(|(first, second)| [first, second]),
             norms: [parts.norm(&at(first))?, parts.norm(&at(second))?],
             qkv: linears(own.qkv)?,
             proj: parts.linear(&at(own.proj))?,
@@ -309,9 +343,10 @@ fn bound<'a>((tower, vision): (&'a Tower, &'a Vision), parts: &Parts<'_>) -> Opt
     let blocks = blocks.collect::<Option<_>>()?;
     let (patch, positions) = match vision.code {
         VisionCode::Qwen2 | VisionCode::Qwen2_5 | VisionCode::Qwen3 => ("patch_embed.proj", "pos_embed"),
-        VisionCode::Gemma3 | VisionCode::Llava => {
+        VisionCode::Gemma3 | VisionCode::Llava | VisionCode::LlavaNext => {
             ("embeddings.patch_embedding", "embeddings.position_embedding")
         }
+        VisionCode::InternVl => ("embeddings.patch_embeddings.projection", "embeddings.position_embeddings"),
         // positions are rotated in, not looked up
         VisionCode::Mistral3 => ("patch_conv", ""),
         VisionCode::Gemma4 => ("patch_embedder.input_proj", "patch_embedder.position_embedding_table"),
@@ -322,7 +357,8 @@ fn bound<'a>((tower, vision): (&'a Tower, &'a Vision), parts: &Parts<'_>) -> Opt
         patch: Parts::of(&parts.others, &at(patch)).or(patch_linear)?,
         patch_bias: Parts::of(&parts.others, &at(&format!("{patch}.bias"))),
         positions: Parts::of(&parts.others, &at(positions)),
-        class: Parts::of(&parts.others, &at("embeddings.class_embedding")),
+        class: Parts::of(&parts.others, &at("embeddings.class_embedding"))
+            .or_else(|| Parts::of(&parts.others, &at("embeddings.cls_token"))),
         first: parts.norm(&at("ln_pre")).or_else(|| parts.norm(&at("pre_layrnorm"))),
         blocks,
         projector: projector((tower, vision), parts)?,
@@ -366,11 +402,20 @@ fn projector((tower, vision): (&Tower, &Vision), parts: &Parts<'_>) -> Option<Pr
             patches: parts.linear(&format!("{name}.patch_embedder.input_proj"))?,
             product: parts.linear("embed_vision.embedding_projection")?,
         }),
-        VisionCode::Llava => {
+        VisionCode::InternVl => {
+            let linear = |path: &str| parts.linear(&format!("multi_modal_projector.{path}"));
+            Some(Projector::InternVl {
+                last: parts.norm(&format!("{name}.layernorm")),
+                norm: parts.norm("multi_modal_projector.layer_norm")?,
+                linears: [linear("linear_1")?, linear("linear_2")?],
+            })
+        }
+        VisionCode::Llava | VisionCode::LlavaNext => {
             let linear = |path: &str| parts.linear(&format!("multi_modal_projector.{path}"));
             Some(Projector::Llava {
                 last: parts.norm(&format!("{name}.post_layernorm"))?,
                 linears: [linear("linear_1")?, linear("linear_2")?],
+                newline: Parts::of(&parts.others, "image_newline"),
             })
         }
         VisionCode::Mistral3 => {

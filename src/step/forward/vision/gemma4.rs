@@ -93,7 +93,7 @@ impl<'a> Pass<'_, 'a> {
         self.tower_given.replace(Some(shared.map(|tensor| tensor.value)));
         drop(shared);
         let (pooled, real) = self.gemma4_pooled(looked, &hidden, &padding);
-        let rows = looked.vision.tokens(looked.grid).saturating_mul(looked.count);
+        let rows = looked.vision.tokens_of(looked.grid).saturating_mul(looked.count);
         let mut tokens = pooled.rows_where(&real, rows, looked.vision.hidden);
         drop(pooled);
         if looked.vision.standardizes {

@@ -16,6 +16,12 @@ use crate::step::what::{Role, Source};
 pub(super) static TOWER: Role =
     Role::new("the vision tower, which turns pictures into embeddings", Source::Modeling);
 
+/// `torch.split` by picture: views, which are one here where nothing is done with each.
+pub(super) fn by_picture(projected: Tensor<'_>) -> Vec<Tensor<'_>> {
+    let whole = projected.value.numel;
+    projected.chunks(&[whole])
+}
+
 impl Model<'_> {
     /// Whether checkpoints of a tower's layers are recomputed in backward: where one of them learns, or where its patches are made to
     /// need a gradient. With reentrant ones an adapter's learning does not count.
@@ -31,7 +37,7 @@ impl<'a> Pass<'_, 'a> {
     /// The pictures' numbers in the element type of the weight that embeds them; the batch's own are float32.
     pub(super) fn pixels(&self, tower: &BoundTower<'a>, looked: Looked<'_>) -> Tensor<'a> {
         let dtype = self.machine.with(|state| state.params.get(tower.patch).dtype);
-        let numbers = looked.patches().saturating_mul(looked.vision.patch_numbers);
+        let numbers = looked.numbers();
         if dtype == Dtype::F32 {
             Tensor { machine: self.machine, value: Value::plain(NOTHING, numbers, dtype) }
         } else {
@@ -39,13 +45,11 @@ impl<'a> Pass<'_, 'a> {
         }
     }
 
-    /// Tokens split by picture, then joined, in the element type of the text's.
-    pub(super) fn joined_pictures(&self, projected: Tensor<'a>, embedded: &Tensor<'a>) -> Tensor<'a> {
-        let whole = projected.value.numel;
-        let parts = projected.chunks(&[whole]);
-        drop(projected);
-        let joined = self.machine.stacked(&parts, whole).in_token_order();
-        drop(parts);
+    /// `torch.cat` of the tokens of all pictures, in the element type of the text's.
+    pub(super) fn joined_pictures(&self, pictures: Vec<Tensor<'a>>, embedded: &Tensor<'a>) -> Tensor<'a> {
+        let whole = pictures.iter().map(|picture| picture.value.numel).fold(0, u64::saturating_add);
+        let joined = self.machine.stacked(&pictures, whole).in_token_order();
+        drop(pictures);
         joined.to(embedded.value.dtype)
     }
 
@@ -130,6 +134,8 @@ impl<'a> Pass<'_, 'a> {
             return hidden.unmodelled("a layer of the tower that is not there");
         };
         let [first, second] = &block.norms;
+        // a variable of internvl's layer has what its attention made, scaled
+        let mut kept = None;
         let sum = {
             let mut attended = {
                 let normed = hidden.normed(first);
@@ -137,6 +143,10 @@ impl<'a> Pass<'_, 'a> {
             };
             if let Some([after, _]) = &block.after {
                 attended = attended.normed(after);
+            }
+            if let Some([scale, _]) = block.scales {
+                attended = attended.times_weight(scale);
+                kept = Some(attended.clone());
             }
             hidden.add(&attended)
         };
@@ -167,6 +177,12 @@ impl<'a> Pass<'_, 'a> {
         if let Some([_, after]) = &block.after {
             fed = fed.normed(after);
         }
-        sum.add(&fed)
+        if let Some([_, scale]) = block.scales {
+            fed = fed.times_weight(scale);
+        }
+        let output = sum.add(&fed);
+        drop(fed);
+        drop(kept);
+        output
     }
 }

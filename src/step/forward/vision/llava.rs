@@ -1,18 +1,24 @@
-//! LLaVA's tower (CLIP) and projector: the tokens are what a layer before the last one makes of the patches.
+//! The tower (CLIP) and projector of LLaVA and LLaVA-NeXT: the tokens are what a layer before the last one makes of the patches.
 //!
-//! Sources: transformers 5.17 models/clip/modeling_clip.py, models/llava/modeling_llava.py; traced on the null device.
+//! Sources: transformers 5.17 models/clip/modeling_clip.py, models/llava/modeling_llava.py,
+//! models/llava_next/modeling_llava_next.py; traced on the null device.
 
 use std::ops::Range;
 
 use super::bound::{BoundTower, Projector};
+use super::layer::by_picture;
 use super::looked::Looked;
+use crate::dtype::Dtype;
 use crate::model::blocks::Activation;
 use crate::step::forward::Pass;
 use crate::step::forward::inputs::Shared;
 use crate::step::ops::linear::Layer;
 use crate::step::ops::norm::NormLayer;
 use crate::step::tensor::{Layout, Tensor};
-use crate::step::what::roles;
+use crate::step::what::{Source, What, roles};
+
+static TILES: What =
+    What::own("pixel_values", "the tiles of all pictures, joined, until there are tokens", Source::Modeling);
 
 /// What the tower's output holds until there are tokens.
 struct Seen<'m> {
@@ -32,11 +38,15 @@ impl<'a> Pass<'_, 'a> {
         looked: Looked<'_>,
         embedded: &Tensor<'a>,
     ) -> Tensor<'a> {
-        let Projector::Llava { last, linears: [first, second] } = &tower.projector else {
+        let Projector::Llava { last, linears: [first, second], newline } = &tower.projector else {
             return embedded.unmodelled("a projector that llava does not have");
         };
-        let projected = {
-            let Some(Seen { states, pooled, idle }) = self.clip(tower, looked, last) else {
+        let laid = looked.laid.zip(*newline);
+        let pictures = {
+            // llava_next joins its pictures' tiles, which a variable has until there are tokens
+            let joined = laid.is_some().then(|| self.constant(looked.numbers(), Dtype::F32, &TILES));
+            let Some(Seen { states, pooled, idle }) = self.clip(tower, looked, (last, joined.as_ref()))
+            else {
                 return embedded.unmodelled("a tower without a class token, positions or a first norm");
             };
             let chosen = tower.blocks.len().saturating_sub(looked.vision.unseen as usize);
@@ -51,12 +61,16 @@ impl<'a> Pass<'_, 'a> {
             };
             let projected = active.through(second);
             drop(active);
+            let pictures = match laid {
+                None => by_picture(projected),
+                Some((laid, newline)) => self.packed(projected, (looked, laid), newline),
+            };
             drop(pooled);
+            drop(joined);
             self.machine.with(|state| state.abandon(idle));
-            projected
+            pictures
         };
-        // a list of pictures, then `torch.cat`
-        self.joined_pictures(projected, embedded)
+        self.joined_pictures(pictures, embedded)
     }
 
     /// Whether patches without the class tokens between them are copied side by side for a product: `matmul` does so where the weight
@@ -67,9 +81,14 @@ impl<'a> Pass<'_, 'a> {
     }
 
     /// `CLIPVisionModel.forward`.
-    fn clip(&self, tower: &BoundTower<'a>, looked: Looked<'_>, last: &NormLayer) -> Option<Seen<'a>> {
+    fn clip(
+        &self,
+        tower: &BoundTower<'a>,
+        looked: Looked<'_>,
+        (last, joined): (&NormLayer, Option<&Tensor<'a>>),
+    ) -> Option<Seen<'a>> {
         let nodes = || self.machine.with(|state| state.graph.len());
-        let mut hidden = self.clip_embeddings(tower, looked)?.normed(tower.first.as_ref()?);
+        let mut hidden = self.clip_embeddings(tower, looked, joined)?.normed(tower.first.as_ref()?);
         let shared = Shared::none();
         let mut states = vec![hidden.clone()];
         let seen = tower.blocks.len().saturating_sub(looked.vision.unseen as usize);
@@ -90,15 +109,21 @@ impl<'a> Pass<'_, 'a> {
     }
 
     /// `CLIPVisionEmbeddings.forward`.
-    fn clip_embeddings(&self, tower: &BoundTower<'a>, looked: Looked<'_>) -> Option<Tensor<'a>> {
+    fn clip_embeddings(
+        &self,
+        tower: &BoundTower<'a>,
+        looked: Looked<'_>,
+        joined: Option<&Tensor<'a>>,
+    ) -> Option<Tensor<'a>> {
         let vision = looked.vision;
         let (class, table) = (tower.class?, tower.positions?);
         let patches = {
             let pixels = self.pixels(tower, looked);
+            let pixels = joined.filter(|joined| joined.value.dtype == pixels.value.dtype).unwrap_or(&pixels);
             let patches = pixels.patched(tower, looked.patches());
             self.patches_require_grad(patches)
         };
-        let rows = patches.behind_class(class, looked.count);
+        let rows = patches.behind_class(class, (looked.count, false));
         let places = self.within("vision_tower.embeddings.position_embedding", &roles::EMBEDDING, || {
             self.lookup(table, None, vision.rows(looked.grid), vision.hidden)
         });

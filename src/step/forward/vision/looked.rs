@@ -2,21 +2,31 @@
 
 use crate::dtype::Dtype;
 use crate::job::Batch;
-use crate::model::vision::{Grid, Vision, VisionCode};
+use crate::model::vision::{Grid, Laid, Vision, VisionCode};
 use crate::step::forward::Model;
 
 /// The pictures of a batch.
 #[derive(Clone, Copy)]
 pub(super) struct Looked<'v> {
     pub vision: &'v Vision,
+    /// The patches of each, or of each tile.
     pub grid: Grid,
-    /// How many.
+    /// How many the tower looks at: the tiles of all, where they are cut.
     pub count: u64,
+    /// How many there are.
+    pub pictures: u64,
+    /// How the tiles of each are laid side by side again, where they are.
+    pub laid: Option<Laid>,
 }
 
 impl Looked<'_> {
     pub fn patches(self) -> u64 {
         self.grid.patches().saturating_mul(self.count)
+    }
+
+    /// Numbers of all their patches.
+    pub fn numbers(self) -> u64 {
+        self.patches().saturating_mul(self.vision.patch_numbers)
     }
 
     /// Patches of all pictures as the batch has them, padding among them.
@@ -27,23 +37,26 @@ impl Looked<'_> {
 
 impl Model<'_> {
     /// What the processor adds to a batch: the pictures' patches in float32, rows and columns of each picture, and of each token
-    /// whether it is a picture's (processing_pixtral.py and processing_llava.py `return_mm_token_type_ids`: mistral3's and llava's do
-    /// not say).
+    /// whether it is a picture's (processing_pixtral.py, processing_llava.py, processing_llava_next.py and processing_internvl.py `return_mm_token_type_ids`:
+    /// theirs do not say).
     pub(in crate::step) fn picture_bytes(&self, batch: Batch) -> [u64; 3] {
         let Some(looked) = self.looked(batch) else { return [0; 3] };
         let numbers = looked.lies().saturating_mul(looked.vision.patch_numbers);
         let sides = match looked.vision.code {
             VisionCode::Qwen2 | VisionCode::Qwen2_5 | VisionCode::Qwen3 => 3,
-            VisionCode::Mistral3 => 2,
+            VisionCode::Mistral3 | VisionCode::LlavaNext => 2,
             // where each patch is
             VisionCode::Gemma4 => looked.vision.lies(looked.grid).saturating_mul(2),
-            VisionCode::Gemma3 | VisionCode::Llava => 0,
+            VisionCode::Gemma3 | VisionCode::InternVl | VisionCode::Llava => 0,
         };
         let kinds = batch.tokens().saturating_mul(Dtype::I64.bytes());
-        let says_kinds = !matches!(looked.vision.code, VisionCode::Mistral3 | VisionCode::Llava);
+        let says_kinds = !matches!(
+            looked.vision.code,
+            VisionCode::Mistral3 | VisionCode::Llava | VisionCode::LlavaNext | VisionCode::InternVl
+        );
         [
             numbers.saturating_mul(Dtype::F32.bytes()),
-            looked.count.saturating_mul(sides).saturating_mul(Dtype::I64.bytes()),
+            looked.pictures.saturating_mul(sides).saturating_mul(Dtype::I64.bytes()),
             if says_kinds { kinds } else { 0 },
         ]
     }
@@ -51,10 +64,13 @@ impl Model<'_> {
     pub(super) fn looked(&self, batch: Batch) -> Option<Looked<'_>> {
         let vision = self.tower.as_ref()?.vision;
         let pictures = batch.pictures;
+        let all = pictures.count.saturating_mul(batch.sequences);
         (pictures.count > 0).then(|| Looked {
             vision,
             grid: vision.grid(pictures.height, pictures.width),
-            count: pictures.count.saturating_mul(batch.sequences),
+            count: all.saturating_mul(vision.tiles(pictures.height, pictures.width)),
+            pictures: all,
+            laid: vision.laid(pictures.height, pictures.width),
         })
     }
 }

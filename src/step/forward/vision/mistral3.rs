@@ -3,6 +3,7 @@
 //! Sources: transformers 5.17 models/pixtral/modeling_pixtral.py, models/mistral3/modeling_mistral3.py; traced on the null device.
 
 use super::bound::{BoundTower, Projector};
+use super::layer::by_picture;
 use super::looked::Looked;
 use crate::dtype::Dtype;
 use crate::model::blocks::Activation;
@@ -62,8 +63,7 @@ impl<'a> Pass<'_, 'a> {
             };
             active.through(second)
         };
-        // `torch.split` by picture, then `torch.cat`
-        self.joined_pictures(projected, embedded)
+        self.joined_pictures(by_picture(projected), embedded)
     }
 
     /// `PixtralVisionModel.forward`: what its layers were given, and what the last one returned.

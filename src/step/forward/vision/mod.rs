@@ -6,6 +6,8 @@ mod attention;
 mod bound;
 mod gemma3;
 mod gemma4;
+mod internvl;
+mod laid;
 mod layer;
 mod llava;
 mod looked;
@@ -45,9 +47,12 @@ impl Model<'_> {
 
     /// Whether the text's model counts its tokens as if there were no pictures among them.
     pub(super) fn counts_beside_pictures(&self) -> bool {
-        self.tower
-            .as_ref()
-            .is_some_and(|tower| matches!(tower.vision.code, VisionCode::Mistral3 | VisionCode::Llava))
+        self.tower.as_ref().is_some_and(|tower| {
+            matches!(
+                tower.vision.code,
+                VisionCode::Mistral3 | VisionCode::Llava | VisionCode::LlavaNext | VisionCode::InternVl
+            )
+        })
     }
 
     /// Whether the tokens of a picture see each other, which takes masks of their own.
@@ -68,9 +73,15 @@ impl<'a> Pass<'_, 'a> {
             ),
             // its code puts them among the text by itself
             VisionCode::Gemma4 => return None,
-            VisionCode::Llava => Some(
-                self.machine.within("vision_tower", &TOWER, || self.llava_features(tower, looked, embedded)),
+            VisionCode::InternVl => Some(
+                self.machine
+                    .within("vision_tower", &TOWER, || self.internvl_features(tower, looked, embedded)),
             ),
+            VisionCode::Llava | VisionCode::LlavaNext => Some(self.machine.within(
+                "vision_tower",
+                &TOWER,
+                || self.llava_features(tower, looked, embedded),
+            )),
             VisionCode::Mistral3 => Some(
                 self.machine
                     .within("vision_tower", &TOWER, || self.mistral3_features(tower, looked, embedded)),

@@ -3,7 +3,7 @@
 use super::bound::{BoundTower, shown};
 use crate::dtype::Dtype;
 use crate::model::vision::VisionCode;
-use crate::step::autograd::{Edge, Grad, Input, Node, Results, fresh, like, only, share_view};
+use crate::step::autograd::{Edge, Grad, Input, Node, Results, like, only, share_view};
 use crate::step::heap::NOTHING;
 use crate::step::kernels;
 use crate::step::machine::State;
@@ -61,9 +61,10 @@ impl<'m> Tensor<'m> {
         let name = match tower.vision.code {
             VisionCode::Qwen2 | VisionCode::Qwen2_5 | VisionCode::Qwen3 => shown("visual.patch_embed.proj"),
             // gemma4's patches are a product's
-            VisionCode::Gemma3 | VisionCode::Gemma4 | VisionCode::Llava => {
+            VisionCode::Gemma3 | VisionCode::Gemma4 | VisionCode::Llava | VisionCode::LlavaNext => {
                 shown("vision_tower.embeddings.patch_embedding")
             }
+            VisionCode::InternVl => shown("vision_tower.embeddings.patch_embeddings.projection"),
             VisionCode::Mistral3 => shown("vision_tower.patch_conv"),
         };
         // a picture's own dimensions stay, channels first
@@ -91,10 +92,13 @@ impl<'m> Tensor<'m> {
     }
 
     /// `torch.cat([class_embedding.expand(…), patches], dim=1)`: a row more for each picture.
-    pub(super) fn behind_class(&self, class: ParamId, pictures: u64) -> Tensor<'m> {
+    /// Of a single picture the class token's gradient is a view of the whole where it has as many dimensions (`as_one`).
+    pub(super) fn behind_class(&self, class: ParamId, (pictures, as_one): (u64, bool)) -> Tensor<'m> {
         self.apply(|state, x| {
             let class = state.weight(class);
-            let node = state.node([x, &class], class_backward);
+            let node = state.node([x, &class], move |state, node, grad| {
+                class_backward(state, node, grad, as_one && pictures == 1)
+            });
             let more = class.numel.saturating_mul(pictures);
             let dtype = promoted(x.dtype, class.dtype);
             let numel = x.numel.saturating_add(more);
@@ -251,15 +255,26 @@ fn patch_backward(state: &mut State, node: &Node, grad: &Grad, (patches, copies)
     [None, own, other]
 }
 
-/// CatBackward gives views; the class token's is summed over the pictures (ExpandBackward), and a leaf copies what is no whole tensor.
-fn class_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
+/// CatBackward gives views; the class token's is summed over the pictures (ExpandBackward), and a leaf copies what is no whole tensor,
+/// after a cast where it was cast.
+fn class_backward(state: &mut State, node: &Node, grad: &mut Grad, viewed: bool) -> Results {
     let [patches, class, _] = node.inputs;
     let own = class.wants().then(|| {
+        if viewed {
+            return Grad { numel: class.numel, ..share_view(state, grad) };
+        }
         let storage = state.alloc_for(class.storage, class.numel, grad.dtype, &torch::SUM);
         Grad::new(storage, class.numel, grad.dtype, Layout::Tokens)
     });
     let others = patches.wants().then(|| match patches.edge {
-        Edge::Param(_) => fresh(state, grad, (patches.numel, Layout::Tokens), &torch::CONTIGUOUS),
+        Edge::Param(_) => {
+            let cast = (grad.dtype != patches.dtype).then(|| {
+                state.alloc_for(patches.storage, patches.numel, patches.dtype, &torch::GRADIENT_CAST)
+            });
+            let storage = state.alloc_for(patches.storage, patches.numel, patches.dtype, &torch::CONTIGUOUS);
+            cast.into_iter().for_each(|cast| state.release(cast));
+            Grad::new(storage, patches.numel, patches.dtype, Layout::Tokens)
+        }
         Edge::Node { .. } | Edge::Frozen(_) | Edge::None => {
             Grad { numel: patches.numel, ..share_view(state, grad) }
         }
