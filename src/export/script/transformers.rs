@@ -13,6 +13,7 @@ pub(super) const SAID: &[&str] = &[
     "lora-dropout",
     "fp32-adapters",
     "train-embeddings",
+    "weight-format",
     "double-quant",
     "kbit-prepare",
     "experts",

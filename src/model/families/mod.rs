@@ -71,7 +71,7 @@ fn quantised_note(outer: &Config<'_>) -> String {
         }
     };
     let bits = own.as_ref().and_then(|own| own.count("bits").ok());
-    let bits = bits.map_or_else(String::new, |bits| format!(" ({bits} bits)"));
+    let bits = bits.map_or_else(String::new, |bits| format!(", {bits} bits"));
     let instead = match name {
         "bitsandbytes" => "the method says how they are loaded",
         "torchao" => {
@@ -80,7 +80,7 @@ fn quantised_note(outer: &Config<'_>) -> String {
         _ => "training over such weights is not followed: LoRA is told over 16-bit weights, which take more",
     };
     format!(
-        "the config describes a checkpoint quantised by {name}{bits}; it is counted as its unquantised weights: {instead}"
+        "the config describes a quantised checkpoint ({name}{bits}); it is counted as its unquantised weights: {instead}"
     )
 }
 
