@@ -88,7 +88,7 @@ fn whole_experts(scenario: &Scenario, family: &str, experts: WholeExperts) -> Op
         return None;
     }
     let half = Bytes(elements.saturating_mul(2));
-    let prepared = bytes > half && scenario.quantization.prepare;
+    let prepared = bytes > half && scenario.quantization.makes_rest_float32();
     let mut message = format!(
         "experts are three-dimensional parameters in transformers 5 and no linear layers: bitsandbytes leaves their weights whole, {bytes}"
     );
@@ -112,7 +112,7 @@ fn quantised(quantization: Quantization, elements: u64) -> Bytes {
     let scales = elements.div_ceil(64);
     match (quantization.format, quantization.double_quant) {
         // a number for each row of a matrix is little beside it
-        (WeightFormat::Int8, _) => Bytes(elements),
+        (WeightFormat::Int8 | WeightFormat::TorchaoInt8, _) => Bytes(elements),
         (WeightFormat::Nf4 | WeightFormat::Nf4Early, true) => {
             Bytes(elements / 2 + scales + scales.div_ceil(256) * 4)
         }

@@ -9,9 +9,7 @@ use crate::estimate::estimate;
 use crate::memory::Memory;
 use crate::model::Architecture;
 use crate::model::blocks::{FeedForward, Mlp};
-use crate::scenario::{
-    CacheKind, Checkpointing, Cluster, Method, Optimizer, Precision, Scenario, WeightFormat,
-};
+use crate::scenario::{CacheKind, Checkpointing, Cluster, Method, Optimizer, Precision, Scenario};
 use crate::units::{BYTES_PER_GIB, Bytes};
 
 /// What rules of thumb read of a scenario.
@@ -68,8 +66,7 @@ impl Figures {
             recomputed: scenario.checkpointing != Checkpointing::Off,
             stored: match (scenario.method, scenario.quantization.format) {
                 (Method::Full | Method::Lora, _) => width(scenario.precision),
-                (Method::Qlora, WeightFormat::Nf4 | WeightFormat::Nf4Early) => 0.5,
-                (Method::Qlora, WeightFormat::Int8) => 1.0,
+                (Method::Qlora, format) => format.bits() as f64 / 8.0,
             },
             cached: scenario.generation.cache != CacheKind::Off,
         }

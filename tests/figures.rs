@@ -197,6 +197,11 @@ const SENTENCES: &[(&str, &str)] = &[
         "docs/accuracy.md",
         "the allocated peak differs by {int8 allocated median} % in the median and {int8 allocated worst} % at worst, the reserved one by {int8 reserved median} % and {int8 reserved worst} %.",
     ),
+    ("docs/accuracy.md", "`data/measurements/torchao.json`: {torchao rows} runs over torchao's int8"),
+    (
+        "docs/accuracy.md",
+        "measured before any was predicted: the allocated peak differs by {torchao allocated median} % in the median and {torchao allocated worst} % at worst, the reserved one by {torchao reserved median} % and {torchao reserved worst} %.",
+    ),
     ("docs/accuracy.md", "`data/measurements/megatron.json`: {megatron rows} steps of one rank"),
     ("docs/accuracy.md", "`data/measurements/packed.json`: {packed rows} steps over texts"),
     ("docs/accuracy.md", "The worst reserved one is stablelm's ({packed:stablelm reserved worst} %)"),

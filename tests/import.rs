@@ -781,6 +781,36 @@ fn weights_in_8_bits_are_read() {
 }
 
 #[test]
+fn weights_of_torchao_are_read_and_those_of_other_quantisers_left() {
+    let script = |quantiser: &str| {
+        read(&format!(
+            "model = AutoModelForCausalLM.from_pretrained('Qwen/Qwen2.5-7B', quantization_config={quantiser})\n\
+             model = get_peft_model(model, LoraConfig(r=8))\n"
+        ))
+    };
+    for quantiser in [
+        "TorchAoConfig(Int8WeightOnlyConfig())",
+        "TorchAoConfig(quant_type=torchao.quantization.Int8WeightOnlyConfig(version=2))",
+        "TorchAoConfig('int8_weight_only')",
+    ] {
+        let read = script(quantiser).scenario;
+        let found = (read.method, read.quantization.format);
+        assert_eq!(found, (Method::Qlora, WeightFormat::TorchaoInt8), "{quantiser}");
+    }
+    for (quantiser, word) in [
+        ("TorchAoConfig(Int8WeightOnlyConfig(granularity=PerGroup(64)))", "are predicted"),
+        ("TorchAoConfig(Int4WeightOnlyConfig(group_size=128))", "the run stops"),
+        ("HqqConfig(nbits=4, group_size=64)", "the run stops"),
+        ("GPTQConfig(bits=4, backend='auto_trainable')", "not predicted"),
+        ("AwqConfig(bits=4)", "not predicted"),
+    ] {
+        let read = script(quantiser);
+        assert_eq!(read.scenario.method, Method::Lora, "{quantiser}");
+        assert!(read.left.iter().any(|left| left.why.contains(word)), "{quantiser}: {:?}", left(&read));
+    }
+}
+
+#[test]
 fn unsloth_loads_in_4_bits_where_nothing_is_said() {
     let script = |argument: &str| {
         let text = format!(

@@ -400,8 +400,11 @@ def count_all_iterations(measure):
     torch.cuda.reset_peak_memory_stats, measure.run_case = reset_peaks, run_case
 
 
-def worker():
-    """Measures the cases of standard input, one JSON line each, on the device that the environment names."""
+def worker(alone=False):
+    """Measures the cases of standard input, one JSON line each, on the device that the environment names.
+
+    A library that starts CUDA when it is imported leaves no process to copy: each case then has one of its own, which is `alone`.
+    """
     os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", TOKENIZERS_PARALLELISM="false",
                       PYTORCH_NVML_BASED_CUDA_CHECK="1")
     import measure
@@ -414,8 +417,16 @@ def worker():
     count_all_iterations(measure)
     for line in sys.stdin:
         case = json.loads(line)
-        result = measure.run_forked(case, True, False, 300)
+        if alone:
+            return measure.child(case, True, False, sys.stdout.fileno())
+        result = in_own_process(case) if transformers.utils.is_torchao_available() else measure.run_forked(case, True, False, 300)
         print(json.dumps(row(result) if "peak" in result else result), flush=True)
+
+
+def in_own_process(case):
+    done = subprocess.run([sys.executable, os.path.abspath(__file__), "--alone"], input=json.dumps(case), capture_output=True, text=True)
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    return json.loads(lines[-1]) if lines else dict(id=case["id"], case=case, error="no result: " + done.stderr[-1500:])
 
 
 def measured(cases, jobs):
@@ -464,8 +475,8 @@ def write(path, rows, order):
 
 
 def main():
-    if sys.argv[1:] == ["--worker"]:
-        return worker()
+    if sys.argv[1:] in (["--worker"], ["--alone"]):
+        return worker(alone=sys.argv[1] == "--alone")
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out")
     parser.add_argument("--seed", default="1")

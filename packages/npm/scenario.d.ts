@@ -20,8 +20,8 @@ export interface Scenario {
   "fp32-adapters"?: boolean;
   /** Whether copies of the embedding and the output head are trained whole (peft's modules_to_save) */
   "train-embeddings"?: boolean;
-  /** How frozen weights that are quantised are stored: in 4 bits as QLoRA has them, or in 8 (LLM.int8) */
-  "weight-format"?: "nf4" | "int8" | "nf4-early";
+  /** How frozen weights that are quantised are stored: in 4 bits as QLoRA has them, or in 8 (LLM.int8, torchao) */
+  "weight-format"?: "nf4" | "int8" | "torchao-int8" | "nf4-early";
   /** Whether the scales of 4-bit weights are quantised too (bnb_4bit_use_double_quant) */
   "double-quant"?: boolean;
   /** Whether prepare_model_for_kbit_training ran, which makes float32 of all that is not 4-bit */

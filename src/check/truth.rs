@@ -75,6 +75,7 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, CheckError
             format: match fields.text_or("base", "nf4")? {
                 "nf4" => WeightFormat::Nf4,
                 "int8" => WeightFormat::Int8,
+                "torchao-int8" => WeightFormat::TorchaoInt8,
                 other => return Err(unknown("base", other)),
             },
             double_quant: fields.switch("qlora_double_quant", true)?,

@@ -274,7 +274,7 @@ const RULES: &[Rule] = &[
 
 /// Whether what is not in 4 bits was made float32.
 fn is_prepared(scenario: &Scenario) -> bool {
-    scenario.method == Method::Qlora && scenario.quantization.prepare
+    scenario.method == Method::Qlora && scenario.quantization.makes_rest_float32()
 }
 
 /// Whether the loss that runs never has all logits.

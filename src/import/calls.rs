@@ -91,6 +91,13 @@ pub(super) fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
                 (parts.adapters, parts.tuner) = (true, Some(tuner));
             }
             ("BitsAndBytesConfig" | "DistributedConfig" | "ParallelismConfig", None) => {}
+            (class, None) if names::is_quantiser(class) => {
+                let kind = call.named.iter().find(|(name, _)| name == "quant_type").map(|(_, kind)| kind);
+                let kind = call.values.first().or(kind).map(setting::text).unwrap_or_default();
+                let said = format!("{class}({})", short(&kind));
+                setting::flatten("", "quantised_by", Value::String(said), &mut settings);
+                continue;
+            }
             ("from_pretrained", None) if loads_a_model(&call.path) => {
                 parts.loads = true;
                 if class_of(&call.path).contains("ForSequenceClassification")

@@ -129,6 +129,38 @@ pub(crate) const SDP_KERNELS: [(&str, AttentionKernel); 4] = [
     ("cudnn", AttentionKernel::Cudnn),
 ];
 
+/// Whether a class of transformers 5.17 says who else than bitsandbytes quantises weights (utils/quantization_config.py).
+pub(super) fn is_quantiser(class: &str) -> bool {
+    [
+        "TorchAoConfig",
+        "GPTQConfig",
+        "AwqConfig",
+        "HqqConfig",
+        "AqlmConfig",
+        "EetqConfig",
+        "QuantoConfig",
+        "FineGrainedFP8Config",
+        "FbgemmFp8Config",
+        "HiggsConfig",
+        "Mxfp4Config",
+        "SpQRConfig",
+        "VptqConfig",
+        "BitNetQuantConfig",
+        "CompressedTensorsConfig",
+        "AutoRoundConfig",
+    ]
+    .contains(&class)
+}
+
+/// Whether it is torchao's int8 weight-only quantisation as it is by default, with a scale per row; older transformers take a string.
+pub(super) fn is_torchao_int8(said: &str) -> bool {
+    let Some(given) = said.strip_prefix("TorchAoConfig(") else { return false };
+    let (class, arguments) = given.split_once('(').unwrap_or((given.trim_end_matches(')'), ""));
+    let name = class.rsplit('.').next().unwrap_or_default();
+    let is_default = !arguments.contains("granularity") && !arguments.contains("group_size");
+    ["Int8WeightOnlyConfig", "int8_weight_only"].contains(&name) && is_default
+}
+
 /// torchtune's models (0.6.1, recipes/configs) with the Hub ids that their recipes download; `lora_` and `qlora_` stand before
 /// a builder with adapters.
 pub(crate) const TORCHTUNE: &[(&str, &str)] = &[

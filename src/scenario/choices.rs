@@ -458,7 +458,26 @@ choices! {
     WeightFormat {
         Nf4 = "nf4", "NF4", "4-bit NormalFloat with a scale per 64 weights, as bitsandbytes has it since 0.43.2.";
         Int8 = "int8", "int8 (LLM.int8)", "8 bits with a scale per row, and the input quantised with it; columns of the input above 6.0 are computed in 16 bits (bitsandbytes' load_in_8bit).";
+        TorchaoInt8 = "torchao-int8", "int8 (torchao)", "8 bits with a scale per row; every product makes a 16-bit copy of the weight, which stays until backward (torchao's Int8WeightOnlyConfig).";
         Nf4Early = "nf4-early", "NF4 (bitsandbytes before 0.43.2)", "The same in the versions that kept the input of every 4-bit layer, under gradient checkpointing too.";
+    }
+}
+
+impl WeightFormat {
+    /// Bits of a weight, without the scales.
+    pub const fn bits(self) -> u64 {
+        match self {
+            WeightFormat::Nf4 | WeightFormat::Nf4Early => 4,
+            WeightFormat::Int8 | WeightFormat::TorchaoInt8 => 8,
+        }
+    }
+
+    /// Whether bitsandbytes stores and multiplies them, where transformers' own loading has a say in it.
+    pub const fn is_of_bitsandbytes(self) -> bool {
+        match self {
+            WeightFormat::Nf4 | WeightFormat::Nf4Early | WeightFormat::Int8 => true,
+            WeightFormat::TorchaoInt8 => false,
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use super::keys::{Key, keys};
 use super::software::Software;
 use super::{
     Allocator, AttentionKernel, Checkpointing, CpuOffload, Field, Mask, Method, Optimizer, Precision,
-    Reference, Scenario, Sharding, Split, Stack, StepTime, Task, TransformerImpl, WeightFormat,
+    Reference, Scenario, Sharding, Split, Stack, StepTime, Task, TransformerImpl,
 };
 use crate::hardware::ComputeCapability;
 
@@ -149,8 +149,7 @@ impl Scenario {
         let (Ok(architecture), Ok(gpu)) = (self.architecture(), self.gpu()) else { return false };
         let bits = match (self.method, self.quantization.format) {
             (Method::Full | Method::Lora, _) => 16,
-            (Method::Qlora, WeightFormat::Int8) => 8,
-            (Method::Qlora, WeightFormat::Nf4 | WeightFormat::Nf4Early) => 4,
+            (Method::Qlora, format) => format.bits(),
         };
         architecture.parameters().saturating_mul(bits) / 8 > gpu.memory.0
     }

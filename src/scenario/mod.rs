@@ -117,6 +117,13 @@ pub struct Quantization {
     pub prepare: bool,
 }
 
+impl Quantization {
+    /// Whether what is not quantised becomes float32: peft's preparation leaves it as it is beside weights of torchao.
+    pub const fn makes_rest_float32(self) -> bool {
+        self.prepare && self.format.is_of_bitsandbytes()
+    }
+}
+
 /// The training loop's habits that memory depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loop {

@@ -103,7 +103,7 @@ fn has_wide_states(scenario: &Scenario) -> bool {
     match scenario.precision {
         Precision::Fp32 | Precision::AmpBf16 | Precision::AmpFp16 => true,
         Precision::Bf16 | Precision::Fp16 | Precision::AmpBf16Weights => {
-            scenario.method == Method::Qlora && scenario.quantization.prepare
+            scenario.method == Method::Qlora && scenario.quantization.makes_rest_float32()
         }
     }
 }

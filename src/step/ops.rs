@@ -32,3 +32,4 @@ pub(super) mod tuned;
 mod vera;
 pub(super) mod views;
 mod virtual_tokens;
+pub(super) mod weight_only;

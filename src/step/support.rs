@@ -13,8 +13,8 @@ use super::machine::Machine;
 use crate::issue::{Field, Issue};
 use crate::job::{Batch, HeadKind, Member};
 use crate::model::blocks::{
-    Attention, AttentionCode, Block, FeedForward, Mixer, Projection, Scan, Submodule, Wiring,
-    XIELU_PARAMETERS,
+    Attention, AttentionCode, Block, FeedForward, Mixer, Param, ParamRole, Projection, Scan, Submodule,
+    Wiring, XIELU_PARAMETERS,
 };
 use crate::model::modeling::{Code, Modeling};
 use crate::model::{Architecture, Objective};
@@ -77,8 +77,8 @@ pub(super) fn modeling(
         };
         return Err(Issue::error(Field::Method, message).with_fix("choose LoRA or full fine-tuning"));
     }
-    if member.method == Method::Qlora && member.quantization.format == WeightFormat::Int8 {
-        int8(member)?;
+    if member.method == Method::Qlora {
+        eight_bit(architecture, member)?;
     }
     if member.adapts && modeling.peft.packs_projections {
         let message = format!(
@@ -315,18 +315,38 @@ fn runs_megatron(member: &Member) -> bool {
     Software::of(member.stack).model == ModelCode::Megatron
 }
 
-/// Where 8-bit weights were compared with bitsandbytes' own.
-fn int8(member: &Member) -> Result<(), Issue> {
+/// Where 8-bit weights were compared with bitsandbytes' own and torchao's.
+fn eight_bit(architecture: &Architecture, member: &Member) -> Result<(), Issue> {
+    let format = match member.quantization.format {
+        WeightFormat::Nf4 | WeightFormat::Nf4Early => return Ok(()),
+        format @ (WeightFormat::Int8 | WeightFormat::TorchaoInt8) => format,
+    };
+    if format == WeightFormat::TorchaoInt8 && has_linear_subclass(architecture) {
+        let message = format!(
+            "torchao quantises layers of {} that compute with their weight by themselves, which is not modelled",
+            architecture.model_type
+        );
+        return Err(Issue::error(Field::WeightFormat, message).with_fix("choose NF4"));
+    }
     let Software { quantiser, trainer, liger_kernels, .. } = *Software::of(member.stack);
     if member.adapts && member.lora.tuner != Tuner::Lora {
-        let message = format!("{} over weights in int8 is not modelled", member.lora.tuner);
+        let message = format!("{} over weights in {} is not modelled", member.lora.tuner, format.label());
         return Err(Issue::error(Field::WeightFormat, message).with_fix("choose NF4, or LoRA"));
     }
     if (quantiser, trainer, liger_kernels) == (Quantiser::Transformers, Trainer::Loop, false) {
         return Ok(());
     }
-    let message = format!("weights in int8 under {} are not modelled", member.stack.label());
+    let message = format!("weights in {} under {} are not modelled", format.label(), member.stack.label());
     Err(Issue::error(Field::WeightFormat, message).with_fix("choose NF4, or transformers"))
+}
+
+/// Whether it has layers of a class derived from `nn.Linear`.
+fn has_linear_subclass(architecture: &Architecture) -> bool {
+    let mut found = false;
+    for block in &architecture.blocks {
+        block.visit(&mut |param: Param| found |= param.role == ParamRole::LinearSubclassWeight);
+    }
+    found
 }
 
 /// What the package flash-attn does not take, or transformers does not give it.
@@ -341,7 +361,9 @@ fn flash_attn(
     let wide = attentions().any(|own| own.head_dim > 256 || !own.head_dim.is_multiple_of(8));
     let float = match member.precision {
         Precision::Fp32 => true,
-        Precision::Bf16 | Precision::Fp16 => member.method == Method::Qlora && member.quantization.prepare,
+        Precision::Bf16 | Precision::Fp16 => {
+            member.method == Method::Qlora && member.quantization.makes_rest_float32()
+        }
         Precision::AmpBf16 | Precision::AmpBf16Weights | Precision::AmpFp16 => false,
     };
     if runs_megatron(member) && device.capability >= 80 && !wide {

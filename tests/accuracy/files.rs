@@ -178,6 +178,9 @@ pub static VISION: File = File::of("vision");
 /// Frozen weights in LLM.int8, with outliers in their inputs: beside LoRA, and under `generate`.
 pub static INT8: File = File::of("int8");
 
+/// Frozen weights in torchao's int8, beside LoRA and under `generate`: all but two of two layers were measured before any was predicted.
+pub static TORCHAO: File = File::of("torchao");
+
 /// One rank of jobs of Megatron-core: tensor and pipeline parallelism, any stage.
 pub static MEGATRON: File = File::of("megatron");
 
@@ -200,7 +203,7 @@ pub static MEGATRON_LM: File = File::of("megatron-lm");
 pub static PUBLISHED: File = File::of("published");
 
 /// All of them, in the order of `data/measured.tsv`.
-pub static FILES: [&File; 33] = [
+pub static FILES: [&File; 34] = [
     &NULL_DEVICE,
     &FAMILIES,
     &STACKS,
@@ -227,6 +230,7 @@ pub static FILES: [&File; 33] = [
     &EXPERT_LAYERS,
     &VISION,
     &INT8,
+    &TORCHAO,
     &MEGATRON,
     &TRANSFORMER_ENGINE,
     &MEGATRON_GPT,

@@ -180,6 +180,11 @@ fn every_row_of_int8_is_predicted() {
 }
 
 #[test]
+fn every_row_over_torchaos_weights_is_predicted() {
+    TORCHAO.is_predicted(20, [0.001, 0.001, 0.001], [0.001, 0.12, 0.12]);
+}
+
+#[test]
 fn every_packed_row_is_predicted() {
     PACKED.is_predicted(86, [0.001, 0.001, 0.019], [0.001, 0.012, 0.8]);
 }

@@ -87,11 +87,12 @@ fn imports(run: &Run<'_>) -> String {
         Method::Lora | Method::Qlora => "from peft import LoraConfig, get_peft_model\n",
     };
     let config = scenario.dropout.map(|_| "AutoConfig");
-    let quantization = (scenario.method == Method::Qlora).then_some("BitsAndBytesConfig");
+    let (quantization, needs) = run.quantization_class().unzip();
+    let needs = needs.unwrap_or_default();
     let names = [config, Some(class(scenario.task)), Some("AutoTokenizer"), quantization];
     let names: Vec<&str> = names.into_iter().flatten().collect();
     format!(
-        "import torch\nfrom datasets import {}\n{peft}\
+        "import torch\nfrom datasets import {}\n{peft}{needs}\
          from transformers import {}, DataCollatorWithPadding, Trainer, TrainingArguments\n",
         if scenario.answers.labels == 1 { "Value, load_dataset" } else { "load_dataset" },
         names.join(", ")

@@ -45,7 +45,10 @@ pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
         0 => "losses.MultipleNegativesRankingLoss(model)".to_owned(),
         _ => format!("losses.CachedMultipleNegativesRankingLoss(model, mini_batch_size={cached})"),
     };
-    let [peft, quantization] = [scenario.method != Method::Full, scenario.method == Method::Qlora];
+    let peft = scenario.method != Method::Full;
+    let quantization = run
+        .quantization_class()
+        .map_or_else(String::new, |(class, needs)| format!("{needs}from transformers import {class}\n"));
     let parts = [
         run.header(&packages),
         "\n".to_owned(),
@@ -55,7 +58,7 @@ pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
              from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments, losses\n\
              from sentence_transformers.sentence_transformer.modules import Pooling, Transformer\n{}",
             if peft { "from peft import LoraConfig\n" } else { "" },
-            if quantization { "from transformers import BitsAndBytesConfig\n" } else { "" },
+            quantization,
         ),
         format!(
             "\nMODEL = {}\nDATA = [{data}]  # of the Hub, with columns of texts: {columns}\n\

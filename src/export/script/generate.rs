@@ -3,7 +3,7 @@
 use super::python::{Call, boolean};
 use super::run::Run;
 use crate::issue::Issue;
-use crate::scenario::{CacheKind, Mask, Method, Sampling, Scenario};
+use crate::scenario::{CacheKind, Mask, Sampling, Scenario};
 
 /// The inputs that the file says beside those that every file says.
 pub(super) const SAID: &[&str] =
@@ -14,10 +14,9 @@ pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
     let Scenario { batch, sequence, generation, .. } = *run.scenario;
     let mut packages = vec!["torch==2.11.*", "transformers==5.17.*"];
     let mut names = vec!["AutoModelForCausalLM", "AutoTokenizer"];
-    if run.scenario.method == Method::Qlora {
-        packages.push("bitsandbytes==0.50.*");
-        names.push("BitsAndBytesConfig");
-    }
+    let (class, needs) = run.quantization_class().unzip();
+    packages.extend(run.quantiser());
+    names.extend(class);
     let call = Call::new("model.generate")
         .with("**prompts")
         .keyword("max_new_tokens", "NEW")
@@ -41,13 +40,14 @@ pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
         Mask::None | Mask::Ones | Mask::Packed | Mask::PaddingFree => "",
     };
     Ok(format!(
-        "{}\nimport torch\nfrom transformers import {}\n\nMODEL = {}\nBATCH, LENGTH, NEW = {batch}, {sequence}, {}\n{}\n\
+        "{}\nimport torch\n{}from transformers import {}\n\nMODEL = {}\nBATCH, LENGTH, NEW = {batch}, {sequence}, {}\n{}\n\
          tokenizer = AutoTokenizer.from_pretrained(MODEL)\nmodel = {}\nmodel.eval()\n\
          ids = torch.randint(len(tokenizer), (BATCH, LENGTH), device=\"cuda\")  # put your prompts here\n\
          mask = torch.ones_like(ids)\n{mask}prompts = {{\"input_ids\": ids, \"attention_mask\": mask}}\n\
          text = {}\nprint(tokenizer.batch_decode(text[:, LENGTH:])[0])\n\
          print(f\"{{torch.cuda.max_memory_allocated():,}} bytes allocated at most\")\n",
         run.header(&packages),
+        needs.unwrap_or_default(),
         names.join(", "),
         run.model(),
         generation.new_tokens,

@@ -37,6 +37,8 @@ const CPU_ADAM: &str = "deepspeed.ops.adam.DeepSpeedCPUAdam";
 
 /// What 4-bit weights and 8-bit optimizers need.
 const BITSANDBYTES: &str = "bitsandbytes==0.50.*";
+/// What 8-bit weights of torchao need.
+const TORCHAO: &str = "torchao==0.18.*";
 
 impl Run<'_> {
     /// `import os` and what PyTorch reads of the environment; nothing where it reads nothing.
@@ -123,6 +125,15 @@ impl Run<'_> {
         if self.scenario.precision.is_float16() { "torch.float16" } else { "torch.bfloat16" }
     }
 
+    /// The class of transformers that says how weights are quantised, and the line that imports what it is given; none of whole weights.
+    pub fn quantization_class(&self) -> Option<(&'static str, &'static str)> {
+        let format = self.scenario.quantization.format;
+        (self.scenario.method == Method::Qlora).then_some(match format.is_of_bitsandbytes() {
+            true => ("BitsAndBytesConfig", ""),
+            false => ("TorchAoConfig", "from torchao.quantization import Int8WeightOnlyConfig\n"),
+        })
+    }
+
     fn quantization(&self) -> Result<Call, Issue> {
         // what is divided among GPUs is a float
         let storage = self.scenario.cluster.shards().then_some(self.compute());
@@ -134,6 +145,7 @@ impl Run<'_> {
                 .keyword("bnb_4bit_use_double_quant", boolean(self.scenario.quantization.double_quant))
                 .keyword_if("bnb_4bit_quant_storage", storage)),
             WeightFormat::Int8 => Ok(Call::new("BitsAndBytesConfig").keyword("load_in_8bit", "True")),
+            WeightFormat::TorchaoInt8 => Ok(Call::new("TorchAoConfig").with("Int8WeightOnlyConfig()")),
             WeightFormat::Nf4Early => {
                 let issue = Issue::error(Field::WeightFormat, "files are written for today's bitsandbytes");
                 Err(issue.with_fix("choose NF4"))
@@ -192,15 +204,28 @@ impl Run<'_> {
     /// The packages that the file needs: those that it always does, then those of adapters, 4-bit weights, optimizer and attention.
     pub fn packages(&self, always: &[&'static str]) -> Vec<&'static str> {
         let scenario = self.scenario;
-        let quantised = scenario.method == Method::Qlora || scenario.optimizer.is_of_bitsandbytes();
+        let quantiser = self.quantiser();
+        let by_bitsandbytes = quantiser == Some(BITSANDBYTES) || scenario.optimizer.is_of_bitsandbytes();
+        let by_torchao = quantiser == Some(TORCHAO);
         let optimizer = self.of_optimizer().map(|(_, package)| package);
         let further = [
             (scenario.method != Method::Full).then_some("peft==0.21.*"),
-            quantised.then_some(BITSANDBYTES),
-            optimizer.filter(|package| *package != BITSANDBYTES),
+            by_bitsandbytes.then_some(BITSANDBYTES),
+            by_torchao.then_some(TORCHAO),
+            optimizer.filter(|package| *package != BITSANDBYTES && !(by_torchao && *package == "torchao")),
             (scenario.attention == AttentionKernel::FlashAttn).then_some("flash-attn"),
         ];
         always.iter().copied().chain(further.into_iter().flatten()).collect()
+    }
+
+    /// The package that quantises the weights.
+    pub fn quantiser(&self) -> Option<&'static str> {
+        (self.scenario.method == Method::Qlora).then_some(
+            match self.scenario.quantization.format.is_of_bitsandbytes() {
+                true => BITSANDBYTES,
+                false => TORCHAO,
+            },
+        )
     }
 
     /// The attention that `from_pretrained` is asked for.

@@ -13,6 +13,7 @@ pub(super) const SAID: &[&str] = &[
     "lora-dropout",
     "fp32-adapters",
     "train-embeddings",
+    "weight-format",
     "double-quant",
     "kbit-prepare",
     "experts",
@@ -138,12 +139,14 @@ fn imports(run: &Run<'_>) -> String {
     if scenario.dropout.is_some() {
         names.insert(0, "AutoConfig");
     }
-    if scenario.method == Method::Qlora {
-        names.push("BitsAndBytesConfig");
-    }
+    let quantization = run.quantization_class();
+    names.extend(quantization.map(|(class, _)| class));
     if scenario.mask == Mask::PaddingFree {
         names.push("DataCollatorWithFlattening");
     }
+    names.sort_unstable();
+    let needs = quantization.map_or("", |(_, line)| line.trim_end());
+    lines.extend((!needs.is_empty()).then(|| needs.to_owned()));
     lines.push(format!("from transformers import {}", names.join(", ")));
     if scenario.optimizer == Optimizer::Adafactor {
         lines.push("import transformers.optimization".to_owned());

@@ -1,6 +1,6 @@
 //! Which weights are loaded and trained: the method, adapters, 4-bit weights, element types.
 
-use super::super::names::holds_with_bfloat16;
+use super::super::names::{holds_with_bfloat16, is_torchao_int8};
 use super::super::reader::Reader;
 use super::super::trainer;
 use super::virtual_tokens;
@@ -15,6 +15,8 @@ pub(super) fn method(reader: &mut Reader, parts: Parts, names_a_model: bool) -> 
         return false;
     }
     let eight_bit = reader.switch(&["load_in_8bit"]).filter(|(on, _)| *on);
+    let torchao = other_quantiser(reader);
+    let eight_bit = eight_bit.or_else(|| torchao.clone());
     let quantised =
         reader.switch(&["load_in_4bit"]).filter(|(on, _)| *on || eight_bit.is_none()).or(eight_bit.clone());
     // the last two are other scripts' names for it
@@ -44,11 +46,37 @@ pub(super) fn method(reader: &mut Reader, parts: Parts, names_a_model: bool) -> 
     }
     match eight_bit.filter(|_| reader.scenario.method == Method::Qlora) {
         Some((_, said)) => {
-            reader.set("weight-format", WeightFormat::Int8.slug(), &said);
+            let format = if torchao.is_some() { WeightFormat::TorchaoInt8 } else { WeightFormat::Int8 };
+            reader.set("weight-format", format.slug(), &said);
             true
         }
         None => false,
     }
+}
+
+/// That torchao makes int8 weights; what another quantiser makes is left.
+fn other_quantiser(reader: &mut Reader) -> Option<(bool, String)> {
+    let said = reader.take(&["quantised_by"])?.text();
+    if is_torchao_int8(&said) {
+        return Some((true, said));
+    }
+    let class = said.split('(').next().unwrap_or_default();
+    let why = match class {
+        "TorchAoConfig" if said.to_lowercase().contains("int4") => {
+            "peft has no adapters over torchao's int4 weights: the run stops; predicted over 16-bit weights"
+        }
+        "TorchAoConfig" => {
+            "of torchao's weights those of Int8WeightOnlyConfig() are predicted; predicted over 16-bit weights"
+        }
+        "HqqConfig" => {
+            "transformers 5 does not quantise by HQQ (\"hqq is not available yet\"): the run stops; predicted over 16-bit weights"
+        }
+        _ => {
+            "weights that are quantised by this are not predicted: predicted over 16-bit weights, which take more"
+        }
+    };
+    reader.leave(&said, why);
+    None
 }
 
 /// `FastLanguageModel.from_pretrained` loads in 4 bits where nothing is said (unsloth/models/loader.py), and trains all weights

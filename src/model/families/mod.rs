@@ -35,7 +35,7 @@ pub(super) fn read(object: &Map<String, Value>, log: &Log) -> Result<Architectur
     let outer = Config::new(object, "", log);
     let model_type = outer.text("model_type")?.unwrap_or("");
     if outer.has("quantization_config") {
-        log.note("the config describes a quantised checkpoint; it is counted as its unquantised weights");
+        log.note(quantised_note(&outer));
     }
     let config = Config::new(object, model_type, log);
     let readers = [
@@ -50,6 +50,39 @@ pub(super) fn read(object: &Map<String, Value>, log: &Log) -> Result<Architectur
         multimodal::read,
     ];
     readers.into_iter().find_map(|reader| reader(&config)).unwrap_or_else(|| unknown(&config))
+}
+
+/// What is said of a config of quantised weights: how they are quantised, and that they are not followed.
+fn quantised_note(outer: &Config<'_>) -> String {
+    let own = outer.nested("quantization_config", "").ok();
+    let method = own.as_ref().and_then(|own| own.text("quant_method").ok()?).unwrap_or_default();
+    let name = match method.to_lowercase().as_str() {
+        "gptq" => "GPTQ",
+        "awq" => "AWQ",
+        "hqq" => "HQQ",
+        "torchao" => "torchao",
+        "fp8" => "FP8",
+        "mxfp4" => "MXFP4",
+        "aqlm" => "AQLM",
+        "compressed-tensors" => "compressed-tensors",
+        "bitsandbytes" => "bitsandbytes",
+        _ => {
+            return "the config describes a quantised checkpoint; it is counted as its unquantised weights"
+                .to_owned();
+        }
+    };
+    let bits = own.as_ref().and_then(|own| own.count("bits").ok());
+    let bits = bits.map_or_else(String::new, |bits| format!(", {bits} bits"));
+    let instead = match name {
+        "bitsandbytes" => "the method says how they are loaded",
+        "torchao" => {
+            "of torchao's formats training over int8 weight-only ones is followed (weight-format torchao-int8)"
+        }
+        _ => "training over such weights is not followed: LoRA is told over 16-bit weights, which take more",
+    };
+    format!(
+        "the config describes a quantised checkpoint ({name}{bits}); it is counted as its unquantised weights: {instead}"
+    )
 }
 
 /// Language models that transformers has and this project has not.

@@ -4,7 +4,6 @@ use crate::model::vision::Resizing;
 use crate::scenario::software::{Quantiser, Software, Trainer};
 use crate::scenario::{
     AttentionKernel, Checkpointing, Evaluates, Experts, Merges, Method, Scenario, Stack, Task, Tuner,
-    WeightFormat,
 };
 
 /// The input makes a difference to every scenario.
@@ -224,11 +223,14 @@ pub(super) fn with_expert_layers(scenario: &Scenario) -> bool {
 pub(super) fn with_bitsandbytes(scenario: &Scenario) -> bool {
     with_4_bit(scenario)
         && Software::of(scenario.stack).quantiser != Quantiser::Torchao
-        && scenario.quantization.format != WeightFormat::Int8
+        && scenario.quantization.format.bits() == 4
 }
 
 pub(super) fn with_preparation(scenario: &Scenario) -> bool {
-    with_4_bit(scenario) && when_trained(scenario) && Software::of(scenario.stack).prepares_for_4_bit
+    with_4_bit(scenario)
+        && when_trained(scenario)
+        && Software::of(scenario.stack).prepares_for_4_bit
+        && scenario.quantization.format.is_of_bitsandbytes()
 }
 
 /// The adapters of torchtune and litgpt have the model's element type, those of trl beside 4-bit weights bfloat16.

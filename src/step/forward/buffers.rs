@@ -9,7 +9,6 @@ use crate::model::Architecture;
 use crate::model::blocks::{FeedForward, Mixer, Rotary};
 use crate::model::modeling::{Code, PositionIds, Router};
 use crate::model::vision::{Vision, VisionCode};
-use crate::scenario::WeightFormat;
 use crate::scenario::software::{ModelCode, Software};
 use crate::step::ops::four_bit::CODE_BOOK;
 use crate::step::what::{Source, What, torch};
@@ -94,7 +93,7 @@ pub(super) fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
         (_, rotary) => rotary.width(attention.head_dim),
     });
     let member = loader.member;
-    let four_bit = member.quantization.format != WeightFormat::Int8;
+    let four_bit = member.quantization.format.bits() == 4;
     if loader.has_quantised && four_bit && member.quantization.double_quant {
         // bitsandbytes keeps the code book of 8-bit quantisation (functional.py `name2qmap`)
         loader.state.persistent(256 * 4, Dtype::F32, 1, Category::QuantState, &CODE_BOOK);

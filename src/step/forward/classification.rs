@@ -56,7 +56,7 @@ pub(super) fn classified(
     labels: u64,
 ) -> Result<Architecture, Issue> {
     let refuse = |field, message: &str, fix: &str| Err(Issue::error(field, message).with_fix(fix));
-    let prepared = member.method == Method::Qlora && member.quantization.prepare;
+    let prepared = member.method == Method::Qlora && member.quantization.makes_rest_float32();
     if labels == 1 && matches!(member.precision, Precision::Bf16 | Precision::Fp16) && !prepared {
         let message = "one number is held against a float32 one: PyTorch stops where the model is 16-bit without autocast";
         return refuse(Field::Precision, message, "choose amp-bf16 or amp-bf16-weights");

@@ -134,7 +134,8 @@ impl<'a> Model<'a> {
         let base = weights_dtype(member.precision);
         let software = Software::of(member.stack);
         let prepared = member.method == Method::Qlora
-            && (member.quantization.prepare && software.prepares_for_4_bit || member.trainer_prepares);
+            && (member.quantization.makes_rest_float32() && software.prepares_for_4_bit
+                || member.trainer_prepares);
         // accelerate has its optimizer step float32 shards under mixed precision
         let upcast = autocast_dtype(member.precision).is_some()
             && member.method == Method::Full

@@ -15,13 +15,13 @@ use crate::scenario::tuners::Scaled;
 use crate::scenario::{LoraTargets, Method, Precision, WeightFormat};
 use crate::step::heap::{Loading, NOTHING, StorageId};
 use crate::step::machine::State;
-use crate::step::ops::eight_bit;
 use crate::step::ops::experts::Expert;
 use crate::step::ops::four_bit::{CODE_BOOK, PACKED_WEIGHT, SCALES, SCALES_8BIT, SCALES_OF_SCALES};
 use crate::step::ops::four_bit::{DOUBLE_QUANT_BLOCK, Format, QUANT_BLOCK, Quantised};
 use crate::step::ops::linear::{self, Adapter, Shape, Weight};
 use crate::step::ops::merged::Mergeable;
 use crate::step::ops::norm::NormLayer;
+use crate::step::ops::{eight_bit, weight_only};
 use crate::step::parallel::is_loaded_on_cpu;
 use crate::step::params::ParamId;
 use crate::step::what::torch;
@@ -151,10 +151,8 @@ impl Loader<'_> {
         let last = self.last.as_deref().and_then(|last| last.strip_suffix(".weight"));
         let kept = self.modeling.kept_in_float32.is_some_and(|end| spec.name.ends_with(end))
             || last == Some(spec.name);
-        let quantised = self.member.method == Method::Qlora
-            && quantisable
-            && !kept
-            && spec.class != LinearClass::Subclass;
+        let quantised =
+            self.member.method == Method::Qlora && quantisable && !kept && self.converts(spec.class);
         let mut original = NOTHING;
         let first = self.state.storages.len();
         let weight = match (quantised, self.software().quantiser) {
@@ -171,12 +169,16 @@ impl Loader<'_> {
                 Weight::Quantised(match self.member.quantization.format {
                     WeightFormat::Nf4 | WeightFormat::Nf4Early => self.quantised_weight(spec),
                     WeightFormat::Int8 => self.weight_8bit(spec),
+                    WeightFormat::TorchaoInt8 => self.weight_only(spec),
                 })
             }
         };
         let stored = first..self.state.storages.len();
         let bias = spec.bias.then(|| match weight {
             // the first forward pass casts the bias to the type of the computation, for good; of an 8-bit layer to its input's
+            Weight::Quantised(Quantised { format: Format::TorchaoInt8, .. }) => {
+                self.parameter((1, spec.output))
+            }
             Weight::Quantised(Quantised { compute, .. }) => {
                 self.state.add_parameter((1, spec.output), compute, false, self.times)
             }
@@ -185,8 +187,8 @@ impl Loader<'_> {
         let compute = match weight {
             // peft leaves adapters of a layer whose weights are integers as they were made
             Weight::Quantised(Quantised { format: Format::Int8, .. }) => Some(Dtype::F32),
+            Weight::Plain(_) | Weight::Quantised(Quantised { format: Format::TorchaoInt8, .. }) => None,
             Weight::Quantised(quantised) => Some(quantised.compute),
-            Weight::Plain(_) => None,
         };
         let (adapter, tuned) = if adapted { self.beside(spec, compute) } else { (None, None) };
         self.mergeable.extend(adapter.map(|adapter| Mergeable {
@@ -290,6 +292,43 @@ impl Loader<'_> {
         self.state.release(whole);
         let [compute, origin, opened] = [self.dtype; 3];
         Quantised { weight, format: Format::Int8, compute, origin, opened, double: false }
+    }
+
+    /// torchao's `Int8Tensor`: a byte per weight, a float32 scale and an 8-bit zero per row (`choose_qparams_affine`, `quantize_affine`).
+    fn weight_only(&mut self, spec: &Linear) -> Quantised {
+        self.has_quantised = true;
+        let (times, numel) = (self.times, spec.weight_numel());
+        let whole = self.state.while_loading(numel, weights_dtype(self.member.precision));
+        let first = self.state.storages.len();
+        let mut store = |bytes: u64, dtype: Dtype, what: &'static What| {
+            self.state.persistent(bytes, dtype, times, Category::QuantState, what)
+        };
+        store(spec.output.saturating_mul(4), Dtype::F32, &eight_bit::ROW_SCALES);
+        store(spec.output, Dtype::U8, &weight_only::ZERO_POINTS);
+        self.state.note_dims_since(first, Dims::matrix(spec.output, 1));
+        // divided by the scales, rounded; with zeros, clamped: each of the one before
+        let divided = self.state.while_loading(numel, Dtype::F32);
+        let rounded = self.state.while_loading(numel, Dtype::F32);
+        self.state.release(divided);
+        let with_zeros = self.state.while_loading(numel, Dtype::F32);
+        self.state.release(rounded);
+        let clamped = self.state.while_loading(numel, Dtype::F32);
+        self.state.release(with_zeros);
+        let weight = self.state.add_8bit(&eight_bit::WEIGHT, (spec.output, spec.input), times);
+        self.state.release(clamped);
+        self.state.release(whole);
+        let [compute, origin, opened] = [self.dtype; 3];
+        Quantised { weight, format: Format::TorchaoInt8, compute, origin, opened, double: false }
+    }
+
+    /// Whether loading converts layers of that class: bitsandbytes what is exactly `nn.Linear` or gpt2's, torchao whatever is an
+    /// `nn.Linear`; what only derives from that is refused of torchao.
+    fn converts(&self, class: LinearClass) -> bool {
+        match class {
+            LinearClass::Linear => true,
+            LinearClass::Conv1d => self.member.quantization.format.is_of_bitsandbytes(),
+            LinearClass::Subclass => false,
+        }
     }
 
     /// torchao's `NF4Tensor`, and the weight that it was made of, which is there until the layer is.

@@ -300,6 +300,8 @@ impl<'a> Model<'a> {
             linear.class == LinearClass::Subclass
                 || linear.name.ends_with(".dt_proj")
                 || linear.is_of(Format::Int8)
+                // which is added in place
+                || linear.is_of(Format::TorchaoInt8)
         };
         let own = |linear: &linear::Layer| linear.bias.is_some() && !apart(linear);
         let mut inside = self.layers.iter().flat_map(|layer| &layer.linears).any(own);

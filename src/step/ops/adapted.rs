@@ -1,6 +1,6 @@
 //! Linear layers with an adapter of peft's: LoRA and DoRA.
 
-use super::four_bit::Format;
+use super::four_bit::{Format, Quantised};
 use super::linear::{Adapter, Layer, Shape, Weight};
 use super::pointwise::promoted;
 use super::shape::{INPUT, OUTPUT};
@@ -79,7 +79,10 @@ impl<'m> Tensor<'m> {
         let [down, up] = adapter.shapes(layer);
         let base = self.base(layer);
         match (layer.weight, adapter.peft) {
-            (Weight::Plain(_), _) | (Weight::Quantised(_), false) => {
+            // peft's layer over torchao's weights is that over plain ones (tuners/lora/torchao.py)
+            (Weight::Plain(_), _)
+            | (Weight::Quantised(_), false)
+            | (Weight::Quantised(Quantised { format: Format::TorchaoInt8, .. }), _) => {
                 let dtype = base.value.dtype;
                 let x = self.to_as(adapter_dtype, &ADAPTER_INPUT);
                 if let Some(magnitude) = adapter.magnitude {
@@ -109,7 +112,7 @@ impl<'m> Tensor<'m> {
                         drop(base);
                         copy
                     }
-                    Format::Int8 => base,
+                    Format::Int8 | Format::TorchaoInt8 => base,
                 };
                 let dtype = base.value.dtype;
                 let x = if autocast { self.clone() } else { self.to_as(adapter_dtype, &ADAPTER_INPUT) };

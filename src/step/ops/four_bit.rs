@@ -52,6 +52,8 @@ pub(in crate::step) enum Format {
     Nf4Tensor,
     /// bitsandbytes' 8-bit weights.
     Int8,
+    /// torchao's 8-bit weights (`Int8Tensor`).
+    TorchaoInt8,
 }
 
 impl State {
@@ -62,6 +64,7 @@ impl State {
             Format::BitsandbytesEarly => self.linear_bitsandbytes(x, shape, quantised, true),
             Format::Nf4Tensor => self.linear_nf4(x, shape, quantised),
             Format::Int8 => self.linear_8bit(x, shape, quantised.weight),
+            Format::TorchaoInt8 => self.linear_weight_only(x, shape, quantised.weight),
         }
     }
 }

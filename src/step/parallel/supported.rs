@@ -9,7 +9,7 @@ use crate::model::modeling::{Code, Modeling};
 use crate::scenario::software::{Software, Trainer};
 use crate::scenario::{
     Checkpointing, Cluster, CpuOffload, LoraTargets, LossKernel, Method, Offloading, Optimizer, Precision,
-    ShardedLayers, Sharding, Stack, StepTime, Tuner, WeightFormat,
+    ShardedLayers, Sharding, Stack, StepTime, Tuner,
 };
 
 /// An issue where several GPUs do what was not compared.
@@ -73,8 +73,8 @@ pub(in crate::step) fn supported(
     }
     // what is held against a model that is trained is whole on every GPU, and only scores
     let Some(training) = member.training else { return Ok(()) };
-    if member.method == Method::Qlora && member.quantization.format == WeightFormat::Int8 {
-        return refuse(Field::WeightFormat, "training beside weights in int8".into(), "choose NF4");
+    if member.method == Method::Qlora && member.quantization.format.bits() == 8 {
+        return refuse(Field::WeightFormat, "training beside weights in 8 bits".into(), "choose NF4");
     }
     if training.optimizer.is_of_whole_model() {
         let fix = if job.cluster.is_many() { "choose AdamW, or one GPU" } else { "choose AdamW" };

@@ -8,9 +8,7 @@ use crate::model::modeling::{Code, Modeling};
 use crate::model::{Architecture, Objective};
 use crate::scenario::software::{Software, Trainer};
 use crate::scenario::tuners::{scaled, slides_prefix};
-use crate::scenario::{
-    AttentionKernel, Checkpointing, LoraTargets, Method, Offloading, Precision, Tuner, WeightFormat,
-};
+use crate::scenario::{AttentionKernel, Checkpointing, LoraTargets, Method, Offloading, Precision, Tuner};
 use crate::step::forward::Model;
 use crate::step::ops::linear::Layer;
 use crate::step::ops::tuned::Tuned;
@@ -91,7 +89,7 @@ fn another(
     }
     if tuner == Tuner::Ia3
         && member.method == Method::Qlora
-        && !member.quantization.prepare
+        && !member.quantization.makes_rest_float32()
         && member.precision == Precision::Bf16
     {
         let message = format!(
@@ -201,8 +199,8 @@ pub(super) fn layers(model: &Model<'_>) -> Result<(), Issue> {
 /// What none of them was compared with.
 fn at_last(tuner: Tuner, member: &Member) -> Result<(), Issue> {
     let name = tuner.label();
-    if member.method == Method::Qlora && member.quantization.format == WeightFormat::Int8 {
-        let message = format!("{name} beside weights in int8 is not modelled");
+    if member.method == Method::Qlora && member.quantization.format.bits() == 8 {
+        let message = format!("{name} beside weights in 8 bits is not modelled");
         return refuse(Field::WeightFormat, message, "choose NF4, or LoRA");
     }
     if member.offloading == Offloading::On {

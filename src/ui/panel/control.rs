@@ -71,7 +71,7 @@ static WEIGHTS: [Choice; 2] = [
         label: "Not quantised",
         help: "In the precision that is chosen: bf16, fp16 or fp32.",
     },
-    Choice { slug: "qlora", label: "Quantised", help: "By bitsandbytes: NF4 in 4 bits, or LLM.int8." },
+    Choice { slug: "qlora", label: "Quantised", help: "NF4 in 4 bits, LLM.int8, or int8 of torchao." },
 ];
 
 /// The method; where nothing is trained whether weights are quantised.

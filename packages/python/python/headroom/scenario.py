@@ -33,8 +33,8 @@ class Scenario(TypedDict, total=False):
     #: Whether copies of the embedding and the output head are trained whole (peft's modules_to_save)
     train_embeddings: bool
 
-    #: How frozen weights that are quantised are stored: in 4 bits as QLoRA has them, or in 8 (LLM.int8)
-    weight_format: Literal["nf4", "int8", "nf4-early"]
+    #: How frozen weights that are quantised are stored: in 4 bits as QLoRA has them, or in 8 (LLM.int8, torchao)
+    weight_format: Literal["nf4", "int8", "torchao-int8", "nf4-early"]
 
     #: Whether the scales of 4-bit weights are quantised too (bnb_4bit_use_double_quant)
     double_quant: bool

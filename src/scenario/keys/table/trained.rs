@@ -142,18 +142,16 @@ pub(super) const KEYS: &[Key] = &[
         link: "q",
         name: "weight-format",
         label: "Quantised weights",
-        help: "How frozen weights that are quantised are stored: in 4 bits as QLoRA has them, or in 8 (LLM.int8)",
+        help: "How frozen weights that are quantised are stored: in 4 bits as QLoRA has them, or in 8 (LLM.int8, torchao)",
         field: Field::WeightFormat,
         group: Group::Training,
         place: Place::Folded,
         value: choice!(WeightFormat, quantization.format),
         matters: with_4_bit,
-        band: |scenario| {
-            if with_4_bit(scenario) && scenario.quantization.format == WeightFormat::Int8 {
-                "int8"
-            } else {
-                ""
-            }
+        band: |scenario| match scenario.quantization.format {
+            WeightFormat::Int8 if with_4_bit(scenario) => "int8",
+            WeightFormat::TorchaoInt8 if with_4_bit(scenario) => "torchao int8",
+            _ => "",
         },
     },
     Key {

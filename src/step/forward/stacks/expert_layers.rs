@@ -13,7 +13,7 @@ use crate::model::Architecture;
 use crate::model::blocks::{Block, FeedForward, Linear, Mlp, Moe};
 use crate::model::modeling::{ExpertLayers, ExpertTurns, Modeling, Peft, Router};
 use crate::scenario::software::{Software, Trainer};
-use crate::scenario::{Cluster, Experts, Method, Tuner, WeightFormat};
+use crate::scenario::{Cluster, Experts, Method, Tuner};
 use crate::step::forward::load::autocast_dtype;
 use crate::step::forward::loader::weights_dtype;
 use crate::step::forward::{BoundLayer, Pass};
@@ -47,7 +47,7 @@ fn has_experts(architecture: &Architecture) -> bool {
 
 /// Whether hidden states are float32 where autocast makes the router's weights 16-bit: a 4-bit layer returns what it is given.
 fn stops_at_the_sum(member: &Member) -> bool {
-    let wide = member.quantization.prepare || weights_dtype(member.precision) == Dtype::F32;
+    let wide = member.quantization.makes_rest_float32() || weights_dtype(member.precision) == Dtype::F32;
     member.method == Method::Qlora && wide && autocast_dtype(member.precision).is_some()
 }
 
@@ -104,8 +104,8 @@ pub(super) fn architecture<'a>(
     if member.adapts && member.lora.tuner != Tuner::Lora {
         return refused("beside another tuner than LoRA");
     }
-    if member.method == Method::Qlora && member.quantization.format == WeightFormat::Int8 {
-        return refused("in int8");
+    if member.method == Method::Qlora && member.quantization.format.bits() == 8 {
+        return refused("in 8 bits");
     }
     if own.turns == ExpertTurns::Weighed && stops_at_the_sum(member) {
         let message = format!(
