@@ -2,7 +2,7 @@
 
 FOLDER holds their wheels and archives as `pip download --no-deps` puts them there, transformers' too. The fields of the classes that read a
 file are taken from the source, with those of their bases; nothing is imported. torchtune has no such class: its names are those of its recipes'
-own files. `tests/configurations.rs` holds every file that is written against these names; whether the classes take the values
+own files and what their code reads. `tests/configurations.rs` holds every file that is written against these names; whether the classes take the values
 too is `check_configurations.py`'s affair, which has to have the projects installed.
 """
 import ast
@@ -101,8 +101,11 @@ def main():
             names |= set(re.findall(r'^[A-Z0-9_]+ = ["\x27](\w+)["\x27]$', constants, re.MULTILINE)) | {"zero_optimization"}
         written[project] = {"of": {package: version(package) for package in packages}, "names": sorted(names)}
     recipes = [text for path, text in sources(archives["torchtune"]) if path.startswith("recipes/configs/")]
-    names = sorted({name for text in recipes for name in names_of_yaml(text)})
-    written["torchtune"] = {"of": {"torchtune": version("torchtune")}, "names": names}
+    names = {name for text in recipes for name in names_of_yaml(text)}
+    # what a recipe reads though none of its files says it
+    code = [text for path, text in sources(archives["torchtune"]) if path.startswith("recipes/") and path.endswith(".py")]
+    names |= {name for text in code for name in re.findall(r'cfg\.get\(\s*"(\w+)"', text)}
+    written["torchtune"] = {"of": {"torchtune": version("torchtune")}, "names": sorted(names)}
     json.dump(written, sys.stdout, indent=1)
     print()
 
