@@ -74,8 +74,8 @@ impl Gpu {
     }
 }
 
-/// The cards that answer every word of a query, best first; all where the query has no
-/// word.
+/// The cards that answer every word of a query, best first: `4070` is the card of which that is the whole name rather than the
+/// 4070 Ti SUPER. All where the query has no word.
 ///
 /// ```
 /// let found = headroom::hardware::search("a100 80");
@@ -86,7 +86,8 @@ pub fn search(query: &str) -> Vec<&'static Gpu> {
     let query = asked(query);
     best_first(gpus().filter_map(|gpu| {
         let known = words(&format!("{} {} {}", gpu.vendor.label(), gpu.name, gpu.slug));
-        Some((all_met(&query, &known)?, gpu))
+        let is_named = !query.is_empty() && words(&gpu.name).ends_with(&query);
+        Some((all_met(&query, &known)? * 2 + u32::from(is_named), gpu))
     }))
 }
 
@@ -199,6 +200,15 @@ mod tests {
         assert_eq!((gib("max-1550"), gib("strix-halo-128gb"), gib("strix-halo-64gb")), (64.0, 62.0, 32.0));
         for gpu in gpus() {
             assert_eq!(gpu.note().is_some(), gpu.class == Some(Class::Unified), "{}", gpu.slug);
+        }
+    }
+
+    #[test]
+    fn a_card_comes_before_those_that_are_named_after_it() {
+        for (typed, name) in
+            [("4070", "GeForce RTX 4070"), ("rtx 4080", "GeForce RTX 4080"), ("3090", "GeForce RTX 3090")]
+        {
+            assert_eq!(&*search(typed)[0].name, name, "{typed}");
         }
     }
 

@@ -92,8 +92,11 @@ impl Own {
         self.open.set(true);
     }
 
-    /// Shows one of the parts.
+    /// Shows one of the parts; what was wrong in another is said no longer.
     pub fn turn(self, way: Way) {
+        if way as usize != self.way.get_untracked() {
+            self.problem.set(Vec::new());
+        }
         self.way.set(way as usize);
     }
 

@@ -31,7 +31,7 @@ pub struct Frame<'a> {
     pub name: &'a str,
 }
 
-/// How far above the card's end, or their lowest point where that is higher, curves are drawn.
+/// How far above the card's end, or the lowest point of the highest one where that is higher, curves are drawn.
 pub const BEYOND: f64 = 1.6;
 /// How far two names beneath the curves are apart, in CSS pixels.
 const APART: u32 = 56;
@@ -43,8 +43,9 @@ pub fn draw(curves: &[Curve], frame: &Frame<'_>, unit: Unit, width: u32) -> Stri
     let root = Svg::new(&mut body, &marks, (width, HEIGHT)).into_drawing_area();
     let known = || curves.iter().flat_map(|curve| curve.points.iter().flatten()).copied();
     let highest = known().max().unwrap_or_default().max(frame.chosen.1);
-    // A curve that goes far beyond the card would press all that fits flat; one that is nowhere near it is seen nonetheless.
-    let near = frame.capacity.max(known().min().unwrap_or_default());
+    // A curve that goes far beyond the card would press all that fits flat; each that is nowhere near it is seen nonetheless.
+    let lowest = curves.iter().filter_map(|curve| curve.points.iter().flatten().min());
+    let near = frame.capacity.max(lowest.copied().max().unwrap_or_default());
     let most = (near.0 as f64 * BEYOND).min(highest.max(frame.capacity).0 as f64 * 1.1).max(1.);
     let last = frame.stops.len().saturating_sub(1).max(1) as f64;
     let area = ChartBuilder::on(&root)
@@ -161,6 +162,25 @@ mod tests {
         let points = [Some(Bytes::gib(144.)), Some(Bytes::gib(150.)), Some(Bytes::gib(400.))];
         let svg = drawn(&points, Bytes::gib(60.));
         assert!(svg.contains("class=\"curve\"") && svg.contains("class=\"capacity\""), "{svg}");
+    }
+
+    #[test]
+    fn one_that_is_far_above_the_other_is_seen_beside_it() {
+        let curve = |name: &str, gib: [f64; 3], active| Curve {
+            name: name.to_owned(),
+            points: gib.map(|gib| Some(Bytes::gib(gib))).to_vec(),
+            active,
+        };
+        let stops = ["1", "2", "3"].map(str::to_owned);
+        let frame =
+            Frame { stops: &stops, capacity: Bytes::gib(24.), chosen: (1., Bytes::gib(61.)), name: "Memory" };
+        let svg = draw(
+            &[curve("A", [10., 14., 30.], false), curve("B", [60., 61., 90.], true)],
+            &frame,
+            Unit::Binary,
+            600,
+        );
+        assert!(svg.contains("class=\"curve\"") && svg.contains("class=\"curve other\""), "{svg}");
     }
 
     #[test]

@@ -89,7 +89,7 @@ pub fn draw(
             let color = marks.add("measured-line", None);
             drop(pen.area.draw(&PathElement::new(measured, color)));
         }
-        pen.phases(moments, most);
+        pen.phases(moments, context);
         if shows_capacity {
             let y = capacity.0 as f64;
             pen.line("capacity", [(0., y), (moments.len() as f64, y)]);
@@ -173,7 +173,9 @@ impl Pen<'_, '_> {
         points.map(|(index, bytes)| (index as f64, *bytes as f64)).collect()
     }
 
-    fn phases(&self, moments: &[Moment], most: Bytes) {
+    /// The names of the phases, and where one ends: no higher than the moments beside it, of which the peak may be one.
+    fn phases(&self, moments: &[Moment], context: Bytes) {
+        let height = |moment: usize| (moments[moment].parts.total() + context).0 as f64;
         for phase in in_order(moments.iter().map(|moment| moment.phase)) {
             let of_phase = |moment: &Moment| moment.phase == phase;
             let (Some(first), Some(last)) =
@@ -182,7 +184,8 @@ impl Pen<'_, '_> {
                 continue;
             };
             if first > 0 {
-                self.line("border", [(first as f64, 0.), (first as f64, most.0 as f64 * AIR)]);
+                let top = height(first - 1).min(height(first));
+                self.line("border", [(first as f64, 0.), (first as f64, top)]);
             }
             let name = phase.stage.short();
             let (from, floor) = self.area.map_coordinate(&(first as f64, 0.));

@@ -40,8 +40,8 @@ pub fn take(state: State, file: File) {
             Err(issue) => (Way::File, Err(issue)),
         };
         if let Err(issue) = taken {
-            own.complain(&Issue { message: format!("{name}: {}", issue.message), ..issue });
             own.show(Some(way));
+            own.complain(&Issue { message: format!("{name}: {}", issue.message), ..issue });
         }
     });
 }

@@ -8,6 +8,7 @@ use super::control::{Control, issues};
 use crate::issue::Field;
 use crate::scenario::Scenario;
 use crate::scenario::keys::{Group, Key, Place, keys};
+use crate::ui::browser;
 use crate::ui::controls::Messages;
 use crate::ui::presets;
 use crate::ui::state::State;
@@ -193,7 +194,14 @@ fn Presets() -> impl IntoView {
     let state = State::of_page();
     let all = RwSignal::new(false);
     let button = move |(index, preset): (usize, &'static presets::Preset)| {
-        let open = move |_| state.open((preset.scenario)(), &format!("Opened “{}”", preset.label));
+        let open = move |_| {
+            state.open((preset.scenario)(), &format!("Opened “{}”", preset.label));
+            if all.get_untracked() {
+                all.set(false);
+                // the button that was pressed may be folded away
+                request_animation_frame(|| browser::focus("more-examples"));
+            }
+        };
         view! {
             <button
                 type="button"
@@ -214,6 +222,7 @@ fn Presets() -> impl IntoView {
             <button
                 type="button"
                 class="explain"
+                id="more-examples"
                 aria-expanded=Signal::derive(move || all.get().to_string())
                 on:click=move |_| all.update(|all| *all = !*all)
             >

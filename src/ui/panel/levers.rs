@@ -240,7 +240,7 @@ fn of_gpus(state: State, scenario: &Scenario, found: &Found, unit: Unit) -> Opti
         true => Either::Left((fewest, offloaded)),
         false => Either::Right(view! {
             <details class="several">
-                <summary>"Or on several GPUs"</summary>
+                <summary>{if scenario.cluster.is_many() { "Or on more GPUs, or with the CPU’s memory" } else { "Or on several GPUs" }}</summary>
                 <div class="lever-buttons">{fewest} {offloaded}</div>
             </details>
         }),

@@ -1,5 +1,6 @@
 //! An out-of-memory message that somebody pastes: which tensor it was, where the memory was, what removes it.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use leptos::ev::Event;
@@ -19,6 +20,7 @@ use crate::ui::state::State;
 
 /// How long, in milliseconds, the keys must rest before the text is read.
 const REST: u32 = 200;
+const SILENT: &str = "That could not be looked for: the worker beside the page did not answer";
 /// So many changes are buttons.
 const BUTTONS: usize = 3;
 
@@ -33,19 +35,27 @@ pub fn OutOfMemory() -> impl IntoView {
     let open = RwSignal::new(text.with_untracked(|text| !text.is_empty()));
     let read = RwSignal::new(None::<Read>);
     let later = Later::default();
+    let last = RefCell::new(String::new());
     Effect::new(move || {
         later.cancel();
         state.desk.with_value(|desk| desk.forget(Place::Oom));
         let text = text.get();
+        // what was said of another text is gone with it
+        if text != *last.borrow() {
+            read.set(None);
+            last.replace(text.clone());
+        }
         if text.trim().is_empty() {
-            return read.set(None);
+            return;
         }
         let scenario = state.current().scenario.get();
         later.run(REST, move || {
             state.desk.with_value(|desk| {
                 desk.ask(Place::Oom, Question::Oom(text, Box::new(scenario)), move |answer| {
-                    let Some(Answer::Oom(answer)) = answer else { return };
-                    read.set(Some(answer.map(|found| Arc::new(*found))));
+                    read.set(Some(match answer {
+                        Some(Answer::Oom(answer)) => answer.map(|found| Arc::new(*found)),
+                        _ => Err(SILENT.to_owned()),
+                    }));
                 });
             });
         });
@@ -53,10 +63,16 @@ pub fn OutOfMemory() -> impl IntoView {
     let write = move |event: Event| text.set(event_target_value(&event));
     let shown = move || {
         let unit = state.unit();
-        read.get().map(|read| match read {
-            Ok(found) => decoded(state, &found.0, &found.1, unit),
-            Err(problem) => view! { <p class="message warning">{capitalised(&problem)}"."</p> }.into_any(),
-        })
+        match read.get() {
+            Some(Ok(found)) => Some(decoded(state, &found.0, &found.1, unit)),
+            Some(Err(problem)) => {
+                Some(view! { <p class="message warning">{capitalised(&problem)}"."</p> }.into_any())
+            }
+            None if text.with(|text| text.trim().is_empty()) => None,
+            None => Some(
+                view! { <p class="remark">"Looking for it in the run of this scenario …"</p> }.into_any(),
+            ),
+        }
     };
     view! {
         <section class="panel oom pasting" aria-labelledby="oom-title">

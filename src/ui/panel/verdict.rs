@@ -17,6 +17,7 @@ use crate::ui::format::{Unit, exact};
 use crate::ui::part::Part;
 use crate::ui::state::{State, letter};
 use crate::ui::verdict::{self, Aside, Figure};
+use crate::units::Bytes;
 
 /// How long the figures must rest before they are read aloud.
 const REST: u32 = 700;
@@ -100,7 +101,7 @@ fn answer(
     let aside = verdict::aside(scenario, memory, (&fit, verdict), unit).into_iter().map(clause);
     let remark = verdict::remark(scenario, verdict, detail, unit)
         .map(|(class, words)| view! { <p class=format!("outcome {class}")>{words}</p> });
-    let meter = meter(memory, fit.needed.max(fit.capacity));
+    let meter = meter(memory, fit.needed, fit.capacity);
     // beside others, which of them this is
     let letter = which.map(|letter| view! { <b class="letter">{letter}</b> " " });
     let each = scenario.cluster.is_many().then(|| view! { " " <small>"per GPU"</small> });
@@ -172,7 +173,12 @@ fn Figures() -> impl IntoView {
 }
 
 /// A bar as narrow as can be, for the verdict that stays in view on a phone.
-fn meter(memory: &Memory, whole: crate::units::Bytes) -> impl IntoView + use<> {
+fn meter(memory: &Memory, needed: Bytes, capacity: Bytes) -> impl IntoView + use<> {
+    let whole = needed.max(capacity);
+    let end = capacity.percent_of(whole).min(99.);
+    // where the card ends before what is needed does
+    let end = (needed > capacity)
+        .then(|| view! { <rect class="card-end" x=format!("{end:.2}") width="1" height="1" /> });
     let mut start = 0.;
     let parts: Vec<_> = Part::all()
         .map(|part| {
@@ -186,6 +192,7 @@ fn meter(memory: &Memory, whole: crate::units::Bytes) -> impl IntoView + use<> {
     view! {
         <svg class="meter" viewBox="0 0 100 1" preserveAspectRatio="none" aria-hidden="true">
             {parts}
+            {end}
         </svg>
     }
 }
