@@ -90,7 +90,7 @@ fn whole_experts(scenario: &Scenario, family: &str, experts: WholeExperts) -> Op
     let half = Bytes(elements.saturating_mul(2));
     let prepared = bytes > half && scenario.quantization.makes_rest_float32();
     let mut message = format!(
-        "experts are three-dimensional parameters in transformers 5 and no linear layers: bitsandbytes leaves their weights whole, {bytes}"
+        "experts are three-dimensional parameters in transformers 5 and no linear layers: quantisation leaves their weights whole, {bytes}"
     );
     if prepared {
         message += &format!(", which k-bit preparation makes float32 ({half} in 16 bits)");
@@ -125,11 +125,7 @@ fn spikes(scenario: &Scenario, host: HostSpikes, parameters: u64) -> Vec<Issue> 
     let note = |field, message| Issue::new(Severity::Note, field, message);
     let mut notes = Vec::new();
     if scenario.saves() {
-        let message = format!(
-            "while a checkpoint is saved {} of it lie in the CPU's memory: all of a file of weights before it is written, of the optimizer's state a tensor at a time",
-            host.saving
-        );
-        notes.push(note(Field::Saving, message));
+        notes.push(note(Field::Saving, saving(scenario, host)));
     }
     if scenario.merges() == Merges::Cpu && !is_merged_as_compared(scenario) {
         let message = "what merging on the CPU takes was compared of LoRA in transformers' models that are trained on one GPU, and is not known of this";
@@ -143,6 +139,32 @@ fn spikes(scenario: &Scenario, host: HostSpikes, parameters: u64) -> Vec<Issue> 
         notes.push(note(Field::Merging, message));
     }
     notes
+}
+
+/// What a checkpoint takes of the CPU's memory, in words.
+fn saving(scenario: &Scenario, host: HostSpikes) -> String {
+    let (first, each) = (host.saving, host.saving_each);
+    if scenario.gathers_saved() && !scenario.cluster.is_fsdp2() {
+        return format!(
+            "while a checkpoint is saved the first GPU's process has the 16-bit weights that were gathered in the CPU's memory, of adapters these alone: {first}"
+        );
+    }
+    if scenario.gathers_saved() {
+        return format!(
+            "while a checkpoint is saved the first GPU's process has up to {first} of the CPU's memory: the weights that were gathered, and after them the optimizer's states"
+        );
+    }
+    if each > Bytes::ZERO {
+        return format!(
+            "while a checkpoint is saved every process has a copy of the weights in the CPU's memory, {each} each: accelerate has DeepSpeed's made on all of them"
+        );
+    }
+    if scenario.cluster.shards() {
+        return "every process writes its own shards, of which a tensor at a time is in the CPU's memory; transformers cannot load them as they are: with whole weights the first GPU writes a model".to_owned();
+    }
+    format!(
+        "while a checkpoint is saved {first} of it lie in the CPU's memory: all of a file of weights before it is written, of the optimizer's state a tensor at a time"
+    )
 }
 
 /// Whether adapters are such that merging them in the CPU's memory was compared.

@@ -111,6 +111,8 @@ pub enum Act {
     Save {
         /// Whose.
         member: usize,
+        /// Whether weights that are divided become whole for it, one after the other.
+        gathers: bool,
     },
     /// peft's `merge_and_unload` after the last round: adapters are merged into the weights.
     Merge {
@@ -285,7 +287,7 @@ impl Act {
             Act::Evaluate { member, batch, how } => Act::Evaluate { member, batch: change(batch), how },
             Act::Generate { member, batch, how } => Act::Generate { member, batch: change(batch), how },
             Act::Update { member } => Act::Update { member },
-            Act::Save { member } => Act::Save { member },
+            Act::Save { member, gathers } => Act::Save { member, gathers },
             Act::Merge { member } => Act::Merge { member },
         }
     }
@@ -310,7 +312,7 @@ impl Act {
             | Act::Score { member, .. }
             | Act::Rollout { member, .. }
             | Act::Evaluate { member, .. }
-            | Act::Save { member }
+            | Act::Save { member, .. }
             | Act::Merge { member }
             | Act::Generate { member, .. } => member,
         }
@@ -483,7 +485,7 @@ impl From<&Scenario> for Job {
             round.push(Act::Evaluate { member: 0, batch: Batch { sequences: how.batch, ..batch }, how });
         }
         if scenario.saves() {
-            round.push(Act::Save { member: 0 });
+            round.push(Act::Save { member: 0, gathers: scenario.gathers_saved() });
         }
         if scenario.merges() == Merges::Gpu {
             round.push(Act::Merge { member: 0 });

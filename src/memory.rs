@@ -413,8 +413,11 @@ impl WholeExperts {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[non_exhaustive]
 pub struct HostSpikes {
-    /// The copies of what a checkpoint's file of weights holds, all of which are there before it is written.
+    /// The most that saving takes of the first process: the copies of what a checkpoint's file of weights holds, all of which are there
+    /// before it is written, or weights and optimizer states that an engine gathers or copies there.
     pub saving: Bytes,
+    /// The same of every other process of a job of several.
+    pub saving_each: Bytes,
     /// Where adapters are merged in the CPU's memory: the layers that were written to, the adapters, and what the largest layer takes
     /// meanwhile; nothing without adapters.
     pub merging: Bytes,

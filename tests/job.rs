@@ -11,7 +11,7 @@ use headroom::memory::{Category, Iteration, Stage};
 use headroom::model::catalogue;
 use headroom::scenario::{
     Checkpointing, Cluster, Lengths, Lora, Mask, Merges, Method, ModelChoice, Offloading, Precision,
-    Quantization, Scenario, Sharding, Spikes, Stack, Tuner, WeightFormat,
+    Quantization, Saves, Scenario, Sharding, Spikes, Stack, Tuner, WeightFormat,
 };
 use headroom::step::{self, Recording};
 use headroom::units::Bytes;
@@ -246,7 +246,7 @@ fn saving_and_merging_are_phases() {
         model: ModelChoice::Catalogue("meta-llama/Llama-3.2-1B".into()),
         method: Method::Lora,
         precision: Precision::Bf16,
-        spikes: Spikes { saving: true, merging: Merges::Gpu },
+        spikes: Spikes { saving: Saves::On, merging: Merges::Gpu },
         ..Scenario::default()
     };
     let memory = estimate(&scenario).memory.expect("nothing stands in the way");
@@ -266,6 +266,40 @@ fn saving_and_merging_are_phases() {
     assert_eq!(highest(Stage::Save), Some(memory.resting.total().0));
 }
 
+/// Whole weights are gathered one after the other: the largest is on the GPU for a moment, in the type that its shards are kept in, and all
+/// of them, or the optimizer's states after them, in the first process.
+#[test]
+fn whole_weights_are_saved_one_by_one() {
+    let cluster = Cluster { gpus: 4, sharding: Sharding::Fsdp2, ..Scenario::default().cluster };
+    let saved = |saving: Saves| {
+        let scenario = Scenario {
+            model: ModelChoice::Catalogue("meta-llama/Llama-3.2-1B".into()),
+            method: Method::Full,
+            precision: Precision::AmpBf16,
+            cluster,
+            spikes: Spikes { saving, merging: Merges::Off },
+            ..Scenario::default()
+        };
+        estimate(&scenario)
+    };
+    let highest = |saving: Saves| {
+        let memory = saved(saving).memory.expect("nothing stands in the way");
+        let mut phases = memory.steady.phases.iter();
+        let save = phases.find(|(phase, _)| phase.stage == Stage::Save).map(|(_, peak)| peak.bytes.0);
+        (save, memory.resting.total().0, memory.host.saving.0)
+    };
+    let (own, resting, in_the_cpus) = highest(Saves::On);
+    assert_eq!((own, in_the_cpus), (Some(resting), 0));
+    let (whole, resting, in_the_cpus) = highest(Saves::Full);
+    let table = 128_256 * 2_048 * 4;
+    assert_eq!(whole, Some(resting + table));
+    // AdamW's two states of 1.24 billion parameters
+    assert_eq!(in_the_cpus / 1_000_000, 1_235_814_400 * 8 / 1_000_000);
+    let told = |saving| saved(saving).issues.into_iter().find(|issue| issue.field == Field::Saving);
+    assert!(told(Saves::Full).is_some_and(|issue| issue.message.contains("gathered")));
+    assert!(told(Saves::On).is_some_and(|issue| issue.message.contains("its own shards")));
+}
+
 /// What was not compared is refused, with what would be right.
 #[test]
 fn what_of_saving_and_merging_was_not_compared_is_refused() {
@@ -276,7 +310,8 @@ fn what_of_saving_and_merging_was_not_compared_is_refused() {
         assert_eq!(issue.field, field, "{}", issue.message);
         assert!(issue.fix.is_some(), "{}", issue.message);
     };
-    let merged = Scenario { spikes: Spikes { saving: false, merging: Merges::Gpu }, ..Scenario::default() };
+    let merged =
+        Scenario { spikes: Spikes { saving: Saves::Off, merging: Merges::Gpu }, ..Scenario::default() };
     let int8 = Quantization { format: WeightFormat::Int8, ..merged.quantization };
     refused(&Scenario { quantization: int8, ..merged.clone() }, Field::Merging);
     let dora = Lora { tuner: Tuner::Dora, ..merged.lora };
@@ -286,7 +321,7 @@ fn what_of_saving_and_merging_was_not_compared_is_refused() {
     let saved = Scenario {
         model: ModelChoice::Catalogue("ibm-granite/granite-3.1-1b-a400m-base".into()),
         method: Method::Full,
-        spikes: Spikes { saving: true, merging: Merges::Off },
+        spikes: Spikes { saving: Saves::On, merging: Merges::Off },
         ..Scenario::default()
     };
     refused(&saved, Field::Saving);

@@ -11,8 +11,8 @@ use headroom::scenario::{
     CustomModel, Data, DeepSpeed, Embedding, Evaluates, Evaluation, Experts, Generation, GpuChoice, Layout,
     Lengths, Loop, Lora, LoraTargets, LossKernel, Mask, Merges, Method, ModelChoice, Modules, Offloading,
     Optimizer, Overlap, Pictures, PolicyBatches, Pooling, Precision, Quantization, ReduceDtype, Reference,
-    Reserve, Rollouts, Sampling, Savings, Scenario, ShardedLayers, Sharding, Spikes, Split, Stack, StepTime,
-    Task, Teacher, TeacherWeights, TransformerImpl, Tuner, VisionTower, WeightFormat, modules,
+    Reserve, Rollouts, Sampling, Saves, Savings, Scenario, ShardedLayers, Sharding, Spikes, Split, Stack,
+    StepTime, Task, Teacher, TeacherWeights, TransformerImpl, Tuner, VisionTower, WeightFormat, modules,
 };
 use headroom::share::{MOST_SCENARIOS, decode, encode, names, said};
 use headroom::units::Bytes;
@@ -316,7 +316,7 @@ fn evaluations() -> impl Strategy<Value = Evaluation> {
 }
 
 fn spikes() -> impl Strategy<Value = Spikes> {
-    (any::<bool>(), select(Merges::ALL)).prop_map(|(saving, merging)| Spikes { saving, merging })
+    (select(Saves::ALL), select(Merges::ALL)).prop_map(|(saving, merging)| Spikes { saving, merging })
 }
 
 fn teachers() -> impl Strategy<Value = Teacher> {

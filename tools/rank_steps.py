@@ -302,6 +302,7 @@ def run(row, show):
     import measure
     import measure_multi
     import torch
+    import rank_saving
     case = {"id": row.get("id", "traced"), **row.get("case", row)}
     asked = case.get("dtype")
     os.environ["WORLD_SIZE"] = str(case.get("world", 8))
@@ -336,7 +337,11 @@ def run(row, show):
         torch.cuda.memory._record_memory_history(enabled="all", context="alloc", stacks="python", max_entries=20000000)
     if method != "full":
         adapt(case)
+    checkpoints = rank_saving.save(case) if case.get("saving", "off") != "off" else None
     result = measure_multi.run(case)
+    if checkpoints:
+        result["peak"]["steady"]["save"] = checkpoints.highest
+        result["peak"]["overall"] = max(result["peak"]["overall"], checkpoints.highest)
     if show:
         events = torch.cuda.memory._snapshot()["device_traces"][0]
         # the phases of an iteration are those that the harness lists, by order

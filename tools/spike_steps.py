@@ -4,7 +4,8 @@ spike_steps.py ROW.json [--trace]
 ROW.json is a row of data/measurements/spikes.json, or its "case" alone. Needs what evaluation_steps.py needs, whose cases it takes. Of the spikes there are
 
   saving    "on": the trainer's checkpoint after every step (`save_strategy="steps"`): weights or adapters, and the optimizer's state. What is written is as large as
-            the model: TMPDIR names a disk that has room
+            the model: TMPDIR names a disk that has room. "full", with trl's "engine" and "world": whole weights, FULL_STATE_DICT of FSDP2 and
+            stage3_gather_16bit_weights_on_model_save of ZeRO-3
   merging   "gpu": `trainer.model.merge_and_unload()` after training
 
 What is printed of each is its highest point beside that of the run. --trace prints every allocation and free of the merging, as tools/compare_trace.py reads
@@ -88,19 +89,33 @@ def saves(trainer, spikes):
     trainer._save_checkpoint = lambda *given, **named: spikes.run("save", lambda: real(*given, **named))
 
 
+def gather(case):
+    """Joins the ranks of several GPUs, and says what of the weights is saved."""
+    if not case["engine"]:
+        return
+    trl_steps.join(case)
+    if case["saving"] == "full" and case["engine"] == "fsdp2":
+        os.environ["FSDP_STATE_DICT_TYPE"] = "FULL_STATE_DICT"
+    if case["saving"] == "full" and case["engine"] == "zero3":
+        case["ds"] = {**case["ds"], "stage3_gather_16bit_weights_on_model_save": True}
+
+
 def main():
     row = json.loads(Path(sys.argv[1]).read_text())
     case = {**measure.DEFAULTS, **trl_steps.OWN, **evaluation_steps.OWN, "evaluation": "off", **OWN, **row.get("case", row)}
     case["lora"] = {**measure.DEFAULTS["lora"], **(case["lora"] or {})}
+    gather(case)
     kept = evaluation_steps.answer_as_data_would(case)
     measure.set_sdpa(case)
     spikes = Spikes("--trace" in sys.argv)
     with tempfile.TemporaryDirectory() as folder:
         trainer = evaluation_steps.make_trainer(case, folder)
-        if case["saving"] == "on":
+        if case["saving"] != "off":
             saves(trainer, spikes)
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
+        if case["engine"] != "fsdp2":
+            # as trl_steps.py has it
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
         trainer.train()
         if case["merging"] == "gpu":
             merged = spikes.run("merge", lambda: trainer.model.merge_and_unload())

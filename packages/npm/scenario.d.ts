@@ -86,8 +86,8 @@ export interface Scenario {
   "eval-accumulation-steps"?: number;
   /** Batches of an evaluation: its texts by the evaluation batch size */
   "eval-batches"?: number;
-  /** Whether the trainer saves a checkpoint after some of its steps (save_strategy): weights or adapters, and the optimizer's state */
-  "saving"?: boolean;
+  /** Whether the trainer saves a checkpoint after some of its steps (save_strategy), weights or adapters and the optimizer's state, and whether weights that are divided are gathered for it */
+  "saving"?: "off" | "on" | "full";
   /** Where adapters are merged into the weights when the training is over (peft's merge_and_unload) */
   "merging"?: "off" | "gpu" | "cpu";
   /** Whether activations are recomputed in backward */

@@ -15,8 +15,8 @@ use crate::scenario::{
     CustomModel, DeepSpeed, Embedding, Evaluates, Evaluation, Experts, Generation, GpuChoice, Layout,
     Lengths, Loop, Lora, LoraTargets, LossKernel, Mask, Merges, Method, ModelChoice, Modules, Offloading,
     Optimizer, Overlap, Pictures, PolicyBatches, Pooling, Precision, Quantization, ReduceDtype, Reference,
-    Reserve, Rollouts, Sampling, Savings, Scenario, ShardedLayers, Sharding, Spikes, Split, Stack, StepTime,
-    Task, Teacher, TeacherWeights, TransformerImpl, Tuner, VisionTower, WeightFormat,
+    Reserve, Rollouts, Sampling, Saves, Savings, Scenario, ShardedLayers, Sharding, Spikes, Split, Stack,
+    StepTime, Task, Teacher, TeacherWeights, TransformerImpl, Tuner, VisionTower, WeightFormat,
 };
 use crate::step::Milestone;
 
@@ -322,13 +322,10 @@ fn evaluation(fields: &mut Fields<'_>) -> Result<Evaluation, CheckError> {
 /// What came before, between and after the steps.
 fn spikes(fields: &mut Fields<'_>) -> Result<Spikes, CheckError> {
     let usual = Spikes::OFF;
+    let saving = fields.text_or("saving", usual.saving.slug())?;
     let merging = fields.text_or("merging", usual.merging.slug())?;
     Ok(Spikes {
-        saving: match fields.text_or("saving", "off")? {
-            "off" => false,
-            "on" => true,
-            other => return Err(unknown("saving", other)),
-        },
+        saving: Saves::from_slug(saving).ok_or_else(|| unknown("saving", saving))?,
         merging: Merges::from_slug(merging).ok_or_else(|| unknown("merging", merging))?,
     })
 }

@@ -100,7 +100,7 @@ const RULES: &[Rule] = &[
             scenario.method == Method::Qlora && group.dtype.is_half() && group.module.contains("experts")
         },
         words: |_, _| {
-            "The experts in 16 bits: bitsandbytes turns Linear layers into 4 bits, and transformers keeps the experts of a \
+            "The experts in 16 bits: quantisation is of Linear layers, and transformers keeps the experts of a \
              layer as one parameter, which is none"
                 .to_owned()
         },

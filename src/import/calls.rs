@@ -92,9 +92,12 @@ pub(super) fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
             }
             ("BitsAndBytesConfig" | "DistributedConfig" | "ParallelismConfig", None) => {}
             (class, None) if names::is_quantiser(class) => {
-                let kind = call.named.iter().find(|(name, _)| name == "quant_type").map(|(_, kind)| kind);
-                let kind = call.values.first().or(kind).map(setting::text).unwrap_or_default();
-                let said = format!("{class}({})", short(&kind));
+                let named = call.named.iter().map(|(name, value)| match name.as_str() {
+                    "quant_type" => setting::text(value),
+                    _ => format!("{name}={}", setting::text(value)),
+                });
+                let given: Vec<String> = call.values.iter().map(setting::text).chain(named).collect();
+                let said = format!("{class}({})", given.join(", "));
                 setting::flatten("", "quantised_by", Value::String(said), &mut settings);
                 continue;
             }

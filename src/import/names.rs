@@ -154,11 +154,13 @@ pub(super) fn is_quantiser(class: &str) -> bool {
 
 /// Whether it is torchao's int8 weight-only quantisation as it is by default, with a scale per row; older transformers take a string.
 pub(super) fn is_torchao_int8(said: &str) -> bool {
+    // what decides which layers are quantised, or in which groups, is another matter
+    const OTHER: [&str; 4] = ["granularity", "group_size", "modules_to_not_convert", "include_input_output"];
     let Some(given) = said.strip_prefix("TorchAoConfig(") else { return false };
-    let (class, arguments) = given.split_once('(').unwrap_or((given.trim_end_matches(')'), ""));
-    let name = class.rsplit('.').next().unwrap_or_default();
-    let is_default = !arguments.contains("granularity") && !arguments.contains("group_size");
-    ["Int8WeightOnlyConfig", "int8_weight_only"].contains(&name) && is_default
+    let (class, _) = given.split_once(['(', ',']).unwrap_or((given.trim_end_matches(')'), ""));
+    let name = class.trim().rsplit('.').next().unwrap_or_default();
+    ["Int8WeightOnlyConfig", "int8_weight_only"].contains(&name)
+        && !OTHER.iter().any(|own| given.contains(own))
 }
 
 /// torchtune's models (0.6.1, recipes/configs) with the Hub ids that their recipes download; `lora_` and `qlora_` stand before

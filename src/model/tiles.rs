@@ -104,8 +104,11 @@ fn rounded(number: f64) -> u64 {
 mod tests {
     use super::*;
 
+    /// A picture's height and width, InternVL's tiles, LLaVA-NeXT's, and the tokens of these.
+    type Picture = ((u64, u64), [u64; 2], [u64; 2], u64);
+
     /// Computed with transformers' `get_optimal_tiled_canvas`, `select_best_resolution` and `_get_unpadded_features`.
-    const PICTURES: [((u64, u64), [u64; 2], [u64; 2], u64); 13] = [
+    const PICTURES: [Picture; 13] = [
         ((448, 448), [1, 1], [2, 2], 2928),
         ((640, 480), [4, 3], [2, 2], 2352),
         ((1024, 1024), [3, 3], [2, 2], 2928),
@@ -137,7 +140,8 @@ mod tests {
     #[test]
     fn no_size_is_too_large() {
         for sides in [(u64::MAX, 1), (1, u64::MAX), (u64::MAX, u64::MAX), (0, 0)] {
-            assert_ne!(nearest_ratio(12, 448, sides), [0, 0]);
+            let [down, across] = nearest_ratio(12, 448, sides);
+            assert!((1..=12).contains(&(down * across)), "{down} x {across}");
             let whole = cut(&[[u64::MAX, 336]], 336, sides);
             let seen = unpadded(whole, sides);
             assert!(seen.rows <= whole.rows && seen.columns <= whole.columns);

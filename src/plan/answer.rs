@@ -110,9 +110,10 @@ impl Answer {
         Some(fits(self.estimate.memory.as_ref()?, &self.scenario.gpu().ok()?))
     }
 
-    /// What all its GPUs together need of the CPU's memory.
+    /// What all its GPUs together need of the CPU's memory, where something is kept there.
     pub fn on_host(&self) -> Bytes {
-        let on_each = self.estimate.memory.as_ref().map_or(Bytes::ZERO, |memory| memory.on_host);
+        let memory = self.estimate.memory.as_ref();
+        let on_each = memory.map_or(Bytes::ZERO, |memory| self.scenario.on_host_of_each(memory));
         Bytes(on_each.0.saturating_mul(self.scenario.cluster.gpus))
     }
 

@@ -71,7 +71,8 @@ pub(crate) use choices;
 mod tasks;
 
 pub use tasks::{
-    CacheKind, Evaluates, Merges, Pooling, Reference, Rollouts, Sampling, Task, TeacherWeights, VisionTower,
+    CacheKind, Evaluates, Merges, Pooling, Reference, Rollouts, Sampling, Saves, Task, TeacherWeights,
+    VisionTower,
 };
 
 choices! {

@@ -31,8 +31,8 @@ pub use crate::issue::{Field, Issue, Severity};
 pub use choices::{
     Allocator, AttentionKernel, CacheKind, Checkpointing, Choice, ContextComm, CpuOffload, Evaluates,
     Experts, LoraTargets, LossKernel, Mask, Merges, Method, Offloading, Optimizer, Overlap, Pooling,
-    Precision, ReduceDtype, Reference, Rollouts, Sampling, ShardedLayers, Sharding, Stack, StepTime, Task,
-    TeacherWeights, TransformerImpl, Tuner, VisionTower, WeightFormat,
+    Precision, ReduceDtype, Reference, Rollouts, Sampling, Saves, ShardedLayers, Sharding, Stack, StepTime,
+    Task, TeacherWeights, TransformerImpl, Tuner, VisionTower, WeightFormat,
 };
 pub use cluster::{Cluster, DeepSpeed, Layout};
 pub use count::LARGEST;
@@ -386,7 +386,12 @@ impl Scenario {
 
     /// Whether a checkpoint is made after some of its steps.
     pub fn saves(&self) -> bool {
-        self.spikes.saving && self.task.trains()
+        self.spikes.saving != Saves::Off && self.task.trains()
+    }
+
+    /// Whether the first GPU gathers whole weights for its checkpoint.
+    pub fn gathers_saved(&self) -> bool {
+        self.saves() && self.spikes.saving == Saves::Full && self.cluster.shards()
     }
 
     /// Where adapters are merged into the weights in the end: nowhere where there are none.
@@ -442,6 +447,15 @@ impl Scenario {
             Checkpointing::NonReentrant if self.is_made_reentrant() => Checkpointing::Reentrant,
             chosen => chosen,
         }
+    }
+
+    /// What each process needs of the CPU's memory where it keeps something there: that, or the whole model that it read before it had
+    /// shards of it, where that is more.
+    pub(crate) fn on_host_of_each(&self, memory: &crate::memory::Memory) -> Bytes {
+        if memory.on_host == Bytes::ZERO {
+            return Bytes::ZERO;
+        }
+        memory.on_host.max(self.loaded_by_each(memory.parameters.total).unwrap_or_default())
     }
 
     /// What each process reads into the CPU's memory where FSDP2 makes shards of a model that `from_pretrained` left there whole; none

@@ -1,6 +1,8 @@
 //! What tasks work with beside the model and its training: answers, pictures, an evaluation, what stands before and after the steps.
 
-use super::choices::{CacheKind, Evaluates, Merges, Pooling, Reference, Rollouts, Sampling, VisionTower};
+use super::choices::{
+    CacheKind, Evaluates, Merges, Pooling, Reference, Rollouts, Sampling, Saves, VisionTower,
+};
 
 /// How a model generates; read for `Task::Generate`, whose prompt is as long as the scenario's sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,13 +95,13 @@ impl Evaluation {
 /// What happens outside the steps of a training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spikes {
-    /// Whether the trainer makes a checkpoint after some of its steps (`save_strategy`).
-    pub saving: bool,
+    /// Whether the trainer makes a checkpoint after some of its steps (`save_strategy`), and what it has of weights that are divided.
+    pub saving: Saves,
     /// Where adapters are merged into the weights in the end.
     pub merging: Merges,
 }
 
 impl Spikes {
     /// Nothing of it is looked at.
-    pub const OFF: Spikes = Spikes { saving: false, merging: Merges::Off };
+    pub const OFF: Spikes = Spikes { saving: Saves::Off, merging: Merges::Off };
 }

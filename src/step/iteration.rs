@@ -382,7 +382,7 @@ impl<'a> Rounds<'a> {
             Act::Generate { member, batch, how } => self.generate(act, member, batch, how),
             Act::Rollout { member, batch, how, times } => self.roll_out(act, member, (batch, how), times),
             Act::Evaluate { member, batch, how } => self.evaluate(act, member, batch, how),
-            Act::Save { member } => self.save(act, member),
+            Act::Save { member, gathers } => self.save(act, member, gathers),
             Act::Merge { member } => self.merge(act, member),
             Act::Score { member, adapted, batch, prompt, times } => {
                 let run = self.different(times);

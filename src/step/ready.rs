@@ -7,7 +7,7 @@ use super::forward::stacks::megatron::{Share, micro_batches};
 use super::forward::{Apart, Model, stacks};
 use super::line::Line;
 use super::machine::Machine;
-use super::parallel::{Parallel, is_by_accelerate, supported};
+use super::parallel::{Parallel, is_loaded_on_cpu, supported};
 use super::support;
 use crate::hardware::Gpu;
 use crate::issue::Issue;
@@ -79,7 +79,7 @@ impl<'a> Ready<'a> {
                 {
                     support::evaluation(named, (member, *batch))?;
                 }
-                if let Act::Save { member: own } = act
+                if let Act::Save { member: own, .. } = act
                     && *own == index
                 {
                     support::saving(named, modeling, member)?;
@@ -194,7 +194,7 @@ impl<'a> Ready<'a> {
     /// Whether an engine lays out the loaded model anew, or moves it to the GPU, when the training has begun: nobody empties the
     /// allocator's cache then.
     pub fn lays_out_anew(&self) -> bool {
-        let moves_in = |built: &Built<'_>| self.cluster.is_fsdp2() && is_by_accelerate(built.member);
+        let moves_in = |built: &Built<'_>| self.cluster.is_fsdp2() && is_loaded_on_cpu(built.member);
         self.cluster.is_zero() || self.models.iter().any(|built| built.part.is_some() || moves_in(built))
     }
 

@@ -11,7 +11,7 @@ use super::schedule::Schedule;
 use crate::hardware::Gpu;
 use crate::issue::Issue;
 use crate::job::Job;
-use crate::memory::{Counted, Memory};
+use crate::memory::{Counted, HostSpikes, Memory};
 use crate::model::Architecture;
 use crate::scenario::Scenario;
 use crate::scenario::software::{Software, Trainer};
@@ -101,13 +101,15 @@ fn summarised(ready: &Ready<'_>, gpu: &Gpu) -> Result<Memory, Issue> {
         let machine = Machine::new(ready.device, None);
         let models = ready.load(&machine, apart)?;
         let parameters = ready.parameters(&machine, &models);
-        let host = host::spikes(&machine, &models);
+        let merging = host::merging(&machine, &models);
+        let own = models.first().map(|model| model.params.clone()).unwrap_or_default();
         let mut rounds = Rounds::new(&machine, ready, models);
         rounds.prepare();
         let [first, steady] = rounds.first_and_later();
         let work = rounds.work();
         let rank = rounds.rank();
         let memory = machine.with(|state| {
+            let [saving, saving_each] = host::saving(ready, state.params.of(&own), &state.ledger.parts);
             let offloaded = state.graph.offload.as_ref().map_or(0, |offload| offload.bytes.1);
             Memory {
                 counted: Counted::Tensors,
@@ -119,7 +121,7 @@ fn summarised(ready: &Ready<'_>, gpu: &Gpu) -> Result<Memory, Issue> {
                 offloaded: Bytes(offloaded),
                 rank,
                 on_host: Bytes(state.parallel.on_host(&state.params)),
-                host,
+                host: HostSpikes { saving, saving_each, merging },
                 experts: state.experts,
                 work,
             }

@@ -328,6 +328,10 @@ fn eight_bit(architecture: &Architecture, member: &Member) -> Result<(), Issue> 
         );
         return Err(Issue::error(Field::WeightFormat, message).with_fix("choose NF4"));
     }
+    if format == WeightFormat::TorchaoInt8 && member.precision == Precision::Fp32 {
+        let message = "torchao's int8 weights in a float32 model were not compared";
+        return Err(Issue::error(Field::Precision, message).with_fix("choose bf16"));
+    }
     let Software { quantiser, trainer, liger_kernels, .. } = *Software::of(member.stack);
     if member.adapts && member.lora.tuner != Tuner::Lora {
         let message = format!("{} over weights in {} is not modelled", member.lora.tuner, format.label());

@@ -143,7 +143,7 @@ fn of_run(on_card: &OnCard, unit: Unit) -> Option<(&'static str, String)> {
                 .to_owned(),
         )),
         Outcome::Fails(failure) => Some((
-            "fails",
+            "fails stops",
             format!(
                 "Out of memory {}: asks for {} more when PyTorch has reserved {}",
                 failure.phase.map_or("while the model is loaded".to_owned(), |phase| format!(
@@ -179,7 +179,10 @@ const RESERVES: &str = "“PyTorch reserves” is torch.cuda.max_memory_reserved
 const SHOWS: &str = "“nvidia-smi shows” is that and the driver’s share. It may be more than is needed: PyTorch gives cached memory \
                      back before it fails.";
 
-const RAM: &str = "What the engine lays into the CPU’s memory: optimizer state, gradients, weights. By its code; it was not measured.";
+/// A card of which nvidia-smi shows so many percent is full.
+const FULL: f64 = 97.;
+const RAM: &str = "What the engine lays into the CPU’s memory: optimizer state, gradients, weights; or the whole model that each process reads \
+                   before it has shards of it, where that is more. By its code; it was not measured.";
 
 /// The three amounts that people mix up: what the tensors and the driver need, what PyTorch reserves, and what nvidia-smi
 /// shows; on a card that is not NVIDIA's the first only. Beside them the machine's memory, where something lies in it.
@@ -211,9 +214,19 @@ pub fn figures(
         None => "…".to_owned(),
     };
     let fails = matches!(on_card, Some(Ok(OnCard { outcome: Outcome::Fails(_), .. })));
-    let reserved = if fails { "until it fails" } else { "with the holes between tensors" };
+    let cached = |on_card: &OnCard| on_card.reserved.saturating_sub(memory.peak().1.bytes);
+    let is_full = |on_card: &OnCard| {
+        on_card.shown.percent_of(gpu.memory) > FULL && cached(on_card).percent_of(gpu.memory) > 100. - FULL
+    };
+    let reserved = match on_card {
+        _ if fails => "until it fails",
+        Some(Ok(on_card)) if is_full(on_card) => {
+            "nearly all of the card: what is cached goes back when it is needed"
+        }
+        Some(_) | None => "with the holes between tensors",
+    };
     let has_vllm = scenario.card().is_ok_and(|card| scenario.colocated(card.memory) > Bytes::ZERO);
-    let on_host = Bytes(memory.on_host.0.saturating_mul(cluster.gpus));
+    let on_host = Bytes(scenario.on_host_of_each(memory).0.saturating_mul(cluster.gpus));
     let ram = (on_host > Bytes::ZERO).then(|| Figure {
         name: "RAM",
         amount: unit.amount(on_host),

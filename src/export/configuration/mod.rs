@@ -99,6 +99,12 @@ impl Configuration {
         }
     }
 
+    /// The files that the text of this one names in the command that it is run by.
+    pub fn beside(self, text: &str) -> impl Iterator<Item = Configuration> {
+        let named = move |other: &Configuration| *other != self && text.contains(other.file());
+        [Configuration::Accelerate, Configuration::DeepSpeed].into_iter().filter(named)
+    }
+
     /// What a browser is told that it is.
     pub const fn mime(self) -> &'static str {
         match self {

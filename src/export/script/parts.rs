@@ -319,7 +319,7 @@ impl Run<'_> {
     pub fn adapters(&self) -> String {
         let scenario = self.scenario;
         let mut lines = String::new();
-        if scenario.method == Method::Qlora && scenario.quantization.prepare {
+        if scenario.method == Method::Qlora && scenario.quantization.makes_rest_float32() {
             let checkpointing = self.checkpointing();
             let call = Call::new("prepare_model_for_kbit_training")
                 .with("model")

@@ -127,7 +127,7 @@ fn imports(run: &Run<'_>) -> String {
     }
     match scenario.method {
         Method::Full => {}
-        Method::Qlora if scenario.quantization.prepare => lines.push(format!(
+        Method::Qlora if scenario.quantization.makes_rest_float32() => lines.push(format!(
             "from peft import {}, get_peft_model, prepare_model_for_kbit_training",
             scenario.lora.tuner.class()
         )),

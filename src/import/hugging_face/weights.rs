@@ -10,12 +10,15 @@ use crate::scenario::{Method, Precision, Tuner, WeightFormat};
 
 /// The method; whether its frozen weights are 8-bit ones.
 pub(super) fn method(reader: &mut Reader, parts: Parts, names_a_model: bool) -> bool {
+    let torchao = other_quantiser(reader);
     if parts.unsloth {
+        if let Some((_, said)) = torchao {
+            reader.leave(&said, "Unsloth loads its weights itself");
+        }
         unsloths_method(reader);
         return false;
     }
     let eight_bit = reader.switch(&["load_in_8bit"]).filter(|(on, _)| *on);
-    let torchao = other_quantiser(reader);
     let eight_bit = eight_bit.or_else(|| torchao.clone());
     let quantised =
         reader.switch(&["load_in_4bit"]).filter(|(on, _)| *on || eight_bit.is_none()).or(eight_bit.clone());

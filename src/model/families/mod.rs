@@ -76,9 +76,9 @@ fn quantised_note(outer: &Config<'_>) -> String {
     let instead = match name {
         "bitsandbytes" => "the method says how they are loaded",
         "torchao" => {
-            "of torchao's formats training over int8 weight-only ones is followed (weight-format torchao-int8)"
+            "of torchao's formats training over int8 weight-only ones is followed, which the format of quantised weights names"
         }
-        _ => "training over such weights is not followed: LoRA is told over 16-bit weights, which take more",
+        _ => "training over such weights is not followed: 16-bit ones, which stand for them, take more",
     };
     format!(
         "the config describes a quantised checkpoint ({name}{bits}); it is counted as its unquantised weights: {instead}"

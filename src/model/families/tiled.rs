@@ -28,7 +28,7 @@ fn has_biased_norms(vision: &Config<'_>) -> Result<bool, ModelError> {
 fn merged(outer: &Config<'_>) -> Result<u64, ModelError> {
     let ratio = outer.number("downsample_ratio")?.unwrap_or(0.5);
     let along = (1.0 / ratio).floor();
-    if (1.0..=MOST_MERGED).contains(&along) {
+    if (1.0..=MOST_MERGED).contains(&along) && along == 1.0 / ratio {
         return Ok(along as u64);
     }
     Err(ModelError::new(format!("downsample_ratio is {ratio}"))

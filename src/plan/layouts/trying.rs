@@ -67,7 +67,8 @@ pub(super) fn of(mut answer: Answer) -> Way {
     let outcome = match (answer.fit(), answer.verdict()) {
         (Some(fit), Some(verdict)) => {
             let speed = answer.pace().as_ref().map(Pace::tokens_per_second);
-            let on_host = answer.estimate.memory.as_ref().map_or(Bytes::ZERO, |memory| memory.on_host);
+            let memory = answer.estimate.memory.as_ref();
+            let on_host = memory.map_or(Bytes::ZERO, |memory| answer.scenario.on_host_of_each(memory));
             WayOutcome::Answered { needed: fit.needed, verdict, speed, on_host }
         }
         _ => WayOutcome::Refused(answer.refusal()),

@@ -217,6 +217,15 @@ choices! {
 }
 
 choices! {
+    /// What of the weights a trainer's checkpoint has.
+    Saves {
+        Off = "off", "Off", "No checkpoint is looked at.";
+        On = "on", "On", "The trainer's checkpoint after a step. Of weights that are divided every GPU writes what it keeps: SHARDED_STATE_DICT, accelerate's default for FSDP2, and what DeepSpeed does where nothing is said.";
+        Full = "full", "On, whole weights", "The trainer's checkpoint after a step. Weights that are divided are gathered, and the first GPU writes them whole: FULL_STATE_DICT of FSDP2, stage3_gather_16bit_weights_on_model_save of ZeRO-3. Where nothing is divided the same as the other.";
+    }
+}
+
+choices! {
     /// Where adapters are merged into the weights when the training is over.
     Merges {
         Off = "off", "Off", "Adapters are saved as they are.";

@@ -84,7 +84,10 @@ pub(super) fn with_metrics(scenario: &Scenario) -> bool {
 
 /// Whether saving is followed, or asked for: what is asked for can be switched off.
 pub(super) fn with_saving(scenario: &Scenario) -> bool {
-    scenario.saves() || with_evaluation(scenario)
+    let followed = matches!(scenario.task, Task::Sft | Task::Classify)
+        && matches!(scenario.stack, Stack::Transformers | Stack::Trl | Stack::Liger)
+        && scenario.cluster.layout.tensor < 2;
+    scenario.saves() || followed
 }
 
 /// Whether merging is followed, or asked for: what is asked for can be switched off.

@@ -509,6 +509,17 @@ impl Gatherer {
         }
     }
 
+    /// Gathers every parameter for a moment, one after the other (`GatheredParameters` of each module). Meanwhile none is kept whole
+    /// (`checkpoint_event_prologue`).
+    pub fn gather_one_by_one(&mut self, heap: &mut Heap) {
+        self.release_all(heap);
+        for index in 0..self.params.len() {
+            self.gather_alone(heap, index);
+            self.let_go(heap, index);
+        }
+        self.gather_persistent(heap);
+    }
+
     /// Gathers the parameters that are kept whole, each by itself.
     pub fn gather_persistent(&mut self, heap: &mut Heap) {
         for index in 0..self.params.len() {

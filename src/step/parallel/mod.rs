@@ -8,6 +8,7 @@
 //! is there ([`State::note_arrival`]), a forward pass, a unit of layers or a backward pass begins or ends, the optimizer is
 //! about to step.
 
+mod checkpoint;
 mod ddp;
 mod fsdp2;
 mod gather;

@@ -277,6 +277,11 @@ impl Zero3 {
         self.gatherers.iter().find_map(|gatherer| gatherer.storage(id)).unwrap_or(NOTHING)
     }
 
+    /// `_zero3_consolidated_16bit_state_dict` of the model that is trained.
+    pub fn gather_for_checkpoint(&mut self, heap: &mut Heap) {
+        self.gatherers[0].gather_one_by_one(heap);
+    }
+
     /// The model of that parameter runs from now on.
     pub fn run_model(&mut self, first: ParamId) {
         let own = self.gatherers.iter().position(|gatherer| gatherer.is_there(first).is_some());

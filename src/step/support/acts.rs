@@ -77,7 +77,7 @@ pub(in crate::step) fn acts(job: &Job) -> Result<(), Issue> {
                 }
             }
             Act::Evaluate { member, .. } => evaluates(job, member)?,
-            Act::Save { member } => saves(job, member)?,
+            Act::Save { member, .. } => saves(job, member)?,
             Act::Merge { member } => merges(job, member)?,
             Act::Rollout { .. } if job.cluster.has_engine() => {
                 let message = "PPO on several GPUs or under DeepSpeed is not modelled";

@@ -64,10 +64,8 @@ pub(super) fn saves(job: &Job, saved: usize) -> Result<(), Issue> {
             "the checkpoints of this task are not modelled: they are of fine-tuning and of classification",
         );
     }
-    if job.cluster.has_engine() {
-        return refuse(
-            "checkpoints on several GPUs or under DeepSpeed, which gather what is divided, are not modelled",
-        );
+    if job.cluster.layout.tensor > 1 {
+        return refuse("checkpoints of layers that several GPUs share were not compared");
     }
     if !Software::of(member.stack).runs_transformers() {
         return refuse(&format!("checkpoints of {} were not compared", member.stack.label()));

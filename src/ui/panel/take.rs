@@ -134,7 +134,20 @@ fn file(state: State, which: Configuration, written: &Written) {
             )
         }
     };
-    state.tell(&format!("{} saved{differs}", which.file()));
+    let beside: Vec<&str> = which.beside(&written.text).filter_map(|other| saved_too(state, other)).collect();
+    let with = match beside.as_slice() {
+        [] => String::new(),
+        names => format!(", and {}, which it is run with", names.join(" and ")),
+    };
+    state.tell(&format!("{} saved{with}{differs}", which.file()));
+}
+
+/// Hands a file over that another is run with, where it can be written.
+fn saved_too(state: State, other: Configuration) -> Option<&'static str> {
+    let written =
+        untrack(|| state.current().scenario.with(|scenario| configuration(scenario, other))).ok()?;
+    browser::save(other.file(), other.mime(), &written.text);
+    Some(other.file())
 }
 
 const NO_WORKER: &str = "That could not be written: the worker beside the page did not answer";

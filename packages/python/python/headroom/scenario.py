@@ -132,8 +132,8 @@ class Scenario(TypedDict, total=False):
     #: Batches of an evaluation: its texts by the evaluation batch size
     eval_batches: int
 
-    #: Whether the trainer saves a checkpoint after some of its steps (save_strategy): weights or adapters, and the optimizer's state
-    saving: bool
+    #: Whether the trainer saves a checkpoint after some of its steps (save_strategy), weights or adapters and the optimizer's state, and whether weights that are divided are gathered for it
+    saving: Literal["off", "on", "full"]
 
     #: Where adapters are merged into the weights when the training is over (peft's merge_and_unload)
     merging: Literal["off", "gpu", "cpu"]

@@ -3,19 +3,19 @@
 use super::super::key::{Group, Key, Place, Value, ValueKind};
 use super::super::matters::{with_merging, with_saving};
 use super::super::nearest::nearest;
-use super::super::values::{choice, set_switch, switch};
-use crate::scenario::{Field, Merges};
+use super::super::values::choice;
+use crate::scenario::{Field, Merges, Saves};
 
 pub(super) const KEYS: &[Key] = &[
     Key {
         link: "save",
         name: "saving",
         label: "Checkpoints",
-        help: "Whether the trainer saves a checkpoint after some of its steps (save_strategy): weights or adapters, and the optimizer's state",
+        help: "Whether the trainer saves a checkpoint after some of its steps (save_strategy), weights or adapters and the optimizer's state, and whether weights that are divided are gathered for it",
         field: Field::Saving,
         group: Group::Spikes,
         place: Place::Folded,
-        value: switch!(spikes.saving),
+        value: choice!(Saves, spikes.saving),
         matters: with_saving,
         band: |scenario| if scenario.saves() { "saved" } else { "" },
     },

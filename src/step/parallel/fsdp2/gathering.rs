@@ -6,8 +6,8 @@ use crate::dtype::Dtype;
 use crate::memory::Category;
 use crate::step::device::Device;
 use crate::step::heap::{Heap, StorageId};
-use crate::step::params::{DOUBLE_QUANT_BLOCK, Kept, Params, QUANT_BLOCK};
-use crate::step::what::What;
+use crate::step::params::{DOUBLE_QUANT_BLOCK, Kept, Parameter, Params, QUANT_BLOCK};
+use crate::step::what::{Source, What};
 use crate::work::Group;
 
 pub(super) static GATHER_INPUT: What = What::own(
@@ -21,6 +21,11 @@ pub(super) static GATHER_OUTPUT: What =
     What::own("all-gather output", "all ranks' shards of a layer, rank after rank", COLLECTIVES);
 pub(super) static GATHERED: What =
     What::own("gathered parameter", "a whole parameter, there while its layer runs", PARAM);
+static SAVED: What = What::own(
+    "gathered parameter",
+    "a whole parameter on its way into a checkpoint",
+    Source::At("PyTorch, torch/distributed/_state_dict_utils.py"),
+);
 static SPLIT: What =
     What::own("split_with_sizes_copy (offsets)", "where the kernel finds what it copies", CHUNKS);
 
@@ -82,6 +87,19 @@ impl Fsdp2 {
         cast
     }
 
+    /// `_gather_state_dict`: one parameter after the other becomes whole, padding and all, in the type that it is kept in.
+    pub fn gather_for_checkpoint(&self, heap: &mut Heap, params: &[Parameter]) {
+        for Parameter { kept, .. } in params {
+            let shard = kept.numel.saturating_mul(kept.dtype.bytes());
+            let mut alloc = |bytes: u64, what: &'static What| {
+                heap.alloc_as(Category::WeightCopies, bytes, kept.dtype, what)
+            };
+            let fetched = self.offloads.then(|| alloc(shard, &FETCHED));
+            let whole = alloc(shard.saturating_mul(self.world), &SAVED);
+            fetched.into_iter().chain([whole]).for_each(|storage| heap.release(storage));
+        }
+    }
+
     /// `foreach_all_gather_copy_out`: every parameter by itself.
     pub(super) fn copy_out(&mut self, heap: &mut Heap, params: &Params, unit: usize) {
         let (world, compute) = (self.world, self.compute);
@@ -110,8 +128,12 @@ const BLOCK_THREADS: u64 = 128;
 fn split_scratch(device: Device, shards: &[u64], world: u64) -> u64 {
     let blocks =
         |each: u64| -> u64 { shards.iter().map(|bytes| bytes.div_ceil(each)).fold(0, u64::saturating_add) };
-    let at_a_time = device.multiprocessors.saturating_mul(device.threads / BLOCK_THREADS).saturating_mul(8);
-    let rounds = blocks(BLOCK_BYTES).saturating_mul(world).div_ceil(at_a_time.max(1)).max(1);
+    let at_a_time = device.multiprocessors.saturating_mul(device.threads / BLOCK_THREADS).saturating_mul(2);
+    let repeats = blocks(BLOCK_BYTES).saturating_mul(world).div_ceil(at_a_time.max(1)).max(1);
+    // spread evenly between ranks' chunks that a block copies and what it repeats within each
+    let root = repeats.isqrt();
+    let chunks = if root * root < repeats { root + 1 } else { root }.min(world).max(1);
+    let rounds = repeats.div_ceil(chunks);
     let numbers = blocks(BLOCK_BYTES.saturating_mul(rounds)).saturating_add(4 * shards.len() as u64 + 1);
     numbers.saturating_mul(8)
 }
