@@ -1,7 +1,8 @@
 // How fast the built page is in a real browser, against its budgets. It prints and never fails: on a busy machine what is
 // painted is painted later. Work is what the processor did for the page's main thread, whoever else is at it. Run after
 // the release build.
-//   node scripts/speed.js
+//   node scripts/speed.js [--short]
+// Between other checks it is short: fewer visits and changes.
 import { chromium } from "@playwright/test";
 import { fileURLToPath } from "node:url";
 import { serve } from "../tests/e2e/support/server.js";
@@ -9,11 +10,13 @@ import { serve } from "../tests/e2e/support/server.js";
 const SLOW = { offline: false, latency: 150, downloadThroughput: 200_000, uploadThroughput: 200_000 };
 const HEAVY = "#v=1&m=meta-llama/Llama-3.1-405B&method=lora&gpu=b200&2.b=2&3.s=4096&4.s=8192";
 
+const short = process.argv.includes("--short");
+
 /** How often the page is opened: the middle one counts. */
-const VISITS = 5;
+const VISITS = short ? 3 : 5;
 
 /** How many changes the tab's memory is held against. */
-const CHANGES = 5000;
+const CHANGES = short ? 1000 : 5000;
 
 /** Keeps what WebAssembly is given to compute in, which nothing else tells. */
 const KEEP_MEMORY = `

@@ -1,13 +1,6 @@
 // What a visitor finds, at three widths and in both themes: the sentence, the answer, the ways in; nothing that axe objects to.
-import { overflow, violations } from "./support/access.js";
+import { overflow, violations, within } from "./support/access.js";
 import { expect, test } from "./support/test.js";
-
-/** Whether an element lies within the window. */
-const within = (locator) =>
-  locator.evaluate((element) => {
-    const { top, left, bottom, right } = element.getBoundingClientRect();
-    return top >= 0 && left >= 0 && bottom <= innerHeight && right <= innerWidth;
-  });
 
 for (const colorScheme of ["light", "dark"]) {
   for (const width of [390, 1280, 1920]) {

@@ -1,4 +1,5 @@
 // The view Plan as a whole: the way to each question, and what is still being worked out.
+import { within } from "./support/access.js";
 import { expect, test } from "./support/test.js";
 
 for (const width of [390, 1280]) {
@@ -11,7 +12,7 @@ for (const width of [390, 1280]) {
     for (const way of await ways.all()) {
       await way.click();
       const heading = page.locator("h2:focus");
-      await expect(heading).toBeInViewport();
+      await expect.poll(() => within(heading)).toBe(true);
       titles.add(await heading.innerText());
     }
     expect(titles.size).toBe(await ways.count());

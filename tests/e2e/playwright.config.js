@@ -16,7 +16,8 @@ export default defineConfig({
   outputDir: "test-results",
   fullyParallel: true,
   forbidOnly: !!process.env.CI,
-  retries: 0,
+  // A browser stood still for minutes once in ten thousand tests, none of its waits ended: such a test is run again, and told as flaky.
+  retries: 1,
   workers: 2,
   // What takes minutes begins first: at the end one of the two would wait for it.
   projects: [

@@ -1,4 +1,4 @@
-// What everybody's page must hold to: what axe finds on it, and what is wider than the window.
+// What everybody's page must hold to: what axe finds on it, and what is wider than the window or beyond it.
 import { AxeBuilder } from "@axe-core/playwright";
 
 const WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"];
@@ -21,3 +21,10 @@ export async function contrast(page) {
 /** By how many pixels the page is wider than the window. */
 export const overflow = (page) =>
   page.evaluate(() => document.scrollingElement.scrollWidth - document.scrollingElement.clientWidth);
+
+/** Whether an element lies within the window, now: `toBeInViewport` waits for a frame, without an end of its own. */
+export const within = (locator) =>
+  locator.evaluate((element) => {
+    const { top, left, bottom, right } = element.getBoundingClientRect();
+    return top >= 0 && left >= 0 && bottom <= innerHeight && right <= innerWidth;
+  });
