@@ -101,6 +101,9 @@ fn read_back(scenario: &Scenario, which: Configuration, text: &str, other: &Scen
     let mut read = understood.scenario;
     if launcher {
         read.precision = scenario.precision;
+    } else if scenario.gathers_saved() && read.saves() {
+        // that whole weights are gathered is said beside how they are divided
+        read.spikes.saving = scenario.spikes.saving;
     }
     read
 }
@@ -323,6 +326,28 @@ fn what_a_file_runs_is_predicted() {
 }
 
 /// accelerate's file has no line for them: it would run plain FSDP2, which takes another memory.
+#[test]
+fn checkpoints_are_said_by_the_trainer_and_what_they_gather_by_the_launcher() {
+    let of = |saving: &str| {
+        let link =
+            format!("#v=1&m=meta-llama/Llama-3.1-8B&method=lora&st=trl&gpus=4&shard=fsdp2&save={saving}");
+        linked(&link)
+    };
+    for (saving, states) in [("on", "SHARDED_STATE_DICT"), ("full", "FULL_STATE_DICT")] {
+        let scenario = of(saving);
+        let file = configuration(&scenario, Configuration::Trl).expect("it has lines for it");
+        assert!(file.text.contains("save_strategy: steps\n"), "{}", file.text);
+        let launcher = configuration(&scenario, Configuration::Accelerate).expect("it has a line for it");
+        assert!(launcher.text.contains(&format!("fsdp_state_dict_type: {states}\n")), "{}", launcher.text);
+        // one file after the other, over what neither says
+        let first = import::read(&without_comments(&file.text), &of("off")).expect("it is read").scenario;
+        let second = import::read(&without_comments(&launcher.text), &first).expect("it is read").scenario;
+        assert_eq!(second.spikes.saving.slug(), saving);
+    }
+    let file = configuration(&of("off"), Configuration::Trl).expect("it is written");
+    assert!(!file.text.contains("save_strategy"), "{}", file.text);
+}
+
 #[test]
 fn accelerate_refuses_what_it_has_no_line_for() {
     for (key, value) in [("replicas", "2"), ("reduce-dtype", "bf16")] {

@@ -1091,3 +1091,40 @@ proptest! {
         drop(import::read(&text, &Scenario::default()));
     }
 }
+
+#[test]
+fn checkpoints_are_read_from_trainers_arguments() {
+    let trl = |more: &str| {
+        let text = format!(
+            "model_name_or_path: meta-llama/Llama-3.1-8B\nuse_peft: true\nper_device_train_batch_size: 1\nmax_length: 1024\n{more}"
+        );
+        import::read(&text, &Scenario::default()).expect("it is read")
+    };
+    let saving = |more: &str| trl(more).scenario.spikes.saving.slug();
+    assert_eq!(saving("save_strategy: epoch\n"), "on");
+    assert_eq!(saving("save_steps: 200\n"), "on");
+    assert_eq!(saving("save_strategy: \"no\"\nsave_steps: 200\n"), "off");
+    assert_eq!(saving("save_strategy: no\n"), "off");
+    assert_eq!(saving(""), "off");
+    // DeepSpeed's own file says whether they are of whole weights
+    let saves = trl("save_strategy: steps\n").scenario;
+    for (gathers, saving) in [("true", "full"), ("false", "on")] {
+        let text = format!(
+            "{{\"zero_optimization\": {{\"stage\": 3, \"stage3_gather_16bit_weights_on_model_save\": {gathers}}}}}"
+        );
+        let over =
+            |base: &Scenario| import::read(&text, base).expect("it is read").scenario.spikes.saving.slug();
+        assert_eq!(over(&saves), saving);
+        assert_eq!(over(&Scenario::default()), "off");
+    }
+    // what was not compared is left with its reason, and what else the file says is followed
+    let dora = trl("use_dora: true\nsave_strategy: steps\n");
+    assert_eq!(dora.scenario.spikes.saving.slug(), "off");
+    assert!(
+        dora.left
+            .iter()
+            .any(|left| left.said.contains("save_strategy") && left.why.contains("another tuner"))
+    );
+    let weights = trl("save_strategy: steps\nsave_only_model: true\n");
+    assert!(weights.left.iter().any(|left| left.said.contains("save_only_model")));
+}

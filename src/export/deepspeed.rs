@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::scenario::{Cluster, CpuOffload, Overlap, Sharding};
+use crate::scenario::{Cluster, CpuOffload, Overlap, Scenario, Sharding};
 
 /// Which of ZeRO's stages several GPUs train with; none where another engine has them.
 pub(super) fn stage(cluster: Cluster) -> Option<u64> {
@@ -24,8 +24,14 @@ pub(super) fn offload(cpu: CpuOffload) -> (bool, bool) {
     }
 }
 
+/// Whether whole weights are gathered to be saved: for the model at the end at least, where nothing is said of checkpoints.
+pub(super) fn gathers(scenario: &Scenario) -> bool {
+    !scenario.saves() || scenario.gathers_saved()
+}
+
 /// `zero_optimization` of DeepSpeed's configuration; none where nothing is sharded so.
-pub(super) fn zero_optimization(cluster: Cluster) -> Option<Value> {
+pub(super) fn zero_optimization(scenario: &Scenario) -> Option<Value> {
+    let cluster = scenario.cluster;
     let stage = stage(cluster)?;
     let own = cluster.deepspeed;
     let mut zero = json!({
@@ -49,14 +55,14 @@ pub(super) fn zero_optimization(cluster: Cluster) -> Option<Value> {
         zero["stage3_prefetch_bucket_size"] = own.prefetch_bucket.into();
         zero["stage3_param_persistence_threshold"] = own.persistence.into();
         zero["stage3_max_live_parameters"] = own.live.into();
-        zero["stage3_gather_16bit_weights_on_model_save"] = true.into();
+        zero["stage3_gather_16bit_weights_on_model_save"] = gathers(scenario).into();
     }
     Some(zero)
 }
 
 /// DeepSpeed's configuration for transformers' Trainer, whose arguments fill in what is `"auto"`
 /// (transformers/integrations/deepspeed.py); none where nothing is sharded so.
-pub(super) fn for_trainer(cluster: Cluster) -> Option<Value> {
+pub(super) fn for_trainer(scenario: &Scenario) -> Option<Value> {
     Some(json!({
         "train_batch_size": "auto",
         "train_micro_batch_size_per_gpu": "auto",
@@ -65,6 +71,6 @@ pub(super) fn for_trainer(cluster: Cluster) -> Option<Value> {
         "zero_allow_untested_optimizer": true,
         "bf16": { "enabled": "auto" },
         "fp16": { "enabled": "auto" },
-        "zero_optimization": zero_optimization(cluster)?,
+        "zero_optimization": zero_optimization(scenario)?,
     }))
 }

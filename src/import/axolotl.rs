@@ -60,7 +60,6 @@ const IDLE: &[&str] = &[
     "sequence_len_overflow_handling",
     "lora_model_dir",
     "load_in_8bit_eval",
-    "save_only_model",
     "include_tokens_per_second",
     "revision_of_model",
     "peft_init_lora_weights",

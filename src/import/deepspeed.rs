@@ -17,8 +17,6 @@ const IDLE: &[&str] = &[
     "zero_optimization.allgather_partitions",
     "zero_optimization.reduce_scatter",
     "zero_optimization.sub_group_size",
-    "zero_optimization.stage3_gather_16bit_weights_on_model_save",
-    "zero_optimization.stage3_gather_fp16_weights_on_model_save",
     "zero_optimization.round_robin_gradients",
     "zero_optimization.cpu_offload_params",
     "zero_optimization.stage3_max_reuse_distance",

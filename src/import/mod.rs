@@ -18,6 +18,7 @@ pub(crate) mod names;
 mod own_loop;
 mod reader;
 mod recorded;
+mod saving;
 mod sentence_transformers;
 mod settings;
 mod syntax;

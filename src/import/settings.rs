@@ -4,6 +4,7 @@ use serde_json::{Map, Value};
 
 use super::hugging_face::{Parts, Trainer};
 use super::reader::Reader;
+use super::saving::Saving;
 use super::syntax::setting::{self, Setting, of_table};
 use super::understood::{Format, NotRead, Taken, Understood};
 use super::{axolotl, deepspeed, hugging_face, launch, llama_factory, torchtune, trainer_toml, usual};
@@ -192,6 +193,7 @@ fn trainer_of_arguments(settings: &[Setting]) -> Trainer {
 }
 
 pub(super) fn understood(format: Format, mut reader: Reader, parts: Parts) -> Understood {
+    let saving = if format.is_of_a_trainer() { Saving::taken(&mut reader) } else { Saving::default() };
     match format {
         Format::Python | Format::Unsloth | Format::Trl => hugging_face::read(&mut reader, parts),
         Format::Axolotl => axolotl::read(&mut reader),
@@ -205,6 +207,7 @@ pub(super) fn understood(format: Format, mut reader: Reader, parts: Parts) -> Un
     }
     launch::allocator(&mut reader);
     number_of_gpus(&mut reader);
+    saving.follow(&mut reader);
     reader.finish();
     let Reader { scenario, taken, mut assumed, idle, left, .. } = reader;
     // what makes no difference need not be told

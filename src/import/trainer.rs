@@ -15,6 +15,7 @@ pub(super) fn usual_loop(reader: &mut Reader) {
         ("loss", "standard"),
         ("activation-offloading", "off"),
         ("evaluation", "off"),
+        ("saving", "off"),
     ] {
         reader.quietly(key, value);
     }

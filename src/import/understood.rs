@@ -37,6 +37,25 @@ pub enum Format {
 }
 
 impl Format {
+    /// Whether such a text is of a trainer over transformers' `Trainer`, or of what shards for it.
+    pub(super) const fn is_of_a_trainer(self) -> bool {
+        match self {
+            Format::Python
+            | Format::Unsloth
+            | Format::Trl
+            | Format::Axolotl
+            | Format::LlamaFactory
+            | Format::Accelerate
+            | Format::DeepSpeed => true,
+            Format::Headroom
+            | Format::Recorded
+            | Format::Model
+            | Format::Torchtune
+            | Format::TrainerToml
+            | Format::Usual => false,
+        }
+    }
+
     /// What it is called.
     pub const fn label(self) -> &'static str {
         match self {

@@ -3,6 +3,7 @@
 use super::lines::Lines;
 use super::trl::attention;
 use super::{Run, Targets};
+use crate::export::deepspeed;
 use crate::import::names::AXOLOTL_KERNELS;
 use crate::issue::Issue;
 use crate::scenario::{
@@ -111,9 +112,11 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
             lines.set("auto_wrap_policy", "TRANSFORMER_BASED_WRAP");
             lines.set("offload_params", scenario.cluster.cpu == CpuOffload::All);
             lines.set("reshard_after_forward", scenario.cluster.reshards);
-            lines.set("state_dict_type", "FULL_STATE_DICT");
+            let whole = deepspeed::gathers(scenario);
+            lines.set("state_dict_type", if whole { "FULL_STATE_DICT" } else { "SHARDED_STATE_DICT" });
         });
     }
+    run.checkpoints(&mut lines);
     lines.set("output_dir", "out");
     let deepspeed = match scenario.cluster.sharding {
         Sharding::Zero1 | Sharding::Zero2 | Sharding::Zero3 if scenario.cluster.has_engine() => {

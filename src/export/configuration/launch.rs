@@ -26,7 +26,8 @@ pub(super) fn accelerate(run: &Run<'_>) -> Result<(String, String), Issue> {
             lines.set("fsdp_cpu_ram_efficient_loading", true);
             lines.set("fsdp_offload_params", cluster.cpu == CpuOffload::All);
             lines.set("fsdp_reshard_after_forward", cluster.reshards);
-            lines.set("fsdp_state_dict_type", "SHARDED_STATE_DICT");
+            let whole = run.scenario.gathers_saved();
+            lines.set("fsdp_state_dict_type", if whole { "FULL_STATE_DICT" } else { "SHARDED_STATE_DICT" });
         });
     }
     if let Some(stage) = deepspeed::stage(cluster) {
@@ -36,7 +37,7 @@ pub(super) fn accelerate(run: &Run<'_>) -> Result<(String, String), Issue> {
             lines.set("offload_optimizer_device", if optimizer { "cpu" } else { "none" });
             lines.set("offload_param_device", if weights { "cpu" } else { "none" });
             lines.set("zero3_init_flag", stage == 3);
-            lines.set("zero3_save_16bit_model", stage == 3);
+            lines.set("zero3_save_16bit_model", stage == 3 && deepspeed::gathers(run.scenario));
             lines.set("zero_stage", stage);
         });
     }
@@ -62,7 +63,7 @@ pub(super) fn accelerate(run: &Run<'_>) -> Result<(String, String), Issue> {
 }
 
 pub(super) fn deepspeed(run: &Run<'_>) -> Result<(String, String), Issue> {
-    let Some(file) = deepspeed::for_trainer(run.scenario.cluster) else {
+    let Some(file) = deepspeed::for_trainer(run.scenario) else {
         let issue =
             Issue::error(Field::Sharding, "DeepSpeed's file says how ZeRO shards, and nothing is sharded so");
         return Err(issue.with_fix("choose several GPUs and ZeRO"));

@@ -92,6 +92,7 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
             lines.set("use_reentrant_gc", true)
         }
     }
+    run.checkpoints(&mut lines);
     lines.set("output_dir", "out");
     lines.set("report_to", "none");
     let run_it = if scenario.cluster.has_engine() {

@@ -131,7 +131,8 @@ impl Configuration {
             "overlap-comm",
         ]
         .contains(&name);
-        let outside = ["gpu", "lengths"].contains(&name);
+        // whether weights are gathered for checkpoints is said where they are divided
+        let outside = ["gpu", "lengths", "saving"].contains(&name);
         match self {
             // a command line before the file sets the variable
             Configuration::Axolotl | Configuration::LlamaFactory => {
@@ -217,6 +218,14 @@ impl Run<'_> {
             (Allocator::Expandable, false) => "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True ",
             (Allocator::Native, true) => "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False ",
             (Allocator::Expandable, true) | (Allocator::Native, false) => "",
+        }
+    }
+
+    /// What transformers' arguments say of checkpoints.
+    fn checkpoints(&self, lines: &mut lines::Lines) {
+        if self.scenario.saves() {
+            lines.set("save_strategy", "steps");
+            lines.set("save_steps", 500);
         }
     }
 

@@ -90,6 +90,7 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
             lines.set("eval_accumulation_steps", scenario.evaluation.accumulation);
         }
     }
+    run.checkpoints(&mut lines);
     lines.set("output_dir", "out");
     lines.set("report_to", "none");
     if scenario.allocator == Allocator::Expandable {

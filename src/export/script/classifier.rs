@@ -25,7 +25,7 @@ pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
         return Err(issue.with_fix("choose a padded batch"));
     }
     let packages = run.packages(&["torch==2.11.*", "transformers==5.17.*", "accelerate", "datasets"]);
-    let arguments = run.evaluation_arguments(run.trainer_arguments("TrainingArguments")?);
+    let arguments = run.arguments_between_steps(run.trainer_arguments("TrainingArguments")?);
     let parts = [
         run.header(&packages),
         "\n".to_owned(),

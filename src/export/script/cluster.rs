@@ -104,13 +104,17 @@ impl Run<'_> {
         let cluster = self.scenario.cluster;
         match self.engine() {
             None | Some(Engine::Ddp) => call,
-            Some(Engine::Fsdp2) => call.keyword("fsdp", "True").keyword(
-                "fsdp_config",
-                format!("{{\"reshard_after_forward\": {}}}", boolean(cluster.reshards)),
-            ),
+            Some(Engine::Fsdp2) => {
+                let whole = match self.scenario.gathers_saved() {
+                    true => ", \"state_dict_type\": \"FULL_STATE_DICT\"",
+                    false => "",
+                };
+                let own = format!("{{\"reshard_after_forward\": {}{whole}}}", boolean(cluster.reshards));
+                call.keyword("fsdp", "True").keyword("fsdp_config", own)
+            }
             Some(Engine::Zero(_)) => {
                 let level = if self.says_arguments_first() { 1 } else { 2 };
-                let file = deepspeed::for_trainer(cluster);
+                let file = deepspeed::for_trainer(self.scenario);
                 call.keyword_if("deepspeed", file.map(|file| literal(&file, level)))
             }
         }
@@ -167,7 +171,7 @@ impl Engine {
             "GPU, RANK, WORLD = (int(os.environ[name]) for name in (\"LOCAL_RANK\", \"RANK\", \"WORLD_SIZE\"))\n\
              torch.cuda.set_device(GPU)\ndist.init_process_group(\"{backend}\")\n"
         );
-        if let (Engine::Zero(stage), Some(zero)) = (self, deepspeed::zero_optimization(cluster)) {
+        if let (Engine::Zero(stage), Some(zero)) = (self, deepspeed::zero_optimization(run.scenario)) {
             let clip = if run.scenario.training_loop.clips { "1.0" } else { "0.0" };
             let half = if run.scenario.precision.is_float16() { "fp16" } else { "bf16" };
             lines.push_str(&format!(

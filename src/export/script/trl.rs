@@ -284,7 +284,7 @@ pub(super) fn arguments(
         .into_iter()
         .fold(call, |call, (name, value)| call.keyword(name, value))
         .keyword("max_grad_norm", if scenario.training_loop.clips { "1.0" } else { "0.0" });
-    run.evaluation_arguments(run.engine_arguments(call))
+    run.arguments_between_steps(run.engine_arguments(call))
 }
 
 /// How long answers are, how many there are to a prompt, whether there is a reference, and who generates them.
