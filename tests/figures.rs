@@ -205,7 +205,7 @@ const SENTENCES: &[(&str, &str)] = &[
     ("docs/accuracy.md", "`data/measurements/gptq.json`: {gptq rows} runs over GPTQ's weights"),
     (
         "docs/accuracy.md",
-        "predicted: the allocated peak differs by {gptq allocated median} % in the median and {gptq allocated worst} % at worst, the reserved one by {gptq reserved median} % and {gptq reserved worst} %.",
+        "What GPTQ's rows allocate at their peak differs by {gptq allocated median} % in the median and {gptq allocated worst} % at worst, what they reserve by {gptq reserved median} % and {gptq reserved worst} %.",
     ),
     ("docs/accuracy.md", "`data/measurements/megatron.json`: {megatron rows} steps of one rank"),
     ("docs/accuracy.md", "`data/measurements/packed.json`: {packed rows} steps over texts"),

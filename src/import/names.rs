@@ -192,7 +192,8 @@ pub(super) fn of_gptq(said: &str) -> Option<Gptq> {
         Some("128") => Some(GroupSize::Of128),
         Some("64") => Some(GroupSize::Of64),
         Some("32") => Some(GroupSize::Of32),
-        Some("-1") => Some(GroupSize::Column),
+        // the reader of Python makes a float of a negative number
+        Some("-1" | "-1.0") => Some(GroupSize::Column),
         Some(_) => return None,
     };
     Some(Gptq { format, group, trains: of("backend") == Some("auto_trainable") })
