@@ -31,6 +31,7 @@ pub enum Field {
     Fp32Adapters,
     TrainEmbeddings,
     WeightFormat,
+    GroupSize,
     DoubleQuant,
     KbitPrepare,
     Experts,

@@ -202,6 +202,11 @@ const SENTENCES: &[(&str, &str)] = &[
         "docs/accuracy.md",
         "measured before any was predicted: the allocated peak differs by {torchao allocated median} % in the median and {torchao allocated worst} % at worst, the reserved one by {torchao reserved median} % and {torchao reserved worst} %.",
     ),
+    ("docs/accuracy.md", "`data/measurements/gptq.json`: {gptq rows} runs over GPTQ's weights"),
+    (
+        "docs/accuracy.md",
+        "What GPTQ's rows allocate at their peak differs by {gptq allocated median} % in the median and {gptq allocated worst} % at worst, what they reserve by {gptq reserved median} % and {gptq reserved worst} %.",
+    ),
     ("docs/accuracy.md", "`data/measurements/megatron.json`: {megatron rows} steps of one rank"),
     ("docs/accuracy.md", "`data/measurements/packed.json`: {packed rows} steps over texts"),
     ("docs/accuracy.md", "The worst reserved one is stablelm's ({packed:stablelm reserved worst} %)"),

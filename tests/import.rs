@@ -5,9 +5,9 @@
 use headroom::import::{self, Format, Understood};
 use headroom::scenario::keys::Key;
 use headroom::scenario::{
-    Allocator, AttentionKernel, Checkpointing, CpuOffload, Evaluates, Evaluation, LoraTargets, LossKernel,
-    Mask, Method, Optimizer, Precision, ReduceDtype, Reference, Rollouts, Scenario, ShardedLayers, Sharding,
-    Stack, StepTime, Task, Tuner, WeightFormat,
+    Allocator, AttentionKernel, Checkpointing, CpuOffload, Evaluates, Evaluation, GroupSize, LoraTargets,
+    LossKernel, Mask, Method, Optimizer, Precision, ReduceDtype, Reference, Rollouts, Scenario,
+    ShardedLayers, Sharding, Stack, StepTime, Task, Tuner, WeightFormat,
 };
 use headroom::share;
 use proptest::prelude::*;
@@ -781,6 +781,28 @@ fn weights_in_8_bits_are_read() {
 }
 
 #[test]
+fn weights_of_gptqs_checkpoints_are_read() {
+    let script = |quantiser: &str| {
+        read(&format!(
+            "model = AutoModelForCausalLM.from_pretrained('Qwen/Qwen2.5-7B', quantization_config={quantiser})\n\
+             model = get_peft_model(model, LoraConfig(r=8, target_modules=['q_proj', 'v_proj']))\n"
+        ))
+    };
+    for (quantiser, format, group) in [
+        ("GPTQConfig(bits=4, backend='auto_trainable')", WeightFormat::Gptq4, GroupSize::Of128),
+        ("GPTQConfig(4, group_size=-1, backend='auto_trainable')", WeightFormat::Gptq4, GroupSize::Column),
+        ("GPTQConfig(bits=8, group_size=32, backend='auto_trainable')", WeightFormat::Gptq8, GroupSize::Of32),
+    ] {
+        let read = script(quantiser);
+        let found =
+            (read.scenario.method, read.scenario.quantization.format, read.scenario.quantization.group);
+        assert_eq!(found, (Method::Qlora, format, group), "{quantiser}");
+        assert!(read.left.iter().all(|left| !left.why.contains("Marlin")), "{quantiser}");
+    }
+    assert!(script("GPTQConfig(bits=4)").left.iter().any(|left| left.why.contains("Marlin")));
+}
+
+#[test]
 fn weights_of_torchao_are_read_and_those_of_other_quantisers_left() {
     let script = |quantiser: &str| {
         read(&format!(
@@ -801,7 +823,7 @@ fn weights_of_torchao_are_read_and_those_of_other_quantisers_left() {
         ("TorchAoConfig(Int8WeightOnlyConfig(granularity=PerGroup(64)))", "are predicted"),
         ("TorchAoConfig(Int4WeightOnlyConfig(group_size=128))", "the run stops"),
         ("HqqConfig(nbits=4, group_size=64)", "the run stops"),
-        ("GPTQConfig(bits=4, backend='auto_trainable')", "not predicted"),
+        ("GPTQConfig(bits=3, backend='auto_trainable')", "4 and 8 bits"),
         ("AwqConfig(bits=4)", "not predicted"),
     ] {
         let read = script(quantiser);

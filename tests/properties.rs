@@ -80,7 +80,12 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
                 model: ModelChoice::Catalogue(model.to_owned()),
                 method,
                 lora,
-                quantization: Quantization { format, double_quant, prepare },
+                quantization: Quantization {
+                    format,
+                    double_quant,
+                    prepare,
+                    ..Scenario::default().quantization
+                },
                 precision,
                 optimizer,
                 batch,

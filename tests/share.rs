@@ -414,7 +414,12 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
                     model,
                     method,
                     lora,
-                    quantization: Quantization { format, double_quant, prepare },
+                    quantization: Quantization {
+                        format,
+                        double_quant,
+                        prepare,
+                        ..Scenario::default().quantization
+                    },
                     experts,
                     precision,
                     optimizer,

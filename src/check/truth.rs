@@ -12,11 +12,11 @@ use crate::hardware::{ComputeCapability, Gpu, NotACapability};
 use crate::model::Objective;
 use crate::scenario::{
     Allocator, Answers, AttentionKernel, CacheKind, Checkpointing, Cluster, ContextComm, CpuOffload,
-    CustomModel, DeepSpeed, Embedding, Evaluates, Evaluation, Experts, Generation, GpuChoice, Layout,
-    Lengths, Loop, Lora, LoraTargets, LossKernel, Mask, Merges, Method, ModelChoice, Modules, Offloading,
-    Optimizer, Overlap, Pictures, PolicyBatches, Pooling, Precision, Quantization, ReduceDtype, Reference,
-    Reserve, Rollouts, Sampling, Saves, Savings, Scenario, ShardedLayers, Sharding, Spikes, Split, Stack,
-    StepTime, Task, Teacher, TeacherWeights, TransformerImpl, Tuner, VisionTower, WeightFormat,
+    CustomModel, DeepSpeed, Embedding, Evaluates, Evaluation, Experts, Generation, GpuChoice, GroupSize,
+    Layout, Lengths, Loop, Lora, LoraTargets, LossKernel, Mask, Merges, Method, ModelChoice, Modules,
+    Offloading, Optimizer, Overlap, Pictures, PolicyBatches, Pooling, Precision, Quantization, ReduceDtype,
+    Reference, Reserve, Rollouts, Sampling, Saves, Savings, Scenario, ShardedLayers, Sharding, Spikes, Split,
+    Stack, StepTime, Task, Teacher, TeacherWeights, TransformerImpl, Tuner, VisionTower, WeightFormat,
 };
 use crate::step::Milestone;
 
@@ -76,8 +76,11 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, CheckError
                 "nf4" => WeightFormat::Nf4,
                 "int8" => WeightFormat::Int8,
                 "torchao-int8" => WeightFormat::TorchaoInt8,
+                "gptq-4" => WeightFormat::Gptq4,
+                "gptq-8" => WeightFormat::Gptq8,
                 other => return Err(unknown("base", other)),
             },
+            group: group_size(fields)?,
             double_quant: fields.switch("qlora_double_quant", true)?,
             prepare: fields.switch("qlora_prepare", true)?,
         },
@@ -184,6 +187,20 @@ fn answers(fields: &mut Fields<'_>) -> Result<Answers, CheckError> {
         rollouts: Rollouts::from_slug(rollouts).ok_or_else(|| unknown("rollouts", rollouts))?,
         labels: fields.count("classes", usual.labels)?,
     })
+}
+
+/// Of how many weights a scale of GPTQ's is.
+fn group_size(fields: &mut Fields<'_>) -> Result<GroupSize, CheckError> {
+    match fields.get("group_size") {
+        None => Ok(GroupSize::Of128),
+        Some(given) => match given.as_i64() {
+            Some(-1) => Ok(GroupSize::Column),
+            Some(128) => Ok(GroupSize::Of128),
+            Some(64) => Ok(GroupSize::Of64),
+            Some(32) => Ok(GroupSize::Of32),
+            _ => Err(unknown("group_size", given)),
+        },
+    }
 }
 
 /// Who is learned from: the keys of a case that are the teacher's own.

@@ -1,6 +1,6 @@
 //! What other projects call what a scenario chooses, for reading and for writing.
 
-use crate::scenario::{AttentionKernel, Optimizer};
+use crate::scenario::{AttentionKernel, GroupSize, Optimizer, WeightFormat};
 
 /// What `TrainingArguments.optim` calls an optimizer (transformers 5.17, training_args.py `OptimizerNames`); none where it
 /// has no name for it.
@@ -161,6 +161,42 @@ pub(super) fn is_torchao_int8(said: &str) -> bool {
     let name = class.trim().rsplit('.').next().unwrap_or_default();
     ["Int8WeightOnlyConfig", "int8_weight_only"].contains(&name)
         && !OTHER.iter().any(|own| given.contains(own))
+}
+
+/// What a `GPTQConfig` says of a checkpoint.
+pub(super) struct Gptq {
+    pub format: WeightFormat,
+    /// Of how many weights a scale is; none where nothing is said.
+    pub group: Option<GroupSize>,
+    /// Whether a kernel is asked for that trains.
+    pub trains: bool,
+}
+
+/// What a `GPTQConfig(bits=4, …)` says; nothing of what is not predicted. Where a checkpoint is quantised already transformers takes
+/// its own settings, and the kernel alone of these.
+pub(super) fn of_gptq(said: &str) -> Option<Gptq> {
+    let given = said.strip_prefix("GPTQConfig(")?.trim_end_matches(')');
+    let of = |name: &str| {
+        given.split(',').find_map(|part| {
+            let (own, value) = part.split_once('=')?;
+            (own.trim() == name).then(|| value.trim().trim_matches(['"', '\'']))
+        })
+    };
+    let format = match of("bits").or(given.split(',').next().map(str::trim))? {
+        "4" => WeightFormat::Gptq4,
+        "8" => WeightFormat::Gptq8,
+        _ => return None,
+    };
+    let group = match of("group_size") {
+        None => None,
+        Some("128") => Some(GroupSize::Of128),
+        Some("64") => Some(GroupSize::Of64),
+        Some("32") => Some(GroupSize::Of32),
+        // the reader of Python makes a float of a negative number
+        Some("-1" | "-1.0") => Some(GroupSize::Column),
+        Some(_) => return None,
+    };
+    Some(Gptq { format, group, trains: of("backend") == Some("auto_trainable") })
 }
 
 /// torchtune's models (0.6.1, recipes/configs) with the Hub ids that their recipes download; `lora_` and `qlora_` stand before

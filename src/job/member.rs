@@ -105,7 +105,12 @@ impl Member {
         if let Some(model) = &scenario.teacher.model {
             teacher.model = model.clone();
         }
-        teacher.quantization = Quantization { format: WeightFormat::Nf4, double_quant: true, prepare: false };
+        teacher.quantization = Quantization {
+            format: WeightFormat::Nf4,
+            double_quant: true,
+            prepare: false,
+            ..teacher.quantization
+        };
         (teacher.method, teacher.precision) = match scenario.teacher.weights {
             TeacherWeights::Fp32 => (Method::Full, Precision::Fp32),
             TeacherWeights::Bf16 => (Method::Full, Precision::Bf16),

@@ -460,6 +460,8 @@ choices! {
         Nf4 = "nf4", "NF4", "4-bit NormalFloat with a scale per 64 weights, as bitsandbytes has it since 0.43.2.";
         Int8 = "int8", "int8 (LLM.int8)", "8 bits with a scale per row, and the input quantised with it; columns of the input above 6.0 are computed in 16 bits (bitsandbytes' load_in_8bit).";
         TorchaoInt8 = "torchao-int8", "int8 (torchao)", "8 bits with a scale per row; every product makes a 16-bit copy of the weight, which stays until backward (torchao's Int8WeightOnlyConfig).";
+        Gptq4 = "gptq-4", "GPTQ, 4 bits", "A checkpoint of GPTQ's: 4 bits with a scale per group of a column's weights; in training every product makes a 16-bit copy of the weight, which stays until backward (gptqmodel, backend=\"auto_trainable\").";
+        Gptq8 = "gptq-8", "GPTQ, 8 bits", "The same in 8 bits.";
         Nf4Early = "nf4-early", "NF4 (bitsandbytes before 0.43.2)", "The same in the versions that kept the input of every 4-bit layer, under gradient checkpointing too.";
     }
 }
@@ -468,8 +470,8 @@ impl WeightFormat {
     /// Bits of a weight, without the scales.
     pub const fn bits(self) -> u64 {
         match self {
-            WeightFormat::Nf4 | WeightFormat::Nf4Early => 4,
-            WeightFormat::Int8 | WeightFormat::TorchaoInt8 => 8,
+            WeightFormat::Nf4 | WeightFormat::Nf4Early | WeightFormat::Gptq4 => 4,
+            WeightFormat::Int8 | WeightFormat::TorchaoInt8 | WeightFormat::Gptq8 => 8,
         }
     }
 
@@ -477,7 +479,39 @@ impl WeightFormat {
     pub const fn is_of_bitsandbytes(self) -> bool {
         match self {
             WeightFormat::Nf4 | WeightFormat::Nf4Early | WeightFormat::Int8 => true,
-            WeightFormat::TorchaoInt8 => false,
+            WeightFormat::TorchaoInt8 | WeightFormat::Gptq4 | WeightFormat::Gptq8 => false,
+        }
+    }
+
+    /// Whether it is how a checkpoint of GPTQ's has them, which gptqmodel opens and multiplies.
+    pub const fn is_of_gptq(self) -> bool {
+        match self {
+            WeightFormat::Gptq4 | WeightFormat::Gptq8 => true,
+            WeightFormat::Nf4 | WeightFormat::Nf4Early | WeightFormat::Int8 | WeightFormat::TorchaoInt8 => {
+                false
+            }
+        }
+    }
+}
+
+choices! {
+    /// How many weights of a column of GPTQ's share a scale and a zero (`group_size`).
+    GroupSize {
+        Of128 = "128", "128", "A scale and a zero for every 128 weights of a column: what most checkpoints have.";
+        Of64 = "64", "64", "A scale and a zero for every 64 weights of a column.";
+        Of32 = "32", "32", "A scale and a zero for every 32 weights of a column.";
+        Column = "column", "whole column", "One scale and one zero for all weights of a column (group_size=-1).";
+    }
+}
+
+impl GroupSize {
+    /// How many groups a column of so many weights has.
+    pub const fn groups(self, column: u64) -> u64 {
+        match self {
+            GroupSize::Of128 => column.div_ceil(128),
+            GroupSize::Of64 => column.div_ceil(64),
+            GroupSize::Of32 => column.div_ceil(32),
+            GroupSize::Column => 1,
         }
     }
 }

@@ -30,9 +30,9 @@ use software::{Software, Trainer};
 pub use crate::issue::{Field, Issue, Severity};
 pub use choices::{
     Allocator, AttentionKernel, CacheKind, Checkpointing, Choice, ContextComm, CpuOffload, Evaluates,
-    Experts, LoraTargets, LossKernel, Mask, Merges, Method, Offloading, Optimizer, Overlap, Pooling,
-    Precision, ReduceDtype, Reference, Rollouts, Sampling, Saves, ShardedLayers, Sharding, Stack, StepTime,
-    Task, TeacherWeights, TransformerImpl, Tuner, VisionTower, WeightFormat,
+    Experts, GroupSize, LoraTargets, LossKernel, Mask, Merges, Method, Offloading, Optimizer, Overlap,
+    Pooling, Precision, ReduceDtype, Reference, Rollouts, Sampling, Saves, ShardedLayers, Sharding, Stack,
+    StepTime, Task, TeacherWeights, TransformerImpl, Tuner, VisionTower, WeightFormat,
 };
 pub use cluster::{Cluster, DeepSpeed, Layout};
 pub use count::LARGEST;
@@ -111,6 +111,8 @@ pub struct Lora {
 pub struct Quantization {
     /// How the weights are stored and multiplied.
     pub format: WeightFormat,
+    /// How many weights share a scale: of GPTQ's alone.
+    pub group: GroupSize,
     /// `bnb_4bit_use_double_quant`.
     pub double_quant: bool,
     /// Whether `prepare_model_for_kbit_training` ran: everything that is not 4-bit becomes float32.
@@ -118,7 +120,7 @@ pub struct Quantization {
 }
 
 impl Quantization {
-    /// Whether what is not quantised becomes float32: peft's preparation leaves it as it is beside weights of torchao.
+    /// Whether what is not quantised becomes float32: peft's preparation leaves it as it is beside weights of torchao and GPTQ.
     pub const fn makes_rest_float32(self) -> bool {
         self.prepare && self.format.is_of_bitsandbytes()
     }
@@ -318,7 +320,12 @@ impl Default for Scenario {
                 fp32_adapters: true,
                 trains_embeddings: false,
             },
-            quantization: Quantization { format: WeightFormat::Nf4, double_quant: true, prepare: true },
+            quantization: Quantization {
+                format: WeightFormat::Nf4,
+                group: GroupSize::Of128,
+                double_quant: true,
+                prepare: true,
+            },
             experts: Experts::Tensors,
             precision: Precision::AmpBf16Weights,
             optimizer: Optimizer::AdamWFused,

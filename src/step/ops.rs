@@ -13,6 +13,7 @@ pub(super) mod embedding;
 pub(super) mod experts;
 pub(super) mod four_bit;
 mod gathered_linear;
+pub(super) mod gptq;
 mod ia3;
 pub(super) mod indexing;
 pub(super) mod linear;

@@ -86,12 +86,22 @@ pub(super) struct Params {
     leaves: usize,
     /// Whether adapters take part (`disable_adapter` of peft switches them off).
     pub adapts: bool,
+    /// Whether the modules are in their evaluation mode (`model.eval()`).
+    pub evaluates: bool,
 }
 
 impl Default for Params {
     fn default() -> Params {
-        let (in_layer, divided) = (false, false);
-        Params { list: Vec::with_capacity(64), body: 0, in_layer, divided, leaves: 0, adapts: true }
+        let [in_layer, divided, evaluates] = [false; 3];
+        Params {
+            list: Vec::with_capacity(64),
+            body: 0,
+            in_layer,
+            divided,
+            leaves: 0,
+            adapts: true,
+            evaluates,
+        }
     }
 }
 

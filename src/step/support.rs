@@ -315,21 +315,28 @@ fn runs_megatron(member: &Member) -> bool {
     Software::of(member.stack).model == ModelCode::Megatron
 }
 
-/// Where 8-bit weights were compared with bitsandbytes' own and torchao's.
+/// Where 8-bit weights were compared with bitsandbytes' own and torchao's, and those of a checkpoint of GPTQ's with gptqmodel's.
 fn eight_bit(architecture: &Architecture, member: &Member) -> Result<(), Issue> {
     let format = match member.quantization.format {
         WeightFormat::Nf4 | WeightFormat::Nf4Early => return Ok(()),
-        format @ (WeightFormat::Int8 | WeightFormat::TorchaoInt8) => format,
+        format @ (WeightFormat::Int8
+        | WeightFormat::TorchaoInt8
+        | WeightFormat::Gptq4
+        | WeightFormat::Gptq8) => format,
     };
-    if format == WeightFormat::TorchaoInt8 && has_linear_subclass(architecture) {
+    if format.is_of_gptq() {
+        gptq(architecture)?;
+    }
+    if !format.is_of_bitsandbytes() && has_linear_subclass(architecture) {
         let message = format!(
-            "torchao quantises layers of {} that compute with their weight by themselves, which is not modelled",
-            architecture.model_type
+            "layers of {} compute with their weight by themselves: {} of them is not modelled",
+            architecture.model_type,
+            format.label()
         );
         return Err(Issue::error(Field::WeightFormat, message).with_fix("choose NF4"));
     }
-    if format == WeightFormat::TorchaoInt8 && member.precision == Precision::Fp32 {
-        let message = "torchao's int8 weights in a float32 model were not compared";
+    if !format.is_of_bitsandbytes() && member.precision == Precision::Fp32 {
+        let message = format!("weights in {} in a float32 model were not compared", format.label());
         return Err(Issue::error(Field::Precision, message).with_fix("choose bf16"));
     }
     let Software { quantiser, trainer, liger_kernels, .. } = *Software::of(member.stack);
@@ -342,6 +349,22 @@ fn eight_bit(architecture: &Architecture, member: &Member) -> Result<(), Issue> 
     }
     let message = format!("weights in {} under {} are not modelled", format.label(), member.stack.label());
     Err(Issue::error(Field::WeightFormat, message).with_fix("choose NF4, or transformers"))
+}
+
+/// What a checkpoint of GPTQ's cannot be, or was not compared.
+fn gptq(architecture: &Architecture) -> Result<(), Issue> {
+    let family = &architecture.model_type;
+    let experts = architecture.blocks.iter().any(|block| matches!(block.ffn, FeedForward::Moe(_)));
+    let message = if experts {
+        format!(
+            "the experts of {family} are tensors of three dimensions in transformers 5, which GPTQ's checkpoints are not loaded into"
+        )
+    } else if architecture.head.objective != Objective::CausalLm || architecture.vision().is_some() {
+        format!("only decoders of text are loaded with GPTQ's weights, which {family} is not")
+    } else {
+        return Ok(());
+    };
+    Err(Issue::error(Field::WeightFormat, message).with_fix("choose NF4"))
 }
 
 /// Whether it has layers of a class derived from `nn.Linear`.

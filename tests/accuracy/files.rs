@@ -181,6 +181,9 @@ pub static INT8: File = File::of("int8");
 /// Frozen weights in torchao's int8, beside LoRA and under `generate`: all but two of two layers were measured before any was predicted.
 pub static TORCHAO: File = File::of("torchao");
 
+/// Frozen weights of GPTQ's checkpoints, beside LoRA and under `generate`: all were measured before any was predicted.
+pub static GPTQ: File = File::of("gptq");
+
 /// One rank of jobs of Megatron-core: tensor and pipeline parallelism, any stage.
 pub static MEGATRON: File = File::of("megatron");
 
@@ -203,7 +206,7 @@ pub static MEGATRON_LM: File = File::of("megatron-lm");
 pub static PUBLISHED: File = File::of("published");
 
 /// All of them, in the order of `data/measured.tsv`.
-pub static FILES: [&File; 34] = [
+pub static FILES: [&File; 35] = [
     &NULL_DEVICE,
     &FAMILIES,
     &STACKS,
@@ -231,6 +234,7 @@ pub static FILES: [&File; 34] = [
     &VISION,
     &INT8,
     &TORCHAO,
+    &GPTQ,
     &MEGATRON,
     &TRANSFORMER_ENGINE,
     &MEGATRON_GPT,

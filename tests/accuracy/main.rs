@@ -185,6 +185,11 @@ fn every_row_over_torchaos_weights_is_predicted() {
 }
 
 #[test]
+fn every_row_over_gptqs_weights_is_predicted() {
+    GPTQ.is_predicted(21, [0.001, 0.051, 0.051], [0.001, 0.9, 1.6]);
+}
+
+#[test]
 fn every_packed_row_is_predicted() {
     PACKED.is_predicted(86, [0.001, 0.001, 0.019], [0.001, 0.012, 0.8]);
 }

@@ -38,6 +38,7 @@ impl Row {
             lora: if method == Method::Full { Scenario::default().lora } else { self.lora(habits)? },
             quantization: Quantization {
                 format: habits.format,
+                group: Scenario::default().quantization.group,
                 double_quant: self.has(&self.weights_dtype, "double quant")
                     && !self.has(&self.weights_dtype, "no double quant")
                     || self.has(&self.weights_dtype, "-dq"),

@@ -15,7 +15,7 @@ pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
     let mut packages = vec!["torch==2.11.*", "transformers==5.17.*"];
     let mut names = vec!["AutoModelForCausalLM", "AutoTokenizer"];
     let (class, needs) = run.quantization_class().unzip();
-    packages.extend(run.quantiser());
+    packages.extend_from_slice(run.quantiser());
     names.extend(class);
     let call = Call::new("model.generate")
         .with("**prompts")

@@ -39,6 +39,8 @@ const CPU_ADAM: &str = "deepspeed.ops.adam.DeepSpeedCPUAdam";
 const BITSANDBYTES: &str = "bitsandbytes==0.50.*";
 /// What 8-bit weights of torchao need.
 const TORCHAO: &str = "torchao==0.18.*";
+/// What opens checkpoints of GPTQ's for transformers.
+const GPTQ: [&str; 2] = ["gptqmodel==7.7.*", "optimum==2.3.*"];
 
 impl Run<'_> {
     /// `import os` and what PyTorch reads of the environment; nothing where it reads nothing.
@@ -128,9 +130,12 @@ impl Run<'_> {
     /// The class of transformers that says how weights are quantised, and the line that imports what it is given; none of whole weights.
     pub fn quantization_class(&self) -> Option<(&'static str, &'static str)> {
         let format = self.scenario.quantization.format;
-        (self.scenario.method == Method::Qlora).then_some(match format.is_of_bitsandbytes() {
-            true => ("BitsAndBytesConfig", ""),
-            false => ("TorchAoConfig", "from torchao.quantization import Int8WeightOnlyConfig\n"),
+        (self.scenario.method == Method::Qlora).then_some(match format {
+            WeightFormat::Nf4 | WeightFormat::Nf4Early | WeightFormat::Int8 => ("BitsAndBytesConfig", ""),
+            WeightFormat::TorchaoInt8 => {
+                ("TorchAoConfig", "from torchao.quantization import Int8WeightOnlyConfig\n")
+            }
+            WeightFormat::Gptq4 | WeightFormat::Gptq8 => ("GPTQConfig", ""),
         })
     }
 
@@ -146,6 +151,10 @@ impl Run<'_> {
                 .keyword_if("bnb_4bit_quant_storage", storage)),
             WeightFormat::Int8 => Ok(Call::new("BitsAndBytesConfig").keyword("load_in_8bit", "True")),
             WeightFormat::TorchaoInt8 => Ok(Call::new("TorchAoConfig").with("Int8WeightOnlyConfig()")),
+            // what else a checkpoint says of itself is read from its config.json
+            WeightFormat::Gptq4 | WeightFormat::Gptq8 => Ok(Call::new("GPTQConfig")
+                .keyword("bits", self.scenario.quantization.format.bits())
+                .keyword("backend", "\"auto_trainable\"")),
             WeightFormat::Nf4Early => {
                 let issue = Issue::error(Field::WeightFormat, "files are written for today's bitsandbytes");
                 Err(issue.with_fix("choose NF4"))
@@ -205,27 +214,30 @@ impl Run<'_> {
     pub fn packages(&self, always: &[&'static str]) -> Vec<&'static str> {
         let scenario = self.scenario;
         let quantiser = self.quantiser();
-        let by_bitsandbytes = quantiser == Some(BITSANDBYTES) || scenario.optimizer.is_of_bitsandbytes();
-        let by_torchao = quantiser == Some(TORCHAO);
+        let by_bitsandbytes = quantiser.contains(&BITSANDBYTES) || scenario.optimizer.is_of_bitsandbytes();
+        let by_torchao = quantiser.contains(&TORCHAO);
+        let by_gptq = quantiser == GPTQ;
         let optimizer = self.of_optimizer().map(|(_, package)| package);
         let further = [
             (scenario.method != Method::Full).then_some("peft==0.21.*"),
             by_bitsandbytes.then_some(BITSANDBYTES),
             by_torchao.then_some(TORCHAO),
+            by_gptq.then_some(GPTQ[0]),
+            by_gptq.then_some(GPTQ[1]),
             optimizer.filter(|package| *package != BITSANDBYTES && !(by_torchao && *package == "torchao")),
             (scenario.attention == AttentionKernel::FlashAttn).then_some("flash-attn"),
         ];
         always.iter().copied().chain(further.into_iter().flatten()).collect()
     }
 
-    /// The package that quantises the weights.
-    pub fn quantiser(&self) -> Option<&'static str> {
-        (self.scenario.method == Method::Qlora).then_some(
-            match self.scenario.quantization.format.is_of_bitsandbytes() {
-                true => BITSANDBYTES,
-                false => TORCHAO,
-            },
-        )
+    /// The packages that quantise the weights, or open those that are.
+    pub fn quantiser(&self) -> &'static [&'static str] {
+        match self.scenario.quantization.format {
+            _ if self.scenario.method != Method::Qlora => &[],
+            WeightFormat::Nf4 | WeightFormat::Nf4Early | WeightFormat::Int8 => &[BITSANDBYTES],
+            WeightFormat::TorchaoInt8 => &[TORCHAO],
+            WeightFormat::Gptq4 | WeightFormat::Gptq8 => &GPTQ,
+        }
     }
 
     /// The attention that `from_pretrained` is asked for.
@@ -346,10 +358,21 @@ impl Run<'_> {
         lines
     }
 
+    /// Whether the weights are a checkpoint's of GPTQ.
+    fn opens_gptq(&self) -> bool {
+        self.scenario.method == Method::Qlora && self.scenario.quantization.format.is_of_gptq()
+    }
+
     /// peft's `target_modules`; none where its default for the family is meant.
     pub fn targets(&self) -> Option<String> {
         let names = |found: Modules| strings(found.iter());
         match self.scenario.lora.targets {
+            // which finds layers of PyTorch's classes alone
+            LoraTargets::AllLinear if self.opens_gptq() => {
+                let parts =
+                    [Modules::of_mixers(&self.architecture), Modules::of_feed_forward(&self.architecture)];
+                Some(strings(parts.iter().flat_map(|part| part.iter())))
+            }
             LoraTargets::AllLinear => Some("\"all-linear\"".to_owned()),
             LoraTargets::Qv => None,
             LoraTargets::Attention => Some(names(Modules::of_mixers(&self.architecture))),

@@ -1,6 +1,6 @@
 //! Which weights are loaded and trained: the method, adapters, 4-bit weights, element types.
 
-use super::super::names::{holds_with_bfloat16, is_torchao_int8};
+use super::super::names::{Gptq, holds_with_bfloat16, is_torchao_int8, of_gptq};
 use super::super::reader::Reader;
 use super::super::trainer;
 use super::virtual_tokens;
@@ -10,16 +10,16 @@ use crate::scenario::{Method, Precision, Tuner, WeightFormat};
 
 /// The method; whether its frozen weights are 8-bit ones.
 pub(super) fn method(reader: &mut Reader, parts: Parts, names_a_model: bool) -> bool {
-    let torchao = other_quantiser(reader);
+    let other = other_quantiser(reader);
     if parts.unsloth {
-        if let Some((_, said)) = torchao {
+        if let Some((_, said)) = other {
             reader.leave(&said, "Unsloth loads its weights itself");
         }
         unsloths_method(reader);
         return false;
     }
     let eight_bit = reader.switch(&["load_in_8bit"]).filter(|(on, _)| *on);
-    let eight_bit = eight_bit.or_else(|| torchao.clone());
+    let eight_bit = eight_bit.or_else(|| other.clone().map(|(_, said)| (true, said)));
     let quantised =
         reader.switch(&["load_in_4bit"]).filter(|(on, _)| *on || eight_bit.is_none()).or(eight_bit.clone());
     // the last two are other scripts' names for it
@@ -49,19 +49,39 @@ pub(super) fn method(reader: &mut Reader, parts: Parts, names_a_model: bool) -> 
     }
     match eight_bit.filter(|_| reader.scenario.method == Method::Qlora) {
         Some((_, said)) => {
-            let format = if torchao.is_some() { WeightFormat::TorchaoInt8 } else { WeightFormat::Int8 };
+            let format = other.map_or(WeightFormat::Int8, |(format, _)| format);
             reader.set("weight-format", format.slug(), &said);
+            if let Some(gptq) = of_gptq(&said).filter(|_| format.is_of_gptq()) {
+                groups(reader, &gptq, &said);
+            }
             true
         }
         None => false,
     }
 }
 
-/// That torchao makes int8 weights; what another quantiser makes is left.
-fn other_quantiser(reader: &mut Reader) -> Option<(bool, String)> {
+/// Of how many weights a scale is, and which kernel runs: a checkpoint's own `group_size` counts where the script says none.
+fn groups(reader: &mut Reader, gptq: &Gptq, said: &str) {
+    match gptq.group {
+        Some(group) => reader.set("group-size", group.slug(), said),
+        None => {
+            reader.assume("group-size", "128", "the checkpoint's own group_size counts, which is 128 in most")
+        }
+    }
+    if !gptq.trains {
+        let why = "gptqmodel chooses Marlin's kernel, which stops at model.train(): predicted with backend=\"auto_trainable\"";
+        reader.leave(said, why);
+    }
+}
+
+/// The format of weights that torchao makes, or GPTQ's checkpoint has; what another quantiser makes is left.
+fn other_quantiser(reader: &mut Reader) -> Option<(WeightFormat, String)> {
     let said = reader.take(&["quantised_by"])?.text();
     if is_torchao_int8(&said) {
-        return Some((true, said));
+        return Some((WeightFormat::TorchaoInt8, said));
+    }
+    if let Some(gptq) = of_gptq(&said) {
+        return Some((gptq.format, said));
     }
     let class = said.split('(').next().unwrap_or_default();
     let why = match class {
@@ -73,6 +93,9 @@ fn other_quantiser(reader: &mut Reader) -> Option<(bool, String)> {
         }
         "HqqConfig" => {
             "transformers 5 does not quantise by HQQ (\"hqq is not available yet\"): the run stops; predicted over 16-bit weights"
+        }
+        "GPTQConfig" => {
+            "of GPTQ's weights those of 4 and 8 bits in groups of 32, 64, 128 or a whole column are predicted; predicted over 16-bit weights"
         }
         _ => {
             "weights that are quantised by this are not predicted: predicted over 16-bit weights, which take more"

@@ -75,6 +75,9 @@ fn quantised_note(outer: &Config<'_>) -> String {
     let bits = bits.map_or_else(String::new, |bits| format!(", {bits} bits"));
     let instead = match name {
         "bitsandbytes" => "the method says how they are loaded",
+        "GPTQ" if bits.contains('4') || bits.contains('8') => {
+            "training over it is followed, which the format of quantised weights and the group size name"
+        }
         "torchao" => {
             "of torchao's formats training over int8 weight-only ones is followed, which the format of quantised weights names"
         }

@@ -4,6 +4,7 @@ use crate::model::vision::Resizing;
 use crate::scenario::software::{Quantiser, Software, Trainer};
 use crate::scenario::{
     AttentionKernel, Checkpointing, Evaluates, Experts, Merges, Method, Scenario, Stack, Task, Tuner,
+    WeightFormat,
 };
 
 /// The input makes a difference to every scenario.
@@ -226,7 +227,12 @@ pub(super) fn with_expert_layers(scenario: &Scenario) -> bool {
 pub(super) fn with_bitsandbytes(scenario: &Scenario) -> bool {
     with_4_bit(scenario)
         && Software::of(scenario.stack).quantiser != Quantiser::Torchao
-        && scenario.quantization.format.bits() == 4
+        && matches!(scenario.quantization.format, WeightFormat::Nf4 | WeightFormat::Nf4Early)
+}
+
+/// GPTQ's scales belong to groups of weights.
+pub(super) fn with_gptq(scenario: &Scenario) -> bool {
+    with_4_bit(scenario) && scenario.quantization.format.is_of_gptq()
 }
 
 pub(super) fn with_preparation(scenario: &Scenario) -> bool {

@@ -9,6 +9,7 @@ use crate::model::Architecture;
 use crate::model::blocks::{FeedForward, Mixer, Rotary};
 use crate::model::modeling::{Code, PositionIds, Router};
 use crate::model::vision::{Vision, VisionCode};
+use crate::scenario::WeightFormat;
 use crate::scenario::software::{ModelCode, Software};
 use crate::step::ops::four_bit::CODE_BOOK;
 use crate::step::what::{Source, What, torch};
@@ -93,7 +94,7 @@ pub(super) fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
         (_, rotary) => rotary.width(attention.head_dim),
     });
     let member = loader.member;
-    let four_bit = member.quantization.format.bits() == 4;
+    let four_bit = matches!(member.quantization.format, WeightFormat::Nf4 | WeightFormat::Nf4Early);
     if loader.has_quantised && four_bit && member.quantization.double_quant {
         // bitsandbytes keeps the code book of 8-bit quantisation (functional.py `name2qmap`)
         loader.state.persistent(256 * 4, Dtype::F32, 1, Category::QuantState, &CODE_BOOK);

@@ -205,7 +205,7 @@ impl<'a> Model<'a> {
         prefilled: impl FnOnce(),
     ) -> Option<Tensor<'a>> {
         let scores: Option<RefCell<Vec<Tensor<'a>>>> = self.member.returns_states.then(RefCell::default);
-        self.without_gradients(|| {
+        self.evaluating(|| {
             let whole = self.machine.with(|state| state.category);
             let cache = RefCell::default();
             let room = batch.length.saturating_add(how.new_tokens).saturating_sub(1);

@@ -21,7 +21,7 @@ use crate::step::ops::four_bit::{DOUBLE_QUANT_BLOCK, Format, QUANT_BLOCK, Quanti
 use crate::step::ops::linear::{self, Adapter, Shape, Weight};
 use crate::step::ops::merged::Mergeable;
 use crate::step::ops::norm::NormLayer;
-use crate::step::ops::{eight_bit, weight_only};
+use crate::step::ops::{eight_bit, gptq, weight_only};
 use crate::step::parallel::is_loaded_on_cpu;
 use crate::step::params::ParamId;
 use crate::step::what::torch;
@@ -170,6 +170,7 @@ impl Loader<'_> {
                     WeightFormat::Nf4 | WeightFormat::Nf4Early => self.quantised_weight(spec),
                     WeightFormat::Int8 => self.weight_8bit(spec),
                     WeightFormat::TorchaoInt8 => self.weight_only(spec),
+                    WeightFormat::Gptq4 | WeightFormat::Gptq8 => self.gptq(spec),
                 })
             }
         };
@@ -179,6 +180,7 @@ impl Loader<'_> {
             Weight::Quantised(Quantised { format: Format::TorchaoInt8, .. }) => {
                 self.parameter((1, spec.output))
             }
+            // a buffer of gptqmodel's
             Weight::Quantised(Quantised { compute, .. }) => {
                 self.state.add_parameter((1, spec.output), compute, false, self.times)
             }
@@ -321,12 +323,41 @@ impl Loader<'_> {
         Quantised { weight, format: Format::TorchaoInt8, compute, origin, opened, double: false }
     }
 
-    /// Whether loading converts layers of that class: bitsandbytes what is exactly `nn.Linear` or gpt2's, torchao whatever is an
-    /// `nn.Linear`; what only derives from that is refused of torchao.
+    /// gptqmodel's `TritonV2Linear`, as a checkpoint fills its buffers (nn_modules/qlinear/__init__.py `_register_gptq_buffers`): what is
+    /// floating point is float16, whatever the model is.
+    fn gptq(&mut self, spec: &Linear) -> Quantised {
+        self.has_quantised = true;
+        let (times, numel) = (self.times, spec.weight_numel());
+        let quantization = self.member.quantization;
+        let bits = quantization.format.bits();
+        let groups = quantization.group.groups(spec.input);
+        let shape = (spec.input, spec.output);
+        let weight = match bits {
+            8 => self.state.add_8bit(&gptq::WEIGHT, shape, times),
+            _ => {
+                let packed = self.state.store_packed(numel, times, &gptq::WEIGHT);
+                self.state.note_dims(packed, Dims::matrix(spec.input, spec.output));
+                self.state.list_packed(packed, shape, times)
+            }
+        };
+        let mut store = |bytes: u64, dtype: Dtype, what: &'static What| {
+            self.state.persistent(bytes, dtype, times, Category::QuantState, what)
+        };
+        let scales = groups.saturating_mul(spec.output);
+        store(scales.saturating_mul(bits) / 8, Dtype::I32, &gptq::ZEROS);
+        store(scales.saturating_mul(2), Dtype::F16, &gptq::SCALES);
+        store(spec.input.saturating_mul(4), Dtype::I32, &gptq::GROUPS);
+        store(32 / bits * 4, Dtype::I32, &gptq::SHIFTS);
+        let compute = Dtype::F16;
+        Quantised { weight, format: Format::Gptq, compute, origin: compute, opened: compute, double: false }
+    }
+
+    /// Whether loading converts layers of that class: bitsandbytes and GPTQ what is exactly `nn.Linear` or gpt2's, torchao whatever is an
+    /// `nn.Linear`; what only derives from that is refused of torchao and GPTQ.
     fn converts(&self, class: LinearClass) -> bool {
         match class {
             LinearClass::Linear => true,
-            LinearClass::Conv1d => self.member.quantization.format.is_of_bitsandbytes(),
+            LinearClass::Conv1d => self.member.quantization.format != WeightFormat::TorchaoInt8,
             LinearClass::Subclass => false,
         }
     }

@@ -242,7 +242,15 @@ impl<'a> Model<'a> {
 
     /// `with torch.no_grad(): …` over a forward pass. A graph that waits for its backward is left as it is.
     pub fn scoring<R>(&self, batch: Batch, body: impl FnOnce(&Pass<'_, 'a>) -> R) -> R {
-        self.without_gradients(|| body(&Pass { trains: false, ..self.pass(batch) }))
+        self.evaluating(|| body(&Pass { trains: false, ..self.pass(batch) }))
+    }
+
+    /// `with torch.no_grad(): …` of a model in its evaluation mode.
+    fn evaluating<R>(&self, body: impl FnOnce() -> R) -> R {
+        self.machine.with(|state| state.params.evaluates = true);
+        let result = self.without_gradients(body);
+        self.machine.with(|state| state.params.evaluates = false);
+        result
     }
 
     /// The same of a model in its training mode.
@@ -302,6 +310,7 @@ impl<'a> Model<'a> {
                 || linear.is_of(Format::Int8)
                 // which is added in place
                 || linear.is_of(Format::TorchaoInt8)
+                || linear.is_of(Format::Gptq)
         };
         let own = |linear: &linear::Layer| linear.bias.is_some() && !apart(linear);
         let mut inside = self.layers.iter().flat_map(|layer| &layer.linears).any(own);

@@ -79,10 +79,10 @@ impl<'m> Tensor<'m> {
         let [down, up] = adapter.shapes(layer);
         let base = self.base(layer);
         match (layer.weight, adapter.peft) {
-            // peft's layer over torchao's weights is that over plain ones (tuners/lora/torchao.py)
+            // peft's layers over torchao's and GPTQ's weights do as those over plain ones (tuners/lora/torchao.py, tuners/lora/gptq.py)
             (Weight::Plain(_), _)
             | (Weight::Quantised(_), false)
-            | (Weight::Quantised(Quantised { format: Format::TorchaoInt8, .. }), _) => {
+            | (Weight::Quantised(Quantised { format: Format::TorchaoInt8 | Format::Gptq, .. }), _) => {
                 let dtype = base.value.dtype;
                 let x = self.to_as(adapter_dtype, &ADAPTER_INPUT);
                 if let Some(magnitude) = adapter.magnitude {
@@ -112,7 +112,7 @@ impl<'m> Tensor<'m> {
                         drop(base);
                         copy
                     }
-                    Format::Int8 | Format::TorchaoInt8 => base,
+                    Format::Int8 | Format::TorchaoInt8 | Format::Gptq => base,
                 };
                 let dtype = base.value.dtype;
                 let x = if autocast { self.clone() } else { self.to_as(adapter_dtype, &ADAPTER_INPUT) };

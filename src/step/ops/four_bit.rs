@@ -54,17 +54,26 @@ pub(in crate::step) enum Format {
     Int8,
     /// torchao's 8-bit weights (`Int8Tensor`).
     TorchaoInt8,
+    /// GPTQ's, in 4 bits or 8 (`TritonV2Linear` of gptqmodel).
+    Gptq,
 }
 
 impl State {
     /// `F.linear(x, weight)` with a frozen quantised weight.
-    pub fn linear_quantised(&mut self, x: &Value, shape: Shape, quantised: Quantised) -> Value {
+    pub fn linear_quantised(
+        &mut self,
+        x: &Value,
+        shape: Shape,
+        quantised: Quantised,
+        bias: Option<ParamId>,
+    ) -> Value {
         match quantised.format {
             Format::Bitsandbytes => self.linear_bitsandbytes(x, shape, quantised, false),
             Format::BitsandbytesEarly => self.linear_bitsandbytes(x, shape, quantised, true),
             Format::Nf4Tensor => self.linear_nf4(x, shape, quantised),
             Format::Int8 => self.linear_8bit(x, shape, quantised.weight),
             Format::TorchaoInt8 => self.linear_weight_only(x, shape, quantised.weight),
+            Format::Gptq => self.linear_gptq(x, shape, quantised.weight, bias),
         }
     }
 }

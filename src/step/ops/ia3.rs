@@ -53,7 +53,9 @@ impl<'m> Tensor<'m> {
                 };
                 match quantised.format {
                     Format::Bitsandbytes | Format::BitsandbytesEarly | Format::Nf4Tensor => result.copied(),
-                    Format::Int8 | Format::TorchaoInt8 => result.to_as(self.value.dtype, &OUTPUT),
+                    Format::Int8 | Format::TorchaoInt8 | Format::Gptq => {
+                        result.to_as(self.value.dtype, &OUTPUT)
+                    }
                 }
             }
         }

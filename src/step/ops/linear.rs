@@ -243,7 +243,7 @@ impl<'m> Tensor<'m> {
                     _ => value,
                 }
             }
-            Weight::Quantised(quantised) => state.linear_quantised(x, layer.shape, quantised),
+            Weight::Quantised(quantised) => state.linear_quantised(x, layer.shape, quantised, layer.bias),
         })
     }
 

@@ -73,8 +73,13 @@ pub(in crate::step) fn supported(
     }
     // what is held against a model that is trained is whole on every GPU, and only scores
     let Some(training) = member.training else { return Ok(()) };
-    if member.method == Method::Qlora && member.quantization.format.bits() == 8 {
-        return refuse(Field::WeightFormat, "training beside weights in 8 bits".into(), "choose NF4");
+    let format = member.quantization.format;
+    if member.method == Method::Qlora && (format.bits() == 8 || format.is_of_gptq()) {
+        let what = format!(
+            "training beside weights in {}",
+            if format.is_of_gptq() { format.label() } else { "8 bits" }
+        );
+        return refuse(Field::WeightFormat, what, "choose NF4");
     }
     if training.optimizer.is_of_whole_model() {
         let fix = if job.cluster.is_many() { "choose AdamW, or one GPU" } else { "choose AdamW" };

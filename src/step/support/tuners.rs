@@ -8,7 +8,9 @@ use crate::model::modeling::{Code, Modeling};
 use crate::model::{Architecture, Objective};
 use crate::scenario::software::{Software, Trainer};
 use crate::scenario::tuners::{scaled, slides_prefix};
-use crate::scenario::{AttentionKernel, Checkpointing, LoraTargets, Method, Offloading, Precision, Tuner};
+use crate::scenario::{
+    AttentionKernel, Checkpointing, LoraTargets, Method, Offloading, Precision, Tuner, WeightFormat,
+};
 use crate::step::forward::Model;
 use crate::step::ops::linear::Layer;
 use crate::step::ops::tuned::Tuned;
@@ -199,8 +201,11 @@ pub(super) fn layers(model: &Model<'_>) -> Result<(), Issue> {
 /// What none of them was compared with.
 fn at_last(tuner: Tuner, member: &Member) -> Result<(), Issue> {
     let name = tuner.label();
-    if member.method == Method::Qlora && member.quantization.format.bits() == 8 {
-        let message = format!("{name} beside weights in 8 bits is not modelled");
+    if member.method == Method::Qlora
+        && !matches!(member.quantization.format, WeightFormat::Nf4 | WeightFormat::Nf4Early)
+    {
+        let message =
+            format!("{name} beside weights in {} is not modelled", member.quantization.format.label());
         return refuse(Field::WeightFormat, message, "choose NF4, or LoRA");
     }
     if member.offloading == Offloading::On {

@@ -2,8 +2,8 @@
 
 use super::super::key::{Group, Key, Place, Value, ValueKind};
 use super::super::matters::{
-    always, any, with_4_bit, with_adapters, with_bitsandbytes, with_expert_layers, with_lora_dropout,
-    with_pefts_adapters, with_preparation, with_rank, with_targets,
+    always, any, with_4_bit, with_adapters, with_bitsandbytes, with_expert_layers, with_gptq,
+    with_lora_dropout, with_pefts_adapters, with_preparation, with_rank, with_targets,
 };
 use super::super::nearest::nearest;
 use super::super::values::{
@@ -11,7 +11,7 @@ use super::super::values::{
 };
 use super::super::words;
 use crate::scenario::count::Count;
-use crate::scenario::{Experts, Field, LoraTargets, Method, Task, Tuner, WeightFormat};
+use crate::scenario::{Experts, Field, GroupSize, LoraTargets, Method, Task, Tuner, WeightFormat};
 
 pub(super) const KEYS: &[Key] = &[
     Key {
@@ -142,7 +142,7 @@ pub(super) const KEYS: &[Key] = &[
         link: "q",
         name: "weight-format",
         label: "Quantised weights",
-        help: "How frozen weights that are quantised are stored: in 4 bits as QLoRA has them, or in 8 (LLM.int8, torchao)",
+        help: "How frozen weights that are quantised are stored: in 4 bits as QLoRA has them, in 8 (LLM.int8, torchao), or as a checkpoint of GPTQ has them",
         field: Field::WeightFormat,
         group: Group::Training,
         place: Place::Folded,
@@ -151,8 +151,21 @@ pub(super) const KEYS: &[Key] = &[
         band: |scenario| match scenario.quantization.format {
             WeightFormat::Int8 if with_4_bit(scenario) => "int8",
             WeightFormat::TorchaoInt8 if with_4_bit(scenario) => "torchao int8",
+            WeightFormat::Gptq4 | WeightFormat::Gptq8 if with_4_bit(scenario) => "gptq",
             _ => "",
         },
+    },
+    Key {
+        link: "gs",
+        name: "group-size",
+        label: "Group size",
+        help: "How many weights of a column of GPTQ's share a scale and a zero (group_size of its quantization_config)",
+        field: Field::GroupSize,
+        group: Group::Training,
+        place: Place::Folded,
+        value: choice!(GroupSize, quantization.group),
+        matters: with_gptq,
+        band: any,
     },
     Key {
         link: "dq",

@@ -104,8 +104,10 @@ pub(super) fn architecture<'a>(
     if member.adapts && member.lora.tuner != Tuner::Lora {
         return refused("beside another tuner than LoRA");
     }
-    if member.method == Method::Qlora && member.quantization.format.bits() == 8 {
-        return refused("in 8 bits");
+    if member.method == Method::Qlora
+        && (member.quantization.format.bits() == 8 || member.quantization.format.is_of_gptq())
+    {
+        return refused("in 8 bits or of GPTQ");
     }
     if own.turns == ExpertTurns::Weighed && stops_at_the_sum(member) {
         let message = format!(
