@@ -7,6 +7,9 @@
 things are inferred, and said with each row: the size of the vocabulary, where it comes of a file, and which of its ways to attend
 Transformer Engine takes. `--vocabulary` prints how the first is held against what was allocated between steps, which the vocabulary
 never was chosen by: for each row the bytes beside 18 for every parameter.
+
+`--arguments` prints what each third kind of row was started with, as it lies in tests/fixtures/megatron-arguments.json: what the program reads of
+them has to be the scenario that is written here. Rows whose way to attend their container decides are left out, as no argument says it.
 """
 import json
 import sys
@@ -136,8 +139,21 @@ def main():
         rows = [row for row in json.load(file) if is_golden(row) and not list(BY_ENGINE[row["engine"]](row))]
     if rest == ["--vocabulary"]:
         beside(rows)
+    elif rest == ["--arguments"]:
+        print("[\n" + ",\n".join(started_with(rows)) + "\n]")
     else:
         print("[\n" + ",\n".join(printed(rows)) + "\n]")
+
+
+def started_with(rows):
+    """One row of every third kind that a scenario tells apart, with its source, its arguments and its variables."""
+    kinds = {}
+    for row in rows:
+        if container(row) != EARLY or "--attention-backend" in arguments(row):
+            kinds.setdefault(json.dumps([row["source"]["config"], scenario(row)]), row)
+    for row in list(kinds.values())[::3]:
+        config = {"repo": row["source"]["repo"], "config": row["source"]["config"]}
+        yield json.dumps({"id": row["id"], "source": config, "variables": row["settings"].get("env") or {}, "arguments": arguments(row)})
 
 
 def beside(rows):

@@ -1,14 +1,33 @@
-//! Command lines that start a training.
+//! Command lines and scripts that start a training.
 
 use super::hugging_face::{Parts, Trainer};
 use super::launch;
+use super::megatron;
 use super::reader::Reader;
 use super::settings::{ARGUMENTS, DIMENSIONS, LIKELY_ARGUMENTS, OTHER_TRAINER, of_trl, understood};
 use super::syntax::setting::Setting;
-use super::syntax::{setting, shell};
+use super::syntax::{script, setting, shell};
 use super::understood::{Format, Understood};
 use super::usual;
 use crate::scenario::Scenario;
+
+/// Arguments of Megatron-LM: in a command, behind none, or in a script.
+pub(super) fn of_megatron(text: &str, base: &Scenario) -> Option<Understood> {
+    if !text.contains("--") || text.starts_with("---") {
+        return None;
+    }
+    let script = script::read(text)?;
+    if !megatron::are_arguments(&script.settings) {
+        return None;
+    }
+    let branches = script.branches;
+    let mut reader = Reader::new(base.clone(), megatron::of_script(script));
+    if branches {
+        let why = "conditions are not asked: what stands under them is read as if they held, the last where there are several";
+        reader.leave("if …", why);
+    }
+    Some(understood(Format::Megatron, reader, Parts::default()))
+}
 
 /// A command line that starts a training.
 pub(super) fn of_command(text: &str, base: &Scenario) -> Option<Understood> {

@@ -14,6 +14,7 @@ mod launch;
 mod link;
 mod llama_factory;
 mod low_rank;
+mod megatron;
 pub(crate) mod names;
 mod own_loop;
 mod reader;
@@ -35,7 +36,7 @@ use crate::scenario::keys::Key;
 use crate::scenario::{CustomModel, ModelChoice, Scenario};
 use crate::text::short;
 use calls::of_calls;
-use command::of_command;
+use command::{of_command, of_megatron};
 use link::{is_link, of_link, written_by_headroom};
 use recorded::of_rows;
 use settings::of_members;
@@ -84,7 +85,9 @@ pub fn read(text: &str, base: &Scenario) -> Result<Understood, NotRead> {
             Err(error) => of_calls(text, base).ok_or_else(|| NotRead(not_json(&error).to_string())),
         };
     }
-    if let Some(found) = of_calls(text, base).or_else(|| of_command(text, base)) {
+    if let Some(found) =
+        of_megatron(text, base).or_else(|| of_calls(text, base)).or_else(|| of_command(text, base))
+    {
         return Ok(found);
     }
     let table = table(text);
@@ -97,7 +100,7 @@ pub fn read(text: &str, base: &Scenario) -> Result<Understood, NotRead> {
         return of_link(link);
     }
     Err(NotRead(match table {
-        Ok(_) => "these settings are of no project that is known here: TRL, transformers, Unsloth, axolotl, LLaMA-Factory, torchtune, accelerate and DeepSpeed are".to_owned(),
+        Ok(_) => "these settings are of no project that is known here: TRL, transformers, Unsloth, axolotl, LLaMA-Factory, torchtune, Megatron-LM, accelerate and DeepSpeed are".to_owned(),
         Err(why) => format!("this is no configuration that is known here: {why}"),
     }))
 }

@@ -7,7 +7,9 @@ use super::reader::Reader;
 use super::saving::Saving;
 use super::syntax::setting::{self, Setting, of_table};
 use super::understood::{Format, NotRead, Taken, Understood};
-use super::{axolotl, deepspeed, hugging_face, launch, llama_factory, torchtune, trainer_toml, usual};
+use super::{
+    axolotl, deepspeed, hugging_face, launch, llama_factory, megatron, torchtune, trainer_toml, usual,
+};
 use crate::scenario::keys::{Key, keys};
 use crate::scenario::{Scenario, Tuner};
 use crate::text::short;
@@ -59,6 +61,11 @@ pub(super) fn of_members(
                 scenario,
             }
         }));
+    }
+    let arguments = megatron::as_arguments(of_table(members.clone()));
+    if megatron::are_arguments(&arguments) {
+        let reader = Reader::new(base.clone(), arguments);
+        return Some(Ok(understood(Format::Megatron, reader, Parts::default())));
     }
     let is_torchtune = members.values().any(|value| value.get("_component_").is_some());
     let format = if any(&["zero_optimization", "train_micro_batch_size_per_gpu"]) {
@@ -199,6 +206,7 @@ pub(super) fn understood(format: Format, mut reader: Reader, parts: Parts) -> Un
         Format::Axolotl => axolotl::read(&mut reader),
         Format::LlamaFactory => llama_factory::read(&mut reader),
         Format::Torchtune => torchtune::read(&mut reader),
+        Format::Megatron => megatron::read(&mut reader),
         Format::Accelerate => launch::accelerate(&mut reader),
         Format::DeepSpeed => deepspeed::read(&mut reader),
         Format::TrainerToml => trainer_toml::read(&mut reader),

@@ -26,6 +26,8 @@ pub enum Format {
     LlamaFactory,
     /// torchtune's YAML.
     Torchtune,
+    /// Megatron-LM's arguments: a command, a script, or a file of one of its own tests.
+    Megatron,
     /// accelerate's YAML.
     Accelerate,
     /// DeepSpeed's JSON.
@@ -51,6 +53,7 @@ impl Format {
             | Format::Recorded
             | Format::Model
             | Format::Torchtune
+            | Format::Megatron
             | Format::TrainerToml
             | Format::Usual => false,
         }
@@ -68,6 +71,7 @@ impl Format {
             Format::Axolotl => "axolotl",
             Format::LlamaFactory => "LLaMA-Factory",
             Format::Torchtune => "torchtune",
+            Format::Megatron => "Megatron-LM",
             Format::Accelerate => "accelerate",
             Format::DeepSpeed => "DeepSpeed",
             Format::TrainerToml => "a GPT-2-like trainer's settings",
