@@ -325,7 +325,6 @@ fn what_a_file_runs_is_predicted() {
     assert!(!issue.message.is_empty() && issue.fix.is_some(), "{issue}");
 }
 
-/// accelerate's file has no line for them: it would run plain FSDP2, which takes another memory.
 #[test]
 fn checkpoints_are_said_by_the_trainer_and_what_they_gather_by_the_launcher() {
     let of = |saving: &str| {
@@ -344,10 +343,19 @@ fn checkpoints_are_said_by_the_trainer_and_what_they_gather_by_the_launcher() {
         let second = import::read(&without_comments(&launcher.text), &first).expect("it is read").scenario;
         assert_eq!(second.spikes.saving.slug(), saving);
     }
+    for saving in ["off", "on", "full"] {
+        let scenario = of(saving);
+        let text = headroom::export::script(&scenario).expect("it has lines for it");
+        let read = import::read(&without_comments(&text), &of("off")).expect("it is read");
+        assert_eq!((read.scenario.spikes.saving.slug(), read.left), (saving, Vec::new()), "{text}");
+        // of shards the trainer writes no model at the end
+        assert_eq!(text.contains("set_state_dict_type"), saving == "on", "{text}");
+    }
     let file = configuration(&of("off"), Configuration::Trl).expect("it is written");
     assert!(!file.text.contains("save_strategy"), "{}", file.text);
 }
 
+/// accelerate's file has no line for them: it would run plain FSDP2, which takes another memory.
 #[test]
 fn accelerate_refuses_what_it_has_no_line_for() {
     for (key, value) in [("replicas", "2"), ("reduce-dtype", "bf16")] {

@@ -24,11 +24,6 @@ pub(super) fn offload(cpu: CpuOffload) -> (bool, bool) {
     }
 }
 
-/// Whether whole weights are gathered to be saved: for the model at the end at least, where nothing is said of checkpoints.
-pub(super) fn gathers(scenario: &Scenario) -> bool {
-    !scenario.saves() || scenario.gathers_saved()
-}
-
 /// `zero_optimization` of DeepSpeed's configuration; none where nothing is sharded so.
 pub(super) fn zero_optimization(scenario: &Scenario) -> Option<Value> {
     let cluster = scenario.cluster;
@@ -55,7 +50,7 @@ pub(super) fn zero_optimization(scenario: &Scenario) -> Option<Value> {
         zero["stage3_prefetch_bucket_size"] = own.prefetch_bucket.into();
         zero["stage3_param_persistence_threshold"] = own.persistence.into();
         zero["stage3_max_live_parameters"] = own.live.into();
-        zero["stage3_gather_16bit_weights_on_model_save"] = gathers(scenario).into();
+        zero["stage3_gather_16bit_weights_on_model_save"] = scenario.saves_whole().into();
     }
     Some(zero)
 }

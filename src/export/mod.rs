@@ -6,6 +6,7 @@
 
 mod configuration;
 mod deepspeed;
+mod fsdp;
 mod levers;
 mod memory_viz;
 mod pace;

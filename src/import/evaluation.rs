@@ -1,9 +1,6 @@
 //! What trainers over transformers' `Trainer` evaluate between steps.
 
 use super::reader::Reader;
-use crate::estimate::estimate;
-use crate::issue::Field;
-use crate::scenario::Scenario;
 
 /// Reads what `TrainingArguments` says of it, where it is followed: else what they say is passed over. Comes after all else, as what
 /// the run is decides that.
@@ -16,10 +13,8 @@ pub(super) fn evaluation(reader: &mut Reader) {
     let Some(on) = on else { return };
     let loss_only = reader.named(&["prediction_loss_only"]).iter().any(|said| said.switch() == Some(true));
     let metrics = reader.named(&["compute_metrics"]).into_iter().next().filter(|_| !loss_only);
-    let mut evaluated = Reader::new(reader.scenario.clone(), Vec::new());
     let keeps = if metrics.is_some() { "metrics" } else { "loss" };
-    evaluated.quietly("evaluation", keeps);
-    if let Some(issue) = refused(&evaluated.scenario) {
+    if let Some(issue) = reader.objection("evaluation", keeps) {
         return reader.leave(&on.said, &issue);
     }
     for name in ["eval_strategy", "evaluation_strategy", "do_eval", "compute_metrics"] {
@@ -39,10 +34,4 @@ pub(super) fn evaluation(reader: &mut Reader) {
         let batches = reader.scenario.evaluation.batches.to_string();
         reader.assume("eval-batches", &batches, "the text does not say how many: as it was");
     }
-}
-
-/// Why an evaluation of it is not followed.
-fn refused(scenario: &Scenario) -> Option<String> {
-    let answer = estimate(scenario);
-    answer.errors().find(|issue| issue.field == Field::Evaluation).map(|issue| issue.message.clone())
 }

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::syntax::setting::{Setting, text};
 use super::understood::{Assumed, Left, Taken};
+use crate::estimate::estimate;
 use crate::model::catalogue;
 use crate::scenario::keys::Key;
 use crate::scenario::{Modules, Scenario};
@@ -215,6 +216,15 @@ impl Reader {
         Some(key.read(&mut changed, value).map(|()| key).map_err(|issue| issue.to_string()).inspect(|_| {
             self.scenario = changed;
         }))
+    }
+
+    /// Why a run with that value of a key is not followed, where the key itself stands in the way; nothing is changed.
+    pub fn objection(&self, name: &str, value: &str) -> Option<String> {
+        let key = Key::find(name)?;
+        let mut changed = self.scenario.clone();
+        key.read(&mut changed, value).ok()?;
+        let answer = estimate(&changed);
+        answer.errors().find(|issue| issue.field == key.field).map(|issue| issue.message.clone())
     }
 
     /// Notes that something is not followed.

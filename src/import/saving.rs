@@ -1,17 +1,17 @@
 //! Whether trainers over transformers' `Trainer` make checkpoints, and whether weights that are divided are gathered for them.
 
 use super::reader::{Reader, Said};
-use crate::estimate::estimate;
-use crate::issue::Field;
-use crate::scenario::{Saves, Task};
+use crate::scenario::{Saves, Sharding, Task};
 
-/// What gathers whole weights: FULL_STATE_DICT of FSDP, and a switch of ZeRO-3, as its JSON and as accelerate's plugin have it.
+/// What gathers whole weights: FULL_STATE_DICT of FSDP, and a switch of ZeRO-3, in files and as options of accelerate's launcher.
 const GATHERS: &[&str] = &[
     "fsdp_config.fsdp_state_dict_type",
     "fsdp_config.state_dict_type",
+    "fsdp_state_dict_type",
     "zero_optimization.stage3_gather_16bit_weights_on_model_save",
     "zero_optimization.stage3_gather_fp16_weights_on_model_save",
     "deepspeed_config.zero3_save_16bit_model",
+    "zero3_save_16bit_model",
 ];
 
 /// What a text says of checkpoints. It is taken first, as other readers pass over all that is saved, and followed last, as what the
@@ -23,40 +23,55 @@ pub(super) struct Saving {
     often: Option<Said>,
     weights_only: Option<Said>,
     gathers: Vec<Said>,
+    /// FSDP is asked for by an argument of the trainer, which gathers by default (transformers 5.17, training_args.py
+    /// `_process_fsdp_args`); accelerate's own default does not (utils/dataclasses.py `set_state_dict_type`). A list is axolotl's.
+    shards_by_argument: bool,
 }
 
 impl Saving {
     pub fn taken(reader: &mut Reader) -> Saving {
+        let is_argument = |said: &Said| !said.value.is_array() && said.switch() != Some(false);
         Saving {
             strategy: reader.take(&["save_strategy"]),
             often: reader.take(&["save_steps", "saves_per_epoch"]),
             weights_only: reader.take(&["save_only_model"]),
             gathers: GATHERS.iter().filter_map(|name| reader.take(&[name])).collect(),
+            shards_by_argument: reader.named(&["fsdp"]).iter().any(is_argument),
         }
     }
 
     pub fn follow(self, reader: &mut Reader) {
-        let Saving { strategy, often, weights_only, gathers } = self;
-        let is_trainers = matches!(reader.scenario.task, Task::Sft | Task::Classify);
-        let named = strategy.as_ref().or(often.as_ref()).filter(|_| is_trainers);
-        let on = named.map_or(reader.scenario.saves(), |said| !never(said));
-        let whole = gathers.iter().find(|said| gathers_whole(said));
-        let saves = match (on, whole) {
-            (false, _) => Saves::Off,
-            (true, Some(_)) => Saves::Full,
-            (true, None) => Saves::On,
-        };
-        let decides = named.or_else(|| gathers.first().filter(|_| on));
-        let all: Vec<Said> =
-            [&strategy, &often].into_iter().flatten().cloned().chain(gathers.iter().cloned()).collect();
-        let Some(decides) = decides else {
-            return reader.idle.extend(all.into_iter().chain(weights_only).map(|said| said.said));
-        };
-        if let Some(issue) = refused(reader, saves) {
-            return reader.leave(&decides.said, &issue);
+        let Saving { mut strategy, often, weights_only, gathers, shards_by_argument } = self;
+        if let Some(said) = strategy.take_if(|said| by_strategy(said).is_none()) {
+            reader.leave(&said.said, "of strategies no, steps, epoch and best are known");
         }
-        let said: Vec<&str> = all.iter().map(|said| said.said.as_str()).collect();
-        reader.set("saving", saves.slug(), &said.join(", "));
+        let decided = match (&strategy, &often) {
+            (Some(said), _) => by_strategy(said),
+            (None, Some(said)) => Some(said.switch() != Some(false)),
+            (None, None) => None,
+        };
+        let decided = decided.filter(|_| matches!(reader.scenario.task, Task::Sft | Task::Classify));
+        // what gathers may stand in a file of its own
+        let on = decided.unwrap_or(reader.scenario.saves() && !gathers.is_empty());
+        let by_default =
+            gathers.is_empty() && shards_by_argument && reader.scenario.cluster.sharding == Sharding::Fsdp2;
+        let saves = match (on, by_default || gathers.iter().any(gathers_whole)) {
+            (false, _) => Saves::Off,
+            (true, true) => Saves::Full,
+            (true, false) => Saves::On,
+        };
+        let said: Vec<String> =
+            strategy.into_iter().chain(often).chain(gathers).map(|said| said.said).collect();
+        if !on && decided.is_none() {
+            return reader.idle.extend(said.into_iter().chain(weights_only.map(|said| said.said)));
+        }
+        let default =
+            if on && by_default { "; fsdp of TrainingArguments is FULL_STATE_DICT by default" } else { "" };
+        let said = format!("{}{default}", said.join(", "));
+        match reader.objection("saving", saves.slug()) {
+            Some(why) => reader.leave(&said, &why),
+            None => reader.set("saving", saves.slug(), &said),
+        }
         match weights_only {
             Some(said) if on && said.switch() == Some(true) => {
                 reader.leave(&said.said, "checkpoints are predicted with the optimizer's state");
@@ -66,20 +81,18 @@ impl Saving {
     }
 }
 
-/// Whether a strategy, or how often there is a checkpoint, says that there is none.
-fn never(said: &Said) -> bool {
+/// Whether there are checkpoints by a strategy, which may be a member of `SaveStrategy` (transformers 5.17, trainer_utils.py); none
+/// where it is no strategy.
+fn by_strategy(said: &Said) -> Option<bool> {
     let word = said.text().to_ascii_lowercase();
-    said.switch() == Some(false) || word.trim_end_matches(['"', '\'']).ends_with("no")
+    match word.trim_matches(['"', '\'']).rsplit('.').next() {
+        // YAML reads the word so
+        Some("no" | "false") => Some(false),
+        Some("steps" | "epoch" | "best") => Some(true),
+        _ => None,
+    }
 }
 
 fn gathers_whole(said: &Said) -> bool {
     said.switch() == Some(true) || said.text().contains("FULL_STATE_DICT")
-}
-
-/// Why such checkpoints are not followed.
-fn refused(reader: &Reader, saves: Saves) -> Option<String> {
-    let mut scenario = reader.scenario.clone();
-    scenario.spikes.saving = saves;
-    let answer = estimate(&scenario);
-    answer.errors().find(|issue| issue.field == Field::Saving).map(|issue| issue.message.clone())
 }

@@ -401,6 +401,11 @@ impl Scenario {
         self.saves() && self.spikes.saving == Saves::Full && self.cluster.shards()
     }
 
+    /// Whether whole weights are saved, of the model at the end at least: unless its checkpoints are of each GPU's own part.
+    pub fn saves_whole(&self) -> bool {
+        !self.saves() || self.spikes.saving == Saves::Full
+    }
+
     /// Where adapters are merged into the weights in the end: nowhere where there are none.
     pub fn merges(&self) -> Merges {
         if self.method.has_adapters() && self.task.trains() { self.spikes.merging } else { Merges::Off }

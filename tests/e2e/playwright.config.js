@@ -16,7 +16,7 @@ export default defineConfig({
   outputDir: "test-results",
   fullyParallel: true,
   forbidOnly: !!process.env.CI,
-  // A browser stood still for minutes once in ten thousand tests, none of its waits ended: such a test is run again, and told as flaky.
+  // One test stood still for its four minutes beside 257 that passed, and did not again: such a test is run once more, and told as flaky.
   retries: 1,
   workers: 2,
   // What takes minutes begins first: at the end one of the two would wait for it.

@@ -3,7 +3,7 @@
 use super::lines::Lines;
 use super::trl::attention;
 use super::{Run, Targets};
-use crate::export::deepspeed;
+use crate::export::fsdp::state_dict_type;
 use crate::import::names::AXOLOTL_KERNELS;
 use crate::issue::Issue;
 use crate::scenario::{
@@ -112,8 +112,7 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
             lines.set("auto_wrap_policy", "TRANSFORMER_BASED_WRAP");
             lines.set("offload_params", scenario.cluster.cpu == CpuOffload::All);
             lines.set("reshard_after_forward", scenario.cluster.reshards);
-            let whole = deepspeed::gathers(scenario);
-            lines.set("state_dict_type", if whole { "FULL_STATE_DICT" } else { "SHARDED_STATE_DICT" });
+            lines.set("state_dict_type", state_dict_type(scenario.saves_whole()));
         });
     }
     run.checkpoints(&mut lines);

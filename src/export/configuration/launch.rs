@@ -3,6 +3,7 @@
 use super::Run;
 use super::lines::Lines;
 use crate::export::deepspeed;
+use crate::export::fsdp::state_dict_type;
 use crate::issue::{Field, Issue};
 use crate::scenario::{CpuOffload, Sharding};
 
@@ -26,8 +27,7 @@ pub(super) fn accelerate(run: &Run<'_>) -> Result<(String, String), Issue> {
             lines.set("fsdp_cpu_ram_efficient_loading", true);
             lines.set("fsdp_offload_params", cluster.cpu == CpuOffload::All);
             lines.set("fsdp_reshard_after_forward", cluster.reshards);
-            let whole = run.scenario.gathers_saved();
-            lines.set("fsdp_state_dict_type", if whole { "FULL_STATE_DICT" } else { "SHARDED_STATE_DICT" });
+            lines.set("fsdp_state_dict_type", state_dict_type(run.scenario.gathers_saved()));
         });
     }
     if let Some(stage) = deepspeed::stage(cluster) {
@@ -37,7 +37,7 @@ pub(super) fn accelerate(run: &Run<'_>) -> Result<(String, String), Issue> {
             lines.set("offload_optimizer_device", if optimizer { "cpu" } else { "none" });
             lines.set("offload_param_device", if weights { "cpu" } else { "none" });
             lines.set("zero3_init_flag", stage == 3);
-            lines.set("zero3_save_16bit_model", stage == 3 && deepspeed::gathers(run.scenario));
+            lines.set("zero3_save_16bit_model", stage == 3 && run.scenario.saves_whole());
             lines.set("zero_stage", stage);
         });
     }

@@ -221,7 +221,7 @@ impl Run<'_> {
         }
     }
 
-    /// What transformers' arguments say of checkpoints.
+    /// What transformers' arguments say of checkpoints: so often as they do by default (transformers 5.17, `save_steps`).
     fn checkpoints(&self, lines: &mut lines::Lines) {
         if self.scenario.saves() {
             lines.set("save_strategy", "steps");

@@ -25,7 +25,8 @@ pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
         return Err(issue.with_fix("choose a padded batch"));
     }
     let packages = run.packages(&["torch==2.11.*", "transformers==5.17.*", "accelerate", "datasets"]);
-    let arguments = run.arguments_between_steps(run.trainer_arguments("TrainingArguments")?);
+    let arguments =
+        run.evaluation_arguments(run.saving_arguments(run.trainer_arguments("TrainingArguments")?));
     let parts = [
         run.header(&packages),
         "\n".to_owned(),
@@ -58,9 +59,9 @@ pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
         format!("trainer = Trainer(\n    model=model,\n    args={},\n", arguments.written(1)),
         "    train_dataset=rows,\n".to_owned(),
         run.evaluated("texts"),
-        "    processing_class=tokenizer,\n    data_collator=DataCollatorWithPadding(tokenizer),\n)\n\
-         trainer.train()\ntrainer.save_model()\n"
+        "    processing_class=tokenizer,\n    data_collator=DataCollatorWithPadding(tokenizer),\n)\n"
             .to_owned(),
+        run.saves_the_model(),
     ];
     Ok(parts.concat())
 }

@@ -105,11 +105,8 @@ impl Run<'_> {
         match self.engine() {
             None | Some(Engine::Ddp) => call,
             Some(Engine::Fsdp2) => {
-                let whole = match self.scenario.gathers_saved() {
-                    true => ", \"state_dict_type\": \"FULL_STATE_DICT\"",
-                    false => "",
-                };
-                let own = format!("{{\"reshard_after_forward\": {}{whole}}}", boolean(cluster.reshards));
+                let states = self.saved_states();
+                let own = format!("{{\"reshard_after_forward\": {}{states}}}", boolean(cluster.reshards));
                 call.keyword("fsdp", "True").keyword("fsdp_config", own)
             }
             Some(Engine::Zero(_)) => {

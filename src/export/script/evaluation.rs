@@ -1,4 +1,4 @@
-//! What a file says of what the trainer does between steps: evaluation and checkpoints.
+//! What a file says of the evaluation between steps.
 
 use super::python::Call;
 use super::run::Run;
@@ -6,7 +6,7 @@ use crate::scenario::Evaluates;
 
 /// The inputs that it says.
 pub(super) const SAID: &[&str] =
-    &["evaluation", "eval-batch-size", "eval-accumulation-steps", "eval-batches", "saving"];
+    &["evaluation", "eval-batch-size", "eval-accumulation-steps", "eval-batches"];
 
 /// What is made of all logits: how many of the numbers that were looked for are the likeliest.
 const OF_TOKENS: &str = "\ndef accuracy(prediction):\n    \"\"\"Of all tokens those that the model would have chosen: the place for metrics of your own.\"\"\"\n    \
@@ -23,12 +23,8 @@ const FIRST: &str = "def first(rows, count):\n    return rows.select(range(min(c
 
 impl Run<'_> {
     /// The trainer's arguments with what they say of it.
-    pub fn arguments_between_steps(&self, call: Call) -> Call {
+    pub fn evaluation_arguments(&self, call: Call) -> Call {
         let evaluation = self.scenario.evaluation;
-        let call = match self.scenario.saves() {
-            true => call.keyword("save_strategy", "\"steps\"").keyword("save_steps", "500"),
-            false => call,
-        };
         if !self.scenario.evaluates() {
             return call;
         }

@@ -12,6 +12,7 @@ mod generate;
 mod parts;
 mod python;
 mod run;
+mod saving;
 mod transformers;
 mod trl;
 mod unsloth;
@@ -82,8 +83,8 @@ pub fn script(scenario: &Scenario) -> Result<String, Issue> {
     };
     let shares = if scenario.task.trains() { cluster::SAID } else { &[] };
     let evaluates = scenario.stack == Stack::Trl || classifies;
-    let evaluation = if evaluates { evaluation::SAID } else { &[] };
-    let says = |name| [ALWAYS, said, shares, evaluation].iter().any(|names| names.contains(&name));
+    let (evaluation, saving) = if evaluates { (evaluation::SAID, saving::SAID) } else { (&[][..], &[][..]) };
+    let says = |name| [ALWAYS, said, shares, evaluation, saving].iter().any(|names| names.contains(&name));
     match scenario.changed().into_iter().find(|key| !says(key.name)) {
         None => write(&run),
         Some(key) => {

@@ -137,7 +137,7 @@ pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
         run.evaluated("load_dataset(DATA, split=\"test\")"),
         adapters,
         own,
-        ")\ntrainer.train()\ntrainer.save_model()\n".to_owned(),
+        format!(")\n{}", run.saves_the_model()),
     ];
     Ok(parts.concat())
 }
@@ -284,7 +284,7 @@ pub(super) fn arguments(
         .into_iter()
         .fold(call, |call, (name, value)| call.keyword(name, value))
         .keyword("max_grad_norm", if scenario.training_loop.clips { "1.0" } else { "0.0" });
-    run.arguments_between_steps(run.engine_arguments(call))
+    run.evaluation_arguments(run.saving_arguments(run.engine_arguments(call)))
 }
 
 /// How long answers are, how many there are to a prompt, whether there is a reference, and who generates them.
