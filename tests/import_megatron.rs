@@ -99,6 +99,33 @@ fn what_is_not_followed_is_listed() {
     assert_eq!(understood.scenario.checkpointing, Checkpointing::Selective);
 }
 
+/// What Megatron-LM does where arguments say nothing, or two say different things (megatron/training/arguments.py).
+#[test]
+fn what_is_not_said_is_as_megatron_has_it() {
+    let offload = "--optimizer-cpu-offload --optimizer-offload-fraction 0.5";
+    let command =
+        |more: &str| read(&format!("pretrain_gpt.py --tensor-model-parallel-size 1 {LLAMA} {more}"));
+    assert_eq!(left(&command(offload)), ["optimizer_cpu_offload: true", "optimizer_offload_fraction: 0.5"]);
+    // a share of nothing
+    assert_eq!(left(&command("--optimizer-offload-fraction 0.5")), [""; 0]);
+    // the switch is stronger than the word
+    let both = command("--recompute-granularity full --recompute-activations");
+    assert_eq!(both.scenario.checkpointing, Checkpointing::Selective);
+    let experts = "--multi-latent-attention --num-experts 8 --moe-grouped-gemm --moe-permute-fusion --moe-pad-expert-input-to-capacity \
+                   --moe-router-pre-softmax";
+    let experts = command(experts);
+    assert_eq!(
+        left(&experts),
+        [
+            "--moe-token-dispatcher-type is allgather by default",
+            "--moe-router-load-balancing-type is aux_loss by default",
+            "--moe-expert-capacity-factor is none by default"
+        ]
+    );
+    let ModelChoice::Custom(model) = &experts.scenario.model else { panic!("of one's own") };
+    assert!(model.config.contains("\"kv_lora_rank\":32"), "{}", model.config);
+}
+
 /// Layers that are neither GPT-3's nor Llama's are taken for the nearer ones, and each difference is said.
 #[test]
 fn layers_are_those_of_gpt3_or_of_llama() {

@@ -12,8 +12,8 @@ use crate::import::{self, Understood};
 use crate::scenario::Scenario;
 use crate::share;
 
-/// Reads configurations of TRL, transformers, Unsloth, axolotl, LLaMA-Factory, torchtune, accelerate and DeepSpeed, and says
-/// what was understood
+/// Reads configurations of TRL, transformers, Unsloth, axolotl, LLaMA-Factory, torchtune, Megatron-LM, accelerate and DeepSpeed,
+/// and says what was understood
 #[derive(Args)]
 pub(super) struct Arguments {
     /// The files, each over what those before it said; - for standard input

@@ -110,6 +110,11 @@ pub(super) fn read(reader: &mut Reader) {
         }
     }
     batch_mask(reader);
+    // a share of what goes to the CPU, where something does
+    if reader.named(&["optimizer_cpu_offload"]).iter().all(|said| said.switch() == Some(false)) {
+        let share = reader.take(&["optimizer_offload_fraction"]);
+        reader.idle.extend(share.map(|said| said.said));
+    }
     for (name, values) in FOLLOWED {
         let named = reader.named(&[name]);
         if named.iter().all(|said| values.contains(&said.text().as_str()))
@@ -217,12 +222,16 @@ fn recomputation(reader: &mut Reader) {
     let modules = reader.take(&["recompute_modules"]);
     let selective = reader.switch(&["recompute_activations"]);
     let granularity = reader.take(&["recompute_granularity"]);
+    // the switch is stronger than the word
     let (word, said) = match (granularity, selective) {
+        (other, Some((true, said))) => {
+            reader.idle.extend(other.map(|other| other.said));
+            ("selective".to_owned(), said)
+        }
         (Some(said), other) => {
             reader.idle.extend(other.map(|(_, said)| said));
             (said.text(), said.said)
         }
-        (None, Some((true, said))) => ("selective".to_owned(), said),
         (None, other) => {
             reader.idle.extend(other.map(|(_, said)| said));
             let rest = [method, number, modules].into_iter().flatten().map(|said| said.said);

@@ -297,6 +297,29 @@ fn latent(own: &mut Arguments<'_>, mut config: Map<String, Value>, common: &Comm
             "they are taken to be grouped products over as many tokens for each expert, with fused permutation",
         );
     }
+    if experts.is_some() {
+        for (name, usual, followed) in [
+            (
+                "moe_token_dispatcher_type",
+                "allgather",
+                "tokens are taken to go to their experts by all-to-all",
+            ),
+            (
+                "moe_router_load_balancing_type",
+                "aux_loss",
+                "the loss that balances experts is taken to be each sequence's (seq_aux_loss)",
+            ),
+            (
+                "moe_expert_capacity_factor",
+                "none",
+                "each expert is taken to get as many tokens, none more (a factor of 1)",
+            ),
+        ] {
+            if own.reader.named(&[name]).is_empty() {
+                own.reader.leave(&format!("--{} is {usual} by default", name.replace('_', "-")), followed);
+            }
+        }
+    }
     if experts.is_some() && by_softmax && !before {
         own.reader.leave(
             "softmax after the choice of experts (without --moe-router-pre-softmax)",
@@ -330,7 +353,7 @@ fn latent(own: &mut Arguments<'_>, mut config: Map<String, Value>, common: &Comm
         "moe_intermediate_size": of_one,
         "first_k_dense_replace": dense,
         "q_lora_rank": own.size(&["q_lora_rank"]),
-        "kv_lora_rank": own.size(&["kv_lora_rank"]).unwrap_or(512),
+        "kv_lora_rank": own.size(&["kv_lora_rank"]).unwrap_or(32),
         "qk_nope_head_dim": own.size(&["qk_head_dim"]).unwrap_or(128),
         "qk_rope_head_dim": own.size(&["qk_pos_emb_head_dim"]).unwrap_or(64),
         "v_head_dim": own.size(&["v_head_dim"]).unwrap_or(128),

@@ -94,7 +94,7 @@ pub fn draw(state: State) -> impl IntoView {
             </p>
             <p class="remark">
                 "TRL and transformers (Python, YAML, JSON, a command), Unsloth’s cells and notebooks, axolotl, LLaMA-Factory, torchtune, \
-                 accelerate, DeepSpeed, headroom-record.json. Several files add up. It is read here and sent nowhere."
+                 Megatron-LM’s arguments, accelerate, DeepSpeed, headroom-record.json. Several files add up. It is read here and sent nowhere."
             </p>
             <div aria-live="polite">{report}</div>
         </div>
