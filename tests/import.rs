@@ -1113,3 +1113,14 @@ proptest! {
         drop(import::read(&text, &Scenario::default()));
     }
 }
+
+#[test]
+fn what_is_no_text_is_told() {
+    for (text, why) in [
+        (" \n", "there is no text"),
+        ("\u{fffd}PNG\r\n\u{1a}\n\0\0\0\rIHDR", "this is no text, but a picture, an archive or weights"),
+    ] {
+        let refused = import::read(text, &Scenario::default()).expect_err("nothing is read");
+        assert_eq!(refused.to_string(), why);
+    }
+}

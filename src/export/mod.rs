@@ -66,11 +66,27 @@ fn in_markdown(text: &str) -> String {
 /// The answers as comma-separated values: bytes and counts to the last digit, what is missing on the card negative.
 pub fn csv(answers: &[Answer]) -> String {
     let mut out = String::new();
+    let mut put = |label: &str, cells: &[Cell], write: fn(&Cell) -> String| {
+        out.push_str(&comma_separated(std::iter::once(label.to_owned()).chain(cells.iter().map(write))));
+    };
     for line in Sheet::of(answers).lines() {
-        let cells = std::iter::once(line.label.clone()).chain(line.cells.iter().map(in_csv));
-        out.push_str(&comma_separated(cells));
+        if line.cells.iter().any(|cell| matches!(cell, Cell::Margin(..))) {
+            put(&line.label, &line.cells, verdict);
+            put("Left of the card", &line.cells, in_csv);
+        } else {
+            put(&line.label, &line.cells, in_csv);
+        }
     }
     out
+}
+
+/// The verdict alone, of a cell that says what is left too.
+fn verdict(cell: &Cell) -> String {
+    match cell {
+        Cell::Margin(verdict, _) => verdict.label().to_owned(),
+        Cell::Empty | Cell::Text(_) | Cell::Count(_) | Cell::Amount(_) => in_csv(cell),
+        Cell::UpToFailure(_) | Cell::Share { .. } => in_csv(cell),
+    }
 }
 
 /// A line of comma-separated values, with its end.
@@ -318,7 +334,12 @@ mod tests {
     #[test]
     fn csv_quotes() {
         let text = csv(&[answer(), unanswered()]);
-        for line in ["Model,meta-llama/Llama-3.1-8B,\"a|b, \"\"c\"\"\"", "Weights,600,", "Parameters,1234,"] {
+        for line in [
+            "Model,meta-llama/Llama-3.1-8B,\"a|b, \"\"c\"\"\"",
+            "Weights,600,",
+            "Parameters,1234,",
+            "Verdict,Fits,",
+        ] {
             assert!(text.split("\r\n").any(|own| own == line), "{line}\n{text}");
         }
     }

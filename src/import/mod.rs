@@ -70,6 +70,9 @@ pub fn read(text: &str, base: &Scenario) -> Result<Understood, NotRead> {
     if text.is_empty() {
         return Err(NotRead("there is no text".to_owned()));
     }
+    if text.contains('\0') {
+        return Err(NotRead("this is no text, but a picture, an archive or weights".to_owned()));
+    }
     if is_link(text) {
         return of_link(text);
     }

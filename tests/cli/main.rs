@@ -324,6 +324,7 @@ fn tables_of_several_scenarios() {
     let csv = says(&["estimate", "method=lora&2.method=full", "--csv"]);
     assert!(csv.contains("\r\nMicro-batch size,1,1\r\n"), "{csv}");
     assert!(csv.starts_with("Task,Fine-tune (SFT),Fine-tune (SFT)\r\nModel,meta-llama/Llama-3.1-8B,meta-llama/Llama-3.1-8B\r\nGPU,GeForce RTX 4090,GeForce RTX 4090\r\nGPUs,1,1\r\nMethod,LoRA,Full fine-tuning\r\nLoRA rank,16,\r\n"), "{csv}");
+    assert!(csv.contains("\r\nVerdict,Fits,Does not fit\r\nLeft of the card,"), "{csv}");
     let needed = csv.lines().find_map(|line| line.strip_prefix("Needed,")).unwrap();
     assert!(needed.split(',').all(|bytes| bytes.parse::<u64>().unwrap() > 1 << 33), "{needed}");
     let markdown = says(&["estimate", "method=lora&2.method=full", "--markdown"]);

@@ -145,10 +145,15 @@ fn figures(run: &Run, unit: Unit) -> Vec<Row> {
 /// The inputs in which a scenario differs from a run.
 fn differing(scenario: &Scenario, run: &Run) -> Vec<Row> {
     let Some(measured) = run.scenario() else { return Vec::new() };
-    let row = |(name, values): (&str, Vec<String>)| Row {
-        head: Cell::of(name),
-        cells: values.into_iter().map(Cell::of).collect(),
-        ..Row::default()
+    let row = |(name, mut values): (&str, Vec<String>)| {
+        // the card of its link stands for what it ran on
+        if name == "GPU"
+            && run.is_over_null_device()
+            && let Some(card) = values.last_mut()
+        {
+            card.clone_from(&run.device);
+        }
+        Row { head: Cell::of(name), cells: values.into_iter().map(Cell::of).collect(), ..Row::default() }
     };
     differences(&[scenario.clone(), measured]).into_iter().map(row).collect()
 }
