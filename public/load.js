@@ -1,7 +1,5 @@
 // Starts the app, whose two files Trunk names in the script element, and then keeps the page for later without a network:
 // a version that does not start is one that a newer one must be able to replace.
-// Until the app runs nothing on the page takes an input, which would be lost.
-document.getElementById("app").inert = true;
 
 /** Milliseconds that a first paint is waited for, and that a newer version is given to take the place of the older one. */
 const PATIENCE = 3000;
@@ -10,6 +8,8 @@ const workers = navigator.serviceWorker;
 const { js, wasm, integrity } = document.querySelector("script[data-wasm]").dataset;
 try {
   await painted();
+  // Until the app runs nothing on the page takes an input, which would be lost. Before the first paint it would style all of the page anew.
+  document.getElementById("app").inert = true;
   const [app, compiled] = await Promise.all([import(js), compile(wasm)]);
   await app.default({ module_or_path: compiled });
 } finally {

@@ -84,6 +84,26 @@ fn workflows_pin_their_actions_and_only_a_push_is_published() {
     assert_eq!(jobs_that_write, 1);
 }
 
+/// What a command before a pipe says is heard by bash alone as it is called for `shell: bash`, and `!` before a command is no failure to a
+/// shell that ends at the first one. Without a word of its own a workflow's token may write.
+#[test]
+fn workflows_fail_where_a_command_does_and_may_read_alone() {
+    let folder = format!("{}/.github/workflows", env!("CARGO_MANIFEST_DIR"));
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let workflow = std::fs::read_to_string(&path).unwrap();
+        assert!(workflow.contains("\n\npermissions:\n  contents: read\n\n"), "{}", path.display());
+        for step in workflow.split("\n      - ") {
+            assert!(!step.contains(" | ") || step.contains("shell: bash\n"), "{}: {step}", path.display());
+            assert!(
+                !step.lines().any(|line| line.trim_start().starts_with("! ")),
+                "{}: {step}",
+                path.display()
+            );
+        }
+    }
+}
+
 /// The page and the document say the same of every word.
 #[test]
 fn the_glossary_is_the_one_that_the_page_has() {

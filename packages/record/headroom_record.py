@@ -1,6 +1,6 @@
 """Records what a training run takes of its GPU, for Headroom: needs nothing but the torch that the run itself uses.
 
-    python headroom_record.py [--snapshot FILE] train.py --the --script's=arguments      # runs the script as it is
+    python headroom_record.py [--snapshot FILE] [--page URL] train.py --the --script's=arguments      # runs the script as it is
 
 In a notebook: `import headroom_record; headroom_record.start()` before the training, `headroom_record.report()` after it;
 `start(snapshot="FILE")` for a snapshot.
@@ -12,9 +12,12 @@ driver's figure. `headroom check headroom-record.json` sets the prediction besid
 `--snapshot FILE` also keeps every allocation and free of the run, as torch.cuda.memory writes them, without stacks: Headroom's timeline lays
 it over its own, and it adds to a report of a difference.
 
+`--page URL` is the address of Headroom's page, before the link that opens the run there.
+
 Nothing is sent anywhere. The rows hold the model's config.json, no weights, no data, no paths, no names of files.
 """
 
+import argparse
 import json
 import os
 import platform
@@ -332,8 +335,8 @@ def _write_snapshot():
     print(f"headroom_record: what was allocated when is in {SEEN.snapshot}; the page of Headroom reads it", file=sys.stderr)
 
 
-def report(path="headroom-record.json"):
-    """Prints the rows and writes them to `path`."""
+def report(path="headroom-record.json", page=""):
+    """Prints the rows and writes them to `path`; the link is a whole one where the address of Headroom's page is given."""
     found = rows()
     text = json.dumps(found, indent=1)
     with open(path, "w", encoding="utf-8") as file:
@@ -351,26 +354,23 @@ def report(path="headroom-record.json"):
     took["driver"] = found[0]["driver_used_by_all"]
     fragment = link(found[0]["reading"]["scenario"], took)
     if fragment:
-        print(f"headroom_record: behind the address of Headroom's page: {fragment}", file=sys.stderr)
+        print(f"headroom_record: {page or 'behind the address of Headroom’s page: '}{fragment}", file=sys.stderr)
 
 
 def main():
-    if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
-        raise SystemExit(__doc__)
     import runpy
 
-    sys.argv = sys.argv[1:]
-    snapshot = None
-    if sys.argv[0] == "--snapshot" and len(sys.argv) > 2:
-        snapshot, sys.argv = sys.argv[1], sys.argv[2:]
-    elif sys.argv[0].startswith("--snapshot="):
-        snapshot, sys.argv = sys.argv[0].partition("=")[2], sys.argv[1:]
-    if not sys.argv or sys.argv[0].startswith("-"):
-        raise SystemExit(__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--snapshot", metavar="FILE")
+    parser.add_argument("--page", metavar="URL", default="")
+    parser.add_argument("script")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER)
+    own = parser.parse_args()
+    sys.argv = [own.script, *own.arguments]
     sys.path[0] = os.path.dirname(os.path.abspath(sys.argv[0]))
     # hooks must be those of the module that the script may import too
     sys.modules["headroom_record"] = sys.modules[__name__]
-    start(snapshot if os.environ.get("RANK", "0") == "0" else None)
+    start(own.snapshot if os.environ.get("RANK", "0") == "0" else None)
     try:
         runpy.run_path(sys.argv[0], run_name="__main__")
     except SystemExit as end:
@@ -379,7 +379,7 @@ def main():
             raise
     # One of many ranks speaks for all. What ended in an error has measured nothing: it goes up as it is.
     if os.environ.get("RANK", "0") == "0":
-        report()
+        report(page=own.page)
 
 
 if __name__ == "__main__":

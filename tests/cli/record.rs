@@ -119,3 +119,9 @@ fn a_snapshot_is_written_where_one_is_asked_for() {
     assert_eq!(calls, serde_json::json!([{"context": null, "max_entries": 1_000_000}]));
     assert!(recorded.said.contains("run.pickle"), "{}", recorded.said);
 }
+
+#[test]
+fn the_link_is_whole_where_the_page_is_named() {
+    let recorded = record("record-page", &["--page", "https://example.org/headroom/"], "");
+    assert!(recorded.said.contains(": https://example.org/headroom/#v=1&"), "{}", recorded.said);
+}

@@ -1,7 +1,17 @@
 // The package as somebody uses it who installed it in Node.js; `scripts/check packages` does.
 import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { readFileSync, writeFileSync } from "node:fs";
 import { test } from "node:test";
 import { estimate, levers, openLink, read } from "headroom-estimator";
+
+test("the README's example runs", () => {
+  const readme = readFileSync("node_modules/headroom-estimator/README.md", "utf8");
+  writeFileSync("readme.mjs", readme.split("```js\n")[1].split("```")[0]);
+  const [verdict, ...changes] = execFileSync(process.execPath, ["readme.mjs"], { encoding: "utf8" }).trim().split("\n");
+  assert.match(verdict, /^fits \d+ backward$/);
+  assert.ok(changes.length > 3, changes.join("\n"));
+});
 
 test("the README's figure", () => {
   const answer = estimate({

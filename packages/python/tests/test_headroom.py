@@ -12,6 +12,18 @@ import unittest
 import headroom
 
 
+class Readme(unittest.TestCase):
+    def test_its_first_example_runs(self):
+        readme = pathlib.Path(__file__).parents[1] / "README.md"
+        code = readme.read_text(encoding="utf-8").split("```python\n")[1].split("```")[0]
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said):
+            exec(compile(code, str(readme), "exec"), {})  # noqa: S102
+        verdict, *changes = said.getvalue().splitlines()
+        self.assertRegex(verdict, r"^fits \d+ backward$")
+        self.assertGreater(len(changes), 3)
+
+
 class Notebook(unittest.TestCase):
     def test_the_notebook_runs_from_top_to_bottom(self):
         notebook = pathlib.Path(__file__).parents[3] / "examples" / "notebook.ipynb"

@@ -3,7 +3,9 @@
 
 #![cfg(not(target_arch = "wasm32"))]
 
+#[path = "../drawn/mod.rs"]
 mod drawn;
+mod values;
 
 use std::collections::BTreeMap;
 
