@@ -109,7 +109,10 @@ def comparable(lines, steps):
     out = []
     for line in lines:
         p = line.split()
-        size = (int(p[2]) + 511) // 512 * 512 if p[0] in "AF" else 0
+        # what libraries print stands between the events
+        if len(p) < 2:
+            continue
+        size = (int(p[2]) + 511) // 512 * 512 if p[0] in ("A", "F") and len(p) > 2 and p[2].isdigit() else 0
         if not steps and p[0] == "MARK" and p[1][:4] in ("clip", "step", "zero", "end"):
             break
         if size >= 4096 and "clipped" not in line and "local_multi_tensor_scale" not in line:

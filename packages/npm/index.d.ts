@@ -81,6 +81,8 @@ export interface Levers {
   together: Lever | null;
   /** What the room is good for, where it fits. */
   uses: { changes: Change[]; gain: string; needed: number; verdict: string; link: string }[];
+  /** Where it does not fit: the larger card that costs least to rent, in US dollars an hour of the machine. */
+  larger_card: { changes: Change[]; needed: number; verdict: string; per_hour: number; machine: string; link: string } | null;
   fewest_gpus: { gpus: number; needed: number; verdict: string; link: string } | { issue: Issue } | null;
 }
 

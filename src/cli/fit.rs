@@ -180,9 +180,19 @@ fn to_text(rows: &[FitRow], base: &Scenario, measure: Measure, table: &Table) ->
             FitCell::Unknown(issue) => Some(issue),
             FitCell::Fits { .. } | FitCell::TooLarge { .. } => None,
         })?;
-        Some(one_line(&format!("{}: {unknown}", row.model)) + "\n")
+        Some((unknown.to_string(), row.model.as_str()))
     };
-    let problems: String = rows.iter().filter_map(problem).collect();
+    // what holds for several models is said once
+    let mut problems: Vec<(String, Vec<&str>)> = Vec::new();
+    for (issue, model) in rows.iter().filter_map(problem) {
+        match problems.iter_mut().find(|(known, _)| *known == issue) {
+            Some((_, models)) => models.push(model),
+            None => problems.push((issue, vec![model])),
+        }
+    }
+    let said =
+        |(issue, models): &(String, Vec<&str>)| one_line(&format!("{}: {issue}", models.join(", "))) + "\n";
+    let problems: String = problems.iter().map(said).collect();
     let close = match cells().any(FitCell::is_close) {
         true => "c: close, less to spare than the estimate may be off by\n",
         false => "",

@@ -82,6 +82,12 @@ fn every(scenario: &Scenario, found: &Levers) -> Table {
         }),
     );
     rows.extend(found.offloaded.iter().map(|offloaded| lever("fewest GPUs, offloaded", offloaded)));
+    rows.extend(
+        found
+            .larger
+            .iter()
+            .map(|card| unpaid("larger card".to_owned(), card.needed, card.verdict, &card.changes)),
+    );
     Table::new(["Change", "Kind"].map(Column::words).into_iter().chain(columns()), rows)
 }
 
@@ -157,6 +163,14 @@ fn to_text((scenario, gpu): (&Scenario, &Gpu), found: &Levers, table: &Table) ->
         out.push_str("\nNone of these makes it fit: take a larger card, several or a smaller model.\n");
     }
     out.push_str(&format!("\n{}\n", fewest_in_words(&found.fewest)));
+    if let Some(card) = &found.larger {
+        let name = card.scenario.gpu().map(|gpu| gpu.name.to_string()).unwrap_or_default();
+        out.push_str(&format!(
+            "The larger card that costs least to rent: {name}, {}: {} needed\n",
+            card.price_in_words(),
+            card.needed
+        ));
+    }
     if let Some(lever) = &found.offloaded {
         let gpus = grouped(lever.scenario.cluster.gpus);
         out.push_str(&format!(

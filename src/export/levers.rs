@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::issue::Issue;
-use crate::plan::{Layout, Lever, Levers, Use};
+use crate::plan::{LargerCard, Layout, Lever, Levers, Use};
 use crate::share;
 
 /// What to change so that a run fits, as JSON: amounts in bytes, each change with the link of the changed scenario.
@@ -39,6 +39,18 @@ pub fn levers_json(found: &Levers) -> Value {
         "uses": found.uses.iter().map(usage).collect::<Vec<_>>(),
         "fewest_gpus": fewest_gpus_json(&found.fewest),
         "fewest_gpus_with_cpu_offload": found.offloaded.as_ref().map(lever),
+        "larger_card": found.larger.as_ref().map(larger_card),
+    })
+}
+
+fn larger_card(card: &LargerCard) -> Value {
+    json!({
+        "changes": card.changes,
+        "needed": card.needed,
+        "verdict": card.verdict.slug(),
+        "per_hour": card.machine.per_hour,
+        "machine": format!("{} {}", card.machine.provider, card.machine.name),
+        "link": share::encode(std::slice::from_ref(&card.scenario)),
     })
 }
 

@@ -204,8 +204,12 @@ impl Builder<'_> {
                     return Some(Cell::Text(words.to_owned()));
                 }
                 let level = Level::of(&fit);
-                let (label, advice) = (level.label(), level.advice());
-                Some(Cell::Text(format!("{:.0} %, {label}: {advice}", fit.percent())))
+                let words = match answer.verdict() {
+                    // what would do is not known of such a card
+                    Some(Verdict::NotFollowed) => level.label().to_owned(),
+                    _ => format!("{}: {}", level.label(), level.advice()),
+                };
+                Some(Cell::Text(format!("{:.0} %, {words}", fit.percent())))
             }),
             self.said("A step takes, roughly", |answer| {
                 let pace = answer.pace().filter(|_| answer.runs() != Some(false))?;

@@ -10,4 +10,4 @@ pub use catalogue::{UnknownGpu, gpu, gpus, search};
 pub use gpu::{Gpu, sold_with};
 pub use kinds::{Basis, Class, ComputeCapability, NotACapability, Vendor};
 pub(crate) use memory::NCCL;
-pub use rent::{Machine, cheapest, machines};
+pub use rent::{Machine, cheapest, machines, rent};

@@ -2,6 +2,7 @@
 
 mod answer;
 mod batches;
+mod cards;
 mod contexts;
 mod counts;
 mod exchange;
@@ -32,7 +33,9 @@ pub use fit::{Fit, Margin, fits, within};
 pub use gpus::{Layout, fewest_gpus, on_gpus};
 pub use layouts::{Way, WayOrder, WayOutcome, fewest_layouts, layouts, rank_ways, refusals, tried, ways};
 pub use level::Level;
-pub use levers::{Change, Cost, Gain, Lever, Levers, Looks, USES, Use, ahead, changes, levers, look, use_of};
+pub use levers::{
+    Change, Cost, Gain, LargerCard, Lever, Levers, Looks, USES, Use, ahead, changes, levers, look, use_of,
+};
 pub use need::{NeedCell, NeedRow, Several, alike, need, need_of_each, usual_cards};
 pub use on_card::{OnCard, Outcome, Replayed};
 pub use repairs::{Repair, repairs};

@@ -7,7 +7,7 @@ use super::gpus::{Layout, usually_between};
 use super::recorded::Recorded;
 use super::table::{alone, with_method, within_positions};
 use super::verdict::Verdict;
-use crate::hardware::{Class, Gpu, Machine, Vendor, cheapest, gpus, machines};
+use crate::hardware::{Class, Gpu, Machine, Vendor, cheapest, gpus, machines, rent};
 use crate::issue::Issue;
 use crate::scenario::{GpuChoice, Method, Scenario};
 use crate::step::run_alike;
@@ -222,9 +222,7 @@ fn several(card: &Gpu, scenario: &Scenario, needed: Bytes, recorded: &Recorded) 
     }
     let least = needed.0.div_ceil(card.memory.0.max(1)).max(2);
     let layout = usually_between(scenario, least..=MOST_TOGETHER, recorded).ok()??;
-    let machine = cheapest(&card.slug, layout.gpus);
-    let machines = |machine: &Machine| layout.gpus.div_ceil(u64::from(machine.gpus.max(1))) as f64;
-    let per_hour = machine.map(|machine| machine.per_hour * machines(machine));
+    let per_hour = rent(&card.slug, layout.gpus);
     Some(Several { layout, per_hour })
 }
 

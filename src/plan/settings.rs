@@ -3,6 +3,7 @@
 //! A combination is a [`Way`]: a scenario that is run like any other, in the micro-batch with which it is fastest of those that fit, with
 //! as many sequences in a step as the scenario asks for.
 
+use super::cards;
 use super::layouts::{Way, WayOrder, rank_ways, tried};
 use super::table::with_method;
 use crate::scenario::keys::Key;
@@ -10,7 +11,8 @@ use crate::scenario::{Checkpointing, LossKernel, Method, Optimizer, Precision, S
 
 /// The combinations, not yet tried: each method in the scenario's own precision and optimizer, or those that its library is usually run with
 /// for the method ([`with_method`]), and in the other precisions; with bitsandbytes' 8-bit optimizers too; each with the loss as it is and
-/// fused with the head, with and without gradient checkpointing. None for what does not train.
+/// fused with the head, with and without gradient checkpointing. None for what does not train,
+/// and of a card that is not NVIDIA's none that it has no use for.
 pub fn settings(scenario: &Scenario) -> Vec<Scenario> {
     let mut found: Vec<Scenario> = Vec::new();
     if !scenario.task.trains() {
@@ -26,7 +28,7 @@ pub fn settings(scenario: &Scenario) -> Vec<Scenario> {
                     for checkpointing in checkpointing(&base) {
                         let mut other = Scenario { precision, optimizer, checkpointing, ..base.clone() };
                         other.savings.loss = loss;
-                        if !found.contains(&other) {
+                        if !found.contains(&other) && cards::has_use_for(scenario, &other) {
                             found.push(other);
                         }
                     }

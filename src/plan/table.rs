@@ -3,9 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::answer::Answer;
+use super::cards;
 use super::solve::{Largest, Most, most_batch, most_length, most_rank};
 use super::verdict::Verdict;
-use crate::hardware::Gpu;
+use crate::hardware::{Gpu, Vendor};
 use crate::issue::{Field, Issue, Severity};
 use crate::model::Architecture;
 use crate::scenario::choices::Choice;
@@ -118,7 +119,7 @@ impl Measure {
     }
 }
 
-/// What holds for every cell of a table, in two sentences: the rule of [`row`] and [`with_method`]. Where the scenario has
+/// What holds for every cell of a table, in two or three sentences: the rule of [`row`] and [`with_method`]. Where the scenario has
 /// several GPUs, [`on_one`] of them.
 pub fn conditions(base: &Scenario, measure: Measure) -> String {
     let run = match (base.task.trains(), base.checkpointing) {
@@ -143,9 +144,13 @@ pub fn conditions(base: &Scenario, measure: Measure) -> String {
             grouped(base.sequence)
         ),
     };
+    let followed = match base.gpu().is_ok_and(|gpu| gpu.vendor != Vendor::Nvidia) {
+        true => " Of this card tensors alone are counted: its kernels and its allocator are not followed.",
+        false => "",
+    };
     format!(
         "{one}{sequences} {run}; the rest as in the scenario. Methods other than its own, and what it leaves open, have the \
-         precision and optimizer that {} is usually run with{half}.",
+         precision and optimizer that {} is usually run with{half}.{followed}",
         base.library(),
     )
 }
@@ -182,7 +187,10 @@ pub fn row(base: &Scenario, memory: Bytes, measure: Measure) -> FitRow {
     let cell = |method: &Method| match &found {
         Ok((architecture, gpu)) => {
             let scenario = within_positions(&with_method(&base, *method));
-            cell(architecture, gpu, scenario, measure).unwrap_or_else(FitCell::Unknown)
+            let no_kernels = cards::no_kernels(&scenario).map(FitCell::Unknown);
+            no_kernels.unwrap_or_else(|| {
+                cell(architecture, gpu, scenario, measure).unwrap_or_else(FitCell::Unknown)
+            })
         }
         Err(issue) => FitCell::Unknown(issue.clone()),
     };

@@ -86,8 +86,10 @@ pub fn aside(
     };
     let share = Aside { on_phone: true, ..Aside::of(share) };
     let level = (verdict != Verdict::WouldNotRun).then(|| Level::of(fit));
+    // what would do is not known of a card that is not followed
+    let advice = |level: Level| if verdict == Verdict::NotFollowed { "" } else { level.advice() };
     let level =
-        level.map(|level| Aside { words: level.label().to_owned(), more: level.advice(), on_phone: true });
+        level.map(|level| Aside { words: level.label().to_owned(), more: advice(level), on_phone: true });
     let note = scenario.gpu().ok().and_then(|gpu| gpu.note()).map(str::to_owned);
     let server =
         scenario.asks_a_server().then(|| "vLLM has GPUs of its own elsewhere, not counted here".to_owned());

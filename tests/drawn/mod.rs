@@ -17,7 +17,7 @@ use random::Random;
 const MOST_EVENTS: usize = 3 << 20;
 
 /// Ranks of Megatron-core.
-const MEGATRON: [&str; 5] = [
+pub const MEGATRON: [&str; 5] = [
     "st=megatron&method=full&o=adamw&p=amp-bf16-weights&attn=eager&gpus=8&tp=2&shard=dist-opt&gc=on",
     "m=meta-llama/Llama-2-7b-hf&st=megatron&method=full&o=adamw&p=amp-bf16-weights&attn=eager&gpus=16&tp=2&pp=4&shard=dist-opt&gc=off&ga=5",
     "m=meta-llama/Llama-3.2-1B-Instruct&st=megatron&method=full&o=adamw&p=amp-bf16-weights&attn=eager&gpus=4&tp=4&shard=ddp&gc=selective",

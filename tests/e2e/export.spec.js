@@ -65,7 +65,7 @@ test("from what no single card of its kind holds to a file that runs several, in
   await headroom.button("Export").click();
   await expect(page.getByText("Files that run it, which does not fit its card")).toBeVisible();
   await page.keyboard.press("Escape");
-  await page.getByText("Or on several GPUs").click();
+  await page.getByText("Or on a larger card, or several").click();
   await page.locator(".lever", { hasText: "GPUs: 2" }).click();
   await expect(headroom.verdict).toContainText("on each of the 2 × ");
   const [name, text] = await file(headroom, "Python script");

@@ -6,7 +6,7 @@ const FULL = "#v=1&method=full&gpu=a100-sxm-40gb";
 test("from a card that is too small to GPUs that hold it is one click", async ({ headroom, page }) => {
   await headroom.open(FULL);
   await expect(headroom.verdict).toContainText("Does not fit");
-  await page.getByText("Or on several GPUs").click();
+  await page.getByText("Or on a larger card, or several").click();
   const lever = page.locator(".lever", { hasText: "GPUs: 4" });
   await expect(lever).toContainText("Sharding: FSDP2");
   await expect(lever).toContainText("on each · fits");

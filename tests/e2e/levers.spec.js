@@ -26,7 +26,7 @@ test("three changes are offered, one setting each, and several GPUs behind one l
   const offered = page.locator(".levers .lever").filter({ visible: true });
   await expect(offered).toHaveCount(3);
   await expect(offered.filter({ hasText: "Training library" })).toHaveCount(0);
-  await page.getByText("Or on several GPUs").click();
+  await page.getByText("Or on a larger card, or several").click();
   await expect(offered.filter({ hasText: "GPUs: " })).not.toHaveCount(0);
 });
 

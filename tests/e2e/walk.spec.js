@@ -30,7 +30,7 @@ const STOPS = [
   [
     "several GPUs and every example",
     async (headroom, page) => {
-      await page.getByText("Or on several GPUs").click();
+      await page.getByText("Or on a larger card, or several").click();
       await page.getByRole("group", { name: "Examples" }).getByRole("button", { name: /more$/ }).click();
     },
     () => {},

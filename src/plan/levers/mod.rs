@@ -2,7 +2,7 @@
 //!
 //! Every figure is that of the changed scenario, run like any other: what a lever saves is the difference of two answers.
 
-mod cards;
+mod larger;
 mod looks;
 mod room;
 mod rules;
@@ -12,6 +12,7 @@ use std::cmp::Reverse;
 use serde::{Deserialize, Serialize};
 
 use super::answer::{Answer, helps};
+use super::cards;
 use super::counts::GPU_COUNTS;
 use super::gpus::{Layout, fewest_gpus, on_gpus};
 use super::verdict::Verdict;
@@ -19,6 +20,7 @@ use crate::issue::{Field, Issue};
 use crate::scenario::keys::{Key, keys};
 use crate::scenario::{CpuOffload, Scenario};
 use crate::units::Bytes;
+pub use larger::LargerCard;
 use looks::Outlook;
 pub use looks::{Looks, look};
 pub use room::{Gain, USES, Use, use_of};
@@ -151,10 +153,12 @@ pub struct Levers {
     pub fewest: Result<Option<Layout>, Issue>,
     /// Where that takes several: fewer of them, with shards, gradients and optimizer in the CPU's memory.
     pub offloaded: Option<Lever>,
+    /// Where it does not fit: the larger card that costs least to rent, on which it fits as it is.
+    pub larger: Option<LargerCard>,
 }
 
 impl Levers {
-    /// Whether the run fits as it is, or some way was found.
+    /// Whether the run fits as it is, or some way was found on cards of its kind.
     pub fn can_fit(&self) -> bool {
         let single = self.single.iter().map(|lever| lever.verdict);
         let others = self.together.iter().chain(&self.offloaded).map(|lever| lever.verdict);
@@ -257,6 +261,7 @@ fn changes_of(scenario: &Scenario, looked: &Looked) -> Levers {
         uses: Vec::new(),
         fewest,
         offloaded,
+        larger: if fits { None } else { larger::larger(scenario, looked) },
     }
 }
 
@@ -328,8 +333,9 @@ pub fn ahead(scenario: &Scenario) -> Vec<Scenario> {
         let saves = outlook(&changed)?.needed < base.needed;
         (saves || !base.fits()).then_some(changed)
     };
+    let larger = if base.fits() { None } else { larger::cards(scenario).into_iter().next() };
     let mut found = vec![scenario.clone()];
-    for changed in RULES.iter().filter_map(with) {
+    for changed in RULES.iter().filter_map(with).chain(larger.map(|(on, _)| on)) {
         if !found.contains(&changed) {
             found.push(changed);
         }

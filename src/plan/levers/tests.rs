@@ -1,6 +1,8 @@
 //! What levers are held to.
 
 use super::*;
+use crate::hardware::cheapest;
+use crate::plan::usual_cards;
 use crate::scenario::{
     Allocator, CacheKind, GpuChoice, Lora, LossKernel, Mask, Method, ModelChoice, Optimizer, Reference,
     Sharding, Stack,
@@ -97,6 +99,24 @@ fn a_card_that_is_not_followed_is_answered_by_its_tensors() {
         assert!(!optimizer.is_of_bitsandbytes() && *stack == mac.stack, "{lever:?}");
         assert!(!matches!(savings.loss, LossKernel::Liger | LossKernel::Cut), "{lever:?}");
     }
+}
+
+/// Money: of the larger cards that hold the run as it is, the one that costs least to rent.
+#[test]
+fn a_larger_card_is_the_cheapest_that_holds_it() {
+    let scenario = on("rtx-3060-12gb");
+    let larger = found(&scenario).larger.expect("there is one");
+    let memory = |scenario: &Scenario| scenario.gpu().expect("a card").memory;
+    assert!(memory(&larger.scenario) > memory(&scenario) && larger.verdict == Verdict::Fits);
+    assert_eq!(larger.changes[0].label, "GPU");
+    for card in usual_cards() {
+        let price = cheapest(&card.slug, 1).map_or(f64::INFINITY, |machine| machine.per_hour);
+        if card.memory > memory(&scenario) && price < larger.machine.per_hour {
+            let fits = of(&on(&card.slug)).is_some_and(Outlook::fits);
+            assert!(!fits, "{} costs {price}", card.slug);
+        }
+    }
+    assert_eq!(found(&on("rtx-4090")).larger, None, "it fits");
 }
 
 #[test]

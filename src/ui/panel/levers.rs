@@ -6,6 +6,7 @@ use leptos::either::Either;
 use leptos::prelude::*;
 
 use super::document::Grounds;
+use crate::hardware::rent;
 use crate::plan::{Change, Cost, Lever, Levers as Found, Repair, Use, Verdict, repairs};
 use crate::scenario::Scenario;
 use crate::scenario::keys::Key;
@@ -175,7 +176,7 @@ fn of_uses(state: State, uses: &[Use]) -> AnyView {
 fn buttons(state: State, scenario: &Scenario, found: &Found) -> AnyView {
     let unit = state.unit();
     let button = |lever: &Lever| of_lever(state, lever, found, unit);
-    let gpus = of_gpus(state, scenario, found, unit);
+    let gpus = of_more(state, scenario, found, unit);
     if let Some(together) = &found.together {
         return (button(together), in_the_cpus_memory(found).map(button), gpus).into_any();
     }
@@ -228,20 +229,30 @@ fn of_repairs(state: State, found: &[Repair]) -> AnyView {
     found.iter().take(BUTTONS).map(button).collect::<Vec<_>>().into_any()
 }
 
-/// The ways to several GPUs: behind one line, but where nothing else makes it fit.
-fn of_gpus(state: State, scenario: &Scenario, found: &Found, unit: Unit) -> Option<impl IntoView + use<>> {
+/// What costs money, a larger card or several GPUs: behind one line, but where nothing else makes it fit.
+fn of_more(state: State, scenario: &Scenario, found: &Found, unit: Unit) -> Option<impl IntoView + use<>> {
+    let larger = found.larger.as_ref().map(|card| {
+        let verdict = card.verdict.label().to_lowercase();
+        let effect = format!("{} · {verdict} · from {}", unit.amount(card.needed), card.price_in_words());
+        change_button(state, &card.changes, effect, &card.scenario)
+    });
     let fewest = found.more_gpus(scenario).map(|(layout, changes)| {
-        let effect =
+        let mut effect =
             format!("{} on each · {}", unit.amount(layout.needed), layout.verdict.label().to_lowercase());
+        let slug = scenario.gpu().map(|gpu| gpu.slug.to_string()).unwrap_or_default();
+        if let Some(per_hour) = rent(&slug, layout.gpus) {
+            effect.push_str(&format!(" · from ${per_hour:.2} an hour together"));
+        }
         change_button(state, &changes, effect, &layout.scenario)
     });
     let offloaded = found.offloaded.as_ref().map(|lever| of_lever(state, lever, found, unit));
-    (fewest.is_some() || offloaded.is_some()).then(|| match takes_several(found) {
-        true => Either::Left((fewest, offloaded)),
+    let any = larger.is_some() || fewest.is_some() || offloaded.is_some();
+    any.then(|| match takes_several(found) {
+        true => Either::Left((larger, fewest, offloaded)),
         false => Either::Right(view! {
             <details class="several">
-                <summary>{if scenario.cluster.is_many() { "Or on more GPUs, or with the CPU’s memory" } else { "Or on several GPUs" }}</summary>
-                <div class="lever-buttons">{fewest} {offloaded}</div>
+                <summary>{if scenario.cluster.is_many() { "Or on more GPUs, or with the CPU’s memory" } else { "Or on a larger card, or several" }}</summary>
+                <div class="lever-buttons">{larger} {fewest} {offloaded}</div>
             </details>
         }),
     })
@@ -380,7 +391,8 @@ mod tests {
         // and the fewest GPUs, behind one line: no fewer do with the CPU's memory
         let (offered, several) = html.split_once("<details").expect("several GPUs are offered");
         assert_eq!(offered.matches("class=\"lever\"").count(), BUTTONS);
-        assert_eq!(several.matches("class=\"lever\"").count(), 1);
+        assert_eq!(several.matches("class=\"lever\"").count(), 2);
+        assert!(several.contains("GPU: ") && several.contains(" an hour ("), "{several}");
         // one setting, before a library and what comes with it
         assert!(!offered.contains("Training library"), "{offered}");
     }

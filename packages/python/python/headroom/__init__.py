@@ -44,7 +44,7 @@ def estimate(*asked: Asked, **keys: Unpack[Scenario]) -> dict[str, Any]:
 
 def levers(*asked: Asked, **keys: Unpack[Scenario]) -> dict[str, Any]:
     """What to change so that a scenario fits: ``single`` changes, the cheapest several ``together``, what the room is good for
-    (``uses``) and the fewest GPUs that hold it (``fewest_gpus``); each with the link of the changed scenario. What was not understood
+    (``uses``) the fewest GPUs that hold it (``fewest_gpus``) and the larger card that costs least to rent (``larger_card``); each with the link of the changed scenario. What was not understood
     of objects of a training script is in ``not_understood``.
 
     :raises ValueError: where the scenario cannot be read or has no answer.

@@ -1,6 +1,7 @@
 //! What a card that is not NVIDIA's has no use for: kernels that are not built for it, and another memory where there is one.
 
 use crate::hardware::{Class, Vendor};
+use crate::issue::{Field, Issue};
 use crate::scenario::{
     Allocator, AttentionKernel, CpuOffload, LossKernel, Method, Offloading, Optimizer, Scenario, Stack,
 };
@@ -21,11 +22,20 @@ pub(super) fn has_use_for(before: &Scenario, after: &Scenario) -> bool {
                 && !news(|scenario| is_paged(scenario.optimizer))
         }
         Vendor::Google | Vendor::Apple => {
-            !news(|scenario| scenario.allocator == Allocator::Expandable)
-                && !news(|scenario| scenario.method == Method::Qlora)
-                && !news(has_own_kernels)
+            !news(|scenario| scenario.allocator == Allocator::Expandable) && !news(has_own_kernels)
         }
     }
+}
+
+/// What a card that runs neither CUDA nor Triton has no kernels for, in a run that asks for some.
+pub(super) fn no_kernels(scenario: &Scenario) -> Option<Issue> {
+    let gpu = scenario.gpu().ok()?;
+    let lacks = matches!(gpu.vendor, Vendor::Google | Vendor::Apple) && has_own_kernels(scenario);
+    let message = format!("this needs kernels of CUDA or Triton, which the {} does not run", gpu.name);
+    lacks.then(|| {
+        Issue::error(Field::Method, message)
+            .with_fix("take LoRA over 16-bit weights, with optimizer and loss of PyTorch's own")
+    })
 }
 
 /// Whether something of a run waits in the CPU's memory.
@@ -47,7 +57,8 @@ fn is_paged(optimizer: Optimizer) -> bool {
 
 /// Whether a run needs kernels that are written in CUDA or Triton.
 fn has_own_kernels(scenario: &Scenario) -> bool {
-    scenario.optimizer.is_of_bitsandbytes()
+    scenario.method == Method::Qlora
+        || scenario.optimizer.is_of_bitsandbytes()
         || scenario.optimizer == Optimizer::AdamW8bitTorchao
         || scenario.attention == AttentionKernel::FlashAttn
         || match scenario.savings.loss {
