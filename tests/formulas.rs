@@ -17,6 +17,19 @@ fn table(heading: &str) -> Vec<Vec<&'static str>> {
     lines.map(row).filter(|row| !row[0].starts_with("---")).collect()
 }
 
+/// What the title of the document promises, of each of its sections.
+#[test]
+fn every_term_has_its_source_its_assumption_and_its_known_error() {
+    let sections: Vec<&str> = DOCUMENT.split("\n## ").skip(1).collect();
+    assert!(sections.len() > 25, "{}", sections.len());
+    for section in sections {
+        for label in ["**Source", "**Assumes**", "**Known error**"] {
+            let name = section.lines().next().unwrap_or_default();
+            assert!(section.contains(label), "{name} has no {label}");
+        }
+    }
+}
+
 /// The value of `16H+4Q+6aS+8` for these symbols.
 fn value(formula: &str, symbols: &[(char, u64)]) -> u64 {
     let term = |term: &str| {
