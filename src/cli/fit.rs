@@ -173,26 +173,28 @@ fn is_expandable(cell: &FitCell) -> bool {
     matches!(cell, FitCell::Fits { scenario, .. } if scenario.allocator == Allocator::Expandable)
 }
 
-fn to_text(rows: &[FitRow], base: &Scenario, measure: Measure, table: &Table) -> String {
-    let cells = || rows.iter().flat_map(|row| asked(row, base, measure));
-    let problem = |row: &FitRow| {
+/// Why there is no answer, once where it holds for several models.
+fn problems(rows: &[FitRow], base: &Scenario, measure: Measure) -> String {
+    let mut found: Vec<(String, Vec<&str>)> = Vec::new();
+    for row in rows {
         let unknown = asked(row, base, measure).into_iter().find_map(|cell| match cell {
-            FitCell::Unknown(issue) => Some(issue),
+            FitCell::Unknown(issue) => Some(issue.to_string()),
             FitCell::Fits { .. } | FitCell::TooLarge { .. } => None,
-        })?;
-        Some((unknown.to_string(), row.model.as_str()))
-    };
-    // what holds for several models is said once
-    let mut problems: Vec<(String, Vec<&str>)> = Vec::new();
-    for (issue, model) in rows.iter().filter_map(problem) {
-        match problems.iter_mut().find(|(known, _)| *known == issue) {
-            Some((_, models)) => models.push(model),
-            None => problems.push((issue, vec![model])),
+        });
+        let Some(issue) = unknown else { continue };
+        match found.iter_mut().find(|(known, _)| *known == issue) {
+            Some((_, models)) => models.push(&row.model),
+            None => found.push((issue, vec![&row.model])),
         }
     }
-    let said =
+    let line =
         |(issue, models): &(String, Vec<&str>)| one_line(&format!("{}: {issue}", models.join(", "))) + "\n";
-    let problems: String = problems.iter().map(said).collect();
+    found.iter().map(line).collect()
+}
+
+fn to_text(rows: &[FitRow], base: &Scenario, measure: Measure, table: &Table) -> String {
+    let cells = || rows.iter().flat_map(|row| asked(row, base, measure));
+    let problems = problems(rows, base, measure);
     let close = match cells().any(FitCell::is_close) {
         true => "c: close, less to spare than the estimate may be off by\n",
         false => "",
