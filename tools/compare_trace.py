@@ -155,7 +155,7 @@ def main():
         print("--- frees another of that size\n  torch     of", theirs[:150], "\n  headroom  of", ours[:150])
     print(len(swapped), "frees of another tensor of the same size")
     for name, lines in (("torch", torch), ("headroom", own)):
-        peak = max(int(x.split()[3]) for x in lines if x[0] in "AF")
+        peak = max(int(x.split()[3]) for x in lines if x.startswith(("A ", "F ")))
         print("%-9s" % name, "peak", peak, "|", "; ".join(x for x in lines if x.startswith(("BASE", "MARK"))))
 
 
