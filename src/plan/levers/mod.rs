@@ -316,7 +316,22 @@ fn pulled(rule: &Rule, scenario: &Scenario, looked: &Looked) -> Option<Scenario>
         let Some(next) = step(rule, &last) else { return Some(first) };
         last = next;
     }
-    Some(last)
+    let longer = longer(scenario, &last).filter(|longer| looked.looks.at(longer).is_some_and(Outlook::fits));
+    Some(longer.unwrap_or(last))
+}
+
+/// Where sequences were halved until they fit: the longest of a multiple of 64 tokens, below the length that does not, whose tensors fit.
+fn longer(scenario: &Scenario, fits: &Scenario) -> Option<Scenario> {
+    const STEP: u64 = 64;
+    let with = |steps: u64| Scenario { sequence: steps * STEP, ..fits.clone() };
+    let mut low = fits.sequence / STEP;
+    let mut high = scenario.sequence.min(fits.sequence.saturating_mul(2)).div_ceil(STEP);
+    while high.saturating_sub(low) > 1 {
+        let middle = low.midpoint(high);
+        let holds = Outlook::of_tensors(&with(middle)).is_some_and(Outlook::fits);
+        *(if holds { &mut low } else { &mut high }) = middle;
+    }
+    (low.saturating_mul(STEP) > fits.sequence).then(|| with(low))
 }
 
 /// The scenarios that a search for [`changes`] most likely looks at: the one as it is, and with each change, made again until its tensors
@@ -331,11 +346,13 @@ pub fn ahead(scenario: &Scenario) -> Vec<Scenario> {
         let fits = ways.find(|changed| outlook(changed).is_some_and(Outlook::fits));
         let changed = fits.unwrap_or(first);
         let saves = outlook(&changed)?.needed < base.needed;
-        (saves || !base.fits()).then_some(changed)
+        let longer = if base.fits() { None } else { longer(scenario, &changed) };
+        (saves || !base.fits()).then_some([Some(changed), longer])
     };
     let larger = if base.fits() { None } else { larger::cards(scenario).into_iter().next() };
     let mut found = vec![scenario.clone()];
-    for changed in RULES.iter().filter_map(with).chain(larger.map(|(on, _)| on)) {
+    let changed = RULES.iter().filter_map(with).flatten().flatten();
+    for changed in changed.chain(larger.map(|(on, _)| on)) {
         if !found.contains(&changed) {
             found.push(changed);
         }

@@ -101,6 +101,18 @@ fn a_card_that_is_not_followed_is_answered_by_its_tensors() {
     }
 }
 
+/// Halved until it fits, and then as long as it may be: 64 tokens more do not fit beyond doubt.
+#[test]
+fn a_shorter_sequence_is_as_long_as_it_may_be() {
+    let scenario = Scenario { sequence: 4096, batch: 2, ..on("rtx-3060-12gb") };
+    let levers = found(&scenario);
+    let shorter = levers.single.iter().find(|lever| lever.changes[0].label == "Sequence length");
+    let shorter = &*shorter.expect("it is one of the changes").scenario;
+    assert_eq!((shorter.sequence % 64, of(shorter).map(Outlook::fits)), (0, Some(true)));
+    let more = Scenario { sequence: shorter.sequence + 64, ..shorter.clone() };
+    assert!(!of(&more).is_some_and(Outlook::fits), "{}", shorter.sequence);
+}
+
 /// Money: of the larger cards that hold the run as it is, the one that costs least to rent.
 #[test]
 fn a_larger_card_is_the_cheapest_that_holds_it() {
