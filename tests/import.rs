@@ -792,6 +792,8 @@ fn weights_of_gptqs_checkpoints_are_read() {
         ("GPTQConfig(bits=4, backend='auto_trainable')", WeightFormat::Gptq4, GroupSize::Of128),
         ("GPTQConfig(4, group_size=-1, backend='auto_trainable')", WeightFormat::Gptq4, GroupSize::Column),
         ("GPTQConfig(bits=8, group_size=32, backend='auto_trainable')", WeightFormat::Gptq8, GroupSize::Of32),
+        ("GPTQConfig(bits=4, backend='gptq_triton')", WeightFormat::Gptq4, GroupSize::Of128),
+        ("GPTQConfig(bits=4, backend=BACKEND.AUTO_TRAINABLE)", WeightFormat::Gptq4, GroupSize::Of128),
     ] {
         let read = script(quantiser);
         let found =

@@ -126,6 +126,57 @@ fn what_is_not_said_is_as_megatron_has_it() {
     assert!(model.config.contains("\"kv_lora_rank\":32"), "{}", model.config);
 }
 
+/// Scripts as people run them: another way to name the program, what is printed into a file, a comment within a command.
+#[test]
+fn the_shell_around_the_arguments_is_not_taken_for_them() {
+    let text = format!(
+        "TP=2; PP=2\nARGS=(\n {LLAMA} \\\n # as always \\\n --use-distributed-optimizer \\\n)\ntorchrun --nproc_per_node=8 --nnodes=2 -m pretrain_gpt \
+         --tensor-model-parallel-size $TP --pipeline-model-parallel-size $PP ${{ARGS[@]}} --recompute-activations 2>&1 | tee log.txt"
+    );
+    let understood = read(&text);
+    assert_eq!(left(&understood), [""; 0]);
+    let cluster = understood.scenario.cluster;
+    assert_eq!((cluster.gpus, cluster.sharding), (16, Sharding::Distributed));
+    assert_eq!((cluster.layout.tensor, cluster.layout.pipeline), (2, 2));
+    assert_eq!(understood.scenario.checkpointing, Checkpointing::Selective);
+}
+
+/// What would be answered as if it were something else is said.
+#[test]
+fn what_is_read_as_something_else_is_listed() {
+    let of = |program: &str, more: &str| {
+        let understood = read(&format!(
+            "torchrun --nproc_per_node 8 {program} --tensor-model-parallel-size 2 {LLAMA} {more}"
+        ));
+        left(&understood).iter().map(|said| (*said).to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(of("pretrain_gpt.py", ""), [""; 0]);
+    assert_eq!(of("pretrain_bert.py", ""), ["program: pretrain_bert.py"]);
+    assert_eq!(of("pretrain_gpt.py", "--use-legacy-models"), ["use_legacy_models: true"]);
+    let reduces = "--ddp-reduce-scatter-with-fp32-accumulation";
+    assert_eq!(of("pretrain_gpt.py", reduces), ["ddp_reduce_scatter_with_fp32_accumulation: true"]);
+    assert_eq!(of("pretrain_gpt.py", "--qk-layernorm --add-qkv-bias"), ["--add-qkv-bias"]);
+    let experts = "--multi-latent-attention --num-experts 8 --moe-ffn-hidden-size 1408 --moe-shared-expert-intermediate-size 2000 \
+                   --moe-layer-freq ([0]*1+[1]*20)";
+    let said = of("pretrain_gpt.py", experts);
+    for wanted in [
+        "latent attention without --qk-layernorm",
+        "--moe-shared-expert-intermediate-size 2000",
+        "moe_layer_freq: ([0]*1+[1]*20)",
+    ] {
+        assert!(said.iter().any(|said| said == wanted), "{wanted}: {said:?}");
+    }
+    // more GPUs share the model than there are
+    let many = of("pretrain_gpt.py", "--pipeline-model-parallel-size 16 --global-batch-size 1536");
+    assert!(many.contains(&"global_batch_size: 1536".to_owned()), "{many:?}");
+    // experts of GPT-3's layers are no dense model
+    let gpt = read(
+        "pretrain_gpt.py --tensor-model-parallel-size 1 --bf16 --num-layers 12 --hidden-size 512 --num-attention-heads 8 --num-experts 4",
+    );
+    assert_eq!(gpt.scenario.model, Scenario::default().model);
+    assert!(!left(&gpt).contains(&"num_experts: 4"), "{:?}", left(&gpt));
+}
+
 /// Layers that are neither GPT-3's nor Llama's are taken for the nearer ones, and each difference is said.
 #[test]
 fn layers_are_those_of_gpt3_or_of_llama() {

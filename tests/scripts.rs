@@ -306,3 +306,17 @@ fn a_name_stays_a_name() {
         assert!(text.contains(r#"MODEL = "m'\"\nimport os; os.abort()  # \\""#), "{text}");
     }
 }
+
+/// Weights of GPTQ's are loaded, not made: the file says what to name, and of how many weights a scale is.
+#[test]
+fn a_checkpoint_of_gptqs_is_asked_for() {
+    let scenario = &share::decode("v=1&m=Qwen/Qwen2.5-7B&method=qlora&q=gptq-4&gs=64&gc=on").scenarios[0];
+    let text = script(scenario).expect("it is written");
+    assert!(
+        text.contains("MODEL = \"Qwen/Qwen2.5-7B\"  # name a checkpoint of GPTQ's of this model\n"),
+        "{text}"
+    );
+    assert!(text.contains("group_size=64"), "{text}");
+    let read = import::read(&text, &Scenario::default()).expect("it is read").scenario;
+    assert_eq!(read.quantization, scenario.quantization);
+}

@@ -196,7 +196,9 @@ pub(super) fn of_gptq(said: &str) -> Option<Gptq> {
         Some("-1" | "-1.0") => Some(GroupSize::Column),
         Some(_) => return None,
     };
-    Some(Gptq { format, group, trains: of("backend") == Some("auto_trainable") })
+    // a name, or a member of gptqmodel's BACKEND
+    let backend = of("backend").unwrap_or_default().trim_start_matches("BACKEND.").to_lowercase();
+    Some(Gptq { format, group, trains: ["auto_trainable", "gptq_triton"].contains(&backend.as_str()) })
 }
 
 /// torchtune's models (0.6.1, recipes/configs) with the Hub ids that their recipes download; `lora_` and `qlora_` stand before

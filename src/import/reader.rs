@@ -98,7 +98,7 @@ impl Reader {
     }
 
     /// Takes all settings of these names out that are not empty.
-    fn take_each(&mut self, names: &[&str]) -> Vec<Said> {
+    pub fn take_each(&mut self, names: &[&str]) -> Vec<Said> {
         let mut found = Vec::new();
         for (setting, seen) in &mut self.settings {
             if !names.iter().any(|name| is_called(setting, name)) {

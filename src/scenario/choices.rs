@@ -505,13 +505,21 @@ choices! {
 }
 
 impl GroupSize {
+    /// `group_size` of gptqmodel: so many weights of a column, or -1 for all of them.
+    pub const fn size(self) -> i64 {
+        match self {
+            GroupSize::Of128 => 128,
+            GroupSize::Of64 => 64,
+            GroupSize::Of32 => 32,
+            GroupSize::Column => -1,
+        }
+    }
+
     /// How many groups a column of so many weights has.
     pub const fn groups(self, column: u64) -> u64 {
-        match self {
-            GroupSize::Of128 => column.div_ceil(128),
-            GroupSize::Of64 => column.div_ceil(64),
-            GroupSize::Of32 => column.div_ceil(32),
-            GroupSize::Column => 1,
+        match self.size() {
+            -1 => 1,
+            size => column.div_ceil(size.unsigned_abs()),
         }
     }
 }

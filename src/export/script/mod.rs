@@ -108,6 +108,7 @@ const ALWAYS: &[&str] = &[
     "method",
     "stack",
     "lora-rank",
+    "group-size",
     "lora-targets",
     "batch-size",
     "seq-length",

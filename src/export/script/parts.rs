@@ -6,8 +6,8 @@ use crate::export::projected;
 use crate::import::names::SDP_KERNELS;
 use crate::issue::{Field, Issue};
 use crate::scenario::{
-    Allocator, AttentionKernel, Checkpointing, CpuOffload, LoraTargets, Method, Modules, Optimizer,
-    Precision, Task, Tuner, WeightFormat,
+    Allocator, AttentionKernel, Checkpointing, CpuOffload, GroupSize, LoraTargets, Method, Modules,
+    Optimizer, Precision, Task, Tuner, WeightFormat,
 };
 
 /// A class, and arguments by name.
@@ -154,12 +154,19 @@ impl Run<'_> {
             // what else a checkpoint says of itself is read from its config.json
             WeightFormat::Gptq4 | WeightFormat::Gptq8 => Ok(Call::new("GPTQConfig")
                 .keyword("bits", self.scenario.quantization.format.bits())
+                .keyword_if("group_size", self.group_size())
                 .keyword("backend", "\"auto_trainable\"")),
             WeightFormat::Nf4Early => {
                 let issue = Issue::error(Field::WeightFormat, "files are written for today's bitsandbytes");
                 Err(issue.with_fix("choose NF4"))
             }
         }
+    }
+
+    /// Of how many weights a scale of GPTQ's is, where that is not the usual number.
+    fn group_size(&self) -> Option<i64> {
+        let group = self.scenario.quantization.group;
+        (group != GroupSize::Of128).then(|| group.size())
     }
 
     /// What transformers' arguments say of an optimizer that projects gradients.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::python::string;
 use crate::hardware::Vendor;
 use crate::model::Architecture;
-use crate::scenario::{ModelChoice, Scenario, Task};
+use crate::scenario::{Method, ModelChoice, Scenario, Task};
 use crate::share;
 
 /// What the file is called.
@@ -21,10 +21,18 @@ impl Run<'_> {
     /// What the model is loaded by: a name of the Hub, or a folder to be filled in.
     pub fn model(&self) -> String {
         match &self.scenario.model {
+            // these weights are loaded as they are, not made
+            ModelChoice::Catalogue(id) if self.is_of_gptq() => {
+                format!("{}  # name a checkpoint of GPTQ's of this model", string(id))
+            }
             ModelChoice::Catalogue(id) => string(id),
             ModelChoice::Custom(model) => format!("{}  # a folder or a name of the Hub", string(&model.name)),
             ModelChoice::Size(_) => string(""),
         }
+    }
+
+    fn is_of_gptq(&self) -> bool {
+        self.scenario.method == Method::Qlora && self.scenario.quantization.format.is_of_gptq()
     }
 
     /// What PyTorch calls the card where it is not CUDA's, which files are written for and were run on; ROCm's is called so too.

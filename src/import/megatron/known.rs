@@ -15,7 +15,10 @@ pub(super) const IDLE: &[&str] = &[
     "ckpt_*",
     "data_*",
     "dataloader_*",
-    "ddp_*",
+    "ddp_average_in_collective",
+    "ddp_bucket_size",
+    "ddp_num_buckets",
+    "ddp_pad_buckets_for_high_nccl_busbw",
     "decoupled_*",
     "deterministic_mode",
     "disable_gloo_process_groups",
@@ -70,7 +73,6 @@ pub(super) const IDLE: &[&str] = &[
     "overlap_grad_reduce",
     "overlap_p2p_*",
     "overlap_param_gather",
-    "override_opt_param_scheduler",
     "override_opt*",
     "profile*",
     "rampup_batch_size",
@@ -100,7 +102,6 @@ pub(super) const IDLE: &[&str] = &[
     "train_*",
     "use_checkpoint_opt*",
     "use_cpu_initialization",
-    "use_legacy_models",
     "use_mcore_models",
     "use_one_sent_docs",
     "use_persistent_ckpt_worker",
@@ -111,9 +112,20 @@ pub(super) const IDLE: &[&str] = &[
     "vocab_file",
     "wandb_*",
     "weight_decay*",
+    // of a scheduler
+    "account",
+    "container_*",
+    "cpus_per_task",
+    "error",
+    "exclusive",
+    "job_name",
+    "mem",
+    "output",
+    "partition",
+    "time",
     // of a test's file
     "TEST_TYPE",
-    "MODE",
+    "LAUNCHER",
     "METRICS*",
     "BEFORE_SCRIPT",
     "AFTER_SCRIPT",
@@ -123,6 +135,19 @@ pub(super) const IDLE: &[&str] = &[
 
 /// What is not followed, with the reason.
 pub(super) const REFUSED: &[(&[&str], &str)] = &[
+    (
+        &["program"],
+        "what another script than pretrain_gpt.py runs is not followed: the arguments are read as if that ran them",
+    ),
+    (&["MODE"], "what is not pretraining is not followed: the arguments are read as if it were"),
+    (
+        &["use_legacy_models"],
+        "the older layers of megatron/legacy are not followed: those of Megatron-core are",
+    ),
+    (
+        &["ddp_reduce_scatter_with_fp32_accumulation", "ddp_param_name_patterns*"],
+        "gradients are taken to be reduced where they lie",
+    ),
     (
         &["pipeline_model_parallel_layout"],
         "stages with layers of their own are not followed: the first and the last stage may have theirs (--decoder-first-pipeline-num-layers)",
@@ -248,6 +273,8 @@ pub(super) const REFUSED: &[(&[&str], &str)] = &[
 
 /// Values of arguments above with which they say what is followed.
 pub(super) const FOLLOWED: &[(&str, &[&str])] = &[
+    ("program", &["pretrain_gpt.py"]),
+    ("MODE", &["pretraining"]),
     ("data_parallel_sharding_strategy", &["no_shard"]),
     ("num_distributed_optimizer_instances", &["1"]),
     ("exp_avg_dtype", &["fp32"]),

@@ -93,8 +93,8 @@ fn of_a_part(reader: &Reader, parts: u64) -> Option<u64> {
 
 /// How many GPUs there are: as many on each machine, or as few as hold the model once.
 fn gpus(reader: &mut Reader) {
-    let nodes = reader.take(&["nnodes", "num_nodes"]);
-    let each = reader.take(&["nproc_per_node", "num_gpus", "gpus_per_node"]);
+    let nodes = reader.take(&["nnodes", "num_nodes", "nodes"]);
+    let each = reader.take(&["nproc_per_node", "num_gpus", "gpus_per_node", "ntasks_per_node"]);
     let together = {
         let layout = reader.scenario.cluster.layout;
         layout.gpus().max(layout.parts().saturating_mul(layout.experts)).max(1)
@@ -143,7 +143,12 @@ fn batch(reader: &mut Reader) {
         return reader.assume("gradient-accumulation", "1", "a micro-batch of each copy by default");
     };
     let scenario = &reader.scenario;
-    let copies = (scenario.cluster.gpus / scenario.cluster.layout.gpus().max(1)).max(1);
+    let together = scenario.cluster.layout.gpus().max(1);
+    if scenario.cluster.gpus < together {
+        let why = format!("the GPUs do not hold the model once: {together} share it");
+        return reader.keep("gradient-accumulation", &said.said, &why);
+    }
+    let copies = scenario.cluster.gpus / together;
     let each = copies.saturating_mul(scenario.batch.max(1));
     match said.number() {
         Some(whole) if whole >= 1.0 && (whole as u64).is_multiple_of(each) => {

@@ -29,8 +29,7 @@ const TELLING: [&str; 7] = [
 ];
 
 /// Tables of files in which arguments lie.
-const TABLES: [&str; 8] =
-    ["MODEL_ARGS.", "ENV_VARS.", "model.", "train.", "optimizer.", "ddp.", "dataset.", "trainer."];
+const TABLES: [&str; 7] = ["MODEL_ARGS.", "ENV_VARS.", "model.", "train.", "optimizer.", "ddp.", "dataset."];
 
 /// Variables of the environment that say something of memory.
 const VARIABLES: [&str; 5] = [
@@ -41,9 +40,10 @@ const VARIABLES: [&str; 5] = [
     "CUBLAS_WORKSPACE_CONFIG",
 ];
 
-/// Whether these are arguments of Megatron's.
+/// Whether these are arguments of Megatron's. NeMo's files have some of their names, and others beside them.
 pub(super) fn are_arguments(settings: &[Setting]) -> bool {
-    settings.iter().any(|setting| TELLING.contains(&setting.name.as_str()))
+    let is_of_nemo = settings.iter().any(|setting| setting.name.starts_with("trainer."));
+    !is_of_nemo && settings.iter().any(|setting| TELLING.contains(&setting.name.as_str()))
 }
 
 /// What a script says to Megatron: its options, and the variables that say something of memory.
@@ -52,7 +52,12 @@ pub(super) fn of_script(script: Script) -> Vec<Setting> {
     let variables = script.variables.into_iter().filter(|(name, _)| known(name));
     let variables =
         variables.map(|(name, value)| Setting { of: String::new(), name, value: Value::String(value) });
-    script.settings.into_iter().chain(variables).collect()
+    let program = script.program.map(|name| Setting {
+        of: String::new(),
+        name: "program".to_owned(),
+        value: Value::String(name),
+    });
+    script.settings.into_iter().chain(variables).chain(program).collect()
 }
 
 /// Settings of a file by the names of arguments: `MODEL_ARGS.--num-layers` is `num_layers`.

@@ -51,6 +51,20 @@ impl Arguments<'_> {
         }
     }
 
+    /// Passes over what says nothing here.
+    fn pass(&mut self, name: &str) {
+        let said = self.reader.take(&[name]);
+        self.reader.idle.extend(said.map(|said| said.said));
+    }
+
+    /// Leaves the model as it was, with all that is said of it.
+    fn keep(mut self, why: &str) {
+        let rest = self.reader.take_each(OF_A_MODEL);
+        self.said.extend(rest.into_iter().map(|said| said.said));
+        let said = if self.said.is_empty() { "the model".to_owned() } else { self.said.join(", ") };
+        self.reader.keep("model", &said, why);
+    }
+
     fn word(&mut self, name: &str, default: &str) -> String {
         match self.reader.take(&[name]) {
             Some(said) => {
@@ -67,7 +81,7 @@ struct Layers {
     rms: bool,
     gated: bool,
     squared: bool,
-    rotary: bool,
+    positions: String,
     biases: bool,
     qkv_biases: bool,
     qk_norms: bool,
@@ -82,68 +96,102 @@ impl Layers {
             rms,
             gated: own.flag(&["swiglu"]),
             squared: own.flag(&["squared_relu"]),
-            rotary: older || positions == "rope" || positions == "yarn",
+            positions: if older { "rope".to_owned() } else { positions },
             biases: !own.flag(&["disable_bias_linear"]),
             qkv_biases: own.flag(&["add_qkv_bias"]),
             qk_norms: own.flag(&["qk_layernorm"]),
         }
     }
 
-    /// What of them is otherwise than in the layers that they are taken for.
-    fn others(&self) -> Vec<(&'static str, &'static str)> {
-        let found: [(bool, &str, &str); 8] = match self.gated {
-            true => [
+    /// What of them is otherwise than in the layers that they are taken for: what is said, and what is taken.
+    fn others(&self) -> Vec<(String, &'static str)> {
+        let is_rotary = self.positions == "rope" || self.positions == "yarn";
+        let positions = || format!("--position-embedding-type {}", self.positions);
+        let found = match self.gated {
+            true => vec![
                 (
                     !self.rms,
-                    "LayerNorm (without --normalization RMSNorm)",
+                    "LayerNorm (without --normalization RMSNorm)".to_owned(),
                     "norms of layers with SwiGLU are taken to be RMSNorm",
                 ),
-                (
-                    !self.rotary,
-                    "learned positions (without --position-embedding-type rope)",
-                    "positions of layers with SwiGLU are taken to be rotary",
-                ),
+                (!is_rotary, positions(), "positions of layers with SwiGLU are taken to be rotary"),
                 (
                     self.biases,
-                    "biases (without --disable-bias-linear)",
+                    "biases (without --disable-bias-linear)".to_owned(),
                     "products of layers with SwiGLU are taken to have none",
                 ),
-                (self.squared, "--squared-relu", "the activation is taken to be SwiGLU"),
-                (false, "", ""),
-                (false, "", ""),
-                (false, "", ""),
-                (false, "", ""),
+                (self.squared, "--squared-relu".to_owned(), "the activation is taken to be SwiGLU"),
+                (
+                    self.qk_norms && self.qkv_biases,
+                    "--add-qkv-bias".to_owned(),
+                    "beside norms of queries and keys none are taken to be there",
+                ),
             ],
-            false => [
+            false => vec![
                 (
                     self.rms,
-                    "--normalization RMSNorm",
+                    "--normalization RMSNorm".to_owned(),
                     "norms of layers without --swiglu are taken to be LayerNorm, as GPT-3's",
                 ),
                 (
-                    self.rotary,
-                    "rotary positions",
+                    self.positions != "learned_absolute",
+                    positions(),
                     "positions of layers without --swiglu are taken to be learned, as GPT-3's",
                 ),
                 (
                     !self.biases,
-                    "--disable-bias-linear",
+                    "--disable-bias-linear".to_owned(),
                     "products of layers without --swiglu are taken to have biases, as GPT-3's",
                 ),
-                (self.squared, "--squared-relu", "the activation is taken to be GELU"),
+                (self.squared, "--squared-relu".to_owned(), "the activation is taken to be GELU"),
                 (
                     self.qk_norms,
-                    "--qk-layernorm",
+                    "--qk-layernorm".to_owned(),
                     "norms of queries and keys are not followed in GPT-3's layers",
                 ),
-                (self.qkv_biases && !self.biases, "--add-qkv-bias", "all products are taken to have biases"),
-                (false, "", ""),
-                (false, "", ""),
+                (
+                    self.qkv_biases && !self.biases,
+                    "--add-qkv-bias".to_owned(),
+                    "all products are taken to have biases",
+                ),
             ],
         };
         found.into_iter().filter(|(is_so, ..)| *is_so).map(|(_, said, why)| (said, why)).collect()
     }
 }
+
+/// Arguments that say what a model is like, beside its layers, width and heads.
+const OF_A_MODEL: &[&str] = &[
+    "vocab_size",
+    "make_vocab_size_divisible_by",
+    "tokenizer_type",
+    "tokenizer_model",
+    "ffn_hidden_size",
+    "group_query_attention",
+    "num_query_groups",
+    "kv_channels",
+    "max_position_embeddings",
+    "untie_embeddings_and_output_weights",
+    "hidden_dropout",
+    "attention_dropout",
+    "normalization",
+    "position_embedding_type",
+    "use_rotary_position_embeddings",
+    "no_position_embedding",
+    "swiglu",
+    "squared_relu",
+    "disable_bias_linear",
+    "add_qkv_bias",
+    "qk_layernorm",
+    "multi_latent_attention",
+    "q_lora_rank",
+    "kv_lora_rank",
+    "qk_head_dim",
+    "qk_pos_emb_head_dim",
+    "v_head_dim",
+    "num_experts",
+    "moe_*",
+];
 
 /// Reads the model; where no layers, width and heads are said it stays as it was.
 pub(super) fn read(reader: &mut Reader) {
@@ -155,36 +203,43 @@ pub(super) fn read(reader: &mut Reader) {
         own.size(&["num_attention_heads"]),
     );
     let (Some(layers), Some(hidden), Some(heads)) = sizes else {
-        let said = match own.said.is_empty() {
-            true => "the model".to_owned(),
-            false => own.said.join(", "),
-        };
-        let why = "not all of --num-layers, --hidden-size and --num-attention-heads are given";
-        return own.reader.keep("model", &said, why);
+        let why = "not all of --num-layers, --hidden-size and --num-attention-heads are given as numbers";
+        return own.keep(why);
     };
     let made_of = Layers::read(&mut own);
+    if !made_of.gated && !own.reader.named(&["num_experts"]).is_empty() {
+        return own.keep("experts are followed in layers with SwiGLU alone");
+    }
     let vocabulary = vocabulary(&mut own);
     let multiple = own.size(&["make_vocab_size_divisible_by"]).unwrap_or(128);
     let multiple = multiple.saturating_mul(tensor.map_or(1, |tensor| tensor.max(1.0) as u64));
     let feed_forward = own.size(&["ffn_hidden_size"]);
-    let grouped = own.flag(&["group_query_attention"]);
-    let groups = own.size(&["num_query_groups"]);
     // as megatron/training/arguments.py has it: the groups say nothing without the switch
-    let groups = if grouped { groups.unwrap_or(1) } else { heads };
-    let width = own.size(&["kv_channels"]);
+    let groups = match own.flag(&["group_query_attention"]) {
+        true => own.size(&["num_query_groups"]).unwrap_or(1),
+        false => {
+            own.pass("num_query_groups");
+            heads
+        }
+    };
+    let is_latent = own.flag(&["multi_latent_attention"]);
+    // latent attention has sizes of heads of its own
+    let width = if is_latent { None } else { own.size(&["kv_channels"]) };
+    own.pass("kv_channels");
     let positions = own.size(&["max_position_embeddings"]);
     let tied = !own.flag(&["untie_embeddings_and_output_weights"]);
     let common = Common { layers, hidden, heads, groups, feed_forward, width, positions };
     let vocabulary = vocabulary.div_ceil(multiple.max(1)).saturating_mul(multiple);
-    let (name, mut config) = match made_of.gated {
-        true => gated(&mut own, &common, &made_of),
-        false => ("GPT-3", plain(&mut own, &common)),
+    let (name, mut config) = match (made_of.gated, is_latent) {
+        (true, true) => ("DeepSeek", latent(&mut own, &common, &made_of)),
+        (true, false) => gated(&mut own, &common, &made_of),
+        (false, _) => ("GPT-3", plain(&mut own, &common)),
     };
     config.insert("vocab_size".to_owned(), json!(vocabulary));
     config.insert("tie_word_embeddings".to_owned(), json!(tied));
     dropouts(&mut own, &mut config, made_of.gated);
     for (said, why) in made_of.others() {
-        own.reader.leave(said, why);
+        own.reader.leave(&said, why);
     }
     let said = own.said.join(", ");
     take(reader, name, &Value::Object(config), &said);
@@ -240,12 +295,12 @@ fn plain(own: &mut Arguments<'_>, common: &Common) -> Map<String, Value> {
     }))
 }
 
-/// Llama's layers and what is built on them.
-fn gated(own: &mut Arguments<'_>, common: &Common, made_of: &Layers) -> (&'static str, Map<String, Value>) {
+/// What all layers with SwiGLU say alike.
+fn swiglu(common: &Common) -> Map<String, Value> {
     let Common { layers, hidden, heads, groups, .. } = *common;
     // two thirds of four times the width, a multiple of 64
     let usual = hidden.saturating_mul(8) / 3 / 64 * 64;
-    let mut config = object(json!({
+    object(json!({
         "model_type": "llama",
         "hidden_size": hidden,
         "intermediate_size": common.feed_forward.unwrap_or(usual.max(1)),
@@ -253,37 +308,54 @@ fn gated(own: &mut Arguments<'_>, common: &Common, made_of: &Layers) -> (&'stati
         "num_attention_heads": heads,
         "num_key_value_heads": groups,
         "max_position_embeddings": common.positions.unwrap_or(2048),
-    }));
-    if !own.flag(&["multi_latent_attention"]) {
-        config.insert("head_dim".to_owned(), json!(common.width.unwrap_or((hidden / heads).max(1))));
-    } else {
-        return ("DeepSeek", latent(own, config, common));
-    }
-    let (name, kind) = match (made_of.qk_norms, made_of.qkv_biases) {
-        (true, _) => ("Qwen3", "qwen3"),
-        (false, true) => ("Qwen2", "qwen2"),
-        (false, false) => ("Llama", "llama"),
+    }))
+}
+
+/// Llama's layers and what is built on them.
+fn gated(own: &mut Arguments<'_>, common: &Common, made_of: &Layers) -> (&'static str, Map<String, Value>) {
+    let mut config = swiglu(common);
+    let head = common.width.unwrap_or((common.hidden / common.heads).max(1));
+    config.insert("head_dim".to_owned(), json!(head));
+    let Some(experts) = own.size(&["num_experts"]) else {
+        let (name, kind) = match (made_of.qk_norms, made_of.qkv_biases) {
+            (true, _) => ("Qwen3", "qwen3"),
+            (false, true) => ("Qwen2", "qwen2"),
+            (false, false) => ("Llama", "llama"),
+        };
+        config.insert("model_type".to_owned(), json!(kind));
+        return (name, config);
     };
-    match own.size(&["num_experts"]) {
-        Some(experts) => {
-            config.insert("model_type".to_owned(), json!("mixtral"));
-            config.insert("num_local_experts".to_owned(), json!(experts));
-            config
-                .insert("num_experts_per_tok".to_owned(), json!(own.size(&["moe_router_topk"]).unwrap_or(2)));
-            if let Some(size) = own.size(&["moe_ffn_hidden_size"]) {
-                config.insert("intermediate_size".to_owned(), json!(size));
-            }
-            ("Mixtral", config)
-        }
-        None => {
-            config.insert("model_type".to_owned(), json!(kind));
-            (name, config)
-        }
+    let chosen = own.size(&["moe_router_topk"]).unwrap_or(2);
+    let width = own.size(&["moe_ffn_hidden_size"]);
+    config.insert("num_experts_per_tok".to_owned(), json!(chosen));
+    if made_of.qk_norms {
+        let width = width.map_or_else(|| config["intermediate_size"].clone(), |width| json!(width));
+        config.insert("model_type".to_owned(), json!("qwen3_moe"));
+        config.insert("num_experts".to_owned(), json!(experts));
+        config.insert("moe_intermediate_size".to_owned(), width);
+        return ("Qwen3-MoE", config);
     }
+    if made_of.qkv_biases {
+        own.reader.leave("--add-qkv-bias", "beside experts none are taken to be there");
+    }
+    config.insert("model_type".to_owned(), json!("mixtral"));
+    config.insert("num_local_experts".to_owned(), json!(experts));
+    if let Some(width) = width {
+        config.insert("intermediate_size".to_owned(), json!(width));
+    }
+    ("Mixtral", config)
 }
 
 /// Latent attention with experts, as deepseek_v2 has them; a router of sigmoid is deepseek_v3's.
-fn latent(own: &mut Arguments<'_>, mut config: Map<String, Value>, common: &Common) -> Map<String, Value> {
+fn latent(own: &mut Arguments<'_>, common: &Common, made_of: &Layers) -> Map<String, Value> {
+    if !made_of.qk_norms {
+        let why = "norms of the compressed states are taken to be there";
+        own.reader.leave("latent attention without --qk-layernorm", why);
+    }
+    if made_of.qkv_biases && !made_of.qk_norms {
+        own.reader.leave("--add-qkv-bias", "projections of latent attention are taken to have none");
+    }
+    let mut config = swiglu(common);
     let by_softmax = own.word("moe_router_score_function", "softmax") == "softmax";
     let has_bias = own.flag(&["moe_router_enable_expert_bias"]);
     let before = own.flag(&["moe_router_pre_softmax"]);
@@ -330,20 +402,23 @@ fn latent(own: &mut Arguments<'_>, mut config: Map<String, Value>, common: &Comm
     let intermediate = common.feed_forward.unwrap_or(common.hidden.saturating_mul(4));
     let of_one = of_one.unwrap_or(intermediate);
     let shared = own.size(&["moe_shared_expert_intermediate_size"]).unwrap_or(0);
+    if !shared.is_multiple_of(of_one.max(1)) {
+        own.reader.leave(
+            &format!("--moe-shared-expert-intermediate-size {shared}"),
+            "shared experts are taken to be as wide as the others: so many of them, rounded down",
+        );
+    }
     let frequency = own.reader.take(&["moe_layer_freq"]);
     let dense = match (experts, &frequency) {
         (None, _) => common.layers,
         (Some(_), None) => 0,
-        (Some(_), Some(said)) => match dense_layers(&said.text()) {
-            Some(dense) => dense,
-            None => {
-                own.reader.leave(
-                    &said.said,
-                    "of patterns dense layers before all with experts are followed: ([0]*1+[1]*26)",
-                );
-                0
-            }
-        },
+        (Some(_), Some(said)) => dense_layers(&said.text(), common.layers).unwrap_or_else(|| {
+            own.reader.leave(
+                &said.said,
+                "of patterns dense layers before all with experts are followed, as many as there are: ([0]*1+[1]*26)",
+            );
+            0
+        }),
     };
     own.said.extend(frequency.map(|said| said.said));
     let model = if by_softmax && !has_bias { "deepseek_v2" } else { "deepseek_v3" };
@@ -367,15 +442,16 @@ fn latent(own: &mut Arguments<'_>, mut config: Map<String, Value>, common: &Comm
     config
 }
 
-/// How many layers without experts a pattern begins with: `([0]*1+[1]*26)`, or 1, by which every layer has them.
-fn dense_layers(pattern: &str) -> Option<u64> {
+/// How many layers without experts a pattern of so many layers begins with: `([0]*1+[1]*26)`, or 1, by which every layer has them.
+fn dense_layers(pattern: &str, layers: u64) -> Option<u64> {
     let pattern: String = pattern.chars().filter(|c| !c.is_whitespace() && !matches!(c, '(' | ')')).collect();
     if pattern == "1" {
         return Some(0);
     }
     let (dense, sparse) = pattern.split_once('+').unwrap_or(("[0]*0", &pattern));
-    sparse.strip_prefix("[1]*")?.parse::<u64>().ok()?;
-    dense.strip_prefix("[0]*")?.parse().ok()
+    let sparse: u64 = sparse.strip_prefix("[1]*")?.parse().ok()?;
+    let dense: u64 = dense.strip_prefix("[0]*")?.parse().ok()?;
+    Some(dense).filter(|dense| dense.checked_add(sparse) == Some(layers))
 }
 
 /// How many tokens there are, before they are padded.
@@ -395,7 +471,8 @@ fn vocabulary(own: &mut Arguments<'_>) -> u64 {
         entry.and_then(|entry| entry.architecture().ok())
     });
     if let (Some(model), Some(said)) = (known, &named) {
-        own.said.push(said.said.clone());
+        let why = format!("its tokens are taken to be those of the model's config: {}", model.vocab);
+        own.reader.leave(&said.said, &why);
         return model.vocab;
     }
     if kind.starts_with("GPT2") || (kind.is_empty() && !files.is_empty()) {
@@ -443,11 +520,11 @@ mod tests {
 
     #[test]
     fn patterns_of_layers_are_read() {
-        assert_eq!(dense_layers("([0]*1+[1]*26)"), Some(1));
-        assert_eq!(dense_layers("[1]*27"), Some(0));
-        assert_eq!(dense_layers("1"), Some(0));
-        for other in ["2", "([1]*3+[0]*2)", "([0,1]*13)", "", "+", "[0]*x+[1]*2"] {
-            assert_eq!(dense_layers(other), None, "{other}");
+        assert_eq!(dense_layers("([0]*1+[1]*26)", 27), Some(1));
+        assert_eq!(dense_layers("[1]*27", 27), Some(0));
+        assert_eq!(dense_layers("1", 27), Some(0));
+        for other in ["2", "([1]*3+[0]*2)", "([0,1]*13)", "", "+", "[0]*x+[1]*2", "([0]*1+[1]*20)"] {
+            assert_eq!(dense_layers(other, 27), None, "{other}");
         }
     }
 }

@@ -18,23 +18,90 @@ pub(in crate::import) struct Script {
     pub settings: Vec<Setting>,
     /// The variables that are set to something else than options.
     pub variables: Vec<(String, String)>,
+    /// The Python file or module that is run, the last of several: `pretrain_gpt.py`.
+    pub program: Option<String>,
     /// Whether some of it hangs on conditions, which are not asked.
     pub branches: bool,
 }
 
 /// Reads a script; `None` where its quotes do not close. What stands under a condition is read as if that held.
 pub(in crate::import) fn read(text: &str) -> Option<Script> {
-    // `!` and `$` stand before a command in a notebook and in instructions; `\` before the end of a line takes it away
-    let joined = text.replace("\r\n", "\n").replace("\\\n", " ");
-    let lines = joined.lines().map(|line| line.trim_start().trim_start_matches(['!', '%']).trim());
-    let lines: Vec<&str> = lines.filter(|line| !line.starts_with('#')).collect();
-    let words = shlex::split(&lines.join(&format!("\n{END} ")))?;
+    let words = shlex::split(&commands(&text.replace("\r\n", "\n")))?;
     let mut reading = Reading::default();
     for word in &words {
         reading.word(word);
     }
     let Reading { pieces, variables, branches, .. } = reading;
-    Some(Script { settings: settings_of(&pieces), variables, branches })
+    Some(Script { settings: settings_of(&pieces), program: program_of(&pieces), variables, branches })
+}
+
+/// The text without its comments and documents, a line where a command goes over several, and [`END`] where one ends.
+fn commands(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut quote = None;
+    let mut document = None;
+    for line in text.lines() {
+        if let Some(end) = document {
+            document = Some(end).filter(|end| line.trim() != *end);
+            continue;
+        }
+        // `!` and `%` stand before a command in a notebook; what a scheduler is told is a comment to the shell
+        let bare = line.trim_start().trim_start_matches(['!', '%']).trim_start();
+        let bare = bare.strip_prefix("#SBATCH").unwrap_or(bare);
+        let goes_on = command(if quote.is_some() { line } else { bare }, &mut quote, &mut out);
+        if quote.is_none() {
+            document = line.split_once("<<").and_then(|(_, rest)| marker(rest));
+        }
+        out.push_str(if goes_on { " " } else { "\n" });
+        if !goes_on {
+            out.push_str(END);
+            out.push(' ');
+        }
+    }
+    out
+}
+
+/// Adds a line, up to its comment, with the quote that is open behind it; whether the next line goes on with it.
+fn command(line: &str, quote: &mut Option<char>, out: &mut String) -> bool {
+    let mut begins = true;
+    let mut characters = line.chars().peekable();
+    while let Some(character) = characters.next() {
+        match (character, *quote) {
+            ('\\', None | Some('"')) => {
+                let Some(next) = characters.next() else { return true };
+                out.extend(['\\', next]);
+            }
+            ('\'' | '"', None) => {
+                *quote = Some(character);
+                out.push(character);
+            }
+            (_, Some(open)) => {
+                *quote = Some(open).filter(|open| *open != character);
+                out.push(character);
+            }
+            ('#', None) if begins => return false,
+            (';' | '&' | '|' | '<' | '>', None) => {
+                // `2>` is no value before it
+                let kept = out.trim_end_matches(|c: char| c.is_ascii_digit()).len();
+                if matches!(character, '<' | '>') && out[..kept].ends_with(char::is_whitespace) {
+                    out.truncate(kept);
+                }
+                out.push(' ');
+                out.push_str(END);
+                out.push(' ');
+            }
+            (_, None) => out.push(character),
+        }
+        begins = quote.is_none() && (character.is_whitespace() || matches!(character, ';' | '&' | '|' | '('));
+    }
+    false
+}
+
+/// The word that ends a document in a script: `<<EOF`, `<<-'EOF'`.
+fn marker(rest: &str) -> Option<&str> {
+    let word = rest.trim_start_matches('-').trim_start().trim_start_matches(['\'', '"']);
+    let end = word.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(word.len());
+    Some(&word[..end]).filter(|word| is_variable(word))
 }
 
 /// A script that is being read.
@@ -51,7 +118,7 @@ struct Reading {
 
 impl Reading {
     fn word(&mut self, word: &str) {
-        self.branches |= word == "if";
+        self.branches |= ["if", "case", "for", "while"].contains(&word);
         let assigned = word.split_once('=').filter(|(name, _)| is_variable(name.trim_end_matches('+')));
         match assigned {
             Some((name, value)) => self.assigned(name.trim_end_matches('+'), value),
@@ -140,10 +207,10 @@ impl Reading {
     fn variable<'a>(&'a self, part: &'a str) -> (Option<&'a str>, &'a str) {
         if let Some(inside) = part.strip_prefix('{') {
             let Some((inside, rest)) = inside.split_once('}') else { return (None, "") };
-            let (name, default) = match inside.split_once(":-") {
-                Some((name, default)) => (name, Some(default)),
-                None => (inside, None),
-            };
+            // `${TP:-8}`, `${TP-8}`, `${TP:=8}`
+            let end = inside.find([':', '-', '=']).unwrap_or(inside.len());
+            let (name, default) = inside.split_at(end);
+            let default = default.trim_start_matches(':').strip_prefix(['-', '=']);
             return (self.known.get(name).map(String::as_str).or(default), rest);
         }
         let end = part.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(part.len());
@@ -158,21 +225,26 @@ fn is_variable(name: &str) -> bool {
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
+fn program_of(pieces: &[String]) -> Option<String> {
+    let file = |word: &&String| word.ends_with(".py") && !word.starts_with('-');
+    let module = |pair: &&[String]| pair[0] == "-m" && is_variable(&pair[1].replace('.', "_"));
+    let file = pieces.iter().rev().find(file).map(|path| path.rsplit('/').next().unwrap_or(path).to_owned());
+    file.or_else(|| Some(format!("{}.py", pieces.windows(2).rev().find(module)?[1])))
+}
+
 /// Options with what stands behind each of them on its line.
 fn settings_of(pieces: &[String]) -> Vec<Setting> {
     let mut settings = Vec::new();
     let mut pieces = pieces.iter().map(String::as_str).peekable();
     while let Some(piece) = pieces.next() {
         let Some(name) = piece.strip_prefix("--") else { continue };
+        if let Some((name, value)) = name.split_once('=') {
+            settings.push(Setting { of: String::new(), name: name.replace('-', "_"), value: scalar(value) });
+            continue;
+        }
         let mut values = Vec::new();
-        let name = match name.split_once('=') {
-            Some((name, value)) => {
-                values.push(scalar(value));
-                name
-            }
-            None => name,
-        };
-        let is_value = |word: &&str| *word != END && !word.starts_with("--") && !word.ends_with(".py");
+        let is_option = |word: &str| word.strip_prefix('-').is_some_and(|rest| rest.parse::<f64>().is_err());
+        let is_value = |word: &&str| *word != END && !is_option(word) && !word.ends_with(".py");
         while let Some(value) = pieces.next_if(is_value) {
             values.push(scalar(value));
         }
@@ -218,6 +290,26 @@ mod tests {
         let script = read(text).expect("its quotes close");
         assert!(script.branches);
         assert!(script.variables.contains(&("NVTE_FUSED_ATTN".to_owned(), "1".to_owned())));
+    }
+
+    /// As people write it: comments between the lines of a command, files that what is printed goes to, several commands on a line.
+    #[test]
+    fn what_belongs_to_no_option_is_no_value() {
+        let text = "#SBATCH --nodes=4 # of them\nTP=2; PP=${2-4}\ncat <<'EOF' > file\nit's no quote --not-read 1\nEOF\nARGS=(\n --a 1 \\\n # --b 2 \\\n --c # one \\\n --d \\\n)\n\
+                    torchrun --nnodes=2 -m pretrain_gpt --tp $TP --pp $PP --e 2>&1 | tee log.txt && echo 'x; y'\nrun --f -1 --g 'a; b' & done";
+        let wanted = [
+            "nodes: 4",
+            "a: 1",
+            "c: true",
+            "d: true",
+            "nnodes: 2",
+            "tp: 2",
+            "pp: 4",
+            "e: true",
+            "f: -1",
+            "g: a; b",
+        ];
+        assert_eq!(said(text), wanted);
     }
 
     #[test]

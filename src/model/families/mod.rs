@@ -71,13 +71,24 @@ fn quantised_note(outer: &Config<'_>) -> String {
                 .to_owned();
         }
     };
-    let bits = own.as_ref().and_then(|own| own.count("bits").ok());
+    let count = |key| own.as_ref().and_then(|own| own.count(key).ok());
+    let bits = count("bits");
+    if let ("GPTQ", Some(bits @ (4 | 8))) = (name, bits) {
+        let says = own.as_ref().is_some_and(|own| own.has("group_size"));
+        let group = match count("group_size") {
+            Some(size) => size.to_string(),
+            // -1
+            None if says => "column".to_owned(),
+            None => "128".to_owned(),
+        };
+        return format!(
+            "the config describes a quantised checkpoint (GPTQ, {bits} bits): it is followed with --method qlora --weight-format gptq-{bits} \
+             --group-size {group} (Weight format and Group size on the page), else counted as its unquantised weights"
+        );
+    }
     let bits = bits.map_or_else(String::new, |bits| format!(", {bits} bits"));
     let instead = match name {
         "bitsandbytes" => "the method says how they are loaded",
-        "GPTQ" if bits.contains('4') || bits.contains('8') => {
-            "training over it is followed, which the format of quantised weights and the group size name"
-        }
         "torchao" => {
             "of torchao's formats training over int8 weight-only ones is followed, which the format of quantised weights names"
         }
