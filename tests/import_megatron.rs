@@ -111,7 +111,7 @@ fn what_is_not_said_is_as_megatron_has_it() {
     // the switch is stronger than the word
     let both = command("--recompute-granularity full --recompute-activations");
     assert_eq!(both.scenario.checkpointing, Checkpointing::Selective);
-    let experts = "--multi-latent-attention --num-experts 8 --moe-grouped-gemm --moe-permute-fusion --moe-pad-expert-input-to-capacity \
+    let experts = "--multi-latent-attention --qk-layernorm --num-experts 8 --moe-grouped-gemm --moe-permute-fusion --moe-pad-expert-input-to-capacity \
                    --moe-router-pre-softmax";
     let experts = command(experts);
     assert_eq!(
@@ -208,7 +208,7 @@ fn layers_are_those_of_gpt3_or_of_llama() {
 fn latent_attention_and_experts_are_deepseeks() {
     let text = "torchrun --nproc_per_node 8 pretrain_gpt.py --tensor-model-parallel-size 1 --pipeline-model-parallel-size 1 \
         --expert-model-parallel-size 8 --num-layers 4 --hidden-size 2048 --ffn-hidden-size 10944 --num-attention-heads 16 --swiglu \
-        --normalization RMSNorm --disable-bias-linear --position-embedding-type rope --multi-latent-attention --kv-lora-rank 512 \
+        --normalization RMSNorm --disable-bias-linear --position-embedding-type rope --multi-latent-attention --qk-layernorm --kv-lora-rank 512 \
         --qk-head-dim 128 --qk-pos-emb-head-dim 64 --v-head-dim 128 --num-experts 64 --moe-ffn-hidden-size 1408 --moe-router-topk 6 \
         --moe-shared-expert-intermediate-size 2816 --moe-layer-freq ([0]*1+[1]*3) --moe-router-num-groups 8 --moe-router-group-topk 3 \
         --moe-router-pre-softmax --moe-token-dispatcher-type alltoall --moe-router-load-balancing-type seq_aux_loss --moe-grouped-gemm \
