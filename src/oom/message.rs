@@ -265,6 +265,7 @@ fn first_message(text: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::units::BYTES_PER_MIB;
 
     fn gib(amount: f64) -> Option<Bytes> {
         Some(Bytes((amount * BYTES_PER_GIB as f64).round() as u64))

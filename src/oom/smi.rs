@@ -61,7 +61,8 @@ fn of_header(header: &[&str], cells: &[&str]) -> Option<Row> {
 /// A row without a header: of its amounts the largest is what the card has, the first of the others what is used, as in the command
 /// that Headroom names. Numbers without a unit are amounts only where there are three and two sum up to nearly the third.
 fn without_header(cells: &[&str]) -> Option<Row> {
-    let with_units = cells.iter().filter_map(|cell| mebibytes(cell.strip_suffix("MiB")?)).collect::<Vec<_>>();
+    let with_units = cells.iter().filter_map(|cell| cell.strip_suffix("MiB")).map(mebibytes);
+    let with_units = with_units.collect::<Option<Vec<_>>>()?;
     let mut found = match (with_units.len(), cells) {
         (2 | 3, _) => with_units,
         (0, [_, _, _]) => cells.iter().map(|cell| mebibytes(cell)).collect::<Option<Vec<_>>>()?,

@@ -93,7 +93,8 @@ const PASSES_FOR_EXACT: u64 = 4;
 
 /// The micro-batch of at most `most` sequences with which `each` are seen in all.
 fn micro_batch(each: u64, most: u64) -> u64 {
-    let most = most.clamp(1, each.max(1));
+    let each = each.max(1);
+    let most = most.clamp(1, each);
     let fewest = each.div_ceil(most);
     let least = each.div_ceil(fewest.saturating_mul(PASSES_FOR_EXACT)).max(1);
     let divides = (least..=most).rev().find(|batch| each.is_multiple_of(*batch));
