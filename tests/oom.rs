@@ -31,6 +31,13 @@ fn the_tensor_is_the_one_that_the_traceback_names() {
         let found = format!("{}: {} in the {}", first.line.what, first.line.why, first.phase);
         assert!(found.contains(text("tensor")), "{}: {found}, and it was {}", text("link"), text("at"));
         assert_eq!(first.agrees, Some(true), "{}: {found} at {}", text("link"), first.allocated);
+        // with its line above it the message means the same tensor, made at the place that the line names, if it names one
+        let whole = format!("Traceback (most recent call last):\n    {}\n{}", text("at"), text("message"));
+        let placed = decode(&whole, &linked(text("link"))).expect("a message");
+        assert_eq!(placed.suspects[0].line, first.line, "{whole}");
+        let named = ["exp_avg_sq", ".softmax(", "run_backward", "cross_entropy"];
+        let is_named = named.iter().any(|word| text("at").contains(word));
+        assert_eq!(placed.suspects[0].place.is_some(), is_named, "{whole}");
     }
 }
 
