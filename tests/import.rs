@@ -1025,6 +1025,31 @@ fn shards_are_read_as_their_project_says_them() {
     assert!(axolotl.assumed.iter().any(|assumed| assumed.why.contains("a function of its own")));
 }
 
+/// torchtune's command puts what it is given over the recipe that it names, which is another file.
+#[test]
+fn what_tune_run_overrides_is_read() {
+    let understood = read(
+        "tune run lora_finetune_single_device --config llama3_1/8B_lora_single_device batch_size=4 gradient_accumulation_steps=2 \
+         tokenizer.max_seq_len=1536 dataset.packed=True enable_activation_checkpointing=True \
+         optimizer=bitsandbytes.optim.PagedAdamW8bit model.lora_rank=32 compile=True epochs=3 metric_logger.log_dir=/tmp/x",
+    );
+    assert_eq!(left(&understood).len(), 2, "{:?}", understood.left);
+    assert!(understood.left[1].said == "compile: true" || understood.left[0].said == "compile: true");
+    let base = Scenario::default();
+    let Scenario { stack, batch, accumulation, sequence, optimizer, ref lora, .. } = understood.scenario;
+    assert_eq!((stack, batch, accumulation, sequence), (Stack::Torchtune, 4, 2, 1536));
+    assert_eq!((optimizer, lora.rank), (Optimizer::PagedAdamW8bit, 32));
+    assert_eq!(understood.scenario.mask, Mask::Packed);
+    // nothing is assumed of a recipe that was not read
+    assert_eq!(understood.assumed, []);
+    assert_eq!((understood.scenario.precision, lora.targets), (base.precision, base.lora.targets));
+    // a list in brackets, and half of what says the layers
+    let layers = "tune run x --config y model.lora_attn_modules=['q_proj','v_proj']";
+    assert_eq!(read(layers).left[0].said, "model.lora_attn_modules: q_proj, v_proj");
+    let both = read(&format!("{layers} model.apply_lora_to_mlp=False"));
+    assert_eq!((both.scenario.lora.targets, both.left.len()), (LoraTargets::Qv, 1));
+}
+
 /// What torchtune's distributed recipes say of shards, and their command of GPUs.
 #[test]
 fn torchtunes_distributed_recipes_are_read() {

@@ -3,7 +3,7 @@
 #![cfg(not(target_arch = "wasm32"))]
 
 use headroom::hardware::Vendor;
-use headroom::oom::{Figure, Finding, decode, remedies};
+use headroom::oom::{Figure, Finding, Joining, Place, decode, remedies};
 use headroom::scenario::{GpuChoice, Scenario};
 use headroom::share;
 use headroom::units::Bytes;
@@ -31,6 +31,13 @@ fn the_tensor_is_the_one_that_the_traceback_names() {
         let found = format!("{}: {} in the {}", first.line.what, first.line.why, first.phase);
         assert!(found.contains(text("tensor")), "{}: {found}, and it was {}", text("link"), text("at"));
         assert_eq!(first.agrees, Some(true), "{}: {found} at {}", text("link"), first.allocated);
+        // with its line above it the message means the same tensor, made at the place that the line names, if it names one
+        let whole = format!("Traceback (most recent call last):\n    {}\n{}", text("at"), text("message"));
+        let placed = decode(&whole, &linked(text("link"))).expect("a message");
+        assert_eq!(placed.suspects[0].line, first.line, "{whole}");
+        let named = ["exp_avg_sq", ".softmax(", "run_backward", "cross_entropy"];
+        let is_named = named.iter().any(|word| text("at").contains(word));
+        assert_eq!(placed.suspects[0].place.is_some(), is_named, "{whole}");
     }
 }
 
@@ -105,7 +112,11 @@ fn a_summary_is_set_beside_the_run() {
     assert_eq!(found, [(Figure::Allocated, true), (Figure::Reserved, true)]);
     let [mib, inactive] = [22_986 - 5698, 3761].map(|mib| Bytes(mib << 20));
     assert!(
-        findings.contains(&Finding::Unused { unallocated: mib, inactive: Some(inactive) }),
+        findings.contains(&Finding::Unused {
+            unallocated: mib,
+            inactive: Some(inactive),
+            joining: Joining::Off
+        }),
         "{findings:?}"
     );
     assert!(findings.contains(&Finding::Retried { retries: 0, failures: 0 }));
@@ -242,4 +253,71 @@ fn an_error_of_the_drivers_is_told_from_pytorchs() {
     let decoded = decode(log, &Scenario::default()).expect("PyTorch's");
     assert!(!decoded.message.is_of_driver && decoded.message.requested.is_some(), "{:?}", decoded.message);
     assert!(decode("RuntimeError: CUDA error: device-side assert triggered", &Scenario::default()).is_err());
+}
+
+/// `c10/xpu/XPUCachingAllocator.cpp`, which says less than CUDA's, and what hipify makes of CUDA's message.
+#[test]
+fn other_makers_cards_are_theirs_and_get_no_advice_that_is_not() {
+    let xpu = "XPU out of memory. Tried to allocate 2.32 GiB. GPU 0 has a total capacity of 15.91 GiB. Of the allocated memory 12.00 GiB \
+               is allocated by PyTorch, and 2.50 GiB is reserved by PyTorch but unallocated. Please use `empty_cache` to release all \
+               unoccupied cached memory.";
+    // the scenario's card has as much and is another maker's
+    let hip = "HIP out of memory. Tried to allocate 2.32 GiB. GPU 0 has a total capacity of 23.98 GiB of which 1.08 GiB is free. Of the \
+               allocated memory 20.00 GiB is allocated by PyTorch, and 2.50 GiB is reserved by PyTorch but unallocated. If reserved but \
+               unallocated memory is large try setting PYTORCH_HIP_ALLOC_CONF=expandable_segments:True to avoid fragmentation.";
+    for (text, vendor, joining) in
+        [(xpu, Vendor::Intel, Joining::Unknown), (hip, Vendor::Amd, Joining::Doubtful)]
+    {
+        let decoded = decode(text, &linked("gpu=rtx-4090")).expect("a message");
+        let gpu = decoded.scenario.gpu().expect("a card");
+        assert_eq!(gpu.vendor, vendor, "{}", gpu.name);
+        let is_in_pieces = |finding: &&Finding| matches!(finding, Finding::Fragmented { joining: said, .. } if *said == joining);
+        let finding = decoded.findings.iter().find(is_in_pieces).expect("there are pieces enough");
+        assert!(!finding.to_string().contains("PYTORCH_CUDA"), "{finding}");
+        assert_eq!(
+            finding.to_string().contains("PYTORCH_HIP_ALLOC_CONF"),
+            vendor == Vendor::Amd,
+            "{finding}"
+        );
+        let joins = |change: &headroom::plan::Change| change.label == "Allocator";
+        let remedies = remedies(&decoded).unwrap_or_default();
+        assert!(remedies.iter().all(|lever| !lever.changes.iter().any(joins)), "{remedies:?}");
+    }
+}
+
+/// ZeRO has several tensors of a rank's share in 32 bits: which one it was the traceback says.
+#[test]
+fn the_place_of_the_traceback_ranks_what_has_one_size() {
+    let link = "m=Qwen/Qwen2.5-1.5B&method=full&p=bf16&b=1&s=512&gpus=8&shard=zero1&gpu=a100-sxm-80gb";
+    let message = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 738.00 MiB. GPU 0 has a total capacity of 79.10 GiB of \
+                   which 1.00 MiB is free.";
+    let first = |frames: &str| {
+        let text =
+            format!("Traceback (most recent call last):\n  File \"train.py\", line 9\n{frames}\n{message}");
+        let decoded = decode(&text, &linked(link)).expect("a message");
+        let first = decoded.suspects.into_iter().next().expect("a tensor of that size");
+        (
+            first.line.what,
+            first.place,
+            decoded.findings.contains(&Finding::NotThere { place: Place::Attention }),
+        )
+    };
+    let state = "    self.optimizer.step()\n    state[\"exp_avg_sq\"] = torch.zeros_like(p)";
+    assert_eq!(first(state), ("optimizer state".to_owned(), Some(Place::OptimizerState), false));
+    let flat = "    self.optimizer.step()\n    flat = _flatten_dense_tensors(tensors)";
+    assert_eq!(first(flat), ("flat gradient".to_owned(), Some(Place::Flat), false));
+    // nothing of that size is made in attention
+    let attention = "    weights = nn.functional.softmax(scores, dim=-1)";
+    let (_, place, not_there) = first(attention);
+    assert_eq!((place, not_there), (None, true));
+    assert_eq!(decode(message, &linked(link)).expect("a message").suspects[0].place, None);
+}
+
+#[test]
+fn the_fullest_of_several_rows_is_looked_at() {
+    let text = "memory.used [MiB], memory.total [MiB], memory.free [MiB]\n1 MiB, 24564 MiB, 24111 MiB\n23012 MiB, 24564 MiB, 1100 MiB";
+    let decoded = decode(text, &linked("gpu=rtx-4090")).expect("rows");
+    let amounts: Vec<u64> = decoded.account.iter().map(|(_, bytes)| bytes.0 >> 20).collect();
+    assert_eq!(amounts, [23_012, 1100], "what all have, and what is free");
+    assert!(decoded.findings.contains(&Finding::SeveralRows { rows: 2 }), "{:?}", decoded.findings);
 }

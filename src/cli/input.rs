@@ -346,9 +346,14 @@ pub(super) fn read(path: &Path, most: usize) -> Result<String, String> {
     if length > most as u64 { Err(too_long(most)) } else { read_all(file, most) }
 }
 
-/// The text of a file of at most so many bytes, or of standard input where none is given.
+/// Whether a text is read from standard input: where no file is given, or `-`.
+pub(super) fn is_standard_input(path: Option<&Path>) -> bool {
+    path.is_none_or(|path| path == Path::new("-"))
+}
+
+/// The text of a file of at most so many bytes, or of standard input.
 pub(super) fn read_given(path: Option<&Path>, most: usize) -> Result<String, String> {
-    match path {
+    match path.filter(|_| !is_standard_input(path)) {
         Some(path) => read(path, most).map_err(|problem| format!("{}: {problem}", path.display())),
         None => read_all(std::io::stdin(), most).map_err(|problem| format!("standard input: {problem}")),
     }

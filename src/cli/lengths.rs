@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueHint};
 use serde_json::json;
 
-use super::input::{Input, read_given};
+use super::input::{Input, is_standard_input, read_given};
 use super::output::Output;
 use super::table::{Cell, Column, Listing, Table};
 use crate::issue::Issue;
@@ -25,7 +25,7 @@ const LONGEST: usize = 64 << 20;
 #[derive(Args)]
 pub(super) struct Arguments {
     /// The lengths in tokens, with spaces, commas or line breaks between them, 512x30 for thirty of 512, or CSV or lines of JSON with a
-    /// column tokens or length; standard input if not given
+    /// column tokens or length; standard input if not given, or -
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     texts: Option<PathBuf>,
     /// In how many orders of the texts the run is followed
@@ -41,7 +41,7 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
-    if arguments.texts.is_none() && arguments.input.is_standard_input() {
+    if is_standard_input(arguments.texts.as_deref()) && arguments.input.is_standard_input() {
         return Err(
             "standard input is the scenario here: give the lengths as a file, --texts FILE".to_owned()
         );

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueHint};
 use serde_json::json;
 
-use super::input::{Input, read_given};
+use super::input::{Input, is_standard_input, read_given};
 use super::levers::{lines, lower};
 use super::output::Output;
 use super::table::{Cell, Column, Table, aligned};
@@ -22,7 +22,7 @@ const REMEDIES: usize = 5;
 /// Decodes an out-of-memory message: which tensor it was, where the memory was, which change removes it
 #[derive(Args)]
 pub(super) struct Arguments {
-    /// The message, a log that has it, or the output of memory_summary() or nvidia-smi; standard input if not given
+    /// The message, a log that has it, or the output of memory_summary() or nvidia-smi; standard input if not given, or -
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     text: Option<PathBuf>,
     /// Print JSON; amounts in bytes
@@ -33,7 +33,7 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
-    if arguments.text.is_none() && arguments.input.is_standard_input() {
+    if is_standard_input(arguments.text.as_deref()) && arguments.input.is_standard_input() {
         return Err("standard input is the scenario here: give the message as a file, --text FILE".to_owned());
     }
     let asked = arguments.input.read().map_err(|error| match arguments.text {
@@ -68,15 +68,19 @@ fn to_text(decoded: &Decoded, remedies: &[Lever]) -> String {
             .collect();
         out.push_str(&aligned(&rows));
     }
-    for (index, Suspect { line, phase, allocated, agrees }) in suspects.iter().enumerate() {
+    for (index, Suspect { line, phase, allocated, agrees, place }) in suspects.iter().enumerate() {
         let header = match (index, agrees) {
             (0, Some(true)) => "The tensor",
             (0, Some(false) | None) => "Tensors of that size in this scenario",
             (_, _) => "or",
         };
         out.push_str(&format!(
-            "\n{header}\n\n  {}: {}\n  in the {phase}, with {allocated} allocated before it\n  {}\n  {}\n",
-            line.what, line.formula, line.why, line.source
+            "\n{header}\n\n  {}: {}\n  in the {phase}, with {allocated} allocated before it{}\n  {}\n  {}\n",
+            line.what,
+            line.formula,
+            place.map_or_else(String::new, |place| format!("; the traceback stands {place}")),
+            line.why,
+            line.source
         ));
     }
     if !likely.is_empty() {

@@ -62,7 +62,7 @@ fn table(scenario: &Scenario, figures: &Figures, needed: Bytes) -> Table {
 fn to_text(scenario: &Scenario, table: &Table, needed: Bytes) -> String {
     let line =
         |rule: &Rule| format!("{}: {}\n  {}\n  From: {}\n", rule.name, rule.formula, rule.wrong, rule.source);
-    let watch = scenario.gpu().map_or(&[][..], |gpu| gpu.vendor.watch());
+    let watch = scenario.gpu().map_or(&[][..], |gpu| gpu.watch());
     let watch = watch.iter().map(|command| format!("Watch it: {command}\n")).collect::<String>();
     let about = about(scenario).map_or_else(String::new, |words| format!("{words}\n"));
     let alone = held_against(scenario, needed).and_then(|alone| of_one_gpu(scenario, &alone.to_string()));

@@ -72,8 +72,9 @@ impl Vendor {
         }
     }
 
-    /// The commands that watch the memory of such a card while a program runs; none where there is none to name.
-    pub const fn watch(self) -> &'static [&'static str] {
+    /// The commands that watch the memory of such a card while a program runs; none where there is none to name. Of a card's own
+    /// [`Gpu::watch`](super::Gpu::watch) asks.
+    pub(super) const fn watch(self) -> &'static [&'static str] {
         match self {
             Vendor::Nvidia => &[
                 "nvidia-smi -l 1",

@@ -11,7 +11,7 @@ use super::names;
 use super::own_loop::{Engine, changed_numbers};
 use super::reader::Reader;
 use super::sentence_transformers;
-use super::settings::{OTHER_TRAINER, understood};
+use super::settings::{DIMENSIONS, OTHER_TRAINER, understood};
 use super::syntax::setting::Setting;
 use super::syntax::{python, setting};
 use super::understood::{Format, Understood};
@@ -241,8 +241,13 @@ fn in_usual_words(script: &python::Script, base: &Scenario) -> Option<Understood
         settings
     });
     let settings = settings.max_by_key(|settings| usual::words(settings))?;
-    let reader = || Reader::new(base.clone(), settings.clone());
-    (usual::words(&settings) >= FEWEST).then(|| understood(Format::Usual, reader(), Parts::default()))
+    if usual::words(&settings) < FEWEST {
+        return None;
+    }
+    let is_estimator = settings.iter().any(|setting| DIMENSIONS.contains(&setting.name.as_str()));
+    let format = if is_estimator { Format::TrainerToml } else { Format::Usual };
+    let parts = Parts { command: is_estimator, ..Parts::default() };
+    Some(understood(format, Reader::new(base.clone(), settings), parts))
 }
 
 /// Whether a setting of DeepSpeed's is left to the trainer.

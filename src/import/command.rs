@@ -7,6 +7,7 @@ use super::reader::Reader;
 use super::settings::{ARGUMENTS, DIMENSIONS, LIKELY_ARGUMENTS, OTHER_TRAINER, of_trl, understood};
 use super::syntax::setting::Setting;
 use super::syntax::{script, setting, shell};
+use super::torchtune;
 use super::understood::{Format, Understood};
 use super::usual;
 use crate::scenario::Scenario;
@@ -72,8 +73,10 @@ pub(super) fn of_command(text: &str, base: &Scenario) -> Option<Understood> {
     let is_transformers = has(&ARGUMENTS) || has(&LIKELY_ARGUMENTS) && !usual::is_foreign(&command.settings);
     let is_alone = files.is_empty() && named.is_none();
     if is_alone && launcher.starts_with("python") && trainer.is_none() && !is_transformers {
-        let format = if has(&DIMENSIONS) { Format::TrainerToml } else { Format::Usual };
-        let understood = understood(format, Reader::new(base.clone(), command.settings), Parts::default());
+        let is_estimator = has(&DIMENSIONS);
+        let format = if is_estimator { Format::TrainerToml } else { Format::Usual };
+        let parts = Parts { command: is_estimator, ..Parts::default() };
+        let understood = understood(format, Reader::new(base.clone(), command.settings), parts);
         return (!understood.taken.is_empty()).then_some(understood);
     }
     let says = is_transformers || has(&["learning_rate", "num_processes", "nproc_per_node", "num_gpus"]);
@@ -81,12 +84,19 @@ pub(super) fn of_command(text: &str, base: &Scenario) -> Option<Understood> {
         return None;
     }
     if let Some(file) = files.first().cloned().or(named) {
-        let mut reader = Reader::new(base.clone(), command.settings);
+        let settings = match format {
+            Format::Torchtune => torchtune::as_in_recipe(command.settings),
+            _ => command.settings,
+        };
+        let mut reader = Reader::new(base.clone(), settings);
         launch::of_arguments(&mut reader);
         if format == Format::Torchtune && reader.scenario.cluster.is_many() {
             reader.assume("shard", "fsdp2", "torchtune's distributed recipes shard by FSDP2");
         }
         reader.take(&["config"]);
+        if format == Format::Torchtune {
+            torchtune::overrides(&mut reader);
+        }
         reader.leave(&file, "this file says what is trained: read it first, then this command");
         let format = if format == Format::Trl { Format::Accelerate } else { format };
         return Some(Understood { format, ..understood(Format::Accelerate, reader, parts) });

@@ -209,7 +209,7 @@ pub(super) fn understood(format: Format, mut reader: Reader, parts: Parts) -> Un
         Format::Megatron => megatron::read(&mut reader),
         Format::Accelerate => launch::accelerate(&mut reader),
         Format::DeepSpeed => deepspeed::read(&mut reader),
-        Format::TrainerToml => trainer_toml::read(&mut reader),
+        Format::TrainerToml => trainer_toml::read(&mut reader, parts.command),
         Format::Usual => usual::read(&mut reader),
         Format::Headroom | Format::Recorded | Format::Model => {}
     }

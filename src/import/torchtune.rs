@@ -2,8 +2,10 @@
 
 use super::names::TORCHTUNE;
 use super::reader::{Reader, Said, among};
+use super::syntax::setting::Setting;
 use super::trainer;
 use crate::scenario::Stack;
+use crate::scenario::keys::Key;
 
 const WHY: &str = "torchtune's default (0.6.1)";
 
@@ -59,6 +61,63 @@ pub(super) fn read(reader: &mut Reader) {
     trainer::usual_loop(reader);
     reader.set("stack", Stack::Torchtune.slug(), "_component_: torchtune…");
     model(reader);
+    trainer::optimizer_class(reader);
+    recipe(reader);
+}
+
+/// Names of tables that have a class each: the command overrides that where it gives them a value (`optimizer=torch.optim.SGD`).
+const COMPONENTS: [&str; 4] = ["model", "optimizer", "loss", "tokenizer"];
+
+/// The settings of a command as a recipe has them.
+pub(super) fn as_in_recipe(mut settings: Vec<Setting>) -> Vec<Setting> {
+    for setting in settings.iter_mut().filter(|setting| COMPONENTS.contains(&setting.name.as_str())) {
+        setting.name.push_str("._component_");
+    }
+    settings
+}
+
+/// What the command `tune run … batch_size=4` puts over a recipe that is not there: what it leaves out stays as it was.
+pub(super) fn overrides(reader: &mut Reader) {
+    let before = reader.scenario.clone();
+    let assumed = reader.assumed.clone();
+    reader.set("stack", Stack::Torchtune.slug(), "tune run");
+    if reader.given(&["model._component_"]).is_empty() {
+        let layers = ["model.lora_attn_modules", "model.apply_lora_to_mlp", "model.apply_lora_to_output"];
+        let given = reader.given(&layers);
+        if given.contains(&layers[0]) && given.contains(&layers[1]) {
+            targets(reader);
+        }
+        for name in layers {
+            if let Some(said) = reader.take(&[name]) {
+                reader.leave(&said.said, "model.lora_attn_modules and model.apply_lora_to_mlp say together which layers get adapters: give both");
+            }
+        }
+        for (key, name) in [("lora-rank", "model.lora_rank"), ("lora-dropout", "model.lora_dropout")] {
+            if let Some(said) = reader.take(&[name]) {
+                reader.set(key, &said.text(), &said.said);
+            }
+        }
+    } else {
+        model(reader);
+    }
+    if !reader.given(&["optimizer._component_"]).is_empty() {
+        trainer::optimizer_class(reader);
+    }
+    recipe(reader);
+    // of what the recipe says nothing is known
+    let read = std::mem::replace(&mut reader.scenario, before);
+    for taken in &reader.taken {
+        if let Some(key) = Key::find(taken.key) {
+            key.copy(&mut reader.scenario, &read);
+        }
+    }
+    reader.assumed = assumed;
+    let has_taken = |key: &str| reader.taken.iter().any(|taken| taken.key == key);
+    reader.assumed.retain(|assumed| !has_taken(assumed.key));
+}
+
+/// What a recipe says beside its model and its optimizer.
+fn recipe(reader: &mut Reader) {
     reader.or_assume("batch-size", &["batch_size"], "1", "the recipe's batch_size");
     reader.or_assume("gradient-accumulation", &["gradient_accumulation_steps"], "1", WHY);
     let packed = reader.switch(&["dataset.packed"]);
@@ -79,7 +138,6 @@ pub(super) fn read(reader: &mut Reader) {
         Some((false, said)) => reader.set("mask", "none", &said),
         None => reader.assume("mask", "none", "dataset.packed is off by default"),
     }
-    trainer::optimizer_class(reader);
     match reader.take(&["dtype"]) {
         Some(said) => match said.text().as_str() {
             word @ ("bf16" | "fp32") => reader.set("precision", word, &said.said),

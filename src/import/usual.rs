@@ -72,7 +72,9 @@ const KERNEL: &[&str] = &["attn_implementation", "attention_implementation"];
 const PRECISION: &[&str] = &["precision", "mixed_precision", "dtype", "torch_dtype", "bf16", "fp16"];
 const METHOD: &[&str] = &["method", "use_qlora", "qlora", "load_in_4bit", "use_lora", "lora", "use_peft"];
 const MODE: &[&str] = &["mode"];
-const ANSWERS: &[&str] = &["num_generations", "max_completion_length"];
+const ANSWERS: [&str; 2] = ["num_generations", "max_completion_length"];
+const CACHE: &[&str] = &["no_kv_cache", "use_kv_cache", "kv_cache"];
+const SIZE: &[&str] = &["model_size_gb"];
 const CARD: &[&str] = &["gpu_memory_gb", "gpu_memory"];
 
 /// How many of the settings are such words.
@@ -87,7 +89,9 @@ pub(super) fn words(settings: &[Setting]) -> usize {
         PRECISION,
         METHOD,
         MODE,
-        ANSWERS,
+        &ANSWERS,
+        CACHE,
+        SIZE,
         CARD,
         &["bf16", "fp16"],
     ];
@@ -148,6 +152,7 @@ pub(super) fn read(reader: &mut Reader) {
     if let Some(said) = reader.take(MODEL) {
         reader.model(&said);
     }
+    size(reader);
     match reader.take(MODE) {
         Some(said) if said.text().starts_with("inference") => reader.set("task", "generate", &said.said),
         Some(said) if said.text().starts_with("train") => reader.idle.push(said.said),
@@ -189,18 +194,71 @@ pub(super) fn read(reader: &mut Reader) {
             Err(_) => reader.leave(&said.said, "this is no amount of memory"),
         }
     }
-    let answers: Vec<Said> = ANSWERS.iter().filter_map(|name| reader.take(&[name])).collect();
-    for said in answers {
-        reader.leave(
-            &said.said,
-            "settings of reinforcement learning are read of trl's GRPOConfig and RLOOConfig",
-        );
-    }
+    answers(reader);
+    cache(reader);
     for (names, why) in REFUSED {
         reader.refuse(names, why);
     }
     let idle = ["epochs", "num_epochs", "lr", "steps", "device", "verbose"];
     reader.pass(|name| among(IDLE, name) || among(&idle, name));
+}
+
+/// A model that is known by the gigabytes of its weights in 16 bits, as calculators ask for them.
+fn size(reader: &mut Reader) {
+    /// Bytes of a parameter: a billion of them are so many GB.
+    const EACH: f64 = 2.0;
+    let Some(said) = reader.take(SIZE) else { return };
+    if reader.has_taken("model") {
+        return reader.leave(&said.said, "the model is named, and its weights are counted");
+    }
+    let Some(gigabytes) = said.number().filter(|number| number.is_finite() && *number > 0.0) else {
+        return reader.leave(&said.said, "this is no number of gigabytes");
+    };
+    let billions = gigabytes / EACH;
+    let model = format!("{billions}b");
+    if Key::find("model").is_some_and(|key| key.read(&mut reader.scenario.clone(), &model).is_ok()) {
+        reader.set("model", &model, &format!("{}, of 2 bytes for each parameter", said.said));
+    } else {
+        let why = format!(
+            "weights of 2 bytes are {billions} billion parameters, and no model is known by that size: name it (--model) or bring its \
+             config.json"
+        );
+        reader.leave(&said.said, &why);
+    }
+}
+
+/// Answers that are generated and learnt from, as GRPO does; its batch counts answers, however many are of one prompt.
+fn answers(reader: &mut Reader) {
+    let [number, length] = ANSWERS.map(|name| reader.take(&[name]));
+    let Some(first) = number.as_ref().or(length.as_ref()) else { return };
+    reader.set("task", "grpo", &first.said);
+    reader.idle.extend(number.map(|said| said.said));
+    let Some(said) = length else { return };
+    let prompt = reader.scenario.answers.prompt;
+    match said.number().filter(|tokens| (1.0..=1e9).contains(tokens)) {
+        Some(tokens) => {
+            let why = format!("{}, behind a prompt of {prompt} tokens", said.said);
+            reader.set("seq-length", &prompt.saturating_add(tokens as u64).to_string(), &why);
+        }
+        None => reader.leave(&said.said, "this is no number of tokens"),
+    }
+}
+
+/// Whether keys and values of earlier tokens are kept.
+fn cache(reader: &mut Reader) {
+    match reader.switch(&["no_kv_cache"]) {
+        Some((off, said)) => reader.set("kv-cache", if off { "off" } else { "dynamic" }, &said),
+        None => {
+            let Some(said) = reader.take(&["use_kv_cache", "kv_cache"]) else { return };
+            let word = said.text();
+            let kept = match said.switch() {
+                Some(true) => "dynamic",
+                Some(false) => "off",
+                None => &word,
+            };
+            reader.set("kv-cache", kept, &said.said);
+        }
+    }
 }
 
 /// Which weights are trained, by switches of many names.
@@ -302,7 +360,9 @@ fn autocast(reader: &mut Reader) -> Option<(Computes, String)> {
 #[cfg(test)]
 mod tests {
     use super::super::{Format, Understood, read as import};
-    use crate::scenario::{Checkpointing, Method, Optimizer, Precision, Scenario, Task};
+    use crate::scenario::{
+        CacheKind, Checkpointing, Method, ModelChoice, Optimizer, Precision, Scenario, Task,
+    };
     use crate::units::Bytes;
 
     #[track_caller]
@@ -325,7 +385,12 @@ mod tests {
             "config = TrainingConfig(per_device_train_batch_size=1, use_lora=True, lora_r=8, num_generations=4)",
         );
         assert_eq!((call.scenario.method, call.scenario.lora.rank), (Method::Lora, 8));
-        assert_eq!(call.left.len(), 1, "{:?}", call.left);
+        assert_eq!((call.scenario.task, call.left.len()), (Task::Grpo, 0), "{:?}", call.left);
+        let answers = read(
+            "config = GSPOConfig(per_device_train_batch_size=1, num_generations=4, max_completion_length=256, use_lora=True)",
+        );
+        assert_eq!(answers.scenario.sequence, answers.scenario.answers.prompt + 256);
+        assert_eq!((answers.scenario.task, answers.idle.len()), (Task::Grpo, 1));
         let command = read(
             "python gpu_memory_calculator.py --model microsoft/phi-2 --mode training --precision bf16 --optimizer adamw --batch-size 4 \
              --gradient-checkpointing",
@@ -335,10 +400,17 @@ mod tests {
         assert_eq!(command.scenario.checkpointing, Checkpointing::NonReentrant);
         let inference = read("python gpu_memory_calculator.py --model microsoft/phi-2 --mode inference");
         assert_eq!(inference.scenario.task, Task::Generate);
+        let uncached = read(
+            "python gpu_memory_calculator.py --model microsoft/phi-2 --mode inference --precision bf16 --no-kv-cache",
+        );
+        assert_eq!((uncached.scenario.generation.cache, uncached.left.len()), (CacheKind::Off, 0));
         let cluster = read(
             "python memory_calculator.py --model_size_gb 14 --gpu_memory_gb 80 --num_gpus 4 --optimizer adamw",
         );
-        assert_eq!((cluster.scenario.cluster.gpus, cluster.left.len()), (4, 1));
+        assert_eq!((cluster.scenario.cluster.gpus, cluster.left.len()), (4, 0), "{:?}", cluster.left);
+        assert_eq!(cluster.scenario.model, ModelChoice::Size(7.0));
+        let unknown = read("--model_size_gb 1e9 --batch_size 1");
+        assert!(unknown.left[0].why.contains("500000000 billion parameters"), "{:?}", unknown.left);
         assert_eq!(cluster.scenario.gpu().map(|gpu| gpu.memory), Ok(Bytes::gib(80.)));
     }
 

@@ -1,7 +1,8 @@
 //! The figures of a run that did not fail, beside those of the scenario.
 
+use super::amount::Amount;
 use super::finding::{Figure, Finding};
-use super::message::{Amount, Message};
+use super::message::Message;
 use crate::accuracy;
 use crate::plan::Answer;
 use crate::units::{BYTES_PER_MIB, Bytes};

@@ -4,10 +4,14 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::message::{Amount, Message};
+use super::amount::Amount;
+use super::message::Message;
+use super::place::Place;
 use super::suspect::Suspect;
 use crate::allocator::segment_for;
+use crate::hardware::Vendor;
 use crate::issue::Issue;
+use crate::scenario::Allocator;
 use crate::units::Bytes;
 
 /// Less of what is reserved than so many percent is not worth a word where it lies free.
@@ -22,8 +26,8 @@ pub enum Finding {
     Fragmented {
         /// Reserved and not allocated.
         unallocated: Bytes,
-        /// Whether the allocator already joins its pieces.
-        expandable: bool,
+        /// Whether the allocator can join its pieces.
+        joining: Joining,
     },
     /// Without any fragmentation there would not have been enough either.
     Short {
@@ -104,6 +108,18 @@ pub enum Finding {
         unallocated: Bytes,
         /// Free parts of segments in which tensors have others.
         inactive: Option<Bytes>,
+        /// Whether the allocator can join such pieces.
+        joining: Joining,
+    },
+    /// Several rows of nvidia-smi, cards or moments.
+    SeveralRows {
+        /// How many.
+        rows: u64,
+    },
+    /// Of the scenario's tensors of that size none is made where the traceback stands.
+    NotThere {
+        /// The innermost place that it names.
+        place: Place,
     },
     /// A figure of a run that did not fail, beside the scenario's.
     Beside {
@@ -116,6 +132,33 @@ pub enum Finding {
         /// Whether they are one, as nearly as runs like this one were measured to be predicted.
         agrees: bool,
     },
+}
+
+/// Whether the allocator can join its pieces: its setting `expandable_segments`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Joining {
+    /// It can and does not yet.
+    Off,
+    /// It already does.
+    On,
+    /// On AMD's cards: the setting is there, and a build may lack what it needs (`expandable_segments` in
+    /// `c10/cuda/CUDAAllocatorConfig.h` warns then and is off).
+    Doubtful,
+    /// Nothing is known of such a setting for this maker's cards.
+    Unknown,
+}
+
+impl Joining {
+    /// That of a maker's cards, and whether the scenario has it.
+    pub(super) const fn of(vendor: Vendor, allocator: Allocator) -> Joining {
+        match (vendor, allocator) {
+            (Vendor::Nvidia, Allocator::Expandable) => Joining::On,
+            (Vendor::Nvidia, Allocator::Native) => Joining::Off,
+            (Vendor::Amd, _) => Joining::Doubtful,
+            (Vendor::Intel | Vendor::Apple | Vendor::Google, _) => Joining::Unknown,
+        }
+    }
 }
 
 /// A figure that both a text and a prediction have.
@@ -156,15 +199,21 @@ impl Finding {
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Finding::Fragmented { unallocated, expandable: false } => write!(
+            Finding::Fragmented { unallocated, joining } => write!(
                 f,
                 "Fragmentation: {unallocated} were reserved by PyTorch and not allocated, enough together with what was free, but \
-                 not in one piece. PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True lets the allocator join them."
-            ),
-            Finding::Fragmented { unallocated, expandable: true } => write!(
-                f,
-                "Fragmentation: {unallocated} were reserved by PyTorch and not allocated. The scenario already has \
-                 expandable segments; if the run had them too, smaller requests are what is left to change."
+                 not in one piece. {}",
+                match joining {
+                    Joining::Off => "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True lets the allocator join them.",
+                    Joining::On =>
+                        "The scenario already has expandable segments; if the run had them too, smaller requests are what is left to \
+                         change.",
+                    Joining::Doubtful =>
+                        "PYTORCH_HIP_ALLOC_CONF=expandable_segments:True lets the allocator join them where PyTorch was built for it; where it \
+                         warns \"expandable_segments not supported on this platform\" nothing changes, and smaller requests are what is left.",
+                    Joining::Unknown =>
+                        "Smaller requests are what is left to change: a smaller micro-batch, shorter sequences, checkpointing.",
+                }
             ),
             Finding::Short { by } => {
                 write!(f, "No fragmentation: even in one piece {by} would have been missing.")
@@ -194,7 +243,10 @@ impl fmt::Display for Finding {
                 if segment.0 <= segment_for(1) { "up to 1 MiB" } else { "1 to 10 MiB, or of 18 to 20," }
             ),
             Finding::OtherProcesses { bytes } => {
-                write!(f, "Other processes had {bytes} of the card: nvidia-smi lists them.")
+                write!(
+                    f,
+                    "Other processes had {bytes} of the card: the maker's tool lists them (nvidia-smi, rocm-smi, xpu-smi)."
+                )
             }
             Finding::OtherCard { own, capacity } => write!(
                 f,
@@ -233,16 +285,30 @@ impl fmt::Display for Finding {
                 "The card was full: {retries} times the allocator had to give back its free segments and ask again (cudaMalloc retries), \
                  which costs time, and {failures} of these were in vain (CUDA OOMs)."
             ),
-            Finding::Unused { unallocated, inactive: None } => write!(
+            Finding::Unused { unallocated, inactive: None, .. } => write!(
                 f,
                 "{unallocated} were reserved and not allocated: blocks that the allocator keeps for the next tensors of their sizes. \
-                 nvidia-smi counts them as used."
+                 nvidia-smi and its like count them as used."
             ),
-            Finding::Unused { unallocated, inactive: Some(inactive) } => write!(
+            Finding::Unused { unallocated, inactive: Some(inactive), joining } => write!(
                 f,
                 "{unallocated} were reserved and not allocated, {inactive} of them in segments in which tensors have other parts: these are \
-                 the holes of fragmentation, which torch.cuda.empty_cache() cannot give back and \
-                 PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True avoids."
+                 the holes of fragmentation, which emptying the cache (empty_cache()) cannot give back{}.",
+                match joining {
+                    Joining::Off | Joining::On => " and PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True avoids",
+                    Joining::Doubtful =>
+                        " and PYTORCH_HIP_ALLOC_CONF=expandable_segments:True avoids where PyTorch was built for it",
+                    Joining::Unknown => "",
+                }
+            ),
+            Finding::SeveralRows { rows } => write!(
+                f,
+                "{rows} rows of nvidia-smi, cards or moments: the fullest is looked at, and no sum of them."
+            ),
+            Finding::NotThere { place } => write!(
+                f,
+                "The traceback stands {place}, and none of the scenario's tensors of that size is made there: another setting there may be \
+                 what differs."
             ),
             Finding::Beside { figure, said, found, agrees: true } => {
                 write!(f, "{said} {}: the scenario has {found}, so it may be that run.", figure.label())
@@ -278,9 +344,9 @@ pub fn findings(
     cards: Option<[Bytes; 2]>,
     suspects: &[Suspect],
     unanswered: Option<Issue>,
-    expandable: bool,
+    joining: Joining,
 ) -> Vec<Finding> {
-    let of_memory = message.requested.and_then(|asked| of_memory(message, asked.bytes, expandable));
+    let of_memory = message.requested.and_then(|asked| of_memory(message, asked.bytes, joining));
     let in_run = match (unanswered, suspects.first()) {
         (Some(issue), _) => Some(Finding::NoAnswer { reason: issue.to_string() }),
         (None, Some(Suspect { agrees: Some(false), allocated: found, .. })) => {
@@ -302,36 +368,47 @@ pub fn findings(
         let failures = message.failures.unwrap_or(0);
         Finding::Retried { retries, failures }
     });
-    [of_memory, driver, unused(message), retried, metal, in_run, others, card].into_iter().flatten().collect()
+    let rows = message.rows.filter(|rows| *rows > 1).map(|rows| Finding::SeveralRows { rows });
+    [of_memory, driver, unused(message, joining), retried, metal, in_run, others, rows, card]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 /// What was reserved for nothing, where nothing was asked for; none where it is little.
-fn unused(message: &Message) -> Option<Finding> {
+fn unused(message: &Message, joining: Joining) -> Option<Finding> {
     let (None, Some(reserved), Some(unallocated)) =
         (message.requested, message.reserved, message.unallocated)
     else {
         return None;
     };
     let inactive = message.inactive.map(|amount| amount.bytes);
-    (unallocated.bytes.percent_of(reserved.bytes) >= LEAST_UNUSED)
-        .then_some(Finding::Unused { unallocated: unallocated.bytes, inactive })
+    (unallocated.bytes.percent_of(reserved.bytes) >= LEAST_UNUSED).then_some(Finding::Unused {
+        unallocated: unallocated.bytes,
+        inactive,
+        joining,
+    })
 }
 
 /// Why the card had no room for what was asked.
-fn of_memory(message: &Message, asked: Bytes, expandable: bool) -> Option<Finding> {
+fn of_memory(message: &Message, asked: Bytes, joining: Joining) -> Option<Finding> {
     let bytes = |amount: Option<Amount>| amount.map(|amount| amount.bytes);
     if bytes(message.capacity).is_some_and(|capacity| asked > capacity) {
         return Some(Finding::LargerThanCard);
     }
     let segment = message.segment().map(|segment| Finding::AnySmallTensor { segment });
-    let (Some(free), Some(unallocated)) = (bytes(message.free), bytes(message.unallocated)) else {
+    let unallocated = bytes(message.unallocated);
+    // Intel's message does not say what was free: there are pieces enough where they are so without it
+    let enough = unallocated.filter(|unallocated| *unallocated >= asked);
+    let free = bytes(message.free).or(enough.map(|_| Bytes::ZERO));
+    let (Some(free), Some(unallocated)) = (free, unallocated) else {
         let missing = bytes(message.free).filter(|free| *free < asked).map(|free| asked.saturating_sub(free));
         return segment.or_else(|| missing.map(|by| Finding::MoreThanFree { by }));
     };
     Some(if free >= asked {
         Finding::Limited { free, allowed: bytes(message.allowed) }
     } else if free + unallocated >= asked {
-        Finding::Fragmented { unallocated, expandable }
+        Finding::Fragmented { unallocated, joining }
     } else {
         segment.unwrap_or(Finding::Short { by: asked.saturating_sub(free + unallocated) })
     })

@@ -43,7 +43,7 @@ pub fn likely(message: &Message, scenario: &Scenario) -> Vec<Likely> {
     near.sort_by_key(|(differing, _)| *differing);
     let candidates = near.into_iter().map(|(_, other)| other).filter(reaches).take(RECORDED);
     let found = candidates.filter_map(|other| {
-        let suspect = suspects(message, &other).ok()?.into_iter().next()?;
+        let suspect = suspects(message, &[], &other).ok()?.into_iter().next()?;
         (suspect.agrees == Some(true)).then(|| Likely {
             changes: Change::between(scenario, &other, ""),
             suspect,
@@ -65,7 +65,7 @@ pub fn nearest_run(message: &Message, guess: &Scenario) -> Option<(Scenario, Sus
         [Some(run), trains.then_some(other)].into_iter().flatten()
     });
     let asked = runs.filter(|run| !run.stops()).filter_map(|run| {
-        let suspect = suspects(message, &run).ok()?.into_iter().next()?;
+        let suspect = suspects(message, &[], &run).ok()?.into_iter().next()?;
         Some((run, suspect))
     });
     let possible = asked.filter(|(_, suspect)| message.in_use().is_none_or(|most| suspect.allocated <= most));

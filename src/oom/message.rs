@@ -4,29 +4,11 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::amount::{Amount, Found, amounts};
+use super::smi::{Row, rows};
 use crate::allocator::segment_for;
-use crate::units::{BYTES_PER_GB, BYTES_PER_GIB, BYTES_PER_KIB, BYTES_PER_MIB, Bytes};
-
-/// An amount as a text writes it, with so many decimals.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
-pub struct Amount {
-    /// The bytes that are written.
-    pub bytes: Bytes,
-    /// By how much the real ones may differ, as the text rounds.
-    pub off: Bytes,
-}
-
-impl Amount {
-    /// The least that it may stand for.
-    pub fn least(self) -> u64 {
-        self.bytes.saturating_sub(self.off).0
-    }
-
-    /// The most that it may stand for.
-    pub fn most(self) -> u64 {
-        (self.bytes + self.off).0
-    }
-}
+use crate::hardware::Vendor;
+use crate::units::{BYTES_PER_GB, BYTES_PER_GIB, Bytes};
 
 /// The figures of a message; those that it does not give are absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
@@ -64,8 +46,12 @@ pub struct Message {
     pub failures: Option<u64>,
     /// Whether the driver says it and not PyTorch's allocator, without a figure: "CUDA error: out of memory".
     pub is_of_driver: bool,
+    /// How many rows of nvidia-smi there are, cards or moments; the figures are of the fullest.
+    pub rows: Option<u64>,
     /// Whether it is of PyTorch for AMD's cards: "HIP out of memory".
     pub is_of_amd: bool,
+    /// Whether it is of PyTorch for Intel's cards: "XPU out of memory".
+    pub is_of_intel: bool,
     /// Whether it is of PyTorch on a Mac, whose capacity is what the process may have.
     pub is_of_metal: bool,
 }
@@ -78,7 +64,8 @@ impl fmt::Display for NoMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(
             "nothing of an out-of-memory error was found: paste the line with \"Tried to allocate …\", the table that \
-             torch.cuda.memory_summary() returns, or the line of nvidia-smi with MiB / MiB",
+             torch.cuda.memory_summary() returns, or what nvidia-smi shows: its line with MiB / MiB, or the rows of \
+             --query-gpu=memory.used,memory.total,memory.free --format=csv",
         )
     }
 }
@@ -93,7 +80,7 @@ impl std::str::FromStr for Message {
         message.read_summary(text);
         let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
         message.read_sentence(first_message(&words));
-        message.read_nvidia_smi(&words);
+        message.read_nvidia_smi(text);
         message.complete();
         let asks = words.contains("Tried to allocate");
         message.is_of_driver = !asks && DRIVERS.iter().any(|said| words.contains(said));
@@ -101,7 +88,9 @@ impl std::str::FromStr for Message {
             return Err(NoMessage);
         }
         let is_of_metal = words.contains("MPS backend out of memory") || words.contains("MPS allocated");
-        Ok(Message { is_of_amd: words.contains("HIP out of memory"), is_of_metal, ..message })
+        let [is_of_amd, is_of_intel] =
+            ["HIP out of memory", "XPU out of memory"].map(|said| words.contains(said));
+        Ok(Message { is_of_amd, is_of_intel, is_of_metal, ..message })
     }
 }
 
@@ -123,6 +112,16 @@ impl Message {
     pub fn segment(&self) -> Option<Bytes> {
         let asked = self.requested?.bytes;
         [1, 2 << 20].map(segment_for).map(Bytes).into_iter().find(|segment| *segment == asked)
+    }
+
+    /// Whose cards it is of, where it says so.
+    pub const fn vendor(&self) -> Option<Vendor> {
+        match self {
+            Message { is_of_amd: true, .. } => Some(Vendor::Amd),
+            Message { is_of_intel: true, .. } => Some(Vendor::Intel),
+            Message { is_of_metal: true, .. } => Some(Vendor::Apple),
+            _ => None,
+        }
     }
 
     /// What everybody had of the card, where the text says what it has and what was free.
@@ -183,15 +182,14 @@ impl Message {
         self.others = processes.into_iter().map(Some).reduce(sum).flatten();
     }
 
-    /// A line of nvidia-smi: `22100MiB / 24564MiB`.
+    /// What nvidia-smi shows of the fullest card.
     fn read_nvidia_smi(&mut self, text: &str) {
-        let found = amounts(text, BYTES_PER_GB);
-        for pair in found.windows(2).filter(|pair| pair.iter().all(|found| found.unit == "MiB")) {
-            if pair[0].after.starts_with("/ ") && pair[1].before.ends_with('/') {
-                self.shown.get_or_insert(pair[0].amount);
-                self.capacity.get_or_insert(pair[1].amount);
-            }
-        }
+        let rows = rows(text);
+        let Some(Row { used, total, free }) = rows.iter().max_by_key(|row| row.used.bytes) else { return };
+        self.rows = Some(rows.len() as u64);
+        self.shown.get_or_insert(*used);
+        self.capacity = self.capacity.or(*total);
+        self.free = self.free.or(*free);
     }
 
     /// `torch.cuda.memory_summary()`: `| CUDA OOMs: 0 | cudaMalloc retries: 2 |`, then
@@ -264,65 +262,10 @@ fn first_message(text: &str) -> &str {
     &rest[..end]
 }
 
-/// An amount and the words on both sides of it.
-struct Found<'a> {
-    amount: Amount,
-    unit: &'static str,
-    before: &'a str,
-    after: &'a str,
-}
-
-/// The units, longest first where one begins another.
-const UNITS: [(&str, u64); 10] = [
-    ("GiB", BYTES_PER_GIB),
-    ("MiB", BYTES_PER_MIB),
-    ("KiB", BYTES_PER_KIB),
-    ("TiB", BYTES_PER_GIB << 10),
-    ("bytes", 1),
-    ("GB", 0),
-    ("MB", BYTES_PER_MIB),
-    ("KB", BYTES_PER_KIB),
-    ("kB", BYTES_PER_KIB),
-    ("B", 1),
-];
-
-/// Every number with a unit of memory.
-fn amounts(text: &str, step_of_gb: u64) -> Vec<Found<'_>> {
-    let mut found = Vec::new();
-    let mut at = 0;
-    while let Some(start) = text[at..].find(|c: char| c.is_ascii_digit()).map(|offset| at + offset) {
-        let is_number = |c: char| c.is_ascii_digit() || c == '.';
-        let end = text[start..].find(|c| !is_number(c)).map_or(text.len(), |length| start + length);
-        at = end;
-        let starts_word = !text[..start].ends_with(|c: char| c.is_alphanumeric() || c == '.' || c == '-');
-        let number = &text[start..end];
-        let rest = text[end..].trim_start();
-        let unit = UNITS.iter().find(|(unit, _)| {
-            rest.strip_prefix(unit).is_some_and(|rest| !rest.starts_with(char::is_alphanumeric))
-        });
-        let (Some((unit, step)), Ok(value), true) = (unit, number.parse::<f64>(), starts_word) else {
-            continue;
-        };
-        let step = if *step == 0 { step_of_gb } else { *step } as f64;
-        let decimals = number.split_once('.').map_or(0, |(_, decimals)| decimals.len());
-        let half = 0.5 * 10f64.powi(-(decimals.min(20) as i32));
-        found.push(Found {
-            amount: Amount {
-                bytes: Bytes((value * step).round() as u64),
-                // whole bytes are exact
-                off: Bytes(if step == 1.0 { 0 } else { (half * step).ceil() as u64 }),
-            },
-            unit,
-            before: text[..start].trim_end(),
-            after: rest[unit.len()..].trim_start(),
-        });
-    }
-    found
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::units::BYTES_PER_MIB;
 
     fn gib(amount: f64) -> Option<Bytes> {
         Some(Bytes((amount * BYTES_PER_GIB as f64).round() as u64))

@@ -1,11 +1,14 @@
 //! An out-of-memory message, decoded: which tensor asked for the memory, where the card's memory was, whether it was there in
 //! pieces, and which change removes the request. The message's figures are looked for in the run of a scenario.
 
+mod amount;
 mod beside;
 mod finding;
 mod guess;
 mod likely;
 mod message;
+mod place;
+mod smi;
 mod suspect;
 
 use serde::{Deserialize, Serialize};
@@ -16,14 +19,17 @@ use crate::issue::Issue;
 use crate::plan::{Answer, Change, Cost, Lever, Verdict, levers};
 use crate::scenario::{Allocator, GpuChoice, Scenario};
 use crate::units::Bytes;
+pub use amount::Amount;
 use beside::beside;
 use finding::findings;
-pub use finding::{Figure, Finding};
+pub use finding::{Figure, Finding, Joining};
 pub use guess::Guess;
 use guess::guesses;
 pub use likely::Likely;
 use likely::{likely, nearest_run};
-pub use message::{Amount, Message, NoMessage};
+pub use message::{Message, NoMessage};
+pub use place::Place;
+use place::places;
 pub use suspect::Suspect;
 use suspect::{recorded, suspects};
 
@@ -88,9 +94,9 @@ impl Holder {
         match self {
             Holder::Tensors => "Tensors (allocated)",
             Holder::FreeBlocks => "PyTorch's free blocks (reserved, not allocated)",
-            Holder::Outside => "This process beside PyTorch: CUDA context, kernels, NCCL",
+            Holder::Outside => "This process beside PyTorch: the driver's context, kernels, NCCL",
             Holder::Others => "Other processes",
-            Holder::OutsideAndOthers => "CUDA context, and other processes if there are any",
+            Holder::OutsideAndOthers => "The driver's context, and other processes if there are any",
             Holder::Everybody => "All processes",
             Holder::Nobody => "Free",
         }
@@ -125,7 +131,8 @@ pub fn decode(text: &str, scenario: &Scenario) -> Result<Decoded, NoMessage> {
     let asked = scenario;
     let (scenario, cards) = on_card_of(&message, text, asked);
     let answer = Answer::of(scenario.clone());
-    let (suspects, unanswered) = match suspects(&message, &scenario) {
+    let places = places(text);
+    let (suspects, unanswered) = match suspects(&message, &places, &scenario) {
         Ok(suspects) => (suspects, None),
         Err(issue) => (Vec::new(), Some(issue)),
     };
@@ -140,8 +147,11 @@ pub fn decode(text: &str, scenario: &Scenario) -> Result<Decoded, NoMessage> {
         (*guess.scenario, guess.allocated) = (run, Some(suspect.allocated));
         message.capacity.is_none_or(|capacity| suspect.allocated <= capacity.bytes)
     });
-    let mut findings =
-        findings(&message, cards, &suspects, unanswered, scenario.allocator == Allocator::Expandable);
+    let vendor = message.vendor().or(scenario.gpu().ok().map(|gpu| gpu.vendor)).unwrap_or(Vendor::Nvidia);
+    let joining = Joining::of(vendor, scenario.allocator);
+    let mut findings = findings(&message, cards, &suspects, unanswered, joining);
+    let innermost = places.first().filter(|_| suspects.first().is_some_and(|first| first.place.is_none()));
+    findings.extend(innermost.map(|place| Finding::NotThere { place: *place }));
     findings.extend(beside(&message, &answer));
     let of_other_run = findings.iter().any(Finding::is_other_run);
     findings.extend(more_than_run(&message, &answer).filter(|_| !of_other_run));
@@ -203,7 +213,7 @@ pub fn remedies(decoded: &Decoded) -> Result<Vec<Lever>, Issue> {
 
 /// The scenario with an allocator that joins its pieces, where the message says that they would have been enough.
 fn joined(decoded: &Decoded) -> Option<Lever> {
-    let in_pieces = |finding: &Finding| matches!(finding, Finding::Fragmented { expandable: false, .. });
+    let in_pieces = |finding: &Finding| matches!(finding, Finding::Fragmented { joining: Joining::Off, .. });
     let is_cudas = decoded.scenario.gpu().is_ok_and(|gpu| gpu.vendor == Vendor::Nvidia);
     (is_cudas && decoded.findings.iter().any(in_pieces)).then_some(())?;
     let scenario = Scenario { allocator: Allocator::Expandable, ..(*decoded.scenario).clone() };
@@ -232,10 +242,13 @@ fn on_card_of(message: &Message, text: &str, scenario: &Scenario) -> (Scenario, 
         return (Scenario { gpu, ..scenario.clone() }, (!is_near(own, there)).then_some([own, there]));
     }
     let Some(capacity) = capacity else { return (scenario.clone(), None) };
-    if is_near(own, capacity) {
+    // Metal's limit is no card's memory, and of a Mac's nothing else is known
+    let vendor = message.vendor().filter(|vendor| *vendor != Vendor::Apple);
+    let is_theirs = vendor.is_none_or(|vendor| scenario.gpu().is_ok_and(|gpu| gpu.vendor == vendor));
+    if is_theirs && is_near(own, capacity) {
         return (scenario.clone(), None);
     }
-    let vendor = if message.is_of_amd { Vendor::Amd } else { Vendor::Nvidia };
+    let vendor = vendor.unwrap_or(Vendor::Nvidia);
     let gpu = nearest(capacity, vendor)
         .map_or(GpuChoice::Custom(capacity), |gpu| GpuChoice::Catalogue(gpu.slug.to_string()));
     (Scenario { gpu, ..scenario.clone() }, Some([own, capacity]))
@@ -261,18 +274,19 @@ fn named_in(text: &str, may_be: impl Fn(&Gpu) -> bool) -> Option<&'static Gpu> {
     named.next().filter(|_| named.next().is_none())
 }
 
-/// The card of the catalogue that has as much as a message says, where one alone has: of those that people train on (Volta and newer), if
-/// there are some.
+/// The card of the catalogue that has as much as a message says: of NVIDIA's where one alone has, of those that people train on (Volta and
+/// newer), if there are some; of others' the nearest, as only their tensors are followed.
 fn nearest(capacity: Bytes, vendor: Vendor) -> Option<&'static Gpu> {
-    let is_near = |gpu: &&Gpu| {
-        gpu.memory.0.abs_diff(capacity.0) as f64 <= capacity.0 as f64 * NEAREST_CARD && gpu.vendor == vendor
-    };
+    let off = |gpu: &Gpu| gpu.memory.0.abs_diff(capacity.0);
+    let part = if vendor == Vendor::Nvidia { NEAREST_CARD } else { SAME_CARD };
+    let is_near = |gpu: &&Gpu| off(gpu) as f64 <= capacity.0 as f64 * part && gpu.vendor == vendor;
+    if vendor != Vendor::Nvidia {
+        return gpus().filter(is_near).min_by_key(|gpu| off(gpu));
+    }
     let is_old = |gpu: &&Gpu| gpu.capability.is_some_and(|capability| capability.major < 7);
     let (old, new): (Vec<_>, Vec<_>) = gpus().filter(is_near).partition(is_old);
     match if new.is_empty() { &old[..] } else { &new[..] } {
         [one] => Some(one),
-        // of AMD's any will do: only their tensors are followed
-        [one, ..] if vendor == Vendor::Amd => Some(one),
         _ => None,
     }
 }

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::message::Message;
+use super::place::Place;
 use crate::accuracy;
 use crate::allocator::Settings;
 use crate::explain::{Line, explain};
@@ -23,16 +24,19 @@ pub struct Suspect {
     /// Whether that is what the message says, as nearly as runs like this one were measured to be predicted; none where the message
     /// does not say it.
     pub agrees: Option<bool>,
+    /// The place of the traceback in which it is made; none where there is no traceback, or it names none of those.
+    pub place: Option<Place>,
 }
 
 /// At most so many suspects are named.
 const SUSPECTS: usize = 3;
-/// The tensors of a scenario's run that ask for as much as the message says, the one whose moment is nearest to it first; none
-/// where the message says a segment of small tensors.
+
+/// The tensors of a scenario's run that ask for as much as the message says: those that are made where its traceback stands first, the
+/// innermost place before those around it, then the one whose moment is nearest to it; none where the message says a segment of small tensors.
 ///
 /// # Errors
 /// An [`Issue`] where the scenario cannot be run.
-pub fn suspects(message: &Message, scenario: &Scenario) -> Result<Vec<Suspect>, Issue> {
+pub fn suspects(message: &Message, places: &[Place], scenario: &Scenario) -> Result<Vec<Suspect>, Issue> {
     let Some(asked) = message.requested.filter(|_| message.segment().is_none()) else {
         return Ok(Vec::new());
     };
@@ -48,14 +52,16 @@ pub fn suspects(message: &Message, scenario: &Scenario) -> Result<Vec<Suspect>, 
             off <= said.off.0 || off as f64 <= said.bytes.0 as f64 * percent / 100.0
         });
         let one = TensorGroup { count: 1, ..request.tensors };
-        Some(Suspect {
-            line: explain(&[one], scenario).into_iter().next()?,
-            phase: request.phase.map_or("loading", |phase| phase.label()).to_owned(),
-            allocated: request.allocated,
-            agrees,
-        })
+        let line = explain(&[one], scenario).into_iter().next()?;
+        let phase = request.phase.map_or("loading", |phase| phase.label()).to_owned();
+        let place = places.iter().copied().find(|place| place.makes(&line, &phase));
+        Some(Suspect { line, phase, allocated: request.allocated, agrees, place })
     };
-    Ok(requests.into_iter().filter_map(suspect).take(SUSPECTS).collect())
+    let mut found: Vec<Suspect> = requests.into_iter().filter_map(suspect).collect();
+    let depth = |place: Option<Place>| places.iter().position(|named| Some(*named) == place);
+    found.sort_by_key(|suspect| depth(suspect.place).unwrap_or(places.len()));
+    found.truncate(SUSPECTS);
+    Ok(found)
 }
 
 /// All events of a scenario's run.

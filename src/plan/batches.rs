@@ -16,7 +16,8 @@ use crate::units::Bytes;
 pub struct Reached {
     /// The most sequences of a forward pass that run.
     pub largest: u64,
-    /// The micro-batch: the largest that divides what each GPU has to see, or the largest where none above half of it does.
+    /// The micro-batch: the largest that divides what each GPU has to see; where that asks for far more passes than are needed, the
+    /// smallest with which the fewest do.
     pub batch: u64,
     /// Passes per optimizer step.
     pub accumulation: u64,
@@ -86,11 +87,23 @@ fn copies(scenario: &Scenario) -> u64 {
     (scenario.cluster.gpus / scenario.divided().gpus().max(1)).max(1)
 }
 
+/// An effective batch is reached exactly where that takes no more than so many times the passes that the fewest are: 7 in seven of one
+/// sequence where 4 and 3 would do, and not 97 in 97 of one where five of twenty see 100.
+const PASSES_FOR_EXACT: u64 = 4;
+
+/// The micro-batch of at most `most` sequences with which `each` are seen in all.
+fn micro_batch(each: u64, most: u64) -> u64 {
+    let each = each.max(1);
+    let most = most.clamp(1, each);
+    let fewest = each.div_ceil(most);
+    let least = each.div_ceil(fewest.saturating_mul(PASSES_FOR_EXACT)).max(1);
+    let divides = (least..=most).rev().find(|batch| each.is_multiple_of(*batch));
+    divides.unwrap_or_else(|| each.div_ceil(fewest))
+}
+
 /// `each` sequences on each GPU in micro-batches of at most `largest`.
 fn in_passes(scenario: &Scenario, each: u64, largest: &Largest) -> Reached {
-    let most = largest.number.min(each);
-    let divides = (most.div_ceil(2)..=most).rev().find(|batch| each.is_multiple_of(*batch));
-    let batch = divides.unwrap_or(most);
+    let batch = micro_batch(each, largest.number);
     let accumulation = each.div_ceil(batch);
     let scenario = Scenario { batch, accumulation, allocator: largest.allocator, ..scenario.clone() };
     let verdict = Answer::of(scenario.clone()).verdict().unwrap_or(Verdict::Close);
@@ -192,6 +205,32 @@ mod tests {
             assert!(reached.batch <= reached.largest && reached.batch <= target, "{reached:?}");
             assert!((target..target + reached.batch).contains(&reached.effective), "{target}: {reached:?}");
         }
+    }
+
+    #[test]
+    fn an_effective_batch_is_reached_exactly_where_few_passes_do() {
+        let passes = |each, most| {
+            let batch = micro_batch(each, most);
+            (batch, each.div_ceil(batch))
+        };
+        for (each, most, expected) in [
+            (7, 3, (1, 7)),
+            (7, 5, (1, 7)),
+            (7, 7, (7, 1)),
+            (10, 4, (2, 5)),
+            (12, 5, (4, 3)),
+            (64, 24, (16, 4)),
+            (64, 100, (64, 1)),
+            (97, 24, (20, 5)),
+            (13, 12, (7, 2)),
+            (1, 1, (1, 1)),
+            (0, 3, (1, 0)),
+        ] {
+            assert_eq!(passes(each, most), expected, "{each} in at most {most}");
+        }
+        let scenario = crate::share::decode("m=Qwen/Qwen2.5-0.5B&gpu=rtx-4090").scenarios.remove(0);
+        let reached = reach(&scenario, 7).unwrap().expect("one sequence runs");
+        assert_eq!((reached.effective, reached.batch * reached.accumulation), (7, 7), "{reached:?}");
     }
 
     #[test]

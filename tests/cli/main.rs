@@ -6,6 +6,7 @@ mod action;
 mod check;
 mod files;
 mod flags;
+mod guides;
 mod oom;
 mod plan;
 mod record;

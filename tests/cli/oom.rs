@@ -70,3 +70,22 @@ fn on_a_mac_the_limit_is_told() {
         "{out}"
     );
 }
+
+/// The command is the one that `headroom rules` names.
+#[test]
+fn what_the_named_command_prints_is_read() {
+    let rules = headroom_with(&["rules", "--gpu", "rtx-4090"], "").out;
+    let named = rules.lines().find_map(|line| line.split_once("--query-gpu=")).expect("a command").1;
+    let fields: Vec<&str> = named.split_once(' ').expect("a format").0.split(',').collect();
+    let header = fields.iter().map(|field| format!("{field} [MiB]")).collect::<Vec<_>>().join(", ");
+    for (header, row) in [
+        (header.as_str(), "23012 MiB, 24564 MiB, 1100 MiB"),
+        (header.as_str(), "23012, 24564, 1100"),
+        ("", "23012 MiB, 24564 MiB, 1100 MiB"),
+        ("", "23012, 24564, 1100"),
+    ] {
+        let run = headroom_with(&["oom", "--text", "-"], &format!("{header}\n{row}\n"));
+        assert_eq!(run.status, Some(0), "{}", run.err);
+        assert!(run.out.contains("All processes  22.5 GiB\nFree           1.07 GiB"), "{}", run.out);
+    }
+}

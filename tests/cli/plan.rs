@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{fails, file, headroom, says};
+use super::{fails, file, headroom, headroom_with, says};
 
 /// What `fit` says of its cells for a scenario that leaves everything but the length open.
 fn headroom_conditions(sequence: u64) -> String {
@@ -356,6 +356,11 @@ fn lengths_say_what_runs_out_and_how_soon() {
     let json: Value = serde_json::from_str(&says(&[&run[..], &["--json"]].concat())).expect("JSON");
     assert_eq!((&json["schema"], &json["texts"]), (&"headroom-lengths/1".into(), &10_000.into()));
     assert_eq!(json["orders"].as_array().map(Vec::len), Some(1));
+    // as a file, and as `-`
+    let piped = headroom_with(&[&["lengths", "--texts", "-"], &run[3..]].concat(), "400x9990\n9000x10\n");
+    assert_eq!((piped.out, piped.err.as_str()), (out, ""));
+    let both = headroom(&["lengths", "--texts", "-", "-"]);
+    assert!(both.status == Some(2) && both.err.contains("standard input is the scenario"), "{}", both.err);
     let words = file("words.txt", "512 many");
     let refused = headroom(&["lengths", "--texts", &words]);
     assert!(refused.status == Some(2) && refused.err.contains("\"many\" is no length"), "{}", refused.err);
@@ -400,6 +405,16 @@ fn batch_reaches_what_is_asked_for_on_each_card() {
         headroom(&["estimate", link, "--batch-size", &batch.to_string(), "--fail-if-over", "24GiB"]).status
     };
     assert_eq!(status(largest + 1), Some(1), "{own}");
+    // a prime is reached too
+    let json: Value = serde_json::from_str(&says(&[
+        "batch",
+        "m=Qwen/Qwen2.5-0.5B&gpu=rtx-4090",
+        "--effective",
+        "7",
+        "--json",
+    ]))
+    .unwrap();
+    assert_eq!(json["cards"][0]["batch"]["effective"], 7, "{json}");
     let beyond = headroom(&["batch", "m=openai-community/gpt2&s=4096"]);
     assert!(beyond.status == Some(2) && beyond.err.contains("1,024"), "{}", beyond.err);
 }
@@ -427,6 +442,9 @@ fn rules_of_thumb_say_what_they_are_about() {
         let out = says(&["rules", "--method", method]);
         assert_eq!(out.contains(about), says_so, "{method}: {out}");
     }
+    // nvidia-smi says nothing of a DGX Spark's memory
+    let spark = says(&["rules", "--gpu", "gb10"]);
+    assert!(spark.contains("MemAvailable") && !spark.contains("memory.used"), "{spark}");
     // what generates has rules of its own
     let out = says(&["rules", "--task", "generate"]);
     assert!(

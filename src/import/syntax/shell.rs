@@ -41,12 +41,22 @@ pub(in crate::import) fn read(text: &str) -> Option<CommandLine> {
             };
             command.settings.push(setting(name, value));
         } else if let Some((name, value)) = word.split_once('=').filter(|(name, _)| is_variable(name)) {
-            command.settings.push(setting(name, scalar(value)));
+            command.settings.push(setting(name, listed(value)));
         } else {
             command.words.push(word);
         }
     }
     Some(command)
+}
+
+/// The value of an override, which may be a list: `model.lora_attn_modules=[q_proj,v_proj]`.
+fn listed(value: &str) -> Value {
+    let Some(list) = value.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) else {
+        return scalar(value);
+    };
+    let words =
+        list.split(',').map(|word| word.trim().trim_matches(['\'', '"'])).filter(|word| !word.is_empty());
+    Value::Array(words.map(scalar).collect())
 }
 
 /// `-m`, but no negative number.

@@ -81,7 +81,7 @@ pub fn OutOfMemory() -> impl IntoView {
                     <h2 id="oom-title">"Did it run out of memory? Paste the error"</h2>
                 </summary>
                 <label for="oom-text" class="remark">
-                    "The line with “Tried to allocate …”, the table of torch.cuda.memory_summary(), or a line of nvidia-smi. It is read here \
+                    "The line with “Tried to allocate …”, the table of torch.cuda.memory_summary(), or what nvidia-smi shows. It is read here \
                      and sent nowhere, and looked for in the run of the scenario above."
                 </label>
                 <textarea
@@ -171,17 +171,19 @@ fn choice<B: IntoView + 'static>(title: &'static str, buttons: Vec<B>) -> Option
 }
 
 fn of_suspect(suspect: &Suspect, unit: Unit) -> impl IntoView + use<> {
-    let Suspect { line, phase, allocated, agrees } = suspect;
+    let Suspect { line, phase, allocated, agrees, place } = suspect;
     let said = match agrees {
         Some(true) => ", as the message says",
         Some(false) => " in this scenario, which is not what the message says",
         None => " in this scenario",
     };
+    let place = place.map(|place| format!(" The traceback stands {place}."));
     view! {
         <p>
             <b>{format!("{} in the {phase}", line.what)}</b>
             {format!(": {}, {}. ", unit.amount(line.bytes), line.formula)}
             {format!("{}. {} were allocated before it{said}.", capitalised(&line.why), unit.amount(*allocated))}
+            {place}
             " " <small>{cited(&line.source)}</small>
         </p>
     }

@@ -37,8 +37,8 @@ pub fn Thumb() -> impl IntoView {
                 }
             };
             let commands =
-                gpu.vendor.watch().iter().map(|command| view! { <li><code>{*command}</code></li> });
-            let watch = (!gpu.vendor.watch().is_empty()).then(|| {
+                gpu.watch().iter().map(|command| view! { <li><code>{*command}</code></li> });
+            let watch = (!gpu.watch().is_empty()).then(|| {
                 view! {
                     <p class="remark">"Watch the real memory while it runs:"</p>
                     <ul>{commands.collect::<Vec<_>>()}</ul>

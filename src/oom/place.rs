@@ -1,0 +1,130 @@
+//! Where in the step a traceback stands: what its lines name, and which tensors are made there.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::explain::Line;
+use crate::memory::Category;
+
+/// A place in the code of a step that a line of a traceback names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Place {
+    /// Where an optimizer makes what it remembers.
+    OptimizerState,
+    /// Where DeepSpeed joins many tensors to one.
+    Flat,
+    /// Where shards are gathered from all GPUs.
+    Gather,
+    /// Where the loss is computed.
+    Loss,
+    /// Where the logits are made, or copied in another element type.
+    Logits,
+    /// Where attention's scores become weights.
+    Attention,
+    /// The optimizer's step.
+    Step,
+    /// The backward pass.
+    Backward,
+}
+
+/// What a line has where it names a place: all words of one row. A row stands before those whose words a line of its kind has too.
+const NAMED: [(&[&str], Place); 16] = [
+    // torch/optim: state["exp_avg_sq"] = torch.zeros_like(p, …)
+    (&["exp_avg", "zeros_like"], Place::OptimizerState),
+    (&["momentum_buffer", "clone"], Place::OptimizerState),
+    // bitsandbytes/optim/optimizer.py
+    (&["get_state_buffer"], Place::OptimizerState),
+    // deepspeed/runtime/zero
+    (&["flatten_dense_tensors"], Place::Flat),
+    (&["all_gather"], Place::Gather),
+    (&["allgather"], Place::Gather),
+    (&["cross_entropy"], Place::Loss),
+    (&["log_softmax"], Place::Loss),
+    (&["logits.float()"], Place::Logits),
+    (&["logits.to("], Place::Logits),
+    (&["lm_head("], Place::Logits),
+    (&["softmax("], Place::Attention),
+    (&["optimizer.step("], Place::Step),
+    (&["torch/optim/"], Place::Step),
+    (&[".backward("], Place::Backward),
+    (&["run_backward("], Place::Backward),
+];
+
+/// The places that the traceback above a message names, the innermost first; none where the text has no traceback.
+pub(super) fn places(text: &str) -> Vec<Place> {
+    let above = text.find("Tried to allocate").map_or(text, |at| &text[..at]);
+    let Some(start) = above.rfind("Traceback (most recent call last)") else { return Vec::new() };
+    let mut places = Vec::new();
+    for line in above[start..].lines().rev() {
+        let names = |(words, _): &&(&[&str], Place)| words.iter().all(|word| line.contains(word));
+        let found = NAMED.iter().find(names).map(|(_, place)| *place);
+        places.extend(found.filter(|place| !places.contains(place)));
+    }
+    places
+}
+
+impl Place {
+    /// Whether a tensor is made there: what it is, and what is running.
+    pub(super) fn makes(self, line: &Line, phase: &str) -> bool {
+        let is_of = |word: &str| line.what.contains(word);
+        match self {
+            Place::OptimizerState => line.category == Category::Optimizer && !is_of("master weights"),
+            Place::Flat => is_of("flat ") || is_of("master weights"),
+            Place::Gather => is_of("gather"),
+            Place::Loss => line.category == Category::Logits && phase != BACKWARD,
+            Place::Logits => line.category == Category::Logits || is_of("lm_head"),
+            Place::Attention => is_of("softmax") && line.category != Category::Logits,
+            Place::Step => phase == STEP,
+            Place::Backward => phase == BACKWARD,
+        }
+    }
+}
+
+/// As [`crate::memory::Phase::label`] says them.
+const BACKWARD: &str = "backward pass";
+const STEP: &str = "optimizer step";
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Place::OptimizerState => "where the optimizer's state is made",
+            Place::Flat => "where many tensors are joined to one",
+            Place::Gather => "where shards are gathered from all GPUs",
+            Place::Loss => "in the loss",
+            Place::Logits => "where the logits are made or copied",
+            Place::Attention => "in attention's softmax",
+            Place::Step => "in the optimizer's step",
+            Place::Backward => "in the backward pass",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::{Phase, Stage};
+
+    #[test]
+    fn the_innermost_line_comes_first() {
+        let text = "epoch 1: cross_entropy 2.3\nTraceback (most recent call last):\n  \
+             File \"train.py\", line 20, in <module>\n    optimizer.step()\n  \
+             File \"torch/optim/adamw.py\", line 153, in _init_group\n    \
+             state[\"exp_avg_sq\"] = torch.zeros_like(\ntorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.";
+        assert_eq!(places(text), [Place::OptimizerState, Place::Step]);
+        // a product of two such tensors is no state
+        let scratch = text
+            .replace("state[\"exp_avg_sq\"] = torch.zeros_like(", "torch._foreach_sqrt(device_exp_avg_sqs)");
+        assert_eq!(places(&scratch), [Place::Step]);
+        let recomputed = "Traceback (most recent call last):\n    loss.backward()\n    attn = nn.functional.softmax(scores)\n";
+        assert_eq!(places(recomputed), [Place::Attention, Place::Backward]);
+        assert_eq!(places("cross_entropy(logits) CUDA out of memory. Tried to allocate 2.00 GiB"), []);
+    }
+
+    #[test]
+    fn phases_are_named_as_elsewhere() {
+        let label = |stage| Phase { act: 0, stage }.label();
+        assert_eq!([label(Stage::Backward), label(Stage::Step)], [BACKWARD, STEP]);
+    }
+}
