@@ -73,7 +73,7 @@ fn what_is_not_followed_is_listed() {
     for argument in [
         "--fp8-format hybrid",
         "--pipeline-model-parallel-layout Et*3|(tt|)*29,m|L",
-        "--cross-entropy-loss-fusion",
+        "--cross-entropy-loss-fusion --cross-entropy-fusion-impl linear",
         "--use-megatron-fsdp",
         "--num-distributed-optimizer-instances 2",
         "--microbatch-group-size-per-virtual-pipeline-stage 8",
@@ -93,10 +93,27 @@ fn what_is_not_followed_is_listed() {
     }
     // what says that nothing is otherwise is no concern
     let usual = "--num-distributed-optimizer-instances 1 --empty-unused-memory-level 0 --exp-avg-dtype fp32 --recompute-activations \
-                 --recompute-modules core_attn --overlap-grad-reduce --overlap-param-gather --rampup-batch-size 16 16 100";
+                 --recompute-modules core_attn --overlap-grad-reduce --overlap-param-gather --rampup-batch-size 16 16 100 \
+                 --cross-entropy-fusion-impl te";
     let understood = read(&format!("--tensor-model-parallel-size 1 {LLAMA} {usual}"));
     assert_eq!(left(&understood), [""; 0]);
     assert_eq!(understood.scenario.checkpointing, Checkpointing::Selective);
+    assert_eq!(understood.scenario.savings.loss, LossKernel::Standard);
+}
+
+/// `--cross-entropy-loss-fusion` alone is Megatron's own fused one.
+#[test]
+fn the_fused_loss_is_megatrons_own_unless_it_is_said() {
+    for (said, loss) in [
+        ("--cross-entropy-loss-fusion", LossKernel::MegatronFused),
+        ("--cross-entropy-loss-fusion --cross-entropy-fusion-impl native", LossKernel::MegatronFused),
+        ("--cross-entropy-loss-fusion --cross-entropy-fusion-impl te", LossKernel::TransformerEngine),
+    ] {
+        let understood = read(&format!("pretrain_gpt.py --tensor-model-parallel-size 1 {LLAMA} {said}"));
+        assert_eq!(left(&understood), [""; 0], "{said}");
+        assert_eq!(understood.scenario.savings.loss, loss, "{said}");
+        estimate(&understood.scenario).memory.expect("it is followed");
+    }
 }
 
 /// What Megatron-LM does where arguments say nothing, or two say different things (megatron/training/arguments.py).

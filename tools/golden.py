@@ -5,11 +5,11 @@
 
 `multi.json` has one object for each figure, as docs/parallel.md describes; tools/unexpressed.py says why others are left out. Two
 things are inferred, and said with each row: the size of the vocabulary, where it comes of a file, and which of its ways to attend
-Transformer Engine takes. `--vocabulary` prints how the first is held against what was allocated between steps, which the vocabulary
+Transformer Engine takes; of one row on Blackwell also cuBLAS's workspace. `--vocabulary` prints how the first is held against what was allocated between steps, which the vocabulary
 never was chosen by: for each row the bytes beside 18 for every parameter.
 
 `--arguments` prints what each third kind of row was started with, as it lies in tests/fixtures/megatron-arguments.json: what the program reads of
-them has to be the scenario that is written here. Rows whose way to attend their container decides are left out, as no argument says it.
+them has to be the scenario that is written here. Rows whose way to attend or workspace their container decides are left out, as no argument says it.
 """
 import json
 import sys
@@ -18,6 +18,8 @@ from unexpressed import BY_ENGINE, arguments, is_golden
 
 # vocab.json of GPT-2, the only one that Megatron-LM's merges.txt goes with (docs: "--vocab-file gpt2-vocab.json")
 GPT2_TOKENS = 50257
+# PyTorch of these containers gives cuBLAS 32 MiB on Blackwell too (its pull request 175344), where versions before give 8
+WIDE_ON_BLACKWELL = ("nvcr.io/nvidia/pytorch:26.04-py3",)
 # the long-term container until 2025, also where a row does not name it (.gitlab/stages/01.test.yml of the rows' commit)
 EARLY = "nvcr.io/nvidia/pytorch:24.01-py3"
 
@@ -56,6 +58,11 @@ def attention(row):
     if row["gpu"].startswith("A100") or (deterministic and not hopper):
         return "flash-attention-2", "flash-attn before Hopper, and where cuDNN's is not deterministic: on Ampere and Blackwell (get_attention_backend)"
     return "cudnn", "Transformer Engine prefers cuDNN's from Hopper on (get_attention_backend)"
+
+
+def is_wide_by_version(row):
+    said = "CUBLAS_WORKSPACE_CONFIG" in (row["settings"].get("env") or {})
+    return row["gpu"].startswith("GB20") and container(row) in WIDE_ON_BLACKWELL and not said
 
 
 def stages(row):
@@ -100,7 +107,7 @@ def scenario(row):
         "precision": "amp-bf16-weights",
         "optimizer": "adamw",
         "attention": kernel,
-        "loss": "standard",
+        "loss": args.get("--cross-entropy-fusion-impl", "native") if "--cross-entropy-loss-fusion" in args else "standard",
         "gradient-checkpointing": "on" if args.get("--recompute-granularity") == "full" else "off",
         "batch-size": settings["micro_batch"],
         "seq-length": settings["seq"],
@@ -116,7 +123,7 @@ def scenario(row):
         "sequence-parallel": parallel["sp"],
         "gradient-accumulation-fusion": "--no-gradient-accumulation-fusion" not in args,
     }
-    if (settings.get("env") or {}).get("CUBLAS_WORKSPACE_CONFIG") == ":4096:8":
+    if (settings.get("env") or {}).get("CUBLAS_WORKSPACE_CONFIG") == ":4096:8" or is_wide_by_version(row):
         out["cublas-workspace-kib"] = 32768
     return out
 
@@ -130,6 +137,8 @@ def printed(rows):
             "bytes": row["measured"]["allocated_bytes"],
             "inferred": {"vocabulary": vocabulary(row)[1], "attention": attention(row)[1]},
         }
+        if is_wide_by_version(row):
+            reading["inferred"]["workspace"] = "32 MiB on Blackwell, by the version of PyTorch in the container (its pull request 175344)"
         yield json.dumps({"id": row["id"], **stated, "as_printed": row["measured"]["as_printed"], "reading": reading})
 
 
@@ -149,7 +158,8 @@ def started_with(rows):
     """One row of every third kind that a scenario tells apart, with its source, its arguments and its variables."""
     kinds = {}
     for row in rows:
-        if container(row) != EARLY or "--attention-backend" in arguments(row):
+        of_container = container(row) == EARLY and "--attention-backend" not in arguments(row) or is_wide_by_version(row)
+        if not of_container:
             kinds.setdefault(json.dumps([row["source"]["config"], scenario(row)]), row)
     for row in list(kinds.values())[::3]:
         config = {"repo": row["source"]["repo"], "config": row["source"]["config"]}

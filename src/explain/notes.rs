@@ -178,6 +178,17 @@ const RULES: &[Rule] = &[
     Rule {
         category: Category::Logits,
         least: 5.,
+        is_meant: |_, scenario| scenario.savings.loss == LossKernel::MegatronFused,
+        words: |_, _| {
+            "The logits once more in float32 than Megatron-core’s plain loss has them: what its fused one changes in place is made anew \
+             and copied back"
+                .to_owned()
+        },
+        switch: Some(("loss", |scenario| scenario.savings.loss = LossKernel::Standard)),
+    },
+    Rule {
+        category: Category::Logits,
+        least: 5.,
         is_meant: |group, scenario| has_fused_loss(scenario) && matches!(group.dims, Dims::Parameter(..)),
         words: |_, _| {
             "The gradient of the head’s weight: the fused loss works it out in the forward pass, together with its input’s"

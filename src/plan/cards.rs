@@ -62,7 +62,10 @@ fn has_own_kernels(scenario: &Scenario) -> bool {
         || scenario.optimizer == Optimizer::AdamW8bitTorchao
         || scenario.attention == AttentionKernel::FlashAttn
         || match scenario.savings.loss {
-            LossKernel::Liger | LossKernel::Cut | LossKernel::TransformerEngine => true,
+            LossKernel::Liger
+            | LossKernel::Cut
+            | LossKernel::TransformerEngine
+            | LossKernel::MegatronFused => true,
             LossKernel::Standard | LossKernel::Full | LossKernel::Chunked => false,
         }
         || match scenario.stack {

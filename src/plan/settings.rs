@@ -80,6 +80,7 @@ pub fn setting_name(scenario: &Scenario) -> [String; 2] {
         | LossKernel::Liger
         | LossKernel::Cut
         | LossKernel::TransformerEngine
+        | LossKernel::MegatronFused
         | LossKernel::Chunked => Some(format!("loss: {}", words("loss"))),
     };
     let checkpointing = match scenario.checkpointing {

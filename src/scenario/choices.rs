@@ -426,6 +426,7 @@ choices! {
         Liger = "liger", "Liger fused", "Liger's fused linear cross-entropy: logits in chunks, gradients already in the forward pass.";
         Cut = "cut", "Cut cross-entropy", "Apple's cut cross-entropy (axolotl, Unsloth): logits stay inside the kernels.";
         TransformerEngine = "te", "Transformer Engine fused", "Transformer Engine's cross-entropy under Megatron (cross_entropy_fusion_impl=\"te\"): the gradient is written over the logits in bfloat16, without a float32 copy.";
+        MegatronFused = "native", "Megatron fused", "Megatron-core's own fused cross-entropy (--cross-entropy-loss-fusion, cross_entropy_fusion_impl=\"native\"): four functions, each compiled by itself. It needs a second float32 copy of the logits, which its plain one does without.";
         Chunked = "chunked", "Chunked (8)", "torchtune's chunked cross-entropy: the sequence in 8 chunks, each made float32 by itself.";
     }
 }

@@ -15,6 +15,8 @@ pub(super) struct Device {
     /// Bytes of one cuBLAS workspace: the user's (`CUBLAS_WORKSPACE_CONFIG`), or PyTorch's (ATen/cuda/CUDABlas.cpp `parseChosenWorkspaceSize`: 32 MiB on 9.0,
     /// 4096 KiB · 2 + 16 KiB · 8 elsewhere; seen on 8.9, 9.0, 10.0 and 12.0).
     pub workspace: u64,
+    /// Bytes of the second-level cache, as `cudaDeviceProp` has them: an H100 has 50 MiB, an H200 60.
+    pub cache: u64,
     /// Whether it has no more memory than what Unsloth calls a small card (`_SMALL_CARD_BYTES`, 24.5 GiB), for which its loss is
     /// computed otherwise.
     pub is_small: bool,
@@ -39,21 +41,22 @@ impl Device {
         let capability = gpu
             .capability
             .map_or(80, |capability| u32::from(capability.major) * 10 + u32::from(capability.minor));
-        // Multiprocessors of one card of each generation (T4, A100, RTX 3090, RTX 4090, H100, B200), for all of them: the
+        // Multiprocessors of one card of each generation (T4, A100, RTX 3090, RTX 4090, H100, B200), and second-level caches (of an H200 for 9.0), for all of them: the
         // catalogue says nothing of a card's own, an RTX 3060 (28) runs as a 3090 (82). They size the scratch space of large
         // sums, choose bitsandbytes' kernel for products of few tokens (`four_bit`), split flash's keys and values over
         // blocks (`splits`) and are the rows of Liger's partial sums. Seven scenarios on a 3090 (4-bit, LoRA, full, Liger,
         // 128 to 4096 tokens) peak alike with 28 and with 128.
-        let (multiprocessors, threads) = match capability {
-            0..=75 => (40, 1024),
-            76..=80 => (108, 2048),
-            81..=86 => (82, 1536),
-            87..=89 => (128, 1536),
-            90..=99 => (132, 2048),
-            _ => (148, 2048),
+        let (multiprocessors, threads, cache) = match capability {
+            0..=75 => (40, 1024, 4 << 20),
+            76..=80 => (108, 2048, 40 << 20),
+            81..=86 => (82, 1536, 6 << 20),
+            87..=89 => (128, 1536, 72 << 20),
+            90..=99 => (132, 2048, 60 << 20),
+            _ => (148, 2048, 126 << 20),
         };
         let usual = if (90..100).contains(&capability) { 33_554_432 } else { 8_519_680 };
         let workspace = gpu.workspace.map_or(usual, |bytes| bytes.0);
-        Device { capability, multiprocessors, threads, workspace, is_small: gpu.memory <= SMALL_CARD }
+        let is_small = gpu.memory <= SMALL_CARD;
+        Device { capability, multiprocessors, threads, workspace, cache, is_small }
     }
 }

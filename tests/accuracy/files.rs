@@ -196,6 +196,9 @@ pub static MEGATRON_GPT: File = File::of("megatron-gpt");
 /// The same of stages of different numbers of layers, of all three kinds of layers: all drawn and measured before any was predicted.
 pub static MEGATRON_STAGES: File = File::of("megatron-stages");
 
+/// The same with Megatron's own fused cross entropy, of all three kinds of layers: all drawn and measured before any was predicted.
+pub static MEGATRON_FUSED: File = File::of("megatron-fused");
+
 /// SimuMax's runs of Megatron-LM on 8 B200, every rank. What was reserved differs among the ranks of one run by up to 7 %.
 pub static CLUSTERS: File = File::of("clusters");
 
@@ -206,7 +209,7 @@ pub static MEGATRON_LM: File = File::of("megatron-lm");
 pub static PUBLISHED: File = File::of("published");
 
 /// All of them, in the order of `data/measured.tsv`.
-pub static FILES: [&File; 35] = [
+pub static FILES: [&File; 36] = [
     &NULL_DEVICE,
     &FAMILIES,
     &STACKS,
@@ -239,6 +242,7 @@ pub static FILES: [&File; 35] = [
     &TRANSFORMER_ENGINE,
     &MEGATRON_GPT,
     &MEGATRON_STAGES,
+    &MEGATRON_FUSED,
     &CLUSTERS,
     &MEGATRON_LM,
     &PUBLISHED,

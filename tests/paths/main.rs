@@ -201,6 +201,7 @@ fn one_layer_stands_for_many_in_every_stage_of_a_pipeline() {
         "gpus=8&tp=4&sp=on&shard=dist-opt&gc=on&ga=2&loss=te",
         "gpus=8&tp=2&sp=on&cp=2&shard=ddp&reduce=bf16&gc=selective&ga=3",
         "gpus=16&tp=2&sp=on&pp=4&shard=dist-opt&gc=off&ga=7&loss=te",
+        "gpus=16&tp=2&sp=on&pp=4&stage=4&shard=dist-opt&gc=on&ga=7&loss=native",
         "gpus=8&tp=1&pp=4&vpp=2&shard=ddp&gc=on&ga=8",
         "gpus=2&tp=1&pp=2&ppembed=on&pploss=on&shard=ddp&gc=off&ga=3",
         // of which the first part is an embedding and the last one a head

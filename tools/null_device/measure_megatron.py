@@ -73,9 +73,9 @@ def run(case):
     te = c["impl"] == "transformer_engine"
     # core_transformer_config_from_args of Megatron-LM (megatron/training/arguments.py) frees a stage's outputs once they are sent
     fusions = dict(deallocate_pipeline_outputs=True, apply_rope_fusion=True, gradient_accumulation_fusion=True, bias_activation_fusion=True, attention_backend=AttnBackend.auto,
-                   sequence_parallel=c["sp"], context_parallel_size=c["cp"], cp_comm_type=c["cp_comm"] if c["cp"] > 1 else None,
-                   cross_entropy_loss_fusion=bool(c["ce"]), cross_entropy_fusion_impl=c["ce"] or "native") if te else dict(
+                   sequence_parallel=c["sp"], context_parallel_size=c["cp"], cp_comm_type=c["cp_comm"] if c["cp"] > 1 else None) if te else dict(
                    apply_rope_fusion=False, gradient_accumulation_fusion=False, bias_activation_fusion=False, attention_backend=AttnBackend.unfused)
+    fusions.update(cross_entropy_loss_fusion=bool(c["ce"]), cross_entropy_fusion_impl=c["ce"] or "native")
     # GPT-3's layers: LayerNorm, biases everywhere, GELU, positions that are learned
     shape = dict(gated_linear_unit=True, activation_func=torch.nn.functional.silu, normalization="RMSNorm", add_bias_linear=False, masked_softmax_fusion=False,
                  bias_dropout_fusion=False)

@@ -19,7 +19,10 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
         LossKernel::Standard => (liger, false),
         LossKernel::Liger => (true, false),
         LossKernel::Cut => (false, true),
-        LossKernel::Full | LossKernel::Chunked | LossKernel::TransformerEngine => (false, false),
+        LossKernel::Full
+        | LossKernel::Chunked
+        | LossKernel::TransformerEngine
+        | LossKernel::MegatronFused => (false, false),
     };
     let mut plugins = Vec::new();
     if liger || fused {

@@ -101,7 +101,8 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
         | LossKernel::Chunked
         | LossKernel::Liger
         | LossKernel::Cut
-        | LossKernel::TransformerEngine => "torchtune.modules.loss.CEWithChunkedOutputLoss",
+        | LossKernel::TransformerEngine
+        | LossKernel::MegatronFused => "torchtune.modules.loss.CEWithChunkedOutputLoss",
     };
     lines.table("loss", |lines| lines.set("_component_", loss));
     lines.set("epochs", 1);

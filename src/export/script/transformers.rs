@@ -70,6 +70,9 @@ fn refuse(run: &Run<'_>) -> Result<(), Issue> {
         LossKernel::TransformerEngine => {
             no(Field::Loss, "Transformer Engine's loss is Megatron's", "choose Liger's or cut cross entropy")
         }
+        LossKernel::MegatronFused => {
+            no(Field::Loss, "this fused loss is Megatron-core's own", "choose Liger's or cut cross entropy")
+        }
         LossKernel::Liger if !LIGER_FAMILIES.contains(&&*run.architecture.model_type) => {
             no(Field::Loss, "Liger's patch passes over models of this family", "choose cut cross entropy")
         }
@@ -88,6 +91,7 @@ fn liger(scenario: &Scenario) -> Option<&'static str> {
         | LossKernel::Full
         | LossKernel::Cut
         | LossKernel::TransformerEngine
+        | LossKernel::MegatronFused
         | LossKernel::Chunked => None,
     }
 }

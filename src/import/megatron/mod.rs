@@ -206,14 +206,11 @@ fn chosen(reader: &Reader, is_local: bool, is_deterministic: bool) -> (&'static 
 fn loss(reader: &mut Reader) {
     let kind = reader.take(&["cross_entropy_fusion_impl"]);
     match (reader.switch(&["cross_entropy_loss_fusion"]), kind) {
-        (Some((true, said)), Some(kind)) if kind.text() == "te" => {
-            reader.set("loss", "te", &format!("{said}, {}", kind.said));
-        }
-        (Some((true, said)), kind) => {
-            reader.idle.extend(kind.map(|kind| kind.said));
-            reader.leave(&said, "Megatron's own fused cross entropy is not followed: its plain one is");
-            reader.assume("loss", "standard", "Megatron's plain cross entropy");
-        }
+        (Some((true, said)), Some(kind)) => match &*kind.text() {
+            name @ ("native" | "te") => reader.set("loss", name, &format!("{said}, {}", kind.said)),
+            _ => reader.keep("loss", &kind.said, "followed are native and te"),
+        },
+        (Some((true, said)), None) => reader.set("loss", "native", &said),
         (other, kind) => {
             reader.idle.extend(other.map(|(_, said)| said).into_iter().chain(kind.map(|kind| kind.said)));
             reader.assume("loss", "standard", WHY);

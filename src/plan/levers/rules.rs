@@ -69,6 +69,12 @@ pub(super) static RULES: &[Rule] = &[
     once("loss", Cost::Nothing, |s| s.savings.loss = LossKernel::Liger),
     once("loss", Cost::Nothing, |s| s.savings.loss = LossKernel::Cut),
     once("loss", Cost::Nothing, |s| s.savings.loss = LossKernel::Chunked),
+    // Megatron-core's plain cross entropy has one float32 copy of the logits where its fused one has two
+    once("loss", Cost::Nothing, |s| {
+        if s.savings.loss == LossKernel::MegatronFused {
+            s.savings.loss = LossKernel::Standard;
+        }
+    }),
     once("attention", Cost::Nothing, |s| match s.attention {
         AttentionKernel::Eager | AttentionKernel::Math => s.attention = AttentionKernel::Sdpa,
         AttentionKernel::Sdpa

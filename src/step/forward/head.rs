@@ -21,8 +21,14 @@ impl<'a> Pass<'_, 'a> {
         let head = self.bound_head();
         let kernel = stacks::loss_kernel(self.member);
         let output = match (kernel, head.weight) {
-            // Transformer Engine's is refused outside of Megatron-core, whose head is its own
-            (LossKernel::Standard | LossKernel::Full | LossKernel::TransformerEngine, _)
+            // those of Megatron-core, whose head is its own, are refused elsewhere
+            (
+                LossKernel::Standard
+                | LossKernel::Full
+                | LossKernel::TransformerEngine
+                | LossKernel::MegatronFused,
+                _,
+            )
             | (LossKernel::Liger | LossKernel::Cut, Weight::Quantised(_)) => {
                 let logits = self.logits(&hidden);
                 (self.labels_loss(&logits), vec![logits])

@@ -8,6 +8,7 @@
 use crate::dtype::Dtype;
 use crate::memory::Category;
 use crate::scenario::{Cluster, Layout, ReduceDtype, Sharding};
+use crate::step::device::Device;
 use crate::step::heap::{Heap, NOTHING, StorageId};
 use crate::step::parallel::Wrapped;
 use crate::step::params::{ParamId, Params};
@@ -50,8 +51,13 @@ static BENCHMARK: What = What::own(
     "what clears the card's cache between the runs of a kernel whose settings are tried when it runs first",
     Source::At("Triton, triton/backends/nvidia/driver.py, get_empty_cache_for_benchmark"),
 );
+static INDUCTORS: What = What::own(
+    "buffer of TorchInductor's benchmark",
+    "what clears the card's cache between the runs of a compiled kernel whose settings are tried when it runs first",
+    Source::At("PyTorch, torch/_inductor/runtime/benchmarking.py, InductorBenchmarker"),
+);
 static RESTORED: What = What::own(
-    "copy for Triton's benchmark",
+    "copy for a benchmark",
     "what a kernel changes in place, which is restored between the runs that try its settings",
     Source::At("Triton, triton/runtime/autotuner.py"),
 );
@@ -77,7 +83,7 @@ const STREAMS: u32 = 4;
 /// Bytes of the buffer that Triton clears the card's cache with.
 const BENCHMARK_BUFFER: u64 = 256 << 20;
 
-/// A kernel that Triton tunes when it runs first (`triton.autotune`).
+/// A kernel whose settings are tried when it runs first: by Triton (`triton.autotune`), or by TorchInductor, which compiled it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::step) enum TunedKernel {
     QueryPositions,
@@ -88,6 +94,32 @@ pub(in crate::step) enum TunedKernel {
     PermuteBackward,
     KeysAndValuesBackward,
     QueryPositionsBackward,
+    LossMask,
+    LossSums,
+    LossQuotients,
+    LossLabels,
+    LossGradient,
+}
+
+impl TunedKernel {
+    /// What is made to clear the card's cache, in bytes.
+    fn buffer(self, device: &Device) -> (u64, &'static What) {
+        match self {
+            TunedKernel::QueryPositions
+            | TunedKernel::KeysAndValues
+            | TunedKernel::Permute
+            | TunedKernel::Unpermute
+            | TunedKernel::UnpermuteBackward
+            | TunedKernel::PermuteBackward
+            | TunedKernel::KeysAndValuesBackward
+            | TunedKernel::QueryPositionsBackward => (BENCHMARK_BUFFER, &BENCHMARK),
+            TunedKernel::LossMask
+            | TunedKernel::LossSums
+            | TunedKernel::LossQuotients
+            | TunedKernel::LossLabels
+            | TunedKernel::LossGradient => (device.cache, &INDUCTORS),
+        }
+    }
 }
 
 /// What the GPUs with the same parameters have of them: those of experts have fewer copies than the rest of the model, and
@@ -213,14 +245,14 @@ impl Megatron {
         }
     }
 
-    /// Triton tries the settings of a kernel that runs for the first time, with a copy of what it `restores` in place.
+    /// The settings of a kernel that runs for the first time are tried, with a copy of what it `restores` in place.
     pub fn tune(&mut self, heap: &mut Heap, kernel: TunedKernel, restores: u64) {
         if self.tuned.contains(&kernel) {
             return;
         }
         self.tuned.push(kernel);
-        let own = |heap: &mut Heap, bytes, what| heap.alloc_as(Category::Temporaries, bytes, Dtype::U8, what);
-        let buffer = own(heap, BENCHMARK_BUFFER, &BENCHMARK);
+        let (bytes, what) = kernel.buffer(&heap.device);
+        let buffer = heap.alloc_as(Category::Temporaries, bytes, Dtype::U8, what);
         if restores > 0 {
             heap.scratch(restores, &RESTORED);
         }

@@ -565,7 +565,7 @@ impl State {
         }
     }
 
-    /// A kernel of Megatron-core's runs that Triton tunes at first, restoring so many bytes in between.
+    /// A kernel of Megatron-core's runs whose settings are tried at first, restoring so many bytes in between.
     pub fn tune(&mut self, kernel: TunedKernel, restores: u64) {
         if let Parallel::Megatron(engine) = &mut self.parallel {
             engine.tune(&mut self.heap, kernel, restores);

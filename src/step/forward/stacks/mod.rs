@@ -123,9 +123,11 @@ fn trl_loss(kernel: LossKernel) -> Result<(), Issue> {
             "trl 1.16 makes all logits only for a compute_loss_func or label smoothing, and then runs the model twice: that is \
              not modelled"
         }
-        LossKernel::Liger | LossKernel::Cut | LossKernel::TransformerEngine | LossKernel::Chunked => {
-            "trl 1.16 puts its own fused head into the place of this one"
-        }
+        LossKernel::Liger
+        | LossKernel::Cut
+        | LossKernel::TransformerEngine
+        | LossKernel::MegatronFused
+        | LossKernel::Chunked => "trl 1.16 puts its own fused head into the place of this one",
     };
     Err(Issue::error(Field::Loss, message).with_fix("choose the standard loss, or transformers"))
 }
@@ -136,13 +138,17 @@ fn loss(architecture: &Architecture, member: &Member) -> Result<(), Issue> {
     let head = architecture.head.linear.name;
     let leaves_adapter_out = match kernel {
         LossKernel::Liger | LossKernel::Cut => adapters::adapts_head(member, head),
-        LossKernel::Standard | LossKernel::Full | LossKernel::TransformerEngine | LossKernel::Chunked => {
-            false
-        }
+        LossKernel::Standard
+        | LossKernel::Full
+        | LossKernel::TransformerEngine
+        | LossKernel::MegatronFused
+        | LossKernel::Chunked => false,
     };
     let without = if kernel == LossKernel::Standard {
         return Ok(());
-    } else if kernel == LossKernel::TransformerEngine && member.stack != Stack::Megatron {
+    } else if matches!(kernel, LossKernel::TransformerEngine | LossKernel::MegatronFused)
+        && member.stack != Stack::Megatron
+    {
         "another library than Megatron-core"
     } else if member.stack == Stack::Litgpt {
         "litgpt, whose own loss runs in chunks of 128 tokens"

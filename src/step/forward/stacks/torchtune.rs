@@ -222,6 +222,7 @@ impl<'a> Pass<'_, 'a> {
             | LossKernel::Liger
             | LossKernel::Cut
             | LossKernel::TransformerEngine
+            | LossKernel::MegatronFused
             | LossKernel::Chunked => self.torchtune_chunks(hidden, normed, &head, replace),
         };
         self.keep_on_device(false);

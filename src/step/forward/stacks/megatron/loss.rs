@@ -1,15 +1,17 @@
 //! The head and the cross entropy over a vocabulary that GPUs share.
 //!
-//! Source: megatron/core/tensor_parallel/cross_entropy.py and megatron/core/models/common/language_module/language_module.py of
-//! Megatron-core 0.16.1.
+//! Source: megatron/core/tensor_parallel/cross_entropy.py, megatron/core/fusions/fused_cross_entropy.py and
+//! megatron/core/models/common/language_module/language_module.py of Megatron-core 0.16.1; of the fused one what TorchInductor makes of its
+//! four functions (PyTorch 2.11).
 
 use crate::dtype::Dtype;
 use crate::memory::Category;
 use crate::scenario::LossKernel;
-use crate::step::autograd::{Grad, Results, fresh, only};
+use crate::step::autograd::{Grad, Node, Results, fresh, only};
 use crate::step::forward::{Pass, find};
 use crate::step::heap::StorageId;
 use crate::step::machine::State;
+use crate::step::parallel::TunedKernel;
 use crate::step::tensor::{Layout, Tensor, Value};
 use crate::step::what::{Source, What, roles, torch};
 
@@ -25,6 +27,27 @@ static TARGETS: What =
 static TARGET_MASK: What =
     What::own("target mask", "which labels are in other GPUs' vocabulary", CROSS_ENTROPY);
 static PREDICTED: What = What::own("predicted logits", "the logit of each token's label", CROSS_ENTROPY);
+const FUSED: Source = Source::At("Megatron-core, megatron/core/fusions/fused_cross_entropy.py");
+
+static EXPONENTIALS: What = What::own(
+    "exponentials",
+    "where the kernel that sums exponentials up writes them once more, beside the float32 logits that they replace: nothing reads it",
+    FUSED,
+);
+static SUMS: What = What::own(
+    "logits of labels and sums",
+    "each token's own logit and the sum of its exponentials, sent as one",
+    FUSED,
+);
+static COPY: What = What::own(
+    "probabilities less one",
+    "a copy of the probabilities, from which one is taken where a token's label is",
+    FUSED,
+);
+
+static LOGITS_GRADIENT: What =
+    What::own("gradient", "the gradient of the logits, in their own element type", FUSED);
+
 static UPDATE: What =
     What::own("softmax update", "what is taken from the probability of each token's label", CROSS_ENTROPY);
 
@@ -61,6 +84,7 @@ impl<'a> Pass<'_, 'a> {
                     let rows = self.batch.tokens();
                     let losses = match self.member.loss {
                         LossKernel::TransformerEngine => logits.te_cross_entropy(rows, many, sharing),
+                        LossKernel::MegatronFused => logits.fused_vocabulary_cross_entropy(rows),
                         LossKernel::Standard
                         | LossKernel::Full
                         | LossKernel::Liger
@@ -120,6 +144,44 @@ impl<'m> Tensor<'m> {
         })
     }
 
+    /// `_VocabParallelCrossEntropy` of `fused_cross_entropy.py`: each of its four functions is compiled by itself, so that what one hands
+    /// to the next is written out, and what one changes in place it makes anew and copies back. TorchInductor tries each kernel's settings
+    /// when it runs first.
+    fn fused_vocabulary_cross_entropy(&self, rows: u64) -> Tensor<'m> {
+        self.apply(|state, logits| {
+            let make = |state: &mut State, count: u64, dtype: Dtype, what: &'static What| {
+                state.alloc_for(logits.storage, count, dtype, what)
+            };
+            // calculate_logits_max
+            let float = make(state, logits.numel, Dtype::F32, &PROBABILITIES);
+            let highest = make(state, rows, Dtype::F32, &torch::MAX);
+            // calculate_predicted_logits
+            let mask = make(state, rows, Dtype::Bool, &TARGET_MASK);
+            let targets = make(state, rows, Dtype::I64, &TARGETS);
+            let picked = make(state, rows, Dtype::F32, &PREDICTED);
+            let predicted = make(state, rows, Dtype::F32, &PREDICTED);
+            state.tune(TunedKernel::LossMask, 0);
+            let sums = make(state, rows.saturating_mul(2), Dtype::F32, &SUMS);
+            state.release(picked);
+            state.release(predicted);
+            let exponentials = make(state, logits.numel, Dtype::F32, &EXPONENTIALS);
+            state.tune(TunedKernel::LossSums, 0);
+            state.release(exponentials);
+            // calculate_cross_entropy_loss
+            let losses = make(state, rows, Dtype::F32, &torch::LOSS);
+            let written = logits.numel.saturating_mul(Dtype::F32.bytes());
+            state.tune(TunedKernel::LossQuotients, written);
+            let node =
+                state.node([logits], move |state, node, grad| fused_backward(state, node, grad, written));
+            for saved in [float, mask, targets] {
+                state.save(node, saved);
+                state.release(saved);
+            }
+            [highest, sums].into_iter().for_each(|storage| state.release(storage));
+            Value::plain(losses, rows, Dtype::F32).at(node.output(0))
+        })
+    }
+
     /// `x.mean()`.
     pub(super) fn mean_of_all(&self) -> Tensor<'m> {
         self.apply(|state, x| {
@@ -150,4 +212,18 @@ fn cross_entropy_backward(
     state.release(update);
     state.retain(probabilities);
     only(Grad::new(probabilities, numel, grad.dtype, Layout::Tokens))
+}
+
+/// `calculate_gradients`: from a copy of the probabilities one is taken for each label, and their gradient is made in bfloat16. While
+/// settings are tried, what they are `written` over, so many bytes, is copied where that is no new peak beside what forward had, 10 bytes for
+/// each logit and the buffer (`copy_args_to_cpu_if_needed` of torch/_inductor/runtime/triton_heuristics.py).
+fn fused_backward(state: &mut State, node: &Node, grad: &Grad, written: u64) -> Results {
+    let (probabilities, logits) = (state.saved(node, 0), node.inputs[0]);
+    let copy = state.alloc_for(probabilities, logits.numel, Dtype::F32, &COPY);
+    let restores = if written / 2 <= state.device.cache { written } else { 0 };
+    state.tune(TunedKernel::LossLabels, restores);
+    let gradient = state.alloc_for(grad.storage, logits.numel, Dtype::Bf16, &LOGITS_GRADIENT);
+    state.tune(TunedKernel::LossGradient, restores);
+    state.release(copy);
+    only(Grad::new(gradient, logits.numel, Dtype::Bf16, Layout::Tokens))
 }

@@ -117,14 +117,19 @@ pub(super) fn settings(member: &Member, batch: Batch, cluster: Cluster, gpt: boo
         }
     }
     match (member.loss, cluster.layout.layers) {
-        (LossKernel::Standard, _) | (LossKernel::TransformerEngine, TransformerImpl::TransformerEngine) => {}
+        (LossKernel::Standard | LossKernel::MegatronFused, _)
+        | (LossKernel::TransformerEngine, TransformerImpl::TransformerEngine) => {}
         (LossKernel::TransformerEngine, TransformerImpl::Local) => {
             let message = "Transformer Engine's cross entropy is followed beside its layers";
-            return refuse(Field::Loss, message, "choose the default, or Transformer Engine's layers");
+            return refuse(
+                Field::Loss,
+                message,
+                "choose Megatron's plain or fused one, or Transformer Engine's layers",
+            );
         }
         (LossKernel::Full | LossKernel::Liger | LossKernel::Cut | LossKernel::Chunked, _) => {
-            let message = "Megatron-core is followed with its own cross entropy and Transformer Engine's";
-            return refuse(Field::Loss, message, "choose the default");
+            let message = "Megatron-core is followed with its own cross entropy, plain or fused, and Transformer Engine's";
+            return refuse(Field::Loss, message, "choose the default, or Megatron's fused one");
         }
     }
     if batch.mask != Mask::None || batch.lengths != Lengths::Equal {
