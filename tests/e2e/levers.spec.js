@@ -20,7 +20,7 @@ for (const width of [1280, 390]) {
   });
 }
 
-test("three changes are offered, one setting each, and several GPUs behind one line", async ({ headroom, page }) => {
+test("three changes are offered, one setting each, and what costs money behind one line", async ({ headroom, page }) => {
   await headroom.open(SMALL);
   await expect(page.getByRole("heading", { name: "What makes it fit" })).toBeVisible();
   const offered = page.locator(".levers .lever").filter({ visible: true });
@@ -28,6 +28,10 @@ test("three changes are offered, one setting each, and several GPUs behind one l
   await expect(offered.filter({ hasText: "Training library" })).toHaveCount(0);
   await page.getByText("Or on a larger card, or several").click();
   await expect(offered.filter({ hasText: "GPUs: " })).not.toHaveCount(0);
+  await offered.filter({ hasText: /GPU: .* an hour \(/s }).click();
+  await expect(headroom.verdict).toContainText("to spare");
+  await headroom.button("Undo the last change").click();
+  await expect(headroom.verdict).toContainText("Does not fit");
 });
 
 test("every change has its row, and takes effect", async ({ headroom, page }) => {

@@ -32,3 +32,12 @@ test("a text without an error says what would be one", async ({ headroom }) => {
   await expect(panel).toContainText("Tried to allocate");
   await expect(panel.getByRole("textbox")).toHaveValue(/crashed/);
 });
+
+test("what nvidia-smi's query prints is read", async ({ headroom }) => {
+  await headroom.open();
+  const panel = headroom.page.getByRole("region", { name: "Did it run out of memory? Paste the error" });
+  await panel.getByRole("heading").click();
+  const printed = "memory.used [MiB], memory.total [MiB], memory.free [MiB]\n23012 MiB, 24564 MiB, 1100 MiB\n";
+  await panel.getByRole("textbox").fill(printed);
+  await expect(panel).toContainText("22.5 GiB");
+});
