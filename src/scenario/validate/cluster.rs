@@ -240,6 +240,15 @@ fn uneven_experts(scenario: &Scenario, architecture: &Architecture) -> Option<Is
     Some(Issue::warning(Field::Gpus, message).with_fix(fix))
 }
 
+/// Whether runs of several GPUs were measured with its loss: Megatron-core's fused ones were.
+fn has_a_measured_loss(scenario: &Scenario) -> bool {
+    match scenario.savings.loss {
+        LossKernel::Standard => true,
+        LossKernel::TransformerEngine | LossKernel::MegatronFused => scenario.stack == Stack::Megatron,
+        LossKernel::Full | LossKernel::Liger | LossKernel::Cut | LossKernel::Chunked => false,
+    }
+}
+
 /// What of a scenario no measured run of several GPUs had.
 fn not_compared(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<&'static str> {
     let habits = scenario.training_loop;
@@ -274,7 +283,7 @@ fn not_compared(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec
         when(scenario.lengths != Lengths::Equal, "varying lengths"),
         when(habits.keeps_outputs, "kept outputs"),
         when(habits.fills_cache, "a cache of keys and values"),
-        when(scenario.savings.loss != LossKernel::Standard, "this loss kernel"),
+        when(!has_a_measured_loss(scenario), "this loss kernel"),
         when(
             scenario.stack == Stack::Trl && !scenario.cluster.is_many(),
             "trl under DeepSpeed on a single GPU",
