@@ -109,7 +109,7 @@ export interface Scenario {
   /** Whose code runs the model */
   "stack"?: "transformers" | "trl" | "liger" | "torchtune" | "unsloth" | "litgpt" | "megatron";
   /** How the output head and the loss are computed */
-  "loss"?: "standard" | "full" | "liger" | "cut" | "te" | "chunked";
+  "loss"?: "standard" | "full" | "liger" | "cut" | "te" | "native" | "chunked";
   /** Where saved activations wait for backward */
   "activation-offloading"?: "off" | "on";
   /** When the optimizer steps */

@@ -166,7 +166,7 @@ class Scenario(TypedDict, total=False):
     stack: Literal["transformers", "trl", "liger", "torchtune", "unsloth", "litgpt", "megatron"]
 
     #: How the output head and the loss are computed
-    loss: Literal["standard", "full", "liger", "cut", "te", "chunked"]
+    loss: Literal["standard", "full", "liger", "cut", "te", "native", "chunked"]
 
     #: Where saved activations wait for backward
     activation_offloading: Literal["off", "on"]
