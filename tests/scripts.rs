@@ -318,5 +318,6 @@ fn a_checkpoint_of_gptqs_is_asked_for() {
     );
     assert!(text.contains("group_size=64"), "{text}");
     let read = import::read(&text, &Scenario::default()).expect("it is read").scenario;
-    assert_eq!(read.quantization, scenario.quantization);
+    let of = |scenario: &Scenario| (scenario.quantization.format, scenario.quantization.group);
+    assert_eq!(of(&read), of(scenario));
 }

@@ -349,7 +349,7 @@ test.describe("as a config.json", () => {
     await headroom.open();
     await drop(page, [["picture.png", "\u0089PNG\u0000"]]);
     const dialog = dialogOf(headroom);
-    await expect(dialog.alert.filter({ hasText: "picture.png: this is no configuration" })).toBeVisible();
+    await expect(dialog.alert.filter({ hasText: "picture.png: this is no text" })).toBeVisible();
     await expect(headroom.choice("Model")).toHaveValue("meta-llama/Llama-3.1-8B");
   });
 });

@@ -306,7 +306,7 @@ mod tests {
             "tp: 2",
             "pp: 4",
             "e: true",
-            "f: -1",
+            "f: -1.0",
             "g: a; b",
         ];
         assert_eq!(said(text), wanted);
