@@ -82,7 +82,7 @@ impl Gpu {
     /// The commands that watch its memory while a program runs; none where there is none to name.
     ///
     /// nvidia-smi says "Not Supported" of a processor's unified memory (a DGX Spark, `data/gpus.csv`). What is left of that Linux knows:
-    /// NVIDIA's own change to llama.cpp (github.com/ggml-org/llama.cpp/pull/17368) reads these lines there.
+    /// a change to llama.cpp (github.com/ggml-org/llama.cpp/pull/17368) reads these lines there.
     pub const fn watch(&self) -> &'static [&'static str] {
         match (self.class, self.vendor) {
             (Some(Class::Unified), Vendor::Nvidia) => {

@@ -15,7 +15,9 @@ pub(super) struct Device {
     /// Bytes of one cuBLAS workspace: the user's (`CUBLAS_WORKSPACE_CONFIG`), or PyTorch's (ATen/cuda/CUDABlas.cpp `parseChosenWorkspaceSize`: 32 MiB on 9.0,
     /// 4096 KiB · 2 + 16 KiB · 8 elsewhere; seen on 8.9, 9.0, 10.0 and 12.0).
     pub workspace: u64,
-    /// Bytes of the second-level cache, as `cudaDeviceProp` has them: an H100 has 50 MiB, an H200 60.
+    /// Bytes of the second-level cache, `cudaDeviceProp`'s `l2CacheSize`. Those of 8.0, 8.6 and 9.0 are what the null device answers
+    /// (tools/null_device/nullcuda/nullcuda.c), with which rows were measured; the others no file of this project has a source for. It
+    /// matters under Megatron's fused loss alone, where the first step's trial of kernels is the peak.
     pub cache: u64,
     /// Whether it has no more memory than what Unsloth calls a small card (`_SMALL_CARD_BYTES`, 24.5 GiB), for which its loss is
     /// computed otherwise.
@@ -41,7 +43,7 @@ impl Device {
         let capability = gpu
             .capability
             .map_or(80, |capability| u32::from(capability.major) * 10 + u32::from(capability.minor));
-        // Multiprocessors of one card of each generation (T4, A100, RTX 3090, RTX 4090, H100, B200), and second-level caches (of an H200 for 9.0), for all of them: the
+        // Multiprocessors of one card of each generation (T4, A100, RTX 3090, RTX 4090, H100, B200) for all of them: the
         // catalogue says nothing of a card's own, an RTX 3060 (28) runs as a 3090 (82). They size the scratch space of large
         // sums, choose bitsandbytes' kernel for products of few tokens (`four_bit`), split flash's keys and values over
         // blocks (`splits`) and are the rows of Liger's partial sums. Seven scenarios on a 3090 (4-bit, LoRA, full, Liger,
