@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::input::Input;
 use super::output::Output;
 use super::table::{Cell, Column, Listing, Table};
-use crate::plan::{BatchRow, batch_row, fixed_and_per_sequence, on_usual_cards};
+use crate::plan::{BatchRow, batch_row, each, fixed_and_per_sequence, on_usual_cards};
 use crate::scenario::Scenario;
 use crate::share;
 use crate::text::one_line;
@@ -35,10 +35,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     let asked = arguments.input.read()?;
     let scenario = asked.first();
     let split = fixed_and_per_sequence(&scenario);
-    let mut rows = Vec::new();
-    for on_card in on_usual_cards(&scenario) {
-        rows.push(batch_row(&on_card, arguments.effective).map_err(|issue| issue.to_string())?);
-    }
+    let rows = each(&on_usual_cards(&scenario), |on_card| batch_row(on_card, arguments.effective));
+    let rows: Vec<BatchRow> =
+        rows.into_iter().collect::<Result<_, _>>().map_err(|issue| issue.to_string())?;
     // of the scenario's own card the reason is told
     if let Some(Err(issue)) = rows.first().map(|row| &row.reached) {
         return Err(issue.to_string());

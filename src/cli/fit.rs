@@ -8,7 +8,7 @@ use super::output::Output;
 use super::table::{Cell, Column, Listing, Table};
 use crate::hardware::sold_with;
 use crate::model::catalogue;
-use crate::plan::{FitCell, FitRow, Measure, Verdict, conditions, largest_that_fit, row};
+use crate::plan::{FitCell, FitRow, Measure, Verdict, conditions, each, largest_that_fit, row};
 use crate::scenario::{Allocator, Method, ModelChoice, Scenario, Stack};
 use crate::share::{self, page};
 use crate::text::{one_line, short};
@@ -91,11 +91,11 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
         ));
     }
     let listed = if arguments.all { known.len() } else { known.len().min(USUALLY_LISTED) };
-    let rows = if known.is_empty() {
-        vec![row(&named(None), memory, measure)]
-    } else {
-        known.iter().take(listed).map(|id| row(&named(Some(id)), memory, measure)).collect()
+    let scenarios: Vec<Scenario> = match known.is_empty() {
+        true => vec![named(None)],
+        false => known.iter().take(listed).map(|id| named(Some(id))).collect(),
     };
+    let rows = each(&scenarios, |scenario| row(scenario, memory, measure));
     let mut output = Output::of(if arguments.json {
         to_json(&rows, memory)
     } else {

@@ -9,7 +9,7 @@ use super::input::{Input, is_standard_input, read_given};
 use super::output::Output;
 use super::table::{Cell, Column, Listing, Table};
 use crate::issue::Issue;
-use crate::plan::{MicroBatch, Order, Outcome, Outlook, order, outlook};
+use crate::plan::{MicroBatch, Order, Outcome, Outlook, each, order, outlook};
 use crate::scenario::{Scenario, Texts};
 use crate::share;
 use crate::units::grouped;
@@ -52,8 +52,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     let texts: Texts = text.parse().map_err(|error| format!("{error}"))?;
     let in_words = |issue: Issue| issue.to_string();
     let found = outlook(&scenario, &texts).map_err(in_words)?;
-    let orders = (0..arguments.orders).map(|number| order(&scenario, &texts, number));
-    let orders = orders.collect::<Result<Vec<_>, Issue>>().map_err(in_words)?;
+    let numbers: Vec<u64> = (0..arguments.orders).collect();
+    let orders = each(&numbers, |number| order(&scenario, &texts, *number));
+    let orders = orders.into_iter().collect::<Result<Vec<_>, Issue>>().map_err(in_words)?;
     Ok(Output::of(match arguments.json {
         true => to_json(&texts, &found, &orders),
         false => arguments

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::answer::Answer;
+use super::each;
 use super::gpus::{Layout, usually_between};
 use super::recorded::Recorded;
 use super::table::{alone, with_method, within_positions};
@@ -140,44 +141,44 @@ pub fn usual_cards() -> Vec<&'static Gpu> {
 /// assert_eq!(smallest.map(|card| card.marketed_gb), Some(Some(16)));
 /// ```
 pub fn need(base: &Scenario, card: &Gpu) -> NeedRow {
-    of_alike(base, &[card]).remove(0)
+    need_of_each(base, &[card]).remove(0)
 }
 
 /// The same of several cards, a row for each in their order: those that run a step alike ([`alike`]) share what it comes to.
 pub fn need_of_each(base: &Scenario, cards: &[&Gpu]) -> Vec<NeedRow> {
-    let mut rows: Vec<NeedRow> =
-        alike(cards, usize::MAX).iter().flat_map(|group| of_alike(base, group)).collect();
+    let groups = alike(cards, usize::MAX);
+    let row = |card: &&Gpu| NeedRow {
+        gpu: card.slug.to_string(),
+        name: card.name.to_string(),
+        memory: card.memory,
+        machine: cheapest(&card.slug, 1).cloned(),
+        cells: Vec::with_capacity(Method::ALL.len()),
+    };
+    let mut rows: Vec<NeedRow> = groups.iter().flatten().map(row).collect();
+    for method in Method::ALL {
+        // what generates has no adapters: LoRA is as full there
+        if *method == Method::Lora && !base.task.trains() {
+            rows.iter_mut().for_each(|row| row.cells.extend_from_within(..1));
+            continue;
+        }
+        let found = each(&groups, |group| cells(base, *method, group));
+        for (row, cell) in rows.iter_mut().zip(found.into_iter().flatten()) {
+            row.cells.push(cell);
+        }
+    }
     rows.sort_by_key(|row| cards.iter().position(|card| *card.slug == *row.gpu));
     rows
 }
 
-/// The same of cards that run every step alike.
-fn of_alike(base: &Scenario, cards: &[&Gpu]) -> Vec<NeedRow> {
+/// One method on cards that run every step alike.
+fn cells(base: &Scenario, method: Method, cards: &[&Gpu]) -> Vec<NeedCell> {
+    let recorded = Recorded::default();
     let on = |card: &&Gpu| {
         let mut on = alone(base);
         on.change(|on| on.gpu = GpuChoice::Catalogue(card.slug.to_string()));
-        let row = NeedRow {
-            gpu: card.slug.to_string(),
-            name: card.name.to_string(),
-            memory: card.memory,
-            machine: cheapest(&card.slug, 1).cloned(),
-            cells: Vec::with_capacity(Method::ALL.len()),
-        };
-        (on, row)
+        cell(card, within_positions(&with_method(&on, method)), &recorded)
     };
-    let mut rows: Vec<(Scenario, NeedRow)> = cards.iter().map(on).collect();
-    for method in Method::ALL {
-        let recorded = Recorded::default();
-        for ((base, row), card) in rows.iter_mut().zip(cards) {
-            // what generates has no adapters: LoRA is as full there
-            let cell = match row.cells.first() {
-                Some(full) if *method == Method::Lora && !base.task.trains() => full.clone(),
-                Some(_) | None => cell(card, within_positions(&with_method(base, *method)), &recorded),
-            };
-            row.cells.push(cell);
-        }
-    }
-    rows.into_iter().map(|(_, row)| row).collect()
+    cards.iter().map(on).collect()
 }
 
 /// The cards in groups that run every step alike, at most so many in each: what is recorded for one of them serves all.

@@ -4,6 +4,7 @@
 //! as many sequences in a step as the scenario asks for.
 
 use super::cards;
+use super::each;
 use super::layouts::{Way, WayOrder, rank_ways, tried};
 use super::table::with_method;
 use crate::scenario::keys::Key;
@@ -97,7 +98,7 @@ pub fn setting_name(scenario: &Scenario) -> [String; 2] {
 
 /// Every combination, tried and in order: the fastest of those that fit first.
 pub fn tried_settings(scenario: &Scenario, order: WayOrder) -> Vec<Way> {
-    let mut ways: Vec<Way> = settings(scenario).iter().map(tried).collect();
+    let mut ways: Vec<Way> = each(&settings(scenario), tried);
     rank_ways(&mut ways, order);
     ways
 }

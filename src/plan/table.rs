@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::answer::Answer;
 use super::cards;
+use super::each;
 use super::solve::{Largest, Most, most_batch, most_length, most_rank};
 use super::verdict::Verdict;
 use crate::hardware::{Gpu, Vendor};
@@ -164,7 +165,7 @@ pub fn table(models: &[&str], base: &Scenario, memory: Bytes) -> Vec<FitRow> {
             Measure::Batch,
         )
     };
-    models.iter().map(named).collect()
+    each(models, named)
 }
 
 /// The row of a scenario: all that is no matter of the method is the scenario's; so is the card where its memory is just that,

@@ -5,6 +5,7 @@ use super::trying::{place, tried};
 use super::way::{Way, WayOutcome};
 use crate::issue::Issue;
 use crate::plan::counts::{GPU_COUNTS, between};
+use crate::plan::each;
 use crate::scenario::Scenario;
 use crate::units::Bytes;
 
@@ -47,7 +48,7 @@ pub fn refusals<'w>(ways: impl Iterator<Item = &'w Way>) -> Vec<(Issue, Vec<Stri
 
 /// Every way to use so many GPUs, tried and in order ([`rank_ways`]).
 pub fn layouts(scenario: &Scenario, gpus: u64) -> Vec<Way> {
-    let mut ways: Vec<Way> = ways(scenario, gpus).iter().map(tried).collect();
+    let mut ways: Vec<Way> = each(&ways(scenario, gpus), tried);
     rank_ways(&mut ways, WayOrder::Speed);
     ways
 }

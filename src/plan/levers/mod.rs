@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::answer::{Answer, helps};
 use super::cards;
 use super::counts::GPU_COUNTS;
+use super::each;
 use super::gpus::{Layout, fewest_gpus, on_gpus};
 use super::verdict::Verdict;
 use crate::issue::{Field, Issue};
@@ -193,9 +194,13 @@ const LEAST_SHARE: u64 = 200;
 /// # Ok::<(), headroom::scenario::Issue>(())
 /// ```
 pub fn levers(scenario: &Scenario) -> Result<Levers, Issue> {
-    let looked = Looked::of(scenario, Looks::default())?;
+    let mut looks = Looks::default();
+    for found in each(&ahead(scenario), |scenario| look(std::slice::from_ref(scenario))) {
+        looks.extend(found);
+    }
+    let looked = Looked::of(scenario, looks)?;
     let found = changes_of(scenario, &looked);
-    let uses = if looked.base.fits() { room::uses(scenario, &looked.looks) } else { Vec::new() };
+    let uses = if looked.base.fits() { room::uses(scenario) } else { Vec::new() };
     Ok(Levers { uses, ..found })
 }
 

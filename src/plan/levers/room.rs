@@ -7,6 +7,7 @@ use super::{Change, Looks};
 use crate::hardware::Gpu;
 use crate::issue::Issue;
 use crate::model::Architecture;
+use crate::plan::each;
 use crate::plan::solve::{Largest, largest_batch, less_doubt, longest_of, rank_of};
 use crate::plan::verdict::Verdict;
 use crate::scenario::{AttentionKernel, Checkpointing, Method, Optimizer, Scenario};
@@ -85,8 +86,9 @@ const IDEAS: [fn(&Scenario) -> Option<Idea>; USES] = [
 pub const USES: usize = 7;
 
 /// The most of each kind that fits beyond doubt.
-pub(super) fn uses(scenario: &Scenario, looks: &Looks) -> Vec<Use> {
-    IDEAS.iter().filter_map(|idea| used(idea(scenario)?, scenario, looks)).collect()
+pub(super) fn uses(scenario: &Scenario) -> Vec<Use> {
+    let numbers: Vec<usize> = (0..USES).collect();
+    each(&numbers, |number| use_of(scenario, *number)).into_iter().flatten().collect()
 }
 
 /// The use of that number, of [`USES`], for the room of a scenario that gets through; nothing where it is none.
