@@ -1,0 +1,184 @@
+//! The same on one of several GPUs.
+
+use headroom::model::catalogue;
+use headroom::scenario::{
+    Checkpointing, Cluster, CpuOffload, DeepSpeed, Field, Method, ModelChoice, Optimizer, Overlap, Precision,
+    ReduceDtype, Scenario, Sharding,
+};
+use headroom::{estimate, share};
+
+use crate::answer_alike;
+use crate::drawn::answers;
+use crate::refused::refuses;
+/// Settings under which one of several GPUs keeps other things.
+fn on_many() -> [Scenario; 14] {
+    let sharded = |gpus| Cluster { gpus, sharding: Sharding::Fsdp2, ..Cluster::ONE };
+    let replicated = |gpus| Cluster { gpus, sharding: Sharding::Ddp, ..Cluster::ONE };
+    let small = DeepSpeed { reduce_bucket: 20_000_000, prefetch_bucket: 2_000_000, ..DeepSpeed::DEFAULT };
+    let partitioned = |sharding, gpus| Cluster { gpus, sharding, deepspeed: small, ..Cluster::ONE };
+    let mut overlapping = partitioned(Sharding::Zero1, 3);
+    overlapping.deepspeed.overlap = Overlap::On;
+    let base = Scenario {
+        batch: 2,
+        sequence: 256,
+        method: Method::Full,
+        precision: Precision::AmpBf16,
+        cluster: sharded(8),
+        ..Scenario::default()
+    };
+    [
+        base.clone(),
+        Scenario {
+            checkpointing: Checkpointing::Off,
+            accumulation: 3,
+            cluster: Cluster { reshards: false, ..sharded(3) },
+            ..base.clone()
+        },
+        Scenario {
+            precision: Precision::Bf16,
+            optimizer: Optimizer::AdamW,
+            cluster: Cluster { reduce: ReduceDtype::Bf16, ..sharded(2) },
+            ..base.clone()
+        },
+        Scenario { checkpointing: Checkpointing::Off, cluster: replicated(8), ..base.clone() },
+        Scenario { accumulation: 2, precision: Precision::Bf16, cluster: replicated(2), ..base.clone() },
+        Scenario {
+            method: Method::Qlora,
+            precision: Precision::AmpBf16Weights,
+            cluster: replicated(4),
+            ..base.clone()
+        },
+        Scenario { method: Method::Qlora, precision: Precision::Bf16, cluster: sharded(3), ..base.clone() },
+        Scenario {
+            precision: Precision::Bf16,
+            cluster: Cluster { replicas: 2, reshards_root: false, ..sharded(6) },
+            ..base.clone()
+        },
+        Scenario { accumulation: 2, cluster: Cluster { cpu: CpuOffload::All, ..sharded(4) }, ..base.clone() },
+        Scenario { cluster: overlapping, accumulation: 2, ..base.clone() },
+        Scenario { cluster: partitioned(Sharding::Zero2, 3), method: Method::Qlora, ..base.clone() },
+        Scenario { cluster: partitioned(Sharding::Zero3, 2), method: Method::Qlora, ..base.clone() },
+        Scenario { cluster: partitioned(Sharding::Zero2, 8), method: Method::Lora, ..base.clone() },
+        Scenario { cluster: partitioned(Sharding::Zero3, 5), ..base },
+    ]
+}
+
+/// The same on a rank of Megatron-core's pipelines: every stage, whatever is in flight.
+#[test]
+fn one_layer_stands_for_many_in_every_stage_of_a_pipeline() {
+    let base = "st=megatron&method=full&o=adamw&p=amp-bf16-weights&attn=eager&b=2&s=256";
+    let models = ["meta-llama/Llama-3.1-8B", "meta-llama/Llama-3.2-1B-Instruct", "meta-llama/Llama-2-7b-hf"];
+    let layouts = [
+        "gpus=1&shard=dist-opt&gc=off",
+        "gpus=8&tp=2&shard=dist-opt&gc=on&ga=2",
+        "gpus=4&tp=4&shard=ddp&reduce=bf16&gc=selective&ga=3",
+        "gpus=16&tp=2&pp=4&shard=dist-opt&gc=off&ga=7",
+        "gpus=8&tp=2&pp=4&shard=dist-opt&gc=on&ga=3&reduce=bf16",
+        "gpus=8&tp=1&pp=4&vpp=2&shard=ddp&gc=selective&ga=8",
+        "gpus=2&tp=1&pp=2&vpp=8&shard=dist-opt&gc=off&ga=2",
+        // stages of different numbers of layers, of 32 and of 16
+        "gpus=4&tp=1&pp=4&ppfirst=5&pplast=3&shard=ddp&gc=off&ga=7",
+        "gpus=3&tp=1&pp=3&pplast=2&shard=dist-opt&gc=selective&ga=2",
+        "gpus=2&tp=1&pp=2&ppfirst=4&vpp=2&shard=ddp&gc=off&ga=4",
+    ];
+    let fused = [
+        "gpus=1&shard=dist-opt&gc=off",
+        "gpus=8&tp=4&sp=on&shard=dist-opt&gc=on&ga=2&loss=te",
+        "gpus=8&tp=2&sp=on&cp=2&shard=ddp&reduce=bf16&gc=selective&ga=3",
+        "gpus=16&tp=2&sp=on&pp=4&shard=dist-opt&gc=off&ga=7&loss=te",
+        "gpus=16&tp=2&sp=on&pp=4&stage=4&shard=dist-opt&gc=on&ga=7&loss=native",
+        "gpus=8&tp=1&pp=4&vpp=2&shard=ddp&gc=on&ga=8",
+        "gpus=2&tp=1&pp=2&ppembed=on&pploss=on&shard=ddp&gc=off&ga=3",
+        // of which the first part is an embedding and the last one a head
+        "gpus=2&tp=1&pp=2&ppembed=on&pploss=on&vpp=1&shard=ddp&gc=on&ga=2",
+    ];
+    let fused = fused.map(|layout| format!("{layout}&timpl=transformer-engine&attn=cudnn"));
+    let layouts: Vec<String> = layouts.iter().map(|layout| (*layout).to_owned()).chain(fused).collect();
+    let mut wrong = Vec::new();
+    for (model, layout) in
+        models.into_iter().flat_map(|model| layouts.iter().map(move |layout| (model, layout)))
+    {
+        let link = format!("m={model}&{base}&{layout}");
+        let scenario = share::decode(&link).scenarios.remove(0);
+        for stage in 0..=scenario.cluster.layout.pipeline {
+            let mut scenario = scenario.clone();
+            scenario.cluster.layout.stage = stage;
+            let found = answers(&scenario);
+            wrong.extend(found.unwrap_or_else(|| panic!("{link}: {:?}", estimate(&scenario).issues)));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The same where GPUs share each layer by transformers' own plan, alone and with FSDP2.
+#[test]
+fn one_layer_stands_for_many_where_gpus_share_it() {
+    let base = "method=full&b=2&s=256";
+    let models = ["meta-llama/Llama-3.1-8B", "meta-llama/Llama-3.2-1B-Instruct", "Qwen/Qwen3-8B"];
+    let layouts = [
+        "gpus=8&tp=8&shard=ddp&gc=on&p=bf16",
+        "gpus=2&tp=2&shard=ddp&gc=off&p=amp-bf16&o=adamw&ga=2",
+        "gpus=4&tp=4&shard=ddp&gc=on&p=amp-bf16-weights&o=adamw-for-loop",
+        "gpus=8&tp=2&shard=fsdp2&gc=on&p=amp-bf16",
+        "gpus=12&tp=4&shard=fsdp2&reshard=off&gc=off&p=bf16&ga=3",
+    ];
+    let each = models.into_iter().flat_map(|model| layouts.map(|layout| (model, layout)));
+    answer_alike(each.map(|(model, layout)| format!("m={model}&{base}&{layout}")));
+}
+
+/// The same of torchtune's distributed recipes, whatever they shard by itself.
+#[test]
+fn one_layer_stands_for_many_under_torchtunes_recipes() {
+    let base = "m=meta-llama/Llama-3.1-8B&st=torchtune&shard=fsdp2&clip=off&o=adamw-fused&step=after-backward&b=2&s=256";
+    let settings = [
+        "gpus=8&method=full&p=bf16&gc=on",
+        "gpus=2&method=full&p=fp32&gc=off&ga=3&apart=embedding",
+        "gpus=4&method=full&p=bf16&gc=on&apart=embedding-and-head&cpu=all",
+        "gpus=3&method=full&p=bf16&gc=off&apart=embedding-and-head&loss=full&ga=2",
+        "gpus=8&method=lora&p=bf16&gc=on&apart=embedding-and-head&t=all-linear-and-head",
+        "gpus=4&method=lora&p=bf16&gc=off&reshard=off",
+        "gpus=4&method=qlora&p=bf16&gc=on&apart=embedding",
+    ];
+    answer_alike(settings.map(|settings| format!("{base}&{settings}")));
+    refuses(
+        &format!("{base}&gpus=8&method=full&p=bf16"),
+        &[
+            ("", None),
+            ("shard=ddp", Some(Field::Sharding)),
+            ("shard=zero2", Some(Field::Sharding)),
+            ("replicas=2", Some(Field::Replicas)),
+            ("m=meta-llama/Llama-3.2-1B-Instruct&apart=embedding", Some(Field::ShardedLayers)),
+            ("o=adamw-8bit", Some(Field::Optimizer)),
+            ("step=in-backward", Some(Field::Step)),
+            ("method=qlora", None),
+            ("method=qlora&cpu=all", Some(Field::CpuOffload)),
+        ],
+    );
+}
+
+/// The same on each of several GPUs: a unit of FSDP2 that runs on behalf of many hands on what it gathered ahead, and DDP's
+/// buckets are those of all layers.
+#[test]
+fn one_layer_stands_for_many_on_each_of_several_gpus() {
+    let settings = on_many();
+    let mut wrong = Vec::new();
+    let (mut sharded, mut replicated, mut partitioned) = (0, 0, 0);
+    for (place, entry) in catalogue::entries().iter().enumerate() {
+        let model = ModelChoice::Catalogue(entry.id.to_owned());
+        for turn in [place, place + 4, place + 8] {
+            let scenario = Scenario { model: model.clone(), ..settings[turn % settings.len()].clone() };
+            if let Some(differences) = answers(&scenario) {
+                match scenario.cluster.sharding {
+                    Sharding::Fsdp2 => sharded += 1,
+                    Sharding::Zero1 | Sharding::Zero2 | Sharding::Zero3 => partitioned += 1,
+                    Sharding::Ddp => replicated += 1,
+                    other => panic!("{other:?} is none of them"),
+                }
+                wrong.extend(differences);
+            }
+        }
+    }
+    let ran = format!("{sharded} sharded, {replicated} replicated and {partitioned} partitioned ones ran");
+    assert!(sharded > 60 && replicated > 120 && partitioned > 60, "only {ran}");
+    assert!(wrong.is_empty(), "{}: {}", wrong.len(), wrong.join("\n"));
+}

@@ -1,0 +1,116 @@
+//! What is not followed has no figure, and says so.
+
+use headroom::estimate;
+use headroom::model::blocks::{FeedForward, Mlp};
+use headroom::scenario::{Field, Method, ModelChoice, Scenario};
+use headroom::share;
+use headroom::step;
+use headroom::step::Recording;
+
+/// What GPUs cannot share by transformers' own plan, or was not compared, is refused where it is said.
+#[test]
+fn what_gpus_cannot_share_is_refused() {
+    let base = "m=meta-llama/Llama-3.1-8B&method=full&p=bf16&gpus=8&tp=4&shard=fsdp2";
+    refuses(
+        base,
+        &[
+            ("", None),
+            ("gpus=6", Some(Field::TensorParallel)),
+            ("m=Qwen/Qwen2.5-7B-Instruct&gpus=16&tp=8", Some(Field::TensorParallel)),
+            ("m=openai-community/gpt2", Some(Field::TensorParallel)),
+            ("shard=ddp", Some(Field::Sharding)),
+            ("shard=zero3", Some(Field::Sharding)),
+            ("tp=8", Some(Field::Sharding)),
+            ("gpus=16&replicas=2", Some(Field::Replicas)),
+            ("method=lora", Some(Field::Method)),
+            ("cpu=all", Some(Field::CpuOffload)),
+            ("mask=padded", Some(Field::Mask)),
+            ("o=sgd", Some(Field::Optimizer)),
+            ("p=fp32", Some(Field::Precision)),
+            ("st=trl", Some(Field::TensorParallel)),
+        ],
+    );
+}
+
+/// What was not compared beside latent attention and experts of Megatron-core is refused where it is said.
+#[test]
+fn what_was_not_compared_beside_experts_is_refused() {
+    let base = "m=deepseek-ai/DeepSeek-V2&st=megatron&method=full&o=adamw&p=amp-bf16-weights&timpl=transformer-engine\
+                &attn=cudnn&gpu=b200&gpus=64&xp=8&shard=dist-opt&gc=on&s=256";
+    refuses(
+        base,
+        &[
+            ("", None),
+            ("pp=2&ga=4", None),
+            ("xp=7", Some(Field::ExpertParallel)),
+            ("xp=64", Some(Field::ExpertParallel)),
+            ("m=meta-llama/Llama-3.1-8B", Some(Field::ExpertParallel)),
+            ("tp=2", Some(Field::TensorParallel)),
+            ("cp=2&cpcomm=a2a", Some(Field::ContextParallel)),
+            ("timpl=local&attn=eager", Some(Field::TransformerImpl)),
+            ("m=mistralai/Mixtral-8x7B-v0.1", Some(Field::Stack)),
+            ("m=deepseek-ai/DeepSeek-V3", Some(Field::Stack)),
+            ("gpu=a100-sxm-80gb", Some(Field::Gpu)),
+        ],
+    );
+}
+
+/// Stages that interleave have layers of the whole depth: with the fix that is named the run is answered.
+#[test]
+fn what_is_said_to_make_stages_alike_does() {
+    let base = "m=deepseek-ai/DeepSeek-V2&st=megatron&method=full&o=adamw&p=amp-bf16-weights&timpl=transformer-engine\
+                &attn=cudnn&gpu=b200&gpus=64&xp=8&shard=dist-opt&gc=on&s=256&ga=4";
+    let mut scenario = share::decode(&format!("{base}&pp=2")).scenarios.remove(0);
+    scenario.cluster.layout.interleaved = 5;
+    let refused = estimate(&scenario);
+    let issue = refused.errors().next().expect("it is refused");
+    assert_eq!(issue.fix.as_deref(), Some("run the layers of a stage at once"), "{issue}");
+    scenario.cluster.layout.interleaved = 0;
+    assert!(estimate(&scenario).memory.is_some());
+}
+
+/// Changes of a scenario, each with what it is refused for; those without are answered.
+#[track_caller]
+pub fn refuses(base: &str, changes: &[(&str, Option<Field>)]) {
+    for (link, field) in changes {
+        let names = |link: &str| {
+            link.split('&').filter_map(|pair| Some(pair.split_once('=')?.0.to_owned())).collect::<Vec<_>>()
+        };
+        let changed = names(link);
+        let kept = base.split('&').filter(|pair| !changed.contains(&names(pair)[0]));
+        let said = kept.chain([*link]).collect::<Vec<_>>().join("&");
+        let answer = estimate(&share::decode(&said).scenarios.remove(0));
+        assert_eq!(answer.errors().next().map(|issue| issue.field), *field, "{said}: {:?}", answer.issues);
+        assert_eq!(answer.memory.is_some(), field.is_none(), "{said}");
+    }
+}
+
+/// A part of a model that no code here runs must stop the run, however it came past the checks.
+#[test]
+fn what_is_not_modelled_has_no_figure() {
+    let model = ModelChoice::Catalogue("Qwen/Qwen-1_8B".to_owned());
+    let scenario = Scenario { model, method: Method::Full, ..Scenario::default() };
+    let mut architecture = (*scenario.architecture().expect("it is in the catalogue")).clone();
+    let gpu = scenario.gpu().expect("the default card is known");
+    assert!(step::run(&architecture, &scenario, &gpu).is_ok());
+    for block in &mut architecture.blocks {
+        let FeedForward::Dense(Mlp::Gated { up, down, act, .. }) = &block.ffn else { continue };
+        let plain = Mlp::Plain { up: up.clone(), down: down.clone(), act: *act };
+        block.ffn = FeedForward::Dense(plain);
+    }
+    let run = step::run(&architecture, &scenario, &gpu).map(|memory| memory.peak().1.bytes);
+    let recording = Recording::of(&architecture, &scenario, &gpu).map(|_| ());
+    for issue in [run.err(), recording.err()] {
+        let issue = issue.expect("the run is poisoned");
+        assert!(issue.message.contains("is not modelled"), "{}", issue.message);
+    }
+}
+
+/// Sizes saturate where they are beyond counting; then there is no figure.
+#[test]
+fn what_is_beyond_counting_has_no_figure() {
+    let scenario = share::decode("b=16777216&r=65537&gc=off&mask=padding-free").scenarios.remove(0);
+    let answer = estimate(&scenario);
+    assert!(answer.memory.is_none());
+    assert!(answer.errors().any(|issue| issue.message.contains("too large")), "{:?}", answer.issues);
+}
