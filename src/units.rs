@@ -256,21 +256,32 @@ pub enum Letters {
     Binary,
     /// `k`, `M` and `B` are thousands, millions and billions, and `10k x 512` is a product, as data sets are counted.
     Decimal,
+    /// Percent: `40%`, and a share below 1 of them, as vLLM's `gpu_memory_utilization` is written: 0.4 is 40.
+    Percent,
 }
 
 impl Letters {
-    /// Reads `2048`, `2,048`, `0.5`; with letters `8k`, `5M` and `10k x 512`.
+    /// Reads `2048`, `2,048`, `0.5`; with letters `8k`, `5M` and `10k x 512`; percent as `40%` and 0.4.
     ///
     /// ```
     /// use headroom::units::Letters;
     /// assert_eq!(Letters::Binary.read("8k"), Some(8192.0));
     /// assert_eq!(Letters::Decimal.read("10k x 512"), Some(5_120_000.0));
     /// assert_eq!(Letters::None.read("8k"), None);
+    /// assert_eq!(["40", "40%", "0.4"].map(|text| Letters::Percent.read(text)), [Some(40.0); 3]);
     /// ```
     pub fn read(self, text: &str) -> Option<f64> {
-        match text.split_once(['x', 'X', '×', '*']).filter(|_| self == Letters::Decimal) {
-            Some((examples, tokens)) => Some(self.one(examples)? * self.one(tokens)?),
-            None => self.one(text),
+        match self {
+            Letters::Percent => {
+                let value = self.one(text.trim_end().trim_end_matches('%'))?;
+                // a hundredth times a hundred is not always whole
+                Some(if value < 1.0 { (value * 1e4).round() / 1e2 } else { value })
+            }
+            Letters::Decimal => match text.split_once(['x', 'X', '×', '*']) {
+                Some((examples, tokens)) => Some(self.one(examples)? * self.one(tokens)?),
+                None => self.one(text),
+            },
+            Letters::None | Letters::Binary => self.one(text),
         }
     }
 
@@ -278,7 +289,7 @@ impl Letters {
     fn one(self, text: &str) -> Option<f64> {
         let text = text.trim();
         let factors: &[(char, f64)] = match self {
-            Letters::None => &[],
+            Letters::None | Letters::Percent => &[],
             Letters::Binary => &[('k', 1024.0)],
             Letters::Decimal => &[('k', 1e3), ('m', 1e6), ('b', 1e9)],
         };

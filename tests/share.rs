@@ -122,6 +122,15 @@ fn a_damaged_link_says_what_was_taken_instead() {
 }
 
 #[test]
+fn a_share_of_the_card_is_read_as_percent() {
+    for text in ["30", "30%25", "0.3"] {
+        assert_eq!(decode(&format!("task=grpo&vllm={text}")).scenarios[0].reserve.vllm, 30, "{text}");
+    }
+    let notices = decode("task=grpo&vllm=0.305").notices;
+    assert!(notices[0].to_string().ends_with("(use a whole number from 0 to 100, or a share such as 0.4)"));
+}
+
+#[test]
 fn what_is_wrong_is_quoted_in_short() {
     let digits = "9".repeat(20_000);
     for (link, message) in [

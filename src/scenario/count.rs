@@ -114,12 +114,10 @@ impl Count {
     pub(crate) const fn letters(self) -> Letters {
         match self {
             // as data sets, prices and DeepSpeed's buckets are counted
-            Count::DatasetTokens
-            | Count::Elements
-            | Count::ElementsOrNone
-            | Count::Percent
-            | Count::Epochs
-            | Count::Cents => Letters::Decimal,
+            Count::DatasetTokens | Count::Elements | Count::ElementsOrNone | Count::Epochs | Count::Cents => {
+                Letters::Decimal
+            }
+            Count::Percent => Letters::Percent,
             Count::Rank
             | Count::Sequences
             | Count::SequencesOrNone
@@ -139,6 +137,7 @@ impl Count {
 
     /// What would be right, after "use".
     pub(crate) fn range(self) -> String {
-        format!("a whole number from {} to {}", self.least(), grouped(self.most()))
+        let share = if self == Count::Percent { ", or a share such as 0.4" } else { "" };
+        format!("a whole number from {} to {}{share}", self.least(), grouped(self.most()))
     }
 }

@@ -14,8 +14,8 @@ pub struct Scale {
     pub most: f64,
     /// Whether only whole numbers are taken.
     pub whole: bool,
-    /// Whether it counts the tokens of a data set: thousands are thousands, and examples times their tokens are read.
-    pub of_data: bool,
+    /// What a letter behind a number stands for, as where a flag says it.
+    pub letters: Letters,
     /// What one is: `sequence`.
     pub one: &'static str,
     /// What several are: `sequences`.
@@ -31,7 +31,7 @@ pub static BATCH: Scale = Scale {
     least: 1.,
     most: LARGEST,
     whole: true,
-    of_data: false,
+    letters: Letters::Binary,
     one: "sequence",
     many: "sequences",
 };
@@ -59,7 +59,7 @@ pub static SEQUENCE: Scale = Scale {
     least: 1.,
     most: LARGEST,
     whole: true,
-    of_data: false,
+    letters: Letters::Binary,
     one: "token",
     many: "tokens",
 };
@@ -70,7 +70,7 @@ pub static PERCENT: Scale = Scale {
     least: 0.,
     most: 100.,
     whole: true,
-    of_data: false,
+    letters: Letters::Percent,
     one: "percent of the card",
     many: "percent of the card",
 };
@@ -81,7 +81,7 @@ pub static ACCUMULATION: Scale = Scale {
     least: 1.,
     most: LARGEST,
     whole: true,
-    of_data: false,
+    letters: Letters::Binary,
     one: "pass per optimizer step",
     many: "passes per optimizer step",
 };
@@ -92,7 +92,7 @@ pub static EFFECTIVE: Scale = Scale {
     least: 1.,
     most: LARGEST,
     whole: true,
-    of_data: false,
+    letters: Letters::Binary,
     one: "sequence",
     many: "sequences",
 };
@@ -103,7 +103,7 @@ pub static GPUS: Scale = Scale {
     least: 1.,
     most: LARGEST,
     whole: true,
-    of_data: false,
+    letters: Letters::Binary,
     one: "GPU",
     many: "GPUs",
 };
@@ -114,7 +114,7 @@ pub static ELEMENTS: Scale = Scale {
     least: 1.,
     most: (1_u64 << 40) as f64,
     whole: true,
-    of_data: false,
+    letters: Letters::Binary,
     one: "element",
     many: "elements",
 };
@@ -129,7 +129,7 @@ pub static MEBIBYTES: Scale = Scale {
     least: 0.,
     most: LARGEST,
     whole: true,
-    of_data: false,
+    letters: Letters::Binary,
     one: "MiB",
     many: "MiB",
 };
@@ -140,7 +140,7 @@ pub static KIBIBYTES: Scale = Scale {
     least: 0.,
     most: LARGEST,
     whole: true,
-    of_data: false,
+    letters: Letters::Binary,
     one: "KiB",
     many: "KiB",
 };
@@ -151,7 +151,7 @@ pub static DATASET: Scale = Scale {
     least: 1.,
     most: (1_u64 << 50) as f64,
     whole: true,
-    of_data: true,
+    letters: Letters::Decimal,
     one: "token",
     many: "tokens",
 };
@@ -162,7 +162,7 @@ pub static EPOCHS: Scale = Scale {
     least: 1.,
     most: LARGEST,
     whole: true,
-    of_data: false,
+    letters: Letters::Binary,
     one: "epoch",
     many: "epochs",
 };
@@ -173,7 +173,7 @@ pub static CENTS: Scale = Scale {
     least: 0.,
     most: LARGEST,
     whole: true,
-    of_data: false,
+    letters: Letters::Binary,
     one: "cent",
     many: "cents",
 };
@@ -188,7 +188,7 @@ pub static PIXELS: Scale = Scale {
     least: 1.,
     most: LARGEST,
     whole: true,
-    of_data: false,
+    letters: Letters::Binary,
     one: "pixel",
     many: "pixels",
 };
@@ -199,7 +199,7 @@ pub static RANK: Scale = Scale {
     least: 1.,
     most: LARGEST,
     whole: true,
-    of_data: false,
+    letters: Letters::Binary,
     one: "",
     many: "",
 };
@@ -213,7 +213,7 @@ pub static BILLIONS: Scale = Scale {
     least: 0.01,
     most: 10_000.,
     whole: false,
-    of_data: false,
+    letters: Letters::None,
     one: "billion parameters",
     many: "billion parameters",
 };
@@ -227,7 +227,7 @@ pub static CARD: Scale = Scale {
     least: 0.5,
     most: 100_000.,
     whole: false,
-    of_data: false,
+    letters: Letters::None,
     one: "GiB",
     many: "GiB",
 };
@@ -273,7 +273,8 @@ impl Scale {
         let text = text.trim();
         let wanted = || {
             let kind = if self.whole { "a whole number" } else { "a number" };
-            let range = format!("use {kind} from {} to {}", limit(self.least), limit(self.most));
+            let share = if self.letters == Letters::Percent { ", or a share such as 0.4" } else { "" };
+            let range = format!("use {kind} from {} to {}{share}", limit(self.least), limit(self.most));
             let comma = text.replacen(',', ".", 1);
             match ungrouped(text) {
                 // a decimal comma
@@ -281,18 +282,9 @@ impl Scale {
                 _ => range,
             }
         };
-        let value = self.letters().read(text);
+        let value = self.letters.read(text);
         let fits = |value: &f64| value.is_finite() && (self.least..=self.most).contains(value);
         value.filter(fits).filter(|value| !self.whole || value.fract() == 0.).ok_or_else(wanted)
-    }
-
-    /// What a letter behind a number stands for, as where a flag says it.
-    fn letters(&self) -> Letters {
-        match (self.whole, self.of_data) {
-            (_, true) => Letters::Decimal,
-            (true, false) => Letters::Binary,
-            (false, false) => Letters::None,
-        }
     }
 
     /// The value as assistive technology says it: `8 sequences`.
@@ -338,6 +330,14 @@ mod tests {
                 assert_eq!(scale.read(&number(*stop)), Ok(*stop));
             }
         }
+    }
+
+    #[test]
+    fn a_share_is_read_as_percent() {
+        assert_eq!(["30", "30%", "0.3", ".3"].map(|text| PERCENT.read(text)), [const { Ok(30.) }; 4]);
+        assert_eq!((PERCENT.read("1"), PERCENT.read("0.57")), (Ok(1.), Ok(57.)));
+        let wanted = "use a whole number from 0 to 100, or a share such as 0.4";
+        assert_eq!(PERCENT.read("0.405"), Err(wanted.to_owned()));
     }
 
     #[test]

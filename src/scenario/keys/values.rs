@@ -122,7 +122,7 @@ pub(super) fn set_targets(scenario: &mut Scenario, text: &str) -> Result<(), Inv
 pub(super) fn set_count(place: &mut u64, kind: Count, text: &str) -> Result<(), InvalidValue> {
     let plain = ungrouped(text).and_then(|plain| plain.parse::<f64>().ok());
     let plain = plain.filter(|value| !value.is_nan());
-    let value = plain.or_else(|| kind.letters().read(text)).ok_or_else(|| not_a_number(text))?;
+    let value = kind.letters().read(text).or(plain).ok_or_else(|| not_a_number(text))?;
     // The cast saturates.
     let count = value as u64;
     if count as f64 == value && (kind.least()..=kind.most()).contains(&count) {

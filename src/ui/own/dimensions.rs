@@ -11,6 +11,7 @@ use crate::ui::controls::{Select, TextBox};
 use crate::ui::scale::Scale;
 use crate::ui::state::State;
 use crate::ui::summary;
+use crate::units::Letters;
 
 /// What a dimension can be.
 static SIZE: Scale = Scale {
@@ -18,7 +19,7 @@ static SIZE: Scale = Scale {
     least: 1.,
     most: (1_u64 << 30) as f64,
     whole: true,
-    of_data: false,
+    letters: Letters::Binary,
     one: "",
     many: "",
 };
