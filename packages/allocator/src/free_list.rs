@@ -1,23 +1,17 @@
 //! The free blocks of a pool in the order in which they are taken: the smallest first, of equal ones that at the lowest
 //! address.
 
-use std::cmp::Ordering;
 use std::collections::VecDeque;
-
-/// How many sizes without a block may stand among the others: what comes and goes finds its place as it left it.
-const MOST_EMPTY: usize = 24;
 
 /// Free blocks by size: at any time there are few sizes, and up to thousands of blocks of one.
 #[derive(Debug, Default)]
 pub(super) struct FreeList {
-    /// From the smallest to the largest.
-    sizes: Vec<u64>,
+    /// From the smallest to the largest, each with where its blocks are.
+    sizes: Vec<(u64, u32)>,
     /// The blocks of each size, that at the lowest address last.
     blocks: Vec<VecDeque<Place>>,
-    /// How many of them are empty.
-    empty: usize,
-    /// What held the blocks of sizes that are gone.
-    spare: Vec<VecDeque<Place>>,
+    /// Which of them are empty.
+    empty: Vec<u32>,
 }
 
 /// Address and index of a block.
@@ -27,67 +21,70 @@ impl FreeList {
     /// Adds a block.
     pub fn insert(&mut self, size: u64, (address, index): Place) {
         let at = self.position(size);
-        if self.sizes.get(at) != Some(&size) {
-            self.sizes.insert(at, size);
-            self.blocks.insert(at, self.spare.pop().unwrap_or_default());
-        } else if self.blocks[at].is_empty() {
-            self.empty -= 1;
+        let blocks = self.blocks_of(at, size);
+        if blocks.back().is_none_or(|(lowest, _)| *lowest > address) {
+            blocks.push_back((address, index));
+        } else {
+            blocks.insert(place(blocks, address), (address, index));
         }
-        let blocks = &mut self.blocks[at];
-        blocks.insert(place(blocks, address), (address, index));
     }
 
     /// Takes out the block of that size at that address.
     pub fn remove(&mut self, size: u64, address: u64) {
         let at = self.position(size);
-        if let Some(blocks) = self.blocks.get_mut(at) {
+        let blocks = self.blocks_of(at, size);
+        if blocks.back().is_some_and(|(lowest, _)| *lowest == address) {
+            blocks.pop_back();
+        } else {
             blocks.remove(place(blocks, address));
-            self.forget_if_empty(at);
         }
+        self.forget_if_empty(at);
     }
 
     /// Takes out the first block of at least that size.
     pub fn take(&mut self, size: u64) -> Option<u32> {
-        let first = self.position(size);
-        let at = first + self.blocks[first..].iter().position(|blocks| !blocks.is_empty())?;
-        let (_, index) = self.blocks[at].pop_back()?;
+        let at = self.position(size);
+        let (_, blocks) = self.sizes.get(at)?;
+        let (_, index) = self.blocks[*blocks as usize].pop_back()?;
         self.forget_if_empty(at);
         Some(index)
     }
 
     /// The blocks of at least that size.
     pub fn at_least(&self, size: u64) -> impl Iterator<Item = u32> {
-        let sizes = self.blocks[self.position(size)..].iter();
-        sizes.flat_map(|blocks| blocks.iter().rev()).map(|(_, index)| *index)
+        let sizes = self.sizes[self.position(size)..].iter();
+        sizes.flat_map(|(_, blocks)| self.blocks[*blocks as usize].iter().rev()).map(|(_, index)| *index)
     }
 
     /// Where the sizes of at least that begin: there are too few for a search to be faster.
     fn position(&self, size: u64) -> usize {
-        self.sizes.iter().position(|other| *other >= size).unwrap_or(self.sizes.len())
+        self.sizes.iter().position(|(other, _)| *other >= size).unwrap_or(self.sizes.len())
     }
 
-    /// Counts a size that has no block any more, and forgets all such once they are many.
-    fn forget_if_empty(&mut self, at: usize) {
-        if !self.blocks[at].is_empty() {
-            return;
+    /// The blocks of a size that stands there, or from now on does.
+    fn blocks_of(&mut self, at: usize, size: u64) -> &mut VecDeque<Place> {
+        if self.sizes.get(at).is_none_or(|(other, _)| *other != size) {
+            let blocks = self.empty.pop().unwrap_or_else(|| {
+                self.blocks.push(VecDeque::new());
+                self.blocks.len() as u32 - 1
+            });
+            self.sizes.insert(at, (size, blocks));
         }
-        self.empty += 1;
-        if self.empty > MOST_EMPTY {
-            let mut kept = self.blocks.iter().map(|blocks| !blocks.is_empty());
-            self.sizes.retain(|_| kept.next().unwrap_or_default());
-            self.spare.extend(self.blocks.extract_if(.., |blocks| blocks.is_empty()));
-            self.empty = 0;
+        &mut self.blocks[self.sizes[at].1 as usize]
+    }
+
+    fn forget_if_empty(&mut self, at: usize) {
+        let blocks = self.sizes[at].1;
+        if self.blocks[blocks as usize].is_empty() {
+            self.sizes.remove(at);
+            self.empty.push(blocks);
         }
     }
 }
 
-/// How many blocks are at higher addresses than that: mostly all others, since what was freed last is at the lowest.
+/// How many blocks are at higher addresses than that.
 fn place(blocks: &VecDeque<Place>, address: u64) -> usize {
-    match blocks.back().map(|(lowest, _)| lowest.cmp(&address)) {
-        None | Some(Ordering::Greater) => blocks.len(),
-        Some(Ordering::Equal) => blocks.len() - 1,
-        Some(Ordering::Less) => blocks.partition_point(|(other, _)| *other > address),
-    }
+    blocks.partition_point(|(other, _)| *other > address)
 }
 
 #[cfg(test)]
@@ -99,7 +96,6 @@ mod tests {
     #[test]
     fn blocks_are_in_the_order_of_size_and_address() {
         let (mut list, mut set) = (FreeList::default(), BTreeSet::new());
-        let mut most_empty = 0;
         let mut random = 1u64;
         let mut draw = |below: u64| {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -129,10 +125,11 @@ mod tests {
             }
             let larger: Vec<u32> = set.range((size, 0, 0)..).map(|(_, _, index)| *index).collect();
             assert!(list.at_least(size).eq(larger));
-            assert_eq!(list.empty, list.blocks.iter().filter(|blocks| blocks.is_empty()).count());
-            most_empty = most_empty.max(list.empty);
+            let sizes: BTreeSet<u64> = set.iter().map(|(size, ..)| *size).collect();
+            assert!(list.sizes.iter().map(|(size, _)| *size).eq(sizes));
+            assert_eq!(list.empty.len(), list.blocks.len() - list.sizes.len());
         }
         assert!(set.len() > 500 && list.at_least(0).count() == set.len());
-        assert_eq!(most_empty, MOST_EMPTY);
+        assert!(list.blocks.len() <= 60);
     }
 }
