@@ -12,6 +12,9 @@ pub(super) struct FreeList {
     blocks: Vec<VecDeque<Place>>,
     /// Which of them are empty.
     empty: Vec<u32>,
+    /// Where a size stands whose last block was taken out: what is left of that block, or what it was joined to, mostly
+    /// stands there next.
+    gap: Option<usize>,
 }
 
 /// Address and index of a block.
@@ -20,8 +23,8 @@ type Place = (u64, u32);
 impl FreeList {
     /// Adds a block.
     pub fn insert(&mut self, size: u64, (address, index): Place) {
-        let at = self.position(size);
-        let blocks = self.blocks_of(at, size);
+        let at = self.place_for(size);
+        let blocks = &mut self.blocks[self.sizes[at].1 as usize];
         if blocks.back().is_none_or(|(lowest, _)| *lowest > address) {
             blocks.push_back((address, index));
         } else {
@@ -31,22 +34,25 @@ impl FreeList {
 
     /// Takes out the block of that size at that address.
     pub fn remove(&mut self, size: u64, address: u64) {
+        self.close_gap();
         let at = self.position(size);
-        let blocks = self.blocks_of(at, size);
+        let Some((_, blocks)) = self.sizes.get(at) else { return };
+        let blocks = &mut self.blocks[*blocks as usize];
         if blocks.back().is_some_and(|(lowest, _)| *lowest == address) {
             blocks.pop_back();
         } else {
             blocks.remove(place(blocks, address));
         }
-        self.forget_if_empty(at);
+        self.gap_if_empty(at);
     }
 
     /// Takes out the first block of at least that size.
     pub fn take(&mut self, size: u64) -> Option<u32> {
+        self.close_gap();
         let at = self.position(size);
         let (_, blocks) = self.sizes.get(at)?;
         let (_, index) = self.blocks[*blocks as usize].pop_back()?;
-        self.forget_if_empty(at);
+        self.gap_if_empty(at);
         Some(index)
     }
 
@@ -61,22 +67,44 @@ impl FreeList {
         self.sizes.iter().position(|(other, _)| *other >= size).unwrap_or(self.sizes.len())
     }
 
-    /// The blocks of a size that stands there, or from now on does.
-    fn blocks_of(&mut self, at: usize, size: u64) -> &mut VecDeque<Place> {
-        if self.sizes.get(at).is_none_or(|(other, _)| *other != size) {
-            let blocks = self.empty.pop().unwrap_or_else(|| {
-                self.blocks.push(VecDeque::new());
-                self.blocks.len() as u32 - 1
-            });
-            self.sizes.insert(at, (size, blocks));
+    /// Where a size stands, which may not have stood there before.
+    fn place_for(&mut self, size: u64) -> usize {
+        if let Some(gap) = self.gap.filter(|gap| self.fits(*gap, size)) {
+            self.gap = None;
+            self.sizes[gap].0 = size;
+            return gap;
         }
-        &mut self.blocks[self.sizes[at].1 as usize]
+        self.close_gap();
+        let at = self.position(size);
+        if self.sizes.get(at).is_none_or(|(other, _)| *other != size) {
+            self.add(at, size);
+        }
+        at
     }
 
-    fn forget_if_empty(&mut self, at: usize) {
-        let blocks = self.sizes[at].1;
-        if self.blocks[blocks as usize].is_empty() {
-            self.sizes.remove(at);
+    fn add(&mut self, at: usize, size: u64) {
+        let blocks = self.empty.pop().unwrap_or_else(|| {
+            self.blocks.push(VecDeque::new());
+            self.blocks.len() as u32 - 1
+        });
+        self.sizes.insert(at, (size, blocks));
+    }
+
+    /// Whether the sizes are in order with that one there.
+    fn fits(&self, at: usize, size: u64) -> bool {
+        (at == 0 || self.sizes[at - 1].0 < size)
+            && self.sizes.get(at + 1).is_none_or(|(next, _)| size < *next)
+    }
+
+    fn gap_if_empty(&mut self, at: usize) {
+        if self.blocks[self.sizes[at].1 as usize].is_empty() {
+            self.gap = Some(at);
+        }
+    }
+
+    fn close_gap(&mut self) {
+        if let Some(gap) = self.gap.take() {
+            let (_, blocks) = self.sizes.remove(gap);
             self.empty.push(blocks);
         }
     }
@@ -126,7 +154,8 @@ mod tests {
             let larger: Vec<u32> = set.range((size, 0, 0)..).map(|(_, _, index)| *index).collect();
             assert!(list.at_least(size).eq(larger));
             let sizes: BTreeSet<u64> = set.iter().map(|(size, ..)| *size).collect();
-            assert!(list.sizes.iter().map(|(size, _)| *size).eq(sizes));
+            let kept = list.sizes.iter().enumerate().filter(|(at, _)| Some(*at) != list.gap);
+            assert!(kept.map(|(_, (size, _))| *size).eq(sizes));
             assert_eq!(list.empty.len(), list.blocks.len() - list.sizes.len());
         }
         assert!(set.len() > 500 && list.at_least(0).count() == set.len());
