@@ -3,18 +3,31 @@
 
 use std::collections::VecDeque;
 
-/// Free blocks by size: at any time there are few sizes, and up to thousands of blocks of one.
+use super::NONE;
+
+/// Free blocks by size: at any time there are few sizes, most of them with a single block, and some with thousands.
 #[derive(Debug, Default)]
 pub(super) struct FreeList {
-    /// From the smallest to the largest, each with where its blocks are.
-    sizes: Vec<(u64, u32)>,
-    /// The blocks of each size, that at the lowest address last.
-    blocks: Vec<VecDeque<Place>>,
-    /// Which of them are empty.
-    empty: Vec<u32>,
+    /// From the smallest to the largest.
+    sizes: Vec<Size>,
     /// Where a size stands whose last block was taken out: what is left of that block, or what it was joined to, mostly
     /// stands there next.
     gap: Option<usize>,
+    /// Blocks of a size beside its first, that at the lowest address last.
+    queues: Vec<VecDeque<Place>>,
+    /// Which of them no size has.
+    spare: Vec<u32>,
+}
+
+/// Blocks of one size.
+#[derive(Debug)]
+struct Size {
+    size: u64,
+    /// The block at the lowest address.
+    address: u64,
+    index: u32,
+    /// The queue of its others, or [`NONE`] until there are any.
+    others: u32,
 }
 
 /// Address and index of a block.
@@ -23,12 +36,36 @@ type Place = (u64, u32);
 impl FreeList {
     /// Adds a block.
     pub fn insert(&mut self, size: u64, (address, index): Place) {
-        let at = self.place_for(size);
-        let blocks = &mut self.blocks[self.sizes[at].1 as usize];
-        if blocks.back().is_none_or(|(lowest, _)| *lowest > address) {
-            blocks.push_back((address, index));
+        if let Some(gap) = self.gap.filter(|gap| self.fits(*gap, size)) {
+            self.gap = None;
+            let others = self.sizes[gap].others;
+            self.sizes[gap] = Size { size, address, index, others };
+            return;
+        }
+        self.close_gap();
+        let at = self.position(size);
+        if self.sizes.get(at).is_some_and(|other| other.size == size) {
+            self.insert_at(at, (address, index));
         } else {
-            blocks.insert(place(blocks, address), (address, index));
+            self.sizes.insert(at, Size { size, address, index, others: NONE });
+        }
+    }
+
+    /// Adds a block to those of its size that stand there.
+    fn insert_at(&mut self, at: usize, block: Place) {
+        let size = &mut self.sizes[at];
+        if size.others == NONE {
+            size.others = self.spare.pop().unwrap_or_else(|| {
+                self.queues.push(VecDeque::new());
+                self.queues.len() as u32 - 1
+            });
+        }
+        let others = &mut self.queues[size.others as usize];
+        if block.0 < size.address {
+            others.push_back((size.address, size.index));
+            (size.address, size.index) = block;
+        } else {
+            others.insert(place(others, block.0), block);
         }
     }
 
@@ -36,76 +73,65 @@ impl FreeList {
     pub fn remove(&mut self, size: u64, address: u64) {
         self.close_gap();
         let at = self.position(size);
-        let Some((_, blocks)) = self.sizes.get(at) else { return };
-        let blocks = &mut self.blocks[*blocks as usize];
-        if blocks.back().is_some_and(|(lowest, _)| *lowest == address) {
-            blocks.pop_back();
-        } else {
-            blocks.remove(place(blocks, address));
+        match self.sizes.get(at) {
+            Some(size) if size.address != address => {
+                if let Some(others) = self.queues.get_mut(size.others as usize) {
+                    others.remove(place(others, address));
+                }
+            }
+            Some(_) => self.remove_first(at),
+            None => {}
         }
-        self.gap_if_empty(at);
     }
 
     /// Takes out the first block of at least that size.
     pub fn take(&mut self, size: u64) -> Option<u32> {
         self.close_gap();
         let at = self.position(size);
-        let (_, blocks) = self.sizes.get(at)?;
-        let (_, index) = self.blocks[*blocks as usize].pop_back()?;
-        self.gap_if_empty(at);
+        let index = self.sizes.get(at)?.index;
+        self.remove_first(at);
         Some(index)
+    }
+
+    /// Takes out the first block of a size.
+    fn remove_first(&mut self, at: usize) {
+        let size = &mut self.sizes[at];
+        match self.queues.get_mut(size.others as usize).and_then(VecDeque::pop_back) {
+            Some(next) => (size.address, size.index) = next,
+            None => self.gap = Some(at),
+        }
     }
 
     /// The blocks of at least that size.
     pub fn at_least(&self, size: u64) -> impl Iterator<Item = u32> {
-        let sizes = self.sizes[self.position(size)..].iter();
-        sizes.flat_map(|(_, blocks)| self.blocks[*blocks as usize].iter().rev()).map(|(_, index)| *index)
+        let first = self.position(size);
+        let sizes =
+            self.sizes[first..].iter().enumerate().filter(move |(at, _)| Some(first + at) != self.gap);
+        sizes.flat_map(|(_, size)| {
+            let others =
+                self.queues.get(size.others as usize).into_iter().flat_map(|others| others.iter().rev());
+            std::iter::once(size.index).chain(others.map(|(_, index)| *index))
+        })
     }
 
     /// Where the sizes of at least that begin: there are too few for a search to be faster.
     fn position(&self, size: u64) -> usize {
-        self.sizes.iter().position(|(other, _)| *other >= size).unwrap_or(self.sizes.len())
-    }
-
-    /// Where a size stands, which may not have stood there before.
-    fn place_for(&mut self, size: u64) -> usize {
-        if let Some(gap) = self.gap.filter(|gap| self.fits(*gap, size)) {
-            self.gap = None;
-            self.sizes[gap].0 = size;
-            return gap;
-        }
-        self.close_gap();
-        let at = self.position(size);
-        if self.sizes.get(at).is_none_or(|(other, _)| *other != size) {
-            self.add(at, size);
-        }
-        at
-    }
-
-    fn add(&mut self, at: usize, size: u64) {
-        let blocks = self.empty.pop().unwrap_or_else(|| {
-            self.blocks.push(VecDeque::new());
-            self.blocks.len() as u32 - 1
-        });
-        self.sizes.insert(at, (size, blocks));
+        self.sizes.iter().position(|other| other.size >= size).unwrap_or(self.sizes.len())
     }
 
     /// Whether the sizes are in order with that one there.
     fn fits(&self, at: usize, size: u64) -> bool {
-        (at == 0 || self.sizes[at - 1].0 < size)
-            && self.sizes.get(at + 1).is_none_or(|(next, _)| size < *next)
+        (at == 0 || self.sizes[at - 1].size < size)
+            && self.sizes.get(at + 1).is_none_or(|next| size < next.size)
     }
 
-    fn gap_if_empty(&mut self, at: usize) {
-        if self.blocks[self.sizes[at].1 as usize].is_empty() {
-            self.gap = Some(at);
-        }
-    }
-
+    /// Forgets the size without a block.
     fn close_gap(&mut self) {
         if let Some(gap) = self.gap.take() {
-            let (_, blocks) = self.sizes.remove(gap);
-            self.empty.push(blocks);
+            let others = self.sizes.remove(gap).others;
+            if others != NONE {
+                self.spare.push(others);
+            }
         }
     }
 }
@@ -121,19 +147,30 @@ mod tests {
 
     use super::*;
 
+    /// The same blocks in an order that is right at sight: size, address and index.
+    type Ordered = BTreeSet<(u64, u64, u32)>;
+
+    /// Many blocks of few sizes, and few blocks of few and of many sizes.
     #[test]
     fn blocks_are_in_the_order_of_size_and_address() {
-        let (mut list, mut set) = (FreeList::default(), BTreeSet::new());
+        for (sizes, most) in [(60, usize::MAX), (60, 20), (5_000, 40)] {
+            let (list, set) = after_steps(sizes, most);
+            assert!(set.len() > most.min(500) / 2 && list.at_least(0).count() == set.len());
+        }
+    }
+
+    fn after_steps(sizes: u64, most: usize) -> (FreeList, Ordered) {
+        let (mut list, mut set) = (FreeList::default(), Ordered::new());
         let mut random = 1u64;
         let mut draw = |below: u64| {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (random >> 33) % below
         };
         for index in 0..5_000u32 {
-            let (size, address) = (512 * (1 + draw(60)), 512 * draw(1 << 20));
+            let (size, address) = (512 * (1 + draw(sizes)), 512 * draw(1 << 20));
             match draw(5) {
                 0..3 => {
-                    if set.iter().all(|(_, other, _)| *other != address) {
+                    if set.len() < most && set.iter().all(|(_, other, _)| *other != address) {
                         set.insert((size, address, index));
                         list.insert(size, (address, index));
                     }
@@ -151,14 +188,18 @@ mod tests {
                     set.retain(|block| Some(*block) != some);
                 }
             }
-            let larger: Vec<u32> = set.range((size, 0, 0)..).map(|(_, _, index)| *index).collect();
-            assert!(list.at_least(size).eq(larger));
-            let sizes: BTreeSet<u64> = set.iter().map(|(size, ..)| *size).collect();
-            let kept = list.sizes.iter().enumerate().filter(|(at, _)| Some(*at) != list.gap);
-            assert!(kept.map(|(_, (size, _))| *size).eq(sizes));
-            assert_eq!(list.empty.len(), list.blocks.len() - list.sizes.len());
+            check(&list, &set, size);
         }
-        assert!(set.len() > 500 && list.at_least(0).count() == set.len());
-        assert!(list.blocks.len() <= 60);
+        (list, set)
+    }
+
+    fn check(list: &FreeList, set: &Ordered, size: u64) {
+        let larger = set.range((size, 0, 0)..).map(|(_, _, index)| *index);
+        assert!(list.at_least(size).eq(larger));
+        let sizes: BTreeSet<u64> = set.iter().map(|(size, ..)| *size).collect();
+        let kept = list.sizes.iter().enumerate().filter(|(at, _)| Some(*at) != list.gap);
+        assert!(kept.map(|(_, size)| size.size).eq(sizes));
+        let with_queue = list.sizes.iter().filter(|size| size.others != NONE).count();
+        assert_eq!(list.spare.len(), list.queues.len() - with_queue);
     }
 }
