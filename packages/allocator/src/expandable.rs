@@ -81,7 +81,7 @@ impl CachingAllocator {
                 size: ADDRESSES,
                 previous: NONE,
                 next: NONE,
-                pool,
+                pool: pool as u8,
                 used: false,
                 mapped: false,
             };

@@ -111,8 +111,8 @@ struct Entry {
     /// Neighbours in the same segment.
     previous: u32,
     next: u32,
-    /// Which of the lists it is in while it is free.
-    pool: usize,
+    /// Which of the lists it is in while it is free: few bytes, since a run goes through thousands of blocks.
+    pool: u8,
     used: bool,
     /// Whether there is memory behind its addresses; under expandable segments only may there be none.
     mapped: bool,
@@ -222,7 +222,7 @@ impl CachingAllocator {
     /// Where a block lies.
     pub fn placed(&self, block: Block) -> Placed {
         let Entry { address, size, used, pool, .. } = self.blocks[block.0 as usize];
-        Placed { address, size, used, is_small: is_small(pool), stream: pool / 2 }
+        Placed { address, size, used, is_small: is_small(pool.into()), stream: usize::from(pool / 2) }
     }
 
     /// The blocks of every segment, by address; of expandable segments those that have memory.
@@ -247,8 +247,9 @@ impl CachingAllocator {
         let entry = self.blocks[index as usize];
         self.blocks[index as usize].used = false;
         self.stats.allocated = self.stats.allocated.saturating_sub(entry.size);
-        index = self.merged(index, entry.pool);
-        self.list(index, entry.pool);
+        let pool = entry.pool.into();
+        index = self.merged(index, pool);
+        self.list(index, pool);
     }
 
     /// Joins a block that is in no list with those neighbours that are as free and as mapped as it is
@@ -367,7 +368,7 @@ impl CachingAllocator {
             size: bytes,
             previous: NONE,
             next: NONE,
-            pool,
+            pool: pool as u8,
             used: false,
             mapped: true,
         }))
