@@ -141,6 +141,9 @@ fn table(text: &str) -> Result<Map<String, Value>, String> {
         .map(str::trim)
         .find(|line| !line.is_empty() && !line.starts_with('#'))
         .unwrap_or_default();
+    if first.starts_with('<') {
+        return Err("it is a page or another text in angle brackets, not the settings themselves".to_owned());
+    }
     let name = first.split(['=', ':']).next().unwrap_or_default().trim();
     let is_toml = first.starts_with('[')
         || (first.len() > name.len() && first[name.len()..].trim_start().starts_with('='));

@@ -43,15 +43,16 @@ pub fn repairs(scenario: &Scenario) -> Vec<Repair> {
         }
         found.iter().any(|repair| !is_emulated(&repair.scenario))
     };
-    // another model or card is another question
-    let is_setting = |key: &&Key| !matches!(key.field, Field::Model | Field::Gpu | Field::Task);
     let blamed: Vec<_> =
         answer.estimate.errors().filter_map(|issue| Key::of(issue.field)).filter(is_setting).collect();
     let helped = blamed.into_iter().filter(|key| collect(key)).count();
-    if helped == 0 {
+    // one refusal may stand behind another
+    let together = if helped == 0 { one_after_the_other(scenario) } else { None };
+    if helped == 0 && together.is_none() {
         let mut companions = COMPANIONS.into_iter().filter_map(Key::find);
         companions.any(collect);
     }
+    found.extend(together);
     // what the card only emulates comes last
     found.sort_by_key(|repair| is_emulated(&repair.scenario));
     found
@@ -65,8 +66,37 @@ fn is_emulated(scenario: &Scenario) -> bool {
     }
 }
 
-/// The values of an input with which the scenario has an answer.
-fn of_input(scenario: &Scenario, key: &'static Key) -> Vec<Repair> {
+/// No more inputs are changed together.
+const MOST_TOGETHER: usize = 4;
+
+/// Several inputs changed, each where the last one led to another refusal; none where a refusal stays whatever its input is.
+fn one_after_the_other(scenario: &Scenario) -> Option<Repair> {
+    let mut last = scenario.clone();
+    let mut first = None;
+    for _ in 0..MOST_TOGETHER {
+        let answer = Answer::of_tensors(last.clone());
+        if let Some(fit) = answer.fit() {
+            let changes = Change::between(scenario, &last, first?);
+            return Some(Repair { changes, needed: fit.needed, scenario: Box::new(last) });
+        }
+        let refusal = answer.refusal();
+        let key = Key::of(refusal.field).filter(is_setting)?;
+        first = first.or(Some(key.name));
+        let field = |other: &Scenario| {
+            Answer::of_tensors(other.clone()).estimate.errors().next().map(|issue| issue.field)
+        };
+        last = values(&last, key).find(|other| field(other) != Some(refusal.field))?;
+    }
+    None
+}
+
+/// Whether an input is a setting: another model or card is another question.
+fn is_setting(key: &&'static Key) -> bool {
+    !matches!(key.field, Field::Model | Field::Gpu | Field::Task)
+}
+
+/// The scenario with the other values of an input, its usual one first.
+fn values(scenario: &Scenario, key: &'static Key) -> impl Iterator<Item = Scenario> + use<> {
     let mut usual = scenario.clone();
     key.copy(&mut usual, &scenario.defaults());
     let values: Vec<&str> = match key.kind() {
@@ -80,20 +110,26 @@ fn of_input(scenario: &Scenario, key: &'static Key) -> Vec<Repair> {
         | ValueKind::Dropout
         | ValueKind::Gpu => Vec::new(),
     };
-    let with = |value: &str| {
-        let mut other = scenario.clone();
+    let own = scenario.clone();
+    let with = move |value: &str| {
+        let mut other = own.clone();
         let mut read = Ok(());
         other.change(|scenario| read = key.read(scenario, value));
         read.ok().map(|()| other)
     };
-    let tried = std::iter::once(usual).chain(values.into_iter().filter_map(with));
+    let own = scenario.clone();
+    std::iter::once(usual).chain(values.into_iter().filter_map(with)).filter(move |other| *other != own)
+}
+
+/// The values of an input with which the scenario has an answer.
+fn of_input(scenario: &Scenario, key: &'static Key) -> Vec<Repair> {
     let repair = |other: Scenario| {
         let answer = Answer::of_tensors(other);
         let needed = answer.fit()?.needed;
         let changes = Change::between(scenario, &answer.scenario, key.name);
         (!changes.is_empty()).then(|| Repair { changes, needed, scenario: Box::new(answer.scenario) })
     };
-    tried.filter(|other| other != scenario).filter_map(repair).collect()
+    values(scenario, key).filter_map(repair).collect()
 }
 
 #[cfg(test)]
@@ -127,6 +163,15 @@ mod tests {
         for link in ["st=unsloth&method=full", "gpus=4&shard=fsdp2&st=litgpt", "st=megatron"] {
             assert!(!repaired(link).is_empty(), "{link}");
         }
+    }
+
+    #[test]
+    fn a_refusal_behind_another_is_repaired_too() {
+        let link = "m=meta-llama/Llama-3.3-70B-Instruct&st=megatron&method=full&gpus=8&gpu=h100-sxm-80gb";
+        let found = repaired(link);
+        assert_eq!(found, [("Optimizer".to_owned(), "AdamW".to_owned())], "{found:?}");
+        let changes = &repairs(&share::decode(link).scenarios[0])[0].changes;
+        assert!(changes.len() > 1 && changes.len() <= MOST_TOGETHER, "{changes:?}");
     }
 
     #[test]

@@ -290,6 +290,10 @@ impl Recording {
                     feed.repeat();
                 }
                 if let Err(error) = feed.take(*event) {
+                    // the batch is there before the first phase begins
+                    if index >= self.loaded {
+                        feed.phase = feed.phase.or(self.first_phase());
+                    }
                     let failed = feed.outcome(Some(error));
                     return (feed, failed);
                 }

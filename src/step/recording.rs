@@ -14,7 +14,7 @@ use crate::allocator::Settings;
 use crate::hardware::Gpu;
 use crate::issue::Issue;
 use crate::job::Job;
-use crate::memory::{Iteration, Peak};
+use crate::memory::{Iteration, Peak, Phase};
 use crate::model::Architecture;
 use crate::scenario::Scenario;
 use crate::units::Bytes;
@@ -163,6 +163,12 @@ impl Recording {
     /// All events; the last of them happen once more.
     pub(super) fn events(&self) -> &[Event] {
         &self.events
+    }
+
+    /// The phase with which the first iteration begins.
+    pub(super) fn first_phase(&self) -> Option<Phase> {
+        let marked = |event: &Event| if let Event::Mark(phase) = event { Some(*phase) } else { None };
+        self.events.get(self.loaded..)?.iter().find_map(marked)
     }
 
     /// Those that happen once more.

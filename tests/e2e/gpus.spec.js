@@ -108,7 +108,7 @@ test("ways to use GPUs are sorted by speed and by memory, and those that do not 
 test("memory against the number of GPUs falls, and says from where on it fits", async ({ headroom, page }) => {
   await headroom.open(`${FULL}&view=plan`);
   await page.getByRole("group", { name: "Against" }).getByRole("button", { name: "GPUs" }).click();
-  await expect(page.getByText(/^Fits on 4 GPUs: [\d.]+ GiB on each\.$/)).toBeVisible({ timeout: 180_000 });
+  await expect(page.getByText(/^Fits on 4 GPUs, the fewest of these numbers: [\d.]+ GiB on each\.$/)).toBeVisible({ timeout: 180_000 });
   const scrubber = page.getByRole("slider", { name: "GPUs on the curve" });
   await scrubber.press("ArrowRight");
   await scrubber.press("ArrowRight");

@@ -321,22 +321,44 @@ fn pulled(rule: &Rule, scenario: &Scenario, looked: &Looked) -> Option<Scenario>
         let Some(next) = step(rule, &last) else { return Some(first) };
         last = next;
     }
-    let longer = longer(scenario, &last).filter(|longer| looked.looks.at(longer).is_some_and(Outlook::fits));
-    Some(longer.unwrap_or(last))
+    let runs = |longer: &Scenario| looked.looks.at(longer).is_some_and(Outlook::fits);
+    let longest = match longer(scenario, &last, TOKENS, has_room) {
+        Some(longer) if runs(&longer) => Some(longer),
+        // what the allocator makes of them may not fit: a few lengths below are looked at
+        Some(too_long) => {
+            let step = (last.sequence / LOOKED_AT).next_multiple_of(TOKENS).max(TOKENS);
+            longer(&too_long, &last, step, runs)
+        }
+        None => None,
+    };
+    Some(longest.unwrap_or(last))
 }
 
-/// Where sequences were halved until they fit: the longest of a multiple of 64 tokens, below the length that does not, whose tensors fit.
-fn longer(scenario: &Scenario, fits: &Scenario) -> Option<Scenario> {
-    const STEP: u64 = 64;
-    let with = |steps: u64| Scenario { sequence: steps * STEP, ..fits.clone() };
-    let mut low = fits.sequence / STEP;
-    let mut high = scenario.sequence.min(fits.sequence.saturating_mul(2)).div_ceil(STEP);
+/// A shorter sequence is as long as a multiple of so many tokens.
+const TOKENS: u64 = 64;
+/// Among how many lengths one is looked for, each with every event, where tensors fit and what the allocator makes of them does not.
+const LOOKED_AT: u64 = 8;
+
+/// Whether its tensors fit.
+fn has_room(scenario: &Scenario) -> bool {
+    Outlook::of_tensors(scenario).is_some_and(Outlook::fits)
+}
+
+/// Where sequences were halved until they fit: the longest of a multiple of `step` tokens, below the length that does not, that holds.
+fn longer(
+    scenario: &Scenario,
+    fits: &Scenario,
+    step: u64,
+    holds: impl Fn(&Scenario) -> bool,
+) -> Option<Scenario> {
+    let with = |steps: u64| Scenario { sequence: steps * step, ..fits.clone() };
+    let mut low = fits.sequence / step;
+    let mut high = scenario.sequence.min(fits.sequence.saturating_mul(2)).div_ceil(step);
     while high.saturating_sub(low) > 1 {
         let middle = low.midpoint(high);
-        let holds = Outlook::of_tensors(&with(middle)).is_some_and(Outlook::fits);
-        *(if holds { &mut low } else { &mut high }) = middle;
+        *(if holds(&with(middle)) { &mut low } else { &mut high }) = middle;
     }
-    (low.saturating_mul(STEP) > fits.sequence).then(|| with(low))
+    (low.saturating_mul(step) > fits.sequence).then(|| with(low))
 }
 
 /// The scenarios that a search for [`changes`] most likely looks at: the one as it is, and with each change, made again until its tensors
@@ -351,7 +373,7 @@ pub fn ahead(scenario: &Scenario) -> Vec<Scenario> {
         let fits = ways.find(|changed| outlook(changed).is_some_and(Outlook::fits));
         let changed = fits.unwrap_or(first);
         let saves = outlook(&changed)?.needed < base.needed;
-        let longer = if base.fits() { None } else { longer(scenario, &changed) };
+        let longer = if base.fits() { None } else { longer(scenario, &changed, TOKENS, has_room) };
         (saves || !base.fits()).then_some([Some(changed), longer])
     };
     let larger = if base.fits() { None } else { larger::cards(scenario).into_iter().next() };

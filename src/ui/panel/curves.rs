@@ -249,32 +249,45 @@ fn drawn(points: &[Vec<Point>], count: usize, capacity: Bytes) -> usize {
 
 /// Up to which value it fits, and what the next needs.
 fn gist((axis, size): (Axis, &str), stops: &[u64], points: &[Point], unit: Unit) -> String {
-    let runs = |point: &Point| point.is_some_and(|(_, verdict)| verdict.holds() || verdict == Verdict::Close);
+    let holds = |point: &Point| point.is_some_and(|(_, verdict)| verdict.holds());
+    let runs = |point: &Point| holds(point) || point.is_some_and(|(_, verdict)| verdict == Verdict::Close);
     let spoken = |stop: u64| match axis {
         Axis::Sequence | Axis::Batch | Axis::Gpus => axis.scale().spoken(stop as f64),
         Axis::Rank => format!("{size} {}", grouped(stop)),
     };
     if axis == Axis::Gpus {
         // as the fewest GPUs are counted above the curve
-        let first = points.iter().position(|point| point.is_some_and(|(_, verdict)| verdict.holds()));
+        let first = points.iter().position(holds);
         let first = first.and_then(|first| Some((*stops.get(first)?, points[first]?.0)));
         return match first {
-            Some((gpus, bytes)) => format!("Fits on {}: {} on each.", spoken(gpus), unit.amount(bytes)),
+            Some((gpus, bytes)) => {
+                format!(
+                    "Fits on {}, the fewest of these numbers: {} on each.",
+                    spoken(gpus),
+                    unit.amount(bytes)
+                )
+            }
             None => {
                 format!("Fits on no number of them, up to {}.", spoken(stops.last().copied().unwrap_or(1)))
             }
         };
     }
-    let fitting = points.iter().take_while(|point| runs(point)).count();
-    let last = fitting.checked_sub(1).and_then(|last| stops.get(last)).map(|stop| spoken(*stop));
-    let next = stops.get(fitting).zip(points.get(fitting).copied().flatten());
+    let fitting = points.iter().take_while(|point| holds(point)).count();
+    let running = points.iter().take_while(|point| runs(point)).count();
+    let last_of = |count: usize| stops.get(count.checked_sub(1)?).map(|stop| spoken(*stop));
+    let last = last_of(fitting);
+    let close = last_of(running).filter(|_| running > fitting);
+    let close = close.map(|close| format!("; close at {close}")).unwrap_or_default();
+    let next = stops.get(running).zip(points.get(running).copied().flatten());
     let beyond = next.map(|(stop, (bytes, verdict))| {
         format!("{} would need {}: {}", spoken(*stop), unit.amount(bytes), verdict.label().to_lowercase())
     });
     match (last, beyond) {
-        (Some(last), Some(beyond)) => format!("Fits at {last}; {beyond}."),
-        (Some(last), None) => format!("Fits at every value, up to {last}."),
-        (None, Some(beyond)) => format!("Fits at no value: {beyond}."),
+        (Some(last), Some(beyond)) => format!("Fits at {last}{close}; {beyond}."),
+        (Some(last), None) if close.is_empty() => format!("Fits at every value, up to {last}."),
+        (Some(last), None) => format!("Fits at {last}{close}."),
+        (None, Some(beyond)) => format!("Fits at no value beyond doubt{close}: {beyond}."),
+        (None, None) if !close.is_empty() => format!("Fits at no value beyond doubt{close}."),
         (None, None) => "There is no answer for this scenario.".to_owned(),
     }
 }
@@ -312,14 +325,26 @@ mod tests {
             gist(Axis::Sequence, &stops, &points),
             "Fits at 2,048 tokens; 4,096 tokens would need 17.0 GiB: does not fit."
         );
+        let near = [points[0], point(16., Verdict::Close), points[2]];
+        assert_eq!(
+            gist(Axis::Sequence, &stops, &near),
+            "Fits at 1,024 tokens; close at 2,048 tokens; 4,096 tokens would need 17.0 GiB: does not fit."
+        );
+        assert_eq!(
+            gist(Axis::Sequence, &stops, &near[1..2]),
+            "Fits at no value beyond doubt; close at 1,024 tokens."
+        );
         let rank = gist(Axis::Rank, &stops, &points[..2]);
         assert_eq!(rank, "Fits at every value, up to rank 2,048.");
         let gpus = [point(40., Verdict::Over), point(21., Verdict::Fits), point(12., Verdict::Fits)];
-        assert_eq!(gist(Axis::Gpus, &[1, 2, 4], &gpus), "Fits on 2 GPUs: 21.0 GiB on each.");
+        assert_eq!(
+            gist(Axis::Gpus, &[1, 2, 4], &gpus),
+            "Fits on 2 GPUs, the fewest of these numbers: 21.0 GiB on each."
+        );
         let none = gist(Axis::Gpus, &[1, 2, 4], &gpus[..1]);
         assert_eq!(none, "Fits on no number of them, up to 4 GPUs.");
         let batch = gist(Axis::Batch, &stops, &points[2..]);
-        assert!(batch.starts_with("Fits at no value: 1,024 sequences"), "{batch}");
+        assert!(batch.starts_with("Fits at no value beyond doubt: 1,024 sequences"), "{batch}");
     }
 
     #[test]

@@ -53,6 +53,9 @@ pub fn Levers() -> impl IntoView {
         (false, true) => state.uses.get().map(|known| of_uses(state, &known.1)),
         (false, false) => changes().map(|known| buttons(state, &known.0, &known.1)),
     };
+    let buttons = move || {
+        buttons().unwrap_or_else(|| view! { <p class="remark">"Runs them one by one…"</p> }.into_any())
+    };
     view! {
         <section class="panel levers" aria-labelledby="levers-title" aria-busy=busy hidden=silent>
             <h2 id="levers-title" tabindex="-1">{title}</h2>
@@ -223,7 +226,11 @@ fn of_repairs(state: State, found: &[Repair]) -> AnyView {
     let unit = state.unit();
     let button = |repair: &Repair| {
         let each = if repair.scenario.cluster.is_many() { " on each" } else { "" };
-        let effect = format!("needs {}{each}", unit.amount(repair.needed));
+        let mut effect = format!("needs {}{each}", unit.amount(repair.needed));
+        let capacity = repair.scenario.gpu().map(|gpu| gpu.memory).unwrap_or_default();
+        if repair.needed > capacity {
+            effect.push_str(" · does not fit yet");
+        }
         change_button(state, &repair.changes, effect, &repair.scenario)
     };
     found.iter().take(BUTTONS).map(button).collect::<Vec<_>>().into_any()

@@ -103,7 +103,13 @@ pub fn outcome(state: State, way: &Way, told: &str, hint: String, unit: Unit) ->
             let fits = verdict.holds();
             let host = match *on_host {
                 Bytes::ZERO => String::new(),
-                bytes => format!(", {} of the CPU’s", unit.amount(bytes)),
+                bytes => match way.scenario.cluster.gpus {
+                    0 | 1 => format!(", {} of the CPU’s", unit.amount(bytes)),
+                    // as the changes and the figure beside the verdict count it
+                    gpus => {
+                        format!(", {} of the CPU’s for all", unit.amount(Bytes(bytes.0.saturating_mul(gpus))))
+                    }
+                },
             };
             let needs = Cell {
                 small: format!("{}{host}", verdict.label().to_lowercase()),
