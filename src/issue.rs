@@ -60,6 +60,8 @@ pub enum Field {
     Reshards,
     ReshardsRoot,
     ShardedLayers,
+    /// Who wraps the model for FSDP2.
+    WrappedBy,
     Replicas,
     ReduceDtype,
     CpuOffload,

@@ -186,6 +186,11 @@ const SENTENCES: &[(&str, &str)] = &[
         "docs/accuracy.md",
         "10 of them measured before they were predicted: the allocated peak is off by {torchtune-ranks allocated median} % in the median and {torchtune-ranks allocated worst} % at worst, the reserved peak by {torchtune-ranks reserved median} % in the median and {torchtune-ranks reserved worst} % at worst.",
     ),
+    ("docs/accuracy.md", "`data/measurements/axolotl-ranks.json`: {axolotl-ranks rows} steps of one rank"),
+    (
+        "docs/accuracy.md",
+        "4 of them measured before they were predicted: the allocated peak is off by {axolotl-ranks allocated median} % in the median and {axolotl-ranks allocated worst} % at worst, the reserved peak by {axolotl-ranks reserved median} % in the median and {axolotl-ranks reserved worst} % at worst.",
+    ),
     ("docs/accuracy.md", "`data/measurements/ranks.json`: {ranks rows} steps of one rank"),
     (
         "docs/accuracy.md",

@@ -7,7 +7,7 @@ use headroom::scenario::keys::Key;
 use headroom::scenario::{
     Allocator, AttentionKernel, Checkpointing, CpuOffload, Evaluates, Evaluation, GroupSize, LoraTargets,
     LossKernel, Mask, Method, Optimizer, Precision, ReduceDtype, Reference, Rollouts, Scenario,
-    ShardedLayers, Sharding, Stack, StepTime, Task, Tuner, WeightFormat,
+    ShardedLayers, Sharding, Stack, StepTime, Task, Tuner, WeightFormat, WrappedBy,
 };
 use headroom::share;
 use proptest::prelude::*;
@@ -1021,8 +1021,34 @@ fn shards_are_read_as_their_project_says_them() {
     let axolotl = read(yaml);
     let cluster = axolotl.scenario.cluster;
     assert_eq!((cluster.gpus, cluster.replicas, cluster.sharding), (8, 2, Sharding::Fsdp2));
-    // its own function in the place of accelerate's was not compared
-    assert!(axolotl.assumed.iter().any(|assumed| assumed.why.contains("a function of its own")));
+}
+
+/// axolotl's own function stands in the place of accelerate's under the second FSDP: weights and adapters stay as they were loaded.
+#[test]
+fn axolotl_wraps_the_model_itself() {
+    let yaml = |rest: &str| {
+        format!(
+            "base_model: Qwen/Qwen3-8B\nbf16: true\ndp_shard_size: 4\nfsdp_config:\n  cpu_ram_efficient_loading: true\n{rest}"
+        )
+    };
+    let wrapped = |rest: &str| {
+        let understood = read(&yaml(rest));
+        (understood.scenario.cluster.wrapped_by, understood.scenario.precision)
+    };
+    let own = (WrappedBy::Axolotl, Precision::AmpBf16Weights);
+    assert_eq!(wrapped("fsdp_version: 2\n"), own);
+    assert_eq!(wrapped("  fsdp_version: 2\n"), own);
+    assert_eq!(wrapped("fsdp_version: 2\nadapter: lora\nlora_r: 8\n"), own);
+    // the first FSDP is accelerate's; 4-bit weights were not compared
+    assert_eq!(wrapped("  reshard_after_forward: true\n"), (WrappedBy::Loop, Precision::AmpBf16));
+    let four_bit = read(&yaml("fsdp_version: 2\nadapter: qlora\nlora_r: 8\n"));
+    assert_eq!(four_bit.scenario.cluster.wrapped_by, WrappedBy::Loop);
+    assert!(four_bit.assumed.iter().any(|assumed| assumed.why.contains("a function of its own")));
+    // each GPU has the whole model otherwise
+    let whole = read("base_model: Qwen/Qwen3-8B\ndp_shard_size: 4\nfsdp_version: 2\n");
+    assert_eq!(left(&whole), ["fsdp_config.cpu_ram_efficient_loading (off by default)"]);
+    let pure = read("base_model: Qwen/Qwen3-8B\nbf16: full\n");
+    assert_eq!(pure.scenario.precision, Precision::Bf16);
 }
 
 /// torchtune's command puts what it is given over the recipe that it names, which is another file.

@@ -12,7 +12,8 @@ use headroom::scenario::{
     Lengths, Loop, Lora, LoraTargets, LossKernel, Mask, Merges, Method, ModelChoice, Modules, Offloading,
     Optimizer, Overlap, Pictures, PolicyBatches, Pooling, Precision, Quantization, ReduceDtype, Reference,
     Reserve, Rollouts, Sampling, Saves, Savings, Scenario, ShardedLayers, Sharding, Spikes, Split, Stack,
-    StepTime, Task, Teacher, TeacherWeights, TransformerImpl, Tuner, VisionTower, WeightFormat, modules,
+    StepTime, Task, Teacher, TeacherWeights, TransformerImpl, Tuner, VisionTower, WeightFormat, WrappedBy,
+    modules,
 };
 use headroom::share::{MOST_SCENARIOS, decode, encode, names, said};
 use headroom::units::Bytes;
@@ -219,15 +220,18 @@ fn savings() -> impl Strategy<Value = Savings> {
 
 fn clusters() -> impl Strategy<Value = Cluster> {
     let own = (1u64..=1 << 24, select(Sharding::ALL), any::<bool>(), select(ReduceDtype::ALL));
-    let more = (any::<bool>(), select(ShardedLayers::ALL), 1u64..=1 << 24, select(CpuOffload::ALL));
+    let units = (select(ShardedLayers::ALL), select(WrappedBy::ALL));
+    let more = (any::<bool>(), units, 1u64..=1 << 24, select(CpuOffload::ALL));
     (own, more, deepspeed(), layouts()).prop_map(
-        |((gpus, sharding, reshards, reduce), (reshards_root, sharded, replicas, cpu), deepspeed, layout)| {
+        |((gpus, sharding, reshards, reduce), (reshards_root, units, replicas, cpu), deepspeed, layout)| {
+            let (sharded, wrapped_by) = units;
             Cluster {
                 gpus,
                 sharding,
                 reshards,
                 reshards_root,
                 sharded,
+                wrapped_by,
                 replicas,
                 reduce,
                 cpu,

@@ -44,6 +44,8 @@ pub(super) fn translated(case: &Value) -> Option<Value> {
             ("dtype", Value::String(dtype)) if dtype == "fp32" && !is_torchtune => {
                 ("dtype", json!("amp_bf16"))
             }
+            // what is followed of axolotl's loading
+            ("efficient_loading", Value::Bool(true)) => continue,
             // what is merged into DeepSpeed's configuration
             ("ds", Value::Object(own)) => {
                 let offload = offload(own);

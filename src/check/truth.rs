@@ -17,6 +17,7 @@ use crate::scenario::{
     Offloading, Optimizer, Overlap, Pictures, PolicyBatches, Pooling, Precision, Quantization, ReduceDtype,
     Reference, Reserve, Rollouts, Sampling, Saves, Savings, Scenario, ShardedLayers, Sharding, Spikes, Split,
     Stack, StepTime, Task, Teacher, TeacherWeights, TransformerImpl, Tuner, VisionTower, WeightFormat,
+    WrappedBy,
 };
 use crate::step::Milestone;
 
@@ -99,7 +100,8 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, CheckError
         accumulation: fields.count("grad_accumulation", 1)?,
         checkpointing: match fields.text_or("gradient_checkpointing", "none")? {
             "none" => Checkpointing::Off,
-            "full" => Checkpointing::NonReentrant,
+            // FSDP's own (activation_checkpointing) is of the same kind
+            "full" | "fsdp" => Checkpointing::NonReentrant,
             "reentrant" => Checkpointing::Reentrant,
             "offloaded" => Checkpointing::Offloaded,
             "selective" => Checkpointing::Selective,
@@ -255,6 +257,7 @@ fn cluster(fields: &mut Fields<'_>) -> Result<Cluster, CheckError> {
     let one = Cluster::ONE;
     let sharding = fields.text_or("shard", one.sharding.slug())?;
     let sharded = fields.text_or("sharded_layers", one.sharded.slug())?;
+    let wrapped_by = fields.text_or("wrapped_by", one.wrapped_by.slug())?;
     let reduce = fields.text_or("reduce_dtype", one.reduce.slug())?;
     let cpu = fields.text_or("cpu_offload", one.cpu.slug())?;
     let layers = fields.text_or("impl", one.layout.layers.slug())?;
@@ -265,6 +268,7 @@ fn cluster(fields: &mut Fields<'_>) -> Result<Cluster, CheckError> {
         reshards: fields.switch("reshard_after_forward", one.reshards)?,
         reshards_root: fields.switch("reshard_root", one.reshards_root)?,
         sharded: ShardedLayers::from_slug(sharded).ok_or_else(|| unknown("sharded_layers", sharded))?,
+        wrapped_by: WrappedBy::from_slug(wrapped_by).ok_or_else(|| unknown("wrapped_by", wrapped_by))?,
         replicas: fields.count("replicas", one.replicas)?,
         reduce: ReduceDtype::from_slug(reduce).ok_or_else(|| unknown("reduce_dtype", reduce))?,
         layout: Layout {

@@ -4,7 +4,7 @@ use super::launch;
 use super::names::AXOLOTL_KERNELS;
 use super::reader::{Reader, Said, among};
 use super::trainer;
-use crate::scenario::{Method, Stack, WeightFormat};
+use crate::scenario::{Method, Stack, WeightFormat, WrappedBy};
 
 const WHY: &str = "axolotl's default (0.19)";
 
@@ -137,32 +137,54 @@ pub(super) fn read(reader: &mut Reader) {
         "axolotl sets PYTORCH_CUDA_ALLOC_CONF itself (utils/__init__.py)",
     );
     of_mesh(reader);
+    let loading = wraps(reader);
     launch::of_arguments(reader);
-    wrapped(reader);
+    wrapped(reader, loading);
     for (names, why) in REFUSED {
         reader.refuse(names, why);
     }
     reader.pass(|name| among(IDLE, name));
 }
 
-/// What shards the model under FSDP2: axolotl's own function, in the place of accelerate's (monkeypatch/accelerate/fsdp2.py), which was
-/// not compared.
-fn wrapped(reader: &mut Reader) {
-    if !reader.scenario.cluster.is_fsdp2() {
-        return;
+/// Who wraps the model under FSDP2: a function of axolotl's own in the place of accelerate's (monkeypatch/accelerate/fsdp2.py). How 4-bit
+/// weights come into it was not compared. Returns what is said of loading the model on the first process alone.
+fn wraps(reader: &mut Reader) -> Option<(bool, String)> {
+    let is_second = reader.named(launch::FSDP_VERSIONS).iter().any(|said| said.text() == "2");
+    if !is_second || reader.scenario.method == Method::Qlora {
+        return None;
     }
-    let root = if reader.scenario.cluster.reshards_root { "on" } else { "off" };
-    let why = match reader.scenario.method {
-        Method::Full => {
-            "axolotl 0.19 shards by a function of its own, which was not compared: like this one it leaves embedding and head in the root, but \
-             shards, gradients and states of bfloat16 weights stay bfloat16 there, half as large as here"
-        }
-        Method::Lora | Method::Qlora => {
-            "axolotl 0.19 shards by a function of its own, which was not compared: like this one it leaves embedding and head in the root, but \
-             gathers each adapter by itself"
-        }
-    };
-    reader.assume("reshard-root", root, why);
+    reader.quietly("wrapped-by", WrappedBy::Axolotl.slug());
+    reader.switch(&["fsdp_config.cpu_ram_efficient_loading", "fsdp_config.fsdp_cpu_ram_efficient_loading"])
+}
+
+/// What follows of that, once it is known that the model is sharded so.
+fn wrapped(reader: &mut Reader, first_loads: Option<(bool, String)>) {
+    let by_axolotl = reader.scenario.cluster.wrapped_by == WrappedBy::Axolotl;
+    if !reader.scenario.cluster.is_fsdp2() {
+        reader.idle.extend(first_loads.map(|(_, said)| said));
+        return reader.quietly("wrapped-by", WrappedBy::Loop.slug());
+    }
+    if by_axolotl {
+        let why = "fsdp_version 2: axolotl's own function wraps the model (monkeypatch/accelerate/fsdp2.py)";
+        reader.assume("wrapped-by", WrappedBy::Axolotl.slug(), why);
+        return loading(reader, first_loads);
+    }
+    if reader.scenario.method == Method::Qlora {
+        let root = if reader.scenario.cluster.reshards_root { "on" } else { "off" };
+        let why = "axolotl 0.19 shards by a function of its own, which was not compared with 4-bit weights: like this one it leaves embedding and \
+                   head in the root, but gathers each adapter by itself";
+        reader.assume("reshard-root", root, why);
+    }
+}
+
+/// Whether the first process alone loads the model: each GPU has all of it before it is sharded otherwise (loaders/model.py `_build_model`).
+fn loading(reader: &mut Reader, first_loads: Option<(bool, String)>) {
+    const WHY: &str = "without cpu_ram_efficient_loading each GPU has the whole model before it is sharded, which is not predicted";
+    match first_loads {
+        Some((true, said)) => reader.idle.push(said),
+        Some((false, said)) => reader.leave(&said, WHY),
+        None => reader.leave("fsdp_config.cpu_ram_efficient_loading (off by default)", WHY),
+    }
 }
 
 /// The GPUs of a mesh: those that share a copy of the model, times the copies (utils/schemas/config.py).
@@ -284,9 +306,11 @@ fn precision(reader: &mut Reader) {
             let halves = fp16.is_some_and(|(on, _)| on) || !card;
             reader.set("precision", if halves { "fp16" } else { "amp-bf16-weights" }, &said.said);
         }
-        (Some(said), _) if said.switch() == Some(true) || said.text() == "full" => {
+        (Some(said), _) if said.switch() == Some(true) => {
             reader.set("precision", "amp-bf16-weights", &said.said);
         }
+        // the Trainer is told of no mixed precision (core/builders/base.py `_configure_precision_settings`)
+        (Some(said), _) if said.text() == "full" => reader.set("precision", "bf16", &said.said),
         (_, Some((true, said))) => {
             trainer::autocast_to_float16(reader, &said);
         }

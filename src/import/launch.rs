@@ -2,7 +2,7 @@
 
 use super::deepspeed;
 use super::reader::{Reader, Said, among};
-use crate::scenario::{Method, Precision, Stack};
+use crate::scenario::{Method, Precision, Stack, WrappedBy};
 
 const IDLE: &[&str] = &[
     "compute_environment",
@@ -166,9 +166,13 @@ fn mixed(reader: &mut Reader) {
     }
 }
 
+/// Where the version of FSDP is said.
+pub(super) const FSDP_VERSIONS: &[&str] =
+    &["fsdp_config.fsdp_version", "fsdp_version", "fsdp_config.version"];
+
 fn fsdp(reader: &mut Reader) {
     let flags = reader.take(&["fsdp", "use_fsdp"]);
-    let version = reader.take(&["fsdp_config.fsdp_version", "fsdp_version", "fsdp_config.version"]);
+    let version = reader.take(FSDP_VERSIONS);
     let strategy = reader.take(&[
         "fsdp_config.fsdp_sharding_strategy",
         "fsdp_sharding_strategy",
@@ -236,7 +240,8 @@ fn fsdp(reader: &mut Reader) {
         None if words.contains("shard_grad_op") => reader.set("reshard-after-forward", "off", &said),
         None => reader.assume("reshard-after-forward", "on", "accelerate's default"),
     }
-    if reader.scenario.precision == Precision::AmpBf16Weights {
+    let by_accelerate = reader.scenario.cluster.wrapped_by == WrappedBy::Loop;
+    if reader.scenario.precision == Precision::AmpBf16Weights && by_accelerate {
         match (reader.scenario.method, reader.scenario.stack) {
             (Method::Full, _) => {
                 // accelerate/utils/fsdp_utils.py `fsdp2_prepare_model`

@@ -172,6 +172,14 @@ choices! {
 }
 
 choices! {
+    /// Who wraps the model for FSDP2 where no trainer of its own does.
+    WrappedBy {
+        Loop = "loop", "fully_shard", "fully_shard on every layer and the model, as one writes it in a loop of one's own.";
+        Axolotl = "axolotl", "axolotl", "axolotl's fsdp2_prepare_model under transformers' Trainer: weights as they were loaded, under autocast, nothing reduced before the last micro-batch, each adapter by itself.";
+    }
+}
+
+choices! {
     /// Whose layers Megatron-core puts together (`--transformer-impl`).
     TransformerImpl {
         Local = "local", "Megatron's own (local)", "Layers in Megatron-core's own PyTorch code, attention written out: what runs where Transformer Engine is not installed. Without sequence and context parallelism.";

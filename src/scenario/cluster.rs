@@ -1,7 +1,7 @@
 //! GPUs that train one model together, and how they are used.
 
 use super::choices::{
-    ContextComm, CpuOffload, Overlap, ReduceDtype, ShardedLayers, Sharding, TransformerImpl,
+    ContextComm, CpuOffload, Overlap, ReduceDtype, ShardedLayers, Sharding, TransformerImpl, WrappedBy,
 };
 use super::stages::{Division, Split};
 use crate::issue::Issue;
@@ -19,6 +19,8 @@ pub struct Cluster {
     pub reshards_root: bool,
     /// What is sharded by itself beside the layers; read for [`Sharding::Fsdp2`] under torchtune.
     pub sharded: ShardedLayers,
+    /// Who wraps the model; read for [`Sharding::Fsdp2`] where a loop runs transformers' modules.
+    pub wrapped_by: WrappedBy,
     /// How many groups of GPUs have the model, each in shards; read for [`Sharding::Fsdp2`].
     pub replicas: u64,
     /// The element type in which gradients are reduced; read for [`Sharding::Fsdp2`].
@@ -152,6 +154,7 @@ impl Cluster {
         reshards: true,
         reshards_root: true,
         sharded: ShardedLayers::Layers,
+        wrapped_by: WrappedBy::Loop,
         replicas: 1,
         reduce: ReduceDtype::Fp32,
         cpu: CpuOffload::Off,

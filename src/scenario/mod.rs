@@ -32,7 +32,7 @@ pub use choices::{
     Allocator, AttentionKernel, CacheKind, Checkpointing, Choice, ContextComm, CpuOffload, Evaluates,
     Experts, GroupSize, LoraTargets, LossKernel, Mask, Merges, Method, Offloading, Optimizer, Overlap,
     Pooling, Precision, ReduceDtype, Reference, Rollouts, Sampling, Saves, ShardedLayers, Sharding, Stack,
-    StepTime, Task, TeacherWeights, TransformerImpl, Tuner, VisionTower, WeightFormat,
+    StepTime, Task, TeacherWeights, TransformerImpl, Tuner, VisionTower, WeightFormat, WrappedBy,
 };
 pub use cluster::{Cluster, DeepSpeed, Layout};
 pub use count::LARGEST;
@@ -451,6 +451,12 @@ impl Scenario {
             && self.method.has_adapters()
             && self.task.trains()
             && !self.task.is_of_odds()
+    }
+
+    /// Whether axolotl's function wraps the model for FSDP2.
+    pub(crate) fn is_wrapped_by_axolotl(&self) -> bool {
+        let is_said = self.cluster.wrapped_by == WrappedBy::Axolotl;
+        is_said && self.cluster.is_fsdp2() && Software::of(self.stack).runs_loop()
     }
 
     /// Which checkpoints its trainer makes.

@@ -241,6 +241,11 @@ impl Software {
         if asked == LossKernel::Standard { self.standard_loss } else { asked }
     }
 
+    /// Whether a loop of one's own, or whatever stands for it, trains transformers' modules.
+    pub fn runs_loop(&self) -> bool {
+        self.trainer == Trainer::Loop && self.runs_transformers()
+    }
+
     /// Whether transformers' modules run the layers.
     pub fn runs_transformers(&self) -> bool {
         self.model == ModelCode::Transformers

@@ -150,7 +150,7 @@ impl<'a> Ready<'a> {
             if first {
                 others.iter().for_each(|model| state.wrap_reference(model.params.clone()));
             }
-            trained.iter().for_each(|model| state.wrap(&model.wrapped(self.cluster.sharded)));
+            trained.iter().for_each(|model| state.wrap(&model.wrapped(self.cluster)));
             if !first {
                 others.iter().for_each(|model| state.wrap_reference(model.params.clone()));
             }

@@ -166,6 +166,9 @@ pub static TENSORS: File = File::of("tensor-parallel");
 /// One rank of torchtune's distributed recipes: rows that the code was written beside, then `-held-`.
 pub static TORCHTUNE: File = File::of("torchtune-ranks");
 
+/// One rank of axolotl under FSDP2: rows that the code was written beside, then `-held-`.
+pub static AXOLOTL: File = File::of("axolotl-ranks");
+
 /// What `generate` of transformers took, with a growing cache, a static one or none: rows that the code was written beside, then `-after-`.
 pub static GENERATE: File = File::of("generate");
 
@@ -209,7 +212,7 @@ pub static MEGATRON_LM: File = File::of("megatron-lm");
 pub static PUBLISHED: File = File::of("published");
 
 /// All of them, in the order of `data/measured.tsv`.
-pub static FILES: [&File; 36] = [
+pub static FILES: [&File; 37] = [
     &NULL_DEVICE,
     &FAMILIES,
     &STACKS,
@@ -232,6 +235,7 @@ pub static FILES: [&File; 36] = [
     &RANKS,
     &TENSORS,
     &TORCHTUNE,
+    &AXOLOTL,
     &GENERATE,
     &EXPERT_LAYERS,
     &VISION,

@@ -129,6 +129,11 @@ fn every_row_of_torchtunes_ranks_is_predicted() {
 }
 
 #[test]
+fn every_row_of_axolotls_ranks_is_predicted() {
+    AXOLOTL.is_predicted(17, [0.001, 0.09, 0.09], [0.035, 2.2, 2.2]);
+}
+
+#[test]
 fn every_row_of_transformer_engine_is_predicted() {
     TRANSFORMER_ENGINE.is_predicted(43, [0.0015, 0.043, 0.23], [0.11, 5.5, 6.9]);
 }

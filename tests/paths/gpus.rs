@@ -156,6 +156,36 @@ fn one_layer_stands_for_many_under_torchtunes_recipes() {
     );
 }
 
+/// The same where axolotl wraps the model, each factor of an adapter by itself.
+#[test]
+fn one_layer_stands_for_many_that_axolotl_wraps() {
+    let base =
+        "m=meta-llama/Llama-3.1-8B&shard=fsdp2&wrap=axolotl&p=amp-bf16-weights&o=adamw-fused&b=2&s=256";
+    let settings = [
+        "gpus=8&method=full&gc=on",
+        "gpus=2&method=full&gc=off&ga=3",
+        "gpus=4&method=full&gc=on&cpu=all",
+        "gpus=8&method=lora&gc=on&t=all-linear",
+        "gpus=4&method=lora&gc=off&t=qv&ga=2",
+        "gpus=4&method=lora&gc=on&reshard=off",
+        "gpus=2&method=lora&gc=on&t=qv&cpu=all",
+    ];
+    answer_alike(settings.map(|settings| format!("{base}&{settings}")));
+    refuses(
+        &format!("{base}&gpus=8&method=lora"),
+        &[
+            ("", None),
+            ("p=bf16", Some(Field::Precision)),
+            ("p=bf16&method=full", None),
+            ("p=amp-bf16", Some(Field::Precision)),
+            ("method=qlora", Some(Field::Method)),
+            ("t=all-linear-and-head", Some(Field::LoraTargets)),
+            ("gc=reentrant", Some(Field::Checkpointing)),
+            ("st=trl&p=amp-bf16", None),
+        ],
+    );
+}
+
 /// The same on each of several GPUs: a unit of FSDP2 that runs on behalf of many hands on what it gathered ahead, and DDP's
 /// buckets are those of all layers.
 #[test]

@@ -7,7 +7,7 @@ use crate::export::fsdp::state_dict_type;
 use crate::import::names::AXOLOTL_KERNELS;
 use crate::issue::Issue;
 use crate::scenario::{
-    Checkpointing, CpuOffload, LossKernel, Mask, Method, Offloading, Sharding, Stack, Tuner,
+    Checkpointing, CpuOffload, LossKernel, Mask, Method, Offloading, Precision, Sharding, Stack, Tuner,
 };
 
 pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
@@ -97,7 +97,9 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
     run.projection(&mut lines);
     lines.set("max_grad_norm", if scenario.training_loop.clips { "1.0" } else { "0.0" });
     let (bf16, fp16) = run.mixed();
-    lines.set("bf16", bf16);
+    // bfloat16 without mixed precision has a word of its own
+    let is_pure = scenario.precision == Precision::Bf16 && !scenario.cluster.is_zero();
+    lines.set("bf16", if is_pure { "full".to_owned() } else { bf16.to_string() });
     lines.set("fp16", fp16);
     let checkpoints = scenario.checkpointing != Checkpointing::Off;
     lines.set("gradient_checkpointing", checkpoints);
@@ -113,6 +115,7 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
         lines.set("fsdp_version", 2);
         lines.table("fsdp_config", |lines| {
             lines.set("auto_wrap_policy", "TRANSFORMER_BASED_WRAP");
+            lines.set("cpu_ram_efficient_loading", true);
             lines.set("offload_params", scenario.cluster.cpu == CpuOffload::All);
             lines.set("reshard_after_forward", scenario.cluster.reshards);
             lines.set("state_dict_type", state_dict_type(scenario.saves_whole()));

@@ -174,7 +174,8 @@ pub(super) fn in_stages(scenario: &Scenario) -> bool {
 
 /// Under accelerate everything is in the type of mixed precision.
 pub(super) fn with_reduction(scenario: &Scenario) -> bool {
-    with_fsdp2(scenario) && !is_by_accelerate(scenario) && !with_recipes(scenario) || with_megatron(scenario)
+    let is_told = !is_by_accelerate(scenario) && !with_recipes(scenario) && !scenario.is_wrapped_by_axolotl();
+    with_fsdp2(scenario) && is_told || with_megatron(scenario)
 }
 
 /// Whether accelerate wraps the model, as transformers' Trainer has it done.
@@ -187,8 +188,14 @@ pub(super) fn with_fsdp2(scenario: &Scenario) -> bool {
 }
 
 pub(super) fn with_resharding(scenario: &Scenario) -> bool {
-    let says_nothing = !is_by_accelerate(scenario) && !with_recipes(scenario);
+    let says_nothing =
+        !is_by_accelerate(scenario) && !with_recipes(scenario) && !scenario.is_wrapped_by_axolotl();
     with_fsdp2(scenario) && scenario.cluster.reshards && says_nothing
+}
+
+/// Whether it can be said who wraps the model: no trainer of its own does.
+pub(super) fn with_wrapper(scenario: &Scenario) -> bool {
+    with_fsdp2(scenario) && Software::of(scenario.stack).runs_loop()
 }
 
 /// Whether torchtune's recipes shard the model.

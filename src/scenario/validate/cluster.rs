@@ -99,6 +99,11 @@ pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, i
                         "this is fully_shard as torchtune's distributed recipes call it (torchtune.training.shard_model), {after}: without a \
                          policy of mixed precision, gathered, computed and summed in the weights' type, and reduced in every micro-batch"
                     ),
+                    Trainer::Loop if scenario.is_wrapped_by_axolotl() => format!(
+                        "this is fully_shard as axolotl calls it (fsdp_version: 2, TRANSFORMER_BASED_WRAP, cpu_ram_efficient_loading), {after}, \
+                         the root as the layers: shards, gradients and states have the type that the weights were loaded in, gradients are kept \
+                         whole until the last micro-batch"
+                    ),
                     Trainer::Loop | Trainer::Megatron => format!(
                         "this is fully_shard with MixedPrecisionPolicy(param_dtype=torch.{half}) on every layer and the model, \
                          {after}; what accelerate adds is followed with trl as the training library"
@@ -198,7 +203,7 @@ pub(super) fn recomputed_otherwise(scenario: &Scenario, architecture: &Architect
         && architecture.blocks.iter().any(
             |block| matches!(&block.mixer, Mixer::Attention(attention) if attention.rotary == Rotary::Float32),
         );
-    let by_loop = Software::of(scenario.stack).trainer == Trainer::Loop;
+    let by_loop = Software::of(scenario.stack).trainer == Trainer::Loop && !scenario.is_wrapped_by_axolotl();
     let recomputes = scenario.checkpointing == Checkpointing::NonReentrant && scenario.task.trains();
     if !(in_float32 && by_loop && recomputes && scenario.cluster.is_fsdp2()) {
         return None;
@@ -268,10 +273,11 @@ fn not_compared(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec
     let is_adamw = matches!(scenario.optimizer, Optimizer::AdamW | Optimizer::AdamWFused);
     let is_whole = scenario.cluster.sharding == Sharding::Ddp && scenario.divided().tensor == 1;
     let optimizer = (is_whole && !is_adamw).then(|| scenario.optimizer.label());
-    // trl's collators bring a mask
+    // collators of trl and axolotl bring a mask
+    let by_axolotl = scenario.is_wrapped_by_axolotl();
     let is_usual = match scenario.mask {
         Mask::None => true,
-        Mask::Ones | Mask::Padded => scenario.stack == Stack::Trl,
+        Mask::Ones | Mask::Padded => scenario.stack == Stack::Trl || by_axolotl,
         Mask::Packed | Mask::PaddingFree => false,
     };
     let when = |is_so: bool, words: &'static str| is_so.then_some(words);
@@ -281,6 +287,8 @@ fn not_compared(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec
         when(!is_usual, "a mask or packing"),
         when(scenario.dropout.is_some_and(|dropout| dropout > 0), "dropout"),
         when(scenario.lengths != Lengths::Equal, "varying lengths"),
+        when(by_axolotl && scenario.cluster.replicas > 1, "replicas of shards as axolotl wraps them"),
+        when(by_axolotl && scenario.stack == Stack::Liger, "Liger's kernels as axolotl wraps them"),
         when(habits.keeps_outputs, "kept outputs"),
         when(habits.fills_cache, "a cache of keys and values"),
         when(!has_a_measured_loss(scenario), "this loss kernel"),

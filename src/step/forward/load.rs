@@ -149,7 +149,8 @@ impl<'a> Model<'a> {
         let inputs_require_grad = match software.input_grads {
             InputGrads::None => false,
             // transformers 5.17 `gradient_checkpointing_enable` sees to it, whoever else does
-            InputGrads::Checkpointed => checkpoints,
+            // and axolotl beside adapters (loaders/adapter.py `load_adapter`)
+            InputGrads::Checkpointed => checkpoints || state.parallel.has_units_of_adapters(),
             InputGrads::Always => true,
         } && !trains_embeddings
             && member.adapts;
@@ -379,7 +380,8 @@ impl<'a> Model<'a> {
         let projects = loader.projects;
         let (adapted, shards) =
             (loader.adapted, loader.state.parallel.has_units() && member.training.is_some());
-        let autocasts = !loader.state.parallel.has_own_type() || shards && is_by_accelerate(member);
+        let engine = &loader.state.parallel;
+        let autocasts = !engine.has_own_type() || shards && engine.has_units_under_autocast();
         let quantised = loader.has_quantised && loader.loads_in_parts();
         if let Some(record) = &mut loader.state.record {
             record.end_loading(quantised);

@@ -1,45 +1,55 @@
 //! What an engine of several GPUs wraps of a model.
 
 use super::Model;
-use super::bound::find;
+use super::bound::{BoundLayer, find};
 use crate::job::HeadKind;
-use crate::scenario::ShardedLayers;
-use crate::scenario::software::{Software, Trainer};
-use crate::step::parallel::{Gathered, Loading, Wrapped, is_loaded_on_cpu};
+use crate::scenario::software::Software;
+use crate::scenario::{Cluster, ShardedLayers};
+use crate::step::parallel::{Gathered, Loading, Wrapped, Wrapper, is_loaded_on_cpu};
 use crate::step::params::ParamId;
 
 impl Model<'_> {
-    /// What an engine of several GPUs wraps of it, which torchtune is told to shard so.
-    pub fn wrapped(&self, sharded: ShardedLayers) -> Wrapped {
+    /// What an engine of so many GPUs wraps of it.
+    pub fn wrapped(&self, cluster: Cluster) -> Wrapped {
+        let wrapper = Wrapper::of(cluster, Software::of(self.member.stack).trainer);
         let repeated = self.layer_groups.iter().filter(|group| group.times > 1);
         Wrapped {
             params: self.params.clone(),
             layers: self.layers.iter().map(|layer| layer.own.clone()).collect(),
+            adapters: if self.shards && wrapper == Wrapper::Axolotl { self.adapters() } else { Vec::new() },
             repeated: repeated
                 .filter_map(|group| Some((*group.layers.first()?, *group.layers.last()?)))
                 .collect(),
             parts: self.megatron_parts(),
-            loading: match Software::of(self.member.stack).trainer {
+            loading: match wrapper {
                 _ if !self.shards => Loading::InPlace,
-                Trainer::Torchtune => Loading::FromCheckpoint,
-                Trainer::Loop | Trainer::Trl | Trainer::Megatron if is_loaded_on_cpu(self.member) => {
-                    Loading::FromCpu
-                }
-                Trainer::Loop | Trainer::Trl | Trainer::Megatron => Loading::InPlace,
+                Wrapper::Torchtune => Loading::FromCheckpoint,
+                Wrapper::Axolotl => Loading::FromFirst,
+                Wrapper::Loop | Wrapper::Accelerate if is_loaded_on_cpu(self.member) => Loading::FromCpu,
+                Wrapper::Loop | Wrapper::Accelerate => Loading::InPlace,
             },
-            ends: self.ends(sharded),
+            ends: self.ends(wrapper, cluster.sharded),
         }
     }
 
+    /// By layer: both factors of each adapter in it.
+    fn adapters(&self) -> Vec<Vec<ParamId>> {
+        let of = |layer: &BoundLayer<'_>| {
+            let adapters = layer.linears.iter().filter_map(|linear| linear.adapter);
+            adapters.flat_map(|adapter| [adapter.a, adapter.b]).collect()
+        };
+        self.layers.iter().map(of).collect()
+    }
+
     /// What is a unit of its own beside the layers and the root.
-    fn ends(&self, sharded: ShardedLayers) -> Vec<(Gathered, Vec<ParamId>)> {
+    fn ends(&self, wrapper: Wrapper, sharded: ShardedLayers) -> Vec<(Gathered, Vec<ParamId>)> {
         if !self.shards {
             return Vec::new();
         }
-        match Software::of(self.member.stack).trainer {
-            Trainer::Trl => self.ends_by_accelerate(),
-            Trainer::Torchtune => self.ends_by_torchtune(sharded),
-            Trainer::Loop | Trainer::Megatron => Vec::new(),
+        match wrapper {
+            Wrapper::Accelerate => self.ends_by_accelerate(),
+            Wrapper::Torchtune => self.ends_by_torchtune(sharded),
+            Wrapper::Loop | Wrapper::Axolotl => Vec::new(),
         }
     }
 

@@ -75,7 +75,7 @@ impl<'m> Tensor<'m> {
     fn adapted(&self, layer: &Layer, adapter: Adapter) -> Tensor<'m> {
         let machine = self.machine;
         let (autocast, adapter_dtype) =
-            machine.with(|state| (state.autocast.is_some(), state.params.get(adapter.a).dtype));
+            machine.with(|state| (state.autocast.is_some(), state.adapter_dtype(adapter.a)));
         let [down, up] = adapter.shapes(layer);
         let base = self.base(layer);
         match (layer.weight, adapter.peft) {
@@ -93,9 +93,11 @@ impl<'m> Tensor<'m> {
                 let delta = {
                     let dropped = machine
                         .module(Module::container("lora_dropout", 0), &x, |x| x.dropout(adapter.dropout));
-                    let low = dropped.parameter_product(down, adapter.a);
+                    let low =
+                        machine.adapter_unit(adapter.a, &dropped, |x| x.parameter_product(down, adapter.a));
                     drop(dropped);
-                    let high = low.parameter_product(up, adapter.b);
+                    let high =
+                        machine.adapter_unit(adapter.b, &low, |low| low.parameter_product(up, adapter.b));
                     drop(low);
                     high.scale()
                 };

@@ -4,6 +4,7 @@
 //! Source: torch/distributed/fsdp/_fully_shard of PyTorch 2.11: `_fsdp_state.py` (hooks), `_fsdp_param_group.py` (units),
 //! `_fsdp_collectives.py` (buffers), `_fsdp_param.py` (shards). The order of events was compared with the allocator's trace.
 
+mod adapters;
 mod ends;
 mod gathering;
 mod loading;
@@ -12,12 +13,13 @@ use crate::allocator::Stream;
 use crate::dtype::Dtype;
 use crate::memory::Category;
 use crate::scenario::software::Trainer;
-use crate::scenario::{Cluster, CpuOffload, ReduceDtype};
+use crate::scenario::{Cluster, CpuOffload, ReduceDtype, WrappedBy};
 use crate::step::heap::{Heap, NOTHING, StorageId};
 use crate::step::parallel::Wrapped;
 use crate::step::params::{Kept, ParamId, Params};
 use crate::step::what::{Rank, Source, What};
 use crate::work::Group;
+use adapters::Adapters;
 pub(in crate::step) use ends::Gathered;
 use gathering::{GATHER_INPUT, GATHER_OUTPUT, GATHERED};
 
@@ -41,6 +43,36 @@ static PADDED: What = What::own(
 pub(super) static OWN: [&What; 4] = [&GATHER_INPUT, &GATHER_OUTPUT, &GATHERED, &SHARDED];
 static CONCATENATE: What = What::own("_chunk_cat (offsets)", "where the kernel finds what it copies", CHUNKS);
 
+/// Whose code wraps the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::step) enum Wrapper {
+    /// `fully_shard` on every layer and the model.
+    Loop,
+    /// accelerate (`fsdp2_prepare_model`): embedding and tail are units of their own.
+    Accelerate,
+    /// torchtune's recipes (`shard_model`), which have no policy of mixed precision.
+    Torchtune,
+    /// axolotl, in the place of accelerate's (axolotl 0.19 monkeypatch/accelerate/fsdp2.py): units as in a loop, the rest as accelerate.
+    Axolotl,
+}
+
+impl Wrapper {
+    /// Who wraps the model that this trainer trains.
+    pub fn of(cluster: Cluster, trainer: Trainer) -> Wrapper {
+        match (trainer, cluster.wrapped_by) {
+            (Trainer::Trl, _) => Wrapper::Accelerate,
+            (Trainer::Torchtune, _) => Wrapper::Torchtune,
+            (Trainer::Loop, WrappedBy::Axolotl) => Wrapper::Axolotl,
+            (Trainer::Loop, WrappedBy::Loop) | (Trainer::Megatron, _) => Wrapper::Loop,
+        }
+    }
+
+    /// Whether transformers' Trainer runs over it: under accelerate's autocast, nothing is reduced before the last micro-batch (`no_sync`).
+    pub fn is_under_trainer(self) -> bool {
+        matches!(self, Wrapper::Accelerate | Wrapper::Axolotl)
+    }
+}
+
 /// What FSDP2 keeps beside the shards.
 pub(in crate::step) struct Fsdp2 {
     /// The element type that parameters are gathered in (`param_dtype` of its MixedPrecisionPolicy).
@@ -56,9 +88,8 @@ pub(in crate::step) struct Fsdp2 {
     reshards_root: bool,
     /// `reduce_dtype`.
     reduce: Dtype,
-    /// Whether accelerate wraps the model (`fsdp2_prepare_model`): embedding and tail are units of their own, and nothing is reduced
-    /// before the last micro-batch (`no_sync`).
-    by_accelerate: bool,
+    /// Who wrapped the model.
+    wrapper: Wrapper,
     /// How often the output head was called for a chunk of the logits, since its last backward.
     head_calls: u64,
     /// When each of the units after the layers' is gathered; the root is not among them.
@@ -70,6 +101,10 @@ pub(in crate::step) struct Fsdp2 {
     /// The layers, in the order of the model's; then those at its ends; the root, which has all other parameters, last. Behind it a
     /// model that only scores, which is one unit (trl's `prepare_fsdp`).
     units: Vec<Unit>,
+    /// The root's place among them.
+    root: usize,
+    /// The units that adapters are by themselves, behind the root.
+    adapters: Adapters,
     /// Whether there is such a model.
     has_reference: bool,
     /// Forward passes of the model that is trained since its last backward pass.
@@ -78,8 +113,9 @@ pub(in crate::step) struct Fsdp2 {
     owners: Vec<u32>,
     /// What was gathered for the unit that ran last in forward, until the next has been gathered (`AllGatherState`).
     kept: StorageId,
-    /// What was gathered ahead in backward, for the unit that is next.
+    /// What was gathered ahead in backward, and for which unit.
     ahead: StorageId,
+    ahead_of: usize,
     /// The input of the last reduction, until the next one begins (`ReduceScatterState`).
     reduced: StorageId,
 }
@@ -119,25 +155,30 @@ impl Unit {
 impl Fsdp2 {
     /// Before there is a model, which that trainer wraps.
     pub fn of(cluster: Cluster, compute: Dtype, trainer: Trainer) -> Fsdp2 {
-        let by_accelerate = trainer == Trainer::Trl;
-        let by_torchtune = trainer == Trainer::Torchtune;
+        let wrapper = Wrapper::of(cluster, trainer);
         Fsdp2 {
             compute,
             world: cluster.gpus / cluster.replicas.max(1) / cluster.layout.tensor.max(1),
             replicas: cluster.replicas.max(1),
             parts: cluster.layout.tensor.max(1),
             reshards: cluster.reshards,
-            // accelerate leaves the root to PyTorch, which keeps it; torchtune says the same of all units (`shard_model`)
-            reshards_root: cluster.reshards && (by_torchtune || cluster.reshards_root && !by_accelerate),
-            reduce: match cluster.reduce {
+            reshards_root: cluster.reshards
+                && match wrapper {
+                    Wrapper::Loop => cluster.reshards_root,
+                    // the root is left to PyTorch, which keeps it
+                    Wrapper::Accelerate => false,
+                    // the same is said of all units
+                    Wrapper::Torchtune | Wrapper::Axolotl => true,
+                },
+            reduce: match (wrapper, cluster.reduce) {
+                (Wrapper::Loop, ReduceDtype::Fp32) => Dtype::F32,
                 // accelerate's policy has one type for all, and torchtune has no policy
-                _ if by_accelerate || by_torchtune => compute,
-                ReduceDtype::Fp32 => Dtype::F32,
-                ReduceDtype::Bf16 => compute,
+                (Wrapper::Loop, ReduceDtype::Bf16)
+                | (Wrapper::Accelerate | Wrapper::Torchtune | Wrapper::Axolotl, _) => compute,
             },
-            by_accelerate,
+            wrapper,
             head_calls: 0,
-            packs_bytes: by_torchtune,
+            packs_bytes: wrapper == Wrapper::Torchtune,
             ends: Vec::new(),
             offloads: match cluster.cpu {
                 CpuOffload::Off | CpuOffload::Optimizer => false,
@@ -149,8 +190,16 @@ impl Fsdp2 {
             owners: Vec::new(),
             kept: NOTHING,
             ahead: NOTHING,
+            ahead_of: 0,
+            root: 0,
+            adapters: Adapters::default(),
             reduced: NOTHING,
         }
+    }
+
+    /// Whose code wrapped the model.
+    pub fn wrapper(&self) -> Wrapper {
+        self.wrapper
     }
 
     /// The ranks that have one model in shards.
@@ -196,6 +245,7 @@ impl Fsdp2 {
     pub fn wrap(&mut self, params: &Params, model: &Wrapped) -> bool {
         let layers = model.layers.len();
         let root = layers + model.ends.len();
+        self.root = root;
         self.owners = vec![root as u32; params.list.len()];
         let unit = |ids, before| Unit { before, ..Unit::of(params, ids) };
         for (index, layer) in model.layers.iter().enumerate() {
@@ -219,12 +269,14 @@ impl Fsdp2 {
         let own = model.params.clone().map(|id| id as ParamId).filter(own).collect();
         let head = model.ends.iter().position(|(gathered, _)| *gathered == Gathered::ForChunks);
         self.units.push(unit(own, head.map(|place| layers + place).or(layers.checked_sub(1))));
+        self.wrap_adapters(params, model);
         // of a body that runs again and again the last layer comes before the first
         let mut alike = true;
         for (first, last) in &model.repeated {
-            let before = self.units[*first].before;
+            let begins = self.begins_with(*first);
+            let before = self.units[begins].before;
             alike &= before.is_some_and(|before| self.units[before].shards == self.units[*last].shards);
-            self.units[*first].before = Some(*last);
+            self.units[begins].before = Some(*last);
         }
         alike
     }
@@ -236,7 +288,7 @@ impl Fsdp2 {
 
     /// The unit of what is in no layer.
     pub fn root(&self) -> usize {
-        self.units.len().saturating_sub(1 + usize::from(self.has_reference))
+        self.root
     }
 
     pub fn is_gathered(&self, id: ParamId) -> bool {
@@ -253,7 +305,11 @@ impl Fsdp2 {
         if !self.units[unit].gathered.is_empty() || self.units[unit].params.is_empty() {
             return;
         }
-        let output = self.gather(heap, params, unit);
+        let output = match self.ahead {
+            // a layer that is recomputed comes to an adapter that was gathered for its backward
+            ahead if ahead != NOTHING && self.ahead_of == unit => std::mem::replace(&mut self.ahead, NOTHING),
+            _ => self.gather(heap, params, unit),
+        };
         self.copy_out(heap, params, unit);
         heap.release(std::mem::replace(&mut self.kept, output));
     }
@@ -266,7 +322,7 @@ impl Fsdp2 {
         if goes {
             self.reshard(heap, unit);
         }
-        if unit >= self.root() {
+        if unit == self.root() || Some(unit) == self.reference() {
             heap.release(std::mem::replace(&mut self.kept, NOTHING));
         }
     }
@@ -284,11 +340,12 @@ impl Fsdp2 {
                 return;
             }
         }
-        let next = self.units[unit].before.or_else(|| self.of_earlier_pass());
+        let Some(next) = self.comes_next(heap, params, unit) else { return };
         // the tail is there still, and so is a head whose gradient came first; a layer that runs on behalf of others is its own next
         let is_there = |next: usize| Some(next) == self.of_chunks() && !self.units[next].gathered.is_empty();
-        if let Some(next) = next.filter(|next| self.reshards && !self.is_tail(*next) && !is_there(*next)) {
+        if self.reshards && !self.is_tail(next) && !is_there(next) {
             self.ahead = self.gather(heap, params, next);
+            self.ahead_of = next;
         }
     }
 
@@ -327,9 +384,9 @@ impl Fsdp2 {
     }
 
     /// `post_backward`: the whole parameters go, then their gradients are reduced (`foreach_reduce`). What they are copied
-    /// into stays until the next unit's are. accelerate has that done in the last micro-batch alone.
+    /// into stays until the next unit's are. transformers' Trainer has that done in the last micro-batch alone.
     pub fn reduce(&mut self, heap: &mut Heap, params: &mut Params, unit: usize, is_last: bool) {
-        if self.by_accelerate && !is_last {
+        if self.wrapper.is_under_trainer() && !is_last {
             return self.reshard(heap, unit);
         }
         let mut grads = Vec::with_capacity(self.units[unit].params.len());
@@ -407,6 +464,7 @@ impl Fsdp2 {
         // the embedding's, where nothing called for what was gathered ahead
         heap.release(std::mem::replace(&mut self.ahead, NOTHING));
         (0..layers).for_each(|unit| self.reduce(heap, params, unit, is_last));
+        self.leave_adapters(heap, params, is_last);
         self.passes = 0;
         for unit in &mut self.units {
             heap.release(std::mem::replace(&mut unit.all_reduced, NOTHING));

@@ -1,10 +1,18 @@
 //! The hooks of an engine around what runs: units of layers, or every module.
 
 use super::Parallel;
+use crate::dtype::Dtype;
 use crate::step::autograd::{only, share};
 use crate::step::machine::{Machine, State};
 use crate::step::params::ParamId;
 use crate::step::tensor::{Tensor, Value};
+use crate::step::what::{Source, What};
+
+static UNIT_INPUT: What = What::own(
+    "cast",
+    "a module's input in the element type that its unit computes in, kept for the gradient of LoRA's weight",
+    Source::At("PyTorch, torch/distributed/fsdp/_fully_shard/_fsdp_state.py"),
+);
 
 /// A module, as an engine knows it that gathers every module's own parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +78,12 @@ impl State {
         }
     }
 
+    /// The element type of an adapter as its layer reads it: that of the shards where it is a unit by itself, which is not whole by then.
+    pub fn adapter_dtype(&self, id: ParamId) -> Dtype {
+        let param = self.params.get(id);
+        if self.parallel.has_units_of_adapters() { param.kept.dtype } else { param.dtype }
+    }
+
     /// The model's forward pass begins: those around it come first.
     pub fn enter_model(&mut self, wrappers: u32) {
         if self.parallel.gathers_modules() {
@@ -124,6 +138,43 @@ impl Machine {
             })
         });
         input.with(|own| *own = value)
+    }
+
+    /// One of the two products of an adapter runs, with the parameter that the engine may have made a unit of: its input comes in the
+    /// element type that units compute in (`cast_forward_inputs`), and hooks are around it when its layer is recomputed too, unless
+    /// backward has come to it by then.
+    pub fn adapter_unit<'m>(
+        &'m self,
+        id: ParamId,
+        input: &Tensor<'m>,
+        body: impl FnOnce(&Tensor<'m>) -> Tensor<'m>,
+    ) -> Tensor<'m> {
+        let of_adapter = |state: &mut State| state.parallel.units()?.of_adapter(id);
+        let Some((unit, compute)) = self.with(of_adapter) else { return body(input) };
+        if !self.with(|state| state.recomputing) {
+            let input = input.to_as(compute, &UNIT_INPUT);
+            let output = body(&self.enter_unit(unit, &input));
+            return self.leave_unit(unit, output);
+        }
+        let is_over = |state: &mut State| {
+            state.heap.stopped || state.parallel.units().is_none_or(|fsdp| fsdp.is_in_backward(unit))
+        };
+        if self.with(is_over) {
+            return body(input);
+        }
+        let input = input.to_as(compute, &UNIT_INPUT);
+        self.with(|state| {
+            if let Some(fsdp) = state.parallel.units() {
+                fsdp.enter(&mut state.heap, &state.params, unit);
+            }
+        });
+        let output = body(&input);
+        self.with(|state| {
+            if let Some(fsdp) = state.parallel.units() {
+                fsdp.leave_again(&mut state.heap, unit);
+            }
+        });
+        output
     }
 
     /// The tokens are looked up, for which accelerate makes a unit.

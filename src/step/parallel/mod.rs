@@ -32,7 +32,7 @@ use crate::scenario::{Checkpointing, Cluster, Method, Precision, Sharding};
 use crate::work::Group;
 use ddp::Ddp;
 use fsdp2::Fsdp2;
-pub(super) use fsdp2::Gathered;
+pub(super) use fsdp2::{Gathered, Wrapper};
 pub(super) use hooks::Module;
 use megatron::Megatron;
 pub(super) use megatron::{ParamKind, PartParam, TunedKernel};
@@ -58,6 +58,8 @@ pub(super) enum Loading {
     FromCpu,
     /// Shards are cut out of one parameter of a checkpoint after the other (torchtune).
     FromCheckpoint,
+    /// The same of the whole model, from the first process (axolotl under `cpu_ram_efficient_loading`).
+    FromFirst,
 }
 
 /// A model on the machine, as an engine wraps it.
@@ -66,6 +68,8 @@ pub(super) struct Wrapped {
     pub params: Range<usize>,
     /// Those of each layer.
     pub layers: Vec<Range<ParamId>>,
+    /// By layer: what of its adapters is a unit by itself, in the order in which it runs.
+    pub adapters: Vec<Vec<ParamId>>,
     /// The first and the last layer of each body that stands for several runs.
     pub repeated: Vec<(usize, usize)>,
     /// Of a model of Megatron-core: the parameters of each part that runs at a time, in the order of its modules, each as often
@@ -302,6 +306,16 @@ impl Parallel {
         }
     }
 
+    /// Whether autocast is around a model whose layers are units, as transformers' Trainer has it.
+    pub fn has_units_under_autocast(&self) -> bool {
+        self.fsdp2().is_some_and(|fsdp| fsdp.wrapper().is_under_trainer())
+    }
+
+    /// Whether adapters are units by themselves, whose stored element type their layer reads.
+    pub fn has_units_of_adapters(&self) -> bool {
+        self.fsdp2().is_some_and(|fsdp| fsdp.wrapper() == Wrapper::Axolotl)
+    }
+
     /// How often the optimizer steps: all parameters at once, or one tensor of partitions after the other.
     pub fn steps(&self) -> usize {
         self.zero3().map_or(1, Zero3::groups)
@@ -419,6 +433,7 @@ impl State {
                     Loading::InPlace => {}
                     Loading::FromCpu => fsdp.move_in(&mut self.heap, &self.params),
                     Loading::FromCheckpoint => fsdp.load_shards(&mut self.heap, &self.params),
+                    Loading::FromFirst => fsdp.distribute(&mut self.heap, &self.params),
                 }
             }
             Parallel::Zero(zero) => zero.wrap(&mut self.heap, &mut self.params, model),

@@ -1,6 +1,6 @@
 //! What of a job on many GPUs is modelled: what was compared with the engines' own code.
 
-use super::is_by_accelerate;
+use super::{Wrapper, is_by_accelerate};
 use crate::issue::{Field, Issue};
 use crate::job::{Act, Job, Loss, Member, Scorer};
 use crate::model::Architecture;
@@ -9,7 +9,7 @@ use crate::model::modeling::{Code, Modeling};
 use crate::scenario::software::{Software, Trainer};
 use crate::scenario::{
     Checkpointing, Cluster, CpuOffload, LoraTargets, LossKernel, Method, Offloading, Optimizer, Precision,
-    ShardedLayers, Sharding, Stack, StepTime, Tuner,
+    ShardedLayers, Sharding, Stack, StepTime, Tuner, WrappedBy,
 };
 
 /// An issue where several GPUs do what was not compared.
@@ -52,7 +52,7 @@ pub(in crate::step) fn supported(
         Stack::Transformers | Stack::Liger if job.members.len() > 1 => {
             return refuse(Field::Gpus, "a job that does more than train one model".into(), "use one GPU");
         }
-        Stack::Transformers | Stack::Liger => {}
+        Stack::Transformers | Stack::Liger => by_axolotl(job.cluster, member)?,
         Stack::Trl => match job.cluster.sharding {
             Sharding::Ddp | Sharding::Zero1 | Sharding::Zero2 => {}
             Sharding::Fsdp2 => by_accelerate(job, member)?,
@@ -208,6 +208,35 @@ fn by_accelerate(job: &Job, member: &Member) -> Result<(), Issue> {
     }
     if job.cluster.cpu != CpuOffload::Off {
         return refuse(Field::CpuOffload, "CPU offload".into(), "keep all on the GPUs");
+    }
+    Ok(())
+}
+
+/// What of axolotl's way to wrap a model for FSDP2 was not compared.
+fn by_axolotl(cluster: Cluster, member: &Member) -> Result<(), Issue> {
+    if !cluster.is_fsdp2() || cluster.wrapped_by != WrappedBy::Axolotl || member.training.is_none() {
+        return Ok(());
+    }
+    let refuse = |field, what: &str, fix: &str| {
+        let message = format!("{what} under FSDP2 as axolotl wraps it is not modelled");
+        Err(Issue::error(field, message).with_fix(fix))
+    };
+    match (member.method, member.precision) {
+        (Method::Qlora, _) => {
+            refuse(Field::Method, "4-bit weights", "choose LoRA, or fully_shard in a loop of one's own")
+        }
+        (Method::Lora | Method::Full, Precision::AmpBf16Weights) | (Method::Full, Precision::Bf16) => Ok(()),
+        (_, precision) => {
+            let what =
+                format!("{} (axolotl loads weights in the type that it computes in)", precision.label());
+            refuse(Field::Precision, &what, "choose bf16 mixed over bf16 weights")
+        }
+    }?;
+    if member.adapts && member.lora.targets == LoraTargets::AllLinearAndHead {
+        return refuse(Field::LoraTargets, "an adapter on the output head", "choose all-linear");
+    }
+    if cluster.layout.tensor > 1 {
+        return refuse(Field::TensorParallel, "sharing layers", "choose a tensor-parallel size of 1");
     }
     Ok(())
 }
@@ -377,9 +406,11 @@ fn sharded(
         let what = "training the embedding beside adapters".to_owned();
         return Err((Field::TrainEmbeddings, what, "switch train-embeddings off"));
     }
+    let software = Software::of(member.stack);
     match member.precision {
         Precision::AmpBf16 | Precision::Bf16 | Precision::AmpFp16 => {}
-        Precision::AmpBf16Weights if is_by_accelerate(member) => {}
+        Precision::AmpBf16Weights
+            if is_by_accelerate(member) || Wrapper::of(cluster, software.trainer) == Wrapper::Axolotl => {}
         // the recipes have no policy: shards are gathered as they are
         Precision::Fp32 if member.stack == Stack::Torchtune => {}
         // its engines make parameters bfloat16 or float16, whatever they were

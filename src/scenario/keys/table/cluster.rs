@@ -3,8 +3,8 @@
 use super::super::key::{Group, Key, Place, Value, ValueKind};
 use super::super::matters::{
     always, any, in_contexts, in_stages, in_tensors, with_engine, with_fsdp2, with_megatron, with_offload,
-    with_recipes, with_reduction, with_resharding, with_tensors, with_transformer_engine, with_zero,
-    with_zero3,
+    with_recipes, with_reduction, with_resharding, with_tensors, with_transformer_engine, with_wrapper,
+    with_zero, with_zero3,
 };
 use super::super::nearest::nearest;
 use super::super::values::{choice, count, exact_amount, set_count, set_gpu, set_switch, switch};
@@ -12,7 +12,7 @@ use super::super::words;
 use crate::scenario::count::Count;
 use crate::scenario::{
     ContextComm, CpuOffload, Field, GpuChoice, Overlap, ReduceDtype, Scenario, ShardedLayers, Sharding,
-    TransformerImpl,
+    TransformerImpl, WrappedBy,
 };
 
 /// A setting of DeepSpeed's configuration: its names, label and help.
@@ -115,6 +115,18 @@ pub(super) const KEYS: &[Key] = &[
         place: Place::Folded,
         value: choice!(ShardedLayers, cluster.sharded),
         matters: with_recipes,
+        band: any,
+    },
+    Key {
+        link: "wrap",
+        name: "wrapped-by",
+        label: "Wrapped by",
+        help: "Who wraps the model for FSDP2: a loop of one's own, or axolotl's function in the place of accelerate's (fsdp_version: 2)",
+        field: Field::WrappedBy,
+        group: Group::Model,
+        place: Place::Folded,
+        value: choice!(WrappedBy, cluster.wrapped_by),
+        matters: with_wrapper,
         band: any,
     },
     Key {

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{Fsdp2, Unit};
+use super::{Fsdp2, Unit, Wrapper};
 use crate::dtype::Dtype;
 use crate::step::heap::record::Event;
 use crate::step::heap::{Heap, StorageId};
@@ -43,7 +43,7 @@ impl Fsdp2 {
     /// `fully_shard` on a model that only scores, and on none of its layers: all of it is one unit. It was sharded before the
     /// model that is trained was moved to the GPU. Source: trl 1.16 models/utils.py `prepare_fsdp`.
     pub fn wrap_reference(&mut self, heap: &mut Heap, params: &Params, own: Range<usize>) {
-        if !self.by_accelerate || self.units.is_empty() || self.has_reference {
+        if self.wrapper != Wrapper::Accelerate || self.units.is_empty() || self.has_reference {
             return;
         }
         let unit = self.units.len();
@@ -122,6 +122,33 @@ impl Fsdp2 {
             push(heap, event);
             heap.release(whole);
         }
+    }
+
+    /// `fsdp2_load_full_state_dict` of a model on the meta device, on the process that has it in the CPU's memory: every parameter comes
+    /// whole, then this rank's shard of it. A head that is tied to the embedding comes once more, and goes when all is loaded. Buffers come
+    /// last. Nobody empties the cache before training. Source: axolotl 0.19 monkeypatch/accelerate/fsdp2.py.
+    pub fn distribute(&self, heap: &mut Heap, params: &Params) {
+        let Some(record) = &mut heap.record else { return };
+        let recorded = std::mem::take(&mut record.events);
+        let owners = self.by_storage(heap, params);
+        if self.offloads {
+            for param in &params.list {
+                let whole = heap.while_loading(param.numel, param.kept.dtype);
+                let shard = heap.while_loading(param.kept.numel, param.kept.dtype);
+                heap.release(whole);
+                heap.release(shard);
+            }
+        }
+        let (own, others): (Vec<Event>, Vec<Event>) =
+            recorded.into_iter().partition(|event| owner_of(&owners, *event).is_some());
+        for event in own {
+            let Some((_, id)) = owner_of(&owners, event) else { continue };
+            let param = params.get(id);
+            let whole = heap.while_loading(param.numel, param.kept.dtype);
+            push(heap, event);
+            heap.release(whole);
+        }
+        others.into_iter().for_each(|event| push(heap, event));
     }
 
     /// What was recorded of a unit, in order, after which what was whole of it goes.

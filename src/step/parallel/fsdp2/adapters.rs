@@ -1,0 +1,124 @@
+//! Adapters that are units by themselves: axolotl calls `fully_shard` on each `lora_A` and `lora_B` before the layer that it is in, which
+//! gathers it around its own product. Source: axolotl 0.19 monkeypatch/accelerate/fsdp2.py `_process_lora_module_for_fsdp`; PyTorch,
+//! torch/distributed/fsdp/_fully_shard/_fsdp_state.py and _fsdp_param_group.py; compared with the allocator's trace.
+
+use super::{Fsdp2, Unit};
+use crate::dtype::Dtype;
+use crate::step::heap::{Heap, NOTHING, StorageId};
+use crate::step::parallel::Wrapped;
+use crate::step::params::{ParamId, Params};
+
+/// What is known of the units that adapters are.
+#[derive(Default)]
+pub(super) struct Adapters {
+    /// By layer: the first and the last of its adapters' units, in the order in which they run.
+    of_layers: Vec<Option<(usize, usize)>>,
+    /// By unit behind the root: whether backward has come to it.
+    in_backward: Vec<bool>,
+    /// The one that a recomputation ran last, and the layers' first ones with what a recomputation had run before them.
+    recomputed: Option<usize>,
+    before_recomputed: Vec<(usize, Option<usize>)>,
+    /// What was gathered ahead for units whose backward was over: until all of backward is.
+    astray: Vec<StorageId>,
+}
+
+impl Fsdp2 {
+    /// Makes units of what the layers' adapters are made of, each between the one that runs before it and the one behind it; a layer comes
+    /// behind all of its own, as its forward pass ends then.
+    pub(super) fn wrap_adapters(&mut self, params: &Params, model: &Wrapped) {
+        for (layer, own) in model.adapters.iter().enumerate() {
+            let first = self.units.len();
+            for id in own {
+                self.units[layer].leave_out(*id);
+                self.owners[*id as usize] = self.units.len() as u32;
+                let before = if self.units.len() == first {
+                    self.units[layer].before
+                } else {
+                    Some(self.units.len() - 1)
+                };
+                self.units.push(Unit { before, ..Unit::of(params, vec![*id]) });
+            }
+            let last = self.units.len().checked_sub(1).filter(|last| *last >= first);
+            self.adapters.of_layers.push(last.map(|last| (first, last)));
+            if last.is_some() {
+                self.units[layer].before = last;
+            }
+        }
+        self.adapters.in_backward = vec![false; self.units.len() - self.root - 1];
+    }
+
+    /// The unit of a layer that runs first of all: an adapter's, where it has one.
+    pub(super) fn begins_with(&self, layer: usize) -> usize {
+        let adapters = self.adapters.of_layers.get(layer).copied().flatten();
+        adapters.map_or(layer, |(first, _)| first)
+    }
+
+    /// The unit that a parameter is alone in, as part of an adapter, and the element type that it computes in.
+    pub fn of_adapter(&self, id: ParamId) -> Option<(usize, Dtype)> {
+        let unit = *self.owners.get(id as usize)? as usize;
+        self.place(unit).map(|_| (unit, self.compute))
+    }
+
+    /// The place of an adapter's unit among them.
+    fn place(&self, unit: usize) -> Option<usize> {
+        unit.checked_sub(self.root + 1).filter(|place| *place < self.adapters.in_backward.len())
+    }
+
+    /// Whether backward has come to an adapter's unit, so that its hooks do nothing when the layer is recomputed.
+    pub fn is_in_backward(&self, unit: usize) -> bool {
+        self.place(unit).is_some_and(|place| self.adapters.in_backward[place])
+    }
+
+    /// An adapter's unit ran in a layer's recomputation. What was gathered for it goes at once: nothing is around it whose forward pass
+    /// goes on (`iter_forward_root`).
+    pub fn leave_again(&mut self, heap: &mut Heap, unit: usize) {
+        if self.reshards {
+            self.reshard(heap, unit);
+        }
+        heap.release(std::mem::replace(&mut self.kept, NOTHING));
+        let is_first = self.adapters.of_layers.iter().flatten().any(|(first, _)| *first == unit);
+        if is_first {
+            self.adapters.before_recomputed.push((unit, self.adapters.recomputed));
+        }
+        self.adapters.recomputed = Some(unit);
+    }
+
+    /// Backward has come to a unit: the one to gather ahead. That is the one that ran before it (`_backward_prefetch`), in a recomputation
+    /// where there was one: before a layer's first adapter that of the layer above, whose backward is over, so that what is gathered
+    /// waits for nobody; before the last layer's nothing that is not there.
+    pub(super) fn comes_next(&mut self, heap: &mut Heap, params: &Params, unit: usize) -> Option<usize> {
+        if let Some(place) = self.place(unit) {
+            self.adapters.in_backward[place] = true;
+        }
+        let known = self.adapters.before_recomputed.iter().position(|(first, _)| *first == unit);
+        match known.map(|known| self.adapters.before_recomputed.swap_remove(known)) {
+            None => self.units[unit].before.or_else(|| self.of_earlier_pass()),
+            Some((_, over)) => {
+                let gathered = over.filter(|_| self.reshards).map(|over| self.gather(heap, params, over));
+                self.adapters.astray.extend(gathered);
+                None
+            }
+        }
+    }
+
+    /// Backward is over for all of them.
+    pub(super) fn leave_adapters(&mut self, heap: &mut Heap, params: &mut Params, is_last: bool) {
+        let adapters = self.adapters.in_backward.len();
+        (0..adapters).for_each(|place| self.reduce(heap, params, self.root + 1 + place, is_last));
+        self.adapters.in_backward.fill(false);
+        self.adapters.recomputed = None;
+        self.adapters.before_recomputed.clear();
+        self.adapters.astray.drain(..).for_each(|gathered| heap.release(gathered));
+    }
+}
+
+impl Unit {
+    /// A parameter is in a unit of its own.
+    fn leave_out(&mut self, id: ParamId) {
+        if let Some(place) = self.params.iter().position(|own| *own == id) {
+            self.params.remove(place);
+            self.shards.remove(place);
+            self.times.remove(place);
+        }
+    }
+}

@@ -1,0 +1,174 @@
+"""Measures one rank of axolotl under FSDP2, or prints its allocations and frees: axolotl_ranks.py ROW.json [--trace]
+
+ROW.json is a row of data/measurements/axolotl-ranks.json, or its "case" alone, or a list of cases, which are measured one after the other, one row a line.
+AXOLOTL names a checkout of axolotl's repository, of which nothing need be installed: its own `fsdp2_prepare_model` (monkeypatch/accelerate/fsdp2.py) stands in the place of
+accelerate's, as `patch_accelerate_fsdp2` puts it there; of what that imports only the logs and the experts' parallelism are left out. Else as trl_steps.py, whose group of
+processes, models and optimizers it takes: transformers' own Trainer runs, given what axolotl's builders give it (core/builders/base.py): `bf16=True` over weights that were loaded in
+bfloat16 (utils/config `resolve_dtype`), `optim="adamw_torch_fused"`, `average_tokens_across_devices=False`, and peft's adapters as loaders/adapter.py makes them.
+
+Keys of a case are trl_steps.py's, and: wrapped_by "axolotl"; weights "bf16"; cpu_offload "all" (fsdp_config.offload_params; what is pinned is the CPU's affair, so nothing is);
+reshard_after_forward (fsdp_config's own); efficient_loading (cpu_ram_efficient_loading, true by default: without it the whole model is on the GPU before it is sharded);
+gradient_checkpointing "full" | "reentrant" (what axolotl asks for where a file says no kwargs) | "none", or "fsdp" for fsdp_config's activation_checkpointing.
+"""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import types
+from pathlib import Path
+
+OWN = dict(engine="fsdp2", wrapped_by="axolotl", weights="bf16", dtype="amp_bf16", cpu_offload=None, efficient_loading=True, attention_mask="ones",
+           optimizer="adamw_fused", gradient_checkpointing="full", clip=True, iters=3)
+
+
+def axolotls():
+    """axolotl's function, loaded from its file."""
+    source = Path(os.environ["AXOLOTL"]) / "src" / "axolotl"
+    for name in ("axolotl", "axolotl.utils", "axolotl.monkeypatch", "axolotl.monkeypatch.accelerate", "axolotl.integrations", "axolotl.integrations.expert_parallel"):
+        package = sys.modules[name] = types.ModuleType(name)
+        package.__path__ = [str(source.joinpath(*name.split(".")[1:]))]
+    import logging
+    stubs = {"axolotl.utils.logging": dict(get_logger=logging.getLogger), "axolotl.utils.bench": dict(log_gpu_memory_usage=lambda *_: None),
+             "axolotl.integrations.expert_parallel.plugin": dict(expert_shard_axis=lambda names: None)}
+    for name, own in stubs.items():
+        sys.modules[name] = types.ModuleType(name)
+        sys.modules[name].__dict__.update(own)
+    import accelerate.accelerator
+    from axolotl.monkeypatch.accelerate.fsdp2 import fsdp2_prepare_model
+    accelerate.accelerator.fsdp2_prepare_model = fsdp2_prepare_model
+
+
+def make_trainer(case, folder):
+    import measure
+    import torch
+    import trl_steps
+    from datasets import Dataset
+    from transformers import Trainer, TrainingArguments
+    batch, kind = case["batch"], case["gradient_checkpointing"]
+    count = batch * case["grad_accumulation"] * case["iters"] * case["world"]
+    data = Dataset.from_dict({"input_ids": [[2] * case["seq"]] * count, "labels": [[2] * case["seq"]] * count, "attention_mask": [[1] * case["seq"]] * count})
+    model = trl_steps.build(dict(case, task="sft"))
+    if case["method"] != "full":
+        from peft import LoraConfig, get_peft_model
+        lora = case["lora"]
+        if kind in ("full", "reentrant"):
+            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": kind == "reentrant"})
+        model.enable_input_require_grads()
+        own = LoraConfig(r=lora["r"], lora_alpha=lora["alpha"], lora_dropout=lora["dropout"], target_modules=measure.lora_targets(case, model.config),
+                         bias="none", task_type="CAUSAL_LM")
+        model = get_peft_model(model, own, autocast_adapter_dtype=case["lora_autocast_adapter"])
+    if not case["efficient_loading"]:
+        model.to("cuda")
+        torch.cuda.empty_cache()
+    fsdp = {"version": 2, "reshard_after_forward": case["reshard_after_forward"], "cpu_ram_efficient_loading": case["efficient_loading"],
+            "activation_checkpointing": kind == "fsdp"}
+    # utils/trainer.py `setup_fsdp_envs`: transformers reads no `offload_params`
+    os.environ["FSDP_OFFLOAD_PARAMS"] = str(case["cpu_offload"] == "all").lower()
+    args = TrainingArguments(
+        output_dir=folder, per_device_train_batch_size=batch, gradient_accumulation_steps=case["grad_accumulation"], max_steps=case["iters"],
+        report_to=[], save_strategy="no", logging_strategy="no", disable_tqdm=True, **trl_steps.optimizer_arguments(case), bf16=True,
+        average_tokens_across_devices=False, max_grad_norm=1.0 if case["clip"] else 0.0, gradient_checkpointing=kind in ("full", "reentrant"),
+        gradient_checkpointing_kwargs={"use_reentrant": kind == "reentrant"}, fsdp=True, fsdp_config=fsdp)
+    if case["cpu_offload"]:
+        offload(args, torch)
+    collate = lambda rows: {name: torch.tensor([row[name] for row in rows]) for name in rows[0]}
+    return Trainer(model=model, args=args, train_dataset=data, processing_class=trl_steps.tokenizer(), data_collator=collate)
+
+
+def offload(args, torch):
+    """Nothing is pinned, as axolotl does where FSDP_CPU_OFFLOAD_PIN_MEMORY says so, and the optimizer, which takes nothing of the GPU there, does not step over
+    the CPU's memory."""
+    os.environ["FSDP_CPU_OFFLOAD_PIN_MEMORY"] = "false"
+    torch.optim.AdamW.step = lambda self, closure=None: None
+    args.max_grad_norm = 0.0
+
+
+def phases(trainer):
+    """What was allocated at most in each phase of every step, as they come."""
+    import torch
+    from transformers import TrainerCallback
+    peaks = []
+
+    def begins(name):
+        if peaks:
+            peaks[-1][1] = torch.cuda.max_memory_allocated()
+        peaks.append([name, 0])
+        torch.cuda.reset_peak_memory_stats()
+
+    def named(owner, method, name):
+        real = getattr(owner, method)
+
+        def call(*own, **given):
+            begins(name)
+            return real(*own, **given)
+        setattr(owner, method, call)
+
+    class Phases(TrainerCallback):
+        def on_step_begin(self, args, state, control, **own):
+            begins("begin")
+
+        def on_pre_optimizer_step(self, args, state, control, **own):
+            begins("step")
+
+        def on_step_end(self, args, state, control, **own):
+            begins("end")
+    named(trainer, "training_step", "fwd")
+    named(trainer.accelerator, "backward", "bwd")
+    named(trainer.accelerator, "clip_grad_norm_", "step")
+    trainer.add_callback(Phases())
+    return peaks
+
+
+def run(row, traced):
+    import measure
+    import torch
+    import transformers
+    import trl_steps
+    own = {key: value for key, value in {**OWN, **row.get("case", row)}.items() if value is not None}
+    case = {**measure.DEFAULTS, **trl_steps.OWN, "task": "plain", **OWN, **own}
+    case["lora"] = {**measure.DEFAULTS["lora"], **(case["lora"] or {})}
+    trl_steps.join(case)
+    axolotls()
+    kept = trl_steps.answer_as_data_would(dict(case, task="sft"))
+    measure.set_sdpa(case)
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = make_trainer(case, folder)
+        if traced:
+            trainer.add_callback(trl_steps.Trace(trainer, case["iters"]))
+            trainer.train()
+            return
+        peaks = phases(trainer)
+        trainer.train()
+    del kept
+    starts = [place for place, (name, _) in enumerate(peaks) if name == "begin"]
+    last = peaks[starts[-1]:-1]
+    steady = {name: max(peak for own, peak in last if own == name) for name in ("fwd", "bwd", "step")}
+    overall = max(peak for name, peak in peaks if name in steady)
+    params = [(p.numel(), p.requires_grad) for p in trainer.model.parameters()]
+    import accelerate
+    import peft
+    versions = {"torch": torch.__version__, "transformers": transformers.__version__, "accelerate": accelerate.__version__, "peft": peft.__version__}
+    measured = {"params": {"total": sum(n for n, _ in params), "trainable": sum(n for n, trained in params if trained)},
+                "peak": {"steady": steady, "overall": overall}, "reserved": {"peak_stat": torch.cuda.memory_stats()["reserved_bytes.all.peak"]}}
+    name = own.pop("id", row.get("id", "measured"))
+    row = {"id": name, "source": "null-device", "versions": versions, "device": {"cc": os.environ.get("NULLCUDA_CC", "8.0")}, "case": own}
+    print("ROW " + json.dumps({**row, "measured": measured}, separators=(",", ":")))
+
+
+def main():
+    rows = json.load(open(sys.argv[1]))
+    if isinstance(rows, dict):
+        run(rows, "--trace" in sys.argv)
+        sys.stdout.flush()
+        os._exit(0)
+    for row in rows:
+        with open(sys.argv[1] + ".one", "w") as one:
+            json.dump(row, one)
+        done = subprocess.run([sys.executable, __file__, one.name], capture_output=True, text=True)
+        lines = [line[4:] for line in done.stdout.splitlines() if line.startswith("ROW ")]
+        print(lines[-1] if lines else "failed: %s: %s" % (row.get("id"), done.stderr[-1200:]), file=sys.stdout if lines else sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()
