@@ -166,7 +166,8 @@ fn one_layer_stands_for_many_that_axolotl_wraps() {
         "gpus=2&method=full&gc=off&ga=3",
         "gpus=4&method=full&gc=on&cpu=all",
         "gpus=8&method=lora&gc=on&t=all-linear",
-        "gpus=4&method=lora&gc=off&t=qv&ga=2",
+        // without checkpoints the first layer run by itself is not given what holds its input: one for many is as measured
+        "gpus=4&method=lora&gc=on&t=qv&ga=2",
         "gpus=4&method=lora&gc=on&reshard=off",
         "gpus=2&method=lora&gc=on&t=qv&cpu=all",
     ];

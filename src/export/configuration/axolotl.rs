@@ -5,13 +5,20 @@ use super::trl::attention;
 use super::{Run, Targets};
 use crate::export::fsdp::state_dict_type;
 use crate::import::names::AXOLOTL_KERNELS;
-use crate::issue::Issue;
+use crate::issue::{Field, Issue};
+use crate::scenario::software::Software;
 use crate::scenario::{
     Checkpointing, CpuOffload, LossKernel, Mask, Method, Offloading, Precision, Sharding, Stack, Tuner,
 };
 
 pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
     let scenario = run.scenario;
+    let is_loops = Software::of(scenario.stack).runs_loop() && !scenario.is_wrapped_by_axolotl();
+    if scenario.cluster.is_fsdp2() && is_loops && scenario.method != Method::Qlora {
+        let message = "axolotl wraps the model for FSDP2 by a function of its own, over weights in the type that it computes in";
+        let fix = "choose wrapped-by axolotl and bf16 mixed over bf16 weights, or another file";
+        return Err(Issue::error(Field::WrappedBy, message).with_fix(fix));
+    }
     let mut lines = Lines::default();
     lines.text("base_model", &run.model());
     let liger = scenario.stack == Stack::Liger;

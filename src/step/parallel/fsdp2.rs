@@ -158,7 +158,7 @@ impl Fsdp2 {
         let wrapper = Wrapper::of(cluster, trainer);
         Fsdp2 {
             compute,
-            world: cluster.gpus / cluster.replicas.max(1) / cluster.layout.tensor.max(1),
+            world: (cluster.gpus / cluster.replicas.max(1) / cluster.layout.tensor.max(1)).max(1),
             replicas: cluster.replicas.max(1),
             parts: cluster.layout.tensor.max(1),
             reshards: cluster.reshards,
