@@ -8,7 +8,7 @@ use headroom::accuracy::Doubt;
 use headroom::estimate;
 use headroom::explain::explain;
 use headroom::model::read::parse;
-use headroom::plan::OnCard;
+use headroom::plan::{Answer, OnCard, Outcome};
 use headroom::scenario::{
     AttentionKernel, Checkpointing, CustomModel, Evaluates, Evaluation, LARGEST, Lengths, LoraTargets,
     LossKernel, Method, ModelChoice, Optimizer, PolicyBatches, Precision, Scenario, Stack, Task,
@@ -198,4 +198,12 @@ fn deep_models_and_varying_lengths_are_bounded() {
         }
         assert!(start.elapsed() < Duration::from_secs(20), "{link}: {:?}", start.elapsed());
     }
+}
+
+/// The batch is there before the first forward pass begins, and after the model is loaded.
+#[test]
+fn a_batch_beyond_the_card_is_no_failure_of_loading() {
+    let answer = Answer::of(Scenario { batch: 1_000_000, ..Scenario::default() });
+    let huge = answer.on_card.map(|on_card| on_card.outcome);
+    assert!(matches!(huge, Some(Outcome::Fails(failure)) if failure.phase.is_some()), "{huge:?}");
 }

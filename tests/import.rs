@@ -1177,3 +1177,10 @@ fn what_is_no_text_is_told() {
         assert_eq!(refused.to_string(), why);
     }
 }
+
+#[test]
+fn a_web_page_is_no_configuration_and_is_called_a_page() {
+    let error =
+        import::read("<!doctype html>\n<p>learning_rate = 1</p>", &Scenario::default()).expect_err("a page");
+    assert!(error.to_string().contains("angle brackets"), "{error}");
+}

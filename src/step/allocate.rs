@@ -291,7 +291,7 @@ impl Recording {
                 }
                 if let Err(error) = feed.take(*event) {
                     // the batch is there before the first phase begins
-                    if index >= self.loaded {
+                    if self.is_of_batch(*event) {
                         feed.phase = feed.phase.or(self.first_phase());
                     }
                     let failed = feed.outcome(Some(error));
@@ -302,6 +302,11 @@ impl Recording {
         }
         let done = feed.outcome(None);
         (feed, done)
+    }
+
+    /// Whether something of the batch is asked for.
+    fn is_of_batch(&self, event: Event) -> bool {
+        matches!(event, Event::Alloc(id) if self.storages[id as usize].born == Category::Batch)
     }
 
     /// How many events come before a moment.

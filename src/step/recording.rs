@@ -168,7 +168,7 @@ impl Recording {
     /// The phase with which the first iteration begins.
     pub(super) fn first_phase(&self) -> Option<Phase> {
         let marked = |event: &Event| if let Event::Mark(phase) = event { Some(*phase) } else { None };
-        self.events.get(self.loaded..)?.iter().find_map(marked)
+        self.events.iter().find_map(marked)
     }
 
     /// Those that happen once more.
