@@ -7,7 +7,9 @@
   awq_backend  what AwqConfig is given instead of "auto_trainable", e.g. "torch_awq".
 
 What "auto_trainable" takes depends on the machine: where nvcc compiles gptqmodel's extension it is AwqGEMMLinear, elsewhere
-AwqGEMMTritonLinear. What it took is printed to standard error. gptqmodel comes from a folder of its own, as gptq_switches.py says.
+AwqGEMMTritonLinear. peft's prepare_model_for_kbit_training does not turn gradient checkpointing on for AWQ: it is turned on here
+when the adapters are in place, as Trainer does it, and for the reentrant kind the embeddings are told to have gradients, as trl does it.
+What "auto_trainable" took is printed to standard error. gptqmodel comes from a folder of its own, as gptq_switches.py says.
 """
 import gc
 import os
@@ -62,4 +64,14 @@ def build_awq(case, config, dtype, keywords, device):
     return model
 
 
-measure.build_4bit = build_awq
+def build_model(case, device, build=measure.build_model):
+    model = build(case, device)
+    kind = case["gradient_checkpointing"]
+    if case["method"] == "qlora" and case["base"] == "awq-4" and kind != "none":
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": kind == "reentrant"})
+        if kind == "reentrant":
+            model.enable_input_require_grads()
+    return model
+
+
+measure.build_4bit, measure.build_model = build_awq, build_model
