@@ -41,8 +41,10 @@ def build_awq(case, config, dtype, keywords, device):
     for module in list(model.modules()):
         for key, parameter in list(module.named_parameters(recurse=False)):
             if parameter.is_meta:
-                whole = torch.empty(parameter.shape, dtype=parameter.dtype, device=device).normal_(0, 0.02)
-                setattr(module, key, torch.nn.Parameter(whole, requires_grad=True))
+                whole = torch.empty(parameter.shape, dtype=parameter.dtype, device=device)
+                if whole.is_floating_point():
+                    whole.normal_(0, 0.02)
+                setattr(module, key, torch.nn.Parameter(whole, requires_grad=whole.is_floating_point()))
                 del whole
         quantised = isinstance(module, BaseQuantLinear)
         kinds.update({type(module).__name__} if quantised else ())

@@ -14,6 +14,7 @@
   base         "int8": see eight_bit_switches.py; "torchao-int8": see torchao_switches.py; "gptq-4": see gptq_switches.py;
                "awq-4": see awq_switches.py.
   float8       a recipe of torchao's Float8Linear: see float8_switches.py.
+  qat          quantisation-aware training: see qat_switches.py.
   packed, attention "flash_attention_2": see packed_switches.py.
   images, image_size, tower: see picture_switches.py.
   experts      "layers": see expert_layer_switches.py.
@@ -159,6 +160,7 @@ measure.patch_value_reads = patch_value_reads
 
 import awq_switches  # noqa: E402,F401
 import float8_switches  # noqa: E402,F401
+import qat_switches  # noqa: E402,F401
 import optimizer_switches  # noqa: E402,F401
 import tuner_switches  # noqa: E402,F401
 import packed_switches  # noqa: E402,F401 after those above, which its own enclose
