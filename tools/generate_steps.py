@@ -20,7 +20,7 @@ from pathlib import Path
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
-import gptq_switches  # noqa: F401 adds the switch "base"
+import awq_switches  # noqa: F401 adds the switch "base"
 import measure
 import torch
 

@@ -11,7 +11,10 @@
                "muon": torch.optim.Muon for the matrices of the layers, torch.optim.AdamW for all else.
                "galore_adamw" and others that take the whole model: see optimizer_switches.py.
   adapter      another tuner of peft than LoRA, by its slug: see tuner_switches.py.
-  base         "int8": see eight_bit_switches.py; "torchao-int8": see torchao_switches.py; "gptq-4": see gptq_switches.py.
+  base         "int8": see eight_bit_switches.py; "torchao-int8": see torchao_switches.py; "gptq-4": see gptq_switches.py;
+               "awq-4": see awq_switches.py.
+  float8       a recipe of torchao's Float8Linear: see float8_switches.py.
+  qat          quantisation-aware training: see qat_switches.py.
   packed, attention "flash_attention_2": see packed_switches.py.
   images, image_size, tower: see picture_switches.py.
   experts      "layers": see expert_layer_switches.py.
@@ -155,7 +158,9 @@ def offload(model):
 measure.build_optimizer, measure.build_model = build_optimizer, build_model
 measure.patch_value_reads = patch_value_reads
 
-import gptq_switches  # noqa: E402,F401
+import awq_switches  # noqa: E402,F401
+import float8_switches  # noqa: E402,F401
+import qat_switches  # noqa: E402,F401
 import optimizer_switches  # noqa: E402,F401
 import tuner_switches  # noqa: E402,F401
 import packed_switches  # noqa: E402,F401 after those above, which its own enclose
