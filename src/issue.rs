@@ -35,6 +35,10 @@ pub enum Field {
     DoubleQuant,
     KbitPrepare,
     Experts,
+    /// Products in 8-bit floats.
+    Float8,
+    Float8Layers,
+    Float8Padding,
     Precision,
     Optimizer,
     Batch,

@@ -8,12 +8,12 @@ use std::path::Path;
 use headroom::scenario::keys::keys;
 use headroom::scenario::{
     Allocator, Answers, AttentionKernel, CacheKind, Checkpointing, Cluster, ContextComm, CpuOffload,
-    CustomModel, Data, DeepSpeed, Embedding, Evaluates, Evaluation, Experts, Generation, GpuChoice, Layout,
-    Lengths, Loop, Lora, LoraTargets, LossKernel, Mask, Merges, Method, ModelChoice, Modules, Offloading,
-    Optimizer, Overlap, Pictures, PolicyBatches, Pooling, Precision, Quantization, ReduceDtype, Reference,
-    Reserve, Rollouts, Sampling, Saves, Savings, Scenario, ShardedLayers, Sharding, Spikes, Split, Stack,
-    StepTime, Task, Teacher, TeacherWeights, TransformerImpl, Tuner, VisionTower, WeightFormat, WrappedBy,
-    modules,
+    CustomModel, Data, DeepSpeed, Embedding, Evaluates, Evaluation, Experts, Float8, Float8Layers,
+    Float8Training, Generation, GpuChoice, Layout, Lengths, Loop, Lora, LoraTargets, LossKernel, Mask,
+    Merges, Method, ModelChoice, Modules, Offloading, Optimizer, Overlap, Pictures, PolicyBatches, Pooling,
+    Precision, Quantization, ReduceDtype, Reference, Reserve, Rollouts, Sampling, Saves, Savings, Scenario,
+    ShardedLayers, Sharding, Spikes, Split, Stack, StepTime, Task, Teacher, TeacherWeights, TransformerImpl,
+    Tuner, VisionTower, WeightFormat, WrappedBy, modules,
 };
 use headroom::share::{MOST_SCENARIOS, decode, encode, names, said};
 use headroom::units::Bytes;
@@ -213,6 +213,11 @@ fn lengths() -> impl Strategy<Value = Lengths> {
     prop_oneof![Just(Lengths::Equal), Just(Lengths::Uniform), spread]
 }
 
+fn float8() -> impl Strategy<Value = Float8Training> {
+    (select(Float8::ALL), select(Float8Layers::ALL), any::<bool>())
+        .prop_map(|(recipe, layers, pads)| Float8Training { recipe, layers, pads })
+}
+
 fn savings() -> impl Strategy<Value = Savings> {
     (select(LossKernel::ALL), select(StepTime::ALL), select(Offloading::ALL))
         .prop_map(|(loss, step, offloading)| Savings { loss, step, offloading })
@@ -385,7 +390,7 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
         (
             select(Stack::ALL),
             savings(),
-            (select(WeightFormat::ALL), select(Experts::ALL)),
+            (select(WeightFormat::ALL), select(Experts::ALL), float8()),
             lengths(),
             select(Allocator::ALL),
         ),
@@ -401,7 +406,7 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
                 what,
                 how,
                 rest,
-                (stack, savings, (format, experts), lengths, allocator),
+                (stack, savings, (format, experts, float8), lengths, allocator),
                 (task, (answers, teacher, embedding, policy, evaluation, spikes), generation, pictures),
             )| {
                 let (model, method, lora, (double_quant, prepare), precision, optimizer) = what;
@@ -434,6 +439,7 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
                         ..Scenario::default().quantization
                     },
                     experts,
+                    float8,
                     precision,
                     optimizer,
                     batch,

@@ -12,12 +12,12 @@ use crate::hardware::{ComputeCapability, Gpu, NotACapability};
 use crate::model::Objective;
 use crate::scenario::{
     Allocator, Answers, AttentionKernel, CacheKind, Checkpointing, Cluster, ContextComm, CpuOffload,
-    CustomModel, DeepSpeed, Embedding, Evaluates, Evaluation, Experts, Generation, GpuChoice, GroupSize,
-    Layout, Lengths, Loop, Lora, LoraTargets, LossKernel, Mask, Merges, Method, ModelChoice, Modules,
-    Offloading, Optimizer, Overlap, Pictures, PolicyBatches, Pooling, Precision, Quantization, ReduceDtype,
-    Reference, Reserve, Rollouts, Sampling, Saves, Savings, Scenario, ShardedLayers, Sharding, Spikes, Split,
-    Stack, StepTime, Task, Teacher, TeacherWeights, TransformerImpl, Tuner, VisionTower, WeightFormat,
-    WrappedBy,
+    CustomModel, DeepSpeed, Embedding, Evaluates, Evaluation, Experts, Float8, Float8Layers, Float8Training,
+    Generation, GpuChoice, GroupSize, Layout, Lengths, Loop, Lora, LoraTargets, LossKernel, Mask, Merges,
+    Method, ModelChoice, Modules, Offloading, Optimizer, Overlap, Pictures, PolicyBatches, Pooling,
+    Precision, Quantization, ReduceDtype, Reference, Reserve, Rollouts, Sampling, Saves, Savings, Scenario,
+    ShardedLayers, Sharding, Spikes, Split, Stack, StepTime, Task, Teacher, TeacherWeights, TransformerImpl,
+    Tuner, VisionTower, WeightFormat, WrappedBy,
 };
 use crate::step::Milestone;
 
@@ -87,6 +87,7 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, CheckError
         },
         experts,
         precision: precision(fields)?,
+        float8: float8(fields)?,
         optimizer: optimizer(fields.text_or("optimizer", "adamw")?)?,
         task: task(fields)?,
         generation: generation(fields)?,
@@ -188,6 +189,27 @@ fn answers(fields: &mut Fields<'_>) -> Result<Answers, CheckError> {
         reference: Reference::from_slug(reference).ok_or_else(|| unknown("reference", reference))?,
         rollouts: Rollouts::from_slug(rollouts).ok_or_else(|| unknown("rollouts", rollouts))?,
         labels: fields.count("classes", usual.labels)?,
+    })
+}
+
+/// Products in 8-bit floats. Weights that are wrapped for 8-bit gathers are cast on one GPU like any others.
+fn float8(fields: &mut Fields<'_>) -> Result<Float8Training, CheckError> {
+    Ok(Float8Training {
+        recipe: match fields.text_or("float8", "off")? {
+            "off" => Float8::Off,
+            "tensorwise" => Float8::Tensorwise,
+            "rowwise" => Float8::Rowwise,
+            "rowwise_with_gw_hp" => Float8::RowwiseWithGwHp,
+            other => return Err(unknown("float8", other)),
+        },
+        layers: match fields.text_or("float8_filter", "accelerate")? {
+            "accelerate" => Float8Layers::Inner,
+            "head" => Float8Layers::Body,
+            "auto" => Float8Layers::Large,
+            "none" => Float8Layers::All,
+            other => return Err(unknown("float8_filter", other)),
+        },
+        pads: fields.switch("float8_pad", false)?,
     })
 }
 

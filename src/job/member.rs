@@ -2,8 +2,9 @@
 
 use crate::scenario::software::{Software, Trainer};
 use crate::scenario::{
-    AttentionKernel, Checkpointing, Experts, Lora, LossKernel, Method, ModelChoice, Offloading, Optimizer,
-    Pooling, Precision, Quantization, Scenario, Stack, StepTime, Task, TeacherWeights, WeightFormat,
+    AttentionKernel, Checkpointing, Experts, Float8Training, Lora, LossKernel, Method, ModelChoice,
+    Offloading, Optimizer, Pooling, Precision, Quantization, Scenario, Stack, StepTime, Task, TeacherWeights,
+    WeightFormat,
 };
 
 /// One model of a job: its weights, the code that runs it, and how it is trained.
@@ -23,6 +24,8 @@ pub struct Member {
     pub experts: Experts,
     /// Element types.
     pub precision: Precision,
+    /// Products in 8 bits.
+    pub float8: Float8Training,
     /// Whose code runs the model.
     pub stack: Stack,
     /// Attention implementation.
@@ -184,6 +187,7 @@ impl From<&Scenario> for Member {
                 (Task::Distil | Task::Ppo, Precision::AmpBf16Weights) => Precision::Bf16,
                 (_, precision) => precision,
             },
+            float8: scenario.float8,
             stack: scenario.stack,
             attention: scenario.attention,
             checkpointing: scenario.checkpoints(),

@@ -504,6 +504,26 @@ impl WeightFormat {
 }
 
 choices! {
+    /// Which products are in 8-bit floats (torchao's recipes for `Float8Linear`).
+    Float8 {
+        Off = "off", "Off", "Products are in the types that precision says.";
+        Tensorwise = "tensorwise", "FP8, tensorwise", "Input, weight and gradient are cast to 8 bits for each product, with one scale for each tensor: axolotl's and accelerate's.";
+        Rowwise = "rowwise", "FP8, rowwise", "The same with a scale for each row or column.";
+        RowwiseWithGwHp = "rowwise-gw-hp", "FP8, rowwise, weight gradients in 16 bits", "The same, but the weights' gradients are multiplied as they are (rowwise_with_gw_hp).";
+    }
+}
+
+choices! {
+    /// Which layers multiply in 8-bit floats.
+    Float8Layers {
+        Inner = "inner", "All but the first and the last", "accelerate's and axolotl's filter: all linear layers but the first and the last, and but those with a dimension that 16 does not divide.";
+        Body = "body", "All but the head", "All linear layers but the output head, as torchtitan's and torchtune's loops name it.";
+        Large = "large", "The large ones", "torchao's own choice by shape (_auto_filter_for_recipe), without the output head.";
+        All = "all", "All", "What convert_to_float8_training does without a filter: the output head too.";
+    }
+}
+
+choices! {
     /// How many weights of a column of GPTQ's share a scale and a zero (`group_size`).
     GroupSize {
         Of128 = "128", "128", "A scale and a zero for every 128 weights of a column: what most checkpoints have.";

@@ -30,9 +30,10 @@ use software::{Software, Trainer};
 pub use crate::issue::{Field, Issue, Severity};
 pub use choices::{
     Allocator, AttentionKernel, CacheKind, Checkpointing, Choice, ContextComm, CpuOffload, Evaluates,
-    Experts, GroupSize, LoraTargets, LossKernel, Mask, Merges, Method, Offloading, Optimizer, Overlap,
-    Pooling, Precision, ReduceDtype, Reference, Rollouts, Sampling, Saves, ShardedLayers, Sharding, Stack,
-    StepTime, Task, TeacherWeights, TransformerImpl, Tuner, VisionTower, WeightFormat, WrappedBy,
+    Experts, Float8, Float8Layers, GroupSize, LoraTargets, LossKernel, Mask, Merges, Method, Offloading,
+    Optimizer, Overlap, Pooling, Precision, ReduceDtype, Reference, Rollouts, Sampling, Saves, ShardedLayers,
+    Sharding, Stack, StepTime, Task, TeacherWeights, TransformerImpl, Tuner, VisionTower, WeightFormat,
+    WrappedBy,
 };
 pub use cluster::{Cluster, DeepSpeed, Layout};
 pub use count::LARGEST;
@@ -123,6 +124,28 @@ impl Quantization {
     /// Whether what is not quantised becomes float32: peft's preparation leaves it as it is beside weights of torchao and GPTQ.
     pub const fn makes_rest_float32(self) -> bool {
         self.prepare && self.format.is_of_bitsandbytes()
+    }
+}
+
+/// Training with products in 8-bit floats, as torchao's `Float8LinearConfig` says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Float8Training {
+    /// Of what the casts have scales.
+    pub recipe: Float8,
+    /// Which layers.
+    pub layers: Float8Layers,
+    /// Whether operands are padded along the dimension that is summed over (`pad_inner_dim`).
+    pub pads: bool,
+}
+
+impl Float8Training {
+    /// None.
+    pub const OFF: Float8Training =
+        Float8Training { recipe: Float8::Off, layers: Float8Layers::Inner, pads: false };
+
+    /// Whether any product is in 8 bits.
+    pub const fn is_on(self) -> bool {
+        !matches!(self.recipe, Float8::Off)
     }
 }
 
@@ -252,6 +275,8 @@ pub struct Scenario {
     pub experts: Experts,
     /// Element types.
     pub precision: Precision,
+    /// Products in 8 bits.
+    pub float8: Float8Training,
     /// Optimizer.
     pub optimizer: Optimizer,
     /// Sequences per forward pass.
@@ -328,6 +353,7 @@ impl Default for Scenario {
             },
             experts: Experts::Tensors,
             precision: Precision::AmpBf16Weights,
+            float8: Float8Training::OFF,
             optimizer: Optimizer::AdamWFused,
             batch: 1,
             sequence: 2048,
@@ -384,6 +410,11 @@ impl Scenario {
     /// Whether its experts are layers of their own, as transformers had them before 5.
     pub(crate) fn runs_expert_layers(&self) -> bool {
         self.experts == Experts::Layers && self.has_expert_layers()
+    }
+
+    /// Whether linear layers multiply in 8-bit floats while it trains.
+    pub fn trains_in_float8(&self) -> bool {
+        self.float8.is_on() && self.task.trains()
     }
 
     /// Whether the trainer evaluates after some of its steps.

@@ -6,6 +6,7 @@ mod losses;
 mod notes;
 mod policy;
 mod spikes;
+mod workspaces;
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
@@ -25,7 +26,7 @@ use crate::job::{Act, Batch, HeadKind, Loss, Member, Training};
 use crate::memory::{Category, Iteration, Phase, Rank, Stage};
 use crate::scenario::Generation;
 use crate::scenario::software::{Software, Trainer};
-use crate::scenario::{Checkpointing, Cluster, Mask, Offloading, Stack, StepTime};
+use crate::scenario::{Cluster, Mask, Offloading, Stack, StepTime};
 use crate::step::what::{Source, What};
 use crate::work::Work;
 use contrast::Columns;
@@ -105,28 +106,6 @@ impl Running<'_> {
                 Stepper { optimizer, has_state: self.has_state }.hook()
             }
             Some(Training { step: StepTime::AfterBackward, .. }) | None => OnGrad::Keep,
-        }
-    }
-
-    /// cuBLASLt's workspaces of the script's and of autograd's thread. `addmm` with a bias goes through it; only
-    /// recomputation runs that in autograd's thread.
-    fn light_workspaces(&self, round: &[Act]) -> [u64; 2] {
-        // and so does an 8-bit layer's `addmm` to a single row
-        let single = |act: &Act| matches!(act, Act::Generate { batch, .. } if batch.sequences == 1);
-        if self.model.has_8bit() && round.iter().any(single) {
-            return [CUBLASLT_WORKSPACE, 0];
-        }
-        // cached gradients have the model run once more in backward
-        let again = |act: &Act| matches!(act, Act::Train { loss: Loss::Contrast { cached: 1.., .. }, .. });
-        // Megatron's biases are added by kernels of its own and Transformer Engine's
-        if self.model.part.is_some() {
-            return [0, 0];
-        }
-        match (self.model.has_bias(), self.model.member.checkpointing) {
-            ((false, _), _) => [0, 0],
-            _ if round.iter().any(again) => [CUBLASLT_WORKSPACE; 2],
-            ((true, false), _) | (_, Checkpointing::Off) => [CUBLASLT_WORKSPACE, 0],
-            ((true, true), _) => [CUBLASLT_WORKSPACE; 2],
         }
     }
 }

@@ -46,6 +46,16 @@ static SUM_SEMAPHORES: What = What::own(
     "semaphores of a reduction that is split over thread blocks",
     Source::At("PyTorch, aten/src/ATen/native/cuda/Reduce.cuh"),
 );
+static MAXIMUM_PARTIAL: What = What::own(
+    "max (partial)",
+    "partial results of a reduction that is split over thread blocks",
+    Source::At("PyTorch, aten/src/ATen/native/cuda/Reduce.cuh"),
+);
+static MAXIMUM_SEMAPHORES: What = What::own(
+    "max (semaphores)",
+    "semaphores of a reduction that is split over thread blocks",
+    Source::At("PyTorch, aten/src/ATen/native/cuda/Reduce.cuh"),
+);
 static GROUPED_ARGUMENTS: What = What::own(
     "grouped_mm (arguments)",
     "pointers and strides of every expert's product",
@@ -101,7 +111,44 @@ static SORTED_INDEX: What = What::own(
 ///
 /// Source: `setReduceConfig` and `ReduceConfig::global_memory_size` of aten/src/ATen/native/cuda/Reduce.cuh.
 pub(super) fn column_sum_scratch(heap: &mut Heap, rows: u64, width: u64, dtype: Dtype) {
-    const MAX_THREADS: u64 = 512;
+    let accumulator = if dtype.is_half() { 4 } else { dtype.bytes() };
+    column_scratch(heap, (rows, width), accumulator, [&SUM_PARTIAL, &SUM_SEMAPHORES]);
+}
+
+/// The same of the largest elements of columns, which are kept in their own type.
+pub(super) fn column_maximum_scratch(heap: &mut Heap, rows: u64, width: u64, dtype: Dtype) {
+    column_scratch(heap, (rows, width), dtype.bytes(), [&MAXIMUM_PARTIAL, &MAXIMUM_SEMAPHORES]);
+}
+
+/// Scratch of the largest of all elements: a partial result of each thread block, and a semaphore.
+///
+/// Source: as of [`column_sum_scratch`]; a thread has four elements at a time.
+pub(super) fn maximum_scratch(heap: &mut Heap, numel: u64, dtype: Dtype) {
+    let values = numel.div_ceil(MAX_THREADS);
+    if values < 256 {
+        return;
+    }
+    let target = heap.device.multiprocessors * (heap.device.threads / MAX_THREADS);
+    let blocks = target.min(values.div_ceil(16)).max(values.div_ceil(256));
+    if blocks <= 1 {
+        return;
+    }
+    let bytes = blocks.saturating_mul(dtype.bytes());
+    let partial = heap.alloc_as(Category::Temporaries, bytes, Dtype::U8, &MAXIMUM_PARTIAL);
+    heap.scratch(4, &MAXIMUM_SEMAPHORES);
+    heap.release(partial);
+}
+
+/// The most threads of a block that reduces.
+const MAX_THREADS: u64 = 512;
+
+/// Scratch of a reduction of columns whose partial results are of so many bytes.
+fn column_scratch(
+    heap: &mut Heap,
+    (rows, width): (u64, u64),
+    accumulator: u64,
+    [partial, semaphores]: [&'static What; 2],
+) {
     const WARP: u64 = 32;
     if rows == 0 || width == 0 {
         return;
@@ -129,10 +176,9 @@ pub(super) fn column_sum_scratch(heap: &mut Heap, rows: u64, width: u64, dtype: 
     if blocks <= 1 {
         return;
     }
-    let accumulator = if dtype.is_half() { 4 } else { dtype.bytes() };
     let bytes = accumulator.saturating_mul(width).saturating_mul(blocks).saturating_mul(block_width * vector);
-    let buffer = heap.alloc_as(Category::Temporaries, bytes, Dtype::U8, &SUM_PARTIAL);
-    heap.scratch(grid * 4, &SUM_SEMAPHORES);
+    let buffer = heap.alloc_as(Category::Temporaries, bytes, Dtype::U8, partial);
+    heap.scratch(grid * 4, semaphores);
     heap.release(buffer);
 }
 

@@ -11,6 +11,8 @@ mod dropout;
 pub(super) mod eight_bit;
 pub(super) mod embedding;
 pub(super) mod experts;
+mod float8;
+mod float8_casts;
 pub(super) mod four_bit;
 mod gathered_linear;
 pub(super) mod gptq;

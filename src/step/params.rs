@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::autograd::{Edge, Grad, Input};
+use super::float8::Recipe;
 use super::heap::{NOTHING, StorageId};
 use super::machine::{Machine, State};
 use super::tensor::{Tensor, Value};
@@ -52,6 +53,8 @@ pub(super) struct Parameter {
     pub times: u32,
     /// The repeated body that it is of, by number; those outside of any have one too.
     pub body: u32,
+    /// How its layer multiplies in 8-bit floats, if it does.
+    pub float8: Option<Recipe>,
     /// Its weight.
     pub storage: StorageId,
     /// Its gradient, or [`NOTHING`].
@@ -277,6 +280,7 @@ impl State {
             projection: NOTHING,
             times,
             body,
+            float8: None,
             storage,
             grad: NOTHING,
             cached: None,
@@ -314,6 +318,7 @@ impl State {
             projection: NOTHING,
             times: 1,
             body,
+            float8: None,
             storage,
             grad: NOTHING,
             cached: None,

@@ -67,6 +67,7 @@ impl<'a> Ready<'a> {
                 return Err(support::idle(index));
             };
             support::balance(job, named, (index, member))?;
+            support::float8(job, member, named, device)?;
             let modeling = support::modeling(named, (member, batch), device)?;
             for act in &job.round {
                 if let Act::Generate { member: own, how, .. } | Act::Rollout { member: own, how, .. } = act
@@ -138,7 +139,8 @@ impl<'a> Ready<'a> {
             machine.with(|state| state.parallel = self.engine());
             let given = (*member, *batch, *part);
             let model = Model::load(machine, architecture, *modeling, given, self.device, apart);
-            support::adapted(&model, named).map(|()| model)
+            let converted = support::adapted(&model, named).and_then(|()| model.convert_to_float8());
+            converted.map(|()| model)
         };
         let models = self.models.iter().map(load).collect::<Result<Vec<_>, _>>()?;
         machine.with(|state| {

@@ -2,6 +2,7 @@
 //! it does not know.
 
 mod acts;
+mod float8;
 mod optimizers;
 mod spikes;
 mod tuners;
@@ -26,6 +27,7 @@ use crate::scenario::{
 use crate::units::{Bytes, grouped};
 
 pub(super) use acts::{acts, balance, evaluation, generation, idle, vocabularies};
+pub(super) use float8::float8;
 pub(super) use spikes::{merging, saving};
 
 /// The parameters beside the parts of a layer or a model that its family's code here reads: those of gemma4's experts and

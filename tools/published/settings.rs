@@ -35,6 +35,7 @@ impl Row {
             generation: Scenario::default().generation,
             pictures: Scenario::default().pictures,
             experts: Scenario::default().experts,
+            float8: Scenario::default().float8,
             lora: if method == Method::Full { Scenario::default().lora } else { self.lora(habits)? },
             quantization: Quantization {
                 format: habits.format,

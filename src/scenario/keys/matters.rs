@@ -36,6 +36,14 @@ pub(super) fn with_lora_dropout(scenario: &Scenario) -> bool {
     with_adapters(scenario) && with_dropout(scenario) && scenario.lora.tuner.has_dropout()
 }
 
+/// Whether products in 8-bit floats are followed, or asked for: what is asked for can be switched off.
+pub(super) fn with_float8(scenario: &Scenario) -> bool {
+    let followed = matches!(scenario.task, Task::Sft | Task::Classify)
+        && scenario.method != Method::Qlora
+        && matches!(scenario.stack, Stack::Transformers | Stack::Liger);
+    scenario.trains_in_float8() || followed
+}
+
 /// Whether the adapters have a size, or gradients are projected.
 pub(super) fn with_rank(scenario: &Scenario) -> bool {
     scenario.projects() || (with_adapters(scenario) && scenario.lora.tuner.has_rank())

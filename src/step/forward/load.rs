@@ -22,7 +22,7 @@ use crate::model::blocks::{Block, LinearClass, Param, Wiring};
 use crate::model::modeling::{Code, Modeling, PositionIds};
 use crate::scenario::software::{InputGrads, ModelCode, Quantiser, Software};
 use crate::scenario::tuners::scaled;
-use crate::scenario::{Checkpointing, Method, Precision, Tuner};
+use crate::scenario::{Checkpointing, Float8Layers, Method, Precision, Tuner};
 use crate::step::device::Device;
 use crate::step::machine::{Machine, State};
 use crate::step::ops::linear::{self, Shape, Weight};
@@ -216,6 +216,8 @@ impl<'a> Model<'a> {
             || families::keeps_weights(modeling.code)
             || inputs_require_grad && casts_embeddings(architecture, member)
             || virtual_tokens::lengthens_by(member) > 0
+            // the first linear layer of all does not multiply in 8 bits
+            || member.float8.is_on() && member.float8.layers == Float8Layers::Inner
             || apart == Apart::First;
         let whole = apart == Apart::All;
         let mut layers = Vec::new();

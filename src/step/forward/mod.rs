@@ -14,6 +14,7 @@ pub(super) mod embedding;
 mod evaluation;
 mod families;
 mod flash_attn;
+mod float8;
 mod generate;
 mod head;
 mod inputs;
@@ -311,6 +312,8 @@ impl<'a> Model<'a> {
                 // which is added in place
                 || linear.is_of(Format::TorchaoInt8)
                 || linear.is_of(Format::Gptq)
+                // which is added after it
+                || self.machine.with(|state| state.params.get(linear.weight.id()).float8.is_some())
         };
         let own = |linear: &linear::Layer| linear.bias.is_some() && !apart(linear);
         let mut inside = self.layers.iter().flat_map(|layer| &layer.linears).any(own);

@@ -38,7 +38,7 @@ static BY_MAGNITUDE: What = What::own("mul", "an output times DoRA's magnitudes"
 
 impl Adapter {
     /// The shapes of its two products.
-    fn shapes(&self, layer: &Layer) -> [Shape; 2] {
+    pub(in crate::step) fn shapes(&self, layer: &Layer) -> [Shape; 2] {
         let down = Shape { input: layer.shape.input, output: self.rank };
         [down, Shape { input: self.rank, output: layer.shape.output }]
     }

@@ -121,6 +121,9 @@ impl State {
         if self.parallel.gathers_modules() {
             return self.gathered_linear(x, shape, weight, bias);
         }
+        if let Some(recipe) = self.params.get(weight).float8 {
+            return self.linear_float8(x, shape, (weight, recipe), bias);
+        }
         // autocast casts arguments from the last to the first
         let target = self.autocast.filter(|_| x.dtype == Dtype::F32).unwrap_or(x.dtype);
         let (bias, weight, x) = match class {

@@ -2,7 +2,7 @@
 
 use super::super::key::{Group, Key, Place, Value, ValueKind};
 use super::super::matters::{
-    always, any, with_4_bit, with_adapters, with_bitsandbytes, with_expert_layers, with_gptq,
+    always, any, with_4_bit, with_adapters, with_bitsandbytes, with_expert_layers, with_float8, with_gptq,
     with_lora_dropout, with_pefts_adapters, with_preparation, with_rank, with_targets,
 };
 use super::super::nearest::nearest;
@@ -11,7 +11,9 @@ use super::super::values::{
 };
 use super::super::words;
 use crate::scenario::count::Count;
-use crate::scenario::{Experts, Field, GroupSize, LoraTargets, Method, Task, Tuner, WeightFormat};
+use crate::scenario::{
+    Experts, Field, Float8, Float8Layers, GroupSize, LoraTargets, Method, Scenario, Task, Tuner, WeightFormat,
+};
 
 pub(super) const KEYS: &[Key] = &[
     Key {
@@ -208,5 +210,41 @@ pub(super) const KEYS: &[Key] = &[
                 ""
             }
         },
+    },
+    Key {
+        link: "f8",
+        name: "float8",
+        label: "FP8 training",
+        help: "Whether linear layers multiply in 8-bit floats while they are trained, and of what the casts have scales: torchao's recipes, without torch.compile",
+        field: Field::Float8,
+        group: Group::Training,
+        place: Place::Folded,
+        value: choice!(Float8, float8.recipe),
+        matters: with_float8,
+        band: |scenario| if scenario.trains_in_float8() { "fp8" } else { "" },
+    },
+    Key {
+        link: "f8l",
+        name: "float8-layers",
+        label: "FP8 layers",
+        help: "Which linear layers multiply in 8-bit floats",
+        field: Field::Float8Layers,
+        group: Group::Training,
+        place: Place::Folded,
+        value: choice!(Float8Layers, float8.layers),
+        matters: Scenario::trains_in_float8,
+        band: any,
+    },
+    Key {
+        link: "f8p",
+        name: "float8-padding",
+        label: "FP8 padding",
+        help: "Whether operands in 8 bits are padded to a multiple of 16 along the dimension that is summed over (pad_inner_dim), each in a copy",
+        field: Field::Float8Padding,
+        group: Group::Training,
+        place: Place::Folded,
+        value: switch!(float8.pads),
+        matters: Scenario::trains_in_float8,
+        band: any,
     },
 ];
