@@ -39,6 +39,7 @@ pub enum Field {
     Float8,
     Float8Layers,
     Float8Padding,
+    Float8Gather,
     Precision,
     Optimizer,
     Batch,

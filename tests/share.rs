@@ -214,8 +214,8 @@ fn lengths() -> impl Strategy<Value = Lengths> {
 }
 
 fn float8() -> impl Strategy<Value = Float8Training> {
-    (select(Float8::ALL), select(Float8Layers::ALL), any::<bool>())
-        .prop_map(|(recipe, layers, pads)| Float8Training { recipe, layers, pads })
+    (select(Float8::ALL), select(Float8Layers::ALL), any::<(bool, bool)>())
+        .prop_map(|(recipe, layers, (pads, gathers))| Float8Training { recipe, layers, pads, gathers })
 }
 
 fn savings() -> impl Strategy<Value = Savings> {

@@ -11,6 +11,8 @@ cpu_offload "optimizer" | "all": DeepSpeed's offload_optimizer, with "all" (and 
 "dtype": "amp_fp16" is float16 with what scales the loss: autocast over float32 weights (ddp) or float16 copies of float32 shards (fsdp2) with PyTorch's
 GradScaler, "fp16" DeepSpeed's fp16 engine (zero1, zero2, zero3) over float16 weights, with its own. No gradient overflows.
 "liger": Liger's kernels in the place of transformers' (liger-kernel 0.8.5, as use_liger_kernel=True of its Trainer puts them there).
+"float8", "float8_filter", "float8_pad", "float8_gather": as float8_switches.py has them (torchao's folder is on PYTHONPATH); "float8_precompute": true where
+precompute_float8_dynamic_scale_for_fsdp runs after each step.
 "tp": among how many GPUs transformers' own plan divides each layer (DistributedConfig(tp_size)), with "engine": "tp" alone (dtype "bf16", "fp32" under
 autocast, or these with "weights": "bf16"), with "fsdp2" on the second dimension of a mesh whose first has the shards.
 """
@@ -220,6 +222,29 @@ def step_with(case):
     torch.optim.AdamW = build
 
 
+def in_float8(case):
+    """Has the harness shard a model whose layers are torchao's Float8Linear, and precompute their scales after each step where the case says so."""
+    import float8_switches
+    import torch
+    from transformers import AutoModelForCausalLM
+    own = {"float8_filter": "accelerate", "float8_pad": False, "float8_gather": False, "float8_emulate": False, **case}
+    build, step, made = AutoModelForCausalLM.from_config, torch.optim.AdamW.step, []
+
+    def converted(*given, **named):
+        made.append(build(*given, **named))
+        float8_switches.convert(own, made[0])
+        return made[0]
+
+    def stepped(optimizer, *given, **named):
+        result = step(optimizer, *given, **named)
+        if case.get("float8_precompute"):
+            from torchao.float8 import precompute_float8_dynamic_scale_for_fsdp
+            precompute_float8_dynamic_scale_for_fsdp(made[0])
+        return result
+
+    AutoModelForCausalLM.from_config, torch.optim.AdamW.step = converted, stepped
+
+
 def divide(case):
     """Has the harness divide the model by transformers' own plan before it is wrapped, step what is divided and what is not as two groups where all else
     are no DTensors, and take the norms of both apart, as transformers' Trainer does: neither runs over tensors of both kinds."""
@@ -325,6 +350,8 @@ def run(row, show):
         wrap(case)
     if case.get("liger"):
         with_liger(case)
+    if case.get("float8"):
+        in_float8(case)
     step_with(case)
     if case.get("tp", 1) > 1:
         divide(case)

@@ -192,8 +192,10 @@ fn answers(fields: &mut Fields<'_>) -> Result<Answers, CheckError> {
     })
 }
 
-/// Products in 8-bit floats. Weights that are wrapped for 8-bit gathers are cast on one GPU like any others.
+/// Products in 8-bit floats.
 fn float8(fields: &mut Fields<'_>) -> Result<Float8Training, CheckError> {
+    // computed after the step or before a gather, scales are as large
+    fields.switch("float8_precompute", false)?;
     Ok(Float8Training {
         recipe: match fields.text_or("float8", "off")? {
             "off" => Float8::Off,
@@ -210,6 +212,7 @@ fn float8(fields: &mut Fields<'_>) -> Result<Float8Training, CheckError> {
             other => return Err(unknown("float8_filter", other)),
         },
         pads: fields.switch("float8_pad", false)?,
+        gathers: fields.switch("float8_gather", false)?,
     })
 }
 

@@ -205,7 +205,11 @@ impl From<&Scenario> for Member {
                 _ => HeadKind::Language,
             },
             training: Some(Training {
-                optimizer: scenario.optimizer,
+                optimizer: match scenario.optimizer {
+                    // of weights that are no `Parameter`s it chooses neither foreach nor fused (torch/optim/optimizer.py)
+                    Optimizer::AdamW if scenario.wraps_float8_weights() => Optimizer::AdamWForLoop,
+                    optimizer => optimizer,
+                },
                 step: match scenario.optimizer.steps_in_backward() {
                     true => StepTime::InBackward,
                     false => scenario.savings.step,

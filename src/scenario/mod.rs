@@ -136,12 +136,14 @@ pub struct Float8Training {
     pub layers: Float8Layers,
     /// Whether operands are padded along the dimension that is summed over (`pad_inner_dim`).
     pub pads: bool,
+    /// Whether the weights are wrapped so that FSDP2 gathers them in 8 bits (`enable_fsdp_float8_all_gather`).
+    pub gathers: bool,
 }
 
 impl Float8Training {
     /// None.
     pub const OFF: Float8Training =
-        Float8Training { recipe: Float8::Off, layers: Float8Layers::Inner, pads: false };
+        Float8Training { recipe: Float8::Off, layers: Float8Layers::Inner, pads: false, gathers: false };
 
     /// Whether any product is in 8 bits.
     pub const fn is_on(self) -> bool {
@@ -415,6 +417,11 @@ impl Scenario {
     /// Whether linear layers multiply in 8-bit floats while it trains.
     pub fn trains_in_float8(&self) -> bool {
         self.float8.is_on() && self.task.trains()
+    }
+
+    /// Whether weights are wrapped for gathers in 8 bits where FSDP2 does not wrap them once more.
+    pub(crate) fn wraps_float8_weights(&self) -> bool {
+        self.trains_in_float8() && self.float8.gathers && !self.cluster.is_fsdp2()
     }
 
     /// Whether the trainer evaluates after some of its steps.

@@ -12,7 +12,7 @@ pub(super) mod eight_bit;
 pub(super) mod embedding;
 pub(super) mod experts;
 mod float8;
-mod float8_casts;
+mod float8_product;
 pub(super) mod four_bit;
 mod gathered_linear;
 pub(super) mod gptq;

@@ -55,7 +55,8 @@ impl Model<'_> {
     /// An [`Issue`] where a product would stop, or the filter does.
     pub fn convert_to_float8(&self) -> Result<(), Issue> {
         let float8 = self.member.float8;
-        let Some(recipe) = Recipe::of(float8) else { return Ok(()) };
+        let is_sharded = self.machine.with(|state| state.parallel.has_units());
+        let Some(recipe) = Recipe::of(float8, is_sharded) else { return Ok(()) };
         let found = self.found_linears();
         let last = found.len().saturating_sub(1);
         let mut converted = Vec::with_capacity(found.len());

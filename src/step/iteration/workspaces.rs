@@ -13,7 +13,7 @@ impl Running<'_> {
             return [forward, backward];
         }
         // of products in 8-bit floats, those with a scale for each row may be CUTLASS's in forward
-        let by_row = Recipe::of(self.model.member.float8).is_some_and(Recipe::is_by_row);
+        let by_row = Recipe::of(self.model.member.float8, false).is_some_and(Recipe::is_by_row);
         let none = by_row && self.model.device.has_cutlass_by_row();
         [if none { forward } else { CUBLASLT_WORKSPACE }, CUBLASLT_WORKSPACE]
     }

@@ -4,11 +4,13 @@
 //! Source: torchao 0.18 float8/float8_linear.py (`matmul_with_hp_or_float8_args`), float8_utils.py, float8_scaling_utils.py and
 //! float8_ops.py; the order of events was compared with the allocator's trace of a layer.
 
-use super::float8_casts::{Cast, Over, Product, Whole};
+use super::float8_product::{Operand, Product};
 use super::linear::{WEIGHT_GRADIENT, dense_gradient};
 use super::pointwise::add_backward;
 use super::shape::{INPUT, Shape};
+use crate::allocator::Stream;
 use crate::step::autograd::{Grad, INPUTS, Node, Results};
+use crate::step::float8::casts::{Cast, Float8Tensor, Over, Whole};
 use crate::step::float8::{Recipe, Scales};
 use crate::step::machine::State;
 use crate::step::params::ParamId;
@@ -27,6 +29,15 @@ impl Recipe {
 
     fn cast(self) -> Cast {
         Cast { rounds: self.is_by_row() }
+    }
+
+    /// The weight in 8 bits, cast for the product unless it was gathered so.
+    fn weight(self, state: &mut State, (weight, shape): (&Value, Shape), over: Over) -> Float8Tensor {
+        if self.gathers {
+            return Float8Tensor::gathered(weight.numel);
+        }
+        let whole = Whole::weight(weight.numel, weight.dtype, shape.dims(), Stream::Compute);
+        self.cast().of(state, whole, over)
     }
 
     fn product(self, is_fast: bool) -> Product {
@@ -53,10 +64,10 @@ impl State {
         let input = cast.of(self, Whole::rows(&x), recipe.over(Over::Rows(rows)));
         let columns = Over::Rows(shape.output);
         let over = if recipe.is_by_row() { columns } else { Over::All { transposed: true } };
-        let opened = cast.of(self, Whole::weight(&weight, shape), over);
+        let opened = recipe.weight(self, (&weight, shape), over);
         self.read_operand(weight.bytes());
         let dims = (rows, shape.input, shape.output);
-        let operands = [input.operand(true), opened.operand(false)];
+        let operands = [Operand::of(&input, true), Operand::of(&opened, false)];
         let storage = recipe.product(true).of(self, operands, dims, (x.dtype, &torch::LINEAR));
         self.take_rows(storage, x.storage, rows);
         opened.release(self);
@@ -98,11 +109,12 @@ fn backward(state: &mut State, node: &Node, grad: &mut Grad, (shape, recipe): (S
         Scales::Tensor | Scales::RowBesideWeightGradient => Over::All { transposed: true },
         Scales::Row => Over::Columns(shape.output, shape.input),
     };
-    let opened = cast.of(state, Whole::weight(&weight, shape), over);
+    let opened = recipe.weight(state, (&weight, shape), over);
     state.read_operand(weight.bytes());
     let made = (grad.dtype, &torch::INPUT_GRADIENT);
     let dims = (rows, shape.output, shape.input);
-    let inputs = recipe.product(false).of(state, [by_row.operand(true), opened.operand(true)], dims, made);
+    let inputs =
+        recipe.product(false).of(state, [Operand::of(&by_row, true), Operand::of(&opened, true)], dims, made);
     state.take_rows(inputs, x.storage, rows);
     let by_column = (recipe.scales != Scales::RowBesideWeightGradient).then(|| {
         let gradient = cast.of(state, gradient, recipe.over(Over::Columns(rows, shape.output)));
@@ -112,7 +124,12 @@ fn backward(state: &mut State, node: &Node, grad: &mut Grad, (shape, recipe): (S
         None => state.alloc_product(shape.weights(), rows, grad.dtype, &WEIGHT_GRADIENT),
         Some([gradient, input]) => {
             let (dims, made) = ((shape.output, rows, shape.input), (grad.dtype, &WEIGHT_GRADIENT));
-            recipe.product(false).of(state, [gradient.operand(false), input.operand(true)], dims, made)
+            recipe.product(false).of(
+                state,
+                [Operand::of(gradient, false), Operand::of(input, true)],
+                dims,
+                made,
+            )
         }
     };
     for cast in [by_row, opened].into_iter().chain(by_column.into_iter().flatten()) {

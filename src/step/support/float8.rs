@@ -61,6 +61,10 @@ pub(in crate::step) fn float8(
         let message = "FP8 training is modelled on one GPU, under DDP and under FSDP2";
         return refuse(Field::Sharding, message.into(), "choose FSDP2, or switch FP8 training off");
     }
+    if member.float8.gathers && member.float8.recipe != Float8::Tensorwise {
+        let message = "torchao stops: weights are wrapped for gathers in 8 bits with the tensorwise recipe alone (enable_fsdp_float8_all_gather)";
+        return refuse(Field::Float8Gather, message.into(), "choose tensorwise, or switch FP8 gathers off");
+    }
     job.round.iter().filter_map(Act::batch).try_for_each(|batch| tokens(member, batch))
 }
 

@@ -247,4 +247,16 @@ pub(super) const KEYS: &[Key] = &[
         matters: Scenario::trains_in_float8,
         band: any,
     },
+    Key {
+        link: "f8g",
+        name: "float8-gather",
+        label: "FP8 gathers",
+        help: "Whether weights are wrapped so that FSDP2 gathers them in 8 bits (enable_fsdp_float8_all_gather, tensorwise alone); on one GPU it only has AdamW step one parameter after the other",
+        field: Field::Float8Gather,
+        group: Group::Training,
+        place: Place::Folded,
+        value: switch!(float8.gathers),
+        matters: Scenario::trains_in_float8,
+        band: any,
+    },
 ];

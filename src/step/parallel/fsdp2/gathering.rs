@@ -5,9 +5,10 @@ use crate::allocator::Stream;
 use crate::dtype::Dtype;
 use crate::memory::Category;
 use crate::step::device::Device;
+use crate::step::float8::casts::{Cast, Float8Tensor, Over, Whole};
 use crate::step::heap::{Heap, StorageId};
 use crate::step::params::{DOUBLE_QUANT_BLOCK, Kept, Parameter, Params, QUANT_BLOCK};
-use crate::step::what::{Source, What};
+use crate::step::what::{Dims, Source, What};
 use crate::work::Group;
 
 pub(super) static GATHER_INPUT: What = What::own(
@@ -31,9 +32,10 @@ static SPLIT: What =
 
 impl Fsdp2 {
     /// Bytes of a shard's tensors as they are gathered, one after the other: one in the type that is computed in, or of torchao's 4-bit
-    /// weight its scales, their factors and the packed weight (`fsdp_pre_all_gather` of NF4Tensor).
-    fn pieces(&self, kept: Kept) -> impl Iterator<Item = u64> + use<> {
-        let compute = self.compute.bytes();
+    /// weight its scales, their factors and the packed weight (`fsdp_pre_all_gather` of NF4Tensor), or 8 bits for each number.
+    fn pieces(&self, param: &Parameter) -> impl Iterator<Item = u64> + use<> {
+        let kept = param.kept;
+        let compute = if comes_in_8_bits(param) { 1 } else { self.compute.bytes() };
         let pieces = match kept.dtype {
             Dtype::U8 => {
                 let scales = kept.numel.saturating_mul(2) / QUANT_BLOCK;
@@ -48,20 +50,24 @@ impl Fsdp2 {
     pub(super) fn gather(&self, heap: &mut Heap, params: &Params, unit: usize) -> StorageId {
         let stream = if self.reference() == Some(unit) { Stream::OtherGathers } else { Stream::Gathers };
         let unit = &self.units[unit];
-        let bytes = |own: &mut dyn Iterator<Item = (Kept, u32)>| {
-            let each = own.map(|(kept, times)| self.pieces(kept).sum::<u64>().saturating_mul(times.into()));
+        let bytes = |own: &mut dyn Iterator<Item = (&Parameter, u32)>| {
+            let each = own.map(|(param, times)| self.pieces(param).sum::<u64>().saturating_mul(times.into()));
             each.fold(0, u64::saturating_add)
         };
-        let kept = || unit.params.iter().map(|id| params.get(*id).kept);
-        let counted = || kept().zip(unit.times.iter().copied());
-        let is_cast = |kept: Kept| kept.dtype != self.compute && kept.dtype != Dtype::U8;
-        let cast = bytes(&mut counted().filter(|(kept, _)| is_cast(*kept)));
+        let own = || unit.params.iter().map(|id| params.get(*id));
+        let counted = || own().zip(unit.times.iter().copied());
+        let is_cast = |param: &Parameter| {
+            param.kept.dtype != self.compute && param.kept.dtype != Dtype::U8 && !comes_in_8_bits(param)
+        };
+        let in_8_bits = own().filter(|param| comes_in_8_bits(param));
+        let in_8_bits: Vec<Float8Tensor> = in_8_bits.map(|param| cast_shard(heap, param)).collect();
+        let cast = bytes(&mut counted().filter(|(param, _)| is_cast(param)));
         let all = bytes(&mut counted());
         let alloc = |heap: &mut Heap, bytes: u64, operation: &'static What| {
             heap.alloc_on(stream, Category::WeightCopies, bytes, self.compute, operation)
         };
         let inputs = if self.offloads {
-            kept().map(|kept| self.fetch(heap, kept)).collect()
+            own().map(|param| self.fetch(heap, param.kept)).collect()
         } else {
             Vec::from_iter((cast > 0).then(|| alloc(heap, cast, &GATHER_INPUT)))
         };
@@ -69,6 +75,7 @@ impl Fsdp2 {
         let output = alloc(heap, whole, &GATHER_OUTPUT);
         heap.send_around(Group::Data, whole, self.world);
         inputs.into_iter().rev().for_each(|input| heap.release(input));
+        in_8_bits.into_iter().for_each(|shard| shard.release(heap));
         output
     }
 
@@ -105,7 +112,7 @@ impl Fsdp2 {
         let (world, compute) = (self.world, self.compute);
         let mut pieces = Vec::with_capacity(self.units[unit].params.len());
         for (id, times) in self.units[unit].params.iter().zip(&self.units[unit].times) {
-            pieces.extend(self.pieces(params.get(*id).kept).map(|bytes| (bytes, *times)));
+            pieces.extend(self.pieces(params.get(*id)).map(|bytes| (bytes, *times)));
         }
         let whole = |(bytes, times): &(u64, u32)| {
             let bytes = bytes.saturating_mul(world);
@@ -119,6 +126,19 @@ impl Fsdp2 {
         let scratch = split_scratch(heap.device, &Vec::from_iter(shards), world);
         heap.scratch(scratch, &SPLIT);
     }
+}
+
+/// Whether a parameter is gathered in 8 bits.
+fn comes_in_8_bits(param: &Parameter) -> bool {
+    param.float8.is_some_and(|recipe| recipe.gathers)
+}
+
+/// `fsdp_pre_all_gather` of torchao's `WeightWithDynamicFloat8CastTensor`: the shard in 8 bits, with one scale that all ranks agree on.
+fn cast_shard(heap: &mut Heap, param: &Parameter) -> Float8Tensor {
+    let kept = param.kept;
+    let dims = Dims::Parameter(kept.rows, kept.numel / kept.rows.max(1), param.rank);
+    let shard = Whole::weight(kept.numel, kept.dtype, dims, Stream::Gathers);
+    Cast { rounds: false }.of(heap, shard, Over::All { transposed: false })
 }
 
 /// Threads of a block.
