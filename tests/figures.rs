@@ -216,6 +216,15 @@ const SENTENCES: &[(&str, &str)] = &[
         "docs/accuracy.md",
         "What GPTQ's rows allocate at their peak differs by {gptq allocated median} % in the median and {gptq allocated worst} % at worst, what they reserve by {gptq reserved median} % and {gptq reserved worst} %.",
     ),
+    ("docs/accuracy.md", "`data/measurements/float8.json`: {float8 rows} steps of torchao's 8-bit training"),
+    (
+        "docs/accuracy.md",
+        "What FP8's rows allocate at their peak differs by {float8 allocated median} % in the median and {float8 allocated worst} % at worst, what they reserve by {float8 reserved median} % and {float8 reserved worst} %.",
+    ),
+    (
+        "docs/accuracy.md",
+        "`data/measurements/float8-ranks.json`: {float8-ranks rows} steps of one rank under FSDP2, allocated {float8-ranks allocated worst} % and reserved {float8-ranks reserved worst} % at worst.",
+    ),
     ("docs/accuracy.md", "`data/measurements/megatron.json`: {megatron rows} steps of one rank"),
     ("docs/accuracy.md", "`data/measurements/packed.json`: {packed rows} steps over texts"),
     ("docs/accuracy.md", "The worst reserved one is stablelm's ({packed:stablelm reserved worst} %)"),

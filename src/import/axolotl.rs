@@ -4,7 +4,7 @@ use super::launch;
 use super::names::AXOLOTL_KERNELS;
 use super::reader::{Reader, Said, among};
 use super::trainer;
-use crate::scenario::{Method, Stack, WeightFormat, WrappedBy};
+use crate::scenario::{Float8, Float8Layers, Method, Stack, WeightFormat, WrappedBy};
 
 const WHY: &str = "axolotl's default (0.19)";
 
@@ -88,7 +88,6 @@ const REFUSED: &[(&[&str], &str)] = &[
         &["tensor_parallel_size", "context_parallel_size", "sequence_parallel_degree"],
         "this way over many GPUs is not read here",
     ),
-    (&["fp8"], "8-bit products are not predicted"),
     (
         &["gptq", "relora", "qat.weight_dtype", "quantization.weight_dtype", "tiled_mlp", "layer_offloading"],
         "this is not predicted",
@@ -124,6 +123,7 @@ pub(super) fn read(reader: &mut Reader) {
         adapters(reader);
     }
     precision(reader);
+    float8(reader);
     reader.or_assume("batch-size", &["micro_batch_size"], "1", WHY);
     reader.or_assume("gradient-accumulation", &["gradient_accumulation_steps"], "1", WHY);
     reader.or_assume("seq-length", &["sequence_len"], "512", WHY);
@@ -316,6 +316,26 @@ fn precision(reader: &mut Reader) {
         }
         (Some(said), _) => reader.set("precision", "fp32", &said.said),
         (None, _) => reader.assume("precision", "amp-bf16-weights", "bf16 is auto by default"),
+    }
+}
+
+/// torchao's products in 8 bits, as its trainer asks accelerate for them (core/trainers/base.py `additional_accelerator_args`).
+fn float8(reader: &mut Reader) {
+    let gathers = reader.switch(&["fp8_enable_fsdp_float8_all_gather"]);
+    match (reader.switch(&["fp8"]), gathers) {
+        (Some((true, said)), gathers) => {
+            reader.set("float8", Float8::Tensorwise.slug(), &said);
+            reader.quietly("float8-layers", Float8Layers::Inner.slug());
+            reader.quietly("float8-padding", "off");
+            match gathers {
+                Some((on, said)) => reader.set("float8-gather", if on { "on" } else { "off" }, &said),
+                None => reader.quietly("float8-gather", "off"),
+            }
+        }
+        (off, gathers) => {
+            reader.quietly("float8", Float8::Off.slug());
+            reader.idle.extend(off.into_iter().chain(gathers).map(|(_, said)| said));
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::deepspeed;
 use super::reader::{Reader, Said, among};
-use crate::scenario::{Method, Precision, Stack, WrappedBy};
+use crate::scenario::{Float8, Float8Layers, Method, Precision, Stack, WrappedBy};
 
 const IDLE: &[&str] = &[
     "compute_environment",
@@ -63,9 +63,7 @@ pub(super) fn accelerate(reader: &mut Reader) {
         }
         (_, None) => {}
     }
-    for name in ["megatron_lm_config.megatron_lm_tp_degree", "fp8_config.backend"] {
-        reader.refuse(&[name], "this is not read here");
-    }
+    reader.refuse(&["megatron_lm_config.megatron_lm_tp_degree"], "this is not read here");
 }
 
 /// The options and settings of a launcher wherever they stand: in a command line, among arguments, in a file of its own.
@@ -158,11 +156,36 @@ fn mixed(reader: &mut Reader) {
         Precision::Bf16 | Precision::Fp16 | Precision::AmpBf16Weights => false,
     };
     match (said.text().as_str(), wide) {
+        ("fp8", _) => float8(reader, &said.said, wide),
         ("bf16", true) => reader.set("precision", "amp-bf16", &said.said),
         ("bf16", false) => reader.set("precision", "amp-bf16-weights", &said.said),
         ("fp16", _) => reader.set("precision", "amp-fp16", &said.said),
         ("no" | "false", _) => reader.idle.push(said.said),
-        _ => reader.leave(&said.said, "of mixed precisions bf16 and fp16 are predicted"),
+        _ => reader.leave(&said.said, "of mixed precisions bf16, fp16 and torchao's fp8 are predicted"),
+    }
+}
+
+/// Products in 8 bits, which run under autocast to bfloat16: torchao's, with accelerate's own settings where none are said
+/// (accelerate 1.15 utils/dataclasses.py `AORecipeKwargs`).
+fn float8(reader: &mut Reader, said: &str, wide: bool) {
+    match reader.take(&["fp8_config.backend", "fp8_backend"]) {
+        Some(backend) if backend.text().eq_ignore_ascii_case("ao") => reader.idle.push(backend.said),
+        Some(backend) => {
+            let both = format!("{said}, {}", backend.said);
+            return reader.leave(&both, "of FP8's backends torchao (AO) is predicted");
+        }
+        None => {
+            return reader.leave(said, "which of FP8's backends runs is not said: torchao (AO) is predicted");
+        }
+    }
+    reader.set("precision", if wide { "amp-bf16" } else { "amp-bf16-weights" }, said);
+    reader.set("float8", Float8::Tensorwise.slug(), said);
+    reader.quietly("float8-layers", Float8Layers::Inner.slug());
+    for (key, name) in [
+        ("float8-padding", "fp8_config.pad_inner_dim"),
+        ("float8-gather", "fp8_config.enable_fsdp_float8_all_gather"),
+    ] {
+        reader.or_assume(key, &[name], "on", "accelerate's default");
     }
 }
 

@@ -331,6 +331,9 @@ fn followed(scenario: &Scenario, architecture: &Architecture) -> Result<(), Issu
             }
         }
     }
+    if scenario.trains_in_float8() {
+        return none(Field::Float8, "whose products are in 8-bit floats");
+    }
     if scenario.cluster.has_engine() && scenario.cluster.cpu != CpuOffload::Off {
         return none(Field::CpuOffload, "whose weights or optimizer lie in the CPU's memory");
     }

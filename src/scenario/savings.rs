@@ -14,6 +14,9 @@ pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, i
         let fix = "load the model in bfloat16, without prepare_model_for_kbit_training";
         issues.push(Issue::error(Field::Loss, message).with_fix(fix));
     }
+    if scenario.trains_in_float8() {
+        float8(scenario, issues);
+    }
     if scenario.optimizer.steps_in_backward() {
         steps_by_itself(scenario, issues);
     } else if scenario.savings.step == StepTime::InBackward {
@@ -24,6 +27,29 @@ pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, i
     }
     if scenario.savings.offloading == Offloading::On {
         offloading(scenario, architecture, issues);
+    }
+}
+
+/// What is thought of FP8 training, and is otherwise.
+fn float8(scenario: &Scenario, issues: &mut Vec<Issue>) {
+    let mut note = |field, message: &str| issues.push(Issue::new(Severity::Note, field, message));
+    note(
+        Field::Float8,
+        "FP8 training saves time, not memory: weights, gradients, optimizer states and saved activations stay in their types, and without \
+         torch.compile each product makes float32 copies of its operands",
+    );
+    if scenario.method.has_adapters() {
+        note(
+            Field::Float8,
+            "Float8Linear computes the gradients of frozen weights too, and drops them: LoRA gets slower",
+        );
+    }
+    if scenario.wraps_float8_weights() {
+        note(
+            Field::Float8Gather,
+            "wrapping makes new parameters of the weights: where the optimizer was made before, as transformers' Trainer makes it on one GPU, \
+             they are not trained",
+        );
     }
 }
 

@@ -39,10 +39,15 @@ pub(crate) fn workspace_and_multiprocessors(gpu: &Gpu) -> (u64, u64) {
 }
 
 impl Device {
-    /// Whether 8-bit products with a scale for each row are CUTLASS's, which take no workspace: cuBLASLt has them on 9.0 alone
-    /// (aten/src/ATen/native/cuda/ScaledBlas.cpp; seen on 8.9 and 9.0).
+    /// Whether 8-bit products with a scale for each row are CUTLASS's: cuBLASLt has them on 9.0 alone
+    /// (aten/src/ATen/native/cuda/ScaledBlas.cpp).
     pub fn has_cutlass_by_row(&self) -> bool {
         !(90..100).contains(&self.capability)
+    }
+
+    /// Whether these are of the kind whose blocks share tiles.
+    pub fn shares_tiles(&self) -> bool {
+        self.capability < 90
     }
 
     pub fn of(gpu: &Gpu) -> Device {

@@ -1,6 +1,7 @@
 //! How a linear layer multiplies in 8-bit floats (torchao's `Float8LinearConfig`).
 
 pub(super) mod casts;
+pub(super) mod stream_k;
 
 use crate::scenario::{Float8, Float8Training};
 

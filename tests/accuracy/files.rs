@@ -187,6 +187,12 @@ pub static TORCHAO: File = File::of("torchao");
 /// Frozen weights of GPTQ's checkpoints, beside LoRA and under `generate`: all were measured before any was predicted.
 pub static GPTQ: File = File::of("gptq");
 
+/// Steps whose products are in 8-bit floats: all were measured before any was predicted, then `-held-` of other families.
+pub static FLOAT8: File = File::of("float8");
+
+/// One rank of such steps under FSDP2: all were measured before any was predicted.
+pub static FLOAT8_RANKS: File = File::of("float8-ranks");
+
 /// One rank of jobs of Megatron-core: tensor and pipeline parallelism, any stage.
 pub static MEGATRON: File = File::of("megatron");
 
@@ -212,7 +218,7 @@ pub static MEGATRON_LM: File = File::of("megatron-lm");
 pub static PUBLISHED: File = File::of("published");
 
 /// All of them, in the order of `data/measured.tsv`.
-pub static FILES: [&File; 37] = [
+pub static FILES: [&File; 39] = [
     &NULL_DEVICE,
     &FAMILIES,
     &STACKS,
@@ -242,6 +248,8 @@ pub static FILES: [&File; 37] = [
     &INT8,
     &TORCHAO,
     &GPTQ,
+    &FLOAT8,
+    &FLOAT8_RANKS,
     &MEGATRON,
     &TRANSFORMER_ENGINE,
     &MEGATRON_GPT,

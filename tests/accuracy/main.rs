@@ -200,6 +200,16 @@ fn every_row_over_gptqs_weights_is_predicted() {
 }
 
 #[test]
+fn every_row_of_float8_is_predicted() {
+    FLOAT8.is_predicted(53, [0.001, 0.001, 0.001], [0.001, 0.01, 0.15]);
+}
+
+#[test]
+fn every_rank_of_float8_is_predicted() {
+    FLOAT8_RANKS.is_predicted(8, [0.001, 0.001, 0.001], [0.001, 0.001, 0.001]);
+}
+
+#[test]
 fn every_packed_row_is_predicted() {
     PACKED.is_predicted(86, [0.001, 0.001, 0.019], [0.001, 0.012, 0.8]);
 }

@@ -108,6 +108,10 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
     let is_pure = scenario.precision == Precision::Bf16 && !scenario.cluster.is_zero();
     lines.set("bf16", if is_pure { "full".to_owned() } else { bf16.to_string() });
     lines.set("fp16", fp16);
+    if scenario.trains_in_float8() {
+        lines.set("fp8", true);
+        lines.set("fp8_enable_fsdp_float8_all_gather", scenario.float8.gathers);
+    }
     let checkpoints = scenario.checkpointing != Checkpointing::Off;
     lines.set("gradient_checkpointing", checkpoints);
     if checkpoints {

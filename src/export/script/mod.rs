@@ -8,6 +8,7 @@ mod classifier;
 mod cluster;
 mod embedder;
 mod evaluation;
+mod float8;
 mod generate;
 mod parts;
 mod python;

@@ -1,6 +1,7 @@
 //! A training loop of one's own around transformers' modules, PEFT's adapters and bitsandbytes, with Liger's kernels or without.
 
 use super::cluster::Engine;
+use super::float8;
 use super::python::{Call, strings};
 use super::run::Run;
 use crate::export::projected;
@@ -24,6 +25,10 @@ pub(super) const SAID: &[&str] = &[
     "use-cache",
     "loss",
     "optimizer-step",
+    "float8",
+    "float8-layers",
+    "float8-padding",
+    "float8-gather",
 ];
 
 /// Families whose loss Liger's patch is known to replace; it passes over those that it does not know.
@@ -104,6 +109,9 @@ fn packages(run: &Run<'_>) -> Vec<&'static str> {
     };
     let mut packages = run.packages(&["torch==2.11.*", transformers, "datasets"]);
     packages.extend(run.engine().and_then(Engine::package));
+    if scenario.trains_in_float8() {
+        packages.extend(["torchao==0.18.*", "accelerate==1.15.*"]);
+    }
     if liger(scenario).is_some() {
         packages.push("liger-kernel==0.8.5");
     }
@@ -125,6 +133,7 @@ fn imports(run: &Run<'_>) -> String {
     if let Some(engine) = run.engine() {
         lines.extend(engine.imports(scenario.cluster).into_iter().map(str::to_owned));
     }
+    lines.extend(float8::imports(scenario).into_iter().map(str::to_owned));
     lines.push("from datasets import load_dataset".to_owned());
     if liger(scenario).is_some() {
         lines.push("from liger_kernel.transformers import _apply_liger_kernel_to_instance".to_owned());
@@ -195,6 +204,7 @@ fn load(run: &Run<'_>) -> Result<String, Issue> {
         ));
     }
     lines.push_str(&run.adapters());
+    lines.push_str(&float8::conversion(scenario));
     lines.push_str("model.train()\n");
     if let Some(engine) = run.engine() {
         lines.push_str(&engine.wrap(run));

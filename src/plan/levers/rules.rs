@@ -3,9 +3,9 @@
 use super::Cost;
 use crate::scenario::software::Software;
 use crate::scenario::{
-    Allocator, AttentionKernel, CacheKind, Checkpointing, CpuOffload, Evaluates, Experts, LoraTargets,
-    LossKernel, Mask, Merges, Method, Offloading, Optimizer, Precision, ReduceDtype, Reference, Scenario,
-    Sharding, Stack, StepTime, Task, WeightFormat,
+    Allocator, AttentionKernel, CacheKind, Checkpointing, CpuOffload, Evaluates, Experts, Float8,
+    LoraTargets, LossKernel, Mask, Merges, Method, Offloading, Optimizer, Precision, ReduceDtype, Reference,
+    Scenario, Sharding, Stack, StepTime, Task, WeightFormat,
 };
 
 /// A change of a scenario. Where the scenario has no such thing to change it stays as it is; whether what comes out runs is
@@ -92,6 +92,16 @@ pub(super) static RULES: &[Rule] = &[
     once("optimizer", Cost::Nothing, |s| {
         if is_adamw(s.optimizer) {
             s.optimizer = Optimizer::AdamWFused;
+        }
+    }),
+    once("float8-gather", Cost::Nothing, |s| {
+        if s.trains_in_float8() && s.cluster.is_fsdp2() && s.float8.recipe == Float8::Tensorwise {
+            s.float8.gathers = true;
+        }
+    }),
+    once("float8", Cost::Time, |s| {
+        if s.trains_in_float8() {
+            s.float8.recipe = Float8::Off;
         }
     }),
     once("weight-format", Cost::Nothing, |s| {

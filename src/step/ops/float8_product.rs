@@ -3,8 +3,8 @@
 //! Source: torchao 0.18 float8/float8_ops.py.
 
 use crate::dtype::Dtype;
-use crate::step::float8::MULTIPLE;
 use crate::step::float8::casts::{Float8Tensor, SCALE};
+use crate::step::float8::{MULTIPLE, stream_k};
 use crate::step::heap::{NOTHING, StorageId};
 use crate::step::machine::State;
 use crate::step::what::{Source, What};
@@ -19,6 +19,12 @@ static OUTER: What = What::own(
     "a float32 number for each element of a product in backward, which is scaled after it",
     SOURCE,
 );
+static SHARED_TILES: What = What::own(
+    "workspace of a product",
+    "partial sums of blocks that share a tile of an 8-bit product",
+    Source::At("PyTorch, aten/src/ATen/native/cuda/RowwiseScaledMM.cu"),
+);
+
 /// An operand of a product.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Operand {
@@ -91,7 +97,7 @@ impl Product {
             }
         }
         let made = if is_by_row { Dtype::Bf16 } else { dtype };
-        let mut product = self.multiplied(state, (numel, inner), is_by_row, (made, what));
+        let mut product = self.multiplied(state, (rows, inner, columns), is_by_row, (made, what));
         if made != dtype {
             let cast = state.alloc(numel, dtype, what);
             state.release(product);
@@ -103,19 +109,27 @@ impl Product {
         product
     }
 
-    /// `torch._scaled_mm`: cuBLASLt's, which takes a workspace of cuBLAS and one of its own, or CUTLASS's, which takes none, for scales of
-    /// rows on cards other than of compute capability 9 (aten/src/ATen/native/cuda/ScaledBlas.cpp; seen on 8.9 and 9.0).
+    /// `torch._scaled_mm`: cuBLASLt's, which takes a workspace of cuBLAS and one of its own, or CUTLASS's, for scales of rows on cards other
+    /// than of compute capability 9, of which that of 8.9 takes one for the product (aten/src/ATen/native/cuda/ScaledBlas.cpp; seen on 8.9,
+    /// 9.0, 10.0 and 12.0).
     fn multiplied(
         self,
         state: &mut State,
-        (numel, inner): (u64, u64),
+        dims: (u64, u64, u64),
         is_by_row: bool,
         (dtype, what): (Dtype, &'static What),
     ) -> StorageId {
-        if is_by_row && self.is_fast && state.device.has_cutlass_by_row() {
-            state.multiply(numel, inner);
-            return state.alloc(numel, dtype, what);
+        let (rows, inner, columns) = dims;
+        let numel = rows.saturating_mul(columns);
+        if !(is_by_row && self.is_fast && state.device.has_cutlass_by_row()) {
+            return state.alloc_product(numel, inner, dtype, what);
         }
-        state.alloc_product(numel, inner, dtype, what)
+        state.multiply(numel, inner);
+        let product = state.alloc(numel, dtype, what);
+        if state.device.shares_tiles() {
+            let bytes = stream_k::workspace(dims, state.device.multiprocessors);
+            state.scratch(bytes, &SHARED_TILES);
+        }
+        product
     }
 }

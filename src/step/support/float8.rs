@@ -5,7 +5,7 @@ use crate::issue::{Field, Issue};
 use crate::job::{Act, Batch, Job, Loss, Member};
 use crate::model::Architecture;
 use crate::scenario::software::{ModelCode, Software, Trainer};
-use crate::scenario::{Float8, Lengths, Mask, Method, Offloading, Sharding, Tuner};
+use crate::scenario::{Float8, Lengths, Mask, Method, Offloading, Sharding, Tuner, WrappedBy};
 use crate::step::device::Device;
 use crate::step::float8::MULTIPLE;
 use crate::units::grouped;
@@ -60,6 +60,10 @@ pub(in crate::step) fn float8(
     {
         let message = "FP8 training is modelled on one GPU, under DDP and under FSDP2";
         return refuse(Field::Sharding, message.into(), "choose FSDP2, or switch FP8 training off");
+    }
+    if job.cluster.is_fsdp2() && job.cluster.wrapped_by == WrappedBy::Axolotl {
+        let message = "FP8 training of layers that axolotl wraps for FSDP2 was not compared";
+        return refuse(Field::WrappedBy, message.into(), "choose a loop of one's own");
     }
     if member.float8.gathers && member.float8.recipe != Float8::Tensorwise {
         let message = "torchao stops: weights are wrapped for gathers in 8 bits with the tensorwise recipe alone (enable_fsdp_float8_all_gather)";
