@@ -5,9 +5,9 @@
 use headroom::import::{self, Format, Understood};
 use headroom::scenario::keys::Key;
 use headroom::scenario::{
-    Allocator, AttentionKernel, Checkpointing, CpuOffload, Evaluates, Evaluation, GroupSize, LoraTargets,
-    LossKernel, Mask, Method, Optimizer, Precision, ReduceDtype, Reference, Rollouts, Scenario,
-    ShardedLayers, Sharding, Stack, StepTime, Task, Tuner, WeightFormat, WrappedBy,
+    Allocator, AttentionKernel, Checkpointing, CpuOffload, Evaluates, Evaluation, Float8, Float8Training,
+    GroupSize, LoraTargets, LossKernel, Mask, Method, Optimizer, Precision, ReduceDtype, Reference, Rollouts,
+    Scenario, ShardedLayers, Sharding, Stack, StepTime, Task, Tuner, WeightFormat, WrappedBy,
 };
 use headroom::share;
 use proptest::prelude::*;
@@ -1021,6 +1021,34 @@ fn shards_are_read_as_their_project_says_them() {
     let axolotl = read(yaml);
     let cluster = axolotl.scenario.cluster;
     assert_eq!((cluster.gpus, cluster.replicas, cluster.sharding), (8, 2, Sharding::Fsdp2));
+}
+
+/// torchao's products in 8 bits: axolotl's switch, and accelerate's where its file says whose they are.
+#[test]
+fn products_in_8_bits_are_read() {
+    let axolotl =
+        |rest: &str| read(&format!("base_model: Qwen/Qwen3-8B\nbf16: true\n{rest}")).scenario.float8;
+    let own = Float8Training { recipe: Float8::Tensorwise, ..Float8Training::OFF };
+    assert_eq!(axolotl("fp8: true\n"), own);
+    assert_eq!(
+        axolotl("fp8: true\nfp8_enable_fsdp_float8_all_gather: true\n"),
+        Float8Training { gathers: true, ..own }
+    );
+    assert_eq!(axolotl("fp8: false\n"), Float8Training::OFF);
+    let launcher = "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nmixed_precision: fp8\nnum_processes: 2\n";
+    let accelerate = |rest: &str| read(&format!("{launcher}{rest}"));
+    let torchaos = accelerate("fp8_config:\n  backend: AO\n  pad_inner_dim: false\n");
+    assert_eq!(torchaos.scenario.float8, Float8Training { gathers: true, ..own });
+    assert!(torchaos.scenario.precision.is_bfloat16());
+    for others in ["", "fp8_config:\n  backend: TE\n"] {
+        let understood = accelerate(others);
+        assert_eq!(understood.scenario.float8, Float8Training::OFF, "{others}");
+        assert!(
+            left(&understood).iter().any(|what| what.contains("mixed_precision: fp8")),
+            "{others}: {:?}",
+            left(&understood)
+        );
+    }
 }
 
 /// axolotl's own function stands in the place of accelerate's under the second FSDP: weights and adapters stay as they were loaded.

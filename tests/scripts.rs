@@ -307,6 +307,28 @@ fn a_name_stays_a_name() {
     }
 }
 
+/// torchao's conversion comes behind the adapters and before the optimizer, with the filter that is asked for.
+#[test]
+fn layers_are_converted_to_8_bits() {
+    let written = |link: &str| {
+        let scenario = &share::decode(link).scenarios[0];
+        script(scenario).unwrap_or_else(|issue| panic!("{link}: {issue}"))
+    };
+    let base = "v=1&m=Qwen/Qwen2.5-7B&method=lora&gpu=h100-sxm-80gb";
+    let inner = written(&format!("{base}&f8=tensorwise&f8p=on"));
+    assert!(inner.contains("from accelerate.utils.ao import convert_model_to_fp8_ao\n"), "{inner}");
+    assert!(
+        inner.contains(
+            "float8 = replace(float8, pad_inner_dim=True)\nconvert_model_to_fp8_ao(model, config=float8)\n"
+        ),
+        "{inner}"
+    );
+    let large = written(&format!("{base}&f8=rowwise&f8l=large"));
+    let filter = "module_filter_fn=_auto_filter_for_recipe(\"rowwise\", [\"lm_head\"])";
+    assert!(large.contains(filter) && large.contains("torchao==0.18.*"), "{large}");
+    assert!(!written(base).contains("float8"), "it is asked for");
+}
+
 /// Weights of GPTQ's are loaded, not made: the file says what to name, and of how many weights a scale is.
 #[test]
 fn a_checkpoint_of_gptqs_is_asked_for() {

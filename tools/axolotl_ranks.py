@@ -8,6 +8,7 @@ bfloat16 (utils/config `resolve_dtype`), `optim="adamw_torch_fused"`, `average_t
 
 Keys of a case are trl_steps.py's, and: wrapped_by "axolotl"; weights "bf16"; cpu_offload "all" (fsdp_config.offload_params; what is pinned is the CPU's affair, so nothing is);
 reshard_after_forward (fsdp_config's own); efficient_loading (cpu_ram_efficient_loading, true by default: without it the whole model is on the GPU before it is sharded);
+float8 "tensorwise", with float8_gather: its `fp8: true` and `fp8_enable_fsdp_float8_all_gather` (torchao's folder is on PYTHONPATH);
 gradient_checkpointing "full" | "reentrant" (what axolotl asks for where a file says no kwargs) | "none", or "fsdp" for fsdp_config's activation_checkpointing.
 """
 import json
@@ -72,6 +73,8 @@ def make_trainer(case, folder):
         gradient_checkpointing_kwargs={"use_reentrant": kind == "reentrant"}, fsdp=True, fsdp_config=fsdp)
     if case["cpu_offload"]:
         offload(args, torch)
+    if case.get("float8"):
+        in_float8(case)
     collate = lambda rows: {name: torch.tensor([row[name] for row in rows]) for name in rows[0]}
     return Trainer(model=model, args=args, train_dataset=data, processing_class=trl_steps.tokenizer(), data_collator=collate)
 
@@ -82,6 +85,17 @@ def offload(args, torch):
     os.environ["FSDP_CPU_OFFLOAD_PIN_MEMORY"] = "false"
     torch.optim.AdamW.step = lambda self, closure=None: None
     args.max_grad_norm = 0.0
+
+
+def in_float8(case):
+    """Has Trainer's accelerator take what axolotl gives it (core/trainers/base.py `additional_accelerator_args`)."""
+    import transformers.trainer
+    from accelerate.utils import AORecipeKwargs
+    from torchao.float8 import Float8LinearConfig
+    config = Float8LinearConfig(enable_fsdp_float8_all_gather=bool(case.get("float8_gather")))
+    os.environ["ACCELERATE_MIXED_PRECISION"] = "fp8"
+    plain = transformers.trainer.Accelerator
+    transformers.trainer.Accelerator = lambda **own: plain(mixed_precision="fp8", kwargs_handlers=[AORecipeKwargs(config=config)], **own)
 
 
 def phases(trainer):

@@ -30,6 +30,14 @@ export interface Scenario {
   "kbit-prepare"?: boolean;
   /** How a mixture has its experts: transformers 5 in one tensor, which 4-bit loading leaves in 16 bits, transformers 4 as linear layers */
   "experts"?: "tensors" | "layers";
+  /** Whether linear layers multiply in 8-bit floats while they are trained, and of what the casts have scales: torchao's recipes, without torch.compile */
+  "float8"?: "off" | "tensorwise" | "rowwise" | "rowwise-gw-hp";
+  /** Which linear layers multiply in 8-bit floats */
+  "float8-layers"?: "inner" | "body" | "large" | "all";
+  /** Whether operands in 8 bits are padded to a multiple of 16 along the dimension that is summed over (pad_inner_dim), each in a copy */
+  "float8-padding"?: boolean;
+  /** Whether weights are wrapped so that FSDP2 gathers them in 8 bits (enable_fsdp_float8_all_gather, tensorwise alone); on one GPU it only has AdamW step one parameter after the other */
+  "float8-gather"?: boolean;
   /** Element types of weights, activations and gradients */
   "precision"?: "fp32" | "bf16" | "fp16" | "amp-bf16" | "amp-bf16-weights" | "amp-fp16";
   /** The optimizer, where its implementation changes the memory also the implementation */

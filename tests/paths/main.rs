@@ -5,6 +5,7 @@
 
 #[path = "../drawn/mod.rs"]
 mod drawn;
+mod float8;
 mod gpus;
 mod levels;
 mod refused;

@@ -48,6 +48,18 @@ class Scenario(TypedDict, total=False):
     #: How a mixture has its experts: transformers 5 in one tensor, which 4-bit loading leaves in 16 bits, transformers 4 as linear layers
     experts: Literal["tensors", "layers"]
 
+    #: Whether linear layers multiply in 8-bit floats while they are trained, and of what the casts have scales: torchao's recipes, without torch.compile
+    float8: Literal["off", "tensorwise", "rowwise", "rowwise-gw-hp"]
+
+    #: Which linear layers multiply in 8-bit floats
+    float8_layers: Literal["inner", "body", "large", "all"]
+
+    #: Whether operands in 8 bits are padded to a multiple of 16 along the dimension that is summed over (pad_inner_dim), each in a copy
+    float8_padding: bool
+
+    #: Whether weights are wrapped so that FSDP2 gathers them in 8 bits (enable_fsdp_float8_all_gather, tensorwise alone); on one GPU it only has AdamW step one parameter after the other
+    float8_gather: bool
+
     #: Element types of weights, activations and gradients
     precision: Literal["fp32", "bf16", "fp16", "amp-bf16", "amp-bf16-weights", "amp-fp16"]
 
