@@ -14,6 +14,7 @@ fn one_layer_stands_for_many_in_8_bits() {
         "m=mistralai/Mixtral-8x7B-v0.1&method=lora&r=16&p=bf16&f8=tensorwise&gc=on&f8p=on",
         "m=google-t5/t5-base&method=full&p=bf16&f8=rowwise&gc=off",
         "m=meta-llama/Llama-3.1-8B&method=full&p=amp-bf16&f8=tensorwise&f8g=on&gpus=8&shard=fsdp2&gc=on",
+        "m=meta-llama/Llama-3.1-8B&method=full&p=amp-bf16&f8=tensorwise&f8g=on&gpus=8&shard=fsdp2&gc=on&s=2048",
         "m=meta-llama/Llama-3.1-8B&method=full&p=amp-bf16&f8=rowwise&gpus=8&shard=fsdp2&gc=off",
         "m=meta-llama/Llama-3.1-8B&method=lora&f8=tensorwise&gpus=4&shard=ddp&gc=on",
     ];
@@ -32,7 +33,7 @@ fn what_does_not_go_with_8_bits_is_refused() {
             ("emb=on", Some(Field::Adapter)),
             ("st=trl", Some(Field::Stack)),
             ("task=dpo&st=trl", Some(Field::Task)),
-            ("off=on", Some(Field::Offloading)),
+            ("offload=on", Some(Field::Offloading)),
             ("m=Qwen/Qwen2.5-VL-3B-Instruct", Some(Field::Float8)),
             ("gpus=2&shard=zero2", Some(Field::Sharding)),
             // 16 has to divide the tokens that the weight's gradient is summed over

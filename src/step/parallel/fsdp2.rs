@@ -275,7 +275,7 @@ impl Fsdp2 {
         for (first, last) in &model.repeated {
             let begins = self.begins_with(*first);
             let before = self.units[begins].before;
-            alike &= before.is_some_and(|before| self.units[before].shards == self.units[*last].shards);
+            alike &= before.is_some_and(|before| self.is_gathered_alike(params, [before, *last]));
             self.units[begins].before = Some(*last);
         }
         alike

@@ -46,6 +46,15 @@ impl Fsdp2 {
         pieces.into_iter().filter(move |bytes| *bytes > 0)
     }
 
+    /// Whether two units are gathered in as many bytes, parameter by parameter.
+    pub(super) fn is_gathered_alike(&self, params: &Params, units: [usize; 2]) -> bool {
+        let [one, other] = units.map(|unit| {
+            let pieces = self.units[unit].params.iter().flat_map(|id| self.pieces(params.get(*id)));
+            pieces.collect::<Vec<u64>>()
+        });
+        one == other
+    }
+
     /// `foreach_all_gather`: the shards in the type that they are gathered in, where that is another, then all ranks'.
     pub(super) fn gather(&self, heap: &mut Heap, params: &Params, unit: usize) -> StorageId {
         let stream = if self.reference() == Some(unit) { Stream::OtherGathers } else { Stream::Gathers };
