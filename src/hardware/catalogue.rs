@@ -75,7 +75,7 @@ impl Gpu {
 }
 
 /// The cards that answer every word of a query, best first: `4070` is the card of which that is the whole name rather than the
-/// 4070 Ti SUPER. All where the query has no word.
+/// 4070 Ti SUPER, and `3060` the RTX 3060 12GB rather than the Ti. All where the query has no word.
 ///
 /// ```
 /// let found = headroom::hardware::search("a100 80");
@@ -86,9 +86,19 @@ pub fn search(query: &str) -> Vec<&'static Gpu> {
     let query = asked(query);
     best_first(gpus().filter_map(|gpu| {
         let known = words(&format!("{} {} {}", gpu.vendor.label(), gpu.name, gpu.slug));
-        let is_named = !query.is_empty() && words(&gpu.name).ends_with(&query);
+        let name = words(&gpu.name);
+        let is_named =
+            !query.is_empty() && (name.ends_with(&query) || without_memory(&name).ends_with(&query));
         Some((all_met(&query, &known)? * 2 + u32::from(is_named), gpu))
     }))
+}
+
+/// The words of a name but for how much memory it says at its end.
+fn without_memory(name: &[String]) -> &[String] {
+    match name.split_last() {
+        Some((last, rest)) if last.strip_suffix("gb").is_some_and(|gb| gb.parse::<u32>().is_ok()) => rest,
+        _ => name,
+    }
 }
 
 fn read(line: &str) -> Option<Gpu> {
@@ -205,9 +215,13 @@ mod tests {
 
     #[test]
     fn a_card_comes_before_those_that_are_named_after_it() {
-        for (typed, name) in
-            [("4070", "GeForce RTX 4070"), ("rtx 4080", "GeForce RTX 4080"), ("3090", "GeForce RTX 3090")]
-        {
+        for (typed, name) in [
+            ("4070", "GeForce RTX 4070"),
+            ("rtx 4080", "GeForce RTX 4080"),
+            ("3090", "GeForce RTX 3090"),
+            ("3060", "GeForce RTX 3060 12GB"),
+            ("3080", "GeForce RTX 3080 10GB"),
+        ] {
             assert_eq!(&*search(typed)[0].name, name, "{typed}");
         }
     }
