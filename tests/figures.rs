@@ -216,6 +216,11 @@ const SENTENCES: &[(&str, &str)] = &[
         "docs/accuracy.md",
         "What GPTQ's rows allocate at their peak differs by {gptq allocated median} % in the median and {gptq allocated worst} % at worst, what they reserve by {gptq reserved median} % and {gptq reserved worst} %.",
     ),
+    ("docs/accuracy.md", "`data/measurements/awq.json`: {awq rows} runs over AWQ's weights"),
+    (
+        "docs/accuracy.md",
+        "What AWQ's rows allocate at their peak differs by {awq allocated median} % in the median and {awq allocated worst} % at worst, what they reserve by {awq reserved median} % and {awq reserved worst} %.",
+    ),
     ("docs/accuracy.md", "`data/measurements/megatron.json`: {megatron rows} steps of one rank"),
     ("docs/accuracy.md", "`data/measurements/packed.json`: {packed rows} steps over texts"),
     ("docs/accuracy.md", "The worst reserved one is stablelm's ({packed:stablelm reserved worst} %)"),

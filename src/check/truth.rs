@@ -58,6 +58,7 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, CheckError
         return Err("a single iteration has no steady state".into());
     }
     let (sequence, texts) = (fields.count("seq", 512)?, fields.count("packed", 0)?);
+    let quantization = quantization(fields)?;
     Ok(Scenario {
         answers: answers(fields)?,
         embedding: embedding(fields)?,
@@ -72,21 +73,9 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, CheckError
         model: model(fields, row)?,
         method,
         lora: lora(fields)?,
-        quantization: Quantization {
-            format: match fields.text_or("base", "nf4")? {
-                "nf4" => WeightFormat::Nf4,
-                "int8" => WeightFormat::Int8,
-                "torchao-int8" => WeightFormat::TorchaoInt8,
-                "gptq-4" => WeightFormat::Gptq4,
-                "gptq-8" => WeightFormat::Gptq8,
-                other => return Err(unknown("base", other)),
-            },
-            group: group_size(fields)?,
-            double_quant: fields.switch("qlora_double_quant", true)?,
-            prepare: fields.switch("qlora_prepare", true)?,
-        },
+        quantization,
         experts,
-        precision: precision(fields)?,
+        precision: precision(fields, method == Method::Qlora && quantization.makes_rest_float32())?,
         optimizer: optimizer(fields.text_or("optimizer", "adamw")?)?,
         task: task(fields)?,
         generation: generation(fields)?,
@@ -191,7 +180,26 @@ fn answers(fields: &mut Fields<'_>) -> Result<Answers, CheckError> {
     })
 }
 
-/// Of how many weights a scale of GPTQ's is.
+/// How frozen weights are quantised.
+fn quantization(fields: &mut Fields<'_>) -> Result<Quantization, CheckError> {
+    Ok(Quantization {
+        format: match fields.text_or("base", "nf4")? {
+            "nf4" => WeightFormat::Nf4,
+            "int8" => WeightFormat::Int8,
+            "torchao-int8" => WeightFormat::TorchaoInt8,
+            "gptq-4" => WeightFormat::Gptq4,
+            "gptq-8" => WeightFormat::Gptq8,
+            "awq-4" => WeightFormat::Awq4,
+            "awq-4-cuda" => WeightFormat::Awq4Cuda,
+            other => return Err(unknown("base", other)),
+        },
+        group: group_size(fields)?,
+        double_quant: fields.switch("qlora_double_quant", true)?,
+        prepare: fields.switch("qlora_prepare", true)?,
+    })
+}
+
+/// Of how many weights a scale of GPTQ's or AWQ's is.
 fn group_size(fields: &mut Fields<'_>) -> Result<GroupSize, CheckError> {
     match fields.get("group_size") {
         None => Ok(GroupSize::Of128),
@@ -372,7 +380,7 @@ fn model(fields: &mut Fields<'_>, row: &Value) -> Result<ModelChoice, CheckError
     }
 }
 
-fn precision(fields: &mut Fields<'_>) -> Result<Precision, CheckError> {
+fn precision(fields: &mut Fields<'_>, rest_is_float32: bool) -> Result<Precision, CheckError> {
     let dtype = fields.text_or("dtype", "bf16")?;
     let (autocast, own) = match dtype {
         "amp_bf16" => (Some("bf16"), "fp32"),
@@ -387,6 +395,8 @@ fn precision(fields: &mut Fields<'_>) -> Result<Precision, CheckError> {
         (Some("bf16"), "fp32") => Ok(Precision::AmpBf16),
         (Some("bf16"), "bf16") => Ok(Precision::AmpBf16Weights),
         (Some("fp16"), "fp32") => Ok(Precision::AmpFp16),
+        // what is not quantised is float32 then, whatever it was loaded in
+        (Some("fp16"), "fp16") if rest_is_float32 => Ok(Precision::AmpFp16),
         _ => Err(unknown("dtype", format!("{dtype} over {weights} weights"))),
     }
 }

@@ -10,6 +10,7 @@ mod defaults;
 pub mod keys;
 pub mod lengths;
 pub mod modules;
+mod quantised;
 mod recurrent;
 mod savings;
 mod serde;
@@ -111,7 +112,7 @@ pub struct Lora {
 pub struct Quantization {
     /// How the weights are stored and multiplied.
     pub format: WeightFormat,
-    /// How many weights share a scale: of GPTQ's alone.
+    /// How many weights share a scale: of GPTQ's and AWQ's alone.
     pub group: GroupSize,
     /// `bnb_4bit_use_double_quant`.
     pub double_quant: bool,
@@ -120,9 +121,9 @@ pub struct Quantization {
 }
 
 impl Quantization {
-    /// Whether what is not quantised becomes float32: peft's preparation leaves it as it is beside weights of torchao and GPTQ.
+    /// Whether what is not quantised becomes float32.
     pub const fn makes_rest_float32(self) -> bool {
-        self.prepare && self.format.is_of_bitsandbytes()
+        self.prepare && self.format.makes_rest_float32()
     }
 }
 

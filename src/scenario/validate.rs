@@ -3,7 +3,7 @@
 mod cluster;
 mod tasks;
 
-use super::{colocated, recurrent, savings};
+use super::{colocated, quantised, recurrent, savings};
 use crate::hardware::Vendor;
 use crate::model::Architecture;
 use crate::model::blocks::{Block, FeedForward};
@@ -131,6 +131,7 @@ fn validate(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<Iss
         savings::issues(scenario, architecture, &mut issues);
     }
     cluster::issues(scenario, architecture, &mut issues);
+    quantised::issues(scenario, &mut issues);
     issues.extend(without_answer(scenario));
     issues.extend(scaled_bfloat16(scenario));
     issues.extend(of_another_task(scenario));

@@ -16,7 +16,7 @@ use crate::model::blocks::{
     Attention, AttentionCode, Block, FeedForward, Mixer, Param, ParamRole, Projection, Scan, Submodule,
     Wiring, XIELU_PARAMETERS,
 };
-use crate::model::modeling::{Code, Modeling};
+use crate::model::modeling::{Code, Modeling, scales_activations};
 use crate::model::{Architecture, Objective};
 use crate::scenario::software::{ModelCode, Quantiser, Software, Trainer};
 use crate::scenario::{
@@ -315,17 +315,19 @@ fn runs_megatron(member: &Member) -> bool {
     Software::of(member.stack).model == ModelCode::Megatron
 }
 
-/// Where 8-bit weights were compared with bitsandbytes' own and torchao's, and those of a checkpoint of GPTQ's with gptqmodel's.
+/// Where 8-bit weights were compared with bitsandbytes' own and torchao's, and those of a checkpoint of GPTQ's or AWQ's with gptqmodel's.
 fn eight_bit(architecture: &Architecture, member: &Member) -> Result<(), Issue> {
     let format = match member.quantization.format {
         WeightFormat::Nf4 | WeightFormat::Nf4Early => return Ok(()),
         format @ (WeightFormat::Int8
         | WeightFormat::TorchaoInt8
         | WeightFormat::Gptq4
-        | WeightFormat::Gptq8) => format,
+        | WeightFormat::Gptq8
+        | WeightFormat::Awq4
+        | WeightFormat::Awq4Cuda) => format,
     };
-    if format.is_of_gptq() {
-        gptq(architecture)?;
+    if let Some(method) = format.checkpoint() {
+        checkpoint(architecture, method)?;
     }
     if !format.is_of_bitsandbytes() && has_linear_subclass(architecture) {
         let message = format!(
@@ -351,16 +353,18 @@ fn eight_bit(architecture: &Architecture, member: &Member) -> Result<(), Issue> 
     Err(Issue::error(Field::WeightFormat, message).with_fix("choose NF4, or transformers"))
 }
 
-/// What a checkpoint of GPTQ's cannot be, or was not compared.
-fn gptq(architecture: &Architecture) -> Result<(), Issue> {
+/// What a checkpoint of GPTQ's or AWQ's cannot be, or was not compared.
+fn checkpoint(architecture: &Architecture, method: &str) -> Result<(), Issue> {
     let family = &architecture.model_type;
     let experts = architecture.blocks.iter().any(|block| matches!(block.ffn, FeedForward::Moe(_)));
     let message = if experts {
         format!(
-            "the experts of {family} are tensors of three dimensions in transformers 5, which GPTQ's checkpoints are not loaded into"
+            "the experts of {family} are tensors of three dimensions in transformers 5, which {method}'s checkpoints are not loaded into"
         )
     } else if architecture.head.objective != Objective::CausalLm || architecture.vision().is_some() {
-        format!("only decoders of text are loaded with GPTQ's weights, which {family} is not")
+        format!("only decoders of text are loaded with {method}'s weights, which {family} is not")
+    } else if method == "AWQ" && scales_activations(family) {
+        format!("the activations of {family} are scaled beside AWQ's weights, which is not modelled")
     } else {
         return Ok(());
     };

@@ -187,6 +187,9 @@ pub static TORCHAO: File = File::of("torchao");
 /// Frozen weights of GPTQ's checkpoints, beside LoRA and under `generate`: all were measured before any was predicted.
 pub static GPTQ: File = File::of("gptq");
 
+/// The same of AWQ's, by either of the kernels that train: all were measured before any was predicted.
+pub static AWQ: File = File::of("awq");
+
 /// One rank of jobs of Megatron-core: tensor and pipeline parallelism, any stage.
 pub static MEGATRON: File = File::of("megatron");
 
@@ -212,7 +215,7 @@ pub static MEGATRON_LM: File = File::of("megatron-lm");
 pub static PUBLISHED: File = File::of("published");
 
 /// All of them, in the order of `data/measured.tsv`.
-pub static FILES: [&File; 37] = [
+pub static FILES: [&File; 38] = [
     &NULL_DEVICE,
     &FAMILIES,
     &STACKS,
@@ -242,6 +245,7 @@ pub static FILES: [&File; 37] = [
     &INT8,
     &TORCHAO,
     &GPTQ,
+    &AWQ,
     &MEGATRON,
     &TRANSFORMER_ENGINE,
     &MEGATRON_GPT,

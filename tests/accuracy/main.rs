@@ -200,6 +200,11 @@ fn every_row_over_gptqs_weights_is_predicted() {
 }
 
 #[test]
+fn every_row_over_awqs_weights_is_predicted() {
+    AWQ.is_predicted_but(&["amp_fp16 over fp16 weights"], 25, [0.001, 0.001, 0.001], [0.001, 0.001, 0.021]);
+}
+
+#[test]
 fn every_packed_row_is_predicted() {
     PACKED.is_predicted(86, [0.001, 0.001, 0.019], [0.001, 0.012, 0.8]);
 }

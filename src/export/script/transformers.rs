@@ -188,8 +188,7 @@ fn load(run: &Run<'_>) -> Result<String, Issue> {
     if scenario.savings.loss == LossKernel::Cut {
         lines.push_str("model = cce_patch(model)\n");
     }
-    let prepares = scenario.method == Method::Qlora && scenario.quantization.prepare;
-    if let Some(kwargs) = run.checkpointing().filter(|_| !prepares) {
+    if let Some(kwargs) = run.checkpointing().filter(|_| !run.prepares_checkpoints()) {
         lines.push_str(&format!(
             "model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={kwargs})\n"
         ));

@@ -131,7 +131,7 @@ impl<'a> Model<'a> {
         (device, apart): (Device, Apart),
         widest: Option<Widest>,
     ) -> Model<'a> {
-        let base = weights_dtype(member.precision);
+        let base = weights_dtype(member);
         let software = Software::of(member.stack);
         let prepared = member.method == Method::Qlora
             && (member.quantization.makes_rest_float32() && software.prepares_for_4_bit

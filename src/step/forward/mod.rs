@@ -307,10 +307,7 @@ impl<'a> Model<'a> {
         let apart = |linear: &linear::Layer| {
             linear.class == LinearClass::Subclass
                 || linear.name.ends_with(".dt_proj")
-                || linear.is_of(Format::Int8)
-                // which is added in place
-                || linear.is_of(Format::TorchaoInt8)
-                || linear.is_of(Format::Gptq)
+                || linear.adds_bias_apart()
         };
         let own = |linear: &linear::Layer| linear.bias.is_some() && !apart(linear);
         let mut inside = self.layers.iter().flat_map(|layer| &layer.linears).any(own);

@@ -74,10 +74,10 @@ pub(in crate::step) fn supported(
     // what is held against a model that is trained is whole on every GPU, and only scores
     let Some(training) = member.training else { return Ok(()) };
     let format = member.quantization.format;
-    if member.method == Method::Qlora && (format.bits() == 8 || format.is_of_gptq()) {
+    if member.method == Method::Qlora && (format.bits() == 8 || format.checkpoint().is_some()) {
         let what = format!(
             "training beside weights in {}",
-            if format.is_of_gptq() { format.label() } else { "8 bits" }
+            if format.checkpoint().is_some() { format.label() } else { "8 bits" }
         );
         return refuse(Field::WeightFormat, what, "choose NF4");
     }

@@ -33,10 +33,10 @@ class Scenario(TypedDict, total=False):
     #: Whether copies of the embedding and the output head are trained whole (peft's modules_to_save)
     train_embeddings: bool
 
-    #: How frozen weights that are quantised are stored: in 4 bits as QLoRA has them, in 8 (LLM.int8, torchao), or as a checkpoint of GPTQ has them
-    weight_format: Literal["nf4", "int8", "torchao-int8", "gptq-4", "gptq-8", "nf4-early"]
+    #: How frozen weights that are quantised are stored: in 4 bits as QLoRA has them, in 8 (LLM.int8, torchao), or as a checkpoint of GPTQ or AWQ has them
+    weight_format: Literal["nf4", "int8", "torchao-int8", "gptq-4", "gptq-8", "awq-4", "awq-4-cuda", "nf4-early"]
 
-    #: How many weights of a column of GPTQ's share a scale and a zero (group_size of its quantization_config)
+    #: How many weights of a column of GPTQ's or AWQ's share a scale and a zero (group_size of its quantization_config)
     group_size: Literal["128", "64", "32", "column"]
 
     #: Whether the scales of 4-bit weights are quantised too (bnb_4bit_use_double_quant)
