@@ -43,7 +43,7 @@ const SENTENCES: &[(&str, &str)] = &[
     ),
     (
         "README.md",
-        "Over {null-device-stacks rows} steps of other stacks (Liger, torchtune, Unsloth), {trl rows} of trl's trainer, {switches rows} with the optimizer in backward, offloaded activations or AdEMAMix and {packed rows} over packed texts: worst {null-device-stacks allocated worst} %, {trl allocated worst} %, {switches allocated worst} % and {packed allocated worst} %.",
+        "Over {null-device-stacks rows} steps of other stacks (Liger, torchtune, Unsloth), {trl rows} of trl's trainer, {switches rows} with the optimizer in backward, offloaded activations, AdEMAMix or float16 weights under autocast and {packed rows} over packed texts: worst {null-device-stacks allocated worst} %, {trl allocated worst} %, {switches allocated worst} % and {packed allocated worst} %.",
     ),
     (
         "README.md",

@@ -75,7 +75,7 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, CheckError
         lora: lora(fields)?,
         quantization,
         experts,
-        precision: precision(fields, method == Method::Qlora && quantization.makes_rest_float32())?,
+        precision: precision(fields)?,
         optimizer: optimizer(fields.text_or("optimizer", "adamw")?)?,
         task: task(fields)?,
         generation: generation(fields)?,
@@ -380,7 +380,7 @@ fn model(fields: &mut Fields<'_>, row: &Value) -> Result<ModelChoice, CheckError
     }
 }
 
-fn precision(fields: &mut Fields<'_>, rest_is_float32: bool) -> Result<Precision, CheckError> {
+fn precision(fields: &mut Fields<'_>) -> Result<Precision, CheckError> {
     let dtype = fields.text_or("dtype", "bf16")?;
     let (autocast, own) = match dtype {
         "amp_bf16" => (Some("bf16"), "fp32"),
@@ -395,8 +395,7 @@ fn precision(fields: &mut Fields<'_>, rest_is_float32: bool) -> Result<Precision
         (Some("bf16"), "fp32") => Ok(Precision::AmpBf16),
         (Some("bf16"), "bf16") => Ok(Precision::AmpBf16Weights),
         (Some("fp16"), "fp32") => Ok(Precision::AmpFp16),
-        // what is not quantised is float32 then, whatever it was loaded in
-        (Some("fp16"), "fp16") if rest_is_float32 => Ok(Precision::AmpFp16),
+        (Some("fp16"), "fp16") => Ok(Precision::AmpFp16Weights),
         _ => Err(unknown("dtype", format!("{dtype} over {weights} weights"))),
     }
 }

@@ -102,7 +102,8 @@ choices! {
         Fp16 = "fp16", "fp16 (pure)", "The same in IEEE half precision, without a scaler; for measuring, not for training.";
         AmpBf16 = "amp-bf16", "bf16 mixed (fp32 weights)", "torch.autocast over float32 weights: Trainer(bf16=True) on a model loaded in float32.";
         AmpBf16Weights = "amp-bf16-weights", "bf16 mixed (bf16 weights)", "torch.autocast over bfloat16 weights: Trainer(bf16=True) on a model loaded with dtype=\"auto\".";
-        AmpFp16 = "amp-fp16", "fp16 mixed (fp32 weights)", "torch.autocast to float16 over float32 weights, with a gradient scaler: Trainer(fp16=True). Over 16-bit weights PyTorch refuses it (\"Attempting to unscale FP16 gradients\").";
+        AmpFp16 = "amp-fp16", "fp16 mixed (fp32 weights)", "torch.autocast to float16 over float32 weights, with a gradient scaler: Trainer(fp16=True). Where 16-bit weights are trained PyTorch refuses it (\"Attempting to unscale FP16 gradients\").";
+        AmpFp16Weights = "amp-fp16-weights", "fp16 mixed (fp16 weights)", "torch.autocast to float16 over frozen float16 weights, beside float32 adapters: Trainer(fp16=True) on a model loaded with dtype=torch.float16.";
     }
 }
 
@@ -110,16 +111,21 @@ impl Precision {
     /// Whether it computes in float16.
     pub const fn is_float16(self) -> bool {
         match self {
-            Precision::Fp16 | Precision::AmpFp16 => true,
+            Precision::Fp16 | Precision::AmpFp16 | Precision::AmpFp16Weights => true,
             Precision::Fp32 | Precision::Bf16 | Precision::AmpBf16 | Precision::AmpBf16Weights => false,
         }
+    }
+
+    /// Whether autocast computes in float16, whose gradients a scaler keeps from vanishing.
+    pub const fn is_scaled(self) -> bool {
+        matches!(self, Precision::AmpFp16 | Precision::AmpFp16Weights)
     }
 
     /// Whether it computes in bfloat16.
     pub const fn is_bfloat16(self) -> bool {
         match self {
             Precision::Bf16 | Precision::AmpBf16 | Precision::AmpBf16Weights => true,
-            Precision::Fp32 | Precision::Fp16 | Precision::AmpFp16 => false,
+            Precision::Fp32 | Precision::Fp16 | Precision::AmpFp16 | Precision::AmpFp16Weights => false,
         }
     }
 }

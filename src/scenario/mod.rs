@@ -483,7 +483,7 @@ impl Scenario {
         let by_hand = matches!(self.stack, Stack::Transformers | Stack::Liger | Stack::Trl);
         let width = match self.precision {
             Precision::Fp32 | Precision::AmpBf16 | Precision::AmpFp16 => 4,
-            Precision::Bf16 | Precision::Fp16 | Precision::AmpBf16Weights => 2,
+            Precision::Bf16 | Precision::Fp16 | Precision::AmpBf16Weights | Precision::AmpFp16Weights => 2,
         };
         let reads = by_hand && self.cluster.is_fsdp2() && self.method != Method::Qlora;
         reads.then(|| Bytes(parameters.saturating_mul(width)))

@@ -24,12 +24,16 @@ pub(super) fn issues(scenario: &Scenario, issues: &mut Vec<Issue>) {
                  opened weight twice, in either type",
             );
         }
-        Precision::Fp32 | Precision::Fp16 | Precision::AmpBf16 | Precision::AmpFp16 => {}
+        Precision::Fp32
+        | Precision::Fp16
+        | Precision::AmpBf16
+        | Precision::AmpFp16
+        | Precision::AmpFp16Weights => {}
     }
     if scenario.task.trains() && quantization.prepare && scenario.checkpointing != Checkpointing::Off {
         note(
             Field::Checkpointing,
-            "over AWQ's weights prepare_model_for_kbit_training turns gradient checkpointing not on, whatever it is told: \
+            "prepare_model_for_kbit_training does not turn gradient checkpointing on over AWQ's weights, whatever it is told: \
              model.gradient_checkpointing_enable() or the trainer's gradient_checkpointing=True does",
         );
     }

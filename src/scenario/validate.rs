@@ -240,7 +240,7 @@ fn scaled_bfloat16(scenario: &Scenario) -> Option<Issue> {
     let stops = makes_bfloat16
         && scenario.stack == Stack::Trl
         && scenario.method == Method::Qlora
-        && scenario.precision == Precision::AmpFp16
+        && scenario.precision.is_scaled()
         // its engine makes adapters float16 again, and has a scaler of its own
         && !(scenario.cluster.is_zero() && scenario.cluster.has_engine());
     let message = "trl makes adapters over quantised weights bfloat16, whose gradients fp16's scaler cannot divide: PyTorch stops in the \

@@ -88,6 +88,7 @@ pub(super) fn modeling(
         return Err(Issue::error(Field::Method, message).with_fix("choose full fine-tuning"));
     }
     tuners::tuner(modeling, architecture, member, batch)?;
+    float16_weights(member)?;
     optimizers::optimizer(architecture, member)?;
     if let Some(issue) = upcast(architecture, member) {
         return Err(issue);
@@ -353,6 +354,28 @@ fn eight_bit(architecture: &Architecture, member: &Member) -> Result<(), Issue> 
     Err(Issue::error(Field::WeightFormat, message).with_fix("choose NF4, or transformers"))
 }
 
+/// float16 autocast over float16 weights: its scaler divides gradients of float32 alone, and under what it was compared.
+fn float16_weights(member: &Member) -> Result<(), Issue> {
+    if member.precision != Precision::AmpFp16Weights {
+        return Ok(());
+    }
+    let Software { trainer, liger_kernels, .. } = *Software::of(member.stack);
+    let trains_half = !member.adapts
+        || !member.lora.fp32_adapters
+        || member.lora.trains_embeddings
+        || matches!(member.head, HeadKind::Numbers(_));
+    let message = if !runs_transformers(member) || trainer != Trainer::Loop || liger_kernels {
+        format!("{} under {} was not compared", member.precision.label(), member.stack.label())
+    } else if member.training.is_some() && trains_half {
+        "PyTorch's gradient scaler stops at gradients of float16 (\"Attempting to unscale FP16 gradients\")"
+            .to_owned()
+    } else {
+        return Ok(());
+    };
+    Err(Issue::error(Field::Precision, message)
+        .with_fix("choose fp16 mixed over fp32 weights, or bf16 mixed"))
+}
+
 /// What a checkpoint of GPTQ's or AWQ's cannot be, or was not compared.
 fn checkpoint(architecture: &Architecture, method: &str) -> Result<(), Issue> {
     let family = &architecture.model_type;
@@ -395,7 +418,9 @@ fn flash_attn(
         Precision::Bf16 | Precision::Fp16 => {
             member.method == Method::Qlora && member.quantization.makes_rest_float32()
         }
-        Precision::AmpBf16 | Precision::AmpBf16Weights | Precision::AmpFp16 => false,
+        Precision::AmpBf16 | Precision::AmpBf16Weights | Precision::AmpFp16 | Precision::AmpFp16Weights => {
+            false
+        }
     };
     if runs_megatron(member) && device.capability >= 80 && !wide {
         // which of Transformer Engine's ways to attend are followed its own refusals say

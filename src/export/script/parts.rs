@@ -66,7 +66,7 @@ impl Run<'_> {
         match self.scenario.precision {
             Precision::Fp32 | Precision::AmpBf16 | Precision::AmpFp16 => "torch.float32",
             Precision::Bf16 | Precision::AmpBf16Weights => "torch.bfloat16",
-            Precision::Fp16 => "torch.float16",
+            Precision::Fp16 | Precision::AmpFp16Weights => "torch.float16",
         }
     }
 
@@ -78,7 +78,7 @@ impl Run<'_> {
         match self.scenario.precision {
             Precision::Fp32 | Precision::Bf16 | Precision::Fp16 => None,
             Precision::AmpBf16 | Precision::AmpBf16Weights => Some("torch.bfloat16"),
-            Precision::AmpFp16 => Some("torch.float16"),
+            Precision::AmpFp16 | Precision::AmpFp16Weights => Some("torch.float16"),
         }
     }
 
@@ -205,7 +205,7 @@ impl Run<'_> {
             .keyword("per_device_train_batch_size", scenario.batch)
             .keyword("gradient_accumulation_steps", scenario.accumulation)
             .keyword("bf16", boolean(bf16))
-            .keyword("fp16", boolean(scenario.precision == Precision::AmpFp16))
+            .keyword("fp16", boolean(scenario.precision.is_scaled()))
             .keyword("gradient_checkpointing", boolean(checkpointing.is_some()))
             .keyword_if("gradient_checkpointing_kwargs", checkpointing)
             .keyword("optim", string(&optimizer))

@@ -240,7 +240,7 @@ fn train(run: &Run<'_>) -> Result<String, Issue> {
         lines.push_str("engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=ZERO)\n");
     }
     // DeepSpeed's engine has a scaler of its own
-    let scaled = scenario.precision == crate::scenario::Precision::AmpFp16 && !zero;
+    let scaled = scenario.precision.is_scaled() && !zero;
     if scaled {
         lines.push_str("scaler = torch.amp.GradScaler(\"cuda\")\n");
     }

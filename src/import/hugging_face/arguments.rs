@@ -166,7 +166,10 @@ pub(super) fn checkpointing(reader: &mut Reader, parts: Parts) {
     // peft's preparation turns it on for no model of AWQ's (utils/other.py `prepare_model_for_kbit_training`)
     let quantization = reader.scenario.quantization;
     let over_awq = reader.scenario.method == Method::Qlora && quantization.format.is_of_awq();
-    if let Some(said) = reader.take(&["use_gradient_checkpointing"]).filter(|_| !over_awq) {
+    let said = reader.take(&["use_gradient_checkpointing"]);
+    if over_awq {
+        reader.idle.extend(said.map(|said| said.said));
+    } else if let Some(said) = said {
         let value = match (said.text().as_str(), said.switch()) {
             ("unsloth", _) => Some("offloaded"),
             (_, Some(true)) => Some(value),

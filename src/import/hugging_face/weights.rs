@@ -6,7 +6,7 @@ use super::super::trainer;
 use super::virtual_tokens;
 use super::{LORA, MODEL, Parts, Trainer};
 use crate::scenario::tuners::scaled;
-use crate::scenario::{Method, Precision, Tuner, WeightFormat};
+use crate::scenario::{Method, Precision, Task, Tuner, WeightFormat};
 
 /// The method; whether its frozen weights are 8-bit ones.
 pub(super) fn method(reader: &mut Reader, parts: Parts, names_a_model: bool) -> bool {
@@ -397,6 +397,11 @@ pub(super) fn precision(reader: &mut Reader, parts: Parts) {
         (Element::Bf16 | Element::Published, None) => "bf16",
         (Element::Bf16 | Element::Published, Some(Element::Bf16)) => "amp-bf16-weights",
         (Element::Fp16, None) => "fp16",
+        (Element::Fp16, Some(Element::Fp16))
+            if !parts.trl && reader.scenario.method.has_adapters() && reader.scenario.task == Task::Sft =>
+        {
+            "amp-fp16-weights"
+        }
         (Element::Fp16, Some(_)) | (Element::Bf16 | Element::Published, Some(_)) => {
             let said = fp16.or(bf16).map(|(_, said)| said).or(own.map(|own| own.said)).unwrap_or_default();
             return reader.keep(

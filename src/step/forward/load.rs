@@ -33,7 +33,7 @@ pub(super) fn autocast_dtype(precision: Precision) -> Option<Dtype> {
     match precision {
         Precision::Fp32 | Precision::Bf16 | Precision::Fp16 => None,
         Precision::AmpBf16 | Precision::AmpBf16Weights => Some(Dtype::Bf16),
-        Precision::AmpFp16 => Some(Dtype::F16),
+        Precision::AmpFp16 | Precision::AmpFp16Weights => Some(Dtype::F16),
     }
 }
 

@@ -36,7 +36,7 @@ pub(super) fn weights_dtype(member: &Member) -> Dtype {
         // transformers 5.17 quantizers/quantizer_awq.py `update_dtype`
         Precision::Bf16 | Precision::AmpBf16Weights if member.is_of_awq() => Dtype::F16,
         Precision::Bf16 | Precision::AmpBf16Weights => Dtype::Bf16,
-        Precision::Fp16 => Dtype::F16,
+        Precision::Fp16 | Precision::AmpFp16Weights => Dtype::F16,
     }
 }
 
@@ -260,7 +260,7 @@ impl Loader<'_> {
         state.note_dims_since(first, Dims::matrix(spec.output, spec.input));
         let weight = state.list_packed(packed, (spec.output, spec.input), times);
         let compute = match self.member.precision {
-            Precision::AmpFp16 | Precision::Fp16 => Dtype::F16,
+            Precision::AmpFp16 | Precision::AmpFp16Weights | Precision::Fp16 => Dtype::F16,
             Precision::Fp32 | Precision::Bf16 | Precision::AmpBf16 | Precision::AmpBf16Weights => Dtype::Bf16,
         };
         let early = self.member.quantization.format == WeightFormat::Nf4Early;

@@ -415,7 +415,7 @@ fn sharded(
         Precision::Fp32 if member.stack == Stack::Torchtune => {}
         // its engines make parameters bfloat16 or float16, whatever they were
         Precision::AmpBf16Weights | Precision::Fp16 if cluster.is_zero() => {}
-        Precision::Fp32 | Precision::Fp16 | Precision::AmpBf16Weights => {
+        Precision::Fp32 | Precision::Fp16 | Precision::AmpBf16Weights | Precision::AmpFp16Weights => {
             let fix = if cluster.is_zero() {
                 "choose bf16 or fp16: what is followed are DeepSpeed's 16-bit engines (bf16: {enabled: true}, or fp16)"
             } else {
