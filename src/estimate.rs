@@ -113,7 +113,7 @@ fn quantised(quantization: Quantization, elements: u64) -> Bytes {
     match (quantization.format, quantization.double_quant) {
         // a number for each row of a matrix is little beside it
         (WeightFormat::Int8 | WeightFormat::TorchaoInt8 | WeightFormat::Gptq8, _) => Bytes(elements),
-        (WeightFormat::Gptq4, _) => Bytes(elements / 2),
+        (WeightFormat::Gptq4 | WeightFormat::Awq4 | WeightFormat::Awq4Cuda, _) => Bytes(elements / 2),
         (WeightFormat::Nf4 | WeightFormat::Nf4Early, true) => {
             Bytes(elements / 2 + scales + scales.div_ceil(256) * 4)
         }

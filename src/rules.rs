@@ -87,7 +87,7 @@ impl Figures {
 const fn width(precision: Precision) -> f64 {
     match precision {
         Precision::Fp32 | Precision::AmpBf16 | Precision::AmpFp16 => 4.0,
-        Precision::Bf16 | Precision::Fp16 | Precision::AmpBf16Weights => 2.0,
+        Precision::Bf16 | Precision::Fp16 | Precision::AmpBf16Weights | Precision::AmpFp16Weights => 2.0,
     }
 }
 

@@ -43,7 +43,7 @@ const SENTENCES: &[(&str, &str)] = &[
     ),
     (
         "README.md",
-        "Over {null-device-stacks rows} steps of other stacks (Liger, torchtune, Unsloth), {trl rows} of trl's trainer, {switches rows} with the optimizer in backward, offloaded activations or AdEMAMix and {packed rows} over packed texts: worst {null-device-stacks allocated worst} %, {trl allocated worst} %, {switches allocated worst} % and {packed allocated worst} %.",
+        "Over {null-device-stacks rows} steps of other stacks (Liger, torchtune, Unsloth), {trl rows} of trl's trainer, {switches rows} with the optimizer in backward, offloaded activations, AdEMAMix or float16 weights under autocast and {packed rows} over packed texts: worst {null-device-stacks allocated worst} %, {trl allocated worst} %, {switches allocated worst} % and {packed allocated worst} %.",
     ),
     (
         "README.md",
@@ -215,6 +215,11 @@ const SENTENCES: &[(&str, &str)] = &[
     (
         "docs/accuracy.md",
         "What GPTQ's rows allocate at their peak differs by {gptq allocated median} % in the median and {gptq allocated worst} % at worst, what they reserve by {gptq reserved median} % and {gptq reserved worst} %.",
+    ),
+    ("docs/accuracy.md", "`data/measurements/awq.json`: {awq rows} runs over AWQ's weights"),
+    (
+        "docs/accuracy.md",
+        "What AWQ's rows allocate at their peak differs by {awq allocated median} % in the median and {awq allocated worst} % at worst, what they reserve by {awq reserved median} % and {awq reserved worst} %.",
     ),
     ("docs/accuracy.md", "`data/measurements/float8.json`: {float8 rows} steps of torchao's 8-bit training"),
     (

@@ -805,6 +805,45 @@ fn weights_of_gptqs_checkpoints_are_read() {
 }
 
 #[test]
+fn weights_of_awqs_checkpoints_are_read() {
+    let script = |quantiser: &str, further: &str| {
+        read(&format!(
+            "model = AutoModelForCausalLM.from_pretrained('Qwen/Qwen2.5-7B', quantization_config={quantiser})\n\
+             {further}model = get_peft_model(model, LoraConfig(r=8, target_modules=['q_proj', 'v_proj']))\n"
+        ))
+    };
+    for (quantiser, format, group) in [
+        ("AwqConfig(backend='auto_trainable')", WeightFormat::Awq4, GroupSize::Of128),
+        ("AwqConfig(bits=4, group_size=-1, backend='gemm_triton')", WeightFormat::Awq4, GroupSize::Column),
+        (
+            "AwqConfig(4, group_size=64, version='GEMM', backend='gemm')",
+            WeightFormat::Awq4Cuda,
+            GroupSize::Of64,
+        ),
+        ("AwqConfig(backend=AwqBackend.AUTO_TRAINABLE)", WeightFormat::Awq4, GroupSize::Of128),
+    ] {
+        let read = script(quantiser, "");
+        let found =
+            (read.scenario.method, read.scenario.quantization.format, read.scenario.quantization.group);
+        assert_eq!(found, (Method::Qlora, format, group), "{quantiser}");
+        assert!(read.left.iter().all(|left| !left.why.contains("Marlin")), "{quantiser}");
+    }
+    let trainable = "AwqConfig(backend='auto_trainable')";
+    assert!(script("AwqConfig(bits=4)", "").left.iter().any(|left| left.why.contains("Marlin")));
+    // peft's preparation does not turn checkpointing on there, whatever it is told
+    let prepared = "model = prepare_model_for_kbit_training(model, use_gradient_checkpointing=True)\n";
+    let enabled =
+        "model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={'use_reentrant': False})\n";
+    for (further, checkpointing) in [
+        (prepared.to_owned(), Checkpointing::Off),
+        (format!("{enabled}{prepared}"), Checkpointing::NonReentrant),
+    ] {
+        let read = script(trainable, &further).scenario;
+        assert_eq!((read.quantization.prepare, read.checkpointing), (true, checkpointing), "{further}");
+    }
+}
+
+#[test]
 fn weights_of_torchao_are_read_and_those_of_other_quantisers_left() {
     let script = |quantiser: &str| {
         read(&format!(
@@ -826,7 +865,9 @@ fn weights_of_torchao_are_read_and_those_of_other_quantisers_left() {
         ("TorchAoConfig(Int4WeightOnlyConfig(group_size=128))", "the run stops"),
         ("HqqConfig(nbits=4, group_size=64)", "the run stops"),
         ("GPTQConfig(bits=3, backend='auto_trainable')", "4 and 8 bits"),
-        ("AwqConfig(bits=4)", "not predicted"),
+        ("AwqConfig(bits=4, version='gemv')", "gemm"),
+        ("AwqConfig(bits=4, group_size=16)", "gemm"),
+        ("AwqConfig(bits=4, zero_point=False)", "gemm"),
     ] {
         let read = script(quantiser);
         assert_eq!(read.scenario.method, Method::Lora, "{quantiser}");

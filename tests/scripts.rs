@@ -329,6 +329,23 @@ fn layers_are_converted_to_8_bits() {
     assert!(!written(base).contains("float8"), "it is asked for");
 }
 
+/// Beside AWQ's weights peft's preparation does not turn checkpointing on: the file does.
+#[test]
+fn a_checkpoint_of_awqs_is_asked_for() {
+    let scenario = &share::decode("v=1&m=Qwen/Qwen2.5-7B&method=qlora&q=awq-4&gs=32&gc=on").scenarios[0];
+    let text = script(scenario).expect("it is written");
+    for line in [
+        "MODEL = \"Qwen/Qwen2.5-7B\"  # name a checkpoint of AWQ's of this model\n",
+        "AwqConfig(bits=4, group_size=32, backend=\"auto_trainable\")",
+        "model.gradient_checkpointing_enable(",
+        "use_gradient_checkpointing=False",
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+    let read = import::read(&text, &Scenario::default()).expect("it is read").scenario;
+    assert_eq!((read.quantization, read.checkpointing), (scenario.quantization, scenario.checkpointing));
+}
+
 /// Weights of GPTQ's are loaded, not made: the file says what to name, and of how many weights a scale is.
 #[test]
 fn a_checkpoint_of_gptqs_is_asked_for() {
@@ -338,7 +355,10 @@ fn a_checkpoint_of_gptqs_is_asked_for() {
         text.contains("MODEL = \"Qwen/Qwen2.5-7B\"  # name a checkpoint of GPTQ's of this model\n"),
         "{text}"
     );
-    assert!(text.contains("group_size=64"), "{text}");
+    assert!(
+        text.contains("group_size=64") && text.contains("model.gradient_checkpointing_enable("),
+        "{text}"
+    );
     let read = import::read(&text, &Scenario::default()).expect("it is read").scenario;
     let of = |scenario: &Scenario| (scenario.quantization.format, scenario.quantization.group);
     assert_eq!(of(&read), of(scenario));

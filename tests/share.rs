@@ -112,7 +112,7 @@ fn a_damaged_link_says_what_was_taken_instead() {
         [
             "the link is of version \"7\", this page reads version 1: what it knows was taken",
             "method=lorra in the link was read as lora: method: there is no \"lorra\" (use full, lora or qlora)",
-            "p= in the link was read as amp-bf16-weights: precision: there is no \"\" (use fp32, bf16, fp16, amp-bf16, amp-bf16-weights or amp-fp16)",
+            "p= in the link was read as amp-bf16-weights: precision: there is no \"\" (use fp32, bf16, fp16, amp-bf16, amp-bf16-weights, amp-fp16 or amp-fp16-weights)",
             "b=0 in the link was read as 1: batch-size: 0 is out of range or not whole (use a whole number from 1 to 16,777,216)",
             "s=abc in the link was read as 2048: seq-length: \"abc\" is not a number (use a whole number from 1 to 16,777,216)",
             "gpu= in the link was read as rtx-4090: gpu: there is no card (use a card such as rtx-4090 or an amount such as 24GB)",

@@ -1,6 +1,6 @@
 """Weights of AWQ for the null-device harness (measure.py): importing this module adds them to its cases, as more_switches.py does.
 
-  base         "awq-4": with method "qlora", the frozen weights are what from_pretrained(quantization_config=
+  base         "awq-4", "awq-4-cuda" for the compiled kernel: with method "qlora", the frozen weights are what from_pretrained(quantization_config=
                AwqConfig(backend="auto_trainable")) ends with over a checkpoint of AWQ's (version "gemm"). transformers makes bfloat16
                float16 there, as the dtype of the model; so does this.
   group_size   weights of a column that share a scale, 128 where it is left out; -1: all of them.
@@ -9,22 +9,23 @@
 What "auto_trainable" takes depends on the machine: where nvcc compiles gptqmodel's extension it is AwqGEMMLinear, elsewhere
 AwqGEMMTritonLinear. peft's prepare_model_for_kbit_training does not turn gradient checkpointing on for AWQ: it is turned on here
 when the adapters are in place, as Trainer does it, and for the reentrant kind the embeddings are told to have gradients, as trl does it.
-What "auto_trainable" took is printed to standard error. gptqmodel comes from a folder of its own, as gptq_switches.py says.
+Where it took the other one than the case says, measuring stops. gptqmodel comes from a folder of its own, as gptq_switches.py says.
 """
 import gc
 import os
-import sys
 
 import gptq_switches  # noqa: F401 adds "group_size" and the versions
 import measure
 
 measure.DEFAULTS["awq_backend"] = None
 
+KERNELS = {"awq-4": "AwqGEMMTritonLinear", "awq-4-cuda": "AwqGEMMLinear"}
+
 before = measure.build_4bit
 
 
 def build_awq(case, config, dtype, keywords, device):
-    if case["base"] != "awq-4":
+    if case["base"] not in KERNELS:
         return before(case, config, dtype, keywords, device)
     os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:False")
     import torch
@@ -55,7 +56,8 @@ def build_awq(case, config, dtype, keywords, device):
         if buffers and not quantised:
             with torch.no_grad():
                 model._init_weights(module)
-    print("AWQ runs as", *sorted(kinds), file=sys.stderr)
+    if case["awq_backend"] is None and kinds != {KERNELS[case["base"]]}:
+        raise RuntimeError("AWQ runs as %s, not as %s" % (", ".join(sorted(kinds)), KERNELS[case["base"]]))
     model.tie_weights()
     quantizer._process_model_after_weight_loading(model)
     model.is_quantized = True
@@ -69,7 +71,7 @@ def build_awq(case, config, dtype, keywords, device):
 def build_model(case, device, build=measure.build_model):
     model = build(case, device)
     kind = case["gradient_checkpointing"]
-    if case["method"] == "qlora" and case["base"] == "awq-4" and kind != "none":
+    if case["method"] == "qlora" and case["base"] in KERNELS and kind != "none":
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": kind == "reentrant"})
         if kind == "reentrant":
             model.enable_input_require_grads()

@@ -12,7 +12,7 @@
                "galore_adamw" and others that take the whole model: see optimizer_switches.py.
   adapter      another tuner of peft than LoRA, by its slug: see tuner_switches.py.
   base         "int8": see eight_bit_switches.py; "torchao-int8": see torchao_switches.py; "gptq-4": see gptq_switches.py;
-               "awq-4": see awq_switches.py.
+               "awq-4", "awq-4-cuda": see awq_switches.py.
   float8       a recipe of torchao's Float8Linear: see float8_switches.py.
   qat          quantisation-aware training: see qat_switches.py.
   packed, attention "flash_attention_2": see packed_switches.py.

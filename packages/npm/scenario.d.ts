@@ -20,9 +20,9 @@ export interface Scenario {
   "fp32-adapters"?: boolean;
   /** Whether copies of the embedding and the output head are trained whole (peft's modules_to_save) */
   "train-embeddings"?: boolean;
-  /** How frozen weights that are quantised are stored: in 4 bits as QLoRA has them, in 8 (LLM.int8, torchao), or as a checkpoint of GPTQ has them */
-  "weight-format"?: "nf4" | "int8" | "torchao-int8" | "gptq-4" | "gptq-8" | "nf4-early";
-  /** How many weights of a column of GPTQ's share a scale and a zero (group_size of its quantization_config) */
+  /** How frozen weights that are quantised are stored: in 4 bits as QLoRA has them, in 8 (LLM.int8, torchao), or as a checkpoint of GPTQ or AWQ has them */
+  "weight-format"?: "nf4" | "int8" | "torchao-int8" | "gptq-4" | "gptq-8" | "awq-4" | "awq-4-cuda" | "nf4-early";
+  /** How many weights of a column of GPTQ's or AWQ's share a scale and a zero (group_size of its quantization_config) */
   "group-size"?: "128" | "64" | "32" | "column";
   /** Whether the scales of 4-bit weights are quantised too (bnb_4bit_use_double_quant) */
   "double-quant"?: boolean;
@@ -39,7 +39,7 @@ export interface Scenario {
   /** Whether weights are wrapped so that FSDP2 gathers them in 8 bits (enable_fsdp_float8_all_gather, tensorwise alone); on one GPU it only has AdamW step one parameter after the other */
   "float8-gather"?: boolean;
   /** Element types of weights, activations and gradients */
-  "precision"?: "fp32" | "bf16" | "fp16" | "amp-bf16" | "amp-bf16-weights" | "amp-fp16";
+  "precision"?: "fp32" | "bf16" | "fp16" | "amp-bf16" | "amp-bf16-weights" | "amp-fp16" | "amp-fp16-weights";
   /** The optimizer, where its implementation changes the memory also the implementation */
   "optimizer"?: "adamw" | "adamw-fused" | "adamw-for-loop" | "adamw-early" | "adamw-8bit" | "paged-adamw-8bit" | "adamw-8bit-torchao" | "paged-adamw" | "adam" | "sgd" | "sgd-momentum" | "nesterov" | "adagrad" | "rmsprop" | "adafactor" | "adafactor-torch" | "lamb" | "lion" | "lion-8bit" | "ademamix" | "ademamix-8bit" | "paged-ademamix" | "paged-ademamix-8bit" | "schedule-free-adamw" | "stable-adamw" | "muon" | "galore-adamw" | "galore-adamw-8bit" | "galore-adafactor" | "apollo-adamw" | "lomo" | "adalomo" | "nadam" | "amsgrad" | "sparse-adam" | "shampoo" | "adabelief";
   /** Sequences in one forward pass, pairs of an answer that is preferred and one that is not, or examples of several texts: activations and logits grow with it */

@@ -58,6 +58,7 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, CheckError
         return Err("a single iteration has no steady state".into());
     }
     let (sequence, texts) = (fields.count("seq", 512)?, fields.count("packed", 0)?);
+    let quantization = quantization(fields)?;
     Ok(Scenario {
         answers: answers(fields)?,
         embedding: embedding(fields)?,
@@ -72,19 +73,7 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, CheckError
         model: model(fields, row)?,
         method,
         lora: lora(fields)?,
-        quantization: Quantization {
-            format: match fields.text_or("base", "nf4")? {
-                "nf4" => WeightFormat::Nf4,
-                "int8" => WeightFormat::Int8,
-                "torchao-int8" => WeightFormat::TorchaoInt8,
-                "gptq-4" => WeightFormat::Gptq4,
-                "gptq-8" => WeightFormat::Gptq8,
-                other => return Err(unknown("base", other)),
-            },
-            group: group_size(fields)?,
-            double_quant: fields.switch("qlora_double_quant", true)?,
-            prepare: fields.switch("qlora_prepare", true)?,
-        },
+        quantization,
         experts,
         precision: precision(fields)?,
         float8: float8(fields)?,
@@ -216,7 +205,26 @@ fn float8(fields: &mut Fields<'_>) -> Result<Float8Training, CheckError> {
     })
 }
 
-/// Of how many weights a scale of GPTQ's is.
+/// How frozen weights are quantised.
+fn quantization(fields: &mut Fields<'_>) -> Result<Quantization, CheckError> {
+    Ok(Quantization {
+        format: match fields.text_or("base", "nf4")? {
+            "nf4" => WeightFormat::Nf4,
+            "int8" => WeightFormat::Int8,
+            "torchao-int8" => WeightFormat::TorchaoInt8,
+            "gptq-4" => WeightFormat::Gptq4,
+            "gptq-8" => WeightFormat::Gptq8,
+            "awq-4" => WeightFormat::Awq4,
+            "awq-4-cuda" => WeightFormat::Awq4Cuda,
+            other => return Err(unknown("base", other)),
+        },
+        group: group_size(fields)?,
+        double_quant: fields.switch("qlora_double_quant", true)?,
+        prepare: fields.switch("qlora_prepare", true)?,
+    })
+}
+
+/// Of how many weights a scale of GPTQ's or AWQ's is.
 fn group_size(fields: &mut Fields<'_>) -> Result<GroupSize, CheckError> {
     match fields.get("group_size") {
         None => Ok(GroupSize::Of128),
@@ -412,6 +420,7 @@ fn precision(fields: &mut Fields<'_>) -> Result<Precision, CheckError> {
         (Some("bf16"), "fp32") => Ok(Precision::AmpBf16),
         (Some("bf16"), "bf16") => Ok(Precision::AmpBf16Weights),
         (Some("fp16"), "fp32") => Ok(Precision::AmpFp16),
+        (Some("fp16"), "fp16") => Ok(Precision::AmpFp16Weights),
         _ => Err(unknown("dtype", format!("{dtype} over {weights} weights"))),
     }
 }

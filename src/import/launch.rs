@@ -153,7 +153,7 @@ fn mixed(reader: &mut Reader) {
     let Some(said) = reader.take(&["mixed_precision"]) else { return };
     let wide = match reader.scenario.precision {
         Precision::Fp32 | Precision::AmpBf16 | Precision::AmpFp16 => true,
-        Precision::Bf16 | Precision::Fp16 | Precision::AmpBf16Weights => false,
+        Precision::Bf16 | Precision::Fp16 | Precision::AmpBf16Weights | Precision::AmpFp16Weights => false,
     };
     match (said.text().as_str(), wide) {
         ("fp8", _) => float8(reader, &said.said, wide),

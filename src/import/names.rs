@@ -163,8 +163,8 @@ pub(super) fn is_torchao_int8(said: &str) -> bool {
         && !OTHER.iter().any(|own| given.contains(own))
 }
 
-/// What a `GPTQConfig` says of a checkpoint.
-pub(super) struct Gptq {
+/// What a `GPTQConfig` or `AwqConfig` says of a checkpoint.
+pub(super) struct Checkpoint {
     pub format: WeightFormat,
     /// Of how many weights a scale is; none where nothing is said.
     pub group: Option<GroupSize>,
@@ -172,21 +172,32 @@ pub(super) struct Gptq {
     pub trains: bool,
 }
 
-/// What a `GPTQConfig(bits=4, …)` says; nothing of what is not predicted. Where a checkpoint is quantised already transformers takes
-/// its own settings, and the kernel alone of these.
-pub(super) fn of_gptq(said: &str) -> Option<Gptq> {
-    let given = said.strip_prefix("GPTQConfig(")?.trim_end_matches(')');
+/// What a `GPTQConfig(bits=4, …)` or an `AwqConfig(…)` says; nothing of what is not predicted. Where a checkpoint is quantised already
+/// transformers takes its own settings, and the kernel alone of these.
+pub(super) fn of_checkpoint(said: &str) -> Option<Checkpoint> {
+    let (class, given) = said.trim_end_matches(')').split_once('(')?;
     let of = |name: &str| {
         given.split(',').find_map(|part| {
             let (own, value) = part.split_once('=')?;
             (own.trim() == name).then(|| value.trim().trim_matches(['"', '\'']))
         })
     };
-    let format = match of("bits").or(given.split(',').next().map(str::trim))? {
-        "4" => WeightFormat::Gptq4,
-        "8" => WeightFormat::Gptq8,
+    // a name, or a member of gptqmodel's BACKEND or transformers' AwqBackend
+    let backend = of("backend").unwrap_or_default().to_lowercase();
+    let backend = backend.rsplit('.').next().unwrap_or_default();
+    let first = given.split(',').next().map(str::trim).filter(|first| !first.contains('='));
+    let (format, trained) = match (class, of("bits").or(first).unwrap_or_default()) {
+        ("GPTQConfig", "4") => (WeightFormat::Gptq4, ["gptq_triton"].as_slice()),
+        ("GPTQConfig", "8") => (WeightFormat::Gptq8, ["gptq_triton"].as_slice()),
+        ("AwqConfig", "4" | "") if backend == "gemm" => (WeightFormat::Awq4Cuda, ["gemm"].as_slice()),
+        ("AwqConfig", "4" | "") => (WeightFormat::Awq4, ["gemm_triton"].as_slice()),
         _ => return None,
     };
+    let is_gemm = |name| of(name).is_none_or(|value| value.to_lowercase().ends_with("gemm"));
+    let without_zeros = of("zero_point").is_some_and(|value| value.eq_ignore_ascii_case("false"));
+    if class == "AwqConfig" && (without_zeros || !is_gemm("version") || !is_gemm("format")) {
+        return None;
+    }
     let group = match of("group_size") {
         None => None,
         Some("128") => Some(GroupSize::Of128),
@@ -196,9 +207,7 @@ pub(super) fn of_gptq(said: &str) -> Option<Gptq> {
         Some("-1" | "-1.0") => Some(GroupSize::Column),
         Some(_) => return None,
     };
-    // a name, or a member of gptqmodel's BACKEND
-    let backend = of("backend").unwrap_or_default().trim_start_matches("BACKEND.").to_lowercase();
-    Some(Gptq { format, group, trains: ["auto_trainable", "gptq_triton"].contains(&backend.as_str()) })
+    Some(Checkpoint { format, group, trains: backend == "auto_trainable" || trained.contains(&backend) })
 }
 
 /// torchtune's models (0.6.1, recipes/configs) with the Hub ids that their recipes download; `lora_` and `qlora_` stand before

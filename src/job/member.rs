@@ -160,6 +160,11 @@ impl Member {
         self.training.map_or(StepTime::AfterBackward, |training| training.step)
     }
 
+    /// Whether its frozen weights are a checkpoint's of AWQ, which makes the model float16 where it would be bfloat16.
+    pub fn is_of_awq(&self) -> bool {
+        self.method == Method::Qlora && self.quantization.format.is_of_awq()
+    }
+
     /// Whether bitsandbytes is loaded: for 4-bit weights, by peft, or for its optimizers.
     pub fn loads_bitsandbytes(&self) -> bool {
         self.method != Method::Full

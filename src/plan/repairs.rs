@@ -62,7 +62,7 @@ pub fn repairs(scenario: &Scenario) -> Vec<Repair> {
 fn is_emulated(scenario: &Scenario) -> bool {
     match scenario.precision {
         Precision::Bf16 | Precision::AmpBf16 | Precision::AmpBf16Weights => !scenario.has_bfloat16(),
-        Precision::Fp32 | Precision::Fp16 | Precision::AmpFp16 => false,
+        Precision::Fp32 | Precision::Fp16 | Precision::AmpFp16 | Precision::AmpFp16Weights => false,
     }
 }
 

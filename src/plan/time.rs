@@ -323,7 +323,7 @@ fn followed(scenario: &Scenario, architecture: &Architecture) -> Result<(), Issu
         Task::Distil => {
             // its trainer calls past autocast, and loads a teacher in 32 bits unless it is told otherwise
             let halves = match scenario.precision {
-                Precision::Bf16 | Precision::AmpBf16Weights => true,
+                Precision::Bf16 | Precision::AmpBf16Weights | Precision::AmpFp16Weights => true,
                 Precision::Fp32 | Precision::Fp16 | Precision::AmpBf16 | Precision::AmpFp16 => false,
             };
             if !halves || scenario.teacher.weights == TeacherWeights::Fp32 {

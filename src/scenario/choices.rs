@@ -102,7 +102,8 @@ choices! {
         Fp16 = "fp16", "fp16 (pure)", "The same in IEEE half precision, without a scaler; for measuring, not for training.";
         AmpBf16 = "amp-bf16", "bf16 mixed (fp32 weights)", "torch.autocast over float32 weights: Trainer(bf16=True) on a model loaded in float32.";
         AmpBf16Weights = "amp-bf16-weights", "bf16 mixed (bf16 weights)", "torch.autocast over bfloat16 weights: Trainer(bf16=True) on a model loaded with dtype=\"auto\".";
-        AmpFp16 = "amp-fp16", "fp16 mixed (fp32 weights)", "torch.autocast to float16 over float32 weights, with a gradient scaler: Trainer(fp16=True). Over 16-bit weights PyTorch refuses it (\"Attempting to unscale FP16 gradients\").";
+        AmpFp16 = "amp-fp16", "fp16 mixed (fp32 weights)", "torch.autocast to float16 over float32 weights, with a gradient scaler: Trainer(fp16=True). Where 16-bit weights are trained PyTorch refuses it (\"Attempting to unscale FP16 gradients\").";
+        AmpFp16Weights = "amp-fp16-weights", "fp16 mixed (fp16 weights)", "torch.autocast to float16 over frozen float16 weights, beside float32 adapters: Trainer(fp16=True) on a model loaded with dtype=torch.float16.";
     }
 }
 
@@ -110,16 +111,21 @@ impl Precision {
     /// Whether it computes in float16.
     pub const fn is_float16(self) -> bool {
         match self {
-            Precision::Fp16 | Precision::AmpFp16 => true,
+            Precision::Fp16 | Precision::AmpFp16 | Precision::AmpFp16Weights => true,
             Precision::Fp32 | Precision::Bf16 | Precision::AmpBf16 | Precision::AmpBf16Weights => false,
         }
+    }
+
+    /// Whether autocast computes in float16, whose gradients a scaler keeps from vanishing.
+    pub const fn is_scaled(self) -> bool {
+        matches!(self, Precision::AmpFp16 | Precision::AmpFp16Weights)
     }
 
     /// Whether it computes in bfloat16.
     pub const fn is_bfloat16(self) -> bool {
         match self {
             Precision::Bf16 | Precision::AmpBf16 | Precision::AmpBf16Weights => true,
-            Precision::Fp32 | Precision::Fp16 | Precision::AmpFp16 => false,
+            Precision::Fp32 | Precision::Fp16 | Precision::AmpFp16 | Precision::AmpFp16Weights => false,
         }
     }
 }
@@ -471,6 +477,8 @@ choices! {
         TorchaoInt8 = "torchao-int8", "int8 (torchao)", "8 bits with a scale per row; every product makes a 16-bit copy of the weight, which stays until backward (torchao's Int8WeightOnlyConfig).";
         Gptq4 = "gptq-4", "GPTQ, 4 bits", "A checkpoint of GPTQ's: 4 bits with a scale per group of a column's weights; in training every product makes a 16-bit copy of the weight, which stays until backward (gptqmodel, backend=\"auto_trainable\").";
         Gptq8 = "gptq-8", "GPTQ, 8 bits", "The same in 8 bits.";
+        Awq4 = "awq-4", "AWQ, 4 bits", "A checkpoint of AWQ's: 4 bits with a scale per group of a column's weights; every product of more than 128 tokens opens the weight in float16 and keeps nothing of it (gptqmodel's AwqGEMMTritonLinear, which backend=\"auto_trainable\" takes on a machine without a CUDA compiler).";
+        Awq4Cuda = "awq-4-cuda", "AWQ, 4 bits (compiled kernel)", "The same where gptqmodel finds nvcc and compiles its kernel (AwqGEMMLinear): products of up to 1,024 tokens take 32 bytes for each of their numbers in passing.";
         Nf4Early = "nf4-early", "NF4 (bitsandbytes before 0.43.2)", "The same in the versions that kept the input of every 4-bit layer, under gradient checkpointing too.";
     }
 }
@@ -479,7 +487,11 @@ impl WeightFormat {
     /// Bits of a weight, without the scales.
     pub const fn bits(self) -> u64 {
         match self {
-            WeightFormat::Nf4 | WeightFormat::Nf4Early | WeightFormat::Gptq4 => 4,
+            WeightFormat::Nf4
+            | WeightFormat::Nf4Early
+            | WeightFormat::Gptq4
+            | WeightFormat::Awq4
+            | WeightFormat::Awq4Cuda => 4,
             WeightFormat::Int8 | WeightFormat::TorchaoInt8 | WeightFormat::Gptq8 => 8,
         }
     }
@@ -488,17 +500,44 @@ impl WeightFormat {
     pub const fn is_of_bitsandbytes(self) -> bool {
         match self {
             WeightFormat::Nf4 | WeightFormat::Nf4Early | WeightFormat::Int8 => true,
-            WeightFormat::TorchaoInt8 | WeightFormat::Gptq4 | WeightFormat::Gptq8 => false,
+            WeightFormat::TorchaoInt8
+            | WeightFormat::Gptq4
+            | WeightFormat::Gptq8
+            | WeightFormat::Awq4
+            | WeightFormat::Awq4Cuda => false,
         }
     }
 
-    /// Whether it is how a checkpoint of GPTQ's has them, which gptqmodel opens and multiplies.
+    /// Whether it is how a checkpoint of GPTQ's has them.
     pub const fn is_of_gptq(self) -> bool {
+        matches!(self, WeightFormat::Gptq4 | WeightFormat::Gptq8)
+    }
+
+    /// Whether it is how a checkpoint of AWQ's has them.
+    pub const fn is_of_awq(self) -> bool {
+        matches!(self, WeightFormat::Awq4 | WeightFormat::Awq4Cuda)
+    }
+
+    /// By what a checkpoint was quantised that has them so, which gptqmodel opens and multiplies; none of what is quantised when it is loaded.
+    pub const fn checkpoint(self) -> Option<&'static str> {
         match self {
-            WeightFormat::Gptq4 | WeightFormat::Gptq8 => true,
+            WeightFormat::Gptq4 | WeightFormat::Gptq8 => Some("GPTQ"),
+            WeightFormat::Awq4 | WeightFormat::Awq4Cuda => Some("AWQ"),
             WeightFormat::Nf4 | WeightFormat::Nf4Early | WeightFormat::Int8 | WeightFormat::TorchaoInt8 => {
-                false
+                None
             }
+        }
+    }
+
+    /// Whether peft's preparation makes float32 of what stands beside them; it leaves what is beside weights of torchao and GPTQ.
+    pub const fn makes_rest_float32(self) -> bool {
+        match self {
+            WeightFormat::Nf4
+            | WeightFormat::Nf4Early
+            | WeightFormat::Int8
+            | WeightFormat::Awq4
+            | WeightFormat::Awq4Cuda => true,
+            WeightFormat::TorchaoInt8 | WeightFormat::Gptq4 | WeightFormat::Gptq8 => false,
         }
     }
 }
@@ -524,7 +563,7 @@ choices! {
 }
 
 choices! {
-    /// How many weights of a column of GPTQ's share a scale and a zero (`group_size`).
+    /// How many weights of a column of GPTQ's or AWQ's share a scale and a zero (`group_size`).
     GroupSize {
         Of128 = "128", "128", "A scale and a zero for every 128 weights of a column: what most checkpoints have.";
         Of64 = "64", "64", "A scale and a zero for every 64 weights of a column.";

@@ -10,6 +10,7 @@ mod defaults;
 pub mod keys;
 pub mod lengths;
 pub mod modules;
+mod quantised;
 mod recurrent;
 mod savings;
 mod serde;
@@ -112,7 +113,7 @@ pub struct Lora {
 pub struct Quantization {
     /// How the weights are stored and multiplied.
     pub format: WeightFormat,
-    /// How many weights share a scale: of GPTQ's alone.
+    /// How many weights share a scale: of GPTQ's and AWQ's alone.
     pub group: GroupSize,
     /// `bnb_4bit_use_double_quant`.
     pub double_quant: bool,
@@ -121,9 +122,9 @@ pub struct Quantization {
 }
 
 impl Quantization {
-    /// Whether what is not quantised becomes float32: peft's preparation leaves it as it is beside weights of torchao and GPTQ.
+    /// Whether what is not quantised becomes float32.
     pub const fn makes_rest_float32(self) -> bool {
-        self.prepare && self.format.is_of_bitsandbytes()
+        self.prepare && self.format.makes_rest_float32()
     }
 }
 
@@ -520,7 +521,7 @@ impl Scenario {
         let by_hand = matches!(self.stack, Stack::Transformers | Stack::Liger | Stack::Trl);
         let width = match self.precision {
             Precision::Fp32 | Precision::AmpBf16 | Precision::AmpFp16 => 4,
-            Precision::Bf16 | Precision::Fp16 | Precision::AmpBf16Weights => 2,
+            Precision::Bf16 | Precision::Fp16 | Precision::AmpBf16Weights | Precision::AmpFp16Weights => 2,
         };
         let reads = by_hand && self.cluster.is_fsdp2() && self.method != Method::Qlora;
         reads.then(|| Bytes(parameters.saturating_mul(width)))

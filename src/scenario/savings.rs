@@ -61,7 +61,7 @@ fn step_in_backward(scenario: &Scenario, issues: &mut Vec<Issue>) {
         let fix = "set the accumulation to 1, or let the optimizer step after backward";
         issues.push(Issue::error(Field::Step, message).with_fix(fix));
     }
-    if scenario.precision == Precision::AmpFp16 {
+    if scenario.precision.is_scaled() {
         let message = "a gradient scaler looks at all gradients before any parameter steps";
         issues.push(Issue::error(Field::Step, message).with_fix("train in bfloat16"));
     }
@@ -128,7 +128,7 @@ fn offloading(scenario: &Scenario, architecture: Option<&Architecture>, issues: 
 fn has_wide_states(scenario: &Scenario) -> bool {
     match scenario.precision {
         Precision::Fp32 | Precision::AmpBf16 | Precision::AmpFp16 => true,
-        Precision::Bf16 | Precision::Fp16 | Precision::AmpBf16Weights => {
+        Precision::Bf16 | Precision::Fp16 | Precision::AmpBf16Weights | Precision::AmpFp16Weights => {
             scenario.method == Method::Qlora && scenario.quantization.makes_rest_float32()
         }
     }

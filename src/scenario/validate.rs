@@ -3,7 +3,7 @@
 mod cluster;
 mod tasks;
 
-use super::{colocated, recurrent, savings};
+use super::{colocated, quantised, recurrent, savings};
 use crate::hardware::Vendor;
 use crate::model::Architecture;
 use crate::model::blocks::{Block, FeedForward};
@@ -131,6 +131,7 @@ fn validate(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<Iss
         savings::issues(scenario, architecture, &mut issues);
     }
     cluster::issues(scenario, architecture, &mut issues);
+    quantised::issues(scenario, &mut issues);
     issues.extend(without_answer(scenario));
     issues.extend(scaled_bfloat16(scenario));
     issues.extend(of_another_task(scenario));
@@ -239,7 +240,7 @@ fn scaled_bfloat16(scenario: &Scenario) -> Option<Issue> {
     let stops = makes_bfloat16
         && scenario.stack == Stack::Trl
         && scenario.method == Method::Qlora
-        && scenario.precision == Precision::AmpFp16
+        && scenario.precision.is_scaled()
         // its engine makes adapters float16 again, and has a scaler of its own
         && !(scenario.cluster.is_zero() && scenario.cluster.has_engine());
     let message = "trl makes adapters over quantised weights bfloat16, whose gradients fp16's scaler cannot divide: PyTorch stops in the \

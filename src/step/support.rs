@@ -17,7 +17,7 @@ use crate::model::blocks::{
     Attention, AttentionCode, Block, FeedForward, Mixer, Param, ParamRole, Projection, Scan, Submodule,
     Wiring, XIELU_PARAMETERS,
 };
-use crate::model::modeling::{Code, Modeling};
+use crate::model::modeling::{Code, Modeling, scales_activations};
 use crate::model::{Architecture, Objective};
 use crate::scenario::software::{ModelCode, Quantiser, Software, Trainer};
 use crate::scenario::{
@@ -90,6 +90,7 @@ pub(super) fn modeling(
         return Err(Issue::error(Field::Method, message).with_fix("choose full fine-tuning"));
     }
     tuners::tuner(modeling, architecture, member, batch)?;
+    float16_weights(member)?;
     optimizers::optimizer(architecture, member)?;
     if let Some(issue) = upcast(architecture, member) {
         return Err(issue);
@@ -317,17 +318,19 @@ fn runs_megatron(member: &Member) -> bool {
     Software::of(member.stack).model == ModelCode::Megatron
 }
 
-/// Where 8-bit weights were compared with bitsandbytes' own and torchao's, and those of a checkpoint of GPTQ's with gptqmodel's.
+/// Where 8-bit weights were compared with bitsandbytes' own and torchao's, and those of a checkpoint of GPTQ's or AWQ's with gptqmodel's.
 fn eight_bit(architecture: &Architecture, member: &Member) -> Result<(), Issue> {
     let format = match member.quantization.format {
         WeightFormat::Nf4 | WeightFormat::Nf4Early => return Ok(()),
         format @ (WeightFormat::Int8
         | WeightFormat::TorchaoInt8
         | WeightFormat::Gptq4
-        | WeightFormat::Gptq8) => format,
+        | WeightFormat::Gptq8
+        | WeightFormat::Awq4
+        | WeightFormat::Awq4Cuda) => format,
     };
-    if format.is_of_gptq() {
-        gptq(architecture)?;
+    if let Some(method) = format.checkpoint() {
+        checkpoint(architecture, method)?;
     }
     if !format.is_of_bitsandbytes() && has_linear_subclass(architecture) {
         let message = format!(
@@ -353,16 +356,40 @@ fn eight_bit(architecture: &Architecture, member: &Member) -> Result<(), Issue> 
     Err(Issue::error(Field::WeightFormat, message).with_fix("choose NF4, or transformers"))
 }
 
-/// What a checkpoint of GPTQ's cannot be, or was not compared.
-fn gptq(architecture: &Architecture) -> Result<(), Issue> {
+/// float16 autocast over float16 weights: its scaler divides gradients of float32 alone, and under what it was compared.
+fn float16_weights(member: &Member) -> Result<(), Issue> {
+    if member.precision != Precision::AmpFp16Weights {
+        return Ok(());
+    }
+    let Software { trainer, liger_kernels, .. } = *Software::of(member.stack);
+    let trains_half = !member.adapts
+        || !member.lora.fp32_adapters
+        || member.lora.trains_embeddings
+        || matches!(member.head, HeadKind::Numbers(_));
+    let message = if !runs_transformers(member) || trainer != Trainer::Loop || liger_kernels {
+        format!("{} under {} was not compared", member.precision.label(), member.stack.label())
+    } else if member.training.is_some() && trains_half {
+        "PyTorch's gradient scaler stops at gradients of float16 (\"Attempting to unscale FP16 gradients\")"
+            .to_owned()
+    } else {
+        return Ok(());
+    };
+    Err(Issue::error(Field::Precision, message)
+        .with_fix("choose fp16 mixed over fp32 weights, or bf16 mixed"))
+}
+
+/// What a checkpoint of GPTQ's or AWQ's cannot be, or was not compared.
+fn checkpoint(architecture: &Architecture, method: &str) -> Result<(), Issue> {
     let family = &architecture.model_type;
     let experts = architecture.blocks.iter().any(|block| matches!(block.ffn, FeedForward::Moe(_)));
     let message = if experts {
         format!(
-            "the experts of {family} are tensors of three dimensions in transformers 5, which GPTQ's checkpoints are not loaded into"
+            "the experts of {family} are tensors of three dimensions in transformers 5, which {method}'s checkpoints are not loaded into"
         )
     } else if architecture.head.objective != Objective::CausalLm || architecture.vision().is_some() {
-        format!("only decoders of text are loaded with GPTQ's weights, which {family} is not")
+        format!("only decoders of text are loaded with {method}'s weights, which {family} is not")
+    } else if method == "AWQ" && scales_activations(family) {
+        format!("the activations of {family} are scaled beside AWQ's weights, which is not modelled")
     } else {
         return Ok(());
     };
@@ -393,7 +420,9 @@ fn flash_attn(
         Precision::Bf16 | Precision::Fp16 => {
             member.method == Method::Qlora && member.quantization.makes_rest_float32()
         }
-        Precision::AmpBf16 | Precision::AmpBf16Weights | Precision::AmpFp16 => false,
+        Precision::AmpBf16 | Precision::AmpBf16Weights | Precision::AmpFp16 | Precision::AmpFp16Weights => {
+            false
+        }
     };
     if runs_megatron(member) && device.capability >= 80 && !wide {
         // which of Transformer Engine's ways to attend are followed its own refusals say

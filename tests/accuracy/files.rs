@@ -193,6 +193,9 @@ pub static FLOAT8: File = File::of("float8");
 /// One rank of such steps under FSDP2: all were measured before any was predicted.
 pub static FLOAT8_RANKS: File = File::of("float8-ranks");
 
+/// The same of AWQ's, by either of the kernels that train: all were measured before any was predicted.
+pub static AWQ: File = File::of("awq");
+
 /// One rank of jobs of Megatron-core: tensor and pipeline parallelism, any stage.
 pub static MEGATRON: File = File::of("megatron");
 
@@ -218,7 +221,7 @@ pub static MEGATRON_LM: File = File::of("megatron-lm");
 pub static PUBLISHED: File = File::of("published");
 
 /// All of them, in the order of `data/measured.tsv`.
-pub static FILES: [&File; 39] = [
+pub static FILES: [&File; 40] = [
     &NULL_DEVICE,
     &FAMILIES,
     &STACKS,
@@ -248,6 +251,7 @@ pub static FILES: [&File; 39] = [
     &INT8,
     &TORCHAO,
     &GPTQ,
+    &AWQ,
     &FLOAT8,
     &FLOAT8_RANKS,
     &MEGATRON,

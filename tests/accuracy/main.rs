@@ -171,7 +171,7 @@ fn every_measured_family_is_predicted() {
 
 #[test]
 fn every_switch_is_predicted() {
-    SWITCHES.is_predicted(118, [0.001, 0.001, 1.3], [0.001, 0.12, 7.0]);
+    SWITCHES.is_predicted(126, [0.001, 0.001, 1.3], [0.001, 0.12, 7.0]);
 }
 
 #[test]
@@ -197,6 +197,11 @@ fn every_row_over_torchaos_weights_is_predicted() {
 #[test]
 fn every_row_over_gptqs_weights_is_predicted() {
     GPTQ.is_predicted(21, [0.001, 0.051, 0.051], [0.001, 0.9, 1.6]);
+}
+
+#[test]
+fn every_row_over_awqs_weights_is_predicted() {
+    AWQ.is_predicted(27, [0.001, 0.001, 0.001], [0.001, 0.001, 0.021]);
 }
 
 #[test]

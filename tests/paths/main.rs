@@ -283,6 +283,11 @@ fn what_once_differed_is_the_same() {
         "task=grpo&m=Qwen/Qwen3-0.6B&method=lora&p=amp-bf16&ref=scored&b=2&s=300&prompt=100&mask=ones&st=trl&gpus=2&shard=zero3&gpu=a100-sxm-80gb",
         // the first product of autograd's thread is inside a layer
         "m=Qwen/Qwen3-30B-A3B-Instruct-2507&method=lora&p=amp-fp16&s=128&gc=off&attn=math&loss=liger",
+        // hidden states that become float32 in the first layer, whose products are bfloat16 among float16 weights
+        "m=Qwen/Qwen2.5-7B&method=qlora&q=awq-4&p=amp-bf16-weights&prep=off&s=300&gc=off",
+        "m=meta-llama/Llama-3.1-8B&method=qlora&q=awq-4&p=amp-bf16-weights&prep=off&s=100&gc=on",
+        "m=Qwen/Qwen2.5-7B&method=qlora&q=awq-4-cuda&p=bf16&s=700&b=2&gc=off",
+        "task=generate&m=Qwen/Qwen2.5-7B&method=qlora&q=awq-4-cuda&p=bf16&s=300&new=20",
     ] {
         for scenario in share::decode(link).scenarios {
             let differences = answers(&scenario);

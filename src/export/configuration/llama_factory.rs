@@ -79,7 +79,8 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
         | Precision::Fp16
         | Precision::AmpBf16
         | Precision::AmpBf16Weights
-        | Precision::AmpFp16 => {
+        | Precision::AmpFp16
+        | Precision::AmpFp16Weights => {
             let (bf16, fp16) = run.mixed();
             lines.set("bf16", bf16);
             lines.set("fp16", fp16);

@@ -207,7 +207,7 @@ impl Run<'_> {
             // one of them switches DeepSpeed's 16-bit engine on, which is what is followed
             precision if self.scenario.cluster.is_zero() => (!precision.is_float16(), precision.is_float16()),
             Precision::AmpBf16 | Precision::AmpBf16Weights => (true, false),
-            Precision::AmpFp16 => (false, true),
+            Precision::AmpFp16 | Precision::AmpFp16Weights => (false, true),
             Precision::Fp32 | Precision::Bf16 | Precision::Fp16 => (false, false),
         }
     }

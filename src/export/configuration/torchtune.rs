@@ -122,7 +122,8 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
             | Precision::Fp16
             | Precision::AmpBf16
             | Precision::AmpBf16Weights
-            | Precision::AmpFp16 => "bf16",
+            | Precision::AmpFp16
+            | Precision::AmpFp16Weights => "bf16",
         },
     );
     lines.set("enable_activation_checkpointing", scenario.checkpointing != Checkpointing::Off);

@@ -22,7 +22,7 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
             Precision::AmpBf16 if scenario.method == Method::Qlora => "bfloat16",
             Precision::Fp32 | Precision::AmpBf16 | Precision::AmpFp16 => "float32",
             Precision::Bf16 | Precision::AmpBf16Weights => "bfloat16",
-            Precision::Fp16 => "float16",
+            Precision::Fp16 | Precision::AmpFp16Weights => "float16",
         },
     );
     lines.set("attn_implementation", attention(scenario.attention));

@@ -41,6 +41,8 @@ const BITSANDBYTES: &str = "bitsandbytes==0.50.*";
 const TORCHAO: &str = "torchao==0.18.*";
 /// What opens checkpoints of GPTQ's for transformers.
 const GPTQ: [&str; 2] = ["gptqmodel==7.7.*", "optimum==2.3.*"];
+/// The same of AWQ's.
+const AWQ: [&str; 1] = ["gptqmodel==7.7.*"];
 
 impl Run<'_> {
     /// `import os` and what PyTorch reads of the environment; nothing where it reads nothing.
@@ -64,7 +66,7 @@ impl Run<'_> {
         match self.scenario.precision {
             Precision::Fp32 | Precision::AmpBf16 | Precision::AmpFp16 => "torch.float32",
             Precision::Bf16 | Precision::AmpBf16Weights => "torch.bfloat16",
-            Precision::Fp16 => "torch.float16",
+            Precision::Fp16 | Precision::AmpFp16Weights => "torch.float16",
         }
     }
 
@@ -76,7 +78,7 @@ impl Run<'_> {
         match self.scenario.precision {
             Precision::Fp32 | Precision::Bf16 | Precision::Fp16 => None,
             Precision::AmpBf16 | Precision::AmpBf16Weights => Some("torch.bfloat16"),
-            Precision::AmpFp16 => Some("torch.float16"),
+            Precision::AmpFp16 | Precision::AmpFp16Weights => Some("torch.float16"),
         }
     }
 
@@ -136,13 +138,15 @@ impl Run<'_> {
                 ("TorchAoConfig", "from torchao.quantization import Int8WeightOnlyConfig\n")
             }
             WeightFormat::Gptq4 | WeightFormat::Gptq8 => ("GPTQConfig", ""),
+            WeightFormat::Awq4 | WeightFormat::Awq4Cuda => ("AwqConfig", ""),
         })
     }
 
     fn quantization(&self) -> Result<Call, Issue> {
         // what is divided among GPUs is a float
         let storage = self.scenario.cluster.shards().then_some(self.compute());
-        match self.scenario.quantization.format {
+        let format = self.scenario.quantization.format;
+        match format {
             WeightFormat::Nf4 => Ok(Call::new("BitsAndBytesConfig")
                 .keyword("load_in_4bit", "True")
                 .keyword("bnb_4bit_quant_type", "\"nf4\"")
@@ -152,10 +156,15 @@ impl Run<'_> {
             WeightFormat::Int8 => Ok(Call::new("BitsAndBytesConfig").keyword("load_in_8bit", "True")),
             WeightFormat::TorchaoInt8 => Ok(Call::new("TorchAoConfig").with("Int8WeightOnlyConfig()")),
             // what else a checkpoint says of itself is read from its config.json
-            WeightFormat::Gptq4 | WeightFormat::Gptq8 => Ok(Call::new("GPTQConfig")
-                .keyword("bits", self.scenario.quantization.format.bits())
-                .keyword_if("group_size", self.group_size())
-                .keyword("backend", "\"auto_trainable\"")),
+            WeightFormat::Gptq4 | WeightFormat::Gptq8 | WeightFormat::Awq4 | WeightFormat::Awq4Cuda => {
+                Ok(Call::new(self.quantization_class().map_or("", |(class, _)| class))
+                    .keyword("bits", format.bits())
+                    .keyword_if("group_size", self.group_size())
+                    .keyword(
+                        "backend",
+                        if format == WeightFormat::Awq4Cuda { "\"gemm\"" } else { "\"auto_trainable\"" },
+                    ))
+            }
             WeightFormat::Nf4Early => {
                 let issue = Issue::error(Field::WeightFormat, "files are written for today's bitsandbytes");
                 Err(issue.with_fix("choose NF4"))
@@ -163,7 +172,7 @@ impl Run<'_> {
         }
     }
 
-    /// Of how many weights a scale of GPTQ's is, where that is not the usual number.
+    /// Of how many weights a scale of GPTQ's or AWQ's is, where that is not the usual number.
     fn group_size(&self) -> Option<i64> {
         let group = self.scenario.quantization.group;
         (group != GroupSize::Of128).then(|| group.size())
@@ -196,7 +205,7 @@ impl Run<'_> {
             .keyword("per_device_train_batch_size", scenario.batch)
             .keyword("gradient_accumulation_steps", scenario.accumulation)
             .keyword("bf16", boolean(bf16))
-            .keyword("fp16", boolean(scenario.precision == Precision::AmpFp16))
+            .keyword("fp16", boolean(scenario.precision.is_scaled()))
             .keyword("gradient_checkpointing", boolean(checkpointing.is_some()))
             .keyword_if("gradient_checkpointing_kwargs", checkpointing)
             .keyword("optim", string(&optimizer))
@@ -223,14 +232,13 @@ impl Run<'_> {
         let quantiser = self.quantiser();
         let by_bitsandbytes = quantiser.contains(&BITSANDBYTES) || scenario.optimizer.is_of_bitsandbytes();
         let by_torchao = quantiser.contains(&TORCHAO);
-        let by_gptq = quantiser == GPTQ;
         let optimizer = self.of_optimizer().map(|(_, package)| package);
         let further = [
             (scenario.method != Method::Full).then_some("peft==0.21.*"),
             by_bitsandbytes.then_some(BITSANDBYTES),
             by_torchao.then_some(TORCHAO),
-            by_gptq.then_some(GPTQ[0]),
-            by_gptq.then_some(GPTQ[1]),
+            quantiser.contains(&GPTQ[0]).then_some(GPTQ[0]),
+            quantiser.contains(&GPTQ[1]).then_some(GPTQ[1]),
             optimizer.filter(|package| *package != BITSANDBYTES && !(by_torchao && *package == "torchao")),
             (scenario.attention == AttentionKernel::FlashAttn).then_some("flash-attn"),
         ];
@@ -244,6 +252,7 @@ impl Run<'_> {
             WeightFormat::Nf4 | WeightFormat::Nf4Early | WeightFormat::Int8 => &[BITSANDBYTES],
             WeightFormat::TorchaoInt8 => &[TORCHAO],
             WeightFormat::Gptq4 | WeightFormat::Gptq8 => &GPTQ,
+            WeightFormat::Awq4 | WeightFormat::Awq4Cuda => &AWQ,
         }
     }
 
@@ -333,13 +342,23 @@ impl Run<'_> {
             .keyword("task_type", task)
     }
 
+    /// Whether peft prepares a quantised model: beside weights that it leaves as they are it is not asked to.
+    fn prepares(&self) -> bool {
+        self.scenario.method == Method::Qlora && self.scenario.quantization.makes_rest_float32()
+    }
+
+    /// Whether that turns gradient checkpointing on, which it does not over AWQ's weights.
+    pub fn prepares_checkpoints(&self) -> bool {
+        self.prepares() && !self.scenario.quantization.format.is_of_awq()
+    }
+
     /// Lines that prepare a quantised model and add adapters; none where all weights are trained. The head of a model that has
     /// numbers for each text is trained beside them: peft knows it by the task's type.
     pub fn adapters(&self) -> String {
         let scenario = self.scenario;
         let mut lines = String::new();
-        if scenario.method == Method::Qlora && scenario.quantization.makes_rest_float32() {
-            let checkpointing = self.checkpointing();
+        if self.prepares() {
+            let checkpointing = self.checkpointing().filter(|_| self.prepares_checkpoints());
             let call = Call::new("prepare_model_for_kbit_training")
                 .with("model")
                 .keyword("use_gradient_checkpointing", boolean(checkpointing.is_some()))
@@ -365,17 +384,12 @@ impl Run<'_> {
         lines
     }
 
-    /// Whether the weights are a checkpoint's of GPTQ.
-    fn opens_gptq(&self) -> bool {
-        self.scenario.method == Method::Qlora && self.scenario.quantization.format.is_of_gptq()
-    }
-
     /// peft's `target_modules`; none where its default for the family is meant.
     pub fn targets(&self) -> Option<String> {
         let names = |found: Modules| strings(found.iter());
         match self.scenario.lora.targets {
             // which finds layers of PyTorch's classes alone
-            LoraTargets::AllLinear if self.opens_gptq() => {
+            LoraTargets::AllLinear if self.checkpoint().is_some() => {
                 let parts =
                     [Modules::of_mixers(&self.architecture), Modules::of_feed_forward(&self.architecture)];
                 Some(strings(parts.iter().flat_map(|part| part.iter())))

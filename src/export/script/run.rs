@@ -21,18 +21,19 @@ impl Run<'_> {
     /// What the model is loaded by: a name of the Hub, or a folder to be filled in.
     pub fn model(&self) -> String {
         match &self.scenario.model {
-            // these weights are loaded as they are, not made
-            ModelChoice::Catalogue(id) if self.is_of_gptq() => {
-                format!("{}  # name a checkpoint of GPTQ's of this model", string(id))
-            }
-            ModelChoice::Catalogue(id) => string(id),
+            ModelChoice::Catalogue(id) => match self.checkpoint() {
+                Some(method) => format!("{}  # name a checkpoint of {method}'s of this model", string(id)),
+                None => string(id),
+            },
             ModelChoice::Custom(model) => format!("{}  # a folder or a name of the Hub", string(&model.name)),
             ModelChoice::Size(_) => string(""),
         }
     }
 
-    fn is_of_gptq(&self) -> bool {
-        self.scenario.method == Method::Qlora && self.scenario.quantization.format.is_of_gptq()
+    /// By what a checkpoint was quantised whose weights are loaded as they are.
+    pub fn checkpoint(&self) -> Option<&'static str> {
+        let format = self.scenario.quantization.format;
+        format.checkpoint().filter(|_| self.scenario.method == Method::Qlora)
     }
 
     /// What PyTorch calls the card where it is not CUDA's, which files are written for and were run on; ROCm's is called so too.

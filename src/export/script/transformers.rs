@@ -197,8 +197,7 @@ fn load(run: &Run<'_>) -> Result<String, Issue> {
     if scenario.savings.loss == LossKernel::Cut {
         lines.push_str("model = cce_patch(model)\n");
     }
-    let prepares = scenario.method == Method::Qlora && scenario.quantization.prepare;
-    if let Some(kwargs) = run.checkpointing().filter(|_| !prepares) {
+    if let Some(kwargs) = run.checkpointing().filter(|_| !run.prepares_checkpoints()) {
         lines.push_str(&format!(
             "model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={kwargs})\n"
         ));
@@ -251,7 +250,7 @@ fn train(run: &Run<'_>) -> Result<String, Issue> {
         lines.push_str("engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=ZERO)\n");
     }
     // DeepSpeed's engine has a scaler of its own
-    let scaled = scenario.precision == crate::scenario::Precision::AmpFp16 && !zero;
+    let scaled = scenario.precision.is_scaled() && !zero;
     if scaled {
         lines.push_str("scaler = torch.amp.GradScaler(\"cuda\")\n");
     }

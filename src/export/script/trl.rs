@@ -218,7 +218,7 @@ pub(super) fn arguments(
         precision if scenario.cluster.is_zero() && precision.is_float16() => ("False", "True"),
         _ if scenario.cluster.is_zero() => ("True", "False"),
         Precision::AmpBf16 | Precision::AmpBf16Weights => ("True", "False"),
-        Precision::AmpFp16 => ("False", "True"),
+        Precision::AmpFp16 | Precision::AmpFp16Weights => ("False", "True"),
         Precision::Fp32 | Precision::Bf16 | Precision::Fp16 => ("False", "False"),
     };
     let offloading = (scenario.savings.offloading == Offloading::On).then_some("True");

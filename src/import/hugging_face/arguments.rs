@@ -5,7 +5,7 @@ use super::super::reader::Reader;
 use super::super::trainer;
 use super::answers::{answers, better, pairs, policy, without_reference};
 use super::{ARGUMENTS, Parts, TRL, Trainer};
-use crate::scenario::AttentionKernel;
+use crate::scenario::{AttentionKernel, Method};
 
 pub(super) fn attention(reader: &mut Reader, parts: Parts) {
     let flash = reader.switch(&["use_flash_attention_2", "use_flash_attn"]);
@@ -163,7 +163,13 @@ pub(super) fn checkpointing(reader: &mut Reader, parts: Parts) {
         Some((true, _)) => "reentrant",
         Some((false, _)) | None => "on",
     };
-    if let Some(said) = reader.take(&["use_gradient_checkpointing"]) {
+    // peft's preparation turns it on for no model of AWQ's (utils/other.py `prepare_model_for_kbit_training`)
+    let quantization = reader.scenario.quantization;
+    let over_awq = reader.scenario.method == Method::Qlora && quantization.format.is_of_awq();
+    let said = reader.take(&["use_gradient_checkpointing"]);
+    if over_awq {
+        reader.idle.extend(said.map(|said| said.said));
+    } else if let Some(said) = said {
         let value = match (said.text().as_str(), said.switch()) {
             ("unsloth", _) => Some("offloaded"),
             (_, Some(true)) => Some(value),
@@ -210,6 +216,10 @@ pub(super) fn checkpointing(reader: &mut Reader, parts: Parts) {
             reader.assume("gradient-checkpointing", "off", why);
         }
         None if parts.has_trls_defaults() => reader.assume("gradient-checkpointing", value, TRL),
+        None if parts.prepares && over_awq => {
+            let why = "prepare_model_for_kbit_training does not switch it on over AWQ's weights";
+            reader.assume("gradient-checkpointing", "off", why);
+        }
         None if parts.prepares => {
             reader.assume("gradient-checkpointing", value, "prepare_model_for_kbit_training switches it on")
         }

@@ -1,12 +1,12 @@
 //! Which weights are loaded and trained: the method, adapters, 4-bit weights, element types.
 
-use super::super::names::{Gptq, holds_with_bfloat16, is_torchao_int8, of_gptq};
+use super::super::names::{Checkpoint, holds_with_bfloat16, is_torchao_int8, of_checkpoint};
 use super::super::reader::Reader;
 use super::super::trainer;
 use super::virtual_tokens;
 use super::{LORA, MODEL, Parts, Trainer};
 use crate::scenario::tuners::scaled;
-use crate::scenario::{Method, Precision, Tuner, WeightFormat};
+use crate::scenario::{Method, Precision, Task, Tuner, WeightFormat};
 
 /// The method; whether its frozen weights are 8-bit ones.
 pub(super) fn method(reader: &mut Reader, parts: Parts, names_a_model: bool) -> bool {
@@ -51,8 +51,8 @@ pub(super) fn method(reader: &mut Reader, parts: Parts, names_a_model: bool) -> 
         Some((_, said)) => {
             let format = other.map_or(WeightFormat::Int8, |(format, _)| format);
             reader.set("weight-format", format.slug(), &said);
-            if let Some(gptq) = of_gptq(&said).filter(|_| format.is_of_gptq()) {
-                groups(reader, &gptq, &said);
+            if let Some(checkpoint) = of_checkpoint(&said).filter(|_| format.checkpoint().is_some()) {
+                groups(reader, &checkpoint, &said);
             }
             true
         }
@@ -61,27 +61,27 @@ pub(super) fn method(reader: &mut Reader, parts: Parts, names_a_model: bool) -> 
 }
 
 /// Of how many weights a scale is, and which kernel runs: a checkpoint's own `group_size` counts where the script says none.
-fn groups(reader: &mut Reader, gptq: &Gptq, said: &str) {
-    match gptq.group {
+fn groups(reader: &mut Reader, checkpoint: &Checkpoint, said: &str) {
+    match checkpoint.group {
         Some(group) => reader.set("group-size", group.slug(), said),
         None => {
             reader.assume("group-size", "128", "the checkpoint's own group_size counts, which is 128 in most")
         }
     }
-    if !gptq.trains {
+    if !checkpoint.trains {
         let why = "gptqmodel chooses Marlin's kernel, which stops at model.train(): predicted with backend=\"auto_trainable\"";
         reader.leave(said, why);
     }
 }
 
-/// The format of weights that torchao makes, or GPTQ's checkpoint has; what another quantiser makes is left.
+/// The format of weights that torchao makes, or that a checkpoint of GPTQ's or AWQ's has; what another quantiser makes is left.
 fn other_quantiser(reader: &mut Reader) -> Option<(WeightFormat, String)> {
     let said = reader.take(&["quantised_by"])?.text();
     if is_torchao_int8(&said) {
         return Some((WeightFormat::TorchaoInt8, said));
     }
-    if let Some(gptq) = of_gptq(&said) {
-        return Some((gptq.format, said));
+    if let Some(checkpoint) = of_checkpoint(&said) {
+        return Some((checkpoint.format, said));
     }
     let class = said.split('(').next().unwrap_or_default();
     let why = match class {
@@ -96,6 +96,9 @@ fn other_quantiser(reader: &mut Reader) -> Option<(WeightFormat, String)> {
         }
         "GPTQConfig" => {
             "of GPTQ's weights those of 4 and 8 bits in groups of 32, 64, 128 or a whole column are predicted; predicted over 16-bit weights"
+        }
+        "AwqConfig" => {
+            "of AWQ's weights those of 4 bits with zeros (version \"gemm\") in groups of 32, 64, 128 or a whole column are predicted; predicted over 16-bit weights"
         }
         _ => {
             "weights that are quantised by this are not predicted: predicted over 16-bit weights, which take more"
@@ -394,6 +397,11 @@ pub(super) fn precision(reader: &mut Reader, parts: Parts) {
         (Element::Bf16 | Element::Published, None) => "bf16",
         (Element::Bf16 | Element::Published, Some(Element::Bf16)) => "amp-bf16-weights",
         (Element::Fp16, None) => "fp16",
+        (Element::Fp16, Some(Element::Fp16))
+            if !parts.trl && reader.scenario.method.has_adapters() && reader.scenario.task == Task::Sft =>
+        {
+            "amp-fp16-weights"
+        }
         (Element::Fp16, Some(_)) | (Element::Bf16 | Element::Published, Some(_)) => {
             let said = fp16.or(bf16).map(|(_, said)| said).or(own.map(|own| own.said)).unwrap_or_default();
             return reader.keep(

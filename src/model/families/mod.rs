@@ -73,7 +73,15 @@ fn quantised_note(outer: &Config<'_>) -> String {
     };
     let count = |key| own.as_ref().and_then(|own| own.count(key).ok());
     let bits = count("bits");
-    if let ("GPTQ", Some(bits @ (4 | 8))) = (name, bits) {
+    let text = |key| own.as_ref().and_then(|own| own.text(key).ok()?);
+    let version = text("version").or_else(|| text("format")).unwrap_or("gemm");
+    let format = match (name, bits) {
+        ("GPTQ", Some(4)) => Some("gptq-4"),
+        ("GPTQ", Some(8)) => Some("gptq-8"),
+        ("AWQ", Some(4)) if version.eq_ignore_ascii_case("gemm") => Some("awq-4"),
+        _ => None,
+    };
+    if let (Some(format), Some(bits)) = (format, bits) {
         let says = own.as_ref().is_some_and(|own| own.has("group_size"));
         let group = match count("group_size") {
             Some(size) => size.to_string(),
@@ -82,7 +90,7 @@ fn quantised_note(outer: &Config<'_>) -> String {
             None => "128".to_owned(),
         };
         return format!(
-            "the config describes a quantised checkpoint (GPTQ, {bits} bits): it is followed with --method qlora --weight-format gptq-{bits} \
+            "the config describes a quantised checkpoint ({name}, {bits} bits): it is followed with --method qlora --weight-format {format} \
              --group-size {group} (Weight format and Group size on the page), else counted as its unquantised weights"
         );
     }

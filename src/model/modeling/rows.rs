@@ -406,6 +406,15 @@ pub fn shares_layers_by_plan(model_type: &str) -> bool {
 const WITHHOLDING: [&str; 10] =
     ["gpt2", "mistral", "qwen2", "qwen3", "gemma", "phi3", "starcoder2", "smollm3", "ministral", "exaone4"];
 
+/// Families around whose activations transformers puts the scales that AWQ found (5.17 integrations/awq.py `AWQ_SCALES_MAPPINGS`).
+const SCALED_ACTIVATIONS: [&str; 7] =
+    ["starcoder2", "falcon", "mpt", "gptj", "gpt_neox", "gpt_bigcode", "bloom"];
+
+/// Whether activations of that family are scaled beside AWQ's weights.
+pub fn scales_activations(model_type: &str) -> bool {
+    SCALED_ACTIVATIONS.contains(&model_type)
+}
+
 /// Whether the output of that family has no cache where `use_cache` is off.
 pub fn withholds_cache(model_type: &str) -> bool {
     WITHHOLDING.contains(&model_type)

@@ -273,12 +273,16 @@ pub(super) static RULES: &[Rule] = &[
         _ if !s.has_bfloat16() => {}
         Precision::AmpBf16 => s.precision = Precision::AmpBf16Weights,
         Precision::Fp32 => s.precision = Precision::AmpBf16,
-        Precision::Bf16 | Precision::Fp16 | Precision::AmpBf16Weights | Precision::AmpFp16 => {}
+        Precision::Bf16
+        | Precision::Fp16
+        | Precision::AmpBf16Weights
+        | Precision::AmpFp16
+        | Precision::AmpFp16Weights => {}
     }),
     once("precision", Cost::Precision, |s| match s.precision {
         _ if !s.has_bfloat16() => {}
         Precision::AmpBf16 | Precision::AmpBf16Weights | Precision::Fp32 => s.precision = Precision::Bf16,
-        Precision::Bf16 | Precision::Fp16 | Precision::AmpFp16 => {}
+        Precision::Bf16 | Precision::Fp16 | Precision::AmpFp16 | Precision::AmpFp16Weights => {}
     }),
     // nothing is trained, so that nothing but the weights' bits changes
     once("method", Cost::Precision, |s| {

@@ -245,16 +245,16 @@ pub(super) fn with_bitsandbytes(scenario: &Scenario) -> bool {
         && matches!(scenario.quantization.format, WeightFormat::Nf4 | WeightFormat::Nf4Early)
 }
 
-/// GPTQ's scales belong to groups of weights.
-pub(super) fn with_gptq(scenario: &Scenario) -> bool {
-    with_4_bit(scenario) && scenario.quantization.format.is_of_gptq()
+/// The scales of GPTQ's checkpoints and AWQ's belong to groups of weights.
+pub(super) fn with_groups(scenario: &Scenario) -> bool {
+    with_4_bit(scenario) && scenario.quantization.format.checkpoint().is_some()
 }
 
 pub(super) fn with_preparation(scenario: &Scenario) -> bool {
     with_4_bit(scenario)
         && when_trained(scenario)
         && Software::of(scenario.stack).prepares_for_4_bit
-        && scenario.quantization.format.is_of_bitsandbytes()
+        && scenario.quantization.format.makes_rest_float32()
 }
 
 /// The adapters of torchtune and litgpt have the model's element type, those of trl beside 4-bit weights bfloat16.

@@ -162,7 +162,7 @@ impl Loader<'_> {
     fn magnitude(&mut self, spec: &Linear, quantised: Option<Dtype>) -> ParamId {
         let numel = spec.weight_numel();
         let (made, dtype) = self.adapter_dtypes(quantised);
-        let weight = if quantised.is_some() { weights_dtype(self.member.precision) } else { self.dtype };
+        let weight = if quantised.is_some() { weights_dtype(self.member) } else { self.dtype };
         let measured = promoted(weight, made);
         let double = self.member.quantization.double_quant;
         let mut held = Vec::with_capacity(6);

@@ -195,7 +195,7 @@ pub(super) fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
         let FeedForward::Moe(moe) = &block.ffn else { continue };
         let dtype = match loader.modeling.router {
             Router::Groups => Dtype::F32,
-            Router::Sigmoid => weights_dtype(member.precision),
+            Router::Sigmoid => weights_dtype(member),
             _ => continue,
         };
         let bytes = moe.experts.saturating_mul(dtype.bytes());
@@ -217,7 +217,7 @@ pub(super) fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
     }
     if loader.modeling.positions == PositionIds::CountedSines {
         // sines of the longest sequence and two more, of the encoder and the decoder
-        let dtype = weights_dtype(member.precision);
+        let dtype = weights_dtype(member);
         let rows = architecture.max_positions.unwrap_or(0).saturating_add(2);
         let bytes = rows.saturating_mul(architecture.hidden).saturating_mul(dtype.bytes());
         for _ in 0..2 {
@@ -225,7 +225,7 @@ pub(super) fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
         }
     }
     if loader.modeling.logits_bias {
-        let dtype = weights_dtype(member.precision);
+        let dtype = weights_dtype(member);
         let bytes = architecture.vocab.saturating_mul(dtype.bytes());
         loader.state.persistent(bytes, dtype, 1, Category::Buffers, &LOGITS_BIAS);
     }
@@ -235,7 +235,7 @@ pub(super) fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
     }
     if loader.modeling.code == Code::OpenAiGpt {
         // a causal mask of the longest sequence in each layer, of numbers
-        let dtype = weights_dtype(member.precision);
+        let dtype = weights_dtype(member);
         let bytes = positions.saturating_mul(positions).saturating_mul(dtype.bytes());
         for _ in &architecture.order {
             loader.state.persistent(bytes, dtype, 1, Category::Buffers, &BUFFERED_MASK);

@@ -33,7 +33,7 @@ pub(super) fn autocast_dtype(precision: Precision) -> Option<Dtype> {
     match precision {
         Precision::Fp32 | Precision::Bf16 | Precision::Fp16 => None,
         Precision::AmpBf16 | Precision::AmpBf16Weights => Some(Dtype::Bf16),
-        Precision::AmpFp16 => Some(Dtype::F16),
+        Precision::AmpFp16 | Precision::AmpFp16Weights => Some(Dtype::F16),
     }
 }
 
@@ -131,7 +131,7 @@ impl<'a> Model<'a> {
         (device, apart): (Device, Apart),
         widest: Option<Widest>,
     ) -> Model<'a> {
-        let base = weights_dtype(member.precision);
+        let base = weights_dtype(member);
         let software = Software::of(member.stack);
         let prepared = member.method == Method::Qlora
             && (member.quantization.makes_rest_float32() && software.prepares_for_4_bit

@@ -16,23 +16,27 @@ use crate::scenario::{LoraTargets, Method, Precision, WeightFormat};
 use crate::step::heap::{Loading, NOTHING, StorageId};
 use crate::step::machine::State;
 use crate::step::ops::experts::Expert;
-use crate::step::ops::four_bit::{CODE_BOOK, PACKED_WEIGHT, SCALES, SCALES_8BIT, SCALES_OF_SCALES};
+use crate::step::ops::four_bit::{
+    AwqKernel, CODE_BOOK, PACKED_WEIGHT, SCALES, SCALES_8BIT, SCALES_OF_SCALES,
+};
 use crate::step::ops::four_bit::{DOUBLE_QUANT_BLOCK, Format, QUANT_BLOCK, Quantised};
 use crate::step::ops::linear::{self, Adapter, Shape, Weight};
 use crate::step::ops::merged::Mergeable;
 use crate::step::ops::norm::NormLayer;
-use crate::step::ops::{eight_bit, gptq, weight_only};
+use crate::step::ops::{eight_bit, gptq, packed, weight_only};
 use crate::step::parallel::is_loaded_on_cpu;
 use crate::step::params::ParamId;
 use crate::step::what::torch;
 use crate::step::what::{Dims, What};
 
 /// The element type that weights are loaded in.
-pub(super) fn weights_dtype(precision: Precision) -> Dtype {
-    match precision {
+pub(super) fn weights_dtype(member: &Member) -> Dtype {
+    match member.precision {
         Precision::Fp32 | Precision::AmpBf16 | Precision::AmpFp16 => Dtype::F32,
+        // transformers 5.17 quantizers/quantizer_awq.py `update_dtype`
+        Precision::Bf16 | Precision::AmpBf16Weights if member.is_of_awq() => Dtype::F16,
         Precision::Bf16 | Precision::AmpBf16Weights => Dtype::Bf16,
-        Precision::Fp16 => Dtype::F16,
+        Precision::Fp16 | Precision::AmpFp16Weights => Dtype::F16,
     }
 }
 
@@ -108,7 +112,7 @@ impl Loader<'_> {
 
     pub fn parameter(&mut self, shape: (u64, u64)) -> ParamId {
         let (dtype, trainable, times) = (self.dtype, self.trains_base(), self.times);
-        let opened = weights_dtype(self.member.precision);
+        let opened = weights_dtype(self.member);
         if dtype == opened || self.is_on_cpu() {
             return self.state.add_parameter(shape, dtype, trainable, times);
         }
@@ -170,7 +174,9 @@ impl Loader<'_> {
                     WeightFormat::Nf4 | WeightFormat::Nf4Early => self.quantised_weight(spec),
                     WeightFormat::Int8 => self.weight_8bit(spec),
                     WeightFormat::TorchaoInt8 => self.weight_only(spec),
-                    WeightFormat::Gptq4 | WeightFormat::Gptq8 => self.gptq(spec),
+                    WeightFormat::Gptq4 | WeightFormat::Gptq8 => self.packed(spec, Format::Gptq),
+                    WeightFormat::Awq4 => self.packed(spec, Format::Awq(AwqKernel::Triton)),
+                    WeightFormat::Awq4Cuda => self.packed(spec, Format::Awq(AwqKernel::Cuda)),
                 })
             }
         };
@@ -188,7 +194,7 @@ impl Loader<'_> {
         });
         let compute = match weight {
             // peft leaves adapters of a layer whose weights are integers as they were made
-            Weight::Quantised(Quantised { format: Format::Int8, .. }) => Some(Dtype::F32),
+            Weight::Quantised(Quantised { format: Format::Int8 | Format::Awq(_), .. }) => Some(Dtype::F32),
             Weight::Plain(_) | Weight::Quantised(Quantised { format: Format::TorchaoInt8, .. }) => None,
             Weight::Quantised(quantised) => Some(quantised.compute),
         };
@@ -228,7 +234,7 @@ impl Loader<'_> {
         // none where it is not known how the weight is opened
         let opened = |count: u64| if self.loads_in_parts() { count } else { 0 };
         let (whole, absolute) = (opened(numel), opened(scales));
-        let whole = self.state.while_loading(whole, weights_dtype(self.member.precision));
+        let whole = self.state.while_loading(whole, weights_dtype(self.member));
         let store = |state: &mut State, bytes: u64, dtype: Dtype, what: &'static What| {
             state.persistent(bytes, dtype, times, Category::QuantState, what)
         };
@@ -254,13 +260,13 @@ impl Loader<'_> {
         state.note_dims_since(first, Dims::matrix(spec.output, spec.input));
         let weight = state.list_packed(packed, (spec.output, spec.input), times);
         let compute = match self.member.precision {
-            Precision::AmpFp16 | Precision::Fp16 => Dtype::F16,
+            Precision::AmpFp16 | Precision::AmpFp16Weights | Precision::Fp16 => Dtype::F16,
             Precision::Fp32 | Precision::Bf16 | Precision::AmpBf16 | Precision::AmpBf16Weights => Dtype::Bf16,
         };
         let early = self.member.quantization.format == WeightFormat::Nf4Early;
         let quantiser = self.software().quantiser;
         let origin = match quantiser {
-            Quantiser::Transformers => weights_dtype(self.member.precision),
+            Quantiser::Transformers => weights_dtype(self.member),
             // torchao's are another affair
             Quantiser::Torchao | Quantiser::Unsloth => compute,
             Quantiser::Fabric => Dtype::F16,
@@ -279,7 +285,7 @@ impl Loader<'_> {
     fn weight_8bit(&mut self, spec: &Linear) -> Quantised {
         self.has_quantised = true;
         let (times, numel) = (self.times, spec.weight_numel());
-        let whole = self.state.while_loading(numel, weights_dtype(self.member.precision));
+        let whole = self.state.while_loading(numel, weights_dtype(self.member));
         let half = self.state.while_loading(numel, Dtype::F16);
         let first = self.state.storages.len();
         let mut store = |bytes: u64, dtype: Dtype, what: &'static What| {
@@ -300,7 +306,7 @@ impl Loader<'_> {
     fn weight_only(&mut self, spec: &Linear) -> Quantised {
         self.has_quantised = true;
         let (times, numel) = (self.times, spec.weight_numel());
-        let whole = self.state.while_loading(numel, weights_dtype(self.member.precision));
+        let whole = self.state.while_loading(numel, weights_dtype(self.member));
         let first = self.state.storages.len();
         let mut store = |bytes: u64, dtype: Dtype, what: &'static What| {
             self.state.persistent(bytes, dtype, times, Category::QuantState, what)
@@ -323,9 +329,9 @@ impl Loader<'_> {
         Quantised { weight, format: Format::TorchaoInt8, compute, origin, opened, double: false }
     }
 
-    /// gptqmodel's `TritonV2Linear`, as a checkpoint fills its buffers (nn_modules/qlinear/__init__.py `_register_gptq_buffers`): what is
-    /// floating point is float16, whatever the model is.
-    fn gptq(&mut self, spec: &Linear) -> Quantised {
+    /// gptqmodel's `TritonV2Linear` and `AwqGEMMTritonLinear`, as a checkpoint fills their buffers (nn_modules/qlinear/__init__.py
+    /// `_register_gptq_buffers` and `AWQuantLinear`): what is floating point is float16, whatever the model is.
+    fn packed(&mut self, spec: &Linear, format: Format) -> Quantised {
         self.has_quantised = true;
         let (times, numel) = (self.times, spec.weight_numel());
         let quantization = self.member.quantization;
@@ -333,9 +339,9 @@ impl Loader<'_> {
         let groups = quantization.group.groups(spec.input);
         let shape = (spec.input, spec.output);
         let weight = match bits {
-            8 => self.state.add_8bit(&gptq::WEIGHT, shape, times),
+            8 => self.state.add_8bit(&packed::WEIGHT, shape, times),
             _ => {
-                let packed = self.state.store_packed(numel, times, &gptq::WEIGHT);
+                let packed = self.state.store_packed(numel, times, &packed::WEIGHT);
                 self.state.note_dims(packed, Dims::matrix(spec.input, spec.output));
                 self.state.list_packed(packed, shape, times)
             }
@@ -344,20 +350,24 @@ impl Loader<'_> {
             self.state.persistent(bytes, dtype, times, Category::QuantState, what)
         };
         let scales = groups.saturating_mul(spec.output);
-        store(scales.saturating_mul(bits) / 8, Dtype::I32, &gptq::ZEROS);
-        store(scales.saturating_mul(2), Dtype::F16, &gptq::SCALES);
-        store(spec.input.saturating_mul(4), Dtype::I32, &gptq::GROUPS);
-        store(32 / bits * 4, Dtype::I32, &gptq::SHIFTS);
+        store(scales.saturating_mul(bits) / 8, Dtype::I32, &packed::ZEROS);
+        store(scales.saturating_mul(2), Dtype::F16, &packed::SCALES);
+        if format == Format::Gptq {
+            store(spec.input.saturating_mul(4), Dtype::I32, &gptq::GROUPS);
+            store(32 / bits * 4, Dtype::I32, &gptq::SHIFTS);
+        }
         let compute = Dtype::F16;
-        Quantised { weight, format: Format::Gptq, compute, origin: compute, opened: compute, double: false }
+        Quantised { weight, format, compute, origin: compute, opened: compute, double: false }
     }
 
-    /// Whether loading converts layers of that class: bitsandbytes and GPTQ what is exactly `nn.Linear` or gpt2's, torchao whatever is an
-    /// `nn.Linear`; what only derives from that is refused of torchao and GPTQ.
+    /// Whether loading converts layers of that class: bitsandbytes and GPTQ what is exactly `nn.Linear` or gpt2's, torchao and AWQ whatever
+    /// is an `nn.Linear`; what only derives from that is refused of all but bitsandbytes.
     fn converts(&self, class: LinearClass) -> bool {
         match class {
             LinearClass::Linear => true,
-            LinearClass::Conv1d => self.member.quantization.format != WeightFormat::TorchaoInt8,
+            LinearClass::Conv1d => {
+                self.member.quantization.format != WeightFormat::TorchaoInt8 && !self.member.is_of_awq()
+            }
             LinearClass::Subclass => false,
         }
     }

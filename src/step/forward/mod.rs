@@ -308,10 +308,7 @@ impl<'a> Model<'a> {
         let apart = |linear: &linear::Layer| {
             linear.class == LinearClass::Subclass
                 || linear.name.ends_with(".dt_proj")
-                || linear.is_of(Format::Int8)
-                // which is added in place
-                || linear.is_of(Format::TorchaoInt8)
-                || linear.is_of(Format::Gptq)
+                || linear.adds_bias_apart()
                 // which is added after it
                 || self.machine.with(|state| state.params.get(linear.weight.id()).float8.is_some())
         };

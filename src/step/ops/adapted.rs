@@ -71,7 +71,8 @@ impl<'m> Tensor<'m> {
         })
     }
 
-    /// peft 0.21 tuners/lora/layer.py `Linear.forward` and tuners/lora/bnb.py `Linear4bit.forward` and `Linear8bitLt.forward`.
+    /// peft 0.21 tuners/lora/layer.py `Linear.forward`, tuners/lora/bnb.py `Linear4bit.forward` and `Linear8bitLt.forward`, and
+    /// tuners/lora/awq.py `AwqLoraLinear.forward`.
     fn adapted(&self, layer: &Layer, adapter: Adapter) -> Tensor<'m> {
         let machine = self.machine;
         let (autocast, adapter_dtype) =
@@ -114,7 +115,7 @@ impl<'m> Tensor<'m> {
                         drop(base);
                         copy
                     }
-                    Format::Int8 | Format::TorchaoInt8 | Format::Gptq => base,
+                    Format::Int8 | Format::TorchaoInt8 | Format::Gptq | Format::Awq(_) => base,
                 };
                 let dtype = base.value.dtype;
                 let x = if autocast { self.clone() } else { self.to_as(adapter_dtype, &ADAPTER_INPUT) };
@@ -123,20 +124,22 @@ impl<'m> Tensor<'m> {
                     drop(base);
                     return if autocast { sum } else { sum.to_as(dtype, &OUTPUT) };
                 }
-                let delta = {
+                let high = {
                     let dropped = x.dropout(adapter.dropout);
                     let low = dropped.parameter_product(down, adapter.a);
                     drop(dropped);
-                    let high = low.parameter_product(up, adapter.b);
-                    drop(low);
-                    high.scale()
+                    low.parameter_product(up, adapter.b)
                 };
-                let delta = if autocast {
-                    delta
-                } else {
-                    let cast = delta.to_as(dtype, &OUTPUT);
-                    drop(delta);
-                    cast
+                let scaled = |high: Tensor<'m>| high.scale();
+                let cast = |high: Tensor<'m>| if autocast { high } else { high.to_as(dtype, &OUTPUT) };
+                let delta = match quantised.format {
+                    Format::Awq(_) => scaled(cast(high)),
+                    Format::Bitsandbytes
+                    | Format::BitsandbytesEarly
+                    | Format::Nf4Tensor
+                    | Format::Int8
+                    | Format::TorchaoInt8
+                    | Format::Gptq => cast(scaled(high)),
                 };
                 let sum = base.add_as(&delta, &ADAPTED);
                 drop(base);

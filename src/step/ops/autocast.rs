@@ -12,20 +12,30 @@ use crate::step::what::{Source, What};
 
 static WEIGHT_COPY: What = What::own(
     "weight copy",
-    "autocast's half-precision copy of a float32 weight, saved for the gradient of its input",
+    "autocast's half-precision copy of a weight in another element type, saved for the gradient of its input",
     Source::At("PyTorch, aten/src/ATen/autocast_mode.cpp"),
 );
 
 impl State {
+    /// The element type in which an operation that autocast casts for reads what it is given (aten/src/ATen/autocast_mode.h
+    /// `is_eligible`: whatever is floating point).
+    pub fn operand_dtype(&self, own: Dtype) -> Dtype {
+        match own {
+            Dtype::F32 | Dtype::F16 | Dtype::Bf16 => self.autocast.unwrap_or(own),
+            _ => own,
+        }
+    }
+
     /// A parameter as an operation reads it under the running autocast.
     ///
     /// aten/src/ATen/autocast_mode.cpp `cached_cast`: float32 leaves that need a gradient are cast once and cached until
-    /// autocast ends; frozen ones are cast at every use.
+    /// autocast ends; frozen ones, and those of another 16-bit type, are cast at every use.
     pub fn cast_weight(&mut self, id: ParamId, caches: bool) -> Value {
         let param = *self.params.get(id);
-        let Some(target) = self.autocast.filter(|_| param.dtype == Dtype::F32) else {
+        let target = self.operand_dtype(param.dtype);
+        if target == param.dtype {
             return self.weight(id);
-        };
+        }
         if let Some((storage, edge)) = param.cached {
             self.retain(storage);
             return Value::plain(storage, param.numel, target).at(edge);
@@ -38,7 +48,7 @@ impl State {
         self.note_dims(storage, param.dims());
         self.release(weight.storage);
         let edge = node.output(0);
-        if caches && param.trainable && storage != NOTHING {
+        if caches && param.trainable && param.dtype == Dtype::F32 && storage != NOTHING {
             self.retain(storage);
             self.params.list[id as usize].cached = Some((storage, edge));
             self.cast_cache.push(id);

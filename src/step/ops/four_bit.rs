@@ -56,6 +56,27 @@ pub(in crate::step) enum Format {
     TorchaoInt8,
     /// GPTQ's, in 4 bits or 8 (`TritonV2Linear` of gptqmodel).
     Gptq,
+    /// AWQ's.
+    Awq(AwqKernel),
+}
+
+impl Format {
+    /// Whether a bias is added by itself, or in place, rather than by the product.
+    pub fn adds_bias_apart(self) -> bool {
+        match self {
+            Format::Bitsandbytes | Format::BitsandbytesEarly | Format::Nf4Tensor => false,
+            Format::Int8 | Format::TorchaoInt8 | Format::Gptq | Format::Awq(_) => true,
+        }
+    }
+}
+
+/// Which kernel of gptqmodel multiplies by AWQ's weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::step) enum AwqKernel {
+    /// `AwqGEMMTritonLinear`.
+    Triton,
+    /// `AwqGEMMLinear`, an extension that was compiled with nvcc.
+    Cuda,
 }
 
 impl State {
@@ -74,6 +95,7 @@ impl State {
             Format::Int8 => self.linear_8bit(x, shape, quantised.weight),
             Format::TorchaoInt8 => self.linear_weight_only(x, shape, quantised.weight),
             Format::Gptq => self.linear_gptq(x, shape, quantised.weight, bias),
+            Format::Awq(kernel) => self.linear_awq(x, shape, (quantised.weight, bias), kernel),
         }
     }
 }

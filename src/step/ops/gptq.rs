@@ -14,15 +14,6 @@ use crate::step::params::ParamId;
 use crate::step::tensor::Value;
 use crate::step::what::{Source, What};
 
-pub(in crate::step) static WEIGHT: What = What::own(
-    "qweight",
-    "the frozen weights, packed into 32-bit integers along their columns: there from load to end",
-    SOURCE,
-);
-pub(in crate::step) static ZEROS: What =
-    What::own("qzeros", "the zero of each group of a column's weights, packed like the weights", SOURCE);
-pub(in crate::step) static SCALES: What =
-    What::own("scales", "the scale of each group of a column's weights, in float16", SOURCE);
 pub(in crate::step) static GROUPS: What =
     What::own("g_idx", "which group each row of the weight belongs to", SOURCE);
 pub(in crate::step) static SHIFTS: What =
@@ -49,8 +40,7 @@ impl State {
         let packed = self.weight(weight);
         let evaluates = self.params.evaluates;
         let opens_in = if evaluates { x.dtype } else { Dtype::F16 };
-        let opened = Value::plain(self.alloc(shape.weights(), opens_in, &OPENED), shape.weights(), opens_in);
-        self.note_dims(opened.storage, shape.dims());
+        let opened = self.opened(shape, opens_in, &OPENED);
         // `weights.to(device=x.device, dtype=x.dtype)`
         let operand = self.cast_as(&opened, x.dtype, &OPENED);
         self.release(opened.storage);

@@ -53,7 +53,7 @@ impl<'m> Tensor<'m> {
                 };
                 match quantised.format {
                     Format::Bitsandbytes | Format::BitsandbytesEarly | Format::Nf4Tensor => result.copied(),
-                    Format::Int8 | Format::TorchaoInt8 | Format::Gptq => {
+                    Format::Int8 | Format::TorchaoInt8 | Format::Gptq | Format::Awq(_) => {
                         result.to_as(self.value.dtype, &OUTPUT)
                     }
                 }

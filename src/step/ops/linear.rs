@@ -68,6 +68,11 @@ impl Weight {
 }
 
 impl Layer {
+    /// Whether its weight is quantised so that its bias is added by itself, or in place.
+    pub fn adds_bias_apart(&self) -> bool {
+        matches!(self.weight, Weight::Quantised(quantised) if quantised.format.adds_bias_apart())
+    }
+
     /// Whether its weight is quantised so.
     pub fn is_of(&self, format: Format) -> bool {
         matches!(self.weight, Weight::Quantised(quantised) if quantised.format == format)
@@ -90,9 +95,8 @@ pub(in crate::step) struct Adapter {
 impl State {
     /// `F.linear(x, weight)` where the weight is a tensor of its own, no parameter.
     pub fn linear_with(&mut self, x: &Value, shape: Shape, weight: &Value) -> Value {
-        let target = self.autocast;
-        let weight = self.cast(weight, target.filter(|_| weight.dtype == Dtype::F32).unwrap_or(weight.dtype));
-        let x = self.cast_argument(x, target.filter(|_| x.dtype == Dtype::F32).unwrap_or(x.dtype), &INPUT);
+        let weight = self.cast(weight, self.operand_dtype(weight.dtype));
+        let x = self.cast_argument(x, self.operand_dtype(x.dtype), &INPUT);
         let node = self.row_node([&x, &weight], linear_backward);
         if x.requires_grad() {
             self.save_view(node, &weight.transposed());
@@ -125,7 +129,7 @@ impl State {
             return self.linear_float8(x, shape, (weight, recipe), bias);
         }
         // autocast casts arguments from the last to the first
-        let target = self.autocast.filter(|_| x.dtype == Dtype::F32).unwrap_or(x.dtype);
+        let target = self.operand_dtype(x.dtype);
         let (bias, weight, x) = match class {
             LinearClass::Linear => {
                 let bias = bias.map(|bias| self.cast_weight(bias, true));
@@ -178,7 +182,7 @@ impl State {
     /// A depthwise convolution over channels that lie token after token: the input is copied for it. The output has `more`
     /// elements than the input: the padding.
     pub fn convolved(&mut self, x: &Value, weight: ParamId, bias: Option<ParamId>, more: u64) -> Value {
-        let target = self.autocast.filter(|_| x.dtype == Dtype::F32).unwrap_or(x.dtype);
+        let target = self.operand_dtype(x.dtype);
         let bias = bias.map_or(Input::NONE, |bias| self.cast_weight(bias, true));
         let weight = self.cast_weight(weight, true);
         let x = self.cast_as(x, target, &INPUT);

@@ -4,7 +4,6 @@ use super::linear::Layer;
 use super::pointwise::sub_backward;
 use super::shape::OUTPUT;
 use super::tuned::Oft;
-use crate::dtype::Dtype;
 use crate::step::autograd::{Grad, fresh, like, only, share, share_view};
 use crate::step::machine::State;
 use crate::step::tensor::{Layout, Tensor, Value};
@@ -107,9 +106,7 @@ impl<'m> Tensor<'m> {
         what: &'static What,
     ) -> Tensor<'m> {
         self.apply(|state, x| {
-            let target = |state: &State, value: &Value| {
-                state.autocast.filter(|_| value.dtype == Dtype::F32).unwrap_or(value.dtype)
-            };
+            let target = |state: &State, value: &Value| state.operand_dtype(value.dtype);
             let types = [x, &other.value].map(|value| target(state, value));
             let (x, other) = if forwards {
                 let x = state.cast(x, types[0]);

@@ -14,7 +14,12 @@ static SLICE_CLONE: What = What::step("clone of the slice", "a copy of a slice")
 
 /// The element type of an operation on two tensors.
 pub(in crate::step) fn promoted(a: Dtype, b: Dtype) -> Dtype {
-    if a == b || b.bytes() < a.bytes() { a } else { b }
+    match (a, b) {
+        // neither holds what the other can
+        (Dtype::F16, Dtype::Bf16) | (Dtype::Bf16, Dtype::F16) => Dtype::F32,
+        _ if a == b || b.bytes() < a.bytes() => a,
+        _ => b,
+    }
 }
 
 impl State {

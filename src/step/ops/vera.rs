@@ -32,7 +32,7 @@ impl<'m> Tensor<'m> {
                     drop(base);
                     copy
                 }
-                Format::Int8 | Format::TorchaoInt8 | Format::Gptq => base,
+                Format::Int8 | Format::TorchaoInt8 | Format::Gptq | Format::Awq(_) => base,
             },
         };
         let [d, b] = [tuned.d, tuned.b].map(|id| machine.weight(id));

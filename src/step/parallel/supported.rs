@@ -74,10 +74,10 @@ pub(in crate::step) fn supported(
     // what is held against a model that is trained is whole on every GPU, and only scores
     let Some(training) = member.training else { return Ok(()) };
     let format = member.quantization.format;
-    if member.method == Method::Qlora && (format.bits() == 8 || format.is_of_gptq()) {
+    if member.method == Method::Qlora && (format.bits() == 8 || format.checkpoint().is_some()) {
         let what = format!(
             "training beside weights in {}",
-            if format.is_of_gptq() { format.label() } else { "8 bits" }
+            if format.checkpoint().is_some() { format.label() } else { "8 bits" }
         );
         return refuse(Field::WeightFormat, what, "choose NF4");
     }
@@ -415,7 +415,7 @@ fn sharded(
         Precision::Fp32 if member.stack == Stack::Torchtune => {}
         // its engines make parameters bfloat16 or float16, whatever they were
         Precision::AmpBf16Weights | Precision::Fp16 if cluster.is_zero() => {}
-        Precision::Fp32 | Precision::Fp16 | Precision::AmpBf16Weights => {
+        Precision::Fp32 | Precision::Fp16 | Precision::AmpBf16Weights | Precision::AmpFp16Weights => {
             let fix = if cluster.is_zero() {
                 "choose bf16 or fp16: what is followed are DeepSpeed's 16-bit engines (bf16: {enabled: true}, or fp16)"
             } else {

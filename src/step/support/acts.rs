@@ -230,7 +230,7 @@ fn advantage(job: &Job, (policy, value): (usize, usize), batch: Batch) -> Result
     let policy = &job.members[policy];
     answers(policy, batch)?;
     trained(job, value)?;
-    if matches!(policy.precision, Precision::Fp16 | Precision::AmpFp16) {
+    if policy.precision.is_float16() {
         return refuse(Field::Precision, "PPO in float16 is not modelled", "choose bf16 or fp32");
     }
     if policy.step_time() == StepTime::InBackward {
@@ -252,7 +252,7 @@ fn distillation(job: &Job, (student, teacher): (usize, usize), batch: Batch) -> 
     let refuse = |field, message: &str, fix| Err(Issue::error(field, message).with_fix(fix));
     for member in [&job.members[student], &job.members[teacher]] {
         answers(member, batch)?;
-        if matches!(member.precision, Precision::Fp16 | Precision::AmpFp16) {
+        if member.precision.is_float16() {
             return refuse(
                 Field::Precision,
                 "distillation in float16 is not modelled",
@@ -374,11 +374,13 @@ fn generates(member: &Member, many: bool) -> Result<(), Issue> {
         Precision::Fp32 | Precision::Bf16 | Precision::Fp16 => Ok(()),
         // accelerate's, which was measured
         Precision::AmpBf16 | Precision::AmpBf16Weights | Precision::AmpFp16 if trains => Ok(()),
-        Precision::AmpBf16 | Precision::AmpBf16Weights | Precision::AmpFp16 => refuse(
-            Field::Precision,
-            "generation is modelled without autocast".into(),
-            "choose bf16, fp16 or fp32",
-        ),
+        Precision::AmpBf16 | Precision::AmpBf16Weights | Precision::AmpFp16 | Precision::AmpFp16Weights => {
+            refuse(
+                Field::Precision,
+                "generation is modelled without autocast".into(),
+                "choose bf16, fp16 or fp32",
+            )
+        }
     }
 }
 

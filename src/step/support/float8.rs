@@ -63,7 +63,11 @@ pub(in crate::step) fn float8(
     }
     if job.cluster.is_fsdp2() && job.cluster.wrapped_by == WrappedBy::Axolotl {
         let message = "accelerate stops: torchao's FP8 under FSDP2 does not go with cpu_ram_efficient_loading, by which what axolotl loads is followed";
-        return refuse(Field::WrappedBy, message.into(), "choose a loop of one's own, or switch FP8 training off");
+        return refuse(
+            Field::WrappedBy,
+            message.into(),
+            "choose a loop of one's own, or switch FP8 training off",
+        );
     }
     if member.float8.gathers && member.float8.recipe != Float8::Tensorwise {
         let message = "torchao stops: weights are wrapped for gathers in 8 bits with the tensorwise recipe alone (enable_fsdp_float8_all_gather)";

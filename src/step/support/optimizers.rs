@@ -6,7 +6,7 @@ use crate::job::{HeadKind, Member, Training};
 use crate::model::Architecture;
 use crate::model::blocks::{FeedForward, LinearClass};
 use crate::scenario::software::Software;
-use crate::scenario::{LoraTargets, Optimizer, Precision, StepTime};
+use crate::scenario::{LoraTargets, Optimizer, StepTime};
 use crate::step::forward::Model;
 
 /// What stands in the way of such an optimizer.
@@ -42,7 +42,7 @@ pub(super) fn optimizer(architecture: &Architecture, member: &Member) -> Result<
         );
         return refuse(Field::Optimizer, message, "choose AdamW");
     }
-    if member.precision == Precision::AmpFp16 && optimizer.steps_in_backward() {
+    if member.precision.is_scaled() && optimizer.steps_in_backward() {
         let message = format!("{name} steps before a gradient scaler has seen the gradients");
         return refuse(Field::Precision, message, "train in bfloat16");
     }

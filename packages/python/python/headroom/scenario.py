@@ -33,10 +33,10 @@ class Scenario(TypedDict, total=False):
     #: Whether copies of the embedding and the output head are trained whole (peft's modules_to_save)
     train_embeddings: bool
 
-    #: How frozen weights that are quantised are stored: in 4 bits as QLoRA has them, in 8 (LLM.int8, torchao), or as a checkpoint of GPTQ has them
-    weight_format: Literal["nf4", "int8", "torchao-int8", "gptq-4", "gptq-8", "nf4-early"]
+    #: How frozen weights that are quantised are stored: in 4 bits as QLoRA has them, in 8 (LLM.int8, torchao), or as a checkpoint of GPTQ or AWQ has them
+    weight_format: Literal["nf4", "int8", "torchao-int8", "gptq-4", "gptq-8", "awq-4", "awq-4-cuda", "nf4-early"]
 
-    #: How many weights of a column of GPTQ's share a scale and a zero (group_size of its quantization_config)
+    #: How many weights of a column of GPTQ's or AWQ's share a scale and a zero (group_size of its quantization_config)
     group_size: Literal["128", "64", "32", "column"]
 
     #: Whether the scales of 4-bit weights are quantised too (bnb_4bit_use_double_quant)
@@ -61,7 +61,7 @@ class Scenario(TypedDict, total=False):
     float8_gather: bool
 
     #: Element types of weights, activations and gradients
-    precision: Literal["fp32", "bf16", "fp16", "amp-bf16", "amp-bf16-weights", "amp-fp16"]
+    precision: Literal["fp32", "bf16", "fp16", "amp-bf16", "amp-bf16-weights", "amp-fp16", "amp-fp16-weights"]
 
     #: The optimizer, where its implementation changes the memory also the implementation
     optimizer: Literal["adamw", "adamw-fused", "adamw-for-loop", "adamw-early", "adamw-8bit", "paged-adamw-8bit", "adamw-8bit-torchao", "paged-adamw", "adam", "sgd", "sgd-momentum", "nesterov", "adagrad", "rmsprop", "adafactor", "adafactor-torch", "lamb", "lion", "lion-8bit", "ademamix", "ademamix-8bit", "paged-ademamix", "paged-ademamix-8bit", "schedule-free-adamw", "stable-adamw", "muon", "galore-adamw", "galore-adamw-8bit", "galore-adafactor", "apollo-adamw", "lomo", "adalomo", "nadam", "amsgrad", "sparse-adam", "shampoo", "adabelief"]

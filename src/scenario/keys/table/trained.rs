@@ -2,7 +2,7 @@
 
 use super::super::key::{Group, Key, Place, Value, ValueKind};
 use super::super::matters::{
-    always, any, with_4_bit, with_adapters, with_bitsandbytes, with_expert_layers, with_float8, with_gptq,
+    always, any, with_4_bit, with_adapters, with_bitsandbytes, with_expert_layers, with_float8, with_groups,
     with_lora_dropout, with_pefts_adapters, with_preparation, with_rank, with_targets,
 };
 use super::super::nearest::nearest;
@@ -144,7 +144,7 @@ pub(super) const KEYS: &[Key] = &[
         link: "q",
         name: "weight-format",
         label: "Quantised weights",
-        help: "How frozen weights that are quantised are stored: in 4 bits as QLoRA has them, in 8 (LLM.int8, torchao), or as a checkpoint of GPTQ has them",
+        help: "How frozen weights that are quantised are stored: in 4 bits as QLoRA has them, in 8 (LLM.int8, torchao), or as a checkpoint of GPTQ or AWQ has them",
         field: Field::WeightFormat,
         group: Group::Training,
         place: Place::Folded,
@@ -154,6 +154,7 @@ pub(super) const KEYS: &[Key] = &[
             WeightFormat::Int8 if with_4_bit(scenario) => "int8",
             WeightFormat::TorchaoInt8 if with_4_bit(scenario) => "torchao int8",
             WeightFormat::Gptq4 | WeightFormat::Gptq8 if with_4_bit(scenario) => "gptq",
+            WeightFormat::Awq4 | WeightFormat::Awq4Cuda if with_4_bit(scenario) => "awq",
             _ => "",
         },
     },
@@ -161,12 +162,12 @@ pub(super) const KEYS: &[Key] = &[
         link: "gs",
         name: "group-size",
         label: "Group size",
-        help: "How many weights of a column of GPTQ's share a scale and a zero (group_size of its quantization_config)",
+        help: "How many weights of a column of GPTQ's or AWQ's share a scale and a zero (group_size of its quantization_config)",
         field: Field::GroupSize,
         group: Group::Training,
         place: Place::Folded,
         value: choice!(GroupSize, quantization.group),
-        matters: with_gptq,
+        matters: with_groups,
         band: any,
     },
     Key {

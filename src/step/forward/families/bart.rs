@@ -66,7 +66,7 @@ impl<'a> Pass<'_, 'a> {
         if !self.modeling.logits_bias {
             return logits.clone();
         }
-        let bias = Value::plain(NOTHING, self.architecture.vocab, weights_dtype(self.member.precision));
+        let bias = Value::plain(NOTHING, self.architecture.vocab, weights_dtype(self.member));
         logits.add_row(&Tensor { machine: self.machine, value: bias })
     }
 
@@ -103,7 +103,7 @@ impl<'a> Pass<'_, 'a> {
         let sines = counts.then(|| {
             let _ids = self.counted_positions();
             let numel = self.batch.tokens().saturating_mul(self.architecture.hidden);
-            self.constant(numel, weights_dtype(self.member.precision), &torch::POSITIONS)
+            self.constant(numel, weights_dtype(self.member), &torch::POSITIONS)
         });
         let positions = sines.or_else(|| {
             half.positions.map(|(table, param)| {

@@ -15,7 +15,7 @@ impl<'a> Pass<'_, 'a> {
     /// `OpenAIGPTModel.forward` up to its layers.
     pub(in crate::step::forward) fn openai_gpt_inputs(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
         let embeddings = &self.architecture.embeddings;
-        let dtype = super::super::loader::weights_dtype(self.member.precision);
+        let dtype = super::super::loader::weights_dtype(self.member);
         let mask = self.batch.mask.is_given().then(|| {
             let make = || self.of_tokens(self.batch.tokens(), dtype, &torch::MASK);
             let given = make();
@@ -84,7 +84,7 @@ impl<'a> Pass<'_, 'a> {
             weights = {
                 let allowed = weights.times_buffer();
                 let square = self.batch.length.saturating_mul(self.batch.length);
-                let dtype = super::super::loader::weights_dtype(self.member.precision);
+                let dtype = super::super::loader::weights_dtype(self.member);
                 let others = self.of_queries(square, dtype, &torch::OTHERS);
                 let forbidden = self.of_queries(square, dtype, &FORBIDDEN);
                 drop(others);

@@ -47,7 +47,7 @@ fn has_experts(architecture: &Architecture) -> bool {
 
 /// Whether hidden states are float32 where autocast makes the router's weights 16-bit: a 4-bit layer returns what it is given.
 fn stops_at_the_sum(member: &Member) -> bool {
-    let wide = member.quantization.makes_rest_float32() || weights_dtype(member.precision) == Dtype::F32;
+    let wide = member.quantization.makes_rest_float32() || weights_dtype(member) == Dtype::F32;
     member.method == Method::Qlora && wide && autocast_dtype(member.precision).is_some()
 }
 
@@ -105,9 +105,9 @@ pub(super) fn architecture<'a>(
         return refused("beside another tuner than LoRA");
     }
     if member.method == Method::Qlora
-        && (member.quantization.format.bits() == 8 || member.quantization.format.is_of_gptq())
+        && (member.quantization.format.bits() == 8 || member.quantization.format.checkpoint().is_some())
     {
-        return refused("in 8 bits or of GPTQ");
+        return refused("in 8 bits, of GPTQ or of AWQ");
     }
     if own.turns == ExpertTurns::Weighed && stops_at_the_sum(member) {
         let message = format!(

@@ -161,7 +161,7 @@ fn settings(member: &Member, batch: Batch, cluster: Cluster) -> Result<(), Issue
     }
     match member.precision {
         Precision::Bf16 | Precision::AmpBf16 | Precision::AmpBf16Weights => {}
-        Precision::Fp32 | Precision::Fp16 | Precision::AmpFp16 => {
+        Precision::Fp32 | Precision::Fp16 | Precision::AmpFp16 | Precision::AmpFp16Weights => {
             return refuse(Field::Precision, member.precision.label(), "choose bf16 mixed, or pure bf16");
         }
     }

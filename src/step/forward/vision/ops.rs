@@ -71,7 +71,7 @@ impl<'m> Tensor<'m> {
         let layout = if places { Layout::Tokens } else { Layout::Heads };
         self.machine.within(name, &roles::PROJECTION, || {
             self.apply(|state, x| {
-                let target = state.autocast.filter(|_| x.dtype == Dtype::F32).unwrap_or(x.dtype);
+                let target = state.operand_dtype(x.dtype);
                 let bias = tower.patch_bias.map(|bias| state.cast_weight(bias, true));
                 let weight = state.cast_weight(tower.patch, true);
                 let x = state.cast_as(x, target, &PIXELS);

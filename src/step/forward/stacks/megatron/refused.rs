@@ -67,7 +67,11 @@ pub(super) fn settings(member: &Member, batch: Batch, cluster: Cluster, gpt: boo
     }
     match member.precision {
         Precision::Bf16 | Precision::AmpBf16Weights => {}
-        Precision::Fp32 | Precision::Fp16 | Precision::AmpBf16 | Precision::AmpFp16 => {
+        Precision::Fp32
+        | Precision::Fp16
+        | Precision::AmpBf16
+        | Precision::AmpFp16
+        | Precision::AmpFp16Weights => {
             let message = "Megatron-core is followed with --bf16: bfloat16 weights and float32 masters";
             return refuse(Field::Precision, message, "choose bf16 mixed over bf16 weights");
         }

@@ -85,7 +85,11 @@ pub(in crate::step::forward::stacks) fn architecture(
 fn settings(member: &Member, batch: Batch) -> Result<(), Issue> {
     match member.precision {
         Precision::Fp32 | Precision::Bf16 => {}
-        Precision::Fp16 | Precision::AmpBf16 | Precision::AmpBf16Weights | Precision::AmpFp16 => {
+        Precision::Fp16
+        | Precision::AmpBf16
+        | Precision::AmpBf16Weights
+        | Precision::AmpFp16
+        | Precision::AmpFp16Weights => {
             let message = "torchtune computes in the element type of the weights, without autocast";
             return Err(Issue::error(Field::Precision, message).with_fix("choose bf16 (pure) or fp32"));
         }

@@ -29,7 +29,7 @@ const MORE_POSITIONS: u64 = 8192;
 impl Loader<'_> {
     /// The rotary tables, the buffer that 4-bit weights are dequantised into, and the two that layers' inputs come back to.
     pub(in crate::step::forward) fn unsloth_buffers(&mut self, architecture: &Architecture) {
-        let dtype = weights_dtype(self.member.precision);
+        let dtype = weights_dtype(self.member);
         let scratch = if self.member.method == Method::Qlora { largest(self, architecture) } else { 0 };
         let mut store = |numel: u64, dtype: Dtype, what: &'static What| {
             let bytes = numel.saturating_mul(dtype.bytes());

@@ -75,7 +75,7 @@ fn settings(member: &Member, batch: Batch) -> Result<(), Issue> {
     };
     let half = match member.precision {
         Precision::Bf16 | Precision::Fp16 | Precision::AmpBf16Weights => true,
-        Precision::Fp32 | Precision::AmpBf16 | Precision::AmpFp16 => false,
+        Precision::Fp32 | Precision::AmpBf16 | Precision::AmpFp16 | Precision::AmpFp16Weights => false,
     };
     let early = member.method == Method::Qlora && member.quantization.format == WeightFormat::Nf4Early;
     let kernel = matches!(member.attention, AttentionKernel::Sdpa | AttentionKernel::Flash);
