@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
+use super::float8;
 use super::hugging_face::{Parts, Trainer};
 use super::launch;
 use super::link::{of_link, written_by_headroom};
@@ -204,6 +205,7 @@ pub(super) fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
     }
     let format = if parts.unsloth { Format::Unsloth } else { Format::Python };
     let mut reader = Reader::new(base.clone(), settings);
+    float8::of_calls(&script.calls, &mut reader);
     for other in others {
         reader.leave(&other, OTHER_TRAINER);
     }

@@ -9,6 +9,7 @@ mod calls;
 mod command;
 mod deepspeed;
 mod evaluation;
+mod float8;
 mod hugging_face;
 mod launch;
 mod link;

@@ -1,0 +1,246 @@
+//! What a text says is done with the model.
+
+use headroom::scenario::{
+    Checkpointing, Evaluates, Evaluation, Mask, Method, Precision, Reference, Rollouts, Scenario, Stack, Task,
+};
+
+use crate::{read, read_over};
+
+#[test]
+fn preference_training_is_a_task() {
+    let text = "from trl import DPOConfig, DPOTrainer\nargs = DPOConfig(per_device_train_batch_size=2, precompute_ref_log_probs=True, max_length=2048, bf16=True, beta=0.1)\ntrainer = DPOTrainer(model=\"Qwen/Qwen3-0.6B\", args=args)";
+    let understood = read(text);
+    assert_eq!(understood.left, []);
+    let scenario = understood.scenario;
+    assert_eq!((scenario.task, scenario.answers.reference), (Task::Dpo, Reference::Precomputed));
+    assert_eq!((scenario.batch, scenario.sequence), (2, 2048));
+    let other = read("args = NashMDConfig(bf16=True)");
+    assert_eq!(other.left[0].said, "NashMDConfig");
+    assert_eq!(
+        read("NashMDTrainer(model=\"Qwen/Qwen3-0.6B\")").scenario.model.name(),
+        "meta-llama/Llama-3.1-8B"
+    );
+}
+
+#[test]
+fn trls_other_trainers_are_tasks() {
+    for (text, task, reference) in [
+        ("trl kto --model_name_or_path Qwen/Qwen2.5-7B --bf16", Task::Kto, Reference::Scored),
+        ("model_name_or_path: Qwen/Qwen2.5-7B\ndesirable_weight: 1.0\n", Task::Kto, Reference::Scored),
+        (
+            "args = KTOConfig(beta=0.1, precompute_ref_log_probs=True, undesirable_weight=1.2)\nKTOTrainer(args=args)",
+            Task::Kto,
+            Reference::Precomputed,
+        ),
+        ("ORPOTrainer(args=ORPOConfig(beta=0.1, max_completion_length=256))", Task::Orpo, Reference::Scored),
+        ("CPOTrainer(args=CPOConfig(loss_type=\"simpo\", simpo_gamma=0.5))", Task::Cpo, Reference::Scored),
+        (
+            "CPOTrainer(args=CPOConfig(loss_type=\"simpo\", simpo_gamma=0.5, cpo_alpha=0.0))",
+            Task::Simpo,
+            Reference::Scored,
+        ),
+        (
+            "RewardTrainer(args=RewardConfig(center_rewards_coefficient=0.01))",
+            Task::Reward,
+            Reference::Scored,
+        ),
+        (
+            "RLOOConfig(use_vllm=True, vllm_mode=\"server\", normalize_advantages=True)",
+            Task::Rloo,
+            Reference::Scored,
+        ),
+        (
+            "RLOOConfig(use_vllm=True, vllm_mode=\"server\", num_generations=4, beta=0.0)",
+            Task::Rloo,
+            Reference::None,
+        ),
+    ] {
+        let understood = read(text);
+        assert_eq!(understood.left, [], "{text}");
+        let Scenario { task: found, answers, sequence, mask, checkpointing, .. } = understood.scenario;
+        assert_eq!((found, answers.reference), (task, reference), "{text}");
+        assert_eq!((mask, checkpointing), (Mask::Padded, Checkpointing::NonReentrant), "{text}");
+        assert_eq!(sequence, 1024, "{text}");
+    }
+}
+
+/// Four models of one script: the policy is the one that writes.
+#[test]
+fn a_policy_beside_a_value_model_is_a_task() {
+    let text = "name = \"Qwen/Qwen2.5-1.5B\"\n\
+        value = AutoModelForSequenceClassification.from_pretrained(name, num_labels=1, dtype=torch.bfloat16)\n\
+        reward = AutoModelForSequenceClassification.from_pretrained(name, num_labels=1, dtype=torch.bfloat16)\n\
+        policy = AutoModelForCausalLM.from_pretrained(name, dtype=torch.bfloat16)\n\
+        reference = AutoModelForCausalLM.from_pretrained(name, dtype=torch.bfloat16)\n\
+        args = PPOConfig(per_device_train_batch_size=2, gradient_accumulation_steps=8, num_mini_batches=2, num_ppo_epochs=2,\n\
+            local_rollout_forward_batch_size=8, response_length=128, kl_coef=0.03, stop_token=\"eos\", bf16=False)\n\
+        trainer = PPOTrainer(args=args, model=policy, ref_model=reference, reward_model=reward, value_model=value)";
+    let understood = read(text);
+    assert_eq!(understood.left, []);
+    let Scenario { task, policy, answers, batch, accumulation, sequence, precision, .. } =
+        understood.scenario.clone();
+    assert_eq!((task, batch, accumulation), (Task::Ppo, 2, 8));
+    assert_eq!((policy.rollout, policy.parts, policy.epochs), (8, 2, 2));
+    assert_eq!((sequence, precision), (answers.prompt + 128, Precision::Bf16));
+    assert_eq!(understood.scenario.model.name(), "Qwen/Qwen2.5-1.5B");
+    assert_eq!(understood.scenario.checkpointing, Checkpointing::Off);
+    let asked = format!("{text}\npolicy.gradient_checkpointing_enable()");
+    assert_eq!(read(&asked).scenario.checkpointing, Checkpointing::NonReentrant);
+    let other = text.replacen(
+        "from_pretrained(name, num_labels",
+        "from_pretrained(\"Qwen/Qwen2.5-7B\", num_labels",
+        1,
+    );
+    assert_eq!(read(&other).left.len(), 1, "{:?}", read(&other).left);
+    let command = read(
+        "python examples/scripts/ppo/ppo.py --sft_model_path Qwen/Qwen2.5-0.5B --learning_rate 3e-6 --response_length 53 --num_ppo_epochs 1",
+    );
+    assert_eq!((command.scenario.task, command.scenario.policy.rollout), (Task::Ppo, 64));
+}
+
+/// transformers' own trainer of a model that is loaded for sequence classification.
+#[test]
+fn classification_is_a_task() {
+    let text = "model = AutoModelForSequenceClassification.from_pretrained(\"FacebookAI/roberta-base\", num_labels=28, id2label=names)\nargs = TrainingArguments(per_device_train_batch_size=32, bf16=True)\ntrainer = Trainer(model=model, args=args, data_collator=DataCollatorWithPadding(tokenizer))";
+    let understood = read(text);
+    assert_eq!(understood.left, []);
+    let Scenario { task, answers, batch, mask, stack, method, .. } = understood.scenario;
+    assert_eq!((task, answers.labels, batch, mask), (Task::Classify, 28, 32, Mask::Padded));
+    assert_eq!((stack, method), (Stack::Transformers, Method::Full));
+    // its weights were published in float32, and its positions begin behind the padding's: 512 of 514
+    assert_eq!((understood.scenario.precision, understood.scenario.sequence), (Precision::AmpBf16, 512));
+    let adapted =
+        read(&format!("{}\nLoraConfig(task_type=\"SEQ_CLS\", r=8)", text.replace("num_labels=28, ", "")));
+    assert_eq!((adapted.scenario.answers.labels, adapted.scenario.method), (2, Method::Lora));
+    // trl's own trainer says what the model is for
+    let reward = read(&format!("{text}\ntrainer = RewardTrainer(model=model, args=RewardConfig())"));
+    assert_eq!(reward.scenario.task, Task::Reward);
+}
+
+/// sentence-transformers' own trainer, whose loss says whether gradients are cached.
+#[test]
+fn embeddings_are_a_task() {
+    let text = "model = SentenceTransformer(\"microsoft/deberta-v3-base\", device=\"cuda\")\n\
+                loss = CachedMultipleNegativesRankingLoss(model, mini_batch_size=16)\n\
+                args = SentenceTransformerTrainingArguments(per_device_train_batch_size=512, bf16=True)\n\
+                trainer = SentenceTransformerTrainer(model=model, args=args, train_dataset=rows, loss=loss)";
+    let understood = read(text);
+    assert_eq!(understood.left, []);
+    let Scenario { task, embedding, batch, mask, stack, method, precision, sequence, .. } =
+        understood.scenario;
+    assert_eq!((task, embedding.cached, batch, mask), (Task::Embed, 16, 512, Mask::Padded));
+    assert_eq!((stack, method, sequence), (Stack::Transformers, Method::Full, 512));
+    assert_eq!(precision, Precision::AmpBf16);
+    let plain = read(&text.replace("CachedMultiple", "Multiple").replace(", mini_batch_size=16", ""));
+    assert_eq!((plain.scenario.embedding.cached, plain.left), (0, vec![]));
+    let other = read(&text.replace("CachedMultipleNegativesRankingLoss", "losses.CoSENTLoss"));
+    assert_eq!(other.left.len(), 1, "{:?}", other.left);
+    // such names are others' too
+    let loop_of_ones_own = read(
+        "model = nn.Transformer(d_model=512)\nloss = nn.MarginRankingLoss()\nTrainingArguments(bf16=True)",
+    );
+    assert_eq!((loop_of_ones_own.scenario.task, loop_of_ones_own.left), (Task::Sft, vec![]));
+}
+
+/// What arguments say of an evaluation counts where it is asked for, and is passed over where it is not.
+#[test]
+fn evaluations_are_read_where_they_are_followed() {
+    let text = |strategy: &str, more: &str| {
+        format!(
+            "args = SFTConfig(eval_strategy=\"{strategy}\", per_device_eval_batch_size=4, eval_accumulation_steps=2, bf16=True{more})\n\
+             trainer = SFTTrainer(model=\"Qwen/Qwen3-0.6B\", args=args, eval_dataset=rows)"
+        )
+    };
+    let of = |text: &str| {
+        let understood = read(text);
+        let Evaluation { keeps, batch, accumulation, .. } = understood.scenario.evaluation;
+        ((keeps, batch, accumulation), understood.left.len())
+    };
+    assert_eq!(of(&text("no", "")), ((Evaluates::Off, 8, 0), 0));
+    // without a strategy nothing is evaluated while it trains
+    assert_eq!(of(&text("no", ", do_eval=True")), ((Evaluates::Off, 8, 0), 0));
+    assert_eq!(of(&text("epoch", "")), ((Evaluates::Loss, 4, 2), 0));
+    let metrics = text("steps", "").replace("eval_dataset", "compute_metrics=accuracy, eval_dataset");
+    assert_eq!(of(&metrics), ((Evaluates::Metrics, 4, 2), 0));
+    assert_eq!(of(&metrics.replace("bf16=True", "prediction_loss_only=True")).0.0, Evaluates::Loss);
+    // what is not followed is said
+    let offloaded = text("steps", ", activation_offloading=True");
+    assert_eq!(of(&offloaded), ((Evaluates::Off, 8, 0), 1));
+}
+
+#[test]
+fn reinforcement_is_a_task() {
+    let text = "args = GRPOConfig(use_vllm=True, vllm_mode=\"server\", num_generations=4, max_completion_length=1024, beta=0.04)\ntrainer = GRPOTrainer(model=\"Qwen/Qwen2-0.5B-Instruct\", reward_funcs=reward, args=args, train_dataset=dataset)";
+    let understood = read(text);
+    assert_eq!(understood.left, []);
+    let scenario = understood.scenario;
+    assert_eq!((scenario.task, scenario.answers.reference), (Task::Grpo, Reference::Scored));
+    assert_eq!((scenario.model.name(), scenario.method), ("Qwen/Qwen2-0.5B-Instruct".into(), Method::Full));
+    assert_eq!((scenario.batch, scenario.sequence), (8, scenario.answers.prompt + 1024));
+    // vLLM on the same card has its share of it
+    let beside = read("GRPOConfig(use_vllm=True, vllm_mode=\"colocate\", vllm_gpu_memory_utilization=0.45)");
+    assert_eq!((beside.left, beside.scenario.reserve.vllm), (Vec::new(), 45));
+    assert_eq!(read("GRPOConfig(use_vllm=True)").scenario.reserve.vllm, 30);
+    assert_eq!(beside.scenario.answers.rollouts, Rollouts::Server);
+    assert_eq!(read("GRPOConfig()").scenario.answers.reference, Reference::None);
+}
+
+/// trl's default: the model that is trained generates its answers by transformers.
+#[test]
+fn answers_are_generated_in_the_process_where_vllm_is_off() {
+    let plain = read("GRPOConfig()");
+    assert_eq!((plain.left, plain.scenario.answers.rollouts), (Vec::new(), Rollouts::Transformers));
+    assert!(plain.assumed.iter().any(|assumed| assumed.key == "rollouts"), "{:?}", plain.assumed);
+    let usual = read("RLOOConfig(use_vllm=False, temperature=1.0, top_p=1.0, top_k=0, min_p=None)");
+    assert_eq!((usual.left, usual.scenario.answers.rollouts), (Vec::new(), Rollouts::Transformers));
+    // what makes more of the vocabulary than a draw, and pages, are not followed, and said
+    let cut = read("GRPOConfig(temperature=0.7, top_k=50)");
+    assert_eq!(
+        (cut.left.len(), cut.scenario.answers.rollouts),
+        (2, Rollouts::Transformers),
+        "{:?}",
+        cut.left
+    );
+    let pages = read("GRPOConfig(use_transformers_paged=True)");
+    assert_eq!(
+        (pages.left.len(), pages.scenario.answers.rollouts),
+        (1, Rollouts::Server),
+        "{:?}",
+        pages.left
+    );
+    // a server draws as it likes
+    assert_eq!(read("GRPOConfig(use_vllm=True, temperature=0.7, top_k=50)").left, []);
+}
+
+#[test]
+fn commands_and_files_of_preference_training() {
+    let dpo = [
+        "trl dpo --model_name_or_path Qwen/Qwen2.5-7B --max_length 1024 --bf16",
+        "accelerate launch --num_processes 4 examples/scripts/dpo.py --model_name_or_path Qwen/Qwen2.5-7B",
+        "model_name_or_path: Qwen/Qwen2.5-7B\nbf16: true\nbeta: 0.01\nloss_type: sigmoid\nmax_length: 1024\nmax_prompt_length: 512\n",
+    ];
+    for text in dpo {
+        let understood = read(text);
+        assert_eq!((understood.scenario.task, &understood.left[..]), (Task::Dpo, &[][..]), "{text}");
+        assert_eq!(understood.scenario.answers.reference, Reference::Scored, "{text}");
+        assert!(understood.assumed.iter().any(|assumed| assumed.key == "task"), "{text}");
+    }
+    for (text, said) in [
+        ("trl gkd --model_name_or_path Qwen/Qwen2.5-7B --bf16", "gkd"),
+        ("accelerate launch dpo_online.py --model_name_or_path Qwen/Qwen2.5-7B", "dpo_online.py"),
+    ] {
+        let understood = read(text);
+        assert_eq!(understood.left[0].said, said, "{:?}", understood.left);
+        assert!(understood.left[0].why.contains("GRPO and RLOO are read"), "{:?}", understood.left);
+    }
+    for text in [
+        "trl grpo --model_name_or_path Qwen/Qwen2.5-7B --bf16 --use_vllm",
+        "model_name_or_path: Qwen/Qwen2.5-7B\nnum_generations: 8\nuse_vllm: true\n",
+    ] {
+        let understood = read(text);
+        assert_eq!((understood.scenario.task, &understood.left[..]), (Task::Grpo, &[][..]), "{text}");
+    }
+    let sft = read_over("trl sft --model_name_or_path gpt2 --bf16", |base| base.task = Task::Dpo);
+    assert_eq!(sft.scenario.task, Task::Sft);
+    assert!(sft.assumed.iter().any(|assumed| assumed.key == "task"));
+}

@@ -1,0 +1,208 @@
+//! Quantised weights, and products in 8 bits.
+
+use headroom::scenario::{
+    Checkpointing, Float8, Float8Layers, Float8Training, GroupSize, Method, WeightFormat,
+};
+
+use crate::{left, read, read_over};
+
+#[test]
+fn weights_in_8_bits_are_read() {
+    let load = "model = AutoModelForCausalLM.from_pretrained('Qwen/Qwen2.5-7B', quantization_config=BitsAndBytesConfig(load_in_8bit=True))\n";
+    let adapted = format!("{load}model = get_peft_model(model, LoraConfig(r=8))\n");
+    let over =
+        |text: &str| read_over(text, |base| base.quantization.format = WeightFormat::Nf4Early).scenario;
+    for text in [load, &adapted] {
+        let read = over(text);
+        assert_eq!((read.method, read.quantization.format), (Method::Qlora, WeightFormat::Int8), "{text}");
+        assert!(!read.quantization.prepare, "{text}");
+    }
+    let four =
+        read_over(&adapted.replace("8bit", "4bit"), |base| base.quantization.format = WeightFormat::Int8);
+    assert_eq!(four.scenario.quantization.format, WeightFormat::Nf4);
+    let axolotl = "base_model: Qwen/Qwen2.5-7B\nmicro_batch_size: 2\nsequence_len: 2048\nadapter: lora\nload_in_8bit: true\n";
+    let factory = "model_name_or_path: Qwen/Qwen2.5-7B\nstage: sft\nfinetuning_type: lora\nquantization_bit: 8\ncutoff_len: 2048\n";
+    for text in [axolotl, factory] {
+        let read = over(text);
+        assert_eq!((read.method, read.quantization.format), (Method::Qlora, WeightFormat::Int8), "{text}");
+        let text = text.replace("8bit", "4bit").replace("bit: 8", "bit: 4");
+        let four = read_over(&text, |base| base.quantization.format = WeightFormat::Int8).scenario;
+        assert_eq!((four.method, four.quantization.format), (Method::Qlora, WeightFormat::Nf4), "{text}");
+    }
+}
+
+#[test]
+fn weights_of_gptqs_checkpoints_are_read() {
+    let script = |quantiser: &str| {
+        read(&format!(
+            "model = AutoModelForCausalLM.from_pretrained('Qwen/Qwen2.5-7B', quantization_config={quantiser})\n\
+             model = get_peft_model(model, LoraConfig(r=8, target_modules=['q_proj', 'v_proj']))\n"
+        ))
+    };
+    for (quantiser, format, group) in [
+        ("GPTQConfig(bits=4, backend='auto_trainable')", WeightFormat::Gptq4, GroupSize::Of128),
+        ("GPTQConfig(4, group_size=-1, backend='auto_trainable')", WeightFormat::Gptq4, GroupSize::Column),
+        ("GPTQConfig(bits=8, group_size=32, backend='auto_trainable')", WeightFormat::Gptq8, GroupSize::Of32),
+        ("GPTQConfig(bits=4, backend='gptq_triton')", WeightFormat::Gptq4, GroupSize::Of128),
+        ("GPTQConfig(bits=4, backend=BACKEND.AUTO_TRAINABLE)", WeightFormat::Gptq4, GroupSize::Of128),
+    ] {
+        let read = script(quantiser);
+        let found =
+            (read.scenario.method, read.scenario.quantization.format, read.scenario.quantization.group);
+        assert_eq!(found, (Method::Qlora, format, group), "{quantiser}");
+        assert!(read.left.iter().all(|left| !left.why.contains("Marlin")), "{quantiser}");
+    }
+    assert!(script("GPTQConfig(bits=4)").left.iter().any(|left| left.why.contains("Marlin")));
+}
+
+#[test]
+fn weights_of_awqs_checkpoints_are_read() {
+    let script = |quantiser: &str, further: &str| {
+        read(&format!(
+            "model = AutoModelForCausalLM.from_pretrained('Qwen/Qwen2.5-7B', quantization_config={quantiser})\n\
+             {further}model = get_peft_model(model, LoraConfig(r=8, target_modules=['q_proj', 'v_proj']))\n"
+        ))
+    };
+    for (quantiser, format, group) in [
+        ("AwqConfig(backend='auto_trainable')", WeightFormat::Awq4, GroupSize::Of128),
+        ("AwqConfig(bits=4, group_size=-1, backend='gemm_triton')", WeightFormat::Awq4, GroupSize::Column),
+        (
+            "AwqConfig(4, group_size=64, version='GEMM', backend='gemm')",
+            WeightFormat::Awq4Cuda,
+            GroupSize::Of64,
+        ),
+        ("AwqConfig(backend=AwqBackend.AUTO_TRAINABLE)", WeightFormat::Awq4, GroupSize::Of128),
+    ] {
+        let read = script(quantiser, "");
+        let found =
+            (read.scenario.method, read.scenario.quantization.format, read.scenario.quantization.group);
+        assert_eq!(found, (Method::Qlora, format, group), "{quantiser}");
+        assert!(read.left.iter().all(|left| !left.why.contains("Marlin")), "{quantiser}");
+    }
+    let trainable = "AwqConfig(backend='auto_trainable')";
+    assert!(script("AwqConfig(bits=4)", "").left.iter().any(|left| left.why.contains("Marlin")));
+    // peft's preparation does not turn checkpointing on there, whatever it is told
+    let prepared = "model = prepare_model_for_kbit_training(model, use_gradient_checkpointing=True)\n";
+    let enabled =
+        "model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={'use_reentrant': False})\n";
+    for (further, checkpointing) in [
+        (prepared.to_owned(), Checkpointing::Off),
+        (format!("{enabled}{prepared}"), Checkpointing::NonReentrant),
+    ] {
+        let read = script(trainable, &further).scenario;
+        assert_eq!((read.quantization.prepare, read.checkpointing), (true, checkpointing), "{further}");
+    }
+}
+
+#[test]
+fn weights_of_torchao_are_read_and_those_of_other_quantisers_left() {
+    let script = |quantiser: &str| {
+        read(&format!(
+            "model = AutoModelForCausalLM.from_pretrained('Qwen/Qwen2.5-7B', quantization_config={quantiser})\n\
+             model = get_peft_model(model, LoraConfig(r=8))\n"
+        ))
+    };
+    for quantiser in [
+        "TorchAoConfig(Int8WeightOnlyConfig())",
+        "TorchAoConfig(quant_type=torchao.quantization.Int8WeightOnlyConfig(version=2))",
+        "TorchAoConfig('int8_weight_only')",
+    ] {
+        let read = script(quantiser).scenario;
+        let found = (read.method, read.quantization.format);
+        assert_eq!(found, (Method::Qlora, WeightFormat::TorchaoInt8), "{quantiser}");
+    }
+    for (quantiser, word) in [
+        ("TorchAoConfig(Int8WeightOnlyConfig(granularity=PerGroup(64)))", "are predicted"),
+        ("TorchAoConfig(Int4WeightOnlyConfig(group_size=128))", "the run stops"),
+        ("HqqConfig(nbits=4, group_size=64)", "the run stops"),
+        ("GPTQConfig(bits=3, backend='auto_trainable')", "4 and 8 bits"),
+        ("AwqConfig(bits=4, version='gemv')", "gemm"),
+        ("AwqConfig(bits=4, group_size=16)", "gemm"),
+        ("AwqConfig(bits=4, zero_point=False)", "gemm"),
+    ] {
+        let read = script(quantiser);
+        assert_eq!(read.scenario.method, Method::Lora, "{quantiser}");
+        assert!(read.left.iter().any(|left| left.why.contains(word)), "{quantiser}: {:?}", left(&read));
+    }
+}
+
+#[test]
+fn unsloth_loads_in_4_bits_where_nothing_is_said() {
+    let script = |argument: &str| {
+        let text = format!(
+            "model, tokenizer = FastLanguageModel.from_pretrained('unsloth/Meta-Llama-3.1-8B'{argument})\nmodel = FastLanguageModel.get_peft_model(model, r=16)\n"
+        );
+        [Method::Qlora, Method::Lora, Method::Full]
+            .map(|method| read_over(&text, |base| base.change(|base| base.method = method)).scenario.method)
+    };
+    assert_eq!(script(""), [Method::Qlora; 3]);
+    let length = "model, tokenizer = FastLanguageModel.from_pretrained('unsloth/Meta-Llama-3.1-8B', max_seq_length=4096)\n";
+    assert_eq!(read(length).scenario.sequence, 4096);
+    let elsewhere = length.replace("FastLanguageModel", "AutoModelForCausalLM");
+    assert!(read(&elsewhere).left.iter().any(|left| left.said.contains("max_seq_length")));
+    assert_eq!(script(", load_in_4bit=True"), [Method::Qlora; 3]);
+    for wider in ["load_in_4bit=False", "load_in_16bit=True", "load_in_8bit=True", "load_in_fp8=True"] {
+        assert_eq!(script(&format!(", {wider}")), [Method::Lora; 3], "{wider}");
+    }
+    assert_eq!(script(", full_finetuning=True, load_in_4bit=True"), [Method::Full; 3]);
+}
+
+/// torchao's products in 8 bits: axolotl's switch, and accelerate's where its file says whose they are.
+#[test]
+fn products_in_8_bits_are_read() {
+    let axolotl =
+        |rest: &str| read(&format!("base_model: Qwen/Qwen3-8B\nbf16: true\n{rest}")).scenario.float8;
+    let own = Float8Training { recipe: Float8::Tensorwise, ..Float8Training::OFF };
+    assert_eq!(axolotl("fp8: true\n"), own);
+    assert_eq!(
+        axolotl("fp8: true\nfp8_enable_fsdp_float8_all_gather: true\n"),
+        Float8Training { gathers: true, ..own }
+    );
+    assert_eq!(axolotl("fp8: false\n"), Float8Training::OFF);
+    let launcher = "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nmixed_precision: fp8\nnum_processes: 2\n";
+    let accelerate = |rest: &str| read(&format!("{launcher}{rest}"));
+    let torchaos = accelerate("fp8_config:\n  backend: AO\n  pad_inner_dim: false\n");
+    assert_eq!(torchaos.scenario.float8, Float8Training { gathers: true, ..own });
+    assert!(torchaos.scenario.precision.is_bfloat16());
+    for others in ["", "fp8_config:\n  backend: TE\n"] {
+        let understood = accelerate(others);
+        assert_eq!(understood.scenario.float8, Float8Training::OFF, "{others}");
+        assert!(
+            left(&understood).iter().any(|what| what.contains("mixed_precision: fp8")),
+            "{others}: {:?}",
+            left(&understood)
+        );
+    }
+}
+
+/// The same of torchao's and accelerate's conversions in a script, with their filters.
+#[test]
+fn conversions_to_8_bits_are_read() {
+    let script = |lines: &str| {
+        read(&format!(
+            "model = AutoModelForCausalLM.from_pretrained(\"Qwen/Qwen3-8B\", dtype=torch.bfloat16)\n{lines}\n"
+        ))
+    };
+    let float8 = |lines: &str| script(lines).scenario.float8;
+    let all = Float8Training { recipe: Float8::Tensorwise, layers: Float8Layers::All, ..Float8Training::OFF };
+    assert_eq!(float8(""), Float8Training::OFF);
+    assert_eq!(float8("convert_to_float8_training(model)"), all);
+    let rowwise = "config = Float8LinearConfig.from_recipe_name(\"rowwise\")\n";
+    let padded = "config = replace(config, pad_inner_dim=True)\n";
+    let inner = format!("{rowwise}{padded}convert_model_to_fp8_ao(model, config=config)");
+    let own = Float8Training { recipe: Float8::Rowwise, layers: Float8Layers::Inner, pads: true, ..all };
+    assert_eq!(float8(&inner), own);
+    let filter = "module_filter_fn=_auto_filter_for_recipe(\"rowwise\", [\"lm_head\"])";
+    let large = format!("{rowwise}convert_to_float8_training(model, config=config, {filter})");
+    assert_eq!(float8(&large), Float8Training { layers: Float8Layers::Large, pads: false, ..own });
+    let chosen = script(
+        "convert_to_float8_training(model, module_filter_fn=lambda module, name: \"out\" not in name)",
+    );
+    assert_eq!(chosen.scenario.float8.layers, Float8Layers::Body);
+    assert!(chosen.assumed.iter().any(|assumed| assumed.key == "float8-layers"));
+    let unknown = script(
+        "convert_to_float8_training(model, config=Float8LinearConfig.from_recipe_name(\"blockwise\"))",
+    );
+    assert_eq!(unknown.scenario.float8, Float8Training::OFF);
+    assert!(left(&unknown).iter().any(|what| what.contains("blockwise")), "{:?}", left(&unknown));
+}
