@@ -10,8 +10,8 @@ use headroom::export::{Configuration, configuration};
 use headroom::import;
 use headroom::scenario::keys::{Key, keys};
 use headroom::scenario::{
-    Allocator, AttentionKernel, Checkpointing, LoraTargets, Mask, Method, ModelChoice, Offloading, Optimizer,
-    Precision, Scenario, Sharding, Stack,
+    Allocator, AttentionKernel, Checkpointing, Field, LoraTargets, Mask, Method, ModelChoice, Offloading,
+    Optimizer, Precision, Scenario, Sharding, Stack,
 };
 use headroom::share;
 use proptest::prelude::*;
@@ -431,5 +431,29 @@ fn names_at_which_transformers_stops_are_not_written() {
         let trl = linked(&format!("m=meta-llama/Llama-3.2-1B&st=trl&{link}"));
         let script = headroom::export::script(&trl).expect("trl's trainers run it");
         assert!(script.contains(&format!("optim=\"{name}\"")), "{script}");
+    }
+}
+
+/// axolotl's file has a line for FP8 under autocast, as it runs it; the others refuse what they would leave out.
+#[test]
+fn products_in_8_bits_are_written_or_refused() {
+    let of = |rest: &str| {
+        let link = format!("v=1&m=Qwen/Qwen2.5-7B&method=full&gpu=h100-sxm-80gb&f8=tensorwise{rest}");
+        share::decode(&link).scenarios.remove(0)
+    };
+    let axolotl = configuration(&of(""), Configuration::Axolotl).expect("it has a line");
+    assert!(axolotl.text.contains("\nfp8: true\n"), "{}", axolotl.text);
+    for (rest, which) in [
+        ("&p=bf16", Configuration::Axolotl),
+        ("&p=fp32", Configuration::Axolotl),
+        ("&f8=rowwise", Configuration::Axolotl),
+        ("&f8g=on", Configuration::Axolotl),
+        ("", Configuration::Trl),
+        ("", Configuration::LlamaFactory),
+        ("&gpus=8&shard=fsdp2&p=amp-bf16", Configuration::Accelerate),
+    ] {
+        let issue = configuration(&of(rest), which).expect_err(rest);
+        let fields = [Field::Float8, Field::Float8Gather, Field::Precision];
+        assert!(fields.contains(&issue.field), "{rest} {which:?}: {issue}");
     }
 }

@@ -228,7 +228,11 @@ const SENTENCES: &[(&str, &str)] = &[
     ),
     (
         "docs/accuracy.md",
-        "`data/measurements/float8-ranks.json`: {float8-ranks rows} steps of one rank under FSDP2, allocated {float8-ranks allocated worst} % and reserved {float8-ranks reserved worst} % at worst.",
+        "`data/measurements/float8-ranks.json`: {float8-ranks rows} steps of one rank under FSDP2 and DDP, allocated {float8-ranks allocated worst} % and reserved {float8-ranks reserved worst} % at worst.",
+    ),
+    (
+        "docs/formulas.md",
+        "allocated {float8 allocated worst} % at most, reserved {float8 reserved worst} % over {float8 rows} measured runs on one GPU",
     ),
     ("docs/accuracy.md", "`data/measurements/megatron.json`: {megatron rows} steps of one rank"),
     ("docs/accuracy.md", "`data/measurements/packed.json`: {packed rows} steps over texts"),

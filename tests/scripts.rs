@@ -8,7 +8,7 @@ use headroom::import;
 use headroom::model::catalogue;
 use headroom::plan::Answer;
 use headroom::scenario::keys::{ValueKind, keys};
-use headroom::scenario::{Cluster, CustomModel, Method, ModelChoice, Scenario, Sharding, Stack, Task};
+use headroom::scenario::{Cluster, CustomModel, Field, Method, ModelChoice, Scenario, Sharding, Stack, Task};
 use headroom::share;
 use serde_json::Value;
 
@@ -326,7 +326,15 @@ fn layers_are_converted_to_8_bits() {
     let large = written(&format!("{base}&f8=rowwise&f8l=large"));
     let filter = "module_filter_fn=_auto_filter_for_recipe(\"rowwise\", [\"lm_head\"])";
     assert!(large.contains(filter) && large.contains("torchao==0.18.*"), "{large}");
+    let body = written(&format!("{base}&f8=tensorwise&f8l=body"));
+    assert!(body.contains("module_filter_fn=lambda module, name: \"lm_head\" not in name"), "{body}");
     assert!(!written(base).contains("float8"), "it is asked for");
+    // what is saved at the end has no storage
+    let wrapped = "v=1&m=Qwen/Qwen2.5-7B&method=full&gpu=h100-sxm-80gb&f8=tensorwise&f8g=on";
+    assert_eq!(
+        script(&share::decode(wrapped).scenarios[0]).expect_err("it could not save").field,
+        Field::Float8Gather
+    );
 }
 
 /// Beside AWQ's weights peft's preparation does not turn checkpointing on: the file does.

@@ -4,7 +4,7 @@ use super::launch;
 use super::names::AXOLOTL_KERNELS;
 use super::reader::{Reader, Said, among};
 use super::trainer;
-use crate::scenario::{Float8, Float8Layers, Method, Stack, WeightFormat, WrappedBy};
+use crate::scenario::{Float8, Float8Layers, Method, Precision, Stack, WeightFormat, WrappedBy};
 
 const WHY: &str = "axolotl's default (0.19)";
 
@@ -327,7 +327,21 @@ fn float8(reader: &mut Reader) {
             reader.set("float8", Float8::Tensorwise.slug(), &said);
             reader.quietly("float8-layers", Float8Layers::Inner.slug());
             reader.quietly("float8-padding", "off");
+            // whatever bf16 says, accelerate has autocast to bfloat16 beside it
+            let precision = match reader.scenario.precision {
+                Precision::Bf16 => Some(Precision::AmpBf16Weights),
+                Precision::Fp32 => Some(Precision::AmpBf16),
+                _ => None,
+            };
+            if let Some(precision) = precision {
+                reader.set("precision", precision.slug(), &said);
+            }
+            let second = reader.given(&["fsdp_version", "fsdp_config.fsdp_version"]);
             match gathers {
+                Some((true, said)) if second.is_empty() => {
+                    reader.leave(&said, "axolotl refuses it without fsdp_version: 2");
+                    reader.quietly("float8-gather", "off");
+                }
                 Some((on, said)) => reader.set("float8-gather", if on { "on" } else { "off" }, &said),
                 None => reader.quietly("float8-gather", "off"),
             }

@@ -168,24 +168,26 @@ fn mixed(reader: &mut Reader) {
 /// Products in 8 bits, which run under autocast to bfloat16: torchao's, with accelerate's own settings where none are said
 /// (accelerate 1.15 utils/dataclasses.py `AORecipeKwargs`).
 fn float8(reader: &mut Reader, said: &str, wide: bool) {
-    match reader.take(&["fp8_config.backend", "fp8_backend"]) {
+    match reader.take(&["fp8_config.backend", "fp8_config.fp8_backend", "fp8_backend"]) {
         Some(backend) if backend.text().eq_ignore_ascii_case("ao") => reader.idle.push(backend.said),
         Some(backend) => {
             let both = format!("{said}, {}", backend.said);
-            return reader.leave(&both, "of FP8's backends torchao (AO) is predicted");
+            return reader
+                .leave(&both, "of FP8's backends torchao (AO) is followed: it is predicted without FP8");
         }
         None => {
-            return reader.leave(said, "which of FP8's backends runs is not said: torchao (AO) is predicted");
+            return reader.leave(said, "which of FP8's backends runs is not said: torchao (AO) is followed, and it is predicted without FP8");
         }
     }
     reader.set("precision", if wide { "amp-bf16" } else { "amp-bf16-weights" }, said);
     reader.set("float8", Float8::Tensorwise.slug(), said);
     reader.quietly("float8-layers", Float8Layers::Inner.slug());
-    for (key, name) in [
-        ("float8-padding", "fp8_config.pad_inner_dim"),
-        ("float8-gather", "fp8_config.enable_fsdp_float8_all_gather"),
-    ] {
-        reader.or_assume(key, &[name], "on", "accelerate's default");
+    for (key, name) in
+        [("float8-padding", "pad_inner_dim"), ("float8-gather", "enable_fsdp_float8_all_gather")]
+    {
+        let names = [format!("fp8_config.{name}"), format!("fp8_config.fp8_{name}"), format!("fp8_{name}")];
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        reader.or_assume(key, &names, "on", "accelerate's default");
     }
 }
 

@@ -146,6 +146,14 @@ impl Float8Training {
     pub const OFF: Float8Training =
         Float8Training { recipe: Float8::Off, layers: Float8Layers::Inner, pads: false, gathers: false };
 
+    /// Whether a product's rows may be of any number: their gradients are not summed over in 8 bits, or what is summed over is padded.
+    pub const fn takes_any_rows(self) -> bool {
+        match self.recipe {
+            Float8::Tensorwise | Float8::Rowwise => self.pads,
+            Float8::RowwiseWithGwHp | Float8::Off => true,
+        }
+    }
+
     /// Whether any product is in 8 bits.
     pub const fn is_on(self) -> bool {
         !matches!(self.recipe, Float8::Off)

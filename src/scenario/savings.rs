@@ -35,8 +35,9 @@ fn float8(scenario: &Scenario, issues: &mut Vec<Issue>) {
     let mut note = |field, message: &str| issues.push(Issue::new(Severity::Note, field, message));
     note(
         Field::Float8,
-        "FP8 training saves time, not memory: weights, gradients, optimizer states and saved activations stay in their types, and without \
-         torch.compile each product makes float32 copies of its operands",
+        "FP8 training is made for speed, which torch.compile brings and is not followed here. Nothing in 8 bits outlives its layer: weights, \
+         gradients, optimizer states and saved activations stay in their types, and each product makes float32 copies of its operands. What it saves are \
+         autocast's copies of the converted weights, and half of what FSDP2 gathers where that is in 8 bits",
     );
     if scenario.method.has_adapters() {
         note(

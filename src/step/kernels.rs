@@ -2,6 +2,7 @@
 
 use super::device::Device;
 use super::heap::{Heap, NOTHING, StorageId};
+use crate::allocator::Stream;
 use crate::dtype::Dtype;
 use crate::memory::Category;
 use crate::step::what::{Source, What, torch};
@@ -123,7 +124,7 @@ pub(super) fn column_maximum_scratch(heap: &mut Heap, rows: u64, width: u64, dty
 /// Scratch of the largest of all elements: a partial result of each thread block, and a semaphore.
 ///
 /// Source: as of [`column_sum_scratch`]; a thread has four elements at a time.
-pub(super) fn maximum_scratch(heap: &mut Heap, numel: u64, dtype: Dtype) {
+pub(super) fn maximum_scratch(heap: &mut Heap, numel: u64, dtype: Dtype, stream: Stream) {
     let values = numel.div_ceil(MAX_THREADS);
     if values < 256 {
         return;
@@ -134,9 +135,9 @@ pub(super) fn maximum_scratch(heap: &mut Heap, numel: u64, dtype: Dtype) {
         return;
     }
     let bytes = blocks.saturating_mul(dtype.bytes());
-    let partial = heap.alloc_as(Category::Temporaries, bytes, Dtype::U8, &MAXIMUM_PARTIAL);
-    heap.scratch(4, &MAXIMUM_SEMAPHORES);
-    heap.release(partial);
+    let mut alloc = |bytes, what| heap.alloc_on(stream, Category::Temporaries, bytes, Dtype::U8, what);
+    let both = [alloc(bytes, &MAXIMUM_PARTIAL), alloc(4, &MAXIMUM_SEMAPHORES)];
+    both.into_iter().rev().for_each(|storage| heap.release(storage));
 }
 
 /// The most threads of a block that reduces.

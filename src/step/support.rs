@@ -318,6 +318,28 @@ fn runs_megatron(member: &Member) -> bool {
     Software::of(member.stack).model == ModelCode::Megatron
 }
 
+/// An issue where groups of weights do not end with a column: gptqmodel's layers refuse such a checkpoint.
+fn whole_groups(architecture: &Architecture, member: &Member) -> Result<(), Issue> {
+    // a whole column is a group of any size
+    let Ok(size) = u64::try_from(member.quantization.group.size()) else { return Ok(()) };
+    let mut cut = None;
+    for block in &architecture.blocks {
+        block.visit(&mut |param: Param| {
+            if let (ParamRole::LinearWeight, [_, inputs]) = (param.role, &param.shape[..])
+                && !inputs.is_multiple_of(size)
+            {
+                cut.get_or_insert(*inputs);
+            }
+        });
+    }
+    let Some(inputs) = cut else { return Ok(()) };
+    let message = format!(
+        "a column of {} weights is no number of groups of {size}: no checkpoint can be so",
+        grouped(inputs)
+    );
+    Err(Issue::error(Field::GroupSize, message).with_fix("choose a smaller group, or the whole column"))
+}
+
 /// Where 8-bit weights were compared with bitsandbytes' own and torchao's, and those of a checkpoint of GPTQ's or AWQ's with gptqmodel's.
 fn eight_bit(architecture: &Architecture, member: &Member) -> Result<(), Issue> {
     let format = match member.quantization.format {
@@ -331,6 +353,7 @@ fn eight_bit(architecture: &Architecture, member: &Member) -> Result<(), Issue> 
     };
     if let Some(method) = format.checkpoint() {
         checkpoint(architecture, method)?;
+        whole_groups(architecture, member)?;
     }
     if !format.is_of_bitsandbytes() && has_linear_subclass(architecture) {
         let message = format!(

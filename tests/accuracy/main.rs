@@ -211,7 +211,7 @@ fn every_row_of_float8_is_predicted() {
 
 #[test]
 fn every_rank_of_float8_is_predicted() {
-    FLOAT8_RANKS.is_predicted(8, [0.001, 0.001, 0.001], [0.001, 0.001, 0.001]);
+    FLOAT8_RANKS.is_predicted(10, [0.001, 0.001, 0.001], [0.001, 0.001, 0.001]);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Quantised weights, and products in 8 bits.
 
 use headroom::scenario::{
-    Checkpointing, Float8, Float8Layers, Float8Training, GroupSize, Method, WeightFormat,
+    Checkpointing, Float8, Float8Layers, Float8Training, GroupSize, Method, Precision, WeightFormat,
 };
 
 use crate::{left, read, read_over};
@@ -154,10 +154,12 @@ fn products_in_8_bits_are_read() {
         |rest: &str| read(&format!("base_model: Qwen/Qwen3-8B\nbf16: true\n{rest}")).scenario.float8;
     let own = Float8Training { recipe: Float8::Tensorwise, ..Float8Training::OFF };
     assert_eq!(axolotl("fp8: true\n"), own);
-    assert_eq!(
-        axolotl("fp8: true\nfp8_enable_fsdp_float8_all_gather: true\n"),
-        Float8Training { gathers: true, ..own }
-    );
+    let gathers = "fp8: true\nfp8_enable_fsdp_float8_all_gather: true\n";
+    // which axolotl refuses on one GPU
+    assert_eq!(axolotl(gathers), own);
+    assert_eq!(axolotl(&format!("fsdp_version: 2\n{gathers}")), Float8Training { gathers: true, ..own });
+    let full = read("base_model: Qwen/Qwen3-8B\nbf16: full\nfp8: true\n");
+    assert_eq!(full.scenario.precision, Precision::AmpBf16Weights);
     assert_eq!(axolotl("fp8: false\n"), Float8Training::OFF);
     let launcher = "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nmixed_precision: fp8\nnum_processes: 2\n";
     let accelerate = |rest: &str| read(&format!("{launcher}{rest}"));

@@ -36,19 +36,29 @@ fn what_does_not_go_with_8_bits_is_refused() {
             ("offload=on", Some(Field::Offloading)),
             ("m=Qwen/Qwen2.5-VL-3B-Instruct", Some(Field::Float8)),
             ("gpus=2&shard=zero2", Some(Field::Sharding)),
+            ("gpus=2&shard=fsdp2", Some(Field::Method)),
+            ("merge=gpu", Some(Field::Merging)),
+            ("task=classify", Some(Field::Task)),
+            ("m=tiiuae/falcon-7b", Some(Field::Float8)),
             // 16 has to divide the tokens that the weight's gradient is summed over
             ("s=63", Some(Field::Float8Padding)),
             ("s=63&b=16", None),
             ("s=63&f8p=on", None),
             ("s=63&f8=rowwise", Some(Field::Float8Padding)),
             ("s=63&f8=rowwise-gw-hp", None),
-            ("mask=padding-free&attn=flash-attn", Some(Field::Float8Padding)),
+            ("mask=padding-free&attn=flash-attn", None),
+            ("mask=padded&len=40~20", Some(Field::Float8Padding)),
+            // each expert has as many rows as the router sends it
+            ("m=allenai/OLMoE-1B-7B-0924&exl=layers&method=full&f8l=body", Some(Field::Float8Padding)),
+            ("m=allenai/OLMoE-1B-7B-0924&exl=layers&method=full&f8l=body&f8p=on", None),
             // and both dimensions of a weight
             ("r=8", None),
             ("r=8&f8l=body", Some(Field::Float8Layers)),
             ("f8l=all", None),
             ("f8=rowwise-gw-hp&f8l=large", Some(Field::Float8Layers)),
             ("f8=rowwise&f8g=on", Some(Field::Float8Gather)),
+            ("m=meta-llama/Llama-3.2-1B&method=full&f8l=all&f8g=on", Some(Field::Float8Layers)),
+            ("method=full&f8g=on&save=on&m=meta-llama/Llama-3.2-1B", Some(Field::Saving)),
         ],
     );
 }

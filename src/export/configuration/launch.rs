@@ -9,6 +9,11 @@ use crate::scenario::{CpuOffload, Sharding};
 
 pub(super) fn accelerate(run: &Run<'_>) -> Result<(String, String), Issue> {
     let cluster = run.scenario.cluster;
+    if run.scenario.trains_in_float8() {
+        let message = "the launcher's own FP8 goes with neither bf16=True of the script nor the loading that this file asks for";
+        return Err(Issue::error(Field::Float8, message)
+            .with_fix("choose the Python file, which converts the layers"));
+    }
     let mut lines = Lines::default();
     lines.set("compute_environment", "LOCAL_MACHINE");
     lines.set("debug", false);

@@ -51,6 +51,13 @@ pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
 /// What such a loop has no line for.
 fn refuse(run: &Run<'_>) -> Result<(), Issue> {
     let no = |field, message: &str, fix: &str| Err(Issue::error(field, message).with_fix(fix));
+    if run.scenario.trains_in_float8() && run.scenario.float8.gathers {
+        return no(
+            Field::Float8Gather,
+            "what such a loop ends with, save_pretrained, stops at weights that are wrapped for gathers in 8 bits",
+            "switch FP8 gathers off",
+        );
+    }
     match run.scenario.mask {
         Mask::None | Mask::Ones if run.scenario.lengths != Lengths::Equal => {
             return no(

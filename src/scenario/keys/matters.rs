@@ -38,7 +38,7 @@ pub(super) fn with_lora_dropout(scenario: &Scenario) -> bool {
 
 /// Whether products in 8-bit floats are followed, or asked for: what is asked for can be switched off.
 pub(super) fn with_float8(scenario: &Scenario) -> bool {
-    let followed = matches!(scenario.task, Task::Sft | Task::Classify)
+    let followed = scenario.task == Task::Sft
         && scenario.method != Method::Qlora
         && matches!(scenario.stack, Stack::Transformers | Stack::Liger);
     scenario.trains_in_float8() || followed

@@ -119,7 +119,7 @@ impl Cast {
             Over::All { transposed } => {
                 let dense =
                     if transposed { whole.like(heap, whole.dtype, &torch::CONTIGUOUS) } else { NOTHING };
-                kernels::maximum_scratch(heap, whole.numel, whole.dtype);
+                kernels::maximum_scratch(heap, whole.numel, whole.dtype, whole.stream);
                 heap.release(dense);
             }
             Over::Rows(_) => {}

@@ -87,7 +87,10 @@ mod tests {
     fn a_product_of_any_shape_has_one() {
         for size in [0, 1, 17, 1 << 20, 1 << 40, u64::MAX] {
             for multiprocessors in [0, 1, 128] {
-                let _ = workspace((size, size, size), multiprocessors);
+                let bytes = workspace((size, size, size), multiprocessors);
+                let block = 2 * 4 * 128 * 128 + 4;
+                assert!(bytes >= 2 * 4 * 16 * 64, "{size}: {bytes}");
+                assert!(bytes <= multiprocessors.max(1) * block + 128, "{size}: {bytes}");
             }
         }
     }

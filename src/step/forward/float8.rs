@@ -5,8 +5,9 @@
 
 use super::Model;
 use crate::issue::{Field, Issue};
+use crate::model::HeadTransform;
 use crate::model::blocks::{FeedForward, LinearClass};
-use crate::scenario::{Float8, Float8Layers};
+use crate::scenario::{Float8Layers, Float8Training};
 use crate::step::float8::{MULTIPLE, Recipe};
 use crate::step::ops::linear::{Layer, Shape};
 use crate::step::params::ParamId;
@@ -17,24 +18,60 @@ struct Found {
     name: &'static str,
     weight: ParamId,
     shape: Shape,
-    /// Whether it is the output head, or an adapter of it.
-    is_of_head: bool,
+    place: Place,
+    is_adapter: bool,
+}
+
+/// Where a layer lies, or what its adapter adapts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Inside,
+    /// Of an expert, which is given as many tokens as the router sends it.
+    Expert,
+    Head,
 }
 
 impl Found {
     /// A layer and its adapter, as peft puts them: the layer itself, A, B.
-    fn of(layer: &Layer, is_of_head: bool) -> Vec<Found> {
-        let found = |weight, shape| Found { name: layer.name, weight, shape, is_of_head };
-        let own = (layer.class == LinearClass::Linear).then(|| found(layer.weight.id(), layer.shape));
+    fn of(layer: &Layer, place: Place) -> Vec<Found> {
+        let found = |weight, shape, is_adapter| Found { name: layer.name, weight, shape, place, is_adapter };
+        let own = (layer.class == LinearClass::Linear).then(|| found(layer.weight.id(), layer.shape, false));
         let beside = layer.adapter.iter().flat_map(|adapter| {
             let [down, up] = adapter.shapes(layer);
-            [found(adapter.a, down), found(adapter.b, up)]
+            [found(adapter.a, down, true), found(adapter.b, up, true)]
         });
         own.into_iter().chain(beside).collect()
     }
 
     fn is_divisible(self) -> bool {
         [self.shape.input, self.shape.output].into_iter().all(|size| size.is_multiple_of(MULTIPLE))
+    }
+
+    /// An issue where one of its products stops.
+    fn check(self, float8: Float8Training) -> Result<(), Issue> {
+        if !self.is_divisible() {
+            let Found { name, shape, is_adapter, .. } = self;
+            let message = format!(
+                "PyTorch stops at {}{name} with {} × {} weights: 16 has to divide both dimensions of a product in 8 bits",
+                if is_adapter { "an adapter of " } else { "" },
+                shape.output,
+                shape.input
+            );
+            let fix = match is_adapter {
+                true => {
+                    "choose a rank that 16 divides, or all but the first and the last, which leaves such layers out"
+                }
+                false => "choose all but the first and the last, which leaves such layers out",
+            };
+            return Err(Issue::error(Field::Float8Layers, message).with_fix(fix));
+        }
+        if self.place == Place::Expert && !float8.takes_any_rows() {
+            let message = "each expert is given as many tokens as the router sends it, and 16 has to divide the number of what a weight's gradient is summed over in 8 bits";
+            let fix =
+                "pad the operands (pad_inner_dim), or multiply weights' gradients in 16 bits (rowwise-gw-hp)";
+            return Err(Issue::error(Field::Float8Padding, message).with_fix(fix));
+        }
+        Ok(())
     }
 
     /// `_auto_filter_for_recipe`: what pays on an H100.
@@ -63,26 +100,16 @@ impl Model<'_> {
         for (index, layer) in found.into_iter().enumerate() {
             let takes = match float8.layers {
                 Float8Layers::Inner => index != 0 && index != last && layer.is_divisible(),
-                Float8Layers::Body => !layer.is_of_head,
-                Float8Layers::Large if float8.recipe == Float8::RowwiseWithGwHp => {
-                    let message = "torchao has no choice of layers by shape for this recipe: _auto_filter_for_recipe raises NotImplementedError";
-                    let fix = "choose tensorwise or rowwise, or other layers";
-                    return Err(Issue::error(Field::Float8Layers, message).with_fix(fix));
+                Float8Layers::Body => layer.place != Place::Head,
+                Float8Layers::Large => {
+                    layer.place != Place::Head && layer.is_divisible() && layer.is_large(recipe)
                 }
-                Float8Layers::Large => !layer.is_of_head && layer.is_divisible() && layer.is_large(recipe),
                 Float8Layers::All => true,
             };
             if !takes {
                 continue;
             }
-            if !layer.is_divisible() {
-                let message = format!(
-                    "PyTorch stops at {} with {} × {} weights: 16 has to divide both dimensions of a product in 8 bits",
-                    layer.name, layer.shape.output, layer.shape.input
-                );
-                let fix = "choose all but the first and the last, which leaves such layers out, or adapters whose rank 16 divides";
-                return Err(Issue::error(Field::Float8Layers, message).with_fix(fix));
-            }
+            layer.check(float8)?;
             converted.push(layer.weight);
         }
         self.machine.with(|state| {
@@ -95,24 +122,33 @@ impl Model<'_> {
 
     /// Its linear layers and those of its adapters, in the order of the modules.
     fn found_linears(&self) -> Vec<Found> {
-        let mut found = Vec::with_capacity(64);
+        let all = |layers: &[Layer], place| {
+            layers.iter().flat_map(|layer| Found::of(layer, place)).collect::<Vec<_>>()
+        };
+        let (head, others) = match self.outside.linears.split_last() {
+            Some((head, others)) => (all(&[*head], Place::Head), others),
+            None => (Vec::new(), &[][..]),
+        };
+        // what makes the embedding as wide as the layers stands before them, and so does OPT's other projection
+        let architecture = self.architecture;
+        let begins = usize::from(architecture.embeddings.project_in.is_some()).min(others.len());
+        let (mut before, mut after) =
+            (all(&others[..begins], Place::Inside), all(&others[begins..], Place::Inside));
+        if matches!(architecture.head.transform, Some(HeadTransform::Project(_))) {
+            after.append(&mut before);
+            std::mem::swap(&mut before, &mut after);
+        }
         for layer in &self.layers {
             // a router of experts in one tensor is a parameter of a module of its own
             let router = match &layer.block.ffn {
                 FeedForward::Moe(moe) if !moe.router_is_linear => Some(moe.router.name),
                 FeedForward::Moe(_) | FeedForward::Dense(_) | FeedForward::None => None,
             };
-            let own = layer.linears.iter().chain(&layer.expert_layers);
-            let own = own.filter(|linear| router != Some(linear.name));
-            found.extend(own.flat_map(|linear| Found::of(linear, false)));
+            let own = layer.linears.iter().filter(|linear| router != Some(linear.name));
+            before.extend(own.flat_map(|linear| Found::of(linear, Place::Inside)));
+            before.extend(all(&layer.expert_layers, Place::Expert));
         }
-        let (head, others) = match self.outside.linears.split_last() {
-            Some((head, others)) => (Some(head), others),
-            None => (None, &[][..]),
-        };
-        found.extend(others.iter().flat_map(|linear| Found::of(linear, false)));
-        found.extend(head.into_iter().flat_map(|head| Found::of(head, true)));
-        found
+        [before, after, head].concat()
     }
 
     /// Whether any layer of it multiplies in 8-bit floats.

@@ -5,7 +5,7 @@ use crate::issue::{Field, Issue};
 use crate::job::{Act, Batch, Job, Loss, Member};
 use crate::model::Architecture;
 use crate::scenario::software::{ModelCode, Software, Trainer};
-use crate::scenario::{Float8, Lengths, Mask, Method, Offloading, Sharding, Tuner, WrappedBy};
+use crate::scenario::{Float8, Float8Layers, Lengths, Method, Offloading, Sharding, Tuner, WrappedBy};
 use crate::step::device::Device;
 use crate::step::float8::MULTIPLE;
 use crate::units::grouped;
@@ -26,11 +26,15 @@ pub(in crate::step) fn float8(
     let refuse = |field, message: String, fix: &str| Err(Issue::error(field, message).with_fix(fix));
     let family = &architecture.model_type;
     if device.capability < LEAST_CAPABILITY {
-        let message = "products in 8-bit floats need compute capability 8.9 (RTX 40, L4, H100 and later): torch._scaled_mm stops";
-        return refuse(Field::Float8, message.into(), "choose another card, or off");
+        let message = "products in 8-bit floats need compute capability 8.9 (RTX 40, L4, H100 and later), where torch._scaled_mm runs; an amount of memory stands for a card of 8.0, and those of other makers are not followed";
+        return refuse(Field::Float8, message.into(), "choose such a card by name, or off");
+    }
+    if job.round.iter().any(|act| matches!(act, Act::Merge { .. })) {
+        let message = "adapters that are merged after FP8 training were not compared";
+        return refuse(Field::Merging, message.into(), "switch merging off");
     }
     if job.members.len() > 1 || !job.round.iter().all(followed) {
-        let message = "FP8 training is modelled of fine-tuning alone";
+        let message = "FP8 training is modelled of fine-tuning on texts alone";
         return refuse(Field::Task, message.into(), "fine-tune, or switch FP8 training off");
     }
     let software = Software::of(member.stack);
@@ -39,7 +43,7 @@ pub(in crate::step) fn float8(
         return refuse(Field::Stack, message, "choose transformers, or switch FP8 training off");
     }
     if member.method == Method::Qlora {
-        let message = "layers that are quantised already do not become torchao's Float8Linear";
+        let message = "torchao puts a Float8Linear in the place of bitsandbytes' layers too, which then cannot multiply packed weights";
         return refuse(Field::Method, message.into(), "choose LoRA or full fine-tuning");
     }
     if member.adapts && (member.lora.tuner != Tuner::Lora || member.lora.trains_embeddings) {
@@ -51,9 +55,18 @@ pub(in crate::step) fn float8(
         return refuse(Field::Offloading, message.into(), "keep them on the GPU");
     }
     let recurrent = architecture.blocks.iter().any(|block| block.mixer.is_recurrent());
-    if recurrent || !architecture.towers.is_empty() || has_linear_subclass(architecture) {
-        let message = format!("FP8 training of {family} is not modelled");
-        return refuse(Field::Float8, message, "choose a decoder of text alone");
+    let because = if recurrent {
+        "it keeps a state from token to token"
+    } else if !architecture.towers.is_empty() {
+        "it has parts beside the text's"
+    } else if has_linear_subclass(architecture) {
+        "its layers compute with their weight by themselves"
+    } else {
+        ""
+    };
+    if !because.is_empty() {
+        let message = format!("FP8 training of {family} is not modelled: {because}");
+        return refuse(Field::Float8, message, "choose another model, or switch FP8 training off");
     }
     if job.cluster.has_engine() && !matches!(job.cluster.sharding, Sharding::Ddp | Sharding::Fsdp2)
         || job.cluster.layout.gpus() > 1
@@ -63,40 +76,62 @@ pub(in crate::step) fn float8(
     }
     if job.cluster.is_fsdp2() && job.cluster.wrapped_by == WrappedBy::Axolotl {
         let message = "accelerate stops: torchao's FP8 under FSDP2 does not go with cpu_ram_efficient_loading, by which what axolotl loads is followed";
+        let fix =
+            "switch FP8 training off, or set cpu_ram_efficient_loading to false, which is not followed here";
+        return refuse(Field::WrappedBy, message.into(), fix);
+    }
+    if job.cluster.is_fsdp2() && member.adapts {
+        let message = "adapters beside FP8 training under FSDP2 were not compared";
         return refuse(
-            Field::WrappedBy,
+            Field::Method,
             message.into(),
-            "choose a loop of one's own, or switch FP8 training off",
+            "choose full fine-tuning, DDP, or switch FP8 training off",
         );
     }
-    if member.float8.gathers && member.float8.recipe != Float8::Tensorwise {
-        let message = "torchao stops: weights are wrapped for gathers in 8 bits with the tensorwise recipe alone (enable_fsdp_float8_all_gather)";
-        return refuse(Field::Float8Gather, message.into(), "choose tensorwise, or switch FP8 gathers off");
-    }
+    wrapped(job, member, architecture)?;
     job.round.iter().filter_map(Act::batch).try_for_each(|batch| tokens(member, batch))
+}
+
+/// What does not go with weights that are wrapped for gathers in 8 bits, or a choice of layers.
+fn wrapped(job: &Job, member: &Member, architecture: &Architecture) -> Result<(), Issue> {
+    let refuse = |field, message: &str, fix: &str| Err(Issue::error(field, message).with_fix(fix));
+    let float8 = member.float8;
+    if float8.layers == Float8Layers::Large && float8.recipe == Float8::RowwiseWithGwHp {
+        let message = "torchao has no choice of layers by shape for this recipe: _auto_filter_for_recipe raises NotImplementedError";
+        return refuse(Field::Float8Layers, message, "choose tensorwise or rowwise, or other layers");
+    }
+    if !float8.gathers {
+        return Ok(());
+    }
+    if float8.recipe != Float8::Tensorwise {
+        let message = "torchao stops: weights are wrapped for gathers in 8 bits with the tensorwise recipe alone (enable_fsdp_float8_all_gather)";
+        return refuse(Field::Float8Gather, message, "choose tensorwise, or switch FP8 gathers off");
+    }
+    if float8.layers == Float8Layers::All && architecture.head.tied {
+        let message = "the output head shares its weight with the embedding: wrapping it makes a second parameter of it, which is trained apart";
+        return refuse(Field::Float8Layers, message, "choose all but the head, or switch FP8 gathers off");
+    }
+    if job.round.iter().any(|act| matches!(act, Act::Save { .. })) {
+        let message = "save_pretrained stops at weights that are wrapped for gathers in 8 bits: they have no storage of their own";
+        return refuse(Field::Saving, message, "switch saving off, or FP8 gathers");
+    }
+    Ok(())
 }
 
 fn followed(act: &Act) -> bool {
     matches!(
         act,
-        Act::Train { loss: Loss::Labels | Loss::Classes, .. }
-            | Act::Update { .. }
-            | Act::Evaluate { .. }
-            | Act::Save { .. }
+        Act::Train { loss: Loss::Labels, .. } | Act::Update { .. } | Act::Evaluate { .. } | Act::Save { .. }
     )
 }
 
 /// The weight's gradient is a sum over the tokens of the micro-batch.
 fn tokens(member: &Member, batch: Batch) -> Result<(), Issue> {
     let all = batch.tokens();
-    let sums_in_8_bits = match member.float8.recipe {
-        Float8::Tensorwise | Float8::Rowwise => !member.float8.pads,
-        Float8::RowwiseWithGwHp | Float8::Off => false,
-    };
-    if !sums_in_8_bits {
+    if member.float8.takes_any_rows() {
         return Ok(());
     }
-    if batch.lengths != Lengths::Equal || batch.mask == Mask::PaddingFree {
+    if batch.lengths != Lengths::Equal {
         let message = "the gradients of weights are products over the micro-batch's tokens in 8 bits, of which 16 has to divide the number: texts of any length stop it";
         let fix = "pad the operands (pad_inner_dim), or choose equal lengths";
         return Err(Issue::error(Field::Float8Padding, message).with_fix(fix));
