@@ -444,7 +444,6 @@ fn products_in_8_bits_are_written_or_refused() {
     let axolotl = configuration(&of(""), Configuration::Axolotl).expect("it has a line");
     assert!(axolotl.text.contains("\nfp8: true\n"), "{}", axolotl.text);
     for (rest, which) in [
-        ("&p=bf16", Configuration::Axolotl),
         ("&p=fp32", Configuration::Axolotl),
         ("&f8=rowwise", Configuration::Axolotl),
         ("&f8g=on", Configuration::Axolotl),

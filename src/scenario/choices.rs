@@ -546,9 +546,9 @@ choices! {
     /// Which products are in 8-bit floats (torchao's recipes for `Float8Linear`).
     Float8 {
         Off = "off", "Off", "Products are in the types that precision says.";
-        Tensorwise = "tensorwise", "FP8, tensorwise", "Input, weight and gradient are cast to 8 bits for each product, with one scale for each tensor: axolotl's and accelerate's.";
-        Rowwise = "rowwise", "FP8, rowwise", "The same with a scale for each row or column.";
-        RowwiseWithGwHp = "rowwise-gw-hp", "FP8, rowwise, weight gradients in 16 bits", "The same, but the weights' gradients are multiplied as they are (rowwise_with_gw_hp).";
+        Tensorwise = "tensorwise", "Tensorwise", "Input, weight and gradient are cast to 8 bits for each product, with one scale for each tensor: axolotl's and accelerate's.";
+        Rowwise = "rowwise", "Rowwise", "The same with a scale for each row or column.";
+        RowwiseWithGwHp = "rowwise-gw-hp", "Rowwise, weight gradients in 16 bits", "The same, but the weights' gradients are multiplied as they are (rowwise_with_gw_hp).";
     }
 }
 

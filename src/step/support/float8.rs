@@ -26,8 +26,12 @@ pub(in crate::step) fn float8(
     let refuse = |field, message: String, fix: &str| Err(Issue::error(field, message).with_fix(fix));
     let family = &architecture.model_type;
     if device.capability < LEAST_CAPABILITY {
-        let message = "products in 8-bit floats need compute capability 8.9 (RTX 40, L4, H100 and later), where torch._scaled_mm runs; an amount of memory stands for a card of 8.0, and those of other makers are not followed";
-        return refuse(Field::Float8, message.into(), "choose such a card by name, or off");
+        let message = "products in 8-bit floats are followed on NVIDIA's cards of compute capability 8.9 and later (RTX 40, L4, H100), where torch._scaled_mm runs; an amount of memory stands for a card of 8.0";
+        return refuse(
+            Field::Float8,
+            message.into(),
+            "choose such a card by name, or switch FP8 training off",
+        );
     }
     if job.round.iter().any(|act| matches!(act, Act::Merge { .. })) {
         let message = "adapters that are merged after FP8 training were not compared";
