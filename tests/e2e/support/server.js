@@ -41,7 +41,10 @@ export async function serve(folder, { compressed = false } = {}) {
       return;
     }
     response.writeHead(200, type);
-    createReadStream(file).pipe(response);
+    // a test may be over, and its folder gone, before a late request is answered
+    createReadStream(file)
+      .on("error", () => response.destroy())
+      .pipe(response);
   });
   await new Promise((ready) => server.listen(0, "127.0.0.1", ready));
   const close = () => {
