@@ -452,7 +452,7 @@ fn products_in_8_bits_are_written_or_refused() {
         ("&gpus=8&shard=fsdp2&p=amp-bf16", Configuration::Accelerate),
     ] {
         let issue = configuration(&of(rest), which).expect_err(rest);
-        let fields = [Field::Float8, Field::Float8Gather, Field::Precision];
+        let fields = [Field::Float8, Field::Float8Gather, Field::Precision, Field::Link];
         assert!(fields.contains(&issue.field), "{rest} {which:?}: {issue}");
     }
 }
