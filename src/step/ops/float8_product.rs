@@ -58,7 +58,7 @@ impl Product {
         (rows, inner, columns): (u64, u64, u64),
         (dtype, what): (Dtype, &'static What),
     ) -> StorageId {
-        let missing = inner.next_multiple_of(MULTIPLE) - inner;
+        let missing = (MULTIPLE - inner % MULTIPLE) % MULTIPLE;
         let mut copies = [NOTHING; 2];
         if self.pads {
             for (copy, (operand, across)) in copies.iter_mut().zip([(&a, rows), (&b, columns)]) {
