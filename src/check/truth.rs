@@ -186,12 +186,9 @@ fn float8(fields: &mut Fields<'_>) -> Result<Float8Training, CheckError> {
     // computed after the step or before a gather, scales are as large
     fields.switch("float8_precompute", false)?;
     Ok(Float8Training {
-        recipe: match fields.text_or("float8", "off")? {
-            "off" => Float8::Off,
-            "tensorwise" => Float8::Tensorwise,
-            "rowwise" => Float8::Rowwise,
-            "rowwise_with_gw_hp" => Float8::RowwiseWithGwHp,
-            other => return Err(unknown("float8", other)),
+        recipe: match fields.text("float8")? {
+            None => Float8::Off,
+            Some(name) => Float8::of_recipe(name).ok_or_else(|| unknown("float8", name))?,
         },
         layers: match fields.text_or("float8_filter", "accelerate")? {
             "accelerate" => Float8Layers::Inner,

@@ -331,7 +331,11 @@ fn float8(reader: &mut Reader) {
             let precision = match reader.scenario.precision {
                 Precision::Bf16 => Some(Precision::AmpBf16Weights),
                 Precision::Fp32 => Some(Precision::AmpBf16),
-                _ => None,
+                Precision::Fp16
+                | Precision::AmpBf16
+                | Precision::AmpBf16Weights
+                | Precision::AmpFp16
+                | Precision::AmpFp16Weights => None,
             };
             if let Some(precision) = precision {
                 reader.set("precision", precision.slug(), &said);

@@ -13,17 +13,12 @@ pub(super) fn of_calls(calls: &[Call], reader: &mut Reader) {
     let Some(conversion) = calls.iter().rev().find(|call| layers(call).is_some()) else { return };
     let said = short(&format!("{}(…)", conversion.path));
     let recipe = calls.iter().find(|call| call.path.ends_with("Float8LinearConfig.from_recipe_name"));
-    let name = recipe.and_then(|call| call.values.first()).map(setting::text);
-    let known = match name.as_deref() {
-        None | Some("tensorwise") => Float8::Tensorwise,
-        Some("rowwise") => Float8::Rowwise,
-        Some("rowwise_with_gw_hp") => Float8::RowwiseWithGwHp,
-        Some(other) => {
-            return reader.leave(
-                &format!("from_recipe_name({other})"),
-                "of FP8's recipes tensorwise, rowwise and rowwise_with_gw_hp are predicted",
-            );
-        }
+    let name = recipe.and_then(|call| call.values.first()).map_or("tensorwise".to_owned(), setting::text);
+    let Some(known) = Float8::of_recipe(&name) else {
+        return reader.leave(
+            &format!("from_recipe_name({name})"),
+            "of FP8's recipes tensorwise, rowwise and rowwise_with_gw_hp are predicted",
+        );
     };
     reader.set("float8", known.slug(), &said);
     match layers(conversion) {

@@ -552,6 +552,23 @@ choices! {
     }
 }
 
+impl Float8 {
+    /// The recipe's name in torchao (`Float8LinearConfig.from_recipe_name`); none where there is none.
+    pub const fn recipe(self) -> Option<&'static str> {
+        match self {
+            Float8::Off => None,
+            Float8::Tensorwise => Some("tensorwise"),
+            Float8::Rowwise => Some("rowwise"),
+            Float8::RowwiseWithGwHp => Some("rowwise_with_gw_hp"),
+        }
+    }
+
+    /// The recipe of that name.
+    pub fn of_recipe(name: &str) -> Option<Float8> {
+        Float8::ALL.iter().copied().find(|float8| float8.recipe() == Some(name))
+    }
+}
+
 choices! {
     /// Which layers multiply in 8-bit floats.
     Float8Layers {

@@ -40,6 +40,7 @@ fn what_does_not_go_with_8_bits_is_refused() {
             ("merge=gpu", Some(Field::Merging)),
             ("task=classify", Some(Field::Task)),
             ("m=tiiuae/falcon-7b", Some(Field::Float8)),
+            ("m=facebook/opt-350m", Some(Field::Float8)),
             // 16 has to divide the tokens that the weight's gradient is summed over
             ("s=63", Some(Field::Float8Padding)),
             ("s=63&b=16", None),

@@ -1,7 +1,7 @@
 //! torchao's conversion of a model's layers to products in 8-bit floats.
 
 use super::python::{Call, boolean, string};
-use crate::scenario::{Float8, Float8Layers, Float8Training, Scenario};
+use crate::scenario::{Float8Layers, Float8Training, Scenario};
 
 /// What the lines need.
 pub(super) fn imports(scenario: &Scenario) -> Vec<&'static str> {
@@ -19,31 +19,20 @@ pub(super) fn imports(scenario: &Scenario) -> Vec<&'static str> {
             "from torchao.float8 import Float8LinearConfig, convert_to_float8_training"
         }
     };
-    let changes = scenario.float8.pads || scenario.float8.gathers;
+    let changes = scenario.float8.pads;
     filter.into_iter().chain(changes.then_some("from dataclasses import replace")).chain([modules]).collect()
 }
 
-/// The lines; none where products are in the types that precision says.
+/// The lines; none where products are in the types that precision says. Weights that are wrapped for gathers are refused before.
 pub(super) fn conversion(scenario: &Scenario) -> String {
-    let Float8Training { recipe, layers, pads, gathers } = scenario.float8;
-    let name = match recipe {
-        Float8::Off => return String::new(),
-        Float8::Tensorwise => "tensorwise",
-        Float8::Rowwise => "rowwise",
-        Float8::RowwiseWithGwHp => "rowwise_with_gw_hp",
-    };
-    if !scenario.trains_in_float8() {
-        return String::new();
-    }
+    let Float8Training { recipe, layers, pads, .. } = scenario.float8;
+    let Some(name) = recipe.recipe().filter(|_| scenario.trains_in_float8()) else { return String::new() };
     let mut lines = format!(
         "float8 = {}\n",
         Call::new("Float8LinearConfig.from_recipe_name").with(string(name)).written(0)
     );
-    if pads || gathers {
-        let changed = Call::new("replace")
-            .with("float8")
-            .keyword_if("pad_inner_dim", pads.then(|| boolean(true)))
-            .keyword_if("enable_fsdp_float8_all_gather", gathers.then(|| boolean(true)));
+    if pads {
+        let changed = Call::new("replace").with("float8").keyword("pad_inner_dim", boolean(true));
         lines.push_str(&format!("float8 = {}\n", changed.written(0)));
     }
     let convert = |filter: Option<String>| {

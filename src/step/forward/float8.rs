@@ -5,7 +5,6 @@
 
 use super::Model;
 use crate::issue::{Field, Issue};
-use crate::model::HeadTransform;
 use crate::model::blocks::{FeedForward, LinearClass};
 use crate::scenario::{Float8Layers, Float8Training};
 use crate::step::float8::{MULTIPLE, Recipe};
@@ -129,15 +128,7 @@ impl Model<'_> {
             Some((head, others)) => (all(&[*head], Place::Head), others),
             None => (Vec::new(), &[][..]),
         };
-        // what makes the embedding as wide as the layers stands before them, and so does OPT's other projection
-        let architecture = self.architecture;
-        let begins = usize::from(architecture.embeddings.project_in.is_some()).min(others.len());
-        let (mut before, mut after) =
-            (all(&others[..begins], Place::Inside), all(&others[begins..], Place::Inside));
-        if matches!(architecture.head.transform, Some(HeadTransform::Project(_))) {
-            after.append(&mut before);
-            std::mem::swap(&mut before, &mut after);
-        }
+        let mut found = Vec::with_capacity(64);
         for layer in &self.layers {
             // a router of experts in one tensor is a parameter of a module of its own
             let router = match &layer.block.ffn {
@@ -145,10 +136,12 @@ impl Model<'_> {
                 FeedForward::Moe(_) | FeedForward::Dense(_) | FeedForward::None => None,
             };
             let own = layer.linears.iter().filter(|linear| router != Some(linear.name));
-            before.extend(own.flat_map(|linear| Found::of(linear, Place::Inside)));
-            before.extend(all(&layer.expert_layers, Place::Expert));
+            found.extend(own.flat_map(|linear| Found::of(linear, Place::Inside)));
+            found.extend(all(&layer.expert_layers, Place::Expert));
         }
-        [before, after, head].concat()
+        found.extend(all(others, Place::Inside));
+        found.extend(head);
+        found
     }
 
     /// Whether any layer of it multiplies in 8-bit floats.

@@ -65,6 +65,8 @@ pub(in crate::step) fn float8(
         "it has parts beside the text's"
     } else if has_linear_subclass(architecture) {
         "its layers compute with their weight by themselves"
+    } else if architecture.embeddings.project_in.is_some() {
+        "linear layers stand before its layers"
     } else {
         ""
     };
