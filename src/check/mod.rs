@@ -17,6 +17,7 @@ mod time;
 mod trainer;
 mod truth;
 mod verdicts;
+mod weights;
 
 use std::collections::HashSet;
 

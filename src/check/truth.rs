@@ -8,16 +8,16 @@ use serde_json::Value;
 use super::error::CheckError;
 use super::fields::{Fields, bytes, unknown};
 use super::measurement::{Case, Measured, Metric};
+use super::weights::{float8, quantization};
 use crate::hardware::{ComputeCapability, Gpu, NotACapability};
 use crate::model::Objective;
 use crate::scenario::{
     Allocator, Answers, AttentionKernel, CacheKind, Checkpointing, Cluster, ContextComm, CpuOffload,
-    CustomModel, DeepSpeed, Embedding, Evaluates, Evaluation, Experts, Float8, Float8Layers, Float8Training,
-    Generation, GpuChoice, GroupSize, Layout, Lengths, Loop, Lora, LoraTargets, LossKernel, Mask, Merges,
-    Method, ModelChoice, Modules, Offloading, Optimizer, Overlap, Pictures, PolicyBatches, Pooling,
-    Precision, Quantization, ReduceDtype, Reference, Reserve, Rollouts, Sampling, Saves, Savings, Scenario,
-    ShardedLayers, Sharding, Spikes, Split, Stack, StepTime, Task, Teacher, TeacherWeights, TransformerImpl,
-    Tuner, VisionTower, WeightFormat, WrappedBy,
+    CustomModel, DeepSpeed, Embedding, Evaluates, Evaluation, Experts, Generation, GpuChoice, Layout,
+    Lengths, Loop, Lora, LoraTargets, LossKernel, Mask, Merges, Method, ModelChoice, Modules, Offloading,
+    Optimizer, Overlap, Pictures, PolicyBatches, Pooling, Precision, ReduceDtype, Reference, Reserve,
+    Rollouts, Sampling, Saves, Savings, Scenario, ShardedLayers, Sharding, Spikes, Split, Stack, StepTime,
+    Task, Teacher, TeacherWeights, TransformerImpl, Tuner, VisionTower, WrappedBy,
 };
 use crate::step::Milestone;
 
@@ -179,60 +179,6 @@ fn answers(fields: &mut Fields<'_>) -> Result<Answers, CheckError> {
         rollouts: Rollouts::from_slug(rollouts).ok_or_else(|| unknown("rollouts", rollouts))?,
         labels: fields.count("classes", usual.labels)?,
     })
-}
-
-/// Products in 8-bit floats.
-fn float8(fields: &mut Fields<'_>) -> Result<Float8Training, CheckError> {
-    // computed after the step or before a gather, scales are as large
-    fields.switch("float8_precompute", false)?;
-    Ok(Float8Training {
-        recipe: match fields.text("float8")? {
-            None => Float8::Off,
-            Some(name) => Float8::of_recipe(name).ok_or_else(|| unknown("float8", name))?,
-        },
-        layers: match fields.text_or("float8_filter", "accelerate")? {
-            "accelerate" => Float8Layers::Inner,
-            "head" => Float8Layers::Body,
-            "auto" => Float8Layers::Large,
-            "none" => Float8Layers::All,
-            other => return Err(unknown("float8_filter", other)),
-        },
-        pads: fields.switch("float8_pad", false)?,
-        gathers: fields.switch("float8_gather", false)?,
-    })
-}
-
-/// How frozen weights are quantised.
-fn quantization(fields: &mut Fields<'_>) -> Result<Quantization, CheckError> {
-    Ok(Quantization {
-        format: match fields.text_or("base", "nf4")? {
-            "nf4" => WeightFormat::Nf4,
-            "int8" => WeightFormat::Int8,
-            "torchao-int8" => WeightFormat::TorchaoInt8,
-            "gptq-4" => WeightFormat::Gptq4,
-            "gptq-8" => WeightFormat::Gptq8,
-            "awq-4" => WeightFormat::Awq4,
-            "awq-4-cuda" => WeightFormat::Awq4Cuda,
-            other => return Err(unknown("base", other)),
-        },
-        group: group_size(fields)?,
-        double_quant: fields.switch("qlora_double_quant", true)?,
-        prepare: fields.switch("qlora_prepare", true)?,
-    })
-}
-
-/// Of how many weights a scale of GPTQ's or AWQ's is.
-fn group_size(fields: &mut Fields<'_>) -> Result<GroupSize, CheckError> {
-    match fields.get("group_size") {
-        None => Ok(GroupSize::Of128),
-        Some(given) => match given.as_i64() {
-            Some(-1) => Ok(GroupSize::Column),
-            Some(128) => Ok(GroupSize::Of128),
-            Some(64) => Ok(GroupSize::Of64),
-            Some(32) => Ok(GroupSize::Of32),
-            _ => Err(unknown("group_size", given)),
-        },
-    }
 }
 
 /// Who is learned from: the keys of a case that are the teacher's own.

@@ -4,6 +4,7 @@
 mod acts;
 mod float8;
 mod optimizers;
+mod quantised;
 mod spikes;
 mod tuners;
 
@@ -17,12 +18,11 @@ use crate::model::blocks::{
     Attention, AttentionCode, Block, FeedForward, Mixer, Param, ParamRole, Projection, Scan, Submodule,
     Wiring, XIELU_PARAMETERS,
 };
-use crate::model::modeling::{Code, Modeling, scales_activations};
+use crate::model::modeling::{Code, Modeling};
 use crate::model::{Architecture, Objective};
-use crate::scenario::software::{ModelCode, Quantiser, Software, Trainer};
+use crate::scenario::software::{ModelCode, Software, Trainer};
 use crate::scenario::{
-    AttentionKernel, Checkpointing, LoraTargets, Mask, Method, Modules, Offloading, Precision, Tuner,
-    WeightFormat,
+    AttentionKernel, Checkpointing, LoraTargets, Mask, Method, Modules, Offloading, Precision,
 };
 use crate::units::{Bytes, grouped};
 
@@ -80,7 +80,7 @@ pub(super) fn modeling(
         return Err(Issue::error(Field::Method, message).with_fix("choose LoRA or full fine-tuning"));
     }
     if member.method == Method::Qlora {
-        eight_bit(architecture, member)?;
+        quantised::eight_bit(architecture, member)?;
     }
     if member.adapts && modeling.peft.packs_projections {
         let message = format!(
@@ -90,7 +90,7 @@ pub(super) fn modeling(
         return Err(Issue::error(Field::Method, message).with_fix("choose full fine-tuning"));
     }
     tuners::tuner(modeling, architecture, member, batch)?;
-    float16_weights(member)?;
+    quantised::float16_weights(member)?;
     optimizers::optimizer(architecture, member)?;
     if let Some(issue) = upcast(architecture, member) {
         return Err(issue);
@@ -316,107 +316,6 @@ fn runs_transformers(member: &Member) -> bool {
 /// Whether Megatron-core's modules run.
 fn runs_megatron(member: &Member) -> bool {
     Software::of(member.stack).model == ModelCode::Megatron
-}
-
-/// An issue where groups of weights do not end with a column: gptqmodel's layers refuse such a checkpoint.
-fn whole_groups(architecture: &Architecture, member: &Member) -> Result<(), Issue> {
-    // a whole column is a group of any size
-    let Ok(size) = u64::try_from(member.quantization.group.size()) else { return Ok(()) };
-    let mut cut = None;
-    for block in &architecture.blocks {
-        block.visit(&mut |param: Param| {
-            if let (ParamRole::LinearWeight, [_, inputs]) = (param.role, &param.shape[..])
-                && !inputs.is_multiple_of(size)
-            {
-                cut.get_or_insert(*inputs);
-            }
-        });
-    }
-    let Some(inputs) = cut else { return Ok(()) };
-    let message = format!(
-        "a column of {} weights is no number of groups of {size}: no checkpoint can be so",
-        grouped(inputs)
-    );
-    Err(Issue::error(Field::GroupSize, message).with_fix("choose a smaller group, or the whole column"))
-}
-
-/// Where 8-bit weights were compared with bitsandbytes' own and torchao's, and those of a checkpoint of GPTQ's or AWQ's with gptqmodel's.
-fn eight_bit(architecture: &Architecture, member: &Member) -> Result<(), Issue> {
-    let format = match member.quantization.format {
-        WeightFormat::Nf4 | WeightFormat::Nf4Early => return Ok(()),
-        format @ (WeightFormat::Int8
-        | WeightFormat::TorchaoInt8
-        | WeightFormat::Gptq4
-        | WeightFormat::Gptq8
-        | WeightFormat::Awq4
-        | WeightFormat::Awq4Cuda) => format,
-    };
-    if let Some(method) = format.checkpoint() {
-        checkpoint(architecture, method)?;
-        whole_groups(architecture, member)?;
-    }
-    if !format.is_of_bitsandbytes() && has_linear_subclass(architecture) {
-        let message = format!(
-            "layers of {} compute with their weight by themselves: {} of them is not modelled",
-            architecture.model_type,
-            format.label()
-        );
-        return Err(Issue::error(Field::WeightFormat, message).with_fix("choose NF4"));
-    }
-    if !format.is_of_bitsandbytes() && member.precision == Precision::Fp32 {
-        let message = format!("weights in {} in a float32 model were not compared", format.label());
-        return Err(Issue::error(Field::Precision, message).with_fix("choose bf16"));
-    }
-    let Software { quantiser, trainer, liger_kernels, .. } = *Software::of(member.stack);
-    if member.adapts && member.lora.tuner != Tuner::Lora {
-        let message = format!("{} over weights in {} is not modelled", member.lora.tuner, format.label());
-        return Err(Issue::error(Field::WeightFormat, message).with_fix("choose NF4, or LoRA"));
-    }
-    if (quantiser, trainer, liger_kernels) == (Quantiser::Transformers, Trainer::Loop, false) {
-        return Ok(());
-    }
-    let message = format!("weights in {} under {} are not modelled", format.label(), member.stack.label());
-    Err(Issue::error(Field::WeightFormat, message).with_fix("choose NF4, or transformers"))
-}
-
-/// float16 autocast over float16 weights: its scaler divides gradients of float32 alone, and under what it was compared.
-fn float16_weights(member: &Member) -> Result<(), Issue> {
-    if member.precision != Precision::AmpFp16Weights {
-        return Ok(());
-    }
-    let Software { trainer, liger_kernels, .. } = *Software::of(member.stack);
-    let trains_half = !member.adapts
-        || !member.lora.fp32_adapters
-        || member.lora.trains_embeddings
-        || matches!(member.head, HeadKind::Numbers(_));
-    let message = if !runs_transformers(member) || trainer != Trainer::Loop || liger_kernels {
-        format!("{} under {} was not compared", member.precision.label(), member.stack.label())
-    } else if member.training.is_some() && trains_half {
-        "PyTorch's gradient scaler stops at gradients of float16 (\"Attempting to unscale FP16 gradients\")"
-            .to_owned()
-    } else {
-        return Ok(());
-    };
-    Err(Issue::error(Field::Precision, message)
-        .with_fix("choose fp16 mixed over fp32 weights, or bf16 mixed"))
-}
-
-/// What a checkpoint of GPTQ's or AWQ's cannot be, or was not compared.
-fn checkpoint(architecture: &Architecture, method: &str) -> Result<(), Issue> {
-    let family = &architecture.model_type;
-    let experts = architecture.blocks.iter().any(|block| matches!(block.ffn, FeedForward::Moe(_)));
-    let message = if experts {
-        format!(
-            "the experts of {family} are tensors of three dimensions in transformers 5, which {method}'s checkpoints are not loaded into"
-        )
-    } else if architecture.head.objective != Objective::CausalLm || architecture.vision().is_some() {
-        format!("only decoders of text are loaded with {method}'s weights, which {family} is not")
-    } else if method == "AWQ" && scales_activations(family) {
-        format!("the activations of {family} are scaled beside AWQ's weights, which is not modelled")
-    } else {
-        return Ok(());
-    };
-    Err(Issue::error(Field::WeightFormat, message).with_fix("choose NF4"))
 }
 
 /// Whether it has layers of a class derived from `nn.Linear`.
