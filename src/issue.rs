@@ -40,6 +40,10 @@ pub enum Field {
     Float8Layers,
     Float8Padding,
     Float8Gather,
+    /// Quantisation-aware training.
+    Qat,
+    QatGroup,
+    QatLayers,
     Precision,
     Optimizer,
     Batch,

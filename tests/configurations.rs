@@ -434,6 +434,29 @@ fn names_at_which_transformers_stops_are_not_written() {
     }
 }
 
+/// axolotl's file has lines for the schemes that it makes, and the others refuse what they would leave out.
+#[test]
+fn quantisation_aware_training_is_written_for_axolotl() {
+    let of = |more: &str| {
+        share::decode(&format!("v=1&m=Qwen/Qwen3-4B&method=full&p=bf16&gpu=h200-sxm&{more}"))
+            .scenarios
+            .remove(0)
+    };
+    let own = of("qat=int8-int4-axolotl&qatg=32");
+    let axolotl = configuration(&own, Configuration::Axolotl).expect("it has lines");
+    assert!(
+        axolotl.text.contains("qat:\n  activation_dtype: int8\n  weight_dtype: int4\n  group_size: 32\n"),
+        "{}",
+        axolotl.text
+    );
+    for other in ["qat=int4", "qat=int8-int4-axolotl&qatl=body"] {
+        assert!(configuration(&of(other), Configuration::Axolotl).is_err(), "{other}");
+    }
+    for which in [Configuration::Trl, Configuration::LlamaFactory] {
+        assert!(configuration(&own, which).is_err(), "{which:?}");
+    }
+}
+
 /// axolotl's file has a line for FP8 under autocast, as it runs it; the others refuse what they would leave out.
 #[test]
 fn products_in_8_bits_are_written_or_refused() {

@@ -234,6 +234,15 @@ const SENTENCES: &[(&str, &str)] = &[
         "docs/formulas.md",
         "allocated {float8 allocated worst} % at most, reserved {float8 reserved worst} % over {float8 rows} measured runs on one GPU",
     ),
+    ("docs/accuracy.md", "`data/measurements/qat.json`: {qat rows} steps of quantisation-aware training"),
+    (
+        "docs/accuracy.md",
+        "What QAT's rows allocate at their peak differs by {qat allocated median} % in the median and {qat allocated worst} % at worst, what they reserve by {qat reserved median} % and {qat reserved worst} %.",
+    ),
+    (
+        "docs/formulas.md",
+        "allocated {qat allocated worst} % at most, reserved {qat reserved worst} % over {qat rows} measured runs ([accuracy]",
+    ),
     ("docs/accuracy.md", "`data/measurements/megatron.json`: {megatron rows} steps of one rank"),
     ("docs/accuracy.md", "`data/measurements/packed.json`: {packed rows} steps over texts"),
     ("docs/accuracy.md", "The worst reserved one is stablelm's ({packed:stablelm reserved worst} %)"),

@@ -8,7 +8,9 @@ use headroom::import;
 use headroom::model::catalogue;
 use headroom::plan::Answer;
 use headroom::scenario::keys::{ValueKind, keys};
-use headroom::scenario::{Cluster, CustomModel, Field, Method, ModelChoice, Scenario, Sharding, Stack, Task};
+use headroom::scenario::{
+    Cluster, CustomModel, Field, Method, ModelChoice, Qat, QatTraining, Scenario, Sharding, Stack, Task,
+};
 use headroom::share;
 use serde_json::Value;
 
@@ -305,6 +307,29 @@ fn a_name_stays_a_name() {
         assert!(text.lines().take(3).all(|line| line.starts_with("# ")), "{text}");
         assert!(text.contains(r#"MODEL = "m'\"\nimport os; os.abort()  # \\""#), "{text}");
     }
+}
+
+/// So does its preparation for quantisation-aware training, and what is written is read back.
+#[test]
+fn layers_are_prepared_for_quantisation() {
+    let base = "v=1&m=Qwen/Qwen2.5-7B&method=full&p=bf16&gpu=h200-sxm";
+    for scheme in Qat::ALL.iter().filter(|scheme| **scheme != Qat::Off) {
+        for layers in ["all", "body"] {
+            let link = format!("{base}&qat={}&qatg=64&qatl={layers}", scheme.slug());
+            let mut scenario = share::decode(&link).scenarios.remove(0);
+            if !scheme.has_groups() {
+                scenario.qat.group = QatTraining::OFF.group;
+            }
+            let text = script(&scenario).unwrap_or_else(|issue| panic!("{link}: {issue}"));
+            let lines =
+                ["from torchao.quantization.qat import QATConfig\n", "step=\"prepare\"", "torchao==0.18.*"];
+            assert!(lines.iter().all(|line| text.contains(line)), "{text}");
+            let understood = import::read(&text, &Scenario::default()).expect("it is read");
+            // torchao's own configuration of this scheme has no group of one's own, and axolotl's has the words for it
+            assert_eq!(understood.scenario.qat, scenario.qat, "{text}");
+        }
+    }
+    assert!(!script(&share::decode(base).scenarios[0]).expect("it is written").contains("torchao"));
 }
 
 /// torchao's conversion comes behind the adapters and before the optimizer, with the filter that is asked for.

@@ -11,9 +11,9 @@ use headroom::scenario::{
     CustomModel, Data, DeepSpeed, Embedding, Evaluates, Evaluation, Experts, Float8, Float8Layers,
     Float8Training, Generation, GpuChoice, Layout, Lengths, Loop, Lora, LoraTargets, LossKernel, Mask,
     Merges, Method, ModelChoice, Modules, Offloading, Optimizer, Overlap, Pictures, PolicyBatches, Pooling,
-    Precision, Quantization, ReduceDtype, Reference, Reserve, Rollouts, Sampling, Saves, Savings, Scenario,
-    ShardedLayers, Sharding, Spikes, Split, Stack, StepTime, Task, Teacher, TeacherWeights, TransformerImpl,
-    Tuner, VisionTower, WeightFormat, WrappedBy, modules,
+    Precision, Qat, QatGroup, QatLayers, QatTraining, Quantization, ReduceDtype, Reference, Reserve,
+    Rollouts, Sampling, Saves, Savings, Scenario, ShardedLayers, Sharding, Spikes, Split, Stack, StepTime,
+    Task, Teacher, TeacherWeights, TransformerImpl, Tuner, VisionTower, WeightFormat, WrappedBy, modules,
 };
 use headroom::share::{MOST_SCENARIOS, decode, encode, names, said};
 use headroom::units::Bytes;
@@ -218,6 +218,11 @@ fn float8() -> impl Strategy<Value = Float8Training> {
         .prop_map(|(recipe, layers, (pads, gathers))| Float8Training { recipe, layers, pads, gathers })
 }
 
+fn qat() -> impl Strategy<Value = QatTraining> {
+    (select(Qat::ALL), select(QatGroup::ALL), select(QatLayers::ALL))
+        .prop_map(|(scheme, group, layers)| QatTraining { scheme, group, layers })
+}
+
 fn savings() -> impl Strategy<Value = Savings> {
     (select(LossKernel::ALL), select(StepTime::ALL), select(Offloading::ALL))
         .prop_map(|(loss, step, offloading)| Savings { loss, step, offloading })
@@ -390,7 +395,7 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
         (
             select(Stack::ALL),
             savings(),
-            (select(WeightFormat::ALL), select(Experts::ALL), float8()),
+            (select(WeightFormat::ALL), select(Experts::ALL), float8(), qat()),
             lengths(),
             select(Allocator::ALL),
         ),
@@ -406,7 +411,7 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
                 what,
                 how,
                 rest,
-                (stack, savings, (format, experts, float8), lengths, allocator),
+                (stack, savings, (format, experts, float8, qat), lengths, allocator),
                 (task, (answers, teacher, embedding, policy, evaluation, spikes), generation, pictures),
             )| {
                 let (model, method, lora, (double_quant, prepare), precision, optimizer) = what;
@@ -440,6 +445,7 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
                     },
                     experts,
                     float8,
+                    qat,
                     precision,
                     optimizer,
                     batch,

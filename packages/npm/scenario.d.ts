@@ -38,6 +38,12 @@ export interface Scenario {
   "float8-padding"?: boolean;
   /** Whether weights are wrapped so that FSDP2 gathers them in 8 bits (enable_fsdp_float8_all_gather, tensorwise alone); on one GPU it only has AdamW step one parameter after the other */
   "float8-gather"?: boolean;
+  /** Whether linear layers round their weights, and inputs, while they are trained, as the quantised model will (torchao's QATConfig), without torch.compile */
+  "qat"?: "off" | "int4" | "int8-int4" | "fp8" | "fp8-int4" | "int4-axolotl" | "int8-int4-axolotl" | "fp8-axolotl";
+  /** How many weights of a row share a scale where they are rounded to 4 bits */
+  "qat-group"?: "128" | "32" | "64" | "256";
+  /** Which linear layers round */
+  "qat-layers"?: "all" | "body";
   /** Element types of weights, activations and gradients */
   "precision"?: "fp32" | "bf16" | "fp16" | "amp-bf16" | "amp-bf16-weights" | "amp-fp16" | "amp-fp16-weights";
   /** The optimizer, where its implementation changes the memory also the implementation */

@@ -2,7 +2,10 @@
 
 use super::error::CheckError;
 use super::fields::{Fields, unknown};
-use crate::scenario::{Float8, Float8Layers, Float8Training, GroupSize, Quantization, WeightFormat};
+use crate::scenario::{
+    Float8, Float8Layers, Float8Training, GroupSize, Qat, QatGroup, QatLayers, QatTraining, Quantization,
+    WeightFormat,
+};
 
 /// Products in 8-bit floats.
 pub(super) fn float8(fields: &mut Fields<'_>) -> Result<Float8Training, CheckError> {
@@ -23,6 +26,28 @@ pub(super) fn float8(fields: &mut Fields<'_>) -> Result<Float8Training, CheckErr
         pads: fields.switch("float8_pad", false)?,
         gathers: fields.switch("float8_gather", false)?,
     })
+}
+
+/// Quantisation-aware training.
+pub(super) fn qat(fields: &mut Fields<'_>) -> Result<QatTraining, CheckError> {
+    let qat = QatTraining {
+        scheme: match fields.text("qat")? {
+            None => Qat::Off,
+            Some(name) => Qat::from_slug(name).ok_or_else(|| unknown("qat", name))?,
+        },
+        group: match fields.get("qat_group") {
+            None => QatGroup::Of128,
+            Some(given) => {
+                given.as_u64().and_then(QatGroup::of).ok_or_else(|| unknown("qat_group", given))?
+            }
+        },
+        layers: match fields.text_or("qat_layers", "body")? {
+            "body" => QatLayers::Body,
+            "all" => QatLayers::All,
+            other => return Err(unknown("qat_layers", other)),
+        },
+    };
+    Ok(if qat.is_on() { qat } else { QatTraining::OFF })
 }
 
 /// How frozen weights are quantised.

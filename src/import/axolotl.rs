@@ -4,7 +4,9 @@ use super::launch;
 use super::names::AXOLOTL_KERNELS;
 use super::reader::{Reader, Said, among};
 use super::trainer;
-use crate::scenario::{Float8, Float8Layers, Method, Precision, Stack, WeightFormat, WrappedBy};
+use crate::scenario::{
+    Float8, Float8Layers, Method, Precision, Qat, QatGroup, QatLayers, Stack, WeightFormat, WrappedBy,
+};
 
 const WHY: &str = "axolotl's default (0.19)";
 
@@ -89,7 +91,14 @@ const REFUSED: &[(&[&str], &str)] = &[
         "this way over many GPUs is not read here",
     ),
     (
-        &["gptq", "relora", "qat.weight_dtype", "quantization.weight_dtype", "tiled_mlp", "layer_offloading"],
+        &[
+            "gptq",
+            "relora",
+            "qat.quantize_embedding",
+            "quantization.weight_dtype",
+            "tiled_mlp",
+            "layer_offloading",
+        ],
         "this is not predicted",
     ),
     (&["chunked_cross_entropy"], "axolotl's chunked loss is not predicted"),
@@ -124,6 +133,7 @@ pub(super) fn read(reader: &mut Reader) {
     }
     precision(reader);
     float8(reader);
+    qat(reader);
     reader.or_assume("batch-size", &["micro_batch_size"], "1", WHY);
     reader.or_assume("gradient-accumulation", &["gradient_accumulation_steps"], "1", WHY);
     reader.or_assume("seq-length", &["sequence_len"], "512", WHY);
@@ -354,6 +364,49 @@ fn float8(reader: &mut Reader) {
             reader.quietly("float8", Float8::Off.slug());
             reader.idle.extend(off.into_iter().chain(gathers).map(|(_, said)| said));
         }
+    }
+}
+
+/// Quantisation-aware training, as its loader prepares a model (utils/quantization.py `prepare_model_for_qat`).
+fn qat(reader: &mut Reader) {
+    let [weights, inputs, group, after] =
+        ["weight_dtype", "activation_dtype", "group_size", "fake_quant_after_n_steps"]
+            .map(|name| reader.take(&[&format!("qat.{name}")]));
+    reader.quietly("qat-layers", QatLayers::All.slug());
+    let Some(weights) = weights else {
+        reader.quietly("qat", Qat::Off.slug());
+        let rest = [inputs, group, after].into_iter().flatten().map(|said| said.said);
+        reader.idle.extend(rest);
+        return;
+    };
+    let said = match &inputs {
+        Some(inputs) => format!("{}, {}", weights.said, inputs.said),
+        None => weights.said.clone(),
+    };
+    let known = |name: String| match name.as_str() {
+        "float8_e4m3fn" | "float8" => "fp8".to_owned(),
+        _ => name,
+    };
+    let asked = (known(weights.text()), inputs.as_ref().map(|inputs| known(inputs.text())));
+    let is_asked = |scheme: &&Qat| {
+        scheme
+            .of_axolotl()
+            .is_some_and(|(weights, inputs)| weights == asked.0 && inputs == asked.1.as_deref())
+    };
+    match Qat::ALL.iter().find(is_asked) {
+        Some(scheme) => reader.set("qat", scheme.slug(), &said),
+        None => reader.keep(
+            "qat",
+            &said,
+            "of its schemes int4 weights with inputs as they are, in int8 or fp8, and fp8 for both are predicted",
+        ),
+    }
+    match group {
+        Some(group) => reader.set("qat-group", &group.text(), &group.said),
+        None => reader.assume("qat-group", QatGroup::Of32.slug(), WHY),
+    }
+    if let Some(after) = after {
+        reader.leave(&after.said, "until then less is needed: what is predicted are the steps that round");
     }
 }
 

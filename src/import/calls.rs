@@ -10,6 +10,7 @@ use super::launch;
 use super::link::{of_link, written_by_headroom};
 use super::names;
 use super::own_loop::{Engine, changed_numbers};
+use super::qat;
 use super::reader::Reader;
 use super::sentence_transformers;
 use super::settings::{DIMENSIONS, OTHER_TRAINER, understood};
@@ -206,6 +207,7 @@ pub(super) fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
     let format = if parts.unsloth { Format::Unsloth } else { Format::Python };
     let mut reader = Reader::new(base.clone(), settings);
     float8::of_calls(&script.calls, &mut reader);
+    qat::of_calls(&script.calls, &mut reader);
     for other in others {
         reader.leave(&other, OTHER_TRAINER);
     }

@@ -18,6 +18,7 @@ mod low_rank;
 mod megatron;
 pub(crate) mod names;
 mod own_loop;
+mod qat;
 mod reader;
 mod recorded;
 mod saving;

@@ -3,8 +3,8 @@
 use crate::scenario::software::{Software, Trainer};
 use crate::scenario::{
     AttentionKernel, Checkpointing, Experts, Float8Training, Lora, LossKernel, Method, ModelChoice,
-    Offloading, Optimizer, Pooling, Precision, Quantization, Scenario, Stack, StepTime, Task, TeacherWeights,
-    WeightFormat,
+    Offloading, Optimizer, Pooling, Precision, QatTraining, Quantization, Scenario, Stack, StepTime, Task,
+    TeacherWeights, WeightFormat,
 };
 
 /// One model of a job: its weights, the code that runs it, and how it is trained.
@@ -26,6 +26,8 @@ pub struct Member {
     pub precision: Precision,
     /// Products in 8 bits.
     pub float8: Float8Training,
+    /// Rounding as if it were quantised already.
+    pub qat: QatTraining,
     /// Whose code runs the model.
     pub stack: Stack,
     /// Attention implementation.
@@ -193,6 +195,7 @@ impl From<&Scenario> for Member {
                 (_, precision) => precision,
             },
             float8: scenario.float8,
+            qat: scenario.qat,
             stack: scenario.stack,
             attention: scenario.attention,
             checkpointing: scenario.checkpoints(),

@@ -334,6 +334,9 @@ fn followed(scenario: &Scenario, architecture: &Architecture) -> Result<(), Issu
     if scenario.trains_in_float8() {
         return none(Field::Float8, "whose products are in 8-bit floats");
     }
+    if scenario.trains_quantization_aware() {
+        return none(Field::Qat, "whose layers round their weights");
+    }
     if scenario.cluster.has_engine() && scenario.cluster.cpu != CpuOffload::Off {
         return none(Field::CpuOffload, "whose weights or optimizer lie in the CPU's memory");
     }

@@ -68,9 +68,11 @@ macro_rules! choices {
 #[cfg(feature = "ui")]
 pub(crate) use choices;
 
+mod qat;
 mod tasks;
 mod weights;
 
+pub use qat::{Qat, QatGroup, QatLayers};
 pub use tasks::{
     CacheKind, Evaluates, Merges, Pooling, Reference, Rollouts, Sampling, Saves, Task, TeacherWeights,
     VisionTower,

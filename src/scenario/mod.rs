@@ -9,6 +9,7 @@ mod custom;
 mod defaults;
 pub mod keys;
 pub mod lengths;
+mod low_bits;
 pub mod modules;
 mod quantised;
 mod recurrent;
@@ -32,13 +33,14 @@ pub use crate::issue::{Field, Issue, Severity};
 pub use choices::{
     Allocator, AttentionKernel, CacheKind, Checkpointing, Choice, ContextComm, CpuOffload, Evaluates,
     Experts, Float8, Float8Layers, GroupSize, LoraTargets, LossKernel, Mask, Merges, Method, Offloading,
-    Optimizer, Overlap, Pooling, Precision, ReduceDtype, Reference, Rollouts, Sampling, Saves, ShardedLayers,
-    Sharding, Stack, StepTime, Task, TeacherWeights, TransformerImpl, Tuner, VisionTower, WeightFormat,
-    WrappedBy,
+    Optimizer, Overlap, Pooling, Precision, Qat, QatGroup, QatLayers, ReduceDtype, Reference, Rollouts,
+    Sampling, Saves, ShardedLayers, Sharding, Stack, StepTime, Task, TeacherWeights, TransformerImpl, Tuner,
+    VisionTower, WeightFormat, WrappedBy,
 };
 pub use cluster::{Cluster, DeepSpeed, Layout};
 pub use count::LARGEST;
 pub use lengths::{Lengths, ParseLengthsError};
+pub use low_bits::{Float8Training, QatTraining};
 pub use modules::{Modules, UnknownModule};
 pub use stages::{Division, Split};
 pub use tasks::{Answers, Embedding, Evaluation, Generation, Pictures, PolicyBatches, Spikes};
@@ -125,38 +127,6 @@ impl Quantization {
     /// Whether what is not quantised becomes float32.
     pub const fn makes_rest_float32(self) -> bool {
         self.prepare && self.format.makes_rest_float32()
-    }
-}
-
-/// Training with products in 8-bit floats, as torchao's `Float8LinearConfig` says it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Float8Training {
-    /// Of what the casts have scales.
-    pub recipe: Float8,
-    /// Which layers.
-    pub layers: Float8Layers,
-    /// Whether operands are padded along the dimension that is summed over (`pad_inner_dim`).
-    pub pads: bool,
-    /// Whether the weights are wrapped so that FSDP2 gathers them in 8 bits (`enable_fsdp_float8_all_gather`).
-    pub gathers: bool,
-}
-
-impl Float8Training {
-    /// None.
-    pub const OFF: Float8Training =
-        Float8Training { recipe: Float8::Off, layers: Float8Layers::Inner, pads: false, gathers: false };
-
-    /// Whether a product's rows may be of any number: their gradients are not summed over in 8 bits, or what is summed over is padded.
-    pub const fn takes_any_rows(self) -> bool {
-        match self.recipe {
-            Float8::Tensorwise | Float8::Rowwise => self.pads,
-            Float8::RowwiseWithGwHp | Float8::Off => true,
-        }
-    }
-
-    /// Whether any product is in 8 bits.
-    pub const fn is_on(self) -> bool {
-        !matches!(self.recipe, Float8::Off)
     }
 }
 
@@ -288,6 +258,8 @@ pub struct Scenario {
     pub precision: Precision,
     /// Products in 8 bits.
     pub float8: Float8Training,
+    /// Rounding as if the model were quantised already.
+    pub qat: QatTraining,
     /// Optimizer.
     pub optimizer: Optimizer,
     /// Sequences per forward pass.
@@ -365,6 +337,7 @@ impl Default for Scenario {
             experts: Experts::Tensors,
             precision: Precision::AmpBf16Weights,
             float8: Float8Training::OFF,
+            qat: QatTraining::OFF,
             optimizer: Optimizer::AdamWFused,
             batch: 1,
             sequence: 2048,
@@ -426,6 +399,11 @@ impl Scenario {
     /// Whether linear layers multiply in 8-bit floats while it trains.
     pub fn trains_in_float8(&self) -> bool {
         self.float8.is_on() && self.task.trains()
+    }
+
+    /// Whether linear layers round as if they were quantised already while it trains.
+    pub fn trains_quantization_aware(&self) -> bool {
+        self.qat.is_on() && self.task.trains()
     }
 
     /// Whether weights are wrapped for gathers in 8 bits where FSDP2 does not wrap them once more.

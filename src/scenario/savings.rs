@@ -17,6 +17,9 @@ pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, i
     if scenario.trains_in_float8() {
         float8(scenario, issues);
     }
+    if scenario.trains_quantization_aware() {
+        quantization_aware(scenario, issues);
+    }
     if scenario.optimizer.steps_in_backward() {
         steps_by_itself(scenario, issues);
     } else if scenario.savings.step == StepTime::InBackward {
@@ -52,6 +55,16 @@ fn float8(scenario: &Scenario, issues: &mut Vec<Issue>) {
              they are not trained",
         );
     }
+}
+
+/// What is thought of quantisation-aware training, and is otherwise.
+fn quantization_aware(scenario: &Scenario, issues: &mut Vec<Issue>) {
+    let what = if scenario.qat.scheme.rounds_inputs() { "weight and its input" } else { "weight" };
+    let message = format!(
+        "weights, gradients and optimizer states are as large as ever, and more is kept: every stage of a layer's {what} that a \
+         gradient passes on the way to what is rounded. Memory is saved once the model is quantised, not while it is trained"
+    );
+    issues.push(Issue::new(Severity::Note, Field::Qat, message));
 }
 
 /// What goes with a step of every parameter by itself.

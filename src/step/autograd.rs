@@ -92,6 +92,17 @@ impl Input {
     }
 }
 
+/// What an operation broadcasts over its other operand: its gradient is a sum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Broadcast {
+    /// A number for each row.
+    Numbers,
+    /// A row for all rows.
+    Row,
+    /// The same with an element for each head: of a gradient that lies head after head it is summed over stretches of memory.
+    RowOfHeads,
+}
+
 /// A node of the graph.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Node {
@@ -111,8 +122,8 @@ pub(super) struct Node {
     role: &'static Role,
     /// The checkpointed layer that it belongs to, counted from 1.
     frame: u32,
-    /// Whether what is broadcast in its operation is a row for all rows, rather than a number for each row.
-    sums_columns: bool,
+    /// What is broadcast in its operation.
+    broadcast: Broadcast,
     /// Whether hooks brought back what it saved from the CPU, as dense as the shapes of its inputs are.
     pub brought_back: bool,
 }
@@ -288,9 +299,27 @@ impl State {
         inputs: [&Input; N],
         derivative: impl FnOnce(&mut State, &Node, &mut Grad) -> Results + 'static,
     ) -> NodeRef {
+        self.broadcasting(Broadcast::Row, inputs, derivative)
+    }
+
+    /// The same of a row with an element for each head.
+    pub fn row_of_heads_node<const N: usize>(
+        &mut self,
+        inputs: [&Input; N],
+        derivative: impl FnOnce(&mut State, &Node, &mut Grad) -> Results + 'static,
+    ) -> NodeRef {
+        self.broadcasting(Broadcast::RowOfHeads, inputs, derivative)
+    }
+
+    fn broadcasting<const N: usize>(
+        &mut self,
+        broadcast: Broadcast,
+        inputs: [&Input; N],
+        derivative: impl FnOnce(&mut State, &Node, &mut Grad) -> Results + 'static,
+    ) -> NodeRef {
         let node = self.node(inputs, derivative);
         if node.is_kept() {
-            self.graph.nodes[node.0 as usize].sums_columns = true;
+            self.graph.nodes[node.0 as usize].broadcast = broadcast;
         }
         node
     }
@@ -356,7 +385,7 @@ impl State {
             layer: 0,
             role: self.heap.role,
             frame: 0,
-            sums_columns: false,
+            broadcast: Broadcast::Numbers,
             brought_back: false,
         });
         graph.derivatives.push(Derivative::Own(Function::OfFirst(Box::new(|state, _, grad| {
@@ -421,7 +450,7 @@ impl State {
             layer,
             role,
             frame,
-            sums_columns: false,
+            broadcast: Broadcast::Numbers,
             brought_back: false,
         });
         NodeRef(graph.nodes.len() as u32 - 1)

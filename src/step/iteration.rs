@@ -281,8 +281,12 @@ impl<'a> Rounds<'a> {
     /// Where nothing but the optimizer's state and the workspaces come to stay, forward and backward of the later one are
     /// the first one's above these.
     pub fn first_and_later(&mut self) -> [Iteration; 2] {
+        let keeps_scales = self.members.iter().any(|own| own.model.keeps_scales());
         let alters = |training: Training| {
-            training.step == StepTime::InBackward || training.keeps_outputs || !training.grads_to_none
+            keeps_scales
+                || training.step == StepTime::InBackward
+                || training.keeps_outputs
+                || !training.grads_to_none
         };
         let member = match self.round {
             [Act::Train { member, loss: Loss::Labels, .. }, Act::Update { member: updated }]

@@ -125,6 +125,21 @@ pub(super) fn column_maximum_scratch(heap: &mut Heap, rows: u64, width: u64, dty
 ///
 /// Source: as of [`column_sum_scratch`]; a thread has four elements at a time.
 pub(super) fn maximum_scratch(heap: &mut Heap, numel: u64, dtype: Dtype, stream: Stream) {
+    scalar_scratch(heap, numel, (dtype.bytes(), stream), [&MAXIMUM_PARTIAL, &MAXIMUM_SEMAPHORES]);
+}
+
+/// The same of the sum of all elements.
+pub(super) fn sum_scratch(heap: &mut Heap, numel: u64, dtype: Dtype) {
+    let accumulator = if dtype.is_half() { 4 } else { dtype.bytes() };
+    scalar_scratch(heap, numel, (accumulator, Stream::Compute), [&SUM_PARTIAL, &SUM_SEMAPHORES]);
+}
+
+fn scalar_scratch(
+    heap: &mut Heap,
+    numel: u64,
+    (accumulator, stream): (u64, Stream),
+    [partial, semaphores]: [&'static What; 2],
+) {
     let values = numel.div_ceil(MAX_THREADS);
     if values < 256 {
         return;
@@ -134,9 +149,9 @@ pub(super) fn maximum_scratch(heap: &mut Heap, numel: u64, dtype: Dtype, stream:
     if blocks <= 1 {
         return;
     }
-    let bytes = blocks.saturating_mul(dtype.bytes());
+    let bytes = blocks.saturating_mul(accumulator);
     let mut alloc = |bytes, what| heap.alloc_on(stream, Category::Temporaries, bytes, Dtype::U8, what);
-    let both = [alloc(bytes, &MAXIMUM_PARTIAL), alloc(4, &MAXIMUM_SEMAPHORES)];
+    let both = [alloc(bytes, partial), alloc(4, semaphores)];
     both.into_iter().rev().for_each(|storage| heap.release(storage));
 }
 

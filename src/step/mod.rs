@@ -14,6 +14,7 @@ mod alive;
 mod allocate;
 mod autograd;
 mod device;
+mod fake_quant;
 mod float8;
 mod forward;
 mod gradient;

@@ -12,6 +12,7 @@ mod dropout;
 pub(super) mod eight_bit;
 pub(super) mod embedding;
 pub(super) mod experts;
+mod fake_quant;
 mod float8;
 mod float8_product;
 pub(super) mod four_bit;

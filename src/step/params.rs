@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::autograd::{Edge, Grad, Input};
+use super::fake_quant::FakeQuantizer;
 use super::float8::Recipe;
 use super::heap::{NOTHING, StorageId};
 use super::machine::{Machine, State};
@@ -55,6 +56,8 @@ pub(super) struct Parameter {
     pub body: u32,
     /// How its layer multiplies in 8-bit floats, if it does.
     pub float8: Option<Recipe>,
+    /// How its layer fakes quantisation, if it does.
+    pub fake: Option<FakeQuantizer>,
     /// Its weight.
     pub storage: StorageId,
     /// Its gradient, or [`NOTHING`].
@@ -281,6 +284,7 @@ impl State {
             times,
             body,
             float8: None,
+            fake: None,
             storage,
             grad: NOTHING,
             cached: None,
@@ -319,6 +323,7 @@ impl State {
             times: 1,
             body,
             float8: None,
+            fake: None,
             storage,
             grad: NOTHING,
             cached: None,

@@ -68,6 +68,7 @@ impl<'a> Ready<'a> {
             };
             support::balance(job, named, (index, member))?;
             support::float8(job, member, named, device)?;
+            support::fake_quant(job, member, named)?;
             let modeling = support::modeling(named, (member, batch), device)?;
             for act in &job.round {
                 if let Act::Generate { member: own, how, .. } | Act::Rollout { member: own, how, .. } = act
@@ -139,7 +140,9 @@ impl<'a> Ready<'a> {
             machine.with(|state| state.parallel = self.engine());
             let given = (*member, *batch, *part);
             let model = Model::load(machine, architecture, *modeling, given, self.device, apart);
-            let converted = support::adapted(&model, named).and_then(|()| model.convert_to_float8());
+            let converted = support::adapted(&model, named)
+                .and_then(|()| model.convert_to_float8())
+                .and_then(|()| model.fake_quantization());
             converted.map(|()| model)
         };
         let models = self.models.iter().map(load).collect::<Result<Vec<_>, _>>()?;

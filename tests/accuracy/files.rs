@@ -23,6 +23,11 @@ impl File {
         File { name, found: OnceLock::new() }
     }
 
+    /// Whether it is the one of that name.
+    pub fn is_called(&self, name: &str) -> bool {
+        self.name == name
+    }
+
     /// The rows as the file has them.
     pub fn rows(&self) -> Vec<serde_json::Value> {
         serde_json::from_str(&self.text()).expect("the file is an array of rows")
@@ -193,6 +198,9 @@ pub static FLOAT8: File = File::of("float8");
 /// One rank of such steps under FSDP2: all were measured before any was predicted.
 pub static FLOAT8_RANKS: File = File::of("float8-ranks");
 
+/// Steps of quantisation-aware training: six rows measured before anything was predicted, the others by one held back after another.
+pub static QAT: File = File::of("qat");
+
 /// The same of AWQ's, by either of the kernels that train: all were measured before any was predicted.
 pub static AWQ: File = File::of("awq");
 
@@ -221,7 +229,7 @@ pub static MEGATRON_LM: File = File::of("megatron-lm");
 pub static PUBLISHED: File = File::of("published");
 
 /// All of them, in the order of `data/measured.tsv`.
-pub static FILES: [&File; 40] = [
+pub static FILES: [&File; 41] = [
     &NULL_DEVICE,
     &FAMILIES,
     &STACKS,
@@ -253,6 +261,7 @@ pub static FILES: [&File; 40] = [
     &GPTQ,
     &AWQ,
     &FLOAT8,
+    &QAT,
     &FLOAT8_RANKS,
     &MEGATRON,
     &TRANSFORMER_ENGINE,

@@ -6,6 +6,8 @@ mod files;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
 use std::thread;
 
 use headroom::allocator::Settings;
@@ -212,6 +214,23 @@ fn every_row_of_float8_is_predicted() {
 #[test]
 fn every_rank_of_float8_is_predicted() {
     FLOAT8_RANKS.is_predicted(10, [0.001, 0.001, 0.001], [0.001, 0.001, 0.001]);
+}
+
+#[test]
+fn every_row_of_quantisation_aware_training_is_predicted() {
+    QAT.is_predicted(18, [0.001, 0.001, 0.001], [0.001, 0.024, 0.024]);
+}
+
+/// `scripts/check accuracy` prints what these tests write down of each file.
+#[test]
+fn no_file_of_measurements_is_left_out() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/measurements");
+    for entry in fs::read_dir(folder).expect("the folder is there") {
+        let name = entry.expect("it is listed").file_name().into_string().expect("it is text");
+        let stem = name.trim_end_matches(".json");
+        // speeds are another test's
+        assert!(stem == "time" || FILES.iter().any(|file| file.is_called(stem)), "{name} is not predicted");
+    }
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! Quantised weights, and products in 8 bits.
 
 use headroom::scenario::{
-    Checkpointing, Float8, Float8Layers, Float8Training, GroupSize, Method, Precision, WeightFormat,
+    Checkpointing, Float8, Float8Layers, Float8Training, GroupSize, Method, Precision, Qat, QatGroup,
+    QatLayers, QatTraining, WeightFormat,
 };
 
 use crate::{left, read, read_over};
@@ -175,6 +176,61 @@ fn products_in_8_bits_are_read() {
             left(&understood)
         );
     }
+}
+
+/// axolotl's quantisation-aware training, with what it makes of each pair of types.
+#[test]
+fn quantisation_aware_training_is_read() {
+    let axolotl = |rest: &str| read(&format!("base_model: Qwen/Qwen3-8B\nbf16: true\nqat:\n{rest}"));
+    let of = |scheme, group| QatTraining { scheme, group, layers: QatLayers::All };
+    for (lines, scheme, group) in [
+        ("  weight_dtype: int4\n", Qat::Int4Axolotl, QatGroup::Of32),
+        (
+            "  activation_dtype: int8\n  weight_dtype: int4\n  group_size: 128\n",
+            Qat::Int8Int4Axolotl,
+            QatGroup::Of128,
+        ),
+        (
+            "  activation_dtype: float8_e4m3fn\n  weight_dtype: int4\n  group_size: 64\n",
+            Qat::Float8Int4,
+            QatGroup::Of64,
+        ),
+        ("  activation_dtype: fp8\n  weight_dtype: float8\n", Qat::Float8Axolotl, QatGroup::Of32),
+    ] {
+        let understood = axolotl(lines);
+        assert_eq!(understood.scenario.qat, of(scheme, group), "{lines}");
+        assert!(left(&understood).is_empty(), "{lines}: {:?}", left(&understood));
+    }
+    let waits = axolotl("  weight_dtype: int4\n  fake_quant_after_n_steps: 100\n");
+    assert_eq!(waits.scenario.qat.scheme, Qat::Int4Axolotl);
+    for others in ["  weight_dtype: nvfp4\n", "  weight_dtype: int4\n  quantize_embedding: true\n"] {
+        assert!(!left(&axolotl(others)).is_empty(), "{others}");
+    }
+    let none = read("base_model: Qwen/Qwen3-8B\nbf16: true\n");
+    assert!(!none.scenario.qat.is_on());
+}
+
+/// Its preparations in a script, whatever comes after the training.
+#[test]
+fn preparations_for_quantisation_are_read() {
+    let script = |lines: &str| {
+        read(&format!(
+            "model = AutoModelForCausalLM.from_pretrained(\"Qwen/Qwen3-8B\", dtype=torch.bfloat16)\n{lines}\n"
+        ))
+    };
+    let based = "base = Int8DynamicActivationIntxWeightConfig(weight_dtype=torch.int4, weight_granularity=PerGroup(64))\nquantize_(model, QATConfig(base, step=\"prepare\"))\nquantize_(model, QATConfig(base, step=\"convert\"))";
+    let found = script(based).scenario.qat;
+    assert_eq!(found, QatTraining { scheme: Qat::Int8Int4, group: QatGroup::Of64, layers: QatLayers::All });
+    let filtered = script(
+        "quantize_(model, QATConfig(Int4WeightOnlyConfig(group_size=32), step=\"prepare\"), filter_fn=keep)",
+    );
+    let found = filtered.scenario.qat;
+    assert_eq!(found, QatTraining { scheme: Qat::Int4, group: QatGroup::Of32, layers: QatLayers::Body });
+    assert!(filtered.assumed.iter().any(|assumed| assumed.key == "qat-layers"));
+    let converted = script("quantize_(model, QATConfig(step=\"convert\"))");
+    assert!(!converted.scenario.qat.is_on());
+    let unknown = script("quantize_(model, QATConfig(NVFP4WeightOnlyConfig(), step=\"prepare\"))");
+    assert!(!unknown.scenario.qat.is_on() && !left(&unknown).is_empty());
 }
 
 /// The same of torchao's and accelerate's conversions in a script, with their filters.

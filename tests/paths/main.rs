@@ -8,6 +8,7 @@ mod drawn;
 mod float8;
 mod gpus;
 mod levels;
+mod qat;
 mod refused;
 mod values;
 mod whatever;

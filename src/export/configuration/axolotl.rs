@@ -8,7 +8,8 @@ use crate::import::names::AXOLOTL_KERNELS;
 use crate::issue::{Field, Issue};
 use crate::scenario::software::Software;
 use crate::scenario::{
-    Checkpointing, CpuOffload, LossKernel, Mask, Method, Offloading, Precision, Sharding, Stack, Tuner,
+    Checkpointing, CpuOffload, LossKernel, Mask, Method, Offloading, Precision, QatLayers, Scenario,
+    Sharding, Stack, Tuner,
 };
 
 pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
@@ -112,6 +113,7 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
         lines.set("fp8", true);
         lines.set("fp8_enable_fsdp_float8_all_gather", scenario.float8.gathers);
     }
+    qat(scenario, &mut lines)?;
     let checkpoints = scenario.checkpointing != Checkpointing::Off;
     lines.set("gradient_checkpointing", checkpoints);
     if checkpoints {
@@ -146,4 +148,30 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
         | Sharding::Distributed => "",
     };
     Ok((format!("{}axolotl train axolotl.yaml{deepspeed}", run.variable(true)), lines.finish()))
+}
+
+/// torchao's quantisation-aware training, which axolotl prepares every linear layer for.
+fn qat(scenario: &Scenario, lines: &mut Lines) -> Result<(), Issue> {
+    if !scenario.trains_quantization_aware() {
+        return Ok(());
+    }
+    let Some((weights, inputs)) = scenario.qat.scheme.of_axolotl() else {
+        let message = "axolotl names each fake quantizer by itself, with other types of scales than torchao's configurations have";
+        let fix = "choose one of its own schemes, or another file";
+        return Err(Issue::error(Field::Qat, message).with_fix(fix));
+    };
+    if scenario.qat.layers != QatLayers::All {
+        let message = "axolotl has no filter for the layers that round: the output head is among them";
+        return Err(Issue::error(Field::QatLayers, message).with_fix("choose all layers, or another file"));
+    }
+    lines.table("qat", |lines| {
+        if let Some(inputs) = inputs {
+            lines.set("activation_dtype", inputs);
+        }
+        lines.set("weight_dtype", weights);
+        if scenario.qat.scheme.has_groups() {
+            lines.set("group_size", scenario.qat.group);
+        }
+    });
+    Ok(())
 }

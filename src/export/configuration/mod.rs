@@ -355,8 +355,11 @@ fn read_back(run: &Run<'_>, which: Configuration, body: &str) -> Result<(Scenari
         estimate(&other).memory != memory
     };
     // under another library nothing is asked of it, but the scenario does it
-    let is_asked =
-        |key: &Key| key.matters(&read) || key.field == Field::Float8 && scenario.trains_in_float8();
+    let is_asked = |key: &Key| match key.field {
+        Field::Float8 => key.matters(&read) || scenario.trains_in_float8(),
+        Field::Qat => key.matters(&read) || scenario.trains_quantization_aware(),
+        _ => key.matters(&read),
+    };
     let differing = keys().filter(|key| is_asked(key) && !key.is_same(scenario, &read) && matters(key));
     let mut differs = Vec::new();
     for key in differing {

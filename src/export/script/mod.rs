@@ -12,6 +12,7 @@ mod float8;
 mod generate;
 mod parts;
 mod python;
+mod qat;
 mod run;
 mod saving;
 mod transformers;

@@ -3,6 +3,7 @@
 use super::cluster::Engine;
 use super::float8;
 use super::python::{Call, strings};
+use super::qat;
 use super::run::Run;
 use crate::export::projected;
 use crate::issue::{Field, Issue};
@@ -29,6 +30,9 @@ pub(super) const SAID: &[&str] = &[
     "float8-layers",
     "float8-padding",
     "float8-gather",
+    "qat",
+    "qat-group",
+    "qat-layers",
 ];
 
 /// Families whose loss Liger's patch is known to replace; it passes over those that it does not know.
@@ -119,6 +123,9 @@ fn packages(run: &Run<'_>) -> Vec<&'static str> {
     if scenario.trains_in_float8() {
         packages.extend(["torchao==0.18.*", "accelerate==1.15.*"]);
     }
+    if scenario.trains_quantization_aware() {
+        packages.push("torchao==0.18.*");
+    }
     if liger(scenario).is_some() {
         packages.push("liger-kernel==0.8.5");
     }
@@ -141,6 +148,7 @@ fn imports(run: &Run<'_>) -> String {
         lines.extend(engine.imports(scenario.cluster).into_iter().map(str::to_owned));
     }
     lines.extend(float8::imports(scenario).into_iter().map(str::to_owned));
+    lines.extend(qat::imports(scenario).into_iter().map(str::to_owned));
     lines.push("from datasets import load_dataset".to_owned());
     if liger(scenario).is_some() {
         lines.push("from liger_kernel.transformers import _apply_liger_kernel_to_instance".to_owned());
@@ -211,6 +219,7 @@ fn load(run: &Run<'_>) -> Result<String, Issue> {
     }
     lines.push_str(&run.adapters());
     lines.push_str(&float8::conversion(scenario));
+    lines.push_str(&qat::preparation(scenario));
     lines.push_str("model.train()\n");
     if let Some(engine) = run.engine() {
         lines.push_str(&engine.wrap(run));

@@ -4,8 +4,8 @@ use super::Cost;
 use crate::scenario::software::Software;
 use crate::scenario::{
     Allocator, AttentionKernel, CacheKind, Checkpointing, CpuOffload, Evaluates, Experts, Float8,
-    LoraTargets, LossKernel, Mask, Merges, Method, Offloading, Optimizer, Precision, ReduceDtype, Reference,
-    Scenario, Sharding, Stack, StepTime, Task, WeightFormat,
+    LoraTargets, LossKernel, Mask, Merges, Method, Offloading, Optimizer, Precision, Qat, QatLayers,
+    ReduceDtype, Reference, Scenario, Sharding, Stack, StepTime, Task, WeightFormat,
 };
 
 /// A change of a scenario. Where the scenario has no such thing to change it stays as it is; whether what comes out runs is
@@ -97,6 +97,16 @@ pub(super) static RULES: &[Rule] = &[
     once("float8-gather", Cost::Nothing, |s| {
         if s.trains_in_float8() && s.cluster.is_fsdp2() && s.float8.recipe == Float8::Tensorwise {
             s.float8.gathers = true;
+        }
+    }),
+    once("qat-layers", Cost::Training, |s| {
+        if s.trains_quantization_aware() {
+            s.qat.layers = QatLayers::Body;
+        }
+    }),
+    once("qat", Cost::Training, |s| {
+        if s.trains_quantization_aware() {
+            s.qat.scheme = Qat::Off;
         }
     }),
     once("float8", Cost::Time, |s| {

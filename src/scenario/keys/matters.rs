@@ -44,6 +44,15 @@ pub(super) fn with_float8(scenario: &Scenario) -> bool {
     scenario.trains_in_float8() || followed
 }
 
+/// Whether quantisation-aware training is followed, or asked for.
+pub(super) fn with_qat(scenario: &Scenario) -> bool {
+    let followed = scenario.task == Task::Sft
+        && scenario.method == Method::Full
+        && !scenario.cluster.has_engine()
+        && matches!(scenario.stack, Stack::Transformers | Stack::Liger);
+    scenario.trains_quantization_aware() || followed
+}
+
 /// Whether the adapters have a size, or gradients are projected.
 pub(super) fn with_rank(scenario: &Scenario) -> bool {
     scenario.projects() || (with_adapters(scenario) && scenario.lora.tuner.has_rank())

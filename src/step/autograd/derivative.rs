@@ -4,7 +4,7 @@
 //! tools/autograd/derivatives.yaml and torch/csrc/autograd/FunctionsManual.cpp of PyTorch 2.11; the order of events was
 //! compared with the allocator's trace of the same operation.
 
-use super::{Edge, Grad, INPUTS, Input, Node};
+use super::{Broadcast, Edge, Grad, INPUTS, Input, Node};
 use crate::step::kernels;
 use crate::step::machine::State;
 use crate::step::tensor::Layout;
@@ -52,14 +52,20 @@ pub(super) fn validate(state: &mut State, node: &Node, results: &mut Results) {
         let Some(grad) = result else { continue };
         if grad.numel > input.numel {
             let storage = state.alloc_for(input.storage, input.numel, grad.dtype, &torch::SUM);
-            // what lies head after head is summed over contiguous memory
-            if node.sums_columns && grad.layout != Layout::Heads {
+            let by_columns = match node.broadcast {
+                Broadcast::Numbers => false,
+                Broadcast::Row => true,
+                Broadcast::RowOfHeads => grad.layout != Layout::Heads,
+            };
+            if by_columns {
                 let rows = grad.numel / input.numel.max(1);
                 kernels::column_sum_scratch(state, rows, input.numel, grad.dtype);
+            } else if input.numel == 1 {
+                kernels::sum_scratch(state, grad.numel, grad.dtype);
             }
             state.release(grad.storage);
             // a sum over leading dimensions is a view without them
-            let view = node.sums_columns;
+            let view = node.broadcast != Broadcast::Numbers;
             *grad = Grad { view, ..Grad::new(storage, input.numel, grad.dtype, grad.layout) };
         }
         if grad.dtype != input.dtype {

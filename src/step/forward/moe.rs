@@ -109,7 +109,7 @@ impl<'a> Pass<'_, 'a> {
         let x = if float { x.to(Dtype::F32) } else { x };
         let adapted = delta.adapted(self.machine, &expert);
         let weight = adapted.to(if float { Dtype::F32 } else { adapted.value.dtype });
-        let output = x.apply(|state, x| state.linear_with(x, bound.shape, &weight.value));
+        let output = x.apply(|state, x| state.linear_with(x, bound.shape, &weight.value, None));
         (output, Some((adapted, delta)))
     }
 

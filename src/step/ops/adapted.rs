@@ -203,7 +203,7 @@ impl<'m> Tensor<'m> {
             (None, _) if layer.class == LinearClass::Conv1d => self.unmodelled(
                 "gpt2's transposed layers under DoRA with dropout, which train a copy of their weight",
             ),
-            (None, _) => self.apply(|state, x| state.linear_with(x, layer.shape, &weight.value)),
+            (None, _) => self.apply(|state, x| state.linear_with(x, layer.shape, &weight.value, None)),
         };
         let first = scale.add_number().times_columns(&result, &BY_MAGNITUDE);
         let second = scale.times_columns(&low, &BY_MAGNITUDE).scale();

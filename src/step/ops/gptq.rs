@@ -44,7 +44,7 @@ impl State {
         // `weights.to(device=x.device, dtype=x.dtype)`
         let operand = self.cast_as(&opened, x.dtype, &OPENED);
         self.release(opened.storage);
-        let product = self.linear_with(x, shape, &operand);
+        let product = self.linear_with(x, shape, &operand, None);
         self.release(operand.storage);
         self.release(packed.storage);
         if !evaluates {

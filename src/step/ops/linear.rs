@@ -93,24 +93,13 @@ pub(in crate::step) struct Adapter {
 }
 
 impl State {
-    /// `F.linear(x, weight)` where the weight is a tensor of its own, no parameter.
-    pub fn linear_with(&mut self, x: &Value, shape: Shape, weight: &Value) -> Value {
+    /// `F.linear(x, weight, bias)` where the weight is a tensor of its own, no parameter.
+    pub fn linear_with(&mut self, x: &Value, shape: Shape, weight: &Value, bias: Option<ParamId>) -> Value {
+        // autocast casts arguments from the last to the first
+        let bias = bias.map(|bias| self.cast_weight(bias, true));
         let weight = self.cast(weight, self.operand_dtype(weight.dtype));
         let x = self.cast_argument(x, self.operand_dtype(x.dtype), &INPUT);
-        let node = self.row_node([&x, &weight], linear_backward);
-        if x.requires_grad() {
-            self.save_view(node, &weight.transposed());
-        }
-        if weight.requires_grad() {
-            self.save_view(node, &x);
-        }
-        let numel = (x.numel / shape.input.max(1)).saturating_mul(shape.output);
-        self.read_operand(weight.bytes());
-        let storage = self.alloc_product(numel, shape.input, x.dtype, &torch::LINEAR);
-        self.take_rows(storage, x.storage, x.numel / shape.input.max(1));
-        self.release(x.storage);
-        self.release(weight.storage);
-        Value { flat: x.flat, ..Value::plain(storage, numel, x.dtype) }.at(node.output(0))
+        self.multiply_by(x, shape, weight, bias, LinearClass::Linear)
     }
 
     /// `F.linear(x, weight, bias)`, or gpt2's `addmm(bias, x, weight)`, with parameters.
@@ -145,6 +134,18 @@ impl State {
                 (None, self.cast_weight(weight, false), self.cast_argument(x, target, &INPUT))
             }
         };
+        self.multiply_by(x, shape, weight, bias, class)
+    }
+
+    /// The product of what has the types that it is computed in, and lets go of its arguments.
+    fn multiply_by(
+        &mut self,
+        x: Value,
+        shape: Shape,
+        weight: Value,
+        bias: Option<Value>,
+        class: LinearClass,
+    ) -> Value {
         let with_bias = bias.is_some();
         let bias = bias.unwrap_or(Input::NONE);
         let node = self.row_node([&x, &weight, &bias], linear_backward);
@@ -219,7 +220,7 @@ impl<'m> Tensor<'m> {
             machine.tensor(|state| {
                 let weight = state.weight(weight);
                 let float = state.cast(&weight, Dtype::F32);
-                let value = state.linear_with(&self.value, layer.shape, &float);
+                let value = state.linear_with(&self.value, layer.shape, &float, None);
                 state.release(float.storage);
                 state.release(weight.storage);
                 value
@@ -238,6 +239,10 @@ impl<'m> Tensor<'m> {
     }
 
     fn base_as(&self, layer: &Layer) -> Tensor<'m> {
+        let weight = layer.weight.id();
+        if let Some(fake) = self.machine.with(|state| state.params.get(weight).fake) {
+            return self.linear_faked(layer, (weight, fake));
+        }
         self.apply(|state, x| match layer.weight {
             Weight::Plain(weight) => {
                 let value = state.linear(x, layer.shape, weight, layer.bias, layer.class);

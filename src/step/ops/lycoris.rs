@@ -48,7 +48,7 @@ impl<'m> Tensor<'m> {
         let added = {
             let delta = delta(self.machine);
             let x = self.to_as(delta.value.dtype, &INPUT);
-            let added = x.apply(|state, x| state.linear_with(x, layer.shape, &delta.value));
+            let added = x.apply(|state, x| state.linear_with(x, layer.shape, &delta.value, None));
             drop((x, delta));
             added
         };

@@ -116,10 +116,15 @@ impl<'m> Tensor<'m> {
 
     /// `x - other`, of one shape.
     pub fn minus(&self, other: &Tensor<'m>) -> Tensor<'m> {
+        self.minus_as(other, &torch::SUB)
+    }
+
+    /// `x - other`, of one shape or broadcast over x, of which more is known.
+    pub fn minus_as(&self, other: &Tensor<'m>, what: &'static What) -> Tensor<'m> {
         self.apply(|state, x| {
             let y = &other.value;
             let node = state.node([x, y], sub_backward);
-            state.new_like(x, promoted(x.dtype, y.dtype), &torch::SUB, node.output(0))
+            state.new_like(x, promoted(x.dtype, y.dtype), what, node.output(0))
         })
     }
 
@@ -143,9 +148,14 @@ impl<'m> Tensor<'m> {
 
     /// `x + number`.
     pub fn add_number(&self) -> Tensor<'m> {
+        self.add_number_as(&torch::ADD)
+    }
+
+    /// `x + number`, or a tensor without gradient that is broadcast over x, of which more is known.
+    pub fn add_number_as(&self, what: &'static What) -> Tensor<'m> {
         self.apply(|state, x| {
             let node = state.node([x], pass_backward);
-            state.new_like(x, x.dtype, &torch::ADD, node.output(0))
+            state.new_like(x, x.dtype, what, node.output(0))
         })
     }
 
@@ -461,13 +471,20 @@ fn div_rows_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results
     [own, other, None]
 }
 
-/// clamp_backward: `where(self >= min && self <= max, grad, 0)`.
+/// clamp_backward of two bounds: `where(self >= min && self <= max, grad, 0)`.
 pub(in crate::step) fn clamp_backward(state: &mut State, _: &Node, grad: &mut Grad) -> Results {
+    masked_by_bounds(state, grad, &[&GE, &LE])
+}
+
+/// The same of a lower bound alone.
+pub(in crate::step) fn clamp_below_backward(state: &mut State, _: &Node, grad: &mut Grad) -> Results {
+    masked_by_bounds(state, grad, &[&GE])
+}
+
+fn masked_by_bounds(state: &mut State, grad: &Grad, bounds: &[&'static What]) -> Results {
     let zero = state.alloc(1, grad.dtype, &torch::ZERO);
-    let masks = [
-        state.alloc_for(grad.storage, grad.numel, Dtype::Bool, &GE),
-        state.alloc_for(grad.storage, grad.numel, Dtype::Bool, &LE),
-    ];
+    let mask = |bound: &&'static What| state.alloc_for(grad.storage, grad.numel, Dtype::Bool, bound);
+    let masks: Vec<_> = bounds.iter().map(mask).collect();
     let storage = state.alloc_for(grad.storage, grad.numel, grad.dtype, &torch::WHERE);
     masks.into_iter().rev().chain([zero]).for_each(|mask| state.release(mask));
     only(Grad { storage, view: false, ..*grad })

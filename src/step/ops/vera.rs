@@ -61,7 +61,7 @@ impl<'m> Tensor<'m> {
         self.apply(|state, x| {
             let whole = state.weight(matrix);
             let slice = Value { numel: shape.weights(), ..whole };
-            let product = state.linear_with(x, shape, &slice);
+            let product = state.linear_with(x, shape, &slice, None);
             state.release(whole.storage);
             product
         })

@@ -35,7 +35,7 @@ impl State {
         // `torch.mm(x, w_vals_int8_t.to(output_dtype))`
         let opened = self.alloc(shape.weights(), x.dtype, &OPENED);
         self.note_dims(opened, shape.dims());
-        let product = self.linear_with(x, shape, &Value::plain(opened, shape.weights(), x.dtype));
+        let product = self.linear_with(x, shape, &Value::plain(opened, shape.weights(), x.dtype), None);
         self.release(opened);
         // `m * weight_tensor.scale.to(m.dtype).flatten()`
         let float = Value::plain(packed.storage, shape.output, Dtype::F32);

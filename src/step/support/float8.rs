@@ -58,19 +58,7 @@ pub(in crate::step) fn float8(
         let message = "activations in the CPU's memory beside FP8 training are not modelled";
         return refuse(Field::Offloading, message.into(), "keep them on the GPU");
     }
-    let recurrent = architecture.blocks.iter().any(|block| block.mixer.is_recurrent());
-    let because = if recurrent {
-        "it keeps a state from token to token"
-    } else if !architecture.towers.is_empty() {
-        "it has parts beside the text's"
-    } else if has_linear_subclass(architecture) {
-        "its layers compute with their weight by themselves"
-    } else if architecture.embeddings.project_in.is_some() {
-        "linear layers stand before its layers"
-    } else {
-        ""
-    };
-    if !because.is_empty() {
+    if let Some(because) = keeps_layers(architecture) {
         let message = format!("FP8 training of {family} is not modelled: {because}");
         return refuse(Field::Float8, message, "choose another model, or switch FP8 training off");
     }
@@ -96,6 +84,21 @@ pub(in crate::step) fn float8(
     }
     wrapped(job, member, architecture)?;
     job.round.iter().filter_map(Act::batch).try_for_each(|batch| tokens(member, batch))
+}
+
+/// Why linear layers of the model were not compared with others in their place, if they were not.
+pub(super) fn keeps_layers(architecture: &Architecture) -> Option<&'static str> {
+    if architecture.blocks.iter().any(|block| block.mixer.is_recurrent()) {
+        Some("it keeps a state from token to token")
+    } else if !architecture.towers.is_empty() {
+        Some("it has parts beside the text's")
+    } else if has_linear_subclass(architecture) {
+        Some("its layers compute with their weight by themselves")
+    } else if architecture.embeddings.project_in.is_some() {
+        Some("linear layers stand before its layers")
+    } else {
+        None
+    }
 }
 
 /// What does not go with weights that are wrapped for gathers in 8 bits, or a choice of layers.
@@ -124,7 +127,7 @@ fn wrapped(job: &Job, member: &Member, architecture: &Architecture) -> Result<()
     Ok(())
 }
 
-fn followed(act: &Act) -> bool {
+pub(super) fn followed(act: &Act) -> bool {
     matches!(
         act,
         Act::Train { loss: Loss::Labels, .. } | Act::Update { .. } | Act::Evaluate { .. } | Act::Save { .. }

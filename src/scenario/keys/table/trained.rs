@@ -3,7 +3,7 @@
 use super::super::key::{Group, Key, Place, Value, ValueKind};
 use super::super::matters::{
     always, any, with_4_bit, with_adapters, with_bitsandbytes, with_expert_layers, with_float8, with_groups,
-    with_lora_dropout, with_pefts_adapters, with_preparation, with_rank, with_targets,
+    with_lora_dropout, with_pefts_adapters, with_preparation, with_qat, with_rank, with_targets,
 };
 use super::super::nearest::nearest;
 use super::super::values::{
@@ -12,7 +12,8 @@ use super::super::values::{
 use super::super::words;
 use crate::scenario::count::Count;
 use crate::scenario::{
-    Experts, Field, Float8, Float8Layers, GroupSize, LoraTargets, Method, Scenario, Task, Tuner, WeightFormat,
+    Experts, Field, Float8, Float8Layers, GroupSize, LoraTargets, Method, Qat, QatGroup, QatLayers, Scenario,
+    Task, Tuner, WeightFormat,
 };
 
 pub(super) const KEYS: &[Key] = &[
@@ -258,6 +259,42 @@ pub(super) const KEYS: &[Key] = &[
         place: Place::Folded,
         value: switch!(float8.gathers),
         matters: Scenario::trains_in_float8,
+        band: any,
+    },
+    Key {
+        link: "qat",
+        name: "qat",
+        label: "Quantisation-aware training",
+        help: "Whether linear layers round their weights, and inputs, while they are trained, as the quantised model will (torchao's QATConfig), without torch.compile",
+        field: Field::Qat,
+        group: Group::Training,
+        place: Place::Folded,
+        value: choice!(Qat, qat.scheme),
+        matters: with_qat,
+        band: |scenario| if scenario.trains_quantization_aware() { "qat" } else { "" },
+    },
+    Key {
+        link: "qatg",
+        name: "qat-group",
+        label: "QAT group",
+        help: "How many weights of a row share a scale where they are rounded to 4 bits",
+        field: Field::QatGroup,
+        group: Group::Training,
+        place: Place::Folded,
+        value: choice!(QatGroup, qat.group),
+        matters: |scenario| scenario.trains_quantization_aware() && scenario.qat.scheme.has_groups(),
+        band: any,
+    },
+    Key {
+        link: "qatl",
+        name: "qat-layers",
+        label: "QAT layers",
+        help: "Which linear layers round",
+        field: Field::QatLayers,
+        group: Group::Training,
+        place: Place::Folded,
+        value: choice!(QatLayers, qat.layers),
+        matters: Scenario::trains_quantization_aware,
         band: any,
     },
 ];

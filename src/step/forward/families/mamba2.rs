@@ -242,7 +242,7 @@ impl<'m> Tensor<'m> {
     fn plus_each(&self, row: &Tensor<'m>) -> Tensor<'m> {
         self.apply(|state, x| {
             let y = &row.value;
-            let node = state.row_node([x, y], add_backward);
+            let node = state.row_of_heads_node([x, y], add_backward);
             let dense = Value { layout: x.shape, ..*x };
             state.new_like(&dense, promoted(x.dtype, y.dtype), &torch::ADD, node.output(0))
         })
