@@ -40,6 +40,7 @@ pub enum Field {
     Float8Layers,
     Float8Padding,
     Float8Gather,
+    Compile,
     Precision,
     Optimizer,
     Batch,

@@ -2,7 +2,7 @@
 
 use super::error::CheckError;
 use super::fields::{Fields, unknown};
-use crate::scenario::{Float8, Float8Layers, Float8Training, GroupSize, Quantization, WeightFormat};
+use crate::scenario::{Compile, Float8, Float8Layers, Float8Training, GroupSize, Quantization, WeightFormat};
 
 /// Products in 8-bit floats.
 pub(super) fn float8(fields: &mut Fields<'_>) -> Result<Float8Training, CheckError> {
@@ -23,6 +23,15 @@ pub(super) fn float8(fields: &mut Fields<'_>) -> Result<Float8Training, CheckErr
         pads: fields.switch("float8_pad", false)?,
         gathers: fields.switch("float8_gather", false)?,
     })
+}
+
+/// What torch.compile compiles.
+pub(super) fn compile(fields: &mut Fields<'_>) -> Result<Compile, CheckError> {
+    match fields.text("compile")? {
+        None => Ok(Compile::Off),
+        Some("layers") => Ok(Compile::Layers),
+        Some(other) => Err(unknown("compile", other)),
+    }
 }
 
 /// How frozen weights are quantised.

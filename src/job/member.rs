@@ -2,7 +2,7 @@
 
 use crate::scenario::software::{Software, Trainer};
 use crate::scenario::{
-    AttentionKernel, Checkpointing, Experts, Float8Training, Lora, LossKernel, Method, ModelChoice,
+    AttentionKernel, Checkpointing, Compile, Experts, Float8Training, Lora, LossKernel, Method, ModelChoice,
     Offloading, Optimizer, Pooling, Precision, Quantization, Scenario, Stack, StepTime, Task, TeacherWeights,
     WeightFormat,
 };
@@ -26,6 +26,8 @@ pub struct Member {
     pub precision: Precision,
     /// Products in 8 bits.
     pub float8: Float8Training,
+    /// What torch.compile compiles of it.
+    pub compile: Compile,
     /// Whose code runs the model.
     pub stack: Stack,
     /// Attention implementation.
@@ -193,6 +195,7 @@ impl From<&Scenario> for Member {
                 (_, precision) => precision,
             },
             float8: scenario.float8,
+            compile: scenario.compile,
             stack: scenario.stack,
             attention: scenario.attention,
             checkpointing: scenario.checkpoints(),

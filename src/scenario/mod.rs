@@ -30,11 +30,11 @@ use software::{Software, Trainer};
 
 pub use crate::issue::{Field, Issue, Severity};
 pub use choices::{
-    Allocator, AttentionKernel, CacheKind, Checkpointing, Choice, ContextComm, CpuOffload, Evaluates,
-    Experts, Float8, Float8Layers, GroupSize, LoraTargets, LossKernel, Mask, Merges, Method, Offloading,
-    Optimizer, Overlap, Pooling, Precision, ReduceDtype, Reference, Rollouts, Sampling, Saves, ShardedLayers,
-    Sharding, Stack, StepTime, Task, TeacherWeights, TransformerImpl, Tuner, VisionTower, WeightFormat,
-    WrappedBy,
+    Allocator, AttentionKernel, CacheKind, Checkpointing, Choice, Compile, ContextComm, CpuOffload,
+    Evaluates, Experts, Float8, Float8Layers, GroupSize, LoraTargets, LossKernel, Mask, Merges, Method,
+    Offloading, Optimizer, Overlap, Pooling, Precision, ReduceDtype, Reference, Rollouts, Sampling, Saves,
+    ShardedLayers, Sharding, Stack, StepTime, Task, TeacherWeights, TransformerImpl, Tuner, VisionTower,
+    WeightFormat, WrappedBy,
 };
 pub use cluster::{Cluster, DeepSpeed, Layout};
 pub use count::LARGEST;
@@ -288,6 +288,8 @@ pub struct Scenario {
     pub precision: Precision,
     /// Products in 8 bits.
     pub float8: Float8Training,
+    /// What torch.compile compiles.
+    pub compile: Compile,
     /// Optimizer.
     pub optimizer: Optimizer,
     /// Sequences per forward pass.
@@ -365,6 +367,7 @@ impl Default for Scenario {
             experts: Experts::Tensors,
             precision: Precision::AmpBf16Weights,
             float8: Float8Training::OFF,
+            compile: Compile::Off,
             optimizer: Optimizer::AdamWFused,
             batch: 1,
             sequence: 2048,

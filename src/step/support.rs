@@ -2,6 +2,7 @@
 //! it does not know.
 
 mod acts;
+mod compiled;
 mod float8;
 mod optimizers;
 mod quantised;
@@ -27,6 +28,7 @@ use crate::scenario::{
 use crate::units::{Bytes, grouped};
 
 pub(super) use acts::{acts, balance, evaluation, generation, idle, vocabularies};
+pub(super) use compiled::compiled;
 pub(super) use float8::float8;
 pub(super) use spikes::{merging, saving};
 

@@ -36,6 +36,7 @@ impl Row {
             pictures: Scenario::default().pictures,
             experts: Scenario::default().experts,
             float8: Scenario::default().float8,
+            compile: Scenario::default().compile,
             lora: if method == Method::Full { Scenario::default().lora } else { self.lora(habits)? },
             quantization: Quantization {
                 format: habits.format,
