@@ -43,6 +43,9 @@ static WORKSPACE: What = What::own(
     INDUCTOR,
 );
 
+/// The order in which autograd's queue, a heap, hands its gradients to parameters, which all are as urgent (measured).
+const HANDED_OVER: [usize; 9] = [FIRST_NORM, QUERY, SECOND_NORM, DOWN, UP, OUTPUT, KEY, GATE, VALUE];
+
 /// By argument of the graph: the parameter that it is.
 type Parameters = [Option<ParamId>; ARGUMENTS];
 
@@ -246,6 +249,7 @@ impl State {
                 state.retain(*storage);
                 state.clear_saved(node, index as u32);
             }
+            state.drop_arguments(node);
             state.compiled_backward(&own, scores, parameters, (hidden, *grad, &given))
         });
         for weight in weights.into_iter().flatten() {
@@ -287,11 +291,12 @@ impl State {
             Value { shape: Layout::Heads, ..Value::plain(hidden.storage, numel, dtype) }.at(DISCARDED_LEAF)
         });
         running.run(self, sizes.sums.mixed(), &move |state| alone_backward(state, scores, inputs));
-        for (place, made) in backward.gradients.into_iter().enumerate() {
-            let (Some(made), Some(id)) = (made, parameters[place]) else { continue };
+        for place in HANDED_OVER {
+            let (Some(made), Some(id)) = (backward.gradients[place], parameters[place]) else { continue };
             let storage = running.returned(made);
             let numel = backward.graph.buffers[made].numel;
-            self.give(Edge::Param(id), Grad::new(storage, numel, dtype, Layout::Tokens));
+            let grad = Grad::new(storage, numel, dtype, Layout::Tokens);
+            self.graph.beyond.push((Edge::Param(id), grad));
         }
         let made = backward.gradients[HIDDEN].map_or(NOTHING, |made| running.returned(made));
         running.end(self);
