@@ -190,6 +190,9 @@ pub static GPTQ: File = File::of("gptq");
 /// Steps whose products are in 8-bit floats: all were measured before any was predicted, then `-held-` of other families.
 pub static FLOAT8: File = File::of("float8");
 
+/// Steps whose layers are compiled one by one: `-held-` were measured when all else was done.
+pub static COMPILED: File = File::of("compiled");
+
 /// One rank of such steps under FSDP2: all were measured before any was predicted.
 pub static FLOAT8_RANKS: File = File::of("float8-ranks");
 
@@ -254,6 +257,7 @@ pub static FILES: [&File; 40] = [
     &AWQ,
     &FLOAT8,
     &FLOAT8_RANKS,
+    &COMPILED,
     &MEGATRON,
     &TRANSFORMER_ENGINE,
     &MEGATRON_GPT,

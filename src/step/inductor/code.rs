@@ -3,8 +3,8 @@
 //! Sources: torch/_inductor/scheduler.py `decide_inplace_update`, `free_buffers`; codegen/wrapper.py `AllocateLine`,
 //! `FreeIfNotReusedLine`, `EfficientPeakEstimate`.
 
+use super::graph::{Call, Graph, Op, Origin};
 use super::order::Plan;
-use super::{Call, Graph, Op, Origin};
 
 /// A line of the generated code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,8 +96,8 @@ impl Writer<'_> {
                 && !buffer.returned
                 && !self.taken[*read]
                 && buffer.dtype == made.dtype
-                && made.numel <= buffer.numel
-                && made.numel.saturating_mul(20) >= buffer.numel.saturating_mul(19)
+                && made.room <= buffer.room
+                && made.room.saturating_mul(20) >= buffer.room.saturating_mul(19)
                 && !self.is_needed(*read, node, place)
         })
     }
@@ -147,7 +147,7 @@ fn reused(graph: &Graph, order: &[usize], mut lines: Vec<At>) -> Vec<Line> {
                 let fits = |at: &usize| match lines[*at].line {
                     Line::Free(buffer) => {
                         let buffer = &graph.buffers[buffer];
-                        (buffer.numel, buffer.dtype) == (wanted.numel, wanted.dtype)
+                        (buffer.room, buffer.dtype) == (wanted.room, wanted.dtype)
                     }
                     Line::Make(_) | Line::Take { .. } | Line::Run(_) => false,
                 };

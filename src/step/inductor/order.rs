@@ -5,7 +5,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 
-use super::{Graph, Origin};
+use super::graph::{Graph, Origin};
 
 /// What `prepare_planning_info` knows of a graph.
 pub(super) struct Plan<'g> {

@@ -3,8 +3,9 @@
 use crate::issue::{Field, Issue};
 use crate::job::{Act, Batch, Job, Loss, Member};
 use crate::model::Architecture;
+use crate::scenario::software::{ModelCode, Software, Trainer};
 use crate::scenario::{
-    AttentionKernel, Checkpointing, Compile, Lengths, Mask, Method, Offloading, Precision, Stack, StepTime,
+    AttentionKernel, Checkpointing, Compile, Lengths, Mask, Method, Offloading, Precision, StepTime,
 };
 use crate::step::device::Device;
 use crate::step::forward::compiled::unfollowed;
@@ -31,7 +32,9 @@ pub(in crate::step) fn compiled(
         let message = "compiled layers are modelled of fine-tuning on texts, without evaluation and answers: their graph without gradients is another one";
         return refuse(Field::Compile, message.into(), off);
     }
-    if member.stack != Stack::Transformers {
+    let software = Software::of(member.stack);
+    let is_written_out = software.model == ModelCode::Transformers && !software.liger_kernels;
+    if software.trainer != Trainer::Loop || !is_written_out {
         let message = format!("compiled layers under {} are not modelled", member.stack.label());
         return refuse(Field::Stack, message, "choose transformers, or switch torch.compile off");
     }

@@ -2,123 +2,14 @@
 //!
 //! Both were read off the scheduler of PyTorch 2.11 for many shapes, with transformers 5.17. They are the same for all, but that
 //! heads of queries and of keys that are of a size are rotated by one kernel, and that a norm's weight gradient is summed in one of
-//! three ways ([`Sums`]).
+//! three ways ([`Sums`](super::draft::Sums)).
 
+use super::draft::{
+    ARGUMENTS, COS, DOWN, Draft, FIRST_NORM, GATE, HIDDEN, KEY, OUTPUT, QUERY, SECOND_NORM, SIN, Sizes, UP,
+    VALUE, op,
+};
 use crate::dtype::Dtype;
-use crate::step::inductor::{Buffer, Call, Graph, Node, Op, Origin};
-
-/// The sizes of a layer, in elements.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Sizes {
-    pub tokens: u64,
-    pub hidden: u64,
-    pub queries: u64,
-    pub keys: u64,
-    pub width: u64,
-    /// One number for every query and head.
-    pub log_sums: u64,
-    /// Elements of the two tensors that attention's kernel leaves for its random numbers.
-    pub seeds: [u64; 2],
-    pub dtype: Dtype,
-    pub sums: Sums,
-}
-
-/// How the gradients of the norms' weights, sums over all tokens, are computed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sums {
-    /// By one kernel.
-    Whole,
-    /// By two, the first of which leaves so many rows.
-    Split(u64),
-    /// By the kernel that reduces rows too, which leaves so many rows for PyTorch's own sum; with the rows that they would have been
-    /// split into otherwise, if they would.
-    Mixed { rows: u64, split: Option<u64> },
-}
-
-impl Sums {
-    /// Into how many rows the sums are split before kernels are fused.
-    fn split(self) -> Option<u64> {
-        match self {
-            Sums::Whole => None,
-            Sums::Split(rows) => Some(rows),
-            Sums::Mixed { split, .. } => split,
-        }
-    }
-
-    /// Over how many rows PyTorch's own kernel sums.
-    pub fn mixed(self) -> Option<u64> {
-        match self {
-            Sums::Whole | Sums::Split(_) => None,
-            Sums::Mixed { rows, .. } => Some(rows),
-        }
-    }
-}
-
-/// The parameters of a layer by their place among the graph's arguments, from 1, and what else it is given.
-pub(super) const HIDDEN: usize = 0;
-pub(super) const FIRST_NORM: usize = 1;
-pub(super) const QUERY: usize = 2;
-pub(super) const KEY: usize = 3;
-pub(super) const VALUE: usize = 4;
-pub(super) const COS: usize = 5;
-pub(super) const SIN: usize = 6;
-pub(super) const OUTPUT: usize = 7;
-pub(super) const SECOND_NORM: usize = 8;
-pub(super) const GATE: usize = 9;
-pub(super) const UP: usize = 10;
-pub(super) const DOWN: usize = 11;
-/// So many arguments there are.
-pub(super) const ARGUMENTS: usize = 12;
-
-/// A graph being written.
-struct Draft {
-    graph: Graph,
-}
-
-impl Draft {
-    /// One with the layer's arguments, which forward returns.
-    fn new(sizes: &Sizes, returned: bool) -> Draft {
-        let mut draft = Draft { graph: Graph::default() };
-        let Sizes { tokens, hidden, queries, keys, width, .. } = *sizes;
-        let product = u64::saturating_mul;
-        let numels = [
-            product(tokens, hidden),
-            hidden,
-            product(queries, hidden),
-            product(keys, hidden),
-            product(keys, hidden),
-            tokens,
-            tokens,
-            product(queries, hidden),
-            hidden,
-            product(width, hidden),
-            product(width, hidden),
-            product(width, hidden),
-        ];
-        for (index, numel) in numels.into_iter().enumerate() {
-            draft.buffer(&format!("primals_{}", index + 1), (numel, sizes.dtype), Origin::Argument, returned);
-        }
-        draft
-    }
-
-    fn buffer(&mut self, name: &str, (numel, dtype): (u64, Dtype), origin: Origin, returned: bool) -> usize {
-        self.graph.buffers.push(Buffer { name: name.to_owned(), numel, dtype, origin, returned });
-        self.graph.buffers.len() - 1
-    }
-
-    fn node(&mut self, call: Call, ops: Vec<Op>) {
-        self.graph.nodes.push(Node { ops, call });
-    }
-
-    /// A node of one operation that is written over nothing.
-    fn simple(&mut self, call: Call, makes: usize, reads: &[usize]) {
-        self.node(call, vec![op(makes, reads, &[])]);
-    }
-}
-
-fn op(makes: usize, reads: &[usize], over: &[usize]) -> Op {
-    Op { makes, reads: reads.to_vec(), over: over.to_vec() }
-}
+use crate::step::inductor::{Call, Graph, Origin};
 
 /// What forward saves for backward.
 #[derive(Clone, Copy, Debug)]
@@ -184,38 +75,35 @@ pub(super) fn forward(sizes: &Sizes) -> Forward {
         }
         draft.buffer(&format!("buf{}", count - 1), size, origin, returned)
     };
-    let b: Vec<usize> = [
-        (number, Origin::Removed, false),
-        (number, Origin::Made, true),
-        (rows(hidden), Origin::Made, true),
-        (rows(queries), Origin::Made, false),
-        (rows(keys), Origin::Made, false),
-        (rows(keys), Origin::Made, true),
-        (rows(queries), Origin::Made, true),
-        (rows(keys), Origin::Made, true),
-        ((0, dtype), Origin::Bundle, false),
-        (rows(queries), Origin::Part, true),
-        ((log_sums, Dtype::F32), Origin::Part, true),
-        ((seeds[0], Dtype::I64), Origin::Part, true),
-        ((seeds[1], Dtype::I64), Origin::Part, true),
-        (rows(hidden), Origin::Made, true),
-        (number, Origin::Removed, false),
-        (number, Origin::Made, true),
-        (rows(hidden), Origin::Made, true),
-        (rows(width), Origin::Made, true),
-        (rows(width), Origin::Made, true),
-        (rows(width), Origin::Made, true),
-        (rows(hidden), Origin::Made, false),
-        (rows(hidden), Origin::Made, true),
-    ]
-    .into_iter()
-    .map(|(size, origin, returned)| made(&mut draft, size, origin, returned))
-    .collect();
     let [b0, b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, b11, b12, b14, b15, b16, b17, b18, b19, b20, b21, b22] =
-        b[..]
-    else {
-        unreachable!("there are as many names as buffers")
-    };
+        [
+            (number, Origin::Removed, false),
+            (number, Origin::Made, true),
+            (rows(hidden), Origin::Made, true),
+            (rows(queries), Origin::Made, false),
+            (rows(keys), Origin::Made, false),
+            (rows(keys), Origin::Made, true),
+            (rows(queries), Origin::Made, true),
+            (rows(keys), Origin::Made, true),
+            ((0, dtype), Origin::Bundle, false),
+            (rows(queries), Origin::Part, true),
+            ((log_sums, Dtype::F32), Origin::Part, true),
+            ((seeds[0], Dtype::I64), Origin::Part, true),
+            ((seeds[1], Dtype::I64), Origin::Part, true),
+            (rows(hidden), Origin::Made, true),
+            (number, Origin::Removed, false),
+            (number, Origin::Made, true),
+            (rows(hidden), Origin::Made, true),
+            (rows(width), Origin::Made, true),
+            (rows(width), Origin::Made, true),
+            (rows(width), Origin::Made, true),
+            (rows(hidden), Origin::Made, false),
+            (rows(hidden), Origin::Made, true),
+        ]
+        .map(|(size, origin, returned)| made(&mut draft, size, origin, returned));
+    for scale in [b1, b16] {
+        draft.graph.buffers[scale].room = sizes.numbers;
+    }
     draft.node(
         Call::Kernel,
         vec![op(b0, &[HIDDEN], &[]), op(b1, &[b0], &[]), op(b2, &[FIRST_NORM, HIDDEN, b1], &[])],
@@ -279,7 +167,7 @@ pub(super) struct Backward {
 
 /// The graph of the layer's backward.
 pub(super) fn backward(sizes: &Sizes) -> Backward {
-    let Sizes { tokens, hidden, queries, keys, width, log_sums, seeds, dtype, sums } = *sizes;
+    let Sizes { tokens, hidden, queries, keys, width, log_sums, seeds, dtype, sums, .. } = *sizes;
     let mut draft = Draft::new(sizes, false);
     let rows = |of: u64| (tokens.saturating_mul(of), dtype);
     let number = (tokens, Dtype::F32);
@@ -440,4 +328,72 @@ pub(super) fn backward(sizes: &Sizes) -> Backward {
         gradients[argument] = Some(gradient);
     }
     Backward { graph: draft.graph, kept, gradient, gradients }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::rules::{padded, sums};
+    use super::*;
+    use crate::hardware::Gpu;
+    use crate::step::device::Device;
+    use crate::step::inductor::Line;
+    use crate::units::Bytes;
+
+    /// What PyTorch 2.11 generated on compute capability 8.0 for layers of eight shapes: `layer`, the hidden size, the width of the
+    /// feed-forward network, heads of queries, heads of keys, their size, sequences, and tokens of each; then the lines of both graphs that
+    /// allocate, write over and free.
+    const GENERATED: &str = include_str!("../../../../tests/fixtures/compiled/generated.txt");
+
+    fn written(graph: &Graph) -> Vec<String> {
+        let name = |buffer: usize| graph.buffers[buffer].name.as_str();
+        let lines = graph.lines().into_iter().filter_map(|line| match line {
+            Line::Make(made) => Some(format!("make {} {}", name(made), graph.buffers[made].room)),
+            Line::Take { made, from } => Some(format!("take {} {}", name(made), name(from))),
+            Line::Free(gone) => Some(format!("free {}", name(gone))),
+            Line::Run(_) => None,
+        });
+        lines.collect()
+    }
+
+    #[test]
+    fn the_code_is_what_inductor_generates() {
+        let device = Device::of(&Gpu::custom(Bytes::gib(80.0)));
+        let layers: Vec<&str> = GENERATED.split("layer ").filter(|layer| !layer.is_empty()).collect();
+        assert_eq!(layers.len(), 8);
+        for layer in layers {
+            let (shape, code) = layer.split_once('\n').expect("a shape and its code");
+            let numbers: Vec<u64> =
+                shape.split(' ').map(|number| number.parse().expect("a number")).collect();
+            let [hidden, width, heads, kv_heads, head, sequences, length] = numbers[..] else {
+                panic!("{shape}: seven numbers")
+            };
+            let tokens = sequences * length;
+            let sizes = Sizes {
+                tokens,
+                hidden,
+                queries: heads * head,
+                keys: kv_heads * head,
+                width,
+                numbers: padded(sequences, length),
+                log_sums: tokens * heads,
+                seeds: [2, 1],
+                dtype: Dtype::Bf16,
+                sums: sums(device, tokens, hidden),
+            };
+            let (first, second) = code.split_once("backward\n").expect("both graphs");
+            for (generated, graph) in [
+                (first.trim_start_matches("forward\n"), forward(&sizes).graph),
+                (second, backward(&sizes).graph),
+            ] {
+                let generated: Vec<&str> = generated.lines().collect();
+                let own = written(&graph);
+                assert_eq!(own[..generated.len()], generated, "{shape}");
+                // what would be freed last is left to the end of the function
+                assert!(
+                    own[generated.len()..].iter().all(|line| line.starts_with("free")),
+                    "{shape}: {own:?}"
+                );
+            }
+        }
+    }
 }

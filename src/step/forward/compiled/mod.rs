@@ -4,10 +4,11 @@
 //! (transformers' `GradientCheckpointingLayer.__call__`). A compiled layer is one node of autograd's graph
 //! (torch/_functorch/_aot_autograd/runtime_wrappers.py): what it saves is what the partitioner kept, and backward owns it.
 
+mod draft;
 mod graphs;
 mod rules;
 
-use graphs::{
+use draft::{
     ARGUMENTS, COS, DOWN, FIRST_NORM, GATE, HIDDEN, KEY, OUTPUT, QUERY, SECOND_NORM, SIN, Sizes, UP, VALUE,
 };
 pub(in crate::step) use rules::unfollowed;
@@ -111,6 +112,7 @@ impl<'a> Pass<'_, 'a> {
             queries: heads(attention.heads),
             keys: heads(attention.kv_heads),
             width: layer.linear(gate).shape.output,
+            numbers: rules::padded(self.batch.sequences, self.batch.length),
             log_sums: scores.rows(),
             seeds,
             dtype: hidden.dtype,
@@ -154,8 +156,8 @@ impl<'g> Running<'g> {
                 Line::Make(made) => {
                     let buffer = &self.graph.buffers[made];
                     self.held[made] = match self.products[made] {
-                        Some(inner) => state.alloc_product(buffer.numel, inner, buffer.dtype, &PRODUCT),
-                        None => state.alloc(buffer.numel, buffer.dtype, &FUSED),
+                        Some(inner) => state.alloc_product(buffer.room, inner, buffer.dtype, &PRODUCT),
+                        None => state.alloc(buffer.room, buffer.dtype, &FUSED),
                     };
                 }
                 Line::Take { made, from } => {

@@ -1,6 +1,6 @@
 //! What inductor chooses by the size of a layer and by the card.
 
-use super::graphs::Sums;
+use super::draft::Sums;
 use crate::job::Batch;
 use crate::model::Architecture;
 use crate::model::blocks::{Activation, Attention, FeedForward, Mixer, Mlp, Projection, Wiring};
@@ -78,8 +78,12 @@ const ROW: u64 = 64;
 /// The same of the tokens, which weights' gradients are summed over.
 const TOKENS: u64 = 8;
 
-/// The families whose layers were compared.
-const FAMILIES: [&str; 2] = ["llama", "mistral"];
+/// Room for a float32 number of each token: rows of more than 1,024 numbers begin at multiples of 32 (`padding_stride_threshold`,
+/// `padding_alignment_bytes`; torch/_inductor/ir.py `Layout._pad_strides`).
+pub(super) fn padded(sequences: u64, length: u64) -> u64 {
+    let row = if length > 1024 { length.div_ceil(32).saturating_mul(32) } else { length };
+    row.saturating_mul(sequences.saturating_sub(1)).saturating_add(length)
+}
 
 /// Why the layers of a model are not compiled as those that were compared, if they are not.
 pub(in crate::step) fn unfollowed(
@@ -87,7 +91,7 @@ pub(in crate::step) fn unfollowed(
     batch: Batch,
     dropout: Option<u16>,
 ) -> Option<&'static str> {
-    if !FAMILIES.contains(&architecture.model_type.as_str()) {
+    if !architecture.family.is_some_and(|family| family.modeling.compiles) {
         return Some("of llama's and mistral's layers alone the graphs are known");
     }
     if !batch.tokens().is_multiple_of(TOKENS) {
