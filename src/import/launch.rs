@@ -53,8 +53,8 @@ const IDLE: &[&str] = &[
 pub(super) fn accelerate(reader: &mut Reader) {
     let kind = reader.take(&["distributed_type"]);
     let word = kind.as_ref().map(Said::text).unwrap_or_default();
-    of_arguments(reader);
     compiled(reader);
+    of_arguments(reader);
     match (word.as_str(), kind) {
         ("NO", Some(said)) => reader.set("gpus", "1", &said.said),
         ("MULTI_GPU", Some(said)) => reader.set("shard", "ddp", &said.said),
