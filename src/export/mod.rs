@@ -319,7 +319,7 @@ mod tests {
         let alone = markdown(&[answer()], "");
         assert!(alone.contains("| Training library | transformers 5.17 + PEFT 0.21 |"), "{alone}");
         assert!(!alone.contains("Optimizer step") && !alone.contains("Double quantisation"), "{alone}");
-        // FP8, padding, lengths, evaluation, checkpoints, step, dropout, three habits of the loop, CPU offload, and seven of card and data; all else is LoRA's, QLoRA's and that of several GPUs
+        // FP8, torch.compile, padding, lengths, evaluation, checkpoints, step, dropout, three habits of the loop, CPU offload, and seven of card and data; all else is LoRA's, QLoRA's and that of several GPUs
         assert!(alone.contains("| Other settings, at their default | 19 |"), "{alone}");
         other.scenario.method = Method::Qlora;
         other.scenario.quantization.double_quant = false;
