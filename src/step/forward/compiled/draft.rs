@@ -71,12 +71,14 @@ pub(super) const ARGUMENTS: usize = 12;
 /// A graph being written.
 pub(super) struct Draft {
     pub graph: Graph,
+    /// The number of the next buffer that it makes.
+    pub next: usize,
 }
 
 impl Draft {
     /// One with the layer's arguments, which forward returns.
     pub fn new(sizes: &Sizes, returned: bool) -> Draft {
-        let mut draft = Draft { graph: Graph::default() };
+        let mut draft = Draft { graph: Graph::default(), next: 0 };
         let Sizes { tokens, hidden, queries, keys, width, .. } = *sizes;
         let product = u64::saturating_mul;
         let numels = [
@@ -115,6 +117,12 @@ impl Draft {
             returned,
         });
         self.graph.buffers.len() - 1
+    }
+
+    /// The next buffer that the graph makes.
+    pub fn made(&mut self, size: (u64, Dtype), origin: Origin, returned: bool) -> usize {
+        self.next += 1;
+        self.buffer(&format!("buf{}", self.next - 1), size, origin, returned)
     }
 
     pub fn node(&mut self, call: Call, ops: Vec<Op>) {

@@ -66,15 +66,6 @@ pub(super) fn forward(sizes: &Sizes) -> Forward {
     let mut draft = Draft::new(sizes, true);
     let rows = |of: u64| (tokens.saturating_mul(of), dtype);
     let number = (tokens, Dtype::F32);
-    let mut count = 0;
-    let mut made = |draft: &mut Draft, size, origin, returned| {
-        count += 1;
-        // attention's own tuple has a number, and so has the view of its result that is none of the graph's
-        if count == 14 {
-            count = 15;
-        }
-        draft.buffer(&format!("buf{}", count - 1), size, origin, returned)
-    };
     let [b0, b1, b2, b3, b4, b5, b6, b7, b8, b9, b10, b11, b12, b14, b15, b16, b17, b18, b19, b20, b21, b22] =
         [
             (number, Origin::Removed, false),
@@ -100,7 +91,13 @@ pub(super) fn forward(sizes: &Sizes) -> Forward {
             (rows(hidden), Origin::Made, false),
             (rows(hidden), Origin::Made, true),
         ]
-        .map(|(size, origin, returned)| made(&mut draft, size, origin, returned));
+        .map(|(size, origin, returned)| {
+            // the view of attention's result has a number and is none of the graph's buffers
+            if draft.next == 13 {
+                draft.next = 14;
+            }
+            draft.made(size, origin, returned)
+        });
     for scale in [b1, b16] {
         draft.graph.buffers[scale].room = sizes.numbers;
     }
@@ -191,56 +188,47 @@ pub(super) fn backward(sizes: &Sizes) -> Backward {
     let gradient = draft.buffer("tangents_1", rows(hidden), Origin::Argument, false);
     let split = sums.split();
     let is_mixed = sums.mixed().is_some();
-    // what the norms' sums leave before they are whole has numbers of its own
-    let mut count = 0;
-    let mut made = |draft: &mut Draft, size, origin, returned| {
-        count += 1;
-        draft.buffer(&format!("buf{}", count - 1), size, origin, returned)
-    };
     let partial = |rows: u64| (rows.saturating_mul(hidden), Dtype::F32);
     // the two buffers of a norm's sum: partial and whole, one and the same where it is not split
-    let summed = |draft: &mut Draft,
-                  made: &mut dyn FnMut(&mut Draft, (u64, Dtype), Origin, bool) -> usize| {
-        match split {
-            None => {
-                let whole = made(draft, (hidden, dtype), Origin::Made, true);
-                (whole, whole)
-            }
-            Some(rows) => {
-                let origin = if is_mixed { Origin::Removed } else { Origin::Made };
-                (made(draft, partial(rows), origin, false), made(draft, (hidden, dtype), Origin::Made, true))
-            }
+    let summed = |draft: &mut Draft| match split {
+        None => {
+            let whole = draft.made((hidden, dtype), Origin::Made, true);
+            (whole, whole)
+        }
+        Some(rows) => {
+            let origin = if is_mixed { Origin::Removed } else { Origin::Made };
+            (draft.made(partial(rows), origin, false), draft.made((hidden, dtype), Origin::Made, true))
         }
     };
     let weight = |inner: u64, outer: u64| (inner.saturating_mul(outer), dtype);
-    let b0 = made(&mut draft, weight(hidden, width), Origin::Made, true);
-    let b1 = made(&mut draft, rows(width), Origin::Made, false);
-    let b2 = made(&mut draft, rows(width), Origin::Made, false);
-    let b3 = made(&mut draft, weight(hidden, width), Origin::Made, true);
-    let b4 = made(&mut draft, rows(hidden), Origin::Made, false);
-    let b5 = made(&mut draft, rows(width), Origin::Made, false);
-    let b6 = made(&mut draft, weight(hidden, width), Origin::Made, true);
-    let b7 = made(&mut draft, rows(hidden), Origin::Made, false);
-    let (b8, b9) = summed(&mut draft, &mut made);
-    let b10 = made(&mut draft, number, Origin::Removed, false);
-    let b11 = made(&mut draft, rows(hidden), Origin::Made, false);
-    let b12 = made(&mut draft, weight(hidden, queries), Origin::Made, true);
-    let b13 = made(&mut draft, rows(queries), Origin::Made, false);
-    let b14 = made(&mut draft, (0, dtype), Origin::Bundle, false);
-    let b15 = made(&mut draft, rows(queries), Origin::Part, false);
-    let b16 = made(&mut draft, rows(keys), Origin::Part, false);
-    let b17 = made(&mut draft, rows(keys), Origin::Part, false);
-    let b18 = made(&mut draft, weight(hidden, keys), Origin::Made, true);
-    let b19 = made(&mut draft, rows(hidden), Origin::Made, false);
-    let b20 = made(&mut draft, rows(keys), Origin::Made, false);
-    let b21 = made(&mut draft, weight(hidden, keys), Origin::Made, true);
-    let b22 = made(&mut draft, rows(hidden), Origin::Made, false);
-    let b23 = made(&mut draft, rows(queries), Origin::Made, false);
-    let b24 = made(&mut draft, weight(hidden, queries), Origin::Made, true);
-    let b25 = made(&mut draft, rows(hidden), Origin::Made, false);
-    let (b26, b27) = summed(&mut draft, &mut made);
-    let b28 = made(&mut draft, number, Origin::Removed, false);
-    let b29 = made(&mut draft, rows(hidden), Origin::Made, true);
+    let b0 = draft.made(weight(hidden, width), Origin::Made, true);
+    let b1 = draft.made(rows(width), Origin::Made, false);
+    let b2 = draft.made(rows(width), Origin::Made, false);
+    let b3 = draft.made(weight(hidden, width), Origin::Made, true);
+    let b4 = draft.made(rows(hidden), Origin::Made, false);
+    let b5 = draft.made(rows(width), Origin::Made, false);
+    let b6 = draft.made(weight(hidden, width), Origin::Made, true);
+    let b7 = draft.made(rows(hidden), Origin::Made, false);
+    let (b8, b9) = summed(&mut draft);
+    let b10 = draft.made(number, Origin::Removed, false);
+    let b11 = draft.made(rows(hidden), Origin::Made, false);
+    let b12 = draft.made(weight(hidden, queries), Origin::Made, true);
+    let b13 = draft.made(rows(queries), Origin::Made, false);
+    let b14 = draft.made((0, dtype), Origin::Bundle, false);
+    let b15 = draft.made(rows(queries), Origin::Part, false);
+    let b16 = draft.made(rows(keys), Origin::Part, false);
+    let b17 = draft.made(rows(keys), Origin::Part, false);
+    let b18 = draft.made(weight(hidden, keys), Origin::Made, true);
+    let b19 = draft.made(rows(hidden), Origin::Made, false);
+    let b20 = draft.made(rows(keys), Origin::Made, false);
+    let b21 = draft.made(weight(hidden, keys), Origin::Made, true);
+    let b22 = draft.made(rows(hidden), Origin::Made, false);
+    let b23 = draft.made(rows(queries), Origin::Made, false);
+    let b24 = draft.made(weight(hidden, queries), Origin::Made, true);
+    let b25 = draft.made(rows(hidden), Origin::Made, false);
+    let (b26, b27) = summed(&mut draft);
+    let b28 = draft.made(number, Origin::Removed, false);
+    let b29 = draft.made(rows(hidden), Origin::Made, true);
     let Kept { projected, up, gate, .. } = kept;
     draft.simple(Call::Product(tokens), b0, &[gradient, kept.product]);
     draft.simple(Call::Product(hidden), b1, &[gradient, DOWN]);
