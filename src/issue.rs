@@ -44,6 +44,7 @@ pub enum Field {
     Qat,
     QatGroup,
     QatLayers,
+    Compile,
     Precision,
     Optimizer,
     Batch,

@@ -221,6 +221,14 @@ const SENTENCES: &[(&str, &str)] = &[
         "docs/accuracy.md",
         "What AWQ's rows allocate at their peak differs by {awq allocated median} % in the median and {awq allocated worst} % at worst, what they reserve by {awq reserved median} % and {awq reserved worst} %.",
     ),
+    (
+        "docs/accuracy.md",
+        "`data/measurements/compiled.json`: {compiled rows} steps whose layers are compiled one by one",
+    ),
+    (
+        "docs/accuracy.md",
+        "What they allocate at their peak differs by {compiled allocated median} % in the median and {compiled allocated worst} % at worst, what they reserve by {compiled reserved median} % and {compiled reserved worst} %.",
+    ),
     ("docs/accuracy.md", "`data/measurements/float8.json`: {float8 rows} steps of torchao's 8-bit training"),
     (
         "docs/accuracy.md",

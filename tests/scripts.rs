@@ -362,6 +362,24 @@ fn layers_are_converted_to_8_bits() {
     );
 }
 
+/// Layers are compiled once adapters and checkpoints are in place, before the optimizer sees the parameters.
+#[test]
+fn layers_are_compiled_one_by_one() {
+    let written = |compile: &str| {
+        let link =
+            format!("v=1&m=meta-llama/Llama-3.1-8B&method=full&p=bf16&compile={compile}&gpu=h100-sxm-80gb");
+        script(&share::decode(&link).scenarios[0]).expect("it is written")
+    };
+    let (layers, off) = (written("layers"), written("off"));
+    let line = "for layer in model.model.layers:\n    layer.compile()\n";
+    assert!(
+        layers.contains(&format!("{line}model.train()\n"))
+            || layers.contains(&format!("model.train()\n{line}")),
+        "{layers}"
+    );
+    assert_eq!(layers.replace(line, "").replace("&compile=layers", ""), off);
+}
+
 /// Beside AWQ's weights peft's preparation does not turn checkpointing on: the file does.
 #[test]
 fn a_checkpoint_of_awqs_is_asked_for() {

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use headroom::scenario::keys::keys;
 use headroom::scenario::{
-    Allocator, Answers, AttentionKernel, CacheKind, Checkpointing, Cluster, ContextComm, CpuOffload,
+    Allocator, Answers, AttentionKernel, CacheKind, Checkpointing, Cluster, Compile, ContextComm, CpuOffload,
     CustomModel, Data, DeepSpeed, Embedding, Evaluates, Evaluation, Experts, Float8, Float8Layers,
     Float8Training, Generation, GpuChoice, Layout, Lengths, Loop, Lora, LoraTargets, LossKernel, Mask,
     Merges, Method, ModelChoice, Modules, Offloading, Optimizer, Overlap, Pictures, PolicyBatches, Pooling,
@@ -395,7 +395,7 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
         (
             select(Stack::ALL),
             savings(),
-            (select(WeightFormat::ALL), select(Experts::ALL), float8(), qat()),
+            (select(WeightFormat::ALL), select(Experts::ALL), float8(), qat(), select(Compile::ALL)),
             lengths(),
             select(Allocator::ALL),
         ),
@@ -411,7 +411,7 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
                 what,
                 how,
                 rest,
-                (stack, savings, (format, experts, float8, qat), lengths, allocator),
+                (stack, savings, (format, experts, float8, qat, compile), lengths, allocator),
                 (task, (answers, teacher, embedding, policy, evaluation, spikes), generation, pictures),
             )| {
                 let (model, method, lora, (double_quant, prepare), precision, optimizer) = what;
@@ -446,6 +446,7 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
                     experts,
                     float8,
                     qat,
+                    compile,
                     precision,
                     optimizer,
                     batch,

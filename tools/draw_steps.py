@@ -449,7 +449,8 @@ def measured(cases, jobs):
 
 
 def start(cc, cases):
-    env = dict(os.environ, LD_PRELOAD=harness.LIBRARY, NULLCUDA_CC=cc, PYTHONPATH=os.pathsep.join([harness.FOLDER, HERE, os.environ.get("PYTHONPATH", "")]))
+    env = dict(os.environ, LD_PRELOAD=harness.LIBRARY, NULLCUDA_CC=cc, PYTHONPATH=os.pathsep.join([harness.FOLDER, HERE, os.environ.get("PYTHONPATH", "")]),
+               PYTORCH_NVML_BASED_CUDA_CHECK="1", TRITON_LIBCUDA_PATH=harness.NULL)
     with tempfile.TemporaryFile("w+") as file:
         file.writelines(json.dumps(case) + "\n" for case in cases)
         file.seek(0)

@@ -18,6 +18,7 @@
   packed, attention "flash_attention_2": see packed_switches.py.
   images, image_size, tower: see picture_switches.py.
   experts      "layers": see expert_layer_switches.py.
+  compile      "layers": see compile_switches.py.
 """
 import importlib.util
 import os
@@ -166,6 +167,7 @@ import tuner_switches  # noqa: E402,F401
 import packed_switches  # noqa: E402,F401 after those above, which its own enclose
 import picture_switches  # noqa: E402,F401
 import expert_layer_switches  # noqa: E402,F401
+import compile_switches  # noqa: E402,F401 last: the layers are compiled when all else is in place
 
 if __name__ == "__main__":
     measure.main()

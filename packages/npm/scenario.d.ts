@@ -122,6 +122,8 @@ export interface Scenario {
   "clip-gradients"?: boolean;
   /** Whose code runs the model */
   "stack"?: "transformers" | "trl" | "liger" | "torchtune" | "unsloth" | "litgpt" | "megatron";
+  /** What torch.compile compiles: nothing, or each decoder layer by itself (layer.compile()), with all else as it is written */
+  "compile"?: "off" | "layers";
   /** How the output head and the loss are computed */
   "loss"?: "standard" | "full" | "liger" | "cut" | "te" | "native" | "chunked";
   /** Where saved activations wait for backward */

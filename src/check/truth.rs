@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::error::CheckError;
 use super::fields::{Fields, bytes, unknown};
 use super::measurement::{Case, Measured, Metric};
-use super::weights::{float8, qat, quantization};
+use super::weights::{compile, float8, qat, quantization};
 use crate::hardware::{ComputeCapability, Gpu, NotACapability};
 use crate::model::Objective;
 use crate::scenario::{
@@ -78,6 +78,7 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, CheckError
         precision: precision(fields)?,
         float8: float8(fields)?,
         qat: qat(fields)?,
+        compile: compile(fields)?,
         optimizer: optimizer(fields.text_or("optimizer", "adamw")?)?,
         task: task(fields)?,
         generation: generation(fields)?,

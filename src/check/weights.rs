@@ -3,8 +3,8 @@
 use super::error::CheckError;
 use super::fields::{Fields, unknown};
 use crate::scenario::{
-    Float8, Float8Layers, Float8Training, GroupSize, Qat, QatGroup, QatLayers, QatTraining, Quantization,
-    WeightFormat,
+    Compile, Float8, Float8Layers, Float8Training, GroupSize, Qat, QatGroup, QatLayers, QatTraining,
+    Quantization, WeightFormat,
 };
 
 /// Products in 8-bit floats.
@@ -48,6 +48,15 @@ pub(super) fn qat(fields: &mut Fields<'_>) -> Result<QatTraining, CheckError> {
         },
     };
     Ok(if qat.is_on() { qat } else { QatTraining::OFF })
+}
+
+/// What torch.compile compiles.
+pub(super) fn compile(fields: &mut Fields<'_>) -> Result<Compile, CheckError> {
+    match fields.text("compile")? {
+        None => Ok(Compile::Off),
+        Some("layers") => Ok(Compile::Layers),
+        Some(other) => Err(unknown("compile", other)),
+    }
 }
 
 /// How frozen weights are quantised.

@@ -21,7 +21,7 @@ const IDLE: &[&str] = &[
     "deepspeed_config.zero3*",
     "deepspeed_config.deepspeed_multinode_launcher",
     "gpu_ids",
-    "dynamo_backend",
+    "dynamo_config.*",
     "fsdp_config.fsdp_auto_wrap_policy",
     "fsdp_config.auto_wrap_policy",
     "fsdp_config.fsdp_transformer_layer_cls_to_wrap",
@@ -53,6 +53,7 @@ const IDLE: &[&str] = &[
 pub(super) fn accelerate(reader: &mut Reader) {
     let kind = reader.take(&["distributed_type"]);
     let word = kind.as_ref().map(Said::text).unwrap_or_default();
+    compiled(reader);
     of_arguments(reader);
     match (word.as_str(), kind) {
         ("NO", Some(said)) => reader.set("gpus", "1", &said.said),
@@ -125,6 +126,22 @@ fn shared_layers(reader: &mut Reader) {
             reader.leave(&plan.said, "of plans the model's own is predicted (tp_plan=\"auto\")")
         }
         (None, None) => {}
+    }
+}
+
+/// What accelerate compiles: all of the model, or with `use_regional_compilation` each layer and each module beside them.
+fn compiled(reader: &mut Reader) {
+    let regional = reader
+        .take(&["dynamo_config.dynamo_use_regional_compilation", "dynamo_config.use_regional_compilation"]);
+    let regional = regional.filter(|said| said.text().eq_ignore_ascii_case("true"));
+    let backend = reader.take(&["dynamo_config.dynamo_backend", "dynamo_backend"]);
+    let Some(backend) = backend else { return };
+    match backend.text().to_ascii_lowercase().as_str() {
+        "no" => reader.idle.push(backend.said),
+        _ => reader.leave(
+            &regional.map_or(backend.said, |said| said.said),
+            "a step that accelerate compiles is not predicted: layer.compile() for each decoder layer is (compile: layers)",
+        ),
     }
 }
 

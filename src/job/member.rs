@@ -2,7 +2,7 @@
 
 use crate::scenario::software::{Software, Trainer};
 use crate::scenario::{
-    AttentionKernel, Checkpointing, Experts, Float8Training, Lora, LossKernel, Method, ModelChoice,
+    AttentionKernel, Checkpointing, Compile, Experts, Float8Training, Lora, LossKernel, Method, ModelChoice,
     Offloading, Optimizer, Pooling, Precision, QatTraining, Quantization, Scenario, Stack, StepTime, Task,
     TeacherWeights, WeightFormat,
 };
@@ -28,6 +28,8 @@ pub struct Member {
     pub float8: Float8Training,
     /// Rounding as if it were quantised already.
     pub qat: QatTraining,
+    /// What torch.compile compiles of it.
+    pub compile: Compile,
     /// Whose code runs the model.
     pub stack: Stack,
     /// Attention implementation.
@@ -196,6 +198,7 @@ impl From<&Scenario> for Member {
             },
             float8: scenario.float8,
             qat: scenario.qat,
+            compile: scenario.compile,
             stack: scenario.stack,
             attention: scenario.attention,
             checkpointing: scenario.checkpoints(),

@@ -273,6 +273,8 @@ pub struct Modeling {
     pub packs: bool,
     /// Whether it was traced with the package flash-attn.
     pub flash_attn: bool,
+    /// Whether the graphs are known that its layers are compiled to.
+    pub compiles: bool,
     /// Whether its checkpoints were compared, whose files have the gate and up projections of each expert apart.
     pub cuts_experts: bool,
     /// Whether its encoder is run beside its decoder.

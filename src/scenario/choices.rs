@@ -466,6 +466,14 @@ choices! {
 }
 
 choices! {
+    /// What torch.compile compiles, in its default mode.
+    Compile {
+        Off = "off", "Off", "Everything runs one operation after the other.";
+        Layers = "layers", "Layers", "Each decoder layer is a graph of its own (layer.compile()): forward keeps less, and backward runs in the order that inductor finds best. Embedding, last norm, head and loss are as they are written.";
+    }
+}
+
+choices! {
     /// How PyTorch's caching allocator gets memory from the driver.
     Allocator {
         Native = "native", "Default", "Blocks are cut out of segments of fixed size; holes between them may stay empty.";

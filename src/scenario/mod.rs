@@ -31,11 +31,11 @@ use software::{Software, Trainer};
 
 pub use crate::issue::{Field, Issue, Severity};
 pub use choices::{
-    Allocator, AttentionKernel, CacheKind, Checkpointing, Choice, ContextComm, CpuOffload, Evaluates,
-    Experts, Float8, Float8Layers, GroupSize, LoraTargets, LossKernel, Mask, Merges, Method, Offloading,
-    Optimizer, Overlap, Pooling, Precision, Qat, QatGroup, QatLayers, ReduceDtype, Reference, Rollouts,
-    Sampling, Saves, ShardedLayers, Sharding, Stack, StepTime, Task, TeacherWeights, TransformerImpl, Tuner,
-    VisionTower, WeightFormat, WrappedBy,
+    Allocator, AttentionKernel, CacheKind, Checkpointing, Choice, Compile, ContextComm, CpuOffload,
+    Evaluates, Experts, Float8, Float8Layers, GroupSize, LoraTargets, LossKernel, Mask, Merges, Method,
+    Offloading, Optimizer, Overlap, Pooling, Precision, Qat, QatGroup, QatLayers, ReduceDtype, Reference,
+    Rollouts, Sampling, Saves, ShardedLayers, Sharding, Stack, StepTime, Task, TeacherWeights,
+    TransformerImpl, Tuner, VisionTower, WeightFormat, WrappedBy,
 };
 pub use cluster::{Cluster, DeepSpeed, Layout};
 pub use count::LARGEST;
@@ -260,6 +260,8 @@ pub struct Scenario {
     pub float8: Float8Training,
     /// Rounding as if the model were quantised already.
     pub qat: QatTraining,
+    /// What torch.compile compiles.
+    pub compile: Compile,
     /// Optimizer.
     pub optimizer: Optimizer,
     /// Sequences per forward pass.
@@ -338,6 +340,7 @@ impl Default for Scenario {
             precision: Precision::AmpBf16Weights,
             float8: Float8Training::OFF,
             qat: QatTraining::OFF,
+            compile: Compile::Off,
             optimizer: Optimizer::AdamWFused,
             batch: 1,
             sequence: 2048,

@@ -174,6 +174,8 @@ pub(super) struct Graph {
     pub offload: Option<Box<Offload>>,
     /// What layers leave for later ones in a dictionary that all of them are given, by its key.
     pub left: [Vec<StorageId>; 2],
+    /// Gradients of inputs beyond those that a node has, of a function that is about to return.
+    pub beyond: Vec<(Edge, Grad)>,
     /// The gradient of the tensor that it begins with, where that came from elsewhere.
     entered: StorageId,
 }
@@ -202,6 +204,7 @@ impl Default for Graph {
             held: Vec::new(),
             offload: None,
             left: Default::default(),
+            beyond: Vec::new(),
             entered: NOTHING,
         }
     }

@@ -6,6 +6,7 @@
 //! - `params` and `forward`: the model on the machine and its forward pass;
 //! - `gradient`: the door through which a gradient leaves; `optimizer`: its step; `ready`: a job that can be run;
 //!   `iteration`: its rounds, act by act;
+//! - `inductor`: a compiled graph's order and memory;
 //! - `recording`: all of it, event by event; `schedule`: how much; `allocate`: what the allocator makes of it; `alive`: the tensors of a
 //!   moment; `timeline`: how it goes up and down; `trace`: what comes and goes; `snapshot`: where everything lies; `requests`: which
 //!   tensor asked for so much.
@@ -20,6 +21,7 @@ mod forward;
 mod gradient;
 mod heap;
 mod host;
+mod inductor;
 mod iteration;
 mod kernels;
 mod line;

@@ -2,6 +2,7 @@
 //! it does not know.
 
 mod acts;
+mod compiled;
 mod fake_quant;
 mod float8;
 mod optimizers;
@@ -28,6 +29,7 @@ use crate::scenario::{
 use crate::units::{Bytes, grouped};
 
 pub(super) use acts::{acts, balance, evaluation, generation, idle, vocabularies};
+pub(super) use compiled::compiled;
 pub(super) use fake_quant::fake_quant;
 pub(super) use float8::float8;
 pub(super) use spikes::{merging, saving};

@@ -195,6 +195,9 @@ pub static GPTQ: File = File::of("gptq");
 /// Steps whose products are in 8-bit floats: all were measured before any was predicted, then `-held-` of other families.
 pub static FLOAT8: File = File::of("float8");
 
+/// Steps whose layers are compiled one by one: `-held-` were measured when all else was done.
+pub static COMPILED: File = File::of("compiled");
+
 /// One rank of such steps under FSDP2: all were measured before any was predicted.
 pub static FLOAT8_RANKS: File = File::of("float8-ranks");
 
@@ -229,7 +232,7 @@ pub static MEGATRON_LM: File = File::of("megatron-lm");
 pub static PUBLISHED: File = File::of("published");
 
 /// All of them, in the order of `data/measured.tsv`.
-pub static FILES: [&File; 41] = [
+pub static FILES: [&File; 42] = [
     &NULL_DEVICE,
     &FAMILIES,
     &STACKS,
@@ -263,6 +266,7 @@ pub static FILES: [&File; 41] = [
     &FLOAT8,
     &QAT,
     &FLOAT8_RANKS,
+    &COMPILED,
     &MEGATRON,
     &TRANSFORMER_ENGINE,
     &MEGATRON_GPT,

@@ -212,6 +212,11 @@ fn every_row_of_float8_is_predicted() {
 }
 
 #[test]
+fn every_row_of_compiled_layers_is_predicted() {
+    COMPILED.is_predicted(26, [0.001, 0.001, 0.001], [0.001, 0.001, 0.001]);
+}
+
+#[test]
 fn every_rank_of_float8_is_predicted() {
     FLOAT8_RANKS.is_predicted(10, [0.001, 0.001, 0.001], [0.001, 0.001, 0.001]);
 }

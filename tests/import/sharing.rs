@@ -2,8 +2,8 @@
 
 use headroom::import::{self};
 use headroom::scenario::{
-    CpuOffload, LoraTargets, Mask, Optimizer, Precision, ReduceDtype, Scenario, ShardedLayers, Sharding,
-    Stack, WrappedBy,
+    Compile, CpuOffload, LoraTargets, Mask, Optimizer, Precision, ReduceDtype, Scenario, ShardedLayers,
+    Sharding, Stack, WrappedBy,
 };
 
 use crate::{left, read, read_over};
@@ -215,4 +215,30 @@ fn torchtunes_distributed_recipes_are_read() {
     let others = of(&others);
     assert_eq!(left(&others), ["custom_sharded_layers: output", "tensor_parallel_dim: 2"]);
     assert_eq!(others.scenario.cluster.sharded, ShardedLayers::Layers);
+}
+
+/// What accelerate compiles is no `layer.compile()` of the decoder's layers alone: it is named, and nothing is assumed.
+#[test]
+fn what_accelerate_compiles_is_named() {
+    let file = "compute_environment: LOCAL_MACHINE\ndistributed_type: 'NO'\nmixed_precision: bf16\nnum_processes: 1\n";
+    let with = |rest: &str| read(&format!("{file}{rest}"));
+    for (lines, said) in [
+        ("dynamo_backend: 'no'\n", None),
+        ("dynamo_backend: INDUCTOR\n", Some("dynamo_backend")),
+        ("dynamo_config:\n  dynamo_backend: INDUCTOR\n  dynamo_mode: default\n", Some("dynamo_backend")),
+        (
+            "dynamo_config:\n  dynamo_backend: INDUCTOR\n  dynamo_use_regional_compilation: true\n",
+            Some("use_regional_compilation"),
+        ),
+    ] {
+        let understood = with(lines);
+        assert_eq!(understood.scenario.compile, Compile::Off, "{lines}");
+        let left = left(&understood);
+        assert_eq!(
+            left.iter().any(|what| said.is_some_and(|said| what.contains(said))),
+            said.is_some(),
+            "{left:?}"
+        );
+        assert!(left.iter().all(|what| !what.contains("dynamo_mode")), "{left:?}");
+    }
 }

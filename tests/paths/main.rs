@@ -3,6 +3,7 @@
 
 #![cfg(not(target_arch = "wasm32"))]
 
+mod compiled;
 #[path = "../drawn/mod.rs"]
 mod drawn;
 mod float8;

@@ -37,6 +37,7 @@ impl Row {
             experts: Scenario::default().experts,
             float8: Scenario::default().float8,
             qat: Scenario::default().qat,
+            compile: Scenario::default().compile,
             lora: if method == Method::Full { Scenario::default().lora } else { self.lora(habits)? },
             quantization: Quantization {
                 format: habits.format,

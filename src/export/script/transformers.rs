@@ -7,7 +7,7 @@ use super::qat;
 use super::run::Run;
 use crate::export::projected;
 use crate::issue::{Field, Issue};
-use crate::scenario::{Lengths, LossKernel, Mask, Method, Optimizer, Scenario, Stack, StepTime};
+use crate::scenario::{Compile, Lengths, LossKernel, Mask, Method, Optimizer, Scenario, Stack, StepTime};
 
 /// The inputs that it says beside those that every file says.
 pub(super) const SAID: &[&str] = &[
@@ -33,6 +33,7 @@ pub(super) const SAID: &[&str] = &[
     "qat",
     "qat-group",
     "qat-layers",
+    "compile",
 ];
 
 /// Families whose loss Liger's patch is known to replace; it passes over those that it does not know.
@@ -221,6 +222,9 @@ fn load(run: &Run<'_>) -> Result<String, Issue> {
     lines.push_str(&float8::conversion(scenario));
     lines.push_str(&qat::preparation(scenario));
     lines.push_str("model.train()\n");
+    if scenario.compile == Compile::Layers {
+        lines.push_str("for layer in model.model.layers:\n    layer.compile()\n");
+    }
     if let Some(engine) = run.engine() {
         lines.push_str(&engine.wrap(run));
     }

@@ -37,6 +37,7 @@ const LLAMA: Modeling = Modeling {
     mask_arguments: false,
     packs: true,
     flash_attn: true,
+    compiles: false,
     cuts_experts: false,
     runs_encoder: false,
     scales_branches: false,
@@ -154,11 +155,14 @@ const fn row(model_types: &'static [&'static str], modeling: Modeling, stacks: S
     Family { model_types, modeling, stacks }
 }
 
+/// llama's layers, whose compiled graphs are known.
+const COMPILED_LLAMA: Modeling = Modeling { compiles: true, ..LLAMA };
+
 /// Every family: a new one answers what transformers' code does and which other projects' code was compared, or says whose
 /// answers are its own.
 static FAMILIES: [Family; 89] = [
-    row(&["llama"], LLAMA, LLAMA_STACKS),
-    row(&["mistral"], LLAMA, MISTRAL_STACKS),
+    row(&["llama"], COMPILED_LLAMA, LLAMA_STACKS),
+    row(&["mistral"], COMPILED_LLAMA, MISTRAL_STACKS),
     row(&["phi3"], LLAMA, PHI3_STACKS),
     row(&["arcee", "starcoder2", "olmo", "olmo2", "seed_oss", "jais2"], LLAMA, TRL),
     row(

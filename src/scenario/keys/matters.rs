@@ -3,8 +3,8 @@
 use crate::model::vision::Resizing;
 use crate::scenario::software::{Quantiser, Software, Trainer};
 use crate::scenario::{
-    AttentionKernel, Checkpointing, Evaluates, Experts, Merges, Method, Scenario, Stack, Task, Tuner,
-    WeightFormat,
+    AttentionKernel, Checkpointing, Compile, Evaluates, Experts, Merges, Method, Scenario, Stack, Task,
+    Tuner, WeightFormat,
 };
 
 /// The input makes a difference to every scenario.
@@ -51,6 +51,14 @@ pub(super) fn with_qat(scenario: &Scenario) -> bool {
         && !scenario.cluster.has_engine()
         && matches!(scenario.stack, Stack::Transformers | Stack::Liger);
     scenario.trains_quantization_aware() || followed
+}
+
+/// Whether compiled layers are followed, or asked for: what is asked for can be switched off.
+pub(super) fn with_compile(scenario: &Scenario) -> bool {
+    let followed = scenario.task == Task::Sft
+        && scenario.method == Method::Full
+        && scenario.stack == Stack::Transformers;
+    scenario.compile == Compile::Layers || followed
 }
 
 /// Whether the adapters have a size, or gradients are projected.

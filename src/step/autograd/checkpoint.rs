@@ -2,7 +2,7 @@
 //!
 //! Source: torch/utils/checkpoint.py.
 
-use super::Graph;
+use super::{Graph, Node};
 use crate::step::heap::{NOTHING, StorageId};
 use crate::step::machine::{Machine, State};
 use crate::step::params::ParamId;
@@ -102,6 +102,13 @@ impl State {
             self.retain(storage);
             self.graph.frames[frame].kept.push(storage);
         }
+    }
+
+    /// Lets go of the arguments of the checkpointed layer that a node belongs to: the node has taken all that the layer saved.
+    pub fn drop_arguments(&mut self, node: &Node) {
+        let Some(frame) = (node.frame as usize).checked_sub(1) else { return };
+        let held = std::mem::replace(&mut self.graph.frames[frame].held, [NOTHING; HELD]);
+        held.into_iter().for_each(|storage| self.release(storage));
     }
 
     /// Variables that the running recomputation has saved so far: none outside of one whose graph stays.

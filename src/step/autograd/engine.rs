@@ -189,6 +189,9 @@ impl State {
                     self.give(input.edge, *grad);
                 }
             }
+            for (edge, grad) in std::mem::take(&mut self.graph.beyond) {
+                self.give(edge, grad);
+            }
         } else {
             self.release_saved(&node, true);
             self.release_saved(&node, false);

@@ -3,6 +3,7 @@
 use super::{BoundLayer, Pass, Shared};
 use crate::model::blocks::{FeedForward, Mixer, Norm, Wiring};
 use crate::model::modeling::Code;
+use crate::scenario::Compile;
 use crate::scenario::software::{ModelCode, Software};
 use crate::step::parallel::Module;
 use crate::step::tensor::Tensor;
@@ -56,6 +57,9 @@ impl<'a> Pass<'_, 'a> {
         hidden: &Tensor<'a>,
         shared: &Shared<Tensor<'a>>,
     ) -> Tensor<'a> {
+        if self.member.compile == Compile::Layers {
+            return self.compiled_layer(layer, hidden, shared);
+        }
         match &layer.block.wiring {
             Wiring::PreNorm { attention, mlp } => match self.modeling.code {
                 Code::Gpt2 | Code::GptBigCode | Code::GptNeo => {

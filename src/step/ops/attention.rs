@@ -12,6 +12,7 @@ mod splits;
 use crate::step::tensor::Tensor;
 pub(in crate::step) use arguments::{Arguments, Kernel, Scores};
 pub(in crate::step) use choice::Choice;
+pub(in crate::step) use fused::{alone, alone_backward};
 
 /// `F.scaled_dot_product_attention` with the chosen kernel: `[batch, heads, sequence, head]`.
 pub(in crate::step) fn scaled_dot_product<'m>(scores: Scores, given: &Arguments<'_, 'm>) -> Tensor<'m> {

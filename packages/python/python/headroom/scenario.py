@@ -186,6 +186,9 @@ class Scenario(TypedDict, total=False):
     #: Whose code runs the model
     stack: Literal["transformers", "trl", "liger", "torchtune", "unsloth", "litgpt", "megatron"]
 
+    #: What torch.compile compiles: nothing, or each decoder layer by itself (layer.compile()), with all else as it is written
+    compile: Literal["off", "layers"]
+
     #: How the output head and the loss are computed
     loss: Literal["standard", "full", "liger", "cut", "te", "native", "chunked"]
 

@@ -2,13 +2,14 @@
 
 use super::super::key::{Group, Key, Place, Value, ValueKind};
 use super::super::matters::{
-    always, any, attention_band, checkpointing_band, when_trained, with_dropout, with_step_time,
+    always, any, attention_band, checkpointing_band, when_trained, with_compile, with_dropout, with_step_time,
 };
 use super::super::nearest::nearest;
 use super::super::values::{choice, set_dropout, set_switch, switch};
 use super::super::words;
 use crate::scenario::{
-    Allocator, AttentionKernel, Checkpointing, Field, LossKernel, Mask, Offloading, Stack, StepTime, Task,
+    Allocator, AttentionKernel, Checkpointing, Compile, Field, LossKernel, Mask, Offloading, Stack, StepTime,
+    Task,
 };
 
 pub(super) const KEYS: &[Key] = &[
@@ -125,6 +126,21 @@ pub(super) const KEYS: &[Key] = &[
         matters: always,
         // stack and loss are the software that a kind is of
         band: any,
+    },
+    Key {
+        link: "compile",
+        name: "compile",
+        label: "torch.compile",
+        help: "What torch.compile compiles: nothing, or each decoder layer by itself (layer.compile()), with all else as it is written",
+        field: Field::Compile,
+        group: Group::Training,
+        place: Place::Folded,
+        value: choice!(Compile, compile),
+        matters: with_compile,
+        band: |scenario| match scenario.compile {
+            Compile::Off => "",
+            Compile::Layers => "compiled layers",
+        },
     },
     Key {
         link: "loss",

@@ -203,6 +203,39 @@ fn aligned_mask(mask: Tensor<'_>, keys: u64) -> Tensor<'_> {
     Tensor { machine: mask.machine, value }
 }
 
+/// The kernel alone, of queries, keys and values that lie token after token, as a compiled graph calls it: its output, one number per
+/// query and head, and the state of the random numbers. No mask, no dropout.
+pub(in crate::step) fn alone(
+    state: &mut State,
+    scores: Scores,
+    (of, dtype): (StorageId, Dtype),
+) -> Vec<StorageId> {
+    state.attend(scores.flops(true));
+    let seeds =
+        |state: &mut State, first: u64| [first, 1].map(|numbers| state.alloc(numbers, Dtype::I64, &SEED));
+    let drawn = if scores.kernel == Kernel::Cudnn { seeds(state, 1) } else { [NOTHING; 2] };
+    let output = state.alloc_for(of, scores.outputs(), dtype, &ATTENDED);
+    let sums = state.alloc_for(of, scores.rows(), Dtype::F32, &LOG_SUM_EXP);
+    let drawn = if scores.kernel == Kernel::Cudnn {
+        drawn
+    } else {
+        split_scratch(state, scores, false);
+        seeds(state, 2)
+    };
+    vec![output, sums, drawn[0], drawn[1]]
+}
+
+/// Its backward: the gradients of queries, keys and values.
+pub(in crate::step) fn alone_backward(
+    state: &mut State,
+    scores: Scores,
+    inputs: [Input; 3],
+) -> Vec<StorageId> {
+    state.attend(scores.flops(true).saturating_mul(5) / 2);
+    let results = kernel_backward(state, inputs, Layout::Tokens, &scores);
+    results.into_iter().flatten().map(|grad| grad.storage).collect()
+}
+
 /// `pad_last_dim<8>` of attention.cpp: the flash kernel's heads are of a multiple of so many elements.
 const FLASH_ALIGNMENT: u64 = 8;
 
@@ -235,6 +268,11 @@ fn attention_backward(state: &mut State, node: &Node, grad: &Grad, scores: &Scor
     if node.brought_back {
         inputs.iter_mut().for_each(|input| input.layout = input.dense_layout());
     }
+    kernel_backward(state, inputs, grad.layout, scores)
+}
+
+/// The same of inputs that lie so, and of the output's gradient that does.
+fn kernel_backward(state: &mut State, inputs: [Input; 3], given: Layout, scores: &Scores) -> Results {
     let dtype = inputs[0].dtype;
     let [q, k, v] = inputs.map(|input| input.numel);
     let make = |state: &mut State, of: StorageId, numel: u64, layout: Layout| {
@@ -247,10 +285,9 @@ fn attention_backward(state: &mut State, node: &Node, grad: &Grad, scores: &Scor
     // the flash kernel reads its output and the gradient of that token after token
     let copied =
         |layout: Layout| scores.kernel == Kernel::Flash && !matches!(layout, Layout::Tokens | Layout::Either);
-    let copies =
-        [(grad.layout, &OUTPUT_GRADIENT), (inputs[0].layout, &ATTENTION_OUTPUT)].map(|(layout, name)| {
-            if copied(layout) { state.alloc_for(inputs[0].storage, q, dtype, name) } else { NOTHING }
-        });
+    let copies = [(given, &OUTPUT_GRADIENT), (inputs[0].layout, &ATTENTION_OUTPUT)].map(|(layout, name)| {
+        if copied(layout) { state.alloc_for(inputs[0].storage, q, dtype, name) } else { NOTHING }
+    });
     let [lq, lk, lv] = inputs.map(|input| input.layout);
     let [oq, ok, ov] = inputs.map(|input| input.storage);
     let results = [make(state, oq, q, lq), make(state, ok, k, lk), make(state, ov, v, lv)];

@@ -1,0 +1,139 @@
+//! What inductor chooses by the size of a layer and by the card.
+
+use super::draft::Sums;
+use crate::job::Batch;
+use crate::model::Architecture;
+use crate::model::blocks::{Activation, Attention, FeedForward, Mixer, Mlp, Projection, Wiring};
+use crate::step::device::Device;
+
+/// Outputs of a reduction for each multiprocessor from which on it is not split (torch/_inductor/ir.py `Reduction.num_splits`).
+const OUTPUTS_OF_A_MULTIPROCESSOR: u64 = 64;
+
+/// Elements that a thread sums at least and at most (torch/_inductor/choices.py `reduction_split_factor`).
+const LEAST_OF_A_THREAD: u64 = 32;
+const MOST_OF_A_THREAD: u64 = 512;
+
+/// How the gradients of norms' weights are summed over so many tokens.
+pub(super) fn sums(device: Device, tokens: u64, hidden: u64) -> Sums {
+    let split = split(device, tokens, hidden);
+    if is_mixed(tokens, hidden) {
+        return Sums::Mixed { rows: mixed_rows(device, tokens), split };
+    }
+    split.map_or(Sums::Whole, Sums::Split)
+}
+
+/// Into how many rows a sum over so many tokens is split, if it is (torch/_inductor/ir.py `Reduction.num_splits`; choices.py
+/// `reduction_split_factor` of an outer reduction).
+fn split(device: Device, tokens: u64, hidden: u64) -> Option<u64> {
+    let multiprocessors = device.multiprocessors;
+    if tokens <= LEAST_OF_A_THREAD || hidden >= multiprocessors.saturating_mul(OUTPUTS_OF_A_MULTIPROCESSOR) {
+        return None;
+    }
+    let (values, outputs, threads) = (4, 128, 256);
+    let all = tokens.saturating_mul(hidden);
+    let on_device = |each: u64| each.saturating_mul(multiprocessors).saturating_mul(device.threads);
+    let size = if all < on_device(LEAST_OF_A_THREAD) {
+        LEAST_OF_A_THREAD
+    } else if all < on_device(MOST_OF_A_THREAD) {
+        let blocks = multiprocessors.saturating_mul(device.threads) / threads;
+        let blocks = blocks.div_ceil(hidden.div_ceil(outputs).max(1)).max(1);
+        let wanted = tokens.div_ceil(blocks.saturating_mul(values));
+        let closest = closest_divisor(tokens, wanted);
+        if closest.abs_diff(wanted) < 20 { closest.max(LEAST_OF_A_THREAD) } else { wanted }
+    } else {
+        let closest = closest_divisor(tokens, MOST_OF_A_THREAD);
+        if closest.abs_diff(MOST_OF_A_THREAD) < 50 { closest } else { MOST_OF_A_THREAD }
+    };
+    Some(tokens.div_ceil(size.max(1).saturating_mul(values))).filter(|rows| *rows > 1)
+}
+
+/// The divisor that is nearest, the smaller one of two.
+fn closest_divisor(number: u64, wanted: u64) -> u64 {
+    // one further away than what is wanted is from 1 is none of the nearest
+    let below = (1..=wanted.min(number)).rev().find(|divisor| number.is_multiple_of(*divisor)).unwrap_or(1);
+    let distance = wanted.abs_diff(below);
+    let above = (wanted.saturating_add(1)..wanted.saturating_add(distance))
+        .find(|divisor| *divisor <= number && number.is_multiple_of(*divisor));
+    above.unwrap_or(below)
+}
+
+/// Whether one kernel reduces rows and columns (torch/_inductor/scheduler.py `MixOrderReduction.can_fuse`).
+fn is_mixed(tokens: u64, hidden: u64) -> bool {
+    tokens.saturating_mul(hidden) >= 5 << 20
+        && tokens >= hidden.saturating_mul(2)
+        && tokens >= 4096
+        && hidden <= 16_384
+}
+
+/// How many partial sums it leaves (torch/_inductor/codegen/simd.py `_pick_split_size`).
+fn mixed_rows(device: Device, tokens: u64) -> u64 {
+    let each = tokens / device.multiprocessors.saturating_mul(8).max(1);
+    let power = each.checked_ilog2().map_or(0, |bits| 1 << bits);
+    tokens.div_ceil(u64::clamp(power, 16, 128))
+}
+
+/// Elements that each row of a matrix is a multiple of, so that inductor pads none of them (torch/_inductor/config.py
+/// `padding_alignment_bytes`, of 16-bit elements) and needs no padding before a product (fx_passes/pad_mm.py).
+const ROW: u64 = 64;
+/// The same of the tokens, which weights' gradients are summed over.
+const TOKENS: u64 = 8;
+
+/// Room for a float32 number of each token: rows of more than 1,024 numbers begin at multiples of 32 (`padding_stride_threshold`,
+/// `padding_alignment_bytes`; torch/_inductor/ir.py `Layout._pad_strides`).
+pub(super) fn padded(sequences: u64, length: u64) -> u64 {
+    let row = if length > 1024 { length.div_ceil(32).saturating_mul(32) } else { length };
+    row.saturating_mul(sequences.saturating_sub(1)).saturating_add(length)
+}
+
+/// Why the layers of a model are not compiled as those that were compared, if they are not.
+pub(in crate::step) fn unfollowed(
+    architecture: &Architecture,
+    batch: Batch,
+    dropout: Option<u16>,
+) -> Option<&'static str> {
+    if !architecture.family.is_some_and(|family| family.modeling.compiles) {
+        return Some("of llama's and mistral's layers alone the graphs are known");
+    }
+    if !batch.tokens().is_multiple_of(TOKENS) {
+        return Some("8 does not divide the tokens of the micro-batch, and inductor pads products then");
+    }
+    if !architecture.hidden.is_multiple_of(ROW) {
+        return Some("64 does not divide its hidden size, and inductor pads rows then");
+    }
+    architecture.blocks.iter().find_map(|block| {
+        let Mixer::Attention(attention) = &block.mixer else {
+            return Some("its layers have no attention like llama's");
+        };
+        let (Wiring::PreNorm { .. }, FeedForward::Dense(Mlp::Gated { gate, up, down, act })) =
+            (&block.wiring, &block.ffn)
+        else {
+            return Some("its layers are not wired as llama's");
+        };
+        if *act != Activation::Silu || [gate, up, down].into_iter().any(|linear| linear.bias) {
+            return Some("its feed-forward network is not like llama's");
+        }
+        if !gate.output.is_multiple_of(ROW) {
+            return Some(
+                "64 does not divide the width of its feed-forward network, and inductor pads rows then",
+            );
+        }
+        attends(attention, batch.length, dropout)
+    })
+}
+
+/// The same of an attention.
+fn attends(attention: &Attention, length: u64, dropout: Option<u16>) -> Option<&'static str> {
+    let Projection::Separate { q, k, v } = &attention.projection else {
+        return Some("its projections are fused");
+    };
+    if [q, k, v, &attention.output].into_iter().any(|linear| linear.bias) {
+        return Some("its projections have biases");
+    }
+    if attention.window.is_some_and(|window| window <= length) {
+        return Some("the sequence is longer than its window, and has a mask then");
+    }
+    if attention.dropout.is_active(dropout) {
+        return Some("its attention drops probabilities");
+    }
+    (!attention.head_dim.is_multiple_of(ROW)).then_some("64 does not divide the size of its heads")
+}

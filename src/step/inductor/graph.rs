@@ -1,0 +1,109 @@
+//! A graph as inductor's scheduler has it.
+
+use crate::dtype::Dtype;
+
+/// Where a buffer comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::step) enum Origin {
+    /// An argument that the caller holds as well: a parameter, the layer's input, the gradient of its output.
+    Argument,
+    /// What forward saved for backward: nobody else has it (`DonatedBuffer`).
+    Saved,
+    /// What a call returns in one tuple with others.
+    Part,
+    /// That tuple.
+    Bundle,
+    /// The graph's own.
+    Made,
+    /// Stays within one kernel and is never allocated (`removed_buffers`); the scheduler counts it all the same.
+    Removed,
+}
+
+/// A buffer of a graph.
+#[derive(Clone, Debug)]
+pub(in crate::step) struct Buffer {
+    /// Its name in the generated code: what goes at once goes in the order of the names.
+    pub name: String,
+    pub numel: u64,
+    /// Elements that its memory has room for: more than it has where its rows are padded.
+    pub room: u64,
+    pub dtype: Dtype,
+    pub origin: Origin,
+    /// Whether the graph returns it.
+    pub returned: bool,
+}
+
+impl Buffer {
+    pub(super) fn bytes(&self) -> i128 {
+        i128::from(self.numel) * i128::from(self.dtype.bytes())
+    }
+}
+
+/// An operation of the graph's, as it was before operations were fused.
+#[derive(Clone, Debug)]
+pub(in crate::step) struct Op {
+    pub makes: usize,
+    /// The buffers that it reads, in its order.
+    pub reads: Vec<usize>,
+    /// Those among them that it may be written over.
+    pub over: Vec<usize>,
+}
+
+/// A kernel or a call.
+#[derive(Clone, Debug)]
+pub(in crate::step) struct Node {
+    pub ops: Vec<Op>,
+    pub call: Call,
+}
+
+/// What runs when a node does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::step) enum Call {
+    /// A matrix product each of whose elements is the sum of so many.
+    Product(u64),
+    /// A generated kernel.
+    Kernel,
+    /// A generated kernel that reduces rows and columns at once: partial sums of columns are summed by PyTorch's own kernels, into
+    /// these buffers (`FusedMixOrderReductions`).
+    Mixed([usize; 2]),
+    /// Attention, or its backward.
+    Attention,
+    /// An element of a tuple.
+    Part(usize),
+    /// Nothing: another node has done it.
+    Nothing,
+}
+
+/// A graph whose operations were fused, in the scheduler's first order.
+#[derive(Clone, Debug, Default)]
+pub(in crate::step) struct Graph {
+    pub buffers: Vec<Buffer>,
+    pub nodes: Vec<Node>,
+}
+
+impl Graph {
+    pub(super) fn makes(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
+        self.nodes[node].ops.iter().map(|op| op.makes)
+    }
+
+    /// The buffers that a node reads and does not make itself.
+    pub(super) fn reads(&self, node: usize) -> Vec<usize> {
+        let own: Vec<usize> = self.makes(node).collect();
+        let mut reads = Vec::new();
+        for read in self.nodes[node].ops.iter().flat_map(|op| &op.reads) {
+            if !own.contains(read) && !reads.contains(read) {
+                reads.push(*read);
+            }
+        }
+        reads
+    }
+
+    /// The node that makes each buffer, if one does.
+    pub(super) fn makers(&self) -> Vec<Option<usize>> {
+        let mut makers = vec![None; self.buffers.len()];
+        for node in 0..self.nodes.len() {
+            self.makes(node).for_each(|buffer| makers[buffer] = Some(node));
+        }
+        makers
+    }
+}

@@ -1,0 +1,120 @@
+//! What of compiled layers is modelled: what was compared with the code that inductor generates.
+
+use crate::issue::{Field, Issue};
+use crate::job::{Act, Batch, Job, Loss, Member};
+use crate::model::Architecture;
+use crate::scenario::software::{ModelCode, Software, Trainer};
+use crate::scenario::{
+    AttentionKernel, Checkpointing, Compile, Lengths, Mask, Method, Offloading, Precision, StepTime,
+};
+use crate::step::device::Device;
+use crate::step::forward::compiled::unfollowed;
+
+/// The least compute capability, times ten, on which graphs were compared.
+const LEAST_CAPABILITY: u32 = 80;
+
+/// Refuses what of compiled layers was not compared.
+pub(in crate::step) fn compiled(
+    job: &Job,
+    member: &Member,
+    architecture: &Architecture,
+    device: Device,
+) -> Result<(), Issue> {
+    if member.compile == Compile::Off {
+        return Ok(());
+    }
+    let off = "switch torch.compile off";
+    let refuse = |field, message: String, fix: &str| Err(Issue::error(field, message).with_fix(fix));
+    let (Some(training), [_]) = (&member.training, &job.members[..]) else {
+        return refuse(Field::Task, "compiled layers are modelled of fine-tuning alone".into(), off);
+    };
+    if !job.round.iter().all(followed) {
+        let message = "compiled layers are modelled of fine-tuning on texts, without evaluation and answers: their graph without gradients is another one";
+        return refuse(Field::Compile, message.into(), off);
+    }
+    let software = Software::of(member.stack);
+    let is_written_out = software.model == ModelCode::Transformers && !software.liger_kernels;
+    if software.trainer != Trainer::Loop || !is_written_out {
+        let message = format!("compiled layers under {} are not modelled", member.stack.label());
+        return refuse(Field::Stack, message, "choose transformers, or switch torch.compile off");
+    }
+    if member.method != Method::Full {
+        let message = "compiled layers with adapters are not modelled: the first layer's graph is another one than the others'";
+        return refuse(Field::Method, message.into(), "choose full fine-tuning, or switch torch.compile off");
+    }
+    if member.float8.is_on() {
+        let message = "compiled layers that multiply in 8-bit floats are not modelled: the casts are compiled into their graphs";
+        return refuse(Field::Float8, message.into(), "switch FP8 training off, or torch.compile");
+    }
+    if member.precision != Precision::Bf16 {
+        let message = "compiled layers are modelled of a model in bfloat16 alone: under autocast their graphs cast, and are others";
+        return refuse(Field::Precision, message.into(), "choose pure bfloat16, or switch torch.compile off");
+    }
+    if member.qat.is_on() {
+        let message = "compiled layers that round their weights are not modelled: the rounding is compiled into their graphs";
+        return refuse(
+            Field::Qat,
+            message.into(),
+            "switch quantisation-aware training off, or torch.compile",
+        );
+    }
+    if member.checkpointing.is_reentrant() {
+        let message = "a reentrant checkpoint runs a compiled layer without gradients first, whose graph is another one";
+        return refuse(Field::Checkpointing, message.into(), "choose checkpointing with use_reentrant=False");
+    }
+    if !matches!(member.checkpointing, Checkpointing::Off | Checkpointing::NonReentrant) {
+        let message = "compiled layers are modelled with checkpointing of whole layers, or without";
+        return refuse(Field::Checkpointing, message.into(), off);
+    }
+    if member.offloading == Offloading::On {
+        let message = "activations of compiled layers in the CPU's memory are not modelled";
+        return refuse(Field::Offloading, message.into(), "keep them on the GPU");
+    }
+    if training.step == StepTime::InBackward {
+        let message = "compiled layers with an optimizer that steps in backward are not modelled";
+        return refuse(Field::Step, message.into(), "let the optimizer step after backward");
+    }
+    if member.fills_cache {
+        let message = "a cache of keys and values is not modelled of compiled layers";
+        return refuse(Field::UseCache, message.into(), "switch the cache off");
+    }
+    if job.cluster.has_engine() || job.cluster.layout.gpus() > 1 {
+        return refuse(Field::Sharding, "compiled layers are modelled on one GPU".into(), off);
+    }
+    let kernels = [AttentionKernel::Sdpa, AttentionKernel::Flash, AttentionKernel::Cudnn];
+    if !kernels.contains(&member.attention) || device.capability < LEAST_CAPABILITY {
+        let message = "compiled layers are modelled with SDPA's flash and cuDNN kernels, on compute capability 8.0 and later";
+        return refuse(
+            Field::Attention,
+            message.into(),
+            "choose SDPA and such a card, or switch torch.compile off",
+        );
+    }
+    job.round.iter().filter_map(Act::batch).try_for_each(|batch| texts(architecture, batch, member.dropout))
+}
+
+fn followed(act: &Act) -> bool {
+    matches!(act, Act::Train { loss: Loss::Labels, .. } | Act::Update { .. } | Act::Save { .. })
+}
+
+/// What a batch has to be like.
+fn texts(architecture: &Architecture, batch: Batch, dropout: Option<u16>) -> Result<(), Issue> {
+    let refuse = |field, message: String, fix: &str| Err(Issue::error(field, message).with_fix(fix));
+    let off = "switch torch.compile off";
+    if batch.lengths != Lengths::Equal {
+        let message =
+            "texts of any length have a layer compiled anew, for any length, whose code is another one";
+        return refuse(Field::Lengths, message.into(), "choose equal lengths, or switch torch.compile off");
+    }
+    if batch.mask.is_packed() || batch.mask == Mask::Padded {
+        let message = "compiled layers are modelled without a mask: with one attention takes another kernel";
+        return refuse(Field::Mask, message.into(), "choose another mask, or switch torch.compile off");
+    }
+    match unfollowed(architecture, batch, dropout) {
+        None => Ok(()),
+        Some(because) => {
+            let family = &architecture.model_type;
+            refuse(Field::Compile, format!("compiled layers of {family} are not modelled: {because}"), off)
+        }
+    }
+}

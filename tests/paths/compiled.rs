@@ -1,0 +1,53 @@
+//! Layers that torch.compile compiles one by one: one layer stands for many, and what does not go with them is refused.
+
+use headroom::scenario::Field;
+
+use crate::{answer_alike, refuses};
+
+#[test]
+fn one_compiled_layer_stands_for_many() {
+    let each = [
+        "m=meta-llama/Llama-3.1-8B&gc=off",
+        "m=meta-llama/Llama-3.1-8B&gc=on&ga=3&s=512",
+        "m=meta-llama/Llama-3.2-1B&gc=off&b=4&s=2048",
+        "m=meta-llama/Llama-3.2-1B&gc=on&b=4&s=2048&gpu=a100-sxm-80gb",
+        "m=mistralai/Mistral-7B-v0.1&gc=off&s=1024",
+    ];
+    answer_alike(
+        each.map(|settings| format!("gpu=h100-sxm-80gb&method=full&p=bf16&compile=layers&s=128&{settings}")),
+    );
+}
+
+#[test]
+fn what_does_not_go_with_compiled_layers_is_refused() {
+    refuses(
+        "m=meta-llama/Llama-3.2-1B&method=full&p=bf16&compile=layers&gpu=rtx-4090&s=64",
+        &[
+            ("", None),
+            ("gc=off", None),
+            ("gc=reentrant", Some(Field::Checkpointing)),
+            ("method=lora", Some(Field::Method)),
+            ("p=amp-bf16", Some(Field::Precision)),
+            ("f8=rowwise", Some(Field::Float8)),
+            ("qat=int4", Some(Field::Qat)),
+            ("st=trl", Some(Field::Stack)),
+            ("st=liger", Some(Field::Stack)),
+            ("attn=eager", Some(Field::Attention)),
+            ("attn=flash", None),
+            ("gpu=t4", Some(Field::Attention)),
+            ("offload=on", Some(Field::Offloading)),
+            ("step=in-backward&clip=off", Some(Field::Step)),
+            ("cache=on&gc=off", Some(Field::UseCache)),
+            ("mask=padded", Some(Field::Mask)),
+            ("mask=padded&len=40~20", Some(Field::Lengths)),
+            ("gpus=2&shard=fsdp2", Some(Field::Sharding)),
+            ("task=dpo&st=trl", Some(Field::Task)),
+            ("m=Qwen/Qwen3-0.6B", Some(Field::Compile)),
+            // inductor pads products over tokens that 8 does not divide
+            ("s=63", Some(Field::Compile)),
+            ("s=63&b=8", None),
+            // with its window a mistral has a mask
+            ("m=mistralai/Mistral-7B-v0.1&s=8192", Some(Field::Compile)),
+        ],
+    );
+}
