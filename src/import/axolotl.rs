@@ -375,8 +375,13 @@ fn qat(reader: &mut Reader) {
     reader.quietly("qat-layers", QatLayers::All.slug());
     let Some(weights) = weights else {
         reader.quietly("qat", Qat::Off.slug());
-        let rest = [inputs, group, after].into_iter().flatten().map(|said| said.said);
-        reader.idle.extend(rest);
+        // its default is int8, with which axolotl stops
+        for said in [inputs, group, after].into_iter().flatten() {
+            reader.leave(
+                &said.said,
+                "axolotl stops without a qat.weight_dtype: its default, int8, is none that torchao rounds to",
+            );
+        }
         return;
     };
     let said = match &inputs {

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
+use super::compiled;
 use super::float8;
 use super::hugging_face::{Parts, Trainer};
 use super::launch;
@@ -206,6 +207,7 @@ pub(super) fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
     }
     let format = if parts.unsloth { Format::Unsloth } else { Format::Python };
     let mut reader = Reader::new(base.clone(), settings);
+    compiled::of_calls(&script.calls, &mut reader);
     float8::of_calls(&script.calls, &mut reader);
     qat::of_calls(&script.calls, &mut reader);
     for other in others {

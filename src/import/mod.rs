@@ -7,6 +7,7 @@
 mod axolotl;
 mod calls;
 mod command;
+mod compiled;
 mod deepspeed;
 mod evaluation;
 mod float8;

@@ -45,7 +45,7 @@ const REFUSED: &[(&[&str], &str)] = &[
     (&["compile"], "a compiled step is not predicted"),
     (&["model.use_dora"], "torchtune's own DoRA is not predicted"),
     (&["tensor_parallel_plan._component_"], "layers that GPUs share are not predicted for torchtune"),
-    (&["quantizer._component_"], "training that rehearses quantisation is not predicted"),
+    (&["quantizer._component_"], "quantisation-aware training is not read of torchtune's recipes"),
 ];
 
 /// The sizes of a mesh of GPUs, and those with which all share shards of one model.

@@ -16,7 +16,9 @@ use crate::job::Batch;
 use crate::memory::{Memory, Phase};
 use crate::model::Architecture;
 use crate::model::blocks::FeedForward;
-use crate::scenario::{CpuOffload, Lengths, Optimizer, Precision, Scenario, Split, Task, TeacherWeights};
+use crate::scenario::{
+    Compile, CpuOffload, Lengths, Optimizer, Precision, Scenario, Split, Task, TeacherWeights,
+};
 use crate::work::Work;
 
 /// A figure that is known roughly.
@@ -336,6 +338,9 @@ fn followed(scenario: &Scenario, architecture: &Architecture) -> Result<(), Issu
     }
     if scenario.trains_quantization_aware() {
         return none(Field::Qat, "whose layers round their weights");
+    }
+    if scenario.compile != Compile::Off {
+        return none(Field::Compile, "whose layers are compiled");
     }
     if scenario.cluster.has_engine() && scenario.cluster.cpu != CpuOffload::Off {
         return none(Field::CpuOffload, "whose weights or optimizer lie in the CPU's memory");

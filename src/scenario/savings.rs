@@ -3,8 +3,8 @@
 use crate::model::Architecture;
 
 use super::{
-    Checkpointing, Field, Issue, LoraTargets, LossKernel, Method, Offloading, Precision, Scenario, Severity,
-    Stack, StepTime,
+    Checkpointing, Compile, Field, Issue, LoraTargets, LossKernel, Method, Offloading, Precision, Scenario,
+    Severity, Stack, StepTime,
 };
 
 /// Adds what is wrong with the savings of a scenario.
@@ -16,6 +16,11 @@ pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, i
     }
     if scenario.trains_in_float8() {
         float8(scenario, issues);
+    }
+    if scenario.compile != Compile::Off && scenario.task.trains() {
+        let message = "the first run of a shape tries several settings of each compiled kernel in its first step, with a buffer as large as the card's second-level cache (up to 60 MiB) \
+                       beside it; what is predicted are the runs after it, which find them in inductor's cache. How many multiprocessors the card has is taken from its generation's largest";
+        issues.push(Issue::new(Severity::Note, Field::Compile, message));
     }
     if scenario.trains_quantization_aware() {
         quantization_aware(scenario, issues);

@@ -1,8 +1,8 @@
 //! Quantised weights, and products in 8 bits.
 
 use headroom::scenario::{
-    Checkpointing, Float8, Float8Layers, Float8Training, GroupSize, Method, Precision, Qat, QatGroup,
-    QatLayers, QatTraining, WeightFormat,
+    Checkpointing, Compile, Float8, Float8Layers, Float8Training, GroupSize, Method, Precision, Qat,
+    QatGroup, QatLayers, QatTraining, WeightFormat,
 };
 
 use crate::{left, read, read_over};
@@ -201,6 +201,8 @@ fn quantisation_aware_training_is_read() {
         assert_eq!(understood.scenario.qat, of(scheme, group), "{lines}");
         assert!(left(&understood).is_empty(), "{lines}: {:?}", left(&understood));
     }
+    let lacking = axolotl("  activation_dtype: int8\n");
+    assert!(!lacking.scenario.qat.is_on() && !left(&lacking).is_empty());
     let waits = axolotl("  weight_dtype: int4\n  fake_quant_after_n_steps: 100\n");
     assert_eq!(waits.scenario.qat.scheme, Qat::Int4Axolotl);
     for others in ["  weight_dtype: nvfp4\n", "  weight_dtype: int4\n  quantize_embedding: true\n"] {
@@ -208,6 +210,26 @@ fn quantisation_aware_training_is_read() {
     }
     let none = read("base_model: Qwen/Qwen3-8B\nbf16: true\n");
     assert!(!none.scenario.qat.is_on());
+}
+
+/// What a script compiles: layers one by one are followed, a whole model is named.
+#[test]
+fn compiled_layers_are_read() {
+    let script = |lines: &str| {
+        read(&format!(
+            "model = AutoModelForCausalLM.from_pretrained(\"Qwen/Qwen3-8B\", dtype=torch.bfloat16)\n{lines}\n"
+        ))
+    };
+    let layers = script("for layer in model.model.layers:\n    layer.compile()");
+    assert_eq!(layers.scenario.compile, Compile::Layers);
+    for whole in
+        ["model = torch.compile(model)", "model.compile()", "trainer.model.compile(mode=\"default\")"]
+    {
+        let understood = script(whole);
+        assert_eq!(understood.scenario.compile, Compile::Off, "{whole}");
+        assert!(left(&understood).iter().any(|what| what.contains("compile(")), "{whole}");
+    }
+    assert!(left(&script("digits = re.compile(\"[0-9]\")")).is_empty());
 }
 
 /// Its preparations in a script, whatever comes after the training.
@@ -227,6 +249,19 @@ fn preparations_for_quantisation_are_read() {
     let found = filtered.scenario.qat;
     assert_eq!(found, QatTraining { scheme: Qat::Int4, group: QatGroup::Of32, layers: QatLayers::Body });
     assert!(filtered.assumed.iter().any(|assumed| assumed.key == "qat-layers"));
+    let rows = script(
+        "quantize_(model, QATConfig(Float8DynamicActivationFloat8WeightConfig(granularity=PerRow()), step=\"prepare\"))\nquantize_(model, QATConfig(step=\"convert\"), filter_fn=keep)",
+    );
+    assert_eq!(rows.scenario.qat, QatTraining { scheme: Qat::Float8Axolotl, ..QatTraining::OFF });
+    for other in [
+        // integers by both, though what quantises the model afterwards is another configuration
+        "inputs = IntxFakeQuantizeConfig(torch.int8, \"per_token\")\nweights = IntxFakeQuantizeConfig(torch.int4, group_size=32)\nquantize_(model, QATConfig(activation_config=inputs, weight_config=weights, step=\"prepare\"))\nquantize_(model, Int4WeightOnlyConfig(32))",
+        "quantize_(model, QATConfig(weight_config=Float8FakeQuantizeConfig(), step=\"prepare\"))",
+        "model = Int8DynActInt4WeightQATQuantizer(groupsize=32).prepare(model)",
+    ] {
+        let understood = script(other);
+        assert!(!understood.scenario.qat.is_on() && !left(&understood).is_empty(), "{other}");
+    }
     let converted = script("quantize_(model, QATConfig(step=\"convert\"))");
     assert!(!converted.scenario.qat.is_on());
     let unknown = script("quantize_(model, QATConfig(NVFP4WeightOnlyConfig(), step=\"prepare\"))");

@@ -6,8 +6,8 @@ use crate::scenario::{Qat, QatLayers, Scenario};
 /// What the lines need.
 pub(super) fn imports(scenario: &Scenario) -> Vec<&'static str> {
     let of_scheme: &[&str] = match scenario.qat.scheme {
-        _ if !scenario.trains_quantization_aware() => return Vec::new(),
         Qat::Off => return Vec::new(),
+        _ if !scenario.task.trains() => return Vec::new(),
         Qat::Int4 => &["from torchao.quantization import Int4WeightOnlyConfig, quantize_"],
         Qat::Int8Int4 => &[
             "from torchao.quantization import Int8DynamicActivationIntxWeightConfig, quantize_",

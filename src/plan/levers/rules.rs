@@ -3,7 +3,7 @@
 use super::Cost;
 use crate::scenario::software::Software;
 use crate::scenario::{
-    Allocator, AttentionKernel, CacheKind, Checkpointing, CpuOffload, Evaluates, Experts, Float8,
+    Allocator, AttentionKernel, CacheKind, Checkpointing, Compile, CpuOffload, Evaluates, Experts, Float8,
     LoraTargets, LossKernel, Mask, Merges, Method, Offloading, Optimizer, Precision, Qat, QatLayers,
     ReduceDtype, Reference, Scenario, Sharding, Stack, StepTime, Task, WeightFormat,
 };
@@ -97,6 +97,11 @@ pub(super) static RULES: &[Rule] = &[
     once("float8-gather", Cost::Nothing, |s| {
         if s.trains_in_float8() && s.cluster.is_fsdp2() && s.float8.recipe == Float8::Tensorwise {
             s.float8.gathers = true;
+        }
+    }),
+    once("compile", Cost::Time, |s| {
+        if s.stack == Stack::Transformers && s.task.trains() {
+            s.compile = Compile::Layers;
         }
     }),
     once("qat-layers", Cost::Training, |s| {

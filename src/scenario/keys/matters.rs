@@ -49,7 +49,7 @@ pub(super) fn with_qat(scenario: &Scenario) -> bool {
     let followed = scenario.task == Task::Sft
         && scenario.method == Method::Full
         && !scenario.cluster.has_engine()
-        && matches!(scenario.stack, Stack::Transformers | Stack::Liger);
+        && scenario.stack == Stack::Transformers;
     scenario.trains_quantization_aware() || followed
 }
 

@@ -47,7 +47,7 @@ pub(in crate::step) fn compiled(
         return refuse(Field::Float8, message.into(), "switch FP8 training off, or torch.compile");
     }
     if member.precision != Precision::Bf16 {
-        let message = "compiled layers are modelled of a model in bfloat16 alone: under autocast their graphs cast, and are others";
+        let message = "compiled layers are modelled of a model in bfloat16 alone: in other types, and under autocast, their graphs are others";
         return refuse(Field::Precision, message.into(), "choose pure bfloat16, or switch torch.compile off");
     }
     if member.qat.is_on() {
@@ -90,7 +90,10 @@ pub(in crate::step) fn compiled(
             "choose SDPA and such a card, or switch torch.compile off",
         );
     }
-    job.round.iter().filter_map(Act::batch).try_for_each(|batch| texts(architecture, batch, member.dropout))
+    job.round
+        .iter()
+        .filter_map(Act::batch)
+        .try_for_each(|batch| texts(architecture, batch, (member.dropout, device)))
 }
 
 fn followed(act: &Act) -> bool {
@@ -98,7 +101,11 @@ fn followed(act: &Act) -> bool {
 }
 
 /// What a batch has to be like.
-fn texts(architecture: &Architecture, batch: Batch, dropout: Option<u16>) -> Result<(), Issue> {
+fn texts(
+    architecture: &Architecture,
+    batch: Batch,
+    (dropout, device): (Option<u16>, Device),
+) -> Result<(), Issue> {
     let refuse = |field, message: String, fix: &str| Err(Issue::error(field, message).with_fix(fix));
     let off = "switch torch.compile off";
     if batch.lengths != Lengths::Equal {
@@ -110,7 +117,7 @@ fn texts(architecture: &Architecture, batch: Batch, dropout: Option<u16>) -> Res
         let message = "compiled layers are modelled without a mask: with one attention takes another kernel";
         return refuse(Field::Mask, message.into(), "choose another mask, or switch torch.compile off");
     }
-    match unfollowed(architecture, batch, dropout) {
+    match unfollowed(architecture, batch, (dropout, device)) {
         None => Ok(()),
         Some(because) => {
             let family = &architecture.model_type;

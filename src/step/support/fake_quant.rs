@@ -6,7 +6,7 @@ use crate::job::{Job, Member};
 use crate::model::Architecture;
 use crate::model::blocks::FeedForward;
 use crate::scenario::software::{ModelCode, Software, Trainer};
-use crate::scenario::{Offloading, Precision};
+use crate::scenario::{LossKernel, Offloading, Precision};
 
 /// Refuses what of layers that round does not run or was not compared.
 pub(in crate::step) fn fake_quant(
@@ -23,12 +23,17 @@ pub(in crate::step) fn fake_quant(
         return refuse(Field::Task, message.into(), "fine-tune, or switch it off");
     }
     let software = Software::of(member.stack);
-    if software.trainer != Trainer::Loop || software.model != ModelCode::Transformers {
+    let is_transformers = software.model == ModelCode::Transformers && !software.liger_kernels;
+    if software.trainer != Trainer::Loop || !is_transformers {
         let message = format!("quantisation-aware training under {} is not modelled", member.stack.label());
         return refuse(Field::Stack, message, "choose transformers, or switch it off");
     }
+    if member.loss != LossKernel::Standard {
+        let message = "a fused, cut or chunked loss reads the output head's weight past the layer that rounds it: it was not compared";
+        return refuse(Field::Loss, message.into(), "choose the default loss, or switch it off");
+    }
     if member.adapts {
-        let message = "quantisation-aware training is modelled of full fine-tuning alone: axolotl refuses adapters beside it";
+        let message = "quantisation-aware training is modelled of full fine-tuning alone";
         return refuse(Field::Method, message.into(), "choose full fine-tuning, or switch it off");
     }
     if member.float8.is_on() {

@@ -237,15 +237,14 @@ impl State {
     ) -> Value {
         let forward = graphs::forward(sizes);
         let own = *sizes;
-        let [log, cosines, sines] = [hidden, cos, sin].map(|value| value.storage);
+        let [states, cosines, sines] = [hidden, cos, sin].map(|value| value.storage);
         let weights = parameters.map(|id| id.map(|id| self.weight(id)));
         for weight in weights.iter().flatten() {
             self.read_operand(weight.bytes());
         }
+        let saved = [HIDDEN, COS, SIN].into_iter().chain(forward.kept.all()).count();
         let node = self.node([&hidden], move |state, node, grad| {
-            let saved = [HIDDEN, COS, SIN];
-            let given: Vec<StorageId> =
-                (0..saved.len() as u32 + 15).map(|index| state.saved(node, index)).collect();
+            let given: Vec<StorageId> = (0..saved as u32).map(|index| state.saved(node, index)).collect();
             // what the function saved is its code's alone
             for (index, storage) in given.iter().enumerate() {
                 state.retain(*storage);
@@ -261,7 +260,7 @@ impl State {
         let of = hidden.storage;
         let dtype = own.dtype;
         running.run(self, None, &move |state| alone(state, scores, (of, dtype)));
-        for storage in [log, cosines, sines] {
+        for storage in [states, cosines, sines] {
             self.save(node, storage);
         }
         for kept in forward.kept.all() {

@@ -89,13 +89,18 @@ pub(super) fn padded(sequences: u64, length: u64) -> u64 {
 pub(in crate::step) fn unfollowed(
     architecture: &Architecture,
     batch: Batch,
-    dropout: Option<u16>,
+    (dropout, device): (Option<u16>, Device),
 ) -> Option<&'static str> {
     if !architecture.family.is_some_and(|family| family.modeling.compiles) {
         return Some("of llama's and mistral's layers alone the graphs are known");
     }
     if !batch.tokens().is_multiple_of(TOKENS) {
         return Some("8 does not divide the tokens of the micro-batch, and inductor pads products then");
+    }
+    if architecture.hidden > 8192 && batch.tokens() < device.multiprocessors.saturating_mul(2) {
+        return Some(
+            "inductor splits the sums of its norms' rows where there are so few tokens of so many features",
+        );
     }
     if !architecture.hidden.is_multiple_of(ROW) {
         return Some("64 does not divide its hidden size, and inductor pads rows then");
@@ -135,5 +140,9 @@ fn attends(attention: &Attention, length: u64, dropout: Option<u16>) -> Option<&
     if attention.dropout.is_active(dropout) {
         return Some("its attention drops probabilities");
     }
-    (!attention.head_dim.is_multiple_of(ROW)).then_some("64 does not divide the size of its heads")
+    if attention.head_dim > 256 {
+        return Some("flash attention and cuDNN's take heads of up to 256 features");
+    }
+    (!attention.head_dim.is_multiple_of(ROW))
+        .then_some("64 does not divide the size of its heads, and inductor pads rows then")
 }

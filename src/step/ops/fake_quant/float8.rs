@@ -51,16 +51,16 @@ impl<'m> Tensor<'m> {
     /// `Int4WeightFakeQuantizer._fp8_activations_forward` of a weight: rounded to 8-bit floats by row, then to 4 bits by group.
     pub(super) fn rounded_to_4_bits_of_8(&self, row: u64, group: u64) -> Tensor<'m> {
         let machine = self.machine;
-        let eighths = self.rounded_to_float8(row, true);
-        let most = eighths.viewed().magnitudes().extreme_of_rows(group);
+        let in_floats = self.rounded_to_float8(row, true);
+        let most = in_floats.viewed().magnitudes().extreme_of_rows(group);
         let scale = {
             let divided = most.scale();
             divided.limited_below()
         };
         let (count, dtype) = (scale.value.numel, scale.value.dtype);
         let zeros = machine.tensor(|state| Value::plain(state.alloc(count, dtype, &ZEROS), count, dtype));
-        let rounded = eighths.rounded_by(&scale, false);
-        drop((eighths, most, scale, zeros));
+        let rounded = in_floats.rounded_by(&scale, false);
+        drop((in_floats, most, scale, zeros));
         rounded
     }
 
