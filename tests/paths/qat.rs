@@ -1,6 +1,8 @@
 //! Layers that round: one stands for many, and what does not go with them is refused.
 
+use headroom::memory::{Category, Stage};
 use headroom::scenario::Field;
+use headroom::{estimate, share};
 
 use crate::{answer_alike, refuses};
 
@@ -49,4 +51,20 @@ fn what_does_not_go_with_layers_that_round_is_refused() {
             ("task=classify", Some(Field::Task)),
         ],
     );
+}
+
+/// What the output head's weight is on the way to what is rounded is no part of the logits.
+#[test]
+fn a_head_that_rounds_makes_no_logits() {
+    let parts = |layers: &str| {
+        let link =
+            format!("m=meta-llama/Llama-3.2-1B&method=full&p=bf16&qat=int4&qatl={layers}&gpu=h200-sxm&s=512");
+        let answer = estimate(&share::decode(&link).scenarios[0]);
+        let memory = answer.memory.unwrap_or_else(|| panic!("{link} has a figure"));
+        let backward = memory.steady.phases.iter().find(|(phase, _)| phase.stage == Stage::Backward);
+        backward.map(|(_, peak)| peak.parts).expect("it has a backward pass")
+    };
+    let [all, body] = ["all", "body"].map(parts);
+    assert!(all.total() > body.total());
+    assert!(all.get(Category::Logits) <= body.get(Category::Logits), "{all:?}");
 }

@@ -10,6 +10,7 @@ mod mslk;
 mod rounding;
 
 use super::linear::Layer;
+use crate::memory::Category;
 use crate::step::fake_quant::{FakeQuantizer, InputRounding, WeightRounding};
 use crate::step::params::ParamId;
 use crate::step::tensor::Tensor;
@@ -29,6 +30,14 @@ impl<'m> Tensor<'m> {
                 self.rounded_to_float8(granularity.width(self.value.numel, row), false)
             }
         });
+        // what the output head's weight becomes are no logits
+        let outer = machine.with(|state| {
+            let outer = state.category;
+            if outer == Category::Logits {
+                state.category = Category::Activations;
+            }
+            outer
+        });
         let rounded = {
             let whole = machine.weight(weight);
             match fake.weight {
@@ -40,6 +49,7 @@ impl<'m> Tensor<'m> {
                 }
             }
         };
+        machine.with(|state| state.category = outer);
         let x = input.as_ref().unwrap_or(self);
         let output =
             machine.tensor(|state| state.linear_with(&x.value, layer.shape, &rounded.value, layer.bias));
