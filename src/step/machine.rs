@@ -208,8 +208,13 @@ impl Machine {
 
     /// Runs `body` with allocations of that category and that role.
     pub fn as_category<R>(&self, category: Category, role: &'static Role, body: impl FnOnce() -> R) -> R {
+        self.in_category(category, || self.serving(role, body))
+    }
+
+    /// Runs `body` with allocations of that category.
+    pub fn in_category<R>(&self, category: Category, body: impl FnOnce() -> R) -> R {
         let outer = self.with(|state| std::mem::replace(&mut state.category, category));
-        let result = self.serving(role, body);
+        let result = body();
         self.with(|state| state.category = outer);
         result
     }

@@ -9,7 +9,7 @@ mod adapters;
 mod bound;
 mod buffers;
 mod classification;
-pub(super) mod compiled;
+mod compiled;
 mod cut;
 pub(super) mod embedding;
 mod evaluation;
@@ -603,25 +603,6 @@ impl<'a> Pass<'_, 'a> {
         if !self.machine.with(|state| state.recomputing) {
             drop(self.outputs.replace(weights));
         }
-    }
-
-    /// The kernel that a compiled layer calls: the choice is made while it is traced, of queries that want gradients.
-    fn compiled_kernel(&self, scores: Scores, dtype: Dtype) -> Kernel {
-        Choice {
-            wanted: self.member.attention,
-            dtype,
-            device: self.device,
-            masked: false,
-            strided_mask: false,
-            grouped: scores.kv_heads != scores.heads,
-            enable_gqa: true,
-            head_dim: scores.head_dim,
-            value_dim: scores.value_dim,
-            sequence: scores.sequence,
-            dropout: false,
-            recorded: true,
-        }
-        .kernel()
     }
 
     /// The kernel that runs for such attention.

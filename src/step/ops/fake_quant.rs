@@ -31,14 +31,11 @@ impl<'m> Tensor<'m> {
             }
         });
         // what the output head's weight becomes are no logits
-        let outer = machine.with(|state| {
-            let outer = state.category;
-            if outer == Category::Logits {
-                state.category = Category::Activations;
-            }
-            outer
-        });
-        let rounded = {
+        let category = match machine.with(|state| state.category) {
+            Category::Logits => Category::Activations,
+            other => other,
+        };
+        let rounded = machine.in_category(category, || {
             let whole = machine.weight(weight);
             match fake.weight {
                 WeightRounding::Mslk => whole.rounded_to_4_bits(fake.group),
@@ -48,8 +45,7 @@ impl<'m> Tensor<'m> {
                     whole.rounded_to_float8(granularity.width(whole.value.numel, row), false)
                 }
             }
-        };
-        machine.with(|state| state.category = outer);
+        });
         let x = input.as_ref().unwrap_or(self);
         let output =
             machine.tensor(|state| state.linear_with(&x.value, layer.shape, &rounded.value, layer.bias));

@@ -11,7 +11,6 @@ mod rules;
 use draft::{
     ARGUMENTS, COS, DOWN, FIRST_NORM, GATE, HIDDEN, KEY, OUTPUT, QUERY, SECOND_NORM, SIN, Sizes, UP, VALUE,
 };
-pub(in crate::step) use rules::unfollowed;
 
 use super::inputs::Seen;
 use super::{BoundLayer, Pass, Shared};
@@ -21,7 +20,7 @@ use crate::step::autograd::{DISCARDED_LEAF, Edge, Grad, Results, only};
 use crate::step::heap::{NOTHING, StorageId};
 use crate::step::inductor::{Call, Graph, Line, Origin};
 use crate::step::machine::State;
-use crate::step::ops::attention::{Kernel, Scores, alone, alone_backward};
+use crate::step::ops::attention::{Choice, Kernel, Scores, alone, alone_backward};
 use crate::step::params::ParamId;
 use crate::step::tensor::{Layout, Tensor, Value};
 use crate::step::what::{Source, What, torch};
@@ -119,6 +118,25 @@ impl<'a> Pass<'_, 'a> {
             sums: rules::sums(device, tokens, width),
         };
         Some((sizes, scores, parameters))
+    }
+
+    /// The kernel that a compiled layer calls: the choice is made while it is traced, of queries that want gradients.
+    fn compiled_kernel(&self, scores: Scores, dtype: Dtype) -> Kernel {
+        Choice {
+            wanted: self.member.attention,
+            dtype,
+            device: self.device,
+            masked: false,
+            strided_mask: false,
+            grouped: scores.kv_heads != scores.heads,
+            enable_gqa: true,
+            head_dim: scores.head_dim,
+            value_dim: scores.value_dim,
+            sequence: scores.sequence,
+            dropout: false,
+            recorded: true,
+        }
+        .kernel()
     }
 }
 

@@ -1,9 +1,6 @@
 //! What inductor chooses by the size of a layer and by the card.
 
 use super::draft::Sums;
-use crate::job::Batch;
-use crate::model::Architecture;
-use crate::model::blocks::{Activation, Attention, FeedForward, Mixer, Mlp, Projection, Wiring};
 use crate::step::device::Device;
 
 /// Outputs of a reduction for each multiprocessor from which on it is not split (torch/_inductor/ir.py `Reduction.num_splits`).
@@ -72,77 +69,9 @@ fn mixed_rows(device: Device, tokens: u64) -> u64 {
     tokens.div_ceil(u64::clamp(power, 16, 128))
 }
 
-/// Elements that each row of a matrix is a multiple of, so that inductor pads none of them (torch/_inductor/config.py
-/// `padding_alignment_bytes`, of 16-bit elements) and needs no padding before a product (fx_passes/pad_mm.py).
-const ROW: u64 = 64;
-/// The same of the tokens, which weights' gradients are summed over.
-const TOKENS: u64 = 8;
-
 /// Room for a float32 number of each token: rows of more than 1,024 numbers begin at multiples of 32 (`padding_stride_threshold`,
 /// `padding_alignment_bytes`; torch/_inductor/ir.py `Layout._pad_strides`).
 pub(super) fn padded(sequences: u64, length: u64) -> u64 {
     let row = if length > 1024 { length.div_ceil(32).saturating_mul(32) } else { length };
     row.saturating_mul(sequences.saturating_sub(1)).saturating_add(length)
-}
-
-/// Why the layers of a model are not compiled as those that were compared, if they are not.
-pub(in crate::step) fn unfollowed(
-    architecture: &Architecture,
-    batch: Batch,
-    (dropout, device): (Option<u16>, Device),
-) -> Option<&'static str> {
-    if !architecture.family.is_some_and(|family| family.modeling.compiles) {
-        return Some("of llama's and mistral's layers alone the graphs are known");
-    }
-    if !batch.tokens().is_multiple_of(TOKENS) {
-        return Some("8 does not divide the tokens of the micro-batch, and inductor pads products then");
-    }
-    if architecture.hidden > 8192 && batch.tokens() < device.multiprocessors.saturating_mul(2) {
-        return Some(
-            "inductor splits the sums of its norms' rows where there are so few tokens of so many features",
-        );
-    }
-    if !architecture.hidden.is_multiple_of(ROW) {
-        return Some("64 does not divide its hidden size, and inductor pads rows then");
-    }
-    architecture.blocks.iter().find_map(|block| {
-        let Mixer::Attention(attention) = &block.mixer else {
-            return Some("its layers have no attention like llama's");
-        };
-        let (Wiring::PreNorm { .. }, FeedForward::Dense(Mlp::Gated { gate, up, down, act })) =
-            (&block.wiring, &block.ffn)
-        else {
-            return Some("its layers are not wired as llama's");
-        };
-        if *act != Activation::Silu || [gate, up, down].into_iter().any(|linear| linear.bias) {
-            return Some("its feed-forward network is not like llama's");
-        }
-        if !gate.output.is_multiple_of(ROW) {
-            return Some(
-                "64 does not divide the width of its feed-forward network, and inductor pads rows then",
-            );
-        }
-        attends(attention, batch.length, dropout)
-    })
-}
-
-/// The same of an attention.
-fn attends(attention: &Attention, length: u64, dropout: Option<u16>) -> Option<&'static str> {
-    let Projection::Separate { q, k, v } = &attention.projection else {
-        return Some("its projections are fused");
-    };
-    if [q, k, v, &attention.output].into_iter().any(|linear| linear.bias) {
-        return Some("its projections have biases");
-    }
-    if attention.window.is_some_and(|window| window <= length) {
-        return Some("the sequence is longer than its window, and has a mask then");
-    }
-    if attention.dropout.is_active(dropout) {
-        return Some("its attention drops probabilities");
-    }
-    if attention.head_dim > 256 {
-        return Some("flash attention and cuDNN's take heads of up to 256 features");
-    }
-    (!attention.head_dim.is_multiple_of(ROW))
-        .then_some("64 does not divide the size of its heads, and inductor pads rows then")
 }

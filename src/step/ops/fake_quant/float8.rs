@@ -1,8 +1,7 @@
 //! Inputs and weights that are rounded to 8-bit floats (`Float8FakeQuantizer`), and weights that are rounded to 4 bits after it
 //! (`Int4WeightFakeQuantizer` for inputs in 8-bit floats).
 
-use super::PRIMITIVES;
-use super::QAT;
+use super::{PRIMITIVES, QAT};
 use crate::dtype::Dtype;
 use crate::step::autograd::{chain, only};
 use crate::step::ops::pointwise::pass_backward;
