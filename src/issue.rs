@@ -29,6 +29,8 @@ pub enum Field {
     LoraTargets,
     LoraDropout,
     Fp32Adapters,
+    /// axolotl's autograd functions over projections and their adapters.
+    FusedAdapters,
     TrainEmbeddings,
     WeightFormat,
     GroupSize,

@@ -105,7 +105,7 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
             scenario.lora.rank = rank;
             scenario.lora.targets = targets;
             let lora = &mut scenario.lora;
-            [lora.dropout, lora.fp32_adapters, lora.trains_embeddings, ..] = flags;
+            [lora.dropout, lora.fp32_adapters, lora.trains_embeddings, lora.fused, ..] = flags;
             let training = &mut scenario.training_loop;
             [.., training.keeps_outputs, training.clips, training.fills_cache] = flags;
             scenario

@@ -195,8 +195,8 @@ fn loras() -> impl Strategy<Value = Lora> {
         (LoraTargets::Named, set)
     });
     let targets = prop_oneof![select(groups).prop_map(|group| (group, Modules::NONE)), named];
-    (1u64..=1 << 24, targets, select(Tuner::ALL), any::<(bool, bool, bool)>()).prop_map(
-        |(rank, (targets, modules), tuner, (dropout, fp32_adapters, trains_embeddings))| Lora {
+    (1u64..=1 << 24, targets, select(Tuner::ALL), any::<(bool, bool, bool, bool)>()).prop_map(
+        |(rank, (targets, modules), tuner, (dropout, fp32_adapters, trains_embeddings, fused))| Lora {
             tuner,
             rank,
             targets,
@@ -204,6 +204,7 @@ fn loras() -> impl Strategy<Value = Lora> {
             dropout,
             fp32_adapters,
             trains_embeddings,
+            fused,
         },
     )
 }

@@ -16,8 +16,8 @@ import os
 import subprocess
 import sys
 import tempfile
-import types
-from pathlib import Path
+
+import axolotl_source
 
 OWN = dict(engine="fsdp2", wrapped_by="axolotl", weights="bf16", dtype="amp_bf16", cpu_offload=None, efficient_loading=True, attention_mask="ones",
            optimizer="adamw_fused", gradient_checkpointing="full", clip=True, iters=3)
@@ -25,16 +25,7 @@ OWN = dict(engine="fsdp2", wrapped_by="axolotl", weights="bf16", dtype="amp_bf16
 
 def axolotls():
     """axolotl's function, loaded from its file."""
-    source = Path(os.environ["AXOLOTL"]) / "src" / "axolotl"
-    for name in ("axolotl", "axolotl.utils", "axolotl.monkeypatch", "axolotl.monkeypatch.accelerate", "axolotl.integrations", "axolotl.integrations.expert_parallel"):
-        package = sys.modules[name] = types.ModuleType(name)
-        package.__path__ = [str(source.joinpath(*name.split(".")[1:]))]
-    import logging
-    stubs = {"axolotl.utils.logging": dict(get_logger=logging.getLogger), "axolotl.utils.bench": dict(log_gpu_memory_usage=lambda *_: None),
-             "axolotl.integrations.expert_parallel.plugin": dict(expert_shard_axis=lambda names: None)}
-    for name, own in stubs.items():
-        sys.modules[name] = types.ModuleType(name)
-        sys.modules[name].__dict__.update(own)
+    axolotl_source.packages("axolotl.monkeypatch.accelerate", "axolotl.integrations", "axolotl.integrations.expert_parallel")
     import accelerate.accelerator
     from axolotl.monkeypatch.accelerate.fsdp2 import fsdp2_prepare_model
     accelerate.accelerator.fsdp2_prepare_model = fsdp2_prepare_model

@@ -19,6 +19,7 @@
   images, image_size, tower: see picture_switches.py.
   experts      "layers": see expert_layer_switches.py.
   compile      "layers": see compile_switches.py.
+  fused_adapters  true: axolotl's, see fused_adapter_switches.py.
 """
 import importlib.util
 import os
@@ -164,6 +165,7 @@ import float8_switches  # noqa: E402,F401
 import qat_switches  # noqa: E402,F401
 import optimizer_switches  # noqa: E402,F401
 import tuner_switches  # noqa: E402,F401
+import fused_adapter_switches  # noqa: E402,F401
 import packed_switches  # noqa: E402,F401 after those above, which its own enclose
 import picture_switches  # noqa: E402,F401
 import expert_layer_switches  # noqa: E402,F401

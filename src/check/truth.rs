@@ -385,10 +385,12 @@ fn optimizer(name: &str) -> Result<Optimizer, CheckError> {
 fn lora(fields: &mut Fields<'_>) -> Result<Lora, CheckError> {
     let fp32_adapters = fields.switch("lora_autocast_adapter", true)?;
     let trains_embeddings = fields.switch("train_embeddings", false)?;
+    let fused = fields.switch("fused_adapters", false)?;
     let slug = fields.text_or("adapter", Tuner::Lora.slug())?;
     let tuner = Tuner::from_slug(&slug.replace('_', "-")).ok_or_else(|| unknown("adapter", slug))?;
     let Some(lora) = fields.typed("lora", "a table", |value| value.is_object().then_some(value))? else {
-        return Ok(Lora { tuner, rank: 16, fp32_adapters, trains_embeddings, ..Scenario::default().lora });
+        let usual = Scenario::default().lora;
+        return Ok(Lora { tuner, rank: 16, fp32_adapters, trains_embeddings, fused, ..usual });
     };
     // the adapters' scale changes no size
     let mut lora = Fields::of(lora, &["alpha"]);
@@ -410,6 +412,7 @@ fn lora(fields: &mut Fields<'_>) -> Result<Lora, CheckError> {
         dropout: lora.probability("dropout")?.unwrap_or_default() > 0.0,
         fp32_adapters,
         trains_embeddings,
+        fused,
     };
     lora.nothing_is_left()?;
     Ok(own)

@@ -108,6 +108,9 @@ pub struct Lora {
     pub fp32_adapters: bool,
     /// Whether copies of the embedding and of the output head are trained whole (`modules_to_save`).
     pub trains_embeddings: bool,
+    /// Whether axolotl's autograd functions run a layer's projections with their adapters (`lora_qkv_kernel`, `lora_o_kernel` and
+    /// `lora_mlp_kernel`, which are on in its files unless they say otherwise).
+    pub fused: bool,
 }
 
 /// 4-bit loading, as bitsandbytes and peft name it.
@@ -329,6 +332,7 @@ impl Default for Scenario {
                 dropout: false,
                 fp32_adapters: true,
                 trains_embeddings: false,
+                fused: false,
             },
             quantization: Quantization {
                 format: WeightFormat::Nf4,

@@ -18,6 +18,7 @@ use std::ops::Range;
 
 use super::heap::{NOTHING, StorageId};
 use super::machine::State;
+use super::params::ParamId;
 use super::tensor::{Layout, Value};
 use super::what::Role;
 use crate::dtype::Dtype;
@@ -415,8 +416,16 @@ impl State {
         }
     }
 
+    /// Notes that the running graph, or the frame of a reentrant checkpoint in it, gives a parameter one more gradient.
+    pub fn expect_in_graph(&mut self, param: ParamId) {
+        match self.graph.expects_in_frame().filter(|_| !self.params.is_leaf(param)) {
+            Some(expects) => expects.push(param),
+            None => self.params.list[param as usize].expected += 1,
+        }
+    }
+
     fn start_node<const N: usize>(&mut self, given: [&Input; N], outputs: u8) -> NodeRef {
-        let graph = &mut self.graph;
+        let graph = &self.graph;
         if !graph.enabled || given.iter().all(|input| !input.wants()) {
             return NodeRef::NONE;
         }
@@ -427,13 +436,10 @@ impl State {
         for (input, given) in inputs.iter_mut().zip(given) {
             *input = *given;
             if let Edge::Param(param) = given.edge {
-                let expects = graph.expects_in_frame().filter(|_| !self.params.is_leaf(param));
-                match expects {
-                    Some(expects) => expects.push(param),
-                    None => self.params.list[param as usize].expected += 1,
-                }
+                self.expect_in_graph(param);
             }
         }
+        let graph = &mut self.graph;
         let (saved, pending) = (graph.saved.len() as u32, graph.pending.len() as u32);
         graph.pending.resize(graph.pending.len() + usize::from(outputs), None);
         let frame = graph.recording;
@@ -534,6 +540,16 @@ impl State {
     pub fn stand_in_of_runs(&mut self, own: StorageId, more: u32) -> StorageId {
         let times = self.repeating.saturating_mul(more);
         self.heap.stand_in(own, times)
+    }
+
+    /// Lets go of what a checkpoint gave a Python function for the tensors that it had saved: they are locals of its backward, which go
+    /// with it, in the order of these entries. What autograd keeps itself stays until the node is through.
+    pub fn clear_locals(&mut self, node: &Node, entries: impl IntoIterator<Item = u32>) {
+        if node.frame != 0 && !self.graph.reentrant {
+            for index in entries {
+                self.clear_saved(node, index);
+            }
+        }
     }
 
     /// Lets go of entry `index` of what the node saved before its backward is through (`clear_tensor_data`).

@@ -69,6 +69,7 @@ impl<'a> Ready<'a> {
             support::balance(job, named, (index, member))?;
             support::float8(job, member, named, device)?;
             support::fake_quant(job, member, named)?;
+            support::fused_adapters(job, member, named)?;
             support::compiled(job, member, named, device)?;
             let modeling = support::modeling(named, (member, batch), device)?;
             for act in &job.round {

@@ -5,6 +5,7 @@ mod acts;
 mod compiled;
 mod fake_quant;
 mod float8;
+mod fused_adapters;
 mod optimizers;
 mod quantised;
 mod spikes;
@@ -32,6 +33,7 @@ pub(super) use acts::{acts, balance, evaluation, generation, idle, vocabularies}
 pub(super) use compiled::compiled;
 pub(super) use fake_quant::fake_quant;
 pub(super) use float8::float8;
+pub(super) use fused_adapters::fused_adapters;
 pub(super) use spikes::{merging, saving};
 
 /// The parameters beside the parts of a layer or a model that its family's code here reads: those of gemma4's experts and

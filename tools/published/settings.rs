@@ -124,7 +124,16 @@ impl Row {
             && !self.has(&self.compute_policy, "-true")
             && !self.source.starts_with("modelscope/ms-swift");
         let dropout = habits.lora_dropout;
-        Ok(Lora { tuner: Tuner::Lora, rank, targets, modules, dropout, fp32_adapters, trains_embeddings })
+        Ok(Lora {
+            tuner: Tuner::Lora,
+            rank,
+            targets,
+            modules,
+            dropout,
+            fp32_adapters,
+            trains_embeddings,
+            fused: false,
+        })
     }
 
     /// Where the notes give the spread of the samples' lengths, batches were as long as their samples.

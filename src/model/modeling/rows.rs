@@ -95,11 +95,14 @@ const SPARSE: Modeling =
     Modeling { router: Router::Groups, peft: EXPERTS, mask_arguments: true, ..own(Code::DeepseekSparse) };
 
 /// No other project's code was compared.
-const NOWHERE: Stacks = Stacks { trl: false, liger: false, torchtune: None, unsloth: None };
+const NOWHERE: Stacks = Stacks { trl: false, liger: false, torchtune: None, unsloth: None, axolotl: false };
 /// trl's trainers were compared.
 const TRL: Stacks = Stacks { trl: true, ..NOWHERE };
 /// Liger's kernels too.
 const LIGER: Stacks = Stacks { liger: true, ..TRL };
+
+/// trl's trainers and axolotl's functions over adapters.
+const TRL_AND_AXOLOTL: Stacks = Stacks { axolotl: true, ..TRL };
 
 /// A decoder of torchtune's with nothing of its own.
 const PLAIN_TORCHTUNE: Torchtune = Torchtune {
@@ -116,11 +119,13 @@ const PLAIN_UNSLOTH: Unsloth = Unsloth { looks_at_window: false, rotary_in_float
 const LLAMA_STACKS: Stacks = Stacks {
     torchtune: Some(Torchtune { shares_long_rotary: true, ..PLAIN_TORCHTUNE }),
     unsloth: Some(PLAIN_UNSLOTH),
+    axolotl: true,
     ..LIGER
 };
 const MISTRAL_STACKS: Stacks = Stacks {
     torchtune: Some(Torchtune { ties_head: false, ..PLAIN_TORCHTUNE }),
     unsloth: Some(Unsloth { looks_at_window: true, ..PLAIN_UNSLOTH }),
+    axolotl: true,
     ..LIGER
 };
 const QWEN2_STACKS: Stacks = Stacks {
@@ -133,10 +138,11 @@ const QWEN2_STACKS: Stacks = Stacks {
         ..PLAIN_TORCHTUNE
     }),
     unsloth: Some(PLAIN_UNSLOTH),
+    axolotl: true,
     ..LIGER
 };
 /// torchtune 0.6.1 has no qwen3.
-const QWEN3_STACKS: Stacks = Stacks { unsloth: Some(PLAIN_UNSLOTH), ..LIGER };
+const QWEN3_STACKS: Stacks = Stacks { unsloth: Some(PLAIN_UNSLOTH), axolotl: true, ..LIGER };
 const PHI3_STACKS: Stacks = Stacks {
     torchtune: Some(Torchtune {
         rotary: TorchtuneRotary::Float32Halves,
@@ -148,6 +154,7 @@ const PHI3_STACKS: Stacks = Stacks {
 const GEMMA_STACKS: Stacks = Stacks {
     torchtune: Some(Torchtune { takes_head_dim: true, ..PLAIN_TORCHTUNE }),
     unsloth: Some(Unsloth { rotary_in_float32: true, ..PLAIN_UNSLOTH }),
+    axolotl: true,
     ..LIGER
 };
 
@@ -160,11 +167,12 @@ const COMPILED_LLAMA: Modeling = Modeling { compiles: true, ..LLAMA };
 
 /// Every family: a new one answers what transformers' code does and which other projects' code was compared, or says whose
 /// answers are its own.
-static FAMILIES: [Family; 89] = [
+static FAMILIES: [Family; 91] = [
     row(&["llama"], COMPILED_LLAMA, LLAMA_STACKS),
     row(&["mistral"], COMPILED_LLAMA, MISTRAL_STACKS),
     row(&["phi3"], LLAMA, PHI3_STACKS),
-    row(&["arcee", "starcoder2", "olmo", "olmo2", "seed_oss", "jais2"], LLAMA, TRL),
+    row(&["seed_oss"], LLAMA, TRL_AND_AXOLOTL),
+    row(&["arcee", "starcoder2", "olmo", "olmo2", "jais2"], LLAMA, TRL),
     row(
         &[
             "internlm",
@@ -195,22 +203,23 @@ static FAMILIES: [Family; 89] = [
     row(&["baichuan"], Modeling { peft: Peft { packs_projections: true, ..NO_PEFT }, ..LLAMA }, NOWHERE),
     row(&["qwen2"], QWEN, QWEN2_STACKS),
     row(&["qwen3"], QWEN, QWEN3_STACKS),
-    row(&["smollm3", "vaultgemma"], QWEN, TRL),
+    row(&["smollm3"], QWEN, TRL_AND_AXOLOTL),
+    row(&["vaultgemma"], QWEN, TRL),
     row(&["ministral", "qwen2_vl_text", "qwen2_5_vl_text", "cwm", "lfm2"], QWEN, NOWHERE),
     row(&["olmo3"], Modeling { rotary_tables: RotaryTables::ByKind, ..QWEN }, NOWHERE),
     row(&["xglm"], Modeling { mask_by_position: true, ..LLAMA }, NOWHERE),
     row(&["gemma"], GEMMA, GEMMA_STACKS),
-    row(&["gemma2"], Modeling { mask_arguments: true, ..GEMMA }, LIGER),
-    row(&["gemma3_text"], GEMMA3, TRL),
+    row(&["gemma2"], Modeling { mask_arguments: true, ..GEMMA }, Stacks { axolotl: true, ..LIGER }),
+    row(&["gemma3_text"], GEMMA3, TRL_AND_AXOLOTL),
     row(&["gemma3"], GEMMA3, NOWHERE),
     row(&["gemma4"], Modeling { replaces_placeholders: true, ..GEMMA4 }, NOWHERE),
     row(&["gemma4_text"], GEMMA4, TRL),
-    row(&["granite"], GRANITE, NOWHERE),
+    row(&["granite"], GRANITE, Stacks { axolotl: true, ..NOWHERE }),
     row(&["granitemoe", "granitemoeshared"], GRANITE_MOE, NOWHERE),
     row(&["granitemoehybrid"], Modeling { mask_arguments: true, ..GRANITE_MOE }, NOWHERE),
     row(&["cohere"], Modeling { head_norms: HeadNorms::Last, ..COHERE }, TRL),
     row(&["cohere2"], Modeling { mask_arguments: true, ..COHERE }, TRL),
-    row(&["ernie4_5"], ERNIE, TRL),
+    row(&["ernie4_5"], ERNIE, TRL_AND_AXOLOTL),
     row(&["ernie4_5_moe"], Modeling { router: Router::Corrected, peft: EXPERTS, ..ERNIE }, NOWHERE),
     row(&["glm", "glm4"], GLM, NOWHERE),
     row(
@@ -273,7 +282,7 @@ static FAMILIES: [Family; 89] = [
         Modeling { router: Router::Plain, cuts_experts: true, expert_layers: CHOSEN, ..QWEN },
         TRL,
     ),
-    row(&["qwen3_moe"], Modeling { cuts_experts: true, expert_layers: CHOSEN, ..MOE }, TRL),
+    row(&["qwen3_moe"], Modeling { cuts_experts: true, expert_layers: CHOSEN, ..MOE }, TRL_AND_AXOLOTL),
     row(&["hunyuan_v1_moe", "flex_olmo"], MOE, NOWHERE),
     row(
         &["mellum"],

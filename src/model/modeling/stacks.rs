@@ -14,6 +14,8 @@ pub struct Stacks {
     pub torchtune: Option<Torchtune>,
     /// Unsloth's models.
     pub unsloth: Option<Unsloth>,
+    /// axolotl's functions over projections and their adapters.
+    pub axolotl: bool,
 }
 
 /// How a family of torchtune's rotates queries and keys (torchtune 0.6.1).

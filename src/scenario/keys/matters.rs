@@ -36,6 +36,15 @@ pub(super) fn with_lora_dropout(scenario: &Scenario) -> bool {
     with_adapters(scenario) && with_dropout(scenario) && scenario.lora.tuner.has_dropout()
 }
 
+/// Whether axolotl's functions over adapters are followed, or asked for: what is asked for can be switched off.
+pub(super) fn with_fused_adapters(scenario: &Scenario) -> bool {
+    let followed = scenario.task == Task::Sft
+        && !scenario.cluster.has_engine()
+        && scenario.lora.tuner == Tuner::Lora
+        && matches!(scenario.stack, Stack::Transformers | Stack::Liger);
+    with_adapters(scenario) && (scenario.lora.fused || followed)
+}
+
 /// Whether products in 8-bit floats are followed, or asked for: what is asked for can be switched off.
 pub(super) fn with_float8(scenario: &Scenario) -> bool {
     let followed = scenario.task == Task::Sft

@@ -11,6 +11,11 @@ use crate::step::tensor::Tensor;
 impl<'a> Pass<'_, 'a> {
     pub(super) fn mlp(&self, layer: &BoundLayer<'a>, mlp: &Mlp, x: &Tensor<'a>) -> Tensor<'a> {
         match mlp {
+            Mlp::Gated { gate, up, down, act }
+                if self.fuses_adapted_mlp(&[gate, up, down].map(|spec| layer.linear(spec)), *act) =>
+            {
+                x.fused_mlp([gate, up, down].map(|spec| layer.linear(spec)))
+            }
             Mlp::Gated { gate, up, down, act } if self.fuses(*act) => {
                 let product = {
                     let gate = x.through(&layer.linear(gate));

@@ -3,7 +3,7 @@
 use super::inputs::Seen;
 use super::layer::Mixed;
 use super::{BoundLayer, Pass, Shared};
-use crate::model::blocks::{Attention, Norm, Projection, Rotary};
+use crate::model::blocks::{Attention, Linear, Norm, Projection, QkNorm, Rotary};
 use crate::model::modeling::{Code, HeadNorms};
 use crate::step::ops::attention::{Arguments, Kernel, Scores, scaled_dot_product};
 use crate::step::ops::matmul::{Product, Second};
@@ -96,7 +96,8 @@ impl<'a> Pass<'_, 'a> {
                 output.mul(&open)
             };
         }
-        output = output.through(&layer.linear(&attention.output));
+        let out = layer.linear(&attention.output);
+        output = if self.fuses_adapters(&[out]) { output.fused_out(out) } else { output.through(&out) };
         if matches!(self.modeling.code, Code::Gpt2 | Code::GptBigCode)
             || self.modeling.code == Code::Llama && !self.drops_in_layer(attention)
         {
@@ -144,6 +145,9 @@ impl<'a> Pass<'_, 'a> {
                     let q = q.to_heads();
                     let (k, v) = (x.through(&layer.linear(k)), x.through(&layer.linear(v)));
                     return Heads { q, k: k.to_heads(), v: v.to_heads() };
+                }
+                if self.member.lora.fused {
+                    return self.projections_by_axolotl(layer, norms, [q, k, v], x);
                 }
                 if attention.clipped {
                     let all = [q, k, v].map(|spec| x.through(&layer.linear(spec)));
@@ -195,6 +199,32 @@ impl<'a> Pass<'_, 'a> {
                 }
             }
         }
+    }
+
+    /// The same where axolotl put its `apply_qkv` in: all three are made before any of them is normed.
+    fn projections_by_axolotl(
+        &self,
+        layer: &BoundLayer<'a>,
+        norms: Option<&QkNorm>,
+        specs: [&Linear; 3],
+        x: &Tensor<'a>,
+    ) -> Heads<'a> {
+        let layers = specs.map(|spec| layer.linear(spec));
+        let [q, k, v] = if self.fuses_adapters(&layers) {
+            x.fused_qkv(layers)
+        } else {
+            layers.map(|layer| x.through(&layer))
+        };
+        let shaped = |projected: Tensor<'a>, norm: Option<&Norm>| match norm {
+            Some(norm) if self.modeling.head_norms != HeadNorms::Last => {
+                self.head_normed(layer, norm, &projected.split_heads()).heads_first()
+            }
+            Some(norm) => projected.to_heads().normed(&layer.norm(norm)),
+            None => projected.to_heads(),
+        };
+        let q = shaped(q, norms.map(|norms| &norms.q));
+        let k = shaped(k, norms.map(|norms| &norms.k));
+        Heads { q, k, v: v.to_heads() }
     }
 
     /// The norm of each head; where GPUs have heads each the plan puts a hook on it ("replicated_with_grad_allreduce").

@@ -2,8 +2,9 @@
 
 use super::super::key::{Group, Key, Place, Value, ValueKind};
 use super::super::matters::{
-    always, any, with_4_bit, with_adapters, with_bitsandbytes, with_expert_layers, with_float8, with_groups,
-    with_lora_dropout, with_pefts_adapters, with_preparation, with_qat, with_rank, with_targets,
+    always, any, with_4_bit, with_adapters, with_bitsandbytes, with_expert_layers, with_float8,
+    with_fused_adapters, with_groups, with_lora_dropout, with_pefts_adapters, with_preparation, with_qat,
+    with_rank, with_targets,
 };
 use super::super::nearest::nearest;
 use super::super::values::{
@@ -128,6 +129,18 @@ pub(super) const KEYS: &[Key] = &[
         value: switch!(lora.fp32_adapters),
         matters: with_pefts_adapters,
         band: any,
+    },
+    Key {
+        link: "fa",
+        name: "fused-adapters",
+        label: "Fused adapters",
+        help: "Whether axolotl's own functions run a layer's projections together with their adapters (lora_qkv_kernel, lora_o_kernel, lora_mlp_kernel: on in its files unless they say otherwise)",
+        field: Field::FusedAdapters,
+        group: Group::Training,
+        place: Place::Folded,
+        value: switch!(lora.fused),
+        matters: with_fused_adapters,
+        band: |scenario| if with_adapters(scenario) && scenario.lora.fused { "fused adapters" } else { "" },
     },
     Key {
         link: "emb",

@@ -3,6 +3,8 @@
 //! A stack is two things: the modules as that project writes them (its description of a block, derived here from
 //! transformers' own, and its forward pass) and its way from the last hidden state to the loss.
 
+mod adapted;
+mod axolotl;
 mod common;
 pub(in crate::step) mod expert_layers;
 pub(in crate::step) mod fused_loss;

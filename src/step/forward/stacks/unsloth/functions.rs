@@ -5,39 +5,14 @@
 
 use crate::dtype::Dtype;
 use crate::step::autograd::{Grad, Input, Node, NodeRef, Results, only, saved_gradient, share, share_view};
+use crate::step::forward::stacks::adapted::{ADAPTER, GATE_OR_UP, PRODUCT_GRADIENT, rank};
 use crate::step::heap::{NOTHING, StorageId};
 use crate::step::machine::State;
 use crate::step::ops::four_bit::DEQUANTISED;
 use crate::step::ops::linear::{Layer, Weight};
-use crate::step::params::ParamId;
 use crate::step::tensor::{Layout, Tensor, Value};
 use crate::step::what::{Source, What, torch};
 
-static GATE_OR_UP: What = What::own(
-    "linear",
-    "the gate or the other projection's output, over which backward writes their gradients",
-    Source::At("unsloth, unsloth/kernels/fast_lora.py"),
-);
-static ADAPTER: What = What::own(
-    "adapter",
-    "what an adapter's first matrix makes of the input",
-    Source::At("unsloth, unsloth/kernels/fast_lora.py"),
-);
-static ADAPTER_COPY: What = What::own(
-    "adapter's copy",
-    "an adapter's matrix in the element type of the product",
-    Source::At("unsloth, unsloth/kernels/fast_lora.py"),
-);
-static ADAPTER_GRADIENT: What = What::own(
-    "adapter's gradient",
-    "the gradient of an adapter's matrix",
-    Source::At("unsloth, unsloth/kernels/fast_lora.py"),
-);
-static PRODUCT_GRADIENT: What = What::own(
-    "gradient of the product",
-    "the gradient of the gated product",
-    Source::At("unsloth, unsloth/kernels/fast_lora.py"),
-);
 static ROTATION: What = What::own("rotation", "queries or keys turned by their positions", Source::Modeling);
 static NORM_AND_ROTATION: What =
     What::own("norm and rotation", "queries or keys, normed and turned by their positions", Source::Modeling);
@@ -61,7 +36,7 @@ impl<'m> Tensor<'m> {
                 &torch::GATED_PRODUCT,
             );
             let output = state.adapted_product(x, rows, &down, &torch::LINEAR);
-            let node = state.adapted_node(1, x, &layers, move |state, node, _| {
+            let node = state.adapted_node(1, [x, &Input::NONE], &layers, move |state, node, _| {
                 mlp_backward(state, &layers, node.inputs[0]);
                 over_input(state, node, MLP_INPUT)
             });
@@ -83,7 +58,7 @@ impl<'m> Tensor<'m> {
             let [first, ..] = layers;
             let rows = x.numel / first.shape.input.max(1);
             let products = layers.map(|layer| state.adapted_product(x, rows, &layer, &torch::LINEAR));
-            let node = state.adapted_node(3, x, &layers, move |state, node, _| {
+            let node = state.adapted_node(3, [x, &Input::NONE], &layers, move |state, node, _| {
                 qkv_backward(state, &layers, node.inputs[0]);
                 over_input(state, node, 0)
             });
@@ -101,7 +76,7 @@ impl<'m> Tensor<'m> {
         self.apply(|state, x| {
             let rows = x.numel / layer.shape.input.max(1);
             let output = state.adapted_product(x, rows, &layer, &torch::LINEAR);
-            let node = state.adapted_node(1, x, &[layer], move |state, node, _| {
+            let node = state.adapted_node(1, [x, &Input::NONE], &[layer], move |state, node, _| {
                 only(out_backward(state, &layer, node.inputs[0]))
             });
             state.save_nothing(node, 2);
@@ -202,27 +177,6 @@ pub(super) fn padded<'m>(x: &Tensor<'m>, (from, to): (u64, u64)) -> Tensor<'m> {
 }
 
 impl State {
-    /// Starts the node of a function over these layers: its input's gradient is one result, those of the adapters are given
-    /// to them by the function's backward.
-    fn adapted_node(
-        &mut self,
-        outputs: u8,
-        x: &Value,
-        layers: &[Layer],
-        derivative: impl FnOnce(&mut State, &Node, &mut Grad) -> Results + 'static,
-    ) -> NodeRef {
-        let nodes = self.graph.len();
-        let node = self.node_of(outputs, [x], derivative);
-        if self.graph.len() > nodes {
-            for adapter in layers.iter().filter_map(|layer| layer.adapter) {
-                for id in [adapter.a, adapter.b] {
-                    self.params.list[id as usize].expected += 1;
-                }
-            }
-        }
-        node
-    }
-
     /// Saves so many weights.
     fn save_nothing(&mut self, node: NodeRef, count: u32) {
         for _ in 0..count {
@@ -251,25 +205,6 @@ impl State {
         output
     }
 
-    /// Counts the products of a layer's backward: its input's gradient through the weight and through the adapter, and those of
-    /// the adapter's factors.
-    fn multiply_backward(&mut self, rows: u64, layer: &Layer) {
-        let (input, output) = (layer.shape.input, layer.shape.output);
-        self.multiply(rows.saturating_mul(input), output);
-        self.multiply(rows.saturating_mul(ranks(layer)), input.saturating_add(output).saturating_mul(2));
-    }
-
-    /// `A.to(dtype)`.
-    fn adapter_copy(&mut self, id: ParamId, dtype: Dtype) -> StorageId {
-        let weight = self.weight(id);
-        if weight.dtype == dtype {
-            return weight.storage;
-        }
-        let copy = self.alloc_for(weight.storage, weight.numel, dtype, &ADAPTER_COPY);
-        self.release(weight.storage);
-        copy
-    }
-
     /// `fast_dequantize` of a weight in backward: into a new tensor, where there is anything to dequantise, or as it is.
     fn dequantised_anew(&mut self, layer: &Layer, dtype: Dtype) -> StorageId {
         let weight = self.weight(layer.weight.id());
@@ -281,30 +216,6 @@ impl State {
                 self.release(weight.storage);
                 dequantised
             }
-        }
-    }
-
-    /// The gradients of a function's adapters, still without values, from the first layer to the last.
-    fn adapter_gradients(&mut self, layers: &[Layer], dtype: Dtype) -> Vec<(ParamId, StorageId)> {
-        let ids = layers.iter().filter_map(|layer| layer.adapter).flat_map(|adapter| [adapter.a, adapter.b]);
-        ids.map(|id| {
-            let numel = self.params.get(id).numel;
-            (id, self.alloc(numel, dtype, &ADAPTER_GRADIENT))
-        })
-        .collect()
-    }
-
-    /// Hands them to the adapters, cast to their element type.
-    fn give_adapters(&mut self, grads: Vec<(ParamId, StorageId)>, dtype: Dtype) {
-        for (id, mut storage) in grads {
-            let param = *self.params.get(id);
-            if param.dtype != dtype {
-                let cast = self.alloc_for(param.storage, param.numel, param.dtype, &torch::GRADIENT_CAST);
-                self.release(storage);
-                storage = cast;
-            }
-            let grad = Grad::new(storage, param.numel, param.dtype, Layout::Tokens);
-            self.give(crate::step::autograd::Edge::Param(id), grad);
         }
     }
 }
@@ -333,23 +244,14 @@ fn over_input(state: &mut State, node: &Node, index: u32) -> Results {
     [own.map(|own| Grad { view: true, ..own }), None, None]
 }
 
-fn copies(state: &mut State, layers: &[Layer], dtype: Dtype) -> Vec<StorageId> {
-    let adapters = layers.iter().filter_map(|layer| layer.adapter);
-    adapters.flat_map(|adapter| [adapter.a, adapter.b]).map(|id| state.adapter_copy(id, dtype)).collect()
-}
-
-fn ranks(layer: &Layer) -> u64 {
-    layer.adapter.map_or(0, |adapter| adapter.rank)
-}
-
 /// `LoRA_MLP.backward`: the product's gradient is one more tensor of the inner width; those of gate and up are written over
 /// gate and up.
 fn mlp_backward(state: &mut State, layers: &[Layer; 3], input: Input) {
     let [gate, up, down] = layers;
     let dtype = input.dtype;
     let rows = input.numel / gate.shape.input.max(1);
-    let low = |layer: &Layer| rows.saturating_mul(ranks(layer)).saturating_mul(dtype.bytes());
-    let copies = copies(state, layers, dtype);
+    let low = |layer: &Layer| rows.saturating_mul(rank(layer)).saturating_mul(dtype.bytes());
+    let copies = state.adapter_copies(layers, dtype);
     layers.iter().for_each(|layer| state.multiply_backward(rows, layer));
     let inner = (rows.saturating_mul(down.shape.input), 0);
     let inner = state.alloc_product_for(input.storage, inner, dtype, &PRODUCT_GRADIENT);
@@ -358,7 +260,7 @@ fn mlp_backward(state: &mut State, layers: &[Layer; 3], input: Input) {
     state.scratch(low(down), &ADAPTER);
     state.scratch(low(down), &ADAPTER);
     let lows = [up, gate]
-        .map(|layer| state.alloc_for(input.storage, rows.saturating_mul(ranks(layer)), dtype, &ADAPTER));
+        .map(|layer| state.alloc_for(input.storage, rows.saturating_mul(rank(layer)), dtype, &ADAPTER));
     state.scratch(low(up), &ADAPTER);
     state.scratch(low(gate), &ADAPTER);
     for layer in [up, gate] {
@@ -378,18 +280,18 @@ fn mlp_backward(state: &mut State, layers: &[Layer; 3], input: Input) {
 fn qkv_backward(state: &mut State, layers: &[Layer; 3], input: Input) {
     let dtype = input.dtype;
     let rows = input.numel / layers[0].shape.input.max(1);
-    let copies = copies(state, layers, dtype);
+    let copies = state.adapter_copies(layers, dtype);
     let grads = state.adapter_gradients(layers, dtype);
     let lows: Vec<StorageId> = layers
         .iter()
         .map(|layer| {
             state.multiply_backward(rows, layer);
-            let low = (rows.saturating_mul(ranks(layer)), 0);
+            let low = (rows.saturating_mul(rank(layer)), 0);
             state.alloc_product_for(input.storage, low, dtype, &ADAPTER)
         })
         .collect();
     for layer in layers {
-        state.scratch(rows.saturating_mul(ranks(layer)).saturating_mul(dtype.bytes()), &ADAPTER);
+        state.scratch(rows.saturating_mul(rank(layer)).saturating_mul(dtype.bytes()), &ADAPTER);
     }
     for layer in layers {
         let weight = state.dequantised_anew(layer, dtype);
@@ -405,9 +307,9 @@ fn qkv_backward(state: &mut State, layers: &[Layer; 3], input: Input) {
 fn out_backward(state: &mut State, layer: &Layer, input: Input) -> Grad {
     let dtype = input.dtype;
     let rows = input.numel / layer.shape.input.max(1);
-    let low = rows.saturating_mul(ranks(layer));
+    let low = rows.saturating_mul(rank(layer));
     let layers = std::slice::from_ref(layer);
-    let copies = copies(state, layers, dtype);
+    let copies = state.adapter_copies(layers, dtype);
     let grads = state.adapter_gradients(layers, dtype);
     state.multiply_backward(rows, layer);
     let down = state.alloc_product(low, 0, dtype, &ADAPTER);
