@@ -216,6 +216,14 @@ const SENTENCES: &[(&str, &str)] = &[
         "docs/accuracy.md",
         "What GPTQ's rows allocate at their peak differs by {gptq allocated median} % in the median and {gptq allocated worst} % at worst, what they reserve by {gptq reserved median} % and {gptq reserved worst} %.",
     ),
+    (
+        "docs/accuracy.md",
+        "`data/measurements/fused-adapters.json`: {fused-adapters rows} steps with axolotl's fused adapters",
+    ),
+    (
+        "docs/accuracy.md",
+        "What fused adapters allocate at their peak differs by {fused-adapters allocated median} % in the median and {fused-adapters allocated worst} % at worst, what they reserve by {fused-adapters reserved median} % and {fused-adapters reserved worst} %.",
+    ),
     ("docs/accuracy.md", "`data/measurements/awq.json`: {awq rows} runs over AWQ's weights"),
     (
         "docs/accuracy.md",

@@ -19,6 +19,7 @@
   images, image_size, tower: see picture_switches.py.
   experts      "layers": see expert_layer_switches.py.
   compile      "layers": see compile_switches.py.
+  liger        true: Liger's kernels in the place of transformers' modules (liger-kernel 0.8.5).
   fused_adapters  true: axolotl's, see fused_adapter_switches.py.
 """
 import importlib.util
@@ -27,7 +28,7 @@ import re
 
 import measure
 
-measure.DEFAULTS.update(in_backward=False, offload=None, adapter="lora")
+measure.DEFAULTS.update(in_backward=False, offload=None, adapter="lora", liger=False)
 
 
 class InBackward:
@@ -130,7 +131,16 @@ def build_optimizer(case, params):
     return InBackward(one_optimizer, case, params) if case["in_backward"] else one_optimizer(case, params)
 
 
+def with_liger(case):
+    """Puts Liger's kernels in the place of transformers' modules, before the harness builds any."""
+    from liger_kernel.transformers import monkey_patch
+    config = measure.build_config(dict(measure.DEFAULTS, preset=case.get("preset"), config=case.get("config")))
+    monkey_patch.MODEL_TYPE_TO_APPLY_LIGER_FN[config.model_type]()
+
+
 def build_model(case, device, build=measure.build_model):
+    if case["liger"]:
+        with_liger(case)
     model = build(case, device)
     if case["offload"] == "trl":
         offload(model)

@@ -195,14 +195,6 @@ def by_deepspeed_in_float16(case):
     deepspeed.initialize = lambda config, **own: initialize(config={**config, "bf16": {"enabled": False}, "fp16": {"enabled": True}}, **own)
 
 
-def with_liger(case):
-    """Puts Liger's kernels in the place of transformers' modules, before the harness builds any."""
-    import measure
-    from liger_kernel.transformers import monkey_patch
-    config = measure.build_config(dict(measure.DEFAULTS, preset=case.get("preset"), config=case.get("config")))
-    monkey_patch.MODEL_TYPE_TO_APPLY_LIGER_FN[config.model_type]()
-
-
 def step_with(case):
     """Has the harness build the case's own optimizer in place of AdamW: those of more_switches.py, and torchao's."""
     import torch
@@ -349,6 +341,7 @@ def run(row, show):
     if case["engine"] == "fsdp2":
         wrap(case)
     if case.get("liger"):
+        from more_switches import with_liger
         with_liger(case)
     if case.get("float8"):
         in_float8(case)

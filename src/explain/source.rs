@@ -1,7 +1,7 @@
 //! Where a source is read: the file that it names, at the version that was followed, or as it is today where versions have no tags.
 
 /// The projects that sources name, and where the paths of each begin.
-const PROJECTS: [(&str, &str); 15] = [
+const PROJECTS: [(&str, &str); 16] = [
     ("PyTorch", "pytorch/pytorch/blob/v2.11.0/"),
     ("transformers", "huggingface/transformers/blob/v5.17.0/src/transformers/"),
     ("peft", "huggingface/peft/blob/v0.21.2/src/peft/"),
@@ -18,6 +18,7 @@ const PROJECTS: [(&str, &str); 15] = [
     ("cudnn-frontend", "NVIDIA/cudnn-frontend/blob/main/include/cudnn_frontend/"),
     // its releases are packages of PyPI and have no tags
     ("unsloth", "unslothai/unsloth/blob/main/"),
+    ("axolotl", "axolotl-ai-cloud/axolotl/blob/v0.19.0/"),
 ];
 
 /// Sources one by one, each with the address of the file or folder that it names.

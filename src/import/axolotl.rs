@@ -79,6 +79,14 @@ const IDLE: &[&str] = &[
     "rl_beta",
     "type_of_model",
     "sample_packing_*",
+    "skip_prepare_dataset",
+    "processor_type",
+    "eot_tokens",
+    "ddp_find_unused_parameters",
+    "cosine_*",
+    "eta_min",
+    "lora_fan_in_fan_out",
+    "experimental_skip_move_to_device",
 ];
 
 const REFUSED: &[(&[&str], &str)] = &[
@@ -290,20 +298,46 @@ fn adapters(reader: &mut Reader) {
         if reader.scenario.quantization.format != WeightFormat::Int8 {
             reader.or_assume("double-quant", &["bnb_config_kwargs.bnb_4bit_use_double_quant"], "on", WHY);
         }
-        reader.assume("kbit-prepare", "off", "axolotl's prepare_model_for_kbit_training casts no weight to float32 but norms and embeddings, which is not followed");
+        reader.assume(
+            "kbit-prepare",
+            "off",
+            "axolotl makes norms, embedding and head bfloat16 again after prepare_model_for_kbit_training",
+        );
     }
 }
 
-/// axolotl switches its fused adapters on where the file says nothing of any of them.
+/// axolotl's fused adapters, which it switches on where a file says nothing of any of them, unless code that the model brings runs
+/// (utils/schemas/config.py `check_auto_enable_lora_kernels`; that of the embedding does nothing where it has no adapter).
 fn kernels(reader: &mut Reader) {
-    const WHY: &str = "axolotl's fused adapters keep fewer tensors than is predicted here";
-    let given: Vec<(bool, String)> =
-        AXOLOTL_KERNELS.iter().filter_map(|name| reader.switch(&[name])).collect();
-    let on: Vec<&str> = given.iter().filter(|(on, _)| *on).map(|(_, said)| said.as_str()).collect();
-    if given.is_empty() {
-        reader.leave(&format!("{} (on by default)", AXOLOTL_KERNELS.join(", ")), WHY);
-    } else if !on.is_empty() {
-        reader.leave(&on.join(", "), WHY);
+    let own_code = reader.named(&["trust_remote_code"]).iter().any(|said| said.switch() == Some(true));
+    let given: Vec<(&str, bool, String)> = AXOLOTL_KERNELS
+        .iter()
+        .filter_map(|name| reader.switch(&[name]).map(|(on, said)| (*name, on, said)))
+        .collect();
+    let said = match given.iter().filter(|(_, on, _)| *on).map(|(.., said)| said.as_str()).collect::<Vec<_>>()
+        [..]
+    {
+        [] if given.is_empty() && !own_code => format!("{} (on by default)", AXOLOTL_KERNELS[..3].join(", ")),
+        [] => return reader.quietly("fused-adapters", "off"),
+        ref on => on.join(", "),
+    };
+    let is_on = |name: &&str| given.is_empty() || given.iter().any(|(own, on, _)| own == name && *on);
+    let family = reader.scenario.architecture().ok().and_then(|architecture| architecture.family);
+    let left = if !AXOLOTL_KERNELS[..3].iter().all(is_on) {
+        Some("its fused adapters are predicted all together")
+    } else if reader.scenario.cluster.is_many() {
+        Some("its fused adapters, which keep fewer tensors, are predicted on one GPU")
+    } else if !family.is_some_and(|family| family.stacks.axolotl) {
+        Some("its fused adapters, which keep fewer tensors, are not predicted for this model")
+    } else {
+        None
+    };
+    match left {
+        None => reader.set("fused-adapters", "on", &said),
+        Some(why) => {
+            reader.quietly("fused-adapters", "off");
+            reader.leave(&said, why);
+        }
     }
 }
 

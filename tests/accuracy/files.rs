@@ -183,6 +183,9 @@ pub static EXPERT_LAYERS: File = File::of("expert-layers");
 /// Pictures among the text: tower trained and frozen, with every method.
 pub static VISION: File = File::of("vision");
 
+/// axolotl's fused adapters: `-held-` of families, losses and cards that were measured before they were predicted.
+pub static FUSED_ADAPTERS: File = File::of("fused-adapters");
+
 /// Frozen weights in LLM.int8, with outliers in their inputs: beside LoRA, and under `generate`.
 pub static INT8: File = File::of("int8");
 
@@ -232,7 +235,7 @@ pub static MEGATRON_LM: File = File::of("megatron-lm");
 pub static PUBLISHED: File = File::of("published");
 
 /// All of them, in the order of `data/measured.tsv`.
-pub static FILES: [&File; 42] = [
+pub static FILES: [&File; 43] = [
     &NULL_DEVICE,
     &FAMILIES,
     &STACKS,
@@ -247,6 +250,7 @@ pub static FILES: [&File; 42] = [
     &EVALUATION,
     &SPIKES,
     &ADAPTERS,
+    &FUSED_ADAPTERS,
     &SWITCHES,
     &PACKED,
     &RANDOM,

@@ -121,7 +121,7 @@ Attention                                    SDPA (PyTorch chooses)
 Loss kernel                                  Default
 Activation offloading                        Off
 Allocator                                    Default
-Other settings, at their default             25
+Other settings, at their default             26
 
 Needed                                       ";
     assert!(out.starts_with(begins), "{out}");

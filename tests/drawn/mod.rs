@@ -140,7 +140,8 @@ impl Draw {
         for key in keys().filter(alters) {
             let value = self.value(key.kind());
             // what goes with few other choices would have most of the rest refused
-            let rarely = matches!(key.field, Field::Compile | Field::Float8 | Field::Qat);
+            let rarely =
+                matches!(key.field, Field::Compile | Field::Float8 | Field::Qat | Field::FusedAdapters);
             if self.below(if rarely { 12 } else { 3 }) == 0 {
                 key.read(&mut scenario, value).expect("it is one of the key's values");
             }

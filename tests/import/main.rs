@@ -24,8 +24,8 @@ const FILES: [Row; 11] = [
         "axolotl-qlora.yml",
         include_str!("../fixtures/configurations/axolotl-qlora.yml"),
         Format::Axolotl,
-        "m=meta-llama/Llama-3.2-1B&r=32&ld=on&prep=off&o=adamw-8bit&b=2&ga=4&gc=reentrant&attn=flash-attention-2&mask=padding-free&alloc=expandable",
-        &["lora_mlp_kernel, lora_qkv_kernel, lora_o_kernel, lora_embedding_kernel (on by default)"],
+        "m=meta-llama/Llama-3.2-1B&r=32&ld=on&fa=on&prep=off&o=adamw-8bit&b=2&ga=4&gc=reentrant&attn=flash-attention-2&mask=padding-free&alloc=expandable",
+        &[],
     ),
     (
         "llama-factory-lora.yaml",

@@ -84,9 +84,9 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
         if let Some(saved) = run.saved() {
             lines.list("lora_modules_to_save", &saved);
         }
-        // on where nothing is said, and not predicted
+        // all of them are on where nothing is said of any
         for name in AXOLOTL_KERNELS {
-            lines.set(name, false);
+            lines.set(name, lora.fused && name != "lora_embedding_kernel");
         }
         if !lora.fp32_adapters {
             lines.set("peft_autocast_adapter_dtype", false);

@@ -172,7 +172,10 @@ impl<'a> Pass<'_, 'a> {
         };
         match attention.rotary {
             Rotary::None | Rotary::Alibi => {}
-            Rotary::Full | Rotary::Partial { .. } if Software::of(self.member.stack).liger_kernels => {
+            // axolotl writes the attention's module anew before Liger's function is there
+            Rotary::Full | Rotary::Partial { .. }
+                if Software::of(self.member.stack).liger_kernels && !self.fused_adapters() =>
+            {
                 // the kernel wants queries and keys contiguous
                 let fused = matches!(attention.projection, Projection::Fused(_));
                 each(&|x| if fused { x.copied() } else { x.clone() }.liger_rotated(cos, sin), heads);

@@ -146,7 +146,7 @@ impl<'a> Pass<'_, 'a> {
                     let (k, v) = (x.through(&layer.linear(k)), x.through(&layer.linear(v)));
                     return Heads { q, k: k.to_heads(), v: v.to_heads() };
                 }
-                if self.member.lora.fused {
+                if self.fused_adapters() {
                     return self.projections_by_axolotl(layer, norms, [q, k, v], x);
                 }
                 if attention.clipped {

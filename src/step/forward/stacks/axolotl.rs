@@ -1,7 +1,7 @@
 //! axolotl's fused adapters: autograd functions over a layer's projections and their adapters, which it puts into transformers' own
 //! attention and feed-forward modules (`lora_qkv_kernel`, `lora_o_kernel`, `lora_mlp_kernel`, on by default for LoRA and QLoRA).
 //!
-//! Source: axolotl at 067b021, kernels/lora.py (`LoRA_QKV`, `LoRA_O`, `LoRA_MLP`, `matmul_lora`), kernels/quantize.py,
+//! Source: axolotl 0.19, kernels/lora.py (`LoRA_QKV`, `LoRA_O`, `LoRA_MLP`, `matmul_lora`), kernels/quantize.py,
 //! kernels/swiglu.py, kernels/geglu.py; monkeypatch/lora_kernels.py puts them in. Compared with the allocator's trace of that code.
 
 use super::adapted::{ADAPTER, GATE_OR_UP, PRODUCT_GRADIENT, rank};
@@ -29,11 +29,14 @@ fn has_kernel(act: Activation) -> bool {
 }
 
 impl<'a> Pass<'_, 'a> {
+    /// Whether axolotl's functions are in the place of the modules' own code.
+    pub(in crate::step::forward) fn fused_adapters(&self) -> bool {
+        self.member.adapts && self.member.lora.fused
+    }
+
     /// Whether axolotl's function runs these layers: each has an adapter.
     pub(in crate::step::forward) fn fuses_adapters(&self, layers: &[Layer]) -> bool {
-        self.member.adapts
-            && self.member.lora.fused
-            && layers.iter().all(|layer| self.machine.active(layer.adapter).is_some())
+        self.fused_adapters() && layers.iter().all(|layer| self.machine.active(layer.adapter).is_some())
     }
 
     /// Whether its function runs a feed-forward network of these layers.
