@@ -18,6 +18,8 @@ export interface Scenario {
   "lora-dropout"?: boolean;
   /** Whether adapters are float32 on a 16-bit model (peft's default, autocast_adapter_dtype) */
   "fp32-adapters"?: boolean;
+  /** Whether axolotl's own functions run a layer's projections together with their adapters (lora_qkv_kernel, lora_o_kernel, lora_mlp_kernel: on in its files unless they say otherwise) */
+  "fused-adapters"?: boolean;
   /** Whether copies of the embedding and the output head are trained whole (peft's modules_to_save) */
   "train-embeddings"?: boolean;
   /** How frozen weights that are quantised are stored: in 4 bits as QLoRA has them, in 8 (LLM.int8, torchao), or as a checkpoint of GPTQ or AWQ has them */

@@ -30,6 +30,9 @@ class Scenario(TypedDict, total=False):
     #: Whether adapters are float32 on a 16-bit model (peft's default, autocast_adapter_dtype)
     fp32_adapters: bool
 
+    #: Whether axolotl's own functions run a layer's projections together with their adapters (lora_qkv_kernel, lora_o_kernel, lora_mlp_kernel: on in its files unless they say otherwise)
+    fused_adapters: bool
+
     #: Whether copies of the embedding and the output head are trained whole (peft's modules_to_save)
     train_embeddings: bool
 
