@@ -165,6 +165,10 @@ const SENTENCES: &[(&str, &str)] = &[
         "docs/accuracy.md",
         "The worst of them offload: adapters on experts ({switches:offload-qwen3-30b allocated worst} %), and falcon's reserved peak ({switches:offload-falcon reserved worst} %).",
     ),
+    (
+        "docs/accuracy.md",
+        "All ranks together are off by {drawn-ranks allocated median} % in the median and {drawn-ranks allocated worst} % at worst, their reserved peak by {drawn-ranks reserved median} % and {drawn-ranks reserved worst} %; trl's drawn steps by {drawn-trl allocated median} % and {drawn-trl allocated worst} %, their reserved peak by {drawn-trl reserved median} % and {drawn-trl reserved worst} %.",
+    ),
     ("docs/accuracy.md", "`data/measurements/multi.json`: {multi rows} steps of one rank of several GPUs"),
     (
         "docs/accuracy.md",

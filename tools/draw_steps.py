@@ -448,14 +448,18 @@ def measured(cases, jobs):
                 pass
 
 
+def environment(cc):
+    """That of a process over the null device."""
+    return dict(os.environ, LD_PRELOAD=harness.LIBRARY, NULLCUDA_CC=cc, PYTHONPATH=os.pathsep.join([harness.FOLDER, HERE, os.environ.get("PYTHONPATH", "")]),
+                PYTORCH_NVML_BASED_CUDA_CHECK="1", TRITON_LIBCUDA_PATH=harness.NULL)
+
+
 def start(cc, cases):
-    env = dict(os.environ, LD_PRELOAD=harness.LIBRARY, NULLCUDA_CC=cc, PYTHONPATH=os.pathsep.join([harness.FOLDER, HERE, os.environ.get("PYTHONPATH", "")]),
-               PYTORCH_NVML_BASED_CUDA_CHECK="1", TRITON_LIBCUDA_PATH=harness.NULL)
     with tempfile.TemporaryFile("w+") as file:
         file.writelines(json.dumps(case) + "\n" for case in cases)
         file.seek(0)
         return subprocess.Popen([harness.PYTHON, os.path.abspath(__file__), "--worker"], stdin=file, stdout=subprocess.PIPE,
-                                stderr=subprocess.DEVNULL, env=env, text=True)
+                                stderr=subprocess.DEVNULL, env=environment(cc), text=True)
 
 
 def row(result):

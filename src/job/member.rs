@@ -42,6 +42,9 @@ pub struct Member {
     pub loss: LossKernel,
     /// Overrides every dropout of the config; `None` keeps the config's own.
     pub dropout: Option<u16>,
+    /// Whether the trainer switches those off that are modules (trl's trainer/utils.py `disable_dropout_in_model`), not those that are
+    /// arguments of functions.
+    pub dropout_modules_off: bool,
     /// The forward pass fills a cache of keys and values.
     pub fills_cache: bool,
     /// What its last hidden states become.
@@ -204,7 +207,8 @@ impl From<&Scenario> for Member {
             checkpointing: scenario.checkpoints(),
             offloading: scenario.savings.offloading,
             loss: scenario.savings.loss,
-            dropout: if disables_dropout { Some(0) } else { scenario.dropout },
+            dropout: scenario.dropout,
+            dropout_modules_off: disables_dropout,
             // `PPOTrainer` leaves the config's `use_cache` as it was
             fills_cache: habits.fills_cache && by_loop || scenario.task == Task::Ppo,
             returns_states: scenario.task == Task::Ppo,

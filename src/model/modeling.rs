@@ -251,6 +251,12 @@ pub struct Modeling {
     pub positions: PositionIds,
     /// What peft does with it.
     pub peft: Peft,
+    /// Whether attention's dropout is a module, or reads the probability of one; else it is an argument of a function.
+    pub drops_attention_by_module: bool,
+    /// Whether dropouts of its layers and embeddings are arguments of functions; else they are modules.
+    pub drops_by_function: bool,
+    /// Whether DeepSpeed's ZeRO-3 gathers its mixture of experts whole, router and all (0.19.8 runtime/zero/leaf_module_config.py).
+    pub gathers_experts_whole: bool,
     /// How transformers 4.57 had its experts, where that was compared.
     pub expert_layers: Option<ExpertLayers>,
     /// Whether its text model reads `use_cache` of a config of its own, which trainers do not change: it fills a cache of

@@ -163,6 +163,15 @@ impl State {
         Value::plain(NOTHING, param.numel, param.dtype).at(edge)
     }
 
+    /// A weight as a view of it is kept: what ZeRO-3 gathered stays for it, as the module that lets go of it only puts an empty tensor in
+    /// its place (partition_parameters.py `free_param`).
+    pub fn viewed(&self, weight: &Value) -> Value {
+        match weight.edge {
+            Edge::Param(id) | Edge::Frozen(id) => Value { storage: self.parallel.gathered(id), ..*weight },
+            Edge::None | Edge::Node { .. } => *weight,
+        }
+    }
+
     /// The same of a parameter that a module may lack.
     pub fn weight_if(&mut self, id: Option<ParamId>) -> Value {
         id.map_or(Input::NONE, |id| self.weight(id))

@@ -158,6 +158,13 @@ pub static RANDOM: File = File::of("random");
 /// switches that nobody had in mind. One switch of gpt2 is refused.
 pub static DRAWN: File = File::of("drawn");
 
+/// One rank of many GPUs over such architectures, drawn by `tools/draw_ranks.py`; rows of a family that an engine is not followed for are
+/// refused. Nothing was mended by the rows of the second seed.
+pub static DRAWN_RANKS: File = File::of("drawn-ranks");
+
+/// trl's trainers over such architectures, drawn by the same.
+pub static DRAWN_TRL: File = File::of("drawn-trl");
+
 /// One rank of many, as the engines' own code runs it.
 pub static MULTI: File = File::of("multi");
 
@@ -235,7 +242,7 @@ pub static MEGATRON_LM: File = File::of("megatron-lm");
 pub static PUBLISHED: File = File::of("published");
 
 /// All of them, in the order of `data/measured.tsv`.
-pub static FILES: [&File; 43] = [
+pub static FILES: [&File; 45] = [
     &NULL_DEVICE,
     &FAMILIES,
     &STACKS,
@@ -255,6 +262,8 @@ pub static FILES: [&File; 43] = [
     &PACKED,
     &RANDOM,
     &DRAWN,
+    &DRAWN_RANKS,
+    &DRAWN_TRL,
     &MULTI,
     &RANKS,
     &TENSORS,

@@ -254,6 +254,23 @@ fn drawn_steps_are_predicted() {
 }
 
 #[test]
+fn drawn_ranks_are_predicted() {
+    let refused = ["the code of", "clip_qkv of olmoe"];
+    DRAWN_RANKS.is_predicted_but(&refused, 94, [0.001, 0.12, 0.34], [0.001, 3.2, 14.0]);
+}
+
+#[test]
+fn drawn_steps_of_trl_are_predicted() {
+    let refused = [
+        "with trl is not modelled",
+        "reentrant checkpointing",
+        "classification with",
+        "texts that share a sequence",
+    ];
+    DRAWN_TRL.is_predicted_but(&refused, 61, [0.001, 0.03, 0.21], [0.001, 0.3, 3.0]);
+}
+
+#[test]
 fn every_rank_of_many_is_predicted() {
     MULTI.is_predicted(180, [0.001, 0.015, 0.13], [0.001, 2.8, 11.0]);
 }

@@ -28,6 +28,9 @@ const LLAMA: Modeling = Modeling {
     rotary_tables: RotaryTables::One,
     positions: PositionIds::Range,
     peft: NO_PEFT,
+    drops_attention_by_module: false,
+    drops_by_function: false,
+    gathers_experts_whole: false,
     expert_layers: None,
     own_cache: false,
     caches_with_labels: true,
@@ -167,12 +170,13 @@ const COMPILED_LLAMA: Modeling = Modeling { compiles: true, ..LLAMA };
 
 /// Every family: a new one answers what transformers' code does and which other projects' code was compared, or says whose
 /// answers are its own.
-static FAMILIES: [Family; 91] = [
+static FAMILIES: [Family; 92] = [
     row(&["llama"], COMPILED_LLAMA, LLAMA_STACKS),
     row(&["mistral"], COMPILED_LLAMA, MISTRAL_STACKS),
     row(&["phi3"], LLAMA, PHI3_STACKS),
-    row(&["seed_oss"], LLAMA, TRL_AND_AXOLOTL),
-    row(&["arcee", "starcoder2", "olmo", "olmo2", "jais2"], LLAMA, TRL),
+    row(&["arcee", "olmo", "olmo2", "jais2"], LLAMA, TRL),
+    row(&["starcoder2"], Modeling { drops_by_function: true, ..LLAMA }, TRL),
+    row(&["seed_oss"], Modeling { drops_by_function: true, ..LLAMA }, TRL_AND_AXOLOTL),
     row(
         &[
             "internlm",
@@ -259,6 +263,7 @@ static FAMILIES: [Family; 91] = [
         Modeling {
             router: Router::Mixtral,
             cuts_experts: true,
+            gathers_experts_whole: true,
             expert_layers: expert_layers(
                 ["block_sparse_moe.experts.w1", "block_sparse_moe.experts.w3", "block_sparse_moe.experts.w2"],
                 ExpertTurns::Chosen,
@@ -279,10 +284,20 @@ static FAMILIES: [Family; 91] = [
     ),
     row(
         &["qwen2_moe"],
-        Modeling { router: Router::Plain, cuts_experts: true, expert_layers: CHOSEN, ..QWEN },
+        Modeling {
+            router: Router::Plain,
+            cuts_experts: true,
+            gathers_experts_whole: true,
+            expert_layers: CHOSEN,
+            ..QWEN
+        },
         TRL,
     ),
-    row(&["qwen3_moe"], Modeling { cuts_experts: true, expert_layers: CHOSEN, ..MOE }, TRL_AND_AXOLOTL),
+    row(
+        &["qwen3_moe"],
+        Modeling { cuts_experts: true, gathers_experts_whole: true, expert_layers: CHOSEN, ..MOE },
+        TRL_AND_AXOLOTL,
+    ),
     row(&["hunyuan_v1_moe", "flex_olmo"], MOE, NOWHERE),
     row(
         &["mellum"],
@@ -317,14 +332,26 @@ static FAMILIES: [Family; 91] = [
     row(&["jamba"], Modeling { casts_scan_arguments: false, ..QWEN }, NOWHERE),
     row(&["bamba"], QWEN, NOWHERE),
     row(&["mamba", "mamba2", "falcon_mamba"], MAMBA, NOWHERE),
-    row(&["gpt2"], Modeling { mask_by_position: true, ..own(Code::Gpt2) }, TRL),
+    row(
+        &["gpt2"],
+        Modeling { mask_by_position: true, drops_attention_by_module: true, ..own(Code::Gpt2) },
+        TRL,
+    ),
     row(&["gpt_bigcode"], own(Code::GptBigCode), TRL),
-    row(&["gpt_neo"], own(Code::GptNeo), TRL),
+    row(&["gpt_neo"], Modeling { drops_attention_by_module: true, ..own(Code::GptNeo) }, TRL),
     row(&["gpt_neox"], Modeling { rotary_join: RotaryJoin::Replacing, ..own(Code::GptNeox) }, TRL),
-    row(&["gptj"], own(Code::GptJ), TRL),
-    row(&["opt"], own(Code::Opt), TRL),
-    row(&["bloom"], own(Code::Bloom), TRL),
-    row(&["falcon"], own(Code::Falcon), TRL),
+    row(&["gptj"], Modeling { drops_attention_by_module: true, ..own(Code::GptJ) }, TRL),
+    row(&["opt"], Modeling { drops_by_function: true, ..own(Code::Opt) }, TRL),
+    row(
+        &["bloom"],
+        Modeling { drops_attention_by_module: true, drops_by_function: true, ..own(Code::Bloom) },
+        TRL,
+    ),
+    row(
+        &["falcon"],
+        Modeling { drops_attention_by_module: true, drops_by_function: true, ..own(Code::Falcon) },
+        TRL,
+    ),
     row(&["mpt"], own(Code::Mpt), TRL),
     row(&["qwen"], own(Code::Qwen), NOWHERE),
     row(&["openai-gpt"], Modeling { checkpoints: false, ..own(Code::OpenAiGpt) }, NOWHERE),

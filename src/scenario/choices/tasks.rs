@@ -134,8 +134,8 @@ impl Task {
         matches!(self, Task::Distil)
     }
 
-    /// Whether its trainer switches every dropout off (`disable_dropout` of trl's configurations, which is on by default but
-    /// in those of SFT, GRPO, RLOO and distillation).
+    /// Whether its trainer switches off every dropout that is a module (`disable_dropout` of trl's configurations, which is on by
+    /// default but in those of SFT, GRPO, RLOO and distillation). One that is an argument of a function stays.
     pub const fn disables_dropout(self) -> bool {
         match self {
             Task::Sft

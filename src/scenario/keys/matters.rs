@@ -27,13 +27,9 @@ pub(super) fn with_generation(scenario: &Scenario) -> bool {
     !when_trained(scenario)
 }
 
-/// Whether the model's dropouts run: most of trl's trainers switch them off (`disable_dropout`).
-pub(super) fn with_dropout(scenario: &Scenario) -> bool {
-    when_trained(scenario) && !scenario.task.disables_dropout()
-}
-
+/// Whether the adapters' dropout runs: most of trl's trainers switch off what is a module (`disable_dropout`).
 pub(super) fn with_lora_dropout(scenario: &Scenario) -> bool {
-    with_adapters(scenario) && with_dropout(scenario) && scenario.lora.tuner.has_dropout()
+    with_adapters(scenario) && !scenario.task.disables_dropout() && scenario.lora.tuner.has_dropout()
 }
 
 /// Whether axolotl's functions over adapters are followed, or asked for: what is asked for can be switched off.

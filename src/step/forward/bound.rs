@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::LayerGroup;
-use crate::model::blocks::{Block, Linear, Norm};
+use crate::model::blocks::{Block, Linear, Moe, Norm};
 use crate::step::ops::experts::Expert;
 use crate::step::ops::linear;
 use crate::step::ops::norm::NormLayer;
@@ -39,6 +39,20 @@ impl BoundLayer<'_> {
     /// The linear layer of that description.
     pub fn linear(&self, spec: &Linear) -> linear::Layer {
         find(&self.linears, |layer| layer.name == spec.name)
+    }
+
+    /// The first and the last parameter of its mixture of experts.
+    pub fn of_experts(&self, moe: &Moe) -> [ParamId; 2] {
+        let mut own: Vec<ParamId> = Vec::new();
+        let mut names: Vec<String> = Vec::new();
+        moe.visit(&mut |param| names.push(param.name.to_string()));
+        for layer in self.linears.iter().chain(&self.expert_layers) {
+            if names.iter().any(|name| name.strip_prefix(layer.name).is_some_and(|rest| rest == ".weight")) {
+                own.extend([Some(layer.weight.id()), layer.bias].into_iter().flatten());
+            }
+        }
+        own.extend(self.experts.iter().flat_map(|expert| [Some(expert.weight), expert.bias]).flatten());
+        [own.iter().min(), own.iter().max()].map(|end| end.copied().unwrap_or_default())
     }
 
     /// The norm of that description.

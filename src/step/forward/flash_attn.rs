@@ -33,7 +33,7 @@ impl<'a> Pass<'_, 'a> {
 
     fn by_package(&self, attention: &Attention, Heads { q, k, v }: &Heads<'a>, texts: u64) -> Tensor<'a> {
         let scores = Scores { texts, ..self.scores(attention, Kernel::Package, attention.kv_heads) };
-        let dropout = self.dropout(attention.dropout);
+        let dropout = self.attention_dropout(attention.dropout);
         let arguments = Arguments { q, k, v, mask: None, causal: attention.causal, dropout };
         scaled_dot_product(scores, &arguments).to_tokens()
     }

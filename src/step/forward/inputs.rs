@@ -224,7 +224,7 @@ impl<'a> Pass<'_, 'a> {
             Code::Gpt2 => {
                 let mut embedded = self.gpt2_embed();
                 let shared = self.shared(&embedded, self.mask_call());
-                embedded.hidden = embedded.hidden.dropout(self.dropout(self.architecture.embeddings.dropout));
+                embedded.hidden = embedded.hidden.dropout(self.embedding_dropout());
                 (embedded, shared)
             }
             Code::Llama | Code::StableLm | Code::GptNeox | Code::Phi | Code::Bart => {
@@ -301,7 +301,7 @@ impl<'a> Pass<'_, 'a> {
 
     /// Dropout on the embedding: gpt_neox gives its result a new name, phi does not.
     pub(super) fn drop_out(&self, embedded: Embedded<'a>) -> Embedded<'a> {
-        if !self.dropout(self.architecture.embeddings.dropout) {
+        if !self.embedding_dropout() {
             return embedded;
         }
         let Embedded { hidden, positions, mut locals, .. } = embedded;
@@ -346,7 +346,7 @@ impl<'a> Pass<'_, 'a> {
             embedded.locals.push(std::mem::replace(&mut embedded.hidden, sum));
             embedded.locals.push(rows);
         }
-        embedded.hidden = embedded.hidden.dropout(self.dropout(embeddings.dropout));
+        embedded.hidden = embedded.hidden.dropout(self.embedding_dropout());
         (embedded, shared)
     }
 
@@ -388,7 +388,7 @@ impl<'a> Pass<'_, 'a> {
             || self.member.keeps_inputs()
             || self.shards && is_by_accelerate(self.member)
             || self.member.checkpointing == Checkpointing::Offloaded
-            || self.dropout(embeddings.dropout);
+            || self.embedding_dropout();
         let id = self.machine.with(|state| state.leaf(&hidden.value, self.apart != Apart::Few || between));
         hidden.with(|value| value.edge = Edge::Param(id))
     }

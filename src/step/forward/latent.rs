@@ -72,7 +72,7 @@ impl<'a> Pass<'_, 'a> {
             bias: None,
         };
         let Mixed { mut output, weights } =
-            self.attend_latent(scores, &heads, shared.full.as_ref(), self.dropout(latent.dropout));
+            self.attend_latent(scores, &heads, shared.full.as_ref(), self.attention_dropout(latent.dropout));
         output = output.through(&layer.linear(&latent.output));
         drop((q, q_pass, q_rotated));
         drop((compressed, low, k_rotated));

@@ -154,7 +154,7 @@ impl<'a> Pass<'_, 'a> {
         drop(normed);
         let drops = layer.block.mixer.attention().is_some_and(|attention| self.drops_in_layer(attention));
         if drops || self.modeling.code == Code::Opt {
-            output = output.dropout(self.dropout(layer.block.residual_dropout));
+            output = output.dropout(self.residual_dropout(layer));
         }
         let scaled = self.branch(&output);
         let sum = residual.add(&scaled);
@@ -166,7 +166,7 @@ impl<'a> Pass<'_, 'a> {
         let fed = match self.modeling.code {
             Code::Opt => {
                 let fed = self.mlp_in_place(layer, normed);
-                fed.dropout(self.dropout(layer.block.residual_dropout))
+                fed.dropout(self.residual_dropout(layer))
             }
             Code::Llama
             | Code::StableLm
@@ -189,7 +189,7 @@ impl<'a> Pass<'_, 'a> {
             | Code::Bert
             | Code::Qwen => {
                 let fed = self.feed_forward(layer, &normed);
-                let fed = fed.dropout(self.dropout(layer.block.residual_dropout));
+                let fed = fed.dropout(self.residual_dropout(layer));
                 drop(normed);
                 fed
             }
@@ -222,7 +222,7 @@ impl<'a> Pass<'_, 'a> {
         drop(normed);
         let normed = sum.normed(&layer.norm(second));
         let mut fed = self.feed_forward(layer, &normed);
-        fed = fed.dropout(self.dropout(layer.block.residual_dropout));
+        fed = fed.dropout(self.residual_dropout(layer));
         let output = sum.add(&fed);
         drop(normed);
         drop(sum);
@@ -243,7 +243,7 @@ impl<'a> Pass<'_, 'a> {
         hidden: &Tensor<'a>,
         shared: &Shared<Tensor<'a>>,
     ) -> Tensor<'a> {
-        let drops = self.dropout(layer.block.residual_dropout);
+        let drops = self.residual_dropout(layer);
         if self.modeling.code == Code::Opt {
             let (sum, _held) = self.mixed_residual(layer, hidden.clone(), hidden, shared);
             let normed = {
@@ -294,7 +294,7 @@ impl<'a> Pass<'_, 'a> {
         hidden: &Tensor<'a>,
         shared: &Shared<Tensor<'a>>,
     ) -> Tensor<'a> {
-        let drops = self.dropout(layer.block.residual_dropout);
+        let drops = self.residual_dropout(layer);
         let normed = hidden.normed(&layer.norm(first));
         match self.modeling.code {
             // models/gpt_neox: nobody but the attention holds its norm's output
@@ -449,6 +449,10 @@ impl<'a> Pass<'_, 'a> {
             FeedForward::Dense(mlp) => {
                 let module = Module::container("mlp", layer.number as u32);
                 self.machine.module(module, hidden, |hidden| self.mlp(layer, mlp, hidden))
+            }
+            FeedForward::Moe(moe) if self.modeling.gathers_experts_whole => {
+                let module = Module::leaf("mlp", layer.of_experts(moe));
+                self.machine.leaf_module(module, hidden, |hidden| self.experts(layer, moe, hidden))
             }
             FeedForward::Moe(moe) => self.experts(layer, moe, hidden),
             FeedForward::None => hidden.clone(),

@@ -101,7 +101,7 @@ impl<'a> Pass<'_, 'a> {
         if matches!(self.modeling.code, Code::Gpt2 | Code::GptBigCode)
             || self.modeling.code == Code::Llama && !self.drops_in_layer(attention)
         {
-            output = output.dropout(self.dropout(layer.block.residual_dropout));
+            output = output.dropout(self.residual_dropout(layer));
         }
         drop(heads);
         drop(passed);
@@ -307,7 +307,7 @@ impl<'a> Pass<'_, 'a> {
         };
         let heads = Heads { q: heads.q.clone(), k, v };
         let scores = self.scores(attention, Kernel::Eager, kv_heads);
-        self.kernel_output(scores, &heads, mask, attention.causal, self.dropout(attention.dropout))
+        self.kernel_output(scores, &heads, mask, attention.causal, self.attention_dropout(attention.dropout))
     }
 
     /// `scaled_dot_product_attention` with the kernel that PyTorch picks.
@@ -397,7 +397,12 @@ impl<'a> Pass<'_, 'a> {
             weights
         });
         if let Some(sinks) = sinks {
-            return self.eager_with_sinks(weights, sinks, [q, &k, &v], self.dropout(attention.dropout));
+            return self.eager_with_sinks(
+                weights,
+                sinks,
+                [q, &k, &v],
+                self.attention_dropout(attention.dropout),
+            );
         }
         weights = self.probabilities(|| match self.modeling.code {
             Code::Bert => weights.softmax(),
@@ -428,7 +433,7 @@ impl<'a> Pass<'_, 'a> {
                 float.to(q.value.dtype)
             }
         });
-        weights = self.probabilities(|| weights.dropout(self.dropout(attention.dropout)));
+        weights = self.probabilities(|| weights.dropout(self.attention_dropout(attention.dropout)));
         let shape = Product { numel: q.value.numel, batch, groups: 1, second: Second::Plain };
         let output = {
             let output = machine.product(&weights, &v, shape, self.autocast);

@@ -32,6 +32,11 @@ static MISH: What =
 static SQRT: What = What::step("sqrt", "a square root, which its own backward needs");
 static MINIMUM: What = What::step("minimum", "the smaller of two");
 
+/// Those of xIELU among a layer's parameters by name.
+fn xielu_parameters(own: &[(&'static str, ParamId)]) -> [Option<ParamId>; 2] {
+    XIELU_PARAMETERS.map(|name| own.iter().find(|(own, _)| *own == name).map(|(_, id)| *id))
+}
+
 impl<'m> Tensor<'m> {
     /// Runs an activation function; `parameters` are those of its layer by name, some of which may be the function's.
     pub(in crate::step) fn activated(
@@ -39,7 +44,11 @@ impl<'m> Tensor<'m> {
         act: Activation,
         parameters: &[(&'static str, ParamId)],
     ) -> Tensor<'m> {
-        self.machine.module(Module::container("act_fn", 0), self, |own| own.activated_as(act, parameters))
+        let module = match act {
+            Activation::Xielu => Module::of("act_fn", xielu_parameters(parameters)),
+            _ => Module::container("act_fn", 0),
+        };
+        self.machine.module(module, self, |own| own.activated_as(act, parameters))
     }
 
     fn activated_as(&self, act: Activation, own: &[(&'static str, ParamId)]) -> Tensor<'m> {
@@ -140,10 +149,8 @@ impl<'m> Tensor<'m> {
 
     /// `_xielu_python`: `where(x > 0, alpha_p * x * x + beta * x, (expm1(min(x, eps)) - x) * alpha_n + beta * x)`.
     fn xielu(&self, own: &[(&'static str, ParamId)]) -> Tensor<'m> {
-        let [positive, negative] = XIELU_PARAMETERS.map(|name| {
-            let known = own.iter().find(|(own, _)| *own == name);
-            known.map(|(_, id)| self.machine.weight(*id).softplus())
-        });
+        let [positive, negative] =
+            xielu_parameters(own).map(|id| id.map(|id| self.machine.weight(id).softplus()));
         let negative = negative.map(|factor| factor.add_number());
         // `support` lets no layer through that lacks its parameters
         let (Some(positive), Some(negative)) = (positive, negative) else { return self.clone() };

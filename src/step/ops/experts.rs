@@ -64,7 +64,7 @@ impl<'m> Tensor<'m> {
             let node =
                 state.node([x, w], move |state, node, grad| grouped_backward(state, node, grad, product));
             if x.requires_grad() {
-                state.save_view(node, &w.transposed());
+                state.save_view(node, &state.viewed(w).transposed());
             }
             state.save(node, offsets.value.storage);
             if w.requires_grad() {
@@ -92,7 +92,7 @@ impl<'m> Tensor<'m> {
             let node =
                 state.node([x, w], move |state, node, grad| looped_backward(state, node, grad, product));
             state.save(node, x.storage);
-            state.save(node, w.storage);
+            state.save(node, state.viewed(w).storage);
             product.count(state, w.dtype, true);
             let storage = state.alloc_for(x.storage, numel, x.dtype, &GROUPED_MM);
             Value::plain(storage, numel, x.dtype).at(node.output(0))

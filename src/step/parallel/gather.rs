@@ -61,7 +61,9 @@ pub(super) struct Gatherer {
     trace: Trace,
     /// By step: which parameters of a module were kept that ran then. It is asked once and remembered, also where another pass is
     /// followed later (`lru_cache` of `__params_to_release`).
-    kept: Vec<Vec<(Module, [bool; 2])>>,
+    kept: Vec<Vec<(Module, Vec<bool>)>>,
+    /// What is inside each module, where any is gathered whole.
+    inside: Vec<(Module, BTreeSet<usize>)>,
     /// The modules whose forward runs, each inside the one before it (`FWD_MODULE_STACK`).
     forward: Vec<Module>,
     /// Parameters that a module's code reads though they are another module's (`register_external_parameter`).
@@ -88,6 +90,9 @@ struct Partitioned {
     fetched_for: i64,
     /// The steps of the recorded pass that use it.
     uses: Vec<u32>,
+    /// Whether it is in a module that is gathered whole. Such a one looks for its next use in all that is inside each module, others in
+    /// a module's own parameters, of which it has none (`iter_params(module, recurse=z3_leaf_module(submodule_to_release))`).
+    in_leaf: bool,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -114,8 +119,8 @@ struct Trace {
     mode: Mode,
     /// The module of each step.
     steps: Vec<Module>,
-    /// Elements that all steps before each use.
-    before: Vec<u64>,
+    /// Elements that all steps before each use, and those that are inside their modules.
+    before: Vec<[u64; 2]>,
     /// Parameters in the order of their use, each with the step.
     order: Vec<(usize, i64)>,
     /// Those that are still to be fetched.
@@ -153,6 +158,7 @@ impl Gatherer {
             available: 0,
             trace: Trace::default(),
             kept: Vec::new(),
+            inside: Vec::new(),
             forward: Vec::new(),
             external: Vec::new(),
             running: Vec::new(),
@@ -194,15 +200,19 @@ impl Gatherer {
         Some(if param.status == Status::Available { param.storage } else { NOTHING })
     }
 
+    /// Whether a parameter is in a module that is gathered whole.
+    pub fn is_in_leaf(&self, id: ParamId) -> bool {
+        self.index(id).is_some_and(|index| self.params[index].in_leaf)
+    }
+
     /// The parameters of a module: its own, then those that it reads of others.
-    fn own(&self, module: Module) -> [Option<usize>; 2] {
-        let mut own = module.own.map(|id| id.and_then(|id| self.index(id)));
-        for (_, read) in self.external.iter().filter(|(reader, _)| *reader == module) {
-            if let Some(free) = own.iter_mut().find(|own| own.is_none()) {
-                *free = Some(*read);
-            }
+    fn own(&self, module: Module) -> Vec<usize> {
+        if let Some([first, last]) = module.whole {
+            return (first..=last).filter_map(|id| self.index(id)).collect();
         }
-        own
+        let own = module.own.into_iter().flatten().filter_map(|id| self.index(id));
+        let read = self.external.iter().filter(|(reader, _)| *reader == module).map(|(_, read)| *read);
+        own.chain(read).collect()
     }
 
     /// A module's code reads a parameter of another module (`ZeROOrderedDict.__getitem__`): where it is not there it is gathered, and is a
@@ -279,15 +289,26 @@ impl Gatherer {
 
     /// The recorded pass as an order of parameters (`construct_parameter_trace_from_module_trace`).
     fn learn(&mut self) {
-        let mut before = 0u64;
+        let mut before = [0u64; 2];
         for step in 0..self.trace.steps.len() {
             self.trace.before.push(before);
-            let mut own = self.own(self.trace.steps[step]);
+            let module = self.trace.steps[step];
+            let mut own = self.own(module);
             own.sort_unstable();
-            for index in own.into_iter().flatten() {
+            for index in own {
                 self.trace.order.push((index, step as i64));
-                self.params[index].uses.push(step as u32);
-                before = before.saturating_add(self.params[index].numel);
+                if module.whole.is_none() {
+                    self.params[index].uses.push(step as u32);
+                    before[0] = before[0].saturating_add(self.params[index].numel);
+                }
+            }
+            let inside = self.inside.iter().find(|(known, _)| *known == module);
+            for index in inside.into_iter().flat_map(|(_, inside)| inside) {
+                let param = &mut self.params[*index];
+                if param.in_leaf {
+                    param.uses.push(step as u32);
+                }
+                before[1] = before[1].saturating_add(param.numel);
             }
         }
         self.trace.before.push(before);
@@ -303,15 +324,22 @@ impl Gatherer {
         if !backward {
             self.forward.push(module);
         }
+        // a recomputation that stops early does not leave its modules
+        if self.trace.mode == Mode::Record && !backward && !heap.in_backward {
+            self.note_inside(&own);
+        }
+        if module.whole.is_some() {
+            own.iter().for_each(|index| self.params[*index].in_leaf = true);
+        }
         let recomputing = !backward && heap.in_backward;
         if backward && !self.running.iter().any(|(running, _)| *running == module) {
             self.running.push((module, Vec::new()));
         }
         let missing =
             |gatherer: &Gatherer, index: &usize| gatherer.params[*index].status == Status::Partitioned;
-        let needed: Vec<usize> = own.iter().flatten().copied().filter(|index| missing(self, index)).collect();
+        let needed: Vec<usize> = own.iter().copied().filter(|index| missing(self, index)).collect();
         self.gather(heap, needed);
-        for index in own.into_iter().flatten() {
+        for index in own.iter().copied() {
             if !self.params[index].active.contains(&module) {
                 self.params[index].active.push(module);
             }
@@ -328,15 +356,25 @@ impl Gatherer {
             }
         }
         if self.trace.mode == Mode::Complete {
-            self.prefetch(heap, own);
+            self.prefetch(heap, &own);
         }
         self.trace.step += 1;
     }
 
+    /// A module that runs forward, inside those that run around it, has these parameters.
+    fn note_inside(&mut self, own: &[usize]) {
+        for module in &self.forward {
+            match self.inside.iter_mut().find(|(known, _)| known == module) {
+                Some((_, inside)) => inside.extend(own),
+                None => self.inside.push((*module, own.iter().copied().collect())),
+            }
+        }
+    }
+
     /// What is needed now leaves the queue; behind it, so many elements are gathered ahead.
-    fn prefetch(&mut self, heap: &mut Heap, own: [Option<usize>; 2]) {
+    fn prefetch(&mut self, heap: &mut Heap, own: &[usize]) {
         let step = self.trace.step as i64;
-        let mut left = own.iter().flatten().filter(|index| self.params[**index].fetched_for < step).count();
+        let mut left = own.iter().filter(|index| self.params[**index].fetched_for < step).count();
         while left > 0 {
             let Some((index, used)) = self.trace.queue.pop_front() else { break };
             self.params[index].fetched_for = used;
@@ -433,9 +471,11 @@ impl Gatherer {
         if !backward {
             self.forward.pop();
         }
-        let kept = if self.trace.mode == Mode::Complete { self.kept_of(module, own) } else { [false; 2] };
+        let kept = match self.trace.mode {
+            Mode::Complete => self.kept_of(module, &own),
+            Mode::Invalid | Mode::Record => vec![false; own.len()],
+        };
         for (index, is_kept) in own.into_iter().zip(kept) {
-            let Some(index) = index else { continue };
             self.params[index].active.retain(|active| *active != module);
             if !is_kept {
                 self.let_go(heap, index);
@@ -452,17 +492,17 @@ impl Gatherer {
     }
 
     /// `__params_to_release`, of a recorded pass: which of a module's parameters are kept.
-    fn kept_of(&mut self, module: Module, own: [Option<usize>; 2]) -> [bool; 2] {
+    fn kept_of(&mut self, module: Module, own: &[usize]) -> Vec<bool> {
         let step = self.trace.step;
         if let Some((_, kept)) = self.kept.get(step).and_then(|at| at.iter().find(|(own, _)| *own == module))
         {
-            return *kept;
+            return kept.clone();
         }
-        let kept = own.map(|index| index.is_some_and(|index| self.is_used_soon(index)));
+        let kept: Vec<bool> = own.iter().map(|index| self.is_used_soon(*index)).collect();
         if self.kept.len() <= step {
             self.kept.resize_with(step + 1, Vec::new);
         }
-        self.kept[step].push((module, kept));
+        self.kept[step].push((module, kept.clone()));
         kept
     }
 
@@ -472,7 +512,8 @@ impl Gatherer {
             return true;
         }
         let next = param.uses.partition_point(|used| (*used as usize) < step);
-        let before = |step: usize| self.trace.before.get(step).copied().unwrap_or(u64::MAX);
+        let before =
+            |step: usize| self.trace.before.get(step).map_or(u64::MAX, |all| all[usize::from(param.in_leaf)]);
         let distance = |next: &u32| before(*next as usize).saturating_sub(before(step));
         param.uses.get(next).is_some_and(|next| distance(next) < REUSE_DISTANCE)
     }
@@ -491,7 +532,7 @@ impl Gatherer {
     pub fn release_leftovers(&mut self, heap: &mut Heap) {
         while let Some((module, recomputed)) = self.running.pop() {
             let own = self.own(module);
-            for index in own.into_iter().flatten().chain(recomputed) {
+            for index in own.into_iter().chain(recomputed) {
                 self.params[index].active.retain(|active| *active != module);
                 if !self.params[index].persists {
                     self.let_go(heap, index);

@@ -22,6 +22,8 @@ pub(in crate::step) struct Module {
     number: u32,
     /// Its own parameters, without those of modules inside it.
     pub own: [Option<ParamId>; 2],
+    /// The first and the last parameter of one that is gathered whole: modules inside it have no hooks (`z3_leaf_module`).
+    pub whole: Option<[ParamId; 2]>,
 }
 
 impl Module {
@@ -30,18 +32,23 @@ impl Module {
 
     /// A module that has parameters.
     pub const fn of(name: &'static str, own: [Option<ParamId>; 2]) -> Module {
-        Module { name, number: 0, own }
+        Module { name, number: 0, own, whole: None }
     }
 
     /// One that has none of its own.
     pub const fn container(name: &'static str, number: u32) -> Module {
-        Module { name, number, own: [None; 2] }
+        Module { name, number, own: [None; 2], whole: None }
     }
 
     /// peft's wrapper of the layer with that weight: its code reads the element type of the adapter's A, which makes that a
     /// parameter of the wrapper too (`register_external_parameter`). In the very first pass it is gathered where it is read.
     pub const fn adapted(weight: ParamId, a: ParamId) -> Module {
-        Module { name: "lora", number: weight, own: [Some(a), None] }
+        Module { name: "lora", number: weight, own: [Some(a), None], whole: None }
+    }
+
+    /// One that is gathered whole.
+    pub const fn leaf(name: &'static str, whole: [ParamId; 2]) -> Module {
+        Module { name, number: whole[0], own: [None; 2], whole: Some(whole) }
     }
 
     /// The model itself, and what peft puts around it.
@@ -65,7 +72,7 @@ impl State {
         if let Parallel::Zero3(zero) = &mut self.parallel
             && !self.heap.stopped
         {
-            zero.leave(&mut self.heap, module, backward);
+            zero.leave(&mut self.heap, &mut self.params, module, backward.then_some(self.is_last));
         }
     }
 
@@ -86,7 +93,7 @@ impl State {
 
     /// The model's forward pass begins: those around it come first.
     pub fn enter_model(&mut self, wrappers: u32) {
-        if self.parallel.gathers_modules() {
+        if self.parallel.hooks_modules() {
             (0..=wrappers).rev().for_each(|number| self.enter_module(Module::root(number), false));
             self.enter_module(Module::DECODER, false);
         }
@@ -291,7 +298,7 @@ impl Machine {
         input: &Tensor<'m>,
         body: impl FnOnce(&Tensor<'m>) -> Tensor<'m>,
     ) -> Tensor<'m> {
-        if !self.with(|state| state.parallel.gathers_modules()) {
+        if !self.with(|state| state.parallel.hooks_modules()) {
             return body(input);
         }
         let value = self.with(|state| {
@@ -306,6 +313,21 @@ impl Machine {
         self.leave_module(module, output)
     }
 
+    /// The same of one that is gathered whole.
+    pub fn leaf_module<'m>(
+        &'m self,
+        module: Module,
+        input: &Tensor<'m>,
+        body: impl FnOnce(&Tensor<'m>) -> Tensor<'m>,
+    ) -> Tensor<'m> {
+        self.module(module, input, |input| {
+            self.with(|state| state.parallel.pass_leaf(true));
+            let output = body(input);
+            self.with(|state| state.parallel.pass_leaf(false));
+            output
+        })
+    }
+
     /// The same of one that is given its input by name, or needs no gradient of it: nothing tells when its backward is over.
     pub fn module_by_name<'m>(&'m self, module: Module, body: impl FnOnce() -> Tensor<'m>) -> Tensor<'m> {
         self.with(|state| state.enter_module(module, false));
@@ -316,7 +338,7 @@ impl Machine {
     /// A module's forward pass is over: whoever gives its output a gradient calls for its parameters.
     pub fn leave_module<'m>(&'m self, module: Module, output: Tensor<'m>) -> Tensor<'m> {
         let value = self.with(|state| {
-            if !state.parallel.gathers_modules() {
+            if !state.parallel.hooks_modules() {
                 return output.value;
             }
             state.leave_module(module, false);

@@ -249,6 +249,18 @@ impl Parallel {
         self.zero3().is_some()
     }
 
+    /// Whether modules have hooks where the model's code is.
+    pub fn hooks_modules(&self) -> bool {
+        self.zero3().is_some_and(|zero| !zero.in_leaf)
+    }
+
+    /// The code of a module that is gathered whole begins or ends.
+    pub fn pass_leaf(&mut self, begins: bool) {
+        if let Parallel::Zero3(zero) = self {
+            zero.in_leaf = begins;
+        }
+    }
+
     /// Whether parameters are loaded whole and partitioned then.
     pub fn partitions_loaded(&self) -> bool {
         self.zero3().is_some()

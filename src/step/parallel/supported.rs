@@ -444,7 +444,7 @@ fn sharded(
     }
     // what is gathered for them was not followed: it was 4 % off
     let is_apart = |block: &Block| match &block.ffn {
-        FeedForward::Moe(moe) => moe.shared.is_some() || moe.expert_bias,
+        FeedForward::Moe(moe) => !modeling.gathers_experts_whole && moe.shared.is_some() || moe.expert_bias,
         FeedForward::Dense(_) | FeedForward::None => false,
     };
     if cluster.sharding == Sharding::Zero3 && architecture.blocks.iter().any(is_apart) {

@@ -92,6 +92,8 @@ pub(in crate::step) struct Zero3 {
     keeps_on_host: bool,
     /// Whether a backward pass is through since the optimizer stepped.
     accumulates: bool,
+    /// Whether the code of a module runs that is gathered whole.
+    pub in_leaf: bool,
 }
 
 impl Zero3 {
@@ -117,6 +119,7 @@ impl Zero3 {
             offload: Offload::of(cluster),
             keeps_on_host: cluster.cpu == CpuOffload::All,
             accumulates: false,
+            in_leaf: false,
         }
     }
 
@@ -303,14 +306,26 @@ impl Zero3 {
         self.gatherers[self.running].fetch(heap, module, backward);
     }
 
-    /// A module has run.
-    pub fn leave(&mut self, heap: &mut Heap, module: Module, backward: bool) {
-        self.gatherers[self.running].release(heap, module, backward);
+    /// A module has run; in backward, whether the optimizer steps then. Gradients of one that is gathered whole are reduced when all of
+    /// them are there (`reduce_leaf_module_grads`).
+    pub fn leave(&mut self, heap: &mut Heap, params: &mut Params, module: Module, backward: Option<bool>) {
+        if let (Some(steps), Some([first, last])) = (backward, module.whole) {
+            let trained: Vec<ParamId> = (first..=last).filter(|id| params.get(*id).trainable).collect();
+            trained.into_iter().for_each(|id| self.take(heap, params, id, steps));
+        }
+        self.gatherers[self.running].release(heap, module, backward.is_some());
     }
 
-    /// A gradient is there (`reduce_independent_p_g_buckets_and_remove_grads`): it is copied into the bucket, which is reduced
-    /// before where it has no room. One that is larger than the bucket stays where it is.
+    /// A gradient is there.
     pub fn arrived(&mut self, heap: &mut Heap, params: &mut Params, id: ParamId, steps: bool) {
+        if !self.gatherers[0].is_in_leaf(id) {
+            self.take(heap, params, id, steps);
+        }
+    }
+
+    /// A gradient is reduced (`reduce_independent_p_g_buckets_and_remove_grads`): it is copied into the bucket, which is reduced
+    /// before where it has no room. One that is larger than the bucket stays where it is.
+    fn take(&mut self, heap: &mut Heap, params: &mut Params, id: ParamId, steps: bool) {
         let numel = params.get(id).numel;
         if self.elements.saturating_add(numel) > self.bucket_size {
             self.reduce(heap, params, steps);

@@ -2,7 +2,7 @@
 
 use super::super::key::{Group, Key, Place, Value, ValueKind};
 use super::super::matters::{
-    always, any, attention_band, checkpointing_band, when_trained, with_compile, with_dropout, with_step_time,
+    always, any, attention_band, checkpointing_band, when_trained, with_compile, with_step_time,
 };
 use super::super::nearest::nearest;
 use super::super::values::{choice, set_dropout, set_switch, switch};
@@ -66,7 +66,7 @@ pub(super) const KEYS: &[Key] = &[
             set: set_dropout,
             words: |scenario| words::dropout(scenario.dropout),
         },
-        matters: with_dropout,
+        matters: when_trained,
         band: any,
     },
     Key {

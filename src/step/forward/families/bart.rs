@@ -204,7 +204,7 @@ impl<'a> Pass<'_, 'a> {
             _ => unreachable!("bart's layers are of these kinds"),
         };
         let Some(attention) = layer.block.mixer.attention() else { unreachable!("bart's layers attend") };
-        let drops = self.dropout(layer.block.residual_dropout);
+        let drops = self.residual_dropout(layer);
         let mut _weights = None;
         self.machine.enter_layer(layer.number);
         let mut states = self.bart_part(layer, (first, before), hidden.clone(), |states| {

@@ -42,7 +42,7 @@ impl<'a> Pass<'_, 'a> {
         hidden: &Tensor<'a>,
         shared: &Shared<Tensor<'a>>,
     ) -> Tensor<'a> {
-        let drops = self.dropout(layer.block.residual_dropout);
+        let drops = self.residual_dropout(layer);
         let mut _weights = None;
         let states = self.bart_part(layer, (first, true), hidden.clone(), |states| {
             let mixed = self.mixer(layer, &states, shared);

@@ -38,7 +38,7 @@ impl<'a> Pass<'_, 'a> {
         hidden: &Tensor<'a>,
         shared: &Shared<Tensor<'a>>,
     ) -> Tensor<'a> {
-        let drops = self.dropout(layer.block.residual_dropout);
+        let drops = self.residual_dropout(layer);
         let normed = hidden.normed(&layer.norm(first));
         let fused = layer.block.mixer.attention().and_then(|attention| match &attention.projection {
             Projection::Fused(qkv) => Some((attention, qkv)),
@@ -115,12 +115,13 @@ impl<'a> Pass<'_, 'a> {
             let float = weights.softmax_float();
             float.to(q.value.dtype)
         });
-        probabilities = self.probabilities(|| probabilities.dropout(self.dropout(attention.dropout)));
+        probabilities =
+            self.probabilities(|| probabilities.dropout(self.attention_dropout(attention.dropout)));
         let shape = Product { numel: q.value.numel, batch, groups: 1, second: Second::Plain };
         let mut context = machine.product(&probabilities, &v, shape, self.autocast);
         context = context.to_tokens();
         let mut output = context.through(&layer.linear(&attention.output));
-        output = output.dropout_add(residual, self.dropout(layer.block.residual_dropout));
+        output = output.dropout_add(residual, self.residual_dropout(layer));
         drop(fused);
         drop((q, k, v));
         drop(products);

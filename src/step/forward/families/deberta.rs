@@ -144,7 +144,7 @@ impl<'a> Pass<'_, 'a> {
         let mut _relative = None;
         let mut _table = None;
         if let (Some(table), Some(positions)) = (&shared.alibi, &shared.positions) {
-            let table = table.dropout(self.dropout(layer.block.residual_dropout));
+            let table = table.dropout(self.residual_dropout(layer));
             let bias = self.disentangled_bias(layer, attention, [&q, &k], (positions, &table), numel);
             scores = scores.add(&bias);
             _relative = Some(bias);

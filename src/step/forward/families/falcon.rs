@@ -50,7 +50,7 @@ impl<'a> Pass<'_, 'a> {
         hidden: &Tensor<'a>,
         shared: &Shared<Tensor<'a>>,
     ) -> Tensor<'a> {
-        let drops = self.dropout(layer.block.residual_dropout);
+        let drops = self.residual_dropout(layer);
         let normed = hidden.normed(&layer.norm(first));
         let Mixed { output: mixed, weights } = self.mixer(layer, &normed, shared);
         let residual = mixed.dropout_add(hidden, drops);

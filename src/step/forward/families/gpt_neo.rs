@@ -40,7 +40,7 @@ impl<'a> Pass<'_, 'a> {
             }
             weights = self.probabilities(|| weights.softmax());
             weights = self.probabilities(|| weights.to(v.value.dtype));
-            weights = self.probabilities(|| weights.dropout(self.dropout(attention.dropout)));
+            weights = self.probabilities(|| weights.dropout(self.attention_dropout(attention.dropout)));
             let shape = Product { numel: q.value.numel, second: Second::Plain, ..shape };
             let context = self.machine.product(&weights, &v, shape, self.autocast);
             drop((query, key));
@@ -49,7 +49,7 @@ impl<'a> Pass<'_, 'a> {
         let mut output = context.to_tokens();
         drop(context);
         output = output.through(&layer.linear(&attention.output));
-        output = output.dropout(self.dropout(layer.block.residual_dropout));
+        output = output.dropout(self.residual_dropout(layer));
         drop((q, k, v));
         Mixed { output, weights: Some(weights) }
     }

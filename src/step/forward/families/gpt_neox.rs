@@ -15,7 +15,7 @@ impl<'a> Pass<'_, 'a> {
         hidden: &Tensor<'a>,
         shared: &Shared<Tensor<'a>>,
     ) -> Tensor<'a> {
-        let drops = self.dropout(layer.block.residual_dropout);
+        let drops = self.residual_dropout(layer);
         let Mixed { mut output, weights: _weights } = {
             let normed = hidden.normed(&layer.norm(first));
             self.mixer(layer, &normed, shared)

@@ -62,7 +62,7 @@ impl<'a> Pass<'_, 'a> {
             }
             weights = self.probabilities(|| weights.softmax());
             weights = self.probabilities(|| weights.to(value.value.dtype));
-            weights = self.probabilities(|| weights.dropout(self.dropout(attention.dropout)));
+            weights = self.probabilities(|| weights.dropout(self.attention_dropout(attention.dropout)));
             let shape = Product { numel: query.value.numel, second: Second::Plain, ..shape };
             let context = self.machine.product(&weights, &value, shape, self.autocast);
             drop((query, key));
@@ -71,7 +71,7 @@ impl<'a> Pass<'_, 'a> {
         let mut output = context.to_tokens();
         drop(context);
         output = output.through(&layer.linear(&attention.output));
-        output = output.dropout(self.dropout(layer.block.residual_dropout));
+        output = output.dropout(self.residual_dropout(layer));
         drop((query, key, value));
         drop((table, positions, angles));
         drop((k_rotated, k_rest, q_rotated, q_rest));

@@ -42,7 +42,7 @@ impl<'a> Pass<'_, 'a> {
         hidden: &Tensor<'a>,
         shared: &Shared<Tensor<'a>>,
     ) -> Tensor<'a> {
-        let drops = self.dropout(layer.block.residual_dropout);
+        let drops = self.residual_dropout(layer);
         let mut normed = hidden.normed(&layer.norm(first));
         let Mixed { output: attended, weights } = self.mixer(layer, &normed, shared);
         let sum = {
@@ -52,7 +52,7 @@ impl<'a> Pass<'_, 'a> {
         normed = sum.normed(&layer.norm(second));
         let output = self.machine.within("mlp", &roles::FEED_FORWARD, || {
             let (active, fed) = self.mlp_kept(layer, &normed);
-            let dropped = fed.dropout(drops);
+            let dropped = fed.dropout(self.dropout_of_function(layer.block.residual_dropout));
             let output = dropped.add(&sum);
             drop(dropped);
             drop((active, fed));
@@ -98,7 +98,7 @@ impl<'a> Pass<'_, 'a> {
             let float = products.to(Dtype::F32);
             float.softmax().to(v.value.dtype)
         });
-        weights = self.probabilities(|| weights.dropout(self.dropout(attention.dropout)));
+        weights = self.probabilities(|| weights.dropout(self.attention_dropout(attention.dropout)));
         let shape = Product { numel: q.value.numel, second: Second::Plain, ..shape };
         let mut context = self.machine.product(&weights, &v, shape, self.autocast);
         context = context.to_tokens();

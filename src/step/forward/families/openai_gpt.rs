@@ -56,7 +56,7 @@ impl<'a> Pass<'_, 'a> {
         let fed = {
             let (_active, fed) =
                 self.machine.within("mlp", &roles::FEED_FORWARD, || self.mlp_kept(layer, &normed));
-            fed.dropout(self.dropout(layer.block.residual_dropout))
+            fed.dropout(self.residual_dropout(layer))
         };
         let output = normed.add(&fed).normed(&layer.norm(second));
         drop(attended);
@@ -100,7 +100,7 @@ impl<'a> Pass<'_, 'a> {
         };
         let mut output = context.to_tokens();
         output = output.through(&layer.linear(&attention.output));
-        output = output.dropout(self.dropout(layer.block.residual_dropout));
+        output = output.dropout(self.residual_dropout(layer));
         drop(fused);
         drop((q, k, v));
         drop(context);

@@ -88,7 +88,7 @@ impl<'a> Pass<'_, 'a> {
             bias: None,
         };
         let Mixed { mut output, weights } =
-            self.attend_latent(scores, &heads, Some(&mask), self.dropout(latent.dropout));
+            self.attend_latent(scores, &heads, Some(&mask), self.attention_dropout(latent.dropout));
         output = output.through(&layer.linear(&latent.output));
         drop(mask);
         drop((residual, q, q_pass, q_rotated));

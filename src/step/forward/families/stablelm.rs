@@ -19,7 +19,7 @@ impl<'a> Pass<'_, 'a> {
         let Mixed { output: attended, weights: _weights } = self.mixer(layer, &normed, shared);
         let sum = hidden.add(&attended);
         let mut fed = self.feed_forward(layer, &sum.normed(&layer.norm(second)));
-        fed = fed.dropout(self.dropout(layer.block.residual_dropout));
+        fed = fed.dropout(self.residual_dropout(layer));
         let output = sum.add(&fed);
         drop(normed);
         drop(sum);

@@ -231,7 +231,7 @@ impl<'a> Pass<'_, 'a> {
             made = Some(cross_bias);
             _weights = weights;
         }
-        let drops = self.dropout(layer.block.residual_dropout);
+        let drops = self.residual_dropout(layer);
         hidden = {
             let fed = {
                 let normed = hidden.normed(&layer.norm(last));
@@ -274,7 +274,7 @@ impl<'a> Pass<'_, 'a> {
             self.t5_attention(layer, attention, (&normed, source), mask, bias)
         });
         let sum = {
-            let dropped = attended.dropout(self.dropout(layer.block.residual_dropout));
+            let dropped = attended.dropout(self.residual_dropout(layer));
             hidden.add(&dropped)
         };
         // of its own the sum takes the attention's variable, that over a source has one of its own
