@@ -33,6 +33,8 @@ fn what_does_not_go_with_compiled_layers_is_refused() {
             ("gc=reentrant", Some(Field::Checkpointing)),
             ("method=lora&ld=off", None),
             ("method=lora&ld=off&t=attention", None),
+            ("method=lora&ld=off&t=q_proj,v_proj", None),
+            ("method=lora&ld=off&t=q_proj,up_proj", Some(Field::LoraTargets)),
             ("method=lora&ld=off&t=mlp", Some(Field::LoraTargets)),
             ("method=lora&ld=on", Some(Field::LoraDropout)),
             ("method=lora&ld=off&r=6", Some(Field::LoraRank)),

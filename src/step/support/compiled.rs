@@ -6,8 +6,8 @@ use crate::model::Architecture;
 use crate::model::blocks::{Activation, Attention, FeedForward, Mixer, Mlp, Projection, Wiring};
 use crate::scenario::software::{ModelCode, Software, Trainer};
 use crate::scenario::{
-    AttentionKernel, Checkpointing, Compile, Lengths, LoraTargets, Mask, Method, Offloading, Precision,
-    StepTime, Tuner,
+    AttentionKernel, Checkpointing, Compile, Lengths, LoraTargets, Mask, Method, Modules, Offloading,
+    Precision, StepTime, Tuner,
 };
 use crate::step::device::Device;
 
@@ -47,7 +47,7 @@ pub(in crate::step) fn compiled(
         let message = format!("compiled layers under {} are not modelled", member.stack.label());
         return refuse(Field::Stack, message, "choose transformers, or switch torch.compile off");
     }
-    adapters(member)?;
+    adapters(member, architecture)?;
     if member.float8.is_on() {
         let message = "compiled layers that multiply in 8-bit floats are not modelled: the casts are compiled into their graphs";
         return refuse(Field::Float8, message.into(), "switch FP8 training off, or torch.compile");
@@ -101,7 +101,7 @@ pub(in crate::step) fn compiled(
 }
 
 /// Refuses adapters beside which layers are compiled to graphs that were not compared.
-fn adapters(member: &Member) -> Result<(), Issue> {
+fn adapters(member: &Member, architecture: &Architecture) -> Result<(), Issue> {
     let refuse = |field, message: &str, fix: &str| Err(Issue::error(field, message).with_fix(fix));
     let off = "switch torch.compile off";
     match member.method {
@@ -117,7 +117,16 @@ fn adapters(member: &Member) -> Result<(), Issue> {
         let message = "compiled layers with another tuner than LoRA are not modelled: its code is compiled into their graphs";
         return refuse(Field::Adapter, message, "choose LoRA, or switch torch.compile off");
     }
-    if !matches!(lora.targets, LoraTargets::AllLinear | LoraTargets::Attention | LoraTargets::Qv) {
+    let targets = match lora.targets {
+        LoraTargets::Named
+            if Modules::NONE.with("q_proj").and_then(|q| q.with("v_proj")) == Some(lora.modules) =>
+        {
+            Some(LoraTargets::Qv)
+        }
+        LoraTargets::Named => lora.modules.group(architecture),
+        group => Some(group),
+    };
+    if !matches!(targets, Some(LoraTargets::AllLinear | LoraTargets::Attention | LoraTargets::Qv)) {
         let message = "compiled layers are modelled with adapters on all linear layers, on attention's, and on queries and values: with others their graphs are others";
         return refuse(Field::LoraTargets, message, "choose one of these, or switch torch.compile off");
     }
