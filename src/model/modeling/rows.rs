@@ -165,8 +165,9 @@ const fn row(model_types: &'static [&'static str], modeling: Modeling, stacks: S
     Family { model_types, modeling, stacks }
 }
 
-/// llama's layers, whose compiled graphs are known.
+/// llama's layers and qwen's, whose compiled graphs are known.
 const COMPILED_LLAMA: Modeling = Modeling { compiles: true, ..LLAMA };
+const COMPILED_QWEN: Modeling = Modeling { compiles: true, ..QWEN };
 
 /// Every family: a new one answers what transformers' code does and which other projects' code was compared, or says whose
 /// answers are its own.
@@ -205,8 +206,8 @@ static FAMILIES: [Family; 92] = [
     ),
     row(&["helium"], Modeling { rotary_join: RotaryJoin::Whole, ..LLAMA }, NOWHERE),
     row(&["baichuan"], Modeling { peft: Peft { packs_projections: true, ..NO_PEFT }, ..LLAMA }, NOWHERE),
-    row(&["qwen2"], QWEN, QWEN2_STACKS),
-    row(&["qwen3"], QWEN, QWEN3_STACKS),
+    row(&["qwen2"], COMPILED_QWEN, QWEN2_STACKS),
+    row(&["qwen3"], COMPILED_QWEN, QWEN3_STACKS),
     row(&["smollm3"], QWEN, TRL_AND_AXOLOTL),
     row(&["vaultgemma"], QWEN, TRL),
     row(&["ministral", "qwen2_vl_text", "qwen2_5_vl_text", "cwm", "lfm2"], QWEN, NOWHERE),

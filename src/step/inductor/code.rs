@@ -82,7 +82,14 @@ impl Writer<'_> {
                 self.lines.push(At { line, step });
             }
         }
-        self.lines.push(At { line: Line::Run(node), step });
+        let workspace = match graph.nodes[node].call {
+            Call::MixOrderReductions { workspace, .. } => Some(workspace),
+            Call::Product(_) | Call::Kernel | Call::Attention | Call::MultiOutput(_) | Call::Nothing => None,
+        };
+        let made = workspace.map(Line::Make);
+        let freed = workspace.map(Line::Free);
+        let lines = made.into_iter().chain([Line::Run(node)]).chain(freed);
+        self.lines.extend(lines.map(|line| At { line, step }));
         self.done[node] = true;
     }
 
@@ -91,13 +98,13 @@ impl Writer<'_> {
         let made = &self.graph.buffers[op.makes];
         op.reads.iter().copied().find(|read| {
             let buffer = &self.graph.buffers[*read];
-            let own = matches!(buffer.origin, Origin::Saved | Origin::Made | Origin::Part);
+            let own = matches!(buffer.origin, Origin::Saved | Origin::Made | Origin::MultiOutput);
             own && op.over.contains(read)
                 && !buffer.returned
                 && !self.taken[*read]
                 && buffer.dtype == made.dtype
-                && made.room <= buffer.room
-                && made.room.saturating_mul(20) >= buffer.room.saturating_mul(19)
+                && made.storage_size <= buffer.storage_size
+                && made.storage_size.saturating_mul(20) >= buffer.storage_size.saturating_mul(19)
                 && !self.is_needed(*read, node, place)
         })
     }
@@ -138,7 +145,10 @@ fn reused(graph: &Graph, order: &[usize], mut lines: Vec<At>) -> Vec<Line> {
         let At { line, step } = lines[index];
         match line {
             Line::Free(buffer) => {
-                if matches!(graph.buffers[buffer].origin, Origin::Made | Origin::Part) {
+                if matches!(
+                    graph.buffers[buffer].origin,
+                    Origin::Made | Origin::MultiOutput | Origin::Workspace
+                ) {
                     pool.push(index);
                 }
             }
@@ -147,14 +157,15 @@ fn reused(graph: &Graph, order: &[usize], mut lines: Vec<At>) -> Vec<Line> {
                 let fits = |at: &usize| match lines[*at].line {
                     Line::Free(buffer) => {
                         let buffer = &graph.buffers[buffer];
-                        (buffer.room, buffer.dtype) == (wanted.room, wanted.dtype)
+                        (buffer.storage_size, buffer.dtype) == (wanted.storage_size, wanted.dtype)
                     }
                     Line::Make(_) | Line::Take { .. } | Line::Run(_) => false,
                 };
                 let Some(place) = pool.iter().rposition(fits) else { continue };
                 let At { line: Line::Free(from), step: freed } = lines[pool[place]] else { continue };
                 let between = freed + 1..step;
-                let peak = steps[between.clone()].iter().copied().max().unwrap_or(0);
+                // what the graph returns counts as freed before it is made, so that estimates may be negative; the tree of them starts at 0
+                let peak = steps[between.clone()].iter().copied().max().unwrap_or(0).max(0);
                 if between.is_empty() || wanted.bytes() + peak <= highest {
                     steps[between].iter_mut().for_each(|size| *size += wanted.bytes());
                     gone[pool.remove(place)] = true;

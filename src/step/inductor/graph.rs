@@ -10,11 +10,13 @@ pub(in crate::step) enum Origin {
     /// What forward saved for backward: nobody else has it (`DonatedBuffer`).
     Saved,
     /// What a call returns in one tuple with others.
-    Part,
+    MultiOutput,
     /// That tuple.
-    Bundle,
+    MultiOutputLayout,
     /// The graph's own.
     Made,
+    /// A kernel's workspace, of which the scheduler knows nothing (`WorkspaceArg`).
+    Workspace,
     /// Stays within one kernel and is never allocated (`removed_buffers`); the scheduler counts it all the same.
     Removed,
 }
@@ -25,8 +27,8 @@ pub(in crate::step) struct Buffer {
     /// Its name in the generated code: what goes at once goes in the order of the names.
     pub name: String,
     pub numel: u64,
-    /// Elements that its memory has room for: more than it has where its rows are padded.
-    pub room: u64,
+    /// Elements that its memory has room for (`get_allocation_storage_size`): more than it has where its rows are padded.
+    pub storage_size: u64,
     pub dtype: Dtype,
     pub origin: Origin,
     /// Whether the graph returns it.
@@ -63,13 +65,13 @@ pub(in crate::step) enum Call {
     Product(u64),
     /// A generated kernel.
     Kernel,
-    /// A generated kernel that reduces rows and columns at once: partial sums of columns are summed by PyTorch's own kernels, into
-    /// these buffers (`FusedMixOrderReductions`).
-    Mixed([usize; 2]),
+    /// A generated kernel that reduces rows and columns at once, and leaves partial sums of columns in a workspace for PyTorch's own
+    /// kernels, which sum them into these buffers (`FusedMixOrderReductions`).
+    MixOrderReductions { workspace: usize, sums: [Option<usize>; 2] },
     /// Attention, or its backward.
     Attention,
     /// An element of a tuple.
-    Part(usize),
+    MultiOutput(usize),
     /// Nothing: another node has done it.
     Nothing,
 }
@@ -82,6 +84,29 @@ pub(in crate::step) struct Graph {
 }
 
 impl Graph {
+    /// Puts the nodes in the order in which the scheduler first has them (scheduler.py `fuse_nodes_once`,
+    /// `topological_sort_schedule`): by what they make first, each after those whose buffers it reads, these by the buffers' names.
+    pub fn sort(&mut self) {
+        let nodes = std::mem::take(&mut self.nodes);
+        let mut left: Vec<Option<Node>> = nodes.into_iter().map(Some).collect();
+        left.sort_by_key(|node| node.iter().flat_map(|node| &node.ops).map(|op| op.makes).min());
+        let mut makers = vec![None; self.buffers.len()];
+        for (place, node) in left.iter().enumerate() {
+            node.iter().flat_map(|node| &node.ops).for_each(|op| makers[op.makes] = Some(place));
+        }
+        for place in 0..left.len() {
+            self.put(place, &makers, &mut left);
+        }
+    }
+
+    fn put(&mut self, place: usize, makers: &[Option<usize>], left: &mut [Option<Node>]) {
+        let Some(node) = left[place].take() else { return };
+        let mut reads: Vec<usize> = node.ops.iter().flat_map(|op| op.reads.iter().copied()).collect();
+        reads.sort_by(|a, b| self.buffers[*a].name.cmp(&self.buffers[*b].name));
+        reads.into_iter().filter_map(|read| makers[read]).for_each(|maker| self.put(maker, makers, left));
+        self.nodes.push(node);
+    }
+
     pub(super) fn makes(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
         self.nodes[node].ops.iter().map(|op| op.makes)
     }

@@ -48,7 +48,7 @@ impl<'g> Plan<'g> {
                     plan.inputs[node].push(read);
                 }
                 // a tuple is as large as what is taken of it, which is freed one by one
-                if buffers[read].origin == Origin::Bundle {
+                if buffers[read].origin == Origin::MultiOutputLayout {
                     let parts: i128 = graph.makes(node).map(|part| buffers[part].bytes()).sum();
                     plan.sizes[read].0 += parts;
                 }
@@ -69,7 +69,7 @@ impl<'g> Plan<'g> {
         let makers = self.graph.makers();
         for (index, buffer) in self.graph.buffers.iter().enumerate() {
             let made = makers[index].map(|node| step_of[node]);
-            if made.is_none() && buffer.origin == Origin::Argument {
+            if made.is_none() && matches!(buffer.origin, Origin::Argument | Origin::Workspace) {
                 continue;
             }
             let start = made.unwrap_or(0);
@@ -190,9 +190,8 @@ impl<'g> Plan<'g> {
 /// `compute_size_for_scheduler_buffer`.
 fn own_sizes(origin: Origin, bytes: i128) -> (i128, i128) {
     match origin {
-        Origin::Argument => (0, 0),
-        Origin::Bundle => (0, 0),
-        Origin::Part => (0, bytes),
+        Origin::Argument | Origin::Workspace | Origin::MultiOutputLayout => (0, 0),
+        Origin::MultiOutput => (0, bytes),
         Origin::Saved | Origin::Made | Origin::Removed => (bytes, bytes),
     }
 }

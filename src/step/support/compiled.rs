@@ -6,7 +6,8 @@ use crate::model::Architecture;
 use crate::model::blocks::{Activation, Attention, FeedForward, Mixer, Mlp, Projection, Wiring};
 use crate::scenario::software::{ModelCode, Software, Trainer};
 use crate::scenario::{
-    AttentionKernel, Checkpointing, Compile, Lengths, Mask, Method, Offloading, Precision, StepTime,
+    AttentionKernel, Checkpointing, Compile, Lengths, LoraTargets, Mask, Method, Modules, Offloading,
+    Precision, StepTime, Tuner,
 };
 use crate::step::device::Device;
 
@@ -16,6 +17,8 @@ const LEAST_CAPABILITY: u32 = 80;
 /// Elements that each row of a matrix is a multiple of, so that inductor pads none of them (torch/_inductor/config.py
 /// `padding_alignment_bytes`, of 16-bit elements) and needs no padding before a product (fx_passes/pad_mm.py).
 const ROW: u64 = 64;
+/// The same of the rank of adapters, whose elements are of 32 bits.
+const RANK: u64 = 4;
 /// The same of the tokens, which weights' gradients are summed over.
 const TOKENS: u64 = 8;
 
@@ -44,16 +47,14 @@ pub(in crate::step) fn compiled(
         let message = format!("compiled layers under {} are not modelled", member.stack.label());
         return refuse(Field::Stack, message, "choose transformers, or switch torch.compile off");
     }
-    if member.method != Method::Full {
-        let message = "compiled layers with adapters are not modelled: the first layer's graph is another one than the others'";
-        return refuse(Field::Method, message.into(), "choose full fine-tuning, or switch torch.compile off");
-    }
+    adapters(member, architecture)?;
     if member.float8.is_on() {
         let message = "compiled layers that multiply in 8-bit floats are not modelled: the casts are compiled into their graphs";
         return refuse(Field::Float8, message.into(), "switch FP8 training off, or torch.compile");
     }
-    if member.precision != Precision::Bf16 {
-        let message = "compiled layers are modelled of a model in bfloat16 alone: in other types, and under autocast, their graphs are others";
+    let autocast = member.precision == Precision::AmpBf16 && member.method == Method::Full;
+    if member.precision != Precision::Bf16 && !autocast {
+        let message = "compiled layers are modelled of a model in bfloat16, and of one in float32 under bfloat16's autocast that is trained whole: otherwise their graphs are others";
         return refuse(Field::Precision, message.into(), "choose pure bfloat16, or switch torch.compile off");
     }
     if member.qat.is_on() {
@@ -96,10 +97,56 @@ pub(in crate::step) fn compiled(
             "choose SDPA and such a card, or switch torch.compile off",
         );
     }
-    job.round
-        .iter()
-        .filter_map(Act::batch)
-        .try_for_each(|batch| texts(architecture, batch, (member.dropout, device)))
+    job.round.iter().filter_map(Act::batch).try_for_each(|batch| texts(architecture, batch, (member, device)))
+}
+
+/// Refuses adapters beside which layers are compiled to graphs that were not compared.
+fn adapters(member: &Member, architecture: &Architecture) -> Result<(), Issue> {
+    let refuse = |field, message: &str, fix: &str| Err(Issue::error(field, message).with_fix(fix));
+    let off = "switch torch.compile off";
+    match member.method {
+        Method::Full => return Ok(()),
+        Method::Lora => {}
+        _ => {
+            let message = "compiled layers are modelled of full fine-tuning and of LoRA: the code of other methods is compiled to other graphs";
+            return refuse(Field::Method, message, "choose LoRA, or switch torch.compile off");
+        }
+    }
+    let lora = &member.lora;
+    if lora.tuner != Tuner::Lora {
+        let message = "compiled layers with another tuner than LoRA are not modelled: its code is compiled into their graphs";
+        return refuse(Field::Adapter, message, "choose LoRA, or switch torch.compile off");
+    }
+    let targets = match lora.targets {
+        LoraTargets::Named
+            if Modules::NONE.with("q_proj").and_then(|q| q.with("v_proj")) == Some(lora.modules) =>
+        {
+            Some(LoraTargets::Qv)
+        }
+        LoraTargets::Named => lora.modules.group(architecture),
+        group => Some(group),
+    };
+    if !matches!(targets, Some(LoraTargets::AllLinear | LoraTargets::Attention | LoraTargets::Qv)) {
+        let message = "compiled layers are modelled with adapters on all linear layers, on attention's, and on queries and values: with others their graphs are others";
+        return refuse(Field::LoraTargets, message, "choose one of these, or switch torch.compile off");
+    }
+    if lora.dropout {
+        let message = "compiled layers whose adapters drop elements are not modelled: the masks are made within their graphs";
+        return refuse(Field::LoraDropout, message, "switch the adapters' dropout off, or torch.compile");
+    }
+    if !lora.fp32_adapters {
+        let message = "compiled layers with adapters in bfloat16 are not modelled: nothing is cast between them, and their graphs are others";
+        return refuse(Field::Fp32Adapters, message, "leave the adapters in float32 (peft's default)");
+    }
+    if !lora.rank.is_multiple_of(RANK) {
+        let message = "4 does not divide the adapters' rank, and inductor pads products then";
+        return refuse(Field::LoraRank, message, "choose a multiple of 4, or switch torch.compile off");
+    }
+    if lora.trains_embeddings {
+        let message = "compiled layers beside trained embeddings and frozen layers were not compared";
+        return refuse(Field::TrainEmbeddings, message, off);
+    }
+    Ok(())
 }
 
 fn followed(act: &Act) -> bool {
@@ -110,7 +157,7 @@ fn followed(act: &Act) -> bool {
 fn texts(
     architecture: &Architecture,
     batch: Batch,
-    (dropout, device): (Option<u16>, Device),
+    (member, device): (&Member, Device),
 ) -> Result<(), Issue> {
     let refuse = |field, message: String, fix: &str| Err(Issue::error(field, message).with_fix(fix));
     let off = "switch torch.compile off";
@@ -123,7 +170,7 @@ fn texts(
         let message = "compiled layers are modelled without a mask: with one attention takes another kernel";
         return refuse(Field::Mask, message.into(), "choose another mask, or switch torch.compile off");
     }
-    match unfollowed(architecture, batch, (dropout, device)) {
+    match unfollowed(architecture, batch, (member, device)) {
         None => Ok(()),
         Some(because) => {
             let family = &architecture.model_type;
@@ -136,10 +183,10 @@ fn texts(
 fn unfollowed(
     architecture: &Architecture,
     batch: Batch,
-    (dropout, device): (Option<u16>, Device),
+    (member, device): (&Member, Device),
 ) -> Option<&'static str> {
     if !architecture.family.is_some_and(|family| family.modeling.compiles) {
-        return Some("of llama's and mistral's layers alone the graphs are known");
+        return Some("the graphs of llama's, mistral's, qwen2's and qwen3's layers alone are known");
     }
     if !batch.tokens().is_multiple_of(TOKENS) {
         return Some("8 does not divide the tokens of the micro-batch, and inductor pads products then");
@@ -169,22 +216,32 @@ fn unfollowed(
                 "64 does not divide the width of its feed-forward network, and inductor pads rows then",
             );
         }
-        attends(attention, batch.length, dropout)
+        attends(attention, batch.length, member)
     })
 }
 
 /// The same of an attention.
-fn attends(attention: &Attention, length: u64, dropout: Option<u16>) -> Option<&'static str> {
+fn attends(attention: &Attention, length: u64, member: &Member) -> Option<&'static str> {
     let Projection::Separate { q, k, v } = &attention.projection else {
         return Some("its projections are fused");
     };
-    if [q, k, v, &attention.output].into_iter().any(|linear| linear.bias) {
-        return Some("its projections have biases");
+    if attention.output.bias || [k, v].into_iter().any(|linear| linear.bias != q.bias) {
+        return Some("its projections have other biases than qwen2's");
+    }
+    let is_plain = !q.bias && attention.qk_norm.is_none();
+    if !is_plain && member.method == Method::Lora {
+        return Some("adapters beside biases and norms of heads were not compared");
+    }
+    if !is_plain && member.precision != Precision::Bf16 {
+        return Some("autocast over biases and norms of heads was not compared");
+    }
+    if attention.heads == 1 && member.method == Method::Lora {
+        return Some("inductor fuses more where there is one head");
     }
     if attention.window.is_some_and(|window| window <= length) {
         return Some("the sequence is longer than its window, and has a mask then");
     }
-    if attention.dropout.is_active(dropout) {
+    if attention.dropout.is_active(member.dropout) {
         return Some("its attention drops probabilities");
     }
     if attention.head_dim > 256 {

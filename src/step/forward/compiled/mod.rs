@@ -6,19 +6,25 @@
 
 mod draft;
 mod graphs;
+mod handed_over;
 mod rules;
 
 use draft::{
-    ARGUMENTS, COS, DOWN, FIRST_NORM, GATE, HIDDEN, KEY, OUTPUT, QUERY, SECOND_NORM, SIN, Sizes, UP, VALUE,
+    ARGUMENTS, Adapters, Beside, COS, DOWN, FIRST_NORM, GATE, HIDDEN, KEY, KEY_NORM, OUTPUT, Projected,
+    QUERY, QUERY_NORM, SECOND_NORM, SIN, Sizes, Targets, UP, VALUE, bias, lora_a, lora_b,
 };
 
+use handed_over::handed_over;
+
 use super::inputs::Seen;
+use super::load::autocast_dtype;
 use super::{BoundLayer, Pass, Shared};
 use crate::dtype::Dtype;
 use crate::model::blocks::{FeedForward, Mixer, Mlp, Projection, Wiring};
 use crate::step::autograd::{DISCARDED_LEAF, Edge, Grad, Results, only};
 use crate::step::heap::{NOTHING, StorageId};
 use crate::step::inductor::{Call, Graph, Line, Origin};
+use crate::step::kernels;
 use crate::step::machine::State;
 use crate::step::ops::attention::{Choice, Kernel, Scores, alone, alone_backward};
 use crate::step::params::ParamId;
@@ -42,9 +48,6 @@ static WORKSPACE: What = What::own(
     "partial sums over tokens that a generated kernel leaves for the gradients of both norms' weights",
     INDUCTOR,
 );
-
-/// The order in which autograd's queue, a heap, hands its gradients to parameters, which all are as urgent (measured).
-const HANDED_OVER: [usize; 9] = [FIRST_NORM, QUERY, SECOND_NORM, DOWN, UP, OUTPUT, KEY, GATE, VALUE];
 
 /// By argument of the graph: the parameter that it is.
 type Parameters = [Option<ParamId>; ARGUMENTS];
@@ -79,6 +82,7 @@ impl<'a> Pass<'_, 'a> {
         let Projection::Separate { q, k, v } = &attention.projection else { return None };
         let FeedForward::Dense(Mlp::Gated { gate, up, down, .. }) = &block.ffn else { return None };
         let mut parameters = [None; ARGUMENTS];
+        let mut rank = 0;
         let linears = [
             (QUERY, q),
             (KEY, k),
@@ -89,33 +93,74 @@ impl<'a> Pass<'_, 'a> {
             (DOWN, down),
         ];
         for (place, spec) in linears {
-            parameters[place] = Some(layer.linear(spec).weight.id());
+            let linear = layer.linear(spec);
+            parameters[place] = Some(linear.weight.id());
+            parameters[bias(place)] = linear.bias;
+            if let Some(adapter) = linear.adapter {
+                rank = adapter.rank;
+                parameters[lora_a(place)] = Some(adapter.a);
+                parameters[lora_b(place)] = Some(adapter.b);
+            }
         }
+        let adapters = match adapted(&parameters) {
+            Adapted::None => None,
+            Adapted::As(targets) => Some(Adapters { rank, targets, input: hidden.requires_grad() }),
+            Adapted::Otherwise => return None,
+        };
         parameters[FIRST_NORM] = layer.norm(first).weight;
         parameters[SECOND_NORM] = layer.norm(second).weight;
+        if let Some(norms) = &attention.qk_norm {
+            parameters[QUERY_NORM] = layer.norm(&norms.q).weight;
+            parameters[KEY_NORM] = layer.norm(&norms.k).weight;
+        }
+        let beside = match (parameters[bias(QUERY)], parameters[QUERY_NORM]) {
+            (None, None) => Beside::Nothing,
+            (Some(_), None) => Beside::Biases,
+            (None, Some(_)) => Beside::HeadNorms,
+            (Some(_), Some(_)) => return None,
+        };
         let device = self.device;
         let tokens = self.batch.sequences.saturating_mul(self.batch.length);
         let width = hidden.numel / tokens.max(1);
         let given = self.scores(attention, Kernel::Flash, attention.kv_heads);
-        let kernel = self.compiled_kernel(given, hidden.dtype);
+        let autocast = autocast_dtype(self.member.precision);
+        let dtype = autocast.unwrap_or(hidden.dtype);
+        let kernel = self.compiled_kernel(given, dtype);
         if !matches!(kernel, Kernel::Flash | Kernel::Cudnn) {
             return None;
         }
         let scores = Scores { kernel, ..given };
         // flash's seed is a pair of numbers
         let seeds = if kernel == Kernel::Flash { [2, 1] } else { [1, 1] };
-        let heads = |count: u64| count.saturating_mul(attention.head_dim);
+        let projected = |heads: u64| {
+            let features = heads.saturating_mul(attention.head_dim);
+            Projected {
+                features,
+                heads,
+                numbers: rules::padded(self.batch.sequences, self.batch.length.saturating_mul(heads)),
+                sums: match beside {
+                    Beside::Nothing | Beside::Biases => rules::bias_sums(device, tokens, features),
+                    Beside::HeadNorms => {
+                        rules::norm_sums(device, tokens.saturating_mul(heads), attention.head_dim)
+                    }
+                },
+            }
+        };
         let sizes = Sizes {
+            sequences: self.batch.sequences,
             tokens,
             hidden: width,
-            queries: heads(attention.heads),
-            keys: heads(attention.kv_heads),
+            queries: projected(attention.heads),
+            keys: projected(attention.kv_heads),
             width: layer.linear(gate).shape.output,
             numbers: rules::padded(self.batch.sequences, self.batch.length),
             log_sums: scores.rows(),
             seeds,
-            dtype: hidden.dtype,
-            sums: rules::sums(device, tokens, width),
+            dtype,
+            sums: rules::norm_sums(device, tokens, width),
+            beside,
+            adapters,
+            autocast: autocast.is_some(),
         };
         Some((sizes, scores, parameters))
     }
@@ -138,6 +183,26 @@ impl<'a> Pass<'_, 'a> {
         }
         .kernel()
     }
+}
+
+/// Which linear layers of a layer have adapters.
+enum Adapted {
+    None,
+    As(Targets),
+    /// As no layer that was compared.
+    Otherwise,
+}
+
+fn adapted(parameters: &Parameters) -> Adapted {
+    let linears = [QUERY, KEY, VALUE, OUTPUT, GATE, UP, DOWN];
+    let are = |targets: Targets| {
+        linears.into_iter().all(|linear| targets.adapt(linear) == parameters[lora_a(linear)].is_some())
+    };
+    if linears.into_iter().all(|linear| parameters[lora_a(linear)].is_none()) {
+        return Adapted::None;
+    }
+    let mut known = [Targets::All, Targets::Attention, Targets::QueriesAndValues].into_iter();
+    known.find(|targets| are(*targets)).map_or(Adapted::Otherwise, Adapted::As)
 }
 
 /// A graph that runs.
@@ -163,19 +228,19 @@ impl<'g> Running<'g> {
     }
 
     /// Runs its code; `attention` is the call of attention's kernel.
-    fn run(
-        &mut self,
-        state: &mut State,
-        mixed: Option<u64>,
-        attention: &dyn Fn(&mut State) -> Vec<StorageId>,
-    ) {
+    fn run(&mut self, state: &mut State, attention: &dyn Fn(&mut State) -> Vec<StorageId>) {
         for line in self.graph.lines() {
             match line {
                 Line::Make(made) => {
                     let buffer = &self.graph.buffers[made];
                     self.held[made] = match self.products[made] {
-                        Some(inner) => state.alloc_product(buffer.room, inner, buffer.dtype, &PRODUCT),
-                        None => state.alloc(buffer.room, buffer.dtype, &FUSED),
+                        Some(inner) => {
+                            state.alloc_product(buffer.storage_size, inner, buffer.dtype, &PRODUCT)
+                        }
+                        None if buffer.origin == Origin::Workspace => {
+                            state.alloc(buffer.storage_size, buffer.dtype, &WORKSPACE)
+                        }
+                        None => state.alloc(buffer.storage_size, buffer.dtype, &FUSED),
                     };
                 }
                 Line::Take { made, from } => {
@@ -186,9 +251,9 @@ impl<'g> Running<'g> {
                         None => state.write(buffer.numel.saturating_mul(buffer.dtype.bytes())),
                     }
                 }
-                Line::Run(node) => self.call(state, node, mixed, attention),
+                Line::Run(node) => self.call(state, node, attention),
                 Line::Free(gone) => {
-                    if self.graph.buffers[gone].origin == Origin::Bundle {
+                    if self.graph.buffers[gone].origin == Origin::MultiOutputLayout {
                         self.tuple.drain(..).for_each(|part| state.release(part));
                     }
                     state.release(std::mem::replace(&mut self.held[gone], NOTHING));
@@ -198,40 +263,35 @@ impl<'g> Running<'g> {
         self.tuple.drain(..).for_each(|part| state.release(part));
     }
 
-    fn call(
-        &mut self,
-        state: &mut State,
-        node: usize,
-        mixed: Option<u64>,
-        attention: &dyn Fn(&mut State) -> Vec<StorageId>,
-    ) {
+    fn call(&mut self, state: &mut State, node: usize, attention: &dyn Fn(&mut State) -> Vec<StorageId>) {
         match self.graph.nodes[node].call {
             Call::Product(_) | Call::Kernel | Call::Nothing => {}
             Call::Attention => self.tuple = attention(state),
-            Call::Part(index) => {
+            Call::MultiOutput(index) => {
                 let part = self.tuple.get(index).copied().unwrap_or(NOTHING);
                 state.retain(part);
                 for op in &self.graph.nodes[node].ops {
                     self.held[op.makes] = part;
                 }
             }
-            Call::Mixed(sums) => self.mixed(state, sums, mixed.unwrap_or(0)),
+            Call::MixOrderReductions { workspace, sums } => self.sum_columns(state, workspace, sums),
         }
     }
 
-    /// Both norms' sums of columns: each of the workspace's halves is summed in float32 and cast.
-    fn mixed(&mut self, state: &mut State, sums: [usize; 2], rows: u64) {
-        let columns = self.graph.buffers[sums[0]].numel;
-        let partial = rows.saturating_mul(columns).saturating_mul(2);
-        let workspace = state.alloc(partial, Dtype::F32, &WORKSPACE);
-        for made in sums {
-            let dtype = self.graph.buffers[made].dtype;
-            let sum = state.alloc(columns, Dtype::F32, &torch::SUM);
-            let cast = state.alloc(columns, dtype, &torch::CAST);
-            state.release(sum);
-            state.release(std::mem::replace(&mut self.held[made], cast));
+    /// Sums of columns for norms' weights: each part of the workspace is summed in float32, and cast where the weight is of another type.
+    fn sum_columns(&mut self, state: &mut State, workspace: usize, sums: [Option<usize>; 2]) {
+        let columns: u64 = sums.iter().flatten().map(|made| self.graph.buffers[*made].numel).sum();
+        let rows = self.graph.buffers[workspace].numel / columns.max(1);
+        for made in sums.into_iter().flatten() {
+            let buffer = &self.graph.buffers[made];
+            let mut sum = state.alloc(buffer.numel, Dtype::F32, &torch::SUM);
+            kernels::column_sum_scratch(state, rows, buffer.numel, Dtype::F32);
+            if buffer.dtype != Dtype::F32 {
+                let cast = state.alloc(buffer.numel, buffer.dtype, &torch::CAST);
+                state.release(std::mem::replace(&mut sum, cast));
+            }
+            state.release(std::mem::replace(&mut self.held[made], sum));
         }
-        state.release(workspace);
     }
 
     /// Takes what the code returns out of its hands.
@@ -255,13 +315,23 @@ impl State {
     ) -> Value {
         let forward = graphs::forward(sizes);
         let own = *sizes;
-        let [states, cosines, sines] = [hidden, cos, sin].map(|value| value.storage);
+        // of what it is given a graph saves what backward needs
+        let saves = |argument: usize| forward.graph.buffers[argument].returned;
+        let arguments: Vec<(usize, Value)> = [(HIDDEN, hidden), (COS, cos), (SIN, sin)]
+            .into_iter()
+            .filter(|(argument, _)| saves(*argument))
+            .collect();
         let weights = parameters.map(|id| id.map(|id| self.weight(id)));
         for weight in weights.iter().flatten() {
             self.read_operand(weight.bytes());
         }
-        let saved = [HIDDEN, COS, SIN].into_iter().chain(forward.kept.all()).count();
-        let node = self.node([&hidden], move |state, node, grad| {
+        let places: Vec<usize> = arguments.iter().map(|(argument, _)| *argument).collect();
+        let saved = places.len() + forward.kept.len();
+        // where the layer's input wants no gradient, a parameter does
+        let wanted = weights.iter().flatten().find(|weight| weight.wants()).copied();
+        let reaches = if hidden.wants() { None } else { wanted };
+        let input = reaches.unwrap_or(hidden);
+        let node = self.node([&input], move |state, node, grad| {
             let given: Vec<StorageId> = (0..saved as u32).map(|index| state.saved(node, index)).collect();
             // what the function saved is its code's alone
             for (index, storage) in given.iter().enumerate() {
@@ -269,19 +339,21 @@ impl State {
                 state.clear_saved(node, index as u32);
             }
             state.drop_arguments(node);
-            state.compiled_backward(&own, scores, parameters, (hidden, *grad, &given))
+            state.compiled_backward(&own, scores, parameters, (hidden, *grad), (&places, &given))
         });
         for weight in weights.into_iter().flatten() {
-            self.expect_gradient(Some(weight));
+            if reaches.is_none_or(|input| input.edge != weight.edge) {
+                self.expect_gradient(Some(weight));
+            }
         }
         let mut running = Running::new(&forward.graph);
         let of = hidden.storage;
         let dtype = own.dtype;
-        running.run(self, None, &move |state| alone(state, scores, (of, dtype)));
-        for storage in [states, cosines, sines] {
-            self.save(node, storage);
+        running.run(self, &move |state| alone(state, scores, (of, dtype)));
+        for (_, value) in arguments {
+            self.save(node, value.storage);
         }
-        for kept in forward.kept.all() {
+        for kept in forward.kept {
             self.save(node, running.held[kept]);
         }
         let storage = running.returned(forward.output);
@@ -294,31 +366,34 @@ impl State {
         sizes: &Sizes,
         scores: Scores,
         parameters: Parameters,
-        (hidden, gradient, given): (Value, Grad, &[StorageId]),
+        (hidden, gradient): (Value, Grad),
+        (arguments, given): (&[usize], &[StorageId]),
     ) -> Results {
         let backward = graphs::backward(sizes);
         let mut running = Running::new(&backward.graph);
-        let places = [HIDDEN, COS, SIN].into_iter().chain(backward.kept.all());
+        let places = arguments.iter().chain(&backward.kept).copied();
         for (place, storage) in places.zip(given) {
             running.held[place] = *storage;
         }
         self.retain(gradient.storage);
         running.held[backward.gradient] = gradient.storage;
         let dtype = sizes.dtype;
-        let inputs = [sizes.queries, sizes.keys, sizes.keys].map(|width| {
-            let numel = sizes.tokens.saturating_mul(width);
+        let inputs = [sizes.queries, sizes.keys, sizes.keys].map(|of| {
+            let numel = sizes.tokens.saturating_mul(of.features);
             Value { shape: Layout::Heads, ..Value::plain(hidden.storage, numel, dtype) }.at(DISCARDED_LEAF)
         });
-        running.run(self, sizes.sums.mixed(), &move |state| alone_backward(state, scores, inputs));
-        for place in HANDED_OVER {
+        running.run(self, &move |state| alone_backward(state, scores, inputs));
+        for place in handed_over(&backward.gradients) {
             let (Some(made), Some(id)) = (backward.gradients[place], parameters[place]) else { continue };
             let storage = running.returned(made);
-            let numel = backward.graph.buffers[made].numel;
-            let grad = Grad::new(storage, numel, dtype, Layout::Tokens);
+            let buffer = &backward.graph.buffers[made];
+            let grad = Grad::new(storage, buffer.numel, buffer.dtype, Layout::Tokens);
             self.graph.beyond.push((Edge::Param(id), grad));
         }
-        let made = backward.gradients[HIDDEN].map_or(NOTHING, |made| running.returned(made));
+        let made = backward.gradients[HIDDEN].map(|made| running.returned(made));
         running.end(self);
-        only(Grad::new(made, hidden.numel, dtype, hidden.layout))
+        made.map_or(Results::default(), |made| {
+            only(Grad::new(made, hidden.numel, hidden.dtype, hidden.layout))
+        })
     }
 }

@@ -10,13 +10,17 @@ const OUTPUTS_OF_A_MULTIPROCESSOR: u64 = 64;
 const LEAST_OF_A_THREAD: u64 = 32;
 const MOST_OF_A_THREAD: u64 = 512;
 
-/// How the gradients of norms' weights are summed over so many tokens.
-pub(super) fn sums(device: Device, tokens: u64, hidden: u64) -> Sums {
-    let split = split(device, tokens, hidden);
-    if is_mixed(tokens, hidden) {
-        return Sums::Mixed { rows: mixed_rows(device, tokens), split };
+/// How the gradient of a norm's weight is summed over so many rows that it has normed: tokens, or tokens' heads.
+pub(super) fn norm_sums(device: Device, rows: u64, features: u64) -> Sums {
+    if can_mix_orders(rows, features) {
+        return Sums::MixOrder { rows: mix_order_rows(device, rows), split: split(device, rows, features) };
     }
-    split.map_or(Sums::Whole, Sums::Split)
+    bias_sums(device, rows, features)
+}
+
+/// The same of a bias, beside whose sum no rows are reduced.
+pub(super) fn bias_sums(device: Device, tokens: u64, features: u64) -> Sums {
+    split(device, tokens, features).map_or(Sums::Whole, Sums::Split)
 }
 
 /// Into how many rows a sum over so many tokens is split, if it is (torch/_inductor/ir.py `Reduction.num_splits`; choices.py
@@ -55,7 +59,7 @@ fn closest_divisor(number: u64, wanted: u64) -> u64 {
 }
 
 /// Whether one kernel reduces rows and columns (torch/_inductor/scheduler.py `MixOrderReduction.can_fuse`).
-fn is_mixed(tokens: u64, hidden: u64) -> bool {
+fn can_mix_orders(tokens: u64, hidden: u64) -> bool {
     tokens.saturating_mul(hidden) >= 5 << 20
         && tokens >= hidden.saturating_mul(2)
         && tokens >= 4096
@@ -63,7 +67,7 @@ fn is_mixed(tokens: u64, hidden: u64) -> bool {
 }
 
 /// How many partial sums it leaves (torch/_inductor/codegen/simd.py `_pick_split_size`).
-fn mixed_rows(device: Device, tokens: u64) -> u64 {
+fn mix_order_rows(device: Device, tokens: u64) -> u64 {
     let each = tokens / device.multiprocessors.saturating_mul(8).max(1);
     let power = each.checked_ilog2().map_or(0, |bits| 1 << bits);
     tokens.div_ceil(u64::clamp(power, 16, 128))
