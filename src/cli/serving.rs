@@ -6,7 +6,7 @@ use serde_json::json;
 use super::input::Input;
 use super::output::Output;
 use super::table::{Cell, Column, Listing, Table};
-use crate::plan::{Between, Needed, Room, ServingRow, Share, serving};
+use crate::plan::{Between, Needed, Room, ServingRow, Share, on_one, serving};
 use crate::text::one_line;
 use crate::units::{Bytes, grouped};
 
@@ -34,9 +34,10 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     Ok(Output::of(if arguments.json {
         format!("{:#}\n", json!({ "schema": "headroom-serving/1", "rows": rows }))
     } else {
+        let one = on_one(&base).map_or_else(String::new, |words| format!("{words}\n"));
         let card = base.gpu().map_err(|issue| issue.to_string())?.name;
         arguments.listing.of(table(&rows), |table| format!(
-            "{} on {card}: {} × {} tokens and {} new ones\nvLLM: {} % of the card, {}; its profiling run has {} tokens and {} sequences\n\n{}",
+            "{one}{} on {card}: {} × {} tokens and {} new ones\nvLLM: {} % of the card, {}; its profiling run has {} tokens and {} sequences\n\n{}",
             one_line(&base.model_name()),
             grouped(base.batch),
             grouped(base.sequence),

@@ -32,7 +32,12 @@ pub fn find_models(words: &str) -> Found {
         label: found.id.to_owned(),
         detail: parameters(found.entry.parameters),
     };
-    let found = catalogue::search(id.as_deref().unwrap_or(words)).into_iter().map(item).collect();
+    // no model's name has these: what holds them is markup or a file, of which some letters would match
+    let is_a_name = !words.contains(['<', '>', '{', '}', '"']);
+    let found: Vec<Item> = match is_a_name {
+        true => catalogue::search(id.as_deref().unwrap_or(words)).into_iter().map(item).collect(),
+        false => Vec::new(),
+    };
     let size = amount(words).filter(|(billions, _)| SIZES.contains(billions));
     let billions = size.map_or(USUAL_BILLIONS, |(billions, _)| billions);
     let free = (words.trim().is_empty() || size.is_some()).then(|| Item {
@@ -44,8 +49,13 @@ pub fn find_models(words: &str) -> Found {
     let first = words.trim().is_empty() || size.is_some_and(|(_, unit)| unit);
     let mut items = with_free_choice(found, free, first);
     if let Some(id) = id.filter(|id| catalogue::find(id).is_none()) {
-        // Words of a known model may look like an id.
-        items.push(Item { key: format!("{HUB}{id}"), label: id, detail: "from the Hub".to_owned() });
+        // words of a known model may look like an id: it comes first where others of its owner are known
+        let owner = id.split_once('/').map_or(String::new(), |(owner, _)| format!("{owner}/"));
+        let at = match items.iter().any(|item| item.key.starts_with(&owner)) {
+            true => 0,
+            false => items.len(),
+        };
+        items.insert(at, Item { key: format!("{HUB}{id}"), label: id, detail: "from the Hub".to_owned() });
     }
     let note = match items.is_empty() {
         true => format!(
@@ -212,6 +222,26 @@ mod tests {
         let found = find_gpus(" 40 GB").items;
         assert_eq!(gpu_of(&found[0].key), GpuChoice::Custom(Bytes::gib(40.)));
         assert_eq!(found[0].label, gpu_label(&gpu_of(&found[0].key)));
+    }
+
+    #[test]
+    fn a_name_that_is_written_out_comes_first() {
+        let first = |words: &str| find_models(words).items.first().map(|item| item.label.clone());
+        for known in ["Qwen/Qwen2.5-7B", "qwen/qwen2.5-7b", "https://huggingface.co/Qwen/Qwen2.5-7B"] {
+            assert_eq!(first(known).as_deref(), Some("Qwen/Qwen2.5-7B"), "{known}");
+        }
+        let unknown = "mistralai/Mistral-7B-v0.0";
+        assert_eq!(first(unknown).as_deref(), Some(unknown));
+        // an owner of whom nothing is known comes behind what the words may mean
+        assert!(first("llama/8b").is_some_and(|label| label.contains("8B")));
+    }
+
+    #[test]
+    fn markup_is_no_name() {
+        for words in ["<b>x</b>", "{\"a\": 1}"] {
+            let found = find_models(words);
+            assert!(found.items.is_empty() && found.note.contains("No model matches"), "{words}");
+        }
     }
 
     #[test]

@@ -376,8 +376,14 @@ fn read_back(run: &Run<'_>, which: Configuration, body: &str) -> Result<(Scenari
             || loads_so
             || assumed.iter().any(|assumed| assumed.key == key.name);
         if !is_the_projects {
-            let message =
-                format!("a file for {project} has no line for this setting: {}", key.label_for(scenario));
+            let message = match key.field {
+                Field::Task => {
+                    format!("of files for {project} Headroom writes those that fine-tune on texts")
+                }
+                _ => {
+                    format!("a file for {project} has no line for this setting: {}", key.label_for(scenario))
+                }
+            };
             let fix = match (key.field, scenario.savings.loss) {
                 // their switch patches the layers too
                 (Field::Loss, LossKernel::Liger) => {

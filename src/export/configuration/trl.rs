@@ -10,7 +10,7 @@ use crate::scenario::{
 pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
     let scenario = run.scenario;
     if scenario.task != Task::Sft {
-        let issue = Issue::error(Field::Task, "a file for TRL (YAML) is written for `trl sft` alone");
+        let issue = Issue::error(Field::Task, "of files for TRL (YAML) Headroom writes those of `trl sft`");
         return Err(issue.with_fix("choose the Python script"));
     }
     let mut lines = Lines::default();

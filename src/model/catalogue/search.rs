@@ -45,19 +45,25 @@ pub struct Found {
 }
 
 /// The models that answer every word of a query, best first, the more popular before the less. All of them where the
-/// query has no words.
+/// query has no words. A name that is written out comes before all others.
 ///
 /// ```
 /// use headroom::model::catalogue::search;
+/// assert_eq!(search("qwen/qwen2.5-7b")[0].id, "Qwen/Qwen2.5-7B");
 /// assert_eq!(search("llama 3 8b")[0].id, "meta-llama/Meta-Llama-3-8B");
 /// assert_eq!(search("mistrl 7b")[0].entry.family, "Mistral");
 /// ```
 pub fn search(query: &str) -> Vec<Found> {
+    let written = query.trim();
     let query = asked(query);
     let found = entries().iter().zip(INDEX.iter()).filter_map(|(entry, known)| {
         // A name of the same shape counts less than the model's own.
         let own = all_met(&query, &known.own).map(|score| (2 * score, entry.id));
         let others = known.others.iter().filter_map(|(id, words)| Some((all_met(&query, words)?, *id)));
+        let score = |(score, id): (u32, &'static str)| {
+            if id.eq_ignore_ascii_case(written) { (u32::MAX, id) } else { (score, id) }
+        };
+        let (own, others) = (own.map(score), others.map(score));
         let best = others.chain(own).max_by_key(|(score, id)| (*score, std::cmp::Reverse(id.len())));
         best.map(|(score, id)| (score, Found { id, entry }))
     });

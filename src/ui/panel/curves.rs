@@ -251,6 +251,7 @@ fn drawn(points: &[Vec<Point>], count: usize, capacity: Bytes) -> usize {
 fn gist((axis, size): (Axis, &str), stops: &[u64], points: &[Point], unit: Unit) -> String {
     let holds = |point: &Point| point.is_some_and(|(_, verdict)| verdict.holds());
     let runs = |point: &Point| holds(point) || point.is_some_and(|(_, verdict)| verdict == Verdict::Close);
+    let stops_there = |point: &Point| point.is_none_or(|(_, verdict)| verdict == Verdict::WouldNotRun);
     let spoken = |stop: u64| match axis {
         Axis::Sequence | Axis::Batch | Axis::Gpus => axis.scale().spoken(stop as f64),
         Axis::Rank => format!("{size} {}", grouped(stop)),
@@ -272,6 +273,10 @@ fn gist((axis, size): (Axis, &str), stops: &[u64], points: &[Point], unit: Unit)
             }
         };
     }
+    // what stops below them, such as a sequence shorter than its prompt, is no end of the card
+    let stopping = points.iter().take_while(|point| stops_there(point)).count();
+    let from = if points.iter().any(runs) { stopping } else { 0 };
+    let (stops, points) = (stops.get(from..).unwrap_or_default(), points.get(from..).unwrap_or_default());
     let fitting = points.iter().take_while(|point| holds(point)).count();
     let running = points.iter().take_while(|point| runs(point)).count();
     let last_of = |count: usize| stops.get(count.checked_sub(1)?).map(|stop| spoken(*stop));
@@ -333,6 +338,12 @@ mod tests {
         assert_eq!(
             gist(Axis::Sequence, &stops, &near[1..2]),
             "Fits at no value beyond doubt; close at 1,024 tokens."
+        );
+        // a prompt of 512 tokens is no text of 128
+        let short = [None, point(9., Verdict::WouldNotRun), points[1], points[2]];
+        assert_eq!(
+            gist(Axis::Sequence, &[128, 512, 2048, 4096], &short),
+            "Fits at 2,048 tokens; 4,096 tokens would need 17.0 GiB: does not fit."
         );
         let rank = gist(Axis::Rank, &stops, &points[..2]);
         assert_eq!(rank, "Fits at every value, up to rank 2,048.");

@@ -6,7 +6,7 @@ use super::document::Grounds;
 use super::need::open;
 use super::rows::{Pieces, pieces};
 use crate::issue::Issue;
-use crate::plan::{BATCHES, ContextCell, ContextRow, Needed, Room, ServingRow, Share, Verdict};
+use crate::plan::{BATCHES, ContextCell, ContextRow, Needed, Room, ServingRow, Share, Verdict, on_one};
 use crate::ui::asked::Listed;
 use crate::ui::behind::Behind;
 use crate::ui::controls::{Cell, Row, Table};
@@ -70,9 +70,11 @@ fn Formats() -> impl IntoView {
         if found.busy.get() {
             return Some("Looking at every format …".to_owned());
         }
-        let share = state.current().scenario.with(|scenario| Share::of(scenario).ok())?;
+        let (share, one) =
+            state.current().scenario.with(|scenario| Some((Share::of(scenario).ok()?, on_one(scenario))))?;
+        let one = one.map(|one| format!("{one} ")).unwrap_or_default();
         Some(format!(
-            "vLLM takes {} % of the card, {}, and tries itself with {} tokens and {} sequences, as vllm serve does where nothing is said.",
+            "{one}vLLM takes {} % of the card, {}, and tries itself with {} tokens and {} sequences, as vllm serve does where nothing is said.",
             share.percent,
             state.unit().amount(share.bytes),
             grouped(share.tokens),
