@@ -4,6 +4,7 @@ use super::launch;
 use super::names::AXOLOTL_KERNELS;
 use super::reader::{Reader, Said, among};
 use super::trainer;
+use crate::estimate::estimate;
 use crate::scenario::{
     Float8, Float8Layers, Method, Precision, Qat, QatGroup, QatLayers, Stack, WeightFormat, WrappedBy,
 };
@@ -158,6 +159,7 @@ pub(super) fn read(reader: &mut Reader) {
     let loading = wraps(reader);
     launch::of_arguments(reader);
     wrapped(reader, loading);
+    kernels(reader);
     for (names, why) in REFUSED {
         reader.refuse(names, why);
     }
@@ -289,7 +291,6 @@ fn adapters(reader: &mut Reader) {
         Some(said) => trainer::saved(reader, &said),
         None => reader.assume("train-embeddings", "off", WHY),
     }
-    kernels(reader);
     if !reader.switches("fp32-adapters", &["peft_autocast_adapter_dtype"]) {
         reader.quietly("fp32-adapters", "on");
     }
@@ -306,39 +307,38 @@ fn adapters(reader: &mut Reader) {
     }
 }
 
-/// axolotl's fused adapters, which it switches on where a file says nothing of any of them, unless code that the model brings runs
-/// (utils/schemas/config.py `check_auto_enable_lora_kernels`; that of the embedding does nothing where it has no adapter).
+/// axolotl's fused adapters, which it switches on where a file says nothing of any of them, unless it learns from preferences or rewards,
+/// loads in 8 bits or runs code that the model brings (utils/schemas/config.py `check_auto_enable_lora_kernels`; that of the embedding does
+/// nothing where it has no adapter). It comes last: whether they are followed is asked of all that the file says.
 fn kernels(reader: &mut Reader) {
-    let own_code = reader.named(&["trust_remote_code"]).iter().any(|said| said.switch() == Some(true));
     let given: Vec<(&str, bool, String)> = AXOLOTL_KERNELS
         .iter()
         .filter_map(|name| reader.switch(&[name]).map(|(on, said)| (*name, on, said)))
         .collect();
-    let said = match given.iter().filter(|(_, on, _)| *on).map(|(.., said)| said.as_str()).collect::<Vec<_>>()
-        [..]
-    {
-        [] if given.is_empty() && !own_code => format!("{} (on by default)", AXOLOTL_KERNELS[..3].join(", ")),
-        [] => return reader.quietly("fused-adapters", "off"),
-        ref on => on.join(", "),
-    };
-    let is_on = |name: &&str| given.is_empty() || given.iter().any(|(own, on, _)| own == name && *on);
-    let family = reader.scenario.architecture().ok().and_then(|architecture| architecture.family);
-    let left = if !AXOLOTL_KERNELS[..3].iter().all(is_on) {
-        Some("its fused adapters are predicted all together")
-    } else if reader.scenario.cluster.is_many() {
-        Some("its fused adapters, which keep fewer tensors, are predicted on one GPU")
-    } else if !family.is_some_and(|family| family.stacks.axolotl) {
-        Some("its fused adapters, which keep fewer tensors, are not predicted for this model")
-    } else {
-        None
-    };
-    match left {
-        None => reader.set("fused-adapters", "on", &said),
-        Some(why) => {
-            reader.quietly("fused-adapters", "off");
-            reader.leave(&said, why);
-        }
+    if !reader.scenario.method.has_adapters() {
+        return reader.idle.extend(given.into_iter().map(|(.., said)| said));
     }
+    let is_on = |name: &&str| given.iter().any(|(own, on, _)| own == name && *on);
+    let own_code = reader.named(&["trust_remote_code"]).iter().any(|said| said.switch() == Some(true));
+    let quantised = reader.scenario.method == Method::Qlora;
+    let in_8_bits = quantised && reader.scenario.quantization.format == WeightFormat::Int8;
+    let by_default = given.is_empty() && !own_code && !in_8_bits && reader.given(&["rl"]).is_empty();
+    let said: Vec<&str> = given.iter().filter(|(_, on, _)| *on).map(|(.., said)| said.as_str()).collect();
+    let said = match (by_default, said.is_empty()) {
+        (true, _) => format!("{} (on by default)", AXOLOTL_KERNELS[..3].join(", ")),
+        (false, false) => said.join(", "),
+        (false, true) => return reader.quietly("fused-adapters", "off"),
+    };
+    let whole = by_default || AXOLOTL_KERNELS[..3].iter().all(is_on);
+    let mut fused = reader.scenario.clone();
+    fused.lora.fused = true;
+    if whole && estimate(&fused).memory.is_some() {
+        return reader.set("fused-adapters", "on", &said);
+    }
+    reader.quietly("fused-adapters", "off");
+    let why = if whole { "this is not predicted with the rest" } else { "they are predicted all together" };
+    reader
+        .leave(&said, &format!("axolotl's fused adapters keep fewer tensors than is predicted here: {why}"));
 }
 
 fn precision(reader: &mut Reader) {

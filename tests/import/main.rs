@@ -353,3 +353,40 @@ proptest! {
         drop(import::read(&text, &Scenario::default()));
     }
 }
+
+/// axolotl's fused adapters are on by default where its own rules have them so and they are followed; elsewhere the file keeps its answer.
+#[test]
+fn axolotls_fused_adapters_are_on_where_it_switches_them_on() {
+    const FILE: &str = "base_model: NousResearch/Llama-3.2-1B\nadapter: ADAPTER\nlora_r: 16\nlora_target_linear: true\nsequence_len: 1024\n";
+    let read = |adapter: &str, rest: &str| {
+        let text = FILE.replace("ADAPTER", adapter) + rest;
+        let read = import::read(&text, &Scenario::default()).expect("it is axolotl's");
+        assert!(headroom::estimate(&read.scenario).memory.is_some(), "{text}");
+        let told = read.left.iter().any(|left| left.said.contains("lora_mlp_kernel"));
+        (read.scenario.lora.fused, told)
+    };
+    for (adapter, rest, fused, told) in [
+        ("lora", "bf16: auto\n", true, false),
+        ("qlora", "load_in_4bit: true\nbf16: true\nlora_dropout: 0.05\n", true, false),
+        ("lora", "load_in_8bit: true\nbf16: auto\n", false, false),
+        ("lora", "bf16: auto\nrl: dpo\n", false, false),
+        ("lora", "bf16: auto\ntrust_remote_code: true\n", false, false),
+        (
+            "lora",
+            "bf16: auto\nlora_mlp_kernel: false\nlora_qkv_kernel: false\nlora_o_kernel: false\n",
+            false,
+            false,
+        ),
+        ("lora", "bf16: auto\nlora_mlp_kernel: true\n", false, true),
+        // followed in bfloat16 and on one GPU
+        ("lora", "fp16: true\nbf16: false\n", false, true),
+        (
+            "lora",
+            "bf16: auto\nfsdp_version: 2\nnum_processes: 2\nfsdp_config:\n  reshard_after_forward: true\n",
+            false,
+            true,
+        ),
+    ] {
+        assert_eq!(read(adapter, rest), (fused, told), "{adapter}: {rest}");
+    }
+}
