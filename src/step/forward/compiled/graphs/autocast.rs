@@ -8,7 +8,7 @@ use super::super::draft::{
     Sizes, UP, VALUE, op,
 };
 use super::full::{Sum, given};
-use super::{Backward, Forward, attention, attention_backward, backward_of, forward_of};
+use super::{Backward, Forward, attention, attention_backward, backward_of, forward_of, norm};
 use crate::dtype::Dtype;
 use crate::step::inductor::{Call, Origin};
 
@@ -42,14 +42,7 @@ pub(super) fn forward(sizes: &Sizes) -> Forward {
     let first_scale = draft.returned(number);
     let of_queries = cast(&mut draft, sizes, QUERY);
     let first = draft.returned(rows(hidden));
-    draft.node(
-        Call::Kernel,
-        vec![
-            op(mean, &[HIDDEN], &[]),
-            op(first_scale, &[mean], &[]),
-            op(first, &[FIRST_NORM, HIDDEN, first_scale], &[]),
-        ],
-    );
+    norm(&mut draft, FIRST_NORM, &[HIDDEN], [mean, first_scale, first]);
     let query = draft.product(hidden, rows(queries.features), false, &[first, of_queries]);
     let of_keys = cast(&mut draft, sizes, KEY);
     let key = draft.product(hidden, rows(keys.features), false, &[first, of_keys]);
@@ -70,14 +63,7 @@ pub(super) fn forward(sizes: &Sizes) -> Forward {
     let second_scale = draft.returned(number);
     let of_gate = cast(&mut draft, sizes, GATE);
     let second = draft.returned(rows(hidden));
-    draft.node(
-        Call::Kernel,
-        vec![
-            op(mean, &[HIDDEN, output], &[]),
-            op(second_scale, &[mean], &[]),
-            op(second, &[SECOND_NORM, HIDDEN, output, second_scale], &[output]),
-        ],
-    );
+    norm(&mut draft, SECOND_NORM, &[HIDDEN, output], [mean, second_scale, second]);
     for scale in [first_scale, second_scale] {
         draft.graph.buffers[scale].storage_size = sizes.numbers;
     }

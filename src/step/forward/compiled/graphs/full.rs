@@ -7,7 +7,7 @@ use super::super::draft::{
     ARGUMENTS, Arguments, Beside, COS, DOWN, Draft, FIRST_NORM, GATE, HIDDEN, KEY, KEY_NORM, OUTPUT,
     Projected, QUERY, QUERY_NORM, SECOND_NORM, SIN, Sizes, Sums, UP, VALUE, bias, op,
 };
-use super::{Backward, Forward, attention, attention_backward, backward_of, forward_of};
+use super::{Backward, Forward, attention, attention_backward, backward_of, forward_of, norm};
 use crate::dtype::Dtype;
 use crate::step::inductor::{Call, Op, Origin};
 
@@ -74,14 +74,7 @@ pub(super) fn forward(sizes: &Sizes) -> Forward {
     let mean = draft.made(number, Origin::Removed, false);
     let first_scale = draft.returned(number);
     let first = draft.returned(rows(hidden));
-    draft.node(
-        Call::Kernel,
-        vec![
-            op(mean, &[HIDDEN], &[]),
-            op(first_scale, &[mean], &[]),
-            op(first, &[FIRST_NORM, HIDDEN, first_scale], &[]),
-        ],
-    );
+    norm(&mut draft, FIRST_NORM, &[HIDDEN], [mean, first_scale, first]);
     let of_queries = heads(&mut draft, sizes, first, QUERY, queries);
     let of_keys = heads(&mut draft, sizes, first, KEY, keys);
     let values = projected(&mut draft, sizes, (first, VALUE), keys.features, true);
@@ -104,14 +97,7 @@ pub(super) fn forward(sizes: &Sizes) -> Forward {
     let mean = draft.made(number, Origin::Removed, false);
     let second_scale = draft.returned(number);
     let second = draft.returned(rows(hidden));
-    draft.node(
-        Call::Kernel,
-        vec![
-            op(mean, &[HIDDEN, output], &[]),
-            op(second_scale, &[mean], &[]),
-            op(second, &[SECOND_NORM, HIDDEN, output, second_scale], &[output]),
-        ],
-    );
+    norm(&mut draft, SECOND_NORM, &[HIDDEN, output], [mean, second_scale, second]);
     for scale in [first_scale, second_scale] {
         draft.graph.buffers[scale].storage_size = sizes.numbers;
     }

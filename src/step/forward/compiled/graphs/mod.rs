@@ -7,7 +7,7 @@ mod autocast;
 mod full;
 mod lora;
 
-use super::draft::{ARGUMENTS, Draft, Sizes};
+use super::draft::{ARGUMENTS, Draft, Sizes, op};
 use crate::dtype::Dtype;
 use crate::step::inductor::{Call, Graph, Origin};
 
@@ -46,6 +46,15 @@ pub(super) struct Backward {
     pub gradient: usize,
     /// By argument of the layer: the gradient, where it has one.
     pub gradients: [Option<usize>; ARGUMENTS],
+}
+
+/// The kernel of a norm of forward: the mean of the squares, the scale, and the result, which is written over all of what is normed but the
+/// layer's input.
+fn norm(draft: &mut Draft, weight: usize, of: &[usize], [mean, scale, result]: [usize; 3]) {
+    let read = [&[weight][..], of, &[scale]].concat();
+    let ops =
+        vec![op(mean, of, &[]), op(scale, &[mean], &[]), op(result, &read, of.get(1..).unwrap_or_default())];
+    draft.node(Call::Kernel, ops);
 }
 
 /// A forward graph, which saves all that it makes and returns but the layer's output.
