@@ -479,3 +479,65 @@ fn products_in_8_bits_are_written_or_refused() {
         assert!(fields.contains(&issue.field), "{rest} {which:?}: {issue}");
     }
 }
+
+/// Preferences are written for the projects that train them, with rates that are no fine-tuning's, and read back as what they are.
+#[test]
+fn preferences_are_written_and_read_back() {
+    let of = |rest: &str| {
+        let link = format!("v=1&m=Qwen/Qwen2.5-0.5B&st=trl&mask=padded&gpu=h100-sxm-80gb&{rest}");
+        share::decode(&link).scenarios.remove(0)
+    };
+    for (rest, which, line) in [
+        ("task=dpo&method=lora&loss=full", Configuration::Axolotl, "\nrl: dpo\n"),
+        ("task=kto&method=lora&loss=full", Configuration::Axolotl, "\nrl: kto\n"),
+        ("task=orpo&method=lora&loss=full", Configuration::Axolotl, "\nrl: orpo\n"),
+        ("task=cpo&method=lora&loss=full", Configuration::Axolotl, "\nrl: simpo\ncpo_alpha: 1\n"),
+        ("task=simpo&method=lora&loss=full", Configuration::Axolotl, "\nrl: simpo\ncpo_alpha: 0\n"),
+        (
+            "task=dpo&method=lora&loss=log-softmax",
+            Configuration::LlamaFactory,
+            "\nstage: dpo\npref_loss: sigmoid\n",
+        ),
+        (
+            "task=simpo&method=full&p=amp-bf16&loss=log-softmax",
+            Configuration::LlamaFactory,
+            "\npref_loss: simpo\n",
+        ),
+        ("task=dpo&method=lora&ref=precomputed", Configuration::Trl, "\nprecompute_ref_log_probs: true\n"),
+        ("task=kto&prep=off", Configuration::Trl, "\n# trl kto --config trl.yaml\n"),
+    ] {
+        let scenario = of(rest);
+        let written =
+            configuration(&scenario, which).unwrap_or_else(|issue| panic!("{rest} {which:?}: {issue}"));
+        assert!(written.text.contains(line), "{}", written.text);
+        let rate = if scenario.method == Method::Full { "0.0000005" } else { "0.000005" };
+        assert!(written.text.contains(&format!("\nlearning_rate: {rate}\n")), "{}", written.text);
+        assert_eq!(written.differs, Vec::<String>::new(), "{rest} {which:?}");
+        let read =
+            import::read(&written.text, &of("task=sft&st=transformers")).expect("it is a file").scenario;
+        assert_eq!(estimate(&read).memory, estimate(&scenario).memory, "{rest} {which:?}");
+    }
+    // the file runs another version's loss than the scenario's, which it says
+    let newer = configuration(&of("task=dpo&method=lora"), Configuration::Axolotl).expect("it has lines");
+    assert_eq!(newer.differs, ["Loss kernel: Full logits, not Default"]);
+    for (rest, which) in [
+        ("task=kto&method=lora&loss=full", Configuration::LlamaFactory),
+        ("task=grpo&method=lora", Configuration::Axolotl),
+        ("task=orpo&method=lora", Configuration::Trl),
+        // axolotl hands trl a model that is prepared otherwise
+        ("task=orpo&loss=full", Configuration::Axolotl),
+        ("task=dpo&method=lora", Configuration::Torchtune),
+    ] {
+        assert!(configuration(&of(rest), which).is_err(), "{rest} {which:?}");
+    }
+    let script =
+        headroom::export::script(&of("task=dpo&method=lora&loss=full")).expect("trl's trainers run it");
+    for part in [
+        "'trl==1.9.*'",
+        "LEARNING_RATE = 5e-6",
+        "if tokenizer.chat_template is None:",
+        "processing_class=tokenizer",
+    ] {
+        assert!(script.contains(part), "{part}: {script}");
+    }
+}

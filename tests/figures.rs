@@ -169,6 +169,14 @@ const SENTENCES: &[(&str, &str)] = &[
         "docs/accuracy.md",
         "All ranks together are off by {drawn-ranks allocated median} % in the median and {drawn-ranks allocated worst} % at worst, their reserved peak by {drawn-ranks reserved median} % and {drawn-ranks reserved worst} %; trl's drawn steps by {drawn-trl allocated median} % and {drawn-trl allocated worst} %, their reserved peak by {drawn-trl reserved median} % and {drawn-trl reserved worst} %.",
     ),
+    (
+        "docs/accuracy.md",
+        "`data/measurements/preference-logits.json`: {preference-logits rows} steps of preferences from all logits",
+    ),
+    (
+        "docs/accuracy.md",
+        "their float32 copy in the prediction. The allocated peak is off by {preference-logits allocated median} % in the median and {preference-logits allocated worst} % at worst, the reserved peak by {preference-logits reserved median} % in the median and {preference-logits reserved worst} % at worst.",
+    ),
     ("docs/accuracy.md", "`data/measurements/multi.json`: {multi rows} steps of one rank of several GPUs"),
     (
         "docs/accuracy.md",

@@ -6,15 +6,30 @@
 Runs over the null device of tools/null_device, whose README says how it is set up (HARNESS names another folder, HARNESS_PYTHON
 another Python).
 
-CASES: an array of cases as measure.py and more_switches.py take them, each with an "id"; "cc" is the compute capability,
-       8.0 where it is left out.
+CASES: an array of cases as measure.py and more_switches.py take them, or with "stack": "trl" as trl_steps.py does, each with an "id";
+       "cc" is the compute capability, 8.0 where it is left out.
 FILE:  the rows that it holds already stay as they are and are not measured again.
 """
 import json
 import os
 import sys
 
+import draw_ranks
 import draw_steps
+import harness
+
+
+def measured(cases):
+    """The rows of cases, or why there is none of one."""
+    of_trl = [case for case in cases if case.get("stack") == "trl"]
+    yield from draw_steps.measured([case for case in cases if case not in of_trl], 1)
+    others = {"llamafactory" for case in of_trl if case.get("loss") == "log-softmax"}
+    versions = draw_ranks.versions(*others) if of_trl else None
+    sys.path.insert(0, harness.FOLDER)
+    for case in of_trl:
+        import presets
+        case = {key: value for key, value in case.items() if key != "head"}
+        yield draw_ranks.measured("trl", dict(case, config=dict(presets.P[case["preset"]])), versions)
 
 
 def main():
@@ -26,7 +41,7 @@ def main():
     wanted = [dict({"cc": "8.0", "head": "causal"}, **case) for case in json.load(open(cases)) if case["id"] not in known]
     order = [case["id"] for case in wanted]
     rows = {}
-    for result in draw_steps.measured(wanted, 1):
+    for result in measured(wanted):
         if "measured" in result:
             rows[result["id"]] = json.dumps(result, separators=(",", ":"))
         else:

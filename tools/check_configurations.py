@@ -10,6 +10,7 @@ import argparse
 import importlib
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -23,7 +24,9 @@ LINKS = [
     "gpus=8&method=full&p=amp-bf16&shard=fsdp2", "gpus=8&method=full&p=amp-bf16&shard=zero1",
     "gpus=8&method=full&p=amp-bf16&shard=zero2&zoverlap=on", "gpus=8&method=full&p=amp-bf16&shard=zero3&zbucket=16777216",
     "gpus=8&method=lora&shard=ddp&p=amp-bf16-weights", "mask=padding-free&attn=flash-attention-2&loss=cut&prep=off",
-    "m=Qwen/Qwen3-0.6B&method=full&p=bf16&o=adafactor&gc=off",
+    "m=Qwen/Qwen3-0.6B&method=full&p=bf16&o=adafactor&gc=off", "v=1&task=dpo&st=trl&method=lora&mask=padded&alloc=expandable",
+    "v=1&task=dpo&st=trl&method=full&p=amp-bf16-weights&mask=padded", "v=1&task=kto&st=trl&prep=off&mask=padded", "v=1&task=orpo&st=trl&method=lora&mask=padded",
+    "v=1&task=simpo&st=trl&method=lora&mask=padded", "v=1&task=simpo&st=trl&method=full&p=amp-bf16&mask=padded",
 ]
 
 
@@ -31,8 +34,11 @@ def trl(path):
     from transformers import training_args
     # a machine without a GPU refuses bf16, whatever the file is right about
     training_args.is_torch_bf16_gpu_available = lambda: True
-    from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, SFTConfig, TrlParser
-    parser = TrlParser((ScriptArguments, SFTConfig, ModelConfig, DatasetMixtureConfig))
+    import trl
+    from trl import DatasetMixtureConfig, ModelConfig, ScriptArguments, TrlParser
+    # the first lines name the command
+    name = {"sft": "SFTConfig", "dpo": "DPOConfig", "kto": "KTOConfig"}[re.search(r"^# trl (\w+) ", path.read_text(), re.M)[1]]
+    parser = TrlParser((ScriptArguments, getattr(trl, name), ModelConfig, DatasetMixtureConfig))
     _, arguments, model, _ = parser.parse_args_and_config(["--config", str(path)], fail_with_unknown_args=True)
     return f"{type(arguments).__name__}: batch {arguments.per_device_train_batch_size}, {model.model_name_or_path}"
 

@@ -73,7 +73,7 @@ def torch_events(case, cc):
     env = dict(os.environ, LD_PRELOAD=harness.LIBRARY, NULLCUDA_CC=cc, PYTHONPATH=os.pathsep.join([harness.FOLDER, tools, os.environ.get("PYTHONPATH", "")]),
                HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", PYTORCH_NVML_BASED_CUDA_CHECK="1", NULLCUDA_REMEMBER="1", TRITON_LIBCUDA_PATH=harness.NULL)
     # trl's trainer has a loop of its own, and so have ranks of many
-    own = "torchtune_ranks.py" if case.get("stack") == "torchtune" and case.get("engine") else "embedding_steps.py" if case.get("task") == "embed" else "megatron_steps.py" if "distopt" in case else "trl_steps.py" if case.get("stack") == "trl" or case.get("task") == "classify" else "rank_steps.py" if case.get("engine") else "generate_steps.py" if case.get("task") == "generate" else None
+    own = "torchtune_ranks.py" if case.get("stack") == "torchtune" and case.get("engine") else "embedding_steps.py" if case.get("task") == "embed" else "megatron_steps.py" if "distopt" in case else "llama_factory_steps.py" if case.get("loss") == "log-softmax" else "trl_steps.py" if case.get("stack") == "trl" or case.get("task") == "classify" else "rank_steps.py" if case.get("engine") else "generate_steps.py" if case.get("task") == "generate" else None
     program = (Path(tools) / own).read_text() if own else TRACER
     with tempfile.NamedTemporaryFile("w", suffix=".py") as f, tempfile.NamedTemporaryFile("w", suffix=".json") as row:
         f.write(program)

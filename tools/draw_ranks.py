@@ -231,7 +231,7 @@ def measured(what, case, versions):
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump(dict(head, case=case), file)
         file.flush()
-        program = os.path.join(HERE, WHAT[what][1])
+        program = os.path.join(HERE, "llama_factory_steps.py" if case.get("loss") == "log-softmax" else WHAT[what][1])
         try:
             done = subprocess.run([harness.PYTHON, program, file.name], capture_output=True, text=True, env=env, timeout=400)
         except subprocess.TimeoutExpired:
@@ -244,9 +244,9 @@ def measured(what, case, versions):
     return row if "id" in row else dict(head, versions=versions, device=dict(cc=env["NULLCUDA_CC"]), case=case, measured=row)
 
 
-def versions():
-    """The versions of what trl's trainers run on."""
-    names = ["transformers", "peft", "bitsandbytes", "trl", "accelerate"]
+def versions(*others):
+    """The versions of what trl's trainers run on, and of those others."""
+    names = ["transformers", "peft", "bitsandbytes", "trl", "accelerate", *others]
     program = "import importlib.metadata as m, json, torch; print(json.dumps({'torch': torch.__version__, **{name: m.version(name) for name in %r}}))" % names
     return json.loads(subprocess.run([harness.PYTHON, "-c", program], capture_output=True, text=True, check=True).stdout)
 

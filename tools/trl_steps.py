@@ -1,6 +1,6 @@
 """Runs steps of trl's trainers and prints what they took: trl_steps.py ROW.json [--trace]
 
-ROW.json is a row of data/measurements/trl.json or preference.json, or its "case" alone. Needs trl 1.16 with transformers, peft and bitsandbytes, a
+ROW.json is a row of data/measurements/trl.json or preference.json, or its "case" alone. Needs trl 1.16 (of rows with the loss "full" 1.9) with transformers, peft and bitsandbytes, a
 CUDA device (the rows were measured on one whose kernels do nothing, through Triton's launcher too), and on PYTHONPATH
 the folder of the null device (tools/null_device: measure.py), which builds the model. --trace prints every allocation and
 free of the last update step but one, as tools/compare_trace.py reads them.
@@ -12,6 +12,7 @@ Keys of a case are the harness's; of trl there are
   classes         of "classify": the numbers for each text (`num_labels`), 2
   prompt          tokens of the prompt of every answer, 512
   reference       "scored", "precomputed" (`precompute_ref_log_probs=True`) or "none" (`beta=0`)
+  loss            "full": the labels' log-probabilities are made of all logits, as trl up to 1.14 does: PYTHONPATH leads to such a version
   rollouts        of "grpo" and "rloo": "server", where answers come from elsewhere, or "transformers": `use_vllm=False`, the model that is trained generates them
   teacher         of "distil": the keys of the case that are the teacher's own (preset or config, dtype or weights, method "qlora")
   args            further arguments of the trainer's configuration
@@ -85,6 +86,12 @@ def answer_as_data_would(case, labelled={}):
         # the answers' own mask, in one row
         shape, labels = (batch * scored,), batch * scored
     counts, asked = {**labelled, shape: labels}, []
+    if case["task"] == "dpo":
+        # trl up to 1.14 has the logits of either half's answers for its metrics
+        counts[(batch // 2, sequence - 1)] = labels // 2
+    if case["task"] == "kto":
+        for half in {batch // 2, (batch + 1) // 2} - {batch}:
+            counts[(half, sequence - 1)] = half * min(scored, sequence - 1)
 
     def nonzero(mask):
         out = torch.empty(0, dtype=torch.long, device=mask.device)
@@ -180,9 +187,8 @@ def trainer_class(case):
         os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
         from trl.experimental import cpo, orpo
         return (orpo.ORPOTrainer, orpo.ORPOConfig) if case["task"] == "orpo" else (cpo.CPOTrainer, cpo.CPOConfig)
-    return {"sft": (trl.SFTTrainer, trl.SFTConfig), "dpo": (trl.DPOTrainer, trl.DPOConfig), "kto": (trl.KTOTrainer, trl.KTOConfig),
-            "reward": (trl.RewardTrainer, trl.RewardConfig), "grpo": (trl.GRPOTrainer, trl.GRPOConfig),
-            "rloo": (trl.RLOOTrainer, trl.RLOOConfig), "distil": (trl.DistillationTrainer, trl.DistillationConfig)}[case["task"]]
+    name = {"sft": "SFT", "dpo": "DPO", "kto": "KTO", "reward": "Reward", "grpo": "GRPO", "rloo": "RLOO", "distil": "Distillation"}[case["task"]]
+    return getattr(trl, name + "Trainer"), getattr(trl, name + "Config")
 
 
 def rows_of(case, count):
@@ -489,6 +495,9 @@ def main():
     row = json.loads(Path(sys.argv[1]).read_text())
     case = {**measure.DEFAULTS, **OWN, **row.get("case", row)}
     case["lora"] = {**measure.DEFAULTS["lora"], **(case["lora"] or {})}
+    early = tuple(int(part) for part in trl.__version__.split(".")[:2]) < (1, 15)
+    if early != (case.get("loss") == "full"):
+        sys.exit("a case with the loss \"full\" is of trl up to 1.14, every other one of a later version: this is " + trl.__version__)
     if case["engine"]:
         join(case)
     kept = answer_as_data_would(case)

@@ -11,6 +11,7 @@ mod levers;
 mod memory_viz;
 mod pace;
 mod projected;
+mod rate;
 mod read;
 mod script;
 mod sheet;

@@ -1,5 +1,7 @@
 //! axolotl's YAML (0.19, utils/schemas).
 
+mod preferences;
+
 use super::launch;
 use super::names::AXOLOTL_KERNELS;
 use super::reader::{Reader, Said, among};
@@ -77,7 +79,6 @@ const IDLE: &[&str] = &[
     "default_system_message",
     "dataloader*",
     "liger_cross_entropy",
-    "rl_beta",
     "type_of_model",
     "sample_packing_*",
     "skip_prepare_dataset",
@@ -94,7 +95,7 @@ const REFUSED: &[(&[&str], &str)] = &[
     (&["torch_compile"], "a compiled step is not predicted"),
     (&["neftune_noise_alpha", "noisy_embedding_alpha"], "the noise on the embeddings is not predicted"),
     (&["unfrozen_parameters"], "training of some layers only is not predicted"),
-    (&["rl", "reward_model", "process_reward_model"], "only training on texts is read from axolotl's files"),
+    (&["reward_model", "process_reward_model"], "reward models are not read from axolotl's files"),
     (
         &["tensor_parallel_size", "context_parallel_size", "sequence_parallel_degree"],
         "this way over many GPUs is not read here",
@@ -114,12 +115,13 @@ const REFUSED: &[(&[&str], &str)] = &[
 ];
 
 pub(super) fn read(reader: &mut Reader) {
-    reader.quietly("task", "sft");
     trainer::usual_loop(reader);
     if let Some(said) = reader.take(&["base_model"]) {
         reader.model(&said);
     }
-    stack(reader);
+    if !preferences::task(reader) {
+        stack(reader);
+    }
     let four_bit = reader.switch(&["load_in_4bit"]);
     let eight_bit = reader.switch(&["load_in_8bit"]).filter(|(on, _)| *on);
     match reader.take(&["adapter"]) {
@@ -160,6 +162,9 @@ pub(super) fn read(reader: &mut Reader) {
     launch::of_arguments(reader);
     wrapped(reader, loading);
     kernels(reader);
+    if reader.scenario.task.is_of_preferences() {
+        preferences::settings(reader);
+    }
     for (names, why) in REFUSED {
         reader.refuse(names, why);
     }
@@ -469,6 +474,13 @@ fn checkpointing(reader: &mut Reader) {
             }
             (Some(true), Some((true, kwargs))) => {
                 reader.set("gradient-checkpointing", "reentrant", &format!("{}, {kwargs}", said.said));
+            }
+            (Some(true), None) if reader.scenario.task.is_of_preferences() => {
+                let why = format!(
+                    "{}; with rl use_reentrant is off by default in axolotl (utils/config)",
+                    said.said
+                );
+                reader.set("gradient-checkpointing", "on", &why);
             }
             (Some(true), None) => {
                 let why = format!("{}; use_reentrant is on by default in axolotl (utils/config)", said.said);

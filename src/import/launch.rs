@@ -1,5 +1,7 @@
 //! How many GPUs share the work and how: accelerate's YAML and options, `torchrun` and its like.
 
+use serde_json::{Value, json};
+
 use super::deepspeed;
 use super::reader::{Reader, Said, among};
 use crate::scenario::{Float8, Float8Layers, Method, Precision, Stack, WrappedBy};
@@ -69,6 +71,7 @@ pub(super) fn accelerate(reader: &mut Reader) {
 
 /// The options and settings of a launcher wherever they stand: in a command line, among arguments, in a file of its own.
 pub(super) fn of_arguments(reader: &mut Reader) {
+    let launcher = of_trl(reader);
     allocator(reader);
     if let Some(said) = reader.take(&["num_processes", "nproc_per_node", "num_gpus", "nproc-per-node"]) {
         let nodes =
@@ -94,10 +97,43 @@ pub(super) fn of_arguments(reader: &mut Reader) {
         "config_file",
         "accelerate_config",
     ];
-    if let Some(said) = reader.take(&other) {
-        reader.leave(&said.said, "this is another file: read it too");
+    match (reader.take(&other), launcher) {
+        (Some(said), true) => reader.idle.push(said.said),
+        (Some(said), false) => reader.leave(&said.said, "this is another file: read it too"),
+        (None, _) => {}
     }
     reader.pass(|name| among(IDLE, name));
+}
+
+/// What the files say that trl ships for accelerate's launcher, by their names: `trl dpo --accelerate_config zero3`, and
+/// `accelerate launch --config_file examples/accelerate_configs/deepspeed_zero3.yaml` of its repository (trl 1.16, accelerate_configs).
+/// Whether one is named.
+fn of_trl(reader: &mut Reader) -> bool {
+    const STAGE: &str = "deepspeed_config.zero_stage";
+    let Some(said) = reader.named(&["accelerate_config", "config_file"]).pop() else { return false };
+    let path = said.text();
+    let name = path.rsplit(['/', '\\']).next().unwrap_or_default();
+    let name = name.strip_suffix(".yaml").unwrap_or(name);
+    let (processes, rest): (_, Vec<(&str, Value)>) = match name.strip_prefix("deepspeed_").unwrap_or(name) {
+        "single_gpu" => (1, vec![]),
+        "multi_gpu" => (8, vec![]),
+        "zero1" => (8, vec![(STAGE, json!(1))]),
+        "zero2" => (8, vec![(STAGE, json!(2))]),
+        "zero3" => (8, vec![(STAGE, json!(3))]),
+        "fsdp2" => (
+            8,
+            vec![
+                ("fsdp_config.fsdp_version", json!(2)),
+                ("fsdp_config.fsdp_reshard_after_forward", json!(true)),
+            ],
+        ),
+        _ => return false,
+    };
+    if reader.given(&["nproc_per_node", "num_gpus", "nproc-per-node"]).is_empty() {
+        reader.add("num_processes", json!(processes));
+    }
+    rest.into_iter().for_each(|(name, value)| reader.add(name, value));
+    true
 }
 
 /// Among how many GPUs transformers divides each layer: all of them where a plan says no number.

@@ -1,5 +1,7 @@
 //! LLaMA-Factory's YAML (0.9.5, hparams/).
 
+mod preferences;
+
 use super::evaluation::evaluation;
 use super::launch;
 use super::low_rank;
@@ -97,32 +99,19 @@ const REFUSED: &[(&[&str], &str)] = &[
     ),
     (&["use_unsloth_gc"], "Unsloth's checkpointing under transformers' modules is not predicted"),
     (&["torch_compile", "compile"], "a compiled step is not predicted"),
-    (&["ref_model", "reward_model"], "only training on texts is read from LLaMA-Factory's files"),
+    (&["ref_model", "reward_model"], "no such model is read of LLaMA-Factory's files"),
     (&["fp8", "use_mca", "use_hyper_parallel", "use_kt"], "this is not predicted"),
 ];
 
 pub(super) fn read(reader: &mut Reader) {
-    reader.quietly("task", "sft");
     trainer::usual_loop(reader);
     if let Some(said) = reader.take(&["model_name_or_path"]) {
         reader.model(&said);
     }
-    match reader.take(&["stage"]) {
-        Some(said) if ["sft", "pt"].contains(&said.text().as_str()) => reader.idle.push(said.said),
-        Some(said) => reader.leave(&said.said, "only training on texts is read from LLaMA-Factory's files"),
-        None => {}
-    }
+    let is_of_pairs = preferences::task(reader);
     launch::of_arguments(reader);
-    let unsloth = reader.switch(&["use_unsloth"]);
-    let liger = reader.switch(&["enable_liger_kernel"]);
-    match (unsloth, liger) {
-        (Some((true, said)), _) => reader.set("stack", Stack::Unsloth.slug(), &said),
-        (_, Some((true, said))) => reader.set("stack", Stack::Liger.slug(), &said),
-        _ => reader.assume(
-            "stack",
-            Stack::Transformers.slug(),
-            "LLaMA-Factory trains transformers' own modules",
-        ),
+    if !is_of_pairs {
+        stack(reader);
     }
     method(reader);
     if reader.scenario.method.has_adapters() {
@@ -150,6 +139,9 @@ pub(super) fn read(reader: &mut Reader) {
         },
         None => reader.assume("attention", "sdpa", "flash_attn is auto by default"),
     }
+    if is_of_pairs {
+        preferences::settings(reader);
+    }
     for (names, why) in REFUSED {
         reader.refuse(names, why);
     }
@@ -157,6 +149,20 @@ pub(super) fn read(reader: &mut Reader) {
         evaluation(reader);
     }
     reader.pass(|name| among(IDLE, name));
+}
+
+fn stack(reader: &mut Reader) {
+    let unsloth = reader.switch(&["use_unsloth"]);
+    let liger = reader.switch(&["enable_liger_kernel"]);
+    match (unsloth, liger) {
+        (Some((true, said)), _) => reader.set("stack", Stack::Unsloth.slug(), &said),
+        (_, Some((true, said))) => reader.set("stack", Stack::Liger.slug(), &said),
+        _ => reader.assume(
+            "stack",
+            Stack::Transformers.slug(),
+            "LLaMA-Factory trains transformers' own modules",
+        ),
+    }
 }
 
 fn method(reader: &mut Reader) {

@@ -81,6 +81,14 @@ impl Reader {
         }
     }
 
+    /// Adds what another file is known to say, where nothing is said of it here.
+    pub fn add(&mut self, name: &str, value: Value) {
+        if self.given(&[name]).is_empty() {
+            let setting = Setting { of: String::new(), name: name.to_owned(), value };
+            self.settings.push((setting, false));
+        }
+    }
+
     /// Takes the setting of one of these names out, the last one that is given; nothing where all are empty. Those before it are
     /// left, unless they say the same.
     pub fn take(&mut self, names: &[&str]) -> Option<Said> {

@@ -88,9 +88,14 @@ pub struct Training {
 }
 
 impl Member {
-    /// The model as it was before it was trained, which scores.
+    /// The model as it was before it was trained, which scores. LLaMA-Factory makes float32 of what is trained alone.
     pub fn reference(&self) -> Member {
-        Member { training: None, checkpointing: Checkpointing::Off, ..self.clone() }
+        let precision = match (self.loss, self.precision) {
+            (LossKernel::LogSoftmax, Precision::AmpBf16) => Precision::AmpBf16Weights,
+            (LossKernel::LogSoftmax, Precision::AmpFp16) => Precision::AmpFp16Weights,
+            (_, precision) => precision,
+        };
+        Member { training: None, checkpointing: Checkpointing::Off, precision, ..self.clone() }
     }
 
     /// The model that learns beside a policy what its answers will be worth: whole, with a number for each token.
@@ -212,7 +217,7 @@ impl From<&Scenario> for Member {
             // `PPOTrainer` leaves the config's `use_cache` as it was
             fills_cache: habits.fills_cache && by_loop || scenario.task == Task::Ppo,
             returns_states: scenario.task == Task::Ppo,
-            trainer_prepares: scenario.task.is_of_odds(),
+            trainer_prepares: scenario.task.is_of_odds() && scenario.savings.loss != LossKernel::LogSoftmax,
             head: match scenario.task {
                 Task::Reward => HeadKind::Numbers(1),
                 Task::Classify => HeadKind::Numbers(scenario.answers.labels.max(1)),

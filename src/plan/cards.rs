@@ -66,7 +66,7 @@ fn has_own_kernels(scenario: &Scenario) -> bool {
             | LossKernel::Cut
             | LossKernel::TransformerEngine
             | LossKernel::MegatronFused => true,
-            LossKernel::Standard | LossKernel::Full | LossKernel::Chunked => false,
+            LossKernel::Standard | LossKernel::Full | LossKernel::LogSoftmax | LossKernel::Chunked => false,
         }
         || match scenario.stack {
             Stack::Liger | Stack::Trl | Stack::Unsloth | Stack::Megatron => true,

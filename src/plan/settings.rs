@@ -78,6 +78,7 @@ pub fn setting_name(scenario: &Scenario) -> [String; 2] {
     let loss = match scenario.savings.loss {
         LossKernel::Standard => None,
         LossKernel::Full
+        | LossKernel::LogSoftmax
         | LossKernel::Liger
         | LossKernel::Cut
         | LossKernel::TransformerEngine

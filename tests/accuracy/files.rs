@@ -165,6 +165,10 @@ pub static DRAWN_RANKS: File = File::of("drawn-ranks");
 /// trl's trainers over such architectures, drawn by the same.
 pub static DRAWN_TRL: File = File::of("drawn-trl");
 
+/// Preferences from all logits: trl's trainers up to 1.14, which axolotl has, and LLaMA-Factory's. Rows that the code was written beside,
+/// then `-held-`.
+pub static PREFERENCE_LOGITS: File = File::of("preference-logits");
+
 /// One rank of many, as the engines' own code runs it.
 pub static MULTI: File = File::of("multi");
 
@@ -242,13 +246,14 @@ pub static MEGATRON_LM: File = File::of("megatron-lm");
 pub static PUBLISHED: File = File::of("published");
 
 /// All of them, in the order of `data/measured.tsv`.
-pub static FILES: [&File; 45] = [
+pub static FILES: [&File; 46] = [
     &NULL_DEVICE,
     &FAMILIES,
     &STACKS,
     &GROWTH,
     &TRL,
     &PREFERENCE,
+    &PREFERENCE_LOGITS,
     &ROLLOUTS,
     &DISTILLATION,
     &PPO,

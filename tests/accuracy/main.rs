@@ -260,6 +260,11 @@ fn drawn_ranks_are_predicted() {
 }
 
 #[test]
+fn preferences_of_all_logits_are_predicted() {
+    PREFERENCE_LOGITS.is_predicted(28, [0.001, 0.01, 0.06], [0.001, 0.2, 1.6]);
+}
+
+#[test]
 fn drawn_steps_of_trl_are_predicted() {
     let refused = [
         "with trl is not modelled",

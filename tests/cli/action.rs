@@ -72,7 +72,7 @@ fn configurations_of_other_projects_are_gated() {
         ("llama-factory-lora.yaml", "h100-sxm-80gb", "::warning file={file}::{file}: deepspeed: "),
         ("peft-qlora.py", "rtx-4090", "a compiled step is not predicted"),
         ("trainer.toml", "t4", "fits: {file}"),
-        ("trl-command.sh", "h100-sxm-80gb", "this is another file: read it too"),
+        ("trl-command.sh", "h100-sxm-80gb", "fits: {file}"),
         ("trl-sft.yaml", "rtx-4090", "fits: {file}"),
         ("unsloth-cell.py", "t4", "fits: {file}"),
         ("unsloth.ipynb", "t4", "fits: {file}"),

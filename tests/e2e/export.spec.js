@@ -54,9 +54,9 @@ test("from what does not fit to a configuration that runs, in three clicks", asy
   // the first is another library, which has files of its own
   await page.locator(".lever", { hasText: "Micro-batch size" }).click();
   const [name, text] = await file(headroom, "TRL (YAML)");
-  expect(name).toBe("sft.yaml");
+  expect(name).toBe("trl.yaml");
   expect(text.toString()).toContain("model_name_or_path: meta-llama/Llama-3.1-8B");
-  expect(text.toString()).toContain("trl sft --config sft.yaml");
+  expect(text.toString()).toContain("trl sft --config trl.yaml");
 });
 
 test("from what no single card of its kind holds to a file that runs several, in three clicks", async ({ headroom, page }) => {

@@ -67,8 +67,8 @@ const FILES: [Row; 11] = [
         "trl-command.sh",
         include_str!("../fixtures/configurations/trl-command.sh"),
         Format::Trl,
-        "m=Qwen/Qwen2-0.5B&method=lora&r=32&t=q_proj,v_proj&ld=on&p=amp-bf16&b=2&s=1024&ga=8&mask=padding-free&st=trl&alloc=expandable&gpus=8",
-        &["config_file: examples/accelerate_configs/deepspeed_zero3.yaml"],
+        "m=Qwen/Qwen2-0.5B&method=lora&r=32&t=q_proj,v_proj&ld=on&p=amp-bf16&b=2&s=1024&ga=8&mask=padding-free&st=trl&alloc=expandable&gpus=8&shard=zero3",
+        &[],
     ),
     (
         "trl-sft.yaml",

@@ -242,3 +242,28 @@ fn what_accelerate_compiles_is_named() {
         assert!(left.iter().all(|what| !what.contains("dynamo_mode")), "{left:?}");
     }
 }
+
+/// The launcher's files that trl ships are known by their names.
+#[test]
+fn files_that_trl_ships_are_known() {
+    let command = |file: &str, more: &str| {
+        read(&format!(
+            "accelerate launch --config_file examples/accelerate_configs/{file} {more}trl/scripts/sft.py --model_name_or_path Qwen/Qwen3-8B"
+        ))
+    };
+    for (file, more, sharding, gpus) in [
+        ("deepspeed_zero3.yaml", "", Sharding::Zero3, 8),
+        ("zero2.yaml", "--num_processes 4 ", Sharding::Zero2, 4),
+        ("fsdp2.yaml", "", Sharding::Fsdp2, 8),
+        ("multi_gpu.yaml", "--num_processes 2 ", Sharding::Ddp, 2),
+    ] {
+        let understood = command(file, more);
+        assert_eq!(understood.left, [], "{file}");
+        let cluster = understood.scenario.cluster;
+        assert_eq!((cluster.sharding, cluster.gpus), (sharding, gpus), "{file}");
+    }
+    let own = command("mine.yaml", "");
+    assert!(own.left.iter().any(|left| left.said.contains("mine.yaml")), "{:?}", own.left);
+    let named = read("trl dpo --accelerate_config zero3 --model_name_or_path Qwen/Qwen3-8B");
+    assert_eq!((named.scenario.cluster.sharding, named.left), (Sharding::Zero3, Vec::new()));
+}

@@ -1,7 +1,8 @@
 //! What a text says is done with the model.
 
 use headroom::scenario::{
-    Checkpointing, Evaluates, Evaluation, Mask, Method, Precision, Reference, Rollouts, Scenario, Stack, Task,
+    Checkpointing, Evaluates, Evaluation, LossKernel, Mask, Method, Precision, Reference, Rollouts, Scenario,
+    Stack, Task,
 };
 
 use crate::{read, read_over};
@@ -243,4 +244,73 @@ fn commands_and_files_of_preference_training() {
     let sft = read_over("trl sft --model_name_or_path gpt2 --bf16", |base| base.task = Task::Dpo);
     assert_eq!(sft.scenario.task, Task::Sft);
     assert!(sft.assumed.iter().any(|assumed| assumed.key == "task"));
+}
+
+/// axolotl's and LLaMA-Factory's preferences are trl's tasks, with the loss that the version under them, or they themselves, make.
+#[test]
+fn preferences_of_other_projects_are_tasks() {
+    let axolotl = "base_model: Qwen/Qwen2.5-0.5B\nmicro_batch_size: 2\nsequence_len: 2048\ngradient_checkpointing: true\nbf16: auto\n";
+    let lora = "adapter: lora\nlora_r: 16\nlora_target_linear: true\n";
+    for (rl, task) in [
+        ("rl: dpo\n", Task::Dpo),
+        ("rl: ipo\nrl_beta: 0.1\n", Task::Dpo),
+        ("rl: kto\nkto_desirable_weight: 0.2\n", Task::Kto),
+        ("rl: orpo\norpo_alpha: 0.1\n", Task::Orpo),
+        ("rl: simpo\nsimpo_gamma: 0.5\n", Task::Cpo),
+        ("rl: simpo\ncpo_alpha: 0\n", Task::Simpo),
+    ] {
+        let understood = read(&format!("{axolotl}{lora}{rl}"));
+        assert_eq!(understood.left, [], "{rl}");
+        let scenario = understood.scenario;
+        assert_eq!((scenario.task, scenario.stack), (task, Stack::Trl), "{rl}");
+        assert_eq!(scenario.savings.loss, LossKernel::Full, "{rl}");
+        // with rl, and so alone
+        assert_eq!(scenario.checkpointing, Checkpointing::NonReentrant, "{rl}");
+        assert!(!scenario.lora.fused, "{rl}");
+    }
+    let tuned = read(&format!("{axolotl}{lora}"));
+    assert_eq!((tuned.scenario.task, tuned.scenario.checkpointing), (Task::Sft, Checkpointing::Reentrant));
+
+    let factory = "model_name_or_path: Qwen/Qwen2.5-0.5B\nstage: dpo\nfinetuning_type: lora\nlora_target: all\ncutoff_len: 2048\nbf16: true\npref_beta: 0.1\n";
+    for (loss, task) in [
+        ("", Task::Dpo),
+        ("pref_loss: ipo\n", Task::Dpo),
+        ("pref_loss: orpo\n", Task::Orpo),
+        ("pref_loss: simpo\n", Task::Simpo),
+    ] {
+        let understood = read(&format!("{factory}{loss}"));
+        assert_eq!(understood.left, [], "{loss}");
+        let scenario = understood.scenario;
+        assert_eq!((scenario.task, scenario.stack), (task, Stack::Trl), "{loss}");
+        assert_eq!(scenario.savings.loss, LossKernel::LogSoftmax, "{loss}");
+    }
+}
+
+/// What of them is not predicted is said.
+#[test]
+fn what_of_others_preferences_is_not_followed_is_said() {
+    for (text, said) in [
+        ("base_model: Qwen/Qwen2.5-0.5B\nmicro_batch_size: 1\nrl: grpo\n", "rl: grpo"),
+        (
+            "base_model: Qwen/Qwen2.5-0.5B\nmicro_batch_size: 1\nrl: dpo\ndpo_use_liger_kernel: true\n",
+            "dpo_use_liger_kernel: true",
+        ),
+        // a second model is loaded that nobody asks
+        ("base_model: Qwen/Qwen2.5-0.5B\nmicro_batch_size: 1\nrl: kto\n", "rl with all weights trained"),
+        (
+            "base_model: Qwen/Qwen2.5-0.5B\nmicro_batch_size: 1\nrl: dpo\nprecompute_ref_log_probs: true\n",
+            "precompute_ref_log_probs: true",
+        ),
+        (
+            "model_name_or_path: Qwen/Qwen2.5-0.5B\nstage: rm\nfinetuning_type: full\ncutoff_len: 512\n",
+            "stage: rm",
+        ),
+        (
+            "model_name_or_path: Qwen/Qwen2.5-0.5B\nstage: dpo\nref_model: Qwen/Qwen2.5-1.5B\nfinetuning_type: lora\ncutoff_len: 512\n",
+            "ref_model: Qwen/Qwen2.5-1.5B",
+        ),
+    ] {
+        let left = read(text).left;
+        assert!(left.iter().any(|left| left.said == said), "{text}: {left:?}");
+    }
 }

@@ -4,12 +4,13 @@ use super::lines::Lines;
 use super::trl::attention;
 use super::{Run, Targets};
 use crate::export::fsdp::state_dict_type;
+use crate::export::rate::learning_rate;
 use crate::import::names::AXOLOTL_KERNELS;
 use crate::issue::{Field, Issue};
 use crate::scenario::software::Software;
 use crate::scenario::{
-    Checkpointing, CpuOffload, LossKernel, Mask, Method, Offloading, Precision, QatLayers, Scenario,
-    Sharding, Stack, Tuner,
+    Checkpointing, CpuOffload, LossKernel, Mask, Method, Offloading, Precision, QatLayers, Reference,
+    Scenario, Sharding, Stack, Task, Tuner,
 };
 
 pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
@@ -22,12 +23,24 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
     }
     let mut lines = Lines::default();
     lines.text("base_model", &run.model());
+    if let Some((name, alpha)) = preference(scenario.task) {
+        lines.set("rl", name);
+        if let Some(alpha) = alpha {
+            lines.set("cpo_alpha", alpha);
+        }
+        if scenario.task == Task::Dpo {
+            lines.set("precompute_ref_log_probs", scenario.answers.reference == Reference::Precomputed);
+        }
+        lines.set("chat_template", "tokenizer_default_fallback_chatml");
+        lines.set("remove_unused_columns", false);
+    }
     let liger = scenario.stack == Stack::Liger;
     let (fused, cut) = match scenario.savings.loss {
         LossKernel::Standard => (liger, false),
         LossKernel::Liger => (true, false),
         LossKernel::Cut => (false, true),
         LossKernel::Full
+        | LossKernel::LogSoftmax
         | LossKernel::Chunked
         | LossKernel::TransformerEngine
         | LossKernel::MegatronFused => (false, false),
@@ -53,7 +66,7 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
     }
     lines.set("attn_implementation", attention(scenario.attention));
     lines.about("data");
-    lines.set("datasets", "[{path: tatsu-lab/alpaca, type: alpaca}]");
+    lines.set("datasets", data(scenario.task));
     lines.set("sequence_len", scenario.sequence);
     match scenario.mask {
         Mask::PaddingFree | Mask::Packed => lines.set("sample_packing", true),
@@ -99,15 +112,14 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
     lines.set("micro_batch_size", scenario.batch);
     lines.set("gradient_accumulation_steps", scenario.accumulation);
     lines.set("num_epochs", 1);
-    lines.set("learning_rate", if scenario.method == Method::Full { "0.00002" } else { "0.0002" });
+    lines.set("learning_rate", learning_rate(scenario));
     lines.set("lr_scheduler", "cosine");
     lines.set("optimizer", run.optim()?);
     run.projection(&mut lines);
     lines.set("max_grad_norm", if scenario.training_loop.clips { "1.0" } else { "0.0" });
     let (bf16, fp16) = run.mixed();
-    // bfloat16 without mixed precision has a word of its own
-    let is_pure = scenario.precision == Precision::Bf16 && !scenario.cluster.is_zero();
-    lines.set("bf16", if is_pure { "full".to_owned() } else { bf16.to_string() });
+    // bfloat16 without mixed precision had a word of its own, `full`, which the schema of 0.19 refuses
+    lines.set("bf16", bf16 || scenario.precision == Precision::Bf16);
     lines.set("fp16", fp16);
     if scenario.trains_in_float8() {
         lines.set("fp8", true);
@@ -148,6 +160,42 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
         | Sharding::Distributed => "",
     };
     Ok((format!("{}axolotl train axolotl.yaml{deepspeed}", run.variable(true)), lines.finish()))
+}
+
+/// What axolotl calls a task of preferences (`rl`), and `cpo_alpha` with it: the weight of the better answers' cross entropy.
+fn preference(task: Task) -> Option<(&'static str, Option<u8>)> {
+    match task {
+        Task::Dpo => Some(("dpo", None)),
+        Task::Kto => Some(("kto", None)),
+        Task::Orpo => Some(("orpo", None)),
+        Task::Cpo => Some(("simpo", Some(1))),
+        Task::Simpo => Some(("simpo", Some(0))),
+        Task::Sft
+        | Task::Classify
+        | Task::Embed
+        | Task::Reward
+        | Task::Grpo
+        | Task::Rloo
+        | Task::Ppo
+        | Task::Distil
+        | Task::Generate => None,
+    }
+}
+
+/// Data of the Hub that axolotl's own examples have.
+fn data(task: Task) -> &'static str {
+    match preference(task) {
+        None => "[{path: tatsu-lab/alpaca, type: alpaca}]",
+        Some(("kto", _)) => {
+            "[{path: argilla/ultrafeedback-binarized-preferences-cleaned-kto, type: chatml.ultra, split: train}]"
+        }
+        Some(("orpo", _)) => {
+            "[{path: argilla/ultrafeedback-binarized-preferences-cleaned, type: chat_template.argilla, split: train}]"
+        }
+        Some(_) => {
+            "[{path: argilla/ultrafeedback-binarized-preferences-cleaned, type: chat_template.argilla_chat, split: train}]"
+        }
+    }
 }
 
 /// torchao's quantisation-aware training, which axolotl prepares every linear layer for.

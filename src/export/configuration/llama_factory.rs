@@ -2,8 +2,9 @@
 
 use super::lines::Lines;
 use super::{Run, Targets};
+use crate::export::rate::learning_rate;
 use crate::issue::{Field, Issue};
-use crate::scenario::{AttentionKernel, Checkpointing, Mask, Method, Precision, Stack, Tuner};
+use crate::scenario::{AttentionKernel, Checkpointing, Mask, Method, Precision, Stack, Task, Tuner};
 
 pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
     let scenario = run.scenario;
@@ -27,9 +28,14 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
         Stack::Transformers | Stack::Trl | Stack::Torchtune | Stack::Litgpt | Stack::Megatron => {}
     }
     lines.about("data");
-    lines.set("stage", "sft");
+    let pairs = pairs(scenario.task);
+    lines.set("stage", if pairs.is_some() { "dpo" } else { "sft" });
+    if let Some(loss) = pairs {
+        lines.set("pref_loss", loss);
+    }
     lines.set("do_train", true);
-    lines.set("dataset", "alpaca_en_demo");
+    // its own demonstrations (data/dataset_info.json)
+    lines.set("dataset", if pairs.is_some() { "dpo_en_demo" } else { "alpaca_en_demo" });
     lines.set("template", "default");
     lines.set("cutoff_len", scenario.sequence);
     match scenario.mask {
@@ -68,7 +74,7 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
     lines.about("training");
     lines.set("per_device_train_batch_size", scenario.batch);
     lines.set("gradient_accumulation_steps", scenario.accumulation);
-    lines.set("learning_rate", if scenario.method == Method::Full { "2.0e-5" } else { "2.0e-4" });
+    lines.set("learning_rate", learning_rate(scenario));
     lines.set("num_train_epochs", 1);
     lines.set("optim", run.optim()?);
     run.projection(&mut lines);
@@ -102,4 +108,24 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
         "llamafactory-cli train"
     };
     Ok((format!("{}{run_it} llama-factory.yaml", run.variable(false)), lines.finish()))
+}
+
+/// What its trainer of pairs calls the loss of a task (`pref_loss`).
+fn pairs(task: Task) -> Option<&'static str> {
+    match task {
+        Task::Dpo => Some("sigmoid"),
+        Task::Orpo => Some("orpo"),
+        Task::Simpo => Some("simpo"),
+        Task::Sft
+        | Task::Classify
+        | Task::Embed
+        | Task::Kto
+        | Task::Cpo
+        | Task::Reward
+        | Task::Grpo
+        | Task::Rloo
+        | Task::Ppo
+        | Task::Distil
+        | Task::Generate => None,
+    }
 }

@@ -65,7 +65,7 @@ impl Configuration {
             label: "Python script",
             help: "Runs by itself, with the training library that is chosen.",
         },
-        Choice { slug: "trl", label: "TRL (YAML)", help: "For trl sft --config." },
+        Choice { slug: "trl", label: "TRL (YAML)", help: "For trl sft --config, or trl dpo and kto." },
         Choice { slug: "axolotl", label: "axolotl (YAML)", help: "For axolotl train." },
         Choice { slug: "llama-factory", label: "LLaMA-Factory (YAML)", help: "For llamafactory-cli train." },
         Choice { slug: "torchtune", label: "torchtune (YAML)", help: "For tune run." },
@@ -90,12 +90,25 @@ impl Configuration {
     pub const fn file(self) -> &'static str {
         match self {
             Configuration::Python => super::SCRIPT_NAME,
-            Configuration::Trl => "sft.yaml",
+            Configuration::Trl => "trl.yaml",
             Configuration::Axolotl => "axolotl.yaml",
             Configuration::LlamaFactory => "llama-factory.yaml",
             Configuration::Torchtune => "torchtune.yaml",
             Configuration::Accelerate => "accelerate.yaml",
             Configuration::DeepSpeed => "deepspeed.json",
+        }
+    }
+
+    /// The tasks that such a file is written of.
+    const fn tasks(self) -> &'static str {
+        match self {
+            Configuration::Axolotl => "fine-tuning, DPO, KTO, ORPO, CPO and SimPO",
+            Configuration::LlamaFactory => "fine-tuning, DPO, ORPO and SimPO",
+            Configuration::Trl => "fine-tuning, DPO and KTO",
+            Configuration::Python
+            | Configuration::Torchtune
+            | Configuration::Accelerate
+            | Configuration::DeepSpeed => "fine-tuning on texts",
         }
     }
 
@@ -378,7 +391,7 @@ fn read_back(run: &Run<'_>, which: Configuration, body: &str) -> Result<(Scenari
         if !is_the_projects {
             let message = match key.field {
                 Field::Task => {
-                    format!("of files for {project} Headroom writes those that fine-tune on texts")
+                    format!("of files for {project} Headroom writes those of {}", which.tasks())
                 }
                 _ => {
                     format!("a file for {project} has no line for this setting: {}", key.label_for(scenario))

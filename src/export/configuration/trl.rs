@@ -1,18 +1,20 @@
-//! trl's command: `trl sft --config`.
+//! trl's command: `trl sft --config`, `trl dpo` and `trl kto`.
 
 use super::lines::Lines;
 use super::{Run, Targets};
+use crate::export::rate::learning_rate;
 use crate::issue::{Field, Issue};
 use crate::scenario::{
-    Allocator, AttentionKernel, Checkpointing, Mask, Method, Offloading, Precision, Stack, Task, Tuner,
+    Allocator, AttentionKernel, Checkpointing, Mask, Method, Offloading, Precision, Reference, Stack, Task,
+    Tuner,
 };
 
 pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
     let scenario = run.scenario;
-    if scenario.task != Task::Sft {
-        let issue = Issue::error(Field::Task, "of files for TRL (YAML) Headroom writes those of `trl sft`");
-        return Err(issue.with_fix("choose the Python script"));
-    }
+    let Some(Command { name, data }) = Command::of(scenario.task) else {
+        let message = "of files for TRL (YAML) Headroom writes those of `trl sft`, `trl dpo` and `trl kto`";
+        return Err(Issue::error(Field::Task, message).with_fix("choose the Python script"));
+    };
     let mut lines = Lines::default();
     lines.text("model_name_or_path", &run.model());
     lines.set(
@@ -27,9 +29,14 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
     );
     lines.set("attn_implementation", attention(scenario.attention));
     lines.about("data: of the Hub, with a column \"text\" or conversations");
-    lines.set("dataset_name", "stanfordnlp/imdb");
+    lines.set("dataset_name", data);
     lines.set("max_length", scenario.sequence);
+    if scenario.task.has_reference() {
+        lines.set("precompute_ref_log_probs", scenario.answers.reference == Reference::Precomputed);
+    }
     match scenario.mask {
+        _ if scenario.task == Task::Kto => lines.set("desirable_weight", "1.0"),
+        _ if scenario.task == Task::Dpo => {}
         Mask::None | Mask::Ones => {
             lines.set("packing", true);
             lines.set("packing_strategy", "wrapped");
@@ -64,7 +71,7 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
     lines.about("training");
     lines.set("per_device_train_batch_size", scenario.batch);
     lines.set("gradient_accumulation_steps", scenario.accumulation);
-    lines.set("learning_rate", if scenario.method == Method::Full { "2.0e-5" } else { "2.0e-4" });
+    lines.set("learning_rate", learning_rate(scenario));
     lines.set("optim", run.optim()?);
     run.projection(&mut lines);
     lines.set("max_grad_norm", if scenario.training_loop.clips { "1.0" } else { "0.0" });
@@ -97,7 +104,36 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
         lines.table("env", |lines| lines.text("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"));
     }
     let launch = if scenario.cluster.has_engine() { " --accelerate_config accelerate.yaml" } else { "" };
-    Ok((format!("trl sft --config sft.yaml{launch}"), lines.finish()))
+    Ok((format!("trl {name} --config trl.yaml{launch}"), lines.finish()))
+}
+
+/// A command of trl's, and data of the Hub that it can be tried on.
+struct Command {
+    name: &'static str,
+    data: &'static str,
+}
+
+impl Command {
+    /// The command of a task; none where no file is written of it.
+    fn of(task: Task) -> Option<Command> {
+        let (name, data) = match task {
+            Task::Sft => ("sft", "stanfordnlp/imdb"),
+            Task::Dpo => ("dpo", "trl-lib/ultrafeedback_binarized"),
+            Task::Kto => ("kto", "trl-lib/kto-mix-14k"),
+            Task::Classify
+            | Task::Embed
+            | Task::Orpo
+            | Task::Cpo
+            | Task::Simpo
+            | Task::Reward
+            | Task::Grpo
+            | Task::Rloo
+            | Task::Ppo
+            | Task::Distil
+            | Task::Generate => return None,
+        };
+        Some(Command { name, data })
+    }
 }
 
 /// What transformers calls it; kernels of PyTorch have no line of their own.

@@ -2,6 +2,7 @@
 
 use super::parts::class;
 use super::run::Run;
+use crate::export::rate::learning_rate;
 use crate::issue::{Field, Issue};
 use crate::scenario::{Mask, Method};
 
@@ -34,10 +35,10 @@ pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
         imports(run),
         format!(
             "\nMODEL = {}\nDATA = \"stanfordnlp/imdb\"  # of the Hub, with columns \"text\" and \"label\"\n\
-             LENGTH = {}\nLEARNING_RATE = {}\n",
+             LENGTH = {}\nLEARNING_RATE = {:e}\n",
             run.model(),
             scenario.sequence,
-            if scenario.method == Method::Full { "2e-5" } else { "2e-4" }
+            learning_rate(scenario)
         ),
         run.kernels(),
         "\ntokenizer = AutoTokenizer.from_pretrained(MODEL)\ntokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token\n\n\n\

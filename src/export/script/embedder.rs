@@ -1,6 +1,7 @@
 //! Embeddings of texts by sentence-transformers' trainer, as its guide has it.
 
 use super::run::Run;
+use crate::export::rate::learning_rate;
 use crate::issue::{Field, Issue};
 use crate::scenario::{Embedding, Mask, Method};
 
@@ -62,10 +63,10 @@ pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
         ),
         format!(
             "\nMODEL = {}\nDATA = [{data}]  # of the Hub, with columns of texts: {columns}\n\
-             LENGTH = {}  # the estimate is of batches whose longest text has so many tokens\nLEARNING_RATE = {}\n",
+             LENGTH = {}  # the estimate is of batches whose longest text has so many tokens\nLEARNING_RATE = {:e}\n",
             run.model(),
             scenario.sequence,
-            if scenario.method == Method::Full { "2e-5" } else { "2e-4" }
+            learning_rate(scenario)
         ),
         run.kernels(),
         format!(

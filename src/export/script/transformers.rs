@@ -6,6 +6,7 @@ use super::python::{Call, strings};
 use super::qat;
 use super::run::Run;
 use crate::export::projected;
+use crate::export::rate::learning_rate;
 use crate::issue::{Field, Issue};
 use crate::scenario::{Compile, Lengths, LossKernel, Mask, Method, Optimizer, Scenario, Stack, StepTime};
 
@@ -90,6 +91,9 @@ fn refuse(run: &Run<'_>) -> Result<(), Issue> {
         LossKernel::MegatronFused => {
             no(Field::Loss, "this fused loss is Megatron-core's own", "choose Liger's or cut cross entropy")
         }
+        LossKernel::LogSoftmax => {
+            no(Field::Loss, "this is of LLaMA-Factory's own trainer", "choose its file, or the standard loss")
+        }
         LossKernel::Liger if !LIGER_FAMILIES.contains(&&*run.architecture.model_type) => {
             no(Field::Loss, "Liger's patch passes over models of this family", "choose cut cross entropy")
         }
@@ -106,6 +110,7 @@ fn liger(scenario: &Scenario) -> Option<&'static str> {
         LossKernel::Liger => Some(", rope=False, rms_norm=False, swiglu=False, geglu=False"),
         LossKernel::Standard
         | LossKernel::Full
+        | LossKernel::LogSoftmax
         | LossKernel::Cut
         | LossKernel::TransformerEngine
         | LossKernel::MegatronFused
@@ -188,9 +193,9 @@ fn settings(run: &Run<'_>) -> String {
     let mut lines = format!(
         "\nMODEL = {}\nDATA = \"stanfordnlp/imdb\"  # of the Hub, with a column \"text\"\n\
          BATCH, LENGTH, ACCUMULATION, STEPS = {batch}, {sequence}, {accumulation}, 1000\n\
-         LEARNING_RATE = {}\n",
+         LEARNING_RATE = {:e}\n",
         run.model(),
-        if run.scenario.method == Method::Full { "1e-5" } else { "2e-4" }
+        learning_rate(run.scenario)
     );
     if let Some(engine) = run.engine() {
         lines.push_str(&engine.join(run));

@@ -4,8 +4,9 @@ use super::parts::class;
 use super::python::{Call, boolean, string};
 use super::run::Run;
 use crate::export::projected::trainers_name;
+use crate::export::rate::learning_rate;
 use crate::issue::{Field, Issue};
-use crate::scenario::{Mask, Method, Offloading, Precision, Reference, Rollouts, Scenario, Task};
+use crate::scenario::{LossKernel, Mask, Method, Offloading, Precision, Reference, Rollouts, Scenario, Task};
 
 /// The inputs that it says beside those that every file says.
 pub(super) const SAID: &[&str] = &[
@@ -22,6 +23,7 @@ pub(super) const SAID: &[&str] = &[
     "dropout",
     "activation-offloading",
     "optimizer-step",
+    "loss",
 ];
 
 /// A trainer of trl, and data of the Hub that it can be tried on.
@@ -76,10 +78,16 @@ impl Trainer {
 pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
     let scenario = run.scenario;
     let Trainer { module, name, data, columns } = Trainer::of(scenario.task)?;
+    let talks = has_conversations(scenario.task);
     let (trainer, config) = (format!("{name}Trainer"), format!("{name}Config"));
     refuse(scenario)?;
     let vllm = scenario.task.is_online() && !scenario.generates_itself();
-    let trl = if vllm { "trl[vllm]==1.16.*" } else { "trl==1.16.*" };
+    let trl = match (vllm, scenario.savings.loss) {
+        (true, _) => "trl[vllm]==1.16.*",
+        // the last version but a few that makes all logits: what was measured
+        (false, LossKernel::Full) => "trl==1.9.*",
+        (false, _) => "trl==1.16.*",
+    };
     let mut packages = run.packages(&["torch==2.11.*", "transformers==5.17.*", trl, "datasets"]);
     let adapters = match scenario.method {
         Method::Full => String::new(),
@@ -116,10 +124,10 @@ pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
         imports(scenario, named.is_none()),
         format!("from {module} import {config}, {trainer}\n"),
         format!(
-            "\nMODEL = {}\nDATA = {}  # of the Hub, {columns}\nLEARNING_RATE = {}\n",
+            "\nMODEL = {}\nDATA = {}  # of the Hub, {columns}\nLEARNING_RATE = {:e}\n",
             run.model(),
             string(data),
-            if scenario.method == Method::Full { "2e-5" } else { "2e-4" }
+            learning_rate(scenario)
         ),
         if run.asks_for_its_gpu() {
             "GPU = int(os.environ[\"LOCAL_RANK\"])\n".to_owned()
@@ -131,7 +139,9 @@ pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
         run.metrics(true),
         run.config().0,
         format!("{before}{}model = {}\n", run.loading(), run.loaded()?.written(0)),
+        if talks { TOKENIZER } else { "" }.to_owned(),
         format!("trainer = {trainer}(\n    model=model,\n    args={args},\n"),
+        if talks { "    processing_class=tokenizer,\n" } else { "" }.to_owned(),
         if scenario.task.is_online() { "    reward_funcs=reward,\n" } else { "" }.to_owned(),
         "    train_dataset=load_dataset(DATA, split=\"train\"),\n".to_owned(),
         run.evaluated("load_dataset(DATA, split=\"test\")"),
@@ -155,8 +165,24 @@ def reward(completions, **columns):
 
 ";
 
+/// A base model has no template for conversations, without which trl stops.
+const TOKENIZER: &str = "\
+tokenizer = AutoTokenizer.from_pretrained(MODEL)
+if tokenizer.chat_template is None:
+    tokenizer.chat_template = \"{% for message in messages %}{{ message['role'] }}: {{ message['content'] }}\\n{% endfor %}\"
+";
+
+/// Whether the data that it is tried on are conversations.
+fn has_conversations(task: Task) -> bool {
+    task.is_of_preferences() || task == Task::Reward
+}
+
 /// What these trainers have no argument for.
 fn refuse(scenario: &Scenario) -> Result<(), Issue> {
+    if scenario.savings.loss == LossKernel::LogSoftmax {
+        let issue = Issue::error(Field::Loss, "these log-probabilities are of LLaMA-Factory's own trainer");
+        return Err(issue.with_fix("choose LLaMA-Factory's file, or the standard loss"));
+    }
     if scenario.task != Task::Sft && scenario.mask != Mask::Padded {
         let issue = Issue::error(Field::Mask, "the trainer for this task pads its texts");
         return Err(issue.with_fix("choose a padded batch"));
@@ -201,7 +227,8 @@ fn imports(scenario: &Scenario, own_optimizer: bool) -> String {
     }
     let config = scenario.dropout.map(|_| "AutoConfig");
     let quantization = (scenario.method == Method::Qlora).then_some("BitsAndBytesConfig");
-    let names = [config, Some(class(scenario.task)), quantization];
+    let tokenizer = has_conversations(scenario.task).then_some("AutoTokenizer");
+    let names = [config, Some(class(scenario.task)), tokenizer, quantization];
     let names: Vec<&str> = names.into_iter().flatten().collect();
     format!("{}\nfrom transformers import {}\n", lines.join("\n"), names.join(", "))
 }

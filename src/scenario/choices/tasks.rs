@@ -129,6 +129,11 @@ impl Task {
         self.has_pairs() && self.has_answers() && !self.has_reference()
     }
 
+    /// Whether answers are told better and worse ones by their log-probabilities: DPO, KTO, ORPO, CPO and SimPO.
+    pub const fn is_of_preferences(self) -> bool {
+        self.has_pairs() && self.has_answers() || matches!(self, Task::Kto)
+    }
+
     /// Whether it learns from another model, which runs beside it.
     pub const fn has_teacher(self) -> bool {
         matches!(self, Task::Distil)

@@ -250,7 +250,11 @@ fn has_a_measured_loss(scenario: &Scenario) -> bool {
     match scenario.savings.loss {
         LossKernel::Standard => true,
         LossKernel::TransformerEngine | LossKernel::MegatronFused => scenario.stack == Stack::Megatron,
-        LossKernel::Full | LossKernel::Liger | LossKernel::Cut | LossKernel::Chunked => false,
+        LossKernel::Full
+        | LossKernel::LogSoftmax
+        | LossKernel::Liger
+        | LossKernel::Cut
+        | LossKernel::Chunked => false,
     }
 }
 

@@ -7,7 +7,7 @@ use crate::model::blocks::{Linear, LinearClass};
 use crate::model::modeling::Code;
 use crate::scenario::modules::is_called;
 use crate::scenario::software::Trainer;
-use crate::scenario::{LoraTargets, Method, Tuner};
+use crate::scenario::{LoraTargets, LossKernel, Method, Tuner};
 use crate::step::heap::{Loading, NOTHING};
 use crate::step::ops::four_bit::QUANT_BLOCK;
 use crate::step::ops::linear::{self, Adapter, Weight};
@@ -247,9 +247,10 @@ impl Loader<'_> {
     }
 
     /// The element type that the trainer gives to whatever is trained, where it does: trl's make it bfloat16 beside 4-bit
-    /// weights (trainer/sft_trainer.py).
+    /// weights (trainer/sft_trainer.py), LLaMA-Factory leaves it float32.
     fn trained_dtype(&self) -> Option<Dtype> {
         (self.software().trainer == Trainer::Trl
+            && self.member.loss != LossKernel::LogSoftmax
             && self.member.method == Method::Qlora
             && !self.member.trainer_prepares
             && !self.member.returns_states)

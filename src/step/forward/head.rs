@@ -21,10 +21,11 @@ impl<'a> Pass<'_, 'a> {
         let head = self.bound_head();
         let kernel = stacks::loss_kernel(self.member);
         let output = match (kernel, head.weight) {
-            // those of Megatron-core, whose head is its own, are refused elsewhere
+            // those of Megatron-core, whose head is its own, and of LLaMA-Factory are refused elsewhere
             (
                 LossKernel::Standard
                 | LossKernel::Full
+                | LossKernel::LogSoftmax
                 | LossKernel::TransformerEngine
                 | LossKernel::MegatronFused,
                 _,

@@ -4,6 +4,7 @@
 use super::Rounds;
 use crate::job::{Batch, Loss, Scorer};
 use crate::memory::{Phase, Stage};
+use crate::step::forward::stacks::trl::all_logits::Halves;
 use crate::step::forward::stacks::trl::log_probs::Asked;
 use crate::step::forward::{Output, Pass};
 
@@ -22,19 +23,23 @@ impl<'a> Rounds<'a> {
             Loss::Labels => pass.loss(pass.hidden(), replace),
             Loss::Preference { reference, prompt } => {
                 let labels = pass.answer_labels();
+                let batch_again = pass.cloned_batch();
                 let (scores, shared) = pass.label_log_probs(pass.hidden(), prompt, Asked::OF_PREFERENCES);
+                drop(batch_again);
                 replace();
                 let others = self.scored_beside(
                     act,
                     member,
                     reference,
                     |asked, pass| {
+                        let _again = pass.cloned_batch();
                         pass.label_log_probs(pass.hidden(), prompt, asked.unwrap_or(Asked::OF_PREFERENCES)).0
                     },
                     batch,
                 );
                 pass.enter();
                 let loss = pass.preference_loss(&scores, others.as_ref());
+                pass.log_of_all(&scores, prompt, Halves::Joined);
                 drop((labels, scores, others));
                 Output { loss, outputs: Vec::new(), shared }
             }
@@ -58,6 +63,7 @@ impl<'a> Rounds<'a> {
                 );
                 pass.enter();
                 let loss = pass.desirability_loss(&scores, own.as_ref(), others.as_ref());
+                pass.log_of_all(&scores, prompt, Halves::Labelled);
                 drop((labels, scores, others, own));
                 Output { loss, outputs: Vec::new(), shared }
             }

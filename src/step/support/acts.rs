@@ -55,6 +55,7 @@ pub(in crate::step) fn acts(job: &Job) -> Result<(), Issue> {
         match *act {
             Act::Train { member, batch, loss, .. } => {
                 trained(job, member)?;
+                logits_of(&job.members[member], loss)?;
                 match loss {
                     Loss::Labels => {}
                     Loss::Classes => classification(job, member, batch)?,
@@ -118,6 +119,47 @@ pub(in crate::step) fn acts(job: &Job) -> Result<(), Issue> {
 pub(in crate::step) fn idle(member: usize) -> Issue {
     Issue::error(Field::Model, format!("no act runs member {member}"))
         .with_fix("leave it out, or score with it")
+}
+
+/// Refuses all logits of trl's trainers that were not compared with them: of those of preferences, versions up to 1.14 made them, and
+/// LLaMA-Factory's own trainer of pairs does.
+fn logits_of(member: &Member, loss: Loss) -> Result<(), Issue> {
+    let is_known = match member.loss {
+        LossKernel::LogSoftmax => matches!(loss, Loss::Preference { .. } | Loss::Odds { .. }),
+        LossKernel::Full => Software::of(member.stack).head != HeadCode::Trl,
+        LossKernel::Standard
+        | LossKernel::Liger
+        | LossKernel::Cut
+        | LossKernel::TransformerEngine
+        | LossKernel::MegatronFused
+        | LossKernel::Chunked => true,
+    };
+    if is_known {
+        return Ok(());
+    }
+    if member.loss == LossKernel::LogSoftmax {
+        let message =
+            "LLaMA-Factory's log-probabilities are modelled of its trainer of pairs: DPO, ORPO and SimPO";
+        return Err(Issue::error(Field::Loss, message).with_fix("choose the standard loss"));
+    }
+    let (message, fix) = match loss {
+        Loss::Preference { .. } | Loss::Desirability { .. } | Loss::Odds { .. } => return Ok(()),
+        Loss::Labels => (
+            "trl 1.16 makes all logits only for a compute_loss_func or label smoothing, and then runs the model twice: that is \
+             not modelled",
+            "choose the standard loss, or transformers",
+        ),
+        Loss::Classes
+        | Loss::Contrast { .. }
+        | Loss::Comparison
+        | Loss::Reward { .. }
+        | Loss::Advantage { .. }
+        | Loss::Divergence { .. } => (
+            "all logits are modelled of trl's DPO, KTO, ORPO, CPO and SimPO, as it made them up to 1.14",
+            "choose the standard loss",
+        ),
+    };
+    Err(Issue::error(Field::Loss, message).with_fix(fix))
 }
 
 fn trained(job: &Job, member: usize) -> Result<(), Issue> {

@@ -117,21 +117,19 @@ fn embeddings(architecture: &Architecture, member: &Member) -> Result<(), Issue>
         .with_fix(fix))
 }
 
-/// Refuses another loss than trl's own, which its trainers put into the place of any.
+/// Refuses another loss than trl's own, which its trainers put into the place of any. Which of them make all logits is the job's affair.
 fn trl_loss(kernel: LossKernel) -> Result<(), Issue> {
-    let message = match kernel {
-        LossKernel::Standard => return Ok(()),
-        LossKernel::Full => {
-            "trl 1.16 makes all logits only for a compute_loss_func or label smoothing, and then runs the model twice: that is \
-             not modelled"
-        }
+    match kernel {
+        LossKernel::Standard | LossKernel::Full | LossKernel::LogSoftmax => Ok(()),
         LossKernel::Liger
         | LossKernel::Cut
         | LossKernel::TransformerEngine
         | LossKernel::MegatronFused
-        | LossKernel::Chunked => "trl 1.16 puts its own fused head into the place of this one",
-    };
-    Err(Issue::error(Field::Loss, message).with_fix("choose the standard loss, or transformers"))
+        | LossKernel::Chunked => {
+            let message = "trl 1.16 puts its own fused head into the place of this one";
+            Err(Issue::error(Field::Loss, message).with_fix("choose the standard loss, or transformers"))
+        }
+    }
 }
 
 /// Refuses a loss that the stack's code for that model cannot be given.
@@ -142,6 +140,7 @@ fn loss(architecture: &Architecture, member: &Member) -> Result<(), Issue> {
         LossKernel::Liger | LossKernel::Cut => adapters::adapts_head(member, head),
         LossKernel::Standard
         | LossKernel::Full
+        | LossKernel::LogSoftmax
         | LossKernel::TransformerEngine
         | LossKernel::MegatronFused
         | LossKernel::Chunked => false,
@@ -156,6 +155,8 @@ fn loss(architecture: &Architecture, member: &Member) -> Result<(), Issue> {
         "litgpt, whose own loss runs in chunks of 128 tokens"
     } else if member.stack == Stack::Trl {
         return trl_loss(kernel);
+    } else if kernel == LossKernel::LogSoftmax {
+        "another library: it is of LLaMA-Factory's trainer of pairs, which stands on trl's"
     } else if member.stack == Stack::Torchtune && matches!(kernel, LossKernel::Liger | LossKernel::Cut) {
         "torchtune, which has none of it"
     } else if member.head != HeadKind::Language {

@@ -1,17 +1,20 @@
 //! trl's trainers: transformers' modules up to the last hidden state, then the log-probability of every label without all
-//! logits ([`answers`] has those of preferences and reinforcement). [`odds`] has the trainers that make all logits,
-//! [`comparison`] the one of reward models, [`divergence`] the one of distillation.
+//! logits ([`answers`] has those of preferences and reinforcement, [`all_logits`] what earlier versions made of preferences).
+//! [`odds`] has the trainers that make all logits, [`comparison`] the one of reward models, [`divergence`] the one of distillation.
 //!
 //! Source: trl 1.16 trainer/utils.py `add_fused_lm_head` and trainer/sft_trainer.py `compute_loss`; compared with the
 //! allocator's trace.
 
+pub(in crate::step) mod all_logits;
 mod answers;
 pub(in crate::step) mod balance;
 mod comparison;
 mod divergence;
+mod llama_factory;
 pub(in crate::step) mod log_probs;
 mod odds;
 pub(in crate::step) mod policy;
+mod selected;
 
 use std::borrow::Cow;
 
@@ -80,6 +83,8 @@ pub(in crate::step) struct Scored<'m> {
     log_probs: Tensor<'m>,
     /// Entropies, mean logits, and whether the label is the likeliest, as far as they are asked for.
     others: Vec<Tensor<'m>>,
+    /// All logits, where there are some.
+    logits: Option<Tensor<'m>>,
     /// Which positions have a label that is scored.
     mask: Tensor<'m>,
     /// How unevenly experts were chosen, where that is part of the loss.
@@ -102,7 +107,7 @@ impl<'a> Pass<'_, 'a> {
     ) -> (Tensor<'a>, Vec<Tensor<'a>>) {
         // the first token of a text is no other's label
         let labels = self.batch.tokens().saturating_sub(texts(self.batch).0);
-        let Scored { log_probs, others, mask, balance } =
+        let Scored { log_probs, others, mask, balance, .. } =
             self.fused_head(hidden, labels, Asked { entropy: true, mean_logits: false, is_top1: true });
         replace();
         // accelerate's autocast is around the model alone
@@ -136,7 +141,7 @@ impl<'a> Pass<'_, 'a> {
         let Weight::Plain(weight) = layer.weight else {
             let log_probs = hidden.unmodelled("a 4-bit output head under trl");
             let mask = self.constant(positions, Dtype::Bool, &LABEL_MASK);
-            return Scored { log_probs, others: Vec::new(), mask, balance: None };
+            return Scored { log_probs, others: Vec::new(), logits: None, mask, balance: None };
         };
         let head = Head { shape: layer.shape, weight, bias: layer.bias };
         let mask = self.constant(positions, Dtype::Bool, &LABEL_MASK);
@@ -159,7 +164,7 @@ impl<'a> Pass<'_, 'a> {
         drop(self.gates.take());
         drop(hidden);
         drop(head);
-        Scored { log_probs, others, mask, balance }
+        Scored { log_probs, others, logits: None, mask, balance }
     }
 
     /// Whether accelerate makes float32 of what the model returns (`convert_outputs_to_fp32`), as it does where it puts autocast around

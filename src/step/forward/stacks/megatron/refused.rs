@@ -131,7 +131,14 @@ pub(super) fn settings(member: &Member, batch: Batch, cluster: Cluster, gpt: boo
                 "choose Megatron's plain or fused one, or Transformer Engine's layers",
             );
         }
-        (LossKernel::Full | LossKernel::Liger | LossKernel::Cut | LossKernel::Chunked, _) => {
+        (
+            LossKernel::Full
+            | LossKernel::LogSoftmax
+            | LossKernel::Liger
+            | LossKernel::Cut
+            | LossKernel::Chunked,
+            _,
+        ) => {
             let message = "Megatron-core is followed with its own cross entropy, plain or fused, and Transformer Engine's";
             return refuse(Field::Loss, message, "choose the default, or Megatron's fused one");
         }

@@ -7,6 +7,7 @@ use super::Scored;
 use super::log_probs::Asked;
 use crate::dtype::Dtype;
 use crate::memory::Category;
+use crate::scenario::LossKernel;
 use crate::step::forward::inputs::Shared;
 use crate::step::forward::{Given, Hidden, Pass};
 use crate::step::tensor::{Tensor, Value};
@@ -24,19 +25,28 @@ impl<'a> Pass<'_, 'a> {
         prompt: u64,
         asked: Asked,
     ) -> (Scored<'a>, Given<Shared<Value>>) {
+        if self.member.loss == LossKernel::Full {
+            return self.log_probs_of_all(hidden);
+        }
+        if self.member.loss == LossKernel::LogSoftmax {
+            return self.all_log_probs(hidden);
+        }
         let unscored = self.batch.sequences.saturating_mul(prompt.max(1));
         let labels = self.batch.tokens().saturating_sub(unscored);
         let scored = self
             .machine
             .as_category(Category::Logits, &roles::HEAD, || self.fused_head(hidden.states, labels, asked));
         self.leave_autocast();
-        let Scored { log_probs, others, mask, balance } = scored;
-        let scored = Scored { log_probs: self.leave_forward(log_probs), others, mask, balance };
+        let Scored { log_probs, others, logits, mask, balance } = scored;
+        let scored = Scored { log_probs: self.leave_forward(log_probs), others, logits, mask, balance };
         (scored, hidden.given)
     }
 
-    /// `input_ids.masked_fill(completion_mask == 0, -100)` of the trainers' `_compute_loss`.
+    /// `input_ids.masked_fill(completion_mask == 0, -100)` of the trainers' `_compute_loss`, which asks the fused head.
     pub fn answer_labels(&self) -> Tensor<'a> {
+        if matches!(self.member.loss, LossKernel::Full | LossKernel::LogSoftmax) {
+            return self.machine.unassigned();
+        }
         self.machine.as_category(Category::Batch, &roles::HEAD, || {
             let _prompt = self.of_tokens(self.batch.tokens(), Dtype::Bool, &PROMPT);
             self.of_tokens(self.batch.tokens(), Dtype::I64, &torch::LABELS)

@@ -1,13 +1,14 @@
 //! trl's trainers of preferences without a reference (ORPO, CPO, SimPO): all logits of both answers, of which a kernel makes the
-//! labels' log-probabilities, and the cross entropy of the better ones.
+//! labels' log-probabilities (up to 1.14 PyTorch's own functions do), and the cross entropy of the better ones.
 //!
 //! Source: trl 1.16 experimental/orpo/orpo_trainer.py and experimental/cpo/cpo_trainer.py `concatenated_forward`,
 //! kernels/logprob_entropy.py; compared with the allocator's trace.
 
+use super::selected::Rows;
 use crate::dtype::Dtype;
 use crate::job::Likelihood;
 use crate::memory::Category;
-use crate::scenario::{Method, Precision};
+use crate::scenario::{LossKernel, Method, Precision};
 use crate::step::autograd::{Grad, Node, Results, only};
 use crate::step::forward::{Hidden, Output, Pass};
 use crate::step::machine::State;
@@ -27,25 +28,16 @@ impl<'a> Pass<'_, 'a> {
     /// `concatenated_forward` and `odds_ratio_loss` or `cpo_loss`. The metrics that are logged on the way are gone before backward
     /// and are not followed.
     pub fn odds_loss(&self, likelihood: Likelihood, replace: &dyn Fn()) -> Output<'a> {
+        if self.member.loss == LossKernel::LogSoftmax {
+            return self.pairs_by_themselves();
+        }
         let (tokens, half) = (self.batch.tokens(), self.batch.sequences / 2);
         let both = self.machine.as_category(Category::Batch, &roles::HEAD, || {
             [(); 3].map(|()| self.of_tokens(tokens, Dtype::I64, &BOTH))
         });
         let Hidden { states, given, ids: _, encoded: _ } = self.hidden();
         let loss = self.machine.as_category(Category::Logits, &roles::HEAD, || {
-            let logits = self.machine.head_unit(&states, |states| self.logits(states));
-            drop(states);
-            replace();
-            self.leave_autocast();
-            // accelerate makes float32 of what a model returns whose forward it put under autocast
-            let logits = if self.outputs_float() {
-                let float = self.machine.serving(&roles::LOGITS, || logits.to(Dtype::F32));
-                drop(logits);
-                float
-            } else {
-                logits
-            };
-            let logits = self.leave_forward(logits);
+            let logits = self.all_logits(states, replace);
             let labels = match likelihood {
                 Likelihood::Answer | Likelihood::Nothing => {
                     self.of_tokens(tokens, Dtype::I64, &torch::LABELS)
@@ -116,7 +108,12 @@ impl<'a> Pass<'_, 'a> {
             }
         };
         drop(ignored);
-        let scores = logits.slice(scored.saturating_mul(vocabulary)).selected_log_softmax(&labels, scored);
+        let each = (scored / sequences.max(1)).saturating_mul(vocabulary);
+        let scores = if self.member.loss == LossKernel::Full {
+            logits.selective_log_softmax(Rows { sequences, each, divided: false }, scored)
+        } else {
+            logits.slice(scored.saturating_mul(vocabulary)).selected_log_softmax(&labels, scored)
+        };
         let sums = scores.masked_fill(&mask).sum_rows(scored / sequences.max(1));
         match likelihood {
             Likelihood::Answer => sums,

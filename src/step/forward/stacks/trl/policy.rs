@@ -1,19 +1,19 @@
 //! trl's `PPOTrainer`: all logits and all hidden states of a policy, the log-probabilities of its answers row by row, and what a value
 //! model says of every token.
 //!
-//! Source: trl 1.12 experimental/ppo/ppo_trainer.py `train`, experimental/utils.py `get_reward`, trainer/utils.py
-//! `selective_log_softmax`; compared with the allocator's trace.
+//! Source: trl 1.12 experimental/ppo/ppo_trainer.py `train`, experimental/utils.py `get_reward`; compared with the allocator's
+//! trace.
 
+use super::selected::Rows;
 use crate::dtype::Dtype;
 use crate::job::{Batch, HeadKind};
 use crate::memory::Category;
-use crate::step::autograd::{Grad, Node, Results, only};
 use crate::step::forward::inputs::Shared;
 use crate::step::forward::{Given, Hidden, Model, Pass, find};
 use crate::step::heap::StorageId;
-use crate::step::machine::{Machine, State};
+use crate::step::machine::Machine;
 use crate::step::repeat::Kept;
-use crate::step::tensor::{Layout, Tensor, Value};
+use crate::step::tensor::{Tensor, Value};
 use crate::step::what::{Source, What, roles, torch};
 
 static INPUTS: What = What::own(
@@ -21,23 +21,12 @@ static INPUTS: What = What::own(
     "the trainer's own ids, positions and mask of prompts and answers",
     TRAINER,
 );
-static LOGITS_GRADIENT: What = What::own(
-    "logits gradient",
-    "the gradient of the logits: of those of the answers, filled up to all tokens, and copied where they were divided in place",
-    TRAINER,
-);
-static ROW_LOG_PROBS: What = What::own(
-    "log-probabilities of an answer",
-    "one number per token and vocabulary entry of one answer",
-    SELECTED,
-);
 static PROBABILITIES: What = What::own(
     "probabilities",
     "those of every token of the answers, for the entropy that is logged",
     TRAINER,
 );
 const TRAINER: Source = Source::At("trl, experimental/ppo/ppo_trainer.py, train");
-const SELECTED: Source = Source::At("trl, trainer/utils.py, selective_log_softmax");
 
 /// What a forward pass returned beside what is learned from: hidden states, keys and values.
 pub(in crate::step) struct Returned<'m> {
@@ -137,33 +126,9 @@ impl<'a> Pass<'_, 'a> {
         let (sequences, tokens) = (self.batch.sequences, self.batch.tokens());
         let vocabulary = logits.value.numel / tokens.max(1);
         let answer = self.batch.length.saturating_sub(prompt);
-        let row = answer.saturating_mul(vocabulary);
+        let rows = Rows { sequences, each: answer.saturating_mul(vocabulary), divided: true };
         self.machine.as_category(Category::Logits, &roles::HEAD, || {
-            logits.apply(|state, x| {
-                let answers =
-                    Value { numel: row.saturating_mul(sequences), ..Value::plain(x.storage, 0, x.dtype) };
-                let node = state
-                    .node([x, &answers], move |state, node, _| log_probs_backward(state, node, sequences));
-                let mut last = None;
-                for _ in 0..sequences {
-                    if x.dtype == Dtype::F32 {
-                        // torch.logsumexp
-                        state.scratch(row.saturating_mul(x.dtype.bytes()), &torch::EXP);
-                        continue;
-                    }
-                    let log_probs = state.alloc(row, x.dtype, &ROW_LOG_PROBS);
-                    state.save(node, log_probs);
-                    if let Some(before) = last.replace(log_probs) {
-                        state.release(before);
-                    }
-                }
-                let numel = answer.saturating_mul(sequences);
-                let scores = state.alloc(numel, x.dtype, &torch::LOG_PROBABILITIES);
-                if let Some(last) = last {
-                    state.release(last);
-                }
-                Value::plain(scores, numel, x.dtype).at(node.output(0))
-            })
+            logits.selective_log_softmax(rows, answer.saturating_mul(sequences))
         })
     }
 
@@ -199,40 +164,4 @@ impl<'a> Pass<'_, 'a> {
             probabilities
         })
     }
-}
-
-/// The gradients of the rows are stacked; a slice's gradient is that of all tokens, and division in place copies it (`CopySlices`).
-fn log_probs_backward(state: &mut State, node: &Node, sequences: u64) -> Results {
-    let [logits, answers, _] = node.inputs;
-    let row = answers.numel / sequences.max(1);
-    let bytes = |numel: u64| numel.saturating_mul(logits.dtype.bytes());
-    let mut rows = Vec::new();
-    for index in 0..sequences {
-        if logits.dtype == Dtype::F32 {
-            let [minus, exp] = [&torch::SUB, &torch::EXP].map(|what| state.alloc(row, logits.dtype, what));
-            rows.push(state.alloc(row, logits.dtype, &LOGITS_GRADIENT));
-            state.release(exp);
-            state.release(minus);
-        } else {
-            let gathered = state.alloc(row, logits.dtype, &torch::ZEROS);
-            rows.push(state.alloc(row, logits.dtype, &LOGITS_GRADIENT));
-            state.release(gathered);
-            let last_first = u32::try_from(sequences - 1 - index).unwrap_or(u32::MAX);
-            state.clear_saved(node, last_first);
-        }
-    }
-    let stacked = state.alloc(answers.numel, logits.dtype, &LOGITS_GRADIENT);
-    rows.into_iter().for_each(|row| state.release(row));
-    if logits.dtype == Dtype::F32 {
-        // torch.gather
-        state.scratch(bytes(answers.numel), &torch::ZEROS);
-    }
-    let whole = state.alloc(logits.numel, logits.dtype, &LOGITS_GRADIENT);
-    state.release(stacked);
-    let copied = state.alloc_for(logits.storage, logits.numel, logits.dtype, &LOGITS_GRADIENT);
-    let [slice, divided] = [(); 2].map(|()| state.alloc(answers.numel, logits.dtype, &LOGITS_GRADIENT));
-    state.release(slice);
-    state.release(divided);
-    state.release(whole);
-    only(Grad::new(copied, logits.numel, logits.dtype, Layout::Tokens))
 }

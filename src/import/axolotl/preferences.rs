@@ -1,0 +1,119 @@
+//! `rl:` of axolotl's files: its trainers of preferences are trl's (core/builders/rl.py), of the version that it pins, 1.9.
+
+use super::super::reader::{Reader, among};
+use crate::scenario::{LossKernel, Method, Stack, Task};
+
+/// What of these trainers memory does not depend on.
+const IDLE: &[&str] = &[
+    "rl_beta",
+    "orpo_alpha",
+    "simpo_gamma",
+    "dpo_loss_type",
+    "dpo_loss_weights",
+    "dpo_label_smoothing",
+    "kto_desirable_weight",
+    "kto_undesirable_weight",
+    "trl.beta",
+];
+
+/// What transformers' modules are given under another trainer, and what trl's has in its place.
+const KERNELS: &[&str] = &[
+    "plugins",
+    "liger_rope",
+    "liger_rms_norm",
+    "liger_glu_activation",
+    "liger_swiglu",
+    "liger_layer_norm",
+    "liger_fused_linear_cross_entropy",
+    "cut_cross_entropy",
+];
+
+/// The task, and the trainer with it where it learns from preferences; whether it does.
+pub(super) fn task(reader: &mut Reader) -> bool {
+    let Some(said) = reader.take(&["rl"]) else {
+        reader.quietly("task", Task::Sft.slug());
+        return false;
+    };
+    let task = match said.text().as_str() {
+        // other sums of the same numbers
+        "dpo" | "ipo" => Task::Dpo,
+        "kto" => Task::Kto,
+        "orpo" => Task::Orpo,
+        "simpo" => {
+            let alpha = reader.take(&["cpo_alpha"]);
+            match &alpha {
+                Some(alpha) if alpha.number() == Some(0.0) => Task::Simpo,
+                // the better answers' cross entropy is beside it, as CPOConfig's default has it
+                Some(_) | None => Task::Cpo,
+            }
+        }
+        _ => {
+            reader.quietly("task", Task::Sft.slug());
+            let why = "of what axolotl learns beside texts dpo, ipo, kto, orpo and simpo are read: what follows is of fine-tuning on texts";
+            reader.leave(&said.said, why);
+            return false;
+        }
+    };
+    reader.set("task", task.slug(), &said.said);
+    reader.assume(
+        "stack",
+        Stack::Trl.slug(),
+        "axolotl learns from preferences with trl's trainers (core/builders/rl.py)",
+    );
+    let why = "axolotl 0.19 has trl 1.9, which makes all logits";
+    reader.assume("loss", LossKernel::Full.slug(), why);
+    true
+}
+
+/// What else is said of such a trainer, once the rest of the file is known.
+pub(super) fn settings(reader: &mut Reader) {
+    let prompt = reader.scenario.answers.prompt.to_string();
+    reader.assume("prompt-length", &prompt, "the file does not say how long prompts are: as it was");
+    let task = reader.scenario.task;
+    let adapted = reader.scenario.method.has_adapters();
+    if task.has_reference() {
+        reference(reader, task);
+    }
+    if !adapted && matches!(task, Task::Kto | Task::Cpo | Task::Simpo) {
+        let why = "axolotl loads a second model that the trainer is not given (train.py `setup_reference_model`): its weights come on top";
+        reader.leave("rl with all weights trained", why);
+    }
+    if task.is_of_odds() && reader.scenario.method == Method::Qlora {
+        let why = "axolotl hands trl a model that has its adapters: the float32 norms that trl's trainer makes of a quantised model itself, and \
+                   which are predicted, are not there";
+        reader.leave("rl with quantised weights", why);
+    }
+    for (names, why) in [
+        (KERNELS, "kernels of others in the model under trl's trainers of preferences are not predicted"),
+        (&["dpo_use_liger_kernel"], "Liger's fused loss of pairs is not predicted"),
+        (&["dpo_use_weighting"], "weights of pairs are not predicted"),
+    ] {
+        reader.refuse(names, why);
+    }
+    // trl falls back to padding and says so
+    reader.pass(|name| among(IDLE, name) || name == "dpo_padding_free");
+}
+
+/// What the model is held against. Of precomputed log-probabilities axolotl tells trl's trainer of pairs alone (core/trainers/dpo).
+fn reference(reader: &mut Reader, task: Task) {
+    let adapted = reader.scenario.method.has_adapters();
+    match reader.switch(&["precompute_ref_log_probs"]) {
+        Some((true, said)) if task == Task::Dpo && adapted => reader.set("reference", "precomputed", &said),
+        Some((true, said)) => {
+            let why = if task == Task::Dpo {
+                "axolotl loads the reference model all the same"
+            } else {
+                "axolotl tells trl's trainer of pairs alone"
+            };
+            reader.leave(&said, why);
+            reader.quietly("reference", "scored");
+        }
+        Some((false, said)) => reader.set("reference", "scored", &said),
+        None => reader.assume("reference", "scored", "precompute_ref_log_probs is off by default"),
+    }
+    if let Some((true, said)) = reader.switch(&["rl_adapter_ref_model"])
+        && adapted
+    {
+        reader.leave(&said, "a reference model beside adapters is not predicted");
+    }
+}
