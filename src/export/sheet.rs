@@ -54,7 +54,7 @@ impl Cell {
             Cell::Margin(Verdict::Over, Margin::Headroom(bytes)) => {
                 format!("does not fit: its tensors leave {bytes}, the holes between them take more")
             }
-            Cell::Margin(Verdict::WouldNotRun, _) => "would not run, whatever memory there is".to_owned(),
+            Cell::Margin(Verdict::WouldNotRun, _) => "would not run: it stops with an error".to_owned(),
             Cell::Margin(Verdict::NotFollowed, Margin::Headroom(bytes)) => {
                 format!("not followed on this card: its tensors leave {bytes}")
             }
