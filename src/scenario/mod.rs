@@ -19,6 +19,7 @@ pub(crate) mod software;
 mod stages;
 mod tasks;
 mod texts;
+pub(crate) mod triton;
 pub mod tuners;
 mod validate;
 

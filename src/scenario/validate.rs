@@ -3,7 +3,7 @@
 mod cluster;
 mod tasks;
 
-use super::{colocated, quantised, recurrent, savings};
+use super::{colocated, quantised, recurrent, savings, triton};
 use crate::hardware::Vendor;
 use crate::model::Architecture;
 use crate::model::blocks::{Block, FeedForward};
@@ -35,15 +35,18 @@ impl Scenario {
 
     /// The error with which the run would stop, however much memory there is.
     pub(crate) fn stop(&self) -> Option<Issue> {
-        without_answer(self).or_else(|| scaled_bfloat16(self)).or_else(|| {
-            let architecture = self.architecture().ok()?;
-            let positions =
-                lacks_positions(&architecture, self).then(|| beyond_positions(&architecture, self)).flatten();
-            positions
-                .or_else(|| cluster::recomputed_otherwise(self, &architecture))
-                .or_else(|| shared_graph(&architecture, self))
-                .or_else(|| colocated::without_room(self, &architecture))
-        })
+        without_answer(self).or_else(|| scaled_bfloat16(self)).or_else(|| triton::too_old(self)).or_else(
+            || {
+                let architecture = self.architecture().ok()?;
+                let positions = lacks_positions(&architecture, self)
+                    .then(|| beyond_positions(&architecture, self))
+                    .flatten();
+                positions
+                    .or_else(|| cluster::recomputed_otherwise(self, &architecture))
+                    .or_else(|| shared_graph(&architecture, self))
+                    .or_else(|| colocated::without_room(self, &architecture))
+            },
+        )
     }
 }
 
@@ -134,6 +137,7 @@ fn validate(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<Iss
     quantised::issues(scenario, &mut issues);
     issues.extend(without_answer(scenario));
     issues.extend(scaled_bfloat16(scenario));
+    issues.extend(triton::too_old(scenario));
     issues.extend(of_another_task(scenario));
     colocated::issues(scenario, architecture, &mut issues);
     if let Some(architecture) = architecture {
