@@ -166,7 +166,7 @@ fn validate(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<Iss
     if sees && scenario.task.trains() && scenario.pictures.count == 0 {
         issues.push(text_alone());
     }
-    if scenario.precision.is_bfloat16() && !scenario.has_bfloat16() {
+    if scenario.emulates_bfloat16() {
         issues.push(emulated());
     }
     let family = architecture.and_then(|architecture| architecture.family);

@@ -127,7 +127,9 @@ pub fn remark(
             Ok(on_card) if verdict == Verdict::Close && on_card.outcome == Outcome::Runs => {
                 Some(("holes", what_may_be_more(scenario, unit)?))
             }
-            Ok(on_card) => of_run(on_card, unit),
+            Ok(on_card) => of_run(on_card, unit).or_else(|| {
+                scenario.emulates_bfloat16().then(|| ("holes", format!("{EMULATED}: choose fp16")))
+            }),
             Err(issue) => Some(("holes", super::markup::capitalised(&issue.to_string()))),
         },
     }
@@ -180,6 +182,9 @@ pub struct Figure {
     /// What stands behind it.
     pub behind: Behind,
 }
+
+/// What is said of a run that gets through beside the verdict, where the card has no bfloat16.
+const EMULATED: &str = "It would be slow: the card does not compute in bfloat16 itself, PyTorch emulates it";
 
 const NEEDS: &str = "“Needs” is the highest torch.cuda.max_memory_allocated() of the run, and the memory that the driver takes for the \
                      process. A card with less cannot run it.";
@@ -413,6 +418,12 @@ mod tests {
         assert!(told.contains("Would not run on the L40S, as vLLM’s share of it is too small"), "{told}");
         assert!(
             remark.ends_with("(give it 40 % of the card, or have a server elsewhere generate)"),
+            "{remark}"
+        );
+        let (verdict, _, remark) = of("gpu=v100-pcie-16gb");
+        assert_eq!(verdict, Verdict::Fits);
+        assert!(
+            remark.starts_with("It would be slow: the card does not compute in bfloat16 itself"),
             "{remark}"
         );
         let (verdict, told, remark) = of("gpu=apple-m3-max-36gb");

@@ -398,3 +398,19 @@ fn vllms_share_of_the_card_is_one_of_the_changes() {
     let smaller = levers.single.iter().find(|lever| lever.scenario.reserve.vllm == 40).expect("it is one");
     assert!(smaller.verdict.holds() && smaller.cost == Cost::Time, "{smaller:?}");
 }
+
+#[test]
+fn a_card_that_emulates_bfloat16_is_offered_float16() {
+    for link in ["gpu=v100-pcie-16gb", "gpu=v100-pcie-32gb&method=lora&m=meta-llama/Llama-3.2-1B&p=bf16"] {
+        let uses = found(&of_link(link)).uses;
+        let first = &uses[0];
+        assert_eq!(
+            (first.gain, first.changes[0].label.as_str()),
+            (Gain::Speed, "Precision"),
+            "{link}: {uses:?}"
+        );
+        assert!(!first.scenario.emulates_bfloat16());
+    }
+    let uses = found(&of_link("gpu=rtx-4090")).uses;
+    assert!(uses.iter().all(|usage| usage.changes[0].label != "Precision"), "{uses:?}");
+}
