@@ -27,7 +27,9 @@ mod time;
 mod verdict;
 
 pub use answer::Answer;
-pub use batches::{BatchRow, Reached, batch_row, fixed_and_per_sequence, on_usual_cards, reach};
+pub use batches::{
+    BatchRow, Reached, batch_row, fixed_and_per_sequence, on_usual_cards, passes_in_words, reach,
+};
 pub use contexts::{BATCHES, CONTEXTS, ContextCell, ContextRow, contexts};
 pub use counts::GPU_COUNTS;
 pub(crate) use each::each;
