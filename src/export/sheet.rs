@@ -270,7 +270,8 @@ impl Builder<'_> {
         let peaks = |iteration: fn(&Memory) -> &Iteration, when: &'static str| {
             let peak = |phase: &Phase| {
                 self.figure(&format!("Peak in the {}, {when}", phase.label()), |_, memory| {
-                    Cell::Amount(iteration(memory).phase(*phase).bytes)
+                    // as what is needed, and as the page shows it
+                    Cell::Amount(iteration(memory).phase(*phase).bytes + memory.context)
                 })
             };
             // what comes after the last step is in no other iteration
