@@ -58,6 +58,9 @@ pub fn repairs(scenario: &Scenario) -> Vec<Repair> {
     found
 }
 
+/// A sequence that is lengthened has a multiple of so many tokens.
+const TOKENS: u64 = 256;
+
 /// No more inputs are changed together.
 const MOST_TOGETHER: usize = 4;
 
@@ -109,8 +112,17 @@ fn values(scenario: &Scenario, key: &'static Key) -> impl Iterator<Item = Scenar
         other.change(|scenario| read = key.read(scenario, value));
         read.ok().map(|()| other)
     };
+    // a sequence that has room for its pictures, and some text beside them
+    let tokens = (key.field == Field::Sequence).then(|| scenario.picture_tokens()).flatten();
+    let longer = tokens.map(|tokens| {
+        let sequence = tokens.room.saturating_add(1).checked_next_multiple_of(TOKENS).unwrap_or(tokens.room);
+        Scenario { sequence, ..scenario.clone() }
+    });
     let own = scenario.clone();
-    std::iter::once(usual).chain(values.into_iter().filter_map(with)).filter(move |other| *other != own)
+    std::iter::once(usual)
+        .chain(longer)
+        .chain(values.into_iter().filter_map(with))
+        .filter(move |other| *other != own)
 }
 
 /// The values of an input with which the scenario has an answer.

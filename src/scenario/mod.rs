@@ -11,6 +11,7 @@ pub mod keys;
 pub mod lengths;
 mod low_bits;
 pub mod modules;
+pub(crate) mod pictures;
 mod quantised;
 mod recurrent;
 mod savings;

@@ -3,7 +3,7 @@
 mod cluster;
 mod tasks;
 
-use super::{colocated, quantised, recurrent, savings, triton};
+use super::{colocated, pictures, quantised, recurrent, savings, triton};
 use crate::hardware::Vendor;
 use crate::model::Architecture;
 use crate::model::blocks::{Block, FeedForward};
@@ -143,6 +143,7 @@ fn validate(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<Iss
     if let Some(architecture) = architecture {
         issues.extend(beyond_positions(architecture, scenario));
         issues.extend(shared_graph(architecture, scenario));
+        issues.extend(pictures::note(scenario, architecture));
         issues.extend(passed_over(architecture, scenario));
         issues.extend(wider(architecture, scenario));
     }
