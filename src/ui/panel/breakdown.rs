@@ -331,7 +331,7 @@ mod tests {
         };
         let [fsdp2, zero3] = [peak("A", "fsdp2"), peak("B", "zero3")];
         assert_eq!(instants(&[fsdp2.clone(), peak("B", "fsdp2")]), None);
-        assert_eq!(instants(&[fsdp2.clone()]), None);
+        assert_eq!(instants(std::slice::from_ref(&fsdp2)), None);
         let told = instants(&[fsdp2, zero3]).expect("they differ");
         assert!(told.contains(": A in the ") && told.contains("; B in the "), "{told}");
         assert!(told.matches(", where it makes ").count() == 2, "{told}");
