@@ -156,6 +156,34 @@ fn a_first_line_alone_says_how_much_was_missing_and_what_run_it_may_have_been() 
     assert!(!decoded.guesses.is_empty());
 }
 
+/// What was in use contradicts a scenario as what was allocated does: by far more than it has, and by less.
+#[test]
+fn a_first_line_alone_is_not_pinned_on_another_run() {
+    let text = |free: &str| {
+        format!(
+            "CUDA out of memory. Tried to allocate 1.96 GiB. GPU 0 has a total capacity of 23.64 GiB of which {free} GiB is free."
+        )
+    };
+    // the default scenario asks for as much while it loads lm_head, with 6.29 GiB allocated
+    let decoded = decode(&text("1.21"), &Scenario::default()).expect("a message");
+    assert!(!decoded.is_of_the_run(), "{:?}", decoded.suspects);
+    let said = decoded.findings.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+    let other = "This scenario is not that run, unless other processes had the rest: when it asks for that much 6.29 GiB are allocated, and \
+                 22.4 GiB of the card were in use.";
+    assert!(said.contains(other), "{said}");
+    assert!(!decoded.likely.is_empty() || !decoded.guesses.is_empty(), "what it may have been instead");
+    for likely in &decoded.likely {
+        assert!(likely.suspect.allocated.as_gib() < 22.43, "{likely:?}");
+        assert!(likely.suspect.allocated.as_gib() > 11.2, "{likely:?}");
+    }
+    // as much as it has there, with the driver's context
+    assert!(decode(&text("16.90"), &Scenario::default()).expect("a message").is_of_the_run());
+    // less than is allocated then
+    let decoded = decode(&text("20.00"), &Scenario::default()).expect("a message");
+    let said = decoded.findings.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+    assert!(said.contains("This scenario is not that run: when it asks"), "{said}");
+}
+
 #[test]
 fn what_no_run_can_have_been_is_not_guessed() {
     // more was allocated before it in every run of a model with that vocabulary than the card has

@@ -69,7 +69,7 @@ fn table(scenario: &Scenario, ways: &[Way], all: bool) -> Table {
 /// The columns of what comes of a way.
 pub(super) fn figures(needs: &str) -> [Column; 4] {
     [
-        Column::of("Micro-batches", &[": accumulation", ": sequences of each"]),
+        Column::of("Micro-batch × passes", &[": sequences", ": accumulation"]),
         Column::of(needs, &[" (bytes)", ": of the CPU's memory (bytes)"]),
         Column::words("Verdict"),
         Column::of("Tokens per second", &["", ", least", ", most"]),
@@ -144,9 +144,9 @@ pub(super) fn outcome(way: &Way) -> [Cell; 4] {
     ]
 }
 
-/// Passes of a step × sequences of each.
+/// Sequences of a pass × passes of a step.
 fn batches(way: &Way) -> Cell {
-    let both = [way.scenario.accumulation, way.scenario.batch];
+    let both = [way.scenario.batch, way.scenario.accumulation];
     let text = both.map(grouped).join(" × ");
     Cell::amount(text, both[0] as f64, both.map(|number| number.to_string()))
 }

@@ -158,7 +158,10 @@ fn to_text(rows: &[NeedRow], base: &Scenario, table: &Table) -> String {
 
 fn in_words(cell: &NeedCell) -> String {
     match cell {
-        NeedCell::Needs { needed, verdict: Verdict::Fits, .. } => format!("fits: {needed}"),
+        NeedCell::Needs { needed, verdict: Verdict::Fits, scenario, .. } => {
+            let slow = if scenario.emulates_bfloat16() { ", emulates bf16" } else { "" };
+            format!("fits: {needed}{slow}")
+        }
         NeedCell::Needs { needed, verdict: Verdict::Close, .. } => format!("close: {needed}"),
         NeedCell::Needs { needed, verdict: Verdict::Tight, .. } => format!("tight: {needed}"),
         NeedCell::Needs { needed, verdict: Verdict::Over, several, .. } => match several {

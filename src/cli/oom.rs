@@ -85,7 +85,7 @@ fn to_text(decoded: &Decoded, remedies: &[Lever]) -> String {
     }
     if !likely.is_empty() {
         out.push_str(
-            "\nWas it this run? In each a tensor of that size is asked for while as much is allocated\n\n",
+            "\nWas it this run? In each a tensor of that size is asked for when the card may be as full\n\n",
         );
         let row = |Likely { changes, suspect, .. }: &Likely| {
             lines(changes, [&suspect.line.what, &suspect.phase].map(Cell::words).into())

@@ -85,11 +85,16 @@ const RULES: &[Rule] = &[
         category: Category::Weights,
         least: 3.,
         is_meant: |group, scenario| is_prepared(scenario) && group.dtype == Dtype::F32,
-        words: |groups, _| {
-            format!(
-                "{} in float32: prepare_model_for_kbit_training converts every weight that is not in 4 bits",
-                modules(groups)
-            )
+        words: |groups, scenario| {
+            let why = match scenario.precision {
+                Precision::Fp32 | Precision::AmpBf16 | Precision::AmpFp16 => {
+                    "they are loaded so where the precision has float32 weights, and prepare_model_for_kbit_training would convert them"
+                }
+                Precision::Bf16 | Precision::Fp16 | Precision::AmpBf16Weights | Precision::AmpFp16Weights => {
+                    "prepare_model_for_kbit_training converts every weight that is not in 4 bits"
+                }
+            };
+            format!("{} in float32: {why}", modules(groups))
         },
         switch: Some(("kbit-prepare", |scenario| scenario.quantization.prepare = false)),
     },
@@ -113,6 +118,7 @@ const RULES: &[Rule] = &[
             matches!(scenario.precision, Precision::AmpBf16 | Precision::AmpFp16)
                 && group.dtype == Dtype::F32
                 && !scenario.cluster.shards()
+                && !is_prepared(scenario)
         },
         words: |_, _| {
             "The weights in float32: autocast computes in 16 bits and leaves them as they were loaded"
@@ -458,6 +464,19 @@ mod tests {
         for note in of(trained) {
             assert!(!note.words.contains("logits") && !note.words.contains("of and"), "{note:?}");
         }
+    }
+
+    /// What was converted to float32 and was loaded so is one amount, and has one cause.
+    #[test]
+    fn an_amount_is_told_once() {
+        for link in ["p=amp-fp16&gpu=t4", "p=amp-bf16", ""] {
+            let mut told: Vec<_> = of(link).into_iter().map(|note| (note.category, note.bytes)).collect();
+            let all = told.len();
+            told.sort_by_key(|(category, bytes)| (format!("{category:?}"), *bytes));
+            told.dedup();
+            assert_eq!(told.len(), all, "{link}: {told:?}");
+        }
+        finds("p=amp-fp16&gpu=t4", "they are loaded so where the precision has float32 weights", "");
     }
 
     #[test]

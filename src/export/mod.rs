@@ -39,14 +39,15 @@ pub use sheet::{Cell, Line, Sheet};
 /// A Markdown table that pastes well into an issue, with a link that opens the scenarios on the page at `address`.
 pub fn markdown(answers: &[Answer], address: &str) -> String {
     let sheet = Sheet::of(answers);
-    let mut out = String::new();
+    let mut out = format!("{}\n\n", in_markdown(&title(answers)));
     let mut row = |label: &str, cells: &mut dyn Iterator<Item = String>| {
         let cells: Vec<_> =
             std::iter::once(label.to_owned()).chain(cells).map(|cell| in_markdown(&cell)).collect();
         // Writing to a `String` cannot fail.
         let _ = writeln!(out, "| {} |", cells.join(" | "));
     };
-    row("", &mut (1..=sheet.columns).map(|n| if sheet.columns == 1 { String::new() } else { n.to_string() }));
+    let head = |n: usize| if sheet.columns == 1 { "Answer".to_owned() } else { n.to_string() };
+    row("Question", &mut (1..=sheet.columns).map(head));
     row("---", &mut (0..sheet.columns).map(|_| "---:".to_owned()));
     for line in sheet.lines() {
         row(&line.label, &mut line.cells.iter().map(Cell::for_people));
@@ -57,6 +58,23 @@ pub fn markdown(answers: &[Answer], address: &str) -> String {
     let link = share::encode(&answers.iter().map(|answer| answer.scenario.clone()).collect::<Vec<_>>());
     let _ = write!(out, "\n[Open in Headroom]({address}#{link})\n");
     out
+}
+
+/// What the table is of: `**GPU memory of Qwen/Qwen3-8B: 13.2 GiB, fits**`.
+fn title(answers: &[Answer]) -> String {
+    let models: Vec<String> = answers.iter().map(|answer| answer.scenario.model_name()).collect();
+    let mut named: Vec<&str> = Vec::new();
+    for model in &models {
+        if !named.contains(&model.as_str()) {
+            named.push(model);
+        }
+    }
+    let found = match answers {
+        [answer] => answer.fit().zip(answer.verdict()),
+        _ => None,
+    };
+    let found = found.map(|(fit, verdict)| format!(": {}, {}", fit.needed, verdict.label().to_lowercase()));
+    one_line(&format!("**GPU memory of {}{}**", named.join(" and "), found.unwrap_or_default()))
 }
 
 /// Text in a table or between: it neither ends a cell nor begins a tag, a link or an image.
@@ -304,9 +322,11 @@ mod tests {
     fn markdown_escapes_and_links() {
         let text = markdown(&[answer(), unanswered()], "https://example.org/");
         for part in [
-            "|  | 1 | 2 |\n| --- | ---: | ---: |\n| Task | Fine-tune (SFT) | Fine-tune (SFT) |\n| Model | meta-llama/Llama-3.1-8B | a\\|b, \"c\" |\n",
+            "**GPU memory of meta-llama/Llama-3.1-8B and a\\|b, \"c\"**\n\n| Question | 1 | 2 |\n| --- | ---: | ---: |\n| Task | Fine-tune (SFT) | Fine-tune (SFT) |\n| Model | meta-llama/Llama-3.1-8B | a\\|b, \"c\" |\n",
             "| Needed | 1,000 B |  |\n",
             "| Weights | 600 B (60.0 %) |  |\n",
+            // with the driver's part, as the page has it
+            "| Peak in the forward pass, first iteration | 1,000 B |  |\n",
             "\nError (2): no model is called that (use another)\n",
             "\n[Open in Headroom](https://example.org/#v=1&method=full&2.m=a%7Cb~,%20%22c%22&2.method=qlora)\n",
         ] {

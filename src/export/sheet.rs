@@ -54,7 +54,7 @@ impl Cell {
             Cell::Margin(Verdict::Over, Margin::Headroom(bytes)) => {
                 format!("does not fit: its tensors leave {bytes}, the holes between them take more")
             }
-            Cell::Margin(Verdict::WouldNotRun, _) => "would not run, whatever memory there is".to_owned(),
+            Cell::Margin(Verdict::WouldNotRun, _) => "would not run: it stops with an error".to_owned(),
             Cell::Margin(Verdict::NotFollowed, Margin::Headroom(bytes)) => {
                 format!("not followed on this card: its tensors leave {bytes}")
             }
@@ -270,7 +270,8 @@ impl Builder<'_> {
         let peaks = |iteration: fn(&Memory) -> &Iteration, when: &'static str| {
             let peak = |phase: &Phase| {
                 self.figure(&format!("Peak in the {}, {when}", phase.label()), |_, memory| {
-                    Cell::Amount(iteration(memory).phase(*phase).bytes)
+                    // as what is needed, and as the page shows it
+                    Cell::Amount(iteration(memory).phase(*phase).bytes + memory.context)
                 })
             };
             // what comes after the last step is in no other iteration

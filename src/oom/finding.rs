@@ -95,6 +95,15 @@ pub enum Finding {
         /// What is in the scenario's run.
         found: Bytes,
     },
+    /// There is such a tensor, and another amount of the card was in use when it was asked for.
+    OtherUse {
+        /// What the message says was in use.
+        said: Bytes,
+        /// What is allocated in the scenario's run.
+        found: Bytes,
+        /// Whether other processes may have had a part of what was in use.
+        shared: bool,
+    },
     /// The card had no room, and the allocator gave back what it had free: so often, and so often in vain.
     Retried {
         /// In all.
@@ -190,6 +199,7 @@ impl Finding {
             self,
             Finding::NoSuchTensor
                 | Finding::OtherMoment { .. }
+                | Finding::OtherUse { .. }
                 | Finding::MoreThanRun { .. }
                 | Finding::Beside { figure: Figure::Allocated, agrees: false, .. }
         )
@@ -329,6 +339,14 @@ impl fmt::Display for Finding {
                 "{said} {}: this scenario is not that run, it has {found}.",
                 figure.label()
             ),
+            Finding::OtherUse { said, found, shared } => {
+                let unless = if *shared && said > found { ", unless other processes had the rest" } else { "" };
+                let who = if *shared { "of the card were in use" } else { "are what the process had" };
+                write!(
+                    f,
+                    "This scenario is not that run{unless}: when it asks for that much {found} are allocated, and {said} {who}."
+                )
+            }
             Finding::OtherMoment { said, found } => write!(
                 f,
                 "This scenario is not that run: when it asks for that much {found} are allocated, and the message says {said}."
@@ -349,9 +367,15 @@ pub fn findings(
     let of_memory = message.requested.and_then(|asked| of_memory(message, asked.bytes, joining));
     let in_run = match (unanswered, suspects.first()) {
         (Some(issue), _) => Some(Finding::NoAnswer { reason: issue.to_string() }),
-        (None, Some(Suspect { agrees: Some(false), allocated: found, .. })) => {
-            let said = message.allocated.map_or(Bytes::ZERO, |amount| amount.bytes);
-            Some(Finding::OtherMoment { said, found: *found })
+        (None, Some(Suspect { allocated: found, .. })) if suspects.iter().all(Suspect::contradicts) => {
+            let bytes = |amount: Amount| amount.bytes;
+            match (message.allocated.map(bytes), message.held().map(bytes)) {
+                (Some(said), _) => Some(Finding::OtherMoment { said, found: *found }),
+                (None, Some(said)) => {
+                    Some(Finding::OtherUse { said, found: *found, shared: message.process.is_none() })
+                }
+                (None, None) => None,
+            }
         }
         (None, None) if message.requested.is_some() && message.segment().is_none() => {
             Some(Finding::NoSuchTensor)

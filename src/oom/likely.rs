@@ -8,6 +8,7 @@ use super::suspect::{Suspect, suspects};
 use crate::estimate::estimate;
 use crate::plan::{Change, with_method};
 use crate::scenario::{Checkpointing, Scenario};
+use crate::units::Bytes;
 
 /// A run that the message may be of.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -29,22 +30,26 @@ const RECORDED: usize = 60;
 const NAMED: usize = 2;
 
 /// The runs that differ from the scenario in method, micro-batch size, sequence length or checkpointing and in which a tensor of the
-/// message's size is asked for while as much is allocated as the message says: those with the fewest changes first. None where the
-/// message does not give both figures.
+/// message's size is asked for while as much is allocated as the message says, or may have been in use where that is all it says: those with
+/// the fewest changes first. None where the message says neither.
 pub fn likely(message: &Message, scenario: &Scenario) -> Vec<Likely> {
-    let (Some(_), Some(allocated)) = (message.requested, message.allocated) else { return Vec::new() };
+    // of what was in use a part may have been free blocks: what a run has of tensors is more than half of what it has of the card
+    let in_use = || message.held().map(|held| Bytes(held.bytes.0 / 2));
+    let least = message.allocated.map(|amount| amount.bytes).or_else(in_use);
+    let (Some(_), Some(least)) = (message.requested, least) else { return Vec::new() };
     if message.segment().is_some() {
         return Vec::new();
     }
-    let reaches = |other: &Scenario| {
-        estimate(other).memory.is_some_and(|memory| memory.peak().1.bytes >= allocated.bytes)
-    };
+    let reaches =
+        |other: &Scenario| estimate(other).memory.is_some_and(|memory| memory.peak().1.bytes >= least);
     let mut near = near(scenario);
     near.sort_by_key(|(differing, _)| *differing);
     let candidates = near.into_iter().map(|(_, other)| other).filter(reaches).take(RECORDED);
     let found = candidates.filter_map(|other| {
         let suspect = suspects(message, &[], &other).ok()?.into_iter().next()?;
-        (suspect.agrees == Some(true)).then(|| Likely {
+        let may_be =
+            if message.allocated.is_some() { suspect.agrees == Some(true) } else { !suspect.contradicts() };
+        may_be.then(|| Likely {
             changes: Change::between(scenario, &other, ""),
             suspect,
             scenario: Box::new(other),

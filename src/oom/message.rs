@@ -129,6 +129,13 @@ impl Message {
         Some(self.capacity?.bytes.saturating_sub(self.free?.bytes))
     }
 
+    /// What the process had of the card where the text tells that, else all that was in use beside what others are said to have had.
+    pub(super) fn held(&self) -> Option<Amount> {
+        let others = self.others.map_or(Bytes::ZERO, |amount| amount.bytes);
+        let in_use = || difference(self.capacity, self.free);
+        self.process.or_else(|| in_use().map(|all| Amount { bytes: all.bytes.saturating_sub(others), ..all }))
+    }
+
     /// PyTorch's sentence: `c10/cuda/CUDACachingAllocator.cpp` of 1.0 to 2.11, and `aten/src/ATen/mps/MPSAllocator.mm`. The
     /// words around an amount say what it is.
     fn read_sentence(&mut self, text: &str) {

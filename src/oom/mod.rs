@@ -65,7 +65,7 @@ impl Decoded {
 }
 
 fn is_of_the_run(suspects: &[Suspect]) -> bool {
-    suspects.iter().any(|suspect| suspect.agrees != Some(false))
+    suspects.iter().any(|suspect| !suspect.contradicts())
 }
 
 /// Who had a part of the card.

@@ -10,7 +10,7 @@ use crate::explain::{Line, explain};
 use crate::issue::Issue;
 use crate::scenario::{Allocator, Scenario};
 use crate::step::{Recording, Request, TensorGroup};
-use crate::units::Bytes;
+use crate::units::{BYTES_PER_MIB, Bytes};
 
 /// A tensor that may be the one.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -22,10 +22,17 @@ pub struct Suspect {
     /// What is allocated right before it in the scenario's run.
     pub allocated: Bytes,
     /// Whether that is what the message says, as nearly as runs like this one were measured to be predicted; none where the message
-    /// does not say it.
+    /// does not say it. Where it says only what was in use of the card, that may contradict and cannot confirm.
     pub agrees: Option<bool>,
     /// The place of the traceback in which it is made; none where there is no traceback, or it names none of those.
     pub place: Option<Place>,
+}
+
+impl Suspect {
+    /// Whether the message says that it was not this one.
+    pub(super) fn contradicts(&self) -> bool {
+        self.agrees == Some(false)
+    }
 }
 
 /// At most so many suspects are named.
@@ -44,13 +51,24 @@ pub fn suspects(message: &Message, places: &[Place], scenario: &Scenario) -> Res
     let percent = accuracy::band(&*scenario.architecture()?, scenario).percent;
     let expandable_segments = scenario.allocator == Allocator::Expandable;
     let settings = Settings { expandable_segments, ..Settings::default() };
-    let allocated = message.allocated.map_or(Bytes(u64::MAX), |amount| amount.bytes);
+    let said = message.allocated.or_else(|| message.held());
+    let allocated = said.map_or(Bytes(u64::MAX), |amount| amount.bytes);
+    let beside = beside_the_allocator(scenario)?;
     let requests = recording.requests(asked.least()..=asked.most(), allocated, settings);
     let suspect = |request: Request| {
-        let agrees = message.allocated.map(|said| {
-            let off = request.allocated.0.abs_diff(said.bytes.0);
-            off <= said.off.0 || off as f64 <= said.bytes.0 as f64 * percent / 100.0
-        });
+        let agrees = match message.allocated {
+            Some(said) => {
+                let off = request.allocated.0.abs_diff(said.bytes.0);
+                Some(off <= said.off.0 || off as f64 <= said.bytes.0 as f64 * percent / 100.0)
+            }
+            None => message.held().and_then(|held| {
+                let part = percent / 100.0;
+                let least = request.allocated.0 as f64 * (1.0 - part);
+                let most = request.reserved.0 as f64 * (1.0 + part) + beside.0 as f64;
+                let may_be = least <= held.most() as f64 && held.least() as f64 <= most;
+                (!may_be).then_some(false)
+            }),
+        };
         let one = TensorGroup { count: 1, ..request.tensors };
         let line = explain(&[one], scenario).into_iter().next()?;
         let phase = request.phase.map_or("loading", |phase| phase.label()).to_owned();
@@ -62,6 +80,14 @@ pub fn suspects(message: &Message, places: &[Place], scenario: &Scenario) -> Res
     found.sort_by_key(|suspect| depth(suspect.place).unwrap_or(places.len()));
     found.truncate(SUSPECTS);
     Ok(found)
+}
+
+/// The most that a run has of its card beside PyTorch's allocator: the driver's context, NCCL, a vLLM of the same card, and
+/// what others have.
+fn beside_the_allocator(scenario: &Scenario) -> Result<Bytes, Issue> {
+    let card = scenario.card()?;
+    let others = scenario.reserve.used.saturating_mul(BYTES_PER_MIB);
+    Ok(scenario.gpu()?.context_most + scenario.colocated(card.memory) + Bytes(others))
 }
 
 /// All events of a scenario's run.

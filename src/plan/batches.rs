@@ -8,7 +8,7 @@ use super::verdict::Verdict;
 use crate::hardware::Gpu;
 use crate::issue::Issue;
 use crate::scenario::{GpuChoice, Scenario};
-use crate::units::Bytes;
+use crate::units::{Bytes, grouped};
 
 /// How a card reaches an effective batch.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -115,6 +115,18 @@ fn in_passes(scenario: &Scenario, each: u64, largest: &Largest) -> Reached {
         verdict,
         scenario: Box::new(scenario),
     }
+}
+
+/// The micro-batch and how many are run before a step, in one order everywhere: `4 a pass × 8 passes`.
+///
+/// ```
+/// use headroom::{plan::passes_in_words, scenario::Scenario};
+/// let scenario = Scenario { batch: 1, accumulation: 8, ..Scenario::default() };
+/// assert_eq!(passes_in_words(&scenario), "1 a pass × 8 passes");
+/// ```
+pub fn passes_in_words(scenario: &Scenario) -> String {
+    let passes = if scenario.accumulation == 1 { "pass" } else { "passes" };
+    format!("{} a pass × {} {passes}", grouped(scenario.batch), grouped(scenario.accumulation))
 }
 
 /// What a run takes whatever its micro-batch, and what each further sequence adds: between one sequence and two.

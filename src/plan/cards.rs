@@ -2,6 +2,7 @@
 
 use crate::hardware::{Class, Vendor};
 use crate::issue::{Field, Issue};
+use crate::scenario::triton;
 use crate::scenario::{
     Allocator, AttentionKernel, CpuOffload, LossKernel, Method, Offloading, Optimizer, Scenario, Stack,
 };
@@ -15,7 +16,8 @@ pub(super) fn has_use_for(before: &Scenario, after: &Scenario) -> bool {
         return false;
     }
     match gpu.vendor {
-        Vendor::Nvidia => true,
+        // kernels that Triton does not compile for it
+        Vendor::Nvidia => triton::runs_on(&gpu) || !news(|scenario| scenario.asks_for_triton().is_some()),
         // neither CUDA's allocator nor its managed memory
         Vendor::Amd | Vendor::Intel => {
             !news(|scenario| scenario.allocator == Allocator::Expandable)

@@ -39,7 +39,8 @@ pub struct ContextRow {
 ///
 /// # Errors
 /// An [`Issue`] on [`Field::NewTokens`] where these are as many as the longest length has tokens; on [`Field::Model`] where the
-/// model has no positions for the shortest.
+/// model has no positions for the shortest; and where generation is refused whatever the number and length of its sequences, as on several
+/// GPUs, what refuses it.
 ///
 /// ```
 /// use headroom::plan::{BATCHES, contexts};
@@ -58,9 +59,19 @@ pub fn contexts(base: &Scenario) -> Result<Vec<ContextRow>, Issue> {
     let most = base.positions().unwrap_or(u64::MAX);
     let new = base.generation.new_tokens;
     let lengths = || CONTEXTS.into_iter().filter(|context| *context <= most);
-    let rows = lengths().filter(|context| *context > new).map(|context| {
-        let cells = BATCHES
-            .map(|batch| cell(Scenario { batch, sequence: context.saturating_sub(new), ..base.clone() }));
+    let with =
+        |context: u64, batch| Scenario { batch, sequence: context.saturating_sub(new), ..base.clone() };
+    let longer = || lengths().filter(|context| *context > new);
+    // what is refused from the first to the last, whatever their number and length, is not looked at one by one
+    if let (Some(first), Some(last)) = (longer().min(), longer().max())
+        && let (Err(one), Err(other)) =
+            (cell(with(first, BATCHES[0])), cell(with(last, BATCHES[BATCHES.len() - 1])))
+        && one == other
+    {
+        return Err(one);
+    }
+    let rows = longer().map(|context| {
+        let cells = BATCHES.map(|batch| cell(with(context, batch)));
         ContextRow { context, cells: cells.into() }
     });
     let rows: Vec<_> = rows.collect();
@@ -95,5 +106,28 @@ fn cell(scenario: Scenario) -> Result<ContextCell, Issue> {
             Ok(ContextCell { needed: fit.needed, verdict, scenario: answer.scenario })
         }
         _ => Err(answer.refusal()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Needed, serving};
+    use crate::share;
+
+    /// One sentence in place of a table of it.
+    #[test]
+    fn what_is_refused_for_all_is_told_once() {
+        let link = "task=generate&m=meta-llama/Llama-3.3-70B-Instruct&p=bf16&s=8192&gpu=rtx-6000-ada&gpus=2";
+        let scenario = share::decode(link).scenarios.remove(0);
+        let refused = contexts(&scenario).expect_err("generation on several GPUs is not modelled");
+        assert_eq!(refused.field, Field::Gpus);
+        let rows = serving(&scenario).expect("rows");
+        assert_eq!(crate::plan::refused_alike(&rows), Some(&refused));
+        let alone = Scenario { cluster: crate::scenario::Cluster::ONE, ..scenario };
+        assert!(contexts(&alone).is_ok());
+        let rows = serving(&alone).expect("rows");
+        assert!(crate::plan::refused_alike(&rows).is_none());
+        assert!(rows.iter().any(|row| matches!(row.needed, Needed::Followed(..))));
     }
 }

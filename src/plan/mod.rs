@@ -27,7 +27,9 @@ mod time;
 mod verdict;
 
 pub use answer::Answer;
-pub use batches::{BatchRow, Reached, batch_row, fixed_and_per_sequence, on_usual_cards, reach};
+pub use batches::{
+    BatchRow, Reached, batch_row, fixed_and_per_sequence, on_usual_cards, passes_in_words, reach,
+};
 pub use contexts::{BATCHES, CONTEXTS, ContextCell, ContextRow, contexts};
 pub use counts::GPU_COUNTS;
 pub(crate) use each::each;
@@ -41,7 +43,7 @@ pub use levers::{
 pub use need::{NeedCell, NeedRow, Several, alike, need, need_of_each, usual_cards};
 pub use on_card::{OnCard, Outcome, Replayed};
 pub use repairs::{Repair, repairs};
-pub use serving::{Between, Needed, Room, ServingRow, Share, serving};
+pub use serving::{Between, Needed, Room, ServingRow, Share, refused_alike, serving};
 pub use settings::{setting_name, settings, tried_settings};
 pub use solve::{Largest, largest_batch, largest_rank, longest_sequence};
 pub use speeds::{Near, Speed};

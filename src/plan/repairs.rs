@@ -3,7 +3,7 @@
 use super::answer::Answer;
 use super::levers::Change;
 use crate::scenario::keys::{Key, ValueKind};
-use crate::scenario::{Field, Precision, Scenario};
+use crate::scenario::{Field, Scenario};
 use crate::units::Bytes;
 
 /// A change of one input with which a scenario has an answer.
@@ -41,7 +41,7 @@ pub fn repairs(scenario: &Scenario) -> Vec<Repair> {
                 found.push(repair);
             }
         }
-        found.iter().any(|repair| !is_emulated(&repair.scenario))
+        found.iter().any(|repair| !repair.scenario.emulates_bfloat16())
     };
     let blamed: Vec<_> =
         answer.estimate.errors().filter_map(|issue| Key::of(issue.field)).filter(is_setting).collect();
@@ -54,17 +54,12 @@ pub fn repairs(scenario: &Scenario) -> Vec<Repair> {
     }
     found.extend(together);
     // what the card only emulates comes last
-    found.sort_by_key(|repair| is_emulated(&repair.scenario));
+    found.sort_by_key(|repair| repair.scenario.emulates_bfloat16());
     found
 }
 
-/// Whether it computes in bfloat16 on a card that has none: it would run, slowly.
-fn is_emulated(scenario: &Scenario) -> bool {
-    match scenario.precision {
-        Precision::Bf16 | Precision::AmpBf16 | Precision::AmpBf16Weights => !scenario.has_bfloat16(),
-        Precision::Fp32 | Precision::Fp16 | Precision::AmpFp16 | Precision::AmpFp16Weights => false,
-    }
-}
+/// A sequence that is lengthened has a multiple of so many tokens.
+const TOKENS: u64 = 256;
 
 /// No more inputs are changed together.
 const MOST_TOGETHER: usize = 4;
@@ -117,8 +112,17 @@ fn values(scenario: &Scenario, key: &'static Key) -> impl Iterator<Item = Scenar
         other.change(|scenario| read = key.read(scenario, value));
         read.ok().map(|()| other)
     };
+    // a sequence that has room for its pictures, and some text beside them
+    let tokens = (key.field == Field::Sequence).then(|| scenario.picture_tokens()).flatten();
+    let longer = tokens.map(|tokens| {
+        let sequence = tokens.room.saturating_add(1).checked_next_multiple_of(TOKENS).unwrap_or(tokens.room);
+        Scenario { sequence, ..scenario.clone() }
+    });
     let own = scenario.clone();
-    std::iter::once(usual).chain(values.into_iter().filter_map(with)).filter(move |other| *other != own)
+    std::iter::once(usual)
+        .chain(longer)
+        .chain(values.into_iter().filter_map(with))
+        .filter(move |other| *other != own)
 }
 
 /// The values of an input with which the scenario has an answer.
@@ -178,7 +182,7 @@ mod tests {
     fn what_a_card_emulates_is_offered_last() {
         let scenario = &share::decode("gpu=t4&gpus=2&shard=fsdp2&method=full&p=fp16").scenarios[0];
         let found = repairs(scenario);
-        let emulated: Vec<bool> = found.iter().map(|repair| is_emulated(&repair.scenario)).collect();
+        let emulated: Vec<bool> = found.iter().map(|repair| repair.scenario.emulates_bfloat16()).collect();
         assert!(!emulated[0] && emulated.is_sorted(), "{found:?}");
     }
 

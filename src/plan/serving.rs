@@ -105,6 +105,16 @@ pub struct ServingRow {
     pub room: Room,
 }
 
+/// Why `generate` has no answer, where that is one and the same for every format: on several GPUs.
+pub fn refused_alike(rows: &[ServingRow]) -> Option<&Issue> {
+    let mut refusals = rows.iter().map(|row| match &row.needed {
+        Needed::Unknown(issue) => Some(issue),
+        Needed::Followed(..) | Needed::Between(_) | Needed::AtLeast(_) => None,
+    });
+    let first = refusals.next()??;
+    refusals.all(|other| other == Some(first)).then_some(first)
+}
+
 /// What vLLM asks of a card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {

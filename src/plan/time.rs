@@ -348,7 +348,7 @@ fn followed(scenario: &Scenario, architecture: &Architecture) -> Result<(), Issu
     if scenario.precision == Precision::Fp32 {
         return none(Field::Precision, "in 32 bits");
     }
-    if scenario.precision.is_bfloat16() && !scenario.has_bfloat16() {
+    if scenario.emulates_bfloat16() {
         return none(Field::Precision, "whose bfloat16 the card emulates");
     }
     // the states of adapters are a few MB

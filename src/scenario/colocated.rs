@@ -10,6 +10,11 @@ use crate::model::Architecture;
 use crate::model::blocks::Mixer;
 use crate::units::{Bytes, grouped};
 
+/// A share is suggested in steps of so many percent.
+const STEP: u64 = 10;
+/// And is no larger: the rest is the training's.
+const MOST: u64 = 90;
+
 /// Tokens of a block of the KV cache (`block_size` on CUDA).
 const BLOCK: u64 = 16;
 
@@ -37,6 +42,27 @@ impl Scenario {
         }
         let share = u128::from(memory.0) * u128::from(self.reserve.vllm.min(100)) / 100;
         Bytes(u64::try_from(share).unwrap_or(u64::MAX))
+    }
+
+    /// The smallest share of the card, in tens of percent, that holds vLLM's weights and the keys and values of one sequence, less than
+    /// which it refuses; none where no vLLM is on the card, or where these are not known.
+    pub(crate) fn least_vllm_share(&self) -> Option<u64> {
+        let memory = self.card().ok()?.memory;
+        if self.colocated(memory) == Bytes::ZERO {
+            return None;
+        }
+        let architecture = self.architecture().ok()?;
+        let kept = keys_and_values(&architecture)?.saturating_mul(self.sequence.next_multiple_of(BLOCK));
+        let least = weights(self, &architecture)? + Bytes(kept);
+        let share = |percent| self.with_vllm_share(percent).colocated(memory);
+        (1..=MOST / STEP).map(|step| step * STEP).find(|percent| share(*percent) > least)
+    }
+
+    /// The same with another share of the card for vLLM.
+    fn with_vllm_share(&self, percent: u64) -> Scenario {
+        let mut other = self.clone();
+        other.reserve.vllm = percent;
+        other
     }
 }
 
@@ -71,8 +97,12 @@ pub(super) fn without_room(scenario: &Scenario, architecture: &Architecture) -> 
         let message = format!(
             "vLLM stops: its weights alone are {weights} in 16 bits, and its share of the card {share}"
         );
+        let enough = scenario.least_vllm_share().map_or_else(
+            || "take a larger card".to_owned(),
+            |percent| format!("give it {percent} % of the card"),
+        );
         Issue::warning(Field::VllmPercent, message)
-            .with_fix("give it more of the card, or have a server elsewhere generate (0)")
+            .with_fix(format!("{enough}, or have a server elsewhere generate"))
     })
 }
 

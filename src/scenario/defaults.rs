@@ -192,6 +192,11 @@ impl Scenario {
         capability.is_none_or(|capability| capability >= AMPERE)
     }
 
+    /// Whether it asks for bfloat16 on a card that does not compute in it: PyTorch emulates it, slowly.
+    pub fn emulates_bfloat16(&self) -> bool {
+        self.precision.is_bfloat16() && !self.has_bfloat16()
+    }
+
     /// The most positions that the model knows.
     pub(crate) fn positions(&self) -> Option<u64> {
         self.architecture().ok()?.max_positions

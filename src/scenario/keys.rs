@@ -52,6 +52,17 @@ mod tests {
         assert_eq!(key.write(&scenario), written);
     }
 
+    /// GRPO's micro-batch counts completions, and what of the card a vLLM has stands with who generates them.
+    #[test]
+    fn what_grpo_is_asked_stands_together_and_says_what_it_counts() {
+        let grpo = Scenario { task: crate::scenario::Task::Grpo, ..Scenario::default() };
+        let batch = Key::find("batch-size").unwrap();
+        assert_eq!(batch.label_for(&grpo), "Micro-batch size (completions)");
+        assert_eq!(batch.label_for(&Scenario::default()), "Micro-batch size");
+        let group = |name: &str| Key::find(name).unwrap().group;
+        assert_eq!(group("vllm-percent"), group("rollouts"));
+    }
+
     #[test]
     fn names_are_unique() {
         let mut names: Vec<_> = keys().flat_map(|key| [key.link, key.name]).collect();

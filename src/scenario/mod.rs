@@ -11,6 +11,7 @@ pub mod keys;
 pub mod lengths;
 mod low_bits;
 pub mod modules;
+pub(crate) mod pictures;
 mod quantised;
 mod recurrent;
 mod savings;
@@ -19,6 +20,7 @@ pub(crate) mod software;
 mod stages;
 mod tasks;
 mod texts;
+pub(crate) mod triton;
 pub mod tuners;
 mod validate;
 

@@ -3,7 +3,7 @@
 mod cluster;
 mod tasks;
 
-use super::{colocated, quantised, recurrent, savings};
+use super::{colocated, pictures, quantised, recurrent, savings, triton};
 use crate::hardware::Vendor;
 use crate::model::Architecture;
 use crate::model::blocks::{Block, FeedForward};
@@ -35,15 +35,18 @@ impl Scenario {
 
     /// The error with which the run would stop, however much memory there is.
     pub(crate) fn stop(&self) -> Option<Issue> {
-        without_answer(self).or_else(|| scaled_bfloat16(self)).or_else(|| {
-            let architecture = self.architecture().ok()?;
-            let positions =
-                lacks_positions(&architecture, self).then(|| beyond_positions(&architecture, self)).flatten();
-            positions
-                .or_else(|| cluster::recomputed_otherwise(self, &architecture))
-                .or_else(|| shared_graph(&architecture, self))
-                .or_else(|| colocated::without_room(self, &architecture))
-        })
+        without_answer(self).or_else(|| scaled_bfloat16(self)).or_else(|| triton::too_old(self)).or_else(
+            || {
+                let architecture = self.architecture().ok()?;
+                let positions = lacks_positions(&architecture, self)
+                    .then(|| beyond_positions(&architecture, self))
+                    .flatten();
+                positions
+                    .or_else(|| cluster::recomputed_otherwise(self, &architecture))
+                    .or_else(|| shared_graph(&architecture, self))
+                    .or_else(|| colocated::without_room(self, &architecture))
+            },
+        )
     }
 }
 
@@ -134,11 +137,13 @@ fn validate(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<Iss
     quantised::issues(scenario, &mut issues);
     issues.extend(without_answer(scenario));
     issues.extend(scaled_bfloat16(scenario));
+    issues.extend(triton::too_old(scenario));
     issues.extend(of_another_task(scenario));
     colocated::issues(scenario, architecture, &mut issues);
     if let Some(architecture) = architecture {
         issues.extend(beyond_positions(architecture, scenario));
         issues.extend(shared_graph(architecture, scenario));
+        issues.extend(pictures::note(scenario, architecture));
         issues.extend(passed_over(architecture, scenario));
         issues.extend(wider(architecture, scenario));
     }
@@ -162,7 +167,7 @@ fn validate(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<Iss
     if sees && scenario.task.trains() && scenario.pictures.count == 0 {
         issues.push(text_alone());
     }
-    if scenario.precision.is_bfloat16() && !scenario.has_bfloat16() {
+    if scenario.emulates_bfloat16() {
         issues.push(emulated());
     }
     let family = architecture.and_then(|architecture| architecture.family);

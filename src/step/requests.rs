@@ -20,6 +20,8 @@ pub struct Request {
     pub phase: Option<Phase>,
     /// What is allocated right before that moment.
     pub allocated: Bytes,
+    /// The most that the allocator has of the card right before any of their moments.
+    pub reserved: Bytes,
     /// The number of the event.
     pub at: usize,
 }
@@ -29,9 +31,9 @@ impl Recording {
     /// whether or not one was: each kind once, at the moment before which `allocated` is most nearly allocated, the nearest kind first.
     pub fn requests(&self, asked: RangeInclusive<u64>, allocated: Bytes, settings: Settings) -> Vec<Request> {
         let mut kinds = BTreeMap::new();
-        let mut before = Bytes::ZERO;
+        let mut before = [Bytes::ZERO; 2];
         self.feed(self.len(), settings, &mut |at, feed| {
-            let now = std::mem::replace(&mut before, feed.allocated());
+            let [now, reserved] = std::mem::replace(&mut before, [feed.allocated(), feed.reserved()]);
             let Some(Event::Alloc(id)) = self.event(at) else { return };
             let storage = &self.storages[id as usize];
             if !asked.contains(&segment_for(rounded(storage.bytes()))) {
@@ -39,13 +41,15 @@ impl Recording {
             }
             let tensors = self.group(id, storage.born);
             let kind = (tensors.category, tensors.module, tensors.what, tensors.pass, tensors.bytes);
-            let request = Request { tensors, phase: feed.phase(), allocated: now, at };
+            let request = Request { tensors, phase: feed.phase(), allocated: now, reserved, at };
             let nearest = kinds.entry(kind).or_insert_with(|| request.clone());
             let count = nearest.tensors.count + 1;
+            let reserved = nearest.reserved.max(reserved);
             if now.0.abs_diff(allocated.0) < nearest.allocated.0.abs_diff(allocated.0) {
                 *nearest = request;
             }
             nearest.tensors.count = count;
+            nearest.reserved = reserved;
         });
         let mut requests: Vec<Request> = kinds.into_values().collect();
         requests.sort_by_key(|request| request.allocated.0.abs_diff(allocated.0));

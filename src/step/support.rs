@@ -23,6 +23,7 @@ use crate::model::blocks::{
 };
 use crate::model::modeling::{Code, Modeling};
 use crate::model::{Architecture, Objective};
+use crate::scenario::pictures::PictureTokens;
 use crate::scenario::software::{ModelCode, Software, Trainer};
 use crate::scenario::{
     AttentionKernel, Checkpointing, LoraTargets, Mask, Method, Modules, Offloading, Precision,
@@ -172,19 +173,16 @@ fn pictures(architecture: &Architecture, (member, batch): (&Member, Batch)) -> O
         return Some(Issue::error(Field::Attention, message).with_fix("choose SDPA"));
     }
     let pictures = batch.pictures;
-    let grid = vision.grid(pictures.height, pictures.width);
-    let each = vision.tokens(pictures.height, pictures.width);
-    let all = each.saturating_mul(pictures.count);
-    // what the processor puts before and after each keeps them apart
-    let around = vision.around(grid);
-    let room = all.saturating_add(pictures.count.saturating_mul(around));
+    let tokens = PictureTokens::of(vision, pictures);
+    let PictureTokens { each, all, room, .. } = tokens;
     if room > batch.length {
         let message = format!(
-            "pictures of {} × {} pixels are {} tokens, {} each, and {around} more around each: a sequence of {} has no room for them",
+            "pictures of {} × {} pixels are {} tokens, {} each{}: a sequence of {} has no room for them",
             grouped(pictures.height),
             grouped(pictures.width),
             grouped(all),
             grouped(each),
+            tokens.around_in_words(),
             grouped(batch.length)
         );
         let fix =

@@ -109,6 +109,8 @@ pub struct Detail {
     pub scenario: Scenario,
     /// The largest tensors at the peak.
     pub lines: Vec<Line>,
+    /// What happens at the peak, where the run could be replayed: `makes log_softmax, 1002 MiB`.
+    pub event: Option<String>,
     /// What of it stands out, and what changes that.
     pub notes: Vec<Note>,
     /// The step from its beginning to its end.
@@ -140,6 +142,7 @@ impl Detail {
                 let tensors = recording.tensors_at(*peak, on_card.settings);
                 let detail = Detail {
                     lines: largest(&tensors, &scenario, LARGEST),
+                    event: recording.happening(*peak).map(|happening| event(&happening)),
                     notes: notes(&tensors, &scenario),
                     moments: recording.timeline(recording.shown(), MOMENTS, on_card.settings),
                     memory: memory.clone(),
@@ -152,6 +155,7 @@ impl Detail {
             Err(issue) => {
                 let detail = Detail {
                     lines: Vec::new(),
+                    event: None,
                     notes: Vec::new(),
                     moments: Vec::new(),
                     memory: tensors,

@@ -7,6 +7,7 @@ use super::summary;
 use crate::accuracy::{Band, Evidence, REAL_GPU_PERCENT, band};
 use crate::export;
 use crate::hardware::{Gpu, Vendor};
+use crate::issue::Field;
 use crate::memory::{Counted, Memory};
 use crate::plan::{Fit, Level, Margin, OnCard, Outcome, Verdict, pace};
 use crate::scenario::Scenario;
@@ -15,7 +16,7 @@ use crate::units::Bytes;
 /// `14.5 GiB to spare`.
 pub fn margin(fit: &Fit, verdict: Verdict, unit: Unit) -> String {
     match (verdict, fit.margin) {
-        (Verdict::WouldNotRun, _) => "whatever memory there is".to_owned(),
+        (Verdict::WouldNotRun, _) => "it stops with an error".to_owned(),
         (Verdict::NotFollowed, Margin::Headroom(free)) => format!("its tensors leave {}", unit.amount(free)),
         (Verdict::Close, Margin::Overshoot(over)) => {
             format!("over by {}, less than the estimate may be off by", unit.amount(over))
@@ -42,7 +43,13 @@ pub fn circumstances(fit: &Fit, verdict: Verdict, scenario: &Scenario, unit: Uni
         false => format!("on the {}", summary::card(scenario, unit)),
         true => format!("on each of the {}", summary::cards(scenario, unit)),
     };
-    format!("{card}{joint} {}", margin(fit, verdict, unit))
+    let margin = match scenario.stop().map(|issue| issue.field) {
+        // a larger card has a larger share
+        Some(Field::VllmPercent) => "as vLLM’s share of it is too small".to_owned(),
+        Some(_) => "whatever memory there is".to_owned(),
+        None => margin(fit, verdict, unit),
+    };
+    format!("{card}{joint} {margin}")
 }
 
 /// The whole of it in one sentence, to be read aloud.
@@ -120,7 +127,9 @@ pub fn remark(
             Ok(on_card) if verdict == Verdict::Close && on_card.outcome == Outcome::Runs => {
                 Some(("holes", what_may_be_more(scenario, unit)?))
             }
-            Ok(on_card) => of_run(on_card, unit),
+            Ok(on_card) => of_run(on_card, unit).or_else(|| {
+                scenario.emulates_bfloat16().then(|| ("holes", format!("{EMULATED}: choose fp16")))
+            }),
             Err(issue) => Some(("holes", super::markup::capitalised(&issue.to_string()))),
         },
     }
@@ -173,6 +182,9 @@ pub struct Figure {
     /// What stands behind it.
     pub behind: Behind,
 }
+
+/// What is said of a run that gets through beside the verdict, where the card has no bfloat16.
+const EMULATED: &str = "It would be slow: the card does not compute in bfloat16 itself, PyTorch emulates it";
 
 const NEEDS: &str = "“Needs” is the highest torch.cuda.max_memory_allocated() of the run, and the memory that the driver takes for the \
                      process. A card with less cannot run it.";
@@ -400,6 +412,20 @@ mod tests {
         assert_eq!(verdict, Verdict::WouldNotRun);
         assert!(told.contains("Would not run on the GeForce RTX 4090, whatever memory there is"), "{told}");
         assert!(remark.starts_with("The model has an embedding for each of 1,024 positions: PyTorch fails beyond them (use at most 1,024)"), "{remark}");
+        let (verdict, told, remark) =
+            of("task=grpo&m=Qwen/Qwen2.5-7B-Instruct&method=lora&st=trl&gpu=l40s&vllm=30");
+        assert_eq!(verdict, Verdict::WouldNotRun);
+        assert!(told.contains("Would not run on the L40S, as vLLM’s share of it is too small"), "{told}");
+        assert!(
+            remark.ends_with("(give it 40 % of the card, or have a server elsewhere generate)"),
+            "{remark}"
+        );
+        let (verdict, _, remark) = of("gpu=v100-pcie-16gb");
+        assert_eq!(verdict, Verdict::Fits);
+        assert!(
+            remark.starts_with("It would be slow: the card does not compute in bfloat16 itself"),
+            "{remark}"
+        );
         let (verdict, told, remark) = of("gpu=apple-m3-max-36gb");
         assert_eq!(verdict, Verdict::NotFollowed);
         assert!(told.contains("Not followed on the Apple M3 Max 36GB: its tensors leave "), "{told}");

@@ -331,7 +331,7 @@ fn tables_of_several_scenarios() {
     let markdown = says(&["estimate", "method=lora&2.method=full", "--markdown"]);
     assert!(
         markdown.starts_with(
-            "|  | 1 | 2 |\n| --- | ---: | ---: |\n| Task | Fine-tune (SFT) | Fine-tune (SFT) |\n| Model | "
+            "**GPU memory of meta-llama/Llama-3.1-8B**\n\n| Question | 1 | 2 |\n| --- | ---: | ---: |\n| Task | Fine-tune (SFT) | Fine-tune (SFT) |\n| Model | "
         ),
         "{markdown}"
     );

@@ -307,6 +307,7 @@ test("answers that a server generates need GPUs elsewhere", async ({ headroom })
   await headroom.open("?v=1&task=grpo&st=trl&mask=padded&ref=none&b=8");
   const server = headroom.page.getByText("vLLM has GPUs of its own elsewhere");
   await expect(server).toBeVisible();
+  await expect(headroom.box("Micro-batch size (completions)")).toHaveValue("8");
   await headroom.unfold();
   await headroom.choice("Answers come from").selectOption("transformers");
   await expect(server).toBeHidden();

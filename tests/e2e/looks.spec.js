@@ -121,3 +121,11 @@ test("no label lies under the end of the card", async ({ headroom }) => {
   });
   expect(crossed).toBe(0);
 });
+
+test("a sentence that is wider than the window takes two lines", async ({ headroom, page }) => {
+  await page.setViewportSize({ width: 1280, height: 800 });
+  await headroom.open("#v=1&task=grpo&m=Qwen/Qwen2.5-7B-Instruct&method=lora&b=8&st=trl&ref=none&mask=padded&gpu=a100-sxm-80gb&gpus=2");
+  const sentence = page.getByRole("group", { name: "The scenario in a sentence" });
+  await expect(sentence).toContainText("All settings");
+  await expect.poll(() => sentence.evaluate((bar) => bar.scrollWidth - bar.clientWidth)).toBeLessThanOrEqual(0);
+});

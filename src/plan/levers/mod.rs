@@ -6,8 +6,7 @@ mod larger;
 mod looks;
 mod room;
 mod rules;
-
-use std::cmp::Reverse;
+mod together;
 
 use serde::{Deserialize, Serialize};
 
@@ -26,6 +25,7 @@ use looks::Outlook;
 pub use looks::{Looks, look};
 pub use room::{Gain, USES, Use, use_of};
 use rules::{RULES, Rule};
+use together::together;
 
 /// What is paid for a change, the least first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
@@ -405,8 +405,9 @@ fn lever(before: &Scenario, after: Scenario, key: &str, cost: Cost, looked: &Loo
     // what a copy to the CPU and back takes is not counted: of a change that is paid for in time, nothing is no answer
     let slower = slower.filter(|percent| cost != Cost::Time || *percent > 0.0);
     let saves = needed.0.saturating_add(base.needed.0 / LEAST_SHARE) < base.needed.0;
-    // what closes the holes between tensors that fit takes no less, and may leave a doubt
-    let helps = !base.fits() && (verdict.holds() || helps(Some(base.verdict), Some(verdict)));
+    // what closes the holes between tensors that fit takes no less, and may leave a doubt; what stopped goes on
+    let helps = !base.fits() && (verdict.holds() || helps(Some(base.verdict), Some(verdict)))
+        || base.verdict == Verdict::WouldNotRun;
     let changes = Change::between(before, &after, key);
     // what DeepSpeed lays into the CPU's memory for a single GPU would come back unsaid
     let comes_back = !before.cluster.is_many() && before.cluster.has_engine() && !after.cluster.has_engine();
@@ -435,73 +436,6 @@ fn brings(before: &Scenario, after: &Scenario) -> Cost {
     };
     let changed = keys().filter(|key| key.matters(after) && !key.is_same(before, after));
     changed.filter_map(of_key).max().unwrap_or(Cost::Nothing)
-}
-
-/// A change that is made together with others, and what is paid for all of it.
-#[derive(Clone, Copy)]
-struct Pull {
-    rule: &'static Rule,
-    cost: Cost,
-}
-
-impl Pull {
-    /// What it costs and, where that is maybe quality, whether it is one of less: shorter texts and lower ranks come last.
-    fn dearness(self) -> (Cost, bool) {
-        (self.cost, self.cost == Cost::Training && self.rule.again)
-    }
-}
-
-/// Changes that together make a scenario fit: always of the cheapest kind that saves anything, and of that the one that saves most, until
-/// it fits: what a dear change uncovers may go for nothing. Then those that turn out not to be needed are taken back, the dearest
-/// first.
-fn together(scenario: &Scenario, looked: &Looked, costs: &[Cost], rules: &[&'static Rule]) -> Option<Lever> {
-    let mut pulls: Vec<Pull> = Vec::new();
-    while !fits_with(scenario, &pulls, looked) {
-        let changed = with(scenario, &pulls);
-        pulls.push(cheapest_saving(costs, &changed, rules)?);
-    }
-    let mut kept: Vec<Option<Pull>> = pulls.into_iter().map(Some).collect();
-    let mut dearest: Vec<usize> = (0..kept.len()).collect();
-    dearest.sort_by_key(|index| Reverse((kept[*index].map(Pull::dearness), *index)));
-    for index in dearest {
-        let taken = kept[index].take();
-        if !fits_with(scenario, &Vec::from_iter(kept.iter().flatten().copied()), looked) {
-            kept[index] = taken;
-        }
-    }
-    let pulls: Vec<Pull> = kept.into_iter().flatten().collect();
-    let dearest = pulls.iter().copied().max_by_key(|pull| pull.cost)?;
-    let after = looked.looks.without_holes(with(scenario, &pulls));
-    let found = lever(scenario, after, dearest.rule.key, dearest.cost, looked)?;
-    costs.contains(&found.cost).then_some(found)
-}
-
-/// The scenario with some changes.
-fn with(scenario: &Scenario, pulls: &[Pull]) -> Scenario {
-    let mut changed = scenario.clone();
-    pulls.iter().for_each(|pull| (pull.rule.pull)(&mut changed));
-    changed
-}
-
-fn fits_with(scenario: &Scenario, pulls: &[Pull], looked: &Looked) -> bool {
-    let changed = with(scenario, pulls);
-    Outlook::of_tensors(&changed).is_some_and(Outlook::fits)
-        && looked.looks.at(&looked.looks.without_holes(changed)).is_some_and(Outlook::fits)
-}
-
-/// The change at one of these costs that is the cheapest, and of those the one that saves most of what the tensors need, if it is worth a
-/// line.
-fn cheapest_saving(costs: &[Cost], scenario: &Scenario, rules: &[&'static Rule]) -> Option<Pull> {
-    let before = Outlook::of_tensors(scenario)?.needed;
-    let saving = |rule: &&'static Rule| {
-        let changed = step(rule, scenario)?;
-        let needed = Outlook::of_tensors(&changed)?.needed;
-        let worth = needed.0.saturating_add(before.0 / LEAST_SHARE) < before.0;
-        let cost = worth.then(|| rule.cost.max(brings(scenario, &changed)))?;
-        costs.contains(&cost).then_some((Pull { rule, cost }, needed))
-    };
-    let found = rules.iter().filter_map(saving);
-    found.min_by_key(|(pull, needed)| (pull.dearness(), *needed)).map(|(pull, _)| pull)
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use crate::model::Architecture;
 use crate::plan::each;
 use crate::plan::solve::{Largest, largest_batch, less_doubt, longest_of, rank_of};
 use crate::plan::verdict::Verdict;
-use crate::scenario::{AttentionKernel, Checkpointing, Method, Optimizer, Scenario};
+use crate::scenario::{AttentionKernel, Checkpointing, Method, Optimizer, Precision, Scenario};
 use crate::step;
 use crate::units::Bytes;
 
@@ -73,6 +73,7 @@ type Idea = (Gain, &'static str, Scenario);
 
 /// What room is put to, in the order in which it is offered.
 const IDEAS: [fn(&Scenario) -> Option<Idea>; USES] = [
+    native_precision,
     faster_attention,
     fused_optimizer,
     more_at_once,
@@ -83,7 +84,7 @@ const IDEAS: [fn(&Scenario) -> Option<Idea>; USES] = [
 ];
 
 /// How many uses of the room there are.
-pub const USES: usize = 7;
+pub const USES: usize = 8;
 
 /// The most of each kind that fits beyond doubt.
 pub(super) fn uses(scenario: &Scenario) -> Vec<Use> {
@@ -94,6 +95,23 @@ pub(super) fn uses(scenario: &Scenario) -> Vec<Use> {
 /// The use of that number, of [`USES`], for the room of a scenario that gets through; nothing where it is none.
 pub fn use_of(scenario: &Scenario, number: usize) -> Option<Use> {
     used(IDEAS.get(number)?(scenario)?, scenario, &Looks::default())
+}
+
+/// float16 where the card only emulates bfloat16: as it is otherwise, or as its library is usually run there.
+fn native_precision(scenario: &Scenario) -> Option<Idea> {
+    let same = match scenario.precision {
+        Precision::Bf16 => Precision::Fp16,
+        Precision::AmpBf16 => Precision::AmpFp16,
+        Precision::AmpBf16Weights => Precision::AmpFp16Weights,
+        Precision::Fp32 | Precision::Fp16 | Precision::AmpFp16 | Precision::AmpFp16Weights => return None,
+    };
+    if scenario.has_bfloat16() {
+        return None;
+    }
+    let with = |precision| Scenario { precision, ..scenario.clone() };
+    let runs = |other: &Scenario| Outlook::of_tensors(other).is_some_and(Outlook::fits);
+    let faster = [same, scenario.defaults().precision].map(with).into_iter().find(runs)?;
+    Some((Gain::Speed, "precision", faster))
 }
 
 fn faster_attention(scenario: &Scenario) -> Option<Idea> {

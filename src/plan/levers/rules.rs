@@ -66,6 +66,12 @@ pub(super) static RULES: &[Rule] = &[
     once("keep-outputs", Cost::Nothing, |s| s.training_loop.keeps_outputs = false),
     once("use-cache", Cost::Nothing, |s| s.training_loop.fills_cache = false),
     once("set-to-none", Cost::Nothing, |s| s.training_loop.grads_to_none = true),
+    // what holds its weights: with less it stops
+    once("vllm-percent", Cost::Nothing, |s| {
+        if let Some(least) = s.least_vllm_share() {
+            s.reserve.vllm = s.reserve.vllm.max(least);
+        }
+    }),
     once("loss", Cost::Nothing, |s| s.savings.loss = LossKernel::Liger),
     once("loss", Cost::Nothing, |s| s.savings.loss = LossKernel::Cut),
     once("loss", Cost::Nothing, |s| s.savings.loss = LossKernel::Chunked),
@@ -188,6 +194,12 @@ pub(super) static RULES: &[Rule] = &[
     once("kv-cache", Cost::Time, |s| {
         if s.task == Task::Generate {
             s.generation.cache = CacheKind::Off;
+        }
+    }),
+    // fewer answers at once
+    once("vllm-percent", Cost::Time, |s| {
+        if let Some(least) = s.least_vllm_share() {
+            s.reserve.vllm = s.reserve.vllm.min(least);
         }
     }),
     once("cpu-offload", Cost::Time, |s| {

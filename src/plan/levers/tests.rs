@@ -379,3 +379,38 @@ fn runs_that_are_made_ahead_change_nothing() {
         assert!(all.is_empty() || all == uses, "{link}");
     }
 }
+
+/// vLLM's share of a card of 44 GiB does not hold its weights of 14.2: that is the first thing to change, and then its own
+/// precision is enough; and a share that is larger than vLLM needs is the training's.
+#[test]
+fn vllms_share_of_the_card_is_one_of_the_changes() {
+    let link = "task=grpo&m=Qwen/Qwen2.5-7B-Instruct&method=lora&p=amp-bf16&b=8&s=1536&ref=none&mask=padded&st=trl&gpu=l40s";
+    let small = of_link(&format!("{link}&vllm=30"));
+    let levers = found(&small);
+    assert_eq!(levers.verdict, Verdict::WouldNotRun);
+    let alone = levers.single.iter().find(|lever| lever.changes[0].label == "vLLM's share of the card");
+    assert_eq!(alone.map(|lever| (lever.scenario.reserve.vllm, lever.cost)), Some((40, Cost::Nothing)));
+    let together = levers.together.expect("there is a way");
+    assert_eq!((together.scenario.reserve.vllm, together.scenario.method), (40, Method::Lora));
+    assert!(together.verdict.holds() && together.cost < Cost::Training, "{together:?}");
+    let large = of_link(&format!("{link}&vllm=70&p=amp-bf16-weights"));
+    let levers = found(&large);
+    let smaller = levers.single.iter().find(|lever| lever.scenario.reserve.vllm == 40).expect("it is one");
+    assert!(smaller.verdict.holds() && smaller.cost == Cost::Time, "{smaller:?}");
+}
+
+#[test]
+fn a_card_that_emulates_bfloat16_is_offered_float16() {
+    for link in ["gpu=v100-pcie-16gb", "gpu=v100-pcie-32gb&method=lora&m=meta-llama/Llama-3.2-1B&p=bf16"] {
+        let uses = found(&of_link(link)).uses;
+        let first = &uses[0];
+        assert_eq!(
+            (first.gain, first.changes[0].label.as_str()),
+            (Gain::Speed, "Precision"),
+            "{link}: {uses:?}"
+        );
+        assert!(!first.scenario.emulates_bfloat16());
+    }
+    let uses = found(&of_link("gpu=rtx-4090")).uses;
+    assert!(uses.iter().all(|usage| usage.changes[0].label != "Precision"), "{uses:?}");
+}

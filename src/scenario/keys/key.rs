@@ -152,6 +152,12 @@ pub struct Key {
     pub(super) band: fn(&Scenario) -> &'static str,
 }
 
+/// What the micro-batch is called where answers are rewarded, and what it is then.
+const COMPLETIONS: (&str, &str) = (
+    "Micro-batch size (completions)",
+    "Completions in one forward pass, as per_device_train_batch_size has it: those of one prompt are num_generations of them. Activations and logits grow with it",
+);
+
 /// What the rank is called where an optimizer projects gradients, and what it is then.
 const PROJECTION_RANK: (&str, &str) = (
     "Projection rank",
@@ -174,14 +180,16 @@ impl Key {
         (self.value.words)(scenario)
     }
 
-    /// What it is called under the scenario's other choices, and what is said of it: OFT has blocks, and no rank.
+    /// What it is called under the scenario's other choices, and what is said of it: OFT has blocks, and no rank, and GRPO learns from
+    /// completions.
     fn named(&self, scenario: &Scenario) -> (&'static str, &'static str) {
         let is_rank = self.field == Field::LoraRank;
         let own = match scenario.projects() {
             true => Some(PROJECTION_RANK),
             false => scenario.lora.tuner.own_size(),
         };
-        own.filter(|_| is_rank).unwrap_or((self.label, self.help))
+        let completions = self.field == Field::Batch && scenario.task.is_online();
+        own.filter(|_| is_rank).or(completions.then_some(COMPLETIONS)).unwrap_or((self.label, self.help))
     }
 
     /// Its label under the scenario's other choices.

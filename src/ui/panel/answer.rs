@@ -73,13 +73,18 @@ fn Elsewhere() -> impl IntoView {
 fn Notes() -> impl IntoView {
     let state = State::of_page();
     let notes = move || state.current().close_look().map(|detail| detail.notes.clone()).unwrap_or_default();
-    let note = move |Note { category, bytes, words, switch }: Note| {
+    let note = move |(Note { category, bytes, words, switch }, is_again): (Note, bool)| {
         let unit = state.unit();
         let button = switch.map(|Switch { label, saves, scenario }| {
             let told = label.clone();
+            let saves = unit.amount(saves);
+            let words = match is_again {
+                true => format!("{label}, the same −{saves}"),
+                false => format!("{label}, −{saves}"),
+            };
             view! {
                 <button type="button" class="explain" on:click=move |_| state.open(*scenario.clone(), &told)>
-                    {format!("{label}, −{}", unit.amount(saves))}
+                    {words}
                 </button>
             }
         });
@@ -99,9 +104,22 @@ fn Notes() -> impl IntoView {
     view! {
         <section class="panel" hidden=move || notes().is_empty()>
             <h2>"Why is this so large?"</h2>
-            <ul class="notes-list">{move || notes().into_iter().map(note).collect::<Vec<_>>()}</ul>
+            <ul class="notes-list">{move || with_repeats(notes()).into_iter().map(note).collect::<Vec<_>>()}</ul>
         </section>
     }
+}
+
+/// Each note, and whether one before it suggests the same change: what that saves is had once.
+fn with_repeats(notes: Vec<Note>) -> Vec<(Note, bool)> {
+    let scenario = |note: &Note| note.switch.as_ref().map(|switch| switch.scenario.clone());
+    let mut seen = Vec::new();
+    let mut told = Vec::new();
+    for note in notes {
+        let own = scenario(&note);
+        told.push((note, own.as_ref().is_some_and(|own| seen.contains(own))));
+        seen.extend(own);
+    }
+    told
 }
 
 /// The memory at the peak: all scenarios on one axis, and their parts.
@@ -238,5 +256,19 @@ fn remark(memory: &Memory, unit: Unit) -> String {
         )
     } else {
         "Every iteration; the first goes as high.".to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The float32 embedding and its 16-bit copy go with one setting: what it saves is not had twice.
+    #[test]
+    fn a_change_that_two_notes_suggest_is_one() {
+        let detail = crate::ui::detail::Detail::of(&Scenario::default()).expect("an answer");
+        let told = with_repeats(detail.notes);
+        let of = |words: &str| told.iter().find(|(note, _)| note.words.contains(words)).expect(words).1;
+        assert!(!of("prepare_model_for_kbit_training") && of("A 16-bit copy of") && !of("a fused loss"));
     }
 }

@@ -5,7 +5,7 @@ use leptos::prelude::*;
 use super::document::Grounds;
 use super::need::open;
 use super::rows::{pieces, summed_up};
-use crate::plan::{BatchRow, on_usual_cards};
+use crate::plan::{BatchRow, on_usual_cards, passes_in_words};
 use crate::scenario::Scenario;
 use crate::ui::asked::Listed;
 use crate::ui::behind::Behind;
@@ -85,12 +85,12 @@ pub fn Batches() -> impl IntoView {
                         caption="Micro-batch and accumulation by card"
                         class="fits batches"
                         listing=asked.listing(Listed::Batches)
-                        columns=Signal::stored(columns(["Card", "Largest micro-batch", "Micro-batch × accumulation"]))
+                        columns=Signal::stored(columns(["Card", "Largest micro-batch", "Micro-batch and accumulation"]))
                         rows=rows
                         busy=found.busy
                     />
                     <p class="remark">
-                        "The largest micro-batch that runs, then the largest that divides the effective batch, if one above half of it \
+                        "The largest micro-batch that runs at best, with nothing left for what the estimate may be off by; then the largest that divides the effective batch, if one above half of it \
                          does. Accumulation takes time and, where gradients are large, their memory while the next pass runs: the micro-batch beside it is one that fits with that. A safety margin and memory in use, under All settings, are left free."
                     </p>
                     <Grounds of=Behind::Limits />
@@ -104,7 +104,7 @@ pub fn Batches() -> impl IntoView {
 fn gist(row: &BatchRow) -> Option<String> {
     Some(match &row.reached {
         Ok(Some(reached)) => format!(
-            "The {} runs up to {} at once: a micro-batch of {} in {} reaches {}.",
+            "The {} runs up to {} at once at best: a micro-batch of {} in {} reaches {}.",
             row.name,
             sequences(reached.largest),
             grouped(reached.batch),
@@ -136,7 +136,7 @@ fn in_words(state: State, row: &BatchRow, is_own: bool, unit: Unit) -> Row {
             );
             let is_close = !reached.verdict.holds();
             let small = if is_close { reached.verdict.label().to_lowercase() } else { String::new() };
-            let text = format!("{} × {}", grouped(reached.batch), grouped(reached.accumulation));
+            let text = passes_in_words(&reached.scenario);
             vec![
                 Cell::amount(grouped(reached.largest), reached.largest as f64),
                 Cell {

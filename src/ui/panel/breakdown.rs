@@ -11,7 +11,7 @@ use crate::ui::controls::explained;
 use crate::ui::desk::Place;
 use crate::ui::format::{exact, percent};
 use crate::ui::part::Part;
-use crate::ui::state::{State, letter};
+use crate::ui::state::{Slot, State, letter};
 use crate::ui::verdict::margin;
 use crate::units::Bytes;
 
@@ -62,7 +62,18 @@ pub fn Breakdown() -> impl IntoView {
         let shown = Signal::derive(move || small_open.get() && listed());
         view! { <Row part=part opened=opened shown=shown small=true /> }
     });
+    let apart = Memo::new(move |_| {
+        let peak = |(position, slot): (usize, Slot)| {
+            let phase = slot.answer(|_, memory, _| memory.peak().0.label())?;
+            let event = slot.close_look().and_then(|detail| detail.event.clone());
+            Some((letter(position), phase, event))
+        };
+        instants(&state.shown().enumerate().filter_map(peak).collect::<Vec<_>>()).unwrap_or_default()
+    });
     view! {
+        <p class="remark" hidden=move || apart.with(String::is_empty)>
+            {apart}
+        </p>
         <div class="table-box">
             <table class="breakdown" class:compared=compared>
                 <caption class="unseen">"The parts of the memory at the peak"</caption>
@@ -94,6 +105,24 @@ pub fn Breakdown() -> impl IntoView {
             </table>
         </div>
     }
+}
+
+/// When each scenario needs most, by its letter, phase and what happens then, where that is not one and the same moment: a part may
+/// be gone at the peak of one and there at that of another.
+fn instants(peaks: &[(&str, &str, Option<String>)]) -> Option<String> {
+    let ((_, phase, event), others) = peaks.split_first()?;
+    // of equal tensors of a layer one may be the first and the other the last
+    let made =
+        |event: &Option<String>| event.as_ref().map(|event| event.split(',').next().map(str::to_owned));
+    if others.iter().all(|(_, other, then)| phase == other && made(event) == made(then)) {
+        return None;
+    }
+    let told = |(letter, phase, event): &(&str, &str, Option<String>)| {
+        let when = event.as_ref().map_or_else(String::new, |event| format!(", where it {event}"));
+        format!("{letter} in the {phase}{when}")
+    };
+    let told: Vec<String> = peaks.iter().map(told).collect();
+    Some(format!("Each column is the moment at which that scenario needs most: {}.", told.join("; ")))
 }
 
 /// Whether there is no scenario at a position.
@@ -283,4 +312,28 @@ fn Row(
 fn length(part: Part, memory: &Memory) -> String {
     let longest = Part::all().map(|part| part.at_peak(memory)).max().unwrap_or_default();
     format!("{:.2}%", part.at_peak(memory).percent_of(longest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::share;
+    use crate::ui::detail::Detail;
+
+    /// FSDP2 needs most where a layer is gathered for its backward, ZeRO-3 at the loss.
+    #[test]
+    fn what_peaks_at_different_moments_says_so() {
+        let link = "m=Qwen/Qwen3-8B&method=full&p=amp-bf16&gpu=h100-sxm-80gb&gpus=8";
+        let peak = |letter: &'static str, shard: &str| {
+            let scenario = share::decode(&format!("{link}&shard={shard}")).scenarios.remove(0);
+            let detail = Detail::of(&scenario).expect("an answer");
+            (letter, detail.memory.peak().0.label(), detail.event)
+        };
+        let [fsdp2, zero3] = [peak("A", "fsdp2"), peak("B", "zero3")];
+        assert_eq!(instants(&[fsdp2.clone(), peak("B", "fsdp2")]), None);
+        assert_eq!(instants(std::slice::from_ref(&fsdp2)), None);
+        let told = instants(&[fsdp2, zero3]).expect("they differ");
+        assert!(told.contains(": A in the ") && told.contains("; B in the "), "{told}");
+        assert!(told.matches(", where it makes ").count() == 2, "{told}");
+    }
 }

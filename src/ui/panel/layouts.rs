@@ -5,7 +5,7 @@ use leptos::prelude::*;
 use super::document::Grounds;
 use super::rows::summed_up;
 use super::ways::{WayTable, outcome, tried};
-use crate::plan::{Way, refusals, ways};
+use crate::plan::{Way, passes_in_words, refusals, ways};
 use crate::scenario::Scenario;
 use crate::scenario::keys::Key;
 use crate::ui::asked::{Listed, layout_gpus};
@@ -122,10 +122,10 @@ fn row(state: State, way: &Way, own: &Scenario, unit: Unit) -> Row {
     let scenario = &way.scenario;
     let checkpointing =
         Key::find("gradient-checkpointing").map_or_else(String::new, |key| key.words(scenario));
-    let batches = format!("{} × {}", grouped(scenario.accumulation), grouped(scenario.batch));
+    let batches = passes_in_words(scenario);
     let brings = way.brings(own).map_or_else(String::new, |brings| format!(", {brings}"));
     let head = Cell {
-        small: format!("checkpointing {}, {batches} sequences{brings}", checkpointing.to_lowercase()),
+        small: format!("checkpointing {}, {batches}{brings}", checkpointing.to_lowercase()),
         ..Cell::of(way.name())
     };
     let told = format!("{} under {}", summary::cards(scenario, unit), way.name());

@@ -220,7 +220,11 @@ fn in_words(state: State, row: &NeedRow, unit: Unit) -> Row {
             let text = if *verdict == Verdict::WouldNotRun { "–".to_owned() } else { unit.amount(*needed) };
             Cell {
                 hint: format!("{}: open {}", verdict.label(), summary::title(scenario)),
-                small: if fits { String::new() } else { verdict.label().to_lowercase() },
+                small: match fits {
+                    true if scenario.emulates_bfloat16() => "emulates bf16".to_owned(),
+                    true => String::new(),
+                    false => verdict.label().to_lowercase(),
+                },
                 act: (*verdict != Verdict::Over).then(|| Callback::new(act)),
                 class: verdict.slug(),
                 // a card that does not hold it is no answer to be ranked

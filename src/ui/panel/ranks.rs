@@ -21,7 +21,10 @@ const MOST_STAGES: u64 = 32;
 pub fn Ranks() -> impl IntoView {
     let state = State::of_page();
     let cluster = Memo::new(move |_| state.current().scenario.with(|scenario| scenario.cluster));
-    let title = move || format!("All {} GPUs", grouped(cluster.get().gpus));
+    let title = move || match cluster.get().gpus {
+        2 => "Both GPUs".to_owned(),
+        gpus => format!("All {} GPUs", grouped(gpus)),
+    };
     let told = move || {
         let unit = state.unit();
         let told = |needed, capacity, batch| together(cluster.get(), needed, capacity, batch, unit);

@@ -46,6 +46,20 @@ fn method(scenario: &Scenario) -> String {
     format!("{name}, {}", tuner.sized(scenario.lora.rank))
 }
 
+/// More than the width of so many characters is wider than a window of 1,280 pixels: there one takes 8.3 of them.
+const ONE_LINE: usize = 147;
+/// The space within and beside each part, in characters.
+const AROUND: usize = 3;
+
+/// Whether the sentence takes two lines in such a window.
+fn is_long(scenario: &Scenario, unit: Unit, rest: &str) -> bool {
+    let pieces = PIECES.iter().map(|(before, _, _, words)| (before, words(scenario, unit)));
+    let told = pieces.filter(|(_, words)| !words.is_empty());
+    let length = |words: &str| words.chars().count();
+    let all: usize = told.map(|(before, words)| length(before) + length(&words) + AROUND).sum();
+    all + length("· ") + length(rest) > ONE_LINE
+}
+
 /// The sentence.
 #[component]
 pub fn Sentence() -> impl IntoView {
@@ -81,12 +95,16 @@ pub fn Sentence() -> impl IntoView {
         none if none.is_empty() => "All settings".to_owned(),
         changed => format!("All settings, {changed}"),
     });
+    let long = Memo::new(move |_| {
+        let unit = state.unit();
+        state.current().scenario.with(|scenario| changed.with(|rest| is_long(scenario, unit, rest)))
+    });
     let unfold = move |_| {
         state.unfolded.set(true);
         browser::edit("all-settings");
     };
     view! {
-        <div class="sentence-bar" role="group" aria-label="The scenario in a sentence">
+        <div class="sentence-bar" class:long=long role="group" aria-label="The scenario in a sentence">
             <p>
                 {PIECES.map(piece)} <span class="joint">"·"</span> " "
                 <button type="button" class="rest" on:click=unfold>
@@ -106,6 +124,16 @@ mod tests {
         for (_, id, name, _) in PIECES {
             assert_eq!(Key::find(id).map(|key| key.label), Some(name));
         }
+    }
+
+    #[test]
+    fn what_is_wider_than_a_window_takes_two_lines() {
+        let long =
+            |link: &str, rest: &str| is_long(&crate::share::decode(link).scenarios[0], Unit::Binary, rest);
+        assert!(!long("v=1", "All settings"));
+        let grpo =
+            "task=grpo&m=Qwen/Qwen2.5-7B-Instruct&method=lora&st=trl&gpu=a100-sxm-80gb&gpus=2&s=1536&b=8";
+        assert!(long(grpo, "All settings, 1 changed"));
     }
 
     #[test]

@@ -6,7 +6,9 @@ use super::document::Grounds;
 use super::need::open;
 use super::rows::{Pieces, pieces};
 use crate::issue::Issue;
-use crate::plan::{BATCHES, ContextCell, ContextRow, Needed, Room, ServingRow, Share, Verdict, on_one};
+use crate::plan::{
+    BATCHES, ContextCell, ContextRow, Needed, Room, ServingRow, Share, Verdict, on_one, refused_alike,
+};
 use crate::ui::asked::Listed;
 use crate::ui::behind::Behind;
 use crate::ui::controls::{Cell, Row, Table};
@@ -65,7 +67,16 @@ fn Formats() -> impl IntoView {
         ];
         Vec::from(names)
     });
-    let rows = rows_of(found, move |row| of_format(state, row, state.unit()));
+    let refused = Memo::new(move |_| {
+        found.heard.with(|heard| match heard.first() {
+            Some(Some(Ok(rows))) => refused_alike(rows).map(ToString::to_string),
+            Some(Some(Err(_)) | None) | None => None,
+        })
+    });
+    let rows = rows_of(found, move |row| {
+        let is_told = refused.with(Option::is_some);
+        of_format(state, row, state.unit(), is_told)
+    });
     let told = move || {
         if found.busy.get() {
             return Some("Looking at every format …".to_owned());
@@ -73,12 +84,14 @@ fn Formats() -> impl IntoView {
         let (share, one) =
             state.current().scenario.with(|scenario| Some((Share::of(scenario).ok()?, on_one(scenario))))?;
         let one = one.map(|one| format!("{one} ")).unwrap_or_default();
+        let refused = refused.get().map(|issue| format!(" transformers’ generate has no answer: {issue}."));
         Some(format!(
-            "{one}vLLM takes {} % of the card, {}, and tries itself with {} tokens and {} sequences, as vllm serve does where nothing is said.",
+            "{one}vLLM takes {} % of the card, {}, and tries itself with {} tokens and {} sequences, as vllm serve does where nothing is said.{}",
             share.percent,
             state.unit().amount(share.bytes),
             grouped(share.tokens),
-            grouped(share.sequences)
+            grouped(share.sequences),
+            refused.unwrap_or_default()
         ))
     };
     view! {
@@ -96,7 +109,8 @@ fn Formats() -> impl IntoView {
     }
 }
 
-fn of_format(state: State, row: &ServingRow, unit: Unit) -> Row {
+/// `is_told` is whether what `generate` is refused for stands above the table.
+fn of_format(state: State, row: &ServingRow, unit: Unit, is_told: bool) -> Row {
     let needed = match &row.needed {
         Needed::Followed(scenario, needed, verdict) => {
             let (opened, told) = (scenario.clone(), format!("Opened weights as {}", row.stored.label()));
@@ -114,6 +128,7 @@ fn of_format(state: State, row: &ServingRow, unit: Unit) -> Row {
             range.least.0 as f64,
         ),
         Needed::AtLeast(least) => Cell::amount(format!("over {}", unit.amount(*least)), least.0 as f64),
+        Needed::Unknown(_) if is_told => Cell::of("–"),
         Needed::Unknown(issue) => Cell { small: issue.to_string(), class: "unknown", ..Cell::of("–") },
     };
     let [tokens, sequences] = row.room.words();
@@ -170,7 +185,9 @@ fn Contexts() -> impl IntoView {
 fn of_context(state: State, row: &ContextRow, unit: Unit) -> Row {
     let cell = |(batch, cell): (u64, &Result<ContextCell, Issue>)| match cell {
         Ok(ContextCell { needed, verdict, scenario }) => {
-            let told = format!("Opened {} sequences of {} tokens", grouped(batch), grouped(row.context));
+            let sequences =
+                if batch == 1 { "one sequence".to_owned() } else { format!("{} sequences", grouped(batch)) };
+            let told = format!("Opened {sequences} of {} tokens", grouped(row.context));
             let (opened, hint) = (scenario.clone(), format!("{}: {told}", verdict.label()));
             let act = move |()| open(state, &opened, &told);
             Cell {

@@ -5,8 +5,9 @@ use leptos::prelude::*;
 use super::document::Grounds;
 use super::rows::summed_up;
 use super::ways::{WayTable, outcome, tried};
-use crate::plan::{Way, setting_name, settings};
+use crate::plan::{Way, passes_in_words, setting_name, settings};
 use crate::scenario::Scenario;
+use crate::scenario::keys::{Key, keys};
 use crate::ui::asked::Listed;
 use crate::ui::behind::Behind;
 use crate::ui::controls::{Cell, Row};
@@ -83,14 +84,35 @@ fn gist(ways: &[Way]) -> String {
 fn row(state: State, way: &Way, own: &Scenario, unit: Unit) -> Row {
     let scenario = &way.scenario;
     let [method, rest] = setting_name(scenario);
-    let batches = format!("{} × {} sequences", grouped(scenario.accumulation), grouped(scenario.batch));
+    let batches = passes_in_words(scenario);
+    let besides = besides(own, scenario).map_or_else(String::new, |besides| format!("; {besides}"));
     let told = format!("Opened {method}, {rest}");
     Row {
         class: if **scenario == *own { "own" } else { "" },
         cells: outcome(state, way, &told, format!("open {method}, {rest}"), unit),
-        head: Cell { small: format!("{rest}; {batches}"), ..Cell::of(method) },
+        head: Cell { small: format!("{rest}; {batches}{besides}"), ..Cell::of(method) },
         ..Row::default()
     }
+}
+
+/// What a row is called by, and the batch.
+const NAMED: [&str; 7] = [
+    "method",
+    "precision",
+    "optimizer",
+    "loss",
+    "gradient-checkpointing",
+    "batch-size",
+    "gradient-accumulation",
+];
+
+/// What else a combination changes of the scenario: `Allocator: Expandable segments`.
+fn besides(own: &Scenario, scenario: &Scenario) -> Option<String> {
+    let differs =
+        |key: &&Key| !NAMED.contains(&key.name) && key.matters(scenario) && !key.is_same(own, scenario);
+    let words = |key: &Key| format!("{}: {}", key.label_for(scenario), key.words(scenario));
+    let found: Vec<String> = keys().filter(differs).map(words).collect();
+    (!found.is_empty()).then(|| found.join(", "))
 }
 
 #[cfg(test)]
@@ -110,6 +132,16 @@ mod tests {
             let rows: Vec<Row> = ways.iter().map(|way| row(state, way, &scenario, Unit::Binary)).collect();
             assert_eq!(rows.iter().filter(|row| row.class == "own").count(), 1);
             assert!(rows[0].cells[0].act.is_some() && rows[0].cells[1].text.ends_with("tokens/s"));
+        });
+        // what a click changes is all in the row: what is tight runs with expandable segments
+        let tight = crate::share::decode("gpu=rtx-3060-12gb&b=4&ga=2").scenarios.remove(0);
+        let ways = tried_settings(&tight, WayOrder::Speed);
+        let joined = ways.iter().find(|way| way.scenario.allocator != tight.allocator).expect("one of them");
+        Owner::new().with(|| {
+            let state = State::new(Vec::new(), Desk::default());
+            let said = row(state, joined, &tight, Unit::Binary).head.small;
+            assert!(said.contains("; Allocator: Expandable segments"), "{said}");
+            assert!(said.contains(" a pass × "), "{said}");
         });
         let small = crate::share::decode("gpu=4GB").scenarios.remove(0);
         let none = gist(&tried_settings(&small, WayOrder::Speed));

@@ -85,7 +85,8 @@ pub(super) const KEYS: &[Key] = &[
         label: "vLLM's share of the card",
         help: "Percent of the card that vLLM has beside the training (vllm_mode=\"colocate\", vllm_gpu_memory_utilization, 30 in trl); 0 where a server elsewhere generates the answers. Where it only generates, what the table of formats gives vLLM (gpu_memory_utilization); 0 for its default, 92",
         field: Field::VllmPercent,
-        group: Group::Model,
+        // beside who generates the answers
+        group: Group::Training,
         place: Place::Front,
         value: count!(Percent, reserve.vllm),
         matters: with_vllm,

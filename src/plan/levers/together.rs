@@ -1,0 +1,90 @@
+//! Changes that are enough together.
+
+use std::cmp::Reverse;
+
+use super::looks::Outlook;
+use super::rules::Rule;
+use super::{Cost, LEAST_SHARE, Lever, Looked, brings, lever, step};
+use crate::scenario::Scenario;
+use crate::units::Bytes;
+
+/// A change that is made together with others, and what is paid for all of it.
+#[derive(Clone, Copy)]
+struct Pull {
+    rule: &'static Rule,
+    cost: Cost,
+}
+
+impl Pull {
+    /// What it costs and, where that is maybe quality, whether it is one of less: shorter texts and lower ranks come last.
+    fn dearness(self) -> (Cost, bool) {
+        (self.cost, self.cost == Cost::Training && self.rule.again)
+    }
+}
+
+/// Changes that together make a scenario fit: always of the cheapest kind that saves anything, and of that the one that saves most, until
+/// it fits: what a dear change uncovers may go for nothing. Then those that turn out not to be needed are taken back, the dearest
+/// first.
+pub(super) fn together(
+    scenario: &Scenario,
+    looked: &Looked,
+    costs: &[Cost],
+    rules: &[&'static Rule],
+) -> Option<Lever> {
+    let mut pulls: Vec<Pull> = Vec::new();
+    while !fits_with(scenario, &pulls, looked) {
+        let changed = with(scenario, &pulls);
+        pulls.push(cheapest_saving(costs, &changed, rules)?);
+    }
+    let mut kept: Vec<Option<Pull>> = pulls.into_iter().map(Some).collect();
+    let mut dearest: Vec<usize> = (0..kept.len()).collect();
+    dearest.sort_by_key(|index| Reverse((kept[*index].map(Pull::dearness), *index)));
+    for index in dearest {
+        let taken = kept[index].take();
+        if !fits_with(scenario, &Vec::from_iter(kept.iter().flatten().copied()), looked) {
+            kept[index] = taken;
+        }
+    }
+    let pulls: Vec<Pull> = kept.into_iter().flatten().collect();
+    let dearest = pulls.iter().copied().max_by_key(|pull| pull.cost)?;
+    let after = looked.looks.without_holes(with(scenario, &pulls));
+    let found = lever(scenario, after, dearest.rule.key, dearest.cost, looked)?;
+    costs.contains(&found.cost).then_some(found)
+}
+
+/// The scenario with some changes.
+fn with(scenario: &Scenario, pulls: &[Pull]) -> Scenario {
+    let mut changed = scenario.clone();
+    pulls.iter().for_each(|pull| (pull.rule.pull)(&mut changed));
+    changed
+}
+
+fn fits_with(scenario: &Scenario, pulls: &[Pull], looked: &Looked) -> bool {
+    let changed = with(scenario, pulls);
+    Outlook::of_tensors(&changed).is_some_and(Outlook::fits)
+        && looked.looks.at(&looked.looks.without_holes(changed)).is_some_and(Outlook::fits)
+}
+
+/// The change at one of these costs that is the cheapest, and of those the one that leaves least missing of what the tensors need, if it
+/// is worth a line; one that stops is changed so that it does not before all.
+fn cheapest_saving(costs: &[Cost], scenario: &Scenario, rules: &[&'static Rule]) -> Option<Pull> {
+    let (before, missing) = needed_and_missing(scenario)?;
+    let stops = scenario.stops();
+    let saving = |rule: &&'static Rule| {
+        let changed = step(rule, scenario)?;
+        let (_, left) = needed_and_missing(&changed)?;
+        let goes_on = stops && !changed.stops();
+        let saves = left.saturating_add(i128::from(before.0 / LEAST_SHARE)) < missing;
+        let cost = (goes_on || saves).then(|| rule.cost.max(brings(scenario, &changed)))?;
+        costs.contains(&cost).then_some((Pull { rule, cost }, !goes_on, left))
+    };
+    let found = rules.iter().filter_map(saving);
+    found.min_by_key(|(pull, still, left)| (*still, pull.dearness(), *left)).map(|(pull, ..)| pull)
+}
+
+/// What the tensors of a run need, and how much of that the card does not leave to it: a part of it may be another's.
+fn needed_and_missing(scenario: &Scenario) -> Option<(Bytes, i128)> {
+    let needed = Outlook::of_tensors(scenario)?.needed;
+    let missing = i128::from(needed.0) - i128::from(scenario.gpu().ok()?.memory.0);
+    Some((needed, missing))
+}

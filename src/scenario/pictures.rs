@@ -1,0 +1,84 @@
+//! How many tokens of a sequence its pictures are.
+
+use super::{Field, Issue, Pictures, Scenario, Severity};
+use crate::model::Architecture;
+use crate::model::vision::Vision;
+use crate::units::grouped;
+
+/// The tokens of a sequence that its pictures are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PictureTokens {
+    /// Those of one.
+    pub each: u64,
+    /// Those of all.
+    pub all: u64,
+    /// What the processor puts before and after each of them keeps them apart.
+    pub around: u64,
+    /// All of that: no sequence is shorter.
+    pub room: u64,
+}
+
+impl PictureTokens {
+    /// Of such pictures before that tower.
+    pub fn of(vision: &Vision, pictures: Pictures) -> PictureTokens {
+        let Pictures { count, height, width, .. } = pictures;
+        let (each, around) = (vision.tokens(height, width), vision.around(vision.grid(height, width)));
+        let all = each.saturating_mul(count);
+        PictureTokens { each, all, around, room: all.saturating_add(count.saturating_mul(around)) }
+    }
+
+    /// `, and 2 more around each`; nothing where there are none.
+    pub fn around_in_words(self) -> String {
+        if self.around == 0 {
+            String::new()
+        } else {
+            format!(", and {} more around each", grouped(self.around))
+        }
+    }
+}
+
+impl Scenario {
+    /// The tokens of its pictures, where it has some and its model looks at them.
+    pub(crate) fn picture_tokens(&self) -> Option<PictureTokens> {
+        self.tokens_of_pictures(&*self.architecture().ok()?)
+    }
+
+    fn tokens_of_pictures(&self, architecture: &Architecture) -> Option<PictureTokens> {
+        let (_, vision) = architecture.vision()?;
+        let trains = self.task.trains() && self.pictures.count > 0;
+        trains.then(|| PictureTokens::of(vision, self.pictures))
+    }
+}
+
+/// How much of each sequence is pictures.
+pub(super) fn note(scenario: &Scenario, architecture: &Architecture) -> Option<Issue> {
+    let tokens = scenario.tokens_of_pictures(architecture)?;
+    let message = format!(
+        "pictures in each sequence: {} × {} tokens = {} of its {}{}",
+        grouped(scenario.pictures.count),
+        grouped(tokens.each),
+        grouped(tokens.all),
+        grouped(scenario.sequence),
+        tokens.around_in_words()
+    );
+    Some(Issue::new(Severity::Note, Field::Pictures, message))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::plan::repairs;
+    use crate::share;
+
+    /// Qwen2.5-VL's processor makes 1,196 tokens of 720 × 1280 pixels.
+    #[test]
+    fn the_tokens_of_pictures_are_told_and_a_sequence_that_is_too_short_is_lengthened() {
+        let link = "m=Qwen/Qwen2.5-VL-7B-Instruct&method=lora&img=4&imh=720&imw=1280&gpu=a100-sxm-80gb";
+        let of = |sequence: &str| share::decode(&format!("{link}&s={sequence}")).scenarios.remove(0);
+        let told: Vec<String> = of("5120").validate().iter().map(ToString::to_string).collect();
+        let note = "pictures in each sequence: 4 × 1,196 tokens = 4,784 of its 5,120, and 2 more around each";
+        assert!(told.iter().any(|issue| issue == note), "{told:?}");
+        let short = of("2048");
+        let first = repairs(&short).remove(0);
+        assert_eq!((first.changes[0].label.as_str(), first.scenario.sequence), ("Sequence length", 4864));
+    }
+}

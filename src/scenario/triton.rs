@@ -1,0 +1,79 @@
+//! Kernels written in Triton, which cards before Volta do not run.
+//!
+//! Source: torch 2.11 _inductor/scheduler.py and _inductor/exc.py `GPUTooOldForTriton`: "Triton only supports devices of CUDA
+//! Capability >= 7.0".
+
+use super::software::Software;
+use super::{Compile, Field, Issue, LossKernel, Optimizer, Scenario, Stack};
+use crate::hardware::{ComputeCapability, Gpu};
+
+/// The first cards that Triton compiles for.
+const VOLTA: ComputeCapability = ComputeCapability { major: 7, minor: 0 };
+
+/// Whether Triton compiles for a card. Of cards that are not NVIDIA's nothing else is known.
+pub(crate) fn runs_on(gpu: &Gpu) -> bool {
+    gpu.capability.is_none_or(|capability| capability >= VOLTA)
+}
+
+impl Scenario {
+    /// What of a run that trains is written in Triton, or compiled to it, and the input that asks for it.
+    pub(crate) fn asks_for_triton(&self) -> Option<(Field, &'static str)> {
+        if !self.task.trains() {
+            return None;
+        }
+        match self.stack {
+            Stack::Liger => return Some((Field::Stack, "Liger's kernels")),
+            Stack::Unsloth => return Some((Field::Stack, "Unsloth's kernels")),
+            Stack::Transformers | Stack::Trl | Stack::Torchtune | Stack::Litgpt | Stack::Megatron => {}
+        }
+        let loss = match Software::of(self.stack).loss(self.savings.loss) {
+            LossKernel::Liger => Some("Liger's fused loss"),
+            LossKernel::Cut => Some("cut cross-entropy"),
+            LossKernel::TransformerEngine => Some("Transformer Engine's cross-entropy"),
+            LossKernel::MegatronFused => Some("Megatron-core's fused cross-entropy"),
+            LossKernel::Standard | LossKernel::Full | LossKernel::LogSoftmax | LossKernel::Chunked => None,
+        };
+        let compiled =
+            (self.compile == Compile::Layers).then_some((Field::Compile, "what torch.compile makes"));
+        let optimizer = self.optimizer == Optimizer::AdamW8bitTorchao;
+        loss.map(|what| (Field::Loss, what))
+            .or(compiled)
+            .or(optimizer.then_some((Field::Optimizer, "torchao's optimizer, which is compiled,")))
+    }
+}
+
+/// That the run stops, as its card is older than what it asks of it.
+pub(super) fn too_old(scenario: &Scenario) -> Option<Issue> {
+    let gpu = scenario.gpu().ok()?;
+    let capability = gpu.capability.filter(|_| !runs_on(&gpu))?;
+    let (field, what) = scenario.asks_for_triton()?;
+    let message = format!(
+        "{what} needs Triton, which runs on cards of compute capability 7.0 and newer; the {} has {capability}",
+        gpu.name
+    );
+    Some(Issue::warning(field, message).with_fix("choose what is PyTorch's own"))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::share;
+
+    #[test]
+    fn what_is_written_in_triton_stops_on_pascal_and_is_not_offered_there() {
+        let of = |link: &str| share::decode(link).scenarios.remove(0);
+        for asks in ["loss=liger", "loss=cut", "st=liger&p=amp-fp16"] {
+            let stop = of(&format!("gpu=titan-xp&p=amp-fp16&{asks}")).stop().expect(asks);
+            let told =
+                "needs Triton, which runs on cards of compute capability 7.0 and newer; the TITAN Xp has 6.1";
+            assert!(stop.message.contains(told), "{stop}");
+            assert!(!of(&format!("gpu=t4&p=amp-fp16&{asks}")).stops(), "{asks}");
+        }
+        let plain = of("gpu=titan-xp&p=amp-fp16");
+        assert!(!plain.stops());
+        let levers = crate::plan::levers(&plain).expect("levers");
+        assert!(!levers.single.is_empty());
+        for lever in levers.single.iter().chain(&levers.together) {
+            assert_eq!(lever.scenario.asks_for_triton(), None, "{:?}", lever.changes);
+        }
+    }
+}
