@@ -1,7 +1,7 @@
 //! `headroom need`: which card a run needs.
 
 use clap::Args;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::input::Input;
 use super::levers::fewest_in_words;
@@ -10,7 +10,10 @@ use super::table::{Cell, Column, Listing, Table};
 use crate::export;
 use crate::hardware::{Machine, gpus};
 use crate::issue::Issue;
-use crate::plan::{Layout, NeedCell, NeedRow, Verdict, fewest_gpus, need_of_each, on_one, usual_cards};
+use crate::plan::{
+    Layout, NeedCell, NeedRow, Offer, Span, Verdict, cheapest_run, fewest_gpus, need_of_each, on_one,
+    usual_cards,
+};
 use crate::scenario::{Method, Scenario};
 use crate::share;
 use crate::text::one_line;
@@ -27,7 +30,7 @@ pub(super) struct Arguments {
     /// List every card of the catalogue, those on which nothing fits too
     #[arg(long)]
     all: bool,
-    /// List the machines that can be rented with the cards that hold it, in place of the cards
+    /// List the machines that can be rented with the cards that hold it, with what the data set (--dataset-tokens, --epochs) takes and costs there, in place of the cards
     #[arg(long, conflicts_with = "json")]
     machines: bool,
     /// Print JSON; amounts in bytes, each cell with its link
@@ -63,8 +66,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     }
     let fewest = fewest_gpus(&base);
     let mut output = Output::of(match arguments.json {
-        true => to_json(&rows, &base, &fewest),
-        false if arguments.machines => arguments.listing.of(rented(&rows, &base), |table| table.text())?,
+        true => to_json(&rows, &fewest),
+        false if arguments.machines => arguments.listing.of(rented(&rows), |table| table.text())?,
         false => arguments.listing.of(table(&rows, &base), |table| {
             format!("{}\nOn its own card: {}\n", to_text(&rows, &base, &table), fewest_in_words(&fewest))
         })?,
@@ -94,31 +97,52 @@ fn table(rows: &[NeedRow], base: &Scenario) -> Table {
     Table::new(columns.chain(methods.iter().map(of_method)).chain([rented]), rows.iter().map(row))
 }
 
-/// Every machine with as many of the cards as hold the run by its own method.
-fn rented(rows: &[NeedRow], base: &Scenario) -> Table {
+/// Every machine with as many of the cards as hold the run by its own method, and what the data set takes and costs there: what costs
+/// least first, then those whose time is not known.
+fn rented(rows: &[NeedRow]) -> Table {
     let columns = [
         Column::words("Machine"),
         Column::words("Card"),
         Column::words("Cards"),
         Column::of("Price", &[" ($/h)"]),
-        Column::of("Of a card", &[" ($/h)"]),
+        Column::of("The data takes", &[" (h)", ": at least", ": at most"]),
+        Column::of("And costs", &[" ($)", ": at least", ": at most"]),
         Column::words("Dated"),
     ];
-    let dollars = |amount: f64| Cell::amount(format!("{amount:.2} $/h"), amount, [format!("{amount:.3}")]);
-    let of_card = |row: &NeedRow| {
-        let line = |machine: &Machine| {
-            vec![
-                Cell::words(format!("{} {}", machine.provider, machine.name)),
-                Cell::words(&row.name),
-                Cell::count(machine.gpus.into()),
-                dollars(machine.per_hour),
-                dollars(machine.per_card()),
-                Cell::words(&machine.dated),
-            ]
-        };
-        row.machines(base.method).into_iter().map(line).collect::<Vec<_>>()
+    let mut offers: Vec<(&str, Offer)> = rows
+        .iter()
+        .flat_map(|row| row.offers().into_iter().map(|offer| (row.name.as_str(), offer)))
+        .collect();
+    let typical = |offer: &Offer| offer.dollars().map_or(f64::INFINITY, |dollars| dollars.typical);
+    offers.sort_by(|(_, one), (_, other)| typical(one).total_cmp(&typical(other)));
+    let roughly = |span: Option<Span>, words: &dyn Fn(Span) -> String| match span {
+        Some(span) => {
+            let values = [span.typical, span.least, span.most].map(|figure| format!("{figure:.2}"));
+            Cell::amount(words(span), span.typical, values)
+        }
+        None => Cell::none("not known"),
     };
-    Table::new(columns, rows.iter().flat_map(of_card))
+    let line = |(card, offer): &(&str, Offer)| {
+        let machine = offer.machine;
+        let many = if offer.machines > 1 { format!("{} × ", offer.machines) } else { String::new() };
+        let hour = offer.per_hour();
+        vec![
+            Cell::words(format!("{many}{} {}", machine.provider, machine.name)),
+            Cell::words(*card),
+            Cell::words(used(offer)),
+            Cell::amount(format!("{hour:.2} $/h"), hour, [format!("{hour:.3}")]),
+            roughly(offer.hours, &|hours| export::duration(hours.times(3_600.0))),
+            roughly(offer.dollars(), &export::dollars),
+            Cell::words(&machine.dated),
+        ]
+    };
+    Table::new(columns, offers.iter().map(line))
+}
+
+/// How many cards train, of how many that are rented.
+fn used(offer: &Offer) -> String {
+    let rented = offer.machines * u64::from(offer.machine.gpus);
+    if rented == offer.cards { rented.to_string() } else { format!("{} of {rented}", offer.cards) }
 }
 
 /// What is needed on each card of as many as hold it, sorted by the need of one.
@@ -147,6 +171,9 @@ fn to_text(rows: &[NeedRow], base: &Scenario, table: &Table) -> String {
         return out;
     }
     out.push_str(&table.text());
+    if let Some((card, offer)) = cheapest_run(rows) {
+        out.push_str(&format!("\n{}\n", export::cheapest_run(base, card, &offer)));
+    }
     let dates = rows.iter().filter_map(|row| Some(row.machine.as_ref()?.dated.as_str()));
     if let (Some(first), Some(last)) = (dates.clone().min(), dates.max()) {
         out.push_str(&format!(
@@ -186,7 +213,17 @@ fn price(machine: &Machine) -> Cell {
     Cell::amount(text, machine.per_hour, [dollars, name, machine.gpus.to_string()])
 }
 
-fn to_json(rows: &[NeedRow], base: &Scenario, fewest: &Result<Option<Layout>, Issue>) -> String {
+/// A machine with what its cards take for the data set: hours and dollars, null where no measured run is near.
+fn offer_json(offer: &Offer) -> Value {
+    let mut value = json!(offer.machine);
+    value["machines"] = offer.machines.into();
+    value["cards_used"] = offer.cards.into();
+    value["hours"] = json!(offer.hours);
+    value["dollars"] = json!(offer.dollars());
+    value
+}
+
+fn to_json(rows: &[NeedRow], fewest: &Result<Option<Layout>, Issue>) -> String {
     let cell = |(method, cell): (&Method, &NeedCell)| {
         let value = match cell {
             NeedCell::Needs { needed, verdict, scenario, several } => json!({
@@ -210,7 +247,7 @@ fn to_json(rows: &[NeedRow], base: &Scenario, fewest: &Result<Option<Layout>, Is
             "gpu": row.gpu,
             "memory": row.memory,
             "machine": row.machine,
-            "machines": row.machines(base.method),
+            "machines": row.offers().iter().map(offer_json).collect::<Vec<_>>(),
             "methods": serde_json::Map::from_iter(cells),
         })
     });

@@ -31,7 +31,7 @@ pub use crate::plan::Answer;
 pub use configuration::{Configuration, Written, configuration};
 pub use levers::{fewest_gpus_json, levers_json};
 pub use memory_viz::memory_viz;
-pub use pace::{duration, pace_json, pace_lines, tokens_per_second};
+pub use pace::{cheapest_run, dollars, duration, pace_json, pace_lines, tokens_per_second};
 pub use read::understood_json;
 pub use script::{NAME as SCRIPT_NAME, script};
 pub use sheet::{Cell, Line, Sheet};

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::plan::{Pace, Span};
+use crate::plan::{Offer, Pace, Span};
 use crate::scenario::Scenario;
 use crate::units::grouped;
 
@@ -57,6 +57,26 @@ fn tokens_of(scenario: &Scenario) -> String {
     let data = scenario.data;
     let times = if data.epochs == 1 { String::new() } else { format!(" × {} epochs", grouped(data.epochs)) };
     format!("{} tokens{times}", grouped(data.tokens))
+}
+
+/// `$3.20 (2.10 to 4.60)`, without cents where they are no more than noise.
+pub fn dollars(amount: Span) -> String {
+    let places = if amount.typical < 100.0 { 2 } else { 0 };
+    let Span { least, typical, most } = amount;
+    format!("${typical:.places$} ({least:.places$} to {most:.places$})")
+}
+
+/// Where the data set costs least: `The data set, 10,000,000 tokens, costs least on one L4 (gcp g2-standard-4): $3.20 (2.10 to 4.60), 4.5 h (3.0 to 6.5).`
+pub fn cheapest_run(scenario: &Scenario, card: &str, offer: &Offer) -> String {
+    let cards =
+        if offer.cards == 1 { format!("one {card}") } else { format!("{} × {card}", grouped(offer.cards)) };
+    let many = if offer.machines > 1 { format!("{} × ", offer.machines) } else { String::new() };
+    let machine = format!("{many}{} {}", offer.machine.provider, offer.machine.name);
+    let costs = match (offer.dollars(), offer.hours) {
+        (Some(amount), Some(hours)) => format!(": {}, {}", dollars(amount), duration(hours.times(3_600.0))),
+        (None, _) | (_, None) => String::new(),
+    };
+    format!("The data set, {}, costs least on {cards} ({machine}){costs}.", tokens_of(scenario))
 }
 
 /// `matrix products 70 %, attention 10 %, memory 20 %`.

@@ -32,11 +32,6 @@ impl Machine {
         let (_, table) = PRICES.iter().find(|(provider, _)| *provider == self.provider)?;
         Some(format!("https://github.com/{table}"))
     }
-
-    /// US dollars for an hour of one of its cards.
-    pub fn per_card(&self) -> f64 {
-        self.per_hour / f64::from(self.gpus.max(1))
-    }
 }
 
 /// Each with the slug of its card.

@@ -14,6 +14,7 @@ mod layouts;
 mod level;
 mod levers;
 mod need;
+mod offers;
 mod on_card;
 mod recorded;
 mod repairs;
@@ -40,7 +41,8 @@ pub use level::Level;
 pub use levers::{
     Change, Cost, Gain, LargerCard, Lever, Levers, Looks, USES, Use, ahead, changes, levers, look, use_of,
 };
-pub use need::{NeedCell, NeedRow, Several, alike, need, need_of_each, usual_cards};
+pub use need::{Held, NeedCell, NeedRow, Several, alike, need, need_of_each, usual_cards};
+pub use offers::{Offer, cheapest_run};
 pub use on_card::{OnCard, Outcome, Replayed};
 pub use repairs::{Repair, repairs};
 pub use serving::{Between, Needed, Room, ServingRow, Share, refused_alike, serving};

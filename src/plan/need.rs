@@ -7,8 +7,10 @@ use super::each;
 use super::gpus::{Layout, usually_between};
 use super::recorded::Recorded;
 use super::table::{alone, with_method, within_positions};
+use super::time::{Span, pace};
 use super::verdict::Verdict;
-use crate::hardware::{Class, Gpu, Machine, Vendor, cheapest, gpus, machines, rent};
+use crate::estimate::estimate;
+use crate::hardware::{Class, Gpu, Machine, Vendor, cheapest, gpus, rent};
 use crate::issue::Issue;
 use crate::scenario::{GpuChoice, Method, Scenario};
 use crate::step::run_alike;
@@ -72,6 +74,31 @@ pub struct NeedRow {
     pub machine: Option<Machine>,
     /// One cell per method, in the order of [`Method::ALL`].
     pub cells: Vec<NeedCell>,
+    /// How many of the card hold the scenario by its own method, if any number does.
+    pub held: Option<Held>,
+}
+
+/// How many of a card hold the scenario by its own method, and how long they take.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+pub struct Held {
+    /// Cards.
+    pub cards: u64,
+    /// Hours for the data set; nothing where no measured run is near.
+    pub hours: Option<Span>,
+}
+
+impl Held {
+    /// Of a cell of the scenario's own method; nothing where no number of such cards holds it.
+    fn of(cell: &NeedCell) -> Option<Held> {
+        let (cards, scenario): (u64, &Scenario) = match cell {
+            NeedCell::Needs { scenario, .. } if cell.fits() => (1, scenario),
+            NeedCell::Needs { several: Some(several), .. } => (several.layout.gpus, &several.layout.scenario),
+            NeedCell::Needs { .. } | NeedCell::Unknown(_) => return None,
+        };
+        let memory = estimate(scenario).memory?;
+        let pace = pace(scenario, &memory).ok();
+        Some(Held { cards, hours: pace.map(|pace| pace.hours(scenario.data.trained())) })
+    }
 }
 
 impl NeedRow {
@@ -81,23 +108,6 @@ impl NeedRow {
             true => Some(1),
             false => self.cells.iter().filter_map(NeedCell::several).map(|several| several.layout.gpus).min(),
         }
-    }
-
-    /// The machines that can be rented with as many of the cards as hold the run by that method, the cheapest first: where none has so
-    /// many, those with the most.
-    pub fn machines(&self, method: Method) -> Vec<&'static Machine> {
-        let cell = Method::ALL.iter().position(|other| *other == method).and_then(|at| self.cells.get(at));
-        let wanted = match cell {
-            Some(cell) if cell.fits() => 1,
-            Some(cell) => match cell.several() {
-                Some(several) => several.layout.gpus,
-                None => return Vec::new(),
-            },
-            None => return Vec::new(),
-        };
-        let all = machines(&self.gpu);
-        let most = all.iter().map(|machine| u64::from(machine.gpus)).max().unwrap_or(0);
-        all.into_iter().filter(|machine| u64::from(machine.gpus) >= wanted.min(most)).collect()
     }
 
     /// US dollars for an hour of the machines with one such card, or with those that hold the run together where one does not; nothing
@@ -153,6 +163,7 @@ pub fn need_of_each(base: &Scenario, cards: &[&Gpu]) -> Vec<NeedRow> {
         memory: card.memory,
         machine: cheapest(&card.slug, 1).cloned(),
         cells: Vec::with_capacity(Method::ALL.len()),
+        held: None,
     };
     let mut rows: Vec<NeedRow> = groups.iter().flatten().map(row).collect();
     for method in Method::ALL {
@@ -166,6 +177,9 @@ pub fn need_of_each(base: &Scenario, cards: &[&Gpu]) -> Vec<NeedRow> {
             row.cells.push(cell);
         }
     }
+    let own = Method::ALL.iter().position(|method| *method == base.method).unwrap_or_default();
+    let held = each(&rows, |row| row.cells.get(own).and_then(Held::of));
+    rows.iter_mut().zip(held).for_each(|(row, held)| row.held = held);
     rows.sort_by_key(|row| cards.iter().position(|card| *card.slug == *row.gpu));
     rows
 }

@@ -167,7 +167,8 @@ fn need_lists_the_cards_that_do() {
     );
     assert!(
         cards.all(|line| {
-            let is_note = line.starts_with("Prices") || line.starts_with("On its own card: Fewest GPUs");
+            let notes = ["Prices", "The data set, ", "On its own card: Fewest GPUs"];
+            let is_note = notes.iter().any(|note| line.starts_with(note));
             line.is_empty() || line.contains("fits: ") || line.contains(" × ") || is_note
         }),
         "{text}"
@@ -464,4 +465,32 @@ fn a_card_that_others_have_has_no_share() {
     let out = says(&["estimate", "--used-mib", "30000"]);
     assert!(out.contains("The card has                                 0 B"), "{out}");
     assert!(out.contains("nothing of it is left") && !out.contains("0 %, more"), "{out}");
+}
+
+#[test]
+fn what_the_data_set_costs_where_is_a_table() {
+    let all = ["need", "--model", "meta-llama/Llama-3.1-8B", "--dataset-tokens", "50M"];
+    let told = says(&[&all[..], &["--machines", "--csv"]].concat());
+    let mut lines = told.lines();
+    let header = lines.next().unwrap();
+    for column in ["The data takes (h)", "And costs ($)", "And costs: at most"] {
+        assert!(header.contains(column), "{header}");
+    }
+    let at = header.split(',').position(|column| column == "And costs ($)").unwrap();
+    let costs = |line: &str| line.split(',').nth(at).and_then(|cell| cell.parse::<f64>().ok());
+    let known: Vec<f64> = lines.filter_map(costs).collect();
+    assert!(known.len() > 20 && known.is_sorted(), "{known:?}");
+    // the sentence under the cards names the first of them
+    let cards = says(&all);
+    let sentence = cards
+        .lines()
+        .find(|line| line.starts_with("The data set, 50,000,000 tokens, costs least on one "))
+        .unwrap();
+    assert!(sentence.contains(&format!(": ${:.2} (", known[0])), "{sentence}");
+    let json: Value = serde_json::from_str(&says(&[&all[..], &["--json"]].concat())).unwrap();
+    let machines =
+        json["cards"].as_array().unwrap().iter().flat_map(|card| card["machines"].as_array().unwrap());
+    let least =
+        machines.filter_map(|machine| machine["dollars"]["typical"].as_f64()).fold(f64::MAX, f64::min);
+    assert!((least - known[0]).abs() < 0.006, "{least} {known:?}");
 }

@@ -4,8 +4,11 @@ use leptos::prelude::*;
 
 use super::document::Grounds;
 use super::rows::{pieces, summed_up};
+use crate::export;
 use crate::hardware::{Gpu, Machine};
-use crate::plan::{NeedCell, NeedRow, Several, Verdict, alike, on_one, usual_cards};
+use crate::plan::{
+    NeedCell, NeedRow, Offer, Several, Span, Verdict, alike, cheapest_run, on_one, usual_cards,
+};
 use crate::scenario::{Method, Scenario};
 use crate::ui::asked::Listed;
 use crate::ui::behind::Behind;
@@ -66,13 +69,20 @@ pub fn Cards() -> impl IntoView {
         ["Card", "Memory", "Rented from"].into_iter().chain(methods).map(str::to_owned).collect::<Vec<_>>()
     });
     let rented = Signal::derive(move || {
-        let method = state.current().scenario.with(|scenario| scenario.method);
         fitting.with(|rows| {
-            rows.iter()
-                .flat_map(|row| row.machines(method).into_iter().map(|rent| of_machine(row, rent)))
-                .collect()
+            let mut offers: Vec<(&NeedRow, Offer)> =
+                rows.iter().flat_map(|row| row.offers().into_iter().map(move |offer| (row, offer))).collect();
+            let typical = |offer: &Offer| offer.dollars().map_or(f64::INFINITY, |dollars| dollars.typical);
+            offers.sort_by(|(_, one), (_, other)| typical(one).total_cmp(&typical(other)));
+            offers.into_iter().map(|(row, offer)| of_machine(row, offer)).collect()
         })
     });
+    let cheapest = move || {
+        let scenario = scenario();
+        fitting.with(|rows| {
+            cheapest_run(rows).map(|(card, offer)| export::cheapest_run(&scenario, card, &offer))
+        })
+    };
     let told = move || {
         let method = state.current().scenario.with(|scenario| scenario.method);
         let words = fitting.with(|rows| gist(rows, method));
@@ -102,11 +112,15 @@ pub fn Cards() -> impl IntoView {
                  optimizer that the training library is usually run with. Prices are those on demand of the cheapest machine \
                  with such a card, for an hour of the whole machine, on the day that is named."
             </p>
-            <h3>"Machines with these cards"</h3>
+            <h3>"On which rented card, how long, for how much?"</h3>
+            <p class="remark">
+                {cheapest}
+                " What the settings as above take for the data set and its epochs, which the view Plan asks for under Time; the price is that of the whole machine, on as many of its                  cards as hold the run. The range is the time’s, whose figures rest on measured runs."
+            </p>
             <Table
                 caption="Machines to rent with the cards that hold it"
                 class="measured machines"
-                columns=Signal::stored(controls::columns(["Machine", "Card", "Cards", "An hour", "An hour of a card", "On"]))
+                columns=Signal::stored(controls::columns(["Machine", "Card", "Cards", "An hour", "The data takes", "And costs", "On"]))
                 rows=rented
                 listing=state.asked.listing(Listed::Machines)
                 first=(MACHINES, "machines")
@@ -116,16 +130,28 @@ pub fn Cards() -> impl IntoView {
     }
 }
 
-fn of_machine(row: &NeedRow, rent: &Machine) -> Row {
-    let dollars = |amount: f64| Cell::amount(format!("${amount:.2}"), amount);
+fn of_machine(row: &NeedRow, offer: Offer) -> Row {
+    let rent: &Machine = offer.machine;
+    let roughly = |span: Option<Span>, words: &dyn Fn(Span) -> String| match span {
+        Some(span) => Cell::amount(words(span), span.typical),
+        None => Cell::of("–"),
+    };
+    let rented = offer.machines * u64::from(rent.gpus);
+    let cards = if rented == offer.cards {
+        grouped(rented)
+    } else {
+        format!("{} of {}", grouped(offer.cards), grouped(rented))
+    };
     let cells = vec![
         Cell::of(&row.name),
-        Cell::amount(rent.gpus.to_string(), f64::from(rent.gpus)),
-        dollars(rent.per_hour),
-        dollars(rent.per_card()),
+        Cell::amount(cards, offer.cards as f64),
+        Cell::amount(format!("${:.2}", offer.per_hour()), offer.per_hour()),
+        roughly(offer.hours, &|hours| export::duration(hours.times(3_600.0))),
+        roughly(offer.dollars(), &export::dollars),
         Cell { href: rent.price_source().unwrap_or_default(), ..Cell::of(&rent.dated) },
     ];
-    Row { head: Cell::of(format!("{} {}", rent.provider, rent.name)), cells, ..Row::default() }
+    let many = if offer.machines > 1 { format!("{} × ", offer.machines) } else { String::new() };
+    Row { head: Cell::of(format!("{many}{} {}", rent.provider, rent.name)), cells, ..Row::default() }
 }
 
 /// The smallest card that the scenario's own method fits, or the fewest that hold it together, and what costs least to rent, one card or
