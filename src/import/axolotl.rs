@@ -157,9 +157,11 @@ pub(super) fn read(reader: &mut Reader) {
     );
     of_mesh(reader);
     let loading = wraps(reader);
+    let by_first = reader.gives_any("fsdp_config.")
+        && !reader.named(&["fsdp_version"]).iter().any(|version| version.text() == "2");
     launch::of_arguments(reader);
     wrapped(reader, loading);
-    kernels(reader);
+    kernels(reader, by_first);
     for (names, why) in REFUSED {
         reader.refuse(names, why);
     }
@@ -308,9 +310,10 @@ fn adapters(reader: &mut Reader) {
 }
 
 /// axolotl's fused adapters, which it switches on where a file says nothing of any of them, unless it learns from preferences or rewards,
-/// loads in 8 bits or runs code that the model brings (utils/schemas/config.py `check_auto_enable_lora_kernels`; that of the embedding does
-/// nothing where it has no adapter). It comes last: whether they are followed is asked of all that the file says.
-fn kernels(reader: &mut Reader) {
+/// loads in 8 bits, runs code that the model brings or shards by the first version of FSDP, beside which it refuses them (utils/schemas/config.py
+/// `check_auto_enable_lora_kernels`, `check_multigpu_lora_kernels`; that of the embedding does nothing where it has no adapter). It comes last:
+/// whether they are followed is asked of all that the file says.
+fn kernels(reader: &mut Reader, by_first: bool) {
     let given: Vec<(&str, bool, String)> = AXOLOTL_KERNELS
         .iter()
         .filter_map(|name| reader.switch(&[name]).map(|(on, said)| (*name, on, said)))
@@ -322,13 +325,20 @@ fn kernels(reader: &mut Reader) {
     let own_code = reader.named(&["trust_remote_code"]).iter().any(|said| said.switch() == Some(true));
     let quantised = reader.scenario.method == Method::Qlora;
     let in_8_bits = quantised && reader.scenario.quantization.format == WeightFormat::Int8;
-    let by_default = given.is_empty() && !own_code && !in_8_bits && reader.given(&["rl"]).is_empty();
+    let by_first = by_first && reader.scenario.cluster.is_many();
+    let by_default =
+        given.is_empty() && !own_code && !in_8_bits && !by_first && reader.given(&["rl"]).is_empty();
     let said: Vec<&str> = given.iter().filter(|(_, on, _)| *on).map(|(.., said)| said.as_str()).collect();
     let said = match (by_default, said.is_empty()) {
         (true, _) => format!("{} (on by default)", AXOLOTL_KERNELS[..3].join(", ")),
         (false, false) => said.join(", "),
         (false, true) => return reader.quietly("fused-adapters", "off"),
     };
+    if by_first {
+        reader.quietly("fused-adapters", "off");
+        let why = "axolotl refuses its fused adapters on several GPUs under FSDP of the first version (fsdp_version: 2 is another)";
+        return reader.leave(&said, why);
+    }
     let whole = by_default || AXOLOTL_KERNELS[..3].iter().all(is_on);
     let mut fused = reader.scenario.clone();
     fused.lora.fused = true;
