@@ -39,8 +39,8 @@ def build_awq(case, config, dtype, keywords, device):
         model = measure.model_class(case).from_config(config, dtype=dtype, **keywords)
     quantizer._process_model_before_weight_loading(model, device_map={"": 0})
     kinds = set()
-    for module in list(model.modules()):
-        for key, parameter in list(module.named_parameters(recurse=False)):
+    for module, own in measure.by_module(model):
+        for key, parameter in own:
             if parameter.is_meta:
                 whole = torch.empty(parameter.shape, dtype=parameter.dtype, device=device)
                 if whole.is_floating_point():

@@ -8,6 +8,7 @@ bfloat16 (utils/config `resolve_dtype`), `optim="adamw_torch_fused"`, `average_t
 
 Keys of a case are trl_steps.py's, and: wrapped_by "axolotl"; weights "bf16"; cpu_offload "all" (fsdp_config.offload_params; what is pinned is the CPU's affair, so nothing is);
 reshard_after_forward (fsdp_config's own); efficient_loading (cpu_ram_efficient_loading, true by default: without it the whole model is on the GPU before it is sharded);
+fused_adapters true: its functions over projections and their adapters (fused_adapter_switches.py);
 float8 "tensorwise", with float8_gather: its `fp8: true` and `fp8_enable_fsdp_float8_all_gather` (torchao's folder is on PYTHONPATH);
 gradient_checkpointing "full" | "reentrant" (what axolotl asks for where a file says no kwargs) | "none", or "fsdp" for fsdp_config's activation_checkpointing.
 """
@@ -19,7 +20,7 @@ import tempfile
 
 import axolotl_source
 
-OWN = dict(engine="fsdp2", wrapped_by="axolotl", weights="bf16", dtype="amp_bf16", cpu_offload=None, efficient_loading=True, attention_mask="ones",
+OWN = dict(engine="fsdp2", wrapped_by="axolotl", weights="bf16", dtype="amp_bf16", cpu_offload=None, efficient_loading=True, fused_adapters=None, attention_mask="ones",
            optimizer="adamw_fused", gradient_checkpointing="full", clip=True, iters=3)
 
 
@@ -31,6 +32,24 @@ def axolotls():
     accelerate.accelerator.fsdp2_prepare_model = fsdp2_prepare_model
 
 
+def build(case):
+    """The model in the CPU's memory, with its adapters."""
+    import measure
+    import trl_steps
+    # adapted here, not by the harness
+    model = trl_steps.build(dict(case, task="sft", fused_adapters=False))
+    if case["method"] != "full":
+        from peft import LoraConfig, get_peft_model
+        lora, kind = case["lora"], case["gradient_checkpointing"]
+        if kind in ("full", "reentrant"):
+            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": kind == "reentrant"})
+        model.enable_input_require_grads()
+        own = LoraConfig(r=lora["r"], lora_alpha=lora["alpha"], lora_dropout=lora["dropout"], target_modules=measure.lora_targets(case, model.config),
+                         bias="none", task_type="CAUSAL_LM")
+        model = get_peft_model(model, own, autocast_adapter_dtype=case["lora_autocast_adapter"])
+    return model
+
+
 def make_trainer(case, folder):
     import measure
     import torch
@@ -40,16 +59,11 @@ def make_trainer(case, folder):
     batch, kind = case["batch"], case["gradient_checkpointing"]
     count = batch * case["grad_accumulation"] * case["iters"] * case["world"]
     data = Dataset.from_dict({"input_ids": [[2] * case["seq"]] * count, "labels": [[2] * case["seq"]] * count, "attention_mask": [[1] * case["seq"]] * count})
-    model = trl_steps.build(dict(case, task="sft"))
-    if case["method"] != "full":
-        from peft import LoraConfig, get_peft_model
-        lora = case["lora"]
-        if kind in ("full", "reentrant"):
-            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": kind == "reentrant"})
-        model.enable_input_require_grads()
-        own = LoraConfig(r=lora["r"], lora_alpha=lora["alpha"], lora_dropout=lora["dropout"], target_modules=measure.lora_targets(case, model.config),
-                         bias="none", task_type="CAUSAL_LM")
-        model = get_peft_model(model, own, autocast_adapter_dtype=case["lora_autocast_adapter"])
+    if case["fused_adapters"]:
+        import fused_adapter_switches
+        model = fused_adapter_switches.patched(measure.build_config(case), lambda: build(case))
+    else:
+        model = build(case)
     if not case["efficient_loading"]:
         model.to("cuda")
         torch.cuda.empty_cache()

@@ -56,7 +56,7 @@ def build_quantised(case, config, dtype, keywords, device, build=measure.build_4
         model = measure.model_class(case).from_config(config, dtype=dtype, **keywords)
     skipped = quantizer.get_modules_to_not_convert(model, wanted.llm_int8_skip_modules, model._keep_in_fp32_modules)
     replace_with_bnb_linear(model, modules_to_not_convert=skipped, quantization_config=wanted)
-    for module in list(model.modules()):
+    for module, own in measure.by_module(model):
         if isinstance(module, bnb.nn.Linear8bitLt):
             whole = torch.empty(module.weight.shape, dtype=dtype, device=device).normal_(0, 0.02)
             kept = {key: value for key, value in module.weight.__dict__.items() if key != "SCB"}
@@ -67,7 +67,7 @@ def build_quantised(case, config, dtype, keywords, device, build=measure.build_4
                 module.bias = torch.nn.Parameter(zeros, requires_grad=False)
             del whole
             continue
-        for name, parameter in list(module.named_parameters(recurse=False)):
+        for name, parameter in own:
             if parameter.is_meta:
                 new = torch.empty(parameter.shape, dtype=parameter.dtype, device=device).normal_(0, 0.02)
                 setattr(module, name, torch.nn.Parameter(new, requires_grad=True))

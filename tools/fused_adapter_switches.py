@@ -18,17 +18,22 @@ class Settings(dict):
         return self.get(name)
 
 
-def build_model(case, device, build=measure.build_model):
-    if not case["fused_adapters"]:
-        return build(case, device)
+def patched(config, build):
+    """The adapted model that `build` makes of that config, with the functions in its modules."""
     import axolotl_source
     axolotl_source.packages("axolotl.kernels", "axolotl.utils.callbacks")
     from axolotl.monkeypatch import lora_kernels
     with tempfile.TemporaryDirectory() as folder:
-        measure.build_config(case).save_pretrained(folder)
+        config.save_pretrained(folder)
         settings = Settings(KERNELS, base_model=folder)
         lora_kernels.patch_self_attn_lora(settings)
-    return lora_kernels.apply_lora_kernel_patches(build(case, device), settings)
+    return lora_kernels.apply_lora_kernel_patches(build(), settings)
+
+
+def build_model(case, device, build=measure.build_model):
+    if not case["fused_adapters"]:
+        return build(case, device)
+    return patched(measure.build_config(case), lambda: build(case, device))
 
 
 measure.build_model = build_model

@@ -34,8 +34,8 @@ def build_gptq(case, config, dtype, keywords, device):
     with torch.device("meta"):
         model = measure.model_class(case).from_config(config, dtype=dtype, **keywords)
     quantizer._process_model_before_weight_loading(model, device_map={"": 0})
-    for module in list(model.modules()):
-        for key, parameter in list(module.named_parameters(recurse=False)):
+    for module, own in measure.by_module(model):
+        for key, parameter in own:
             if parameter.is_meta:
                 whole = torch.empty(parameter.shape, dtype=parameter.dtype, device=device).normal_(0, 0.02)
                 setattr(module, key, torch.nn.Parameter(whole, requires_grad=True))

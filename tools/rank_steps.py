@@ -84,6 +84,9 @@ def adapt(case):
                     attention=case.get("attention", "sdpa"), **own)
     settings["lora"] = {**measure.DEFAULTS["lora"], **(case.get("lora") or {})}
     settings["half"] = case.get("half")
+    if case.get("fused_adapters"):
+        import fused_adapter_switches  # noqa: F401 it adds them to what measure.py builds
+        settings["fused_adapters"] = True
     plain = AutoModelForCausalLM.from_config
     sharded_4bit = case["method"] == "qlora" and case["engine"] == "fsdp2"
     if case["method"] == "qlora" and case["engine"] == "zero3":
@@ -93,7 +96,7 @@ def adapt(case):
     if sharded_4bit:
         measure.build_4bit = on_the_cpu
         # the harness makes other models on the meta device and gives their shards memory here
-        torch.nn.Module.to_empty = lambda self, **_: self
+        measure.on_device = lambda model, _: model
 
     def adapted(*_, **__):
         AutoModelForCausalLM.from_config = plain
@@ -124,19 +127,21 @@ def offload(case):
 
 def offload_shards(case):
     """FSDP2's CPUOffloadPolicy: shards, gradients and optimizer."""
+    import measure
     import torch
     import torch.distributed.fsdp as fsdp
     plain, policy = fsdp.fully_shard, fsdp.CPUOffloadPolicy(pin_memory=False)
     fsdp.fully_shard = lambda module, **own: plain(module, offload_policy=policy, **own)
     if case.get("method") != "qlora":
-        empty = torch.nn.Module.to_empty
-        def to_cpu(self, device):
-            empty(self, device="cpu")
-            for module in self.modules():
+        make = measure.on_device
+
+        def to_cpu(model, device):
+            make(model, "cpu")
+            for module in model.modules():
                 for name, buffer in module.named_buffers(recurse=False):
                     module._buffers[name] = buffer.to(device)
-            return self
-        torch.nn.Module.to_empty = to_cpu
+            return model
+        measure.on_device = to_cpu
     torch.nn.utils.clip_grad_norm_ = lambda *_, **__: None
 
 
@@ -240,6 +245,7 @@ def in_float8(case):
 def divide(case):
     """Has the harness divide the model by transformers' own plan before it is wrapped, step what is divided and what is not as two groups where all else
     are no DTensors, and take the norms of both apart, as transformers' Trainer does: neither runs over tensors of both kinds."""
+    import measure
     import torch
     import torch.distributed.device_mesh as device_mesh
     from torch.distributed.tensor import DTensor
@@ -261,7 +267,7 @@ def divide(case):
         with torch.device("meta"):
             model = apply_tensor_parallelism(plain(config, **own), mesh()["tp"])
         if case["engine"] == "tp":
-            model.to_empty(device="cuda")
+            measure.on_device(model, "cuda")
             amp = {"bf16": None, "fp32": torch.bfloat16}[case.get("dtype", "fp32")]
             forward = model.forward
             if amp:

@@ -57,8 +57,9 @@ def run(text, config, scenario):
             with torch.device("meta"):
                 return trl_steps.on_the_cpu(None)
         if quantization_config is None:
-            with torch.device("cuda"):
-                return own.from_config(config, dtype=dtype, **keywords)
+            with torch.device("meta"):
+                made = own.from_config(config, dtype=dtype, **keywords)
+            return measure.on_device(made, "cuda")
         quantised = dict(measure.DEFAULTS, qlora_double_quant=quantization_config.bnb_4bit_use_double_quant,
                     dtype="fp16" if quantization_config.bnb_4bit_compute_dtype == torch.float16 else "bf16")
         assert quantization_config.load_in_4bit and quantization_config.bnb_4bit_quant_type == "nf4"

@@ -26,12 +26,13 @@ def build_torchao(case, config, dtype, keywords, device):
     with torch.device("meta"):
         model = measure.model_class(case).from_config(config, dtype=dtype, **keywords)
     quantizer._process_model_before_weight_loading(model)
-    for name, module in list(model.named_modules()):
-        for key, parameter in list(module.named_parameters(recurse=False)):
+    names = {module: name for name, module in model.named_modules()}
+    for module, own in measure.by_module(model):
+        for key, parameter in own:
             if not parameter.is_meta:
                 continue
             whole = torch.empty(parameter.shape, dtype=parameter.dtype, device=device).normal_(0, 0.02)
-            full = f"{name}.{key}" if name else key
+            full = f"{names[module]}.{key}" if names[module] else key
             quantised = quantizer.param_needs_quantization(model, full)
             setattr(module, key, torch.nn.Parameter(whole, requires_grad=True))
             del whole

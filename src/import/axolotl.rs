@@ -1,5 +1,6 @@
 //! axolotl's YAML (0.19, utils/schemas).
 
+mod low_bits;
 mod preferences;
 
 use super::launch;
@@ -7,9 +8,7 @@ use super::names::AXOLOTL_KERNELS;
 use super::reader::{Reader, Said, among};
 use super::trainer;
 use crate::estimate::estimate;
-use crate::scenario::{
-    Float8, Float8Layers, Method, Precision, Qat, QatGroup, QatLayers, Stack, WeightFormat, WrappedBy,
-};
+use crate::scenario::{Method, Stack, WeightFormat, WrappedBy};
 
 const WHY: &str = "axolotl's default (0.19)";
 
@@ -143,8 +142,8 @@ pub(super) fn read(reader: &mut Reader) {
         adapters(reader);
     }
     precision(reader);
-    float8(reader);
-    qat(reader);
+    low_bits::float8(reader);
+    low_bits::qat(reader);
     reader.or_assume("batch-size", &["micro_batch_size"], "1", WHY);
     reader.or_assume("gradient-accumulation", &["gradient_accumulation_steps"], "1", WHY);
     reader.or_assume("seq-length", &["sequence_len"], "512", WHY);
@@ -159,9 +158,11 @@ pub(super) fn read(reader: &mut Reader) {
     );
     of_mesh(reader);
     let loading = wraps(reader);
+    let by_first = reader.gives_any("fsdp_config.")
+        && !reader.named(&["fsdp_version"]).iter().any(|version| version.text() == "2");
     launch::of_arguments(reader);
     wrapped(reader, loading);
-    kernels(reader);
+    kernels(reader, by_first);
     if reader.scenario.task.is_of_preferences() {
         preferences::settings(reader);
     }
@@ -313,9 +314,10 @@ fn adapters(reader: &mut Reader) {
 }
 
 /// axolotl's fused adapters, which it switches on where a file says nothing of any of them, unless it learns from preferences or rewards,
-/// loads in 8 bits or runs code that the model brings (utils/schemas/config.py `check_auto_enable_lora_kernels`; that of the embedding does
-/// nothing where it has no adapter). It comes last: whether they are followed is asked of all that the file says.
-fn kernels(reader: &mut Reader) {
+/// loads in 8 bits, runs code that the model brings or shards by the first version of FSDP, beside which it refuses them (utils/schemas/config.py
+/// `check_auto_enable_lora_kernels`, `check_multigpu_lora_kernels`; that of the embedding does nothing where it has no adapter). It comes last:
+/// whether they are followed is asked of all that the file says.
+fn kernels(reader: &mut Reader, by_first: bool) {
     let given: Vec<(&str, bool, String)> = AXOLOTL_KERNELS
         .iter()
         .filter_map(|name| reader.switch(&[name]).map(|(on, said)| (*name, on, said)))
@@ -327,13 +329,20 @@ fn kernels(reader: &mut Reader) {
     let own_code = reader.named(&["trust_remote_code"]).iter().any(|said| said.switch() == Some(true));
     let quantised = reader.scenario.method == Method::Qlora;
     let in_8_bits = quantised && reader.scenario.quantization.format == WeightFormat::Int8;
-    let by_default = given.is_empty() && !own_code && !in_8_bits && reader.given(&["rl"]).is_empty();
+    let by_first = by_first && reader.scenario.cluster.is_many();
+    let by_default =
+        given.is_empty() && !own_code && !in_8_bits && !by_first && reader.given(&["rl"]).is_empty();
     let said: Vec<&str> = given.iter().filter(|(_, on, _)| *on).map(|(.., said)| said.as_str()).collect();
     let said = match (by_default, said.is_empty()) {
         (true, _) => format!("{} (on by default)", AXOLOTL_KERNELS[..3].join(", ")),
         (false, false) => said.join(", "),
         (false, true) => return reader.quietly("fused-adapters", "off"),
     };
+    if by_first {
+        reader.quietly("fused-adapters", "off");
+        let why = "axolotl refuses its fused adapters on several GPUs under FSDP of the first version (fsdp_version: 2 is another)";
+        return reader.leave(&said, why);
+    }
     let whole = by_default || AXOLOTL_KERNELS[..3].iter().all(is_on);
     let mut fused = reader.scenario.clone();
     fused.lora.fused = true;
@@ -365,92 +374,6 @@ fn precision(reader: &mut Reader) {
         }
         (Some(said), _) => reader.set("precision", "fp32", &said.said),
         (None, _) => reader.assume("precision", "amp-bf16-weights", "bf16 is auto by default"),
-    }
-}
-
-/// torchao's products in 8 bits, as its trainer asks accelerate for them (core/trainers/base.py `additional_accelerator_args`).
-fn float8(reader: &mut Reader) {
-    let gathers = reader.switch(&["fp8_enable_fsdp_float8_all_gather"]);
-    match (reader.switch(&["fp8"]), gathers) {
-        (Some((true, said)), gathers) => {
-            reader.set("float8", Float8::Tensorwise.slug(), &said);
-            reader.quietly("float8-layers", Float8Layers::Inner.slug());
-            reader.quietly("float8-padding", "off");
-            // whatever bf16 says, accelerate has autocast to bfloat16 beside it
-            let precision = match reader.scenario.precision {
-                Precision::Bf16 => Some(Precision::AmpBf16Weights),
-                Precision::Fp32 => Some(Precision::AmpBf16),
-                Precision::Fp16
-                | Precision::AmpBf16
-                | Precision::AmpBf16Weights
-                | Precision::AmpFp16
-                | Precision::AmpFp16Weights => None,
-            };
-            if let Some(precision) = precision {
-                reader.set("precision", precision.slug(), &said);
-            }
-            let second = reader.given(&["fsdp_version", "fsdp_config.fsdp_version"]);
-            match gathers {
-                Some((true, said)) if second.is_empty() => {
-                    reader.leave(&said, "axolotl refuses it without fsdp_version: 2");
-                    reader.quietly("float8-gather", "off");
-                }
-                Some((on, said)) => reader.set("float8-gather", if on { "on" } else { "off" }, &said),
-                None => reader.quietly("float8-gather", "off"),
-            }
-        }
-        (off, gathers) => {
-            reader.quietly("float8", Float8::Off.slug());
-            reader.idle.extend(off.into_iter().chain(gathers).map(|(_, said)| said));
-        }
-    }
-}
-
-/// Quantisation-aware training, as its loader prepares a model (utils/quantization.py `prepare_model_for_qat`).
-fn qat(reader: &mut Reader) {
-    let [weights, inputs, group, after] =
-        ["weight_dtype", "activation_dtype", "group_size", "fake_quant_after_n_steps"]
-            .map(|name| reader.take(&[&format!("qat.{name}")]));
-    reader.quietly("qat-layers", QatLayers::All.slug());
-    let Some(weights) = weights else {
-        reader.quietly("qat", Qat::Off.slug());
-        // its default is int8, with which axolotl stops
-        for said in [inputs, group, after].into_iter().flatten() {
-            reader.leave(
-                &said.said,
-                "axolotl stops without a qat.weight_dtype: its default, int8, is none that torchao rounds to",
-            );
-        }
-        return;
-    };
-    let said = match &inputs {
-        Some(inputs) => format!("{}, {}", weights.said, inputs.said),
-        None => weights.said.clone(),
-    };
-    let known = |name: String| match name.as_str() {
-        "float8_e4m3fn" | "float8" => "fp8".to_owned(),
-        _ => name,
-    };
-    let asked = (known(weights.text()), inputs.as_ref().map(|inputs| known(inputs.text())));
-    let is_asked = |scheme: &&Qat| {
-        scheme
-            .of_axolotl()
-            .is_some_and(|(weights, inputs)| weights == asked.0 && inputs == asked.1.as_deref())
-    };
-    match Qat::ALL.iter().find(is_asked) {
-        Some(scheme) => reader.set("qat", scheme.slug(), &said),
-        None => reader.keep(
-            "qat",
-            &said,
-            "of its schemes int4 weights with inputs as they are, in int8 or fp8, and fp8 for both are predicted",
-        ),
-    }
-    match group {
-        Some(group) => reader.set("qat-group", &group.text(), &group.said),
-        None => reader.assume("qat-group", QatGroup::Of32.slug(), WHY),
-    }
-    if let Some(after) = after {
-        reader.leave(&after.said, "until then less is needed: what is predicted are the steps that round");
     }
 }
 

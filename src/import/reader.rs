@@ -128,6 +128,11 @@ impl Reader {
         names.iter().filter(is_given).copied().collect()
     }
 
+    /// Whether the name of any setting begins so, whether or not it has been taken.
+    pub fn gives_any(&self, start: &str) -> bool {
+        self.settings.iter().any(|(setting, _)| setting.name.starts_with(start))
+    }
+
     /// What settings of these names say that nobody has taken, without taking them.
     pub fn named(&self, names: &[&str]) -> Vec<Said> {
         let open = self.settings.iter().filter(|(setting, seen)| {

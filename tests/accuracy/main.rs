@@ -46,7 +46,7 @@ fn every_row_of_generation_while_training_is_predicted() {
 
 #[test]
 fn every_row_of_distillation_is_predicted() {
-    DISTILLATION.is_predicted(16, [0.005, 0.12, 0.12], [0.09, 6.0, 6.0]);
+    DISTILLATION.is_predicted(16, [0.005, 0.05, 0.05], [0.001, 0.03, 0.03]);
 }
 
 #[test]
@@ -131,8 +131,13 @@ fn every_row_of_torchtunes_ranks_is_predicted() {
 }
 
 #[test]
+fn every_row_of_fused_adapters_is_predicted() {
+    FUSED_ADAPTERS.is_predicted(41, [0.001, 0.045, 0.045], [0.001, 0.18, 0.34]);
+}
+
+#[test]
 fn every_row_of_axolotls_ranks_is_predicted() {
-    AXOLOTL.is_predicted(17, [0.001, 0.09, 0.09], [0.035, 2.2, 2.2]);
+    AXOLOTL.is_predicted(18, [0.001, 0.09, 0.09], [0.045, 21.1, 21.1]);
 }
 
 #[test]
@@ -245,18 +250,18 @@ fn every_packed_row_is_predicted() {
 
 #[test]
 fn random_steps_are_predicted() {
-    RANDOM.is_predicted(162, [0.001, 0.016, 0.18], [0.001, 0.4, 20.0]);
+    RANDOM.is_predicted(162, [0.001, 0.016, 0.1], [0.001, 0.4, 1.5]);
 }
 
 #[test]
 fn drawn_steps_are_predicted() {
-    DRAWN.is_predicted_but(&["reorder_and_upcast_attn"], 1043, [0.001, 0.04, 1.1], [0.001, 0.4, 13.0]);
+    DRAWN.is_predicted_but(&["reorder_and_upcast_attn"], 1043, [0.001, 0.04, 0.6], [0.001, 0.4, 13.0]);
 }
 
 #[test]
 fn drawn_ranks_are_predicted() {
     let refused = ["the code of", "clip_qkv of olmoe"];
-    DRAWN_RANKS.is_predicted_but(&refused, 94, [0.001, 0.12, 0.34], [0.001, 3.2, 14.0]);
+    DRAWN_RANKS.is_predicted_but(&refused, 94, [0.001, 0.12, 0.3], [0.001, 3.2, 3.5]);
 }
 
 #[test]
@@ -272,17 +277,17 @@ fn drawn_steps_of_trl_are_predicted() {
         "classification with",
         "texts that share a sequence",
     ];
-    DRAWN_TRL.is_predicted_but(&refused, 61, [0.001, 0.03, 0.21], [0.001, 0.3, 3.0]);
+    DRAWN_TRL.is_predicted_but(&refused, 61, [0.001, 0.03, 0.03], [0.001, 0.3, 0.3]);
 }
 
 #[test]
 fn every_rank_of_many_is_predicted() {
-    MULTI.is_predicted(180, [0.001, 0.015, 0.13], [0.001, 2.8, 11.0]);
+    MULTI.is_predicted(180, [0.001, 0.015, 0.13], [0.001, 2.8, 4.0]);
 }
 
 #[test]
 fn optimizers_and_tasks_on_many_are_predicted() {
-    RANKS.is_predicted(279, [0.001, 0.026, 0.6], [0.001, 1.6, 12.0]);
+    RANKS.is_predicted(279, [0.001, 0.026, 0.6], [0.001, 1.6, 10.0]);
 }
 
 #[test]

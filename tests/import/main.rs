@@ -358,6 +358,8 @@ proptest! {
 #[test]
 fn axolotls_fused_adapters_are_on_where_it_switches_them_on() {
     const FILE: &str = "base_model: NousResearch/Llama-3.2-1B\nadapter: ADAPTER\nlora_r: 16\nlora_target_linear: true\nsequence_len: 1024\n";
+    const SECOND: &str = "bf16: auto\nfsdp_version: 2\nnum_processes: 2\nfsdp_config:\n";
+    const FIRST: &str = "bf16: full\nnum_processes: 2\nfsdp_config:\n  fsdp_sharding_strategy: FULL_SHARD\n";
     let read = |adapter: &str, rest: &str| {
         let text = FILE.replace("ADAPTER", adapter) + rest;
         let read = import::read(&text, &Scenario::default()).expect("it is axolotl's");
@@ -378,14 +380,27 @@ fn axolotls_fused_adapters_are_on_where_it_switches_them_on() {
             false,
         ),
         ("lora", "bf16: auto\nlora_mlp_kernel: true\n", false, true),
-        // followed in bfloat16 and on one GPU
+        // followed in bfloat16, and of ways over several GPUs under DDP and FSDP2
         ("lora", "fp16: true\nbf16: false\n", false, true),
+        ("lora", "bf16: auto\nnum_processes: 2\n", true, false),
+        ("qlora", "load_in_4bit: true\nbf16: true\nnum_processes: 2\n", true, false),
+        ("lora", &format!("{SECOND}  reshard_after_forward: true\n"), true, false),
+        // 4-bit weights in shards were not compared as axolotl wraps them
         (
-            "lora",
-            "bf16: auto\nfsdp_version: 2\nnum_processes: 2\nfsdp_config:\n  reshard_after_forward: true\n",
+            "qlora",
+            &(SECOND.replace("auto", "full") + "  reshard_after_forward: true\nload_in_4bit: true\n"),
             false,
             true,
         ),
+        // the first version of FSDP has none, and refuses them
+        ("lora", FIRST, false, false),
+        (
+            "lora",
+            &format!("lora_mlp_kernel: true\nlora_qkv_kernel: true\nlora_o_kernel: true\n{FIRST}"),
+            false,
+            true,
+        ),
+        ("lora", &FIRST.replace("num_processes: 2\n", ""), true, false),
     ] {
         assert_eq!(read(adapter, rest), (fused, told), "{adapter}: {rest}");
     }

@@ -129,6 +129,46 @@ def lora_targets(c, cfg):
     return list(M[cfg.model_type])
 
 
+def sharers(model):
+    """For each parameter the modules that have it, with its name there, the first of all first."""
+    found = collections.defaultdict(list)
+    for module in model.modules():
+        for name, param in module.named_parameters(recurse=False):
+            found[param].append((module, name))
+    return list(found.values())
+
+
+def share(groups):
+    """Gives all that share a parameter what the first of them has now."""
+    for (first, name), *others in groups:
+        for module, other in others:
+            module._parameters[other] = first._parameters[name]
+
+
+def on_device(model, device):
+    """A model of the meta device as from_pretrained(...).to(device) leaves it: module by module, and a table that embedding and head share once.
+    Made on the device itself, or by `to_empty`, it is there twice until it is tied, which leaves a hole that no loaded model has."""
+    import torch
+    groups, made = sharers(model), {}
+
+    def once(tensor):
+        if id(tensor) not in made:      # the tensor beside it: its id is no other's as long as it is kept
+            made[id(tensor)] = tensor, torch.empty_like(tensor, device=device) if tensor.is_meta else tensor.to(device)
+        return made[id(tensor)][1]
+    model._apply(once)
+    share(groups)
+    return model
+
+
+def by_module(model):
+    """Every module and the parameters that no module before it has: what embedding and head share is loaded once, and given to the other at the end."""
+    groups = sharers(model)
+    first = {group[0] for group in groups}
+    for module in list(model.modules()):
+        yield module, [(name, p) for name, p in module.named_parameters(recurse=False) if (module, name) in first]
+    share(groups)
+
+
 def build_model(c, device):
     import torch
     cfg = build_config(c)
@@ -143,7 +183,9 @@ def build_model(c, device):
     if c["method"] == "qlora":
         model = build_4bit(c, cfg, dt, kw, device)
     else:
-        with torch.device(device):
+        # DeepSpeed's zero.Init divides each parameter as it is made, on the device itself
+        from transformers.integrations import is_deepspeed_zero3_enabled
+        with torch.device(device if is_deepspeed_zero3_enabled() else "meta"):
             try:
                 model = model_class(c).from_config(cfg, dtype=dt, **kw)
             except ValueError as e:                      # no sdpa for this family
@@ -151,6 +193,11 @@ def build_model(c, device):
                     raise
                 kw["attn_implementation"] = "eager"
                 model = model_class(c).from_config(cfg, dtype=dt, **kw)
+        if torch.device(device).type != "meta":
+            on_device(model, device)
+            if "NULLCUDA_CC" not in os.environ:          # no kernel writes anything there
+                with torch.device(device):
+                    model.init_weights()
     model.train()
     gc_kw = {"use_reentrant": c["gradient_checkpointing"] == "reentrant"}
     ckpt = c["gradient_checkpointing"] != "none"
@@ -185,7 +232,7 @@ def build_4bit(c, cfg, dt, kw, device):
         model = model_class(c).from_config(cfg, dtype=dt, **kw)
     skip = q.get_modules_to_not_convert(model, qc.llm_int8_skip_modules, model._keep_in_fp32_modules)
     replace_with_bnb_linear(model, modules_to_not_convert=skip, quantization_config=qc)
-    for mod in list(model.modules()):
+    for mod, own in by_module(model):
         if isinstance(mod, bnb.nn.Linear4bit):
             w = torch.empty(mod.weight.shape, dtype=dt, device=device).normal_(0, 0.02)
             attrs = {k: v for k, v in mod.weight.__dict__.items()}
@@ -194,7 +241,7 @@ def build_4bit(c, cfg, dt, kw, device):
                 mod.bias = torch.nn.Parameter(torch.zeros(mod.bias.shape, dtype=dt, device=device), requires_grad=False)
             del w
         else:
-            for n, p in list(mod.named_parameters(recurse=False)):
+            for n, p in own:
                 if p.is_meta:
                     new = torch.empty(p.shape, dtype=p.dtype, device=device).normal_(0, 0.02)
                     setattr(mod, n, torch.nn.Parameter(new, requires_grad=True))

@@ -17,6 +17,7 @@ impl Model<'_> {
             params: self.params.clone(),
             layers: self.layers.iter().map(|layer| layer.own.clone()).collect(),
             adapters: if self.shards && wrapper == Wrapper::Axolotl { self.adapters() } else { Vec::new() },
+            unhooked: self.read_by_functions(),
             repeated: repeated
                 .filter_map(|group| Some((*group.layers.first()?, *group.layers.last()?)))
                 .collect(),

@@ -70,6 +70,8 @@ pub(super) struct Wrapped {
     pub layers: Vec<Range<ParamId>>,
     /// By layer: what of its adapters is a unit by itself, in the order in which it runs.
     pub adapters: Vec<Vec<ParamId>>,
+    /// Those of them whose own modules are never called, so that no hook is around them.
+    pub unhooked: Vec<ParamId>,
     /// The first and the last layer of each body that stands for several runs.
     pub repeated: Vec<(usize, usize)>,
     /// Of a model of Megatron-core: the parameters of each part that runs at a time, in the order of its modules, each as often

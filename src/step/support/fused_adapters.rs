@@ -6,7 +6,9 @@ use crate::job::{Job, Member};
 use crate::model::Architecture;
 use crate::model::modeling::families;
 use crate::scenario::software::{ModelCode, Software, Trainer};
-use crate::scenario::{Compile, Method, Offloading, Precision, StepTime, Tuner, WeightFormat};
+use crate::scenario::{
+    Cluster, Compile, Method, Offloading, Precision, Sharding, StepTime, Tuner, WeightFormat, WrappedBy,
+};
 
 /// Refuses what of fused adapters does not run or was not compared.
 pub(in crate::step) fn fused_adapters(
@@ -57,10 +59,7 @@ pub(in crate::step) fn fused_adapters(
         let message = "axolotl's fused adapters were compared without FP8 training and compiled layers";
         return refuse(Field::FusedAdapters, message.into(), off);
     }
-    if job.cluster.has_engine() || job.cluster.layout.gpus() > 1 {
-        let message = "axolotl's fused adapters are modelled on one GPU";
-        return refuse(Field::Sharding, message.into(), "choose one GPU, or switch fused-adapters off");
-    }
+    over_gpus(job.cluster)?;
     if architecture.family.is_some_and(|family| family.stacks.axolotl) {
         return Ok(());
     }
@@ -69,4 +68,71 @@ pub(in crate::step) fn fused_adapters(
     let message = format!("axolotl's fused adapters of {} are not modelled", architecture.model_type);
     let fix = format!("switch fused-adapters off, or choose {}", names.join(", "));
     refuse(Field::FusedAdapters, message, &fix)
+}
+
+/// The engines of several GPUs with which they were compared.
+fn over_gpus(cluster: Cluster) -> Result<(), Issue> {
+    if cluster.layout.gpus() > 1 {
+        let message =
+            "axolotl's fused adapters read whole weights: shared layers were not compared with them";
+        let fix = "choose a tensor-parallel size of 1, or switch fused-adapters off";
+        return Err(Issue::error(Field::TensorParallel, message).with_fix(fix));
+    }
+    if !cluster.has_engine() || cluster.sharding == Sharding::Ddp {
+        return Ok(());
+    }
+    if cluster.is_fsdp2() {
+        return match cluster.wrapped_by {
+            WrappedBy::Axolotl => Ok(()),
+            WrappedBy::Loop => {
+                let message =
+                    "under FSDP2 axolotl's fused adapters are modelled as axolotl itself wraps a model";
+                let fix = "choose wrapped-by axolotl, or switch fused-adapters off";
+                Err(Issue::error(Field::WrappedBy, message).with_fix(fix))
+            }
+        };
+    }
+    let message = format!("axolotl's fused adapters were not compared under {}", cluster.sharding.label());
+    Err(Issue::error(Field::Sharding, message).with_fix("choose DDP or FSDP2, or switch fused-adapters off"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::estimate;
+    use crate::scenario::Scenario;
+
+    /// LoRA of a small llama with fused adapters on so many GPUs, as far as it is answered.
+    fn refused(change: impl Fn(&mut Scenario)) -> Option<Field> {
+        let mut scenario =
+            Scenario { method: Method::Lora, precision: Precision::AmpBf16Weights, ..Scenario::default() };
+        scenario.lora.fused = true;
+        scenario.cluster = Cluster { gpus: 4, ..Cluster::ONE };
+        change(&mut scenario);
+        let answer = estimate(&scenario);
+        let errors = answer.issues.iter().filter(|issue| issue.severity == crate::issue::Severity::Error);
+        let first = errors.map(|issue| issue.field).next();
+        assert_eq!(first.is_none(), answer.memory.is_some());
+        first
+    }
+
+    #[test]
+    fn they_are_followed_under_the_engines_that_they_were_compared_with() {
+        let under = |sharding, wrapped_by| {
+            refused(|scenario| {
+                scenario.cluster.sharding = sharding;
+                scenario.cluster.wrapped_by = wrapped_by;
+            })
+        };
+        assert_eq!(under(Sharding::Ddp, WrappedBy::Loop), None);
+        assert_eq!(under(Sharding::Fsdp2, WrappedBy::Axolotl), None);
+        for zero in [Sharding::Zero1, Sharding::Zero2, Sharding::Zero3] {
+            assert_eq!(under(zero, WrappedBy::Loop), Some(Field::Sharding), "{zero:?}");
+        }
+        let by_loop = refused(|scenario| {
+            scenario.precision = Precision::Bf16;
+            scenario.cluster.sharding = Sharding::Fsdp2;
+        });
+        assert_eq!(by_loop, Some(Field::WrappedBy));
+    }
 }

@@ -59,6 +59,13 @@ impl State {
         node
     }
 
+    /// Makes both matrices of each adapter whole where they are sharded by themselves and nobody calls their modules.
+    pub(super) fn unshard_adapters(&mut self, layers: &[Layer]) {
+        if let Some(fsdp) = self.parallel.units() {
+            factors(layers).for_each(|id| fsdp.unshard_by_hand(&mut self.heap, &self.params, id));
+        }
+    }
+
     /// `A.to(dtype)`.
     pub(super) fn adapter_copy(&mut self, id: ParamId, dtype: Dtype) -> StorageId {
         let weight = self.weight(id);

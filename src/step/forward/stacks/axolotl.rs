@@ -4,11 +4,11 @@
 //! Source: axolotl 0.19, kernels/lora.py (`LoRA_QKV`, `LoRA_O`, `LoRA_MLP`, `matmul_lora`), kernels/quantize.py,
 //! kernels/swiglu.py, kernels/geglu.py; monkeypatch/lora_kernels.py puts them in. Compared with the allocator's trace of that code.
 
-use super::adapted::{ADAPTER, GATE_OR_UP, PRODUCT_GRADIENT, rank};
+use super::adapted::{ADAPTER, GATE_OR_UP, PRODUCT_GRADIENT, factors, rank};
 use crate::dtype::Dtype;
-use crate::model::blocks::Activation;
+use crate::model::blocks::{Activation, Block, FeedForward, Linear, Mlp, Projection};
 use crate::step::autograd::{Grad, INPUTS, Input, Node, NodeRef, Results};
-use crate::step::forward::Pass;
+use crate::step::forward::{Model, Pass};
 use crate::step::heap::StorageId;
 use crate::step::machine::State;
 use crate::step::ops::four_bit::{DEQUANTISED, QUANT_BLOCK, SCALES};
@@ -26,6 +26,42 @@ static DROPPED_GRADIENT: What = What::own(
 /// Whether there is a function for a feed-forward network of that activation (monkeypatch/lora_kernels.py `SUPPORTED_ACTIVATIONS`).
 fn has_kernel(act: Activation) -> bool {
     matches!(act, Activation::Silu | Activation::GeluTanh | Activation::Gelu)
+}
+
+/// The linear layers of a layer that one function takes, where all of them have adapters.
+fn functions(block: &Block) -> Vec<Vec<&Linear>> {
+    let attention = block.mixer.attention();
+    let qkv = attention.and_then(|attention| match &attention.projection {
+        Projection::Separate { q, k, v } => Some(vec![q, k, v]),
+        Projection::KeysAreValues { .. } | Projection::QueriesOnly(_) | Projection::Fused(_) => None,
+    });
+    let mlp = match &block.ffn {
+        FeedForward::Dense(Mlp::Gated { gate, up, down, act }) if has_kernel(*act) => {
+            Some(vec![gate, up, down])
+        }
+        FeedForward::Dense(_) | FeedForward::Moe(_) | FeedForward::None => None,
+    };
+    [qkv, attention.map(|attention| vec![&attention.output]), mlp].into_iter().flatten().collect()
+}
+
+impl Model<'_> {
+    /// The adapters' matrices that the functions read, whose own modules nobody calls then, in order.
+    pub(in crate::step::forward) fn read_by_functions(&self) -> Vec<ParamId> {
+        if !self.member.adapts || !self.member.lora.fused {
+            return Vec::new();
+        }
+        let mut read = Vec::new();
+        for layer in &self.layers {
+            for function in functions(layer.block) {
+                let layers: Vec<Layer> = function.into_iter().map(|spec| layer.linear(spec)).collect();
+                if layers.iter().all(|layer| layer.adapter.is_some()) {
+                    read.extend(factors(&layers));
+                }
+            }
+        }
+        read.sort_unstable();
+        read
+    }
 }
 
 impl<'a> Pass<'_, 'a> {
@@ -48,6 +84,7 @@ impl<'a> Pass<'_, 'a> {
 impl<'m> Tensor<'m> {
     /// `apply_lora_qkv`.
     pub(in crate::step::forward) fn fused_qkv(&self, layers: [Layer; 3]) -> [Tensor<'m>; 3] {
+        self.machine.with(|state| state.unshard_adapters(&layers));
         let dropped = self.dropped_once(&layers[0]);
         let (x, of) = (&self.value, dropped.as_ref().map(|dropped| &dropped.value));
         self.machine.tensors(|state| {
@@ -70,6 +107,7 @@ impl<'m> Tensor<'m> {
 
     /// `apply_lora_o`.
     pub(in crate::step::forward) fn fused_out(&self, layer: Layer) -> Tensor<'m> {
+        self.machine.with(|state| state.unshard_adapters(&[layer]));
         let dropped = self.dropped_once(&layer);
         let (x, of) = (&self.value, dropped.as_ref().map(|dropped| &dropped.value));
         self.machine.tensor(|state| {
@@ -88,6 +126,7 @@ impl<'m> Tensor<'m> {
 
     /// `apply_lora_mlp_swiglu` and `apply_lora_mlp_geglu`.
     pub(in crate::step::forward) fn fused_mlp(&self, layers: [Layer; 3]) -> Tensor<'m> {
+        self.machine.with(|state| state.unshard_adapters(&layers));
         let dropped = self.dropped_once(&layers[0]);
         let (x, of) = (&self.value, dropped.as_ref().map(|dropped| &dropped.value));
         self.machine.tensor(|state| {

@@ -15,6 +15,8 @@ pub(super) struct Adapters {
     of_layers: Vec<Option<(usize, usize)>>,
     /// By unit behind the root: whether backward has come to it.
     in_backward: Vec<bool>,
+    /// The same: whether its own module is never called, so that no hook is around it.
+    unhooked: Vec<bool>,
     /// The one that a recomputation ran last, and the layers' first ones with what a recomputation had run before them.
     recomputed: Option<usize>,
     before_recomputed: Vec<(usize, Option<usize>)>,
@@ -27,21 +29,23 @@ impl Fsdp2 {
     /// behind all of its own, as its forward pass ends then.
     pub(super) fn wrap_adapters(&mut self, params: &Params, model: &Wrapped) {
         for (layer, own) in model.adapters.iter().enumerate() {
-            let first = self.units.len();
+            let mut hooked: Option<(usize, usize)> = None;
             for id in own {
+                let unit = self.units.len();
                 self.units[layer].leave_out(*id);
-                self.owners[*id as usize] = self.units.len() as u32;
-                let before = if self.units.len() == first {
-                    self.units[layer].before
-                } else {
-                    Some(self.units.len() - 1)
-                };
+                self.owners[*id as usize] = unit as u32;
+                let unhooked = model.unhooked.binary_search(id).is_ok();
+                let before = hooked.map_or(self.units[layer].before, |(_, last)| Some(last));
+                let before = before.filter(|_| !unhooked);
                 self.units.push(Unit { before, ..Unit::of(params, vec![*id]) });
+                self.adapters.unhooked.push(unhooked);
+                if !unhooked {
+                    hooked = Some((hooked.map_or(unit, |(first, _)| first), unit));
+                }
             }
-            let last = self.units.len().checked_sub(1).filter(|last| *last >= first);
-            self.adapters.of_layers.push(last.map(|last| (first, last)));
-            if last.is_some() {
-                self.units[layer].before = last;
+            self.adapters.of_layers.push(hooked);
+            if let Some((_, last)) = hooked {
+                self.units[layer].before = Some(last);
             }
         }
         self.adapters.in_backward = vec![false; self.units.len() - self.root - 1];
@@ -62,6 +66,23 @@ impl Fsdp2 {
     /// The place of an adapter's unit among them.
     fn place(&self, unit: usize) -> Option<usize> {
         unit.checked_sub(self.root + 1).filter(|place| *place < self.adapters.in_backward.len())
+    }
+
+    /// Whether an adapter's unit has no hooks.
+    pub(super) fn is_unhooked(&self, unit: usize) -> bool {
+        self.place(unit).is_some_and(|place| self.adapters.unhooked[place])
+    }
+
+    /// `unshard` of an adapter's matrix whose module is not called (axolotl 0.19 kernels/lora.py `get_lora_parameters`), unless it is whole
+    /// already. Nobody reshards it before backward is over, which has its gradient reduced then, too.
+    pub fn unshard_by_hand(&mut self, heap: &mut Heap, params: &Params, id: ParamId) {
+        let Some((unit, _)) = self.of_adapter(id).filter(|(unit, _)| self.units[*unit].gathered.is_empty())
+        else {
+            return;
+        };
+        let output = self.gather(heap, params, unit);
+        self.copy_out(heap, params, unit);
+        heap.release(output);
     }
 
     /// Whether backward has come to an adapter's unit, so that its hooks do nothing when the layer is recomputed.

@@ -57,7 +57,12 @@ impl Fsdp2 {
 
     /// `foreach_all_gather`: the shards in the type that they are gathered in, where that is another, then all ranks'.
     pub(super) fn gather(&self, heap: &mut Heap, params: &Params, unit: usize) -> StorageId {
-        let stream = if self.reference() == Some(unit) { Stream::OtherGathers } else { Stream::Gathers };
+        let stream = match self.reference() {
+            Some(reference) if reference == unit => Stream::OtherGathers,
+            // what is not asked for ahead is gathered where it is read (`get_all_gather_streams`)
+            _ if self.is_unhooked(unit) => Stream::Compute,
+            _ => Stream::Gathers,
+        };
         let unit = &self.units[unit];
         let bytes = |own: &mut dyn Iterator<Item = (&Parameter, u32)>| {
             let each = own.map(|(param, times)| self.pieces(param).sum::<u64>().saturating_mul(times.into()));
@@ -76,7 +81,7 @@ impl Fsdp2 {
             heap.alloc_on(stream, Category::WeightCopies, bytes, self.compute, operation)
         };
         let inputs = if self.offloads {
-            own().map(|param| self.fetch(heap, param.kept)).collect()
+            own().map(|param| self.fetch(heap, param.kept, stream)).collect()
         } else {
             Vec::from_iter((cast > 0).then(|| alloc(heap, cast, &GATHER_INPUT)))
         };
@@ -89,10 +94,10 @@ impl Fsdp2 {
     }
 
     /// `all_gather_inputs` of a shard on the CPU: it is copied as it is and cast then.
-    fn fetch(&self, heap: &mut Heap, kept: Kept) -> StorageId {
+    fn fetch(&self, heap: &mut Heap, kept: Kept, stream: Stream) -> StorageId {
         let mut alloc = |dtype: Dtype| {
             let bytes = kept.numel.saturating_mul(dtype.bytes());
-            heap.alloc_on(Stream::Gathers, Category::WeightCopies, bytes, dtype, &FETCHED)
+            heap.alloc_on(stream, Category::WeightCopies, bytes, dtype, &FETCHED)
         };
         let copy = alloc(kept.dtype);
         if kept.dtype == self.compute {
