@@ -104,3 +104,43 @@ fn generation_is_refused_where_it_was_not_compared() {
     refuses("p=bf16&gpus=2", "generation on several GPUs or under DeepSpeed is not modelled");
     refuses("p=bf16&kv=static&m=mistralai/Mistral-7B-v0.1", "whose layers see a window only");
 }
+
+/// Losses of other versions and projects are followed of the trainers that have them, and refused of all others.
+#[test]
+fn losses_of_preferences_are_followed_where_they_are_run() {
+    let of = |rest: &str| format!("v=1&m=Qwen/Qwen2.5-0.5B&mask=padded&st=trl&gpu=h100-sxm-80gb&{rest}");
+    for rest in [
+        "task=dpo&method=lora&loss=full",
+        "task=kto&method=lora&loss=axolotl",
+        "task=cpo&method=lora&loss=axolotl",
+        "task=dpo&method=lora&loss=log-softmax",
+        "task=orpo&method=lora&loss=log-softmax",
+    ] {
+        assert!(warns(&of(rest)).is_empty(), "{rest}");
+    }
+    // no other trainer of trl's makes all logits
+    refuses(&of("task=sft&method=lora&loss=full"), "only for a compute_loss_func or label smoothing");
+    refuses(
+        &of("task=grpo&method=lora&loss=full"),
+        "all logits are modelled of trl's DPO, KTO, ORPO, CPO and SimPO",
+    );
+    refuses(&of("task=sft&method=lora&loss=axolotl"), "axolotl's kernels over all logits are modelled of");
+    // LLaMA-Factory's trainer of pairs asks its reference in every step, and has no cross entropy beside
+    for rest in ["task=dpo&method=lora&ref=precomputed", "task=cpo&method=lora", "task=kto&method=lora"] {
+        refuses(
+            &of(&format!("{rest}&loss=log-softmax")),
+            "LLaMA-Factory's log-probabilities are modelled of its trainer of pairs",
+        );
+    }
+    refuses(
+        &of("task=dpo&method=full&p=amp-fp16&loss=log-softmax"),
+        "float16 reference of LLaMA-Factory's full fine-tuning",
+    );
+    refuses("v=1&method=lora&loss=log-softmax", "does not go with another library");
+    // its adapters stay float32 over 4-bit weights, whose gradients fp16's scaler can divide
+    let stops = |loss: &str| {
+        let link = of(&format!("task=dpo&prep=off&p=amp-fp16&loss={loss}"));
+        share::decode(&link).scenarios[0].stops()
+    };
+    assert!(stops("full") && !stops("log-softmax"));
+}

@@ -488,11 +488,11 @@ fn preferences_are_written_and_read_back() {
         share::decode(&link).scenarios.remove(0)
     };
     for (rest, which, line) in [
-        ("task=dpo&method=lora&loss=full", Configuration::Axolotl, "\nrl: dpo\n"),
-        ("task=kto&method=lora&loss=full", Configuration::Axolotl, "\nrl: kto\n"),
-        ("task=orpo&method=lora&loss=full", Configuration::Axolotl, "\nrl: orpo\n"),
-        ("task=cpo&method=lora&loss=full", Configuration::Axolotl, "\nrl: simpo\ncpo_alpha: 1\n"),
-        ("task=simpo&method=lora&loss=full", Configuration::Axolotl, "\nrl: simpo\ncpo_alpha: 0\n"),
+        ("task=dpo&method=lora&loss=axolotl", Configuration::Axolotl, "\nrl: dpo\n"),
+        ("task=kto&method=lora&loss=axolotl", Configuration::Axolotl, "\nrl: kto\n"),
+        ("task=orpo&method=lora&loss=axolotl", Configuration::Axolotl, "\nrl: orpo\n"),
+        ("task=cpo&method=lora&loss=axolotl", Configuration::Axolotl, "\nrl: simpo\ncpo_alpha: 1\n"),
+        ("task=simpo&method=lora&loss=axolotl", Configuration::Axolotl, "\nrl: simpo\ncpo_alpha: 0\n"),
         (
             "task=dpo&method=lora&loss=log-softmax",
             Configuration::LlamaFactory,
@@ -519,13 +519,13 @@ fn preferences_are_written_and_read_back() {
     }
     // the file runs another version's loss than the scenario's, which it says
     let newer = configuration(&of("task=dpo&method=lora"), Configuration::Axolotl).expect("it has lines");
-    assert_eq!(newer.differs, ["Loss kernel: Full logits, not Default"]);
+    assert_eq!(newer.differs, ["Loss kernel: Full logits, axolotl's kernels, not Default"]);
     for (rest, which) in [
         ("task=kto&method=lora&loss=full", Configuration::LlamaFactory),
         ("task=grpo&method=lora", Configuration::Axolotl),
         ("task=orpo&method=lora", Configuration::Trl),
         // axolotl hands trl a model that is prepared otherwise
-        ("task=orpo&loss=full", Configuration::Axolotl),
+        ("task=orpo&loss=axolotl", Configuration::Axolotl),
         ("task=dpo&method=lora", Configuration::Torchtune),
     ] {
         assert!(configuration(&of(rest), which).is_err(), "{rest} {which:?}");

@@ -9,6 +9,16 @@ STUBS = {"axolotl.utils.logging": dict(get_logger=logging.getLogger), "axolotl.u
          "axolotl.integrations.expert_parallel.plugin": dict(expert_shard_axis=lambda names: None), "axolotl.utils.dict": dict(DictDefault=dict)}
 
 
+def trainers_functions():
+    """Puts axolotl's kernels into the place of trl's functions over logits, as its loader does before a trainer is imported
+    (loaders/patch_manager.py `_apply_trl_trainer_utils_patches`)."""
+    packages("axolotl.kernels", "axolotl.monkeypatch.trainer")
+    import trl.trainer.utils
+    from axolotl.monkeypatch.trainer.utils import entropy_from_logits, selective_log_softmax
+    trl.trainer.utils.selective_log_softmax = selective_log_softmax
+    trl.trainer.utils.entropy_from_logits = entropy_from_logits
+
+
 def packages(*names):
     """Makes these packages importable without what their __init__ imports, and stands in for what measures nothing."""
     source = Path(os.environ["AXOLOTL"]) / "src" / "axolotl"

@@ -1,6 +1,6 @@
 """Runs steps of trl's trainers and prints what they took: trl_steps.py ROW.json [--trace]
 
-ROW.json is a row of data/measurements/trl.json or preference.json, or its "case" alone. Needs trl 1.16 (of rows with the loss "full" 1.9) with transformers, peft and bitsandbytes, a
+ROW.json is a row of data/measurements/trl.json or preference.json, or its "case" alone. Needs trl 1.16 (of rows with the loss "full" or "axolotl" 1.9) with transformers, peft and bitsandbytes, a
 CUDA device (the rows were measured on one whose kernels do nothing, through Triton's launcher too), and on PYTHONPATH
 the folder of the null device (tools/null_device: measure.py), which builds the model. --trace prints every allocation and
 free of the last update step but one, as tools/compare_trace.py reads them.
@@ -12,7 +12,8 @@ Keys of a case are the harness's; of trl there are
   classes         of "classify": the numbers for each text (`num_labels`), 2
   prompt          tokens of the prompt of every answer, 512
   reference       "scored", "precomputed" (`precompute_ref_log_probs=True`) or "none" (`beta=0`)
-  loss            "full": the labels' log-probabilities are made of all logits, as trl up to 1.14 does: PYTHONPATH leads to such a version
+  loss            "full": the labels' log-probabilities are made of all logits, as trl up to 1.14 does: PYTHONPATH leads to such a version; "axolotl": axolotl's
+                  kernels do it in the place of that version's functions: AXOLOTL names a checkout of its repository
   rollouts        of "grpo" and "rloo": "server", where answers come from elsewhere, or "transformers": `use_vllm=False`, the model that is trained generates them
   teacher         of "distil": the keys of the case that are the teacher's own (preset or config, dtype or weights, method "qlora")
   args            further arguments of the trainer's configuration
@@ -496,8 +497,11 @@ def main():
     case = {**measure.DEFAULTS, **OWN, **row.get("case", row)}
     case["lora"] = {**measure.DEFAULTS["lora"], **(case["lora"] or {})}
     early = tuple(int(part) for part in trl.__version__.split(".")[:2]) < (1, 15)
-    if early != (case.get("loss") == "full"):
-        sys.exit("a case with the loss \"full\" is of trl up to 1.14, every other one of a later version: this is " + trl.__version__)
+    if early != (case.get("loss") in ("full", "axolotl")):
+        sys.exit("a case with the loss \"full\" or \"axolotl\" is of trl up to 1.14, every other one of a later version: this is " + trl.__version__)
+    if case.get("loss") == "axolotl":
+        import axolotl_source
+        axolotl_source.trainers_functions()
     if case["engine"]:
         join(case)
     kept = answer_as_data_would(case)

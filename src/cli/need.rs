@@ -11,8 +11,8 @@ use crate::export;
 use crate::hardware::{Machine, gpus};
 use crate::issue::Issue;
 use crate::plan::{
-    Layout, NeedCell, NeedRow, Offer, Span, Verdict, cheapest_run, fewest_gpus, need_of_each, on_one,
-    usual_cards,
+    Layout, NeedCell, NeedRow, Offer, Span, Verdict, cheapest_first, cheapest_run, fewest_gpus, need_of_each,
+    on_one, usual_cards,
 };
 use crate::scenario::{Method, Scenario};
 use crate::share;
@@ -109,12 +109,6 @@ fn rented(rows: &[NeedRow]) -> Table {
         Column::of("And costs", &[" ($)", ": at least", ": at most"]),
         Column::words("Dated"),
     ];
-    let mut offers: Vec<(&str, Offer)> = rows
-        .iter()
-        .flat_map(|row| row.offers().into_iter().map(|offer| (row.name.as_str(), offer)))
-        .collect();
-    let typical = |offer: &Offer| offer.dollars().map_or(f64::INFINITY, |dollars| dollars.typical);
-    offers.sort_by(|(_, one), (_, other)| typical(one).total_cmp(&typical(other)));
     let roughly = |span: Option<Span>, words: &dyn Fn(Span) -> String| match span {
         Some(span) => {
             let values = [span.typical, span.least, span.most].map(|figure| format!("{figure:.2}"));
@@ -124,25 +118,18 @@ fn rented(rows: &[NeedRow]) -> Table {
     };
     let line = |(card, offer): &(&str, Offer)| {
         let machine = offer.machine;
-        let many = if offer.machines > 1 { format!("{} × ", offer.machines) } else { String::new() };
         let hour = offer.per_hour();
         vec![
-            Cell::words(format!("{many}{} {}", machine.provider, machine.name)),
+            Cell::words(offer.name()),
             Cell::words(*card),
-            Cell::words(used(offer)),
+            Cell::words(offer.cards_in_words()),
             Cell::amount(format!("{hour:.2} $/h"), hour, [format!("{hour:.3}")]),
             roughly(offer.hours, &|hours| export::duration(hours.times(3_600.0))),
             roughly(offer.dollars(), &export::dollars),
             Cell::words(&machine.dated),
         ]
     };
-    Table::new(columns, offers.iter().map(line))
-}
-
-/// How many cards train, of how many that are rented.
-fn used(offer: &Offer) -> String {
-    let rented = offer.machines * u64::from(offer.machine.gpus);
-    if rented == offer.cards { rented.to_string() } else { format!("{} of {rented}", offer.cards) }
+    Table::new(columns, cheapest_first(rows).iter().map(line))
 }
 
 /// What is needed on each card of as many as hold it, sorted by the need of one.

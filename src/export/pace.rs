@@ -61,6 +61,9 @@ fn tokens_of(scenario: &Scenario) -> String {
 
 /// `$3.20 (2.10 to 4.60)`, without cents where they are no more than noise.
 pub fn dollars(amount: Span) -> String {
+    if amount.typical >= 1_000.0 {
+        return format!("${}", between(amount, |figure| grouped(figure.round() as u64)));
+    }
     let places = if amount.typical < 100.0 { 2 } else { 0 };
     let Span { least, typical, most } = amount;
     format!("${typical:.places$} ({least:.places$} to {most:.places$})")
@@ -70,8 +73,7 @@ pub fn dollars(amount: Span) -> String {
 pub fn cheapest_run(scenario: &Scenario, card: &str, offer: &Offer) -> String {
     let cards =
         if offer.cards == 1 { format!("one {card}") } else { format!("{} × {card}", grouped(offer.cards)) };
-    let many = if offer.machines > 1 { format!("{} × ", offer.machines) } else { String::new() };
-    let machine = format!("{many}{} {}", offer.machine.provider, offer.machine.name);
+    let machine = offer.name();
     let costs = match (offer.dollars(), offer.hours) {
         (Some(amount), Some(hours)) => format!(": {}, {}", dollars(amount), duration(hours.times(3_600.0))),
         (None, _) | (_, None) => String::new(),

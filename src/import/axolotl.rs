@@ -147,7 +147,9 @@ pub(super) fn read(reader: &mut Reader) {
     reader.or_assume("batch-size", &["micro_batch_size"], "1", WHY);
     reader.or_assume("gradient-accumulation", &["gradient_accumulation_steps"], "1", WHY);
     reader.or_assume("seq-length", &["sequence_len"], "512", WHY);
-    filling(reader);
+    if !reader.scenario.task.is_of_preferences() {
+        filling(reader);
+    }
     trainer::optimization(reader, &["optimizer"], "adamw-fused", WHY);
     checkpointing(reader);
     attention(reader);

@@ -1,6 +1,6 @@
 //! How many GPUs share the work and how: accelerate's YAML and options, `torchrun` and its like.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::deepspeed;
 use super::reader::{Reader, Said, among};
@@ -105,34 +105,53 @@ pub(super) fn of_arguments(reader: &mut Reader) {
     reader.pass(|name| among(IDLE, name));
 }
 
-/// What the files say that trl ships for accelerate's launcher, by their names: `trl dpo --accelerate_config zero3`, and
-/// `accelerate launch --config_file examples/accelerate_configs/deepspeed_zero3.yaml` of its repository (trl 1.16, accelerate_configs).
-/// Whether one is named.
+/// What the files say that trl ships for accelerate's launcher (1.16, accelerate_configs), by their names: `trl dpo --accelerate_config
+/// zero3`, and `accelerate launch --config_file examples/accelerate_configs/deepspeed_zero3.yaml` of its repository. An option beside them
+/// comes before what they say. Whether one is named.
 fn of_trl(reader: &mut Reader) -> bool {
-    const STAGE: &str = "deepspeed_config.zero_stage";
     let Some(said) = reader.named(&["accelerate_config", "config_file"]).pop() else { return false };
     let path = said.text();
-    let name = path.rsplit(['/', '\\']).next().unwrap_or_default();
-    let name = name.strip_suffix(".yaml").unwrap_or(name);
-    let (processes, rest): (_, Vec<(&str, Value)>) = match name.strip_prefix("deepspeed_").unwrap_or(name) {
-        "single_gpu" => (1, vec![]),
-        "multi_gpu" => (8, vec![]),
-        "zero1" => (8, vec![(STAGE, json!(1))]),
-        "zero2" => (8, vec![(STAGE, json!(2))]),
-        "zero3" => (8, vec![(STAGE, json!(3))]),
-        "fsdp2" => (
-            8,
-            vec![
-                ("fsdp_config.fsdp_version", json!(2)),
-                ("fsdp_config.fsdp_reshard_after_forward", json!(true)),
-            ],
-        ),
+    let (folder, file) = path.rsplit_once(['/', '\\']).unwrap_or(("", &path));
+    let ships = folder.rsplit(['/', '\\']).next() == Some("accelerate_configs")
+        || folder.is_empty() && !said.said.starts_with("config_file");
+    let name = file.strip_suffix(".yaml").unwrap_or(file);
+    let name = name.strip_prefix("deepspeed_").unwrap_or(name);
+    let stage = match name {
+        "zero1" => Some(1),
+        "zero2" => Some(2),
+        "zero3" => Some(3),
+        "single_gpu" | "multi_gpu" | "fsdp2" => None,
         _ => return false,
     };
-    if reader.given(&["nproc_per_node", "num_gpus", "nproc-per-node"]).is_empty() {
-        reader.add("num_processes", json!(processes));
+    if !ships {
+        return false;
     }
-    rest.into_iter().for_each(|(name, value)| reader.add(name, value));
+    let engine = [
+        "deepspeed_config.zero_stage",
+        "zero_stage",
+        "use_deepspeed",
+        "use_fsdp",
+        "fsdp_version",
+        "fsdp_config.fsdp_version",
+    ];
+    if let Some(stage) = stage {
+        reader.add(file, &engine, json!(stage));
+    }
+    if name == "fsdp2" {
+        reader.add(
+            file,
+            &["fsdp_config.fsdp_reshard_after_forward", "fsdp_reshard_after_forward", "zero_stage"],
+            json!(true),
+        );
+        reader.add(
+            file,
+            &["fsdp_config.fsdp_version", "fsdp_version", "zero_stage", "use_deepspeed"],
+            json!(2),
+        );
+    }
+    let processes = if name == "single_gpu" { 1 } else { 8 };
+    reader.add(file, &["num_processes", "nproc_per_node", "num_gpus", "nproc-per-node"], json!(processes));
+    reader.add(file, &["mixed_precision", "bf16", "fp16"], json!("bf16"));
     true
 }
 

@@ -122,6 +122,12 @@ pub(super) fn read(reader: &mut Reader) {
     reader.or_assume("gradient-accumulation", &["gradient_accumulation_steps"], "1", ARGUMENTS);
     reader.or_assume("seq-length", &["cutoff_len", "model_max_length"], "2048", WHY);
     match (reader.switch(&["neat_packing"]), reader.switch(&["packing"])) {
+        (neat, plain) if is_of_pairs => {
+            for (on, said) in neat.into_iter().chain(plain) {
+                if on { reader.leave(&said, "texts are not packed in pairs") } else { reader.idle.push(said) }
+            }
+            reader.assume("mask", "padded", "pairs are padded");
+        }
         (Some((true, said)), _) => reader.set("mask", "packed", &said),
         (_, Some((true, said))) => reader.set("mask", "ones", &said),
         (_, Some((false, said))) => reader.set("mask", "padded", &said),

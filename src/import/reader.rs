@@ -81,10 +81,10 @@ impl Reader {
         }
     }
 
-    /// Adds what another file is known to say, where nothing is said of it here.
-    pub fn add(&mut self, name: &str, value: Value) {
-        if self.given(&[name]).is_empty() {
-            let setting = Setting { of: String::new(), name: name.to_owned(), value };
+    /// Adds what another file is known to say, where none of these names is given here.
+    pub fn add(&mut self, file: &str, names: &[&str], value: Value) {
+        if let (true, Some(name)) = (self.given(names).is_empty(), names.first()) {
+            let setting = Setting { of: file.to_owned(), name: (*name).to_owned(), value };
             self.settings.push((setting, false));
         }
     }

@@ -92,7 +92,6 @@ impl Member {
     pub fn reference(&self) -> Member {
         let precision = match (self.loss, self.precision) {
             (LossKernel::LogSoftmax, Precision::AmpBf16) => Precision::AmpBf16Weights,
-            (LossKernel::LogSoftmax, Precision::AmpFp16) => Precision::AmpFp16Weights,
             (_, precision) => precision,
         };
         Member { training: None, checkpointing: Checkpointing::Off, precision, ..self.clone() }

@@ -65,6 +65,7 @@ fn has_own_kernels(scenario: &Scenario) -> bool {
         || scenario.attention == AttentionKernel::FlashAttn
         || match scenario.savings.loss {
             LossKernel::Liger
+            | LossKernel::Axolotl
             | LossKernel::Cut
             | LossKernel::TransformerEngine
             | LossKernel::MegatronFused => true,

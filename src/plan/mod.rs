@@ -42,7 +42,7 @@ pub use levers::{
     Change, Cost, Gain, LargerCard, Lever, Levers, Looks, USES, Use, ahead, changes, levers, look, use_of,
 };
 pub use need::{Held, NeedCell, NeedRow, Several, alike, need, need_of_each, usual_cards};
-pub use offers::{Offer, cheapest_run};
+pub use offers::{Offer, cheapest_first, cheapest_run};
 pub use on_card::{OnCard, Outcome, Replayed};
 pub use repairs::{Repair, repairs};
 pub use serving::{Between, Needed, Room, ServingRow, Share, refused_alike, serving};

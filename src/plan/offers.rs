@@ -3,6 +3,7 @@
 use super::need::{Held, NeedRow};
 use super::time::Span;
 use crate::hardware::{Machine, machines};
+use crate::units::grouped;
 
 /// Machines that hold the run, and what the data set costs there.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -21,6 +22,22 @@ impl Offer {
     /// US dollars for an hour of the machines, cards that do not train among them.
     pub fn per_hour(&self) -> f64 {
         self.machine.per_hour * self.machines as f64
+    }
+
+    /// The machine by name: `2 × aws p5.48xlarge`.
+    pub fn name(&self) -> String {
+        let many = if self.machines > 1 { format!("{} × ", grouped(self.machines)) } else { String::new() };
+        format!("{many}{} {}", self.machine.provider, self.machine.name)
+    }
+
+    /// How many cards train, of how many that are rented: `1 of 8`.
+    pub fn cards_in_words(&self) -> String {
+        let rented = self.machines * u64::from(self.machine.gpus);
+        if rented == self.cards {
+            grouped(rented)
+        } else {
+            format!("{} of {}", grouped(self.cards), grouped(rented))
+        }
     }
 
     /// US dollars for the data set.
@@ -45,12 +62,20 @@ impl NeedRow {
     }
 }
 
+/// The offers of all rows with their cards' names: those on which the data set costs least first, those whose time is not known last.
+pub fn cheapest_first(rows: &[NeedRow]) -> Vec<(&str, Offer)> {
+    let mut all: Vec<(&str, Offer)> = Vec::new();
+    for row in rows {
+        all.extend(row.offers().into_iter().map(|offer| (row.name.as_str(), offer)));
+    }
+    let typical = |offer: &Offer| offer.dollars().map_or(f64::INFINITY, |dollars| dollars.typical);
+    all.sort_by(|(_, one), (_, other)| typical(one).total_cmp(&typical(other)));
+    all
+}
+
 /// The offer of all rows on which the data set costs least, with its card's name.
 pub fn cheapest_run(rows: &[NeedRow]) -> Option<(&str, Offer)> {
-    let typical = |offer: &Offer| offer.dollars().map(|dollars| dollars.typical);
-    let all = rows.iter().flat_map(|row| row.offers().into_iter().map(|offer| (row.name.as_str(), offer)));
-    let priced = all.filter_map(|(name, offer)| Some((typical(&offer)?, name, offer)));
-    priced.min_by(|(one, ..), (other, ..)| one.total_cmp(other)).map(|(_, name, offer)| (name, offer))
+    cheapest_first(rows).into_iter().next().filter(|(_, offer)| offer.hours.is_some())
 }
 
 #[cfg(test)]
@@ -75,11 +100,13 @@ mod tests {
             }
         }
         assert!(offers > 10, "{offers}");
-        // the cheapest run is not of the cheapest hour where a faster card is worth its price
+        // the cheapest run is not of the cheapest hour: a faster card is worth its price here
         let (name, best) = cheapest_run(&rows).expect("cards with prices hold it");
-        let hour =
-            rows.iter().flat_map(NeedRow::offers).map(|offer| offer.per_hour()).fold(f64::MAX, f64::min);
-        assert!(best.per_hour() >= hour, "{name}");
+        let all = || rows.iter().flat_map(NeedRow::offers);
+        let hour = all().map(|offer| offer.per_hour()).fold(f64::MAX, f64::min);
+        assert!(best.per_hour() > hour, "{name}");
+        let costs = all().filter_map(|offer| offer.dollars()).map(|dollars| dollars.typical);
+        assert_eq!(best.dollars().map(|dollars| dollars.typical), costs.reduce(f64::min), "{name}");
         // twice the data takes twice as long
         let mut twice = scenario.clone();
         twice.data.tokens *= 2;

@@ -78,6 +78,7 @@ pub fn setting_name(scenario: &Scenario) -> [String; 2] {
     let loss = match scenario.savings.loss {
         LossKernel::Standard => None,
         LossKernel::Full
+        | LossKernel::Axolotl
         | LossKernel::LogSoftmax
         | LossKernel::Liger
         | LossKernel::Cut

@@ -440,11 +440,12 @@ choices! {
     /// How the head and the loss are computed.
     LossKernel {
         Standard = "standard", "Default", "As the stack's own code does it: transformers writes out all logits, then their float32 copy.";
-        Full = "full", "Full logits", "The logits of all tokens, whatever the stack's own code would do. Of trl's preferences: as versions up to 1.14 do it, which axolotl has too.";
+        Full = "full", "Full logits", "The logits of all tokens, whatever the stack's own code would do. Of trl's preferences: as versions up to 1.14 do it.";
         Liger = "liger", "Liger fused", "Liger's fused linear cross-entropy: logits in chunks, gradients already in the forward pass.";
         Cut = "cut", "Cut cross-entropy", "Apple's cut cross-entropy (axolotl, Unsloth): logits stay inside the kernels.";
         TransformerEngine = "te", "Transformer Engine fused", "Transformer Engine's cross-entropy under Megatron (cross_entropy_fusion_impl=\"te\"): the gradient is written over the logits in bfloat16, without a float32 copy.";
         MegatronFused = "native", "Megatron fused", "Megatron-core's own fused cross-entropy (--cross-entropy-loss-fusion, cross_entropy_fusion_impl=\"native\"): four functions, each compiled by itself. It needs a second float32 copy of the logits, which its plain one does without.";
+        Axolotl = "axolotl", "Full logits, axolotl's kernels", "axolotl's preferences: trl 1.9's trainers, with kernels of its own over all logits: a contiguous copy of them is kept for backward.";
         LogSoftmax = "log-softmax", "All log-probabilities", "LLaMA-Factory's trainer of pairs: logits and log-probabilities of the whole vocabulary in float32, of the trained model and of its reference.";
         Chunked = "chunked", "Chunked (8)", "torchtune's chunked cross-entropy: the sequence in 8 chunks, each made float32 by itself.";
     }

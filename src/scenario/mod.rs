@@ -473,6 +473,7 @@ impl Scenario {
             (Stack::Trl, Task::Ppo) => "trl 1.12",
             // the version that was measured of those that make all logits
             (Stack::Trl, _) if self.savings.loss == LossKernel::Full => "trl 1.9",
+            (Stack::Trl, _) if self.savings.loss == LossKernel::Axolotl => "axolotl 0.19",
             (Stack::Trl, _) if self.savings.loss == LossKernel::LogSoftmax => "LLaMA-Factory 0.9.5",
             (Stack::Transformers, _) if self.runs_expert_layers() => "transformers 4.57 + PEFT 0.21",
             (stack, _) => stack.label(),

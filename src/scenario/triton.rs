@@ -4,7 +4,7 @@
 //! Capability >= 7.0".
 
 use super::software::Software;
-use super::{Compile, Field, Issue, LossKernel, Optimizer, Scenario, Stack};
+use super::{Compile, Field, Issue, LossKernel, Optimizer, Scenario, Stack, Task};
 use crate::hardware::{ComputeCapability, Gpu};
 
 /// The first cards that Triton compiles for.
@@ -28,9 +28,15 @@ impl Scenario {
         }
         let loss = match Software::of(self.stack).loss(self.savings.loss) {
             LossKernel::Liger => Some("Liger's fused loss"),
+            LossKernel::Axolotl => Some("axolotl's kernels over all logits"),
             LossKernel::Cut => Some("cut cross-entropy"),
             LossKernel::TransformerEngine => Some("Transformer Engine's cross-entropy"),
             LossKernel::MegatronFused => Some("Megatron-core's fused cross-entropy"),
+            LossKernel::Standard
+                if self.stack == Stack::Trl && !matches!(self.task, Task::Reward | Task::Ppo) =>
+            {
+                Some("trl's head, fused with the log-probabilities,")
+            }
             LossKernel::Standard | LossKernel::Full | LossKernel::LogSoftmax | LossKernel::Chunked => None,
         };
         let compiled =

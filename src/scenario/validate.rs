@@ -3,7 +3,7 @@
 mod cluster;
 mod tasks;
 
-use super::{colocated, pictures, quantised, recurrent, savings, triton};
+use super::{LossKernel, colocated, pictures, quantised, recurrent, savings, triton};
 use crate::hardware::Vendor;
 use crate::model::Architecture;
 use crate::model::blocks::{Block, FeedForward};
@@ -244,6 +244,8 @@ fn scaled_bfloat16(scenario: &Scenario) -> Option<Issue> {
     };
     let stops = makes_bfloat16
         && scenario.stack == Stack::Trl
+        // LLaMA-Factory leaves them float32
+        && scenario.savings.loss != LossKernel::LogSoftmax
         && scenario.method == Method::Qlora
         && scenario.precision.is_scaled()
         // its engine makes adapters float16 again, and has a scaler of its own

@@ -165,7 +165,7 @@ pub static DRAWN_RANKS: File = File::of("drawn-ranks");
 /// trl's trainers over such architectures, drawn by the same.
 pub static DRAWN_TRL: File = File::of("drawn-trl");
 
-/// Preferences from all logits: trl's trainers up to 1.14, which axolotl has, and LLaMA-Factory's. Rows that the code was written beside,
+/// Preferences from all logits: trl's trainers up to 1.14, the same with axolotl's kernels, and LLaMA-Factory's. Rows that the code was written beside,
 /// then `-held-`.
 pub static PREFERENCE_LOGITS: File = File::of("preference-logits");
 

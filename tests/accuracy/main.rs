@@ -266,7 +266,7 @@ fn drawn_ranks_are_predicted() {
 
 #[test]
 fn preferences_of_all_logits_are_predicted() {
-    PREFERENCE_LOGITS.is_predicted(28, [0.001, 0.01, 0.06], [0.001, 0.2, 1.6]);
+    PREFERENCE_LOGITS.is_predicted(36, [0.001, 0.01, 0.06], [0.001, 0.2, 1.6]);
 }
 
 #[test]

@@ -262,6 +262,14 @@ fn files_that_trl_ships_are_known() {
         let cluster = understood.scenario.cluster;
         assert_eq!((cluster.sharding, cluster.gpus), (sharding, gpus), "{file}");
     }
+    // an option comes before what the file says
+    let stage = command("deepspeed_zero2.yaml", "--zero_stage 3 ");
+    assert_eq!(stage.scenario.cluster.sharding, Sharding::Zero3);
+    // a file of such a name that lies elsewhere is the user's own
+    let elsewhere = read(
+        "accelerate launch --config_file mine/zero3.yaml trl/scripts/sft.py --model_name_or_path Qwen/Qwen3-8B",
+    );
+    assert!(elsewhere.left.iter().any(|left| left.said.contains("mine/zero3.yaml")), "{:?}", elsewhere.left);
     let own = command("mine.yaml", "");
     assert!(own.left.iter().any(|left| left.said.contains("mine.yaml")), "{:?}", own.left);
     let named = read("trl dpo --accelerate_config zero3 --model_name_or_path Qwen/Qwen3-8B");

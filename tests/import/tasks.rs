@@ -263,7 +263,7 @@ fn preferences_of_other_projects_are_tasks() {
         assert_eq!(understood.left, [], "{rl}");
         let scenario = understood.scenario;
         assert_eq!((scenario.task, scenario.stack), (task, Stack::Trl), "{rl}");
-        assert_eq!(scenario.savings.loss, LossKernel::Full, "{rl}");
+        assert_eq!(scenario.savings.loss, LossKernel::Axolotl, "{rl}");
         // with rl, and so alone
         assert_eq!(scenario.checkpointing, Checkpointing::NonReentrant, "{rl}");
         assert!(!scenario.lora.fused, "{rl}");
@@ -294,6 +294,18 @@ fn what_of_others_preferences_is_not_followed_is_said() {
         (
             "base_model: Qwen/Qwen2.5-0.5B\nmicro_batch_size: 1\nrl: dpo\ndpo_use_liger_kernel: true\n",
             "dpo_use_liger_kernel: true",
+        ),
+        (
+            "base_model: Qwen/Qwen2.5-0.5B\nmicro_batch_size: 1\nrl: orpo\nsample_packing: true\n",
+            "sample_packing: true",
+        ),
+        (
+            "model_name_or_path: Qwen/Qwen2.5-0.5B\nstage: dpo\nfinetuning_type: lora\ncutoff_len: 512\neval_strategy: steps\n",
+            "eval_strategy: steps",
+        ),
+        (
+            "model_name_or_path: Qwen/Qwen2.5-0.5B\nstage: dpo\nfinetuning_type: lora\ncutoff_len: 512\npacking: true\n",
+            "packing: true",
         ),
         // a second model is loaded that nobody asks
         ("base_model: Qwen/Qwen2.5-0.5B\nmicro_batch_size: 1\nrl: kto\n", "rl with all weights trained"),

@@ -40,6 +40,7 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
         LossKernel::Liger => (true, false),
         LossKernel::Cut => (false, true),
         LossKernel::Full
+        | LossKernel::Axolotl
         | LossKernel::LogSoftmax
         | LossKernel::Chunked
         | LossKernel::TransformerEngine

@@ -98,6 +98,7 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
     let loss = match scenario.savings.loss {
         LossKernel::Full => "torch.nn.CrossEntropyLoss",
         LossKernel::Standard
+        | LossKernel::Axolotl
         | LossKernel::LogSoftmax
         | LossKernel::Chunked
         | LossKernel::Liger

@@ -11,7 +11,7 @@ use crate::scenario::{
 
 pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
     let scenario = run.scenario;
-    let Some(Command { name, data }) = Command::of(scenario.task) else {
+    let Some(Command { name, data, columns }) = Command::of(scenario.task) else {
         let message = "of files for TRL (YAML) Headroom writes those of `trl sft`, `trl dpo` and `trl kto`";
         return Err(Issue::error(Field::Task, message).with_fix("choose the Python script"));
     };
@@ -28,14 +28,16 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
         },
     );
     lines.set("attn_implementation", attention(scenario.attention));
-    lines.about("data: of the Hub, with a column \"text\" or conversations");
+    lines.about(columns);
     lines.set("dataset_name", data);
     lines.set("max_length", scenario.sequence);
     if scenario.task.has_reference() {
         lines.set("precompute_ref_log_probs", scenario.answers.reference == Reference::Precomputed);
     }
     match scenario.mask {
+        // its default; by it the file is told from DPO's
         _ if scenario.task == Task::Kto => lines.set("desirable_weight", "1.0"),
+        // pairs are padded
         _ if scenario.task == Task::Dpo => {}
         Mask::None | Mask::Ones => {
             lines.set("packing", true);
@@ -111,15 +113,25 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
 struct Command {
     name: &'static str,
     data: &'static str,
+    /// What is said of the data's columns.
+    columns: &'static str,
 }
 
 impl Command {
     /// The command of a task; none where no file is written of it.
     fn of(task: Task) -> Option<Command> {
-        let (name, data) = match task {
-            Task::Sft => ("sft", "stanfordnlp/imdb"),
-            Task::Dpo => ("dpo", "trl-lib/ultrafeedback_binarized"),
-            Task::Kto => ("kto", "trl-lib/kto-mix-14k"),
+        let (name, data, columns) = match task {
+            Task::Sft => {
+                ("sft", "stanfordnlp/imdb", "data: of the Hub, with a column \"text\" or conversations")
+            }
+            Task::Dpo => {
+                let columns = "data: of the Hub, with columns \"chosen\" and \"rejected\"";
+                ("dpo", "trl-lib/ultrafeedback_binarized", columns)
+            }
+            Task::Kto => {
+                let columns = "data: of the Hub, with columns \"prompt\", \"completion\" and \"label\"";
+                ("kto", "trl-lib/kto-mix-14k", columns)
+            }
             Task::Classify
             | Task::Embed
             | Task::Orpo
@@ -132,7 +144,7 @@ impl Command {
             | Task::Distil
             | Task::Generate => return None,
         };
-        Some(Command { name, data })
+        Some(Command { name, data, columns })
     }
 }
 

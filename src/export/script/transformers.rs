@@ -91,6 +91,9 @@ fn refuse(run: &Run<'_>) -> Result<(), Issue> {
         LossKernel::MegatronFused => {
             no(Field::Loss, "this fused loss is Megatron-core's own", "choose Liger's or cut cross entropy")
         }
+        LossKernel::Axolotl => {
+            no(Field::Loss, "these kernels are axolotl's own", "choose its file, or the standard loss")
+        }
         LossKernel::LogSoftmax => {
             no(Field::Loss, "this is of LLaMA-Factory's own trainer", "choose its file, or the standard loss")
         }
@@ -110,6 +113,7 @@ fn liger(scenario: &Scenario) -> Option<&'static str> {
         LossKernel::Liger => Some(", rope=False, rms_norm=False, swiglu=False, geglu=False"),
         LossKernel::Standard
         | LossKernel::Full
+        | LossKernel::Axolotl
         | LossKernel::LogSoftmax
         | LossKernel::Cut
         | LossKernel::TransformerEngine

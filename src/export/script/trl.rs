@@ -179,6 +179,10 @@ fn has_conversations(task: Task) -> bool {
 
 /// What these trainers have no argument for.
 fn refuse(scenario: &Scenario) -> Result<(), Issue> {
+    if scenario.savings.loss == LossKernel::Axolotl {
+        let issue = Issue::error(Field::Loss, "these kernels over all logits are axolotl's own");
+        return Err(issue.with_fix("choose axolotl's file, or the standard loss"));
+    }
     if scenario.savings.loss == LossKernel::LogSoftmax {
         let issue = Issue::error(Field::Loss, "these log-probabilities are of LLaMA-Factory's own trainer");
         return Err(issue.with_fix("choose LLaMA-Factory's file, or the standard loss"));

@@ -55,19 +55,23 @@ pub(super) fn task(reader: &mut Reader) -> bool {
         }
     };
     reader.set("task", task.slug(), &said.said);
+    // its name tells the version, which goes with the loss
+    reader.quietly("loss", LossKernel::Axolotl.slug());
     reader.assume(
         "stack",
         Stack::Trl.slug(),
         "axolotl learns from preferences with trl's trainers (core/builders/rl.py)",
     );
-    let why = "axolotl 0.19 has trl 1.9, which makes all logits";
-    reader.assume("loss", LossKernel::Full.slug(), why);
+    let why = "axolotl 0.19 has trl 1.9, which makes all logits, and kernels of its own over them (loaders/patch_manager.py)";
+    reader.assume("loss", LossKernel::Axolotl.slug(), why);
     true
 }
 
 /// What else is said of such a trainer, once the rest of the file is known.
 pub(super) fn settings(reader: &mut Reader) {
     let prompt = reader.scenario.answers.prompt.to_string();
+    reader.assume("mask", "padded", "trl's trainers of preferences pad their rows");
+    reader.pass(|name| ["pad_to_sequence_len", "eval_sample_packing", "pad_to_multiple_of"].contains(&name));
     reader.assume("prompt-length", &prompt, "the file does not say how long prompts are: as it was");
     let task = reader.scenario.task;
     let adapted = reader.scenario.method.has_adapters();
@@ -86,6 +90,7 @@ pub(super) fn settings(reader: &mut Reader) {
     for (names, why) in [
         (KERNELS, "kernels of others in the model under trl's trainers of preferences are not predicted"),
         (&["dpo_use_liger_kernel"], "Liger's fused loss of pairs is not predicted"),
+        (&["sample_packing", "batch_flattening"], "axolotl refuses to pack texts with rl"),
         (&["dpo_use_weighting"], "weights of pairs are not predicted"),
     ] {
         reader.refuse(names, why);

@@ -52,7 +52,9 @@ pub(super) fn task(reader: &mut Reader) -> bool {
             reader.leave(&said, "this loss of pairs is not known here: DPO's is taken");
         }
     }
-    reader.quietly("stack", Stack::Trl.slug());
+    // its name tells the project, which goes with the loss
+    reader.quietly("loss", LossKernel::LogSoftmax.slug());
+    reader.assume("stack", Stack::Trl.slug(), "LLaMA-Factory's trainer of pairs stands on trl's");
     let why = "LLaMA-Factory's trainer of pairs makes log-probabilities of the whole vocabulary in float32 (train/trainer_utils.py)";
     reader.assume("loss", LossKernel::LogSoftmax.slug(), why);
     true
@@ -64,6 +66,13 @@ pub(super) fn settings(reader: &mut Reader) {
     reader.assume("prompt-length", &prompt, "the file does not say how long prompts are: as it was");
     if reader.scenario.task.has_reference() {
         reader.assume("reference", "scored", "LLaMA-Factory asks the reference in every step");
+    }
+    if let Some(said) = reader.take(&["eval_strategy", "evaluation_strategy"]) {
+        if said.text() == "no" {
+            reader.idle.push(said.said);
+        } else {
+            reader.leave(&said.said, "an evaluation of pairs, by which a run may peak, is not predicted");
+        }
     }
     reader.refuse(&["ref_model"], "a reference model of its own is not predicted");
     reader.refuse(&["pref_bco_weight", "ld_alpha"], "this part of the loss is not predicted");

@@ -75,6 +75,14 @@ pub(super) static RULES: &[Rule] = &[
     once("loss", Cost::Nothing, |s| s.savings.loss = LossKernel::Liger),
     once("loss", Cost::Nothing, |s| s.savings.loss = LossKernel::Cut),
     once("loss", Cost::Nothing, |s| s.savings.loss = LossKernel::Chunked),
+    // trl 1.16's head of preferences is fused with the log-probabilities, of which others make all logits
+    once("loss", Cost::Nothing, |s| {
+        if matches!(s.savings.loss, LossKernel::Full | LossKernel::Axolotl | LossKernel::LogSoftmax)
+            && s.task.is_of_preferences()
+        {
+            s.savings.loss = LossKernel::Standard;
+        }
+    }),
     // Megatron-core's plain cross entropy has one float32 copy of the logits where its fused one has two
     once("loss", Cost::Nothing, |s| {
         if s.savings.loss == LossKernel::MegatronFused {

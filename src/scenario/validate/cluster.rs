@@ -251,6 +251,7 @@ fn has_a_measured_loss(scenario: &Scenario) -> bool {
         LossKernel::Standard => true,
         LossKernel::TransformerEngine | LossKernel::MegatronFused => scenario.stack == Stack::Megatron,
         LossKernel::Full
+        | LossKernel::Axolotl
         | LossKernel::LogSoftmax
         | LossKernel::Liger
         | LossKernel::Cut

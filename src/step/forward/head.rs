@@ -25,6 +25,7 @@ impl<'a> Pass<'_, 'a> {
             (
                 LossKernel::Standard
                 | LossKernel::Full
+                | LossKernel::Axolotl
                 | LossKernel::LogSoftmax
                 | LossKernel::TransformerEngine
                 | LossKernel::MegatronFused,

@@ -3,7 +3,7 @@
 use super::runs_transformers;
 use super::spikes::{merges, saves};
 use crate::issue::{Field, Issue};
-use crate::job::{Act, Batch, HeadKind, Job, Loss, Member, Scorer};
+use crate::job::{Act, Batch, HeadKind, Job, Likelihood, Loss, Member, Scorer};
 use crate::model::blocks::{Block, Mixer, Rotary};
 use crate::model::modeling::{Code, Modeling};
 use crate::model::{Architecture, Objective};
@@ -124,8 +124,20 @@ pub(in crate::step) fn idle(member: usize) -> Issue {
 /// Refuses all logits of trl's trainers that were not compared with them: of those of preferences, versions up to 1.14 made them, and
 /// LLaMA-Factory's own trainer of pairs does.
 fn logits_of(member: &Member, loss: Loss) -> Result<(), Issue> {
+    let float16 = member.precision == Precision::AmpFp16 && member.method == Method::Full;
+    if member.loss == LossKernel::LogSoftmax && float16 && matches!(loss, Loss::Preference { .. }) {
+        let message = "the float16 reference of LLaMA-Factory's full fine-tuning was not compared";
+        return Err(Issue::error(Field::Precision, message).with_fix("choose bf16 mixed over fp32 weights"));
+    }
     let is_known = match member.loss {
-        LossKernel::LogSoftmax => matches!(loss, Loss::Preference { .. } | Loss::Odds { .. }),
+        LossKernel::LogSoftmax => matches!(
+            loss,
+            Loss::Preference { reference: Scorer::Member(_) | Scorer::WithoutAdapters, .. }
+                | Loss::Odds { likelihood: Likelihood::Text | Likelihood::Nothing, .. }
+        ),
+        LossKernel::Axolotl => {
+            matches!(loss, Loss::Preference { .. } | Loss::Desirability { .. } | Loss::Odds { .. })
+        }
         LossKernel::Full => Software::of(member.stack).head != HeadCode::Trl,
         LossKernel::Standard
         | LossKernel::Liger
@@ -137,9 +149,12 @@ fn logits_of(member: &Member, loss: Loss) -> Result<(), Issue> {
     if is_known {
         return Ok(());
     }
+    if member.loss == LossKernel::Axolotl {
+        let message = "axolotl's kernels over all logits are modelled of DPO, KTO, ORPO, CPO and SimPO";
+        return Err(Issue::error(Field::Loss, message).with_fix("choose the standard loss"));
+    }
     if member.loss == LossKernel::LogSoftmax {
-        let message =
-            "LLaMA-Factory's log-probabilities are modelled of its trainer of pairs: DPO, ORPO and SimPO";
+        let message = "LLaMA-Factory's log-probabilities are modelled of its trainer of pairs: DPO, whose reference is asked in every step, ORPO and SimPO";
         return Err(Issue::error(Field::Loss, message).with_fix("choose the standard loss"));
     }
     let (message, fix) = match loss {

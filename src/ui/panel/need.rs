@@ -7,7 +7,8 @@ use super::rows::{pieces, summed_up};
 use crate::export;
 use crate::hardware::{Gpu, Machine};
 use crate::plan::{
-    NeedCell, NeedRow, Offer, Several, Span, Verdict, alike, cheapest_run, on_one, usual_cards,
+    NeedCell, NeedRow, Offer, Several, Span, Verdict, alike, cheapest_first, cheapest_run, on_one,
+    usual_cards,
 };
 use crate::scenario::{Method, Scenario};
 use crate::ui::asked::Listed;
@@ -70,11 +71,7 @@ pub fn Cards() -> impl IntoView {
     });
     let rented = Signal::derive(move || {
         fitting.with(|rows| {
-            let mut offers: Vec<(&NeedRow, Offer)> =
-                rows.iter().flat_map(|row| row.offers().into_iter().map(move |offer| (row, offer))).collect();
-            let typical = |offer: &Offer| offer.dollars().map_or(f64::INFINITY, |dollars| dollars.typical);
-            offers.sort_by(|(_, one), (_, other)| typical(one).total_cmp(&typical(other)));
-            offers.into_iter().map(|(row, offer)| of_machine(row, offer)).collect()
+            cheapest_first(rows).into_iter().map(|(card, offer)| of_machine(card, offer)).collect::<Vec<_>>()
         })
     });
     let cheapest = move || {
@@ -115,7 +112,8 @@ pub fn Cards() -> impl IntoView {
             <h3>"On which rented card, how long, for how much?"</h3>
             <p class="remark">
                 {cheapest}
-                " What the settings as above take for the data set and its epochs, which the view Plan asks for under Time; the price is that of the whole machine, on as many of its                  cards as hold the run. The range is the time’s, whose figures rest on measured runs."
+                " What the settings as above take for the data set and its epochs, which the view Plan asks for under Time; the price is that of the whole machine, on as many of its \
+                 cards as hold the run. The range is the time’s, whose figures rest on measured runs."
             </p>
             <Table
                 caption="Machines to rent with the cards that hold it"
@@ -130,28 +128,21 @@ pub fn Cards() -> impl IntoView {
     }
 }
 
-fn of_machine(row: &NeedRow, offer: Offer) -> Row {
+fn of_machine(card: &str, offer: Offer) -> Row {
     let rent: &Machine = offer.machine;
     let roughly = |span: Option<Span>, words: &dyn Fn(Span) -> String| match span {
         Some(span) => Cell::amount(words(span), span.typical),
         None => Cell::of("–"),
     };
-    let rented = offer.machines * u64::from(rent.gpus);
-    let cards = if rented == offer.cards {
-        grouped(rented)
-    } else {
-        format!("{} of {}", grouped(offer.cards), grouped(rented))
-    };
     let cells = vec![
-        Cell::of(&row.name),
-        Cell::amount(cards, offer.cards as f64),
+        Cell::of(card),
+        Cell::amount(offer.cards_in_words(), offer.cards as f64),
         Cell::amount(format!("${:.2}", offer.per_hour()), offer.per_hour()),
         roughly(offer.hours, &|hours| export::duration(hours.times(3_600.0))),
         roughly(offer.dollars(), &export::dollars),
         Cell { href: rent.price_source().unwrap_or_default(), ..Cell::of(&rent.dated) },
     ];
-    let many = if offer.machines > 1 { format!("{} × ", offer.machines) } else { String::new() };
-    Row { head: Cell::of(format!("{many}{} {}", rent.provider, rent.name)), cells, ..Row::default() }
+    Row { head: Cell::of(offer.name()), cells, ..Row::default() }
 }
 
 /// The smallest card that the scenario's own method fits, or the fewest that hold it together, and what costs least to rent, one card or

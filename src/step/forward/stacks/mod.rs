@@ -120,7 +120,7 @@ fn embeddings(architecture: &Architecture, member: &Member) -> Result<(), Issue>
 /// Refuses another loss than trl's own, which its trainers put into the place of any. Which of them make all logits is the job's affair.
 fn trl_loss(kernel: LossKernel) -> Result<(), Issue> {
     match kernel {
-        LossKernel::Standard | LossKernel::Full | LossKernel::LogSoftmax => Ok(()),
+        LossKernel::Standard | LossKernel::Full | LossKernel::Axolotl | LossKernel::LogSoftmax => Ok(()),
         LossKernel::Liger
         | LossKernel::Cut
         | LossKernel::TransformerEngine
@@ -140,6 +140,7 @@ fn loss(architecture: &Architecture, member: &Member) -> Result<(), Issue> {
         LossKernel::Liger | LossKernel::Cut => adapters::adapts_head(member, head),
         LossKernel::Standard
         | LossKernel::Full
+        | LossKernel::Axolotl
         | LossKernel::LogSoftmax
         | LossKernel::TransformerEngine
         | LossKernel::MegatronFused
@@ -155,8 +156,8 @@ fn loss(architecture: &Architecture, member: &Member) -> Result<(), Issue> {
         "litgpt, whose own loss runs in chunks of 128 tokens"
     } else if member.stack == Stack::Trl {
         return trl_loss(kernel);
-    } else if kernel == LossKernel::LogSoftmax {
-        "another library: it is of LLaMA-Factory's trainer of pairs, which stands on trl's"
+    } else if matches!(kernel, LossKernel::Axolotl | LossKernel::LogSoftmax) {
+        "another library: it is of preferences, whose trainers stand on trl's"
     } else if member.stack == Stack::Torchtune && matches!(kernel, LossKernel::Liger | LossKernel::Cut) {
         "torchtune, which has none of it"
     } else if member.head != HeadKind::Language {

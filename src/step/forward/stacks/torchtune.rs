@@ -219,6 +219,7 @@ impl<'a> Pass<'_, 'a> {
             }
             // the others are refused by `loss`
             LossKernel::Standard
+            | LossKernel::Axolotl
             | LossKernel::LogSoftmax
             | LossKernel::Liger
             | LossKernel::Cut

@@ -87,6 +87,7 @@ impl<'a> Pass<'_, 'a> {
                         LossKernel::MegatronFused => logits.fused_vocabulary_cross_entropy(rows),
                         LossKernel::Standard
                         | LossKernel::Full
+                        | LossKernel::Axolotl
                         | LossKernel::LogSoftmax
                         | LossKernel::Liger
                         | LossKernel::Cut

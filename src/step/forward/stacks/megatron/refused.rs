@@ -133,6 +133,7 @@ pub(super) fn settings(member: &Member, batch: Batch, cluster: Cluster, gpt: boo
         }
         (
             LossKernel::Full
+            | LossKernel::Axolotl
             | LossKernel::LogSoftmax
             | LossKernel::Liger
             | LossKernel::Cut

@@ -1,5 +1,5 @@
-//! trl's trainers of preferences before their head was fused with the log-probabilities (up to 1.14): all logits, and what is logged of
-//! them before backward.
+//! trl's trainers of preferences before their head was fused with the log-probabilities (up to 1.14), with functions of their own over
+//! all logits or with axolotl's kernels, and what is logged of the logits before backward.
 //!
 //! Source: trl 1.9 trainer/dpo_trainer.py and trainer/kto_trainer.py `_compute_loss`, trainer/utils.py `entropy_from_logits`; compared
 //! with the allocator's trace.
@@ -8,6 +8,7 @@ use super::selected::Rows;
 use super::{LABEL_MASK, Scored};
 use crate::dtype::Dtype;
 use crate::memory::Category;
+use crate::scenario::LossKernel;
 use crate::step::forward::inputs::Shared;
 use crate::step::forward::stacks::fused_loss::lengths;
 use crate::step::forward::{Given, Hidden, Pass};
@@ -69,10 +70,18 @@ impl<'a> Pass<'_, 'a> {
             let each = (labels / sequences.max(1)).saturating_mul(vocabulary);
             let rows = Rows { sequences, each, divided: false };
             let mask = self.constant(labels, Dtype::Bool, &LABEL_MASK);
-            let log_probs = logits.selective_log_softmax(rows, labels).masked_fill_in_place(&mask);
+            let log_probs = self.labels_of(&logits, rows, labels).masked_fill_in_place(&mask);
             Scored { log_probs, others: Vec::new(), logits: Some(logits), mask, balance: None }
         });
         (scored, hidden.given)
+    }
+
+    /// `selective_log_softmax` as the trainer has it.
+    pub(super) fn labels_of(&self, logits: &Tensor<'a>, rows: Rows, labels: u64) -> Tensor<'a> {
+        match self.member.loss == LossKernel::Axolotl {
+            true => logits.fused_log_softmax(rows, labels),
+            false => logits.selective_log_softmax(rows, labels),
+        }
     }
 
     /// What the trainers log of all logits before backward, at which a run may peak.
@@ -83,7 +92,8 @@ impl<'a> Pass<'_, 'a> {
         let of =
             |tokens: u64, what| self.constant(tokens.saturating_mul(vocabulary), logits.value.dtype, what);
         self.machine.as_category(Category::Logits, &roles::HEAD, || {
-            {
+            // axolotl's kernel reads the slice as it lies
+            if self.member.loss == LossKernel::Full {
                 // of one sequence the slice is contiguous
                 let _flat = (sequences > 1).then(|| of(labels, &FLAT_LOGITS));
                 let mut last = None;

@@ -25,7 +25,7 @@ impl<'a> Pass<'_, 'a> {
         prompt: u64,
         asked: Asked,
     ) -> (Scored<'a>, Given<Shared<Value>>) {
-        if self.member.loss == LossKernel::Full {
+        if matches!(self.member.loss, LossKernel::Full | LossKernel::Axolotl) {
             return self.log_probs_of_all(hidden);
         }
         if self.member.loss == LossKernel::LogSoftmax {
@@ -44,7 +44,7 @@ impl<'a> Pass<'_, 'a> {
 
     /// `input_ids.masked_fill(completion_mask == 0, -100)` of the trainers' `_compute_loss`, which asks the fused head.
     pub fn answer_labels(&self) -> Tensor<'a> {
-        if matches!(self.member.loss, LossKernel::Full | LossKernel::LogSoftmax) {
+        if matches!(self.member.loss, LossKernel::Full | LossKernel::Axolotl | LossKernel::LogSoftmax) {
             return self.machine.unassigned();
         }
         self.machine.as_category(Category::Batch, &roles::HEAD, || {

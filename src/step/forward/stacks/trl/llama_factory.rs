@@ -35,7 +35,14 @@ impl<'a> Pass<'_, 'a> {
     pub(super) fn all_log_probs(&self, hidden: Hidden<'a>) -> (Scored<'a>, Given<Shared<Value>>) {
         let scored = self.machine.as_category(Category::Logits, &roles::HEAD, || {
             let logits = self.all_logits(hidden.states, &|| {});
-            let logits = if logits.value.dtype == Dtype::F32 { logits } else { logits.into_float() };
+            let logits = match logits.value.dtype {
+                Dtype::F32 => logits,
+                _ => {
+                    let float = logits.to(Dtype::F32);
+                    drop(logits);
+                    float
+                }
+            };
             let labels = self.batch.tokens().saturating_sub(self.batch.sequences);
             let vocabulary = logits.value.numel / self.batch.tokens().max(1);
             let index = self.of_tokens(labels, Dtype::I64, &torch::SHIFTED_LABELS);
@@ -73,11 +80,6 @@ impl<'a> Pass<'_, 'a> {
 }
 
 impl<'m> Tensor<'m> {
-    /// `logits.to(torch.float32)`, after which nobody has the logits.
-    fn into_float(self) -> Tensor<'m> {
-        self.to(Dtype::F32)
-    }
-
     /// `torch.gather(logits[:, :-1].log_softmax(-1), 2, labels)`: of so many logits the log-probabilities of so many labels.
     fn taken_log_softmax(&self, taken: u64, index: &Tensor<'m>, labels: u64) -> Tensor<'m> {
         self.apply(|state, x| {

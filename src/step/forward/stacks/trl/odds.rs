@@ -109,8 +109,8 @@ impl<'a> Pass<'_, 'a> {
         };
         drop(ignored);
         let each = (scored / sequences.max(1)).saturating_mul(vocabulary);
-        let scores = if self.member.loss == LossKernel::Full {
-            logits.selective_log_softmax(Rows { sequences, each, divided: false }, scored)
+        let scores = if matches!(self.member.loss, LossKernel::Full | LossKernel::Axolotl) {
+            self.labels_of(logits, Rows { sequences, each, divided: false }, scored)
         } else {
             logits.slice(scored.saturating_mul(vocabulary)).selected_log_softmax(&labels, scored)
         };
