@@ -136,7 +136,10 @@ fn losses_of_preferences_are_followed_where_they_are_run() {
         &of("task=dpo&method=full&p=amp-fp16&loss=log-softmax"),
         "float16 reference of LLaMA-Factory's full fine-tuning",
     );
-    refuses("v=1&method=lora&loss=log-softmax", "does not go with another library");
+    refuses(
+        "v=1&method=lora&loss=log-softmax",
+        "LLaMA-Factory's log-probabilities are modelled of its trainer of pairs",
+    );
     // its adapters stay float32 over 4-bit weights, whose gradients fp16's scaler can divide
     let stops = |loss: &str| {
         let link = of(&format!("task=dpo&prep=off&p=amp-fp16&loss={loss}"));

@@ -156,8 +156,6 @@ fn loss(architecture: &Architecture, member: &Member) -> Result<(), Issue> {
         "litgpt, whose own loss runs in chunks of 128 tokens"
     } else if member.stack == Stack::Trl {
         return trl_loss(kernel);
-    } else if matches!(kernel, LossKernel::Axolotl | LossKernel::LogSoftmax) {
-        "another library: it is of preferences, whose trainers stand on trl's"
     } else if member.stack == Stack::Torchtune && matches!(kernel, LossKernel::Liger | LossKernel::Cut) {
         "torchtune, which has none of it"
     } else if member.head != HeadKind::Language {
