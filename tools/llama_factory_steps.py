@@ -12,7 +12,6 @@ import importlib.machinery
 import json
 import os
 import sys
-import tempfile
 import types
 import warnings
 from pathlib import Path
@@ -86,19 +85,7 @@ def main():
     case["lora"] = {**measure.DEFAULTS["lora"], **(case["lora"] or {})}
     kept = trl_steps.answer_as_data_would(case)
     measure.set_sdpa(case)
-    with tempfile.TemporaryDirectory() as folder:
-        trainer = make_trainer(case, folder)
-        if "--trace" in sys.argv:
-            trainer.add_callback(trl_steps.Trace(trainer, case["iters"]))
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
-        trainer.train()
-    del kept
-    if "--trace" not in sys.argv:
-        stats = torch.cuda.memory_stats()
-        print(json.dumps({"peak": {"overall": stats["allocated_bytes.all.peak"]}, "reserved": {"peak_stat": stats["reserved_bytes.all.peak"]}}))
-    sys.stdout.flush()
-    os._exit(0)
+    trl_steps.run(case, make_trainer, kept)
 
 
 if __name__ == "__main__":

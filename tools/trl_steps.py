@@ -492,22 +492,11 @@ class Trace(TrainerCallback):
                     print("F", name, size, bytes)
 
 
-def main():
-    row = json.loads(Path(sys.argv[1]).read_text())
-    case = {**measure.DEFAULTS, **OWN, **row.get("case", row)}
-    case["lora"] = {**measure.DEFAULTS["lora"], **(case["lora"] or {})}
-    early = tuple(int(part) for part in trl.__version__.split(".")[:2]) < (1, 15)
-    if early != (case.get("loss") in ("full", "axolotl")):
-        sys.exit("a case with the loss \"full\" or \"axolotl\" is of trl up to 1.14, every other one of a later version: this is " + trl.__version__)
-    if case.get("loss") == "axolotl":
-        import axolotl_source
-        axolotl_source.trainers_functions()
-    if case["engine"]:
-        join(case)
-    kept = answer_as_data_would(case)
-    measure.set_sdpa(case)
+def run(case, make, kept):
+    """Trains with the trainer that `make` makes of a case and a folder, and prints every event of a step (--trace) or what it took. What
+    answers for the device (`answer_as_data_would`) is kept until then."""
     with tempfile.TemporaryDirectory() as folder:
-        trainer = make_trainer(case, folder)
+        trainer = make(case, folder)
         if "--trace" in sys.argv:
             trainer.add_callback(Trace(trainer, case["iters"]))
         if case["engine"] != "fsdp2":
@@ -522,6 +511,23 @@ def main():
                           "reserved": {"peak_stat": stats["reserved_bytes.all.peak"]}}))
     sys.stdout.flush()
     os._exit(0)
+
+
+def main():
+    row = json.loads(Path(sys.argv[1]).read_text())
+    case = {**measure.DEFAULTS, **OWN, **row.get("case", row)}
+    case["lora"] = {**measure.DEFAULTS["lora"], **(case["lora"] or {})}
+    early = tuple(int(part) for part in trl.__version__.split(".")[:2]) < (1, 15)
+    if early != (case.get("loss") in ("full", "axolotl")):
+        sys.exit("a case with the loss \"full\" or \"axolotl\" is of trl up to 1.14, every other one of a later version: this is " + trl.__version__)
+    if case.get("loss") == "axolotl":
+        import axolotl_source
+        axolotl_source.trainers_functions()
+    if case["engine"]:
+        join(case)
+    kept = answer_as_data_would(case)
+    measure.set_sdpa(case)
+    run(case, make_trainer, kept)
 
 
 if __name__ == "__main__":

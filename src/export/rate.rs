@@ -2,8 +2,9 @@
 
 use crate::scenario::{Method, Scenario, Task};
 
-/// What trl's own scripts train with: for adapters ten times as much as for all weights (trl 1.16, scripts/sft.py and scripts/dpo.py). Of
-/// reinforcement and reward models, which have no such script, all weights or adapters have the default of the trainer's configuration.
+/// What trl's own scripts train with, for adapters ten times as much as for all weights (trl 1.16, scripts/sft.py and scripts/dpo.py). No
+/// script says it of reinforcement and reward models: there all weights have GRPOConfig's default, 1e-6, and adapters RewardConfig's, 1e-4,
+/// and between adapters and all weights lies the same factor.
 pub(super) fn learning_rate(scenario: &Scenario) -> f64 {
     let (full, adapters) = match scenario.task {
         Task::Sft | Task::Classify | Task::Embed | Task::Distil | Task::Generate => (2e-5, 2e-4),

@@ -105,6 +105,16 @@ pub(super) fn of_arguments(reader: &mut Reader) {
     reader.pass(|name| among(IDLE, name));
 }
 
+/// Options that say which engine shares the model.
+const ENGINES: [&str; 6] = [
+    "deepspeed_config.zero_stage",
+    "zero_stage",
+    "use_deepspeed",
+    "use_fsdp",
+    "fsdp_version",
+    "fsdp_config.fsdp_version",
+];
+
 /// What the files say that trl ships for accelerate's launcher (1.16, accelerate_configs), by their names: `trl dpo --accelerate_config
 /// zero3`, and `accelerate launch --config_file examples/accelerate_configs/deepspeed_zero3.yaml` of its repository. An option beside them
 /// comes before what they say. Whether one is named.
@@ -126,28 +136,15 @@ fn of_trl(reader: &mut Reader) -> bool {
     if !ships {
         return false;
     }
-    let engine = [
-        "deepspeed_config.zero_stage",
-        "zero_stage",
-        "use_deepspeed",
-        "use_fsdp",
-        "fsdp_version",
-        "fsdp_config.fsdp_version",
-    ];
-    if let Some(stage) = stage {
-        reader.add(file, &engine, json!(stage));
-    }
-    if name == "fsdp2" {
-        reader.add(
-            file,
-            &["fsdp_config.fsdp_reshard_after_forward", "fsdp_reshard_after_forward", "zero_stage"],
-            json!(true),
-        );
-        reader.add(
-            file,
-            &["fsdp_config.fsdp_version", "fsdp_version", "zero_stage", "use_deepspeed"],
-            json!(2),
-        );
+    if reader.given(&ENGINES).is_empty() {
+        if let Some(stage) = stage {
+            reader.add(file, &["deepspeed_config.zero_stage"], json!(stage));
+        }
+        if name == "fsdp2" {
+            let reshards = ["fsdp_config.fsdp_reshard_after_forward", "fsdp_reshard_after_forward"];
+            reader.add(file, &reshards, json!(true));
+            reader.add(file, &["fsdp_config.fsdp_version"], json!(2));
+        }
     }
     let processes = if name == "single_gpu" { 1 } else { 8 };
     reader.add(file, &["num_processes", "nproc_per_node", "num_gpus", "nproc-per-node"], json!(processes));

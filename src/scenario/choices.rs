@@ -451,6 +451,13 @@ choices! {
     }
 }
 
+impl LossKernel {
+    /// Whether it is one of preferences: all logits are made for their log-probabilities, by an earlier trl or by another project.
+    pub const fn makes_logits_of_answers(self) -> bool {
+        matches!(self, LossKernel::Full | LossKernel::Axolotl | LossKernel::LogSoftmax)
+    }
+}
+
 choices! {
     /// Where saved activations wait for backward.
     Offloading {

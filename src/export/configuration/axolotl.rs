@@ -185,15 +185,15 @@ fn preference(task: Task) -> Option<(&'static str, Option<u8>)> {
 
 /// Data of the Hub that axolotl's own examples have.
 fn data(task: Task) -> &'static str {
-    match preference(task) {
-        None => "[{path: tatsu-lab/alpaca, type: alpaca}]",
-        Some(("kto", _)) => {
+    match task {
+        _ if preference(task).is_none() => "[{path: tatsu-lab/alpaca, type: alpaca}]",
+        Task::Kto => {
             "[{path: argilla/ultrafeedback-binarized-preferences-cleaned-kto, type: chatml.ultra, split: train}]"
         }
-        Some(("orpo", _)) => {
+        Task::Orpo => {
             "[{path: argilla/ultrafeedback-binarized-preferences-cleaned, type: chat_template.argilla, split: train}]"
         }
-        Some(_) => {
+        _ => {
             "[{path: argilla/ultrafeedback-binarized-preferences-cleaned, type: chat_template.argilla_chat, split: train}]"
         }
     }

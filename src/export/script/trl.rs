@@ -84,7 +84,7 @@ pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
     let vllm = scenario.task.is_online() && !scenario.generates_itself();
     let trl = match (vllm, scenario.savings.loss) {
         (true, _) => "trl[vllm]==1.16.*",
-        // the last version but a few that makes all logits: what was measured
+        // what was measured of the versions that make all logits
         (false, LossKernel::Full) => "trl==1.9.*",
         (false, _) => "trl==1.16.*",
     };

@@ -77,9 +77,7 @@ pub(super) static RULES: &[Rule] = &[
     once("loss", Cost::Nothing, |s| s.savings.loss = LossKernel::Chunked),
     // trl 1.16's head of preferences is fused with the log-probabilities, of which others make all logits
     once("loss", Cost::Nothing, |s| {
-        if matches!(s.savings.loss, LossKernel::Full | LossKernel::Axolotl | LossKernel::LogSoftmax)
-            && s.task.is_of_preferences()
-        {
+        if s.savings.loss.makes_logits_of_answers() && s.task.is_of_preferences() {
             s.savings.loss = LossKernel::Standard;
         }
     }),

@@ -44,14 +44,15 @@ pub(in crate::step) enum Halves {
 }
 
 impl<'a> Pass<'_, 'a> {
-    /// `model(…).logits` as the trainer gets them.
+    /// `model(…).logits` as the trainer has them.
     pub(super) fn all_logits(&self, states: Tensor<'a>, replace: &dyn Fn()) -> Tensor<'a> {
         let logits = self.machine.head_unit(&states, |states| self.logits(states));
         drop(states);
         replace();
         self.leave_autocast();
-        // accelerate makes float32 of what a model returns whose forward it put under autocast
-        let logits = if self.outputs_float() {
+        // accelerate makes float32 of what a model returns whose forward it put under autocast, LLaMA-Factory's trainer of whatever it gets
+        let floats = self.outputs_float() || self.member.loss == LossKernel::LogSoftmax;
+        let logits = if floats && logits.value.dtype != Dtype::F32 {
             let float = self.machine.serving(&roles::LOGITS, || logits.to(Dtype::F32));
             drop(logits);
             float
@@ -118,7 +119,7 @@ impl<'a> Pass<'_, 'a> {
     }
 
     /// Every token but each first one.
-    fn scored_tokens(&self) -> u64 {
+    pub(super) fn scored_tokens(&self) -> u64 {
         self.batch.tokens().saturating_sub(self.batch.sequences)
     }
 }

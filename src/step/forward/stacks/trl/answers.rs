@@ -25,11 +25,11 @@ impl<'a> Pass<'_, 'a> {
         prompt: u64,
         asked: Asked,
     ) -> (Scored<'a>, Given<Shared<Value>>) {
-        if matches!(self.member.loss, LossKernel::Full | LossKernel::Axolotl) {
-            return self.log_probs_of_all(hidden);
-        }
         if self.member.loss == LossKernel::LogSoftmax {
             return self.all_log_probs(hidden);
+        }
+        if self.member.loss.makes_logits_of_answers() {
+            return self.log_probs_of_all(hidden);
         }
         let unscored = self.batch.sequences.saturating_mul(prompt.max(1));
         let labels = self.batch.tokens().saturating_sub(unscored);
@@ -44,7 +44,7 @@ impl<'a> Pass<'_, 'a> {
 
     /// `input_ids.masked_fill(completion_mask == 0, -100)` of the trainers' `_compute_loss`, which asks the fused head.
     pub fn answer_labels(&self) -> Tensor<'a> {
-        if matches!(self.member.loss, LossKernel::Full | LossKernel::Axolotl | LossKernel::LogSoftmax) {
+        if self.member.loss.makes_logits_of_answers() {
             return self.machine.unassigned();
         }
         self.machine.as_category(Category::Batch, &roles::HEAD, || {

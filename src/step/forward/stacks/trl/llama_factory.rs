@@ -35,15 +35,7 @@ impl<'a> Pass<'_, 'a> {
     pub(super) fn all_log_probs(&self, hidden: Hidden<'a>) -> (Scored<'a>, Given<Shared<Value>>) {
         let scored = self.machine.as_category(Category::Logits, &roles::HEAD, || {
             let logits = self.all_logits(hidden.states, &|| {});
-            let logits = match logits.value.dtype {
-                Dtype::F32 => logits,
-                _ => {
-                    let float = logits.to(Dtype::F32);
-                    drop(logits);
-                    float
-                }
-            };
-            let labels = self.batch.tokens().saturating_sub(self.batch.sequences);
+            let labels = self.scored_tokens();
             let vocabulary = logits.value.numel / self.batch.tokens().max(1);
             let index = self.of_tokens(labels, Dtype::I64, &torch::SHIFTED_LABELS);
             let mask = self.constant(labels, Dtype::Bool, &LABEL_MASK);
