@@ -24,7 +24,8 @@ def measured(cases):
     of_trl = [case for case in cases if case.get("stack") == "trl"]
     yield from draw_steps.measured([case for case in cases if case not in of_trl], 1)
     others = {"llamafactory" for case in of_trl if case.get("loss") == "log-softmax"}
-    versions = draw_ranks.versions(*others) if of_trl else None
+    others |= {"deepspeed" for case in of_trl if (case.get("engine") or "").startswith("zero")}
+    versions = draw_ranks.versions(*sorted(others)) if of_trl else None
     sys.path.insert(0, harness.FOLDER)
     for case in of_trl:
         import presets

@@ -52,6 +52,16 @@ def make_trainer(case, folder):
     from llamafactory.train.dpo.trainer import CustomDPOTrainer
     from transformers import TrainingArguments
     kind = case["gradient_checkpointing"]
+    # it knows of its engine before the model is loaded
+    count = case["batch"] * case["grad_accumulation"] * case["iters"] * case["world"]
+    args = TrainingArguments(
+        output_dir=folder, per_device_train_batch_size=case["batch"], gradient_accumulation_steps=case["grad_accumulation"], max_steps=case["iters"],
+        report_to=[], save_strategy="no", logging_strategy="no", disable_tqdm=True, **trl_steps.optimizer_arguments(case),
+        bf16=case["dtype"] == "amp_bf16", fp16=case["dtype"] == "amp_fp16", max_grad_norm=1.0 if case["clip"] else 0.0,
+        gradient_checkpointing=kind != "none", gradient_checkpointing_kwargs={"use_reentrant": kind == "reentrant"}, remove_unused_columns=False,
+        # hparams/parser.py
+        ddp_find_unused_parameters=None if case["method"] == "full" else False,
+        **(trl_steps.on_many_gpus(case, folder) if case["engine"] else {}))
     model = trl_steps.build(dict(case, task="sft"))
     reference = None
     if case["method"] != "full":
@@ -61,18 +71,14 @@ def make_trainer(case, folder):
             model.enable_input_require_grads()
         own = LoraConfig(r=lora["r"], lora_alpha=lora["alpha"], lora_dropout=lora["dropout"], target_modules=lora["targets"], task_type="CAUSAL_LM")
         model = get_peft_model(model, own)
-    elif case["task"] == "dpo":
+    # under ZeRO-3 nothing is made float32 but adapters of quantised models
+    as_loaded = case["engine"] == "zero3" and case["method"] != "qlora"
+    for parameter in model.parameters():
+        if parameter.requires_grad and case["dtype"].startswith("amp") and not as_loaded:
+            parameter.data = parameter.data.float()
+    if case["method"] == "full" and case["task"] == "dpo":
         # the trained one is float32, its reference in the type that is computed in
         reference = trl_steps.build(dict(case, task="sft", weights="bf16" if case["dtype"] == "amp_bf16" else None))
-    for parameter in model.parameters():
-        if parameter.requires_grad and case["dtype"].startswith("amp"):
-            parameter.data = parameter.data.float()
-    count = case["batch"] * case["grad_accumulation"] * case["iters"]
-    args = TrainingArguments(
-        output_dir=folder, per_device_train_batch_size=case["batch"], gradient_accumulation_steps=case["grad_accumulation"], max_steps=case["iters"],
-        report_to=[], save_strategy="no", logging_strategy="no", disable_tqdm=True, **trl_steps.optimizer_arguments(case),
-        bf16=case["dtype"] == "amp_bf16", fp16=case["dtype"] == "amp_fp16", max_grad_norm=1.0 if case["clip"] else 0.0,
-        gradient_checkpointing=kind != "none", gradient_checkpointing_kwargs={"use_reentrant": kind == "reentrant"}, remove_unused_columns=False)
     loss = {"dpo": "sigmoid"}.get(case["task"], case["task"])
     finetuning = FinetuningArguments(stage="dpo", pref_loss=loss, finetuning_type="full" if case["method"] == "full" else "lora")
     return CustomDPOTrainer(model=model, ref_model=reference, finetuning_args=finetuning, processor=None, tokenizer=trl_steps.tokenizer(), args=args,
@@ -83,6 +89,8 @@ def main():
     row = json.loads(Path(sys.argv[1]).read_text())
     case = {**measure.DEFAULTS, **trl_steps.OWN, **row.get("case", row)}
     case["lora"] = {**measure.DEFAULTS["lora"], **(case["lora"] or {})}
+    if case["engine"]:
+        trl_steps.join(case)
     kept = trl_steps.answer_as_data_would(case)
     measure.set_sdpa(case)
     trl_steps.run(case, make_trainer, kept)

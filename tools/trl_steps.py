@@ -344,7 +344,8 @@ def make_trainer(case, folder):
         max_grad_norm=1.0 if case["clip"] else 0.0,
         gradient_checkpointing=kind != "none",
         gradient_checkpointing_kwargs={"use_reentrant": True} if kind == "reentrant" else None, **own)
-    more = {}
+    # trl makes the reference after the model
+    model, more = build(case), {}
     if case["method"] != "full":
         from peft import LoraConfig
         lora = case["lora"]
@@ -357,10 +358,10 @@ def make_trainer(case, folder):
     elif case["task"] in ("dpo", "kto") and case["reference"] == "scored":
         more["ref_model"] = build(case)
     if case["task"] == "distil":
-        return taught(case, trainer, args, data, more)
+        return taught(case, model, trainer, args, data, more)
     if case["task"] in ONLINE:
-        return answered(case, trainer, args, data, more)
-    return trainer(model=build(case), args=args, train_dataset=data, processing_class=tokenizer(), **more)
+        return answered(case, model, trainer, args, data, more)
+    return trainer(model=model, args=args, train_dataset=data, processing_class=tokenizer(), **more)
 
 
 class Server:
@@ -370,12 +371,12 @@ class Server:
         pass
 
 
-def answered(case, trainer, args, data, more):
+def answered(case, model, trainer, args, data, more):
     """A GRPOTrainer whose answers come from a server, each as long as may be, with the log-probability of each of their tokens
     (`use_vllm`, `vllm_mode="server"`), or from the model itself (`generated`); the reward is their length. Where a reference is
     asked for of all weights it is built here: trl would load it by the model's name."""
     sys.modules[trainer.__module__].create_model_from_path = lambda *a, **k: build(case)
-    return with_answers(case, trainer, dict(model=build(case), reward_funcs=lambda completions, **k: [float(len(c)) for c in completions],
+    return with_answers(case, trainer, dict(model=model, reward_funcs=lambda completions, **k: [float(len(c)) for c in completions],
                                             args=args, train_dataset=data, processing_class=tokenizer(), **more))
 
 
@@ -422,11 +423,11 @@ def generated(case, made):
     return made
 
 
-def taught(case, trainer, args, data, more):
+def taught(case, model, trainer, args, data, more):
     """A DistillationTrainer whose answers come from a server, each as long as may be."""
     own = {key: value for key, value in case.items() if key not in ("preset", "config", "overrides", "weights")}
     teacher = {**own, "method": "full", **case["teacher"]}
-    made = trainer(model=build(case), teacher_model=build({**measure.DEFAULTS, **OWN, **teacher}), args=args, train_dataset=data,
+    made = trainer(model=model, teacher_model=build({**measure.DEFAULTS, **OWN, **teacher}), args=args, train_dataset=data,
                    processing_class=tokenizer(), **more)
     length = case["seq"] - case["prompt"]
     made._tokenize_prompts = lambda prompts: ([[2] * case["prompt"]] * len(prompts), None, {})

@@ -100,11 +100,11 @@ impl Input {
                 link: None,
                 of_project: None,
             },
-            Some(source) => from_source(source, &self.on_card(Scenario::default()))?,
+            Some(source) => from_source(source, &self.on_machine(Scenario::default()))?,
         };
         if !self.from.is_empty() {
             for scenario in &mut asked.scenarios {
-                let (read, all) = import::files(&self.from, self.on_card(scenario.clone()))?;
+                let (read, all) = import::files(&self.from, self.on_machine(scenario.clone()))?;
                 *scenario = read;
                 asked.notices.extend(import::notices(&all));
                 let taken = all.iter().flat_map(|(_, understood)| &understood.taken);
@@ -156,10 +156,11 @@ impl Input {
         Ok(asked)
     }
 
-    /// The scenario on the card that a flag says: what a configuration asks of the card is answered by it. A flag that cannot be
+    /// The scenario on the cards that flags say, and as many: what a configuration asks of them is answered by it. A flag that cannot be
     /// read is told later.
-    fn on_card(&self, mut scenario: Scenario) -> Scenario {
-        for (key, value) in self.flags.iter().filter(|(key, _)| key.field == Field::Gpu) {
+    fn on_machine(&self, mut scenario: Scenario) -> Scenario {
+        let of_machine = |key: &Key| [Field::Gpu, Field::Gpus].contains(&key.field);
+        for (key, value) in self.flags.iter().filter(|(key, _)| of_machine(key)) {
             match card_by_size(key, value) {
                 Some(memory) => scenario.gpu = GpuChoice::Custom(memory),
                 None => key.read(&mut scenario, value).unwrap_or_default(),

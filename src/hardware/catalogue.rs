@@ -21,6 +21,13 @@ pub(super) fn by_slug(slug: &str) -> Option<&'static Gpu> {
     gpus().find(|gpu| *gpu.slug == *slug)
 }
 
+/// The card of that slug or name, however it is spelled: `RTX 4090` is rtx-4090. None where several might be meant.
+pub(crate) fn spelled(text: &str) -> Option<&'static Gpu> {
+    let asked = asked(text);
+    let is_it = |gpu: &&Gpu| words(&gpu.slug) == asked || words(&gpu.name) == asked;
+    by_slug(text).or_else(|| gpus().find(is_it))
+}
+
 /// The card of that slug.
 ///
 /// # Errors

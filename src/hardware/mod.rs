@@ -6,6 +6,7 @@ mod kinds;
 mod memory;
 mod rent;
 
+pub(crate) use catalogue::spelled;
 pub use catalogue::{UnknownGpu, gpu, gpus, search};
 pub use gpu::{Gpu, sold_with};
 pub use kinds::{Basis, Class, ComputeCapability, NotACapability, Vendor};

@@ -166,11 +166,17 @@ pub(super) fn plugin(reader: &mut Reader) {
 /// What DeepSpeed keeps in the host's memory, by the devices that it names.
 fn offload(reader: &mut Reader, optimizer: Option<Said>, weights: Option<Said>) {
     let is_cpu = |said: &Option<Said>| said.as_ref().is_some_and(|said| said.text() == "cpu");
-    for said in [&optimizer, &weights].into_iter().flatten() {
-        if !["cpu", "none"].contains(&said.text().as_str()) {
-            return reader
-                .leave(&said.said, "of the devices that DeepSpeed may offload to, the CPU is predicted");
+    let is_followed = |said: &Said| ["cpu", "none"].contains(&said.text().as_str());
+    if [&optimizer, &weights].into_iter().flatten().any(|said| !is_followed(said)) {
+        for said in [optimizer, weights].into_iter().flatten() {
+            let why = if is_followed(&said) {
+                "nothing is predicted in the CPU's memory while the other is on another device"
+            } else {
+                "of the devices that DeepSpeed may offload to, the CPU is predicted"
+            };
+            reader.leave(&said.said, why);
         }
+        return;
     }
     let value = match (is_cpu(&weights), is_cpu(&optimizer)) {
         (true, true) => Some("all"),

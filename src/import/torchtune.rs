@@ -4,8 +4,8 @@ use super::names::TORCHTUNE;
 use super::reader::{Reader, Said, among};
 use super::syntax::setting::Setting;
 use super::trainer;
-use crate::scenario::Stack;
 use crate::scenario::keys::Key;
+use crate::scenario::{ModelChoice, Stack};
 
 const WHY: &str = "torchtune's default (0.6.1)";
 
@@ -244,8 +244,10 @@ fn model(reader: &mut Reader) {
     let plain = format!("{folder}.{builder}");
     match TORCHTUNE.iter().find(|(component, _)| *component == plain) {
         // another model of the same shape stays: a builder stands for the base model and the chat versions alike
-        Some((_, id)) if same(reader, id) => {}
-        Some((_, id)) => reader.set("model", id, &said.said),
+        Some((_, id)) => {
+            let own = same(reader, id).unwrap_or_else(|| (*id).to_owned());
+            reader.set("model", &own, &said.said);
+        }
         None => reader.keep("model", &said.said, "no model is known by this builder: bring its config.json"),
     }
     reader.set("method", method, &said.said);
@@ -260,11 +262,12 @@ fn model(reader: &mut Reader) {
     reader.quietly("train-embeddings", "off");
 }
 
-fn same(reader: &Reader, id: &str) -> bool {
+/// The scenario's model, where it has that one's shape.
+fn same(reader: &Reader, id: &str) -> Option<String> {
     let of = |id: &str| crate::model::catalogue::find(id).map(|entry| entry.id);
     match &reader.scenario.model {
-        crate::scenario::ModelChoice::Catalogue(own) => of(own).is_some() && of(own) == of(id),
-        crate::scenario::ModelChoice::Size(_) | crate::scenario::ModelChoice::Custom(_) => false,
+        ModelChoice::Catalogue(own) if of(own).is_some() && of(own) == of(id) => Some(own.clone()),
+        ModelChoice::Catalogue(_) | ModelChoice::Size(_) | ModelChoice::Custom(_) => None,
     }
 }
 

@@ -4,7 +4,7 @@ use crate::hardware::{Class, Vendor};
 use crate::issue::{Field, Issue};
 use crate::scenario::triton;
 use crate::scenario::{
-    Allocator, AttentionKernel, CpuOffload, LossKernel, Method, Offloading, Optimizer, Scenario, Stack,
+    Allocator, AttentionKernel, CpuOffload, Method, Offloading, Optimizer, Scenario, Stack,
 };
 
 /// Whether the card that a scenario names can do what a change asks of it, and gains by it.
@@ -61,18 +61,7 @@ fn is_paged(optimizer: Optimizer) -> bool {
 fn has_own_kernels(scenario: &Scenario) -> bool {
     scenario.method == Method::Qlora
         || scenario.optimizer.is_of_bitsandbytes()
-        || scenario.optimizer == Optimizer::AdamW8bitTorchao
         || scenario.attention == AttentionKernel::FlashAttn
-        || match scenario.savings.loss {
-            LossKernel::Liger
-            | LossKernel::Axolotl
-            | LossKernel::Cut
-            | LossKernel::TransformerEngine
-            | LossKernel::MegatronFused => true,
-            LossKernel::Standard | LossKernel::Full | LossKernel::LogSoftmax | LossKernel::Chunked => false,
-        }
-        || match scenario.stack {
-            Stack::Liger | Stack::Trl | Stack::Unsloth | Stack::Megatron => true,
-            Stack::Transformers | Stack::Litgpt | Stack::Torchtune => false,
-        }
+        || scenario.stack == Stack::Megatron
+        || scenario.asks_for_triton().is_some()
 }

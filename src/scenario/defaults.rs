@@ -73,7 +73,7 @@ impl Scenario {
         if self.is_usually_sharded() {
             // a task may bring another library than the scenario's
             let stack = if usual.stack == Stack::Trl { Stack::Trl } else { self.stack };
-            if let Some(sharding) = Software::of(stack).divides_by().last() {
+            if let Some(sharding) = Software::of(stack).divides_by().first() {
                 usual.cluster.sharding = *sharding;
             }
         }
@@ -87,10 +87,10 @@ impl Scenario {
         match self.stack {
             // trl's own defaults (trainer/base_config.py) are the same but for the precision
             Stack::Transformers | Stack::Trl | Stack::Liger => {}
-            // recipes/configs/llama3_1/8B_{lora,qlora,full}_single_device.yaml (torchtune 0.6.1)
+            // recipes/configs/llama3_1/8B_{lora,qlora,full}_single_device.yaml and 8B_full.yaml for several GPUs (torchtune 0.6.1)
             Stack::Torchtune => {
                 usual.training_loop.clips = false;
-                if self.method == Method::Full {
+                if self.method == Method::Full && !self.cluster.is_many() {
                     usual.optimizer = Optimizer::PagedAdamW8bit;
                     usual.savings.step = StepTime::InBackward;
                 }
@@ -104,6 +104,8 @@ impl Scenario {
             // Megatron-LM's arguments.py: bf16, and as many choices as there are models; Transformer Engine's layers take
             // cuDNN's attention, which asks for Ampere, the local ones write it out
             Stack::Megatron => {
+                // it has no adapters of its own
+                usual.method = Method::Full;
                 usual.optimizer = Optimizer::AdamW;
                 if self.has_bfloat16() {
                     usual.cluster.layout.layers = TransformerImpl::TransformerEngine;
@@ -165,7 +167,11 @@ impl Scenario {
             (_, true) if !self.task.trains() => Precision::Bf16,
             (_, false) if !self.task.trains() => Precision::Fp16,
             // fully_shard's MixedPrecisionPolicy keeps float32 shards and gathers them in bfloat16
-            (Stack::Transformers, true) if self.cluster.is_many() && shards => Precision::AmpBf16,
+            (Stack::Transformers | Stack::Liger, true)
+                if self.cluster.is_many() && shards && !self.is_wrapped_by_axolotl() =>
+            {
+                Precision::AmpBf16
+            }
             (Stack::Transformers | Stack::Liger | Stack::Unsloth, true) | (Stack::Megatron, _) => {
                 Precision::AmpBf16Weights
             }

@@ -41,10 +41,13 @@ impl Scenario {
         };
         let compiled =
             (self.compile == Compile::Layers).then_some((Field::Compile, "what torch.compile makes"));
-        let optimizer = self.optimizer == Optimizer::AdamW8bitTorchao;
-        loss.map(|what| (Field::Loss, what))
-            .or(compiled)
-            .or(optimizer.then_some((Field::Optimizer, "torchao's optimizer, which is compiled,")))
+        let optimizer = match self.optimizer {
+            Optimizer::AdamW8bitTorchao => Some("torchao's optimizer, which is compiled,"),
+            // optimi asks whether the card has bfloat16, which PyTorch emulates
+            Optimizer::StableAdamW => Some("optimi's optimizer"),
+            _ => None,
+        };
+        loss.map(|what| (Field::Loss, what)).or(compiled).or(optimizer.map(|what| (Field::Optimizer, what)))
     }
 }
 
@@ -67,7 +70,7 @@ mod tests {
     #[test]
     fn what_is_written_in_triton_stops_on_pascal_and_is_not_offered_there() {
         let of = |link: &str| share::decode(link).scenarios.remove(0);
-        for asks in ["loss=liger", "loss=cut", "st=liger&p=amp-fp16"] {
+        for asks in ["loss=liger", "loss=cut", "st=liger&p=amp-fp16", "o=stable-adamw"] {
             let stop = of(&format!("gpu=titan-xp&p=amp-fp16&{asks}")).stop().expect(asks);
             let told =
                 "needs Triton, which runs on cards of compute capability 7.0 and newer; the TITAN Xp has 6.1";

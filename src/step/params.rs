@@ -218,7 +218,7 @@ impl State {
     ) -> ParamId {
         let (rows, columns) = shape;
         let numel = rows.saturating_mul(columns);
-        let (kept, read) = self.parallel.kept(shape, rank, dtype);
+        let (kept, read) = self.parallel.kept(shape, rank, dtype, category == Category::Adapters);
         let storage = self.store((numel, kept), times, category, what);
         self.note_dims(storage, Dims::Parameter(kept.rows, kept.numel / kept.rows.max(1), rank));
         self.list_parameter(storage, (rows, numel, rank), (read, kept), (trainable, times))
@@ -259,6 +259,16 @@ impl State {
         let part = if stays { self.persistent(part, kept.dtype, times, category, what) } else { NOTHING };
         self.release(storage);
         part
+    }
+
+    /// Where weights are divided as they are read, a head that is tied to an embedding comes by itself, and goes when it is tied (transformers
+    /// modeling_utils.py `_finalize_model_loading`).
+    pub fn divide_tied(&mut self, embedding: ParamId) {
+        if self.parallel.divides_read().is_some() {
+            let Parameter { numel, kept, .. } = *self.params.get(embedding);
+            let own = self.store((numel, kept), 1, Category::Weights, &PARAMETER);
+            self.release(own);
+        }
     }
 
     /// Makes a frozen parameter of a packed 4-bit weight that is on the machine.

@@ -1,6 +1,7 @@
 //! How values of each kind are read and written.
 
 use super::invalid::InvalidValue;
+use crate::hardware::spelled;
 use crate::model::dimensions::SIZES;
 use crate::scenario::count::Count;
 use crate::scenario::{CustomModel, GpuChoice, LoraTargets, ModelChoice, Modules, Scenario, compact};
@@ -186,7 +187,8 @@ pub(super) fn set_gpu(scenario: &mut Scenario, text: &str) -> Result<(), Invalid
     } else if text.is_empty() {
         return Err(InvalidValue::new("there is no card"));
     } else {
-        scenario.gpu = GpuChoice::Catalogue(text.to_ascii_lowercase());
+        let slug = text.to_ascii_lowercase();
+        scenario.gpu = GpuChoice::Catalogue(spelled(&slug).map_or(slug, |gpu| gpu.slug.to_string()));
     }
     Ok(())
 }

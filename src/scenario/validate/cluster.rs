@@ -158,11 +158,21 @@ fn filled_up(architecture: &Architecture) -> Option<Issue> {
     has_experts.then(|| Issue::new(Severity::Note, Field::ExpertParallel, message))
 }
 
-/// What trl's kind of checkpointing beside adapters leaves on each GPU under ZeRO-3.
+/// What reentrant checkpoints beside adapters leave on each GPU under ZeRO-3.
 fn stays_whole(scenario: &Scenario) -> Option<Issue> {
-    let is_so = scenario.is_made_reentrant() && scenario.checkpoints() == Checkpointing::Reentrant;
-    let message = "beside adapters trl makes checkpointing reentrant under ZeRO-3, and frozen weights that are gathered to run a layer again stay \
-                   until backward is over: each GPU has the whole model by then";
+    let is_so = scenario.cluster.has_engine()
+        && scenario.cluster.sharding == Sharding::Zero3
+        && scenario.method.has_adapters()
+        && scenario.task.trains()
+        && scenario.checkpoints() == Checkpointing::Reentrant;
+    let why = if scenario.checkpointing == Checkpointing::Reentrant {
+        "beside adapters under ZeRO-3 a reentrant checkpoint"
+    } else {
+        "beside adapters trl makes checkpointing reentrant under ZeRO-3, which"
+    };
+    let message = format!(
+        "{why} leaves the frozen weights gathered that it runs a layer again with, until backward is over: each GPU has the whole model by then"
+    );
     is_so.then(|| Issue::new(Severity::Note, Field::Checkpointing, message))
 }
 
@@ -250,12 +260,8 @@ fn has_a_measured_loss(scenario: &Scenario) -> bool {
     match scenario.savings.loss {
         LossKernel::Standard => true,
         LossKernel::TransformerEngine | LossKernel::MegatronFused => scenario.stack == Stack::Megatron,
-        LossKernel::Full
-        | LossKernel::Axolotl
-        | LossKernel::LogSoftmax
-        | LossKernel::Liger
-        | LossKernel::Cut
-        | LossKernel::Chunked => false,
+        LossKernel::Full | LossKernel::Axolotl | LossKernel::LogSoftmax => scenario.stack == Stack::Trl,
+        LossKernel::Liger | LossKernel::Cut | LossKernel::Chunked => false,
     }
 }
 

@@ -335,6 +335,7 @@ impl<'a> Model<'a> {
         };
         loader.narrow_ends(true);
         let mut head = if head.tied {
+            loader.state.divide_tied(tokens);
             let bias = head.linear.bias.then(|| loader.parameter((1, head.linear.output)));
             let (adapter, tuned) = if adapts_head { loader.beside(&head.linear, None) } else { (None, None) };
             linear::Layer {

@@ -333,6 +333,8 @@ impl Fsdp2 {
             return;
         }
         self.unshard(heap, params, unit);
+        // what a reentrant checkpoint was gathered in
+        heap.release(std::mem::replace(&mut self.kept, NOTHING));
         if Some(unit) == self.of_chunks() {
             self.head_calls = self.head_calls.saturating_sub(1);
             // what comes next is itself

@@ -49,8 +49,6 @@ pub(super) struct Gatherer {
     stream: Stream,
     /// Whether partitions are in the CPU's memory.
     fetches: bool,
-    /// The element type of parameters.
-    compute: Dtype,
     params: Vec<Partitioned>,
     /// The number of the first parameter of the model.
     first: ParamId,
@@ -68,16 +66,19 @@ pub(super) struct Gatherer {
     forward: Vec<Module>,
     /// Parameters that a module's code reads though they are another module's (`register_external_parameter`).
     external: Vec<(Module, usize)>,
+    /// The modules that ran once more without gradients before their backward, whose end is seen by none then (`ds_grads_remaining`, which
+    /// every forward pass begins anew).
+    unseen: BTreeSet<Module>,
     /// The modules whose backward runs, each with what their recomputation gathered of frozen parameters.
     running: Vec<(Module, Vec<usize>)>,
 }
 
 /// A parameter of which every rank keeps a partition.
-#[derive(Default)]
 struct Partitioned {
     numel: u64,
     /// Elements of a partition.
     part: u64,
+    dtype: Dtype,
     trained: bool,
     /// Whether it is kept whole where it may be.
     persists: bool,
@@ -95,9 +96,8 @@ struct Partitioned {
     in_leaf: bool,
 }
 
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Status {
-    #[default]
     Partitioned,
     /// It is being gathered, with that handle.
     InFlight(usize),
@@ -106,7 +106,8 @@ enum Status {
 
 /// A gather on its way.
 struct Handle {
-    output: StorageId,
+    /// What it gathers in: of each element type one tensor.
+    outputs: Vec<StorageId>,
     /// Its parameters, until they are copied out.
     params: Vec<usize>,
     /// How many of its parameters were not waited for.
@@ -142,7 +143,7 @@ enum Mode {
 
 impl Gatherer {
     /// Before there is a model.
-    pub fn new(cluster: Cluster, compute: Dtype, stream: Stream) -> Gatherer {
+    pub fn new(cluster: Cluster, stream: Stream) -> Gatherer {
         Gatherer {
             cluster,
             world: cluster.gpus,
@@ -151,7 +152,6 @@ impl Gatherer {
             persistence: cluster.deepspeed.persistence,
             stream,
             fetches: cluster.cpu == CpuOffload::All,
-            compute,
             params: Vec::new(),
             first: 0,
             handles: Vec::new(),
@@ -161,6 +161,7 @@ impl Gatherer {
             inside: Vec::new(),
             forward: Vec::new(),
             external: Vec::new(),
+            unseen: BTreeSet::new(),
             running: Vec::new(),
         }
     }
@@ -168,7 +169,7 @@ impl Gatherer {
     /// One of the same settings for another model, whose engine has a stream of its own.
     pub fn another(&self) -> Gatherer {
         let stream = if self.stream == Stream::Gathers { Stream::OtherGathers } else { self.stream };
-        Gatherer::new(self.cluster, self.compute, stream)
+        Gatherer::new(self.cluster, stream)
     }
 
     /// Takes the parameters of a model.
@@ -177,10 +178,15 @@ impl Gatherer {
         let partitioned = params.of(own).iter().map(|param| Partitioned {
             numel: param.numel,
             part: param.kept.numel,
+            dtype: param.kept.dtype,
             trained: param.trainable,
             persists: param.numel <= self.persistence,
+            status: Status::Partitioned,
+            storage: NOTHING,
+            active: Vec::new(),
             fetched_for: i64::MIN,
-            ..Partitioned::default()
+            uses: Vec::new(),
+            in_leaf: false,
         });
         self.params = partitioned.collect();
     }
@@ -230,11 +236,12 @@ impl Gatherer {
 
     /// `all_gather` outside of the trace: of one parameter, on the stream of who asks.
     fn gather_alone(&mut self, heap: &mut Heap, index: usize) {
-        let bytes = self.params[index].part.saturating_mul(self.world).saturating_mul(self.compute.bytes());
-        let storage = heap.alloc_as(Category::WeightCopies, bytes, self.compute, &GATHERED);
+        let Partitioned { part, dtype, .. } = self.params[index];
+        let bytes = part.saturating_mul(self.world).saturating_mul(dtype.bytes());
+        let storage = heap.alloc_as(Category::WeightCopies, bytes, dtype, &GATHERED);
         if self.fetches {
-            let bytes = self.params[index].part.saturating_mul(self.compute.bytes());
-            let fetched = heap.alloc_as(Category::WeightCopies, bytes, self.compute, &FETCHED);
+            let bytes = part.saturating_mul(dtype.bytes());
+            let fetched = heap.alloc_as(Category::WeightCopies, bytes, dtype, &FETCHED);
             heap.release(fetched);
         }
         heap.send_around(Group::Data, bytes, self.world);
@@ -312,6 +319,20 @@ impl Gatherer {
             }
         }
         self.trace.before.push(before);
+    }
+
+    /// A module runs in forward, with gradients or without.
+    pub fn expect_backward(&mut self, module: Module, with_gradients: bool) {
+        if with_gradients {
+            self.unseen.remove(&module);
+        } else {
+            self.unseen.insert(module);
+        }
+    }
+
+    /// Whether the end of a module's backward is seen.
+    pub fn sees_backward(&self, module: Module) -> bool {
+        !self.unseen.contains(&module)
     }
 
     /// `fetch_sub_module`: gathers what a module needs, then what comes next.
@@ -394,37 +415,59 @@ impl Gatherer {
         self.gather(heap, ahead.into_iter().collect());
     }
 
-    /// `all_gather_coalesced`: one parameter by itself, several through one tensor.
+    /// `all_gather_coalesced`: one parameter by itself, several through one tensor of each element type.
     fn gather(&mut self, heap: &mut Heap, mut own: Vec<usize>) {
         own.sort_unstable();
         let handle = self.handles.len();
-        let mut whole = 0u64;
         for index in &own {
             let param = &mut self.params[*index];
             param.status = Status::InFlight(handle);
-            whole = whole.saturating_add(param.part.saturating_mul(self.world));
             self.available = self.available.saturating_add(i64::try_from(param.numel).unwrap_or(i64::MAX));
         }
         if self.world == 1 {
             return self.take_alone(heap, own);
         }
-        heap.send_around(Group::Data, whole.saturating_mul(self.compute.bytes()), self.world);
-        let parts: Vec<u64> = own.iter().map(|index| self.params[*index].part).collect();
-        let (output, left) = match own.as_slice() {
+        // `sort_dtypes`, by name
+        own.sort_by_key(|index| self.params[*index].dtype == Dtype::F32);
+        let (outputs, left) = match own.as_slice() {
             [] => return,
             [one] => {
-                self.params[*one].storage = self.alloc(heap, whole, &GATHERED);
+                let Partitioned { part, dtype, .. } = self.params[*one];
+                let whole = part.saturating_mul(self.world);
+                heap.send_around(Group::Data, whole.saturating_mul(dtype.bytes()), self.world);
+                self.params[*one].storage = self.alloc(heap, (whole, dtype), &GATHERED);
+                self.fetch_partitions(heap, &own);
                 own.clear();
-                (NOTHING, 1)
+                (Vec::new(), 1)
             }
-            several => (self.alloc(heap, whole, &FLAT_OUTPUT), several.len()),
+            several => {
+                let of_types =
+                    several.chunk_by(|one, other| self.params[*one].dtype == self.params[*other].dtype);
+                let outputs = of_types.map(|alike| self.gather_alike(heap, alike)).collect();
+                (outputs, several.len())
+            }
         };
+        self.handles.push(Handle { outputs, params: own, left });
+    }
+
+    /// `_all_gather_dtype`.
+    fn gather_alike(&self, heap: &mut Heap, own: &[usize]) -> StorageId {
+        let parts = own.iter().map(|index| self.params[*index].part).fold(0, u64::saturating_add);
+        let (whole, dtype) = (parts.saturating_mul(self.world), self.params[own[0]].dtype);
+        heap.send_around(Group::Data, whole.saturating_mul(dtype.bytes()), self.world);
+        let output = self.alloc(heap, (whole, dtype), &FLAT_OUTPUT);
+        self.fetch_partitions(heap, own);
+        output
+    }
+
+    /// Partitions that are in the CPU's memory are copied to be gathered.
+    fn fetch_partitions(&self, heap: &mut Heap, own: &[usize]) {
         if self.fetches {
+            let part = |index: &usize| (self.params[*index].part, self.params[*index].dtype);
             let fetched: Vec<StorageId> =
-                parts.iter().map(|part| self.alloc(heap, *part, &FETCHED)).collect();
+                own.iter().map(|index| self.alloc(heap, part(index), &FETCHED)).collect();
             fetched.into_iter().rev().for_each(|part| heap.release(part));
         }
-        self.handles.push(Handle { output, params: own, left });
     }
 
     /// `_no_gather_coalesced`: the partition of a single rank is the parameter, and is copied where it lies in the CPU's memory.
@@ -433,19 +476,15 @@ impl Gatherer {
             return;
         }
         for index in own.iter().filter(|_| self.fetches) {
-            self.params[*index].storage = self.alloc(heap, self.params[*index].numel, &GATHERED);
+            let Partitioned { numel, dtype, .. } = self.params[*index];
+            self.params[*index].storage = self.alloc(heap, (numel, dtype), &GATHERED);
         }
-        self.handles.push(Handle { output: NOTHING, params: Vec::new(), left: own.len() });
+        self.handles.push(Handle { outputs: Vec::new(), params: Vec::new(), left: own.len() });
     }
 
-    fn alloc(&self, heap: &mut Heap, numel: u64, what: &'static What) -> StorageId {
-        heap.alloc_on(
-            self.stream,
-            Category::WeightCopies,
-            numel.saturating_mul(self.compute.bytes()),
-            self.compute,
-            what,
-        )
+    fn alloc(&self, heap: &mut Heap, (numel, dtype): (u64, Dtype), what: &'static What) -> StorageId {
+        let bytes = numel.saturating_mul(dtype.bytes());
+        heap.alloc_on(self.stream, Category::WeightCopies, bytes, dtype, what)
     }
 
     /// Waits for a parameter: all of its handle are copied out with the first, and what they were gathered in goes with the
@@ -453,14 +492,14 @@ impl Gatherer {
     fn wait(&mut self, heap: &mut Heap, index: usize) {
         let Status::InFlight(number) = self.params[index].status else { return };
         for other in std::mem::take(&mut self.handles[number].params) {
-            let numel = self.params[other].numel;
-            self.params[other].storage = self.alloc(heap, numel, &GATHERED);
+            let Partitioned { numel, dtype, .. } = self.params[other];
+            self.params[other].storage = self.alloc(heap, (numel, dtype), &GATHERED);
         }
         self.params[index].status = Status::Available;
         let handle = &mut self.handles[number];
         handle.left -= 1;
         if handle.left == 0 {
-            heap.release(std::mem::replace(&mut handle.output, NOTHING));
+            handle.outputs.drain(..).for_each(|output| heap.release(output));
         }
         while self.handles.pop_if(|handle| handle.left == 0).is_some() {}
     }

@@ -15,7 +15,7 @@ static UNIT_INPUT: What = What::own(
 );
 
 /// A module, as an engine knows it that gathers every module's own parameters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::step) struct Module {
     name: &'static str,
     /// Tells modules of a name apart that have no parameters.
@@ -63,6 +63,9 @@ impl State {
         if let Parallel::Zero3(zero) = &mut self.parallel
             && !self.heap.stopped
         {
+            if !backward {
+                zero.enter_forward_of(module, self.graph.enabled);
+            }
             zero.enter(&mut self.heap, module, backward);
         }
     }
@@ -117,7 +120,7 @@ impl State {
 
 impl Machine {
     /// Runs a unit of layers: hooks before and after its forward pass, and in backward when the gradient of its output and
-    /// that of its input are there. A recomputation finds the unit as backward has it.
+    /// that of its input are there. A recomputation finds the unit as backward has it, or, of a reentrant checkpoint, calls for it.
     pub fn unit<'m>(
         &'m self,
         unit: usize,
@@ -125,6 +128,11 @@ impl Machine {
         body: impl FnOnce(&Tensor<'m>) -> Tensor<'m>,
     ) -> Tensor<'m> {
         if self.with(|state| state.recomputing) {
+            self.with(|state| {
+                if let Some(fsdp) = state.parallel.units() {
+                    fsdp.enter(&mut state.heap, &state.params, unit);
+                }
+            });
             return body(input);
         }
         let output = body(&self.enter_unit(unit, input));

@@ -28,7 +28,7 @@ use super::what::{Rank, What};
 use crate::dtype::Dtype;
 use crate::job::Member;
 use crate::scenario::software::{HeadCode, Software, Trainer};
-use crate::scenario::{Checkpointing, Cluster, Method, Precision, Sharding};
+use crate::scenario::{Checkpointing, Cluster, LossKernel, Method, Precision, Sharding};
 use crate::work::Group;
 use ddp::Ddp;
 use fsdp2::Fsdp2;
@@ -122,6 +122,12 @@ fn divides_read(member: &Member) -> bool {
     is_by_accelerate(member) && member.method != Method::Qlora
 }
 
+/// Whether adapters stay float32 beside weights that ZeRO-3 divided. trl has peft leave them in the weights' type then
+/// (`autocast_adapter_dtype=False`); LLaMA-Factory does not.
+fn widens_adapters(member: &Member) -> bool {
+    divides_read(member) && member.loss == LossKernel::LogSoftmax
+}
+
 /// Whether accelerate wraps the model and puts autocast around it, as transformers' Trainer has it done.
 pub(super) fn is_by_accelerate(member: &Member) -> bool {
     Software::of(member.stack).trainer == Trainer::Trl
@@ -156,7 +162,8 @@ impl Parallel {
                 Parallel::Zero(Box::new(Zero::of(cluster, compute, member.is_some_and(groups_parameters))))
             }
             Sharding::Zero3 => {
-                let asked = [groups_parameters, divides_read].map(|asked| member.is_some_and(asked));
+                let asked =
+                    [groups_parameters, divides_read, widens_adapters].map(|asked| member.is_some_and(asked));
                 Parallel::Zero3(Box::new(Zero3::of(cluster, compute, asked)))
             }
         }
@@ -349,7 +356,7 @@ impl Parallel {
     }
 
     /// What a rank keeps of a parameter of that shape, with LoRA's rank in it, and the element type in which operations read it.
-    pub fn kept(&self, (rows, columns): (u64, u64), rank: Rank, dtype: Dtype) -> (Kept, Dtype) {
+    pub fn kept(&self, (rows, columns): (u64, u64), rank: Rank, dtype: Dtype, beside: bool) -> (Kept, Dtype) {
         match self {
             Parallel::Alone | Parallel::Tensor(_) | Parallel::Ddp(_) | Parallel::Megatron(_) => {
                 (Kept { numel: rows.saturating_mul(columns), rows, dtype }, dtype)
@@ -359,7 +366,10 @@ impl Parallel {
                 let dtype = if dtype == Dtype::U8 { dtype } else { zero.compute() };
                 (Kept { numel: rows.saturating_mul(columns), rows, dtype }, dtype)
             }
-            Parallel::Zero3(zero) => (zero.partition_of((rows, columns)), zero.compute()),
+            Parallel::Zero3(zero) => {
+                let dtype = if beside { zero.dtype_beside(dtype) } else { zero.compute() };
+                (zero.partition_of((rows, columns), dtype), dtype)
+            }
         }
     }
 
@@ -379,7 +389,7 @@ impl Parallel {
             Parallel::Fsdp2(fsdp) => fsdp.packed(numel),
             Parallel::Zero3(zero) => {
                 let column = (numel.div_ceil(4), 1);
-                (column.0, self.kept(column, Rank::None, zero.compute()).0)
+                (column.0, zero.partition_of(column, zero.compute()))
             }
         }
     }

@@ -97,9 +97,8 @@ pub(in crate::step) fn supported(
         return refuse(Field::Adapter, member.lora.tuner.label().into(), "choose LoRA, or one GPU");
     }
     match member.checkpointing {
-        Checkpointing::Off | Checkpointing::NonReentrant => {}
-        Checkpointing::Reentrant if job.cluster.sharding == Sharding::Zero3 && is_by_accelerate(member) => {}
-        Checkpointing::Reentrant | Checkpointing::Offloaded | Checkpointing::Selective => {
+        Checkpointing::Off | Checkpointing::NonReentrant | Checkpointing::Reentrant => {}
+        Checkpointing::Offloaded | Checkpointing::Selective => {
             let fix = "choose checkpointing with use_reentrant=False";
             return refuse(Field::Checkpointing, "this kind of checkpointing".into(), fix);
         }
@@ -428,8 +427,17 @@ fn sharded(
         let what = "fp16 with QLoRA under trl's ORPO, CPO and SimPO".to_owned();
         return Err((Field::Precision, what, "choose bf16 mixed, or LoRA"));
     }
-    let has_both = member.stack == Stack::Torchtune && member.loss == LossKernel::Full;
-    if member.loss != LossKernel::Standard && !has_both {
+    let followed = match member.stack {
+        Stack::Torchtune => member.loss == LossKernel::Full,
+        Stack::Trl => member.loss.makes_logits_of_answers(),
+        _ => false,
+    };
+    if member.loss == LossKernel::Axolotl && cluster.is_fsdp2() {
+        // its own function wraps the model there
+        let what = "what axolotl does with preferences".to_owned();
+        return Err((Field::Loss, what, "choose DDP or one of DeepSpeed's stages"));
+    }
+    if member.loss != LossKernel::Standard && !followed {
         return Err((Field::Loss, format!("the loss {}", member.loss.label()), "choose the standard one"));
     }
     let attends = |block: &Block| matches!(block.mixer, Mixer::Attention(_));

@@ -424,6 +424,8 @@ impl Zero {
             heap.release(wide);
             tensors[self.trained[place as usize].group] += 1;
         }
+        // of all groups' gradients there is one tensor, which goes with those of the last group
+        let is_shared = tensors.iter().filter(|tensors| **tensors > 0).count() > 1;
         for (partition, tensors) in self.partitions.iter().zip(tensors) {
             let flat =
                 if tensors > 1 { scratch(heap, *partition, self.compute, &FLAT_GRADIENT) } else { NOTHING };
@@ -431,7 +433,7 @@ impl Zero {
             self.single.push(heap.alloc_as(Category::Gradients, bytes, Dtype::F32, &FLAT_GRADIENT));
             heap.release(flat);
         }
-        self.averaged.drain(..).for_each(|grad| heap.release(grad));
+        self.averaged.drain(usize::from(is_shared)..).for_each(|grad| heap.release(grad));
     }
 
     /// The optimizer has stepped: the partitions are gathered in the flat tensor (`all_gather_dp_groups`).
@@ -439,6 +441,7 @@ impl Zero {
         let whole = self.partition().saturating_mul(self.world).saturating_mul(self.compute.bytes());
         heap.send_around(Group::Data, whole, self.world);
         self.single.drain(..).for_each(|gradient| heap.release(gradient));
+        self.averaged.drain(..).for_each(|grad| heap.release(grad));
         self.offload.iter_mut().for_each(|offload| offload.leave_step(heap));
     }
 }

@@ -61,12 +61,16 @@ const SUB_GROUP: u64 = 1_000_000_000;
 /// What ZeRO-3 keeps.
 pub(in crate::step) struct Zero3 {
     world: u64,
-    /// The element type of parameters and gradients (`bf16: {enabled: true}` or `fp16`).
+    /// The element type of the model's parameters and of gradients (`bf16: {enabled: true}` or `fp16`).
     compute: Dtype,
+    /// The element type of trained partitions.
+    partitions: Dtype,
     /// Whether the optimizer has a second group of parameters, those without weight decay.
     decays_apart: bool,
     /// Whether weights were divided as they were read, and not made whole first.
     divides_read: bool,
+    /// Whether adapters stay float32.
+    widens_adapters: bool,
     /// `reduce_bucket_size`, in elements.
     bucket_size: u64,
     /// `contiguous_gradients`.
@@ -98,7 +102,11 @@ pub(in crate::step) struct Zero3 {
 
 impl Zero3 {
     /// Before there is a model.
-    pub fn of(cluster: Cluster, compute: Dtype, [decays_apart, divides_read]: [bool; 2]) -> Zero3 {
+    pub fn of(
+        cluster: Cluster,
+        compute: Dtype,
+        [decays_apart, divides_read, widens_adapters]: [bool; 3],
+    ) -> Zero3 {
         let overlaps = cluster.overlaps();
         let stream = |own: Stream| if overlaps { own } else { Stream::Compute };
         Zero3 {
@@ -106,10 +114,12 @@ impl Zero3 {
             compute,
             decays_apart,
             divides_read,
+            widens_adapters,
             bucket_size: cluster.deepspeed.reduce_bucket,
             contiguous: cluster.deepspeed.contiguous,
             reduces_on: stream(Stream::Scatters),
-            gatherers: vec![Gatherer::new(cluster, compute, stream(Stream::Gathers))],
+            gatherers: vec![Gatherer::new(cluster, stream(Stream::Gathers))],
+            partitions: compute,
             running: 0,
             trained: Vec::new(),
             groups: Vec::new(),
@@ -123,7 +133,7 @@ impl Zero3 {
         }
     }
 
-    /// The element type of parameters and gradients.
+    /// The element type of the model's parameters and of gradients.
     pub fn compute(&self) -> Dtype {
         self.compute
     }
@@ -152,15 +162,21 @@ impl Zero3 {
             return optimizer;
         }
         let frozen = params.list.iter().filter(|param| !param.trainable).map(|param| {
-            offload::pinned(bytes(param.kept.numel, self.compute)).saturating_mul(u64::from(param.times))
+            offload::pinned(bytes(param.kept.numel, param.kept.dtype)).saturating_mul(u64::from(param.times))
         });
-        sum(&[optimizer, offload::pinned(bytes(whole, self.compute)), frozen.fold(0, u64::saturating_add)])
+        sum(&[optimizer, offload::pinned(bytes(whole, self.partitions)), frozen.fold(0, u64::saturating_add)])
     }
 
     /// This rank's partition of a parameter, which is one row: all ranks' are as long.
-    pub fn partition_of(&self, (rows, columns): (u64, u64)) -> Kept {
+    pub fn partition_of(&self, (rows, columns): (u64, u64), dtype: Dtype) -> Kept {
         let numel = rows.saturating_mul(columns).div_ceil(self.world);
-        Kept { numel, rows: 1, dtype: self.compute }
+        Kept { numel, rows: 1, dtype }
+    }
+
+    /// The element type of an adapter that was made in this one. The engine casts a model that is whole (`_cast_module_mixed_precision`),
+    /// and leaves as it is what stands beside weights that are divided by then.
+    pub fn dtype_beside(&self, dtype: Dtype) -> Dtype {
+        if self.widens_adapters { dtype } else { self.compute }
     }
 
     /// Whether weights are divided as they are read; whether their partitions stay on the GPU then.
@@ -197,6 +213,9 @@ impl Zero3 {
                 self.trained.push(id as ParamId);
             }
         }
+        if let Some(first) = self.trained.first() {
+            self.partitions = params.get(*first).kept.dtype;
+        }
         self.partition(heap, params, model.params.clone());
         for id in &self.trained {
             let storage = std::mem::replace(&mut params.list[*id as usize].storage, NOTHING);
@@ -205,7 +224,7 @@ impl Zero3 {
         if !self.keeps_on_host {
             // `defragment`
             heap.empty_cache();
-            keep(heap, whole, self.compute, Category::Weights, &PARTITIONS);
+            keep(heap, whole, self.partitions, Category::Weights, &PARTITIONS);
         }
         if !self.offloads() {
             self.make_masters(heap);
@@ -218,10 +237,10 @@ impl Zero3 {
         }
         // `create_reduce_and_remove_grad_hooks` gathers each to find where its gradient is accumulated
         for id in &self.trained {
-            let part = params.get(*id).kept.numel;
-            let gathered = scratch(heap, part.saturating_mul(self.world), self.compute, &WHOLE);
+            let Kept { numel: part, dtype, .. } = params.get(*id).kept;
+            let gathered = scratch(heap, part.saturating_mul(self.world), dtype, &WHOLE);
             if self.keeps_on_host {
-                let fetched = scratch(heap, part, self.compute, &PARTITION);
+                let fetched = scratch(heap, part, dtype, &PARTITION);
                 heap.release(fetched);
             }
             heap.release(gathered);
@@ -245,11 +264,11 @@ impl Zero3 {
         }
         for param in &mut params.list[own] {
             let (category, times) = (heap.category_of(param.storage), param.times);
-            let bytes = param.kept.numel.saturating_mul(self.compute.bytes());
+            let Kept { numel, dtype, .. } = param.kept;
             let part = if self.keeps_on_host {
                 NOTHING
             } else {
-                heap.persistent(bytes, self.compute, times, category, &PARTITION)
+                heap.persistent(numel.saturating_mul(dtype.bytes()), dtype, times, category, &PARTITION)
             };
             heap.release(std::mem::replace(&mut param.storage, part));
         }
@@ -260,7 +279,11 @@ impl Zero3 {
         // `converted.clone()`: the variable holds the last one until the next is there
         let mut converted = NOTHING;
         for (_, numel) in &self.groups {
-            let next = scratch(heap, *numel, Dtype::F32, &MASTER);
+            // of float32 partitions there is nothing to convert
+            let next = match self.partitions {
+                Dtype::F32 => NOTHING,
+                _ => scratch(heap, *numel, Dtype::F32, &MASTER),
+            };
             heap.release(std::mem::replace(&mut converted, next));
             keep(heap, *numel, Dtype::F32, Category::Optimizer, &MASTER);
         }
@@ -301,6 +324,11 @@ impl Zero3 {
         self.gatherers[self.running].begin(heap);
     }
 
+    /// A module is about to run in forward; whether with gradients.
+    pub fn enter_forward_of(&mut self, module: Module, with_gradients: bool) {
+        self.gatherers[self.running].expect_backward(module, with_gradients);
+    }
+
     /// A module is about to run: in forward, which may be a recomputation, or in backward.
     pub fn enter(&mut self, heap: &mut Heap, module: Module, backward: bool) {
         self.gatherers[self.running].fetch(heap, module, backward);
@@ -309,6 +337,9 @@ impl Zero3 {
     /// A module has run; in backward, whether the optimizer steps then. Gradients of one that is gathered whole are reduced when all of
     /// them are there (`reduce_leaf_module_grads`).
     pub fn leave(&mut self, heap: &mut Heap, params: &mut Params, module: Module, backward: Option<bool>) {
+        if backward.is_some() && !self.gatherers[self.running].sees_backward(module) {
+            return;
+        }
         if let (Some(steps), Some([first, last])) = (backward, module.whole) {
             let trained: Vec<ParamId> = (first..=last).filter(|id| params.get(*id).trainable).collect();
             trained.into_iter().for_each(|id| self.take(heap, params, id, steps));

@@ -362,7 +362,8 @@ fn answers(member: &Member, batch: Batch) -> Result<(), Issue> {
         return refuse(Field::Stack, message, "choose trl");
     }
     if batch.mask.is_packed() {
-        let message = "answers are modelled with a sequence in each row, which is what trl 1.16 makes of padding_free too";
+        let message =
+            "answers are modelled with a sequence in each row (trl 1.16 makes that of padding_free, too)";
         return refuse(Field::Mask, message, "choose a padded batch");
     }
     if batch.lengths != Lengths::Equal {

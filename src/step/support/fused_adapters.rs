@@ -7,7 +7,7 @@ use crate::model::Architecture;
 use crate::model::modeling::families;
 use crate::scenario::software::{ModelCode, Software, Trainer};
 use crate::scenario::{
-    Cluster, Compile, Method, Offloading, Precision, Sharding, StepTime, Tuner, WeightFormat, WrappedBy,
+    Cluster, Compile, Method, Offloading, Precision, StepTime, Tuner, WeightFormat, WrappedBy,
 };
 
 /// Refuses what of fused adapters does not run or was not compared.
@@ -78,22 +78,12 @@ fn over_gpus(cluster: Cluster) -> Result<(), Issue> {
         let fix = "choose a tensor-parallel size of 1, or switch fused-adapters off";
         return Err(Issue::error(Field::TensorParallel, message).with_fix(fix));
     }
-    if !cluster.has_engine() || cluster.sharding == Sharding::Ddp {
-        return Ok(());
+    if cluster.is_fsdp2() && cluster.wrapped_by == WrappedBy::Loop {
+        let message = "under FSDP2 axolotl's fused adapters are modelled as axolotl itself wraps a model";
+        let fix = "choose wrapped-by axolotl, or switch fused-adapters off";
+        return Err(Issue::error(Field::WrappedBy, message).with_fix(fix));
     }
-    if cluster.is_fsdp2() {
-        return match cluster.wrapped_by {
-            WrappedBy::Axolotl => Ok(()),
-            WrappedBy::Loop => {
-                let message =
-                    "under FSDP2 axolotl's fused adapters are modelled as axolotl itself wraps a model";
-                let fix = "choose wrapped-by axolotl, or switch fused-adapters off";
-                Err(Issue::error(Field::WrappedBy, message).with_fix(fix))
-            }
-        };
-    }
-    let message = format!("axolotl's fused adapters were not compared under {}", cluster.sharding.label());
-    Err(Issue::error(Field::Sharding, message).with_fix("choose DDP or FSDP2, or switch fused-adapters off"))
+    Ok(())
 }
 
 #[cfg(test)]
@@ -124,10 +114,9 @@ mod tests {
                 scenario.cluster.wrapped_by = wrapped_by;
             })
         };
-        assert_eq!(under(Sharding::Ddp, WrappedBy::Loop), None);
         assert_eq!(under(Sharding::Fsdp2, WrappedBy::Axolotl), None);
-        for zero in [Sharding::Zero1, Sharding::Zero2, Sharding::Zero3] {
-            assert_eq!(under(zero, WrappedBy::Loop), Some(Field::Sharding), "{zero:?}");
+        for whole in [Sharding::Ddp, Sharding::Zero1, Sharding::Zero2, Sharding::Zero3] {
+            assert_eq!(under(whole, WrappedBy::Loop), None, "{whole:?}");
         }
         let by_loop = refused(|scenario| {
             scenario.precision = Precision::Bf16;

@@ -59,8 +59,13 @@ impl State {
         node
     }
 
-    /// Makes both matrices of each adapter whole where they are sharded by themselves and nobody calls their modules.
-    pub(super) fn unshard_adapters(&mut self, layers: &[Layer]) {
+    /// A function reads the parameters of layers whose modules nobody calls (`get_lora_parameters`), and makes both matrices of each adapter
+    /// whole where they are sharded by themselves.
+    pub(super) fn read_adapted(&mut self, layers: &[Layer]) {
+        for layer in layers {
+            let own = [Some(layer.weight.id()), layer.bias];
+            own.into_iter().flatten().chain(factors(&[*layer])).for_each(|id| self.read_outside(id));
+        }
         if let Some(fsdp) = self.parallel.units() {
             factors(layers).for_each(|id| fsdp.unshard_by_hand(&mut self.heap, &self.params, id));
         }

@@ -84,7 +84,7 @@ impl<'a> Pass<'_, 'a> {
 impl<'m> Tensor<'m> {
     /// `apply_lora_qkv`.
     pub(in crate::step::forward) fn fused_qkv(&self, layers: [Layer; 3]) -> [Tensor<'m>; 3] {
-        self.machine.with(|state| state.unshard_adapters(&layers));
+        self.machine.with(|state| state.read_adapted(&layers));
         let dropped = self.dropped_once(&layers[0]);
         let (x, of) = (&self.value, dropped.as_ref().map(|dropped| &dropped.value));
         self.machine.tensors(|state| {
@@ -107,7 +107,7 @@ impl<'m> Tensor<'m> {
 
     /// `apply_lora_o`.
     pub(in crate::step::forward) fn fused_out(&self, layer: Layer) -> Tensor<'m> {
-        self.machine.with(|state| state.unshard_adapters(&[layer]));
+        self.machine.with(|state| state.read_adapted(&[layer]));
         let dropped = self.dropped_once(&layer);
         let (x, of) = (&self.value, dropped.as_ref().map(|dropped| &dropped.value));
         self.machine.tensor(|state| {
@@ -126,7 +126,7 @@ impl<'m> Tensor<'m> {
 
     /// `apply_lora_mlp_swiglu` and `apply_lora_mlp_geglu`.
     pub(in crate::step::forward) fn fused_mlp(&self, layers: [Layer; 3]) -> Tensor<'m> {
-        self.machine.with(|state| state.unshard_adapters(&layers));
+        self.machine.with(|state| state.read_adapted(&layers));
         let dropped = self.dropped_once(&layers[0]);
         let (x, of) = (&self.value, dropped.as_ref().map(|dropped| &dropped.value));
         self.machine.tensor(|state| {
