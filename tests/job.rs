@@ -17,6 +17,7 @@ use headroom::scenario::{
     Answers, Checkpointing, Cluster, Lengths, Lora, Mask, Merges, Method, ModelChoice, Offloading, Precision,
     Quantization, Reference, Saves, Scenario, Sharding, Spikes, Stack, Task, Tuner, WeightFormat,
 };
+use headroom::share;
 use headroom::step::{self, Recording};
 use headroom::units::Bytes;
 use serde_json::Value;
@@ -276,6 +277,19 @@ fn scoring_is_named_for_who_does_it() {
             assert_eq!(json["phases"]["steady"][phase.slug()]["bytes"], peak.bytes.0, "{phase:?}");
         }
     }
+}
+
+/// Side by side the passes of one name share a row, whichever act of its round each is; what one of them does not run is left empty.
+#[test]
+fn phases_of_one_name_share_a_row() {
+    let link = "m=Qwen/Qwen3-0.6B&task=grpo&st=trl&mask=padded&2.task=sft";
+    let answers: Vec<Answer> = share::decode(link).scenarios.into_iter().map(Answer::of).collect();
+    let table = export::csv(&answers);
+    let rows: Vec<&str> = table.lines().filter(|line| line.contains("Peak in the ")).collect();
+    let names: BTreeSet<&str> = rows.iter().filter_map(|row| row.split('"').nth(1)).collect();
+    assert_eq!(names.len(), rows.len(), "{rows:#?}");
+    let scoring = rows.iter().find(|row| row.contains("policy's scoring")).expect("GRPO scores");
+    assert!(scoring.ends_with(','), "{scoring}");
 }
 
 /// What stands outside the steps has phases of its own: merging after the last step alone.

@@ -102,6 +102,7 @@ class Seen:
         self.looks = False  # whether a picture went through a tower's convolution
         self.trainer = None  # what called the first forward pass: a trainer of transformers' or over it
         self.looked_for = False
+        self.prompt = None  # tokens of the shortest prompt of the first batch
         self.optimizer = None
         self.steps = 0
         self.before = None  # what was allocated and reserved before the first forward pass
@@ -140,7 +141,7 @@ def _before_forward(module, inputs):
     if SEEN.before is None and torch.cuda.is_available():
         SEEN.before = {"allocated": torch.cuda.memory_allocated(), "reserved": torch.cuda.memory_reserved()}
     if not SEEN.looked_for:
-        SEEN.looked_for, SEEN.trainer = True, _trainer(sys._getframe(1))
+        SEEN.looked_for, SEEN.trainer, SEEN.prompt = True, _trainer(sys._getframe(1)), _prompt(sys._getframe(1))
     if SEEN.outermost is None and hasattr(getattr(module, "config", None), "model_type"):
         SEEN.outermost = module
     SEEN.looks = SEEN.looks or isinstance(module, (torch.nn.Conv2d, torch.nn.Conv3d))
@@ -157,6 +158,20 @@ def _trainer(frame):
         own = frame.f_locals.get("self")
         if own is not None and any(name == "Trainer" or name in TRAINERS for name in _classes(own)):
             return own
+        frame = frame.f_back
+    return None
+
+
+def _prompt(frame):
+    """How long the prompts of the batch are that a trainer on the stack was given: those of answers stand by themselves, of others is said
+    which tokens are the answer."""
+    while frame is not None:
+        for name in ("inputs", "batch"):
+            batch = frame.f_locals.get(name)
+            if isinstance(batch, dict) and "prompt_ids" in batch and hasattr(batch["prompt_ids"], "shape"):
+                return batch["prompt_ids"].shape[-1]
+            if isinstance(batch, dict) and hasattr(batch.get("completion_mask"), "tolist"):
+                return min((row.index(1) for row in batch["completion_mask"].tolist() if 1 in row), default=None)
         frame = frame.f_back
     return None
 
@@ -179,8 +194,9 @@ def _task(seen, refused):
     return ("classify" if whole_texts else "sft"), 1
 
 
-def _of_task(task, keys, args, refused, notes):
+def _of_task(task, keys, seen, refused, notes):
     """What a task's arguments say beside those of every run."""
+    args, prompt = getattr(seen.trainer, "args", None), seen.prompt
     if task == "classify":
         keys["labels"] = keys["model"]["config"].get("num_labels") or len(keys["model"]["config"].get("id2label") or (0, 1))
     if task == "cpo" and getattr(args, "loss_type", None) == "simpo":
@@ -192,11 +208,10 @@ def _of_task(task, keys, args, refused, notes):
         keys["rollouts"] = "server" if getattr(args, "use_vllm", False) else "transformers"
         if getattr(args, "use_vllm", False) and getattr(args, "vllm_mode", "server") == "colocate":
             keys["vllm-percent"] = round(100 * args.vllm_gpu_memory_utilization)
-        answer = getattr(args, "max_completion_length", None)
-        if answer and answer < keys["seq-length"]:
-            keys["prompt-length"] = keys["seq-length"] - answer
-            notes.append("prompt-length is what max_completion_length leaves: set it where no answer came to that")
-    if task in ("dpo", "kto", "orpo", "cpo", "grpo", "rloo") and "prompt-length" not in keys:
+    if task in ("dpo", "kto", "grpo", "rloo") and prompt is not None:
+        keys["prompt-length"] = prompt
+        notes.append("prompt-length is that of the first batch's shortest prompt")
+    elif task in ("dpo", "kto", "orpo", "cpo", "grpo", "rloo"):
         notes.append("how long prompts are was not seen: set prompt-length")
     if task == "embed":
         refused.append("how many texts an example has, and whether they run in parts, is not seen")
@@ -254,7 +269,8 @@ def describe_model(model):
             "targets": sorted(adapters),
             "dora": any(getattr(module, "use_dora", {}).get(adapter, False) for module in adapters.values()),
             "dropout": any(getattr(module.lora_dropout[adapter], "p", 0.0) > 0 for module in adapters.values()),
-            "dtype": str(first.lora_A[adapter].weight.dtype).removeprefix("torch."),
+            # AdaLoRA's are parameters, no layers
+            "dtype": str(getattr(first.lora_A[adapter], "weight", first.lora_A[adapter]).dtype).removeprefix("torch."),
         },
         "checkpointing": ("reentrant" if reentrant else "on") if checkpointed else "off",
         "attention": getattr(model.config, "_attn_implementation", None),
@@ -381,7 +397,7 @@ def scenario(seen):
     _stack(seen, keys, args, notes)
     if task != "sft":
         keys["task"] = task
-        _of_task(task, keys, args, refused, notes)
+        _of_task(task, keys, seen, refused, notes)
     settings = os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "") + os.environ.get("PYTORCH_ALLOC_CONF", "")
     if "expandable_segments:True" in settings:
         keys["allocator"] = "expandable"

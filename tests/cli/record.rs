@@ -144,7 +144,7 @@ fn a_trainers_task_is_recorded() {
         ("RewardTrainer", json!({}), json!("reward"), &one),
         (
             "GRPOTrainer",
-            json!({"beta": 0.0, "max_completion_length": 384}),
+            json!({"beta": 0.0}),
             json!("grpo"),
             &[
                 &two[..],
@@ -163,7 +163,8 @@ fn a_trainers_task_is_recorded() {
             &[("reference", json!("scored")), ("rollouts", json!("server")), ("vllm-percent", json!(30))],
         ),
     ] {
-        let row = row_of("task", &json!({"trainer": trl(name), "args": args}));
+        let inputs = json!({"prompt_ids": vec![vec![7; 128]; 2]});
+        let row = row_of("task", &json!({"trainer": trl(name), "args": args, "inputs": inputs}));
         let scenario = &row["reading"]["scenario"];
         assert_eq!(scenario["task"], task, "{name}: {scenario}");
         for (key, value) in wanted {
@@ -171,6 +172,9 @@ fn a_trainers_task_is_recorded() {
         }
         assert_eq!(row["reading"]["not-predicted"], Value::Null, "{name}");
     }
+    let masked =
+        json!({"trainer": trl("DPOTrainer"), "inputs": {"completion_mask": [[0, 0, 0, 1], [0, 0, 1, 1]]}});
+    assert_eq!(row_of("task", &masked)["reading"]["scenario"]["prompt-length"], 2);
     let unsloth = row_of("task", &json!({"trainer": [["unsloth_compiled_cache", "_UnslothDPOTrainer"]]}));
     assert_eq!(unsloth["reading"]["scenario"]["task"], "dpo");
 }
