@@ -6,9 +6,9 @@ use crate::model::Architecture;
 use crate::model::blocks::{Block, FeedForward};
 use crate::model::modeling::quantised_experts_before_5;
 use crate::scenario::software::{Quantiser, Software};
-use crate::scenario::{Merges, Quantization, Scenario, Tuner, WeightFormat};
+use crate::scenario::{Evaluation, Merges, Quantization, Scenario, Task, Tuner, WeightFormat};
 use crate::step;
-use crate::units::Bytes;
+use crate::units::{Bytes, grouped};
 
 /// The answer to a [`Scenario`]: always one, even to a scenario that cannot be estimated.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,10 +121,28 @@ fn quantised(quantization: Quantization, elements: u64) -> Bytes {
     }
 }
 
-/// What saving and merging take of the CPU's memory.
+/// What saving, merging and an evaluation take of the CPU's memory.
 fn spikes(scenario: &Scenario, host: HostSpikes, parameters: u64) -> Vec<Issue> {
     let note = |field, message| Issue::new(Severity::Note, field, message);
     let mut notes = Vec::new();
+    // of texts that are classified it is a number for each class
+    if scenario.task != Task::Classify && host.evaluation > Bytes::ZERO {
+        let Evaluation { batches, accumulation, .. } = scenario.evaluation;
+        let when = match accumulation {
+            0 => "in the end",
+            every if every < batches => "in parts, each joined to all before it,",
+            _ => "at once",
+        };
+        let message = format!(
+            "the logits of the evaluation's {} batches go to the CPU's memory {when} and wait there for the metrics: up to {}",
+            grouped(batches),
+            host.evaluation
+        );
+        let note = note(Field::EvalAccumulation, message);
+        notes.push(
+            note.with_fix("preprocess_logits_for_metrics with an argmax leaves a number for each token"),
+        );
+    }
     if scenario.saves() {
         notes.push(note(Field::Saving, saving(scenario, host)));
     }
@@ -191,7 +209,7 @@ fn read_by_each(scenario: &Scenario, parameters: u64) -> Option<Issue> {
     let gpus = scenario.cluster.gpus;
     let message = format!(
         "before it is sharded every process reads the whole model into the CPU's memory: {each} for each of {}",
-        crate::units::grouped(gpus)
+        grouped(gpus)
     );
     Some(Issue::new(Severity::Note, Field::Sharding, message))
 }
@@ -213,7 +231,30 @@ fn on_host(bytes: Bytes, gpus: u64) -> Option<Issue> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scenario::{Method, ModelChoice, Precision};
+    use crate::scenario::{Evaluates, Method, ModelChoice, Precision};
+
+    /// `Trainer` has the logits of 100 batches of 8 texts in the CPU's memory, twice while those of the last batches are joined to them.
+    #[test]
+    fn logits_of_an_evaluation_are_told() {
+        let scenario = |accumulation| Scenario {
+            evaluation: Evaluation { keeps: Evaluates::Metrics, batch: 8, accumulation, batches: 100 },
+            ..Scenario::default()
+        };
+        let told = |accumulation| {
+            let answer = estimate(&scenario(accumulation));
+            let evaluation = answer.memory.expect("nothing stands in the way").host.evaluation;
+            let note = answer.issues.into_iter().find(|issue| issue.field == Field::EvalAccumulation);
+            (evaluation, note.expect("it is told").message)
+        };
+        let tokens = 100 * 8 * scenario(0).sequence;
+        let once = tokens * (128_256 * 4 + 8);
+        assert_eq!(told(0).0, Bytes(once));
+        let (twice, message) = told(4);
+        assert_eq!(twice, Bytes(2 * once));
+        assert!(message.contains("100 batches") && message.contains(&twice.to_string()), "{message}");
+        let plain = estimate(&Scenario::default());
+        assert!(plain.memory.is_some_and(|memory| memory.host.evaluation == Bytes::ZERO));
+    }
 
     fn told(model: &str, change: impl FnOnce(&mut Scenario)) -> Option<Issue> {
         let model = ModelChoice::Catalogue(model.to_owned());

@@ -179,8 +179,12 @@ pub enum Stage {
     Backward,
     /// Clipping and the optimizer's step.
     Step,
-    /// A forward pass without gradients: a reference, a reward.
+    /// A forward pass without gradients, where who scores does so alone: a reference.
     Score,
+    /// The same by the model that is trained, of answers that it or a vLLM has generated.
+    Policy,
+    /// The same by the model as it was, where the one that is trained scores too.
+    Reference,
     /// The forward pass over a prompt, up to its first new token.
     Prefill,
     /// One forward pass for each further token.
@@ -205,6 +209,8 @@ impl Stage {
             Stage::Backward => "Backward",
             Stage::Step => "Optimizer step",
             Stage::Score => "Scoring",
+            Stage::Policy => "Scoring (policy)",
+            Stage::Reference => "Scoring (reference)",
             Stage::Prefill => "Prompt (prefill)",
             Stage::Decode => "Generation (decode)",
             Stage::Evaluate => "Evaluation",
@@ -222,6 +228,8 @@ impl Stage {
             Stage::Backward => "Backward",
             Stage::Step => "Optimizer",
             Stage::Score => "Scoring",
+            Stage::Policy => "Policy",
+            Stage::Reference => "Reference",
             Stage::Prefill => "Prefill",
             Stage::Decode => "Decode",
             Stage::Evaluate => "Evaluation",
@@ -249,7 +257,9 @@ impl Phase {
             Stage::Forward => "forward",
             Stage::Backward => "backward",
             Stage::Step => "step",
-            Stage::Score => "score",
+            // who scores is told apart where two do
+            Stage::Score | Stage::Policy => "score",
+            Stage::Reference => "reference",
             Stage::Prefill => "prefill",
             Stage::Decode => "decode",
             Stage::Evaluate => "evaluate",
@@ -267,6 +277,8 @@ impl Phase {
             Stage::Backward => "backward pass",
             Stage::Step => "optimizer step",
             Stage::Score => "scoring pass",
+            Stage::Policy => "policy's scoring pass",
+            Stage::Reference => "reference's scoring pass",
             Stage::Prefill => "pass over the prompt",
             Stage::Decode => "generation of tokens",
             Stage::Evaluate => "evaluation",
@@ -421,6 +433,8 @@ pub struct HostSpikes {
     /// Where adapters are merged in the CPU's memory: the layers that were written to, the adapters, and what the largest layer takes
     /// meanwhile; nothing without adapters.
     pub merging: Bytes,
+    /// The most that logits and labels of an evaluation take which waits for metrics.
+    pub evaluation: Bytes,
 }
 
 /// What a training step of a scenario needs.
@@ -444,7 +458,7 @@ pub struct Memory {
     pub rank: Option<Rank>,
     /// What offloaded weights, gradients and optimizer state take of the CPU's memory, on behalf of this GPU.
     pub on_host: Bytes,
-    /// What saving and merging take of the CPU's memory, where they are done.
+    /// What saving, merging and an evaluation take of the CPU's memory, where they are done.
     pub host: HostSpikes,
     /// What of a mixture is not quantised where all else is.
     pub experts: WholeExperts,

@@ -379,6 +379,20 @@ fn accelerate_refuses_what_it_has_no_line_for() {
     }
 }
 
+/// accelerate's file launches train.py: where none is written of a task, or nothing is trained, neither is it.
+#[test]
+fn accelerate_launches_a_file_that_is_written() {
+    for (task, said) in [("ppo", "PPO"), ("distil", "distillation"), ("generate", "generates")] {
+        let scenario = share::decode(&format!("task={task}&m=Qwen/Qwen3-0.6B")).scenarios.remove(0);
+        let issue = configuration(&scenario, Configuration::Accelerate).expect_err(task);
+        assert!(issue.message.contains(said) && issue.fix.is_some(), "{issue}");
+    }
+    for task in ["sft", "dpo", "grpo", "reward", "embed", "classify"] {
+        let scenario = share::decode(&format!("task={task}&m=Qwen/Qwen3-0.6B")).scenarios.remove(0);
+        assert!(configuration(&scenario, Configuration::Accelerate).is_ok(), "{task}");
+    }
+}
+
 #[test]
 fn scripts_of_trl_and_unsloth_are_read_back() {
     for (stack, method) in

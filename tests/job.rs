@@ -2,17 +2,22 @@
 
 #![cfg(not(target_arch = "wasm32"))]
 
+use std::collections::BTreeSet;
+
 use headroom::allocator::Settings;
 use headroom::check;
 use headroom::estimate;
+use headroom::export;
 use headroom::issue::{Field, Severity};
 use headroom::job::{Act, Batch, Job, Loss, Member, Scorer};
-use headroom::memory::{Category, Iteration, Stage};
+use headroom::memory::{Category, Iteration, Phase, Stage};
 use headroom::model::catalogue;
+use headroom::plan::Answer;
 use headroom::scenario::{
-    Checkpointing, Cluster, Lengths, Lora, Mask, Merges, Method, ModelChoice, Offloading, Precision,
-    Quantization, Saves, Scenario, Sharding, Spikes, Stack, Tuner, WeightFormat,
+    Answers, Checkpointing, Cluster, Lengths, Lora, Mask, Merges, Method, ModelChoice, Offloading, Precision,
+    Quantization, Reference, Saves, Scenario, Sharding, Spikes, Stack, Task, Tuner, WeightFormat,
 };
+use headroom::share;
 use headroom::step::{self, Recording};
 use headroom::units::Bytes;
 use serde_json::Value;
@@ -237,6 +242,54 @@ fn what_is_no_job_says_what_would_be() {
         assert!(issue.fix.is_some(), "{issue}");
         assert_eq!(Recording::of_job(&job, &gpu).expect_err(message), issue);
     }
+}
+
+/// Who scores is told apart where the policy and its reference do: each has its row in the tables and its key in JSON, of which the
+/// policy's is the one that was there when it scores alone.
+#[test]
+fn scoring_is_named_for_who_does_it() {
+    for (method, reference, expected) in [
+        (Method::Lora, Reference::Scored, &[Stage::Policy, Stage::Reference][..]),
+        (Method::Full, Reference::Scored, &[Stage::Policy, Stage::Reference]),
+        (Method::Full, Reference::None, &[Stage::Policy]),
+    ] {
+        let scenario = Scenario {
+            task: Task::Grpo,
+            model: ModelChoice::Catalogue("Qwen/Qwen3-0.6B".into()),
+            stack: Stack::Trl,
+            method,
+            precision: Precision::AmpBf16,
+            answers: Answers { reference, prompt: 256, ..Scenario::default().answers },
+            ..Scenario::default()
+        };
+        let answer = Answer::of(scenario);
+        let memory = answer.estimate.memory.as_ref().expect("nothing stands in the way");
+        let phases: Vec<Phase> = memory.steady.phases.iter().map(|(phase, _)| *phase).collect();
+        let scoring: Vec<Stage> = phases.iter().map(|phase| phase.stage).take(expected.len()).collect();
+        assert_eq!(scoring, expected, "{method:?} {reference:?}");
+        for name in [Phase::label, Phase::slug] {
+            let names: BTreeSet<&str> = phases.iter().map(|phase| name(*phase)).collect();
+            assert_eq!(names.len(), phases.len(), "{phases:?}");
+        }
+        assert_eq!(phases[0].slug(), "score");
+        let json = export::json(&answer);
+        for (phase, peak) in &memory.steady.phases {
+            assert_eq!(json["phases"]["steady"][phase.slug()]["bytes"], peak.bytes.0, "{phase:?}");
+        }
+    }
+}
+
+/// Side by side the passes of one name share a row, whichever act of its round each is; what one of them does not run is left empty.
+#[test]
+fn phases_of_one_name_share_a_row() {
+    let link = "m=Qwen/Qwen3-0.6B&task=grpo&st=trl&mask=padded&2.task=sft";
+    let answers: Vec<Answer> = share::decode(link).scenarios.into_iter().map(Answer::of).collect();
+    let table = export::csv(&answers);
+    let rows: Vec<&str> = table.lines().filter(|line| line.contains("Peak in the ")).collect();
+    let names: BTreeSet<&str> = rows.iter().filter_map(|row| row.split('"').nth(1)).collect();
+    assert_eq!(names.len(), rows.len(), "{rows:#?}");
+    let scoring = rows.iter().find(|row| row.contains("policy's scoring")).expect("GRPO scores");
+    assert!(scoring.ends_with(','), "{scoring}");
 }
 
 /// What stands outside the steps has phases of its own: merging after the last step alone.

@@ -77,8 +77,10 @@ def megatron(row):
         yield from golden(row)
     elif any(name in args for name in ("--overlap-grad-reduce", "--overlap-param-gather")) and (parallel.get("dp") or 1) > 1:
         yield "overlapped communication"
-    if "vocab" not in model and not is_golden(row):
+    # a model of the Hub has its own
+    if "vocab" not in model and not model.get("hub_id") and not is_golden(row):
         yield "a vocabulary that is not stated"
+    yield from swift(row)
     # experts are followed beside latent attention, on layers that no GPUs share, where each is given as many tokens
     followed = (parallel.get("tp") or 1) == 1 and (parallel.get("cp") or 1) == 1 and "--moe-pad-expert-input-to-capacity" in args
     is_latent = "mla" in str(model.get("attention", "")) or "--multi-latent-attention" in args
@@ -101,6 +103,28 @@ def megatron(row):
         yield "Megatron-FSDP"
     if row["quality"] == "C":
         yield "settings or the figure are rounded or incomplete"
+
+
+#: What models of the Hub that see or hear have in their names.
+SEES = ("-VL", "Omni", "InternVL", "GLM-4.6V", "gemma-4", "Qwen3.5")
+
+
+def swift(row):
+    """What commands of ms-swift ask for, and Megatron Bridge's rows of adapters."""
+    settings, hub_id = row["settings"], str(row["model"].get("hub_id") or "")
+    command = settings.get("command") or {}
+    if "lora" in (settings.get("method"), command.get("tuner_type")):
+        yield "adapters under Megatron"
+    if command.get("rlhf_type"):
+        yield "preferences or reinforcement in Megatron"
+    if "muon" in str(command.get("optimizer")):
+        yield "Muon under Megatron"
+    if command.get("optimizer_cpu_offload") == "true":
+        yield "an optimizer in the CPU's memory under Megatron"
+    if command and command.get("packing") != "true":
+        yield "texts of lengths that are not stated"
+    if any(name in hub_id for name in SEES):
+        yield "an encoder, pictures or state spaces"
 
 
 def prime_rl(row):

@@ -48,10 +48,44 @@ CARDS = {
     "Tesla T4": "t4",
 }
 
-#: Classes of optimizers by their slugs.
+#: Classes of optimizers by the package that has them, with their slugs: AdamW8bit is another one in torchao than in bitsandbytes.
 OPTIMIZERS = {
-    "AdamW": "adamw", "Adam": "adam", "AdamW8bit": "adamw-8bit", "PagedAdamW8bit": "paged-adamw-8bit", "PagedAdamW": "paged-adamw",
-    "PagedAdamW32bit": "paged-adamw", "Adafactor": "adafactor", "Lion": "lion",
+    "torch": {
+        "Adam": "adam", "Adafactor": "adafactor-torch", "Adagrad": "adagrad", "RMSprop": "rmsprop", "NAdam": "nadam", "SparseAdam": "sparse-adam",
+    },
+    "transformers": {"Adafactor": "adafactor", "AdamW": "adamw-for-loop"},
+    "bitsandbytes": {
+        "AdamW8bit": "adamw-8bit", "PagedAdamW8bit": "paged-adamw-8bit", "PagedAdamW": "paged-adamw", "PagedAdamW32bit": "paged-adamw",
+        "Lion": "lion", "Lion8bit": "lion-8bit", "AdEMAMix": "ademamix", "AdEMAMix8bit": "ademamix-8bit", "PagedAdEMAMix": "paged-ademamix",
+        "PagedAdEMAMix8bit": "paged-ademamix-8bit",
+    },
+    "torchao": {"AdamW8bit": "adamw-8bit-torchao"},
+    "schedulefree": {"AdamWScheduleFree": "schedule-free-adamw"},
+    "optimi": {"StableAdamW": "stable-adamw"},
+    "galore_torch": {"GaLoreAdamW": "galore-adamw", "GaLoreAdamW8bit": "galore-adamw-8bit", "GaLoreAdafactor": "galore-adafactor"},
+    "apollo_torch": {"APOLLOAdamW": "apollo-adamw"},
+}
+
+#: Trainers by their classes, with the tasks that they are, and what the rows of a batch are of one example.
+TRAINERS = {
+    "SFTTrainer": ("sft", 1), "DPOTrainer": ("dpo", 2), "KTOTrainer": ("kto", 1), "ORPOTrainer": ("orpo", 2), "CPOTrainer": ("cpo", 2),
+    "RewardTrainer": ("reward", 2), "GRPOTrainer": ("grpo", 1), "RLOOTrainer": ("rloo", 1), "SentenceTransformerTrainer": ("embed", 1),
+    "PPOTrainer": ("ppo", 1), "DistillationTrainer": ("distil", 1), "GKDTrainer": ("distil", 1),
+}
+
+#: Tasks of which more decides than is seen, and what.
+NOT_SEEN = {
+    "ppo": "how PPO's round is divided, and its value and reward models, are not seen",
+    "distil": "which teacher ran is not seen",
+}
+
+#: Packages whose trainers do more than their class over transformers' says.
+OF_TRAINERS = ("trl", "sentence_transformers")
+
+#: peft's tuners by their types, with their slugs and what stands where LoRA's rank does.
+TUNERS = {
+    "LORA": ("lora", "r"), "IA3": ("ia3", None), "VERA": ("vera", "r"), "OFT": ("oft", "oft_block_size"), "LOHA": ("loha", "r"), "LOKR": ("lokr", "r"),
+    "PROMPT_TUNING": ("prompt", "num_virtual_tokens"), "P_TUNING": ("p-tuning", "num_virtual_tokens"), "PREFIX_TUNING": ("prefix", "num_virtual_tokens"),
 }
 
 PACKAGES = ("torch", "transformers", "peft", "trl", "accelerate", "bitsandbytes", "liger-kernel", "unsloth", "flash-attn", "deepspeed")
@@ -65,6 +99,10 @@ class Seen:
         self.outermost = None
         self.shapes = {}  # of each embedding by its entries: shapes of ids, and how often each was given
         self.autocast = None
+        self.looks = False  # whether a picture went through a tower's convolution
+        self.trainer = None  # what called the first forward pass: a trainer of transformers' or over it
+        self.looked_for = False
+        self.prompt = None  # tokens of the shortest prompt of the first batch
         self.optimizer = None
         self.steps = 0
         self.before = None  # what was allocated and reserved before the first forward pass
@@ -102,13 +140,83 @@ def _before_forward(module, inputs):
         return
     if SEEN.before is None and torch.cuda.is_available():
         SEEN.before = {"allocated": torch.cuda.memory_allocated(), "reserved": torch.cuda.memory_reserved()}
+    if not SEEN.looked_for:
+        SEEN.looked_for, SEEN.trainer, SEEN.prompt = True, _trainer(sys._getframe(1)), _prompt(sys._getframe(1))
     if SEEN.outermost is None and hasattr(getattr(module, "config", None), "model_type"):
         SEEN.outermost = module
+    SEEN.looks = SEEN.looks or isinstance(module, (torch.nn.Conv2d, torch.nn.Conv3d))
     if isinstance(module, torch.nn.Embedding) and inputs and inputs[0].dim() == 2 and not inputs[0].is_floating_point():
         own = SEEN.shapes.setdefault(module.num_embeddings, {})
         shape = tuple(inputs[0].shape)
         own[shape] = own.get(shape, 0) + 1
         SEEN.autocast = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else None
+
+
+def _trainer(frame):
+    """The trainer that is on the stack."""
+    while frame is not None:
+        own = frame.f_locals.get("self")
+        if own is not None and any(name == "Trainer" or name in TRAINERS for name in _classes(own)):
+            return own
+        frame = frame.f_back
+    return None
+
+
+def _prompt(frame):
+    """How long the prompts of the batch are that a trainer on the stack was given: those of answers stand by themselves, of others is said
+    which tokens are the answer."""
+    while frame is not None:
+        for name in ("inputs", "batch"):
+            batch = frame.f_locals.get(name)
+            if isinstance(batch, dict) and "prompt_ids" in batch and hasattr(batch["prompt_ids"], "shape"):
+                return batch["prompt_ids"].shape[-1]
+            if isinstance(batch, dict) and hasattr(batch.get("completion_mask"), "tolist"):
+                return min((row.index(1) for row in batch["completion_mask"].tolist() if 1 in row), default=None)
+        frame = frame.f_back
+    return None
+
+
+def _classes(value):
+    """The names of its class and of those over it; Unsloth's are called after those that they stand for."""
+    return [cls.__name__.lstrip("_").removeprefix("Unsloth") for cls in type(value).__mro__]
+
+
+def _task(seen, refused):
+    """What is trained, and rows of a batch for each example. A trainer that is known is the closest one."""
+    if seen.trainer is not None:
+        for name, cls in zip(_classes(seen.trainer), type(seen.trainer).__mro__):
+            if name in TRAINERS:
+                return TRAINERS[name]
+            if cls.__module__.partition(".")[0] in OF_TRAINERS:
+                refused.append(f"what {name} of {cls.__module__.partition('.')[0]} runs is not known here")
+                return "sft", 1
+    whole_texts = any(name.endswith("ForSequenceClassification") for name in seen.model["classes"])
+    return ("classify" if whole_texts else "sft"), 1
+
+
+def _of_task(task, keys, seen, refused, notes):
+    """What a task's arguments say beside those of every run."""
+    args, prompt = getattr(seen.trainer, "args", None), seen.prompt
+    if task == "classify":
+        keys["labels"] = keys["model"]["config"].get("num_labels") or len(keys["model"]["config"].get("id2label") or (0, 1))
+    if task == "cpo" and getattr(args, "loss_type", None) == "simpo":
+        keys["task"] = "simpo"
+    if task in ("dpo", "kto"):
+        keys["reference"] = "precomputed" if getattr(args, "precompute_ref_log_probs", False) else "scored"
+    if task in ("grpo", "rloo"):
+        keys["reference"] = "scored" if getattr(args, "beta", 0.0) else "none"
+        keys["rollouts"] = "server" if getattr(args, "use_vllm", False) else "transformers"
+        if getattr(args, "use_vllm", False) and getattr(args, "vllm_mode", "server") == "colocate":
+            keys["vllm-percent"] = round(100 * args.vllm_gpu_memory_utilization)
+    if task in ("dpo", "kto", "grpo", "rloo") and prompt is not None:
+        keys["prompt-length"] = prompt
+        notes.append("prompt-length is that of the first batch's shortest prompt")
+    elif task in ("dpo", "kto", "orpo", "cpo", "grpo", "rloo"):
+        notes.append("how long prompts are was not seen: set prompt-length")
+    if task == "embed":
+        refused.append("how many texts an example has, and whether they run in parts, is not seen")
+    if task in NOT_SEEN:
+        refused.append(NOT_SEEN[task])
 
 
 def _after_step(optimizer, *_):
@@ -128,15 +236,16 @@ def describe_model(model):
     count = {"total": 0, "trainable": 0}
     bytes_by_type, types_trained = {}, set()
     for parameter in model.parameters():
-        four_bit = type(parameter).__name__ == "Params4bit"
-        size = parameter.numel() * (2 if four_bit else 1)  # two numbers in each byte
+        packed = {"Params4bit": "4-bit", "Int8Params": "8-bit"}.get(type(parameter).__name__)
+        size = parameter.numel() * (2 if packed == "4-bit" else 1)  # two numbers in each byte
         count["total"] += size
-        kind = "4-bit" if four_bit else str(parameter.dtype).removeprefix("torch.")
+        kind = packed or str(parameter.dtype).removeprefix("torch.")
         bytes_by_type[kind] = bytes_by_type.get(kind, 0) + parameter.numel() * parameter.element_size()
         if parameter.requires_grad:
             count["trainable"] += size
             types_trained.add(kind)
     adapters = {name.rpartition(".")[2]: module for name, module in model.named_modules() if hasattr(module, "lora_A") and len(module.lora_A)}
+    tuned = {name.rpartition(".")[2] for name, module in model.named_modules() if hasattr(module, "adapter_layer_names")}
     first = next(iter(adapters.values()), None)
     adapter = first and next(iter(first.lora_A))
     checkpointed = [module for module in model.modules() if getattr(module, "gradient_checkpointing", False)]
@@ -147,7 +256,10 @@ def describe_model(model):
     config["model_type"] = model.config.model_type
     return {
         "name": _name(model.config),
+        "classes": _classes(model),
         "config": config,
+        "quantised": _settings(getattr(model.config, "quantization_config", None)),
+        "tuner": _tuner(model, sorted(tuned)),
         "parameters": count,
         "bytes_by_type": bytes_by_type,
         "trained_types": sorted(types_trained),
@@ -157,11 +269,73 @@ def describe_model(model):
             "targets": sorted(adapters),
             "dora": any(getattr(module, "use_dora", {}).get(adapter, False) for module in adapters.values()),
             "dropout": any(getattr(module.lora_dropout[adapter], "p", 0.0) > 0 for module in adapters.values()),
-            "dtype": str(first.lora_A[adapter].weight.dtype).removeprefix("torch."),
+            # AdaLoRA's are parameters, no layers
+            "dtype": str(getattr(first.lora_A[adapter], "weight", first.lora_A[adapter]).dtype).removeprefix("torch."),
         },
         "checkpointing": ("reentrant" if reentrant else "on") if checkpointed else "off",
         "attention": getattr(model.config, "_attn_implementation", None),
     }
+
+
+def _settings(value):
+    """An object's settings as a dictionary."""
+    value = value.to_dict() if hasattr(value, "to_dict") else value
+    return dict(value) if value else None
+
+
+def _tuner(model, targets):
+    """The settings of peft's adapter that is trained."""
+    found = getattr(model, "peft_config", None) or {}
+    settings = _settings(next(iter(found.values()), None))
+    return settings and {"kind": str(settings.get("peft_type", "")).rpartition(".")[2], "targets": targets, "settings": settings}
+
+
+def _adapters(model, keys, refused):
+    """The adapters, where peft's settings or the layers of LoRA say that there are some."""
+    tuner, lora = model["tuner"], model["lora"]
+    # heads of classes are always trained whole
+    saved = set((tuner and tuner["settings"].get("modules_to_save")) or ()) - {"classifier", "score"}
+    if saved >= {"embed_tokens", "lm_head"}:
+        keys["train-embeddings"] = True
+    elif saved:
+        refused.append(f"modules_to_save of {', '.join(sorted(saved))} are in no scenario")
+    if tuner and tuner["kind"] != "LORA":
+        settings = tuner["settings"]
+        slug, rank = TUNERS.get(tuner["kind"], (None, None))
+        if slug is None:
+            refused.append(f"adapters of peft's {tuner['kind']} are in no scenario")
+            return
+        if slug == "prefix" and settings.get("prefix_projection"):
+            slug = "prefix-projected"
+        keys["adapter"] = slug
+        if rank and settings.get(rank):
+            keys["lora-rank"] = settings[rank]
+        if tuner["targets"]:
+            keys["lora-targets"] = ",".join(tuner["targets"])
+    elif lora:
+        keys["lora-rank"], keys["lora-targets"] = lora["rank"], ",".join(lora["targets"])
+        keys["adapter"] = "dora" if lora["dora"] else "lora"
+        keys["lora-dropout"], keys["fp32-adapters"] = lora["dropout"], lora["dtype"] == "float32"
+
+
+def _quantised(model, keys, refused):
+    """How the frozen weights are stored, where they are quantised."""
+    said = model["quantised"] or {}
+    method = str(said.get("quant_method", "")).rpartition(".")[2].lower()
+    if method in ("bitsandbytes", "bitsandbytes_4bit", "bitsandbytes_8bit", "") or not said:
+        if "8-bit" in model["bytes_by_type"]:
+            keys["weight-format"] = "int8"
+        elif said.get("bnb_4bit_quant_type", "nf4") != "nf4":
+            refused.append(f"4-bit weights of type {said['bnb_4bit_quant_type']} are in no scenario")
+        elif "bnb_4bit_use_double_quant" in said:
+            keys["double-quant"] = bool(said["bnb_4bit_use_double_quant"])
+    elif method in ("gptq", "awq") and f"{method}-{said.get('bits', 4)}" in ("gptq-4", "gptq-8", "awq-4"):
+        keys["weight-format"] = f"{method}-{said.get('bits', 4)}"
+        keys["group-size"] = {-1: "column"}.get(said.get("group_size", 128), said.get("group_size", 128))
+    elif method == "torchao" and "Int8WeightOnly" in json.dumps(said, default=lambda own: type(own).__name__):
+        keys["weight-format"] = "torchao-int8"
+    else:
+        refused.append(f"weights quantised by {method} are in no scenario")
 
 
 def _name(config):
@@ -182,38 +356,48 @@ def scenario(seen):
     model, notes = seen.model, []
     if model is None:
         raise SystemExit("headroom_record: no training step of a transformers model was seen (was there an optimizer step?)")
+    refused = []
     four_bit = "4-bit" in model["bytes_by_type"]
+    has_adapters = bool(model["lora"] or model["tuner"])
+    is_quantised = four_bit or "8-bit" in model["bytes_by_type"] or bool(model["quantised"])
     keys = {"model": {"name": model["name"], "config": model["config"]}}
-    keys["method"] = "full" if not model["lora"] else "qlora" if four_bit else "lora"
-    if model["lora"]:
-        keys["lora-rank"], keys["lora-targets"] = model["lora"]["rank"], ",".join(model["lora"]["targets"])
-        keys["adapter"] = "dora" if model["lora"]["dora"] else "lora"
-        keys["lora-dropout"], keys["fp32-adapters"] = model["lora"]["dropout"], model["lora"]["dtype"] == "float32"
+    keys["method"] = "full" if not has_adapters else "qlora" if is_quantised else "lora"
+    _adapters(model, keys, refused)
+    if is_quantised:
+        _quantised(model, keys, refused)
+        if not has_adapters:
+            refused.append("quantised weights without adapters are in no scenario")
+    if seen.looks:
+        refused.append("pictures were given, and how many of what size was not seen")
     # what most of the frozen weights are, and of a model that is trained whole all of them
-    plain = {kind: size for kind, size in model["bytes_by_type"].items() if kind != "4-bit"}
+    plain = {kind: size for kind, size in model["bytes_by_type"].items() if kind not in ("4-bit", "8-bit")}
     weights = max(plain, key=plain.get) if plain else "bfloat16"
     autocast = seen.autocast and str(seen.autocast).removeprefix("torch.")
     if autocast == "float16":
         keys["precision"] = "amp-fp16"
     elif autocast:
-        keys["precision"] = "amp-bf16" if weights == "float32" and not four_bit else "amp-bf16-weights"
+        keys["precision"] = "amp-bf16" if weights == "float32" and not is_quantised else "amp-bf16-weights"
     else:
         keys["precision"] = {"float32": "fp32", "float16": "fp16"}.get(weights, "bf16")
-    keys["optimizer"] = _optimizer(seen.optimizer, notes)
+    keys["optimizer"] = _optimizer(seen.optimizer, refused)
     # tokens have the largest embedding: others are of positions or of kinds of tokens
     shapes = seen.shapes[max(seen.shapes)] if seen.shapes else {(1, 1): 1}
+    task, rows_of_one = _task(seen, refused)
     keys["batch-size"], keys["seq-length"] = max(shape[0] for shape in shapes), max(shape[1] for shape in shapes)
+    if keys["batch-size"] % rows_of_one:
+        refused.append("batches of one row are pairs without padding, which are in no scenario")
+    keys["batch-size"] = max(1, keys["batch-size"] // rows_of_one)
     if len(shapes) > 1:
         notes.append(f"batches of {len(shapes)} shapes were given; the largest of each dimension stands here")
     passes = sum(shapes.values())
     keys["gradient-accumulation"] = max(1, round(passes / max(seen.steps, 1)))
     keys["gradient-checkpointing"] = model["checkpointing"]
     keys["attention"] = {"flash_attention_2": "flash-attention-2", "eager": "eager"}.get(model["attention"], "sdpa")
-    for library, stack in (("unsloth", "unsloth"), ("liger_kernel", "liger"), ("trl", "trl")):
-        if library in sys.modules:
-            keys["stack"] = stack
-            notes.append(f"the stack is {stack} because {library} was imported")
-            break
+    args = getattr(seen.trainer, "args", None)
+    _stack(seen, keys, args, notes)
+    if task != "sft":
+        keys["task"] = task
+        _of_task(task, keys, seen, refused, notes)
     settings = os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "") + os.environ.get("PYTORCH_ALLOC_CONF", "")
     if "expandable_segments:True" in settings:
         keys["allocator"] = "expandable"
@@ -221,18 +405,31 @@ def scenario(seen):
     if torch.distributed.is_available() and torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1:
         keys["gpus"] = torch.distributed.get_world_size()
         notes.append("how the GPUs share the model was not seen: set shard to ddp, fsdp2, zero1, zero2 or zero3")
-    return keys, notes
+    return keys, notes, refused
 
 
-def _optimizer(optimizer, notes):
-    name = optimizer["class"].rpartition(".")[2]
-    slug = OPTIMIZERS.get(name)
-    if name == "SGD":
+def _stack(seen, keys, args, notes):
+    """Whose code runs the model: what the trainer says, else what was imported."""
+    of_trl = any(name in TRAINERS and name != "SentenceTransformerTrainer" for name in _classes(seen.trainer))
+    imported = next((own for own in ("unsloth", "liger_kernel", "trl") if own in sys.modules), None)
+    if imported and (imported == "unsloth" or seen.trainer is None):
+        keys["stack"] = imported.partition("_")[0]
+        notes.append(f"the stack is {keys['stack']} because {imported} was imported")
+    elif getattr(args, "use_liger_kernel", False):
+        keys["stack"] = "liger"
+    elif of_trl:
+        keys["stack"] = "trl"
+
+
+def _optimizer(optimizer, refused):
+    package, name = optimizer["class"].partition(".")[0], optimizer["class"].rpartition(".")[2]
+    if (package, name) == ("torch", "SGD"):
         return "sgd-momentum" if optimizer.get("momentum") else "sgd"
-    if name == "AdamW" and optimizer["class"].startswith("torch."):
+    if (package, name) == ("torch", "AdamW"):
         return "adamw-fused" if optimizer.get("fused") else "adamw-for-loop" if optimizer.get("foreach") is False else "adamw"
+    slug = OPTIMIZERS.get(package, {}).get(name)
     if slug is None:
-        notes.append(f"the optimizer {optimizer['class']} is not known here and adamw stands for it")
+        refused.append(f"the optimizer {optimizer['class']} is not known here")
     return slug or "adamw"
 
 
@@ -267,7 +464,7 @@ def _versions():
 
 def rows():
     """The rows, in the form that `headroom check` reads."""
-    keys, notes = scenario(SEEN)
+    keys, notes, refused = scenario(SEEN)
     free, total = torch.cuda.mem_get_info()
     beside = {
         "source": "headroom_record.py",
@@ -278,12 +475,14 @@ def rows():
         "parameters": SEEN.model["parameters"],
         "bytes_by_type": SEEN.model["bytes_by_type"],
         "before_first_forward": SEEN.before,
-        "notes": notes + _cached(SEEN.before),
+        "notes": [f"not predicted: {reason}" for reason in refused] + notes + _cached(SEEN.before),
     }
-    name = f"{SEEN.model['name']}-{keys['method']}-b{keys['batch-size']}-s{keys['seq-length']}"
+    task = keys.get("task", "")
+    reading = {"scenario": keys, **({"not-predicted": "; ".join(refused)} if refused else {})}
+    name = f"{SEEN.model['name']}-{task and task + '-'}{keys['method']}-b{keys['batch-size']}-s{keys['seq-length']}"
     figures = {"allocated": torch.cuda.max_memory_allocated(), "reserved": torch.cuda.max_memory_reserved()}
     return [
-        {"id": f"{name}-{metric}", **beside, "reading": {"scenario": keys, "metric": metric, "bytes": figure}}
+        {"id": f"{name}-{metric}", **beside, "reading": {**reading, "metric": metric, "bytes": figure}}
         for metric, figure in figures.items()
     ]
 

@@ -33,6 +33,9 @@ enum Until {
     FirstIteration,
 }
 
+/// Who writes rows that say nothing beside their reading (packages/record).
+const RECORDER: &str = "headroom_record.py";
+
 pub(super) fn read(reading: &Value) -> Result<Case, CheckError> {
     let wrong = |error| CheckError::from(format!("its reading cannot be read: {error}"));
     if let Some(reason) = reading.get("not-predicted").and_then(Value::as_str) {
@@ -46,22 +49,27 @@ pub(super) fn read(reading: &Value) -> Result<Case, CheckError> {
     Ok(Case { scenario, bounded, measured: vec![Measured { metric, milestone, bytes: Bytes(bytes) }] })
 }
 
-/// The row with what is not stated left out and its reading beside the rest.
+/// The row with what is not stated left out and its reading beside the rest: the one that its words come to, or its own where nothing
+/// else says what ran, as a recorded run has it.
 pub(super) fn beside(row: Value, format: Format) -> Value {
     let Value::Object(mut row) = row else { return row };
-    row.remove("reading");
+    let own = row.remove("reading").filter(|_| row.get("source").is_some_and(|source| source == RECORDER));
     row.retain(|_, value| !value.is_null() && value.as_array().is_none_or(|list| !list.is_empty()));
     let stated = Value::Object(row.clone());
-    let reading = match (format.read)(&stated) {
-        Ok(case) => write(&case, &(format.inferred)(&stated)),
-        Err(error) => json!({ "not-predicted": error.to_string() }),
+    let read = match &own {
+        Some(own) => read(own).map(|case| write(&case, None)),
+        None => (format.read)(&stated).map(|case| write(&case, Some(&(format.inferred)(&stated)))),
     };
+    let reading = read.unwrap_or_else(|error| json!({ "not-predicted": error.to_string() }));
     row.insert("reading".to_owned(), reading);
     Value::Object(row)
 }
 
-fn write(case: &Case, inferred: &BTreeMap<&'static str, String>) -> Value {
-    let mut reading = json!({ "scenario": said(&case.scenario), "inferred": inferred });
+fn write(case: &Case, inferred: Option<&BTreeMap<&'static str, String>>) -> Value {
+    let mut reading = json!({ "scenario": said(&case.scenario) });
+    if let Some(inferred) = inferred {
+        reading["inferred"] = json!(inferred);
+    }
     if let Some(figure) = case.measured.first() {
         reading["metric"] = json!(figure.metric);
         reading["bytes"] = json!(figure.bytes.0);

@@ -265,19 +265,28 @@ impl Builder<'_> {
 
     fn phases(&self) -> Vec<Line> {
         let memories = self.answers.iter().filter_map(|answer| answer.estimate.memory.as_ref());
-        let phases =
+        // whose act it is differs from task to task: alike are those of one name
+        let mut phases =
             in_order(memories.clone().flat_map(|memory| &memory.steady.phases).map(|(phase, _)| *phase));
+        let mut stages = Vec::new();
+        phases.retain(|phase| {
+            let is_new = !stages.contains(&phase.stage);
+            stages.push(phase.stage);
+            is_new
+        });
         let peaks = |iteration: fn(&Memory) -> &Iteration, when: &'static str| {
+            let of = |memory: &Memory, phase: &Phase| {
+                let own = iteration(memory).phases.iter().find(|(own, _)| own.stage == phase.stage);
+                own.map(|(_, peak)| peak.bytes).filter(|bytes| *bytes > Bytes::ZERO)
+            };
             let peak = |phase: &Phase| {
                 self.figure(&format!("Peak in the {}, {when}", phase.label()), |_, memory| {
                     // as what is needed, and as the page shows it
-                    Cell::Amount(iteration(memory).phase(*phase).bytes + memory.context)
+                    of(memory, phase).map_or(Cell::Empty, |bytes| Cell::Amount(bytes + memory.context))
                 })
             };
             // what comes after the last step is in no other iteration
-            let runs = |phase: &&Phase| {
-                memories.clone().any(|memory| iteration(memory).phase(**phase).bytes > Bytes::ZERO)
-            };
+            let runs = |phase: &&Phase| memories.clone().any(|memory| of(memory, phase).is_some());
             phases.iter().filter(runs).map(peak).collect::<Vec<_>>()
         };
         [peaks(|memory| &memory.first, "first iteration"), peaks(|memory| &memory.steady, "later ones")]

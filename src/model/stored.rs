@@ -36,6 +36,10 @@ pub enum Stored {
     Mxfp4,
 }
 
+/// Weights of a group of GPTQ's and AWQ's where nothing is said, and how a label has it.
+const GROUP: u64 = 128;
+const GROUP_WORDS: &str = "128";
+
 /// A tensor type of llama.cpp: bytes of a block, and its weights (ggml-common.h).
 #[derive(Clone, Copy)]
 struct Ggml(u64, u64);
@@ -124,6 +128,34 @@ impl Stored {
         }
     }
 
+    /// The same with groups of so many weights where it is GPTQ's or AWQ's, of whole columns where that is 0.
+    pub fn label_in_groups(self, group: u64) -> String {
+        match (self, group) {
+            (Stored::Gptq | Stored::Awq, 0) => self.label().replace(GROUP_WORDS, "column"),
+            (Stored::Gptq | Stored::Awq, _) => self.label().replace(GROUP_WORDS, &group.to_string()),
+            _ => self.label().to_owned(),
+        }
+    }
+
+    /// The name in `--json`.
+    pub const fn slug(self) -> &'static str {
+        match self {
+            Stored::Fp32 => "fp32",
+            Stored::Half => "half",
+            Stored::Fp8 => "fp8",
+            Stored::Int8 => "int8",
+            Stored::Q8 => "q8",
+            Stored::Q6 => "q6",
+            Stored::Q5 => "q5",
+            Stored::Q4 => "q4",
+            Stored::Gptq => "gptq",
+            Stored::Awq => "awq",
+            Stored::Nf4 => "nf4",
+            Stored::Nvfp4 => "nvfp4",
+            Stored::Mxfp4 => "mxfp4",
+        }
+    }
+
     /// How its weights lie, and where that can be read.
     pub const fn layout(self) -> &'static str {
         match self {
@@ -142,10 +174,10 @@ impl Stored {
                 "144 bytes for 256 weights; head and half of the values' and down projections in Q6_K (llama-quant.cpp)"
             }
             Stored::Gptq => {
-                "half a byte a weight; per 128 a float16 scale and a 4-bit zero, and an int32 for every input (gptqmodel, nn_modules/qlinear)"
+                "half a byte a weight; per group a float16 scale and a 4-bit zero, and an int32 for every input (gptqmodel, nn_modules/qlinear)"
             }
             Stored::Awq => {
-                "half a byte a weight; per 128 a float16 scale and a 4-bit zero (autoawq, modules/linear/gemm.py)"
+                "half a byte a weight; per group a float16 scale and a 4-bit zero (autoawq, modules/linear/gemm.py)"
             }
             Stored::Nf4 => {
                 "half a byte a weight, a byte per 64, a float32 per 16,384 (bitsandbytes, functional.py)"
@@ -193,12 +225,17 @@ impl Stored {
 
     /// Bytes of the model's weights. Embedding, head, norms and biases stay in 16 bits but in float32 and in llama.cpp's formats.
     pub fn bytes(self, architecture: &Architecture) -> Bytes {
+        self.bytes_in_groups(architecture, GROUP)
+    }
+
+    /// The same with groups of so many weights where it is GPTQ's or AWQ's, of whole columns where that is 0.
+    pub fn bytes_in_groups(self, architecture: &Architecture, group: u64) -> Bytes {
         let mut all = 0_u64;
         let mut outside = |param: Param| all = all.saturating_add(self.outside(architecture, &param));
         architecture.visit_outside(&mut outside);
         if let Some(encoder) = &architecture.encoder {
             encoder.visit(&mut |param: Param| {
-                all = all.saturating_add(self.inside(architecture, &param, false))
+                all = all.saturating_add(self.inside(architecture, &param, (group, false)))
             });
         }
         let depth = architecture.depth();
@@ -210,7 +247,8 @@ impl Stored {
             let count = places().count() as u64;
             let favoured = places().filter(|place| favours(*place, depth)).count() as u64;
             block.visit(&mut |param: Param| {
-                let [plain, more] = [false, true].map(|favoured| self.inside(architecture, &param, favoured));
+                let [plain, more] =
+                    [false, true].map(|favoured| self.inside(architecture, &param, (group, favoured)));
                 all = all.saturating_add(plain.saturating_mul(count - favoured));
                 all = all.saturating_add(more.saturating_mul(favoured));
             });
@@ -244,7 +282,7 @@ impl Stored {
     }
 
     /// Of a parameter of a layer; llama.cpp favours some.
-    fn inside(self, architecture: &Architecture, param: &Param, favoured: bool) -> u64 {
+    fn inside(self, architecture: &Architecture, param: &Param, (group, favoured): (u64, bool)) -> u64 {
         let numel = param.numel();
         let is_expert = param.role == ParamRole::Experts;
         let quantises = match param.role {
@@ -275,9 +313,9 @@ impl Stored {
             }
             Stored::Gptq => {
                 let order = matrix.count.saturating_mul(matrix.columns).saturating_mul(4);
-                half.saturating_add(grouped(matrix)).saturating_add(order)
+                half.saturating_add(grouped(matrix, group)).saturating_add(order)
             }
-            Stored::Awq => half.saturating_add(grouped(matrix)),
+            Stored::Awq => half.saturating_add(grouped(matrix, group)),
             Stored::Nvfp4 => {
                 half.saturating_add(matrix.groups(16)).saturating_add(matrix.count.saturating_mul(4))
             }
@@ -313,9 +351,9 @@ impl Stored {
     }
 }
 
-/// Scales and zeros of groups of 128: 2 bytes and half a byte each.
-fn grouped(matrix: Matrix) -> u64 {
-    let groups = matrix.groups(128);
+/// Scales and zeros of groups of so many weights, of whole columns where that is 0: 2 bytes and half a byte each.
+fn grouped(matrix: Matrix, group: u64) -> u64 {
+    let groups = matrix.groups(if group == 0 { matrix.columns.max(1) } else { group });
     groups.saturating_mul(2).saturating_add(groups.div_ceil(2))
 }
 
@@ -379,6 +417,11 @@ mod tests {
         let norms = 2 * 65 * 4096;
         // half a byte, and 2.5 bytes for every 128
         assert_eq!(Stored::Awq.bytes(&llama).0, tables + norms + layers / 2 + layers / 128 * 5 / 2);
+        let awq = |group| Stored::Awq.bytes_in_groups(&llama, group).0;
+        assert_eq!(awq(32), tables + norms + layers / 2 + layers / 32 * 5 / 2);
+        let columns = 32 * (2 * 4096 + 2 * 1024 + 2 * 14_336 + 4096);
+        assert_eq!(awq(0), tables + norms + layers / 2 + columns * 5 / 2);
+        assert_eq!(Stored::Gptq.label_in_groups(32), "GPTQ (4 bits, 32)");
         assert_eq!(Stored::Mxfp4.bytes(&llama).0, tables + norms + layers / 2 + layers / 32);
     }
 

@@ -97,12 +97,36 @@ impl Room {
 pub struct ServingRow {
     /// The format.
     pub stored: Stored,
+    /// How many weights of GPTQ's and AWQ's share a scale; 0 where a whole column does.
+    pub group: u64,
     /// Of the weights.
     pub weights: Bytes,
     /// By transformers' `generate`, with the scenario's prompts.
     pub needed: Needed,
     /// Under vLLM.
     pub room: Room,
+    /// The same where keys and values are FP8 (`kv_cache_dtype="fp8"`).
+    pub fp8: Room,
+}
+
+impl ServingRow {
+    /// The format's name shown to people.
+    pub fn label(&self) -> String {
+        self.stored.label_in_groups(self.group)
+    }
+}
+
+/// Why vLLM has no answer, and of which formats.
+pub fn unanswered(rows: &[ServingRow]) -> Vec<(&str, Vec<String>)> {
+    let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
+    for row in rows {
+        let Room::Unknown(reason) = &row.room else { continue };
+        match reasons.iter_mut().find(|(other, _)| other == reason) {
+            Some((_, formats)) => formats.push(row.label()),
+            None => reasons.push((reason, vec![row.label()])),
+        }
+    }
+    reasons
 }
 
 /// Why `generate` has no answer, where that is one and the same for every format: on several GPUs.
@@ -156,13 +180,18 @@ pub fn serving(base: &Scenario) -> Result<Vec<ServingRow>, Issue> {
     let half = followed(&base, Stored::Half);
     let transient = transient(&architecture, &card, share);
     let length = base.sequence.saturating_add(base.generation.new_tokens);
+    let group = u64::try_from(base.quantization.group.size()).unwrap_or(0);
     let rows = Stored::ALL.map(|stored| {
-        let weights = stored.bytes(&architecture);
+        let weights = stored.bytes_in_groups(&architecture, group);
+        let [room, fp8] = [Cache::AsComputed, Cache::Fp8]
+            .map(|cache| room(&architecture, (share, stored, cache), weights, &transient, length));
         ServingRow {
             stored,
+            group,
             weights,
-            needed: needed(&base, &architecture, stored, &half),
-            room: room(&architecture, (share, stored), weights, &transient, length),
+            needed: needed(&base, &architecture, (stored, weights), &half),
+            room,
+            fp8,
         }
     });
     Ok(rows.into())
@@ -196,7 +225,12 @@ fn followed(base: &Scenario, stored: Stored) -> Answer {
     Answer::of_tensors(scenario)
 }
 
-fn needed(base: &Scenario, architecture: &Architecture, stored: Stored, half: &Answer) -> Needed {
+fn needed(
+    base: &Scenario,
+    architecture: &Architecture,
+    (stored, weights): (Stored, Bytes),
+    half: &Answer,
+) -> Needed {
     if stored.is_followed() {
         let answer = followed(base, stored);
         return match (answer.fit(), answer.verdict()) {
@@ -205,7 +239,6 @@ fn needed(base: &Scenario, architecture: &Architecture, stored: Stored, half: &A
         };
     }
     let Some(fit) = half.fit() else { return Needed::Unknown(half.refusal()) };
-    let weights = stored.bytes(architecture);
     if stored.is_of_llama_cpp() {
         let tokens = base.sequence.saturating_add(base.generation.new_tokens);
         return match keys_and_values(architecture) {
@@ -229,6 +262,12 @@ fn needed(base: &Scenario, architecture: &Architecture, stored: Stored, half: &A
 /// first time it tries its kernels out on copies of what they read: of the embedding table too, and two hidden states. The sampler has logits in 16 bits and three float32 tensors of their shape, the scratch of its top-k kernel,
 /// and the last hidden states.
 fn transient(architecture: &Architecture, card: &Gpu, share: Share) -> Result<Between, String> {
+    if !architecture.towers.is_empty() {
+        // gpu_model_runner.py `profile_run`: `embed_multimodal`, and `encoder_cache["tmp_…"]`
+        return Err(
+            "its profiling run embeds pictures of the largest size first, which was not followed".to_owned()
+        );
+    }
     let width = width(architecture)?;
     let (workspace, multiprocessors) = workspace_and_multiprocessors(card);
     let Share { tokens, sequences, .. } = share;
@@ -257,7 +296,7 @@ fn width(architecture: &Architecture) -> Result<u64, String> {
             }
             FeedForward::Dense(Mlp::Plain { down, .. }) => down.input.saturating_mul(2),
             FeedForward::Moe(_) | FeedForward::None => {
-                return Err("vLLM's profiling run of such layers was not followed".to_owned());
+                return Err("its profiling run of such layers was not followed".to_owned());
             }
         };
         widest = widest.max(own);
@@ -276,28 +315,36 @@ fn positions(architecture: &Architecture) -> u64 {
     width.map_or(0, |width| positions.saturating_mul(width).saturating_mul(2))
 }
 
+/// How vLLM keeps keys and values (`kv_cache_dtype`).
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Cache {
+    /// In the 16 bits that are computed in.
+    AsComputed,
+    /// A byte each (`AttentionSpec.real_page_size_bytes`); their scales are a number for each layer.
+    Fp8,
+}
+
 fn room(
     architecture: &Architecture,
-    (share, stored): (Share, Stored),
+    (share, stored, cache): (Share, Stored, Cache),
     weights: Bytes,
     transient: &Result<Between, String>,
     length: u64,
 ) -> Room {
-    if stored.is_of_llama_cpp() {
-        return Room::Unknown("how vLLM runs llama.cpp's formats is not followed".to_owned());
-    }
-    if stored == Stored::Fp32 {
-        return Room::Unknown(
-            "vLLM keeps keys and values in float32 too then, which is not followed".to_owned(),
-        );
-    }
     let transient = match transient {
         Ok(transient) => transient,
         Err(reason) => return Room::Unknown(reason.clone()),
     };
+    if stored.is_of_llama_cpp() {
+        return Room::Unknown("how it runs llama.cpp's formats is not followed".to_owned());
+    }
+    if stored == Stored::Fp32 {
+        return Room::Unknown("keys and values are float32 too then, which is not followed".to_owned());
+    }
     let Some(token) = keys_and_values(architecture) else {
-        return Room::Unknown("vLLM's groups of layers with other caches are not followed".to_owned());
+        return Room::Unknown("its groups of layers with other caches are not followed".to_owned());
     };
+    let token = if cache == Cache::Fp8 { token / 2 } else { token };
     let tokens = [transient.most, transient.least].map(|transient| {
         let beside = Bytes(transient.0.saturating_add(positions(architecture)));
         let rest = share.bytes.saturating_sub(weights).saturating_sub(beside);
@@ -313,7 +360,7 @@ fn room(
 mod tests {
     use super::*;
     use crate::hardware::gpu;
-    use crate::scenario::{GpuChoice, ModelChoice, Task};
+    use crate::scenario::{GpuChoice, GroupSize, ModelChoice, Task};
 
     /// The profiling runs of vLLM 0.21 over a null device of compute capability 8.0 (tools/vllm_budget.py): tokens, sequences and
     /// `torch_peak_increase`; the last four were compiled by Inductor, the others ran with `enforce_eager`.
@@ -371,13 +418,52 @@ mod tests {
         assert!(least <= measured && measured <= most + most / 1000, "{least} {measured} {most}");
     }
 
+    /// Keys and values of a byte each: twice as many tokens, to a block.
+    #[test]
+    fn fp8_holds_twice_as_many() {
+        for row in rows("Qwen/Qwen3-8B", Bytes::gib(24.0)) {
+            let (Room::Tokens { tokens, .. }, Room::Tokens { tokens: more, .. }) = (&row.room, &row.fp8)
+            else {
+                continue;
+            };
+            for (own, more) in tokens.iter().zip(more) {
+                assert!((2 * own..=2 * own + BLOCK).contains(more), "{row:?}");
+            }
+        }
+    }
+
+    /// GPTQ's and AWQ's groups are those that are chosen.
+    #[test]
+    fn groups_are_the_scenarios() {
+        let mut scenario =
+            Scenario { model: ModelChoice::Catalogue("Qwen/Qwen3-8B".into()), ..Scenario::default() };
+        let weights = |scenario: &Scenario| {
+            let rows = serving(scenario).unwrap();
+            let row = rows.into_iter().find(|row| row.stored == Stored::Gptq).unwrap();
+            (row.label(), row.weights)
+        };
+        let plain = weights(&scenario);
+        scenario.quantization.group = GroupSize::Of32;
+        let finer = weights(&scenario);
+        assert_eq!((&*plain.0, &*finer.0), ("GPTQ (4 bits, 128)", "GPTQ (4 bits, 32)"));
+        // 6.95 billion weights of linear layers, a scale and a zero of 2.5 bytes for each group
+        assert_eq!(
+            (finer.1.0 - plain.1.0) / 1_000_000,
+            (6_945_767_424_u64 / 32 - 6_945_767_424 / 128) * 5 / 2 / 1_000_000
+        );
+    }
+
     #[test]
     fn what_was_not_followed_is_said() {
         let small = rows("Qwen/Qwen3-8B", Bytes::gib(8.0));
         assert!(small.iter().filter(|row| row.room == Room::Stops).count() > 2, "{small:?}");
-        for model in ["Qwen/Qwen3-30B-A3B", "google/gemma-2-9b"] {
+        // a model that sees embeds pictures first
+        for model in ["Qwen/Qwen3-30B-A3B", "google/gemma-2-9b", "Qwen/Qwen2.5-VL-7B-Instruct"] {
             let rows = rows(model, Bytes::gib(80.0));
-            assert!(rows.iter().all(|row| matches!(row.room, Room::Unknown(_))), "{model}");
+            for row in &rows {
+                assert!([&row.room, &row.fp8].iter().all(|room| matches!(room, Room::Unknown(_))), "{model}");
+            }
+            assert_eq!(unanswered(&rows).iter().map(|(_, formats)| formats.len()).sum::<usize>(), rows.len());
             assert!(rows.iter().all(|row| row.weights > Bytes::ZERO));
         }
     }

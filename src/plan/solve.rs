@@ -57,12 +57,24 @@ pub(super) fn longest_of(
     gpu: &Gpu,
     grain: u64,
 ) -> Result<Option<Largest>, Issue> {
-    let set = |scenario: &mut Scenario, sequence| scenario.sequence = sequence;
-    let solver = Solver { architecture, gpu, set, grain };
-    match cap(architecture, scenario) / grain {
-        0 => Ok(None),
-        cap => Ok(solver.most(scenario, cap)?.some()),
+    match by_length(architecture, scenario, gpu, grain) {
+        (_, 0) => Ok(None),
+        (solver, cap) => Ok(solver.most(scenario, cap)?.some()),
     }
+}
+
+/// What solves for the length of a sequence, which has room for its pictures, and up to which count.
+fn by_length<'a>(
+    architecture: &'a Architecture,
+    scenario: &Scenario,
+    gpu: &'a Gpu,
+    grain: u64,
+) -> (Solver<'a>, u64) {
+    let set = |scenario: &mut Scenario, sequence| scenario.sequence = sequence;
+    let pictures = scenario.picture_tokens().map_or(0, |tokens| tokens.room);
+    let base = pictures.saturating_sub(1) / grain;
+    let cap = (cap(architecture, scenario) / grain).saturating_sub(base);
+    (Solver { architecture, gpu, set, grain, base }, cap)
 }
 
 /// The largest rank of its adapters, up to the one above which none of them gains anything ([`step::largest_rank`]), with which the
@@ -107,7 +119,7 @@ pub(super) fn most_rank(
     grain: u64,
 ) -> Result<Most, Issue> {
     let set = |scenario: &mut Scenario, rank| scenario.lora.rank = rank;
-    let every = Solver { architecture, gpu, set, grain: 1 };
+    let every = Solver { architecture, gpu, set, grain: 1, base: 0 };
     if let Some(largest) = every.one(scenario, cap)? {
         return Ok(Most::Runs(largest));
     }
@@ -129,14 +141,14 @@ pub(super) fn less_doubt(architecture: &Architecture, scenario: &Scenario, mut g
     gpu
 }
 
-/// [`longest_sequence`] of at least one token, and what is needed where there is none.
+/// [`longest_sequence`], and what the shortest needs where there is none.
 pub(super) fn most_length(
     architecture: &Architecture,
     scenario: &Scenario,
     gpu: &Gpu,
 ) -> Result<Most, Issue> {
-    let set = |scenario: &mut Scenario, sequence| scenario.sequence = sequence;
-    Solver { architecture, gpu, set, grain: 1 }.most(scenario, cap(architecture, scenario))
+    let (solver, cap) = by_length(architecture, scenario, gpu, 1);
+    solver.most(scenario, cap)
 }
 
 /// How many tokens the model knows positions for, but for those that come after.
@@ -148,7 +160,7 @@ fn cap(architecture: &Architecture, scenario: &Scenario) -> u64 {
 /// [`largest_batch`], and what is needed where there is none.
 pub(super) fn most_batch(architecture: &Architecture, scenario: &Scenario, gpu: &Gpu) -> Result<Most, Issue> {
     let set = |scenario: &mut Scenario, batch| scenario.batch = batch;
-    Solver { architecture, gpu, set, grain: 1 }.most(scenario, LARGEST)
+    Solver { architecture, gpu, set, grain: 1, base: 0 }.most(scenario, LARGEST)
 }
 
 /// A number with which a scenario runs.
@@ -189,16 +201,18 @@ struct Solver<'a> {
     set: fn(&mut Scenario, u64),
     /// Only multiples of it are asked about: what a solver counts are those.
     grain: u64,
+    /// How many of them no number may do without: counts begin above.
+    base: u64,
 }
 
 impl Solver<'_> {
     fn put(&self, trial: &mut Scenario, count: u64) -> u64 {
-        let number = count.saturating_mul(self.grain);
+        let number = self.base.saturating_add(count).saturating_mul(self.grain);
         (self.set)(trial, number);
         number
     }
 
-    /// So many times the grain, where that runs.
+    /// So many times the grain above the base, where that runs.
     fn one(&self, scenario: &Scenario, count: u64) -> Result<Option<Largest>, Issue> {
         let mut trial = scenario.clone();
         self.put(&mut trial, count);
@@ -228,7 +242,7 @@ impl Solver<'_> {
         })
     }
 
-    /// The largest number up to `cap` times the grain that runs: what the summarised step says fits, confirmed by replaying it.
+    /// The largest number up to `cap` times the grain above the base that runs: what the summarised step says fits, confirmed by replaying it.
     fn most(&self, scenario: &Scenario, cap: u64) -> Result<Most, Issue> {
         let mut trial = scenario.clone();
         let fits = largest(cap, |count| {

@@ -282,6 +282,27 @@ mod tests {
         assert_eq!(reserved(&same, 0), on_card.reserved, "as texts of one length");
     }
 
+    /// No sequence is shorter than its pictures: of 448 × 448 pixels Qwen2.5-VL makes 256 tokens with two around them.
+    #[test]
+    fn texts_with_pictures_are_no_shorter_than_these() {
+        let mut scenario = Scenario {
+            model: crate::scenario::ModelChoice::Catalogue("Qwen/Qwen2.5-VL-7B-Instruct".into()),
+            method: crate::scenario::Method::Lora,
+            precision: crate::scenario::Precision::Bf16,
+            gpu: GpuChoice::Catalogue("a100-sxm-80gb".into()),
+            sequence: 8192,
+            batch: 8,
+            ..Scenario::default()
+        };
+        scenario.pictures.count = 1;
+        let found = outlook(&scenario, &texts("500x90 8192x10")).expect("an answer");
+        let limit = found.limit.expect("eight of the longest do not fit");
+        assert!((258..8192).contains(&limit.longest), "{limit:?}");
+        scenario.gpu = GpuChoice::Custom(Bytes::gib(17.5));
+        let found = outlook(&scenario, &texts("500x90 8192x10")).expect("an answer");
+        assert_eq!(found.limit.map(|limit| limit.longest), Some(0));
+    }
+
     #[test]
     fn where_lengths_make_no_difference_that_is_said() {
         let packed = Scenario { mask: Mask::Packed, ..Scenario::default() };

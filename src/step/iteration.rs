@@ -28,6 +28,7 @@ use crate::scenario::Generation;
 use crate::scenario::software::{Software, Trainer};
 use crate::scenario::{Cluster, Mask, Offloading, Stack, StepTime};
 use crate::step::what::{Source, What};
+use crate::units::Bytes;
 use crate::work::Work;
 use contrast::Columns;
 use notes::{Notes, highest};
@@ -74,6 +75,8 @@ pub(super) struct Rounds<'a> {
     cluster: Cluster,
     /// Whether the round that runs is the last: what comes after the training comes then.
     pub is_last: bool,
+    /// The most that an evaluation's logits and labels take of the CPU's memory.
+    pub evaluated_on_host: Bytes,
     /// What the parts of a pipeline's stage were given last.
     pub last_inputs: Vec<Input<'a>>,
 }
@@ -88,15 +91,9 @@ struct Running<'a> {
 }
 
 impl Running<'_> {
-    /// What its passes without gradients are called: a number for each token is what a policy's answers are worth, or their reward.
-    fn scores_as(&self) -> Stage {
-        match self.model.member {
-            Member { head: HeadKind::Numbers(_), returns_states: true, training: Some(_), .. } => {
-                Stage::Value
-            }
-            Member { head: HeadKind::Numbers(_), returns_states: true, training: None, .. } => Stage::Reward,
-            _ => Stage::Score,
-        }
+    /// Whether it is what is trained to write.
+    fn is_policy(&self) -> bool {
+        self.model.member.training.is_some() && self.model.member.head == HeadKind::Language
     }
 
     /// What happens to its gradients.
@@ -135,6 +132,7 @@ impl<'a> Rounds<'a> {
             most_passes: DIFFERENT,
             cluster: ready.cluster,
             is_last: false,
+            evaluated_on_host: Bytes::ZERO,
             last_inputs: Vec::new(),
         }
     }
@@ -371,7 +369,7 @@ impl<'a> Rounds<'a> {
                 let run = self.different(times);
                 for number in 1..=run {
                     self.notes.forget_work(act);
-                    let stage = self.members[member].scores_as();
+                    let stage = self.scores_as(member, adapted);
                     self.score(Phase { act, stage }, (member, adapted), (batch, prompt));
                     if number == 1 {
                         self.count_as_scored(times.saturating_sub(run));
@@ -379,6 +377,23 @@ impl<'a> Rounds<'a> {
                 }
                 self.notes.repeat_work(act, times);
             }
+        }
+    }
+
+    /// What a member's passes without gradients are called: a number for each token is what a policy's answers are worth, or their
+    /// reward. Who scores is named where the policy does.
+    fn scores_as(&self, member: usize, adapted: bool) -> Stage {
+        let by_policy = |member: usize, adapted: bool| adapted && self.members[member].is_policy();
+        let is_by_policy =
+            |act: &Act| matches!(*act, Act::Score { member, adapted, .. } if by_policy(member, adapted));
+        match self.members[member].model.member {
+            Member { head: HeadKind::Numbers(_), returns_states: true, training: Some(_), .. } => {
+                Stage::Value
+            }
+            Member { head: HeadKind::Numbers(_), returns_states: true, training: None, .. } => Stage::Reward,
+            _ if by_policy(member, adapted) => Stage::Policy,
+            _ if self.round.iter().any(is_by_policy) => Stage::Reference,
+            _ => Stage::Score,
         }
     }
 

@@ -107,7 +107,7 @@ fn summarised(ready: &Ready<'_>, gpu: &Gpu) -> Result<Memory, Issue> {
         rounds.prepare();
         let [first, steady] = rounds.first_and_later();
         let work = rounds.work();
-        let rank = rounds.rank();
+        let (rank, evaluation) = (rounds.rank(), rounds.evaluated_on_host);
         let memory = machine.with(|state| {
             let [saving, saving_each] = host::saving(ready, state.params.of(&own), &state.ledger.parts);
             let offloaded = state.graph.offload.as_ref().map_or(0, |offload| offload.bytes.1);
@@ -121,7 +121,7 @@ fn summarised(ready: &Ready<'_>, gpu: &Gpu) -> Result<Memory, Issue> {
                 offloaded: Bytes(offloaded),
                 rank,
                 on_host: Bytes(state.parallel.on_host(&state.params)),
-                host: HostSpikes { saving, saving_each, merging },
+                host: HostSpikes { saving, saving_each, merging, evaluation },
                 experts: state.experts,
                 work,
             }

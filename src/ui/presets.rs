@@ -84,6 +84,18 @@ pub static PRESETS: &[Preset] = &[
         },
     },
     Preset {
+        label: "8B KTO, QLoRA, 24 GB",
+        help: "Answers that are good or bad, in no pairs: the model scores answers to other prompts, too",
+        scenario: || Scenario {
+            task: Task::Kto,
+            stack: Stack::Trl,
+            mask: Mask::Padded,
+            batch: 4,
+            sequence: 1024,
+            ..Scenario::default()
+        },
+    },
+    Preset {
         label: "8B reward model, LoRA, 24 GB",
         help: "A head of one number in place of the vocabulary: pairs of whole texts",
         scenario: || Scenario {
@@ -104,6 +116,20 @@ pub static PRESETS: &[Preset] = &[
             mask: Mask::Padded,
             batch: 1024,
             sequence: 256,
+            gpu: GpuChoice::Catalogue("t4".into()),
+            precision: Precision::AmpFp16,
+            ..full("FacebookAI/xlm-roberta-large")
+        },
+    },
+    Preset {
+        label: "Reranker, 16 GB",
+        help: "A score for a question and a text together: an encoder with a head of one number",
+        scenario: || Scenario {
+            task: Task::Classify,
+            answers: Answers { labels: 1, ..Scenario::default().answers },
+            mask: Mask::Padded,
+            batch: 16,
+            sequence: 512,
             gpu: GpuChoice::Catalogue("t4".into()),
             precision: Precision::AmpFp16,
             ..full("FacebookAI/xlm-roberta-large")

@@ -196,7 +196,7 @@ const SHOWS: &str = "“nvidia-smi shows” is that and the driver’s share. It
 /// A card of which nvidia-smi shows so many percent is full.
 const FULL: f64 = 97.;
 const RAM: &str = "What the engine lays into the CPU’s memory: optimizer state, gradients, weights; or the whole model that each process reads \
-                   before it has shards of it, where that is more. By its code; it was not measured.";
+                   before it has shards of it, where that is more; or the logits that an evaluation leaves there. By its code; it was not measured.";
 
 /// The three amounts that people mix up: what the tensors and the driver need, what PyTorch reserves, and what nvidia-smi
 /// shows; on a card that is not NVIDIA's the first only. Beside them the machine's memory, where something lies in it.
@@ -241,10 +241,16 @@ pub fn figures(
     };
     let has_vllm = scenario.card().is_ok_and(|card| scenario.colocated(card.memory) > Bytes::ZERO);
     let on_host = Bytes(scenario.on_host_of_each(memory).0.saturating_mul(cluster.gpus));
-    let ram = (on_host > Bytes::ZERO).then(|| Figure {
+    let evaluated = memory.host.evaluation;
+    let ram = (on_host.max(evaluated) > Bytes::ZERO).then(|| Figure {
         name: "RAM",
-        amount: unit.amount(on_host),
-        note: if cluster.is_many() { "for all GPUs together" } else { "beside the card" }.to_owned(),
+        amount: unit.amount(on_host.max(evaluated)),
+        note: match cluster.is_many() {
+            true => "for all GPUs together",
+            false if evaluated > on_host => "for the evaluation's logits",
+            false => "beside the card",
+        }
+        .to_owned(),
         help: RAM,
         behind: Behind::Host,
     });

@@ -65,6 +65,26 @@ fn check_says_what_a_row_was_read_as() {
     assert!(compiled["not-predicted"].as_str().unwrap().contains("torch.compile"), "{compiled}");
 }
 
+/// A recorded run has no words beside its reading: that is what it was read as, without what is so by default.
+#[test]
+fn a_recorded_run_was_read_as_it_says() {
+    let recorded = "tests/fixtures/measurements/recorded.json";
+    let rows: Vec<Value> = serde_json::from_str(&says(&["check", recorded, "--readings"])).unwrap();
+    let own: Vec<Value> = serde_json::from_str(&std::fs::read_to_string(recorded).unwrap()).unwrap();
+    assert_eq!(rows.len(), own.len());
+    for (row, own) in rows.iter().zip(&own) {
+        assert_eq!(row["reading"]["bytes"], own["reading"]["bytes"], "{row}");
+        let (scenario, said) = (&row["reading"]["scenario"], &own["reading"]["scenario"]);
+        assert_eq!(scenario["batch-size"], said["batch-size"], "{row}");
+        assert!(scenario.as_object().unwrap().len() < said.as_object().unwrap().len(), "{row}");
+    }
+    let bare = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("bare.json");
+    std::fs::write(&bare, r#"[{"id": "a", "measured_bytes": 7, "reading": {"not-predicted": "packing"}}]"#)
+        .unwrap();
+    let said = says(&["check", bare.to_str().unwrap(), "--readings"]);
+    assert!(said.contains("it has no kind, which says"), "{said}");
+}
+
 #[test]
 fn check_by_part() {
     let out = says(&["check", "tests/fixtures/measurements/null_device.json", "--parts", "--json"]);

@@ -232,12 +232,24 @@ fn serving_is_formats_by_what_is_left() {
         "--gpu",
         "rtx-4090",
     ];
-    let rows: Value = serde_json::from_str(&says(&[&asked[..], &["--json"]].concat())).unwrap();
-    let rows = rows["rows"].as_array().unwrap();
+    let json: Value = serde_json::from_str(&says(&[&asked[..], &["--json"]].concat())).unwrap();
+    assert_eq!(
+        (json["schema"].as_str(), &json["vllm"]["percent"]),
+        (Some("headroom-serving/2"), &Value::from(92))
+    );
+    let rows = json["rows"].as_array().unwrap();
     assert_eq!(rows.len(), 13);
-    let half = rows.iter().find(|row| row["stored"] == "half").unwrap();
+    let half = rows.iter().find(|row| row["format"] == "half").unwrap();
     // 8,190,735,360 parameters
     assert_eq!(half["weights"], 16_381_470_720_u64);
+    assert_eq!(
+        (half["generate"]["verdict"].as_str(), &half["generate"]["least"]),
+        (Some("fits"), &half["generate"]["most"])
+    );
+    let kept = |row: &Value, cache: &str| row[cache]["tokens"][0].as_u64().unwrap();
+    assert_eq!(kept(half, "vllm_fp8_cache") / 32, kept(half, "vllm") / 16);
+    let text = says(&asked);
+    assert!(text.ends_with("vLLM has no answer of GGUF Q8_0, GGUF Q6_K, GGUF Q5_K_M, GGUF Q4_K_M: how it runs llama.cpp's formats is not followed\n"), "{text}");
     let tokens = |percent: &str| {
         let text = says(&[&asked[..], &["--vllm-percent", percent]].concat());
         assert!(text.contains(&format!("vLLM: {percent} % of the card")), "{text}");

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{headroom, says};
 
@@ -21,6 +21,11 @@ fn record(test: &str, arguments: &[&str], model: &str) -> Recorded {
 
 /// The same where the script left so many MiB in PyTorch's cache before it trained.
 fn record_with(test: &str, arguments: &[&str], model: &str, cached_mib: &str) -> Recorded {
+    record_run(test, arguments, model, (cached_mib, "{}"))
+}
+
+/// The same of a run that the JSON describes, as `train.py` reads it.
+fn record_run(test: &str, arguments: &[&str], model: &str, (cached_mib, run): (&str, &str)) -> Recorded {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(test);
     fs::create_dir_all(&folder).unwrap();
@@ -34,6 +39,7 @@ fn record_with(test: &str, arguments: &[&str], model: &str, cached_mib: &str) ->
         .env("PYTHONPATH", &fixtures)
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .env("CACHED_MIB", cached_mib)
+        .env("RUN", run)
         .env_remove("RANK")
         .output()
         .expect("python3 is there");
@@ -109,6 +115,145 @@ fn what_a_script_left_in_the_cache_is_said() {
     };
     assert!(!notes("8").contains("in the cache"), "{}", notes("8"));
     assert!(notes("76").contains("76 MiB were reserved beyond what was allocated"), "{}", notes("76"));
+}
+
+/// The first row of a run of Qwen3-0.6B that the JSON describes.
+fn row_of(test: &str, run: &Value) -> Value {
+    let recorded = record_run(&format!("record-{test}"), &[], "Qwen/Qwen3-0.6B", ("8", &run.to_string()));
+    let rows: Value = serde_json::from_str(&fs::read_to_string(recorded.file()).unwrap()).unwrap();
+    rows[0].clone()
+}
+
+/// The trainer says the task, whoever's class stands over it; rows of pairs are half as many examples.
+#[test]
+fn a_trainers_task_is_recorded() {
+    let trl = |name: &str| json!([["trl.trainer", name], ["mine", "MyTrainer"]]);
+    let two = [("batch-size", json!(2)), ("stack", json!("trl"))];
+    let one = [("batch-size", json!(1)), ("stack", json!("trl"))];
+    for (name, args, task, wanted) in [
+        ("SFTTrainer", json!({}), Value::Null, &two[..]),
+        ("DPOTrainer", json!({}), json!("dpo"), &[&one[..], &[("reference", json!("scored"))]].concat()),
+        (
+            "DPOTrainer",
+            json!({"precompute_ref_log_probs": true}),
+            json!("dpo"),
+            &[("reference", json!("precomputed"))],
+        ),
+        ("KTOTrainer", json!({}), json!("kto"), &two),
+        ("CPOTrainer", json!({"loss_type": "simpo"}), json!("simpo"), &one),
+        ("RewardTrainer", json!({}), json!("reward"), &one),
+        (
+            "GRPOTrainer",
+            json!({"beta": 0.0}),
+            json!("grpo"),
+            &[
+                &two[..],
+                &[
+                    ("prompt-length", json!(128)),
+                    ("reference", json!("none")),
+                    ("rollouts", json!("transformers")),
+                ],
+            ]
+            .concat(),
+        ),
+        (
+            "RLOOTrainer",
+            json!({"beta": 0.05, "use_vllm": true, "vllm_mode": "colocate", "vllm_gpu_memory_utilization": 0.3}),
+            json!("rloo"),
+            &[("reference", json!("scored")), ("rollouts", json!("server")), ("vllm-percent", json!(30))],
+        ),
+    ] {
+        let inputs = json!({"prompt_ids": vec![vec![7; 128]; 2]});
+        let row = row_of("task", &json!({"trainer": trl(name), "args": args, "inputs": inputs}));
+        let scenario = &row["reading"]["scenario"];
+        assert_eq!(scenario["task"], task, "{name}: {scenario}");
+        for (key, value) in wanted {
+            assert_eq!(&scenario[key], value, "{name} {key}");
+        }
+        assert_eq!(row["reading"]["not-predicted"], Value::Null, "{name}");
+    }
+    let masked =
+        json!({"trainer": trl("DPOTrainer"), "inputs": {"completion_mask": [[0, 0, 0, 1], [0, 0, 1, 1]]}});
+    assert_eq!(row_of("task", &masked)["reading"]["scenario"]["prompt-length"], 2);
+    let unsloth = row_of("task", &json!({"trainer": [["unsloth_compiled_cache", "_UnslothDPOTrainer"]]}));
+    assert_eq!(unsloth["reading"]["scenario"]["task"], "dpo");
+}
+
+/// What no scenario says is measured all the same, and is not held against a prediction of something else.
+#[test]
+fn what_is_not_seen_is_not_predicted() {
+    for (run, reason) in [
+        (
+            json!({"trainer": [["trl.experimental.online_dpo", "OnlineDPOTrainer"]]}),
+            "OnlineDPOTrainer of trl",
+        ),
+        (json!({"trainer": [["trl.trainer", "PPOTrainer"]]}), "PPO's round"),
+        (
+            json!({"trainer": [["sentence_transformers.trainer", "SentenceTransformerTrainer"]]}),
+            "texts an example has",
+        ),
+        (json!({"optimizer": ["mine.optim", "AdamW8bit"]}), "mine.optim.AdamW8bit is not known"),
+        (json!({"peft": {"peft_type": "PeftType.ADALORA", "r": 8}}), "ADALORA"),
+        (
+            json!({"quantised": {"quant_method": "hqq"}, "peft": {"peft_type": "PeftType.LORA", "r": 8}}),
+            "by hqq",
+        ),
+        (json!({"quantised": {"quant_method": "gptq", "bits": 4}}), "without adapters"),
+        (json!({"pictures": true}), "pictures"),
+    ] {
+        let row = row_of("refused", &run);
+        let said = row["reading"]["not-predicted"].as_str().unwrap_or_default();
+        assert!(said.contains(reason), "{run}: {said}");
+        assert!(row["notes"][0].as_str().unwrap().starts_with("not predicted: "), "{row}");
+    }
+    let recorded = record_run("record-not", &[], "", ("8", r#"{"pictures": true}"#));
+    let run = headroom(&["check", &recorded.file()]);
+    assert!(run.status == Some(2) && run.out.contains("pictures were given"), "{}{}", run.out, run.err);
+    assert!(says(&["check", &recorded.file(), "--readings"]).contains("pictures were given"));
+}
+
+/// Optimizers, adapters and stored weights by what they are, not by a name that others have too.
+#[test]
+fn optimizers_adapters_and_quantised_weights_are_named() {
+    let tuned = |kind: &str, more: Value| {
+        let mut settings = json!({"peft_type": format!("PeftType.{kind}"), "r": 8});
+        settings.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        settings
+    };
+    for (run, wanted) in [
+        (
+            json!({"optimizer": ["torchao.optim.adam", "AdamW8bit"]}),
+            json!({"optimizer": "adamw-8bit-torchao", "method": "full"}),
+        ),
+        (json!({"optimizer": ["bitsandbytes.optim.adamw", "AdamW8bit"]}), json!({"optimizer": "adamw-8bit"})),
+        (
+            json!({"peft": tuned("VERA", json!({"r": 256}))}),
+            json!({"adapter": "vera", "lora-rank": 256, "lora-targets": "q_proj", "method": "lora"}),
+        ),
+        (
+            json!({"peft": tuned("PREFIX_TUNING", json!({"num_virtual_tokens": 20, "prefix_projection": true}))}),
+            json!({"adapter": "prefix-projected", "lora-rank": 20}),
+        ),
+        (
+            json!({"peft": tuned("IA3", json!({})), "parameter": "Int8Params", "quantised": {"quant_method": "bitsandbytes", "load_in_8bit": true}}),
+            json!({"adapter": "ia3", "method": "qlora", "weight-format": "int8"}),
+        ),
+        (
+            json!({"peft": tuned("VERA", json!({})), "quantised": {"quant_method": "gptq", "bits": 8, "group_size": 32}}),
+            json!({"method": "qlora", "weight-format": "gptq-8", "group-size": 32}),
+        ),
+        (
+            json!({"peft": tuned("VERA", json!({})), "quantised": {"quant_method": "QuantizationMethod.AWQ", "bits": 4, "group_size": -1}}),
+            json!({"weight-format": "awq-4", "group-size": "column"}),
+        ),
+    ] {
+        let row = row_of("named", &run);
+        let scenario = &row["reading"]["scenario"];
+        for (key, value) in wanted.as_object().unwrap() {
+            assert_eq!(&scenario[key], value, "{run}: {key} of {scenario}");
+        }
+        assert_eq!(row["reading"]["not-predicted"], Value::Null, "{run}");
+    }
 }
 
 #[test]

@@ -99,6 +99,9 @@ impl Row {
         if self.quality == "C" {
             return Err("quality C: its own notes say that it cannot be scored".into());
         }
+        if self.kind.is_empty() {
+            return Err("it has no kind, which says whether the figure is the peak of a training step".into());
+        }
         if self.kind != "peak" {
             return Err(format!("a {}, not the peak of a training step", self.kind).into());
         }

@@ -128,6 +128,19 @@ class Objects(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "AdaLoraConfig is not read"):
             headroom.estimate(made("AdaLoraConfig", self.ADAPTERS, adapters), model="gpt2")
 
+    def test_every_tuner_and_trainer_that_is_answered_is_read(self):
+        for name, settings, adapter in (
+            ("PromptTuningConfig", {"num_virtual_tokens": 20}, "prompt"),
+            ("PromptEncoderConfig", {"num_virtual_tokens": 20, "encoder_reparameterization_type": "MLP"}, "p-tuning"),
+            ("PrefixTuningConfig", {"num_virtual_tokens": 20}, "prefix"),
+            ("PrefixTuningConfig", {"num_virtual_tokens": 20, "prefix_projection": True}, "prefix-projected"),
+        ):
+            scenario = headroom.estimate(made(name, {**settings, "task_type": "CAUSAL_LM"}), model="gpt2")["scenario"]
+            self.assertEqual((scenario["method"], scenario["adapter"], scenario["lora-rank"]), ("lora", adapter, 20))
+        for name, task in (("PPOConfig", "ppo"), ("DistillationConfig", "distil"), ("GKDConfig", "distil")):
+            read = headroom.read(made(name, self.ARGUMENTS), over={"model": "Qwen/Qwen3-0.6B"})
+            self.assertEqual(read["scenario"]["task"], task, name)
+
     def test_a_model_is_named(self):
         with self.assertRaisesRegex(ValueError, "name no model"):
             headroom.estimate(made("TrainingArguments", self.ARGUMENTS))

@@ -4,6 +4,7 @@ use super::Run;
 use super::lines::Lines;
 use crate::export::deepspeed;
 use crate::export::fsdp::state_dict_type;
+use crate::export::script;
 use crate::issue::{Field, Issue};
 use crate::scenario::{CpuOffload, Sharding};
 
@@ -13,6 +14,14 @@ pub(super) fn accelerate(run: &Run<'_>) -> Result<(String, String), Issue> {
         let message = "the launcher's own FP8 goes with neither bf16=True of the script nor the loading that this file asks for";
         return Err(Issue::error(Field::Float8, message)
             .with_fix("choose the Python file, which converts the layers"));
+    }
+    if !run.scenario.task.trains() {
+        let issue = Issue::error(Field::Task, "accelerate launches a training, and this model generates");
+        return Err(issue.with_fix("choose the Python file"));
+    }
+    // what it launches is that file
+    if let Some(issue) = script(run.scenario).err().filter(|issue| issue.field == Field::Task) {
+        return Err(issue);
     }
     let mut lines = Lines::default();
     lines.set("compute_environment", "LOCAL_MACHINE");

@@ -10,6 +10,7 @@ use crate::memory::{Category, Phase, Stage};
 use crate::scenario::{Evaluates, Evaluation};
 use crate::step::tensor::{Tensor, Value};
 use crate::step::what::{Source, What};
+use crate::units::Bytes;
 
 static INPUTS: What = What::own(
     "evaluation batch",
@@ -61,6 +62,35 @@ impl<'a> Joined<'a> {
 
 type Kind = (Category, &'static What);
 
+/// What is kept of one batch.
+#[derive(Clone, Copy)]
+struct Kept {
+    /// Logits.
+    elements: u64,
+    dtype: Dtype,
+    /// Labels.
+    labels: u64,
+}
+
+impl Kept {
+    const NOTHING: Kept = Kept { elements: 0, dtype: Dtype::F32, labels: 0 };
+
+    /// The most that so many batches take of the CPU's memory, of which some at a time go there: `np.concatenate` makes all of them once
+    /// more beside those that are there and the new ones. NumPy has no bfloat16, of which `nested_numpify` makes float32.
+    fn on_host(self, batches: u64, at_a_time: u64) -> u64 {
+        let times = |count: u64, bytes: u64| count.saturating_mul(bytes).saturating_mul(batches);
+        let of = |logits: u64, labels: u64| {
+            times(self.elements, logits)
+                .saturating_add(times(self.labels, labels.saturating_mul(Dtype::I64.bytes())))
+        };
+        let [moved, kept] = match self.dtype {
+            Dtype::Bf16 => [Dtype::Bf16.bytes(), Dtype::F32.bytes()],
+            dtype => [0, dtype.bytes()],
+        };
+        if at_a_time < batches { of(kept * 2, 2) } else { of(moved + kept, 1) }
+    }
+}
+
 impl<'a> Rounds<'a> {
     /// An evaluation. Of the batches whose logits are joined no more are run than where it matters what each leaves in the allocator's
     /// cache, the last two always; of those that leave nothing the first two, which every other is like.
@@ -76,7 +106,8 @@ impl<'a> Rounds<'a> {
         let runs = (0..parts.0.min(DIFFERENT)).map(|_| joined).chain((parts.1 > 0).then_some(parts.1));
         for batches in runs {
             let goes = how.accumulation > 0 && batches == joined;
-            self.evaluate_part(member, batch, keeps, &numbers(batches, keeps, self.most_passes));
+            let of_one = self.evaluate_part(member, batch, keeps, &numbers(batches, keeps, self.most_passes));
+            self.evaluated_on_host = Bytes(of_one.on_host(how.batches, joined));
             if goes {
                 self.machine.with(|state| state.empty_cache());
             }
@@ -84,20 +115,24 @@ impl<'a> Rounds<'a> {
         self.notes.end(phase);
     }
 
-    /// So many batches, after which what was kept of them goes to the CPU's memory.
-    fn evaluate_part(&self, member: usize, batch: Batch, keeps: bool, numbers: &[u64]) {
+    /// So many batches, after which what was kept of them goes to the CPU's memory: what that is of one.
+    fn evaluate_part(&self, member: usize, batch: Batch, keeps: bool, numbers: &[u64]) -> Kept {
         let model = &self.members[member].model;
         let (mut inputs, mut logits, mut labels) = (Vec::new(), Joined::default(), Joined::default());
+        let mut kept = Kept::NOTHING;
         for number in numbers {
             let next = self.inputs(member, batch);
             inputs = next;
             let Some(new) = model.predicted(batch, keeps) else { continue };
+            kept = Kept { elements: new.value.numel, dtype: new.value.dtype, ..kept };
             logits.add(self, new, *number, (Category::Logits, &KEPT));
             if let Some(own) = inputs.last() {
+                kept.labels = own.value.numel;
                 labels.add(self, own.clone(), *number, (Category::Batch, &KEPT_LABELS));
             }
         }
         drop((inputs, logits, labels));
+        kept
     }
 
     /// A batch on the GPU: ids, a mask where it has one, and labels.
@@ -135,6 +170,18 @@ fn numbers(batches: u64, keeps: bool, most: u64) -> Vec<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Joined in parts, all of them are there twice; at once they are there once, and in bfloat16 beside their float32 copy.
+    #[test]
+    fn what_is_kept_goes_to_the_cpu() {
+        let kept = |dtype| Kept { elements: 1000, dtype, labels: 10 };
+        assert_eq!(kept(Dtype::F32).on_host(100, 4), 100 * 2 * (4 * 1000 + 8 * 10));
+        assert_eq!(kept(Dtype::F32).on_host(100, 100), 100 * (4 * 1000 + 8 * 10));
+        assert_eq!(kept(Dtype::Bf16).on_host(100, 100), 100 * (6 * 1000 + 8 * 10));
+        assert_eq!(kept(Dtype::Bf16).on_host(100, 1), 100 * 2 * (4 * 1000 + 8 * 10));
+        assert_eq!(Kept { elements: u64::MAX, ..kept(Dtype::F32) }.on_host(u64::MAX, 1), u64::MAX);
+        assert_eq!(Kept::NOTHING.on_host(100, 1), 0);
+    }
 
     #[test]
     fn the_last_two_batches_are_run_always() {

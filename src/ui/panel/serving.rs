@@ -113,10 +113,10 @@ fn Formats() -> impl IntoView {
 fn of_format(state: State, row: &ServingRow, unit: Unit, is_told: bool) -> Row {
     let needed = match &row.needed {
         Needed::Followed(scenario, needed, verdict) => {
-            let (opened, told) = (scenario.clone(), format!("Opened weights as {}", row.stored.label()));
+            let (opened, told) = (scenario.clone(), format!("Opened weights as {}", row.label()));
             let act = move |()| open(state, &opened, &told);
             Cell {
-                hint: format!("{}: open weights as {}", verdict.label(), row.stored.label()),
+                hint: format!("{}: open weights as {}", verdict.label(), row.label()),
                 small: if *verdict == Verdict::Fits { String::new() } else { verdict.label().to_lowercase() },
                 act: (*verdict != Verdict::Over).then(|| Callback::new(act)),
                 class: verdict.slug(),
@@ -134,13 +134,20 @@ fn of_format(state: State, row: &ServingRow, unit: Unit, is_told: bool) -> Row {
     let [tokens, sequences] = row.room.words();
     let (small, room) = match &row.room {
         Room::Unknown(reason) => (reason.clone(), [None; 2]),
-        Room::Stops => (String::new(), [Some(0.0); 2]),
+        Room::Stops => {
+            let small = match &row.fp8 {
+                Room::Tokens { .. } => format!("in FP8 {}", row.fp8.words()[0]),
+                Room::Stops | Room::Unknown(_) => String::new(),
+            };
+            (small, [Some(0.0); 2])
+        }
         Room::Tokens { tokens: [least, _], sequences: [fewest, _] } => {
-            (String::new(), [Some(*least as f64), Some(*fewest)])
+            let [in_fp8, _] = row.fp8.words();
+            (format!("in FP8 {in_fp8}"), [Some(*least as f64), Some(*fewest)])
         }
     };
     let [kept, at_once] = room;
-    let head = Cell { hint: row.stored.layout().to_owned(), ..Cell::of(row.stored.label()) };
+    let head = Cell { hint: row.stored.layout().to_owned(), ..Cell::of(row.label()) };
     let cells = vec![
         Cell::amount(unit.amount(row.weights), row.weights.0 as f64),
         needed,

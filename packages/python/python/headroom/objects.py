@@ -12,12 +12,15 @@ from typing import Any, Iterable, List, Mapping, Optional, Tuple
 
 #: Arguments of trainers, the closest class first.
 ARGUMENTS = (
-    "SFTConfig", "DPOConfig", "KTOConfig", "ORPOConfig", "CPOConfig", "RewardConfig", "GRPOConfig", "RLOOConfig",
-    "SentenceTransformerTrainingArguments", "TrainingArguments",
+    "GKDConfig", "SFTConfig", "DPOConfig", "KTOConfig", "ORPOConfig", "CPOConfig", "RewardConfig", "GRPOConfig", "RLOOConfig",
+    "PPOConfig", "DistillationConfig", "SentenceTransformerTrainingArguments", "TrainingArguments",
 )  # fmt: skip
 
 #: Settings of peft's tuners. A class over one of them is another tuner (``AdaLoraConfig`` is a ``LoraConfig``).
-ADAPTERS = ("LoraConfig", "IA3Config", "VeraConfig", "OFTConfig", "LoHaConfig", "LoKrConfig")
+ADAPTERS = (
+    "LoraConfig", "IA3Config", "VeraConfig", "OFTConfig", "LoHaConfig", "LoKrConfig",
+    "PromptTuningConfig", "PromptEncoderConfig", "PrefixTuningConfig",
+)  # fmt: skip
 
 QUANTISED = "BitsAndBytesConfig"
 
