@@ -9,6 +9,7 @@ use super::float8;
 use super::hugging_face::{Parts, Trainer};
 use super::launch;
 use super::link::{of_link, written_by_headroom};
+use super::loaded::{self, class_of, loads_a_model, model_of, said_of};
 use super::names;
 use super::own_loop::{Engine, changed_numbers};
 use super::qat;
@@ -104,14 +105,10 @@ pub(super) fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
                 setting::flatten("", "quantised_by", Value::String(said), &mut settings);
                 continue;
             }
-            ("from_pretrained", None) if loads_a_model(&call.path) => {
-                parts.loads = true;
-                if class_of(&call.path).contains("ForSequenceClassification")
-                    && parts.trainer == Trainer::Sft
-                    && !parts.trl
-                {
-                    parts.trainer = Trainer::Classify;
-                }
+            ("from_pretrained", None) if loads_a_model(&call.path) => loaded::notes(&call.path, &mut parts),
+            ("from_pretrained", None) => {
+                later.extend(loaded::not_followed(&call.path).map(|why| (said_of(call), why)));
+                continue;
             }
             ("from_config", None) if loads_a_model(&call.path) => {
                 later.push((said_of(call), "a model of one's own making: bring its config.json"));
@@ -150,7 +147,8 @@ pub(super) fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
                 continue;
             }
         }
-        parts.unsloth |= call.path.starts_with("FastLanguageModel.") || call.path.starts_with("FastModel.");
+        let fast = ["FastLanguageModel.", "FastModel.", "FastVisionModel."];
+        parts.unsloth |= fast.iter().any(|class| call.path.starts_with(class));
         if let ("from_pretrained", Some(model @ Value::String(_))) = (name, call.values.first()) {
             setting::flatten(name, "model_name_or_path", model.clone(), &mut settings);
         }
@@ -291,32 +289,6 @@ fn has_arguments(class: &str) -> bool {
         || class == "BitsAndBytesConfig"
         || Tuner::of_class(class).is_some()
         || (class.ends_with("Config") && trainer_of_class(class).is_some())
-}
-
-/// The class that a method is called of.
-fn class_of(path: &str) -> &str {
-    path.rsplit('.').nth(1).unwrap_or_default()
-}
-
-/// The model that a call loads.
-fn model_of(call: &python::Call) -> Option<String> {
-    let names = ["model_name", "pretrained_model_name_or_path"];
-    let named = call.named.iter().find(|(name, _)| names.contains(&name.as_str())).map(|(_, value)| value);
-    call.values.first().or(named).map(setting::text)
-}
-
-/// A call that loads, as a person would say it.
-fn said_of(call: &python::Call) -> String {
-    format!("{}({})", short(&call.path), short(&model_of(call).unwrap_or_default()))
-}
-
-/// Whether `from_pretrained` is a model's.
-fn loads_a_model(path: &str) -> bool {
-    let class = class_of(path);
-    class.contains("Model") && !class.starts_with("Peft")
-        || class.contains("ForCausalLM")
-        || class.contains("ForSequenceClassification")
-        || class.contains("LMHead")
 }
 
 /// The trainer of trl that a class is of: `DPOConfig`, `DPOTrainer`.

@@ -15,6 +15,7 @@ mod hugging_face;
 mod launch;
 mod link;
 mod llama_factory;
+mod loaded;
 mod low_rank;
 mod megatron;
 pub(crate) mod names;
