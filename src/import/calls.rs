@@ -6,7 +6,9 @@ use serde_json::Value;
 
 use super::compiled;
 use super::float8;
+use super::generated;
 use super::hugging_face::{Parts, Trainer};
+use super::imported::Imported;
 use super::launch;
 use super::link::{of_link, written_by_headroom};
 use super::loaded::{self, class_of, loads_a_model, model_of, said_of};
@@ -45,6 +47,8 @@ pub(super) fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
     // PPO's models: which is the policy, and what is loaded beside it
     let learns_values = script.calls.iter().any(|call| trainer_of_class(call.name()) == Some(Trainer::Ppo));
     let (mut policy, mut beside) = (None, Vec::new());
+    let teacher = loaded::teacher_of(&script);
+    let imported = Imported::of(text);
     for call in &script.calls {
         let name = call.name();
         has_trained |= name == "train" && call.path.contains("trainer");
@@ -59,6 +63,15 @@ pub(super) fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
                 continue;
             }
             policy = model_of(call);
+        }
+        if teacher.is_some_and(|teacher| std::ptr::eq(teacher, call)) {
+            loaded::teacher(call, &mut settings);
+            continue;
+        }
+        if name == "BitsAndBytesConfig"
+            && teacher.is_some_and(|teacher| loaded::alone_quantised(teacher, &script))
+        {
+            continue;
         }
         if name == "from_pretrained" && loads_a_model(&call.path) && (parts.loads || has_trained) {
             later
@@ -137,9 +150,11 @@ pub(super) fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
                 }
                 continue;
             }
-            (_, None) if names::is_optimizer(&call.path) => {
+            (_, None) if names::is_optimizer(&imported.whole(&call.path), &first_of(call)) => {
                 parts.makes_its_optimizer = true;
-                optimizer(&call.path, &call.named, &mut settings);
+                optimizer(&imported.whole(&call.path), &call.named, &mut settings);
+                let first = Value::from(first_of(call));
+                setting::flatten("", "optimizer.of", first, &mut settings);
                 continue;
             }
             (_, None) => {
@@ -155,7 +170,7 @@ pub(super) fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
         for (argument, value) in &call.named {
             // a model that is handed over as an object is the one that was loaded
             let is_object = name.ends_with("Trainer")
-                && ["model", "loss"].contains(&argument.as_str())
+                && ["model", "loss", "teacher_model"].contains(&argument.as_str())
                 && value.as_str().is_some_and(|value| !value.contains('/') || value.contains('('));
             // trl's trainers take a class with its arguments
             if let ("optimizer_cls_and_kwargs", Value::Array(pair)) = (argument.as_str(), value)
@@ -163,7 +178,7 @@ pub(super) fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
             {
                 parts.makes_its_optimizer = true;
                 let own: Vec<_> = own.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
-                optimizer(class, &own, &mut settings);
+                optimizer(&imported.whole(class), &own, &mut settings);
                 continue;
             }
             // DeepSpeed's file as it stands, whose "auto" is what these arguments say
@@ -192,6 +207,8 @@ pub(super) fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
         ));
     }
     engine.finish(&mut settings);
+    let trains = parts.arguments || parts.trl || parts.adapters || parts.makes_its_optimizer || parts.unsloth;
+    parts.generates = parts.loads && !trains && generated::takes(&script, &mut settings);
     if let Some(own) = &own {
         changed_numbers(&script, &own.scenario, &mut settings);
     }
@@ -267,6 +284,12 @@ fn optimizer(path: &str, named: &[(String, Value)], settings: &mut Vec<Setting>)
     }
 }
 
+/// The first argument, as an optimizer is given its parameters.
+fn first_of(call: &python::Call) -> String {
+    let named = call.named.iter().find(|(name, _)| name == "params").map(|(_, value)| value);
+    call.values.first().or(named).map(setting::text).unwrap_or_default()
+}
+
 /// Arguments that are changed after their class was made: `args.bf16 = True`.
 fn changed_afterwards(script: &python::Script, settings: &mut Vec<Setting>) {
     let mut objects: HashMap<&str, &str> = HashMap::new();
@@ -304,7 +327,11 @@ fn trainer_of_class(class: &str) -> Option<Trainer> {
         "Reward" => Some(Trainer::Reward),
         "RLOO" => Some(Trainer::Rloo),
         "PPO" => Some(Trainer::Ppo),
-        "OnlineDPO" | "GKD" | "Distillation" | "PRM" | "NashMD" | "XPO" | "BCO" => Some(Trainer::Other),
+        "Distillation" => Some(Trainer::Distil),
+        "GKD" => Some(Trainer::Gkd),
+        "OnlineDPO" | "PRM" | "NashMD" | "XPO" | "BCO" | "GOLD" | "ServerDistillation"
+        | "AsyncDistillation" | "AsyncGRPO" | "SDFT" | "SDPO" | "TPO" | "A2PO" | "GMPO" | "MiniLLM"
+        | "PAPO" | "GSPO" => Some(Trainer::Other),
         _ => None,
     }
 }

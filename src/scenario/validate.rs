@@ -9,7 +9,9 @@ use crate::model::Architecture;
 use crate::model::blocks::{Block, FeedForward};
 use crate::units::{Bytes, grouped};
 
-use tasks::{answered_elsewhere, of_another_task, of_policy, text_alone, without_answer};
+use tasks::{
+    answered_elsewhere, generated_elsewhere, of_another_task, of_policy, text_alone, without_answer,
+};
 
 use super::count::Count;
 use super::{
@@ -159,6 +161,9 @@ fn validate(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<Iss
     }
     if scenario.task.is_online() && !scenario.generates_itself() && reserve.vllm == 0 {
         issues.push(answered_elsewhere());
+    }
+    if scenario.task == Task::Distil {
+        issues.push(generated_elsewhere());
     }
     if scenario.task == Task::Ppo {
         issues.extend(of_policy(scenario));

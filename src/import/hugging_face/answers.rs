@@ -74,18 +74,7 @@ pub(super) fn better(reader: &mut Reader, why: &str) {
 /// `GRPOConfig` and `RLOOConfig`, which differ in whether there is a reference where nothing is said.
 pub(super) fn answers(reader: &mut Reader, (why, reference, default): (&str, &str, &str)) {
     prompt(reader);
-    let prompt = reader.scenario.answers.prompt;
-    let written = |answer: u64| prompt.saturating_add(answer).to_string();
-    match reader.take(&["max_completion_length"]) {
-        Some(said) => match said.number().filter(|tokens| (1.0..=1e9).contains(tokens)) {
-            Some(tokens) => {
-                let why = format!("{}, behind a prompt of {prompt} tokens", said.said);
-                reader.set("seq-length", &written(tokens as u64), &why);
-            }
-            None => reader.leave(&said.said, "this is no number of tokens"),
-        },
-        None => reader.assume("seq-length", &written(512), "answers of 512 tokens are the default"),
-    }
+    answer_length(reader, "max_completion_length", 512);
     match reader.take(&["beta"]) {
         Some(said) => match said.number() {
             Some(beta) => reader.set("reference", if beta > 0.0 { "scored" } else { "none" }, &said.said),
@@ -104,18 +93,7 @@ pub(super) fn answers(reader: &mut Reader, (why, reference, default): (&str, &st
 /// `PPOConfig`.
 pub(super) fn policy(reader: &mut Reader, why: &str) {
     prompt(reader);
-    let prompt = reader.scenario.answers.prompt;
-    let written = |answer: u64| prompt.saturating_add(answer).to_string();
-    match reader.take(&["response_length"]) {
-        Some(said) => match said.number().filter(|tokens| (1.0..=1e9).contains(tokens)) {
-            Some(tokens) => {
-                let why = format!("{}, behind a prompt of {prompt} tokens", said.said);
-                reader.set("seq-length", &written(tokens as u64), &why);
-            }
-            None => reader.leave(&said.said, "this is no number of tokens"),
-        },
-        None => reader.assume("seq-length", &written(53), "answers of 53 tokens are the default"),
-    }
+    answer_length(reader, "response_length", 53);
     reader.or_assume("rollout-batch", &["local_rollout_forward_batch_size"], "64", why);
     reader.or_assume("mini-batches", &["num_mini_batches"], "1", why);
     reader.or_assume("ppo-epochs", &["num_ppo_epochs"], "4", why);
@@ -215,8 +193,25 @@ fn generation(reader: &mut Reader) {
     }
 }
 
+/// How long a prompt and its answer are together.
+pub(super) fn answer_length(reader: &mut Reader, name: &str, default: u64) {
+    let prompt = reader.scenario.answers.prompt;
+    let written = |answer: u64| prompt.saturating_add(answer).to_string();
+    let Some(said) = reader.take(&[name]) else {
+        let why = format!("answers of {default} tokens are the default");
+        return reader.assume("seq-length", &written(default), &why);
+    };
+    match said.number().filter(|tokens| (1.0..=1e9).contains(tokens)) {
+        Some(tokens) => {
+            let why = format!("{}, behind a prompt of {prompt} tokens", said.said);
+            reader.set("seq-length", &written(tokens as u64), &why);
+        }
+        None => reader.leave(&said.said, "this is no number of tokens"),
+    }
+}
+
 /// How long the prompt is, where an older version says it.
-fn prompt(reader: &mut Reader) {
+pub(super) fn prompt(reader: &mut Reader) {
     match reader.take(&["max_prompt_length"]) {
         Some(said) => reader.set("prompt-length", &said.text(), &said.said),
         None => {

@@ -9,6 +9,13 @@ pub(super) fn answered_elsewhere() -> Issue {
     Issue::new(Severity::Note, Field::Rollouts, message)
 }
 
+/// What is good to know of a student's answers.
+pub(super) fn generated_elsewhere() -> Issue {
+    let message = "the answers' generation is left out: vLLM on other GPUs has it (use_vllm=True, vllm_mode=\"server\"). With use_vllm=False, \
+                   trl's default, transformers generates them in the process that trains: what that needs comes on top while it lasts";
+    Issue::new(Severity::Note, Field::Task, message)
+}
+
 /// What is good to know where a policy learns beside a value model.
 pub(super) fn of_policy(scenario: &Scenario) -> Vec<Issue> {
     let message = "PPO is followed as trl 1.12 runs it, the last release that has a PPOTrainer: value model and reward model of the \
