@@ -195,6 +195,8 @@ pub enum Stage {
     Value,
     /// The same by a reward model.
     Reward,
+    /// vLLM, which slept, generates the answers.
+    Wake,
 }
 
 impl Stage {
@@ -212,6 +214,7 @@ impl Stage {
             Stage::Merge => "Merging",
             Stage::Value => "Value model",
             Stage::Reward => "Reward model",
+            Stage::Wake => "Answers by vLLM",
         }
     }
 
@@ -229,6 +232,7 @@ impl Stage {
             Stage::Merge => "Merging",
             Stage::Value => "Value",
             Stage::Reward => "Reward",
+            Stage::Wake => "vLLM",
         }
     }
 }
@@ -257,6 +261,7 @@ impl Phase {
             Stage::Merge => "merge",
             Stage::Value => "value",
             Stage::Reward => "reward",
+            Stage::Wake => "vllm",
         }
     }
 
@@ -274,6 +279,7 @@ impl Phase {
             Stage::Merge => "merging of adapters",
             Stage::Value => "value model's pass",
             Stage::Reward => "reward model's pass",
+            Stage::Wake => "generation by vLLM",
         }
     }
 }

@@ -183,6 +183,12 @@ fn reinforcement_is_a_task() {
     assert_eq!((beside.left, beside.scenario.reserve.vllm), (Vec::new(), 45));
     assert_eq!(read("GRPOConfig(use_vllm=True)").scenario.reserve.vllm, 30);
     assert_eq!(beside.scenario.answers.rollouts, Rollouts::Server);
+    // and gives it back while the model is trained, where it is asked to
+    assert!(!beside.scenario.reserve.sleeps);
+    let asleep = read("GRPOConfig(use_vllm=True, vllm_enable_sleep_mode=True)");
+    assert!(asleep.scenario.reserve.sleeps && asleep.taken.iter().any(|taken| taken.key == "vllm-sleep"));
+    let again = read_over("GRPOConfig(use_vllm=True)", |base| base.reserve.sleeps = true);
+    assert!(!again.scenario.reserve.sleeps);
     assert_eq!(read("GRPOConfig()").scenario.answers.reference, Reference::None);
 }
 
@@ -232,7 +238,11 @@ fn commands_and_files_of_preference_training() {
     ] {
         let understood = read(text);
         assert_eq!(understood.left[0].said, said, "{:?}", understood.left);
-        assert!(understood.left[0].why.contains("GRPO, RLOO, PPO, distillation and GKD are read"), "{:?}", understood.left);
+        assert!(
+            understood.left[0].why.contains("GRPO, RLOO, PPO, distillation and GKD are read"),
+            "{:?}",
+            understood.left
+        );
     }
     for text in [
         "trl grpo --model_name_or_path Qwen/Qwen2.5-7B --bf16 --use_vllm",

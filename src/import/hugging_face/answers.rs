@@ -1,6 +1,6 @@
 //! What trl's trainers on answers say beyond the others: pairs, answers with their rewards.
 
-use super::super::reader::{Reader, among};
+use super::super::reader::{Reader, Said, among};
 use crate::scenario::Task;
 
 /// What memory does not depend on: numbers for each answer, and how it was generated elsewhere.
@@ -172,23 +172,34 @@ fn generation(reader: &mut Reader) {
         (Some((true, said)), Some(mode)) if mode.text() == "server" => {
             reader.set("vllm-percent", "0", &format!("{said}, {}", mode.said));
         }
-        (Some((true, said)), mode) => match share {
-            Some(share) => match share.number().filter(|part| (0.0..=1.0).contains(part)) {
-                Some(part) => reader.set("vllm-percent", &format!("{:.0}", part * 100.0), &share.said),
-                None => reader.leave(&share.said, "this is no share of a card"),
-            },
-            None => {
-                let why = mode.map_or(said, |mode| mode.said);
-                reader.assume(
-                    "vllm-percent",
-                    "30",
-                    &format!("{why}: vLLM's share of the card is 0.3 by default"),
-                );
+        (Some((true, said)), mode) => {
+            colocated(reader, (said, mode), share);
+            match reader.switch(&["vllm_enable_sleep_mode"]) {
+                Some((on, said)) => reader.set("vllm-sleep", if on { "on" } else { "off" }, &said),
+                None => reader.assume("vllm-sleep", "off", "vllm_enable_sleep_mode is off by default"),
             }
-        },
+        }
         (off, _) => {
             let off = off.map(|(_, said)| said);
             itself(reader, off);
+        }
+    }
+}
+
+/// vLLM's share of the card.
+fn colocated(reader: &mut Reader, (said, mode): (String, Option<Said>), share: Option<Said>) {
+    match share {
+        Some(share) => match share.number().filter(|part| (0.0..=1.0).contains(part)) {
+            Some(part) => reader.set("vllm-percent", &format!("{:.0}", part * 100.0), &share.said),
+            None => reader.leave(&share.said, "this is no share of a card"),
+        },
+        None => {
+            let why = mode.map_or(said, |mode| mode.said);
+            reader.assume(
+                "vllm-percent",
+                "30",
+                &format!("{why}: vLLM's share of the card is 0.3 by default"),
+            );
         }
     }
 }

@@ -158,6 +158,11 @@ pub(super) fn with_vllm(scenario: &Scenario) -> bool {
     with_rollouts(scenario) && !scenario.generates_itself() || with_generation(scenario)
 }
 
+/// Whether vLLM has a share of the card beside a training.
+pub(super) fn with_colocated_vllm(scenario: &Scenario) -> bool {
+    with_rollouts(scenario) && !scenario.generates_itself() && scenario.reserve.vllm > 0
+}
+
 /// Whether the model can be held against itself as it was.
 pub(super) fn with_reference(scenario: &Scenario) -> bool {
     scenario.task.has_reference()
