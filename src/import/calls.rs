@@ -331,7 +331,7 @@ fn trainer_of_class(class: &str) -> Option<Trainer> {
         "GKD" => Some(Trainer::Gkd),
         "OnlineDPO" | "PRM" | "NashMD" | "XPO" | "BCO" | "GOLD" | "ServerDistillation"
         | "AsyncDistillation" | "AsyncGRPO" | "SDFT" | "SDPO" | "TPO" | "A2PO" | "GMPO" | "MiniLLM"
-        | "PAPO" | "GSPO" => Some(Trainer::Other),
+        | "PAPO" => Some(Trainer::Other),
         _ => None,
     }
 }

@@ -106,9 +106,14 @@ pub(super) fn optimizer_class(reader: &mut Reader) {
         Some(found) => {
             reader.set("optimizer", found.slug(), &all);
             if found.projects() {
-                let why = "which layers it projects, and onto how many directions, stands in its groups of parameters, which are not \
-                           read: set them (--lora-targets, --lora-rank)";
+                let why = "which layers it projects stands in its groups of parameters, which are not read: set them (--lora-targets), and \
+                           the rank where the script has no number for it (--lora-rank)";
                 reader.leave(&class, why);
+                let rank = of.split_once("\"rank\":").map(|(_, rest)| rest);
+                let rank = rank.and_then(|rest| rest.split(|c: char| !c.is_ascii_digit()).next());
+                if let Some(rank) = rank.filter(|rank| !rank.is_empty()) {
+                    reader.set("lora-rank", rank, &format!("rank: {rank} of a group of parameters"));
+                }
             }
         }
         None if class.ends_with(".CPUOffloadOptimizer") => {

@@ -9,9 +9,7 @@ use crate::model::Architecture;
 use crate::model::blocks::{Block, FeedForward};
 use crate::units::{Bytes, grouped};
 
-use tasks::{
-    answered_elsewhere, generated_elsewhere, of_another_task, of_policy, text_alone, without_answer,
-};
+use tasks::{answered_elsewhere, of_another_task, of_policy, students_answers, text_alone, without_answer};
 
 use super::count::Count;
 use super::{
@@ -163,7 +161,7 @@ fn validate(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<Iss
         issues.push(answered_elsewhere());
     }
     if scenario.task == Task::Distil {
-        issues.push(generated_elsewhere());
+        issues.push(students_answers(scenario));
     }
     if scenario.task == Task::Ppo {
         issues.extend(of_policy(scenario));

@@ -108,6 +108,9 @@ fn optimizers_of_loops_are_read_or_told() {
         let is_told = left(&understood).iter().any(|said| said.contains("galore") || said.contains("apollo"));
         assert_eq!(is_told, wanted.projects(), "{made}: {:?}", understood.left);
     }
+    let groups =
+        "groups = [{'params': others}, {'params': matrices, 'rank': 64}]\noptimizer = GaLoreAdamW(groups)";
+    assert_eq!(loop_of("from galore_torch import GaLoreAdamW", groups).scenario.lora.rank, 64);
     for (imports, made) in [
         (
             "from torchao.optim import CPUOffloadOptimizer",

@@ -1,5 +1,6 @@
 //! What a text says is done with the model.
 
+use headroom::issue::Field;
 use headroom::scenario::{
     Checkpointing, Evaluates, Evaluation, LossKernel, Mask, Method, ModelChoice, Precision, Reference,
     Rollouts, Scenario, Stack, Task, TeacherWeights,
@@ -362,6 +363,9 @@ fn distillation_is_a_task() {
         assert!(understood.left.iter().any(|left| left.said.contains(word)), "{word}: {:?}", understood.left);
     };
     is_left(&text.replace("use_vllm=True, vllm_mode=\"server\"", "beta=1.0"), "use_vllm");
+    let itself = read(&text.replace("use_vllm=True, ", "use_vllm=False, ")).scenario;
+    assert_eq!(itself.answers.rollouts, Rollouts::Transformers);
+    assert!(itself.validate().iter().any(|issue| issue.field == Field::Rollouts && issue.fix.is_some()));
     is_left(&text.replace("vllm_mode=\"server\"", "vllm_mode=\"colocate\""), "use_vllm");
     is_left(&text.replace("beta=0.5", "loss_top_k=16"), "loss_top_k");
 

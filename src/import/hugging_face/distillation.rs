@@ -4,7 +4,7 @@ use super::super::reader::{Reader, among};
 use super::answers::{answer_length, prompt};
 use super::arguments::length_of_sequences;
 use super::{Parts, Trainer};
-use crate::scenario::{Precision, TeacherWeights};
+use crate::scenario::{Precision, Rollouts, TeacherWeights};
 
 /// Settings of a teacher that a script loads itself, beside what its configuration says of one.
 pub(in crate::import) const LOADED: &str = "teacher.loaded";
@@ -140,19 +140,21 @@ fn generation(reader: &mut Reader, is_gkd: bool) {
     const ITSELF: &str = "transformers generates answers in the process that trains, which is not followed in distillation: what it \
                           needs comes on top while it lasts";
     if is_gkd {
+        reader.quietly("rollouts", Rollouts::Server.slug());
         let share = reader.take(&["lmbda"]);
         let by_teacher = reader.switch(&["seq_kd"]);
         reader.pass(|name| name == "max_new_tokens");
         let teachers = by_teacher.as_ref().is_some_and(|(on, _)| *on);
         match share {
             Some(said) if said.number() == Some(0.0) && !teachers => reader.idle.push(said.said),
-            Some(said) => reader.leave(&said.said, ITSELF),
-            None => reader.leave("lmbda", &format!("0.5 by default in trl 1.16: {ITSELF}")),
+            Some(said) => itself(reader, &said.said, ITSELF),
+            None => itself(reader, "lmbda", &format!("0.5 by default in trl 1.16: {ITSELF}")),
         }
         reader.idle.extend(by_teacher.map(|(_, said)| said));
         return;
     }
     reader.pass(|name| name == "lmbda");
+    reader.quietly("rollouts", Rollouts::Server.slug());
     let mode = reader.take(&["vllm_mode"]);
     match (reader.switch(&["use_vllm"]), mode) {
         (Some((true, said)), Some(mode)) if mode.text() == "server" => reader.idle.extend([said, mode.said]),
@@ -162,7 +164,13 @@ fn generation(reader: &mut Reader, is_gkd: bool) {
             reader.leave(&said, why);
             reader.refuse(&["vllm_gpu_memory_utilization"], why);
         }
-        (Some((false, said)), _) => reader.leave(&said, ITSELF),
-        (None, _) => reader.leave("use_vllm", &format!("off by default in trl 1.16: {ITSELF}")),
+        (Some((false, said)), _) => itself(reader, &said, ITSELF),
+        (None, _) => itself(reader, "use_vllm", &format!("off by default in trl 1.16: {ITSELF}")),
     }
+}
+
+/// The model that is trained generates, which the scenario says and is not followed.
+fn itself(reader: &mut Reader, said: &str, why: &str) {
+    reader.leave(said, why);
+    reader.assume("rollouts", Rollouts::Transformers.slug(), "trl's default");
 }

@@ -1,6 +1,8 @@
 //! What is wrong or good to know of what a task works with.
 
-use crate::scenario::{Checkpointing, Field, Issue, Precision, Reference, Scenario, Severity, Task};
+use crate::scenario::{
+    Checkpointing, Field, Issue, Precision, Reference, Rollouts, Scenario, Severity, Task,
+};
 use crate::units::grouped;
 
 pub(super) fn answered_elsewhere() -> Issue {
@@ -9,8 +11,13 @@ pub(super) fn answered_elsewhere() -> Issue {
     Issue::new(Severity::Note, Field::Rollouts, message)
 }
 
-/// What is good to know of a student's answers.
-pub(super) fn generated_elsewhere() -> Issue {
+/// What is good to know of a student's answers, which are generated whatever is said.
+pub(super) fn students_answers(scenario: &Scenario) -> Issue {
+    if scenario.answers.rollouts == Rollouts::Transformers {
+        let message = "answers that transformers generates in the process that trains are not followed in distillation: what that needs comes \
+                       on top while it lasts";
+        return Issue::warning(Field::Rollouts, message).with_fix("have vLLM generate them on other GPUs");
+    }
     let message = "the answers' generation is left out: vLLM on other GPUs has it (use_vllm=True, vllm_mode=\"server\"). With use_vllm=False, \
                    trl's default, transformers generates them in the process that trains: what that needs comes on top while it lasts";
     Issue::new(Severity::Note, Field::Task, message)
