@@ -150,6 +150,8 @@ pub enum Field {
     Workspace,
     /// What vLLM has of the card.
     VllmPercent,
+    /// Whether it sleeps while the model is trained.
+    VllmSleep,
     DatasetTokens,
     Epochs,
     Price,

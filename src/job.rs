@@ -37,6 +37,7 @@ use crate::scenario::{
     CacheKind, Cluster, Embedding, Evaluation, Generation, Lengths, Mask, Merges, Method, ModelChoice,
     Reference, Sampling, Scenario, Task,
 };
+use crate::units::Bytes;
 
 pub use batch::Batch;
 pub use member::{HeadKind, Member, Training};
@@ -118,6 +119,16 @@ pub enum Act {
     Merge {
         /// Whose adapters.
         member: usize,
+    },
+    /// vLLM wakes that slept while the model was trained, is given its weights, generates the answers, and sleeps again (trl 1.16
+    /// generation/vllm_generation.py). The allocator's cache is emptied before and behind it.
+    Wake {
+        /// Whose weights it is given.
+        member: usize,
+        /// Its own copy of the weights.
+        weights: Bytes,
+        /// What is left of its share to keys and values.
+        cache: Bytes,
     },
     /// transformers' `generate`: a forward pass over the prompts, then one for every new token.
     Generate {
@@ -268,7 +279,7 @@ impl Act {
             | Act::Rollout { batch, .. }
             | Act::Evaluate { batch, .. }
             | Act::Generate { batch, .. } => Some(*batch),
-            Act::Update { .. } | Act::Save { .. } | Act::Merge { .. } => None,
+            Act::Update { .. } | Act::Save { .. } | Act::Merge { .. } | Act::Wake { .. } => None,
         }
     }
 
@@ -289,6 +300,7 @@ impl Act {
             Act::Update { member } => Act::Update { member },
             Act::Save { member, gathers } => Act::Save { member, gathers },
             Act::Merge { member } => Act::Merge { member },
+            Act::Wake { .. } => self,
         }
     }
 
@@ -300,6 +312,7 @@ impl Act {
             | Act::Evaluate { .. }
             | Act::Save { .. }
             | Act::Merge { .. }
+            | Act::Wake { .. }
             | Act::Generate { .. } => 1,
         }
     }
@@ -314,6 +327,7 @@ impl Act {
             | Act::Evaluate { member, .. }
             | Act::Save { member, .. }
             | Act::Merge { member }
+            | Act::Wake { member, .. }
             | Act::Generate { member, .. } => member,
         }
     }
@@ -336,6 +350,7 @@ impl Act {
             | Act::Evaluate { .. }
             | Act::Save { .. }
             | Act::Merge { .. }
+            | Act::Wake { .. }
             | Act::Generate { .. } => None,
         };
         [self.member()].into_iter().chain(reference)
@@ -458,6 +473,8 @@ impl From<&Scenario> for Job {
                 let (whole, itself) = (scenario.task == Task::Rloo, scenario.generates_itself());
                 if itself {
                     round.push(Act::rollouts(scenario, batch, prompt));
+                } else if let Some([weights, cache]) = scenario.waking() {
+                    round.push(Act::Wake { member: 0, weights, cache });
                 }
                 // what was sampled elsewhere is held against the model that is trained (`vllm_importance_sampling_correction`);
                 // RLOO always asks it

@@ -199,6 +199,8 @@ pub enum Stage {
     Value,
     /// The same by a reward model.
     Reward,
+    /// vLLM, which slept, generates the answers.
+    Wake,
 }
 
 impl Stage {
@@ -218,6 +220,7 @@ impl Stage {
             Stage::Merge => "Merging",
             Stage::Value => "Value model",
             Stage::Reward => "Reward model",
+            Stage::Wake => "Answers by vLLM",
         }
     }
 
@@ -237,6 +240,7 @@ impl Stage {
             Stage::Merge => "Merging",
             Stage::Value => "Value",
             Stage::Reward => "Reward",
+            Stage::Wake => "vLLM",
         }
     }
 }
@@ -267,6 +271,7 @@ impl Phase {
             Stage::Merge => "merge",
             Stage::Value => "value",
             Stage::Reward => "reward",
+            Stage::Wake => "vllm",
         }
     }
 
@@ -286,6 +291,7 @@ impl Phase {
             Stage::Merge => "merging of adapters",
             Stage::Value => "value model's pass",
             Stage::Reward => "reward model's pass",
+            Stage::Wake => "generation by vLLM",
         }
     }
 }

@@ -10,12 +10,12 @@ use headroom::estimate;
 use headroom::export;
 use headroom::issue::{Field, Severity};
 use headroom::job::{Act, Batch, Job, Loss, Member, Scorer};
-use headroom::memory::{Category, Iteration, Phase, Stage};
+use headroom::memory::{Category, Iteration, Peak, Phase, Stage};
 use headroom::model::catalogue;
 use headroom::plan::Answer;
 use headroom::scenario::{
-    Answers, Checkpointing, Cluster, Lengths, Lora, Mask, Merges, Method, ModelChoice, Offloading, Precision,
-    Quantization, Reference, Saves, Scenario, Sharding, Spikes, Stack, Task, Tuner, WeightFormat,
+    Answers, Checkpointing, Cluster, GpuChoice, Lengths, Lora, Mask, Merges, Method, ModelChoice, Offloading,
+    Precision, Quantization, Reference, Saves, Scenario, Sharding, Spikes, Stack, Task, Tuner, WeightFormat,
 };
 use headroom::share;
 use headroom::step::{self, Recording};
@@ -317,6 +317,49 @@ fn saving_and_merging_are_phases() {
     let largest = 2048 * 8192;
     assert_eq!(highest(Stage::Merge), Some(memory.resting.total().0 + 2 * 4 * largest));
     assert_eq!(highest(Stage::Save), Some(memory.resting.total().0));
+}
+
+/// A vLLM that sleeps takes its share of the card beside what training keeps between its steps; all else has the whole card.
+#[test]
+fn a_vllm_that_sleeps_has_its_share_in_an_act_of_its_own() {
+    let apart = Scenario {
+        task: Task::Grpo,
+        model: ModelChoice::Catalogue("Qwen/Qwen2.5-1.5B".into()),
+        stack: Stack::Trl,
+        method: Method::Lora,
+        precision: Precision::AmpBf16Weights,
+        mask: Mask::Padded,
+        gpu: GpuChoice::Custom(Bytes(40 << 30)),
+        ..Scenario::default()
+    };
+    let mut asleep = apart.clone();
+    (asleep.reserve.vllm, asleep.reserve.sleeps) = (30, true);
+    let share = Bytes(12 << 30);
+    assert_eq!(asleep.gpu().unwrap().memory, Bytes(40 << 30));
+    let mut awake = asleep.clone();
+    awake.reserve.sleeps = false;
+    assert_eq!(awake.gpu().unwrap().memory, Bytes(28 << 30));
+
+    let [apart, awake, asleep] = [apart, awake, asleep].map(|scenario| {
+        let memory = estimate(&scenario).memory.expect("an answer");
+        let recording =
+            Recording::of(&*scenario.architecture().unwrap(), &scenario, &scenario.gpu().unwrap());
+        // the other path says the same, in blocks
+        let replayed = recording.expect("it runs").replay(Settings::default()).allocation.allocated_peak;
+        assert!(replayed >= memory.peak().1.bytes && replayed.0 < memory.peak().1.bytes.0 + (256 << 20));
+        memory
+    });
+    assert_eq!(apart.steady, awake.steady);
+    let ((first, peak), rest) = asleep.steady.phases.split_first().expect("it has phases");
+    assert_eq!(first.stage, Stage::Wake);
+    assert_eq!(peak.bytes, asleep.resting.total() + share);
+    // vLLM's copy of the weights in 16 bits, and keys and values in the rest
+    let weights = 2 * (asleep.parameters.total - asleep.parameters.trainable);
+    assert_eq!(peak.parts.get(Category::KvCache), Bytes(share.0 - weights));
+    let peaks = |phases: &[(Phase, Peak)]| -> Vec<_> {
+        phases.iter().map(|(phase, peak)| (phase.stage, *peak)).collect()
+    };
+    assert_eq!(peaks(rest), peaks(&apart.steady.phases));
 }
 
 /// Whole weights are gathered one after the other: the largest is on the GPU for a moment, in the type that its shards are kept in, and all

@@ -298,13 +298,14 @@ fn deepspeed() -> impl Strategy<Value = DeepSpeed> {
 
 fn reserves() -> impl Strategy<Value = Reserve> {
     let mebibytes = || 0u64..=1 << 24;
-    let sizes = (mebibytes(), mebibytes(), mebibytes(), mebibytes(), 0..=100_u64);
-    sizes.prop_map(|(used, margin, context, workspace, vllm)| Reserve {
+    let sizes = (mebibytes(), mebibytes(), mebibytes(), mebibytes(), 0..=100_u64, any::<bool>());
+    sizes.prop_map(|(used, margin, context, workspace, vllm, sleeps)| Reserve {
         used,
         margin,
         context,
         workspace,
         vllm,
+        sleeps,
     })
 }
 

@@ -71,6 +71,7 @@ pub(super) fn compare(id: &str, row: &Value, memory: &Memory) -> Vec<PartRow> {
             Stage::Evaluate => "evaluate",
             Stage::Save => "save",
             Stage::Merge => "merge",
+            Stage::Wake => "vllm",
         };
         if let Some(total) = row.pointer(&format!("/measured/peak/steady/{name}")).and_then(Value::as_u64) {
             push(phase.slug(), "total", total, peak.bytes.0);

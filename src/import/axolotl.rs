@@ -6,7 +6,7 @@ mod preferences;
 use super::launch;
 use super::names::AXOLOTL_KERNELS;
 use super::reader::{Reader, Said, among};
-use super::trainer;
+use super::trainer::{self, PICTURES};
 use crate::estimate::estimate;
 use crate::scenario::{Method, Stack, WeightFormat, WrappedBy};
 
@@ -81,7 +81,6 @@ const IDLE: &[&str] = &[
     "type_of_model",
     "sample_packing_*",
     "skip_prepare_dataset",
-    "processor_type",
     "eot_tokens",
     "ddp_find_unused_parameters",
     "cosine_*",
@@ -150,6 +149,7 @@ pub(super) fn read(reader: &mut Reader) {
     if !reader.scenario.task.is_of_preferences() {
         filling(reader);
     }
+    own_optimizer(reader);
     trainer::optimization(reader, &["optimizer"], "adamw-fused", WHY);
     checkpointing(reader);
     attention(reader);
@@ -171,7 +171,28 @@ pub(super) fn read(reader: &mut Reader) {
     for (names, why) in REFUSED {
         reader.refuse(names, why);
     }
+    // a processor makes numbers of pictures
+    let sees = reader.scenario.architecture().is_ok_and(|architecture| architecture.vision().is_some());
+    if let Some(said) = reader.take(&["processor_type"]) {
+        if sees { reader.leave(&said.said, PICTURES) } else { reader.idle.push(said.said) }
+    }
+    for said in reader.take_each(&["image_size", "image_resize_algorithm"]) {
+        reader.leave(&said.said, PICTURES);
+    }
     reader.pass(|name| among(IDLE, name));
+}
+
+/// Optimizers that axolotl names otherwise than transformers (0.19, utils/schemas/enums.py `CustomSupportedOptimizers`).
+fn own_optimizer(reader: &mut Reader) {
+    let named = reader.named(&["optimizer"]);
+    let (slug, taken) = match named.last().map(Said::text).as_deref() {
+        Some("muon") => ("muon", ", taken for torch.optim.Muon with torch.optim.AdamW beside it"),
+        Some("ao_adamw_8bit") => ("adamw-8bit-torchao", ""),
+        _ => return,
+    };
+    if let Some(said) = reader.take(&["optimizer"]) {
+        reader.set("optimizer", slug, &format!("{}{taken}", said.said));
+    }
 }
 
 /// Who wraps the model under FSDP2: a function of axolotl's own in the place of accelerate's (monkeypatch/accelerate/fsdp2.py). How 4-bit

@@ -6,9 +6,12 @@ use serde_json::Value;
 
 use super::compiled;
 use super::float8;
+use super::generated;
 use super::hugging_face::{Parts, Trainer};
+use super::imported::Imported;
 use super::launch;
 use super::link::{of_link, written_by_headroom};
+use super::loaded::{self, class_of, loads_a_model, model_of, said_of};
 use super::names;
 use super::own_loop::{Engine, changed_numbers};
 use super::qat;
@@ -44,6 +47,8 @@ pub(super) fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
     // PPO's models: which is the policy, and what is loaded beside it
     let learns_values = script.calls.iter().any(|call| trainer_of_class(call.name()) == Some(Trainer::Ppo));
     let (mut policy, mut beside) = (None, Vec::new());
+    let teacher = loaded::teacher_of(&script);
+    let imported = Imported::of(text);
     for call in &script.calls {
         let name = call.name();
         has_trained |= name == "train" && call.path.contains("trainer");
@@ -58,6 +63,15 @@ pub(super) fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
                 continue;
             }
             policy = model_of(call);
+        }
+        if teacher.is_some_and(|teacher| std::ptr::eq(teacher, call)) {
+            loaded::teacher(call, &mut settings);
+            continue;
+        }
+        if name == "BitsAndBytesConfig"
+            && teacher.is_some_and(|teacher| loaded::alone_quantised(teacher, &script))
+        {
+            continue;
         }
         if name == "from_pretrained" && loads_a_model(&call.path) && (parts.loads || has_trained) {
             later
@@ -104,14 +118,10 @@ pub(super) fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
                 setting::flatten("", "quantised_by", Value::String(said), &mut settings);
                 continue;
             }
-            ("from_pretrained", None) if loads_a_model(&call.path) => {
-                parts.loads = true;
-                if class_of(&call.path).contains("ForSequenceClassification")
-                    && parts.trainer == Trainer::Sft
-                    && !parts.trl
-                {
-                    parts.trainer = Trainer::Classify;
-                }
+            ("from_pretrained", None) if loads_a_model(&call.path) => loaded::notes(&call.path, &mut parts),
+            ("from_pretrained", None) => {
+                later.extend(loaded::not_followed(&call.path).map(|why| (said_of(call), why)));
+                continue;
             }
             ("from_config", None) if loads_a_model(&call.path) => {
                 later.push((said_of(call), "a model of one's own making: bring its config.json"));
@@ -140,9 +150,11 @@ pub(super) fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
                 }
                 continue;
             }
-            (_, None) if names::is_optimizer(&call.path) => {
+            (_, None) if names::is_optimizer(&imported.whole(&call.path), &first_of(call)) => {
                 parts.makes_its_optimizer = true;
-                optimizer(&call.path, &call.named, &mut settings);
+                optimizer(&imported.whole(&call.path), &call.named, &mut settings);
+                let first = Value::from(first_of(call));
+                setting::flatten("", "optimizer.of", first, &mut settings);
                 continue;
             }
             (_, None) => {
@@ -150,14 +162,15 @@ pub(super) fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
                 continue;
             }
         }
-        parts.unsloth |= call.path.starts_with("FastLanguageModel.") || call.path.starts_with("FastModel.");
+        let fast = ["FastLanguageModel.", "FastModel.", "FastVisionModel."];
+        parts.unsloth |= fast.iter().any(|class| call.path.starts_with(class));
         if let ("from_pretrained", Some(model @ Value::String(_))) = (name, call.values.first()) {
             setting::flatten(name, "model_name_or_path", model.clone(), &mut settings);
         }
         for (argument, value) in &call.named {
             // a model that is handed over as an object is the one that was loaded
             let is_object = name.ends_with("Trainer")
-                && ["model", "loss"].contains(&argument.as_str())
+                && ["model", "loss", "teacher_model"].contains(&argument.as_str())
                 && value.as_str().is_some_and(|value| !value.contains('/') || value.contains('('));
             // trl's trainers take a class with its arguments
             if let ("optimizer_cls_and_kwargs", Value::Array(pair)) = (argument.as_str(), value)
@@ -165,7 +178,7 @@ pub(super) fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
             {
                 parts.makes_its_optimizer = true;
                 let own: Vec<_> = own.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
-                optimizer(class, &own, &mut settings);
+                optimizer(&imported.whole(class), &own, &mut settings);
                 continue;
             }
             // DeepSpeed's file as it stands, whose "auto" is what these arguments say
@@ -194,6 +207,8 @@ pub(super) fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
         ));
     }
     engine.finish(&mut settings);
+    let trains = parts.arguments || parts.trl || parts.adapters || parts.makes_its_optimizer || parts.unsloth;
+    parts.generates = parts.loads && !trains && generated::takes(&script, &mut settings);
     if let Some(own) = &own {
         changed_numbers(&script, &own.scenario, &mut settings);
     }
@@ -269,6 +284,12 @@ fn optimizer(path: &str, named: &[(String, Value)], settings: &mut Vec<Setting>)
     }
 }
 
+/// The first argument, as an optimizer is given its parameters.
+fn first_of(call: &python::Call) -> String {
+    let named = call.named.iter().find(|(name, _)| name == "params").map(|(_, value)| value);
+    call.values.first().or(named).map(setting::text).unwrap_or_default()
+}
+
 /// Arguments that are changed after their class was made: `args.bf16 = True`.
 fn changed_afterwards(script: &python::Script, settings: &mut Vec<Setting>) {
     let mut objects: HashMap<&str, &str> = HashMap::new();
@@ -293,32 +314,6 @@ fn has_arguments(class: &str) -> bool {
         || (class.ends_with("Config") && trainer_of_class(class).is_some())
 }
 
-/// The class that a method is called of.
-fn class_of(path: &str) -> &str {
-    path.rsplit('.').nth(1).unwrap_or_default()
-}
-
-/// The model that a call loads.
-fn model_of(call: &python::Call) -> Option<String> {
-    let names = ["model_name", "pretrained_model_name_or_path"];
-    let named = call.named.iter().find(|(name, _)| names.contains(&name.as_str())).map(|(_, value)| value);
-    call.values.first().or(named).map(setting::text)
-}
-
-/// A call that loads, as a person would say it.
-fn said_of(call: &python::Call) -> String {
-    format!("{}({})", short(&call.path), short(&model_of(call).unwrap_or_default()))
-}
-
-/// Whether `from_pretrained` is a model's.
-fn loads_a_model(path: &str) -> bool {
-    let class = class_of(path);
-    class.contains("Model") && !class.starts_with("Peft")
-        || class.contains("ForCausalLM")
-        || class.contains("ForSequenceClassification")
-        || class.contains("LMHead")
-}
-
 /// The trainer of trl that a class is of: `DPOConfig`, `DPOTrainer`.
 fn trainer_of_class(class: &str) -> Option<Trainer> {
     let name = class.strip_suffix("Config").or_else(|| class.strip_suffix("Trainer"))?;
@@ -332,7 +327,11 @@ fn trainer_of_class(class: &str) -> Option<Trainer> {
         "Reward" => Some(Trainer::Reward),
         "RLOO" => Some(Trainer::Rloo),
         "PPO" => Some(Trainer::Ppo),
-        "OnlineDPO" | "GKD" | "Distillation" | "PRM" | "NashMD" | "XPO" | "BCO" => Some(Trainer::Other),
+        "Distillation" => Some(Trainer::Distil),
+        "GKD" => Some(Trainer::Gkd),
+        "OnlineDPO" | "PRM" | "NashMD" | "XPO" | "BCO" | "GOLD" | "ServerDistillation"
+        | "AsyncDistillation" | "AsyncGRPO" | "SDFT" | "SDPO" | "TPO" | "A2PO" | "GMPO" | "MiniLLM"
+        | "PAPO" => Some(Trainer::Other),
         _ => None,
     }
 }

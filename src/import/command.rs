@@ -122,7 +122,7 @@ fn trainer_of_command(command: &shell::CommandLine) -> Option<(Trainer, String)>
     let words: Vec<String> =
         script.split(|c: char| !c.is_alphanumeric()).map(str::to_ascii_lowercase).collect();
     let has = |names: &[&str]| words.iter().any(|word| names.contains(&word.as_str()));
-    let others = ["online", "nash", "xpo", "gkd", "gold", "distillation", "prm"];
+    let others = ["online", "nash", "xpo", "gold", "prm", "async", "server"];
     let known = [
         (Trainer::Grpo, "grpo"),
         (Trainer::Rloo, "rloo"),
@@ -132,6 +132,8 @@ fn trainer_of_command(command: &shell::CommandLine) -> Option<(Trainer, String)>
         (Trainer::Cpo, "cpo"),
         (Trainer::Dpo, "dpo"),
         (Trainer::Reward, "reward"),
+        (Trainer::Distil, "distillation"),
+        (Trainer::Gkd, "gkd"),
         (Trainer::Sft, "sft"),
     ];
     let trainer = match known.iter().find(|(_, word)| has(&[word])) {

@@ -6,8 +6,8 @@ use super::evaluation::evaluation;
 use super::launch;
 use super::low_rank;
 use super::reader::{Reader, among};
-use super::trainer;
-use crate::scenario::{Method, Sharding, Stack, Task, WeightFormat};
+use super::trainer::{self, PICTURES};
+use crate::scenario::{Method, Sharding, Stack, Task, VisionTower, WeightFormat};
 
 const WHY: &str = "LLaMA-Factory's default (0.9.5)";
 const ARGUMENTS: &str = "TrainingArguments' default in transformers 5.17";
@@ -69,8 +69,6 @@ const IDLE: &[&str] = &[
     "swanlab*",
     "tokenized_path",
     "quantization_device_map",
-    "image_*",
-    "video_*",
     "low_cpu_mem_usage",
     "ray_*",
     "resources_per_worker*",
@@ -85,7 +83,11 @@ const IDLE: &[&str] = &[
 ];
 
 const REFUSED: &[(&[&str], &str)] = &[
-    (&["use_badam", "use_adam_mini", "use_muon"], "this optimizer is not predicted"),
+    (&["use_badam", "use_adam_mini"], "this optimizer is not predicted"),
+    (
+        &["freeze_language_model"],
+        "a language model that is not trained under a tower that is, is not predicted",
+    ),
     (
         &[
             "use_llama_pro",
@@ -134,6 +136,10 @@ pub(super) fn read(reader: &mut Reader) {
         (_, None) => reader.assume("mask", "padded", WHY),
     }
     trainer::optimization(reader, &["optim"], "adamw-fused", ARGUMENTS);
+    if let Some((true, said)) = reader.switch(&["use_muon"]) {
+        let why = format!("{said}, taken for torch.optim.Muon with torch.optim.AdamW beside it");
+        reader.set("optimizer", "muon", &why);
+    }
     low_rank::of_llama_factory(reader);
     checkpointing(reader);
     match reader.take(&["flash_attn"]) {
@@ -154,7 +160,37 @@ pub(super) fn read(reader: &mut Reader) {
     if reader.scenario.task == Task::Sft {
         evaluation(reader);
     }
+    pictures(reader);
     reader.pass(|name| among(IDLE, name));
+}
+
+/// Which part of a model that sees is trained (hparams/finetuning_args.py), and what of its pictures the file says.
+fn pictures(reader: &mut Reader) {
+    let sees = reader.scenario.architecture().is_ok_and(|architecture| architecture.vision().is_some());
+    match reader.switch(&["freeze_vision_tower"]) {
+        Some((on, said)) if sees => reader.set("vision-tower", if on { "frozen" } else { "trained" }, &said),
+        Some((_, said)) => reader.idle.push(said),
+        None if sees => reader.assume("vision-tower", "frozen", "freeze_vision_tower is on by default"),
+        None => {}
+    }
+    if let Some((on, said)) = reader.switch(&["freeze_multi_modal_projector"]) {
+        let as_tower = on == (reader.scenario.pictures.tower == VisionTower::Frozen);
+        match as_tower || !sees {
+            true => reader.idle.push(said),
+            false => reader.leave(&said, "the projector is trained with the tower, or frozen with it"),
+        }
+    }
+    let names = [
+        "image_max_pixels",
+        "image_min_pixels",
+        "image_resolution",
+        "image_do_pan_and_scan",
+        "crop_to_patches",
+    ];
+    let videos = ["video_max_pixels", "video_min_pixels", "video_resolution", "video_fps", "video_maxlen"];
+    for said in reader.take_each(&names).into_iter().chain(reader.take_each(&videos)) {
+        if sees { reader.leave(&said.said, PICTURES) } else { reader.idle.push(said.said) }
+    }
 }
 
 fn stack(reader: &mut Reader) {

@@ -102,23 +102,55 @@ pub(crate) fn component(optimizer: Optimizer) -> Option<(&'static str, &'static 
 
 /// The whole path of an optimizer's class, which Python names by what was imported: `optim.AdamW`, `bnb.optim.AdamW8bit`.
 pub(super) fn whole_path(path: &str) -> String {
+    let class = path.rsplit('.').next().unwrap_or_default();
     match path.strip_prefix("bnb.").or_else(|| path.strip_prefix("bitsandbytes.")) {
         Some(rest) => format!("bitsandbytes.{rest}"),
+        None if path == "transformers.Adafactor" => "transformers.optimization.Adafactor".to_owned(),
+        // where torchao had them before
+        None if path.starts_with("torchao.") => format!("torchao.optim.{class}"),
         None if path.starts_with("optim.") => format!("torch.{path}"),
         // it stands for torch's where the optimizer is in the CPU's memory
         None if path.ends_with("DeepSpeedCPUAdam") => "torch.optim.AdamW".to_owned(),
-        // `from torch.optim import AdamW`
-        None if !path.contains('.') => format!("torch.optim.{path}"),
+        // `from torch.optim import AdamW`, or the name alone that one other project gave its class
+        None if !path.contains('.') => {
+            let torchs = format!("torch.optim.{path}");
+            let ends = |class: &str| class.rsplit('.').next() == Some(path);
+            let known = || Optimizer::ALL.iter().filter_map(|optimizer| Some(component(*optimizer)?.0));
+            if known().any(|class| class == torchs) {
+                return torchs;
+            }
+            known().find(|class| ends(class)).map_or(torchs, str::to_owned)
+        }
         None => path.to_owned(),
     }
 }
 
-/// Whether a class is an optimizer: one that is known, or another one of a module of optimizers.
-pub(super) fn is_optimizer(path: &str) -> bool {
+/// Whether a class is an optimizer: one that is known, another one of a module of optimizers, or whatever is made of a model's parameters.
+pub(super) fn is_optimizer(path: &str, first: &str) -> bool {
     let whole = whole_path(path);
     let known = |optimizer: &Optimizer| component(*optimizer).is_some_and(|(class, _)| class == whole);
-    let class = path.split_once("optim.").map(|(_, class)| class);
-    Optimizer::ALL.iter().any(known) || class.is_some_and(|class| class.starts_with(char::is_uppercase))
+    let of_module = path.split_once("optim.").map(|(_, class)| class);
+    let class = path.rsplit('.').next().unwrap_or_default();
+    // a mean of the weights is made of them too
+    let is_mean = ["EMA", "Average", "Averaged"].iter().any(|word| class.contains(word));
+    let is_of_parameters =
+        first.contains("parameters()") && class.starts_with(char::is_uppercase) && !is_mean;
+    Optimizer::ALL.iter().any(known)
+        || of_module.is_some_and(|class| class.starts_with(char::is_uppercase))
+        || is_of_parameters
+}
+
+/// What else is made of a class that has no line above: Muon steps matrices and is given AdamW beside it for all else, in one class or
+/// in two.
+pub(super) fn other_class(class: &str) -> Option<Optimizer> {
+    let name = class.rsplit('.').next().unwrap_or_default();
+    match class {
+        "schedulefree.AdamWScheduleFree" => Some(Optimizer::ScheduleFreeAdamW),
+        _ if ["Muon", "MuonWithAuxAdam", "SingleDeviceMuonWithAuxAdam"].contains(&name) => {
+            Some(Optimizer::Muon)
+        }
+        _ => None,
+    }
 }
 
 /// Kernels of `scaled_dot_product_attention`, which `torch.backends.cuda.enable_…_sdp` switches, by their names there.

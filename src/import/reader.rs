@@ -290,12 +290,6 @@ impl Reader {
     /// The model of that name, where it is one that could be on the Hub: an expression of a program is none, nor is a folder.
     pub fn model(&mut self, said: &Said) {
         let name = said.text();
-        let is_word = |part: &str| {
-            !part.is_empty()
-                && !part.starts_with(['.', '-'])
-                && part.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-'))
-        };
-        let could_be = name.split('/').count() <= 2 && name.split('/').all(is_word);
         // a model of the user's own is brought once, and its name stands in the file that is dropped after it
         if self.scenario.model.name() == name {
             if let Some(key) = Key::find("model") {
@@ -309,9 +303,23 @@ impl Reader {
             }
             return;
         }
+        self.model_for("model", said);
+    }
+
+    /// The teacher of that name.
+    pub fn teacher(&mut self, said: &Said) {
+        if self.scenario.model.name() == said.text() {
+            return self.set("teacher", "same", &said.said);
+        }
+        self.model_for("teacher", said);
+    }
+
+    /// A model by its name, for a key that is one.
+    fn model_for(&mut self, key: &str, said: &Said) {
+        let name = said.text();
         // what stands alone is known, or it is a folder or the name of a variable
-        if !could_be || (!name.contains('/') && catalogue::find(&name).is_none()) {
-            return self.keep("model", &said.said, "this is no name of a model: bring its config.json");
+        if !could_be_a_model(&name) || (!name.contains('/') && catalogue::find(&name).is_none()) {
+            return self.keep(key, &said.said, "this is no name of a model: bring its config.json");
         }
         // repositories of the same weights in 4 bits
         let full = ["-unsloth-bnb-4bit", "-bnb-4bit"].iter().find_map(|end| name.strip_suffix(end));
@@ -320,9 +328,9 @@ impl Reader {
             // a copy under another organisation's name
             (None, Some(entry)) => {
                 let copied = format!("{}/{}", entry.organisation(), name.rsplit('/').next().unwrap_or(name));
-                self.set("model", &copied, &format!("{}, taken for a copy of this one", said.said));
+                self.set(key, &copied, &format!("{}, taken for a copy of this one", said.said));
             }
-            (Some(_), _) | (None, None) => self.set("model", name, &said.said),
+            (Some(_), _) | (None, None) => self.set(key, name, &said.said),
         }
     }
 
@@ -348,6 +356,16 @@ impl Reader {
         let left: Vec<_> = open.collect();
         left.iter().for_each(|said| self.leave(said, "this setting is not known here"));
     }
+}
+
+/// Whether a name could be a model's on the Hub: an expression of a program is none, nor is a folder.
+fn could_be_a_model(name: &str) -> bool {
+    let is_word = |part: &str| {
+        !part.is_empty()
+            && !part.starts_with(['.', '-'])
+            && part.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-'))
+    };
+    name.split('/').count() <= 2 && name.split('/').all(is_word)
 }
 
 /// Whether a setting has that name, which may begin with the class that it is of: `LoraConfig.r`.

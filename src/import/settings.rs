@@ -25,7 +25,7 @@ pub(super) const LIKELY_ARGUMENTS: [&str; 4] =
 pub(super) const DIMENSIONS: [&str; 2] = ["model_embd", "model_layer"];
 
 /// What is said of trl's other trainers.
-pub(super) const OTHER_TRAINER: &str = "of trl's trainers those of SFT, DPO, KTO, ORPO, CPO, Reward, GRPO and RLOO are read: what else is here is read as SFT's";
+pub(super) const OTHER_TRAINER: &str = "of trl's trainers those of SFT, DPO, KTO, ORPO, CPO, Reward, GRPO, RLOO, PPO, distillation and GKD are read: what else is here is read as SFT's";
 
 pub(super) fn taken(key: &'static Key, scenario: &Scenario) -> Taken {
     let said = format!("{} = {}", key.name, short(&key.write(scenario)));
@@ -182,7 +182,12 @@ pub(super) fn of_trl(settings: &[Setting], is_trl: bool) -> Parts {
 /// Whose arguments these are, by those that SFT has not.
 fn trainer_of_arguments(settings: &[Setting]) -> Trainer {
     let has = |names: &[&str]| settings.iter().any(|setting| names.contains(&setting.name.as_str()));
-    if has(&["normalize_advantages", "reward_clip_range"]) {
+    let has_teacher = settings.iter().any(|setting| setting.name.starts_with("teacher_model_"));
+    if has(&["lmbda", "seq_kd"]) && !has(&["max_completion_length", "loss_top_k"]) {
+        Trainer::Gkd
+    } else if has_teacher {
+        Trainer::Distil
+    } else if has(&["normalize_advantages", "reward_clip_range"]) {
         Trainer::Rloo
     } else if has(&["cpo_alpha", "simpo_gamma"]) {
         Trainer::Cpo

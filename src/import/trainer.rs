@@ -1,9 +1,13 @@
 //! What trainers over transformers' `Trainer` have in common.
 
 use super::low_rank;
-use super::names::{component, optimizer};
+use super::names::{component, optimizer, other_class};
 use super::reader::{Reader, Said};
 use crate::scenario::{Optimizer, Tuner};
+
+/// What is said of settings of pictures.
+pub(super) const PICTURES: &str = "pictures are not taken from the file, so that a run on text alone is answered: say how many a sequence has and \
+                                   of what size (--images, --image-height, --image-width)";
 
 /// What every one of them does in its loop: nobody has to be told.
 pub(super) fn usual_loop(reader: &mut Reader) {
@@ -58,9 +62,21 @@ fn named(reader: &mut Reader, name: &str, said: &str) {
 
 /// The optimizer by its class and the arguments that make it another one, as torchtune's recipes name it.
 pub(super) fn optimizer_class(reader: &mut Reader) {
-    let Some(said) = reader.take(&["optimizer._component_"]) else {
+    let mut all = reader.take_each(&["optimizer._component_"]);
+    // Muon is of matrices alone, beside another one for the rest
+    let muon = all.iter().position(|said| other_class(&said.text()) == Some(Optimizer::Muon));
+    if let Some(muon) = muon {
+        let said = all.remove(muon);
+        reader.idle.extend(all.into_iter().map(|other| other.said));
+        let why = format!("{}, taken for torch.optim.Muon with torch.optim.AdamW beside it", said.said);
+        return reader.set("optimizer", Optimizer::Muon.slug(), &why);
+    }
+    let Some(said) = all.pop() else {
         return reader.leave("optimizer", "no optimizer is named");
     };
+    for other in all.into_iter().filter(|other| other.value != said.value) {
+        reader.leave(&other.said, &format!("{}, which is given behind it, says otherwise", said.said));
+    }
     let class = said.text();
     let mut settings = Vec::new();
     for name in ["fused", "momentum", "nesterov", "foreach", "amsgrad"] {
@@ -81,8 +97,30 @@ pub(super) fn optimizer_class(reader: &mut Reader) {
     });
     let more = settings.iter().map(|(_, said)| said.as_str());
     let all = std::iter::once(said.said.as_str()).chain(more).collect::<Vec<_>>().join(", ");
-    match found {
-        Some(found) => reader.set("optimizer", found.slug(), &all),
+    let of = reader.take(&["optimizer.of"]).map(|of| of.text()).unwrap_or_default();
+    match found.or(other_class(&class)) {
+        Some(found) if found.projects() && of.contains("parameters()") => {
+            let why = format!("{all} is given parameters without a rank, of which it projects none: AdamW");
+            reader.set("optimizer", Optimizer::AdamWForLoop.slug(), &why);
+        }
+        Some(found) => {
+            reader.set("optimizer", found.slug(), &all);
+            if found.projects() {
+                let why = "which layers it projects stands in its groups of parameters, which are not read: set them (--lora-targets), and \
+                           the rank where the script has no number for it (--lora-rank)";
+                reader.leave(&class, why);
+                let rank = of.split_once("\"rank\":").map(|(_, rest)| rest);
+                let rank = rank.and_then(|rest| rest.split(|c: char| !c.is_ascii_digit()).next());
+                if let Some(rank) = rank.filter(|rank| !rank.is_empty()) {
+                    reader.set("lora-rank", rank, &format!("rank: {rank} of a group of parameters"));
+                }
+            }
+        }
+        None if class.ends_with(".CPUOffloadOptimizer") => {
+            let why = "its states, and with offload_gradients the gradients, lie in the CPU's memory, which is not predicted: the answer \
+                       is too high";
+            reader.keep("optimizer", &all, why);
+        }
         None => reader.keep("optimizer", &all, "this optimizer is not predicted"),
     }
 }

@@ -25,7 +25,11 @@ impl Recorded {
     /// The recording of a scenario on a card, made where it is not there yet.
     pub fn of(&self, architecture: &Architecture, scenario: &Scenario, gpu: &Gpu) -> Result<Run, Issue> {
         let own = Scenario {
-            gpu: GpuChoice::Custom(Bytes::ZERO),
+            // what vLLM wakes up to is a share of the card
+            gpu: match scenario.waking() {
+                Some(_) => scenario.gpu.clone(),
+                None => GpuChoice::Custom(Bytes::ZERO),
+            },
             allocator: Allocator::Native,
             ..scenario.clone()
         };

@@ -1,8 +1,8 @@
 //! vLLM in the process that trains (trl's `vllm_mode="colocate"`): what it takes of the card, and what is left of that for keys and
 //! values.
 //!
-//! Source: vLLM v1/worker/gpu_worker.py `determine_available_memory` and v1/core/kv_cache_utils.py; trl 1.16
-//! generation/vllm_generation.py.
+//! Source: vLLM v1/worker/gpu_worker.py `determine_available_memory`, `load_model`, `initialize_from_config` and `sleep` (whose pool has
+//! weights, keys and values alone), device_allocator/cumem.py and v1/core/kv_cache_utils.py; trl 1.16 generation/vllm_generation.py.
 
 use super::{Field, Issue, Method, Rollouts, Scenario, Severity, Task};
 use crate::dtype::Dtype;
@@ -35,8 +35,25 @@ impl Scenario {
         self.task == Task::Distil || self.task.is_online() && !self.generates_itself()
     }
 
-    /// What vLLM takes of a card of so much memory beside the training: its share of all of it, whatever is there already.
+    /// What vLLM takes of a card of so much memory beside all of the training: its share, but where it sleeps meanwhile.
     pub(crate) fn colocated(&self, memory: Bytes) -> Bytes {
+        if self.reserve.sleeps { Bytes::ZERO } else { self.vllm_share(memory) }
+    }
+
+    /// What a vLLM has that sleeps while the model is trained, once it wakes: its weights, and what is left of its share to keys and
+    /// values; none where there is none.
+    pub(crate) fn waking(&self) -> Option<[Bytes; 2]> {
+        let share = self.vllm_share(self.card().ok()?.memory);
+        if !self.reserve.sleeps || share == Bytes::ZERO {
+            return None;
+        }
+        let own = self.architecture().ok().and_then(|architecture| weights(self, &architecture));
+        let own = own.unwrap_or(Bytes::ZERO).min(share);
+        Some([own, share.saturating_sub(own)])
+    }
+
+    /// vLLM's share of a card of so much memory: of all of it, whatever is there already.
+    fn vllm_share(&self, memory: Bytes) -> Bytes {
         if !self.task.is_online() || self.generates_itself() {
             return Bytes::ZERO;
         }
@@ -48,13 +65,13 @@ impl Scenario {
     /// which it refuses; none where no vLLM is on the card, or where these are not known.
     pub(crate) fn least_vllm_share(&self) -> Option<u64> {
         let memory = self.card().ok()?.memory;
-        if self.colocated(memory) == Bytes::ZERO {
+        if self.vllm_share(memory) == Bytes::ZERO {
             return None;
         }
         let architecture = self.architecture().ok()?;
         let kept = keys_and_values(&architecture)?.saturating_mul(self.sequence.next_multiple_of(BLOCK));
         let least = weights(self, &architecture)? + Bytes(kept);
-        let share = |percent| self.with_vllm_share(percent).colocated(memory);
+        let share = |percent| self.with_vllm_share(percent).vllm_share(memory);
         (1..=MOST / STEP).map(|step| step * STEP).find(|percent| share(*percent) > least)
     }
 
@@ -91,7 +108,7 @@ fn weights(scenario: &Scenario, architecture: &Architecture) -> Option<Bytes> {
 
 /// That vLLM does not start: its share of the card does not hold its weights.
 pub(super) fn without_room(scenario: &Scenario, architecture: &Architecture) -> Option<Issue> {
-    let share = scenario.colocated(scenario.card().ok()?.memory);
+    let share = scenario.vllm_share(scenario.card().ok()?.memory);
     let weights = weights(scenario, architecture)?;
     (share > Bytes::ZERO && share <= weights).then(|| {
         let message = format!(
@@ -109,14 +126,21 @@ pub(super) fn without_room(scenario: &Scenario, architecture: &Architecture) -> 
 /// What is good to know of vLLM's share, and whether vLLM refuses it.
 pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, issues: &mut Vec<Issue>) {
     let Ok(card) = scenario.card() else { return };
-    let share = scenario.colocated(card.memory);
+    let share = scenario.vllm_share(card.memory);
     if share == Bytes::ZERO {
         return;
     }
-    let message = format!(
-        "vLLM takes {share} of the card ({} % of all of it) beside the training, and CUDA graphs on top, which it does not count",
-        scenario.reserve.vllm
-    );
+    let percent = scenario.reserve.vllm;
+    let message = match scenario.reserve.sleeps {
+        true => format!(
+            "vLLM takes {share} of the card ({percent} % of all of it) while it generates, and gives them back while the model is trained \
+             (sleep level 2: weights, keys and values are discarded, the weights are copied from the model anew). What it has beside them \
+             stays: CUDA graphs and its libraries' workspaces, which are not counted"
+        ),
+        false => format!(
+            "vLLM takes {share} of the card ({percent} % of all of it) beside the training, and CUDA graphs on top, which it does not count"
+        ),
+    };
     issues.push(Issue::new(Severity::Note, Field::VllmPercent, message));
     let Some(architecture) = architecture else { return };
     if let Some(issue) = without_room(scenario, architecture) {

@@ -191,11 +191,14 @@ pub struct Reserve {
     /// Hundredths of the card that vLLM has beside the training (`vllm_gpu_memory_utilization`), where answers are generated in the
     /// same process (`vllm_mode="colocate"`); 0 where a server elsewhere generates them.
     pub vllm: u64,
+    /// Whether that vLLM sleeps while the model is trained (`vllm_enable_sleep_mode`): its share is taken while it generates alone.
+    pub sleeps: bool,
 }
 
 impl Reserve {
     /// The whole card for the run.
-    pub const NONE: Reserve = Reserve { used: 0, margin: 0, context: 0, workspace: 0, vllm: 0 };
+    pub const NONE: Reserve =
+        Reserve { used: 0, margin: 0, context: 0, workspace: 0, vllm: 0, sleeps: false };
 
     /// What others have and what shall stay free.
     pub const fn apart(&self) -> Bytes {

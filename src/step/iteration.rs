@@ -194,6 +194,7 @@ impl<'a> Rounds<'a> {
                     | Act::Score { .. }
                     | Act::Evaluate { .. }
                     | Act::Save { .. }
+                    | Act::Wake { .. }
                     | Act::Merge { .. } => None,
                 };
                 if let Act::Train { loss: Loss::Odds { prompt, .. }, .. } = *act {
@@ -365,6 +366,7 @@ impl<'a> Rounds<'a> {
             Act::Evaluate { member, batch, how } => self.evaluate(act, member, batch, how),
             Act::Save { member, gathers } => self.save(act, member, gathers),
             Act::Merge { member } => self.merge(act, member),
+            Act::Wake { weights, cache, .. } => self.wake(act, [weights, cache]),
             Act::Score { member, adapted, batch, prompt, times } => {
                 let run = self.different(times);
                 for number in 1..=run {

@@ -2,6 +2,7 @@
 #![cfg(not(target_arch = "wasm32"))]
 
 mod adapters;
+mod scripts;
 mod sharing;
 mod tasks;
 mod weights;

@@ -1,8 +1,9 @@
 //! What a text says is done with the model.
 
+use headroom::issue::Field;
 use headroom::scenario::{
-    Checkpointing, Evaluates, Evaluation, LossKernel, Mask, Method, Precision, Reference, Rollouts, Scenario,
-    Stack, Task,
+    Checkpointing, Evaluates, Evaluation, LossKernel, Mask, Method, ModelChoice, Precision, Reference,
+    Rollouts, Scenario, Stack, Task, TeacherWeights,
 };
 
 use crate::{read, read_over};
@@ -183,6 +184,12 @@ fn reinforcement_is_a_task() {
     assert_eq!((beside.left, beside.scenario.reserve.vllm), (Vec::new(), 45));
     assert_eq!(read("GRPOConfig(use_vllm=True)").scenario.reserve.vllm, 30);
     assert_eq!(beside.scenario.answers.rollouts, Rollouts::Server);
+    // and gives it back while the model is trained, where it is asked to
+    assert!(!beside.scenario.reserve.sleeps);
+    let asleep = read("GRPOConfig(use_vllm=True, vllm_enable_sleep_mode=True)");
+    assert!(asleep.scenario.reserve.sleeps && asleep.taken.iter().any(|taken| taken.key == "vllm-sleep"));
+    let again = read_over("GRPOConfig(use_vllm=True)", |base| base.reserve.sleeps = true);
+    assert!(!again.scenario.reserve.sleeps);
     assert_eq!(read("GRPOConfig()").scenario.answers.reference, Reference::None);
 }
 
@@ -227,12 +234,16 @@ fn commands_and_files_of_preference_training() {
         assert!(understood.assumed.iter().any(|assumed| assumed.key == "task"), "{text}");
     }
     for (text, said) in [
-        ("trl gkd --model_name_or_path Qwen/Qwen2.5-7B --bf16", "gkd"),
+        ("trl gold --model_name_or_path Qwen/Qwen2.5-7B --bf16", "gold"),
         ("accelerate launch dpo_online.py --model_name_or_path Qwen/Qwen2.5-7B", "dpo_online.py"),
     ] {
         let understood = read(text);
         assert_eq!(understood.left[0].said, said, "{:?}", understood.left);
-        assert!(understood.left[0].why.contains("GRPO and RLOO are read"), "{:?}", understood.left);
+        assert!(
+            understood.left[0].why.contains("GRPO, RLOO, PPO, distillation and GKD are read"),
+            "{:?}",
+            understood.left
+        );
     }
     for text in [
         "trl grpo --model_name_or_path Qwen/Qwen2.5-7B --bf16 --use_vllm",
@@ -325,4 +336,81 @@ fn what_of_others_preferences_is_not_followed_is_said() {
         let left = read(text).left;
         assert!(left.iter().any(|left| left.said == said), "{text}: {left:?}");
     }
+}
+
+/// A student beside a teacher, by name and as the script loads it.
+#[test]
+fn distillation_is_a_task() {
+    let text = "args = DistillationConfig(per_device_train_batch_size=2, bf16=True, teacher_model_name_or_path=\"Qwen/Qwen2.5-3B\", beta=0.5,\n\
+        max_completion_length=256, use_vllm=True, vllm_mode=\"server\")\n\
+        trainer = DistillationTrainer(model=\"Qwen/Qwen2.5-0.5B\", teacher_model=\"Qwen/Qwen2.5-3B\", args=args)";
+    let understood = read(text);
+    assert_eq!(understood.left, []);
+    let scenario = &understood.scenario;
+    let teacher = scenario.teacher.model.as_ref().map(ModelChoice::name);
+    assert_eq!((scenario.task, scenario.batch, scenario.method), (Task::Distil, 2, Method::Full));
+    assert_eq!(scenario.model.name(), "Qwen/Qwen2.5-0.5B");
+    assert_eq!(teacher.as_deref(), Some("Qwen/Qwen2.5-3B"));
+    assert_eq!(scenario.teacher.weights, TeacherWeights::Fp32);
+    assert_eq!(scenario.sequence, scenario.answers.prompt + 256);
+    let told =
+        |scenario: &Scenario| scenario.validate().iter().any(|issue| issue.message.contains("left out"));
+    assert!(told(scenario) && !told(&Scenario::default()));
+
+    // what is not followed is said
+    let is_left = |text: &str, word: &str| {
+        let understood = read(text);
+        assert!(understood.left.iter().any(|left| left.said.contains(word)), "{word}: {:?}", understood.left);
+    };
+    is_left(&text.replace("use_vllm=True, vllm_mode=\"server\"", "beta=1.0"), "use_vllm");
+    let itself = read(&text.replace("use_vllm=True, ", "use_vllm=False, ")).scenario;
+    assert_eq!(itself.answers.rollouts, Rollouts::Transformers);
+    assert!(itself.validate().iter().any(|issue| issue.field == Field::Rollouts && issue.fix.is_some()));
+    is_left(&text.replace("vllm_mode=\"server\"", "vllm_mode=\"colocate\""), "use_vllm");
+    is_left(&text.replace("beta=0.5", "loss_top_k=16"), "loss_top_k");
+
+    // the teacher is loaded first, in 4 bits, the student is not
+    let text = "teacher_id = \"Qwen/Qwen2.5-3B\"\n\
+        teacher = AutoModelForCausalLM.from_pretrained(teacher_id, quantization_config=BitsAndBytesConfig(load_in_4bit=True))\n\
+        student = AutoModelForCausalLM.from_pretrained(\"Qwen/Qwen2.5-0.5B\", dtype=torch.bfloat16)\n\
+        trainer = DistillationTrainer(model=student, teacher_model=teacher, args=DistillationConfig(bf16=True, use_vllm=True, vllm_mode='server'))";
+    let understood = read(text);
+    assert_eq!(understood.left, []);
+    let scenario = &understood.scenario;
+    assert_eq!((scenario.model.name().as_ref(), scenario.method), ("Qwen/Qwen2.5-0.5B", Method::Full));
+    assert_eq!(scenario.precision, Precision::AmpBf16Weights);
+    let teacher = scenario.teacher.model.as_ref().map(ModelChoice::name);
+    assert_eq!(
+        (teacher.as_deref(), scenario.teacher.weights),
+        (Some("Qwen/Qwen2.5-3B"), TeacherWeights::Nf4)
+    );
+    let plain =
+        text.replace("quantization_config=BitsAndBytesConfig(load_in_4bit=True)", "dtype=torch.float32");
+    assert_eq!(read(&plain).scenario.teacher.weights, TeacherWeights::Fp32);
+}
+
+#[test]
+fn commands_and_files_of_distillation() {
+    let yaml = "model_name_or_path: Qwen/Qwen2.5-0.5B\nteacher_model_name_or_path: Qwen/Qwen2.5-1.5B\nper_device_train_batch_size: 2\ndtype: bfloat16\nmax_completion_length: 64\nuse_vllm: true\nvllm_mode: server\n";
+    let command = "trl distillation --model_name_or_path Qwen/Qwen2.5-0.5B --teacher_model_name_or_path Qwen/Qwen2.5-1.5B --dtype bfloat16 --max_completion_length 64 --use_vllm --vllm_mode server";
+    for text in [yaml, command] {
+        let understood = read(text);
+        assert_eq!(understood.left, [], "{text}");
+        let scenario = &understood.scenario;
+        let teacher = scenario.teacher.model.as_ref().map(ModelChoice::name);
+        assert_eq!((scenario.task, teacher.as_deref()), (Task::Distil, Some("Qwen/Qwen2.5-1.5B")), "{text}");
+        assert_eq!((scenario.teacher.weights, scenario.sequence), (TeacherWeights::Bf16, 576), "{text}");
+    }
+    // its own loss is another one, and it generates itself
+    let gkd = read(
+        "trainer = GKDTrainer(model=\"Qwen/Qwen2.5-0.5B\", teacher_model=\"Qwen/Qwen2.5-1.5B\", args=GKDConfig(max_length=2048, lmbda=0.5, bf16=True))",
+    );
+    assert_eq!((gkd.scenario.task, gkd.scenario.sequence), (Task::Distil, 2048));
+    assert_eq!(gkd.scenario.teacher.weights, TeacherWeights::Bf16);
+    let said: Vec<_> = gkd.left.iter().map(|left| left.said.as_str()).collect();
+    assert_eq!(said, ["GKDConfig(lmbda=0.5)", "GKDTrainer"]);
+    let command = read(
+        "python gkd.py --model_name_or_path Qwen/Qwen2.5-0.5B --teacher_model_name_or_path Qwen/Qwen2.5-1.5B --bf16",
+    );
+    assert_eq!(command.scenario.task, Task::Distil);
 }

@@ -15,6 +15,7 @@ pub(super) const SAID: &[&str] = &[
     "reference",
     "rollouts",
     "vllm-percent",
+    "vllm-sleep",
     "adapter",
     "lora-dropout",
     "train-embeddings",
@@ -331,6 +332,7 @@ fn generation(scenario: &Scenario, call: Call) -> Call {
         (Rollouts::Server, percent) => call
             .keyword("use_vllm", "True")
             .keyword("vllm_mode", "\"colocate\"")
-            .keyword("vllm_gpu_memory_utilization", percent as f64 / 100.0),
+            .keyword("vllm_gpu_memory_utilization", percent as f64 / 100.0)
+            .keyword_if("vllm_enable_sleep_mode", scenario.reserve.sleeps.then_some("True")),
     }
 }

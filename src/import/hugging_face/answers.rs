@@ -1,6 +1,6 @@
 //! What trl's trainers on answers say beyond the others: pairs, answers with their rewards.
 
-use super::super::reader::{Reader, among};
+use super::super::reader::{Reader, Said, among};
 use crate::scenario::Task;
 
 /// What memory does not depend on: numbers for each answer, and how it was generated elsewhere.
@@ -74,18 +74,7 @@ pub(super) fn better(reader: &mut Reader, why: &str) {
 /// `GRPOConfig` and `RLOOConfig`, which differ in whether there is a reference where nothing is said.
 pub(super) fn answers(reader: &mut Reader, (why, reference, default): (&str, &str, &str)) {
     prompt(reader);
-    let prompt = reader.scenario.answers.prompt;
-    let written = |answer: u64| prompt.saturating_add(answer).to_string();
-    match reader.take(&["max_completion_length"]) {
-        Some(said) => match said.number().filter(|tokens| (1.0..=1e9).contains(tokens)) {
-            Some(tokens) => {
-                let why = format!("{}, behind a prompt of {prompt} tokens", said.said);
-                reader.set("seq-length", &written(tokens as u64), &why);
-            }
-            None => reader.leave(&said.said, "this is no number of tokens"),
-        },
-        None => reader.assume("seq-length", &written(512), "answers of 512 tokens are the default"),
-    }
+    answer_length(reader, "max_completion_length", 512);
     match reader.take(&["beta"]) {
         Some(said) => match said.number() {
             Some(beta) => reader.set("reference", if beta > 0.0 { "scored" } else { "none" }, &said.said),
@@ -104,18 +93,7 @@ pub(super) fn answers(reader: &mut Reader, (why, reference, default): (&str, &st
 /// `PPOConfig`.
 pub(super) fn policy(reader: &mut Reader, why: &str) {
     prompt(reader);
-    let prompt = reader.scenario.answers.prompt;
-    let written = |answer: u64| prompt.saturating_add(answer).to_string();
-    match reader.take(&["response_length"]) {
-        Some(said) => match said.number().filter(|tokens| (1.0..=1e9).contains(tokens)) {
-            Some(tokens) => {
-                let why = format!("{}, behind a prompt of {prompt} tokens", said.said);
-                reader.set("seq-length", &written(tokens as u64), &why);
-            }
-            None => reader.leave(&said.said, "this is no number of tokens"),
-        },
-        None => reader.assume("seq-length", &written(53), "answers of 53 tokens are the default"),
-    }
+    answer_length(reader, "response_length", 53);
     reader.or_assume("rollout-batch", &["local_rollout_forward_batch_size"], "64", why);
     reader.or_assume("mini-batches", &["num_mini_batches"], "1", why);
     reader.or_assume("ppo-epochs", &["num_ppo_epochs"], "4", why);
@@ -194,20 +172,13 @@ fn generation(reader: &mut Reader) {
         (Some((true, said)), Some(mode)) if mode.text() == "server" => {
             reader.set("vllm-percent", "0", &format!("{said}, {}", mode.said));
         }
-        (Some((true, said)), mode) => match share {
-            Some(share) => match share.number().filter(|part| (0.0..=1.0).contains(part)) {
-                Some(part) => reader.set("vllm-percent", &format!("{:.0}", part * 100.0), &share.said),
-                None => reader.leave(&share.said, "this is no share of a card"),
-            },
-            None => {
-                let why = mode.map_or(said, |mode| mode.said);
-                reader.assume(
-                    "vllm-percent",
-                    "30",
-                    &format!("{why}: vLLM's share of the card is 0.3 by default"),
-                );
+        (Some((true, said)), mode) => {
+            colocated(reader, (said, mode), share);
+            match reader.switch(&["vllm_enable_sleep_mode"]) {
+                Some((on, said)) => reader.set("vllm-sleep", if on { "on" } else { "off" }, &said),
+                None => reader.assume("vllm-sleep", "off", "vllm_enable_sleep_mode is off by default"),
             }
-        },
+        }
         (off, _) => {
             let off = off.map(|(_, said)| said);
             itself(reader, off);
@@ -215,8 +186,43 @@ fn generation(reader: &mut Reader) {
     }
 }
 
+/// vLLM's share of the card.
+fn colocated(reader: &mut Reader, (said, mode): (String, Option<Said>), share: Option<Said>) {
+    match share {
+        Some(share) => match share.number().filter(|part| (0.0..=1.0).contains(part)) {
+            Some(part) => reader.set("vllm-percent", &format!("{:.0}", part * 100.0), &share.said),
+            None => reader.leave(&share.said, "this is no share of a card"),
+        },
+        None => {
+            let why = mode.map_or(said, |mode| mode.said);
+            reader.assume(
+                "vllm-percent",
+                "30",
+                &format!("{why}: vLLM's share of the card is 0.3 by default"),
+            );
+        }
+    }
+}
+
+/// How long a prompt and its answer are together.
+pub(super) fn answer_length(reader: &mut Reader, name: &str, default: u64) {
+    let prompt = reader.scenario.answers.prompt;
+    let written = |answer: u64| prompt.saturating_add(answer).to_string();
+    let Some(said) = reader.take(&[name]) else {
+        let why = format!("answers of {default} tokens are the default");
+        return reader.assume("seq-length", &written(default), &why);
+    };
+    match said.number().filter(|tokens| (1.0..=1e9).contains(tokens)) {
+        Some(tokens) => {
+            let why = format!("{}, behind a prompt of {prompt} tokens", said.said);
+            reader.set("seq-length", &written(tokens as u64), &why);
+        }
+        None => reader.leave(&said.said, "this is no number of tokens"),
+    }
+}
+
 /// How long the prompt is, where an older version says it.
-fn prompt(reader: &mut Reader) {
+pub(super) fn prompt(reader: &mut Reader) {
     match reader.take(&["max_prompt_length"]) {
         Some(said) => reader.set("prompt-length", &said.text(), &said.said),
         None => {

@@ -4,6 +4,7 @@ use super::super::names::SDP_KERNELS;
 use super::super::reader::Reader;
 use super::super::trainer;
 use super::answers::{answers, better, pairs, policy, without_reference};
+use super::distillation::distillation;
 use super::{ARGUMENTS, Parts, TRL, Trainer};
 use crate::scenario::{AttentionKernel, Method};
 
@@ -50,6 +51,7 @@ pub(super) fn arguments(reader: &mut Reader, parts: Parts) {
         Trainer::Grpo => answers(reader, (why, "none", "beta is 0 by default")),
         Trainer::Rloo => answers(reader, (why, "scored", "beta is 0.05 by default")),
         Trainer::Ppo => policy(reader, why),
+        Trainer::Distil | Trainer::Gkd => distillation(reader, parts, why),
         Trainer::Dpo | Trainer::Kto => {
             length_of_sequences(reader, parts, why);
             pairs(reader, why);
@@ -98,7 +100,7 @@ pub(super) fn arguments(reader: &mut Reader, parts: Parts) {
 }
 
 /// The longest sequence, which these arguments give a name each.
-fn length_of_sequences(reader: &mut Reader, parts: Parts, why: &str) {
+pub(super) fn length_of_sequences(reader: &mut Reader, parts: Parts, why: &str) {
     let short = reader.take(&["max_seq_length", "block_size", "model_max_length"]);
     match reader.take(&["max_length"]).or(short) {
         Some(said) => reader.set("seq-length", &said.text(), &said.said),

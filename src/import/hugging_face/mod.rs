@@ -2,17 +2,20 @@
 
 mod answers;
 mod arguments;
+mod distillation;
 mod known;
 mod virtual_tokens;
 mod weights;
 
 use super::evaluation::evaluation;
+use super::generated;
 use super::launch;
 use super::own_loop;
 use super::reader::{Reader, among};
 use super::trainer;
 use crate::scenario::{Stack, Task, Tuner};
 use arguments::{arguments, attention, checkpointing};
+pub(super) use distillation::{LOADED, LOADED_DTYPE, LOADED_IN_4_BITS};
 pub(super) use known::{IDLE, REFUSED};
 use weights::{adapters, method, precision};
 
@@ -39,6 +42,8 @@ pub(super) struct Parts {
     pub unsloth: bool,
     /// `prepare_model_for_kbit_training` is called.
     pub prepares: bool,
+    /// The text calls `generate`, and nothing in it trains.
+    pub generates: bool,
     /// The text makes the optimizer itself.
     pub makes_its_optimizer: bool,
 }
@@ -69,6 +74,10 @@ pub(super) enum Trainer {
     Rloo,
     /// `PPOConfig` and `PPOTrainer`, of trl up to 1.12.
     Ppo,
+    /// `DistillationConfig` and `DistillationTrainer`.
+    Distil,
+    /// `GKDConfig` and `GKDTrainer`, whose loss is another one.
+    Gkd,
     /// One that is not read.
     Other,
 }
@@ -120,6 +129,17 @@ impl Trainer {
                 let default = "PPOConfig's default in trl 1.12";
                 Some((Task::Ppo, ["PPOTrainer", "PPOConfig, PPOTrainer", default]))
             }
+            Trainer::Distil => {
+                let default = "DistillationConfig's default in trl 1.16";
+                Some((
+                    Task::Distil,
+                    ["DistillationTrainer", "DistillationConfig, DistillationTrainer", default],
+                ))
+            }
+            Trainer::Gkd => {
+                let default = "GKDConfig's default in trl 1.16";
+                Some((Task::Distil, ["GKDTrainer", "GKDConfig, GKDTrainer", default]))
+            }
             Trainer::Other => None,
         }
     }
@@ -162,6 +182,8 @@ pub(super) fn read(reader: &mut Reader, parts: Parts) {
         "KTOTrainer.model",
         "ORPOTrainer.model",
         "CPOTrainer.model",
+        "DistillationTrainer.model",
+        "GKDTrainer.model",
     ]);
     if let Some(said) = &model {
         reader.model(said);
@@ -182,6 +204,9 @@ pub(super) fn read(reader: &mut Reader, parts: Parts) {
     if parts.makes_its_optimizer {
         trainer::optimizer_class(reader);
         reader.pass(|name| name.starts_with("optimizer."));
+    }
+    if parts.generates {
+        generated::read(reader);
     }
     checkpointing(reader, parts);
     launch::of_arguments(reader);
@@ -231,6 +256,9 @@ fn stack(reader: &mut Reader, parts: Parts) {
             _ => "TrainingArguments",
         };
         reader.set("stack", Stack::Transformers.slug(), class);
+    }
+    if parts.generates {
+        reader.set("task", Task::Generate.slug(), "generate()");
     }
     if parts.arguments || parts.unsloth {
         match parts.trainer.is_for() {

@@ -34,6 +34,9 @@ pub(super) fn method(reader: &mut Reader, parts: Parts, names_a_model: bool) -> 
     match (adapters, &quantised) {
         (Some((true, _)), Some((true, said))) => reader.set("method", Method::Qlora.slug(), said),
         (Some((true, said)), Some((false, _)) | None) => reader.set("method", Method::Lora.slug(), &said),
+        (Some((false, _)), Some((true, said))) if parts.generates => {
+            reader.set("method", Method::Qlora.slug(), said);
+        }
         (Some((false, _)), Some((true, said))) => {
             reader.leave(said, "quantised weights are not trained themselves: no adapters are named");
             reader.assume("method", Method::Qlora.slug(), "quantised weights need adapters");

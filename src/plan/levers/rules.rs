@@ -208,6 +208,8 @@ pub(super) static RULES: &[Rule] = &[
             s.reserve.vllm = s.reserve.vllm.min(least);
         }
     }),
+    // it is given its weights anew in every step
+    once("vllm-sleep", Cost::Time, |s| s.reserve.sleeps |= s.reserve.vllm > 0),
     once("cpu-offload", Cost::Time, |s| {
         if s.cluster.is_many() {
             s.cluster.cpu = s.cluster.most_on_cpu();

@@ -400,6 +400,19 @@ fn vllms_share_of_the_card_is_one_of_the_changes() {
 }
 
 #[test]
+fn a_vllm_that_sleeps_leaves_the_card_to_the_training() {
+    let link = "task=grpo&m=Qwen/Qwen2.5-7B-Instruct&method=lora&p=amp-bf16-weights&b=8&s=1536&ref=none&mask=padded&st=trl&gpu=a100-sxm-40gb&vllm=50";
+    let awake = of_link(link);
+    let levers = found(&awake);
+    assert_eq!(levers.verdict, Verdict::Over);
+    let asleep = levers.single.iter().find(|lever| lever.scenario.reserve.sleeps).expect("it is one");
+    assert!(asleep.verdict.holds() && asleep.cost == Cost::Time, "{asleep:?}");
+    // what training keeps in float32 leaves no room for it to wake
+    let float32 = of_link(&format!("{link}&vsleep=on").replace("amp-bf16-weights", "amp-bf16"));
+    assert_eq!(found(&float32).verdict, Verdict::Over);
+}
+
+#[test]
 fn a_card_that_emulates_bfloat16_is_offered_float16() {
     for link in ["gpu=v100-pcie-16gb", "gpu=v100-pcie-32gb&method=lora&m=meta-llama/Llama-3.2-1B&p=bf16"] {
         let uses = found(&of_link(link)).uses;

@@ -3,8 +3,8 @@
 use crate::model::vision::Resizing;
 use crate::scenario::software::{Quantiser, Software, Trainer};
 use crate::scenario::{
-    AttentionKernel, Checkpointing, Compile, Evaluates, Experts, Merges, Method, Scenario, Stack, Task,
-    Tuner, WeightFormat,
+    AttentionKernel, Checkpointing, Compile, Evaluates, Experts, Merges, Method, Rollouts, Scenario, Stack,
+    Task, Tuner, WeightFormat,
 };
 
 /// The input makes a difference to every scenario.
@@ -135,6 +135,13 @@ pub(super) fn with_rollouts(scenario: &Scenario) -> bool {
     scenario.task.is_online()
 }
 
+/// Whether it says who generates: where answers are generated while it trains, or where somebody said so of a student, whose answers
+/// transformers cannot generate here.
+pub(super) fn when_generated(scenario: &Scenario) -> bool {
+    let of_student = scenario.task == Task::Distil && scenario.answers.rollouts == Rollouts::Transformers;
+    with_rollouts(scenario) || of_student
+}
+
 /// Whether the model has a tower of which a step with pictures is followed.
 pub(super) fn with_eyes(scenario: &Scenario) -> bool {
     when_trained(scenario)
@@ -156,6 +163,11 @@ pub(super) fn with_pictures_of_any_size(scenario: &Scenario) -> bool {
 /// Whether vLLM may have a share of the card: beside a training, or all that `headroom serving` gives it.
 pub(super) fn with_vllm(scenario: &Scenario) -> bool {
     with_rollouts(scenario) && !scenario.generates_itself() || with_generation(scenario)
+}
+
+/// Whether vLLM has a share of the card beside a training.
+pub(super) fn with_colocated_vllm(scenario: &Scenario) -> bool {
+    with_rollouts(scenario) && !scenario.generates_itself() && scenario.reserve.vllm > 0
 }
 
 /// Whether the model can be held against itself as it was.

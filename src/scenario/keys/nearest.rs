@@ -3,6 +3,31 @@
 use super::invalid::InvalidValue;
 use crate::text::short;
 
+/// What people call a choice that has another name here, because it is one of its kinds, or takes what it takes.
+const MEANT: [(&str, &str); 21] = [
+    ("gspo", "grpo"),
+    ("dapo", "grpo"),
+    ("dr-grpo", "grpo"),
+    ("gmpo", "grpo"),
+    ("ipo", "dpo"),
+    ("rerank", "classify"),
+    ("reranker", "classify"),
+    ("cross-encoder", "classify"),
+    ("classification", "classify"),
+    ("regression", "classify"),
+    ("embedding", "embed"),
+    ("embeddings", "embed"),
+    ("gkd", "distil"),
+    ("distill", "distil"),
+    ("distillation", "distil"),
+    ("finetune", "sft"),
+    ("fine-tune", "sft"),
+    ("reward-model", "reward"),
+    ("inference", "generate"),
+    ("serve", "generate"),
+    ("rlhf", "ppo"),
+];
+
 /// The slug that was meant: its index, and whether it was written exactly.
 pub(super) fn nearest(slugs: &[&str], text: &str) -> Result<(usize, Result<(), InvalidValue>), InvalidValue> {
     let plain = text.to_ascii_lowercase().replace('_', "-");
@@ -17,6 +42,11 @@ pub(super) fn nearest(slugs: &[&str], text: &str) -> Result<(usize, Result<(), I
     };
     if let Some(index) = slugs.iter().position(|slug| *slug == word) {
         return Ok((index, Ok(())));
+    }
+    if let Some((word, slug)) = MEANT.iter().find(|(word, slug)| *word == plain && slugs.contains(slug)) {
+        let index = slugs.iter().position(|own| own == slug).unwrap_or_default();
+        let clause = format!("there is no {word:?} of its own: it is {slug}");
+        return Ok((index, Err(InvalidValue::new(clause))));
     }
     let unknown = InvalidValue::new(format!("there is no {:?}", short(text)));
     let closest = slugs.iter().map(|slug| edits(slug, &plain)).enumerate().min_by_key(|(_, edits)| *edits);
@@ -48,6 +78,28 @@ fn edits(a: &str, b: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn other_words_for_a_choice_name_the_right_one() {
+        let tasks = ["sft", "dpo", "grpo", "classify", "distil"];
+        for (word, slug) in
+            [("gspo", "grpo"), ("DAPO", "grpo"), ("ipo", "dpo"), ("reranker", "classify"), ("gkd", "distil")]
+        {
+            let Ok((index, Err(why))) = nearest(&tasks, word) else { panic!("{word}") };
+            assert_eq!(tasks[index], slug);
+            assert!(why.to_string().ends_with(&format!("it is {slug}")), "{why}");
+        }
+        assert!(nearest(&["adamw", "lion"], "gspo").is_err());
+    }
+
+    /// No choice of any key is meant by a word that is another one's own.
+    #[test]
+    fn no_such_word_is_a_choice_itself() {
+        use crate::scenario::Task;
+        for (word, slug) in MEANT {
+            assert!(!Task::SLUGS.contains(&word) && Task::SLUGS.contains(&slug), "{word}");
+        }
+    }
 
     #[test]
     fn edit_distance() {

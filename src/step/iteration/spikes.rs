@@ -1,7 +1,19 @@
-//! What stands outside the steps: a checkpoint that is saved after one, adapters that are merged after the last.
+//! What stands outside the steps: a checkpoint that is saved after one, adapters that are merged after the last, a vLLM that wakes before one.
 
 use super::Rounds;
+use crate::dtype::Dtype;
 use crate::memory::{Category, Phase, Stage};
+use crate::step::what::{Source, What};
+use crate::units::Bytes;
+
+const VLLM: Source = Source::At("vLLM, v1/worker/gpu_worker.py and device_allocator/cumem.py");
+static WEIGHTS: What =
+    What::own("vLLM's weights", "vLLM's own copy of the weights in 16 bits, there while it is awake", VLLM);
+static CACHE: What = What::own(
+    "vLLM's keys and values",
+    "what vLLM's share of the card leaves to keys and values, there while it is awake",
+    VLLM,
+);
 
 impl Rounds<'_> {
     /// The trainer's checkpoint: `save_pretrained`, then `torch.save` of the optimizer's state, of which one tensor at a time is in the
@@ -18,6 +30,23 @@ impl Rounds<'_> {
                 let cut: Vec<_> = model.cut_when_saved.iter().flat_map(|own| state.cut_in_two(own)).collect();
                 cut.into_iter().for_each(|part| state.release(part));
             }
+        });
+        self.notes.end(phase);
+    }
+
+    /// `empty_cache()`, `wake_up`, `generate`, `sleep(level=2)`, which empties the cache too.
+    pub(super) fn wake(&mut self, act: u16, [weights, cache]: [Bytes; 2]) {
+        let phase = Phase { act, stage: Stage::Wake };
+        self.notes.begin(phase);
+        self.machine.with(|state| {
+            state.empty_cache();
+            let parts = [(weights, Category::Weights, &WEIGHTS), (cache, Category::KvCache, &CACHE)];
+            let parts = parts.into_iter().filter(|(bytes, ..)| *bytes > Bytes::ZERO);
+            let taken: Vec<_> = parts
+                .map(|(bytes, category, what)| state.persistent(bytes.0, Dtype::U8, 1, category, what))
+                .collect();
+            taken.into_iter().for_each(|part| state.release(part));
+            state.empty_cache();
         });
         self.notes.end(phase);
     }

@@ -186,6 +186,7 @@ fn by_accelerate(job: &Job, member: &Member) -> Result<(), Issue> {
             | Act::Score { .. }
             | Act::Evaluate { .. }
             | Act::Save { .. }
+            | Act::Wake { .. }
             | Act::Merge { .. } => {}
             Act::Train { .. } | Act::Rollout { .. } | Act::Generate { .. } => {
                 let what = "a model that generates, or learns from a teacher,";
@@ -293,6 +294,7 @@ fn by_trl_in_parts(job: &Job) -> Result<(), Issue> {
             | Act::Evaluate { .. }
             | Act::Save { .. }
             | Act::Merge { .. }
+            | Act::Wake { .. }
             | Act::Update { .. } => {}
             Act::Train { .. } | Act::Rollout { .. } | Act::Generate { .. } => {
                 let what = "a model that generates, which gathers all of it, or learns from a teacher,";

@@ -27,7 +27,11 @@ pub(in crate::step) fn balance(
     }
     let others = |act: &Act| match act {
         Act::Train { loss, .. } => *loss != Loss::Labels,
-        Act::Update { .. } | Act::Evaluate { .. } | Act::Save { .. } | Act::Merge { .. } => false,
+        Act::Update { .. }
+        | Act::Evaluate { .. }
+        | Act::Save { .. }
+        | Act::Merge { .. }
+        | Act::Wake { .. } => false,
         Act::Score { .. } | Act::Rollout { .. } | Act::Generate { .. } => true,
     };
     let own = |act: &&Act| act.members().any(|member| member == index);
@@ -80,6 +84,7 @@ pub(in crate::step) fn acts(job: &Job) -> Result<(), Issue> {
             Act::Evaluate { member, .. } => evaluates(job, member)?,
             Act::Save { member, .. } => saves(job, member)?,
             Act::Merge { member } => merges(job, member)?,
+            Act::Wake { .. } => {}
             Act::Rollout { .. } if job.cluster.has_engine() => {
                 let message = "PPO on several GPUs or under DeepSpeed is not modelled";
                 return refuse(Field::Gpus, message.into(), "choose one GPU without offload");
@@ -99,6 +104,7 @@ pub(in crate::step) fn acts(job: &Job) -> Result<(), Issue> {
         | Act::Evaluate { .. }
         | Act::Save { .. }
         | Act::Merge { .. }
+        | Act::Wake { .. }
         | Act::Generate { .. } => false,
     };
     if (job.members.len() > 1 || job.round.iter().any(compares))

@@ -312,6 +312,9 @@ class Scenario(TypedDict, total=False):
     #: Percent of the card that vLLM has beside the training (vllm_mode="colocate", vllm_gpu_memory_utilization, 30 in trl); 0 where a server elsewhere generates the answers. Where it only generates, what the table of formats gives vLLM (gpu_memory_utilization); 0 for its default, 92
     vllm_percent: int
 
+    #: Whether vLLM gives its weights and its keys and values back to the card between its answers (vllm_enable_sleep_mode), so that its share is taken while it generates alone; off in trl
+    vllm_sleep: bool
+
     #: How long the run takes follows from them: examples times their tokens, as in 10k x 512
     dataset_tokens: int
 

@@ -1,8 +1,8 @@
 //! What of a card is not for the run, and what time and price depend on.
 
 use super::super::key::{Group, Key, Place, Value, ValueKind};
-use super::super::matters::{always, any, with_vllm};
-use super::super::values::{count, set_count};
+use super::super::matters::{always, any, with_colocated_vllm, with_vllm};
+use super::super::values::{count, set_count, set_switch, switch};
 use crate::scenario::Field;
 use crate::scenario::count::Count;
 
@@ -90,6 +90,18 @@ pub(super) const KEYS: &[Key] = &[
         place: Place::Front,
         value: count!(Percent, reserve.vllm),
         matters: with_vllm,
+        band: any,
+    },
+    Key {
+        link: "vsleep",
+        name: "vllm-sleep",
+        label: "vLLM sleeps while it trains",
+        help: "Whether vLLM gives its weights and its keys and values back to the card between its answers (vllm_enable_sleep_mode), so that its share is taken while it generates alone; off in trl",
+        field: Field::VllmSleep,
+        group: Group::Training,
+        place: Place::Front,
+        value: switch!(reserve.sleeps),
+        matters: with_colocated_vllm,
         band: any,
     },
     of_data(

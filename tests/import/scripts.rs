@@ -1,0 +1,194 @@
+//! Scripts as people write them: what loads, what trains, what generates.
+
+use headroom::scenario::{CacheKind, Method, Optimizer, Precision, Sampling, Task, VisionTower};
+
+use crate::{left, read};
+
+/// Classes of one family's own, as transformers' documentation has them.
+#[test]
+fn models_are_loaded_by_their_own_classes_too() {
+    let text = "model = Qwen2_5_VLForConditionalGeneration.from_pretrained('Qwen/Qwen2.5-VL-7B-Instruct', torch_dtype=torch.bfloat16,\n\
+        quantization_config=BitsAndBytesConfig(load_in_4bit=True))\n\
+        processor = AutoProcessor.from_pretrained('Qwen/Qwen2.5-VL-7B-Instruct')\n\
+        tokenizer = LlamaTokenizerFast.from_pretrained('x/y')\n\
+        args = SFTConfig(per_device_train_batch_size=4, bf16=True)\n\
+        trainer = SFTTrainer(model=model, args=args, peft_config=LoraConfig(r=8))";
+    let understood = read(text);
+    let scenario = &understood.scenario;
+    assert_eq!(
+        (scenario.model.name(), scenario.method),
+        ("Qwen/Qwen2.5-VL-7B-Instruct".into(), Method::Qlora)
+    );
+    assert_eq!(scenario.precision, Precision::AmpBf16Weights);
+    assert!(left(&understood).iter().all(|said| !said.contains("from_pretrained")), "{:?}", understood.left);
+    for class in
+        ["T5ForConditionalGeneration", "MllamaForConditionalGeneration", "GPT2LMHeadModel", "BertForMaskedLM"]
+    {
+        let text = format!("model = {class}.from_pretrained('Qwen/Qwen2.5-1.5B', dtype=torch.float16)");
+        let scenario = read(&text).scenario;
+        let found = (scenario.model.name(), scenario.precision);
+        assert_eq!(found, ("Qwen/Qwen2.5-1.5B".into(), Precision::Fp16), "{class}");
+    }
+}
+
+#[test]
+fn what_loads_something_else_is_told() {
+    let training = "\nmodel = AutoModelForCausalLM.from_pretrained('Qwen/Qwen2.5-1.5B')\n";
+    for call in [
+        "PeftModel.from_pretrained(model, 'some/adapters')",
+        "StableDiffusionPipeline.from_pretrained('some/pictures')",
+        "cls.from_pretrained('some/model')",
+    ] {
+        let understood = read(&format!("{training}x = {call}"));
+        let name = call.split('(').next().unwrap_or_default();
+        assert!(left(&understood).iter().any(|said| said.starts_with(name)), "{call}: {:?}", understood.left);
+        assert_eq!(understood.scenario.task, Task::Sft);
+    }
+    let beside = read(&format!(
+        "{training}GenerationConfig.from_pretrained('x/y')\nself.tokenizer.from_pretrained('x/y')"
+    ));
+    assert_eq!(left(&beside), Vec::<&str>::new());
+}
+
+#[test]
+fn optimizers_of_loops_are_read_or_told() {
+    let loop_of = |imports: &str, made: &str| {
+        read(&format!(
+            "{imports}\nmodel = AutoModelForCausalLM.from_pretrained('Qwen/Qwen2.5-1.5B', dtype=torch.bfloat16)\n{made}\n\
+             for batch in loader:\n    loss = model(**batch).loss\n    loss.backward()\n    optimizer.step()\n"
+        ))
+    };
+    for (imports, made, wanted) in [
+        (
+            "from torchao.optim import AdamW8bit",
+            "optimizer = AdamW8bit(model.parameters())",
+            Optimizer::AdamW8bitTorchao,
+        ),
+        (
+            "import torchao",
+            "optimizer = torchao.prototype.low_bit_optim.AdamW8bit(model.parameters())",
+            Optimizer::AdamW8bitTorchao,
+        ),
+        (
+            "from bitsandbytes.optim import AdamW8bit",
+            "optimizer = AdamW8bit(model.parameters())",
+            Optimizer::AdamW8bit,
+        ),
+        (
+            "from galore_torch import GaLoreAdamW8bit",
+            "optimizer = GaLoreAdamW8bit(groups, lr=1e-3)",
+            Optimizer::GaLoreAdamW8bit,
+        ),
+        ("from apollo_torch import APOLLOAdamW", "optimizer = APOLLOAdamW(groups)", Optimizer::ApolloAdamW),
+        // no rank is in a parameter
+        (
+            "from galore_torch import GaLoreAdamW",
+            "optimizer = GaLoreAdamW(model.parameters())",
+            Optimizer::AdamWForLoop,
+        ),
+        (
+            "from schedulefree import AdamWScheduleFree",
+            "optimizer = AdamWScheduleFree(model.parameters())",
+            Optimizer::ScheduleFreeAdamW,
+        ),
+        (
+            "from transformers import Adafactor",
+            "optimizer = Adafactor(model.parameters())",
+            Optimizer::Adafactor,
+        ),
+        ("", "m = torch.optim.Muon(matrices, lr=1)\noptimizer = torch.optim.AdamW(others)", Optimizer::Muon),
+        (
+            "from muon import MuonWithAuxAdam",
+            "optimizer = MuonWithAuxAdam(groups_of(model.parameters()))",
+            Optimizer::Muon,
+        ),
+    ] {
+        let understood = loop_of(imports, made);
+        assert_eq!(understood.scenario.optimizer, wanted, "{made}: {:?}", understood.left);
+        let is_told = left(&understood).iter().any(|said| said.contains("galore") || said.contains("apollo"));
+        assert_eq!(is_told, wanted.projects(), "{made}: {:?}", understood.left);
+    }
+    let groups =
+        "groups = [{'params': others}, {'params': matrices, 'rank': 64}]\noptimizer = GaLoreAdamW(groups)";
+    assert_eq!(loop_of("from galore_torch import GaLoreAdamW", groups).scenario.lora.rank, 64);
+    for (imports, made) in [
+        (
+            "from torchao.optim import CPUOffloadOptimizer",
+            "optimizer = CPUOffloadOptimizer(model.parameters(), torch.optim.AdamW)",
+        ),
+        ("from adam_mini import Adam_mini", "optimizer = Adam_mini(model.named_parameters())"),
+        ("", "optimizer = Prodigy([p for p in model.parameters() if p.requires_grad], lr=1.0)"),
+    ] {
+        let understood = loop_of(imports, made);
+        let class = made.split(['=', '(']).nth(1).unwrap_or_default().trim();
+        assert!(left(&understood).iter().any(|said| said.contains(class)), "{made}: {:?}", understood.left);
+    }
+    // a mean of the weights is none
+    let mean =
+        loop_of("", "ema = EMA(model.parameters())\noptimizer = torch.optim.SGD(model.parameters(), lr=1)");
+    assert_eq!(mean.scenario.optimizer, Optimizer::Sgd);
+}
+
+#[test]
+fn scripts_that_write_are_no_training() {
+    let load = "model = AutoModelForCausalLM.from_pretrained('Qwen/Qwen3-8B', dtype=torch.bfloat16, device_map='cuda')\n";
+    let text = format!(
+        "{load}inputs = tokenizer(['a', 'b', 'c'], return_tensors='pt')\nout = model.generate(**inputs, max_new_tokens=500, num_beams=4, do_sample=True)"
+    );
+    let understood = read(&text);
+    let scenario = &understood.scenario;
+    assert_eq!((scenario.task, scenario.batch, scenario.method), (Task::Generate, 3, Method::Full));
+    let generation = scenario.generation;
+    assert_eq!((generation.new_tokens, generation.sampling), (500, Sampling::Sampled));
+    assert_eq!(generation.cache, CacheKind::Dynamic);
+    assert_eq!(left(&understood), ["generate(num_beams=4)"]);
+    let quantised = read(&format!(
+        "{}model.generate(x, max_new_tokens=8, cache_implementation='static')",
+        load.replace(
+            "device_map='cuda'",
+            "quantization_config=BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_compute_dtype=torch.bfloat16)"
+        )
+    ));
+    assert_eq!(
+        (quantised.scenario.method, quantised.scenario.generation.cache),
+        (Method::Qlora, CacheKind::Static)
+    );
+    assert_eq!(left(&quantised), Vec::<&str>::new());
+    let other = read(&format!("{load}model.generate(x, cache_implementation='quantized')"));
+    assert_eq!(left(&other), ["generate(cache_implementation=quantized)"]);
+    // what trains may write in between
+    for training in [
+        "trainer = Trainer(model=model, args=TrainingArguments(bf16=True))",
+        "optimizer = torch.optim.AdamW(model.parameters())",
+        "loss.backward()",
+    ] {
+        let understood = read(&format!("{load}{training}\nmodel.generate(x, max_new_tokens=8)"));
+        assert_eq!(understood.scenario.task, Task::Sft, "{training}");
+    }
+}
+
+#[test]
+fn what_files_say_of_pictures_is_told() {
+    let factory = |model: &str| {
+        read(&format!(
+            "model_name_or_path: {model}\nimage_max_pixels: 262144\nstage: sft\nfinetuning_type: lora\nfreeze_vision_tower: false\ncutoff_len: 2048\nbf16: true\n"
+        ))
+    };
+    let sees = factory("Qwen/Qwen2.5-VL-7B-Instruct");
+    assert_eq!(sees.scenario.pictures.tower, VisionTower::Trained);
+    assert_eq!(left(&sees), ["image_max_pixels: 262144"]);
+    assert!(sees.left[0].why.contains("--images"));
+    assert_eq!(left(&factory("Qwen/Qwen2.5-7B-Instruct")), Vec::<&str>::new());
+    let axolotl = |model: &str, optimizer: &str| {
+        read(&format!(
+            "base_model: {model}\nprocessor_type: AutoProcessor\nsequence_len: 2048\nmicro_batch_size: 1\noptimizer: {optimizer}\nbf16: true\n"
+        ))
+    };
+    let sees = axolotl("Qwen/Qwen2.5-VL-7B-Instruct", "muon");
+    assert_eq!(
+        (left(&sees), sees.scenario.optimizer),
+        (vec!["processor_type: AutoProcessor"], Optimizer::Muon)
+    );
+    let text = axolotl("Qwen/Qwen2.5-7B-Instruct", "ao_adamw_8bit");
+    assert_eq!((left(&text), text.scenario.optimizer), (vec![], Optimizer::AdamW8bitTorchao));
+}
