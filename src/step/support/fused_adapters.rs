@@ -90,7 +90,7 @@ fn over_gpus(cluster: Cluster) -> Result<(), Issue> {
 mod tests {
     use super::*;
     use crate::estimate;
-    use crate::scenario::Scenario;
+    use crate::scenario::{Scenario, Sharding};
 
     /// LoRA of a small llama with fused adapters on so many GPUs, as far as it is answered.
     fn refused(change: impl Fn(&mut Scenario)) -> Option<Field> {
