@@ -342,10 +342,10 @@ impl Fsdp2 {
                 return;
             }
         }
-        let Some(next) = self.comes_next(heap, params, unit) else { return };
+        let Some(next) = self.comes_next(unit) else { return };
         // the tail is there still, and so is a head whose gradient came first; a layer that runs on behalf of others is its own next
         let is_there = |next: usize| Some(next) == self.of_chunks() && !self.units[next].gathered.is_empty();
-        if self.reshards && !self.is_tail(next) && !is_there(next) {
+        if self.reshards && !self.is_tail(next) && !is_there(next) && !self.is_whole_again(next) {
             self.ahead = self.gather(heap, params, next);
             self.ahead_of = next;
         }

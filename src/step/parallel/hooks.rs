@@ -185,8 +185,9 @@ impl Machine {
         });
         let output = body(&input);
         self.with(|state| {
-            if let Some(fsdp) = state.parallel.units() {
-                fsdp.leave_again(&mut state.heap, unit);
+            // around it a reentrant checkpoint runs the layer
+            if let Some(fsdp) = state.parallel.units().filter(|_| !state.graph.reentrant) {
+                fsdp.leave_again(&mut state.heap);
             }
         });
         output

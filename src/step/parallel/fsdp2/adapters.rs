@@ -4,7 +4,7 @@
 
 use super::{Fsdp2, Unit};
 use crate::dtype::Dtype;
-use crate::step::heap::{Heap, NOTHING, StorageId};
+use crate::step::heap::{Heap, NOTHING};
 use crate::step::parallel::Wrapped;
 use crate::step::params::{ParamId, Params};
 
@@ -17,11 +17,6 @@ pub(super) struct Adapters {
     in_backward: Vec<bool>,
     /// The same: whether its own module is never called, so that no hook is around it.
     unhooked: Vec<bool>,
-    /// The one that a recomputation ran last, and the layers' first ones with what a recomputation had run before them.
-    recomputed: Option<usize>,
-    before_recomputed: Vec<(usize, Option<usize>)>,
-    /// What was gathered ahead for units whose backward was over: until all of backward is.
-    astray: Vec<StorageId>,
 }
 
 impl Fsdp2 {
@@ -90,36 +85,23 @@ impl Fsdp2 {
         self.place(unit).is_some_and(|place| self.adapters.in_backward[place])
     }
 
-    /// An adapter's unit ran in a layer's recomputation. What was gathered for it goes at once: nothing is around it whose forward pass
-    /// goes on (`iter_forward_root`).
-    pub fn leave_again(&mut self, heap: &mut Heap, unit: usize) {
-        if self.reshards {
-            self.reshard(heap, unit);
-        }
+    /// An adapter's unit ran in a recomputation, whose parameters stay whole until its own backward is over (`post_forward` does nothing in
+    /// backward). What they were gathered in goes at once where nothing is around it whose forward pass goes on (`iter_forward_root`).
+    pub fn leave_again(&mut self, heap: &mut Heap) {
         heap.release(std::mem::replace(&mut self.kept, NOTHING));
-        let is_first = self.adapters.of_layers.iter().flatten().any(|(first, _)| *first == unit);
-        if is_first {
-            self.adapters.before_recomputed.push((unit, self.adapters.recomputed));
-        }
-        self.adapters.recomputed = Some(unit);
     }
 
-    /// Backward has come to a unit: the one to gather ahead. That is the one that ran before it (`_backward_prefetch`), in a recomputation
-    /// where there was one: before a layer's first adapter that of the layer above, whose backward is over, so that what is gathered
-    /// waits for nobody; before the last layer's nothing that is not there.
-    pub(super) fn comes_next(&mut self, heap: &mut Heap, params: &Params, unit: usize) -> Option<usize> {
+    /// Backward has come to a unit: the one to gather ahead, which ran before it in forward (`_backward_prefetch`).
+    pub(super) fn comes_next(&mut self, unit: usize) -> Option<usize> {
         if let Some(place) = self.place(unit) {
             self.adapters.in_backward[place] = true;
         }
-        let known = self.adapters.before_recomputed.iter().position(|(first, _)| *first == unit);
-        match known.map(|known| self.adapters.before_recomputed.swap_remove(known)) {
-            None => self.units[unit].before.or_else(|| self.of_earlier_pass()),
-            Some((_, over)) => {
-                let gathered = over.filter(|_| self.reshards).map(|over| self.gather(heap, params, over));
-                self.adapters.astray.extend(gathered);
-                None
-            }
-        }
+        self.units[unit].before.or_else(|| self.of_earlier_pass())
+    }
+
+    /// Whether a unit is an adapter's that was made whole to run again.
+    pub(super) fn is_whole_again(&self, unit: usize) -> bool {
+        self.place(unit).is_some() && !self.units[unit].gathered.is_empty()
     }
 
     /// Backward is over for all of them.
@@ -127,9 +109,6 @@ impl Fsdp2 {
         let adapters = self.adapters.in_backward.len();
         (0..adapters).for_each(|place| self.reduce(heap, params, self.root + 1 + place, is_last));
         self.adapters.in_backward.fill(false);
-        self.adapters.recomputed = None;
-        self.adapters.before_recomputed.clear();
-        self.adapters.astray.drain(..).for_each(|gathered| heap.release(gathered));
     }
 }
 
