@@ -121,12 +121,17 @@ fn quantised(quantization: Quantization, elements: u64) -> Bytes {
     }
 }
 
+/// Bytes of the CPU's memory for an evaluation's logits: of texts that are classified it is a number for each class, which is nothing.
+pub(crate) fn evaluated_on_host(scenario: &Scenario, host: HostSpikes) -> Bytes {
+    if scenario.task == Task::Classify { Bytes::ZERO } else { host.evaluation }
+}
+
 /// What saving, merging and an evaluation take of the CPU's memory.
 fn spikes(scenario: &Scenario, host: HostSpikes, parameters: u64) -> Vec<Issue> {
     let note = |field, message| Issue::new(Severity::Note, field, message);
     let mut notes = Vec::new();
-    // of texts that are classified it is a number for each class
-    if scenario.task != Task::Classify && host.evaluation > Bytes::ZERO {
+    let evaluated = evaluated_on_host(scenario, host);
+    if evaluated > Bytes::ZERO {
         let Evaluation { batches, accumulation, .. } = scenario.evaluation;
         let when = match accumulation {
             0 => "in the end",
@@ -136,7 +141,7 @@ fn spikes(scenario: &Scenario, host: HostSpikes, parameters: u64) -> Vec<Issue> 
         let message = format!(
             "the logits of the evaluation's {} batches go to the CPU's memory {when} and wait there for the metrics: up to {}",
             grouped(batches),
-            host.evaluation
+            evaluated
         );
         let note = note(Field::EvalAccumulation, message);
         notes.push(

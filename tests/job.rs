@@ -342,8 +342,7 @@ fn a_vllm_that_sleeps_has_its_share_in_an_act_of_its_own() {
 
     let [apart, awake, asleep] = [apart, awake, asleep].map(|scenario| {
         let memory = estimate(&scenario).memory.expect("an answer");
-        let recording =
-            Recording::of(&scenario.architecture().unwrap(), &scenario, &scenario.gpu().unwrap());
+        let recording = Recording::of(&scenario.architecture().unwrap(), &scenario, &scenario.gpu().unwrap());
         // the other path says the same, in blocks
         let replayed = recording.expect("it runs").replay(Settings::default()).allocation.allocated_peak;
         assert!(replayed >= memory.peak().1.bytes && replayed.0 < memory.peak().1.bytes.0 + (256 << 20));

@@ -137,8 +137,10 @@ impl Input {
         let filled =
             |scenario: &Scenario| if open(scenario) { asked.filled(scenario) } else { scenario.clone() };
         asked.scenarios = asked.scenarios.iter().map(filled).collect();
-        // what each GPU keeps hangs on the method, and the element types on that, where only the number of GPUs is said
-        if self.flags.iter().any(|(key, _)| key.field == Field::Gpus) {
+        // what each GPU keeps hangs on the method, and the element types on that, where only the number of GPUs is said: a file of another
+        // project that names no engine is launched without one
+        let is_launched = asked.of_project.is_some() || !self.from.is_empty();
+        if !is_launched && self.flags.iter().any(|(key, _)| key.field == Field::Gpus) {
             let open = ["shard", "precision"].into_iter().filter(|name| !asked.gives(name));
             let open: Vec<&Key> = open.filter_map(Key::find).collect();
             for scenario in asked.scenarios.iter_mut().filter(|scenario| scenario.cluster.is_many()) {

@@ -71,11 +71,19 @@ pub(super) fn optimizer_class(reader: &mut Reader) {
         let why = format!("{}, taken for torch.optim.Muon with torch.optim.AdamW beside it", said.said);
         return reader.set("optimizer", Optimizer::Muon.slug(), &why);
     }
-    let Some(said) = all.pop() else {
+    // whatever else is made of parameters is listed
+    let is_known = |said: &Said| {
+        let class = said.text();
+        let by_name = |optimizer: &Optimizer| component(*optimizer).is_some_and(|(known, _)| known == class);
+        Optimizer::ALL.iter().any(by_name) || other_class(&class).is_some()
+    };
+    let place = all.iter().rposition(is_known).or(all.len().checked_sub(1));
+    let Some(said) = place.map(|place| all.remove(place)) else {
         return reader.leave("optimizer", "no optimizer is named");
     };
+    let of = reader.take(&["optimizer.of"]).map(|of| of.text()).unwrap_or_default();
     for other in all.into_iter().filter(|other| other.value != said.value) {
-        reader.leave(&other.said, &format!("{}, which is given behind it, says otherwise", said.said));
+        reader.leave(&other.said, &format!("{}, which is given too, says otherwise", said.said));
     }
     let class = said.text();
     let mut settings = Vec::new();
@@ -97,7 +105,6 @@ pub(super) fn optimizer_class(reader: &mut Reader) {
     });
     let more = settings.iter().map(|(_, said)| said.as_str());
     let all = std::iter::once(said.said.as_str()).chain(more).collect::<Vec<_>>().join(", ");
-    let of = reader.take(&["optimizer.of"]).map(|of| of.text()).unwrap_or_default();
     match found.or(other_class(&class)) {
         Some(found) if found.projects() && of.contains("parameters()") => {
             let why = format!("{all} is given parameters without a rank, of which it projects none: AdamW");
@@ -110,8 +117,8 @@ pub(super) fn optimizer_class(reader: &mut Reader) {
                            the rank where the script has no number for it (--lora-rank)";
                 reader.leave(&class, why);
                 let rank = of.split_once("\"rank\":").map(|(_, rest)| rest);
-                let rank = rank.and_then(|rest| rest.split(|c: char| !c.is_ascii_digit()).next());
-                if let Some(rank) = rank.filter(|rank| !rank.is_empty()) {
+                let rank = rank.and_then(|rest| rest.split([',', '}']).next()).map(str::trim);
+                if let Some(rank) = rank.filter(|rank| rank.parse::<u64>().is_ok()) {
                     reader.set("lora-rank", rank, &format!("rank: {rank} of a group of parameters"));
                 }
             }

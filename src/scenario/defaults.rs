@@ -73,7 +73,7 @@ impl Scenario {
         if self.is_usually_sharded() {
             // a task may bring another library than the scenario's
             let stack = if usual.stack == Stack::Trl { Stack::Trl } else { self.stack };
-            if let Some(sharding) = Software::of(stack).divides_by().first() {
+            if let Some(sharding) = Software::of(stack).divides_by().last() {
                 usual.cluster.sharding = *sharding;
             }
         }
@@ -138,12 +138,15 @@ impl Scenario {
         }
     }
 
-    /// Whether several GPUs usually keep shards: of a model that is trained whole, and of one that no GPU holds beside its adapters. Where
+    /// Whether several GPUs usually keep shards: of a model that is trained whole, of one that no GPU holds beside its adapters, and under
+    /// torchtune's recipes of any. Where
     /// all of them share each layer there is nothing left to shard.
     fn is_usually_sharded(&self) -> bool {
         self.cluster.is_many()
             && self.divided().gpus() != self.cluster.gpus
-            && (self.method == Method::Full || self.weights_exceed_the_card())
+            && (self.method == Method::Full
+                || self.stack == Stack::Torchtune
+                || self.weights_exceed_the_card())
     }
 
     /// Whether the model's parameters alone, as its method loads them, take more than its card has.

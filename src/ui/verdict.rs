@@ -5,6 +5,7 @@ use super::detail::Detail;
 use super::format::{Unit, percent};
 use super::summary;
 use crate::accuracy::{Band, Evidence, REAL_GPU_PERCENT, band};
+use crate::estimate::evaluated_on_host;
 use crate::export;
 use crate::hardware::{Gpu, Vendor};
 use crate::issue::Field;
@@ -241,7 +242,7 @@ pub fn figures(
     };
     let has_vllm = scenario.card().is_ok_and(|card| scenario.colocated(card.memory) > Bytes::ZERO);
     let on_host = Bytes(scenario.on_host_of_each(memory).0.saturating_mul(cluster.gpus));
-    let evaluated = memory.host.evaluation;
+    let evaluated = evaluated_on_host(scenario, memory.host);
     let ram = (on_host.max(evaluated) > Bytes::ZERO).then(|| Figure {
         name: "RAM",
         amount: unit.amount(on_host.max(evaluated)),

@@ -433,7 +433,8 @@ impl Zero {
             self.single.push(heap.alloc_as(Category::Gradients, bytes, Dtype::F32, &FLAT_GRADIENT));
             heap.release(flat);
         }
-        self.averaged.drain(usize::from(is_shared)..).for_each(|grad| heap.release(grad));
+        let kept = usize::from(is_shared).min(self.averaged.len());
+        self.averaged.drain(kept..).for_each(|grad| heap.release(grad));
     }
 
     /// The optimizer has stepped: the partitions are gathered in the flat tensor (`all_gather_dp_groups`).

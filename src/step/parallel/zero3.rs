@@ -337,12 +337,12 @@ impl Zero3 {
     /// A module has run; in backward, whether the optimizer steps then. Gradients of one that is gathered whole are reduced when all of
     /// them are there (`reduce_leaf_module_grads`).
     pub fn leave(&mut self, heap: &mut Heap, params: &mut Params, module: Module, backward: Option<bool>) {
-        if backward.is_some() && !self.gatherers[self.running].sees_backward(module) {
-            return;
-        }
         if let (Some(steps), Some([first, last])) = (backward, module.whole) {
             let trained: Vec<ParamId> = (first..=last).filter(|id| params.get(*id).trainable).collect();
             trained.into_iter().for_each(|id| self.take(heap, params, id, steps));
+        }
+        if backward.is_some() && !self.gatherers[self.running].sees_backward(module) {
+            return;
         }
         self.gatherers[self.running].release(heap, module, backward.is_some());
     }
