@@ -81,7 +81,7 @@ pub(super) fn optimizer_class(reader: &mut Reader) {
     let Some(said) = place.map(|place| all.remove(place)) else {
         return reader.leave("optimizer", "no optimizer is named");
     };
-    let of = reader.take(&["optimizer.of"]).map(|of| of.text()).unwrap_or_default();
+    let of: String = reader.take_each(&["optimizer.of"]).iter().map(Said::text).collect();
     for other in all.into_iter().filter(|other| other.value != said.value) {
         reader.leave(&other.said, &format!("{}, which is given too, says otherwise", said.said));
     }
