@@ -170,6 +170,8 @@ fn one_layer_stands_for_many_that_axolotl_wraps() {
         "gpus=4&method=lora&gc=on&t=qv&ga=2",
         "gpus=4&method=lora&gc=on&reshard=off",
         "gpus=2&method=lora&gc=on&t=qv&cpu=all",
+        "gpus=4&method=full&gc=reentrant&ga=2",
+        "gpus=8&method=lora&gc=reentrant",
     ];
     answer_alike(settings.map(|settings| format!("{base}&{settings}")));
     refuses(
@@ -181,7 +183,7 @@ fn one_layer_stands_for_many_that_axolotl_wraps() {
             ("p=amp-bf16", Some(Field::Precision)),
             ("method=qlora", Some(Field::Method)),
             ("t=all-linear-and-head", Some(Field::LoraTargets)),
-            ("gc=reentrant", Some(Field::Checkpointing)),
+            ("gc=offloaded", Some(Field::Checkpointing)),
             ("st=trl&p=amp-bf16", None),
         ],
     );
