@@ -96,7 +96,7 @@ fn reasons(rows: &[ServingRow]) -> String {
         format!("vLLM has no answer{of}: {reason}\n")
     };
     let lines: String = unanswered(rows).into_iter().map(line).collect();
-    if lines.is_empty() { lines } else { format!("\n{}", lines.trim_end()) }
+    if lines.is_empty() { lines } else { format!("\n{lines}") }
 }
 
 /// `headroom-serving/2`, as docs/serving.md has it.
