@@ -24,8 +24,8 @@ pub(super) fn by_slug(slug: &str) -> Option<&'static Gpu> {
 /// The card of that slug or name, however it is spelled: `RTX 4090` is rtx-4090. None where several might be meant.
 pub(crate) fn spelled(text: &str) -> Option<&'static Gpu> {
     let asked = asked(text);
-    let is_it = |gpu: &&Gpu| words(&gpu.slug) == asked || words(&gpu.name) == asked;
-    by_slug(text).or_else(|| gpus().find(is_it))
+    let mut found = gpus().filter(|gpu| words(&gpu.slug) == asked || words(&gpu.name) == asked);
+    by_slug(text).or_else(|| found.next().filter(|_| found.next().is_none()))
 }
 
 /// The card of that slug.
@@ -177,6 +177,20 @@ mod tests {
     use super::*;
     use crate::hardware::{Basis, ComputeCapability, gpu};
     use crate::units::Bytes;
+
+    #[test]
+    fn a_card_is_found_however_it_is_spelled() {
+        for (text, slug) in [
+            ("rtx 4090", Some("rtx-4090")),
+            ("GeForce RTX 4090", Some("rtx-4090")),
+            ("a100 sxm 80gb", Some("a100-sxm-80gb")),
+            ("a100", None),
+            ("4090", None),
+            ("", None),
+        ] {
+            assert_eq!(spelled(text).map(|gpu| &*gpu.slug), slug, "{text}");
+        }
+    }
 
     #[test]
     fn every_card_with_a_figure_is_there() {

@@ -90,3 +90,47 @@ fn what_a_link_says_in_vain_is_told() {
         )
     );
 }
+
+/// What several GPUs have by default has an answer, whatever library trains.
+#[test]
+fn the_defaults_of_several_gpus_are_answered() {
+    for library in [
+        "--stack transformers --method full",
+        "--stack trl --method full",
+        "--stack trl --method full --optimizer adamw-8bit",
+        "--stack liger --method full",
+        "--stack torchtune --method full",
+        "--stack torchtune --method lora",
+        "--stack torchtune",
+        "--stack megatron",
+        "--wrapped-by axolotl --shard fsdp2 --method full",
+    ] {
+        let model =
+            ["estimate", "--model", "meta-llama/Llama-3.1-8B", "--gpus", "8", "--gpu", "h100-sxm-80gb"];
+        let asked: Vec<&str> = model.into_iter().chain(library.split(' ')).collect();
+        let run = headroom(&asked);
+        assert_eq!(run.status, Some(0), "{library}: {}", run.err);
+    }
+}
+
+/// How many GPUs there are is known where a file is read, and a file that names no engine is launched without one.
+#[test]
+fn the_number_of_gpus_beside_a_file_is_known_to_its_reader() {
+    let base = "base_model: NousResearch/Meta-Llama-3.1-8B\nadapter: lora\nlora_r: 16\nlora_target_linear: true\nmicro_batch_size: 1\n\
+                sequence_len: 2048\nbf16: auto\ngradient_checkpointing: true\noptimizer: adamw_torch_fused\n";
+    let fsdp2 = format!("{base}fsdp_version: 2\nfsdp_config:\n  reshard_after_forward: true\n");
+    for (name, text, engine) in [("alone.yaml", base, "DDP"), ("fsdp2.yaml", fsdp2.as_str(), "FSDP2")] {
+        let path = file(name, text);
+        let out = says(&["estimate", &path, "--gpus", "8", "--gpu", "h100-sxm-80gb"]);
+        assert!(out.contains(engine), "{name}: {out}");
+    }
+}
+
+/// A recipe's builder names the model that is there already, too.
+#[test]
+fn a_recipe_of_the_usual_model_names_it() {
+    let text =
+        "model:\n  _component_: torchtune.models.llama3_1.lora_llama3_1_8b\n  lora_rank: 8\nbatch_size: 2\n";
+    let out = says(&["estimate", &file("recipe.yaml", text)]);
+    assert!(out.contains("meta-llama/Llama-3.1-8B"), "{out}");
+}

@@ -29,6 +29,9 @@ fn of_deepspeeds_offload_what_is_predicted_is_read() {
         let read = read(&offload);
         assert_eq!((read.scenario.cluster.cpu, left(&read)), (expected, vec![]), "{offload}");
     }
+    // of another device every line is listed
+    let nvme = read(&format!("\"offload_optimizer\": {{\"device\": \"nvme\"}}, {weights}"));
+    assert_eq!((nvme.scenario.cluster.cpu, nvme.left.len()), (CpuOffload::Off, 2), "{:?}", nvme.left);
     // masters and states are on the GPU then
     let alone = read(&weights);
     assert_eq!((alone.scenario.cluster.cpu, alone.left.len()), (CpuOffload::Off, 1), "{:?}", alone.left);

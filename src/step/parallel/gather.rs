@@ -1,39 +1,19 @@
 //! How ZeRO-3 gathers parameters: what the module that runs needs, then, once a pass has been recorded, what comes next.
 //!
-//! Source: deepspeed/runtime/zero/partitioned_param_coordinator.py (`PartitionedParameterCoordinator`) and
-//! partition_parameters.py (`all_gather_coalesced` and its handles) of DeepSpeed 0.19.8.
+//! Source: deepspeed/runtime/zero/partitioned_param_coordinator.py (`PartitionedParameterCoordinator`) of DeepSpeed 0.19.8.
+
+mod handles;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 
 use crate::allocator::Stream;
 use crate::dtype::Dtype;
-use crate::memory::Category;
 use crate::scenario::{Cluster, CpuOffload};
 use crate::step::heap::{Heap, NOTHING, StorageId};
 use crate::step::parallel::Module;
 use crate::step::params::{ParamId, Params};
-use crate::step::what::{Source, What};
-use crate::work::Group;
-
-const PARTITION: Source = Source::At("DeepSpeed, deepspeed/runtime/zero/partition_parameters.py");
-
-pub(super) static FLAT_OUTPUT: What = What::own(
-    "all-gather output",
-    "several parameters' partitions of all ranks, until the last of these parameters is needed",
-    PARTITION,
-);
-pub(super) static GATHERED: What = What::own(
-    "gathered parameter",
-    "a whole parameter: gathered ahead, in use, or kept as it is used again soon",
-    PARTITION,
-);
-
-static FETCHED: What = What::own(
-    "fetched partition",
-    "this rank's partition of a parameter, copied from the CPU's memory to be gathered",
-    PARTITION,
-);
+pub(super) use handles::{FLAT_OUTPUT, GATHERED};
 
 /// How many elements lie between a use of a parameter and the next one that it is kept for (`stage3_max_reuse_distance`).
 const REUSE_DISTANCE: u64 = 1_000_000_000;
@@ -234,20 +214,6 @@ impl Gatherer {
         self.gather_alone(heap, index);
     }
 
-    /// `all_gather` outside of the trace: of one parameter, on the stream of who asks.
-    fn gather_alone(&mut self, heap: &mut Heap, index: usize) {
-        let Partitioned { part, dtype, .. } = self.params[index];
-        let bytes = part.saturating_mul(self.world).saturating_mul(dtype.bytes());
-        let storage = heap.alloc_as(Category::WeightCopies, bytes, dtype, &GATHERED);
-        if self.fetches {
-            let bytes = part.saturating_mul(dtype.bytes());
-            let fetched = heap.alloc_as(Category::WeightCopies, bytes, dtype, &FETCHED);
-            heap.release(fetched);
-        }
-        heap.send_around(Group::Data, bytes, self.world);
-        (self.params[index].storage, self.params[index].status) = (storage, Status::Available);
-    }
-
     /// Waits for what is on its way, in the order in which it was asked for, and lets go of it (`_clean_inflight_param_registry`).
     fn land(&mut self, heap: &mut Heap) {
         let mut underway: Vec<(usize, usize)> = Vec::new();
@@ -413,95 +379,6 @@ impl Gatherer {
             }
         }
         self.gather(heap, ahead.into_iter().collect());
-    }
-
-    /// `all_gather_coalesced`: one parameter by itself, several through one tensor of each element type.
-    fn gather(&mut self, heap: &mut Heap, mut own: Vec<usize>) {
-        own.sort_unstable();
-        let handle = self.handles.len();
-        for index in &own {
-            let param = &mut self.params[*index];
-            param.status = Status::InFlight(handle);
-            self.available = self.available.saturating_add(i64::try_from(param.numel).unwrap_or(i64::MAX));
-        }
-        if self.world == 1 {
-            return self.take_alone(heap, own);
-        }
-        // `sort_dtypes`, by name
-        own.sort_by_key(|index| self.params[*index].dtype == Dtype::F32);
-        let (outputs, left) = match own.as_slice() {
-            [] => return,
-            [one] => {
-                let Partitioned { part, dtype, .. } = self.params[*one];
-                let whole = part.saturating_mul(self.world);
-                heap.send_around(Group::Data, whole.saturating_mul(dtype.bytes()), self.world);
-                self.params[*one].storage = self.alloc(heap, (whole, dtype), &GATHERED);
-                self.fetch_partitions(heap, &own);
-                own.clear();
-                (Vec::new(), 1)
-            }
-            several => {
-                let of_types =
-                    several.chunk_by(|one, other| self.params[*one].dtype == self.params[*other].dtype);
-                let outputs = of_types.map(|alike| self.gather_alike(heap, alike)).collect();
-                (outputs, several.len())
-            }
-        };
-        self.handles.push(Handle { outputs, params: own, left });
-    }
-
-    /// `_all_gather_dtype`.
-    fn gather_alike(&self, heap: &mut Heap, own: &[usize]) -> StorageId {
-        let parts = own.iter().map(|index| self.params[*index].part).fold(0, u64::saturating_add);
-        let (whole, dtype) = (parts.saturating_mul(self.world), self.params[own[0]].dtype);
-        heap.send_around(Group::Data, whole.saturating_mul(dtype.bytes()), self.world);
-        let output = self.alloc(heap, (whole, dtype), &FLAT_OUTPUT);
-        self.fetch_partitions(heap, own);
-        output
-    }
-
-    /// Partitions that are in the CPU's memory are copied to be gathered.
-    fn fetch_partitions(&self, heap: &mut Heap, own: &[usize]) {
-        if self.fetches {
-            let part = |index: &usize| (self.params[*index].part, self.params[*index].dtype);
-            let fetched: Vec<StorageId> =
-                own.iter().map(|index| self.alloc(heap, part(index), &FETCHED)).collect();
-            fetched.into_iter().rev().for_each(|part| heap.release(part));
-        }
-    }
-
-    /// `_no_gather_coalesced`: the partition of a single rank is the parameter, and is copied where it lies in the CPU's memory.
-    fn take_alone(&mut self, heap: &mut Heap, own: Vec<usize>) {
-        if own.is_empty() {
-            return;
-        }
-        for index in own.iter().filter(|_| self.fetches) {
-            let Partitioned { numel, dtype, .. } = self.params[*index];
-            self.params[*index].storage = self.alloc(heap, (numel, dtype), &GATHERED);
-        }
-        self.handles.push(Handle { outputs: Vec::new(), params: Vec::new(), left: own.len() });
-    }
-
-    fn alloc(&self, heap: &mut Heap, (numel, dtype): (u64, Dtype), what: &'static What) -> StorageId {
-        let bytes = numel.saturating_mul(dtype.bytes());
-        heap.alloc_on(self.stream, Category::WeightCopies, bytes, dtype, what)
-    }
-
-    /// Waits for a parameter: all of its handle are copied out with the first, and what they were gathered in goes with the
-    /// last.
-    fn wait(&mut self, heap: &mut Heap, index: usize) {
-        let Status::InFlight(number) = self.params[index].status else { return };
-        for other in std::mem::take(&mut self.handles[number].params) {
-            let Partitioned { numel, dtype, .. } = self.params[other];
-            self.params[other].storage = self.alloc(heap, (numel, dtype), &GATHERED);
-        }
-        self.params[index].status = Status::Available;
-        let handle = &mut self.handles[number];
-        handle.left -= 1;
-        if handle.left == 0 {
-            handle.outputs.drain(..).for_each(|output| heap.release(output));
-        }
-        while self.handles.pop_if(|handle| handle.left == 0).is_some() {}
     }
 
     /// `release_sub_module`: what a module used goes, unless another module uses it or it is used again soon.

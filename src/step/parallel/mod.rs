@@ -38,7 +38,7 @@ use megatron::Megatron;
 pub(super) use megatron::{ParamKind, PartParam, TunedKernel};
 pub(super) use supported::supported;
 use zero::Zero;
-use zero3::Zero3;
+use zero3::{Habits, Zero3};
 
 /// Whether an engine made that for itself: buckets, shards' gradients, what it gathers.
 pub fn is_engines(what: &What) -> bool {
@@ -162,9 +162,12 @@ impl Parallel {
                 Parallel::Zero(Box::new(Zero::of(cluster, compute, member.is_some_and(groups_parameters))))
             }
             Sharding::Zero3 => {
-                let asked =
-                    [groups_parameters, divides_read, widens_adapters].map(|asked| member.is_some_and(asked));
-                Parallel::Zero3(Box::new(Zero3::of(cluster, compute, asked)))
+                let habits = member.map_or(Habits::default(), |member| Habits {
+                    decays_apart: groups_parameters(member),
+                    divides_read: divides_read(member),
+                    widens_adapters: widens_adapters(member),
+                });
+                Parallel::Zero3(Box::new(Zero3::of(cluster, compute, habits)))
             }
         }
     }
@@ -355,7 +358,8 @@ impl Parallel {
         }
     }
 
-    /// What a rank keeps of a parameter of that shape, with LoRA's rank in it, and the element type in which operations read it.
+    /// What a rank keeps of a parameter of that shape, with LoRA's rank in it, and the element type in which operations read it. `beside`:
+    /// whether it stands beside the model's own, as adapters do.
     pub fn kept(&self, (rows, columns): (u64, u64), rank: Rank, dtype: Dtype, beside: bool) -> (Kept, Dtype) {
         match self {
             Parallel::Alone | Parallel::Tensor(_) | Parallel::Ddp(_) | Parallel::Megatron(_) => {

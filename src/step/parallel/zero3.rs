@@ -58,6 +58,17 @@ pub(super) static OWN: [&What; 5] = [&BUCKET, &GRADIENTS, &FLAT_GRADIENT, &FLAT_
 /// Elements of partitions that the optimizer steps at a time (`sub_group_size`).
 const SUB_GROUP: u64 = 1_000_000_000;
 
+/// What a trainer does before it hands a model to the engine.
+#[derive(Clone, Copy, Default)]
+pub(in crate::step) struct Habits {
+    /// Whether the optimizer has a second group of parameters, those without weight decay.
+    pub decays_apart: bool,
+    /// Whether weights were divided as they were read, and not made whole first.
+    pub divides_read: bool,
+    /// Whether adapters stay float32.
+    pub widens_adapters: bool,
+}
+
 /// What ZeRO-3 keeps.
 pub(in crate::step) struct Zero3 {
     world: u64,
@@ -65,12 +76,7 @@ pub(in crate::step) struct Zero3 {
     compute: Dtype,
     /// The element type of trained partitions.
     partitions: Dtype,
-    /// Whether the optimizer has a second group of parameters, those without weight decay.
-    decays_apart: bool,
-    /// Whether weights were divided as they were read, and not made whole first.
-    divides_read: bool,
-    /// Whether adapters stay float32.
-    widens_adapters: bool,
+    habits: Habits,
     /// `reduce_bucket_size`, in elements.
     bucket_size: u64,
     /// `contiguous_gradients`.
@@ -102,19 +108,13 @@ pub(in crate::step) struct Zero3 {
 
 impl Zero3 {
     /// Before there is a model.
-    pub fn of(
-        cluster: Cluster,
-        compute: Dtype,
-        [decays_apart, divides_read, widens_adapters]: [bool; 3],
-    ) -> Zero3 {
+    pub fn of(cluster: Cluster, compute: Dtype, habits: Habits) -> Zero3 {
         let overlaps = cluster.overlaps();
         let stream = |own: Stream| if overlaps { own } else { Stream::Compute };
         Zero3 {
             world: cluster.gpus,
             compute,
-            decays_apart,
-            divides_read,
-            widens_adapters,
+            habits,
             bucket_size: cluster.deepspeed.reduce_bucket,
             contiguous: cluster.deepspeed.contiguous,
             reduces_on: stream(Stream::Scatters),
@@ -176,12 +176,12 @@ impl Zero3 {
     /// The element type of an adapter that was made in this one. The engine casts a model that is whole (`_cast_module_mixed_precision`),
     /// and leaves as it is what stands beside weights that are divided by then.
     pub fn dtype_beside(&self, dtype: Dtype) -> Dtype {
-        if self.widens_adapters { dtype } else { self.compute }
+        if self.habits.widens_adapters { dtype } else { self.compute }
     }
 
     /// Whether weights are divided as they are read; whether their partitions stay on the GPU then.
     pub fn divides_read(&self) -> Option<bool> {
-        self.divides_read.then_some(!self.keeps_on_host)
+        self.habits.divides_read.then_some(!self.keeps_on_host)
     }
 
     /// How many groups of partitions the optimizer steps, one after the other.
@@ -198,7 +198,7 @@ impl Zero3 {
     pub fn wrap(&mut self, heap: &mut Heap, params: &mut Params, model: &Wrapped) {
         self.gatherers[0].wrap(params, &model.params);
         let mut whole = 0u64;
-        for group in groups(params, model.params.clone(), self.decays_apart) {
+        for group in groups(params, model.params.clone(), self.habits.decays_apart) {
             let mut is_open = false;
             for id in group {
                 let numel = params.list[id].kept.numel;
@@ -259,7 +259,7 @@ impl Zero3 {
     /// `_convert_to_zero_parameters`: of each parameter that is whole this rank's partition stays. Where weights were divided as they were
     /// read no whole ones wait in the cache either.
     fn partition(&self, heap: &mut Heap, params: &mut Params, own: Range<usize>) {
-        if self.divides_read {
+        if self.habits.divides_read {
             return heap.empty_cache();
         }
         for param in &mut params.list[own] {
