@@ -121,8 +121,8 @@ fn the_number_of_gpus_beside_a_file_is_known_to_its_reader() {
     let fsdp2 = format!("{base}fsdp_version: 2\nfsdp_config:\n  reshard_after_forward: true\n");
     for (name, text, engine) in [("alone.yaml", base, "DDP"), ("fsdp2.yaml", fsdp2.as_str(), "FSDP2")] {
         let path = file(name, text);
-        let out = says(&["estimate", &path, "--gpus", "8", "--gpu", "h100-sxm-80gb"]);
-        assert!(out.contains(engine), "{name}: {out}");
+        let run = headroom(&["estimate", &path, "--gpus", "8", "--gpu", "h100-sxm-80gb"]);
+        assert!(run.out.contains(engine), "{name}: {}{}", run.out, run.err);
     }
 }
 
@@ -131,6 +131,6 @@ fn the_number_of_gpus_beside_a_file_is_known_to_its_reader() {
 fn a_recipe_of_the_usual_model_names_it() {
     let text =
         "model:\n  _component_: torchtune.models.llama3_1.lora_llama3_1_8b\n  lora_rank: 8\nbatch_size: 2\n";
-    let out = says(&["estimate", &file("recipe.yaml", text)]);
-    assert!(out.contains("meta-llama/Llama-3.1-8B"), "{out}");
+    let run = headroom(&["estimate", &file("recipe.yaml", text)]);
+    assert!(run.out.contains("meta-llama/Llama-3.1-8B"), "{}", run.err);
 }
