@@ -1,4 +1,4 @@
-//! `headroom fit`: what can be trained with an amount of memory.
+//! `headroom fit`: what can be trained with an amount of memory, on one GPU or several.
 
 use clap::Args;
 use serde_json::json;
@@ -23,7 +23,7 @@ const USUALLY_LISTED: usize = 40;
 /// Settings are the scenario's: sequences of 2,048 tokens with gradient checkpointing unless flags say otherwise, and never
 /// longer than the model's positions. Methods other than the scenario's own, and what the flags leave open, have the
 /// precision and optimizer that the training library is usually run with on the card: fp16 on one without bfloat16, such as
-/// a T4.
+/// a T4. With --gpus each GPU has as much memory, and cells say under which engine the run fits.
 #[derive(Args)]
 pub(super) struct Arguments {
     /// How much memory there is: 24GB as a card is sold with, 22.5GiB; the scenario's card unless given
@@ -97,7 +97,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     };
     let rows = each(&scenarios, |scenario| row(scenario, memory, measure));
     let mut output = Output::of(if arguments.json {
-        to_json(&rows, memory)
+        to_json(&rows, &named(None), memory)
     } else {
         let base = named(None);
         let table = table(&rows, &base, memory, measure);
@@ -116,13 +116,18 @@ fn table(rows: &[FitRow], base: &Scenario, memory: Bytes, measure: Measure) -> T
         || Measure::CHOICES[measure as usize].label.to_owned(),
         |(name, _)| format!("Largest {name}"),
     );
-    let number: &[&str] = match measure {
-        Measure::Batch => &[": sequences", ": tokens of each", ": needs (bytes)", ": verdict", ": allocator"],
-        Measure::Length => &[": sequences", ": tokens", ": needs (bytes)", ": verdict", ": allocator"],
-        Measure::Rank => &[": rank", ": tokens", ": needs (bytes)", ": verdict", ": allocator"],
+    let [first, tokens] = match measure {
+        Measure::Batch => [": sequences", ": tokens of each"],
+        Measure::Length => [": sequences", ": tokens"],
+        Measure::Rank => [": rank", ": tokens"],
     };
-    let model = format!("{what} in {memory}");
-    let columns = measure.methods(base.task).map(|method| Column::of(base.task.method_label(method), number));
+    let mut number = vec![first, tokens, ": needs (bytes)", ": verdict", ": allocator"];
+    let several = base.cluster.is_many() && base.task.trains();
+    number.extend(several.then_some(": engine"));
+    let cards = if several { format!("{} × ", grouped(base.cluster.gpus)) } else { String::new() };
+    let model = format!("{what} in {cards}{memory}");
+    let columns =
+        measure.methods(base.task).map(|method| Column::of(base.task.method_label(method), &number));
     let row = |row: &FitRow| {
         let cells = asked(row, base, measure).into_iter().map(|cell| said(cell, base, measure));
         std::iter::once(Cell::words(&row.model)).chain(cells).collect::<Vec<_>>()
@@ -150,6 +155,8 @@ fn said(cell: &FitCell, base: &Scenario, measure: Measure) -> Cell {
             };
             let marks = [(cell.is_close(), " c"), (is_expandable(cell), " e")];
             let marks: String = marks.iter().filter(|(is, _)| *is).map(|(_, mark)| *mark).collect();
+            let engine = cell.engine();
+            let under = engine.as_ref().map_or_else(String::new, |engine| format!(" {engine}"));
             let first = if measure == Measure::Rank { rank } else { *batch };
             let values = [
                 first.to_string(),
@@ -158,7 +165,11 @@ fn said(cell: &FitCell, base: &Scenario, measure: Measure) -> Cell {
                 verdict.slug().to_owned(),
                 scenario.allocator.slug().to_owned(),
             ];
-            Cell::amount(format!("{text}{marks}"), found as f64, values)
+            Cell::amount(
+                format!("{text}{under}{marks}"),
+                found as f64,
+                values.into_iter().chain(engine).collect::<Vec<_>>(),
+            )
         }
         FitCell::TooLarge { needed } => {
             let [none, verdict] = ["", Verdict::Over.slug()].map(str::to_owned);
@@ -204,12 +215,12 @@ fn to_text(rows: &[FitRow], base: &Scenario, measure: Measure, table: &Table) ->
     let all: Vec<&FitRow> = rows.iter().collect();
     let largest = match rows.len() {
         0 | 1 => String::new(),
-        _ => largest_that_fit(&all, base.task, measure) + "\n",
+        _ => largest_that_fit(&all, base, measure) + "\n",
     };
     format!("{}\n{largest}{}\n{close}{mark}{separator}{problems}", table.text(), conditions(base, measure))
 }
 
-fn to_json(rows: &[FitRow], memory: Bytes) -> String {
+fn to_json(rows: &[FitRow], base: &Scenario, memory: Bytes) -> String {
     let rank = |scenario: &Scenario| {
         let has_rank = scenario.method.has_adapters() && scenario.lora.tuner.has_rank();
         has_rank.then_some(scenario.lora.rank)
@@ -217,7 +228,7 @@ fn to_json(rows: &[FitRow], memory: Bytes) -> String {
     let cell = |(method, cell): (&Method, &FitCell)| {
         let value = match cell {
             FitCell::Fits { batch, verdict, needed, scenario } => {
-                json!({ "batch": batch, "needed": needed, "sequence": scenario.sequence, "rank": rank(scenario), "verdict": verdict.slug(), "link": share::encode(std::slice::from_ref(scenario)) })
+                json!({ "batch": batch, "needed": needed, "sequence": scenario.sequence, "rank": rank(scenario), "verdict": verdict.slug(), "engine": cell.engine(), "link": share::encode(std::slice::from_ref(scenario)) })
             }
             FitCell::TooLarge { needed } => json!({ "needed": needed }),
             FitCell::Unknown(issue) => json!({ "issue": issue }),
@@ -230,6 +241,6 @@ fn to_json(rows: &[FitRow], memory: Bytes) -> String {
     });
     format!(
         "{:#}\n",
-        json!({ "schema": "headroom-fit/1", "memory": memory, "rows": rows.collect::<Vec<_>>() })
+        json!({ "schema": "headroom-fit/1", "memory": memory, "gpus": if base.task.trains() { base.cluster.gpus } else { 1 }, "rows": rows.collect::<Vec<_>>() })
     )
 }

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use super::import;
 use crate::estimate::estimate;
-use crate::hardware::sold_with;
+use crate::hardware::{several, sold_with};
 use crate::import::{LONGEST, Understood};
 use crate::model::read::LONGEST_CONFIG;
 use crate::scenario::keys::{Key, ValueKind, keys, slugs};
@@ -437,9 +437,20 @@ fn flag(key: &'static Key) -> Arg {
         ValueKind::Count(_) => flag.value_name("N").help(key.help),
         ValueKind::Lengths => flag.value_name("MEAN±DEVIATION").help(key.help),
         ValueKind::Dropout => flag.value_name("P").help(key.help),
-        ValueKind::Gpu => {
-            flag.value_name("CARD").help(format!("{}: a card sold with 24GB has 24 GiB", key.help))
-        }
+        ValueKind::Gpu => flag
+            .value_name("CARD")
+            .help(format!("{}: a card sold with 24GB has 24 GiB; 8xH100 are several", key.help)),
+    }
+}
+
+/// `--gpu 8xh100-sxm-80gb` says `--gpus 8` as well, unless that is said.
+fn count_cards(flags: &mut Vec<(&'static Key, String)>) {
+    let Some((_, card)) = flags.iter_mut().find(|(key, _)| key.field == Field::Gpu) else { return };
+    let Some((count, one)) = several(card) else { return };
+    *card = one.to_owned();
+    let gpus = keys().find(|key| key.field == Field::Gpus);
+    if let Some(gpus) = gpus.filter(|gpus| !flags.iter().any(|(key, _)| key.field == gpus.field)) {
+        flags.push((gpus, count.to_string()));
     }
 }
 
@@ -453,6 +464,7 @@ impl FromArgMatches for Input {
                 flags.push((key, value));
             }
         }
+        count_cards(&mut flags);
         Ok(Input {
             source: matches.try_get_one::<OsString>("source").map_err(unknown)?.cloned(),
             config: matches.try_get_one::<PathBuf>("config").map_err(unknown)?.cloned(),

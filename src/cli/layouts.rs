@@ -14,7 +14,7 @@ use crate::share;
 use crate::text::one_line;
 use crate::units::{Bytes, grouped};
 
-/// Shows every way to use the scenario's GPUs that is modelled: those that fit by their speed, and why the others do not
+/// Shows every way to use the scenario's GPUs that is modelled: those that fit, the fastest of each engine first, and why the others do not
 ///
 /// Of the scenario it is asked how many GPUs there are (--gpus); where there is one, the fewest are looked for that hold it. Each way is
 /// run: DDP, FSDP2 (resharded or not, in replicas, in the CPU's memory), ZeRO-1 to -3, and Megatron-core's tensor, pipeline,

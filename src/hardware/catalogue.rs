@@ -28,6 +28,23 @@ pub(crate) fn spelled(text: &str) -> Option<&'static Gpu> {
     by_slug(text).or_else(|| found.next().filter(|_| found.next().is_none()))
 }
 
+/// How many cards are asked for where words ask for several, and the words for one of them: `8x h100`, `2 × A100`, `h100 x8`.
+///
+/// ```
+/// use headroom::hardware::several;
+/// assert_eq!(several("8xH100"), Some((8, "H100")));
+/// assert_eq!(several("rtx 4090"), None);
+/// ```
+pub fn several(words: &str) -> Option<(u64, &str)> {
+    const TIMES: [char; 4] = ['x', 'X', '×', '*'];
+    let words = words.trim();
+    let count = |text: &str| text.trim().parse::<u64>().ok().filter(|count| *count > 1);
+    let before = words.split_once(TIMES).and_then(|(number, rest)| Some((count(number)?, rest.trim())));
+    // the x of `rtx 4090` stands for nothing
+    let after = words.rsplit_once(TIMES).filter(|(rest, _)| rest.ends_with(char::is_whitespace));
+    before.or_else(|| after.and_then(|(rest, number)| Some((count(number)?, rest.trim()))))
+}
+
 /// The card of that slug.
 ///
 /// # Errors

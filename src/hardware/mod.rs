@@ -7,7 +7,7 @@ mod memory;
 mod rent;
 
 pub(crate) use catalogue::spelled;
-pub use catalogue::{UnknownGpu, gpu, gpus, search};
+pub use catalogue::{UnknownGpu, gpu, gpus, search, several};
 pub use gpu::{Gpu, sold_with};
 pub use kinds::{Basis, Class, ComputeCapability, NotACapability, Vendor};
 pub(crate) use memory::NCCL;

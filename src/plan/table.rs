@@ -1,10 +1,11 @@
-//! What can be trained on a card: models × methods, each with the largest micro-batch.
+//! What can be trained on a card, or on each of several: models × methods, each with the largest micro-batch.
 
 use serde::{Deserialize, Serialize};
 
 use super::answer::Answer;
 use super::cards;
 use super::each;
+use super::layouts::{name, otherwise};
 use super::solve::{Largest, Most, most_batch, most_length, most_rank};
 use super::verdict::Verdict;
 use crate::hardware::{Gpu, Vendor};
@@ -12,7 +13,8 @@ use crate::issue::{Field, Issue, Severity};
 use crate::model::Architecture;
 use crate::scenario::choices::Choice;
 use crate::scenario::{
-    Checkpointing, Cluster, CpuOffload, GpuChoice, Layout, Method, ModelChoice, Scenario, Stack, Task,
+    Checkpointing, Cluster, CpuOffload, GpuChoice, Layout, Method, ModelChoice, Scenario, Sharding, Stack,
+    Task,
 };
 use crate::step;
 use crate::units::{Bytes, grouped};
@@ -53,6 +55,12 @@ pub enum FitCell {
 }
 
 impl FitCell {
+    /// The engine of several GPUs under which it fits, and how the model is divided: `FSDP2`, `tensor 8`.
+    pub fn engine(&self) -> Option<String> {
+        let FitCell::Fits { scenario, .. } = self else { return None };
+        scenario.cluster.is_many().then(|| name(scenario))
+    }
+
     /// Whether its micro-batch fits closely, with less to spare than the estimate may be off by.
     pub fn is_close(&self) -> bool {
         match self {
@@ -107,6 +115,17 @@ impl Measure {
         },
     ];
 
+    /// The scenario with the least that is looked for.
+    fn least(self, scenario: &Scenario) -> Scenario {
+        let mut least = scenario.clone();
+        match self {
+            Measure::Batch => least.batch = 1,
+            Measure::Length => least.sequence = 1,
+            Measure::Rank => least.lora.rank = 1,
+        }
+        least
+    }
+
     /// The methods of a task that it can be asked of.
     pub fn methods(self, task: Task) -> impl Iterator<Item = Method> {
         let asked = move |method: &Method| self != Measure::Rank || method.has_adapters();
@@ -120,8 +139,7 @@ impl Measure {
     }
 }
 
-/// What holds for every cell of a table, in two or three sentences: the rule of [`row`] and [`with_method`]. Where the scenario has
-/// several GPUs, [`on_one`] of them.
+/// What holds for every cell of a table, in two or three sentences: the rule of [`row`] and [`with_method`].
 pub fn conditions(base: &Scenario, measure: Measure) -> String {
     let run = match (base.task.trains(), base.checkpointing) {
         (false, _) => format!("and {} new ones", grouped(base.generation.new_tokens)),
@@ -132,7 +150,15 @@ pub fn conditions(base: &Scenario, measure: Measure) -> String {
         }
     };
     let half = if base.has_bfloat16() { "" } else { ", without bfloat16, which the card does not have" };
-    let one = on_one(base).map_or_else(String::new, |words| format!("{words} "));
+    let gpus = match (base.cluster.is_many(), base.task.trains()) {
+        (false, _) => String::new(),
+        (true, false) => on_one(base).map_or_else(String::new, |words| format!("{words} ")),
+        (true, true) => format!(
+            "On each of {} GPUs, under the engine that the method usually has on several or, where that does not do, the first of \
+             others that does. ",
+            grouped(base.cluster.gpus)
+        ),
+    };
     let sequences = match measure {
         Measure::Batch => {
             format!("Sequences of {} tokens, or as many as the model has positions,", grouped(base.sequence))
@@ -150,7 +176,7 @@ pub fn conditions(base: &Scenario, measure: Measure) -> String {
         false => "",
     };
     format!(
-        "{one}{sequences} {run}; the rest as in the scenario. Methods other than its own, and what it leaves open, have the \
+        "{gpus}{sequences} {run}; the rest as in the scenario. Methods other than its own, and what it leaves open, have the \
          precision and optimizer that {} is usually run with{half}.{followed}",
         base.library(),
     )
@@ -171,6 +197,9 @@ pub fn table(models: &[&str], base: &Scenario, memory: Bytes) -> Vec<FitRow> {
 /// The row of a scenario: all that is no matter of the method is the scenario's; so is the card where its memory is just that,
 /// and sequences are no longer than the model's positions. What is to be left open is filled first ([`Scenario::filled`]).
 ///
+/// Where it trains on several GPUs each has as much memory, and a cell is of the engine that the scenario has, or its method usually, or of
+/// the first of its library's others that holds the run where that one does not.
+///
 /// ```
 /// use headroom::plan::{FitCell, Measure, row};
 /// use headroom::{scenario::Scenario, units::Bytes};
@@ -183,15 +212,15 @@ pub fn table(models: &[&str], base: &Scenario, memory: Bytes) -> Vec<FitRow> {
 pub fn row(base: &Scenario, memory: Bytes, measure: Measure) -> FitRow {
     let own = base.gpu().is_ok_and(|gpu| gpu.memory == memory);
     let gpu = if own { base.gpu.clone() } else { GpuChoice::Custom(memory) };
-    let base = Scenario { gpu, batch: 1, ..alone(base) };
+    // what generates is followed on a single GPU
+    let base = if base.task.trains() { base.clone() } else { alone(base) };
+    let base = Scenario { gpu, batch: 1, ..base };
     let found = base.architecture().and_then(|architecture| Ok((architecture, base.gpu()?)));
     let cell = |method: &Method| match &found {
         Ok((architecture, gpu)) => {
             let scenario = within_positions(&with_method(&base, *method));
             let no_kernels = cards::no_kernels(&scenario).map(FitCell::Unknown);
-            no_kernels.unwrap_or_else(|| {
-                cell(architecture, gpu, scenario, measure).unwrap_or_else(FitCell::Unknown)
-            })
+            no_kernels.unwrap_or_else(|| held(architecture, gpu, scenario, measure))
         }
         Err(issue) => FitCell::Unknown(issue.clone()),
     };
@@ -199,8 +228,9 @@ pub fn row(base: &Scenario, memory: Bytes, measure: Measure) -> FitRow {
     FitRow { model: base.model_name(), parameters, cells: Method::ALL.iter().map(cell).collect() }
 }
 
-/// The largest model of some that fits beyond doubt, by each method, in a sentence.
-pub fn largest_that_fit(rows: &[&FitRow], task: Task, measure: Measure) -> String {
+/// The largest model of some that fits beyond doubt, by each method of the scenario's task, in a sentence.
+pub fn largest_that_fit(rows: &[&FitRow], base: &Scenario, measure: Measure) -> String {
+    let task = base.task;
     let said = measure.methods(task).filter_map(|method| {
         let column = Method::ALL.iter().position(|other| *other == method)?;
         let fits = |row: &&&FitRow| row.cells.get(column).is_some_and(|cell| cell.is_sure(measure));
@@ -213,6 +243,41 @@ pub fn largest_that_fit(rows: &[&FitRow], task: Task, measure: Measure) -> Strin
         true => "None of them fits.".to_owned(),
         false => format!("The largest that fit: {}.", said.join(", ")),
     }
+}
+
+/// The cell of a scenario under its engine, or under the first other that holds it.
+fn held(architecture: &Architecture, gpu: &Gpu, scenario: Scenario, measure: Measure) -> FitCell {
+    let under = |scenario| cell(architecture, gpu, scenario, measure).unwrap_or_else(FitCell::Unknown);
+    let own = under(scenario.clone());
+    let mut nearest = match own {
+        FitCell::Fits { .. } => return own,
+        FitCell::TooLarge { needed } => Some(needed),
+        FitCell::Unknown(_) => None,
+    };
+    for other in other_engines(&scenario, matches!(own, FitCell::Unknown(_))) {
+        // most are dismissed by the tensors of the least that is looked for
+        let Some(fit) = Answer::of_tensors(measure.least(&other)).fit() else { continue };
+        if fit.fits()
+            && let found @ FitCell::Fits { .. } = under(other)
+        {
+            return found;
+        }
+        nearest = Some(nearest.map_or(fit.needed, |nearest| nearest.min(fit.needed)));
+    }
+    nearest.map_or(own, |needed| FitCell::TooLarge { needed })
+}
+
+/// The scenario under other engines of its GPUs, those first that send least. Whole copies keep the most: they are worth a look where the
+/// scenario's engine has no answer.
+fn other_engines(scenario: &Scenario, whole: bool) -> Vec<Scenario> {
+    let copies = Cluster { sharding: Sharding::Ddp, ..scenario.cluster };
+    let has_copies = scenario.cluster.sharding != Sharding::Ddp && scenario.stack != Stack::Megatron;
+    let copies = (whole && scenario.cluster.is_many() && has_copies).then(|| {
+        let mut other = scenario.clone();
+        other.change(|other| other.cluster = copies);
+        other
+    });
+    copies.into_iter().chain(otherwise(scenario, scenario.cluster.gpus)).collect()
 }
 
 fn cell(
@@ -273,11 +338,12 @@ pub fn on_one(scenario: &Scenario) -> Option<String> {
 pub fn with_method(scenario: &Scenario, method: Method) -> Scenario {
     let mut other = Scenario { method, ..scenario.clone() };
     if scenario.method != method {
+        // the element types are those of the engine that the method usually has
+        other.cluster.sharding = other.defaults().cluster.sharding;
         let usual = other.defaults();
         other.precision = usual.precision;
         other.optimizer = usual.optimizer;
         other.savings.step = usual.savings.step;
-        other.cluster.sharding = usual.cluster.sharding;
     }
     other
 }
@@ -391,33 +457,57 @@ mod tests {
             conditions(&Scenario { task: Task::Generate, ..Scenario::default() }, Measure::Batch);
         assert!(generating.contains("positions, and 512 new ones; the rest"), "{generating}");
         let many = Scenario { cluster: EIGHT, ..Scenario::default() };
-        assert!(
-            conditions(&many, Measure::Batch)
-                .starts_with("For a single GPU, not for the 8 of the scenario. Sequences")
-        );
+        assert!(conditions(&many, Measure::Batch).starts_with("On each of 8 GPUs, under the engine"));
+        let generating = Scenario { task: Task::Generate, ..many };
+        assert!(conditions(&generating, Measure::Batch).starts_with("For a single GPU, not for the 8"));
     }
 
     const EIGHT: Cluster = Cluster { gpus: 8, sharding: Sharding::Fsdp2, ..Cluster::ONE };
 
     #[test]
-    fn the_table_is_of_single_gpus() {
-        let model = ModelChoice::Catalogue("Qwen/Qwen2.5-0.5B".into());
-        let one = Scenario { model, method: Method::Full, precision: Precision::Bf16, ..Scenario::default() };
-        let many = Scenario { cluster: EIGHT, ..one.clone() };
-        let batches = |base: &Scenario| {
-            row(base, Bytes::gib(24.), Measure::Batch)
-                .cells
-                .into_iter()
-                .map(|cell| match cell {
-                    FitCell::Fits { batch, scenario, .. } => (batch, scenario.cluster.gpus),
-                    other => panic!("{other:?}"),
-                })
-                .collect::<Vec<_>>()
+    fn several_gpus_share_what_one_does_not_hold() {
+        let mut eight = Scenario { method: Method::Full, sequence: 512, ..Scenario::default() };
+        eight.change(|scenario| scenario.cluster.gpus = 8);
+        let found = row(&eight, Bytes::gib(24.), Measure::Batch);
+        let engines: Vec<_> = found.cells.iter().map(FitCell::engine).collect();
+        assert_eq!(engines, ["FSDP2", "DDP", "DDP"].map(|engine| Some(engine.to_owned())), "{found:?}");
+        for cell in found.cells {
+            let FitCell::Fits { scenario, needed, .. } = cell else { panic!("it fits") };
+            let answer = Answer::of(*scenario);
+            let is_held = answer.runs() == Some(true) && answer.fit().map(|fit| fit.needed) == Some(needed);
+            assert!(is_held && answer.scenario.cluster.gpus == 8);
+        }
+        // another engine holds what whole copies do not
+        let large = ModelChoice::Catalogue("Qwen/Qwen3-32B".into());
+        let mut two = Scenario { model: large, ..eight.clone() };
+        two.change(|scenario| (scenario.method, scenario.cluster.gpus) = (Method::Qlora, 2));
+        let [full, lora, qlora] = &row(&two, Bytes::gib(24.), Measure::Batch).cells[..] else {
+            panic!("a cell per method")
         };
-        assert_eq!(batches(&many), batches(&one));
+        assert_eq!(qlora.engine().as_deref(), Some("FSDP2"), "{qlora:?}");
+        let needed = |cell: &FitCell| match cell {
+            FitCell::TooLarge { needed } => *needed,
+            FitCell::Fits { .. } | FitCell::Unknown(_) => panic!("{cell:?}"),
+        };
+        assert!(needed(lora) > Bytes::gib(24.) && needed(full) > needed(lora));
         // another method on the same GPUs is sharded as it usually is
-        assert_eq!(with_method(&many, Method::Qlora).cluster, Cluster { sharding: Sharding::Ddp, ..EIGHT });
-        assert_eq!(with_method(&many, Method::Full), many);
+        let many = Scenario { cluster: EIGHT, ..Scenario::default() };
+        assert_eq!(with_method(&many, many.method), many);
+        assert_eq!(with_method(&many, Method::Lora).cluster.sharding, Sharding::Ddp);
+    }
+
+    #[test]
+    fn whole_copies_are_looked_at_where_an_engine_has_no_answer() {
+        let mut scenario = Scenario {
+            model: ModelChoice::Catalogue("google/gemma-3-1b-it".into()),
+            method: Method::Full,
+            cluster: EIGHT,
+            ..Scenario::default()
+        };
+        // FSDP2 is not followed with weights of another type than its optimizer's
+        scenario.precision = Precision::AmpBf16Weights;
+        let found = row(&scenario, Bytes::gib(24.), Measure::Batch);
+        assert_eq!(found.cells[0].engine().as_deref(), Some("DDP"), "{:?}", found.cells[0]);
     }
 
     #[test]

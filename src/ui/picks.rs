@@ -3,11 +3,11 @@
 use super::controls::{Found, Item};
 use super::format::{number, parameters};
 use super::hub;
-use crate::hardware::{Gpu, gpus, search};
+use crate::hardware::{Gpu, gpus, search, several};
 use crate::model::catalogue;
 use crate::model::dimensions::SIZES;
-use crate::scenario::{GpuChoice, ModelChoice};
-use crate::units::{BYTES_PER_MIB, Bytes, ungrouped};
+use crate::scenario::{GpuChoice, ModelChoice, Scenario};
+use crate::units::{BYTES_PER_MIB, Bytes, grouped, ungrouped};
 
 /// The key of an item that is a model of some size.
 const SIZE: &str = "size:";
@@ -19,6 +19,8 @@ const USUAL_BILLIONS: f64 = 7.;
 const USUAL_GIB: f64 = 24.;
 /// No card has more: a larger number without a unit is the name of one, such as 4090.
 const MOST_GIB: f64 = 300.;
+/// Between the number of cards and the key of one of them.
+const TIMES: char = '*';
 /// The key of the item that is the model itself, as its teacher.
 const SAME: &str = "same";
 /// The key of an item that is yet to be fetched from the Hub.
@@ -87,12 +89,18 @@ pub fn find_teachers(words: &str) -> Found {
     found
 }
 
-/// The cards that a few words may mean, with a card of any memory. Several cards are found as one, with a word on that.
+/// The cards that a few words may mean, with a card of any memory; several of each where the words ask for so many.
 pub fn find_gpus(words: &str) -> Found {
-    let (several, words) = match several(words) {
-        Some((count, rest)) => (Some(count), rest),
-        None => (None, words),
-    };
+    let Some((count, one)) = several(words) else { return find_cards(words) };
+    let mut found = find_cards(one);
+    for item in &mut found.items {
+        item.key = format!("{count}{TIMES}{}", item.key);
+        item.label = format!("{} × {}", grouped(count), item.label);
+    }
+    found
+}
+
+fn find_cards(words: &str) -> Found {
     let item = |gpu: &Gpu| Item {
         key: gpu.slug.to_string(),
         label: gpu.name.to_string(),
@@ -118,28 +126,14 @@ pub fn find_gpus(words: &str) -> Found {
         detail: "all of it for programs; a card sold so has a little less".to_owned(),
     });
     let items = with_free_choice(found, free, true);
-    let note = match (several, items.is_empty()) {
-        (_, true) => format!(
+    let note = match items.is_empty() {
+        true => format!(
             "No card matches “{}”. Type a part of its name, or an amount such as 24 for any card with that memory.",
             words.trim()
         ),
-        (Some(count), false) => format!(
-            "For {count} GPUs choose the card here, and {count} under “GPUs”: figures are those of each."
-        ),
-        (None, false) => String::new(),
+        false => String::new(),
     };
     Found { items, note }
-}
-
-/// How many cards are asked for, and the words for one of them: `8x h100`, `2 × A100`, `h100 x8`.
-fn several(words: &str) -> Option<(u32, &str)> {
-    const TIMES: [char; 4] = ['x', 'X', '×', '*'];
-    let words = words.trim();
-    let count = |text: &str| text.trim().parse().ok().filter(|count| *count > 1);
-    let before = words.split_once(TIMES).and_then(|(number, rest)| Some((count(number)?, rest.trim())));
-    // the x of `rtx 4090` stands for nothing
-    let after = words.rsplit_once(TIMES).filter(|(rest, _)| rest.ends_with(char::is_whitespace));
-    before.or_else(|| after.and_then(|(rest, number)| Some((count(number)?, rest.trim()))))
 }
 
 /// What was found with the item of a free size, where there is one, as the first or the last.
@@ -173,8 +167,16 @@ pub fn model_of(key: &str) -> ModelChoice {
     }
 }
 
-/// The card that an item stands for.
-pub fn gpu_of(key: &str) -> GpuChoice {
+/// Takes the card that an item stands for, and as many as it says.
+pub fn take_gpus(scenario: &mut Scenario, key: &str) {
+    let (count, card) = key.split_once(TIMES).unwrap_or(("", key));
+    scenario.gpu = gpu_of(card);
+    if let Ok(count) = count.parse() {
+        scenario.cluster.set_gpus(count);
+    }
+}
+
+fn gpu_of(key: &str) -> GpuChoice {
     match key.strip_prefix(MEMORY).and_then(|value| value.parse().ok()) {
         Some(gib) => GpuChoice::Custom(Bytes::gib(gib)),
         None => GpuChoice::Catalogue(key.to_owned()),
@@ -315,15 +317,24 @@ mod tests {
     }
 
     #[test]
-    fn several_cards_are_one_with_a_word_on_it() {
+    fn several_cards_are_taken_at_once() {
         for words in ["8x h100", "8 × H100", "h100 x8", "8*H100"] {
             let found = find_gpus(words);
-            assert!(found.items.iter().any(|item| item.key.starts_with("h100")), "{words}: {found:?}");
-            assert!(found.note.starts_with("For 8 GPUs choose the card here"), "{words}: {found:?}");
+            let first = found.items.iter().find(|item| item.label.contains("H100")).expect("an H100");
+            assert!(first.label.starts_with("8 × H100"), "{words}: {found:?}");
+            let mut scenario = Scenario::default();
+            take_gpus(&mut scenario, &first.key);
+            let taken = scenario.gpu().map(|gpu| gpu.name.contains("H100"));
+            assert_eq!((taken, scenario.cluster.gpus), (Ok(true), 8), "{words}");
         }
-        for words in ["", "rtx 4090", "gtx", "xeon", "1x h100"] {
-            assert!(!find_gpus(words).note.contains("choose the card here"), "{words}");
+        for words in ["", "rtx 4090", "gtx", "1x h100"] {
+            assert!(find_gpus(words).items.iter().all(|item| !item.key.contains(TIMES)), "{words}");
         }
+        let mut scenario = Scenario::default();
+        take_gpus(&mut scenario, &find_gpus("2 x 24").items[0].key);
+        assert_eq!((&scenario.gpu, scenario.cluster.gpus), (&GpuChoice::Custom(Bytes::gib(24.)), 2));
+        take_gpus(&mut scenario, "t4");
+        assert_eq!(scenario.cluster.gpus, 2, "one card more is no question of how many");
         assert!(find_gpus("8x nothing").note.starts_with("No card matches “nothing”"));
         assert!(find_models("no such thing").note.starts_with("No model matches “no such thing”"));
     }

@@ -2,7 +2,7 @@
 
 use super::enumerated::ways;
 use super::trying::{place, tried};
-use super::way::{Way, WayOutcome};
+use super::way::{Way, WayOutcome, engine};
 use crate::issue::Issue;
 use crate::plan::counts::{GPU_COUNTS, between};
 use crate::plan::each;
@@ -12,7 +12,7 @@ use crate::units::Bytes;
 /// What ways are put in order by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WayOrder {
-    /// The fastest first; of unknown speed the one that needs least.
+    /// The fastest of each engine first, then the others, the fastest before the slower; of unknown speed the one that needs least.
     Speed,
     /// The one that needs least first.
     Memory,
@@ -29,6 +29,21 @@ pub fn rank_ways(ways: &mut [Way], order: WayOrder) {
         let by_speed = speed(other).total_cmp(&speed(one));
         place(one).cmp(&place(other)).then(by_speed).then(one.needed().cmp(&other.needed()))
     });
+    if order == WayOrder::Speed {
+        lead(ways);
+    }
+}
+
+/// Moves the first way of each engine that fits before the others: one engine alone may have more ways than anybody reads.
+fn lead(ways: &mut [Way]) {
+    let mut led: Vec<&'static str> = Vec::new();
+    for at in 0..ways.len() {
+        let engine = engine(&ways[at].scenario);
+        if ways[at].fits() && !led.contains(&engine) {
+            ways[led.len()..=at].rotate_right(1);
+            led.push(engine);
+        }
+    }
 }
 
 /// Reasons why ways have no answer, each with how many have it.

@@ -1,7 +1,7 @@
 //! Ways to use GPUs, tried and ranked.
 
 use super::trying::{of, place};
-use super::way::name;
+use super::way::{engine, name};
 use super::*;
 use crate::plan::answer::Answer;
 use crate::scenario::{Allocator, Checkpointing, GpuChoice, Method, ModelChoice, Scenario, Stack};
@@ -75,9 +75,24 @@ fn what_is_ranked_is_what_its_scenario_answers() {
         let pace = answer.pace().map(|pace| pace.tokens_per_second());
         assert_eq!(way.speed(), pace, "{}", way.name());
     }
-    let speeds: Vec<f64> =
-        ways.iter().filter(|way| way.fits()).filter_map(Way::speed).map(|speed| speed.typical).collect();
-    assert!(speeds.is_sorted_by(|one, next| one >= next), "{speeds:?}");
+    // the fastest of each engine, then the others
+    let fitting: Vec<&Way> = ways.iter().filter(|way| way.fits()).collect();
+    let engines: std::collections::BTreeSet<&str> = fitting.iter().map(|way| engine(&way.scenario)).collect();
+    let (leading, others) = fitting.split_at(engines.len());
+    assert_eq!(
+        leading.iter().map(|way| engine(&way.scenario)).collect::<std::collections::BTreeSet<_>>(),
+        engines
+    );
+    assert!(engines.len() > 3 && !others.is_empty(), "{engines:?}");
+    for part in [leading, others] {
+        let speeds: Vec<f64> = part.iter().filter_map(|way| way.speed()).map(|speed| speed.typical).collect();
+        assert!(speeds.is_sorted_by(|one, next| one >= next), "{speeds:?}");
+    }
+    for way in others {
+        let first = leading.iter().find(|first| engine(&first.scenario) == engine(&way.scenario));
+        let speeds = first.and_then(|first| Some((first.speed()?.typical, way.speed()?.typical)));
+        assert!(speeds.is_none_or(|(first, own)| first >= own), "{}", way.name());
+    }
     assert!(ways.iter().map(place).is_sorted());
 }
 

@@ -139,6 +139,15 @@ pub(in crate::plan) fn name(scenario: &Scenario) -> String {
     [Some(sharding.label().to_owned())].into_iter().chain(further).flatten().collect::<Vec<_>>().join(", ")
 }
 
+/// Whose code divides the model.
+pub(super) fn engine(scenario: &Scenario) -> &'static str {
+    match scenario.divided().tensor {
+        _ if is_megatron(scenario) => "Megatron-core",
+        0 | 1 => scenario.cluster.sharding.label(),
+        _ => "tensor",
+    }
+}
+
 /// The layers of Megatron's stages where these have not as many each: `, stages of 7, 8 and 7 layers`.
 fn of_stages(scenario: &Scenario) -> Option<String> {
     let layout = scenario.cluster.layout;

@@ -284,7 +284,7 @@ fn Card(key: &'static Key) -> impl IntoView {
     let is_real = state.of_scenario(|scenario| memory(scenario).is_none());
     let gpu = state.lens(
         |scenario| picks::gpu_label(&scenario.gpu),
-        |scenario, picked: String| scenario.gpu = picks::gpu_of(&picked),
+        |scenario, picked: String| picks::take_gpus(scenario, &picked),
     );
     let gib = state.lens(
         |scenario| memory(scenario).unwrap_or_default().as_gib(),
@@ -294,8 +294,8 @@ fn Card(key: &'static Key) -> impl IntoView {
         <Combobox
             id=key.name
             label=key.label
-            help="The card that the run is to fit on, each of them where there are several. Type a name, or an amount such as 24 for any card \
-                  with that memory."
+            help="The card that the run is to fit on, each of them where there are several. Type a name, several such as 8x H100, or an amount \
+                  such as 24 for any card with that memory."
             chosen=gpu.value
             find=picks::find_gpus
             pick=gpu.set

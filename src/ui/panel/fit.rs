@@ -8,7 +8,7 @@ use super::rows::{pieces, summed_up};
 use crate::hardware::{Gpu, Vendor};
 use crate::model::catalogue;
 use crate::plan::{self, FitCell, FitRow, Measure, largest_that_fit};
-use crate::scenario::{Method, ModelChoice, Scenario, Stack, Task};
+use crate::scenario::{Method, ModelChoice, Scenario, Stack};
 use crate::ui::asked::Listed;
 use crate::ui::behind::Behind;
 use crate::ui::controls::{Cell, Row, Select, Slider, Table, TextBox};
@@ -206,8 +206,7 @@ fn Asking(
 /// The largest model of those listed that fits, by method.
 fn gist(rows: &[(Scenario, Option<FitRow>)], measure: Measure) -> String {
     let heard: Vec<&FitRow> = rows.iter().filter_map(|(_, row)| row.as_ref()).collect();
-    let task = rows.first().map_or(Task::Sft, |(scenario, _)| scenario.task);
-    largest_that_fit(&heard, task, measure)
+    rows.first().map_or_else(String::new, |(scenario, _)| largest_that_fit(&heard, scenario, measure))
 }
 
 /// The models of the table: first the scenario's own, where it is none of them anyway.
@@ -293,7 +292,11 @@ fn content(state: State, cell: &FitCell, (asked, measure): (&Scenario, Measure),
             let opened = scenario.clone();
             let told = format!("Opened {}, {said}", summary::title(scenario));
             Cell {
-                small: [length, close, expandable].into_iter().flatten().collect::<Vec<_>>().join(", "),
+                small: [length, cell.engine(), close, expandable]
+                    .into_iter()
+                    .flatten()
+                    .collect::<Vec<_>>()
+                    .join(", "),
                 hint: format!("Open {}", summary::title(scenario)),
                 act: Some(Callback::new(move |()| open(state, &opened, &told))),
                 class: if is_close { "close" } else { "fits" },

@@ -78,7 +78,7 @@ pub fn Layouts() -> impl IntoView {
             />
             <p class="remark">
                 "What each GPU needs, and what all of them do. Every way trains on as many sequences in a step, in the fastest \
-                 micro-batch that fits; speeds are rough. Choose one to open it."
+                 micro-batch that fits; the fastest of each engine comes first, and speeds are rough. Choose one to open it."
             </p>
             <Grounds of=Behind::Gpus />
         </section>
