@@ -69,6 +69,7 @@ pub enum Field {
     Gpu,
     Gpus,
     Sharding,
+    BucketViews,
     Reshards,
     ReshardsRoot,
     ShardedLayers,

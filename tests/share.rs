@@ -232,13 +232,15 @@ fn savings() -> impl Strategy<Value = Savings> {
 fn clusters() -> impl Strategy<Value = Cluster> {
     let own = (1u64..=1 << 24, select(Sharding::ALL), any::<bool>(), select(ReduceDtype::ALL));
     let units = (select(ShardedLayers::ALL), select(WrappedBy::ALL));
-    let more = (any::<bool>(), units, 1u64..=1 << 24, select(CpuOffload::ALL));
+    let more = (any::<[bool; 2]>(), units, 1u64..=1 << 24, select(CpuOffload::ALL));
     (own, more, deepspeed(), layouts()).prop_map(
-        |((gpus, sharding, reshards, reduce), (reshards_root, units, replicas, cpu), deepspeed, layout)| {
+        |((gpus, sharding, reshards, reduce), (switches, units, replicas, cpu), deepspeed, layout)| {
+            let [bucket_views, reshards_root] = switches;
             let (sharded, wrapped_by) = units;
             Cluster {
                 gpus,
                 sharding,
+                bucket_views,
                 reshards,
                 reshards_root,
                 sharded,

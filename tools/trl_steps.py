@@ -234,7 +234,7 @@ def join(case):
         plain = torch.nn.parallel.DistributedDataParallel.__init__
 
         def wrapped(self, *own, **named):
-            plain(self, *own, **dict(named, init_sync=False))
+            plain(self, *own, **dict(named, init_sync=False, gradient_as_bucket_view=bool(case.get("gradient_as_bucket_view"))))
             self.register_comm_hook(None, reduced)
         torch.nn.parallel.DistributedDataParallel.__init__ = wrapped
     # whether gradients overflowed is read off the device: they did not

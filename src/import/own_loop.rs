@@ -15,6 +15,8 @@ pub(super) struct Engine {
     shards: Vec<Call>,
 }
 
+/// DDP's switch, which is called so everywhere.
+const VIEWS: &str = "gradient_as_bucket_view";
 /// How a layer's and the root's `reshard_after_forward` are called among the settings.
 const OF_LAYERS: &str = "fully_shard(layer).reshard_after_forward";
 const OF_ROOT: &str = "fully_shard(model).reshard_after_forward";
@@ -27,6 +29,11 @@ impl Engine {
             name @ ("DistributedDataParallel" | "DDP" | "FullyShardedDataParallel" | "FSDP") => {
                 let model = call.values.first().cloned().unwrap_or_else(|| Value::from("model"));
                 flatten("", name, model, settings);
+                let views = call.named.iter().find(|(name, _)| name == VIEWS);
+                if let Some((_, value)) = views.filter(|_| ["DistributedDataParallel", "DDP"].contains(&name))
+                {
+                    flatten("", VIEWS, value.clone(), settings);
+                }
             }
             "CPUOffloadPolicy" => flatten("", "CPUOffloadPolicy", Value::Bool(true), settings),
             "initialize" if call.path.starts_with("deepspeed") => {
@@ -77,6 +84,7 @@ fn deepspeed(file: &Map<String, Value>, settings: &mut Vec<Setting>) {
 pub(super) fn engine(reader: &mut Reader) {
     if let Some(said) = reader.take(&["DistributedDataParallel", "DDP"]) {
         reader.set("shard", "ddp", &said.said);
+        reader.switches("gradient-as-bucket-view", &[VIEWS]);
     }
     if let Some(said) = reader.take(&["FullyShardedDataParallel", "FSDP"]) {
         let why = "FSDP of the first version is predicted as FSDP2, which shards parameter by parameter";

@@ -13,6 +13,8 @@ pub struct Cluster {
     pub gpus: u64,
     /// What each of them keeps; read where there are several.
     pub sharding: Sharding,
+    /// Whether DDP's gradients are parts of its buckets once they are reduced (`gradient_as_bucket_view`).
+    pub bucket_views: bool,
     /// Whether a layer's gathered parameters go after its forward pass; read for [`Sharding::Fsdp2`].
     pub reshards: bool,
     /// Whether those of the root, which is what is in no layer, go too; read for [`Sharding::Fsdp2`].
@@ -151,6 +153,7 @@ impl Cluster {
     pub const ONE: Cluster = Cluster {
         gpus: 1,
         sharding: Sharding::Ddp,
+        bucket_views: false,
         reshards: true,
         reshards_root: true,
         sharded: ShardedLayers::Layers,

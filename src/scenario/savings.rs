@@ -4,7 +4,7 @@ use crate::model::Architecture;
 
 use super::{
     Checkpointing, Compile, Field, Issue, LoraTargets, LossKernel, Method, Offloading, Precision, Scenario,
-    Severity, Stack, StepTime,
+    Severity, Sharding, Stack, StepTime,
 };
 
 /// Adds what is wrong with the savings of a scenario.
@@ -120,9 +120,26 @@ fn offloading(scenario: &Scenario, architecture: Option<&Architecture>, issues: 
         issues.push(Issue::error(Field::Offloading, message).with_fix(fix));
         return;
     }
-    if scenario.checkpointing.is_reentrant() {
+    let is_zero3 = scenario.cluster.has_engine() && scenario.cluster.sharding == Sharding::Zero3;
+    let is_whole = scenario.checkpointing == Checkpointing::Off;
+    if scenario.stack == Stack::Trl && scenario.cluster.is_fsdp2() && is_whole {
+        let message = "trl's offloading takes gathered weights for activations where layers save them, and copies them too: not followed \
+                       under FSDP2 without gradient checkpointing";
+        issues.push(Issue::error(Field::Offloading, message).with_fix("switch checkpointing on"));
+    }
+    if is_zero3 && scenario.method == Method::Full {
+        // the hooks give a weight back as another tensor
+        let message = "DeepSpeed stops where a trained weight of ZeRO-3 comes back from trl's offloading (\"'Tensor' object has no \
+                       attribute 'ds_status'\")";
+        let fix = "choose FSDP2 or ZeRO-2, or keep activations on the GPU";
+        issues.push(Issue::error(Field::Offloading, message).with_fix(fix));
+    } else if scenario.checkpoints().is_reentrant() {
         let message = "reentrant checkpointing saves its recomputed activations in backward, where offloading is not followed";
-        let fix = "choose checkpointing with use_reentrant=False";
+        // trl makes it so under ZeRO-3
+        let fix = match scenario.checkpointing.is_reentrant() {
+            true => "choose checkpointing with use_reentrant=False",
+            false => "choose FSDP2 or ZeRO-2, or keep activations on the GPU",
+        };
         issues.push(Issue::error(Field::Offloading, message).with_fix(fix));
     }
     if scenario.stack == Stack::Litgpt {
@@ -150,5 +167,40 @@ fn has_wide_states(scenario: &Scenario) -> bool {
         Precision::Bf16 | Precision::Fp16 | Precision::AmpBf16Weights | Precision::AmpFp16Weights => {
             scenario.method == Method::Qlora && scenario.quantization.makes_rest_float32()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::Severity;
+
+    #[test]
+    fn what_offloading_does_not_go_with_depends_on_the_engine() {
+        let errors = |link: &str| {
+            let scenario =
+                crate::share::decode(&format!("{link}&st=trl&offload=on&p=amp-bf16-weights&gpus=4"))
+                    .scenarios
+                    .remove(0);
+            let of_offloading =
+                |issue: &Issue| issue.severity == Severity::Error && issue.field == Field::Offloading;
+            scenario
+                .validate()
+                .into_iter()
+                .filter(of_offloading)
+                .map(|issue| issue.message.to_string())
+                .collect::<Vec<_>>()
+        };
+        for free in ["shard=ddp", "shard=zero2&method=full", "shard=zero3&method=lora&gc=off"] {
+            assert_eq!(errors(free), Vec::<String>::new(), "{free}");
+        }
+        // trl makes checkpoints reentrant there
+        let again = errors("shard=zero3&method=lora");
+        assert!(again.len() == 1 && again[0].contains("where offloading is not followed"), "{again:?}");
+        let copied = errors("shard=fsdp2&method=lora&gc=off");
+        assert!(copied.len() == 1 && copied[0].contains("gathered weights"), "{copied:?}");
+        assert_eq!(errors("shard=fsdp2&method=lora"), Vec::<String>::new());
+        let stops = errors("shard=zero3&method=full&gc=off");
+        assert!(stops.len() == 1 && stops[0].contains("ds_status"), "{stops:?}");
     }
 }

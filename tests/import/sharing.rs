@@ -116,6 +116,9 @@ fn a_loop_says_what_shares_it() {
     };
     let (scenario, unsaid) = of("m = DDP(m, device_ids=[rank])", 1);
     assert_eq!((scenario.cluster.sharding, unsaid), (Sharding::Ddp, true));
+    assert!(!scenario.cluster.bucket_views);
+    let (scenario, _) = of("m = DDP(m, device_ids=[rank], gradient_as_bucket_view=True)", 4);
+    assert_eq!((scenario.cluster.sharding, scenario.cluster.bucket_views), (Sharding::Ddp, true));
     let (scenario, unsaid) = of(
         "for l in m.model.layers: fully_shard(l, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16), reshard_after_forward=False)\nfully_shard(m)",
         4,

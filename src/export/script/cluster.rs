@@ -188,7 +188,10 @@ impl Engine {
     pub fn wrap(self, run: &Run<'_>) -> String {
         let cluster = run.scenario.cluster;
         match self {
-            Engine::Ddp => "model = DistributedDataParallel(model, device_ids=[GPU])\n".to_owned(),
+            Engine::Ddp => {
+                let views = if cluster.bucket_views { ", gradient_as_bucket_view=True" } else { "" };
+                format!("model = DistributedDataParallel(model, device_ids=[GPU]{views})\n")
+            }
             Engine::Fsdp2 => {
                 let half = run.compute();
                 let reduce = match cluster.reduce {

@@ -22,6 +22,7 @@ pub(super) const SAID: &[&str] = &[
     "experts",
     "attention",
     "dropout",
+    "gradient-as-bucket-view",
     "keep-outputs",
     "set-to-none",
     "use-cache",

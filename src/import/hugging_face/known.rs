@@ -77,6 +77,8 @@ pub(in crate::import) const IDLE: &[&str] = &[
     "completion_only_loss",
     "truncation_mode",
     "ddp_timeout",
+    // how many gradients are reduced at a time: all buckets together are as large
+    "ddp_bucket_cap_mb",
     "ddp_backend",
     "resume_from_checkpoint",
     "skip_memory_metrics",

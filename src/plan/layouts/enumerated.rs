@@ -54,9 +54,9 @@ fn undivided(scenario: &Scenario) -> Scenario {
     let mut base = scenario.clone();
     // what follows from the GPUs that it has follows from others then
     base.change(|base| {
-        let Cluster { deepspeed, reduce, sharded, layout, .. } = scenario.cluster;
+        let Cluster { deepspeed, bucket_views, reduce, sharded, layout, .. } = scenario.cluster;
         let layout = Layout { layers: layout.layers, ..Layout::WHOLE };
-        base.cluster = Cluster { deepspeed, reduce, sharded, layout, ..Cluster::ONE };
+        base.cluster = Cluster { deepspeed, bucket_views, reduce, sharded, layout, ..Cluster::ONE };
     });
     base
 }

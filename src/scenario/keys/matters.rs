@@ -3,8 +3,8 @@
 use crate::model::vision::Resizing;
 use crate::scenario::software::{Quantiser, Software, Trainer};
 use crate::scenario::{
-    AttentionKernel, Checkpointing, Compile, Evaluates, Experts, Merges, Method, Rollouts, Scenario, Stack,
-    Task, Tuner, WeightFormat,
+    AttentionKernel, Checkpointing, Compile, Evaluates, Experts, Merges, Method, Rollouts, Scenario,
+    Sharding, Stack, Task, Tuner, WeightFormat,
 };
 
 /// The input makes a difference to every scenario.
@@ -223,6 +223,14 @@ pub(super) fn with_reduction(scenario: &Scenario) -> bool {
 /// Whether accelerate wraps the model, as transformers' Trainer has it done.
 fn is_by_accelerate(scenario: &Scenario) -> bool {
     Software::of(scenario.stack).trainer == Trainer::Trl
+}
+
+pub(super) fn with_ddp(scenario: &Scenario) -> bool {
+    let is_whole = scenario.cluster.is_many() && scenario.divided().gpus() <= 1;
+    is_whole
+        && scenario.cluster.sharding == Sharding::Ddp
+        && scenario.task.trains()
+        && !with_megatron(scenario)
 }
 
 pub(super) fn with_fsdp2(scenario: &Scenario) -> bool {

@@ -24,19 +24,28 @@ impl<'a> Pass<'_, 'a> {
         hidden: &Tensor<'a>,
         shared: &Shared<Tensor<'a>>,
     ) -> Tensor<'a> {
+        self.within_hooks(layer, hidden, |hidden| self.layer_forward(layer, hidden, shared))
+    }
+
+    /// What an engine's hooks around a layer are around.
+    pub(super) fn within_hooks(
+        &self,
+        layer: &BoundLayer<'a>,
+        hidden: &Tensor<'a>,
+        body: impl FnOnce(&Tensor<'a>) -> Tensor<'a>,
+    ) -> Tensor<'a> {
         self.machine.enter_layer(layer.number);
         let output = if self.shards {
-            self.machine.unit(layer.number, hidden, |hidden| self.layer_forward(layer, hidden, shared))
+            self.machine.unit(layer.number, hidden, body)
         } else {
-            let module = Module::container("layer", layer.number as u32);
-            self.machine.module(module, hidden, |hidden| self.layer_forward(layer, hidden, shared))
+            self.machine.module(Module::container("layer", layer.number as u32), hidden, body)
         };
         self.machine.leave_layer();
         output
     }
 
     /// A decoder layer's `forward(hidden_states)`.
-    fn layer_forward(
+    pub(super) fn layer_forward(
         &self,
         layer: &BoundLayer<'a>,
         hidden: &Tensor<'a>,

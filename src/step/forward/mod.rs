@@ -585,10 +585,21 @@ impl<'a> Pass<'_, 'a> {
                 }
                 let positional = self.modeling.mask_by_position.then_some(MASK);
                 let layer_of_pass = self.number * self.layers.len() + index;
-                self.machine.checkpointed(layer_of_pass, hidden, arguments, || {
-                    self.machine.with(|state| state.graph.note_named(|place| Some(place) != positional));
-                    self.layer(layer, hidden, shared)
-                })
+                let note_named =
+                    || self.machine.with(|state| state.graph.note_named(|place| Some(place) != positional));
+                match Software::of(self.member.stack).model {
+                    // its `CheckpointWrapper` is in the unit that it shards
+                    ModelCode::Torchtune => self.within_hooks(layer, hidden, |hidden| {
+                        self.machine.checkpointed(layer_of_pass, hidden, arguments, || {
+                            note_named();
+                            self.layer_forward(layer, hidden, shared)
+                        })
+                    }),
+                    _ => self.machine.checkpointed(layer_of_pass, hidden, arguments, || {
+                        note_named();
+                        self.layer(layer, hidden, shared)
+                    }),
+                }
             }
             Checkpointing::Offloaded => self.offloaded(index, hidden, shared),
         }

@@ -1,5 +1,5 @@
-//! PyTorch's DistributedDataParallel, as `gradient_as_bucket_view=False` has it: every gradient is copied into a flat bucket,
-//! which is reduced, and back.
+//! PyTorch's DistributedDataParallel: every gradient is copied into a flat bucket, which is reduced, and back; or, under
+//! `gradient_as_bucket_view=True`, its part of the bucket takes the gradient's place.
 //!
 //! Source: torch/nn/parallel/distributed.py and torch/csrc/distributed/c10d/reducer.cpp of PyTorch 2.11.
 
@@ -49,6 +49,8 @@ pub(in crate::step) struct Ddp {
     rebuilt: bool,
     /// `find_unused_parameters`: the buckets stay as they were made.
     finds_unused: bool,
+    /// `gradient_as_bucket_view`: what is reduced is the gradient.
+    views: bool,
     /// Bytes of the model's buffers by element type.
     buffers: Vec<(Dtype, u64)>,
 }
@@ -56,7 +58,7 @@ pub(in crate::step) struct Ddp {
 impl Ddp {
     /// Before there is a model.
     pub fn of(cluster: Cluster, finds_unused: bool) -> Ddp {
-        Ddp { world: cluster.gpus, finds_unused, ..Ddp::default() }
+        Ddp { world: cluster.gpus, views: cluster.bucket_views, finds_unused, ..Ddp::default() }
     }
 
     /// The reducer is made: as long as no order is known there is one bucket for all gradients of an element type
@@ -82,10 +84,18 @@ impl Ddp {
         self.buckets = flat.into_iter().map(|(dtype, bytes)| bucket(heap, dtype, bytes)).collect();
     }
 
-    /// A gradient is there (`Reducer::autograd_hook`): its place in the first backward pass is remembered.
-    pub fn arrived(&mut self, param: ParamId) {
+    /// A gradient is there (`Reducer::autograd_hook`): its place in the first backward pass is remembered. In the last micro-batch, whose
+    /// gradients are reduced, a view of the bucket takes its place (`mark_variable_ready_dense`).
+    pub fn arrived(&mut self, heap: &mut Heap, params: &mut Params, param: ParamId, is_last: bool) {
         if !self.rebuilt {
             self.arrived.push(param);
+        }
+        let Some(bucket) = self.buckets.first().copied().filter(|_| self.views && is_last) else { return };
+        let grad = &mut params.list[param as usize].grad;
+        if *grad != bucket {
+            // which bucket makes no difference: all of them stay
+            heap.retain(bucket);
+            heap.release(std::mem::replace(grad, bucket));
         }
     }
 

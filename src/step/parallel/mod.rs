@@ -495,7 +495,7 @@ impl State {
     pub fn note_arrival(&mut self, param: ParamId) {
         match &mut self.parallel {
             Parallel::Alone | Parallel::Tensor(_) | Parallel::Fsdp2(_) => {}
-            Parallel::Ddp(ddp) => ddp.arrived(param),
+            Parallel::Ddp(ddp) => ddp.arrived(&mut self.heap, &mut self.params, param, self.is_last),
             Parallel::Zero(zero) => zero.arrived(&mut self.heap, &mut self.params, param, self.is_last),
             Parallel::Zero3(zero) => zero.arrived(&mut self.heap, &mut self.params, param, self.is_last),
             Parallel::Megatron(_) => Megatron::arrived(&mut self.heap, &mut self.params, param),

@@ -89,9 +89,9 @@ pub(in crate::step) fn supported(
         let fix = "let the optimizer step after backward";
         return refuse(Field::Step, "an optimizer's step in backward".into(), fix);
     }
-    if member.offloading == Offloading::On {
-        let fix = "keep activations on the GPU";
-        return refuse(Field::Offloading, "activation offloading".into(), fix);
+    if member.offloading == Offloading::On && Software::of(member.stack).runs_loop() {
+        let fix = "choose trl or torchtune, or keep activations on the GPU";
+        return refuse(Field::Offloading, "activation offloading in a loop of one's own".into(), fix);
     }
     if member.adapts && member.lora.tuner != Tuner::Lora {
         return refuse(Field::Adapter, member.lora.tuner.label().into(), "choose LoRA, or one GPU");

@@ -2,9 +2,9 @@
 
 use super::super::key::{Group, Key, Place, Value, ValueKind};
 use super::super::matters::{
-    always, any, in_contexts, in_stages, in_tensors, with_engine, with_fsdp2, with_megatron, with_offload,
-    with_recipes, with_reduction, with_resharding, with_tensors, with_transformer_engine, with_wrapper,
-    with_zero, with_zero3,
+    always, any, in_contexts, in_stages, in_tensors, with_ddp, with_engine, with_fsdp2, with_megatron,
+    with_offload, with_recipes, with_reduction, with_resharding, with_tensors, with_transformer_engine,
+    with_wrapper, with_zero, with_zero3,
 };
 use super::super::nearest::nearest;
 use super::super::values::{choice, count, exact_amount, set_count, set_gpu, set_switch, switch};
@@ -79,6 +79,18 @@ pub(super) const KEYS: &[Key] = &[
         place: Place::Surface,
         value: choice!(Sharding, cluster.sharding),
         matters: with_engine,
+        band: any,
+    },
+    Key {
+        link: "views",
+        name: "gradient-as-bucket-view",
+        label: "Gradients in DDP's buckets",
+        help: "Whether gradients are parts of the buckets that DDP reduces them in (gradient_as_bucket_view=True) rather than copies beside them",
+        field: Field::BucketViews,
+        group: Group::Model,
+        place: Place::Folded,
+        value: switch!(cluster.bucket_views),
+        matters: with_ddp,
         band: any,
     },
     Key {
