@@ -393,6 +393,7 @@ impl<'a> Pass<'_, 'a> {
         // heads lie in groups, each with its keys and values: a reshape of several copies the queries
         let grouped = attention.kv_heads > 1 && attention.heads > attention.kv_heads;
         let query = if grouped { query.dense_copy() } else { query };
+        let [query, key] = self.heads_normed(layer, attention, [query, key], grouped);
         let roped = query.megatron_roped(attention.head_dim, self.batch.length);
         let key_roped = key.megatron_roped(attention.head_dim, self.batch.length);
         let context = if self.checkpointing() == Checkpointing::Selective {
@@ -410,12 +411,27 @@ impl<'a> Pass<'_, 'a> {
         };
         let output = context.megatron_through(&layer.linear(&attention.output));
         drop(context);
+        // the last of what the projection made goes first
+        drop(key);
         drop(query);
         drop(roped);
         drop(key_roped);
-        drop((key, value));
+        drop(value);
         drop(mixed);
         output
+    }
+
+    /// `q_layernorm` and `k_layernorm` of Qwen3's attention, before positions. Heads lie between others, except queries that were copied.
+    fn heads_normed(
+        &self,
+        layer: &BoundLayer<'a>,
+        attention: &Attention,
+        [query, key]: [Tensor<'a>; 2],
+        copied: bool,
+    ) -> [Tensor<'a>; 2] {
+        let Some(norms) = &attention.qk_norm else { return [query, key] };
+        let query = query.heads_normed(&layer.norm(&norms.q), !copied);
+        [query, key.heads_normed(&layer.norm(&norms.k), true)]
     }
 
     /// `DotProductAttention.forward`.

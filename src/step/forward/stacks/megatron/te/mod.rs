@@ -158,6 +158,7 @@ impl<'a> Pass<'_, 'a> {
         // heads lie in groups, each with its keys and values: a reshape of several copies the queries
         let grouped = attention.kv_heads > 1 && attention.heads > attention.kv_heads;
         let query = if grouped { query.dense_copy() } else { query };
+        let [query, key] = self.te_heads_normed(layer, attention, [query, key], grouped);
         let roped = query.te_roped();
         let key_roped = key.te_roped();
         let context = if self.checkpointing() == Checkpointing::Selective {
@@ -173,13 +174,34 @@ impl<'a> Pass<'_, 'a> {
             self.te_core(attention, &roped, &key_roped, &value)
         };
         let output = context.te_through(&layer.linear(&attention.output), sharing);
+        // the last of what the projection made goes first
+        drop(key);
         drop(query);
         drop(roped);
         drop(key_roped);
-        drop((key, value));
+        drop(value);
         drop(mixed);
         drop(context);
         output
+    }
+
+    /// `q_layernorm` and `k_layernorm` of Qwen3's attention, before positions. Heads lie between others, except queries that were copied.
+    fn te_heads_normed(
+        &self,
+        layer: &BoundLayer<'a>,
+        attention: &Attention,
+        [query, key]: [Tensor<'a>; 2],
+        copied: bool,
+    ) -> [Tensor<'a>; 2] {
+        let Some(norms) = &attention.qk_norm else { return [query, key] };
+        let normed = |x: Tensor<'a>, norm: &NormLayer, between: bool| {
+            self.machine.within(norm.name, &roles::NORM, || {
+                let x = if between { x.dense_copy() } else { x };
+                x.te_normed(norm)
+            })
+        };
+        let query = normed(query, &layer.norm(&norms.q), !copied);
+        [query, normed(key, &layer.norm(&norms.k), true)]
     }
 
     /// `MLP.forward`.
@@ -401,6 +423,14 @@ impl State {
         Some(Grad::new(storage, weight.numel, weight.dtype, Layout::Tokens))
     }
 
+    /// The type of what a product that adds to the gradient buffer makes beside: the buffer's, which a bias's gradient has then too.
+    fn sums_gradients_in(&self, own: Dtype) -> Dtype {
+        match &self.parallel {
+            Parallel::Megatron(engine) if engine.layout.fuses_gradients => engine.reduces,
+            _ => own,
+        }
+    }
+
     /// The mean of each token, which LayerNorm keeps beside the root.
     pub(super) fn means(&mut self, norm: &NormLayer, x: &Value) -> StorageId {
         match norm.bias {
@@ -487,7 +517,8 @@ fn normed_linear_backward(
     state.retain(product);
     let (gradient, _) = state.summed(product, (all, grad.dtype), sharing);
     let weight = state.weight_gradient(&node.inputs[2], (weights, rows));
-    let bias = bias.map(|numel| state.alloc(numel, grad.dtype, &BIAS_GRADIENT));
+    let summed_in = state.sums_gradients_in(grad.dtype);
+    let bias = bias.map(|numel| (state.alloc(numel, summed_in, &BIAS_GRADIENT), numel));
     state.clear_saved(node, NORM_OUTPUT);
     state.release(gathered);
     let mut results = norm_gradients(state, node, grad, norm_bias);
@@ -503,7 +534,13 @@ fn normed_linear_backward(
         state.release(gradient);
     }
     state.release(product);
-    bias.into_iter().for_each(|storage| state.release(storage));
+    if let Some((storage, numel)) = bias {
+        // autograd hands the bias a gradient of its own type
+        let own =
+            if summed_in == grad.dtype { NOTHING } else { state.alloc(numel, grad.dtype, &BIAS_GRADIENT) };
+        state.release(storage);
+        state.release(own);
+    }
     results
 }
 
