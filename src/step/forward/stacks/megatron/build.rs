@@ -12,7 +12,7 @@ use crate::model::blocks::{
 };
 use crate::model::modeling::{Code, HeadNorms, Router};
 use crate::model::{Architecture, Objective};
-use crate::scenario::{Cluster, Layout};
+use crate::scenario::{Cluster, ContextComm, Layout};
 use crate::units::grouped;
 
 /// Names of the modules, by which their parameters are put in Megatron's order.
@@ -216,7 +216,8 @@ fn attention(attention: &mut Attention, rank: Rank<'_>) -> Result<(), Issue> {
         [(attention.heads, "heads of queries"), (attention.kv_heads, "heads of keys and values")]
     {
         let all = layout.tensor.saturating_mul(layout.context);
-        if layout.context > 1 && !heads.is_multiple_of(all) {
+        let by_heads = layout.context > 1 && layout.context_comm == ContextComm::AllToAll;
+        if by_heads && !heads.is_multiple_of(all) {
             let message = format!("{} GPUs cannot share the {} {what}", grouped(all), grouped(heads));
             let fix = "use a smaller context parallel size: all-to-all divides heads once more";
             return Err(Issue::error(Field::ContextParallel, message).with_fix(fix));

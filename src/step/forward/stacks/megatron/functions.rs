@@ -157,6 +157,8 @@ pub(super) struct Sharing {
     pub sequence: bool,
     /// How many GPUs share a sequence.
     pub context: u64,
+    /// Whether keys and values go round among them.
+    pub rings: bool,
 }
 
 impl Sharing {

@@ -23,7 +23,7 @@ use crate::memory::Category;
 use crate::model::blocks::{
     Activation, Attention, Block, FeedForward, Latent, Mixer, Mlp, Projection, Wiring,
 };
-use crate::scenario::Checkpointing;
+use crate::scenario::{Checkpointing, ContextComm};
 use crate::step::forward::{BoundLayer, Pass};
 use crate::step::heap::{NOTHING, StorageId};
 use crate::step::machine::State;
@@ -234,9 +234,10 @@ impl<'a> Pass<'_, 'a> {
             Parallel::Megatron(engine) => {
                 let tensor = engine.layout.tensor.max(1);
                 let sequence = engine.layout.sequence && tensor > 1;
-                Sharing { tensor, sequence, context: engine.layout.context.max(1) }
+                let rings = engine.layout.context_comm == ContextComm::P2p;
+                Sharing { tensor, sequence, context: engine.layout.context.max(1), rings }
             }
-            _ => Sharing { tensor: 1, sequence: false, context: 1 },
+            _ => Sharing { tensor: 1, sequence: false, context: 1, rings: false },
         })
     }
 

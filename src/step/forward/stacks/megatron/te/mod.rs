@@ -13,6 +13,7 @@ mod experts;
 mod gpt;
 mod latent;
 mod norm;
+mod ring;
 mod router;
 
 use super::Shared;
