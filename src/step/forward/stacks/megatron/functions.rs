@@ -12,7 +12,6 @@ use crate::step::kernels;
 use crate::step::machine::State;
 use crate::step::ops::linear::Layer;
 use crate::step::ops::matmul::multiplications;
-use crate::step::ops::norm::NormLayer;
 use crate::step::ops::pointwise::pass_backward;
 use crate::step::tensor::{Layout, Tensor, Value};
 use crate::step::what::{Source, What, roles, torch};
@@ -32,11 +31,6 @@ impl<'m> Tensor<'m> {
     pub(super) fn megatron_normed(&self, layer: &BoundLayer<'_>, name: &str) -> Tensor<'m> {
         let norm = find(&layer.norms, |norm| norm.name == name);
         self.machine.within(norm.name, &roles::NORM, || self.fused_root_mean_square(&norm, false))
-    }
-
-    /// The same of heads, which is copied for the kernel where they lie `between` others.
-    pub(super) fn heads_normed(&self, norm: &NormLayer, between: bool) -> Tensor<'m> {
-        self.machine.within(norm.name, &roles::NORM, || self.fused_root_mean_square(norm, between))
     }
 
     /// A copy in another order, whose gradient is handed on as it is.

@@ -10,6 +10,7 @@ mod build;
 mod experts;
 mod functions;
 mod gpt;
+mod heads;
 mod loss;
 mod parts;
 mod refused;
@@ -49,8 +50,6 @@ static ROTARY_TABLE: What = What::own(
     "the angles of all positions, kept from the first forward pass on",
     Source::At("Megatron-core, megatron/core/models/common/embeddings/rotary_pos_embedding.py"),
 );
-static LOSS_MASK: What =
-    What::own("loss mask", "which tokens' losses are added up", Source::At("Megatron-LM, pretrain_gpt.py"));
 static OUTSIDE_VOCABULARY: What =
     What::own("outside of the vocabulary's part", "which tokens other GPUs look up", Source::Modeling);
 
@@ -204,15 +203,6 @@ impl<'a> Pass<'_, 'a> {
         drop(own);
         drop(parts);
         dropped
-    }
-
-    /// What Megatron-LM's pretrain_gpt.py has in a batch beside the tokens: labels, which of them count, and for each sequence which
-    /// tokens see which (`create_attention_mask_in_dataloader`).
-    fn gpt_masks(&self) -> [Tensor<'a>; 3] {
-        let (tokens, length) = (self.batch.tokens(), self.batch.length);
-        let labels = self.of_tokens(tokens, Dtype::I64, &torch::LABELS);
-        let counted = self.of_tokens(tokens, Dtype::F32, &LOSS_MASK);
-        [labels, counted, self.constant(tokens.saturating_mul(length), Dtype::Bool, &torch::MASK)]
     }
 
     /// Whether other GPUs have parts of every layer.
@@ -420,19 +410,6 @@ impl<'a> Pass<'_, 'a> {
         drop(value);
         drop(mixed);
         output
-    }
-
-    /// `q_layernorm` and `k_layernorm` of Qwen3's attention, before positions. Heads lie between others, except queries that were copied.
-    fn heads_normed(
-        &self,
-        layer: &BoundLayer<'a>,
-        attention: &Attention,
-        [query, key]: [Tensor<'a>; 2],
-        copied: bool,
-    ) -> [Tensor<'a>; 2] {
-        let Some(norms) = &attention.qk_norm else { return [query, key] };
-        let query = query.heads_normed(&layer.norm(&norms.q), !copied);
-        [query, key.heads_normed(&layer.norm(&norms.k), true)]
     }
 
     /// `DotProductAttention.forward`.
