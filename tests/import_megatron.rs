@@ -219,7 +219,8 @@ fn layers_are_those_of_gpt3_or_of_llama() {
         estimate(&found.scenario).memory.expect("it is followed");
     }
     // a sequence goes round among GPUs unless it is said otherwise
-    let ring = read(&format!("--tensor-model-parallel-size 2 --context-parallel-size 2 {LLAMA} --seq-length 4096"));
+    let ring =
+        read(&format!("--tensor-model-parallel-size 2 --context-parallel-size 2 {LLAMA} --seq-length 4096"));
     assert_eq!(ring.scenario.cluster.layout.context_comm, ContextComm::P2p);
     estimate(&ring.scenario).memory.expect("it is followed");
     // without dimensions the model stays
