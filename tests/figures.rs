@@ -71,6 +71,18 @@ const SENTENCES: &[(&str, &str)] = &[
     ),
     (
         "README.md",
+        "{megatron-attention rows} with Qwen's attention or sequences that go round: worst {megatron-attention allocated worst} %, reserved {megatron-attention reserved worst} %;",
+    ),
+    (
+        "docs/accuracy.md",
+        "`data/measurements/megatron-attention.json`: {megatron-attention rows} steps of one rank with biases or norms of queries and keys",
+    ),
+    (
+        "docs/accuracy.md",
+        "What these rows of attention allocate at their peak differs by {megatron-attention allocated median} % in the median and {megatron-attention allocated worst} % at worst, what they reserve by {megatron-attention reserved median} % and {megatron-attention reserved worst} %.",
+    ),
+    (
+        "README.md",
         "Against {megatron-lm rows} figures of Megatron-LM's own tests on A100, H100 and GB200: {megatron-lm allocated median} % in the median and {megatron-lm allocated worst} % at worst.",
     ),
     (

@@ -211,10 +211,18 @@ fn layers_are_those_of_gpt3_or_of_llama() {
     assert_eq!(mixed.scenario.architecture().expect("a model").model_type, "llama");
     assert!(left(&mixed).contains(&"LayerNorm (without --normalization RMSNorm)"), "{:?}", left(&mixed));
     assert!(left(&mixed).contains(&"--hidden-dropout is 0.1 by default"));
-    // what the engine does not run it refuses
-    let refused = read(&format!("--tensor-model-parallel-size 1 {LLAMA} --qk-layernorm"));
-    assert_eq!(refused.scenario.architecture().expect("a model").model_type, "qwen3");
-    assert!(estimate(&refused.scenario).memory.is_none());
+    // norms of queries and keys are Qwen3's, biases of them Qwen2.5's, and both are answered
+    for (argument, model_type) in [("--qk-layernorm", "qwen3"), ("--add-qkv-bias", "qwen2")] {
+        let found = read(&format!("--tensor-model-parallel-size 2 {LLAMA} {argument}"));
+        assert_eq!(found.scenario.architecture().expect("a model").model_type, model_type);
+        assert_eq!(left(&found), [""; 0], "{argument}");
+        estimate(&found.scenario).memory.expect("it is followed");
+    }
+    // a sequence goes round among GPUs unless it is said otherwise
+    let ring =
+        read(&format!("--tensor-model-parallel-size 2 --context-parallel-size 2 {LLAMA} --seq-length 4096"));
+    assert_eq!(ring.scenario.cluster.layout.context_comm, ContextComm::P2p);
+    estimate(&ring.scenario).memory.expect("it is followed");
     // without dimensions the model stays
     let none = read("--tensor-model-parallel-size 2 --bf16");
     assert_eq!(none.scenario.model, Scenario::default().model);

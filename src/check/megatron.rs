@@ -45,6 +45,7 @@ pub(super) fn translated(case: &Value) -> Option<Value> {
             (
                 "hidden" | "ffn" | "layers" | "heads" | "kv" | "vocab" | "tied" | "rank" | "topk"
                 | "head_dim" | "experts" | "mla" | "moe_ffn" | "shared" | "dense" | "groups" | "gpt" | "attn"
+                | "qkv_bias" | "qk_norm"
                 // which of PyTorch's kernels are allowed
                 | "deterministic",
                 _,
@@ -72,7 +73,8 @@ pub(super) fn translated(case: &Value) -> Option<Value> {
     Some(Value::Object(out))
 }
 
-/// The configuration of a llama, or with latent attention and experts that of a deepseek_v2.
+/// The configuration of a llama, with biases of queries, keys and values that of a qwen2, with norms of queries and keys that of a
+/// qwen3, or with latent attention and experts that of a deepseek_v2.
 fn config(own: &Map<String, Value>) -> Value {
     if own.get("gpt").and_then(Value::as_bool) == Some(true) {
         return json!({
@@ -81,8 +83,16 @@ fn config(own: &Map<String, Value>) -> Value {
             "tie_word_embeddings": own.get("tied"), "activation_function": "gelu_new",
         });
     }
+    let has = |key: &str| own.get(key).and_then(Value::as_bool) == Some(true);
+    let family = if has("qk_norm") {
+        "qwen3"
+    } else if has("qkv_bias") {
+        "qwen2"
+    } else {
+        "llama"
+    };
     let mut config = json!({
-        "model_type": "llama", "hidden_size": own.get("hidden"), "intermediate_size": own.get("ffn"),
+        "model_type": family, "hidden_size": own.get("hidden"), "intermediate_size": own.get("ffn"),
         "num_hidden_layers": own.get("layers"), "num_attention_heads": own.get("heads"),
         "num_key_value_heads": own.get("kv"), "vocab_size": own.get("vocab"),
         "tie_word_embeddings": own.get("tied"), "head_dim": own.get("head_dim"),

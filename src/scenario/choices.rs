@@ -201,7 +201,7 @@ choices! {
     /// How GPUs that share a sequence give each other keys and values (`--cp-comm-type`).
     ContextComm {
         AllToAll = "a2a", "All to all", "Before attention each GPU gives its tokens of all heads for all tokens of its share of the heads, and afterwards the other way round (Ulysses).";
-        P2p = "p2p", "Ring (p2p)", "Keys and values go round from GPU to GPU: Megatron-LM's own default, not followed yet.";
+        P2p = "p2p", "Ring (p2p)", "Keys and values go round from GPU to GPU: Megatron-LM's own default.";
     }
 }
 

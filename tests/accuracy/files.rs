@@ -236,6 +236,10 @@ pub static MEGATRON_STAGES: File = File::of("megatron-stages");
 /// The same with Megatron's own fused cross entropy, of all three kinds of layers: all drawn and measured before any was predicted.
 pub static MEGATRON_FUSED: File = File::of("megatron-fused");
 
+/// The same with biases or norms of queries and keys, and with keys and values that go round among GPUs: rows that the code was written
+/// beside, then `held-`.
+pub static MEGATRON_ATTENTION: File = File::of("megatron-attention");
+
 /// SimuMax's runs of Megatron-LM on 8 B200, every rank. What was reserved differs among the ranks of one run by up to 7 %.
 pub static CLUSTERS: File = File::of("clusters");
 
@@ -246,7 +250,7 @@ pub static MEGATRON_LM: File = File::of("megatron-lm");
 pub static PUBLISHED: File = File::of("published");
 
 /// All of them, in the order of `data/measured.tsv`.
-pub static FILES: [&File; 46] = [
+pub static FILES: [&File; 47] = [
     &NULL_DEVICE,
     &FAMILIES,
     &STACKS,
@@ -290,6 +294,7 @@ pub static FILES: [&File; 46] = [
     &MEGATRON_GPT,
     &MEGATRON_STAGES,
     &MEGATRON_FUSED,
+    &MEGATRON_ATTENTION,
     &CLUSTERS,
     &MEGATRON_LM,
     &PUBLISHED,

@@ -161,6 +161,11 @@ fn megatrons_fused_cross_entropy_is_predicted() {
 }
 
 #[test]
+fn biases_norms_and_rings_of_megatrons_attention_are_predicted() {
+    MEGATRON_ATTENTION.is_predicted(42, [0.003, 0.02, 0.06], [0.08, 5.8, 11.1]);
+}
+
+#[test]
 fn every_figure_of_megatron_lms_own_tests_is_predicted() {
     MEGATRON_LM.is_predicted_allocated(162, [0.12, 0.5, 0.9]);
 }

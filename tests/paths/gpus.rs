@@ -126,6 +126,31 @@ fn one_layer_stands_for_many_where_gpus_share_it() {
     answer_alike(each.map(|(model, layout)| format!("m={model}&{base}&{layout}")));
 }
 
+/// The same where queries, keys and values have biases or norms, and where keys and values go round among GPUs.
+#[test]
+fn one_layer_stands_for_many_of_qwens_and_in_a_ring() {
+    let base = "st=megatron&method=full&o=adamw&p=amp-bf16-weights&b=2&s=256";
+    let models = ["Qwen/Qwen2.5-7B-Instruct", "Qwen/Qwen3-8B", "Qwen/Qwen3-0.6B"];
+    let local = [
+        "attn=eager&gpus=8&tp=2&shard=dist-opt&gc=off&ga=2",
+        "attn=eager&gpus=8&tp=4&pp=2&shard=ddp&gc=on&ga=3",
+        "attn=eager&gpus=2&tp=1&pp=2&vpp=7&shard=dist-opt&gc=selective&ga=2",
+    ];
+    let fused = [
+        "gpus=8&tp=4&sp=on&shard=dist-opt&gc=on&ga=2",
+        "gpus=8&tp=2&sp=on&pp=4&stage=4&shard=dist-opt&gc=off&ga=5",
+        "gpus=8&tp=2&sp=on&cp=4&cpcomm=p2p&shard=dist-opt&gc=selective&ga=2",
+        "gpus=12&tp=1&cp=3&cpcomm=p2p&s=252&pp=2&shard=ddp&gc=off&ga=2",
+        "gpus=8&tp=2&cp=2&cpcomm=a2a&pp=2&shard=ddp&gc=on&ga=2",
+    ];
+    let fused = fused.map(|layout| format!("{layout}&timpl=transformer-engine&attn=cudnn"));
+    let layouts: Vec<String> = local.into_iter().map(str::to_owned).chain(fused).collect();
+    let evenly = |model: &str, layout: &str| !layout.contains("vpp=7") || !model.contains("8B");
+    let each = models.into_iter().flat_map(|model| layouts.iter().map(move |layout| (model, layout)));
+    let each = each.filter(|(model, layout)| evenly(model, layout));
+    answer_alike(each.map(|(model, layout)| format!("m={model}&{base}&{layout}")));
+}
+
 /// The same of torchtune's distributed recipes, whatever they shard by itself.
 #[test]
 fn one_layer_stands_for_many_under_torchtunes_recipes() {

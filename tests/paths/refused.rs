@@ -55,6 +55,29 @@ fn what_was_not_compared_beside_experts_is_refused() {
     );
 }
 
+/// Of attention's biases and norms Megatron-core has those of Qwen's, and of its ring as many GPUs as were run.
+#[test]
+fn what_megatrons_attention_has_nowhere_is_refused() {
+    let base = "m=Qwen/Qwen3-8B&st=megatron&method=full&o=adamw&p=amp-bf16-weights&timpl=transformer-engine&attn=cudnn\
+                &gpus=8&tp=2&shard=dist-opt&gc=on&s=4096";
+    refuses(
+        base,
+        &[
+            ("", None),
+            ("timpl=local&attn=eager", None),
+            ("m=Qwen/Qwen2.5-7B-Instruct", None),
+            ("m=Qwen/Qwen2.5-7B-Instruct&tp=8", Some(Field::TensorParallel)),
+            ("m=allenai/OLMo-2-1124-7B", Some(Field::Stack)),
+            ("cp=4&cpcomm=p2p", None),
+            ("cp=512&cpcomm=p2p&gpus=1024", Some(Field::ContextParallel)),
+            ("cp=4&cpcomm=p2p&timpl=local&attn=eager", Some(Field::ContextParallel)),
+            // all-to-all divides heads once more, the ring does not
+            ("gpus=32&cp=16&cpcomm=a2a", Some(Field::ContextParallel)),
+            ("gpus=32&cp=16&cpcomm=p2p", None),
+        ],
+    );
+}
+
 /// Stages that interleave have layers of the whole depth: with the fix that is named the run is answered.
 #[test]
 fn what_is_said_to_make_stages_alike_does() {

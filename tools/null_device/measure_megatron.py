@@ -12,7 +12,8 @@ layers are Transformer Engine's also its 2.11 and fused_weight_gradient_mlp_cuda
 Keys of a case, with defaults: world 8, rank 0, tp 1, pp 1, vp null (interleaved: layers a virtual stage), ep 1; layers 8, hidden 2048, heads 16,
 kv 16, ffn 8192, vocab 32000, experts null, topk 2; seq 2048, batch 1 (micro-batch), micro 4 (micro-batches a step); recompute null |
 "full" | "selective"; distopt true (distributed optimizer); fp32_reduce true; tied false; first_stage, last_stage: their layers, null; embedding_split,
-loss_split: false, counted as a layer; virtual: how many stages a rank has, in place of vp.
+loss_split: false, counted as a layer; virtual: how many stages a rank has, in place of vp. qkv_bias false: biases of queries, keys and values, as Qwen2.5's
+(--add-qkv-bias); qk_norm false: a norm of each query's and each key's heads, as Qwen3's (--qk-layernorm).
 impl "local" (unfused attention, neither sequence nor context parallelism) | "transformer_engine", with sp false (sequence parallelism), cp 1, cp_comm "p2p" |
 "a2a", ce null | "te" | "native" (fused cross entropy), head_dim; mla null | [q_lora_rank, kv_lora_rank, three head sizes] with moe_ffn, shared, dense, groups.
 gpt false: GPT-3's layers (LayerNorm, biases, GELU, learned positions) and pretrain_gpt.py's batch, with wgrad_fusion true, attn "fused" | "unfused" | "flash",
@@ -26,7 +27,8 @@ DEFAULTS = dict(world=8, rank=0, tp=1, pp=1, vp=None, ep=1, layers=8, hidden=204
                 impl="local", sp=False, cp=1, cp_comm="p2p", ce=None, head_dim=None,
                 mla=None, moe_ffn=None, shared=None, dense=0, groups=None,
                 gpt=False, wgrad_fusion=True, attn=None, dropout=0.0, deterministic=False,
-                first_stage=None, last_stage=None, embedding_split=False, loss_split=False, virtual=None)
+                first_stage=None, last_stage=None, embedding_split=False, loss_split=False, virtual=None,
+                qkv_bias=False, qk_norm=False)
 
 
 def run(case):
@@ -88,6 +90,10 @@ def run(case):
         if c["deterministic"]:
             shape["deterministic_mode"] = True
             torch.use_deterministic_algorithms(True)
+    if c["qkv_bias"]:
+        shape["add_qkv_bias"] = True
+    if c["qk_norm"]:
+        shape["qk_layernorm"] = True
     if c["head_dim"]:
         fusions["kv_channels"] = c["head_dim"]
     if c["mla"]:
@@ -103,9 +109,9 @@ def run(case):
     if te:
         from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec, get_gpt_layer_with_transformer_engine_spec
         spec = get_gpt_decoder_block_spec(config, use_transformer_engine=True) if c["moe_ffn"] else get_gpt_layer_with_transformer_engine_spec(
-            num_experts=c["experts"], moe_grouped_gemm=bool(c["experts"]), qk_layernorm=bool(c["mla"]), multi_latent_attention=bool(c["mla"]))
+            num_experts=c["experts"], moe_grouped_gemm=bool(c["experts"]), qk_layernorm=bool(c["mla"]) or c["qk_norm"], multi_latent_attention=bool(c["mla"]))
     else:
-        spec = get_gpt_layer_local_spec(num_experts=c["experts"], moe_grouped_gemm=False, normalization=config.normalization)
+        spec = get_gpt_layer_local_spec(num_experts=c["experts"], moe_grouped_gemm=False, qk_layernorm=c["qk_norm"], normalization=config.normalization)
     chunks = []
     for i in range(config.virtual_pipeline_model_parallel_size or 1):
         vp = dict(vp_stage=i) if virtual else {}

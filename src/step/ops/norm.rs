@@ -287,17 +287,26 @@ impl<'m> Tensor<'m> {
         })
     }
 
-    /// `F.rms_norm` with a weight of the input's element type: one kernel that keeps its input and the reciprocal root.
-    pub fn fused_root_mean_square(&self, norm: &NormLayer) -> Tensor<'m> {
+    /// `F.rms_norm` with a weight of the input's element type: one kernel that keeps its input and the reciprocal root. What lies `between`
+    /// other tensors is copied for it, forward and backward.
+    pub fn fused_root_mean_square(&self, norm: &NormLayer, between: bool) -> Tensor<'m> {
         self.apply(|state, x| {
             let weight = state.weight_if(norm.weight);
             let rows = x.numel / norm.width.max(1);
-            let node = state.node([x, &weight], layer_norm_backward);
+            let derivative = move |state: &mut State, node: &Node, grad: &mut Grad| {
+                strided_norm_backward(state, node, grad, (false, between))
+            };
+            let node = state.node([x, &weight], derivative);
             state.save_view(node, x);
             state.save(node, NOTHING);
+            let dense_input = match between {
+                true => state.alloc_for(x.storage, x.numel, x.dtype, &torch::CONTIGUOUS),
+                false => NOTHING,
+            };
             let output = state.new_like(x, x.dtype, &torch::RMS_NORM, node.output(0));
             let root = state.alloc_for(x.storage, rows, Dtype::F32, &RSTD);
             state.save(node, root);
+            state.release(dense_input);
             state.release(root);
             state.release(weight.storage);
             output

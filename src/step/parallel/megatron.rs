@@ -160,7 +160,7 @@ pub(in crate::step) struct Megatron {
     /// Whether each of them steps a share (`use_distributed_optimizer`).
     distributed: bool,
     /// The element type of the gradient buffer.
-    reduces: Dtype,
+    pub reduces: Dtype,
     /// Their gradients, where the buffer's are no float32.
     gradients: Vec<StorageId>,
     /// Buffers that the first forward pass leaves, by what they are for: the scores of attention (`GlobalMemoryBuffer`) and the

@@ -286,8 +286,11 @@ impl<'m> Tensor<'m> {
             let float = norm
                 .weight
                 .is_none_or(|weight| self.machine.with(|state| state.params.get(weight).dtype) == Dtype::F32);
-            let output =
-                if float { x.fused_root_mean_square(norm) } else { x.torchtune_root_mean_square(norm) };
+            let output = if float {
+                x.fused_root_mean_square(norm, false)
+            } else {
+                x.torchtune_root_mean_square(norm)
+            };
             drop(x);
             output.to(self.value.dtype)
         })

@@ -8,15 +8,17 @@ use super::share::{of_rank, stages};
 use crate::issue::{Field, Issue};
 use crate::job::{Batch, Member};
 use crate::model::blocks::{
-    Activation, Attention, FeedForward, Linear, Mixer, Mlp, Norm, NormKind, Projection, Rotary, Wiring,
+    Activation, Attention, Block, FeedForward, Linear, Mixer, Mlp, Norm, NormKind, Projection, Rotary, Wiring,
 };
-use crate::model::modeling::{Code, Router};
+use crate::model::modeling::{Code, HeadNorms, Router};
 use crate::model::{Architecture, Objective};
-use crate::scenario::{Cluster, Layout};
+use crate::scenario::{Cluster, ContextComm, Layout};
 use crate::units::grouped;
 
 /// Names of the modules, by which their parameters are put in Megatron's order.
 pub(super) const QKV: &str = "self_attention.linear_qkv";
+pub(super) const QUERY_NORM: &str = "self_attention.q_layernorm";
+pub(super) const KEY_NORM: &str = "self_attention.k_layernorm";
 pub(super) const PROJECTION: &str = "self_attention.linear_proj";
 pub(super) const FC1: &str = "mlp.linear_fc1";
 pub(super) const FC2: &str = "mlp.linear_fc2";
@@ -71,6 +73,7 @@ pub(in crate::step::forward::stacks) fn architecture(
     let rank = Rank { name: architecture.model_type.as_ref(), layout, length: batch.length };
     outside_of_layers(architecture, rank)?;
     routed(architecture, rank)?;
+    norms_before_positions(architecture, rank)?;
     let part = stages(architecture, cluster)?;
     let mut own = architecture.clone();
     for block in &mut own.blocks {
@@ -143,6 +146,16 @@ fn outside_of_layers(architecture: &Architecture, rank: Rank<'_>) -> Result<(), 
     Ok(())
 }
 
+/// Refuses norms of queries and keys that are already turned by their positions.
+fn norms_before_positions(architecture: &Architecture, rank: Rank<'_>) -> Result<(), Issue> {
+    let norms = architecture.family.map(|family| family.modeling.head_norms);
+    let has_norms = |block: &Block| block.mixer.attention().is_some_and(|own| own.qk_norm.is_some());
+    if norms == Some(HeadNorms::AfterRotary) && architecture.blocks.iter().any(has_norms) {
+        return rank.refuse("norms of queries and keys behind their positions");
+    }
+    Ok(())
+}
+
 /// Refuses experts that are not routed to as they are followed, and GPUs that are to share experts where there are none.
 fn routed(architecture: &Architecture, rank: Rank<'_>) -> Result<(), Issue> {
     let has_experts = architecture.blocks.iter().any(|block| matches!(block.ffn, FeedForward::Moe(_)));
@@ -173,8 +186,17 @@ fn attention(attention: &mut Attention, rank: Rank<'_>) -> Result<(), Issue> {
     if attention.rotary != Rotary::Full {
         return rank.refuse("its positions");
     }
-    if attention.softcap || attention.qk_norm.is_some() || attention.sinks || attention.gated {
+    if attention.softcap || attention.sinks || attention.gated || attention.clipped {
         return rank.refuse("what its attention has beyond llama's");
+    }
+    if let Some(norms) = &mut attention.qk_norm {
+        for (norm, name) in [(&mut norms.q, QUERY_NORM), (&mut norms.k, KEY_NORM)] {
+            // one for all heads, each of which is normed by itself
+            if norm.width != attention.head_dim || norm.rows > 1 {
+                return rank.refuse("norms of queries and keys that are no norms of their heads");
+            }
+            named(norm, name, rank)?;
+        }
     }
     if attention.window.is_some_and(|window| window < rank.length) {
         return rank.refuse("a sliding window");
@@ -184,17 +206,18 @@ fn attention(attention: &mut Attention, rank: Rank<'_>) -> Result<(), Issue> {
     {
         return rank.refuse("heads that cuDNN's attention is not followed with: a multiple of 8 up to 128");
     }
-    let Projection::Separate { q, k, .. } = &attention.projection else {
+    let Projection::Separate { q, k, v } = &attention.projection else {
         return rank.refuse("its projections");
     };
-    if q.bias || k.bias || attention.output.bias {
-        return rank.refuse("biases");
+    if attention.output.bias || q.bias != k.bias || q.bias != v.bias {
+        return rank.refuse("biases other than those of queries, keys and values");
     }
     for (heads, what) in
         [(attention.heads, "heads of queries"), (attention.kv_heads, "heads of keys and values")]
     {
         let all = layout.tensor.saturating_mul(layout.context);
-        if layout.context > 1 && !heads.is_multiple_of(all) {
+        let by_heads = layout.context > 1 && layout.context_comm == ContextComm::AllToAll;
+        if by_heads && !heads.is_multiple_of(all) {
             let message = format!("{} GPUs cannot share the {} {what}", grouped(all), grouped(heads));
             let fix = "use a smaller context parallel size: all-to-all divides heads once more";
             return Err(Issue::error(Field::ContextParallel, message).with_fix(fix));
@@ -204,7 +227,7 @@ fn attention(attention: &mut Attention, rank: Rank<'_>) -> Result<(), Issue> {
     attention.kv_heads = rank.divided(attention.kv_heads, "heads of keys and values")?;
     let width = |heads: u64| heads.saturating_mul(attention.head_dim);
     let joint = width(attention.kv_heads).saturating_mul(2).saturating_add(width(attention.heads));
-    attention.projection = Projection::Fused(Linear::new(QKV, q.input, joint));
+    attention.projection = Projection::Fused(Linear::new(QKV, q.input, joint).with_bias(q.bias));
     attention.output = Linear::new(PROJECTION, width(attention.heads), attention.output.output);
     Ok(())
 }

@@ -8,6 +8,7 @@ use crate::dtype::Dtype;
 use crate::step::autograd::{Grad, INPUTS, Node, Results, only, share};
 use crate::step::forward::{BoundLayer, find};
 use crate::step::heap::{NOTHING, StorageId};
+use crate::step::kernels;
 use crate::step::machine::State;
 use crate::step::ops::linear::Layer;
 use crate::step::ops::matmul::multiplications;
@@ -15,16 +16,21 @@ use crate::step::ops::pointwise::pass_backward;
 use crate::step::tensor::{Layout, Tensor, Value};
 use crate::step::what::{Source, What, roles, torch};
 
+const LAYERS: Source = Source::At("Megatron-core, megatron/core/tensor_parallel/layers.py");
+
 static WEIGHT_GRADIENT: What = What::own(
     "linear (weight gradient)",
     "a weight's gradient before it is added to the gradient buffer",
-    Source::At("Megatron-core, megatron/core/tensor_parallel/layers.py"),
+    LAYERS,
 );
+static BIAS_GRADIENT: What =
+    What::own("bias (gradient)", "a bias's gradient: the sum over all tokens", LAYERS);
+
 impl<'m> Tensor<'m> {
     /// `torch.nn.RMSNorm.forward` of the layer's norm of that name.
     pub(super) fn megatron_normed(&self, layer: &BoundLayer<'_>, name: &str) -> Tensor<'m> {
         let norm = find(&layer.norms, |norm| norm.name == name);
-        self.machine.within(norm.name, &roles::NORM, || self.fused_root_mean_square(&norm))
+        self.machine.within(norm.name, &roles::NORM, || self.fused_root_mean_square(&norm, false))
     }
 
     /// A copy in another order, whose gradient is handed on as it is.
@@ -70,13 +76,22 @@ impl<'m> Tensor<'m> {
         self.machine.within(layer.name, &roles::PROJECTION, || {
             self.apply(|state, x| {
                 let weight = state.weight(layer.weight.id());
+                let bias = state.weight_if(layer.bias);
                 let derivative = if is_row_parallel(layer.name) { linear_backward } else { column_backward };
-                let node = state.node([x, &weight], derivative);
+                let node = state.node([x, &weight, &bias], derivative);
                 state.save_view(node, x);
                 state.save(node, NOTHING);
                 let rows = x.numel / layer.shape.input.max(1);
                 let numel = rows.saturating_mul(layer.shape.output);
-                let storage = state.alloc_product(numel, layer.shape.input, x.dtype, &torch::LINEAR);
+                let product = state.alloc_product(numel, layer.shape.input, x.dtype, &torch::LINEAR);
+                let storage = match layer.bias {
+                    Some(_) => state.alloc_for(product, numel, x.dtype, &torch::ADD),
+                    None => product,
+                };
+                if storage != product {
+                    state.release(product);
+                }
+                state.release(bias.storage);
                 state.take_rows(storage, x.storage, rows);
                 state.release(weight.storage);
                 if is_row_parallel(layer.name) {
@@ -136,6 +151,8 @@ pub(super) struct Sharing {
     pub sequence: bool,
     /// How many GPUs share a sequence.
     pub context: u64,
+    /// Whether keys and values go round among them.
+    pub rings: bool,
 }
 
 impl Sharing {
@@ -154,9 +171,9 @@ fn column_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
     results
 }
 
-/// The gradient of the input, then the weight's.
+/// The gradient of the input, then the weight's and the bias's.
 fn linear_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
-    let [x, weight, _] = node.inputs;
+    let [x, weight, bias] = node.inputs;
     let rows = multiplications([x.numel, weight.numel, grad.numel]) / weight.numel.max(1);
     let mut results: Results = [None; INPUTS];
     if x.wants() {
@@ -167,6 +184,11 @@ fn linear_backward(state: &mut State, node: &Node, grad: &mut Grad) -> Results {
     if weight.wants() {
         let storage = state.alloc_product(weight.numel, rows, grad.dtype, &WEIGHT_GRADIENT);
         results[1] = Some(Grad::new(storage, weight.numel, grad.dtype, Layout::Tokens));
+    }
+    if bias.wants() {
+        let storage = state.alloc(bias.numel, grad.dtype, &BIAS_GRADIENT);
+        kernels::column_sum_scratch(state, rows, bias.numel, grad.dtype);
+        results[2] = Some(Grad::new(storage, bias.numel, grad.dtype, Layout::Tokens));
     }
     results
 }

@@ -60,7 +60,7 @@ impl<'a> Pass<'_, 'a> {
                 let norm = find(&self.outside.norms, |bound| bound.name == norm.name);
                 self.machine.within(norm.name, &roles::NORM, || match fused {
                     true => hidden.te_normed(&norm),
-                    false => hidden.fused_root_mean_square(&norm),
+                    false => hidden.fused_root_mean_square(&norm, false),
                 })
             }
             None => hidden.clone(),

@@ -10,6 +10,7 @@ mod build;
 mod experts;
 mod functions;
 mod gpt;
+mod heads;
 mod loss;
 mod parts;
 mod refused;
@@ -23,7 +24,7 @@ use crate::memory::Category;
 use crate::model::blocks::{
     Activation, Attention, Block, FeedForward, Latent, Mixer, Mlp, Projection, Wiring,
 };
-use crate::scenario::Checkpointing;
+use crate::scenario::{Checkpointing, ContextComm};
 use crate::step::forward::{BoundLayer, Pass};
 use crate::step::heap::{NOTHING, StorageId};
 use crate::step::machine::State;
@@ -49,8 +50,6 @@ static ROTARY_TABLE: What = What::own(
     "the angles of all positions, kept from the first forward pass on",
     Source::At("Megatron-core, megatron/core/models/common/embeddings/rotary_pos_embedding.py"),
 );
-static LOSS_MASK: What =
-    What::own("loss mask", "which tokens' losses are added up", Source::At("Megatron-LM, pretrain_gpt.py"));
 static OUTSIDE_VOCABULARY: What =
     What::own("outside of the vocabulary's part", "which tokens other GPUs look up", Source::Modeling);
 
@@ -206,15 +205,6 @@ impl<'a> Pass<'_, 'a> {
         dropped
     }
 
-    /// What Megatron-LM's pretrain_gpt.py has in a batch beside the tokens: labels, which of them count, and for each sequence which
-    /// tokens see which (`create_attention_mask_in_dataloader`).
-    fn gpt_masks(&self) -> [Tensor<'a>; 3] {
-        let (tokens, length) = (self.batch.tokens(), self.batch.length);
-        let labels = self.of_tokens(tokens, Dtype::I64, &torch::LABELS);
-        let counted = self.of_tokens(tokens, Dtype::F32, &LOSS_MASK);
-        [labels, counted, self.constant(tokens.saturating_mul(length), Dtype::Bool, &torch::MASK)]
-    }
-
     /// Whether other GPUs have parts of every layer.
     fn is_divided(&self) -> bool {
         self.machine
@@ -234,9 +224,10 @@ impl<'a> Pass<'_, 'a> {
             Parallel::Megatron(engine) => {
                 let tensor = engine.layout.tensor.max(1);
                 let sequence = engine.layout.sequence && tensor > 1;
-                Sharing { tensor, sequence, context: engine.layout.context.max(1) }
+                let rings = engine.layout.context_comm == ContextComm::P2p;
+                Sharing { tensor, sequence, context: engine.layout.context.max(1), rings }
             }
-            _ => Sharing { tensor: 1, sequence: false, context: 1 },
+            _ => Sharing { tensor: 1, sequence: false, context: 1, rings: false },
         })
     }
 
@@ -393,6 +384,7 @@ impl<'a> Pass<'_, 'a> {
         // heads lie in groups, each with its keys and values: a reshape of several copies the queries
         let grouped = attention.kv_heads > 1 && attention.heads > attention.kv_heads;
         let query = if grouped { query.dense_copy() } else { query };
+        let [query, key] = self.heads_normed(layer, attention, [query, key], grouped);
         let roped = query.megatron_roped(attention.head_dim, self.batch.length);
         let key_roped = key.megatron_roped(attention.head_dim, self.batch.length);
         let context = if self.checkpointing() == Checkpointing::Selective {
@@ -410,10 +402,12 @@ impl<'a> Pass<'_, 'a> {
         };
         let output = context.megatron_through(&layer.linear(&attention.output));
         drop(context);
+        // the last of what the projection made goes first
+        drop(key);
         drop(query);
         drop(roped);
         drop(key_roped);
-        drop((key, value));
+        drop(value);
         drop(mixed);
         output
     }

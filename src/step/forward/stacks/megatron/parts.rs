@@ -74,6 +74,8 @@ fn in_order(layer: &BoundLayer<'_>) -> Vec<PartParam> {
         bias(build::PROJECTION),
         linear(build::QKV),
         bias(build::QKV),
+        norm(build::QUERY_NORM),
+        norm(build::KEY_NORM),
         linear(experts::QUERY),
         linear(experts::QUERY_DOWN),
         norm(experts::QUERY_NORM),

@@ -8,6 +8,9 @@ use crate::scenario::{
 };
 use crate::units::grouped;
 
+/// The most GPUs that keys and values go round: each step of them is run.
+const LONGEST_RING: u64 = 256;
+
 /// Refuses sequences that GPUs cannot share as they are asked to.
 fn divided_sequences(batch: Batch, cluster: Cluster) -> Option<Issue> {
     let layout = cluster.layout;
@@ -33,9 +36,10 @@ fn divided_sequences(batch: Batch, cluster: Cluster) -> Option<Issue> {
             Issue::error(Field::Sequence, message).with_fix(format!("use {} tokens", grouped(next))),
         );
     }
-    if layout.context > 1 && layout.context_comm == ContextComm::P2p {
-        let message = "keys and values that go round from GPU to GPU are not followed";
-        return Some(Issue::error(Field::ContextComm, message).with_fix("choose a2a"));
+    if layout.context > LONGEST_RING && layout.context_comm == ContextComm::P2p {
+        let message = format!("keys and values that go round more than {LONGEST_RING} GPUs are not followed");
+        let fix = format!("use a context parallel size of at most {LONGEST_RING}");
+        return Some(Issue::error(Field::ContextParallel, message).with_fix(fix));
     }
     None
 }

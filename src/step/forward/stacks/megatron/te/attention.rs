@@ -12,21 +12,22 @@ use crate::step::tensor::{Tensor, Value};
 use crate::step::what::{Source, What, torch};
 use crate::work::Group;
 
+use super::super::functions::Sharing;
 use super::ATTENTION;
 
-static ATTENDED: What = What::own(
+pub(super) static ATTENDED: What = What::own(
     "attention",
     "attention's output, saved with q, k and v for its own backward and for the projection's",
     ATTENTION,
 );
-static STATISTICS: What = What::own(
+pub(super) static STATISTICS: What = What::own(
     "attention (softmax statistics)",
     "one number per query and head, of which backward makes the probabilities again",
     ATTENTION,
 );
-static ATTENTION_GRADIENT: What =
+pub(super) static ATTENTION_GRADIENT: What =
     What::own("attention (gradient)", "the gradient of queries, keys or values", ATTENTION);
-static ATTENTION_SUMS: What = What::own(
+pub(super) static ATTENTION_SUMS: What = What::own(
     "attention (workspace)",
     "scratch space of attention's backward: the queries' gradient summed in float32, and a number per query and head",
     Source::At("cudnn-frontend, node/scaled_dot_product_flash_attention.h"),
@@ -40,7 +41,7 @@ static EXCHANGED: What = What::own(
 );
 
 /// Bytes of a state of the random numbers.
-const RANDOM_STATE: u64 = 16;
+pub(super) const RANDOM_STATE: u64 = 16;
 
 /// What an attention multiplies.
 #[derive(Clone, Copy, Debug)]
@@ -65,12 +66,14 @@ impl<'a> Pass<'_, 'a> {
         let value = value.dense_copy();
         let heads = attention.heads.saturating_mul(self.batch.sequences);
         let rows = heads.saturating_mul(self.batch.length);
-        let context = self.sharing().context;
+        let Sharing { context, rings, .. } = self.sharing();
         let keys = self.batch.length.saturating_mul(context);
         // half of the scores lie above the diagonal
         let flops = rows.saturating_mul(keys).saturating_mul(attention.head_dim).saturating_mul(2);
         let attended = Attended { rows, flops, output: query.value.numel };
-        if context > 1 {
+        if context > 1 && rings {
+            query.te_attended_in_ring([key, &value], attended, context)
+        } else if context > 1 {
             query.te_attended_in_context([key, &value], attended, context)
         } else {
             query.te_attended([key, &value], attended)

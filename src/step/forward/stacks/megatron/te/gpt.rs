@@ -25,6 +25,8 @@ const FUSIONS: Source = Source::At("Megatron-core, megatron/core/fusions");
 const BACKENDS: Source =
     Source::At("Transformer Engine, transformer_engine/pytorch/attention/dot_product_attention/backends.py");
 
+static LOSS_MASK: What =
+    What::own("loss mask", "which tokens' losses are added up", Source::At("Megatron-LM, pretrain_gpt.py"));
 static ACTIVATED: What = What::own(
     "bias and GELU",
     "GELU of the product and its bias, as one compiled kernel that keeps its input",
@@ -96,6 +98,15 @@ const RANDOM_STATE: u64 = 16;
 const SEED_BYTES: u64 = 8;
 
 impl<'a> Pass<'_, 'a> {
+    /// What Megatron-LM's pretrain_gpt.py has in a batch beside the tokens: labels, which of them count, and for each sequence which
+    /// tokens see which (`create_attention_mask_in_dataloader`).
+    pub(in super::super) fn gpt_masks(&self) -> [Tensor<'a>; 3] {
+        let (tokens, length) = (self.batch.tokens(), self.batch.length);
+        let labels = self.of_tokens(tokens, Dtype::I64, &torch::LABELS);
+        let counted = self.of_tokens(tokens, Dtype::F32, &LOSS_MASK);
+        [labels, counted, self.constant(tokens.saturating_mul(length), Dtype::Bool, &torch::MASK)]
+    }
+
     /// `TransformerLayer.forward`.
     pub(super) fn te_gpt_layer(&self, layer: &BoundLayer<'a>, hidden: &Tensor<'a>) -> Tensor<'a> {
         let (Wiring::PreNorm { attention: first, mlp: second }, Mixer::Attention(attention)) =

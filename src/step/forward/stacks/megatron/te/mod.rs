@@ -11,15 +11,16 @@
 mod attention;
 mod experts;
 mod gpt;
+mod head;
 mod latent;
 mod norm;
+mod ring;
 mod router;
 
 use super::Shared;
 use super::build::QKV;
 use super::functions::Sharing;
 use crate::dtype::Dtype;
-use crate::memory::Category;
 use crate::model::blocks::{Attention, FeedForward, Mixer, Mlp, Projection, Wiring};
 use crate::scenario::Checkpointing;
 use crate::step::autograd::{Grad, Input, Node, Results, fresh, only};
@@ -35,7 +36,6 @@ use norm::norm_gradients;
 
 const MODULES: Source = Source::At("Transformer Engine, transformer_engine/pytorch/module");
 const ATTENTION: Source = Source::At("Transformer Engine, transformer_engine/pytorch/attention");
-const CROSS_ENTROPY: Source = Source::At("Transformer Engine, transformer_engine/pytorch/cross_entropy.py");
 
 static NORMED: What =
     What::own("norm (output)", "a norm's output, of which the weight's gradient is made", MODULES);
@@ -56,11 +56,6 @@ static GATHERED: What = What::own(
     "the tokens of all GPUs that share the layer, for as long as a product reads them",
     Source::At("Transformer Engine, transformer_engine/pytorch/distributed.py, gather_along_first_dim"),
 );
-static GATHERED_INPUT: What = What::own(
-    "gathered input of the head",
-    "all tokens, which the head's products read: a buffer that is made once",
-    Source::At("Megatron-core, megatron/core/utils.py, GlobalMemoryBuffer"),
-);
 static SCATTERED: What = What::own(
     "reduce-scatter",
     "this GPU's tokens of the sums over the GPUs that share the layer",
@@ -79,12 +74,6 @@ static GATED_GRADIENT: What = What::own(
     "gated product (gradient)",
     "the gradient of gate and rest",
     Source::At("Megatron-core, megatron/core/fusions/fused_bias_swiglu.py"),
-);
-static LOSSES: What = What::own("losses", "the loss of each token", CROSS_ENTROPY);
-static MAXIMA: What = What::own(
-    "softmax statistics",
-    "highest logit, sum of exponentials and the label's logit for each token, of each GPU's part of the vocabulary",
-    CROSS_ENTROPY,
 );
 
 /// Which of its saved variables a norm with a projection clears before its backward is through.
@@ -158,6 +147,7 @@ impl<'a> Pass<'_, 'a> {
         // heads lie in groups, each with its keys and values: a reshape of several copies the queries
         let grouped = attention.kv_heads > 1 && attention.heads > attention.kv_heads;
         let query = if grouped { query.dense_copy() } else { query };
+        let [query, key] = self.heads_normed(layer, attention, [query, key], grouped);
         let roped = query.te_roped();
         let key_roped = key.te_roped();
         let context = if self.checkpointing() == Checkpointing::Selective {
@@ -173,10 +163,12 @@ impl<'a> Pass<'_, 'a> {
             self.te_core(attention, &roped, &key_roped, &value)
         };
         let output = context.te_through(&layer.linear(&attention.output), sharing);
+        // the last of what the projection made goes first
+        drop(key);
         drop(query);
         drop(roped);
         drop(key_roped);
-        drop((key, value));
+        drop(value);
         drop(mixed);
         drop(context);
         output
@@ -314,69 +306,6 @@ impl<'m> Tensor<'m> {
             state.new_like(&half, x.dtype, &GATED, node.output(0))
         })
     }
-
-    /// Megatron's own `LinearWithGradAccumulationAndAsyncCommunication` of the head: its input is gathered in a buffer that stays, its
-    /// weight's gradient is added to the gradient buffer by the product (`gradient_accumulation_fusion`).
-    pub(super) fn head_through(&self, layer: &Layer, sharing: Sharing) -> Tensor<'m> {
-        self.machine.within(layer.name, &roles::PROJECTION, || {
-            self.apply(|state, x| {
-                let shape = layer.shape;
-                let rows = (x.numel / shape.input.max(1)).saturating_mul(sharing.parts());
-                let all = x.numel.saturating_mul(sharing.parts());
-                let weight = state.weight_that_is_summed_up(layer);
-                let node = state.node([x, &weight], move |state, node, grad| {
-                    let product = state.alloc_product_for(
-                        grad.storage,
-                        (all, shape.output),
-                        grad.dtype,
-                        &torch::INPUT_GRADIENT,
-                    );
-                    state.retain(product);
-                    let (gradient, numel) = state.summed(product, (all, grad.dtype), sharing);
-                    let weight = state.weight_gradient(&node.inputs[1], (shape.weights(), rows));
-                    state.release(product);
-                    [Some(Grad::new(gradient, numel, grad.dtype, Layout::Tokens)), weight, None]
-                });
-                state.save_view(node, x);
-                state.release(weight.storage);
-                if sharing.sequence {
-                    state.keep_gathered(all);
-                }
-                let numel = rows.saturating_mul(shape.output);
-                let storage = state.alloc_product(numel, shape.input, x.dtype, &torch::LINEAR);
-                state.take_rows(storage, x.storage, rows);
-                Value::plain(storage, numel, x.dtype).at(node.output(0))
-            })
-        })
-    }
-
-    /// `parallel_cross_entropy`: a loss for each token; the logits stay and become their gradient.
-    /// Where losses are laid out anew, sequence after sequence, their gradient is copied back.
-    pub(super) fn te_cross_entropy(&self, rows: u64, laid_out_anew: bool, sharing: Sharing) -> Tensor<'m> {
-        self.apply(|state, logits| {
-            let node = state.node([logits], move |state, node, grad| {
-                if laid_out_anew {
-                    state.scratch(rows.saturating_mul(Dtype::F32.bytes()), &torch::CONTIGUOUS);
-                }
-                let (storage, logits) = (state.saved(node, 0), node.inputs[0]);
-                state.retain(storage);
-                only(Grad::new(storage, logits.numel, logits.dtype, grad.layout))
-            });
-            let losses = state.alloc_for(logits.storage, rows, Dtype::F32, &LOSSES);
-            let own = state.alloc(rows.saturating_mul(3), Dtype::F32, &MAXIMA);
-            if sharing.tensor > 1 {
-                let all = rows.saturating_mul(3).saturating_mul(sharing.tensor);
-                let gathered = state.alloc(all, Dtype::F32, &MAXIMA);
-                state.gather_tokens(all.saturating_mul(Dtype::F32.bytes()));
-                state.release(own);
-                state.release(gathered);
-            } else {
-                state.release(own);
-            }
-            state.save_view(node, logits);
-            Value::plain(losses, rows, Dtype::F32).at(node.output(0))
-        })
-    }
 }
 
 impl State {
@@ -399,6 +328,14 @@ impl State {
         let storage = self.alloc(weight.numel, weight.dtype, &WEIGHT_GRADIENT);
         self.multiply(numel, rows);
         Some(Grad::new(storage, weight.numel, weight.dtype, Layout::Tokens))
+    }
+
+    /// The type of what a product that adds to the gradient buffer makes beside: the buffer's, which a bias's gradient has then too.
+    fn sums_gradients_in(&self, own: Dtype) -> Dtype {
+        match &self.parallel {
+            Parallel::Megatron(engine) if engine.layout.fuses_gradients => engine.reduces,
+            _ => own,
+        }
     }
 
     /// The mean of each token, which LayerNorm keeps beside the root.
@@ -432,22 +369,6 @@ impl State {
     ) -> StorageId {
         self.multiply(numel, inner);
         self.alloc_for(of, numel, dtype, what)
-    }
-
-    /// `GlobalMemoryBuffer.get_tensor` of the head's input.
-    fn keep_gathered(&mut self, numel: u64) {
-        let bytes = numel.saturating_mul(Dtype::Bf16.bytes());
-        self.gather_tokens(bytes);
-        let known = match &self.parallel {
-            Parallel::Megatron(engine) => engine.gathered != NOTHING,
-            _ => true,
-        };
-        if !known {
-            let buffer = self.persistent(bytes, Dtype::Bf16, 1, Category::Activations, &GATHERED_INPUT);
-            if let Parallel::Megatron(engine) = &mut self.parallel {
-                engine.gathered = buffer;
-            }
-        }
     }
 
     /// What a product with divided inputs comes to on this GPU: sums of all its tokens, or of its own.
@@ -487,7 +408,8 @@ fn normed_linear_backward(
     state.retain(product);
     let (gradient, _) = state.summed(product, (all, grad.dtype), sharing);
     let weight = state.weight_gradient(&node.inputs[2], (weights, rows));
-    let bias = bias.map(|numel| state.alloc(numel, grad.dtype, &BIAS_GRADIENT));
+    let summed_in = state.sums_gradients_in(grad.dtype);
+    let bias = bias.map(|numel| (state.alloc(numel, summed_in, &BIAS_GRADIENT), numel));
     state.clear_saved(node, NORM_OUTPUT);
     state.release(gathered);
     let mut results = norm_gradients(state, node, grad, norm_bias);
@@ -503,7 +425,13 @@ fn normed_linear_backward(
         state.release(gradient);
     }
     state.release(product);
-    bias.into_iter().for_each(|storage| state.release(storage));
+    if let Some((storage, numel)) = bias {
+        // autograd hands the bias a gradient of its own type
+        let own =
+            if summed_in == grad.dtype { NOTHING } else { state.alloc(numel, grad.dtype, &BIAS_GRADIENT) };
+        state.release(storage);
+        state.release(own);
+    }
     results
 }
 
