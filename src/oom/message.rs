@@ -186,6 +186,10 @@ impl Message {
             });
             self.process = own.map(|own| processes.remove(own));
         }
+        // the driver lists every process that has memory of the card, and this one has
+        if self.process.is_none() && processes.len() == 1 {
+            self.process = processes.pop();
+        }
         self.others = processes.into_iter().map(Some).reduce(sum).flatten();
     }
 
@@ -356,6 +360,12 @@ mod tests {
              and 226.08 MiB is reserved by PyTorch but unallocated.",
         );
         assert_eq!((process, others), (gib(14.65), None));
+        // and where no more was copied, the only one
+        let [_, _, _, process, others, _, _] = read(
+            "CUDA out of memory. Tried to allocate 1.00 GiB. GPU 0 has a total capacity of 14.75 GiB of which 60.00 MiB is free. Process \
+             3421 has 14.69 GiB memory in use.",
+        );
+        assert_eq!((process, others), (gib(14.69), None));
         let [_, _, _, process, others, _, _] = read(
             "Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.10 GiB of which 0 bytes is free. Process 41 has 30.00 GiB memory \
              in use. Process 42 has 30.00 GiB memory in use. Including non-PyTorch memory, this process has 19.09 GiB memory in use. Of \
