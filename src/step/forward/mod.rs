@@ -489,6 +489,8 @@ impl<'a> Pass<'_, 'a> {
         let (embedded, mut shared) = self.prepare();
         let Embedded { hidden, kept, positions, locals } = embedded;
         let mut kept = kept.then(|| hidden.clone());
+        // of a model with pictures that is given none they are variables of the forward around the text's
+        let outer = kept.clone().filter(|_| self.tower.is_none() && !self.architecture.towers.is_empty());
         let mut variables = [hidden];
         // what a layer returned, where something is added to it afterwards
         let mut returned = None;
@@ -554,6 +556,7 @@ impl<'a> Pass<'_, 'a> {
             drop(masks);
         }
         drop(shared);
+        drop(outer);
         drop(self.outputs.take());
         drop(self.deep.take());
         let given = Given { layers: values, encoder: self.tower_given.take() };
