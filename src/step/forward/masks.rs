@@ -93,10 +93,7 @@ impl<'a> Pass<'_, 'a> {
     pub(super) fn looked_for_recurrent_padding(&self, asked: MaskCall) {
         let mut mixers = self.architecture.blocks.iter().map(|block| &block.mixer);
         let asks = self.generating.is_some() && asked.given && self.batch.length > 1;
-        if asks
-            && mixers
-                .any(|mixer| matches!(mixer, Mixer::DeltaNet(_) | Mixer::ShortConv(_)))
-        {
+        if asks && mixers.any(|mixer| matches!(mixer, Mixer::DeltaNet(_) | Mixer::ShortConv(_))) {
             let _ones = self.of_tokens(self.batch.tokens(), Dtype::Bool, &torch::EQ);
             self.constant(1, Dtype::Bool, &torch::EQ);
         }

@@ -489,8 +489,6 @@ impl<'a> Pass<'_, 'a> {
         let (embedded, mut shared) = self.prepare();
         let Embedded { hidden, kept, positions, locals } = embedded;
         let mut kept = kept.then(|| hidden.clone());
-        // of a model with pictures that is given none they are variables of the forward around the text's
-        let outer = kept.clone().filter(|_| self.tower.is_none() && !self.architecture.towers.is_empty());
         let mut variables = [hidden];
         // what a layer returned, where something is added to it afterwards
         let mut returned = None;
@@ -544,6 +542,9 @@ impl<'a> Pass<'_, 'a> {
         // the forward's arguments go first, then its variables
         let values = shared.map(|tensor| tensor.value);
         let masks = (shared.full.take(), shared.sliding.take());
+        // of a model with pictures that is given none they are variables of the forward around the text's
+        let around = self.tower.is_none() && !self.architecture.towers.is_empty();
+        let outer = if around { kept.take() } else { None };
         if self.modeling.mask_arguments {
             drop(masks);
             drop(kept);

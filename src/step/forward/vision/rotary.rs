@@ -65,8 +65,7 @@ impl<'a> Pass<'_, 'a> {
             raw.scale()
         };
         let (cos, sin) = (scaled(), scaled());
-        let joins =
-            !self.architecture.vision().is_some_and(|(_, vision)| vision.code == VisionCode::Qwen3);
+        let joins = !self.architecture.vision().is_some_and(|(_, vision)| vision.code == VisionCode::Qwen3);
         let whole = |raw: Tensor<'a>| {
             let joined = joins.then(|| make(half, &torch::CAT));
             let whole = make(half.saturating_mul(2), &torch::CAT);
