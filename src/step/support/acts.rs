@@ -557,7 +557,7 @@ pub(in crate::step) fn generation(
     if !followed
         || architecture.head.objective != Objective::CausalLm
         || architecture.encoder.is_some()
-        || !architecture.towers.is_empty() && !(alone && architecture.vision().is_some())
+        || !(architecture.towers.is_empty() || alone && architecture.vision().is_some())
         || !architecture.blocks.iter().all(attends)
     {
         let message =
