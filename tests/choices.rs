@@ -97,12 +97,38 @@ fn what_was_measured_of_such_choices_is_predicted() {
 #[test]
 fn generation_is_refused_where_it_was_not_compared() {
     let refuses = |link: &str, message: &str| refuses(&format!("task=generate&method=full&{link}"), message);
-    refuses("p=bf16&m=tiiuae/falcon-7b", "generating with falcon is not modelled");
+    refuses("p=bf16&m=bigscience/bloom-560m", "generating with bloom is not modelled");
+    // with alibi's bias
+    refuses("p=bf16&m=tiiuae/falcon-rw-1b", "generating with falcon is not modelled");
+    refuses("p=bf16&m=meta-llama/Llama-3.2-11B-Vision", "generating with mllama is not modelled");
+    refuses("p=bf16&m=google/gemma-3-4b-it&img=1", "pictures are followed in fine-tuning alone");
     refuses("p=bf16&m=state-spaces/mamba-130m-hf", "generating with mamba is not modelled");
     refuses("p=amp-bf16", "generation is modelled without autocast");
     refuses("p=bf16&st=torchtune", "generation is modelled with transformers, not with torchtune");
     refuses("p=bf16&gpus=2", "generation on several GPUs or under DeepSpeed is not modelled");
     refuses("p=bf16&kv=static&m=mistralai/Mistral-7B-v0.1", "whose layers see a window only");
+    refuses("p=bf16&kv=static&m=Qwen/Qwen3.5-9B", "whose layers keep states");
+}
+
+/// Models with pictures that are asked for text alone, linear attention and others whose cache was compared.
+#[test]
+fn generation_is_followed_of_what_was_compared() {
+    for model in [
+        "google/gemma-3-4b-it",
+        "google/gemma-4-26B-A4B",
+        "Qwen/Qwen2.5-VL-3B-Instruct",
+        "Qwen/Qwen3-VL-4B-Instruct",
+        "mistralai/Ministral-3-3B-Instruct-2512",
+        "llava-hf/llava-v1.6-mistral-7b-hf",
+        "Qwen/Qwen3.5-9B",
+        "Qwen/Qwen3-Next-80B-A3B-Instruct",
+        "LiquidAI/LFM2-1.2B",
+        "tiiuae/falcon-7b",
+        "facebook/opt-1.3b",
+        "bigcode/gpt_bigcode-santacoder",
+    ] {
+        warns(&format!("task=generate&method=full&p=bf16&s=1500&new=20&m={model}"));
+    }
 }
 
 /// Losses of other versions and projects are followed of the trainers that have them, and refused of all others.

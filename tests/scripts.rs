@@ -79,6 +79,25 @@ fn a_file_asks_for_the_transformers_whose_experts_it_has() {
     }
 }
 
+/// `AutoModelForCausalLM` has no class for most of them, and for some one without the tower that the answer counts.
+#[test]
+fn a_file_loads_a_model_with_its_tower() {
+    for (link, class) in [
+        ("task=generate&m=Qwen/Qwen3-VL-4B-Instruct&p=bf16", "AutoModelForImageTextToText"),
+        ("m=Qwen/Qwen3.5-9B&method=lora", "AutoModelForImageTextToText"),
+        ("task=generate&m=Qwen/Qwen3-4B&p=bf16", "AutoModelForCausalLM"),
+        ("m=Qwen/Qwen3-4B&method=lora", "AutoModelForCausalLM"),
+    ] {
+        let scenario = linked(link);
+        let file = script(&scenario).expect("a file");
+        let others = file.matches("AutoModelFor").count();
+        assert_eq!((file.matches(class).count(), others), (2, 2), "{file}");
+        let read = import::read(&file, &Scenario::default()).expect("the file is read");
+        let left: Vec<_> = read.left.iter().map(|left| (&left.said, &left.why)).collect();
+        assert_eq!((read.scenario.model, left), (scenario.model, Vec::new()), "{link}");
+    }
+}
+
 #[test]
 fn a_file_that_runs_takes_what_is_shown() {
     let rows: Vec<Value> = serde_json::from_str(RAN).expect("the rows are JSON");

@@ -6,13 +6,16 @@
 Runs over the null device of tools/null_device, whose README says how it is set up (HARNESS names another folder, HARNESS_PYTHON
 another Python).
 
-CASES: an array of cases as measure.py and more_switches.py take them, or with "stack": "trl" as trl_steps.py does, each with an "id";
+CASES: an array of cases as measure.py and more_switches.py take them, with "stack": "trl" as trl_steps.py does, or with "task": "generate" as
+       generate_steps.py does, each with an "id";
        "cc" is the compute capability, 8.0 where it is left out.
 FILE:  the rows that it holds already stay as they are and are not measured again.
 """
 import json
 import os
+import subprocess
 import sys
+import tempfile
 
 import draw_ranks
 import draw_steps
@@ -22,7 +25,9 @@ import harness
 def measured(cases):
     """The rows of cases, or why there is none of one."""
     of_trl = [case for case in cases if case.get("stack") == "trl"]
-    yield from draw_steps.measured([case for case in cases if case not in of_trl], 1)
+    generating = [case for case in cases if case.get("task") == "generate"]
+    yield from draw_steps.measured([case for case in cases if case not in of_trl + generating], 1)
+    yield from map(generated, generating)
     others = {"llamafactory" for case in of_trl if case.get("loss") == "log-softmax"}
     others |= {"deepspeed" for case in of_trl if (case.get("engine") or "").startswith("zero")}
     versions = draw_ranks.versions(*sorted(others)) if of_trl else None
@@ -31,6 +36,21 @@ def measured(cases):
         import presets
         case = {key: value for key, value in case.items() if key != "head"}
         yield draw_ranks.measured("trl", dict(case, config=dict(presets.P[case["preset"]])), versions)
+
+
+def generated(case):
+    """The row of a case of generate_steps.py, or why there is none."""
+    program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "generate_steps.py")
+    cc = case.pop("cc")
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(case, file)
+        file.flush()
+        done = subprocess.run([harness.PYTHON, program, file.name], capture_output=True, text=True, env=draw_steps.environment(cc))
+    if done.returncode:
+        return {"id": case["id"], "error": done.stderr[-300:]}
+    measured = json.loads(done.stdout.splitlines()[-1])
+    versions, own = measured.pop("versions"), {key: value for key, value in case.items() if key != "id"}
+    return {"id": case["id"], "source": "null-device", "versions": versions, "device": {"cc": cc}, "case": own, "measured": measured}
 
 
 def main():

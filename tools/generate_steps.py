@@ -23,13 +23,17 @@ os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 import awq_switches  # noqa: F401 adds the switch "base"
 import measure
 import torch
+import transformers
 
 OWN = {"new_tokens": 32, "cache": "dynamic", "sampling": "greedy"}
 CALLS = 3
+HEADS = {"seq2seq": "AutoModelForSeq2SeqLM", "image": "AutoModelForImageTextToText"}
 
 
 def build(case):
     torch.nn.init._no_grad_trunc_normal_ = lambda tensor, *a, **k: tensor
+    if case["head"] in HEADS:
+        measure.model_class = lambda case: getattr(transformers, HEADS[case["head"]])
     if case["method"] == "qlora":
         # quantised weights alone: no adapters, nothing prepared for training
         half = {"bf16": torch.bfloat16, "fp16": torch.float16}[case["dtype"]]
@@ -65,6 +69,9 @@ def main():
     asks = masking_utils.fast_all
     measure.patch_value_reads(case, True)
     masking_utils.fast_all = lambda mask: (asks(mask), torch.tensor(True))[1]
+    # linear attention's mask: whether no token is padding
+    alls = torch.all
+    torch.all = lambda mask, *a, **k: (alls(mask, *a, **k), torch.tensor(True))[1] if mask.is_cuda and not a and not k else alls(mask, *a, **k)
     model = build(dict(case, new_tokens=own["new_tokens"]))
     inner = model.get_base_model() if hasattr(model, "get_base_model") else model
     batch, prompt = case["batch"], case["seq"]
@@ -115,7 +122,7 @@ def main():
     if arguments.trace:
         return printed(baseline)
     params = sum(parameter.numel() for parameter in model.parameters())
-    versions = {"torch": torch.__version__, "transformers": __import__("transformers").__version__}
+    versions = {"torch": torch.__version__, "transformers": transformers.__version__}
     print(json.dumps({"params": {"total": params}, "bytes": {"loaded": loaded}, "passes": passes, "versions": versions,
                       "peak": {"first": first, "steady": peaks, "overall": overall},
                       "reserved": {"peak_stat": torch.cuda.memory_stats()["reserved_bytes.all.peak"]}}))

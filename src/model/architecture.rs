@@ -292,6 +292,11 @@ impl Architecture {
         self.towers.iter().find_map(|tower| Some((tower, tower.vision.as_ref()?)))
     }
 
+    /// Whether its code gives every token three positions, in time, rows and columns, where it generates.
+    pub fn places_in_grids(&self) -> bool {
+        self.vision().is_some_and(|(_, vision)| vision.places())
+    }
+
     /// Parameters without those of the towers: the language model alone.
     pub fn text_parameters(&self) -> u64 {
         let towers = self.towers.iter().flat_map(|tower| &tower.params).map(Param::numel);

@@ -263,6 +263,13 @@ fn what_once_differed_is_the_same() {
         "task=grpo&m=EleutherAI/pythia-14m&method=full&p=amp-bf16&b=2&s=200&ref=none&ga=5&mask=padded&st=trl&gpu=a100-sxm-80gb",
         "task=grpo&m=EleutherAI/pythia-14m&method=lora&p=amp-bf16&b=3&s=200&ref=scored&ga=8&mask=padded&st=trl&gpu=a100-sxm-80gb",
         "task=generate&m=google/gemma-2-2b&p=bf16&method=full&s=6000&new=100",
+        // states that stay where they are beside keys and values that grow, and positions in three grids
+        "task=generate&m=Qwen/Qwen3.5-9B&p=bf16&method=full&b=2&s=700&new=30",
+        "task=generate&m=Qwen/Qwen3-Next-80B-A3B-Instruct&p=bf16&method=full&s=300&new=5",
+        "task=generate&m=LiquidAI/LFM2-1.2B&p=bf16&method=full&b=3&s=300&new=40",
+        "task=generate&m=google/gemma-3-4b-it&p=bf16&method=full&b=2&s=1500&new=30",
+        "task=generate&m=google/gemma-4-31B-it&p=bf16&method=full&s=1500&new=30",
+        "task=generate&m=Qwen/Qwen2.5-VL-3B-Instruct&p=bf16&method=full&b=2&s=500&new=30&kv=static",
         // a reference in one unit, which is gathered with all of its layers, and passes before the one that has a graph
         "task=dpo&m=Qwen/Qwen3-0.6B&method=full&p=amp-bf16&b=2&s=300&mask=ones&st=trl&gpus=4&shard=fsdp2&gpu=a100-sxm-80gb",
         "task=dpo&m=Qwen/Qwen3-8B&method=full&p=amp-bf16&ga=2&s=300&mask=ones&st=trl&gpus=3&shard=fsdp2&reshard=off&gpu=a100-sxm-80gb",

@@ -13,7 +13,7 @@ pub(super) const SAID: &[&str] =
 pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
     let Scenario { batch, sequence, generation, .. } = *run.scenario;
     let mut packages = vec!["torch==2.11.*", "transformers==5.17.*"];
-    let mut names = vec!["AutoModelForCausalLM", "AutoTokenizer"];
+    let mut names = vec![run.class(), "AutoTokenizer"];
     let (class, needs) = run.quantization_class().unzip();
     packages.extend_from_slice(run.quantiser());
     names.extend(class);

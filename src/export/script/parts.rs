@@ -105,6 +105,16 @@ impl Run<'_> {
         (lines, Some("config"))
     }
 
+    /// The class that its model is loaded by: one with a tower has another of its task's.
+    pub fn class(&self) -> &'static str {
+        match self.scenario.task {
+            Task::Sft | Task::Generate if !self.architecture.towers.is_empty() => {
+                "AutoModelForImageTextToText"
+            }
+            task => class(task),
+        }
+    }
+
     /// `AutoModelForCausalLM.from_pretrained(…)`, or the class that has numbers for each text.
     pub fn loaded(&self) -> Result<Call, Issue> {
         let quantization = match self.scenario.method {
@@ -114,7 +124,7 @@ impl Run<'_> {
         let (_, config) = self.config();
         let labels = (self.scenario.task == Task::Classify).then_some(self.scenario.answers.labels);
         let labels = labels.or((self.scenario.task == Task::Reward).then_some(1));
-        Ok(Call::new(format!("{}.from_pretrained", class(self.scenario.task)))
+        Ok(Call::new(format!("{}.from_pretrained", self.class()))
             .with("MODEL")
             .keyword_if("num_labels", labels)
             .keyword_if("config", config)

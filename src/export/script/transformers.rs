@@ -174,7 +174,7 @@ fn imports(run: &Run<'_>) -> String {
             lines.push(format!("from peft import {}, get_peft_model", scenario.lora.tuner.class()));
         }
     }
-    let mut names = vec!["AutoModelForCausalLM", "AutoTokenizer"];
+    let mut names = vec![run.class(), "AutoTokenizer"];
     if scenario.dropout.is_some() {
         names.insert(0, "AutoConfig");
     }

@@ -127,6 +127,8 @@ pub struct Attention {
     pub sinks: bool,
     /// Whether the query projection also makes a gate, as wide as the queries, that multiplies the output (qwen3_next).
     pub gated: bool,
+    /// Whether queries are multiplied by a number that grows with their position (ministral3).
+    pub scales_queries: bool,
     /// Whether queries, keys and values are clipped (`clip_qkv` of olmo and mpt).
     pub clipped: bool,
     /// Whether eager attention multiplies queries and keys in float32, scaled in the product (gpt2's

@@ -147,6 +147,7 @@ impl Common {
             causal: true,
             sinks: variant.sinks,
             gated: variant.gated,
+            scales_queries: variant.scales_queries,
             clipped,
             upcast: false,
             position_bias: None,

@@ -69,6 +69,7 @@ pub fn attention(
         causal: true,
         sinks: false,
         gated: false,
+        scales_queries: false,
         clipped: false,
         upcast: false,
         position_bias: None,

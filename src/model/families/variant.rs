@@ -261,6 +261,8 @@ pub struct Variant {
     pub sinks: bool,
     /// The query projection makes a gate as well.
     pub gated: bool,
+    /// Queries are multiplied by a number that grows with their position.
+    pub scales_queries: bool,
     /// Layers without attention.
     pub other: Option<Other>,
     /// Every norm.
@@ -311,6 +313,7 @@ pub const LLAMA: Variant = Variant {
     code: AttentionCode::Standard,
     sinks: false,
     gated: false,
+    scales_queries: false,
     other: None,
     norm: NormKind::Rms,
     wired: Wired::Pre(["input_layernorm", "post_attention_layernorm"]),

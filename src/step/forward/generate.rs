@@ -20,6 +20,11 @@ static KEYS_AND_VALUES: What = What::own(
     "keys or values of all earlier tokens of a layer, which the next token attends to",
     Source::At("transformers, cache_utils.py"),
 );
+static STATE: What = What::own(
+    "recurrent state",
+    "what linear attention of a layer knows of all earlier tokens, which each further one changes",
+    Source::At("transformers, cache_utils.py, LinearAttentionLayer"),
+);
 static SPECIAL: What = What::own("special token", "the number of a special token", Source::At(LOOP));
 static SEQUENCES: What = What::own(
     "sequences",
@@ -74,6 +79,11 @@ pub(super) struct Generating<'p, 'a> {
 }
 
 impl Generating<'_, '_> {
+    /// Whether anything of earlier tokens is kept.
+    pub(super) fn remembers(&self) -> bool {
+        self.kind != CacheKind::Off
+    }
+
     /// Keys that a layer with such a window looks at in a pass over so many tokens.
     fn keys(&self, window: Option<u64>, length: u64) -> u64 {
         match self.kind {
@@ -122,6 +132,26 @@ impl<'a> Generating<'_, 'a> {
         drop(shorter);
         heads.k = k;
         heads.v = v;
+    }
+}
+
+impl<'a> Pass<'_, 'a> {
+    /// Whether a layer's states are those that earlier tokens left.
+    pub(super) fn continues(&self) -> bool {
+        self.generating.is_some_and(|own| own.remembers() && own.past > 0)
+    }
+
+    /// `update_conv_state` and `update_recurrent_state`: a state of so many elements, which is copied into and stays where it is; none
+    /// where nothing is cached.
+    pub(super) fn held_state(&self, numel: u64, dtype: Dtype) -> Option<Tensor<'a>> {
+        let generating = self.generating.filter(|own| own.remembers())?;
+        let mut cache = generating.cache.borrow_mut();
+        let before = if generating.past == 0 { None } else { cache.pop_front() };
+        let held = before.unwrap_or_else(|| {
+            self.machine.as_category(Category::KvCache, &roles::SCAN, || self.constant(numel, dtype, &STATE))
+        });
+        cache.push_back(held.clone());
+        Some(held)
     }
 }
 
@@ -244,6 +274,9 @@ impl<'a> Model<'a> {
             let integers = |numel: u64, what: &'static What| tensor(numel, Dtype::I64, what);
             let rows = batch.sequences;
             let of_all = |length: u64| integers(rows.saturating_mul(length), &SEQUENCES);
+            // a position in the text, and those in time, rows and columns
+            let each = if self.architecture.places_in_grids() { 4 } else { 1 };
+            let places = |length: u64| of_all(length.saturating_mul(each));
             let _special = [(); 3].map(|()| integers(1, &SPECIAL));
             // the script's own ids and mask are there already
             let first = {
@@ -253,7 +286,14 @@ impl<'a> Model<'a> {
                 let _padding = tensor(batch.tokens(), Dtype::Bool, &SEQUENCES);
                 let positions = of_all(batch.length);
                 drop(less);
-                positions
+                if each == 1 {
+                    positions
+                } else {
+                    let _deltas = integers(rows, &SEQUENCES);
+                    let all = places(batch.length);
+                    drop(positions);
+                    all
+                }
             };
             let mut kept: Option<Kept<'a>> = None;
             let unfinished = integers(rows, &NEXT);
@@ -271,7 +311,7 @@ impl<'a> Model<'a> {
                 }
                 let inputs = {
                     let ids = of_all(pass.batch.length);
-                    let positions = (index > 0 && how.cache != CacheKind::Off).then(|| of_all(1));
+                    let positions = (index > 0 && how.cache != CacheKind::Off).then(|| places(1));
                     [Some(ids), positions].into_iter().flatten().collect::<Vec<_>>()
                 };
                 if let Some(kept) = &mut kept {
@@ -290,8 +330,8 @@ impl<'a> Model<'a> {
                 }
                 let (ids_before, scores_before, positions_before) = variables;
                 let positions = {
-                    let _next = [integers(1, &NEXT), integers(rows, &NEXT)];
-                    of_all(length.saturating_add(1))
+                    let _next = [integers(1, &NEXT), integers(rows.saturating_mul(each), &NEXT)];
+                    places(length.saturating_add(1))
                 };
                 let mask = of_all(length.saturating_add(1));
                 drop(positions_before);

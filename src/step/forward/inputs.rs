@@ -333,14 +333,14 @@ impl<'a> Pass<'_, 'a> {
     fn positions_after_mask(&self, call: MaskCall) -> (Embedded<'a>, Shared<Tensor<'a>>) {
         let embeddings = &self.architecture.embeddings;
         let tokens = self.embed_tokens();
-        let positions = self.range();
-        let mut embedded =
-            Embedded { hidden: tokens, kept: false, positions: Some(positions), locals: Vec::new() };
+        let positions = self.generating.is_none().then(|| self.range());
+        let mut embedded = Embedded { hidden: tokens, kept: false, positions, locals: Vec::new() };
         let full = self.mask(None, embedded.hidden.value.dtype, call);
         let shared = Shared { full, ..self.no_masks(&embedded) };
         if let (Some(table), Some(param)) = (&embeddings.positions, self.outside.positions) {
             let rows = self.within(table.name, &roles::EMBEDDING, || {
-                self.lookup(param, embedded.positions.as_ref(), self.batch.length, table.width)
+                let count = if self.has_own_positions() { self.batch.tokens() } else { self.batch.length };
+                self.lookup(param, embedded.positions.as_ref(), count, table.width)
             });
             let sum = embedded.hidden.add_row(&rows);
             embedded.locals.push(std::mem::replace(&mut embedded.hidden, sum));
@@ -461,6 +461,7 @@ impl<'a> Pass<'_, 'a> {
         let sliding = self.attentions().find_map(|attention| attention.window);
         let any_full = seen.any(|seen| seen == Seen::All);
         let full = any_full.then(|| self.mask(None, dtype, call)).flatten();
+        self.looked_for_recurrent_padding(call);
         let sliding = sliding.and_then(|window| self.mask(Some(window), dtype, call));
         Shared { full, sliding, ..self.no_masks(embedded) }
     }

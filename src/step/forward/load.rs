@@ -182,6 +182,14 @@ impl<'a> Model<'a> {
             scaled: scaled(architecture),
             shared: Shared { known: widest, ..Shared::default() },
         };
+        let unquantised = (!architecture.towers.is_empty()).then(|| last_parameter(architecture)).flatten();
+        // they are registered before the text's model
+        let towers_first = member.training.is_none();
+        if towers_first {
+            for own in &architecture.towers {
+                loader.idle_tower(own, unquantised.as_deref());
+            }
+        }
         let embeddings = &architecture.embeddings;
         loader.narrow_ends(true);
         loader.state.params.divided = architecture.shares_table();
@@ -364,16 +372,13 @@ impl<'a> Model<'a> {
             loader.train_whole(&mut head);
         }
         outside.linears.push(head);
-        let unquantised = (!architecture.towers.is_empty()).then(|| last_parameter(architecture)).flatten();
         let mut tower = None;
-        for own in &architecture.towers {
+        for own in architecture.towers.iter().filter(|_| !towers_first) {
             if let Some(seen) = vision::looks(architecture, batch).filter(|(seen, _)| seen.name == own.name) {
                 tower = vision::load(&mut loader, seen, unquantised.as_deref());
                 continue;
             }
-            for param in &own.params {
-                loader.tower(param, unquantised.as_ref() != Some(&param.name));
-            }
+            loader.idle_tower(own, unquantised.as_deref());
         }
         let prompt = loader.prompt_encoder(architecture);
         loader.state.module = "";

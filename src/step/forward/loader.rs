@@ -6,6 +6,7 @@ use super::tuners::Shared;
 use crate::dtype::Dtype;
 use crate::job::{Batch, Member};
 use crate::memory::Category;
+use crate::model::Tower;
 use crate::model::blocks::{
     BareParam, Conv, Divided, Linear, LinearClass, Moe, Norm, NormKind, Param, ParamRole, Table,
 };
@@ -477,8 +478,15 @@ impl Loader<'_> {
         adapts_idle(self.member, path)
     }
 
+    /// A tower that lies in memory and does not run, but for that parameter in what it is quantised to.
+    pub fn idle_tower(&mut self, tower: &Tower, unquantised: Option<&str>) {
+        for param in &tower.params {
+            self.tower(param, unquantised != Some(param.name.as_str()));
+        }
+    }
+
     /// A parameter that no forward pass reads; 4-bit loading and LoRA treat its layer like any other.
-    pub fn tower(&mut self, param: &Param, quantisable: bool) {
+    fn tower(&mut self, param: &Param, quantisable: bool) {
         match (param.role, &param.shape[..]) {
             (ParamRole::LinearWeight, [output, input]) => {
                 let path = param.name.trim_end_matches(".weight");

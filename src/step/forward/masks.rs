@@ -3,6 +3,7 @@
 use super::Pass;
 use super::inputs::MaskCall;
 use crate::dtype::Dtype;
+use crate::model::blocks::Mixer;
 use crate::scenario::Mask;
 use crate::step::tensor::Tensor;
 use crate::step::what::{MASKS, What, torch};
@@ -30,6 +31,12 @@ impl<'a> Pass<'_, 'a> {
         if self.is_flash_attn() {
             return padding.filter(|_| asked.padded);
         }
+        let _looked_at = (asked.may_skip && asked.given && !eager && keys < self.seen()).then(|| {
+            // of a cache that has let go of what no window sees: `padding_mask[:, mask_indices]`
+            let indices = self.range_of(keys);
+            let seen = batch.saturating_mul(keys);
+            (self.of_queries(seen, Dtype::Bool, &torch::PADDING_MASK), indices)
+        });
         if asked.may_skip && asked.given && !eager && !windowed {
             self.looked_for_padding(asked.padded);
         }
@@ -79,6 +86,16 @@ impl<'a> Pass<'_, 'a> {
             let all = self.constant(1, Dtype::Bool, &torch::EQ);
             drop(sum);
             drop(all);
+        }
+    }
+
+    /// `create_recurrent_attention_mask`: whether any token of the prompt is padding, which linear attention is not given.
+    pub(super) fn looked_for_recurrent_padding(&self, asked: MaskCall) {
+        let mut mixers = self.architecture.blocks.iter().map(|block| &block.mixer);
+        let asks = self.generating.is_some() && asked.given && self.batch.length > 1;
+        if asks && mixers.any(|mixer| matches!(mixer, Mixer::DeltaNet(_) | Mixer::ShortConv(_))) {
+            let _ones = self.of_tokens(self.batch.tokens(), Dtype::Bool, &torch::EQ);
+            self.constant(1, Dtype::Bool, &torch::EQ);
         }
     }
 

@@ -542,6 +542,9 @@ impl<'a> Pass<'_, 'a> {
         // the forward's arguments go first, then its variables
         let values = shared.map(|tensor| tensor.value);
         let masks = (shared.full.take(), shared.sliding.take());
+        // of a model with pictures that is given none they are variables of the forward around the text's
+        let around = self.tower.is_none() && !self.architecture.towers.is_empty();
+        let outer = if around { kept.take() } else { None };
         if self.modeling.mask_arguments {
             drop(masks);
             drop(kept);
@@ -554,6 +557,7 @@ impl<'a> Pass<'_, 'a> {
             drop(masks);
         }
         drop(shared);
+        drop(outer);
         drop(self.outputs.take());
         drop(self.deep.take());
         let given = Given { layers: values, encoder: self.tower_given.take() };

@@ -52,7 +52,7 @@ impl<'a> Pass<'_, 'a> {
         let dtype = if keeps_float { Dtype::F32 } else { dtype };
         let make = || match rotary {
             _ if self.modeling.rotary_tables == RotaryTables::Grid => self.rotary_grids(dim, dtype),
-            _ if self.places_pictures() => self.rotary_sections(dim, dtype),
+            _ if self.rotates_in_sections() => self.rotary_sections(dim, dtype),
             Rotary::Halves => self.rotary_half(dim, dtype),
             Rotary::Complex => self.rotary_complex(dim),
             _ => self.rotary(dim, dtype),

@@ -75,6 +75,9 @@ impl<'a> Pass<'_, 'a> {
             passed =
                 self.machine.serving(&roles::ROTATION, || self.position(attention, &mut heads, cos, sin));
         }
+        if attention.scales_queries {
+            heads.q = self.machine.serving(&roles::ROTATION, || heads.q.scale());
+        }
         if let (HeadNorms::AfterRotary, Some(norms)) = (self.modeling.head_norms, &attention.qk_norm) {
             heads.q = heads.q.normed(&layer.norm(&norms.q));
             heads.k = heads.k.normed(&layer.norm(&norms.k));

@@ -12,7 +12,9 @@ impl<'a> Pass<'_, 'a> {
         let third = projected.value.numel / 3;
         let [b, c, v] = projected.split([third, third, third]);
         let mut hidden = b.mul(&v);
-        if let Some((weight, bias)) = layer.conv {
+        if let Some(further) = self.further_conv(&short.conv, &hidden) {
+            hidden = further;
+        } else if let Some((weight, bias)) = layer.conv {
             let padding = short.conv.kernel.saturating_sub(1);
             let more = self.batch.sequences.saturating_mul(short.conv.channels).saturating_mul(padding);
             let whole = hidden.apply(|state, x| state.convolved(x, weight, bias, more));

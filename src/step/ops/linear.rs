@@ -16,15 +16,15 @@ use crate::step::tensor::{Layout, Tensor, Value};
 use crate::step::what::{DERIVATIVES, ENGINE, What, roles, torch};
 
 static BIASED: What = What::own("add", "the layer's output with its bias", DERIVATIVES);
-static CONVOLUTION: What = What::step("convolution", "the output of a convolution");
-static CONVOLUTION_BIAS: What = What::own(
+pub static CONVOLUTION: What = What::step("convolution", "the output of a convolution");
+pub static CONVOLUTION_BIAS: What = What::own(
     "convolution (bias gradient)",
     "a convolution's bias gradient before it is handed to its parameter",
     ENGINE,
 );
-static CONVOLUTION_INPUT: What =
+pub static CONVOLUTION_INPUT: What =
     What::own("convolution (input gradient)", "the gradient of a convolution's input", DERIVATIVES);
-static CONVOLUTION_WEIGHT: What = What::own(
+pub static CONVOLUTION_WEIGHT: What = What::own(
     "convolution (weight gradient)",
     "a convolution's weight gradient before it is handed to its parameter",
     ENGINE,

@@ -114,7 +114,13 @@ impl<'m> Tensor<'m> {
                         };
                         mean.add_number()
                     };
-                    x.mul_rows(&mean.power())
+                    let normed = {
+                        let power = mean.power();
+                        x.mul_rows(&power)
+                    };
+                    drop(x);
+                    drop(mean);
+                    normed
                 };
                 output = output.weighted_in_float(norm, false);
                 output.to(self.value.dtype)

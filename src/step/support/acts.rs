@@ -520,16 +520,15 @@ pub(in crate::step) fn generation(
     (member, how): (&Member, Generation),
 ) -> Result<(), Issue> {
     let family = &architecture.model_type;
+    let alone = member.training.is_none();
     let followed = match modeling.code {
         Code::Llama | Code::StableLm | Code::Gpt2 | Code::GptNeox | Code::Phi => true,
-        Code::GptBigCode
-        | Code::GptNeo
+        // whose answers while they train were not
+        Code::Gemma4 | Code::Falcon | Code::Opt | Code::GptBigCode => alone,
+        Code::GptNeo
         | Code::GptJ
-        | Code::Opt
         | Code::Bloom
-        | Code::Falcon
         | Code::Mpt
-        | Code::Gemma4
         | Code::DeepseekSparse
         | Code::OpenAiGpt
         | Code::BioGpt
@@ -541,18 +540,24 @@ pub(in crate::step) fn generation(
     };
     let attends = |block: &Block| match &block.mixer {
         // llama4's chunks are no windows
-        Mixer::Attention(attention) => attention.window.is_none() || attention.rotary != Rotary::Complex,
+        Mixer::Attention(attention) => match attention.rotary {
+            Rotary::Complex => attention.window.is_none(),
+            Rotary::Alibi => false,
+            Rotary::None
+            | Rotary::Full
+            | Rotary::Partial { .. }
+            | Rotary::Interleaved { .. }
+            | Rotary::Float32
+            | Rotary::Halves => true,
+        },
         Mixer::Latent(_) | Mixer::None => true,
-        Mixer::Cross(_)
-        | Mixer::StateSpace(_)
-        | Mixer::DeltaNet(_)
-        | Mixer::ShortConv(_)
-        | Mixer::Module(_) => false,
+        Mixer::DeltaNet(_) | Mixer::ShortConv(_) => alone,
+        Mixer::Cross(_) | Mixer::StateSpace(_) | Mixer::Module(_) => false,
     };
     if !followed
         || architecture.head.objective != Objective::CausalLm
         || architecture.encoder.is_some()
-        || !architecture.towers.is_empty()
+        || !(architecture.towers.is_empty() || alone && architecture.vision().is_some())
         || !architecture.blocks.iter().all(attends)
     {
         let message =
@@ -562,6 +567,12 @@ pub(in crate::step) fn generation(
     let windows = architecture.blocks.iter().filter_map(|block| block.mixer.attention()?.window).next();
     if how.cache == CacheKind::Static && windows.is_some() {
         let message = format!("a static cache of {family}, whose layers see a window only, is not modelled");
+        return Err(Issue::error(Field::KvCache, message).with_fix("choose the dynamic cache"));
+    }
+    let keeps = |block: &Block| matches!(block.mixer, Mixer::DeltaNet(_) | Mixer::ShortConv(_));
+    let keeps_states = architecture.blocks.iter().any(keeps);
+    if how.cache == CacheKind::Static && keeps_states {
+        let message = format!("a static cache of {family}, whose layers keep states, was not compared");
         return Err(Issue::error(Field::KvCache, message).with_fix("choose the dynamic cache"));
     }
     if how.new_tokens == 0 {

@@ -70,7 +70,7 @@ pub fn of(model_type: &str) -> Option<Variant> {
         }
         "internlm" => Variant { qkv_bias: When::Key("bias"), output_bias: When::Key("bias"), ..PLAIN },
         "minicpm" => Variant { scaled: true, ..LLAMA },
-        "ministral3" => Variant { windows: Windows::All, ..BARE },
+        "ministral3" => Variant { windows: Windows::All, scales_queries: true, ..BARE },
         "smollm3" => Variant { positions: Positions::Listed, windows: Windows::Unpositioned, ..LLAMA },
         "arcee" => Variant { mlp: PLAIN_MLP, ..LLAMA },
         "granite" => GRANITE,

@@ -36,7 +36,7 @@ impl<'a> Pass<'_, 'a> {
         let z = x.through(&layer.linear(z)).viewed();
         let b = x.through(&layer.linear(b));
         let a = x.through(&layer.linear(a));
-        mixed = self.causal_conv(layer, &net.conv, mixed);
+        mixed = self.remembered_conv(layer, &net.conv, mixed);
         mixed = mixed.tokens_first();
         self.delta_attention(layer, net, Default::default(), [mixed, z, b, a])
     }
@@ -70,7 +70,7 @@ impl<'a> Pass<'_, 'a> {
         v = if net.value_heads > net.key_heads { v.viewed() } else { v.copied_dense() };
         drop((parts, heads, gates));
         let mut mixed = self.joined([&q, &k, &v]).heads_first();
-        mixed = self.causal_conv(layer, &net.conv, mixed);
+        mixed = self.remembered_conv(layer, &net.conv, mixed);
         mixed = mixed.tokens_first();
         self.delta_attention(layer, net, (vec![all, both], vec![q, k, v]), [mixed, z, b, a])
     }
@@ -119,7 +119,19 @@ impl<'a> Pass<'_, 'a> {
             q = q.repeat_heads(groups);
             k = k.repeat_heads(groups);
         }
-        let mut core = self.delta_rule(net, [&q, &k, &v, &beta, &g]);
+        let given = [&q, &k, &v, &beta, &g];
+        let state_numel = self
+            .batch
+            .sequences
+            .saturating_mul(net.value_heads)
+            .saturating_mul(net.key_dim)
+            .saturating_mul(net.value_dim);
+        let (mut core, last) = if self.continues() {
+            self.delta_rule_of_one(net, given, state_numel)
+        } else {
+            self.delta_rule(net, given, state_numel)
+        };
+        self.held_state(state_numel, Dtype::F32);
         // two dimensions: what is transposed is copied
         core = if core.value.layout == core.value.shape { core.viewed() } else { core.copied_dense() };
         let gate = z.viewed();
@@ -138,6 +150,7 @@ impl<'a> Pass<'_, 'a> {
         drop((v, mixed));
         drop((beta, g));
         drop(core);
+        drop(last);
         output
     }
 
@@ -235,7 +248,12 @@ impl<'a> Pass<'_, 'a> {
     }
 
     /// `torch_chunk_gated_delta_rule` of queries, keys, values, betas and decays.
-    fn delta_rule(&self, net: &DeltaNet, given: [&Tensor<'a>; 5]) -> Tensor<'a> {
+    fn delta_rule(
+        &self,
+        net: &DeltaNet,
+        given: [&Tensor<'a>; 5],
+        state_numel: u64,
+    ) -> (Tensor<'a>, Option<Tensor<'a>>) {
         let machine = self.machine;
         let (batch, sequence) = (self.batch.sequences, self.batch.length);
         let chunks = sequence.div_ceil(DELTA_CHUNK);
@@ -279,7 +297,6 @@ impl<'a> Pass<'_, 'a> {
         let k_decayed = k_beta.mul_rows(&cumulated.keeping_output(&torch::EXP).viewed());
         let new_values = system.solved(&v_beta, matrices);
         let k_cumulated = system.solved(&k_decayed, matrices);
-        let state_numel = heads.saturating_mul(net.key_dim).saturating_mul(net.value_dim);
         let state = self.constant(state_numel, new_values.value.dtype, &torch::ZEROS).shaped_as(&new_values);
         let core = self.constant(values, new_values.value.dtype, &torch::ZEROS).shaped_as(&new_values);
         query = {
@@ -333,7 +350,8 @@ impl<'a> Pass<'_, 'a> {
             },
         );
         let [v_new, inter, mut core, state] = variables;
-        drop(state);
+        // a cache is given it
+        let state = Some(state).filter(|_| self.generating.is_some_and(|own| own.remembers()));
         core = if chunks > 1 { core.copied_dense() } else { core.viewed() };
         core = core.slice(heads.saturating_mul(sequence).saturating_mul(net.value_dim));
         let mut result = core.tokens_first().to(dtype);
@@ -345,13 +363,13 @@ impl<'a> Pass<'_, 'a> {
         drop(decay);
         drop((v_beta, k_beta, mask, cumulated, pairwise, system, within, k_decayed, new_values, k_cumulated));
         drop((chunk_decay, v_new, inter));
-        result
+        (result, state)
     }
 }
 
 impl<'m> Tensor<'m> {
     /// `x * rsqrt((x * x).sum(-1, keepdim=True) + eps)`.
-    fn unit_rows(&self, width: u64) -> Tensor<'m> {
+    pub(super) fn unit_rows(&self, width: u64) -> Tensor<'m> {
         let inverse = {
             let shifted = {
                 let sum = {

@@ -30,7 +30,8 @@ impl<'a> Pass<'_, 'a> {
         });
         let (alibi, ones) = alibi.unzip();
         let locals = ones.flatten().into_iter().collect();
-        let embedded = Embedded { hidden, kept: true, positions: Some(self.range()), locals };
+        let positions = self.generating.is_none().then(|| self.range());
+        let embedded = Embedded { hidden, kept: true, positions, locals };
         let call = MaskCall { may_skip: false, ..self.mask_call() };
         let mut shared = self.shared(&embedded, call);
         if let Some(alibi) = &alibi {
@@ -144,6 +145,8 @@ impl<'a> Pass<'_, 'a> {
         };
         mixed.output = mixed.output.to_tokens();
         mixed.output = mixed.output.through(&layer.linear(&attention.output));
+        drop(fused);
+        drop(heads);
         mixed
     }
 

@@ -72,7 +72,7 @@ impl<'a> Pass<'_, 'a> {
             hidden = sighted;
         }
         locals.extend(ids);
-        let positions = Some(self.range());
+        let positions = self.generating.is_none().then(|| self.range());
         let mut embedded = Embedded { hidden, kept: true, positions, locals };
         let mut shared = if has_pictures {
             self.windowed_picture_masks(&mut embedded)

@@ -6,6 +6,7 @@ mod biogpt;
 mod bloom;
 mod deberta;
 mod delta_net;
+mod delta_step;
 mod falcon;
 pub(super) mod gemma4;
 mod gpt_neo;

@@ -14,9 +14,11 @@ impl<'a> Pass<'_, 'a> {
         let tokens = self.batch.tokens();
         let mut hidden = self.embed_tokens();
         let given = self.batch.mask.is_given();
+        // `generate` gives positions too
+        let counts = self.generating.is_none();
         let ones = (!given).then(|| self.of_tokens(tokens, Dtype::F32, &torch::MASK_OF_ONES));
         let counted = if given { Dtype::I64 } else { Dtype::F32 };
-        let positions = {
+        let positions = counts.then(|| {
             let summed = self.of_tokens(tokens, counted, &torch::POSITIONS);
             let shifted = {
                 let _masked = self.of_tokens(tokens, counted, &torch::POSITIONS);
@@ -26,7 +28,7 @@ impl<'a> Pass<'_, 'a> {
             drop(shifted);
             drop(summed);
             positions
-        };
+        });
         let full = self.mask(None, hidden.value.dtype, MaskCall { given: true, ..self.mask_call() });
         let mut locals = Vec::with_capacity(3);
         if let (Some(table), Some(param)) = (&embeddings.positions, self.outside.positions) {
@@ -41,7 +43,7 @@ impl<'a> Pass<'_, 'a> {
             locals.extend(ones);
             locals.extend([std::mem::replace(&mut hidden, sum), rows]);
         }
-        let shared = Shared { positions: Some(positions.clone()), full, ..Shared::none() };
-        (Embedded { hidden, kept: false, positions: Some(positions), locals }, shared)
+        let shared = Shared { positions: positions.clone(), full, ..Shared::none() };
+        (Embedded { hidden, kept: false, positions, locals }, shared)
     }
 }

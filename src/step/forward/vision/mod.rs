@@ -62,6 +62,11 @@ impl Model<'_> {
 }
 
 impl<'a> Pass<'_, 'a> {
+    /// Whether tokens have three positions, with pictures among them or without: `generate` gives them to a text too.
+    pub(super) fn rotates_in_sections(&self) -> bool {
+        self.places_pictures() || self.generating.is_some() && self.architecture.places_in_grids()
+    }
+
     /// `get_image_features` and `masked_scatter`, where the batch has pictures.
     pub(super) fn sighted(&self, embedded: &Tensor<'a>) -> Option<Sighted<'a>> {
         let tower = self.tower.as_ref()?;

@@ -65,10 +65,11 @@ impl<'a> Pass<'_, 'a> {
             raw.scale()
         };
         let (cos, sin) = (scaled(), scaled());
-        let joins = !self.tower.as_ref().is_some_and(|tower| tower.vision.code == VisionCode::Qwen3);
+        let joins = !self.architecture.vision().is_some_and(|(_, vision)| vision.code == VisionCode::Qwen3);
         let whole = |raw: Tensor<'a>| {
-            let _half = joins.then(|| make(half, &torch::CAT));
+            let joined = joins.then(|| make(half, &torch::CAT));
             let whole = make(half.saturating_mul(2), &torch::CAT);
+            drop(joined);
             drop(raw);
             whole
         };
