@@ -193,7 +193,10 @@ fn saved_in_words(before: Bytes, after: Bytes) -> String {
 pub(super) fn fewest_in_words(fewest: &Result<Option<Layout>, Issue>) -> String {
     match fewest {
         Err(issue) => format!("Fewest GPUs that hold it: not known: {issue}"),
-        Ok(None) => "Fewest GPUs that hold it: not even 1,024 do with this micro-batch and engines of this library".to_owned(),
+        Ok(None) => {
+            "Fewest GPUs that hold it: not even 1,024 do with this micro-batch and engines of this library"
+                .to_owned()
+        }
         Ok(Some(Layout { gpus: 1, needed, .. })) => format!("Fewest GPUs that hold it: 1, {needed}"),
         Ok(Some(layout)) => {
             let (gpus, engine) = (grouped(layout.gpus), layout.name());
