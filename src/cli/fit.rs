@@ -123,7 +123,7 @@ fn table(rows: &[FitRow], base: &Scenario, memory: Bytes, measure: Measure) -> T
     };
     let mut number = vec![first, tokens, ": needs (bytes)", ": verdict", ": allocator"];
     let several = base.cluster.is_many() && base.task.trains();
-    number.extend(several.then_some(": engine"));
+    number.extend(several.then_some(": layout"));
     let cards = if several { format!("{} × ", grouped(base.cluster.gpus)) } else { String::new() };
     let model = format!("{what} in {cards}{memory}");
     let columns =
@@ -155,8 +155,8 @@ fn said(cell: &FitCell, base: &Scenario, measure: Measure) -> Cell {
             };
             let marks = [(cell.is_close(), " c"), (is_expandable(cell), " e")];
             let marks: String = marks.iter().filter(|(is, _)| *is).map(|(_, mark)| *mark).collect();
-            let engine = cell.engine();
-            let under = engine.as_ref().map_or_else(String::new, |engine| format!(" {engine}"));
+            let layout = cell.layout();
+            let under = layout.as_ref().map_or_else(String::new, |layout| format!(" {layout}"));
             let first = if measure == Measure::Rank { rank } else { *batch };
             let values = [
                 first.to_string(),
@@ -168,7 +168,7 @@ fn said(cell: &FitCell, base: &Scenario, measure: Measure) -> Cell {
             Cell::amount(
                 format!("{text}{under}{marks}"),
                 found as f64,
-                values.into_iter().chain(engine).collect::<Vec<_>>(),
+                values.into_iter().chain(layout).collect::<Vec<_>>(),
             )
         }
         FitCell::TooLarge { needed } => {
@@ -188,14 +188,14 @@ fn is_expandable(cell: &FitCell) -> bool {
 fn problems(rows: &[FitRow], base: &Scenario, measure: Measure) -> String {
     let mut found: Vec<(String, Vec<&str>)> = Vec::new();
     for row in rows {
-        let unknown = asked(row, base, measure).into_iter().find_map(|cell| match cell {
-            FitCell::Unknown(issue) => Some(issue.to_string()),
-            FitCell::Fits { .. } | FitCell::TooLarge { .. } => None,
-        });
-        let Some(issue) = unknown else { continue };
-        match found.iter_mut().find(|(known, _)| *known == issue) {
-            Some((_, models)) => models.push(&row.model),
-            None => found.push((issue, vec![&row.model])),
+        for cell in asked(row, base, measure) {
+            let FitCell::Unknown(issue) = cell else { continue };
+            let issue = issue.to_string();
+            match found.iter_mut().find(|(known, _)| *known == issue) {
+                Some((_, models)) if models.contains(&row.model.as_str()) => {}
+                Some((_, models)) => models.push(&row.model),
+                None => found.push((issue, vec![&row.model])),
+            }
         }
     }
     let line =
@@ -228,7 +228,7 @@ fn to_json(rows: &[FitRow], base: &Scenario, memory: Bytes) -> String {
     let cell = |(method, cell): (&Method, &FitCell)| {
         let value = match cell {
             FitCell::Fits { batch, verdict, needed, scenario } => {
-                json!({ "batch": batch, "needed": needed, "sequence": scenario.sequence, "rank": rank(scenario), "verdict": verdict.slug(), "engine": cell.engine(), "link": share::encode(std::slice::from_ref(scenario)) })
+                json!({ "batch": batch, "needed": needed, "sequence": scenario.sequence, "rank": rank(scenario), "verdict": verdict.slug(), "layout": cell.layout(), "link": share::encode(std::slice::from_ref(scenario)) })
             }
             FitCell::TooLarge { needed } => json!({ "needed": needed }),
             FitCell::Unknown(issue) => json!({ "issue": issue }),

@@ -439,19 +439,25 @@ fn flag(key: &'static Key) -> Arg {
         ValueKind::Dropout => flag.value_name("P").help(key.help),
         ValueKind::Gpu => flag
             .value_name("CARD")
-            .help(format!("{}: a card sold with 24GB has 24 GiB; 8xH100 are several", key.help)),
+            .help(format!("{}: a card sold with 24GB has 24 GiB; 8xH100-SXM-80GB are several", key.help)),
     }
 }
 
-/// `--gpu 8xh100-sxm-80gb` says `--gpus 8` as well, unless that is said.
-fn count_cards(flags: &mut Vec<(&'static Key, String)>) {
-    let Some((_, card)) = flags.iter_mut().find(|(key, _)| key.field == Field::Gpu) else { return };
-    let Some((count, one)) = several(card) else { return };
-    *card = one.to_owned();
-    let gpus = keys().find(|key| key.field == Field::Gpus);
-    if let Some(gpus) = gpus.filter(|gpus| !flags.iter().any(|(key, _)| key.field == gpus.field)) {
-        flags.push((gpus, count.to_string()));
+/// `--gpu 8xh100-sxm-80gb` says `--gpus 8` as well.
+fn count_cards(flags: &mut Vec<(&'static Key, String)>) -> Result<(), clap::Error> {
+    let Some((_, card)) = flags.iter_mut().find(|(key, _)| key.field == Field::Gpu) else { return Ok(()) };
+    let Some((count, one)) = several(card) else { return Ok(()) };
+    let (said, count) = (std::mem::replace(card, one.to_owned()), count.to_string());
+    match flags.iter().find(|(key, _)| key.field == Field::Gpus) {
+        Some((_, gpus)) if *gpus != count => {
+            let message =
+                format!("--gpu {} and --gpus {} are different numbers of GPUs\n", short(&said), short(gpus));
+            return Err(clap::Error::raw(ErrorKind::ArgumentConflict, message));
+        }
+        Some(_) => {}
+        None => flags.extend(keys().find(|key| key.field == Field::Gpus).map(|key| (key, count))),
     }
+    Ok(())
 }
 
 impl FromArgMatches for Input {
@@ -464,7 +470,7 @@ impl FromArgMatches for Input {
                 flags.push((key, value));
             }
         }
-        count_cards(&mut flags);
+        count_cards(&mut flags)?;
         Ok(Input {
             source: matches.try_get_one::<OsString>("source").map_err(unknown)?.cloned(),
             config: matches.try_get_one::<PathBuf>("config").map_err(unknown)?.cloned(),

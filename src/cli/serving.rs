@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::input::Input;
 use super::output::Output;
 use super::table::{Cell, Column, Listing, Table};
-use crate::plan::{Between, Needed, Room, ServingRow, Share, on_one, serving, unanswered};
+use crate::plan::{Between, Needed, Room, ServingRow, Share, least_room, on_one, serving, unanswered};
 use crate::text::one_line;
 use crate::units::{Bytes, grouped};
 
@@ -38,7 +38,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
         let one = on_one(&base).map_or_else(String::new, |words| format!("{words}\n"));
         let card = base.gpu().map_err(|issue| issue.to_string())?.name;
         arguments.listing.of(table(&rows), |table| format!(
-            "{one}{} on {card}: {} × {} tokens and {} new ones\nvLLM: {} % of the card, {}; its profiling run has {} tokens and {} sequences\n\n{}{}",
+            "{one}{} on {card}: {} × {} tokens and {} new ones\nvLLM: {} % of the card, {}; its profiling run has {} tokens and {} sequences\n{}\n\n{}{}",
             one_line(&base.model_name()),
             grouped(base.batch),
             grouped(base.sequence),
@@ -47,6 +47,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
             share.bytes,
             grouped(share.tokens),
             grouped(share.sequences),
+            least_room(&base),
             table.text(),
             reasons(&rows)
         ))?

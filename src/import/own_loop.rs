@@ -35,6 +35,11 @@ impl Engine {
                     flatten("", VIEWS, value.clone(), settings);
                 }
             }
+            "DistributedDataParallelKwargs" => {
+                for (name, value) in call.named.iter().filter(|(name, _)| name == VIEWS) {
+                    flatten("", name, value.clone(), settings);
+                }
+            }
             "CPUOffloadPolicy" => flatten("", "CPUOffloadPolicy", Value::Bool(true), settings),
             "initialize" if call.path.starts_with("deepspeed") => {
                 let is_config = |name: &str| ["config", "config_params"].contains(&name);
@@ -84,8 +89,8 @@ fn deepspeed(file: &Map<String, Value>, settings: &mut Vec<Setting>) {
 pub(super) fn engine(reader: &mut Reader) {
     if let Some(said) = reader.take(&["DistributedDataParallel", "DDP"]) {
         reader.set("shard", "ddp", &said.said);
-        reader.switches("gradient-as-bucket-view", &[VIEWS]);
     }
+    reader.switches("gradient-as-bucket-view", &[VIEWS]);
     if let Some(said) = reader.take(&["FullyShardedDataParallel", "FSDP"]) {
         let why = "FSDP of the first version is predicted as FSDP2, which shards parameter by parameter";
         reader.leave(&said.said, why);

@@ -18,6 +18,8 @@ pub(super) fn usual_loop(reader: &mut Reader) {
         ("optimizer-step", "after-backward"),
         ("loss", "standard"),
         ("activation-offloading", "off"),
+        // axolotl's alone
+        ("fused-adapters", "off"),
         ("evaluation", "off"),
         ("saving", "off"),
     ] {

@@ -185,9 +185,8 @@ impl Message {
                 amount.most() >= reserved.least() && beside < reserved.bytes
             });
             self.process = own.map(|own| processes.remove(own));
-        }
-        // the driver lists every process that has memory of the card, and this one has
-        if self.process.is_none() && processes.len() == 1 {
+        } else if self.process.is_none() && processes.len() == 1 {
+            // the driver lists every process that has memory of the card, and this one has
             self.process = processes.pop();
         }
         self.others = processes.into_iter().map(Some).reduce(sum).flatten();
@@ -366,6 +365,13 @@ mod tests {
              3421 has 14.69 GiB memory in use.",
         );
         assert_eq!((process, others), (gib(14.69), None));
+        // what PyTorch reserved may tell that it is another
+        let [_, _, _, process, others, _, _] = read(
+            "CUDA out of memory. Tried to allocate 4.00 GiB. GPU 0 has a total capacity of 79.10 GiB of which 60.00 MiB is free. Process \
+             3421 has 70.00 GiB memory in use. Of the allocated memory 5.00 GiB is allocated by PyTorch, and 1.00 GiB is reserved by \
+             PyTorch but unallocated.",
+        );
+        assert_eq!((process, others), (None, gib(70.)));
         let [_, _, _, process, others, _, _] = read(
             "Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.10 GiB of which 0 bytes is free. Process 41 has 30.00 GiB memory \
              in use. Process 42 has 30.00 GiB memory in use. Including non-PyTorch memory, this process has 19.09 GiB memory in use. Of \

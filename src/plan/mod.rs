@@ -3,6 +3,7 @@
 mod answer;
 mod batches;
 mod cards;
+mod cell;
 mod contexts;
 mod counts;
 mod each;
@@ -31,6 +32,7 @@ pub use answer::Answer;
 pub use batches::{
     BatchRow, Reached, batch_row, fixed_and_per_sequence, on_usual_cards, passes_in_words, reach,
 };
+pub use cell::{FitCell, Measure};
 pub use contexts::{BATCHES, CONTEXTS, ContextCell, ContextRow, contexts};
 pub use counts::GPU_COUNTS;
 pub(crate) use each::each;
@@ -45,11 +47,11 @@ pub use need::{Held, NeedCell, NeedRow, Several, alike, need, need_of_each, usua
 pub use offers::{Offer, cheapest_first, cheapest_run};
 pub use on_card::{OnCard, Outcome, Replayed};
 pub use repairs::{Repair, repairs};
-pub use serving::{Between, Needed, Room, ServingRow, Share, refused_alike, serving, unanswered};
+pub use serving::{Between, Needed, Room, ServingRow, Share, least_room, refused_alike, serving, unanswered};
 pub use settings::{setting_name, settings, tried_settings};
 pub use solve::{Largest, largest_batch, largest_rank, longest_sequence};
 pub use speeds::{Near, Speed};
-pub use table::{FitCell, FitRow, Measure, conditions, largest_that_fit, on_one, row, table, with_method};
+pub use table::{FitRow, conditions, largest_that_fit, on_one, row, table, with_method};
 pub use texts::{Limit, MicroBatch, Order, Outlook, order, outlook};
 pub use time::{Pace, Span, pace};
 pub use verdict::Verdict;

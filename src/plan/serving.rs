@@ -152,6 +152,15 @@ pub struct Share {
     pub sequences: u64,
 }
 
+/// What vLLM asks of the card before it starts, in a sentence (v1/core/kv_cache_utils.py `check_enough_kv_cache_memory`).
+pub fn least_room(scenario: &Scenario) -> String {
+    let context = scenario.architecture().ok().and_then(|architecture| architecture.max_positions);
+    let context = context.map_or_else(String::new, |context| {
+        format!(", the model's {} tokens where nothing is said", grouped(context))
+    });
+    format!("It starts only where one sequence of --max-model-len has room{context}.")
+}
+
 impl Share {
     /// Of a scenario's card, with the defaults of `vllm serve`.
     ///

@@ -2,84 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::answer::Answer;
 use super::cards;
+use super::cell::{FitCell, Measure, held};
 use super::each;
-use super::layouts::{name, otherwise};
-use super::solve::{Largest, Most, most_batch, most_length, most_rank};
-use super::verdict::Verdict;
-use crate::hardware::{Gpu, Vendor};
-use crate::issue::{Field, Issue, Severity};
-use crate::model::Architecture;
-use crate::scenario::choices::Choice;
+use crate::hardware::Vendor;
 use crate::scenario::{
     Checkpointing, Cluster, CpuOffload, GpuChoice, Layout, Method, ModelChoice, Scenario, Sharding, Stack,
-    Task,
 };
-use crate::step;
 use crate::units::{Bytes, grouped};
-
-/// What a cell says of what fits.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
-pub enum Measure {
-    /// The largest micro-batch of sequences as long as the scenario's.
-    #[default]
-    Batch,
-    /// The longest sequence, one at a time.
-    Length,
-    /// The largest rank of adapters, with one sequence at a time.
-    Rank,
-}
-
-/// One cell of the table.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-pub enum FitCell {
-    /// It runs.
-    Fits {
-        /// Sequences at once: the largest micro-batch, or 1 where something else is asked for.
-        batch: u64,
-        /// The verdict on it: it fits, or closely.
-        verdict: Verdict,
-        /// What it needs.
-        needed: Bytes,
-        /// The scenario with that batch, that length and that rank, and with expandable segments if it takes them: what a click opens.
-        scenario: Box<Scenario>,
-    },
-    /// Not even one sequence fits.
-    TooLarge {
-        /// What one sequence needs.
-        needed: Bytes,
-    },
-    /// There is no answer, and why.
-    Unknown(Issue),
-}
-
-impl FitCell {
-    /// The engine of several GPUs under which it fits, and how the model is divided: `FSDP2`, `tensor 8`.
-    pub fn engine(&self) -> Option<String> {
-        let FitCell::Fits { scenario, .. } = self else { return None };
-        scenario.cluster.is_many().then(|| name(scenario))
-    }
-
-    /// Whether its micro-batch fits closely, with less to spare than the estimate may be off by.
-    pub fn is_close(&self) -> bool {
-        match self {
-            FitCell::Fits { verdict, .. } => !verdict.holds(),
-            FitCell::TooLarge { .. } | FitCell::Unknown(_) => false,
-        }
-    }
-
-    /// Whether some micro-batch fits beyond doubt, or some sequence: where the largest does so closely, a smaller one.
-    pub fn is_sure(&self, measure: Measure) -> bool {
-        let FitCell::Fits { batch, scenario, .. } = self else { return false };
-        let smaller = match measure {
-            Measure::Batch => *batch > 1,
-            Measure::Length => scenario.sequence > 1,
-            Measure::Rank => scenario.lora.rank > 1,
-        };
-        smaller || !self.is_close()
-    }
-}
 
 /// One model of the table.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -90,53 +20,6 @@ pub struct FitRow {
     pub parameters: Option<u64>,
     /// One cell per method, in the order of [`Method::ALL`].
     pub cells: Vec<FitCell>,
-}
-
-impl Measure {
-    /// All, in the order in which they are offered.
-    pub const ALL: [Measure; 3] = [Measure::Batch, Measure::Length, Measure::Rank];
-
-    /// What they are called, in the same order.
-    pub const CHOICES: [Choice; 3] = [
-        Choice {
-            slug: "batch",
-            label: "Largest micro-batch",
-            help: "Of sequences as long as the scenario's.",
-        },
-        Choice {
-            slug: "length",
-            label: "Longest sequence",
-            help: "In a micro-batch of 1, up to as many tokens as the model has positions.",
-        },
-        Choice {
-            slug: "rank",
-            label: "Largest rank",
-            help: "Of adapters, in a micro-batch of 1, up to where more adds nothing.",
-        },
-    ];
-
-    /// The scenario with the least that is looked for.
-    fn least(self, scenario: &Scenario) -> Scenario {
-        let mut least = scenario.clone();
-        match self {
-            Measure::Batch => least.batch = 1,
-            Measure::Length => least.sequence = 1,
-            Measure::Rank => least.lora.rank = 1,
-        }
-        least
-    }
-
-    /// The methods of a task that it can be asked of.
-    pub fn methods(self, task: Task) -> impl Iterator<Item = Method> {
-        let asked = move |method: &Method| self != Measure::Rank || method.has_adapters();
-        task.methods().iter().copied().filter(asked)
-    }
-
-    /// The one that links call so.
-    pub fn from_slug(slug: &str) -> Option<Measure> {
-        let at = Measure::CHOICES.iter().position(|choice| choice.slug == slug)?;
-        Measure::ALL.get(at).copied()
-    }
 }
 
 /// What holds for every cell of a table, in two or three sentences: the rule of [`row`] and [`with_method`].
@@ -154,8 +37,8 @@ pub fn conditions(base: &Scenario, measure: Measure) -> String {
         (false, _) => String::new(),
         (true, false) => on_one(base).map_or_else(String::new, |words| format!("{words} ")),
         (true, true) => format!(
-            "On each of {} GPUs, under the engine that the method usually has on several or, where that does not do, the first of \
-             others that does. ",
+            "On each of {} GPUs, under the scenario's engine, or the one that another method usually has, and where that holds nothing \
+             beyond doubt under the first other that does. ",
             grouped(base.cluster.gpus)
         ),
     };
@@ -245,76 +128,6 @@ pub fn largest_that_fit(rows: &[&FitRow], base: &Scenario, measure: Measure) -> 
     }
 }
 
-/// The cell of a scenario under its engine, or under the first other that holds it.
-fn held(architecture: &Architecture, gpu: &Gpu, scenario: Scenario, measure: Measure) -> FitCell {
-    let under = |scenario| cell(architecture, gpu, scenario, measure).unwrap_or_else(FitCell::Unknown);
-    let own = under(scenario.clone());
-    let mut nearest = match own {
-        FitCell::Fits { .. } => return own,
-        FitCell::TooLarge { needed } => Some(needed),
-        FitCell::Unknown(_) => None,
-    };
-    for other in other_engines(&scenario, matches!(own, FitCell::Unknown(_))) {
-        // most are dismissed by the tensors of the least that is looked for
-        let Some(fit) = Answer::of_tensors(measure.least(&other)).fit() else { continue };
-        if fit.fits()
-            && let found @ FitCell::Fits { .. } = under(other)
-        {
-            return found;
-        }
-        nearest = Some(nearest.map_or(fit.needed, |nearest| nearest.min(fit.needed)));
-    }
-    nearest.map_or(own, |needed| FitCell::TooLarge { needed })
-}
-
-/// The scenario under other engines of its GPUs, those first that send least. Whole copies keep the most: they are worth a look where the
-/// scenario's engine has no answer.
-fn other_engines(scenario: &Scenario, whole: bool) -> Vec<Scenario> {
-    let copies = Cluster { sharding: Sharding::Ddp, ..scenario.cluster };
-    let has_copies = scenario.cluster.sharding != Sharding::Ddp && scenario.stack != Stack::Megatron;
-    let copies = (whole && scenario.cluster.is_many() && has_copies).then(|| {
-        let mut other = scenario.clone();
-        other.change(|other| other.cluster = copies);
-        other
-    });
-    copies.into_iter().chain(otherwise(scenario, scenario.cluster.gpus)).collect()
-}
-
-fn cell(
-    architecture: &Architecture,
-    gpu: &Gpu,
-    mut scenario: Scenario,
-    measure: Measure,
-) -> Result<FitCell, Issue> {
-    let error = scenario.validate().into_iter().find(|issue| issue.severity == Severity::Error);
-    if let Some(issue) = error.or_else(|| scenario.stop()) {
-        return Err(issue);
-    }
-    let most = match measure {
-        Measure::Batch => most_batch(architecture, &scenario, gpu),
-        Measure::Length => most_length(architecture, &scenario, gpu),
-        Measure::Rank => match step::largest_rank(architecture, &scenario, gpu)? {
-            0 => return Err(Issue::error(Field::LoraRank, "there are no adapters that have a rank")),
-            cap => most_rank(architecture, &scenario, gpu, cap, 1),
-        },
-    };
-    Ok(match most? {
-        Most::Runs(Largest { number, allocator }) => {
-            match measure {
-                Measure::Batch => scenario.batch = number,
-                Measure::Length => scenario.sequence = number,
-                Measure::Rank => scenario.lora.rank = number,
-            }
-            scenario.allocator = allocator;
-            let answer = Answer::of(scenario);
-            let verdict = answer.verdict().unwrap_or(Verdict::Close);
-            let needed = answer.fit().map_or(gpu.memory, |fit| fit.needed);
-            FitCell::Fits { batch: answer.scenario.batch, verdict, needed, scenario: answer.scenario.into() }
-        }
-        Most::TooLarge { needed } => FitCell::TooLarge { needed },
-    })
-}
-
 /// The scenario on a single GPU, as cards and their prices are asked about: of several there is nothing left that they share.
 pub(super) fn alone(scenario: &Scenario) -> Scenario {
     let mut alone = scenario.clone();
@@ -340,6 +153,9 @@ pub fn with_method(scenario: &Scenario, method: Method) -> Scenario {
     if scenario.method != method {
         // the element types are those of the engine that the method usually has
         other.cluster.sharding = other.defaults().cluster.sharding;
+        if other.cluster.sharding == Sharding::Ddp {
+            other.cluster.cpu = CpuOffload::Off;
+        }
         let usual = other.defaults();
         other.precision = usual.precision;
         other.optimizer = usual.optimizer;
@@ -356,7 +172,8 @@ pub(super) fn within_positions(scenario: &Scenario) -> Scenario {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scenario::{Mask, Optimizer, Precision, Reference, Sharding};
+    use crate::plan::answer::Answer;
+    use crate::scenario::{Field, Mask, Optimizer, Precision, Reference, Task};
 
     #[test]
     fn a_method_brings_its_precision() {
@@ -469,7 +286,7 @@ mod tests {
         let mut eight = Scenario { method: Method::Full, sequence: 512, ..Scenario::default() };
         eight.change(|scenario| scenario.cluster.gpus = 8);
         let found = row(&eight, Bytes::gib(24.), Measure::Batch);
-        let engines: Vec<_> = found.cells.iter().map(FitCell::engine).collect();
+        let engines: Vec<_> = found.cells.iter().map(FitCell::layout).collect();
         assert_eq!(engines, ["FSDP2", "DDP", "DDP"].map(|engine| Some(engine.to_owned())), "{found:?}");
         for cell in found.cells {
             let FitCell::Fits { scenario, needed, .. } = cell else { panic!("it fits") };
@@ -484,7 +301,7 @@ mod tests {
         let [full, lora, qlora] = &row(&two, Bytes::gib(24.), Measure::Batch).cells[..] else {
             panic!("a cell per method")
         };
-        assert_eq!(qlora.engine().as_deref(), Some("FSDP2"), "{qlora:?}");
+        assert_eq!(qlora.layout().as_deref(), Some("FSDP2"), "{qlora:?}");
         let needed = |cell: &FitCell| match cell {
             FitCell::TooLarge { needed } => *needed,
             FitCell::Fits { .. } | FitCell::Unknown(_) => panic!("{cell:?}"),
@@ -507,7 +324,30 @@ mod tests {
         // FSDP2 is not followed with weights of another type than its optimizer's
         scenario.precision = Precision::AmpBf16Weights;
         let found = row(&scenario, Bytes::gib(24.), Measure::Batch);
-        assert_eq!(found.cells[0].engine().as_deref(), Some("DDP"), "{:?}", found.cells[0]);
+        assert_eq!(found.cells[0].layout().as_deref(), Some("DDP"), "{:?}", found.cells[0]);
+    }
+
+    /// What one GPU refuses several do, and what is too large takes more than there is.
+    #[test]
+    fn what_other_engines_need_is_no_answer_of_its_own() {
+        let stops = "task=dpo&m=Qwen/Qwen3-0.6B&st=trl&p=amp-bf16&mask=padded&s=512&prompt=512&gpus=8&gpu=h100-sxm-80gb";
+        let edge = "m=openai-community/gpt2-xl&st=trl&method=full&p=amp-bf16-weights&gpus=8&shard=zero2";
+        let alone = "m=tiiuae/falcon-7b&method=full&gpus=8&shard=fsdp2&p=amp-bf16";
+        let cells = |link: &str, gib| {
+            let scenario = crate::share::decode(link).scenarios.remove(0);
+            row(&scenario, Bytes::gib(gib), Measure::Batch).cells
+        };
+        assert!(cells(stops, 80.).iter().all(|cell| matches!(cell, FitCell::Unknown(_))));
+        assert!(
+            matches!(cells(alone, 80.)[0], FitCell::Unknown(_)),
+            "FSDP2 is not followed, and copies are too large"
+        );
+        for gib in [29., 29.5, 29.8, 30., 30.2, 30.5] {
+            for cell in cells(edge, gib) {
+                let FitCell::TooLarge { needed } = cell else { continue };
+                assert!(needed > Bytes::gib(gib), "{needed} of {gib} GiB");
+            }
+        }
     }
 
     #[test]

@@ -161,6 +161,17 @@ pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, i
             grouped(scenario.sequence)
         );
         issues.push(Issue::new(Severity::Note, Field::VllmPercent, message));
+        let room = blocks.saturating_mul(BLOCK);
+        if let Some(context) = architecture.max_positions.filter(|context| *context > room) {
+            let message = format!(
+                "vLLM starts where one sequence of its context has room, {} tokens unless it is told otherwise: set vllm_max_model_length to {} \
+                 to {}, as the written script does",
+                grouped(context),
+                grouped(scenario.sequence),
+                grouped(room)
+            );
+            issues.push(Issue::new(Severity::Note, Field::VllmPercent, message));
+        }
     }
 }
 

@@ -127,11 +127,11 @@ fn offloading(scenario: &Scenario, architecture: Option<&Architecture>, issues: 
                        under FSDP2 without gradient checkpointing";
         issues.push(Issue::error(Field::Offloading, message).with_fix("switch checkpointing on"));
     }
-    if is_zero3 && scenario.method == Method::Full {
+    if scenario.stack == Stack::Trl && is_zero3 && scenario.method == Method::Full {
         // the hooks give a weight back as another tensor
         let message = "DeepSpeed stops where a trained weight of ZeRO-3 comes back from trl's offloading (\"'Tensor' object has no \
                        attribute 'ds_status'\")";
-        let fix = "choose FSDP2 or ZeRO-2, or keep activations on the GPU";
+        let fix = "choose ZeRO-2, or keep activations on the GPU";
         issues.push(Issue::error(Field::Offloading, message).with_fix(fix));
     } else if scenario.checkpoints().is_reentrant() {
         let message = "reentrant checkpointing saves its recomputed activations in backward, where offloading is not followed";

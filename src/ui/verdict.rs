@@ -351,12 +351,16 @@ fn how_sure(band: &Band) -> Vec<String> {
     let reserved = band.reserved_percent.map(|percent| {
         format!("What PyTorch reserved was off by at most {percent:.1}% there, on cards with room to spare.")
     });
-    let worst = format!("What was allocated was off by at most {:.1}% over {of}.", band.percent);
+    let floored = band.percent <= REAL_GPU_PERCENT;
+    let worst = match floored {
+        false => format!("What was allocated was off by at most {:.1}% over {of}.", band.percent),
+        true => format!("What was allocated was off by less than {:.1}% in each of {of}.", band.percent),
+    };
     let compiled = (band.more_percent > band.percent).then(|| {
         format!("Layers are followed one operation at a time; compiled ones, as Unsloth has them by default, took up to {:.1}% more.", band.more_percent)
     });
-    let floor = (band.percent <= REAL_GPU_PERCENT).then(|| {
-        format!("No less than {REAL_GPU_PERCENT:.1}% is claimed anywhere: most runs were measured by PyTorch’s own code over a device that computes nothing, and so far that was from real cards at most.")
+    let floor = floored.then(|| {
+        format!("No less than {REAL_GPU_PERCENT:.1}% is claimed all the same: most runs are of PyTorch’s own code over a device that computes nothing, and where such a run was made on a real card too, the two differed by up to that.")
     });
     [Some(worst), floor, reserved, compiled].into_iter().flatten().collect()
 }
@@ -480,7 +484,7 @@ mod tests {
         );
         let told = known(Some(&band)).join(" ");
         assert!(
-            told.contains("at most 1.0% over 7 measured runs of this family under other settings."),
+            told.contains("less than 1.0% in each of 7 measured runs of this family under other settings."),
             "{told}"
         );
         assert!(told.contains("at most 2.0% there"), "{told}");

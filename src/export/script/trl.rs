@@ -333,6 +333,8 @@ fn generation(scenario: &Scenario, call: Call) -> Call {
             .keyword("use_vllm", "True")
             .keyword("vllm_mode", "\"colocate\"")
             .keyword("vllm_gpu_memory_utilization", percent as f64 / 100.0)
+            // of the model's own context one sequence may have no room, where vLLM does not start
+            .keyword("vllm_max_model_length", scenario.sequence)
             .keyword_if("vllm_enable_sleep_mode", scenario.reserve.sleeps.then_some("True")),
     }
 }

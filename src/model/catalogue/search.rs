@@ -45,11 +45,12 @@ pub struct Found {
 }
 
 /// The models that answer every word of a query, best first, the more popular before the less. All of them where the
-/// query has no words. A name that is written out comes before all others.
+/// query has no words. A name that is written out, with its owner or without, comes before all others.
 ///
 /// ```
 /// use headroom::model::catalogue::search;
 /// assert_eq!(search("qwen/qwen2.5-7b")[0].id, "Qwen/Qwen2.5-7B");
+/// assert_eq!(search("qwen2.5-7b")[0].id, "Qwen/Qwen2.5-7B");
 /// assert_eq!(search("llama 3 8b")[0].id, "meta-llama/Meta-Llama-3-8B");
 /// assert_eq!(search("mistrl 7b")[0].entry.family, "Mistral");
 /// ```
@@ -61,7 +62,12 @@ pub fn search(query: &str) -> Vec<Found> {
         let own = all_met(&query, &known.own).map(|score| (2 * score, entry.id));
         let others = known.others.iter().filter_map(|(id, words)| Some((all_met(&query, words)?, *id)));
         let score = |(score, id): (u32, &'static str)| {
-            if id.eq_ignore_ascii_case(written) { (u32::MAX, id) } else { (score, id) }
+            let name = id.rsplit('/').next().unwrap_or_default();
+            match (id.eq_ignore_ascii_case(written), name.eq_ignore_ascii_case(written)) {
+                (true, _) => (u32::MAX, id),
+                (false, true) => (u32::MAX - 1, id),
+                (false, false) => (score, id),
+            }
         };
         let (own, others) = (own.map(score), others.map(score));
         let best = others.chain(own).max_by_key(|(score, id)| (*score, std::cmp::Reverse(id.len())));

@@ -171,7 +171,7 @@ const COMPILED_QWEN: Modeling = Modeling { compiles: true, ..QWEN };
 
 /// Every family: a new one answers what transformers' code does and which other projects' code was compared, or says whose
 /// answers are its own.
-static FAMILIES: [Family; 92] = [
+static FAMILIES: [Family; 94] = [
     row(&["llama"], COMPILED_LLAMA, LLAMA_STACKS),
     row(&["mistral"], COMPILED_LLAMA, MISTRAL_STACKS),
     row(&["phi3"], LLAMA, PHI3_STACKS),
@@ -190,7 +190,6 @@ static FAMILIES: [Family; 92] = [
             "bitnet",
             "diffllama",
             "exaone",
-            "hunyuan_v1_dense",
             "youtu",
             "codegen",
             "chatglm",
@@ -251,6 +250,8 @@ static FAMILIES: [Family; 92] = [
     row(&["nemotron_h"], Modeling { router: Router::Groups, mask_arguments: true, ..MAMBA }, NOWHERE),
     row(&["apertus"], Modeling { head_norms: HeadNorms::Last, ..LLAMA }, NOWHERE),
     row(&["exaone4"], Modeling { head_norms: HeadNorms::Last, ..QWEN }, TRL),
+    // norms of heads behind the rotation
+    row(&["hunyuan_v1_dense"], Modeling { head_norms: HeadNorms::AfterRotary, ..LLAMA }, NOWHERE),
     row(&["nanochat"], Modeling { head_norms: HeadNorms::AfterRotary, ..LLAMA }, TRL),
     row(
         &["phi"],
@@ -299,7 +300,8 @@ static FAMILIES: [Family; 92] = [
         Modeling { cuts_experts: true, gathers_experts_whole: true, expert_layers: CHOSEN, ..MOE },
         TRL_AND_AXOLOTL,
     ),
-    row(&["hunyuan_v1_moe", "flex_olmo"], MOE, NOWHERE),
+    row(&["hunyuan_v1_moe"], Modeling { head_norms: HeadNorms::AfterRotary, ..MOE }, NOWHERE),
+    row(&["flex_olmo"], MOE, NOWHERE),
     row(
         &["mellum"],
         Modeling { rotary_tables: RotaryTables::ByKind, mask_arguments: true, flash_attn: false, ..MOE },

@@ -12,8 +12,10 @@ use crate::units::Bytes;
 /// What ways are put in order by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WayOrder {
-    /// The fastest of each engine first, then the others, the fastest before the slower; of unknown speed the one that needs least.
+    /// The fastest first; of unknown speed the one that needs least.
     Speed,
+    /// The same behind the fastest of each engine.
+    Engines,
     /// The one that needs least first.
     Memory,
 }
@@ -22,14 +24,16 @@ pub enum WayOrder {
 /// answer.
 pub fn rank_ways(ways: &mut [Way], order: WayOrder) {
     let speed = |way: &Way| match order {
-        WayOrder::Speed if place(way) <= 1 => way.speed().map_or(0.0, |speed| speed.typical),
-        WayOrder::Speed | WayOrder::Memory => 0.0,
+        WayOrder::Speed | WayOrder::Engines if place(way) <= 1 => {
+            way.speed().map_or(0.0, |speed| speed.typical)
+        }
+        WayOrder::Speed | WayOrder::Engines | WayOrder::Memory => 0.0,
     };
     ways.sort_by(|one, other| {
         let by_speed = speed(other).total_cmp(&speed(one));
         place(one).cmp(&place(other)).then(by_speed).then(one.needed().cmp(&other.needed()))
     });
-    if order == WayOrder::Speed {
+    if order == WayOrder::Engines {
         lead(ways);
     }
 }
@@ -64,7 +68,7 @@ pub fn refusals<'w>(ways: impl Iterator<Item = &'w Way>) -> Vec<(Issue, Vec<Stri
 /// Every way to use so many GPUs, tried and in order ([`rank_ways`]).
 pub fn layouts(scenario: &Scenario, gpus: u64) -> Vec<Way> {
     let mut ways: Vec<Way> = each(&ways(scenario, gpus), tried);
-    rank_ways(&mut ways, WayOrder::Speed);
+    rank_ways(&mut ways, WayOrder::Engines);
     ways
 }
 

@@ -65,8 +65,10 @@ pub(super) static RULES: &[Rule] = &[
     once("allocator", Cost::Nothing, |s| s.allocator = Allocator::Expandable),
     once("keep-outputs", Cost::Nothing, |s| s.training_loop.keeps_outputs = false),
     once("use-cache", Cost::Nothing, |s| s.training_loop.fills_cache = false),
-    // what DDP reduces is the gradient
-    once("gradient-as-bucket-view", Cost::Nothing, |s| s.cluster.bucket_views |= s.cluster.is_many()),
+    // what DDP reduces is the gradient; trainers have no argument for it
+    once("gradient-as-bucket-view", Cost::Nothing, |s| {
+        s.cluster.bucket_views |= s.cluster.is_many() && Software::of(s.stack).runs_loop();
+    }),
     once("set-to-none", Cost::Nothing, |s| s.training_loop.grads_to_none = true),
     // what holds its weights: with less it stops
     once("vllm-percent", Cost::Nothing, |s| {

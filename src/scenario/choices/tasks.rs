@@ -207,7 +207,7 @@ choices! {
 choices! {
     /// Who generates the answers that a model learns from while it trains.
     Rollouts {
-        Server = "server", "vLLM", "vLLM on a server elsewhere, or beside the training with its share of the card (use_vllm=True).";
+        Server = "server", "vLLM, elsewhere or beside", "vLLM on a server elsewhere, or beside the training where it has a share of the card (use_vllm=True).";
         Transformers = "transformers", "transformers", "The model that is trained generates them itself at the beginning of a step (use_vllm=False, trl's default).";
     }
 }

@@ -1,7 +1,7 @@
 //! How values of each kind are read and written.
 
 use super::invalid::InvalidValue;
-use crate::hardware::spelled;
+use crate::hardware::{several, spelled};
 use crate::model::dimensions::SIZES;
 use crate::scenario::count::Count;
 use crate::scenario::{CustomModel, GpuChoice, LoraTargets, ModelChoice, Modules, Scenario, compact};
@@ -174,8 +174,12 @@ pub(super) fn set_dropout(scenario: &mut Scenario, text: &str) -> Result<(), Inv
 /// a card of a million gigabytes.
 const LEAST_BARE_BYTES: u64 = BYTES_PER_MIB;
 
+/// The card, and how many of it where the text says so: `8xh100-sxm-80gb`.
 pub(super) fn set_gpu(scenario: &mut Scenario, text: &str) -> Result<(), InvalidValue> {
-    if text.starts_with(|c: char| c.is_ascii_digit() || c == '.' || c == '-') {
+    if let Some((count, one)) = several(text) {
+        set_gpu(scenario, one)?;
+        scenario.cluster.set_gpus(count);
+    } else if text.starts_with(|c: char| c.is_ascii_digit() || c == '.' || c == '-') {
         let memory = match text.parse::<u64>() {
             Ok(bytes) if bytes >= LEAST_BARE_BYTES => Bytes(bytes),
             _ => text.parse::<Bytes>()?,

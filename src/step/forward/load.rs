@@ -184,11 +184,13 @@ impl<'a> Model<'a> {
         };
         let unquantised = (!architecture.towers.is_empty()).then(|| last_parameter(architecture)).flatten();
         // they are registered before the text's model
-        let towers_first = member.training.is_none();
-        if towers_first {
-            for own in &architecture.towers {
-                loader.idle_tower(own, unquantised.as_deref());
+        let mut tower = None;
+        for own in &architecture.towers {
+            if let Some(seen) = vision::looks(architecture, batch).filter(|(seen, _)| seen.name == own.name) {
+                tower = vision::load(&mut loader, seen, unquantised.as_deref());
+                continue;
             }
+            loader.idle_tower(own, unquantised.as_deref());
         }
         let embeddings = &architecture.embeddings;
         loader.narrow_ends(true);
@@ -372,14 +374,6 @@ impl<'a> Model<'a> {
             loader.train_whole(&mut head);
         }
         outside.linears.push(head);
-        let mut tower = None;
-        for own in architecture.towers.iter().filter(|_| !towers_first) {
-            if let Some(seen) = vision::looks(architecture, batch).filter(|(seen, _)| seen.name == own.name) {
-                tower = vision::load(&mut loader, seen, unquantised.as_deref());
-                continue;
-            }
-            loader.idle_tower(own, unquantised.as_deref());
-        }
         let prompt = loader.prompt_encoder(architecture);
         loader.state.module = "";
         buffers::buffers(&mut loader, architecture);

@@ -17,7 +17,7 @@ const REDUCER: Source = Source::At("PyTorch, torch/csrc/distributed/c10d/reducer
 
 pub(super) static BUCKET: What = What::own(
     "gradient bucket",
-    "the flat tensor that gradients are copied into, averaged in, and copied out of",
+    "the flat tensor that gradients are copied into and averaged in; then they are copied out of it, or are views of it",
     REDUCER,
 );
 static ORDER: What =

@@ -52,11 +52,11 @@ pub fn highest(moments: &[Moment]) -> usize {
 }
 
 /// Draws the moments of a step against the capacity of its card as an `<svg>` of that width. `measured` is a line over them:
-/// where among the moments, and how much was allocated there.
+/// where among the moments, and how much was allocated there. `place` says what the capacity is of.
 pub fn draw(
     moments: &[Moment],
     measured: &[(f64, Bytes)],
-    (context, capacity): (Bytes, Bytes),
+    (context, capacity, place): (Bytes, Bytes, &str),
     unit: Unit,
     width: u32,
 ) -> String {
@@ -94,7 +94,7 @@ pub fn draw(
             let y = capacity.0 as f64;
             pen.line("capacity", [(0., y), (moments.len() as f64, y)]);
             let (_, height) = pen.area.map_coordinate(&(0., y));
-            let text = format!("{} on the card", unit.amount(capacity));
+            let text = format!("{} {place}", unit.amount(capacity));
             pen.named(
                 "capacity-name",
                 &text,
@@ -211,7 +211,7 @@ mod tests {
         let svg = draw(
             &detail.moments,
             &[(0., Bytes::gib(1.)), (9.5, Bytes::gib(2.))],
-            (Bytes::mib(500), Bytes::gib(14.)),
+            (Bytes::mib(500), Bytes::gib(14.), "on the card"),
             Unit::Binary,
             800,
         );
@@ -233,7 +233,13 @@ mod tests {
     fn extremes_are_drawn() {
         for width in [0, 1, 60, 4000] {
             for capacity in [Bytes(0), Bytes(u64::MAX)] {
-                let svg = draw(&[], &[(0., capacity)], (Bytes::ZERO, capacity), Unit::Decimal, width);
+                let svg = draw(
+                    &[],
+                    &[(0., capacity)],
+                    (Bytes::ZERO, capacity, "on the card"),
+                    Unit::Decimal,
+                    width,
+                );
                 assert!(svg.ends_with("</svg>") && !svg.contains("NaN"), "{svg}");
             }
         }
@@ -256,7 +262,9 @@ mod tests {
         let detail = Detail::of(&Scenario::default()).expect("an answer");
         let peak = detail.memory.steady.highest().1.bytes;
         assert_eq!(detail.moments[highest(&detail.moments)].parts.total(), peak);
-        let of = |gib| draw(&detail.moments, &[], (Bytes::ZERO, Bytes::gib(gib)), Unit::Binary, 800);
+        let of = |gib| {
+            draw(&detail.moments, &[], (Bytes::ZERO, Bytes::gib(gib), "on the card"), Unit::Binary, 800)
+        };
         let far = of(80.);
         assert!(far.contains("class=\"peak\"") && far.contains(">peak 1"), "{far}");
         assert!(far.contains("the card ends at 80.0 GiB") && !far.contains("class=\"capacity\""));

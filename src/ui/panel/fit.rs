@@ -292,7 +292,7 @@ fn content(state: State, cell: &FitCell, (asked, measure): (&Scenario, Measure),
             let opened = scenario.clone();
             let told = format!("Opened {}, {said}", summary::title(scenario));
             Cell {
-                small: [length, cell.engine(), close, expandable]
+                small: [length, cell.layout(), close, expandable]
                     .into_iter()
                     .flatten()
                     .collect::<Vec<_>>()

@@ -1,11 +1,11 @@
-//! Every way to use so many GPUs: those that hold the scenario, the fastest first, and why the others do not.
+//! Every way to use so many GPUs: those that hold the scenario, the fastest of each engine first, and why the others do not.
 
 use leptos::prelude::*;
 
 use super::document::Grounds;
 use super::rows::summed_up;
 use super::ways::{WayTable, outcome, tried};
-use crate::plan::{Way, passes_in_words, refusals, ways};
+use crate::plan::{Way, WayOrder, passes_in_words, refusals, ways};
 use crate::scenario::Scenario;
 use crate::scenario::keys::Key;
 use crate::ui::asked::{Listed, layout_gpus};
@@ -40,6 +40,7 @@ pub fn Layouts() -> impl IntoView {
             })
         },
         Place::Layout,
+        WayOrder::Engines,
     );
     let told = move || {
         let looking = format!("Running every way to use {} GPUs …", grouped(gpus.get()));

@@ -7,8 +7,7 @@ use super::rows::{pieces, summed_up};
 use crate::export;
 use crate::hardware::{Gpu, Machine};
 use crate::plan::{
-    NeedCell, NeedRow, Offer, Several, Span, Verdict, alike, cheapest_first, cheapest_run, on_one,
-    usual_cards,
+    NeedCell, NeedRow, Offer, Several, Span, Verdict, alike, cheapest_first, cheapest_run, usual_cards,
 };
 use crate::scenario::{Method, Scenario};
 use crate::ui::asked::Listed;
@@ -103,7 +102,7 @@ pub fn Cards() -> impl IntoView {
                 first=(LISTED, "cards")
             />
             <p class="remark">
-                {move || on_one(&scenario()).map(|words| words + " ")}
+                {move || scenario().cluster.is_many().then_some("How many of each card it takes is asked anew, whatever number the scenario has. ")}
                 "The settings as above, on each card alone, or on the fewest that hold them together, up to eight or in whole machines of eight: what each of those needs. Several \
                  have the engine that the training library usually has, FSDP2 before others, and keep float32 weights in shards where the precision is not chosen; another may take fewer. Methods other than the scenario’s own have the precision and \
                  optimizer that the training library is usually run with. Prices are those on demand of the cheapest machine \

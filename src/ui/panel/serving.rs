@@ -7,7 +7,8 @@ use super::need::open;
 use super::rows::{Pieces, pieces};
 use crate::issue::Issue;
 use crate::plan::{
-    BATCHES, ContextCell, ContextRow, Needed, Room, ServingRow, Share, Verdict, on_one, refused_alike,
+    BATCHES, ContextCell, ContextRow, Needed, Room, ServingRow, Share, Verdict, least_room, on_one,
+    refused_alike,
 };
 use crate::ui::asked::Listed;
 use crate::ui::behind::Behind;
@@ -86,11 +87,12 @@ fn Formats() -> impl IntoView {
         let one = one.map(|one| format!("{one} ")).unwrap_or_default();
         let refused = refused.get().map(|issue| format!(" transformers’ generate has no answer: {issue}."));
         Some(format!(
-            "{one}vLLM takes {} % of the card, {}, and tries itself with {} tokens and {} sequences, as vllm serve does where nothing is said.{}",
+            "{one}vLLM takes {} % of the card, {}, and tries itself with {} tokens and {} sequences, as vllm serve does where nothing is said. {}{}",
             share.percent,
             state.unit().amount(share.bytes),
             grouped(share.tokens),
             grouped(share.sequences),
+            state.current().scenario.with(least_room),
             refused.unwrap_or_default()
         ))
     };

@@ -5,7 +5,7 @@ use leptos::prelude::*;
 use super::document::Grounds;
 use super::rows::summed_up;
 use super::ways::{WayTable, outcome, tried};
-use crate::plan::{Way, passes_in_words, setting_name, settings};
+use crate::plan::{Way, WayOrder, passes_in_words, setting_name, settings};
 use crate::scenario::Scenario;
 use crate::scenario::keys::{Key, keys};
 use crate::ui::asked::Listed;
@@ -30,7 +30,8 @@ pub fn Settings() -> impl IntoView {
 #[component]
 fn Combinations() -> impl IntoView {
     let state = State::of_page();
-    let tried = tried(state, move || state.current().scenario.with(settings), Place::Setting);
+    let tried =
+        tried(state, move || state.current().scenario.with(settings), Place::Setting, WayOrder::Speed);
     let told = move || {
         summed_up(tried.busy, tried.stopped, "Running every combination …", || {
             tried.known.with(|ways| gist(ways))
@@ -118,7 +119,7 @@ fn besides(own: &Scenario, scenario: &Scenario) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{WayOrder, tried_settings};
+    use crate::plan::tried_settings;
     use crate::ui::desk::Desk;
 
     #[test]

@@ -54,7 +54,7 @@ pub fn Take(
     let title = move || {
         let what = if state.alone() { "it" } else { letter(state.active.get()) };
         let fails = state.current().fit().is_some_and(|(_, verdict)| verdict == Verdict::Over);
-        let warning = if fails { ", which does not fit its card" } else { "" };
+        let warning = if fails { ", though it does not fit its card" } else { "" };
         format!("Files that run {what}{warning}")
     };
     view! {

@@ -23,6 +23,10 @@ use crate::units::Bytes;
 
 /// How long, in milliseconds, a moment must be shown before it is asked about.
 const REST: u32 = 30;
+/// What the line at the top is of.
+const WHOLE: &str = "on the card";
+/// The same where something else has a part of the card.
+const LEFT: &str = "of the card left";
 /// How far Page Up and Page Down go.
 const PAGE: usize = 20;
 
@@ -167,14 +171,15 @@ pub fn Timeline() -> impl IntoView {
     let beside = overlay(state, detail);
     let drawing = move || {
         let unit = state.unit();
-        state.current().answer(|_, memory, gpu| {
+        state.current().answer(|scenario, memory, gpu| {
+            let place = if scenario.card().is_ok_and(|card| card.memory > gpu.memory) { LEFT } else { WHOLE };
             let moments = shown.moments.get();
             // a snapshot lies over the whole of a later step
             let whole = !shown.drawn_first.get() && shown.zooms.with(Vec::is_empty);
             beside.with(|beside| {
                 let line = beside.as_ref().and_then(|beside| beside.as_ref().ok()).filter(|_| whole);
                 let line = line.map_or(&[][..], |beside| &beside.line);
-                timeline::draw(&moments, line, (memory.context, gpu.memory), unit, width.get())
+                timeline::draw(&moments, line, (memory.context, gpu.memory, place), unit, width.get())
             })
         })
     };

@@ -21,7 +21,7 @@ const AT_ONCE: usize = 6;
 /// What was heard so far.
 #[derive(Clone, Copy)]
 pub struct Tried {
-    /// Those that fit first, the fastest before the others.
+    /// Those that fit first, in the order that was asked for.
     pub known: Memo<Vec<Way>>,
     /// Whether some are still to come.
     pub busy: RwSignal<bool>,
@@ -34,6 +34,7 @@ pub fn tried(
     state: State,
     wanted: impl Fn() -> Vec<Scenario> + Send + Sync + 'static,
     place: fn(usize) -> Place,
+    order: WayOrder,
 ) -> Tried {
     let found = pieces(
         state,
@@ -48,7 +49,7 @@ pub fn tried(
     let known = Memo::new(move |_| {
         let mut ways: Vec<Way> =
             found.heard.with(|heard| heard.iter().flatten().flatten().cloned().collect());
-        rank_ways(&mut ways, WayOrder::Speed);
+        rank_ways(&mut ways, order);
         ways
     });
     Tried { known, busy: found.busy, stopped: found.stopped }

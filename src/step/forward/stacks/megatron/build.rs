@@ -45,7 +45,7 @@ impl Rank<'_> {
     pub fn refuse<T>(&self, what: &str) -> Result<T, Issue> {
         let message = format!("Megatron-core's {} is not modelled: {what}", self.name);
         Err(Issue::error(Field::Stack, message)
-            .with_fix("choose transformers, or a plain llama, gpt2 or deepseek_v2"))
+            .with_fix("choose transformers, or a plain llama, qwen2, qwen3, gpt2 or deepseek_v2"))
     }
 
     /// This rank's part of what the GPUs of a layer share.

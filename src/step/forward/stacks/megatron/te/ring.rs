@@ -2,8 +2,8 @@
 //! attend to its own keys first, then to those of one GPU after the other, and the parts of the output are put together at the end.
 //! Every other step runs on a second stream.
 //!
-//! The GPU that is followed has the last parts of a sequence: all its queries see what comes round, where half of the others' do, so that its
-//! parts of the output are the largest.
+//! A sequence is cut into twice as many parts as there are GPUs, which have one from each end: the last GPU, which is followed, the two in the
+//! middle. All its queries see what comes round, where half of the others' do, so that its parts of the output are the largest.
 //!
 //! Source: `AttnFuncWithCPAndKVP2P` of
 //! transformer_engine/pytorch/attention/dot_product_attention/context_parallel.py of Transformer Engine 2.11. Compared with the

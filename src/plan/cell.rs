@@ -1,0 +1,197 @@
+//! A cell of the table of what can be trained: the most that fits of one model by one method, under which engine.
+
+use serde::{Deserialize, Serialize};
+
+use super::answer::Answer;
+use super::layouts::{name, otherwise};
+use super::solve::{Largest, Most, most_batch, most_length, most_rank};
+use super::verdict::Verdict;
+use crate::hardware::Gpu;
+use crate::issue::{Field, Issue, Severity};
+use crate::model::Architecture;
+use crate::scenario::choices::Choice;
+use crate::scenario::{Cluster, CpuOffload, Method, Scenario, Sharding, Stack, Task};
+use crate::step;
+use crate::units::Bytes;
+
+/// What a cell says of what fits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
+pub enum Measure {
+    /// The largest micro-batch of sequences as long as the scenario's.
+    #[default]
+    Batch,
+    /// The longest sequence, one at a time.
+    Length,
+    /// The largest rank of adapters, with one sequence at a time.
+    Rank,
+}
+
+/// One cell of the table.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+pub enum FitCell {
+    /// It runs.
+    Fits {
+        /// Sequences at once: the largest micro-batch, or 1 where something else is asked for.
+        batch: u64,
+        /// The verdict on it: it fits, or closely.
+        verdict: Verdict,
+        /// What it needs.
+        needed: Bytes,
+        /// The scenario with that batch, that length and that rank, and with expandable segments if it takes them: what a click opens.
+        scenario: Box<Scenario>,
+    },
+    /// Not even one sequence fits.
+    TooLarge {
+        /// What one sequence needs.
+        needed: Bytes,
+    },
+    /// There is no answer, and why.
+    Unknown(Issue),
+}
+
+impl FitCell {
+    /// How several GPUs share the run that fits, in words: `FSDP2`, `tensor 8`.
+    pub fn layout(&self) -> Option<String> {
+        let FitCell::Fits { scenario, .. } = self else { return None };
+        scenario.cluster.is_many().then(|| name(scenario))
+    }
+
+    /// Whether its micro-batch fits closely, with less to spare than the estimate may be off by.
+    pub fn is_close(&self) -> bool {
+        match self {
+            FitCell::Fits { verdict, .. } => !verdict.holds(),
+            FitCell::TooLarge { .. } | FitCell::Unknown(_) => false,
+        }
+    }
+
+    /// Whether some micro-batch fits beyond doubt, or some sequence: where the largest does so closely, a smaller one.
+    pub fn is_sure(&self, measure: Measure) -> bool {
+        let FitCell::Fits { batch, scenario, .. } = self else { return false };
+        let smaller = match measure {
+            Measure::Batch => *batch > 1,
+            Measure::Length => scenario.sequence > 1,
+            Measure::Rank => scenario.lora.rank > 1,
+        };
+        smaller || !self.is_close()
+    }
+}
+
+impl Measure {
+    /// All, in the order in which they are offered.
+    pub const ALL: [Measure; 3] = [Measure::Batch, Measure::Length, Measure::Rank];
+
+    /// What they are called, in the same order.
+    pub const CHOICES: [Choice; 3] = [
+        Choice {
+            slug: "batch",
+            label: "Largest micro-batch",
+            help: "Of sequences as long as the scenario's.",
+        },
+        Choice {
+            slug: "length",
+            label: "Longest sequence",
+            help: "In a micro-batch of 1, up to as many tokens as the model has positions.",
+        },
+        Choice {
+            slug: "rank",
+            label: "Largest rank",
+            help: "Of adapters, in a micro-batch of 1, up to where more adds nothing.",
+        },
+    ];
+
+    /// The scenario with so much of it.
+    fn of(self, scenario: &Scenario, number: u64) -> Scenario {
+        let mut other = scenario.clone();
+        match self {
+            Measure::Batch => other.batch = number,
+            Measure::Length => other.sequence = number,
+            Measure::Rank => other.lora.rank = number,
+        }
+        other
+    }
+
+    /// The methods of a task that it can be asked of.
+    pub fn methods(self, task: Task) -> impl Iterator<Item = Method> {
+        let asked = move |method: &Method| self != Measure::Rank || method.has_adapters();
+        task.methods().iter().copied().filter(asked)
+    }
+
+    /// The one that links call so.
+    pub fn from_slug(slug: &str) -> Option<Measure> {
+        let at = Measure::CHOICES.iter().position(|choice| choice.slug == slug)?;
+        Measure::ALL.get(at).copied()
+    }
+}
+
+/// The cell of a scenario under its engine, or, where that holds nothing beyond doubt, under the first other that does.
+pub(super) fn held(architecture: &Architecture, gpu: &Gpu, scenario: Scenario, measure: Measure) -> FitCell {
+    let under = |scenario| cell(architecture, gpu, scenario, measure).unwrap_or_else(FitCell::Unknown);
+    let mut best = under(scenario.clone());
+    if !scenario.cluster.is_many() || best.is_sure(measure) {
+        return best;
+    }
+    for other in other_engines(&scenario) {
+        // most are dismissed by the tensors of the least that is looked for
+        let least = (stopped(&other).is_none()).then(|| Answer::of_tensors(measure.of(&other, 1)));
+        let Some(fit) = least.and_then(|answer| answer.fit()) else { continue };
+        let found = if fit.fits() { under(other) } else { FitCell::TooLarge { needed: fit.needed } };
+        if found.is_sure(measure) {
+            return found;
+        }
+        best = match (best, found) {
+            (own @ FitCell::Fits { .. }, _) => own,
+            (_, found @ FitCell::Fits { .. }) => found,
+            (FitCell::TooLarge { needed: own }, FitCell::TooLarge { needed }) => {
+                FitCell::TooLarge { needed: own.min(needed) }
+            }
+            // what another engine needs is no answer for one that has none
+            (own, _) => own,
+        };
+    }
+    best
+}
+
+/// The scenario under other engines of its GPUs: whole copies, which need the most and send the least, then others.
+fn other_engines(scenario: &Scenario) -> Vec<Scenario> {
+    let mut copies = scenario.clone();
+    let whole = Cluster { sharding: Sharding::Ddp, cpu: CpuOffload::Off, ..scenario.cluster };
+    copies.change(|copies| copies.cluster = whole);
+    let has_copies = scenario.stack != Stack::Megatron && scenario.divided().gpus() <= 1;
+    let others = otherwise(scenario, scenario.cluster.gpus);
+    let all = Some(copies).filter(|_| has_copies).into_iter().chain(others);
+    all.filter(|other| other.cluster != scenario.cluster).collect()
+}
+
+/// Why a scenario has no answer, before anything of it is run.
+fn stopped(scenario: &Scenario) -> Option<Issue> {
+    let error = scenario.validate().into_iter().find(|issue| issue.severity == Severity::Error);
+    error.or_else(|| scenario.stop())
+}
+
+fn cell(
+    architecture: &Architecture,
+    gpu: &Gpu,
+    scenario: Scenario,
+    measure: Measure,
+) -> Result<FitCell, Issue> {
+    if let Some(issue) = stopped(&scenario) {
+        return Err(issue);
+    }
+    let most = match measure {
+        Measure::Batch => most_batch(architecture, &scenario, gpu),
+        Measure::Length => most_length(architecture, &scenario, gpu),
+        Measure::Rank => match step::largest_rank(architecture, &scenario, gpu)? {
+            0 => return Err(Issue::error(Field::LoraRank, "there are no adapters that have a rank")),
+            cap => most_rank(architecture, &scenario, gpu, cap, 1),
+        },
+    };
+    Ok(match most? {
+        Most::Runs(Largest { number, allocator }) => {
+            let answer = Answer::of(Scenario { allocator, ..measure.of(&scenario, number) });
+            let verdict = answer.verdict().unwrap_or(Verdict::Close);
+            let needed = answer.fit().map_or(gpu.memory, |fit| fit.needed);
+            FitCell::Fits { batch: answer.scenario.batch, verdict, needed, scenario: answer.scenario.into() }
+        }
+        Most::TooLarge { needed } => FitCell::TooLarge { needed },
+    })
+}
