@@ -142,6 +142,8 @@ export interface Scenario {
   "gpus"?: number;
   /** What each of several GPUs keeps of the model */
   "shard"?: "ddp" | "fsdp2" | "zero1" | "zero2" | "zero3" | "dist-opt";
+  /** Whether gradients are parts of the buckets that DDP reduces them in (gradient_as_bucket_view=True) rather than copies beside them */
+  "gradient-as-bucket-view"?: boolean;
   /** Whether FSDP2 lets a layer's gathered weights go after its forward pass (reshard_after_forward) */
   "reshard-after-forward"?: boolean;
   /** Whether embedding and head go after the forward pass, too: not where fully_shard(model) is told nothing (reshard_after_forward=None) */

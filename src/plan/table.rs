@@ -274,7 +274,9 @@ mod tests {
             conditions(&Scenario { task: Task::Generate, ..Scenario::default() }, Measure::Batch);
         assert!(generating.contains("positions, and 512 new ones; the rest"), "{generating}");
         let many = Scenario { cluster: EIGHT, ..Scenario::default() };
-        assert!(conditions(&many, Measure::Batch).starts_with("On each of 8 GPUs, under the engine"));
+        assert!(
+            conditions(&many, Measure::Batch).starts_with("On each of 8 GPUs, under the scenario's engine")
+        );
         let generating = Scenario { task: Task::Generate, ..many };
         assert!(conditions(&generating, Measure::Batch).starts_with("For a single GPU, not for the 8"));
     }

@@ -484,8 +484,12 @@ mod tests {
         );
         let told = known(Some(&band)).join(" ");
         assert!(
-            told.contains("less than 1.0% in each of 7 measured runs of this family under other settings."),
+            told.contains("at most 1.0% over 7 measured runs of this family under other settings."),
             "{told}"
+        );
+        let floored = how_sure(&Band { percent: REAL_GPU_PERCENT, ..band });
+        assert!(
+            floored[0].contains("in each of 7 measured runs") && floored[1].contains("on a real card too")
         );
         assert!(told.contains("at most 2.0% there"), "{told}");
         let elsewhere = Band { evidence: Evidence::OtherFamilies, ..band };

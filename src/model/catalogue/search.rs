@@ -151,7 +151,7 @@ mod tests {
             ("llama 3 8b", "meta-llama/Meta-Llama-3-8B"),
             ("llama3-8b", "meta-llama/Meta-Llama-3-8B"),
             ("llama 3.1 8b", "meta-llama/Llama-3.1-8B"),
-            ("qwen2.5-7b", "Qwen/Qwen2.5-7B-Instruct"),
+            ("qwen2.5-7b", "Qwen/Qwen2.5-7B"),
             ("qwen 2.5 7b", "Qwen/Qwen2.5-7B-Instruct"),
             ("mistrl 7b", "mistralai/Mistral-7B-Instruct-v0.3"),
             ("gemma 2 9b", "google/gemma-2-9b"),

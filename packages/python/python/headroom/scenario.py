@@ -216,6 +216,9 @@ class Scenario(TypedDict, total=False):
     #: What each of several GPUs keeps of the model
     shard: Literal["ddp", "fsdp2", "zero1", "zero2", "zero3", "dist-opt"]
 
+    #: Whether gradients are parts of the buckets that DDP reduces them in (gradient_as_bucket_view=True) rather than copies beside them
+    gradient_as_bucket_view: bool
+
     #: Whether FSDP2 lets a layer's gathered weights go after its forward pass (reshard_after_forward)
     reshard_after_forward: bool
 
