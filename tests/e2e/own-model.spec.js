@@ -404,7 +404,7 @@ test.describe("the Model box knows", () => {
     ["llama2-7b", "meta-llama/Llama-2-7b-hf"],
     ["llama2-13b", "meta-llama/Llama-2-13b-hf"],
     ["llama 3 8b", "meta-llama/Meta-Llama-3-8B"],
-    ["qwen2.5-7b", "Qwen/Qwen2.5-7B-Instruct"],
+    ["qwen2.5-7b", "Qwen/Qwen2.5-7B"],
     ["mistrl 7b", "mistralai/Mistral-7B-Instruct-v0.3"],
   ];
   test("short names and slips of the pen", async ({ headroom }) => {
