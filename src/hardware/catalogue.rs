@@ -37,10 +37,8 @@ pub(crate) fn spelled(text: &str) -> Option<&'static Gpu> {
 /// ```
 pub fn several(words: &str) -> Option<(u64, &str)> {
     const TIMES: [char; 4] = ['x', 'X', '×', '*'];
-    // no scenario has more
-    const MOST: u64 = 1 << 24;
     let words = words.trim();
-    let count = |text: &str| text.trim().parse::<u64>().ok().filter(|count| (1..=MOST).contains(count));
+    let count = |text: &str| text.trim().parse::<u64>().ok().filter(|count| *count > 0);
     let before = words.split_once(TIMES).and_then(|(number, rest)| Some((count(number)?, rest.trim())));
     // the x of `rtx 4090` stands for nothing
     let after = words.rsplit_once(TIMES).filter(|(rest, _)| rest.ends_with(char::is_whitespace));

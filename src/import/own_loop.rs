@@ -29,17 +29,9 @@ impl Engine {
             name @ ("DistributedDataParallel" | "DDP" | "FullyShardedDataParallel" | "FSDP") => {
                 let model = call.values.first().cloned().unwrap_or_else(|| Value::from("model"));
                 flatten("", name, model, settings);
-                let views = call.named.iter().find(|(name, _)| name == VIEWS);
-                if let Some((_, value)) = views.filter(|_| ["DistributedDataParallel", "DDP"].contains(&name))
-                {
-                    flatten("", VIEWS, value.clone(), settings);
-                }
+                views(call, settings);
             }
-            "DistributedDataParallelKwargs" => {
-                for (name, value) in call.named.iter().filter(|(name, _)| name == VIEWS) {
-                    flatten("", name, value.clone(), settings);
-                }
-            }
+            "DistributedDataParallelKwargs" => views(call, settings),
             "CPUOffloadPolicy" => flatten("", "CPUOffloadPolicy", Value::Bool(true), settings),
             "initialize" if call.path.starts_with("deepspeed") => {
                 let is_config = |name: &str| ["config", "config_params"].contains(&name);
@@ -66,6 +58,13 @@ impl Engine {
             // nothing said, the root stays as it was gathered
             flatten("", OF_ROOT, reshards(root, false), settings);
         }
+    }
+}
+
+/// Adds what a call says of DDP's buckets.
+fn views(call: &Call, settings: &mut Vec<Setting>) {
+    for (name, value) in call.named.iter().filter(|(name, _)| name == VIEWS) {
+        flatten("", name, value.clone(), settings);
     }
 }
 

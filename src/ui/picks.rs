@@ -6,7 +6,7 @@ use super::hub;
 use crate::hardware::{Gpu, gpus, search, several};
 use crate::model::catalogue;
 use crate::model::dimensions::SIZES;
-use crate::scenario::{GpuChoice, ModelChoice, Scenario};
+use crate::scenario::{GpuChoice, LARGEST, ModelChoice, Scenario};
 use crate::units::{BYTES_PER_MIB, Bytes, grouped, ungrouped};
 
 /// The key of an item that is a model of some size.
@@ -171,8 +171,8 @@ pub fn model_of(key: &str) -> ModelChoice {
 pub fn take_gpus(scenario: &mut Scenario, key: &str) {
     let (count, card) = key.split_once(TIMES).unwrap_or(("", key));
     scenario.gpu = gpu_of(card);
-    if let Ok(count) = count.parse() {
-        scenario.cluster.set_gpus(count);
+    if let Ok(count) = count.parse::<u64>() {
+        scenario.cluster.set_gpus(count.min(LARGEST));
     }
 }
 

@@ -119,6 +119,8 @@ fn a_loop_says_what_shares_it() {
     assert!(!scenario.cluster.bucket_views);
     let (scenario, _) = of("m = DDP(m, device_ids=[rank], gradient_as_bucket_view=True)", 4);
     assert_eq!((scenario.cluster.sharding, scenario.cluster.bucket_views), (Sharding::Ddp, true));
+    let (scenario, _) = of("how = DistributedDataParallelKwargs(gradient_as_bucket_view=True)", 4);
+    assert!(scenario.cluster.bucket_views);
     let (scenario, unsaid) = of(
         "for l in m.model.layers: fully_shard(l, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16), reshard_after_forward=False)\nfully_shard(m)",
         4,

@@ -1,5 +1,7 @@
 //! Ways to use GPUs, tried and ranked.
 
+use std::collections::BTreeSet;
+
 use super::trying::{of, place};
 use super::way::{engine, name};
 use super::*;
@@ -77,12 +79,9 @@ fn what_is_ranked_is_what_its_scenario_answers() {
     }
     // the fastest of each engine, then the others
     let fitting: Vec<&Way> = ways.iter().filter(|way| way.fits()).collect();
-    let engines: std::collections::BTreeSet<&str> = fitting.iter().map(|way| engine(&way.scenario)).collect();
+    let engines: BTreeSet<&str> = fitting.iter().map(|way| engine(&way.scenario)).collect();
     let (leading, others) = fitting.split_at(engines.len());
-    assert_eq!(
-        leading.iter().map(|way| engine(&way.scenario)).collect::<std::collections::BTreeSet<_>>(),
-        engines
-    );
+    assert_eq!(leading.iter().map(|way| engine(&way.scenario)).collect::<BTreeSet<_>>(), engines);
     assert!(engines.len() > 3 && !others.is_empty(), "{engines:?}");
     for part in [leading, others] {
         let speeds: Vec<f64> = part.iter().filter_map(|way| way.speed()).map(|speed| speed.typical).collect();

@@ -4,9 +4,11 @@ use super::invalid::InvalidValue;
 use crate::hardware::{several, spelled};
 use crate::model::dimensions::SIZES;
 use crate::scenario::count::Count;
-use crate::scenario::{CustomModel, GpuChoice, LoraTargets, ModelChoice, Modules, Scenario, compact};
+use crate::scenario::{
+    CustomModel, GpuChoice, LARGEST, LoraTargets, ModelChoice, Modules, Scenario, compact,
+};
 use crate::text::short;
-use crate::units::{BYTES_PER_GB, BYTES_PER_GIB, BYTES_PER_MIB, Bytes, ungrouped};
+use crate::units::{BYTES_PER_GB, BYTES_PER_GIB, BYTES_PER_MIB, Bytes, grouped, ungrouped};
 
 /// The value of a closed choice.
 macro_rules! choice {
@@ -177,6 +179,9 @@ const LEAST_BARE_BYTES: u64 = BYTES_PER_MIB;
 /// The card, and how many of it where the text says so: `8xh100-sxm-80gb`.
 pub(super) fn set_gpu(scenario: &mut Scenario, text: &str) -> Result<(), InvalidValue> {
     if let Some((count, one)) = several(text) {
+        if count > LARGEST {
+            return Err(InvalidValue::new(format!("{} are more cards than a scenario has", grouped(count))));
+        }
         set_gpu(scenario, one)?;
         scenario.cluster.set_gpus(count);
     } else if text.starts_with(|c: char| c.is_ascii_digit() || c == '.' || c == '-') {
@@ -203,5 +208,21 @@ pub(super) fn exact_amount(memory: Bytes) -> String {
     match units.into_iter().find(|(unit, _)| memory.0 > 0 && memory.0.is_multiple_of(*unit)) {
         Some((unit, name)) => format!("{}{name}", memory.0 / unit),
         None => format!("{}B", memory.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_cards_are_a_card_and_a_number() {
+        let read = |text: &str| {
+            let mut scenario = Scenario::default();
+            set_gpu(&mut scenario, text).map(|()| (scenario.gpu, scenario.cluster.gpus))
+        };
+        assert_eq!(read("8xH100-SXM-80GB"), Ok((GpuChoice::Catalogue("h100-sxm-80gb".into()), 8)));
+        assert_eq!(read("2 x 24GB").map(|(_, gpus)| gpus), Ok(2));
+        assert!(read("99999999999x h100-sxm-80gb").is_err());
     }
 }

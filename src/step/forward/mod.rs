@@ -589,21 +589,18 @@ impl<'a> Pass<'_, 'a> {
                 }
                 let positional = self.modeling.mask_by_position.then_some(MASK);
                 let layer_of_pass = self.number * self.layers.len() + index;
-                let note_named =
-                    || self.machine.with(|state| state.graph.note_named(|place| Some(place) != positional));
-                match Software::of(self.member.stack).model {
-                    // its `CheckpointWrapper` is in the unit that it shards
-                    ModelCode::Torchtune => self.within_hooks(layer, hidden, |hidden| {
-                        self.machine.checkpointed(layer_of_pass, hidden, arguments, || {
-                            note_named();
-                            self.layer_forward(layer, hidden, shared)
-                        })
-                    }),
-                    _ => self.machine.checkpointed(layer_of_pass, hidden, arguments, || {
-                        note_named();
-                        self.layer(layer, hidden, shared)
-                    }),
-                }
+                // the `CheckpointWrapper` of torchtune is in the unit that it shards
+                let inside = Software::of(self.member.stack).model == ModelCode::Torchtune;
+                let run = |hidden: &Tensor<'a>| {
+                    self.machine.checkpointed(layer_of_pass, hidden, arguments, || {
+                        self.machine.with(|state| state.graph.note_named(|place| Some(place) != positional));
+                        match inside {
+                            true => self.layer_forward(layer, hidden, shared),
+                            false => self.layer(layer, hidden, shared),
+                        }
+                    })
+                };
+                if inside { self.within_hooks(layer, hidden, run) } else { run(hidden) }
             }
             Checkpointing::Offloaded => self.offloaded(index, hidden, shared),
         }
