@@ -106,6 +106,11 @@ impl Run {
         self.device.starts_with(NULL_DEVICE)
     }
 
+    /// What it ran on: `card`, or `null` for the null device.
+    pub fn ran_on(&self) -> &'static str {
+        if self.is_over_null_device() { "null" } else { "card" }
+    }
+
     /// A row of a file, read and predicted.
     pub(super) fn of(
         file: &str,

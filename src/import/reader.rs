@@ -330,7 +330,11 @@ impl Reader {
                 let copied = format!("{}/{}", entry.organisation(), name.rsplit('/').next().unwrap_or(name));
                 self.set(key, &copied, &format!("{}, taken for a copy of this one", said.said));
             }
-            (Some(_), _) | (None, None) => self.set(key, name, &said.said),
+            (Some(_), _) => self.set(key, name, &said.said),
+            (None, None) => {
+                let unknown = "no model of the catalogue: fetch it from the Hub, or bring its config.json";
+                self.set(key, name, &format!("{}, {unknown}", said.said));
+            }
         }
     }
 

@@ -145,6 +145,10 @@ pub fn decode(text: &str, scenario: &Scenario) -> Result<Decoded, NoMessage> {
             return message.allocated.is_none() && message.in_use().is_none() && !guess.scenario.stops();
         };
         (*guess.scenario, guess.allocated) = (run, Some(suspect.allocated));
+        // the scenario itself was looked at
+        if Change::between(&scenario, &guess.scenario, "").is_empty() {
+            return false;
+        }
         message.capacity.is_none_or(|capacity| suspect.allocated <= capacity.bytes)
     });
     let vendor = message.vendor().or(scenario.gpu().ok().map(|gpu| gpu.vendor)).unwrap_or(Vendor::Nvidia);

@@ -76,6 +76,34 @@ impl FitCell {
     }
 }
 
+impl FitCell {
+    /// The least that would be more than what fits beyond doubt.
+    fn more(&self, measure: Measure) -> u64 {
+        match self {
+            FitCell::Fits { scenario, .. } if self.is_sure(measure) => {
+                measure.number(scenario).saturating_add(1)
+            }
+            FitCell::Fits { .. } | FitCell::TooLarge { .. } | FitCell::Unknown(_) => 1,
+        }
+    }
+
+    /// This one, or another engine's, which holds more.
+    fn or(self, other: FitCell, measure: Measure) -> FitCell {
+        let held = |cell: &FitCell| match cell {
+            FitCell::Fits { scenario, .. } => Some((cell.is_sure(measure), measure.number(scenario))),
+            FitCell::TooLarge { .. } | FitCell::Unknown(_) => None,
+        };
+        match (self, other) {
+            (own, other) if held(&other) > held(&own) => other,
+            (FitCell::TooLarge { needed: own }, FitCell::TooLarge { needed }) => {
+                FitCell::TooLarge { needed: own.min(needed) }
+            }
+            // what another engine needs is no answer for one that has none
+            (own, _) => own,
+        }
+    }
+}
+
 impl Measure {
     /// All, in the order in which they are offered.
     pub const ALL: [Measure; 3] = [Measure::Batch, Measure::Length, Measure::Rank];
@@ -110,6 +138,15 @@ impl Measure {
         other
     }
 
+    /// How much of it a scenario has.
+    fn number(self, scenario: &Scenario) -> u64 {
+        match self {
+            Measure::Batch => scenario.batch,
+            Measure::Length => scenario.sequence,
+            Measure::Rank => scenario.lora.rank,
+        }
+    }
+
     /// The methods of a task that it can be asked of.
     pub fn methods(self, task: Task) -> impl Iterator<Item = Method> {
         let asked = move |method: &Method| self != Measure::Rank || method.has_adapters();
@@ -123,30 +160,31 @@ impl Measure {
     }
 }
 
-/// The cell of a scenario under its engine, or, where that holds nothing beyond doubt, under the first other that does.
+/// The cell of a scenario under its engine, or on several GPUs under another that holds more.
 pub(super) fn held(architecture: &Architecture, gpu: &Gpu, scenario: Scenario, measure: Measure) -> FitCell {
     let under = |scenario| cell(architecture, gpu, scenario, measure).unwrap_or_else(FitCell::Unknown);
     let mut best = under(scenario.clone());
-    if !scenario.cluster.is_many() || best.is_sure(measure) {
+    if !scenario.cluster.is_many() {
         return best;
     }
-    for other in other_engines(&scenario) {
-        // most are dismissed by the tensors of the least that is looked for
-        let least = (stopped(&other).is_none()).then(|| Answer::of_tensors(measure.of(&other, 1)));
-        let Some(fit) = least.and_then(|answer| answer.fit()) else { continue };
-        let found = if fit.fits() { under(other) } else { FitCell::TooLarge { needed: fit.needed } };
-        if found.is_sure(measure) {
-            return found;
+    // most are dismissed by their tensors
+    let with = |other: &Scenario, number: u64| Answer::of_tensors(measure.of(other, number)).fit();
+    let others = other_engines(&scenario).into_iter().filter(|other| stopped(other).is_none());
+    let mut others: Vec<_> =
+        others.filter_map(|other| Some((with(&other, best.more(measure))?.needed, other))).collect();
+    // what needs least holds most: it is tried first
+    others.sort_by_key(|(needed, _)| *needed);
+    for (_, other) in others {
+        let more = best.more(measure);
+        // as many as it has positions or directions are all that is looked for
+        let directions = || step::largest_rank(architecture, &scenario, gpu);
+        let has_all = measure == Measure::Rank && directions().is_ok_and(|most| more > most);
+        if more > 1 && (has_all || stopped(&measure.of(&other, more)).is_some()) {
+            break;
         }
-        best = match (best, found) {
-            (own @ FitCell::Fits { .. }, _) => own,
-            (_, found @ FitCell::Fits { .. }) => found,
-            (FitCell::TooLarge { needed: own }, FitCell::TooLarge { needed }) => {
-                FitCell::TooLarge { needed: own.min(needed) }
-            }
-            // what another engine needs is no answer for one that has none
-            (own, _) => own,
-        };
+        let Some(fit) = with(&other, more) else { continue };
+        let found = if fit.fits() { under(other) } else { FitCell::TooLarge { needed: fit.needed } };
+        best = best.or(found, measure);
     }
     best
 }

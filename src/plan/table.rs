@@ -37,8 +37,8 @@ pub fn conditions(base: &Scenario, measure: Measure) -> String {
         (false, _) => String::new(),
         (true, false) => on_one(base).map_or_else(String::new, |words| format!("{words} ")),
         (true, true) => format!(
-            "On each of {} GPUs, under the scenario's engine, or the one that another method usually has, and where that holds nothing \
-             beyond doubt under the first other that does. ",
+            "On each of {} GPUs, under the engine that holds most: the scenario's, or the one that another method usually has, where \
+             that holds as much. ",
             grouped(base.cluster.gpus)
         ),
     };
@@ -172,7 +172,9 @@ pub(super) fn within_positions(scenario: &Scenario) -> Scenario {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hardware::Gpu;
     use crate::plan::answer::Answer;
+    use crate::plan::largest_batch;
     use crate::scenario::{Field, Mask, Optimizer, Precision, Reference, Task};
 
     #[test]
@@ -275,7 +277,8 @@ mod tests {
         assert!(generating.contains("positions, and 512 new ones; the rest"), "{generating}");
         let many = Scenario { cluster: EIGHT, ..Scenario::default() };
         assert!(
-            conditions(&many, Measure::Batch).starts_with("On each of 8 GPUs, under the scenario's engine")
+            conditions(&many, Measure::Batch)
+                .starts_with("On each of 8 GPUs, under the engine that holds most")
         );
         let generating = Scenario { task: Task::Generate, ..many };
         assert!(conditions(&generating, Measure::Batch).starts_with("For a single GPU, not for the 8"));
@@ -290,11 +293,20 @@ mod tests {
         let found = row(&eight, Bytes::gib(24.), Measure::Batch);
         let engines: Vec<_> = found.cells.iter().map(FitCell::layout).collect();
         assert_eq!(engines, ["FSDP2", "DDP", "DDP"].map(|engine| Some(engine.to_owned())), "{found:?}");
-        for cell in found.cells {
+        for cell in &found.cells {
             let FitCell::Fits { scenario, needed, .. } = cell else { panic!("it fits") };
-            let answer = Answer::of(*scenario);
-            let is_held = answer.runs() == Some(true) && answer.fit().map(|fit| fit.needed) == Some(needed);
+            let answer = Answer::of((**scenario).clone());
+            let is_held = answer.runs() == Some(true) && answer.fit().map(|fit| fit.needed) == Some(*needed);
             assert!(is_held && answer.scenario.cluster.gpus == 8);
+        }
+        // no other engine holds more
+        let (architecture, gpu) = (eight.architecture().unwrap(), Gpu::custom(Bytes::gib(24.)));
+        for sharding in [Sharding::Ddp, Sharding::Fsdp2, Sharding::Zero3] {
+            let mut other = with_method(&eight, Method::Lora);
+            other.change(|other| other.cluster.sharding = sharding);
+            let most = largest_batch(&architecture, &other, &gpu).unwrap().map_or(0, |most| most.number);
+            let FitCell::Fits { batch, .. } = &found.cells[1] else { panic!("it fits") };
+            assert!(most <= *batch, "{sharding:?} holds {most}, not {batch}");
         }
         // another engine holds what whole copies do not
         let large = ModelChoice::Catalogue("Qwen/Qwen3-32B".into());

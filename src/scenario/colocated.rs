@@ -10,6 +10,9 @@ use crate::model::Architecture;
 use crate::model::blocks::Mixer;
 use crate::units::{Bytes, grouped};
 
+/// Percent of the card that it has where nothing is said (trl 1.16 `vllm_gpu_memory_utilization`).
+pub(crate) const TRL_SHARE: u64 = 30;
+
 /// A share is suggested in steps of so many percent.
 const STEP: u64 = 10;
 /// And is no larger: the rest is the training's.

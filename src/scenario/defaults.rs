@@ -25,12 +25,13 @@ impl Scenario {
     /// sequences, and what is generated after them, are no longer than the model's positions.
     ///
     /// These are not the values that a link leaves out: those are [`Scenario::default`]'s, whatever the rest of the link
-    /// says, but for the rank beside an optimizer that projects gradients. Of the library, the method, the card and the model themselves
-    /// it has the same ones as that.
+    /// says, but for the rank beside an optimizer that projects gradients. The card and the model are those of that.
     pub fn defaults(&self) -> Scenario {
         let mut usual = Scenario { precision: self.usual_precision(), ..Scenario::default() };
         match self.task {
-            Task::Sft | Task::Generate => {}
+            Task::Sft => {}
+            // weights are as they are published unless somebody quantises them
+            Task::Generate => usual.method = Method::Full,
             // `DataCollatorWithPadding`
             Task::Classify => {
                 (usual.stack, usual.mask, usual.batch, usual.sequence) =

@@ -12,6 +12,8 @@ pub const FILE: &str = "measured.tsv";
 pub struct Filter {
     /// Which of their figures.
     pub metric: Metric,
+    /// What they ran on, as [`Run::ran_on`] says.
+    pub device: String,
     /// The file of measurements.
     pub file: String,
     /// The training library, loss and engine.
@@ -29,6 +31,7 @@ impl Default for Filter {
         let all = String::new();
         Filter {
             metric: Metric::Allocated,
+            device: all.clone(),
             file: all.clone(),
             software: all.clone(),
             method: all.clone(),
@@ -43,7 +46,8 @@ impl Filter {
     pub fn figures(&self, runs: &[Run]) -> Vec<(usize, Figure)> {
         let is_own = |wanted: &str, own: &str| wanted.is_empty() || wanted == own;
         let own = runs.iter().enumerate().filter(|(_, run)| {
-            is_own(&self.file, &run.file)
+            is_own(&self.device, run.ran_on())
+                && is_own(&self.file, &run.file)
                 && is_own(&self.software, &run.software)
                 && is_own(&self.method, run.method())
                 && is_own(&self.family, &run.family)

@@ -167,16 +167,19 @@ pub static EPOCHS: Scale = Scale {
     many: "epochs",
 };
 
-/// Hundredths of a US dollar, none too.
-pub static CENTS: Scale = Scale {
-    stops: &[0., 25., 50., 75., 100., 150., 200., 250., 300., 400., 500., 700., 1000.],
+/// US dollars, none too.
+pub static DOLLARS: Scale = Scale {
+    stops: &[0., 0.25, 0.5, 0.75, 1., 1.5, 2., 2.5, 3., 4., 5., 7., 10.],
     least: 0.,
-    most: LARGEST,
-    whole: true,
-    letters: Letters::Binary,
-    one: "cent",
-    many: "cents",
+    most: LARGEST / CENTS,
+    whole: false,
+    letters: Letters::None,
+    one: "dollar",
+    many: "dollars",
 };
+
+/// Hundredths of a dollar, in which the scenario keeps it.
+pub const CENTS: f64 = 100.;
 
 /// Layers or stages, of which none is a choice.
 pub static OR_NONE: Scale =

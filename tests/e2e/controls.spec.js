@@ -140,15 +140,19 @@ test("what a box cannot read leaves the last good answer and says so", async ({ 
   await expect(box).toHaveValue("many");
   await expect(headroom.page.getByText(/Use a whole number from 1 to 16,777,216/)).toBeVisible();
   await box.blur();
-  // the box says the last good value again; what was wrong is not dropped without a word, until there is another value
-  await expect(box).toHaveValue("1");
-  await expect(box).toHaveAttribute("aria-invalid", "false");
+  // what is wrong is still there to be mended, beside what is wrong with it, until there is another value
+  await expect(box).toHaveValue("many");
+  await expect(box).toHaveAttribute("aria-invalid", "true");
+  await box.focus();
+  await expect(box).toHaveValue("many");
   await expect(headroom.page.getByText(/Use a whole number from 1 to 16,777,216/)).toBeVisible();
   await box.fill("2");
   await expect(headroom.page.getByText(/Use a whole number from 1 to 16,777,216/)).toBeHidden();
+  await expect(box).toHaveAttribute("aria-invalid", "false");
   // nor after all was put back
   await box.fill("many");
   await headroom.button("Reset").click();
+  await expect(box).toHaveValue("1");
   await expect(headroom.page.getByText(/Use a whole number from 1 to 16,777,216/)).toBeHidden();
 });
 
@@ -313,4 +317,10 @@ test("answers that a server generates need GPUs elsewhere", async ({ headroom })
   await headroom.unfold();
   await headroom.choice("Answers come from").selectOption("transformers");
   await expect(server).toBeHidden();
+  // in the process that trains it has a share of the card, trl's to begin with
+  await headroom.choice("Answers come from").selectOption("colocated");
+  await expect(server).toBeHidden();
+  await headroom.expectLink("vllm", "30");
+  await headroom.choice("Answers come from").selectOption("server");
+  await expect(server).toBeVisible();
 });

@@ -47,8 +47,8 @@ test("what is being worked out is stopped, and gone on with", async ({ headroom,
 
 test("a run costs what an hour of a GPU costs its owner", async ({ headroom, page }) => {
   await headroom.open("#v=1&view=plan&gpu=rtx-4090&data=50000000");
-  const price = headroom.box("US cents per GPU-hour");
-  await price.fill("40");
+  const price = headroom.box("US dollars per GPU-hour");
+  await price.fill("0.40");
   await price.press("Enter");
   await expect(page.locator(".pace").first()).toContainText("at $0.40 for a GPU and hour");
   await headroom.expectLink("price", "40");

@@ -19,7 +19,7 @@ pub(super) fn accelerate(run: &Run<'_>) -> Result<(String, String), Issue> {
         let issue = Issue::error(Field::Task, "accelerate launches a training, and this model generates");
         return Err(issue.with_fix("choose the Python file"));
     }
-    // what it launches is that file
+    // what it launches is a script like that file
     if let Some(issue) = script(run.scenario).err().filter(|issue| issue.field == Field::Task) {
         return Err(issue);
     }
@@ -72,7 +72,11 @@ pub(super) fn accelerate(run: &Run<'_>) -> Result<(String, String), Issue> {
     lines.set("rdzv_backend", "static");
     lines.set("same_network", true);
     lines.set("use_cpu", false);
-    let command = format!("{}accelerate launch --config_file accelerate.yaml train.py", run.variable(false));
+    // Headroom's own Python file says all of this itself, and is started by torchrun or by nothing
+    let command = format!(
+        "{}accelerate launch --config_file accelerate.yaml your_script.py, with a script that has a Trainer or an Accelerator",
+        run.variable(false)
+    );
     Ok((command, lines.finish()))
 }
 

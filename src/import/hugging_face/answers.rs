@@ -2,6 +2,7 @@
 
 use super::super::reader::{Reader, Said, among};
 use crate::scenario::Task;
+use crate::scenario::colocated::TRL_SHARE;
 
 /// What memory does not depend on: numbers for each answer, and how it was generated elsewhere.
 const IDLE: &[&str] = &[
@@ -197,7 +198,7 @@ fn colocated(reader: &mut Reader, (said, mode): (String, Option<Said>), share: O
             let why = mode.map_or(said, |mode| mode.said);
             reader.assume(
                 "vllm-percent",
-                "30",
+                &TRL_SHARE.to_string(),
                 &format!("{why}: vLLM's share of the card is 0.3 by default"),
             );
         }

@@ -116,16 +116,14 @@ fn last_part(id: &str) -> &str {
     id.rsplit('/').next().unwrap_or(id)
 }
 
-/// A name without what tells a base model from its chat version: both have the same shape.
+/// What tells a base model from its chat version in a name, wherever it stands: both have the same shape.
+const VERSIONS: [&str; 7] = ["instruct", "base", "chat", "it", "pt", "hf", "bf16"];
+
+/// A name without what tells a base model from its chat version: `mistral-7b-v0.3` of Mistral-7B-Instruct-v0.3.
 fn bare(id: &str) -> String {
-    let mut name = id.to_ascii_lowercase();
-    while let Some(shorter) = ["-instruct", "-base", "-chat", "-it", "-pt", "-hf", "-bf16"]
-        .iter()
-        .find_map(|end| name.strip_suffix(end))
-    {
-        name = shorter.to_owned();
-    }
-    name
+    let id = id.to_ascii_lowercase();
+    let words = id.split('-').filter(|word| !VERSIONS.contains(word));
+    words.collect::<Vec<_>>().join("-")
 }
 
 /// Every model, the most popular first.
@@ -144,4 +142,26 @@ pub fn find(id: &str) -> Option<&'static Entry> {
     let id = id.trim();
     let index = IDS.get(&id.to_ascii_lowercase()).or_else(|| BARE.get(&bare(id)))?;
     entries().get(*index)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_base_model_and_its_chat_version_are_one_shape_wherever_the_name_says_so() {
+        for (asked, id) in [
+            ("mistralai/Mistral-7B-v0.3", "mistralai/Mistral-7B-Instruct-v0.3"),
+            ("mistralai/Mistral-Small-24B-Base-2501", "mistralai/Mistral-Small-24B-Instruct-2501"),
+            ("meta-llama/Llama-3.2-1B", "meta-llama/Llama-3.2-1B-Instruct"),
+        ] {
+            assert_eq!(find(asked).map(|entry| entry.id), Some(id), "{asked}");
+        }
+        assert!(find("mistralai/Mistral-7B-v0.9").is_none());
+        for entry in entries() {
+            let first = &entries()[BARE[&bare(entry.id)]];
+            let parameters = |entry: &Entry| entry.architecture().map(|one| one.parameters()).ok();
+            assert_eq!(parameters(entry), parameters(first), "{} and {}", entry.id, first.id);
+        }
+    }
 }

@@ -62,7 +62,7 @@ pub fn Slider(
             "ArrowUp" => take(scale.step(now, true)),
             "ArrowDown" => take(scale.step(now, false)),
             // what cannot be read stands there still, with what is wrong with it
-            "Enter" if draft.is_wrong() => return event.prevent_default(),
+            "Enter" if draft.is_wrong(|| untrack(shown)) => return event.prevent_default(),
             "Enter" => draft.settle(),
             _ => return,
         }
@@ -110,10 +110,10 @@ pub fn Slider(
                     aria-valuetext=spoken()
                     aria-valuemin=number(scale.least)
                     aria-valuemax=number(scale.most)
-                    aria-invalid=move || draft.is_wrong().to_string()
+                    aria-invalid=move || draft.is_wrong(shown).to_string()
                     aria-describedby=messages_id.clone()
                     on:focus=move |_: FocusEvent| draft.begin(untrack(shown))
-                    on:blur=move |_: FocusEvent| draft.end()
+                    on:blur=move |_: FocusEvent| draft.end(untrack(shown))
                     on:input=write
                     on:keydown=press
                 />

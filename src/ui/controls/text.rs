@@ -50,8 +50,11 @@ impl Draft {
         if is_written { self.typed.get() } else { value }
     }
 
-    /// The focus came: from now on the box is not overwritten.
+    /// The focus came: from now on the box is not overwritten. What is wrong stands there as it was left.
     pub fn begin(self, value: String) {
+        if self.is_wrong(|| value.clone()) {
+            return;
+        }
         self.settle();
         self.typed.set(value.clone());
         self.before.set(value.clone());
@@ -64,9 +67,11 @@ impl Draft {
         self.before.get_untracked()
     }
 
-    /// The focus went: the box shows the value again. What was wrong with what was written is not dropped without a word.
-    pub fn end(self) {
-        self.typing.set(false);
+    /// The focus went: the box shows the value again, but what is wrong stays there, beside what is wrong with it, to be mended.
+    pub fn end(self, value: String) {
+        if !self.is_wrong(|| value) {
+            self.typing.set(false);
+        }
     }
 
     /// Somebody wrote, which left that value; what was wrong with it, or nothing.
@@ -77,23 +82,26 @@ impl Draft {
         self.complaint.set(complaint.err().unwrap_or_default());
     }
 
-    /// The value came from elsewhere: there is nothing to complain about any more.
+    /// The value came from elsewhere: it is shown, and there is nothing to complain about any more.
     pub fn settle(self) {
         self.complaint.set(String::new());
+        self.typing.set(false);
     }
 
-    /// Whether what stands in the box is wrong.
-    pub fn is_wrong(self) -> bool {
-        self.typing.get() && self.complaint.with(|complaint| !complaint.is_empty())
+    /// Whether what stands in the box is wrong, and has not given way to another value.
+    pub fn is_wrong(self, value: impl FnOnce() -> String) -> bool {
+        let value = value();
+        self.complaint.with(|complaint| !complaint.is_empty()) && self.left.with(|left| *left == value)
     }
 
     /// What is wrong with what was written, then what is wrong with the value.
     pub fn messages(self, kept: impl FnOnce() -> String, messages: Signal<Vec<Issue>>) -> Vec<Issue> {
-        let (complaint, kept) = (self.complaint.get(), kept());
-        let is_of_now = !complaint.is_empty() && self.left.with(|left| *left == kept);
+        let kept = kept();
         // Which field it belongs to does not matter: it is shown right here.
-        let own = is_of_now
-            .then(|| Issue::error(Field::Link, complaint).with_fix(format!("still computing with {kept}")));
+        let own = self.is_wrong(|| kept.clone()).then(|| {
+            let complaint = Issue::error(Field::Link, self.complaint.get());
+            complaint.with_fix(format!("still computing with {kept}"))
+        });
         own.into_iter().chain(messages.get()).collect()
     }
 }
@@ -132,10 +140,10 @@ pub fn TextBox(
                 spellcheck="false"
                 value=value.get_untracked()
                 prop:value=Signal::derive(move || draft.shown(|| value.get()))
-                aria-invalid=move || draft.is_wrong().to_string()
+                aria-invalid=move || draft.is_wrong(|| value.get()).to_string()
                 aria-describedby=messages_id.clone()
                 on:focus=move |_: FocusEvent| draft.begin(value.get_untracked())
-                on:blur=move |_: FocusEvent| draft.end()
+                on:blur=move |_: FocusEvent| draft.end(value.get_untracked())
                 on:input=write
             />
             <div

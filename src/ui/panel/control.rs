@@ -4,8 +4,9 @@ use leptos::prelude::*;
 
 use crate::estimate::Estimate;
 use crate::issue::{Field, Issue};
+use crate::scenario::colocated::TRL_SHARE;
 use crate::scenario::keys::{Count, Key, ValueKind};
-use crate::scenario::{Choice, GpuChoice, LoraTargets, ModelChoice, Modules, Scenario};
+use crate::scenario::{Choice, GpuChoice, LoraTargets, ModelChoice, Modules, Rollouts, Scenario};
 use crate::ui::controls::{Combobox, Select, Slider, Switch, TextBox};
 use crate::ui::own::OwnModel;
 use crate::ui::picks;
@@ -38,8 +39,10 @@ pub fn Control(
         ValueKind::Choice(choices) if key.field == Field::Method => {
             view! { <Method key=key choices=choices /> }.into_any()
         }
+        ValueKind::Choice(_) if key.field == Field::Rollouts => who_answers(key).into_any(),
         ValueKind::Choice(choices) => choice(key, (key.label, help(key)), choices).into_any(),
         ValueKind::Targets => view! { <Targets key=key /> }.into_any(),
+        ValueKind::Count(Count::Cents) => dollars(key).into_any(),
         ValueKind::Count(count) => {
             let named = Memo::new(move |_| {
                 state.current().scenario.with(|scenario| (key.label_for(scenario), key.help_for(scenario)))
@@ -115,6 +118,54 @@ fn choice(
     }
 }
 
+/// Who generates answers: on the page vLLM on the same card is a choice of its own, where the scenario has its share of the card.
+static ANSWERS_FROM: [Choice; 3] = [
+    Choice {
+        slug: "server",
+        label: "vLLM elsewhere",
+        help: "A server with GPUs of its own (vllm_mode=\"server\").",
+    },
+    Choice {
+        slug: "colocated",
+        label: "vLLM on the same card",
+        help: "In the process that trains (vllm_mode=\"colocate\"), with a share of the card.",
+    },
+    Choice {
+        slug: "transformers",
+        label: "transformers",
+        help: "The model that is trained, between its steps.",
+    },
+];
+
+fn who_answers(key: &'static Key) -> impl IntoView {
+    let state = State::of_page();
+    let get = |scenario: &Scenario| match (scenario.generates_itself(), scenario.reserve.vllm) {
+        (true, _) => 2,
+        (false, 0) => 0,
+        (false, _) => 1,
+    };
+    let set = |scenario: &mut Scenario, index: usize| {
+        scenario.answers.rollouts = if index == 2 { Rollouts::Transformers } else { Rollouts::Server };
+        match (index, scenario.reserve.vllm) {
+            (0, _) => scenario.reserve.vllm = 0,
+            (1, 0) => scenario.reserve.vllm = TRL_SHARE,
+            _ => (),
+        }
+    };
+    let lens = state.lens(get, set);
+    view! {
+        <Select
+            id=key.name
+            label=key.label
+            help=help(key)
+            choices=&ANSWERS_FROM
+            value=lens.value
+            set=lens.set
+            messages=issues(state, move |field| field == key.field)
+        />
+    }
+}
+
 /// The numbers that a slider stops at.
 const fn scale(count: Count) -> &'static Scale {
     match count {
@@ -132,7 +183,7 @@ const fn scale(count: Count) -> &'static Scale {
         Count::Percent => &scale::PERCENT,
         Count::DatasetTokens => &scale::DATASET,
         Count::Epochs => &scale::EPOCHS,
-        Count::Cents => &scale::CENTS,
+        Count::Cents => &scale::DOLLARS,
         Count::Pixels => &scale::PIXELS,
         Count::LayersOrNone | Count::PicturesOrNone | Count::StageOrNone | Count::PassesOrNone => {
             &scale::OR_NONE
@@ -157,6 +208,27 @@ fn number(key: &'static Key, (label, help): (&'static str, &'static str), count:
             set=lens.set
             messages=issues(state, move |field| field == key.field)
             unit=""
+        />
+    }
+}
+
+/// A price, in dollars where the scenario keeps cents.
+fn dollars(key: &'static Key) -> impl IntoView {
+    let state = State::of_page();
+    let lens = state.lens(
+        move |scenario| key.write(scenario).parse().unwrap_or(0.) / scale::CENTS,
+        move |scenario, value: f64| put(key, scenario, &((value * scale::CENTS).round() as u64).to_string()),
+    );
+    view! {
+        <Slider
+            id=key.name
+            label="US dollars per GPU-hour"
+            help="What an hour of one GPU costs you, as in 2.50; 0 for the cheapest machine with the card that is on record."
+            scale=&scale::DOLLARS
+            value=lens.value
+            set=lens.set
+            messages=issues(state, move |field| field == key.field)
+            unit="$"
         />
     }
 }

@@ -338,7 +338,8 @@ fn rows(state: State, found: &Found, unit: Unit) -> Vec<Row> {
             ..Row::default()
         }
     };
-    found.single.iter().map(row).collect()
+    // what is offered as a button is in the table too
+    found.together.iter().chain(&found.single).chain(&found.offloaded).map(row).collect()
 }
 
 fn use_rows(state: State, uses: &[Use], unit: Unit) -> Vec<Row> {

@@ -42,14 +42,14 @@ const QUESTIONS: [Heading; 12] = [
     heading("changes-title", "Changes", Asked::Always, None),
     heading("serving-title", "Formats", Asked::OfInference, Some(Place::Serving)),
     heading("contexts-title", "Batch × context", Asked::OfInference, Some(Place::Contexts)),
+    heading("need-title", "Cards", Asked::Always, Some(Place::Cards(0))),
+    heading("fit-title", "Models", Asked::Always, Some(Place::Row(0))),
+    heading("layouts-title", "Several GPUs", Asked::OfTraining, Some(Place::Layout(0))),
     heading("curves-title", "Limits", Asked::Always, Some(Place::Point(0))),
     heading("batches-title", "Batch", Asked::OfTraining, Some(Place::Batch(0))),
     heading("settings-title", "Settings", Asked::OfTraining, Some(Place::Setting(0))),
-    heading("layouts-title", "Several GPUs", Asked::OfTraining, Some(Place::Layout(0))),
     heading("time-title", "Time", Asked::Always, None),
     heading("texts-title", "Lengths", Asked::Always, Some(Place::Texts)),
-    heading("need-title", "Cards", Asked::Always, Some(Place::Cards(0))),
-    heading("fit-title", "Models", Asked::Always, Some(Place::Row(0))),
     heading("thumb-title", "Rules of thumb", Asked::Always, None),
 ];
 
@@ -71,14 +71,14 @@ pub fn Plan() -> impl IntoView {
         <div class="panels plan">
             <Changes />
             <Inference />
+            <Cards />
+            <Models />
+            <Layouts />
             <Curves />
             <Batches />
             <Settings />
-            <Layouts />
             <Time />
             <TextLengths />
-            <Cards />
-            <Models />
             <Thumb />
         </div>
     }

@@ -211,6 +211,7 @@ fn Filters(
         all.into_iter().chain(found).collect::<Vec<_>>()
     };
     let metrics = Metric::ALL.map(|one| (one.slug().to_owned(), metric(one).to_owned())).into();
+    let devices = list("Real GPUs and the null device", Run::ran_on, device);
     let files = list("All files", |run| &run.file, |file| format!("{file}.json"));
     let stacks = list("All libraries", |run| &run.software, software);
     let methods = list("All methods", Run::method, settings);
@@ -228,6 +229,7 @@ fn Filters(
             {field("proof-metric", "What was measured", metrics, |filter, slug| {
                 filter.metric = Metric::ALL.into_iter().find(|metric| metric.slug() == slug).unwrap_or(filter.metric);
             })}
+            {field("proof-device", "Measured on", devices, |filter, slug| filter.device = slug)}
             {field("proof-file", "File", files, |filter, file| filter.file = file)}
             {field("proof-software", "Training library", stacks, |filter, slug| filter.software = slug)}
             {field("proof-method", "Method of the run", methods, |filter, slug| filter.method = slug)}
@@ -245,6 +247,11 @@ fn Filters(
             </label>
         </div>
     }
+}
+
+/// What runs ran on, in words.
+fn device(slug: &str) -> String {
+    if slug == "card" { "Real GPUs" } else { "The null device" }.to_owned()
 }
 
 /// A labelled list to choose from: values and words. The first is chosen.

@@ -76,7 +76,10 @@ pub fn Sentence() -> impl IntoView {
             // a control among all settings is there once these are drawn
             request_animation_frame(move || browser::edit(id));
         };
+        // where it takes two lines the second is what it runs on
+        let fold = (id == "gpus").then(|| view! { <span class="fold" aria-hidden="true"></span> });
         view! {
+            {fold}
             <span class="piece" hidden=Signal::derive(move || said.with(String::is_empty))>
                 <span class="joint">{before}</span>
                 " "

@@ -1,6 +1,7 @@
 //! The calls of a Python text: what is called with which arguments. No program is run; what is no literal stays text, and so
 //! does what differs from case to case.
 
+mod arithmetic;
 mod branches;
 mod tokens;
 
@@ -8,6 +9,7 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value};
 
+use arithmetic::Part;
 use branches::Branches;
 use tokens::{Kind, Token, tokens};
 
@@ -223,6 +225,8 @@ impl<'t> Reader<'t> {
         let from = self.at;
         let mut value = None;
         let mut parts = 0_usize;
+        // as far as it is a sum or a product of numbers
+        let mut sum = Vec::new();
         loop {
             match self.kind() {
                 Kind::End => break,
@@ -239,6 +243,7 @@ impl<'t> Reader<'t> {
                     if let Kind::Number(number) = self.kind() {
                         self.at += 1;
                         value = number.as_f64().map(|number| Value::from(-number));
+                        sum.extend(number.as_f64().map(|number| Part::Number(-number)));
                         parts += 1;
                         continue;
                     }
@@ -256,9 +261,20 @@ impl<'t> Reader<'t> {
                         }
                         (_, part) => part,
                     };
+                    sum.extend(value.as_ref().and_then(Value::as_f64).map(Part::Number));
                     parts += 1;
                 }
-                Kind::Mark(_) | Kind::Stars | Kind::Operator | Kind::Formatted => {
+                Kind::Mark(mark @ ('+' | '-' | '*' | '/')) => {
+                    sum.push(Part::Mark(*mark));
+                    self.at += 1;
+                    parts += 1;
+                }
+                Kind::Stars => {
+                    sum.push(Part::Mark('^'));
+                    self.at += 1;
+                    parts += 1;
+                }
+                Kind::Mark(_) | Kind::Operator | Kind::Formatted => {
                     self.at += 1;
                     parts += 1;
                 }
@@ -266,6 +282,8 @@ impl<'t> Reader<'t> {
         }
         match value {
             Some(value) if parts == 1 => value,
+            // every part is one of a sum
+            _ if parts == sum.len() => arithmetic::value(&sum).unwrap_or_else(|| self.source(from).into()),
             _ => Value::String(self.source(from).to_owned()),
         }
     }
@@ -431,164 +449,4 @@ impl<'t> Reader<'t> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    #[track_caller]
-    fn calls(text: &str, expected: &[(&str, Value, Value)]) {
-        let script = read(text, &|_| None);
-        let found: Vec<_> = script
-            .calls
-            .into_iter()
-            .map(|call| {
-                let named: Map<String, Value> = call.named.into_iter().collect();
-                (call.path, Value::Array(call.values), Value::Object(named))
-            })
-            .collect();
-        let expected: Vec<_> = expected
-            .iter()
-            .map(|(path, values, named)| (path.to_string(), values.clone(), named.clone()))
-            .collect();
-        assert_eq!(found, expected);
-    }
-
-    #[test]
-    fn calls_with_their_arguments() {
-        calls(
-            "max_seq_length = 2048 # any\nargs = SFTConfig(\n    max_length = max_seq_length,\n    lr=2e-4, w = -1,\n    kw={\"use_reentrant\": False},\n    bf16 = not torch.cuda.is_bf16_supported(),\n)",
-            &[
-                ("torch.cuda.is_bf16_supported", json!([]), json!({})),
-                (
-                    "SFTConfig",
-                    json!([]),
-                    json!({"max_length": 2048, "lr": 2e-4, "w": -1.0, "kw": {"use_reentrant": false}, "bf16": "not torch.cuda.is_bf16_supported()"}),
-                ),
-            ],
-        );
-        calls(
-            "model, tok = F.from_pretrained('a' 'b', dtype=torch.bfloat16, m=['q', 'v',], q=B(x=(1)), **dict(z=3)).to(0)",
-            &[
-                ("B", json!([]), json!({"x": 1})),
-                ("dict", json!([]), json!({"z": 3})),
-                (
-                    "F.from_pretrained",
-                    json!(["ab"]),
-                    json!({"dtype": "torch.bfloat16", "m": ["q", "v"], "q": "B(x=(1))", "z": 3}),
-                ),
-                ("to", json!([0]), json!({})),
-            ],
-        );
-    }
-
-    /// `first, second = 1, 2` gives each its own; what is taken apart stands for nothing.
-    #[test]
-    fn several_names_are_given_their_values() {
-        let script = read("A, B, C = 1, 'two', [3, 4]\nD, *E = f(x, y)\nG = 5\nH, I = 6\n", &|_| None);
-        let given = [("A", json!(1)), ("B", json!("two")), ("C", json!([3, 4])), ("G", json!(5))];
-        assert_eq!(script.given, given.map(|(name, value)| (name.to_owned(), value)));
-    }
-
-    #[test]
-    fn places_are_given_values() {
-        let script = read(
-            "import os\nos.environ[\"A\"] = 'b:True'\nmodel.config.use_cache = False\nN: int = 1_000\n",
-            &|_| None,
-        );
-        let given: Vec<_> =
-            script.given.iter().map(|(place, value)| (place.as_str(), value.clone())).collect();
-        assert_eq!(
-            given,
-            [
-                ("os.environ[\"A\"]", json!("b:True")),
-                ("model.config.use_cache", json!(false)),
-                ("N", json!(1000))
-            ]
-        );
-    }
-
-    #[track_caller]
-    fn f_is_given(text: &str, expected: &[Value]) {
-        let holds = |condition: &str| match condition {
-            "yes" => Some(true),
-            "no" => Some(false),
-            _ => None,
-        };
-        let script = read(text, &holds);
-        let found: Vec<_> = script.calls.into_iter().flat_map(|call| call.values).collect();
-        assert_eq!(found, expected, "{text}");
-    }
-
-    #[test]
-    fn branches_that_do_not_run_are_passed_over() {
-        let differs = json!("x, which differs from case to case");
-        f_is_given("x = 1\nif yes:\n    x = 2\nelse:\n    x = 3\nf(x)", &[json!(2)]);
-        f_is_given("if no:\n    x = 2\n    f(9)\nelif no:\n  x = 4\nelse:\n    x = 3\nf(x)", &[json!(3)]);
-        f_is_given("x = 1\nif no: x = 2\nf(x)", &[json!(1)]);
-        f_is_given("if maybe:\n    x = 2\nelse:\n    x = 3\nf(x)", std::slice::from_ref(&differs));
-        f_is_given("x = 1\nif maybe:\n    if yes:\n        x = 2\nf(x)", std::slice::from_ref(&differs));
-        f_is_given("if maybe:\n    x = 2\nelif yes:\n    x = 3\nx = 4\nf(x)", &[json!(4)]);
-        f_is_given("x = 1\nif maybe:\n    x = 1\nf(x)", &[json!(1)]);
-        f_is_given("for y in z:\n    x = 1\nelse:\n    x = 2\nf(x)", &[json!(2)]);
-        f_is_given(
-            "f(1 if yes else 2, 1 if no else 2, a if maybe else b)",
-            &[json!(1), json!(2), json!("a if maybe else b")],
-        );
-    }
-
-    #[test]
-    fn members_of_a_table_are_given_values() {
-        f_is_given("x = {'a': 1}\nx['b'] = 2\nx[\"a\"] = 3\nf(x)", &[json!({"a": 3, "b": 2})]);
-        f_is_given("x = 1\nx['b'] = 2\nf(x)", &[json!(1)]);
-    }
-
-    #[test]
-    fn what_a_program_fills_in_is_no_literal() {
-        f_is_given(
-            "f(f'{a}/b', f\"b\", rf'{a}', r'{a}')",
-            &[json!("f'{a}/b'"), json!("b"), json!("rf'{a}'"), json!("{a}")],
-        );
-    }
-
-    /// Names that stand for much, and stand in many places, do not fill the memory.
-    #[test]
-    fn nothing_makes_it_grow_without_end() {
-        let text = format!("a = '{}'\nb = f([{}])\n", "x".repeat(1_900), "a, ".repeat(20_000));
-        let script = read(&text, &|_| None);
-        assert!(script.calls.iter().flat_map(|call| &call.values).map(size).sum::<usize>() < 2 * MOST_COPIED);
-    }
-
-    #[test]
-    fn anything_ends() {
-        for text in [
-            "(",
-            ")",
-            "f(",
-            "f(((",
-            "{:",
-            "'",
-            "\"\"\"a",
-            "f(**",
-            "=\n=",
-            "a[",
-            "\\",
-            "f(a=)",
-            "x = ",
-            ".",
-            "-",
-            "if",
-            "if x",
-            "else",
-            "x if",
-            "x if y else",
-            "if a: if b: else: x",
-        ] {
-            read(text, &|_| None);
-        }
-        read(&"f(".repeat(50_000), &|_| None);
-        read(&"[".repeat(50_000), &|_| None);
-        read(&"a.b(c)".repeat(5_000), &|_| None);
-        read(&"a if b else ".repeat(50_000), &|_| None);
-        read(&"if a:\n".repeat(5_000), &|_| Some(true));
-    }
-}
+mod tests;
