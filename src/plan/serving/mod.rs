@@ -2,6 +2,7 @@
 //!
 //! Source of vLLM's budget: vLLM 0.21 v1/worker/gpu_worker.py `determine_available_memory`.
 
+mod between;
 mod cache;
 mod profile;
 mod ranks;
@@ -23,18 +24,10 @@ use crate::scenario::colocated::keys_and_values;
 use crate::scenario::{Method, Precision, Scenario, WeightFormat};
 use crate::units::{Bytes, grouped};
 
+pub use between::Between;
 use cache::{Blocks, Cache};
 use profile::Profiled;
 pub use share::{Share, among, kernels, least_room};
-
-/// A range of bytes, from the least to the most.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
-pub struct Between {
-    /// The least.
-    pub least: Bytes,
-    /// The most.
-    pub most: Bytes,
-}
 
 /// What `generate` of transformers needs of the card.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]

@@ -4,7 +4,7 @@
 //! model_executor/layers/fused_moe/experts/ (`workspace_shapes`), model_executor/layers/attention/mla_attention.py; and the tensors that were
 //! alive at the peaks of the runs in data/vllm.tsv.
 
-use super::Between;
+use super::between::Between;
 use super::cache::BLOCK;
 use super::share::Share;
 use crate::hardware::Gpu;
