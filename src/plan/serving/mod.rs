@@ -227,6 +227,9 @@ fn needed(
     Needed::Between(Between { least, most })
 }
 
+/// Rows and columns of FP8 weights that share a scale.
+const FP8_BLOCK: u64 = 128;
+
 /// A model that vLLM serves.
 struct Served {
     /// As one of the GPUs has it, or why it does not.
@@ -252,6 +255,12 @@ impl Served {
             return Err("keys and values are float32 too then, which is not followed".to_owned());
         }
         let Served { ranks, vocabulary, share, length, .. } = *self;
+        if ranks > 1 && stored == Stored::Fp8 {
+            ranks::in_blocks(rank, FP8_BLOCK, true)?;
+        }
+        if ranks > 1 && matches!(stored, Stored::Gptq | Stored::Awq) {
+            ranks::in_blocks(rank, self.group, false)?;
+        }
         let transient = Profiled { rank, ranks, vocabulary, stored, length, share }.transient(card)?;
         let blocks = Blocks::of(rank, cache)?;
         let weights = stored.bytes_in_groups(rank, self.group);

@@ -51,6 +51,42 @@ pub(super) fn rank(architecture: &Architecture, ranks: u64) -> Result<Architectu
     Ok(own)
 }
 
+/// That every part of a divided matrix is whole blocks of so many weights that share a scale.
+///
+/// Source: vLLM 0.21 model_executor/layers/quantization/utils/fp8_utils.py `validate_fp8_block_shape` and fp8.py, whose blocks are
+/// square; gptq.py, awq.py and utils/marlin_utils.py, whose groups lie along what a matrix reads.
+///
+/// # Errors
+/// Which part is not.
+pub(super) fn in_blocks(rank: &Architecture, block: u64, is_square: bool) -> Result<(), String> {
+    let whole = |columns: u64| {
+        if block == 0 || columns.is_multiple_of(block) {
+            return Ok(());
+        }
+        Err(format!(
+            "a GPU would have {} columns of a matrix, whose scales are of {} each, and vLLM refuses that",
+            grouped(columns),
+            grouped(block)
+        ))
+    };
+    for parts in &rank.blocks {
+        if let Mixer::Attention(attention) = &parts.mixer {
+            whole(attention.output.input)?;
+            if is_square {
+                whole(attention.kv_heads.saturating_mul(attention.head_dim))?;
+            }
+        }
+        match &parts.ffn {
+            FeedForward::Dense(
+                Mlp::Gated { down, .. } | Mlp::GatedFused { down, .. } | Mlp::Plain { down, .. },
+            ) => whole(down.input)?,
+            FeedForward::Moe(moe) => whole(moe.expert_width)?,
+            FeedForward::None => {}
+        }
+    }
+    Ok(())
+}
+
 /// So many GPUs.
 #[derive(Clone, Copy)]
 struct Among(u64);

@@ -122,6 +122,22 @@ fn what_cannot_be_divided_is_said() {
     assert_eq!(whole.parameters(), llama.parameters());
 }
 
+/// Qwen3-30B-A3B's experts are 768 columns wide: on 2 GPUs 384 each, three blocks of 128, on 4 GPUs 192.
+#[test]
+fn scales_that_a_part_would_cut_are_refused() {
+    let room = |gpus: u64, stored: Stored| {
+        let mut scenario = scenario("Qwen/Qwen3-30B-A3B", Bytes::gib(80.0));
+        scenario.cluster.gpus = gpus;
+        serving(&scenario).unwrap().into_iter().find(|row| row.stored == stored).unwrap().room
+    };
+    for stored in [Stored::Fp8, Stored::Gptq, Stored::Awq] {
+        assert!(matches!(room(2, stored), Room::Tokens { .. }), "{stored:?}");
+        let refused = room(4, stored);
+        assert!(matches!(&refused, Room::Unknown(why) if why.contains("192 columns")), "{refused:?}");
+    }
+    assert!(matches!(room(4, Stored::Half), Room::Tokens { .. }));
+}
+
 /// As many tokens on each of them: what one GPU has no weights of is room for keys and values.
 #[test]
 fn more_gpus_keep_more_tokens() {
