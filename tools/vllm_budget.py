@@ -1,11 +1,15 @@
 """Starts vLLM on a model of dummy weights and prints what it found of the card: vllm_budget.py CASE.json
 
 CASE.json has "config", a config.json with "architectures", and "args", the arguments of vllm.LLM. Needs vLLM 0.21 (of torch 2.11) and a
-CUDA device; the rows in src/plan/serving.rs were measured on one whose kernels do nothing, with PYTORCH_NVML_BASED_CUDA_CHECK=1,
+CUDA device; the rows of data/measurements/vllm.tsv were measured on one whose kernels do nothing, with PYTORCH_NVML_BASED_CUDA_CHECK=1,
 its library preloaded, and `cuGetProcAddress_v2`, which vLLM's extension asks for, beside it.
 
-Printed are the weights (`model_memory_usage`), the profiling run's peak (`torch_peak_increase`), what is left, and the blocks of the KV
-cache that were made of it.
+With "tensor_parallel_size" among the arguments it is rank 0 of so many, as vLLM starts under a launcher of somebody else
+(`external_launcher`): the process group is PyTorch's fake one, and NCCL's library one that does nothing, so that a reduction allocates what
+it writes to and moves nothing. vLLM's own all-reduce is off: it is for less than 8 MiB, and its buffers are taken before the card is looked at, as NCCL's are.
+
+Printed are the weights (`model_memory_usage`), the profiling run's peak (`torch_peak_increase`), what is left, the blocks of the KV
+cache that were made of it, its groups with their layers, and how many sequences of max_model_len run at once.
 """
 import json
 import os
@@ -16,13 +20,44 @@ os.environ.update(VLLM_ENABLE_V1_MULTIPROCESSING="0", VLLM_NO_USAGE_STATS="1", V
                   VLLM_USE_FLASHINFER_SAMPLER="0")
 
 
+class Silent:
+    """NCCL's library without a wire: everything is done at once."""
+
+    def __init__(self, path=None):
+        del path
+
+    def __getattr__(self, name):
+        from vllm.distributed.device_communicators.pynccl_wrapper import ncclUniqueId
+        return {"ncclGetUniqueId": ncclUniqueId, "ncclGetRawVersion": lambda: 22809}.get(name, lambda *_: None)
+
+
+def first_of(ranks):
+    """Makes this process rank 0 of so many that are not there."""
+    import torch.distributed as dist
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+    from vllm.distributed import parallel_state
+    from vllm.distributed.device_communicators import pynccl, shm_broadcast
+    os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE=str(ranks), MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
+    start, group = dist.init_process_group, dist.new_group
+    dist.init_process_group = lambda **_: start(backend="fake", store=FakeStore(), rank=0, world_size=ranks)
+    dist.new_group = lambda members=None, **_: group(members, backend="fake")
+    pynccl.NCCLLibrary = Silent
+    parallel_state._node_count = lambda _: 1
+    shm_broadcast.MessageQueue.create_from_process_group = staticmethod(lambda *_, **__: None)
+
+
 def main():
     import vllm.platforms
     from vllm.platforms.cuda import NonNvmlCudaPlatform
     vllm.platforms._current_platform = NonNvmlCudaPlatform()
     from vllm import LLM
+    from vllm.v1.core.kv_cache_utils import get_max_concurrency_for_kv_cache_config
     from vllm.v1.worker import gpu_worker
     case, found = json.load(open(sys.argv[1])), {}
+    args, ranks = dict(case["args"]), case["args"].get("tensor_parallel_size", 1)
+    if ranks > 1:
+        first_of(ranks)
+        args.update(distributed_executor_backend="external_launcher", disable_custom_all_reduce=True)
     profile = gpu_worker.Worker.determine_available_memory
 
     def noted(worker):
@@ -34,10 +69,13 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         with open(os.path.join(folder, "config.json"), "w") as file:
             json.dump(case["config"], file)
-        engine = LLM(model=folder, load_format="dummy", skip_tokenizer_init=True, **case["args"]).llm_engine
+        engine = LLM(model=folder, load_format="dummy", skip_tokenizer_init=True, **args).llm_engine
     config, cache = engine.vllm_config, engine.engine_core.engine_core.scheduler.kv_cache_config
+    groups = [[type(group.kv_cache_spec).__name__, len(group.layer_names), group.kv_cache_spec.page_size_bytes]
+              for group in cache.kv_cache_groups]
     found.update(tokens=config.scheduler_config.max_num_batched_tokens, sequences=config.scheduler_config.max_num_seqs,
-                 blocks=cache.num_blocks, groups=[type(group.kv_cache_spec).__name__ for group in cache.kv_cache_groups])
+                 blocks=cache.num_blocks, groups=groups, length=config.model_config.max_model_len,
+                 at_once=get_max_concurrency_for_kv_cache_config(config, cache))
     print(json.dumps(found), flush=True)
     os._exit(0)
 

@@ -6,7 +6,10 @@ use serde_json::{Value, json};
 use super::input::Input;
 use super::output::Output;
 use super::table::{Cell, Column, Listing, Table};
-use crate::plan::{Between, Needed, Room, ServingRow, Share, least_room, on_one, serving, unanswered};
+use crate::plan::{
+    Between, Needed, Room, ServingRow, Share, among, kernels, least_room, serving, unanswered,
+};
+use crate::scenario::Scenario;
 use crate::text::one_line;
 use crate::units::{Bytes, grouped};
 
@@ -15,7 +18,7 @@ use crate::units::{Bytes, grouped};
 /// Weights are counted by the layout of the format. What transformers computes from them is followed for bf16, fp16, fp32, int8 and
 /// NF4; of other formats, whose kernels were not run, a range is given. vLLM's budget is that of vLLM 0.21: --vllm-percent of the card
 /// (92 where nothing is said) less weights and a profiling run, in a range too, with keys and values in 16 bits or in FP8
-/// (kv_cache_dtype).
+/// (kv_cache_dtype). Several GPUs (--gpus) share the model as with --tensor-parallel-size.
 #[derive(Args)]
 pub(super) struct Arguments {
     /// Print JSON; amounts in bytes
@@ -33,12 +36,13 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     let (rows, share) =
         serving(&base).and_then(|rows| Ok((rows, Share::of(&base)?))).map_err(|issue| issue.to_string())?;
     Ok(Output::of(if arguments.json {
-        to_json(share, &rows)
+        to_json(&base, share, &rows)
     } else {
-        let one = on_one(&base).map_or_else(String::new, |words| format!("{words}\n"));
+        let sentences = [among(&base), Some(least_room(&base)), kernels(&base)];
+        let sentences = sentences.into_iter().flatten().collect::<Vec<_>>().join("\n");
         let card = base.gpu().map_err(|issue| issue.to_string())?.name;
         arguments.listing.of(table(&rows), |table| format!(
-            "{one}{} on {card}: {} × {} tokens and {} new ones\nvLLM: {} % of the card, {}; its profiling run has {} tokens and {} sequences\n{}\n\n{}{}",
+            "{} on {card}: {} × {} tokens and {} new ones\nvLLM: {} % of the card, {}; its profiling run has {} tokens and {} sequences\n{sentences}\n\n{}{}",
             one_line(&base.model_name()),
             grouped(base.batch),
             grouped(base.sequence),
@@ -47,7 +51,6 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
             share.bytes,
             grouped(share.tokens),
             grouped(share.sequences),
-            least_room(&base),
             table.text(),
             reasons(&rows)
         ))?
@@ -101,7 +104,7 @@ fn reasons(rows: &[ServingRow]) -> String {
 }
 
 /// `headroom-serving/2`, as docs/serving.md has it.
-fn to_json(share: Share, rows: &[ServingRow]) -> String {
+fn to_json(base: &Scenario, share: Share, rows: &[ServingRow]) -> String {
     let room = |room: &Room| match room {
         Room::Tokens { tokens, sequences } => json!({ "tokens": tokens, "sequences": sequences }),
         Room::Stops => json!({ "tokens": [0, 0], "sequences": [0, 0] }),
@@ -129,7 +132,7 @@ fn to_json(share: Share, rows: &[ServingRow]) -> String {
     };
     let value = json!({
         "schema": "headroom-serving/2",
-        "vllm": { "percent": share.percent, "bytes": share.bytes, "tokens": share.tokens, "sequences": share.sequences },
+        "vllm": { "percent": share.percent, "bytes": share.bytes, "tokens": share.tokens, "sequences": share.sequences, "gpus": base.cluster.gpus },
         "rows": rows.iter().map(row).collect::<Vec<_>>(),
     });
     format!("{value:#}\n")

@@ -257,6 +257,19 @@ fn serving_is_formats_by_what_is_left() {
         line.contains("it stops")
     };
     assert!(tokens("60") && !tokens("95"));
+    // two GPUs share the model, and a mixture of experts says whose kernels it is counted with
+    let two = says(&[&asked[..], &["--gpus", "2"]].concat());
+    assert!(two.contains("among the 2 GPUs (--tensor-parallel-size 2)"), "{two}");
+    let json: Value =
+        serde_json::from_str(&says(&[&asked[..], &["--gpus", "2", "--json"]].concat())).unwrap();
+    let half_of_two = json["rows"].as_array().unwrap().iter().find(|row| row["format"] == "half").unwrap();
+    assert_eq!((&json["vllm"]["gpus"], &half_of_two["weights"]), (&Value::from(2), &half["weights"]));
+    assert!(kept(half_of_two, "vllm") > 2 * kept(half, "vllm"));
+    let mixture = ["serving", "--task", "generate", "--model", "Qwen/Qwen3-30B-A3B", "--gpu"];
+    let kernels = "Experts run in Triton's or Marlin's kernels (--moe-backend)";
+    for (card, is_said) in [("h100-sxm-80gb", true), ("a100-sxm-80gb", false)] {
+        assert_eq!(says(&[&mixture[..], &[card]].concat()).contains(kernels), is_said, "{card}");
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use super::need::open;
 use super::rows::{Pieces, pieces};
 use crate::issue::Issue;
 use crate::plan::{
-    BATCHES, ContextCell, ContextRow, Needed, Room, ServingRow, Share, Verdict, least_room, on_one,
+    BATCHES, ContextCell, ContextRow, Needed, Room, ServingRow, Share, Verdict, among, kernels, least_room,
     refused_alike,
 };
 use crate::ui::asked::Listed;
@@ -82,12 +82,14 @@ fn Formats() -> impl IntoView {
         if found.busy.get() {
             return Some("Looking at every format …".to_owned());
         }
-        let (share, one) =
-            state.current().scenario.with(|scenario| Some((Share::of(scenario).ok()?, on_one(scenario))))?;
-        let one = one.map(|one| format!("{one} ")).unwrap_or_default();
+        let (share, said) = state
+            .current()
+            .scenario
+            .with(|scenario| Some((Share::of(scenario).ok()?, [among(scenario), kernels(scenario)])))?;
+        let [among, kernels] = said.map(|said| said.map(|said| format!(" {said}")).unwrap_or_default());
         let refused = refused.get().map(|issue| format!(" transformers’ generate has no answer: {issue}."));
         Some(format!(
-            "{one}vLLM takes {} % of the card, {}, and tries itself with {} tokens and {} sequences, as vllm serve does where nothing is said. {}{}",
+            "vLLM takes {} % of the card, {}, and tries itself with {} tokens and {} sequences, as vllm serve does where nothing is said.{among} {}{kernels}{}",
             share.percent,
             state.unit().amount(share.bytes),
             grouped(share.tokens),

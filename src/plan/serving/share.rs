@@ -1,0 +1,75 @@
+//! What vLLM asks of a card: its share, and what its profiling run has.
+//!
+//! Source: vLLM 0.21 config/cache.py, engine/arg_utils.py `get_batch_defaults`.
+
+use crate::issue::Issue;
+use crate::model::blocks::FeedForward;
+use crate::scenario::Scenario;
+use crate::units::{Bytes, grouped};
+
+/// vLLM's `gpu_memory_utilization` where nothing is said, in percent (config/cache.py).
+pub const UTILISATION: u64 = 92;
+
+/// What vLLM asks of a card.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// `gpu_memory_utilization`, in percent.
+    pub percent: u64,
+    /// Bytes of that.
+    pub bytes: Bytes,
+    /// Tokens of its profiling run (`max_num_batched_tokens`).
+    pub tokens: u64,
+    /// Sequences that it draws a next token for (`max_num_seqs`).
+    pub sequences: u64,
+}
+
+impl Share {
+    /// Of a scenario's card, with the defaults of `vllm serve`.
+    ///
+    /// # Errors
+    /// An [`Issue`] where there is no such card.
+    pub fn of(scenario: &Scenario) -> Result<Share, Issue> {
+        let card = scenario.card()?;
+        let percent = if scenario.reserve.vllm == 0 { UTILISATION } else { scenario.reserve.vllm };
+        let bytes = u128::from(card.memory.0) * u128::from(percent.min(100)) / 100;
+        // a larger batch slows an A100 down (vLLM's PR 17885)
+        let is_large = card.memory >= Bytes::gib(70.0) && !card.name.to_lowercase().contains("a100");
+        let (tokens, sequences) = if is_large { (8192, 1024) } else { (2048, 256) };
+        Ok(Share { percent, bytes: Bytes(u64::try_from(bytes).unwrap_or(u64::MAX)), tokens, sequences })
+    }
+}
+
+/// What vLLM asks of the card before it starts, in a sentence (v1/core/kv_cache_utils.py `_check_enough_kv_cache_memory`).
+pub fn least_room(scenario: &Scenario) -> String {
+    let context = scenario.architecture().ok().and_then(|architecture| architecture.max_positions);
+    let context = context.map_or_else(String::new, |context| {
+        format!(", the model's {} tokens where nothing is said", grouped(context))
+    });
+    format!("It starts only where one sequence of --max-model-len has room{context}.")
+}
+
+/// Among how many GPUs vLLM divides the model: all of the scenario's.
+pub(super) fn ranks(scenario: &Scenario) -> u64 {
+    if scenario.cluster.is_many() { scenario.cluster.gpus } else { 1 }
+}
+
+/// How the scenario's GPUs are used where there are several, in a sentence.
+pub fn among(scenario: &Scenario) -> Option<String> {
+    let ranks = grouped(ranks(scenario));
+    scenario.cluster.is_many().then(|| {
+        format!("vLLM divides the model among the {ranks} GPUs (--tensor-parallel-size {ranks}): its figures are those of one, and all of them keep the same tokens.")
+    })
+}
+
+/// Whose kernels the figures are of, in a sentence, where a mixture of experts meets a card on which vLLM may take others: from compute
+/// capability 9.0 on FlashInfer's come first (fused_moe/oracle/), which have workspaces of their own.
+pub fn kernels(scenario: &Scenario) -> Option<String> {
+    let architecture = scenario.architecture().ok()?;
+    let is_mixture = architecture.blocks.iter().any(|block| matches!(block.ffn, FeedForward::Moe(_)));
+    let capability = scenario.card().ok()?.capability?;
+    (is_mixture && capability.major >= 9).then(|| {
+        "Experts run in Triton's or Marlin's kernels (--moe-backend); what FlashInfer's take, which vLLM prefers on such a card, is not \
+         followed."
+            .to_owned()
+    })
+}
