@@ -74,6 +74,18 @@ const SENTENCES: &[(&str, &str)] = &[
         "{megatron-attention rows} with Qwen's attention or sequences that go round: worst {megatron-attention allocated worst} %, reserved {megatron-attention reserved worst} %;",
     ),
     (
+        "README.md",
+        "{megatron-experts rows} with experts that are given what the router chose: worst {megatron-experts allocated worst} %, reserved {megatron-experts reserved worst} %;",
+    ),
+    (
+        "docs/accuracy.md",
+        "`data/measurements/megatron-experts.json`: {megatron-experts rows} steps of one rank of Mixtral and Qwen3-MoE",
+    ),
+    (
+        "docs/accuracy.md",
+        "What these rows of experts allocate at their peak differs by {megatron-experts allocated median} % in the median and {megatron-experts allocated worst} % at worst, what they reserve by {megatron-experts reserved median} % and {megatron-experts reserved worst} %.",
+    ),
+    (
         "docs/accuracy.md",
         "`data/measurements/megatron-attention.json`: {megatron-attention rows} steps of one rank with biases or norms of queries and keys",
     ),

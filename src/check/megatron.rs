@@ -45,7 +45,7 @@ pub(super) fn translated(case: &Value) -> Option<Value> {
             (
                 "hidden" | "ffn" | "layers" | "heads" | "kv" | "vocab" | "tied" | "rank" | "topk"
                 | "head_dim" | "experts" | "mla" | "moe_ffn" | "shared" | "dense" | "groups" | "gpt" | "attn"
-                | "qkv_bias" | "qk_norm"
+                | "qkv_bias" | "qk_norm" | "dropless"
                 // which of PyTorch's kernels are allowed
                 | "deterministic",
                 _,
@@ -74,7 +74,7 @@ pub(super) fn translated(case: &Value) -> Option<Value> {
 }
 
 /// The configuration of a llama, with biases of queries, keys and values that of a qwen2, with norms of queries and keys that of a
-/// qwen3, or with latent attention and experts that of a deepseek_v2.
+/// qwen3, with experts that of a mixtral or a qwen3_moe, or with latent attention too that of a deepseek_v2.
 fn config(own: &Map<String, Value>) -> Value {
     if own.get("gpt").and_then(Value::as_bool) == Some(true) {
         return json!({
@@ -97,6 +97,19 @@ fn config(own: &Map<String, Value>) -> Value {
         "num_key_value_heads": own.get("kv"), "vocab_size": own.get("vocab"),
         "tie_word_embeddings": own.get("tied"), "head_dim": own.get("head_dim"),
     });
+    if has("dropless") {
+        // the widths of experts are by other names in either
+        let kind = if has("qk_norm") { "qwen3_moe" } else { "mixtral" };
+        let experts = json!({
+            "model_type": kind, "num_experts": own.get("experts"), "num_local_experts": own.get("experts"),
+            "num_experts_per_tok": own.get("topk"), "moe_intermediate_size": own.get("moe_ffn"),
+            "intermediate_size": own.get("moe_ffn"),
+        });
+        if let (Some(config), Some(experts)) = (config.as_object_mut(), experts.as_object()) {
+            config.extend(experts.clone());
+        }
+        return config;
+    }
     let Some(latent) = own.get("mla").and_then(Value::as_array) else { return config };
     let number = |key: &str| own.get(key).and_then(Value::as_u64).unwrap_or(0);
     let group =

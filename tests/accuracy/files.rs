@@ -240,6 +240,10 @@ pub static MEGATRON_FUSED: File = File::of("megatron-fused");
 /// beside, then `held-`.
 pub static MEGATRON_ATTENTION: File = File::of("megatron-attention");
 
+/// The same of Mixtral and Qwen3-MoE, whose experts are given what the router chose: rows that the code was written beside, then
+/// `held-`.
+pub static MEGATRON_EXPERTS: File = File::of("megatron-experts");
+
 /// SimuMax's runs of Megatron-LM on 8 B200, every rank. What was reserved differs among the ranks of one run by up to 7 %.
 pub static CLUSTERS: File = File::of("clusters");
 
@@ -250,7 +254,7 @@ pub static MEGATRON_LM: File = File::of("megatron-lm");
 pub static PUBLISHED: File = File::of("published");
 
 /// All of them, in the order of `data/measured.tsv`.
-pub static FILES: [&File; 47] = [
+pub static FILES: [&File; 48] = [
     &NULL_DEVICE,
     &FAMILIES,
     &STACKS,
@@ -295,6 +299,7 @@ pub static FILES: [&File; 47] = [
     &MEGATRON_STAGES,
     &MEGATRON_FUSED,
     &MEGATRON_ATTENTION,
+    &MEGATRON_EXPERTS,
     &CLUSTERS,
     &MEGATRON_LM,
     &PUBLISHED,

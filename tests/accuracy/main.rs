@@ -166,6 +166,11 @@ fn biases_norms_and_rings_of_megatrons_attention_are_predicted() {
 }
 
 #[test]
+fn experts_that_are_given_what_was_chosen_are_predicted() {
+    MEGATRON_EXPERTS.is_predicted(13, [0.001, 0.006, 0.006], [0.12, 1.6, 1.8]);
+}
+
+#[test]
 fn every_figure_of_megatron_lms_own_tests_is_predicted() {
     MEGATRON_LM.is_predicted_allocated(162, [0.12, 0.5, 0.9]);
 }

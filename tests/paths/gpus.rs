@@ -151,6 +151,21 @@ fn one_layer_stands_for_many_of_qwens_and_in_a_ring() {
     answer_alike(each.map(|(model, layout)| format!("m={model}&{base}&{layout}")));
 }
 
+/// The same of experts that are given what the router chose.
+#[test]
+fn one_layer_stands_for_many_with_experts_under_megatron() {
+    let base = "st=megatron&method=full&o=adamw&p=amp-bf16-weights&b=2&s=256&timpl=transformer-engine&attn=cudnn";
+    let models = ["mistralai/Mixtral-8x7B-v0.1", "Qwen/Qwen3-30B-A3B"];
+    let layouts = [
+        "gpus=8&xp=8&shard=dist-opt&gc=off&ga=2",
+        "gpus=8&xp=4&pp=2&stage=2&shard=ddp&gc=on&ga=3",
+        "gpus=16&tp=2&sp=on&xp=8&shard=dist-opt&gc=on&ga=2",
+        "gpus=16&cp=2&cpcomm=p2p&xp=2&pp=4&shard=dist-opt&gc=selective&ga=4",
+    ];
+    let each = models.into_iter().flat_map(|model| layouts.map(|layout| (model, layout)));
+    answer_alike(each.map(|(model, layout)| format!("m={model}&{base}&{layout}")));
+}
+
 /// The same of torchtune's distributed recipes, whatever they shard by itself.
 #[test]
 fn one_layer_stands_for_many_under_torchtunes_recipes() {

@@ -16,6 +16,7 @@ loss_split: false, counted as a layer; virtual: how many stages a rank has, in p
 (--add-qkv-bias); qk_norm false: a norm of each query's and each key's heads, as Qwen3's (--qk-layernorm).
 impl "local" (unfused attention, neither sequence nor context parallelism) | "transformer_engine", with sp false (sequence parallelism), cp 1, cp_comm "p2p" |
 "a2a", ce null | "te" | "native" (fused cross entropy), head_dim; mla null | [q_lora_rank, kv_lora_rank, three head sizes] with moe_ffn, shared, dense, groups.
+dropless false: experts, moe_ffn wide, are given what the router chose, as Megatron-Bridge trains Mixtral and Qwen3-MoE; each is given as many (balanced()).
 gpt false: GPT-3's layers (LayerNorm, biases, GELU, learned positions) and pretrain_gpt.py's batch, with wgrad_fusion true, attn "fused" | "unfused" | "flash",
 dropout 0.0, deterministic false."""
 import argparse, json, os, subprocess, sys, time, warnings
@@ -25,10 +26,34 @@ NULL = os.path.join(HERE, "nullcuda", "libcuda.so.1")
 DEFAULTS = dict(world=8, rank=0, tp=1, pp=1, vp=None, ep=1, layers=8, hidden=2048, heads=16, kv=16, ffn=8192, vocab=32000, experts=None, topk=2,
                 seq=2048, batch=1, micro=4, recompute=None, distopt=True, fp32_reduce=True, tied=False, iters=3,
                 impl="local", sp=False, cp=1, cp_comm="p2p", ce=None, head_dim=None,
-                mla=None, moe_ffn=None, shared=None, dense=0, groups=None,
+                mla=None, moe_ffn=None, shared=None, dense=0, groups=None, dropless=False,
                 gpt=False, wgrad_fusion=True, attn=None, dropout=0.0, deterministic=False,
                 first_stage=None, last_stage=None, embedding_split=False, loss_split=False, virtual=None,
                 qkv_bias=False, qk_norm=False)
+
+
+def balanced():
+    """How many tokens each expert is given is read from the GPU, which is not there: as many each, of which the first have one more where they do not
+    divide. That is what the loss that balances them aims at. Every other GPU's router chooses as this one's does."""
+    import numpy
+    import torch
+    from megatron.core.transformer.moe.token_dispatcher import MoEAlltoAllTokenDispatcher as Dispatcher
+    read = Dispatcher._maybe_dtoh_and_synchronize
+
+    def answered(self, point, tokens_per_expert=None):
+        tokens_per_expert = read(self, point, tokens_per_expert)
+        if point != self.cuda_dtoh_point:
+            return tokens_per_expert
+        chosen = self.routing_map.size(0) * self.config.moe_router_topk
+        of_experts = numpy.array([chosen // self.num_experts + (i < chosen % self.num_experts) for i in range(self.num_experts)])
+        own = of_experts[self.local_expert_indices]
+        if self.input_splits is not None:
+            self.input_splits = of_experts.reshape(self.ep_size, self.num_local_experts).sum(axis=1)
+            self.output_splits = numpy.full(self.ep_size, own.sum())
+            self.output_splits_tp = numpy.full(self.tp_size, own.sum() * self.ep_size)
+        return torch.tensor(own * self.ep_size * self.tp_size)
+
+    Dispatcher._maybe_dtoh_and_synchronize = answered
 
 
 def run(case):
@@ -62,7 +87,12 @@ def run(case):
     tensor_parallel.model_parallel_cuda_manual_seed(1)
     moe = dict(num_moe_experts=c["experts"], moe_router_topk=c["topk"], moe_token_dispatcher_type="alltoall", moe_grouped_gemm=False,
                moe_router_load_balancing_type="none") if c["experts"] else {}
-    if c["experts"] and c["moe_ffn"]:
+    if c["dropless"]:
+        # Megatron-Bridge's of Mixtral and Qwen3-MoE (models/{mistral,qwen}/..._bridge.py): softmax over the chosen, a loss that balances all tokens
+        moe.update(moe_grouped_gemm=True, moe_permute_fusion=True, moe_ffn_hidden_size=c["moe_ffn"], moe_router_pre_softmax=False,
+                   moe_router_load_balancing_type="aux_loss", moe_aux_loss_coeff=1e-3)
+        balanced()
+    elif c["experts"] and c["moe_ffn"]:
         # each expert is given as many tokens: SimuMax's settings of its deepseek runs
         moe.update(moe_grouped_gemm=True, moe_permute_fusion=True, moe_ffn_hidden_size=c["moe_ffn"], moe_shared_expert_intermediate_size=c["shared"],
                    moe_layer_freq=[0] * c["dense"] + [1] * (c["layers"] - c["dense"]), moe_expert_capacity_factor=1.0, moe_pad_expert_input_to_capacity=True,

@@ -252,7 +252,7 @@ pub(super) const REFUSED: &[(&[&str], &str)] = &[
     (&["yaml_cfg", "use_checkpoint_args"], "what another file says is not here"),
     (
         &["moe_router_load_balancing_type"],
-        "the loss that balances experts is taken to be each sequence's (seq_aux_loss)",
+        "the loss that balances experts is taken to be each sequence's (seq_aux_loss), or all tokens' (aux_loss), which allocate the same",
     ),
     (
         &["moe_token_dispatcher_type", "moe_flex_dispatcher_backend", "moe_enable_deepep"],
@@ -282,7 +282,7 @@ pub(super) const FOLLOWED: &[(&str, &[&str])] = &[
     ("main_params_dtype", &["fp32"]),
     ("main_grads_dtype", &["fp32"]),
     ("empty_unused_memory_level", &["0"]),
-    ("moe_router_load_balancing_type", &["seq_aux_loss"]),
+    ("moe_router_load_balancing_type", &["seq_aux_loss", "aux_loss"]),
     ("moe_token_dispatcher_type", &["alltoall"]),
     ("moe_expert_capacity_factor", &["1", "1.0"]),
     ("NVTE_FLASH_ATTN", &["1"]),

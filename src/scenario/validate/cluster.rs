@@ -3,7 +3,7 @@
 use crate::hardware::{NCCL, Vendor};
 use crate::model::Architecture;
 use crate::model::blocks::{FeedForward, Mixer, Rotary};
-use crate::model::modeling::FloatRotary;
+use crate::model::modeling::{FloatRotary, Router};
 use crate::scenario::software::{Software, Trainer};
 use crate::scenario::{
     AttentionKernel, Checkpointing, Cluster, CpuOffload, Field, Issue, Lengths, LossKernel, Mask, Method,
@@ -148,13 +148,21 @@ fn written_out(scenario: &Scenario, architecture: &Architecture) -> Option<Issue
     Some(Issue::error(Field::Gpu, message).with_fix("choose a Hopper or a newer card"))
 }
 
-/// How experts are given tokens under Megatron-core: as many to each, so that what is needed does not hang on the text.
+/// How experts are given tokens under Megatron-core: as many to each, or what the router chose, taken to be as many too.
 fn filled_up(architecture: &Architecture) -> Option<Issue> {
     let has_experts = architecture.blocks.iter().any(|block| matches!(block.ffn, FeedForward::Moe(_)));
-    let message = "each expert is given as many tokens (--moe-expert-capacity-factor 1 --moe-pad-expert-input-to-capacity); without, a GPU \
-                   whose experts are chosen more often needs more. Tokens go by all-to-all (--moe-token-dispatcher-type alltoall), experts are \
-                   grouped products (--moe-grouped-gemm), tokens are permuted by one kernel (--moe-permute-fusion), a loss balances each \
-                   sequence (seq_aux_loss)";
+    let is_padded = architecture.family.is_some_and(|family| family.modeling.router == Router::SoftGroups);
+    let message = if is_padded {
+        "each expert is given as many tokens (--moe-expert-capacity-factor 1 --moe-pad-expert-input-to-capacity); without, a GPU \
+         whose experts are chosen more often needs more. Tokens go by all-to-all (--moe-token-dispatcher-type alltoall), experts are \
+         grouped products (--moe-grouped-gemm), tokens are permuted by one kernel (--moe-permute-fusion), a loss balances each \
+         sequence (seq_aux_loss)"
+    } else {
+        "experts are given what the router chose, taken to be as many tokens for each, as the loss that balances them (aux_loss) aims at; \
+         a GPU whose experts are chosen more often needs more. Tokens go by all-to-all (--moe-token-dispatcher-type alltoall), experts \
+         are grouped products (--moe-grouped-gemm), tokens are permuted and sorted by kernels (--moe-permute-fusion), as Megatron-Bridge \
+         trains Mixtral and Qwen3-MoE. GPUs that share a layer share each expert too, as without --expert-tensor-parallel-size"
+    };
     has_experts.then(|| Issue::new(Severity::Note, Field::ExpertParallel, message))
 }
 

@@ -92,6 +92,8 @@ pub(in crate::step) enum TunedKernel {
     Unpermute,
     UnpermuteBackward,
     PermuteBackward,
+    SortWithChances,
+    Sort,
     KeysAndValuesBackward,
     QueryPositionsBackward,
     LossMask,
@@ -111,6 +113,8 @@ impl TunedKernel {
             | TunedKernel::Unpermute
             | TunedKernel::UnpermuteBackward
             | TunedKernel::PermuteBackward
+            | TunedKernel::SortWithChances
+            | TunedKernel::Sort
             | TunedKernel::KeysAndValuesBackward
             | TunedKernel::QueryPositionsBackward => (BENCHMARK_BUFFER, &BENCHMARK),
             TunedKernel::LossMask

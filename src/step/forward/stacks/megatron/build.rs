@@ -44,8 +44,9 @@ impl Rank<'_> {
     /// Refuses a part of the model that Megatron-core has otherwise.
     pub fn refuse<T>(&self, what: &str) -> Result<T, Issue> {
         let message = format!("Megatron-core's {} is not modelled: {what}", self.name);
-        Err(Issue::error(Field::Stack, message)
-            .with_fix("choose transformers, or a plain llama, qwen2, qwen3, gpt2 or deepseek_v2"))
+        Err(Issue::error(Field::Stack, message).with_fix(
+            "choose transformers, or a plain llama, qwen2, qwen3, mixtral, qwen3_moe, gpt2 or deepseek_v2",
+        ))
     }
 
     /// This rank's part of what the GPUs of a layer share.
@@ -72,7 +73,7 @@ pub(in crate::step::forward::stacks) fn architecture(
     let layout = cluster.layout;
     let rank = Rank { name: architecture.model_type.as_ref(), layout, length: batch.length };
     outside_of_layers(architecture, rank)?;
-    routed(architecture, rank)?;
+    let router = routed(architecture, rank)?;
     norms_before_positions(architecture, rank)?;
     let part = stages(architecture, cluster)?;
     let mut own = architecture.clone();
@@ -88,7 +89,7 @@ pub(in crate::step::forward::stacks) fn architecture(
         match &mut block.ffn {
             FeedForward::Dense(mlp) if gpt => *mlp = gpt::plain(mlp, rank)?,
             FeedForward::Dense(mlp) => *mlp = dense(mlp, [FC1, FC2], rank)?,
-            FeedForward::Moe(moe) => sparse(moe, &block.mixer, rank, cluster)?,
+            FeedForward::Moe(moe) => sparse(moe, (&block.mixer, router), rank, cluster)?,
             FeedForward::None => return rank.refuse("its feed-forward networks"),
         }
         let Wiring::PreNorm { attention, mlp } = &mut block.wiring else {
@@ -156,19 +157,19 @@ fn norms_before_positions(architecture: &Architecture, rank: Rank<'_>) -> Result
     Ok(())
 }
 
-/// Refuses experts that are not routed to as they are followed, and GPUs that are to share experts where there are none.
-fn routed(architecture: &Architecture, rank: Rank<'_>) -> Result<(), Issue> {
+/// The router of its experts. Refuses one that is not followed, and GPUs that are to share experts where there are none.
+fn routed(architecture: &Architecture, rank: Rank<'_>) -> Result<Router, Issue> {
     let has_experts = architecture.blocks.iter().any(|block| matches!(block.ffn, FeedForward::Moe(_)));
     if !has_experts && rank.layout.experts > 1 {
         let message = "there are no experts that GPUs could share";
         return Err(Issue::error(Field::ExpertParallel, message).with_fix("use a size of 1"));
     }
-    let router = architecture.family.map(|family| family.modeling.router);
-    if has_experts && router != Some(Router::SoftGroups) {
-        return rank
-            .refuse("its router, unless it is softmax over all experts before the choice, as deepseek_v2's");
+    let router = architecture.family.map_or(Router::Qwen, |family| family.modeling.router);
+    match router {
+        Router::SoftGroups | Router::Mixtral | Router::Qwen => Ok(router),
+        _ if !has_experts => Ok(router),
+        _ => rank.refuse("its router, unless it is softmax as deepseek_v2's, mixtral's or qwen3_moe's"),
     }
-    Ok(())
 }
 
 /// Gives a norm Megatron's name.
@@ -224,6 +225,16 @@ fn attention(attention: &mut Attention, rank: Rank<'_>) -> Result<(), Issue> {
         }
     }
     attention.heads = rank.divided(attention.heads, "heads of queries")?;
+    if attention.kv_heads < layout.tensor && layout.tensor.is_multiple_of(attention.kv_heads.max(1)) {
+        // `get_query_key_value_tensors`, where `num_query_groups` are fewer than GPUs
+        let message = format!(
+            "of {} heads of keys and values among {} GPUs Megatron-core gathers what all projections made on each, which is not followed",
+            grouped(attention.kv_heads),
+            grouped(layout.tensor)
+        );
+        let fix = format!("use a tensor parallel size of {}", grouped(attention.kv_heads));
+        return Err(Issue::error(Field::TensorParallel, message).with_fix(fix));
+    }
     attention.kv_heads = rank.divided(attention.kv_heads, "heads of keys and values")?;
     let width = |heads: u64| heads.saturating_mul(attention.head_dim);
     let joint = width(attention.kv_heads).saturating_mul(2).saturating_add(width(attention.heads));

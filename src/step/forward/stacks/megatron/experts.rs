@@ -3,6 +3,7 @@
 use super::build::{PROJECTION, Rank, dense, named};
 use crate::issue::{Field, Issue};
 use crate::model::blocks::{Activation, Latent, LatentQuery, Linear, Mixer, Moe};
+use crate::model::modeling::Router;
 use crate::scenario::Cluster;
 use crate::units::grouped;
 
@@ -24,13 +25,19 @@ const WIDEST: [u64; 2] = [192, 128];
 /// The most experts of a rank: more than any model has in all.
 const MOST_EXPERTS: u64 = 1024;
 
-/// Refuses what of a cluster was not compared beside latent attention and experts.
+/// Refuses local layers.
+fn of_transformer_engine(rank: Rank<'_>, what: &str) -> Result<(), Issue> {
+    if rank.layout.has_transformer_engine() {
+        return Ok(());
+    }
+    let message = format!("{what} needs Transformer Engine's layers");
+    Err(Issue::error(Field::TransformerImpl, message).with_fix("choose these"))
+}
+
+/// Refuses what of a cluster was not compared beside latent attention and the experts that go with it.
 fn whole_layers(rank: Rank<'_>, what: &str) -> Result<(), Issue> {
     let layout = rank.layout;
-    if !layout.has_transformer_engine() {
-        let message = format!("{what} needs Transformer Engine's layers");
-        return Err(Issue::error(Field::TransformerImpl, message).with_fix("choose these"));
-    }
+    of_transformer_engine(rank, what)?;
     let divided = [
         (Field::TensorParallel, layout.tensor, "GPUs that share a layer"),
         (Field::ContextParallel, layout.context, "GPUs that share a sequence"),
@@ -74,11 +81,21 @@ pub(super) fn latent(latent: &mut Latent, rank: Rank<'_>) -> Result<(), Issue> {
 }
 
 /// A mixture of experts, of which the rank has its part of those that are routed to.
-pub(super) fn sparse(moe: &mut Moe, mixer: &Mixer, rank: Rank<'_>, cluster: Cluster) -> Result<(), Issue> {
-    whole_layers(rank, "a mixture of experts")?;
-    // the router and the order of its modules were compared with deepseek_v2's
-    if !matches!(mixer, Mixer::Latent(_)) {
-        return rank.refuse("experts beside other attention than latent");
+pub(super) fn sparse(
+    moe: &mut Moe,
+    (mixer, router): (&Mixer, Router),
+    rank: Rank<'_>,
+    cluster: Cluster,
+) -> Result<(), Issue> {
+    let what = "a mixture of experts";
+    match (mixer, router) {
+        (Mixer::Latent(_), Router::SoftGroups) => whole_layers(rank, what)?,
+        (Mixer::Attention(_), Router::Mixtral | Router::Qwen) => of_transformer_engine(rank, what)?,
+        _ => return rank.refuse("such a router beside such attention"),
+    }
+    if rank.layout.tensor > 1 && !rank.layout.sequence {
+        let message = "Megatron-core stops at experts in layers that GPUs share without sequence parallelism";
+        return Err(Issue::error(Field::SequenceParallel, message).with_fix("switch it on"));
     }
     let is_plain = moe.gated && moe.act == Activation::Silu && !moe.expert_bias && !moe.router.bias;
     if !is_plain || moe.correction.is_some() || moe.shared_gate.is_some() || moe.latent.is_some() {
@@ -98,6 +115,8 @@ pub(super) fn sparse(moe: &mut Moe, mixer: &Mixer, rank: Rank<'_>, cluster: Clus
     if let Some(shared) = &mut moe.shared {
         *shared = dense(shared, [SHARED_FC1, SHARED_FC2], rank)?;
     }
+    // GPUs that share a layer share each of its experts, unless --expert-tensor-parallel-size says otherwise
+    moe.expert_width = rank.divided(moe.expert_width, "columns of an expert")?;
     moe.experts = of_rank(moe.experts, cluster)?;
     if moe.experts > MOST_EXPERTS {
         let message = format!("a GPU with {} experts is not followed", grouped(moe.experts));

@@ -3,11 +3,12 @@
 //! Source: megatron/core/transformer/moe/{moe_layer,token_dispatcher,experts,shared_experts}.py of Megatron-core 0.16.1;
 //! transformer_engine/pytorch/{permutation.py,triton/permutation.py,module/grouped_linear.py} of Transformer Engine 2.11.
 
+use super::chunks::Chunks;
 use super::router::{Routed, capacity};
 use super::{GATED, GATED_GRADIENT};
 use crate::dtype::Dtype;
 use crate::model::blocks::{Mlp, Moe};
-use crate::step::autograd::{Grad, Results, fresh, like, only};
+use crate::step::autograd::{Grad, Results, fresh, only};
 use crate::step::forward::{BoundLayer, Pass};
 use crate::step::heap::{NOTHING, StorageId};
 use crate::step::machine::State;
@@ -15,9 +16,7 @@ use crate::step::ops::experts::Expert;
 use crate::step::parallel::{Parallel, TunedKernel};
 use crate::step::tensor::{Layout, Tensor, Value};
 use crate::step::what::{Source, What, roles, torch};
-use crate::work::Group;
 
-const DISPATCHER: Source = Source::At("Megatron-core, megatron/core/transformer/moe/token_dispatcher.py");
 const PERMUTATION: Source = Source::At("Transformer Engine, transformer_engine/pytorch/permutation.py");
 const GROUPED: Source = Source::At("Transformer Engine, transformer_engine/pytorch/module/grouped_linear.py");
 
@@ -40,13 +39,6 @@ static UNPERMUTED: What =
     What::own("unpermuted tokens", "the sums of each token's rows, or their gradient", PERMUTATION);
 static CHANCES: What =
     What::own("permuted probabilities", "how much each row of the experts' input counts", PERMUTATION);
-static EXCHANGED: What =
-    What::own("all-to-all", "rows that went to the GPUs that have their experts, or came back", DISPATCHER);
-static SORTED: What = What::own(
-    "sorted by expert",
-    "the rows of all GPUs, expert after expert, as the products read them; or GPU after GPU again",
-    DISPATCHER,
-);
 static GROUPED_PRODUCT: What =
     What::own("grouped product", "the products of each expert's rows with its matrix", GROUPED);
 
@@ -67,28 +59,25 @@ impl<'a> Pass<'_, 'a> {
         self.within("experts", &roles::EXPERTS, || {
             self.hold(layer.number, Attribute::Probabilities, &probabilities);
             self.hold(layer.number, Attribute::RoutingMap, &map);
+            let tokens = x.value.numel / moe.hidden.max(1);
+            let chunks = self.chunks(moe, tokens);
+            if !self.fills_up() {
+                drop(self.tokens_of_experts(moe, &map));
+            }
             drop(map);
-            let (tokens, size) = (self.batch.tokens(), self.expert_parallel());
             let all = moe.router.output;
-            let rows = self.of_tokens(
-                tokens.saturating_mul(all.saturating_mul(2).saturating_add(1)),
-                Dtype::I32,
-                &ROWS,
-            );
-            let [permuted, chances] = {
-                let count = capacity(tokens, moe).saturating_mul(all);
-                x.viewed().permuted_by(&probabilities, &rows, (count, moe.hidden))
-            };
+            let rows =
+                x.beside(tokens.saturating_mul(all.saturating_mul(2).saturating_add(1)), Dtype::I32, &ROWS);
+            let [permuted, chances] =
+                x.viewed().permuted_by(&probabilities, &rows, (chunks.sent, moe.hidden));
             drop(probabilities);
             self.hold(layer.number, Attribute::RowMap, &rows);
-            let sent = permuted.exchanged(size);
-            let sent_chances = chances.exchanged(size);
+            let sent = permuted.exchanged(chunks, chunks.came);
+            let sent_chances = chances.exchanged(chunks, chunks.came);
             drop(chances);
             let combined = {
-                let made = self.te_routed_experts(layer, moe, &sent, &sent_chances);
-                let ordered = made.sorted_by(moe.experts, size);
-                drop(made);
-                ordered.exchanged(size)
+                let ordered = self.te_routed_experts(layer, (&sent, &sent_chances), chunks);
+                ordered.exchanged(chunks, chunks.sent)
             };
             let unpermuted = combined.unpermuted_by(&rows, x.value.numel);
             let output = match &shared {
@@ -105,24 +94,40 @@ impl<'a> Pass<'_, 'a> {
         })
     }
 
-    /// `TEGroupedMLP.forward` of what came for this GPU's experts, sorted by expert.
+    /// How many rows come to a GPU's experts of so many tokens.
+    fn chunks(&self, moe: &Moe, tokens: u64) -> Chunks {
+        let (all, gpus) = (moe.router.output.max(1), self.expert_parallel());
+        let padded = self.fills_up();
+        let sent = match padded {
+            true => capacity(tokens, moe).saturating_mul(all),
+            false => tokens.saturating_mul(moe.top_k),
+        };
+        // as many each, of which the first have one more where they do not divide: the first GPU's
+        let own = (sent / all).saturating_mul(moe.experts).saturating_add((sent % all).min(moe.experts));
+        let came = own.saturating_mul(gpus);
+        Chunks { sent, came, experts: moe.experts, gpus, sharing: self.sharing().tensor.max(1), padded }
+    }
+
+    /// `MoELayer.routed_experts_compute` of what came for this GPU's experts: sorted by expert, `TEGroupedMLP.forward`, and as it came.
     fn te_routed_experts(
         &self,
         layer: &BoundLayer<'a>,
-        moe: &Moe,
-        sent: &Tensor<'a>,
-        chances: &Tensor<'a>,
+        (sent, chances): (&Tensor<'a>, &Tensor<'a>),
+        chunks: Chunks,
     ) -> Tensor<'a> {
         let half = layer.experts.len() / 2;
         let (Some(first), Some(second)) = (layer.experts.first(), layer.experts.get(half)) else {
             return sent.unmodelled("experts without two layers");
         };
-        let size = self.expert_parallel();
-        let given = sent.sorted_by(moe.experts, size);
-        let weights = chances.sorted_by(moe.experts, size);
-        let joint = given.grouped_through(first);
-        let product = joint.te_weighted(&weights);
-        product.grouped_through(second)
+        let [given, weights] = sent.given_to_experts(chances, chunks);
+        let made = {
+            let joint = given.grouped_through(first);
+            let product = joint.te_weighted(&weights);
+            product.grouped_through(second)
+        };
+        drop(given);
+        drop(weights);
+        made.given_back(chunks)
     }
 
     /// `SharedExpertMLP.forward`.
@@ -209,32 +214,6 @@ impl<'m> Tensor<'m> {
             let dims = state.by_tokens();
             state.note_dims(storage, dims);
             Value::plain(storage, numel, x.dtype).at(node.output(0))
-        })
-    }
-
-    /// `all_to_all` among so many GPUs.
-    fn exchanged(&self, size: u64) -> Tensor<'m> {
-        if size <= 1 {
-            return self.clone();
-        }
-        self.apply(|state, x| {
-            let node = state.node([x], move |state, _, grad| {
-                state.heap.send_around(Group::Data, grad.numel.saturating_mul(grad.dtype.bytes()), size);
-                only(like(state, grad, &EXCHANGED))
-            });
-            state.heap.send_around(Group::Data, x.bytes(), size);
-            state.new_like(x, x.dtype, &EXCHANGED, node.output(0))
-        })
-    }
-
-    /// What came of so many GPUs for so many experts in the order of experts, or back: as it is where there is one of either.
-    fn sorted_by(&self, experts: u64, size: u64) -> Tensor<'m> {
-        if experts <= 1 || size <= 1 {
-            return self.clone();
-        }
-        self.apply(|state, x| {
-            let node = state.node([x], |state, _, grad| only(like(state, grad, &SORTED)));
-            state.new_like(x, x.dtype, &SORTED, node.output(0))
         })
     }
 

@@ -9,6 +9,7 @@
 //! megatron/core/fusions of Megatron-core 0.16.1. Compared with the allocator's trace of that code.
 
 mod attention;
+mod chunks;
 mod experts;
 mod gpt;
 mod head;

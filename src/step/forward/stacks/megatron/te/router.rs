@@ -1,9 +1,11 @@
-//! The router of a mixture of experts: which tokens an expert is given, as many to each, and a loss that balances them.
+//! The router of a mixture of experts: which tokens an expert is given, and a loss that balances them. Deepseek's gives as many to
+//! each, as it was run (`--moe-pad-expert-input-to-capacity`); mixtral's and qwen3_moe's what was chosen.
 //!
 //! Source: megatron/core/transformer/moe/{router,moe_utils}.py of Megatron-core 0.16.1.
 
 use crate::dtype::Dtype;
 use crate::model::blocks::Moe;
+use crate::model::modeling::Router;
 use crate::step::autograd::{Grad, Results, fresh, only, share};
 use crate::step::forward::{BoundLayer, Pass};
 use crate::step::tensor::{Layout, Tensor, Value};
@@ -41,52 +43,53 @@ pub(super) fn capacity(tokens: u64, moe: &Moe) -> u64 {
 }
 
 impl<'a> Pass<'_, 'a> {
-    /// `TopKRouter.forward`: with as many tokens for each expert (`--moe-pad-expert-input-to-capacity`, a factor of 1), and
-    /// the loss of a sequence (`seq_aux_loss`).
+    /// Whether each expert is given as many tokens (`--moe-pad-expert-input-to-capacity`, a factor of 1), which softmax before
+    /// the choice goes with here.
+    pub(super) fn fills_up(&self) -> bool {
+        self.modeling.router == Router::SoftGroups
+    }
+
+    /// `TopKRouter.forward` with a loss that balances each sequence (`seq_aux_loss`) or all tokens (`aux_loss`), which allocate
+    /// the same.
     pub(super) fn te_routed(&self, layer: &BoundLayer<'a>, moe: &Moe, x: &Tensor<'a>) -> Routed<'a> {
         let logits = x.megatron_through(&layer.linear(&moe.router));
         let chosen = self.chosen(moe, &logits);
-        let Routed { probabilities, map } = self.filled_up(moe, chosen);
-        let (probabilities, aside) = self.balancing(moe, &logits, probabilities);
-        drop(aside);
+        let Routed { probabilities, map } =
+            if self.fills_up() { self.filled_up(moe, chosen) } else { chosen };
+        // a checkpoint's first pass has no loss that balances, of which nothing stays: it is run as the second one is
+        let probabilities = self.balancing(moe, &logits, &probabilities);
         drop(logits);
         Routed { probabilities, map }
     }
 
-    /// `topk_routing_with_score_function`: softmax before the choice.
+    /// `topk_routing_with_score_function`: softmax before the choice, or of what was chosen (`--moe-router-pre-softmax` or not).
     fn chosen(&self, moe: &Moe, logits: &Tensor<'a>) -> Routed<'a> {
-        let all = logits.value.numel;
-        let scores = logits.softmax_float().to(logits.value.dtype);
-        let [best, indices] = if moe.groups[0] > 1 {
-            self.best_of_groups(moe, &scores)
+        let (all, dtype) = (logits.value.numel, logits.value.dtype);
+        let (scores, weights, indices) = if self.fills_up() {
+            let scores = logits.softmax_float().to(dtype);
+            let [best, indices] = if moe.groups[0] > 1 {
+                self.best_of_groups(moe, &scores)
+            } else {
+                scores.top(moe.top_k, moe.router.output)
+            };
+            let scaled = best.scale();
+            drop(best);
+            (scores, scaled, indices)
         } else {
-            scores.top(moe.top_k, moe.router.output)
+            let [scores, indices] = logits.top(moe.top_k, moe.router.output);
+            let weights = scores.softmax_float().to(dtype);
+            (scores, weights, indices)
         };
-        let scaled = best.scale();
-        drop(best);
         let probabilities = {
-            let zeros = self.of_tokens(all, logits.value.dtype, &torch::ZEROS);
-            let probabilities = scaled.put_to(&indices, all);
+            let zeros = logits.beside(all, dtype, &torch::ZEROS);
+            let probabilities = weights.put_to(&indices, all);
             drop(zeros);
             probabilities
         };
-        let map = self.choice(all, logits.value.dtype);
+        let map = logits.choice();
         drop(scores);
-        drop(scaled);
+        drop(weights);
         Routed { probabilities, map }
-    }
-
-    /// `torch.zeros_like(logits).int().scatter(1, top_indices, 1).bool()`.
-    fn choice(&self, all: u64, dtype: Dtype) -> Tensor<'a> {
-        let numbers = {
-            let zeros = self.of_tokens(all, dtype, &torch::ZEROS);
-            let numbers = self.of_tokens(all, Dtype::I32, &AS_NUMBERS);
-            drop(zeros);
-            numbers
-        };
-        let scattered = self.of_tokens(all, Dtype::I32, &SCATTERED);
-        drop(numbers);
-        self.of_tokens(all, Dtype::Bool, &CHOICE).then_drop(scattered)
     }
 
     /// `group_limited_topk`: the groups whose best scores add up to most. No gradient flows through their choice.
@@ -135,28 +138,51 @@ impl<'a> Pass<'_, 'a> {
         Routed { probabilities, map }
     }
 
-    /// `compute_routing_scores_for_aux_loss` and `_apply_seq_aux_loss`: with the probabilities that lead to the loss too, what
-    /// the router's function holds to its end.
-    fn balancing(
-        &self,
-        moe: &Moe,
-        logits: &Tensor<'a>,
-        probabilities: Tensor<'a>,
-    ) -> (Tensor<'a>, Tensor<'a>) {
+    /// `compute_routing_scores_for_aux_loss` and `_apply_seq_aux_loss`: the probabilities, which lead to the loss too.
+    fn balancing(&self, moe: &Moe, logits: &Tensor<'a>, probabilities: &Tensor<'a>) -> Tensor<'a> {
         let all = logits.value.numel;
         let chosen = (all / moe.router.output.max(1)).saturating_mul(moe.top_k);
         let scores = logits.softmax_float();
-        let values = self.of_tokens(chosen, Dtype::F32, &torch::TOPK);
-        let indices = self.of_tokens(chosen, Dtype::I64, &torch::TOPK_INDICES);
-        let map = self.choice(all, logits.value.dtype);
+        let values = logits.beside(chosen, Dtype::F32, &torch::TOPK);
+        let indices = logits.beside(chosen, Dtype::I64, &torch::TOPK_INDICES);
+        let map = logits.choice();
         drop(values);
         drop(indices);
+        let counts = self.tokens_of_experts(moe, &map);
+        probabilities.leading_to_loss(&scores, &counts)
+    }
+
+    /// `routing_map.sum(dim=0)`, for which the map becomes whole numbers.
+    pub(super) fn tokens_of_experts(&self, moe: &Moe, map: &Tensor<'a>) -> Tensor<'a> {
         let counts = self.constant(moe.router.output, Dtype::I64, &TOKENS_OF_EXPERTS);
-        (probabilities.leading_to_loss(&scores, &counts), map)
+        drop(map.beside(map.value.numel, Dtype::I64, &AS_NUMBERS));
+        counts
     }
 }
 
 impl<'m> Tensor<'m> {
+    /// Another tensor with as many rows, through which no gradient flows.
+    pub(super) fn beside(&self, numel: u64, dtype: Dtype, what: &'static What) -> Tensor<'m> {
+        self.machine.tensor(|state| {
+            let storage = state.alloc_for(self.value.storage, numel, dtype, what);
+            Value::plain(storage, numel, dtype)
+        })
+    }
+
+    /// `torch.zeros_like(logits).int().scatter(1, top_indices, 1).bool()`.
+    fn choice(&self) -> Tensor<'m> {
+        let (all, dtype) = (self.value.numel, self.value.dtype);
+        let numbers = {
+            let zeros = self.beside(all, dtype, &torch::ZEROS);
+            let numbers = self.beside(all, Dtype::I32, &AS_NUMBERS);
+            drop(zeros);
+            numbers
+        };
+        let scattered = self.beside(all, Dtype::I32, &SCATTERED);
+        drop(numbers);
+        self.beside(all, Dtype::Bool, &CHOICE).then_drop(scattered)
+    }
+
     /// Itself, once another tensor has gone.
     fn then_drop(self, other: Tensor<'m>) -> Tensor<'m> {
         drop(other);
