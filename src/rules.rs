@@ -490,7 +490,7 @@ mod tests {
         let of = |link: &str| about(&crate::share::decode(link).scenarios[0]);
         assert_eq!(of("method=full"), None);
         assert_eq!(of("task=generate&method=full"), None);
-        assert!(of("task=generate").is_some_and(|words| words.contains("quantised")));
+        assert!(of("task=generate&method=qlora").is_some_and(|words| words.contains("quantised")));
         for link in ["method=lora", "method=qlora"] {
             assert!(of(link).is_some_and(|words| words.contains("every weight")), "{link}");
         }

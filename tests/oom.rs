@@ -61,6 +61,11 @@ fn another_run_is_not_taken_for_this_one() {
     let decoded = decode(text, &Scenario::default()).expect("a message");
     assert!(decoded.suspects.is_empty() && decoded.findings.contains(&Finding::NoSuchTensor), "{decoded:?}");
     assert_eq!(decoded.guesses[0].formula, "65,536 tokens × 151,936 × 4 bytes (float32)");
+    // taken, it is not offered again: the message says more than it has
+    let taken = decode(text, &decoded.guesses[0].scenario).expect("a message");
+    assert!(!taken.is_of_the_run());
+    let itself = taken.guesses.iter().filter(|guess| *guess.scenario == *taken.scenario);
+    assert_eq!(itself.count(), 0, "{:?}", taken.guesses);
 }
 
 #[test]

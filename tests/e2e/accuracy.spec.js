@@ -64,6 +64,14 @@ test("no run that fails was said to fit", async ({ headroom, page }) => {
   await expect(fails.getByRole("cell").last()).toHaveText(sum(11).toLocaleString("en"));
 });
 
+test("runs on real GPUs are looked at alone", async ({ headroom, page }) => {
+  await headroom.open("#v=1&view=accuracy");
+  await page.getByLabel("Measured on").selectOption("card");
+  const own = errors("allocated", runs.filter((run) => !run["measured on"].startsWith("null device")));
+  expect(own.length).toBeGreaterThan(50);
+  await expect(gist(page)).toContainText(`Allocated peak, ${own.length.toLocaleString("en")} runs`);
+});
+
 test("a row opens its run, which then says what the row predicts", async ({ headroom, page }) => {
   await headroom.open("#v=1&view=accuracy");
   const row = table(page).getByRole("row").nth(1);
@@ -182,7 +190,7 @@ for (const colorScheme of ["light", "dark"]) {
         expect(await violations(page)).toEqual([]);
         expect(await overflow(page)).toBeLessThanOrEqual(0);
         await page.getByLabel("What was measured").focus();
-        for (const label of ["File", "Training library", "Method of the run", "Family"]) {
+        for (const label of ["Measured on", "File", "Training library", "Method of the run", "Family"]) {
           await page.keyboard.press("Tab");
           const field = page.getByRole("group", { name: "Which runs" }).getByLabel(label, { exact: true });
           await expect(field).toBeFocused();

@@ -384,7 +384,10 @@ mod tests {
         let found = levers(&scenario).expect("an answer");
         let html = Owner::new().with(|| {
             let state = State::new(vec![scenario.clone()], Desk::default());
-            assert_eq!(rows(state, &found, Unit::Binary).len(), found.single.len());
+            let offered = found.single.len()
+                + usize::from(found.together.is_some())
+                + usize::from(found.offloaded.is_some());
+            assert_eq!(rows(state, &found, Unit::Binary).len(), offered);
             buttons(state, &scenario, &found).to_html()
         });
         (title(&found), html)
@@ -403,6 +406,19 @@ mod tests {
         assert!(several.contains("GPU: ") && several.contains(" an hour ("), "{several}");
         // one setting, before a library and what comes with it
         assert!(!offered.contains("Training library"), "{offered}");
+    }
+
+    #[test]
+    fn every_change_has_the_combination_that_is_offered() {
+        let large = Scenario { batch: 64, sequence: 8192, ..on("rtx-3060-12gb") };
+        let found = levers(&large).expect("an answer");
+        let together = found.together.as_ref().expect("several are enough together");
+        let words: Vec<_> = together.changes.iter().map(in_words).collect();
+        let rows = Owner::new().with(|| {
+            let state = State::new(vec![large.clone()], Desk::default());
+            rows(state, &found, Unit::Binary)
+        });
+        assert!(rows.iter().any(|row| row.head.text == words.join(", ")), "{words:?}");
     }
 
     #[test]
