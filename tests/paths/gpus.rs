@@ -154,7 +154,8 @@ fn one_layer_stands_for_many_of_qwens_and_in_a_ring() {
 /// The same of experts that are given what the router chose.
 #[test]
 fn one_layer_stands_for_many_with_experts_under_megatron() {
-    let base = "st=megatron&method=full&o=adamw&p=amp-bf16-weights&b=2&s=256&timpl=transformer-engine&attn=cudnn";
+    let base =
+        "st=megatron&method=full&o=adamw&p=amp-bf16-weights&b=2&s=256&timpl=transformer-engine&attn=cudnn";
     let models = ["mistralai/Mixtral-8x7B-v0.1", "Qwen/Qwen3-30B-A3B"];
     let layouts = [
         "gpus=8&xp=8&shard=dist-opt&gc=off&ga=2",
