@@ -16,7 +16,7 @@ loss_split: false, counted as a layer; virtual: how many stages a rank has, in p
 (--add-qkv-bias); qk_norm false: a norm of each query's and each key's heads, as Qwen3's (--qk-layernorm).
 impl "local" (unfused attention, neither sequence nor context parallelism) | "transformer_engine", with sp false (sequence parallelism), cp 1, cp_comm "p2p" |
 "a2a", ce null | "te" | "native" (fused cross entropy), head_dim; mla null | [q_lora_rank, kv_lora_rank, three head sizes] with moe_ffn, shared, dense, groups.
-dropless false: experts, moe_ffn wide, are given what the router chose, as Megatron-Bridge trains Mixtral and Qwen3-MoE; each is given as many (balanced()).
+dropless false: experts, moe_ffn wide, are given what the router chose, with Megatron-Bridge's settings of Qwen3-MoE; each is given as many (balanced()).
 gpt false: GPT-3's layers (LayerNorm, biases, GELU, learned positions) and pretrain_gpt.py's batch, with wgrad_fusion true, attn "fused" | "unfused" | "flash",
 dropout 0.0, deterministic false."""
 import argparse, json, os, subprocess, sys, time, warnings
@@ -88,7 +88,7 @@ def run(case):
     moe = dict(num_moe_experts=c["experts"], moe_router_topk=c["topk"], moe_token_dispatcher_type="alltoall", moe_grouped_gemm=False,
                moe_router_load_balancing_type="none") if c["experts"] else {}
     if c["dropless"]:
-        # Megatron-Bridge's of Mixtral and Qwen3-MoE (models/{mistral,qwen}/..._bridge.py): softmax over the chosen, a loss that balances all tokens
+        # Megatron-Bridge's of Qwen3-MoE (models/qwen/qwen3_moe_bridge.py): softmax over the chosen, a loss that balances all tokens
         moe.update(moe_grouped_gemm=True, moe_permute_fusion=True, moe_ffn_hidden_size=c["moe_ffn"], moe_router_pre_softmax=False,
                    moe_router_load_balancing_type="aux_loss", moe_aux_loss_coeff=1e-3)
         balanced()

@@ -160,8 +160,8 @@ fn filled_up(architecture: &Architecture) -> Option<Issue> {
     } else {
         "experts are given what the router chose, taken to be as many tokens for each, as the loss that balances them (aux_loss) aims at; \
          a GPU whose experts are chosen more often needs more. Tokens go by all-to-all (--moe-token-dispatcher-type alltoall), experts \
-         are grouped products (--moe-grouped-gemm), tokens are permuted and sorted by kernels (--moe-permute-fusion), as Megatron-Bridge \
-         trains Mixtral and Qwen3-MoE. GPUs that share a layer share each expert too, as without --expert-tensor-parallel-size"
+         are grouped products (--moe-grouped-gemm), tokens are permuted and sorted by kernels (--moe-permute-fusion), as \
+         Megatron-Bridge sets it for Qwen3-MoE. GPUs that share a layer share each expert too, as without --expert-tensor-parallel-size"
     };
     has_experts.then(|| Issue::new(Severity::Note, Field::ExpertParallel, message))
 }
