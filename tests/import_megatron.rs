@@ -125,6 +125,11 @@ fn what_is_not_said_is_as_megatron_has_it() {
     assert_eq!(left(&command(offload)), ["optimizer_cpu_offload: true", "optimizer_offload_fraction: 0.5"]);
     // a share of nothing
     assert_eq!(left(&command("--optimizer-offload-fraction 0.5")), [""; 0]);
+    // each expert on one GPU, or on all that share a layer
+    let whole = "--expert-tensor-parallel-size 1";
+    assert_eq!(left(&command(whole)), [""; 0]);
+    let shared = read(&format!("pretrain_gpt.py --tensor-model-parallel-size 2 {LLAMA} {whole}"));
+    assert_eq!(left(&shared), ["expert_tensor_parallel_size: 1"]);
     // the switch is stronger than the word
     let both = command("--recompute-granularity full --recompute-activations");
     assert_eq!(both.scenario.checkpointing, Checkpointing::Selective);

@@ -1,7 +1,7 @@
 """Starts vLLM on a model of dummy weights and prints what it found of the card: vllm_budget.py CASE.json
 
 CASE.json has "config", a config.json with "architectures", and "args", the arguments of vllm.LLM. Needs vLLM 0.21 (of torch 2.11) and a
-CUDA device; the rows of data/measurements/vllm.tsv were measured on one whose kernels do nothing, with PYTORCH_NVML_BASED_CUDA_CHECK=1,
+CUDA device; the rows of data/vllm.tsv were measured on one whose kernels do nothing, with PYTORCH_NVML_BASED_CUDA_CHECK=1,
 its library preloaded, and `cuGetProcAddress_v2`, which vLLM's extension asks for, beside it.
 
 With "tensor_parallel_size" among the arguments it is rank 0 of so many, as vLLM starts under a launcher of somebody else

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::answer::Answer;
 use super::layouts::{name, otherwise};
-use super::solve::{Largest, Most, most_batch, most_length, most_rank};
+use super::solve::{Largest, Most, most_batch, most_length, most_rank, parts_of_sequence};
 use super::verdict::Verdict;
 use crate::hardware::Gpu;
 use crate::issue::{Field, Issue, Severity};
@@ -74,16 +74,18 @@ impl FitCell {
         };
         smaller || !self.is_close()
     }
-}
 
-impl FitCell {
-    /// The least that would be more than what fits beyond doubt.
-    fn more(&self, measure: Measure) -> u64 {
-        match self {
+    /// The least that would be more than what fits beyond doubt, of what another engine divides evenly.
+    fn more(&self, measure: Measure, engine: &Scenario) -> u64 {
+        let more = match self {
             FitCell::Fits { scenario, .. } if self.is_sure(measure) => {
                 measure.number(scenario).saturating_add(1)
             }
             FitCell::Fits { .. } | FitCell::TooLarge { .. } | FitCell::Unknown(_) => 1,
+        };
+        match measure {
+            Measure::Length => more.next_multiple_of(parts_of_sequence(engine)),
+            Measure::Batch | Measure::Rank => more,
         }
     }
 
@@ -171,16 +173,16 @@ pub(super) fn held(architecture: &Architecture, gpu: &Gpu, scenario: Scenario, m
     let with = |other: &Scenario, number: u64| Answer::of_tensors(measure.of(other, number)).fit();
     let others = other_engines(&scenario).into_iter().filter(|other| stopped(other).is_none());
     let mut others: Vec<_> =
-        others.filter_map(|other| Some((with(&other, best.more(measure))?.needed, other))).collect();
+        others.filter_map(|other| Some((with(&other, best.more(measure, &other))?.needed, other))).collect();
     // what needs least holds most: it is tried first
     others.sort_by_key(|(needed, _)| *needed);
     for (_, other) in others {
-        let more = best.more(measure);
+        let more = best.more(measure, &other);
         // as many as it has positions or directions are all that is looked for
         let directions = || step::largest_rank(architecture, &scenario, gpu);
         let has_all = measure == Measure::Rank && directions().is_ok_and(|most| more > most);
         if more > 1 && (has_all || stopped(&measure.of(&other, more)).is_some()) {
-            break;
+            continue;
         }
         let Some(fit) = with(&other, more) else { continue };
         let found = if fit.fits() { under(other) } else { FitCell::TooLarge { needed: fit.needed } };

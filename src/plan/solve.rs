@@ -8,6 +8,7 @@ use crate::hardware::{Gpu, Vendor};
 use crate::issue::Issue;
 use crate::memory::Memory;
 use crate::model::Architecture;
+use crate::scenario::software::{Software, Trainer};
 use crate::scenario::{Allocator, LARGEST, Scenario, Tuner};
 use crate::step::{self, Recording};
 use crate::units::Bytes;
@@ -63,6 +64,14 @@ pub(super) fn longest_of(
     }
 }
 
+/// Into how many equal parts its GPUs divide a sequence.
+pub(super) fn parts_of_sequence(scenario: &Scenario) -> u64 {
+    match Software::of(scenario.stack).trainer {
+        Trainer::Megatron => scenario.cluster.layout.sequence_parts().max(1),
+        _ => 1,
+    }
+}
+
 /// What solves for the length of a sequence, which has room for its pictures, and up to which count.
 fn by_length<'a>(
     architecture: &'a Architecture,
@@ -71,6 +80,7 @@ fn by_length<'a>(
     grain: u64,
 ) -> (Solver<'a>, u64) {
     let set = |scenario: &mut Scenario, sequence| scenario.sequence = sequence;
+    let grain = grain.next_multiple_of(parts_of_sequence(scenario));
     let pictures = scenario.picture_tokens().map_or(0, |tokens| tokens.room);
     let base = pictures.saturating_sub(1) / grain;
     let cap = (cap(architecture, scenario) / grain).saturating_sub(base);

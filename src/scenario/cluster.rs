@@ -109,6 +109,12 @@ impl Layout {
         if self.sequence && self.tensor > 1 { self.tensor } else { 1 }
     }
 
+    /// Into how many equal parts a sequence is divided. A causal mask gives each GPU of a sequence two of them, one from either end.
+    pub(crate) const fn sequence_parts(&self) -> u64 {
+        let parts = if self.context > 1 { self.context.saturating_mul(2) } else { 1 };
+        parts.saturating_mul(self.shares_tokens())
+    }
+
     /// Whether its layers are Transformer Engine's.
     pub const fn has_transformer_engine(&self) -> bool {
         match self.layers {

@@ -141,7 +141,7 @@ pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, i
              stays: CUDA graphs and its libraries' workspaces, which are not counted"
         ),
         false => format!(
-            "vLLM takes {share} of the card ({percent} % of all of it) beside the training, and CUDA graphs on top, which it does not count"
+            "vLLM takes {share} of the card ({percent} % of all of it) beside the training, with its CUDA graphs in it as far as it foresees them"
         ),
     };
     issues.push(Issue::new(Severity::Note, Field::VllmPercent, message));

@@ -74,7 +74,7 @@ pub(super) fn accelerate(run: &Run<'_>) -> Result<(String, String), Issue> {
     lines.set("use_cpu", false);
     // Headroom's own Python file says all of this itself, and is started by torchrun or by nothing
     let command = format!(
-        "{}accelerate launch --config_file accelerate.yaml your_script.py, with a script that has a Trainer or an Accelerator",
+        "{}accelerate launch --config_file accelerate.yaml your_script.py  # which has a Trainer or an Accelerator",
         run.variable(false)
     );
     Ok((command, lines.finish()))

@@ -268,7 +268,6 @@ pub(super) const REFUSED: &[(&[&str], &str)] = &[
     ),
     (&["moe_z_loss_coeff"], "a loss of the router's logits is not counted"),
     (&["moe_router_dtype"], "the router's product is taken to be in bfloat16"),
-    (&["expert_tensor_parallel_size"], "experts are taken to be whole"),
 ];
 
 /// Values of arguments above with which they say what is followed.
@@ -289,5 +288,4 @@ pub(super) const FOLLOWED: &[(&str, &[&str])] = &[
     ("NVTE_FUSED_ATTN", &["1"]),
     ("NVTE_UNFUSED_ATTN", &["1"]),
     ("cuda_graph_impl", &["none"]),
-    ("expert_tensor_parallel_size", &["1"]),
 ];

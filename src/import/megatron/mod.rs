@@ -120,6 +120,14 @@ pub(super) fn read(reader: &mut Reader) {
         let share = reader.take(&["optimizer_offload_fraction"]);
         reader.idle.extend(share.map(|said| said.said));
     }
+    if let Some(said) = reader.take(&["expert_tensor_parallel_size"]) {
+        let shared = reader.scenario.cluster.layout.tensor.max(1);
+        if said.number() == Some(shared as f64) {
+            reader.idle.push(said.said);
+        } else {
+            reader.leave(&said.said, "GPUs that share a layer are taken to share each of its experts");
+        }
+    }
     for (name, values) in FOLLOWED {
         let named = reader.named(&[name]);
         if named.iter().all(|said| values.contains(&said.text().as_str()))

@@ -116,14 +116,22 @@ fn last_part(id: &str) -> &str {
     id.rsplit('/').next().unwrap_or(id)
 }
 
-/// What tells a base model from its chat version in a name, wherever it stands: both have the same shape.
+/// What tells a base model from its chat version in a name: both have the same shape.
 const VERSIONS: [&str; 7] = ["instruct", "base", "chat", "it", "pt", "hf", "bf16"];
 
-/// A name without what tells a base model from its chat version: `mistral-7b-v0.3` of Mistral-7B-Instruct-v0.3.
+/// A name without what tells a base model from its chat version: `mistral-7b-v0.3` of Mistral-7B-Instruct-v0.3. Within a name these are
+/// words of a model's version where its size is said, else the size itself: `bert-base-uncased`.
 fn bare(id: &str) -> String {
     let id = id.to_ascii_lowercase();
-    let words = id.split('-').filter(|word| !VERSIONS.contains(word));
-    words.collect::<Vec<_>>().join("-")
+    let mut words: Vec<&str> = id.split('-').collect();
+    while words.len() > 1 && words.last().is_some_and(|word| VERSIONS.contains(word)) {
+        words.pop();
+    }
+    let is_size = |word: &&str| word.strip_suffix('b').is_some_and(|number| number.parse::<f64>().is_ok());
+    if words.iter().any(is_size) {
+        words.retain(|word| !VERSIONS.contains(word));
+    }
+    words.join("-")
 }
 
 /// Every model, the most popular first.
@@ -158,6 +166,7 @@ mod tests {
             assert_eq!(find(asked).map(|entry| entry.id), Some(id), "{asked}");
         }
         assert!(find("mistralai/Mistral-7B-v0.9").is_none());
+        assert!(find("google-bert/bert-cased").is_none(), "a base encoder is one of that size");
         for entry in entries() {
             let first = &entries()[BARE[&bare(entry.id)]];
             let parameters = |entry: &Entry| entry.architecture().map(|one| one.parameters()).ok();

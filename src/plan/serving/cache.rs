@@ -119,6 +119,9 @@ impl Blocks {
 
 fn layer(mixer: &Mixer, cache: Cache) -> Result<Kept, String> {
     let (width, window) = match mixer {
+        Mixer::Attention(attention) if !attention.causal => {
+            return Err("an encoder keeps no keys and values, as it generates nothing".to_owned());
+        }
         Mixer::Attention(attention) => (keys_and_values(attention)?, attention.window),
         Mixer::Latent(latent) => (latent_vector(latent)?, None),
         Mixer::Cross(_)

@@ -229,6 +229,8 @@ fn needed(
 
 /// Rows and columns of FP8 weights that share a scale.
 const FP8_BLOCK: u64 = 128;
+/// Columns of NVFP4's (vLLM 0.21 model_executor/layers/quantization/modelopt.py).
+const NVFP4_BLOCK: u64 = 16;
 
 /// A model that vLLM serves.
 struct Served {
@@ -255,11 +257,20 @@ impl Served {
             return Err("keys and values are float32 too then, which is not followed".to_owned());
         }
         let Served { ranks, vocabulary, share, length, .. } = *self;
-        if ranks > 1 && stored == Stored::Fp8 {
-            ranks::in_blocks(rank, FP8_BLOCK, true)?;
-        }
-        if ranks > 1 && matches!(stored, Stored::Gptq | Stored::Awq) {
-            ranks::in_blocks(rank, self.group, false)?;
+        match stored {
+            Stored::Fp8 => ranks::in_blocks(rank, FP8_BLOCK, true)?,
+            Stored::Gptq | Stored::Awq => ranks::in_blocks(rank, self.group, false)?,
+            Stored::Nvfp4 => ranks::in_blocks(rank, NVFP4_BLOCK, false)?,
+            // the kernels of MXFP4 pad
+            Stored::Half
+            | Stored::Int8
+            | Stored::Nf4
+            | Stored::Mxfp4
+            | Stored::Fp32
+            | Stored::Q8
+            | Stored::Q6
+            | Stored::Q5
+            | Stored::Q4 => {}
         }
         let transient = Profiled { rank, ranks, vocabulary, stored, length, share }.transient(card)?;
         let blocks = Blocks::of(rank, cache)?;

@@ -51,7 +51,8 @@ pub(super) fn rank(architecture: &Architecture, ranks: u64) -> Result<Architectu
     Ok(own)
 }
 
-/// That every part of a divided matrix is whole blocks of so many weights that share a scale.
+/// That what a GPU has of every matrix is whole blocks of so many weights that share a scale, which vLLM checks on one GPU too.
+/// Latent attention's own matrices are not looked at.
 ///
 /// Source: vLLM 0.21 model_executor/layers/quantization/utils/fp8_utils.py `validate_fp8_block_shape` and fp8.py, whose blocks are
 /// square; gptq.py, awq.py and utils/marlin_utils.py, whose groups lie along what a matrix reads.
@@ -64,7 +65,7 @@ pub(super) fn in_blocks(rank: &Architecture, block: u64, is_square: bool) -> Res
             return Ok(());
         }
         Err(format!(
-            "a GPU would have {} columns of a matrix, whose scales are of {} each, and vLLM refuses that",
+            "a GPU would have {} columns of a matrix whose scales are of {} each, which vLLM refuses",
             grouped(columns),
             grouped(block)
         ))
@@ -84,7 +85,8 @@ pub(super) fn in_blocks(rank: &Architecture, block: u64, is_square: bool) -> Res
             FeedForward::None => {}
         }
     }
-    Ok(())
+    // what all other matrices read, of which blocks that are squares may be cut
+    if is_square { Ok(()) } else { whole(rank.hidden) }
 }
 
 /// So many GPUs.

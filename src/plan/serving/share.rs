@@ -55,21 +55,21 @@ pub(super) fn ranks(scenario: &Scenario) -> u64 {
 
 /// How the scenario's GPUs are used where there are several, in a sentence.
 pub fn among(scenario: &Scenario) -> Option<String> {
-    let ranks = grouped(ranks(scenario));
+    let (ranks, words) = (ranks(scenario), grouped(ranks(scenario)));
     scenario.cluster.is_many().then(|| {
-        format!("vLLM divides the model among the {ranks} GPUs (--tensor-parallel-size {ranks}): its figures are those of one, and all of them keep the same tokens.")
+        format!("vLLM divides the model among the {words} GPUs (--tensor-parallel-size {ranks}): its tokens are those of one, and all of them keep the same ones; the weights are the whole model's.")
     })
 }
 
 /// Whose kernels the figures are of, in a sentence, where a mixture of experts meets a card on which vLLM may take others: from compute
-/// capability 9.0 on FlashInfer's come first (fused_moe/oracle/), which have workspaces of their own.
+/// capability 9.0 on which come first depends on the format (fused_moe/oracle/), and they have workspaces of their own.
 pub fn kernels(scenario: &Scenario) -> Option<String> {
     let architecture = scenario.architecture().ok()?;
     let is_mixture = architecture.blocks.iter().any(|block| matches!(block.ffn, FeedForward::Moe(_)));
     let capability = scenario.card().ok()?.capability?;
     (is_mixture && capability.major >= 9).then(|| {
-        "Experts run in Triton's or Marlin's kernels (--moe-backend); what FlashInfer's take, which vLLM prefers on such a card, is not \
-         followed."
+        "Experts are counted in Triton's or Marlin's kernels (--moe-backend); by format vLLM may prefer others on such a card (FlashInfer's, \
+         DeepGEMM's, OpenAI's), whose workspaces are not followed."
             .to_owned()
     })
 }

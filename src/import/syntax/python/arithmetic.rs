@@ -23,7 +23,14 @@ pub(super) fn value(parts: &[Part]) -> Option<Value> {
 }
 
 fn sum(rest: &mut &[Part]) -> Option<f64> {
-    let mut all = product(rest)?;
+    let mut all = match *rest {
+        // `-2 ** 2` is -4
+        [Part::Mark('-'), after @ ..] => {
+            *rest = after;
+            -product(rest)?
+        }
+        _ => product(rest)?,
+    };
     while let [Part::Mark(mark @ ('+' | '-')), after @ ..] = *rest {
         *rest = after;
         let term = product(rest)?;
@@ -50,12 +57,17 @@ fn product(rest: &mut &[Part]) -> Option<f64> {
     }
 }
 
+/// Powers are worked out from the right, however many follow each other.
 fn power(rest: &mut &[Part]) -> Option<f64> {
-    let [Part::Number(base), after @ ..] = *rest else { return None };
-    *rest = after;
-    let [Part::Mark('^'), after @ ..] = *rest else { return Some(*base) };
-    *rest = after;
-    Some(base.powf(power(rest)?))
+    let mut bases = Vec::new();
+    loop {
+        let [Part::Number(base), after @ ..] = *rest else { return None };
+        bases.push(*base);
+        *rest = after;
+        let [Part::Mark('^'), after @ ..] = *rest else { break };
+        *rest = after;
+    }
+    bases.into_iter().rev().reduce(|exponent, base| base.powf(exponent))
 }
 
 #[cfg(test)]
@@ -69,6 +81,10 @@ mod tests {
         assert_eq!(value(&parts), Some(17.into()));
         assert_eq!(value(&[Number(7.0), Mark('/'), Mark('/'), Number(2.0)]), Some(3.into()));
         assert_eq!(value(&[Number(1.0), Mark('/'), Number(4.0)]), Some(0.25.into()));
+        let powers = [Mark('-'), Number(2.0), Mark('^'), Number(3.0), Mark('^'), Number(2.0)];
+        assert_eq!(value(&powers), Some((-512).into()));
+        let endless = [Number(1.0), Mark('^')].repeat(1_000_000);
+        assert_eq!(value(&[endless, vec![Number(1.0)]].concat()), Some(1.into()));
     }
 
     #[test]

@@ -225,8 +225,8 @@ impl<'t> Reader<'t> {
         let from = self.at;
         let mut value = None;
         let mut parts = 0_usize;
-        // as far as it is a sum or a product of numbers
-        let mut sum = Vec::new();
+        // as long as it is a sum or a product of numbers
+        let (mut sum, mut is_sum) = (Vec::new(), true);
         loop {
             match self.kind() {
                 Kind::End => break,
@@ -235,7 +235,7 @@ impl<'t> Reader<'t> {
                 Kind::Name if parts > 0 && self.word() == "if" && depth < DEEPEST => {
                     let first = value.take().filter(|_| parts == 1);
                     value = self.either(first, depth);
-                    parts = 1;
+                    (parts, is_sum) = (1, false);
                     break;
                 }
                 Kind::Mark('-') if parts == 0 => {
@@ -243,11 +243,12 @@ impl<'t> Reader<'t> {
                     if let Kind::Number(number) = self.kind() {
                         self.at += 1;
                         value = number.as_f64().map(|number| Value::from(-number));
-                        sum.extend(number.as_f64().map(|number| Part::Number(-number)));
+                        sum.push(Part::Mark('-'));
+                        sum.extend(number.as_f64().map(Part::Number));
                         parts += 1;
                         continue;
                     }
-                    parts += 1;
+                    (parts, is_sum) = (parts + 1, false);
                 }
                 Kind::Name | Kind::Text(_) | Kind::Number(_) | Kind::Mark('(' | '[' | '{') => {
                     let part = self.part(depth);
@@ -261,7 +262,10 @@ impl<'t> Reader<'t> {
                         }
                         (_, part) => part,
                     };
-                    sum.extend(value.as_ref().and_then(Value::as_f64).map(Part::Number));
+                    match value.as_ref().and_then(Value::as_f64) {
+                        Some(number) => sum.push(Part::Number(number)),
+                        None => is_sum = false,
+                    }
                     parts += 1;
                 }
                 Kind::Mark(mark @ ('+' | '-' | '*' | '/')) => {
@@ -276,14 +280,13 @@ impl<'t> Reader<'t> {
                 }
                 Kind::Mark(_) | Kind::Operator | Kind::Formatted => {
                     self.at += 1;
-                    parts += 1;
+                    (parts, is_sum) = (parts + 1, false);
                 }
             }
         }
         match value {
             Some(value) if parts == 1 => value,
-            // every part is one of a sum
-            _ if parts == sum.len() => arithmetic::value(&sum).unwrap_or_else(|| self.source(from).into()),
+            _ if is_sum => arithmetic::value(&sum).unwrap_or_else(|| self.source(from).into()),
             _ => Value::String(self.source(from).to_owned()),
         }
     }

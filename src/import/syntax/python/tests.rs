@@ -98,8 +98,14 @@ fn branches_that_do_not_run_are_passed_over() {
     f_is_given("x = 1\nif maybe:\n    x = 1\nf(x)", &[json!(1)]);
     f_is_given("for y in z:\n    x = 1\nelse:\n    x = 2\nf(x)", &[json!(2)]);
     f_is_given(
-        "f(1 if yes else 2, 1 if no else 2, a if maybe else b)",
-        &[json!(1), json!(2), json!("a if maybe else b")],
+        "f(1 if yes else 2, 1 if no else 2, a if maybe else b, 1 if maybe else 2, -1 if maybe else 2)",
+        &[
+            json!(1),
+            json!(2),
+            json!("a if maybe else b"),
+            json!("1 if maybe else 2"),
+            json!("-1 if maybe else 2"),
+        ],
     );
 }
 

@@ -25,9 +25,7 @@ fn divided_sequences(batch: Batch, cluster: Cluster) -> Option<Issue> {
         let message = "context parallelism needs Transformer Engine's layers";
         return Some(Issue::error(Field::ContextParallel, message).with_fix("choose these, or a size of 1"));
     }
-    // a causal mask gives each GPU of a sequence two parts of it, one from either end
-    let parts = if layout.context > 1 { layout.context.saturating_mul(2) } else { 1 };
-    let parts = parts.saturating_mul(layout.shares_tokens());
+    let parts = layout.sequence_parts();
     if !batch.length.is_multiple_of(parts) {
         let message =
             format!("{} tokens cannot be divided into {} equal parts", grouped(batch.length), grouped(parts));
