@@ -266,10 +266,15 @@ fn serving_is_formats_by_what_is_left() {
     assert_eq!((&json["vllm"]["gpus"], &half_of_two["weights"]), (&Value::from(2), &half["weights"]));
     assert!(kept(half_of_two, "vllm") > 2 * kept(half, "vllm"));
     let mixture = ["serving", "--task", "generate", "--model", "Qwen/Qwen3-30B-A3B", "--gpu"];
-    let kernels = "Experts run in Triton's or Marlin's kernels (--moe-backend)";
+    let kernels = "Experts are counted in Triton's or Marlin's kernels (--moe-backend)";
     for (card, is_said) in [("h100-sxm-80gb", true), ("a100-sxm-80gb", false)] {
         assert_eq!(says(&[&mixture[..], &[card]].concat()).contains(kernels), is_said, "{card}");
     }
+    let of = |model| says(&["serving", "--task", "generate", "--model", model, "--gpu", "a100-sxm-80gb"]);
+    assert!(of("google-bert/bert-base-uncased").contains("an encoder keeps no keys and values"));
+    // on one GPU too
+    let cut = "vLLM has no answer of FP8 (128 × 128), GPTQ (4 bits, 128), AWQ (4 bits, 128): a GPU would have 10,944 columns";
+    assert!(of("deepseek-ai/DeepSeek-V2-Lite").contains(cut), "{}", of("deepseek-ai/DeepSeek-V2-Lite"));
 }
 
 #[test]

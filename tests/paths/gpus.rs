@@ -5,7 +5,7 @@ use headroom::scenario::{
     Checkpointing, Cluster, CpuOffload, DeepSpeed, Field, Method, ModelChoice, Optimizer, Overlap, Precision,
     ReduceDtype, Scenario, Sharding,
 };
-use headroom::{estimate, share};
+use headroom::{estimate, plan, share};
 
 use crate::answer_alike;
 use crate::drawn::answers;
@@ -165,6 +165,25 @@ fn one_layer_stands_for_many_with_experts_under_megatron() {
     ];
     let each = models.into_iter().flat_map(|model| layouts.map(|layout| (model, layout)));
     answer_alike(each.map(|(model, layout)| format!("m={model}&{base}&{layout}")));
+}
+
+/// The longest sequence of GPUs that divide sequences is one that they can divide.
+#[test]
+fn sequences_that_gpus_divide_are_looked_for_among_those() {
+    let base = "m=meta-llama/Llama-3.2-1B&st=megatron&method=full&o=adamw&p=amp-bf16-weights&b=1&gpus=2&shard=dist-opt\
+                &timpl=transformer-engine&attn=cudnn&gc=on&gpu=rtx-4090";
+    for (layout, parts) in [("tp=2&sp=on", 2), ("cp=2&cpcomm=p2p", 4)] {
+        let scenario = share::decode(&format!("{base}&{layout}")).scenarios.remove(0);
+        let (architecture, gpu) =
+            (scenario.architecture().expect("it is known"), scenario.gpu().expect("it too"));
+        let found = plan::longest_sequence(&architecture, &scenario, &gpu).expect("it is followed");
+        let longest = found.expect("some sequence fits").number;
+        assert!(longest > 1024 && longest.is_multiple_of(parts), "{layout}: {longest}");
+        assert!(
+            estimate(&Scenario { sequence: longest + 1, ..scenario }).memory.is_none(),
+            "it cannot be divided"
+        );
+    }
 }
 
 /// The same of torchtune's distributed recipes, whatever they shard by itself.
