@@ -66,10 +66,8 @@ pub(super) fn longest_of(
 
 /// Into how many equal parts its GPUs divide a sequence.
 pub(super) fn parts_of_sequence(scenario: &Scenario) -> u64 {
-    match Software::of(scenario.stack).trainer {
-        Trainer::Megatron => scenario.cluster.layout.sequence_parts().max(1),
-        _ => 1,
-    }
+    let divides = Software::of(scenario.stack).trainer == Trainer::Megatron;
+    if divides { scenario.cluster.layout.sequence_parts().max(1) } else { 1 }
 }
 
 /// What solves for the length of a sequence, which has room for its pictures, and up to which count.

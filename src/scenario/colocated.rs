@@ -18,8 +18,8 @@ const STEP: u64 = 10;
 /// And is no larger: the rest is the training's.
 const MOST: u64 = 90;
 
-/// Tokens of a block of the KV cache (`block_size` on CUDA).
-const BLOCK: u64 = 16;
+/// Tokens of a block of vLLM's KV cache (`block_size` on CUDA).
+pub(crate) const BLOCK: u64 = 16;
 
 impl Scenario {
     /// Whether the model that is trained generates the answers that it learns from, by transformers.

@@ -5,9 +5,7 @@
 
 use crate::model::Architecture;
 use crate::model::blocks::{Attention, Latent, Mixer, Projection};
-
-/// Tokens of a block of vLLM's KV cache (`block_size` on CUDA).
-pub const BLOCK: u64 = 16;
+use crate::scenario::colocated::BLOCK;
 
 /// How vLLM keeps keys and values (`kv_cache_dtype`).
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -5,12 +5,12 @@
 //! alive at the peaks of the runs in data/vllm.tsv.
 
 use super::between::Between;
-use super::cache::BLOCK;
 use super::share::Share;
 use crate::hardware::Gpu;
 use crate::model::Architecture;
 use crate::model::blocks::{Attention, Block, FeedForward, Latent, LatentQuery, Mixer, Mlp, Moe};
 use crate::model::stored::Stored;
+use crate::scenario::colocated::BLOCK;
 use crate::step::workspace_and_multiprocessors;
 use crate::units::Bytes;
 
@@ -150,7 +150,17 @@ impl Profiled<'_> {
                         moe.top_k.saturating_mul(moe.expert_width).saturating_add(self.rank.hidden);
                     plain.saturating_add(self.of_tokens(elements))
                 }
-                _ => plain,
+                Stored::Half
+                | Stored::Gptq
+                | Stored::Awq
+                | Stored::Nvfp4
+                | Stored::Fp32
+                | Stored::Int8
+                | Stored::Nf4
+                | Stored::Q8
+                | Stored::Q6
+                | Stored::Q5
+                | Stored::Q4 => plain,
             };
             largest = [largest[0].max(plain), largest[1].max(most)];
         }

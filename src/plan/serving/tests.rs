@@ -1,6 +1,6 @@
-use super::cache::BLOCK;
 use super::*;
 use crate::hardware::{Gpu, gpu};
+use crate::scenario::colocated::BLOCK;
 use crate::scenario::{GpuChoice, GroupSize, ModelChoice, Task};
 
 /// What vLLM 0.21 itself found over a null device of compute capability 8.0 (data/SOURCES.md).

@@ -13,7 +13,8 @@ use crate::step::what::{Source, What};
 use crate::work::Group;
 
 const DISPATCHER: Source = Source::At("Megatron-core, megatron/core/transformer/moe/token_dispatcher.py");
-const PERMUTATION: Source = Source::At("Transformer Engine, transformer_engine/pytorch/permutation.py");
+pub(super) const PERMUTATION: Source =
+    Source::At("Transformer Engine, transformer_engine/pytorch/permutation.py");
 
 static EXCHANGED: What =
     What::own("all-to-all", "rows that went to the GPUs that have their experts, or came back", DISPATCHER);

@@ -3,7 +3,7 @@
 //! Source: megatron/core/transformer/moe/{moe_layer,token_dispatcher,experts,shared_experts}.py of Megatron-core 0.16.1;
 //! transformer_engine/pytorch/{permutation.py,triton/permutation.py,module/grouped_linear.py} of Transformer Engine 2.11.
 
-use super::chunks::Chunks;
+use super::chunks::{Chunks, PERMUTATION};
 use super::router::{Routed, capacity};
 use super::{GATED, GATED_GRADIENT};
 use crate::dtype::Dtype;
@@ -17,7 +17,6 @@ use crate::step::parallel::{Parallel, TunedKernel};
 use crate::step::tensor::{Layout, Tensor, Value};
 use crate::step::what::{Source, What, roles, torch};
 
-const PERMUTATION: Source = Source::At("Transformer Engine, transformer_engine/pytorch/permutation.py");
 const GROUPED: Source = Source::At("Transformer Engine, transformer_engine/pytorch/module/grouped_linear.py");
 
 static ROWS: What = What::own(
