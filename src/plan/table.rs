@@ -80,8 +80,8 @@ pub fn table(models: &[&str], base: &Scenario, memory: Bytes) -> Vec<FitRow> {
 /// The row of a scenario: all that is no matter of the method is the scenario's; so is the card where its memory is just that,
 /// and sequences are no longer than the model's positions. What is to be left open is filled first ([`Scenario::filled`]).
 ///
-/// Where it trains on several GPUs each has as much memory, and a cell is of the engine that the scenario has, or its method usually, or of
-/// the first of its library's others that holds the run where that one does not.
+/// Where it trains on several GPUs each has as much memory, and a cell is of the engine that holds most: the one that the scenario has, or
+/// its method usually, unless another of its library's holds more.
 ///
 /// ```
 /// use headroom::plan::{FitCell, Measure, row};
