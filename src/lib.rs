@@ -89,6 +89,7 @@ pub mod trace;
 #[doc(hidden)]
 pub mod ui;
 pub mod units;
+mod vllm;
 pub mod work;
 
 pub use estimate::{Estimate, estimate};

@@ -30,6 +30,25 @@ pub const BYTES_PER_GB: u64 = 1_000_000_000;
 #[serde(transparent)]
 pub struct Bytes(pub u64);
 
+/// A range of bytes, from the least to the most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Between {
+    /// The least.
+    pub least: Bytes,
+    /// The most.
+    pub most: Bytes,
+}
+
+impl fmt::Display for Between {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Between { least, most } = self;
+        match (least.to_string(), most.to_string()) {
+            (one, other) if one == other => f.write_str(&one),
+            (one, other) => write!(f, "{one} to {other}"),
+        }
+    }
+}
+
 impl Bytes {
     /// No memory.
     pub const ZERO: Bytes = Bytes(0);

@@ -1,6 +1,7 @@
 //! Cards: how much memory a program can have of them, and which kernels run on them.
 
 mod catalogue;
+mod device;
 mod gpu;
 mod kinds;
 mod memory;
@@ -8,6 +9,7 @@ mod rent;
 
 pub(crate) use catalogue::spelled;
 pub use catalogue::{UnknownGpu, gpu, gpus, search, several};
+pub(crate) use device::{Device, run_alike};
 pub use gpu::{Gpu, sold_with};
 pub use kinds::{Basis, Class, ComputeCapability, NotACapability, Vendor};
 pub(crate) use memory::NCCL;

@@ -28,6 +28,8 @@ mod texts;
 mod time;
 mod verdict;
 
+pub use crate::units::Between;
+pub use crate::vllm::{Room, Share};
 pub use answer::Answer;
 pub use batches::{
     BatchRow, Reached, batch_row, fixed_and_per_sequence, on_usual_cards, passes_in_words, reach,
@@ -47,9 +49,7 @@ pub use need::{Held, NeedCell, NeedRow, Several, alike, need, need_of_each, usua
 pub use offers::{Offer, cheapest_first, cheapest_run};
 pub use on_card::{OnCard, Outcome, Replayed};
 pub use repairs::{Repair, repairs};
-pub use serving::{
-    Between, Needed, Room, ServingRow, Share, among, kernels, least_room, refused_alike, serving, unanswered,
-};
+pub use serving::{Needed, ServingRow, among, kernels, least_room, refused_alike, serving, unanswered};
 pub use settings::{setting_name, settings, tried_settings};
 pub use solve::{Largest, largest_batch, largest_rank, longest_sequence};
 pub use speeds::{Near, Speed};

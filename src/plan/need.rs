@@ -10,10 +10,9 @@ use super::table::{alone, with_method, within_positions};
 use super::time::{Span, pace};
 use super::verdict::Verdict;
 use crate::estimate::estimate;
-use crate::hardware::{Class, Gpu, Machine, Vendor, cheapest, gpus, rent};
+use crate::hardware::{Class, Gpu, Machine, Vendor, cheapest, gpus, rent, run_alike};
 use crate::issue::Issue;
 use crate::scenario::{GpuChoice, Method, Scenario};
-use crate::step::run_alike;
 use crate::units::Bytes;
 
 /// More cards than that are no answer for who asks which one to take.

@@ -4,11 +4,11 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use super::on_card::Replays;
-use crate::hardware::Gpu;
+use crate::hardware::{Gpu, run_alike};
 use crate::issue::Issue;
 use crate::model::Architecture;
 use crate::scenario::{Allocator, GpuChoice, Scenario};
-use crate::step::{Recording, run_alike};
+use crate::step::Recording;
 use crate::units::Bytes;
 
 /// How many are kept: as many as there are usual numbers of GPUs, and a few between them. A recording may be a hundred megabytes.

@@ -4,11 +4,11 @@
 //! Source: vLLM v1/worker/gpu_worker.py `determine_available_memory`, `load_model`, `initialize_from_config` and `sleep` (whose pool has
 //! weights, keys and values alone), device_allocator/cumem.py and v1/core/kv_cache_utils.py; trl 1.16 generation/vllm_generation.py.
 
-use super::{Field, Issue, Method, Rollouts, Scenario, Severity, Task};
-use crate::dtype::Dtype;
+use super::{Field, Issue, Method, Rollouts, Scenario, Severity, Task, WeightFormat};
 use crate::model::Architecture;
-use crate::model::blocks::Mixer;
+use crate::model::stored::Stored;
 use crate::units::{Bytes, grouped};
+use crate::vllm::{Budget, Cache, Room, Served, Share};
 
 /// Percent of the card that it has where nothing is said (trl 1.16 `vllm_gpu_memory_utilization`).
 pub(crate) const TRL_SHARE: u64 = 30;
@@ -18,8 +18,8 @@ const STEP: u64 = 10;
 /// And is no larger: the rest is the training's.
 const MOST: u64 = 90;
 
-/// Tokens of a block of vLLM's KV cache (`block_size` on CUDA).
-pub(crate) const BLOCK: u64 = 16;
+/// Tokens of vLLM's profiling run (trl 1.16 `max_num_batched_tokens`).
+const BATCHED_TOKENS: u64 = 4096;
 
 impl Scenario {
     /// Whether the model that is trained generates the answers that it learns from, by transformers.
@@ -64,18 +64,19 @@ impl Scenario {
         Bytes(u64::try_from(share).unwrap_or(u64::MAX))
     }
 
-    /// The smallest share of the card, in tens of percent, that holds vLLM's weights and the keys and values of one sequence, less than
-    /// which it refuses; none where no vLLM is on the card, or where these are not known.
+    /// The smallest share of the card, in tens of percent, that surely has room for the keys and values of one sequence, without which
+    /// vLLM does not start; none where no vLLM is on the card, or where its budget was not followed.
     pub(crate) fn least_vllm_share(&self) -> Option<u64> {
         let memory = self.card().ok()?.memory;
         if self.vllm_share(memory) == Bytes::ZERO {
             return None;
         }
         let architecture = self.architecture().ok()?;
-        let kept = keys_and_values(&architecture)?.saturating_mul(self.sequence.next_multiple_of(BLOCK));
-        let least = weights(self, &architecture)? + Bytes(kept);
-        let share = |percent| self.with_vllm_share(percent).vllm_share(memory);
-        (1..=MOST / STEP).map(|step| step * STEP).find(|percent| share(*percent) > least)
+        let starts = |percent: &u64| {
+            let budget = budget(&self.with_vllm_share(*percent), &architecture, self.sequence);
+            budget.is_ok_and(|budget| budget.starts())
+        };
+        (1..=MOST / STEP).map(|step| step * STEP).find(starts)
     }
 
     /// The same with another share of the card for vLLM.
@@ -86,44 +87,63 @@ impl Scenario {
     }
 }
 
-/// Bytes of the keys and values of one token in 16 bits, where every layer keeps those of all tokens.
-pub(crate) fn keys_and_values(architecture: &Architecture) -> Option<u64> {
-    let mut all = 0_u64;
-    for kind in &architecture.order {
-        let Mixer::Attention(attention) = &architecture.blocks.get(usize::from(*kind))?.mixer else {
-            return None;
-        };
-        if attention.window.is_some() || architecture.encoder.is_some() {
-            return None;
-        }
-        let layer =
-            attention.kv_heads.saturating_mul(attention.head_dim).saturating_mul(2 * Dtype::Bf16.bytes());
-        all = all.saturating_add(layer);
+/// What becomes of vLLM's share as trl starts it, for sequences of so many tokens.
+///
+/// # Errors
+/// What vLLM refuses, or was not followed.
+fn budget(scenario: &Scenario, architecture: &Architecture, length: u64) -> Result<Budget, String> {
+    let card = scenario.card().map_err(|issue| issue.to_string())?;
+    let share = Share {
+        percent: scenario.reserve.vllm,
+        bytes: scenario.vllm_share(card.memory),
+        tokens: BATCHED_TOKENS,
+        // as many as a batch of answers has
+        sequences: scenario.batch.saturating_mul(scenario.accumulation),
+    };
+    let stored = stored(scenario).ok_or("trl does not start it with such weights")?;
+    Served::new(architecture, 1, share, (length, 0)).budget(stored, Cache::AsComputed, &card)
+}
+
+/// How vLLM loads the weights: in 16 bits, and where bitsandbytes quantised the model to 4 bits it does too
+/// (`quantization="bitsandbytes"`); none where trl stops.
+fn stored(scenario: &Scenario) -> Option<Stored> {
+    match (scenario.method, scenario.quantization.format) {
+        (Method::Full | Method::Lora, _) => Some(Stored::Half),
+        (Method::Qlora, WeightFormat::Nf4) => Some(Stored::Nf4),
+        (Method::Qlora, _) => None,
     }
-    (all > 0).then_some(all)
 }
 
-/// Bytes of vLLM's own copy of the weights; those in 4 bits it loads in its own way.
+/// Bytes of vLLM's own copy of the weights.
 fn weights(scenario: &Scenario, architecture: &Architecture) -> Option<Bytes> {
-    let all = Bytes(architecture.parameters().saturating_mul(Dtype::Bf16.bytes()));
-    (scenario.method != Method::Qlora).then_some(all)
+    stored(scenario).map(|stored| stored.bytes(architecture))
 }
 
-/// That vLLM does not start: its share of the card does not hold its weights.
+/// That vLLM does not start: its share of the card does not hold its weights, or beside them not one sequence.
 pub(super) fn without_room(scenario: &Scenario, architecture: &Architecture) -> Option<Issue> {
     let share = scenario.vllm_share(scenario.card().ok()?.memory);
+    if share == Bytes::ZERO {
+        return None;
+    }
     let weights = weights(scenario, architecture)?;
-    (share > Bytes::ZERO && share <= weights).then(|| {
-        let message = format!(
-            "vLLM stops: its weights alone are {weights} in 16 bits, and its share of the card {share}"
-        );
-        let enough = scenario.least_vllm_share().map_or_else(
-            || "take a larger card".to_owned(),
-            |percent| format!("give it {percent} % of the card"),
-        );
-        Issue::warning(Field::VllmPercent, message)
-            .with_fix(format!("{enough}, or have a server elsewhere generate"))
-    })
+    let message = match budget(scenario, architecture, scenario.sequence) {
+        _ if share <= weights => {
+            format!("vLLM stops: its weights alone are {weights}, and its share of the card {share}")
+        }
+        Ok(budget) if budget.room() == Room::Stops => format!(
+            "vLLM stops: beside its weights, {weights}, and its profiling run, {}, its share of the card, {share}, has no room for the keys \
+             and values of one sequence of {} tokens",
+            budget.beside,
+            grouped(scenario.sequence)
+        ),
+        Ok(_) | Err(_) => return None,
+    };
+    let enough = scenario.least_vllm_share().map_or_else(
+        || "take a larger card".to_owned(),
+        |percent| format!("give it {percent} % of the card"),
+    );
+    let issue = Issue::warning(Field::VllmPercent, message);
+    Some(issue.with_fix(format!("{enough}, or have a server elsewhere generate")))
 }
 
 /// What is good to know of vLLM's share, and whether vLLM refuses it.
@@ -134,7 +154,8 @@ pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, i
         return;
     }
     let percent = scenario.reserve.vllm;
-    let message = match scenario.reserve.sleeps {
+    let note = |message: String| Issue::new(Severity::Note, Field::VllmPercent, message);
+    issues.push(note(match scenario.reserve.sleeps {
         true => format!(
             "vLLM takes {share} of the card ({percent} % of all of it) while it generates, and gives them back while the model is trained \
              (sleep level 2: weights, keys and values are discarded, the weights are copied from the model anew). What it has beside them \
@@ -143,38 +164,38 @@ pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, i
         false => format!(
             "vLLM takes {share} of the card ({percent} % of all of it) beside the training, with its CUDA graphs in it as far as it foresees them"
         ),
-    };
-    issues.push(Issue::new(Severity::Note, Field::VllmPercent, message));
+    }));
     let Some(architecture) = architecture else { return };
     if let Some(issue) = without_room(scenario, architecture) {
         issues.push(issue);
         return;
     }
-    let Some(weights) = weights(scenario, architecture) else { return };
-    let rest = share.saturating_sub(weights);
-    if let Some(token) = keys_and_values(architecture) {
-        let blocks = rest.0 / token.saturating_mul(BLOCK).max(1);
-        let each = scenario.sequence.div_ceil(BLOCK).max(1);
-        let message = format!(
-            "of vLLM's share {weights} are weights in 16 bits, and at most {rest} are keys and values: {} blocks of {BLOCK} tokens, \
-             {} sequences of {} tokens at once. What its profiling run of 4,096 tokens takes, which differs from version to version, comes \
-             off that",
-            grouped(blocks),
-            grouped(blocks / each),
-            grouped(scenario.sequence)
-        );
-        issues.push(Issue::new(Severity::Note, Field::VllmPercent, message));
-        let room = blocks.saturating_mul(BLOCK);
-        if let Some(context) = architecture.max_positions.filter(|context| *context > room) {
-            let message = format!(
-                "vLLM starts where one sequence of its context has room, {} tokens unless it is told otherwise: set vllm_max_model_length to {} \
-                 to {}, as the written script does",
-                grouped(context),
-                grouped(scenario.sequence),
-                grouped(room)
-            );
-            issues.push(Issue::new(Severity::Note, Field::VllmPercent, message));
+    let own = match budget(scenario, architecture, scenario.sequence) {
+        Ok(budget) => budget,
+        Err(reason) => {
+            issues.push(note(format!("how vLLM divides its share is not known: {reason}")));
+            return;
         }
+    };
+    let [tokens, sequences] = own.room().words();
+    issues.push(note(format!(
+        "of vLLM's share {} are weights, {} its profiling run of {} tokens, and {} keys and values: {tokens} tokens, {sequences} sequences of {} \
+         tokens at once",
+        own.weights,
+        own.beside,
+        grouped(BATCHED_TOKENS),
+        own.left,
+        grouped(scenario.sequence)
+    )));
+    let context = architecture.max_positions.filter(|context| *context > scenario.sequence);
+    let starts = |context| budget(scenario, architecture, context).is_ok_and(|budget| budget.starts());
+    if let Some(context) = context.filter(|context| !starts(*context)) {
+        issues.push(note(format!(
+            "vLLM starts where one sequence of its context has room, {} tokens unless it is told otherwise: set vllm_max_model_length to {}, as \
+             the written script does",
+            grouped(context),
+            grouped(scenario.sequence)
+        )));
     }
 }
 
@@ -200,15 +221,9 @@ mod tests {
             let own = scenario.validate().into_iter().filter(|issue| issue.field == Field::VllmPercent);
             own.map(|issue| issue.message).collect()
         };
-        // 7,615,616,512 parameters, 28 layers of 4 heads of 128: 57,344 bytes for each token
-        let blocks = ((30_u64 << 30) - 2 * 7_615_616_512) / (57_344 * 16);
-        let said =
-            format!("{} blocks of 16 tokens, {} sequences", crate::units::grouped(blocks), blocks / 128);
-        assert!(
-            told(&scenario).iter().any(|message| message.contains(&said)),
-            "{said}: {:?}",
-            told(&scenario)
-        );
+        // 7,615,616,512 parameters
+        let said = "of vLLM's share 14.2 GiB are weights, ";
+        assert!(told(&scenario).iter().any(|message| message.starts_with(said)), "{:?}", told(&scenario));
         scenario.reserve.vllm = 10;
         assert!(
             told(&scenario).iter().any(|message| message.starts_with("vLLM stops")),
@@ -218,5 +233,47 @@ mod tests {
         // who trains on texts has no answers generated
         scenario.task = Task::Sft;
         assert_eq!((scenario.gpu().unwrap().memory, told(&scenario).len()), (Bytes(100 << 30), 0));
+    }
+    /// Of every model whose budget `headroom serving` knows, with windows and latent attention among them; and what is enough is no more
+    /// than what starts.
+    #[test]
+    fn the_least_share_starts_and_less_does_not() {
+        for (model, memory) in
+            [("Qwen/Qwen2.5-7B", 80), ("google/gemma-2-9b", 80), ("deepseek-ai/DeepSeek-V2-Lite", 141)]
+        {
+            let mut scenario = Scenario {
+                task: Task::Grpo,
+                model: ModelChoice::Catalogue(model.into()),
+                method: Method::Lora,
+                gpu: GpuChoice::Custom(Bytes(memory << 30)),
+                sequence: 4096,
+                ..Scenario::default()
+            };
+            scenario.reserve.vllm = 50;
+            let least = scenario.least_vllm_share().unwrap();
+            let stops = |percent: u64| {
+                let scenario = scenario.with_vllm_share(percent);
+                super::without_room(&scenario, &scenario.architecture().unwrap()).is_some()
+            };
+            assert!(!stops(least) && stops(least - 10), "{model}: {least}");
+        }
+    }
+
+    /// Beside the weights there must be room for the profiling run and one sequence.
+    #[test]
+    fn weights_that_fit_are_not_enough() {
+        let mut scenario = Scenario {
+            task: Task::Grpo,
+            model: ModelChoice::Catalogue("Qwen/Qwen2.5-7B".into()),
+            method: Method::Lora,
+            gpu: GpuChoice::Custom(Bytes::gib(48.0)),
+            sequence: 16384,
+            ..Scenario::default()
+        };
+        // 14.4 GiB, of which 14.2 are weights
+        scenario.reserve.vllm = 30;
+        let issue = super::without_room(&scenario, &scenario.architecture().unwrap()).unwrap();
+        assert!(issue.message.contains("one sequence of 16,384 tokens"), "{}", issue.message);
+        assert!(issue.to_string().contains("give it 40 % of the card"), "{issue}");
     }
 }

@@ -9,9 +9,9 @@ mod repeat;
 pub(super) use record::Loading;
 pub(super) use repeat::Repeat;
 
-use super::device::Device;
 use crate::allocator::Stream;
 use crate::dtype::Dtype;
+use crate::hardware::Device;
 use crate::memory::{Category, Peak, Phase};
 use crate::step::what::{Dims, Role, Source, What, roles};
 use crate::work::{Group, Sent, Work};

@@ -1,9 +1,9 @@
 //! Scratch space that CUDA kernels of PyTorch ask the allocator for.
 
-use super::device::Device;
 use super::heap::{Heap, NOTHING, StorageId};
 use crate::allocator::Stream;
 use crate::dtype::Dtype;
+use crate::hardware::Device;
 use crate::memory::Category;
 use crate::step::what::{Source, What, torch};
 

@@ -7,7 +7,6 @@ use std::cell::{Cell, RefCell};
 use std::ops::{Deref, DerefMut};
 
 use super::autograd::Graph;
-use super::device::Device;
 use super::gradient::OnGrad;
 use super::heap::{Heap, StorageId};
 use super::parallel::Parallel;
@@ -15,6 +14,7 @@ use super::params::{ParamId, Params};
 use super::tensor::{Tensor, Value};
 use super::what::{Dims, Role, Rows};
 use crate::dtype::Dtype;
+use crate::hardware::Device;
 use crate::memory::{Category, WholeExperts};
 
 /// The state of a run; reached through [`Machine`]. What operations do most, allocate and free, they ask of the state as of

@@ -1,6 +1,6 @@
 //! The symbolic execution of a training step.
 //!
-//! - `heap`: storages, live bytes, event stream; `device` and `kernels`: the card and the scratch space of CUDA kernels;
+//! - `heap`: storages, live bytes, event stream; `kernels`: the scratch space of CUDA kernels;
 //! - `machine`: the state of a run; `tensor`: handles with Python's lifetimes; `repeat`: loops, one run on behalf of many;
 //! - `autograd`: the graph and the engine; `ops`: the operations, each with its derivative;
 //! - `params` and `forward`: the model on the machine and its forward pass;
@@ -14,7 +14,6 @@
 mod alive;
 mod allocate;
 mod autograd;
-mod device;
 mod fake_quant;
 mod float8;
 mod forward;
@@ -46,8 +45,6 @@ mod what;
 
 pub use alive::TensorGroup;
 pub use allocate::{Allocation, Failure, Milestone, Replay};
-pub(crate) use device::run_alike;
-pub(crate) use device::workspace_and_multiprocessors;
 pub use heap::record::Pass;
 pub(crate) use parallel::is_engines;
 pub use recording::Recording;

@@ -2,13 +2,13 @@
 
 use std::borrow::Cow;
 
-use super::device::Device;
 use super::forward::stacks::megatron::{Share, micro_batches};
 use super::forward::{Apart, Model, stacks};
 use super::line::Line;
 use super::machine::Machine;
 use super::parallel::{Parallel, is_loaded_on_cpu, supported};
 use super::support;
+use crate::hardware::Device;
 use crate::hardware::Gpu;
 use crate::issue::Issue;
 use crate::job::{Act, Batch, Job, Member, Training};

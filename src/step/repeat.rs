@@ -204,9 +204,9 @@ impl Machine {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hardware::Device;
     use crate::hardware::Gpu;
     use crate::memory::{Parts, Peak};
-    use crate::step::device::Device;
     use crate::units::Bytes;
 
     /// Live bytes and their highest point after a loop that asks for what the next run needs before it lets go of its own.

@@ -11,10 +11,10 @@ mod quantised;
 mod spikes;
 mod tuners;
 
-use super::device::Device;
 use super::forward::stacks::expert_layers;
 use super::forward::{Model, fills_cache};
 use super::machine::Machine;
+use crate::hardware::Device;
 use crate::issue::{Field, Issue};
 use crate::job::{Batch, HeadKind, Member};
 use crate::model::blocks::{

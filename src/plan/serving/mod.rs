@@ -1,11 +1,5 @@
 //! Serving a model: its weights in every format, and what vLLM leaves to keys and values beside them.
-//!
-//! Source of vLLM's budget: vLLM 0.21 v1/worker/gpu_worker.py `determine_available_memory`.
 
-mod between;
-mod cache;
-mod profile;
-mod ranks;
 mod share;
 
 #[cfg(test)]
@@ -16,18 +10,16 @@ use serde::{Deserialize, Serialize};
 use super::answer::Answer;
 use super::contexts::generating;
 use super::verdict::Verdict;
-use crate::hardware::Gpu;
+use crate::dtype::Dtype;
 use crate::issue::Issue;
 use crate::model::Architecture;
+use crate::model::blocks::Mixer;
 use crate::model::stored::Stored;
-use crate::scenario::colocated::keys_and_values;
 use crate::scenario::{Method, Precision, Scenario, WeightFormat};
-use crate::units::{Bytes, grouped};
+use crate::units::{Between, Bytes};
+use crate::vllm::{Cache, Room, Served, Share};
 
-pub use between::Between;
-use cache::{Blocks, Cache};
-use profile::Profiled;
-pub use share::{Share, among, kernels, least_room};
+pub use share::{among, kernels, least_room};
 
 /// What `generate` of transformers needs of the card.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -49,41 +41,9 @@ impl Needed {
         match self {
             Needed::Followed(_, needed, Verdict::Fits) => needed.to_string(),
             Needed::Followed(_, needed, verdict) => format!("{needed} {}", verdict.slug()),
-            Needed::Between(Between { least, most }) => format!("{least} to {most}"),
+            Needed::Between(range) => range.to_string(),
             Needed::AtLeast(least) => format!("over {least}"),
             Needed::Unknown(_) => "no answer".to_owned(),
-        }
-    }
-}
-
-/// What vLLM has for keys and values.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-pub enum Room {
-    /// Tokens of the KV cache, at least and at most, and how many sequences of the scenario's length they are.
-    Tokens {
-        /// At least and at most.
-        tokens: [u64; 2],
-        /// Of the scenario's length.
-        sequences: [f64; 2],
-    },
-    /// It stops: not one sequence of the length has room.
-    Stops,
-    /// It does not load this format, or its profiling run was not followed, and why.
-    Unknown(String),
-}
-
-impl Room {
-    /// Tokens, and sequences at once, in words.
-    pub fn words(&self) -> [String; 2] {
-        match self {
-            Room::Tokens { tokens: [least, most], sequences: [fewest, all] } => {
-                let range = |one: String, other: String| {
-                    if one == other { one } else { format!("{one} to {other}") }
-                };
-                [range(grouped(*least), grouped(*most)), range(format!("{fewest:.1}"), format!("{all:.1}"))]
-            }
-            Room::Stops => ["none: it stops".to_owned(), "0".to_owned()],
-            Room::Unknown(_) => ["no answer".to_owned(), "–".to_owned()],
         }
     }
 }
@@ -145,21 +105,19 @@ pub fn serving(base: &Scenario) -> Result<Vec<ServingRow>, Issue> {
     let card = base.card()?;
     let half = followed(&base, Stored::Half);
     let ranks = share::ranks(&base);
-    let served = Served {
-        rank: ranks::rank(&architecture, ranks),
-        ranks,
-        vocabulary: architecture.vocab,
-        share: Share::of(&base)?,
-        length: base.sequence.saturating_add(base.generation.new_tokens),
-        group: u64::try_from(base.quantization.group.size()).unwrap_or(0),
-    };
+    let length = base.sequence.saturating_add(base.generation.new_tokens);
+    let group = u64::try_from(base.quantization.group.size()).unwrap_or(0);
+    let served = Served::new(&architecture, ranks, Share::of(&base)?, (length, group));
     let rows = Stored::ALL.map(|stored| {
-        let weights = stored.bytes_in_groups(&architecture, served.group);
-        let [room, fp8] = [Cache::AsComputed, Cache::Fp8]
-            .map(|cache| served.room(stored, cache, &card).unwrap_or_else(Room::Unknown));
+        let weights = stored.bytes_in_groups(&architecture, group);
+        let room = |cache| {
+            let budget = served.budget(stored, cache, &card);
+            budget.map_or_else(Room::Unknown, |budget| budget.room())
+        };
+        let [room, fp8] = [Cache::AsComputed, Cache::Fp8].map(room);
         ServingRow {
             stored,
-            group: served.group,
+            group,
             weights,
             needed: needed(&base, &architecture, (stored, weights), &half),
             room,
@@ -227,66 +185,19 @@ fn needed(
     Needed::Between(Between { least, most })
 }
 
-/// Rows and columns of FP8 weights that share a scale.
-const FP8_BLOCK: u64 = 128;
-/// Columns of NVFP4's (vLLM 0.21 model_executor/layers/quantization/modelopt.py).
-const NVFP4_BLOCK: u64 = 16;
-
-/// A model that vLLM serves.
-struct Served {
-    /// As one of the GPUs has it, or why it does not.
-    rank: Result<Architecture, String>,
-    /// How many they are.
-    ranks: u64,
-    vocabulary: u64,
-    share: Share,
-    /// Tokens of a sequence.
-    length: u64,
-    group: u64,
-}
-
-impl Served {
-    /// What is left of a card beside weights and the profiling run, in blocks of the cache. Where vLLM counts tokens, it is those of
-    /// as many sequences of the length as run at once (`_report_kv_cache_config`).
-    fn room(&self, stored: Stored, cache: Cache, card: &Gpu) -> Result<Room, String> {
-        let rank = self.rank.as_ref().map_err(String::clone)?;
-        if stored.is_of_llama_cpp() {
-            return Err("how it runs llama.cpp's formats is not followed".to_owned());
+/// Bytes of the keys and values of one token in 16 bits, where every layer keeps those of all tokens.
+fn keys_and_values(architecture: &Architecture) -> Option<u64> {
+    let mut all = 0_u64;
+    for kind in &architecture.order {
+        let Mixer::Attention(attention) = &architecture.blocks.get(usize::from(*kind))?.mixer else {
+            return None;
+        };
+        if attention.window.is_some() || architecture.encoder.is_some() {
+            return None;
         }
-        if stored == Stored::Fp32 {
-            return Err("keys and values are float32 too then, which is not followed".to_owned());
-        }
-        let Served { ranks, vocabulary, share, length, .. } = *self;
-        match stored {
-            Stored::Fp8 => ranks::in_blocks(rank, FP8_BLOCK, true)?,
-            Stored::Gptq | Stored::Awq => ranks::in_blocks(rank, self.group, false)?,
-            Stored::Nvfp4 => ranks::in_blocks(rank, NVFP4_BLOCK, false)?,
-            // the kernels of MXFP4 pad
-            Stored::Half
-            | Stored::Int8
-            | Stored::Nf4
-            | Stored::Mxfp4
-            | Stored::Fp32
-            | Stored::Q8
-            | Stored::Q6
-            | Stored::Q5
-            | Stored::Q4 => {}
-        }
-        let transient = Profiled { rank, ranks, vocabulary, stored, length, share }.transient(card)?;
-        let blocks = Blocks::of(rank, cache)?;
-        let weights = stored.bytes_in_groups(rank, self.group);
-        let of_sequence = blocks.of_sequence(self.length, self.share.tokens).max(1);
-        let within = [transient.most, transient.least].map(|transient| {
-            let beside = Bytes(transient.0.saturating_add(profile::positions(rank)));
-            blocks.within(self.share.bytes.saturating_sub(weights).saturating_sub(beside).0)
-        });
-        if within[1] < of_sequence {
-            return Ok(Room::Stops);
-        }
-        let tokens = within.map(|blocks| {
-            let tokens = u128::from(blocks) * u128::from(self.length) / u128::from(of_sequence);
-            u64::try_from(tokens).unwrap_or(u64::MAX)
-        });
-        Ok(Room::Tokens { tokens, sequences: within.map(|blocks| blocks as f64 / of_sequence as f64) })
+        let layer =
+            attention.kv_heads.saturating_mul(attention.head_dim).saturating_mul(2 * Dtype::Bf16.bytes());
+        all = all.saturating_add(layer);
     }
+    (all > 0).then_some(all)
 }

@@ -6,22 +6,10 @@ use crate::issue::Issue;
 use crate::model::blocks::FeedForward;
 use crate::scenario::Scenario;
 use crate::units::{Bytes, grouped};
+use crate::vllm::Share;
 
 /// vLLM's `gpu_memory_utilization` where nothing is said, in percent (config/cache.py).
 pub const UTILISATION: u64 = 92;
-
-/// What vLLM asks of a card.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Share {
-    /// `gpu_memory_utilization`, in percent.
-    pub percent: u64,
-    /// Bytes of that.
-    pub bytes: Bytes,
-    /// Tokens of its profiling run (`max_num_batched_tokens`).
-    pub tokens: u64,
-    /// Sequences that it draws a next token for (`max_num_seqs`).
-    pub sequences: u64,
-}
 
 impl Share {
     /// Of a scenario's card, with the defaults of `vllm serve`.

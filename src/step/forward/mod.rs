@@ -48,7 +48,6 @@ use std::collections::VecDeque;
 use std::ops::{Deref, Range};
 
 use self::stacks::trl::log_probs::Asked;
-use super::device::Device;
 use super::machine::Machine;
 use super::ops::attention::{Arguments, Choice, Kernel, Scores};
 use super::ops::four_bit::Format;
@@ -59,6 +58,7 @@ use super::repeat::{Alike, Kept};
 use super::tensor::{Tensor, Value};
 use super::what::Role;
 use crate::dtype::Dtype;
+use crate::hardware::Device;
 use crate::job::{Batch, Member};
 use crate::memory::Category;
 use crate::model::blocks::{Dropout, LinearClass, Mixer};

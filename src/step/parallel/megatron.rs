@@ -6,9 +6,9 @@
 //! the allocator's trace.
 
 use crate::dtype::Dtype;
+use crate::hardware::Device;
 use crate::memory::Category;
 use crate::scenario::{Cluster, Layout, ReduceDtype, Sharding};
-use crate::step::device::Device;
 use crate::step::heap::{Heap, NOTHING, StorageId};
 use crate::step::parallel::Wrapped;
 use crate::step::params::{ParamId, Params};

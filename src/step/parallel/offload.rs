@@ -84,8 +84,8 @@ pub(super) fn states(numel: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hardware::Device;
     use crate::hardware::Gpu;
-    use crate::step::device::Device;
     use crate::units::Bytes;
 
     #[test]

@@ -459,8 +459,8 @@ pub(super) fn scratch(heap: &mut Heap, numel: u64, dtype: Dtype, what: &'static 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hardware::Device;
     use crate::hardware::Gpu;
-    use crate::step::device::Device;
     use crate::units::Bytes;
 
     /// The bytes that each reduction lays out in one tensor, of two ranks and two parameters.

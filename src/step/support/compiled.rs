@@ -1,5 +1,6 @@
 //! What of compiled layers is modelled: what was compared with the code that inductor generates.
 
+use crate::hardware::Device;
 use crate::issue::{Field, Issue};
 use crate::job::{Act, Batch, Job, Loss, Member};
 use crate::model::Architecture;
@@ -9,7 +10,6 @@ use crate::scenario::{
     AttentionKernel, Checkpointing, Compile, Lengths, LoraTargets, Mask, Method, Modules, Offloading,
     Precision, StepTime, Tuner,
 };
-use crate::step::device::Device;
 
 /// The least compute capability, times ten, on which graphs were compared.
 const LEAST_CAPABILITY: u32 = 80;

@@ -1,12 +1,12 @@
 //! What of training with products in 8-bit floats is modelled: what was compared with torchao's own layers.
 
 use super::has_linear_subclass;
+use crate::hardware::Device;
 use crate::issue::{Field, Issue};
 use crate::job::{Act, Batch, Job, Loss, Member};
 use crate::model::Architecture;
 use crate::scenario::software::{ModelCode, Software, Trainer};
 use crate::scenario::{Float8, Float8Layers, Lengths, Method, Offloading, Sharding, Tuner, WrappedBy};
-use crate::step::device::Device;
 use crate::step::float8::MULTIPLE;
 use crate::units::grouped;
 

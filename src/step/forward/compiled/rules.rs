@@ -1,7 +1,7 @@
 //! What inductor chooses by the size of a layer and by the card.
 
 use super::draft::Sums;
-use crate::step::device::Device;
+use crate::hardware::Device;
 
 /// Outputs of a reduction for each multiprocessor from which on it is not split (torch/_inductor/ir.py `Reduction.num_splits`).
 const OUTPUTS_OF_A_MULTIPROCESSOR: u64 = 64;

@@ -4,8 +4,8 @@
 
 use super::arguments::Kernel;
 use crate::dtype::Dtype;
+use crate::hardware::Device;
 use crate::scenario::AttentionKernel;
-use crate::step::device::Device;
 
 /// What the choice of kernel depends on.
 #[derive(Clone, Copy, Debug)]

@@ -3,7 +3,7 @@
 //! Source: bitsandbytes 0.50 backends/cuda/ops.py `_gemm_4bit_use_custom_cuda`.
 
 use crate::dtype::Dtype;
-use crate::step::device::Device;
+use crate::hardware::Device;
 use crate::step::ops::shape::Shape;
 
 /// Rows above which the weight is always dequantised.

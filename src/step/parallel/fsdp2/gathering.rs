@@ -3,8 +3,8 @@
 use super::{BLOCK_BYTES, CHUNKS, COLLECTIVES, Fsdp2, PARAM};
 use crate::allocator::Stream;
 use crate::dtype::Dtype;
+use crate::hardware::Device;
 use crate::memory::Category;
-use crate::step::device::Device;
 use crate::step::float8::casts::{Cast, Float8Tensor, Over, Whole};
 use crate::step::heap::{Heap, StorageId};
 use crate::step::params::{DOUBLE_QUANT_BLOCK, Kept, Parameter, Params, QUANT_BLOCK};

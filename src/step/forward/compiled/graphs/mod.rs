@@ -119,8 +119,8 @@ mod tests {
     use super::super::draft::{Adapters, Beside, Projected, Targets};
     use super::super::rules::{bias_sums, norm_sums, padded};
     use super::*;
+    use crate::hardware::Device;
     use crate::hardware::Gpu;
-    use crate::step::device::Device;
     use crate::step::inductor::Line;
     use crate::units::Bytes;
 

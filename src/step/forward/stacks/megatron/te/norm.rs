@@ -4,8 +4,8 @@
 
 use super::{MODULES, NORMED, ROOTS};
 use crate::dtype::Dtype;
+use crate::hardware::Device;
 use crate::step::autograd::{Grad, INPUTS, Node, Results};
-use crate::step::device::Device;
 use crate::step::heap::NOTHING;
 use crate::step::machine::State;
 use crate::step::ops::norm::NormLayer;

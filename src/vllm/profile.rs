@@ -4,15 +4,13 @@
 //! model_executor/layers/fused_moe/experts/ (`workspace_shapes`), model_executor/layers/attention/mla_attention.py; and the tensors that were
 //! alive at the peaks of the runs in data/vllm.tsv.
 
-use super::between::Between;
-use super::share::Share;
-use crate::hardware::Gpu;
+use super::Share;
+use super::cache::BLOCK;
+use crate::hardware::{Device, Gpu};
 use crate::model::Architecture;
 use crate::model::blocks::{Attention, Block, FeedForward, Latent, LatentQuery, Mixer, Mlp, Moe};
 use crate::model::stored::Stored;
-use crate::scenario::colocated::BLOCK;
-use crate::step::workspace_and_multiprocessors;
-use crate::units::Bytes;
+use crate::units::{Between, Bytes};
 
 /// Latent attention opens no more tokens of its cache at once (`determine_chunked_prefill_workspace_size`).
 const OPENED: u64 = 64 * 1024;
@@ -51,7 +49,7 @@ impl Profiled<'_> {
                     .to_owned(),
             );
         }
-        let (workspace, multiprocessors) = workspace_and_multiprocessors(card);
+        let Device { workspace, multiprocessors, .. } = Device::of(card);
         let (hidden, vocabulary) = (self.rank.hidden, self.vocabulary);
         let Share { sequences, .. } = self.share;
         let experts = self.workspace_of_experts()?;

@@ -1,11 +1,11 @@
 //! The card, as far as kernels are chosen and launched by it.
 
-use crate::hardware::Gpu;
+use super::gpu::Gpu;
 use crate::units::Bytes;
 
 /// What kernels are chosen and launched by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Device {
+pub(crate) struct Device {
     /// Compute capability times ten: 80 for 8.0.
     pub capability: u32,
     /// Streaming multiprocessors.
@@ -30,12 +30,6 @@ const SMALL_CARD: Bytes = Bytes(49 << 29);
 /// Whether both run every step alike, event by event: what differs is how much they have room for.
 pub(crate) fn run_alike(one: &Gpu, other: &Gpu) -> bool {
     Device::of(one) == Device::of(other)
-}
-
-/// Bytes of a card's cuBLAS workspace, and its multiprocessors.
-pub(crate) fn workspace_and_multiprocessors(gpu: &Gpu) -> (u64, u64) {
-    let device = Device::of(gpu);
-    (device.workspace, device.multiprocessors)
 }
 
 impl Device {

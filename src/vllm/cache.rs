@@ -5,11 +5,13 @@
 
 use crate::model::Architecture;
 use crate::model::blocks::{Attention, Latent, Mixer, Projection};
-use crate::scenario::colocated::BLOCK;
+
+/// Tokens of a block (`block_size` on CUDA).
+pub(crate) const BLOCK: u64 = 16;
 
 /// How vLLM keeps keys and values (`kv_cache_dtype`).
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Cache {
+pub(crate) enum Cache {
     /// In the 16 bits that are computed in.
     AsComputed,
     /// A byte each (`AttentionSpec.real_page_size_bytes`); their scales are a number for each layer.
