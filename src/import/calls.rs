@@ -167,11 +167,17 @@ pub(super) fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
         if let ("from_pretrained", Some(model @ Value::String(_))) = (name, call.values.first()) {
             setting::flatten(name, "model_name_or_path", model.clone(), &mut settings);
         }
+        // trl's trainers load the model whose name they are given, first or by name
+        if let Some(model @ Value::String(_)) = call.values.first().filter(|value| !is_object(value))
+            && name.ends_with("Trainer")
+        {
+            setting::flatten(name, "model", model.clone(), &mut settings);
+        }
         for (argument, value) in &call.named {
             // a model that is handed over as an object is the one that was loaded
             let is_object = name.ends_with("Trainer")
                 && ["model", "loss", "teacher_model"].contains(&argument.as_str())
-                && value.as_str().is_some_and(|value| !value.contains('/') || value.contains('('));
+                && is_object(value);
             // trl's trainers take a class with its arguments
             if let ("optimizer_cls_and_kwargs", Value::Array(pair)) = (argument.as_str(), value)
                 && let [Value::String(class), Value::Object(own)] = pair.as_slice()
@@ -269,6 +275,11 @@ fn in_usual_words(script: &python::Script, base: &Scenario) -> Option<Understood
     let format = if is_estimator { Format::TrainerToml } else { Format::Usual };
     let parts = Parts { command: is_estimator, ..Parts::default() };
     Some(understood(format, Reader::new(base.clone(), settings), parts))
+}
+
+/// Whether a trainer is handed a model or a loss itself, and not the name of one.
+fn is_object(value: &Value) -> bool {
+    value.as_str().is_some_and(|value| !value.contains('/') || value.contains('('))
 }
 
 /// Whether a setting of DeepSpeed's is left to the trainer.

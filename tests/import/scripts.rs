@@ -31,6 +31,19 @@ fn models_are_loaded_by_their_own_classes_too() {
     }
 }
 
+/// As trl's own examples do; an object in its place is the model that was loaded.
+#[test]
+fn trainers_are_given_a_model_by_name_in_the_first_place() {
+    let named =
+        read("trainer = SFTTrainer('Qwen/Qwen2.5-0.5B', args=SFTConfig(max_length=512), train_dataset=rows)");
+    assert_eq!((named.scenario.model.name(), named.scenario.sequence), ("Qwen/Qwen2.5-0.5B".into(), 512));
+    let object = read(
+        "model = AutoModelForCausalLM.from_pretrained('Qwen/Qwen2.5-1.5B')\nother = make('a/b')\n\
+         trainer = SFTTrainer(model, SFTConfig(max_length=512))\ntrainer = SFTTrainer(other, SFTConfig(max_length=512))",
+    );
+    assert_eq!(object.scenario.model.name(), "Qwen/Qwen2.5-1.5B");
+}
+
 #[test]
 fn what_loads_something_else_is_told() {
     let training = "\nmodel = AutoModelForCausalLM.from_pretrained('Qwen/Qwen2.5-1.5B')\n";
