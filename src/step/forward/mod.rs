@@ -11,6 +11,7 @@ mod buffers;
 mod classification;
 mod compiled;
 mod cut;
+mod decoder;
 pub(super) mod embedding;
 mod evaluation;
 mod fake_quant;
@@ -40,8 +41,7 @@ mod virtual_tokens;
 mod vision;
 mod wrapped;
 
-use crate::scenario::software::{HeadCode, ModelCode, Software};
-use crate::step::parallel::Module;
+use crate::scenario::software::{HeadCode, Software};
 use crate::step::what::roles;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -49,27 +49,26 @@ use std::ops::{Deref, Range};
 
 use self::stacks::trl::log_probs::Asked;
 use super::machine::Machine;
-use super::ops::attention::{Arguments, Choice, Kernel, Scores};
 use super::ops::four_bit::Format;
 use super::ops::linear;
 use super::ops::merged::Mergeable;
 use super::params::ParamId;
-use super::repeat::{Alike, Kept};
+use super::repeat::Kept;
 use super::tensor::{Tensor, Value};
 use super::what::Role;
 use crate::dtype::Dtype;
 use crate::hardware::Device;
 use crate::job::{Batch, Member};
 use crate::memory::Category;
-use crate::model::blocks::{Dropout, LinearClass, Mixer};
+use crate::model::Architecture;
+use crate::model::blocks::{Dropout, LinearClass};
 use crate::model::modeling::{Code, Modeling};
-use crate::model::{Architecture, HeadTransform};
 use crate::scenario::{AttentionKernel, Checkpointing};
 use bound::find;
 pub(super) use bound::{BoundEncoder, BoundLayer, BoundOutside};
 pub(super) use families::fills_cache;
 use generate::Generating;
-use inputs::{Embedded, MASK, Seen, Shared};
+use inputs::Shared;
 pub(super) use layer_groups::Apart;
 use stacks::megatron::Share;
 use tuners::Widest;
@@ -483,184 +482,5 @@ impl<'a> Pass<'_, 'a> {
             state.autocast = None;
             state.clear_cast_cache();
         });
-    }
-
-    fn decoder(&self) -> Hidden<'a> {
-        let (embedded, mut shared) = self.prepare();
-        let Embedded { hidden, kept, positions, locals } = embedded;
-        let mut kept = kept.then(|| hidden.clone());
-        let mut variables = [hidden];
-        // what a layer returned, where something is added to it afterwards
-        let mut returned = None;
-        for group in &self.layer_groups {
-            let others = self.keeps_states().then_some(&self.states_of_others);
-            let alike = Alike::All { held: &mut kept, given: others };
-            self.machine.repeat(group.times.into(), alike, &mut variables, &mut |[hidden], _| {
-                for index in &group.layers {
-                    if self.keeps_states() {
-                        self.states.borrow_mut().push(hidden.clone());
-                    }
-                    *hidden = self.layer_or_checkpoint(*index, hidden, &shared);
-                    let deepened = self.deepened(*index, hidden);
-                    returned = deepened.map(|deepened| std::mem::replace(hidden, deepened));
-                }
-            });
-            self.machine.with(|state| state.parallel.carried().map(|carried| state.counts_once(carried)));
-            if let Some(carried) = &*self.outputs.borrow() {
-                self.machine.with(|state| state.counts_once(carried.value.storage));
-            }
-        }
-        drop(returned);
-        let [mut hidden] = variables;
-        if let Some(norm) = &self.architecture.final_norm {
-            let norm = find(&self.outside.norms, |bound| bound.name == norm.name);
-            hidden = match Software::of(self.member.stack).model {
-                ModelCode::Transformers if self.shards => {
-                    self.machine.norm_unit(hidden, |hidden| hidden.normed(&norm))
-                }
-                ModelCode::Transformers => hidden.normed(&norm),
-                ModelCode::Litgpt => hidden.litgpt_normed(&norm),
-                // its variable lives on beside the normed one: the head's code does both
-                ModelCode::Torchtune => hidden,
-                ModelCode::Unsloth => hidden.unsloth_normed(&norm),
-                ModelCode::Megatron => hidden,
-            };
-        }
-        hidden = self.machine.leave_module(Module::DECODER, hidden);
-        if self.keeps_states() {
-            self.states.borrow_mut().push(hidden.clone());
-        }
-        if let Some(HeadTransform::Project(linear)) = &self.architecture.head.transform {
-            hidden = hidden.through(&find(&self.outside.linears, |bound| bound.name == linear.name));
-        }
-        if self.architecture.head.transform == Some(HeadTransform::Pooler) {
-            self.pool_for_nobody(&hidden);
-        }
-        if self.checkpointing() == Checkpointing::Off {
-            self.machine.with(|state| state.drop_left());
-        }
-        // the forward's arguments go first, then its variables
-        let values = shared.map(|tensor| tensor.value);
-        let masks = (shared.full.take(), shared.sliding.take());
-        // of a model with pictures that is given none they are variables of the forward around the text's
-        let around = self.tower.is_none() && !self.architecture.towers.is_empty();
-        let outer = if around { kept.take() } else { None };
-        if self.modeling.mask_arguments {
-            drop(masks);
-            drop(kept);
-            drop((positions, shared.positions.take()));
-            drop(locals);
-        } else {
-            drop((positions, shared.positions.take()));
-            drop(locals);
-            drop(kept);
-            drop(masks);
-        }
-        drop(shared);
-        drop(outer);
-        drop(self.outputs.take());
-        drop(self.deep.take());
-        let given = Given { layers: values, encoder: self.tower_given.take() };
-        Hidden { states: hidden, given, ids: None, encoded: None }
-    }
-
-    fn layer_or_checkpoint(
-        &self,
-        index: usize,
-        hidden: &Tensor<'a>,
-        shared: &Shared<Tensor<'a>>,
-    ) -> Tensor<'a> {
-        let layer = &self.layers[index];
-        if let Mixer::Cross(_) = layer.block.mixer {
-            // there are no pictures to attend to
-            return hidden.clone();
-        }
-        match self.checkpointing() {
-            Checkpointing::Off | Checkpointing::Selective => self.layer(layer, hidden, shared),
-            Checkpointing::NonReentrant | Checkpointing::Reentrant => {
-                let mut arguments = shared.arguments(Seen::by(&layer.block.mixer));
-                if let (Code::DeepseekSparse, Some(chosen)) = (self.modeling.code, &*self.outputs.borrow()) {
-                    arguments[arguments.len() - 1] = chosen.value.storage;
-                }
-                let is_reentrant = self.checkpointing() == Checkpointing::Reentrant;
-                if !is_reentrant && !self.modeling.mask_by_position {
-                    // the keyword arguments go in the order of the call: the mask, then the pair of sines and cosines
-                    arguments[..=MASK].rotate_right(1);
-                }
-                let positional = self.modeling.mask_by_position.then_some(MASK);
-                let layer_of_pass = self.number * self.layers.len() + index;
-                // the `CheckpointWrapper` of torchtune is in the unit that it shards
-                let inside = Software::of(self.member.stack).model == ModelCode::Torchtune;
-                let run = |hidden: &Tensor<'a>| {
-                    self.machine.checkpointed(layer_of_pass, hidden, arguments, || {
-                        self.machine.with(|state| state.graph.note_named(|place| Some(place) != positional));
-                        match inside {
-                            true => self.layer_forward(layer, hidden, shared),
-                            false => self.layer(layer, hidden, shared),
-                        }
-                    })
-                };
-                if inside { self.within_hooks(layer, hidden, run) } else { run(hidden) }
-            }
-            Checkpointing::Offloaded => self.offloaded(index, hidden, shared),
-        }
-    }
-
-    /// Runs a checkpointed layer's forward again.
-    pub fn recompute(&self, index: usize, hidden: Tensor<'a>, given: &Given<Shared<Value>>) {
-        if self.encoder.is_some() {
-            return match self.modeling.code {
-                Code::Bart => self.recompute_bart(index, &hidden, given),
-                _ => self.recompute_t5(index, &hidden, given),
-            };
-        }
-        if self.recompute_tower(index, &hidden, given) {
-            return;
-        }
-        let shared = &given.layers;
-        let shared = shared.of(Seen::by(&self.layers[index].block.mixer)).map(|value| {
-            self.machine.with(|state| state.retain(value.storage));
-            Tensor { machine: self.machine, value: *value }
-        });
-        self.machine.with(|state| state.autocast = self.autocast);
-        let output = self.layer(&self.layers[index], &hidden, &shared);
-        self.machine.with(|state| state.keep_output(output.value.storage));
-        drop(output);
-        self.leave_autocast();
-    }
-
-    /// `outputs = block(…)` in bloom's and falcon's forward: the probabilities live until the next layer is through.
-    fn keep_weights(&self, weights: Option<Tensor<'a>>) {
-        if let Some(weights) = &weights {
-            self.machine.with(|state| {
-                state.note_returned(&weights.value);
-                state.keep_output(weights.value.storage);
-            });
-        }
-        if !self.machine.with(|state| state.recomputing) {
-            drop(self.outputs.replace(weights));
-        }
-    }
-
-    /// The kernel that runs for such attention.
-    fn kernel(&self, scores: Scores, given: &Arguments<'_, 'a>) -> Kernel {
-        let Arguments { q, k, v, mask, dropout, .. } = *given;
-        Choice {
-            wanted: self.member.attention,
-            dtype: self.autocast.unwrap_or(q.value.dtype),
-            device: self.device,
-            masked: mask.is_some(),
-            // t5's bias lies token after token
-            strided_mask: mask.is_some_and(|mask| mask.value.shape != mask.value.layout),
-            grouped: scores.kv_heads != scores.heads,
-            enable_gqa: scores.enable_gqa,
-            head_dim: scores.head_dim,
-            value_dim: scores.value_dim,
-            sequence: scores.sequence,
-            dropout,
-            recorded: self.machine.with(|state| state.graph.is_recorded())
-                && [q, k, v].into_iter().any(|tensor| tensor.value.requires_grad()),
-        }
-        .kernel()
     }
 }

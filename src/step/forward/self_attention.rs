@@ -5,7 +5,7 @@ use super::layer::Mixed;
 use super::{BoundLayer, Pass, Shared};
 use crate::model::blocks::{Attention, Linear, Norm, Projection, QkNorm, Rotary};
 use crate::model::modeling::{Code, HeadNorms};
-use crate::step::ops::attention::{Arguments, Kernel, Scores, scaled_dot_product};
+use crate::step::ops::attention::{Arguments, Choice, Kernel, Scores, scaled_dot_product};
 use crate::step::ops::matmul::{Product, Second};
 use crate::step::params::ParamId;
 use crate::step::tensor::Tensor;
@@ -445,6 +445,28 @@ impl<'a> Pass<'_, 'a> {
         drop(k);
         drop(v);
         Mixed { output, weights: Some(weights) }
+    }
+
+    /// The kernel that runs for such attention.
+    pub(super) fn kernel(&self, scores: Scores, given: &Arguments<'_, 'a>) -> Kernel {
+        let Arguments { q, k, v, mask, dropout, .. } = *given;
+        Choice {
+            wanted: self.member.attention,
+            dtype: self.autocast.unwrap_or(q.value.dtype),
+            device: self.device,
+            masked: mask.is_some(),
+            // t5's bias lies token after token
+            strided_mask: mask.is_some_and(|mask| mask.value.shape != mask.value.layout),
+            grouped: scores.kv_heads != scores.heads,
+            enable_gqa: scores.enable_gqa,
+            head_dim: scores.head_dim,
+            value_dim: scores.value_dim,
+            sequence: scores.sequence,
+            dropout,
+            recorded: self.machine.with(|state| state.graph.is_recorded())
+                && [q, k, v].into_iter().any(|tensor| tensor.value.requires_grad()),
+        }
+        .kernel()
     }
 }
 

@@ -1,0 +1,203 @@
+//! What the choices of a scenario imply together.
+
+use std::sync::Arc;
+
+use super::software::{Software, Trainer};
+use super::{
+    Checkpointing, Evaluates, Experts, GpuChoice, Issue, Layout, LossKernel, Merges, Method, Precision,
+    Saves, Scenario, Sharding, Stack, Task, WrappedBy,
+};
+use crate::hardware::{self, Gpu, NCCL};
+use crate::memory::Memory;
+use crate::model::Architecture;
+use crate::units::Bytes;
+
+impl Scenario {
+    /// Whether its optimizer projects the gradients of the target modules, onto as many directions as the rank says.
+    pub fn projects(&self) -> bool {
+        self.optimizer.projects() && self.method == Method::Full && self.task.trains()
+    }
+
+    /// Whether the model has experts of which it was compared how they run as layers of their own.
+    fn has_expert_layers(&self) -> bool {
+        let architecture = self.model.architecture();
+        let family = architecture.ok().and_then(|architecture| architecture.family);
+        family.is_some_and(|family| family.modeling.expert_layers.is_some())
+    }
+
+    /// Whether its experts can be layers of their own, as transformers fine-tunes them on one GPU.
+    pub(crate) fn can_have_expert_layers(&self) -> bool {
+        self.stack == Stack::Transformers
+            && self.task == Task::Sft
+            && !self.cluster.has_engine()
+            && self.has_expert_layers()
+    }
+
+    /// Whether its experts are layers of their own, as transformers had them before 5.
+    pub(crate) fn runs_expert_layers(&self) -> bool {
+        self.experts == Experts::Layers && self.has_expert_layers()
+    }
+
+    /// Whether linear layers multiply in 8-bit floats while it trains.
+    pub fn trains_in_float8(&self) -> bool {
+        self.float8.is_on() && self.task.trains()
+    }
+
+    /// Whether linear layers round as if they were quantised already while it trains.
+    pub fn trains_quantization_aware(&self) -> bool {
+        self.qat.is_on() && self.task.trains()
+    }
+
+    /// Whether weights are wrapped for gathers in 8 bits where FSDP2 does not wrap them once more.
+    pub(crate) fn wraps_float8_weights(&self) -> bool {
+        self.trains_in_float8() && self.float8.gathers && !self.cluster.is_fsdp2()
+    }
+
+    /// Whether the trainer evaluates after some of its steps.
+    pub fn evaluates(&self) -> bool {
+        self.evaluation.keeps != Evaluates::Off && self.task.trains()
+    }
+
+    /// Whether a checkpoint is made after some of its steps.
+    pub fn saves(&self) -> bool {
+        self.spikes.saving != Saves::Off && self.task.trains()
+    }
+
+    /// Whether the first GPU gathers whole weights for its checkpoint.
+    pub fn gathers_saved(&self) -> bool {
+        self.saves() && self.spikes.saving == Saves::Full && self.cluster.shards()
+    }
+
+    /// Whether whole weights are saved, of the model at the end at least: unless its checkpoints are of each GPU's own part.
+    pub fn saves_whole(&self) -> bool {
+        !self.saves() || self.spikes.saving == Saves::Full
+    }
+
+    /// Where adapters are merged into the weights in the end: nowhere where there are none.
+    pub fn merges(&self) -> Merges {
+        if self.method.has_adapters() && self.task.trains() { self.spikes.merging } else { Merges::Off }
+    }
+
+    /// Whether it is a training on a single GPU of which DeepSpeed may lay something into the CPU's memory.
+    pub(crate) fn offloads_alone(&self) -> bool {
+        !self.cluster.is_many()
+            && self.task.trains()
+            && !matches!(self.task, Task::Classify | Task::Embed | Task::Distil | Task::Ppo)
+            && matches!(self.stack, Stack::Transformers | Stack::Trl)
+    }
+
+    /// How its GPUs divide the model among them: as Megatron-core does, or each layer by transformers' own plan.
+    pub(crate) fn divided(&self) -> Layout {
+        match self.stack {
+            Stack::Megatron => self.cluster.layout,
+            Stack::Transformers if self.cluster.is_many() => Layout::of_tensors(self.cluster.layout.tensor),
+            Stack::Transformers
+            | Stack::Trl
+            | Stack::Liger
+            | Stack::Torchtune
+            | Stack::Unsloth
+            | Stack::Litgpt => Layout::WHOLE,
+        }
+    }
+
+    /// The training library with the version that is followed: of trl the last one that has the task's trainer.
+    pub fn library(&self) -> &'static str {
+        match (self.stack, self.task) {
+            (Stack::Trl, Task::Ppo) => "trl 1.12",
+            // the version that was measured of those that make all logits
+            (Stack::Trl, _) if self.savings.loss == LossKernel::Full => "trl 1.9",
+            (Stack::Trl, _) if self.savings.loss == LossKernel::Axolotl => "axolotl 0.19",
+            (Stack::Trl, _) if self.savings.loss == LossKernel::LogSoftmax => "LLaMA-Factory 0.9.5",
+            (Stack::Transformers, _) if self.runs_expert_layers() => "transformers 4.57 + PEFT 0.21",
+            (stack, _) => stack.label(),
+        }
+    }
+
+    /// Whether trl makes checkpoints reentrant, whatever it is asked for: beside adapters under ZeRO-3 (trl 1.16
+    /// trainer/sft_trainer.py), but for its trainers of odds (experimental/orpo/orpo_trainer.py).
+    pub(crate) fn is_made_reentrant(&self) -> bool {
+        Software::of(self.stack).trainer == Trainer::Trl
+            && self.cluster.has_engine()
+            && self.cluster.sharding == Sharding::Zero3
+            && self.method.has_adapters()
+            && self.task.trains()
+            && !self.task.is_of_odds()
+    }
+
+    /// Whether axolotl's function wraps the model for FSDP2.
+    pub(crate) fn is_wrapped_by_axolotl(&self) -> bool {
+        let is_said = self.cluster.wrapped_by == WrappedBy::Axolotl;
+        is_said && self.cluster.is_fsdp2() && Software::of(self.stack).runs_loop()
+    }
+
+    /// Which checkpoints its trainer makes.
+    pub(crate) fn checkpoints(&self) -> Checkpointing {
+        match self.checkpointing {
+            Checkpointing::NonReentrant if self.is_made_reentrant() => Checkpointing::Reentrant,
+            chosen => chosen,
+        }
+    }
+
+    /// What each process needs of the CPU's memory where it keeps something there: that, or the whole model that it read before it had
+    /// shards of it, where that is more.
+    pub(crate) fn on_host_of_each(&self, memory: &Memory) -> Bytes {
+        if memory.on_host == Bytes::ZERO {
+            return Bytes::ZERO;
+        }
+        memory.on_host.max(self.loaded_by_each(memory.parameters.total).unwrap_or_default())
+    }
+
+    /// What each process reads into the CPU's memory where FSDP2 makes shards of a model that `from_pretrained` left there whole; none
+    /// elsewhere.
+    pub(crate) fn loaded_by_each(&self, parameters: u64) -> Option<Bytes> {
+        let by_hand = matches!(self.stack, Stack::Transformers | Stack::Liger | Stack::Trl);
+        let width = match self.precision {
+            Precision::Fp32 | Precision::AmpBf16 | Precision::AmpFp16 => 4,
+            Precision::Bf16 | Precision::Fp16 | Precision::AmpBf16Weights | Precision::AmpFp16Weights => 2,
+        };
+        let reads = by_hand && self.cluster.is_fsdp2() && self.method != Method::Qlora;
+        reads.then(|| Bytes(parameters.saturating_mul(width)))
+    }
+
+    /// The architecture of the chosen model.
+    ///
+    /// # Errors
+    /// An [`Issue`] on [`Field::Model`] where the catalogue has no such model or its config cannot be understood.
+    pub fn architecture(&self) -> Result<Arc<Architecture>, Issue> {
+        self.model.architecture()
+    }
+
+    /// What to call the model.
+    pub fn model_name(&self) -> String {
+        self.model.name()
+    }
+
+    /// The chosen card, all of it.
+    pub(crate) fn card(&self) -> Result<Gpu, Issue> {
+        Ok(match &self.gpu {
+            GpuChoice::Catalogue(slug) => hardware::gpu(slug)?,
+            GpuChoice::Custom(memory) => Gpu::custom(*memory),
+        })
+    }
+
+    /// The chosen card, its memory what others leave of it and what need not stay free ([`Reserve`]); a custom amount of memory
+    /// is a card of that size with nothing else known. Beside others NCCL's buffers
+    /// are part of what may lie outside of PyTorch's allocator at most ([`Gpu::context_most`]).
+    ///
+    /// # Errors
+    /// An [`Issue`] on [`Field::Gpu`] where no card has that slug.
+    pub fn gpu(&self) -> Result<Gpu, Issue> {
+        let mut gpu = self.card()?;
+        if self.reserve.context > 0 {
+            gpu.context = Bytes::mib(self.reserve.context);
+            gpu.context_most = gpu.context;
+        }
+        gpu.workspace = Some(Bytes::kib(self.reserve.workspace)).filter(|bytes| *bytes > Bytes::ZERO);
+        if self.cluster.is_many() {
+            gpu.context_most += NCCL;
+        }
+        let apart = self.reserve.apart() + self.colocated(gpu.memory);
+        gpu.memory = gpu.memory.saturating_sub(apart);
+        Ok(gpu)
+    }
+}
