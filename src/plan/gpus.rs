@@ -129,7 +129,7 @@ pub(super) fn usually_between(
 }
 
 /// A scenario, where it fits.
-fn held(scenario: Scenario, recorded: &Recorded) -> Result<Option<Layout>, Issue> {
+pub(super) fn held(scenario: Scenario, recorded: &Recorded) -> Result<Option<Layout>, Issue> {
     let answer = Answer::of_tensors(scenario);
     let (Some(fit), Some(verdict)) = (answer.fit(), answer.verdict()) else {
         return Err(answer.refusal());

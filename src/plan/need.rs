@@ -4,13 +4,13 @@ use serde::{Deserialize, Serialize};
 
 use super::answer::Answer;
 use super::each;
-use super::gpus::{Layout, usually_between};
+use super::gpus::{Layout, held, on_gpus, usually_between};
 use super::recorded::Recorded;
 use super::table::{alone, with_method, within_positions};
 use super::time::{Span, pace};
 use super::verdict::Verdict;
 use crate::estimate::estimate;
-use crate::hardware::{Class, Gpu, Machine, Vendor, cheapest, gpus, rent, run_alike};
+use crate::hardware::{Class, Gpu, Machine, Vendor, cheapest, gpus, machines, rent, run_alike};
 use crate::issue::Issue;
 use crate::scenario::{GpuChoice, Method, Scenario};
 use crate::units::Bytes;
@@ -51,6 +51,17 @@ impl NeedCell {
         matches!(self, NeedCell::Needs { verdict, .. } if verdict.holds())
     }
 
+    /// The fewest cards that hold it, and the scenario on them; nothing where no number does.
+    fn fewest(&self) -> Option<(u64, &Scenario)> {
+        match self {
+            NeedCell::Needs { scenario, .. } if self.fits() => Some((1, scenario)),
+            NeedCell::Needs { several: Some(several), .. } => {
+                Some((several.layout.gpus, &several.layout.scenario))
+            }
+            NeedCell::Needs { .. } | NeedCell::Unknown(_) => None,
+        }
+    }
+
     /// Several cards that hold it together, where one does not.
     pub fn several(&self) -> Option<&Several> {
         match self {
@@ -75,6 +86,8 @@ pub struct NeedRow {
     pub cells: Vec<NeedCell>,
     /// How many of the card hold the scenario by its own method, if any number does.
     pub held: Option<Held>,
+    /// The same with all cards of machines that have more of them: who rents eight trains on eight.
+    pub rented: Vec<Held>,
 }
 
 /// How many of a card hold the scenario by its own method, and how long they take.
@@ -89,15 +102,48 @@ pub struct Held {
 impl Held {
     /// Of a cell of the scenario's own method; nothing where no number of such cards holds it.
     fn of(cell: &NeedCell) -> Option<Held> {
-        let (cards, scenario): (u64, &Scenario) = match cell {
-            NeedCell::Needs { scenario, .. } if cell.fits() => (1, scenario),
-            NeedCell::Needs { several: Some(several), .. } => (several.layout.gpus, &several.layout.scenario),
-            NeedCell::Needs { .. } | NeedCell::Unknown(_) => return None,
-        };
+        let (cards, scenario) = cell.fewest()?;
+        Held::on(cards, scenario)
+    }
+
+    /// Of a run that so many cards hold.
+    fn on(cards: u64, scenario: &Scenario) -> Option<Held> {
         let memory = estimate(scenario).memory?;
         let pace = pace(scenario, &memory).ok();
         Some(Held { cards, hours: pace.map(|pace| pace.hours(scenario.data.trained())) })
     }
+
+    /// Of a cell on all cards of the machines that have more of that card than hold it: each with a copy of the model, or with a shard where
+    /// copies do not fit, and with a micro-batch of its own.
+    fn on_whole_machines(gpu: &str, cell: &NeedCell) -> Vec<Held> {
+        let Some((fewest, scenario)) = cell.fewest() else { return Vec::new() };
+        let rented = machines_with(gpu, fewest);
+        let mut counts: Vec<u64> = rented.into_iter().map(|(_, _, cards)| cards).collect();
+        counts.sort_unstable();
+        counts.dedup();
+        let on = |cards: u64| {
+            let mut copied = scenario.clone();
+            copied.change(|copied| copied.cluster.set_gpus(cards));
+            let ways = [copied, on_gpus(scenario, cards)];
+            let layout = ways.into_iter().find_map(|way| held(way, &Recorded::default()).ok().flatten())?;
+            Held::on(cards, &layout.scenario)
+        };
+        counts.into_iter().filter(|cards| *cards > fewest).filter_map(on).collect()
+    }
+}
+
+/// The machines that can be rented with as many of a card, the cheapest hour first, each with how many of it that takes and how many
+/// cards those have: where none has so many, several of those with the most.
+pub(super) fn machines_with(gpu: &str, cards: u64) -> Vec<(&'static Machine, u64, u64)> {
+    let all = machines(gpu);
+    let most = all.iter().map(|machine| u64::from(machine.gpus)).max().unwrap_or(0);
+    let enough = all.into_iter().filter(|machine| u64::from(machine.gpus) >= cards.min(most));
+    let many = |machine: &'static Machine| {
+        let each = u64::from(machine.gpus.max(1));
+        let many = cards.div_ceil(each);
+        (machine, many, many.saturating_mul(each))
+    };
+    enough.map(many).collect()
 }
 
 impl NeedRow {
@@ -163,6 +209,7 @@ pub fn need_of_each(base: &Scenario, cards: &[&Gpu]) -> Vec<NeedRow> {
         machine: cheapest(&card.slug, 1).cloned(),
         cells: Vec::with_capacity(Method::ALL.len()),
         held: None,
+        rented: Vec::new(),
     };
     let mut rows: Vec<NeedRow> = groups.iter().flatten().map(row).collect();
     for method in Method::ALL {
@@ -177,8 +224,12 @@ pub fn need_of_each(base: &Scenario, cards: &[&Gpu]) -> Vec<NeedRow> {
         }
     }
     let own = Method::ALL.iter().position(|method| *method == base.method).unwrap_or_default();
-    let held = each(&rows, |row| row.cells.get(own).and_then(Held::of));
-    rows.iter_mut().zip(held).for_each(|(row, held)| row.held = held);
+    let fewest = each(&rows, |row| row.cells.get(own).and_then(Held::of));
+    rows.iter_mut().zip(fewest).for_each(|(row, held)| row.held = held);
+    let rented = each(&rows, |row| {
+        row.cells.get(own).map_or_else(Vec::new, |cell| Held::on_whole_machines(&row.gpu, cell))
+    });
+    rows.iter_mut().zip(rented).for_each(|(row, rented)| row.rented = rented);
     rows.sort_by_key(|row| cards.iter().position(|card| *card.slug == *row.gpu));
     rows
 }

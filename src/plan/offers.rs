@@ -1,8 +1,8 @@
 //! What the data set takes, and costs, on the machines that can be rented with a card.
 
-use super::need::{Held, NeedRow};
+use super::need::{Held, NeedRow, machines_with};
 use super::time::Span;
-use crate::hardware::{Machine, machines};
+use crate::hardware::Machine;
 use crate::units::grouped;
 
 /// Machines that hold the run, and what the data set costs there.
@@ -47,18 +47,16 @@ impl Offer {
 }
 
 impl NeedRow {
-    /// The machines that can be rented with as many of the cards as hold the run by its own method, the cheapest hour first: where none
-    /// has so many, several of those with the most.
+    /// The machines that can be rented with as many of the cards as hold the run by its own method, the cheapest hour first. All of their
+    /// cards train, where they hold it too.
     pub fn offers(&self) -> Vec<Offer> {
-        let Some(Held { cards, hours }) = self.held else { return Vec::new() };
-        let all = machines(&self.gpu);
-        let most = all.iter().map(|machine| u64::from(machine.gpus)).max().unwrap_or(0);
-        let enough = all.into_iter().filter(|machine| u64::from(machine.gpus) >= cards.min(most));
-        let offer = |machine: &'static Machine| {
-            let machines = cards.div_ceil(u64::from(machine.gpus.max(1)));
+        let Some(fewest) = self.held else { return Vec::new() };
+        let offer = |(machine, machines, cards)| {
+            let whole = self.rented.iter().find(|held| held.cards == cards);
+            let Held { cards, hours } = whole.copied().unwrap_or(fewest);
             Offer { machine, machines, cards, hours }
         };
-        enough.map(offer).collect()
+        machines_with(&self.gpu, fewest.cards).into_iter().map(offer).collect()
     }
 }
 
@@ -107,6 +105,17 @@ mod tests {
         assert!(best.per_hour() > hour, "{name}");
         let costs = all().filter_map(|offer| offer.dollars()).map(|dollars| dollars.typical);
         assert_eq!(best.dollars().map(|dollars| dollars.typical), costs.reduce(f64::min), "{name}");
+        // who rents a machine of eight trains on eight
+        let of_eight = all().filter(|offer| offer.machine.gpus == 8 && offer.hours.is_some());
+        assert!(
+            of_eight.clone().count() > 2 && of_eight.clone().all(|offer| offer.cards == 8 * offer.machines)
+        );
+        let row = rows.iter().find(|row| row.held.is_some() && row.rented.iter().any(|held| held.cards == 8));
+        let row = row.expect("a card of which machines have one and eight");
+        let hours = |held: &Held| held.hours.map(|hours| hours.typical);
+        let eight = row.rented.iter().find(|held| held.cards == 8).and_then(hours);
+        let fewest = row.held.as_ref().and_then(hours);
+        assert!(eight.zip(fewest).is_some_and(|(eight, fewest)| eight < fewest / 4.0), "{row:?}");
         // twice the data takes twice as long
         let mut twice = scenario.clone();
         twice.data.tokens *= 2;

@@ -111,21 +111,37 @@ pub fn row(base: &Scenario, memory: Bytes, measure: Measure) -> FitRow {
     FitRow { model: base.model_name(), parameters, cells: Method::ALL.iter().map(cell).collect() }
 }
 
-/// The largest model of some that fits beyond doubt, by each method of the scenario's task, in a sentence.
+/// The largest model of some that fits beyond doubt, by each method of the scenario's task, and those that are larger and fit closely, in
+/// a sentence each.
 pub fn largest_that_fit(rows: &[&FitRow], base: &Scenario, measure: Measure) -> String {
     let task = base.task;
-    let said = measure.methods(task).filter_map(|method| {
+    let largest = |method: Method, fits: &dyn Fn(&FitCell) -> bool| {
         let column = Method::ALL.iter().position(|other| *other == method)?;
-        let fits = |row: &&&FitRow| row.cells.get(column).is_some_and(|cell| cell.is_sure(measure));
-        let largest = rows.iter().rev().filter(fits).max_by_key(|row| row.parameters)?;
-        let name = largest.model.rsplit('/').next().unwrap_or_default();
-        Some(format!("{name} by {}", task.method_label(method)))
-    });
-    let said: Vec<_> = said.collect();
-    match said.is_empty() {
-        true => "None of them fits.".to_owned(),
-        false => format!("The largest that fit: {}.", said.join(", ")),
+        let fitting = rows.iter().rev().filter(|row| row.cells.get(column).is_some_and(fits));
+        fitting.max_by_key(|row| row.parameters)
+    };
+    let named = |row: &FitRow, method: Method| {
+        format!("{} by {}", row.model.rsplit('/').next().unwrap_or_default(), task.method_label(method))
+    };
+    let (mut sure, mut close) = (Vec::new(), Vec::new());
+    for method in measure.methods(task) {
+        let surely = largest(method, &|cell| cell.is_sure(measure));
+        sure.extend(surely.map(|row| named(row, method)));
+        let closely = largest(method, &FitCell::is_close);
+        let larger = closely.filter(|row| row.parameters > surely.and_then(|row| row.parameters));
+        close.extend(larger.map(|row| named(row, method)));
     }
+    let mut said = match sure.is_empty() {
+        true => "None of them surely fits.".to_owned(),
+        false => format!("The largest that surely fit: {}.", sure.join(", ")),
+    };
+    if !close.is_empty() {
+        said = format!(
+            "{said} Closely, with less to spare than the estimate may be off by: {}.",
+            close.join(", ")
+        );
+    }
+    said
 }
 
 /// The scenario on a single GPU, as cards and their prices are asked about: of several there is nothing left that they share.
