@@ -59,6 +59,8 @@ mod tests {
         let batch = Key::find("batch-size").unwrap();
         assert_eq!(batch.label_for(&grpo), "Micro-batch size (completions)");
         assert_eq!(batch.label_for(&Scenario::default()), "Micro-batch size");
+        let dpo = Scenario { task: crate::scenario::Task::Dpo, ..Scenario::default() };
+        assert_eq!(batch.label_for(&dpo), "Micro-batch size (pairs)");
         let group = |name: &str| Key::find(name).unwrap().group;
         assert_eq!(group("vllm-percent"), group("rollouts"));
     }

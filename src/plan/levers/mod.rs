@@ -229,12 +229,12 @@ fn changes_of(scenario: &Scenario, looked: &Looked) -> Levers {
             lever(scenario, changed, rule.key, rule.cost, looked)
         })
         .collect();
-    // two ways to the same scenario are one lever: the cheaper
-    let mut seen: Vec<Box<Scenario>> = Vec::new();
+    // two ways that change the same, as far as it matters to the run, are one lever: the cheaper
+    let mut seen: Vec<Vec<Change>> = Vec::new();
     single.sort_by_key(|lever| lever.cost);
     single.retain(|lever| {
-        let new = !seen.contains(&lever.scenario);
-        seen.push(lever.scenario.clone());
+        let new = !seen.contains(&lever.changes);
+        seen.push(lever.changes.clone());
         new
     });
     single.sort_by_key(|lever| (!lever.verdict.holds(), lever.cost, lever.needed));

@@ -71,6 +71,9 @@ const RANKS: u64 = 8;
 /// A change that may be worth the room: what it wins, the key that it is about, and the scenario with it.
 type Idea = (Gain, &'static str, Scenario);
 
+/// No higher rank is offered: of higher ones no comparison is known (Schulman et al., LoRA Without Regret, 2025: ranks of 1 to 512).
+const HIGHEST_RANK: u64 = 512;
+
 /// What room is put to, in the order in which it is offered.
 const IDEAS: [fn(&Scenario) -> Option<Idea>; USES] = [
     native_precision,
@@ -144,7 +147,8 @@ fn without_checkpointing(scenario: &Scenario) -> Option<Idea> {
 
 fn higher_rank(scenario: &Scenario) -> Option<Idea> {
     let set = |scenario: &mut Scenario, rank| scenario.lora.rank = rank;
-    let larger = largest(scenario, set, |model, scenario, gpu| rank_of(model, scenario, gpu, RANKS))?;
+    let mut larger = largest(scenario, set, |model, scenario, gpu| rank_of(model, scenario, gpu, RANKS))?;
+    larger.lora.rank = larger.lora.rank.min(HIGHEST_RANK);
     // nobody wants as many virtual tokens as fit
     let is_rank = larger.lora.tuner.adapts_layers() && larger.lora.rank > scenario.lora.rank;
     is_rank.then_some((Gain::Rank, "lora-rank", larger))

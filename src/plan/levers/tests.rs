@@ -326,10 +326,11 @@ fn a_rank_is_offered_as_high_as_it_fits_or_adds_something() {
         assert_eq!(usage.verdict, Verdict::Fits, "{usage:?}");
         Some((usage.scenario.lora.rank, usage.limit.is_some()))
     }
-    assert_eq!(rank("method=lora"), Some((896, true)));
+    // 896 fit and add something: more than anybody compared
+    assert_eq!(rank("method=lora"), Some((512, false)));
     assert_eq!(rank("method=lora&t=k_proj"), Some((128, true)));
-    assert!(rank("method=lora&b=4").is_some_and(|(rank, limited)| (17..896).contains(&rank) && !limited));
-    for none in ["method=full", "method=lora&ad=ia3", "method=lora&r=896", "method=lora&r=2000"] {
+    assert!(rank("method=lora&b=4").is_some_and(|(rank, limited)| (17..=512).contains(&rank) && !limited));
+    for none in ["method=full", "method=lora&ad=ia3", "method=lora&r=512", "method=lora&r=2000"] {
         assert_eq!(rank(none), None, "{none}");
     }
 }

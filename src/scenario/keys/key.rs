@@ -158,6 +158,12 @@ const COMPLETIONS: (&str, &str) = (
     "Completions in one forward pass, as per_device_train_batch_size has it: those of one prompt are num_generations of them. Activations and logits grow with it",
 );
 
+/// What the micro-batch is called where answers are compared, and what it is then.
+const PAIRS: (&str, &str) = (
+    "Micro-batch size (pairs)",
+    "Pairs of answers in one forward pass, as per_device_train_batch_size has it: two sequences each. Activations and logits grow with it",
+);
+
 /// What the rank is called where an optimizer projects gradients, and what it is then.
 const PROJECTION_RANK: (&str, &str) = (
     "Projection rank",
@@ -180,16 +186,22 @@ impl Key {
         (self.value.words)(scenario)
     }
 
-    /// What it is called under the scenario's other choices, and what is said of it: OFT has blocks, and no rank, and GRPO learns from
-    /// completions.
+    /// What it is called under the scenario's other choices, and what is said of it: OFT has blocks, and no rank, GRPO learns from
+    /// completions, and DPO from pairs.
     fn named(&self, scenario: &Scenario) -> (&'static str, &'static str) {
         let is_rank = self.field == Field::LoraRank;
         let own = match scenario.projects() {
             true => Some(PROJECTION_RANK),
             false => scenario.lora.tuner.own_size(),
         };
-        let completions = self.field == Field::Batch && scenario.task.is_online();
-        own.filter(|_| is_rank).or(completions.then_some(COMPLETIONS)).unwrap_or((self.label, self.help))
+        let counted = match scenario.task {
+            task if task.is_online() => Some(COMPLETIONS),
+            task if task.has_pairs() => Some(PAIRS),
+            _ => None,
+        };
+        let is_batch = self.field == Field::Batch;
+        let named = own.filter(|_| is_rank).or(counted.filter(|_| is_batch));
+        named.unwrap_or((self.label, self.help))
     }
 
     /// Its label under the scenario's other choices.

@@ -54,7 +54,9 @@ pub fn Levers() -> impl IntoView {
         (false, false) => changes().map(|known| buttons(state, &known.0, &known.1)),
     };
     let buttons = move || {
-        buttons().unwrap_or_else(|| view! { <p class="remark">"Runs them one by one…"</p> }.into_any())
+        buttons().unwrap_or_else(|| {
+            view! { <p class="remark">"Trying the changes, a run for each …"</p> }.into_any()
+        })
     };
     view! {
         <section class="panel levers" aria-labelledby="levers-title" aria-busy=busy hidden=silent>
@@ -268,7 +270,7 @@ fn of_more(state: State, scenario: &Scenario, found: &Found, unit: Unit) -> Opti
 fn of_lever(state: State, lever: &Lever, found: &Found, unit: Unit) -> impl IntoView + use<> {
     let mut effect = format!(
         "{} · {} · {}",
-        unit.difference(found.needed, lever.needed),
+        saved(state, lever, found, unit),
         costs(lever.cost),
         lever.verdict.label().to_lowercase(),
     );
@@ -276,6 +278,16 @@ fn of_lever(state: State, lever: &Lever, found: &Found, unit: Unit) -> impl Into
         effect.push_str(&format!(" · needs {} of RAM", unit.amount(lever.on_host)));
     }
     change_button(state, &lever.changes, effect, &lever.scenario)
+}
+
+/// What a change saves, or where that is nothing what it leaves the training of the card: vLLM beside it takes less.
+fn saved(state: State, lever: &Lever, found: &Found, unit: Unit) -> String {
+    let of_card = |scenario: &Scenario| scenario.gpu().map(|gpu| gpu.memory).unwrap_or_default();
+    let more = of_card(&lever.scenario).saturating_sub(state.current().scenario.with_untracked(of_card));
+    match lever.needed == found.needed && more > Bytes::ZERO {
+        true => format!("{} more of the card", unit.amount(more)),
+        false => unit.difference(found.needed, lever.needed),
+    }
 }
 
 fn of_use(state: State, usage: &Use, unit: Unit) -> impl IntoView + use<> {
@@ -324,14 +336,14 @@ fn costs(cost: Cost) -> &'static str {
 
 fn rows(state: State, found: &Found, unit: Unit) -> Vec<Row> {
     let row = |lever: &Lever| {
-        let saved = found.needed.0 as f64 - lever.needed.0 as f64;
+        let less = found.needed.0 as f64 - lever.needed.0 as f64;
         Row {
             fit: lever.verdict.slug(),
             head: opening(state, &lever.changes, &lever.scenario),
             cells: vec![
                 Cell { class: "words", ..Cell::amount(lever.cost.label(), f64::from(lever.cost as u8)) },
                 Cell { sorted_as: lever.slower, ..Cell::of(lever.slower_in_words()) },
-                Cell::amount(unit.difference(found.needed, lever.needed), saved),
+                Cell::amount(saved(state, lever, found, unit), less),
                 Cell::amount(lever.needed_in_words(|bytes| unit.amount(bytes)), lever.needed.0 as f64),
                 Cell::amount(lever.verdict.label(), f64::from(lever.verdict as u8)),
             ],

@@ -117,7 +117,7 @@ pub fn Cards() -> impl IntoView {
             <Table
                 caption="Machines to rent with the cards that hold it"
                 class="measured machines"
-                columns=Signal::stored(controls::columns(["Machine", "Costs", "Takes", "Card", "Cards", "An hour", "On"]))
+                columns=Signal::stored(controls::columns(["Machine", "Costs", "Takes", "Cards", "An hour", "On"]))
                 rows=rented
                 listing=state.asked.listing(Listed::Machines)
                 first=(MACHINES, "machines")
@@ -136,8 +136,7 @@ fn of_machine(card: &str, offer: Offer) -> Row {
     let cells = vec![
         roughly(offer.dollars(), &export::dollars),
         roughly(offer.hours, &|hours| export::duration(hours.times(3_600.0))),
-        Cell::of(card),
-        Cell::amount(offer.cards_in_words(), offer.cards as f64),
+        Cell::amount(format!("{} × {card}", offer.cards_in_words()), offer.cards as f64),
         Cell::amount(format!("${:.2}", offer.per_hour()), offer.per_hour()),
         Cell { href: rent.price_source().unwrap_or_default(), ..Cell::of(&rent.dated) },
     ];

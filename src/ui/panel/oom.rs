@@ -34,6 +34,7 @@ pub fn OutOfMemory() -> impl IntoView {
     let text = state.pasted;
     let open = RwSignal::new(text.with_untracked(|text| !text.is_empty()));
     let read = RwSignal::new(None::<Read>);
+    let looks = RwSignal::new(false);
     let later = Later::default();
     let last = RefCell::new(String::new());
     Effect::new(move || {
@@ -45,6 +46,7 @@ pub fn OutOfMemory() -> impl IntoView {
             read.set(None);
             last.replace(text.clone());
         }
+        looks.set(!text.trim().is_empty());
         if text.trim().is_empty() {
             return;
         }
@@ -52,6 +54,7 @@ pub fn OutOfMemory() -> impl IntoView {
         later.run(REST, move || {
             state.desk.with_value(|desk| {
                 desk.ask(Place::Oom, Question::Oom(text, Box::new(scenario)), move |answer| {
+                    looks.set(false);
                     read.set(Some(match answer {
                         Some(Answer::Oom(answer)) => answer.map(|found| Arc::new(*found)),
                         _ => Err(SILENT.to_owned()),
@@ -68,12 +71,10 @@ pub fn OutOfMemory() -> impl IntoView {
             Some(Err(problem)) => {
                 Some(view! { <p class="message warning">{capitalised(&problem)}"."</p> }.into_any())
             }
-            None if text.with(|text| text.trim().is_empty()) => None,
-            None => Some(
-                view! { <p class="remark">"Looking for it in the run of this scenario …"</p> }.into_any(),
-            ),
+            None => None,
         }
     };
+    let busy = move || looks.get().to_string();
     view! {
         <section class="panel oom pasting" aria-labelledby="oom-title">
             <details open=open.get_untracked()>
@@ -93,7 +94,10 @@ pub fn OutOfMemory() -> impl IntoView {
                     prop:value=move || text.get()
                     on:input=write
                 ></textarea>
-                <div class="found" aria-live="polite">{shown}</div>
+                <p class="remark" hidden=move || !looks.get()>
+                    "Looking for it in the run of this scenario …"
+                </p>
+                <div class="found" aria-live="polite" aria-busy=busy>{shown}</div>
             </details>
         </section>
     }

@@ -356,10 +356,15 @@ fn unexplained(runs: &[Run], chosen: &[(usize, Figure)]) -> String {
     let unknown = misses.iter().filter(|run| run.has_no_cause()).count();
     match (misses.len(), unknown) {
         (0, _) => String::new(),
+        (1, 0) => " The other one has a cause.".to_owned(),
         (all, 0) => format!(" Of the {} others each has a cause.", grouped(all as u64)),
         (all, unknown) => {
-            let [all, unknown] = [all, unknown].map(|count| grouped(count as u64));
-            format!(" Of the {all} others {unknown} have no cause that was found yet.")
+            let [others, unknown] = [all, unknown].map(|count| grouped(count as u64));
+            let have = if unknown == "1" { "has" } else { "have" };
+            match all {
+                1 => " The other one has no cause that was found yet.".to_owned(),
+                _ => format!(" Of the {others} others {unknown} {have} no cause that was found yet."),
+            }
         }
     }
 }

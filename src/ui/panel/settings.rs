@@ -65,19 +65,23 @@ fn gist(ways: &[Way]) -> String {
     let fitting = ways.iter().filter(|way| way.fits()).count();
     let answered = ways.iter().filter(|way| way.needed().is_some()).count();
     let of = format!("{} of {} combinations fit", grouped(fitting as u64), grouped(answered as u64));
+    let others = match ways.len() - answered {
+        0 => String::new(),
+        others => format!(" {} more have no answer.", grouped(others as u64)),
+    };
     let named = |way: &Way| setting_name(&way.scenario).join(", ");
     let fastest = ways.iter().find(|way| way.fits() && way.speed().is_some());
     let least = ways.iter().filter(|way| way.needed().is_some()).min_by_key(|way| way.needed());
     match (fastest, least) {
-        (Some(way), _) => format!("{of} beyond doubt; the fastest is {}.", named(way)),
+        (Some(way), _) => format!("{of} beyond doubt; the fastest is {}.{others}", named(way)),
         (None, Some(way)) if fitting == 0 => {
             format!(
-                "None of {} combinations fits beyond doubt; {} needs least.",
+                "None of {} combinations fits beyond doubt; {} needs least.{others}",
                 grouped(answered as u64),
                 named(way)
             )
         }
-        (None, Some(_)) => format!("{of} beyond doubt."),
+        (None, Some(_)) => format!("{of} beyond doubt.{others}"),
         (None, None) => "No combination has an answer.".to_owned(),
     }
 }
