@@ -59,6 +59,8 @@ pub struct Band {
     pub evidence: Evidence,
     /// Measured rows behind it.
     pub rows: u64,
+    /// How many of them ran on real cards, and not over the null device.
+    pub on_cards: u64,
 }
 
 impl Band {
@@ -83,6 +85,8 @@ pub struct RunKind {
     pub worst_percent: f64,
     /// The worst absolute error of the reserved peak in percent, where it was measured.
     pub worst_reserved_percent: Option<f64>,
+    /// How many of the rows ran on real cards.
+    pub on_cards: u64,
 }
 
 /// The settings that make two scenarios of one kind, in the order of [`keys`].
@@ -122,6 +126,7 @@ fn kind(line: &str) -> Option<RunKind> {
         rows: fields.next()?.parse().ok()?,
         worst_percent: fields.next()?.parse().ok()?,
         worst_reserved_percent: fields.next().and_then(|percent| percent.parse().ok()),
+        on_cards: fields.next()?.parse().ok()?,
     })
 }
 
@@ -148,6 +153,7 @@ pub fn band(architecture: &Architecture, scenario: &Scenario) -> Band {
             reserved_percent: None,
             evidence: Evidence::OtherSoftware,
             rows: 0,
+            on_cards: 0,
         });
     let is_compiled = scenario.stack == Stack::Unsloth && scenario.checkpointing != Checkpointing::Off;
     let more_percent = if is_compiled { found.percent.max(COMPILED_UNSLOTH_PERCENT) } else { found.percent };
@@ -162,6 +168,7 @@ fn worst<'a>(evidence: Evidence, kinds: impl Iterator<Item = &'a RunKind>) -> Op
         reserved_percent: None,
         evidence,
         rows: 0,
+        on_cards: 0,
     };
     let band = kinds.fold(none, |band, kind| Band {
         percent: band.percent.max(kind.worst_percent),
@@ -171,6 +178,7 @@ fn worst<'a>(evidence: Evidence, kinds: impl Iterator<Item = &'a RunKind>) -> Op
             (before, None) => before,
         },
         rows: band.rows + kind.rows,
+        on_cards: band.on_cards + kind.on_cards,
         ..band
     });
     (band.rows > 0).then_some(band)

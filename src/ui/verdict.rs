@@ -310,10 +310,18 @@ pub fn accuracy(band: &Band) -> String {
 /// What that rests on, in a few words.
 pub fn rests_on(band: &Band) -> String {
     match band.evidence {
-        Evidence::SameKind => format!("{} of this kind", runs(band.rows)),
-        Evidence::SameFamily => format!("{} of this family", runs(band.rows)),
+        Evidence::SameKind => format!("{} of this kind, {}", runs(band.rows), on_cards(band)),
+        Evidence::SameFamily => format!("{} of this family, {}", runs(band.rows), on_cards(band)),
         Evidence::OtherFamilies => "runs of other families".to_owned(),
         Evidence::OtherSoftware => "runs of other software".to_owned(),
+    }
+}
+
+/// How many of the runs a real GPU made.
+fn on_cards(band: &Band) -> String {
+    match band.on_cards {
+        0 => "none on a real GPU".to_owned(),
+        some => format!("{some} on real GPUs"),
     }
 }
 
@@ -349,7 +357,7 @@ fn how_sure(band: &Band) -> Vec<String> {
         }
     };
     let reserved = band.reserved_percent.map(|percent| {
-        format!("What PyTorch reserved was off by at most {percent:.1}% there, on cards with room to spare.")
+        format!("What PyTorch reserved was off by at most {percent:.1}% there, on cards with room to spare; on cards that others shared or nearly filled it was off by more, which the view Accuracy shows.")
     });
     let floored = band.percent <= REAL_GPU_PERCENT;
     let worst = match floored {
@@ -477,11 +485,14 @@ mod tests {
             reserved_percent: Some(2.0),
             evidence: Evidence::SameFamily,
             rows: 7,
+            on_cards: 0,
         };
         assert_eq!(
             (accuracy(&band), rests_on(&band)),
-            ("±1.0%".to_owned(), "7 runs of this family".to_owned())
+            ("±1.0%".to_owned(), "7 runs of this family, none on a real GPU".to_owned())
         );
+        let measured = Band { on_cards: 2, evidence: Evidence::SameKind, ..band };
+        assert_eq!(rests_on(&measured), "7 runs of this kind, 2 on real GPUs");
         let told = known(Some(&band)).join(" ");
         assert!(
             told.contains("at most 1.0% over 7 measured runs of this family under other settings."),

@@ -308,7 +308,7 @@ fn shared_layers_are_predicted() {
 /// The worst error by kind of scenario, which the page shows as the band of an answer.
 #[test]
 fn the_bands_are_what_was_measured() {
-    let mut kinds: BTreeMap<[String; 3], (u64, f64, Option<f64>)> = BTreeMap::new();
+    let mut kinds: BTreeMap<[String; 3], (u64, f64, Option<f64>, u64)> = BTreeMap::new();
     // the longest of all tests: a thread for each file
     let runs: Vec<Run> = thread::scope(|scope| {
         let all = FILES.map(|file| scope.spawn(move || file.runs().to_vec()));
@@ -331,6 +331,7 @@ fn the_bands_are_what_was_measured() {
         if let Some(error) = allocated {
             kind.0 += 1;
             kind.1 = kind.1.max(error);
+            kind.3 += u64::from(run.ran_on() == "card");
         }
         if let Some(error) = reserved {
             kind.2 = Some(kind.2.map_or(error, |worst| worst.max(error)));
@@ -340,9 +341,9 @@ fn the_bands_are_what_was_measured() {
     assert_reasons(&runs);
     assert_verdicts(&verdicts);
     let mut lines = String::new();
-    for (kind, (rows, allocated, reserved)) in kinds {
+    for (kind, (rows, allocated, reserved, on_cards)) in kinds {
         let reserved = reserved.map_or("-".to_owned(), |reserved| format!("{reserved:.3}"));
-        writeln!(lines, "{}\t{rows}\t{allocated:.3}\t{reserved}", kind.join("\t"))
+        writeln!(lines, "{}\t{rows}\t{allocated:.3}\t{reserved}\t{on_cards}", kind.join("\t"))
             .expect("a String takes everything");
     }
     holds(KINDS, &lines);
