@@ -207,7 +207,9 @@ fn to_text(rows: &[FitRow], base: &Scenario, measure: Measure, table: &Table) ->
     let cells = || rows.iter().flat_map(|row| asked(row, base, measure));
     let problems = problems(rows, base, measure);
     let close = match cells().any(FitCell::is_close) {
-        true => "c: close, less to spare than the estimate may be off by\n",
+        true => {
+            "c: close: nothing fits beyond doubt, and this with less to spare than the estimate may be off by\n"
+        }
         false => "",
     };
     let mark = if cells().any(is_expandable) { "e: with --allocator expandable\n" } else { "" };

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::answer::Answer;
 use super::layouts::{name, otherwise};
-use super::solve::{Largest, Most, most_batch, most_length, most_rank, parts_of_sequence};
+use super::solve::{Largest, Most, less_doubt, most_batch, most_length, most_rank, parts_of_sequence};
 use super::verdict::Verdict;
 use crate::hardware::Gpu;
 use crate::issue::{Field, Issue, Severity};
@@ -56,31 +56,20 @@ impl FitCell {
         scenario.cluster.is_many().then(|| name(scenario))
     }
 
-    /// Whether its micro-batch fits closely, with less to spare than the estimate may be off by.
+    /// Whether it fits closely, with less to spare than the estimate may be off by: then nothing fits beyond doubt.
     pub fn is_close(&self) -> bool {
-        match self {
-            FitCell::Fits { verdict, .. } => !verdict.holds(),
-            FitCell::TooLarge { .. } | FitCell::Unknown(_) => false,
-        }
+        matches!(self, FitCell::Fits { verdict, .. } if !verdict.holds())
     }
 
-    /// Whether some micro-batch fits beyond doubt, or some sequence: where the largest does so closely, a smaller one.
-    pub fn is_sure(&self, measure: Measure) -> bool {
-        let FitCell::Fits { batch, scenario, .. } = self else { return false };
-        let smaller = match measure {
-            Measure::Batch => *batch > 1,
-            Measure::Length => scenario.sequence > 1,
-            Measure::Rank => scenario.lora.rank > 1,
-        };
-        smaller || !self.is_close()
+    /// Whether it fits beyond doubt.
+    pub fn is_sure(&self) -> bool {
+        matches!(self, FitCell::Fits { verdict, .. } if verdict.holds())
     }
 
     /// The least that would be more than what fits beyond doubt, of what another engine divides evenly.
     fn more(&self, measure: Measure, engine: &Scenario) -> u64 {
         let more = match self {
-            FitCell::Fits { scenario, .. } if self.is_sure(measure) => {
-                measure.number(scenario).saturating_add(1)
-            }
+            FitCell::Fits { scenario, .. } if self.is_sure() => measure.number(scenario).saturating_add(1),
             FitCell::Fits { .. } | FitCell::TooLarge { .. } | FitCell::Unknown(_) => 1,
         };
         match measure {
@@ -92,7 +81,7 @@ impl FitCell {
     /// This one, or another engine's, which holds more.
     fn or(self, other: FitCell, measure: Measure) -> FitCell {
         let held = |cell: &FitCell| match cell {
-            FitCell::Fits { scenario, .. } => Some((cell.is_sure(measure), measure.number(scenario))),
+            FitCell::Fits { scenario, .. } => Some((cell.is_sure(), measure.number(scenario))),
             FitCell::TooLarge { .. } | FitCell::Unknown(_) => None,
         };
         match (self, other) {
@@ -208,6 +197,7 @@ fn stopped(scenario: &Scenario) -> Option<Issue> {
     error.or_else(|| scenario.stop())
 }
 
+/// The most that fits beyond doubt, or where nothing does the most that fits closely.
 fn cell(
     architecture: &Architecture,
     gpu: &Gpu,
@@ -217,15 +207,17 @@ fn cell(
     if let Some(issue) = stopped(&scenario) {
         return Err(issue);
     }
-    let most = match measure {
+    let most = |gpu: &Gpu| match measure {
         Measure::Batch => most_batch(architecture, &scenario, gpu),
         Measure::Length => most_length(architecture, &scenario, gpu),
         Measure::Rank => match step::largest_rank(architecture, &scenario, gpu)? {
-            0 => return Err(Issue::error(Field::LoraRank, "there are no adapters that have a rank")),
+            0 => Err(Issue::error(Field::LoraRank, "there are no adapters that have a rank")),
             cap => most_rank(architecture, &scenario, gpu, cap, 1),
         },
     };
-    Ok(match most? {
+    let surely = most(&less_doubt(architecture, &scenario, gpu.clone()))?;
+    let found = if let Most::TooLarge { .. } = surely { most(gpu)? } else { surely };
+    Ok(match found {
         Most::Runs(Largest { number, allocator }) => {
             let answer = Answer::of(Scenario { allocator, ..measure.of(&scenario, number) });
             let verdict = answer.verdict().unwrap_or(Verdict::Close);

@@ -125,7 +125,7 @@ pub fn largest_that_fit(rows: &[&FitRow], base: &Scenario, measure: Measure) -> 
     };
     let (mut sure, mut close) = (Vec::new(), Vec::new());
     for method in measure.methods(task) {
-        let surely = largest(method, &|cell| cell.is_sure(measure));
+        let surely = largest(method, &|cell| cell.is_sure());
         sure.extend(surely.map(|row| named(row, method)));
         let closely = largest(method, &FitCell::is_close);
         let larger = closely.filter(|row| row.parameters > surely.and_then(|row| row.parameters));
