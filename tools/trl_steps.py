@@ -109,7 +109,11 @@ def answer_as_data_would(case, labelled={}):
         elif case["task"] in ONLINE or case["task"] in ("dpo", "kto") and case["engine"] == "zero3":
             # which tokens count for the metrics: all
             return torch.zeros(mask.numel(), mask.dim(), dtype=torch.long, device=mask.device)
-        return torch.ops.aten.nonzero.out(mask, out=out)
+        found, count = torch.ops.aten.nonzero.out(mask, out=out), counts.get(tuple(mask.shape))
+        if count is not None and found.shape[0] != count:
+            # after a generation the count lands elsewhere
+            found.resize_(count, mask.dim())
+        return found
 
     def bincount(values, weights=None, minlength=0):
         # how many experts there are is read off the largest number, which is one of theirs

@@ -152,8 +152,12 @@ impl State {
             let params = trained(self, own);
             return self.step_low_rank(kind, &params, true);
         }
+        if matches!(recipe(optimizer).step, Step::Mini) {
+            let params = trained(self, own);
+            return self.first_step_mini(&params);
+        }
         for params in one_after_the_other(optimizer, trained(self, own), self.parallel.mixes_dtensors()) {
-            if matches!(recipe(optimizer).step, Step::InPlaceByNorm | Step::Mini) {
+            if matches!(recipe(optimizer).step, Step::InPlaceByNorm) {
                 self.first_step_in_turn(optimizer, &params);
                 continue;
             }
@@ -211,10 +215,6 @@ impl State {
             Keeps::Torchao(_) => (0..2).for_each(|_| self.keep(own, param.dtype, param.times)),
             Keeps::Factored => self.factored(param, param.dtype),
             Keeps::FactoredInFloat32 => self.factored(param, Dtype::F32),
-            Keeps::Blocks => {
-                self.keep(own, param.dtype, param.times);
-                self.keep(param.squares().saturating_mul(param.dtype.bytes()), param.dtype, param.times);
-            }
             // with the step
             Keeps::Projected => {}
             Keeps::FactoredAndRms => {

@@ -1,6 +1,5 @@
 //! What a text says is done with the model.
 
-use headroom::issue::Field;
 use headroom::scenario::{
     Checkpointing, Evaluates, Evaluation, LossKernel, Mask, Method, ModelChoice, Precision, Reference,
     Rollouts, Scenario, Stack, Task, TeacherWeights,

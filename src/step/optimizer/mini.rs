@@ -60,6 +60,22 @@ impl Blocks {
     }
 }
 
+/// The loop's variables.
+#[derive(Default)]
+struct Held {
+    mean: StorageId,
+    denominator: StorageId,
+    size: StorageId,
+    update: StorageId,
+    numel: StorageId,
+}
+
+impl Held {
+    fn all(&self) -> [StorageId; 5] {
+        [self.mean, self.denominator, self.size, self.update, self.numel]
+    }
+}
+
 impl Trained {
     /// Numbers that stand for the squares of its gradient.
     pub fn squares(&self) -> u64 {
@@ -89,38 +105,86 @@ impl State {
         }
     }
 
-    /// One parameter after the other; what the loop's variables hold lives until they are assigned again.
+    /// Every later step.
     pub(super) fn step_mini(&mut self, params: &[Trained]) {
-        let [mut mean, mut denominator, mut size, mut update] = [NOTHING; 4];
+        let mut held = Held::default();
         for param in in_turn(params) {
-            let count = param.squares();
-            let is_adam = matches!(param.blocks, Some(Blocks::Elements) | None);
-            if !is_adam {
-                let squares = self.scratch_like(param, param.dtype);
-                let next = self.side(count, param.dtype);
-                if count == 1 {
-                    kernels::sum_scratch(self, param.numel, param.dtype);
-                }
-                self.release(squares);
-                self.release(std::mem::replace(&mut mean, next));
-            }
-            if param.blocks == Some(Blocks::Whole) {
-                let next = self.side(count, param.dtype);
-                self.release(std::mem::replace(&mut mean, next));
-            }
-            self.twice(count, param.dtype, &mut denominator);
-            if is_adam {
-                // a number
-                self.release(std::mem::replace(&mut size, NOTHING));
-                continue;
-            }
-            self.twice(count, param.dtype, &mut size);
-            let next = self.scratch_like(param, param.dtype);
-            self.release(std::mem::replace(&mut update, next));
-            let negative = self.scratch_like(param, param.dtype);
-            self.release(negative);
+            self.step_one(param, &mut held);
         }
-        [mean, denominator, size, update].into_iter().for_each(|storage| self.release(storage));
+        held.all().into_iter().for_each(|storage| self.release(storage));
+    }
+
+    /// The first step, which makes each parameter's state right before it steps. A body that stands for several is come by twice: for all
+    /// but the last, then for the last one.
+    pub(super) fn first_step_mini(&mut self, params: &[Trained]) {
+        let mut held = Held::default();
+        for body in params.chunk_by(|one, next| one.body == next.body) {
+            let others = body.first().map_or(0, |first| first.times.saturating_sub(1));
+            for times in [others, 1].into_iter().filter(|times| *times > 0) {
+                for param in body {
+                    let param = Trained { times, ..*param };
+                    (self.module, self.layer) = (param.module, param.layer);
+                    let first = self.storages.len();
+                    self.make_blocks(&param, &mut held);
+                    self.note_dims_since(first, param.dims());
+                    self.step_one(&param, &mut held);
+                }
+            }
+        }
+        (self.module, self.layer) = ("", 0);
+        held.all().into_iter().for_each(|storage| self.release(storage));
+    }
+
+    /// The momentum, and a number for each block. Of a single one the number is like the sum of the parameter's squares.
+    fn make_blocks(&mut self, param: &Trained, held: &mut Held) {
+        let is_whole = param.blocks == Some(Blocks::Whole);
+        if is_whole {
+            let numel = self.side(1, Dtype::F32);
+            self.release(std::mem::replace(&mut held.numel, numel));
+        }
+        self.keep(param.numel.saturating_mul(param.dtype.bytes()), param.dtype, param.times);
+        let sum = if is_whole { self.sum_of_squares(param) } else { NOTHING };
+        self.keep(param.squares().saturating_mul(param.dtype.bytes()), param.dtype, param.times);
+        self.release(sum);
+    }
+
+    /// `torch.sum(x * x)`.
+    fn sum_of_squares(&mut self, param: &Trained) -> StorageId {
+        let squares = self.scratch_like(param, param.dtype);
+        let sum = self.side(1, param.dtype);
+        kernels::sum_scratch(self, param.numel, param.dtype);
+        self.release(squares);
+        sum
+    }
+
+    /// The step of a parameter; what the loop's variables hold lives until they are assigned again.
+    fn step_one(&mut self, param: &Trained, held: &mut Held) {
+        let count = param.squares();
+        match param.blocks {
+            Some(Blocks::Elements) | None => {
+                self.twice(count, param.dtype, &mut held.denominator);
+                // a number
+                return self.release(std::mem::replace(&mut held.size, NOTHING));
+            }
+            Some(Blocks::Numbers(_)) => {
+                let squares = self.scratch_like(param, param.dtype);
+                let mean = self.side(count, param.dtype);
+                self.release(squares);
+                self.release(std::mem::replace(&mut held.mean, mean));
+            }
+            Some(Blocks::Whole) => {
+                let sum = self.sum_of_squares(param);
+                self.release(std::mem::replace(&mut held.mean, sum));
+                let mean = self.side(count, param.dtype);
+                self.release(std::mem::replace(&mut held.mean, mean));
+            }
+        }
+        self.twice(count, param.dtype, &mut held.denominator);
+        self.twice(count, param.dtype, &mut held.size);
+        let update = self.scratch_like(param, param.dtype);
+        self.release(std::mem::replace(&mut held.update, update));
+        let negative = self.scratch_like(param, param.dtype);
+        self.release(negative);
     }
 
     /// Two operations on so many numbers, the second of which is what the variable holds then.

@@ -36,9 +36,7 @@ pub(super) enum Keeps {
     /// Two moments like the parameter, the square of epsilon, what rounding lost of each element where the parameter has 16 bits (a byte
     /// in its place where it has 32), and a mean square.
     Stable,
-    /// A momentum like the parameter, and a number for each of its blocks.
-    Blocks,
-    /// Nothing before the step makes it: what a projected gradient wants, and what a whole one does.
+    /// Nothing before the step makes it: what a projected gradient wants, and what a whole one does, or Adam-mini's.
     Projected,
 }
 
@@ -151,7 +149,7 @@ pub(super) fn recipe(optimizer: Optimizer) -> Recipe {
         Optimizer::Shampoo => {
             (Keeps::Preconditioners, Step::OneByOne { tensors: 2, dtype: Some(Dtype::F32) })
         }
-        Optimizer::AdamMini => (Keeps::Blocks, Step::Mini),
+        Optimizer::AdamMini => (Keeps::Projected, Step::Mini),
         Optimizer::Muon => (Keeps::Muon, Step::Muon),
         Optimizer::StableAdamW => (Keeps::Stable, Step::InPlace),
         Optimizer::Adafactor => (Keeps::FactoredAndRms, Step::Adafactor),
