@@ -157,7 +157,7 @@ impl State {
             return self.first_step_mini(&params);
         }
         for params in one_after_the_other(optimizer, trained(self, own), self.parallel.mixes_dtensors()) {
-            if matches!(recipe(optimizer).step, Step::InPlaceByNorm) {
+            if matches!(recipe(optimizer).step, Step::InPlaceByNorm | Step::Torchao(_)) {
                 self.first_step_in_turn(optimizer, &params);
                 continue;
             }
