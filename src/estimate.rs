@@ -57,7 +57,7 @@ pub fn estimate(scenario: &Scenario) -> Estimate {
                 match step::run(&architecture, scenario, &gpu) {
                     Ok(answer) => {
                         issues.extend(offloaded(answer.offloaded));
-                        issues.extend(on_host(answer.on_host, scenario.cluster.gpus));
+                        issues.extend(on_host(answer.on_host, scenario));
                         issues.extend(spikes(scenario, answer.host, architecture.parameters()));
                         issues.extend(read_by_each(scenario, architecture.parameters()));
                         issues.extend(whole_experts(scenario, &architecture.model_type, answer.experts));
@@ -220,7 +220,9 @@ fn read_by_each(scenario: &Scenario, parameters: u64) -> Option<Issue> {
 }
 
 /// What the CPU's memory has of each rank's shards. A machine has all of its GPUs' in one.
-fn on_host(bytes: Bytes, gpus: u64) -> Option<Issue> {
+fn on_host(bytes: Bytes, scenario: &Scenario) -> Option<Issue> {
+    let gpus = scenario.cluster.gpus;
+    let field = if scenario.optimizer.is_on_cpu() { Field::Optimizer } else { Field::CpuOffload };
     if bytes == Bytes::ZERO {
         return None;
     }
@@ -230,7 +232,7 @@ fn on_host(bytes: Bytes, gpus: u64) -> Option<Issue> {
         _ => format!("for each GPU {bytes} of what is offloaded lie in the CPU's memory, {together} for all"),
     };
     let message = format!("{whose}; what is copied is pinned, for which PyTorch takes the next power of two");
-    Some(Issue::new(Severity::Note, Field::CpuOffload, message))
+    Some(Issue::new(Severity::Note, field, message))
 }
 
 #[cfg(test)]

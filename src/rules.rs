@@ -108,6 +108,7 @@ const fn states(optimizer: Optimizer) -> f64 {
         | Optimizer::Adagrad
         | Optimizer::RmsProp
         | Optimizer::Muon
+        | Optimizer::AdamMini
         | Optimizer::Lion
         | Optimizer::Lion8bit => 1.0,
         Optimizer::AdamW
@@ -116,6 +117,9 @@ const fn states(optimizer: Optimizer) -> f64 {
         | Optimizer::AdamWEarly
         | Optimizer::AdamW8bit
         | Optimizer::AdamW8bitTorchao
+        | Optimizer::AdamW4bitTorchao
+        | Optimizer::AdamWCpuOffload
+        | Optimizer::AdamWCpuOffloadGradients
         | Optimizer::PagedAdamW8bit
         | Optimizer::PagedAdamW
         | Optimizer::Adam

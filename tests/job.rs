@@ -65,6 +65,24 @@ fn off(what: &str, predicted: u64, measured: &Value, tolerance: f64) -> Option<S
     (error.abs() > tolerance).then_some(said)
 }
 
+/// A student that answers by itself writes the answers of all micro-batches of a step before it learns from them.
+#[test]
+fn a_student_writes_its_answers_first() {
+    let linked = |more: &str| {
+        let link = format!(
+            "v=1&m=Qwen/Qwen2.5-0.5B&task=distil&st=trl&p=bf16&method=full&tw=bf16&s=256&prompt=128&b=2&ga=3{more}"
+        );
+        share::decode(&link).scenarios.remove(0)
+    };
+    let (own, elsewhere) = (linked("&roll=transformers"), linked(""));
+    let [first, ..] = Job::from(&own).round[..] else { panic!("nothing is done") };
+    let Act::Generate { member: 0, batch, how } = first else { panic!("{first:?}") };
+    assert_eq!((batch.sequences, batch.length, how.new_tokens), (6, 128, 128));
+    assert!(!Job::from(&elsewhere).round.iter().any(|act| matches!(act, Act::Generate { .. })));
+    let memory = estimate(&own).memory.expect("an answer");
+    assert!(memory.steady.phases.iter().any(|(phase, _)| phase.stage == Stage::Decode));
+}
+
 #[test]
 fn two_models_in_one_round_need_what_was_measured() {
     let mut wrong = Vec::new();

@@ -7,6 +7,8 @@
                forward and backward. TRL_OFFLOADING names its trl/models/activation_offloading.py.
   optimizer    "lamb", "ademamix", "ademamix_8bit", "paged_ademamix", "paged_ademamix_8bit": bitsandbytes' own.
   optimizer    "adamw_8bit_torchao", "adamw_4bit_torchao": torchao's, whose step is compiled; "nadam", "amsgrad", "nesterov": torch's.
+               "adamw_cpu_offload", "adamw_cpu_offload_gradients": torchao's CPUOffloadOptimizer over torch.optim.AdamW, without and
+               with `offload_gradients`.
                "schedule_free_adamw": schedulefree's AdamWScheduleFree; "stable_adamw": optimi's StableAdamW (torch-optimi).
                "muon": torch.optim.Muon for the matrices of the layers, torch.optim.AdamW for all else.
                "galore_adamw" and others that take the whole model: see optimizer_switches.py.
@@ -67,6 +69,7 @@ def patch_value_reads(case, null, patch=measure.patch_value_reads):
 BITSANDBYTES = {"lamb": "LAMB", "ademamix": "AdEMAMix", "ademamix_8bit": "AdEMAMix8bit", "paged_ademamix": "PagedAdEMAMix",
                 "paged_ademamix_8bit": "PagedAdEMAMix8bit"}
 TORCHAO = {"adamw_8bit_torchao": "AdamW8bit", "adamw_4bit_torchao": "AdamW4bit"}
+OFFLOADED = ("adamw_cpu_offload", "adamw_cpu_offload_gradients")
 
 
 class Both:
@@ -92,6 +95,19 @@ class Both:
         return {p: s for one in self.each for p, s in one.state.items()}
 
 
+class Offloaded(Both):
+    """torchao's, which has no `state` of its own: those of the optimizers that it steps."""
+
+    def __init__(self, optimizer):
+        self.optimizer, self.each = optimizer, [one for one in [optimizer.d_opt, *optimizer.optim_dict.values()] if one is not None]
+
+    def step(self):
+        self.optimizer.step()
+
+    def zero_grad(self, set_to_none=True):
+        self.optimizer.zero_grad()
+
+
 IN_LAYERS = set()
 
 
@@ -113,6 +129,10 @@ def one_optimizer(case, params, build=measure.build_optimizer):
     if case["optimizer"] in TORCHAO:
         import torchao.optim
         return getattr(torchao.optim, TORCHAO[case["optimizer"]])(params, lr=1e-5)
+    if case["optimizer"] in OFFLOADED:
+        from torchao.optim import CPUOffloadOptimizer
+        gradients = case["optimizer"] == OFFLOADED[1]
+        return Offloaded(CPUOffloadOptimizer(params, torch.optim.AdamW, offload_gradients=gradients, lr=1e-5))
     if case["optimizer"] == "schedule_free_adamw":
         import schedulefree
         optimizer = schedulefree.AdamWScheduleFree(params, lr=1e-5)

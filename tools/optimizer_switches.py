@@ -4,6 +4,7 @@ module adds them (more_switches.py does).
   optimizer   "galore_adamw", "galore_adamw_8bit", "galore_adafactor" (galore-torch 1.0), "apollo_adamw" (apollo-torch 1.0.3): made by
               transformers' own trainer_optimizer.py, with "in_backward" its `_layerwise` ones. The rank and the layers that are
               projected are those of "lora". Every step makes the projections anew, as every `update_proj_gap`-th does.
+              "adam_mini" (adam-mini 1.1.1): of the model's named parameters, with its hidden size and heads as LLaMA-Factory gives them.
               "lomo", "adalomo" (lomo-optim 0.1.1): step in hooks of backward, which accelerate's `lomo_backward` runs.
 
 The device computes no singular values: nullcuda.c answers cuSOLVER's handle and `cusolverDnSgesvdj` (tools/null_device), and how large the
@@ -64,7 +65,14 @@ def fused(case, model):
     return Fused({"lomo": lomo_optim.Lomo, "adalomo": lomo_optim.AdaLomo}[case["optimizer"]](model, lr=1e-5))
 
 
-OWN = {"galore_adamw": low_rank, "galore_adamw_8bit": low_rank, "galore_adafactor": low_rank, "apollo_adamw": low_rank,
+def mini(case, model):
+    from adam_mini import Adam_mini
+    config = model.config
+    return Adam_mini(model.named_parameters(), lr=1e-5, dim=config.hidden_size, n_heads=config.num_attention_heads,
+                     n_kv_heads=getattr(config, "num_key_value_heads", None), verbose=False)
+
+
+OWN = {"adam_mini": mini, "galore_adamw": low_rank, "galore_adamw_8bit": low_rank, "galore_adafactor": low_rank, "apollo_adamw": low_rank,
        "lomo": fused, "adalomo": fused}
 
 

@@ -56,7 +56,9 @@ def build_torchao(case, config, dtype, keywords, device):
 
 
 def parts(tensor):
-    """torchao's tensors have no storage of their own: their parts have."""
+    """torchao's tensors have no storage of their own: their parts have, those of its optimizers' states too."""
+    if hasattr(tensor, "tensor_attrs"):
+        return [getattr(tensor, name) for name in tensor.tensor_attrs]
     if not hasattr(tensor, "tensor_data_names"):
         return [tensor]
     return [getattr(tensor, name) for name in tensor.tensor_data_names + tensor.optional_tensor_data_names]

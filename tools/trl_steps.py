@@ -14,7 +14,7 @@ Keys of a case are the harness's; of trl there are
   reference       "scored", "precomputed" (`precompute_ref_log_probs=True`) or "none" (`beta=0`)
   loss            "full": the labels' log-probabilities are made of all logits, as trl up to 1.14 does: PYTHONPATH leads to such a version; "axolotl": axolotl's
                   kernels do it in the place of that version's functions: AXOLOTL names a checkout of its repository
-  rollouts        of "grpo" and "rloo": "server", where answers come from elsewhere, or "transformers": `use_vllm=False`, the model that is trained generates them
+  rollouts        of "grpo", "rloo" and "distil": "server", where answers come from elsewhere, or "transformers": `use_vllm=False`, the model that is trained generates them
   teacher         of "distil": the keys of the case that are the teacher's own (preset or config, dtype or weights, method "qlora")
   args            further arguments of the trainer's configuration
   attention_mask  "ones": the collator's; "padded": rows of different lengths, as the model sees them; "padding-free": `padding_free=True`, the whole batch in one row
@@ -109,7 +109,11 @@ def answer_as_data_would(case, labelled={}):
         elif case["task"] in ONLINE or case["task"] in ("dpo", "kto") and case["engine"] == "zero3":
             # which tokens count for the metrics: all
             return torch.zeros(mask.numel(), mask.dim(), dtype=torch.long, device=mask.device)
-        return torch.ops.aten.nonzero.out(mask, out=out)
+        found, count = torch.ops.aten.nonzero.out(mask, out=out), counts.get(tuple(mask.shape))
+        if count is not None and found.shape[0] != count:
+            # after a generation the count lands elsewhere
+            found.resize_(count, mask.dim())
+        return found
 
     def bincount(values, weights=None, minlength=0):
         # how many experts there are is read off the largest number, which is one of theirs
@@ -424,13 +428,15 @@ def generated(case, made):
 
 
 def taught(case, model, trainer, args, data, more):
-    """A DistillationTrainer whose answers come from a server, each as long as may be."""
+    """A DistillationTrainer whose answers come from a server, or from the student itself (`generated`), each as long as may be."""
     own = {key: value for key, value in case.items() if key not in ("preset", "config", "overrides", "weights")}
     teacher = {**own, "method": "full", **case["teacher"]}
     made = trainer(model=model, teacher_model=build({**measure.DEFAULTS, **OWN, **teacher}), args=args, train_dataset=data,
                    processing_class=tokenizer(), **more)
     length = case["seq"] - case["prompt"]
     made._tokenize_prompts = lambda prompts: ([[2] * case["prompt"]] * len(prompts), None, {})
+    if case["rollouts"] == "transformers":
+        return generated(case, made)
     made._generate_single_turn = lambda prompts, *rest: [[2] * length] * len(prompts)
     return made
 

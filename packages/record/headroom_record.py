@@ -59,10 +59,11 @@ OPTIMIZERS = {
         "Lion": "lion", "Lion8bit": "lion-8bit", "AdEMAMix": "ademamix", "AdEMAMix8bit": "ademamix-8bit", "PagedAdEMAMix": "paged-ademamix",
         "PagedAdEMAMix8bit": "paged-ademamix-8bit",
     },
-    "torchao": {"AdamW8bit": "adamw-8bit-torchao"},
+    "torchao": {"AdamW8bit": "adamw-8bit-torchao", "AdamW4bit": "adamw-4bit-torchao"},
     "schedulefree": {"AdamWScheduleFree": "schedule-free-adamw"},
     "optimi": {"StableAdamW": "stable-adamw"},
     "galore_torch": {"GaLoreAdamW": "galore-adamw", "GaLoreAdamW8bit": "galore-adamw-8bit", "GaLoreAdafactor": "galore-adafactor"},
+    "adam_mini": {"Adam_mini": "adam-mini"},
     "apollo_torch": {"APOLLOAdamW": "apollo-adamw"},
 }
 

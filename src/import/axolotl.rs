@@ -188,6 +188,7 @@ fn own_optimizer(reader: &mut Reader) {
     let (slug, taken) = match named.last().map(Said::text).as_deref() {
         Some("muon") => ("muon", ", taken for torch.optim.Muon with torch.optim.AdamW beside it"),
         Some("ao_adamw_8bit") => ("adamw-8bit-torchao", ""),
+        Some("ao_adamw_4bit") => ("adamw-4bit-torchao", ""),
         _ => return,
     };
     if let Some(said) = reader.take(&["optimizer"]) {

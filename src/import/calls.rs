@@ -155,6 +155,10 @@ pub(super) fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
                 optimizer(&imported.whole(&call.path), &call.named, &mut settings);
                 let first = Value::from(first_of(call));
                 setting::flatten("", "optimizer.of", first, &mut settings);
+                // whose class torchao's optimizer in the CPU's memory is given
+                if let Some(class) = call.values.get(1) {
+                    setting::flatten("", "optimizer.optimizer_class", class.clone(), &mut settings);
+                }
                 continue;
             }
             (_, None) => {

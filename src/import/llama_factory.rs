@@ -83,7 +83,7 @@ const IDLE: &[&str] = &[
 ];
 
 const REFUSED: &[(&[&str], &str)] = &[
-    (&["use_badam", "use_adam_mini"], "this optimizer is not predicted"),
+    (&["use_badam"], "this optimizer is not predicted"),
     (
         &["freeze_language_model"],
         "a language model that is not trained under a tower that is, is not predicted",
@@ -136,6 +136,9 @@ pub(super) fn read(reader: &mut Reader) {
         (_, None) => reader.assume("mask", "padded", WHY),
     }
     trainer::optimization(reader, &["optim"], "adamw-fused", ARGUMENTS);
+    if let Some((true, said)) = reader.switch(&["use_adam_mini"]) {
+        reader.set("optimizer", "adam-mini", &said);
+    }
     if let Some((true, said)) = reader.switch(&["use_muon"]) {
         let why = format!("{said}, taken for torch.optim.Muon with torch.optim.AdamW beside it");
         reader.set("optimizer", "muon", &why);

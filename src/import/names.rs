@@ -10,6 +10,7 @@ pub(crate) fn optim(optimizer: Optimizer) -> Option<&'static str> {
         Optimizer::AdamWFused => Some("adamw_torch_fused"),
         Optimizer::AdamW8bit => Some("adamw_bnb_8bit"),
         Optimizer::AdamW8bitTorchao => Some("adamw_torch_8bit"),
+        Optimizer::AdamW4bitTorchao => Some("adamw_torch_4bit"),
         Optimizer::PagedAdamW8bit => Some("paged_adamw_8bit"),
         Optimizer::PagedAdamW => Some("paged_adamw_32bit"),
         Optimizer::Sgd => Some("sgd"),
@@ -31,6 +32,8 @@ pub(crate) fn optim(optimizer: Optimizer) -> Option<&'static str> {
         Optimizer::AdaLomo => Some("adalomo"),
         Optimizer::AdamWForLoop
         | Optimizer::AdamWEarly
+        | Optimizer::AdamWCpuOffload
+        | Optimizer::AdamWCpuOffloadGradients
         | Optimizer::AmsGrad
         | Optimizer::Adam
         | Optimizer::NAdam
@@ -42,6 +45,7 @@ pub(crate) fn optim(optimizer: Optimizer) -> Option<&'static str> {
         | Optimizer::SparseAdam
         | Optimizer::Shampoo
         | Optimizer::Muon
+        | Optimizer::AdamMini
         | Optimizer::AdaBelief => None,
     }
 }
@@ -55,6 +59,9 @@ pub(super) fn optimizer(name: &str) -> Option<Optimizer> {
         name => Optimizer::ALL.iter().copied().find(|optimizer| optim(*optimizer) == Some(name)),
     }
 }
+
+/// torchao's optimizer in the CPU's memory, which steps AdamW unless it is told of another.
+pub(super) const CPU_OFFLOAD: &str = "torchao.optim.CPUOffloadOptimizer";
 
 /// The class of an optimizer with the arguments that make it this one, switches as 1 and 0, as torchtune's `_component_` and loops of
 /// one's own name it; none where it takes another.
@@ -75,6 +82,9 @@ pub(crate) fn component(optimizer: Optimizer) -> Option<(&'static str, &'static 
         Optimizer::Adafactor => Some(("transformers.optimization.Adafactor", &[])),
         Optimizer::AdamW8bit => Some(("bitsandbytes.optim.AdamW8bit", &[])),
         Optimizer::AdamW8bitTorchao => Some(("torchao.optim.AdamW8bit", &[])),
+        Optimizer::AdamW4bitTorchao => Some(("torchao.optim.AdamW4bit", &[])),
+        Optimizer::AdamWCpuOffload => Some((CPU_OFFLOAD, &[])),
+        Optimizer::AdamWCpuOffloadGradients => Some((CPU_OFFLOAD, &[("offload_gradients", 1.0)])),
         Optimizer::PagedAdamW8bit => Some(("bitsandbytes.optim.PagedAdamW8bit", &[])),
         Optimizer::PagedAdamW => Some(("bitsandbytes.optim.PagedAdamW", &[])),
         Optimizer::Lion => Some(("bitsandbytes.optim.Lion", &[])),
@@ -85,6 +95,7 @@ pub(crate) fn component(optimizer: Optimizer) -> Option<(&'static str, &'static 
         Optimizer::GaLoreAdamW8bit => Some(("galore_torch.GaLoreAdamW8bit", &[])),
         Optimizer::GaLoreAdafactor => Some(("galore_torch.GaLoreAdafactor", &[])),
         Optimizer::ApolloAdamW => Some(("apollo_torch.APOLLOAdamW", &[])),
+        Optimizer::AdamMini => Some(("adam_mini.Adam_mini", &[])),
         Optimizer::Lomo => Some(("lomo_optim.Lomo", &[])),
         Optimizer::AdaLomo => Some(("lomo_optim.AdaLomo", &[])),
         Optimizer::AdEmaMix => Some(("bitsandbytes.optim.AdEMAMix", &[])),

@@ -1,7 +1,7 @@
 //! What trainers over transformers' `Trainer` have in common.
 
 use super::low_rank;
-use super::names::{component, optimizer, other_class};
+use super::names::{CPU_OFFLOAD, component, optimizer, other_class, whole_path};
 use super::reader::{Reader, Said};
 use crate::scenario::{Optimizer, Tuner};
 
@@ -89,11 +89,13 @@ pub(super) fn optimizer_class(reader: &mut Reader) {
     }
     let class = said.text();
     let mut settings = Vec::new();
-    for name in ["fused", "momentum", "nesterov", "foreach", "amsgrad"] {
+    let on_cpu = class == CPU_OFFLOAD;
+    for name in ["fused", "momentum", "nesterov", "foreach", "amsgrad", "offload_gradients"] {
         if let Some(setting) = reader.take(&[&format!("optimizer.{name}")]) {
             let value = setting.switch().map(f64::from).or(setting.number()).unwrap_or_default();
             // of all switches this one alone is on where nothing is said
-            if (value != 0.0) != (name == "foreach") {
+            let is_usual = name == "foreach" || name == "fused" && on_cpu;
+            if (value != 0.0) != is_usual {
                 settings.push((name, setting.said));
             }
         }
@@ -105,6 +107,16 @@ pub(super) fn optimizer_class(reader: &mut Reader) {
                 && with.iter().all(|(name, _)| settings.iter().any(|(own, _)| own == name))
         })
     });
+    let stepped = reader.take(&["optimizer.optimizer_class"]).filter(|_| on_cpu);
+    if let Some(other) =
+        stepped.filter(|class| !matches!(whole_path(&class.text()).as_str(), "torch.optim.AdamW"))
+    {
+        return reader.keep(
+            "optimizer",
+            &other.said,
+            "of what torchao steps in the CPU's memory AdamW is predicted",
+        );
+    }
     let more = settings.iter().map(|(_, said)| said.as_str());
     let all = std::iter::once(said.said.as_str()).chain(more).collect::<Vec<_>>().join(", ");
     match found.or(other_class(&class)) {
@@ -124,11 +136,6 @@ pub(super) fn optimizer_class(reader: &mut Reader) {
                     reader.set("lora-rank", rank, &format!("rank: {rank} of a group of parameters"));
                 }
             }
-        }
-        None if class.ends_with(".CPUOffloadOptimizer") => {
-            let why = "its states, and with offload_gradients the gradients, lie in the CPU's memory, which is not predicted: the answer \
-                       is too high";
-            reader.keep("optimizer", &all, why);
         }
         None => reader.keep("optimizer", &all, "this optimizer is not predicted"),
     }

@@ -1,5 +1,6 @@
 //! The models of a job.
 
+use crate::dtype::Dtype;
 use crate::scenario::software::{Software, Trainer};
 use crate::scenario::{
     AttentionKernel, Checkpointing, Compile, Experts, Float8Training, Lora, LossKernel, Method, ModelChoice,
@@ -24,6 +25,9 @@ pub struct Member {
     pub experts: Experts,
     /// Element types.
     pub precision: Precision,
+    /// What accelerate's autocast around its forward computes in, which a loss calls past and `generate` goes through
+    /// (trl's `DistillationTrainer`).
+    pub generates_under: Option<Dtype>,
     /// Products in 8 bits.
     pub float8: Float8Training,
     /// Rounding as if it were quantised already.
@@ -202,6 +206,10 @@ impl From<&Scenario> for Member {
                 (Task::Distil | Task::Ppo, Precision::AmpBf16) => Precision::Fp32,
                 (Task::Distil | Task::Ppo, Precision::AmpBf16Weights) => Precision::Bf16,
                 (_, precision) => precision,
+            },
+            generates_under: match (scenario.task, scenario.precision) {
+                (Task::Distil, Precision::AmpBf16 | Precision::AmpBf16Weights) => Some(Dtype::Bf16),
+                _ => None,
             },
             float8: scenario.float8,
             qat: scenario.qat,

@@ -215,6 +215,9 @@ choices! {
         AdamW8bit = "adamw-8bit", "AdamW 8-bit", "bitsandbytes AdamW with 8-bit states.";
         PagedAdamW8bit = "paged-adamw-8bit", "Paged AdamW 8-bit", "The same with its states in unified memory that can be paged out of the GPU.";
         AdamW8bitTorchao = "adamw-8bit-torchao", "AdamW 8-bit (torchao)", "torchao's AdamW with 8-bit states, whose step is compiled: the one that FSDP2's shards take.";
+        AdamW4bitTorchao = "adamw-4bit-torchao", "AdamW 4-bit (torchao)", "torchao's AdamW with 4-bit states, whose step is compiled and makes 24 bytes of each element of a parameter at a time.";
+        AdamWCpuOffload = "adamw-cpu-offload", "AdamW in CPU memory (torchao)", "torchao's CPUOffloadOptimizer over torch.optim.AdamW: states, a copy of the weights and one of their gradients are in the CPU's memory, where the optimizer steps.";
+        AdamWCpuOffloadGradients = "adamw-cpu-offload-gradients", "AdamW and gradients in CPU memory (torchao)", "The same with offload_gradients: a gradient leaves the GPU once it is there. Without accumulation.";
         PagedAdamW = "paged-adamw", "Paged AdamW 32-bit", "bitsandbytes AdamW with 32-bit states in unified memory.";
         Adam = "adam", "Adam", "torch.optim.Adam.";
         Sgd = "sgd", "SGD", "Plain stochastic gradient descent.";
@@ -240,6 +243,7 @@ choices! {
         ApolloAdamW = "apollo-adamw", "APOLLO", "apollo-torch's APOLLOAdamW: moments of randomly projected gradients, which say how each channel of the whole gradient is scaled (scale_type=channel; APOLLO-Mini, of rank 1 and scale_type=tensor, is not followed).";
         Lomo = "lomo", "LOMO", "lomo-optim's Lomo: SGD without a state that steps each parameter in backward, in float32, and keeps no gradients.";
         AdaLomo = "adalomo", "AdaLomo", "lomo-optim's AdaLomo: the same with a number for each row and column, as Adafactor has.";
+        AdamMini = "adam-mini", "Adam-mini", "adam-mini's Adam_mini: a momentum like the parameter, and in place of the second moment a number for each row, each head of queries and keys, or each norm.";
         NAdam = "nadam", "NAdam", "Adam with Nesterov momentum.";
         AmsGrad = "amsgrad", "AMSGrad", "AdamW that also keeps the maximum of the second moment.";
         SparseAdam = "sparse-adam", "SparseAdam", "Adam for sparse gradients; two dense moments per parameter.";
@@ -258,6 +262,11 @@ impl Optimizer {
                 | Optimizer::PagedAdEmaMix
                 | Optimizer::PagedAdEmaMix8bit
         )
+    }
+
+    /// Whether it steps in the CPU's memory, all but small parameters (torchao's `CPUOffloadOptimizer`).
+    pub const fn is_on_cpu(self) -> bool {
+        matches!(self, Optimizer::AdamWCpuOffload | Optimizer::AdamWCpuOffloadGradients)
     }
 
     /// Whether it projects the gradients of the target modules onto as many directions as the rank says.
@@ -286,6 +295,11 @@ impl Optimizer {
         self.projects() || self.steps_in_backward()
     }
 
+    /// Whether it is followed on one GPU alone.
+    pub const fn is_of_one_gpu(self) -> bool {
+        self.is_of_whole_model() || self.is_on_cpu() || matches!(self, Optimizer::AdamMini)
+    }
+
     /// Whether it is bitsandbytes', or runs bitsandbytes' kernels.
     pub const fn is_of_bitsandbytes(self) -> bool {
         match self {
@@ -303,6 +317,9 @@ impl Optimizer {
             Optimizer::AdamW
             | Optimizer::AdamWFused
             | Optimizer::AdamW8bitTorchao
+            | Optimizer::AdamW4bitTorchao
+            | Optimizer::AdamWCpuOffload
+            | Optimizer::AdamWCpuOffloadGradients
             | Optimizer::AdamWForLoop
             | Optimizer::AdamWEarly
             | Optimizer::Adam
@@ -325,7 +342,8 @@ impl Optimizer {
             | Optimizer::GaLoreAdafactor
             | Optimizer::ApolloAdamW
             | Optimizer::Lomo
-            | Optimizer::AdaLomo => false,
+            | Optimizer::AdaLomo
+            | Optimizer::AdamMini => false,
         }
     }
 }

@@ -4,7 +4,7 @@
 //! Source: vLLM v1/worker/gpu_worker.py `determine_available_memory`, `load_model`, `initialize_from_config` and `sleep` (whose pool has
 //! weights, keys and values alone), device_allocator/cumem.py and v1/core/kv_cache_utils.py; trl 1.16 generation/vllm_generation.py.
 
-use super::{Field, Issue, Method, Rollouts, Scenario, Severity, Task, WeightFormat};
+use super::{Field, Issue, Method, Rollouts, Scenario, Severity, WeightFormat};
 use crate::model::Architecture;
 use crate::model::stored::Stored;
 use crate::units::{Bytes, grouped};
@@ -22,18 +22,17 @@ const BATCHED_TOKENS: u64 = 4096;
 impl Scenario {
     /// Whether the model that is trained generates the answers that it learns from, by transformers.
     pub fn generates_itself(&self) -> bool {
-        self.task.is_online() && self.answers.rollouts == Rollouts::Transformers
+        self.task.learns_from_own_answers() && self.answers.rollouts == Rollouts::Transformers
     }
 
     /// Whether vLLM generates the answers on a server of its own, whose cards are none of the scenario's.
     pub fn asks_a_server(&self) -> bool {
-        let online = self.task.is_online() && !self.generates_itself() && self.reserve.vllm == 0;
-        online || self.task == Task::Distil
+        self.asks_a_generator() && self.reserve.vllm == 0
     }
 
     /// Whether something else than the training generates the answers that are learned from.
     pub(crate) fn asks_a_generator(&self) -> bool {
-        self.task == Task::Distil || self.task.is_online() && !self.generates_itself()
+        self.task.learns_from_own_answers() && !self.generates_itself()
     }
 
     /// What vLLM takes of a card of so much memory beside all of the training: its share, but where it sleeps meanwhile.
@@ -55,7 +54,7 @@ impl Scenario {
 
     /// vLLM's share of a card of so much memory: of all of it, whatever is there already.
     fn vllm_share(&self, memory: Bytes) -> Bytes {
-        if !self.task.is_online() || self.generates_itself() {
+        if !self.asks_a_generator() {
             return Bytes::ZERO;
         }
         let share = u128::from(memory.0) * u128::from(self.reserve.vllm.min(100)) / 100;

@@ -30,6 +30,10 @@ pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, i
     } else if scenario.savings.step == StepTime::InBackward {
         step_in_backward(scenario, issues);
     }
+    if scenario.optimizer.is_on_cpu() && scenario.training_loop.clips {
+        let message = "torchao's optimizer has copied each gradient to the CPU's memory before it is clipped: it steps with what was not clipped";
+        issues.push(Issue::new(Severity::Note, Field::ClipGradients, message));
+    }
     if scenario.projects() {
         tied_head(scenario, architecture, issues);
     }

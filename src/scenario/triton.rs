@@ -42,7 +42,9 @@ impl Scenario {
         let compiled =
             (self.compile == Compile::Layers).then_some((Field::Compile, "what torch.compile makes"));
         let optimizer = match self.optimizer {
-            Optimizer::AdamW8bitTorchao => Some("torchao's optimizer, which is compiled,"),
+            Optimizer::AdamW8bitTorchao | Optimizer::AdamW4bitTorchao => {
+                Some("torchao's optimizer, which is compiled,")
+            }
             // optimi asks whether the card has bfloat16, which PyTorch emulates
             Optimizer::StableAdamW => Some("optimi's optimizer"),
             _ => None,

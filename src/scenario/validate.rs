@@ -9,7 +9,7 @@ use crate::model::Architecture;
 use crate::model::blocks::{Block, FeedForward};
 use crate::units::{Bytes, grouped};
 
-use tasks::{answered_elsewhere, of_another_task, of_policy, students_answers, text_alone, without_answer};
+use tasks::{answered_elsewhere, of_another_task, of_policy, text_alone, without_answer};
 
 use super::count::Count;
 use super::{
@@ -157,11 +157,8 @@ fn validate(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<Iss
     {
         issues.push(other_vendor());
     }
-    if scenario.task.is_online() && !scenario.generates_itself() && reserve.vllm == 0 {
+    if scenario.asks_a_server() {
         issues.push(answered_elsewhere());
-    }
-    if scenario.task == Task::Distil {
-        issues.push(students_answers(scenario));
     }
     if scenario.task == Task::Ppo {
         issues.extend(of_policy(scenario));

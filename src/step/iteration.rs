@@ -18,7 +18,7 @@ use super::gradient::OnGrad;
 use super::heap::{NOTHING, StorageId};
 use super::line::{Input, Line};
 use super::machine::{Machine, State};
-use super::optimizer::Stepper;
+use super::optimizer::{Stepper, leaving};
 use super::ready::Ready;
 use super::tensor::{Tensor, Value};
 use crate::dtype::Dtype;
@@ -26,7 +26,7 @@ use crate::job::{Act, Batch, HeadKind, Loss, Member, Training};
 use crate::memory::{Category, Iteration, Phase, Rank, Stage};
 use crate::scenario::Generation;
 use crate::scenario::software::{Software, Trainer};
-use crate::scenario::{Cluster, Mask, Offloading, Stack, StepTime};
+use crate::scenario::{Cluster, Mask, Offloading, Optimizer, Stack, StepTime};
 use crate::step::what::{Source, What};
 use crate::units::Bytes;
 use crate::work::Work;
@@ -102,6 +102,7 @@ impl Running<'_> {
             Some(Training { optimizer, step: StepTime::InBackward, .. }) => {
                 Stepper { optimizer, has_state: self.has_state }.hook()
             }
+            Some(Training { optimizer: Optimizer::AdamWCpuOffloadGradients, .. }) => leaving(),
             Some(Training { step: StepTime::AfterBackward, .. }) | None => OnGrad::Keep,
         }
     }

@@ -5,6 +5,7 @@
 
 mod fused;
 mod low_rank;
+mod mini;
 mod recipe;
 mod steps;
 mod trained;
@@ -20,7 +21,9 @@ use super::params::ParamId;
 use crate::dtype::Dtype;
 use crate::memory::Category;
 use crate::scenario::Optimizer;
+use crate::step::parallel::pinned;
 use crate::step::what::{Source, What};
+pub(super) use mini::Blocks;
 use recipe::{Bitsandbytes, Keeps, Step, recipe};
 use trained::{BLOCK_8BIT, MIN_8BIT, Trained, blocks, trained, trained_one, trained_where};
 
@@ -68,6 +71,17 @@ impl Stepper {
     }
 }
 
+/// The hook of torchao's optimizer that copies a gradient to the CPU's memory and lets it go.
+pub(super) fn leaving() -> OnGrad {
+    OnGrad::Hook(Rc::new(|state: &mut State, param| {
+        let Some(own) = state.params.list.get_mut(param as usize) else { return };
+        if own.kept.numel >= MIN_8BIT {
+            let grad = std::mem::replace(&mut own.grad, NOTHING);
+            state.release(grad);
+        }
+    }))
+}
+
 /// The parameters of each optimizer that steps: Muon is two, of which the one of matrices steps first. What works on every parameter
 /// in one go takes DTensors or tensors, not both: they are groups of their own, `apart`.
 fn one_after_the_other(
@@ -83,9 +97,10 @@ fn one_after_the_other(
         | Step::InPlaceByNorm
         | Step::OneByOne { .. }
         | Step::AdamOneByOne
-        | Step::Torchao8bit
+        | Step::Torchao(_)
         | Step::Adafactor
         | Step::AdafactorTorch
+        | Step::Mini
         | Step::LowRank(_) => (params, Vec::new()),
     };
     [first, second].into_iter().filter(|params| !params.is_empty())
@@ -137,8 +152,12 @@ impl State {
             let params = trained(self, own);
             return self.step_low_rank(kind, &params, true);
         }
+        if matches!(recipe(optimizer).step, Step::Mini) {
+            let params = trained(self, own);
+            return self.first_step_mini(&params);
+        }
         for params in one_after_the_other(optimizer, trained(self, own), self.parallel.mixes_dtensors()) {
-            if matches!(recipe(optimizer).step, Step::InPlaceByNorm) {
+            if matches!(recipe(optimizer).step, Step::InPlaceByNorm | Step::Torchao(_)) {
                 self.first_step_in_turn(optimizer, &params);
                 continue;
             }
@@ -179,19 +198,21 @@ impl State {
         let own = param.numel.saturating_mul(param.dtype.bytes());
         match recipe(optimizer).keeps {
             Keeps::Moments { count } => (0..count).for_each(|_| self.keep(own, param.dtype, param.times)),
-            Keeps::StepAndMoments => {
+            // torchao keeps it in the CPU's memory
+            Keeps::OnCpu if param.numel >= MIN_8BIT => {}
+            Keeps::StepAndMoments | Keeps::OnCpu => {
                 self.keep(4, Dtype::F32, param.times);
                 (0..2).for_each(|_| self.keep(own, param.dtype, param.times));
             }
             Keeps::Bitsandbytes(states) => self.bitsandbytes(&states, param, code_books),
-            Keeps::Torchao8bit if param.is_quantised_by_torchao() => {
+            Keeps::Torchao(how) if param.is_quantised_by_torchao(how) => {
                 for _ in 0..2 {
-                    self.keep(param.numel, Dtype::U8, param.times);
-                    self.keep(param.numel / BLOCK_8BIT * 4, Dtype::F32, param.times);
-                    self.keep(256 * 4, Dtype::F32, param.times);
+                    self.keep(param.numel / 8 * u64::from(how.bits), Dtype::U8, param.times);
+                    self.keep(param.numel / how.block * 4, Dtype::F32, param.times);
+                    self.keep(4 << how.bits, Dtype::F32, param.times);
                 }
             }
-            Keeps::Torchao8bit => (0..2).for_each(|_| self.keep(own, param.dtype, param.times)),
+            Keeps::Torchao(_) => (0..2).for_each(|_| self.keep(own, param.dtype, param.times)),
             Keeps::Factored => self.factored(param, param.dtype),
             Keeps::FactoredInFloat32 => self.factored(param, Dtype::F32),
             // with the step
@@ -260,6 +281,21 @@ impl State {
                 self.keep(side.saturating_mul(side).saturating_mul(4), Dtype::F32, param.times);
             }
         }
+    }
+
+    /// Bytes of the CPU's memory that an optimizer takes of these parameters: torchao's has of each a pinned copy, one of its gradient,
+    /// and the two moments, which are not pinned (torchao/optim/cpu_offload.py).
+    pub fn optimizer_on_host(&self, optimizer: Optimizer, own: &Range<usize>) -> u64 {
+        if !optimizer.is_on_cpu() {
+            return 0;
+        }
+        let params = trained_where(self, own, |_| true);
+        let of_each = params.iter().filter(|param| param.numel >= MIN_8BIT).map(|param| {
+            let bytes = param.numel.saturating_mul(param.dtype.bytes());
+            let copies = pinned(bytes).saturating_mul(2);
+            copies.saturating_add(bytes.saturating_mul(2)).saturating_mul(u64::from(param.times))
+        });
+        of_each.fold(0, u64::saturating_add)
     }
 
     /// Every later step.

@@ -7,6 +7,7 @@ use super::fake_quant::FakeQuantizer;
 use super::float8::Recipe;
 use super::heap::{NOTHING, StorageId};
 use super::machine::{Machine, State};
+use super::optimizer::Blocks;
 use super::tensor::{Tensor, Value};
 use crate::dtype::Dtype;
 use crate::memory::Category;
@@ -49,6 +50,8 @@ pub(super) struct Parameter {
     pub divided: bool,
     /// Onto how many directions the optimizer projects its gradient, if it does.
     pub projection_rank: Option<u64>,
+    /// How Adam-mini divides it, if that is the optimizer.
+    pub blocks: Option<Blocks>,
     /// The projection, once there is one.
     pub projection: StorageId,
     pub times: u32,
@@ -299,6 +302,7 @@ impl State {
             in_layer,
             divided: self.params.divided,
             projection_rank: None,
+            blocks: None,
             projection: NOTHING,
             times,
             body,
@@ -338,6 +342,7 @@ impl State {
             in_layer: false,
             divided: false,
             projection_rank: None,
+            blocks: None,
             projection: NOTHING,
             times: 1,
             body,

@@ -16,7 +16,7 @@ use crate::memory::Parameters;
 use crate::model::Architecture;
 use crate::model::modeling::Modeling;
 use crate::scenario::software::{Software, Trainer};
-use crate::scenario::{Cluster, Evaluates, Lengths, Mask, Offloading, Scenario};
+use crate::scenario::{Cluster, Evaluates, Lengths, Mask, Offloading, Optimizer, Scenario};
 use crate::units::Bytes;
 
 /// A job whose models and acts were found to be modelled.
@@ -192,9 +192,12 @@ impl<'a> Ready<'a> {
         self.models.iter().any(|built| built.member.offloading == Offloading::On)
     }
 
-    /// Whether an optimizer leaves each parameter otherwise than it found it, one after the other.
+    /// Whether an optimizer leaves each parameter otherwise than it found it, one after the other, or some gradients go before others.
     pub fn steps_in_turn(&self) -> bool {
-        let in_turn = |training: Training| training.optimizer.is_of_whole_model();
+        let in_turn = |training: Training| {
+            training.optimizer.is_of_whole_model()
+                || training.optimizer == Optimizer::AdamWCpuOffloadGradients
+        };
         self.models.iter().any(|built| built.member.training.is_some_and(in_turn))
     }
 

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::forward::Apart;
+use super::forward::{Apart, Model};
 use super::host;
 use super::iteration::Rounds;
 use super::machine::Machine;
@@ -103,12 +103,16 @@ fn summarised(ready: &Ready<'_>, gpu: &Gpu) -> Result<Memory, Issue> {
         let parameters = ready.parameters(&machine, &models);
         let merging = host::merging(&machine, &models);
         let own = models.first().map(|model| model.params.clone()).unwrap_or_default();
+        let optimizer_of = |model: &Model<'_>| Some((model.member.training?.optimizer, model.params.clone()));
+        let trained: Vec<_> = models.iter().filter_map(optimizer_of).collect();
         let mut rounds = Rounds::new(&machine, ready, models);
         rounds.prepare();
         let [first, steady] = rounds.first_and_later();
         let work = rounds.work();
         let (rank, evaluation) = (rounds.rank(), rounds.evaluated_on_host);
         let memory = machine.with(|state| {
+            let optimizers = trained.iter().map(|(optimizer, own)| state.optimizer_on_host(*optimizer, own));
+            let optimizers = optimizers.fold(0, u64::saturating_add);
             let [saving, saving_each] = host::saving(ready, state.params.of(&own), &state.ledger.parts);
             let offloaded = state.graph.offload.as_ref().map_or(0, |offload| offload.bytes.1);
             Memory {
@@ -120,7 +124,7 @@ fn summarised(ready: &Ready<'_>, gpu: &Gpu) -> Result<Memory, Issue> {
                 context: gpu.context,
                 offloaded: Bytes(offloaded),
                 rank,
-                on_host: Bytes(state.parallel.on_host(&state.params)),
+                on_host: Bytes(state.parallel.on_host(&state.params).saturating_add(optimizers)),
                 host: HostSpikes { saving, saving_each, merging, evaluation },
                 experts: state.experts,
                 work,

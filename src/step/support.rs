@@ -198,6 +198,7 @@ pub(super) fn adapted(model: &Model<'_>, architecture: &Architecture) -> Result<
     let member = model.member;
     tuners::layers(model)?;
     optimizers::projected(model)?;
+    optimizers::mini(model)?;
     if model.adapted || !member.adapts {
         return Ok(());
     }

@@ -83,6 +83,21 @@ fn optimizers_of_loops_are_read_or_told() {
             Optimizer::AdamW8bitTorchao,
         ),
         (
+            "from torchao.optim import AdamW4bit",
+            "optimizer = AdamW4bit(model.parameters())",
+            Optimizer::AdamW4bitTorchao,
+        ),
+        (
+            "from torchao.optim import CPUOffloadOptimizer",
+            "optimizer = CPUOffloadOptimizer(model.parameters(), torch.optim.AdamW, fused=True)",
+            Optimizer::AdamWCpuOffload,
+        ),
+        (
+            "from torchao.prototype.low_bit_optim import CPUOffloadOptimizer",
+            "optimizer = CPUOffloadOptimizer(model.parameters(), optimizer_class=torch.optim.AdamW, offload_gradients=True)",
+            Optimizer::AdamWCpuOffloadGradients,
+        ),
+        (
             "from bitsandbytes.optim import AdamW8bit",
             "optimizer = AdamW8bit(model.parameters())",
             Optimizer::AdamW8bit,
@@ -91,6 +106,11 @@ fn optimizers_of_loops_are_read_or_told() {
             "from galore_torch import GaLoreAdamW8bit",
             "optimizer = GaLoreAdamW8bit(groups, lr=1e-3)",
             Optimizer::GaLoreAdamW8bit,
+        ),
+        (
+            "from adam_mini import Adam_mini",
+            "optimizer = Adam_mini(model.named_parameters(), lr=1e-5, dim=1536, n_heads=12, n_kv_heads=2)",
+            Optimizer::AdamMini,
         ),
         ("from apollo_torch import APOLLOAdamW", "optimizer = APOLLOAdamW(groups)", Optimizer::ApolloAdamW),
         // no rank is in a parameter
@@ -127,13 +147,15 @@ fn optimizers_of_loops_are_read_or_told() {
     for (imports, made) in [
         (
             "from torchao.optim import CPUOffloadOptimizer",
-            "optimizer = CPUOffloadOptimizer(model.parameters(), torch.optim.AdamW)",
+            "optimizer = CPUOffloadOptimizer(model.parameters(), torch.optim.SGD)",
         ),
-        ("from adam_mini import Adam_mini", "optimizer = Adam_mini(model.named_parameters())"),
         ("", "optimizer = Prodigy([p for p in model.parameters() if p.requires_grad], lr=1.0)"),
     ] {
         let understood = loop_of(imports, made);
-        let class = made.split(['=', '(']).nth(1).unwrap_or_default().trim();
+        let class = match made.contains("torch.optim.SGD") {
+            true => "torch.optim.SGD",
+            false => made.split(['=', '(']).nth(1).unwrap_or_default().trim(),
+        };
         assert!(left(&understood).iter().any(|said| said.contains(class)), "{made}: {:?}", understood.left);
     }
     // a mean of the weights is none
@@ -202,6 +224,13 @@ fn what_files_say_of_pictures_is_told() {
         (left(&sees), sees.scenario.optimizer),
         (vec!["processor_type: AutoProcessor"], Optimizer::Muon)
     );
-    let text = axolotl("Qwen/Qwen2.5-7B-Instruct", "ao_adamw_8bit");
-    assert_eq!((left(&text), text.scenario.optimizer), (vec![], Optimizer::AdamW8bitTorchao));
+    for (name, optimizer) in
+        [("ao_adamw_8bit", Optimizer::AdamW8bitTorchao), ("ao_adamw_4bit", Optimizer::AdamW4bitTorchao)]
+    {
+        let text = axolotl("Qwen/Qwen2.5-7B-Instruct", name);
+        assert_eq!((left(&text), text.scenario.optimizer), (vec![], optimizer));
+    }
+    let mini = "model_name_or_path: Qwen/Qwen2.5-1.5B\nstage: sft\nfinetuning_type: full\ntemplate: qwen\ncutoff_len: 1024\nuse_adam_mini: true\nbf16: true\n";
+    let mini = read(mini);
+    assert_eq!((left(&mini), mini.scenario.optimizer), (vec![], Optimizer::AdamMini));
 }

@@ -1,6 +1,5 @@
 //! What a text says is done with the model.
 
-use headroom::issue::Field;
 use headroom::scenario::{
     Checkpointing, Evaluates, Evaluation, LossKernel, Mask, Method, ModelChoice, Precision, Reference,
     Rollouts, Scenario, Stack, Task, TeacherWeights,
@@ -354,7 +353,7 @@ fn distillation_is_a_task() {
     assert_eq!(scenario.teacher.weights, TeacherWeights::Fp32);
     assert_eq!(scenario.sequence, scenario.answers.prompt + 256);
     let told =
-        |scenario: &Scenario| scenario.validate().iter().any(|issue| issue.message.contains("left out"));
+        |scenario: &Scenario| scenario.validate().iter().any(|issue| issue.message.contains("on other GPUs"));
     assert!(told(scenario) && !told(&Scenario::default()));
 
     // what is not followed is said
@@ -362,11 +361,13 @@ fn distillation_is_a_task() {
         let understood = read(text);
         assert!(understood.left.iter().any(|left| left.said.contains(word)), "{word}: {:?}", understood.left);
     };
-    is_left(&text.replace("use_vllm=True, vllm_mode=\"server\"", "beta=1.0"), "use_vllm");
-    let itself = read(&text.replace("use_vllm=True, ", "use_vllm=False, ")).scenario;
-    assert_eq!(itself.answers.rollouts, Rollouts::Transformers);
-    assert!(itself.validate().iter().any(|issue| issue.field == Field::Rollouts && issue.fix.is_some()));
-    is_left(&text.replace("vllm_mode=\"server\"", "vllm_mode=\"colocate\""), "use_vllm");
+    for said in ["beta=1.0", "use_vllm=False", "use_vllm=False, top_k=0, temperature=1.0"] {
+        let itself = read(&text.replace("use_vllm=True, vllm_mode=\"server\"", said));
+        assert_eq!((itself.left, itself.scenario.answers.rollouts), (vec![], Rollouts::Transformers));
+    }
+    is_left(&text.replace("use_vllm=True", "top_p=0.9"), "top_p");
+    let beside = read(&text.replace("vllm_mode=\"server\"", "vllm_mode=\"colocate\""));
+    assert_eq!((beside.left, beside.scenario.reserve.vllm), (vec![], 30));
     is_left(&text.replace("beta=0.5", "loss_top_k=16"), "loss_top_k");
 
     // the teacher is loaded first, in 4 bits, the student is not
@@ -409,6 +410,7 @@ fn commands_and_files_of_distillation() {
     assert_eq!(gkd.scenario.teacher.weights, TeacherWeights::Bf16);
     let said: Vec<_> = gkd.left.iter().map(|left| left.said.as_str()).collect();
     assert_eq!(said, ["GKDConfig(lmbda=0.5)", "GKDTrainer"]);
+    assert_eq!(gkd.scenario.answers.rollouts, Rollouts::Transformers);
     let command = read(
         "python gkd.py --model_name_or_path Qwen/Qwen2.5-0.5B --teacher_model_name_or_path Qwen/Qwen2.5-1.5B --bf16",
     );

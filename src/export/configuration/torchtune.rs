@@ -6,8 +6,8 @@ use crate::import::names::{TORCHTUNE, component};
 use crate::issue::{Field, Issue};
 use crate::model::catalogue;
 use crate::scenario::{
-    Checkpointing, CpuOffload, LoraTargets, LossKernel, Method, ModelChoice, Offloading, Precision,
-    ShardedLayers, Stack, StepTime,
+    Checkpointing, CpuOffload, LoraTargets, LossKernel, Method, ModelChoice, Offloading, Optimizer,
+    Precision, ShardedLayers, Stack, StepTime,
 };
 
 pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
@@ -74,7 +74,9 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
     lines.set("shuffle", true);
     lines.set("batch_size", scenario.batch);
     lines.about("training");
-    let Some((class, settings)) = component(scenario.optimizer) else {
+    // its recipes give an optimizer parameters without names
+    let named = component(scenario.optimizer).filter(|_| scenario.optimizer != Optimizer::AdamMini);
+    let Some((class, settings)) = named else {
         let issue = Issue::error(Field::Optimizer, "torchtune's recipes have no line for this optimizer");
         return Err(issue.with_fix("choose AdamW or paged 8-bit AdamW"));
     };

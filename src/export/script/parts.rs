@@ -456,6 +456,11 @@ impl Run<'_> {
             ),
             Optimizer::AdamW8bit => ("bitsandbytes.optim.AdamW8bit", &[]),
             Optimizer::AdamW8bitTorchao => ("torchao.optim.AdamW8bit", &[]),
+            Optimizer::AdamW4bitTorchao => ("torchao.optim.AdamW4bit", &[]),
+            Optimizer::AdamWCpuOffload => ("torchao.optim.CPUOffloadOptimizer", &[]),
+            Optimizer::AdamWCpuOffloadGradients => {
+                ("torchao.optim.CPUOffloadOptimizer", &[("offload_gradients", "True")])
+            }
             Optimizer::PagedAdamW8bit => ("bitsandbytes.optim.PagedAdamW8bit", &[]),
             Optimizer::PagedAdamW => ("bitsandbytes.optim.PagedAdamW", &[]),
             Optimizer::AdEmaMix => ("bitsandbytes.optim.AdEMAMix", &[]),
@@ -485,6 +490,12 @@ impl Run<'_> {
                 return no(
                     "SparseAdam takes sparse gradients only, which no layer of a language model makes",
                     "choose Adam",
+                );
+            }
+            Optimizer::AdamMini => {
+                return no(
+                    "Adam-mini is given the names of parameters, which the file does not",
+                    "choose AdamW",
                 );
             }
             Optimizer::Muon => {

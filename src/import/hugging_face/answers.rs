@@ -164,7 +164,7 @@ fn itself(reader: &mut Reader, off: Option<String>) {
 }
 
 /// Who generates the answers: a server, vLLM on the same card, or transformers in the process.
-fn generation(reader: &mut Reader) {
+pub(super) fn generation(reader: &mut Reader) {
     let mode = reader.take(&["vllm_mode"]);
     // of a scenario that is read over
     reader.quietly("rollouts", "server");

@@ -1,7 +1,7 @@
 //! What trl's trainers that learn from a teacher say beyond the others: `DistillationConfig`, and `GKDConfig` of its experimental ones.
 
-use super::super::reader::{Reader, among};
-use super::answers::{answer_length, prompt};
+use super::super::reader::{Reader, Said, among};
+use super::answers::{answer_length, generation, prompt};
 use super::arguments::length_of_sequences;
 use super::{Parts, Trainer};
 use crate::scenario::{Precision, Rollouts, TeacherWeights};
@@ -48,7 +48,12 @@ pub(super) fn distillation(reader: &mut Reader, parts: Parts, why: &str) {
         answer_length(reader, "max_completion_length", 512);
     }
     teacher(reader, parts);
-    generation(reader, is_gkd);
+    if is_gkd {
+        mixed(reader);
+    } else {
+        reader.pass(|name| name == "lmbda");
+        generation(reader);
+    }
     if is_gkd {
         let why = "GKDTrainer runs under autocast and its own loss makes all logits of student and teacher: predicted as \
                    DistillationTrainer, whose loss compares them a tile at a time, which takes less";
@@ -135,42 +140,27 @@ fn teacher(reader: &mut Reader, parts: Parts) {
     }
 }
 
-/// Who generates the answers: a server alone takes nothing of the card.
-fn generation(reader: &mut Reader, is_gkd: bool) {
-    const ITSELF: &str = "transformers generates answers in the process that trains, which is not followed in distillation: what it \
-                          needs comes on top while it lasts";
-    if is_gkd {
-        reader.quietly("rollouts", Rollouts::Server.slug());
-        let share = reader.take(&["lmbda"]);
-        let by_teacher = reader.switch(&["seq_kd"]);
-        reader.pass(|name| name == "max_new_tokens");
-        let teachers = by_teacher.as_ref().is_some_and(|(on, _)| *on);
-        match share {
-            Some(said) if said.number() == Some(0.0) && !teachers => reader.idle.push(said.said),
-            Some(said) => itself(reader, &said.said, ITSELF),
-            None => itself(reader, "lmbda", &format!("0.5 by default in trl 1.16: {ITSELF}")),
-        }
-        reader.idle.extend(by_teacher.map(|(_, said)| said));
-        return;
-    }
-    reader.pass(|name| name == "lmbda");
+/// How GKD's answers come: with a chance of `lmbda` the student generates those of a micro-batch, with `seq_kd` the teacher does where it
+/// does not.
+fn mixed(reader: &mut Reader) {
+    const AT_ONCE: &str = "GKDTrainer generates a micro-batch at a time and draws by chance whether it does: predicted as DistillationTrainer, which \
+                           generates those of a step at once, whenever it does";
     reader.quietly("rollouts", Rollouts::Server.slug());
-    let mode = reader.take(&["vllm_mode"]);
-    match (reader.switch(&["use_vllm"]), mode) {
-        (Some((true, said)), Some(mode)) if mode.text() == "server" => reader.idle.extend([said, mode.said]),
-        (Some((true, said)), _) => {
-            let why = "vLLM on the same card is not followed in distillation: its share of the card (vllm_gpu_memory_utilization, 0.3 \
-                       by default) comes on top";
-            reader.leave(&said, why);
-            reader.refuse(&["vllm_gpu_memory_utilization"], why);
+    let share = reader.take(&["lmbda"]);
+    let by_teacher = reader.switch(&["seq_kd"]);
+    reader.pass(|name| name == "max_new_tokens");
+    let teachers = by_teacher.as_ref().is_some_and(|(on, _)| *on);
+    let never = |said: &Said| said.number() == Some(0.0);
+    match share {
+        Some(said) if never(&said) && !teachers => reader.idle.push(said.said),
+        Some(said) => {
+            reader.set("rollouts", Rollouts::Transformers.slug(), &said.said);
+            reader.leave(&said.said, AT_ONCE);
         }
-        (Some((false, said)), _) => itself(reader, &said, ITSELF),
-        (None, _) => itself(reader, "use_vllm", &format!("off by default in trl 1.16: {ITSELF}")),
+        None => {
+            reader.assume("rollouts", Rollouts::Transformers.slug(), "lmbda is 0.5 by default in trl 1.16");
+            reader.leave("lmbda", AT_ONCE);
+        }
     }
-}
-
-/// The model that is trained generates, which the scenario says and is not followed.
-fn itself(reader: &mut Reader, said: &str, why: &str) {
-    reader.leave(said, why);
-    reader.assume("rollouts", Rollouts::Transformers.slug(), "trl's default");
+    reader.idle.extend(by_teacher.map(|(_, said)| said));
 }

@@ -105,7 +105,12 @@ impl Task {
         }
     }
 
-    /// Whether it learns from answers that are generated while it trains.
+    /// Whether somebody has to generate the answers while it trains: of a policy that is rewarded for them, or of a student.
+    pub const fn learns_from_own_answers(self) -> bool {
+        self.is_online() || matches!(self, Task::Distil)
+    }
+
+    /// Whether it is rewarded for answers that are generated while it trains.
     pub const fn is_online(self) -> bool {
         match self {
             Task::Grpo | Task::Rloo => true,

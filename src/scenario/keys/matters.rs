@@ -3,8 +3,8 @@
 use crate::model::vision::Resizing;
 use crate::scenario::software::{Quantiser, Software, Trainer};
 use crate::scenario::{
-    AttentionKernel, Checkpointing, Compile, Evaluates, Experts, Merges, Method, Rollouts, Scenario,
-    Sharding, Stack, Task, Tuner, WeightFormat,
+    AttentionKernel, Checkpointing, Compile, Evaluates, Experts, Merges, Method, Scenario, Sharding, Stack,
+    Task, Tuner, WeightFormat,
 };
 
 /// The input makes a difference to every scenario.
@@ -132,14 +132,7 @@ pub(super) fn with_merging(scenario: &Scenario) -> bool {
 
 /// Whether answers are generated while it trains.
 pub(super) fn with_rollouts(scenario: &Scenario) -> bool {
-    scenario.task.is_online()
-}
-
-/// Whether it says who generates: where answers are generated while it trains, or where somebody said so of a student, whose answers
-/// transformers cannot generate here.
-pub(super) fn when_generated(scenario: &Scenario) -> bool {
-    let of_student = scenario.task == Task::Distil && scenario.answers.rollouts == Rollouts::Transformers;
-    with_rollouts(scenario) || of_student
+    scenario.task.learns_from_own_answers()
 }
 
 /// Whether the model has a tower of which a step with pictures is followed.

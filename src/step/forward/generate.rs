@@ -257,7 +257,7 @@ impl<'a> Model<'a> {
                 Pass {
                     trains: false,
                     // accelerate wraps the forward of peft's model, and `generate` calls the one inside
-                    autocast: self.autocast.filter(|_| !self.member.adapts),
+                    autocast: self.autocast.or(self.member.generates_under).filter(|_| !self.member.adapts),
                     generating: Some(Generating { past, ..generating }),
                     ..self.pass(batch)
                 }

@@ -23,7 +23,7 @@ use crate::model::blocks::{Block, LinearClass, Param, Rotary, Wiring};
 use crate::model::modeling::{Code, Modeling, PositionIds};
 use crate::scenario::software::{InputGrads, ModelCode, Quantiser, Software};
 use crate::scenario::tuners::scaled;
-use crate::scenario::{Checkpointing, Float8Layers, Method, Precision, Tuner};
+use crate::scenario::{Checkpointing, Float8Layers, Method, Optimizer, Precision, Tuner};
 use crate::step::machine::{Machine, State};
 use crate::step::ops::linear::{self, Shape, Weight};
 use crate::step::parallel::is_by_accelerate;
@@ -401,6 +401,9 @@ impl<'a> Model<'a> {
             record.end_loading(quantised);
         }
         let params = first..loader.state.params.list.len();
+        if member.training.is_some_and(|training| training.optimizer == Optimizer::AdamMini) {
+            loader.state.divide_for_mini(&params, architecture);
+        }
         let (mergeable, cut_when_saved) = (loader.mergeable, loader.cut_when_saved);
         Model {
             machine,

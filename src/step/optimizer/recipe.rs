@@ -1,5 +1,6 @@
 //! What each optimizer keeps of a parameter, and what its step allocates.
 
+use super::trained::BLOCK_8BIT;
 use crate::dtype::Dtype;
 use crate::scenario::Optimizer;
 
@@ -17,9 +18,11 @@ pub(super) enum Keeps {
     StepAndMoments,
     /// What one of bitsandbytes' optimizers keeps.
     Bitsandbytes(Bitsandbytes),
-    /// Two tensors of 8-bit numbers like the parameter, each with its scales and its code book, or two like it where it is small or
-    /// no multiple of a scale's numbers.
-    Torchao8bit,
+    /// Two tensors of 8-bit or 4-bit numbers like the parameter, each with its scales and its code book, or two like it where it is
+    /// small or no multiple of a scale's numbers.
+    Torchao(Torchao),
+    /// A count of steps on the GPU and two tensors like the parameter where it is small, all else in the CPU's memory.
+    OnCpu,
     /// A number for each row and each column, in the parameter's element type.
     Factored,
     /// The same in float32.
@@ -33,9 +36,22 @@ pub(super) enum Keeps {
     /// Two moments like the parameter, the square of epsilon, what rounding lost of each element where the parameter has 16 bits (a byte
     /// in its place where it has 32), and a mean square.
     Stable,
-    /// Nothing before the step makes it: what a projected gradient wants, and what a whole one does.
+    /// Nothing before the step makes it: what a projected gradient wants, and what a whole one does, or Adam-mini's.
     Projected,
 }
+
+/// How torchao's optimizers keep moments in few bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Torchao {
+    pub bits: u8,
+    /// Elements that share one scale.
+    pub block: u64,
+}
+
+/// torchao's 8-bit moments (optim/adam.py `AdamW8bit`).
+const TORCHAO_8_BIT: Torchao = Torchao { bits: 8, block: BLOCK_8BIT };
+/// Its 4-bit ones (`AdamW4bit`).
+const TORCHAO_4_BIT: Torchao = Torchao { bits: 4, block: 128 };
 
 /// An optimizer that projects gradients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,8 +101,11 @@ pub(super) enum Step {
     /// In place, one parameter after the other, each of which is copied to float32 for its norm where it has fewer bits:
     /// bitsandbytes' with `max_unorm`.
     InPlaceByNorm,
-    /// As torchao's compiled step does: both moments of a parameter in float32, and their new scales.
-    Torchao8bit,
+    /// As torchao's compiled step does: both moments of a parameter in float32, and their new scales; before two 4-bit numbers are one
+    /// byte, each is a 64-bit integer.
+    Torchao(Torchao),
+    /// As Adam-mini does, one parameter after the other.
+    Mini,
     /// As torch's Muon does with matrices of the layers, then AdamW with all else.
     Muon,
     /// As transformers' Adafactor does.
@@ -130,12 +149,16 @@ pub(super) fn recipe(optimizer: Optimizer) -> Recipe {
         Optimizer::Shampoo => {
             (Keeps::Preconditioners, Step::OneByOne { tensors: 2, dtype: Some(Dtype::F32) })
         }
+        Optimizer::AdamMini => (Keeps::Projected, Step::Mini),
         Optimizer::Muon => (Keeps::Muon, Step::Muon),
         Optimizer::StableAdamW => (Keeps::Stable, Step::InPlace),
         Optimizer::Adafactor => (Keeps::FactoredAndRms, Step::Adafactor),
         Optimizer::AdafactorTorch => (Keeps::Factored, Step::AdafactorTorch),
         Optimizer::AdamW8bit => bitsandbytes(Bitsandbytes { bits: 8, ..BITSANDBYTES }),
-        Optimizer::AdamW8bitTorchao => (Keeps::Torchao8bit, Step::Torchao8bit),
+        Optimizer::AdamW8bitTorchao => (Keeps::Torchao(TORCHAO_8_BIT), Step::Torchao(TORCHAO_8_BIT)),
+        Optimizer::AdamW4bitTorchao => (Keeps::Torchao(TORCHAO_4_BIT), Step::Torchao(TORCHAO_4_BIT)),
+        // AdamW fused steps the small parameters
+        Optimizer::AdamWCpuOffload | Optimizer::AdamWCpuOffloadGradients => (Keeps::OnCpu, Step::InPlace),
         Optimizer::PagedAdamW => bitsandbytes(Bitsandbytes { paged: true, ..BITSANDBYTES }),
         Optimizer::PagedAdamW8bit => bitsandbytes(Bitsandbytes { bits: 8, paged: true, ..BITSANDBYTES }),
         Optimizer::Lamb => {

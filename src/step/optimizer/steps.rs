@@ -1,7 +1,7 @@
 //! What each optimizer's step takes for a moment.
 
-use super::recipe::{Step, recipe};
-use super::trained::{BLOCK_8BIT, Trained, in_turn};
+use super::recipe::{Step, Torchao, recipe};
+use super::trained::{Trained, in_turn};
 use crate::dtype::Dtype;
 use crate::memory::Category;
 use crate::scenario::Optimizer;
@@ -27,11 +27,12 @@ impl State {
         match recipe(optimizer).step {
             Step::InPlace => {}
             Step::Foreach { tensors } => self.scratch_all(params, tensors),
-            Step::Torchao8bit => self.step_torchao(params),
+            Step::Torchao(how) => self.step_torchao(how, params),
             Step::InPlaceByNorm => self.copy_for_norms(params),
             Step::AdamOneByOne => self.step_adam_one_by_one(params),
             Step::Adafactor => self.step_adafactor(params),
             Step::AdafactorTorch => self.step_adafactor_torch(params),
+            Step::Mini => self.step_mini(params),
             Step::Muon => self.step_muon(params),
             Step::LowRank(kind) => self.step_low_rank(kind, params, false),
             Step::OneByOne { tensors, dtype } => self.step_with(params, tensors, dtype),
@@ -56,7 +57,7 @@ impl State {
     }
 
     /// A tensor as large as a parameter that lives for a part of its step.
-    fn scratch_like(&mut self, param: &Trained, dtype: Dtype) -> StorageId {
+    pub(super) fn scratch_like(&mut self, param: &Trained, dtype: Dtype) -> StorageId {
         let bytes = param.numel.saturating_mul(dtype.bytes());
         self.alloc_as(Category::Temporaries, bytes, dtype, &OPTIMIZER_SCRATCH)
     }
@@ -83,12 +84,20 @@ impl State {
     }
 
     /// torchao's `single_param_adam`, one compiled kernel after the other: the first finds the scales and writes both moments in
-    /// float32, from which the second makes 8-bit numbers.
-    fn step_torchao(&mut self, params: &[Trained]) {
-        for param in params.iter().filter(|param| param.is_quantised_by_torchao()) {
-            let scales = [(); 2].map(|()| self.side(param.numel / BLOCK_8BIT, Dtype::F32));
+    /// float32, from which the second makes 8-bit numbers. 4-bit ones are 64-bit integers before a third packs them, of one moment
+    /// after the other.
+    fn step_torchao(&mut self, how: Torchao, params: &[Trained]) {
+        for param in params.iter().filter(|param| param.is_quantised_by_torchao(how)) {
+            let scales = [(); 2].map(|()| self.side(param.numel / how.block, Dtype::F32));
             let moments = [(); 2].map(|()| self.scratch_like(param, Dtype::F32));
-            moments.into_iter().chain(scales).for_each(|storage| self.release(storage));
+            if how.bits == 8 {
+                moments.into_iter().chain(scales).for_each(|storage| self.release(storage));
+                continue;
+            }
+            let codes = [(); 2].map(|()| self.scratch_like(param, Dtype::I64));
+            for (moment, (code, scale)) in moments.into_iter().zip(codes.into_iter().zip(scales)) {
+                [moment, code, scale].into_iter().for_each(|storage| self.release(storage));
+            }
         }
     }
 
@@ -187,7 +196,7 @@ impl State {
     }
 
     /// A number for each row or column of a parameter.
-    fn side(&mut self, numel: u64, dtype: Dtype) -> StorageId {
+    pub(super) fn side(&mut self, numel: u64, dtype: Dtype) -> StorageId {
         let bytes = numel.saturating_mul(dtype.bytes());
         self.alloc_as(Category::Temporaries, bytes, dtype, &OPTIMIZER_SCRATCH)
     }

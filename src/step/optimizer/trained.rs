@@ -2,13 +2,16 @@
 
 use std::ops::Range;
 
+use super::mini::Blocks;
+use super::recipe::Torchao;
 use crate::dtype::Dtype;
 use crate::step::heap::{NOTHING, rounded};
 use crate::step::machine::State;
 use crate::step::params::{ParamId, Parameter};
 use crate::step::what::{Dims, Rank};
 
-/// Elements below which bitsandbytes keeps a 32-bit state (`min_8bit_size`), and torchao one of the parameter's type.
+/// Elements below which bitsandbytes keeps a 32-bit state (`min_8bit_size`), and torchao one of the parameter's type, on the GPU
+/// (`minimal_size`).
 pub(super) const MIN_8BIT: u64 = 4096;
 /// Elements that share one scale in the 8-bit optimizers of bitsandbytes and torchao.
 pub(super) const BLOCK_8BIT: u64 = 256;
@@ -33,6 +36,8 @@ pub(super) struct Trained {
     pub divided: bool,
     /// Onto how many directions the optimizer projects its gradient, if it does.
     pub projection_rank: Option<u64>,
+    /// How Adam-mini divides it, if that is the optimizer.
+    pub blocks: Option<Blocks>,
 }
 
 impl Trained {
@@ -52,6 +57,7 @@ impl Trained {
             in_layer,
             divided,
             projection_rank: param.projection_rank,
+            blocks: param.blocks,
         }
     }
 
@@ -63,9 +69,9 @@ impl Trained {
         Dims::Parameter(self.rows, self.columns(), self.rank)
     }
 
-    /// Whether torchao keeps its state in 8 bits (`_new_buffer` of torchao/optim/adam.py).
-    pub fn is_quantised_by_torchao(&self) -> bool {
-        self.numel >= MIN_8BIT && self.numel.is_multiple_of(BLOCK_8BIT)
+    /// Whether torchao keeps its state in few bits (`_new_buffer` of torchao/optim/adam.py).
+    pub fn is_quantised_by_torchao(&self, how: Torchao) -> bool {
+        self.numel >= MIN_8BIT && self.numel.is_multiple_of(how.block)
     }
 
     /// Bytes of a tensor like it, and of those that it stands for.
@@ -108,6 +114,7 @@ pub(super) fn trained_where(
             in_layer: false,
             divided: false,
             projection_rank: None,
+            blocks: None,
         }];
     }
     let list = state.params.of(own);

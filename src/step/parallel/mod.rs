@@ -36,6 +36,7 @@ pub(super) use fsdp2::{Gathered, Wrapper};
 pub(super) use hooks::Module;
 use megatron::Megatron;
 pub(super) use megatron::{ParamKind, PartParam, TunedKernel};
+pub(super) use offload::pinned;
 pub(super) use supported::supported;
 use zero::Zero;
 use zero3::{Habits, Zero3};

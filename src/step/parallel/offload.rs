@@ -72,7 +72,7 @@ impl Offload {
 }
 
 /// Bytes of pinned memory that PyTorch takes for so many (aten/src/ATen/core/CachingHostAllocator.h): the next power of two.
-pub(super) fn pinned(bytes: u64) -> u64 {
+pub(in crate::step) fn pinned(bytes: u64) -> u64 {
     bytes.checked_next_power_of_two().unwrap_or(bytes)
 }
 

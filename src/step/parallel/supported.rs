@@ -81,7 +81,7 @@ pub(in crate::step) fn supported(
         );
         return refuse(Field::WeightFormat, what, "choose NF4");
     }
-    if training.optimizer.is_of_whole_model() {
+    if training.optimizer.is_of_one_gpu() {
         let fix = if job.cluster.is_many() { "choose AdamW, or one GPU" } else { "choose AdamW" };
         return refuse(Field::Optimizer, training.optimizer.label().into(), fix);
     }
@@ -339,6 +339,7 @@ fn steps(cluster: Cluster, optimizer: Optimizer) -> Result<(), Issue> {
         | Optimizer::AdamWFused
         | Optimizer::AdamWForLoop
         | Optimizer::AdamW8bitTorchao
+        | Optimizer::AdamW4bitTorchao
         | Optimizer::AmsGrad
         | Optimizer::Adam
         | Optimizer::NAdam
@@ -380,6 +381,9 @@ fn steps(cluster: Cluster, optimizer: Optimizer) -> Result<(), Issue> {
         | Optimizer::GaLoreAdamW8bit
         | Optimizer::GaLoreAdafactor
         | Optimizer::ApolloAdamW
+        | Optimizer::AdamMini
+        | Optimizer::AdamWCpuOffload
+        | Optimizer::AdamWCpuOffloadGradients
         | Optimizer::Lomo
         | Optimizer::AdaLomo
         | Optimizer::SparseAdam

@@ -1,5 +1,6 @@
 //! What stands in the way of a job: of what is done with its models, whatever they are, and of generating.
 
+use super::optimizers::on_cpu;
 use super::runs_transformers;
 use super::spikes::{merges, saves};
 use crate::issue::{Field, Issue};
@@ -57,8 +58,9 @@ pub(in crate::step) fn acts(job: &Job) -> Result<(), Issue> {
             return refuse(Field::Model, message, "members are counted from 0");
         }
         match *act {
-            Act::Train { member, batch, loss, .. } => {
+            Act::Train { member, batch, loss, times } => {
                 trained(job, member)?;
+                on_cpu(&job.members[member], times)?;
                 logits_of(&job.members[member], loss)?;
                 match loss {
                     Loss::Labels => {}

@@ -13,7 +13,8 @@ use crate::step::forward::Model;
 pub(super) fn optimizer(architecture: &Architecture, member: &Member) -> Result<(), Issue> {
     let Some(training) = member.training else { return Ok(()) };
     let optimizer = training.optimizer;
-    if !optimizer.is_of_whole_model() {
+    let reads_names = optimizer == Optimizer::AdamMini;
+    if !optimizer.is_of_whole_model() && !reads_names {
         return Ok(());
     }
     let refuse = |field, message: String, fix: &str| Err(Issue::error(field, message).with_fix(fix));
@@ -21,6 +22,10 @@ pub(super) fn optimizer(architecture: &Architecture, member: &Member) -> Result<
     if member.adapts {
         let message = format!("{name} is modelled where all weights are trained, not beside adapters");
         return refuse(Field::Optimizer, message, "choose full fine-tuning, or AdamW");
+    }
+    if reads_names && training.step == StepTime::InBackward {
+        let message = format!("{name} is given all parameters with their names: it steps after backward");
+        return refuse(Field::Step, message, "let the optimizer step after backward");
     }
     if optimizer.projects() && member.lora.targets == LoraTargets::Qv {
         let message = format!("{name} has no default layers: transformers wants their names");
@@ -48,6 +53,32 @@ pub(super) fn optimizer(architecture: &Architecture, member: &Member) -> Result<
     }
     layerwise_adafactor(member, training)?;
     low_rank_gradients(training)
+}
+
+/// What stands in the way of torchao's optimizer in the CPU's memory (torchao/optim/cpu_offload.py), with so many micro-batches.
+pub(super) fn on_cpu(member: &Member, times: u64) -> Result<(), Issue> {
+    let Some(training) = member.training.filter(|training| training.optimizer.is_on_cpu()) else {
+        return Ok(());
+    };
+    let refuse = |field, message: &str, fix: &str| Err(Issue::error(field, message).with_fix(fix));
+    if training.optimizer == Optimizer::AdamWCpuOffloadGradients && times > 1 {
+        let message = "a gradient that left for the CPU's memory is written over by the next micro-batch's: torchao's offload_gradients is \
+                       \"not compatible with gradient accumulation\"";
+        return refuse(Field::Accumulation, message, "choose one micro-batch, or keep gradients on the GPU");
+    }
+    if !training.grads_to_none {
+        let message = "torchao's optimizer in the CPU's memory stops at zero_grad(set_to_none=False)";
+        return refuse(Field::SetToNone, message, "let zero_grad free the gradients");
+    }
+    if training.step == StepTime::InBackward {
+        let message = "torchao's optimizer in the CPU's memory steps after backward";
+        return refuse(Field::Step, message, "let the optimizer step after backward");
+    }
+    if member.precision.is_scaled() {
+        let message = "torchao's optimizer in the CPU's memory is not followed beside a gradient scaler, which looks for gradients there";
+        return refuse(Field::Precision, message, "train in bfloat16");
+    }
+    Ok(())
 }
 
 /// What transformers' `Trainer` stops at.
@@ -81,6 +112,24 @@ pub(super) fn projected(model: &Model<'_>) -> Result<(), Issue> {
     Err(Issue::error(Field::LoraTargets, message).with_fix("name other layers, or choose AdamW"))
 }
 
+/// What Adam-mini stops at: a parameter that its name says is a matrix, or has heads, and is none, or has no whole ones.
+pub(super) fn mini(model: &Model<'_>) -> Result<(), Issue> {
+    let is_mini = |training: Training| training.optimizer == Optimizer::AdamMini;
+    if !model.member.training.is_some_and(is_mini) {
+        return Ok(());
+    }
+    let stopped = model.machine.with(|state| {
+        let mut params = state.params.of(&model.params).iter();
+        params.find(|param| param.trainable && param.blocks.is_none()).map(|param| param.module)
+    });
+    let Some(module) = stopped else { return Ok(()) };
+    let family = &model.architecture.model_type;
+    let message = format!(
+        "Adam-mini stops at {module} of {family}: by its name it is divided otherwise than it can be"
+    );
+    Err(Issue::error(Field::Optimizer, message).with_fix("choose AdamW"))
+}
+
 /// What PyTorch stops at after galore-torch's 8-bit step.
 fn low_rank_gradients(training: Training) -> Result<(), Issue> {
     if training.optimizer != Optimizer::GaLoreAdamW8bit || training.grads_to_none {
@@ -92,7 +141,8 @@ fn low_rank_gradients(training: Training) -> Result<(), Issue> {
 
 #[cfg(test)]
 mod tests {
-    use crate::issue::Field;
+    use crate::issue::{Field, Issue};
+    use crate::memory::Category;
     use crate::scenario::Scenario;
     use crate::scenario::keys::Key;
     use crate::{estimate, share};
@@ -119,6 +169,19 @@ mod tests {
             ("p=bf16&o=galore-adamw&step=in-backward&gpus=2", Field::Optimizer, "on several GPUs"),
             ("p=bf16&o=galore-adafactor&st=trl&step=in-backward", Field::Step, "galore_adafactor_layerwise"),
             ("p=bf16&o=adafactor&st=trl&step=in-backward", Field::Step, "after backward"),
+            ("p=bf16&o=adamw-cpu-offload-gradients&ga=2", Field::Accumulation, "not compatible"),
+            ("p=bf16&o=adamw-cpu-offload&set-to-none=off", Field::SetToNone, "set_to_none=False"),
+            ("p=bf16&o=adamw-cpu-offload&step=in-backward", Field::Step, "after backward"),
+            ("p=amp-fp16&o=adamw-cpu-offload", Field::Precision, "gradient scaler"),
+            ("p=bf16&o=adamw-cpu-offload&gpus=2", Field::Optimizer, "on several GPUs"),
+            ("p=bf16&o=adam-mini&gpus=2", Field::Optimizer, "on several GPUs"),
+            ("p=bf16&o=adam-mini&step=in-backward", Field::Step, "after backward"),
+            (
+                "p=bf16&o=adam-mini&m=EleutherAI/pythia-410m",
+                Field::Optimizer,
+                "Adam-mini stops at final_layer_norm",
+            ),
+            ("method=lora&o=adam-mini", Field::Optimizer, "beside adapters"),
             ("method=lora&o=galore-adamw", Field::Optimizer, "beside adapters"),
         ] {
             let answer = estimate(&linked(link));
@@ -126,6 +189,27 @@ mod tests {
             assert_eq!(issue.field, field, "{link}: {issue}");
             assert!(issue.message.contains(words), "{link}: {issue}");
         }
+    }
+
+    /// What torchao keeps in the CPU's memory: of a parameter of 4,096 elements or more two pinned copies and two moments.
+    #[test]
+    fn what_is_in_the_cpus_memory_is_told() {
+        let memory = |link: &str| estimate(&linked(link)).memory.expect("an answer");
+        let [usual, on_cpu, leaving] = ["adamw-fused", "adamw-cpu-offload", "adamw-cpu-offload-gradients"]
+            .map(|optimizer| memory(&format!("p=bf16&o={optimizer}")));
+        assert_eq!(usual.on_host.0, 0);
+        let parameters = usual.parameters.total;
+        // vectors of 2,048 elements, of which there are 33, stay: two moments and a count each
+        let small = 33 * 2 * 2048 * 2 + 33 * 512;
+        assert_eq!(on_cpu.resting.get(Category::Optimizer).0, small);
+        // weights and gradients take the next powers of two, moments what they are
+        let moments = 4 * (parameters - 33 * 2048);
+        assert!(on_cpu.on_host.0 > 2 * moments && on_cpu.on_host.0 < 3 * moments);
+        assert_eq!(on_cpu.on_host, leaving.on_host);
+        assert!(leaving.peak().1.bytes < on_cpu.peak().1.bytes);
+        let answer = estimate(&linked("p=bf16&o=adamw-cpu-offload"));
+        let told = |issue: &Issue| issue.field == Field::Optimizer && issue.message.contains("pinned");
+        assert!(answer.issues.iter().any(told), "{:?}", answer.issues);
     }
 
     #[test]

@@ -76,7 +76,7 @@ class Scenario(TypedDict, total=False):
     precision: Literal["fp32", "bf16", "fp16", "amp-bf16", "amp-bf16-weights", "amp-fp16", "amp-fp16-weights"]
 
     #: The optimizer, where its implementation changes the memory also the implementation
-    optimizer: Literal["adamw", "adamw-fused", "adamw-for-loop", "adamw-early", "adamw-8bit", "paged-adamw-8bit", "adamw-8bit-torchao", "paged-adamw", "adam", "sgd", "sgd-momentum", "nesterov", "adagrad", "rmsprop", "adafactor", "adafactor-torch", "lamb", "lion", "lion-8bit", "ademamix", "ademamix-8bit", "paged-ademamix", "paged-ademamix-8bit", "schedule-free-adamw", "stable-adamw", "muon", "galore-adamw", "galore-adamw-8bit", "galore-adafactor", "apollo-adamw", "lomo", "adalomo", "nadam", "amsgrad", "sparse-adam", "shampoo", "adabelief"]
+    optimizer: Literal["adamw", "adamw-fused", "adamw-for-loop", "adamw-early", "adamw-8bit", "paged-adamw-8bit", "adamw-8bit-torchao", "adamw-4bit-torchao", "adamw-cpu-offload", "adamw-cpu-offload-gradients", "paged-adamw", "adam", "sgd", "sgd-momentum", "nesterov", "adagrad", "rmsprop", "adafactor", "adafactor-torch", "lamb", "lion", "lion-8bit", "ademamix", "ademamix-8bit", "paged-ademamix", "paged-ademamix-8bit", "schedule-free-adamw", "stable-adamw", "muon", "galore-adamw", "galore-adamw-8bit", "galore-adafactor", "apollo-adamw", "lomo", "adalomo", "adam-mini", "nadam", "amsgrad", "sparse-adam", "shampoo", "adabelief"]
 
     #: Sequences in one forward pass, pairs of an answer that is preferred and one that is not, or examples of several texts: activations and logits grow with it
     batch_size: int

@@ -2,8 +2,8 @@
 
 use super::super::key::{Group, Key, Place, Value, ValueKind};
 use super::super::matters::{
-    always, any, when_generated, when_trained, with_answers, with_embeddings, with_eyes, with_generation,
-    with_labels, with_pictures, with_pictures_of_any_size, with_policy, with_reference, with_teacher,
+    always, any, when_trained, with_answers, with_embeddings, with_eyes, with_generation, with_labels,
+    with_pictures, with_pictures_of_any_size, with_policy, with_reference, with_rollouts, with_teacher,
 };
 use super::super::nearest::nearest;
 use super::super::values::{choice, count, set_count, set_lengths, set_teacher, write_teacher};
@@ -180,7 +180,7 @@ pub(super) const KEYS: &[Key] = &[
         group: Group::Training,
         place: Place::Front,
         value: choice!(Rollouts, answers.rollouts),
-        matters: when_generated,
+        matters: with_rollouts,
         band: |scenario| if scenario.generates_itself() { "generated" } else { "" },
     },
     Key {
