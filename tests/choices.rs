@@ -103,12 +103,15 @@ fn pictures_under_trl_are_answered_and_what_was_not_compared_is_refused() {
         assert!(answer.memory.is_some(), "{link}: {:?}", answer.issues);
     }
     let refuses = |link: &str, message: &str| refuses(&pictured(link), message);
-    refuses("st=trl&mask=padded&task=dpo", "another task than fine-tuning of qwen2_5_vl with trl is not modelled");
+    refuses(
+        "st=trl&mask=padded&task=dpo",
+        "another task than fine-tuning of qwen2_5_vl with trl is not modelled",
+    );
     refuses("st=trl&mask=padded&img=0&task=grpo", "another task than fine-tuning of qwen2_5_vl with trl");
     refuses("st=trl&mask=padded&gpus=2", "a step on several GPUs or under DeepSpeed of qwen2_5_vl with trl");
     refuses("st=trl&mask=padding-free", "a step on packed texts of qwen2_5_vl with trl is not modelled");
-    refuses("st=trl&mask=padded&off=on", "activation offloading of qwen2_5_vl with trl is not modelled");
-    refuses("st=unsloth", "is not modelled");
+    refuses("st=trl&mask=padded&offload=on", "activation offloading of qwen2_5_vl with trl is not modelled");
+    refuses("st=unsloth", "pictures are followed with transformers and trl, not with Unsloth");
 }
 
 #[test]

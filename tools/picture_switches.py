@@ -193,8 +193,8 @@ def pictures(case, config, device):
                 mm_token_type_ids=kinds)
 
 
-def sizes(given, sides):
-    """What is computed of the pictures' sizes (modeling_pixtral.py, modeling_mistral3.py): rows and columns of each, and their
+def sizes(added, sides):
+    """What is computed of the sizes of the pictures that were added (modeling_pixtral.py, modeling_mistral3.py): rows and columns of each, and their
     product. The tensors are made as they would be; where they are read their values are known here."""
     import torch
     divide, multiply = torch.Tensor.__floordiv__, torch.Tensor.__mul__
@@ -202,7 +202,7 @@ def sizes(given, sides):
 
     def divided(self, other):
         result = divide(self, other)
-        if self.is_cuda and self.dim() == 0 and self.untyped_storage().data_ptr() == given.untyped_storage().data_ptr():
+        if self.is_cuda and self.dim() == 0 and self.untyped_storage().data_ptr() == added["image_sizes"].untyped_storage().data_ptr():
             known[result.data_ptr()] = sides[self.storage_offset() % 2] // other
         return result
     torch.Tensor.__floordiv__ = divided
@@ -233,7 +233,7 @@ def answer(case, model, added):
     LIBRARY = torch.library.Library("aten", "IMPL")
     merge = None if config.model_type == "gemma3" else merged(config)
     if config.model_type == "mistral3":
-        sizes(added["image_sizes"], [side * config.vision_config.patch_size for side in grid(case, config)])
+        sizes(added, [side * config.vision_config.patch_size for side in grid(case, config)])
 
     def noted(data, *a, **k):
         made = tensor(data, *a, **k)

@@ -4,7 +4,7 @@ ROW.json is a row of data/measurements/vision-trl.json, or its "case" alone. Nee
 (DataCollatorForVisionLanguageModeling), its fused head and its loop are trl's own. In place of the model's processor, whose vocabulary and
 torchvision are not here, one stands that hands over tensors of the sizes that it would (picture_switches.py).
 
-Keys of a case are trl_steps.py's and picture_switches.py's: images, image_size, tower.
+Keys of a case are trl_steps.py's, with "head": "image", and picture_switches.py's: images (0: text alone), image_size, tower.
 """
 import functools
 import json
@@ -48,14 +48,19 @@ def build(case, own=trl_steps.build):
     model = own(dict(case, images=0))
     picture_switches.freeze(case, model)
     if case["images"]:
-        picture_switches.answer(case, model, picture_switches.pictures(case, model.config, "cpu"))
+        added = picture_switches.pictures(case, model.config, "cpu")
+        picture_switches.answer(case, model, added)
+        # those of the batch that is run are what is asked of; peft calls no hooks of the whole model
+        model.base_model.register_forward_pre_hook(lambda module, args, kwargs: added.update((key, kwargs[key]) for key in added if key in kwargs), with_kwargs=True)
     return model
 
 
 def make_trainer(case, folder):
-    config = measure.build_config(case)
-    trl_steps.build, trl_steps.rows_of = build, rows_of
-    trl_steps.tokenizer = functools.partial(lambda own: own, processor_of(case, config))
+    trl_steps.build = build
+    # of text alone the model is one that sees, and its texts are as any others
+    if case["images"]:
+        trl_steps.rows_of = rows_of
+        trl_steps.tokenizer = functools.partial(lambda own: own, processor_of(case, measure.build_config(case)))
     return MAKE(case, folder)
 
 
@@ -68,7 +73,8 @@ def main():
     case["lora"] = {**measure.DEFAULTS["lora"], **(case["lora"] or {})}
     if case["engine"]:
         trl_steps.join(case)
-    kept = trl_steps.answer_as_data_would(case, picture_switches.true_elements(case, measure.build_config(case)))
+    known = picture_switches.true_elements(case, measure.build_config(case)) if case["images"] else {}
+    kept = trl_steps.answer_as_data_would(case, known)
     measure.set_sdpa(case)
     trl_steps.run(case, make_trainer, kept)
 

@@ -25,9 +25,7 @@ use crate::model::blocks::{
 use crate::model::modeling::{Code, Modeling};
 use crate::model::{Architecture, Objective};
 use crate::scenario::software::{ModelCode, Software};
-use crate::scenario::{
-    AttentionKernel, Checkpointing, LoraTargets, Method, Modules, Precision,
-};
+use crate::scenario::{AttentionKernel, Checkpointing, LoraTargets, Method, Modules, Precision};
 use crate::units::Bytes;
 
 pub(super) use acts::{acts, balance, evaluation, generation, idle, vocabularies};

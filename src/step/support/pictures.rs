@@ -34,7 +34,9 @@ pub(super) fn pictures(architecture: &Architecture, (member, batch): (&Member, B
         return refused("pictures are followed in fine-tuning alone".into());
     }
     if member.offloading != Offloading::Off || batch.mask.is_packed() {
-        return refused("pictures among packed texts, or with offloaded activations, are not modelled".into());
+        return refused(
+            "pictures among packed texts, or with offloaded activations, are not modelled".into(),
+        );
     }
     if batch.mask == Mask::Padded && software.trainer == Trainer::Loop {
         return refused("pictures among padded texts are followed with trl alone".into());
