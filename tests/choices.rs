@@ -94,6 +94,26 @@ fn what_was_measured_of_such_choices_is_predicted() {
     }
 }
 
+/// trl's `SFTTrainer` on one GPU, whose collator pads; its other trainers and engines were not compared with towers.
+#[test]
+fn pictures_under_trl_are_answered_and_what_was_not_compared_is_refused() {
+    let pictured = |link: &str| format!("m=Qwen/Qwen2.5-VL-3B-Instruct&img=1&imh=448&imw=448&s=1024&{link}");
+    for link in ["st=trl&mask=padded", "st=trl&mask=ones&method=full", "st=trl&mask=padded&img=0"] {
+        let answer = estimate(&share::decode(&pictured(link)).scenarios[0]);
+        assert!(answer.memory.is_some(), "{link}: {:?}", answer.issues);
+    }
+    let refuses = |link: &str, message: &str| refuses(&pictured(link), message);
+    refuses(
+        "st=trl&mask=padded&task=dpo",
+        "another task than fine-tuning of qwen2_5_vl with trl is not modelled",
+    );
+    refuses("st=trl&mask=padded&img=0&task=grpo", "another task than fine-tuning of qwen2_5_vl with trl");
+    refuses("st=trl&mask=padded&gpus=2", "a step on several GPUs or under DeepSpeed of qwen2_5_vl with trl");
+    refuses("st=trl&mask=padding-free", "a step on packed texts of qwen2_5_vl with trl is not modelled");
+    refuses("st=trl&mask=padded&offload=on", "activation offloading of qwen2_5_vl with trl is not modelled");
+    refuses("st=unsloth", "pictures are followed with transformers and trl, not with Unsloth");
+}
+
 #[test]
 fn generation_is_refused_where_it_was_not_compared() {
     let refuses = |link: &str, message: &str| refuses(&format!("task=generate&method=full&{link}"), message);

@@ -139,7 +139,11 @@ const SENTENCES: &[(&str, &str)] = &[
     ),
     (
         "README.md",
-        "{vision rows} with pictures: worst {vision allocated worst} %, reserved {vision reserved worst} %.",
+        "{vision rows} with pictures: worst {vision allocated worst} %, reserved {vision reserved worst} %; {vision-trl rows} with pictures under trl: worst {vision-trl allocated worst} %, reserved {vision-trl reserved worst} %.",
+    ),
+    (
+        "docs/pictures.md",
+        "Over the {vision-trl rows} rows of `data/measurements/vision-trl.json`: allocated median {vision-trl allocated median} %, 95th percentile {vision-trl allocated p95} %, worst {vision-trl allocated worst} %; reserved median {vision-trl reserved median} %, 95th percentile {vision-trl reserved p95} %, worst {vision-trl reserved worst} %.",
     ),
     (
         "README.md",

@@ -34,8 +34,10 @@ def measured(cases):
     sys.path.insert(0, harness.FOLDER)
     for case in of_trl:
         import presets
-        case = {key: value for key, value in case.items() if key != "head"}
-        yield draw_ranks.measured("trl", dict(case, config=dict(presets.P[case["preset"]])), versions)
+        if case.get("preset"):
+            case = dict(case, config=dict(presets.P[case["preset"]]))
+        # a head that is another than a text model's belongs to the case
+        yield draw_ranks.measured("trl", {key: value for key, value in case.items() if (key, value) != ("head", "causal")}, versions)
 
 
 def generated(case):

@@ -193,8 +193,8 @@ def pictures(case, config, device):
                 mm_token_type_ids=kinds)
 
 
-def sizes(given, sides):
-    """What is computed of the pictures' sizes (modeling_pixtral.py, modeling_mistral3.py): rows and columns of each, and their
+def sizes(added, sides):
+    """What is computed of the sizes of the pictures that were added (modeling_pixtral.py, modeling_mistral3.py): rows and columns of each, and their
     product. The tensors are made as they would be; where they are read their values are known here."""
     import torch
     divide, multiply = torch.Tensor.__floordiv__, torch.Tensor.__mul__
@@ -202,7 +202,7 @@ def sizes(given, sides):
 
     def divided(self, other):
         result = divide(self, other)
-        if self.is_cuda and self.dim() == 0 and self.untyped_storage().data_ptr() == given.untyped_storage().data_ptr():
+        if self.is_cuda and self.dim() == 0 and self.untyped_storage().data_ptr() == added["image_sizes"].untyped_storage().data_ptr():
             known[result.data_ptr()] = sides[self.storage_offset() % 2] // other
         return result
     torch.Tensor.__floordiv__ = divided
@@ -233,7 +233,7 @@ def answer(case, model, added):
     LIBRARY = torch.library.Library("aten", "IMPL")
     merge = None if config.model_type == "gemma3" else merged(config)
     if config.model_type == "mistral3":
-        sizes(added["image_sizes"], [side * config.vision_config.patch_size for side in grid(case, config)])
+        sizes(added, [side * config.vision_config.patch_size for side in grid(case, config)])
 
     def noted(data, *a, **k):
         made = tensor(data, *a, **k)
@@ -279,23 +279,6 @@ def answer(case, model, added):
         return torch.tensor(values, dtype=self.dtype).to(self.device)
     torch.unique_consecutive = unique_consecutive
 
-    def nonzero(mask):
-        # elements of the embeddings that are a picture's, in masked_scatter's backward: allocations as aten/src/ATen/native/cuda/Nonzero.cu
-        # makes them, whose temporary storage is cub's and was read off the null device with that count
-        hidden = config.get_text_config().hidden_size
-        found = tokens_of(case, config) * case["images"] * case["batch"]
-        # qwen3_vl's deepstack and gemma4's pooler ask for the tokens
-        found *= hidden if mask.numel() == case["batch"] * case["seq"] * hidden else 1
-        dense = mask.contiguous()
-        count = torch.empty(1, dtype=torch.int32, device=mask.device)
-        capability = torch.cuda.get_device_capability()
-        temporary = 21503 if capability[0] == 9 else 17663
-        torch.empty(temporary if mask.numel() > 4096 else 1, dtype=torch.uint8, device=mask.device)
-        indices = torch.empty(mask.dim(), found, dtype=torch.int64, device=mask.device)
-        del dense, count
-        return indices.t()
-    LIBRARY.impl("nonzero", nonzero, "CUDA")
-
     # compiled at run time for integers, which the null device does not do; a number for each picture
     product = torch.Tensor.prod
     torch.Tensor.prod = lambda self, *a, **k: self[:, 0].clone() if self.is_cuda and self.dim() == 2 else product(self, *a, **k)
@@ -325,27 +308,68 @@ def answer(case, model, added):
     torch.arange = lambda end, *a, **k: arange(sum(lengths) if isinstance(end, torch.Tensor) and end.is_cuda else end, *a, **k)
 
 
+def true_elements(case, config):
+    """How many elements are true of the masks that are asked, by their shapes: which numbers of the embeddings are a picture's, in
+    masked_scatter's backward; which tokens are (qwen3_vl's deepstack, gemma4's pooler); which of a text are no padding (`get_rope_index`
+    where it is given a mask)."""
+    batch, sequence, hidden = case["batch"], case["seq"], config.get_text_config().hidden_size
+    tokens = tokens_of(case, config) * case["images"] * batch
+    pooled = {(case["images"] * batch, SOFT_TOKENS): tokens} if config.model_type == "gemma4" else {}
+    return {(batch, sequence, hidden): tokens * hidden, (batch, sequence): tokens, (sequence,): sequence, **pooled}
+
+
+def answer_nonzero(case, config):
+    """How many elements of a mask are true."""
+    import torch
+    known = true_elements(case, config)
+
+    def nonzero(mask):
+        # allocations as aten/src/ATen/native/cuda/Nonzero.cu makes them, whose temporary storage is cub's and was read off the null
+        # device with that count
+        found = known[tuple(mask.shape)]
+        dense = mask.contiguous()
+        count = torch.empty(1, dtype=torch.int32, device=mask.device)
+        capability = torch.cuda.get_device_capability()
+        temporary = 21503 if capability[0] == 9 else 17663
+        torch.empty(temporary if mask.numel() > 4096 else 1, dtype=torch.uint8, device=mask.device)
+        indices = torch.empty(mask.dim(), found, dtype=torch.int64, device=mask.device)
+        del dense, count
+        return indices.t()
+    LIBRARY.impl("nonzero", nonzero, "CUDA")
+
+
+def keep_off_the_tower(case):
+    """Adapters are kept off a frozen tower."""
+    if case["tower"] == "frozen" and case["method"] != "full":
+        import peft
+        peft.LoraConfig = functools.partial(peft.LoraConfig, exclude_modules=r".*\b(visual|vision_tower|multi_modal_projector|embed_vision)\..*")
+
+
+def freeze(case, model):
+    """A frozen tower's parameters, and the projector's, need no gradient."""
+    if case["tower"] == "frozen":
+        for name, parameter in model.named_parameters():
+            if any(part in name for part in ("visual.", "vision_tower.", "multi_modal_projector.", "embed_vision.", "image_newline")) and "lora_" not in name:
+                parameter.requires_grad_(False)
+
+
 def build_model(case, device, build=measure.build_model):
     if not case["images"]:
         return build(case, device)
     import torch
     # compiled at run time (`erfinv_`), which the null device does not do; what weights hold changes nothing
     torch.nn.init._no_grad_trunc_normal_ = lambda tensor, *a, **k: tensor
-    if case["tower"] == "frozen" and case["method"] != "full":
-        import peft
-        peft.LoraConfig = functools.partial(peft.LoraConfig, exclude_modules=r".*\b(visual|vision_tower|multi_modal_projector|embed_vision)\..*")
+    keep_off_the_tower(case)
     model = build(case, device)
     inner = model.get_base_model() if hasattr(model, "get_base_model") else model
-    if case["tower"] == "frozen":
-        for name, parameter in inner.named_parameters():
-            if any(part in name for part in ("visual.", "vision_tower.", "multi_modal_projector.", "embed_vision.", "image_newline")) and "lora_" not in name:
-                parameter.requires_grad_(False)
+    freeze(case, inner)
     added = {}
 
     def add(module, args, kwargs):
         if not added:
             added.update(pictures(case, inner.config, device))
             answer(case, inner, added)
+            answer_nonzero(case, inner.config)
         return args, dict(kwargs, **added)
     model.register_forward_pre_hook(add, with_kwargs=True)
     return model

@@ -20,7 +20,8 @@ use super::sentence_transformers;
 use super::settings::{DIMENSIONS, OTHER_TRAINER, understood};
 use super::syntax::setting::Setting;
 use super::syntax::{python, setting};
-use super::understood::{Format, Understood};
+use super::trainer::{self, PICTURES};
+use super::understood::{Format, Left, Understood};
 use super::usual;
 use crate::scenario::{Scenario, Tuner};
 use crate::text::short;
@@ -47,6 +48,8 @@ pub(super) fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
     // PPO's models: which is the policy, and what is loaded beside it
     let learns_values = script.calls.iter().any(|call| trainer_of_class(call.name()) == Some(Trainer::Ppo));
     let (mut policy, mut beside) = (None, Vec::new());
+    // what makes numbers of pictures, where the model sees
+    let mut processor = None;
     let teacher = loaded::teacher_of(&script);
     let imported = Imported::of(text);
     for call in &script.calls {
@@ -120,6 +123,9 @@ pub(super) fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
             }
             ("from_pretrained", None) if loads_a_model(&call.path) => loaded::notes(&call.path, &mut parts),
             ("from_pretrained", None) => {
+                if loaded::is_processor(&call.path) {
+                    processor = Some(said_of(call));
+                }
                 later.extend(loaded::not_followed(&call.path).map(|why| (said_of(call), why)));
                 continue;
             }
@@ -245,6 +251,9 @@ pub(super) fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
         reader.leave("the loop", "batch, length and accumulation of loops of one's own are not read");
     }
     let mut understood = understood(format, reader, parts);
+    if let Some(said) = processor.filter(|_| trainer::sees_unsaid(&understood.scenario)) {
+        understood.left.push(Left { said, why: PICTURES.to_owned() });
+    }
     if let Some(own) = own {
         let said: Vec<&str> = understood.taken.iter().map(|taken| taken.key).collect();
         let others = own.taken.into_iter().filter(|taken| !said.contains(&taken.key));

@@ -41,6 +41,11 @@ fn is_beside(class: &str) -> bool {
     ends.iter().any(|end| class.ends_with(end)) || words.contains(&class)
 }
 
+/// Whether a class makes a model's input of texts and pictures: `AutoProcessor`.
+pub(super) fn is_processor(path: &str) -> bool {
+    class_of(path).trim_end_matches("Fast").ends_with("Processor")
+}
+
 /// Why a call of `from_pretrained` that loads no model is not followed; none where nothing of it is in memory.
 pub(super) fn not_followed(path: &str) -> Option<&'static str> {
     let class = class_of(path);

@@ -3,11 +3,17 @@
 use super::low_rank;
 use super::names::{CPU_OFFLOAD, component, optimizer, other_class, whole_path};
 use super::reader::{Reader, Said};
-use crate::scenario::{Optimizer, Tuner};
+use crate::scenario::{Optimizer, Scenario, Tuner};
 
 /// What is said of settings of pictures.
 pub(super) const PICTURES: &str = "pictures are not taken from the file, so that a run on text alone is answered: say how many a sequence has and \
                                    of what size (--images, --image-height, --image-width)";
+
+/// Whether the model is one whose steps with pictures are followed, and nobody has said how many a text has.
+pub(super) fn sees_unsaid(scenario: &Scenario) -> bool {
+    let sees = scenario.architecture().is_ok_and(|architecture| architecture.vision().is_some());
+    sees && scenario.task.trains() && scenario.pictures.count == 0
+}
 
 /// What every one of them does in its loop: nobody has to be told.
 pub(super) fn usual_loop(reader: &mut Reader) {

@@ -7,6 +7,7 @@ mod fake_quant;
 mod float8;
 mod fused_adapters;
 mod optimizers;
+mod pictures;
 mod quantised;
 mod spikes;
 mod tuners;
@@ -16,25 +17,23 @@ use super::forward::{Model, fills_cache};
 use super::machine::Machine;
 use crate::hardware::Device;
 use crate::issue::{Field, Issue};
-use crate::job::{Batch, HeadKind, Member};
+use crate::job::{Batch, Member};
 use crate::model::blocks::{
     Attention, AttentionCode, Block, FeedForward, Mixer, Param, ParamRole, Projection, Scan, Submodule,
     Wiring, XIELU_PARAMETERS,
 };
 use crate::model::modeling::{Code, Modeling};
 use crate::model::{Architecture, Objective};
-use crate::scenario::pictures::PictureTokens;
-use crate::scenario::software::{ModelCode, Software, Trainer};
-use crate::scenario::{
-    AttentionKernel, Checkpointing, LoraTargets, Mask, Method, Modules, Offloading, Precision,
-};
-use crate::units::{Bytes, grouped};
+use crate::scenario::software::{ModelCode, Software};
+use crate::scenario::{AttentionKernel, Checkpointing, LoraTargets, Method, Modules, Precision};
+use crate::units::Bytes;
 
 pub(super) use acts::{acts, balance, evaluation, generation, idle, vocabularies};
 pub(super) use compiled::compiled;
 pub(super) use fake_quant::fake_quant;
 pub(super) use float8::float8;
 pub(super) use fused_adapters::fused_adapters;
+pub(super) use pictures::seeing;
 pub(super) use spikes::{merging, saving};
 
 /// The parameters beside the parts of a layer or a model that its family's code here reads: those of gemma4's experts and
@@ -115,7 +114,7 @@ pub(super) fn modeling(
         return Err(issue);
     }
     if batch.pictures.count > 0
-        && let Some(issue) = pictures(architecture, (member, batch))
+        && let Some(issue) = pictures::pictures(architecture, (member, batch))
     {
         return Err(issue);
     }
@@ -139,57 +138,6 @@ pub(super) fn modeling(
         )
         .with_fix("choose another model")),
     }
-}
-
-/// What stands in the way of pictures.
-fn pictures(architecture: &Architecture, (member, batch): (&Member, Batch)) -> Option<Issue> {
-    let text_alone = "set pictures to 0: the step of the text alone";
-    let family = &architecture.model_type;
-    let Some((_, vision)) = architecture.vision() else {
-        let message =
-            format!("a step of {family} with pictures is not modelled: it is followed for text alone");
-        return Some(Issue::error(Field::Pictures, message).with_fix(text_alone));
-    };
-    let refused = |what: String| Some(Issue::error(Field::Pictures, what).with_fix(text_alone));
-    let software = Software::of(member.stack);
-    let loops = software.trainer == Trainer::Loop && software.model == ModelCode::Transformers;
-    if !loops || software.liger_kernels {
-        return refused(format!(
-            "pictures are followed with transformers, not with {}",
-            member.stack.label()
-        ));
-    }
-    if member.head != HeadKind::Language || member.training.is_none() {
-        return refused("pictures are followed in fine-tuning alone".into());
-    }
-    if member.offloading != Offloading::Off || batch.mask.is_packed() || batch.mask == Mask::Padded {
-        return refused(
-            "pictures among packed or padded texts, or with offloaded activations, are not modelled".into(),
-        );
-    }
-    if matches!(member.attention, AttentionKernel::Eager | AttentionKernel::Math | AttentionKernel::FlashAttn)
-    {
-        let message = format!("a vision tower with {} was never compared", member.attention.label());
-        return Some(Issue::error(Field::Attention, message).with_fix("choose SDPA"));
-    }
-    let pictures = batch.pictures;
-    let tokens = PictureTokens::of(vision, pictures);
-    let PictureTokens { each, all, room, .. } = tokens;
-    if room > batch.length {
-        let message = format!(
-            "pictures of {} × {} pixels are {} tokens, {} each{}: a sequence of {} has no room for them",
-            grouped(pictures.height),
-            grouped(pictures.width),
-            grouped(all),
-            grouped(each),
-            tokens.around_in_words(),
-            grouped(batch.length)
-        );
-        let fix =
-            format!("lengthen the sequence to {} or more, or take fewer or smaller pictures", grouped(room));
-        return Some(Issue::error(Field::Sequence, message).with_fix(fix));
-    }
-    None
 }
 
 /// An issue where adapters are trained and no layer has one: peft stops then (0.21, tuners/tuners_utils.py

@@ -194,6 +194,9 @@ pub static EXPERT_LAYERS: File = File::of("expert-layers");
 /// Pictures among the text: tower trained and frozen, with every method.
 pub static VISION: File = File::of("vision");
 
+/// The same under trl's own trainer, padded or not: all were measured before any was predicted, `after-` were held back.
+pub static VISION_TRL: File = File::of("vision-trl");
+
 /// axolotl's fused adapters: `-held-` of families, losses and cards that were measured before they were predicted.
 pub static FUSED_ADAPTERS: File = File::of("fused-adapters");
 
@@ -254,7 +257,7 @@ pub static MEGATRON_LM: File = File::of("megatron-lm");
 pub static PUBLISHED: File = File::of("published");
 
 /// All of them, in the order of `data/measured.tsv`.
-pub static FILES: [&File; 48] = [
+pub static FILES: [&File; 49] = [
     &NULL_DEVICE,
     &FAMILIES,
     &STACKS,
@@ -285,6 +288,7 @@ pub static FILES: [&File; 48] = [
     &GENERATE,
     &EXPERT_LAYERS,
     &VISION,
+    &VISION_TRL,
     &INT8,
     &TORCHAO,
     &GPTQ,

@@ -202,6 +202,12 @@ fn every_row_with_pictures_is_predicted() {
 }
 
 #[test]
+fn every_row_with_pictures_under_trl_is_predicted() {
+    // windows of four micro-batches are more events than are followed one by one
+    VISION_TRL.is_predicted_but(&["too many to be followed"], 22, [0.01, 0.07, 0.07], [0.09, 1.1, 1.1]);
+}
+
+#[test]
 fn every_row_of_int8_is_predicted() {
     INT8.is_predicted(20, [0.001, 0.005, 0.01], [0.001, 0.4, 0.9]);
 }

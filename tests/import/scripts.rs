@@ -1,6 +1,6 @@
 //! Scripts as people write them: what loads, what trains, what generates.
 
-use headroom::scenario::{CacheKind, Method, Optimizer, Precision, Sampling, Task, VisionTower};
+use headroom::scenario::{CacheKind, Mask, Method, Optimizer, Precision, Sampling, Stack, Task, VisionTower};
 
 use crate::{left, read};
 
@@ -20,7 +20,10 @@ fn models_are_loaded_by_their_own_classes_too() {
         ("Qwen/Qwen2.5-VL-7B-Instruct".into(), Method::Qlora)
     );
     assert_eq!(scenario.precision, Precision::AmpBf16Weights);
-    assert!(left(&understood).iter().all(|said| !said.contains("from_pretrained")), "{:?}", understood.left);
+    // which says that there are pictures, and not how many
+    let loads: Vec<_> =
+        left(&understood).into_iter().filter(|said| said.contains("from_pretrained")).collect();
+    assert_eq!(loads, ["AutoProcessor.from_pretrained(Qwen/Qwen2.5-VL-7B-Instruct)"]);
     for class in
         ["T5ForConditionalGeneration", "MllamaForConditionalGeneration", "GPT2LMHeadModel", "BertForMaskedLM"]
     {
@@ -233,4 +236,24 @@ fn what_files_say_of_pictures_is_told() {
     let mini = "model_name_or_path: Qwen/Qwen2.5-1.5B\nstage: sft\nfinetuning_type: full\ntemplate: qwen\ncutoff_len: 1024\nuse_adam_mini: true\nbf16: true\n";
     let mini = read(mini);
     assert_eq!((left(&mini), mini.scenario.optimizer), (vec![], Optimizer::AdamMini));
+    // trl over a processor, which makes numbers of pictures where the model sees
+    let trl = |model: &str, adapters: &str| {
+        read(&format!(
+            "model = AutoModelForImageTextToText.from_pretrained(\"{model}\")\nprocessor = AutoProcessor.from_pretrained(\"{model}\")\n\
+             peft_config = LoraConfig(r=16, target_modules=\"all-linear\"{adapters})\n\
+             trainer = SFTTrainer(model=model, args=SFTConfig(bf16=True), peft_config=peft_config, processing_class=processor)\n"
+        ))
+    };
+    let frozen = trl("Qwen/Qwen2.5-VL-7B-Instruct", ", exclude_modules=r\".*visual.*\"");
+    assert_eq!(left(&frozen), ["AutoProcessor.from_pretrained(Qwen/Qwen2.5-VL-7B-Instruct)"]);
+    assert_eq!(
+        (frozen.scenario.stack, frozen.scenario.pictures.tower, frozen.scenario.mask),
+        (Stack::Trl, VisionTower::Frozen, Mask::Padded)
+    );
+    assert_eq!(trl("Qwen/Qwen2.5-VL-7B-Instruct", "").scenario.pictures.tower, VisionTower::Trained);
+    let others = trl("Qwen/Qwen2.5-VL-7B-Instruct", ", exclude_modules=[\"up_proj\"]");
+    assert_eq!(left(&others).len(), 2, "{:?}", others.left);
+    assert_eq!(left(&trl("Qwen/Qwen2.5-7B-Instruct", "")), Vec::<&str>::new());
+    let text = axolotl("Qwen/Qwen2.5-7B-Instruct", "ao_adamw_8bit");
+    assert_eq!((left(&text), text.scenario.optimizer), (vec![], Optimizer::AdamW8bitTorchao));
 }

@@ -200,6 +200,8 @@ fn one_layer_stands_for_many_with_pictures() {
         "method=lora&p=bf16&gc=reentrant&b=2",
         "method=lora&p=bf16&gc=off&t=q_proj,v_proj&mask=ones",
         "method=qlora&p=amp-bf16-weights&gc=on&b=2",
+        "st=trl&method=full&p=amp-bf16-weights&gc=on&mask=padded&b=2",
+        "st=trl&method=lora&p=amp-bf16-weights&gc=off&mask=ones&vt=frozen&ga=2",
     ];
     let mut wrong = Vec::new();
     for (model, setting) in

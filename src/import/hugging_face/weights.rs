@@ -1,7 +1,7 @@
 //! Which weights are loaded and trained: the method, adapters, 4-bit weights, element types.
 
 use super::super::names::{Checkpoint, holds_with_bfloat16, is_torchao_int8, of_checkpoint};
-use super::super::reader::Reader;
+use super::super::reader::{Reader, Said};
 use super::super::trainer;
 use super::virtual_tokens;
 use super::{LORA, MODEL, Parts, Trainer};
@@ -176,6 +176,9 @@ pub(super) fn adapters(reader: &mut Reader, parts: Parts, eight_bit: bool) {
             Some(said) => trainer::saved(reader, &said),
             None => reader.assume("train-embeddings", "off", why),
         }
+        if let Some(said) = reader.take(&["LoraConfig.exclude_modules", "get_peft_model.exclude_modules"]) {
+            excluded(reader, &said);
+        }
         if !reader.switches("fp32-adapters", &["autocast_adapter_dtype"]) {
             // transformers' own `add_adapter` leaves them in the model's type
             reader.quietly("fp32-adapters", if parts.trainer == Trainer::Embed { "off" } else { "on" });
@@ -200,6 +203,17 @@ pub(super) fn adapters(reader: &mut Reader, parts: Parts, eight_bit: bool) {
                 }
             }
         }
+    }
+}
+
+/// Layers that adapters are kept off: those of a tower are known.
+fn excluded(reader: &mut Reader, said: &Said) {
+    let sees = reader.scenario.architecture().is_ok_and(|architecture| architecture.vision().is_some());
+    let words = said.words();
+    let of_tower = |word: &String| word.contains("visual") || word.contains("vision");
+    match sees && !words.is_empty() && words.iter().all(of_tower) {
+        true => reader.set("vision-tower", "frozen", &said.said),
+        false => reader.leave(&said.said, "of layers that adapters are kept off a vision tower's are known"),
     }
 }
 

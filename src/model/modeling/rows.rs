@@ -171,11 +171,11 @@ const COMPILED_QWEN: Modeling = Modeling { compiles: true, ..QWEN };
 
 /// Every family: a new one answers what transformers' code does and which other projects' code was compared, or says whose
 /// answers are its own.
-static FAMILIES: [Family; 94] = [
+static FAMILIES: [Family; 96] = [
     row(&["llama"], COMPILED_LLAMA, LLAMA_STACKS),
     row(&["mistral"], COMPILED_LLAMA, MISTRAL_STACKS),
     row(&["phi3"], LLAMA, PHI3_STACKS),
-    row(&["arcee", "olmo", "olmo2", "jais2"], LLAMA, TRL),
+    row(&["arcee", "olmo", "olmo2", "jais2", "mistral3"], LLAMA, TRL),
     row(&["starcoder2"], Modeling { drops_by_function: true, ..LLAMA }, TRL),
     row(&["seed_oss"], Modeling { drops_by_function: true, ..LLAMA }, TRL_AND_AXOLOTL),
     row(
@@ -183,7 +183,6 @@ static FAMILIES: [Family; 94] = [
             "internlm",
             "internlm2",
             "minicpm",
-            "mistral3",
             "ministral3",
             "qwen3_vl_text",
             "hyperclovax",
@@ -215,8 +214,8 @@ static FAMILIES: [Family; 94] = [
     row(&["gemma"], GEMMA, GEMMA_STACKS),
     row(&["gemma2"], Modeling { mask_arguments: true, ..GEMMA }, Stacks { axolotl: true, ..LIGER }),
     row(&["gemma3_text"], GEMMA3, TRL_AND_AXOLOTL),
-    row(&["gemma3"], GEMMA3, NOWHERE),
-    row(&["gemma4"], Modeling { replaces_placeholders: true, ..GEMMA4 }, NOWHERE),
+    row(&["gemma3"], GEMMA3, TRL),
+    row(&["gemma4"], Modeling { replaces_placeholders: true, ..GEMMA4 }, TRL),
     row(&["gemma4_text"], GEMMA4, TRL),
     row(&["granite"], GRANITE, Stacks { axolotl: true, ..NOWHERE }),
     row(&["granitemoe", "granitemoeshared"], GRANITE_MOE, NOWHERE),
@@ -318,7 +317,8 @@ static FAMILIES: [Family; 94] = [
         },
         NOWHERE,
     ),
-    row(&["qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text"], QWEN3_5, NOWHERE),
+    row(&["qwen3_5", "qwen3_5_moe"], QWEN3_5, TRL),
+    row(&["qwen3_5_text", "qwen3_5_moe_text"], QWEN3_5, NOWHERE),
     row(
         &["minimax_m2"],
         Modeling { router: Router::Sigmoid, rotary_join: RotaryJoin::Replacing, ..MOE },
@@ -328,10 +328,11 @@ static FAMILIES: [Family; 94] = [
     row(&["llama4"], Modeling { packs: false, flash_attn: false, ..LLAMA4 }, NOWHERE),
     row(&["llama4_text"], LLAMA4, NOWHERE),
     row(
-        &["internvl", "llava", "llava_next", "mllama", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe"],
+        &["internvl", "llava", "llava_next", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe"],
         INNER,
-        NOWHERE,
+        TRL,
     ),
+    row(&["mllama"], INNER, NOWHERE),
     row(&["jamba"], Modeling { casts_scan_arguments: false, ..QWEN }, NOWHERE),
     row(&["bamba"], QWEN, NOWHERE),
     row(&["mamba", "mamba2", "falcon_mamba"], MAMBA, NOWHERE),

@@ -163,6 +163,8 @@ impl<'a> Pass<'_, 'a> {
         let balance = self.balance();
         drop(self.gates.take());
         drop(hidden);
+        // what else the model's output has
+        drop(self.cache.take());
         drop(head);
         Scored { log_probs, others, logits: None, mask, balance }
     }
