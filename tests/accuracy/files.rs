@@ -194,7 +194,7 @@ pub static EXPERT_LAYERS: File = File::of("expert-layers");
 /// Pictures among the text: tower trained and frozen, with every method.
 pub static VISION: File = File::of("vision");
 
-/// The same under trl's own trainer, padded or not: all were measured before any was predicted, `after-` were held back.
+/// The same under trl's own trainer, padded or not: the code was done before any was predicted.
 pub static VISION_TRL: File = File::of("vision-trl");
 
 /// axolotl's fused adapters: `-held-` of families, losses and cards that were measured before they were predicted.
