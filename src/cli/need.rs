@@ -97,8 +97,8 @@ fn table(rows: &[NeedRow], base: &Scenario) -> Table {
     Table::new(columns.chain(methods.iter().map(of_method)).chain([rented]), rows.iter().map(row))
 }
 
-/// Every machine with as many of the cards as hold the run by its own method, and what the data set takes and costs there: what costs
-/// least first, then those whose time is not known.
+/// Every machine with as many of the cards as hold the run by its own method, and what the data set takes and costs on all of them: what
+/// costs least first, then those whose time is not known.
 fn rented(rows: &[NeedRow]) -> Table {
     let columns = [
         Column::words("Machine"),

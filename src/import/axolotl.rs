@@ -172,7 +172,7 @@ pub(super) fn read(reader: &mut Reader) {
         reader.refuse(names, why);
     }
     // a processor makes numbers of pictures
-    let sees = reader.scenario.architecture().is_ok_and(|architecture| architecture.vision().is_some());
+    let sees = reader.scenario.sees();
     if let Some(said) = reader.take(&["processor_type"]) {
         if sees { reader.leave(&said.said, PICTURES) } else { reader.idle.push(said.said) }
     }

@@ -23,6 +23,7 @@ use super::syntax::{python, setting};
 use super::trainer::{self, PICTURES};
 use super::understood::{Format, Left, Understood};
 use super::usual;
+use crate::model::catalogue;
 use crate::scenario::{Scenario, Tuner};
 use crate::text::short;
 
@@ -178,8 +179,9 @@ pub(super) fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
             setting::flatten(name, "model_name_or_path", model.clone(), &mut settings);
         }
         // trl's trainers load the model whose name they are given, first or by name
-        if let Some(model @ Value::String(_)) = call.values.first().filter(|value| !is_object(value))
+        if let Some(model @ Value::String(_)) = call.values.first().filter(|value| is_a_models_name(value))
             && name.ends_with("Trainer")
+            && !parts.loads
         {
             setting::flatten(name, "model", model.clone(), &mut settings);
         }
@@ -288,6 +290,14 @@ fn in_usual_words(script: &python::Script, base: &Scenario) -> Option<Understood
     let format = if is_estimator { Format::TrainerToml } else { Format::Usual };
     let parts = Parts { command: is_estimator, ..Parts::default() };
     Some(understood(format, Reader::new(base.clone(), settings), parts))
+}
+
+/// Whether a text is the name of a model, `Qwen/Qwen2.5-0.5B` or `gpt2`, and no expression.
+fn is_a_models_name(value: &Value) -> bool {
+    let Some(name) = value.as_str() else { return false };
+    let is_plain = name.chars().all(|c| c.is_ascii_alphanumeric() || "-_./".contains(c));
+    let parts = name.split('/').filter(|part| !part.is_empty()).count();
+    is_plain && parts == name.split('/').count() && (parts == 2 || catalogue::find(name).is_some())
 }
 
 /// Whether a trainer is handed a model or a loss itself, and not the name of one.

@@ -169,7 +169,7 @@ pub(super) fn read(reader: &mut Reader) {
 
 /// Which part of a model that sees is trained (hparams/finetuning_args.py), and what of its pictures the file says.
 fn pictures(reader: &mut Reader) {
-    let sees = reader.scenario.architecture().is_ok_and(|architecture| architecture.vision().is_some());
+    let sees = reader.scenario.sees();
     match reader.switch(&["freeze_vision_tower"]) {
         Some((on, said)) if sees => reader.set("vision-tower", if on { "frozen" } else { "trained" }, &said),
         Some((_, said)) => reader.idle.push(said),

@@ -105,6 +105,16 @@ impl Reader {
         Some(last)
     }
 
+    /// Takes the settings of that name out that are null or None, as they were said.
+    pub fn take_nothing(&mut self, name: &str) -> Option<String> {
+        let is_null = |(setting, seen): &&mut (Setting, bool)| {
+            !*seen && setting.value == Value::Null && is_called(setting, name)
+        };
+        let (setting, seen) = self.settings.iter_mut().find(is_null)?;
+        *seen = true;
+        Some(setting.said())
+    }
+
     /// Takes all settings of these names out that are not empty.
     pub fn take_each(&mut self, names: &[&str]) -> Vec<Said> {
         let mut found = Vec::new();

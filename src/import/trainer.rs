@@ -11,8 +11,7 @@ pub(super) const PICTURES: &str = "pictures are not taken from the file, so that
 
 /// Whether the model is one whose steps with pictures are followed, and nobody has said how many a text has.
 pub(super) fn sees_unsaid(scenario: &Scenario) -> bool {
-    let sees = scenario.architecture().is_ok_and(|architecture| architecture.vision().is_some());
-    sees && scenario.task.trains() && scenario.pictures.count == 0
+    scenario.sees() && scenario.task.trains() && scenario.pictures.count == 0
 }
 
 /// What every one of them does in its loop: nobody has to be told.

@@ -8,7 +8,7 @@ use super::{Field, Issue, Method, Rollouts, Scenario, Severity, WeightFormat};
 use crate::model::Architecture;
 use crate::model::stored::Stored;
 use crate::units::{Bytes, grouped};
-use crate::vllm::{Budget, Cache, Room, Served, Share};
+use crate::vllm::{Asked, Budget, Cache, Room, Served, Share};
 
 /// Percent of the card that it has where nothing is said (trl 1.16 `vllm_gpu_memory_utilization`).
 pub(crate) const TRL_SHARE: u64 = 30;
@@ -61,7 +61,7 @@ impl Scenario {
         Bytes(u64::try_from(share).unwrap_or(u64::MAX))
     }
 
-    /// The smallest share of the card, in percent, that surely has room for the keys and values of one sequence, without which
+    /// The smallest share of the card, in percent, that has room for the keys and values of one sequence, without which
     /// vLLM does not start; none where no vLLM is on the card, or where its budget was not followed.
     pub(crate) fn least_vllm_share(&self) -> Option<u64> {
         let memory = self.card().ok()?.memory;
@@ -95,20 +95,26 @@ fn budget(scenario: &Scenario, architecture: &Architecture, length: u64) -> Resu
         percent: scenario.reserve.vllm,
         bytes: scenario.vllm_share(card.memory),
         tokens: BATCHED_TOKENS,
-        // as many as a batch of answers has
-        sequences: scenario.batch.saturating_mul(scenario.accumulation),
+        sequences: sequences(scenario),
+        returns_processed: true,
     };
-    let stored = stored(scenario).ok_or("trl does not start it with such weights")?;
-    Served::new(architecture, 1, share, (length, 0)).budget(stored, Cache::AsComputed, &card)
+    let stored = stored(scenario).ok_or("how it loads a base of that format is not followed")?;
+    Served::new(architecture, 1, share, &Asked { length, group: 0 }).budget(stored, Cache::AsComputed, &card)
+}
+
+/// Sequences that vLLM draws for at once: the answers of a step (trl 1.16 `max_num_seqs`, per_device_train_batch_size ×
+/// steps_per_generation).
+fn sequences(scenario: &Scenario) -> u64 {
+    scenario.batch.saturating_mul(scenario.accumulation)
 }
 
 /// How vLLM loads the weights: in 16 bits, and where bitsandbytes quantised the model to 4 bits it does too
-/// (`quantization="bitsandbytes"`); none where trl stops.
+/// (`quantization="bitsandbytes"`); none where that was not followed.
 fn stored(scenario: &Scenario) -> Option<Stored> {
-    match (scenario.method, scenario.quantization.format) {
-        (Method::Full | Method::Lora, _) => Some(Stored::Half),
-        (Method::Qlora, WeightFormat::Nf4) => Some(Stored::Nf4),
-        (Method::Qlora, _) => None,
+    let is_nf4 = matches!(scenario.quantization.format, WeightFormat::Nf4 | WeightFormat::Nf4Early);
+    match scenario.method {
+        Method::Full | Method::Lora => Some(Stored::Half),
+        Method::Qlora => is_nf4.then_some(Stored::Nf4),
     }
 }
 
@@ -117,11 +123,21 @@ fn weights(scenario: &Scenario, architecture: &Architecture) -> Option<Bytes> {
     stored(scenario).map(|stored| stored.bytes(architecture))
 }
 
-/// That vLLM does not start: its share of the card does not hold its weights, or beside them not one sequence.
+/// That vLLM does not start: a step has more answers than it draws for, or its share of the card does not hold its weights, or beside
+/// them not one sequence.
 pub(super) fn without_room(scenario: &Scenario, architecture: &Architecture) -> Option<Issue> {
     let share = scenario.vllm_share(scenario.card().ok()?.memory);
     if share == Bytes::ZERO {
         return None;
+    }
+    let issue = |message: String| Issue::warning(Field::VllmPercent, message);
+    if sequences(scenario) > BATCHED_TOKENS {
+        let message = format!(
+            "vLLM stops: a step has {} answers, and it draws for {} at once at most",
+            grouped(sequences(scenario)),
+            grouped(BATCHED_TOKENS)
+        );
+        return Some(issue(message).with_fix("accumulate over fewer micro-batches"));
     }
     let weights = weights(scenario, architecture)?;
     let message = match budget(scenario, architecture, scenario.sequence) {
@@ -136,12 +152,19 @@ pub(super) fn without_room(scenario: &Scenario, architecture: &Architecture) -> 
         ),
         Ok(_) | Err(_) => return None,
     };
-    let enough = scenario.least_vllm_share().map_or_else(
-        || "take a larger card".to_owned(),
-        |percent| format!("give it {percent} % of the card"),
-    );
-    let issue = Issue::warning(Field::VllmPercent, message);
-    Some(issue.with_fix(format!("{enough}, or have a server elsewhere generate")))
+    Some(issue(message).with_fix(enough(scenario, architecture)))
+}
+
+/// What would be enough for vLLM.
+fn enough(scenario: &Scenario, architecture: &Architecture) -> String {
+    let own = match scenario.least_vllm_share() {
+        Some(percent) => format!("give it {percent} % of the card"),
+        None if budget(scenario, architecture, scenario.sequence).is_err() => {
+            "give it more of the card".to_owned()
+        }
+        None => "take a larger card".to_owned(),
+    };
+    format!("{own}, or have a server elsewhere generate")
 }
 
 /// What is good to know of vLLM's share, and whether vLLM refuses it.
@@ -160,7 +183,7 @@ pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, i
              stays: CUDA graphs and its libraries' workspaces, which are not counted"
         ),
         false => format!(
-            "vLLM takes {share} of the card ({percent} % of all of it) beside the training, with its CUDA graphs in it as far as it foresees them"
+            "vLLM takes {share} of the card ({percent} % of all of it) beside the training"
         ),
     }));
     let Some(architecture) = architecture else { return };
@@ -175,10 +198,22 @@ pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, i
             return;
         }
     };
+    if !own.starts() {
+        let message = format!(
+            "vLLM may stop: beside its weights, {}, and its profiling run, {}, its share of the card may have no room for the keys and values of one \
+             sequence of {} tokens",
+            own.weights,
+            own.beside,
+            grouped(scenario.sequence)
+        );
+        let issue = Issue::warning(Field::VllmPercent, message);
+        issues.push(issue.with_fix(enough(scenario, architecture)));
+        return;
+    }
     let [tokens, sequences] = own.room().words();
     issues.push(note(format!(
-        "of vLLM's share {} are weights, {} its profiling run of {} tokens, and {} keys and values: {tokens} tokens, {sequences} sequences of {} \
-         tokens at once",
+        "of vLLM's share {} are weights, {} its profiling run of {} tokens with a table of positions, and {} keys and values: {tokens} tokens, \
+         {sequences} sequences of {} tokens at once. What it expects of its CUDA graphs comes off that",
         own.weights,
         own.beside,
         grouped(BATCHED_TOKENS),
@@ -232,12 +267,13 @@ mod tests {
         scenario.task = Task::Sft;
         assert_eq!((scenario.gpu().unwrap().memory, told(&scenario).len()), (Bytes(100 << 30), 0));
     }
-    /// Of every model whose budget `headroom serving` knows, with windows and latent attention among them; and what is enough is no more
+
+    /// Of every model whose budget `headroom serving` knows, with windows among them; and what is enough is no more
     /// than what starts.
     #[test]
     fn the_least_share_starts_and_less_does_not() {
         for (model, memory) in
-            [("Qwen/Qwen2.5-7B", 80), ("google/gemma-2-9b", 80), ("deepseek-ai/DeepSeek-V2-Lite", 141)]
+            [("Qwen/Qwen2.5-7B", 80), ("google/gemma-2-9b", 80), ("google/gemma-3-1b-it", 24)]
         {
             let mut scenario = Scenario {
                 task: Task::Grpo,
@@ -273,5 +309,47 @@ mod tests {
         let issue = super::without_room(&scenario, &scenario.architecture().unwrap()).unwrap();
         assert!(issue.message.contains("one sequence of 16,384 tokens"), "{}", issue.message);
         assert!(issue.to_string().contains("give it 35 % of the card"), "{issue}");
+    }
+
+    /// More answers than vLLM computes tokens at a time are none that it draws for.
+    #[test]
+    fn a_step_has_no_more_answers_than_vllm_draws_for() {
+        let mut scenario = Scenario {
+            task: Task::Grpo,
+            model: ModelChoice::Catalogue("Qwen/Qwen2.5-0.5B".into()),
+            method: Method::Lora,
+            gpu: GpuChoice::Custom(Bytes::gib(80.0)),
+            sequence: 512,
+            batch: 64,
+            accumulation: 64,
+            ..Scenario::default()
+        };
+        scenario.reserve.vllm = 50;
+        let stops = |scenario: &Scenario| super::without_room(scenario, &scenario.architecture().unwrap());
+        assert!(stops(&scenario).is_none());
+        scenario.accumulation = 65;
+        assert!(stops(&scenario).is_some_and(|issue| issue.message.contains("a step has 4,160 answers")));
+    }
+
+    /// Where the profiling run decides, it is said that it may stop, with what is enough.
+    #[test]
+    fn what_may_stop_is_no_note() {
+        let mut scenario = Scenario {
+            task: Task::Grpo,
+            model: ModelChoice::Catalogue("Qwen/Qwen2.5-7B".into()),
+            method: Method::Lora,
+            gpu: GpuChoice::Custom(Bytes::gib(80.0)),
+            sequence: 16384,
+            ..Scenario::default()
+        };
+        let enough = {
+            scenario.reserve.vllm = 50;
+            scenario.least_vllm_share().unwrap()
+        };
+        let told = |percent| {
+            let issues = scenario.with_vllm_share(percent).validate();
+            issues.iter().any(|issue| issue.to_string().contains("vLLM may stop"))
+        };
+        assert!(told(enough - 1) && !told(enough), "{enough}");
     }
 }

@@ -13,6 +13,11 @@ use crate::model::Architecture;
 use crate::units::Bytes;
 
 impl Scenario {
+    /// Whether its model is one whose steps with pictures are followed.
+    pub(crate) fn sees(&self) -> bool {
+        self.architecture().is_ok_and(|architecture| architecture.vision().is_some())
+    }
+
     /// Whether its optimizer projects the gradients of the target modules, onto as many directions as the rank says.
     pub fn projects(&self) -> bool {
         self.optimizer.projects() && self.method == Method::Full && self.task.trains()

@@ -33,6 +33,8 @@ pub struct Share {
     pub tokens: u64,
     /// Sequences that it draws a next token for (`max_num_seqs`).
     pub sequences: u64,
+    /// Whether it returns log-probabilities as they were drawn from (`logprobs_mode="processed_logprobs"`).
+    pub returns_processed: bool,
 }
 
 /// What vLLM has for keys and values.
@@ -86,6 +88,14 @@ pub(crate) struct Served {
     group: u64,
 }
 
+/// What of a model vLLM is asked to serve.
+pub(crate) struct Asked {
+    /// Tokens of a sequence.
+    pub length: u64,
+    /// How many weights of GPTQ's and AWQ's share a scale.
+    pub group: u64,
+}
+
 /// What becomes of vLLM's share.
 pub(crate) struct Budget {
     /// Of one GPU's weights.
@@ -101,8 +111,9 @@ pub(crate) struct Budget {
 }
 
 impl Served {
-    /// By so many GPUs that share it, each with such a share of its card, in sequences of so many tokens.
-    pub fn new(architecture: &Architecture, ranks: u64, share: Share, (length, group): (u64, u64)) -> Served {
+    /// By so many GPUs that share it, each with such a share of its card.
+    pub fn new(architecture: &Architecture, ranks: u64, share: Share, asked: &Asked) -> Served {
+        let Asked { length, group } = *asked;
         let rank = ranks::rank(architecture, ranks);
         Served { rank, ranks, vocabulary: architecture.vocab, share, length, group }
     }
@@ -120,6 +131,13 @@ impl Served {
             return Err("keys and values are float32 too then, which is not followed".to_owned());
         }
         let Served { ranks, vocabulary, share, length, .. } = *self;
+        if share.sequences > share.tokens {
+            return Err(format!(
+                "it stops: it is to draw for {} sequences at once (max_num_seqs), and computes {} tokens at a time (max_num_batched_tokens)",
+                grouped(share.sequences),
+                grouped(share.tokens)
+            ));
+        }
         match stored {
             Stored::Fp8 => ranks::in_blocks(rank, FP8_BLOCK, true)?,
             Stored::Gptq | Stored::Awq => ranks::in_blocks(rank, self.group, false)?,

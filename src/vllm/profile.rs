@@ -51,12 +51,15 @@ impl Profiled<'_> {
         }
         let Device { workspace, multiprocessors, .. } = Device::of(card);
         let (hidden, vocabulary) = (self.rank.hidden, self.vocabulary);
-        let Share { sequences, .. } = self.share;
+        let Share { sequences, returns_processed, .. } = self.share;
+        // logits, a float32 copy of them, their softmax and what is drawn with; v1/sample/ops/topk_topp_sampler.py `forward_native` keeps their
+        // logarithm beside the last two
+        let drawn = if returns_processed { 2 + 4 * 4 } else { 2 + 3 * 4 };
         let experts = self.workspace_of_experts()?;
         let sampler = self
             .of_tokens(hidden)
             .saturating_add(sequences.saturating_mul(hidden).saturating_mul(4))
-            .saturating_add(sequences.saturating_mul(vocabulary).saturating_mul(2 + 3 * 4))
+            .saturating_add(sequences.saturating_mul(vocabulary).saturating_mul(drawn))
             .saturating_add(multiprocessors.saturating_mul(vocabulary).saturating_mul(4));
         let rows = self.rank.embeddings.tokens.rows;
         let tried = rows

@@ -41,7 +41,7 @@ fn every_row_of_other_tasks_is_predicted() {
 
 #[test]
 fn every_row_of_generation_while_training_is_predicted() {
-    ROLLOUTS.is_predicted(23, [0.0022, 0.012, 0.028], [0.016, 4.0, 5.0]);
+    ROLLOUTS.is_predicted(29, [0.0022, 0.012, 0.028], [0.016, 4.0, 5.0]);
 }
 
 #[test]
@@ -188,7 +188,7 @@ fn every_measured_family_is_predicted() {
 
 #[test]
 fn every_switch_is_predicted() {
-    SWITCHES.is_predicted(126, [0.001, 0.001, 1.3], [0.001, 0.12, 7.0]);
+    SWITCHES.is_predicted(149, [0.001, 0.001, 1.3], [0.001, 0.12, 7.0]);
 }
 
 #[test]

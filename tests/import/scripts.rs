@@ -45,6 +45,13 @@ fn trainers_are_given_a_model_by_name_in_the_first_place() {
          trainer = SFTTrainer(model, SFTConfig(max_length=512))\ntrainer = SFTTrainer(other, SFTConfig(max_length=512))",
     );
     assert_eq!(object.scenario.model.name(), "Qwen/Qwen2.5-1.5B");
+    assert_eq!(read("SFTTrainer('gpt2', args=SFTConfig())").scenario.model.name(), "openai-community/gpt2");
+    for first in ["models['a/b']", "wrap[n // 2]", "load('a/b')", "base / 2"] {
+        let loaded = format!(
+            "model = AutoModelForCausalLM.from_pretrained('Qwen/Qwen2.5-1.5B')\ntrainer = SFTTrainer({first}, SFTConfig())"
+        );
+        assert_eq!(read(&loaded).scenario.model.name(), "Qwen/Qwen2.5-1.5B", "{first}");
+    }
 }
 
 #[test]

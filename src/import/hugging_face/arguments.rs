@@ -102,6 +102,11 @@ pub(super) fn arguments(reader: &mut Reader, parts: Parts) {
 /// The longest sequence, which these arguments give a name each.
 pub(super) fn length_of_sequences(reader: &mut Reader, parts: Parts, why: &str) {
     let short = reader.take(&["max_seq_length", "block_size", "model_max_length"]);
+    if let Some(said) = reader.take_nothing("max_length") {
+        let length = reader.scenario.sequence.to_string();
+        reader.leave(&said, "texts are not cut then: say how long the longest is (--seq-length)");
+        return reader.assume("seq-length", &length, "nothing cuts the texts: as it was");
+    }
     match reader.take(&["max_length"]).or(short) {
         Some(said) => reader.set("seq-length", &said.text(), &said.said),
         None if parts.trl => reader.assume("seq-length", "1024", why),

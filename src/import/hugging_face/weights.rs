@@ -206,14 +206,21 @@ pub(super) fn adapters(reader: &mut Reader, parts: Parts, eight_bit: bool) {
     }
 }
 
-/// Layers that adapters are kept off: those of a tower are known.
+/// Layers that adapters are kept off: all of Qwen's tower is known, whose projector is in `visual` too. peft matches a pattern with a
+/// module's whole name, and what a list has with its end (0.21, tuners/tuners_utils.py `_check_target_module_exists`).
 fn excluded(reader: &mut Reader, said: &Said) {
-    let sees = reader.scenario.architecture().is_ok_and(|architecture| architecture.vision().is_some());
-    let words = said.words();
-    let of_tower = |word: &String| word.contains("visual") || word.contains("vision");
-    match sees && !words.is_empty() && words.iter().all(of_tower) {
+    let whole = [".*visual.*", ".*\\.visual\\..*", "model\\.visual\\..*", "model.visual.*"];
+    let is_qwens = reader.scenario.sees()
+        && reader
+            .scenario
+            .architecture()
+            .is_ok_and(|architecture| architecture.model_type.starts_with("qwen"));
+    match is_qwens && whole.contains(&said.text().as_str()) {
         true => reader.set("vision-tower", "frozen", &said.said),
-        false => reader.leave(&said.said, "of layers that adapters are kept off a vision tower's are known"),
+        false => reader.leave(
+            &said.said,
+            "of layers that adapters are kept off a whole tower with its projector is known (--vision-tower frozen), as Qwen's \".*visual.*\"",
+        ),
     }
 }
 

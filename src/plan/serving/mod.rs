@@ -17,7 +17,7 @@ use crate::model::blocks::Mixer;
 use crate::model::stored::Stored;
 use crate::scenario::{Method, Precision, Scenario, WeightFormat};
 use crate::units::{Between, Bytes};
-use crate::vllm::{Cache, Room, Served, Share};
+use crate::vllm::{Asked, Cache, Room, Served, Share};
 
 pub use share::{among, kernels, least_room};
 
@@ -107,7 +107,7 @@ pub fn serving(base: &Scenario) -> Result<Vec<ServingRow>, Issue> {
     let ranks = share::ranks(&base);
     let length = base.sequence.saturating_add(base.generation.new_tokens);
     let group = u64::try_from(base.quantization.group.size()).unwrap_or(0);
-    let served = Served::new(&architecture, ranks, Share::of(&base)?, (length, group));
+    let served = Served::new(&architecture, ranks, Share::of(&base)?, &Asked { length, group });
     let rows = Stored::ALL.map(|stored| {
         let weights = stored.bytes_in_groups(&architecture, group);
         let room = |cache| {

@@ -23,7 +23,8 @@ impl Share {
         // a larger batch slows an A100 down (vLLM's PR 17885)
         let is_large = card.memory >= Bytes::gib(70.0) && !card.name.to_lowercase().contains("a100");
         let (tokens, sequences) = if is_large { (8192, 1024) } else { (2048, 256) };
-        Ok(Share { percent, bytes: Bytes(u64::try_from(bytes).unwrap_or(u64::MAX)), tokens, sequences })
+        let bytes = Bytes(u64::try_from(bytes).unwrap_or(u64::MAX));
+        Ok(Share { percent, bytes, tokens, sequences, returns_processed: false })
     }
 }
 

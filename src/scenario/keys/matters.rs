@@ -137,8 +137,7 @@ pub(super) fn with_rollouts(scenario: &Scenario) -> bool {
 
 /// Whether the model has a tower of which a step with pictures is followed.
 pub(super) fn with_eyes(scenario: &Scenario) -> bool {
-    when_trained(scenario)
-        && scenario.model.architecture().is_ok_and(|architecture| architecture.vision().is_some())
+    when_trained(scenario) && scenario.sees()
 }
 
 pub(super) fn with_pictures(scenario: &Scenario) -> bool {

@@ -111,8 +111,8 @@ pub fn Cards() -> impl IntoView {
             <h3>"On which rented card, how long, for how much?"</h3>
             <p class="remark">
                 {cheapest}
-                " What the settings as above take for the data set and its epochs, which the view Plan asks for under Time; the price is that of the whole machine, on as many of its \
-                 cards as hold the run. The range is the time’s, whose figures rest on measured runs."
+                " What the settings as above take for the data set and its epochs, which the view Plan asks for under Time; the price is that of the whole machine, of which all \
+                 cards train where they hold the run, each with a micro-batch of its own, so that a step has as many times its sequences. The range is the time’s, whose figures rest on measured runs."
             </p>
             <Table
                 caption="Machines to rent with the cards that hold it"
