@@ -95,7 +95,11 @@ const fn width(precision: Precision) -> f64 {
 /// nor what projects gradients: no state, and Adafactor's, stand for theirs.
 const fn states(optimizer: Optimizer) -> f64 {
     match optimizer {
-        Optimizer::Sgd | Optimizer::Lomo => 0.0,
+        // states in the CPU's memory are none of the card's
+        Optimizer::Sgd
+        | Optimizer::Lomo
+        | Optimizer::AdamWCpuOffload
+        | Optimizer::AdamWCpuOffloadGradients => 0.0,
         Optimizer::Adafactor
         | Optimizer::AdafactorTorch
         | Optimizer::AdaLomo
@@ -118,8 +122,6 @@ const fn states(optimizer: Optimizer) -> f64 {
         | Optimizer::AdamW8bit
         | Optimizer::AdamW8bitTorchao
         | Optimizer::AdamW4bitTorchao
-        | Optimizer::AdamWCpuOffload
-        | Optimizer::AdamWCpuOffloadGradients
         | Optimizer::PagedAdamW8bit
         | Optimizer::PagedAdamW
         | Optimizer::Adam
@@ -377,6 +379,17 @@ mod tests {
         let of_each = needed(&sharded).expect("an answer");
         assert!(of_each < alone);
         assert_eq!(held_against(&sharded, of_each), Some(alone));
+    }
+
+    #[test]
+    fn states_in_the_cpus_memory_are_not_counted() {
+        let figures = |optimizer| {
+            let scenario = Scenario { method: Method::Full, optimizer, ..Scenario::default() };
+            Figures::of(&scenario, &scenario.architecture().expect("a model"))
+        };
+        let [usual, on_cpu, leaving] =
+            [Optimizer::AdamW, Optimizer::AdamWCpuOffload, Optimizer::AdamWCpuOffloadGradients].map(figures);
+        assert_eq!((usual.states, on_cpu.states, leaving.states), (2.0, 0.0, 0.0));
     }
 
     #[track_caller]

@@ -159,12 +159,13 @@ pub(super) fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
             }
             (_, None) if names::is_optimizer(&imported.whole(&call.path), &first_of(call)) => {
                 parts.makes_its_optimizer = true;
-                optimizer(&imported.whole(&call.path), &call.named, &mut settings);
+                let path = names::whole_path(&imported.whole(&call.path));
+                optimizer(&path, &call.named, &imported, &mut settings);
                 let first = Value::from(first_of(call));
                 setting::flatten("", "optimizer.of", first, &mut settings);
                 // whose class torchao's optimizer in the CPU's memory is given
-                if let Some(class) = call.values.get(1) {
-                    setting::flatten("", "optimizer.optimizer_class", class.clone(), &mut settings);
+                if let Some(class) = call.values.get(1).filter(|_| path == names::CPU_OFFLOAD) {
+                    stepped(class, &imported, &mut settings);
                 }
                 continue;
             }
@@ -196,7 +197,7 @@ pub(super) fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
             {
                 parts.makes_its_optimizer = true;
                 let own: Vec<_> = own.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
-                optimizer(&imported.whole(class), &own, &mut settings);
+                optimizer(&imported.whole(class), &own, &imported, &mut settings);
                 continue;
             }
             // DeepSpeed's file as it stands, whose "auto" is what these arguments say
@@ -311,11 +312,21 @@ fn is_auto(value: &Value) -> bool {
 }
 
 /// Adds what an optimizer's class is made with.
-fn optimizer(path: &str, named: &[(String, Value)], settings: &mut Vec<Setting>) {
+fn optimizer(path: &str, named: &[(String, Value)], imported: &Imported<'_>, settings: &mut Vec<Setting>) {
     setting::flatten("", "optimizer._component_", Value::from(names::whole_path(path)), settings);
     for (argument, value) in named {
+        if argument == "optimizer_class" {
+            stepped(value, imported, settings);
+            continue;
+        }
         setting::flatten("", &format!("optimizer.{argument}"), value.clone(), settings);
     }
+}
+
+/// Adds the class that an optimizer is handed to step in its place.
+fn stepped(class: &Value, imported: &Imported<'_>, settings: &mut Vec<Setting>) {
+    let class = Value::from(imported.whole(&setting::text(class)));
+    setting::flatten("", "optimizer.optimizer_class", class, settings);
 }
 
 /// The first argument, as an optimizer is given its parameters.

@@ -112,7 +112,7 @@ pub(super) fn optimizer_class(reader: &mut Reader) {
                 && with.iter().all(|(name, _)| settings.iter().any(|(own, _)| own == name))
         })
     });
-    let stepped = reader.take(&["optimizer.optimizer_class"]).filter(|_| on_cpu);
+    let stepped = if on_cpu { reader.take(&["optimizer.optimizer_class"]) } else { None };
     if let Some(other) =
         stepped.filter(|class| !matches!(whole_path(&class.text()).as_str(), "torch.optim.AdamW"))
     {
@@ -121,6 +121,10 @@ pub(super) fn optimizer_class(reader: &mut Reader) {
             &other.said,
             "of what torchao steps in the CPU's memory AdamW is predicted",
         );
+    }
+    if let Some((other, why)) = found.and_then(|found| other_sizes(reader, found)) {
+        let said = if other.is_empty() { said.said } else { other };
+        return reader.keep("optimizer", &said, &why);
     }
     let more = settings.iter().map(|(_, said)| said.as_str());
     let all = std::iter::once(said.said.as_str()).chain(more).collect::<Vec<_>>().join(", ");
@@ -144,6 +148,56 @@ pub(super) fn optimizer_class(reader: &mut Reader) {
         }
         None => reader.keep("optimizer", &all, "this optimizer is not predicted"),
     }
+}
+
+/// What an optimizer is told of sizes that its states are not predicted with, if it is: the setting, or nothing where it is one that is
+/// missing, and why.
+fn other_sizes(reader: &mut Reader, optimizer: Optimizer) -> Option<(String, String)> {
+    let (name, usual) = match optimizer {
+        Optimizer::AdamMini => return other_heads(reader),
+        Optimizer::AdamW4bitTorchao => ("block_size", 128),
+        Optimizer::AdamW8bitTorchao => ("block_size", 256),
+        Optimizer::AdamWCpuOffload | Optimizer::AdamWCpuOffloadGradients => ("minimal_size", 4096),
+        _ => return None,
+    };
+    let said = reader.take(&[&format!("optimizer.{name}")])?;
+    if said.number() == Some(f64::from(usual)) {
+        reader.idle.push(said.said);
+        return None;
+    }
+    Some((said.said, format!("{name} other than {usual} is not predicted")))
+}
+
+/// Adam-mini's sizes where they are not the model's (adam_mini 1.1.1, adam_mini.py `__init__`). Of the heads of keys and values it asks
+/// that they divide the others.
+fn other_heads(reader: &mut Reader) -> Option<(String, String)> {
+    let architecture = reader.scenario.architecture().ok()?;
+    let (heads, _) = architecture.heads()?;
+    let mut other = Vec::new();
+    let mut are_others = false;
+    let sizes = [
+        ("dim", "2048", architecture.hidden, ["hidden_size", "n_embd"]),
+        ("n_heads", "32", heads, ["num_attention_heads", "n_head"]),
+    ];
+    for (name, default, own, words) in sizes {
+        let said = reader.take(&[&format!("optimizer.{name}")]);
+        let value = said.as_ref().map_or_else(|| default.to_owned(), Said::text);
+        let is_own =
+            value == own.to_string() || words.iter().any(|word| value.ends_with(&format!(".{word}")));
+        are_others |= !is_own;
+        other.extend(said.map(|said| said.said));
+    }
+    let of_keys = reader.take(&["optimizer.n_kv_heads"]);
+    let divides = |said: &Said| said.number().is_none_or(|count| (heads as f64 / count).fract() == 0.0);
+    if let Some(said) = of_keys.filter(|said| !divides(said)) {
+        return Some((said.said, "n_kv_heads does not divide n_heads, at which Adam_mini stops".to_owned()));
+    }
+    if are_others {
+        let why = "dim and n_heads are not the model's: it would stop, or keep other states";
+        return Some((other.join(", "), why.to_owned()));
+    }
+    reader.idle.extend(other);
+    None
 }
 
 /// `attn_implementation`, also by an older name of a kernel.

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use super::blocks::{
-    Activation, Block, Divided, Dropout, FeedForward, Linear, Norm, Param, ParamRole, Registration,
+    Activation, Block, Divided, Dropout, FeedForward, Linear, Mixer, Norm, Param, ParamRole, Registration,
     Submodule, Table, Visit, in_layout,
 };
 use super::modeling::Family;
@@ -251,6 +251,14 @@ impl Architecture {
     /// Layers.
     pub fn depth(&self) -> u64 {
         self.order.len() as u64
+    }
+
+    /// Heads of queries and of keys in the first layer that attends.
+    pub fn heads(&self) -> Option<(u64, u64)> {
+        self.blocks.iter().find_map(|block| match &block.mixer {
+            Mixer::Latent(latent) => Some((latent.heads, latent.heads)),
+            mixer => mixer.attention().map(|attention| (attention.heads, attention.kv_heads)),
+        })
     }
 
     /// Whether the GPUs that share it have some rows each of the table of tokens, which is their part of the head.

@@ -3,8 +3,8 @@
 use crate::model::Architecture;
 
 use super::{
-    Checkpointing, Compile, Field, Issue, LoraTargets, LossKernel, Method, Offloading, Precision, Scenario,
-    Severity, Sharding, Stack, StepTime,
+    Checkpointing, Compile, Field, Issue, LoraTargets, LossKernel, Method, Offloading, Optimizer, Precision,
+    Scenario, Severity, Sharding, Stack, StepTime,
 };
 
 /// Adds what is wrong with the savings of a scenario.
@@ -33,6 +33,11 @@ pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, i
     if scenario.optimizer.is_on_cpu() && scenario.training_loop.clips {
         let message = "torchao's optimizer has copied each gradient to the CPU's memory before it is clipped: it steps with what was not clipped";
         issues.push(Issue::new(Severity::Note, Field::ClipGradients, message));
+    }
+    if scenario.optimizer == Optimizer::AdamWCpuOffloadGradients {
+        let message = "a gradient's memory is free again when its copy to the CPU's memory is through (record_stream): predicted are copies that \
+                       keep up with backward. Where they do not, further gradients wait on the GPU";
+        issues.push(Issue::new(Severity::Note, Field::Optimizer, message));
     }
     if scenario.projects() {
         tied_head(scenario, architecture, issues);

@@ -23,9 +23,8 @@ use crate::memory::Category;
 use crate::scenario::Optimizer;
 use crate::step::parallel::pinned;
 use crate::step::what::{Source, What};
-pub(super) use mini::Blocks;
-use recipe::{Bitsandbytes, Keeps, Step, recipe};
-use trained::{BLOCK_8BIT, MIN_8BIT, Trained, blocks, trained, trained_one, trained_where};
+use recipe::{BLOCK_8BIT, Bitsandbytes, Keeps, Step, recipe};
+use trained::{MIN_8BIT, Trained, blocks, trained, trained_one, trained_where};
 
 static OPTIMIZER_STATE: What = What::own(
     "optimizer state",

@@ -7,7 +7,6 @@ use super::fake_quant::FakeQuantizer;
 use super::float8::Recipe;
 use super::heap::{NOTHING, StorageId};
 use super::machine::{Machine, State};
-use super::optimizer::Blocks;
 use super::tensor::{Tensor, Value};
 use crate::dtype::Dtype;
 use crate::memory::Category;
@@ -23,6 +22,17 @@ pub(super) type ParamId = u32;
 pub(super) const QUANT_BLOCK: u64 = 64;
 /// Scales of one second-level scale under double quantisation (bitsandbytes' `quantize_blockwise` block size, and torchao's).
 pub(super) const DOUBLE_QUANT_BLOCK: u64 = 256;
+
+/// The blocks of a parameter, as Adam-mini divides it, that have one number for their squares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::step) enum Blocks {
+    /// Every element is one: AdamW.
+    Elements,
+    /// So many of it.
+    Numbers(u64),
+    /// All of it.
+    Whole,
+}
 
 /// A parameter tensor, or `times` identical ones of repeated layers.
 #[derive(Clone, Copy, Debug)]

@@ -122,6 +122,16 @@ fn optimizers_of_loops_are_read_or_told() {
             "optimizer = Adam_mini(model.named_parameters(), lr=1e-5, dim=1536, n_heads=12, n_kv_heads=2)",
             Optimizer::AdamMini,
         ),
+        (
+            "from adam_mini import Adam_mini",
+            "optimizer = Adam_mini(model.named_parameters(), dim=model.config.hidden_size, n_heads=model.config.num_attention_heads)",
+            Optimizer::AdamMini,
+        ),
+        (
+            "from torchao.optim import AdamW4bit",
+            "optimizer = AdamW4bit(model.parameters(), 1e-4, block_size=128)",
+            Optimizer::AdamW4bitTorchao,
+        ),
         ("from apollo_torch import APOLLOAdamW", "optimizer = APOLLOAdamW(groups)", Optimizer::ApolloAdamW),
         // no rank is in a parameter
         (
@@ -154,19 +164,54 @@ fn optimizers_of_loops_are_read_or_told() {
     let groups =
         "groups = [{'params': others}, {'params': matrices, 'rank': 64}]\noptimizer = GaLoreAdamW(groups)";
     assert_eq!(loop_of("from galore_torch import GaLoreAdamW", groups).scenario.lora.rank, 64);
-    for (imports, made) in [
+    let on_cpu = "from torchao.optim import CPUOffloadOptimizer";
+    let with_4_bits = "from torchao.optim import AdamW4bit";
+    let mini = "from adam_mini import Adam_mini";
+    let not_the_models = "dim and n_heads are not the model's";
+    for (imports, made, said, why) in [
         (
-            "from torchao.optim import CPUOffloadOptimizer",
+            on_cpu,
             "optimizer = CPUOffloadOptimizer(model.parameters(), torch.optim.SGD)",
+            "torch.optim.SGD",
+            "AdamW is predicted",
         ),
-        ("", "optimizer = Prodigy([p for p in model.parameters() if p.requires_grad], lr=1.0)"),
+        (
+            "from torchao.optim import CPUOffloadOptimizer\nfrom bitsandbytes.optim import AdamW",
+            "optimizer = CPUOffloadOptimizer(model.parameters(), AdamW)",
+            "bitsandbytes.optim.AdamW",
+            "AdamW is predicted",
+        ),
+        (
+            on_cpu,
+            "optimizer = CPUOffloadOptimizer(model.parameters(), torch.optim.AdamW, minimal_size=100000000)",
+            "minimal_size",
+            "other than 4096",
+        ),
+        (
+            with_4_bits,
+            "optimizer = AdamW4bit(model.parameters(), block_size=64)",
+            "block_size",
+            "other than 128",
+        ),
+        (mini, "optimizer = Adam_mini(model.named_parameters(), 1e-4)", "Adam_mini", not_the_models),
+        (mini, "optimizer = Adam_mini(model.named_parameters(), dim=896, n_heads=14)", "dim", not_the_models),
+        (
+            mini,
+            "optimizer = Adam_mini(model.named_parameters(), dim=1536, n_heads=12, n_kv_heads=5)",
+            "n_kv_heads",
+            "does not divide",
+        ),
+        (
+            "",
+            "optimizer = Prodigy([p for p in model.parameters() if p.requires_grad], lr=1.0)",
+            "Prodigy",
+            "not predicted",
+        ),
     ] {
         let understood = loop_of(imports, made);
-        let class = match made.contains("torch.optim.SGD") {
-            true => "torch.optim.SGD",
-            false => made.split(['=', '(']).nth(1).unwrap_or_default().trim(),
-        };
-        assert!(left(&understood).iter().any(|said| said.contains(class)), "{made}: {:?}", understood.left);
+        let is_told = understood.left.iter().any(|left| left.said.contains(said) && left.why.contains(why));
+        assert!(is_told, "{made}: {:?}", understood.left);
+        assert!(!understood.idle.iter().any(|idle| idle.contains(said)), "{made}: {:?}", understood.idle);
     }
     // a mean of the weights is none
     let mean =

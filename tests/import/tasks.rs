@@ -411,6 +411,31 @@ fn commands_and_files_of_distillation() {
     let said: Vec<_> = gkd.left.iter().map(|left| left.said.as_str()).collect();
     assert_eq!(said, ["GKDConfig(lmbda=0.5)", "GKDTrainer"]);
     assert_eq!(gkd.scenario.answers.rollouts, Rollouts::Transformers);
+    // what the teacher writes is none of the student's answers
+    for (given, rollouts, wanted) in [
+        ("lmbda=0.0, seq_kd=True", Rollouts::Server, &["lmbda=0.0", "seq_kd=true"][..]),
+        ("seq_kd=True", Rollouts::Transformers, &["seq_kd=true"]),
+        ("lmbda=0.5, seq_kd=True", Rollouts::Transformers, &["seq_kd=true"]),
+        ("lmbda=1.0, seq_kd=True", Rollouts::Transformers, &[]),
+        ("lmbda=0.0, seq_kd=False", Rollouts::Server, &[]),
+    ] {
+        let understood = read(&format!(
+            "trainer = GKDTrainer(model=\"Qwen/Qwen2.5-0.5B\", teacher_model=\"Qwen/Qwen2.5-1.5B\", args=GKDConfig({given}, bf16=True))"
+        ));
+        let of_teacher = understood.left.iter().filter(|left| left.why.contains("teacher's generation"));
+        let said: Vec<_> = of_teacher.map(|left| left.said.as_str()).collect();
+        let wanted: Vec<_> = wanted.iter().map(|given| format!("GKDConfig({given})")).collect();
+        assert_eq!(
+            (said, understood.scenario.answers.rollouts),
+            (wanted.iter().map(String::as_str).collect(), rollouts),
+            "{given}"
+        );
+        assert_eq!(
+            understood.idle.iter().any(|said| said.contains("seq_kd=true")),
+            given == "lmbda=1.0, seq_kd=True",
+            "{given}"
+        );
+    }
     let command = read(
         "python gkd.py --model_name_or_path Qwen/Qwen2.5-0.5B --teacher_model_name_or_path Qwen/Qwen2.5-1.5B --bf16",
     );

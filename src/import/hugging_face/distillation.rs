@@ -145,14 +145,17 @@ fn teacher(reader: &mut Reader, parts: Parts) {
 fn mixed(reader: &mut Reader) {
     const AT_ONCE: &str = "GKDTrainer generates a micro-batch at a time and draws by chance whether it does: predicted as DistillationTrainer, which \
                            generates those of a step at once, whenever it does";
+    const TEACHERS: &str = "the teacher's generation is not followed";
     reader.quietly("rollouts", Rollouts::Server.slug());
     let share = reader.take(&["lmbda"]);
     let by_teacher = reader.switch(&["seq_kd"]);
     reader.pass(|name| name == "max_new_tokens");
     let teachers = by_teacher.as_ref().is_some_and(|(on, _)| *on);
+    let always = share.as_ref().is_some_and(|said| said.number().is_some_and(|share| share >= 1.0));
     let never = |said: &Said| said.number() == Some(0.0);
     match share {
-        Some(said) if never(&said) && !teachers => reader.idle.push(said.said),
+        Some(said) if never(&said) && teachers => reader.leave(&said.said, TEACHERS),
+        Some(said) if never(&said) => reader.idle.push(said.said),
         Some(said) => {
             reader.set("rollouts", Rollouts::Transformers.slug(), &said.said);
             reader.leave(&said.said, AT_ONCE);
@@ -162,5 +165,9 @@ fn mixed(reader: &mut Reader) {
             reader.leave("lmbda", AT_ONCE);
         }
     }
-    reader.idle.extend(by_teacher.map(|(_, said)| said));
+    match by_teacher {
+        Some((true, said)) if !always => reader.leave(&said, TEACHERS),
+        Some((_, said)) => reader.idle.push(said),
+        None => {}
+    }
 }

@@ -6,10 +6,10 @@ use std::ops::Range;
 use super::trained::{Trained, in_turn};
 use crate::dtype::Dtype;
 use crate::model::Architecture;
-use crate::model::blocks::Mixer;
 use crate::step::heap::{NOTHING, StorageId};
 use crate::step::kernels;
 use crate::step::machine::State;
+use crate::step::params::Blocks;
 
 /// `wqk_names`.
 const HEADS: [&str; 6] = ["k_proj", "q_proj", "wq", "wk", "query", "key"];
@@ -31,17 +31,6 @@ const ROWS: [&str; 15] = [
     "wo",
     "attn.proj",
 ];
-
-/// The blocks of a parameter that have one number for their squares.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::step) enum Blocks {
-    /// Every element is one: AdamW.
-    Elements,
-    /// So many of it.
-    Numbers(u64),
-    /// All of it.
-    Whole,
-}
 
 impl Blocks {
     /// Those of a parameter of a module of that name; none where the optimizer stops at it.
@@ -90,12 +79,10 @@ impl Trained {
 impl State {
     /// Divides the parameters of a model.
     pub fn divide_for_mini(&mut self, own: &Range<usize>, architecture: &Architecture) {
-        let heads = architecture.blocks.iter().find_map(|block| match &block.mixer {
-            Mixer::Latent(latent) => Some(latent.heads),
-            mixer => mixer.attention().map(|attention| attention.heads),
-        });
+        let heads = architecture.heads().map_or(0, |(heads, _)| heads);
         let head = architecture.hidden.saturating_mul(architecture.hidden);
-        let head = head.checked_div(heads.unwrap_or(0)).unwrap_or(0);
+        // `count_block` asserts that there are whole ones
+        let head = if head.is_multiple_of(heads) { head.checked_div(heads).unwrap_or(0) } else { 0 };
         let mut before = ("", u32::MAX);
         for param in self.params.list.get_mut(own.clone()).into_iter().flatten() {
             let place = (param.module, param.layer);

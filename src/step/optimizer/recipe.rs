@@ -1,8 +1,10 @@
 //! What each optimizer keeps of a parameter, and what its step allocates.
 
-use super::trained::BLOCK_8BIT;
 use crate::dtype::Dtype;
 use crate::scenario::Optimizer;
+
+/// Elements that share one scale in the 8-bit optimizers of bitsandbytes and torchao.
+pub(super) const BLOCK_8BIT: u64 = 256;
 
 /// What an optimizer keeps and needs: all that a step asks about it.
 pub(super) struct Recipe {

@@ -2,19 +2,16 @@
 
 use std::ops::Range;
 
-use super::mini::Blocks;
 use super::recipe::Torchao;
 use crate::dtype::Dtype;
 use crate::step::heap::{NOTHING, rounded};
 use crate::step::machine::State;
-use crate::step::params::{ParamId, Parameter};
+use crate::step::params::{Blocks, ParamId, Parameter};
 use crate::step::what::{Dims, Rank};
 
 /// Elements below which bitsandbytes keeps a 32-bit state (`min_8bit_size`), and torchao one of the parameter's type, on the GPU
 /// (`minimal_size`).
 pub(super) const MIN_8BIT: u64 = 4096;
-/// Elements that share one scale in the 8-bit optimizers of bitsandbytes and torchao.
-pub(super) const BLOCK_8BIT: u64 = 256;
 
 /// What the optimizer knows of a parameter.
 #[derive(Clone, Copy)]

@@ -339,7 +339,6 @@ fn steps(cluster: Cluster, optimizer: Optimizer) -> Result<(), Issue> {
         | Optimizer::AdamWFused
         | Optimizer::AdamWForLoop
         | Optimizer::AdamW8bitTorchao
-        | Optimizer::AdamW4bitTorchao
         | Optimizer::AmsGrad
         | Optimizer::Adam
         | Optimizer::NAdam
@@ -353,6 +352,14 @@ fn steps(cluster: Cluster, optimizer: Optimizer) -> Result<(), Issue> {
             refuse(message.to_owned(), "choose RMSprop, or AdamW 8-bit")
         }
         Optimizer::Adagrad => Ok(()),
+        // no run of several GPUs was compared, and ZeRO's partition is one tensor
+        Optimizer::AdamW4bitTorchao => {
+            let (who, engine) = (optimizer.label(), cluster.sharding.label());
+            let message = format!(
+                "{who} was not compared under {engine}: its step makes 24 bytes of each element of what it steps at a time"
+            );
+            refuse(message, "choose AdamW 8-bit (torchao), or AdamW")
+        }
         Optimizer::Adafactor | Optimizer::AdafactorTorch if cluster.is_zero() => Ok(()),
         _ if cluster.is_zero() && !optimizer.projects() && optimizer.is_of_bitsandbytes() => Ok(()),
         Optimizer::AdamW8bit

@@ -122,12 +122,36 @@ pub(super) fn mini(model: &Model<'_>) -> Result<(), Issue> {
         let mut params = state.params.of(&model.params).iter();
         params.find(|param| param.trainable && param.blocks.is_none()).map(|param| param.module)
     });
-    let Some(module) = stopped else { return Ok(()) };
-    let family = &model.architecture.model_type;
-    let message = format!(
-        "Adam-mini stops at {module} of {family}: by its name it is divided otherwise than it can be"
-    );
+    let heads = heads_of_mini(model.architecture.hidden, model.architecture.heads());
+    let why = match (stopped, heads) {
+        (None, Ok(()) | Err(Uneven::Square)) => return Ok(()),
+        (Some(_), Err(Uneven::Square)) => "its hidden size squared is no multiple of its heads".to_owned(),
+        (_, Err(Uneven::Keys)) => "its heads are no multiple of those of keys and values".to_owned(),
+        (Some(module), Ok(())) => format!("{module} by its name is divided otherwise than it can be"),
+    };
+    let message = format!("Adam-mini stops at {}: {why}", model.architecture.model_type);
     Err(Issue::error(Field::Optimizer, message).with_fix("choose AdamW"))
+}
+
+/// What Adam-mini asserts of a model.
+#[derive(Debug, PartialEq, Eq)]
+enum Uneven {
+    /// `dim * dim % n_heads`, where a parameter has a name of queries or keys (`count_block`).
+    Square,
+    /// `n_heads % n_kv_heads` (`__init__`).
+    Keys,
+}
+
+/// Whether the heads of a model are what Adam-mini asserts, of queries and of keys.
+fn heads_of_mini(hidden: u64, heads: Option<(u64, u64)>) -> Result<(), Uneven> {
+    let Some((heads, of_keys)) = heads else { return Ok(()) };
+    if !heads.is_multiple_of(of_keys) {
+        return Err(Uneven::Keys);
+    }
+    if !hidden.saturating_mul(hidden).is_multiple_of(heads) {
+        return Err(Uneven::Square);
+    }
+    Ok(())
 }
 
 /// What PyTorch stops at after galore-torch's 8-bit step.
@@ -141,6 +165,7 @@ fn low_rank_gradients(training: Training) -> Result<(), Issue> {
 
 #[cfg(test)]
 mod tests {
+    use super::{Uneven, heads_of_mini};
     use crate::issue::{Field, Issue};
     use crate::memory::Category;
     use crate::scenario::Scenario;
@@ -175,12 +200,10 @@ mod tests {
             ("p=amp-fp16&o=adamw-cpu-offload", Field::Precision, "gradient scaler"),
             ("p=bf16&o=adamw-cpu-offload&gpus=2", Field::Optimizer, "on several GPUs"),
             ("p=bf16&o=adam-mini&gpus=2", Field::Optimizer, "on several GPUs"),
+            ("p=bf16&o=adamw-4bit-torchao&gpus=4&shard=fsdp2", Field::Optimizer, "not compared under FSDP2"),
+            ("p=bf16&o=adamw-4bit-torchao&gpus=4&shard=zero2", Field::Optimizer, "not compared under"),
             ("p=bf16&o=adam-mini&step=in-backward", Field::Step, "after backward"),
-            (
-                "p=bf16&o=adam-mini&m=EleutherAI/pythia-410m",
-                Field::Optimizer,
-                "Adam-mini stops at final_layer_norm",
-            ),
+            ("p=bf16&o=adam-mini&m=EleutherAI/pythia-410m", Field::Optimizer, "final_layer_norm by its name"),
             ("method=lora&o=adam-mini", Field::Optimizer, "beside adapters"),
             ("method=lora&o=galore-adamw", Field::Optimizer, "beside adapters"),
         ] {
@@ -207,9 +230,30 @@ mod tests {
         assert!(on_cpu.on_host.0 > 2 * moments && on_cpu.on_host.0 < 3 * moments);
         assert_eq!(on_cpu.on_host, leaving.on_host);
         assert!(leaving.peak().1.bytes < on_cpu.peak().1.bytes);
+        let waits = |link: &str| {
+            let issues = estimate(&linked(link)).issues;
+            issues
+                .iter()
+                .any(|issue| issue.field == Field::Optimizer && issue.message.contains("record_stream"))
+        };
+        let told =
+            ["adamw-cpu-offload-gradients", "adamw-cpu-offload"].map(|o| waits(&format!("p=bf16&o={o}")));
+        assert_eq!(told, [true, false]);
         let answer = estimate(&linked("p=bf16&o=adamw-cpu-offload"));
         let told = |issue: &Issue| issue.field == Field::Optimizer && issue.message.contains("pinned");
         assert!(answer.issues.iter().any(told), "{:?}", answer.issues);
+    }
+
+    #[test]
+    fn adam_mini_wants_even_heads() {
+        for (hidden, heads, wanted) in [
+            (896, Some((14, 2)), Ok(())),
+            (64, None, Ok(())),
+            (896, Some((14, 4)), Err(Uneven::Keys)),
+            (1000, Some((24, 8)), Err(Uneven::Square)),
+        ] {
+            assert_eq!(heads_of_mini(hidden, heads), wanted, "{hidden} {heads:?}");
+        }
     }
 
     #[test]
