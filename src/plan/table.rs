@@ -191,6 +191,8 @@ mod tests {
     use crate::hardware::Gpu;
     use crate::plan::answer::Answer;
     use crate::plan::largest_batch;
+    use crate::plan::solve::less_doubt;
+    use crate::plan::verdict::Verdict;
     use crate::scenario::{Field, Mask, Optimizer, Precision, Reference, Task};
 
     #[test]
@@ -255,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_sequence_runs_and_a_longer_one_does_not() {
+    fn the_longest_sequence_surely_fits_and_a_longer_one_does_not() {
         let row = row(&Scenario::default(), Bytes::gib(16.), Measure::Length);
         let [FitCell::TooLarge { .. }, FitCell::TooLarge { .. }, FitCell::Fits { batch: 1, scenario, .. }] =
             &row.cells[..]
@@ -263,8 +265,9 @@ mod tests {
             panic!("{row:?}");
         };
         let longer = Scenario { sequence: scenario.sequence + 1, ..(**scenario).clone() };
-        let runs = [(**scenario).clone(), longer].map(|scenario| Answer::of(scenario).runs());
-        assert_eq!(runs, [Some(true), Some(false)], "{}", scenario.sequence);
+        let fits = |scenario| Answer::of(scenario).verdict().map(Verdict::holds);
+        let both = [(**scenario).clone(), longer].map(fits);
+        assert_eq!(both, [Some(true), Some(false)], "{}", scenario.sequence);
     }
 
     #[test]
@@ -321,7 +324,9 @@ mod tests {
         for sharding in [Sharding::Ddp, Sharding::Fsdp2, Sharding::Zero3] {
             let mut other = with_method(&eight, Method::Lora);
             other.change(|other| other.cluster.sharding = sharding);
-            let most = largest_batch(&architecture, &other, &gpu).unwrap().map_or(0, |most| most.number);
+            other.gpu = GpuChoice::Custom(gpu.memory);
+            let sure = less_doubt(&architecture, &other, other.gpu().unwrap());
+            let most = largest_batch(&architecture, &other, &sure).unwrap().map_or(0, |most| most.number);
             let FitCell::Fits { batch, .. } = &found.cells[1] else { panic!("it fits") };
             assert!(most <= *batch, "{sharding:?} holds {most}, not {batch}");
         }

@@ -130,14 +130,14 @@ pub(super) fn without_room(scenario: &Scenario, architecture: &Architecture) -> 
     if share == Bytes::ZERO {
         return None;
     }
-    let issue = |message: String| Issue::warning(Field::VllmPercent, message);
     if sequences(scenario) > BATCHED_TOKENS {
         let message = format!(
             "vLLM stops: a step has {} answers, and it draws for {} at once at most",
             grouped(sequences(scenario)),
             grouped(BATCHED_TOKENS)
         );
-        return Some(issue(message).with_fix("accumulate over fewer micro-batches"));
+        let issue = Issue::warning(Field::Accumulation, message);
+        return Some(issue.with_fix("accumulate over fewer micro-batches"));
     }
     let weights = weights(scenario, architecture)?;
     let message = match budget(scenario, architecture, scenario.sequence) {
@@ -152,7 +152,7 @@ pub(super) fn without_room(scenario: &Scenario, architecture: &Architecture) -> 
         ),
         Ok(_) | Err(_) => return None,
     };
-    Some(issue(message).with_fix(enough(scenario, architecture)))
+    Some(Issue::warning(Field::VllmPercent, message).with_fix(enough(scenario, architecture)))
 }
 
 /// What would be enough for vLLM.
@@ -308,7 +308,7 @@ mod tests {
         scenario.reserve.vllm = 30;
         let issue = super::without_room(&scenario, &scenario.architecture().unwrap()).unwrap();
         assert!(issue.message.contains("one sequence of 16,384 tokens"), "{}", issue.message);
-        assert!(issue.to_string().contains("give it 35 % of the card"), "{issue}");
+        assert!(issue.to_string().contains("give it 34 % of the card"), "{issue}");
     }
 
     /// More answers than vLLM computes tokens at a time are none that it draws for.

@@ -436,7 +436,7 @@ mod tests {
         assert_eq!(verdict, Verdict::WouldNotRun);
         assert!(told.contains("Would not run on the L40S, as vLLM’s share of it is too small"), "{told}");
         assert!(
-            remark.ends_with("(give it 40 % of the card, or have a server elsewhere generate)"),
+            remark.ends_with("(give it 35 % of the card, or have a server elsewhere generate)"),
             "{remark}"
         );
         let (verdict, _, remark) = of("gpu=v100-pcie-16gb");

@@ -390,13 +390,13 @@ fn vllms_share_of_the_card_is_one_of_the_changes() {
     let levers = found(&small);
     assert_eq!(levers.verdict, Verdict::WouldNotRun);
     let alone = levers.single.iter().find(|lever| lever.changes[0].label == "vLLM's share of the card");
-    assert_eq!(alone.map(|lever| (lever.scenario.reserve.vllm, lever.cost)), Some((40, Cost::Nothing)));
+    assert_eq!(alone.map(|lever| (lever.scenario.reserve.vllm, lever.cost)), Some((35, Cost::Nothing)));
     let together = levers.together.expect("there is a way");
-    assert_eq!((together.scenario.reserve.vllm, together.scenario.method), (40, Method::Lora));
+    assert_eq!((together.scenario.reserve.vllm, together.scenario.method), (35, Method::Lora));
     assert!(together.verdict.holds() && together.cost < Cost::Training, "{together:?}");
     let large = of_link(&format!("{link}&vllm=70&p=amp-bf16-weights"));
     let levers = found(&large);
-    let smaller = levers.single.iter().find(|lever| lever.scenario.reserve.vllm == 40).expect("it is one");
+    let smaller = levers.single.iter().find(|lever| lever.scenario.reserve.vllm == 35).expect("it is one");
     assert!(smaller.verdict.holds() && smaller.cost == Cost::Time, "{smaller:?}");
 }
 
