@@ -182,6 +182,20 @@ fn reinforcement_is_a_task() {
     let beside = read("GRPOConfig(use_vllm=True, vllm_mode=\"colocate\", vllm_gpu_memory_utilization=0.45)");
     assert_eq!((beside.left, beside.scenario.reserve.vllm), (Vec::new(), 45));
     assert_eq!(read("GRPOConfig(use_vllm=True)").scenario.reserve.vllm, 30);
+    // what is not followed of it is told, and what is as it is taken is not
+    let divided = read(
+        "GRPOConfig(use_vllm=True, vllm_tensor_parallel_size=8, vllm_max_model_length=32768, max_completion_length=512)",
+    );
+    let said = crate::left(&divided).join(", ");
+    assert!(said.contains("vllm_tensor_parallel_size") && said.contains("vllm_max_model_length"), "{said}");
+    assert_eq!(
+        crate::left(&read("GRPOConfig(use_vllm=True, vllm_tensor_parallel_size=1)")),
+        Vec::<&str>::new()
+    );
+    // texts that nothing cuts
+    let whole = read("SFTConfig(max_length=None)");
+    assert!(crate::left(&whole).join(", ").contains("max_length"), "{:?}", whole.left);
+    assert_eq!(whole.scenario.sequence, Scenario::default().sequence);
     assert_eq!(beside.scenario.answers.rollouts, Rollouts::Server);
     // and gives it back while the model is trained, where it is asked to
     assert!(!beside.scenario.reserve.sleeps);

@@ -181,8 +181,15 @@ pub(super) fn generation(reader: &mut Reader) {
                     _ => reader.leave(&said.said, "a model that vLLM divides among GPUs is not followed beside the training: all of it is counted"),
                 }
             }
-            let length = "vLLM is taken to be asked for sequences as long as the scenario's";
-            reader.refuse(&["vllm_max_model_length"], length);
+            for said in reader.take_each(&["vllm_max_model_length"]) {
+                match said.number() {
+                    Some(length) if length == reader.scenario.sequence as f64 => reader.idle.push(said.said),
+                    _ => reader.leave(
+                        &said.said,
+                        "vLLM is taken to be asked for sequences as long as the scenario's",
+                    ),
+                }
+            }
             match reader.switch(&["vllm_enable_sleep_mode"]) {
                 Some((on, said)) => reader.set("vllm-sleep", if on { "on" } else { "off" }, &said),
                 None => reader.assume("vllm-sleep", "off", "vllm_enable_sleep_mode is off by default"),
