@@ -215,7 +215,8 @@ fn excluded(reader: &mut Reader, said: &Said) {
             .scenario
             .architecture()
             .is_ok_and(|architecture| architecture.model_type.starts_with("qwen"));
-    match is_qwens && whole.contains(&said.text().as_str()) {
+    let is_pattern = !said.value.is_array();
+    match is_qwens && is_pattern && whole.contains(&said.text().as_str()) {
         true => reader.set("vision-tower", "frozen", &said.said),
         false => reader.leave(
             &said.said,
