@@ -167,7 +167,7 @@ impl Scenario {
     /// The architecture of the chosen model.
     ///
     /// # Errors
-    /// An [`Issue`] on [`Field::Model`] where the catalogue has no such model or its config cannot be understood.
+    /// An [`Issue`] on [`Field::Model`](super::Field::Model) where the catalogue has no such model or its config cannot be understood.
     pub fn architecture(&self) -> Result<Arc<Architecture>, Issue> {
         self.model.architecture()
     }
@@ -185,12 +185,12 @@ impl Scenario {
         })
     }
 
-    /// The chosen card, its memory what others leave of it and what need not stay free ([`Reserve`]); a custom amount of memory
+    /// The chosen card, its memory what others leave of it and what need not stay free ([`Reserve`](super::Reserve)); a custom amount of memory
     /// is a card of that size with nothing else known. Beside others NCCL's buffers
     /// are part of what may lie outside of PyTorch's allocator at most ([`Gpu::context_most`]).
     ///
     /// # Errors
-    /// An [`Issue`] on [`Field::Gpu`] where no card has that slug.
+    /// An [`Issue`] on [`Field::Gpu`](super::Field::Gpu) where no card has that slug.
     pub fn gpu(&self) -> Result<Gpu, Issue> {
         let mut gpu = self.card()?;
         if self.reserve.context > 0 {
