@@ -237,16 +237,20 @@ mod tests {
     use crate::scenario::{Field, GpuChoice, Method, ModelChoice, Scenario, Task};
     use crate::units::Bytes;
 
+    fn grpo(model: &str, memory: Bytes, sequence: u64) -> Scenario {
+        Scenario {
+            task: Task::Grpo,
+            model: ModelChoice::Catalogue(model.into()),
+            method: Method::Lora,
+            gpu: GpuChoice::Custom(memory),
+            sequence,
+            ..Scenario::default()
+        }
+    }
+
     #[test]
     fn a_share_of_the_card_is_vllms() {
-        let mut scenario = Scenario {
-            task: Task::Grpo,
-            model: ModelChoice::Catalogue("Qwen/Qwen2.5-7B".into()),
-            method: Method::Lora,
-            gpu: GpuChoice::Custom(Bytes(100 << 30)),
-            sequence: 2048,
-            ..Scenario::default()
-        };
+        let mut scenario = grpo("Qwen/Qwen2.5-7B", Bytes(100 << 30), 2048);
         assert_eq!(scenario.gpu().unwrap().memory, Bytes(100 << 30));
         scenario.reserve.vllm = 30;
         assert_eq!(scenario.gpu().unwrap().memory, Bytes(70 << 30));
@@ -275,14 +279,7 @@ mod tests {
         for (model, memory) in
             [("Qwen/Qwen2.5-7B", 80), ("google/gemma-2-9b", 80), ("google/gemma-3-1b-it", 24)]
         {
-            let mut scenario = Scenario {
-                task: Task::Grpo,
-                model: ModelChoice::Catalogue(model.into()),
-                method: Method::Lora,
-                gpu: GpuChoice::Custom(Bytes(memory << 30)),
-                sequence: 4096,
-                ..Scenario::default()
-            };
+            let mut scenario = grpo(model, Bytes(memory << 30), 4096);
             scenario.reserve.vllm = 50;
             let least = scenario.least_vllm_share().unwrap();
             let stops = |percent: u64| {
@@ -296,14 +293,7 @@ mod tests {
     /// Beside the weights there must be room for the profiling run and one sequence.
     #[test]
     fn weights_that_fit_are_not_enough() {
-        let mut scenario = Scenario {
-            task: Task::Grpo,
-            model: ModelChoice::Catalogue("Qwen/Qwen2.5-7B".into()),
-            method: Method::Lora,
-            gpu: GpuChoice::Custom(Bytes::gib(48.0)),
-            sequence: 16384,
-            ..Scenario::default()
-        };
+        let mut scenario = grpo("Qwen/Qwen2.5-7B", Bytes::gib(48.0), 16384);
         // 14.4 GiB, of which 14.2 are weights
         scenario.reserve.vllm = 30;
         let issue = super::without_room(&scenario, &scenario.architecture().unwrap()).unwrap();
@@ -314,16 +304,8 @@ mod tests {
     /// More answers than vLLM computes tokens at a time are none that it draws for.
     #[test]
     fn a_step_has_no_more_answers_than_vllm_draws_for() {
-        let mut scenario = Scenario {
-            task: Task::Grpo,
-            model: ModelChoice::Catalogue("Qwen/Qwen2.5-0.5B".into()),
-            method: Method::Lora,
-            gpu: GpuChoice::Custom(Bytes::gib(80.0)),
-            sequence: 512,
-            batch: 64,
-            accumulation: 64,
-            ..Scenario::default()
-        };
+        let mut scenario =
+            Scenario { batch: 64, accumulation: 64, ..grpo("Qwen/Qwen2.5-0.5B", Bytes::gib(80.0), 512) };
         scenario.reserve.vllm = 50;
         let stops = |scenario: &Scenario| super::without_room(scenario, &scenario.architecture().unwrap());
         assert!(stops(&scenario).is_none());
@@ -334,14 +316,7 @@ mod tests {
     /// Where the profiling run decides, it is said that it may stop, with what is enough.
     #[test]
     fn what_may_stop_is_no_note() {
-        let mut scenario = Scenario {
-            task: Task::Grpo,
-            model: ModelChoice::Catalogue("Qwen/Qwen2.5-7B".into()),
-            method: Method::Lora,
-            gpu: GpuChoice::Custom(Bytes::gib(80.0)),
-            sequence: 16384,
-            ..Scenario::default()
-        };
+        let mut scenario = grpo("Qwen/Qwen2.5-7B", Bytes::gib(80.0), 16384);
         let enough = {
             scenario.reserve.vllm = 50;
             scenario.least_vllm_share().unwrap()
