@@ -40,6 +40,12 @@ def collate(case):
     return batch
 
 
+def loaded(case, **own):
+    """The model on the GPU, where LLaMA-Factory loads it (hparams/parser.py `device_map`) unless the engine makes its parts."""
+    engine = None if case["engine"] in ("zero1", "zero2") else case["engine"]
+    return trl_steps.build(dict(case, task="sft", engine=engine, **own))
+
+
 def make_trainer(case, folder):
     sys.modules["torchaudio"] = SOUND
     known = importlib.import_module("trl.import_utils")
@@ -62,7 +68,7 @@ def make_trainer(case, folder):
         # hparams/parser.py
         ddp_find_unused_parameters=None if case["method"] == "full" else False,
         **(trl_steps.on_many_gpus(case, folder) if case["engine"] else {}))
-    model = trl_steps.build(dict(case, task="sft"))
+    model = loaded(case)
     reference = None
     if case["method"] != "full":
         from peft import LoraConfig, get_peft_model
@@ -78,7 +84,7 @@ def make_trainer(case, folder):
             parameter.data = parameter.data.float()
     if case["method"] == "full" and case["task"] == "dpo":
         # the trained one is float32, its reference in the type that is computed in
-        reference = trl_steps.build(dict(case, task="sft", weights="bf16" if case["dtype"] == "amp_bf16" else None))
+        reference = loaded(case, weights="bf16" if case["dtype"] == "amp_bf16" else None)
     loss = {"dpo": "sigmoid"}.get(case["task"], case["task"])
     finetuning = FinetuningArguments(stage="dpo", pref_loss=loss, finetuning_type="full" if case["method"] == "full" else "lora")
     return CustomDPOTrainer(model=model, ref_model=reference, finetuning_args=finetuning, processor=None, tokenizer=trl_steps.tokenizer(), args=args,

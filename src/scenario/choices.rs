@@ -445,7 +445,7 @@ choices! {
     /// version that was traced.
     Stack {
         Transformers = "transformers", "transformers 5.17 + PEFT 0.21", "transformers' modules, PEFT's adapters, bitsandbytes' 4-bit layers.";
-        Trl = "trl", "trl 1.16", "SFTTrainer over the same modules: head and loss in tiles, so that logits are never all there; 4-bit models unprepared, with bfloat16 adapters.";
+        Trl = "trl", "trl 1.16", "SFTTrainer over the same modules: head and loss in tiles, so that logits are never all there (up to 1.6 they were: Loss kernel, Full logits); 4-bit models unprepared, with bfloat16 adapters.";
         Liger = "liger", "transformers 5.17 + Liger 0.8.5", "use_liger_kernel=True: norms, rotary positions, gated products and the loss as one kernel each.";
         Torchtune = "torchtune", "torchtune 0.6.1", "Its recipes: norms in float32, logits in 8 chunks, torchao's 4-bit weights, no autocast.";
         Unsloth = "unsloth", "Unsloth 2026.10.9", "FastLanguageModel for LoRA and QLoRA: fused projections and adapters, a loss without all logits. Layers run one operation at a time; compiled ones, its default under checkpointing, took 2 to 8 % more at the peak.";
@@ -458,7 +458,7 @@ choices! {
     /// How the head and the loss are computed.
     LossKernel {
         Standard = "standard", "Default", "As the stack's own code does it: transformers writes out all logits, then their float32 copy.";
-        Full = "full", "Full logits", "The logits of all tokens, whatever the stack's own code would do. Of trl's preferences: as versions up to 1.14 do it.";
+        Full = "full", "Full logits", "The logits of all tokens, whatever the stack's own code would do. Of trl: SFT as versions up to 1.6 run it, preferences as those up to 1.14.";
         Liger = "liger", "Liger fused", "Liger's fused linear cross-entropy: logits in chunks, gradients already in the forward pass.";
         Cut = "cut", "Cut cross-entropy", "Apple's cut cross-entropy (axolotl, Unsloth): logits stay inside the kernels.";
         TransformerEngine = "te", "Transformer Engine fused", "Transformer Engine's cross-entropy under Megatron (cross_entropy_fusion_impl=\"te\"): the gradient is written over the logits in bfloat16, without a float32 copy.";

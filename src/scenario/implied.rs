@@ -109,7 +109,8 @@ impl Scenario {
     pub fn library(&self) -> &'static str {
         match (self.stack, self.task) {
             (Stack::Trl, Task::Ppo) => "trl 1.12",
-            // the version that was measured of those that make all logits
+            // the versions that were measured of those that make all logits
+            (Stack::Trl, Task::Sft) if self.savings.loss == LossKernel::Full => "trl 1.6",
             (Stack::Trl, _) if self.savings.loss == LossKernel::Full => "trl 1.9",
             (Stack::Trl, _) if self.savings.loss == LossKernel::Axolotl => "axolotl 0.19",
             (Stack::Trl, _) if self.savings.loss == LossKernel::LogSoftmax => "LLaMA-Factory 0.9.5",

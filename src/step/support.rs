@@ -6,6 +6,7 @@ mod compiled;
 mod fake_quant;
 mod float8;
 mod fused_adapters;
+mod logits;
 mod optimizers;
 mod pictures;
 mod quantised;
@@ -97,6 +98,7 @@ pub(super) fn modeling(
     }
     tuners::tuner(modeling, architecture, member, batch)?;
     quantised::float16_weights(member)?;
+    logits::of_model(architecture, member)?;
     optimizers::optimizer(architecture, member)?;
     if let Some(issue) = upcast(architecture, member) {
         return Err(issue);

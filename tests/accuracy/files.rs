@@ -169,6 +169,10 @@ pub static DRAWN_TRL: File = File::of("drawn-trl");
 /// then `-held-`.
 pub static PREFERENCE_LOGITS: File = File::of("preference-logits");
 
+/// trl's SFTTrainer up to 1.6, which made all logits, on one GPU and under every engine. All but a few shapes of Llama-3.2-1B were not seen
+/// before they were predicted.
+pub static TRL_LOGITS: File = File::of("trl-logits");
+
 /// One rank of many, as the engines' own code runs it.
 pub static MULTI: File = File::of("multi");
 
@@ -257,7 +261,7 @@ pub static MEGATRON_LM: File = File::of("megatron-lm");
 pub static PUBLISHED: File = File::of("published");
 
 /// All of them, in the order of `data/measured.tsv`.
-pub static FILES: [&File; 49] = [
+pub static FILES: [&File; 50] = [
     &NULL_DEVICE,
     &FAMILIES,
     &STACKS,
@@ -265,6 +269,7 @@ pub static FILES: [&File; 49] = [
     &TRL,
     &PREFERENCE,
     &PREFERENCE_LOGITS,
+    &TRL_LOGITS,
     &ROLLOUTS,
     &DISTILLATION,
     &PPO,

@@ -32,6 +32,25 @@ fn what_gpus_cannot_share_is_refused() {
     );
 }
 
+/// Of trl up to 1.6 is refused what was not compared, and what stops there.
+#[test]
+fn what_earlier_trl_does_not_do_is_refused() {
+    let base = "m=Qwen/Qwen3-0.6B&st=trl&method=lora&p=amp-bf16-weights&mask=ones&loss=full&s=300";
+    refuses(
+        base,
+        &[
+            ("", None),
+            ("mask=padding-free&b=2", None),
+            ("gpus=4&shard=zero3&method=qlora", None),
+            ("gpus=4&shard=zero3", Some(Field::Sharding)),
+            ("offload=on", Some(Field::Offloading)),
+            ("eval=loss", Some(Field::Evaluation)),
+            ("m=Qwen/Qwen2.5-VL-3B-Instruct", Some(Field::Loss)),
+            ("task=grpo", Some(Field::Loss)),
+        ],
+    );
+}
+
 /// What was not compared beside latent attention and experts of Megatron-core is refused where it is said.
 #[test]
 fn what_was_not_compared_beside_experts_is_refused() {

@@ -86,6 +86,7 @@ pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
     let trl = match (vllm, scenario.savings.loss) {
         (true, _) => "trl[vllm]==1.16.*",
         // what was measured of the versions that make all logits
+        (false, LossKernel::Full) if scenario.task == Task::Sft => "trl==1.6.*",
         (false, LossKernel::Full) => "trl==1.9.*",
         (false, _) => "trl==1.16.*",
     };

@@ -63,7 +63,7 @@ use crate::memory::Category;
 use crate::model::Architecture;
 use crate::model::blocks::{Dropout, LinearClass};
 use crate::model::modeling::{Code, Modeling};
-use crate::scenario::{AttentionKernel, Checkpointing};
+use crate::scenario::{AttentionKernel, Checkpointing, LossKernel};
 use bound::find;
 pub(super) use bound::{BoundEncoder, BoundLayer, BoundOutside};
 pub(super) use families::fills_cache;
@@ -423,6 +423,9 @@ impl<'a> Pass<'_, 'a> {
         let (loss, mut outputs) = self.machine.as_category(Category::Logits, &roles::HEAD, || match software
             .head
         {
+            HeadCode::Trl if self.member.loss == LossKernel::Full => {
+                (self.logged_loss(states, replace), Vec::new())
+            }
             HeadCode::Trl => self.trl_head(states, replace),
             HeadCode::Transformers => {
                 let output =
@@ -449,6 +452,8 @@ impl<'a> Pass<'_, 'a> {
         let loss = match software.head {
             // its model returns logits, of which its recipe makes the loss
             HeadCode::Torchtune => loss,
+            // its model returned before what is logged was made
+            HeadCode::Trl if self.member.loss == LossKernel::Full => loss,
             HeadCode::Transformers
             | HeadCode::Trl
             | HeadCode::Litgpt

@@ -61,6 +61,11 @@ impl Ddp {
         Ddp { world: cluster.gpus, views: cluster.bucket_views, finds_unused, ..Ddp::default() }
     }
 
+    /// Whether unused parameters are looked for.
+    pub fn finds_unused(&self) -> bool {
+        self.finds_unused
+    }
+
     /// The reducer is made: as long as no order is known there is one bucket for all gradients of an element type
     /// (`_ddp_init_helper`: `bucket_size_limits = [sys.maxsize]`). Where unused parameters are looked for they are filled in the
     /// order of the model's instead, and stay so.

@@ -187,6 +187,11 @@ impl Parallel {
     }
 
     /// ZeRO-3, where that is the engine.
+    /// Whether a copy of what the model returned is handed on.
+    pub fn copies_output(&self) -> bool {
+        matches!(self, Parallel::Ddp(ddp) if ddp.finds_unused())
+    }
+
     fn zero3(&self) -> Option<&Zero3> {
         match self {
             Parallel::Zero3(zero) => Some(zero),

@@ -1,10 +1,11 @@
 //! What stands in the way of a job: of what is done with its models, whatever they are, and of generating.
 
+use super::logits;
 use super::optimizers::on_cpu;
 use super::runs_transformers;
 use super::spikes::{merges, saves};
 use crate::issue::{Field, Issue};
-use crate::job::{Act, Batch, HeadKind, Job, Likelihood, Loss, Member, Scorer};
+use crate::job::{Act, Batch, HeadKind, Job, Loss, Member, Scorer};
 use crate::model::blocks::{Block, Mixer, Rotary};
 use crate::model::modeling::{Code, Modeling};
 use crate::model::{Architecture, Objective};
@@ -61,7 +62,7 @@ pub(in crate::step) fn acts(job: &Job) -> Result<(), Issue> {
             Act::Train { member, batch, loss, times } => {
                 trained(job, member)?;
                 on_cpu(&job.members[member], times)?;
-                logits_of(&job.members[member], loss)?;
+                logits::of(&job.members[member], loss)?;
                 match loss {
                     Loss::Labels => {}
                     Loss::Classes => classification(job, member, batch)?,
@@ -127,62 +128,6 @@ pub(in crate::step) fn acts(job: &Job) -> Result<(), Issue> {
 pub(in crate::step) fn idle(member: usize) -> Issue {
     Issue::error(Field::Model, format!("no act runs member {member}"))
         .with_fix("leave it out, or score with it")
-}
-
-/// Refuses all logits of trl's trainers that were not compared with them: of those of preferences, versions up to 1.14 made them, and
-/// LLaMA-Factory's own trainer of pairs does.
-fn logits_of(member: &Member, loss: Loss) -> Result<(), Issue> {
-    let float16 = member.precision == Precision::AmpFp16 && member.method == Method::Full;
-    if member.loss == LossKernel::LogSoftmax && float16 && matches!(loss, Loss::Preference { .. }) {
-        let message = "the float16 reference of LLaMA-Factory's full fine-tuning was not compared";
-        return Err(Issue::error(Field::Precision, message).with_fix("choose bf16 mixed over fp32 weights"));
-    }
-    let is_known = match member.loss {
-        LossKernel::LogSoftmax => matches!(
-            loss,
-            Loss::Preference { reference: Scorer::Member(_) | Scorer::WithoutAdapters, .. }
-                | Loss::Odds { likelihood: Likelihood::Text | Likelihood::Nothing, .. }
-        ),
-        LossKernel::Axolotl => {
-            matches!(loss, Loss::Preference { .. } | Loss::Desirability { .. } | Loss::Odds { .. })
-        }
-        LossKernel::Full => Software::of(member.stack).head != HeadCode::Trl,
-        LossKernel::Standard
-        | LossKernel::Liger
-        | LossKernel::Cut
-        | LossKernel::TransformerEngine
-        | LossKernel::MegatronFused
-        | LossKernel::Chunked => true,
-    };
-    if is_known {
-        return Ok(());
-    }
-    if member.loss == LossKernel::Axolotl {
-        let message = "axolotl's kernels over all logits are modelled of DPO, KTO, ORPO, CPO and SimPO";
-        return Err(Issue::error(Field::Loss, message).with_fix("choose the standard loss"));
-    }
-    if member.loss == LossKernel::LogSoftmax {
-        let message = "LLaMA-Factory's log-probabilities are modelled of its trainer of pairs: DPO, whose reference is asked in every step, ORPO and SimPO";
-        return Err(Issue::error(Field::Loss, message).with_fix("choose the standard loss"));
-    }
-    let (message, fix) = match loss {
-        Loss::Preference { .. } | Loss::Desirability { .. } | Loss::Odds { .. } => return Ok(()),
-        Loss::Labels => (
-            "trl 1.16 makes all logits only for a compute_loss_func or label smoothing, and then runs the model twice: that is \
-             not modelled",
-            "choose the standard loss, or transformers",
-        ),
-        Loss::Classes
-        | Loss::Contrast { .. }
-        | Loss::Comparison
-        | Loss::Reward { .. }
-        | Loss::Advantage { .. }
-        | Loss::Divergence { .. } => (
-            "all logits are modelled of trl's DPO, KTO, ORPO, CPO and SimPO, as it made them up to 1.14",
-            "choose the standard loss",
-        ),
-    };
-    Err(Issue::error(Field::Loss, message).with_fix(fix))
 }
 
 fn trained(job: &Job, member: usize) -> Result<(), Issue> {
@@ -483,6 +428,10 @@ fn evaluates(job: &Job, evaluated: usize) -> Result<(), Issue> {
     }
     if member.loss != LossKernel::Standard && member.loss != LossKernel::Full {
         let message = "evaluation beside a fused loss was not measured: some make all logits then, some none";
+        return refuse(Field::Evaluation, message, "switch evaluation off, or choose the standard loss");
+    }
+    if member.loss == LossKernel::Full && Software::of(member.stack).head == HeadCode::Trl {
+        let message = "evaluation by trl up to 1.6, which makes all logits, was not measured";
         return refuse(Field::Evaluation, message, "switch evaluation off, or choose the standard loss");
     }
     Ok(())

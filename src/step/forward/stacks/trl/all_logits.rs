@@ -1,8 +1,8 @@
-//! trl's trainers of preferences before their head was fused with the log-probabilities (up to 1.14), with functions of their own over
-//! all logits or with axolotl's kernels, and what is logged of the logits before backward.
+//! trl's trainers before their head was fused with the log-probabilities: of fine-tuning (up to 1.6) and of preferences (up to 1.14), with
+//! functions of their own over all logits or with axolotl's kernels, and what is logged of the logits before backward.
 //!
-//! Source: trl 1.9 trainer/dpo_trainer.py and trainer/kto_trainer.py `_compute_loss`, trainer/utils.py `entropy_from_logits`; compared
-//! with the allocator's trace.
+//! Source: trl 1.6 trainer/sft_trainer.py `compute_loss`, trl 1.9 trainer/dpo_trainer.py and trainer/kto_trainer.py `_compute_loss`,
+//! trainer/utils.py `entropy_from_logits`; compared with the allocator's trace.
 
 use super::selected::Rows;
 use super::{LABEL_MASK, Scored};
@@ -25,6 +25,8 @@ static ENTROPY: What = What::own(
     "log-probabilities of 128 tokens at a time, what they are the logarithms of and their product",
     LOGGED,
 );
+static LIKELIEST: What =
+    What::own("likeliest tokens", "one index for each label, for the accuracy that is logged", LOGGED);
 static HALF: What = What::own("logits of answers", "those of the better or of the worse answers", LOGGED);
 static SCORED_LOGITS: What =
     What::own("logits of labels", "those of the tokens that are scored, for the mean that is logged", LOGGED);
@@ -50,16 +52,10 @@ impl<'a> Pass<'_, 'a> {
         drop(states);
         replace();
         self.leave_autocast();
-        // accelerate makes float32 of what a model returns whose forward it put under autocast, LLaMA-Factory's trainer of whatever it gets
-        let floats = self.outputs_float() || self.member.loss == LossKernel::LogSoftmax;
-        let logits = if floats && logits.value.dtype != Dtype::F32 {
-            let float = self.machine.serving(&roles::LOGITS, || logits.to(Dtype::F32));
-            drop(logits);
-            float
-        } else {
-            logits
-        };
-        self.leave_forward(logits)
+        let logits = self.as_returned(logits);
+        // LLaMA-Factory's trainer makes float32 of whatever it gets
+        let floats = self.member.loss == LossKernel::LogSoftmax;
+        self.leave_forward(if floats { self.widened(logits) } else { logits })
     }
 
     /// The log-probability of every token but each first one, from all logits.
@@ -88,23 +84,14 @@ impl<'a> Pass<'_, 'a> {
     /// What the trainers log of all logits before backward, at which a run may peak.
     pub fn log_of_all(&self, scored: &Scored<'a>, prompt: u64, halves: Halves) {
         let Some(logits) = &scored.logits else { return };
-        let (sequences, labels) = (self.batch.sequences, self.scored_tokens());
+        let sequences = self.batch.sequences;
         let vocabulary = logits.value.numel / self.batch.tokens().max(1);
         let of =
             |tokens: u64, what| self.constant(tokens.saturating_mul(vocabulary), logits.value.dtype, what);
         self.machine.as_category(Category::Logits, &roles::HEAD, || {
             // axolotl's kernel reads the slice as it lies
             if self.member.loss == LossKernel::Full {
-                // of one sequence the slice is contiguous
-                let _flat = (sequences > 1).then(|| of(labels, &FLAT_LOGITS));
-                let mut last = None;
-                for rows in lengths(labels, ENTROPY_ROWS) {
-                    let log_probs = of(rows, &ENTROPY);
-                    drop(last.replace(log_probs));
-                    let exp = of(rows, &ENTROPY);
-                    let product = of(rows, &ENTROPY);
-                    drop((exp, product));
-                }
+                self.entropies(logits);
             }
             let answers = [sequences.div_ceil(2), sequences / 2];
             let length = self.batch.length.saturating_sub(1);
@@ -116,6 +103,65 @@ impl<'a> Pass<'_, 'a> {
             }
             drop(copies);
         });
+    }
+
+    /// `entropy_from_logits` of all logits but those of each last token.
+    fn entropies(&self, logits: &Tensor<'a>) {
+        let (sequences, labels) = (self.batch.sequences, self.scored_tokens());
+        let vocabulary = logits.value.numel / self.batch.tokens().max(1);
+        let of =
+            |tokens: u64, what| self.constant(tokens.saturating_mul(vocabulary), logits.value.dtype, what);
+        // of one sequence the slice is contiguous
+        let _flat = (sequences > 1).then(|| of(labels, &FLAT_LOGITS));
+        let mut last = None;
+        for rows in lengths(labels, ENTROPY_ROWS) {
+            let log_probs = of(rows, &ENTROPY);
+            drop(last.replace(log_probs));
+            let exp = of(rows, &ENTROPY);
+            let product = of(rows, &ENTROPY);
+            drop((exp, product));
+        }
+    }
+
+    /// `compute_loss` of fine-tuning up to 1.6: the loss that transformers makes of all logits, and what is logged of these. The model's
+    /// forward pass is over.
+    pub(in crate::step::forward) fn logged_loss(&self, hidden: Tensor<'a>, replace: &dyn Fn()) -> Tensor<'a> {
+        let logits = self.machine.head_unit(&hidden, |hidden| self.logits(hidden));
+        let loss = self.labels_loss(&logits);
+        drop(hidden);
+        self.leave_peft();
+        replace();
+        self.leave_autocast();
+        let loss = self.leave_forward(loss);
+        let logits = self.as_returned(logits);
+        self.entropies(&logits);
+        let labels = self.scored_tokens();
+        let likeliest = self.constant(labels, Dtype::I64, &LIKELIEST);
+        // how many labels there are, and how many of them were the likeliest
+        self.count_true(labels);
+        self.count_true(labels);
+        drop((logits, likeliest));
+        loss
+    }
+
+    /// The logits as the trainer gets them: float32 where accelerate put the model's forward under autocast, and a copy where DDP looks for
+    /// unused parameters (torch/nn/parallel/distributed.py `_DDPSink`).
+    fn as_returned(&self, logits: Tensor<'a>) -> Tensor<'a> {
+        let logits = if self.outputs_float() { self.widened(logits) } else { logits };
+        if !self.machine.with(|state| state.parallel.copies_output()) {
+            return logits;
+        }
+        let copy = self.machine.serving(&roles::LOGITS, || logits.copied());
+        // what needs no gradient is handed on as it is
+        if copy.value.wants() { copy } else { logits }
+    }
+
+    /// The logits in float32.
+    fn widened(&self, logits: Tensor<'a>) -> Tensor<'a> {
+        if logits.value.dtype == Dtype::F32 {
+            return logits;
+        }
+        self.machine.serving(&roles::LOGITS, || logits.to(Dtype::F32))
     }
 
     /// Every token but each first one.
