@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::answer::Answer;
 use super::layouts::{name, otherwise};
-use super::solve::{Largest, Most, less_doubt, most_batch, most_length, most_rank, parts_of_sequence};
+use super::on_card::less_doubt;
+use super::solve::{Largest, Most, most_batch, most_length, most_rank, parts_of_sequence};
 use super::verdict::Verdict;
 use crate::hardware::Gpu;
 use crate::issue::{Field, Issue, Severity};

@@ -5,10 +5,13 @@ use std::ops::RangeInclusive;
 use serde::{Deserialize, Serialize};
 
 use super::answer::Answer;
-use super::counts::{GPU_COUNTS, MACHINE, between};
+use super::counts::{GPU_COUNTS, ascending};
+use super::fit::within;
 use super::layouts::{name, otherwise};
+use super::on_card::less_doubt;
 use super::recorded::Recorded;
 use super::verdict::Verdict;
+use crate::hardware::{Gpu, Vendor};
 use crate::issue::{Field, Issue};
 use crate::scenario::software::{Software, Trainer};
 use crate::scenario::{Scenario, Sharding};
@@ -93,55 +96,53 @@ pub fn on_gpus(scenario: &Scenario, gpus: u64) -> Scenario {
 /// # Ok::<(), headroom::scenario::Issue>(())
 /// ```
 pub fn fewest_gpus(scenario: &Scenario) -> Result<Option<Layout>, Issue> {
-    fewest_between(scenario, 1..=GPU_COUNTS[GPU_COUNTS.len() - 1])
+    fewest_between(scenario, 1..=GPU_COUNTS[GPU_COUNTS.len() - 1], &Recorded::default())
 }
 
-/// The same of at least and at most so many.
-fn fewest_between(scenario: &Scenario, counts: RangeInclusive<u64>) -> Result<Option<Layout>, Issue> {
-    let usual = usually_between(scenario, counts.clone(), &Recorded::default());
-    let (first, last) = counts.into_inner();
-    let last = match &usual {
-        Ok(Some(layout)) => layout.gpus.saturating_sub(1),
-        Ok(None) | Err(_) => last,
-    };
-    fewer_otherwise(scenario, first.max(least(scenario))..=last).map_or(usual, |layout| Ok(Some(layout)))
-}
-
-/// The fewest with the engine that several GPUs usually have; `recorded` are runs that cards like its own share.
-pub(super) fn usually_between(
+/// The same of at least and at most so many; `recorded` are runs that cards like its own share.
+///
+/// # Errors
+/// As [`fewest_gpus`].
+pub(super) fn fewest_between(
     scenario: &Scenario,
     counts: RangeInclusive<u64>,
     recorded: &Recorded,
 ) -> Result<Option<Layout>, Issue> {
-    let divided = scenario.divided().gpus();
-    let tried = |gpus: &u64| counts.contains(gpus) && gpus.is_multiple_of(divided.max(1));
-    let mut fewer = 0;
-    for gpus in GPU_COUNTS.into_iter().filter(tried) {
-        if let Some(layout) = held(on_gpus(scenario, gpus), recorded)? {
-            // more need not hold whatever fewer do: what a shard leaves in the allocator's blocks differs
-            let mut between = between(fewer, gpus).filter(tried);
-            let least = between.find_map(|gpus| held(on_gpus(scenario, gpus), recorded).ok().flatten());
-            return Ok(Some(least.unwrap_or(layout)));
+    let divided = scenario.divided().gpus().max(1);
+    let mut none = Ok(None);
+    // more need not hold whatever fewer do: what a shard leaves in the allocator's blocks differs
+    for gpus in ascending().filter(|gpus| counts.contains(gpus)) {
+        if gpus.is_multiple_of(divided) {
+            none = held(on_gpus(scenario, gpus), recorded);
+            if let Ok(Some(_)) = none {
+                return none;
+            }
         }
-        fewer = gpus;
+        let mut others = otherwise(scenario, gpus).into_iter();
+        if let Some(layout) = others.find_map(|way| held(way, recorded).ok().flatten()) {
+            return Ok(Some(layout));
+        }
     }
-    Ok(None)
+    none
 }
 
 /// A scenario, where it fits.
 pub(super) fn held(scenario: Scenario, recorded: &Recorded) -> Result<Option<Layout>, Issue> {
-    let answer = Answer::of_tensors(scenario);
-    let (Some(fit), Some(verdict)) = (answer.fit(), answer.verdict()) else {
-        return Err(answer.refusal());
-    };
-    if verdict == Verdict::WouldNotRun {
+    if scenario.stops() {
         return Err(Issue::error(Field::Gpus, "the run would stop on any number of them"));
     }
-    // tensors that do not fit need no replay
-    if !fit.fits() {
+    let (architecture, gpu) = (scenario.architecture()?, scenario.gpu()?);
+    let Some(tensors) = recorded.tensors(&scenario, &gpu) else {
+        return Err(Answer::of_tensors(scenario).refusal());
+    };
+    // what its tensors leave no room for needs no replay, nor what they do not fit beyond doubt, which is known of these cards alone
+    let fits = |gpu: &Gpu| within(tensors + gpu.context, gpu.memory).fits();
+    if !fits(&gpu)
+        || gpu.vendor == Vendor::Nvidia && !fits(&less_doubt(&architecture, &scenario, gpu))
+    {
         return Ok(None);
     }
-    let answer = answer.without_holes_from(recorded);
+    let answer = Answer::of_tensors(scenario).without_holes_from(recorded);
     Ok(match (answer.fit(), answer.verdict()) {
         (Some(fit), Some(verdict)) if verdict.holds() => Some(Layout {
             gpus: answer.scenario.cluster.gpus,
@@ -151,48 +152,6 @@ pub(super) fn held(scenario: Scenario, recorded: &Recorded) -> Result<Option<Lay
         }),
         _ => None,
     })
-}
-
-/// Fewer than so many GPUs need no look: together they have less memory than one would need.
-fn least(scenario: &Scenario) -> u64 {
-    let needed = Answer::of_tensors(on_gpus(scenario, 1)).fit().map_or(0, |fit| fit.needed.0);
-    let memory = scenario.gpu().map_or(0, |gpu| gpu.memory.0);
-    needed.div_ceil(memory.max(1)).max(2)
-}
-
-/// The fewest with another engine of the scenario's library ([`otherwise`]).
-fn fewer_otherwise(scenario: &Scenario, counts: RangeInclusive<u64>) -> Option<Layout> {
-    let (first, last) = counts.into_inner();
-    let by_tensors = |gpus: u64| -> Vec<Scenario> {
-        let fits = |way: &Scenario| Answer::of_tensors(way.clone()).fit().is_some_and(|fit| fit.fits());
-        otherwise(scenario, gpus).into_iter().filter(fits).collect()
-    };
-    let on = |gpus: u64| {
-        by_tensors(gpus).into_iter().find_map(|way| held(way, &Recorded::default()).ok().flatten())
-    };
-    // few enough to look at each
-    let machine = (first..=last.min(MACHINE)).find_map(on);
-    if machine.is_some() || last <= MACHINE {
-        return machine;
-    }
-    let first = first.max(MACHINE + 1);
-    // what the most do not hold fewer do not
-    let last = last / MACHINE * MACHINE;
-    if last < first || by_tensors(last).is_empty() {
-        return None;
-    }
-    let counts = GPU_COUNTS.into_iter().filter(|gpus| *gpus > MACHINE && *gpus < last).chain([last]);
-    let mut fewer = MACHINE;
-    for gpus in counts {
-        if gpus >= first
-            && let Some(layout) = on(gpus)
-        {
-            let mut between = between(fewer, gpus).filter(|gpus| *gpus >= first);
-            return Some(between.find_map(on).unwrap_or(layout));
-        }
-        fewer = gpus;
-    }
-    None
 }
 
 #[cfg(test)]

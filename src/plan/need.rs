@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::answer::Answer;
 use super::each;
-use super::gpus::{Layout, held, on_gpus, usually_between};
+use super::gpus::{Layout, fewest_between, held, on_gpus};
 use super::recorded::Recorded;
 use super::table::{alone, with_method, within_positions};
 use super::time::{Span, pace};
@@ -269,7 +269,7 @@ fn cell(card: &Gpu, scenario: Scenario, recorded: &Recorded) -> NeedCell {
     match (answer.fit(), answer.verdict()) {
         (Some(fit), Some(verdict)) => {
             let several = (verdict == Verdict::Over)
-                .then(|| several(card, &answer.scenario, fit.needed, recorded))
+                .then(|| several(card, &answer.scenario, recorded))
                 .flatten();
             let scenario = Box::new(answer.scenario);
             NeedCell::Needs { needed: fit.needed, verdict, scenario, several: several.map(Box::new) }
@@ -278,15 +278,12 @@ fn cell(card: &Gpu, scenario: Scenario, recorded: &Recorded) -> NeedCell {
     }
 }
 
-/// The fewest cards that train it with the engine that several usually have, each with a micro-batch of its own: to try every engine on every
-/// card takes minutes. Together they hold what one would: fewer than have that much memory
-/// need no look.
-fn several(card: &Gpu, scenario: &Scenario, needed: Bytes, recorded: &Recorded) -> Option<Several> {
+/// The fewest cards that train it, each with a micro-batch of its own ([`super::fewest_gpus`]).
+fn several(card: &Gpu, scenario: &Scenario, recorded: &Recorded) -> Option<Several> {
     if !scenario.task.trains() {
         return None;
     }
-    let least = needed.0.div_ceil(card.memory.0.max(1)).max(2);
-    let layout = usually_between(scenario, least..=MOST_TOGETHER, recorded).ok()??;
+    let layout = fewest_between(scenario, 2..=MOST_TOGETHER, recorded).ok()??;
     let per_hour = rent(&card.slug, layout.gpus);
     Some(Several { layout, per_hour })
 }
