@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::answer::Answer;
 use super::counts::{GPU_COUNTS, ascending};
 use super::fit::within;
-use super::layouts::{name, otherwise};
+use super::layouts::{Divisions, name};
 use super::on_card::less_doubt;
 use super::recorded::Recorded;
 use super::verdict::Verdict;
@@ -109,21 +109,38 @@ pub(super) fn fewest_between(
     recorded: &Recorded,
 ) -> Result<Option<Layout>, Issue> {
     let divided = scenario.divided().gpus().max(1);
+    let divisions = Divisions::of(scenario);
+    let counts: Vec<u64> = ascending().filter(|gpus| counts.contains(gpus)).collect();
+    let most = counts.last().copied().unwrap_or(1);
     let mut none = Ok(None);
-    // more need not hold whatever fewer do: what a shard leaves in the allocator's blocks differs
-    for gpus in ascending().filter(|gpus| counts.contains(gpus)) {
+    // more need not hold whatever fewer do: the last GPU's shard of eight experts is none, and blocks of the allocator differ
+    for gpus in counts {
         if gpus.is_multiple_of(divided) {
             none = held(on_gpus(scenario, gpus), recorded);
             if let Ok(Some(_)) = none {
                 return none;
             }
         }
-        let mut others = otherwise(scenario, gpus).into_iter();
-        if let Some(layout) = others.find_map(|way| held(way, recorded).ok().flatten()) {
+        let Some(divisions) = divisions.as_ref().filter(|_| gpus > 1) else { continue };
+        let engines = divisions.engines().iter().filter(|sharding| {
+            // what ZeRO's partitions do not leave room for on a power of two they do not on fewer
+            let is_enough = |gpus| has_room(&divisions.by(**sharding, gpus), recorded);
+            **sharding == Sharding::Fsdp2 || is_enough(most) && is_enough(gpus.next_power_of_two())
+        });
+        let mut ways = engines.map(|sharding| divisions.by(*sharding, gpus)).chain(divisions.of_layers(gpus));
+        if let Some(layout) = ways.find_map(|way| held(way, recorded).ok().flatten()) {
             return Ok(Some(layout));
         }
     }
     none
+}
+
+/// Whether its tensors leave room enough for the run to get through beyond doubt, which is known of NVIDIA's cards alone.
+fn has_room(scenario: &Scenario, recorded: &Recorded) -> bool {
+    let (Ok(architecture), Ok(gpu)) = (scenario.architecture(), scenario.gpu()) else { return false };
+    let Some(tensors) = recorded.tensors(scenario, &gpu) else { return false };
+    let fits = |gpu: &Gpu| within(tensors + gpu.context, gpu.memory).fits();
+    fits(&gpu) && (gpu.vendor != Vendor::Nvidia || fits(&less_doubt(&architecture, scenario, gpu)))
 }
 
 /// A scenario, where it fits.
@@ -131,16 +148,12 @@ pub(super) fn held(scenario: Scenario, recorded: &Recorded) -> Result<Option<Lay
     if scenario.stops() {
         return Err(Issue::error(Field::Gpus, "the run would stop on any number of them"));
     }
-    let (architecture, gpu) = (scenario.architecture()?, scenario.gpu()?);
-    let Some(tensors) = recorded.tensors(&scenario, &gpu) else {
-        return Err(Answer::of_tensors(scenario).refusal());
-    };
-    // what its tensors leave no room for needs no replay, nor what they do not fit beyond doubt, which is known of these cards alone
-    let fits = |gpu: &Gpu| within(tensors + gpu.context, gpu.memory).fits();
-    if !fits(&gpu)
-        || gpu.vendor == Vendor::Nvidia && !fits(&less_doubt(&architecture, &scenario, gpu))
-    {
-        return Ok(None);
+    // what has no room needs no replay
+    if !has_room(&scenario, recorded) {
+        return match scenario.gpu().ok().and_then(|gpu| recorded.tensors(&scenario, &gpu)) {
+            Some(_) => Ok(None),
+            None => Err(Answer::of_tensors(scenario).refusal()),
+        };
     }
     let answer = Answer::of_tensors(scenario).without_holes_from(recorded);
     Ok(match (answer.fit(), answer.verdict()) {
