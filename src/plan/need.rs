@@ -268,9 +268,8 @@ fn cell(card: &Gpu, scenario: Scenario, recorded: &Recorded) -> NeedCell {
     }
     match (answer.fit(), answer.verdict()) {
         (Some(fit), Some(verdict)) => {
-            let several = (verdict == Verdict::Over)
-                .then(|| several(card, &answer.scenario, recorded))
-                .flatten();
+            let several =
+                (verdict == Verdict::Over).then(|| several(card, &answer.scenario, recorded)).flatten();
             let scenario = Box::new(answer.scenario);
             NeedCell::Needs { needed: fit.needed, verdict, scenario, several: several.map(Box::new) }
         }
@@ -292,7 +291,8 @@ fn several(card: &Gpu, scenario: &Scenario, recorded: &Recorded) -> Option<Sever
 mod tests {
     use super::*;
     use crate::hardware::gpu;
-    use crate::scenario::{Cluster, Field, Mask, ModelChoice, Reference, Task};
+    use crate::plan::fewest_gpus;
+    use crate::scenario::{Cluster, Field, Mask, ModelChoice, Reference, Stack, Task};
 
     #[test]
     fn a_larger_card_of_a_generation_is_never_refused_for_a_smaller_one() {
@@ -336,6 +336,30 @@ mod tests {
         let generates = Scenario { task: Task::Generate, ..Scenario::default() };
         let small = need(&generates, &gpu("rtx-3060-12gb").unwrap());
         assert!(!small.cells[0].fits() && small.cells[0].several().is_none());
+    }
+
+    #[test]
+    fn as_many_are_named_as_among_the_changes() {
+        for (model, method, stack, slug) in [
+            ("meta-llama/Llama-3.1-8B", Method::Full, Stack::Transformers, "rtx-4090"),
+            ("meta-llama/Llama-3.1-70B", Method::Full, Stack::Transformers, "h100-sxm-80gb"),
+            ("meta-llama/Llama-3.1-70B", Method::Lora, Stack::Transformers, "l40s"),
+            ("meta-llama/Llama-3.1-8B", Method::Full, Stack::Trl, "rtx-4090"),
+        ] {
+            let mut scenario = Scenario {
+                model: ModelChoice::Catalogue(model.into()),
+                gpu: GpuChoice::Catalogue(slug.into()),
+                ..Scenario::default()
+            };
+            scenario.change(|scenario| scenario.stack = stack);
+            scenario.change(|scenario| scenario.method = method);
+            let row = need(&scenario, &gpu(slug).unwrap());
+            let own = Method::ALL.iter().position(|other| *other == method).unwrap();
+            let several = row.cells[own].several().map(|several| &several.layout);
+            let fewest = fewest_gpus(&scenario).unwrap().expect("some number holds it");
+            assert_eq!(several, Some(&fewest), "{model} {method:?} {slug}");
+            assert_eq!(row.held.map(|held| held.cards), Some(fewest.gpus), "{model} {method:?} {slug}");
+        }
     }
 
     #[test]
