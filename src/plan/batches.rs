@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::answer::Answer;
-use super::solve::{Largest, largest_batch, less_doubt};
+use super::on_card::less_doubt;
+use super::solve::{Largest, largest_batch};
 use super::verdict::Verdict;
 use crate::hardware::Gpu;
 use crate::issue::Issue;

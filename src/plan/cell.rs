@@ -3,8 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::answer::Answer;
-use super::layouts::{name, otherwise};
-use super::solve::{Largest, Most, less_doubt, most_batch, most_length, most_rank, parts_of_sequence};
+use super::layouts::{Divisions, name};
+use super::on_card::less_doubt;
+use super::solve::{Largest, Most, most_batch, most_length, most_rank, parts_of_sequence};
 use super::verdict::Verdict;
 use crate::hardware::Gpu;
 use crate::issue::{Field, Issue, Severity};
@@ -186,7 +187,8 @@ fn other_engines(scenario: &Scenario) -> Vec<Scenario> {
     let whole = Cluster { sharding: Sharding::Ddp, cpu: CpuOffload::Off, ..scenario.cluster };
     copies.change(|copies| copies.cluster = whole);
     let has_copies = scenario.stack != Stack::Megatron && scenario.divided().gpus() <= 1;
-    let others = otherwise(scenario, scenario.cluster.gpus);
+    let divisions = Divisions::of(scenario).filter(|_| scenario.cluster.is_many());
+    let others = divisions.map_or_else(Vec::new, |divisions| divisions.all(scenario.cluster.gpus));
     let all = Some(copies).filter(|_| has_copies).into_iter().chain(others);
     all.filter(|other| other.cluster != scenario.cluster).collect()
 }

@@ -13,6 +13,12 @@ pub(super) fn between(fewer: u64, more: u64) -> impl Iterator<Item = u64> {
     (fewer..more).step_by(stride as usize).skip(1)
 }
 
+/// Every number of GPUs that is looked at, the fewest first: the usual ones and those between them.
+pub(super) fn ascending() -> impl Iterator<Item = u64> {
+    let fewer = [0].into_iter().chain(GPU_COUNTS);
+    fewer.zip(GPU_COUNTS).flat_map(|(fewer, usual)| between(fewer, usual).chain([usual]))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -23,5 +29,8 @@ mod tests {
         assert_eq!((between(0, 1), between(1, 2), between(4, 8)), (vec![], vec![], vec![5, 6, 7]));
         assert_eq!((between(8, 16), between(16, 64)), (vec![], vec![24, 32, 40, 48, 56]));
         assert_eq!(between(512, 1024), [576, 640, 704, 768, 832, 896, 960]);
+        let all: Vec<u64> = ascending().collect();
+        assert!(all.is_sorted_by(|one, other| one < other));
+        assert!(GPU_COUNTS.iter().chain(&[3, 5, 6, 7, 24, 56, 960]).all(|gpus| all.contains(gpus)));
     }
 }

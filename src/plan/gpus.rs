@@ -5,10 +5,13 @@ use std::ops::RangeInclusive;
 use serde::{Deserialize, Serialize};
 
 use super::answer::Answer;
-use super::counts::{GPU_COUNTS, MACHINE, between};
-use super::layouts::{name, otherwise};
+use super::counts::{GPU_COUNTS, ascending};
+use super::fit::within;
+use super::layouts::{Divisions, name};
+use super::on_card::less_doubt;
 use super::recorded::Recorded;
 use super::verdict::Verdict;
+use crate::hardware::{Gpu, Vendor};
 use crate::issue::{Field, Issue};
 use crate::scenario::software::{Software, Trainer};
 use crate::scenario::{Scenario, Sharding};
@@ -93,55 +96,67 @@ pub fn on_gpus(scenario: &Scenario, gpus: u64) -> Scenario {
 /// # Ok::<(), headroom::scenario::Issue>(())
 /// ```
 pub fn fewest_gpus(scenario: &Scenario) -> Result<Option<Layout>, Issue> {
-    fewest_between(scenario, 1..=GPU_COUNTS[GPU_COUNTS.len() - 1])
+    fewest_between(scenario, 1..=GPU_COUNTS[GPU_COUNTS.len() - 1], &Recorded::default())
 }
 
-/// The same of at least and at most so many.
-fn fewest_between(scenario: &Scenario, counts: RangeInclusive<u64>) -> Result<Option<Layout>, Issue> {
-    let usual = usually_between(scenario, counts.clone(), &Recorded::default());
-    let (first, last) = counts.into_inner();
-    let last = match &usual {
-        Ok(Some(layout)) => layout.gpus.saturating_sub(1),
-        Ok(None) | Err(_) => last,
-    };
-    fewer_otherwise(scenario, first.max(least(scenario))..=last).map_or(usual, |layout| Ok(Some(layout)))
-}
-
-/// The fewest with the engine that several GPUs usually have; `recorded` are runs that cards like its own share.
-pub(super) fn usually_between(
+/// The same of at least and at most so many; `recorded` are runs that cards like its own share.
+///
+/// # Errors
+/// As [`fewest_gpus`].
+pub(super) fn fewest_between(
     scenario: &Scenario,
     counts: RangeInclusive<u64>,
     recorded: &Recorded,
 ) -> Result<Option<Layout>, Issue> {
-    let divided = scenario.divided().gpus();
-    let tried = |gpus: &u64| counts.contains(gpus) && gpus.is_multiple_of(divided.max(1));
-    let mut fewer = 0;
-    for gpus in GPU_COUNTS.into_iter().filter(tried) {
-        if let Some(layout) = held(on_gpus(scenario, gpus), recorded)? {
-            // more need not hold whatever fewer do: what a shard leaves in the allocator's blocks differs
-            let mut between = between(fewer, gpus).filter(tried);
-            let least = between.find_map(|gpus| held(on_gpus(scenario, gpus), recorded).ok().flatten());
-            return Ok(Some(least.unwrap_or(layout)));
+    let divided = scenario.divided().gpus().max(1);
+    let divisions = Divisions::of(scenario);
+    let counts: Vec<u64> = ascending().filter(|gpus| counts.contains(gpus)).collect();
+    let most = counts.last().copied().unwrap_or(1);
+    let mut none = Ok(None);
+    // more need not hold whatever fewer do: shards of eight experts are no smaller on sixteen GPUs, and what is gathered of them is larger
+    for gpus in counts {
+        if gpus.is_multiple_of(divided) {
+            none = held(on_gpus(scenario, gpus), recorded);
+            if let Ok(Some(_)) = none {
+                return none;
+            }
         }
-        fewer = gpus;
+        let Some(divisions) = divisions.as_ref().filter(|_| gpus > 1) else { continue };
+        let engines = divisions.engines().iter().filter(|sharding| {
+            // ZeRO divides parameters by their elements, evenly: what a power of two has no room for fewer do not, and an estimate with
+            // hundreds of gathers takes a hundred times as long as another. FSDP2 divides rows, of which there may be fewer than GPUs
+            let is_enough = |gpus| has_room(&divisions.by(**sharding, gpus), recorded);
+            **sharding == Sharding::Fsdp2 || is_enough(most) && is_enough(gpus.next_power_of_two())
+        });
+        let mut ways = engines.map(|sharding| divisions.by(*sharding, gpus)).chain(divisions.of_layers(gpus));
+        if let Some(layout) = ways.find_map(|way| held(way, recorded).ok().flatten()) {
+            return Ok(Some(layout));
+        }
     }
-    Ok(None)
+    none
+}
+
+/// Whether its tensors leave room enough for the run to get through beyond doubt, which is known of NVIDIA's cards alone.
+fn has_room(scenario: &Scenario, recorded: &Recorded) -> bool {
+    let (Ok(architecture), Ok(gpu)) = (scenario.architecture(), scenario.gpu()) else { return false };
+    let Some(tensors) = recorded.tensors(scenario, &gpu) else { return false };
+    let fits = |gpu: &Gpu| within(tensors + gpu.context, gpu.memory).fits();
+    fits(&gpu) && (gpu.vendor != Vendor::Nvidia || fits(&less_doubt(&architecture, scenario, gpu)))
 }
 
 /// A scenario, where it fits.
 pub(super) fn held(scenario: Scenario, recorded: &Recorded) -> Result<Option<Layout>, Issue> {
-    let answer = Answer::of_tensors(scenario);
-    let (Some(fit), Some(verdict)) = (answer.fit(), answer.verdict()) else {
-        return Err(answer.refusal());
-    };
-    if verdict == Verdict::WouldNotRun {
+    if scenario.stops() {
         return Err(Issue::error(Field::Gpus, "the run would stop on any number of them"));
     }
-    // tensors that do not fit need no replay
-    if !fit.fits() {
-        return Ok(None);
+    // what has no room needs no replay
+    if !has_room(&scenario, recorded) {
+        return match scenario.gpu().ok().and_then(|gpu| recorded.tensors(&scenario, &gpu)) {
+            Some(_) => Ok(None),
+            None => Err(Answer::of_tensors(scenario).refusal()),
+        };
     }
-    let answer = answer.without_holes_from(recorded);
+    let answer = Answer::of_tensors(scenario).without_holes_from(recorded);
     Ok(match (answer.fit(), answer.verdict()) {
         (Some(fit), Some(verdict)) if verdict.holds() => Some(Layout {
             gpus: answer.scenario.cluster.gpus,
@@ -151,48 +166,6 @@ pub(super) fn held(scenario: Scenario, recorded: &Recorded) -> Result<Option<Lay
         }),
         _ => None,
     })
-}
-
-/// Fewer than so many GPUs need no look: together they have less memory than one would need.
-fn least(scenario: &Scenario) -> u64 {
-    let needed = Answer::of_tensors(on_gpus(scenario, 1)).fit().map_or(0, |fit| fit.needed.0);
-    let memory = scenario.gpu().map_or(0, |gpu| gpu.memory.0);
-    needed.div_ceil(memory.max(1)).max(2)
-}
-
-/// The fewest with another engine of the scenario's library ([`otherwise`]).
-fn fewer_otherwise(scenario: &Scenario, counts: RangeInclusive<u64>) -> Option<Layout> {
-    let (first, last) = counts.into_inner();
-    let by_tensors = |gpus: u64| -> Vec<Scenario> {
-        let fits = |way: &Scenario| Answer::of_tensors(way.clone()).fit().is_some_and(|fit| fit.fits());
-        otherwise(scenario, gpus).into_iter().filter(fits).collect()
-    };
-    let on = |gpus: u64| {
-        by_tensors(gpus).into_iter().find_map(|way| held(way, &Recorded::default()).ok().flatten())
-    };
-    // few enough to look at each
-    let machine = (first..=last.min(MACHINE)).find_map(on);
-    if machine.is_some() || last <= MACHINE {
-        return machine;
-    }
-    let first = first.max(MACHINE + 1);
-    // what the most do not hold fewer do not
-    let last = last / MACHINE * MACHINE;
-    if last < first || by_tensors(last).is_empty() {
-        return None;
-    }
-    let counts = GPU_COUNTS.into_iter().filter(|gpus| *gpus > MACHINE && *gpus < last).chain([last]);
-    let mut fewer = MACHINE;
-    for gpus in counts {
-        if gpus >= first
-            && let Some(layout) = on(gpus)
-        {
-            let mut between = between(fewer, gpus).filter(|gpus| *gpus >= first);
-            return Some(between.find_map(on).unwrap_or(layout));
-        }
-        fewer = gpus;
-    }
-    None
 }
 
 #[cfg(test)]
@@ -213,6 +186,34 @@ mod tests {
         scenario
     }
 
+    /// The fewest with the engine that several GPUs usually have.
+    fn usual(scenario: &Scenario) -> Option<Layout> {
+        let recorded = Recorded::default();
+        ascending().find_map(|gpus| held(on_gpus(scenario, gpus), &recorded).ok().flatten())
+    }
+
+    #[test]
+    fn a_power_of_two_under_zero_needs_no_more_than_fewer() {
+        for model in ["meta-llama/Llama-3.1-8B", "mistralai/Mixtral-8x7B-v0.1", "openai-community/gpt2"] {
+            for method in Method::ALL {
+                let mut scenario = full(model, "h100-sxm-80gb");
+                scenario.change(|scenario| scenario.method = *method);
+                let divisions = Divisions::of(&scenario).expect("it is divided");
+                for sharding in [Sharding::Zero2, Sharding::Zero3] {
+                    let needed = |gpus: &u64| {
+                        Answer::of_tensors(divisions.by(sharding, *gpus)).fit().map(|fit| fit.needed)
+                    };
+                    let counts: Vec<u64> = ascending().filter(|gpus| (2..=128).contains(gpus)).collect();
+                    let all: Vec<Option<Bytes>> = counts.iter().map(needed).collect();
+                    for (at, gpus) in counts.iter().enumerate().filter(|(_, gpus)| gpus.is_power_of_two()) {
+                        let least = all[..=at].iter().min();
+                        assert_eq!(least, Some(&all[at]), "{model} {method:?} {sharding:?} {gpus}");
+                    }
+                }
+            }
+        }
+    }
+
     #[test]
     fn it_fits_on_as_many_and_not_on_the_next_fewer() {
         for (model, card) in [("meta-llama/Llama-3.1-8B", "rtx-4090"), ("Qwen/Qwen2.5-0.5B", "rtx-3060-12gb")]
@@ -223,7 +224,7 @@ mod tests {
             assert_eq!((answer.verdict(), layout.scenario.cluster.gpus), (Some(Verdict::Fits), layout.gpus));
             assert_eq!(answer.fit().map(|fit| fit.needed), Some(layout.needed));
             if layout.gpus > 1 {
-                let fewer = layout.gpus - if layout.gpus <= MACHINE { 1 } else { MACHINE };
+                let fewer = ascending().take_while(|gpus| *gpus < layout.gpus).last().unwrap_or(1);
                 let fewer = Answer::of(on_gpus(&scenario, fewer));
                 assert_ne!(fewer.verdict(), Some(Verdict::Fits), "{model} on {card}");
             }
@@ -247,9 +248,7 @@ mod tests {
     #[test]
     fn the_engine_of_the_library_that_takes_the_fewest_is_taken() {
         let scenario = full("meta-llama/Llama-3.1-70B", "h100-sxm-80gb");
-        let usual = usually_between(&scenario, 1..=1024, &Recorded::default())
-            .unwrap()
-            .expect("some number holds it");
+        let usual = usual(&scenario).expect("some number holds it");
         assert_eq!((usual.gpus, usual.name()), (24, "FSDP2".to_owned()));
         let fewest = fewest_gpus(&scenario).unwrap().expect("some number holds it");
         assert_eq!((fewest.gpus, fewest.name()), (16, "ZeRO-3 (DeepSpeed)".to_owned()));
@@ -273,7 +272,7 @@ mod tests {
     fn what_the_usual_engine_does_not_run_another_of_the_library_may() {
         let scenario =
             Scenario { optimizer: Optimizer::AdamW8bit, ..full("meta-llama/Llama-3.1-8B", "rtx-4090") };
-        assert!(usually_between(&scenario, 2..=1024, &Recorded::default()).is_err());
+        assert!(held(on_gpus(&scenario, 8), &Recorded::default()).is_err());
         let layout = fewest_gpus(&scenario).unwrap().expect("some number holds it");
         assert_eq!(layout.name(), "ZeRO-3 (DeepSpeed)");
     }
@@ -327,9 +326,7 @@ mod tests {
     #[test]
     fn what_stops_under_fsdp2_is_divided_by_zero_3() {
         let scenario = full("allenai/OLMo-2-0425-1B", "rtx-3060-12gb");
-        let usual = usually_between(&scenario, 1..=1024, &Recorded::default())
-            .unwrap()
-            .expect("some number holds it");
+        let usual = usual(&scenario).expect("some number holds it");
         assert_eq!(usual.scenario.cluster.sharding, Sharding::Zero3);
         // another engine that takes fewer does not stop either
         let layout = fewest_gpus(&scenario).unwrap().expect("some number holds it");

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::answer::Answer;
 use super::each;
-use super::gpus::{Layout, held, on_gpus, usually_between};
+use super::gpus::{Layout, fewest_between, held, on_gpus};
 use super::recorded::Recorded;
 use super::table::{alone, with_method, within_positions};
 use super::time::{Span, pace};
@@ -268,9 +268,8 @@ fn cell(card: &Gpu, scenario: Scenario, recorded: &Recorded) -> NeedCell {
     }
     match (answer.fit(), answer.verdict()) {
         (Some(fit), Some(verdict)) => {
-            let several = (verdict == Verdict::Over)
-                .then(|| several(card, &answer.scenario, fit.needed, recorded))
-                .flatten();
+            let several =
+                (verdict == Verdict::Over).then(|| several(card, &answer.scenario, recorded)).flatten();
             let scenario = Box::new(answer.scenario);
             NeedCell::Needs { needed: fit.needed, verdict, scenario, several: several.map(Box::new) }
         }
@@ -278,15 +277,12 @@ fn cell(card: &Gpu, scenario: Scenario, recorded: &Recorded) -> NeedCell {
     }
 }
 
-/// The fewest cards that train it with the engine that several usually have, each with a micro-batch of its own: to try every engine on every
-/// card takes minutes. Together they hold what one would: fewer than have that much memory
-/// need no look.
-fn several(card: &Gpu, scenario: &Scenario, needed: Bytes, recorded: &Recorded) -> Option<Several> {
+/// The fewest cards that train it, each with a micro-batch of its own ([`super::fewest_gpus`]).
+fn several(card: &Gpu, scenario: &Scenario, recorded: &Recorded) -> Option<Several> {
     if !scenario.task.trains() {
         return None;
     }
-    let least = needed.0.div_ceil(card.memory.0.max(1)).max(2);
-    let layout = usually_between(scenario, least..=MOST_TOGETHER, recorded).ok()??;
+    let layout = fewest_between(scenario, 2..=MOST_TOGETHER, recorded).ok()??;
     let per_hour = rent(&card.slug, layout.gpus);
     Some(Several { layout, per_hour })
 }
@@ -295,7 +291,8 @@ fn several(card: &Gpu, scenario: &Scenario, needed: Bytes, recorded: &Recorded) 
 mod tests {
     use super::*;
     use crate::hardware::gpu;
-    use crate::scenario::{Cluster, Field, Mask, ModelChoice, Reference, Task};
+    use crate::plan::fewest_gpus;
+    use crate::scenario::{Cluster, Field, Mask, ModelChoice, Reference, Stack, Task};
 
     #[test]
     fn a_larger_card_of_a_generation_is_never_refused_for_a_smaller_one() {
@@ -339,6 +336,30 @@ mod tests {
         let generates = Scenario { task: Task::Generate, ..Scenario::default() };
         let small = need(&generates, &gpu("rtx-3060-12gb").unwrap());
         assert!(!small.cells[0].fits() && small.cells[0].several().is_none());
+    }
+
+    #[test]
+    fn as_many_are_named_as_among_the_changes() {
+        for (model, method, stack, slug) in [
+            ("meta-llama/Llama-3.1-8B", Method::Full, Stack::Transformers, "rtx-4090"),
+            ("meta-llama/Llama-3.1-70B", Method::Full, Stack::Transformers, "h100-sxm-80gb"),
+            ("meta-llama/Llama-3.1-70B", Method::Lora, Stack::Transformers, "l40s"),
+            ("meta-llama/Llama-3.1-8B", Method::Full, Stack::Trl, "rtx-4090"),
+        ] {
+            let mut scenario = Scenario {
+                model: ModelChoice::Catalogue(model.into()),
+                gpu: GpuChoice::Catalogue(slug.into()),
+                ..Scenario::default()
+            };
+            scenario.change(|scenario| scenario.stack = stack);
+            scenario.change(|scenario| scenario.method = method);
+            let row = need(&scenario, &gpu(slug).unwrap());
+            let own = Method::ALL.iter().position(|other| *other == method).unwrap();
+            let several = row.cells[own].several().map(|several| &several.layout);
+            let fewest = fewest_gpus(&scenario).unwrap().expect("some number holds it");
+            assert_eq!(several, Some(&fewest), "{model} {method:?} {slug}");
+            assert_eq!(row.held.map(|held| held.cards), Some(fewest.gpus), "{model} {method:?} {slug}");
+        }
     }
 
     #[test]

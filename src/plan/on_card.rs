@@ -76,6 +76,13 @@ fn room(gpu: &Gpu, context: Bytes, percent: f64) -> Bytes {
     Bytes((left.0 as f64 / (1.0 + percent.max(-99.0) / 100.0)) as u64)
 }
 
+/// A card that is smaller by what the estimate may be off: what fits it fits the card beyond doubt.
+pub(super) fn less_doubt(architecture: &Architecture, scenario: &Scenario, mut gpu: Gpu) -> Gpu {
+    let doubt = accuracy::band(architecture, scenario).doubt();
+    gpu.memory = room(&gpu, gpu.context_most, doubt.more.max(0.0)) + gpu.context;
+    gpu
+}
+
 /// A recording and how its allocator was chosen to be.
 #[derive(Clone, Copy)]
 pub(super) struct Run<'a> {

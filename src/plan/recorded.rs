@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use super::on_card::Replays;
+use crate::estimate::estimate;
 use crate::hardware::{Gpu, run_alike};
 use crate::issue::Issue;
 use crate::model::Architecture;
@@ -17,29 +18,57 @@ const MOST: usize = 16;
 /// A recording and its replays.
 type Run = Rc<(Recording, Replays)>;
 
+/// What is known of scenarios, each on a card.
+type Known<T> = RefCell<Vec<(Scenario, Gpu, T)>>;
+
 /// What was recorded so far: a scenario has the same events on all cards that run it alike, and under either allocator.
 #[derive(Default)]
-pub(super) struct Recorded(RefCell<Vec<(Scenario, Gpu, Run)>>);
+pub(super) struct Recorded {
+    runs: Known<Run>,
+    tensors: Known<Option<Bytes>>,
+}
+
+/// A scenario as it is the same on all cards that run it alike.
+fn on_any(scenario: &Scenario) -> Scenario {
+    Scenario {
+        // what vLLM wakes up to is a share of the card
+        gpu: match scenario.waking() {
+            Some(_) => scenario.gpu.clone(),
+            None => GpuChoice::Custom(Bytes::ZERO),
+        },
+        allocator: Allocator::Native,
+        ..scenario.clone()
+    }
+}
+
+/// Where it is among those that are known.
+fn place<T>(known: &[(Scenario, Gpu, T)], own: &Scenario, gpu: &Gpu) -> Option<usize> {
+    known.iter().position(|(known, card, _)| known == own && run_alike(card, gpu))
+}
 
 impl Recorded {
+    /// The most that a scenario's tensors take at once on a card, as its estimate has it; none where there is no estimate.
+    pub fn tensors(&self, scenario: &Scenario, gpu: &Gpu) -> Option<Bytes> {
+        let own = on_any(scenario);
+        let mut known = self.tensors.borrow_mut();
+        if let Some(at) = place(&known, &own, gpu) {
+            return known[at].2;
+        }
+        let tensors = estimate(scenario).memory.map(|memory| memory.peak().1.bytes);
+        known.push((own, gpu.clone(), tensors));
+        tensors
+    }
+
     /// The recording of a scenario on a card, made where it is not there yet.
     pub fn of(&self, architecture: &Architecture, scenario: &Scenario, gpu: &Gpu) -> Result<Run, Issue> {
-        let own = Scenario {
-            // what vLLM wakes up to is a share of the card
-            gpu: match scenario.waking() {
-                Some(_) => scenario.gpu.clone(),
-                None => GpuChoice::Custom(Bytes::ZERO),
-            },
-            allocator: Allocator::Native,
-            ..scenario.clone()
-        };
-        let known = |(known, card, _): &&(Scenario, Gpu, _)| *known == own && run_alike(card, gpu);
-        let found = self.0.borrow().iter().find(known).map(|(.., recording)| Rc::clone(recording));
-        if let Some(recording) = found {
-            return Ok(recording);
+        let own = on_any(scenario);
+        let mut kept = self.runs.borrow_mut();
+        if let Some(at) = place(&kept, &own, gpu) {
+            // what was asked for last is kept longest
+            kept[at..].rotate_left(1);
+            return Ok(Rc::clone(&kept[kept.len() - 1].2));
         }
         let recording = Rc::new((Recording::of(architecture, scenario, gpu)?, Replays::default()));
-        let mut kept = self.0.borrow_mut();
         if kept.len() >= MOST {
             kept.remove(0);
         }

@@ -2,7 +2,6 @@
 
 use super::fit::{Fit, fits, within};
 use super::on_card::{Outcome, Replayed, Run};
-use crate::accuracy;
 use crate::allocator::Settings;
 use crate::hardware::{Gpu, Vendor};
 use crate::issue::Issue;
@@ -138,15 +137,6 @@ pub(super) fn most_rank(
     let Most::Runs(Largest { number, .. }) = most else { return Ok(most) };
     let divisor = (1..=number).rev().find(|size| cap.is_multiple_of(*size)).unwrap_or(1);
     Ok(every.one(scenario, divisor)?.map_or(most, Most::Runs))
-}
-
-/// A card that is smaller by what the estimate may be off: what fits it fits the card beyond doubt.
-pub(super) fn less_doubt(architecture: &Architecture, scenario: &Scenario, mut gpu: Gpu) -> Gpu {
-    let doubt = accuracy::band(architecture, scenario).doubt();
-    let left = gpu.memory.saturating_sub(gpu.context_most);
-    let sure = left.0 as f64 / (1.0 + doubt.more.max(0.0) / 100.0);
-    gpu.memory = Bytes(sure as u64) + gpu.context;
-    gpu
 }
 
 /// [`longest_sequence`], and what the shortest needs where there is none.

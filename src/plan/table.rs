@@ -191,7 +191,7 @@ mod tests {
     use crate::hardware::Gpu;
     use crate::plan::answer::Answer;
     use crate::plan::largest_batch;
-    use crate::plan::solve::less_doubt;
+    use crate::plan::on_card::less_doubt;
     use crate::plan::verdict::Verdict;
     use crate::scenario::{Field, Mask, Optimizer, Precision, Reference, Task};
 

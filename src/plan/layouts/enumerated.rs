@@ -61,26 +61,50 @@ fn undivided(scenario: &Scenario) -> Scenario {
     base
 }
 
-/// The ways of the scenario's own library to divide it among so many GPUs, other than by the engine that it usually has there: with its
-/// recomputation and micro-batch, and without the CPU's memory. ZeRO-1 and DDP keep no less than ZeRO-2, interleaved stages no less than
-/// whole ones.
-pub(in crate::plan) fn otherwise(scenario: &Scenario, gpus: u64) -> Vec<Scenario> {
-    let is_plain = scenario.divided().gpus() <= 1 && scenario.cluster.cpu == CpuOffload::Off;
-    if gpus <= 1 || !is_plain || !scenario.task.trains() {
-        return Vec::new();
+/// The ways of the scenario's own library to divide it among any number of GPUs: with its recomputation and micro-batch, and without the
+/// CPU's memory. ZeRO-1 and DDP keep no less than ZeRO-2, interleaved stages no less than whole ones.
+pub(in crate::plan) struct Divisions(Scenario);
+
+impl Divisions {
+    /// Of a scenario of one GPU; none of one whose GPUs share layers already, or that keeps something in the CPU's memory.
+    pub fn of(scenario: &Scenario) -> Option<Divisions> {
+        let is_plain = scenario.divided().gpus() <= 1 && scenario.cluster.cpu == CpuOffload::Off;
+        (is_plain && scenario.task.trains()).then(|| Divisions(undivided(scenario)))
     }
-    let (base, kinds) = (undivided(scenario), [scenario.checkpointing]);
-    let engines = [Sharding::Fsdp2, Sharding::Zero3, Sharding::Zero2];
-    let by = |sharding| under(&base, Cluster { gpus, sharding, ..base.cluster }, &kinds);
-    match scenario.stack {
-        Stack::Transformers => [engines.map(by).concat(), planned(&base, gpus, &kinds)].concat(),
-        Stack::Trl | Stack::Liger => engines.map(by).concat(),
-        Stack::Megatron => {
-            let mut found = divided(&base, gpus, &kinds);
-            found.retain(|way| way.cluster.layout.interleaved == 0);
-            found
+
+    /// The engines that have all layers on every GPU.
+    pub fn engines(&self) -> &'static [Sharding] {
+        match self.0.stack {
+            Stack::Transformers | Stack::Trl | Stack::Liger => {
+                &[Sharding::Fsdp2, Sharding::Zero3, Sharding::Zero2]
+            }
+            Stack::Megatron | Stack::Torchtune | Stack::Unsloth | Stack::Litgpt => &[],
         }
-        Stack::Torchtune | Stack::Unsloth | Stack::Litgpt => Vec::new(),
+    }
+
+    /// Under one of these.
+    pub fn by(&self, sharding: Sharding, gpus: u64) -> Scenario {
+        on(&self.0, Cluster { gpus, sharding, ..self.0.cluster }, self.0.checkpointing)
+    }
+
+    /// With layers that GPUs share.
+    pub fn of_layers(&self, gpus: u64) -> Vec<Scenario> {
+        let kinds = [self.0.checkpointing];
+        match self.0.stack {
+            Stack::Transformers => planned(&self.0, gpus, &kinds),
+            Stack::Megatron => {
+                let mut found = divided(&self.0, gpus, &kinds);
+                found.retain(|way| way.cluster.layout.interleaved == 0);
+                found
+            }
+            Stack::Trl | Stack::Liger | Stack::Torchtune | Stack::Unsloth | Stack::Litgpt => Vec::new(),
+        }
+    }
+
+    /// Every one of so many GPUs.
+    pub fn all(&self, gpus: u64) -> Vec<Scenario> {
+        let engines = self.engines().iter().map(|sharding| self.by(*sharding, gpus));
+        engines.chain(self.of_layers(gpus)).collect()
     }
 }
 
@@ -229,12 +253,14 @@ fn divisors(number: u64) -> impl Iterator<Item = u64> {
 
 /// On such a cluster, with each of these kinds of recomputation.
 fn under(base: &Scenario, cluster: Cluster, kinds: &[Checkpointing]) -> Vec<Scenario> {
-    let with = |checkpointing: &Checkpointing| {
-        let mut other = base.clone();
-        // several GPUs bring an engine, which is chosen then
-        other.change(|other| other.cluster.gpus = cluster.gpus);
-        other.change(|other| other.cluster = cluster);
-        Scenario { checkpointing: *checkpointing, ..other }
-    };
-    kinds.iter().map(with).collect()
+    kinds.iter().map(|checkpointing| on(base, cluster, *checkpointing)).collect()
+}
+
+/// The same with one of them.
+fn on(base: &Scenario, cluster: Cluster, checkpointing: Checkpointing) -> Scenario {
+    let mut other = base.clone();
+    // several GPUs bring an engine, which is chosen then
+    other.change(|other| other.cluster.gpus = cluster.gpus);
+    other.change(|other| other.cluster = cluster);
+    Scenario { checkpointing, ..other }
 }

@@ -8,7 +8,7 @@ mod ranking;
 mod trying;
 mod way;
 
-pub(super) use enumerated::otherwise;
+pub(super) use enumerated::Divisions;
 pub use enumerated::ways;
 pub use ranking::{WayOrder, fewest_layouts, layouts, rank_ways, refusals};
 pub use trying::tried;

@@ -4,7 +4,7 @@
 
 mod handles;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 
 use crate::allocator::Stream;
@@ -41,7 +41,7 @@ pub(super) struct Gatherer {
     /// followed later (`lru_cache` of `__params_to_release`).
     kept: Vec<Vec<(Module, Vec<bool>)>>,
     /// What is inside each module, where any is gathered whole.
-    inside: Vec<(Module, BTreeSet<usize>)>,
+    inside: BTreeMap<Module, BTreeSet<usize>>,
     /// The modules whose forward runs, each inside the one before it (`FWD_MODULE_STACK`).
     forward: Vec<Module>,
     /// Parameters that a module's code reads though they are another module's (`register_external_parameter`).
@@ -138,7 +138,7 @@ impl Gatherer {
             available: 0,
             trace: Trace::default(),
             kept: Vec::new(),
-            inside: Vec::new(),
+            inside: BTreeMap::new(),
             forward: Vec::new(),
             external: Vec::new(),
             unseen: BTreeSet::new(),
@@ -275,8 +275,7 @@ impl Gatherer {
                     before[0] = before[0].saturating_add(self.params[index].numel);
                 }
             }
-            let inside = self.inside.iter().find(|(known, _)| *known == module);
-            for index in inside.into_iter().flat_map(|(_, inside)| inside) {
+            for index in self.inside.get(&module).into_iter().flatten() {
                 let param = &mut self.params[*index];
                 if param.in_leaf {
                     param.uses.push(step as u32);
@@ -351,10 +350,7 @@ impl Gatherer {
     /// A module that runs forward, inside those that run around it, has these parameters.
     fn note_inside(&mut self, own: &[usize]) {
         for module in &self.forward {
-            match self.inside.iter_mut().find(|(known, _)| known == module) {
-                Some((_, inside)) => inside.extend(own),
-                None => self.inside.push((*module, own.iter().copied().collect())),
-            }
+            self.inside.entry(*module).or_default().extend(own);
         }
     }
 

@@ -17,13 +17,14 @@ static UNIT_INPUT: What = What::own(
 /// A module, as an engine knows it that gathers every module's own parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::step) struct Module {
-    name: &'static str,
-    /// Tells modules of a name apart that have no parameters.
-    number: u32,
+    // numbers first, which tell most apart, and fast
     /// Its own parameters, without those of modules inside it.
     pub own: [Option<ParamId>; 2],
+    /// Tells modules of a name apart that have no parameters.
+    number: u32,
     /// The first and the last parameter of one that is gathered whole: modules inside it have no hooks (`z3_leaf_module`).
     pub whole: Option<[ParamId; 2]>,
+    name: &'static str,
 }
 
 impl Module {
