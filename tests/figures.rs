@@ -206,7 +206,7 @@ const SENTENCES: &[(&str, &str)] = &[
     ),
     (
         "docs/accuracy.md",
-        "`data/measurements/trl-logits.json`: {trl-logits rows} steps of trl 1.6's SFTTrainer, which made all logits ([versions.md](versions.md#trl)), on one GPU and under DDP, FSDP2, ZeRO-2 and ZeRO-3. The allocated peak is off by {trl-logits allocated worst} % at worst, the reserved peak by {trl-logits reserved worst} %.",
+        "`data/measurements/trl-logits.json`: {trl-logits rows} steps of trl 1.6's SFTTrainer, which made all logits ([versions.md](versions.md#trl)), on one GPU and under DDP, FSDP2 and ZeRO-1 to ZeRO-3. The allocated peak is off by {trl-logits allocated worst} % at worst, the reserved peak by {trl-logits reserved worst} %.",
     ),
     ("docs/accuracy.md", "`data/measurements/multi.json`: {multi rows} steps of one rank of several GPUs"),
     (

@@ -12,7 +12,7 @@ Keys of a case are the harness's; of trl there are
   classes         of "classify": the numbers for each text (`num_labels`), 2
   prompt          tokens of the prompt of every answer, 512
   reference       "scored", "precomputed" (`precompute_ref_log_probs=True`) or "none" (`beta=0`)
-  loss            "full": the labels' log-probabilities are made of all logits, as trl up to 1.14 does: PYTHONPATH leads to such a version; "axolotl": axolotl's
+  loss            "full": all logits are made, of fine-tuning as trl up to 1.6 does, of preferences as up to 1.14; "chunked-nll": fine-tuning of trl 1.7 to 1.14 (docs/versions.md): PYTHONPATH leads to such a version; "axolotl": axolotl's
                   kernels do it in the place of that version's functions: AXOLOTL names a checkout of its repository
   rollouts        of "grpo", "rloo" and "distil": "server", where answers come from elsewhere, or "transformers": `use_vllm=False`, the model that is trained generates them
   teacher         of "distil": the keys of the case that are the teacher's own (preset or config, dtype or weights, method "qlora")
@@ -116,10 +116,10 @@ def answer_as_data_would(case, labelled={}):
         return found
 
     def index(number):
-        # where trl 1.7 to 1.14 end their chunks of labels
+        # where trl 1.7 to 1.14 end their chunks of labels, which `range` reads off the device
         number.item()
         return -(-labels // 256) * 256
-    if case.get("loss") == "chunked":
+    if case.get("loss") == "chunked-nll":
         torch.Tensor.__index__ = index
 
     def bincount(values, weights=None, minlength=0):
@@ -533,8 +533,8 @@ def main():
     case = {**measure.DEFAULTS, **OWN, **row.get("case", row)}
     case["lora"] = {**measure.DEFAULTS["lora"], **(case["lora"] or {})}
     early = tuple(int(part) for part in trl.__version__.split(".")[:2]) < (1, 15)
-    if early != (case.get("loss") in ("full", "chunked", "axolotl")):
-        sys.exit("a case with the loss \"full\", \"chunked\" or \"axolotl\" is of trl up to 1.14, every other one of a later version: this is " + trl.__version__)
+    if early != (case.get("loss") in ("full", "chunked-nll", "axolotl")):
+        sys.exit("a case with the loss \"full\", \"chunked-nll\" or \"axolotl\" is of trl up to 1.14, every other one of a later version: this is " + trl.__version__)
     if case.get("loss") == "axolotl":
         import axolotl_source
         axolotl_source.trainers_functions()

@@ -1,7 +1,7 @@
 //! The models of a job.
 
 use crate::dtype::Dtype;
-use crate::scenario::software::{Software, Trainer};
+use crate::scenario::software::{HeadCode, Software, Trainer};
 use crate::scenario::{
     AttentionKernel, Checkpointing, Compile, Experts, Float8Training, Lora, LossKernel, Method, ModelChoice,
     Offloading, Optimizer, Pooling, Precision, QatTraining, Quantization, Scenario, Stack, StepTime, Task,
@@ -92,6 +92,11 @@ pub struct Training {
 }
 
 impl Member {
+    /// Whether trl makes all logits of it, as its versions did before the head was fused with the log-probabilities.
+    pub(crate) fn has_all_logits_of_trl(&self) -> bool {
+        self.loss == LossKernel::Full && Software::of(self.stack).head == HeadCode::Trl
+    }
+
     /// The model as it was before it was trained, which scores. LLaMA-Factory makes float32 of what is trained alone.
     pub fn reference(&self) -> Member {
         let precision = match (self.loss, self.precision) {

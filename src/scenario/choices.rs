@@ -470,8 +470,8 @@ choices! {
 }
 
 impl LossKernel {
-    /// Whether it is one of preferences: all logits are made for their log-probabilities, by an earlier trl or by another project.
-    pub const fn makes_logits_of_answers(self) -> bool {
+    /// Whether all logits are made in the place of trl 1.16's fused head: by an earlier trl, or of preferences by another project.
+    pub const fn makes_all_of_trl(self) -> bool {
         matches!(self, LossKernel::Full | LossKernel::Axolotl | LossKernel::LogSoftmax)
     }
 }

@@ -11,7 +11,7 @@ use super::support;
 use crate::hardware::Device;
 use crate::hardware::Gpu;
 use crate::issue::Issue;
-use crate::job::{Act, Batch, Job, Member, Training};
+use crate::job::{Act, Batch, Job, Loss, Member, Training};
 use crate::memory::Parameters;
 use crate::model::Architecture;
 use crate::model::modeling::Modeling;
@@ -174,7 +174,8 @@ impl<'a> Ready<'a> {
     /// How the process works together with those on other GPUs.
     fn engine(&self) -> Parallel {
         let trained = self.models.iter().map(|built| built.member).find(|member| member.training.is_some());
-        Parallel::of(self.cluster, trained.or(self.models.first().map(|built| built.member)))
+        let learns_labels = self.round.iter().any(|act| matches!(act, Act::Train { loss: Loss::Labels, .. }));
+        Parallel::of(self.cluster, trained.or(self.models.first().map(|built| built.member)), learns_labels)
     }
 
     /// Whether a model generates.

@@ -66,7 +66,7 @@ fn undivided(scenario: &Scenario) -> Scenario {
 pub(in crate::plan) struct Divisions(Scenario);
 
 impl Divisions {
-    /// Of a scenario of one GPU; none of one whose GPUs share layers already, or that keeps something in the CPU's memory.
+    /// Of a scenario, however many GPUs it has; none of one whose GPUs share layers already, or that keeps something in the CPU's memory.
     pub fn of(scenario: &Scenario) -> Option<Divisions> {
         let is_plain = scenario.divided().gpus() <= 1 && scenario.cluster.cpu == CpuOffload::Off;
         (is_plain && scenario.task.trains()).then(|| Divisions(undivided(scenario)))

@@ -79,9 +79,9 @@ pub(super) static RULES: &[Rule] = &[
     once("loss", Cost::Nothing, |s| s.savings.loss = LossKernel::Liger),
     once("loss", Cost::Nothing, |s| s.savings.loss = LossKernel::Cut),
     once("loss", Cost::Nothing, |s| s.savings.loss = LossKernel::Chunked),
-    // trl 1.16's head of preferences is fused with the log-probabilities, of which others make all logits
+    // trl 1.16's head is fused with the log-probabilities, of which earlier versions and others make all logits
     once("loss", Cost::Nothing, |s| {
-        if s.savings.loss.makes_logits_of_answers() && s.task.is_of_preferences() {
+        if s.stack == Stack::Trl && s.savings.loss.makes_all_of_trl() {
             s.savings.loss = LossKernel::Standard;
         }
     }),

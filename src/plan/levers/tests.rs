@@ -101,6 +101,22 @@ fn a_card_that_is_not_followed_is_answered_by_its_tensors() {
     }
 }
 
+/// Logits that an earlier trl makes are saved by a newer one, of fine-tuning as of preferences.
+#[test]
+fn a_newer_trl_is_one_of_the_changes() {
+    for task in ["sft", "dpo"] {
+        let link = format!(
+            "task={task}&m=Qwen/Qwen3-0.6B&method=lora&st=trl&loss=full&b=4&mask=padded&gpu=rtx-3060-12gb"
+        );
+        let levers = found(&crate::share::decode(&link).scenarios[0]);
+        let newer = levers.single.iter().find(|lever| {
+            let Scenario { stack, savings, .. } = &*lever.scenario;
+            (*stack, savings.loss) == (Stack::Trl, LossKernel::Standard)
+        });
+        assert!(newer.is_some_and(|lever| lever.verdict.holds()), "{task}: {newer:?}");
+    }
+}
+
 /// Halved until it fits, and then as long as it may be: 64 tokens more do not fit beyond doubt.
 #[test]
 fn a_shorter_sequence_is_as_long_as_it_may_be() {

@@ -63,7 +63,7 @@ use crate::memory::Category;
 use crate::model::Architecture;
 use crate::model::blocks::{Dropout, LinearClass};
 use crate::model::modeling::{Code, Modeling};
-use crate::scenario::{AttentionKernel, Checkpointing, LossKernel};
+use crate::scenario::{AttentionKernel, Checkpointing};
 use bound::find;
 pub(super) use bound::{BoundEncoder, BoundLayer, BoundOutside};
 pub(super) use families::fills_cache;
@@ -423,7 +423,7 @@ impl<'a> Pass<'_, 'a> {
         let (loss, mut outputs) = self.machine.as_category(Category::Logits, &roles::HEAD, || match software
             .head
         {
-            HeadCode::Trl if self.member.loss == LossKernel::Full => {
+            HeadCode::Trl if self.member.has_all_logits_of_trl() => {
                 (self.logged_loss(states, replace), Vec::new())
             }
             HeadCode::Trl => self.trl_head(states, replace),
@@ -453,7 +453,7 @@ impl<'a> Pass<'_, 'a> {
             // its model returns logits, of which its recipe makes the loss
             HeadCode::Torchtune => loss,
             // its model returned before what is logged was made
-            HeadCode::Trl if self.member.loss == LossKernel::Full => loss,
+            HeadCode::Trl if self.member.has_all_logits_of_trl() => loss,
             HeadCode::Transformers
             | HeadCode::Trl
             | HeadCode::Litgpt

@@ -105,10 +105,12 @@ pub(super) enum Parallel {
 }
 
 /// Whether `find_unused_parameters` is on, as transformers' Trainer has it for a model of peft's and for one without checkpoints
-/// (trainer.py `_build_accelerator_args`). A plain loop leaves it off, which is DDP's own default.
+/// (trainer.py `_build_accelerator_args`). A plain loop leaves it off, which is DDP's own default, and so does LLaMA-Factory for adapters
+/// (hparams/parser.py).
 fn finds_unused(member: &Member) -> bool {
+    let adapts = member.adapts && member.loss != LossKernel::LogSoftmax;
     Software::of(member.stack).head == HeadCode::Trl
-        && (member.adapts || member.checkpointing == Checkpointing::Off)
+        && (adapts || !member.adapts && member.checkpointing == Checkpointing::Off)
 }
 
 /// Whether the optimizer is given two groups of parameters, as transformers' Trainer does with norms and biases, which are not decayed
@@ -124,9 +126,10 @@ fn divides_read(member: &Member) -> bool {
 }
 
 /// Whether adapters stay float32 beside weights that ZeRO-3 divided. trl has peft leave them in the weights' type then
-/// (`autocast_adapter_dtype=False`); LLaMA-Factory does not.
-fn widens_adapters(member: &Member) -> bool {
-    divides_read(member) && member.loss == LossKernel::LogSoftmax
+/// (`autocast_adapter_dtype=False`); its fine-tuning up to 1.6 did not, and LLaMA-Factory does not.
+fn widens_adapters(member: &Member, learns_labels: bool) -> bool {
+    let early = learns_labels && member.loss == LossKernel::Full;
+    divides_read(member) && (early || member.loss == LossKernel::LogSoftmax)
 }
 
 /// Whether accelerate wraps the model and puts autocast around it, as transformers' Trainer has it done.
@@ -141,8 +144,8 @@ pub(super) fn is_loaded_on_cpu(member: &Member) -> bool {
 }
 
 impl Parallel {
-    /// How the ranks of a cluster train a member.
-    pub fn of(cluster: Cluster, member: Option<&Member>) -> Parallel {
+    /// How the ranks of a cluster train a member, towards the labels of its batches or something else.
+    pub fn of(cluster: Cluster, member: Option<&Member>, learns_labels: bool) -> Parallel {
         let trainer = member.map_or(Trainer::Loop, |member| Software::of(member.stack).trainer);
         // what shards and partitions are computed in, which their engine is told (`param_dtype`; `bf16` or `fp16`)
         let compute = match member.map(|member| member.precision) {
@@ -166,7 +169,7 @@ impl Parallel {
                 let habits = member.map_or(Habits::default(), |member| Habits {
                     decays_apart: groups_parameters(member),
                     divides_read: divides_read(member),
-                    widens_adapters: widens_adapters(member),
+                    widens_adapters: widens_adapters(member, learns_labels),
                 });
                 Parallel::Zero3(Box::new(Zero3::of(cluster, compute, habits)))
             }
@@ -186,12 +189,12 @@ impl Parallel {
         }
     }
 
-    /// ZeRO-3, where that is the engine.
     /// Whether a copy of what the model returned is handed on.
     pub fn copies_output(&self) -> bool {
         matches!(self, Parallel::Ddp(ddp) if ddp.finds_unused())
     }
 
+    /// ZeRO-3, where that is the engine.
     fn zero3(&self) -> Option<&Zero3> {
         match self {
             Parallel::Zero3(zero) => Some(zero),

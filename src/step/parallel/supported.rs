@@ -272,14 +272,6 @@ fn by_trl_in_parts(job: &Job) -> Result<(), Issue> {
     };
     for act in &job.round {
         match act {
-            Act::Train { member, loss: Loss::Labels, .. }
-                if stops_at_the_first_step(&job.members[*member]) =>
-            {
-                let message = "trl up to 1.6 keeps adapters in float32 beside weights in 16 bits: DeepSpeed, which gathers both into \
-                               one type, stops at the first optimizer step (TypeError, trl's issue 6089)";
-                let fix = "choose the standard loss, as trl 1.16 has it, or ZeRO-2";
-                return Err(Issue::error(Field::Sharding, message).with_fix(fix));
-            }
             Act::Train {
                 loss: Loss::Preference { reference, .. } | Loss::Desirability { reference, .. },
                 ..
@@ -311,12 +303,6 @@ fn by_trl_in_parts(job: &Job) -> Result<(), Issue> {
         }
     }
     Ok(())
-}
-
-/// Whether it is trained by a version of trl that leaves adapters float32 under ZeRO-3 (trl 1.16 trainer/sft_trainer.py says why it no longer
-/// does).
-fn stops_at_the_first_step(member: &Member) -> bool {
-    member.loss == LossKernel::Full && member.adapts && member.method != Method::Qlora
 }
 
 /// An issue where a reference's scores come with the data: trl makes them before the model is sharded (trainer/dpo_trainer.py
@@ -456,7 +442,7 @@ fn sharded(
     }
     let followed = match member.stack {
         Stack::Torchtune => member.loss == LossKernel::Full,
-        Stack::Trl => member.loss.makes_logits_of_answers(),
+        Stack::Trl => member.loss.makes_all_of_trl(),
         _ => false,
     };
     if member.loss == LossKernel::Axolotl && cluster.is_fsdp2() {

@@ -430,7 +430,7 @@ fn evaluates(job: &Job, evaluated: usize) -> Result<(), Issue> {
         let message = "evaluation beside a fused loss was not measured: some make all logits then, some none";
         return refuse(Field::Evaluation, message, "switch evaluation off, or choose the standard loss");
     }
-    if member.loss == LossKernel::Full && Software::of(member.stack).head == HeadCode::Trl {
+    if member.has_all_logits_of_trl() {
         let message = "evaluation by trl up to 1.6, which makes all logits, was not measured";
         return refuse(Field::Evaluation, message, "switch evaluation off, or choose the standard loss");
     }

@@ -3,9 +3,7 @@
 use crate::issue::{Field, Issue};
 use crate::job::{Likelihood, Loss, Member, Scorer};
 use crate::model::Architecture;
-use crate::scenario::software::{HeadCode, Software};
-use crate::scenario::{LossKernel, Method, Offloading, Precision};
-use crate::step::forward::stacks::trl::balance::balanced;
+use crate::scenario::{LossKernel, Method, Offloading, Precision, Tuner};
 
 /// Refuses all logits of trl's trainers that were not compared with them: of those of preferences, versions up to 1.14 made them, and
 /// LLaMA-Factory's own trainer of pairs does.
@@ -24,7 +22,7 @@ pub(super) fn of(member: &Member, loss: Loss) -> Result<(), Issue> {
         LossKernel::Axolotl => {
             matches!(loss, Loss::Preference { .. } | Loss::Desirability { .. } | Loss::Odds { .. })
         }
-        LossKernel::Full => Software::of(member.stack).head != HeadCode::Trl,
+        LossKernel::Full => !member.has_all_logits_of_trl(),
         LossKernel::Standard
         | LossKernel::Liger
         | LossKernel::Cut
@@ -66,16 +64,15 @@ fn earlier(member: &Member) -> Result<(), Issue> {
     if member.offloading != Offloading::Off {
         return refuse(Field::Offloading, "activation offloading", "keep activations on the GPU");
     }
-    if member.adapts && member.lora.tuner.lengthens() {
+    if member.adapts && member.lora.tuner != Tuner::Lora {
         return refuse(Field::Adapter, member.lora.tuner.label(), "choose LoRA, or the standard loss");
     }
     Ok(())
 }
 
-/// Refuses models of which trl up to 1.6 was not compared: those that see, and those whose loss balances experts.
+/// Refuses models that see, of which trl up to 1.6 was not compared.
 pub(in crate::step) fn of_model(architecture: &Architecture, member: &Member) -> Result<(), Issue> {
-    let makes_all = member.loss == LossKernel::Full && Software::of(member.stack).head == HeadCode::Trl;
-    if makes_all && (!architecture.towers.is_empty() || balanced(architecture, member).is_some()) {
+    if member.has_all_logits_of_trl() && !architecture.towers.is_empty() {
         let message = format!("all logits of {} with trl are not modelled", architecture.model_type);
         return Err(Issue::error(Field::Loss, message).with_fix("choose the standard loss"));
     }

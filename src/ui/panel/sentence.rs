@@ -47,8 +47,8 @@ fn method(scenario: &Scenario) -> String {
 }
 
 /// So many characters are as wide as a window of 1,280 pixels, at 8.3 of them each, and as one of 1,400.
-const LONG: usize = 147;
-const LONGER: usize = 162;
+const ONE_LINE_AT_1280: usize = 147;
+const ONE_LINE_AT_1400: usize = 162;
 /// The space within and beside each part, in characters.
 const AROUND: usize = 3;
 
@@ -111,8 +111,8 @@ pub fn Sentence() -> impl IntoView {
     view! {
         <div
             class="sentence-bar"
-            class:long=is_over(LONG)
-            class:longer=is_over(LONGER)
+            class:long=is_over(ONE_LINE_AT_1280)
+            class:longer=is_over(ONE_LINE_AT_1400)
             role="group"
             aria-label="The scenario in a sentence"
         >
@@ -141,12 +141,12 @@ mod tests {
     fn what_is_wider_than_a_window_takes_two_lines() {
         let length =
             |link: &str, rest: &str| length(&crate::share::decode(link).scenarios[0], Unit::Binary, rest);
-        assert!(length("v=1", "All settings") <= LONG);
+        assert!(length("v=1", "All settings") <= ONE_LINE_AT_1280);
         // one setting changed: a window of 1,440 pixels still has it in one line
-        assert!(length("v=1", "All settings, 1 changed") <= LONGER);
+        assert!(length("v=1", "All settings, 1 changed") <= ONE_LINE_AT_1400);
         let grpo =
             "task=grpo&m=Qwen/Qwen2.5-7B-Instruct&method=lora&st=trl&gpu=a100-sxm-80gb&gpus=2&s=1536&b=8";
-        assert!(length(grpo, "All settings, 1 changed") > LONGER);
+        assert!(length(grpo, "All settings, 1 changed") > ONE_LINE_AT_1400);
     }
 
     #[test]

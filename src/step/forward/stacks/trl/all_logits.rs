@@ -30,8 +30,9 @@ static LIKELIEST: What =
 static HALF: What = What::own("logits of answers", "those of the better or of the worse answers", LOGGED);
 static SCORED_LOGITS: What =
     What::own("logits of labels", "those of the tokens that are scored, for the mean that is logged", LOGGED);
-const LOGGED: Source =
-    Source::At("trl 1.9, trainer/dpo_trainer.py, trainer/kto_trainer.py and trainer/utils.py");
+const LOGGED: Source = Source::At(
+    "trl 1.6, trainer/sft_trainer.py; trl 1.9, trainer/dpo_trainer.py, trainer/kto_trainer.py and trainer/utils.py",
+);
 
 /// Tokens whose entropy is made at a time (`entropy_from_logits`).
 const ENTROPY_ROWS: u64 = 128;
@@ -148,12 +149,11 @@ impl<'a> Pass<'_, 'a> {
     /// unused parameters (torch/nn/parallel/distributed.py `_DDPSink`).
     fn as_returned(&self, logits: Tensor<'a>) -> Tensor<'a> {
         let logits = if self.outputs_float() { self.widened(logits) } else { logits };
-        if !self.machine.with(|state| state.parallel.copies_output()) {
+        // references are asked without DDP around them (trainer/dpo_trainer.py `self.model`)
+        if !self.trains || !self.machine.with(|state| state.parallel.copies_output()) {
             return logits;
         }
-        let copy = self.machine.serving(&roles::LOGITS, || logits.copied());
-        // what needs no gradient is handed on as it is
-        if copy.value.wants() { copy } else { logits }
+        self.machine.serving(&roles::LOGITS, || logits.copied())
     }
 
     /// The logits in float32.

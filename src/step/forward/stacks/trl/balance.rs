@@ -23,7 +23,8 @@ static MASK: What = What::own("mask (float)", "whether each token counts, a numb
 
 /// The experts that a loss balances.
 pub(in crate::step) fn balanced<'a>(architecture: &'a Architecture, member: &Member) -> Option<&'a Moe> {
-    if Software::of(member.stack).head != HeadCode::Trl {
+    // up to 1.6 it was so only where the model's configuration asks for `output_router_logits`
+    if Software::of(member.stack).head != HeadCode::Trl || member.has_all_logits_of_trl() {
         return None;
     }
     architecture.blocks.iter().find_map(|block| match &block.ffn {
