@@ -156,6 +156,7 @@ fn generation_is_followed_of_what_was_compared() {
 fn losses_of_preferences_are_followed_where_they_are_run() {
     let of = |rest: &str| format!("v=1&m=Qwen/Qwen2.5-0.5B&mask=padded&st=trl&gpu=h100-sxm-80gb&{rest}");
     for rest in [
+        "task=sft&method=lora&loss=full",
         "task=dpo&method=lora&loss=full",
         "task=kto&method=lora&loss=axolotl",
         "task=cpo&method=lora&loss=axolotl",
@@ -165,10 +166,9 @@ fn losses_of_preferences_are_followed_where_they_are_run() {
         assert!(warns(&of(rest)).is_empty(), "{rest}");
     }
     // no other trainer of trl's makes all logits
-    refuses(&of("task=sft&method=lora&loss=full"), "only for a compute_loss_func or label smoothing");
     refuses(
         &of("task=grpo&method=lora&loss=full"),
-        "all logits are modelled of trl's DPO, KTO, ORPO, CPO and SimPO",
+        "all logits are modelled of trl's SFT, as it made them up to 1.6, and of its DPO, KTO, ORPO, CPO and SimPO",
     );
     refuses(&of("task=sft&method=lora&loss=axolotl"), "axolotl's kernels over all logits are modelled of");
     // LLaMA-Factory's trainer of pairs asks its reference in every step, and has no cross entropy beside

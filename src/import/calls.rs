@@ -17,7 +17,7 @@ use super::own_loop::{Engine, changed_numbers};
 use super::qat;
 use super::reader::Reader;
 use super::sentence_transformers;
-use super::settings::{DIMENSIONS, OTHER_TRAINER, understood};
+use super::settings::{DIMENSIONS, OTHER_TRAINER, understood, version_of_trl};
 use super::syntax::setting::Setting;
 use super::syntax::{python, setting};
 use super::trainer::{self, PICTURES};
@@ -225,6 +225,7 @@ pub(super) fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
             "value model, reward model and reference are taken to be of the policy's architecture",
         ));
     }
+    parts.trl_version = version_of_trl(text);
     engine.finish(&mut settings);
     let trains = parts.arguments || parts.trl || parts.adapters || parts.makes_its_optimizer || parts.unsloth;
     parts.generates = parts.loads && !trains && generated::takes(&script, &mut settings);

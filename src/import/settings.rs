@@ -157,6 +157,19 @@ fn set_in_head(text: &str) -> Option<(&'static str, &str)> {
     })
 }
 
+/// The version of trl, major and minor, that a line of the text installs: `!pip install trl==1.5.0` of a notebook, or a comment.
+pub(super) fn version_of_trl(text: &str) -> Option<(u32, u32)> {
+    let installs = |line: &&str| line.contains("install");
+    text.lines().filter(installs).find_map(|line| {
+        let (_, version) = line.split_once("trl==")?;
+        let mut numbers = version.split('.').map(|part| {
+            let end = part.find(|c: char| !c.is_ascii_digit()).unwrap_or(part.len());
+            part[..end].parse().ok()
+        });
+        Some((numbers.next()??, numbers.next()??))
+    })
+}
+
 /// What of the classes of trl's command the settings are for: all of them, or transformers' arguments alone.
 pub(super) fn of_trl(settings: &[Setting], is_trl: bool) -> Parts {
     let own = [

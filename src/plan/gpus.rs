@@ -199,7 +199,7 @@ mod tests {
             ("meta-llama/Llama-3.1-8B", Stack::Transformers),
             ("meta-llama/Llama-3.1-8B", Stack::Trl),
             ("mistralai/Mixtral-8x7B-v0.1", Stack::Transformers),
-            ("openai-community/gpt2", Stack::Transformers),
+            ("google/gemma-2-9b", Stack::Transformers),
         ] {
             let mut answered = 0;
             for method in Method::ALL {

@@ -23,6 +23,30 @@ fn preference_training_is_a_task() {
     );
 }
 
+/// Which logits are made is a matter of trl's version, where a text names it.
+#[test]
+fn an_earlier_trl_makes_all_logits() {
+    let loss = |install: &str, class: &str| {
+        let text = format!(
+            "{install}\nargs = {class}Config(bf16=True)\ntrainer = {class}Trainer(model=\"Qwen/Qwen3-0.6B\", args=args)"
+        );
+        read(&text).scenario.savings.loss
+    };
+    for (install, class, expected) in [
+        ("!pip install -q trl==1.5.0 peft", "SFT", LossKernel::Full),
+        ("# pip install 'trl==0.24'", "SFT", LossKernel::Full),
+        ("!pip install trl==1.7.1", "SFT", LossKernel::Standard),
+        ("!pip install trl==1.7.1", "DPO", LossKernel::Full),
+        ("!pip install trl==1.16.0", "DPO", LossKernel::Standard),
+        ("!pip install trl==1.5.0", "Reward", LossKernel::Standard),
+        ("!pip install trl==", "SFT", LossKernel::Standard),
+        ("!pip install trl==99999999999.1", "SFT", LossKernel::Standard),
+        ("# with trl==1.5 it took more", "SFT", LossKernel::Standard),
+    ] {
+        assert_eq!(loss(install, class), expected, "{install} {class}");
+    }
+}
+
 #[test]
 fn trls_other_trainers_are_tasks() {
     for (text, task, reference) in [

@@ -13,7 +13,7 @@ use super::launch;
 use super::own_loop;
 use super::reader::{Reader, among};
 use super::trainer;
-use crate::scenario::{Stack, Task, Tuner};
+use crate::scenario::{LossKernel, Stack, Task, Tuner};
 use arguments::{arguments, attention, checkpointing};
 pub(super) use distillation::{LOADED, LOADED_DTYPE, LOADED_IN_4_BITS};
 pub(super) use known::{IDLE, REFUSED};
@@ -46,7 +46,13 @@ pub(super) struct Parts {
     pub generates: bool,
     /// The text makes the optimizer itself.
     pub makes_its_optimizer: bool,
+    /// The version of trl that the text installs, major and minor.
+    pub trl_version: Option<(u32, u32)>,
 }
+
+/// The first versions of trl that do without all logits: of fine-tuning and of preferences.
+const FUSED_SFT: (u32, u32) = (1, 7);
+const FUSED_PREFERENCES: (u32, u32) = (1, 15);
 
 /// Which of trl's trainers a text is for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -272,5 +278,24 @@ fn stack(reader: &mut Reader, parts: Parts) {
             None => reader.assume("task", "sft", "the trainer that is named is not read"),
         }
         trainer::usual_loop(reader);
+    }
+    if let Some(version) = parts.trl_version
+        && reader.scenario.stack == Stack::Trl
+    {
+        earlier_trl(reader, version);
+    }
+}
+
+/// All logits, where the version that is installed makes them.
+fn earlier_trl(reader: &mut Reader, version: (u32, u32)) {
+    let task = reader.scenario.task;
+    let fused = match task {
+        Task::Sft => FUSED_SFT,
+        task if task.is_of_preferences() => FUSED_PREFERENCES,
+        _ => return,
+    };
+    if version < fused {
+        let (major, minor) = version;
+        reader.set("loss", LossKernel::Full.slug(), &format!("trl=={major}.{minor}"));
     }
 }
