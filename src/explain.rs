@@ -53,8 +53,8 @@ pub fn explain(tensors: &[TensorGroup], scenario: &Scenario) -> Vec<Line> {
     for part in tensors.chunk_by(|a, b| a.category == b.category) {
         // one kind too many is better told than summed up alone
         let told = if part.len() > KINDS + 1 { KINDS } else { part.len() };
-        lines.extend(part[..told].iter().map(|group| line(group, scenario.stack)));
-        lines.extend(rest(&part[told..], scenario.stack));
+        lines.extend(part[..told].iter().map(|group| line(group, scenario.loss_stack())));
+        lines.extend(rest(&part[told..], scenario.loss_stack()));
     }
     lines
 }
@@ -67,7 +67,7 @@ pub fn largest(tensors: &[TensorGroup], scenario: &Scenario, most: usize) -> Vec
         largest.insert(place, group);
         largest.truncate(most);
     }
-    largest.into_iter().map(|group| line(group, scenario.stack)).collect()
+    largest.into_iter().map(|group| line(group, scenario.loss_stack())).collect()
 }
 
 fn rest(groups: &[TensorGroup], stack: Stack) -> Option<Line> {

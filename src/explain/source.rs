@@ -48,6 +48,18 @@ mod tests {
     use crate::scenario::{Method, Scenario, Stack, Task};
     use crate::step::Recording;
 
+    /// trl up to 1.6 had transformers make the loss of all logits.
+    #[test]
+    fn the_loss_of_an_earlier_trl_is_transformers() {
+        let scenario = &crate::share::decode("v=1&st=trl&m=Qwen/Qwen3-0.6B&method=full&loss=full&mask=ones")
+            .scenarios[0];
+        let (model, gpu) = (scenario.architecture().expect("a model"), scenario.gpu().expect("a card"));
+        let recording = Recording::of(&model, scenario, &gpu).expect("it is answered");
+        let lines = explain(&recording.tensors_at_peak(crate::allocator::Settings::default()), scenario);
+        assert!(lines.iter().any(|line| line.source.contains("loss/loss_utils.py")), "{lines:?}");
+        assert!(lines.iter().all(|line| !line.source.contains("chunked_logprob.py")), "{lines:?}");
+    }
+
     /// What others published of it, or what was compared, is no file.
     #[test]
     fn sources_of_every_stack_are_files_that_can_be_read() {

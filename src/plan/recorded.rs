@@ -24,7 +24,9 @@ type Known<T> = RefCell<Vec<(Scenario, Gpu, T)>>;
 /// What was recorded so far: a scenario has the same events on all cards that run it alike, and under either allocator.
 #[derive(Default)]
 pub(super) struct Recorded {
+    /// Of at most [`MOST`] scenarios.
     runs: Known<Run>,
+    /// A number for each that was asked about: of a table a few hundred.
     tensors: Known<Option<Bytes>>,
 }
 

@@ -471,7 +471,7 @@ choices! {
 
 impl LossKernel {
     /// Whether all logits are made in the place of trl 1.16's fused head: by an earlier trl, or of preferences by another project.
-    pub const fn makes_all_of_trl(self) -> bool {
+    pub const fn replaces_fused_head(self) -> bool {
         matches!(self, LossKernel::Full | LossKernel::Axolotl | LossKernel::LogSoftmax)
     }
 }

@@ -119,6 +119,14 @@ impl Scenario {
         }
     }
 
+    /// Whose code makes the loss, and of what else a stack has for itself: trl's fine-tuning up to 1.6 left it to transformers.
+    pub(crate) fn loss_stack(&self) -> Stack {
+        match (self.stack, self.task, self.savings.loss) {
+            (Stack::Trl, Task::Sft, LossKernel::Full) => Stack::Transformers,
+            (stack, _, _) => stack,
+        }
+    }
+
     /// Whether trl makes checkpoints reentrant, whatever it is asked for: beside adapters under ZeRO-3 (trl 1.16
     /// trainer/sft_trainer.py), but for its trainers of odds (experimental/orpo/orpo_trainer.py).
     pub(crate) fn is_made_reentrant(&self) -> bool {

@@ -45,6 +45,17 @@ fn an_earlier_trl_makes_all_logits() {
     ] {
         assert_eq!(loss(install, class), expected, "{install} {class}");
     }
+    for (version, kind, expected) in [
+        ("1.5", "chunked_nll", LossKernel::Standard),
+        ("1.9", "nll", LossKernel::Full),
+        ("1.9", "chunked_nll", LossKernel::Standard),
+        ("1.16", "nll", LossKernel::Standard),
+    ] {
+        let text = format!(
+            "!pip install trl=={version}\nSFTTrainer(model=\"Qwen/Qwen3-0.6B\", args=SFTConfig(loss_type=\"{kind}\"))"
+        );
+        assert_eq!(read(&text).scenario.savings.loss, expected, "{version} {kind}");
+    }
 }
 
 #[test]

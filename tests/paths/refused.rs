@@ -32,7 +32,7 @@ fn what_gpus_cannot_share_is_refused() {
     );
 }
 
-/// Of trl up to 1.6 is refused what was not compared, and what stops there.
+/// Of trl up to 1.6 is refused what was not compared.
 #[test]
 fn what_earlier_trl_does_not_do_is_refused() {
     let base = "m=Qwen/Qwen3-0.6B&st=trl&method=lora&p=amp-bf16-weights&mask=ones&loss=full&s=300";

@@ -5,8 +5,8 @@ use super::super::reader::Reader;
 use super::super::trainer;
 use super::answers::{answers, better, pairs, policy, without_reference};
 use super::distillation::distillation;
-use super::{ARGUMENTS, Parts, TRL, Trainer};
-use crate::scenario::{AttentionKernel, Method};
+use super::{ARGUMENTS, FUSED, Parts, TRL, Trainer};
+use crate::scenario::{AttentionKernel, LossKernel, Method};
 
 pub(super) fn attention(reader: &mut Reader, parts: Parts) {
     let flash = reader.switch(&["use_flash_attention_2", "use_flash_attn"]);
@@ -93,7 +93,7 @@ pub(super) fn arguments(reader: &mut Reader, parts: Parts) {
         Trainer::Sft | Trainer::Other => {
             length_of_sequences(reader, parts, why);
             if parts.trl {
-                filling(reader, why);
+                filling(reader, parts, why);
             }
         }
     }
@@ -129,7 +129,7 @@ pub(super) fn length_of_sequences(reader: &mut Reader, parts: Parts, why: &str) 
 }
 
 /// How trl fills the batch.
-fn filling(reader: &mut Reader, why: &str) {
+fn filling(reader: &mut Reader, parts: Parts, why: &str) {
     let strategy = reader.take(&["packing_strategy"]);
     let packing = reader.switch(&["packing"]);
     let padding_free = reader.switch(&["padding_free"]);
@@ -152,11 +152,12 @@ fn filling(reader: &mut Reader, why: &str) {
         reader.idle.push(said.said);
     }
     if let Some(said) = reader.take(&["loss_type"]) {
-        let usual = ["nll", "chunked_nll"].contains(&said.text().as_str());
-        if usual {
-            reader.idle.push(said.said)
-        } else {
-            reader.leave(&said.said, "of losses the negative log-likelihood is predicted")
+        let is_early = parts.trl_version.is_some_and(|version| version < FUSED);
+        match said.text().as_str() {
+            "nll" if is_early => reader.set("loss", LossKernel::Full.slug(), &said.said),
+            "chunked_nll" if is_early => reader.set("loss", LossKernel::Standard.slug(), &said.said),
+            "nll" | "chunked_nll" => reader.idle.push(said.said),
+            _ => reader.leave(&said.said, "of losses the negative log-likelihood is predicted"),
         }
     }
 }

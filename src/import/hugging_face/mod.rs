@@ -50,10 +50,6 @@ pub(super) struct Parts {
     pub trl_version: Option<(u32, u32)>,
 }
 
-/// The first versions of trl that do without all logits: of fine-tuning and of preferences.
-const FUSED_SFT: (u32, u32) = (1, 7);
-const FUSED_PREFERENCES: (u32, u32) = (1, 15);
-
 /// Which of trl's trainers a text is for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Trainer {
@@ -286,15 +282,17 @@ fn stack(reader: &mut Reader, parts: Parts) {
     }
 }
 
-/// All logits, where the version that is installed makes them.
+/// The first version of trl whose head is fused, in all of its trainers (docs/versions.md).
+pub(super) const FUSED: (u32, u32) = (1, 15);
+
+/// All logits, where the version that is installed makes them: of fine-tuning by default up to 1.6.
 fn earlier_trl(reader: &mut Reader, version: (u32, u32)) {
-    let task = reader.scenario.task;
-    let fused = match task {
-        Task::Sft => FUSED_SFT,
-        task if task.is_of_preferences() => FUSED_PREFERENCES,
+    let without = match reader.scenario.task {
+        Task::Sft => (1, 7),
+        task if task.is_of_preferences() => FUSED,
         _ => return,
     };
-    if version < fused {
+    if version < without {
         let (major, minor) = version;
         reader.set("loss", LossKernel::Full.slug(), &format!("trl=={major}.{minor}"));
     }

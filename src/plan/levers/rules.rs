@@ -81,7 +81,7 @@ pub(super) static RULES: &[Rule] = &[
     once("loss", Cost::Nothing, |s| s.savings.loss = LossKernel::Chunked),
     // trl 1.16's head is fused with the log-probabilities, of which earlier versions and others make all logits
     once("loss", Cost::Nothing, |s| {
-        if s.stack == Stack::Trl && s.savings.loss.makes_all_of_trl() {
+        if s.stack == Stack::Trl && s.savings.loss.replaces_fused_head() {
             s.savings.loss = LossKernel::Standard;
         }
     }),

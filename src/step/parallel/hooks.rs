@@ -17,7 +17,7 @@ static UNIT_INPUT: What = What::own(
 /// A module, as an engine knows it that gathers every module's own parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::step) struct Module {
-    // numbers first, which tell most apart, and fast
+    // the derived order compares fields as they stand: these numbers tell most modules apart, the name comes last
     /// Its own parameters, without those of modules inside it.
     pub own: [Option<ParamId>; 2],
     /// Tells modules of a name apart that have no parameters.

@@ -108,9 +108,10 @@ pub(super) enum Parallel {
 /// (trainer.py `_build_accelerator_args`). A plain loop leaves it off, which is DDP's own default, and so does LLaMA-Factory for adapters
 /// (hparams/parser.py).
 fn finds_unused(member: &Member) -> bool {
-    let adapts = member.adapts && member.loss != LossKernel::LogSoftmax;
+    let is_told_not_to = member.adapts && member.loss == LossKernel::LogSoftmax;
     Software::of(member.stack).head == HeadCode::Trl
-        && (adapts || !member.adapts && member.checkpointing == Checkpointing::Off)
+        && !is_told_not_to
+        && (member.adapts || member.checkpointing == Checkpointing::Off)
 }
 
 /// Whether the optimizer is given two groups of parameters, as transformers' Trainer does with norms and biases, which are not decayed

@@ -442,7 +442,7 @@ fn sharded(
     }
     let followed = match member.stack {
         Stack::Torchtune => member.loss == LossKernel::Full,
-        Stack::Trl => member.loss.makes_all_of_trl(),
+        Stack::Trl => member.loss.replaces_fused_head(),
         _ => false,
     };
     if member.loss == LossKernel::Axolotl && cluster.is_fsdp2() {

@@ -46,7 +46,7 @@ fn method(scenario: &Scenario) -> String {
     format!("{name}, {}", tuner.sized(scenario.lora.rank))
 }
 
-/// So many characters are as wide as a window of 1,280 pixels, at 8.3 of them each, and as one of 1,400.
+/// So many characters are as wide as a window of 1,280 pixels, 8.3 of them each beside its edges, and as one of 1,400.
 const ONE_LINE_AT_1280: usize = 147;
 const ONE_LINE_AT_1400: usize = 162;
 /// The space within and beside each part, in characters.
@@ -111,8 +111,8 @@ pub fn Sentence() -> impl IntoView {
     view! {
         <div
             class="sentence-bar"
-            class:long=is_over(ONE_LINE_AT_1280)
-            class:longer=is_over(ONE_LINE_AT_1400)
+            class=("over-1280", is_over(ONE_LINE_AT_1280))
+            class=("over-1400", is_over(ONE_LINE_AT_1400))
             role="group"
             aria-label="The scenario in a sentence"
         >

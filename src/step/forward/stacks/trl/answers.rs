@@ -28,7 +28,7 @@ impl<'a> Pass<'_, 'a> {
         if self.member.loss == LossKernel::LogSoftmax {
             return self.all_log_probs(hidden);
         }
-        if self.member.loss.makes_all_of_trl() {
+        if self.member.loss.replaces_fused_head() {
             return self.log_probs_of_all(hidden);
         }
         let unscored = self.batch.sequences.saturating_mul(prompt.max(1));
@@ -44,7 +44,7 @@ impl<'a> Pass<'_, 'a> {
 
     /// `input_ids.masked_fill(completion_mask == 0, -100)` of the trainers' `_compute_loss`, which asks the fused head.
     pub fn answer_labels(&self) -> Tensor<'a> {
-        if self.member.loss.makes_all_of_trl() {
+        if self.member.loss.replaces_fused_head() {
             return self.machine.unassigned();
         }
         self.machine.as_category(Category::Batch, &roles::HEAD, || {

@@ -109,7 +109,7 @@ impl<'a> Pass<'_, 'a> {
         };
         drop(ignored);
         let each = (scored / sequences.max(1)).saturating_mul(vocabulary);
-        let scores = if self.member.loss.makes_all_of_trl() {
+        let scores = if self.member.loss.replaces_fused_head() {
             self.labels_of(logits, Rows { sequences, each, divided: false }, scored)
         } else {
             logits.slice(scored.saturating_mul(vocabulary)).selected_log_softmax(&labels, scored)
