@@ -4,7 +4,7 @@ use leptos::prelude::*;
 
 use super::configure::count_changed;
 use crate::scenario::keys::{Key, Place};
-use crate::scenario::{Method, Scenario};
+use crate::scenario::{Method, Precision, Scenario};
 use crate::ui::browser;
 use crate::ui::format::Unit;
 use crate::ui::state::State;
@@ -15,10 +15,11 @@ use crate::units::grouped;
 /// its words; none where it is not asked.
 type Piece = (&'static str, &'static str, &'static str, fn(&Scenario, Unit) -> String);
 
-const PIECES: [Piece; 9] = [
+const PIECES: [Piece; 10] = [
     ("", "task", "Task", |scenario, _| summary::task(scenario).to_owned()),
     ("", "model", "Model", |scenario, _| summary::model(scenario)),
     ("with", "method", "Method", |scenario, _| method(scenario)),
+    ("·", "precision", "Precision", |scenario, _| weights(scenario).to_owned()),
     ("in", "stack", "Training library", |scenario, _| summary::library(scenario)),
     ("·", "rollouts", "Answers come from", |scenario, _| summary::rollouts(scenario).to_owned()),
     ("on", "gpus", "GPUs", |scenario, _| format!("{} ×", grouped(scenario.cluster.gpus))),
@@ -44,6 +45,16 @@ fn method(scenario: &Scenario) -> String {
         return name;
     }
     format!("{name}, {}", tuner.sized(scenario.lora.rank))
+}
+
+/// That the weights are float32, which may come with a training library or several GPUs and is most of what is needed.
+fn weights(scenario: &Scenario) -> &'static str {
+    let is_float32 = matches!(scenario.precision, Precision::Fp32 | Precision::AmpBf16 | Precision::AmpFp16);
+    if is_float32 && scenario.task.trains() && scenario.method != Method::Qlora {
+        "float32 weights"
+    } else {
+        ""
+    }
 }
 
 /// So many characters are as wide as a window of 1,280 pixels, 8.3 of them each beside its edges, and as one of 1,400.
@@ -129,6 +140,7 @@ pub fn Sentence() -> impl IntoView {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scenario::Stack;
 
     #[test]
     fn every_part_leads_to_a_control_of_that_name() {
@@ -147,6 +159,23 @@ mod tests {
         let grpo =
             "task=grpo&m=Qwen/Qwen2.5-7B-Instruct&method=lora&st=trl&gpu=a100-sxm-80gb&gpus=2&s=1536&b=8";
         assert!(length(grpo, "All settings, 1 changed") > ONE_LINE_AT_1400);
+    }
+
+    /// trl loads weights in float32 unless it is told otherwise.
+    #[test]
+    fn weights_in_float32_are_said_whoever_chose_them() {
+        let said = |library: Stack| {
+            let mut scenario = Scenario::default();
+            scenario.change(|scenario| scenario.method = Method::Lora);
+            scenario.change(|scenario| scenario.stack = library);
+            weights(&scenario)
+        };
+        assert_eq!((said(Stack::Transformers), said(Stack::Trl)), ("", "float32 weights"));
+        assert_eq!(
+            weights(&Scenario { precision: Precision::AmpBf16, ..Scenario::default() }),
+            "",
+            "in 4 bits"
+        );
     }
 
     #[test]
