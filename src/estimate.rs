@@ -47,6 +47,11 @@ impl Estimate {
 /// assert!((Bytes(32_121_044_992)..Bytes(32_121_500_000)).contains(&state), "{}", state.0);
 /// ```
 pub fn estimate(scenario: &Scenario) -> Estimate {
+    estimate_within(scenario, Bytes(u64::MAX))
+}
+
+/// The same on a card that has so much: neither memory nor an error where what is there before the first step has no room.
+pub(crate) fn estimate_within(scenario: &Scenario, room: Bytes) -> Estimate {
     let architecture = scenario.architecture();
     let mut issues = scenario.validate_with(architecture.as_deref().ok());
     let failed = |issues: &[Issue]| issues.iter().any(|issue| issue.severity == Severity::Error);
@@ -54,8 +59,9 @@ pub fn estimate(scenario: &Scenario) -> Estimate {
     match (architecture, scenario.gpu()) {
         (Ok(architecture), Ok(gpu)) => {
             if !failed(&issues) {
-                match step::run(&architecture, scenario, &gpu) {
-                    Ok(answer) => {
+                match step::run_within(&architecture, scenario, &gpu, room) {
+                    Ok(None) => {}
+                    Ok(Some(answer)) => {
                         issues.extend(offloaded(answer.offloaded));
                         issues.extend(on_host(answer.on_host, scenario));
                         issues.extend(spikes(scenario, answer.host, architecture.parameters()));
@@ -238,7 +244,7 @@ fn on_host(bytes: Bytes, scenario: &Scenario) -> Option<Issue> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scenario::{Evaluates, Method, ModelChoice, Precision};
+    use crate::scenario::{Evaluates, Method, ModelChoice, Precision, Sharding};
 
     /// `Trainer` has the logits of 100 batches of 8 texts in the CPU's memory, twice while those of the last batches are joined to them.
     #[test]
@@ -261,6 +267,29 @@ mod tests {
         assert!(message.contains("100 batches") && message.contains(&twice.to_string()), "{message}");
         let plain = estimate(&Scenario::default());
         assert!(plain.memory.is_some_and(|memory| memory.host.evaluation == Bytes::ZERO));
+    }
+
+    /// What a card has no room for from the start is told without a step, what it has by the whole of one.
+    #[test]
+    fn a_step_is_run_where_what_rests_has_room() {
+        for sharding in [Sharding::Ddp, Sharding::Fsdp2, Sharding::Zero3] {
+            let mut scenario = Scenario::default();
+            scenario.change(|scenario| scenario.method = Method::Full);
+            scenario.change(|scenario| {
+                scenario.cluster.set_gpus(8);
+                scenario.cluster.sharding = sharding;
+            });
+            let whole = estimate(&scenario);
+            let memory = whole.memory.as_ref().unwrap_or_else(|| panic!("{sharding:?}: {:?}", whole.issues));
+            let (rests, needed) = (memory.resting.total(), memory.needed());
+            assert_eq!(estimate_within(&scenario, needed), whole, "{sharding:?}");
+            for room in [Bytes(0), Bytes(rests.0 / 8)] {
+                let none = estimate_within(&scenario, room);
+                assert!(none.memory.is_none() && none.errors().next().is_none(), "{sharding:?}: {none:?}");
+            }
+        }
+        let refused = Scenario { sequence: 0, ..Scenario::default() };
+        assert!(estimate_within(&refused, Bytes(0)).errors().next().is_some());
     }
 
     fn told(model: &str, change: impl FnOnce(&mut Scenario)) -> Option<Issue> {

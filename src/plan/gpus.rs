@@ -9,7 +9,7 @@ use super::counts::{GPU_COUNTS, ascending};
 use super::fit::within;
 use super::layouts::{Divisions, name};
 use super::on_card::less_doubt;
-use super::recorded::Recorded;
+use super::recorded::{Recorded, Tensors};
 use super::verdict::Verdict;
 use crate::hardware::{Gpu, Vendor};
 use crate::issue::{Field, Issue};
@@ -141,7 +141,11 @@ pub(super) fn fewest_between(
 /// there is no estimate.
 fn has_room(scenario: &Scenario, recorded: &Recorded) -> Option<bool> {
     let (architecture, gpu) = (scenario.architecture().ok()?, scenario.gpu().ok()?);
-    let tensors = recorded.tensors(scenario, &gpu)?;
+    let tensors = match recorded.tensors(scenario, &gpu) {
+        Tensors::Take(bytes) => bytes,
+        Tensors::Exceed(_) => return Some(false),
+        Tensors::Unknown => return None,
+    };
     let fits = |gpu: &Gpu| within(tensors + gpu.context, gpu.memory).fits();
     Some(fits(&gpu) && (gpu.vendor != Vendor::Nvidia || fits(&less_doubt(&architecture, scenario, gpu))))
 }

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use super::on_card::Replays;
-use crate::estimate::estimate;
+use crate::estimate::estimate_within;
 use crate::hardware::{Gpu, run_alike};
 use crate::issue::Issue;
 use crate::model::Architecture;
@@ -21,13 +21,24 @@ type Run = Rc<(Recording, Replays)>;
 /// What is known of scenarios, each on a card.
 type Known<T> = RefCell<Vec<(Scenario, Gpu, T)>>;
 
+/// What a scenario's tensors take at once.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Tensors {
+    /// So much.
+    Take(Bytes),
+    /// More than a card of so much has room for.
+    Exceed(Bytes),
+    /// There is no estimate.
+    Unknown,
+}
+
 /// What was recorded so far: a scenario has the same events on all cards that run it alike, and under either allocator.
 #[derive(Default)]
 pub(super) struct Recorded {
     /// Of at most [`MOST`] scenarios.
     runs: Known<Run>,
     /// A number for each that was asked about: of a table a few hundred.
-    tensors: Known<Option<Bytes>>,
+    tensors: Known<Tensors>,
 }
 
 /// A scenario as it is the same on all cards that run it alike.
@@ -49,15 +60,26 @@ fn place<T>(known: &[(Scenario, Gpu, T)], own: &Scenario, gpu: &Gpu) -> Option<u
 }
 
 impl Recorded {
-    /// The most that a scenario's tensors take at once on a card, as its estimate has it; none where there is no estimate.
-    pub fn tensors(&self, scenario: &Scenario, gpu: &Gpu) -> Option<Bytes> {
+    /// The most that a scenario's tensors take at once on a card, as its estimate has it, as far as the card has room.
+    pub fn tensors(&self, scenario: &Scenario, gpu: &Gpu) -> Tensors {
         let own = on_any(scenario);
         let mut known = self.tensors.borrow_mut();
-        if let Some(at) = place(&known, &own, gpu) {
-            return known[at].2;
+        let before = place(&known, &own, gpu);
+        if let Some((.., tensors)) = before.and_then(|at| known.get(at))
+            && !matches!(tensors, Tensors::Exceed(room) if *room < gpu.memory)
+        {
+            return *tensors;
         }
-        let tensors = estimate(scenario).memory.map(|memory| memory.peak().1.bytes);
-        known.push((own, gpu.clone(), tensors));
+        let estimate = estimate_within(scenario, gpu.memory);
+        let tensors = match &estimate.memory {
+            Some(memory) => Tensors::Take(memory.peak().1.bytes),
+            None if estimate.errors().next().is_none() => Tensors::Exceed(gpu.memory),
+            None => Tensors::Unknown,
+        };
+        match before {
+            Some(at) => known[at].2 = tensors,
+            None => known.push((own, gpu.clone(), tensors)),
+        }
         tensors
     }
 

@@ -9,7 +9,7 @@ use super::machine::Machine;
 use super::ready::Ready;
 use super::schedule::Schedule;
 use crate::hardware::Gpu;
-use crate::issue::Issue;
+use crate::issue::{Field, Issue};
 use crate::job::Job;
 use crate::memory::{Counted, HostSpikes, Memory};
 use crate::model::Architecture;
@@ -22,15 +22,35 @@ use crate::units::Bytes;
 /// # Errors
 /// An [`Issue`] where the architecture has a part that is not modelled.
 pub fn run(architecture: &Architecture, scenario: &Scenario, gpu: &Gpu) -> Result<Memory, Issue> {
-    let run = |scenario: &Scenario| Ready::with(scenario, architecture, gpu, |ready| summarised(ready, gpu));
+    let memory = run_within(architecture, scenario, gpu, Bytes(u64::MAX))?;
+    memory.ok_or_else(too_large)
+}
+
+/// The same, where what is there before the first step has room on a card that has so much: nothing where it has none, which is known
+/// long before the rest.
+///
+/// # Errors
+/// As [`run`].
+pub(crate) fn run_within(
+    architecture: &Architecture,
+    scenario: &Scenario,
+    gpu: &Gpu,
+    room: Bytes,
+) -> Result<Option<Memory>, Issue> {
+    let run =
+        |scenario: &Scenario| Ready::with(scenario, architecture, gpu, |ready| summarised(ready, gpu, room));
+    let stages = stages(scenario);
+    if stages.is_empty() {
+        return run(scenario);
+    }
     let mut highest: Option<Memory> = None;
-    for stage in stages(scenario) {
-        let memory = run(&of_stage(scenario, stage))?;
+    for stage in stages {
+        let Some(memory) = run(&of_stage(scenario, stage))? else { return Ok(None) };
         if highest.as_ref().is_none_or(|highest| memory.needed() > highest.needed()) {
             highest = Some(memory);
         }
     }
-    highest.map_or_else(|| run(scenario), Ok)
+    Ok(highest)
 }
 
 /// The stages of a pipeline that may need most, where it is not said which is asked for: the first has the embedding and the most
@@ -73,7 +93,8 @@ pub fn run_job(job: &Job, gpu: &Gpu) -> Result<Memory, Issue> {
     let architectures = job.architectures()?;
     let architectures: Vec<&Architecture> =
         architectures.iter().map(|architecture| &**architecture).collect();
-    summarised(&Ready::of(job, &architectures, gpu)?, gpu)
+    let memory = summarised(&Ready::of(job, &architectures, gpu)?, gpu, Bytes(u64::MAX))?;
+    memory.ok_or_else(too_large)
 }
 
 /// Above which rank no adapter of the scenario gains anything: 0 where none has a rank.
@@ -89,7 +110,12 @@ pub fn largest_rank(architecture: &Architecture, scenario: &Scenario, gpu: &Gpu)
     })
 }
 
-fn summarised(ready: &Ready<'_>, gpu: &Gpu) -> Result<Memory, Issue> {
+/// Of a run that has no room whatever there is.
+fn too_large() -> Issue {
+    Issue::error(Field::Model, "the model takes more memory than can be counted")
+}
+
+fn summarised(ready: &Ready<'_>, gpu: &Gpu, room: Bytes) -> Result<Option<Memory>, Issue> {
     // what waits in the CPU's memory leaves its layer while the next ones run, a bucket is full where it happens to be, and some
     // optimizers free a parameter's gradient when it stepped: no layer stands for others
     let unlike = ready.offloads() || ready.fills_buckets() || ready.steps_in_turn();
@@ -107,6 +133,9 @@ fn summarised(ready: &Ready<'_>, gpu: &Gpu) -> Result<Memory, Issue> {
         let trained: Vec<_> = models.iter().filter_map(optimizer_of).collect();
         let mut rounds = Rounds::new(&machine, ready, models);
         rounds.prepare();
+        if machine.with(|state| state.ledger.parts.total()) + gpu.context > room {
+            return Ok(None);
+        }
         let [first, steady] = rounds.first_and_later();
         let work = rounds.work();
         let (rank, evaluation) = (rounds.rank(), rounds.evaluated_on_host);
@@ -133,7 +162,7 @@ fn summarised(ready: &Ready<'_>, gpu: &Gpu) -> Result<Memory, Issue> {
         drop(rounds);
         ready.followed(&machine, memory.peak().1.bytes)?;
         if apart == Apart::All || machine.with(|state| state.alike) {
-            return Ok(memory);
+            return Ok(Some(memory));
         }
         apart = apart.further();
     }

@@ -269,7 +269,7 @@ impl<'a> Pass<'_, 'a> {
     pub(super) fn embed_ids(&self, ids: Option<&Tensor<'a>>) -> Tensor<'a> {
         let table = &self.architecture.embeddings.tokens;
         let scaled = self.architecture.embeddings.scaled;
-        let module = Module::of(table.name, [Some(self.outside.tokens), None]);
+        let module = Module::Own([Some(self.outside.tokens), None]);
         let look_up = || {
             let hidden = self.within(table.name, &roles::EMBEDDING, || {
                 self.machine.with(|state| state.enter_module(module, false));

@@ -5,7 +5,7 @@ use crate::model::blocks::{FeedForward, Mixer, Norm, Wiring};
 use crate::model::modeling::Code;
 use crate::scenario::Compile;
 use crate::scenario::software::{ModelCode, Software};
-use crate::step::parallel::Module;
+use crate::step::parallel::{Container, Module};
 use crate::step::tensor::Tensor;
 use crate::step::what::roles;
 
@@ -38,7 +38,7 @@ impl<'a> Pass<'_, 'a> {
         let output = if self.shards {
             self.machine.unit(layer.number, hidden, body)
         } else {
-            self.machine.module(Module::container("layer", layer.number as u32), hidden, body)
+            self.machine.module(Module::Container(Container::Layer, layer.number as u32), hidden, body)
         };
         self.machine.leave_layer();
         output
@@ -442,7 +442,7 @@ impl<'a> Pass<'_, 'a> {
             }
             Mixer::Attention(attention) => self.machine.within("self_attn", &roles::ATTENTION, || {
                 let mut weights = None;
-                let module = Module::container("self_attn", layer.number as u32);
+                let module = Module::Container(Container::SelfAttention, layer.number as u32);
                 let output = self.machine.module_by_name(module, || {
                     let mixed = self.attention(layer, attention, hidden, shared);
                     weights = mixed.weights;
@@ -456,11 +456,11 @@ impl<'a> Pass<'_, 'a> {
     pub(super) fn feed_forward(&self, layer: &BoundLayer<'a>, hidden: &Tensor<'a>) -> Tensor<'a> {
         self.machine.within("mlp", &roles::FEED_FORWARD, || match &layer.block.ffn {
             FeedForward::Dense(mlp) => {
-                let module = Module::container("mlp", layer.number as u32);
+                let module = Module::Container(Container::Mlp, layer.number as u32);
                 self.machine.module(module, hidden, |hidden| self.mlp(layer, mlp, hidden))
             }
             FeedForward::Moe(moe) if self.modeling.gathers_experts_whole => {
-                let module = Module::leaf("mlp", layer.of_experts(moe));
+                let module = Module::Leaf(layer.of_experts(moe));
                 self.machine.leaf_module(module, hidden, |hidden| self.experts(layer, moe, hidden))
             }
             FeedForward::Moe(moe) => self.experts(layer, moe, hidden),

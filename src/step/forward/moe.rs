@@ -49,7 +49,7 @@ impl<'a> Pass<'_, 'a> {
             let [first, last] = layer.experts[..] else {
                 return given.unmodelled("experts without two layers");
             };
-            let module = Module::of("experts", [Some(first.weight), Some(last.weight)]);
+            let module = Module::Own([Some(first.weight), Some(last.weight)]);
             self.machine.module(module, given, |given| {
                 self.chosen_experts(layer, moe, given, &weights, indices.clone())
             })

@@ -8,7 +8,7 @@ use crate::model::Architecture;
 use crate::model::blocks::{Attention, Mixer, Projection, Rotary};
 use crate::model::modeling::{FloatRotary, Modeling, RotaryJoin, RotaryTables};
 use crate::scenario::software::Software;
-use crate::step::parallel::Module;
+use crate::step::parallel::{Container, Module};
 use crate::step::tensor::{Tensor, Value};
 use crate::step::what::{What, roles, torch};
 
@@ -58,7 +58,7 @@ impl<'a> Pass<'_, 'a> {
             _ => self.rotary(dim, dtype),
         };
         let local = rotates_by_kind(self.modeling, self.architecture);
-        self.machine.with(|state| state.pass_module(Module::container("rotary_emb", 0)));
+        self.machine.with(|state| state.pass_module(Module::Container(Container::RotaryEmbedding, 0)));
         let rotary = Some(self.within("rotary_emb", &roles::ROTARY, make));
         let local_rotary = local.then(|| self.within("rotary_emb", &roles::ROTARY, make));
         Shared { rotary, local_rotary, ..shared }

@@ -11,7 +11,7 @@ use crate::model::blocks::{Activation, XIELU_PARAMETERS};
 use crate::step::autograd::{Grad, INPUTS, Node, Results, chain, like, only};
 use crate::step::heap::StorageId;
 use crate::step::machine::State;
-use crate::step::parallel::Module;
+use crate::step::parallel::{Container, Module};
 use crate::step::params::ParamId;
 use crate::step::tensor::Tensor;
 use crate::step::what::{What, roles, torch};
@@ -45,8 +45,8 @@ impl<'m> Tensor<'m> {
         parameters: &[(&'static str, ParamId)],
     ) -> Tensor<'m> {
         let module = match act {
-            Activation::Xielu => Module::of("act_fn", xielu_parameters(parameters)),
-            _ => Module::container("act_fn", 0),
+            Activation::Xielu => Module::Own(xielu_parameters(parameters)),
+            _ => Module::Container(Container::Activation, 0),
         };
         self.machine.module(module, self, |own| own.activated_as(act, parameters))
     }

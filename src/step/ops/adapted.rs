@@ -8,7 +8,7 @@ use super::tuned::Tuned;
 use crate::dtype::Dtype;
 use crate::model::blocks::LinearClass;
 use crate::step::kernels;
-use crate::step::parallel::Module;
+use crate::step::parallel::{Container, Module};
 use crate::step::params::ParamId;
 use crate::step::tensor::{Tensor, Value};
 use crate::step::what::{Source, What, roles};
@@ -54,7 +54,7 @@ impl<'m> Tensor<'m> {
                     None => self.base(layer),
                     // switched off: peft's wrapper is called all the same
                     Some(adapter) => {
-                        let module = Module::adapted(layer.weight.id(), adapter.a);
+                        let module = Module::Adapted { weight: layer.weight.id(), a: adapter.a };
                         machine.module(module, self, |own| own.base(layer))
                     }
                 },
@@ -64,7 +64,7 @@ impl<'m> Tensor<'m> {
                 (None, Some(Tuned::Oft(tuned))) => self.rotated_first(layer, tuned),
                 (None, Some(Tuned::Lokr(tuned))) => self.by_kronecker_product(layer, tuned),
                 (Some(adapter), _) => {
-                    let module = Module::adapted(layer.weight.id(), adapter.a);
+                    let module = Module::Adapted { weight: layer.weight.id(), a: adapter.a };
                     machine.module(module, self, |own| own.adapted(layer, adapter))
                 }
             }
@@ -93,7 +93,7 @@ impl<'m> Tensor<'m> {
                 }
                 let delta = {
                     let dropped = machine
-                        .module(Module::container("lora_dropout", 0), &x, |x| x.dropout(adapter.dropout));
+                        .module(Module::Container(Container::Dropout, 0), &x, |x| x.dropout(adapter.dropout));
                     let low =
                         machine.adapter_unit(adapter.a, &dropped, |x| x.parameter_product(down, adapter.a));
                     drop(dropped);

@@ -34,7 +34,7 @@ pub(in crate::step) type NormKernel = for<'m> fn(&Tensor<'m>, &NormLayer) -> Ten
 impl<'m> Tensor<'m> {
     /// Runs a norm.
     pub fn normed(&self, norm: &NormLayer) -> Tensor<'m> {
-        let module = Module::of(norm.name, [norm.weight, norm.bias]);
+        let module = Module::Own([norm.weight, norm.bias]);
         self.machine.module(module, self, |own| own.normed_as(norm))
     }
 

@@ -40,8 +40,8 @@ pub(super) struct Gatherer {
     /// By step: which parameters of a module were kept that ran then. It is asked once and remembered, also where another pass is
     /// followed later (`lru_cache` of `__params_to_release`).
     kept: Vec<Vec<(Module, Vec<bool>)>>,
-    /// What is inside each module, where any is gathered whole.
-    inside: BTreeMap<Module, BTreeSet<usize>>,
+    /// The modules that ran forward while passes were recorded, each with its parameters and how many were running, itself among them.
+    entered: Vec<(Module, Vec<usize>, usize)>,
     /// The modules whose forward runs, each inside the one before it (`FWD_MODULE_STACK`).
     forward: Vec<Module>,
     /// Parameters that a module's code reads though they are another module's (`register_external_parameter`).
@@ -138,7 +138,7 @@ impl Gatherer {
             available: 0,
             trace: Trace::default(),
             kept: Vec::new(),
-            inside: BTreeMap::new(),
+            entered: Vec::new(),
             forward: Vec::new(),
             external: Vec::new(),
             unseen: BTreeSet::new(),
@@ -193,10 +193,10 @@ impl Gatherer {
 
     /// The parameters of a module: its own, then those that it reads of others.
     fn own(&self, module: Module) -> Vec<usize> {
-        if let Some([first, last]) = module.whole {
+        if let Some([first, last]) = module.whole() {
             return (first..=last).filter_map(|id| self.index(id)).collect();
         }
-        let own = module.own.into_iter().flatten().filter_map(|id| self.index(id));
+        let own = module.own().into_iter().flatten().filter_map(|id| self.index(id));
         let read = self.external.iter().filter(|(reader, _)| *reader == module).map(|(_, read)| *read);
         own.chain(read).collect()
     }
@@ -262,6 +262,7 @@ impl Gatherer {
 
     /// The recorded pass as an order of parameters (`construct_parameter_trace_from_module_trace`).
     fn learn(&mut self) {
+        let inside = self.inside();
         let mut before = [0u64; 2];
         for step in 0..self.trace.steps.len() {
             self.trace.before.push(before);
@@ -270,12 +271,12 @@ impl Gatherer {
             own.sort_unstable();
             for index in own {
                 self.trace.order.push((index, step as i64));
-                if module.whole.is_none() {
+                if module.whole().is_none() {
                     self.params[index].uses.push(step as u32);
                     before[0] = before[0].saturating_add(self.params[index].numel);
                 }
             }
-            for index in self.inside.get(&module).into_iter().flatten() {
+            for index in inside.get(&module).into_iter().flatten() {
                 let param = &mut self.params[*index];
                 if param.in_leaf {
                     param.uses.push(step as u32);
@@ -284,6 +285,23 @@ impl Gatherer {
             }
         }
         self.trace.before.push(before);
+    }
+
+    /// What is inside each module, where any is gathered whole.
+    fn inside(&self) -> BTreeMap<Module, BTreeSet<usize>> {
+        let mut inside = BTreeMap::new();
+        if !self.params.iter().any(|param| param.in_leaf) {
+            return inside;
+        }
+        let mut running = Vec::new();
+        for (module, own, depth) in &self.entered {
+            running.truncate(depth.saturating_sub(1));
+            running.push(*module);
+            for around in &running {
+                inside.entry(*around).or_insert_with(BTreeSet::new).extend(own);
+            }
+        }
+        inside
     }
 
     /// A module runs in forward, with gradients or without.
@@ -312,9 +330,9 @@ impl Gatherer {
         }
         // a recomputation that stops early does not leave its modules
         if self.trace.mode == Mode::Record && !backward && !heap.in_backward {
-            self.note_inside(&own);
+            self.entered.push((module, own.clone(), self.forward.len()));
         }
-        if module.whole.is_some() {
+        if module.whole().is_some() {
             own.iter().for_each(|index| self.params[*index].in_leaf = true);
         }
         let recomputing = !backward && heap.in_backward;
@@ -345,13 +363,6 @@ impl Gatherer {
             self.prefetch(heap, &own);
         }
         self.trace.step += 1;
-    }
-
-    /// A module that runs forward, inside those that run around it, has these parameters.
-    fn note_inside(&mut self, own: &[usize]) {
-        for module in &self.forward {
-            self.inside.entry(*module).or_default().extend(own);
-        }
     }
 
     /// What is needed now leaves the queue; behind it, so many elements are gathered ahead.

@@ -16,45 +16,57 @@ static UNIT_INPUT: What = What::own(
 
 /// A module, as an engine knows it that gathers every module's own parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::step) struct Module {
-    // the derived order compares fields as they stand: these numbers tell most modules apart, the name comes last
-    /// Its own parameters, without those of modules inside it.
-    pub own: [Option<ParamId>; 2],
-    /// Tells modules of a name apart that have no parameters.
-    number: u32,
-    /// The first and the last parameter of one that is gathered whole: modules inside it have no hooks (`z3_leaf_module`).
-    pub whole: Option<[ParamId; 2]>,
-    name: &'static str,
+pub(in crate::step) enum Module {
+    /// One that has these parameters, without those of modules inside it.
+    Own([Option<ParamId>; 2]),
+    /// peft's wrapper of the layer with that weight: its code reads the element type of the adapter's A, which makes that a
+    /// parameter of the wrapper too (`register_external_parameter`). In the very first pass it is gathered where it is read.
+    Adapted { weight: ParamId, a: ParamId },
+    /// One that is gathered whole, from its first to its last parameter: modules inside it have no hooks (`z3_leaf_module`).
+    Leaf([ParamId; 2]),
+    /// One that has none of its own, and which of them.
+    Container(Container, u32),
+}
+
+/// What a module without parameters is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::step) enum Container {
+    /// The model itself, and what peft puts around it.
+    Root,
+    /// `model`, in which the layers are.
+    Decoder,
+    Layer,
+    SelfAttention,
+    Mlp,
+    Activation,
+    RotaryEmbedding,
+    /// The dropout of an adapter.
+    Dropout,
 }
 
 impl Module {
-    /// `model`, in which the layers are.
-    pub const DECODER: Module = Module::container("model", 0);
+    pub const DECODER: Module = Module::Container(Container::Decoder, 0);
 
-    /// A module that has parameters.
-    pub const fn of(name: &'static str, own: [Option<ParamId>; 2]) -> Module {
-        Module { name, number: 0, own, whole: None }
-    }
-
-    /// One that has none of its own.
-    pub const fn container(name: &'static str, number: u32) -> Module {
-        Module { name, number, own: [None; 2], whole: None }
-    }
-
-    /// peft's wrapper of the layer with that weight: its code reads the element type of the adapter's A, which makes that a
-    /// parameter of the wrapper too (`register_external_parameter`). In the very first pass it is gathered where it is read.
-    pub const fn adapted(weight: ParamId, a: ParamId) -> Module {
-        Module { name: "lora", number: weight, own: [Some(a), None], whole: None }
-    }
-
-    /// One that is gathered whole.
-    pub const fn leaf(name: &'static str, whole: [ParamId; 2]) -> Module {
-        Module { name, number: whole[0], own: [None; 2], whole: Some(whole) }
-    }
-
-    /// The model itself, and what peft puts around it.
+    /// The model itself, or what peft puts around it.
     const fn root(number: u32) -> Module {
-        Module::container("", number)
+        Module::Container(Container::Root, number)
+    }
+
+    /// Its own parameters; of one that is gathered whole none.
+    pub fn own(self) -> [Option<ParamId>; 2] {
+        match self {
+            Module::Own(own) => own,
+            Module::Adapted { a, .. } => [Some(a), None],
+            Module::Leaf(_) | Module::Container(..) => [None; 2],
+        }
+    }
+
+    /// The first and the last parameter of one that is gathered whole.
+    pub fn whole(self) -> Option<[ParamId; 2]> {
+        match self {
+            Module::Leaf(whole) => Some(whole),
+            Module::Own(_) | Module::Adapted { .. } | Module::Container(..) => None,
+        }
     }
 }
 

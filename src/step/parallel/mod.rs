@@ -33,7 +33,7 @@ use crate::work::Group;
 use ddp::Ddp;
 use fsdp2::Fsdp2;
 pub(super) use fsdp2::{Gathered, Wrapper};
-pub(super) use hooks::Module;
+pub(super) use hooks::{Container, Module};
 use megatron::Megatron;
 pub(super) use megatron::{ParamKind, PartParam, TunedKernel};
 pub(super) use offload::pinned;

@@ -337,7 +337,7 @@ impl Zero3 {
     /// A module has run; in backward, whether the optimizer steps then. Gradients of one that is gathered whole are reduced when all of
     /// them are there (`reduce_leaf_module_grads`).
     pub fn leave(&mut self, heap: &mut Heap, params: &mut Params, module: Module, backward: Option<bool>) {
-        if let (Some(steps), Some([first, last])) = (backward, module.whole) {
+        if let (Some(steps), Some([first, last])) = (backward, module.whole()) {
             let trained: Vec<ParamId> = (first..=last).filter(|id| params.get(*id).trainable).collect();
             trained.into_iter().for_each(|id| self.take(heap, params, id, steps));
         }
