@@ -256,7 +256,7 @@ fn Known() -> impl IntoView {
     };
     view! {
         <p class="known" hidden=unknown>
-            <span class="known-name">"Measured error"</span>
+            <span class="known-name">"Measured error, allocated"</span>
             " "
             <b>{sure}</b>
             " "
