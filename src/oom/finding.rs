@@ -286,7 +286,8 @@ impl fmt::Display for Finding {
                 "This scenario is not that run: {said} were allocated, and it never has more than {most}."
             ),
             Finding::HadRoom => f.write_str(
-                "This scenario is not that run, unless other processes had the rest: its card had room whenever it asks for that much.",
+                "This scenario is not that run, unless the card was a smaller one or other processes had the rest: its own has room whenever that \
+                 much is asked for.",
             ),
             Finding::LikelyLogits => f.write_str(
                 "A request of that size is most often the logits: a loss that never makes them removes it (use_liger_kernel=True, cut cross \
