@@ -280,13 +280,14 @@ pub enum Letters {
 }
 
 impl Letters {
-    /// Reads `2048`, `2,048`, `0.5`; with letters `8k`, `5M` and `10k x 512`; percent as `40%` and 0.4.
+    /// Reads `2048`, `2,048`, `0.5`, `1e3`; with letters `8k`, `5M` and `10k x 512`; percent as `40%` and 0.4.
     ///
     /// ```
     /// use headroom::units::Letters;
     /// assert_eq!(Letters::Binary.read("8k"), Some(8192.0));
     /// assert_eq!(Letters::Decimal.read("10k x 512"), Some(5_120_000.0));
     /// assert_eq!(Letters::None.read("8k"), None);
+    /// assert_eq!(Letters::Binary.read("1e3"), Some(1000.0));
     /// assert_eq!(["40", "40%", "0.4"].map(|text| Letters::Percent.read(text)), [Some(40.0); 3]);
     /// ```
     pub fn read(self, text: &str) -> Option<f64> {
@@ -307,6 +308,10 @@ impl Letters {
     /// A number with the letter behind it.
     fn one(self, text: &str) -> Option<f64> {
         let text = text.trim();
+        if let Some((digits, power)) = text.split_once(['e', 'E']) {
+            decimal(digits).and(decimal(power))?;
+            return text.parse().ok();
+        }
         let factors: &[(char, f64)] = match self {
             Letters::None | Letters::Percent => &[],
             Letters::Binary => &[('k', 1024.0)],

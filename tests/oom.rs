@@ -189,6 +189,24 @@ fn a_first_line_alone_is_not_pinned_on_another_run() {
     assert!(said.contains("This scenario is not that run: when it asks"), "{said}");
 }
 
+/// A size alone is no proof: where the card had room at every moment at which the scenario asks for as much, it was another run.
+#[test]
+fn a_bare_size_is_not_pinned_on_a_moment_that_had_room() {
+    let text = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.96 GiB";
+    // lm_head while it loads, with 6.29 GiB allocated of 23.5
+    let decoded = decode(text, &linked("gpu=rtx-4090")).expect("a message");
+    assert!(!decoded.suspects.is_empty() && !decoded.is_of_the_run(), "{:?}", decoded.suspects);
+    let said = decoded.findings.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+    assert!(said.contains("its own has room whenever that much is asked for"), "{said}");
+    assert!(!decoded.guesses.is_empty(), "what it may have been instead");
+    // a batch whose logits are as large, on a card that they fill: they come first, and may be it
+    let decoded = decode(text, &linked("gpu=rtx-3060-12gb&b=2")).expect("a message");
+    let first = &decoded.suspects[0];
+    assert!(first.agrees.is_none() && first.phase != "loading", "{:?}", decoded.suspects);
+    let loaded = decoded.suspects.iter().filter(|suspect| suspect.phase == "loading");
+    assert!(loaded.clone().all(|suspect| suspect.agrees == Some(false)), "{:?}", decoded.suspects);
+}
+
 #[test]
 fn what_no_run_can_have_been_is_not_guessed() {
     // more was allocated before it in every run of a model with that vocabulary than the card has

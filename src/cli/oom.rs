@@ -71,7 +71,8 @@ fn to_text(decoded: &Decoded, remedies: &[Lever]) -> String {
     for (index, Suspect { line, phase, allocated, agrees, place }) in suspects.iter().enumerate() {
         let header = match (index, agrees) {
             (0, Some(true)) => "The tensor",
-            (0, Some(false) | None) => "Tensors of that size in this scenario",
+            (0, None) => "Of that size in this scenario, so it could be",
+            (0, Some(false)) => "Tensors of that size in this scenario",
             (_, _) => "or",
         };
         out.push_str(&format!(

@@ -191,6 +191,10 @@ impl Builder<'_> {
             self.choice("The card has", |scenario| {
                 scenario.gpu().map_or(Cell::Empty, |gpu| Cell::Amount(gpu.memory))
             }),
+            self.choice("Beside that vLLM has", |scenario| {
+                let share = scenario.card().map_or(Bytes::ZERO, |card| scenario.colocated(card.memory));
+                if share == Bytes::ZERO { Cell::Empty } else { Cell::Amount(share) }
+            }),
             self.choice("Of the card's memory", |scenario| {
                 let note = scenario.gpu().ok().and_then(|gpu| gpu.note());
                 note.map_or(Cell::Empty, |note| Cell::Text(note.to_owned()))

@@ -104,6 +104,8 @@ pub enum Finding {
         /// Whether other processes may have had a part of what was in use.
         shared: bool,
     },
+    /// There is such a tensor, and the scenario's card had room for it whenever it was asked for.
+    HadRoom,
     /// The card had no room, and the allocator gave back what it had free: so often, and so often in vain.
     Retried {
         /// In all.
@@ -200,6 +202,7 @@ impl Finding {
             Finding::NoSuchTensor
                 | Finding::OtherMoment { .. }
                 | Finding::OtherUse { .. }
+                | Finding::HadRoom
                 | Finding::MoreThanRun { .. }
                 | Finding::Beside { figure: Figure::Allocated, agrees: false, .. }
         )
@@ -281,6 +284,10 @@ impl fmt::Display for Finding {
             Finding::MoreThanRun { said, most } => write!(
                 f,
                 "This scenario is not that run: {said} were allocated, and it never has more than {most}."
+            ),
+            Finding::HadRoom => f.write_str(
+                "This scenario is not that run, unless the card was a smaller one or other processes had the rest: its own has room whenever that \
+                 much is asked for.",
             ),
             Finding::LikelyLogits => f.write_str(
                 "A request of that size is most often the logits: a loss that never makes them removes it (use_liger_kernel=True, cut cross \
@@ -374,7 +381,7 @@ pub fn findings(
                 (None, Some(said)) => {
                     Some(Finding::OtherUse { said, found: *found, shared: message.process.is_none() })
                 }
-                (None, None) => None,
+                (None, None) => Some(Finding::HadRoom),
             }
         }
         (None, None) if message.requested.is_some() && message.segment().is_none() => {

@@ -22,7 +22,8 @@ pub struct Suspect {
     /// What is allocated right before it in the scenario's run.
     pub allocated: Bytes,
     /// Whether that is what the message says, as nearly as runs like this one were measured to be predicted; none where the message
-    /// does not say it. Where it says only what was in use of the card, that may contradict and cannot confirm.
+    /// does not say it. Where it says only what was in use of the card, that may contradict and cannot confirm; where it says nothing of
+    /// the card, so may the room that the scenario's card had at every such moment.
     pub agrees: Option<bool>,
     /// The place of the traceback in which it is made; none where there is no traceback, or it names none of those.
     pub place: Option<Place>,
@@ -39,7 +40,7 @@ impl Suspect {
 const SUSPECTS: usize = 3;
 
 /// The tensors of a scenario's run that ask for as much as the message says: those that are made where its traceback stands first, the
-/// innermost place before those around it, then the one whose moment is nearest to it; none where the message says a segment of small tensors.
+/// innermost place before those around it, then what nothing contradicts, then the one whose moment is nearest to it; none where the message says a segment of small tensors.
 ///
 /// # Errors
 /// An [`Issue`] where the scenario cannot be run.
@@ -53,7 +54,7 @@ pub fn suspects(message: &Message, places: &[Place], scenario: &Scenario) -> Res
     let settings = Settings { expandable_segments, ..Settings::default() };
     let said = message.allocated.or_else(|| message.held());
     let allocated = said.map_or(Bytes(u64::MAX), |amount| amount.bytes);
-    let beside = beside_the_allocator(scenario)?;
+    let (card, beside) = (scenario.card()?.memory, beside_the_allocator(scenario)?);
     let requests = recording.requests(asked.least()..=asked.most(), allocated, settings);
     let suspect = |request: Request| {
         let agrees = match message.allocated {
@@ -61,13 +62,16 @@ pub fn suspects(message: &Message, places: &[Place], scenario: &Scenario) -> Res
                 let off = request.allocated.0.abs_diff(said.bytes.0);
                 Some(off <= said.off.0 || off as f64 <= said.bytes.0 as f64 * percent / 100.0)
             }
-            None => message.held().and_then(|held| {
+            None => {
                 let part = percent / 100.0;
                 let least = request.allocated.0 as f64 * (1.0 - part);
                 let most = request.reserved.0 as f64 * (1.0 + part) + beside.0 as f64;
-                let may_be = least <= held.most() as f64 && held.least() as f64 <= most;
+                let may_be = match message.held() {
+                    Some(held) => least <= held.most() as f64 && held.least() as f64 <= most,
+                    None => most + asked.most() as f64 > card.0 as f64,
+                };
                 (!may_be).then_some(false)
-            }),
+            }
         };
         let one = TensorGroup { count: 1, ..request.tensors };
         let line = explain(&[one], scenario).into_iter().next()?;
@@ -77,7 +81,7 @@ pub fn suspects(message: &Message, places: &[Place], scenario: &Scenario) -> Res
     };
     let mut found: Vec<Suspect> = requests.into_iter().filter_map(suspect).collect();
     let depth = |place: Option<Place>| places.iter().position(|named| Some(*named) == place);
-    found.sort_by_key(|suspect| depth(suspect.place).unwrap_or(places.len()));
+    found.sort_by_key(|suspect| (depth(suspect.place).unwrap_or(places.len()), suspect.contradicts()));
     found.truncate(SUSPECTS);
     Ok(found)
 }

@@ -80,5 +80,9 @@ mod tests {
         let short = of("2048");
         let first = repairs(&short).remove(0);
         assert_eq!((first.changes[0].label.as_str(), first.scenario.sequence), ("Sequence length", 4864));
+        // one picture of a phone, in trl
+        let link = "v=1&m=Qwen/Qwen2.5-VL-7B-Instruct&method=lora&p=amp-bf16&img=1&imh=1920&imw=1080&st=trl";
+        let first = repairs(&share::decode(link).scenarios[0]).into_iter().next().expect("a repair");
+        assert_eq!((first.changes[0].label.as_str(), first.scenario.sequence), ("Sequence length", 2816));
     }
 }

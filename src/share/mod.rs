@@ -130,17 +130,23 @@ const OF_OTHERS: [&str; 4] = ["fbclid", "gclid", "msclkid", "source"];
 /// So many names that say nothing are told one by one.
 const MOST_UNKNOWN: usize = 8;
 
-/// The names of a link that say nothing here, each with its value: misspelt, or of a newer version. What campaigns and other sites
-/// add (`utm_source`) is not among them.
+/// The names of a link that say nothing here, each with its value: misspelt, or of a newer version; or all that stands behind its `#`,
+/// where there is no name in it. What campaigns and other sites add (`utm_source`) is not among them.
 ///
 /// ```
 /// let link = "v=1&b=4&2.loss=cut&table-cells=length&utm_source=chat&foo=1";
 /// let told: Vec<String> = headroom::share::unknown(link).iter().map(ToString::to_string).collect();
 /// assert_eq!(told, ["foo=1 in the link is not known and left out"]);
+/// let told = headroom::share::unknown("https://example.org/#%%%garbage");
+/// assert_eq!(told[0].to_string(), "\"%%%garbage\" in the link could not be read (use a link such as #v=1&b=4)");
 /// ```
 pub fn unknown(link: &str) -> Vec<Issue> {
     if link.len() > LONGEST {
         return Vec::new();
+    }
+    if let Some(text) = query::says_nothing(link) {
+        let message = format!("{:?} in the link could not be read", short(text));
+        return vec![Issue::warning(Field::Link, message).with_fix("use a link such as #v=1&b=4")];
     }
     let groups: Vec<String> = (2..=MOST_SCENARIOS).map(|group| group.to_string()).collect();
     let is_known = |name: &str| {

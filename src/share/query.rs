@@ -48,6 +48,13 @@ pub(super) fn read(link: &str) -> Vec<(String, String)> {
         .collect()
 }
 
+/// What stands behind the `#` of a link where no pair does, and none before it either.
+pub(super) fn says_nothing(link: &str) -> Option<&str> {
+    let (address, fragment) = link.split_once('#')?;
+    let is_left_over = fragment.is_empty() || fragment == LEFT_BY_LOG_INS;
+    (!is_left_over && !fragment.contains('=') && !address.contains(['=', '?'])).then_some(fragment)
+}
+
 fn unescape(text: &str) -> String {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -100,5 +107,9 @@ mod tests {
         assert_eq!(read("a=b?c"), [pair("a", "b?c")]);
         assert_eq!(read("a=%ff"), [pair("a", "\u{fffd}")]);
         assert_eq!(read("a=%4x%x4%41"), [pair("a", "%4x%x4A")]);
+        assert_eq!(says_nothing("#%%%garbage"), Some("%%%garbage"));
+        for link in ["#a=1", "#", "https://example.org/?a=1#part", "a=1#part", "?#_=_", "#_=_", "v"] {
+            assert_eq!(says_nothing(link), None, "{link}");
+        }
     }
 }

@@ -41,6 +41,14 @@ impl History {
         }
     }
 
+    /// A change that left everything as it was, as what cannot be read does, is no step.
+    pub fn settle(&mut self, now: &Snapshot) {
+        if self.past.last() == Some(now) {
+            self.past.pop();
+            self.changed = None;
+        }
+    }
+
     fn push(&mut self, before: Snapshot) {
         self.future.clear();
         if self.past.len() >= MOST {
@@ -104,6 +112,23 @@ mod tests {
         assert_eq!(history.undo(with(6)), Some(with(5)));
         assert_eq!(history.undo(with(5)), Some(with(1)));
         assert_eq!(history.undo(with(1)), None);
+    }
+
+    #[test]
+    fn what_changed_nothing_is_no_step() {
+        let mut history = History::default();
+        history.act(with(1));
+        // a 3 that became 3x: refused, the 2 from before stands there again
+        history.change(0., || with(2));
+        history.change(100., || with(3));
+        history.settle(&with(2));
+        assert_eq!(history.past, [with(1)]);
+        // what is written next is a step of its own
+        history.change(200., || with(2));
+        history.settle(&with(4));
+        assert_eq!(history.undo(with(4)), Some(with(2)));
+        assert_eq!(history.undo(with(2)), Some(with(1)));
+        assert_eq!(history.ways(), (false, true));
     }
 
     #[test]

@@ -355,19 +355,27 @@ mod tests {
 
     #[test]
     fn reads_what_people_type() {
-        for (text, value) in [("8k", 8192.), (" 2,048 ", 2048.), ("1", 1.), ("1_000", 1000.)] {
+        for (text, value) in [("8k", 8192.), (" 2,048 ", 2048.), ("1", 1.), ("1_000", 1000.), ("1e3", 1000.)]
+        {
             assert_eq!(SEQUENCE.read(text), Ok(value), "{text}");
         }
         for (text, value) in [("0.5", 0.5), (".125", 0.125), ("7.", 7.), ("70.55", 70.55)] {
             assert_eq!(BILLIONS.read(text), Ok(value), "{text}");
         }
         for text in [
-            "", "-1", "0", "1.5", "abc", "NaN", "inf", "1e99", "k", "é", ".", "1.2.3", "1,5", "20,48", "1,5k",
+            "", "-1", "0", "1.5", "abc", "NaN", "inf", "1e99", "k", "é", ".", "1.2.3", "1,5", "20,48",
+            "1,5k", "1e", "e3", "1e3k", "1e-3", "1e9", "1e999", "-1e3",
         ] {
             assert!(SEQUENCE.read(text).is_err(), "{text}");
         }
-        for (text, value) in [("10k x 512", 5_120_000.), ("2.5M", 2_500_000.), ("1,000×1k", 1e6), ("1B", 1e9)]
-        {
+        for (text, value) in [
+            ("10k x 512", 5_120_000.),
+            ("2.5M", 2_500_000.),
+            ("1,000×1k", 1e6),
+            ("1B", 1e9),
+            ("2.5e6", 2.5e6),
+            ("1e4 x 512", 5.12e6),
+        ] {
             assert_eq!(DATASET.read(text), Ok(value), "{text}");
         }
         for text in ["x", "10k x", "3 x 3 x 3", "M", "1.5", "10k y 3"] {

@@ -286,7 +286,6 @@ impl State {
     /// Changes a choice of the active scenario; what was at its default stays at its default, and is told where that is another.
     pub fn change(self, change: impl FnOnce(&mut Scenario)) {
         self.history.update_value(|history| history.change(browser::now(), || self.snapshot()));
-        self.note_ways();
         // what is told has been overtaken: its undo would take back this change
         if self.undoable.get_untracked() {
             self.undoable.set(false);
@@ -295,6 +294,9 @@ impl State {
         let before = scenario.get_untracked();
         let mut followed = Vec::new();
         scenario.update(|scenario| followed = scenario.change_and_tell(change));
+        let now = self.snapshot();
+        self.history.update_value(|history| history.settle(&now));
+        self.note_ways();
         if let Some(told) = scenario.with_untracked(|after| summary::came_along(&before, after, &followed)) {
             self.say(&told, true);
         }

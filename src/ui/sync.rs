@@ -126,6 +126,7 @@ pub fn open_view(state: State, link: &str) {
     state.view.set(View::of(link));
     state.active.set(selected(link, state.count.get_untracked()));
     state.notices.update(|notices| notices.extend(in_vain(link, state.count.get_untracked())));
+    state.notices.update(|notices| notices.extend(not_known(&untrack(|| state.scenarios()))));
     state.embedded.set(share::said(link, EMBED).is_some_and(|said| said == "1"));
     let scenarios = untrack(|| state.scenarios());
     state.took.set(Recorded::of(link, &scenarios));
@@ -143,6 +144,13 @@ fn in_vain(link: &str, count: usize) -> Vec<Issue> {
     let letters: Vec<&str> = (0..count).map(letter).collect();
     let usable = format!("write one of {}", letters.join(", "));
     said(link, SELECTED, &usable, &mut told, |said| letters.contains(&said).then_some(()));
+    told
+}
+
+/// The cards of scenarios that nothing is called; a model that is not known here may be on the Hub.
+fn not_known(scenarios: &[Scenario]) -> Vec<Issue> {
+    let mut told: Vec<Issue> = scenarios.iter().filter_map(|scenario| scenario.gpu().err()).collect();
+    told.dedup();
     told
 }
 
@@ -218,6 +226,17 @@ mod tests {
         let many: String = (0..20).map(|number| format!("&x{number}=1")).collect();
         let told = told(&format!("v=1{many}"));
         assert_eq!((told.len(), told[8].as_str()), (9, "12 more names in the link are not known"));
+    }
+
+    #[test]
+    fn a_card_that_nothing_is_called_is_told_once() {
+        let told = |link: &str| -> Vec<String> {
+            not_known(&share::decode(link).scenarios).iter().map(ToString::to_string).collect()
+        };
+        assert_eq!(told("v=1&b=4&m=someone/own"), [""; 0]);
+        let foo = told("v=1&gpu=foo&b=abc&2.b=8");
+        assert_eq!(foo.len(), 1, "{foo:?}");
+        assert!(foo[0].starts_with("no card is called \"foo\""), "{foo:?}");
     }
 
     #[test]

@@ -33,7 +33,7 @@ pub fn margin(fit: &Fit, verdict: Verdict, unit: Unit) -> String {
     }
 }
 
-/// `on the GeForce RTX 4090 with 14.5 GiB to spare`, `on each of the 8 × GeForce RTX 4090 with 2.67 GiB to spare`.
+/// `on the GeForce RTX 4090 with 14.5 GiB to spare`, beside vLLM where it has a part of the card, `on each of the 8 × GeForce RTX 4090 with 2.67 GiB to spare`.
 pub fn circumstances(fit: &Fit, verdict: Verdict, scenario: &Scenario, unit: Unit) -> String {
     let joint = match verdict {
         Verdict::Fits => " with",
@@ -44,13 +44,22 @@ pub fn circumstances(fit: &Fit, verdict: Verdict, scenario: &Scenario, unit: Uni
         false => format!("on the {}", summary::card(scenario, unit)),
         true => format!("on each of the {}", summary::cards(scenario, unit)),
     };
+    let beside = match vllm(scenario) {
+        share if share == Bytes::ZERO || scenario.stops() => String::new(),
+        share => format!(" beside vLLM’s {}", unit.amount(share)),
+    };
     let margin = match scenario.stop().map(|issue| issue.field) {
         // a larger card has a larger share
         Some(Field::VllmPercent) => "as vLLM’s share of it is too small".to_owned(),
         Some(_) => "whatever memory there is".to_owned(),
         None => margin(fit, verdict, unit),
     };
-    format!("{card}{joint} {margin}")
+    format!("{card}{beside}{joint} {margin}")
+}
+
+/// What vLLM has of the card all the while it trains.
+fn vllm(scenario: &Scenario) -> Bytes {
+    scenario.card().map_or(Bytes::ZERO, |card| scenario.colocated(card.memory))
 }
 
 /// The whole of it in one sentence, to be read aloud.
@@ -90,7 +99,10 @@ pub fn aside(
     let (phase, _) = memory.peak();
     let share = match fit.capacity {
         Bytes::ZERO => "nothing of the card is left".to_owned(),
-        capacity => format!("{} of {}", percent(fit.needed, capacity), unit.amount(capacity)),
+        capacity => {
+            let left = if vllm(scenario) > Bytes::ZERO { " that vLLM leaves" } else { "" };
+            format!("{} of {}{left}", percent(fit.needed, capacity), unit.amount(capacity))
+        }
     };
     let share = Aside { on_phone: true, ..Aside::of(share) };
     let level = (verdict != Verdict::WouldNotRun).then(|| Level::of(fit));
@@ -215,7 +227,11 @@ pub fn figures(
         Counted::Tensors => format!("{peak} of tensors"),
     };
     let is_nvidia = gpu.vendor == Vendor::Nvidia;
-    let note = if is_nvidia { format!("{tensors} + {context} driver") } else { tensors };
+    let mut note = if is_nvidia { format!("{tensors} + {context} driver") } else { tensors };
+    let vllm = vllm(scenario);
+    if vllm > Bytes::ZERO {
+        note.push_str(&format!(", beside vLLM’s {}", unit.amount(vllm)));
+    }
     let name = if cluster.is_many() { "Each GPU needs" } else { "Needs" };
     let needs =
         Figure { name, amount: unit.amount(memory.needed()), note, help: NEEDS, behind: Behind::Needs };
@@ -231,16 +247,16 @@ pub fn figures(
     let fails = matches!(on_card, Some(Ok(OnCard { outcome: Outcome::Fails(_), .. })));
     let cached = |on_card: &OnCard| on_card.reserved.saturating_sub(memory.peak().1.bytes);
     let is_full = |on_card: &OnCard| {
-        on_card.shown.percent_of(gpu.memory) > FULL && cached(on_card).percent_of(gpu.memory) > 100. - FULL
+        on_card.shown.saturating_sub(vllm).percent_of(gpu.memory) > FULL
+            && cached(on_card).percent_of(gpu.memory) > 100. - FULL
     };
     let reserved = match on_card {
         _ if fails => "until it fails",
         Some(Ok(on_card)) if is_full(on_card) => {
-            "nearly all of the card: what is cached goes back when it is needed"
+            "nearly all that there is: what is cached goes back when it is needed"
         }
         Some(_) | None => "with the holes between tensors",
     };
-    let has_vllm = scenario.card().is_ok_and(|card| scenario.colocated(card.memory) > Bytes::ZERO);
     let on_host = Bytes(scenario.on_host_of_each(memory).0.saturating_mul(cluster.gpus));
     let evaluated = evaluated_on_host(scenario, memory.host);
     let ram = (on_host.max(evaluated) > Bytes::ZERO).then(|| Figure {
@@ -267,7 +283,7 @@ pub fn figures(
         Figure {
             name: "nvidia-smi shows",
             amount: amount(|on_card| on_card.shown),
-            note: match (cluster.is_many(), has_vllm) {
+            note: match (cluster.is_many(), vllm > Bytes::ZERO) {
                 (true, true) => "with the driver and vLLM, without NCCL",
                 (true, false) => "with the driver, without NCCL",
                 (false, true) => "that, the driver and vLLM",
@@ -475,6 +491,28 @@ mod tests {
         let on_each = estimate(&offloaded).memory.expect("an answer").on_host;
         assert!(on_each > Bytes::gib(40.0), "{on_each}");
         assert_eq!(names(&offloaded, None)[3], format!("RAM {}", Unit::Binary.amount(on_each + on_each)));
+    }
+
+    /// What vLLM has of the card is no part of what training needs, and neither is left out nor called free.
+    #[test]
+    fn training_beside_vllm_says_so() {
+        let link = "v=1&task=grpo&m=Qwen/Qwen2.5-3B&method=full&p=amp-bf16&b=8&ref=none&mask=padded&st=trl&gpu=a100-sxm-80gb&vllm=30";
+        let scenario = &crate::share::decode(link).scenarios[0];
+        let (verdict, told, _) = of(scenario);
+        assert_eq!(verdict, Verdict::Fits);
+        assert!(told.contains("Fits on the A100 SXM4 80GB beside vLLM’s 23.7 GiB with "), "{told}");
+        let detail = Detail::of(scenario).expect("an answer");
+        let gpu = scenario.gpu().expect("a card");
+        let fit = fits(&detail.memory, &gpu);
+        let aside = aside(scenario, &detail.memory, (&fit, verdict), Unit::Binary);
+        assert!(aside[0].words.ends_with(" GiB that vLLM leaves"), "{}", aside[0].words);
+        assert!(!aside[1].more.contains("nothing else"), "{}", aside[1].more);
+        let figures = figures(&detail.memory, (&gpu, scenario), Some(&detail), Unit::Binary);
+        assert!(figures[0].note.ends_with("driver, beside vLLM’s 23.7 GiB"), "{}", figures[0].note);
+        assert_eq!(figures[1].note, "with the holes between tensors");
+        // asleep it leaves the card to the training
+        let asleep = &crate::share::decode(&format!("{link}&vsleep=on")).scenarios[0];
+        assert!(!of(asleep).1.contains("beside vLLM"));
     }
 
     #[test]

@@ -56,6 +56,11 @@ test("what a link says in vain is told, as the command tells it", async ({ headr
   // and of an address that is edited
   await page.evaluate(() => (location.hash = "#v=1&b=5&bar=2"));
   await expect(told).toContainText("bar=2 in the link is not known");
+  // what is no link at all, and a card that nothing is called
+  await page.evaluate(() => (location.hash = "#%%%garbage"));
+  await expect(told).toContainText('"%%%garbage" in the link could not be read');
+  await page.evaluate(() => (location.hash = "#v=1&gpu=foo"));
+  await expect(told).toContainText('no card is called "foo"');
 });
 
 test("keys of other sites in the address are not complained about", async ({ headroom }) => {

@@ -46,6 +46,8 @@ test("where there is no answer, what would run instead is a click away", async (
   await headroom.open("#v=1&method=full&p=amp-bf16-weights&gpu=a100-sxm-80gb&gpus=8&shard=fsdp2");
   await expect(headroom.verdict).toContainText("No answer");
   await expect(page.getByRole("heading", { name: "What would run instead" })).toBeVisible();
+  // it may have been scrolled away under the verdict, which leads there
+  await expect(headroom.verdict.getByRole("button", { name: "What would run instead" })).toBeVisible();
   await page.locator(".lever", { hasText: "Precision: bf16 mixed (fp32 weights)" }).click();
   await expect(headroom.verdict).toContainText("on each of the 8 × ");
   await headroom.expectLink("p", "amp-bf16");

@@ -33,6 +33,8 @@ use together::together;
 pub enum Cost {
     /// The same training, no slower.
     Nothing,
+    /// The same training of the same weights: what is added up between layers is coarser.
+    Rounding,
     /// Another library, as it is usually run: what comes with it is named beside it.
     Software,
     /// The same training, slower.
@@ -45,12 +47,14 @@ pub enum Cost {
 
 impl Cost {
     /// Every cost, the least first.
-    pub const ALL: [Cost; 5] = [Cost::Nothing, Cost::Software, Cost::Time, Cost::Precision, Cost::Training];
+    pub const ALL: [Cost; 6] =
+        [Cost::Nothing, Cost::Rounding, Cost::Software, Cost::Time, Cost::Precision, Cost::Training];
 
     /// The word shown to people.
     pub const fn label(self) -> &'static str {
         match self {
             Cost::Nothing => "nothing",
+            Cost::Rounding => "a little precision",
             Cost::Software => "another library",
             Cost::Time => "time",
             Cost::Precision => "precision",

@@ -308,6 +308,14 @@ pub(super) static RULES: &[Rule] = &[
             s.lora.fp32_adapters = false;
         }
     }),
+    // autocast multiplies frozen weights as bfloat16 either way, and adapters stay in float32; what is trained whole would not
+    once("precision", Cost::Rounding, |s| {
+        let is_frozen = s.method.has_adapters() && s.lora.fp32_adapters && !s.lora.trains_embeddings;
+        let makes_head = matches!(s.task, Task::Classify | Task::Reward | Task::Ppo);
+        if is_frozen && !makes_head && s.has_bfloat16() && s.precision == Precision::AmpBf16 {
+            s.precision = Precision::AmpBf16Weights;
+        }
+    }),
     once("precision", Cost::Precision, |s| match s.precision {
         _ if !s.has_bfloat16() => {}
         Precision::AmpBf16 => s.precision = Precision::AmpBf16Weights,

@@ -4,8 +4,8 @@ use super::*;
 use crate::hardware::cheapest;
 use crate::plan::usual_cards;
 use crate::scenario::{
-    Allocator, CacheKind, GpuChoice, Lora, LossKernel, Mask, Method, ModelChoice, Optimizer, Reference,
-    Sharding, Stack,
+    Allocator, CacheKind, GpuChoice, Lora, LossKernel, Mask, Method, ModelChoice, Optimizer, Precision,
+    Reference, Sharding, Stack,
 };
 
 fn on(card: &str) -> Scenario {
@@ -443,4 +443,19 @@ fn a_card_that_emulates_bfloat16_is_offered_float16() {
     }
     let uses = found(&of_link("gpu=rtx-4090")).uses;
     assert!(uses.iter().all(|usage| usage.changes[0].label != "Precision"), "{uses:?}");
+}
+
+/// Autocast multiplies frozen weights as bfloat16 either way, and adapters stay in float32: only what is added up between layers is coarser.
+/// Weights that are trained lose more.
+#[test]
+fn frozen_weights_in_16_bits_cost_less_than_trained_ones() {
+    let to_16_bits = |link: &str| {
+        let single = found(&of_link(link)).single;
+        let place = single.iter().position(|lever| lever.scenario.precision == Precision::AmpBf16Weights);
+        (place, place.map(|place| single[place].cost))
+    };
+    let lora = "task=dpo&method=lora&gpu=rtx-4090";
+    assert_eq!(to_16_bits(lora), (Some(0), Some(Cost::Rounding)));
+    assert_eq!(to_16_bits(&format!("{lora}&p=amp-bf16&fp32-adapters=off")).1, Some(Cost::Precision));
+    assert_eq!(to_16_bits("method=full&p=amp-bf16&m=Qwen/Qwen2.5-0.5B").1, Some(Cost::Precision));
 }

@@ -6,6 +6,7 @@ use super::document::Document;
 use super::measured::nearest_to;
 use super::proof::Proof;
 use super::speeds::Speeds;
+use crate::accuracy::Band;
 use crate::check::{Metric, Run};
 use crate::scenario::Scenario;
 use crate::ui::controls::{Cell, Row, Table, columns, explained};
@@ -53,7 +54,14 @@ fn Nearest() -> impl IntoView {
         let measured = state.measured.get();
         state.current().scenario.with(|scenario| nearest_to(&measured, scenario))
     });
-    let told = move || found.with(|run| run.as_ref().map(sentence).unwrap_or_default());
+    let told = move || {
+        let band = state.current().close_look().map(|detail| detail.band);
+        let said = |run: &Run| {
+            let beyond = band.and_then(|band| beyond(run, &band)).unwrap_or_default();
+            sentence(run) + &beyond
+        };
+        found.with(|run| run.as_ref().map(said).unwrap_or_default())
+    };
     let figures = Signal::derive(move || {
         let unit = state.unit();
         found.with(|run| run.as_ref().map(|run| figures(run, unit)).unwrap_or_default())
@@ -126,6 +134,20 @@ fn sentence(run: &Run) -> String {
     )
 }
 
+/// Where the run is off by more than the band of the answer: of what that is.
+fn beyond(run: &Run, band: &Band) -> Option<String> {
+    let off = |wanted: &Metric| Some((*wanted, run.figure(*wanted)?.error_pct()));
+    let is_beyond = |(_, percent): &(Metric, f64)| percent.abs() > band.more_percent;
+    let (metric, percent) = Metric::ALL.iter().filter_map(off).find(is_beyond)?;
+    Some(format!(
+        " Off by {} in its {}: the measured error of this answer, {}, is that of the allocated peak in {}.",
+        signed(percent),
+        self::metric(metric).to_lowercase(),
+        verdict::accuracy(band),
+        verdict::rests_on(band)
+    ))
+}
+
 fn figures(run: &Run, unit: Unit) -> Vec<Row> {
     let row = |wanted: Metric| {
         let figure = run.figure(wanted)?;
@@ -161,6 +183,7 @@ fn differing(scenario: &Scenario, run: &Run) -> Vec<Row> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::accuracy::Evidence;
     use crate::check::check_runs;
 
     #[test]
@@ -177,6 +200,19 @@ mod tests {
         let unnamed = Run { model: "model".to_owned(), ..run.clone() };
         assert!(sentence(&unnamed).starts_with("a gpt2 of 124,439,808 parameters, transformers"));
         assert_eq!(figures(run, Unit::Decimal)[0].cells[0].text, "3.00 GB");
+        // its own error is not within the band of other runs: what that is of is said
+        let band = |percent| Band {
+            percent,
+            more_percent: percent,
+            reserved_percent: None,
+            evidence: Evidence::SameKind,
+            rows: 7,
+            on_cards: 2,
+        };
+        assert_eq!(beyond(run, &band(1000.)), None);
+        let told = beyond(run, &band(0.)).expect("it is off");
+        let of = "in its allocated peak: the measured error of this answer, ±0.0%, is that of the allocated peak in 7 runs of this kind, 2 on real GPUs.";
+        assert!(told.starts_with(" Off by ") && told.ends_with(of), "{told}");
         let rows = differing(&Scenario::default(), run);
         assert!(rows.iter().any(|row| row.head.text == "Model"));
         assert!(differing(&run.scenario().expect("a link"), run).is_empty());

@@ -327,6 +327,7 @@ fn in_words(change: &Change) -> String {
 fn costs(cost: Cost) -> &'static str {
     match cost {
         Cost::Nothing => "costs nothing",
+        Cost::Rounding => "costs a little precision",
         Cost::Software => "another library",
         Cost::Time => "costs time",
         Cost::Precision => "costs precision",

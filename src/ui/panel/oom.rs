@@ -176,15 +176,16 @@ fn choice<B: IntoView + 'static>(title: &'static str, buttons: Vec<B>) -> Option
 
 fn of_suspect(suspect: &Suspect, unit: Unit) -> impl IntoView + use<> {
     let Suspect { line, phase, allocated, agrees, place } = suspect;
-    let said = match agrees {
-        Some(true) => ", as the message says",
-        Some(false) => " in this scenario, which is not what the message says",
-        None => " in this scenario",
+    // where the message says the size alone, that is no proof
+    let (could_be, said) = match agrees {
+        Some(true) => ("", ", as the message says"),
+        Some(false) => ("", " in this scenario, which is not as in the message"),
+        None => ("Could be ", " in this scenario"),
     };
     let place = place.map(|place| format!(" The traceback stands {place}."));
     view! {
         <p>
-            <b>{format!("{} in the {phase}", line.what)}</b>
+            <b>{format!("{could_be}{} in the {phase}", line.what)}</b>
             {format!(": {}, {}. ", unit.amount(line.bytes), line.formula)}
             {format!("{}. {} were allocated before it{said}.", capitalised(&line.why), unit.amount(*allocated))}
             {place}

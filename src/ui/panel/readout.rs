@@ -27,6 +27,8 @@ pub(super) struct Told {
     pub moment: Moment,
     /// What the driver takes beside it.
     pub context: Bytes,
+    /// What the card has for both.
+    pub card: Bytes,
     /// Whether it is the peak.
     pub is_peak: bool,
 }
@@ -42,6 +44,20 @@ impl Told {
     /// All that is alive, and the context.
     pub fn total(&self) -> Bytes {
         self.moment.parts.total() + self.context
+    }
+
+    /// What PyTorch reserves: drawn as where there is room for all of it, which the card may not have.
+    fn reserved(&self, unit: Unit) -> String {
+        let reserved = unit.amount(self.moment.reserved);
+        match self.moment.reserved + self.context > self.card {
+            true => {
+                format!(
+                    "PyTorch would reserve {reserved} of a larger card, this one has {}",
+                    unit.amount(self.card)
+                )
+            }
+            false => format!("PyTorch reserves {reserved}"),
+        }
     }
 
     /// The moment in a sentence.
@@ -72,7 +88,7 @@ pub(super) fn Readout(
                 <b>{unit.amount(told.total())}</b>
                 " "
                 <span>
-                    {when} {told.moment.phase.label()} " · PyTorch reserves " {unit.amount(told.moment.reserved)}
+                    {when} {told.moment.phase.label()} " · " {told.reserved(unit)}
                 </span>
             }
         })
@@ -178,8 +194,14 @@ mod tests {
     fn a_moment_is_said_in_a_sentence() {
         let detail = Detail::of(&Scenario::default()).expect("an answer");
         let moment = detail.moments[timeline::highest(&detail.moments)];
-        let told = Told { moment, context: Bytes::mib(481), is_peak: true };
+        let told = Told { moment, context: Bytes::mib(481), card: Bytes::gib(24.), is_peak: true };
         let said = told.spoken(Unit::Binary);
         assert!(said.contains("pass, the peak. Weights 7."), "{said}");
+        // what the card has room for is reserved, what it has not would be
+        let reserved = Unit::Binary.amount(moment.reserved);
+        assert_eq!(told.reserved(Unit::Binary), format!("PyTorch reserves {reserved}"));
+        let small = Told { card: moment.reserved, ..told };
+        let words = format!("PyTorch would reserve {reserved} of a larger card, this one has {reserved}");
+        assert_eq!(small.reserved(Unit::Binary), words);
     }
 }

@@ -4,7 +4,9 @@ use leptos::prelude::*;
 
 use super::answer;
 use crate::export::{Configuration, Written, configuration};
+use crate::issue::Issue;
 use crate::plan::Verdict;
+use crate::scenario::Scenario;
 use crate::ui::browser;
 use crate::ui::desk::Place;
 use crate::ui::question::{Answer, Form, Question};
@@ -50,12 +52,28 @@ pub fn Take(
     ];
     // written when the menu is first opened, and from then on with every change
     let opened = RwSignal::new(false);
-    let files = move || opened.get().then(|| Configuration::ALL.map(|which| runs_it(state, which)));
+    let written = Memo::new(move |_| {
+        let of =
+            |scenario: &Scenario| Configuration::ALL.map(|which| configuration(scenario, which)).to_vec();
+        if opened.get() { state.current().scenario.with(of) } else { Vec::new() }
+    });
+    let files = move || {
+        let written = Configuration::ALL.into_iter().zip(written.get());
+        written.map(|(which, written)| runs_it(state, which, written)).collect::<Vec<_>>()
+    };
     let title = move || {
         let what = if state.alone() { "it" } else { letter(state.active.get()) };
-        let fails = state.current().fit().is_some_and(|(_, verdict)| verdict == Verdict::Over);
-        let warning = if fails { ", though it does not fit its card" } else { "" };
-        format!("Files that run {what}{warning}")
+        let Some((fit, verdict)) = state.current().fit() else { return format!("Files that run {what}") };
+        written.with(|written| {
+            let written = Configuration::ALL.into_iter().zip(written);
+            let there = written.filter_map(|(which, written)| Some((which.file(), written.as_ref().ok()?)));
+            // a file that runs the same does as it does
+            let holds = |written: &Written| match written.differs.is_empty() {
+                true => verdict != Verdict::Over,
+                false => written.needed <= fit.capacity,
+            };
+            heading(what, &there.map(|(name, written)| (name, holds(written))).collect::<Vec<_>>())
+        })
     };
     view! {
         <button type="button" class="tool" popovertarget="take" aria-haspopup="true">
@@ -71,6 +89,17 @@ pub fn Take(
             "Copy link"
         </button>
     }
+}
+
+/// What stands over the files, of which each fits its card or does not.
+fn heading(what: &str, files: &[(&str, bool)]) -> String {
+    let fitting: Vec<&str> = files.iter().filter(|(_, fits)| *fits).map(|(name, _)| *name).collect();
+    let told = match fitting.as_slice() {
+        all if all.len() == files.len() => String::new(),
+        [] => ", though none fits its card".to_owned(),
+        some => format!(": {} by their tensors fit its card, the others do not", some.join(" and ")),
+    };
+    format!("Files that run {what}{told}")
 }
 
 /// A line of the menu, with a word on it.
@@ -89,9 +118,9 @@ fn item(label: &'static str, note: &str, act: impl Fn() + 'static) -> AnyView {
 }
 
 /// The file that runs the scenario on screen, or why there is none.
-fn runs_it(state: State, which: Configuration) -> AnyView {
+fn runs_it(state: State, which: Configuration, written: Result<Written, Issue>) -> AnyView {
     let label = which.choice().label;
-    match state.current().scenario.with(|scenario| configuration(scenario, which)) {
+    match written {
         Ok(written) => {
             let needs = state.unit().amount(written.needed);
             let mut note = which.file().to_owned();
@@ -196,5 +225,23 @@ fn picture(state: State, in_pixels: bool) {
         });
     } else {
         browser::save("headroom.svg", "image/svg+xml", &svg);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stands_over_the_files_says_which_fit() {
+        let files = ["train.py", "trl.yaml", "axolotl.yaml"];
+        let with = |fits: [bool; 3]| heading("it", &files.into_iter().zip(fits).collect::<Vec<_>>());
+        assert_eq!(with([true; 3]), "Files that run it");
+        assert_eq!(with([false; 3]), "Files that run it, though none fits its card");
+        assert_eq!(
+            with([false, true, true]),
+            "Files that run it: trl.yaml and axolotl.yaml by their tensors fit its card, the others do not"
+        );
+        assert_eq!(heading("B", &[]), "Files that run B");
     }
 }

@@ -210,7 +210,8 @@ pub fn Timeline() -> impl IntoView {
             let detail = detail.as_ref()?;
             let moment = shown.moments.with(|moments| moments.get(index.get()).copied())?;
             let is_peak = shown.chosen().is_none() && shown.zooms.with(Vec::is_empty);
-            Some(Told { moment, context: detail.memory.context, is_peak })
+            let card = detail.scenario.gpu().ok()?.memory;
+            Some(Told { moment, context: detail.memory.context, card, is_peak })
         })
     });
     let spoken = Signal::derive(move || {

@@ -7,7 +7,7 @@ use super::document::{Formula, Grounds};
 use crate::estimate::Estimate;
 use crate::hardware::{Gpu, Vendor};
 use crate::memory::Memory;
-use crate::plan::fits;
+use crate::plan::{fits, repairs};
 use crate::scenario::Scenario;
 use crate::ui::behind::Behind;
 use crate::ui::browser::{self, Later};
@@ -41,7 +41,10 @@ pub fn Verdict() -> impl IntoView {
             .answer(|scenario, memory, gpu| answer(scenario, memory, gpu, detail.as_deref(), which, unit));
         match answer {
             Some(answer) => Either::Left(answer),
-            None => Either::Right(slot.estimate.with(excuse)),
+            None => {
+                let is_repaired = slot.scenario.with(|scenario| !repairs(scenario).is_empty());
+                Either::Right(slot.estimate.with(|estimate| excuse(estimate, is_repaired)))
+            }
         }
     };
     let spoken = RwSignal::new(String::new());
@@ -122,12 +125,19 @@ fn answer(
                 </p>
                 <p class="aside">{aside.collect::<Vec<_>>()}</p>
                 {remark}
-                <button type="button" class="explain to-levers" on:click=|_| browser::go_to("levers-title")>
-                    "What to change"
-                </button>
+                {to_levers("What to change")}
             </div>
             {meter}
         </div>
+    }
+}
+
+/// The way to what stands beneath the verdict.
+fn to_levers(words: &'static str) -> impl IntoView {
+    view! {
+        <button type="button" class="explain to-levers" on:click=|_| browser::go_to("levers-title")>
+            {words}
+        </button>
     }
 }
 
@@ -197,9 +207,10 @@ fn meter(memory: &Memory, needed: Bytes, capacity: Bytes) -> impl IntoView + use
     }
 }
 
-/// What is said where there is no figure.
-fn excuse(estimate: &Estimate) -> impl IntoView + use<> {
+/// What is said where there is no figure, and the way to what would run instead: that may have been scrolled away under it.
+fn excuse(estimate: &Estimate, is_repaired: bool) -> impl IntoView + use<> {
     let why = estimate.errors().map(message).collect::<Vec<_>>();
+    let instead = is_repaired.then(|| to_levers("What would run instead"));
     view! {
         <div class="gist" id="answer" tabindex="-1">
             <p class="total" aria-hidden="true">
@@ -211,6 +222,7 @@ fn excuse(estimate: &Estimate) -> impl IntoView + use<> {
                     " for this scenario"
                 </p>
                 {why}
+                {instead}
             </div>
         </div>
     }
@@ -244,7 +256,7 @@ fn Known() -> impl IntoView {
     };
     view! {
         <p class="known" hidden=unknown>
-            <span class="known-name">"Measured error"</span>
+            <span class="known-name">"Measured error, allocated"</span>
             " "
             <b>{sure}</b>
             " "
@@ -281,7 +293,11 @@ mod tests {
     #[test]
     fn without_an_answer_the_reasons_stand_there() {
         let scenario = Scenario { model: ModelChoice::Catalogue("<nobody>".into()), ..Scenario::default() };
-        let html = excuse(&estimate(&scenario)).to_html();
+        let html = excuse(&estimate(&scenario), false).to_html();
         assert!(html.contains("No answer") && html.contains("&lt;nobody&gt;"), "{html}");
+        assert!(!html.contains("<button"), "{html}");
+        assert!(excuse(&estimate(&scenario), true).to_html().contains("What would run instead"));
+        let style = include_str!("../../../style/answer.css");
+        assert!(style.contains("[data-fit=\"none\"] .to-levers"));
     }
 }
