@@ -10,7 +10,15 @@ use headroom::share;
 
 fn main() -> ExitCode {
     let link = std::env::args().nth(1).unwrap_or_default();
-    let scenario = share::decode(&link).scenarios.into_iter().next().unwrap_or_default();
+    let shared = share::decode(&link);
+    // what could not be read stands for something else, which nobody asked about
+    let misread: Vec<_> =
+        shared.notices.iter().chain(&share::unknown(&link)).map(ToString::to_string).collect();
+    if !link.contains('=') || !misread.is_empty() {
+        eprintln!("give a share link: {}", misread.join("; "));
+        return ExitCode::from(2);
+    }
+    let scenario = shared.scenarios.into_iter().next().unwrap_or_default();
     let found = match levers(&scenario) {
         Ok(found) => found,
         Err(issue) => {

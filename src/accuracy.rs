@@ -45,6 +45,20 @@ pub enum Evidence {
     OtherSoftware,
 }
 
+impl Evidence {
+    /// Whether a measured run is one of those that an answer's band rests on: their software, family and settings as [`software`] and
+    /// [`key`] write them.
+    pub fn includes(self, own: [&str; 3], run: [&str; 3]) -> bool {
+        let alike = match self {
+            Evidence::SameKind => 3,
+            Evidence::SameFamily => 2,
+            Evidence::OtherFamilies => 1,
+            Evidence::OtherSoftware => 0,
+        };
+        own[..alike] == run[..alike]
+    }
+}
+
 /// How far an answer may be off.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 #[non_exhaustive]
@@ -64,6 +78,30 @@ pub struct Band {
 }
 
 impl Band {
+    /// How far the figures may be off: `±1.0%`, `−1.0 to +8.2%`.
+    pub fn in_words(&self) -> String {
+        let Band { percent, more_percent, .. } = self;
+        if more_percent > percent {
+            return format!("−{percent:.1} to +{more_percent:.1}%");
+        }
+        format!("±{percent:.1}%")
+    }
+
+    /// What that rests on, in a few words: `8 runs of this kind, none on a real GPU`.
+    pub fn rests_on(&self) -> String {
+        let runs = format!("{} run{}", self.rows, if self.rows == 1 { "" } else { "s" });
+        let on_cards = match self.on_cards {
+            0 => "none on a real GPU".to_owned(),
+            some => format!("{some} on real GPUs"),
+        };
+        match self.evidence {
+            Evidence::SameKind => format!("{runs} of this kind, {on_cards}"),
+            Evidence::SameFamily => format!("{runs} of this family, {on_cards}"),
+            Evidence::OtherFamilies => "runs of other families".to_owned(),
+            Evidence::OtherSoftware => "runs of other software".to_owned(),
+        }
+    }
+
     /// How far the verdict may be off.
     pub fn doubt(&self) -> Doubt {
         Doubt { less: self.percent, more: self.more_percent }

@@ -6,7 +6,9 @@ use crate::model::Architecture;
 use crate::model::blocks::{Block, FeedForward};
 use crate::model::modeling::quantised_experts_before_5;
 use crate::scenario::software::{Quantiser, Software};
-use crate::scenario::{Evaluation, Merges, Quantization, Scenario, Task, Tuner, WeightFormat};
+use crate::scenario::{
+    Evaluation, LossKernel, Merges, Quantization, Scenario, Stack, Task, Tuner, WeightFormat,
+};
 use crate::step;
 use crate::units::{Bytes, grouped};
 
@@ -65,6 +67,7 @@ pub(crate) fn estimate_within(scenario: &Scenario, room: Bytes) -> Estimate {
                         issues.extend(offloaded(answer.offloaded));
                         issues.extend(on_host(answer.on_host, scenario));
                         issues.extend(spikes(scenario, answer.host, architecture.parameters()));
+                        issues.extend(of_older_trl(scenario));
                         issues.extend(read_by_each(scenario, architecture.parameters()));
                         issues.extend(whole_experts(scenario, &architecture.model_type, answer.experts));
                         memory = Some(answer);
@@ -85,6 +88,16 @@ fn offloaded(bytes: Bytes) -> Option<Issue> {
     }
     let message = format!("up to {bytes} of activations wait in the CPU's memory");
     Some(Issue::new(Severity::Note, Field::Offloading, message))
+}
+
+/// That a trl that many still have takes more (docs/versions.md).
+fn of_older_trl(scenario: &Scenario) -> Option<Issue> {
+    let is_fused = scenario.stack == Stack::Trl && scenario.savings.loss == LossKernel::Standard;
+    let message = "this is trl 1.16: up to 1.6 SFTTrainer made all logits, which takes more";
+    (is_fused && scenario.task == Task::Sft).then(|| {
+        Issue::new(Severity::Note, Field::Loss, message)
+            .with_fix("where pip show trl says 1.6 or less, choose Full logits")
+    })
 }
 
 /// Experts that are not quantised where all else is, and what of it earlier versions did.
@@ -290,6 +303,20 @@ mod tests {
         }
         let refused = Scenario { sequence: 0, ..Scenario::default() };
         assert!(estimate_within(&refused, Bytes(0)).errors().next().is_some());
+    }
+
+    #[test]
+    fn an_older_trl_that_makes_all_logits_is_named() {
+        let told = |link: &str| {
+            let issues = estimate(&crate::share::decode(link).scenarios[0]).issues;
+            issues.into_iter().any(|issue| issue.field == Field::Loss && issue.message.contains("up to 1.6"))
+        };
+        assert!(told("v=1&method=lora&st=trl"));
+        for other in
+            ["v=1&method=lora", "v=1&method=lora&st=trl&loss=full", "v=1&task=dpo&method=lora&st=trl"]
+        {
+            assert!(!told(other), "{other}");
+        }
     }
 
     fn told(model: &str, change: impl FnOnce(&mut Scenario)) -> Option<Issue> {

@@ -53,6 +53,11 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
         Format { .. } => export::text(&answers),
     })
     .noting(asked.notices);
+    if asked.is_misread && (arguments.fail_unless_fits || arguments.fail_if_over.is_some()) {
+        output
+            .say("error: nothing is held to a limit that the link does not say: mend what could not be read");
+        output.status = 2;
+    }
     for answer in &answers {
         let Answer { scenario, estimate, .. } = answer;
         let Some(memory) = &estimate.memory else {

@@ -39,6 +39,8 @@ pub(super) struct Asked {
     pub scenarios: Vec<Scenario>,
     /// What in a link could not be followed.
     pub notices: Vec<String>,
+    /// Whether some of what a link says could not be read, and stands for something else.
+    pub is_misread: bool,
     /// The keys that were given: by flags, by a config, or where the first scenario comes from.
     pub given: Vec<&'static Key>,
     /// The link that they come from, which says all of a scenario: what it leaves out is as every link has it.
@@ -96,6 +98,7 @@ impl Input {
             None => Asked {
                 scenarios: vec![Scenario::default()],
                 notices: Vec::new(),
+                is_misread: false,
                 given: Vec::new(),
                 link: None,
                 of_project: None,
@@ -215,6 +218,7 @@ fn one(scenario: Scenario, members: &Map<String, Value>) -> Asked {
     Asked {
         scenarios: vec![scenario],
         notices: Vec::new(),
+        is_misread: false,
         given: given.collect(),
         link: None,
         of_project: None,
@@ -241,15 +245,19 @@ fn from_source(source: &OsString, base: &Scenario) -> Result<Asked, String> {
     }
     match source.to_str() {
         Some(link) if link.contains('=') || link.contains("://") || link.starts_with(['?', '#']) => {
+            if !link.contains('=') {
+                return Err(format!(
+                    "{:?} says no scenario (give a share link or its query string such as 'm=gpt2&b=4')",
+                    short(link)
+                ));
+            }
             let shared = share::decode(link);
+            let unknown = share::unknown(link);
+            let notices: Vec<_> = shared.notices.iter().chain(&unknown).map(ToString::to_string).collect();
             Ok(Asked {
                 scenarios: shared.scenarios,
-                notices: shared
-                    .notices
-                    .iter()
-                    .chain(&share::unknown(link))
-                    .map(ToString::to_string)
-                    .collect(),
+                is_misread: !notices.is_empty(),
+                notices,
                 given: keys().filter(|key| share::names(link, key.name)).collect(),
                 link: Some(link.to_owned()),
                 of_project: None,
@@ -320,6 +328,7 @@ fn imported(name: &str, understood: Understood) -> Asked {
     Asked {
         scenarios: vec![scenario],
         notices,
+        is_misread: false,
         given: taken.iter().filter_map(|taken| Key::find(taken.key)).collect(),
         link: None,
         of_project: (format != crate::import::Format::Headroom).then(|| format.label()),

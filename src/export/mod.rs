@@ -237,6 +237,9 @@ pub fn json(answer: &Answer) -> Value {
         put("phases", json!({ "first": phases(&memory.first), "steady": phases(&memory.steady) }));
         put("resting", parts(&memory.resting));
         put("parameters", parameters(memory));
+        if let Some(band) = answer.band() {
+            put("measured_error", json!(band));
+        }
         if let Some(pace) = answer.pace() {
             put("time", pace_json(scenario, &pace));
         }

@@ -219,6 +219,10 @@ impl Builder<'_> {
                 let pace = answer.pace().filter(|_| answer.runs() != Some(false))?;
                 Some(Cell::Text(duration(pace.step)))
             }),
+            self.said("Measured error", |answer| {
+                let band = answer.band()?;
+                Some(Cell::Text(format!("{} of what is allocated: {}", band.in_words(), band.rests_on())))
+            }),
             self.on_card("PyTorch reserves", |on_card| on_card.reserved),
             self.on_card(
                 if self.answers.iter().any(|answer| answer.scenario.cluster.is_many()) {

@@ -5,8 +5,9 @@ use super::on_card::{OnCard, Outcome, replayed};
 use super::recorded::Recorded;
 use super::time::{Pace, pace};
 use super::verdict::Verdict;
-use crate::accuracy;
+use crate::accuracy::{self, Band};
 use crate::estimate::{Estimate, estimate};
+use crate::hardware::Vendor;
 use crate::issue::{Field, Issue, Severity};
 use crate::scenario::{Allocator, Scenario};
 use crate::units::Bytes;
@@ -115,6 +116,14 @@ impl Answer {
         let memory = self.estimate.memory.as_ref();
         let on_each = memory.map_or(Bytes::ZERO, |memory| self.scenario.on_host_of_each(memory));
         Bytes(on_each.0.saturating_mul(self.scenario.cluster.gpus))
+    }
+
+    /// How far what is allocated may be off, by the runs of its kind that were measured: none on cards of others than NVIDIA.
+    pub fn band(&self) -> Option<Band> {
+        self.estimate.memory.as_ref()?;
+        let is_nvidia = self.scenario.gpu().ok()?.vendor == Vendor::Nvidia;
+        let architecture = self.scenario.architecture().ok()?;
+        is_nvidia.then(|| accuracy::band(&architecture, &self.scenario))
     }
 
     /// The verdict on that.

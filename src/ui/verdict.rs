@@ -200,7 +200,7 @@ pub struct Figure {
 const EMULATED: &str = "It would be slow: the card does not compute in bfloat16 itself, PyTorch emulates it";
 
 const NEEDS: &str = "“Needs” is the highest torch.cuda.max_memory_allocated() of the run, and the memory that the driver takes for the \
-                     process. A card with less cannot run it.";
+                     process, of which 300 to 900 MiB were seen. A card with less cannot run it.";
 const RESERVES: &str = "“PyTorch reserves” is torch.cuda.max_memory_reserved(): what the allocator has taken from the driver, with \
                         the holes between tensors and what it keeps for later.";
 const SHOWS: &str = "“nvidia-smi shows” is that and the driver’s share. It may be more than is needed: PyTorch gives cached memory \
@@ -312,38 +312,6 @@ pub fn speed(scenario: &Scenario, memory: &Memory, verdict: Verdict) -> Option<F
                it rests on, the view Accuracy how far off published speeds were.",
         behind: Behind::Speed,
     })
-}
-
-/// How far the figures may be off: `±1.0%`, `−1.0 to +8.2%`.
-pub fn accuracy(band: &Band) -> String {
-    let Band { percent, more_percent, .. } = band;
-    if more_percent > percent {
-        return format!("−{percent:.1} to +{more_percent:.1}%");
-    }
-    format!("±{percent:.1}%")
-}
-
-/// What that rests on, in a few words.
-pub fn rests_on(band: &Band) -> String {
-    match band.evidence {
-        Evidence::SameKind => format!("{} of this kind, {}", runs(band.rows), on_cards(band)),
-        Evidence::SameFamily => format!("{} of this family, {}", runs(band.rows), on_cards(band)),
-        Evidence::OtherFamilies => "runs of other families".to_owned(),
-        Evidence::OtherSoftware => "runs of other software".to_owned(),
-    }
-}
-
-/// How many of the runs a real GPU made.
-fn on_cards(band: &Band) -> String {
-    match band.on_cards {
-        0 => "none on a real GPU".to_owned(),
-        some => format!("{some} on real GPUs"),
-    }
-}
-
-/// `8 runs`.
-fn runs(count: u64) -> String {
-    format!("{count} run{}", if count == 1 { "" } else { "s" })
 }
 
 /// How the figures are known, in short sentences.
@@ -526,11 +494,11 @@ mod tests {
             on_cards: 0,
         };
         assert_eq!(
-            (accuracy(&band), rests_on(&band)),
+            (band.in_words(), band.rests_on()),
             ("±1.0%".to_owned(), "7 runs of this family, none on a real GPU".to_owned())
         );
         let measured = Band { on_cards: 2, evidence: Evidence::SameKind, ..band };
-        assert_eq!(rests_on(&measured), "7 runs of this kind, 2 on real GPUs");
+        assert_eq!(measured.rests_on(), "7 runs of this kind, 2 on real GPUs");
         let told = known(Some(&band)).join(" ");
         assert!(
             told.contains("at most 1.0% over 7 measured runs of this family under other settings."),

@@ -129,4 +129,10 @@ fn the_flag_is_for_other_machines_too() {
         (Some(1), "does not fit: meta-llama/Llama-3.1-8B on GeForce RTX 4090\n")
     );
     assert_eq!(headroom(&["estimate", "--fail-unless-fits"]).status, Some(0));
+    // a limit holds for what was asked, not for what stands in its place
+    for link in ["b=abc&m=gpt2", "m=gpt2&bach=4", "https://example.org/"] {
+        let answer = headroom(&["estimate", link, "--fail-unless-fits"]);
+        assert_eq!(answer.status, Some(2), "{link}: {}", answer.err);
+    }
+    assert_eq!(headroom(&["estimate", "b=abc&m=gpt2"]).status, Some(0));
 }

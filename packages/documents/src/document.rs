@@ -6,6 +6,12 @@ use std::{fs, io};
 
 use pulldown_cmark::{Event, HeadingLevel, Options, Parser, Tag, TagEnd, html};
 
+/// Where the figures of `data/` come from: a document beside those of `docs/`.
+pub const SOURCES: &str = "data/SOURCES.md";
+
+/// The files of `data/` that lie beside the documents.
+pub const DATA: [&str; 4] = ["gpus.csv", "instances.csv", "models.csv", "vllm.tsv"];
+
 /// One document.
 pub struct Document {
     /// The name of its page without the ending.
@@ -81,7 +87,7 @@ fn unlink_what_is_elsewhere(mut events: Vec<Event>) -> Vec<Event> {
     let mut elsewhere = false;
     events.retain(|event| match event {
         Event::Start(Tag::Link { dest_url, .. }) => {
-            elsewhere = dest_url.starts_with("../");
+            elsewhere = dest_url.starts_with("../") && beside(dest_url).is_none();
             !elsewhere
         }
         Event::End(TagEnd::Link) => !std::mem::take(&mut elsewhere),
@@ -90,13 +96,24 @@ fn unlink_what_is_elsewhere(mut events: Vec<Event>) -> Vec<Event> {
     events
 }
 
+/// Where a file of the repository lies beside the documents, if it does.
+fn beside(link: &str) -> Option<String> {
+    let path = link.strip_prefix("../")?;
+    if path == SOURCES {
+        return Some("sources.html".to_owned());
+    }
+    let file = path.strip_prefix("data/")?;
+    DATA.contains(&file).then(|| path.to_owned())
+}
+
 /// A link to a document leads to its page.
 fn linked(event: Event) -> Event {
     match event {
         Event::Start(Tag::Link { link_type, dest_url, title, id }) => {
-            let dest_url = match dest_url.split_once(".md") {
-                Some((name, rest)) if !dest_url.contains(':') => format!("{name}.html{rest}").into(),
-                Some(_) | None => dest_url,
+            let dest_url = match (beside(&dest_url), dest_url.split_once(".md")) {
+                (Some(beside), _) => beside.into(),
+                (None, Some((name, rest))) if !dest_url.contains(':') => format!("{name}.html{rest}").into(),
+                (None, _) => dest_url,
             };
             Event::Start(Tag::Link { link_type, dest_url, title, id })
         }
@@ -141,6 +158,12 @@ mod tests {
             html.contains("<a href=\"parallel.html#ddp\">a</a> b <a href=\"https://example.org/x.md\">c</a>"),
             "{html}"
         );
+    }
+
+    #[test]
+    fn data_lies_beside_the_documents() {
+        let (_, html) = rendered("[a](../data/SOURCES.md) [b](../data/gpus.csv) [c](../data/other.csv)");
+        assert!(html.contains("<a href=\"sources.html\">a</a> <a href=\"data/gpus.csv\">b</a> c"), "{html}");
     }
 
     #[test]

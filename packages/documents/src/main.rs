@@ -1,5 +1,5 @@
 //! Writes the documents of `docs/` as pages into a built page: `documents DIST`, or no folder within a build of trunk's, which says where
-//! it builds. A document's address is `docs/NAME.html`, that of `docs/README.md`, which lists them, `docs/index.html`; each heading has
+//! it builds. A document's address is `docs/NAME.html`, that of `docs/README.md`, which lists them, `docs/index.html`; `data/SOURCES.md` is one of them; each heading has
 //! the anchor that GitHub gives it.
 
 mod document;
@@ -44,7 +44,12 @@ fn write_all(docs: &Path, built: &Path) -> io::Result<()> {
             .replace("{title}", &document::escaped(title))
             .replace("{body}", body)
     };
-    for document in documents {
+    let sources = Document { name: "sources".to_owned(), ..Document::read(Path::new(document::SOURCES))? };
+    fs::create_dir_all(out.join("data"))?;
+    for file in document::DATA {
+        fs::copy(Path::new("data").join(file), out.join("data").join(file))?;
+    }
+    for document in documents.into_iter().chain([sources]) {
         fs::write(out.join(format!("{}.html", document.name)), page(&document.title, &document.html))?;
     }
     Ok(())

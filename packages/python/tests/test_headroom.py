@@ -7,19 +7,26 @@ import importlib.util
 import io
 import json
 import pathlib
+import tempfile
 import unittest
 
 import headroom
 
 
-class Readme(unittest.TestCase):
-    def test_its_first_example_runs(self):
-        readme = pathlib.Path(__file__).parents[1] / "README.md"
-        code = readme.read_text(encoding="utf-8").split("```python\n")[1].split("```")[0]
+def examples():
+    """What each of the README's examples prints, one after the other in one program."""
+    readme = pathlib.Path(__file__).parents[1] / "README.md"
+    names = {}
+    for block in readme.read_text(encoding="utf-8").split("```python\n")[1:]:
         said = io.StringIO()
         with contextlib.redirect_stdout(said):
-            exec(compile(code, str(readme), "exec"), {})  # noqa: S102
-        verdict, *changes = said.getvalue().splitlines()
+            exec(compile(block.split("```")[0], str(readme), "exec"), names)  # noqa: S102
+        yield said.getvalue().splitlines()
+
+
+class Readme(unittest.TestCase):
+    def test_its_first_example_runs(self):
+        verdict, *changes = next(examples())
         self.assertRegex(verdict, r"^fits \d+ backward$")
         self.assertGreater(len(changes), 3)
 
@@ -221,6 +228,12 @@ class RealObjects(unittest.TestCase):
         self.assertEqual(other["scenario"]["adapter"], "ia3")
         with self.assertRaisesRegex(ValueError, "AdaLoraConfig is not read"):
             headroom.estimate(arguments, AdaLoraConfig(total_step=10), model="gpt2")
+
+    @unittest.skipIf(missing("trl", "peft"), "trl is not installed")
+    def test_the_examples_of_the_readme(self):
+        with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+            _, objects = examples()
+        self.assertEqual(objects, ["over []"])
 
     @unittest.skipIf(missing("trl", "peft"), "trl is not installed")
     def test_trls_arguments(self):

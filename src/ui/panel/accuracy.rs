@@ -143,8 +143,8 @@ fn beyond(run: &Run, band: &Band) -> Option<String> {
         " Off by {} in its {}: the measured error of this answer, {}, is that of the allocated peak in {}.",
         signed(percent),
         self::metric(metric).to_lowercase(),
-        verdict::accuracy(band),
-        verdict::rests_on(band)
+        band.in_words(),
+        band.rests_on()
     ))
 }
 

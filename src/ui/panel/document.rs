@@ -11,6 +11,9 @@ use crate::ui::view::View;
 /// What leads to a formula, the same everywhere.
 const FORMULA: &str = "Its formula, source and known error";
 
+/// The heading of the measured speeds in the view Accuracy.
+pub const SPEEDS: &str = "speeds-title";
+
 /// A link to a document: `formulas.html`, or a heading of it, `formulas.html#weights`.
 #[component]
 pub fn Document(#[prop(into)] at: String, text: &'static str) -> impl IntoView {
@@ -34,15 +37,20 @@ pub fn Grounds(
     of: Behind,
 ) -> impl IntoView {
     let state = State::of_page();
+    let is_speed = of == Behind::Speed;
     let show = move |_| {
         state.view.set(View::Accuracy);
-        browser::scroll_to_top();
+        // the view is there once it is drawn
+        request_animation_frame(move || match is_speed {
+            true => browser::go_to(SPEEDS),
+            false => browser::scroll_to_top(),
+        });
     };
     view! {
         <p class="tools-row grounds">
             <Formula at=of.at() />
             <button type="button" class="explain" on:click=show>
-                "Measured runs like this"
+                {if is_speed { "Measured speeds" } else { "Measured runs like this" }}
             </button>
         </p>
     }

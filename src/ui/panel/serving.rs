@@ -2,7 +2,7 @@
 
 use leptos::prelude::*;
 
-use super::document::Grounds;
+use super::document::{Document, Grounds};
 use super::need::open;
 use super::rows::{Pieces, pieces};
 use crate::issue::Issue;
@@ -109,6 +109,9 @@ fn Formats() -> impl IntoView {
                  cache alone. What vLLM’s CUDA graphs and libraries take comes off its tokens."
             </p>
             <Grounds of=Behind::Formats />
+            <p class="tools-row">
+                <Document at=Behind::Vllm.at() text="vLLM’s budget, and how far off it was" />
+            </p>
         </section>
     }
 }
@@ -188,7 +191,7 @@ fn Contexts() -> impl IntoView {
                  is there, the new ones as many as are chosen. Figures are those of tensors; one that is opened is replayed on \
                  the card’s allocator."
             </p>
-            <Grounds of=Behind::Limits />
+            <Grounds of=Behind::Contexts />
         </section>
     }
 }

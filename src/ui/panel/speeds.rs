@@ -5,12 +5,14 @@ use std::sync::Arc;
 use leptos::prelude::*;
 use leptos::task::spawn_local;
 
-use super::document::Document;
+use super::document::{Document, SPEEDS};
 use crate::check::{Speed, read_speeds};
 use crate::export::tokens_per_second;
+use crate::scenario::Scenario;
 use crate::ui::browser;
 use crate::ui::controls::{Cell, Row, Table, columns, explained};
 use crate::ui::proof::signed;
+use crate::ui::state::State;
 use crate::units::grouped;
 
 /// The file of the speeds, beside the page.
@@ -19,9 +21,10 @@ const FILE: &str = "speeds.tsv";
 /// How many rows are listed before all are asked for.
 const LISTED: usize = 10;
 
-/// The speeds as soon as they are here: those that are furthest off first.
+/// The speeds as soon as they are here: those on the scenario's card first, and those that are furthest off.
 #[component]
 pub fn Speeds() -> impl IntoView {
+    let state = State::of_page();
     let known = RwSignal::new(None::<Result<Arc<Vec<Speed>>, ()>>);
     spawn_local(async move {
         let found = browser::fetch(FILE).await.map(|text| Arc::new(read_speeds(&text)));
@@ -33,17 +36,21 @@ pub fn Speeds() -> impl IntoView {
         Some(Err(())) => "The file with the speeds did not come.".to_owned(),
         Some(Ok(speeds)) => gist(&speeds),
     };
+    let card = Memo::new(move |_| {
+        let slug = |scenario: &Scenario| scenario.gpu().map(|gpu| gpu.slug.to_string()).unwrap_or_default();
+        state.current().scenario.with(slug)
+    });
     let listed = Signal::derive(move || match known.get() {
-        Some(Ok(speeds)) => rows(&speeds),
+        Some(Ok(speeds)) => rows(&speeds, &card.get()),
         None | Some(Err(())) => Vec::new(),
     });
     view! {
-        <section class="panel wide" aria-labelledby="speeds-title">
-            <h2 id="speeds-title">"Every published speed"</h2>
+        <section class="panel wide" aria-labelledby=SPEEDS>
+            <h2 id=SPEEDS>"Every published speed"</h2>
             <p class="remark">{move || explained("speeds", &told())}</p>
             <div hidden=move || listed.with(Vec::is_empty)>
                 <Table
-                    caption="Published speeds, those furthest off first"
+                    caption="Published speeds, those on this card first, then those furthest off"
                     class="measured runs"
                     columns=Signal::stored(columns(["Run", "Measured", "Predicted", "Time off by", "Where"]))
                     rows=listed
@@ -73,9 +80,11 @@ fn gist(speeds: &[Speed]) -> String {
     )
 }
 
-fn rows(speeds: &[Speed]) -> Vec<Row> {
+/// Those on that card first, and those that are furthest off.
+fn rows(speeds: &[Speed], card: &str) -> Vec<Row> {
     let mut speeds: Vec<&Speed> = speeds.iter().collect();
     speeds.sort_by(|one, other| other.error_pct().abs().total_cmp(&one.error_pct().abs()));
+    speeds.sort_by_key(|speed| speed.gpu != card);
     speeds.into_iter().map(row).collect()
 }
 
@@ -107,7 +116,9 @@ mod tests {
     #[test]
     fn the_speeds_that_are_shown_begin_with_the_worst() {
         let speeds = read_speeds(include_str!("../../../data/speeds.tsv"));
-        let rows = rows(&speeds);
+        let on_a100 = rows(&speeds, "a100-sxm-80gb");
+        assert_eq!(on_a100[0].cells[3].text, "a100-sxm-80gb");
+        let rows = rows(&speeds, "");
         let worst = speeds.iter().map(|speed| speed.error_pct().abs()).fold(0., f64::max);
         assert!(rows[0].cells[2].text.ends_with(&format!("{worst:.2}%")), "{}", rows[0].cells[2].text);
         assert!(rows.iter().all(|row| row.cells[3].href.starts_with("https://github.com/")));

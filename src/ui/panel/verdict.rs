@@ -3,7 +3,7 @@
 use leptos::either::Either;
 use leptos::prelude::*;
 
-use super::document::{Formula, Grounds};
+use super::document::{Document, Formula, Grounds};
 use crate::estimate::Estimate;
 use crate::hardware::{Gpu, Vendor};
 use crate::memory::Memory;
@@ -239,7 +239,7 @@ fn Known() -> impl IntoView {
     });
     let band = move || state.current().close_look().map(|detail| detail.band).filter(|_| is_nvidias.get());
     let known = move || match band() {
-        Some(band) => (verdict::accuracy(&band), verdict::rests_on(&band)),
+        Some(band) => (band.in_words(), band.rests_on()),
         None if is_nvidias.get() => ("…".to_owned(), String::new()),
         None => {
             ("none".to_owned(), "no run on such a card was measured; the driver’s part is assumed".to_owned())
@@ -265,6 +265,10 @@ fn Known() -> impl IntoView {
             <Explained id="how-we-know" face="How we know" name="How we know" heading="How we know">
                 {told}
                 <Grounds of=Behind::Verdict />
+                <p class="tools-row">
+                    <Document at=Behind::Card.at() text="What the card has, and who reported it" />
+                    <Document at=Behind::Parameters.at() text="How parameters are counted" />
+                </p>
             </Explained>
         </p>
     }
