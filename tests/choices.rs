@@ -94,7 +94,8 @@ fn what_was_measured_of_such_choices_is_predicted() {
     }
 }
 
-/// trl's `SFTTrainer` on one GPU, whose collator pads; its other trainers and engines were not compared with towers.
+/// trl's `SFTTrainer` on one GPU, whose collator pads, and with pictures under DDP and FSDP2; its other trainers and engines were not compared
+/// with towers.
 #[test]
 fn pictures_under_trl_are_answered_and_what_was_not_compared_is_refused() {
     let pictured = |link: &str| format!("m=Qwen/Qwen2.5-VL-3B-Instruct&img=1&imh=448&imw=448&s=1024&{link}");
@@ -108,7 +109,14 @@ fn pictures_under_trl_are_answered_and_what_was_not_compared_is_refused() {
         "another task than fine-tuning of qwen2_5_vl with trl is not modelled",
     );
     refuses("st=trl&mask=padded&img=0&task=grpo", "another task than fine-tuning of qwen2_5_vl with trl");
-    refuses("st=trl&mask=padded&gpus=2", "a step on several GPUs or under DeepSpeed of qwen2_5_vl with trl");
+    refuses(
+        "st=trl&mask=padded&gpus=2&img=0",
+        "a step of qwen2_5_vl on text alone, on several GPUs or under DeepSpeed, with trl is not modelled",
+    );
+    refuses(
+        "st=trl&mask=padded&gpus=2&shard=zero3",
+        "pictures of qwen2_5_vl under ZeRO-3 with trl is not modelled",
+    );
     refuses("st=trl&mask=padding-free", "a step on packed texts of qwen2_5_vl with trl is not modelled");
     refuses("st=trl&mask=padded&offload=on", "activation offloading of qwen2_5_vl with trl is not modelled");
     refuses("st=unsloth", "pictures are followed with transformers and trl, not with Unsloth");
