@@ -124,16 +124,16 @@ fn engine(job: &Job, architecture: &Architecture, member: &Member) -> Result<(),
         Sharding::Ddp | Sharding::Zero1 | Sharding::Zero2 => {}
         Sharding::Fsdp2 => by_accelerate(architecture, member)?,
         Sharding::Zero3 | Sharding::Distributed => {
-            let what = format!("pictures of {family} under {}", cluster.sharding.label());
+            let what = format!("a step with pictures of {family} under {}", cluster.sharding.label());
             return refuse(Field::Sharding, what, "choose DDP, FSDP2 or ZeRO-2");
         }
     }
     if cluster.cpu != CpuOffload::Off {
-        let what = format!("pictures of {family} beside what is kept in the CPU's memory");
+        let what = format!("a step with pictures of {family} beside what is kept in the CPU's memory");
         return refuse(Field::CpuOffload, what, "keep all on the GPUs");
     }
     if member.checkpointing == Checkpointing::Reentrant {
-        let what = format!("pictures of {family} on several GPUs under reentrant checkpoints");
+        let what = format!("a step with pictures of {family} on several GPUs under reentrant checkpoints");
         return refuse(Field::Checkpointing, what, "choose checkpointing with use_reentrant=False");
     }
     Ok(())
@@ -152,7 +152,7 @@ fn by_accelerate(architecture: &Architecture, member: &Member) -> Result<(), Iss
         Some(VisionCode::Gemma3) => Some("SiglipMultiheadAttentionPoolingHead"),
         Some(VisionCode::Llava | VisionCode::LlavaNext) => Some("CLIPTextEmbeddings"),
         Some(VisionCode::Gemma4) | None => {
-            return not_compared(Field::Sharding, format!("pictures of {family}"), "choose DDP");
+            return not_compared(Field::Sharding, format!("a step with pictures of {family}"), "choose DDP");
         }
     };
     if let Some(class) = lacks {
@@ -163,17 +163,21 @@ fn by_accelerate(architecture: &Architecture, member: &Member) -> Result<(), Iss
         return refuse(Field::Sharding, message, "choose DDP");
     }
     if architecture.blocks.iter().any(|block| matches!(block.ffn, FeedForward::Moe(_))) {
-        return not_compared(Field::Model, format!("pictures of {family}, which has experts,"), "choose DDP");
+        return not_compared(
+            Field::Model,
+            format!("a step with pictures of {family}, which has experts,"),
+            "choose DDP",
+        );
     }
     if member.method == Method::Qlora {
         // measured: 5 % more than is followed of a model whose head is not tied, in a phase that is not the step's
-        let what = format!("pictures of {family} beside 4-bit weights");
+        let what = format!("a step with pictures of {family} beside 4-bit weights");
         return not_compared(Field::Method, what, "choose LoRA, or DDP");
     }
     match member.precision {
         Precision::AmpBf16 | Precision::AmpBf16Weights => Ok(()),
         other => {
-            let what = format!("pictures of {family} in {}", other.label());
+            let what = format!("a step with pictures of {family} in {}", other.label());
             not_compared(Field::Precision, what, "choose bf16 mixed")
         }
     }
