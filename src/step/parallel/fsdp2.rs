@@ -532,6 +532,7 @@ mod tests {
         assert_eq!(shard((1, 4096), Rank::None), (1, 512));
         // the first rank has the only row
         assert_eq!(shard((1, 4096), Rank::Rows(1)), (1, 4096));
+        assert_eq!(shard((1, 4096), Rank::OneRow), (1, 4096));
         assert_eq!(shard((4096, 1), Rank::Columns(1)), (512, 512));
         assert_eq!(shard((16, 4096), Rank::Rows(16)), (2, 8192));
         assert_eq!(shard((4096, 100), Rank::None), (512, 51_200));

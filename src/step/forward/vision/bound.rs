@@ -208,7 +208,7 @@ impl<'t> Parts<'t> {
     fn inside(&self, beginning: &str) -> Option<Range<ParamId>> {
         let mut own = self.made.iter().filter(|(path, _)| path.starts_with(beginning)).map(|(_, made)| made);
         let first = own.next()?;
-        Some(first.start..own.last().unwrap_or(first).end)
+        Some(first.start..own.next_back().unwrap_or(first).end)
     }
 }
 

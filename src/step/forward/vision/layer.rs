@@ -145,7 +145,7 @@ impl<'a> Pass<'_, 'a> {
         if !self.shards {
             return self.tower_block(tower, (number, looked), hidden, shared);
         }
-        let given = shared.map(|tensor| self.machine.unit_input(&tensor));
+        let given = shared.map(|tensor| self.machine.unit_input(tensor));
         self.machine.unit(self.layers.len() + number, hidden, |hidden| {
             self.tower_block(tower, (number, looked), hidden, &given)
         })
