@@ -255,7 +255,7 @@ fn of_parameter((rows, columns, rank): (u64, u64, Rank), numel: u64) -> Option<S
         return None;
     }
     let (first, second) = match rank {
-        Rank::None => (grouped(rows), grouped(columns)),
+        Rank::None | Rank::OneRow => (grouped(rows), grouped(columns)),
         Rank::Rows(rank) => (of_rank(rank, rows), grouped(columns)),
         Rank::Columns(rank) => (grouped(rows), of_rank(rank, columns)),
     };

@@ -94,21 +94,40 @@ fn what_was_measured_of_such_choices_is_predicted() {
     }
 }
 
-/// trl's `SFTTrainer` on one GPU, whose collator pads; its other trainers and engines were not compared with towers.
+/// trl's `SFTTrainer` on one GPU, whose collator pads, and with pictures under DDP and FSDP2; its other trainers and engines were not compared
+/// with towers.
 #[test]
 fn pictures_under_trl_are_answered_and_what_was_not_compared_is_refused() {
     let pictured = |link: &str| format!("m=Qwen/Qwen2.5-VL-3B-Instruct&img=1&imh=448&imw=448&s=1024&{link}");
-    for link in ["st=trl&mask=padded", "st=trl&mask=ones&method=full", "st=trl&mask=padded&img=0"] {
+    for link in [
+        "st=trl&mask=padded",
+        "st=trl&mask=ones&method=full",
+        "st=trl&mask=padded&img=0",
+        "st=trl&mask=padded&gpus=2&shard=ddp",
+        "st=trl&mask=ones&method=full&gpus=8&shard=fsdp2",
+        "st=trl&mask=padded&gpus=2&shard=zero2",
+    ] {
         let answer = estimate(&share::decode(&pictured(link)).scenarios[0]);
         assert!(answer.memory.is_some(), "{link}: {:?}", answer.issues);
     }
+    refuses(
+        "m=google/gemma-3-4b-it&img=1&s=1024&st=trl&mask=padded&gpus=2&shard=fsdp2",
+        "of which the model has no SiglipMultiheadAttentionPoolingHead: it stops",
+    );
     let refuses = |link: &str, message: &str| refuses(&pictured(link), message);
     refuses(
         "st=trl&mask=padded&task=dpo",
         "another task than fine-tuning of qwen2_5_vl with trl is not modelled",
     );
     refuses("st=trl&mask=padded&img=0&task=grpo", "another task than fine-tuning of qwen2_5_vl with trl");
-    refuses("st=trl&mask=padded&gpus=2", "a step on several GPUs or under DeepSpeed of qwen2_5_vl with trl");
+    refuses(
+        "st=trl&mask=padded&gpus=2&img=0",
+        "a step of qwen2_5_vl on text alone, on several GPUs or under DeepSpeed, with trl is not modelled",
+    );
+    refuses(
+        "st=trl&mask=padded&gpus=2&shard=zero3",
+        "a step with pictures of qwen2_5_vl under ZeRO-3 (DeepSpeed) with trl is not modelled",
+    );
     refuses("st=trl&mask=padding-free", "a step on packed texts of qwen2_5_vl with trl is not modelled");
     refuses("st=trl&mask=padded&offload=on", "activation offloading of qwen2_5_vl with trl is not modelled");
     refuses("st=unsloth", "pictures are followed with transformers and trl, not with Unsloth");

@@ -139,11 +139,15 @@ const SENTENCES: &[(&str, &str)] = &[
     ),
     (
         "README.md",
-        "{vision rows} with pictures: worst {vision allocated worst} %, reserved {vision reserved worst} %; {vision-trl rows} with pictures under trl: worst {vision-trl allocated worst} %, reserved {vision-trl reserved worst} %.",
+        "{vision rows} with pictures: worst {vision allocated worst} %, reserved {vision reserved worst} %; {vision-trl rows} with pictures under trl: worst {vision-trl allocated worst} %, reserved {vision-trl reserved worst} %; {vision-ranks rows} with pictures on several GPUs: worst {vision-ranks allocated worst} %, reserved {vision-ranks reserved worst} %.",
     ),
     (
         "docs/pictures.md",
         "Over the {vision-trl rows} rows of `data/measurements/vision-trl.json`: allocated median {vision-trl allocated median} %, 95th percentile {vision-trl allocated p95} %, worst {vision-trl allocated worst} %; reserved median {vision-trl reserved median} %, 95th percentile {vision-trl reserved p95} %, worst {vision-trl reserved worst} %.",
+    ),
+    (
+        "docs/pictures.md",
+        "Over the {vision-ranks rows} rows of `data/measurements/vision-ranks.json`: allocated median {vision-ranks allocated median} %, 95th percentile {vision-ranks allocated p95} %, worst {vision-ranks allocated worst} %; reserved median {vision-ranks reserved median} %, 95th percentile {vision-ranks reserved p95} %, worst {vision-ranks reserved worst} %.",
     ),
     (
         "README.md",

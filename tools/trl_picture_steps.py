@@ -48,7 +48,8 @@ def build(case, own=trl_steps.build):
     model = own(dict(case, images=0))
     picture_switches.freeze(case, model)
     if case["images"]:
-        added = picture_switches.pictures(case, model.config, "cpu")
+        # what is computed of the sizes is told by where they lie; all else of the batch is the trainer's to keep or to let go
+        added = {key: value for key, value in picture_switches.pictures(case, model.config, "cpu").items() if key == "image_sizes"}
         picture_switches.answer(case, model, added)
         # those of the batch that is run are what is asked of; peft calls no hooks of the whole model
         model.base_model.register_forward_pre_hook(lambda module, args, kwargs: added.update((key, kwargs[key]) for key in added if key in kwargs), with_kwargs=True)

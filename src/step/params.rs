@@ -205,8 +205,14 @@ impl Machine {
 
 impl State {
     /// Puts a parameter of the model on the machine; it stays until the end.
-    pub fn add_parameter(&mut self, shape: (u64, u64), dtype: Dtype, trainable: bool, times: u32) -> ParamId {
-        self.add_as(Category::Weights, &PARAMETER, (shape, Rank::None), dtype, (trainable, times))
+    pub fn add_parameter(
+        &mut self,
+        shape: ((u64, u64), Rank),
+        dtype: Dtype,
+        trainable: bool,
+        times: u32,
+    ) -> ParamId {
+        self.add_as(Category::Weights, &PARAMETER, shape, dtype, (trainable, times))
     }
 
     /// Puts something on the machine that is trained beside the model's parameters.

@@ -173,9 +173,10 @@ impl<'a> Ready<'a> {
 
     /// How the process works together with those on other GPUs.
     fn engine(&self) -> Parallel {
-        let trained = self.models.iter().map(|built| built.member).find(|member| member.training.is_some());
+        let trained = self.models.iter().find(|built| built.member.training.is_some());
         let learns_labels = self.round.iter().any(|act| matches!(act, Act::Train { loss: Loss::Labels, .. }));
-        Parallel::of(self.cluster, trained.or(self.models.first().map(|built| built.member)), learns_labels)
+        let own = trained.or(self.models.first()).map(|built| (built.member, &*built.architecture));
+        Parallel::of(self.cluster, own, learns_labels)
     }
 
     /// Whether a model generates.

@@ -68,6 +68,8 @@ pub enum Dims {
 pub enum Rank {
     /// It is no adapter's.
     None,
+    /// The same of a tensor whose first dimension is 1: one row has no part for each of several GPUs, where a vector has.
+    OneRow,
     /// Its rows: what the adapter puts in its low dimension.
     Rows(u32),
     /// Its columns: what it makes of that.

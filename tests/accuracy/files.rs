@@ -201,6 +201,9 @@ pub static VISION: File = File::of("vision");
 /// The same under trl's own trainer, padded or not: the code was done before any was predicted.
 pub static VISION_TRL: File = File::of("vision-trl");
 
+/// The same under DDP, FSDP2, ZeRO-1 and ZeRO-2: `held` were written down before any was predicted.
+pub static VISION_RANKS: File = File::of("vision-ranks");
+
 /// axolotl's fused adapters: `-held-` of families, losses and cards that were measured before they were predicted.
 pub static FUSED_ADAPTERS: File = File::of("fused-adapters");
 
@@ -261,7 +264,7 @@ pub static MEGATRON_LM: File = File::of("megatron-lm");
 pub static PUBLISHED: File = File::of("published");
 
 /// All of them, in the order of `data/measured.tsv`.
-pub static FILES: [&File; 50] = [
+pub static FILES: [&File; 51] = [
     &NULL_DEVICE,
     &FAMILIES,
     &STACKS,
@@ -294,6 +297,7 @@ pub static FILES: [&File; 50] = [
     &EXPERT_LAYERS,
     &VISION,
     &VISION_TRL,
+    &VISION_RANKS,
     &INT8,
     &TORCHAO,
     &GPTQ,

@@ -208,6 +208,11 @@ fn every_row_with_pictures_under_trl_is_predicted() {
 }
 
 #[test]
+fn every_row_with_pictures_on_several_gpus_is_predicted() {
+    VISION_RANKS.is_predicted(32, [0.01, 0.05, 0.06], [0.07, 0.9, 8.9]);
+}
+
+#[test]
 fn every_row_of_int8_is_predicted() {
     INT8.is_predicted(20, [0.001, 0.005, 0.01], [0.001, 0.4, 0.9]);
 }

@@ -23,7 +23,7 @@ use crate::model::blocks::{Block, LinearClass, Param, Rotary, Wiring};
 use crate::model::modeling::{Code, Modeling, PositionIds};
 use crate::scenario::software::{InputGrads, ModelCode, Quantiser, Software};
 use crate::scenario::tuners::scaled;
-use crate::scenario::{Checkpointing, Float8Layers, Method, Optimizer, Precision, Tuner};
+use crate::scenario::{Checkpointing, Float8Layers, Method, Optimizer, Precision, Tuner, VisionTower};
 use crate::step::machine::{Machine, State};
 use crate::step::ops::linear::{self, Shape, Weight};
 use crate::step::parallel::is_by_accelerate;
@@ -194,7 +194,12 @@ impl<'a> Model<'a> {
         let mut tower = None;
         for own in &architecture.towers {
             if let Some(seen) = vision::looks(architecture, batch).filter(|(seen, _)| seen.name == own.name) {
+                // only what is trained is made float32
+                if upcast && batch.pictures.tower == VisionTower::Frozen {
+                    loader.dtype = base;
+                }
                 tower = vision::load(&mut loader, seen, unquantised.as_deref());
+                loader.dtype = dtype;
                 continue;
             }
             loader.idle_tower(own, unquantised.as_deref());

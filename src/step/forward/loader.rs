@@ -28,7 +28,7 @@ use crate::step::ops::{eight_bit, gptq, packed, weight_only};
 use crate::step::parallel::is_loaded_on_cpu;
 use crate::step::params::ParamId;
 use crate::step::what::torch;
-use crate::step::what::{Dims, What};
+use crate::step::what::{Dims, Rank, What};
 
 /// The element type that weights are loaded in.
 pub(super) fn weights_dtype(member: &Member) -> Dtype {
@@ -112,12 +112,22 @@ impl Loader<'_> {
     }
 
     pub fn parameter(&mut self, shape: (u64, u64)) -> ParamId {
+        self.parameter_of((shape, Rank::None))
+    }
+
+    /// The same of a tensor whose first dimension is 1.
+    pub fn parameter_of_one_row(&mut self, numel: u64) -> ParamId {
+        self.parameter_of(((1, numel), Rank::OneRow))
+    }
+
+    fn parameter_of(&mut self, shape: ((u64, u64), Rank)) -> ParamId {
         let (dtype, trainable, times) = (self.dtype, self.trains_base(), self.times);
         let opened = weights_dtype(self.member);
         if dtype == opened || self.is_on_cpu() {
             return self.state.add_parameter(shape, dtype, trainable, times);
         }
-        let half = self.state.while_loading(shape.0.saturating_mul(shape.1), opened);
+        let ((rows, columns), _) = shape;
+        let half = self.state.while_loading(rows.saturating_mul(columns), opened);
         self.load_in(Loading::Upcasts, |own| {
             let id = own.state.add_parameter(shape, dtype, trainable, times);
             own.state.release(half);
@@ -189,7 +199,7 @@ impl Loader<'_> {
             }
             // a buffer of gptqmodel's
             Weight::Quantised(Quantised { compute, .. }) => {
-                self.state.add_parameter((1, spec.output), compute, false, self.times)
+                self.state.add_parameter(((1, spec.output), Rank::None), compute, false, self.times)
             }
             Weight::Plain(_) => self.parameter((1, spec.output)),
         });

@@ -163,6 +163,8 @@ pub(super) struct Pass<'p, 'a> {
     gates: RefCell<Vec<Tensor<'a>>>,
     /// What the tower's layers were given.
     tower_given: RefCell<Option<Shared<Value>>>,
+    /// The pictures' numbers, where a model's root was given them in another element type.
+    pixels: RefCell<Option<Tensor<'a>>>,
     /// What is added to the first layers' hidden states.
     deep: RefCell<Option<vision::Deep<'a>>>,
     /// What it has beside its batch as one of `generate`.
@@ -227,6 +229,7 @@ impl<'a> Model<'a> {
             peft_variables: RefCell::default(),
             gates: RefCell::default(),
             tower_given: RefCell::default(),
+            pixels: RefCell::default(),
             deep: RefCell::default(),
             generating: None,
         }
@@ -401,6 +404,7 @@ impl<'a> Pass<'_, 'a> {
     /// The model up to its last hidden states. Autocast, where it is used, goes on for the head.
     pub fn hidden(&self) -> Hidden<'a> {
         self.enter();
+        self.cast_pixels();
         self.machine.with(|state| {
             state.enter_forward(self.shards);
             state.enter_model(self.wrappers());
@@ -465,6 +469,7 @@ impl<'a> Pass<'_, 'a> {
 
     /// The model's forward pass is over: what its code goes on with, whose gradient begins the backward pass.
     fn leave_forward(&self, result: Tensor<'a>) -> Tensor<'a> {
+        drop(self.pixels.take());
         self.machine.leave_forward(result, self.wrappers(), self.shards)
     }
 

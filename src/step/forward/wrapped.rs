@@ -2,6 +2,7 @@
 
 use super::Model;
 use super::bound::{BoundLayer, find};
+use super::vision::BoundTower;
 use crate::job::HeadKind;
 use crate::scenario::software::Software;
 use crate::scenario::{Cluster, ShardedLayers};
@@ -16,6 +17,7 @@ impl Model<'_> {
         Wrapped {
             params: self.params.clone(),
             layers: self.layers.iter().map(|layer| layer.own.clone()).collect(),
+            tower: self.tower.iter().flat_map(BoundTower::layers).collect(),
             adapters: if self.shards && wrapper == Wrapper::Axolotl { self.adapters() } else { Vec::new() },
             unhooked: self.read_by_functions(),
             repeated: repeated
@@ -76,10 +78,12 @@ impl Model<'_> {
     }
 
     /// What accelerate makes units of beside the layers: the embedding, and the last norm with the output head, or where the
-    /// two share their weight all of it. Of peft's models it does not find the norm, and a head of one number is none to it.
+    /// two share their weight all of it. Of peft's models it does not find the norm, nor of models that see, whose text's model has it; a head
+    /// of one number is none to it.
     /// Source: accelerate 1.15 utils/fsdp_utils.py `fsdp2_prepare_model`, `_find_final_norm`.
     fn ends_by_accelerate(&self) -> Vec<(Gathered, Vec<ParamId>)> {
-        let norm = self.architecture.final_norm.as_ref().filter(|_| !self.member.adapts);
+        let is_found = !self.member.adapts && self.architecture.towers.is_empty();
+        let norm = self.architecture.final_norm.as_ref().filter(|_| is_found);
         let norm = norm.map(|norm| find(&self.outside.norms, |bound| bound.name == norm.name));
         let norm = norm.iter().flat_map(|norm| [norm.weight, norm.bias]).flatten();
         let tokens = (Gathered::ForTokens, vec![self.outside.tokens]);
@@ -92,7 +96,7 @@ impl Model<'_> {
         if self.architecture.head.tied {
             return vec![(Gathered::FromTokens, norm.chain(head).collect())];
         }
-        let tail = if self.member.adapts { Gathered::ForHead } else { Gathered::FromNorm };
+        let tail = if is_found { Gathered::FromNorm } else { Gathered::ForHead };
         vec![tokens, (tail, norm.chain(head).collect())]
     }
 }

@@ -98,11 +98,13 @@ pub(in crate::step) struct Fsdp2 {
     packs_bytes: bool,
     /// Whether shards, their gradients and the optimizer are on the CPU (`CPUOffloadPolicy`).
     offloads: bool,
-    /// The layers, in the order of the model's; then those at its ends; the root, which has all other parameters, last. Behind it a
-    /// model that only scores, which is one unit (trl's `prepare_fsdp`).
+    /// The layers, in the order of the model's; those of its tower, which run before them; then those at its ends; the root, which has all
+    /// other parameters, last. Behind it a model that only scores, which is one unit (trl's `prepare_fsdp`).
     units: Vec<Unit>,
     /// The root's place among them.
     root: usize,
+    /// The layer that runs last.
+    last_layer: Option<usize>,
     /// The units that adapters are by themselves, behind the root.
     adapters: Adapters,
     /// Whether there is such a model.
@@ -192,6 +194,7 @@ impl Fsdp2 {
             ahead: NOTHING,
             ahead_of: 0,
             root: 0,
+            last_layer: None,
             adapters: Adapters::default(),
             reduced: NOTHING,
         }
@@ -244,31 +247,38 @@ impl Fsdp2 {
     /// `fully_shard` on every layer, then on the model; whether the layers that stand for others are given what they leave.
     pub fn wrap(&mut self, params: &Params, model: &Wrapped) -> bool {
         let layers = model.layers.len();
-        let root = layers + model.ends.len();
-        self.root = root;
+        let inner = layers + model.tower.len();
+        let root = inner + model.ends.len();
+        (self.root, self.last_layer) = (root, layers.checked_sub(1));
+        let first = if model.tower.is_empty() { 0 } else { layers };
         self.owners = vec![root as u32; params.list.len()];
         let unit = |ids, before| Unit { before, ..Unit::of(params, ids) };
-        for (index, layer) in model.layers.iter().enumerate() {
+        for (index, layer) in model.layers.iter().chain(&model.tower).enumerate() {
             for id in layer.clone() {
                 self.owners[id as usize] = index as u32;
             }
-            self.units.push(unit(layer.clone().collect(), index.checked_sub(1)));
+            let before = match index {
+                _ if index == first => None,
+                0 => inner.checked_sub(1),
+                _ => Some(index - 1),
+            };
+            self.units.push(unit(layer.clone().collect(), before));
         }
         for (index, (gathered, own)) in model.ends.iter().enumerate() {
             for id in own {
-                self.owners[*id as usize] = (layers + index) as u32;
+                self.owners[*id as usize] = (inner + index) as u32;
             }
-            if let (Gathered::ForTokens, Some(first)) = (gathered, self.units.first_mut()) {
-                first.before = Some(layers + index);
+            if let (Gathered::ForTokens, Some(first)) = (gathered, self.units.get_mut(first)) {
+                first.before = Some(inner + index);
             }
             self.ends.push(*gathered);
-            let before = if *gathered == Gathered::ForChunks { layers.checked_sub(1) } else { None };
+            let before = if *gathered == Gathered::ForChunks { self.last_layer } else { None };
             self.units.push(unit(own.clone(), before));
         }
         let own = |id: &ParamId| self.owners[*id as usize] as usize == root;
         let own = model.params.clone().map(|id| id as ParamId).filter(own).collect();
         let head = model.ends.iter().position(|(gathered, _)| *gathered == Gathered::ForChunks);
-        self.units.push(unit(own, head.map(|place| layers + place).or(layers.checked_sub(1))));
+        self.units.push(unit(own, head.map(|place| inner + place).or(self.last_layer)));
         self.wrap_adapters(params, model);
         // of a body that runs again and again the last layer comes before the first
         let mut alike = true;
@@ -376,8 +386,7 @@ impl Fsdp2 {
     /// What the first unit of a pass takes for the one before it where the model ran before without gradients: the last one of that
     /// pass, which nobody calls for. The root is there then, where it has anything (`_backward_prefetch`).
     fn of_earlier_pass(&self) -> Option<usize> {
-        let layers = self.root() - self.ends.len();
-        (self.passes > 1 && self.units[self.root()].params.is_empty()).then(|| layers.checked_sub(1))?
+        (self.passes > 1 && self.units[self.root()].params.is_empty()).then_some(self.last_layer)?
     }
 
     /// `reshard`: the storages of the whole parameters are resized to nothing, whoever saved them.
@@ -438,13 +447,23 @@ impl Fsdp2 {
             heap.release(std::mem::replace(&mut output, cast));
         }
         heap.release(last);
+        self.add_to(heap, unit, output);
+    }
+
+    /// The gradients of a unit's shards are there.
+    fn add_to(&mut self, heap: &mut Heap, unit: usize, gradient: StorageId) {
         let own = &mut self.units[unit].grad;
         if *own == NOTHING && !self.offloads {
-            *own = output;
+            *own = gradient;
         } else {
             // added to those of earlier micro-batches, or copied to the CPU
-            heap.release(output);
+            heap.release(gradient);
         }
+    }
+
+    /// The gradient of the shard of a parameter that is alone in its unit, which nothing reduced.
+    pub fn add_gradient(&mut self, heap: &mut Heap, id: ParamId, gradient: StorageId) {
+        self.add_to(heap, self.owners[id as usize] as usize, gradient);
     }
 
     /// `_chunk_cat` has a kernel that makes float32 of bfloat16, and none of float16 (`_chunk_cat_out_cuda`): gradients whose rows do not
@@ -513,6 +532,7 @@ mod tests {
         assert_eq!(shard((1, 4096), Rank::None), (1, 512));
         // the first rank has the only row
         assert_eq!(shard((1, 4096), Rank::Rows(1)), (1, 4096));
+        assert_eq!(shard((1, 4096), Rank::OneRow), (1, 4096));
         assert_eq!(shard((4096, 1), Rank::Columns(1)), (512, 512));
         assert_eq!(shard((16, 4096), Rank::Rows(16)), (2, 8192));
         assert_eq!(shard((4096, 100), Rank::None), (512, 51_200));

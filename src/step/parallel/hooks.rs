@@ -10,7 +10,7 @@ use crate::step::what::{Source, What};
 
 static UNIT_INPUT: What = What::own(
     "cast",
-    "a module's input in the element type that its unit computes in, kept for the gradient of LoRA's weight",
+    "a module's input in the element type that its unit computes in",
     Source::At("PyTorch, torch/distributed/fsdp/_fully_shard/_fsdp_state.py"),
 );
 
@@ -150,6 +150,16 @@ impl Machine {
         }
         let output = body(&self.enter_unit(unit, input));
         self.leave_unit(unit, output)
+    }
+
+    /// What a unit is given beside its input, in the element type that it computes in (`cast_forward_inputs`): as it is where the unit runs
+    /// again, in which its hook does nothing (`_pre_forward`), and where there are no units.
+    pub fn unit_input<'m>(&'m self, given: &Tensor<'m>) -> Tensor<'m> {
+        let compute = self.with(|state| {
+            let is_cast = given.value.dtype == Dtype::F32 && !state.recomputing;
+            state.parallel.units().filter(|_| is_cast).map(|fsdp| fsdp.compute())
+        });
+        given.to_as(compute.unwrap_or(given.value.dtype), &UNIT_INPUT)
     }
 
     /// A unit's forward pass begins: whoever gives its input a gradient has its own reduced.

@@ -27,6 +27,7 @@ use super::params::{Kept, ParamId, Params};
 use super::what::{Rank, What};
 use crate::dtype::Dtype;
 use crate::job::Member;
+use crate::model::Architecture;
 use crate::scenario::software::{HeadCode, Software, Trainer};
 use crate::scenario::{Checkpointing, Cluster, LossKernel, Method, Precision, Sharding};
 use crate::work::Group;
@@ -69,6 +70,8 @@ pub(super) struct Wrapped {
     pub params: Range<usize>,
     /// Those of each layer.
     pub layers: Vec<Range<ParamId>>,
+    /// Those of each layer of what looks at pictures.
+    pub tower: Vec<Range<ParamId>>,
     /// By layer: what of its adapters is a unit by itself, in the order in which it runs.
     pub adapters: Vec<Vec<ParamId>>,
     /// Those of them whose own modules are never called, so that no hook is around them.
@@ -105,13 +108,15 @@ pub(super) enum Parallel {
 }
 
 /// Whether `find_unused_parameters` is on, as transformers' Trainer has it for a model of peft's and for one without checkpoints
-/// (trainer.py `_build_accelerator_args`). A plain loop leaves it off, which is DDP's own default, and so does LLaMA-Factory for adapters
+/// (trainer.py `_build_accelerator_args`), and trl for every model that sees, whose tower a text alone leaves without gradients (trl 1.16
+/// trainer/sft_trainer.py). A plain loop leaves it off, which is DDP's own default, and so does LLaMA-Factory for adapters
 /// (hparams/parser.py).
-fn finds_unused(member: &Member) -> bool {
+fn finds_unused(member: &Member, architecture: &Architecture) -> bool {
     let is_told_not_to = member.adapts && member.loss == LossKernel::LogSoftmax;
+    let sees = !architecture.towers.is_empty() && member.checkpointing != Checkpointing::Reentrant;
     Software::of(member.stack).head == HeadCode::Trl
         && !is_told_not_to
-        && (member.adapts || member.checkpointing == Checkpointing::Off)
+        && (member.adapts || member.checkpointing == Checkpointing::Off || sees)
 }
 
 /// Whether the optimizer is given two groups of parameters, as transformers' Trainer does with norms and biases, which are not decayed
@@ -145,8 +150,9 @@ pub(super) fn is_loaded_on_cpu(member: &Member) -> bool {
 }
 
 impl Parallel {
-    /// How the ranks of a cluster train a member, towards the labels of its batches or something else.
-    pub fn of(cluster: Cluster, member: Option<&Member>, learns_labels: bool) -> Parallel {
+    /// How the ranks of a cluster train a member of that architecture, towards the labels of its batches or something else.
+    pub fn of(cluster: Cluster, trained: Option<(&Member, &Architecture)>, learns_labels: bool) -> Parallel {
+        let member = trained.map(|(member, _)| member);
         let trainer = member.map_or(Trainer::Loop, |member| Software::of(member.stack).trainer);
         // what shards and partitions are computed in, which their engine is told (`param_dtype`; `bf16` or `fp16`)
         let compute = match member.map(|member| member.precision) {
@@ -161,7 +167,10 @@ impl Parallel {
             // refused by `supported`
             Sharding::Distributed => Parallel::Alone,
             _ if cluster.is_many() && cluster.layout.tensor == cluster.gpus => Parallel::Tensor(cluster.gpus),
-            Sharding::Ddp => Parallel::Ddp(Box::new(Ddp::of(cluster, member.is_some_and(finds_unused)))),
+            Sharding::Ddp => {
+                let finds_unused = trained.is_some_and(|(member, own)| finds_unused(member, own));
+                Parallel::Ddp(Box::new(Ddp::of(cluster, finds_unused)))
+            }
             Sharding::Fsdp2 => Parallel::Fsdp2(Box::new(Fsdp2::of(cluster, compute, trainer))),
             Sharding::Zero1 | Sharding::Zero2 => {
                 Parallel::Zero(Box::new(Zero::of(cluster, compute, member.is_some_and(groups_parameters))))
@@ -340,9 +349,10 @@ impl Parallel {
         }
     }
 
-    /// Whether autocast is around a model whose layers are units, as transformers' Trainer has it.
+    /// Whether autocast is around a model whose layers are units: accelerate puts none around what it shards (accelerate 1.15
+    /// accelerator.py `_prepare_fsdp2`).
     pub fn has_units_under_autocast(&self) -> bool {
-        self.fsdp2().is_some_and(|fsdp| fsdp.wrapper().is_under_trainer())
+        self.fsdp2().is_some_and(|fsdp| fsdp.wrapper() == Wrapper::Axolotl)
     }
 
     /// Whether adapters are units by themselves, whose stored element type their layer reads.

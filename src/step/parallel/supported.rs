@@ -68,7 +68,9 @@ pub(in crate::step) fn supported(
             return refuse(Field::Stack, what, "choose transformers, trl, Liger or torchtune");
         }
     }
-    if job.round.iter().filter_map(Act::batch).any(|batch| batch.pictures.count > 0) {
+    let sees = job.round.iter().filter_map(Act::batch).any(|batch| batch.pictures.count > 0);
+    // what of trl's is refused lies with the pictures
+    if sees && member.stack != Stack::Trl {
         return refuse(Field::Pictures, "a step with pictures".into(), "use one GPU, or text alone");
     }
     // what is held against a model that is trained is whole on every GPU, and only scores
@@ -134,7 +136,7 @@ pub(in crate::step) fn supported(
         }
     }
     match job.cluster.sharding {
-        Sharding::Ddp if member.method == Method::Full && !architecture.towers.is_empty() => {
+        Sharding::Ddp if member.method == Method::Full && !architecture.towers.is_empty() && !sees => {
             let what = "full fine-tuning of a model with parts that text does not run, which DDP stops at (\"Expected to have \
                         finished reduction\"),";
             refuse(Field::Method, what.into(), "choose LoRA or QLoRA")
@@ -147,7 +149,7 @@ pub(in crate::step) fn supported(
         ),
         Sharding::Fsdp2 | Sharding::Zero1 | Sharding::Zero2 | Sharding::Zero3 => {
             steps(job.cluster, training.optimizer)?;
-            sharded(job.cluster, member, architecture, modeling).map_err(|(field, what, fix)| {
+            sharded(job.cluster, member, (architecture, sees), modeling).map_err(|(field, what, fix)| {
                 Issue::error(field, format!("{what} is not modelled under {engine}")).with_fix(fix)
             })
         }
@@ -407,11 +409,11 @@ fn is_adam(optimizer: Optimizer) -> bool {
     matches!(optimizer, Optimizer::AdamW | Optimizer::AdamWFused | Optimizer::AdamWForLoop | Optimizer::Adam)
 }
 
-/// What of a model is not modelled under FSDP2 and ZeRO: the field, what it is and what would be.
+/// What of a model, and of one that sees pictures, is not modelled under FSDP2 and ZeRO: the field, what it is and what would be.
 fn sharded(
     cluster: Cluster,
     member: &Member,
-    architecture: &Architecture,
+    (architecture, sees): (&Architecture, bool),
     modeling: Modeling,
 ) -> Result<(), (Field, String, &'static str)> {
     if member.method.has_adapters() && member.lora.trains_embeddings {
@@ -456,7 +458,7 @@ fn sharded(
     let attends = |block: &Block| matches!(block.mixer, Mixer::Attention(_));
     let is_plain = modeling.code == Code::Llama
         && architecture.encoder.is_none()
-        && architecture.towers.is_empty()
+        && (sees || architecture.towers.is_empty())
         && architecture.extra.is_empty()
         && architecture.blocks.iter().all(attends);
     if !is_plain {

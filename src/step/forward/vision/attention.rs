@@ -69,12 +69,14 @@ impl<'a> Pass<'_, 'a> {
             [q, k] = self.machine.serving(&roles::ROTATION, || {
                 let types = [q.value.dtype, k.value.dtype];
                 let floats = [&q, &k].map(|x| x.to(Dtype::F32));
-                let [turned_q, turned_k] = [0, 1].map(|index| floats[index].rotated(cos, sin));
+                let turns = [cos, sin].map(|turn| turn.to(Dtype::F32));
+                let [turned_q, turned_k] = [0, 1].map(|index| floats[index].rotated(&turns[0], &turns[1]));
                 let first = turned_q.to(types[0]);
                 drop(turned_q);
                 let second = turned_k.to(types[1]);
                 drop(turned_k);
                 drop(floats);
+                drop(turns);
                 [first, second]
             });
         }

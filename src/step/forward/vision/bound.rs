@@ -9,6 +9,7 @@ use crate::step::forward::loader::Loader;
 use crate::step::ops::linear::{self, Shape, Weight};
 use crate::step::ops::norm::NormLayer;
 use crate::step::params::ParamId;
+use std::ops::Range;
 
 /// The modules of a tower by the end of their path, as people are shown them.
 const MODULES: [(&str, &str); 75] = [
@@ -111,6 +112,11 @@ pub(in crate::step::forward) struct BoundTower<'a> {
 }
 
 impl BoundTower<'_> {
+    /// The parameters of each of its layers.
+    pub(in crate::step::forward) fn layers(&self) -> impl Iterator<Item = Range<ParamId>> {
+        self.blocks.iter().map(|block| block.own.clone())
+    }
+
     /// The linear layers in its layers.
     pub(in crate::step::forward) fn inside(&self) -> impl Iterator<Item = &linear::Layer> {
         self.blocks.iter().flat_map(|block| block.qkv.iter().chain([&block.proj]).chain(&block.mlp))
@@ -153,6 +159,8 @@ pub(super) enum Projector {
 }
 
 pub(super) struct BoundBlock {
+    /// All that is in it.
+    pub own: Range<ParamId>,
     pub norms: [NormLayer; 2],
     /// Norms behind the halves, where there are such.
     pub after: Option<[NormLayer; 2]>,
@@ -179,6 +187,8 @@ struct Parts<'t> {
     linears: Vec<(&'t str, linear::Layer)>,
     norms: Vec<(&'t str, NormLayer)>,
     others: Vec<(&'t str, ParamId)>,
+    /// What each path made, adapters among it.
+    made: Vec<(&'t str, Range<ParamId>)>,
 }
 
 impl<'t> Parts<'t> {
@@ -192,6 +202,13 @@ impl<'t> Parts<'t> {
 
     fn norm(&self, path: &str) -> Option<NormLayer> {
         Self::of(&self.norms, path)
+    }
+
+    /// All that paths of that beginning made.
+    fn inside(&self, beginning: &str) -> Option<Range<ParamId>> {
+        let mut own = self.made.iter().filter(|(path, _)| path.starts_with(beginning)).map(|(_, made)| made);
+        let first = own.next()?;
+        Some(first.start..own.next_back().unwrap_or(first).end)
     }
 }
 
@@ -215,6 +232,7 @@ pub(in crate::step::forward) fn load<'a>(
     let mut params = tower.params.iter().peekable();
     while let Some(param) = params.next() {
         let path = param.name.strip_suffix(".weight").unwrap_or(&param.name);
+        let start = loader.state.params.next();
         let bias_of = |name: &str| name.strip_suffix(".bias") == Some(path);
         let bias = params.peek().is_some_and(|next| bias_of(&next.name));
         match (param.role, &param.shape[..]) {
@@ -243,14 +261,19 @@ pub(in crate::step::forward) fn load<'a>(
             _ => {
                 loader.state.module = shown(path);
                 let rows = param.shape.first().copied().unwrap_or(1).max(1);
-                let id = loader.parameter((rows, param.numel() / rows));
+                let id = match param.shape[..] {
+                    [1, _, ..] => loader.parameter_of_one_row(param.numel()),
+                    _ => loader.parameter((rows, param.numel() / rows)),
+                };
                 parts.others.push((path, id));
+                parts.made.push((path, id..loader.state.params.next()));
                 continue;
             }
         }
         if bias {
             params.next();
         }
+        parts.made.push((path, start..loader.state.params.next()));
     }
     if frozen {
         (first..loader.state.params.next()).for_each(|id| loader.freeze(id));
@@ -331,6 +354,7 @@ fn bound<'a>((tower, vision): (&'a Tower, &'a Vision), parts: &Parts<'_>) -> Opt
         let trained = |part: &str| Parts::of(&parts.others, &at(part));
         let pair = |[first, second]: [&str; 2]| Some([parts.norm(&at(first))?, parts.norm(&at(second))?]);
         Some(BoundBlock {
+            own: parts.inside(&at(""))?,
             after: pair(["post_attention_layernorm", "post_feedforward_layernorm"]),
             heads: pair(own.heads),
             scales: trained("lambda_1").zip(trained("lambda_2")).map(|(first, second)| [first, second]),

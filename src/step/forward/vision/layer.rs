@@ -36,6 +36,9 @@ impl Model<'_> {
 impl<'a> Pass<'_, 'a> {
     /// The pictures' numbers in the element type of the weight that embeds them; the batch's own are float32.
     pub(super) fn pixels(&self, tower: &BoundTower<'a>, looked: Looked<'_>) -> Tensor<'a> {
+        if let Some(cast) = &*self.pixels.borrow() {
+            return cast.clone();
+        }
         let dtype = self.machine.with(|state| state.params.get(tower.patch).dtype);
         let numbers = looked.numbers();
         if dtype == Dtype::F32 {
@@ -43,6 +46,15 @@ impl<'a> Pass<'_, 'a> {
         } else {
             self.constant(numbers, dtype, &PIXELS)
         }
+    }
+
+    /// The pictures' numbers as the root of a model whose units are sharded hands them on (`cast_forward_inputs`); they stay until its
+    /// forward pass is over.
+    pub(in crate::step::forward) fn cast_pixels(&self) {
+        let Some(looked) = self.looked(self.batch).filter(|_| self.shards) else { return };
+        let numbers = looked.lies().saturating_mul(looked.vision.patch_numbers);
+        let given = Tensor { machine: self.machine, value: Value::plain(NOTHING, numbers, Dtype::F32) };
+        self.pixels.replace(Some(self.machine.unit_input(&given)));
     }
 
     /// `torch.cat` of the tokens of all pictures, in the element type of the text's.
@@ -73,11 +85,11 @@ impl<'a> Pass<'_, 'a> {
     ) -> Tensor<'a> {
         match self.checkpointing() {
             Checkpointing::Off | Checkpointing::Selective => {
-                self.tower_block(tower, (number, looked), hidden, shared)
+                self.tower_unit(tower, (number, looked), hidden, shared)
             }
             // its function is given nothing that needs a gradient, and returns nothing that does
             Checkpointing::Reentrant if !hidden.value.requires_grad() => {
-                self.without_gradients(|| self.tower_block(tower, (number, looked), hidden, shared))
+                self.without_gradients(|| self.tower_unit(tower, (number, looked), hidden, shared))
             }
             Checkpointing::NonReentrant | Checkpointing::Reentrant | Checkpointing::Offloaded => {
                 let storage = |index: usize| {
@@ -90,7 +102,7 @@ impl<'a> Pass<'_, 'a> {
                 let arguments = [storage(0), storage(1), of(&shared.positions), of(&shared.full), NOTHING];
                 self.machine.checkpointed(self.layers.len() + number, hidden, arguments, || {
                     self.machine.with(|state| state.graph.note_named(|place| place != MASK || !by_position));
-                    self.tower_block(tower, (number, looked), hidden, shared)
+                    self.tower_unit(tower, (number, looked), hidden, shared)
                 })
             }
         }
@@ -115,11 +127,28 @@ impl<'a> Pass<'_, 'a> {
         self.machine.with(|state| state.autocast = self.autocast);
         let output = self
             .machine
-            .within("visual", &TOWER, || self.tower_block(tower, (number, looked), hidden, &shared));
+            .within("visual", &TOWER, || self.tower_unit(tower, (number, looked), hidden, &shared));
         self.machine.with(|state| state.keep_output(output.value.storage));
         drop(output);
         self.leave_autocast();
         true
+    }
+
+    /// `layer(hidden_states, …)`: its forward, with the hooks of a unit whose parameters are sharded around it.
+    fn tower_unit(
+        &self,
+        tower: &BoundTower<'a>,
+        (number, looked): (usize, Looked<'_>),
+        hidden: &Tensor<'a>,
+        shared: &Shared<Tensor<'a>>,
+    ) -> Tensor<'a> {
+        if !self.shards {
+            return self.tower_block(tower, (number, looked), hidden, shared);
+        }
+        let given = shared.map(|tensor| self.machine.unit_input(tensor));
+        self.machine.unit(self.layers.len() + number, hidden, |hidden| {
+            self.tower_block(tower, (number, looked), hidden, &given)
+        })
     }
 
     /// `Qwen2_5_VLVisionBlock.forward`.

@@ -66,8 +66,7 @@ impl Fsdp2 {
     /// are gathered ahead in backward, the root's behind it.
     pub fn call_tail(&mut self) -> Option<usize> {
         let (tail, root) = (self.tail()?, self.root());
-        let layers = root - self.ends.len();
-        self.units[tail].before = layers.checked_sub(1);
+        self.units[tail].before = self.last_layer;
         self.units[root].before = Some(tail);
         Some(tail)
     }

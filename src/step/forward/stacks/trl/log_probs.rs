@@ -5,7 +5,8 @@
 //! all its trainers score labels with. Compared with the allocator's trace of that code.
 
 use crate::dtype::Dtype;
-use crate::step::autograd::{Grad, Input, Node, Results, only};
+use crate::memory::Category;
+use crate::step::autograd::{Edge, Grad, Input, Node, Results, only};
 use crate::step::forward::stacks::fused_loss::lengths;
 use crate::step::heap::{NOTHING, StorageId};
 use crate::step::kernels;
@@ -31,6 +32,11 @@ static WHOLE_WEIGHT: What = What::own(
     "full_tensor",
     "the head's whole weight, gathered as it is stored: kept for backward",
     Source::At("PyTorch, torch/distributed/tensor; trl, trainer/utils.py add_fused_lm_head"),
+);
+static OWN_ROWS: What = What::own(
+    "split",
+    "this rank's rows of the gradient of the head's whole weight",
+    Source::At("PyTorch, torch/distributed/tensor/placement_types.py _select_split_tensor"),
 );
 static LOG: What = What::own("log", "the logarithm of each token's sum of exponentials", Source::FusedLoss);
 static ENTROPY: What = What::own("entropy", "the entropy of each token's probabilities", Source::FusedLoss);
@@ -199,19 +205,28 @@ impl State {
     }
 
     /// A parameter of the head, which is never called: where FSDP2 has not gathered it, it is gathered here, and as it is stored
-    /// (`weight.full_tensor()`).
+    /// (`weight.full_tensor()`). The gradient of the whole is cut to this rank's rows, which no unit reduces.
     fn read_by_head(&mut self, id: Option<ParamId>) -> Value {
         id.into_iter().for_each(|id| self.read_outside(id));
         let sharded = id.filter(|id| self.parallel.has_units() && !self.parallel.is_there(*id));
         let Some(id) = sharded else { return self.weight_if(id) };
         let (numel, kept) = (self.params.get(id).numel, self.params.get(id).kept);
-        if self.params.get(id).trainable {
-            self.meet_unmodelled("a trained output head that FSDP2 has not gathered");
-        }
         let padded = self.parallel.all_of(kept);
         let storage = self.alloc(padded, kept.dtype, &WHOLE_WEIGHT);
         self.parallel.send_shards(&mut self.heap, padded.saturating_mul(kept.dtype.bytes()));
-        Value::plain(storage, numel, kept.dtype)
+        let mut shard = Value::plain(NOTHING, kept.numel, kept.dtype);
+        if self.params.get(id).trainable && self.graph.enabled {
+            shard = shard.at(Edge::Param(self.leaf(&shard, false)));
+        }
+        let node = self.node([&shard], move |state, _, _| {
+            let bytes = kept.numel.saturating_mul(kept.dtype.bytes());
+            let own = state.alloc_as(Category::Gradients, bytes, kept.dtype, &OWN_ROWS);
+            if let Some(fsdp) = state.parallel.units() {
+                fsdp.add_gradient(&mut state.heap, id, own);
+            }
+            [None; 3]
+        });
+        Value::plain(storage, numel, kept.dtype).at(node.output(0))
     }
 
     /// `mm_buf`: what every tile of the logits is written into.
