@@ -15,7 +15,10 @@ fn main() -> ExitCode {
     let misread: Vec<_> =
         shared.notices.iter().chain(&share::unknown(&link)).map(ToString::to_string).collect();
     if !link.contains('=') || !misread.is_empty() {
-        eprintln!("give a share link: {}", misread.join("; "));
+        eprintln!(
+            "no answer: {}",
+            if misread.is_empty() { "give a share link".to_owned() } else { misread.join("; ") }
+        );
         return ExitCode::from(2);
     }
     let scenario = shared.scenarios.into_iter().next().unwrap_or_default();

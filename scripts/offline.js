@@ -6,7 +6,9 @@ import { readFileSync, readdirSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 
 const dist = process.argv[2] ?? "dist";
-const isKept = (name) => statSync(join(dist, name)).isFile() && !["sw.js", "robots.txt", "social.png"].includes(name);
+// tables of data beside the documents are looked at by few
+const isKept = (name) =>
+  statSync(join(dist, name)).isFile() && !["sw.js", "robots.txt", "social.png"].includes(name) && !name.startsWith("docs/data/");
 const files = readdirSync(dist, { recursive: true }).filter(isKept).sort();
 // The page is asked for by its folder; some hosts redirect its file name there.
 const addresses = files.map((name) => (name === "index.html" ? "./" : name));

@@ -1,5 +1,6 @@
 //! The answer: [`estimate`] executes one training step of a [`Scenario`] and says what it needs.
 
+use crate::hardware::Gpu;
 use crate::issue::{Field, Issue, Severity};
 use crate::memory::{HostSpikes, Memory, WholeExperts};
 use crate::model::Architecture;
@@ -67,7 +68,7 @@ pub(crate) fn estimate_within(scenario: &Scenario, room: Bytes) -> Estimate {
                         issues.extend(offloaded(answer.offloaded));
                         issues.extend(on_host(answer.on_host, scenario));
                         issues.extend(spikes(scenario, answer.host, architecture.parameters()));
-                        issues.extend(of_older_trl(scenario));
+                        issues.extend(of_older_trl(scenario, &architecture, &gpu));
                         issues.extend(read_by_each(scenario, architecture.parameters()));
                         issues.extend(whole_experts(scenario, &architecture.model_type, answer.experts));
                         memory = Some(answer);
@@ -91,10 +92,17 @@ fn offloaded(bytes: Bytes) -> Option<Issue> {
 }
 
 /// That a trl that many still have takes more (docs/versions.md).
-fn of_older_trl(scenario: &Scenario) -> Option<Issue> {
-    let is_fused = scenario.stack == Stack::Trl && scenario.savings.loss == LossKernel::Standard;
-    let message = "this is trl 1.16: up to 1.6 SFTTrainer made all logits, which takes more";
-    (is_fused && scenario.task == Task::Sft).then(|| {
+fn of_older_trl(scenario: &Scenario, architecture: &Architecture, gpu: &Gpu) -> Option<Issue> {
+    if scenario.stack != Stack::Trl
+        || scenario.task != Task::Sft
+        || scenario.savings.loss != LossKernel::Standard
+    {
+        return None;
+    }
+    let mut earlier = scenario.clone();
+    earlier.savings.loss = LossKernel::Full;
+    let message = "this is what trl 1.16 does: up to 1.6 SFTTrainer made all logits, which takes more";
+    step::is_supported(architecture, &earlier, gpu).then(|| {
         Issue::new(Severity::Note, Field::Loss, message)
             .with_fix("where pip show trl says 1.6 or less, choose Full logits")
     })
@@ -296,6 +304,7 @@ mod tests {
             let memory = whole.memory.as_ref().unwrap_or_else(|| panic!("{sharding:?}: {:?}", whole.issues));
             let (rests, needed) = (memory.resting.total(), memory.needed());
             assert_eq!(estimate_within(&scenario, needed), whole, "{sharding:?}");
+            assert_eq!(estimate_within(&scenario, needed + Bytes(1)), whole, "{sharding:?}");
             for room in [Bytes(0), Bytes(rests.0 / 8)] {
                 let none = estimate_within(&scenario, room);
                 assert!(none.memory.is_none() && none.errors().next().is_none(), "{sharding:?}: {none:?}");
@@ -312,9 +321,11 @@ mod tests {
             issues.into_iter().any(|issue| issue.field == Field::Loss && issue.message.contains("up to 1.6"))
         };
         assert!(told("v=1&method=lora&st=trl"));
-        for other in
-            ["v=1&method=lora", "v=1&method=lora&st=trl&loss=full", "v=1&task=dpo&method=lora&st=trl"]
-        {
+        // where all logits are not followed there is nothing to choose
+        let seeing = "v=1&method=lora&st=trl&m=Qwen/Qwen2.5-VL-3B-Instruct";
+        let others =
+            ["v=1&method=lora", "v=1&method=lora&st=trl&loss=full", "v=1&task=dpo&method=lora&st=trl"];
+        for other in others.into_iter().chain([seeing]) {
             assert!(!told(other), "{other}");
         }
     }

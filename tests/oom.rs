@@ -203,8 +203,14 @@ fn a_bare_size_is_not_pinned_on_a_moment_that_had_room() {
     let decoded = decode(text, &linked("gpu=rtx-3060-12gb&b=2")).expect("a message");
     let first = &decoded.suspects[0];
     assert!(first.agrees.is_none() && first.phase != "loading", "{:?}", decoded.suspects);
-    let loaded = decoded.suspects.iter().filter(|suspect| suspect.phase == "loading");
-    assert!(loaded.clone().all(|suspect| suspect.agrees == Some(false)), "{:?}", decoded.suspects);
+    let may_be = decoded.suspects.iter().filter(|suspect| suspect.agrees != Some(false));
+    assert!(
+        may_be.count() > 0
+            && decoded
+                .suspects
+                .iter()
+                .all(|suspect| suspect.phase != "loading" || suspect.agrees == Some(false))
+    );
 }
 
 #[test]

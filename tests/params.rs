@@ -40,6 +40,32 @@ fn every_model_counts_exactly() {
     check(|entry| same("parameters", whole(entry)?.parameters(), entry.parameters));
 }
 
+/// What docs/formulas.md says of the catalogue's numbers beside those that were published.
+#[test]
+fn the_document_counts_whose_number_was_published() {
+    let table = data("data/models.csv");
+    let mut lines = table.lines();
+    let column =
+        |name: &str, titles: &str| titles.split(',').position(|title| title == name).expect("a column");
+    let titles = lines.next().expect("titles");
+    let (own, published) = (column("parameters", titles), column("published", titles));
+    let [mut same, mut other, mut none] = [0; 3];
+    for line in lines {
+        let fields: Vec<&str> = line.split(',').collect();
+        match fields[published] {
+            "" => none += 1,
+            number if number == fields[own] => same += 1,
+            _ => other += 1,
+        }
+    }
+    let said = format!(
+        "of the {} models of the catalogue {same} have exactly what their checkpoint was published to have; {other} differ",
+        same + other + none
+    );
+    assert!(data("docs/formulas.md").contains(&said), "{said}");
+    assert!(data("docs/formulas.md").contains(&format!("of {none} no exact number was published")), "{none}");
+}
+
 #[test]
 fn the_packed_catalogue_reads_as_the_files_do() {
     check(|entry| {

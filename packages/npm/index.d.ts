@@ -51,6 +51,15 @@ export interface Answer {
   phases?: { first: Record<string, Peak>; steady: Record<string, Peak> };
   resting?: Parts;
   parameters?: { total: number; trainable: number };
+  /** How far what is allocated may be off, in percent, by measured runs: how many of them, and how many on real GPUs. */
+  measured_error?: {
+    percent: number;
+    more_percent: number;
+    reserved_percent: number | null;
+    rests_on: string;
+    runs: number;
+    on_real_gpus: number;
+  };
 }
 
 /** One setting that becomes another. */

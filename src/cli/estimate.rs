@@ -54,8 +54,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     })
     .noting(asked.notices);
     if asked.is_misread && (arguments.fail_unless_fits || arguments.fail_if_over.is_some()) {
-        output
-            .say("error: nothing is held to a limit that the link does not say: mend what could not be read");
+        output.say("error: the limit was not checked: part of what was asked could not be read");
         output.status = 2;
     }
     for answer in &answers {

@@ -238,7 +238,15 @@ pub fn json(answer: &Answer) -> Value {
         put("resting", parts(&memory.resting));
         put("parameters", parameters(memory));
         if let Some(band) = answer.band() {
-            put("measured_error", json!(band));
+            let error = json!({
+                "percent": band.percent,
+                "more_percent": band.more_percent,
+                "reserved_percent": band.reserved_percent,
+                "rests_on": band.rests_on(),
+                "runs": band.rows,
+                "on_real_gpus": band.on_cards,
+            });
+            put("measured_error", error);
         }
         if let Some(pace) = answer.pace() {
             put("time", pace_json(scenario, &pace));

@@ -191,7 +191,7 @@ impl Builder<'_> {
             self.choice("The card has", |scenario| {
                 scenario.gpu().map_or(Cell::Empty, |gpu| Cell::Amount(gpu.memory))
             }),
-            self.choice("Beside that vLLM has", |scenario| {
+            self.choice("vLLM's share of it", |scenario| {
                 let share = scenario.card().map_or(Bytes::ZERO, |card| scenario.colocated(card.memory));
                 if share == Bytes::ZERO { Cell::Empty } else { Cell::Amount(share) }
             }),

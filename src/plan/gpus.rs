@@ -84,7 +84,7 @@ pub fn on_gpus(scenario: &Scenario, gpus: u64) -> Scenario {
 /// machines; none where not even the largest of [`GPU_COUNTS`] does.
 ///
 /// # Errors
-/// Why there is no answer on several GPUs.
+/// Why there is no answer on several GPUs, where it is known before the step is run or some number has room for what rests.
 ///
 /// ```
 /// use headroom::plan::fewest_gpus;

@@ -26,7 +26,7 @@ type Known<T> = RefCell<Vec<(Scenario, Gpu, T)>>;
 pub(super) enum Tensors {
     /// So much.
     Take(Bytes),
-    /// More than a card of so much has room for.
+    /// More than so much.
     Exceed(Bytes),
     /// There is no estimate.
     Unknown,
@@ -66,14 +66,16 @@ impl Recorded {
         let mut known = self.tensors.borrow_mut();
         let before = place(&known, &own, gpu);
         if let Some((.., tensors)) = before.and_then(|at| known.get(at))
-            && !matches!(tensors, Tensors::Exceed(room) if *room < gpu.memory)
+            && !matches!(tensors, Tensors::Exceed(room) if *room < gpu.memory.saturating_sub(gpu.context))
         {
             return *tensors;
         }
         let estimate = estimate_within(scenario, gpu.memory);
         let tensors = match &estimate.memory {
             Some(memory) => Tensors::Take(memory.peak().1.bytes),
-            None if estimate.errors().next().is_none() => Tensors::Exceed(gpu.memory),
+            None if estimate.errors().next().is_none() => {
+                Tensors::Exceed(gpu.memory.saturating_sub(gpu.context))
+            }
             None => Tensors::Unknown,
         };
         match before {

@@ -8,8 +8,9 @@ use super::iteration::Rounds;
 use super::machine::Machine;
 use super::ready::Ready;
 use super::schedule::Schedule;
+use super::support::too_large;
 use crate::hardware::Gpu;
-use crate::issue::{Field, Issue};
+use crate::issue::Issue;
 use crate::job::Job;
 use crate::memory::{Counted, HostSpikes, Memory};
 use crate::model::Architecture;
@@ -110,9 +111,9 @@ pub fn largest_rank(architecture: &Architecture, scenario: &Scenario, gpu: &Gpu)
     })
 }
 
-/// Of a run that has no room whatever there is.
-fn too_large() -> Issue {
-    Issue::error(Field::Model, "the model takes more memory than can be counted")
+/// Whether the run is modelled, as far as that is known before it is executed.
+pub(crate) fn is_supported(architecture: &Architecture, scenario: &Scenario, gpu: &Gpu) -> bool {
+    Ready::with(scenario, architecture, gpu, |_| Ok(())).is_ok()
 }
 
 fn summarised(ready: &Ready<'_>, gpu: &Gpu, room: Bytes) -> Result<Option<Memory>, Issue> {

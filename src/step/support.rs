@@ -183,11 +183,13 @@ pub(super) fn followed(machine: &Machine, member: &Member, highest: Bytes) -> Re
         let message = format!("a step of this model has {what}, which is not modelled: there is no figure");
         return Err(Issue::error(Field::Model, message).with_fix("choose another model"));
     }
-    if highest >= LARGEST {
-        let message = "this step is too large to count: it needs more than a billion GiB";
-        return Err(Issue::error(Field::Batch, message).with_fix("use fewer tokens, or a lower rank"));
-    }
-    Ok(())
+    if highest >= LARGEST { Err(too_large()) } else { Ok(()) }
+}
+
+/// Of a run that has no room whatever there is.
+pub(super) fn too_large() -> Issue {
+    let message = "this step is too large to count: it needs more than a billion GiB";
+    Issue::error(Field::Batch, message).with_fix("use fewer tokens, or a lower rank")
 }
 
 /// An issue where the one kernel that is allowed does not take an attention that ran: PyTorch stops then. Measured of the

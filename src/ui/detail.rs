@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::accuracy::{Band, Doubt, REAL_GPU_PERCENT, band};
 use crate::estimate::estimate;
 use crate::explain::{Level, Line, Note, event, largest, notes, zoom};
+use crate::hardware::Vendor;
 use crate::issue::Issue;
 use crate::memory::{Category, Memory};
 use crate::plan::{Fit, OnCard, Replayed, Verdict};
@@ -166,6 +167,12 @@ impl Detail {
                 (detail, None)
             }
         })
+    }
+
+    /// The error that was measured of runs of its kind: none on cards of others than NVIDIA, on which no run was measured.
+    pub fn measured_error(&self) -> Option<Band> {
+        let is_nvidia = self.scenario.gpu().is_ok_and(|gpu| gpu.vendor == Vendor::Nvidia);
+        is_nvidia.then_some(self.band)
     }
 
     /// Whether this is the scenario that was looked at.

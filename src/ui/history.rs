@@ -21,6 +21,8 @@ pub struct Snapshot {
 pub struct History {
     past: Vec<Snapshot>,
     future: Vec<Snapshot>,
+    /// What could be done again before the last step was kept.
+    gone: Vec<Snapshot>,
     /// When the last change was made that others may join.
     changed: Option<f64>,
 }
@@ -41,16 +43,19 @@ impl History {
         }
     }
 
-    /// A change that left everything as it was, as what cannot be read does, is no step.
-    pub fn settle(&mut self, now: &Snapshot) {
-        if self.past.last() == Some(now) {
+    /// A change that left everything as it was, as what cannot be read does, is no step; whether it was one.
+    pub fn settle(&mut self, now: &Snapshot) -> bool {
+        let is_step = self.past.last() != Some(now);
+        if !is_step {
             self.past.pop();
             self.changed = None;
+            self.future = std::mem::take(&mut self.gone);
         }
+        is_step
     }
 
     fn push(&mut self, before: Snapshot) {
-        self.future.clear();
+        self.gone = std::mem::take(&mut self.future);
         if self.past.len() >= MOST {
             self.past.remove(0);
         }
@@ -121,11 +126,16 @@ mod tests {
         // a 3 that became 3x: refused, the 2 from before stands there again
         history.change(0., || with(2));
         history.change(100., || with(3));
-        history.settle(&with(2));
+        assert!(!history.settle(&with(2)));
         assert_eq!(history.past, [with(1)]);
         // what is written next is a step of its own
         history.change(200., || with(2));
-        history.settle(&with(4));
+        assert!(history.settle(&with(4)));
+        assert_eq!(history.undo(with(4)), Some(with(2)));
+        // nor does it take away what can be done again
+        history.change(5000., || with(2));
+        assert!(!history.settle(&with(2)));
+        assert_eq!(history.redo(with(2)), Some(with(4)));
         assert_eq!(history.undo(with(4)), Some(with(2)));
         assert_eq!(history.undo(with(2)), Some(with(1)));
         assert_eq!(history.ways(), (false, true));

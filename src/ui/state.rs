@@ -295,10 +295,11 @@ impl State {
         let mut followed = Vec::new();
         scenario.update(|scenario| followed = scenario.change_and_tell(change));
         let now = self.snapshot();
-        self.history.update_value(|history| history.settle(&now));
+        let mut is_step = true;
+        self.history.update_value(|history| is_step = history.settle(&now));
         self.note_ways();
         if let Some(told) = scenario.with_untracked(|after| summary::came_along(&before, after, &followed)) {
-            self.say(&told, true);
+            self.say(&told, is_step);
         }
     }
 

@@ -149,8 +149,12 @@ fn in_vain(link: &str, count: usize) -> Vec<Issue> {
 
 /// The cards of scenarios that nothing is called; a model that is not known here may be on the Hub.
 fn not_known(scenarios: &[Scenario]) -> Vec<Issue> {
-    let mut told: Vec<Issue> = scenarios.iter().filter_map(|scenario| scenario.gpu().err()).collect();
-    told.dedup();
+    let mut told: Vec<Issue> = Vec::new();
+    for issue in scenarios.iter().filter_map(|scenario| scenario.gpu().err()) {
+        if !told.contains(&issue) {
+            told.push(issue);
+        }
+    }
     told
 }
 

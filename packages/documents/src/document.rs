@@ -102,6 +102,9 @@ fn beside(link: &str) -> Option<String> {
     if path == SOURCES {
         return Some("sources.html".to_owned());
     }
+    if let Some((name, rest)) = path.strip_prefix("docs/").and_then(|document| document.split_once(".md")) {
+        return Some(format!("{name}.html{rest}"));
+    }
     let file = path.strip_prefix("data/")?;
     DATA.contains(&file).then(|| path.to_owned())
 }
@@ -162,8 +165,12 @@ mod tests {
 
     #[test]
     fn data_lies_beside_the_documents() {
-        let (_, html) = rendered("[a](../data/SOURCES.md) [b](../data/gpus.csv) [c](../data/other.csv)");
-        assert!(html.contains("<a href=\"sources.html\">a</a> <a href=\"data/gpus.csv\">b</a> c"), "{html}");
+        let (_, html) = rendered(
+            "[a](../data/SOURCES.md) [b](../data/gpus.csv) [c](../data/other.csv) [d](../docs/time.md#a)",
+        );
+        let wanted =
+            "<a href=\"sources.html\">a</a> <a href=\"data/gpus.csv\">b</a> c <a href=\"time.html#a\">d</a>";
+        assert!(html.contains(wanted), "{html}");
     }
 
     #[test]

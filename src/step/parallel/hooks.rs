@@ -17,7 +17,8 @@ static UNIT_INPUT: What = What::own(
 /// A module, as an engine knows it that gathers every module's own parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::step) enum Module {
-    /// One that has these parameters, without those of modules inside it.
+    /// One that has these parameters, without those of modules inside it: a head that is tied is the embedding, and all norms without
+    /// weights are one.
     Own([Option<ParamId>; 2]),
     /// peft's wrapper of the layer with that weight: its code reads the element type of the adapter's A, which makes that a
     /// parameter of the wrapper too (`register_external_parameter`). In the very first pass it is gathered where it is read.

@@ -55,7 +55,7 @@ fn Nearest() -> impl IntoView {
         state.current().scenario.with(|scenario| nearest_to(&measured, scenario))
     });
     let told = move || {
-        let band = state.current().close_look().map(|detail| detail.band);
+        let band = state.current().close_look().and_then(|detail| detail.measured_error());
         let said = |run: &Run| {
             let beyond = band.and_then(|band| beyond(run, &band)).unwrap_or_default();
             sentence(run) + &beyond
@@ -137,7 +137,8 @@ fn sentence(run: &Run) -> String {
 /// Where the run is off by more than the band of the answer: of what that is.
 fn beyond(run: &Run, band: &Band) -> Option<String> {
     let off = |wanted: &Metric| Some((*wanted, run.figure(*wanted)?.error_pct()));
-    let is_beyond = |(_, percent): &(Metric, f64)| percent.abs() > band.more_percent;
+    // what was predicted too high needed less
+    let is_beyond = |(_, percent): &(Metric, f64)| *percent > band.percent || -percent > band.more_percent;
     let (metric, percent) = Metric::ALL.iter().filter_map(off).find(is_beyond)?;
     Some(format!(
         " Off by {} in its {}: the measured error of this answer, {}, is that of the allocated peak in {}.",

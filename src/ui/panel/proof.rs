@@ -225,9 +225,11 @@ fn Filters(
         )
     };
     let state = State::of_page();
-    let kind = Memo::new(move |_| {
-        let detail = state.current().close_look()?;
-        Some((Kind::of(&detail.scenario, &detail.band)?, detail.band.rests_on()))
+    // while an answer is awaited that of before stands
+    let kind = Memo::new(move |before: Option<&Option<(Kind, String)>>| {
+        let Some(detail) = state.current().close_look() else { return before.cloned().flatten() };
+        let band = detail.measured_error()?;
+        Some((Kind::of(&detail.scenario, &band)?, band.rests_on()))
     });
     let only_kind = RwSignal::new(false);
     // of another answer the runs are others
@@ -255,7 +257,7 @@ fn Filters(
                 />
                 {move || {
                     let behind = kind.with(|kind| kind.as_ref().map(|(_, behind)| behind.clone()));
-                    format!("Only those behind this answer’s measured error: {}", behind.unwrap_or_default())
+                    format!("Only those behind this answer’s measured error, allocated: {}", behind.unwrap_or_default())
                 }}
             </label>
             <label class="only-misses">

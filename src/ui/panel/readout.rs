@@ -49,15 +49,14 @@ impl Told {
     /// What PyTorch reserves: drawn as where there is room for all of it, which the card may not have.
     fn reserved(&self, unit: Unit) -> String {
         let reserved = unit.amount(self.moment.reserved);
-        match self.moment.reserved + self.context > self.card {
-            true => {
-                format!(
-                    "PyTorch would reserve {reserved} of a larger card, this one has {}",
-                    unit.amount(self.card)
-                )
-            }
-            false => format!("PyTorch reserves {reserved}"),
+        let room = self.card.saturating_sub(self.context);
+        if self.moment.reserved <= room {
+            return format!("PyTorch reserves {reserved}");
         }
+        format!(
+            "PyTorch would reserve {reserved} of a larger card, this one has room for {}",
+            unit.amount(room)
+        )
     }
 
     /// The moment in a sentence.
@@ -201,7 +200,9 @@ mod tests {
         let reserved = Unit::Binary.amount(moment.reserved);
         assert_eq!(told.reserved(Unit::Binary), format!("PyTorch reserves {reserved}"));
         let small = Told { card: moment.reserved, ..told };
-        let words = format!("PyTorch would reserve {reserved} of a larger card, this one has {reserved}");
+        let room = Unit::Binary.amount(moment.reserved.saturating_sub(small.context));
+        let words =
+            format!("PyTorch would reserve {reserved} of a larger card, this one has room for {room}");
         assert_eq!(small.reserved(Unit::Binary), words);
     }
 }

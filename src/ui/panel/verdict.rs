@@ -32,6 +32,12 @@ pub fn Verdict() -> impl IntoView {
     let class = Signal::derive(move || {
         state.current().fit().map_or("none", |(_, verdict)| verdict.slug()).to_owned()
     });
+    // asked where there is no answer alone: some tens of estimates
+    let is_repaired = Memo::new(move |_| {
+        let slot = state.current();
+        slot.estimate.with(|estimate| estimate.memory.is_none())
+            && slot.scenario.with(|scenario| !repairs(scenario).is_empty())
+    });
     let words = move || {
         let slot = state.current();
         let unit = state.unit();
@@ -41,10 +47,7 @@ pub fn Verdict() -> impl IntoView {
             .answer(|scenario, memory, gpu| answer(scenario, memory, gpu, detail.as_deref(), which, unit));
         match answer {
             Some(answer) => Either::Left(answer),
-            None => {
-                let is_repaired = slot.scenario.with(|scenario| !repairs(scenario).is_empty());
-                Either::Right(slot.estimate.with(|estimate| excuse(estimate, is_repaired)))
-            }
+            None => Either::Right(slot.estimate.with(|estimate| excuse(estimate, is_repaired.get()))),
         }
     };
     let spoken = RwSignal::new(String::new());
@@ -237,7 +240,7 @@ fn Known() -> impl IntoView {
         let is_its_card = |scenario: &Scenario| scenario.gpu().is_ok_and(|gpu| gpu.vendor == Vendor::Nvidia);
         state.current().scenario.with(is_its_card)
     });
-    let band = move || state.current().close_look().map(|detail| detail.band).filter(|_| is_nvidias.get());
+    let band = move || state.current().close_look().and_then(|detail| detail.measured_error());
     let known = move || match band() {
         Some(band) => (band.in_words(), band.rests_on()),
         None if is_nvidias.get() => ("…".to_owned(), String::new()),
