@@ -212,6 +212,10 @@ const SENTENCES: &[(&str, &str)] = &[
         "docs/accuracy.md",
         "`data/measurements/trl-logits.json`: {trl-logits rows} steps of trl 1.6's SFTTrainer, which made all logits ([versions.md](versions.md#trl)), on one GPU and under DDP, FSDP2 and ZeRO-1 to ZeRO-3. The allocated peak is off by {trl-logits allocated worst} % at worst, the reserved peak by {trl-logits reserved worst} %.",
     ),
+    (
+        "docs/accuracy.md",
+        "`data/measurements/unsloth-preferences.json`: {unsloth-preferences rows} steps of DPO under Unsloth ([tasks.md](tasks.md#under-unsloth)), four of them held back. The allocated peak is off by {unsloth-preferences allocated worst} % at worst, the reserved peak by {unsloth-preferences reserved median} % in the median and {unsloth-preferences reserved worst} % at worst.",
+    ),
     ("docs/accuracy.md", "`data/measurements/multi.json`: {multi rows} steps of one rank of several GPUs"),
     (
         "docs/accuracy.md",

@@ -439,3 +439,27 @@ fn what_of_saving_and_merging_was_not_compared_is_refused() {
     };
     refused(&saved, Field::Saving);
 }
+
+/// Of Unsloth's trainers its `DPOTrainer` alone was measured, in bf16 autocast on one GPU.
+#[test]
+fn of_unsloths_trainers_dpo_is_answered() {
+    let dpo = Scenario {
+        task: Task::Dpo,
+        stack: Stack::Unsloth,
+        method: Method::Qlora,
+        precision: Precision::AmpBf16Weights,
+        checkpointing: Checkpointing::Offloaded,
+        ..Scenario::default()
+    };
+    let gpu = dpo.gpu().expect("the card is known");
+    let run = |scenario: &Scenario| step::run_job(&Job::from(scenario), &gpu).map(drop);
+    assert_eq!(run(&dpo), Ok(()));
+    let half = Scenario { precision: Precision::Fp16, ..dpo.clone() };
+    assert_eq!(run(&half).expect_err("not measured").field, Field::Precision);
+    for task in [Task::Kto, Task::Orpo, Task::Cpo, Task::Simpo, Task::Grpo] {
+        let other = Scenario { task, ..dpo.clone() };
+        assert_eq!(run(&other).expect_err("not measured").field, Field::Stack, "{task:?}");
+    }
+    let issue = export::script(&dpo).expect_err("no file is written");
+    assert_eq!(issue.field, Field::Task);
+}

@@ -59,6 +59,9 @@ pub struct Member {
     /// Whether its output has the hidden states of all layers (`output_hidden_states=True`), as trl's `PPOTrainer` asks all its models
     /// for them, and with them all logits.
     pub returns_states: bool,
+    /// Whether a frozen copy of its adapters stands beside them, the reference of trl's `DPOTrainer` for a model that has adapters before
+    /// the trainer is made (`model.add_adapter("ref", …)`), as Unsloth's models have.
+    pub copies_adapters: bool,
     /// How it is trained; `None` where it is only run.
     pub training: Option<Training>,
 }
@@ -167,7 +170,8 @@ impl Member {
 
     /// Whether transformers' `Trainer` trains it, trl's trainers among them: all micro-batches of a step are on the card at once.
     pub(crate) fn is_by_trainer(&self) -> bool {
-        Software::of(self.stack).trainer == Trainer::Trl || self.head != HeadKind::Language
+        let by_trl = Software::of(self.stack).trainer == Trainer::Trl || self.copies_adapters;
+        by_trl || self.head != HeadKind::Language
     }
 
     /// Whether its optimizer projects gradients.
@@ -229,6 +233,7 @@ impl From<&Scenario> for Member {
             // `PPOTrainer` leaves the config's `use_cache` as it was
             fills_cache: habits.fills_cache && by_loop || scenario.task == Task::Ppo,
             returns_states: scenario.task == Task::Ppo,
+            copies_adapters: scenario.stack == Stack::Unsloth && scenario.task == Task::Dpo,
             trainer_prepares: scenario.task.is_of_odds() && scenario.savings.loss != LossKernel::LogSoftmax,
             head: match scenario.task {
                 Task::Reward => HeadKind::Numbers(1),

@@ -188,7 +188,9 @@ impl<'a> Rounds<'a> {
                     | Act::Train {
                         loss: Loss::Classes | Loss::Comparison | Loss::Divergence { .. }, ..
                     } => Some(2),
-                    // ids, mask and what of them is scored, and the same of answers to other prompts
+                    // ids, mask and what of them is scored
+                    Act::Train { loss: Loss::Preference { .. }, .. } => Some(3),
+                    // the same, and that of answers to other prompts
                     Act::Train { loss: Loss::Desirability { .. }, .. } => Some(6),
                     Act::Train { .. }
                     | Act::Update { .. }

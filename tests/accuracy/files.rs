@@ -173,6 +173,9 @@ pub static PREFERENCE_LOGITS: File = File::of("preference-logits");
 /// before they were predicted.
 pub static TRL_LOGITS: File = File::of("trl-logits");
 
+/// Unsloth's DPOTrainer: rows that the code was written beside, and four that were held back.
+pub static UNSLOTH_PREFERENCES: File = File::of("unsloth-preferences");
+
 /// One rank of many, as the engines' own code runs it.
 pub static MULTI: File = File::of("multi");
 
@@ -264,7 +267,7 @@ pub static MEGATRON_LM: File = File::of("megatron-lm");
 pub static PUBLISHED: File = File::of("published");
 
 /// All of them, in the order of `data/measured.tsv`.
-pub static FILES: [&File; 51] = [
+pub static FILES: [&File; 52] = [
     &NULL_DEVICE,
     &FAMILIES,
     &STACKS,
@@ -273,6 +276,7 @@ pub static FILES: [&File; 51] = [
     &PREFERENCE,
     &PREFERENCE_LOGITS,
     &TRL_LOGITS,
+    &UNSLOTH_PREFERENCES,
     &ROLLOUTS,
     &DISTILLATION,
     &PPO,

@@ -291,6 +291,11 @@ fn preferences_of_all_logits_are_predicted() {
 }
 
 #[test]
+fn preferences_under_unsloth_are_predicted() {
+    UNSLOTH_PREFERENCES.is_predicted(12, [0.001, 0.001, 0.001], [0.001, 0.5, 0.5]);
+}
+
+#[test]
 fn all_logits_of_trl_are_predicted() {
     TRL_LOGITS.is_predicted(37, [0.001, 0.02, 0.02], [0.001, 0.06, 0.07]);
 }

@@ -23,6 +23,20 @@ fn preference_training_is_a_task() {
     );
 }
 
+/// Unsloth makes trl's trainers anew: its notebooks name both.
+#[test]
+fn preferences_under_unsloth_are_read_as_its_own() {
+    let text = "from unsloth import FastLanguageModel, PatchDPOTrainer\nPatchDPOTrainer()\nfrom trl import DPOTrainer, DPOConfig\n\
+                model, tokenizer = FastLanguageModel.from_pretrained(model_name='unsloth/Llama-3.2-1B-Instruct', max_seq_length=2048, dtype=None, load_in_4bit=True)\n\
+                model = FastLanguageModel.get_peft_model(model, r=16, use_gradient_checkpointing='unsloth')\n\
+                trainer = DPOTrainer(model=model, ref_model=None, args=DPOConfig(per_device_train_batch_size=2, bf16=True, optim='adamw_8bit', max_length=1024), train_dataset=data, processing_class=tokenizer)\n";
+    let understood = read(text);
+    assert_eq!(understood.left, []);
+    let Scenario { task, stack, method, checkpointing, batch, sequence, .. } = understood.scenario;
+    assert_eq!((task, stack, method), (Task::Dpo, Stack::Unsloth, Method::Qlora));
+    assert_eq!((checkpointing, batch, sequence), (Checkpointing::Offloaded, 2, 1024));
+}
+
 /// Which logits are made is a matter of trl's version, where a text names it.
 #[test]
 fn an_earlier_trl_makes_all_logits() {

@@ -5,7 +5,7 @@ use super::run::Run;
 use super::trl;
 use crate::import::names::optim;
 use crate::issue::{Field, Issue};
-use crate::scenario::{Checkpointing, LoraTargets, Mask, Method, Modules};
+use crate::scenario::{Checkpointing, LoraTargets, Mask, Method, Modules, Task};
 
 /// The inputs that it says beside those that every file says.
 pub(super) const SAID: &[&str] = &[];
@@ -13,6 +13,10 @@ pub(super) const SAID: &[&str] = &[];
 pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
     let scenario = run.scenario;
     let no = |field, message: &str, fix: &str| Err(Issue::error(field, message).with_fix(fix));
+    if scenario.task != Task::Sft {
+        let message = "files for Unsloth are written for fine-tuning alone";
+        return no(Field::Task, message, "choose trl");
+    }
     if scenario.mask == Mask::Ones {
         return no(Field::Mask, "Unsloth's files leave the mask to the data collator", "choose no mask");
     }

@@ -3,6 +3,7 @@
 use super::loader::{Loader, weights_dtype};
 use crate::dtype::Dtype;
 use crate::job::Member;
+use crate::memory::Category;
 use crate::model::blocks::{Linear, LinearClass};
 use crate::model::modeling::Code;
 use crate::scenario::modules::is_called;
@@ -29,6 +30,12 @@ static SAVED_MODULE: What = What::own(
     "parameter",
     "a copy that is trained whole beside the frozen original (modules_to_save)",
     Source::At("peft, utils/other.py"),
+);
+
+static REFERENCE: What = What::own(
+    "reference adapter",
+    "a frozen copy of an adapter's matrix as it was at first, which the reference scores with",
+    Source::At("trl, trainer/dpo_trainer.py"),
 );
 
 /// What a linear layer is to LoRA's targets.
@@ -214,7 +221,13 @@ impl Loader<'_> {
         (shape, rank): ((u64, u64), Rank),
         (made, dtype): (Dtype, Dtype),
     ) -> ParamId {
-        let add = |own: &mut Self| own.state.add_trained(what, shape, rank, dtype, own.times);
+        let add = |own: &mut Self| {
+            if own.member.copies_adapters {
+                let bytes = shape.0.saturating_mul(shape.1).saturating_mul(dtype.bytes());
+                own.state.persistent(bytes, dtype, own.times, Category::Adapters, &REFERENCE);
+            }
+            own.state.add_trained(what, shape, rank, dtype, own.times)
+        };
         if made == dtype {
             return self.load_in(Loading::Adapters, add);
         }

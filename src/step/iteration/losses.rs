@@ -122,7 +122,8 @@ impl<'a> Rounds<'a> {
         let [forward, scoring] = [Stage::Forward, Stage::Score].map(|stage| Phase { act, stage });
         self.notes.end(forward);
         self.notes.begin(scoring);
-        self.machine.with(|state| state.params.adapts = scorer != Scorer::WithoutAdapters);
+        let adapts = scorer != Scorer::WithoutAdapters || self.members[member].model.member.copies_adapters;
+        self.machine.with(|state| state.params.adapts = adapts);
         let result = self.members[member].model.scoring(batch, |pass| run(asked, pass));
         self.machine.with(|state| state.params.adapts = true);
         self.notes.end(scoring);

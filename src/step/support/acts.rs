@@ -67,6 +67,9 @@ pub(in crate::step) fn acts(job: &Job) -> Result<(), Issue> {
                     Loss::Labels => {}
                     Loss::Classes => classification(job, member, batch)?,
                     Loss::Contrast { .. } => embedding(job, member, batch)?,
+                    Loss::Preference { .. } if job.members[member].copies_adapters => {
+                        unsloths_preference(job, member, batch)?;
+                    }
                     Loss::Preference { reference, .. } | Loss::Desirability { reference, .. } => {
                         preference(&job.members, member, reference, batch)?;
                     }
@@ -155,6 +158,21 @@ fn preference(members: &[Member], policy: usize, reference: Scorer, batch: Batch
         Scorer::WithoutAdapters => without_adapters(&members[policy]),
         Scorer::Precomputed => Ok(()),
     }
+}
+
+/// What of preferences under Unsloth is not modelled: what its `DPOTrainer` does with the copy of the adapters that it makes.
+fn unsloths_preference(job: &Job, policy: usize, batch: Batch) -> Result<(), Issue> {
+    let refuse = |field, message, fix| Err(Issue::error(field, message).with_fix(fix));
+    let policy = &job.members[policy];
+    if job.cluster.has_engine() {
+        let message = "preferences under Unsloth on several GPUs or under DeepSpeed are not modelled";
+        return refuse(Field::Gpus, message, "choose one GPU without offload");
+    }
+    if policy.precision != Precision::AmpBf16Weights {
+        let message = "preferences under Unsloth were measured in bf16 autocast alone";
+        return refuse(Field::Precision, message, "choose bf16 autocast over bf16 weights");
+    }
+    rows_of_answers(batch)
 }
 
 /// What of classifying texts is not modelled.
@@ -314,6 +332,12 @@ fn answers(member: &Member, batch: Batch) -> Result<(), Issue> {
         let message = "preferences and reinforcement are modelled as trl's trainers run them";
         return refuse(Field::Stack, message, "choose trl");
     }
+    rows_of_answers(batch)
+}
+
+/// What of a batch of answers is not modelled.
+fn rows_of_answers(batch: Batch) -> Result<(), Issue> {
+    let refuse = |field, message, fix| Err(Issue::error(field, message).with_fix(fix));
     if batch.mask.is_packed() {
         let message =
             "answers are modelled with a sequence in each row (trl 1.16 makes that of padding_free, too)";

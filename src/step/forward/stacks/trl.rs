@@ -23,6 +23,7 @@ use crate::dtype::Dtype;
 use crate::issue::{Field, Issue};
 use crate::job::{Batch, HeadKind, Member};
 use crate::model::Architecture;
+use crate::scenario::software::{HeadCode, Software};
 use crate::scenario::{Mask, StepTime};
 use crate::step::forward::classification::with_score;
 use crate::step::forward::stacks::trl::log_probs::{Asked, Head};
@@ -154,7 +155,17 @@ impl<'a> Pass<'_, 'a> {
                 let all = self.machine.unassigned().with(|value| value.dtype = Dtype::I64);
                 all.rows_where(&mask, labels, 1)
             };
-            rows.log_probs(&head, &targets, asked)
+            match Software::of(self.member.stack).head {
+                HeadCode::Unsloth => {
+                    let stored = self.machine.with(|state| state.params.get(weight).dtype);
+                    rows.unsloth_log_probs((layer.shape, stored), &targets, asked, self.device.is_small)
+                }
+                HeadCode::Transformers
+                | HeadCode::Trl
+                | HeadCode::Litgpt
+                | HeadCode::Torchtune
+                | HeadCode::Megatron => rows.log_probs(&head, &targets, asked),
+            }
         };
         let log_probs = scores.log_probs.scattered_where(&mask);
         let others = scores.others.iter().map(|scores| scores.scattered_where(&mask)).collect();

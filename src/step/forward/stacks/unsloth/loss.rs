@@ -15,8 +15,9 @@ use crate::step::ops::linear::{Shape, Weight};
 use crate::step::tensor::{Tensor, Value};
 use crate::step::what::{Source, What, torch};
 
-static LABELLED: What = What::own("tokens with a label", "which tokens have a label", Source::FusedLoss);
-static SCALED_GRADIENT: What = What::own(
+pub(super) static LABELLED: What =
+    What::own("tokens with a label", "which tokens have a label", Source::FusedLoss);
+pub(super) static SCALED_GRADIENT: What = What::own(
     "scaled gradient",
     "the gradient of the hidden states that the head was given",
     Source::FusedLoss,
@@ -28,7 +29,8 @@ static SUMMED_INPUT_GRADIENT: What = What::own(
 );
 static RUNNING_MAXIMUM: What =
     What::own("running maximum", "the largest logit of each token so far", Source::FusedLoss);
-static TILE_SUMS: What = What::own("partial sums", "partial sums of a tile of the logits", Source::FusedLoss);
+pub(super) static TILE_SUMS: What =
+    What::own("partial sums", "partial sums of a tile of the logits", Source::FusedLoss);
 static WIDE_LOG_PROBABILITIES: What = What::own(
     "log-probabilities in float64",
     "the log-probability of each token's label, as they are summed",
@@ -40,13 +42,13 @@ const FEWEST_LOGITS: u64 = 512 * 151_936;
 /// Rows that a chunk has at least (`fused_linear_rows`), and at most (`_MAX_ROWS`, `_BWD_ROWS`).
 const FEWEST_ROWS: u64 = 512;
 /// See [`FEWEST_ROWS`].
-const MOST_ROWS: u64 = 4096;
+pub(super) const MOST_ROWS: u64 = 4096;
 /// Bytes of a chunk's logits at most (`_CHUNK_GB`), or half of what is free where that is less, which is not followed.
 const LARGEST_CHUNK: u64 = 2 << 30;
 /// Bytes of a tile's logits at most (`_BWD_TILE_BYTES`).
 const LARGEST_TILE: u64 = 256 << 20;
 /// Tokens of the vocabulary that one program of a kernel sees (`_SPLIT_COLS`).
-const SPLIT: u64 = 16_384;
+pub(super) const SPLIT: u64 = 16_384;
 impl<'a> Pass<'_, 'a> {
     /// `unsloth_fused_ce_loss`; there are no logits to return.
     pub(in crate::step::forward) fn unsloth_head(
@@ -69,7 +71,7 @@ impl<'a> Pass<'_, 'a> {
 }
 
 /// Rows of a chunk: the power of two at or below that many, as hold about as many logits as all inputs together.
-fn chunk(rows: u64, shape: Shape, logit: u64) -> u64 {
+pub(super) fn chunk(rows: u64, shape: Shape, logit: u64) -> u64 {
     let power = |n: u64| n.checked_ilog2().map_or(0, |log| 1 << log);
     let vocabulary = shape.output.max(1);
     let even = power(rows.saturating_mul(shape.input) / vocabulary);
@@ -79,7 +81,7 @@ fn chunk(rows: u64, shape: Shape, logit: u64) -> u64 {
 }
 
 /// Rows and tokens of the vocabulary of a tile.
-fn tile(rows: u64, vocabulary: u64, small: bool) -> (u64, u64) {
+pub(super) fn tile(rows: u64, vocabulary: u64, small: bool) -> (u64, u64) {
     let rows = (LARGEST_TILE / (SPLIT * 4)).min(MOST_ROWS).min(rows).max(1);
     let columns = (LARGEST_TILE / (rows * 4)).max(SPLIT);
     let columns = if small { columns.min(SPLIT) } else { columns };
@@ -169,8 +171,7 @@ impl State {
     ) -> Vec<StorageId> {
         let maxima = self.alloc(rows, Dtype::F32, &torch::SUMS_OF_LOGITS);
         let buffer = self.logits_of(height, width, Dtype::F32);
-        let sums = self.alloc(height.saturating_mul(shape.input), Dtype::F32, &SUMMED_INPUT_GRADIENT);
-        let running = self.alloc(height, Dtype::F32, &RUNNING_MAXIMUM);
+        let [sums, running] = self.sums_of_tiles(height, shape);
         let (mut taken, mut partial) = (NOTHING, NOTHING);
         for height in lengths(rows, height) {
             let next = self.alloc(height.saturating_mul(shape.input), dtype, &torch::INDEX_SELECT);
@@ -183,5 +184,11 @@ impl State {
             self.release(storage);
         }
         Vec::new()
+    }
+
+    /// Where the gradient of a tile's rows is summed, and the largest logit of each so far.
+    pub(super) fn sums_of_tiles(&mut self, height: u64, shape: Shape) -> [StorageId; 2] {
+        let sums = self.alloc(height.saturating_mul(shape.input), Dtype::F32, &SUMMED_INPUT_GRADIENT);
+        [sums, self.alloc(height, Dtype::F32, &RUNNING_MAXIMUM)]
     }
 }

@@ -8,6 +8,7 @@
 
 mod buffers;
 pub(in crate::step) mod functions;
+mod log_probs;
 mod loss;
 
 use super::common::{not_compared, texts};
@@ -161,7 +162,8 @@ impl<'a> Pass<'_, 'a> {
     }
 
     /// `UnslothCheckpointFunction`: the layer's input waits in CPU memory and comes back into a buffer that stays, but for the
-    /// last layer's and for small ones.
+    /// last layer's and for small ones. Which is the last one is counted in the first step (`LAST_GC_INDEX`), a reference's first layer too,
+    /// so that beside one no layer is the last.
     pub(in crate::step::forward) fn offloaded(
         &self,
         index: usize,
@@ -169,7 +171,7 @@ impl<'a> Pass<'_, 'a> {
         shared: &Shared<Tensor<'a>>,
     ) -> Tensor<'a> {
         let layer = &self.layers[index];
-        let last = index + 1 == self.layers.len();
+        let last = index + 1 == self.layers.len() && !self.member.copies_adapters;
         let stays = last || !offloads(self.member, hidden.value.bytes());
         let storage = if stays { hidden.value.storage } else { NOTHING };
         let input = Value { storage, ..hidden.value };
