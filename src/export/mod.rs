@@ -381,8 +381,10 @@ mod tests {
         let known = json(&answer());
         assert_eq!(known["needed"], 1_000);
         assert_eq!(known["peak"]["parts"], json!({ "weights": 600, "activations": 300 }));
+        let error = &known["measured_error"];
+        assert!(error["percent"].as_f64() > Some(0.) && error["runs"].as_u64() > Some(0), "{error}");
         let unknown = json(&unanswered());
-        assert_eq!(unknown.get("needed"), None);
+        assert_eq!((unknown.get("needed"), unknown.get("measured_error")), (None, None));
         assert_eq!(unknown["issues"][0]["severity"], "error");
         assert_eq!(unknown["issues"][0]["field"], "model");
     }

@@ -101,6 +101,8 @@ pub struct State {
     pub toast: RwSignal<String>,
     /// Whether that can be undone.
     pub undoable: RwSignal<bool>,
+    /// The heading of the view Accuracy that was asked for, until what stands above it is there.
+    pub sought: RwSignal<Option<&'static str>>,
     /// The out-of-memory message that was pasted; mostly nothing.
     pub pasted: RwSignal<String>,
     /// The lengths of a data set's texts, as they were pasted; mostly nothing.
@@ -196,6 +198,7 @@ impl State {
             decimal: RwSignal::new(false),
             toast: RwSignal::new(String::new()),
             undoable: RwSignal::new(false),
+            sought: RwSignal::new(None),
             pasted: RwSignal::new(String::new()),
             texts: RwSignal::new(String::new()),
             notices: RwSignal::new(Vec::new()),

@@ -200,7 +200,7 @@ pub struct Figure {
 const EMULATED: &str = "It would be slow: the card does not compute in bfloat16 itself, PyTorch emulates it";
 
 const NEEDS: &str = "“Needs” is the highest torch.cuda.max_memory_allocated() of the run, and the memory that the driver takes for the \
-                     process, of which 300 to 900 MiB were seen. A card with less cannot run it.";
+                     process (300 to 900 MiB were seen). A card with less cannot run it.";
 const RESERVES: &str = "“PyTorch reserves” is torch.cuda.max_memory_reserved(): what the allocator has taken from the driver, with \
                         the holes between tensors and what it keeps for later.";
 const SHOWS: &str = "“nvidia-smi shows” is that and the driver’s share. It may be more than is needed: PyTorch gives cached memory \

@@ -129,6 +129,14 @@ test("what the card has leads to who reported it", async ({ page }) => {
   await expect(page.getByRole("heading", { name: "Where the figures come from" })).toBeVisible();
 });
 
+test("a speed leads to those measured on its card", async ({ headroom, page }) => {
+  await headroom.open("#v=1&view=plan");
+  await page.getByRole("button", { name: "Measured speeds" }).click();
+  await expect(page.getByRole("heading", { name: "Every published speed" })).toBeInViewport();
+  const speeds = page.getByRole("table", { name: /^Published speeds/ });
+  await expect(speeds.getByRole("row").nth(1)).toContainText("rtx-4090");
+});
+
 test("a price leads to its table at a commit", async ({ headroom, page }) => {
   await headroom.open(`${TRAINING}&view=plan`);
   const row = page.getByRole("table", { name: "Machines to rent with the cards that hold it" }).getByRole("row").nth(1);

@@ -9,10 +9,11 @@ use super::speeds::Speeds;
 use crate::accuracy::Band;
 use crate::check::{Metric, Run};
 use crate::scenario::Scenario;
+use crate::ui::browser;
 use crate::ui::controls::{Cell, Row, Table, columns, explained};
 use crate::ui::format::Unit;
 use crate::ui::proof::{metric, settings, signed, software};
-use crate::ui::state::State;
+use crate::ui::state::{Measured, State};
 use crate::ui::summary::differences;
 use crate::ui::verdict;
 use crate::units::grouped;
@@ -21,8 +22,15 @@ use crate::units::grouped;
 #[component]
 pub fn Accuracy() -> impl IntoView {
     let state = State::of_page();
+    Effect::new(move || {
+        let is_there = matches!(state.measured.get(), Measured::Here(_) | Measured::Failed(_));
+        if let Some(heading) = state.sought.get().filter(|_| is_there) {
+            state.sought.set(None);
+            request_animation_frame(move || browser::go_to(heading));
+        }
+    });
     let told = move || {
-        let band = state.current().close_look().map(|detail| detail.band);
+        let band = state.current().close_look().and_then(|detail| detail.measured_error());
         let sentences = verdict::known(band.as_ref());
         let told = |(index, sentence): (usize, String)| {
             view! { <p>{explained(&format!("known-{index}"), &sentence)}</p> }

@@ -39,12 +39,9 @@ pub fn Grounds(
     let state = State::of_page();
     let is_speed = of == Behind::Speed;
     let show = move |_| {
+        state.sought.set(is_speed.then_some(SPEEDS));
         state.view.set(View::Accuracy);
-        // the view is there once it is drawn
-        request_animation_frame(move || match is_speed {
-            true => browser::go_to(SPEEDS),
-            false => browser::scroll_to_top(),
-        });
+        browser::scroll_to_top();
     };
     view! {
         <p class="tools-row grounds">

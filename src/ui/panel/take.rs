@@ -97,7 +97,7 @@ fn heading(what: &str, files: &[(&str, bool)]) -> String {
     let told = match fitting.as_slice() {
         all if all.len() == files.len() => String::new(),
         [] => ", though none fits its card".to_owned(),
-        some => format!(": {} by their tensors fit its card, the others do not", some.join(" and ")),
+        some => format!(". On its card, by their tensors: {}", some.join(", ")),
     };
     format!("Files that run {what}{told}")
 }
@@ -240,7 +240,7 @@ mod tests {
         assert_eq!(with([false; 3]), "Files that run it, though none fits its card");
         assert_eq!(
             with([false, true, true]),
-            "Files that run it: trl.yaml and axolotl.yaml by their tensors fit its card, the others do not"
+            "Files that run it. On its card, by their tensors: trl.yaml, axolotl.yaml"
         );
         assert_eq!(heading("B", &[]), "Files that run B");
     }

@@ -1,5 +1,7 @@
 //! A tower on the machine: its parameters, bound to what its code calls them.
 
+use std::ops::Range;
+
 use crate::job::Batch;
 use crate::model::blocks::{Divided, Linear, LinearClass, Norm, NormKind, ParamRole};
 use crate::model::vision::{Vision, VisionCode};
@@ -9,7 +11,6 @@ use crate::step::forward::loader::Loader;
 use crate::step::ops::linear::{self, Shape, Weight};
 use crate::step::ops::norm::NormLayer;
 use crate::step::params::ParamId;
-use std::ops::Range;
 
 /// The modules of a tower by the end of their path, as people are shown them.
 const MODULES: [(&str, &str); 75] = [
