@@ -474,7 +474,7 @@ mod tests {
         let fit = fits(&detail.memory, &gpu);
         let aside = aside(scenario, &detail.memory, (&fit, verdict), Unit::Binary);
         assert!(aside[0].words.ends_with(" GiB that vLLM leaves"), "{}", aside[0].words);
-        assert!(!aside[1].more.contains("nothing else"), "{}", aside[1].more);
+        assert_eq!(aside[1].more, "no other program should run on the card");
         let figures = figures(&detail.memory, (&gpu, scenario), Some(&detail), Unit::Binary);
         assert!(figures[0].note.ends_with("driver, beside vLLM’s 23.7 GiB"), "{}", figures[0].note);
         assert_eq!(figures[1].note, "with the holes between tensors");
