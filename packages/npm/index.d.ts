@@ -118,7 +118,8 @@ export interface Understood {
   /** What its project does where it says nothing. */
   assumed: { key: keyof Scenario; value: string; why: string }[];
   without_effect: string[];
-  not_understood: { said: string; why: string }[];
+  /** What was not followed; `misread`: a known setting whose value cannot be used, so that the scenario has another than the text says. */
+  not_understood: { said: string; why: string; misread: boolean }[];
 }
 
 /**

@@ -53,8 +53,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
         Format { .. } => export::text(&answers),
     })
     .noting(asked.notices);
-    if asked.is_misread && (arguments.fail_unless_fits || arguments.fail_if_over.is_some()) {
-        output.say("error: the limit was not checked: part of what was asked could not be read");
+    if !asked.misread.is_empty() && (arguments.fail_unless_fits || arguments.fail_if_over.is_some()) {
+        let told: Vec<_> = asked.misread.iter().map(|misread| misread.told.as_str()).collect();
+        output.say(format_args!("error: the limit was not checked: {}", told.join("; ")));
         output.status = 2;
     }
     for answer in &answers {

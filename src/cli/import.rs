@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::input::{read, read_all};
 use super::output::Output;
 use crate::export;
-use crate::import::{self, Understood};
+use crate::import::{self, Left, Understood};
 use crate::scenario::Scenario;
 use crate::share;
 
@@ -83,9 +83,12 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
 
 /// What was not followed, for standard error.
 pub(super) fn notices(all: &[(String, Understood)]) -> impl Iterator<Item = String> {
-    all.iter().flat_map(|(name, understood)| {
-        understood.left.iter().map(move |left| format!("{name}: {}: {}", left.said, left.why))
-    })
+    all.iter().flat_map(|(name, understood)| understood.left.iter().map(move |left| told(name, left)))
+}
+
+/// What is not followed of the file of that name, and why.
+pub(super) fn told(name: &str, left: &Left) -> String {
+    format!("{name}: {}: {}", left.said, left.why)
 }
 
 fn to_json(name: &str, understood: &Understood) -> Value {

@@ -39,14 +39,22 @@ pub(super) struct Asked {
     pub scenarios: Vec<Scenario>,
     /// What in a link could not be followed.
     pub notices: Vec<String>,
-    /// Whether some of what a link says could not be read, and stands for something else.
-    pub is_misread: bool,
+    /// What could not be read of settings that are known: something else stands there.
+    pub misread: Vec<Misread>,
     /// The keys that were given: by flags, by a config, or where the first scenario comes from.
     pub given: Vec<&'static Key>,
     /// The link that they come from, which says all of a scenario: what it leaves out is as every link has it.
     pub link: Option<String>,
     /// The other project whose configuration it is, where the source is none of Headroom's own forms.
     pub of_project: Option<&'static str>,
+}
+
+/// What was asked for and could not be read.
+pub(super) struct Misread {
+    /// What a link or a configuration says, and why it cannot be used.
+    pub told: String,
+    /// The key that it is a value of, where that is one.
+    key: Option<&'static str>,
 }
 
 impl Asked {
@@ -63,6 +71,21 @@ impl Asked {
     /// Whether the key of that name was given.
     pub fn gives(&self, name: &str) -> bool {
         self.given.iter().any(|key| key.name == name)
+    }
+
+    /// Notes that these keys are given, whatever could not be read of them before.
+    fn give(&mut self, keys: impl IntoIterator<Item = &'static Key>) {
+        for key in keys {
+            self.misread.retain(|misread| misread.key != Some(key.name));
+            self.given.push(key);
+        }
+    }
+
+    /// Notes what a configuration of another project gives, and what could not be read of it.
+    fn read(&mut self, name: &str, understood: &Understood) {
+        self.give(understood.taken.iter().filter_map(|taken| Key::find(taken.key)));
+        let misread = understood.left.iter().filter(|left| left.is_misread);
+        self.misread.extend(misread.map(|left| Misread { told: import::told(name, left), key: left.key }));
     }
 
     /// What the link says of a table on the page, as that is read; what cannot be used is told.
@@ -98,7 +121,7 @@ impl Input {
             None => Asked {
                 scenarios: vec![Scenario::default()],
                 notices: Vec::new(),
-                is_misread: false,
+                misread: Vec::new(),
                 given: Vec::new(),
                 link: None,
                 of_project: None,
@@ -110,8 +133,9 @@ impl Input {
                 let (read, all) = import::files(&self.from, self.on_machine(scenario.clone()))?;
                 *scenario = read;
                 asked.notices.extend(import::notices(&all));
-                let taken = all.iter().flat_map(|(_, understood)| &understood.taken);
-                asked.given.extend(taken.filter_map(|taken| Key::find(taken.key)));
+                for (name, understood) in &all {
+                    asked.read(name, understood);
+                }
             }
         }
         let task = self.flags.iter().find(|(key, _)| key.field == Field::Task);
@@ -124,8 +148,8 @@ impl Input {
             }
             self.put_over(scenario)?;
         }
-        asked.given.extend(self.flags.iter().map(|(key, _)| *key));
-        asked.given.extend(Key::find("model").filter(|_| self.config.is_some()));
+        let own: Vec<_> = self.flags.iter().map(|(key, _)| *key).collect();
+        asked.give(own.into_iter().chain(Key::find("model").filter(|_| self.config.is_some())));
         if let Some(project) = asked.of_project.filter(|_| !asked.names_model()) {
             let source = self.source.as_deref().unwrap_or_default();
             return Err(format!(
@@ -218,7 +242,7 @@ fn one(scenario: Scenario, members: &Map<String, Value>) -> Asked {
     Asked {
         scenarios: vec![scenario],
         notices: Vec::new(),
-        is_misread: false,
+        misread: Vec::new(),
         given: given.collect(),
         link: None,
         of_project: None,
@@ -256,7 +280,7 @@ fn from_source(source: &OsString, base: &Scenario) -> Result<Asked, String> {
             let notices: Vec<_> = shared.notices.iter().chain(&unknown).map(ToString::to_string).collect();
             Ok(Asked {
                 scenarios: shared.scenarios,
-                is_misread: !notices.is_empty(),
+                misread: notices.iter().map(|told| Misread { told: told.clone(), key: None }).collect(),
                 notices,
                 given: keys().filter(|key| share::names(link, key.name)).collect(),
                 link: Some(link.to_owned()),
@@ -324,15 +348,17 @@ fn from_text(name: &str, text: &str, format: &Format, base: &Scenario) -> Result
 fn imported(name: &str, understood: Understood) -> Asked {
     let all = [(name.to_owned(), understood)];
     let notices = import::notices(&all).collect();
-    let [(_, Understood { format, scenario, taken, .. })] = all;
-    Asked {
-        scenarios: vec![scenario],
+    let [(name, understood)] = all;
+    let mut asked = Asked {
+        scenarios: vec![understood.scenario.clone()],
         notices,
-        is_misread: false,
-        given: taken.iter().filter_map(|taken| Key::find(taken.key)).collect(),
+        misread: Vec::new(),
+        given: Vec::new(),
         link: None,
-        of_project: (format != crate::import::Format::Headroom).then(|| format.label()),
-    }
+        of_project: (understood.format != crate::import::Format::Headroom).then(|| understood.format.label()),
+    };
+    asked.read(&name, &understood);
+    asked
 }
 
 /// A scenario as TOML or JSON.

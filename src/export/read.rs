@@ -10,7 +10,7 @@ pub fn understood_json(understood: &Understood) -> Value {
     let Understood { format, taken, assumed, idle, left, took, scenario: _ } = understood;
     let applied = taken.iter().map(|one| json!({ "key": one.key, "value": one.value, "said": one.said }));
     let assumed = assumed.iter().map(|one| json!({ "key": one.key, "value": one.value, "why": one.why }));
-    let left = left.iter().map(|one| json!({ "said": one.said, "why": one.why }));
+    let left = left.iter().map(|one| json!({ "said": one.said, "why": one.why, "misread": one.is_misread }));
     let mut read = json!({
         "format": format.label(),
         "applied": applied.collect::<Vec<_>>(),

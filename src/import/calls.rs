@@ -256,7 +256,7 @@ pub(super) fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
     }
     let mut understood = understood(format, reader, parts);
     if let Some(said) = processor.filter(|_| trainer::sees_unsaid(&understood.scenario)) {
-        understood.left.push(Left { said, why: PICTURES.to_owned() });
+        understood.left.push(Left::new(said, PICTURES));
     }
     if let Some(own) = own {
         let said: Vec<&str> = understood.taken.iter().map(|taken| taken.key).collect();

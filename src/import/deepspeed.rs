@@ -128,7 +128,7 @@ pub(super) fn read(reader: &mut Reader) {
             for said in [bf16, fp16].into_iter().flatten() {
                 match said.switch() {
                     Some(_) => reader.idle.push(said.said),
-                    None => reader.leave(&said.said, "this is neither on nor off"),
+                    None => reader.keep("precision", &said.said, "this is neither on nor off"),
                 }
             }
         }
@@ -138,7 +138,7 @@ pub(super) fn read(reader: &mut Reader) {
         match word.as_str() {
             "AdamW" | "Adam" => reader
                 .leave(&said.said, "DeepSpeed's own FusedAdam is predicted as the optimizer that is chosen"),
-            _ => reader.leave(&said.said, "this optimizer is not predicted"),
+            _ => reader.keep("optimizer", &said.said, "this optimizer is not predicted"),
         }
     }
     reader.pass(|name| among(IDLE, name));
@@ -201,7 +201,7 @@ fn stage(reader: &mut Reader, said: &Said) {
         Some(1.0) => reader.set("shard", "zero1", &said.said),
         Some(2.0) => reader.set("shard", "zero2", &said.said),
         Some(3.0) => reader.set("shard", "zero3", &said.said),
-        Some(_) | None => reader.leave(&said.said, "ZeRO has the stages 0 to 3"),
+        Some(_) | None => reader.keep("shard", &said.said, "ZeRO has the stages 0 to 3"),
     }
 }
 
@@ -209,7 +209,7 @@ fn stage(reader: &mut Reader, said: &Said) {
 fn whole(reader: &mut Reader, key: &str, said: &Said) {
     match said.number() {
         Some(number) if number >= 0.0 => reader.set(key, &(number as u64).to_string(), &said.said),
-        Some(_) | None => reader.leave(&said.said, "this is no number of elements"),
+        Some(_) | None => reader.keep(key, &said.said, "this is no number of elements"),
     }
 }
 

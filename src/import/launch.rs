@@ -61,9 +61,11 @@ pub(super) fn accelerate(reader: &mut Reader) {
         ("NO", Some(said)) => reader.set("gpus", "1", &said.said),
         ("MULTI_GPU", Some(said)) => reader.set("shard", "ddp", &said.said),
         ("FSDP" | "DEEPSPEED", Some(said)) => reader.idle.push(said.said),
-        (_, Some(said)) => {
-            reader.leave(&said.said, "of distributed types NO, MULTI_GPU, FSDP and DEEPSPEED are predicted")
-        }
+        (_, Some(said)) => reader.keep(
+            "shard",
+            &said.said,
+            "of distributed types NO, MULTI_GPU, FSDP and DEEPSPEED are predicted",
+        ),
         (_, None) => {}
     }
     reader.refuse(&["megatron_lm_config.megatron_lm_tp_degree"], "this is not read here");
@@ -74,13 +76,19 @@ pub(super) fn of_arguments(reader: &mut Reader) {
     let launcher = of_trl(reader);
     allocator(reader);
     if let Some(said) = reader.take(&["num_processes", "nproc_per_node", "num_gpus", "nproc-per-node"]) {
-        let nodes =
-            reader.take(&["nnodes", "num_nodes"]).and_then(|said| said.number()).unwrap_or(1.0).max(1.0);
+        let nodes = reader.take(&["nnodes", "num_nodes"]).map_or(Some(1.0), |nodes| {
+            let number = nodes.number();
+            if number.is_none() {
+                reader.keep("gpus", &nodes.said, "this is no number of machines: one is taken");
+            }
+            number
+        });
+        let nodes = nodes.unwrap_or(1.0).max(1.0);
         // accelerate counts the processes of all machines, torchrun those of each
         let each = if said.said.starts_with("num_processes") { 1.0 } else { nodes };
         match said.number() {
             Some(number) => reader.set("gpus", &(number * each).to_string(), &said.said),
-            None => reader.leave(&said.said, "this is no number of GPUs"),
+            None => reader.keep("gpus", &said.said, "this is no number of GPUs"),
         }
     }
     shared_layers(reader);
@@ -230,7 +238,11 @@ fn mixed(reader: &mut Reader) {
         ("bf16", false) => reader.set("precision", "amp-bf16-weights", &said.said),
         ("fp16", _) => reader.set("precision", "amp-fp16", &said.said),
         ("no" | "false", _) => reader.idle.push(said.said),
-        _ => reader.leave(&said.said, "of mixed precisions bf16, fp16 and torchao's fp8 are predicted"),
+        _ => reader.keep(
+            "precision",
+            &said.said,
+            "of mixed precisions bf16, fp16 and torchao's fp8 are predicted",
+        ),
     }
 }
 
@@ -329,7 +341,7 @@ fn fsdp(reader: &mut Reader) {
             (Some(on), _) => reader.set("reshard-after-forward", if on { "on" } else { "off" }, &said.said),
             (None, "full_shard") => reader.set("reshard-after-forward", "on", &said.said),
             (None, "shard_grad_op") => reader.set("reshard-after-forward", "off", &said.said),
-            (None, _) => reader.leave(&said.said, "this is neither on nor off"),
+            (None, _) => reader.keep("reshard-after-forward", &said.said, "this is neither on nor off"),
         },
         None if words.contains("shard_grad_op") => reader.set("reshard-after-forward", "off", &said),
         None => reader.assume("reshard-after-forward", "on", "accelerate's default"),

@@ -21,8 +21,10 @@ pub(super) fn of_link(text: &str) -> Result<Understood, NotRead> {
         return Err(NotRead("this link holds no scenario".to_owned()));
     };
     let taken = keys().filter(|key| share::names(text, key.name)).map(|key| taken(key, &scenario));
-    let left =
-        shared.notices.iter().map(|notice| Left { said: "the link".to_owned(), why: notice.to_string() });
+    let left = shared
+        .notices
+        .iter()
+        .map(|notice| Left { is_misread: true, ..Left::new("the link", notice.to_string()) });
     Ok(Understood {
         format: Format::Headroom,
         taken: taken.collect(),

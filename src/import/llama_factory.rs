@@ -217,7 +217,7 @@ fn method(reader: &mut Reader) {
         if own {
             reader.idle.push(said.said)
         } else {
-            reader.leave(&said.said, "of quantisations bitsandbytes' is predicted")
+            reader.keep("method", &said.said, "of quantisations bitsandbytes' is predicted")
         }
     }
     let said = reader.take(&["finetuning_type"]);
@@ -225,7 +225,7 @@ fn method(reader: &mut Reader) {
     let bits = bits.filter(|bits| {
         let known = ["4", "8"].contains(&bits.text().as_str());
         if !known {
-            reader.leave(&bits.said, "of quantised weights those of 4 and 8 bits are predicted");
+            reader.keep("method", &bits.said, "of quantised weights those of 4 and 8 bits are predicted");
         }
         known
     });

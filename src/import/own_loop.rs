@@ -111,9 +111,11 @@ pub(super) fn engine(reader: &mut Reader) {
             "torch.float32" => reader.set("reduce-dtype", "fp32", &said.said),
             // of float16 shards they are in float16 then
             "torch.bfloat16" | "torch.float16" => reader.set("reduce-dtype", "bf16", &said.said),
-            _ => {
-                reader.leave(&said.said, "of sums of gradients those in float32 and in 16 bits are predicted")
-            }
+            _ => reader.keep(
+                "reduce-dtype",
+                &said.said,
+                "of sums of gradients those in float32 and in 16 bits are predicted",
+            ),
         }
     }
     if let Some(said) = reader.take(&["CPUOffloadPolicy"]) {

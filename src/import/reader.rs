@@ -156,7 +156,7 @@ impl Reader {
         let said = self.take(names)?;
         let on = said.switch();
         if on.is_none() {
-            self.leave(&said.said, "this is neither on nor off");
+            self.misread(&said.said, "this is neither on nor off");
         }
         on.map(|on| (on, said.said))
     }
@@ -181,8 +181,9 @@ impl Reader {
 
     /// Leaves what a setting says of a key; the key stays as it was, which is said.
     pub fn keep(&mut self, name: &str, said: &str, why: &str) {
-        self.leave(said, why);
-        if let Some(key) = Key::find(name) {
+        let key = Key::find(name);
+        self.left.push(Left { is_misread: true, key: key.map(|key| key.name), ..Left::new(said, why) });
+        if let Some(key) = key {
             let value = key.write(&self.scenario);
             self.assume(name, &value, &format!("as it was: {} is not followed", short(said)));
         }
@@ -252,7 +253,12 @@ impl Reader {
 
     /// Notes that something is not followed.
     pub fn leave(&mut self, said: &str, why: &str) {
-        self.left.push(Left { said: said.to_owned(), why: why.to_owned() });
+        self.left.push(Left::new(said, why));
+    }
+
+    /// Notes that a known setting's value cannot be used.
+    pub fn misread(&mut self, said: &str, why: &str) {
+        self.left.push(Left { is_misread: true, ..Left::new(said, why) });
     }
 
     /// Leaves each of these settings that is given and on (or is something else than a switch).
@@ -285,7 +291,7 @@ impl Reader {
         }
         if !unknown.is_empty() {
             let why = format!("no layer is known by {}", short(&unknown.join(", ")));
-            self.leave(&said.said, &why);
+            self.keep("lora-targets", &said.said, &why);
         }
         if known.is_empty() {
             return;

@@ -22,9 +22,8 @@ pub(super) fn of_rows(text: &str) -> Option<Result<Understood, NotRead>> {
         Err(error) => return Some(Err(NotRead(format!("the scenario of its first row: {error}")))),
     };
     let given = keys().filter(|key| said.get(key.name).or_else(|| said.get(key.link)).is_some());
-    let note = |note: &Value| Left {
-        said: "the recorder".to_owned(),
-        why: note.as_str().map_or_else(|| short(&note.to_string()), short),
+    let note = |note: &Value| {
+        Left::new("the recorder", note.as_str().map_or_else(|| short(&note.to_string()), short))
     };
     let notes = first.get("notes").and_then(Value::as_array).into_iter().flatten();
     let mut left: Vec<Left> = notes.take(MOST_NOTES).map(note).collect();
@@ -32,7 +31,7 @@ pub(super) fn of_rows(text: &str) -> Option<Result<Understood, NotRead>> {
         rows.iter().partition(|row| row.pointer("/reading/scenario") == Some(said));
     if !others.is_empty() {
         let why = "they are of other runs than the first: headroom check reads them all";
-        left.push(Left { said: format!("{} more rows", others.len()), why: why.to_owned() });
+        left.push(Left::new(format!("{} more rows", others.len()), why));
     }
     Some(Ok(Understood {
         format: Format::Recorded,

@@ -43,7 +43,7 @@ impl Saving {
     pub fn follow(self, reader: &mut Reader) {
         let Saving { mut strategy, often, weights_only, gathers, shards_by_argument } = self;
         if let Some(said) = strategy.take_if(|said| by_strategy(said).is_none()) {
-            reader.leave(&said.said, "of strategies no, steps, epoch and best are known");
+            reader.misread(&said.said, "of strategies no, steps, epoch and best are known");
         }
         let decided = match (&strategy, &often) {
             (Some(said), _) => by_strategy(said),

@@ -184,14 +184,14 @@ fn gpus(reader: &mut Reader) {
     let nodes = reader.take(&["nnodes"]).and_then(|said| match said.number() {
         Some(nodes) => Some(nodes.max(1.0)),
         None => {
-            reader.leave(&said.said, "this is no number of machines: one is taken");
+            reader.keep("gpus", &said.said, "this is no number of machines: one is taken");
             None
         }
     });
     if let Some(said) = reader.take(&["nproc_per_node", "nproc-per-node"]) {
         match said.number() {
             Some(each) => reader.set("gpus", &(each * nodes.unwrap_or(1.0)).to_string(), &said.said),
-            None => reader.leave(&said.said, "this is no number of GPUs"),
+            None => reader.keep("gpus", &said.said, "this is no number of GPUs"),
         }
         reader.set("shard", "fsdp2", &said.said);
     }

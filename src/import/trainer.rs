@@ -242,7 +242,7 @@ pub(super) fn saved(reader: &mut Reader, said: &Said) {
 pub(super) fn clips(reader: &mut Reader, said: &Said) {
     match said.number() {
         Some(norm) => reader.set("clip-gradients", if norm > 0.0 { "on" } else { "off" }, &said.said),
-        None => reader.leave(&said.said, "this is no number"),
+        None => reader.keep("clip-gradients", &said.said, "this is no number"),
     }
 }
 

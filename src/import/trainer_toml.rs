@@ -54,7 +54,7 @@ pub(super) fn read(reader: &mut Reader, is_estimator: bool) {
             said.push(setting.said.clone());
             let value = setting.number().filter(|value| (1.0..=1e9).contains(value) && value.fract() == 0.0);
             if value.is_none() {
-                reader.leave(&setting.said, "this is no size of a model");
+                reader.keep("model", &setting.said, "this is no size of a model");
             }
             value.map_or(default, |value| value as u64)
         }
@@ -87,7 +87,7 @@ pub(super) fn read(reader: &mut Reader, is_estimator: bool) {
                 .unwrap_or_default();
             reader.set("model", &written, if all.is_empty() { "the trainer's default model" } else { &all });
         }
-        Err(issue) => reader.leave(&all, &issue.message),
+        Err(issue) => reader.keep("model", &all, &issue.message),
     }
     reader.or_assume("batch-size", &["batch_size"], "12", "the trainer's default");
     reader.or_assume("seq-length", &["seq_len"], defaults.tokens, defaults.why);
@@ -114,7 +114,9 @@ fn precision(reader: &mut Reader) {
                 reader.set("precision", "amp-fp16", &format!("{}, the trainer's mixed precision", said.said))
             }
             Some(4.0) => reader.set("precision", "fp32", &said.said),
-            _ => reader.leave(&said.said, "the estimator knows 2 bytes (float16) and 4 (float32)"),
+            _ => {
+                reader.keep("precision", &said.said, "the estimator knows 2 bytes (float16) and 4 (float32)")
+            }
         }
     }
     match reader.switch(&["mixed_precision"]) {

@@ -113,6 +113,17 @@ pub struct Left {
     pub said: String,
     /// Why it changes nothing here.
     pub why: String,
+    /// Whether it is a known setting whose value cannot be used: the scenario has another than the text says.
+    pub is_misread: bool,
+    /// The key that has another value for it, where that is one.
+    pub key: Option<&'static str>,
+}
+
+impl Left {
+    /// What is not followed, of which nothing more is known.
+    pub(super) fn new(said: impl Into<String>, why: impl Into<String>) -> Left {
+        Left { said: said.into(), why: why.into(), is_misread: false, key: None }
+    }
 }
 
 /// What was understood of a text.

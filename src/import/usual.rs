@@ -156,7 +156,7 @@ pub(super) fn read(reader: &mut Reader) {
     match reader.take(MODE) {
         Some(said) if said.text().starts_with("inference") => reader.set("task", "generate", &said.said),
         Some(said) if said.text().starts_with("train") => reader.idle.push(said.said),
-        Some(said) => reader.leave(&said.said, "of modes training and inference are known"),
+        Some(said) => reader.keep("task", &said.said, "of modes training and inference are known"),
         None => {}
     }
     method(reader);
@@ -191,7 +191,7 @@ pub(super) fn read(reader: &mut Reader) {
         let unit = if said.number().is_some() { "GB" } else { "" };
         match sold_with(&format!("{amount}{unit}")) {
             Ok(bytes) => reader.set("gpu", &format!("{}MiB", bytes.0 >> 20), &said.said),
-            Err(_) => reader.leave(&said.said, "this is no amount of memory"),
+            Err(_) => reader.keep("gpu", &said.said, "this is no amount of memory"),
         }
     }
     answers(reader);
@@ -212,7 +212,7 @@ fn size(reader: &mut Reader) {
         return reader.leave(&said.said, "the model is named, and its weights are counted");
     }
     let Some(gigabytes) = said.number().filter(|number| number.is_finite() && *number > 0.0) else {
-        return reader.leave(&said.said, "this is no number of gigabytes");
+        return reader.keep("model", &said.said, "this is no number of gigabytes");
     };
     let billions = gigabytes / EACH;
     let model = format!("{billions}b");
@@ -223,7 +223,7 @@ fn size(reader: &mut Reader) {
             "weights of 2 bytes are {billions} billion parameters, and no model is known by that size: name it (--model) or bring its \
              config.json"
         );
-        reader.leave(&said.said, &why);
+        reader.keep("model", &said.said, &why);
     }
 }
 
@@ -240,7 +240,7 @@ fn answers(reader: &mut Reader) {
             let why = format!("{}, behind a prompt of {prompt} tokens", said.said);
             reader.set("seq-length", &prompt.saturating_add(tokens as u64).to_string(), &why);
         }
-        None => reader.leave(&said.said, "this is no number of tokens"),
+        None => reader.keep("seq-length", &said.said, "this is no number of tokens"),
     }
 }
 
@@ -351,7 +351,7 @@ fn autocast(reader: &mut Reader) -> Option<(Computes, String)> {
         "fp16" | "float16" => Some((Computes::Float16, said.said)),
         "no" | "none" | "false" => Some((Computes::AsWeights, said.said)),
         _ => {
-            reader.leave(&said.said, "of mixed precisions bf16 and fp16 are known");
+            reader.keep("precision", &said.said, "of mixed precisions bf16 and fp16 are known");
             None
         }
     }

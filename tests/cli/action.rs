@@ -136,3 +136,38 @@ fn the_flag_is_for_other_machines_too() {
     }
     assert_eq!(headroom(&["estimate", "b=abc&m=gpt2"]).status, Some(0));
 }
+
+/// A known setting whose value is none stands for something else: the run that was asked about is another one.
+#[test]
+fn a_limit_is_not_checked_where_a_configuration_is_misread() {
+    let axolotl = "adapter: lora\nlora_r: 8\nlora_alpha: 16\nsequence_len: 512\n";
+    let of = |name: &str, more: &str| file(name, &format!("{axolotl}{more}\n"));
+    let status = |arguments: &[&str]| {
+        let answer =
+            headroom(&[&["estimate", "--fail-unless-fits", "--gpu", "h100-sxm-80gb"], arguments].concat());
+        (answer.status, answer.err)
+    };
+    for (name, more, told) in [
+        ("batch.yml", "base_model: Qwen/Qwen3-0.6B\nmicro_batch_size: many", "micro_batch_size: many"),
+        ("checkpointing.yml", "base_model: Qwen/Qwen3-0.6B\ngradient_checkpointing: perhaps", "perhaps"),
+        ("optimizer.yml", "base_model: Qwen/Qwen3-0.6B\noptimizer: adamw_of_mine", "adamw_of_mine"),
+        ("folder.yml", "base_model: ./my/own/model", "this is no name of a model"),
+    ] {
+        let file = of(name, more);
+        let told_in = |err: &str| err.contains("error: the limit was not checked: ") && err.contains(told);
+        let (code, err) = status(&[&file]);
+        assert!(code == Some(2) && told_in(&err), "{more}: {code:?} {err}");
+        let (code, err) = status(&["--from", &file]);
+        assert!(code == Some(2) && told_in(&err), "{more}: {code:?} {err}");
+        // the answer itself stands
+        assert_eq!(headroom(&["estimate", "--from", &file]).status, Some(0), "{more}");
+    }
+    // what is given in its place is what was asked about
+    let folder = of("given.yml", "base_model: ./my/own/model\nmicro_batch_size: many");
+    let given = ["--from", &folder, "--model", "Qwen/Qwen3-0.6B", "--batch-size", "2"];
+    assert_eq!(status(&given).0, Some(0), "{}", status(&given).1);
+    assert_eq!(status(&given[..4]).0, Some(2));
+    // a setting that is not known may be anything
+    let unknown = of("unknown.yml", "base_model: Qwen/Qwen3-0.6B\nmagic: 1");
+    assert_eq!(status(&[&unknown]).0, Some(0), "{}", status(&[&unknown]).1);
+}

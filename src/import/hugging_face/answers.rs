@@ -58,7 +58,7 @@ pub(super) fn without_reference(reader: &mut Reader, why: &str) {
         match said.number() {
             Some(0.0) => reader.set("task", Task::Simpo.slug(), &said.said),
             Some(_) => reader.idle.push(said.said),
-            None => reader.leave(&said.said, "this is no number"),
+            None => reader.keep("task", &said.said, "this is no number"),
         }
     }
     reader.pass(|name| among(IDLE, name) || name == "max_completion_length");
@@ -79,7 +79,7 @@ pub(super) fn answers(reader: &mut Reader, (why, reference, default): (&str, &st
     match reader.take(&["beta"]) {
         Some(said) => match said.number() {
             Some(beta) => reader.set("reference", if beta > 0.0 { "scored" } else { "none" }, &said.said),
-            None => reader.leave(&said.said, "this is no number"),
+            None => reader.keep("reference", &said.said, "this is no number"),
         },
         None => reader.assume("reference", reference, default),
     }
@@ -207,7 +207,7 @@ fn colocated(reader: &mut Reader, (said, mode): (String, Option<Said>), share: O
     match share {
         Some(share) => match share.number().filter(|part| (0.0..=1.0).contains(part)) {
             Some(part) => reader.set("vllm-percent", &format!("{:.0}", part * 100.0), &share.said),
-            None => reader.leave(&share.said, "this is no share of a card"),
+            None => reader.keep("vllm-percent", &share.said, "this is no share of a card"),
         },
         None => {
             let why = mode.map_or(said, |mode| mode.said);
@@ -233,7 +233,7 @@ pub(super) fn answer_length(reader: &mut Reader, name: &str, default: u64) {
             let why = format!("{}, behind a prompt of {prompt} tokens", said.said);
             reader.set("seq-length", &written(tokens as u64), &why);
         }
-        None => reader.leave(&said.said, "this is no number of tokens"),
+        None => reader.keep("seq-length", &said.said, "this is no number of tokens"),
     }
 }
 

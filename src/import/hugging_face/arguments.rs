@@ -157,7 +157,7 @@ fn filling(reader: &mut Reader, parts: Parts, why: &str) {
             "nll" if is_early => reader.set("loss", LossKernel::Full.slug(), &said.said),
             "chunked_nll" if is_early => reader.set("loss", LossKernel::Standard.slug(), &said.said),
             "nll" | "chunked_nll" => reader.idle.push(said.said),
-            _ => reader.leave(&said.said, "of losses the negative log-likelihood is predicted"),
+            _ => reader.keep("loss", &said.said, "of losses the negative log-likelihood is predicted"),
         }
     }
 }
@@ -186,7 +186,7 @@ pub(super) fn checkpointing(reader: &mut Reader, parts: Parts) {
         };
         match value {
             Some(value) => reader.set("gradient-checkpointing", value, &said.said),
-            None => reader.leave(&said.said, "this is neither on nor off"),
+            None => reader.keep("gradient-checkpointing", &said.said, "this is neither on nor off"),
         }
         if parts.unsloth {
             reader.pass(|name| {

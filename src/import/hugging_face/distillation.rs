@@ -136,7 +136,7 @@ fn teacher(reader: &mut Reader, parts: Parts) {
             let why = format!("{}, which is as large as bfloat16", said.said);
             reader.set("teacher-weights", TeacherWeights::Bf16.slug(), &why);
         }
-        _ => reader.leave(&said.said, "of a teacher's weights those in 4, 16 and 32 bits are predicted"),
+        _ => reader.misread(&said.said, "of a teacher's weights those in 4, 16 and 32 bits are predicted"),
     }
 }
 

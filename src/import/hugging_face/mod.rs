@@ -222,7 +222,7 @@ pub(super) fn read(reader: &mut Reader, parts: Parts) {
     if let Some(said) = reader.take(&["peft_type"]) {
         match Tuner::of_type(&said.text()) {
             Some(_) => reader.idle.push(said.said),
-            None => reader.leave(&said.said, "this tuner of peft is not predicted"),
+            None => reader.keep("adapter", &said.said, "this tuner of peft is not predicted"),
         }
     }
     if parts.arguments && matches!(reader.scenario.task, Task::Sft | Task::Classify) {

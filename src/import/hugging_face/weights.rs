@@ -330,7 +330,7 @@ fn four_bit(reader: &mut Reader, parts: Parts) {
         match element_type(&said.text()) {
             Some(Element::Fp32) => reader.leave(&said.said, "4-bit products are predicted in 16 bits"),
             Some(Element::Bf16 | Element::Fp16 | Element::Published) => reader.idle.push(said.said),
-            None => reader.leave(&said.said, "this is no element type"),
+            None => reader.keep("precision", &said.said, "this is no element type"),
         }
     } else if parts.loads && !parts.unsloth {
         reader.leave(
@@ -368,7 +368,7 @@ fn asked(reader: &mut Reader, name: &str) -> Option<(bool, String)> {
         None => said.switch(),
     };
     if on.is_none() {
-        reader.leave(&said.said, "this is neither on nor off");
+        reader.keep("precision", &said.said, "this is neither on nor off");
     }
     on.map(|on| (on, said.said))
 }
@@ -384,7 +384,7 @@ pub(super) fn precision(reader: &mut Reader, parts: Parts) {
     let named = said.as_ref().and_then(|said| {
         let found = element_type(&said.text());
         if found.is_none() {
-            reader.leave(&said.said, "this is no element type");
+            reader.keep("precision", &said.said, "this is no element type");
         }
         found
     });

@@ -107,7 +107,7 @@ fn gpus(reader: &mut Reader) {
             match (each.number(), number(&nodes)) {
                 (Some(each), Some(nodes)) => reader.set("gpus", &(each * nodes).to_string(), &said),
                 _ => {
-                    reader.leave(&said, "this is no number of GPUs");
+                    reader.keep("gpus", &said, "this is no number of GPUs");
                     fewest(reader, together);
                 }
             }

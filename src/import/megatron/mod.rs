@@ -111,7 +111,11 @@ pub(super) fn read(reader: &mut Reader) {
     if let Some(said) = reader.take(&["CUBLAS_WORKSPACE_CONFIG"]) {
         match workspace(&said.text()) {
             Some(kib) => reader.set("cublas-workspace-kib", &kib.to_string(), &said.said),
-            None => reader.leave(&said.said, "this is no list of sizes and counts, as :4096:8 is"),
+            None => reader.keep(
+                "cublas-workspace-kib",
+                &said.said,
+                "this is no list of sizes and counts, as :4096:8 is",
+            ),
         }
     }
     batch_mask(reader);

@@ -35,7 +35,7 @@ impl Arguments<'_> {
                 Some(number as u64)
             }
             None => {
-                self.reader.leave(&said.said, "this is no size of a model");
+                self.reader.keep("model", &said.said, "this is no size of a model");
                 None
             }
         }
@@ -503,7 +503,7 @@ fn dropouts(own: &mut Arguments<'_>, config: &mut Map<String, Value>, gated: boo
             (Some(said), Some(_), true) => {
                 own.reader.leave(&said.said, "dropout is followed in GPT-3's layers alone: none is taken");
             }
-            (Some(said), None, _) => own.reader.leave(&said.said, "this is no probability"),
+            (Some(said), None, _) => own.reader.keep("model", &said.said, "this is no probability"),
             (None, _, true) => {
                 let text = format!("--{} is 0.1 by default", name.replace('_', "-"));
                 own.reader.leave(&text, "dropout is followed in GPT-3's layers alone: none is taken");
