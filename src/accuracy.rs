@@ -45,6 +45,20 @@ pub enum Evidence {
     OtherSoftware,
 }
 
+impl Evidence {
+    /// Whether a measured run is one of those that an answer's band rests on: their software, family and settings as [`software`] and
+    /// [`key`] write them.
+    pub fn includes(self, own: [&str; 3], run: [&str; 3]) -> bool {
+        let alike = match self {
+            Evidence::SameKind => 3,
+            Evidence::SameFamily => 2,
+            Evidence::OtherFamilies => 1,
+            Evidence::OtherSoftware => 0,
+        };
+        own[..alike] == run[..alike]
+    }
+}
+
 /// How far an answer may be off.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 #[non_exhaustive]

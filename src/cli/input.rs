@@ -129,13 +129,15 @@ impl Input {
             Some(source) => from_source(source, &self.on_machine(Scenario::default()))?,
         };
         if !self.from.is_empty() {
+            let mut read = Vec::new();
             for scenario in &mut asked.scenarios {
-                let (read, all) = import::files(&self.from, self.on_machine(scenario.clone()))?;
-                *scenario = read;
-                asked.notices.extend(import::notices(&all));
-                for (name, understood) in &all {
-                    asked.read(name, understood);
-                }
+                let (of_files, all) = import::files(&self.from, self.on_machine(scenario.clone()))?;
+                *scenario = of_files;
+                read.extend(all);
+            }
+            asked.notices.extend(import::notices(&read));
+            for (name, understood) in &read {
+                asked.read(name, understood);
             }
         }
         let task = self.flags.iter().find(|(key, _)| key.field == Field::Task);

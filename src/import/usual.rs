@@ -409,8 +409,10 @@ mod tests {
         );
         assert_eq!((cluster.scenario.cluster.gpus, cluster.left.len()), (4, 0), "{:?}", cluster.left);
         assert_eq!(cluster.scenario.model, ModelChoice::Size(7.0));
-        let unknown = read("--model_size_gb 1e9 --batch_size 1");
-        assert!(unknown.left[0].why.contains("500000000 billion parameters"), "{:?}", unknown.left);
+        let unknown = import("--model_size_gb 1e9 --batch_size 1", &Scenario::default()).expect("a batch");
+        let [left] = unknown.left.as_slice() else { panic!("{:?}", unknown.left) };
+        assert!(left.why.contains("500000000 billion parameters"), "{left:?}");
+        assert_eq!((left.is_misread, left.key, unknown.assumed[0].key), (true, Some("model"), "model"));
         assert_eq!(cluster.scenario.gpu().map(|gpu| gpu.memory), Ok(Bytes::gib(80.)));
     }
 

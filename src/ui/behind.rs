@@ -31,13 +31,23 @@ pub enum Behind {
     Formats,
     /// Sums of other guides.
     Rules,
+    /// What the card has.
+    Card,
+    /// How many parameters there are.
+    Parameters,
+    /// What is alive at a moment of the step.
+    Moment,
+    /// What an out-of-memory message says.
+    OutOfMemory,
     /// Batches by contexts.
     Contexts,
+    /// vLLM's budget.
+    Vllm,
 }
 
 impl Behind {
     /// All of them.
-    pub const ALL: [Behind; 15] = [
+    pub const ALL: [Behind; 20] = [
         Behind::Needs,
         Behind::Reserves,
         Behind::Shows,
@@ -52,7 +62,12 @@ impl Behind {
         Behind::Lengths,
         Behind::Formats,
         Behind::Rules,
+        Behind::Card,
+        Behind::Parameters,
+        Behind::Moment,
+        Behind::OutOfMemory,
         Behind::Contexts,
+        Behind::Vllm,
     ];
 
     /// The document and its heading, as they are beside the page.
@@ -72,7 +87,12 @@ impl Behind {
             Behind::Lengths => "formulas.html#texts-of-different-lengths",
             Behind::Formats => "serving.html#weights-by-layout",
             Behind::Rules => "formulas.html#rules-of-thumb",
+            Behind::Card => "formulas.html#the-cards-memory",
+            Behind::Parameters => "formulas.html#parameters",
+            Behind::Moment => "formulas.html#a-moment-of-the-step",
+            Behind::OutOfMemory => "formulas.html#out-of-memory-messages",
             Behind::Contexts => "generate.html#batches-by-contexts",
+            Behind::Vllm => "serving.html#vllms-budget",
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Measured runs beside their predictions: which of them are looked at, and what they say together.
 
-use crate::accuracy::TENSOR_PARALLEL;
+use crate::accuracy::{self, Band, Evidence, TENSOR_PARALLEL};
 use crate::check::{Confusion, Errors, Figure, Metric, Run};
-use crate::scenario::{AttentionKernel, LossKernel, Method, Precision, Sharding, Stack, Task};
+use crate::scenario::{AttentionKernel, LossKernel, Method, Precision, Scenario, Sharding, Stack, Task};
 
 /// The file of the runs, beside the page.
 pub const FILE: &str = "measured.tsv";
@@ -24,6 +24,30 @@ pub struct Filter {
     pub family: String,
     /// Whether misses alone are.
     pub misses: bool,
+    /// The kind of an answer, where the runs behind its measured error alone are.
+    pub kind: Option<Kind>,
+}
+
+/// Of which kind an answer is, and how close the runs are that its measured error rests on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Kind {
+    /// Its software, family and settings.
+    own: [String; 3],
+    evidence: Evidence,
+}
+
+impl Kind {
+    /// That of an answer with that band.
+    pub fn of(scenario: &Scenario, band: &Band) -> Option<Kind> {
+        let family = scenario.architecture().ok()?.model_type.clone();
+        let own = [accuracy::software(scenario), family, accuracy::key(scenario)];
+        Some(Kind { own, evidence: band.evidence })
+    }
+
+    fn includes(&self, run: &Run) -> bool {
+        self.evidence
+            .includes(self.own.each_ref().map(String::as_str), [&run.software, &run.family, &run.settings])
+    }
 }
 
 impl Default for Filter {
@@ -37,6 +61,7 @@ impl Default for Filter {
             method: all.clone(),
             family: all,
             misses: false,
+            kind: None,
         }
     }
 }
@@ -46,7 +71,8 @@ impl Filter {
     pub fn figures(&self, runs: &[Run]) -> Vec<(usize, Figure)> {
         let is_own = |wanted: &str, own: &str| wanted.is_empty() || wanted == own;
         let own = runs.iter().enumerate().filter(|(_, run)| {
-            is_own(&self.device, run.ran_on())
+            self.kind.as_ref().is_none_or(|kind| kind.includes(run))
+                && is_own(&self.device, run.ran_on())
                 && is_own(&self.file, &run.file)
                 && is_own(&self.software, &run.software)
                 && is_own(&self.method, run.method())

@@ -151,7 +151,6 @@ fn a_limit_is_not_checked_where_a_configuration_is_misread() {
         ("batch.yml", "base_model: Qwen/Qwen3-0.6B\nmicro_batch_size: many", "micro_batch_size: many"),
         ("checkpointing.yml", "base_model: Qwen/Qwen3-0.6B\ngradient_checkpointing: perhaps", "perhaps"),
         ("optimizer.yml", "base_model: Qwen/Qwen3-0.6B\noptimizer: adamw_of_mine", "adamw_of_mine"),
-        ("folder.yml", "base_model: ./my/own/model", "this is no name of a model"),
     ] {
         let file = of(name, more);
         let told_in = |err: &str| err.contains("error: the limit was not checked: ") && err.contains(told);

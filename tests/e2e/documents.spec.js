@@ -121,6 +121,24 @@ test("a part of a moment and a comparison lead to their formulas", async ({ head
   expect(await grounds(page.getByRole("tabpanel"))).toContain("docs/formulas.html#needs");
 });
 
+test("the card, the parameters, a moment and a message lead to their sections", async ({ headroom, page }) => {
+  await headroom.open(TRAINING);
+  await page.getByRole("button", { name: "How we know" }).click();
+  for (const [words, section] of [
+    ["What the card has, and who reported it", "the-cards-memory"],
+    ["How parameters are counted", "parameters"],
+  ]) {
+    const link = page.getByRole("link", { name: words });
+    await expect(link).toHaveAttribute("href", `docs/formulas.html#${section}`);
+    expect(contents(join(DOCUMENTS, "formulas.html"))).toContain(`id="${section}"`);
+  }
+  await page.keyboard.press("Escape");
+  await page.getByText("Did it run out of memory? Paste the error").click();
+  expect(await grounds(page.locator(".oom"))).toEqual(["docs/formulas.html#out-of-memory-messages"]);
+  await headroom.open(`${TRAINING}&view=timeline`);
+  expect(await grounds(page.getByRole("tabpanel"))).toEqual(["docs/formulas.html#a-moment-of-the-step"]);
+});
+
 test("what the card has leads to who reported it", async ({ page }) => {
   await page.goto("docs/formulas.html#the-cards-memory");
   const cards = page.getByRole("link", { name: "gpus.csv" }).first();
@@ -135,6 +153,14 @@ test("a speed leads to those measured on its card", async ({ headroom, page }) =
   await expect(page.getByRole("heading", { name: "Every published speed" })).toBeInViewport();
   const speeds = page.getByRole("table", { name: /^Published speeds/ });
   await expect(speeds.getByRole("row").nth(1)).toContainText("rtx-4090");
+});
+
+test("the runs behind a measured error are listed", async ({ headroom, page }) => {
+  await headroom.open("#v=1&view=accuracy");
+  const only = page.getByLabel(/^Only those behind this answer’s measured error/);
+  const [, count] = (await only.locator("..").innerText()).match(/: ([\d,]+) runs? of this kind/);
+  await only.check();
+  await expect(page.locator(".proof-gist")).toContainText(`, ${count} runs: off by`);
 });
 
 test("a price leads to its table at a commit", async ({ headroom, page }) => {

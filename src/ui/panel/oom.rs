@@ -6,10 +6,12 @@ use std::sync::Arc;
 use leptos::ev::Event;
 use leptos::prelude::*;
 
+use super::document::Grounds;
 use super::levers::change_button;
 use super::zoom::cited;
 use crate::oom::{Decoded, Suspect};
 use crate::plan::{Change, Lever};
+use crate::ui::behind::Behind;
 use crate::ui::browser::Later;
 use crate::ui::controls::{Cell, Row, Table, columns};
 use crate::ui::desk::Place;
@@ -98,6 +100,7 @@ pub fn OutOfMemory() -> impl IntoView {
                     "Looking for it in the run of this scenario …"
                 </p>
                 <div class="found" aria-live="polite" aria-busy=busy>{shown}</div>
+                <Grounds of=Behind::OutOfMemory />
             </details>
         </section>
     }

@@ -17,7 +17,7 @@ use crate::ui::chart::scatter::{Axes, bars, draw, edge_name};
 use crate::ui::controls::{Cell, Row, Table, columns, explained};
 use crate::ui::format::Unit;
 use crate::ui::proof::{
-    EDGES, FILE, Filter, errors, histogram, metric, settings, signed, software, values, verdicts,
+    EDGES, FILE, Filter, Kind, errors, histogram, metric, settings, signed, software, values, verdicts,
 };
 use crate::ui::state::{Measured, State};
 use crate::units::grouped;
@@ -224,6 +224,21 @@ fn Filters(
             Callback::new(move |value| change.run(Box::new(move |filter| set(filter, value)))),
         )
     };
+    let state = State::of_page();
+    // while an answer is awaited that of before stands
+    let kind = Memo::new(move |before: Option<&Option<(Kind, String)>>| {
+        let Some(detail) = state.current().close_look() else { return before.cloned().flatten() };
+        let band = detail.measured_error()?;
+        Some((Kind::of(&detail.scenario, &band)?, band.rests_on()))
+    });
+    let only_kind = RwSignal::new(false);
+    // of another answer the runs are others
+    Effect::new(move || {
+        let chosen = kind.get().filter(|_| only_kind.get()).map(|(kind, _)| kind);
+        if filter.with_untracked(|filter| filter.kind != chosen) {
+            change.run(Box::new(move |filter| filter.kind = chosen));
+        }
+    });
     view! {
         <div class="filters" role="group" aria-label="Which runs">
             {field("proof-metric", "What was measured", metrics, |filter, slug| {
@@ -234,6 +249,17 @@ fn Filters(
             {field("proof-software", "Training library", stacks, |filter, slug| filter.software = slug)}
             {field("proof-method", "Method of the run", methods, |filter, slug| filter.method = slug)}
             {field("proof-family", "Family", families, |filter, family| filter.family = family)}
+            <label class="only-misses" hidden=Signal::derive(move || kind.with(Option::is_none))>
+                <input
+                    type="checkbox"
+                    prop:checked=only_kind
+                    on:change=move |event: Event| only_kind.set(event_target_checked(&event))
+                />
+                {move || {
+                    let behind = kind.with(|kind| kind.as_ref().map(|(_, behind)| behind.clone()));
+                    format!("Only those behind this answer’s measured error, allocated: {}", behind.unwrap_or_default())
+                }}
+            </label>
             <label class="only-misses">
                 <input
                     type="checkbox"

@@ -7,10 +7,12 @@ use leptos::html;
 use leptos::prelude::*;
 
 use super::chart::{USUAL_WIDTH, follow_width};
+use super::document::Grounds;
 use super::overlay::{Overlay, overlay};
 use super::readout::{Readout, Told};
 use crate::memory::{Phase, in_order};
 use crate::step::Moment;
+use crate::ui::behind::Behind;
 use crate::ui::browser::Later;
 use crate::ui::chart::pen::HEIGHT;
 use crate::ui::chart::timeline;
@@ -302,6 +304,7 @@ pub fn Timeline() -> impl IntoView {
                  choose it with the arrow keys; + and − zoom, as does the wheel with Ctrl. “Export” has the step as a file for \
                  PyTorch’s memory_viz."
             </p>
+            <Grounds of=Behind::Moment />
         </section>
     }
 }

@@ -3,7 +3,7 @@
 use leptos::either::Either;
 use leptos::prelude::*;
 
-use super::document::{Formula, Grounds};
+use super::document::{Document, Formula, Grounds};
 use crate::estimate::Estimate;
 use crate::hardware::{Gpu, Vendor};
 use crate::memory::Memory;
@@ -268,6 +268,10 @@ fn Known() -> impl IntoView {
             <Explained id="how-we-know" face="How we know" name="How we know" heading="How we know">
                 {told}
                 <Grounds of=Behind::Verdict />
+                <p class="tools-row">
+                    <Document at=Behind::Card.at() text="What the card has, and who reported it" />
+                    <Document at=Behind::Parameters.at() text="How parameters are counted" />
+                </p>
             </Explained>
         </p>
     }

@@ -59,7 +59,8 @@ def levers(*asked: Asked, **keys: Unpack[Scenario]) -> dict[str, Any]:
 
 def read(*texts: Any, over: Union[Scenario, Mapping[str, Any], str, None] = None) -> dict[str, Any]:
     """What is understood of configurations: ``scenario`` and its ``link``, ``applied``, ``assumed`` (what the project does where
-    nothing is said), ``without_effect`` and ``not_understood``, each with what was said.
+    nothing is said), ``without_effect`` and ``not_understood``, each with what was said; of the last ``misread`` says
+    that a known setting has a value that cannot be used, so that the scenario has another than the text says.
 
     :param texts: a text (YAML, JSON or TOML of TRL, axolotl, LLaMA-Factory, torchtune, Megatron-LM, accelerate or DeepSpeed, a script, a
         command line), or objects as for :func:`estimate`, which are read together.
