@@ -131,7 +131,8 @@ fn to_text(decoded: &Decoded, remedies: &[Lever]) -> String {
         let columns = ["Change", "Costs", "Needs", "Verdict"].map(Column::words);
         out.push_str(&Table::new(columns, remedies.iter().take(REMEDIES).filter_map(row)).text());
     }
-    out
+    // where nothing was asked for, the first part begins it
+    out.trim_start().to_owned()
 }
 
 /// The command that goes on with a run.

@@ -157,7 +157,7 @@ test("a speed leads to those measured on its card", async ({ headroom, page }) =
 
 test("the runs behind a measured error are listed", async ({ headroom, page }) => {
   await headroom.open("#v=1&view=accuracy");
-  const only = page.getByLabel(/^Only those behind this answer’s measured error/);
+  const only = page.getByLabel(/^Only those behind this answer’s measured error.* runs? of this kind/);
   const [, count] = (await only.locator("..").innerText()).match(/: ([\d,]+) runs? of this kind/);
   await only.check();
   await expect(page.locator(".proof-gist")).toContainText(`, ${count} runs: off by`);
