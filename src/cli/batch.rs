@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 use super::input::Input;
 use super::output::Output;
 use super::table::{Cell, Column, Listing, Table};
-use crate::plan::{BatchRow, batch_row, each, fixed_and_per_sequence, on_usual_cards};
+use crate::plan::{BatchRow, PerSequence, batch_row, each, on_usual_cards};
 use crate::scenario::Scenario;
 use crate::share;
 use crate::text::one_line;
-use crate::units::{Bytes, grouped};
+use crate::units::grouped;
 
 /// Shows the largest micro-batch that runs, on the scenario's card and on usual ones, and the gradient accumulation with which a
 /// step sees so many sequences
@@ -34,7 +34,7 @@ pub(super) struct Arguments {
 pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     let asked = arguments.input.read()?;
     let scenario = asked.first();
-    let split = fixed_and_per_sequence(&scenario);
+    let split = PerSequence::of(&scenario);
     let rows = each(&on_usual_cards(&scenario), |on_card| batch_row(on_card, arguments.effective));
     let rows: Vec<BatchRow> =
         rows.into_iter().collect::<Result<_, _>>().map_err(|issue| issue.to_string())?;
@@ -49,10 +49,15 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     .noting(asked.notices))
 }
 
-fn to_text(scenario: &Scenario, table: &Table, split: Option<(Bytes, Bytes)>) -> String {
+fn to_text(scenario: &Scenario, table: &Table, split: Option<PerSequence>) -> String {
     let mut out = format!("{}, {} tokens", one_line(&scenario.model_name()), grouped(scenario.sequence));
-    if let Some((fixed, each)) = split {
-        out.push_str(&format!(": {fixed} whatever the batch, and about {each} for each sequence"));
+    if let Some(PerSequence { fixed, each, from, .. }) = split {
+        out.push_str(&match from {
+            1 => format!(": {fixed} whatever the batch, and about {each} for each sequence"),
+            _ => format!(
+                ": {fixed} up to a micro-batch of about {from}, and about {each} for each sequence beyond"
+            ),
+        });
     }
     out.push_str("\n\n");
     out + &table.text()
@@ -79,7 +84,7 @@ fn table(rows: &[BatchRow]) -> Table {
     Table::new(columns, rows.iter().map(row))
 }
 
-fn to_json(rows: &[BatchRow], split: Option<(Bytes, Bytes)>) -> String {
+fn to_json(rows: &[BatchRow], split: Option<PerSequence>) -> String {
     let row = |row: &BatchRow| -> Value {
         let found = match &row.reached {
             Ok(Some(reached)) => json!({
@@ -97,8 +102,9 @@ fn to_json(rows: &[BatchRow], split: Option<(Bytes, Bytes)>) -> String {
     };
     let value = json!({
         "schema": "headroom-batch/1",
-        "fixed": split.map(|(fixed, _)| fixed),
-        "per_sequence": split.map(|(_, each)| each),
+        "fixed": split.map(|split| split.fixed),
+        "per_sequence": split.map(|split| split.each),
+        "per_sequence_from": split.map(|split| split.from),
         "cards": rows.iter().map(row).collect::<Vec<_>>(),
     });
     format!("{value:#}\n")

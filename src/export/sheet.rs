@@ -2,7 +2,7 @@
 
 use super::pace::duration;
 use super::{Answer, needed_in_stages};
-use crate::hardware::Vendor;
+use crate::hardware::{Class, Vendor};
 use crate::memory::{Category, Iteration, Memory, Phase, in_order};
 use crate::plan::{Level, Margin, OnCard, Outcome, Verdict};
 use crate::scenario::Scenario;
@@ -225,7 +225,10 @@ impl Builder<'_> {
             }),
             self.on_card("PyTorch reserves", |on_card| on_card.reserved),
             self.on_card(
-                if self.answers.iter().any(|answer| answer.scenario.cluster.is_many()) {
+                if self.answers.iter().all(is_unified) {
+                    // nvidia-smi says nothing of the memory of a processor
+                    "PyTorch and the driver take"
+                } else if self.answers.iter().any(|answer| answer.scenario.cluster.is_many()) {
                     "nvidia-smi shows, without NCCL"
                 } else {
                     "nvidia-smi shows"
@@ -326,4 +329,9 @@ fn input(key: &Key, scenario: &Scenario) -> Cell {
         | ValueKind::Dropout
         | ValueKind::Gpu => text(),
     }
+}
+
+/// Whether the memory is a processor's own.
+fn is_unified(answer: &Answer) -> bool {
+    answer.scenario.gpu().is_ok_and(|gpu| gpu.class == Some(Class::Unified))
 }

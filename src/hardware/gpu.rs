@@ -83,11 +83,17 @@ impl Gpu {
     ///
     /// nvidia-smi says "Not Supported" of a processor's unified memory (a DGX Spark, `data/gpus.csv`). What is left of that Linux knows:
     /// a change to llama.cpp (github.com/ggml-org/llama.cpp/pull/17368) reads these lines there.
-    pub const fn watch(&self) -> &'static [&'static str] {
+    pub fn watch(&self) -> &'static [&'static str] {
         match (self.class, self.vendor) {
             (Some(Class::Unified), Vendor::Nvidia) => {
                 &["watch -n 1 \"grep -E 'MemTotal|MemAvailable|SwapFree' /proc/meminfo\""]
             }
+            // what a program has there is GTT's, beside the part that the BIOS sets aside
+            (Some(Class::Unified), Vendor::Amd) => {
+                &["watch -n 1 'rocm-smi --showuse --showmeminfo vram gtt'"]
+            }
+            // Gaudi's own, by whose output its memory is known (`data/gpus.csv`)
+            (_, Vendor::Intel) if self.slug.starts_with("gaudi") => &["watch -n 1 hl-smi"],
             (_, vendor) => vendor.watch(),
         }
     }

@@ -96,6 +96,10 @@ pub(super) fn of_command(text: &str, base: &Scenario) -> Option<Understood> {
         reader.take(&["config"]);
         if format == Format::Torchtune {
             torchtune::overrides(&mut reader);
+            // what the recipe's name says of the file that it is given
+            if let Some(recipe) = command.words.iter().find(|word| word.starts_with("full_finetune")) {
+                reader.set("method", "full", recipe);
+            }
         }
         reader.leave(&file, "this file says what is trained: read it first, then this command");
         let format = if format == Format::Trl { Format::Accelerate } else { format };

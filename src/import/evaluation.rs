@@ -1,24 +1,21 @@
 //! What trainers over transformers' `Trainer` evaluate between steps.
 
-use super::reader::Reader;
+use super::reader::{Reader, Said};
 
 /// Reads what `TrainingArguments` says of it, where it is followed: else what they say is passed over. Comes after all else, as what
 /// the run is decides that.
 pub(super) fn evaluation(reader: &mut Reader) {
     // `do_eval` alone evaluates nothing while it trains
     let named = reader.named(&["eval_strategy", "evaluation_strategy"]);
-    let on = named
-        .into_iter()
-        .find(|said| !said.text().to_ascii_lowercase().trim_end_matches(['"', '\'']).ends_with("no"));
-    let Some(on) = on else { return };
+    let Some(on) = named.into_iter().find(|said| !is_off(said)) else { return };
     let loss_only = reader.named(&["prediction_loss_only"]).iter().any(|said| said.switch() == Some(true));
     let metrics = reader.named(&["compute_metrics"]).into_iter().next().filter(|_| !loss_only);
     let keeps = if metrics.is_some() { "metrics" } else { "loss" };
-    if let Some(issue) = reader.objection("evaluation", keeps) {
-        return reader.leave(&on.said, &issue);
-    }
     for name in ["eval_strategy", "evaluation_strategy", "do_eval", "compute_metrics"] {
         let _ = reader.take(&[name]);
+    }
+    if let Some(issue) = reader.objection("evaluation", keeps) {
+        return reader.leave(&on.said, &issue);
     }
     let said = metrics.map(|metrics| format!("{}, {}", on.said, metrics.said)).unwrap_or(on.said);
     reader.set("evaluation", keeps, &said);
@@ -33,5 +30,41 @@ pub(super) fn evaluation(reader: &mut Reader) {
     if keeps == "metrics" {
         let batches = reader.scenario.evaluation.batches.to_string();
         reader.assume("eval-batches", &batches, "the text does not say how many: as it was");
+    }
+}
+
+/// Whether a strategy says that nothing is evaluated: `no`, which YAML and a command without quotes have as a switch that is off.
+pub(super) fn is_off(strategy: &Said) -> bool {
+    let word = strategy.text().to_ascii_lowercase();
+    strategy.switch() == Some(false) || word.trim_end_matches(['"', '\'']).ends_with("no")
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::import::read;
+    use crate::scenario::Scenario;
+
+    #[test]
+    fn no_is_off_with_quotes_and_without() {
+        for said in ["no", "\"no\"", "'no'"] {
+            for launcher in ["python train.py", "torchrun --nproc_per_node 4 train.py"] {
+                let text = format!(
+                    "{launcher} --model_name_or_path Qwen/Qwen2.5-0.5B --evaluation_strategy {said} --per_device_train_batch_size 2 --bf16"
+                );
+                let understood =
+                    read(&text, &Scenario::default()).unwrap_or_else(|why| panic!("{text}: {why}"));
+                assert_eq!(understood.scenario.evaluation, Scenario::default().evaluation, "{text}");
+                assert!(
+                    understood.left.iter().all(|left| !left.said.contains("evaluation")),
+                    "{:?}",
+                    understood.left
+                );
+            }
+        }
+        let on = read(
+            "python train.py --model_name_or_path gpt2 --eval_strategy steps --learning_rate 1",
+            &Scenario::default(),
+        );
+        assert_ne!(on.expect("arguments").scenario.evaluation, Scenario::default().evaluation);
     }
 }

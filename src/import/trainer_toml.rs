@@ -119,7 +119,7 @@ fn precision(reader: &mut Reader) {
             }
         }
     }
-    match reader.switch(&["mixed_precision"]) {
+    match reader.switch(&["mixed_precision", "use_amp"]) {
         Some((true, said)) => reader.set("precision", "amp-fp16", &said),
         Some((false, said)) => reader.set("precision", "fp32", &said),
         None => reader.assume("precision", "amp-fp16", "the trainer's mixed precision"),

@@ -152,10 +152,15 @@ pub(super) fn read(reader: &mut Reader) {
     if let Some(said) = reader.take(MODEL) {
         reader.model(&said);
     }
+    // memory calculators, which know of no adapters where none are named
+    let mut trains = !reader.given(SIZE).is_empty();
     size(reader);
     match reader.take(MODE) {
         Some(said) if said.text().starts_with("inference") => reader.set("task", "generate", &said.said),
-        Some(said) if said.text().starts_with("train") => reader.idle.push(said.said),
+        Some(said) if said.text().starts_with("train") => {
+            trains = true;
+            reader.idle.push(said.said);
+        }
         Some(said) => reader.keep("task", &said.said, "of modes training and inference are known"),
         None => {}
     }
@@ -175,6 +180,11 @@ pub(super) fn read(reader: &mut Reader) {
         reader.set("optimizer", slug, &said.said);
     }
     reader.switches("gradient-checkpointing", CHECKPOINTING);
+    if trains {
+        let why = "the calculator counts the training of all weights where nothing else is said";
+        reader.assume("method", Method::Full.slug(), why);
+        reader.assume("gradient-checkpointing", "off", "the calculator has none where nothing is said");
+    }
     if let Some(said) = reader.take(KERNEL) {
         trainer::attention(reader, &said);
     }
@@ -368,7 +378,9 @@ mod tests {
     #[track_caller]
     fn read(text: &str) -> Understood {
         let understood = import(text, &Scenario::default()).unwrap_or_else(|why| panic!("{text}: {why}"));
-        assert!(understood.assumed.is_empty(), "{:?}", understood.assumed);
+        // what calculators count where nothing is said
+        let counted = ["method", "gradient-checkpointing"];
+        assert!(understood.assumed.iter().all(|one| counted.contains(&one.key)), "{:?}", understood.assumed);
         understood
     }
 
@@ -398,6 +410,7 @@ mod tests {
         assert_eq!(command.scenario.model_name(), "microsoft/phi-2");
         assert_eq!(command.scenario.optimizer, Optimizer::AdamW);
         assert_eq!(command.scenario.checkpointing, Checkpointing::NonReentrant);
+        assert_eq!(command.scenario.method, Method::Full);
         let inference = read("python gpu_memory_calculator.py --model microsoft/phi-2 --mode inference");
         assert_eq!(inference.scenario.task, Task::Generate);
         let uncached = read(
@@ -409,6 +422,10 @@ mod tests {
         );
         assert_eq!((cluster.scenario.cluster.gpus, cluster.left.len()), (4, 0), "{:?}", cluster.left);
         assert_eq!(cluster.scenario.model, ModelChoice::Size(7.0));
+        assert_eq!(
+            (cluster.scenario.method, cluster.scenario.checkpointing),
+            (Method::Full, Checkpointing::Off)
+        );
         let unknown = import("--model_size_gb 1e9 --batch_size 1", &Scenario::default()).expect("a batch");
         let [left] = unknown.left.as_slice() else { panic!("{:?}", unknown.left) };
         assert!(left.why.contains("500000000 billion parameters"), "{left:?}");

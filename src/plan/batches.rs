@@ -130,15 +130,37 @@ pub fn passes_in_words(scenario: &Scenario) -> String {
     format!("{} a pass × {} {passes}", grouped(scenario.batch), grouped(scenario.accumulation))
 }
 
-/// What a run takes whatever its micro-batch, and what each further sequence adds: between one sequence and two.
-pub fn fixed_and_per_sequence(scenario: &Scenario) -> Option<(Bytes, Bytes)> {
-    let of = |batch| {
-        let answer = Answer::of_tensors(Scenario { batch, ..scenario.clone() });
-        Some(answer.estimate.memory.as_ref()?.needed())
-    };
-    let [one, two] = [of(1)?, of(2)?];
-    let each = two.saturating_sub(one);
-    Some((one.saturating_sub(each), each))
+/// What a run takes whatever its micro-batch, and what sequences add to that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[non_exhaustive]
+pub struct PerSequence {
+    /// What it takes whatever the batch.
+    pub fixed: Bytes,
+    /// What each sequence adds, from `from` on.
+    pub each: Bytes,
+    /// The micro-batch from which on it does. It is more than one where something else is the peak of smaller batches: the optimizer
+    /// step, which sequences add nothing to.
+    pub from: u64,
+}
+
+impl PerSequence {
+    /// Of these micro-batches the step from the one to the other says what a sequence adds: so many that nothing else is the peak.
+    const MANY: [u64; 2] = [256, 512];
+
+    /// That of a scenario; none where there is no answer to it.
+    pub fn of(scenario: &Scenario) -> Option<PerSequence> {
+        let needed = |batch| {
+            let answer = Answer::of_tensors(Scenario { batch, ..scenario.clone() });
+            Some(answer.estimate.memory.as_ref()?.needed())
+        };
+        let [few, many] = PerSequence::MANY;
+        let (one, most) = (needed(1)?, needed(many)?);
+        let each = Bytes(most.saturating_sub(needed(few)?).0 / (many - few));
+        let line = most.saturating_sub(Bytes(each.0.saturating_mul(many)));
+        // where the line of large batches meets what one sequence takes
+        let from = one.saturating_sub(line).0.checked_div(each.0)?.max(1);
+        Some(PerSequence { fixed: if from > 1 { one } else { line }, each, from })
+    }
 }
 
 /// Cards of all sizes that people buy or rent, for a table of batches.
@@ -276,9 +298,24 @@ mod tests {
     #[test]
     fn what_is_fixed_and_what_a_sequence_adds_are_what_one_takes() {
         let scenario = Scenario::default();
-        let (fixed, each) = fixed_and_per_sequence(&scenario).expect("an answer");
-        let one = Answer::of_tensors(scenario).estimate.memory.unwrap().needed();
-        assert!(fixed > Bytes::gib(6.0) && each > Bytes::gib(1.0));
-        assert_eq!(fixed + each, one);
+        let PerSequence { fixed, each, from } = PerSequence::of(&scenario).expect("an answer");
+        let needed = |batch| {
+            let answer = Answer::of_tensors(Scenario { batch, ..scenario.clone() });
+            answer.estimate.memory.expect("an answer").needed().0 as f64
+        };
+        assert!(fixed > Bytes::gib(6.0) && each > Bytes::gib(1.0) && from == 1);
+        assert!(((fixed + each).0 as f64 / needed(1) - 1.0).abs() < 0.01, "{fixed} and {each}");
+        // all weights: up to some sequences the optimizer step is the peak
+        let link = "m=meta-llama/Llama-3.1-8B&method=full&p=bf16&gpu=h100-sxm-80gb";
+        let scenario = crate::share::decode(link).scenarios.remove(0);
+        let PerSequence { fixed, each, from } = PerSequence::of(&scenario).expect("an answer");
+        let needed = |batch| {
+            let answer = Answer::of_tensors(Scenario { batch, ..scenario.clone() });
+            answer.estimate.memory.expect("an answer").needed().0 as f64
+        };
+        assert_eq!(fixed.0 as f64, needed(1));
+        assert!((4..7).contains(&from), "{from}");
+        let nine = fixed.0 as f64 + each.0 as f64 * (9 - from) as f64;
+        assert!((nine / needed(9) - 1.0).abs() < 0.05, "{nine} and {}", needed(9));
     }
 }

@@ -31,9 +31,7 @@ mod verdict;
 pub use crate::units::Between;
 pub use crate::vllm::{Room, Share};
 pub use answer::Answer;
-pub use batches::{
-    BatchRow, Reached, batch_row, fixed_and_per_sequence, on_usual_cards, passes_in_words, reach,
-};
+pub use batches::{BatchRow, PerSequence, Reached, batch_row, on_usual_cards, passes_in_words, reach};
 pub use cell::{FitCell, Measure};
 pub use contexts::{BATCHES, CONTEXTS, ContextCell, ContextRow, contexts};
 pub use counts::GPU_COUNTS;

@@ -4,8 +4,8 @@
 //! Capability >= 7.0".
 
 use super::software::Software;
-use super::{Compile, Field, Issue, LossKernel, Optimizer, Scenario, Stack, Task};
-use crate::hardware::{ComputeCapability, Gpu};
+use super::{AttentionKernel, Compile, Field, Issue, LossKernel, Method, Optimizer, Scenario, Stack, Task};
+use crate::hardware::{ComputeCapability, Gpu, Vendor};
 
 /// The first cards that Triton compiles for.
 const VOLTA: ComputeCapability = ComputeCapability { major: 7, minor: 0 };
@@ -63,6 +63,27 @@ pub(super) fn too_old(scenario: &Scenario) -> Option<Issue> {
         gpu.name
     );
     Some(Issue::warning(field, message).with_fix("choose what is PyTorch's own"))
+}
+
+/// What of a run is written in CUDA or Triton, each by itself.
+pub(crate) const OF_CUDA: [fn(&Scenario) -> bool; 5] = [
+    |scenario| scenario.method == Method::Qlora,
+    |scenario| scenario.optimizer.is_of_bitsandbytes(),
+    |scenario| scenario.attention == AttentionKernel::FlashAttn,
+    |scenario| scenario.stack == Stack::Megatron,
+    |scenario| scenario.asks_for_triton().is_some(),
+];
+
+/// That a card which runs neither CUDA nor Triton has no kernels for a run that asks for some.
+pub(crate) fn without_kernels(scenario: &Scenario) -> Option<Issue> {
+    let gpu = scenario.gpu().ok()?;
+    let asks = scenario.task.trains() && OF_CUDA.into_iter().any(|of_cuda| of_cuda(scenario));
+    let lacks = matches!(gpu.vendor, Vendor::Google | Vendor::Apple) && asks;
+    let message = format!("this needs kernels of CUDA or Triton, which the {} does not run", gpu.name);
+    lacks.then(|| {
+        Issue::warning(Field::Method, message)
+            .with_fix("take LoRA over 16-bit weights, with optimizer and loss of PyTorch's own")
+    })
 }
 
 #[cfg(test)]

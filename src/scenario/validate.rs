@@ -138,6 +138,7 @@ fn validate(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<Iss
     issues.extend(without_answer(scenario));
     issues.extend(scaled_bfloat16(scenario));
     issues.extend(triton::too_old(scenario));
+    issues.extend(triton::without_kernels(scenario));
     issues.extend(of_another_task(scenario));
     colocated::issues(scenario, architecture, &mut issues);
     if let Some(architecture) = architecture {

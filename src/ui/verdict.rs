@@ -7,7 +7,7 @@ use super::summary;
 use crate::accuracy::{Band, Evidence, REAL_GPU_PERCENT, band};
 use crate::estimate::evaluated_on_host;
 use crate::export;
-use crate::hardware::{Gpu, Vendor};
+use crate::hardware::{Class, Gpu, Vendor};
 use crate::issue::Field;
 use crate::memory::{Counted, Memory};
 use crate::plan::{Fit, Level, Margin, OnCard, Outcome, Verdict, pace};
@@ -281,7 +281,7 @@ pub fn figures(
             behind: Behind::Reserves,
         },
         Figure {
-            name: "nvidia-smi shows",
+            name: if gpu.class == Some(Class::Unified) { "With the driver" } else { "nvidia-smi shows" },
             amount: amount(|on_card| on_card.shown),
             note: match (cluster.is_many(), vllm > Bytes::ZERO) {
                 (true, true) => "with the driver and vLLM, without NCCL",

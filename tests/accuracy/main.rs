@@ -2,6 +2,7 @@
 //! anew; look at the difference before you commit it. A kind of run that is new is written twice: its verdicts are told by the band that
 //! the first time wrote.
 
+mod events;
 mod files;
 
 use std::collections::BTreeMap;

@@ -82,14 +82,14 @@ const FILES: [Row; 11] = [
         "unsloth-cell.py",
         include_str!("../fixtures/configurations/unsloth-cell.py"),
         Format::Unsloth,
-        "m=unsloth/Meta-Llama-3.1-8B&o=adamw-8bit&b=2&ga=4&gc=offloaded&mask=padded&st=unsloth",
+        "m=unsloth/Meta-Llama-3.1-8B&o=adamw-8bit&b=2&ga=4&gc=offloaded&mask=padded&st=unsloth&alloc=expandable",
         &[],
     ),
     (
         "unsloth.ipynb",
         include_str!("../fixtures/configurations/unsloth.ipynb"),
         Format::Unsloth,
-        "m=unsloth/Meta-Llama-3.1-8B&o=adamw-8bit&b=2&ga=4&gc=offloaded&mask=padded&st=unsloth",
+        "m=unsloth/Meta-Llama-3.1-8B&o=adamw-8bit&b=2&ga=4&gc=offloaded&mask=padded&st=unsloth&alloc=expandable",
         &[],
     ),
     (

@@ -241,6 +241,7 @@ fn stack(reader: &mut Reader, parts: Parts) {
     let liger = reader.switch(&["use_liger_kernel", "use_liger"]);
     if parts.unsloth {
         reader.set("stack", Stack::Unsloth.slug(), "FastLanguageModel");
+        reader.assume("allocator", "expandable", "Unsloth switches them on where they are supported");
     } else if let Some((true, said)) = liger {
         reader.set("stack", Stack::Liger.slug(), &said);
     } else if parts.trl {

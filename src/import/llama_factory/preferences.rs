@@ -1,5 +1,6 @@
 //! `stage: dpo` of LLaMA-Factory's files: its own trainer of pairs (train/dpo/trainer.py).
 
+use super::super::evaluation::is_off;
 use super::super::reader::Reader;
 use crate::scenario::{LossKernel, Stack, Task};
 
@@ -68,7 +69,7 @@ pub(super) fn settings(reader: &mut Reader) {
         reader.assume("reference", "scored", "LLaMA-Factory asks the reference in every step");
     }
     if let Some(said) = reader.take(&["eval_strategy", "evaluation_strategy"]) {
-        if said.text() == "no" {
+        if is_off(&said) {
             reader.idle.push(said.said);
         } else {
             reader.leave(&said.said, "an evaluation of pairs, by which a run may peak, is not predicted");

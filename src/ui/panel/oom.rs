@@ -154,8 +154,13 @@ fn decoded(state: State, decoded: &Decoded, remedies: &[Lever], unit: Unit) -> A
         let effect = format!("logits: {}", guess.in_words(|bytes| unit.amount(bytes)));
         change_button(state, &changes, effect, &guess.scenario)
     });
+    let asked = decoded.message.requested.map(|asked| {
+        let bytes = unit.amount(asked.bytes);
+        view! { <p><b>{format!("PyTorch asked for {bytes}, and the card had no room for it.")}</b></p> }
+    });
     let helped = if decoded.is_of_the_run() { "What helps" } else { "What helps the scenario above" };
     view! {
+        {asked}
         {tensor}
         <ul>{findings.collect::<Vec<_>>()}</ul>
         {choice("Was it this run?", runs.collect())}
@@ -216,9 +221,13 @@ mod tests {
             let state = State::new(vec![scenario], Desk::default());
             decoded(state, &found, &changes, Unit::Binary).to_html()
         });
-        for words in
-            ["log_softmax", "4,096 tokens × 151,936 × 4 bytes", "Fragmentation", "Loss kernel: Liger fused"]
-        {
+        for words in [
+            "PyTorch asked for 2.32 GiB, and",
+            "log_softmax",
+            "4,096 tokens × 151,936 × 4 bytes",
+            "Fragmentation",
+            "Loss kernel: Liger fused",
+        ] {
             assert!(html.contains(words), "{words} is missing in {html}");
         }
     }
