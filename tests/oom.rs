@@ -41,6 +41,21 @@ fn the_tensor_is_the_one_that_the_traceback_names() {
     }
 }
 
+/// Other versions of the libraries and other cards move a run by more than was measured without a GPU.
+#[test]
+fn a_run_is_known_again_as_nearly_as_real_cards_are_predicted() {
+    let scenario = linked("m=meta-llama/Llama-3.1-8B&gpu=rtx-3060-12gb");
+    for (allocated, is_this_one) in [("11.00", true), ("10.70", true), ("8.00", false)] {
+        let text = format!(
+            "CUDA out of memory. Tried to allocate 1002.00 MiB. GPU 0 has a total capacity of 11.76 GiB of which 100.00 MiB is free. \
+             Of the allocated memory {allocated} GiB is allocated by PyTorch, and 300.00 MiB is reserved by PyTorch but unallocated."
+        );
+        let decoded = decode(&text, &scenario).expect("a message");
+        let agrees = decoded.suspects.first().and_then(|suspect| suspect.agrees);
+        assert_eq!(agrees, Some(is_this_one), "{allocated}: {:?}", decoded.suspects);
+    }
+}
+
 #[test]
 fn a_remedy_fits_or_asks_for_less() {
     let link = "m=Qwen/Qwen2.5-0.5B&method=full&p=amp-bf16&b=8&s=512&gpu=rtx-4090";

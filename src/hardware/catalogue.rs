@@ -196,6 +196,21 @@ mod tests {
     use crate::units::Bytes;
 
     #[test]
+    fn memory_is_watched_where_it_is() {
+        for (slug, shows) in [
+            ("rtx-4090", "nvidia-smi"),
+            ("gb10", "/proc/meminfo"),
+            ("mi300x", "--showmeminfo vram'"),
+            ("strix-halo-128gb", "vram gtt"),
+            ("gaudi3", "hl-smi"),
+            ("arc-b580", "xpu-smi"),
+        ] {
+            let watch = gpu(slug).map(|gpu| gpu.watch().first().copied()).expect(slug);
+            assert!(watch.is_some_and(|command| command.contains(shows)), "{slug}: {watch:?}");
+        }
+    }
+
+    #[test]
     fn a_card_is_found_however_it_is_spelled() {
         for (text, slug) in [
             ("rtx 4090", Some("rtx-4090")),

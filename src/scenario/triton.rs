@@ -108,4 +108,26 @@ mod tests {
             assert_eq!(lever.scenario.asks_for_triton(), None, "{:?}", lever.changes);
         }
     }
+
+    #[test]
+    fn a_mac_is_told_that_it_has_no_kernels_and_offered_none() {
+        use super::OF_CUDA;
+        let of = |link: &str| share::decode(link).scenarios.remove(0);
+        let told = |link: &str| {
+            of(link).validate().iter().any(|issue| issue.message.contains("needs kernels of CUDA"))
+        };
+        let mac = of("m=meta-llama/Llama-3.1-8B&gpu=apple-m2-16gb");
+        assert!(told("gpu=apple-m2-16gb") && told("gpu=apple-m2-16gb&method=lora&o=adamw-8bit"));
+        assert!(
+            !told("gpu=apple-m2-16gb&method=lora")
+                && !told("gpu=rtx-4090")
+                && !told("gpu=apple-m2-16gb&task=generate")
+        );
+        let levers = crate::plan::levers(&mac).expect("levers");
+        assert!(!levers.single.is_empty());
+        for lever in levers.single.iter().chain(&levers.together) {
+            let news = OF_CUDA.into_iter().filter(|of_cuda| of_cuda(&lever.scenario) && !of_cuda(&mac));
+            assert_eq!(news.count(), 0, "{:?}", lever.changes);
+        }
+    }
 }
