@@ -1,5 +1,6 @@
-//! Writes every mutant of a folder's Rust files into the files themselves, behind `crate::mutant(N)`.
-//!   schemata REPO FOLDER SKIP OUT: the numbers in the file SKIP are left out; OUT gets a line for each mutant.
+//! Writes changes of the expressions of a folder's Rust files into a copy of them, each behind `crate::mutant(NUMBER)`, of the kinds that
+//! cargo-mutants makes: bodies that return a plain value, other operators, no negation, arms of a match and guards.
+//!   mutants FROM TO FOLDER LEFT_OUT OUT    the numbers in the file LEFT_OUT are left out; OUT gets a line for each change
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,15 +10,20 @@ use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use syn::*;
 
+/// What is written into a file.
 struct Edits<'a> {
     file: String,
+    /// Changes that are left out.
     skip: &'a HashSet<usize>,
+    /// The number of the next change.
     next: &'a mut usize,
     out: &'a mut Vec<String>,
     source: &'a str,
-    /// offset -> (closings, inner first; openings, outer first)
+    /// By offset: what closes there, the outermost first, and what opens.
     before: BTreeMap<usize, (Vec<String>, Vec<String>)>,
+    /// From, to, and with what.
     replaced: Vec<(usize, usize, String)>,
+    /// The names around what is looked at.
     function: Vec<String>,
     line_starts: Vec<usize>,
 }
@@ -32,7 +38,33 @@ impl Edits<'_> {
     fn close(&mut self, at: usize, text: String) {
         self.before.entry(at).or_default().0.push(text);
     }
-    /// The number of a new mutant, none where it is to be left out.
+    /// The file with all edits.
+    fn written(mut self) -> String {
+        self.replaced.sort();
+        let mut text = String::with_capacity(self.source.len() * 2);
+        let mut at = 0;
+        // at one offset what closes and opens comes before what is replaced from there on
+        let points = self.before.keys().map(|offset| (*offset, None));
+        let replaced = self.replaced.iter().map(|edit| (edit.0, Some(edit)));
+        let mut points: Vec<_> = points.chain(replaced).collect();
+        points.sort();
+        for (offset, edit) in points {
+            text += &self.source[at.min(offset)..offset];
+            at = at.max(offset);
+            match edit {
+                Some((_, end, with)) => {
+                    text += with;
+                    at = *end;
+                }
+                None => {
+                    let (closings, openings) = &self.before[&offset];
+                    closings.iter().rev().chain(openings).for_each(|edit| text += edit);
+                }
+            }
+        }
+        text + &self.source[at..]
+    }
+    /// The number of a new change, none where it is to be left out.
     fn new(&mut self, at: usize, what: &str) -> Option<usize> {
         let n = *self.next;
         *self.next += 1;
@@ -350,34 +382,7 @@ fn main() {
         if !name_is_test(&path) {
             edits.visit_file(&parsed);
         }
-        let Edits { before, mut replaced, .. } = edits;
-        replaced.sort();
-        let mut text = String::with_capacity(source.len() * 2);
-        let mut at = 0;
-        let mut points: Vec<(usize, u8)> =
-            before.keys().map(|k| (*k, 0)).chain(replaced.iter().map(|r| (r.0, 1))).collect();
-        points.sort();
-        for (offset, kind) in points {
-            if kind == 0 {
-                if offset > at {
-                    text += &source[at..offset];
-                    at = offset;
-                }
-                let (closings, openings) = &before[&offset];
-                // closings were pushed outer first
-                closings.iter().rev().for_each(|t| text += t);
-                openings.iter().for_each(|t| text += t);
-            } else {
-                for (start, end, with) in replaced.iter().filter(|r| r.0 == offset) {
-                    if *start > at {
-                        text += &source[at..*start];
-                    }
-                    text += with;
-                    at = *end;
-                }
-            }
-        }
-        text += &source[at..];
+        let text = edits.written();
         fs::write(&target, text).unwrap();
     }
     fs::write(out, lines.join("\n") + "\n").unwrap();
