@@ -297,25 +297,21 @@ mod tests {
 
     #[test]
     fn what_is_fixed_and_what_a_sequence_adds_are_what_one_takes() {
-        let scenario = Scenario::default();
-        let PerSequence { fixed, each, from } = PerSequence::of(&scenario).expect("an answer");
-        let needed = |batch| {
+        let needed = |scenario: &Scenario, batch| {
             let answer = Answer::of_tensors(Scenario { batch, ..scenario.clone() });
             answer.estimate.memory.expect("an answer").needed().0 as f64
         };
+        let scenario = Scenario::default();
+        let PerSequence { fixed, each, from } = PerSequence::of(&scenario).expect("an answer");
         assert!(fixed > Bytes::gib(6.0) && each > Bytes::gib(1.0) && from == 1);
-        assert!(((fixed + each).0 as f64 / needed(1) - 1.0).abs() < 0.01, "{fixed} and {each}");
+        assert!(((fixed + each).0 as f64 / needed(&scenario, 1) - 1.0).abs() < 0.01, "{fixed} and {each}");
         // all weights: up to some sequences the optimizer step is the peak
         let link = "m=meta-llama/Llama-3.1-8B&method=full&p=bf16&gpu=h100-sxm-80gb";
         let scenario = crate::share::decode(link).scenarios.remove(0);
         let PerSequence { fixed, each, from } = PerSequence::of(&scenario).expect("an answer");
-        let needed = |batch| {
-            let answer = Answer::of_tensors(Scenario { batch, ..scenario.clone() });
-            answer.estimate.memory.expect("an answer").needed().0 as f64
-        };
-        assert_eq!(fixed.0 as f64, needed(1));
+        assert_eq!(fixed.0 as f64, needed(&scenario, 1));
         assert!((4..7).contains(&from), "{from}");
         let nine = fixed.0 as f64 + each.0 as f64 * (9 - from) as f64;
-        assert!((nine / needed(9) - 1.0).abs() < 0.05, "{nine} and {}", needed(9));
+        assert!((nine / needed(&scenario, 9) - 1.0).abs() < 0.05, "{nine} and {}", needed(&scenario, 9));
     }
 }

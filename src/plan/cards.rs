@@ -1,7 +1,7 @@
 //! What a card that is not NVIDIA's has no use for: kernels that are not built for it, and another memory where there is one.
 
 use crate::hardware::{Class, Vendor};
-use crate::scenario::triton::{self, OF_CUDA};
+use crate::scenario::kernels::{self, OF_CUDA};
 use crate::scenario::{Allocator, CpuOffload, Offloading, Optimizer, Scenario};
 
 /// Whether the card that a scenario names can do what a change asks of it, and gains by it.
@@ -14,7 +14,7 @@ pub(super) fn has_use_for(before: &Scenario, after: &Scenario) -> bool {
     }
     match gpu.vendor {
         // kernels that Triton does not compile for it
-        Vendor::Nvidia => triton::runs_on(&gpu) || !news(|scenario| scenario.asks_for_triton().is_some()),
+        Vendor::Nvidia => kernels::runs_on(&gpu) || !news(|scenario| scenario.asks_for_triton().is_some()),
         // neither CUDA's allocator nor its managed memory
         Vendor::Amd | Vendor::Intel => {
             !news(|scenario| scenario.allocator == Allocator::Expandable)

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::cell::{FitCell, Measure, held};
 use super::each;
 use crate::hardware::Vendor;
-use crate::scenario::triton;
+use crate::scenario::kernels;
 use crate::scenario::{
     Checkpointing, Cluster, CpuOffload, GpuChoice, Layout, Method, ModelChoice, Scenario, Sharding, Stack,
 };
@@ -102,7 +102,7 @@ pub fn row(base: &Scenario, memory: Bytes, measure: Measure) -> FitRow {
     let cell = |method: &Method| match &found {
         Ok((architecture, gpu)) => {
             let scenario = within_positions(&with_method(&base, *method));
-            let no_kernels = triton::without_kernels(&scenario).map(FitCell::Unknown);
+            let no_kernels = kernels::without_kernels(&scenario).map(FitCell::Unknown);
             no_kernels.unwrap_or_else(|| held(architecture, gpu, scenario, measure))
         }
         Err(issue) => FitCell::Unknown(issue.clone()),

@@ -8,6 +8,7 @@ pub mod count;
 mod custom;
 mod defaults;
 mod implied;
+pub(crate) mod kernels;
 pub mod keys;
 pub mod lengths;
 mod low_bits;
@@ -21,7 +22,6 @@ pub(crate) mod software;
 mod stages;
 mod tasks;
 mod texts;
-pub(crate) mod triton;
 pub mod tuners;
 mod validate;
 

@@ -3,7 +3,7 @@
 mod cluster;
 mod tasks;
 
-use super::{LossKernel, colocated, pictures, quantised, recurrent, savings, triton};
+use super::{LossKernel, colocated, kernels, pictures, quantised, recurrent, savings};
 use crate::hardware::Vendor;
 use crate::model::Architecture;
 use crate::model::blocks::{Block, FeedForward};
@@ -35,7 +35,7 @@ impl Scenario {
 
     /// The error with which the run would stop, however much memory there is.
     pub(crate) fn stop(&self) -> Option<Issue> {
-        without_answer(self).or_else(|| scaled_bfloat16(self)).or_else(|| triton::too_old(self)).or_else(
+        without_answer(self).or_else(|| scaled_bfloat16(self)).or_else(|| kernels::too_old(self)).or_else(
             || {
                 let architecture = self.architecture().ok()?;
                 let positions = lacks_positions(&architecture, self)
@@ -137,8 +137,8 @@ fn validate(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<Iss
     quantised::issues(scenario, &mut issues);
     issues.extend(without_answer(scenario));
     issues.extend(scaled_bfloat16(scenario));
-    issues.extend(triton::too_old(scenario));
-    issues.extend(triton::without_kernels(scenario));
+    issues.extend(kernels::too_old(scenario));
+    issues.extend(kernels::without_kernels(scenario));
     issues.extend(of_another_task(scenario));
     colocated::issues(scenario, architecture, &mut issues);
     if let Some(architecture) = architecture {

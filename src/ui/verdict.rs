@@ -203,6 +203,7 @@ const NEEDS: &str = "“Needs” is the highest torch.cuda.max_memory_allocated(
                      process (300 to 900 MiB were seen). A card with less cannot run it.";
 const RESERVES: &str = "“PyTorch reserves” is torch.cuda.max_memory_reserved(): what the allocator has taken from the driver, with \
                         the holes between tensors and what it keeps for later.";
+const UNIFIED: &str = "That and the driver’s share. nvidia-smi shows no memory of a processor.";
 const SHOWS: &str = "“nvidia-smi shows” is that and the driver’s share. It may be more than is needed: PyTorch gives cached memory \
                      back before it fails.";
 
@@ -271,6 +272,7 @@ pub fn figures(
         help: RAM,
         behind: Behind::Host,
     });
+    let is_unified = gpu.class == Some(Class::Unified);
     let amounts = [
         needs,
         Figure {
@@ -281,7 +283,7 @@ pub fn figures(
             behind: Behind::Reserves,
         },
         Figure {
-            name: if gpu.class == Some(Class::Unified) { "With the driver" } else { "nvidia-smi shows" },
+            name: if is_unified { "With the driver" } else { "nvidia-smi shows" },
             amount: amount(|on_card| on_card.shown),
             note: match (cluster.is_many(), vllm > Bytes::ZERO) {
                 (true, true) => "with the driver and vLLM, without NCCL",
@@ -290,7 +292,7 @@ pub fn figures(
                 (false, false) => "that and the driver",
             }
             .to_owned(),
-            help: SHOWS,
+            help: if is_unified { UNIFIED } else { SHOWS },
             behind: Behind::Shows,
         },
     ];

@@ -19,8 +19,10 @@ const EVENTS: &str = "tests/fixtures/events.tsv";
 struct Hash(u64);
 
 impl Hash {
-    fn take(&mut self, number: u64) {
-        self.0 = (self.0 ^ number).wrapping_mul(0x100_0000_01b3);
+    fn take(&mut self, numbers: impl IntoIterator<Item = u64>) {
+        for number in numbers {
+            self.0 = (self.0 ^ number).wrapping_mul(0x100_0000_01b3);
+        }
     }
 }
 
@@ -32,11 +34,11 @@ fn events(run: &Run) -> Result<(usize, u64), Issue> {
     let events = recording.whole_trace();
     for event in &events {
         match *event {
-            Traced::Alloc { bytes, .. } => [0, bytes].map(|number| hash.take(number)),
-            Traced::Free { id, .. } => [1, u64::from(id)].map(|number| hash.take(number)),
-            Traced::EmptyCache => [2, 0].map(|number| hash.take(number)),
-            Traced::Phase(phase) => [3, phase.slug().len() as u64].map(|number| hash.take(number)),
-        };
+            Traced::Alloc { bytes, .. } => hash.take([0, bytes]),
+            Traced::Free { id, .. } => hash.take([1, u64::from(id)]),
+            Traced::EmptyCache => hash.take([2]),
+            Traced::Phase(phase) => hash.take(phase.slug().bytes().map(u64::from)),
+        }
     }
     Ok((events.len(), hash.0))
 }

@@ -30,13 +30,15 @@ fn said(file: &str, row: &Value) -> String {
         Recording::of(&*scenario.architecture()?, &scenario, &scenario.gpu()?)
     };
     let mut hash = 0xcbf2_9ce4_8422_2325u64;
-    let mut take = |number: u64| hash = (hash ^ number).wrapping_mul(0x100_0000_01b3);
+    let mut take = |numbers: &[u64]| {
+        numbers.iter().for_each(|number| hash = (hash ^ number).wrapping_mul(0x100_0000_01b3))
+    };
     for event in recorded().map(|recording| recording.whole_trace()).unwrap_or_default() {
         match event {
-            Traced::Alloc { bytes, .. } => [0, bytes].map(&mut take),
-            Traced::Free { id, .. } => [1, u64::from(id)].map(&mut take),
-            Traced::EmptyCache => [2, 0].map(&mut take),
-            Traced::Phase(phase) => [3, phase.slug().len() as u64].map(&mut take),
+            Traced::Alloc { bytes, .. } => take(&[0, bytes]),
+            Traced::Free { id, .. } => take(&[1, u64::from(id)]),
+            Traced::EmptyCache => take(&[2]),
+            Traced::Phase(phase) => phase.slug().bytes().for_each(|byte| take(&[byte.into()])),
         };
     }
     format!("{figures}{hash:x}")

@@ -146,47 +146,44 @@ impl Edits<'_> {
         visit::visit_block(self, block);
         self.function.pop();
     }
-    fn arithmetic(&mut self, b: &ExprBinary, own: &str, others: &[&str]) {
-        let (l, op, r) = (Self::range(&b.left), Self::range(&b.op), Self::range(&b.right));
-        let mut alternatives = String::new();
+    /// What an operator could be instead, each behind its number.
+    fn alternatives(&mut self, at: usize, left: &str, own: &str, others: &[&str]) -> String {
+        let mut text = String::new();
         for other in others {
-            if let Some(n) = self.new(op.start, &format!("replace {own} with {other}")) {
-                alternatives += &format!("if crate::mutant({n}) {{ l__ {other} r__ }} else ");
+            if let Some(n) = self.new(at, &format!("replace {own} with {other}")) {
+                text += &format!("if crate::mutant({n}) {{ {left} {other} r__ }} else ");
             }
         }
+        text
+    }
+    /// Both sides are bound to names, by value or, as comparisons do it, by reference, and one of the operators joins them.
+    fn binary(
+        &mut self,
+        b: &ExprBinary,
+        own: &str,
+        others: &[&str],
+        [before, between, after, end]: [&str; 4],
+    ) {
+        let (l, op, r) = (Self::range(&b.left), Self::range(&b.op), Self::range(&b.right));
+        let alternatives = self.alternatives(op.start, "l__", own, others);
         if !alternatives.is_empty() {
-            self.open(l.start, "({ let l__ = ".into());
-            self.replaced.push((l.end, r.start, "; let r__ = ".into()));
-            self.close(r.end, format!("; {alternatives} {{ l__ {own} r__ }} }})"));
+            self.open(l.start, before.into());
+            self.replaced.push((l.end, r.start, between.into()));
+            self.close(r.end, format!("{after} {alternatives} {{ l__ {own} r__ }} {end}"));
         }
         self.visit_expr(&b.left);
         self.visit_expr(&b.right);
     }
+    fn arithmetic(&mut self, b: &ExprBinary, own: &str, others: &[&str]) {
+        self.binary(b, own, others, ["({ let l__ = ", "; let r__ = ", ";", "})"]);
+    }
     fn comparison(&mut self, b: &ExprBinary, own: &str, others: &[&str]) {
-        let (l, op, r) = (Self::range(&b.left), Self::range(&b.op), Self::range(&b.right));
-        let mut alternatives = String::new();
-        for other in others {
-            if let Some(n) = self.new(op.start, &format!("replace {own} with {other}")) {
-                alternatives += &format!("if crate::mutant({n}) {{ l__ {other} r__ }} else ");
-            }
-        }
-        if !alternatives.is_empty() {
-            self.open(l.start, "(match (&(".into());
-            self.replaced.push((l.end, r.start, "), &(".into()));
-            self.close(r.end, format!(")) {{ (l__, r__) => {alternatives} {{ l__ {own} r__ }} }})"));
-        }
-        self.visit_expr(&b.left);
-        self.visit_expr(&b.right);
+        self.binary(b, own, others, ["(match (&(", "), &(", ")) { (l__, r__) =>", "})"]);
     }
     fn assign(&mut self, b: &ExprBinary, own: &str, others: &[&str]) {
         let (l, op, r) = (Self::range(&b.left), Self::range(&b.op), Self::range(&b.right));
         let left = self.text(l.clone()).to_owned();
-        let mut alternatives = String::new();
-        for other in others {
-            if let Some(n) = self.new(op.start, &format!("replace {own} with {other}")) {
-                alternatives += &format!("if crate::mutant({n}) {{ {left} {other} r__ }} else ");
-            }
-        }
+        let alternatives = self.alternatives(op.start, &left, own, others);
         if !alternatives.is_empty() {
             self.replaced.push((l.start, r.start, "({ let r__ = ".into()));
             self.close(r.end, format!("; {alternatives} {{ {left} {own} r__ }} }})"));

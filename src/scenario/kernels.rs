@@ -1,4 +1,4 @@
-//! Kernels written in Triton, which cards before Volta do not run.
+//! Kernels written in CUDA or Triton, and the cards that do not run them: those of others than NVIDIA, and of Triton those before Volta.
 //!
 //! Source: torch 2.11 _inductor/scheduler.py and _inductor/exc.py `GPUTooOldForTriton`: "Triton only supports devices of CUDA
 //! Capability >= 7.0".
