@@ -10,8 +10,8 @@ use headroom::export::{Configuration, configuration};
 use headroom::import;
 use headroom::scenario::keys::{Key, keys};
 use headroom::scenario::{
-    Allocator, AttentionKernel, Checkpointing, Field, LoraTargets, Mask, Method, ModelChoice, Offloading,
-    Optimizer, Precision, Scenario, Sharding, Stack,
+    Allocator, AttentionKernel, Checkpointing, Field, LoraTargets, LossKernel, Mask, Method, ModelChoice,
+    Offloading, Optimizer, Precision, Scenario, Sharding, Stack,
 };
 use headroom::share;
 use proptest::prelude::*;
@@ -280,6 +280,33 @@ fn what_has_no_line_is_refused_with_what_would_be_right() {
         Configuration::Trl,
         "4-bit products in the type of the weights",
     );
+}
+
+/// Liger's loss alone has no line in LLaMA-Factory's file, whose switch patches the layers too: the run has the loss, and the file says
+/// what else is in it.
+#[test]
+fn ligers_loss_comes_with_its_layers_where_they_have_one_switch() {
+    let mut scenario = Scenario::default();
+    scenario.savings.loss = LossKernel::Liger;
+    let file = configuration(&scenario, Configuration::LlamaFactory).unwrap();
+    assert!(file.text.contains("enable_liger_kernel: true"), "{}", file.text);
+    assert!(file.differs.iter().any(|clause| clause.starts_with("Training library")), "{:?}", file.differs);
+    let read = import::read(&file.text, &Scenario::default()).unwrap().scenario;
+    assert_eq!(read.stack, Stack::Liger);
+}
+
+/// Who chooses trl on the page gets what the file for trl runs.
+#[test]
+fn trl_with_4_bits_is_one_run_however_it_is_chosen() {
+    let mut chosen = Scenario::default();
+    chosen.change(|scenario| scenario.stack = Stack::Trl);
+    let file = configuration(&chosen, Configuration::Trl).unwrap();
+    assert_eq!(file.differs, [String::new(); 0]);
+    let needed = estimate(&chosen).memory.map(|memory| memory.needed());
+    assert_eq!(Some(file.needed), needed);
+    let of_transformers = configuration(&Scenario::default(), Configuration::Trl).unwrap();
+    let read = import::read(&of_transformers.text, &Scenario::default()).unwrap().scenario;
+    assert_eq!((read.precision, read.method), (chosen.precision, Method::Qlora));
 }
 
 /// torchtune's distributed recipes say in the file how they shard, and in the command among how many GPUs.

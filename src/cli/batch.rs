@@ -34,7 +34,6 @@ pub(super) struct Arguments {
 pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     let asked = arguments.input.read()?;
     let scenario = asked.first();
-    let split = PerSequence::of(&scenario);
     let rows = each(&on_usual_cards(&scenario), |on_card| batch_row(on_card, arguments.effective));
     let rows: Vec<BatchRow> =
         rows.into_iter().collect::<Result<_, _>>().map_err(|issue| issue.to_string())?;
@@ -42,6 +41,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     if let Some(Err(issue)) = rows.first().map(|row| &row.reached) {
         return Err(issue.to_string());
     }
+    let split = rows.first().and_then(|own| own.per_sequence);
     Ok(Output::of(match arguments.json {
         true => to_json(&rows, split),
         false => arguments.listing.of(table(&rows), |table| to_text(&scenario, &table, split))?,
@@ -51,13 +51,8 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
 
 fn to_text(scenario: &Scenario, table: &Table, split: Option<PerSequence>) -> String {
     let mut out = format!("{}, {} tokens", one_line(&scenario.model_name()), grouped(scenario.sequence));
-    if let Some(PerSequence { fixed, each, from, .. }) = split {
-        out.push_str(&match from {
-            1 => format!(": {fixed} whatever the batch, and about {each} for each sequence"),
-            _ => format!(
-                ": {fixed} up to a micro-batch of about {from}, and about {each} for each sequence beyond"
-            ),
-        });
+    if let Some(split) = split {
+        out.push_str(&format!(": {}", split.in_words(|bytes| bytes.to_string())));
     }
     out.push_str("\n\n");
     out + &table.text()

@@ -162,7 +162,7 @@ fn to_text((scenario, gpu): (&Scenario, &Gpu), found: &Levers, table: &Table) ->
     if !found.can_fit() {
         out.push_str("\nNone of these makes it fit: take a larger card, several or a smaller model.\n");
     }
-    out.push_str(&format!("\n{}\n", fewest_in_words(&found.fewest)));
+    out.push_str(&format!("\n{}\n", fewest_in_words(scenario, &found.fewest)));
     if let Some(card) = &found.larger {
         let name = card.scenario.gpu().map(|gpu| gpu.name.to_string()).unwrap_or_default();
         out.push_str(&format!(
@@ -189,8 +189,8 @@ fn saved_in_words(before: Bytes, after: Bytes) -> String {
     }
 }
 
-/// How many GPUs it takes.
-pub(super) fn fewest_in_words(fewest: &Result<Option<Layout>, Issue>) -> String {
+/// How many GPUs it takes, and what changes with their number beside the engine.
+pub(super) fn fewest_in_words(scenario: &Scenario, fewest: &Result<Option<Layout>, Issue>) -> String {
     match fewest {
         Err(issue) => format!("Fewest GPUs that hold it: not known: {issue}"),
         Ok(None) => {
@@ -200,8 +200,14 @@ pub(super) fn fewest_in_words(fewest: &Result<Option<Layout>, Issue>) -> String 
         Ok(Some(Layout { gpus: 1, needed, .. })) => format!("Fewest GPUs that hold it: 1, {needed}"),
         Ok(Some(layout)) => {
             let (gpus, engine) = (grouped(layout.gpus), layout.name());
+            let beside: Vec<String> = Change::between(scenario, &layout.scenario, "gpus")
+                .iter()
+                .filter(|change| !["GPUs", "Sharding", "Tensor parallel"].contains(&change.label.as_str()))
+                .map(|change| format!(", {}: {}", change.label, change.to))
+                .collect();
             format!(
-                "Fewest GPUs that hold it, of one machine or machines of 8: {gpus} under {engine}, {} on each (headroom layouts tries other libraries, batches and checkpointing too)",
+                "Fewest GPUs that hold it, of one machine or machines of 8: {gpus} under {engine}{}, {} on each (headroom layouts tries other libraries, batches and checkpointing too)",
+                beside.concat(),
                 layout.needed
             )
         }

@@ -11,8 +11,8 @@ use crate::export;
 use crate::hardware::{Machine, gpus};
 use crate::issue::Issue;
 use crate::plan::{
-    Layout, NeedCell, NeedRow, Offer, Span, Verdict, cheapest_first, cheapest_run, fewest_gpus, need_of_each,
-    on_one, usual_cards,
+    Layout, MOST_TOGETHER, NeedCell, NeedRow, Offer, Span, Verdict, cheapest_first, cheapest_run,
+    fewest_gpus, need_of_each, on_one, usual_cards,
 };
 use crate::scenario::{Method, Scenario};
 use crate::share;
@@ -69,7 +69,11 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
         true => to_json(&rows, &fewest),
         false if arguments.machines => arguments.listing.of(rented(&rows), |table| table.text())?,
         false => arguments.listing.of(table(&rows, &base), |table| {
-            format!("{}\nOn its own card: {}\n", to_text(&rows, &base, &table), fewest_in_words(&fewest))
+            format!(
+                "{}\nOn its own card: {}\n",
+                to_text(&rows, &base, &table),
+                fewest_in_words(&base, &fewest)
+            )
         })?,
     })
     .noting(asked.notices);
@@ -158,6 +162,13 @@ fn to_text(rows: &[NeedRow], base: &Scenario, table: &Table) -> String {
         return out;
     }
     out.push_str(&table.text());
+    let is_too_many =
+        |cell: &NeedCell| matches!(cell, NeedCell::Needs { verdict: Verdict::Over, several: None, .. });
+    if base.task.trains() && rows.iter().flat_map(|row| &row.cells).any(is_too_many) {
+        out.push_str(&format!(
+            "\n\"needs\" alone: not even {MOST_TOGETHER} of these cards hold it together, or nothing shares it.\n"
+        ));
+    }
     if let Some((card, offer)) = cheapest_run(rows) {
         out.push_str(&format!("\n{}\n", export::cheapest_run(base, card, &offer)));
     }

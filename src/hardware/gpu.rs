@@ -93,9 +93,14 @@ impl Gpu {
                 &["watch -n 1 'rocm-smi --showuse --showmeminfo vram gtt'"]
             }
             // Gaudi's own, by whose output its memory is known (`data/gpus.csv`)
-            (_, Vendor::Intel) if self.slug.starts_with("gaudi") => &["watch -n 1 hl-smi"],
+            (_, Vendor::Intel) if self.is_gaudi() => &["watch -n 1 hl-smi"],
             (_, vendor) => vendor.watch(),
         }
+    }
+
+    /// Whether it is Intel's Gaudi, whose software is another than that of Intel's graphics cards: there is no Triton for it.
+    pub(crate) fn is_gaudi(&self) -> bool {
+        self.slug.starts_with("gaudi")
     }
 
     /// A card of that much memory with nothing else known: kernels as on an A100.

@@ -20,6 +20,7 @@ const IDLE: &[&str] = &[
     "zero_optimization.round_robin_gradients",
     "zero_optimization.cpu_offload_params",
     "zero_optimization.stage3_max_reuse_distance",
+    "zero_optimization.max_reuse_distance",
     "zero_optimization.ignore_unused_parameters",
     "activation_checkpointing*",
     "flops_profiler*",
@@ -29,6 +30,7 @@ const IDLE: &[&str] = &[
     "csv_monitor*",
     "comms_logger*",
     "prescale_gradients",
+    "compile.backend",
     "gradient_predivide_factor",
     "communication_data_type",
     "elasticity*",
@@ -69,7 +71,9 @@ pub(super) fn read(reader: &mut Reader) {
             }
         }
     }
-    if let Some(said) = reader.take(&["zero_optimization.stage3_max_live_parameters"]) {
+    // the second is the name that DeepSpeed's class has for it (runtime/zero/config.py)
+    let names = ["zero_optimization.stage3_max_live_parameters", "zero_optimization.max_live_parameters"];
+    if let Some(said) = reader.take(&names) {
         whole(reader, "max-live-parameters", &said);
     }
     if let Some((on, said)) = reader.switch(&["zero_optimization.contiguous_gradients"]) {
@@ -100,6 +104,11 @@ pub(super) fn read(reader: &mut Reader) {
     }
     reader
         .refuse(&["zero_optimization.cpu_offload"], "this older setting is not read: use offload_optimizer");
+    match reader.switch(&["compile.disable"]) {
+        Some((true, said)) => reader.idle.push(said),
+        Some((false, said)) => reader.leave(&said, "a whole model that is compiled is not predicted"),
+        None => {}
+    }
     for name in [
         "zero_optimization.zero_hpz_partition_size",
         "zero_optimization.zero_quantized_weights",

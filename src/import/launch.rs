@@ -1,9 +1,8 @@
 //! How many GPUs share the work and how: accelerate's YAML and options, `torchrun` and its like.
 
-use serde_json::json;
-
 use super::deepspeed;
 use super::reader::{Reader, Said, among};
+use super::shipped;
 use crate::scenario::{Float8, Float8Layers, Method, Precision, Stack, WrappedBy};
 
 const IDLE: &[&str] = &[
@@ -24,23 +23,17 @@ const IDLE: &[&str] = &[
     "deepspeed_config.deepspeed_multinode_launcher",
     "gpu_ids",
     "dynamo_config.*",
-    "fsdp_config.fsdp_auto_wrap_policy",
-    "fsdp_config.auto_wrap_policy",
-    "fsdp_config.fsdp_transformer_layer_cls_to_wrap",
-    "fsdp_config.transformer_layer_cls_to_wrap",
-    "fsdp_config.fsdp_cpu_ram_efficient_loading",
-    "fsdp_config.cpu_ram_efficient_loading",
-    "fsdp_config.fsdp_sync_module_states",
-    "fsdp_config.sync_module_states",
-    "fsdp_config.fsdp_use_orig_params",
-    "fsdp_config.use_orig_params",
-    "fsdp_config.fsdp_forward_prefetch",
-    "fsdp_config.fsdp_backward_prefetch*",
-    "fsdp_config.backward_prefetch",
-    "fsdp_config.fsdp_limit_all_gathers",
-    "fsdp_config.limit_all_gathers",
-    "fsdp_config.final_state_dict_type",
-    "fsdp_config.fsdp_min_num_params",
+    // of a table `fsdp_config`, or with `fsdp_` before them
+    "auto_wrap_policy",
+    "transformer_layer_cls_to_wrap",
+    "cpu_ram_efficient_loading",
+    "sync_module_states",
+    "use_orig_params",
+    "forward_prefetch",
+    "backward_prefetch*",
+    "limit_all_gathers",
+    "final_state_dict_type",
+    "min_num_params",
     "multi_gpu",
     "m",
     "module",
@@ -73,7 +66,6 @@ pub(super) fn accelerate(reader: &mut Reader) {
 
 /// The options and settings of a launcher wherever they stand: in a command line, among arguments, in a file of its own.
 pub(super) fn of_arguments(reader: &mut Reader) {
-    let launcher = of_trl(reader);
     allocator(reader);
     if let Some(said) = reader.take(&["num_processes", "nproc_per_node", "num_gpus", "nproc-per-node"]) {
         let nodes = reader.take(&["nnodes", "num_nodes"]).map_or(Some(1.0), |nodes| {
@@ -98,66 +90,12 @@ pub(super) fn of_arguments(reader: &mut Reader) {
     if !reader.given(&["zero_optimization.stage"]).is_empty() {
         deepspeed::read(reader);
     }
-    let other = [
-        "deepspeed",
-        "deepspeed_config_file",
-        "deepspeed_config.deepspeed_config_file",
-        "config_file",
-        "accelerate_config",
-    ];
-    match (reader.take(&other), launcher) {
-        (Some(said), true) => reader.idle.push(said.said),
-        (Some(said), false) => reader.leave(&said.said, "this is another file: read it too"),
-        (None, _) => {}
+    if let Some(said) = reader.take(&shipped::FILES) {
+        reader.leave(&said.said, "this is another file: read it too");
     }
-    reader.pass(|name| among(IDLE, name));
-}
-
-/// Options that say which engine shares the model.
-const ENGINES: [&str; 6] = [
-    "deepspeed_config.zero_stage",
-    "zero_stage",
-    "use_deepspeed",
-    "use_fsdp",
-    "fsdp_version",
-    "fsdp_config.fsdp_version",
-];
-
-/// What the files say that trl ships for accelerate's launcher (1.16, accelerate_configs), by their names: `trl dpo --accelerate_config
-/// zero3`, and `accelerate launch --config_file examples/accelerate_configs/deepspeed_zero3.yaml` of its repository. An option beside them
-/// comes before what they say. Whether one is named.
-fn of_trl(reader: &mut Reader) -> bool {
-    let Some(said) = reader.named(&["accelerate_config", "config_file"]).pop() else { return false };
-    let path = said.text();
-    let (folder, file) = path.rsplit_once(['/', '\\']).unwrap_or(("", &path));
-    let ships = folder.rsplit(['/', '\\']).next() == Some("accelerate_configs")
-        || folder.is_empty() && !said.said.starts_with("config_file");
-    let name = file.strip_suffix(".yaml").unwrap_or(file);
-    let name = name.strip_prefix("deepspeed_").unwrap_or(name);
-    let stage = match name {
-        "zero1" => Some(1),
-        "zero2" => Some(2),
-        "zero3" => Some(3),
-        "single_gpu" | "multi_gpu" | "fsdp2" => None,
-        _ => return false,
-    };
-    if !ships {
-        return false;
-    }
-    if reader.given(&ENGINES).is_empty() {
-        if let Some(stage) = stage {
-            reader.add(file, &["deepspeed_config.zero_stage"], json!(stage));
-        }
-        if name == "fsdp2" {
-            let reshards = ["fsdp_config.fsdp_reshard_after_forward", "fsdp_reshard_after_forward"];
-            reader.add(file, &reshards, json!(true));
-            reader.add(file, &["fsdp_config.fsdp_version"], json!(2));
-        }
-    }
-    let processes = if name == "single_gpu" { 1 } else { 8 };
-    reader.add(file, &["num_processes", "nproc_per_node", "num_gpus", "nproc-per-node"], json!(processes));
-    reader.add(file, &["mixed_precision", "bf16", "fp16"], json!("bf16"));
-    true
+    // among arguments as in the file's own table
+    let name = |name: &str| name.trim_start_matches("fsdp_config.").trim_start_matches("fsdp_").to_owned();
+    reader.pass(|given| among(IDLE, &name(given)));
 }
 
 /// Among how many GPUs transformers divides each layer: all of them where a plan says no number.

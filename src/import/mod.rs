@@ -28,6 +28,7 @@ mod recorded;
 mod saving;
 mod sentence_transformers;
 mod settings;
+mod shipped;
 mod syntax;
 mod torchtune;
 mod trainer;
@@ -154,13 +155,27 @@ fn table(text: &str) -> Result<Map<String, Value>, String> {
     let is_toml = first.starts_with('[')
         || (first.len() > name.len() && first[name.len()..].trim_start().starts_with('='));
     let value = if is_toml {
-        toml::from_str(text).map_err(|error| not_toml(text, &error))?
+        without_headings(toml::from_str(text).map_err(|error| not_toml(text, &error))?)
     } else {
         yaml::read(text)?
     };
     match value {
         Value::Object(members) if !members.is_empty() => Ok(members),
         _ => Err("it is no table of settings".to_owned()),
+    }
+}
+
+/// A TOML file's settings without the tables that they stand in, where there is nothing else in it and no name is in two of them.
+fn without_headings(settings: Map<String, Value>) -> Value {
+    let tables: Option<Vec<&Map<String, Value>>> = settings.values().map(Value::as_object).collect();
+    let all: Map<String, Value> = tables
+        .iter()
+        .flatten()
+        .flat_map(|table| table.iter().map(|(name, value)| (name.clone(), value.clone())))
+        .collect();
+    match tables.map(|tables| tables.iter().map(|table| table.len()).sum::<usize>()) {
+        Some(count) if count == all.len() => Value::Object(all),
+        _ => Value::Object(settings),
     }
 }
 

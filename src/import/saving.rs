@@ -9,6 +9,7 @@ const GATHERS: &[&str] = &[
     "fsdp_config.state_dict_type",
     "fsdp_state_dict_type",
     "zero_optimization.stage3_gather_16bit_weights_on_model_save",
+    "zero_optimization.gather_16bit_weights_on_model_save",
     "zero_optimization.stage3_gather_fp16_weights_on_model_save",
     "deepspeed_config.zero3_save_16bit_model",
     "zero3_save_16bit_model",

@@ -8,7 +8,8 @@ use super::saving::Saving;
 use super::syntax::setting::{self, Setting, of_table};
 use super::understood::{Format, NotRead, Taken, Understood};
 use super::{
-    axolotl, deepspeed, hugging_face, launch, llama_factory, megatron, torchtune, trainer_toml, usual,
+    axolotl, deepspeed, hugging_face, launch, llama_factory, megatron, shipped, torchtune, trainer_toml,
+    usual,
 };
 use crate::scenario::keys::{Key, keys};
 use crate::scenario::{Scenario, Tuner};
@@ -218,7 +219,12 @@ fn trainer_of_arguments(settings: &[Setting]) -> Trainer {
 }
 
 pub(super) fn understood(format: Format, mut reader: Reader, parts: Parts) -> Understood {
-    let saving = if format.is_of_a_trainer() { Saving::taken(&mut reader) } else { Saving::default() };
+    let saving = if format.is_of_a_trainer() {
+        shipped::add(&mut reader);
+        Saving::taken(&mut reader)
+    } else {
+        Saving::default()
+    };
     match format {
         Format::Python | Format::Unsloth | Format::Trl => hugging_face::read(&mut reader, parts),
         Format::Axolotl => axolotl::read(&mut reader),

@@ -166,6 +166,10 @@ fn recipe(reader: &mut Reader) {
         Some(said) if said.text().ends_with("CrossEntropyLoss") && said.text().starts_with("torch.nn") => {
             reader.set("loss", "full", &said.said);
         }
+        // modules/loss/cross_entropy_loss.py, of a later torchtune than 0.6.1
+        Some(said) if said.text().ends_with(".LinearCrossEntropyLoss") => {
+            reader.keep("loss", &said.said, "this loss came after torchtune 0.6.1, which is predicted")
+        }
         Some(said) => {
             reader.keep("loss", &said.said, "of losses the chunked and PyTorch's own are predicted")
         }

@@ -2,6 +2,7 @@
 //! the call of it.
 
 use super::reader::{Reader, among};
+use super::trainer;
 use crate::model::dimensions::{Decoder, Dimensions};
 use crate::scenario::{CustomModel, ModelChoice};
 
@@ -91,6 +92,8 @@ pub(super) fn read(reader: &mut Reader, is_estimator: bool) {
     }
     reader.or_assume("batch-size", &["batch_size"], "12", "the trainer's default");
     reader.or_assume("seq-length", &["seq_len"], defaults.tokens, defaults.why);
+    trainer::usual_loop(reader);
+    reader.quietly("mask", "none");
     reader.assume("method", "full", "the trainer trains all weights");
     reader.assume("stack", "transformers", "a GPT-2 as transformers has it");
     precision(reader);
@@ -103,6 +106,19 @@ pub(super) fn read(reader: &mut Reader, is_estimator: bool) {
     }
     reader.assume("optimizer", "adamw", "the trainer's AdamW");
     reader.assume("gradient-checkpointing", "off", "the trainer has none");
+    if let Some(said) = reader.take(&["model_dropout"]) {
+        reader.set("dropout", &said.text(), &said.said);
+    }
+    match reader.take(&["model_activation"]) {
+        Some(said) if said.text() == "gelu" => reader.idle.push(said.said),
+        Some(said) => reader.leave(&said.said, "GPT-2's activation is predicted, which is GELU"),
+        None => {}
+    }
+    match reader.switch(&["use_compile"]) {
+        Some((true, said)) => reader.leave(&said, "a whole model that is compiled is not predicted"),
+        Some((false, said)) => reader.idle.push(said),
+        None => {}
+    }
     reader.pass(|name| among(IDLE, name));
 }
 
@@ -119,7 +135,7 @@ fn precision(reader: &mut Reader) {
             }
         }
     }
-    match reader.switch(&["mixed_precision", "use_amp"]) {
+    match reader.switch(&["mixed_precision", "use_amp", "fp16"]) {
         Some((true, said)) => reader.set("precision", "amp-fp16", &said),
         Some((false, said)) => reader.set("precision", "fp32", &said),
         None => reader.assume("precision", "amp-fp16", "the trainer's mixed precision"),
@@ -159,6 +175,14 @@ mod tests {
         assert_eq!((call.format, &call.left[..]), (Format::TrainerToml, &[][..]));
         assert_eq!(model(&call), (384, Some(512), 3014));
         assert_eq!((call.scenario.batch, call.scenario.precision), (24, Precision::AmpFp16));
+        // its README's file, whose settings may stand under headings
+        let readme = "batch_size = 16\nseq_len = 512\nmodel_positions = 512\nmodel_embd = 384\nmodel_layer = 6\nmodel_head = 6\n\
+                      model_activation = \"gelu\"\nmodel_dropout = 0.1\nuse_compile = false\nuse_amp = false\n";
+        let plain = understood(readme);
+        assert_eq!((plain.scenario.precision, plain.scenario.dropout), (Precision::Fp32, Some(1000)));
+        assert!(plain.left.is_empty(), "{:?}", plain.left);
+        let headed = readme.replace("model_positions", "[model]\nmodel_positions");
+        assert_eq!(understood(&format!("[training]\n{headed}")).scenario, plain.scenario);
         // a file of the trainer's has its own defaults
         let file = understood("model_embd = 768\nmodel_layer = 12\n");
         assert_eq!((model(&file).1, file.scenario.sequence), (Some(1024), 1024));

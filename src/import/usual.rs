@@ -180,7 +180,11 @@ pub(super) fn read(reader: &mut Reader) {
         reader.set("optimizer", slug, &said.said);
     }
     reader.switches("gradient-checkpointing", CHECKPOINTING);
+    // axolotl's alone, whose file may have been read before
+    reader.quietly("fused-adapters", "off");
     if trains {
+        trainer::usual_loop(reader);
+        reader.quietly("mask", "none");
         let why = "the calculator counts the training of all weights where nothing else is said";
         reader.assume("method", Method::Full.slug(), why);
         reader.assume("gradient-checkpointing", "off", "the calculator has none where nothing is said");
@@ -371,7 +375,7 @@ fn autocast(reader: &mut Reader) -> Option<(Computes, String)> {
 mod tests {
     use super::super::{Format, Understood, read as import};
     use crate::scenario::{
-        CacheKind, Checkpointing, Method, ModelChoice, Optimizer, Precision, Scenario, Task,
+        CacheKind, Checkpointing, Mask, Method, ModelChoice, Optimizer, Precision, Scenario, Task,
     };
     use crate::units::Bytes;
 
@@ -431,6 +435,21 @@ mod tests {
         assert!(left.why.contains("500000000 billion parameters"), "{left:?}");
         assert_eq!((left.is_misread, left.key, unknown.assumed[0].key), (true, Some("model"), "model"));
         assert_eq!(cluster.scenario.gpu().map(|gpu| gpu.memory), Ok(Bytes::gib(80.)));
+    }
+
+    /// What axolotl alone can have falls where another project's text is read over its scenario.
+    #[test]
+    fn what_one_project_alone_has_falls_with_it() {
+        let axolotl = "base_model: NousResearch/Llama-3.2-1B\nadapter: lora\nlora_dropout: 0\nlora_target_linear: true\nlora_mlp_kernel: true\nlora_qkv_kernel: true\nlora_o_kernel: true\nsample_packing: true\nbf16: true\n";
+        let before = import(axolotl, &Scenario::default()).expect("a file of axolotl's").scenario;
+        assert!(before.lora.fused && before.mask == Mask::PaddingFree, "{before:?}");
+        for text in [
+            "python gpu_memory_calculator.py --model microsoft/phi-2 --mode training --batch-size 4",
+            "model_embd = 384\nmodel_layer = 6\nmodel_head = 6\n",
+        ] {
+            let scenario = import(text, &before).expect(text).scenario;
+            assert!(!scenario.lora.fused && scenario.mask == Mask::None, "{text}: {scenario:?}");
+        }
     }
 
     #[test]

@@ -42,6 +42,8 @@ pub struct BatchRow {
     pub memory: Bytes,
     /// How it does; nothing where not even one sequence runs.
     pub reached: Result<Option<Reached>, Issue>,
+    /// What the run takes there whatever its micro-batch, and what sequences add; none where that has no answer.
+    pub per_sequence: Option<PerSequence>,
 }
 
 /// The largest micro-batch on the scenario's card and the accumulation with which a step sees `target` sequences on all GPUs;
@@ -161,6 +163,18 @@ impl PerSequence {
         let from = one.saturating_sub(line).0.checked_div(each.0)?.max(1);
         Some(PerSequence { fixed: if from > 1 { one } else { line }, each, from })
     }
+
+    /// Both in words, behind what takes them: `60.4 GiB whatever the batch, and about 1.2 GiB for each sequence`.
+    pub fn in_words(&self, amount: impl Fn(Bytes) -> String) -> String {
+        let (fixed, each) = (amount(self.fixed), amount(self.each));
+        match self.from {
+            1 => format!("{fixed} whatever the batch, and about {each} for each sequence"),
+            from => format!(
+                "{fixed} up to a micro-batch of about {}, and about {each} for each sequence beyond",
+                grouped(from)
+            ),
+        }
+    }
 }
 
 /// Cards of all sizes that people buy or rent, for a table of batches.
@@ -199,6 +213,7 @@ pub fn batch_row(scenario: &Scenario, target: u64) -> Result<BatchRow, Issue> {
         name: gpu.name.to_string(),
         memory: gpu.memory,
         reached: reach(scenario, target),
+        per_sequence: PerSequence::of(scenario),
     })
 }
 

@@ -12,13 +12,15 @@ pub(super) fn has_use_for(before: &Scenario, after: &Scenario) -> bool {
     if gpu.class == Some(Class::Unified) && news(waits_on_cpu) {
         return false;
     }
+    let is_for_triton = news(|scenario| scenario.asks_for_triton().is_some());
     match gpu.vendor {
         // kernels that Triton does not compile for it
-        Vendor::Nvidia => kernels::runs_on(&gpu) || !news(|scenario| scenario.asks_for_triton().is_some()),
+        Vendor::Nvidia => kernels::runs_on(&gpu) || !is_for_triton,
         // neither CUDA's allocator nor its managed memory
         Vendor::Amd | Vendor::Intel => {
             !news(|scenario| scenario.allocator == Allocator::Expandable)
                 && !news(|scenario| is_paged(scenario.optimizer))
+                && !(gpu.is_gaudi() && is_for_triton)
         }
         Vendor::Google | Vendor::Apple => {
             !news(|scenario| scenario.allocator == Allocator::Expandable)

@@ -43,7 +43,7 @@ pub use level::Level;
 pub use levers::{
     Change, Cost, Gain, LargerCard, Lever, Levers, Looks, USES, Use, ahead, changes, levers, look, use_of,
 };
-pub use need::{Held, NeedCell, NeedRow, Several, alike, need, need_of_each, usual_cards};
+pub use need::{Held, MOST_TOGETHER, NeedCell, NeedRow, Several, alike, need, need_of_each, usual_cards};
 pub use offers::{Offer, cheapest_first, cheapest_run};
 pub use on_card::{OnCard, Outcome, Replayed};
 pub use repairs::{Repair, repairs};

@@ -16,7 +16,7 @@ use crate::scenario::{GpuChoice, Method, Scenario};
 use crate::units::Bytes;
 
 /// More cards than that are no answer for who asks which one to take.
-const MOST_TOGETHER: u64 = 64;
+pub const MOST_TOGETHER: u64 = 64;
 
 /// One method on a card.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]

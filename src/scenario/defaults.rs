@@ -179,6 +179,9 @@ impl Scenario {
             (Stack::Transformers | Stack::Liger | Stack::Unsloth, true) | (Stack::Megatron, _) => {
                 Precision::AmpBf16Weights
             }
+            // 4-bit products are computed in the `dtype` of the weights by its command (trl 1.16, trainer/utils.py
+            // `get_quantization_config`), and in bfloat16 in its guide to QLoRA, beside weights as they are published
+            (Stack::Trl, true) if self.method == Method::Qlora => Precision::AmpBf16Weights,
             // `create_model_from_path` of trl 1.16 loads in float32, `SFTConfig` trains with bf16=True
             (Stack::Trl, true) => Precision::AmpBf16,
             (Stack::Transformers | Stack::Trl | Stack::Liger, false) => Precision::AmpFp16,

@@ -110,6 +110,19 @@ mod tests {
     }
 
     #[test]
+    fn a_gaudi_is_offered_nothing_of_tritons() {
+        let gaudi = share::decode("m=meta-llama/Llama-3.1-8B&gpu=gaudi3&method=lora").scenarios.remove(0);
+        let levers = crate::plan::levers(&gaudi).expect("levers");
+        assert!(!levers.single.is_empty());
+        for lever in levers.single.iter().chain(&levers.together) {
+            assert_eq!(lever.scenario.asks_for_triton(), None, "{:?}", lever.changes);
+        }
+        let arc = share::decode("m=meta-llama/Llama-3.1-8B&gpu=arc-b570&method=lora").scenarios.remove(0);
+        let levers = crate::plan::levers(&arc).expect("levers");
+        assert!(levers.single.iter().any(|lever| lever.scenario.asks_for_triton().is_some()));
+    }
+
+    #[test]
     fn a_mac_is_told_that_it_has_no_kernels_and_offered_none() {
         use super::OF_CUDA;
         let of = |link: &str| share::decode(link).scenarios.remove(0);

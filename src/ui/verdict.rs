@@ -136,6 +136,12 @@ pub fn remark(
             "Only the tensors are counted: the kernels, the allocator and bitsandbytes of this card are not followed"
                 .to_owned(),
         )),
+        // how CUDA's allocator would end it says nothing of another card's
+        Verdict::Over if scenario.gpu().is_ok_and(|gpu| gpu.vendor != Vendor::Nvidia) => Some((
+            "holes",
+            "The tensors alone are more than there is: the kernels, the allocator and bitsandbytes of this card are not followed"
+                .to_owned(),
+        )),
         Verdict::Fits | Verdict::Close | Verdict::Tight | Verdict::Over => match &detail?.on_card {
             Ok(on_card) if verdict == Verdict::Close && on_card.outcome == Outcome::Runs => {
                 Some(("holes", what_may_be_more(scenario, unit)?))
@@ -417,6 +423,9 @@ mod tests {
         assert_eq!(verdict, Verdict::WouldNotRun);
         assert!(told.contains("Would not run on the GeForce RTX 4090, whatever memory there is"), "{told}");
         assert!(remark.starts_with("The model has an embedding for each of 1,024 positions: PyTorch fails beyond them (use at most 1,024)"), "{remark}");
+        let (verdict, _, remark) = of("m=meta-llama/Llama-3.1-8B&method=lora&gpu=apple-m2-16gb");
+        assert_eq!(verdict, Verdict::Over);
+        assert!(remark.starts_with("The tensors alone are more than there is"), "{remark}");
         let (verdict, told, remark) =
             of("task=grpo&m=Qwen/Qwen2.5-7B-Instruct&method=lora&st=trl&gpu=l40s&vllm=30");
         assert_eq!(verdict, Verdict::WouldNotRun);

@@ -69,7 +69,7 @@ fn configurations_of_other_projects_are_gated() {
     const FIXTURES: &str = "tests/fixtures/configurations";
     for (name, gpu, says) in [
         ("axolotl-qlora.yml", "rtx-4090", "fits: {file}"),
-        ("llama-factory-lora.yaml", "h100-sxm-80gb", "::warning file={file}::{file}: deepspeed: "),
+        ("llama-factory-lora.yaml", "h100-sxm-80gb", "::warning file={file}::{file}: the number of GPUs: "),
         ("peft-qlora.py", "rtx-4090", "a compiled step is not predicted"),
         ("trainer.toml", "t4", "fits: {file}"),
         ("trl-command.sh", "h100-sxm-80gb", "fits: {file}"),

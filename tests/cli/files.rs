@@ -37,7 +37,7 @@ fn every_subcommand_goes_on_with_a_file() {
     assert_eq!(
         run.err,
         format!(
-            "note: {path}: deepspeed: examples/deepspeed/ds_z2_config.json: this is another file: read it too\n"
+            "note: {path}: the number of GPUs: the command that starts the run says it (torchrun --nproc-per-node, accelerate's num_processes): answered for one\n"
         )
     );
     let answer: Value = serde_json::from_str(&run.out).unwrap();

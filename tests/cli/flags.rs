@@ -17,7 +17,8 @@ fn what_no_flag_says_is_as_it_usually_is() {
     for (arguments, key, value) in [
         (&["--gpu", "t4"][..], "precision", "amp-fp16"),
         (&["--gpu", "t4", "--precision", "bf16"], "precision", "bf16"),
-        (&["--stack", "trl"], "precision", "amp-bf16"),
+        (&["--stack", "trl"], "precision", "amp-bf16-weights"),
+        (&["--stack", "trl", "--method", "lora"], "precision", "amp-bf16"),
         (&["--stack", "unsloth"], "optimizer", "adamw-8bit"),
     ] {
         assert_eq!(said(arguments, key), value, "{arguments:?}");

@@ -32,8 +32,8 @@ const FILES: [Row; 11] = [
         "llama-factory-lora.yaml",
         include_str!("../fixtures/configurations/llama-factory-lora.yaml"),
         Format::LlamaFactory,
-        "m=meta-llama/Meta-Llama-3-8B-Instruct&method=lora&s=4096&ga=8&gc=reentrant&mask=padded",
-        &["deepspeed: examples/deepspeed/ds_z2_config.json"],
+        "m=meta-llama/Meta-Llama-3-8B-Instruct&method=lora&s=4096&ga=8&gc=reentrant&mask=padded&shard=zero2&zoverlap=off",
+        &["the number of GPUs"],
     ),
     (
         "torchtune-lora.yaml",

@@ -1,8 +1,8 @@
 //! Quantised weights, and products in 8 bits.
 
 use headroom::scenario::{
-    Checkpointing, Compile, Float8, Float8Layers, Float8Training, GroupSize, Method, Precision, Qat,
-    QatGroup, QatLayers, QatTraining, WeightFormat,
+    Checkpointing, Compile, Float8, Float8Layers, Float8Training, GroupSize, LoraTargets, Method, Precision,
+    Qat, QatGroup, QatLayers, QatTraining, VisionTower, WeightFormat,
 };
 
 use crate::{left, read, read_over};
@@ -146,6 +146,29 @@ fn unsloth_loads_in_4_bits_where_nothing_is_said() {
         assert_eq!(script(&format!(", {wider}")), [Method::Lora; 3], "{wider}");
     }
     assert_eq!(script(", full_finetuning=True, load_in_4bit=True"), [Method::Full; 3]);
+}
+
+#[test]
+fn unsloths_switches_of_layers_are_read() {
+    let script = |switches: &str| {
+        let text = format!(
+            "model, tokenizer = FastModel.from_pretrained('unsloth/gemma-3-4b-it', load_in_4bit=True)\n\
+             model = FastModel.get_peft_model(model, r=8, {switches})\n"
+        );
+        read(&text)
+    };
+    let notebook = "finetune_vision_layers=False, finetune_language_layers=True, finetune_attention_modules=True, finetune_mlp_modules=True";
+    let whole = script(notebook);
+    assert_eq!(left(&whole), [""; 0]);
+    assert_eq!(whole.scenario.lora.targets, LoraTargets::AllLinear);
+    assert_eq!(whole.scenario.pictures.tower, VisionTower::Frozen);
+    let attention = script("finetune_mlp_modules=False");
+    assert_eq!(attention.scenario.lora.targets, LoraTargets::Attention);
+    assert_eq!(script("finetune_attention_modules=False").scenario.lora.targets, LoraTargets::Mlp);
+    assert_eq!(
+        left(&script("finetune_language_layers=False")),
+        ["get_peft_model(finetune_language_layers=false)"]
+    );
 }
 
 /// torchao's products in 8 bits: axolotl's switch, and accelerate's where its file says whose they are.

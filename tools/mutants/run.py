@@ -2,8 +2,10 @@
 
     tools/mutants/run.py SCRATCH [FOLDER]        FOLDER is src/step by default
 
-SCRATCH gets a changed copy of the repository (`copy/`), the changes (`changes.tsv`: number, place, function, what), what each measured
-row comes to and meets (`baseline-N.jsonl`), and what became of each change (`found-N.txt`). It goes on where it was stopped.
+First the measured rows are run under each change, then the tests of the library under those that no row notices. SCRATCH gets a changed
+copy of the repository (`copy/`), the changes (`changes.tsv`: number, place, function, what), what each measured row comes to and meets
+(`baseline-N.jsonl`), what became of each change (`found-N.txt`, `tests.txt`), and those that nothing noticed (`survived.tsv`). It goes on
+where it was stopped.
 """
 
 import json
@@ -12,14 +14,20 @@ import re
 import shutil
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 PARTS = os.cpu_count() or 1
 COPIED = ["Cargo.toml", "Cargo.lock", "build.rs", "build", "src", "data", "packages", "examples", "benches", "tests", "docs", "README.md", "rust-toolchain.toml", "tools/published"]
-# rows at most, and the slowest in microseconds, of each pass over what is left
-PASSES = [(15, 150_000), (60, 500_000), (400, 5_000_000)]
+# rows at most, and the slowest in microseconds, of each pass over what is left: the last is for what slow rows alone meet
+PASSES = [(15, 150_000), (60, 500_000), (3, 60_000_000)]
+# the tests that state of the folder what no row can, the quickest first: of the library's own those of its module
+TESTS = ["lib", "job", "params", "checkpoints", "guides", "formulas", "explain", "paths"]
+# a number that no change has
+NO_CHANGE = 999_999
 FLAGS = "-Awarnings -Aarithmetic_overflow -Aunconditional_panic"
 
 
@@ -85,6 +93,49 @@ def found(scratch: Path) -> dict[int, str]:
     return all_found
 
 
+def binaries(scratch: Path, folder: str) -> list[list[str]]:
+    """How the tests are run that were built of the copy."""
+    chosen = ["--lib", *(word for name in TESTS[1:] for word in ("--test", name))]
+    built = cargo(scratch, "test", "--profile", "test", "--no-default-features", "--no-run", "--message-format=json", *chosen)
+    if built.returncode:
+        sys.exit(built.stderr[-3000:])
+    made = [json.loads(line) for line in built.stdout.splitlines()]
+    made = {one["target"]["name"]: one["executable"] for one in made if one.get("executable")}
+    module = folder.removeprefix("src/").replace("/", "::") + "::"
+    return [[made["headroom"], module] if name == "lib" else [made[name]] for name in TESTS]
+
+
+def tried(scratch: Path, command: list[str], change: int, limit: float) -> bool:
+    """Whether tests pass under a change."""
+    env = dict(os.environ, MUTANT=str(change), RUST_TEST_THREADS="1")
+    try:
+        run = subprocess.run([*command, "--quiet"], cwd=scratch / "copy", env=env, capture_output=True, timeout=limit)
+    except subprocess.TimeoutExpired:
+        return False
+    return run.returncode == 0
+
+
+def by_tests(scratch: Path, folder: str, changes: list[int]) -> None:
+    """Runs the tests under each change until one fails."""
+    log = scratch / "tests.txt"
+    known = {int(line.split()[0]) for line in log.read_text().splitlines()} if log.exists() else set()
+    limits = []
+    commands = binaries(scratch, folder)
+    for command in commands:
+        began = time.monotonic()
+        if not tried(scratch, command, NO_CHANGE, 3600):
+            sys.exit(f"{command} fails without a change")
+        limits.append(60 + 20 * (time.monotonic() - began))
+
+    def run(change: int) -> None:
+        failed = (name for name, command, limit in zip(TESTS, commands, limits) if not tried(scratch, command, change, limit))
+        with log.open("a") as out:
+            out.write(f"{change} {next(failed, 'survived')}\n")
+
+    with ThreadPoolExecutor(PARTS) as pool:
+        list(pool.map(run, (change for change in changes if change not in known)))
+
+
 def main() -> None:
     scratch = Path(sys.argv[1]).resolve()
     folder = sys.argv[2] if len(sys.argv) > 2 else "src/step"
@@ -122,6 +173,12 @@ def main() -> None:
             tried |= set(found(scratch)) & set(rest)
         verdicts = [verdict.split()[0] for verdict in found(scratch).values()]
         print(f"after {most} rows each:", {word: verdicts.count(word) for word in sorted(set(verdicts))}, flush=True)
+    known = found(scratch)
+    by_tests(scratch, folder, [one for one in changes if known.get(one, "survived").startswith("survived")])
+    words = dict(line.split() for line in (scratch / "tests.txt").read_text().splitlines())
+    print("by tests:", {word: list(words.values()).count(word) for word in sorted(set(words.values()))})
+    left = [line for line in (scratch / "changes.tsv").open() if words.get(line.split("\t")[0]) == "survived"]
+    (scratch / "survived.tsv").write_text("".join(left))
 
 
 main()

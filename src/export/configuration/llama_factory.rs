@@ -4,7 +4,9 @@ use super::lines::Lines;
 use super::{Run, Targets};
 use crate::export::rate::learning_rate;
 use crate::issue::{Field, Issue};
-use crate::scenario::{AttentionKernel, Checkpointing, Mask, Method, Precision, Stack, Task, Tuner};
+use crate::scenario::{
+    AttentionKernel, Checkpointing, LossKernel, Mask, Method, Precision, Stack, Task, Tuner,
+};
 
 pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
     let scenario = run.scenario;
@@ -22,10 +24,13 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
             | AttentionKernel::Cudnn => "sdpa",
         },
     );
-    match scenario.stack {
-        Stack::Liger => lines.set("enable_liger_kernel", true),
-        Stack::Unsloth => lines.set("use_unsloth", true),
-        Stack::Transformers | Stack::Trl | Stack::Torchtune | Stack::Litgpt | Stack::Megatron => {}
+    match (scenario.stack, scenario.savings.loss) {
+        // its switch for Liger's loss patches the layers too
+        (Stack::Liger, _) | (Stack::Transformers, LossKernel::Liger) => {
+            lines.set("enable_liger_kernel", true)
+        }
+        (Stack::Unsloth, _) => lines.set("use_unsloth", true),
+        (Stack::Transformers | Stack::Trl | Stack::Torchtune | Stack::Litgpt | Stack::Megatron, _) => {}
     }
     lines.about("data");
     let pairs = pairs(scenario.task);

@@ -381,11 +381,15 @@ fn read_back(run: &Run<'_>, which: Configuration, body: &str) -> Result<(Scenari
         let has_its_head = which == Configuration::Trl
             && key.field == Field::Loss
             && matches!(scenario.savings.loss, LossKernel::Liger | LossKernel::Cut);
+        let patches_layers_too = which == Configuration::LlamaFactory
+            && matches!(key.field, Field::Stack | Field::Loss)
+            && (scenario.stack, scenario.savings.loss) == (Stack::Transformers, LossKernel::Liger);
         let loads_so = which == Configuration::Trl
             && (key.field, scenario.precision, scenario.method)
                 == (Field::Precision, Precision::AmpBf16, Method::Qlora);
         let is_the_projects = key.field == Field::Mask
             || has_its_head
+            || patches_layers_too
             || loads_so
             || assumed.iter().any(|assumed| assumed.key == key.name);
         if !is_the_projects {
@@ -397,13 +401,7 @@ fn read_back(run: &Run<'_>, which: Configuration, body: &str) -> Result<(Scenari
                     format!("a file for {project} has no line for this setting: {}", key.label_for(scenario))
                 }
             };
-            let fix = match (key.field, scenario.savings.loss) {
-                // their switch patches the layers too
-                (Field::Loss, LossKernel::Liger) => {
-                    "choose the training library transformers with Liger, which is a line there, or the Python file".to_owned()
-                }
-                _ => format!("choose {} there, or another file", key.words(&read)),
-            };
+            let fix = format!("choose {} there, or another file", key.words(&read));
             return Err(Issue::error(key.field, message).with_fix(fix));
         }
         differs.push(format!(

@@ -6,7 +6,7 @@ use super::super::trainer;
 use super::virtual_tokens;
 use super::{LORA, MODEL, Parts, Trainer};
 use crate::scenario::tuners::scaled;
-use crate::scenario::{Method, Precision, Task, Tuner, WeightFormat};
+use crate::scenario::{LoraTargets, Method, Precision, Task, Tuner, VisionTower, WeightFormat};
 
 /// The method; whether its frozen weights are 8-bit ones.
 pub(super) fn method(reader: &mut Reader, parts: Parts, names_a_model: bool) -> bool {
@@ -165,7 +165,7 @@ pub(super) fn adapters(reader: &mut Reader, parts: Parts, eight_bit: bool) {
             "get_peft_model.target_modules",
         ]) {
             Some(said) => reader.targets(&said),
-            None if parts.unsloth => reader.assume("lora-targets", "all-linear", why),
+            None if parts.unsloth => unsloths_layers(reader, why),
             None => reader.assume("lora-targets", "qv", "peft's default for the family"),
         }
         match reader.take(&[
@@ -202,6 +202,38 @@ pub(super) fn adapters(reader: &mut Reader, parts: Parts, eight_bit: bool) {
                     reader.assume("kbit-prepare", "off", "prepare_model_for_kbit_training is not called");
                 }
             }
+        }
+    }
+}
+
+/// Which layers get adapters where none are named: `get_peft_model` of Unsloth's `FastModel` and `FastVisionModel` has four switches for
+/// it, all of them on by default (unsloth/models/vision.py).
+fn unsloths_layers(reader: &mut Reader, why: &str) {
+    match reader.switch(&["finetune_vision_layers"]) {
+        Some((on, said)) if reader.scenario.sees() => {
+            let tower = if on { VisionTower::Trained } else { VisionTower::Frozen };
+            reader.set("vision-tower", tower.slug(), &said);
+        }
+        Some((_, said)) => reader.idle.push(said),
+        None => {}
+    }
+    if let Some((on, said)) = reader.switch(&["finetune_language_layers"]) {
+        match on {
+            true => reader.idle.push(said),
+            false => reader.leave(&said, "adapters of the tower alone are not predicted"),
+        }
+    }
+    let attention = reader.switch(&["finetune_attention_modules"]);
+    let feed_forward = reader.switch(&["finetune_mlp_modules"]);
+    match (attention, feed_forward) {
+        (Some((false, said)), Some((false, other))) => {
+            reader.leave(&format!("{said}, {other}"), "no layer is left that would get adapters");
+        }
+        (Some((false, said)), _) => reader.set("lora-targets", LoraTargets::Mlp.slug(), &said),
+        (_, Some((false, said))) => reader.set("lora-targets", LoraTargets::Attention.slug(), &said),
+        (attention, feed_forward) => {
+            reader.idle.extend([attention, feed_forward].into_iter().flatten().map(|(_, said)| said));
+            reader.assume("lora-targets", LoraTargets::AllLinear.slug(), why);
         }
     }
 }

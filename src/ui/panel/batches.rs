@@ -54,7 +54,8 @@ pub fn Batches() -> impl IntoView {
         })
     });
     let told = move || {
-        let own = found.heard.with(|heard| gist(heard.first()?.as_ref()?.as_ref().ok()?));
+        let unit = state.unit();
+        let own = found.heard.with(|heard| Some(gist(heard.first()?.as_ref()?.as_ref().ok()?, unit)));
         own.unwrap_or_else(|| {
             summed_up(found.busy, found.stopped, &found.looking("Looking at every card"), String::new)
         })
@@ -100,9 +101,9 @@ pub fn Batches() -> impl IntoView {
     }
 }
 
-/// How the scenario's own card does it.
-fn gist(row: &BatchRow) -> Option<String> {
-    Some(match &row.reached {
+/// How the scenario's own card does it, and what a sequence adds.
+fn gist(row: &BatchRow, unit: Unit) -> String {
+    let reached = match &row.reached {
         Ok(Some(reached)) => format!(
             "The {} runs up to {} at once at best: a micro-batch of {} in {} reaches {}.",
             row.name,
@@ -112,8 +113,11 @@ fn gist(row: &BatchRow) -> Option<String> {
             grouped(reached.effective)
         ),
         Ok(None) => format!("Not even one sequence runs on the {}.", row.name),
-        Err(issue) => format!("No answer: {issue}."),
-    })
+        Err(issue) => return format!("No answer: {issue}."),
+    };
+    let split =
+        row.per_sequence.map(|split| format!(" It takes {}.", split.in_words(|bytes| unit.amount(bytes))));
+    reached + &split.unwrap_or_default()
 }
 
 fn sequences(count: u64) -> String {
@@ -168,8 +172,9 @@ mod tests {
     #[test]
     fn a_card_says_how_it_reaches_the_batch() {
         let row = batch_row(&Scenario::default(), 32).expect("a card");
-        let said = gist(&row).expect("words");
-        assert!(said.starts_with("The ") && said.ends_with(" reaches 32."), "{said}");
+        let said = gist(&row, Unit::Binary);
+        assert!(said.starts_with("The ") && said.contains(" reaches 32. It takes "), "{said}");
+        assert!(said.ends_with(" for each sequence."), "{said}");
         Owner::new().with(|| {
             let state = State::new(Vec::new(), Desk::default());
             let words = in_words(state, &row, true, Unit::Binary);

@@ -3,7 +3,8 @@
 use leptos::prelude::*;
 
 use crate::estimate::Estimate;
-use crate::issue::{Field, Issue};
+use crate::hardware::Device;
+use crate::issue::{Field, Issue, Severity};
 use crate::scenario::colocated::TRL_SHARE;
 use crate::scenario::keys::{Count, Key, ValueKind};
 use crate::scenario::{Choice, GpuChoice, LoraTargets, ModelChoice, Modules, Rollouts, Scenario};
@@ -191,6 +192,17 @@ const fn scale(count: Count) -> &'static Scale {
     }
 }
 
+/// What a constant stands for on the scenario's card where it is 0.
+fn stands_for(field: Field, scenario: &Scenario) -> Option<Issue> {
+    let gpu = scenario.gpu().ok()?;
+    let taken = match (field, scenario.reserve.context, scenario.reserve.workspace) {
+        (Field::Context, 0, _) => gpu.context,
+        (Field::Workspace, _, 0) => Bytes(Device::of(&gpu).workspace),
+        _ => return None,
+    };
+    Some(Issue::new(Severity::Note, field, format!("0 stands for {taken} on this card")))
+}
+
 /// Called by its label and the sentence on it under the scenario's other choices.
 fn number(key: &'static Key, (label, help): (&'static str, &'static str), count: Count) -> impl IntoView {
     let state = State::of_page();
@@ -198,6 +210,8 @@ fn number(key: &'static Key, (label, help): (&'static str, &'static str), count:
         move |scenario| key.write(scenario).parse().unwrap_or(1.),
         move |scenario, value: f64| put(key, scenario, &(value as u64).to_string()),
     );
+    let issues = issues(state, move |field| field == key.field);
+    let stands_for = state.of_scenario(move |scenario| stands_for(key.field, scenario));
     view! {
         <Slider
             id=key.name
@@ -206,7 +220,7 @@ fn number(key: &'static Key, (label, help): (&'static str, &'static str), count:
             scale=scale(count)
             value=lens.value
             set=lens.set
-            messages=issues(state, move |field| field == key.field)
+            messages=Signal::derive(move || issues.get().into_iter().chain(stands_for.get()).collect())
             unit=""
         />
     }

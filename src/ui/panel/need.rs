@@ -103,7 +103,7 @@ pub fn Cards() -> impl IntoView {
             />
             <p class="remark">
                 {move || scenario().cluster.is_many().then_some("How many of each card it takes is asked anew, whatever number the scenario has. ")}
-                "The settings as above, on each card alone, or on the fewest that hold them together, up to eight or in whole machines of eight: what each of those needs. Several \
+                "The settings as above, on each card alone, or on the fewest that hold them together, up to eight or in whole machines of eight, 64 at most: what each of those needs. Several \
                  have the engine of the training library of which the fewest are enough, and where that takes no fewer the one that it usually has, FSDP2 before others, which keeps float32 weights in shards where the precision is not chosen. Methods other than the scenario’s own have the precision and \
                  optimizer that the training library is usually run with. Prices are those on demand of the cheapest machine \
                  with such a card, for an hour of the whole machine, on the day that is named."

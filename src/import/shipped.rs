@@ -1,0 +1,258 @@
+//! Launchers' and DeepSpeed's files that projects ship: a command or another file names them, and what they say is known.
+
+use serde_json::{Map, Value};
+
+use super::reader::Reader;
+use super::syntax::setting::of_table;
+
+/// A file that is known by its name and the folder that it lies in.
+struct Shipped {
+    folder: &'static str,
+    file: &'static str,
+    /// What of it a reader of such files looks at, as JSON.
+    settings: &'static str,
+}
+
+/// trl's (1.16, accelerate_configs), LLaMA-Factory's (examples/accelerate and examples/deepspeed, August 2026) and axolotl's (0.18,
+/// deepspeed_configs).
+const SHIPPED: &[Shipped] = &[
+    of_trl("single_gpu.yaml", r#"{"num_processes": 1, "mixed_precision": "bf16"}"#),
+    of_trl("multi_gpu.yaml", r#"{"num_processes": 8, "mixed_precision": "bf16"}"#),
+    of_trl(
+        "zero1.yaml",
+        r#"{"deepspeed_config": {"zero_stage": 1}, "num_processes": 8, "mixed_precision": "bf16"}"#,
+    ),
+    of_trl(
+        "zero2.yaml",
+        r#"{"deepspeed_config": {"zero_stage": 2}, "num_processes": 8, "mixed_precision": "bf16"}"#,
+    ),
+    of_trl(
+        "zero3.yaml",
+        r#"{"deepspeed_config": {"zero_stage": 3, "zero3_save_16bit_model": true}, "num_processes": 8, "mixed_precision": "bf16"}"#,
+    ),
+    of_trl(
+        "fsdp2.yaml",
+        r#"{"fsdp_config": {"fsdp_state_dict_type": "FULL_STATE_DICT", "fsdp_version": 2, "fsdp_reshard_after_forward": true}, "num_processes": 8, "mixed_precision": "bf16"}"#,
+    ),
+    launched_for_llama_factory(
+        "fsdp2_config.yaml",
+        r#"{"fsdp_config": {"fsdp_state_dict_type": "FULL_STATE_DICT", "fsdp_version": 2, "fsdp_reshard_after_forward": true}, "num_processes": 2, "mixed_precision": "bf16"}"#,
+    ),
+    launched_for_llama_factory(
+        "fsdp_config.yaml",
+        r#"{"fsdp_config": {"fsdp_state_dict_type": "FULL_STATE_DICT", "fsdp_sharding_strategy": "FULL_SHARD"}, "num_processes": 2, "mixed_precision": "bf16"}"#,
+    ),
+    launched_for_llama_factory(
+        "fsdp_config_offload.yaml",
+        r#"{"fsdp_config": {"fsdp_state_dict_type": "FULL_STATE_DICT", "fsdp_sharding_strategy": "FULL_SHARD", "fsdp_offload_params": true}, "num_processes": 2, "mixed_precision": "bf16"}"#,
+    ),
+    launched_for_llama_factory(
+        "fsdp_config_multiple_nodes.yaml",
+        r#"{"fsdp_config": {"fsdp_state_dict_type": "FULL_STATE_DICT", "fsdp_sharding_strategy": "FULL_SHARD"}, "num_processes": 16, "mixed_precision": "bf16"}"#,
+    ),
+    of_llama_factory("ds_z0_config.json", r#"{"zero_optimization": {"stage": 0}}"#),
+    of_llama_factory(
+        "ds_z2_config.json",
+        r#"{"zero_optimization": {"stage": 2, "overlap_comm": false, "reduce_bucket_size": 5e8, "contiguous_gradients": true}}"#,
+    ),
+    of_llama_factory(
+        "ds_z2_autotp_config.json",
+        r#"{"zero_optimization": {"stage": 2, "overlap_comm": false, "reduce_bucket_size": 5e8, "contiguous_gradients": true},
+            "tensor_parallel": {"autotp_size": 2}}"#,
+    ),
+    of_llama_factory(
+        "ds_z2_offload_config.json",
+        r#"{"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu", "pin_memory": true}, "overlap_comm": false,
+            "reduce_bucket_size": 5e8, "contiguous_gradients": true}}"#,
+    ),
+    of_llama_factory(
+        "ds_z3_config.json",
+        r#"{"zero_optimization": {"stage": 3, "overlap_comm": false, "contiguous_gradients": true, "reduce_bucket_size": "auto",
+            "stage3_prefetch_bucket_size": "auto", "stage3_param_persistence_threshold": "auto", "stage3_max_live_parameters": 1e9,
+            "stage3_gather_16bit_weights_on_model_save": true}}"#,
+    ),
+    of_llama_factory(
+        "ds_z3_offload_config.json",
+        r#"{"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu", "pin_memory": true},
+            "offload_param": {"device": "cpu", "pin_memory": true}, "overlap_comm": false, "contiguous_gradients": true,
+            "reduce_bucket_size": "auto", "stage3_prefetch_bucket_size": "auto", "stage3_param_persistence_threshold": "auto",
+            "stage3_max_live_parameters": 1e9,
+            "stage3_gather_16bit_weights_on_model_save": true}}"#,
+    ),
+    of_axolotl("zero1.json", r#"{"zero_optimization": {"stage": 1, "overlap_comm": true}}"#),
+    of_axolotl(
+        "zero1_torch_compile.json",
+        r#"{"zero_optimization": {"stage": 1, "overlap_comm": true}, "compile": {"disable": false}}"#,
+    ),
+    of_axolotl(
+        "zero2.json",
+        r#"{"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}, "contiguous_gradients": true, "overlap_comm": true}}"#,
+    ),
+    of_axolotl(
+        "zero2_torch_compile.json",
+        r#"{"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}, "contiguous_gradients": true, "overlap_comm": true},
+            "compile": {"disable": false}}"#,
+    ),
+    of_axolotl(
+        "zero3.json",
+        r#"{"zero_optimization": {"stage": 3, "overlap_comm": true, "contiguous_gradients": true, "reduce_bucket_size": "auto",
+            "stage3_prefetch_bucket_size": "auto", "stage3_param_persistence_threshold": "auto", "max_live_parameters": 0,
+            "gather_16bit_weights_on_model_save": true}}"#,
+    ),
+    of_axolotl(
+        "zero3_bf16.json",
+        r#"{"zero_optimization": {"stage": 3, "overlap_comm": true, "contiguous_gradients": true, "reduce_bucket_size": "auto",
+            "stage3_prefetch_bucket_size": "auto", "stage3_param_persistence_threshold": "auto", "max_live_parameters": 0,
+            "gather_16bit_weights_on_model_save": true},
+            "bf16": {"enabled": true}}"#,
+    ),
+    of_axolotl(
+        "zero3_bf16_cpuoffload_all.json",
+        r#"{"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu", "pin_memory": true},
+            "offload_param": {"device": "cpu", "pin_memory": true}, "overlap_comm": true, "contiguous_gradients": true,
+            "reduce_bucket_size": "auto", "stage3_prefetch_bucket_size": "auto", "stage3_param_persistence_threshold": "auto",
+            "max_live_parameters": 0,
+            "gather_16bit_weights_on_model_save": true}, "bf16": {"enabled": true}}"#,
+    ),
+    of_axolotl(
+        "zero3_bf16_cpuoffload_params.json",
+        r#"{"zero_optimization": {"stage": 3, "offload_param": {"device": "cpu", "pin_memory": true}, "overlap_comm": true,
+            "contiguous_gradients": true, "reduce_bucket_size": "auto", "stage3_prefetch_bucket_size": "auto",
+            "stage3_param_persistence_threshold": "auto", "max_live_parameters": 0,
+            "gather_16bit_weights_on_model_save": true}, "bf16": {"enabled": true}}"#,
+    ),
+];
+
+const fn of_trl(file: &'static str, settings: &'static str) -> Shipped {
+    Shipped { folder: "accelerate_configs", file, settings }
+}
+
+const fn launched_for_llama_factory(file: &'static str, settings: &'static str) -> Shipped {
+    Shipped { folder: "accelerate", file, settings }
+}
+
+const fn of_llama_factory(file: &'static str, settings: &'static str) -> Shipped {
+    Shipped { folder: "deepspeed", file, settings }
+}
+
+const fn of_axolotl(file: &'static str, settings: &'static str) -> Shipped {
+    Shipped { folder: "deepspeed_configs", file, settings }
+}
+
+/// Where such a file is named.
+pub(super) const FILES: [&str; 5] = [
+    "deepspeed",
+    "deepspeed_config_file",
+    "deepspeed_config.deepspeed_config_file",
+    "config_file",
+    "accelerate_config",
+];
+
+/// Options that say which engine shares the model: they come before a launcher's file.
+const ENGINES: [&str; 6] = [
+    "deepspeed_config.zero_stage",
+    "zero_stage",
+    "use_deepspeed",
+    "use_fsdp",
+    "fsdp_version",
+    "fsdp_config.fsdp_version",
+];
+
+/// How an option is called that a launcher's file says in other words: it comes before the file.
+const SAME: [&[&str]; 3] = [
+    &["num_processes", "nproc_per_node", "num_gpus", "nproc-per-node"],
+    &["mixed_precision", "bf16", "fp16"],
+    &["fsdp_config.fsdp_reshard_after_forward", "fsdp_reshard_after_forward"],
+];
+
+/// Adds what the file says that is named, where it is one that a project ships.
+pub(super) fn add(reader: &mut Reader) {
+    let Some(said) = reader.named(&FILES).pop() else { return };
+    let path = said.text();
+    let (folder, file) = path.rsplit_once(['/', '\\']).unwrap_or(("", &path));
+    let folder = folder.rsplit(['/', '\\']).next().unwrap_or(folder);
+    // `trl dpo --accelerate_config zero3`, whose files in its repository begin with `deepspeed_`
+    let is_of_trls_command = folder.is_empty() && said.said.starts_with("accelerate_config");
+    let is_it = |known: &&Shipped| {
+        if known.folder != "accelerate_configs" {
+            return (known.folder, known.file) == (folder, file);
+        }
+        let plain = file.strip_prefix("deepspeed_").unwrap_or(file);
+        let name = known.file.strip_suffix(".yaml").unwrap_or(known.file);
+        (folder == known.folder || is_of_trls_command) && (plain == known.file || plain == name)
+    };
+    let Some(known) = SHIPPED.iter().find(is_it) else { return };
+    let named = reader.take_each(&FILES);
+    reader.idle.extend(named.into_iter().map(|said| said.said));
+    let settings: Map<String, Value> = serde_json::from_str(known.settings).unwrap_or_default();
+    let is_another_engine = !reader.given(&ENGINES).is_empty();
+    for setting in of_table(settings) {
+        if is_another_engine
+            && ["deepspeed_config.", "fsdp_config."].iter().any(|of| setting.name.starts_with(of))
+        {
+            continue;
+        }
+        let name = [setting.name.as_str()];
+        let names = SAME.into_iter().find(|names| names.contains(&name[0])).unwrap_or(&name);
+        reader.add(file, names, setting.value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::read;
+    use super::*;
+    use crate::scenario::{CpuOffload, Scenario, Sharding};
+
+    #[test]
+    fn what_is_known_of_each_is_json() {
+        for known in SHIPPED {
+            let settings: Result<Map<String, Value>, _> = serde_json::from_str(known.settings);
+            assert!(settings.is_ok_and(|settings| !settings.is_empty()), "{}", known.file);
+        }
+    }
+
+    #[test]
+    fn the_files_of_llama_factory_and_axolotl_are_known_by_name() {
+        let factory = |file: &str| {
+            let text = format!(
+                "model_name_or_path: Qwen/Qwen2.5-7B\nstage: sft\nfinetuning_type: full\ncutoff_len: 2048\nbf16: true\n\
+                 deepspeed: examples/deepspeed/{file}\n"
+            );
+            read(&text, &Scenario::default()).expect(file)
+        };
+        for (file, sharding, cpu, bucket) in [
+            ("ds_z2_config.json", Sharding::Zero2, CpuOffload::Off, 500_000_000),
+            ("ds_z2_offload_config.json", Sharding::Zero2, CpuOffload::Optimizer, 500_000_000),
+            ("ds_z3_config.json", Sharding::Zero3, CpuOffload::Off, 3584 * 3584),
+            ("ds_z3_offload_config.json", Sharding::Zero3, CpuOffload::All, 3584 * 3584),
+        ] {
+            let understood = factory(file);
+            let cluster = &understood.scenario.cluster;
+            assert_eq!(
+                (cluster.sharding, cluster.cpu, cluster.deepspeed.reduce_bucket),
+                (sharding, cpu, bucket),
+                "{file}"
+            );
+            let left: Vec<_> = understood.left.iter().map(|left| left.said.as_str()).collect();
+            assert!(left.iter().all(|said| *said == "the number of GPUs"), "{file}: {left:?}");
+        }
+        let autotp = factory("ds_z2_autotp_config.json");
+        assert!(autotp.left.iter().any(|left| left.said.contains("autotp_size")), "{:?}", autotp.left);
+        let axolotl = |file: &str| {
+            let text = format!(
+                "base_model: Qwen/Qwen2.5-7B\nmicro_batch_size: 1\nsequence_len: 2048\nbf16: true\ndeepspeed: {file}\n"
+            );
+            read(&text, &Scenario::default()).expect(file)
+        };
+        let whole = axolotl("deepspeed_configs/zero3_bf16.json").scenario.cluster;
+        assert_eq!((whole.sharding, whole.deepspeed.live), (Sharding::Zero3, 0));
+        assert_eq!(axolotl("deepspeed_configs/zero2.json").scenario.cluster.cpu, CpuOffload::Optimizer);
+        for (file, why) in
+            [("deepspeed_configs/zero1_torch_compile.json", "compile"), ("mine/zero1.json", "mine")]
+        {
+            let left = axolotl(file).left;
+            assert!(left.iter().any(|left| left.said.contains(why)), "{file}: {left:?}");
+        }
+    }
+}
