@@ -65,11 +65,8 @@ pub(crate) fn estimate_within(scenario: &Scenario, room: Bytes) -> Estimate {
                 match step::run_within(&architecture, scenario, &gpu, room) {
                     Ok(None) => {}
                     Ok(Some(answer)) => {
-                        issues.extend(offloaded(answer.offloaded));
-                        issues.extend(on_host(answer.on_host, scenario));
-                        issues.extend(spikes(scenario, answer.host, architecture.parameters()));
+                        issues.extend(in_cpu_memory(scenario, &answer, architecture.parameters()));
                         issues.extend(of_older_trl(scenario, &architecture, &gpu));
-                        issues.extend(read_by_each(scenario, architecture.parameters()));
                         issues.extend(whole_experts(scenario, &architecture.model_type, answer.experts));
                         memory = Some(answer);
                     }
@@ -80,6 +77,15 @@ pub(crate) fn estimate_within(scenario: &Scenario, room: Bytes) -> Estimate {
         (architecture, gpu) => issues.extend([architecture.err(), gpu.err()].into_iter().flatten()),
     }
     Estimate { issues, memory }
+}
+
+/// What a run of a model with so many parameters has of the CPU's memory, a note for each cause.
+pub(crate) fn in_cpu_memory(scenario: &Scenario, memory: &Memory, parameters: u64) -> Vec<Issue> {
+    let mut notes = Vec::from_iter(offloaded(memory.offloaded));
+    notes.extend(on_host(memory.on_host, scenario));
+    notes.extend(spikes(scenario, memory.host, parameters));
+    notes.extend(read_by_each(scenario, parameters));
+    notes
 }
 
 /// What waits in the CPU's memory, which must have room for it.

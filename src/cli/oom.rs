@@ -9,7 +9,7 @@ use super::input::{Input, is_standard_input, read_given};
 use super::levers::{lines, lower};
 use super::output::Output;
 use super::table::{Cell, Column, Table, aligned};
-use crate::oom::{Decoded, Likely, Suspect, decode, remedies};
+use crate::oom::{Decoded, Likely, Offer, Suspect, decode, remedies};
 use crate::plan::{Change, Lever};
 use crate::scenario::Scenario;
 use crate::share;
@@ -55,10 +55,11 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
 }
 
 fn to_text(decoded: &Decoded, remedies: &[Lever]) -> String {
-    let Decoded { message, scenario, card, account, suspects, likely, guesses, findings, verdict } = decoded;
+    let Decoded { scenario, card, account, suspects, likely, guesses, findings, offers, verdict, .. } =
+        decoded;
     let mut out = String::new();
-    if let Some(asked) = message.requested {
-        out.push_str(&format!("PyTorch asked for {}, and the card had no room for it.\n", asked.bytes));
+    if let Some(headline) = decoded.headline(|bytes| bytes.to_string()) {
+        out.push_str(&format!("{headline}\n"));
     }
     if !account.is_empty() {
         out.push_str("\nWhere the card's memory was\n\n");
@@ -109,6 +110,13 @@ fn to_text(decoded: &Decoded, remedies: &[Lever]) -> String {
     for finding in findings {
         out.push_str(&format!("- {finding}\n"));
     }
+    if !offers.is_empty() {
+        out.push_str("\nChange the scenario\n\n");
+        let row = |Offer { changes, why, .. }: &Offer| lines(changes, vec![Cell::words(why.clone())]);
+        out.push_str(&Table::new(["Change", "Why"].map(Column::words), offers.iter().map(row)).text());
+        out.push('\n');
+        offers.iter().for_each(|offer| out.push_str(&format!("  {}\n", command(&offer.scenario))));
+    }
     if let Some(verdict) = verdict {
         let gpu = scenario.gpu().map_or_else(|_| "the card".to_owned(), |gpu| gpu.name.to_string());
         let name = scenario.model_name();
@@ -150,7 +158,8 @@ fn to_json(decoded: &Decoded, remedies: &[Lever]) -> String {
             "link": share::encode(std::slice::from_ref(&lever.scenario)),
         })
     };
-    let Decoded { message, scenario, account, suspects, likely, guesses, findings, verdict, .. } = decoded;
+    let Decoded { message, scenario, account, suspects, likely, guesses, findings, offers, verdict, .. } =
+        decoded;
     let value = json!({
         "schema": "headroom-oom/1",
         "message": message,
@@ -164,6 +173,11 @@ fn to_json(decoded: &Decoded, remedies: &[Lever]) -> String {
         })).collect::<Vec<_>>(),
         "guesses": guesses,
         "findings": findings.iter().map(|finding| json!({"kind": finding, "words": finding.to_string()})).collect::<Vec<_>>(),
+        "offers": offers.iter().map(|offer| json!({
+            "changes": offer.changes,
+            "why": offer.why,
+            "link": share::encode(std::slice::from_ref(&offer.scenario)),
+        })).collect::<Vec<_>>(),
         "verdict": verdict.map(|verdict| verdict.slug()),
         "remedies": remedies.iter().map(remedy).collect::<Vec<_>>(),
     });

@@ -29,16 +29,17 @@ pub(super) fn beside(message: &Message, answer: &Answer) -> Vec<Finding> {
     let allocated = memory.peak().1.bytes;
     let reserved = answer.on_card.as_ref().map(|on_card| on_card.reserved);
     let used = Bytes(scenario.reserve.used.saturating_mul(BYTES_PER_MIB));
-    let shown = answer.on_card.as_ref().map(|on_card| {
-        let least = on_card.shown + used;
-        // the process may have more beside PyTorch's allocator
-        [least, least + gpu.context_most.saturating_sub(gpu.context)]
+    // the process may have more beside PyTorch's allocator
+    let range = |least: Bytes| [least, least + gpu.context_most.saturating_sub(gpu.context)];
+    let shown = answer.on_card.as_ref().map(|on_card| match message.process {
+        Some(process) => (Figure::Process, Some(process), range(on_card.shown)),
+        None => (Figure::Shown, message.shown, range(on_card.shown + used)),
     });
     let of_reserved = band.reserved_percent.unwrap_or(band.percent);
     [
         compare(Figure::Allocated, message.allocated_peak, [allocated; 2], band.percent),
         reserved.and_then(|bytes| compare(Figure::Reserved, message.reserved_peak, [bytes; 2], of_reserved)),
-        shown.and_then(|range| compare(Figure::Shown, message.shown, range, of_reserved)),
+        shown.and_then(|(figure, said, range)| compare(figure, said, range, of_reserved)),
     ]
     .into_iter()
     .flatten()

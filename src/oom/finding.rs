@@ -5,13 +5,15 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::amount::Amount;
+use super::host::Host;
+use super::joining::Joining;
 use super::message::Message;
 use super::place::Place;
+use super::processes::Processes;
 use super::suspect::Suspect;
+use super::vllm::Share;
 use crate::allocator::segment_for;
-use crate::hardware::Vendor;
 use crate::issue::Issue;
-use crate::scenario::Allocator;
 use crate::units::Bytes;
 
 /// Less of what is reserved than so many percent is not worth a word where it lies free.
@@ -54,6 +56,13 @@ pub enum Finding {
     MetalLimit {
         /// What the process may have.
         allowed: Bytes,
+    },
+    /// The Mac on which the scenario is looked at.
+    OnMac {
+        /// What it is called.
+        name: String,
+        /// What Metal recommends there.
+        recommended: Bytes,
     },
     /// The figure is a segment's, of whatever small tensor came next.
     AnySmallTensor {
@@ -143,33 +152,17 @@ pub enum Finding {
         /// Whether they are one, as nearly as runs like this one were measured to be predicted.
         agrees: bool,
     },
-}
-
-/// Whether the allocator can join its pieces: its setting `expandable_segments`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Joining {
-    /// It can and does not yet.
-    Off,
-    /// It already does.
-    On,
-    /// On AMD's cards: the setting is there, and a build may lack what it needs (`expandable_segments` in
-    /// `c10/cuda/CUDAAllocatorConfig.h` warns then and is off).
-    Doubtful,
-    /// Nothing is known of such a setting for this maker's cards.
-    Unknown,
-}
-
-impl Joining {
-    /// That of a maker's cards, and whether the scenario has it.
-    pub(super) const fn of(vendor: Vendor, allocator: Allocator) -> Joining {
-        match (vendor, allocator) {
-            (Vendor::Nvidia, Allocator::Expandable) => Joining::On,
-            (Vendor::Nvidia, Allocator::Native) => Joining::Off,
-            (Vendor::Amd, _) => Joining::Doubtful,
-            (Vendor::Intel | Vendor::Apple | Vendor::Google, _) => Joining::Unknown,
-        }
-    }
+    /// The processes that nvidia-smi lists.
+    Listed(Processes),
+    /// The computer's own memory ran out.
+    OutOfHost(Host),
+    /// What the scenario's run has of the computer's memory.
+    OnHost {
+        /// A sentence for each cause; none where nothing of it is known to lie there.
+        notes: Vec<String>,
+    },
+    /// vLLM found its share of the card taken.
+    ShareTaken(Share),
 }
 
 /// A figure that both a text and a prediction have.
@@ -180,8 +173,10 @@ pub enum Figure {
     Allocated,
     /// Peak of `memory_reserved()`.
     Reserved,
-    /// What nvidia-smi shows.
+    /// What nvidia-smi shows of the card.
     Shown,
+    /// What it lists of the process.
+    Process,
 }
 
 impl Figure {
@@ -190,6 +185,7 @@ impl Figure {
             Figure::Allocated => "allocated at the peak",
             Figure::Reserved => "reserved at the peak",
             Figure::Shown => "in use by all processes (nvidia-smi)",
+            Figure::Process => "in use by the process (nvidia-smi)",
         }
     }
 }
@@ -239,8 +235,13 @@ impl fmt::Display for Finding {
             ),
             Finding::MetalLimit { allowed } => write!(
                 f,
-                "PyTorch lets the process have {allowed} of the memory that Metal recommends and more. PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0 \
-                 lifts that limit, and the system may fail then; a smaller micro-batch, shorter sequences and checkpointing ask for less."
+                "PyTorch lets the process have {allowed}, which is 1.7 times what Metal recommends for a GPU unless PYTORCH_MPS_HIGH_WATERMARK_RATIO \
+                 says otherwise: 0.0 lifts that limit, and the system may fail then. A smaller micro-batch, shorter sequences and checkpointing ask for \
+                 less."
+            ),
+            Finding::OnMac { name, recommended } => write!(
+                f,
+                "The scenario is looked at on an {name}, for which Metal recommends {recommended}; of which chip the message is it does not say."
             ),
             Finding::MoreThanFree { by } => write!(
                 f,
@@ -336,6 +337,11 @@ impl fmt::Display for Finding {
                  run.",
                 Figure::Shown.label()
             ),
+            Finding::Beside { figure: Figure::Process, said, found, agrees: false } => write!(
+                f,
+                "{said} {}: the scenario comes to {found}. Its peak may be still to come, or it is another run.",
+                Figure::Process.label()
+            ),
             Finding::Beside { figure: Figure::Reserved, said, found, agrees: false } => write!(
                 f,
                 "{said} {}, where the scenario has {found}: another setting of the allocator, lengths that vary, or another run.",
@@ -358,14 +364,23 @@ impl fmt::Display for Finding {
                 f,
                 "This scenario is not that run: when it asks for that much {found} are allocated, and the message says {said}."
             ),
+            Finding::Listed(processes) => processes.fmt(f),
+            Finding::OutOfHost(host) => host.fmt(f),
+            Finding::OnHost { notes } if notes.is_empty() => f.write_str(
+                "No tensor of this scenario's step waits there. What else a process has of it: the data set, the batches that the workers of a loader \
+                 have ready, a model while it is loaded, merged or written.",
+            ),
+            Finding::OnHost { notes } => write!(f, "In this scenario: {}.", notes.join("; ")),
+            Finding::ShareTaken(share) => share.fmt(f),
         }
     }
 }
 
 /// What follows from a message: beside the suspects that were found, or why they could not be looked for; `cards` is what the
-/// scenario's card and the message's have, where they differ.
+/// scenario's card and the message's have, where they differ; `listed` are the processes that nvidia-smi lists.
 pub fn findings(
     message: &Message,
+    listed: Option<Processes>,
     cards: Option<[Bytes; 2]>,
     suspects: &[Suspect],
     unanswered: Option<Issue>,
@@ -390,7 +405,7 @@ pub fn findings(
         (None, Some(_) | None) => None,
     };
     let others = message.others.map(|amount| amount.bytes).filter(|bytes| *bytes > Bytes::ZERO);
-    let others = others.map(|bytes| Finding::OtherProcesses { bytes });
+    let others = others.filter(|_| listed.is_none()).map(|bytes| Finding::OtherProcesses { bytes });
     let metal = message.capacity.filter(|_| message.is_of_metal);
     let metal = metal.map(|allowed| Finding::MetalLimit { allowed: allowed.bytes });
     let driver = message.is_of_driver.then_some(Finding::BesideAllocator);
@@ -400,10 +415,26 @@ pub fn findings(
         Finding::Retried { retries, failures }
     });
     let rows = message.rows.filter(|rows| *rows > 1).map(|rows| Finding::SeveralRows { rows });
-    [of_memory, driver, unused(message, joining), retried, metal, in_run, others, rows, card]
-        .into_iter()
-        .flatten()
-        .collect()
+    let host = message.host.map(Finding::OutOfHost);
+    let share = message.vllm.map(Finding::ShareTaken);
+    let listed = listed.map(Finding::Listed);
+    [
+        host,
+        share,
+        of_memory,
+        driver,
+        listed,
+        unused(message, joining),
+        retried,
+        metal,
+        in_run,
+        others,
+        rows,
+        card,
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 /// What was reserved for nothing, where nothing was asked for; none where it is little.

@@ -27,6 +27,8 @@ pub struct Guess {
     pub scenario: Box<Scenario>,
     /// What is allocated there when a tensor of that size is asked for.
     pub allocated: Option<Bytes>,
+    /// What the message says was allocated, where that is another amount.
+    pub said: Option<Bytes>,
 }
 
 /// Logits smaller than this are not told from other tensors.
@@ -76,6 +78,7 @@ pub fn guesses(message: &Message, scenario: &Scenario) -> Vec<Guess> {
                 models: models.iter().take(NAMED).map(|entry| entry.name.to_string()).collect(),
                 scenario: Box::new(with_batch(scenario, first, (batch, sequence))),
                 allocated: None,
+                said: None,
             })
         })
         .collect();
@@ -86,6 +89,23 @@ pub fn guesses(message: &Message, scenario: &Scenario) -> Vec<Guess> {
     });
     found.truncate(NAMED);
     found
+}
+
+/// What is allocated in a guess's run is not what a message says where they differ by more than so many percent: its optimizer and element
+/// types are the scenario's, which nobody said are the message's.
+const OTHER: f64 = 10.0;
+
+/// Of guesses that were looked at those whose run has what the message says was allocated; where there are none all of them, the nearest
+/// first, with what it says.
+pub(super) fn nearest_first(guesses: &mut Vec<Guess>, message: &Message) {
+    let Some(said) = message.allocated.map(|amount| amount.bytes) else { return };
+    let off = |guess: &Guess| Bytes(guess.allocated.map_or(0, |bytes| bytes.0.abs_diff(said.0)));
+    let is_other = |guess: &Guess| off(guess).percent_of(said) > OTHER;
+    if !guesses.iter().all(is_other) {
+        return guesses.retain(|guess| !is_other(guess));
+    }
+    guesses.sort_by_key(off);
+    guesses.iter_mut().for_each(|guess| guess.said = Some(said));
 }
 
 /// So many tokens as sequences of that length where they are a multiple of it, else as one sequence.
@@ -108,7 +128,9 @@ impl Guess {
     /// In words: `65,536 tokens × 151,936 × 4 bytes (float32), as of Qwen3 8B; there 56.1 GiB are allocated before it`.
     pub fn in_words(&self, amount: impl Fn(Bytes) -> String) -> String {
         let before = self.allocated.map(|bytes| format!("; there {} are allocated before it", amount(bytes)));
-        format!("{}, as of {}{}", self.formula, self.models.join(", "), before.unwrap_or_default())
+        let said = self.said.map(|bytes| format!(", and the message says {}", amount(bytes)));
+        let [before, said] = [before, said].map(Option::unwrap_or_default);
+        format!("{}, as of {}{before}{said}", self.formula, self.models.join(", "))
     }
 }
 

@@ -5,10 +5,13 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::amount::{Amount, Found, amounts};
+use super::host::Host;
+use super::processes::processes;
 use super::smi::{Row, rows};
+use super::vllm::Share;
 use crate::allocator::segment_for;
 use crate::hardware::Vendor;
-use crate::units::{BYTES_PER_GB, BYTES_PER_GIB, Bytes};
+use crate::units::{BYTES_PER_GB, BYTES_PER_GIB, BYTES_PER_MIB, Bytes};
 
 /// The figures of a message; those that it does not give are absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
@@ -54,6 +57,10 @@ pub struct Message {
     pub is_of_intel: bool,
     /// Whether it is of PyTorch on a Mac, whose capacity is what the process may have.
     pub is_of_metal: bool,
+    /// Where it is the computer's own memory (RAM) that ran out, and not a card's.
+    pub host: Option<Host>,
+    /// Where vLLM found its share of the card taken.
+    pub vllm: Option<Share>,
 }
 
 /// A text in which none of these figures was found.
@@ -64,8 +71,9 @@ impl fmt::Display for NoMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(
             "nothing of an out-of-memory error was found: paste the line with \"Tried to allocate …\", the table that \
-             torch.cuda.memory_summary() returns, or what nvidia-smi shows: its line with MiB / MiB, or the rows of \
-             --query-gpu=memory.used,memory.total,memory.free --format=csv",
+             torch.cuda.memory_summary() returns, what nvidia-smi shows (its table, or the rows of \
+             --query-gpu=memory.used,memory.total,memory.free --format=csv), vLLM's \"Free memory on device …\", or what says that the computer's own \
+             memory ran out (\"you tried to allocate …\", \"Killed process …\")",
         )
     }
 }
@@ -81,7 +89,12 @@ impl std::str::FromStr for Message {
         let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
         message.read_sentence(first_message(&words));
         message.read_nvidia_smi(text);
+        message.read_listed(text);
+        message.read_vllm(&words);
         message.complete();
+        // the processes of a run end each other where one of them fails
+        message.host =
+            Host::read(text, &words).filter(|host| message.requested.is_none() || *host != Host::Signal);
         let asks = words.contains("Tried to allocate");
         message.is_of_driver = !asks && DRIVERS.iter().any(|said| words.contains(said));
         if message == Message::default() {
@@ -122,6 +135,11 @@ impl Message {
             Message { is_of_metal: true, .. } => Some(Vendor::Apple),
             _ => None,
         }
+    }
+
+    /// Whether a card's memory ran out in a step, or may have: not the computer's own, nor vLLM's share before it starts.
+    pub fn is_of_step(&self) -> bool {
+        self.requested.is_some() || self.host.is_none() && self.vllm.is_none()
     }
 
     /// What everybody had of the card, where the text says what it has and what was free.
@@ -202,6 +220,22 @@ impl Message {
         self.free = self.free.or(*free);
     }
 
+    /// The processes that nvidia-smi lists: of now, where a message is of a run that ended.
+    fn read_listed(&mut self, text: &str) {
+        let Some(listed) = processes(text).filter(|_| self.requested.is_none()) else { return };
+        // nvidia-smi rounds to MiB
+        let amount = |bytes: Bytes| Some(Amount { bytes, off: Bytes(BYTES_PER_MIB / 2) });
+        self.process = self.process.or(amount(listed.own.bytes));
+        self.others = self.others.or(amount(listed.of_others()));
+    }
+
+    /// What vLLM says of the card.
+    fn read_vllm(&mut self, words: &str) {
+        self.vllm = Share::read(words);
+        self.capacity = self.capacity.or(self.vllm.map(|share| share.capacity));
+        self.free = self.free.or(self.vllm.map(|share| share.free));
+    }
+
     /// `torch.cuda.memory_summary()`: `| CUDA OOMs: 0 | cudaMalloc retries: 2 |`, then
     /// `| Allocated memory | 7023 MiB | 9876 MiB | …`, the current figure and the highest.
     fn read_summary(&mut self, text: &str) {
@@ -275,7 +309,6 @@ fn first_message(text: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units::BYTES_PER_MIB;
 
     fn gib(amount: f64) -> Option<Bytes> {
         Some(Bytes((amount * BYTES_PER_GIB as f64).round() as u64))

@@ -5,15 +5,21 @@ mod amount;
 mod beside;
 mod finding;
 mod guess;
+mod host;
+mod joining;
 mod likely;
 mod message;
+mod offer;
 mod place;
+mod processes;
 mod smi;
 mod suspect;
+mod vllm;
 
 use serde::{Deserialize, Serialize};
 
 use crate::accuracy;
+use crate::estimate::in_cpu_memory;
 use crate::hardware::{Gpu, Vendor, gpus};
 use crate::issue::Issue;
 use crate::plan::{Answer, Change, Cost, Lever, Verdict, levers};
@@ -22,16 +28,23 @@ use crate::units::Bytes;
 pub use amount::Amount;
 use beside::beside;
 use finding::findings;
-pub use finding::{Figure, Finding, Joining};
+pub use finding::{Figure, Finding};
 pub use guess::Guess;
-use guess::guesses;
+use guess::{guesses, nearest_first};
+pub use host::Host;
+pub use joining::Joining;
 pub use likely::Likely;
 use likely::{likely, nearest_run};
 pub use message::{Message, NoMessage};
+pub use offer::Offer;
+use offer::offers;
 pub use place::Place;
 use place::places;
+use processes::processes;
+pub use processes::{Process, Processes};
 pub use suspect::Suspect;
 use suspect::{recorded, suspects};
+pub use vllm::Share;
 
 /// What a message means beside a scenario.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -53,11 +66,35 @@ pub struct Decoded {
     pub guesses: Vec<Guess>,
     /// What the figures say.
     pub findings: Vec<Finding>,
+    /// The changes of the scenario that the text itself names.
+    pub offers: Vec<Offer>,
     /// The verdict on the scenario.
     pub verdict: Option<Verdict>,
 }
 
 impl Decoded {
+    /// What was asked for and could not be had; nothing where the text does not say it.
+    pub fn headline(&self, amount: impl Fn(Bytes) -> String) -> Option<String> {
+        let Message { requested, host, vllm, .. } = self.message;
+        let of_card = requested.map(|asked| asked.bytes);
+        let of_host = host.and_then(Host::asked);
+        match (of_card, of_host, vllm) {
+            (Some(asked), _, _) => {
+                Some(format!("PyTorch asked for {}, and the card had no room for it.", amount(asked)))
+            }
+            (None, Some(asked), _) => Some(format!(
+                "{} of the computer's memory (RAM) were asked for, and it had no room for them.",
+                amount(asked)
+            )),
+            (None, None, Some(Share { asked, free, .. })) => Some(format!(
+                "vLLM asked for {} of the card, and {} were free.",
+                amount(asked.bytes),
+                amount(free.bytes)
+            )),
+            (None, None, None) => None,
+        }
+    }
+
     /// Whether a tensor of the scenario's run is asked for as the message says: nothing contradicts that the scenario is that run.
     pub fn is_of_the_run(&self) -> bool {
         is_of_the_run(&self.suspects)
@@ -82,6 +119,8 @@ pub enum Holder {
     Others,
     /// One of these, which the message does not tell apart.
     OutsideAndOthers,
+    /// The process that trains, all of it.
+    Process,
     /// This process and all others, as nvidia-smi alone shows them.
     Everybody,
     /// Nobody.
@@ -97,6 +136,7 @@ impl Holder {
             Holder::Outside => "This process beside PyTorch: the driver's context, kernels, NCCL",
             Holder::Others => "Other processes",
             Holder::OutsideAndOthers => "The driver's context, and other processes if there are any",
+            Holder::Process => "The process that trains",
             Holder::Everybody => "All processes",
             Holder::Nobody => "Free",
         }
@@ -151,12 +191,20 @@ pub fn decode(text: &str, scenario: &Scenario) -> Result<Decoded, NoMessage> {
         }
         message.capacity.is_none_or(|capacity| suspect.allocated <= capacity.bytes)
     });
+    nearest_first(&mut guesses, &message);
     let vendor = message.vendor().or(scenario.gpu().ok().map(|gpu| gpu.vendor)).unwrap_or(Vendor::Nvidia);
     let joining = Joining::of(vendor, scenario.allocator);
-    let mut findings = findings(&message, cards, &suspects, unanswered, joining);
+    let listed = processes(text).filter(|_| message.requested.is_none());
+    let mut findings = findings(&message, listed.clone(), cards, &suspects, unanswered, joining);
+    let mac = scenario.card().ok().filter(|gpu| message.is_of_metal && gpu.vendor == Vendor::Apple);
+    findings.extend(mac.map(|gpu| Finding::OnMac { name: gpu.name.to_string(), recommended: gpu.memory }));
     let innermost = places.first().filter(|_| suspects.first().is_some_and(|first| first.place.is_none()));
     findings.extend(innermost.map(|place| Finding::NotThere { place: *place }));
     findings.extend(beside(&message, &answer));
+    findings.extend(message.host.and_then(|_| on_host(&answer)));
+    // where the scenario is that run, this is the first of what helps
+    let in_pieces = !agrees && findings.iter().any(is_in_pieces);
+    let offers = offers(&message, listed.as_ref(), asked, &scenario, in_pieces);
     let of_other_run = findings.iter().any(Finding::is_other_run);
     findings.extend(more_than_run(&message, &answer).filter(|_| !of_other_run));
     findings.extend((!guesses.is_empty()).then_some(Finding::LikelyLogits));
@@ -164,6 +212,7 @@ pub fn decode(text: &str, scenario: &Scenario) -> Result<Decoded, NoMessage> {
         account: account(&message),
         card: Change::between(asked, &scenario, "gpu"),
         findings,
+        offers,
         verdict: answer.verdict(),
         suspects,
         likely,
@@ -171,6 +220,14 @@ pub fn decode(text: &str, scenario: &Scenario) -> Result<Decoded, NoMessage> {
         message,
         scenario: scenario.into(),
     })
+}
+
+/// What the scenario's run has of the computer's memory, where it has an answer.
+fn on_host(answer: &Answer) -> Option<Finding> {
+    let memory = answer.estimate.memory.as_ref()?;
+    let parameters = answer.scenario.architecture().ok()?.parameters();
+    let notes = in_cpu_memory(&answer.scenario, memory, parameters);
+    Some(Finding::OnHost { notes: notes.into_iter().map(|note| note.message).collect() })
 }
 
 /// Whether more was allocated than the scenario's run ever has, by more than its estimate may be off.
@@ -191,11 +248,14 @@ fn more_than_run(message: &Message, answer: &Answer) -> Option<Finding> {
 /// # Errors
 /// As [`levers`].
 pub fn remedies(decoded: &Decoded) -> Result<Vec<Lever>, Issue> {
+    if !decoded.message.is_of_step() {
+        return Ok(Vec::new());
+    }
     let found = levers(&decoded.scenario)?;
-    let joined = joined(decoded);
+    let joined = joined(decoded).filter(|_| decoded.is_of_the_run());
     if found.verdict.holds() {
         // what fits as it is and is another run needs no help
-        return Ok(joined.into_iter().filter(|_| decoded.is_of_the_run()).collect());
+        return Ok(joined.into_iter().collect());
     }
     // what the scenario does not ask for cannot be removed from it
     let asked = decoded.message.requested.filter(|_| !decoded.suspects.is_empty());
@@ -215,11 +275,15 @@ pub fn remedies(decoded: &Decoded) -> Result<Vec<Lever>, Issue> {
     Ok(fitting)
 }
 
+/// Whether it says that the memory was there in pieces which the allocator can join and does not.
+fn is_in_pieces(finding: &Finding) -> bool {
+    matches!(finding, Finding::Fragmented { joining: Joining::Off, .. })
+}
+
 /// The scenario with an allocator that joins its pieces, where the message says that they would have been enough.
 fn joined(decoded: &Decoded) -> Option<Lever> {
-    let in_pieces = |finding: &Finding| matches!(finding, Finding::Fragmented { joining: Joining::Off, .. });
     let is_cudas = decoded.scenario.gpu().is_ok_and(|gpu| gpu.vendor == Vendor::Nvidia);
-    (is_cudas && decoded.findings.iter().any(in_pieces)).then_some(())?;
+    (is_cudas && decoded.findings.iter().any(is_in_pieces)).then_some(())?;
     let scenario = Scenario { allocator: Allocator::Expandable, ..(*decoded.scenario).clone() };
     let answer = Answer::of(scenario.clone());
     Some(Lever {
@@ -237,7 +301,9 @@ fn joined(decoded: &Decoded) -> Option<Lever> {
 /// where they differ.
 fn on_card_of(message: &Message, text: &str, scenario: &Scenario) -> (Scenario, Option<[Bytes; 2]>) {
     let capacity = message.capacity.map(|amount| amount.bytes);
-    let own = scenario.gpu().map_or(Bytes::ZERO, |gpu| gpu.memory);
+    // all of it, whoever has a part
+    let card = scenario.card().ok();
+    let own = card.as_ref().map_or(Bytes::ZERO, |gpu| gpu.memory);
     let is_near = |one: Bytes, other: Bytes| one.0.abs_diff(other.0) as f64 <= other.0 as f64 * SAME_CARD;
     let named = named_in(text, |gpu| capacity.is_none_or(|capacity| is_near(gpu.memory, capacity)));
     if let Some(gpu) = named {
@@ -246,9 +312,11 @@ fn on_card_of(message: &Message, text: &str, scenario: &Scenario) -> (Scenario, 
         return (Scenario { gpu, ..scenario.clone() }, (!is_near(own, there)).then_some([own, there]));
     }
     let Some(capacity) = capacity else { return (scenario.clone(), None) };
-    // Metal's limit is no card's memory, and of a Mac's nothing else is known
-    let vendor = message.vendor().filter(|vendor| *vendor != Vendor::Apple);
-    let is_theirs = vendor.is_none_or(|vendor| scenario.gpu().is_ok_and(|gpu| gpu.vendor == vendor));
+    let vendor = message.vendor();
+    if vendor == Some(Vendor::Apple) {
+        return (on_mac(capacity, scenario), None);
+    }
+    let is_theirs = vendor.is_none_or(|vendor| card.is_some_and(|gpu| gpu.vendor == vendor));
     if is_theirs && is_near(own, capacity) {
         return (scenario.clone(), None);
     }
@@ -256,6 +324,24 @@ fn on_card_of(message: &Message, text: &str, scenario: &Scenario) -> (Scenario, 
     let gpu = nearest(capacity, vendor)
         .map_or(GpuChoice::Custom(capacity), |gpu| GpuChoice::Catalogue(gpu.slug.to_string()));
     (Scenario { gpu, ..scenario.clone() }, Some([own, capacity]))
+}
+
+/// What PyTorch lets a process have of what Metal recommends, where nothing is said (`default_high_watermark_ratio` in
+/// `ATen/mps/MPSAllocator.h`).
+const OF_RECOMMENDED: f64 = 1.7;
+
+/// The scenario on a Mac on which a process has that limit: its own, or else the first of the smallest with as much.
+fn on_mac(limit: Bytes, scenario: &Scenario) -> Scenario {
+    let limit = limit.0 as f64;
+    let limit_of = |gpu: &Gpu| gpu.memory.0 as f64 * OF_RECOMMENDED;
+    let is_it = |gpu: Gpu| gpu.vendor == Vendor::Apple && (limit_of(&gpu) - limit).abs() <= limit * SAME_CARD;
+    if scenario.card().is_ok_and(is_it) {
+        return scenario.clone();
+    }
+    let macs = gpus().filter(|gpu| gpu.vendor == Vendor::Apple);
+    let with_as_much = macs.filter(|gpu| limit_of(gpu) >= limit * (1.0 - SAME_CARD));
+    let gpu = with_as_much.min_by_key(|gpu| gpu.memory).map(|gpu| GpuChoice::Catalogue(gpu.slug.to_string()));
+    Scenario { gpu: gpu.unwrap_or_else(|| scenario.gpu.clone()), ..scenario.clone() }
 }
 
 /// The card that a text names as nvidia-smi does, `NVIDIA GeForce RTX 3090` or `Tesla T4`, of those that it may be; nothing where it names
@@ -304,6 +390,7 @@ fn account(message: &Message) -> Vec<(Holder, Bytes)> {
         bytes(all).map(|all| all.saturating_sub(parts))
     };
     let outside = match (process, reserved) {
+        (Some(process), None) if allocated.is_none() => (Holder::Process, Some(process.bytes)),
         (Some(_), _) => (Holder::Outside, beside(process, [reserved, None, None])),
         (None, Some(_)) => (Holder::OutsideAndOthers, beside(capacity, [reserved, free, others])),
         (None, None) => (Holder::Everybody, bytes(shown).or_else(|| message.in_use())),

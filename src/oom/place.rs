@@ -73,8 +73,11 @@ impl Place {
             Place::OptimizerState => line.category == Category::Optimizer && !is_of("master weights"),
             Place::Flat => is_of("flat ") || is_of("master weights"),
             Place::Gather => is_of("gather"),
-            Place::Loss => line.category == Category::Logits && phase != BACKWARD,
-            Place::Logits => line.category == Category::Logits || is_of("lm_head"),
+            Place::Loss => line.category == Category::Logits && phase != BACKWARD && !is_of("lm_head"),
+            Place::Logits => {
+                let is_copy = line.category == Category::Logits && is_of("cast");
+                (is_copy || is_of("lm_head")) && phase != BACKWARD
+            }
             Place::Attention => is_of("softmax") && line.category != Category::Logits,
             Place::Step => phase == STEP,
             Place::Backward => phase == BACKWARD,

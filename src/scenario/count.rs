@@ -135,6 +135,17 @@ impl Count {
         }
     }
 
+    /// So many of it for people: `435 MiB`, and a number alone where its label says of what.
+    pub(crate) fn in_words(self, number: u64) -> String {
+        let number = grouped(number);
+        match self {
+            Count::Mebibytes => format!("{number} MiB"),
+            Count::Kibibytes => format!("{number} KiB"),
+            Count::Percent => format!("{number} %"),
+            _ => number,
+        }
+    }
+
     /// What would be right, after "use".
     pub(crate) fn range(self) -> String {
         let share = if self == Count::Percent { ", or a share such as 0.4" } else { "" };

@@ -89,3 +89,27 @@ fn what_the_named_command_prints_is_read() {
         assert!(run.out.contains("All processes  22.5 GiB\nFree           1.07 GiB"), "{}", run.out);
     }
 }
+
+#[test]
+fn what_a_text_offers_to_change_is_a_link() {
+    let table = "|   0  NVIDIA GeForce RTX 3090        Off |   00000000:01:00.0  On |   22987MiB /  24576MiB |    100%      Default |\n\
+                 |    0   N/A  N/A            1822      G   /usr/lib/xorg/Xorg                      435MiB |\n\
+                 |    0   N/A  N/A           23412      C   python                                22520MiB |";
+    let out = headroom_with(&["oom", "gpu=rtx-4090"], table).out;
+    for line in [
+        "The process that trains  22.0 GiB",
+        "- python (process 23412) has 22.0 GiB of the card, and beside it Xorg 435 MiB.",
+        "GPU: GeForce RTX 4090 → GeForce RTX 3090",
+        "Memory in use: 0 MiB → 435 MiB",
+        "  headroom estimate 'v=1&gpu=rtx-3090'",
+        "  headroom estimate 'v=1&used=435'",
+    ] {
+        assert!(out.contains(line), "{line} is missing in {out}");
+    }
+    let json: Value =
+        serde_json::from_str(&headroom_with(&["oom", "--json", "gpu=rtx-4090"], table).out).expect("JSON");
+    assert_eq!(json["offers"][1]["link"], "v=1&used=435");
+    let killed =
+        headroom_with(&["oom"], "Out of memory: Killed process 1234 (python) anon-rss:67108864kB").out;
+    assert!(killed.starts_with("- The system killed the process"), "{killed}");
+}

@@ -36,7 +36,7 @@ macro_rules! count {
             kind: ValueKind::Count(Count::$count),
             get: |scenario| scenario.$($place).+.to_string(),
             set: |scenario, text| set_count(&mut scenario.$($place).+, Count::$count, text),
-            words: |scenario| crate::units::grouped(scenario.$($place).+),
+            words: |scenario| Count::$count.in_words(scenario.$($place).+),
         }
     };
 }

@@ -84,8 +84,8 @@ pub fn OutOfMemory() -> impl IntoView {
                     <h2 id="oom-title">"Did it run out of memory? Paste the error"</h2>
                 </summary>
                 <label for="oom-text" class="remark">
-                    "The line with “Tried to allocate …”, the table of torch.cuda.memory_summary(), or what nvidia-smi shows. It is read here \
-                     and sent nowhere, and looked for in the run of the scenario above."
+                    "The line with “Tried to allocate …”, the table of torch.cuda.memory_summary(), what nvidia-smi shows, vLLM's “Free memory on \
+                     device …”, or “Killed”. It is read here and sent nowhere, and looked for in the run of the scenario above."
                 </label>
                 <textarea
                     id="oom-text"
@@ -108,7 +108,7 @@ pub fn OutOfMemory() -> impl IntoView {
 
 /// What it was and what helps first, then what that follows from.
 fn decoded(state: State, decoded: &Decoded, remedies: &[Lever], unit: Unit) -> AnyView {
-    let Decoded { account, suspects, likely, guesses, findings, .. } = decoded;
+    let Decoded { account, suspects, likely, guesses, findings, offers, .. } = decoded;
     let rows: Vec<Row> = account
         .iter()
         .map(|(holder, bytes)| Row {
@@ -154,15 +154,16 @@ fn decoded(state: State, decoded: &Decoded, remedies: &[Lever], unit: Unit) -> A
         let effect = format!("logits: {}", guess.in_words(|bytes| unit.amount(bytes)));
         change_button(state, &changes, effect, &guess.scenario)
     });
-    let asked = decoded.message.requested.map(|asked| {
-        let bytes = unit.amount(asked.bytes);
-        view! { <p><b>{format!("PyTorch asked for {bytes}, and the card had no room for it.")}</b></p> }
-    });
+    let offered =
+        offers.iter().map(|offer| change_button(state, &offer.changes, offer.why.clone(), &offer.scenario));
+    let headline = decoded.headline(|bytes| unit.amount(bytes));
+    let asked = headline.map(|headline| view! { <p><b>{headline}</b></p> });
     let helped = if decoded.is_of_the_run() { "What helps" } else { "What helps the scenario above" };
     view! {
         {asked}
         {tensor}
         <ul>{findings.collect::<Vec<_>>()}</ul>
+        {choice("Change the scenario", offered.collect())}
         {choice("Was it this run?", runs.collect())}
         {choice("Was it one of these?", logits.collect())}
         {choice(helped, helps.collect())}
@@ -209,18 +210,46 @@ mod tests {
     use crate::share;
     use crate::ui::desk::Desk;
 
+    /// What is shown of a text beside a scenario.
+    fn shown(text: &str, link: &str) -> String {
+        let scenario = share::decode(link).scenarios.remove(0);
+        let found = decode(text, &scenario).expect("a message");
+        let changes = remedies(&found).expect("changes");
+        Owner::new().with(|| {
+            let state = State::new(vec![scenario], Desk::default());
+            decoded(state, &found, &changes, Unit::Binary).to_html()
+        })
+    }
+
+    #[test]
+    fn what_a_text_offers_to_change_is_a_button() {
+        let taken = "Free memory on device cuda:0 (3.21/23.64 GiB) on startup is less than desired GPU memory utilization (0.9, 21.28 GiB).";
+        let refused = "DefaultCPUAllocator: not enough memory: you tried to allocate 68719476736 bytes.";
+        for (text, link, words) in [
+            (taken, "gpu=rtx-4090", ["vLLM asked for 21.3 GiB of the card", "Memory in use: 20,921 MiB"]),
+            (
+                refused,
+                "st=trl&offload=on",
+                ["64.0 GiB of the computer's memory", "Activation offloading: Off"],
+            ),
+        ] {
+            let html = shown(text, link).replace("&#x27;", "'");
+            let buttons: Vec<&str> = html.split("<button").skip(1).collect();
+            assert!(html.contains(words[0]), "{} is missing in {html}", words[0]);
+            assert!(
+                buttons.iter().any(|button| button.contains(words[1])),
+                "{} is missing in {html}",
+                words[1]
+            );
+        }
+    }
+
     #[test]
     fn the_tensor_and_what_removes_it_are_shown() {
         let link = "m=Qwen/Qwen2.5-0.5B&method=full&p=amp-bf16&b=8&s=512&gpu=rtx-4090";
-        let scenario = share::decode(link).scenarios.remove(0);
         let text = "CUDA out of memory. Tried to allocate 2.32 GiB. GPU 0 has a total capacity of 10.00 GiB of which 2.25 GiB is free. \
                     Of the allocated memory 7.10 GiB is allocated by PyTorch, and 657.89 MiB is reserved by PyTorch but unallocated.";
-        let found = decode(text, &scenario).expect("a message");
-        let changes = remedies(&found).expect("changes");
-        let html = Owner::new().with(|| {
-            let state = State::new(vec![scenario], Desk::default());
-            decoded(state, &found, &changes, Unit::Binary).to_html()
-        });
+        let html = shown(text, link);
         for words in [
             "PyTorch asked for 2.32 GiB, and",
             "log_softmax",
