@@ -25,7 +25,7 @@ COPIED = ["Cargo.toml", "Cargo.lock", "build.rs", "build", "src", "data", "packa
 # rows at most, and the slowest in microseconds, of each pass over what is left: the last is for what slow rows alone meet
 PASSES = [(15, 150_000), (60, 500_000), (3, 60_000_000)]
 # the tests that state of the folder what no row can, the quickest first: of the library's own those of its module
-TESTS = ["lib", "job", "params", "checkpoints", "guides", "formulas", "explain", "paths"]
+TESTS = ["lib", "job", "params", "checkpoints", "guides", "formulas"]
 # a number that no change has
 NO_CHANGE = 999_999
 FLAGS = "-Awarnings -Aarithmetic_overflow -Aunconditional_panic"

@@ -8,37 +8,53 @@ use crate::step::ops::shape::Shape;
 
 /// Rows above which the weight is always dequantised.
 const MOST_ROWS: u64 = 1536;
+/// Rows up to which it never is.
+const FEWEST_ROWS: u64 = 4;
 /// Weights of fewer elements are small ones.
 const SMALL: u64 = 4 << 20;
 
-/// Whether a product of `rows` rows runs in the fused kernel. Rows as few as generation has them are not told apart: a
-/// training step has more.
+/// Whether a product of `rows` rows runs in the fused kernel.
 pub(super) fn is_fused(device: Device, dtype: Dtype, rows: u64, shape: Shape) -> bool {
     let (inner, outer) = (shape.input, shape.output);
-    if rows <= 4 {
-        return true;
-    }
     if rows > MOST_ROWS || !inner.is_multiple_of(64) {
         return false;
     }
+    if rows <= FEWEST_ROWS {
+        return true;
+    }
     let capability = device.capability;
-    let without_mma = capability < 75 || (capability == 75 && dtype != Dtype::F16);
+    let without_mma = capability < 75 || dtype == Dtype::F32 || (capability == 75 && dtype != Dtype::F16);
     if without_mma {
         return rows < 8;
     }
-    let blocks = outer.div_ceil(64);
+    let (blocks, sms) = (outer.div_ceil(64), device.multiprocessors);
     let most = match capability {
         87 | 110..=119 => return false,
-        100..=109 => hopper_successor(blocks, device.multiprocessors, inner < outer),
-        _ if outer.saturating_mul(inner) < SMALL => small(device, blocks, inner, outer),
-        75 => turing(blocks, device.multiprocessors, inner < outer),
-        76..=80 => ampere(blocks, device.multiprocessors, inner, outer),
-        81..=86 => consumer_ampere(blocks, device.multiprocessors),
-        90..=99 => hopper(blocks, device.multiprocessors, inner >= outer),
-        120 => blackwell(blocks, device.multiprocessors, inner, outer),
-        _ => ada(blocks, device.multiprocessors, inner, outer),
+        100..=109 => hopper_successor(blocks, sms, inner < outer),
+        _ if outer.saturating_mul(inner) < SMALL => small(device, rows, blocks, (inner, outer)),
+        _ if rows < 8 => return are_few_fused(device, rows, blocks, (inner, outer)),
+        75 => turing(blocks, sms, inner < outer),
+        76..=80 => ampere(blocks, sms, inner, outer),
+        81..=86 => consumer_ampere(blocks, sms),
+        90..=99 => hopper(blocks, sms, inner >= outer),
+        120 => blackwell(blocks, sms, inner, outer),
+        121 if blocks >= sms => 256,
+        _ => ada(blocks, sms, inner, outer),
     };
     rows <= most
+}
+
+/// Of five to seven rows: fused, but for six or seven on cards with HBM whose weight is deep or square and fills part of the card.
+fn are_few_fused(device: Device, rows: u64, blocks: u64, (inner, outer): (u64, u64)) -> bool {
+    let sms = device.multiprocessors;
+    let (below_60, below_75) = (blocks * 5 < sms * 3, blocks * 4 < sms * 3);
+    let (least, square_loses) = match device.capability {
+        80 => (48, below_60),
+        90..=99 => (36, below_75 && !below_60),
+        _ => return true,
+    };
+    let loses = inner > outer && below_75 || inner == outer && square_loses;
+    rows < 6 || blocks < least || !loses
 }
 
 fn hopper_successor(blocks: u64, sms: u64, wide: bool) -> u64 {
@@ -52,7 +68,7 @@ fn hopper_successor(blocks: u64, sms: u64, wide: bool) -> u64 {
 }
 
 /// Weights so small that dequantising them is what costs.
-fn small(device: Device, blocks: u64, inner: u64, outer: u64) -> u64 {
+fn small(device: Device, rows: u64, blocks: u64, (inner, outer): (u64, u64)) -> u64 {
     let sms = device.multiprocessors;
     let (is_turing, is_ampere) = (device.capability == 75, device.capability == 80);
     let has_hbm = is_ampere || (90..=99).contains(&device.capability);
@@ -79,7 +95,7 @@ fn small(device: Device, blocks: u64, inner: u64, outer: u64) -> u64 {
             (false, _) => 384,
         };
     }
-    if is_turing && blocks < sms {
+    if is_turing && blocks < sms && rows > 8 {
         return 64;
     }
     if quarter {
@@ -189,5 +205,49 @@ fn ada(blocks: u64, sms: u64, inner: u64, outer: u64) -> u64 {
         16
     } else {
         8
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hardware::Gpu;
+    use crate::units::Bytes;
+
+    /// What bitsandbytes' own function answers, as `tools/four_bit_kernels.py` writes it.
+    #[test]
+    fn the_choice_is_bitsandbytes_own() {
+        let mut lines = include_str!("../../../../tests/fixtures/four-bit-kernels.tsv").lines();
+        let rows: Vec<u64> = lines
+            .next()
+            .and_then(|first| first.split('\t').nth(1))
+            .map(|rows| rows.split(' ').map(|number| number.parse().expect("rows")).collect())
+            .expect("the first line");
+        let mut wrong = Vec::new();
+        for line in lines {
+            let [capability, sms, dtype, inner, outer, mask] = line.split('\t').collect::<Vec<_>>()[..]
+            else {
+                panic!("{line}")
+            };
+            let number = |text: &str| text.parse::<u64>().expect("a number");
+            let device = Device {
+                capability: number(capability) as u32,
+                multiprocessors: number(sms),
+                ..Device::of(&Gpu::custom(Bytes::gib(24.0)))
+            };
+            let dtype = match dtype {
+                "bf16" => Dtype::Bf16,
+                "fp16" => Dtype::F16,
+                _ => Dtype::F32,
+            };
+            let shape = Shape { input: number(inner), output: number(outer) };
+            let mask = u64::from_str_radix(mask, 16).expect("a mask");
+            for (index, rows) in rows.iter().enumerate() {
+                if is_fused(device, dtype, *rows, shape) != (mask >> index & 1 == 1) {
+                    wrong.push(format!("{rows} rows: {line}"));
+                }
+            }
+        }
+        assert!(wrong.is_empty(), "{} of them: {:#?}", wrong.len(), &wrong[..wrong.len().min(12)]);
     }
 }
