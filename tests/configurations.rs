@@ -301,7 +301,7 @@ fn trl_with_4_bits_is_one_run_however_it_is_chosen() {
     let mut chosen = Scenario::default();
     chosen.change(|scenario| scenario.stack = Stack::Trl);
     let file = configuration(&chosen, Configuration::Trl).unwrap();
-    assert_eq!(file.differs, [String::new(); 0]);
+    assert!(file.differs.is_empty(), "{:?}", file.differs);
     let needed = estimate(&chosen).memory.map(|memory| memory.needed());
     assert_eq!(Some(file.needed), needed);
     let of_transformers = configuration(&Scenario::default(), Configuration::Trl).unwrap();

@@ -88,8 +88,9 @@ fn to_text(
 ) -> String {
     let (mean, deviation) = texts.spread();
     let mut out = format!(
-        "{} texts of {mean:.0} tokens in the mean, standard deviation {deviation:.0} (--lengths {mean:.0}~{deviation:.0}), the longest {}\n",
+        "{} texts of {mean:.0} tokens in the mean, standard deviation {deviation:.0} (--lengths {}), the longest {}\n",
         grouped(texts.count()),
+        texts.varying(),
         grouped(texts.longest())
     );
     if found.cut > 0 {

@@ -43,7 +43,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
 fn columns() -> [Column; 5] {
     [
         Column::words("Costs"),
-        Column::of("Time", &[" (% more)"]),
+        Column::of("Time per token", &[" (% more)"]),
         Column::of("Saves", &[" (bytes)"]),
         Column::of("Needs", &[" (bytes)", ": RAM (bytes)"]),
         Column::words("Verdict"),
@@ -137,7 +137,7 @@ fn to_text((scenario, gpu): (&Scenario, &Gpu), found: &Levers, table: &Table) ->
             if single { "Cheaper than one change that is enough" } else { "No single change is enough" };
         out.push_str(&format!("\n{why}: together these are.\n\n"));
         let cells = vec![cost(lever), time(lever), needed(lever), Cell::verdict(lever.verdict)];
-        let columns = ["Change", "Costs", "Time", "Needs", "Verdict"].map(Column::words);
+        let columns = ["Change", "Costs", "Time per token", "Needs", "Verdict"].map(Column::words);
         out.push_str(&Table::new(columns, [lines(&lever.changes, cells)]).text());
     }
     if !found.uses.is_empty() {

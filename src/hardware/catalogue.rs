@@ -107,14 +107,34 @@ impl Gpu {
 /// assert!(found.iter().all(|gpu| gpu.name.contains("A100") && gpu.name.contains("80")));
 /// ```
 pub fn search(query: &str) -> Vec<&'static Gpu> {
-    let query = asked(query);
-    best_first(gpus().filter_map(|gpu| {
-        let known = words(&format!("{} {} {}", gpu.vendor.label(), gpu.name, gpu.slug));
+    let mut query = asked(query);
+    // nvidia-smi prints the kind of memory behind the name: H100 80GB HBM3
+    if let Some(kind) = query.iter().position(|word| word == "hbm") {
+        query.drain(kind..query.len().min(kind + 2));
+    }
+    let found = best_first(gpus().filter_map(|gpu| {
+        let known = words(&format!("{} {} {} {}", gpu.vendor.label(), gpu.name, gpu.slug, also_called(gpu)));
         let name = words(&gpu.name);
         let is_named =
             !query.is_empty() && (name.ends_with(&query) || without_memory(&name).ends_with(&query));
         Some((all_met(&query, &known)? * 2 + u32::from(is_named), gpu))
-    }))
+    }));
+    if !found.is_empty() {
+        return found;
+    }
+    // words that were written as one: 1080ti
+    let whole = query.concat();
+    gpus().filter(|gpu| words(&gpu.name).concat().contains(&whole)).collect()
+}
+
+/// What people call a card beside its name: the computer that it is in, or the service that lends it to everybody (Colab's and Kaggle's
+/// free notebooks have a T4).
+fn also_called(gpu: &Gpu) -> &'static str {
+    match (gpu.vendor, &*gpu.slug) {
+        (Vendor::Apple, _) => "mac macbook",
+        (_, "t4") => "colab kaggle",
+        _ => "",
+    }
 }
 
 /// The words of a name but for how much memory it says at its end.
@@ -288,6 +308,20 @@ mod tests {
         assert_eq!(slugs("nvidia h200 nvl"), ["h200-nvl"]);
         assert_eq!(slugs("quantum"), [""; 0]);
         assert!(search("").into_iter().eq(gpus()));
+    }
+
+    #[test]
+    fn cards_are_found_by_what_people_and_drivers_call_them() {
+        let first = |query: &str| search(query).first().map(|gpu| gpu.slug.to_string()).unwrap_or_default();
+        for (query, slug) in [
+            ("NVIDIA H100 80GB HBM3", "h100-sxm-80gb"),
+            ("1080ti", "gtx-1080-ti"),
+            ("7900xtx", "rx-7900-xtx"),
+            ("colab", "t4"),
+        ] {
+            assert_eq!(first(query), slug, "{query}");
+        }
+        assert!(search("mac").iter().all(|gpu| gpu.vendor == Vendor::Apple) && !search("mac").is_empty());
     }
 
     #[test]

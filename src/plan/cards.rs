@@ -13,21 +13,21 @@ pub(super) fn has_use_for(before: &Scenario, after: &Scenario) -> bool {
         return false;
     }
     let is_for_triton = news(|scenario| scenario.asks_for_triton().is_some());
-    match gpu.vendor {
+    let is_for_cudas_allocator = news(|scenario| scenario.allocator == Allocator::Expandable);
+    let is_in_vain = match gpu.vendor {
         // kernels that Triton does not compile for it
-        Vendor::Nvidia => kernels::runs_on(&gpu) || !is_for_triton,
+        Vendor::Nvidia => is_for_triton && !kernels::runs_on(&gpu),
         // neither CUDA's allocator nor its managed memory
         Vendor::Amd | Vendor::Intel => {
-            !news(|scenario| scenario.allocator == Allocator::Expandable)
-                && !news(|scenario| is_paged(scenario.optimizer))
-                && !(gpu.is_gaudi() && is_for_triton)
+            is_for_cudas_allocator
+                || news(|scenario| is_paged(scenario.optimizer))
+                || is_for_triton && gpu.is_gaudi()
         }
         Vendor::Google | Vendor::Apple => {
-            !news(|scenario| scenario.allocator == Allocator::Expandable)
-                && !news(waits_on_cpu)
-                && !OF_CUDA.into_iter().any(news)
+            is_for_cudas_allocator || news(waits_on_cpu) || OF_CUDA.into_iter().any(news)
         }
-    }
+    };
+    !is_in_vain
 }
 
 /// Whether something of a run waits in the CPU's memory.

@@ -46,7 +46,7 @@ impl Level {
         match self {
             Level::Light => "a larger micro-batch, a longer sequence or a smaller card would do",
             Level::Moderate => "watch the memory in the first steps",
-            Level::High => "no other program should run on the card",
+            Level::High => "nothing else should start on the card",
             Level::Beyond => "change the run, or take a larger card or several",
         }
     }

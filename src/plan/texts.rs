@@ -108,7 +108,8 @@ impl Order {
                 "{failing} of {of} orders of the texts run out of memory in their first {batches} micro-batches"
             ),
         };
-        Some(format!("{fate}; PyTorch reserves {least} to {most}."))
+        let reserved = if least == most { most.to_string() } else { format!("{least} to {most}") };
+        Some(format!("{fate}; PyTorch reserves {reserved}."))
     }
 }
 
@@ -195,8 +196,7 @@ fn in_smaller(asked: &Scenario, equal: &Scenario, longest: u64) -> Result<Option
 pub fn order(scenario: &Scenario, texts: &Texts, number: u64) -> Result<Order, Issue> {
     let scenario = equal(scenario)?;
     let kept = texts.cut(scenario.sequence);
-    let (mean, deviation) = kept.spread();
-    let varying = Lengths::Spread { mean: mean as u64, deviation: deviation as u64 };
+    let varying = kept.varying();
     let scenario = Scenario { lengths: varying, sequence: kept.longest(), ..scenario };
     let (architecture, gpu) = (scenario.architecture()?, scenario.gpu()?);
     let drawn = std::cell::Cell::new(0);

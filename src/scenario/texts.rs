@@ -9,7 +9,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use self::table::NoLengths;
-use super::lengths::Random;
+use super::lengths::{Lengths, Random};
 use crate::text::short;
 
 /// How long the texts of a data set are, in tokens: so many of each length.
@@ -50,7 +50,7 @@ impl Texts {
         self.by_length.iter().filter(|(own, _)| *own > length).map(|(_, count)| count).sum()
     }
 
-    /// The mean length and the standard deviation.
+    /// The mean length and the standard deviation, in tokens.
     pub fn spread(&self) -> (f64, f64) {
         let count = self.count() as f64;
         let sum = |each: &dyn Fn(f64) -> f64| -> f64 {
@@ -58,6 +58,12 @@ impl Texts {
         };
         let mean = sum(&|length| length) / count;
         (mean, (sum(&|length| (length - mean).powi(2)) / count).sqrt())
+    }
+
+    /// Lengths of that mean and deviation, to the token.
+    pub fn varying(&self) -> Lengths {
+        let (mean, deviation) = self.spread();
+        Lengths::Spread { mean: mean.round() as u64, deviation: deviation.round() as u64 }
     }
 
     /// The same with longer texts cut.

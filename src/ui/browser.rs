@@ -238,12 +238,30 @@ pub fn go_to(id: &str) {
     }
 }
 
-/// Shows or hides what the browser opens over the page.
-pub fn show(id: &str, shown: bool) {
-    let element = document().get_element_by_id(id);
-    if let Some(element) = element.and_then(|element| element.dyn_into::<web_sys::HtmlElement>().ok()) {
-        // It is so already where this fails.
-        drop(if shown { element.show_popover() } else { element.hide_popover() });
+/// What the browser opens over the page, by its id.
+fn popover(id: &str) -> Option<web_sys::HtmlElement> {
+    document().get_element_by_id(id)?.dyn_into().ok()
+}
+
+/// Shows what the browser opens over the page, beside the button in the element that an event came to.
+pub fn show_at(id: &str, event: &web_sys::Event) {
+    let at = event.current_target().and_then(|target| target.dyn_into::<web_sys::Element>().ok());
+    let button = at.and_then(|at| at.query_selector("button").ok().flatten());
+    let beside = web_sys::ShowPopoverOptions::new();
+    if let Some(button) = button.and_then(|button| button.dyn_into().ok()) {
+        beside.set_source(&button);
+    }
+    if let Some(popover) = popover(id) {
+        // it is shown already where this fails
+        drop(popover.show_popover_with_options(&beside));
+    }
+}
+
+/// Hides it.
+pub fn hide(id: &str) {
+    if let Some(popover) = popover(id) {
+        // it is hidden already where this fails
+        drop(popover.hide_popover());
     }
 }
 

@@ -91,7 +91,11 @@ pub fn find_teachers(words: &str) -> Found {
 
 /// The cards that a few words may mean, with a card of any memory; several of each where the words ask for so many.
 pub fn find_gpus(words: &str) -> Found {
-    let Some((count, one)) = several(words) else { return find_cards(words) };
+    // 7900xtx is a card, and not 7,900 of something
+    let Some((count, one)) = several(words).filter(|(count, _)| *count < 1_000 || search(words).is_empty())
+    else {
+        return find_cards(words);
+    };
     let mut found = find_cards(one);
     for item in &mut found.items {
         item.key = format!("{count}{TIMES}{}", item.key);

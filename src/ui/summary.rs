@@ -194,23 +194,37 @@ pub fn differences(scenarios: &[Scenario]) -> Vec<(&'static str, Vec<String>)> {
 /// The most inputs that a short name says.
 const SAID: usize = 3;
 
-/// A short name for each of several scenarios: only what tells it from the others, `LoRA · Micro-batch size 4`.
+/// A short name for each of several scenarios, `LoRA · batch 4`: of the first what tells it from any other, of the others what tells them
+/// from the first.
 pub fn names(scenarios: &[Scenario]) -> Vec<String> {
     let keys: Vec<_> = grouped_keys().filter(|key| has_values(key, scenarios)).collect();
-    let name = |scenario: &Scenario| {
-        let own: Vec<_> = keys.iter().filter(|key| key.matters(scenario)).collect();
+    let name = |(position, scenario): (usize, &Scenario)| {
+        let is_firsts = |key: &Key| {
+            let first = &scenarios[0];
+            position > 0 && key.matters(first) && key.is_same(first, scenario)
+        };
+        let own: Vec<_> = keys.iter().filter(|key| key.matters(scenario) && !is_firsts(key)).collect();
         let mut said: Vec<_> = own.iter().take(SAID).map(|key| phrase(key, scenario)).collect();
         if own.len() > SAID {
             said.push("…".to_owned());
         }
         if said.is_empty() { title(scenario) } else { said.join(" · ") }
     };
-    scenarios.iter().map(name).collect()
+    scenarios.iter().enumerate().map(name).collect()
 }
 
-/// An input and its value in a few words: `QLoRA`, `Micro-batch size 4`, `Double quantisation Off`.
+/// An input and its value in a few words: `QLoRA`, `batch 4`, `Double quantisation Off`.
 fn phrase(key: &Key, scenario: &Scenario) -> String {
     let words = key.words(scenario);
+    match key.field {
+        Field::Batch => return batch(scenario),
+        Field::Sequence => return format!("{words} tokens"),
+        Field::LoraRank => return format!("rank {words}"),
+        Field::Gpus => return format!("{words} GPUs"),
+        // without who makes it: `ZeRO-3 (DeepSpeed)`
+        Field::Sharding => return words.split(" (").next().unwrap_or_default().to_owned(),
+        _ => {}
+    }
     match key.kind() {
         ValueKind::Model => model(scenario),
         ValueKind::Gpu => words,
@@ -284,10 +298,13 @@ mod tests {
     fn names_say_what_tells_scenarios_apart() {
         let base = Scenario::default();
         let all = [base.clone(), Scenario { method: Method::Lora, batch: 4, ..base.clone() }];
-        assert_eq!(names(&all), ["QLoRA · Micro-batch size 1", "LoRA · Micro-batch size 4"]);
+        assert_eq!(names(&all), ["QLoRA · batch 1", "LoRA · batch 4"]);
         assert_eq!(names(&[base.clone(), base.clone()])[1], "Llama-3.1-8B · QLoRA");
         let batches = [base.clone(), Scenario { batch: 8, ..base }];
-        assert_eq!(names(&batches)[1], "Micro-batch size 8");
+        assert_eq!(names(&batches)[1], "batch 8");
+        let link = "method=full&p=amp-bf16&gpu=h100-sxm-80gb&gpus=8&shard=fsdp2&2.shard=ddp&3.shard=zero3&4.b=4&4.shard=zero2";
+        let layouts = crate::share::decode(link).scenarios;
+        assert_eq!(names(&layouts), ["FSDP2 · batch 1", "DDP", "ZeRO-3", "ZeRO-2 · batch 4"]);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::hardware::{Class, Gpu, Vendor};
 use crate::issue::Field;
 use crate::memory::{Counted, Memory};
 use crate::plan::{Fit, Level, Margin, OnCard, Outcome, Verdict, pace};
-use crate::scenario::Scenario;
+use crate::scenario::{Method, Scenario};
 use crate::units::Bytes;
 
 /// `14.5 GiB to spare`.
@@ -128,20 +128,16 @@ pub fn remark(
     unit: Unit,
 ) -> Option<(&'static str, String)> {
     match verdict {
-        Verdict::WouldNotRun => {
-            Some(("fails", super::markup::capitalised(&scenario.stop()?.to_string())))
-        }
+        Verdict::WouldNotRun => Some(("fails", super::markup::capitalised(&scenario.stop()?.to_string()))),
         Verdict::NotFollowed => Some((
             "holes",
-            "Only the tensors are counted: the kernels, the allocator and bitsandbytes of this card are not followed"
-                .to_owned(),
+            format!("Only the tensors are counted: {} not followed", what_is_its_own(scenario)),
         )),
         // how CUDA's allocator would end it says nothing of another card's
-        Verdict::Over if scenario.gpu().is_ok_and(|gpu| gpu.vendor != Vendor::Nvidia) => Some((
-            "holes",
-            "The tensors alone are more than there is: the kernels, the allocator and bitsandbytes of this card are not followed"
-                .to_owned(),
-        )),
+        Verdict::Over if scenario.gpu().is_ok_and(|gpu| gpu.vendor != Vendor::Nvidia) => {
+            let own = what_is_its_own(scenario);
+            Some(("holes", format!("The tensors alone are more than there is: {own} not followed")))
+        }
         Verdict::Fits | Verdict::Close | Verdict::Tight | Verdict::Over => match &detail?.on_card {
             Ok(on_card) if verdict == Verdict::Close && on_card.outcome == Outcome::Runs => {
                 Some(("holes", what_may_be_more(scenario, unit)?))
@@ -151,6 +147,14 @@ pub fn remark(
             }),
             Err(issue) => Some(("holes", super::markup::capitalised(&issue.to_string()))),
         },
+    }
+}
+
+/// What a card that is not NVIDIA's has of its own, as far as the run meets it.
+fn what_is_its_own(scenario: &Scenario) -> &'static str {
+    match scenario.method == Method::Qlora || scenario.optimizer.is_of_bitsandbytes() {
+        true => "the kernels, the allocator and bitsandbytes of this card are",
+        false => "the kernels and the allocator of this card are",
     }
 }
 
@@ -209,8 +213,9 @@ const NEEDS: &str = "“Needs” is the highest torch.cuda.max_memory_allocated(
                      process (300 to 900 MiB were seen). A card with less cannot run it.";
 const RESERVES: &str = "“PyTorch reserves” is torch.cuda.max_memory_reserved(): what the allocator has taken from the driver, with \
                         the holes between tensors and what it keeps for later.";
-const UNIFIED: &str = "That and the driver’s share. nvidia-smi shows no memory of a processor.";
-const SHOWS: &str = "“nvidia-smi shows” is that and the driver’s share. It may be more than is needed: PyTorch gives cached memory \
+const UNIFIED: &str =
+    "What PyTorch reserves and the driver’s share. nvidia-smi shows no memory of a processor.";
+const SHOWS: &str = "“nvidia-smi shows” is what PyTorch reserves and the driver’s share. It may be more than is needed: PyTorch gives cached memory \
                      back before it fails.";
 
 /// A card of which nvidia-smi shows so many percent is full.
@@ -234,7 +239,8 @@ pub fn figures(
         Counted::Tensors => format!("{peak} of tensors"),
     };
     let is_nvidia = gpu.vendor == Vendor::Nvidia;
-    let mut note = if is_nvidia { format!("{tensors} + {context} driver") } else { tensors };
+    let has_context = memory.context > Bytes::ZERO;
+    let mut note = if has_context { format!("{tensors} + {context} driver") } else { tensors };
     let vllm = vllm(scenario);
     if vllm > Bytes::ZERO {
         note.push_str(&format!(", beside vLLM’s {}", unit.amount(vllm)));
@@ -485,7 +491,7 @@ mod tests {
         let fit = fits(&detail.memory, &gpu);
         let aside = aside(scenario, &detail.memory, (&fit, verdict), Unit::Binary);
         assert!(aside[0].words.ends_with(" GiB that vLLM leaves"), "{}", aside[0].words);
-        assert_eq!(aside[1].more, "no other program should run on the card");
+        assert_eq!(aside[1].more, "nothing else should start on the card");
         let figures = figures(&detail.memory, (&gpu, scenario), Some(&detail), Unit::Binary);
         assert!(figures[0].note.ends_with("driver, beside vLLM’s 23.7 GiB"), "{}", figures[0].note);
         assert_eq!(figures[1].note, "with the holes between tensors");

@@ -42,11 +42,17 @@ test("the keyboard opens and closes it", async ({ headroom, page }) => {
   await expect(meaning(page)).toHaveCount(0);
 });
 
-test("figures say what they mean in the same way", async ({ headroom, page }) => {
+test("figures say what they mean in the same way, beside the word and to the end", async ({ headroom, page }) => {
   await headroom.open();
   const meant = headroom.verdict.getByRole("note").filter({ visible: true });
-  await headroom.verdict.getByRole("button", { name: "nvidia-smi shows" }).hover();
+  const figure = headroom.verdict.getByRole("button", { name: "nvidia-smi shows" });
+  await figure.hover();
   await expect(meant).toHaveCount(1);
+  const [word, told] = [await figure.boundingBox(), await meant.boundingBox()];
+  expect(Math.abs(told.y - word.y - word.height)).toBeLessThan(40);
+  expect(told.x).toBeLessThan(word.x + word.width);
+  expect(told.x + told.width).toBeGreaterThan(word.x);
+  expect(await meant.evaluate((box) => box.scrollWidth <= box.clientWidth)).toBe(true);
   await page.mouse.move(0, 0);
   await expect(meant).toHaveCount(0);
   await headroom.verdict.getByRole("button", { name: "Needs", exact: true }).focus();

@@ -53,12 +53,12 @@ fn Word(
             on:pointerenter=move |event| {
                 if is_mouse(&event) {
                     drawn.set(true);
-                    browser::show(&shown, true);
+                    browser::show_at(&shown, &event);
                 }
             }
             on:pointerleave=move |event| {
                 if is_mouse(&event) {
-                    browser::show(&left, false);
+                    browser::hide(&left);
                 }
             }
         >

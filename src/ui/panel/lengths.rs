@@ -132,7 +132,7 @@ fn in_words(
     orders: &[Order],
     unit: Unit,
 ) -> AnyView {
-    let (mean, deviation) = texts.spread();
+    let (mean, _) = texts.spread();
     let cut = match found.cut {
         0 => String::new(),
         cut => format!("; {} are cut to {} tokens", grouped(cut), grouped(scenario.sequence)),
@@ -169,12 +169,13 @@ fn in_words(
         let changes = Change::between(scenario, smaller, "batch-size");
         change_button(state, &changes, "every text runs as it is".to_owned(), smaller)
     });
-    let varying = Lengths::Spread { mean: mean as u64, deviation: deviation as u64 };
-    let spread = (scenario.lengths != varying && deviation >= 1.0).then(|| {
-        let varied = Scenario { lengths: varying, ..scenario.clone() };
-        let changes = Change::between(scenario, &varied, "lengths");
-        change_button(state, &changes, "in the answer above, and in the link".to_owned(), &varied)
-    });
+    let varying = texts.varying();
+    let spread = (scenario.lengths != varying && !matches!(varying, Lengths::Spread { deviation: 0, .. }))
+        .then(|| {
+            let varied = Scenario { lengths: varying, ..scenario.clone() };
+            let changes = Change::between(scenario, &varied, "lengths");
+            change_button(state, &changes, "in the answer above, and in the link".to_owned(), &varied)
+        });
     view! {
         <p>{first}</p>
         <Table

@@ -110,7 +110,7 @@ pub fn Changes() -> impl IntoView {
                 caption="Changes that save memory"
                 class="lever-table"
                 listing=state.asked.listing(Listed::Changes)
-                columns=Signal::stored(columns(["Change", "Costs", "Time", "Saves", "Needs", "Verdict"]))
+                columns=Signal::stored(columns(["Change", "Costs", "Time per token", "Saves", "Needs", "Verdict"]))
                 rows=rows
                 busy=busy
             />

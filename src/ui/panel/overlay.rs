@@ -5,6 +5,7 @@ use std::sync::Arc;
 use leptos::prelude::*;
 
 use crate::check::Figure;
+use crate::plan::Outcome;
 use crate::ui::controls::ChooseFile;
 use crate::ui::desk::Place;
 use crate::ui::detail::{Beside, Detail};
@@ -90,12 +91,15 @@ fn compared(name: &str, beside: &Beside, detail: &Detail, unit: Unit) -> String 
         format!("{} measured, {} predicted ({error})", unit.amount(measured), unit.amount(predicted))
     };
     let allocated = figure(beside.peak, detail.memory.peak().1.bytes);
-    let reserved = match &detail.on_card {
-        Ok(on_card) if beside.reserved_peak > Bytes::ZERO => {
-            format!("; reserved: {}", figure(beside.reserved_peak, on_card.reserved))
-        }
-        Ok(_) | Err(_) => String::new(),
-    };
+    // where the run fails on its card the whole step is drawn as on a larger one
+    let predicted = detail.on_card.as_ref().ok().map(|on_card| match on_card.outcome {
+        Outcome::Fails(_) => detail.moments.iter().map(|moment| moment.reserved).max().unwrap_or_default(),
+        Outcome::Runs | Outcome::RunsExpandable => on_card.reserved,
+    });
+    let reserved = predicted.filter(|_| beside.reserved_peak > Bytes::ZERO);
+    let reserved = reserved.map_or_else(String::new, |predicted| {
+        format!("; reserved: {}", figure(beside.reserved_peak, predicted))
+    });
     format!(
         "{name}: allocated: {allocated}{reserved}. The dashed line is the stretch of the file that is most like this step."
     )

@@ -289,8 +289,8 @@ pub fn Timeline() -> impl IntoView {
                     </svg>
                 </div>
             </figure>
-            <Overlay detail=detail beside=beside />
             <Readout detail=detail told=told glance=glance />
+            <Overlay detail=detail beside=beside />
             <Twin detail=detail moments=shown.moments />
             <p class="remark">
                 {move || {
@@ -387,7 +387,7 @@ fn Twin(
                 .map(|(category, bytes)| format!("{} {}", category.label(), unit.amount(bytes)));
             let parts = Cell { class: "words", ..Cell::of(parts.collect::<Vec<_>>().join(", ")) };
             let amounts =
-                [moment.parts.total() + context, moment.reserved].map(|bytes| Cell::of(unit.amount(bytes)));
+                [moment.parts.total(), moment.reserved].map(|bytes| Cell::of(unit.amount(bytes + context)));
             Row {
                 head: Cell::of(when),
                 cells: amounts.into_iter().chain([parts]).collect(),
@@ -396,7 +396,9 @@ fn Twin(
         };
         moments.with(|moments| stations(moments).into_iter().map(row).collect::<Vec<_>>())
     });
-    let names = || Signal::stored(columns(["Moment", "Memory", "Reserved", "Parts"]));
+    let names = || {
+        Signal::stored(columns(["Moment", "Memory, driver included", "Reserved, driver included", "Parts"]))
+    };
     view! {
         <details class="twin" on:toggle=move |_| open.set(true)>
             <summary>"As a table"</summary>
