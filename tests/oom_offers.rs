@@ -213,9 +213,33 @@ fn a_guess_has_what_the_message_says_or_says_that_it_has_not() {
     let off = |bytes: Bytes| bytes.0.abs_diff(Bytes::gib(31.0).0);
     let all: Vec<u64> = less.guesses.iter().filter_map(|guess| guess.allocated.map(off)).collect();
     assert!(all.is_sorted(), "{all:?}");
+    assert!(!less.guesses.is_empty());
     for guess in &less.guesses {
         let words = guess.in_words(|bytes| bytes.to_string());
         let differs = guess.allocated.is_some_and(|bytes| off(bytes) * 10 > Bytes::gib(31.0).0);
         assert_eq!(words.contains("the message says 31.0 GiB"), differs, "{words}");
     }
+}
+
+/// Where the card's memory is the computer's, what makes the run smaller helps; elsewhere it does not.
+#[test]
+fn a_kill_on_a_card_that_shares_the_computers_memory_is_of_the_run() {
+    let text =
+        "[ 1234.5] Out of memory: Killed process 4242 (python) total-vm:91234560kB, anon-rss:67108864kB";
+    let large = "m=meta-llama/Llama-3.1-70B&method=full&p=bf16";
+    let shared = decoded(text, &format!("{large}&gpu=gb10"));
+    let said: Vec<String> = shared.findings.iter().map(ToString::to_string).collect();
+    assert!(said.iter().any(|said| said.contains("what makes the run smaller helps")), "{said:?}");
+    assert!(!said.iter().any(|said| said.contains("has no part in it")), "{said:?}");
+    assert!(!remedies(&shared).unwrap().is_empty());
+    let apart = decoded(text, &format!("{large}&gpu=h100-sxm-80gb"));
+    assert!(remedies(&apart).unwrap().is_empty());
+}
+
+/// The other processes of a run are killed where one finds no memory on its card: that is told, and not theirs.
+#[test]
+fn a_signal_beside_a_drivers_message_is_no_kill() {
+    let text = "RuntimeError: CUDA error: out of memory\n  exitcode  : -9 (pid: 4242)\n";
+    let found = decoded(text, "gpu=rtx-4090");
+    assert!(found.message.host.is_none() && found.message.is_of_driver, "{:?}", found.message);
 }

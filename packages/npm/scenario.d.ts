@@ -202,7 +202,7 @@ export interface Scenario {
   "used-mib"?: number;
   /** MiB of the card that shall stay free, for what an estimate cannot know */
   "margin-mib"?: number;
-  /** MiB that the process takes before its first tensor; 0 for what was measured for the card's generation (the document Sources names where) */
+  /** MiB that the process takes before its first tensor; 0 for what was measured for the card's generation (data/SOURCES.md lists where) */
   "context-mib"?: number;
   /** KiB of each workspace that cuBLAS is given, as CUBLAS_WORKSPACE_CONFIG says (:4096:8 is 32768); 0 for what PyTorch asks for (aten/src/ATen/cuda/CUDABlas.cpp): 32 MiB on Hopper, 8.125 MiB elsewhere */
   "cublas-workspace-kib"?: number;

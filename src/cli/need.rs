@@ -166,7 +166,7 @@ fn to_text(rows: &[NeedRow], base: &Scenario, table: &Table) -> String {
         |cell: &NeedCell| matches!(cell, NeedCell::Needs { verdict: Verdict::Over, several: None, .. });
     if base.task.trains() && rows.iter().flat_map(|row| &row.cells).any(is_too_many) {
         out.push_str(&format!(
-            "\n\"needs\" alone: not even {MOST_TOGETHER} of these cards hold it together, or nothing shares it.\n"
+            "\n\"needs\" alone: not even {MOST_TOGETHER} of these cards hold it together, or Headroom knows no way to split this run over several GPUs.\n"
         ));
     }
     if let Some((card, offer)) = cheapest_run(rows) {

@@ -5,6 +5,7 @@ use super::launch;
 use super::megatron;
 use super::reader::Reader;
 use super::settings::{ARGUMENTS, DIMENSIONS, LIKELY_ARGUMENTS, OTHER_TRAINER, of_trl, understood};
+use super::shipped;
 use super::syntax::setting::Setting;
 use super::syntax::{script, setting, shell};
 use super::torchtune;
@@ -89,6 +90,7 @@ pub(super) fn of_command(text: &str, base: &Scenario) -> Option<Understood> {
             _ => command.settings,
         };
         let mut reader = Reader::new(base.clone(), settings);
+        shipped::add(&mut reader);
         launch::of_arguments(&mut reader);
         if format == Format::Torchtune && reader.scenario.cluster.is_many() {
             reader.assume("shard", "fsdp2", "torchtune's distributed recipes shard by FSDP2");

@@ -5,7 +5,10 @@ use serde_json::{Map, Value};
 use super::reader::Reader;
 use super::syntax::setting::of_table;
 
-/// A file that is known by its name and the folder that it lies in.
+/// Where trl has them.
+const TRLS_FOLDER: &str = "accelerate_configs";
+
+/// A file that is known by its name and the end of the path to the folder that it lies in.
 struct Shipped {
     folder: &'static str,
     file: &'static str,
@@ -124,15 +127,15 @@ const SHIPPED: &[Shipped] = &[
 ];
 
 const fn of_trl(file: &'static str, settings: &'static str) -> Shipped {
-    Shipped { folder: "accelerate_configs", file, settings }
+    Shipped { folder: TRLS_FOLDER, file, settings }
 }
 
 const fn launched_for_llama_factory(file: &'static str, settings: &'static str) -> Shipped {
-    Shipped { folder: "accelerate", file, settings }
+    Shipped { folder: "examples/accelerate", file, settings }
 }
 
 const fn of_llama_factory(file: &'static str, settings: &'static str) -> Shipped {
-    Shipped { folder: "deepspeed", file, settings }
+    Shipped { folder: "examples/deepspeed", file, settings }
 }
 
 const fn of_axolotl(file: &'static str, settings: &'static str) -> Shipped {
@@ -165,36 +168,42 @@ const SAME: [&[&str]; 3] = [
     &["fsdp_config.fsdp_reshard_after_forward", "fsdp_reshard_after_forward"],
 ];
 
-/// Adds what the file says that is named, where it is one that a project ships.
+/// Adds what the files say that are named, of those that a project ships; others are left for who asks for them.
 pub(super) fn add(reader: &mut Reader) {
-    let Some(said) = reader.named(&FILES).pop() else { return };
-    let path = said.text();
-    let (folder, file) = path.rsplit_once(['/', '\\']).unwrap_or(("", &path));
-    let folder = folder.rsplit(['/', '\\']).next().unwrap_or(folder);
-    // `trl dpo --accelerate_config zero3`, whose files in its repository begin with `deepspeed_`
-    let is_of_trls_command = folder.is_empty() && said.said.starts_with("accelerate_config");
-    let is_it = |known: &&Shipped| {
-        if known.folder != "accelerate_configs" {
-            return (known.folder, known.file) == (folder, file);
+    for named in FILES {
+        let Some(said) = reader.named(&[named]).pop() else { continue };
+        let path = said.text().replace('\\', "/");
+        let Some(known) = SHIPPED.iter().find(|known| known.is_at(&path, named)) else { continue };
+        let taken = reader.take_each(&[named]);
+        reader.idle.extend(taken.into_iter().map(|said| said.said));
+        let file = path.rsplit('/').next().unwrap_or(&path);
+        let settings: Map<String, Value> = serde_json::from_str(known.settings).unwrap_or_default();
+        let is_another_engine = !reader.given(&ENGINES).is_empty();
+        let is_of_an_engine =
+            |name: &str| ["deepspeed_config.", "fsdp_config."].iter().any(|of| name.starts_with(of));
+        for setting in of_table(settings) {
+            if is_another_engine && is_of_an_engine(&setting.name) {
+                continue;
+            }
+            let name = [setting.name.as_str()];
+            let names = SAME.into_iter().find(|names| names.contains(&name[0])).unwrap_or(&name);
+            reader.add(file, names, setting.value);
+        }
+    }
+}
+
+impl Shipped {
+    /// Whether a path is this file's. trl's command knows its own by their names alone (`--accelerate_config zero3`), and in trl's repository
+    /// some begin with `deepspeed_`.
+    fn is_at(&self, path: &str, option: &str) -> bool {
+        let (folder, file) = path.rsplit_once('/').unwrap_or(("", path));
+        let is_in_folder = folder == self.folder || folder.ends_with(&format!("/{}", self.folder));
+        if self.folder != TRLS_FOLDER {
+            return is_in_folder && file == self.file;
         }
         let plain = file.strip_prefix("deepspeed_").unwrap_or(file);
-        let name = known.file.strip_suffix(".yaml").unwrap_or(known.file);
-        (folder == known.folder || is_of_trls_command) && (plain == known.file || plain == name)
-    };
-    let Some(known) = SHIPPED.iter().find(is_it) else { return };
-    let named = reader.take_each(&FILES);
-    reader.idle.extend(named.into_iter().map(|said| said.said));
-    let settings: Map<String, Value> = serde_json::from_str(known.settings).unwrap_or_default();
-    let is_another_engine = !reader.given(&ENGINES).is_empty();
-    for setting in of_table(settings) {
-        if is_another_engine
-            && ["deepspeed_config.", "fsdp_config."].iter().any(|of| setting.name.starts_with(of))
-        {
-            continue;
-        }
-        let name = [setting.name.as_str()];
-        let names = SAME.into_iter().find(|names| names.contains(&name[0])).unwrap_or(&name);
-        reader.add(file, names, setting.value);
+        let is_named = plain == self.file || Some(plain) == self.file.strip_suffix(".yaml");
+        is_named && (is_in_folder || folder.is_empty() && option == "accelerate_config")
     }
 }
 
@@ -209,6 +218,36 @@ mod tests {
         for known in SHIPPED {
             let settings: Result<Map<String, Value>, _> = serde_json::from_str(known.settings);
             assert!(settings.is_ok_and(|settings| !settings.is_empty()), "{}", known.file);
+        }
+    }
+
+    /// Each is known where its project has it, and nowhere else, beside a file of the user's own too.
+    #[test]
+    fn each_is_known_by_its_place() {
+        for known in SHIPPED {
+            let read = |folder: &str| {
+                let text = format!(
+                    "accelerate launch --config_file mine.yaml train.py --model_name_or_path Qwen/Qwen2.5-7B --deepspeed {folder}/{}",
+                    known.file
+                );
+                let left = read(&text, &Scenario::default()).expect(known.file).left;
+                let says = |word: &str| left.iter().any(|left| left.said.contains(word));
+                (says("mine.yaml"), says(&format!("{folder}/{}", known.file)))
+            };
+            assert_eq!(read(known.folder), (true, false), "{}", known.file);
+            assert_eq!(read("mine"), (true, true), "{}", known.file);
+        }
+        for text in [
+            "trl sft --config sft.yaml --accelerate_config zero3",
+            "axolotl train c.yml --deepspeed deepspeed_configs/zero3_bf16.json",
+        ] {
+            let understood = read(text, &Scenario::default()).expect(text);
+            assert_eq!(
+                understood.scenario.cluster.sharding,
+                Sharding::Zero3,
+                "{text}: {:?}",
+                understood.left
+            );
         }
     }
 

@@ -156,6 +156,8 @@ pub enum Finding {
     Listed(Processes),
     /// The computer's own memory ran out.
     OutOfHost(Host),
+    /// The computer's own memory ran out, which is the card's too.
+    OutOfShared,
     /// What the scenario's run has of the computer's memory.
     OnHost {
         /// A sentence for each cause; none where nothing of it is known to lie there.
@@ -366,6 +368,9 @@ impl fmt::Display for Finding {
             ),
             Finding::Listed(processes) => processes.fmt(f),
             Finding::OutOfHost(host) => host.fmt(f),
+            Finding::OutOfShared => f.write_str(
+                "The computer's own memory (RAM) ran out, or most likely did, and on this card that is the GPU's too: what makes the run smaller helps.",
+            ),
             Finding::OnHost { notes } if notes.is_empty() => f.write_str(
                 "No tensor of this scenario's step waits there. What else a process has of it: the data set, the batches that the workers of a loader \
                  have ready, a model while it is loaded, merged or written.",

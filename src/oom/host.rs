@@ -53,9 +53,9 @@ const SIGNAL: [&str; 10] = [
 impl Host {
     /// What a text says of it; nothing where it says none. `words` is the text with every blank one.
     pub(super) fn read(text: &str, words: &str) -> Option<Host> {
+        let is_of_pytorch = words.contains("DefaultCPUAllocator");
         let refused = amounts(words, BYTES_PER_GB).into_iter().find(|found| {
-            let of_pytorch =
-                found.before.ends_with("you tried to allocate") && words.contains("DefaultCPUAllocator");
+            let of_pytorch = is_of_pytorch && found.before.ends_with("you tried to allocate");
             // numpy/core/_exceptions.py
             of_pytorch
                 || found.before.ends_with("Unable to allocate") && found.after.starts_with("for an array")
@@ -76,7 +76,8 @@ impl Host {
             let of_script = line.split_once(" Killed ").is_some_and(|(before, _)| {
                 before.contains("line ") && before.trim_end().ends_with(|last: char| last.is_ascii_digit())
             });
-            line == "Killed" || of_script
+            // zsh: "zsh: killed     python train.py"
+            line == "Killed" || of_script || line.starts_with("zsh: killed")
         };
         (SIGNAL.iter().any(|said| words.contains(said)) || text.lines().any(is_shells))
             .then_some(Host::Signal)
@@ -147,6 +148,7 @@ mod tests {
         for text in [
             "  exitcode  : -9 (pid: 4242)\n  traceback : Signal 9 (SIGKILL) received by PID 4242",
             "loading …\nKilled\n",
+            "zsh: killed     python train.py",
             "run.sh: line 3: 4242 Killed                  python train.py",
             "subprocess.CalledProcessError: Command died with <Signals.SIGKILL: 9>.",
         ] {

@@ -92,11 +92,11 @@ impl std::str::FromStr for Message {
         message.read_listed(text);
         message.read_vllm(&words);
         message.complete();
-        // the processes of a run end each other where one of them fails
-        message.host =
-            Host::read(text, &words).filter(|host| message.requested.is_none() || *host != Host::Signal);
         let asks = words.contains("Tried to allocate");
         message.is_of_driver = !asks && DRIVERS.iter().any(|said| words.contains(said));
+        // the processes of a run end each other where one of them fails
+        let is_told = message.requested.is_some() || message.is_of_driver || message.vllm.is_some();
+        message.host = Host::read(text, &words).filter(|host| !is_told || *host != Host::Signal);
         if message == Message::default() {
             return Err(NoMessage);
         }

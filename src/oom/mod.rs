@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::accuracy;
 use crate::estimate::in_cpu_memory;
-use crate::hardware::{Gpu, Vendor, gpus};
+use crate::hardware::{Class, Gpu, Vendor, gpus};
 use crate::issue::Issue;
 use crate::plan::{Answer, Change, Cost, Lever, Verdict, levers};
 use crate::scenario::{Allocator, GpuChoice, Scenario};
@@ -205,6 +205,11 @@ pub fn decode(text: &str, scenario: &Scenario) -> Result<Decoded, NoMessage> {
     // where the scenario is that run, this is the first of what helps
     let in_pieces = !agrees && findings.iter().any(is_in_pieces);
     let offers = offers(&message, listed.as_ref(), asked, &scenario, in_pieces);
+    if is_shared(&message, &scenario) {
+        for finding in findings.iter_mut().filter(|finding| matches!(finding, Finding::OutOfHost(_))) {
+            *finding = Finding::OutOfShared;
+        }
+    }
     let of_other_run = findings.iter().any(Finding::is_other_run);
     findings.extend(more_than_run(&message, &answer).filter(|_| !of_other_run));
     findings.extend((!guesses.is_empty()).then_some(Finding::LikelyLogits));
@@ -220,6 +225,11 @@ pub fn decode(text: &str, scenario: &Scenario) -> Result<Decoded, NoMessage> {
         message,
         scenario: scenario.into(),
     })
+}
+
+/// Whether the computer's memory ran out, and is the card's too: on a Mac, an APU, a DGX Spark.
+fn is_shared(message: &Message, scenario: &Scenario) -> bool {
+    message.host.is_some() && scenario.gpu().is_ok_and(|gpu| gpu.class == Some(Class::Unified))
 }
 
 /// What the scenario's run has of the computer's memory, where it has an answer.
@@ -248,7 +258,7 @@ fn more_than_run(message: &Message, answer: &Answer) -> Option<Finding> {
 /// # Errors
 /// As [`levers`].
 pub fn remedies(decoded: &Decoded) -> Result<Vec<Lever>, Issue> {
-    if !decoded.message.is_of_step() {
+    if !decoded.message.is_of_step() && !is_shared(&decoded.message, &decoded.scenario) {
         return Ok(Vec::new());
     }
     let found = levers(&decoded.scenario)?;

@@ -1,6 +1,7 @@
 //! The processes that nvidia-smi lists: below its table, and as `--query-compute-apps=pid,process_name,used_memory --format=csv`
 //! prints them, with or without its header.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -62,25 +63,26 @@ impl fmt::Display for Processes {
 /// The processes that a text lists, as far as one of them can be the one that trains: of those that run Python, or where none does of
 /// those that compute, the largest.
 pub(super) fn processes(text: &str) -> Option<Processes> {
-    let mut listed: Vec<Listed> = Vec::new();
-    for line in text.lines() {
-        let Some(found) = of_table(line).or_else(|| of_query(line)) else { continue };
-        let is_same =
-            |one: &&mut Listed| one.card == found.card && one.process.number == found.process.number;
-        // printed again and again, it is one process at its largest
-        match listed.iter_mut().find(is_same) {
-            Some(known) if known.process.bytes >= found.process.bytes => {}
-            Some(known) => *known = found,
-            None => listed.push(found),
+    // printed again and again, it is one process at its largest
+    let mut by_number: BTreeMap<(String, u64), Listed> = BTreeMap::new();
+    for found in text.lines().filter_map(|line| of_table(line).or_else(|| of_query(line))) {
+        let key = (found.card.clone(), found.process.number);
+        let is_more = |known: &Listed| known.process.bytes < found.process.bytes;
+        if by_number.get(&key).is_none_or(is_more) {
+            by_number.insert(key, found);
         }
     }
+    let mut listed: Vec<Listed> = by_number.into_values().collect();
     let runs_python = |at: &usize| listed[*at].process.name.to_ascii_lowercase().starts_with("python");
     let computes = |at: &usize| listed[*at].computes;
     let largest = |is_meant: &dyn Fn(&usize) -> bool| {
         (0..listed.len()).filter(is_meant).max_by_key(|at| listed[*at].process.bytes)
     };
     let own = listed.swap_remove(largest(&runs_python).or_else(|| largest(&computes))?);
-    let beside = listed.into_iter().filter(|other| other.card == own.card);
+    // where no card is named, others that run Python may be the same run's on other cards
+    let is_another_rank =
+        |other: &Listed| own.card.is_empty() && other.process.name.to_ascii_lowercase().starts_with("python");
+    let beside = listed.into_iter().filter(|other| other.card == own.card && !is_another_rank(other));
     let mut others: Vec<Process> = beside.map(|other| other.process).collect();
     others.sort_by_key(|other| std::cmp::Reverse(other.bytes));
     Some(Processes { own: own.process, others })
@@ -118,7 +120,10 @@ fn of_query(line: &str) -> Option<Listed> {
     let [before @ .., _] = cells.get(..=at)? else { return None };
     let [name, _] = cells.get(at + 1..)? else { return None };
     // a card's row may have its number before its name
-    let is_card = ["NVIDIA ", "Tesla "].iter().any(|maker| name.starts_with(maker));
+    let is_card = ["NVIDIA ", "Tesla ", "Quadro ", "GeForce ", "TITAN ", "RTX "]
+        .iter()
+        .any(|maker| name.starts_with(maker))
+        || ["-SXM", "-PCIE"].iter().any(|form| name.contains(form));
     let is_name = name.chars().any(char::is_alphabetic) && mebibytes(name).is_none() && !is_card;
     Some(Listed {
         card: before.join(","),

@@ -220,7 +220,7 @@ fn phrase(key: &Key, scenario: &Scenario) -> String {
         Field::Batch => return batch(scenario),
         Field::Sequence => return format!("{words} tokens"),
         Field::LoraRank => return format!("rank {words}"),
-        Field::Gpus => return format!("{words} GPUs"),
+        Field::Gpus => return format!("{words} {}", if scenario.cluster.gpus == 1 { "GPU" } else { "GPUs" }),
         // without who makes it: `ZeRO-3 (DeepSpeed)`
         Field::Sharding => return words.split(" (").next().unwrap_or_default().to_owned(),
         _ => {}
@@ -302,6 +302,9 @@ mod tests {
         assert_eq!(names(&[base.clone(), base.clone()])[1], "Llama-3.1-8B · QLoRA");
         let batches = [base.clone(), Scenario { batch: 8, ..base }];
         assert_eq!(names(&batches)[1], "batch 8");
+        let mut eight = batches[0].clone();
+        eight.cluster.set_gpus(8);
+        assert!(names(&[batches[0].clone(), eight])[0].starts_with("1 GPU"), "one of it");
         let link = "method=full&p=amp-bf16&gpu=h100-sxm-80gb&gpus=8&shard=fsdp2&2.shard=ddp&3.shard=zero3&4.b=4&4.shard=zero2";
         let layouts = crate::share::decode(link).scenarios;
         assert_eq!(names(&layouts), ["FSDP2 · batch 1", "DDP", "ZeRO-3", "ZeRO-2 · batch 4"]);

@@ -164,6 +164,9 @@ fn unsloths_switches_of_layers_are_read() {
     assert_eq!(whole.scenario.pictures.tower, VisionTower::Frozen);
     let attention = script("finetune_mlp_modules=False");
     assert_eq!(attention.scenario.lora.targets, LoraTargets::Attention);
+    assert_eq!(attention.scenario.pictures.tower, VisionTower::Trained);
+    let both = script("finetune_attention_modules=False, finetune_mlp_modules=True");
+    assert!(both.idle.iter().any(|said| said.contains("finetune_mlp_modules")), "{:?}", both.idle);
     assert_eq!(script("finetune_attention_modules=False").scenario.lora.targets, LoraTargets::Mlp);
     assert_eq!(
         left(&script("finetune_language_layers=False")),

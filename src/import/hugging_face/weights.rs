@@ -215,6 +215,7 @@ fn unsloths_layers(reader: &mut Reader, why: &str) {
             reader.set("vision-tower", tower.slug(), &said);
         }
         Some((_, said)) => reader.idle.push(said),
+        None if reader.scenario.sees() => reader.assume("vision-tower", VisionTower::Trained.slug(), why),
         None => {}
     }
     if let Some((on, said)) = reader.switch(&["finetune_language_layers"]) {
@@ -229,8 +230,14 @@ fn unsloths_layers(reader: &mut Reader, why: &str) {
         (Some((false, said)), Some((false, other))) => {
             reader.leave(&format!("{said}, {other}"), "no layer is left that would get adapters");
         }
-        (Some((false, said)), _) => reader.set("lora-targets", LoraTargets::Mlp.slug(), &said),
-        (_, Some((false, said))) => reader.set("lora-targets", LoraTargets::Attention.slug(), &said),
+        (Some((false, said)), other) => {
+            reader.set("lora-targets", LoraTargets::Mlp.slug(), &said);
+            reader.idle.extend(other.map(|(_, said)| said));
+        }
+        (other, Some((false, said))) => {
+            reader.set("lora-targets", LoraTargets::Attention.slug(), &said);
+            reader.idle.extend(other.map(|(_, said)| said));
+        }
         (attention, feed_forward) => {
             reader.idle.extend([attention, feed_forward].into_iter().flatten().map(|(_, said)| said));
             reader.assume("lora-targets", LoraTargets::AllLinear.slug(), why);

@@ -3,12 +3,13 @@
 use leptos::prelude::*;
 
 use crate::estimate::Estimate;
-use crate::hardware::Device;
+use crate::hardware::{Device, Vendor};
 use crate::issue::{Field, Issue, Severity};
 use crate::scenario::colocated::TRL_SHARE;
 use crate::scenario::keys::{Count, Key, ValueKind};
 use crate::scenario::{Choice, GpuChoice, LoraTargets, ModelChoice, Modules, Rollouts, Scenario};
 use crate::ui::controls::{Combobox, Select, Slider, Switch, TextBox};
+use crate::ui::format::Unit;
 use crate::ui::own::OwnModel;
 use crate::ui::picks;
 use crate::ui::scale::{self, Scale};
@@ -192,15 +193,15 @@ const fn scale(count: Count) -> &'static Scale {
     }
 }
 
-/// What a constant stands for on the scenario's card where it is 0.
-fn stands_for(field: Field, scenario: &Scenario) -> Option<Issue> {
-    let gpu = scenario.gpu().ok()?;
+/// What a constant stands for on the scenario's card where it is 0; nothing where the card has no CUDA.
+fn stands_for(field: Field, scenario: &Scenario, unit: Unit) -> Option<Issue> {
+    let gpu = scenario.gpu().ok().filter(|gpu| gpu.vendor == Vendor::Nvidia)?;
     let taken = match (field, scenario.reserve.context, scenario.reserve.workspace) {
         (Field::Context, 0, _) => gpu.context,
         (Field::Workspace, _, 0) => Bytes(Device::of(&gpu).workspace),
         _ => return None,
     };
-    Some(Issue::new(Severity::Note, field, format!("0 stands for {taken} on this card")))
+    Some(Issue::new(Severity::Note, field, format!("0 stands for {} on this card", unit.amount(taken))))
 }
 
 /// Called by its label and the sentence on it under the scenario's other choices.
@@ -211,7 +212,7 @@ fn number(key: &'static Key, (label, help): (&'static str, &'static str), count:
         move |scenario, value: f64| put(key, scenario, &(value as u64).to_string()),
     );
     let issues = issues(state, move |field| field == key.field);
-    let stands_for = state.of_scenario(move |scenario| stands_for(key.field, scenario));
+    let stands_for = state.of_scenario(move |scenario| stands_for(key.field, scenario, state.unit()));
     view! {
         <Slider
             id=key.name

@@ -306,7 +306,7 @@ class Scenario(TypedDict, total=False):
     #: MiB of the card that shall stay free, for what an estimate cannot know
     margin_mib: int
 
-    #: MiB that the process takes before its first tensor; 0 for what was measured for the card's generation (the document Sources names where)
+    #: MiB that the process takes before its first tensor; 0 for what was measured for the card's generation (data/SOURCES.md lists where)
     context_mib: int
 
     #: KiB of each workspace that cuBLAS is given, as CUBLAS_WORKSPACE_CONFIG says (:4096:8 is 32768); 0 for what PyTorch asks for (aten/src/ATen/cuda/CUDABlas.cpp): 32 MiB on Hopper, 8.125 MiB elsewhere

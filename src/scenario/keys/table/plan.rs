@@ -64,7 +64,7 @@ pub(super) const KEYS: &[Key] = &[
             "ctx",
             "context-mib",
             "CUDA context",
-            "MiB that the process takes before its first tensor; 0 for what was measured for the card's generation (the document Sources names where)",
+            "MiB that the process takes before its first tensor; 0 for what was measured for the card's generation (data/SOURCES.md lists where)",
         ],
         Field::Context,
         count!(Mebibytes, reserve.context),

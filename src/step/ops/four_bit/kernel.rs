@@ -223,6 +223,8 @@ mod tests {
             .and_then(|first| first.split('\t').nth(1))
             .map(|rows| rows.split(' ').map(|number| number.parse().expect("rows")).collect())
             .expect("the first line");
+        let lines: Vec<&str> = lines.collect();
+        assert!(lines.len() > 3_000, "{} shapes", lines.len());
         let mut wrong = Vec::new();
         for line in lines {
             let [capability, sms, dtype, inner, outer, mask] = line.split('\t').collect::<Vec<_>>()[..]
