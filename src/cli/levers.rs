@@ -9,7 +9,8 @@ use crate::export;
 use crate::hardware::Gpu;
 use crate::issue::Issue;
 use crate::plan::{Change, Layout, Lever, Levers, Use, Verdict, levers};
-use crate::scenario::Scenario;
+use crate::scenario::keys::Key;
+use crate::scenario::{Field, Scenario};
 use crate::units::{Bytes, grouped};
 
 /// Shows what to change so that a run fits: what each change saves and what it costs, from a run of the changed scenario
@@ -200,9 +201,14 @@ pub(super) fn fewest_in_words(scenario: &Scenario, fewest: &Result<Option<Layout
         Ok(Some(Layout { gpus: 1, needed, .. })) => format!("Fewest GPUs that hold it: 1, {needed}"),
         Ok(Some(layout)) => {
             let (gpus, engine) = (grouped(layout.gpus), layout.name());
+            // the number and the engine's name say these
+            let said = [Field::Gpus, Field::Sharding, Field::TensorParallel].map(Key::of);
+            let is_said = |change: &Change| {
+                said.iter().flatten().any(|key| key.label_for(&layout.scenario) == change.label)
+            };
             let beside: Vec<String> = Change::between(scenario, &layout.scenario, "gpus")
                 .iter()
-                .filter(|change| !["GPUs", "Sharding", "Tensor parallel"].contains(&change.label.as_str()))
+                .filter(|change| !is_said(change))
                 .map(|change| format!(", {}: {}", change.label, change.to))
                 .collect();
             format!(

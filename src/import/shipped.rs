@@ -8,139 +8,142 @@ use super::syntax::setting::of_table;
 /// Where trl has them.
 const TRLS_FOLDER: &str = "accelerate_configs";
 
-/// A file that is known by its name and the end of the path to the folder that it lies in.
-struct Shipped {
-    folder: &'static str,
-    file: &'static str,
-    /// What of it a reader of such files looks at, as JSON.
-    settings: &'static str,
+/// Files that are known by their names in a folder, whose path may have more before it.
+struct Folder {
+    path: &'static str,
+    /// Each with what of it a reader of such files looks at, as JSON.
+    files: &'static [(&'static str, &'static str)],
 }
 
 /// trl's (1.16, accelerate_configs), LLaMA-Factory's (examples/accelerate and examples/deepspeed, August 2026) and axolotl's (0.18,
 /// deepspeed_configs).
-const SHIPPED: &[Shipped] = &[
-    of_trl("single_gpu.yaml", r#"{"num_processes": 1, "mixed_precision": "bf16"}"#),
-    of_trl("multi_gpu.yaml", r#"{"num_processes": 8, "mixed_precision": "bf16"}"#),
-    of_trl(
-        "zero1.yaml",
-        r#"{"deepspeed_config": {"zero_stage": 1}, "num_processes": 8, "mixed_precision": "bf16"}"#,
-    ),
-    of_trl(
-        "zero2.yaml",
-        r#"{"deepspeed_config": {"zero_stage": 2}, "num_processes": 8, "mixed_precision": "bf16"}"#,
-    ),
-    of_trl(
-        "zero3.yaml",
-        r#"{"deepspeed_config": {"zero_stage": 3, "zero3_save_16bit_model": true}, "num_processes": 8, "mixed_precision": "bf16"}"#,
-    ),
-    of_trl(
-        "fsdp2.yaml",
-        r#"{"fsdp_config": {"fsdp_state_dict_type": "FULL_STATE_DICT", "fsdp_version": 2, "fsdp_reshard_after_forward": true}, "num_processes": 8, "mixed_precision": "bf16"}"#,
-    ),
-    launched_for_llama_factory(
-        "fsdp2_config.yaml",
-        r#"{"fsdp_config": {"fsdp_state_dict_type": "FULL_STATE_DICT", "fsdp_version": 2, "fsdp_reshard_after_forward": true}, "num_processes": 2, "mixed_precision": "bf16"}"#,
-    ),
-    launched_for_llama_factory(
-        "fsdp_config.yaml",
-        r#"{"fsdp_config": {"fsdp_state_dict_type": "FULL_STATE_DICT", "fsdp_sharding_strategy": "FULL_SHARD"}, "num_processes": 2, "mixed_precision": "bf16"}"#,
-    ),
-    launched_for_llama_factory(
-        "fsdp_config_offload.yaml",
-        r#"{"fsdp_config": {"fsdp_state_dict_type": "FULL_STATE_DICT", "fsdp_sharding_strategy": "FULL_SHARD", "fsdp_offload_params": true}, "num_processes": 2, "mixed_precision": "bf16"}"#,
-    ),
-    launched_for_llama_factory(
-        "fsdp_config_multiple_nodes.yaml",
-        r#"{"fsdp_config": {"fsdp_state_dict_type": "FULL_STATE_DICT", "fsdp_sharding_strategy": "FULL_SHARD"}, "num_processes": 16, "mixed_precision": "bf16"}"#,
-    ),
-    of_llama_factory("ds_z0_config.json", r#"{"zero_optimization": {"stage": 0}}"#),
-    of_llama_factory(
-        "ds_z2_config.json",
-        r#"{"zero_optimization": {"stage": 2, "overlap_comm": false, "reduce_bucket_size": 5e8, "contiguous_gradients": true}}"#,
-    ),
-    of_llama_factory(
-        "ds_z2_autotp_config.json",
-        r#"{"zero_optimization": {"stage": 2, "overlap_comm": false, "reduce_bucket_size": 5e8, "contiguous_gradients": true},
+const SHIPPED: [Folder; 4] = [
+    Folder {
+        path: TRLS_FOLDER,
+        files: &[
+            ("single_gpu.yaml", r#"{"num_processes": 1, "mixed_precision": "bf16"}"#),
+            ("multi_gpu.yaml", r#"{"num_processes": 8, "mixed_precision": "bf16"}"#),
+            (
+                "zero1.yaml",
+                r#"{"deepspeed_config": {"zero_stage": 1}, "num_processes": 8, "mixed_precision": "bf16"}"#,
+            ),
+            (
+                "zero2.yaml",
+                r#"{"deepspeed_config": {"zero_stage": 2}, "num_processes": 8, "mixed_precision": "bf16"}"#,
+            ),
+            (
+                "zero3.yaml",
+                r#"{"deepspeed_config": {"zero_stage": 3, "zero3_save_16bit_model": true}, "num_processes": 8, "mixed_precision": "bf16"}"#,
+            ),
+            (
+                "fsdp2.yaml",
+                r#"{"fsdp_config": {"fsdp_state_dict_type": "FULL_STATE_DICT", "fsdp_version": 2, "fsdp_reshard_after_forward": true}, "num_processes": 8, "mixed_precision": "bf16"}"#,
+            ),
+        ],
+    },
+    Folder {
+        path: "examples/accelerate",
+        files: &[
+            (
+                "fsdp2_config.yaml",
+                r#"{"fsdp_config": {"fsdp_state_dict_type": "FULL_STATE_DICT", "fsdp_version": 2, "fsdp_reshard_after_forward": true}, "num_processes": 2, "mixed_precision": "bf16"}"#,
+            ),
+            (
+                "fsdp_config.yaml",
+                r#"{"fsdp_config": {"fsdp_state_dict_type": "FULL_STATE_DICT", "fsdp_sharding_strategy": "FULL_SHARD"}, "num_processes": 2, "mixed_precision": "bf16"}"#,
+            ),
+            (
+                "fsdp_config_offload.yaml",
+                r#"{"fsdp_config": {"fsdp_state_dict_type": "FULL_STATE_DICT", "fsdp_sharding_strategy": "FULL_SHARD", "fsdp_offload_params": true}, "num_processes": 2, "mixed_precision": "bf16"}"#,
+            ),
+            (
+                "fsdp_config_multiple_nodes.yaml",
+                r#"{"fsdp_config": {"fsdp_state_dict_type": "FULL_STATE_DICT", "fsdp_sharding_strategy": "FULL_SHARD"}, "num_processes": 16, "mixed_precision": "bf16"}"#,
+            ),
+        ],
+    },
+    Folder {
+        path: "examples/deepspeed",
+        files: &[
+            ("ds_z0_config.json", r#"{"zero_optimization": {"stage": 0}}"#),
+            (
+                "ds_z2_config.json",
+                r#"{"zero_optimization": {"stage": 2, "overlap_comm": false, "reduce_bucket_size": 5e8, "contiguous_gradients": true}}"#,
+            ),
+            (
+                "ds_z2_autotp_config.json",
+                r#"{"zero_optimization": {"stage": 2, "overlap_comm": false, "reduce_bucket_size": 5e8, "contiguous_gradients": true},
             "tensor_parallel": {"autotp_size": 2}}"#,
-    ),
-    of_llama_factory(
-        "ds_z2_offload_config.json",
-        r#"{"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu", "pin_memory": true}, "overlap_comm": false,
+            ),
+            (
+                "ds_z2_offload_config.json",
+                r#"{"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu", "pin_memory": true}, "overlap_comm": false,
             "reduce_bucket_size": 5e8, "contiguous_gradients": true}}"#,
-    ),
-    of_llama_factory(
-        "ds_z3_config.json",
-        r#"{"zero_optimization": {"stage": 3, "overlap_comm": false, "contiguous_gradients": true, "reduce_bucket_size": "auto",
+            ),
+            (
+                "ds_z3_config.json",
+                r#"{"zero_optimization": {"stage": 3, "overlap_comm": false, "contiguous_gradients": true, "reduce_bucket_size": "auto",
             "stage3_prefetch_bucket_size": "auto", "stage3_param_persistence_threshold": "auto", "stage3_max_live_parameters": 1e9,
             "stage3_gather_16bit_weights_on_model_save": true}}"#,
-    ),
-    of_llama_factory(
-        "ds_z3_offload_config.json",
-        r#"{"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu", "pin_memory": true},
+            ),
+            (
+                "ds_z3_offload_config.json",
+                r#"{"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu", "pin_memory": true},
             "offload_param": {"device": "cpu", "pin_memory": true}, "overlap_comm": false, "contiguous_gradients": true,
             "reduce_bucket_size": "auto", "stage3_prefetch_bucket_size": "auto", "stage3_param_persistence_threshold": "auto",
             "stage3_max_live_parameters": 1e9,
             "stage3_gather_16bit_weights_on_model_save": true}}"#,
-    ),
-    of_axolotl("zero1.json", r#"{"zero_optimization": {"stage": 1, "overlap_comm": true}}"#),
-    of_axolotl(
-        "zero1_torch_compile.json",
-        r#"{"zero_optimization": {"stage": 1, "overlap_comm": true}, "compile": {"disable": false}}"#,
-    ),
-    of_axolotl(
-        "zero2.json",
-        r#"{"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}, "contiguous_gradients": true, "overlap_comm": true}}"#,
-    ),
-    of_axolotl(
-        "zero2_torch_compile.json",
-        r#"{"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}, "contiguous_gradients": true, "overlap_comm": true},
+            ),
+        ],
+    },
+    Folder {
+        path: "deepspeed_configs",
+        files: &[
+            ("zero1.json", r#"{"zero_optimization": {"stage": 1, "overlap_comm": true}}"#),
+            (
+                "zero1_torch_compile.json",
+                r#"{"zero_optimization": {"stage": 1, "overlap_comm": true}, "compile": {"disable": false}}"#,
+            ),
+            (
+                "zero2.json",
+                r#"{"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}, "contiguous_gradients": true, "overlap_comm": true}}"#,
+            ),
+            (
+                "zero2_torch_compile.json",
+                r#"{"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}, "contiguous_gradients": true, "overlap_comm": true},
             "compile": {"disable": false}}"#,
-    ),
-    of_axolotl(
-        "zero3.json",
-        r#"{"zero_optimization": {"stage": 3, "overlap_comm": true, "contiguous_gradients": true, "reduce_bucket_size": "auto",
+            ),
+            (
+                "zero3.json",
+                r#"{"zero_optimization": {"stage": 3, "overlap_comm": true, "contiguous_gradients": true, "reduce_bucket_size": "auto",
             "stage3_prefetch_bucket_size": "auto", "stage3_param_persistence_threshold": "auto", "max_live_parameters": 0,
             "gather_16bit_weights_on_model_save": true}}"#,
-    ),
-    of_axolotl(
-        "zero3_bf16.json",
-        r#"{"zero_optimization": {"stage": 3, "overlap_comm": true, "contiguous_gradients": true, "reduce_bucket_size": "auto",
+            ),
+            (
+                "zero3_bf16.json",
+                r#"{"zero_optimization": {"stage": 3, "overlap_comm": true, "contiguous_gradients": true, "reduce_bucket_size": "auto",
             "stage3_prefetch_bucket_size": "auto", "stage3_param_persistence_threshold": "auto", "max_live_parameters": 0,
             "gather_16bit_weights_on_model_save": true},
             "bf16": {"enabled": true}}"#,
-    ),
-    of_axolotl(
-        "zero3_bf16_cpuoffload_all.json",
-        r#"{"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu", "pin_memory": true},
+            ),
+            (
+                "zero3_bf16_cpuoffload_all.json",
+                r#"{"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu", "pin_memory": true},
             "offload_param": {"device": "cpu", "pin_memory": true}, "overlap_comm": true, "contiguous_gradients": true,
             "reduce_bucket_size": "auto", "stage3_prefetch_bucket_size": "auto", "stage3_param_persistence_threshold": "auto",
             "max_live_parameters": 0,
             "gather_16bit_weights_on_model_save": true}, "bf16": {"enabled": true}}"#,
-    ),
-    of_axolotl(
-        "zero3_bf16_cpuoffload_params.json",
-        r#"{"zero_optimization": {"stage": 3, "offload_param": {"device": "cpu", "pin_memory": true}, "overlap_comm": true,
+            ),
+            (
+                "zero3_bf16_cpuoffload_params.json",
+                r#"{"zero_optimization": {"stage": 3, "offload_param": {"device": "cpu", "pin_memory": true}, "overlap_comm": true,
             "contiguous_gradients": true, "reduce_bucket_size": "auto", "stage3_prefetch_bucket_size": "auto",
             "stage3_param_persistence_threshold": "auto", "max_live_parameters": 0,
             "gather_16bit_weights_on_model_save": true}, "bf16": {"enabled": true}}"#,
-    ),
+            ),
+        ],
+    },
 ];
-
-const fn of_trl(file: &'static str, settings: &'static str) -> Shipped {
-    Shipped { folder: TRLS_FOLDER, file, settings }
-}
-
-const fn launched_for_llama_factory(file: &'static str, settings: &'static str) -> Shipped {
-    Shipped { folder: "examples/accelerate", file, settings }
-}
-
-const fn of_llama_factory(file: &'static str, settings: &'static str) -> Shipped {
-    Shipped { folder: "examples/deepspeed", file, settings }
-}
-
-const fn of_axolotl(file: &'static str, settings: &'static str) -> Shipped {
-    Shipped { folder: "deepspeed_configs", file, settings }
-}
 
 /// Where such a file is named.
 pub(super) const FILES: [&str; 5] = [
@@ -173,11 +176,13 @@ pub(super) fn add(reader: &mut Reader) {
     for named in FILES {
         let Some(said) = reader.named(&[named]).pop() else { continue };
         let path = said.text().replace('\\', "/");
-        let Some(known) = SHIPPED.iter().find(|known| known.is_at(&path, named)) else { continue };
+        let Some(settings) = SHIPPED.iter().find_map(|folder| folder.settings_at(&path, named)) else {
+            continue;
+        };
         let taken = reader.take_each(&[named]);
         reader.idle.extend(taken.into_iter().map(|said| said.said));
         let file = path.rsplit('/').next().unwrap_or(&path);
-        let settings: Map<String, Value> = serde_json::from_str(known.settings).unwrap_or_default();
+        let settings: Map<String, Value> = serde_json::from_str(settings).unwrap_or_default();
         let is_another_engine = !reader.given(&ENGINES).is_empty();
         let is_of_an_engine =
             |name: &str| ["deepspeed_config.", "fsdp_config."].iter().any(|of| name.starts_with(of));
@@ -192,18 +197,18 @@ pub(super) fn add(reader: &mut Reader) {
     }
 }
 
-impl Shipped {
-    /// Whether a path is this file's. trl's command knows its own by their names alone (`--accelerate_config zero3`), and in trl's repository
-    /// some begin with `deepspeed_`.
-    fn is_at(&self, path: &str, option: &str) -> bool {
+impl Folder {
+    /// What the file at a path says, where it is one of these. trl's command knows its own by their names alone (`--accelerate_config zero3`),
+    /// and in trl's repository some begin with `deepspeed_`.
+    fn settings_at(&self, path: &str, option: &str) -> Option<&'static str> {
         let (folder, file) = path.rsplit_once('/').unwrap_or(("", path));
-        let is_in_folder = folder == self.folder || folder.ends_with(&format!("/{}", self.folder));
-        if self.folder != TRLS_FOLDER {
-            return is_in_folder && file == self.file;
-        }
-        let plain = file.strip_prefix("deepspeed_").unwrap_or(file);
-        let is_named = plain == self.file || Some(plain) == self.file.strip_suffix(".yaml");
-        is_named && (is_in_folder || folder.is_empty() && option == "accelerate_config")
+        let is_here = folder == self.path || folder.ends_with(&format!("/{}", self.path));
+        let is_trls = self.path == TRLS_FOLDER;
+        let is_of_its_command = is_trls && folder.is_empty() && option == "accelerate_config";
+        let plain = file.strip_prefix("deepspeed_").filter(|_| is_trls).unwrap_or(file);
+        let is_it = |known: &str| plain == known || is_trls && Some(plain) == known.strip_suffix(".yaml");
+        let mut files = self.files.iter().filter(|_| is_here || is_of_its_command);
+        files.find(|(known, _)| is_it(known)).map(|(_, settings)| *settings)
     }
 }
 
@@ -215,27 +220,28 @@ mod tests {
 
     #[test]
     fn what_is_known_of_each_is_json() {
-        for known in SHIPPED {
-            let settings: Result<Map<String, Value>, _> = serde_json::from_str(known.settings);
-            assert!(settings.is_ok_and(|settings| !settings.is_empty()), "{}", known.file);
+        for (file, settings) in SHIPPED.iter().flat_map(|folder| folder.files) {
+            let settings: Result<Map<String, Value>, _> = serde_json::from_str(settings);
+            assert!(settings.is_ok_and(|settings| !settings.is_empty()), "{file}");
         }
     }
 
     /// Each is known where its project has it, and nowhere else, beside a file of the user's own too.
     #[test]
     fn each_is_known_by_its_place() {
-        for known in SHIPPED {
+        let all = SHIPPED.iter().flat_map(|folder| folder.files.iter().map(|(file, _)| (folder.path, *file)));
+        for (path, file) in all {
             let read = |folder: &str| {
                 let text = format!(
                     "accelerate launch --config_file mine.yaml train.py --model_name_or_path Qwen/Qwen2.5-7B --deepspeed {folder}/{}",
-                    known.file
+                    file
                 );
-                let left = read(&text, &Scenario::default()).expect(known.file).left;
+                let left = read(&text, &Scenario::default()).expect(file).left;
                 let says = |word: &str| left.iter().any(|left| left.said.contains(word));
-                (says("mine.yaml"), says(&format!("{folder}/{}", known.file)))
+                (says("mine.yaml"), says(&format!("{folder}/{}", file)))
             };
-            assert_eq!(read(known.folder), (true, false), "{}", known.file);
-            assert_eq!(read("mine"), (true, true), "{}", known.file);
+            assert_eq!(read(path), (true, false), "{}", file);
+            assert_eq!(read("mine"), (true, true), "{}", file);
         }
         for text in [
             "trl sft --config sft.yaml --accelerate_config zero3",

@@ -59,11 +59,11 @@ impl fmt::Display for Share {
             f,
             "vLLM asks for its share of the whole card before it starts: {percent} % are {}, and {} were free. Others held {}: another process \
              (nvidia-smi lists it; an earlier run that has not ended is one), or a training in the same process (vllm_mode=\"colocate\"), which has \
-             its own part beside the share. Up to {} % were free (gpu_memory_utilization).",
+             its own part beside the share. A share of {:.2} was free (gpu_memory_utilization).",
             asked.bytes,
             free.bytes,
             self.held(),
-            self.most()
+            self.most() as f64 / 100.0
         )
     }
 }
