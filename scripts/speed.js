@@ -8,6 +8,14 @@ import { fileURLToPath } from "node:url";
 import { serve } from "../tests/e2e/support/server.js";
 
 const SLOW = { offline: false, latency: 150, downloadThroughput: 200_000, uploadThroughput: 200_000 };
+/** Links of several kinds: what they show is not on the page before its code. */
+const LINKS = {
+  "that fits": "#v=1&m=meta-llama/Llama-3.2-1B&method=full&gpu=a100-sxm-40gb",
+  "that does not": "#v=1&gpu=rtx-3060-12gb&b=4",
+  "of eight GPUs": "#v=1&m=Qwen/Qwen3-8B&method=full&gpus=8&gpu=h100-sxm-80gb&shard=fsdp2",
+  "of GRPO": "#v=1&task=grpo&m=Qwen/Qwen2.5-7B-Instruct&method=lora&st=trl&gpu=a100-sxm-80gb",
+  "to compare": "#v=1&view=compare&2.method=lora",
+};
 const HEAVY = "#v=1&m=meta-llama/Llama-3.1-405B&method=lora&gpu=b200&2.b=2&3.s=4096&4.s=8192";
 
 const short = process.argv.includes("--short");
@@ -40,8 +48,8 @@ function observe() {
   watch("layout-shift", ({ value }) => (window.seen.cls += value));
 }
 
-async function open(network) {
-  const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, serviceWorkers: "block" });
+async function open(network, width = 1280) {
+  const context = await browser.newContext({ viewport: { width, height: 900 }, serviceWorkers: "block" });
   const page = await context.newPage();
   await page.addInitScript(observe);
   await page.addInitScript(KEEP_MEMORY);
@@ -173,6 +181,15 @@ for (const [name, network, budget] of [["here", null, "150 ms"], ["at 1.6 Mbit/s
   print(`largest contentful paint ${name}`, ms(middle("lcp")), budget);
   print(`work of the longest task ${name}`, ms(middle("longest")), "50 ms");
   print(`layout shift ${name}`, middle("cls").toFixed(3), "0");
+}
+for (const [kind, link] of Object.entries(LINKS)) {
+  for (const width of [1280, 390]) {
+    const page = await open(null, width);
+    await visit(page, server.url + link);
+    await page.waitForTimeout(2000);
+    print(`layout shift of a link ${kind}, ${width} wide`, (await page.evaluate(() => window.seen.cls)).toFixed(3), "0");
+    await page.context().close();
+  }
 }
 const page = await open(null);
 await visit(page, server.url + HEAVY);

@@ -8,12 +8,13 @@ use leptos::prelude::*;
 
 use super::browser;
 use super::controls::Acts;
-use super::desk::{Desk, Place};
+use super::desk::Desk;
 use super::detail::Detail;
 use super::keyboard::Keyboard;
 use super::own;
 use super::panel::{Configure, Footer, Header, Panels, Sentence, Tabs, Toast, Verdict};
-use super::question::{self, Question};
+use super::question;
+use super::search;
 use super::state::State;
 use super::summary;
 use super::sync;
@@ -21,16 +22,19 @@ use super::theme::Theme;
 use crate::issue::Issue;
 use crate::share;
 
-/// How long, in milliseconds, the app waits for the close look at the first answer before it takes over without.
+/// How long, in milliseconds, the app waits for the close look at the first answer, which stands on the page already, before it takes
+/// over without.
 const PATIENCE: u32 = 3000;
+/// The same where a link is opened and nothing stands there yet.
+const PATIENCE_WITH_A_LINK: u32 = 1000;
 
 /// What the page begins with.
 #[derive(Clone, Default)]
 pub struct Start {
     /// What the address said.
     pub link: String,
-    /// The first scenario looked at closely, where that was done.
-    pub detail: Option<Arc<Detail>>,
+    /// The scenarios looked at closely, in order, where that was done.
+    pub details: Vec<Option<Arc<Detail>>>,
     /// Whether amounts are shown in decimal units.
     pub decimal: bool,
     /// The colours.
@@ -45,31 +49,27 @@ pub fn start() {
     }
     let start = Start {
         link: browser::link(),
-        detail: None,
+        details: Vec::new(),
         decimal: sync::stored_unit_is_decimal(),
         theme: Theme::stored(),
     };
+    // The app takes over once it knows as much as it will show: what came later would move what stands there.
     let desk = Desk::default();
-    if start.link.is_empty() {
-        // The first answer stands on the page already. The app takes over once it knows as much.
-        let waiting = Rc::new(Cell::new(Some((start, desk.clone()))));
-        let take_over = move |detail: Option<Arc<Detail>>| {
-            if let Some((start, desk)) = waiting.take() {
-                mount(Start { detail, ..start }, desk);
-            }
-        };
-        let impatient = take_over.clone();
-        let patience = browser::Later::default();
-        patience.run(PATIENCE, move || impatient(None));
-        let look = Question::Detail(Box::default());
-        desk.ask(Place::Scenario(0), look, move |answer| {
-            patience.cancel();
-            let Some(question::Answer::Detail(detail)) = answer else { return take_over(None) };
-            take_over(detail.map(Arc::from));
-        });
-    } else {
-        mount(start, desk);
-    }
+    let scenarios = share::decode(&start.link).scenarios;
+    let patience = browser::Later::default();
+    let wait = if start.link.is_empty() { PATIENCE } else { PATIENCE_WITH_A_LINK };
+    let waiting = Rc::new(Cell::new(Some((start, desk.clone()))));
+    let take_over = move |details: Vec<Option<Arc<Detail>>>| {
+        if let Some((start, desk)) = waiting.take() {
+            mount(Start { details, ..start }, desk);
+        }
+    };
+    let impatient = take_over.clone();
+    patience.run(wait, move || impatient(Vec::new()));
+    search::details(&desk, scenarios, move |details| {
+        patience.cancel();
+        take_over(details);
+    });
 }
 
 /// Puts the app on the page.
@@ -95,7 +95,9 @@ pub fn App(
     let state = State::new(shared.scenarios, desk);
     state.notices.set(shared.notices);
     state.decimal.set(start.decimal);
-    state.current().detail.set(start.detail);
+    for (slot, detail) in state.slots.into_iter().zip(start.details) {
+        slot.detail.set(detail);
+    }
     sync::open_view(state, &start.link);
     provide_context(state);
     provide_context(Acts(state.visits.into()));

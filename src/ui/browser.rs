@@ -166,6 +166,11 @@ pub fn reveal(id: &str) {
     }
 }
 
+/// The classes of what a click hit.
+pub fn classes_at(event: &web_sys::Event) -> Option<String> {
+    event.target()?.dyn_into::<web_sys::Element>().ok()?.get_attribute("class")
+}
+
 /// Milliseconds of a clock.
 pub fn now() -> f64 {
     js_sys::Date::now()

@@ -18,6 +18,16 @@ impl Part {
         Category::ALL.into_iter().map(Part::Tensors).chain([Part::Context])
     }
 
+    /// Which of them it is, from 0.
+    pub fn place(self) -> usize {
+        Part::all().position(|other| other == self).unwrap_or_default()
+    }
+
+    /// The part that an element of these classes is of: `part part-weights faded`.
+    pub fn of_class(classes: &str) -> Option<Part> {
+        Part::all().find(|part| classes.split_ascii_whitespace().any(|class| class == part.class()))
+    }
+
     /// The category whose tensors it is; the driver's share has none.
     pub const fn category(self) -> Option<Category> {
         match self {

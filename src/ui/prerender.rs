@@ -13,7 +13,7 @@ use crate::scenario::Scenario;
 pub fn first_answer() -> String {
     let html = Owner::new().with(|| {
         let detail = Detail::of(&Scenario::default()).map(Arc::new);
-        let start = Start { detail, ..Start::default() };
+        let start = Start { details: vec![detail], ..Start::default() };
         view! { <App start=start desk=Desk::default() /> }.to_html()
     });
     // They would tell an app that goes on with these elements where texts begin; this one draws its own.

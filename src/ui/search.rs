@@ -1,12 +1,30 @@
-//! What to change in a scenario and what its room is good for: searches whose runs several workers make at once.
+//! What is asked of the workers in several questions at once: close looks at scenarios, what to change in one, and what its room is good
+//! for.
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use super::desk::{Desk, Place};
+use super::detail::Detail;
 use super::question::{Answer, Question};
 use crate::plan::{Levers, Looks, USES, Use};
 use crate::scenario::Scenario;
+
+/// Looks at scenarios closely; nothing for one that has no answer, or where the worker failed.
+pub fn details(desk: &Desk, scenarios: Vec<Scenario>, then: impl FnOnce(Vec<Option<Arc<Detail>>>) + 'static) {
+    let look = |(position, scenario): (usize, &Scenario)| {
+        (Place::Scenario(position), Question::Detail(Box::new(scenario.clone())))
+    };
+    let questions = scenarios.iter().enumerate().map(look).collect();
+    ask_all(desk, questions, move |answers| {
+        let detail = |(answer, scenario)| match answer {
+            Some(Answer::Detail(detail)) => detail.map(|detail| Arc::new(Detail { scenario, ..*detail })),
+            _ => None,
+        };
+        then(answers.into_iter().zip(scenarios).map(detail).collect());
+    });
+}
 
 /// How many runs a worker is asked for at once: few, so that all workers end at about the same time.
 const TOGETHER: usize = 2;
@@ -40,15 +58,17 @@ pub fn changes(desk: &Desk, scenario: Scenario, then: impl FnOnce(Option<Levers>
     });
 }
 
-/// Finds what the room of a scenario is good for that gets through; where a worker failed, what the others found.
-pub fn uses(desk: &Desk, scenario: &Scenario, then: impl FnOnce(Vec<Use>) + 'static) {
+/// Finds what the room of a scenario is good for that gets through; where a worker failed, what the others found, and nothing where
+/// all did.
+pub fn uses(desk: &Desk, scenario: &Scenario, then: impl FnOnce(Option<Vec<Use>>) + 'static) {
     let question = |number| (Place::Use(number), Question::Use(Box::new(scenario.clone()), number));
     ask_all(desk, (0..USES).map(question).collect(), |answers| {
-        let found = |answer| match answer {
-            Some(Answer::Use(found)) => found.map(|found| *found),
+        let tried = answers.into_iter().filter_map(|answer| match answer {
+            Some(Answer::Use(found)) => Some(found.map(|found| *found)),
             _ => None,
-        };
-        then(answers.into_iter().filter_map(found).collect());
+        });
+        let tried: Vec<_> = tried.collect();
+        then((!tried.is_empty()).then(|| tried.into_iter().flatten().collect()));
     });
 }
 

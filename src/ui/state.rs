@@ -131,6 +131,8 @@ pub struct State {
     pub levers: RwSignal<Known<Levers>>,
     /// What the room of the active scenario is good for, where it gets through; likewise.
     pub uses: RwSignal<Known<Vec<Use>>>,
+    /// Whether no worker could try them.
+    pub untried: RwSignal<bool>,
     /// Whether all settings are in sight, and not only those that most people choose.
     pub unfolded: RwSignal<bool>,
     /// Whether something can be undone.
@@ -212,6 +214,7 @@ impl State {
             asked: Asked::new(),
             levers: RwSignal::new(None),
             uses: RwSignal::new(None),
+            untried: RwSignal::new(false),
             unfolded: RwSignal::new(false),
             can_undo: RwSignal::new(false),
             can_redo: RwSignal::new(false),

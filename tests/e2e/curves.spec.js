@@ -57,4 +57,6 @@ test("scenarios that are compared have a curve each", async ({ headroom, page })
   const figure = page.getByRole("figure", { name: "How far can I go?" });
   await expect(figure.locator(".curve")).toHaveCount(2, { timeout: 180_000 });
   await expect(figure.locator("text.name")).toHaveText(["A", "B"]);
+  const strokes = await figure.locator(".curve").evaluateAll((curves) => curves.map((curve) => getComputedStyle(curve).strokeDasharray));
+  expect(new Set(strokes).size).toBe(2);
 });

@@ -38,11 +38,16 @@ test("without a worker the page says so and stays usable", async ({ headroom, pa
   await page.route("**/worker.js", (route) => route.abort());
   await headroom.open();
   await expect(page.getByText("computed beside the page, by a Web Worker")).toBeVisible();
+  await expect(page.getByText("The changes could not be tried").first()).toBeVisible();
+  await expect(page.getByText("Trying the changes")).toBeHidden();
   await headroom.box("Micro-batch size").fill("64");
   await expect(headroom.verdict).toContainText("Does not fit");
   await page.unroute("**/worker.js");
   await headroom.box("Micro-batch size").fill("1");
   await expect(headroom.verdict).toContainText("PyTorch reserves");
   await expect(page.getByText("computed beside the page, by a Web Worker")).toBeHidden();
+  await expect(page.locator(".lever-buttons button").first()).toBeVisible();
+  await expect(page.getByText("The changes could not be tried")).toHaveCount(1);
+  await expect(page.getByText("The changes could not be tried")).toBeHidden();
   problems.length = 0;
 });

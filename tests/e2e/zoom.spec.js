@@ -63,3 +63,21 @@ test("any moment of the timeline opens the same way, and what was opened stays o
   await moment.getByRole("button", { name: /^Saved activations/ }).click();
   await expect(moment.locator(".zoom")).toHaveCount(0);
 });
+
+test("a stretch of the bar opens the part that it is, and closes it", async ({ headroom, page }) => {
+  await headroom.open();
+  for (const [part, row] of [["weights", /^Weights/], ["optimizer", /^Optimizer/]]) {
+    await headroom.chart.locator(`rect.part-${part}`).click();
+    const name = headroom.parts.getByRole("button", { name: row });
+    await expect(name).toHaveAttribute("aria-expanded", "true");
+    await expect(page.locator(`#why-${part} .zoom`).first()).toBeInViewport();
+    await headroom.chart.locator(`rect.part-${part}`).click();
+    await expect(name).toHaveAttribute("aria-expanded", "false");
+  }
+  // one that is folded among the small parts
+  const folded = headroom.parts.getByRole("button", { name: /small parts/ });
+  await expect(folded).toHaveAttribute("aria-expanded", "false");
+  await headroom.chart.locator("rect.part-gradients").dispatchEvent("click");
+  await expect(folded).toHaveAttribute("aria-expanded", "true");
+  await expect(page.locator("#why-gradients-small")).toBeVisible();
+});

@@ -15,6 +15,8 @@ pub struct Curve {
     pub name: String,
     /// What is needed at every stop, where that is known.
     pub points: Vec<Option<Bytes>>,
+    /// Which scenario's it is, from 0: each has a stroke of its own, solid, dashed, dotted or both.
+    pub position: usize,
     /// Whether it is the one that the controls change.
     pub active: bool,
 }
@@ -82,7 +84,8 @@ pub fn draw(curves: &[Curve], frame: &Frame<'_>, unit: Unit, width: u32) -> Stri
 impl Pen<'_, '_> {
     /// A curve, up to where it leaves the drawing.
     fn curve(&self, curve: &Curve, most: f64) {
-        let class = if curve.active { "curve" } else { "curve other" };
+        let other = if curve.active { "" } else { " other" };
+        let class = format!("curve stroke-{}{other}", curve.position);
         let points = curve.points.iter().enumerate();
         let points: Vec<(f64, f64)> =
             points.filter_map(|(index, bytes)| Some((index as f64, (*bytes)?.0 as f64))).collect();
@@ -132,7 +135,7 @@ mod tests {
     use super::*;
 
     fn drawn(points: &[Option<Bytes>], capacity: Bytes) -> String {
-        let curve = Curve { name: "A".to_owned(), points: points.to_vec(), active: true };
+        let curve = Curve { name: "A".to_owned(), points: points.to_vec(), position: 0, active: true };
         let stops: Vec<String> = (0..points.len()).map(|stop| stop.to_string()).collect();
         let frame = Frame { stops: &stops, capacity, chosen: (1., Bytes::gib(5.)), name: "Memory" };
         draw(&[curve], &frame, Unit::Binary, 600)
@@ -142,9 +145,13 @@ mod tests {
     fn a_curve_ends_where_it_leaves_the_drawing() {
         let points = [Some(Bytes::gib(4.)), None, Some(Bytes::gib(8.)), Some(Bytes::gib(400.))];
         let svg = drawn(&points, Bytes::gib(10.));
-        for part in
-            ["class=\"curve\"", "class=\"capacity\"", ">10.0 GiB on the card<", "class=\"dot\"", ">3<"]
-        {
+        for part in [
+            "class=\"curve stroke-0\"",
+            "class=\"capacity\"",
+            ">10.0 GiB on the card<",
+            "class=\"dot\"",
+            ">3<",
+        ] {
             assert!(svg.contains(part), "{part} is not in {svg}");
         }
         assert!(!svg.contains("NaN"));
@@ -154,33 +161,36 @@ mod tests {
     fn a_curve_that_comes_from_far_above_is_seen_where_it_comes_down() {
         let points = [900., 500., 70., 40.].map(|gib| Some(Bytes::gib(gib)));
         let svg = drawn(&points, Bytes::gib(80.));
-        assert_eq!(svg.matches("class=\"curve\"").count(), 1, "{svg}");
+        assert_eq!(svg.matches("class=\"curve stroke-0\"").count(), 1, "{svg}");
     }
 
     #[test]
     fn a_curve_far_above_the_card_is_seen() {
         let points = [Some(Bytes::gib(144.)), Some(Bytes::gib(150.)), Some(Bytes::gib(400.))];
         let svg = drawn(&points, Bytes::gib(60.));
-        assert!(svg.contains("class=\"curve\"") && svg.contains("class=\"capacity\""), "{svg}");
+        assert!(svg.contains("class=\"curve stroke-0\"") && svg.contains("class=\"capacity\""), "{svg}");
     }
 
     #[test]
     fn one_that_is_far_above_the_other_is_seen_beside_it() {
-        let curve = |name: &str, gib: [f64; 3], active| Curve {
-            name: name.to_owned(),
+        let curve = |position, gib: [f64; 3], active| Curve {
+            name: crate::ui::state::letter(position).to_owned(),
             points: gib.map(|gib| Some(Bytes::gib(gib))).to_vec(),
+            position,
             active,
         };
         let stops = ["1", "2", "3"].map(str::to_owned);
         let frame =
             Frame { stops: &stops, capacity: Bytes::gib(24.), chosen: (1., Bytes::gib(61.)), name: "Memory" };
         let svg = draw(
-            &[curve("A", [10., 14., 30.], false), curve("B", [60., 61., 90.], true)],
+            &[curve(0, [10., 14., 30.], false), curve(1, [60., 61., 90.], true)],
             &frame,
             Unit::Binary,
             600,
         );
-        assert!(svg.contains("class=\"curve\"") && svg.contains("class=\"curve other\""), "{svg}");
+        for class in ["class=\"curve stroke-0 other\"", "class=\"curve stroke-1\""] {
+            assert!(svg.contains(class), "{class} is not in {svg}");
+        }
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! Where the memory goes: the charts and what belongs to them.
 
+use leptos::ev::MouseEvent;
 use leptos::prelude::*;
 
-use super::breakdown::Breakdown;
+use super::breakdown::{Breakdown, Opened, explanations};
 use super::chart::Chart;
 use super::document::Grounds;
 use super::oom::OutOfMemory;
@@ -13,6 +14,7 @@ use crate::hardware::Gpu;
 use crate::memory::{Iteration, Memory};
 use crate::scenario::Scenario;
 use crate::ui::behind::Behind;
+use crate::ui::browser;
 use crate::ui::chart::card::{Named, draw_card};
 use crate::ui::chart::stack::{Bar, Layout, Segment, draw};
 use crate::ui::format::Unit;
@@ -127,11 +129,23 @@ fn with_repeats(notes: Vec<Note>) -> Vec<(Note, bool)> {
 pub fn Peak() -> impl IntoView {
     let state = State::of_page();
     let silent = move || state.shown().all(|slot| slot.estimate.with(|estimate| estimate.memory.is_none()));
+    let opened = Opened::none();
+    // a stretch of the bar opens the row of its part, which is what the keyboard opens
+    let open = move |event: MouseEvent| {
+        let part = browser::classes_at(&event).and_then(|classes| Part::of_class(&classes));
+        if part.is_some_and(|part| opened.turn(part)) {
+            request_animation_frame(move || {
+                part.into_iter().flat_map(explanations).for_each(|id| browser::reveal(&id))
+            });
+        }
+    };
     view! {
         <section class="panel peak" hidden=silent>
             <h2>"Memory at the peak"</h2>
-            <Chart label="Memory at the peak" draw=move |width| peak(state, width) />
-            <Breakdown />
+            <div on:click=open>
+                <Chart label="Memory at the peak" draw=move |width| peak(state, width) />
+            </div>
+            <Breakdown opened=opened />
         </section>
     }
 }

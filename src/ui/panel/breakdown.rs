@@ -20,7 +20,10 @@ const SMALL: f64 = 1.;
 
 /// The parts of all scenarios side by side.
 #[component]
-pub fn Breakdown() -> impl IntoView {
+pub fn Breakdown(
+    /// Which parts are open.
+    opened: Opened,
+) -> impl IntoView {
     let state = State::of_page();
     let alone = Signal::derive(move || state.alone());
     let compared = Signal::derive(move || !state.alone());
@@ -47,10 +50,7 @@ pub fn Breakdown() -> impl IntoView {
         view! { <td hidden=free(state, position) data-fit=class>{words}</td> }
     };
     let positions = 0..MOST_SCENARIOS;
-    // What was opened stays open when its row moves to the small ones and back.
-    let opened: Opened = StoredValue::new(Part::all().map(|_| RwSignal::new(false)).collect());
     let sizes = Memo::new(move |_| sizes(state));
-    let small_open = RwSignal::new(false);
     // Every part has a row in both places, of which one is shown at most: rows that came and went would leave a trace in whatever
     // they look at and seldom changes, as long as the page is open.
     let large = Part::all().map(|part| {
@@ -59,7 +59,7 @@ pub fn Breakdown() -> impl IntoView {
     });
     let small = Part::all().map(|part| {
         let listed = move || sizes.with(|(_, small)| small.contains(&part));
-        let shown = Signal::derive(move || small_open.get() && listed());
+        let shown = Signal::derive(move || opened.small.get() && listed());
         view! { <Row part=part opened=opened shown=shown small=true /> }
     });
     let apart = Memo::new(move |_| {
@@ -87,7 +87,7 @@ pub fn Breakdown() -> impl IntoView {
                 </thead>
                 <tbody>
                     {large.collect::<Vec<_>>()}
-                    <Small sizes=sizes open=small_open />
+                    <Small sizes=sizes open=opened.small />
                     {small.collect::<Vec<_>>()}
                 </tbody>
                 <tfoot>
@@ -130,8 +130,41 @@ fn free(state: State, position: usize) -> Signal<bool> {
     Signal::derive(move || state.is_free(position))
 }
 
-/// Whether the row of a part is open, by the order of [`Part::all`].
-type Opened = StoredValue<Vec<RwSignal<bool>>>;
+/// Which rows are open: what was opened stays so when it moves to the small parts and back.
+#[derive(Clone, Copy)]
+pub struct Opened {
+    /// By the order of [`Part::all`].
+    parts: StoredValue<Vec<RwSignal<bool>>>,
+    /// Whether the small parts are listed.
+    small: RwSignal<bool>,
+}
+
+impl Opened {
+    /// None is open.
+    pub fn none() -> Opened {
+        let parts = Part::all().map(|_| RwSignal::new(false)).collect();
+        Opened { parts: StoredValue::new(parts), small: RwSignal::new(false) }
+    }
+
+    fn of(self, part: Part) -> RwSignal<bool> {
+        self.parts.with_value(|parts| parts[part.place()])
+    }
+
+    /// Opens the row of a part, or closes it; among the small ones too. Whether it is open now.
+    pub fn turn(self, part: Part) -> bool {
+        let open = self.of(part);
+        open.update(|open| *open = !*open);
+        if open.get_untracked() {
+            self.small.set(true);
+        }
+        open.get_untracked()
+    }
+}
+
+/// Where the explanation of a part is, and where among the small parts.
+pub fn explanations(part: Part) -> [String; 2] {
+    ["", "-small"].map(|end| format!("why-{}{end}", part.slug()))
+}
 
 /// The parts that have a row of their own, and those that are folded into one: less than a hundredth of every scenario.
 type Sizes = (Vec<Part>, Vec<Part>);
@@ -249,8 +282,7 @@ fn Row(
     small: bool,
 ) -> impl IntoView {
     let state = State::of_page();
-    let place = Part::all().position(|other| other == part).unwrap_or_default();
-    let open = opened.with_value(|opened| opened[place]);
+    let open = opened.of(part);
     let compared = Signal::derive(move || !state.alone());
     let of_active = move |look: fn(Part, &Memory) -> String| {
         state.current().answer(|_, memory, _| look(part, memory)).unwrap_or_default()
@@ -258,14 +290,15 @@ fn Row(
     let width = Signal::derive(move || {
         state.current().answer(|_, memory, _| length(part, memory)).unwrap_or_else(|| "0".to_owned())
     });
-    let id = format!("why-{}{}", part.slug(), if small { "-small" } else { "" });
+    let [as_large, as_small] = explanations(part);
+    let id = if small { as_small } else { as_large };
     let about = id.clone();
     let explanation = move || {
         (open.get() && shown.get()).then(|| {
             let bytes = Signal::derive(move || of_active(|part, memory| exact(part.at_peak(memory))));
             let detail = Signal::derive(move || state.current().close_look());
             let inside = part.category().map(|category| {
-                view! { <Zoom detail=detail at=Signal::stored(None) category=category place=Place::Zoom(place) /> }
+                view! { <Zoom detail=detail at=Signal::stored(None) category=category place=Place::Zoom(part.place()) /> }
             });
             view! {
                 <p>{explained(&about, part.help())} " " {bytes} " at the peak."</p>

@@ -105,6 +105,7 @@ pub fn Curves() -> impl IntoView {
         let curve = |(position, points): (usize, Vec<Point>)| Curve {
             name: if alone { String::new() } else { letter(position).to_owned() },
             points: points.into_iter().take(count.get()).map(|point| point.map(|(bytes, _)| bytes)).collect(),
+            position,
             active: position == active,
         };
         let curves: Vec<Curve> = points().into_iter().enumerate().map(curve).collect();

@@ -23,6 +23,10 @@ use crate::units::Bytes;
 /// How long, in milliseconds, the controls must rest before levers are looked for.
 const REST: u32 = 150;
 
+/// What is said where nobody could try them.
+const UNTRIED: &str =
+    "The changes could not be tried: the worker beside the page did not answer. The next change tries again.";
+
 /// How many changes are buttons.
 const BUTTONS: usize = 3;
 
@@ -35,7 +39,7 @@ pub fn Levers() -> impl IntoView {
     let fits = Memo::new(move |_| fits(state));
     let is_behind =
         move || if fits.get() { is_behind(state, state.uses) } else { is_behind(state, state.levers) };
-    let busy = Signal::derive(move || (!unanswered.get() && is_behind()).to_string());
+    let busy = Signal::derive(move || (!unanswered.get() && !state.untried.get() && is_behind()).to_string());
     let repaired = Memo::new(move |_| match unanswered.get() {
         true => state.current().scenario.with(repairs),
         false => Vec::new(),
@@ -55,7 +59,8 @@ pub fn Levers() -> impl IntoView {
     };
     let buttons = move || {
         buttons().unwrap_or_else(|| {
-            view! { <p class="remark">"Trying the changes, a run for each …"</p> }.into_any()
+            let words = if state.untried.get() { UNTRIED } else { "Trying the changes, a run for each …" };
+            view! { <p class="remark">{words}</p> }.into_any()
         })
     };
     view! {
@@ -101,11 +106,15 @@ pub fn Changes() -> impl IntoView {
             .uses
             .with(|known| known.as_ref().map(|known| use_rows(state, &known.1, unit)).unwrap_or_default())
     });
-    let busy = Signal::derive(move || is_behind(state, state.levers));
-    let looks_for_uses = Signal::derive(move || fits(state) && is_behind(state, state.uses));
+    let busy = Signal::derive(move || !state.untried.get() && is_behind(state, state.levers));
+    let looks_for_uses =
+        Signal::derive(move || fits(state) && !state.untried.get() && is_behind(state, state.uses));
     view! {
         <section class="panel" aria-labelledby="changes-title">
             <h2 id="changes-title">"What can I change?"</h2>
+            <p class="remark" hidden=move || !state.untried.get()>
+                {UNTRIED}
+            </p>
             <Table
                 caption="Changes that save memory"
                 class="lever-table"
@@ -137,15 +146,20 @@ fn look_for(state: State) {
         let scenario = state.current().scenario.get();
         later.cancel();
         state.desk.with_value(search::forget);
+        state.untried.set(false);
         if state.current().estimate.with(|estimate| estimate.memory.is_none()) {
             return;
         }
         later.run(REST, move || {
             let (changed, used) = (scenario.clone(), scenario.clone());
             let take_changes = move |found: Option<Found>| {
+                state.untried.update(|untried| *untried |= found.is_none());
                 state.levers.set(found.map(|found| Arc::new((changed, found))));
             };
-            let take_uses = move |found: Vec<Use>| state.uses.set(Some(Arc::new((used, found))));
+            let take_uses = move |found: Option<Vec<Use>>| {
+                state.untried.update(|untried| *untried |= found.is_none());
+                state.uses.set(found.map(|found| Arc::new((used, found))));
+            };
             state.desk.with_value(|desk| {
                 search::changes(desk, scenario.clone(), take_changes);
                 if state.current().fit().is_some_and(|(_, verdict)| verdict.holds()) {
