@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::scenario::Stack;
+use crate::scenario::{Stack, WrappedBy};
 
 /// Settings of DeepSpeed that nothing reads where `all_gather_into_tensor` is there (deepspeed/runtime/utils.py
 /// `all_gather_dp_groups`).
@@ -32,6 +32,8 @@ pub(super) fn translated(case: &Value) -> Option<Value> {
     let engine = case.get("engine")?;
     let engine = engine.as_str().unwrap_or_default();
     let is_torchtune = case.get("stack").and_then(Value::as_str) == Some(Stack::Torchtune.slug());
+    let is_by_accelerate =
+        case.get("wrapped_by").and_then(Value::as_str) == Some(WrappedBy::Accelerate.slug());
     let mut out = Map::new();
     for (key, value) in case.as_object().into_iter().flatten() {
         let (key, value) = match (key.as_str(), value) {
@@ -44,8 +46,8 @@ pub(super) fn translated(case: &Value) -> Option<Value> {
             ("dtype", Value::String(dtype)) if dtype == "fp32" && !is_torchtune => {
                 ("dtype", json!("amp_bf16"))
             }
-            // what is followed of axolotl's loading
-            ("efficient_loading", Value::Bool(true)) => continue,
+            // what is followed of axolotl's loading; accelerate's two ways need the same once the model is there
+            ("efficient_loading", Value::Bool(on)) if *on || is_by_accelerate => continue,
             // what is merged into DeepSpeed's configuration
             ("ds", Value::Object(own)) => {
                 let offload = offload(own);

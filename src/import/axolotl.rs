@@ -220,10 +220,9 @@ fn wrapped(reader: &mut Reader, first_loads: Option<(bool, String)>) {
         return loading(reader, first_loads);
     }
     if reader.scenario.method == Method::Qlora {
-        let root = if reader.scenario.cluster.reshards_root { "on" } else { "off" };
-        let why = "axolotl 0.19 shards by a function of its own, which was not compared with 4-bit weights: like this one it leaves embedding and \
-                   head in the root, but gathers each adapter by itself";
-        reader.assume("reshard-root", root, why);
+        let why = "axolotl 0.19 shards by a function of its own, which was not compared with 4-bit weights: predicted as accelerate's, which gathers \
+                   embedding and head by themselves, and adapters with their layer";
+        reader.assume("wrapped-by", WrappedBy::Accelerate.slug(), why);
     }
 }
 

@@ -3,6 +3,7 @@
 use super::deepspeed;
 use super::reader::{Reader, Said, among};
 use super::shipped;
+use crate::scenario::software::Software;
 use crate::scenario::{Float8, Float8Layers, Method, Precision, Stack, WrappedBy};
 
 const IDLE: &[&str] = &[
@@ -284,20 +285,19 @@ fn fsdp(reader: &mut Reader) {
         None if words.contains("shard_grad_op") => reader.set("reshard-after-forward", "off", &said),
         None => reader.assume("reshard-after-forward", "on", "accelerate's default"),
     }
-    let by_accelerate = reader.scenario.cluster.wrapped_by == WrappedBy::Loop;
-    if reader.scenario.precision == Precision::AmpBf16Weights && by_accelerate {
-        match (reader.scenario.method, reader.scenario.stack) {
-            (Method::Full, _) => {
-                // accelerate/utils/fsdp_utils.py `fsdp2_prepare_model`
-                let why = "FSDP2 under mixed precision: accelerate makes what is trained float32 before it is sharded";
-                reader.set("precision", "amp-bf16", why);
-            }
-            (Method::Lora, stack) if stack != Stack::Trl => {
-                let why = "frozen bfloat16 weights in FSDP2's shards are predicted under trl alone";
-                reader.assume("precision", "amp-bf16", why);
-            }
-            (Method::Lora | Method::Qlora, _) => {}
-        }
+    if Software::of(reader.scenario.stack).runs_loop()
+        && reader.scenario.cluster.wrapped_by == WrappedBy::Loop
+    {
+        let why =
+            "transformers' Trainer has accelerate wrap the model (utils/fsdp_utils.py `fsdp2_prepare_model`)";
+        reader.assume("wrapped-by", WrappedBy::Accelerate.slug(), why);
+    }
+    if reader.scenario.precision == Precision::AmpBf16Weights
+        && (reader.scenario.method, reader.scenario.stack) == (Method::Full, Stack::Trl)
+    {
+        let why =
+            "FSDP2 under mixed precision: accelerate makes what is trained float32 before it is sharded";
+        reader.set("precision", "amp-bf16", why);
     }
     match reader.switch(&[
         "fsdp_config.fsdp_offload_params",

@@ -5,8 +5,8 @@ use serde_json::{Map, Value};
 use super::reader::Reader;
 use super::syntax::python::{Call, Script};
 use super::syntax::setting::{Setting, flatten, text};
-use crate::scenario::Scenario;
 use crate::scenario::keys::Key;
+use crate::scenario::{Scenario, WrappedBy};
 
 /// The calls with which a loop shares its work among GPUs.
 #[derive(Debug, Default)]
@@ -94,9 +94,11 @@ pub(super) fn engine(reader: &mut Reader) {
         let why = "FSDP of the first version is predicted as FSDP2, which shards parameter by parameter";
         reader.leave(&said.said, why);
         reader.set("shard", "fsdp2", &said.said);
+        reader.quietly("wrapped-by", WrappedBy::Loop.slug());
     }
     if let Some(said) = reader.take(&["fully_shard"]) {
         reader.set("shard", "fsdp2", &said.said);
+        reader.quietly("wrapped-by", WrappedBy::Loop.slug());
         if said.text() != "layer by layer" {
             reader.leave(
                 &said.said,

@@ -185,6 +185,7 @@ choices! {
     /// Who wraps the model for FSDP2 where no trainer of its own does.
     WrappedBy {
         Loop = "loop", "fully_shard", "fully_shard on every layer and the model, as one writes it in a loop of one's own.";
+        Accelerate = "accelerate", "accelerate", "accelerate's fsdp2_prepare_model under transformers' Trainer (fsdp_version: 2), as LLaMA-Factory and scripts have it: embedding and head by themselves, trained shards float32 under mixed precision, nothing reduced before the last micro-batch.";
         Axolotl = "axolotl", "axolotl", "axolotl's fsdp2_prepare_model under transformers' Trainer: weights as they were loaded, under autocast, nothing reduced before the last micro-batch, each adapter by itself.";
     }
 }

@@ -4,7 +4,7 @@ use super::keys::{Key, keys};
 use super::software::Software;
 use super::{
     Allocator, AttentionKernel, Checkpointing, CpuOffload, Field, Mask, Method, Optimizer, Precision,
-    Reference, Scenario, Sharding, Split, Stack, StepTime, Task, TransformerImpl,
+    Reference, Scenario, Sharding, Split, Stack, StepTime, Task, TransformerImpl, WrappedBy,
 };
 use crate::hardware::ComputeCapability;
 
@@ -34,6 +34,9 @@ impl Scenario {
             Task::Generate => usual.method = Method::Full,
             // `DataCollatorWithPadding`
             Task::Classify => {
+                if self.trains_an_encoder() {
+                    usual.method = Method::Full;
+                }
                 (usual.stack, usual.mask, usual.batch, usual.sequence) =
                     (Stack::Transformers, Mask::Padded, 8, 512)
             }
@@ -42,6 +45,9 @@ impl Scenario {
             Task::Embed => {
                 (usual.stack, usual.mask, usual.batch, usual.sequence) =
                     (Stack::Transformers, Mask::Padded, 64, 256);
+                if self.trains_an_encoder() {
+                    usual.method = Method::Full;
+                }
                 (usual.lora.fp32_adapters, usual.quantization.prepare) = (false, false);
             }
             // trl's is the only code that is modelled; answers are of different lengths
@@ -160,6 +166,12 @@ impl Scenario {
         architecture.parameters().saturating_mul(bits) / 8 > gpu.memory.0
     }
 
+    /// Whether an encoder learns a task of its own, such as BERT: it is small, and trained whole.
+    fn trains_an_encoder(&self) -> bool {
+        matches!(self.task, Task::Classify | Task::Embed)
+            && self.architecture().is_ok_and(|model| model.classifier.is_some())
+    }
+
     /// Mixed precision over the weights as they are published, or what the library has instead; fp16 where the card has no
     /// bfloat16.
     fn usual_precision(&self) -> Precision {
@@ -167,12 +179,14 @@ impl Scenario {
             || self.is_usually_sharded()
             || self.cluster.sharding != Sharding::Ddp;
         match (self.stack, self.has_bfloat16()) {
+            // encoders were published in float32, before others were in 16 bits
+            (Stack::Transformers | Stack::Liger, true) if self.trains_an_encoder() => Precision::AmpBf16,
             // as the weights are published
             (_, true) if !self.task.trains() => Precision::Bf16,
             (_, false) if !self.task.trains() => Precision::Fp16,
             // fully_shard's MixedPrecisionPolicy keeps float32 shards and gathers them in bfloat16
             (Stack::Transformers | Stack::Liger, true)
-                if self.cluster.is_many() && shards && !self.is_wrapped_by_axolotl() =>
+                if self.cluster.is_many() && shards && self.wrapper() == WrappedBy::Loop =>
             {
                 Precision::AmpBf16
             }
@@ -318,6 +332,23 @@ mod tests {
         scenario.change(|scenario| scenario.method = method);
         scenario.change(|scenario| scenario.gpu = GpuChoice::Catalogue(gpu.into()));
         scenario
+    }
+
+    /// An encoder is trained whole, over the float32 weights that it was published in; a decoder as others are.
+    #[test]
+    fn encoders_are_trained_whole() {
+        let of = |task, model: &str| {
+            let mut scenario = Scenario::default();
+            scenario.change(|scenario| scenario.task = task);
+            scenario.change(|scenario| scenario.model = ModelChoice::Catalogue(model.into()));
+            assert!(estimate(&scenario).memory.is_some(), "{model}");
+            (scenario.method, scenario.precision)
+        };
+        for (task, model) in [(Task::Embed, "BAAI/bge-m3"), (Task::Classify, "google-bert/bert-base-uncased")]
+        {
+            assert_eq!(of(task, model), (Method::Full, Precision::AmpBf16), "{model}");
+        }
+        assert_eq!(of(Task::Classify, "Qwen/Qwen3-8B"), (Method::Qlora, Precision::AmpBf16Weights));
     }
 
     #[test]

@@ -138,10 +138,12 @@ impl Scenario {
             && !self.task.is_of_odds()
     }
 
-    /// Whether axolotl's function wraps the model for FSDP2.
-    pub(crate) fn is_wrapped_by_axolotl(&self) -> bool {
-        let is_said = self.cluster.wrapped_by == WrappedBy::Axolotl;
-        is_said && self.cluster.is_fsdp2() && Software::of(self.stack).runs_loop()
+    /// Who wraps the model for FSDP2 where no trainer of its own does; a loop of one's own everywhere else.
+    pub(crate) fn wrapper(&self) -> WrappedBy {
+        match self.cluster.is_fsdp2() && Software::of(self.stack).runs_loop() {
+            true => self.cluster.wrapped_by,
+            false => WrappedBy::Loop,
+        }
     }
 
     /// Which checkpoints its trainer makes.

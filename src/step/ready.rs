@@ -207,7 +207,8 @@ impl<'a> Ready<'a> {
     /// Whether an engine lays out the loaded model anew, or moves it to the GPU, when the training has begun: nobody empties the
     /// allocator's cache then.
     pub fn lays_out_anew(&self) -> bool {
-        let moves_in = |built: &Built<'_>| self.cluster.is_fsdp2() && is_loaded_on_cpu(built.member);
+        let moves_in =
+            |built: &Built<'_>| self.cluster.is_fsdp2() && is_loaded_on_cpu(self.cluster, built.member);
         self.cluster.is_zero() || self.models.iter().any(|built| built.part.is_some() || moves_in(built))
     }
 

@@ -192,6 +192,9 @@ pub static TORCHTUNE: File = File::of("torchtune-ranks");
 /// One rank of axolotl under FSDP2: rows that the code was written beside, then `-held-`.
 pub static AXOLOTL: File = File::of("axolotl-ranks");
 
+/// One rank of transformers' Trainer over what accelerate wraps for FSDP2: rows that the code was written beside, then `-held-`.
+pub static TRAINER: File = File::of("trainer-ranks");
+
 /// What `generate` of transformers took, with a growing cache, a static one or none: rows that the code was written beside, then `-after-`.
 pub static GENERATE: File = File::of("generate");
 
@@ -267,7 +270,7 @@ pub static MEGATRON_LM: File = File::of("megatron-lm");
 pub static PUBLISHED: File = File::of("published");
 
 /// All of them, in the order of `data/measured.tsv`.
-pub static FILES: [&File; 52] = [
+pub static FILES: [&File; 53] = [
     &NULL_DEVICE,
     &FAMILIES,
     &STACKS,
@@ -297,6 +300,7 @@ pub static FILES: [&File; 52] = [
     &TENSORS,
     &TORCHTUNE,
     &AXOLOTL,
+    &TRAINER,
     &GENERATE,
     &EXPERT_LAYERS,
     &VISION,

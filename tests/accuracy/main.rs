@@ -142,6 +142,11 @@ fn every_row_of_axolotls_ranks_is_predicted() {
 }
 
 #[test]
+fn every_row_of_trainers_ranks_is_predicted() {
+    TRAINER.is_predicted(20, [0.001, 0.002, 0.002], [0.001, 3.9, 3.9]);
+}
+
+#[test]
 fn every_row_of_transformer_engine_is_predicted() {
     TRANSFORMER_ENGINE.is_predicted(43, [0.0015, 0.043, 0.23], [0.11, 5.5, 6.9]);
 }

@@ -168,9 +168,13 @@ fn axolotl_wraps_the_model_itself() {
     assert_eq!(wrapped("  fsdp_version: 2\n"), own);
     assert_eq!(wrapped("fsdp_version: 2\nadapter: lora\nlora_r: 8\n"), own);
     // the first FSDP is accelerate's; 4-bit weights were not compared
-    assert_eq!(wrapped("  reshard_after_forward: true\n"), (WrappedBy::Loop, Precision::AmpBf16));
+    assert_eq!(
+        wrapped("  reshard_after_forward: true\n"),
+        (WrappedBy::Accelerate, Precision::AmpBf16Weights)
+    );
     let four_bit = read(&yaml("fsdp_version: 2\nadapter: qlora\nlora_r: 8\n"));
-    assert_eq!(four_bit.scenario.cluster.wrapped_by, WrappedBy::Loop);
+    assert_eq!(four_bit.scenario.cluster.wrapped_by, WrappedBy::Accelerate);
+    assert!(estimate(&four_bit.scenario).memory.is_some());
     assert!(four_bit.assumed.iter().any(|assumed| assumed.why.contains("a function of its own")));
     // each GPU has the whole model otherwise
     let whole = read("base_model: Qwen/Qwen3-8B\ndp_shard_size: 4\nfsdp_version: 2\n");

@@ -7,7 +7,7 @@ use crate::model::modeling::{FloatRotary, Router};
 use crate::scenario::software::{Software, Trainer};
 use crate::scenario::{
     AttentionKernel, Checkpointing, Cluster, CpuOffload, Field, Issue, Lengths, LossKernel, Mask, Method,
-    Optimizer, Scenario, Severity, Sharding, Stack, Task, TransformerImpl,
+    Optimizer, Scenario, Severity, Sharding, Stack, Task, TransformerImpl, WrappedBy,
 };
 use crate::units::grouped;
 
@@ -89,24 +89,24 @@ pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, i
                 }
                 let after =
                     if scenario.cluster.reshards { "resharded after forward" } else { "kept after forward" };
-                let message = match Software::of(scenario.stack).trainer {
-                    Trainer::Trl => format!(
+                let message = match (Software::of(scenario.stack).trainer, scenario.wrapper()) {
+                    (Trainer::Trl, _) | (Trainer::Loop, WrappedBy::Accelerate) => format!(
                         "this is fully_shard as accelerate calls it (fsdp_version: 2, TRANSFORMER_BASED_WRAP), {after}: trained shards \
                          are float32 under mixed precision, gradients are summed in {half} and kept whole until the last \
                          micro-batch, and the output head stays gathered from forward to backward"
                     ),
-                    Trainer::Torchtune => format!(
+                    (Trainer::Torchtune, _) => format!(
                         "this is fully_shard as torchtune's distributed recipes call it (torchtune.training.shard_model), {after}: without a \
                          policy of mixed precision, gathered, computed and summed in the weights' type, and reduced in every micro-batch"
                     ),
-                    Trainer::Loop if scenario.is_wrapped_by_axolotl() => format!(
+                    (Trainer::Loop, WrappedBy::Axolotl) => format!(
                         "this is fully_shard as axolotl calls it (fsdp_version: 2, TRANSFORMER_BASED_WRAP, cpu_ram_efficient_loading), {after}, \
                          the root as the layers: shards, gradients and states have the type that the weights were loaded in, gradients are kept \
                          whole until the last micro-batch"
                     ),
-                    Trainer::Loop | Trainer::Megatron => format!(
+                    (Trainer::Loop, WrappedBy::Loop) | (Trainer::Megatron, _) => format!(
                         "this is fully_shard with MixedPrecisionPolicy(param_dtype=torch.{half}) on every layer and the model, \
-                         {after}; what accelerate adds is followed with trl as the training library"
+                         {after}; what accelerate adds is followed with wrapped-by accelerate, and with trl as the training library"
                     ),
                 };
                 issues.push(Issue::new(Severity::Note, Field::Sharding, message));
@@ -221,7 +221,8 @@ pub(super) fn recomputed_otherwise(scenario: &Scenario, architecture: &Architect
         && architecture.blocks.iter().any(
             |block| matches!(&block.mixer, Mixer::Attention(attention) if attention.rotary == Rotary::Float32),
         );
-    let by_loop = Software::of(scenario.stack).trainer == Trainer::Loop && !scenario.is_wrapped_by_axolotl();
+    let by_loop =
+        Software::of(scenario.stack).trainer == Trainer::Loop && scenario.wrapper() == WrappedBy::Loop;
     let recomputes = scenario.checkpointing == Checkpointing::NonReentrant && scenario.task.trains();
     if !(in_float32 && by_loop && recomputes && scenario.cluster.is_fsdp2()) {
         return None;
@@ -292,11 +293,12 @@ fn not_compared(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec
     let is_adamw = matches!(scenario.optimizer, Optimizer::AdamW | Optimizer::AdamWFused);
     let is_whole = scenario.cluster.sharding == Sharding::Ddp && scenario.divided().tensor == 1;
     let optimizer = (is_whole && !is_adamw).then(|| scenario.optimizer.label());
-    // collators of trl and axolotl bring a mask
-    let by_axolotl = scenario.is_wrapped_by_axolotl();
+    // collators of trl and axolotl bring a mask, and those that transformers' Trainer is given
+    let by_axolotl = scenario.wrapper() == WrappedBy::Axolotl;
+    let under_trainer = scenario.stack == Stack::Trl || scenario.wrapper() != WrappedBy::Loop;
     let is_usual = match scenario.mask {
         Mask::None => true,
-        Mask::Ones | Mask::Padded => scenario.stack == Stack::Trl || by_axolotl,
+        Mask::Ones | Mask::Padded => under_trainer,
         Mask::Packed | Mask::PaddingFree => false,
     };
     let when = |is_so: bool, words: &'static str| is_so.then_some(words);
@@ -307,7 +309,10 @@ fn not_compared(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec
         when(scenario.dropout.is_some_and(|dropout| dropout > 0), "dropout"),
         when(scenario.lengths != Lengths::Equal, "varying lengths"),
         when(by_axolotl && scenario.cluster.replicas > 1, "replicas of shards as axolotl wraps them"),
-        when(by_axolotl && scenario.stack == Stack::Liger, "Liger's kernels as axolotl wraps them"),
+        when(
+            scenario.wrapper() != WrappedBy::Loop && scenario.stack == Stack::Liger,
+            "Liger's kernels under transformers' Trainer",
+        ),
         when(habits.keeps_outputs, "kept outputs"),
         when(habits.fills_cache, "a cache of keys and values"),
         when(!has_a_measured_loss(scenario), "this loss kernel"),

@@ -32,7 +32,7 @@ impl<'a> Pass<'_, 'a> {
                 _,
             )
             | (LossKernel::Liger | LossKernel::Cut, Weight::Quantised(_)) => {
-                let logits = self.logits(&hidden);
+                let logits = self.machine.head_unit(&hidden, |hidden| self.logits(hidden));
                 (self.labels_loss(&logits), vec![logits])
             }
             (LossKernel::Chunked, _) => self.logits_in_chunks(self.transformed(&hidden), &head),

@@ -9,7 +9,7 @@ use crate::scenario::software::{ModelCode, Software};
 use crate::scenario::{Checkpointing, Mask};
 use crate::step::autograd::{Edge, HELD};
 use crate::step::heap::{NOTHING, StorageId};
-use crate::step::parallel::{Module, is_by_accelerate};
+use crate::step::parallel::Module;
 use crate::step::params::ParamId;
 use crate::step::tensor::{Tensor, Value};
 use crate::step::what::{Dims, Rows, What, roles};
@@ -386,7 +386,7 @@ impl<'a> Pass<'_, 'a> {
             || self.tower.is_some()
             || self.lengthens_by() > 0
             || self.member.keeps_inputs()
-            || self.shards && is_by_accelerate(self.member)
+            || self.shards && self.machine.with(|state| state.parallel.has_units_by_accelerate())
             || self.member.checkpointing == Checkpointing::Offloaded
             || self.embedding_dropout();
         let id = self.machine.with(|state| state.leaf(&hidden.value, self.apart != Apart::Few || between));

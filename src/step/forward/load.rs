@@ -26,7 +26,6 @@ use crate::scenario::tuners::scaled;
 use crate::scenario::{Checkpointing, Float8Layers, Method, Optimizer, Precision, Tuner, VisionTower};
 use crate::step::machine::{Machine, State};
 use crate::step::ops::linear::{self, Shape, Weight};
-use crate::step::parallel::is_by_accelerate;
 
 /// The element type of autocast, where it is used.
 pub(super) fn autocast_dtype(precision: Precision) -> Option<Dtype> {
@@ -146,9 +145,8 @@ impl<'a> Model<'a> {
         // accelerate has its optimizer step float32 shards under mixed precision
         let upcast = autocast_dtype(member.precision).is_some()
             && member.method == Method::Full
-            && state.parallel.has_units()
-            && member.training.is_some()
-            && is_by_accelerate(member);
+            && state.parallel.has_units_by_accelerate()
+            && member.training.is_some();
         let dtype = if prepared || upcast { Dtype::F32 } else { base };
         let checkpoints = member.checkpointing != Checkpointing::Off;
         let first = state.params.list.len();
@@ -231,8 +229,7 @@ impl<'a> Model<'a> {
         }
         // the first layer is given what needs no gradient, what the outputs or another pass of the graph hold, what is there while the embedding is gathered in
         // backward, or what is of another element type
-        let keeps_leaf =
-            member.keeps_inputs() || loader.state.parallel.has_units() && is_by_accelerate(member);
+        let keeps_leaf = member.keeps_inputs() || loader.state.parallel.has_units_by_accelerate();
         let first_apart = member.method != Method::Full && (!inputs_require_grad || keeps_leaf)
             || families::single::has_wide_residual(architecture)
             || families::keeps_weights(modeling.code)

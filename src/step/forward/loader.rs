@@ -25,7 +25,6 @@ use crate::step::ops::linear::{self, Adapter, Shape, Weight};
 use crate::step::ops::merged::Mergeable;
 use crate::step::ops::norm::NormLayer;
 use crate::step::ops::{eight_bit, gptq, packed, weight_only};
-use crate::step::parallel::is_loaded_on_cpu;
 use crate::step::params::ParamId;
 use crate::step::what::torch;
 use crate::step::what::{Dims, Rank, What};
@@ -143,7 +142,7 @@ impl Loader<'_> {
 
     /// Whether the model is put together in the CPU's memory.
     fn is_on_cpu(&self) -> bool {
-        is_loaded_on_cpu(self.member) && self.state.parallel.shards_from_cpu()
+        self.state.parallel.shards_from_cpu(self.member)
     }
 
     /// Runs `body`, which happens in that part of the loading.

@@ -28,7 +28,9 @@ impl Model<'_> {
                 _ if !self.shards => Loading::InPlace,
                 Wrapper::Torchtune => Loading::FromCheckpoint,
                 Wrapper::Axolotl => Loading::FromFirst,
-                Wrapper::Loop | Wrapper::Accelerate if is_loaded_on_cpu(self.member) => Loading::FromCpu,
+                Wrapper::Loop | Wrapper::Accelerate if is_loaded_on_cpu(cluster, self.member) => {
+                    Loading::FromCpu
+                }
                 Wrapper::Loop | Wrapper::Accelerate => Loading::InPlace,
             },
             ends: self.ends(wrapper, cluster.sharded),

@@ -63,6 +63,7 @@ impl Wrapper {
             (Trainer::Trl, _) => Wrapper::Accelerate,
             (Trainer::Torchtune, _) => Wrapper::Torchtune,
             (Trainer::Loop, WrappedBy::Axolotl) => Wrapper::Axolotl,
+            (Trainer::Loop, WrappedBy::Accelerate) => Wrapper::Accelerate,
             (Trainer::Loop, WrappedBy::Loop) | (Trainer::Megatron, _) => Wrapper::Loop,
         }
     }

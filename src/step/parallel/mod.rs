@@ -128,7 +128,7 @@ fn groups_parameters(member: &Member) -> bool {
 /// Whether ZeRO-3 divides weights as they are read: where transformers knows of the engine by then, from the Trainer's arguments, and they
 /// are not quantised (transformers 5.17 modeling_utils.py `needs_zero3_init`). A plain loop makes the model whole first here.
 fn divides_read(member: &Member) -> bool {
-    is_by_accelerate(member) && member.method != Method::Qlora
+    Software::of(member.stack).trainer == Trainer::Trl && member.method != Method::Qlora
 }
 
 /// Whether adapters stay float32 beside weights that ZeRO-3 divided. trl has peft leave them in the weights' type then
@@ -138,15 +138,15 @@ fn widens_adapters(member: &Member, learns_labels: bool) -> bool {
     divides_read(member) && (early || member.loss == LossKernel::LogSoftmax)
 }
 
-/// Whether accelerate wraps the model and puts autocast around it, as transformers' Trainer has it done.
-pub(super) fn is_by_accelerate(member: &Member) -> bool {
-    Software::of(member.stack).trainer == Trainer::Trl
+/// Whether accelerate wraps the model under FSDP2, as transformers' Trainer has it done.
+pub(super) fn is_by_accelerate(cluster: Cluster, member: &Member) -> bool {
+    Wrapper::of(cluster, Software::of(member.stack).trainer) == Wrapper::Accelerate
 }
 
-/// Whether a model that is sharded is loaded into the CPU's memory: quantised ones, and those that transformers' Trainer is given,
+/// Whether a model that FSDP2 shards is loaded into the CPU's memory: quantised ones, and those that transformers' Trainer is given,
 /// which leaves moving them to FSDP (transformers 5.17 trainer.py `place_model_on_device`).
-pub(super) fn is_loaded_on_cpu(member: &Member) -> bool {
-    member.method == Method::Qlora || is_by_accelerate(member)
+pub(super) fn is_loaded_on_cpu(cluster: Cluster, member: &Member) -> bool {
+    member.method == Method::Qlora || is_by_accelerate(cluster, member)
 }
 
 impl Parallel {
@@ -302,10 +302,15 @@ impl Parallel {
         self.zero3().and_then(Zero3::divides_read)
     }
 
-    /// Whether a quantised model is loaded into the CPU's memory, and moved and sharded unit by unit: on the GPU each rank
-    /// would have to hold it whole (transformers' quantizers load it there unless `device_map="cpu"` says otherwise).
-    pub fn shards_from_cpu(&self) -> bool {
-        self.has_units()
+    /// Whether accelerate made the units.
+    pub fn has_units_by_accelerate(&self) -> bool {
+        self.fsdp2().is_some_and(|fsdp| fsdp.wrapper() == Wrapper::Accelerate)
+    }
+
+    /// Whether a model is loaded into the CPU's memory, and moved and sharded unit by unit: a quantised one each rank would have to
+    /// hold whole on the GPU (transformers' quantizers load it there unless `device_map="cpu"` says otherwise).
+    pub fn shards_from_cpu(&self, member: &Member) -> bool {
+        self.has_units() && (member.method == Method::Qlora || self.has_units_by_accelerate())
     }
 
     /// Whether what a rank keeps of the model is in the CPU's memory.

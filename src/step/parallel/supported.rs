@@ -1,6 +1,6 @@
 //! What of a job on many GPUs is modelled: what was compared with the engines' own code.
 
-use super::{Wrapper, is_by_accelerate};
+use super::Wrapper;
 use crate::issue::{Field, Issue};
 use crate::job::{Act, Job, Loss, Member, Scorer};
 use crate::model::Architecture;
@@ -52,7 +52,11 @@ pub(in crate::step) fn supported(
         Stack::Transformers | Stack::Liger if job.members.len() > 1 => {
             return refuse(Field::Gpus, "a job that does more than train one model".into(), "use one GPU");
         }
-        Stack::Transformers | Stack::Liger => by_axolotl(job.cluster, member)?,
+        Stack::Transformers | Stack::Liger => match Wrapper::of(job.cluster, Trainer::Loop) {
+            Wrapper::Axolotl => by_axolotl(job.cluster, member)?,
+            Wrapper::Accelerate => by_accelerate(job, member)?,
+            Wrapper::Loop | Wrapper::Torchtune => {}
+        },
         Stack::Trl => match job.cluster.sharding {
             Sharding::Ddp | Sharding::Zero1 | Sharding::Zero2 => {}
             Sharding::Fsdp2 => by_accelerate(job, member)?,
@@ -170,6 +174,13 @@ fn by_accelerate(job: &Job, member: &Member) -> Result<(), Issue> {
     for act in &job.round {
         match act {
             Act::Update { .. } | Act::Train { loss: Loss::Labels, .. } => {}
+            Act::Evaluate { .. } if member.stack != Stack::Trl => {
+                return refuse(
+                    Field::Evaluation,
+                    "evaluation by a Trainer other than trl's".into(),
+                    "leave evaluation out",
+                );
+            }
             Act::Train {
                 loss: Loss::Preference { reference, .. } | Loss::Desirability { reference, .. },
                 ..
@@ -208,8 +219,9 @@ fn by_accelerate(job: &Job, member: &Member) -> Result<(), Issue> {
     if job.cluster.replicas > 1 {
         return refuse(Field::Replicas, "hybrid sharding".into(), "choose one replica");
     }
-    if job.cluster.cpu != CpuOffload::Off {
-        return refuse(Field::CpuOffload, "CPU offload".into(), "keep all on the GPUs");
+    if job.cluster.cpu != CpuOffload::Off && member.stack == Stack::Trl {
+        let fix = "keep all on the GPUs, or choose transformers as the training library, with wrapped-by accelerate";
+        return refuse(Field::CpuOffload, "CPU offload under trl's fused head".into(), fix);
     }
     Ok(())
 }
@@ -424,7 +436,8 @@ fn sharded(
     match member.precision {
         Precision::AmpBf16 | Precision::Bf16 | Precision::AmpFp16 => {}
         Precision::AmpBf16Weights
-            if is_by_accelerate(member) || Wrapper::of(cluster, software.trainer) == Wrapper::Axolotl => {}
+            if Wrapper::of(cluster, software.trainer).is_under_trainer()
+                || software.trainer == Trainer::Trl => {}
         // the recipes have no policy: shards are gathered as they are
         Precision::Fp32 if member.stack == Stack::Torchtune => {}
         // its engines make parameters bfloat16 or float16, whatever they were

@@ -60,8 +60,15 @@ pub fn draw(curves: &[Curve], frame: &Frame<'_>, unit: Unit, width: u32) -> Stri
     if let Ok(area) = area {
         let pen = Pen { area, marks: &marks };
         pen.ticks(Bytes(most as u64), unit, last);
+        let mut ends: Vec<(i32, i32)> = Vec::new();
         for curve in curves {
-            pen.curve(curve, most);
+            let Some((x, y)) = pen.curve(curve, most) else { continue };
+            // names at one place stand beside each other
+            let is_near =
+                |end: &&(i32, i32)| (end.0 - x).abs() < 12 * SCALE && (end.1 - y).abs() < 10 * SCALE;
+            let before = i32::try_from(ends.iter().filter(is_near).count()).unwrap_or(0);
+            ends.push((x, y));
+            pen.named("name", &curve.name, (x + (5 + 14 * before) * SCALE, y), (HPos::Left, VPos::Center));
         }
         let y = frame.capacity.0 as f64;
         pen.line("capacity", [(0., y), (last, y)]);
@@ -82,8 +89,8 @@ pub fn draw(curves: &[Curve], frame: &Frame<'_>, unit: Unit, width: u32) -> Stri
 }
 
 impl Pen<'_, '_> {
-    /// A curve, up to where it leaves the drawing.
-    fn curve(&self, curve: &Curve, most: f64) {
+    /// A curve, up to where it leaves the drawing; where it ends.
+    fn curve(&self, curve: &Curve, most: f64) -> Option<(i32, i32)> {
         let other = if curve.active { "" } else { " other" };
         let class = format!("curve stroke-{}{other}", curve.position);
         let points = curve.points.iter().enumerate();
@@ -97,13 +104,12 @@ impl Pen<'_, '_> {
                 None => pieces.push(vec![from, to]),
             }
         }
-        let Some(end) = pieces.last().and_then(|piece| piece.last()).copied() else { return };
+        let end = *pieces.last()?.last()?;
         let color = self.marks.add(class, None);
         for piece in pieces {
             drop(self.area.draw(&PathElement::new(piece, color.stroke_width(1))));
         }
-        let (x, y) = self.area.map_coordinate(&end);
-        self.named("name", &curve.name, (x + 5 * SCALE, y), (HPos::Left, VPos::Center));
+        Some(self.area.map_coordinate(&end))
     }
 
     /// The chosen value on its curve.

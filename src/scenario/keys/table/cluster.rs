@@ -133,7 +133,7 @@ pub(super) const KEYS: &[Key] = &[
         link: "wrap",
         name: "wrapped-by",
         label: "Wrapped by",
-        help: "Who wraps the model for FSDP2: a loop of one's own, or axolotl's function in the place of accelerate's (fsdp_version: 2)",
+        help: "Who wraps the model for FSDP2: a loop of one's own, or accelerate or axolotl under transformers' Trainer (fsdp_version: 2)",
         field: Field::WrappedBy,
         group: Group::Model,
         place: Place::Folded,

@@ -1,13 +1,16 @@
-"""Measures one rank of axolotl under FSDP2, or prints its allocations and frees: axolotl_ranks.py ROW.json [--trace]
+"""Measures one rank of transformers' Trainer under FSDP2, by axolotl or as accelerate itself wraps a model, or prints its allocations and frees:
+trainer_ranks.py ROW.json [--trace]
 
-ROW.json is a row of data/measurements/axolotl-ranks.json, or its "case" alone, or a list of cases, which are measured one after the other, one row a line.
+ROW.json is a row of data/measurements/axolotl-ranks.json or trainer-ranks.json, or its "case" alone, or a list of cases, which are measured one after the other, one row a line.
 AXOLOTL names a checkout of axolotl's repository, of which nothing need be installed: its own `fsdp2_prepare_model` (monkeypatch/accelerate/fsdp2.py) stands in the place of
 accelerate's, as `patch_accelerate_fsdp2` puts it there; of what that imports only the logs and the experts' parallelism are left out. Else as trl_steps.py, whose group of
 processes, models and optimizers it takes: transformers' own Trainer runs, given what axolotl's builders give it (core/builders/base.py): `bf16=True` over weights that were loaded in
 bfloat16 (utils/config `resolve_dtype`), `optim="adamw_torch_fused"`, `average_tokens_across_devices=False`, and peft's adapters as loaders/adapter.py makes them.
 
-Keys of a case are trl_steps.py's, and: wrapped_by "axolotl"; weights "bf16"; cpu_offload "all" (fsdp_config.offload_params; what is pinned is the CPU's affair, so nothing is);
-reshard_after_forward (fsdp_config's own); efficient_loading (cpu_ram_efficient_loading, true by default: without it the whole model is on the GPU before it is sharded);
+With wrapped_by "accelerate" accelerate's own function stays in its place, and what is asked for is what somebody's script or LLaMA-Factory's asks for.
+
+Keys of a case are trl_steps.py's, and: wrapped_by "axolotl" | "accelerate"; weights "bf16"; cpu_offload "all" (fsdp_config.offload_params; what is pinned is the CPU's affair, so nothing is);
+reshard_after_forward (fsdp_config's own); efficient_loading (cpu_ram_efficient_loading, true by default: without it axolotl has the whole model on the GPU before it is sharded, and accelerate moves one unit after the other);
 fused_adapters true: its functions over projections and their adapters (fused_adapter_switches.py);
 float8 "tensorwise", with float8_gather: its `fp8: true` and `fp8_enable_fsdp_float8_all_gather` (torchao's folder is on PYTHONPATH);
 gradient_checkpointing "full" | "reentrant" (what axolotl asks for where a file says no kwargs) | "none", or "fsdp" for fsdp_config's activation_checkpointing.
@@ -43,7 +46,12 @@ def build(case):
         lora, kind = case["lora"], case["gradient_checkpointing"]
         if kind in ("full", "reentrant"):
             model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": kind == "reentrant"})
-        model.enable_input_require_grads()
+        if case["wrapped_by"] == "axolotl":
+            model.enable_input_require_grads()
+        if case["method"] == "qlora" and case["qlora_prepare"]:
+            from peft import prepare_model_for_kbit_training
+            checkpoints = kind in ("full", "reentrant")
+            model = prepare_model_for_kbit_training(model, use_gradient_checkpointing=checkpoints, gradient_checkpointing_kwargs={"use_reentrant": kind == "reentrant"})
         own = LoraConfig(r=lora["r"], lora_alpha=lora["alpha"], lora_dropout=lora["dropout"], target_modules=measure.lora_targets(case, model.config),
                          bias="none", task_type="CAUSAL_LM")
         model = get_peft_model(model, own, autocast_adapter_dtype=case["lora_autocast_adapter"])
@@ -64,7 +72,7 @@ def make_trainer(case, folder):
         model = fused_adapter_switches.patched(measure.build_config(case), lambda: build(case))
     else:
         model = build(case)
-    if not case["efficient_loading"]:
+    if not case["efficient_loading"] and case["wrapped_by"] == "axolotl":
         model.to("cuda")
         torch.cuda.empty_cache()
     fsdp = {"version": 2, "reshard_after_forward": case["reshard_after_forward"], "cpu_ram_efficient_loading": case["efficient_loading"],
@@ -148,7 +156,8 @@ def run(row, traced):
     case = {**measure.DEFAULTS, **trl_steps.OWN, "task": "plain", **OWN, **own}
     case["lora"] = {**measure.DEFAULTS["lora"], **(case["lora"] or {})}
     trl_steps.join(case)
-    axolotls()
+    if case["wrapped_by"] == "axolotl":
+        axolotls()
     kept = trl_steps.answer_as_data_would(dict(case, task="sft"))
     measure.set_sdpa(case)
     with tempfile.TemporaryDirectory() as folder:
