@@ -64,3 +64,64 @@ pub(super) fn saving(ready: &Ready<'_>, params: &[Parameter], resting: &Parts) -
     };
     [Bytes(first), Bytes(other)]
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::memory::HostSpikes;
+    use crate::{estimate, share};
+
+    /// Elements of Llama 3.2 1B.
+    const ALL: u64 = 1_235_814_400;
+
+    fn host(link: &str) -> HostSpikes {
+        let link = format!("v=1&gpu=80GB&m=meta-llama/Llama-3.2-1B&{link}");
+        let answer = estimate(&share::decode(&link).scenarios[0]);
+        answer.memory.unwrap_or_else(|| panic!("{link}: {:?}", answer.issues)).host
+    }
+
+    /// What the first process takes and what each other one does.
+    #[test]
+    fn a_checkpoint_copies_what_the_engine_has_it_write() {
+        for (link, saving) in [
+            // `save_file` copies all tensors of a file
+            ("method=full&p=bf16", [2 * ALL, 0]),
+            ("method=full&p=amp-bf16", [4 * ALL, 0]),
+            ("method=full&p=bf16&gpus=4", [2 * ALL, 0]),
+            // `clone_tensors_for_torch_save`, on all ranks
+            ("method=full&gpus=4&shard=zero1", [2 * ALL; 2]),
+            ("method=full&gpus=4&shard=zero2", [2 * ALL; 2]),
+            // every rank its own, or the first `stage3_gather_16bit_weights_on_model_save`
+            ("method=full&gpus=4&shard=zero3", [0, 0]),
+            ("method=full&gpus=4&shard=zero3&save=full", [2 * ALL, 0]),
+            // float32 weights, then AdamW's states one after the other
+            ("method=full&p=amp-bf16&gpus=4&shard=fsdp2", [0, 0]),
+            ("method=full&p=amp-bf16&gpus=4&shard=fsdp2&save=full", [8 * ALL, 0]),
+            ("method=full&p=amp-bf16&gpus=4&shard=fsdp2&save=full&cpu=all", [8 * ALL, 0]),
+            // SGD has no state: the weights are more
+            ("method=full&p=amp-bf16&gpus=4&shard=fsdp2&save=full&o=sgd", [4 * ALL, 0]),
+            // of adapters there is little, in float32 beside weights of 16 bits
+            ("method=lora&p=bf16&t=all-linear&r=16", [4 * 11_272_192, 0]),
+            // files of 50 GB at most
+            ("m=meta-llama/Llama-3.1-70B&method=full&p=bf16", [50_000_000_000, 0]),
+        ] {
+            let HostSpikes { saving: first, saving_each: other, .. } = host(link);
+            // counts of steps are blocks of the allocator here, and numbers there
+            let is_near = first.0.abs_diff(saving[0]) < 1 << 20;
+            assert!(is_near && other.0 == saving[1], "{link}: {first:?} {other:?}");
+        }
+    }
+
+    /// docs/spikes.md: 2 bytes for each weight of a layer that is merged, the adapters, 16 bytes for each of the largest layer.
+    #[test]
+    fn merging_takes_what_is_written_to() {
+        let (q, k, gate) = (2048 * 2048, 512 * 2048, 8192 * 2048);
+        // 16 × (inputs + outputs) of each in float32
+        let all = 16 * (2 * q + 2 * k + 3 * gate);
+        let adapters = 16 * 16 * 4 * (2 * 4096 + 2 * 2560 + 3 * 10_240);
+        let lora = host("method=lora&p=amp-bf16&t=all-linear&r=16");
+        assert_eq!(lora.merging.0, 2 * all + adapters + 16 * gate);
+        let few = host("method=lora&p=amp-bf16&t=qv&r=16");
+        assert_eq!(few.merging.0, 2 * 16 * (q + k) + 16 * 16 * 4 * (4096 + 2560) + 16 * q);
+        assert_eq!(host("method=full&p=bf16").merging.0, 0);
+    }
+}

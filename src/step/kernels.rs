@@ -1,11 +1,13 @@
 //! Scratch space that CUDA kernels of PyTorch ask the allocator for.
 
+mod reductions;
+
 use super::heap::{Heap, NOTHING, StorageId};
-use crate::allocator::Stream;
 use crate::dtype::Dtype;
 use crate::hardware::Device;
 use crate::memory::Category;
 use crate::step::what::{Source, What, torch};
+pub(super) use reductions::{column_maximum_scratch, column_sum_scratch, maximum_scratch, sum_scratch};
 
 static PREFIX_SUMS: What = What::own(
     "masked_scatter (prefix sums)",
@@ -36,26 +38,6 @@ static SORT_STORAGE: What = What::own(
     "sort (temporary storage)",
     "temporary storage of a radix sort",
     Source::At("PyTorch, aten/src/ATen/native/cuda/Sort.cu"),
-);
-static SUM_PARTIAL: What = What::own(
-    "sum (partial)",
-    "partial sums of a reduction that is split over thread blocks",
-    Source::At("PyTorch, aten/src/ATen/native/cuda/Reduce.cuh"),
-);
-static SUM_SEMAPHORES: What = What::own(
-    "sum (semaphores)",
-    "semaphores of a reduction that is split over thread blocks",
-    Source::At("PyTorch, aten/src/ATen/native/cuda/Reduce.cuh"),
-);
-static MAXIMUM_PARTIAL: What = What::own(
-    "max (partial)",
-    "partial results of a reduction that is split over thread blocks",
-    Source::At("PyTorch, aten/src/ATen/native/cuda/Reduce.cuh"),
-);
-static MAXIMUM_SEMAPHORES: What = What::own(
-    "max (semaphores)",
-    "semaphores of a reduction that is split over thread blocks",
-    Source::At("PyTorch, aten/src/ATen/native/cuda/Reduce.cuh"),
 );
 static GROUPED_ARGUMENTS: What = What::own(
     "grouped_mm (arguments)",
@@ -107,96 +89,6 @@ static SORTED_INDEX: What = What::own(
     "where each row is added to, in order",
     Source::At("PyTorch, aten/src/ATen/native/cuda/Indexing.cu"),
 );
-
-/// Scratch of a sum over rows, `[rows, width] → [width]`, when it is split over thread blocks.
-///
-/// Source: `setReduceConfig` and `ReduceConfig::global_memory_size` of aten/src/ATen/native/cuda/Reduce.cuh.
-pub(super) fn column_sum_scratch(heap: &mut Heap, rows: u64, width: u64, dtype: Dtype) {
-    let accumulator = if dtype.is_half() { 4 } else { dtype.bytes() };
-    column_scratch(heap, (rows, width), accumulator, [&SUM_PARTIAL, &SUM_SEMAPHORES]);
-}
-
-/// The same of the largest elements of columns, which are kept in their own type.
-pub(super) fn column_maximum_scratch(heap: &mut Heap, rows: u64, width: u64, dtype: Dtype) {
-    column_scratch(heap, (rows, width), dtype.bytes(), [&MAXIMUM_PARTIAL, &MAXIMUM_SEMAPHORES]);
-}
-
-/// Scratch of the largest of all elements: a partial result of each thread block, and a semaphore.
-///
-/// Source: as of [`column_sum_scratch`]; a thread has four elements at a time.
-pub(super) fn maximum_scratch(heap: &mut Heap, numel: u64, dtype: Dtype, stream: Stream) {
-    scalar_scratch(heap, numel, (dtype.bytes(), stream), [&MAXIMUM_PARTIAL, &MAXIMUM_SEMAPHORES]);
-}
-
-/// The same of the sum of all elements.
-pub(super) fn sum_scratch(heap: &mut Heap, numel: u64, dtype: Dtype) {
-    let accumulator = if dtype.is_half() { 4 } else { dtype.bytes() };
-    scalar_scratch(heap, numel, (accumulator, Stream::Compute), [&SUM_PARTIAL, &SUM_SEMAPHORES]);
-}
-
-fn scalar_scratch(
-    heap: &mut Heap,
-    numel: u64,
-    (accumulator, stream): (u64, Stream),
-    [partial, semaphores]: [&'static What; 2],
-) {
-    let values = numel.div_ceil(MAX_THREADS);
-    if values < 256 {
-        return;
-    }
-    let target = heap.device.multiprocessors * (heap.device.threads / MAX_THREADS);
-    let blocks = target.min(values.div_ceil(16)).max(values.div_ceil(256));
-    if blocks <= 1 {
-        return;
-    }
-    let bytes = blocks.saturating_mul(accumulator);
-    let mut alloc = |bytes, what| heap.alloc_on(stream, Category::Temporaries, bytes, Dtype::U8, what);
-    let both = [alloc(bytes, partial), alloc(4, semaphores)];
-    both.into_iter().rev().for_each(|storage| heap.release(storage));
-}
-
-/// The most threads of a block that reduces.
-const MAX_THREADS: u64 = 512;
-
-/// Scratch of a reduction of columns whose partial results are of so many bytes.
-fn column_scratch(
-    heap: &mut Heap,
-    (rows, width): (u64, u64),
-    accumulator: u64,
-    [partial, semaphores]: [&'static What; 2],
-) {
-    const WARP: u64 = 32;
-    if rows == 0 || width == 0 {
-        return;
-    }
-    let device = heap.device;
-    // Four outputs per thread where the width allows it (get_output_vec_size).
-    let vector = [4, 2].into_iter().find(|vector| width.is_multiple_of(*vector)).unwrap_or(1);
-    let max_threads = MAX_THREADS / vector;
-    let last_power = |n: u64| if n == 0 { 1 } else { 1 << n.ilog2() };
-    let across = last_power(width / vector).min(max_threads);
-    let down = last_power(rows).min(max_threads);
-    let block_width = across.min(WARP);
-    let block_height = down.min(max_threads / block_width);
-    let block_width = across.min(max_threads / block_height);
-    if rows < (block_height * 16).min(256) {
-        return;
-    }
-    let values = rows.div_ceil(block_height);
-    let grid = width.div_ceil(block_width * vector);
-    let target = device.multiprocessors * (device.threads / (block_width * block_height).max(1));
-    if block_height == 1 || values < 256 || grid > target {
-        return;
-    }
-    let blocks = target.div_ceil(grid).min(values.div_ceil(16)).max(values.div_ceil(256));
-    if blocks <= 1 {
-        return;
-    }
-    let bytes = accumulator.saturating_mul(width).saturating_mul(blocks).saturating_mul(block_width * vector);
-    let buffer = heap.alloc_as(Category::Temporaries, bytes, Dtype::U8, partial);
-    heap.scratch(grid * 4, semaphores);
-    heap.release(buffer);
-}
 
 /// The most rows for which an embedding's gradient is summed without sorting (`embedding_dense_backward_cuda`).
 const UNSORTED_ROWS: u64 = 3072;
@@ -393,23 +285,4 @@ pub(super) fn grouped_scratch(heap: &mut Heap, groups: u64, dtype: Dtype) {
         heap.alloc_as(Category::Temporaries, groups.saturating_mul(60), Dtype::U8, &GROUPED_ARGUMENTS);
     heap.scratch(per_multiprocessor * heap.device.multiprocessors, &GROUPED_WORKSPACE);
     heap.release(arguments);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::hardware::Gpu;
-
-    #[test]
-    fn a_sum_of_any_shape_asks_for_something_or_nothing() {
-        let gpu = Gpu::custom(crate::units::Bytes::gib(24.0));
-        let sizes = [0, 1, 2, 3, 255, 4096, 1 << 30, 1 << 60, u64::MAX];
-        for rows in sizes {
-            for width in sizes {
-                let mut heap = Heap::new(Device::of(&gpu), Some(0));
-                column_sum_scratch(&mut heap, rows, width, Dtype::Bf16);
-                assert_eq!(heap.ledger.current, 0, "{rows} × {width}");
-            }
-        }
-    }
 }

@@ -2,6 +2,7 @@
 //!
 //! Sources: torch/optim/*.py (foreach implementations), transformers/optimization.py `Adafactor`, bitsandbytes
 //! optim/optimizer.py, torchao/optim/adam.py, schedulefree 1.4.1 adamw_schedulefree.py, optimi 0.3.3 stableadamw.py; the temporaries were compared with the allocator's trace of each.
+//! torch_optimizer 0.3 shampoo.py and adabelief.py were read and not measured.
 
 mod fused;
 mod low_rank;
@@ -94,7 +95,8 @@ fn one_after_the_other(
         Step::InPlace
         | Step::Foreach { .. }
         | Step::InPlaceByNorm
-        | Step::OneByOne { .. }
+        | Step::AdaBelief
+        | Step::Shampoo
         | Step::AdamOneByOne
         | Step::Torchao(_)
         | Step::Adafactor
@@ -273,13 +275,15 @@ impl State {
         }
     }
 
-    /// Shampoo's for rows and for columns, each with its inverse root.
+    /// Shampoo's for rows and for columns, each with its inverse root, and the gradient that they made last, which is the momentum's where
+    /// there is none, too. All in float32, as torch.svd takes them.
     fn preconditioners(&mut self, param: &Trained) {
         for side in [param.rows, param.columns()].into_iter().filter(|side| *side > 1) {
             for _ in 0..2 {
                 self.keep(side.saturating_mul(side).saturating_mul(4), Dtype::F32, param.times);
             }
         }
+        self.keep(param.numel.saturating_mul(4), Dtype::F32, param.times);
     }
 
     /// Bytes of the CPU's memory that an optimizer takes of these parameters: torchao's has of each a pinned copy, one of its gradient,
@@ -325,5 +329,45 @@ impl State {
         self.module = outer.0;
         let grad = std::mem::replace(&mut self.params.list[param as usize].grad, NOTHING);
         self.release(grad);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::memory::{Category, Stage};
+    use crate::{estimate, share};
+
+    /// Bytes of an optimizer's state, and of what its step takes at once beside weights, gradients and state, of Llama 3.2 1B in float32.
+    fn state_and_scratch(optimizer: &str) -> [u64; 2] {
+        let link = format!("v=1&m=meta-llama/Llama-3.2-1B&method=full&p=fp32&s=128&o={optimizer}");
+        let answer = estimate(&share::decode(&link).scenarios[0]);
+        let memory = answer.memory.unwrap_or_else(|| panic!("{optimizer}: {:?}", answer.issues));
+        let of_step = |stage: Stage| stage == Stage::Step;
+        let step = memory.steady.phases.iter().find(|(phase, _)| of_step(phase.stage));
+        let (_, peak) = step.unwrap_or_else(|| panic!("{optimizer}: {:?}", memory.steady.phases));
+        [memory.resting.get(Category::Optimizer).0, peak.parts.get(Category::Temporaries).0]
+    }
+
+    const EMBEDDING: (u64, u64) = (128_256, 2048);
+
+    /// torch_optimizer 0.3 adabelief.py: `exp_avg` and `exp_avg_var`; `grad_residual`, and beside it the root and what is made of it.
+    #[test]
+    fn adabelief_keeps_two_moments_and_makes_three_tensors_at_a_time() {
+        let [state, scratch] = state_and_scratch("adabelief");
+        assert_eq!(state, 2 * 4 * 1_235_814_400);
+        assert_eq!(scratch, 3 * 4 * EMBEDDING.0 * EMBEDDING.1);
+    }
+
+    /// shampoo.py: `precond_` and `inv_precond_` of each side, and `momentum_buffer`; the largest of what is made is a product as large as the
+    /// embedding's preconditioner.
+    #[test]
+    fn shampoo_keeps_two_squares_for_each_side() {
+        let [state, scratch] = state_and_scratch("shampoo");
+        let squares = |(rows, columns): (u64, u64)| 2 * 4 * (rows * rows + columns * columns);
+        let layer = 2 * squares((2048, 2048)) + 2 * squares((512, 2048)) + 3 * squares((8192, 2048));
+        // of a norm there is one side
+        let norms = 33 * 2 * 4 * 2048 * 2048;
+        assert_eq!(state, squares(EMBEDDING) + 16 * layer + norms + 4 * 1_235_814_400);
+        assert_eq!(scratch, 4 * EMBEDDING.0 * EMBEDDING.0);
     }
 }

@@ -186,14 +186,11 @@ impl<'a> Run<'_, 'a> {
         let mut done = vec![0; parts];
         let mut held = Held::default();
         let forward = |run: &mut Self,
-                       inputs: &mut [VecDeque<Input<'a>>],
+                       inputs: &[VecDeque<Input<'a>>],
                        flights: &mut [VecDeque<Flight<'a>>],
                        done: &[usize],
                        number: usize| {
             let (micro_batch, part) = table[number];
-            if is_first && part == 0 && inputs[0].len() == flights[0].len() {
-                inputs[0].push_back(None);
-            }
             let given = inputs[part].get(micro_batch.saturating_sub(done[part])).cloned().flatten();
             let flight = run.forward(part, given);
             let made = (!(is_last && part + 1 == parts)).then(|| flight.made());
@@ -202,48 +199,42 @@ impl<'a> Run<'_, 'a> {
         };
         inputs[0].push_back(self.receive(!is_first));
         for number in 0..warm_up {
-            let (receives, next) = stage.receives(number, true, &part_of);
-            let receives = receives && number + 1 < total;
-            held.output = forward(self, &mut inputs, &mut flights, &done, number);
-            held.input = self.receive(receives);
+            let next = stage.receives(number, true, &part_of).filter(|_| number + 1 < total);
+            held.output = forward(self, &inputs, &mut flights, &done, number);
+            held.input = self.receive(next.is_some());
             if number + 1 == warm_up && left > 0 {
                 held.output_gradient = self.receive_gradient(!is_last);
                 gradients[parts - 1].push_back(held.output_gradient.clone());
             }
             self.sent_by_part(&mut flights[table[number].1], &mut held.output);
-            if receives {
+            if let Some(next) = next {
                 inputs[next].push_back(held.input.clone());
             }
         }
         for number in 0..total {
             let forwards = number < left;
             if forwards {
-                held.output = forward(self, &mut inputs, &mut flights, &done, number + warm_up);
+                held.output = forward(self, &inputs, &mut flights, &done, number + warm_up);
             } else if number == left && warm_up == total {
                 gradients[parts - 1].push_back(self.receive_gradient(!is_last));
             }
             let part = part_of(number, false);
-            if is_last && part + 1 == parts && gradients[part].is_empty() {
-                gradients[part].push_back(None);
-            }
             inputs[part].pop_front();
             let Some(flight) = flights[part].pop_front() else { return };
             let given = gradients[part].pop_front().flatten();
             done[part] += 1;
             held.input_gradient = self.backward(part, flight, given).filter(|_| !(is_first && part == 0));
-            let (receives, next) = stage.receives(number + warm_up, true, &part_of);
-            let receives = forwards && receives && number + 1 < left;
-            let (receives_gradient, before) = stage.receives(number, false, &part_of);
-            let receives_gradient = receives_gradient && number + 1 < total;
-            held.input = self.receive(receives);
-            held.output_gradient = self.receive_gradient(receives_gradient);
+            let next = stage.receives(number + warm_up, true, &part_of).filter(|_| number + 1 < left);
+            let before = stage.receives(number, false, &part_of).filter(|_| number + 1 < total);
+            held.input = self.receive(next.is_some());
+            held.output_gradient = self.receive_gradient(before.is_some());
             if forwards {
                 self.sent_by_part(&mut flights[table[number + warm_up].1], &mut held.output);
             }
-            if receives {
+            if let Some(next) = next {
                 inputs[next].push_back(held.input.clone());
             }
-            if receives_gradient {
+            if let Some(before) = before {
                 gradients[before].push_back(held.output_gradient.clone());
             }
         }

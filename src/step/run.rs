@@ -168,3 +168,92 @@ fn summarised(ready: &Ready<'_>, gpu: &Gpu, room: Bytes) -> Result<Option<Memory
         apart = apart.further();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::memory::Category::{
+        Adapters, Gradients, Optimizer, QuantState, Temporaries, WeightCopies, Weights, Workspace,
+    };
+    use crate::memory::{Memory, Parts, Stage};
+    use crate::{estimate, share};
+
+    /// Elements of Llama 3.2 1B; of its embedding, which is its head; of the matrices of all layers, and of adapters of 16 directions beside these.
+    const ALL: u64 = 1_235_814_400;
+    const EMBEDDING: u64 = 128_256 * 2048;
+    const MATRICES: u64 = 16 * (2 * 2048 * 2048 + 2 * 512 * 2048 + 3 * 8192 * 2048);
+    const ADAPTERS: u64 = 16 * 16 * (2 * 4096 + 2 * 2560 + 3 * 10_240);
+
+    fn memory(link: &str) -> Memory {
+        let link = format!("v=1&m=meta-llama/Llama-3.2-1B&gpu=a100-sxm-80gb&o=adamw&s=256&gc=off&{link}");
+        let shared = share::decode(&link);
+        assert!(shared.notices.is_empty(), "{:?}", shared.notices);
+        let answer = estimate(&shared.scenarios[0]);
+        answer.memory.unwrap_or_else(|| panic!("{link}: {:?}", answer.issues))
+    }
+
+    /// The highest point of a phase of later iterations.
+    fn highest(memory: &Memory, stage: Stage) -> Parts {
+        let found = memory.steady.phases.iter().find(|(phase, _)| phase.stage == stage);
+        found.unwrap_or_else(|| panic!("{:?}", memory.steady.phases)).1.parts
+    }
+
+    /// What a user reads beside each part of the answer between two steps.
+    #[test]
+    fn what_rests_is_said_by_what_it_is() {
+        for (link, category, bytes) in [
+            ("method=full&p=bf16", Weights, 2 * ALL),
+            ("method=full&p=bf16", Optimizer, 2 * 2 * ALL),
+            ("method=full&p=bf16", Gradients, 0),
+            ("method=full&p=bf16", Temporaries, 0),
+            // 4,096 KiB twice and 16 KiB eight times for cuBLAS, whose handle of the thread that runs backward is another
+            ("method=full&p=bf16", Workspace, 2 * (2 * (4096 << 10) + 8 * (16 << 10))),
+            // kept between steps
+            ("method=full&p=bf16&stn=off", Gradients, 2 * ALL),
+            ("method=full&p=amp-bf16", Weights, 4 * ALL),
+            ("method=full&p=amp-bf16", WeightCopies, 0),
+            ("method=lora&p=bf16&t=all-linear&r=16", Weights, 2 * ALL),
+            ("method=lora&p=bf16&t=all-linear&r=16", Adapters, 4 * ADAPTERS),
+            ("method=lora&p=bf16&t=all-linear&r=16", Optimizer, 2 * 4 * ADAPTERS),
+            // peft makes float32 of what is not quantised (`prepare_model_for_kbit_training`)
+            ("method=qlora&p=bf16&t=all-linear&r=16", Weights, MATRICES / 2 + 4 * (ALL - MATRICES)),
+            ("method=qlora&p=bf16&t=all-linear&r=16", Adapters, 4 * ADAPTERS),
+        ] {
+            assert_eq!(memory(link).resting.get(category).0, bytes, "{link} {category:?}");
+        }
+        // a byte for 64 weights and a float32 number for 256 of these; what few numbers take is rounded up to 512 bytes, five times for each matrix
+        let scales = memory("method=qlora&p=bf16&t=all-linear&r=16").resting.get(QuantState).0;
+        let least = MATRICES / 64 + MATRICES / 64 / 256 * 4;
+        assert!((least..=least + 16 * 7 * 5 * 512).contains(&scales), "{scales}");
+        assert_eq!(memory("method=lora&p=bf16").resting.get(QuantState).0, 0);
+    }
+
+    /// A gradient is one once its parameter has it, whatever made it: a product, a norm, a table or the loss.
+    #[test]
+    fn gradients_are_told_from_what_passes_between_layers() {
+        for (link, stage, bytes) in [
+            ("method=full&p=bf16", Stage::Step, 2 * ALL),
+            ("method=full&p=bf16&st=liger", Stage::Step, 2 * ALL),
+            ("method=full&p=amp-bf16", Stage::Step, 4 * ALL),
+            ("method=lora&p=bf16&t=all-linear&r=16", Stage::Step, 4 * ADAPTERS),
+            // those of the micro-batches before
+            ("method=full&p=bf16&ga=2", Stage::Forward, 2 * ALL),
+            ("method=full&p=bf16", Stage::Forward, 0),
+        ] {
+            let memory = memory(link);
+            assert_eq!(highest(&memory, stage).get(Gradients).0, bytes, "{link}");
+            if stage == Stage::Step {
+                // the roots of AdamW's second moments
+                assert_eq!(highest(&memory, stage).get(Temporaries).0, bytes, "{link}");
+            }
+        }
+    }
+
+    /// Autocast keeps a copy of every matrix that a product reads until the forward pass is through (`cached_cast`); of the head's too.
+    #[test]
+    fn autocasts_copies_of_weights_are_a_part_of_their_own() {
+        let full = memory("method=full&p=amp-bf16");
+        assert_eq!(highest(&full, Stage::Forward).get(WeightCopies).0, 2 * (MATRICES + EMBEDDING));
+        let plain = memory("method=full&p=bf16");
+        assert_eq!(highest(&plain, Stage::Forward).get(WeightCopies).0, 0);
+    }
+}

@@ -120,3 +120,73 @@ impl Recording {
         (before + 1, before + 1 + after)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::Stage;
+    use crate::share;
+    use std::collections::HashMap;
+
+    fn recorded(link: &str) -> Recording {
+        let shared = share::decode(&format!("v=1&m=HuggingFaceTB/SmolLM2-135M&p=bf16&s=64&{link}"));
+        assert!(shared.notices.is_empty(), "{:?}", shared.notices);
+        let scenario = &shared.scenarios[0];
+        let architecture = scenario.architecture().expect("a model");
+        Recording::of(&architecture, scenario, &scenario.gpu().expect("a card")).expect("it is modelled")
+    }
+
+    /// Of what comes, and of what goes, in a phase those of a kind are numbered from 1 on to as many as there are.
+    #[test]
+    fn those_of_a_kind_are_numbered_through_a_phase() {
+        for link in ["method=full&gc=off", "method=lora&gc=on&ga=2"] {
+            let recording = recorded(link);
+            let mut kinds: HashMap<_, Vec<(usize, usize)>> = HashMap::new();
+            let mut phase = 0;
+            for at in recording.shown() {
+                match recording.event(at) {
+                    Some(Event::Alloc(id) | Event::Free(id)) => {
+                        let Happening { comes, place, .. } =
+                            recording.happening(at).expect("it comes or goes");
+                        let Maker { module, what, pass, .. } = recording.makers[id as usize];
+                        let kind = (phase, comes, module, what.name, what.words, pass as u8);
+                        kinds.entry(kind).or_default().push(place);
+                    }
+                    other => {
+                        assert_eq!(recording.happening(at), None);
+                        phase += usize::from(matches!(other, Some(Event::Mark(_))));
+                    }
+                }
+            }
+            assert!(kinds.len() > 100, "{link}: {}", kinds.len());
+            for (kind, places) in kinds {
+                let numbered: Vec<_> = (1..=places.len()).map(|place| (place, places.len())).collect();
+                assert_eq!(places, numbered, "{link}: {kind:?}");
+            }
+        }
+    }
+
+    /// 30 layers: each keeps what its down projection was given, of 64 tokens and 1,536 numbers, and checkpointing makes it again in backward.
+    #[test]
+    fn what_every_layer_makes_once_is_numbered_by_the_layer() {
+        let of_layers = |link: &str, recomputed: bool| {
+            let recording = recorded(link);
+            let of_phase = |stage: Stage| {
+                let marks = |at: &usize| matches!(recording.event(*at), Some(Event::Mark(_)));
+                let begins = |at: &usize| matches!(recording.event(*at), Some(Event::Mark(phase)) if phase.stage == stage);
+                let first = recording.shown().find(begins).expect("it has such a phase");
+                (first + 1..recording.shown().end).take_while(move |at| !marks(at))
+            };
+            let stage = if recomputed { Stage::Backward } else { Stage::Forward };
+            let happenings = of_phase(stage).filter_map(|at| recording.happening(at));
+            let own = happenings.filter(|own| {
+                own.comes && own.recomputed == recomputed && (own.module, own.operation) == ("mlp", "mul")
+            });
+            own.map(|own| (own.bytes.0, own.place)).collect::<Vec<_>>()
+        };
+        let all: Vec<_> = (1..=30).map(|layer| (64 * 1536 * 2, (layer, 30))).collect();
+        assert_eq!(of_layers("method=lora&t=qv&gc=off", false), all);
+        assert_eq!(of_layers("method=lora&t=qv&gc=off", true), []);
+        assert_eq!(of_layers("method=lora&t=qv&gc=on", true), all);
+    }
+}

@@ -86,6 +86,38 @@ mod tests {
         }
     }
 
+    /// How many blocks share tiles, by `get_blocks` and `get_sk_blocks` of CUTLASS compiled by themselves, of the tiles that
+    /// `dispatch_fp8_rowwise_kernel_sm89` chooses.
+    #[test]
+    fn as_many_blocks_share_tiles_as_cutlass_says() {
+        for ((rows, inner, columns), multiprocessors, (height, width), blocks) in [
+            // fewer tiles than multiprocessors: two, three or four blocks to a tile, however many rows
+            ((1, 8192, 1024), 76, (16, 64), 64),
+            ((16, 4096, 4096), 128, (16, 64), 128),
+            ((17, 2048, 1024), 58, (32, 64), 48),
+            ((32, 4096, 4096), 128, (32, 64), 128),
+            ((48, 4096, 4096), 128, (64, 64), 128),
+            ((100, 4096, 4096), 128, (64, 128), 128),
+            ((256, 4096, 2048), 142, (64, 128), 128),
+            ((257, 1024, 640), 76, (128, 128), 60),
+            // what is left over together with a full wave
+            ((1024, 4096, 1024), 58, (128, 128), 58),
+            ((1024, 4096, 4096), 142, (128, 128), 142),
+            ((2048, 2048, 2304), 128, (128, 128), 128),
+            ((4096, 512, 4096), 142, (128, 128), 142),
+            // nothing is left over, or too little to save by it, or tiles are too short to divide: the flag of one block
+            ((2048, 2048, 2048), 128, (128, 128), 1),
+            ((512, 4096, 4096), 142, (128, 128), 1),
+            ((65, 1024, 1024), 76, (64, 128), 1),
+            ((300, 64, 5000), 58, (128, 128), 1),
+        ] {
+            let sums: u64 = blocks * 2 * 4 * height * width;
+            let flags = (4 * blocks).div_ceil(128) * 128;
+            let dims = (rows, inner, columns);
+            assert_eq!(workspace(dims, multiprocessors), sums + flags, "{dims:?} on {multiprocessors}");
+        }
+    }
+
     #[test]
     fn a_product_of_any_shape_has_one() {
         for size in [0, 1, 17, 1 << 20, 1 << 40, u64::MAX] {

@@ -462,6 +462,7 @@ impl<'a> Pass<'_, 'a> {
             head_dim: scores.head_dim,
             value_dim: scores.value_dim,
             sequence: scores.sequence,
+            keys: scores.keys,
             dropout,
             recorded: self.machine.with(|state| state.graph.is_recorded())
                 && [q, k, v].into_iter().any(|tensor| tensor.value.requires_grad()),

@@ -208,17 +208,14 @@ impl<'m> Tensor<'m> {
     pub fn divide_rows_in_place(&self, rows: &Tensor<'m>) -> Tensor<'m> {
         self.apply(|state, x| {
             let r = &rows.value;
-            let wanted = state.graph.enabled && (x.requires_grad() || r.requires_grad());
-            let copy = if wanted && r.requires_grad() {
+            let copy = if state.graph.enabled && r.requires_grad() {
                 state.alloc_for(x.storage, x.numel, x.dtype, &torch::CLONE)
             } else {
                 NOTHING
             };
             let node = state.node([x, r], div_rows_backward);
             state.save_view(node, r);
-            if r.requires_grad() {
-                state.save(node, copy);
-            }
+            state.save(node, copy);
             state.release(copy);
             state.retain(x.storage);
             x.at(node.output(0))

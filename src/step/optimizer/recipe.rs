@@ -1,6 +1,5 @@
 //! What each optimizer keeps of a parameter, and what its step allocates.
 
-use crate::dtype::Dtype;
 use crate::scenario::Optimizer;
 
 /// Elements that share one scale in the 8-bit optimizers of bitsandbytes and torchao.
@@ -31,7 +30,7 @@ pub(super) enum Keeps {
     FactoredInFloat32,
     /// The same, and the root mean square of the parameter.
     FactoredAndRms,
-    /// Shampoo's preconditioners and their inverse roots.
+    /// Shampoo's preconditioners and their inverse roots, and the last preconditioned gradient.
     Preconditioners,
     /// A momentum like the parameter where it is a matrix of a layer, AdamW's two moments of all else.
     Muon,
@@ -95,9 +94,10 @@ pub(super) enum Step {
     InPlace,
     /// So many temporaries of every parameter's size, for all parameters at once: torch's foreach implementations.
     Foreach { tensors: usize },
-    /// So many temporaries of a parameter's size, one parameter after the other; in the parameter's element type where
-    /// there is no other.
-    OneByOne { tensors: usize, dtype: Option<Dtype> },
+    /// As AdaBelief's does, one parameter after the other.
+    AdaBelief,
+    /// As Shampoo's does, one parameter after the other.
+    Shampoo,
     /// As torch's for-loop Adam does.
     AdamOneByOne,
     /// In place, one parameter after the other, each of which is copied to float32 for its norm where it has fewer bits:
@@ -145,12 +145,8 @@ pub(super) fn recipe(optimizer: Optimizer) -> Recipe {
         Optimizer::RmsProp => (moments(1), foreach(1)),
         Optimizer::Adagrad => (moments(1), foreach(2)),
         Optimizer::SparseAdam => (moments(2), Step::InPlace),
-        // the residual to the mean and the denominator
-        Optimizer::AdaBelief => (moments(2), Step::OneByOne { tensors: 2, dtype: None }),
-        // a preconditioned gradient and the product that makes it
-        Optimizer::Shampoo => {
-            (Keeps::Preconditioners, Step::OneByOne { tensors: 2, dtype: Some(Dtype::F32) })
-        }
+        Optimizer::AdaBelief => (moments(2), Step::AdaBelief),
+        Optimizer::Shampoo => (Keeps::Preconditioners, Step::Shampoo),
         Optimizer::AdamMini => (Keeps::Projected, Step::Mini),
         Optimizer::Muon => (Keeps::Muon, Step::Muon),
         Optimizer::StableAdamW => (Keeps::Stable, Step::InPlace),

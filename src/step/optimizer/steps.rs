@@ -35,7 +35,8 @@ impl State {
             Step::Mini => self.step_mini(params),
             Step::Muon => self.step_muon(params),
             Step::LowRank(kind) => self.step_low_rank(kind, params, false),
-            Step::OneByOne { tensors, dtype } => self.step_with(params, tensors, dtype),
+            Step::AdaBelief => self.step_adabelief(params),
+            Step::Shampoo => self.step_shampoo(params),
         }
     }
 
@@ -208,12 +209,44 @@ impl State {
         norms
     }
 
-    /// Optimizers outside torch that loop over parameters with so many tensors of a parameter's size at a time.
-    fn step_with(&mut self, params: &[Trained], tensors: usize, dtype: Option<Dtype>) {
-        for param in params {
-            let dtype = dtype.unwrap_or(param.dtype);
-            let held: Vec<StorageId> = (0..tensors).map(|_| self.scratch_like(param, dtype)).collect();
-            held.into_iter().rev().for_each(|storage| self.release(storage));
+    /// torch_optimizer's AdaBelief: the residual to the mean, then the denominator as of torch's for-loop Adam. Both, as locals, live until the
+    /// next parameter's are there.
+    fn step_adabelief(&mut self, params: &[Trained]) {
+        let [mut residual, mut denominator] = [NOTHING; 2];
+        for param in in_turn(params) {
+            let next = self.scratch_like(param, param.dtype);
+            self.release(std::mem::replace(&mut residual, next));
+            let root = self.scratch_like(param, param.dtype);
+            let next = self.scratch_like(param, param.dtype);
+            self.release(root);
+            self.release(std::mem::replace(&mut denominator, next));
         }
+        [residual, denominator].into_iter().for_each(|storage| self.release(storage));
+    }
+
+    /// torch_optimizer's Shampoo: of each side the product that is added to its preconditioner, then the inverse root as it comes from the CPU.
+    /// The gradient of a matrix is multiplied from the left and turned for the other side; the turned one lives as long as its view.
+    fn step_shampoo(&mut self, params: &[Trained]) {
+        let mut turned = NOTHING;
+        for param in in_turn(params) {
+            self.release(std::mem::replace(&mut turned, NOTHING));
+            for (index, side) in
+                [param.rows, param.columns()].into_iter().filter(|side| *side > 1).enumerate()
+            {
+                if index > 0 {
+                    let left = self.scratch_like(param, Dtype::F32);
+                    turned = self.scratch_like(param, Dtype::F32);
+                    self.release(left);
+                }
+                for _ in 0..2 {
+                    let square = self.side(side.saturating_mul(side), Dtype::F32);
+                    self.release(square);
+                }
+            }
+            // it takes the last one's place
+            let preconditioned = self.scratch_like(param, Dtype::F32);
+            self.release(preconditioned);
+        }
+        self.release(turned);
     }
 }

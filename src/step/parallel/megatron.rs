@@ -207,11 +207,11 @@ fn multiple(number: u64, of: u64) -> u64 {
 
 /// The smallest multiple of both.
 fn common_multiple(a: u64, b: u64) -> u64 {
-    let (mut x, mut y) = (a.max(1), b.max(1));
+    let (mut x, mut y) = (a, b);
     while y > 0 {
         (x, y) = (y, x % y);
     }
-    (a / x).max(1).saturating_mul(b)
+    (a / x.max(1)).saturating_mul(b)
 }
 
 impl Megatron {
@@ -483,4 +483,38 @@ pub(in crate::step) struct PartParam {
 /// Something that stays until the end.
 fn keep(heap: &mut Heap, numel: u64, dtype: Dtype, category: Category, what: &'static What) {
     heap.persistent(numel.saturating_mul(dtype.bytes()), dtype, 1, category, what);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `_pad_end_of_bucket_if_needed`: `math.lcm(data_parallel_world_size, 128)`.
+    #[test]
+    fn buckets_end_where_every_copys_share_does() {
+        for (copies, alignment) in
+            [(1, 128), (3, 384), (63, 8064), (64, 128), (96, 384), (1000, 16_000), (1008, 8064)]
+        {
+            assert_eq!(common_multiple(copies, BUCKET_ALIGNMENT), alignment, "{copies}");
+        }
+    }
+
+    /// `_build_model_gbuf_param_range_map` of distrib_optimizer.py: the first rank's part of a bucket of 1,024 elements, in which a matrix, a vector
+    /// and a matrix lie, each at a multiple of 64.
+    #[test]
+    fn a_rank_steps_what_lies_in_its_part_of_a_bucket() {
+        for (copies, matrices, vectors) in [
+            (1, vec![300, 100], vec![500]),
+            (2, vec![300], vec![192]),
+            (4, vec![256], vec![]),
+            (3, vec![300], vec![21]),
+            (16, vec![64], vec![]),
+        ] {
+            let mut copied = Copied::by(copies);
+            let mut own = vec![(0, 300, true), (320, 500, false), (832, 100, true)];
+            copied.share(&mut own, 1024);
+            assert_eq!(copied.masters, [matrices, vectors], "{copies}");
+            assert!(own.is_empty());
+        }
+    }
 }

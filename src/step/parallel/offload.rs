@@ -102,4 +102,60 @@ mod tests {
         assert_eq!(sent(600_000_000), [2_000_000_000, 800_000_000, 8, 2_400_000_000]);
         assert_eq!(sent(u64::MAX).len(), 4);
     }
+
+    /// Bytes of the CPU's memory that each of four processes takes which train Llama 3.2 1B: 1,235,814,400 elements, of which the embedding is
+    /// 128,256 × 2,048.
+    fn on_host(link: &str) -> u64 {
+        let link = format!("v=1&m=meta-llama/Llama-3.2-1B&method=full&gpu=80GB&gpus=4&{link}");
+        let answer = crate::estimate(&crate::share::decode(&link).scenarios[0]);
+        answer.memory.unwrap_or_else(|| panic!("{link}: {:?}", answer.issues)).on_host.0
+    }
+
+    /// deepspeed/runtime/zero/stage_1_and_2.py `__init__`: of a partition pinned are `single_partition_of_fp32_groups` and its gradient,
+    /// `param_buffer_of_bit16_for_cpu_offload_groups` and `temp_grad_buffer_for_cpu_offload`; CPUAdam's states are not.
+    #[test]
+    fn zeros_partitions_in_the_cpus_memory_are_pinned_and_states_are_not() {
+        let own = 1_235_814_400 / 4;
+        // masters of 1.2 GB, their copies of 0.6 GB, a buffer for the embedding of 0.5 GB
+        let expected = 2 * (1 << 31) + (1 << 30) + (1 << 29) + own * 8;
+        assert_eq!(on_host("shard=zero2&cpu=optimizer"), expected);
+        assert_eq!(on_host("shard=zero1&cpu=optimizer"), expected);
+        assert_eq!(on_host("shard=zero2"), 0);
+    }
+
+    /// The same of trl, whose 33 norms are a group without weight decay, and with two micro-batches: `accumulated_grads_in_cpu` has those of the
+    /// first quarter whole, which are the embedding, the first layer's matrices and nine norms.
+    #[test]
+    fn gradients_that_are_accumulated_are_there_whole() {
+        let norms = 33 * 2048;
+        let [first, second] = [1_235_814_400 - norms, norms].map(|numel| numel / 4);
+        let group = |masters: u64, own: u64| 2 * masters + masters / 2 + own * 8;
+        let once = group(1 << 31, first) + group(1 << 17, second) + (1 << 29);
+        assert_eq!(on_host("st=trl&shard=zero2&cpu=optimizer"), once);
+        let [q, k, gate] = [2048 * 2048 * 2, 512 * 2048 * 2, 8192 * 2048 * 2];
+        let whole = (1 << 29) + 2 * q + 2 * k + 3 * gate + 9 * 4096;
+        assert_eq!(on_host("st=trl&shard=zero2&cpu=optimizer&ga=2"), once + whole);
+    }
+
+    /// stage3.py `_create_fp32_partitions` (masters are not pinned, their gradients are), `grad_partitions_flat_buffer`, and with `offload_param`
+    /// the flat parameters.
+    #[test]
+    fn zero_3_has_its_parameters_there_too() {
+        let own = 1_235_814_400 / 4;
+        let optimizer = own * (4 + 8) + (1 << 31) + (1 << 30);
+        assert_eq!(on_host("shard=zero3&cpu=optimizer"), optimizer);
+        assert_eq!(on_host("shard=zero3&cpu=all"), optimizer + (1 << 30));
+        assert_eq!(on_host("shard=zero3"), 0);
+    }
+
+    /// `CPUOffloadPolicy(pin_memory=True)`: each shard and its gradient by themselves, and AdamW's states.
+    #[test]
+    fn fsdp2_pins_every_shard_by_itself() {
+        let embedding = 1u64 << 28;
+        let layer = 2 * (1 << 22) + 2 * (1 << 20) + 3 * (1 << 24);
+        let pinned = embedding + 16 * layer + 33 * 2048;
+        let states = 2 * 1_235_814_400;
+        assert_eq!(on_host("p=amp-bf16&shard=fsdp2&cpu=all"), 2 * pinned + states);
+        assert_eq!(on_host("p=amp-bf16&shard=fsdp2"), 0);
+    }
 }

@@ -178,6 +178,7 @@ impl<'a> Pass<'_, 'a> {
             head_dim: scores.head_dim,
             value_dim: scores.value_dim,
             sequence: scores.sequence,
+            keys: scores.keys,
             dropout: false,
             recorded: true,
         }

@@ -79,3 +79,115 @@ pub(super) fn padded(sequences: u64, length: u64) -> u64 {
     let row = if length > 1024 { length.div_ceil(32).saturating_mul(32) } else { length };
     row.saturating_mul(sequences.saturating_sub(1)).saturating_add(length)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hardware::Gpu;
+    use crate::units::Bytes;
+
+    fn card(multiprocessors: u64, threads: u64) -> Device {
+        Device { multiprocessors, threads, ..Device::of(&Gpu::custom(Bytes::gib(24.0))) }
+    }
+
+    /// What `Reduction.num_splits` and `InductorChoices.reduction_split_factor` of an outer reduction return, rewritten in a few lines of Python
+    /// that look through all divisors.
+    #[test]
+    fn sums_are_split_as_inductor_splits_them() {
+        let (a100, t4, rtx_3090) = (card(108, 2048), card(40, 1024), card(82, 1536));
+        for (device, tokens, features, rows) in [
+            // no more than 32 rows, as many outputs as 64 for each multiprocessor, one block of 128 rows
+            (a100, 32, 2048, None),
+            (a100, 33, 2048, None),
+            (a100, 4096, 6912, None),
+            (a100, 128, 128, None),
+            (a100, 129, 128, Some(2)),
+            // fewer elements than 32 for each thread of the card
+            (a100, 2048, 2048, Some(16)),
+            (a100, 4096, 896, Some(32)),
+            // up to 512: what the blocks come to, or a divisor that is nearly that
+            (a100, 4096, 6911, Some(16)),
+            (a100, 8192, 4096, Some(32)),
+            (a100, 8191, 2048, Some(54)),
+            (a100, 10_007, 896, Some(120)),
+            (a100, 3456, 3584, Some(27)),
+            (a100, 4600, 2048, Some(36)),
+            (a100, 57_344, 128, Some(448)),
+            (rtx_3090, 4096, 4096, Some(16)),
+            (rtx_3090, 5000, 3072, Some(25)),
+            (t4, 4096, 2048, Some(10)),
+            // more: 512, or a divisor that is nearly that
+            (t4, 16_384, 2048, Some(8)),
+            (a100, 62_000, 2048, Some(31)),
+            (a100, 65_536, 2048, Some(32)),
+            (a100, 100_003, 2048, Some(49)),
+            (a100, 138_300, 1024, Some(68)),
+        ] {
+            assert_eq!(split(device, tokens, features), rows, "{tokens} × {features}");
+        }
+    }
+
+    #[test]
+    fn the_nearest_divisor_is_the_smaller_of_two() {
+        for (number, wanted, nearest) in [
+            (12, 5, 4),
+            (30, 4, 3),
+            (100, 15, 10),
+            (100, 16, 20),
+            (7, 5, 7),
+            (7, 3, 1),
+            (13, 512, 13),
+            (1024, 700, 512),
+            (1024, 800, 1024),
+        ] {
+            assert_eq!(closest_divisor(number, wanted), nearest, "{number}, {wanted}");
+        }
+    }
+
+    /// `_pick_split_size`: a power of two of rows, 16 to 128, as eight blocks of each multiprocessor have.
+    #[test]
+    fn one_kernel_of_both_orders_leaves_a_row_for_each_block() {
+        for (multiprocessors, tokens, rows) in [
+            (40, 4096, 256),
+            (40, 32_768, 512),
+            (40, 131_072, 1024),
+            (40, 200_000, 1563),
+            (108, 8192, 512),
+            (108, 27_647, 1728),
+            (108, 27_648, 864),
+            (108, 110_591, 1728),
+            (108, 110_592, 864),
+            (132, 65_536, 2048),
+        ] {
+            assert_eq!(mix_order_rows(card(multiprocessors, 2048), tokens), rows, "{tokens}");
+        }
+    }
+
+    /// `MixOrderReduction.can_fuse`: 5 MiB of elements, 4,096 rows, twice as many as columns, of which there are no more than 16,384.
+    #[test]
+    fn tall_matrices_are_reduced_both_ways_at_once() {
+        for (tokens, hidden, fuses) in [
+            (4096, 1280, true),
+            (4096, 1279, false),
+            (4095, 2000, false),
+            (4096, 2048, true),
+            (4096, 2049, false),
+            (32_768, 16_384, true),
+            (32_770, 16_385, false),
+            (1 << 20, 4, false),
+            (1 << 20, 5, true),
+        ] {
+            assert_eq!(can_mix_orders(tokens, hidden), fuses, "{tokens} × {hidden}");
+        }
+    }
+
+    /// `_pad_strides`: a stride of more than 1,024 float32 numbers is a multiple of 128 bytes; the last row is not padded.
+    #[test]
+    fn long_rows_begin_at_multiples_of_128_bytes() {
+        for (sequences, length, numbers) in
+            [(1, 1025, 1025), (2, 1025, 1056 + 1025), (4, 1024, 4096), (3, 1010, 3030), (3, 2048, 6144)]
+        {
+            assert_eq!(padded(sequences, length), numbers, "{sequences} × {length}");
+        }
+    }
+}

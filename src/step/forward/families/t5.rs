@@ -100,12 +100,12 @@ impl<'a> Pass<'_, 'a> {
         }
         let drops = self.dropout(self.architecture.embeddings.dropout);
         let mut variables = [looked_up.dropout(drops)];
-        let mut kept = (!drops).then(|| looked_up.clone());
         let given = RefCell::new(given);
         for group in layer_groups {
             self.machine
                 .with(|state| given.borrow().all().for_each(|tensor| state.share(tensor.value.storage)));
-            let alike = Alike::All { held: &mut kept, given: None };
+            // what was looked up stays beside all runs
+            let alike = Alike::All { held: &mut None, given: None };
             self.machine.repeat(group.times.into(), alike, &mut variables, &mut |[hidden], _| {
                 for index in &group.layers {
                     *hidden = self.t5_layer_or_checkpoint(*index, hidden, &given);
@@ -118,7 +118,6 @@ impl<'a> Pass<'_, 'a> {
         }
         hidden = hidden.dropout(drops);
         drop(looked_up);
-        drop(kept);
         let given = given.into_inner();
         let values = given.map(|tensor| tensor.value);
         (hidden, values)

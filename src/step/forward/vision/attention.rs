@@ -154,6 +154,7 @@ impl<'a> Pass<'_, 'a> {
             head_dim,
             value_dim: head_dim,
             sequence: piece.length,
+            keys: piece.length,
             dropout: false,
             recorded: self.machine.with(|state| state.graph.is_recorded())
                 && [q, k, v].into_iter().any(|tensor| tensor.value.requires_grad()),

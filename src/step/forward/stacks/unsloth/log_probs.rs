@@ -87,7 +87,7 @@ impl State {
         (0..1 + u32::from(learns)).for_each(|_| self.write(numel.saturating_mul(logit.bytes())));
         let fewest = if small { 0 } else { MOST_ROWS };
         let held = if wide && shape.output.div_ceil(SPLIT) > 2 && rows >= fewest {
-            self.log_prob_tiles(rows, shape, tile(rows, shape.output, small), learns);
+            self.log_prob_tiles(rows, shape, learns);
             [NOTHING; 2]
         } else {
             self.log_prob_chunks(rows, shape, logit, (asked.mean_logits, learns))
@@ -137,8 +137,9 @@ impl State {
     }
 
     /// Tiles of rows and vocabulary, with the gradient summed over the tiles of its rows.
-    fn log_prob_tiles(&mut self, rows: u64, shape: Shape, (height, width): (u64, u64), learns: bool) {
-        let buffer = self.logits_of(height, width, Dtype::F32);
+    fn log_prob_tiles(&mut self, rows: u64, shape: Shape, learns: bool) {
+        let height = tile(rows);
+        let buffer = self.logits_of(height, SPLIT, Dtype::F32);
         let summed = if learns { self.sums_of_tiles(height, shape) } else { [NOTHING; 2] };
         let mut partial = NOTHING;
         for height in lengths(rows, height) {

@@ -45,10 +45,11 @@ const FEWEST_ROWS: u64 = 512;
 pub(super) const MOST_ROWS: u64 = 4096;
 /// Bytes of a chunk's logits at most (`_CHUNK_GB`), or half of what is free where that is less, which is not followed.
 const LARGEST_CHUNK: u64 = 2 << 30;
-/// Bytes of a tile's logits at most (`_BWD_TILE_BYTES`).
-const LARGEST_TILE: u64 = 256 << 20;
-/// Tokens of the vocabulary that one program of a kernel sees (`_SPLIT_COLS`).
+/// Tokens of the vocabulary that one program of a kernel sees (`_SPLIT_COLS`), and how wide a tile is (`_tiled_layout`): beside the most rows
+/// 256 MiB of logits (`_BWD_TILE_BYTES`) have room for no more, and beside fewer, which are run in tiles on a small card alone, none are wider
+/// there.
 pub(super) const SPLIT: u64 = 16_384;
+
 impl<'a> Pass<'_, 'a> {
     /// `unsloth_fused_ce_loss`; there are no logits to return.
     pub(in crate::step::forward) fn unsloth_head(
@@ -80,12 +81,9 @@ pub(super) fn chunk(rows: u64, shape: Shape, logit: u64) -> u64 {
     even.clamp(fewest, MOST_ROWS).min(most.max(2)).min(rows).max(1)
 }
 
-/// Rows and tokens of the vocabulary of a tile.
-pub(super) fn tile(rows: u64, vocabulary: u64, small: bool) -> (u64, u64) {
-    let rows = (LARGEST_TILE / (SPLIT * 4)).min(MOST_ROWS).min(rows).max(1);
-    let columns = (LARGEST_TILE / (rows * 4)).max(SPLIT);
-    let columns = if small { columns.min(SPLIT) } else { columns };
-    (rows, (columns - columns % SPLIT).min(vocabulary.div_ceil(SPLIT).saturating_mul(SPLIT)))
+/// Rows of a tile.
+pub(super) fn tile(rows: u64) -> u64 {
+    rows.clamp(1, MOST_ROWS)
 }
 
 impl State {
@@ -115,7 +113,7 @@ impl State {
         (0..2).for_each(|_| self.multiply(numel, shape.input));
         (0..2).for_each(|_| self.write(numel.saturating_mul(logit.bytes())));
         let kept = if tiled {
-            self.unsloth_tiles(rows, shape, dtype, tile(rows, shape.output, small))
+            self.unsloth_tiles(rows, shape, dtype)
         } else {
             self.unsloth_chunks(rows, shape, (dtype, x.dtype), logit)
         };
@@ -162,15 +160,10 @@ impl State {
     }
 
     /// Tiles of rows and vocabulary: the gradient is summed over the tiles of its rows.
-    fn unsloth_tiles(
-        &mut self,
-        rows: u64,
-        shape: Shape,
-        dtype: Dtype,
-        (height, width): (u64, u64),
-    ) -> Vec<StorageId> {
+    fn unsloth_tiles(&mut self, rows: u64, shape: Shape, dtype: Dtype) -> Vec<StorageId> {
+        let height = tile(rows);
         let maxima = self.alloc(rows, Dtype::F32, &torch::SUMS_OF_LOGITS);
-        let buffer = self.logits_of(height, width, Dtype::F32);
+        let buffer = self.logits_of(height, SPLIT, Dtype::F32);
         let [sums, running] = self.sums_of_tiles(height, shape);
         let (mut taken, mut partial) = (NOTHING, NOTHING);
         for height in lengths(rows, height) {
@@ -190,5 +183,45 @@ impl State {
     pub(super) fn sums_of_tiles(&mut self, height: u64, shape: Shape) -> [StorageId; 2] {
         let sums = self.alloc(height.saturating_mul(shape.input), Dtype::F32, &SUMMED_INPUT_GRADIENT);
         [sums, self.alloc(height, Dtype::F32, &RUNNING_MAXIMUM)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What `fused_linear_rows` of unsloth_zoo returns where 2 GiB are free.
+    #[test]
+    fn chunks_are_as_unsloth_cuts_them() {
+        for (rows, input, output, logit, length) in [
+            // a power of two of rows with as many logits as there are inputs
+            (16_383, 4096, 32_000, 4, 2048),
+            (60_000, 8192, 32_000, 4, 4096),
+            (30_000, 8192, 128_256, 4, 1024),
+            (65_535, 5120, 262_144, 4, 1024),
+            // no fewer than 512 at 151,936 tokens have, nor 512
+            (2047, 896, 151_936, 4, 512),
+            (8190, 4096, 128_256, 4, 512),
+            (4095, 2048, 32_000, 2, 2048),
+            (8191, 5376, 262_208, 4, 512),
+            // no more rows than 4,096, nor logits than 2 GiB, nor rows than there are
+            (100_000, 16_384, 200_064, 2, 4096),
+            (131_072, 8192, 256_000, 8, 1048),
+            (1000, 512, 300_000_000, 4, 2),
+            (511, 2048, 128_256, 4, 511),
+            (3000, 2048, 1000, 4, 3000),
+            (1, 64, 50_257, 4, 1),
+        ] {
+            let shape = Shape { input, output };
+            assert_eq!(chunk(rows, shape, logit), length, "{rows} × {input}, {output}");
+        }
+    }
+
+    /// The first of what `_tiled_layout` returns, of which the second is 16,384 in each of these: where no card is small, and on one of 24 GB.
+    #[test]
+    fn a_tile_is_of_4096_rows_at_most() {
+        for (rows, height) in [(4096, 4096), (8191, 4096), (5000, 4096), (511, 511), (1000, 1000), (1, 1)] {
+            assert_eq!(tile(rows), height, "{rows}");
+        }
     }
 }

@@ -326,3 +326,48 @@ impl<'m> Tensor<'m> {
 fn compute_dtype(autocast: Option<Dtype>, weight: Dtype) -> Dtype {
     autocast.unwrap_or(weight)
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::share;
+    use crate::step::Recording;
+    use crate::step::heap::record::Event;
+
+    /// How many tensors of so many bytes come in the forward pass of Llama 3.2 1B: 16 layers of 32 heads of 64 elements, and 8 of keys and values.
+    fn come(gpu: &str, length: u64, bytes: [u64; 2]) -> [usize; 2] {
+        let link = format!(
+            "v=1&m=meta-llama/Llama-3.2-1B&method=qlora&p=amp-bf16-weights&st=unsloth&gc=off&b=1&s={length}&gpu={gpu}"
+        );
+        let shared = share::decode(&link);
+        assert!(shared.notices.is_empty(), "{:?}", shared.notices);
+        let scenario = &shared.scenarios[0];
+        let (architecture, gpu) =
+            (scenario.architecture().expect("a model"), scenario.gpu().expect("a card"));
+        let recording = Recording::of(&architecture, scenario, &gpu).expect("it is modelled");
+        let marks = |at: &usize| matches!(recording.event(*at), Some(Event::Mark(_)));
+        let first = recording.first().find(marks).expect("it has phases");
+        let forward = (first + 1..recording.first().end).take_while(|at| !marks(at));
+        let come: Vec<u64> = forward
+            .filter_map(|at| recording.happening(at))
+            .filter(|own| own.comes)
+            .map(|own| own.bytes.0)
+            .collect();
+        bytes.map(|bytes| come.iter().filter(|own| **own == bytes).count())
+    }
+
+    /// utils/attention_dispatch.py `_cudnn_length_bucketed_sdpa`: where cuDNN's kernel runs queries, keys and values are padded to the next
+    /// multiple of 128 tokens, by 128 where they are one, and so is the output. On compute capability 10 it is kept out of training
+    /// (`_NO_CUDNN_TRAINING`).
+    #[test]
+    fn sequences_are_padded_for_cudnn_on_hopper_alone() {
+        let heads = |tokens: u64| [32, 8].map(|heads| heads * tokens * 64 * 2);
+        // others of that size come on every card
+        let more = |gpu: &str, length: u64, tokens: u64| {
+            let [own, usual] = [gpu, "a100-sxm-80gb"].map(|gpu| come(gpu, length, heads(tokens)));
+            [0, 1].map(|index| own[index] - usual[index])
+        };
+        assert_eq!(more("h100-sxm-80gb", 256, 384), [2 * 16, 2 * 16]);
+        assert_eq!(more("h100-sxm-80gb", 255, 256), [2 * 16, 2 * 16]);
+        assert_eq!(more("b200", 256, 384), [0, 0]);
+    }
+}

@@ -94,12 +94,14 @@ fn blocks(device: &Device, rows: u64, width: u64, own: Option<(u64, u64)>, other
         .min(device.multiprocessors.saturating_mul(other) / width.div_ceil(4096).max(1))
 }
 
-/// Compiled for another card a kernel has other registers: the number of sm_80, sm_90 and sm_100.
-fn compiled(device: &Device, of: [u64; 3]) -> u64 {
+/// Compiled for another card a kernel has other registers: the number of sm_80, sm_89, sm_90, sm_100 and sm_120, of which the library has code.
+fn compiled(device: &Device, of: [u64; 5]) -> u64 {
     match device.capability {
-        0..90 => of[0],
-        90..100 => of[1],
-        _ => of[2],
+        0..89 => of[0],
+        89 => of[1],
+        90..100 => of[2],
+        100..120 => of[3],
+        _ => of[4],
     }
 }
 
@@ -107,10 +109,10 @@ fn layer_norm_blocks(device: &Device, rows: u64, width: u64) -> u64 {
     let own = match width {
         768 | 3072 => Some((3, 1)),
         1024 | 4096 | 5120 => Some((2, 1)),
-        1536 => Some((compiled(device, [6, 5, 6]), 1)),
-        2048 => Some((compiled(device, [5, 4, 4]), 1)),
-        2304 => Some((compiled(device, [3, 3, 4]), 1)),
-        3840 => Some((compiled(device, [2, 2, 3]), 1)),
+        1536 => Some((compiled(device, [6, 6, 5, 6, 6]), 1)),
+        2048 => Some((compiled(device, [5, 5, 4, 4, 4]), 1)),
+        2304 => Some((compiled(device, [3, 3, 3, 4, 4]), 1)),
+        3840 => Some((compiled(device, [2, 2, 2, 3, 3]), 1)),
         6144 => Some((1, 1)),
         8192 | 10240 => Some((2, 2)),
         12288 => Some((3, 4)),
@@ -122,9 +124,9 @@ fn layer_norm_blocks(device: &Device, rows: u64, width: u64) -> u64 {
         _ => None,
     };
     let other = match width {
-        0..=128 => compiled(device, [10, 10, 9]),
-        129..=512 => compiled(device, [4, 4, 3]),
-        513..=1024 => compiled(device, [2, 2, 3]),
+        0..=128 => compiled(device, [10, 12, 10, 9, 9]),
+        129..=512 => compiled(device, [4, 4, 4, 3, 3]),
+        513..=1024 => compiled(device, [2, 2, 2, 3, 3]),
         1025..=2048 => 4,
         _ => 2,
     };
@@ -136,15 +138,145 @@ fn rms_norm_blocks(device: &Device, rows: u64, width: u64) -> u64 {
         512 => Some(6),
         768 => Some(4),
         1024 | 4096 => Some(3),
-        2048 => Some(compiled(device, [6, 5, 6])),
+        2048 => Some(compiled(device, [6, 6, 5, 6, 6])),
         8192 => Some(2),
         _ => None,
     };
     let other = match width {
-        0..=128 => compiled(device, [10, 12, 12]),
-        129..=512 => compiled(device, [5, 4, 4]),
+        0..=128 => compiled(device, [10, 12, 12, 12, 10]),
+        129..=512 => compiled(device, [5, 5, 4, 4, 4]),
         1025..=2048 => 5,
         _ => 3,
     };
     blocks(device, rows, width, own.map(|on_each| (on_each, 1)), other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hardware::Gpu;
+    use crate::units::Bytes;
+
+    const CARDS: [u32; 5] = [80, 89, 90, 100, 120];
+
+    fn card(capability: u32) -> Device {
+        Device { capability, multiprocessors: 100, ..Device::of(&Gpu::custom(Bytes::gib(80.0))) }
+    }
+
+    /// Blocks of so many warps that fit a multiprocessor, by the registers of a thread: a warp is given 256 at a time, out of 16,384 that each
+    /// quarter of it has (CUDA's occupancy calculator). Threads bind none of these: 12 blocks of 128 are as many as 8.9 and 12.0 run.
+    fn fitting(registers: u64, warps: u64) -> u64 {
+        let of_warp = (registers * 32).next_multiple_of(256);
+        4 * (16_384 / of_warp) / warps
+    }
+
+    /// Registers as `cuobjdump -res-usage` prints them of libtransformer_engine.so (transformer_engine_cu13 2.11), in bfloat16, for sm_80, sm_89,
+    /// sm_90, sm_100 and sm_120; blocks of a row and warps of a block of `REGISTER_NORM_LAUNCHER`.
+    #[test]
+    fn as_many_blocks_run_as_their_registers_allow() {
+        // widths that have a kernel of their own
+        for (width, of_row, warps, registers) in [
+            (768, 1, 4, [168, 163, 147, 142, 142]),
+            (1024, 1, 4, [204, 204, 195, 181, 181]),
+            (1536, 1, 4, [80, 80, 87, 80, 80]),
+            (2048, 1, 4, [96, 96, 110, 128, 128]),
+            (2304, 1, 4, [147, 148, 152, 128, 128]),
+            (3072, 1, 4, [155, 168, 151, 168, 168]),
+            (3840, 1, 4, [235, 248, 254, 168, 168]),
+            (4096, 1, 4, [202, 201, 194, 242, 242]),
+            (5120, 1, 4, [255, 255, 252, 255, 255]),
+            (6144, 1, 8, [158, 161, 152, 178, 178]),
+            (8192, 2, 4, [225, 234, 205, 208, 209]),
+            (10_240, 2, 4, [255, 254, 254, 255, 255]),
+            (12_288, 4, 4, [168, 162, 153, 166, 166]),
+            (12_800, 5, 4, [125, 128, 127, 128, 128]),
+            (15_360, 4, 4, [224, 235, 241, 217, 219]),
+            (16_384, 4, 4, [225, 234, 205, 208, 211]),
+            (18_432, 4, 4, [255, 255, 255, 245, 255]),
+            (20_480, 4, 4, [255, 254, 254, 255, 255]),
+            (24_576, 4, 8, [155, 160, 158, 167, 167]),
+            (25_600, 5, 4, [254, 255, 249, 255, 255]),
+            (30_720, 4, 8, [227, 235, 241, 224, 224]),
+            (32_768, 4, 8, [227, 240, 201, 222, 226]),
+            (40_960, 4, 8, [254, 250, 251, 255, 255]),
+            (49_152, 8, 8, [155, 160, 158, 167, 167]),
+            (65_536, 8, 8, [227, 240, 201, 222, 226]),
+        ] {
+            for (capability, registers) in CARDS.into_iter().zip(registers) {
+                let blocks = 100 * fitting(registers, warps) / of_row;
+                // however few rows there are
+                assert_eq!(layer_norm_blocks(&card(capability), 4, width), blocks, "{width} on {capability}");
+            }
+        }
+        for (width, registers) in [
+            (512, [80, 80, 80, 80, 80]),
+            (768, [128, 118, 121, 116, 116]),
+            (1024, [163, 158, 161, 146, 146]),
+            (2048, [80, 80, 89, 80, 80]),
+            (4096, [167, 168, 161, 168, 168]),
+            (8192, [255, 255, 255, 255, 255]),
+        ] {
+            for (capability, registers) in CARDS.into_iter().zip(registers) {
+                let blocks = 100 * fitting(registers, 4);
+                assert_eq!(rms_norm_blocks(&card(capability), 4, width), blocks, "{width} on {capability}");
+            }
+        }
+        // all others: the narrowest general kernel that is as wide
+        for (widths, layer, root) in [
+            ([1, 64, 128], [46, 39, 47, 56, 56], [47, 40, 40, 40, 47]),
+            ([129, 256, 511], [116, 116, 126, 165, 165], [94, 91, 100, 127, 127]),
+            ([513, 640, 1023], [196, 197, 199, 168, 168], [162, 163, 168, 168, 166]),
+            ([1025, 1600, 2047], [118, 118, 124, 126, 126], [94, 92, 96, 96, 96]),
+            ([2049, 2560, 4095], [200, 200, 201, 213, 215], [166, 165, 168, 167, 167]),
+        ] {
+            for width in widths {
+                for (at, capability) in CARDS.into_iter().enumerate() {
+                    let device = card(capability);
+                    let blocks = [layer_norm_blocks, rms_norm_blocks].map(|of| of(&device, 1 << 20, width));
+                    let fit = [layer[at], root[at]].map(|registers| 100 * fitting(registers, 4));
+                    assert_eq!(blocks, fit, "{width} on {capability}");
+                }
+            }
+        }
+    }
+
+    /// `launch_rmsnorm_bwd_general_`: a block has four rows up to a width of 1,024 and one beyond, a wide row has several blocks; it is run
+    /// too where rows are no multiple of four (`getKernel` of normalization/common.cpp).
+    #[test]
+    fn there_are_no_more_blocks_than_rows_for_them() {
+        let device = card(80);
+        for (rows, width, layer, root) in [
+            (1, 128, 1, 1),
+            (5, 128, 2, 2),
+            (4000, 128, 1000, 1000),
+            (4001, 128, 1000, 1000),
+            (6, 1024, 2, 2),
+            (6, 1536, 6, 6),
+            (402, 2048, 400, 402),
+            (6, 4096, 6, 6),
+            // more than 4,096 elements: 200 or 300 blocks, of which a row takes two, three or four
+            (402, 5120, 100, 150),
+            (400, 8064, 100, 150),
+            (400, 12_000, 66, 100),
+            (402, 16_384, 50, 75),
+            (6, 5120, 6, 6),
+        ] {
+            let blocks = [layer_norm_blocks, rms_norm_blocks].map(|of| of(&device, rows, width));
+            assert_eq!(blocks, [layer, root], "{rows} × {width}");
+        }
+    }
+
+    /// On 8.6 sm_80's code runs, on 10.3 sm_100's, on 12.1 sm_120's.
+    #[test]
+    fn a_card_runs_the_code_of_the_last_one_of_its_kind() {
+        for (capability, other) in [(86, 80), (103, 100), (121, 120)] {
+            for width in [128, 512, 1024, 1536, 2048, 2304, 3840] {
+                let of = |capability| {
+                    let device = card(capability);
+                    [layer_norm_blocks(&device, 4000, width), rms_norm_blocks(&device, 4000, width)]
+                };
+                assert_eq!(of(capability), of(other), "{width} on {capability}");
+            }
+        }
+    }
 }
