@@ -73,14 +73,17 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
             output.status = output.status.max(1);
         }
         let Some(limit) = arguments.fail_if_over else { continue };
-        let (name, needed) = (scenario.model_name(), memory.needed());
+        let name = scenario.model_name();
+        // what vLLM has of the card beside the training is taken too
+        let beside = scenario.card().map_or(Bytes::ZERO, |card| scenario.colocated(card.memory));
+        let needed = memory.needed() + beside;
         if let Margin::Overshoot(over) = within(needed, limit).margin {
             output.say(format_args!("over: {name} needs {needed}, {over} more than {limit}"));
             output.status = output.status.max(1);
             continue;
         }
         let run = || {
-            let gpu = Gpu { memory: limit, ..scenario.gpu()? };
+            let gpu = Gpu { memory: limit.saturating_sub(beside), ..scenario.gpu()? };
             Replayed::of(&*scenario.architecture()?, scenario, &gpu, memory)
         };
         let outcome = run().map_err(|issue: Issue| issue.to_string())?.on_card.outcome;

@@ -184,6 +184,16 @@ impl Scenario {
             // as the weights are published
             (_, true) if !self.task.trains() => Precision::Bf16,
             (_, false) if !self.task.trains() => Precision::Fp16,
+            // gathers are in bfloat16 whatever the shards are: frozen ones stay as they were published, beside float32 adapters
+            (Stack::Transformers | Stack::Liger, true)
+                if self.method == Method::Lora
+                    && shards
+                    && self.cluster.is_many()
+                    && matches!(self.cluster.sharding, Sharding::Fsdp2 | Sharding::Ddp)
+                    && self.wrapper() == WrappedBy::Loop =>
+            {
+                Precision::Bf16
+            }
             // fully_shard's MixedPrecisionPolicy keeps float32 shards and gathers them in bfloat16
             (Stack::Transformers | Stack::Liger, true)
                 if self.cluster.is_many() && shards && self.wrapper() == WrappedBy::Loop =>
@@ -349,6 +359,20 @@ mod tests {
             assert_eq!(of(task, model), (Method::Full, Precision::AmpBf16), "{model}");
         }
         assert_eq!(of(Task::Classify, "Qwen/Qwen3-8B"), (Method::Qlora, Precision::AmpBf16Weights));
+    }
+
+    /// 70B of weights in float32 would be 33 GiB on each of eight GPUs, where the run has them in half of that.
+    #[test]
+    fn frozen_weights_are_sharded_as_they_were_published() {
+        let mut scenario = on(Stack::Transformers, Method::Lora, "h100-sxm-80gb");
+        scenario
+            .change(|scenario| scenario.model = ModelChoice::Catalogue("meta-llama/Llama-3.1-70B".into()));
+        scenario.change(|scenario| scenario.cluster.gpus = 8);
+        assert_eq!((scenario.cluster.sharding, scenario.precision), (Sharding::Fsdp2, Precision::Bf16));
+        let memory = estimate(&scenario).memory.expect("an answer");
+        assert!((25.0..30.0).contains(&memory.needed().as_gib()), "{}", memory.needed());
+        scenario.change(|scenario| scenario.method = Method::Full);
+        assert_eq!(scenario.precision, Precision::AmpBf16);
     }
 
     #[test]

@@ -211,6 +211,12 @@ fn a_config_of_ones_own() {
 #[test]
 fn over_the_limit_is_status_1() {
     assert_eq!(headroom(&["estimate", "--fail-if-over", "24GB"]).status, Some(0));
+    // what vLLM has of the card is taken too
+    let beside_vllm = |limit: &str| {
+        let link = "v=1&task=grpo&m=Qwen/Qwen2.5-7B-Instruct&method=lora&st=trl&gpu=h100-sxm-80gb&vllm=30";
+        headroom(&["estimate", link, "--fail-if-over", limit]).status
+    };
+    assert_eq!((beside_vllm("35GiB"), beside_vllm("60GiB")), (Some(1), Some(0)));
     let run = headroom(&["estimate", "--method", "full", "--fail-if-over", "24GB", "--json"]);
     assert_eq!(run.status, Some(1));
     assert!(
