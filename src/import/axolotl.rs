@@ -8,7 +8,7 @@ use super::names::AXOLOTL_KERNELS;
 use super::reader::{Reader, Said, among};
 use super::trainer::{self, PICTURES};
 use crate::estimate::estimate;
-use crate::scenario::{Method, Stack, WeightFormat, WrappedBy};
+use crate::scenario::{Method, Stack, Task, WeightFormat, WrappedBy};
 
 const WHY: &str = "axolotl's default (0.19)";
 
@@ -146,7 +146,7 @@ pub(super) fn read(reader: &mut Reader) {
     reader.or_assume("batch-size", &["micro_batch_size"], "1", WHY);
     reader.or_assume("gradient-accumulation", &["gradient_accumulation_steps"], "1", WHY);
     reader.or_assume("seq-length", &["sequence_len"], "512", WHY);
-    if !reader.scenario.task.is_of_preferences() {
+    if reader.scenario.task == Task::Sft {
         filling(reader);
     }
     own_optimizer(reader);
@@ -167,6 +167,8 @@ pub(super) fn read(reader: &mut Reader) {
     kernels(reader, by_first);
     if reader.scenario.task.is_of_preferences() {
         preferences::settings(reader);
+    } else if reader.scenario.task.is_online() {
+        preferences::answers(reader);
     }
     for (names, why) in REFUSED {
         reader.refuse(names, why);

@@ -7,11 +7,12 @@ use serde_json::Value;
 use super::compiled;
 use super::float8;
 use super::generated;
-use super::hugging_face::{Parts, Trainer};
+use super::hugging_face::{Parts, REWARDS, Trainer};
 use super::imported::Imported;
 use super::launch;
 use super::link::{of_link, written_by_headroom};
 use super::loaded::{self, class_of, loads_a_model, model_of, said_of};
+use super::named_adapters::{Named, is_not_followed};
 use super::names;
 use super::own_loop::{Engine, changed_numbers};
 use super::qat;
@@ -48,11 +49,16 @@ pub(super) fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
     let mut engine = Engine::default();
     // PPO's models: which is the policy, and what is loaded beside it
     let learns_values = script.calls.iter().any(|call| trainer_of_class(call.name()) == Some(Trainer::Ppo));
+    let is_rewarded = script
+        .calls
+        .iter()
+        .any(|call| matches!(trainer_of_class(call.name()), Some(Trainer::Grpo | Trainer::Rloo)));
     let (mut policy, mut beside) = (None, Vec::new());
     // what makes numbers of pictures, where the model sees
     let mut processor = None;
     let teacher = loaded::teacher_of(&script);
     let imported = Imported::of(text);
+    let (mut named_adapters, mut given_arguments) = (Named::default(), Vec::new());
     for call in &script.calls {
         let name = call.name();
         has_trained |= name == "train" && call.path.contains("trainer");
@@ -82,6 +88,13 @@ pub(super) fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
                 .push((said_of(call), "the model that is loaded first is taken for the one that is trained"));
             continue;
         }
+        if is_rewarded
+            && name == "from_pretrained"
+            && class_of(&call.path).contains("ForSequenceClassification")
+        {
+            later.push((said_of(call), REWARDS));
+            continue;
+        }
         if embeds && let Some(taken) = sentence_transformers::takes(call, &mut settings) {
             parts.loads |= taken.loads;
             later.extend(taken.left.map(|why| (short(&call.path), why)));
@@ -107,7 +120,16 @@ pub(super) fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
                     others.push(name.to_owned());
                 }
             }
-            ("get_peft_model", None) => parts.adapters = true,
+            ("get_peft_model", None) => {
+                parts.adapters = true;
+                if let Some(config @ Value::String(_)) = call.values.get(1) {
+                    named_adapters.given(name, "peft_config", config);
+                }
+            }
+            (class, None) if text.contains("peft") && is_not_followed(class) => {
+                named_adapters.class(call);
+                continue;
+            }
             (class, None) if let Some(tuner) = Tuner::of_class(class) => {
                 (parts.adapters, parts.tuner) = (true, Some(tuner));
             }
@@ -187,6 +209,15 @@ pub(super) fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
             setting::flatten(name, "model", model.clone(), &mut settings);
         }
         for (argument, value) in &call.named {
+            // these are calls of their own, where the text has them
+            if argument == "peft_config" && (name.ends_with("Trainer") || name == "get_peft_model") {
+                named_adapters.given(name, argument, value);
+                continue;
+            }
+            if argument == "args" && name.ends_with("Trainer") {
+                given_arguments.push((name, argument.clone(), value.clone()));
+                continue;
+            }
             // a model that is handed over as an object is the one that was loaded
             let is_object = name.ends_with("Trainer")
                 && ["model", "loss", "teacher_model"].contains(&argument.as_str())
@@ -214,6 +245,18 @@ pub(super) fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
             if !is_object && !is_linked && !is_call.contains(&argument.as_str()) {
                 setting::flatten(name, argument, value.clone(), &mut settings);
             }
+        }
+    }
+    let (are_unread, open) = named_adapters.finish(parts.tuner, &mut settings);
+    if are_unread && parts.tuner.is_none() && !parts.unsloth {
+        parts.adapters = false;
+    }
+    let differs = "whether there are adapters differs from case to case: those that the text names are taken";
+    later.extend(open.into_iter().map(|said| (said, differs)));
+    for (of, name, value) in given_arguments {
+        if !parts.arguments && value != Value::Null {
+            let said = Setting { of: of.to_owned(), name, value }.said();
+            later.push((said, "these arguments stand elsewhere: what is in them is as it was"));
         }
     }
     if parts == Parts::default() && settings.is_empty() {

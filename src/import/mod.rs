@@ -20,6 +20,7 @@ mod llama_factory;
 mod loaded;
 mod low_rank;
 mod megatron;
+mod named_adapters;
 pub(crate) mod names;
 mod own_loop;
 mod qat;

@@ -7,7 +7,7 @@ use super::understood::{Assumed, Left, Taken};
 use crate::estimate::estimate;
 use crate::model::catalogue;
 use crate::scenario::keys::Key;
-use crate::scenario::{Modules, Scenario};
+use crate::scenario::{Modules, Scenario, Task};
 use crate::text::short;
 
 /// A setting that is being looked at.
@@ -179,6 +179,12 @@ impl Reader {
         }
     }
 
+    /// Sets the task to what a setting says, which brings its defaults along: what was at its default before.
+    pub fn brings(&mut self, task: Task, said: &str) {
+        self.scenario.change(|scenario| scenario.task = task);
+        self.set("task", task.slug(), said);
+    }
+
     /// Leaves what a setting says of a key; the key stays as it was, which is said.
     pub fn keep(&mut self, name: &str, said: &str, why: &str) {
         let key = Key::find(name);
@@ -249,6 +255,13 @@ impl Reader {
         key.read(&mut changed, value).ok()?;
         let answer = estimate(&changed);
         answer.errors().find(|issue| issue.field == key.field).map(|issue| issue.message.clone())
+    }
+
+    /// Leaves what a setting says of a key, which has another value for it.
+    pub fn replace(&mut self, name: &str, value: &str, said: &str, why: &str) {
+        let key = Key::find(name).map(|key| key.name);
+        self.left.push(Left { is_misread: true, key, ..Left::new(said, why) });
+        self.assume(name, value, &format!("{} is not read", short(said)));
     }
 
     /// Notes that something is not followed.
@@ -379,7 +392,7 @@ impl Reader {
 }
 
 /// Whether a name could be a model's on the Hub: an expression of a program is none, nor is a folder.
-fn could_be_a_model(name: &str) -> bool {
+pub(super) fn could_be_a_model(name: &str) -> bool {
     let is_word = |part: &str| {
         !part.is_empty()
             && !part.starts_with(['.', '-'])

@@ -8,7 +8,7 @@ use super::syntax::setting::Setting;
 use super::trainer;
 use crate::hardware::sold_with;
 use crate::scenario::keys::Key;
-use crate::scenario::{Method, Precision};
+use crate::scenario::{Method, Precision, Task, WeightFormat};
 
 /// A key and what it is called elsewhere; its value is read as it stands.
 const NUMBERS: [(&str, &[&str]); 6] = [
@@ -155,8 +155,9 @@ pub(super) fn read(reader: &mut Reader) {
     // memory calculators, which know of no adapters where none are named
     let mut trains = !reader.given(SIZE).is_empty();
     size(reader);
+    let mut writes = None;
     match reader.take(MODE) {
-        Some(said) if said.text().starts_with("inference") => reader.set("task", "generate", &said.said),
+        Some(said) if said.text().starts_with("inference") => writes = Some(said.said),
         Some(said) if said.text().starts_with("train") => {
             trains = true;
             reader.idle.push(said.said);
@@ -165,6 +166,11 @@ pub(super) fn read(reader: &mut Reader) {
         None => {}
     }
     method(reader);
+    if let Some(said) = &writes {
+        reader.brings(Task::Generate, said);
+    } else if let Some(said) = reader.named(&ANSWERS).first() {
+        reader.brings(Task::Grpo, &said.said);
+    }
     for (key, names) in NUMBERS {
         if let Some(said) = first(reader, names) {
             reader.set(key, &said.text(), &said.said);
@@ -174,6 +180,12 @@ pub(super) fn read(reader: &mut Reader) {
         reader.targets(&said);
     }
     precision(reader);
+    if writes.is_some() {
+        let usual = reader.scenario.defaults();
+        let why = "weights are loaded as they were published where nothing else is said";
+        reader.assume("method", usual.method.slug(), why);
+        reader.assume("precision", usual.precision.slug(), why);
+    }
     if let Some(said) = reader.take(OPTIMIZER) {
         let name = said.text().to_ascii_lowercase();
         let slug = names::optimizer(&name).map_or(name.as_str(), |optimizer| optimizer.slug());
@@ -244,8 +256,6 @@ fn size(reader: &mut Reader) {
 /// Answers that are generated and learnt from, as GRPO does; its batch counts answers, however many are of one prompt.
 fn answers(reader: &mut Reader) {
     let [number, length] = ANSWERS.map(|name| reader.take(&[name]));
-    let Some(first) = number.as_ref().or(length.as_ref()) else { return };
-    reader.set("task", "grpo", &first.said);
     reader.idle.extend(number.map(|said| said.said));
     let Some(said) = length else { return };
     let prompt = reader.scenario.answers.prompt;
@@ -307,6 +317,12 @@ fn precision(reader: &mut Reader) {
     let weights = first(reader, &["dtype", "torch_dtype", "precision"]);
     let word = weights.as_ref().map(|said| said.text().to_ascii_lowercase());
     let word = word.as_deref().map(|word| word.trim_start_matches("torch."));
+    if let (Some(format), Some(said)) = (word.and_then(quantised), &weights) {
+        // what is computed in stays as it was where nothing else is said of it
+        reader.set("method", Method::Qlora.slug(), &said.said);
+        reader.set("weight-format", format.slug(), &said.said);
+    }
+    let word = word.filter(|word| quantised(word).is_none());
     let now = reader.scenario.precision;
     let are_16_bits = match word {
         Some("bf16" | "bfloat16" | "fp16" | "float16" | "half") => true,
@@ -328,6 +344,15 @@ fn precision(reader: &mut Reader) {
     let said: Vec<String> =
         computes.map(|(_, said)| said).into_iter().chain(weights.map(|said| said.said)).collect();
     reader.set("precision", slug, &said.join(", "));
+}
+
+/// Weights that are quantised, which calculators count among the precisions.
+fn quantised(word: &str) -> Option<WeightFormat> {
+    match word {
+        "int8" | "8bit" | "8-bit" => Some(WeightFormat::Int8),
+        "int4" | "4bit" | "4-bit" | "nf4" => Some(WeightFormat::Nf4),
+        _ => None,
+    }
 }
 
 /// What autocast computes in.
@@ -372,133 +397,4 @@ fn autocast(reader: &mut Reader) -> Option<(Computes, String)> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::{Format, Understood, read as import};
-    use crate::scenario::{
-        CacheKind, Checkpointing, Mask, Method, ModelChoice, Optimizer, Precision, Scenario, Task,
-    };
-    use crate::units::Bytes;
-
-    #[track_caller]
-    fn read(text: &str) -> Understood {
-        let understood = import(text, &Scenario::default()).unwrap_or_else(|why| panic!("{text}: {why}"));
-        // what calculators count where nothing is said
-        let counted = ["method", "gradient-checkpointing"];
-        assert!(understood.assumed.iter().all(|one| counted.contains(&one.key)), "{:?}", understood.assumed);
-        understood
-    }
-
-    /// The inputs of the guides, as they print them.
-    #[test]
-    fn what_guides_print_is_read() {
-        let flags = read("--batch_size 20\n--gradient_accumulation_steps 1\n--bf16 true\n--fp16 false");
-        assert_eq!((flags.format, flags.scenario.batch), (Format::Usual, 20));
-        assert_eq!((flags.idle.len(), flags.left.len()), (1, 0), "{:?}", flags.left);
-        let yaml =
-            read("batch_size: 2  # Was 4\ngradient_accumulation_steps: 16\nmax_seq_length: 512\nbf16: true");
-        assert_eq!((yaml.scenario.batch, yaml.scenario.accumulation, yaml.scenario.sequence), (2, 16, 512));
-        let call = read(
-            "config = TrainingConfig(per_device_train_batch_size=1, use_lora=True, lora_r=8, num_generations=4)",
-        );
-        assert_eq!((call.scenario.method, call.scenario.lora.rank), (Method::Lora, 8));
-        assert_eq!((call.scenario.task, call.left.len()), (Task::Grpo, 0), "{:?}", call.left);
-        let answers = read(
-            "config = GSPOConfig(per_device_train_batch_size=1, num_generations=4, max_completion_length=256, use_lora=True)",
-        );
-        assert_eq!(answers.scenario.sequence, answers.scenario.answers.prompt + 256);
-        assert_eq!((answers.scenario.task, answers.idle.len()), (Task::Grpo, 1));
-        let command = read(
-            "python gpu_memory_calculator.py --model microsoft/phi-2 --mode training --precision bf16 --optimizer adamw --batch-size 4 \
-             --gradient-checkpointing",
-        );
-        assert_eq!(command.scenario.model_name(), "microsoft/phi-2");
-        assert_eq!(command.scenario.optimizer, Optimizer::AdamW);
-        assert_eq!(command.scenario.checkpointing, Checkpointing::NonReentrant);
-        assert_eq!(command.scenario.method, Method::Full);
-        let inference = read("python gpu_memory_calculator.py --model microsoft/phi-2 --mode inference");
-        assert_eq!(inference.scenario.task, Task::Generate);
-        let uncached = read(
-            "python gpu_memory_calculator.py --model microsoft/phi-2 --mode inference --precision bf16 --no-kv-cache",
-        );
-        assert_eq!((uncached.scenario.generation.cache, uncached.left.len()), (CacheKind::Off, 0));
-        let cluster = read(
-            "python memory_calculator.py --model_size_gb 14 --gpu_memory_gb 80 --num_gpus 4 --optimizer adamw",
-        );
-        assert_eq!((cluster.scenario.cluster.gpus, cluster.left.len()), (4, 0), "{:?}", cluster.left);
-        assert_eq!(cluster.scenario.model, ModelChoice::Size(7.0));
-        assert_eq!(
-            (cluster.scenario.method, cluster.scenario.checkpointing),
-            (Method::Full, Checkpointing::Off)
-        );
-        let unknown = import("--model_size_gb 1e9 --batch_size 1", &Scenario::default()).expect("a batch");
-        let [left] = unknown.left.as_slice() else { panic!("{:?}", unknown.left) };
-        assert!(left.why.contains("500000000 billion parameters"), "{left:?}");
-        assert_eq!((left.is_misread, left.key, unknown.assumed[0].key), (true, Some("model"), "model"));
-        assert_eq!(cluster.scenario.gpu().map(|gpu| gpu.memory), Ok(Bytes::gib(80.)));
-    }
-
-    /// What axolotl alone can have falls where another project's text is read over its scenario.
-    #[test]
-    fn what_one_project_alone_has_falls_with_it() {
-        let axolotl = "base_model: NousResearch/Llama-3.2-1B\nadapter: lora\nlora_dropout: 0\nlora_target_linear: true\nlora_mlp_kernel: true\nlora_qkv_kernel: true\nlora_o_kernel: true\nsample_packing: true\nbf16: true\n";
-        let before = import(axolotl, &Scenario::default()).expect("a file of axolotl's").scenario;
-        assert!(before.lora.fused && before.mask == Mask::PaddingFree, "{before:?}");
-        for text in [
-            "python gpu_memory_calculator.py --model microsoft/phi-2 --mode training --batch-size 4",
-            "model_embd = 384\nmodel_layer = 6\nmodel_head = 6\n",
-        ] {
-            let scenario = import(text, &before).expect(text).scenario;
-            assert!(!scenario.lora.fused && scenario.mask == Mask::None, "{text}: {scenario:?}");
-        }
-    }
-
-    #[test]
-    fn what_is_of_a_project_stays_its_own() {
-        for (text, format, batch) in [
-            ("--per_device_train_batch_size 4 --bf16 --model_name_or_path Qwen/Qwen2.5-7B", Format::Trl, 4),
-            ("python train.py --gradient_accumulation_steps 4 --fsdp full_shard", Format::Trl, 8),
-            ("num_train_epochs: 3\ngradient_accumulation_steps: 4", Format::Trl, 8),
-            ("python -m axolotl.cli.train config.yml", Format::Accelerate, 1),
-            ("gpu=\"rtx-3090\"\nmethod=\"full\"\nbatch-size=3", Format::Headroom, 3),
-            ("model_name: Qwen/Qwen2.5-7B\nbatch_size: 4\noutput_dir: out", Format::Usual, 4),
-            ("micro_batch_size: 4\ntrain_batch_size: 256", Format::Usual, 4),
-        ] {
-            let understood = import(text, &Scenario::default()).unwrap_or_else(|why| panic!("{text}: {why}"));
-            assert_eq!((understood.format, understood.scenario.batch), (format, batch), "{text}");
-        }
-    }
-
-    #[test]
-    fn autocast_and_weights_are_two_questions() {
-        for (text, precision) in [
-            ("bf16: true\ntorch_dtype: bfloat16", Precision::AmpBf16Weights),
-            ("bf16: true\ndtype: float32", Precision::AmpBf16),
-            ("dtype: bfloat16", Precision::Bf16),
-            ("mixed_precision: fp16\nbatch_size: 1", Precision::AmpFp16),
-            ("mixed_precision: no\nbatch_size: 1", Precision::Fp32),
-        ] {
-            assert_eq!(read(text).scenario.precision, precision, "{text}");
-        }
-        let both = read("use_lora: true\nload_in_4bit: true\nbatch_size: 1");
-        assert_eq!((both.scenario.method, both.idle.len()), (Method::Qlora, 1));
-        let memory = import("gpu_memory: 24576MiB\nbatch_size: 1", &Scenario::default()).expect("an amount");
-        assert_eq!(memory.scenario.gpu().map(|gpu| gpu.memory), Ok(Bytes::gib(24.)));
-        let none = import("gpu_memory: \"\"\nbatch_size: 1", &Scenario::default()).expect("a batch");
-        assert_eq!((none.scenario.gpu, none.left.len()), (Scenario::default().gpu, 1));
-    }
-
-    #[test]
-    fn what_says_nothing_of_memory_is_not_read() {
-        for text in [
-            "learning_rate = 1",
-            "--verbose",
-            "print(batch_size=3)",
-            "python train.py --lr 1e-4",
-            "mode: development",
-            "method: get",
-            "LLM(model=\"Qwen/Qwen3-8B\", dtype=\"bfloat16\")",
-        ] {
-            assert!(import(text, &Scenario::default()).is_err(), "{text}");
-        }
-    }
-}
+mod tests;

@@ -141,3 +141,31 @@ fn a_configuration_is_written_with_what_is_otherwise() {
     );
     assert_eq!(headroom(&["export", "word"]).status, Some(2));
 }
+
+/// Adapters that are not read are no full fine-tuning, and a limit over such a file is not checked until somebody says the method.
+#[test]
+fn a_limit_is_not_checked_over_adapters_that_are_not_read() {
+    let script = "trainer = SFTTrainer(model=\"meta-llama/Llama-3.1-8B\", args=SFTConfig(bf16=True), peft_config=AdaLoraConfig(init_r=12))\n";
+    let gate = ["estimate", "-", "--gpu", "h100-sxm-80gb", "--fail-unless-fits"];
+    let run = headroom_with(&gate, script);
+    assert_eq!(run.status, Some(2), "{}{}", run.out, run.err);
+    assert!(run.err.contains("AdaLoraConfig(init_r=12)"), "{}", run.err);
+    let said = headroom_with(&[&gate[..], &["--method", "lora"]].concat(), script);
+    assert_eq!(said.status, Some(0), "{}", said.err);
+}
+
+/// Guide 003's command of inference, as it prints it.
+#[test]
+fn a_calculators_inference_is_answered_in_its_precision() {
+    let command = "python gpu_memory_calculator.py \\\n    --model microsoft/phi-2 \\\n    --mode inference \\\n    --precision bf16 \\\n    --no-kv-cache\n";
+    let run = headroom_with(&["estimate", "-", "--gpu", "rtx-4090", "--json"], command);
+    assert_eq!((run.status, run.err.as_str()), (Some(0), ""), "{}", run.out);
+    let answer: Value = serde_json::from_str(&run.out).unwrap();
+    let scenario = &answer["scenario"];
+    assert_eq!((&scenario["task"], &scenario["method"]), (&"generate".into(), &"full".into()), "{scenario}");
+    assert_eq!(
+        (&scenario["precision"], &scenario["kv-cache"]),
+        (&"bf16".into(), &"off".into()),
+        "{scenario}"
+    );
+}

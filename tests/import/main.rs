@@ -5,6 +5,7 @@ mod adapters;
 mod scripts;
 mod sharing;
 mod tasks;
+mod unread;
 mod weights;
 mod whatever;
 

@@ -5,8 +5,7 @@ use super::{Run, Targets};
 use crate::export::rate::learning_rate;
 use crate::issue::{Field, Issue};
 use crate::scenario::{
-    Allocator, AttentionKernel, Checkpointing, Mask, Method, Offloading, Precision, Reference, Stack, Task,
-    Tuner,
+    Allocator, AttentionKernel, Checkpointing, Mask, Method, Offloading, Precision, Reference, Task, Tuner,
 };
 
 pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
@@ -88,9 +87,6 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
         });
     }
     lines.set("activation_offloading", scenario.savings.offloading == Offloading::On);
-    if scenario.stack == Stack::Liger {
-        lines.set("use_liger_kernel", true);
-    }
     if scenario.evaluates() {
         lines.set("eval_strategy", "steps");
         lines.set("eval_steps", 100);

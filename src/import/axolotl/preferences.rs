@@ -47,10 +47,10 @@ pub(super) fn task(reader: &mut Reader) -> bool {
                 Some(_) | None => Task::Cpo,
             }
         }
+        "grpo" => Task::Grpo,
         _ => {
-            reader.quietly("task", Task::Sft.slug());
-            let why = "of what axolotl learns beside texts dpo, ipo, kto, orpo and simpo are read: what follows is of fine-tuning on texts";
-            reader.leave(&said.said, why);
+            let why = "of what axolotl learns beside texts dpo, ipo, kto, orpo, simpo and grpo are read: what follows is of fine-tuning on texts";
+            reader.replace("task", Task::Sft.slug(), &said.said, why);
             return false;
         }
     };
@@ -64,7 +64,40 @@ pub(super) fn task(reader: &mut Reader) -> bool {
     );
     let why = "axolotl 0.19 has trl 1.9, which makes all logits, and kernels of its own over them (loaders/patch_manager.py)";
     reader.assume("loss", LossKernel::Axolotl.slug(), why);
+    if task == Task::Grpo {
+        let why = "all logits of GRPO, which trl 1.9 makes under axolotl, are not modelled: there is no answer with this loss (trl 1.16's own is \
+                   the standard one)";
+        reader.leave(&said.said, why);
+    }
     true
+}
+
+/// What is said of answers that are generated and learned from: `trl:` has `GRPOConfig`'s arguments.
+pub(super) fn answers(reader: &mut Reader) {
+    let prompt = reader.scenario.answers.prompt;
+    reader.assume(
+        "prompt-length",
+        &prompt.to_string(),
+        "the file does not say how long prompts are: as it was",
+    );
+    reader.assume("mask", "padded", "trl pads prompts and answers");
+    if let Some(said) = reader.take(&["trl.max_completion_length"]) {
+        match said.number().filter(|tokens| (1.0..=1e9).contains(tokens)) {
+            Some(tokens) => {
+                let why = format!("{}, behind a prompt of {prompt} tokens", said.said);
+                reader.set("seq-length", &prompt.saturating_add(tokens as u64).to_string(), &why);
+            }
+            None => reader.keep("seq-length", &said.said, "this is no number of tokens"),
+        }
+    }
+    match reader.take(&["trl.beta"]) {
+        Some(said) => match said.number() {
+            Some(beta) => reader.set("reference", if beta > 0.0 { "scored" } else { "none" }, &said.said),
+            None => reader.keep("reference", &said.said, "this is no number"),
+        },
+        None => reader.assume("reference", "none", "beta is 0 by default, as in trl 1.16"),
+    }
+    reader.pass(|name| name == "trl.num_generations");
 }
 
 /// What else is said of such a trainer, once the rest of the file is known.

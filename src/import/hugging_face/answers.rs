@@ -1,8 +1,9 @@
 //! What trl's trainers on answers say beyond the others: pairs, answers with their rewards.
 
-use super::super::reader::{Reader, Said, among};
-use crate::scenario::Task;
+use super::super::reader::{Reader, Said, among, could_be_a_model};
 use crate::scenario::colocated::TRL_SHARE;
+use crate::scenario::{Rollouts, Task};
+use crate::text::short;
 
 /// What memory does not depend on: numbers for each answer, and how it was generated elsewhere.
 const IDLE: &[&str] = &[
@@ -12,8 +13,9 @@ const IDLE: &[&str] = &[
     "sync_ref_model",
     "label_smoothing",
     "num_generations*",
-    "num_iterations",
-    "reward_*",
+    "reward_weights",
+    "reward_processing_classes",
+    "reward_clip_range",
     "scale_rewards",
     "epsilon*",
     "delta",
@@ -84,11 +86,47 @@ pub(super) fn answers(reader: &mut Reader, (why, reference, default): (&str, &st
         None => reader.assume("reference", reference, default),
     }
     generation(reader);
+    rewards(reader);
+    if let Some(said) = reader.take(&["num_iterations"]) {
+        // what vLLM has generated is scored before it is learned from in any case, and so is all of RLOO
+        let itself = reader.scenario.answers.rollouts == Rollouts::Transformers;
+        let itself = itself && reader.scenario.task == Task::Grpo;
+        match said.number() {
+            Some(times) if times > 1.0 && itself => reader.leave(
+                &said.said,
+                "trl then scores the answers once more before they are learned from: an act that is not in the round here, of no graph and \
+                 so of no peak",
+            ),
+            Some(_) => reader.idle.push(said.said),
+            None => reader.leave(&said.said, "this is no number"),
+        }
+    }
     for name in ["steps_per_generation", "generation_batch_size"] {
         reader.refuse(&[name], "as many answers are generated at a time as an optimizer step takes");
     }
     reader.pass(|name| among(IDLE, name));
     reader.assume("mask", "padded", why);
+}
+
+/// What is said of a model that rewards.
+pub(in crate::import) const REWARDS: &str =
+    "this model rewards the answers on the same card: its memory is not counted";
+
+/// Who rewards the answers: functions, or models that trl loads beside the one that is trained (trainer/grpo_trainer.py).
+fn rewards(reader: &mut Reader) {
+    reader.refuse(&["reward_model_name_or_path", "reward_model_path"], REWARDS);
+    let Some(said) = reader.take(&["reward_funcs"]) else { return };
+    let words = said.words();
+    let models: Vec<&str> = words.iter().map(|word| word.trim()).filter(|word| is_a_model(word)).collect();
+    match models.is_empty() {
+        true => reader.idle.push(said.said),
+        false => reader.leave(&format!("reward_funcs: {}", short(&models.join(", "))), REWARDS),
+    }
+}
+
+/// Whether what rewards is a model, by its name on the Hub or as it is loaded, and no function.
+fn is_a_model(word: &str) -> bool {
+    could_be_a_model(word) && word.contains('/') || word.contains(".from_pretrained(")
 }
 
 /// `PPOConfig`.
@@ -105,6 +143,7 @@ pub(super) fn policy(reader: &mut Reader, why: &str) {
 
 /// What of `PPOConfig` and `PPOTrainer` memory does not depend on.
 const POLICY_IDLE: &[&str] = &[
+    "reward_*",
     "kl_coef",
     "kl_estimator",
     "cliprange*",

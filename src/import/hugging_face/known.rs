@@ -36,8 +36,6 @@ pub(in crate::import) const IDLE: &[&str] = &[
     "processing_class",
     "tokenizer",
     "model",
-    "args",
-    "peft_config",
     "callbacks",
     "formatting_func",
     "data_collator",

@@ -4,6 +4,7 @@ mod answers;
 mod arguments;
 mod distillation;
 mod known;
+mod precision;
 mod virtual_tokens;
 mod weights;
 
@@ -14,10 +15,12 @@ use super::own_loop;
 use super::reader::{Reader, among};
 use super::trainer;
 use crate::scenario::{LossKernel, Stack, Task, Tuner};
+pub(super) use answers::REWARDS;
 use arguments::{arguments, attention, checkpointing};
 pub(super) use distillation::{LOADED, LOADED_DTYPE, LOADED_IN_4_BITS};
 pub(super) use known::{IDLE, REFUSED};
-use weights::{adapters, method, precision};
+use precision::precision;
+use weights::{adapters, method};
 
 /// What of these libraries a text has: only what is there has defaults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -153,6 +156,16 @@ impl Trainer {
 }
 
 impl Parts {
+    /// Whether the text installs a version of trl whose heads were not all fused.
+    fn is_before_fused(self) -> bool {
+        self.trl_version.is_some_and(|version| version < FUSED)
+    }
+
+    /// Whether trl's trainer has the head and the loss, whatever is asked of Liger: its earlier versions gave them up to fine-tuning's.
+    fn keeps_trls_head(self) -> bool {
+        self.trl && !(self.is_before_fused() && matches!(self.trainer, Trainer::Sft | Trainer::Other))
+    }
+
     fn has_trls_defaults(self) -> bool {
         self.sft_config
             || self.command
@@ -238,10 +251,18 @@ pub(super) fn read(reader: &mut Reader, parts: Parts) {
 }
 
 fn stack(reader: &mut Reader, parts: Parts) {
-    let liger = reader.switch(&["use_liger_kernel", "use_liger"]);
+    let keeps = parts.keeps_trls_head() && !parts.unsloth;
+    let liger = if keeps { None } else { reader.switch(LIGER) };
     if parts.unsloth {
         reader.set("stack", Stack::Unsloth.slug(), "FastLanguageModel");
         reader.assume("allocator", "expandable", "Unsloth switches them on where they are supported");
+        match liger {
+            Some((true, said)) => {
+                reader.leave(&said, "Liger's kernels beside Unsloth's own are not predicted")
+            }
+            Some((false, said)) => reader.idle.push(said),
+            None => {}
+        }
     } else if let Some((true, said)) = liger {
         reader.set("stack", Stack::Liger.slug(), &said);
     } else if parts.trl {
@@ -253,6 +274,7 @@ fn stack(reader: &mut Reader, parts: Parts) {
             }
             false => reader.set("stack", Stack::Trl.slug(), classes),
         }
+        ligers_kernels(reader, parts);
     } else if parts.arguments {
         let class = match parts.trainer {
             Trainer::Embed => "SentenceTransformerTrainer",
@@ -280,6 +302,31 @@ fn stack(reader: &mut Reader, parts: Parts) {
         && reader.scenario.stack == Stack::Trl
     {
         earlier_trl(reader, version);
+    }
+}
+
+/// The switch of Liger's kernels.
+const LIGER: &[&str] = &["use_liger_kernel", "use_liger"];
+
+/// Liger's kernels under trl's trainers: trl 1.16 gives a model those of its layers alone, and keeps the head that it has fused itself
+/// (trainer/sft_trainer.py, dpo_trainer.py, kto_trainer.py, grpo_trainer.py, rloo_trainer.py). Before its heads were fused Liger's own
+/// loss ran in the place of trl's.
+fn ligers_kernels(reader: &mut Reader, parts: Parts) {
+    match reader.switch(LIGER) {
+        Some((true, said)) if parts.is_before_fused() => {
+            reader.leave(&said, "Liger's fused loss, which trl had before 1.15, is not predicted");
+        }
+        Some((true, said)) => {
+            let why = "trl 1.16 keeps its own fused head and gives the model Liger's kernels of its layers alone: what these change is not followed under trl";
+            reader.leave(&said, why);
+            let cross_entropy = "liger_kernel_config.fused_linear_cross_entropy";
+            reader.refuse(
+                &[cross_entropy],
+                "trl 1.16 stops at this: the model's forward has its own fused head",
+            );
+        }
+        Some((false, said)) => reader.idle.push(said),
+        None => {}
     }
 }
 

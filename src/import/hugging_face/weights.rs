@@ -1,17 +1,23 @@
 //! Which weights are loaded and trained: the method, adapters, 4-bit weights, element types.
 
-use super::super::names::{Checkpoint, holds_with_bfloat16, is_torchao_int8, of_checkpoint};
+use super::super::named_adapters::{OF_COMMAND, UNREAD};
+use super::super::names::{Checkpoint, is_torchao_int8, of_checkpoint};
 use super::super::reader::{Reader, Said};
 use super::super::trainer;
+use super::precision::{Element, element_type};
 use super::virtual_tokens;
 use super::{LORA, MODEL, Parts, Trainer};
 use crate::scenario::tuners::scaled;
-use crate::scenario::{LoraTargets, Method, Precision, Task, Tuner, VisionTower, WeightFormat};
+use crate::scenario::{LoraTargets, Method, Precision, Tuner, VisionTower, WeightFormat};
 
 /// The method; whether its frozen weights are 8-bit ones.
 pub(super) fn method(reader: &mut Reader, parts: Parts, names_a_model: bool) -> bool {
     let other = other_quantiser(reader);
+    let unread = unread_adapters(reader);
     if parts.unsloth {
+        for said in &unread {
+            reader.misread(said, NOT_READ);
+        }
         if let Some((_, said)) = other {
             reader.leave(&said, "Unsloth loads its weights itself");
         }
@@ -26,12 +32,31 @@ pub(super) fn method(reader: &mut Reader, parts: Parts, names_a_model: bool) -> 
     let adapters = match reader.switch(&["use_peft", "use_lora", "lora_enable"]) {
         Some((on, said)) => Some((on, said)),
         None if parts.adapters => Some((true, "LoraConfig".to_owned())),
+        None if !unread.is_empty() => None,
         None if parts.command || parts.loads || (parts.arguments && names_a_model) => {
             Some((false, String::new()))
         }
         None => None,
     };
+    let is_said = adapters.is_some();
+    for said in &unread {
+        let of_command = said.contains(OF_COMMAND);
+        let why = if of_command { OF_ITS_COMMAND } else { NOT_READ };
+        let method = match &quantised {
+            Some((true, _)) => Method::Qlora,
+            // of which the command says whether weights are quantised too
+            Some((false, _)) | None if of_command && reader.scenario.method.has_adapters() => {
+                reader.scenario.method
+            }
+            Some((false, _)) | None => Method::Lora,
+        };
+        match is_said {
+            true => reader.misread(said, why),
+            false => reader.replace("method", method.slug(), said, why),
+        }
+    }
     match (adapters, &quantised) {
+        (None, _) if !unread.is_empty() => {}
         (Some((true, _)), Some((true, said))) => reader.set("method", Method::Qlora.slug(), said),
         (Some((true, said)), Some((false, _)) | None) => reader.set("method", Method::Lora.slug(), &said),
         (Some((false, _)), Some((true, said))) if parts.generates => {
@@ -61,6 +86,23 @@ pub(super) fn method(reader: &mut Reader, parts: Parts, names_a_model: bool) -> 
         }
         None => false,
     }
+}
+
+/// What is said of adapters that are named and not read.
+const NOT_READ: &str = "adapters are named, but not read: answered with LoRA in their place";
+
+/// What is said of those that trl makes of its command's arguments.
+const OF_ITS_COMMAND: &str =
+    "the command says whether there are adapters, and which (use_peft, lora_r): read that, or say the method";
+
+/// What is named as adapters and not read.
+fn unread_adapters(reader: &mut Reader) -> Vec<String> {
+    let mut unread: Vec<String> = reader.take_each(&[UNREAD]).iter().map(Said::text).collect();
+    unread.extend(reader.take_each(&["peft_config"]).into_iter().map(|said| said.said));
+    if unread.is_empty() && reader.gives_any("peft_config.") {
+        unread.push("peft_config".to_owned());
+    }
+    unread
 }
 
 /// Of how many weights a scale is, and which kernel runs: a checkpoint's own `group_size` counts where the script says none.
@@ -376,131 +418,5 @@ fn four_bit(reader: &mut Reader, parts: Parts) {
             "bnb_4bit_compute_dtype",
             "BitsAndBytesConfig computes in float32 where nothing is said; predicted in 16 bits",
         );
-    }
-}
-
-/// An element type as these libraries name it.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Element {
-    Fp32,
-    Bf16,
-    Fp16,
-    /// As the model was published.
-    Published,
-}
-
-fn element_type(name: &str) -> Option<Element> {
-    match name.trim_start_matches("torch.").trim_start_matches("jnp.") {
-        "float32" | "fp32" | "float" => Some(Element::Fp32),
-        "bfloat16" | "bf16" => Some(Element::Bf16),
-        "float16" | "fp16" | "half" => Some(Element::Fp16),
-        "auto" => Some(Element::Published),
-        _ => None,
-    }
-}
-
-/// Whether a switch is on, also where the text asks the card.
-fn asked(reader: &mut Reader, name: &str) -> Option<(bool, String)> {
-    let said = reader.take(&[name])?;
-    let on = match holds_with_bfloat16(&said.text()) {
-        Some(holds) => Some(reader.scenario.has_bfloat16() == holds),
-        None => said.switch(),
-    };
-    if on.is_none() {
-        reader.keep("precision", &said.said, "this is neither on nor off");
-    }
-    on.map(|on| (on, said.said))
-}
-
-pub(super) fn precision(reader: &mut Reader, parts: Parts) {
-    let said =
-        reader.take(&["dtype", "torch_dtype", "model_init_kwargs.dtype", "model_init_kwargs.torch_dtype"]);
-    let (fp16, bf16) = (asked(reader, "fp16"), asked(reader, "bf16"));
-    if said.is_none() && !parts.arguments && !parts.loads {
-        return;
-    }
-    let card = if reader.scenario.has_bfloat16() { Element::Bf16 } else { Element::Fp16 };
-    let named = said.as_ref().and_then(|said| {
-        let found = element_type(&said.text());
-        if found.is_none() {
-            reader.keep("precision", &said.said, "this is no element type");
-        }
-        found
-    });
-    // encoders were published in float32, before others were in 16 bits
-    let is_encoder = reader.scenario.architecture().is_ok_and(|model| model.classifier.is_some());
-    let published = if is_encoder { Element::Fp32 } else { Element::Bf16 };
-    let weights = match named {
-        Some(Element::Published) => published,
-        Some(element) => element,
-        None if parts.unsloth => card,
-        None if parts.loads => published,
-        None if parts.trl => Element::Fp32,
-        None => published,
-    };
-    let own = reader.take(&["computes_in"]);
-    let is_on = |switch: &Option<(bool, String)>| switch.as_ref().is_some_and(|(on, _)| *on);
-    let computes = match (is_on(&bf16), is_on(&fp16)) {
-        (true, _) => Some(Element::Bf16),
-        (false, true) => Some(Element::Fp16),
-        (false, false) if parts.has_trls_defaults() && bf16.is_none() => Some(Element::Bf16),
-        // FSDP2's policy of the type that the weights have is none
-        (false, false) => own.as_ref().and_then(|own| element_type(&own.text())).filter(|element| {
-            own.as_ref().is_none_or(|own| !own.said.contains("Policy")) || *element != weights
-        }),
-    };
-    // DeepSpeed's engines make what they compute in of any weights
-    let is_zero = !reader.given(&["zero_optimization.stage"]).is_empty();
-    let slug = match (weights, computes) {
-        (Element::Fp32, None) => "fp32",
-        (Element::Fp32, Some(Element::Bf16)) => "amp-bf16",
-        (Element::Fp32, Some(_)) => "amp-fp16",
-        (Element::Fp16, Some(Element::Fp16)) if parts.unsloth => "fp16",
-        (Element::Fp16 | Element::Bf16 | Element::Published, Some(Element::Fp16)) if is_zero => "fp16",
-        (Element::Fp16, Some(Element::Bf16)) if is_zero => "amp-bf16-weights",
-        (Element::Bf16 | Element::Published, None) => "bf16",
-        (Element::Bf16 | Element::Published, Some(Element::Bf16)) => "amp-bf16-weights",
-        (Element::Fp16, None) => "fp16",
-        (Element::Fp16, Some(Element::Fp16))
-            if !parts.trl && reader.scenario.method.has_adapters() && reader.scenario.task == Task::Sft =>
-        {
-            "amp-fp16-weights"
-        }
-        (Element::Fp16, Some(_)) | (Element::Bf16 | Element::Published, Some(_)) => {
-            let said = fp16.or(bf16).map(|(_, said)| said).or(own.map(|own| own.said)).unwrap_or_default();
-            return reader.keep(
-                "precision",
-                &said,
-                "mixed precision over weights of another 16-bit type is not predicted",
-            );
-        }
-    };
-    let all: Vec<String> = [
-        said.map(|said| said.said),
-        own.map(|own| own.said),
-        fp16.map(|(_, said)| said),
-        bf16.map(|(_, said)| said),
-    ]
-    .into_iter()
-    .flatten()
-    .collect();
-    let weights_are_said = named.is_some();
-    let why = match (parts.command, parts.trl, parts.loads) {
-        _ if parts.unsloth => "Unsloth loads in the type that the card computes in",
-        (true, ..) => "trl's command loads in float32 and trains with bf16 where nothing is said",
-        (false, true, false) => "trl's trainers load a model in float32, and their arguments train with bf16",
-        (false, _, true) if is_encoder => {
-            "transformers 5 loads weights as they were published, those of an encoder in float32"
-        }
-        (false, _, true) => "transformers 5 loads weights as they were published: taken for bfloat16",
-        (false, false, false) if is_encoder => "weights as they were published, of an encoder in float32",
-        (false, false, false) => "weights as they were published: taken for bfloat16",
-    };
-    if all.is_empty() {
-        reader.assume("precision", slug, why)
-    } else if weights_are_said {
-        reader.set("precision", slug, &all.join(", "))
-    } else {
-        reader.set("precision", slug, &format!("{}; {why}", all.join(", ")))
     }
 }
