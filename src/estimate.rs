@@ -50,11 +50,11 @@ impl Estimate {
 /// assert!((Bytes(32_121_044_992)..Bytes(32_121_500_000)).contains(&state), "{}", state.0);
 /// ```
 pub fn estimate(scenario: &Scenario) -> Estimate {
-    estimate_within(scenario, Bytes(u64::MAX))
+    estimate_within(scenario, Bytes(u64::MAX)).unwrap_or(Estimate { issues: Vec::new(), memory: None })
 }
 
-/// The same on a card that has so much: neither memory nor an error where what is there before the first step has no room.
-pub(crate) fn estimate_within(scenario: &Scenario, room: Bytes) -> Estimate {
+/// The same on a card that has so much: how much stays from step to step at least, where that alone has no room.
+pub(crate) fn estimate_within(scenario: &Scenario, room: Bytes) -> Result<Estimate, Bytes> {
     let architecture = scenario.architecture();
     let mut issues = scenario.validate_with(architecture.as_deref().ok());
     let failed = |issues: &[Issue]| issues.iter().any(|issue| issue.severity == Severity::Error);
@@ -63,8 +63,8 @@ pub(crate) fn estimate_within(scenario: &Scenario, room: Bytes) -> Estimate {
         (Ok(architecture), Ok(gpu)) => {
             if !failed(&issues) {
                 match step::run_within(&architecture, scenario, &gpu, room) {
-                    Ok(None) => {}
-                    Ok(Some(answer)) => {
+                    Ok(Err(rests)) => return Err(rests),
+                    Ok(Ok(answer)) => {
                         issues.extend(in_cpu_memory(scenario, &answer, architecture.parameters()));
                         issues.extend(of_older_trl(scenario, &architecture, &gpu));
                         issues.extend(whole_experts(scenario, &architecture.model_type, answer.experts));
@@ -76,7 +76,7 @@ pub(crate) fn estimate_within(scenario: &Scenario, room: Bytes) -> Estimate {
         }
         (architecture, gpu) => issues.extend([architecture.err(), gpu.err()].into_iter().flatten()),
     }
-    Estimate { issues, memory }
+    Ok(Estimate { issues, memory })
 }
 
 /// What a run of a model with so many parameters has of the CPU's memory, a note for each cause.
@@ -309,15 +309,17 @@ mod tests {
             let whole = estimate(&scenario);
             let memory = whole.memory.as_ref().unwrap_or_else(|| panic!("{sharding:?}: {:?}", whole.issues));
             let (rests, needed) = (memory.resting.total(), memory.needed());
-            assert_eq!(estimate_within(&scenario, needed), whole, "{sharding:?}");
-            assert_eq!(estimate_within(&scenario, needed + Bytes(1)), whole, "{sharding:?}");
+            for room in [needed, needed + Bytes(1)] {
+                assert_eq!(estimate_within(&scenario, room).as_ref(), Ok(&whole), "{sharding:?}");
+            }
             for room in [Bytes(0), Bytes(rests.0 / 8)] {
-                let none = estimate_within(&scenario, room);
-                assert!(none.memory.is_none() && none.errors().next().is_none(), "{sharding:?}: {none:?}");
+                let least = estimate_within(&scenario, room).expect_err("it has no room");
+                assert!(room < least && least <= needed, "{sharding:?}: {least}");
             }
         }
         let refused = Scenario { sequence: 0, ..Scenario::default() };
-        assert!(estimate_within(&refused, Bytes(0)).errors().next().is_some());
+        let refused = estimate_within(&refused, Bytes(0)).expect("what is refused has no size");
+        assert!(refused.errors().next().is_some());
     }
 
     #[test]

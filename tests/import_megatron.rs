@@ -148,6 +148,23 @@ fn what_is_not_said_is_as_megatron_has_it() {
     assert!(model.config.contains("\"kv_lora_rank\":32"), "{}", model.config);
 }
 
+/// Experts beside ordinary attention are taken to be grouped products, which is not named as unknown where a command says so.
+#[test]
+fn grouped_products_of_experts_are_known() {
+    let of = |more: &str| {
+        let understood =
+            read(&format!("pretrain_gpt.py --tensor-model-parallel-size 1 {LLAMA} --num-experts 8 {more}"));
+        let said: Vec<String> = left(&understood).iter().map(|said| (*said).to_owned()).collect();
+        said.into_iter()
+            .filter(|said| said.contains("grouped") || said.contains("permute"))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(of("--moe-grouped-gemm --moe-permute-fusion"), [""; 0]);
+    let without = ["experts without both of --moe-grouped-gemm and --moe-permute-fusion"];
+    assert_eq!(of("--moe-grouped-gemm"), without);
+    assert_eq!(of(""), without);
+}
+
 /// Scripts as people run them: another way to name the program, what is printed into a file, a comment within a command.
 #[test]
 fn the_shell_around_the_arguments_is_not_taken_for_them() {

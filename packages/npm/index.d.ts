@@ -30,7 +30,7 @@ export interface Answer {
   link: string;
   issues: Issue[];
   gpu?: { slug: string; name: string; memory: number };
-  /** Where there are several GPUs: how many, each of which needs this much. */
+  /** Where there are several GPUs: how many of them need this much each; of a pipeline those of the stage that needs most. */
   on_each_of_gpus?: number;
   fits?: boolean;
   verdict?: string;
@@ -50,7 +50,8 @@ export interface Answer {
   peak?: Peak & { phase: string };
   phases?: { first: Record<string, Peak>; steady: Record<string, Peak> };
   resting?: Parts;
-  parameters?: { total: number; trainable: number };
+  /** The model's; where GPUs divide its modules, also those that each of these has. */
+  parameters?: { total: number; trainable: number; on_each_gpu?: number };
   /** How far what is allocated may be off, in percent, by measured runs: how many of them, and how many on real GPUs. */
   measured_error?: {
     percent: number;

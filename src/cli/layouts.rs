@@ -18,7 +18,8 @@ use crate::units::{Bytes, grouped};
 ///
 /// Of the scenario it is asked how many GPUs there are (--gpus); where there is one, the fewest are looked for that hold it. Each way is
 /// run: DDP, FSDP2 (resharded or not, in replicas, in the CPU's memory), ZeRO-1 to -3, and Megatron-core's tensor, pipeline,
-/// context, expert and data parallelism, with and without gradient checkpointing. All train on as many sequences in a step, in the fastest micro-batch that fits.
+/// context, expert and data parallelism, with and without gradient checkpointing; of what weights, gradients and states alone are too large
+/// for it is said how much these are. All train on as many sequences in a step, in the fastest micro-batch that fits.
 #[derive(Args)]
 pub(super) struct Arguments {
     /// List those that do not fit, too
@@ -155,6 +156,7 @@ fn batches(way: &Way) -> Cell {
 pub(super) fn needs(way: &Way) -> String {
     let needed = way.needed().unwrap_or_default();
     match way.on_host() {
+        Bytes::ZERO if !way.is_followed() => format!("more than {needed}"),
         Bytes::ZERO => needed.to_string(),
         on_host => format!("{needed} and {on_host} of the CPU's"),
     }
@@ -177,6 +179,9 @@ pub(super) fn with_outcome(mut named: Value, way: &Way) -> Value {
     let outcome = match &way.outcome {
         WayOutcome::Answered { needed, verdict, speed, on_host } => {
             json!({ "needed": needed, "verdict": verdict.slug(), "tokens_per_second": speed, "on_host": on_host })
+        }
+        WayOutcome::TooLarge { least } => {
+            json!({ "needed_at_least": least, "verdict": Verdict::Over.slug() })
         }
         WayOutcome::Refused(issue) => json!({ "issue": issue }),
     };

@@ -21,8 +21,9 @@ use std::fmt::Write;
 use serde_json::{Map, Value, json};
 
 use crate::issue::Severity;
-use crate::memory::{Iteration, Memory, Parts};
+use crate::memory::{Iteration, Memory, Parameters, Parts};
 use crate::plan::{Level, Margin, Outcome};
+use crate::scenario::Scenario;
 use crate::share;
 use crate::text::one_line;
 use crate::units::Bytes;
@@ -205,7 +206,8 @@ pub fn json(answer: &Answer) -> Value {
         put("gpu", json!({ "slug": *gpu.slug, "name": *gpu.name, "memory": gpu.memory }));
     }
     if scenario.cluster.is_many() {
-        put("on_each_of_gpus", json!(scenario.cluster.gpus));
+        let alike = estimate.memory.as_ref().map_or(scenario.cluster.gpus, |memory| alike(scenario, memory));
+        put("on_each_of_gpus", json!(alike));
     }
     if let Some(rank) = estimate.memory.as_ref().and_then(|memory| memory.rank) {
         put("stage", json!({ "number": rank.stage, "of": rank.stages, "holds": rank.words() }));
@@ -236,7 +238,7 @@ pub fn json(answer: &Answer) -> Value {
         put("peak", json!({ "phase": phase.slug(), "bytes": peak.bytes, "parts": parts(&peak.parts) }));
         put("phases", json!({ "first": phases(&memory.first), "steady": phases(&memory.steady) }));
         put("resting", parts(&memory.resting));
-        put("parameters", parameters(memory));
+        put("parameters", parameters(scenario, memory));
         if let Some(band) = answer.band() {
             let error = json!({
                 "percent": band.percent,
@@ -282,8 +284,40 @@ fn phases(iteration: &Iteration) -> Value {
     Map::from_iter(peaks).into()
 }
 
-fn parameters(memory: &Memory) -> Value {
-    json!({ "total": memory.parameters.total, "trainable": memory.parameters.trainable })
+fn parameters(scenario: &Scenario, memory: &Memory) -> Value {
+    let Counts { whole, part } = Counts::of(scenario, memory);
+    let mut counts = json!({ "total": whole.total, "trainable": whole.trainable });
+    if let (Some(part), Value::Object(counts)) = (part, &mut counts) {
+        counts.insert("on_each_gpu".to_owned(), json!(part));
+    }
+    counts
+}
+
+/// On how many GPUs the figures are the same: on all of them, or on those of the stage that needs most.
+fn alike(scenario: &Scenario, memory: &Memory) -> u64 {
+    scenario.cluster.gpus / memory.rank.map_or(1, |rank| rank.stages.max(1))
+}
+
+/// How many parameters there are.
+struct Counts {
+    /// All of them.
+    whole: Parameters,
+    /// This GPU's, where a GPU has a part of the model's modules and no shards of all.
+    part: Option<u64>,
+}
+
+impl Counts {
+    fn of(scenario: &Scenario, memory: &Memory) -> Counts {
+        let own = memory.parameters;
+        let layout = scenario.divided();
+        let total = match scenario.architecture() {
+            Ok(model) if layout.parts() > 1 || layout.experts > 1 => model.parameters(),
+            _ => return Counts { whole: own, part: None },
+        };
+        // what is divided so is trained as a whole, or not at all
+        let trainable = if own.trainable == own.total { total } else { own.trainable };
+        Counts { whole: Parameters { total, trainable }, part: Some(own.total) }
+    }
 }
 
 #[cfg(test)]
@@ -291,8 +325,8 @@ mod tests {
     use super::*;
     use crate::estimate::Estimate;
     use crate::issue::{Field, Issue};
-    use crate::memory::{Counted, Parameters, Peak, Phase, Stage, WholeExperts};
-    use crate::scenario::{Method, ModelChoice, Scenario};
+    use crate::memory::{Counted, Peak, Phase, Stage, WholeExperts};
+    use crate::scenario::{Method, ModelChoice};
 
     /// 600 weights, 300 activations and 100 of context on the default card; an answer made by hand.
     fn answer() -> Answer {

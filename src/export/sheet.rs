@@ -1,7 +1,7 @@
 //! The table that every export is written from.
 
 use super::pace::duration;
-use super::{Answer, needed_in_stages};
+use super::{Answer, Counts, alike, needed_in_stages};
 use crate::hardware::{Class, Vendor};
 use crate::memory::{Category, Iteration, Memory, Phase, in_order};
 use crate::plan::{Level, Margin, OnCard, Outcome, Verdict};
@@ -180,12 +180,12 @@ impl Builder<'_> {
     fn verdict(&self) -> Vec<Line> {
         vec![
             self.figure("Figures are those", |scenario, memory| match (memory.rank, scenario.cluster.gpus) {
-                (Some(rank), gpus) => {
-                    let each = grouped(gpus / rank.stages.max(1));
-                    Cell::Text(format!("on each of {each} GPUs of {}", rank.words()))
+                (_, 0 | 1) => Cell::Empty,
+                (rank, _) => {
+                    let each = grouped(alike(scenario, memory));
+                    let of = rank.map_or_else(String::new, |rank| format!(" of {}", rank.words()));
+                    Cell::Text(format!("on each of {each} GPUs{of}"))
                 }
-                (None, 0 | 1) => Cell::Empty,
-                (None, gpus) => Cell::Text(format!("on each of {} GPUs", grouped(gpus))),
             }),
             self.figure("Needed", |_, memory| Cell::Amount(memory.needed())),
             self.choice("The card has", |scenario| {
@@ -306,8 +306,15 @@ impl Builder<'_> {
 
     fn parameters(&self) -> Vec<Line> {
         vec![
-            self.figure("Parameters", |_, memory| Cell::Count(memory.parameters.total)),
-            self.figure("Trained parameters", |_, memory| Cell::Count(memory.parameters.trainable)),
+            self.figure("Parameters", |scenario, memory| {
+                Cell::Count(Counts::of(scenario, memory).whole.total)
+            }),
+            self.figure("Trained parameters", |scenario, memory| {
+                Cell::Count(Counts::of(scenario, memory).whole.trainable)
+            }),
+            self.figure("Parameters on each of these GPUs", |scenario, memory| {
+                Counts::of(scenario, memory).part.map_or(Cell::Empty, Cell::Count)
+            }),
         ]
     }
 }

@@ -8,7 +8,7 @@ use super::names::AXOLOTL_KERNELS;
 use super::reader::{Reader, Said, among};
 use super::trainer::{self, PICTURES};
 use crate::estimate::estimate;
-use crate::scenario::{Method, Stack, Task, WeightFormat, WrappedBy};
+use crate::scenario::{Method, Sharding, Stack, Task, WeightFormat, WrappedBy};
 
 const WHY: &str = "axolotl's default (0.19)";
 
@@ -95,10 +95,6 @@ const REFUSED: &[(&[&str], &str)] = &[
     (&["unfrozen_parameters"], "training of some layers only is not predicted"),
     (&["reward_model", "process_reward_model"], "reward models are not read from axolotl's files"),
     (
-        &["tensor_parallel_size", "context_parallel_size", "sequence_parallel_degree"],
-        "this way over many GPUs is not read here",
-    ),
-    (
         &[
             "gptq",
             "relora",
@@ -170,6 +166,7 @@ pub(super) fn read(reader: &mut Reader) {
     } else if reader.scenario.task.is_online() {
         preferences::answers(reader);
     }
+    shares(reader);
     for (names, why) in REFUSED {
         reader.refuse(names, why);
     }
@@ -250,6 +247,30 @@ fn of_mesh(reader: &mut Reader) {
     }
     if let Some(copies) = copies.filter(|copies| copies.number().is_some_and(|number| number > 1.0)) {
         reader.set("replicas", &copies.text(), &copies.said);
+    }
+}
+
+/// GPUs that share sequences, and those that share layers: by transformers' own plan, where nothing else is divided.
+fn shares(reader: &mut Reader) {
+    let sequences =
+        "each GPU has its part of every sequence, which is not predicted: it is taken to have all";
+    reader.divides(&["context_parallel_size", "sequence_parallel_degree"], sequences);
+    let Some(said) = reader.take(&["tensor_parallel_size"]) else { return };
+    let cluster = reader.scenario.cluster;
+    let size = said.number().map_or(0, |size| size as u64);
+    match size {
+        1 => reader.idle.push(said.said),
+        _ if cluster.sharding != Sharding::Ddp || cluster.replicas > 1 => reader.keep(
+            "tp",
+            &said.said,
+            "layers that GPUs share beside FSDP or DeepSpeed are not read from axolotl's files",
+        ),
+        _ => {
+            if size > 0 && !(cluster.is_many() && cluster.gpus.is_multiple_of(size)) {
+                reader.set("gpus", &said.text(), &said.said);
+            }
+            reader.set("tp", &said.text(), &said.said);
+        }
     }
 }
 

@@ -109,14 +109,14 @@ pub(super) fn read(reader: &mut Reader) {
         Some((false, said)) => reader.leave(&said, "a whole model that is compiled is not predicted"),
         None => {}
     }
-    for name in [
+    let divided = [
         "zero_optimization.zero_hpz_partition_size",
-        "zero_optimization.zero_quantized_weights",
-        "zero_optimization.zero_quantized_gradients",
         "zero_optimization.mics_shard_size",
-    ] {
-        reader.refuse(&[name], "this is not predicted");
-    }
+        "zero_optimization.zero_quantized_weights",
+        "zero_optimization.zero_quantized_nontrainable_weights",
+        "zero_optimization.zero_quantized_gradients",
+    ];
+    reader.divides(&divided, "what each GPU keeps or gathers is another with it, which is not predicted");
     counts(reader, "");
     let bf16 = reader.take(&["bf16.enabled"]);
     let bf16 = left_to_the_trainer(reader, bf16);

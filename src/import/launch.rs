@@ -62,7 +62,8 @@ pub(super) fn accelerate(reader: &mut Reader) {
         ),
         (_, None) => {}
     }
-    reader.refuse(&["megatron_lm_config.megatron_lm_tp_degree"], "this is not read here");
+    let megatron = ["megatron_lm_config.megatron_lm_tp_degree", "megatron_lm_config.megatron_lm_pp_degree"];
+    reader.divides(&megatron, "how accelerate has Megatron divide the model is not read here");
 }
 
 /// The options and settings of a launcher wherever they stand: in a command line, among arguments, in a file of its own.
@@ -87,6 +88,7 @@ pub(super) fn of_arguments(reader: &mut Reader) {
     shared_layers(reader);
     mixed(reader);
     fsdp(reader);
+    mesh(reader);
     deepspeed::plugin(reader);
     if !reader.given(&["zero_optimization.stage"]).is_empty() {
         deepspeed::read(reader);
@@ -125,6 +127,32 @@ fn shared_layers(reader: &mut Reader) {
             reader.leave(&plan.said, "of plans the model's own is predicted (tp_plan=\"auto\")")
         }
         (None, None) => {}
+    }
+}
+
+/// The other dimensions of accelerate's mesh (`ParallelismConfig`), in its own file, in options and in the call.
+fn mesh(reader: &mut Reader) {
+    let names = |size: &str| {
+        let prefixed = format!("parallelism_config_{size}");
+        [format!("parallelism_config.{prefixed}"), prefixed, format!("ParallelismConfig.{size}")]
+    };
+    for size in ["cp_size", "sp_size"] {
+        let names = names(size);
+        let why = "sequences that GPUs share are not read here: each is taken to have all of its own";
+        reader.divides(&names.each_ref().map(String::as_str), why);
+    }
+    let copies = names("dp_replicate_size");
+    let copies = copies.each_ref().map(String::as_str);
+    match reader.take(&copies) {
+        Some(said) if said.number().is_some_and(|size| size <= 1.0) => reader.idle.push(said.said),
+        Some(said) if reader.scenario.cluster.is_fsdp2() => reader.set("replicas", &said.text(), &said.said),
+        Some(said) => reader.idle.push(said.said),
+        None => {}
+    }
+    // what is left of the GPUs, and how those that share a sequence talk
+    for rest in ["dp_shard_size", "cp_comm_strategy", "sp_backend", "sp_seq_length_is_variable"] {
+        let said = reader.take_each(&names(rest).each_ref().map(String::as_str));
+        reader.idle.extend(said.into_iter().map(|said| said.said));
     }
 }
 
@@ -270,7 +298,7 @@ fn fsdp(reader: &mut Reader) {
     }
     reader.set("shard", "fsdp2", &said);
     if words.contains("hybrid") {
-        reader.leave(
+        reader.misread(
             &said,
             "sharding within a node and copies beside it are not read here: sharded over all GPUs",
         );

@@ -274,6 +274,19 @@ impl Reader {
         self.left.push(Left { is_misread: true, ..Left::new(said, why) });
     }
 
+    /// Notes each of these ways to divide a model or its tokens among GPUs, which leaves every GPU with another part than is answered: a
+    /// known setting whose value cannot be used. A size of one, and what is switched off, divides nothing.
+    pub fn divides(&mut self, names: &[&str], why: &str) {
+        for said in self.take_each(names) {
+            let is_one = said.number().is_some_and(|size| size <= 1.0);
+            if is_one || said.switch() == Some(false) {
+                self.idle.push(said.said)
+            } else {
+                self.misread(&said.said, why)
+            }
+        }
+    }
+
     /// Leaves each of these settings that is given and on (or is something else than a switch).
     pub fn refuse(&mut self, names: &[&str], why: &str) {
         for said in self.take_each(names) {

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use super::on_card::Replays;
-use crate::estimate::estimate_within;
+use crate::estimate::{Estimate, estimate_within};
 use crate::hardware::{Gpu, run_alike};
 use crate::issue::Issue;
 use crate::model::Architecture;
@@ -70,13 +70,10 @@ impl Recorded {
         {
             return *tensors;
         }
-        let estimate = estimate_within(scenario, gpu.memory);
-        let tensors = match &estimate.memory {
-            Some(memory) => Tensors::Take(memory.peak().1.bytes),
-            None if estimate.errors().next().is_none() => {
-                Tensors::Exceed(gpu.memory.saturating_sub(gpu.context))
-            }
-            None => Tensors::Unknown,
+        let tensors = match estimate_within(scenario, gpu.memory) {
+            Err(_) => Tensors::Exceed(gpu.memory.saturating_sub(gpu.context)),
+            Ok(Estimate { memory: Some(memory), .. }) => Tensors::Take(memory.peak().1.bytes),
+            Ok(Estimate { memory: None, .. }) => Tensors::Unknown,
         };
         match before {
             Some(at) => known[at].2 = tensors,

@@ -1,6 +1,7 @@
 //! The step on behalf of all layers of a kind at once: what it needs, in microseconds.
 
 use std::borrow::Cow;
+use std::cmp::Reverse;
 
 use super::forward::{Apart, Model};
 use super::host;
@@ -23,12 +24,11 @@ use crate::units::Bytes;
 /// # Errors
 /// An [`Issue`] where the architecture has a part that is not modelled.
 pub fn run(architecture: &Architecture, scenario: &Scenario, gpu: &Gpu) -> Result<Memory, Issue> {
-    let memory = run_within(architecture, scenario, gpu, Bytes(u64::MAX))?;
-    memory.ok_or_else(too_large)
+    run_within(architecture, scenario, gpu, Bytes(u64::MAX))?.map_err(|_| too_large())
 }
 
-/// The same, where what is there before the first step has room on a card that has so much: nothing where it has none, which is known
-/// long before the rest.
+/// The same, where what stays from step to step has room on a card that has so much; how much that is at least where it has none, which is
+/// known long before the rest.
 ///
 /// # Errors
 /// As [`run`].
@@ -37,21 +37,28 @@ pub(crate) fn run_within(
     scenario: &Scenario,
     gpu: &Gpu,
     room: Bytes,
-) -> Result<Option<Memory>, Issue> {
+) -> Result<Result<Memory, Bytes>, Issue> {
     let run =
         |scenario: &Scenario| Ready::with(scenario, architecture, gpu, |ready| summarised(ready, gpu, room));
     let stages = stages(scenario);
     if stages.is_empty() {
         return run(scenario);
     }
-    let mut highest: Option<Memory> = None;
-    for stage in stages {
-        let Some(memory) = run(&of_stage(scenario, stage))? else { return Ok(None) };
-        if highest.as_ref().is_none_or(|highest| memory.needed() > highest.needed()) {
-            highest = Some(memory);
+    // those between the first and the last often have most layers
+    let (among, first) = (stages.iter().skip(1), stages.iter().take(1));
+    let mut highest: Option<(u64, Memory)> = None;
+    for stage in among.chain(first) {
+        let memory = match run(&of_stage(scenario, *stage))? {
+            Ok(memory) => memory,
+            Err(rests) => return Ok(Err(rests)),
+        };
+        // of those that need as much the first is named
+        let place = |memory: &Memory, stage: u64| (memory.needed(), Reverse(stage));
+        if highest.as_ref().is_none_or(|(own, highest)| place(&memory, *stage) > place(highest, *own)) {
+            highest = Some((*stage, memory));
         }
     }
-    Ok(highest)
+    Ok(highest.map(|(_, memory)| memory).ok_or(Bytes::ZERO))
 }
 
 /// The stages of a pipeline that may need most, where it is not said which is asked for: the first has the embedding and the most
@@ -94,8 +101,7 @@ pub fn run_job(job: &Job, gpu: &Gpu) -> Result<Memory, Issue> {
     let architectures = job.architectures()?;
     let architectures: Vec<&Architecture> =
         architectures.iter().map(|architecture| &**architecture).collect();
-    let memory = summarised(&Ready::of(job, &architectures, gpu)?, gpu, Bytes(u64::MAX))?;
-    memory.ok_or_else(too_large)
+    summarised(&Ready::of(job, &architectures, gpu)?, gpu, Bytes(u64::MAX))?.map_err(|_| too_large())
 }
 
 /// Above which rank no adapter of the scenario gains anything: 0 where none has a rank.
@@ -116,7 +122,7 @@ pub(crate) fn is_supported(architecture: &Architecture, scenario: &Scenario, gpu
     Ready::with(scenario, architecture, gpu, |_| Ok(())).is_ok()
 }
 
-fn summarised(ready: &Ready<'_>, gpu: &Gpu, room: Bytes) -> Result<Option<Memory>, Issue> {
+fn summarised(ready: &Ready<'_>, gpu: &Gpu, room: Bytes) -> Result<Result<Memory, Bytes>, Issue> {
     // what waits in the CPU's memory leaves its layer while the next ones run, a bucket is full where it happens to be, and some
     // optimizers free a parameter's gradient when it stepped: no layer stands for others
     let unlike = ready.offloads() || ready.fills_buckets() || ready.steps_in_turn();
@@ -134,8 +140,9 @@ fn summarised(ready: &Ready<'_>, gpu: &Gpu, room: Bytes) -> Result<Option<Memory
         let trained: Vec<_> = models.iter().filter_map(optimizer_of).collect();
         let mut rounds = Rounds::new(&machine, ready, models);
         rounds.prepare();
-        if machine.with(|state| state.ledger.parts.total()) + gpu.context > room {
-            return Ok(None);
+        let rests = machine.with(|state| state.ledger.parts.total() + Bytes(state.moments_to_come()));
+        if rests + gpu.context > room {
+            return Ok(Err(rests + gpu.context));
         }
         let [first, steady] = rounds.first_and_later();
         let work = rounds.work();
@@ -163,7 +170,7 @@ fn summarised(ready: &Ready<'_>, gpu: &Gpu, room: Bytes) -> Result<Option<Memory
         drop(rounds);
         ready.followed(&machine, memory.peak().1.bytes)?;
         if apart == Apart::All || machine.with(|state| state.alike) {
-            return Ok(Some(memory));
+            return Ok(Ok(memory));
         }
         apart = apart.further();
     }

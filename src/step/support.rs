@@ -16,6 +16,7 @@ mod tuners;
 use super::forward::stacks::expert_layers;
 use super::forward::{Model, fills_cache};
 use super::machine::Machine;
+use super::parallel::NO_GRADIENT;
 use crate::hardware::Device;
 use crate::issue::{Field, Issue};
 use crate::job::{Batch, Member};
@@ -181,7 +182,12 @@ pub(super) fn followed(machine: &Machine, member: &Member, highest: Bytes) -> Re
     attended(machine, member)?;
     if let Some(what) = machine.with(|state| state.unmodelled) {
         let message = format!("a step of this model has {what}, which is not modelled: there is no figure");
-        return Err(Issue::error(Field::Model, message).with_fix("choose another model"));
+        // adapters stand in parts of it that no text runs
+        let (field, fix) = match member.adapts && what == NO_GRADIENT {
+            true => (Field::LoraTargets, "adapt what every step runs: attention's q and v"),
+            false => (Field::Model, "choose another model"),
+        };
+        return Err(Issue::error(field, message).with_fix(fix));
     }
     if highest >= LARGEST { Err(too_large()) } else { Ok(()) }
 }

@@ -137,6 +137,59 @@ fn the_flag_is_for_other_machines_too() {
     assert_eq!(headroom(&["estimate", "b=abc&m=gpt2"]).status, Some(0));
 }
 
+/// A file that divides the model in a way that is not read is of another run than the one that is answered.
+#[test]
+fn a_limit_is_not_checked_where_a_way_to_divide_is_not_read() {
+    let axolotl = "base_model: Qwen/Qwen3-0.6B\nsequence_len: 512\nbf16: true\n";
+    let fsdp = "fsdp_version: 2\nfsdp_config:\n  cpu_ram_efficient_loading: true\ndp_shard_size: 4\n";
+    let accelerate = "compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\nnum_processes: 8\nfsdp_config:\n  fsdp_version: 2\n";
+    let mesh = |size: &str| format!("{accelerate}parallelism_config:\n  parallelism_config_{size}\n");
+    let zero = |more: &str| {
+        format!("{{\"bf16\": {{\"enabled\": true}}, \"zero_optimization\": {{\"stage\": 3, {more}}}}}")
+    };
+    let of = |name: &str, text: &str| {
+        let path = file(name, text);
+        let answer = headroom(&[
+            "estimate",
+            "--fail-unless-fits",
+            "--gpu",
+            "h100-sxm-80gb",
+            "--model",
+            "Qwen/Qwen3-0.6B",
+            "--method",
+            "full",
+            "--precision",
+            "bf16",
+            "--gpus",
+            "8",
+            "--from",
+            &path,
+        ]);
+        (answer.status, answer.err)
+    };
+    for (name, text, told) in [
+        ("context.yml", format!("{axolotl}context_parallel_size: 4\n"), "context_parallel_size: 4"),
+        ("degree.yml", format!("{axolotl}sequence_parallel_degree: 4\n"), "sequence_parallel_degree: 4"),
+        ("tensor.yml", format!("{axolotl}{fsdp}tensor_parallel_size: 2\n"), "tensor_parallel_size: 2"),
+        ("cp.yaml", mesh("cp_size: 4"), "cp_size: 4"),
+        ("sp.yaml", mesh("sp_size: 2"), "sp_size: 2"),
+        ("hpz.json", zero("\"zero_hpz_partition_size\": 8"), "zero_hpz_partition_size: 8"),
+        ("quantised.json", zero("\"zero_quantized_weights\": true"), "zero_quantized_weights: true"),
+    ] {
+        let (status, err) = of(name, &text);
+        let told = err.contains("error: the limit was not checked: ") && err.contains(told);
+        assert!(status == Some(2) && told, "{text}: {status:?} {err}");
+    }
+    for (name, text) in [
+        ("one.yml", format!("{axolotl}{fsdp}context_parallel_size: 1\ntensor_parallel_size: 1\n")),
+        ("one.yaml", mesh("cp_size: 1")),
+        ("one.json", zero("\"zero_hpz_partition_size\": 1, \"zero_quantized_weights\": false")),
+    ] {
+        let (status, err) = of(name, &text);
+        assert!(status == Some(0) && !err.contains("not followed"), "{text}: {status:?} {err}");
+    }
+}
+
 /// A known setting whose value is none stands for something else: the run that was asked about is another one.
 #[test]
 fn a_limit_is_not_checked_where_a_configuration_is_misread() {

@@ -4,6 +4,7 @@
 
 mod action;
 mod check;
+mod cluster;
 mod files;
 mod flags;
 mod guides;
@@ -416,49 +417,6 @@ fn json_says_of_which_form_it_is_and_what_is_up_to_the_failure() {
         assert_eq!(answer["up_to_failure"], fails, "{answer:#}");
         assert_eq!(says(&["estimate", link]).contains(" up to the failure\n"), fails);
     }
-}
-
-#[test]
-fn figures_of_several_gpus_are_those_on_each() {
-    let asked = ["estimate", "--model", "Qwen/Qwen3-0.6B", "--method", "full", "--gpus", "8"];
-    let out = says(&asked);
-    for part in ["FSDP2", "on each of 8 GPUs", "NCCL's buffers are not counted"] {
-        assert!(out.contains(part), "{part}\n{out}");
-    }
-    let needed = |more: &[&str]| {
-        let json: Value = serde_json::from_str(&says(&[&asked[..], more, &["--json"]].concat())).unwrap();
-        assert_eq!(json["on_each_of_gpus"], 8);
-        json["needed"].as_u64().unwrap()
-    };
-    // a shard of everything, or all of it and a copy of the gradients
-    assert!(needed(&[]) * 2 < needed(&["--shard", "ddp"]));
-    assert!(needed(&[]) < needed(&["--reshard-after-forward", "off"]));
-    let run = headroom(&["estimate", "--gpus", "8", "--shard", "fsdp2", "--precision", "fp32"]);
-    assert_eq!(run.status, Some(2));
-    assert!(
-        run.err.contains("is not modelled under FSDP2 (choose bf16 or fp16 mixed over fp32 weights"),
-        "{}",
-        run.err
-    );
-    let sharded = says(&["estimate", "--gpus", "8", "--shard", "fsdp2"]);
-    assert!(sharded.contains("bnb_4bit_quant_storage"), "{sharded}");
-}
-
-#[test]
-fn the_stage_that_needs_most_is_named_beside_what_each_needs() {
-    let asked = ["estimate", "--stack", "megatron", "--method", "full", "--gpus", "8", "--pp", "4"];
-    let json: Value = serde_json::from_str(&says(&[&asked[..], &["--json"]].concat())).unwrap();
-    let needed: Vec<u64> = serde_json::from_value(json["needed_in_stages"].clone()).unwrap();
-    let most = needed.iter().max().unwrap();
-    assert_eq!((needed.len(), json["needed"].as_u64()), (4, Some(*most)));
-    let stage = json["stage"]["number"].as_u64().unwrap();
-    assert_eq!((needed[stage as usize - 1], json["stage"]["of"].as_u64()), (*most, Some(4)));
-    assert!(
-        json["stage"]["holds"].as_str().unwrap().starts_with(&format!("stage {stage} of 4, which holds"))
-    );
-    // what stands in the way of an answer is not called idle
-    let refused = headroom(&["estimate", "--gpus", "8", "--pp", "2"]);
-    assert!(refused.err.contains("does not divide a model") && !refused.err.contains("makes no difference"));
 }
 
 #[test]

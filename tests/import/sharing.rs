@@ -183,6 +183,26 @@ fn axolotl_wraps_the_model_itself() {
     assert_eq!(pure.scenario.precision, Precision::Bf16);
 }
 
+/// transformers' own plan divides axolotl's models, where nothing else does; a mesh of accelerate's has copies beside its shards.
+#[test]
+fn layers_and_copies_are_read_from_a_mesh() {
+    let axolotl = "base_model: Qwen/Qwen3-8B\nbf16: true\nsequence_len: 512\n";
+    let alone = read(&format!("{axolotl}tensor_parallel_size: 4\n"));
+    let cluster = alone.scenario.cluster;
+    assert_eq!((cluster.gpus, cluster.layout.tensor, left(&alone)), (4, 4, vec![]));
+    let sharded = read(&format!(
+        "{axolotl}dp_shard_size: 4\nfsdp_version: 2\nfsdp_config:\n  cpu_ram_efficient_loading: true\ntensor_parallel_size: 2\n"
+    ));
+    assert_eq!(
+        (sharded.scenario.cluster.layout.tensor, left(&sharded)),
+        (1, vec!["tensor_parallel_size: 2"])
+    );
+    let accelerate = "compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\nnum_processes: 8\nfsdp_config:\n  fsdp_version: 2\n\
+                      parallelism_config:\n  parallelism_config_dp_replicate_size: 2\n  parallelism_config_dp_shard_size: 4\n  parallelism_config_cp_size: 1\n";
+    let copies = read(accelerate);
+    assert_eq!((copies.scenario.cluster.replicas, left(&copies)), (2, vec![]));
+}
+
 /// torchtune's command puts what it is given over the recipe that it names, which is another file.
 #[test]
 fn what_tune_run_overrides_is_read() {

@@ -107,6 +107,58 @@ fn what_megatrons_attention_has_nowhere_is_refused() {
     );
 }
 
+/// What is advised in the place of a size that does not divide a model is answered.
+#[test]
+fn what_is_advised_in_the_place_of_a_size_is_answered() {
+    let said = "m=Qwen/Qwen2.5-7B-Instruct&st=megatron&method=full&o=adamw&p=amp-bf16-weights&timpl=transformer-engine&attn=cudnn\
+                &gpus=8&tp=8&sp=on&gc=on&s=1536";
+    let mut scenario = share::decode(said).scenarios.remove(0);
+    let issue = estimate(&scenario).errors().next().cloned().expect("28 heads are not shared by 8");
+    assert_eq!(issue.fix.as_deref(), Some("use a tensor parallel size of 4"), "{issue}");
+    scenario.cluster.layout.tensor = 4;
+    assert!(estimate(&scenario).memory.is_some(), "{:?}", estimate(&scenario).issues);
+    // a size that divides the heads and not the GPUs is none
+    scenario.change(|scenario| scenario.cluster.gpus = 6);
+    scenario.cluster.layout.tensor = 6;
+    let issue = estimate(&scenario).errors().next().cloned().expect("28 heads are not shared by 6");
+    assert_eq!(issue.fix.as_deref(), Some("use a tensor parallel size of 2"), "{issue}");
+    // all-to-all has another way beside it
+    let said = "m=meta-llama/Llama-3.1-8B&st=megatron&method=full&o=adamw&p=amp-bf16-weights&timpl=transformer-engine&attn=cudnn\
+                &gpus=16&tp=8&cp=2&sp=on&gc=on&s=8192&cpcomm=a2a";
+    let refused = estimate(&share::decode(said).scenarios.remove(0));
+    let issue = refused.errors().next().expect("8 heads are not shared by 16");
+    assert!(issue.fix.as_deref().is_some_and(|fix| fix.contains("p2p")), "{issue}");
+    assert!(estimate(&share::decode(&said.replace("a2a", "p2p")).scenarios.remove(0)).memory.is_some());
+}
+
+/// What is advised leads to an answer, or says what it is that is refused.
+#[test]
+fn what_is_advised_on_several_gpus_is_answered() {
+    let first = |said: &str| {
+        let answer = estimate(&share::decode(said).scenarios.remove(0));
+        let issue = answer.errors().next().cloned();
+        issue.unwrap_or_else(|| panic!("{said} is answered"))
+    };
+    let answered = |said: &str| {
+        let answer = estimate(&share::decode(said).scenarios.remove(0));
+        assert!(answer.memory.is_some(), "{said}: {:?}", answer.issues);
+    };
+    let sequences = first("m=meta-llama/Llama-3.1-8B&method=full&gpus=8&cp=4&shard=fsdp2");
+    assert_eq!(sequences.field, Field::ContextParallel);
+    assert!(sequences.message.contains("divides layers among GPUs"), "{sequences}");
+    let vision = "m=Qwen/Qwen2.5-VL-7B-Instruct&method=lora&gpus=4&shard=ddp";
+    let issue = first(vision);
+    assert!(issue.fix.as_deref().is_some_and(|fix| fix.contains("attention's q and v")), "{issue}");
+    answered(&format!("{vision}&t=qv"));
+    let fused = "m=meta-llama/Llama-3.1-8B&method=full&st=liger&p=amp-bf16&gpus=8&shard=fsdp2";
+    let issue = first(&format!("{fused}&loss=liger"));
+    assert!(issue.fix.as_deref().is_some_and(|fix| fix.contains("Liger's is this one")), "{issue}");
+    answered(fused);
+    let gemma = first("m=google/gemma-3-27b-it&method=full&p=amp-bf16&gpus=8&shard=fsdp2");
+    assert!(gemma.fix.as_deref().is_some_and(|fix| fix.contains("gemma2")), "{gemma}");
+    answered("m=google/gemma-2-9b&method=full&p=amp-bf16&gpus=8&shard=fsdp2");
+}
+
 /// Stages that interleave have layers of the whole depth: with the fix that is named the run is answered.
 #[test]
 fn what_is_said_to_make_stages_alike_does() {

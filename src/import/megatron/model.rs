@@ -327,6 +327,14 @@ fn gated(own: &mut Arguments<'_>, common: &Common, made_of: &Layers) -> (&'stati
     };
     let chosen = own.size(&["moe_router_topk"]).unwrap_or(2);
     let width = own.size(&["moe_ffn_hidden_size"]);
+    // each is asked, so that each is said
+    let as_followed = ["moe_grouped_gemm", "moe_permute_fusion"].map(|name| own.flag(&[name]));
+    if as_followed.contains(&false) {
+        own.reader.leave(
+            "experts without both of --moe-grouped-gemm and --moe-permute-fusion",
+            "they are taken to be grouped products, with fused permutation",
+        );
+    }
     config.insert("num_experts_per_tok".to_owned(), json!(chosen));
     if made_of.qk_norms {
         let width = width.map_or_else(|| config["intermediate_size"].clone(), |width| json!(width));

@@ -1,9 +1,11 @@
 //! Every way to use so many GPUs, not yet tried.
 
 use super::way::is_megatron;
-use crate::model::blocks::FeedForward;
+use crate::model::blocks::{FeedForward, Mixer};
 use crate::plan::counts::GPU_COUNTS;
-use crate::scenario::{Checkpointing, Cluster, CpuOffload, Layout, Method, Scenario, Sharding, Split, Stack};
+use crate::scenario::{
+    Checkpointing, Cluster, ContextComm, CpuOffload, Layout, Method, Scenario, Sharding, Split, Stack,
+};
 
 /// GPUs that a layer is divided among at most: those of a machine.
 const MOST_TENSOR: u64 = 8;
@@ -151,7 +153,7 @@ fn planned(base: &Scenario, gpus: u64, kinds: &[Checkpointing]) -> Vec<Scenario>
     sizes.flat_map(of).collect()
 }
 
-/// Divided by Megatron-core: tensor × pipeline × context or experts × data, each stage whole, in two parts or layer by layer, the first and
+/// Divided by Megatron-core: tensor × pipeline × context × data and experts, each stage whole, in two parts or layer by layer, the first and
 /// the last with fewer layers where they do not divide evenly. Its distributed optimizer is taken where there are copies: with it they keep
 /// less and send less.
 fn divided(base: &Scenario, gpus: u64, kinds: &[Checkpointing]) -> Vec<Scenario> {
@@ -163,6 +165,7 @@ fn divided(base: &Scenario, gpus: u64, kinds: &[Checkpointing]) -> Vec<Scenario>
             let split = Split::usual(divided.layers, pipeline);
             for interleaved in divided.parts(pipeline, split) {
                 for (context, experts) in divided.shared(tensor, copies) {
+                    let context_comm = divided.context_comm(tensor, context);
                     // each layer's tokens are divided too where that is followed: it keeps less and sends as much
                     let sequence = base.cluster.layout.has_transformer_engine() && tensor > 1;
                     let layout = Layout {
@@ -172,6 +175,7 @@ fn divided(base: &Scenario, gpus: u64, kinds: &[Checkpointing]) -> Vec<Scenario>
                         split,
                         sequence,
                         context,
+                        context_comm,
                         experts,
                         ..base.cluster.layout
                     };
@@ -199,24 +203,32 @@ struct Divided {
     experts: u64,
     /// Among how many GPUs a sequence is divided at most.
     context: u64,
+    /// Heads of queries, and of keys and values, of each kind of softmax attention.
+    heads: Vec<u64>,
+    /// Whether some attention is latent, beside which neither tensors nor sequences are divided.
+    latent: bool,
 }
 
 impl Divided {
     fn of(base: &Scenario) -> Divided {
         let architecture = base.architecture().ok();
-        let experts = architecture.as_ref().and_then(|architecture| {
-            architecture.blocks.iter().find_map(|block| match &block.ffn {
-                FeedForward::Moe(moe) => Some(moe.experts),
-                FeedForward::Dense(_) | FeedForward::None => None,
-            })
+        let blocks = architecture.iter().flat_map(|architecture| &architecture.blocks);
+        let experts = blocks.clone().find_map(|block| match &block.ffn {
+            FeedForward::Moe(moe) => Some(moe.experts),
+            FeedForward::Dense(_) | FeedForward::None => None,
         });
+        let softmax = blocks.clone().filter_map(|block| block.mixer.attention());
+        let heads = softmax.flat_map(|attention| [attention.heads, attention.kv_heads]).collect();
+        let latent = blocks.clone().any(|block| matches!(block.mixer, Mixer::Latent(_)));
         // neither is followed with Megatron's local layers
         let divides = base.cluster.layout.has_transformer_engine();
         let of = |most: u64| if divides { most.max(1) } else { 1 };
         Divided {
-            layers: architecture.map_or(0, |architecture| architecture.order.len() as u64),
+            layers: architecture.as_ref().map_or(0, |architecture| architecture.order.len() as u64),
             experts: of(experts.unwrap_or(1)),
             context: of(base.sequence / LEAST_OF_SEQUENCE),
+            heads,
+            latent,
         }
     }
 
@@ -236,14 +248,28 @@ impl Divided {
         parts
     }
 
-    /// Among how many of the copies each sequence is divided, and among how many the experts. Both at once are not followed, nor are experts
-    /// of layers that GPUs share.
+    /// Among how many of the copies each sequence is divided, and among how many the experts: where sequences are, as many as can be share
+    /// experts, or none. Beside latent attention only one of tensors, sequences and experts is divided.
     fn shared(&self, tensor: u64, copies: u64) -> Vec<(u64, u64)> {
         let sizes = |most: u64| divisors(copies).filter(move |size| (2..=most).contains(size));
-        let contexts = sizes(self.context).filter(|size| size.is_power_of_two()).map(|context| (context, 1));
-        let experts = sizes(if tensor == 1 { self.experts } else { 1 });
-        let experts = experts.filter(|size| self.experts.is_multiple_of(*size)).map(|experts| (1, experts));
-        [(1, 1)].into_iter().chain(contexts).chain(experts).collect()
+        let alone = !self.latent || tensor == 1;
+        let experts: Vec<u64> = sizes(if alone { self.experts } else { 1 })
+            .filter(|size| self.experts.is_multiple_of(*size))
+            .collect();
+        let most = experts.last().copied().filter(|_| !self.latent);
+        let beside = move |context| [Some(1), most].into_iter().flatten().map(move |size| (context, size));
+        let contexts = sizes(self.context).filter(|size| size.is_power_of_two()).flat_map(beside);
+        [(1, 1)].into_iter().chain(contexts).chain(experts.iter().map(|experts| (1, *experts))).collect()
+    }
+
+    /// How GPUs that share a sequence give each other keys and values: by all-to-all, which divides the heads of a GPU once more, and in a
+    /// ring where these are too few.
+    fn context_comm(&self, tensor: u64, context: u64) -> ContextComm {
+        let all = tensor.saturating_mul(context);
+        match context > 1 && self.heads.iter().any(|heads| !heads.is_multiple_of(all)) {
+            true => ContextComm::P2p,
+            false => ContextComm::AllToAll,
+        }
     }
 }
 

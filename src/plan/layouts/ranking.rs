@@ -1,7 +1,7 @@
 //! Ways put in order, and the fewest GPUs of which some way holds a run.
 
 use super::enumerated::ways;
-use super::trying::{place, tried};
+use super::trying::{followed, place, tried};
 use super::way::{Way, WayOutcome, engine};
 use crate::issue::Issue;
 use crate::plan::counts::{GPU_COUNTS, between};
@@ -69,6 +69,14 @@ pub fn refusals<'w>(ways: impl Iterator<Item = &'w Way>) -> Vec<(Issue, Vec<Stri
 pub fn layouts(scenario: &Scenario, gpus: u64) -> Vec<Way> {
     let mut ways: Vec<Way> = each(&ways(scenario, gpus), tried);
     rank_ways(&mut ways, WayOrder::Engines);
+    // the nearest of those that do not fit is told by what it needs
+    while let Some(at) = ways.iter().position(|way| place(way) == 2)
+        && at.checked_sub(1).is_none_or(|before| place(&ways[before]) == 0)
+        && !ways[at].is_followed()
+    {
+        ways[at] = followed(&ways[at]);
+        rank_ways(&mut ways, WayOrder::Engines);
+    }
     ways
 }
 

@@ -1,6 +1,7 @@
 //! A way tried: in the micro-batch with which it is fastest of those that fit.
 
-use super::way::{Way, WayOutcome};
+use super::way::{Way, WayOutcome, is_megatron};
+use crate::estimate::estimate_within;
 use crate::plan::answer::Answer;
 use crate::plan::time::Pace;
 use crate::plan::verdict::Verdict;
@@ -19,11 +20,21 @@ use crate::units::Bytes;
 /// ```
 pub fn tried(way: &Scenario) -> Way {
     let speed = |answer: &Answer| answer.pace().map_or(0.0, |pace| pace.tokens_per_second().typical);
-    let answer = |scenario| {
-        let answer = Answer::of_tensors(scenario);
-        (speed(&answer), answer)
-    };
-    let mut answers: Vec<(f64, Answer)> = micro_batches(way).map(answer).collect();
+    let room = room(way);
+    let mut answers: Vec<(f64, Answer)> = Vec::new();
+    let mut least = None;
+    for scenario in micro_batches(way) {
+        match estimate_within(&scenario, room) {
+            Ok(estimate) => {
+                let answer = Answer { scenario, estimate, on_card: None };
+                answers.push((speed(&answer), answer));
+            }
+            Err(bytes) => least = Some((scenario, bytes)),
+        }
+    }
+    if let (true, Some((scenario, least))) = (answers.is_empty(), least) {
+        return Way { scenario: Box::new(scenario), outcome: WayOutcome::TooLarge { least } };
+    }
     let mut best: Option<Way> = None;
     // where no speed is known the largest comes first
     while let Some(fastest) = fastest(&answers) {
@@ -36,6 +47,18 @@ pub fn tried(way: &Scenario) -> Way {
         }
     }
     best.unwrap_or_else(|| of(Answer::of_tensors(way.clone())))
+}
+
+/// What a way's weights, gradients and states may take for its step to be run: of Megatron-core's, which are many and of many passes, no
+/// more than the card has.
+fn room(way: &Scenario) -> Bytes {
+    let card = way.gpu().ok().filter(|_| is_megatron(way));
+    card.map_or(Bytes(u64::MAX), |gpu| gpu.memory)
+}
+
+/// The same with its step run, where that was not worth it for itself.
+pub(super) fn followed(way: &Way) -> Way {
+    of(Answer::of_tensors((*way.scenario).clone()))
 }
 
 /// The place of the first that is as fast as any.

@@ -7,7 +7,7 @@ use crate::plan::time::Span;
 use crate::plan::verdict::Verdict;
 use crate::scenario::keys::{Group, Key, keys};
 use crate::scenario::software::{Software, Trainer};
-use crate::scenario::{Cluster, CpuOffload, Scenario, Sharding, Split};
+use crate::scenario::{Cluster, ContextComm, CpuOffload, Scenario, Sharding, Split};
 use crate::units::{Bytes, grouped};
 
 /// A way to use GPUs, and what comes of it.
@@ -33,6 +33,11 @@ pub enum WayOutcome {
         /// What each takes of the CPU's memory for weights, gradients and optimizer.
         on_host: Bytes,
     },
+    /// Weights, gradients and states alone are larger than the card: what each GPU needs is not followed further.
+    TooLarge {
+        /// What each GPU needs at least.
+        least: Bytes,
+    },
     /// It cannot be combined, or is not modelled, and why.
     Refused(Issue),
 }
@@ -47,23 +52,30 @@ impl Way {
     pub fn verdict(&self) -> Option<Verdict> {
         match self.outcome {
             WayOutcome::Answered { verdict, .. } => Some(verdict),
+            WayOutcome::TooLarge { .. } => Some(Verdict::Over),
             WayOutcome::Refused(_) => None,
         }
     }
 
-    /// What each GPU needs, where it has an answer.
+    /// What each GPU needs, where it has an answer: at least, where it is much too large ([`is_followed`](Self::is_followed)).
     pub fn needed(&self) -> Option<Bytes> {
         match self.outcome {
             WayOutcome::Answered { needed, .. } => Some(needed),
+            WayOutcome::TooLarge { least } => Some(least),
             WayOutcome::Refused(_) => None,
         }
+    }
+
+    /// Whether it is known what each GPU needs, to the byte.
+    pub fn is_followed(&self) -> bool {
+        matches!(self.outcome, WayOutcome::Answered { .. })
     }
 
     /// Tokens per second on all GPUs, where it is known.
     pub fn speed(&self) -> Option<Span> {
         match self.outcome {
             WayOutcome::Answered { speed, .. } => speed,
-            WayOutcome::Refused(_) => None,
+            WayOutcome::TooLarge { .. } | WayOutcome::Refused(_) => None,
         }
     }
 
@@ -71,7 +83,7 @@ impl Way {
     pub fn on_host(&self) -> Bytes {
         match self.outcome {
             WayOutcome::Answered { on_host, .. } => on_host,
-            WayOutcome::Refused(_) => Bytes::ZERO,
+            WayOutcome::TooLarge { .. } | WayOutcome::Refused(_) => Bytes::ZERO,
         }
     }
 
@@ -98,10 +110,14 @@ pub(in crate::plan) fn name(scenario: &Scenario) -> String {
     let Cluster { gpus, sharding, layout, reshards, replicas, cpu, .. } = scenario.cluster;
     if is_megatron(scenario) {
         let data = gpus / layout.gpus().max(1);
+        let context = match layout.context_comm {
+            ContextComm::AllToAll => "context",
+            ContextComm::P2p => "context p2p",
+        };
         let sizes = [
             ("tensor", layout.tensor),
             ("pipeline", layout.pipeline),
-            ("context", layout.context),
+            (context, layout.context),
             ("data", data),
         ];
         let sizes = sizes.iter().filter(|(_, size)| *size > 1).map(|(name, size)| format!("{name} {size}"));

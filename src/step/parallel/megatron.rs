@@ -395,6 +395,12 @@ impl Megatron {
         self.copied.iter().flat_map(|copied| copied.masters.iter().flatten().copied()).collect()
     }
 
+    /// Bytes of both moments of all masters.
+    pub fn moments(&self) -> u64 {
+        let numel = self.masters().into_iter().fold(0, u64::saturating_add);
+        numel.saturating_mul(2 * Dtype::F32.bytes())
+    }
+
     /// `_make_backward_post_hook`: a gradient is added to the buffer and goes.
     pub fn arrived(heap: &mut Heap, params: &mut Params, id: ParamId) {
         let grad = std::mem::replace(&mut params.list[id as usize].grad, NOTHING);

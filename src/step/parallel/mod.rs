@@ -37,6 +37,7 @@ pub(super) use fsdp2::{Gathered, Wrapper};
 pub(super) use hooks::{Container, Module};
 use megatron::Megatron;
 pub(super) use megatron::{ParamKind, PartParam, TunedKernel};
+pub(super) use moments::NO_GRADIENT;
 pub(super) use offload::pinned;
 pub(super) use supported::supported;
 use zero::Zero;

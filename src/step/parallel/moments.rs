@@ -9,6 +9,10 @@ use crate::step::machine::State;
 use crate::step::params::ParamId;
 use crate::work::Group;
 
+/// What DDP stops at.
+pub(in crate::step) const NO_GRADIENT: &str =
+    "DDP over a trained parameter that gets no gradient, at which PyTorch stops";
+
 impl State {
     /// `DistributedDataParallel(model)` or `fully_shard(model)` of a model on the machine.
     pub fn wrap(&mut self, model: &Wrapped) {
@@ -68,9 +72,7 @@ impl State {
             Parallel::Alone | Parallel::Tensor(_) | Parallel::Zero(_) | Parallel::Megatron(_) => {}
             Parallel::Ddp(ddp) => {
                 if ddp.enter_forward(&mut self.heap, &self.params) {
-                    self.meet_unmodelled(
-                        "DDP over a trained parameter that gets no gradient, at which PyTorch stops",
-                    );
+                    self.meet_unmodelled(NO_GRADIENT);
                 }
             }
             Parallel::Fsdp2(fsdp) => {
@@ -184,6 +186,12 @@ impl State {
         let old = std::mem::replace(&mut engine.held(layer).leaf, leaf);
         leaf.into_iter().for_each(|storage| self.retain(storage));
         old.into_iter().for_each(|storage| self.release(storage));
+    }
+
+    /// Bytes that the first step of the engine's own optimizer makes, and that stay.
+    pub fn moments_to_come(&self) -> u64 {
+        let Parallel::Megatron(engine) = &self.parallel else { return 0 };
+        engine.moments()
     }
 
     /// Steps, where the engine's optimizer has tensors of its own; whether it has.

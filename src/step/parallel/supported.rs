@@ -36,9 +36,19 @@ pub(in crate::step) fn supported(
     // what of it is refused lies with the plan
     let planned = if member.stack == Stack::Transformers { layout.tensor.max(1) } else { 1 };
     if layout.gpus() > planned {
-        let field = if layout.tensor > 1 { Field::TensorParallel } else { Field::PipelineParallel };
-        let message = format!("{} does not divide a model among GPUs", member.stack.label());
-        return Err(Issue::error(field, message).with_fix("choose Megatron-core, or sizes of 1"));
+        let field = match layout {
+            _ if layout.context > 1 => Field::ContextParallel,
+            _ if layout.pipeline > 1 => Field::PipelineParallel,
+            _ => Field::TensorParallel,
+        };
+        let library = member.stack.label();
+        let message = match member.stack {
+            Stack::Transformers => {
+                format!("{library} divides layers among GPUs, but neither sequences nor stages")
+            }
+            _ => format!("{library} does not divide a model among GPUs"),
+        };
+        return Err(Issue::error(field, message).with_fix("choose Megatron-core, or a size of 1"));
     }
     if !job.cluster.has_engine() {
         return Ok(());
@@ -466,7 +476,14 @@ fn sharded(
         return Err((Field::Loss, what, "choose DDP or one of DeepSpeed's stages"));
     }
     if member.loss != LossKernel::Standard && !followed {
-        return Err((Field::Loss, format!("the loss {}", member.loss.label()), "choose the standard one"));
+        // Liger's modules fuse it with the head where nothing else is said
+        let is_same = member.stack == Stack::Liger && member.loss == LossKernel::Liger;
+        let fix = if is_same {
+            "leave the loss at standard: Liger's is this one"
+        } else {
+            "choose the standard one"
+        };
+        return Err((Field::Loss, format!("the loss {}", member.loss.label()), fix));
     }
     let attends = |block: &Block| matches!(block.mixer, Mixer::Attention(_));
     let is_plain = modeling.code == Code::Llama
@@ -476,7 +493,7 @@ fn sharded(
         && architecture.blocks.iter().all(attends);
     if !is_plain {
         let family = format!("the code of {}", architecture.model_type);
-        return Err((Field::Model, family, "choose DDP, or a decoder such as llama, qwen or gemma"));
+        return Err((Field::Model, family, "choose DDP, or a text decoder such as llama, qwen3 or gemma2"));
     }
     // what is gathered for them was not followed: it was 4 % off
     let is_apart = |block: &Block| match &block.ffn {

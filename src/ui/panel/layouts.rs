@@ -96,11 +96,16 @@ fn gist(gpus: u64, ways: &[Way], unit: Unit) -> String {
             ways.iter().filter_map(|way| Some((way.needed()?, way))).min_by_key(|(needed, _)| *needed);
         let reason = refusals(ways.iter()).into_iter().max_by_key(|(_, names)| names.len());
         return match (nearest, reason) {
-            (Some((needed, way)), _) => format!(
-                "{none} fits beyond doubt: {} comes nearest and needs {} of each. More GPUs, or a change to the run itself, may do.",
-                way.name(),
-                unit.amount(needed)
-            ),
+            (Some((needed, way)), _) => {
+                let needs = match way.is_followed() {
+                    true => format!("comes nearest and needs {} of each", unit.amount(needed)),
+                    false => format!("comes nearest and needs more than {} of each", unit.amount(needed)),
+                };
+                format!(
+                    "{none} fits beyond doubt: {} {needs}. More GPUs, or a change to the run itself, may do.",
+                    way.name()
+                )
+            }
             (None, Some((issue, _))) => format!("{none} has an answer: {issue}."),
             (None, None) => format!("{none} has an answer."),
         };

@@ -5,7 +5,7 @@ use leptos::prelude::*;
 use super::need::open;
 use super::rows::pieces;
 use crate::export::tokens_per_second;
-use crate::plan::{Way, WayOrder, WayOutcome, rank_ways};
+use crate::plan::{Verdict, Way, WayOrder, WayOutcome, rank_ways};
 use crate::scenario::Scenario;
 use crate::ui::asked::Listed;
 use crate::ui::controls::{Cell, Row, Table, columns};
@@ -97,6 +97,17 @@ pub fn outcome(state: State, way: &Way, told: &str, hint: String, unit: Unit) ->
     match &way.outcome {
         WayOutcome::Refused(issue) => {
             vec![Cell::of("–"), Cell { small: issue.to_string(), class: "unknown", ..Cell::default() }]
+        }
+        WayOutcome::TooLarge { least } => {
+            let (opened, told) = (way.scenario.clone(), told.to_owned());
+            let needs = Cell {
+                small: Verdict::Over.label().to_lowercase(),
+                class: Verdict::Over.slug(),
+                act: Some(Callback::new(move |()| open(state, &opened, &told))),
+                hint,
+                ..Cell::amount(format!("more than {}", unit.amount(*least)), least.0 as f64)
+            };
+            vec![needs, Cell::of("–")]
         }
         WayOutcome::Answered { needed, verdict, speed, on_host } => {
             let [typical, between] = speed.map_or_else(|| ["–".to_owned(), String::new()], tokens_per_second);

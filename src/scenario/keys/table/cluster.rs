@@ -11,8 +11,8 @@ use super::super::values::{choice, count, exact_amount, set_count, set_gpu, set_
 use super::super::words;
 use crate::scenario::count::Count;
 use crate::scenario::{
-    ContextComm, CpuOffload, Field, GpuChoice, Overlap, ReduceDtype, Scenario, ShardedLayers, Sharding,
-    TransformerImpl, WrappedBy,
+    Cluster, ContextComm, CpuOffload, Field, GpuChoice, Overlap, ReduceDtype, Scenario, ShardedLayers,
+    Sharding, TransformerImpl, WrappedBy,
 };
 
 /// A setting of DeepSpeed's configuration: its names, label and help.
@@ -33,6 +33,17 @@ const fn of_deepspeed(
         value,
         matters,
         band: any,
+    }
+}
+
+/// What each GPU keeps, in words: nobody has a copy of what a GPU has where all of them divide one model.
+fn sharding(scenario: &Scenario) -> String {
+    let Cluster { gpus, sharding, .. } = scenario.cluster;
+    match sharding {
+        Sharding::Ddp if gpus > 1 && scenario.divided().parts() == gpus => {
+            "none (one copy of the model)".to_owned()
+        }
+        _ => sharding.label().to_owned(),
     }
 }
 
@@ -77,7 +88,7 @@ pub(super) const KEYS: &[Key] = &[
         field: Field::Sharding,
         group: Group::Model,
         place: Place::Surface,
-        value: choice!(Sharding, cluster.sharding),
+        value: Value { words: sharding, ..choice!(Sharding, cluster.sharding) },
         matters: with_engine,
         band: any,
     },

@@ -38,6 +38,10 @@ pub(super) struct Rank<'a> {
     pub name: &'a str,
     pub layout: Layout,
     pub length: u64,
+    /// All GPUs.
+    pub gpus: u64,
+    /// What GPUs of a layer share evenly: heads, columns, rows.
+    pub shared: &'a [u64],
 }
 
 impl Rank<'_> {
@@ -57,8 +61,35 @@ impl Rank<'_> {
         }
         let message =
             format!("{tensor} GPUs cannot share the {} {what}: Megatron gives each as many", grouped(number));
-        Err(Issue::error(Field::TensorParallel, message).with_fix(fix_of(number, tensor)))
+        Err(Issue::error(Field::TensorParallel, message).with_fix(self.smaller()))
     }
+
+    /// The next smaller size that divides all that GPUs of a layer share, and the GPUs.
+    fn smaller(&self) -> String {
+        let divides = |size: &u64| {
+            let together = Layout { tensor: *size, ..self.layout }.gpus();
+            self.shared.iter().all(|number| number.is_multiple_of(*size))
+                && self.gpus.is_multiple_of(together)
+        };
+        let size = (1..self.layout.tensor).rev().find(divides).unwrap_or(1);
+        format!("use a tensor parallel size of {}", grouped(size))
+    }
+}
+
+/// What of a model GPUs of a layer share evenly, as far as it is known before the parts are built.
+fn shared_evenly(architecture: &Architecture) -> Vec<u64> {
+    let mut numbers = vec![architecture.vocab];
+    for block in &architecture.blocks {
+        numbers.extend(block.mixer.attention().iter().flat_map(|own| [own.heads, own.kv_heads]));
+        match &block.ffn {
+            FeedForward::Dense(Mlp::Gated { gate: columns, .. } | Mlp::Plain { up: columns, .. }) => {
+                numbers.push(columns.output);
+            }
+            FeedForward::Moe(moe) => numbers.push(moe.expert_width),
+            FeedForward::Dense(_) | FeedForward::None => {}
+        }
+    }
+    numbers
 }
 
 /// transformers' blocks as a rank of Megatron-core builds them.
@@ -71,7 +102,8 @@ pub(in crate::step::forward::stacks) fn architecture(
     let gpt = is_gpt(architecture);
     settings(member, batch, cluster, gpt)?;
     let layout = cluster.layout;
-    let rank = Rank { name: architecture.model_type.as_ref(), layout, length: batch.length };
+    let (name, shared) = (architecture.model_type.as_ref(), shared_evenly(architecture));
+    let rank = Rank { name, layout, length: batch.length, gpus: cluster.gpus, shared: &shared };
     outside_of_layers(architecture, rank)?;
     let router = routed(architecture, rank)?;
     norms_before_positions(architecture, rank)?;
@@ -220,7 +252,7 @@ fn attention(attention: &mut Attention, rank: Rank<'_>) -> Result<(), Issue> {
         let by_heads = layout.context > 1 && layout.context_comm == ContextComm::AllToAll;
         if by_heads && !heads.is_multiple_of(all) {
             let message = format!("{} GPUs cannot share the {} {what}", grouped(all), grouped(heads));
-            let fix = "use a smaller context parallel size: all-to-all divides heads once more";
+            let fix = "use a smaller context parallel size, as all-to-all divides heads once more, or --cp-comm-type p2p, which does not";
             return Err(Issue::error(Field::ContextParallel, message).with_fix(fix));
         }
     }
@@ -232,8 +264,7 @@ fn attention(attention: &mut Attention, rank: Rank<'_>) -> Result<(), Issue> {
             grouped(attention.kv_heads),
             grouped(layout.tensor)
         );
-        let fix = format!("use a tensor parallel size of {}", grouped(attention.kv_heads));
-        return Err(Issue::error(Field::TensorParallel, message).with_fix(fix));
+        return Err(Issue::error(Field::TensorParallel, message).with_fix(rank.smaller()));
     }
     attention.kv_heads = rank.divided(attention.kv_heads, "heads of keys and values")?;
     let width = |heads: u64| heads.saturating_mul(attention.head_dim);
@@ -257,10 +288,4 @@ pub(super) fn dense(mlp: &Mlp, [fc1, fc2]: [&'static str; 2], rank: Rank<'_>) ->
         down: Linear::new(fc2, columns, down.output),
         act: *act,
     })
-}
-
-/// What would be right in the place of a size that does not divide a number.
-fn fix_of(number: u64, size: u64) -> String {
-    let below = (1..size.min(number)).rev().find(|size| number.is_multiple_of(*size)).unwrap_or(1);
-    format!("use a tensor parallel size of {below}")
 }
