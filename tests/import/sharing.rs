@@ -1,5 +1,6 @@
 //! How a text says that GPUs share a model.
 
+use headroom::estimate;
 use headroom::import::{self};
 use headroom::scenario::{
     Compile, CpuOffload, LoraTargets, Mask, Optimizer, Precision, ReduceDtype, Scenario, ShardedLayers,
