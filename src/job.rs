@@ -244,6 +244,22 @@ pub enum Likelihood {
     Text,
 }
 
+impl Loss {
+    /// Whether trl adds to it how unevenly a mixture's experts were chosen (`router_aux_loss_coef`). ORPO and CPO do so where a model's
+    /// configuration asks for its routers' logits, rewards of texts and distillation never.
+    pub(crate) fn balances(self) -> bool {
+        match self {
+            Loss::Labels | Loss::Preference { .. } | Loss::Desirability { .. } | Loss::Reward { .. } => true,
+            Loss::Odds { .. }
+            | Loss::Classes
+            | Loss::Contrast { .. }
+            | Loss::Comparison
+            | Loss::Advantage { .. }
+            | Loss::Divergence { .. } => false,
+        }
+    }
+}
+
 impl Act {
     /// Whether it belongs to fine-tuning or classification, or to what their trainers do beside: evaluations, checkpoints, merged adapters.
     pub(crate) fn is_of_fine_tuning(&self) -> bool {

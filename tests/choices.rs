@@ -94,8 +94,27 @@ fn what_was_measured_of_such_choices_is_predicted() {
     }
 }
 
-/// trl's `SFTTrainer` on one GPU, whose collator pads, and with pictures under DDP and FSDP2; its other trainers and engines were not compared
-/// with towers.
+/// trl 1.16: DPO, KTO, GRPO and RLOO add how experts are balanced, reward models and distillation do not; ORPO and CPO do where a config
+/// has the model return its routers' logits.
+#[test]
+fn experts_that_are_balanced_are_answered_in_trls_trainers_on_one_gpu() {
+    let experts = |link: &str| format!("m=Qwen/Qwen3-30B-A3B&st=trl&mask=padded&s=1024&method=lora&{link}");
+    for task in ["dpo", "kto&ref=precomputed", "grpo", "rloo", "orpo", "cpo", "simpo", "reward", "distil"] {
+        let answer = estimate(&share::decode(&experts(&format!("task={task}"))).scenarios[0]);
+        assert!(answer.memory.is_some(), "{task}: {:?}", answer.issues);
+    }
+    refuses(
+        &experts("task=dpo&gpus=8&shard=fsdp2"),
+        "mixtures of experts under trl's other trainers on several GPUs or under DeepSpeed are not modelled",
+    );
+    refuses(
+        &experts("task=grpo&rollouts=transformers"),
+        "answers that a mixture of experts generates while it trains are not modelled",
+    );
+}
+
+/// trl's `SFTTrainer` on one GPU, whose collator pads, and with pictures under DDP and FSDP2; its other trainers on text alone; other engines
+/// were not compared with towers.
 #[test]
 fn pictures_under_trl_are_answered_and_what_was_not_compared_is_refused() {
     let pictured = |link: &str| format!("m=Qwen/Qwen2.5-VL-3B-Instruct&img=1&imh=448&imw=448&s=1024&{link}");
@@ -103,6 +122,9 @@ fn pictures_under_trl_are_answered_and_what_was_not_compared_is_refused() {
         "st=trl&mask=padded",
         "st=trl&mask=ones&method=full",
         "st=trl&mask=padded&img=0",
+        "st=trl&mask=padded&img=0&task=dpo",
+        "st=trl&mask=padded&img=0&task=kto&method=full",
+        "st=trl&mask=padded&img=0&task=grpo",
         "st=trl&mask=padded&gpus=2&shard=ddp",
         "st=trl&mask=ones&method=full&gpus=8&shard=fsdp2",
         "st=trl&mask=padded&gpus=2&shard=zero2",
@@ -117,9 +139,12 @@ fn pictures_under_trl_are_answered_and_what_was_not_compared_is_refused() {
     let refuses = |link: &str, message: &str| refuses(&pictured(link), message);
     refuses(
         "st=trl&mask=padded&task=dpo",
-        "another task than fine-tuning of qwen2_5_vl with trl is not modelled",
+        "another task than fine-tuning on texts with pictures of qwen2_5_vl with trl is not modelled",
     );
-    refuses("st=trl&mask=padded&img=0&task=grpo", "another task than fine-tuning of qwen2_5_vl with trl");
+    refuses(
+        "st=trl&mask=padded&img=0&task=reward",
+        "transformers has no qwen2_5_vl that classifies: AutoModelForSequenceClassification stops",
+    );
     refuses(
         "st=trl&mask=padded&gpus=2&img=0",
         "a step of qwen2_5_vl on text alone, on several GPUs or under DeepSpeed, with trl is not modelled",

@@ -300,7 +300,7 @@ impl Architecture {
         self.towers.iter().find_map(|tower| Some((tower, tower.vision.as_ref()?)))
     }
 
-    /// Whether its code gives every token three positions, in time, rows and columns, where it generates.
+    /// Whether its code gives every token three positions, in time, rows and columns, with pictures or without.
     pub fn places_in_grids(&self) -> bool {
         self.vision().is_some_and(|(_, vision)| vision.places())
     }

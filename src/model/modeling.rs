@@ -8,8 +8,8 @@ mod rows;
 mod stacks;
 
 pub use rows::{
-    classifies_generically, families, gives_token_types, has_pooler, of, scales_activations,
-    shares_layers_by_plan, withholds_cache,
+    classifies_generically, families, gives_token_types, has_pooler, of, rewards_generically,
+    scales_activations, shares_layers_by_plan, withholds_cache,
 };
 pub use stacks::{Stacks, Torchtune, TorchtuneRotary, Unsloth};
 

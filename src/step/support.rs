@@ -2,6 +2,7 @@
 //! it does not know.
 
 mod acts;
+mod balance;
 mod compiled;
 mod fake_quant;
 mod float8;
@@ -30,7 +31,8 @@ use crate::scenario::software::{ModelCode, Software};
 use crate::scenario::{AttentionKernel, Checkpointing, LoraTargets, Method, Modules, Precision};
 use crate::units::Bytes;
 
-pub(super) use acts::{acts, balance, evaluation, generation, idle, vocabularies};
+pub(super) use acts::{acts, evaluation, generation, idle, vocabularies};
+pub(super) use balance::balance;
 pub(super) use compiled::compiled;
 pub(super) use fake_quant::fake_quant;
 pub(super) use float8::float8;

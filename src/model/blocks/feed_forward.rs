@@ -190,6 +190,8 @@ pub struct Moe {
     pub shared_gate: Option<Linear>,
     /// Whether its config has a loss that balances experts (`router_aux_loss_coef`).
     pub balanced: bool,
+    /// Whether its config has the model return its routers' logits (`output_router_logits`).
+    pub returns_routers: bool,
     /// The layers down to a smaller space, in which the experts work, and up again (nemotron_h). `hidden` is then that
     /// space's size.
     pub latent: Option<[Linear; 2]>,

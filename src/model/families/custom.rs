@@ -65,6 +65,7 @@ fn dbrx(config: &Config<'_>) -> Result<Architecture, ModelError> {
             shared: None,
             shared_gate: None,
             balanced: false,
+            returns_routers: false,
             latent: None,
             layers: None,
         })),

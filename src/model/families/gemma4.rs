@@ -144,6 +144,7 @@ fn experts(config: &Config<'_>, common: &Common) -> Result<Moe, ModelError> {
         shared: None,
         shared_gate: None,
         balanced: false,
+        returns_routers: false,
         latent: None,
         layers: None,
     })

@@ -222,6 +222,7 @@ impl Common {
             shared: (shared > 0).then(network),
             shared_gate: experts.shared_gate.map(|name| Linear::new(name, self.hidden, 1)),
             balanced: config.number("router_aux_loss_coef")?.is_some_and(|weight| weight != 0.0),
+            returns_routers: config.flag("output_router_logits")?,
             latent: None,
             layers: None,
         })

@@ -428,6 +428,14 @@ pub fn classifies_generically(model_type: &str) -> bool {
     GENERIC_CLASSIFICATION.contains(&model_type)
 }
 
+/// Families that see whose reward model is the same generic one, of all the model but its head.
+const SEEING_REWARD: [&str; 2] = ["gemma3", "qwen3_5"];
+
+/// Whether a reward model of that family is its layers and a matrix of one row.
+pub fn rewards_generically(model_type: &str) -> bool {
+    classifies_generically(model_type) || SEEING_REWARD.contains(&model_type)
+}
+
 /// Families whose encoder ends with a pooler of its own, unless it is told to leave it out.
 const POOLING: [&str; 6] = ["bert", "ernie", "roberta", "data2vec-text", "xlm-roberta", "camembert"];
 

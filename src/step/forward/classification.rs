@@ -9,7 +9,7 @@ use crate::issue::{Field, Issue};
 use crate::job::Member;
 use crate::memory::Category;
 use crate::model::blocks::Linear;
-use crate::model::modeling::classifies_generically;
+use crate::model::modeling::{classifies_generically, rewards_generically};
 use crate::model::{Architecture, Classifier, Head, HeadTransform, Objective};
 use crate::scenario::{LoraTargets, Method, Precision};
 use crate::step::tensor::Tensor;
@@ -23,12 +23,22 @@ static SQUARES: What = What::own("mse_loss", "how far each number is off, square
 ///
 /// # Errors
 /// Where the family has code of its own for that.
-pub(super) fn with_score(architecture: &Architecture, labels: u64) -> Result<Architecture, Issue> {
-    if !classifies_generically(&architecture.model_type) {
-        let message = format!(
-            "classification with {} is not modelled: it has code of its own for that",
-            architecture.model_type
-        );
+pub(super) fn with_score(
+    architecture: &Architecture,
+    labels: u64,
+    is_generic: fn(&str) -> bool,
+) -> Result<Architecture, Issue> {
+    if !is_generic(&architecture.model_type) {
+        let family = &architecture.model_type;
+        let message = if rewards_generically(family) {
+            format!(
+                "classification with {family} is not modelled: it was compared as a reward model of trl alone"
+            )
+        } else if architecture.towers.is_empty() {
+            format!("classification with {family} is not modelled: it has code of its own for that")
+        } else {
+            format!("transformers has no {family} that classifies: AutoModelForSequenceClassification stops")
+        };
         let fix = "choose a model of another family, such as Llama 3, Qwen 3, Mistral or Gemma 2";
         return Err(Issue::error(Field::Model, message).with_fix(fix));
     }
@@ -61,7 +71,9 @@ pub(super) fn classified(
         let message = "one number is held against a float32 one: PyTorch stops where the model is 16-bit without autocast";
         return refuse(Field::Precision, message, "choose amp-bf16 or amp-bf16-weights");
     }
-    let Some(classifier) = &architecture.classifier else { return with_score(architecture, labels) };
+    let Some(classifier) = &architecture.classifier else {
+        return with_score(architecture, labels, classifies_generically);
+    };
     if member.method == Method::Qlora {
         let message = "transformers quantises an encoder's classifier too, which has a bias, and peft cannot train it then: the run stops";
         return refuse(Field::Method, message, "choose LoRA");

@@ -5,7 +5,7 @@
 
 use super::{Hidden, Model, Output, Pass};
 use crate::dtype::Dtype;
-use crate::job::{Batch, HeadKind};
+use crate::job::{Batch, HeadKind, Loss};
 use crate::memory::Category;
 use crate::scenario::software::{HeadCode, Software};
 use crate::step::tensor::{Tensor, Value};
@@ -17,7 +17,8 @@ static NUMBERS: What =
 impl<'a> Model<'a> {
     /// `prediction_step`: a batch up to its loss, and its logits where they are asked for.
     pub fn predicted(&self, batch: Batch, keeps: bool) -> Option<Tensor<'a>> {
-        self.scoring(batch, |pass| match (self.member.head, Software::of(self.member.stack).head) {
+        let pass = Pass { trains: false, ..self.pass_towards(Loss::Labels, batch) };
+        self.evaluating(|| match (self.member.head, Software::of(self.member.stack).head) {
             (HeadKind::Numbers(labels), _) => {
                 drop(pass.classes_loss(&|| {}));
                 keeps.then(|| pass.returned_numbers(labels))
@@ -46,7 +47,7 @@ impl<'a> Model<'a> {
 
     /// `model(**inputs).logits` without labels.
     fn pass_without_loss(&self, batch: Batch) -> Tensor<'a> {
-        let pass = Pass { trains: false, ..self.pass(batch) };
+        let pass = Pass { trains: false, ..self.pass_towards(Loss::Labels, batch) };
         let Hidden { states, given: _, ids, encoded } = pass.hidden();
         let logits = self.machine.as_category(Category::Logits, &roles::HEAD, || pass.logits(&states));
         drop((states, ids, encoded, pass.cache.take()));

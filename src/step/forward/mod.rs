@@ -58,7 +58,7 @@ use super::tensor::{Tensor, Value};
 use super::what::Role;
 use crate::dtype::Dtype;
 use crate::hardware::Device;
-use crate::job::{Batch, Member};
+use crate::job::{Batch, Loss, Member};
 use crate::memory::Category;
 use crate::model::Architecture;
 use crate::model::blocks::{Dropout, LinearClass};
@@ -159,6 +159,8 @@ pub(super) struct Pass<'p, 'a> {
     cache_before: RefCell<VecDeque<Tensor<'a>>>,
     /// Variables of the forward of peft's model.
     peft_variables: RefCell<Vec<(virtual_tokens::Variable, Tensor<'a>)>>,
+    /// Whether its loss balances experts, where its model has some.
+    balances: bool,
     /// Logits of the routers that have run, where a loss balances experts.
     gates: RefCell<Vec<Tensor<'a>>>,
     /// What the tower's layers were given.
@@ -227,12 +229,18 @@ impl<'a> Model<'a> {
             states_of_others: RefCell::default(),
             cache_before: RefCell::default(),
             peft_variables: RefCell::default(),
+            balances: false,
             gates: RefCell::default(),
             tower_given: RefCell::default(),
             pixels: RefCell::default(),
             deep: RefCell::default(),
             generating: None,
         }
+    }
+
+    /// The same of a pass that is trained towards a loss.
+    pub fn pass_towards(&self, loss: Loss, batch: Batch) -> Pass<'_, 'a> {
+        Pass { balances: loss.balances(), ..self.pass(batch) }
     }
 
     /// Another one after so many whose graphs wait for the same backward pass, with ids of its own where it is given some.

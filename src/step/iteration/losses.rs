@@ -38,7 +38,7 @@ impl<'a> Rounds<'a> {
                     batch,
                 );
                 pass.enter();
-                let loss = pass.preference_loss(&scores, others.as_ref());
+                let loss = scores.balanced(pass.preference_loss(&scores, others.as_ref()));
                 pass.log_of_all(&scores, prompt, Halves::Joined);
                 drop((labels, scores, others));
                 Output { loss, outputs: Vec::new(), shared }
@@ -63,6 +63,7 @@ impl<'a> Rounds<'a> {
                 );
                 pass.enter();
                 let loss = pass.desirability_loss(&scores, own.as_ref(), others.as_ref());
+                let loss = scores.balanced(loss);
                 pass.log_of_all(&scores, prompt, Halves::Labelled);
                 drop((labels, scores, others, own));
                 Output { loss, outputs: Vec::new(), shared }
@@ -98,6 +99,7 @@ impl<'a> Rounds<'a> {
                 } else {
                     pass.reward_loss(&scores, prompt, [referred, corrected])
                 };
+                let loss = scores.balanced(loss);
                 drop((labels, scores));
                 Output { loss, outputs: Vec::new(), shared }
             }

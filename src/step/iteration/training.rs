@@ -92,7 +92,7 @@ impl<'a> Rounds<'a> {
             self.free(held);
             drop(outputs);
         };
-        let pass = own.model.pass(batch);
+        let pass = own.model.pass_towards(loss, batch);
         let Output { loss, outputs, shared } = self.forward(act, member, &pass, loss, &replace);
         let keeps = own.model.member.keeps_outputs();
         let kept = if keeps { outputs.iter().map(Tensor::detach).collect() } else { Vec::new() };

@@ -15,36 +15,7 @@ use crate::scenario::{
     Precision, StepTime, Tuner,
 };
 use crate::step::forward::stacks::classifies;
-use crate::step::forward::stacks::trl::balance::balanced;
 use crate::units::grouped;
-
-/// Refuses what balances experts where it was not compared: trl adds it to the loss of fine-tuning, and in other ways to others.
-pub(in crate::step) fn balance(
-    job: &Job,
-    architecture: &Architecture,
-    (index, member): (usize, &Member),
-) -> Result<(), Issue> {
-    if balanced(architecture, member).is_none() {
-        return Ok(());
-    }
-    let others = |act: &Act| match act {
-        Act::Train { loss, .. } => *loss != Loss::Labels,
-        Act::Update { .. }
-        | Act::Evaluate { .. }
-        | Act::Save { .. }
-        | Act::Merge { .. }
-        | Act::Wake { .. } => false,
-        Act::Score { .. } | Act::Rollout { .. } | Act::Generate { .. } => true,
-    };
-    let own = |act: &&Act| act.members().any(|member| member == index);
-    if job.round.iter().filter(own).any(others) {
-        let message = "mixtures of experts under trl's other trainers are not modelled: their routers are part of the loss";
-        return Err(
-            Issue::error(Field::Task, message).with_fix("fine-tune, or choose a model without experts")
-        );
-    }
-    Ok(())
-}
 
 /// What stands in the way of a job, whatever its models are.
 pub(in crate::step) fn acts(job: &Job) -> Result<(), Issue> {

@@ -1,7 +1,8 @@
 //! What stands in the way of pictures, and of models that see in trl's trainers.
 
+use super::balance::{generates_answers, learns_as_trl};
 use crate::issue::{Field, Issue};
-use crate::job::{Act, Batch, HeadKind, Job, Loss, Member};
+use crate::job::{Act, Batch, HeadKind, Job, Member};
 use crate::model::Architecture;
 use crate::model::blocks::FeedForward;
 use crate::model::vision::VisionCode;
@@ -70,8 +71,9 @@ pub(super) fn pictures(architecture: &Architecture, (member, batch): (&Member, B
     None
 }
 
-/// Refuses what trl does with a model that sees, on text alone or not, where it was not compared: its `SFTTrainer` was, and with
-/// pictures on several GPUs too.
+/// Refuses what trl does with a model that sees where it was not compared: its `SFTTrainer` was, with pictures on several GPUs too, and
+/// what learns from answers on text alone. There the trainers hand on nothing but ids and a mask, whether they are given a tokenizer or a
+/// processor (trl 1.16: `_is_vision_dataset`, `images is not None`).
 pub(in crate::step) fn seeing(
     job: &Job,
     architecture: &Architecture,
@@ -84,18 +86,27 @@ pub(in crate::step) fn seeing(
     let refuse = |field, what: &str, fix: &str| {
         Err(Issue::error(field, format!("{what} of {family} with trl is not modelled")).with_fix(fix))
     };
-    let others = |act: &Act| match act {
-        Act::Train { loss, .. } => *loss != Loss::Labels,
-        Act::Update { .. }
-        | Act::Evaluate { .. }
-        | Act::Save { .. }
-        | Act::Merge { .. }
-        | Act::Wake { .. } => false,
-        Act::Score { .. } | Act::Rollout { .. } | Act::Generate { .. } => true,
-    };
-    let own = |act: &&Act| act.members().any(|member| member == index);
-    if job.round.iter().filter(own).any(others) {
-        return refuse(Field::Task, "another task than fine-tuning", "fine-tune");
+    let own = || job.round.iter().filter(|act| act.members().any(|member| member == index));
+    if own().any(generates_answers) {
+        return refuse(
+            Field::Rollouts,
+            "generating answers while training",
+            "have vLLM generate the answers",
+        );
+    }
+    if !own().all(learns_as_trl) {
+        return refuse(Field::Task, "this task", "fine-tune, or choose a model that reads alone");
+    }
+    if member.loss.replaces_fused_head() && !own().all(Act::is_of_fine_tuning) {
+        return refuse(Field::Loss, "learning from answers with all logits", "choose the standard loss");
+    }
+    let looks = |act: &Act| act.batch().is_some_and(|batch| batch.pictures.count > 0);
+    if own().any(|act| looks(act) && !act.is_of_fine_tuning()) {
+        return refuse(
+            Field::Pictures,
+            "another task than fine-tuning on texts with pictures",
+            "set pictures to 0, or fine-tune",
+        );
     }
     if job.cluster.has_engine() {
         engine(job, architecture, member)?;

@@ -23,6 +23,7 @@ use crate::dtype::Dtype;
 use crate::issue::{Field, Issue};
 use crate::job::{Batch, HeadKind, Member};
 use crate::model::Architecture;
+use crate::model::modeling::rewards_generically;
 use crate::scenario::software::{HeadCode, Software};
 use crate::scenario::{Mask, StepTime};
 use crate::step::forward::classification::with_score;
@@ -46,7 +47,7 @@ pub(super) fn architecture<'a>(
     check(architecture, member, batch)?;
     match member.head {
         HeadKind::Language | HeadKind::Embedding(_) => Ok(Cow::Borrowed(architecture)),
-        HeadKind::Numbers(labels) => with_score(architecture, labels).map(Cow::Owned),
+        HeadKind::Numbers(labels) => with_score(architecture, labels, rewards_generically).map(Cow::Owned),
     }
 }
 
@@ -93,6 +94,14 @@ pub(in crate::step) struct Scored<'m> {
 }
 
 impl<'m> Scored<'m> {
+    /// `loss + router_aux_loss_coef * outputs.aux_loss`, where experts are balanced.
+    pub fn balanced(&self, loss: Tensor<'m>) -> Tensor<'m> {
+        match &self.balance {
+            Some(balance) => loss.add(&balance.scale()),
+            None => loss,
+        }
+    }
+
     /// The log-probabilities alone.
     pub fn into_log_probs(self) -> Tensor<'m> {
         self.log_probs

@@ -40,11 +40,6 @@ pub(super) struct Sighted<'m> {
 }
 
 impl Model<'_> {
-    /// Whether tokens have three positions because there are pictures among them.
-    pub(super) fn places_pictures(&self) -> bool {
-        self.tower.as_ref().is_some_and(|tower| tower.vision.places())
-    }
-
     /// Whether the text's model counts its tokens as if there were no pictures among them.
     pub(super) fn counts_beside_pictures(&self) -> bool {
         self.tower.as_ref().is_some_and(|tower| {
@@ -62,9 +57,10 @@ impl Model<'_> {
 }
 
 impl<'a> Pass<'_, 'a> {
-    /// Whether tokens have three positions, with pictures among them or without: `generate` gives them to a text too.
+    /// Whether tokens have three positions, with pictures among them or without: a text's are one range, which every sequence and each
+    /// of the three is given (`expand`), so that angles, cosines and sines are made of all of them.
     pub(super) fn rotates_in_sections(&self) -> bool {
-        self.places_pictures() || self.generating.is_some() && self.architecture.places_in_grids()
+        self.architecture.places_in_grids()
     }
 
     /// `get_image_features` and `masked_scatter`, where the batch has pictures.

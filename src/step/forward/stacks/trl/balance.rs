@@ -1,4 +1,4 @@
-//! What trl's fine-tuning adds to the loss of a mixture of experts: how unevenly its routers choose.
+//! What trl's trainers add to the loss of a mixture of experts: how unevenly its routers choose.
 //!
 //! Source: transformers 5.17 models/mixtral `load_balancing_loss_func`, which trl 1.16 trainer/utils.py `_fused_forward` calls for every
 //! family; compared with the allocator's trace.
@@ -21,7 +21,7 @@ static WEIGHTED: What = What::own(
 );
 static MASK: What = What::own("mask (float)", "whether each token counts, a number each", EXPERTS);
 
-/// The experts that a loss balances.
+/// The experts that a loss may balance ([`Loss::balances`](crate::job::Loss::balances)).
 pub(in crate::step) fn balanced<'a>(architecture: &'a Architecture, member: &Member) -> Option<&'a Moe> {
     // up to 1.6 it was so only where the model's configuration asks for `output_router_logits`
     if Software::of(member.stack).head != HeadCode::Trl || member.has_all_logits_of_trl() {
@@ -36,15 +36,15 @@ pub(in crate::step) fn balanced<'a>(architecture: &'a Architecture, member: &Mem
 impl<'a> Pass<'_, 'a> {
     /// Keeps a router's logits for the loss (`OutputRecorder`). What is recomputed is not recorded again.
     pub(in crate::step::forward) fn note_gate(&self, logits: &Tensor<'a>) {
-        if balanced(self.architecture, self.member).is_some() && !self.machine.with(|state| state.recomputing)
-        {
+        let asked = self.balances && balanced(self.architecture, self.member).is_some();
+        if asked && !self.machine.with(|state| state.recomputing) {
             self.gates.borrow_mut().push(logits.clone());
         }
     }
 
     /// `load_balancing_loss_func(router_logits, num_experts, num_experts_per_tok, attention_mask)`.
     pub(in crate::step::forward) fn balance(&self) -> Option<Tensor<'a>> {
-        let moe = balanced(self.architecture, self.member)?;
+        let moe = balanced(self.architecture, self.member).filter(|_| self.balances)?;
         let Moe { experts, top_k, .. } = *moe;
         let zeros = || self.constant(experts, Dtype::F32, &torch::ZEROS);
         let (mut counts, mut sums) = (zeros(), zeros());
