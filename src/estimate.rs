@@ -8,7 +8,7 @@ use crate::model::blocks::{Block, FeedForward};
 use crate::model::modeling::quantised_experts_before_5;
 use crate::scenario::software::{Quantiser, Software};
 use crate::scenario::{
-    Evaluation, LossKernel, Merges, Quantization, Scenario, Stack, Task, Tuner, WeightFormat,
+    Evaluation, LossKernel, Merges, Quantization, Scenario, Stack, Task, Tuner, WeightFormat, WrappedBy,
 };
 use crate::step;
 use crate::units::{Bytes, grouped};
@@ -245,8 +245,11 @@ fn is_merged_as_compared(scenario: &Scenario) -> bool {
 fn read_by_each(scenario: &Scenario, parameters: u64) -> Option<Issue> {
     let each = scenario.loaded_by_each(parameters)?;
     let gpus = scenario.cluster.gpus;
+    let by_accelerate = scenario.stack == Stack::Trl || scenario.wrapper() == WrappedBy::Accelerate;
+    let unless =
+        if by_accelerate { ", unless cpu_ram_efficient_loading has the first alone read it" } else { "" };
     let message = format!(
-        "before it is sharded every process reads the whole model into the CPU's memory: {each} for each of {}",
+        "before it is sharded every process reads the whole model into the CPU's memory: {each} for each of {}{unless}",
         grouped(gpus)
     );
     Some(Issue::new(Severity::Note, Field::Sharding, message))

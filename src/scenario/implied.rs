@@ -164,9 +164,10 @@ impl Scenario {
     }
 
     /// What each process reads into the CPU's memory where FSDP2 makes shards of a model that `from_pretrained` left there whole; none
-    /// elsewhere.
+    /// elsewhere. axolotl's is predicted with the first process alone reading it (`cpu_ram_efficient_loading`).
     pub(crate) fn loaded_by_each(&self, parameters: u64) -> Option<Bytes> {
-        let by_hand = matches!(self.stack, Stack::Transformers | Stack::Liger | Stack::Trl);
+        let by_hand = matches!(self.stack, Stack::Transformers | Stack::Liger | Stack::Trl)
+            && self.wrapper() != WrappedBy::Axolotl;
         let width = match self.precision {
             Precision::Fp32 | Precision::AmpBf16 | Precision::AmpFp16 => 4,
             Precision::Bf16 | Precision::Fp16 | Precision::AmpBf16Weights | Precision::AmpFp16Weights => 2,

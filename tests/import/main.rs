@@ -47,7 +47,7 @@ const FILES: [Row; 11] = [
         "accelerate-fsdp2.yaml",
         include_str!("../fixtures/configurations/accelerate-fsdp2.yaml"),
         Format::Accelerate,
-        "gpus=8&shard=fsdp2",
+        "gpus=8&shard=fsdp2&wrap=accelerate",
         &[],
     ),
     (
@@ -361,7 +361,7 @@ proptest! {
 fn axolotls_fused_adapters_are_on_where_it_switches_them_on() {
     const FILE: &str = "base_model: NousResearch/Llama-3.2-1B\nadapter: ADAPTER\nlora_r: 16\nlora_target_linear: true\nsequence_len: 1024\n";
     const SECOND: &str = "bf16: auto\nfsdp_version: 2\nnum_processes: 2\nfsdp_config:\n";
-    const FIRST: &str = "bf16: full\nnum_processes: 2\nfsdp_config:\n  fsdp_sharding_strategy: FULL_SHARD\n";
+    const FIRST: &str = "bf16: auto\nnum_processes: 2\nfsdp_config:\n  fsdp_sharding_strategy: FULL_SHARD\n";
     let read = |adapter: &str, rest: &str| {
         let text = FILE.replace("ADAPTER", adapter) + rest;
         let read = import::read(&text, &Scenario::default()).expect("it is axolotl's");
@@ -388,12 +388,7 @@ fn axolotls_fused_adapters_are_on_where_it_switches_them_on() {
         ("qlora", "load_in_4bit: true\nbf16: true\nnum_processes: 2\n", true, false),
         ("lora", &format!("{SECOND}  reshard_after_forward: true\n"), true, false),
         // 4-bit weights in shards were not compared as axolotl wraps them
-        (
-            "qlora",
-            &(SECOND.replace("auto", "full") + "  reshard_after_forward: true\nload_in_4bit: true\n"),
-            false,
-            true,
-        ),
+        ("qlora", &format!("load_in_4bit: true\n{SECOND}  reshard_after_forward: true\n"), false, true),
         // the first version of FSDP has none, and refuses them
         ("lora", FIRST, false, false),
         (

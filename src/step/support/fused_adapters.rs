@@ -78,7 +78,7 @@ fn over_gpus(cluster: Cluster) -> Result<(), Issue> {
         let fix = "choose a tensor-parallel size of 1, or switch fused-adapters off";
         return Err(Issue::error(Field::TensorParallel, message).with_fix(fix));
     }
-    if cluster.is_fsdp2() && cluster.wrapped_by == WrappedBy::Loop {
+    if cluster.is_fsdp2() && cluster.wrapped_by != WrappedBy::Axolotl {
         let message = "under FSDP2 axolotl's fused adapters are modelled as axolotl itself wraps a model";
         let fix = "choose wrapped-by axolotl, or switch fused-adapters off";
         return Err(Issue::error(Field::WrappedBy, message).with_fix(fix));
