@@ -111,6 +111,15 @@ fn experts_that_are_balanced_are_answered_in_trls_trainers_on_one_gpu() {
         &experts("task=grpo&rollouts=transformers"),
         "answers that a mixture of experts generates while it trains are not modelled",
     );
+    // a config that has every pass keep its routers' logits
+    let text =
+        std::fs::read_to_string(format!("{}/data/measurements/preference.json", env!("CARGO_MANIFEST_DIR")));
+    let rows: Vec<serde_json::Value> = serde_json::from_str(&text.unwrap()).unwrap();
+    let mut rows: Vec<_> =
+        rows.into_iter().filter(|row| row["id"] == "reward-qwen3-moe-lora-b2-s1024").collect();
+    rows[0]["case"]["config"]["output_router_logits"] = true.into();
+    let report = check(&serde_json::to_string(&rows).unwrap(), false).unwrap();
+    assert!(report.unsupported[0].reason.contains("output_router_logits"), "{:?}", report.unsupported);
 }
 
 /// trl's `SFTTrainer` on one GPU, whose collator pads, and with pictures under DDP and FSDP2; its other trainers on text alone; other engines

@@ -74,6 +74,14 @@ pub(in crate::step) fn float8(
             "switch FP8 training off, or set cpu_ram_efficient_loading to false, which is not followed here";
         return refuse(Field::WrappedBy, message.into(), fix);
     }
+    if job.cluster.is_fsdp2() && job.cluster.wrapped_by == WrappedBy::Accelerate {
+        let message = "FP8 training was not compared under FSDP2 as accelerate wraps a model";
+        return refuse(
+            Field::WrappedBy,
+            message.into(),
+            "choose fully_shard in a loop of one's own, or switch FP8 training off",
+        );
+    }
     if job.cluster.is_fsdp2() && member.adapts {
         let message = "adapters beside FP8 training under FSDP2 were not compared";
         return refuse(
