@@ -111,6 +111,10 @@ fn experts_that_are_balanced_are_answered_in_trls_trainers_on_one_gpu() {
         &experts("task=grpo&rollouts=transformers"),
         "answers that a mixture of experts generates while it trains are not modelled",
     );
+    refuses(
+        &experts("task=ppo"),
+        "a mixture of experts whose routers are part of trl's loss was not compared in this task",
+    );
     // a config that has every pass keep its routers' logits
     let text =
         std::fs::read_to_string(format!("{}/data/measurements/preference.json", env!("CARGO_MANIFEST_DIR")));

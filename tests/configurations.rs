@@ -255,6 +255,25 @@ fn the_usual_scenarios_are_written() {
     assert!(count.iter().zip(least).all(|(count, least)| *count >= least), "{count:?}");
 }
 
+/// LLaMA-Factory beside an accelerate file shards as accelerate does: its file says so of a loop, and keeps what is accelerate's.
+#[test]
+fn llama_factory_shards_as_accelerate_does() {
+    for (wrapper, told) in [("accelerate", false), ("loop", true)] {
+        let link = format!("v=1&m=Qwen/Qwen3-0.6B&method=lora&p=bf16&gpus=4&shard=fsdp2&wrap={wrapper}");
+        let link = if wrapper == "loop" { link } else { link.replace("p=bf16", "p=amp-bf16-weights") };
+        let scenario = share::decode(&link).scenarios.remove(0);
+        match configuration(&scenario, Configuration::LlamaFactory) {
+            Ok(written) => {
+                let differs = written.differs.iter().any(|differs| differs.contains("accelerate, not"));
+                assert_eq!(differs, told, "{link}: {:?}", written.differs);
+                assert!(written.text.contains("wrap=accelerate"), "{}", written.text);
+            }
+            // pure bf16 beside adapters is not followed of accelerate
+            Err(issue) => assert!(told, "{link}: {issue}"),
+        }
+    }
+}
+
 #[test]
 fn what_has_no_line_is_refused_with_what_would_be_right() {
     let refused = |change: &dyn Fn(&mut Scenario), which, wanted: &str| {

@@ -245,7 +245,7 @@ const SENTENCES: &[(&str, &str)] = &[
     ("docs/accuracy.md", "`data/measurements/trainer-ranks.json`: {trainer-ranks rows} steps of one rank"),
     (
         "docs/accuracy.md",
-        "the allocated peak is off by {trainer-ranks allocated median} % in the median and {trainer-ranks allocated worst} % at worst, the reserved peak by {trainer-ranks reserved median} % in the median and {trainer-ranks reserved worst} % at worst.",
+        "11 of them measured before they were predicted: the allocated peak is off by {trainer-ranks allocated median} % in the median and {trainer-ranks allocated worst} % at worst, the reserved peak by {trainer-ranks reserved median} % in the median and {trainer-ranks reserved worst} % at worst.",
     ),
     ("docs/accuracy.md", "`data/measurements/ranks.json`: {ranks rows} steps of one rank"),
     (

@@ -150,8 +150,8 @@ export interface Scenario {
   "reshard-root"?: boolean;
   /** What torchtune shards by itself, and gathers when it runs, beside the root (custom_sharded_layers) */
   "sharded-layers"?: "layers" | "embedding" | "embedding-and-head";
-  /** Who wraps the model for FSDP2: a loop of one's own, or axolotl's function in the place of accelerate's (fsdp_version: 2) */
-  "wrapped-by"?: "loop" | "axolotl";
+  /** Who wraps the model for FSDP2: a loop of one's own, or accelerate or axolotl under transformers' Trainer (fsdp_version: 2) */
+  "wrapped-by"?: "loop" | "accelerate" | "axolotl";
   /** How many groups of GPUs have the whole model in shards, as on a mesh of two dimensions: hybrid sharding, usually one per machine */
   "replicas"?: number;
   /** The element type in which FSDP2 sums gradients (MixedPrecisionPolicy(reduce_dtype)), and in which Megatron keeps them (grad_reduce_in_fp32) */

@@ -46,7 +46,7 @@ pub(super) fn translated(case: &Value) -> Option<Value> {
             ("dtype", Value::String(dtype)) if dtype == "fp32" && !is_torchtune => {
                 ("dtype", json!("amp_bf16"))
             }
-            // what is followed of axolotl's loading; accelerate's two ways need the same once the model is there
+            // what is followed of axolotl's loading; of accelerate's two ways a step allocates the same
             ("efficient_loading", Value::Bool(on)) if *on || is_by_accelerate => continue,
             // what is merged into DeepSpeed's configuration
             ("ds", Value::Object(own)) => {

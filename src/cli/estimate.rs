@@ -78,7 +78,11 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
         let beside = scenario.card().map_or(Bytes::ZERO, |card| scenario.colocated(card.memory));
         let needed = memory.needed() + beside;
         if let Margin::Overshoot(over) = within(needed, limit).margin {
-            output.say(format_args!("over: {name} needs {needed}, {over} more than {limit}"));
+            let vllm = match beside {
+                Bytes::ZERO => String::new(),
+                beside => format!(" with vLLM's {beside}"),
+            };
+            output.say(format_args!("over: {name} needs {needed}{vllm}, {over} more than {limit}"));
             output.status = output.status.max(1);
             continue;
         }

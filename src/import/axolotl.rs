@@ -155,11 +155,20 @@ pub(super) fn read(reader: &mut Reader) {
         "axolotl sets PYTORCH_CUDA_ALLOC_CONF itself (utils/__init__.py)",
     );
     of_mesh(reader);
-    let loading = wraps(reader);
+    let wrapper = wrapper(reader);
+    let first_loads = match wrapper.0 {
+        WrappedBy::Axolotl => reader
+            .switch(&["fsdp_config.cpu_ram_efficient_loading", "fsdp_config.fsdp_cpu_ram_efficient_loading"]),
+        WrappedBy::Accelerate | WrappedBy::Loop => None,
+    };
     let by_first = reader.gives_any("fsdp_config.")
         && !reader.named(&["fsdp_version"]).iter().any(|version| version.text() == "2");
-    launch::of_arguments(reader);
-    wrapped(reader, loading);
+    launch::of_arguments_wrapped(reader, wrapper);
+    if reader.scenario.wrapper() == WrappedBy::Axolotl {
+        loading(reader, first_loads);
+    } else {
+        reader.idle.extend(first_loads.map(|(_, said)| said));
+    }
     kernels(reader, by_first);
     if reader.scenario.task.is_of_preferences() {
         preferences::settings(reader);
@@ -195,33 +204,24 @@ fn own_optimizer(reader: &mut Reader) {
     }
 }
 
-/// Who wraps the model under FSDP2: a function of axolotl's own in the place of accelerate's (monkeypatch/accelerate/fsdp2.py). How 4-bit
-/// weights come into it was not compared. Returns what is said of loading the model on the first process alone.
-fn wraps(reader: &mut Reader) -> Option<(bool, String)> {
+/// Who wraps the model under FSDP2, and why that is said: a function of axolotl's own in the place of accelerate's
+/// (monkeypatch/accelerate/fsdp2.py). How 4-bit weights come into it was not compared.
+fn wrapper(reader: &Reader) -> (WrappedBy, &'static str) {
     let is_second = reader.named(launch::FSDP_VERSIONS).iter().any(|said| said.text() == "2");
-    if !is_second || reader.scenario.method == Method::Qlora {
-        return None;
-    }
-    reader.quietly("wrapped-by", WrappedBy::Axolotl.slug());
-    reader.switch(&["fsdp_config.cpu_ram_efficient_loading", "fsdp_config.fsdp_cpu_ram_efficient_loading"])
-}
-
-/// What follows of that, once it is known that the model is sharded so.
-fn wrapped(reader: &mut Reader, first_loads: Option<(bool, String)>) {
-    let by_axolotl = reader.scenario.cluster.wrapped_by == WrappedBy::Axolotl;
-    if !reader.scenario.cluster.is_fsdp2() {
-        reader.idle.extend(first_loads.map(|(_, said)| said));
-        return reader.quietly("wrapped-by", WrappedBy::Loop.slug());
-    }
-    if by_axolotl {
-        let why = "fsdp_version 2: axolotl's own function wraps the model (monkeypatch/accelerate/fsdp2.py)";
-        reader.assume("wrapped-by", WrappedBy::Axolotl.slug(), why);
-        return loading(reader, first_loads);
-    }
-    if reader.scenario.method == Method::Qlora {
-        let why = "axolotl 0.19 shards by a function of its own, which was not compared with 4-bit weights: predicted as accelerate's, which gathers \
-                   embedding and head by themselves, and adapters with their layer";
-        reader.assume("wrapped-by", WrappedBy::Accelerate.slug(), why);
+    match (is_second, reader.scenario.method) {
+        (true, Method::Qlora) => (
+            WrappedBy::Accelerate,
+            "axolotl 0.19 shards by a function of its own, which was not compared with 4-bit weights: predicted as accelerate's, which gathers \
+             embedding and head by themselves, and adapters with their layer",
+        ),
+        (true, Method::Full | Method::Lora) => (
+            WrappedBy::Axolotl,
+            "fsdp_version 2: axolotl's own function wraps the model (monkeypatch/accelerate/fsdp2.py)",
+        ),
+        (false, _) => (
+            WrappedBy::Accelerate,
+            "the first FSDP is accelerate's to wrap, predicted as its second (utils/fsdp_utils.py `fsdp2_prepare_model`)",
+        ),
     }
 }
 
@@ -245,8 +245,9 @@ fn of_mesh(reader: &mut Reader) {
         let gpus = number(&shards).saturating_mul(number(&copies));
         reader.set("gpus", &gpus.to_string(), &said.join(", "));
     }
-    if let Some(copies) = copies.filter(|copies| copies.number().is_some_and(|number| number > 1.0)) {
-        reader.set("replicas", &copies.text(), &copies.said);
+    match copies.filter(|copies| copies.number().is_some_and(|number| number > 1.0)) {
+        Some(copies) => reader.set("replicas", &copies.text(), &copies.said),
+        None => reader.quietly("replicas", "1"),
     }
 }
 
@@ -255,7 +256,7 @@ fn shares(reader: &mut Reader) {
     let sequences =
         "each GPU has its part of every sequence, which is not predicted: it is taken to have all";
     reader.divides(&["context_parallel_size", "sequence_parallel_degree"], sequences);
-    let Some(said) = reader.take(&["tensor_parallel_size"]) else { return };
+    let Some(said) = reader.take(&["tensor_parallel_size"]) else { return reader.quietly("tp", "1") };
     let cluster = reader.scenario.cluster;
     let size = said.number().map_or(0, |size| size as u64);
     match size {

@@ -68,6 +68,13 @@ pub(super) fn accelerate(reader: &mut Reader) {
 
 /// The options and settings of a launcher wherever they stand: in a command line, among arguments, in a file of its own.
 pub(super) fn of_arguments(reader: &mut Reader) {
+    let why =
+        "transformers' Trainer has accelerate wrap the model (utils/fsdp_utils.py `fsdp2_prepare_model`)";
+    of_arguments_wrapped(reader, (WrappedBy::Accelerate, why));
+}
+
+/// The same of a project that says who wraps what FSDP2 shards, and why.
+pub(super) fn of_arguments_wrapped(reader: &mut Reader, wrapper: (WrappedBy, &str)) {
     allocator(reader);
     if let Some(said) = reader.take(&["num_processes", "nproc_per_node", "num_gpus", "nproc-per-node"]) {
         let nodes = reader.take(&["nnodes", "num_nodes"]).map_or(Some(1.0), |nodes| {
@@ -87,7 +94,7 @@ pub(super) fn of_arguments(reader: &mut Reader) {
     }
     shared_layers(reader);
     mixed(reader);
-    fsdp(reader);
+    fsdp(reader, wrapper);
     mesh(reader);
     deepspeed::plugin(reader);
     if !reader.given(&["zero_optimization.stage"]).is_empty() {
@@ -143,11 +150,13 @@ fn mesh(reader: &mut Reader) {
     }
     let copies = names("dp_replicate_size");
     let copies = copies.each_ref().map(String::as_str);
-    match reader.take(&copies) {
-        Some(said) if said.number().is_some_and(|size| size <= 1.0) => reader.idle.push(said.said),
-        Some(said) if reader.scenario.cluster.is_fsdp2() => reader.set("replicas", &said.text(), &said.said),
-        Some(said) => reader.idle.push(said.said),
-        None => {}
+    if reader.scenario.cluster.is_fsdp2() {
+        let why = "copies of shards are not predicted as accelerate wraps a model: it is taken to be sharded over all GPUs";
+        reader.divides(&copies, why);
+        reader.quietly("replicas", "1");
+    } else {
+        let said = reader.take_each(&copies);
+        reader.idle.extend(said.into_iter().map(|said| said.said));
     }
     // what is left of the GPUs, and how those that share a sequence talk
     for rest in ["dp_shard_size", "cp_comm_strategy", "sp_backend", "sp_seq_length_is_variable"] {
@@ -243,7 +252,7 @@ fn float8(reader: &mut Reader, said: &str, wide: bool) {
 pub(super) const FSDP_VERSIONS: &[&str] =
     &["fsdp_config.fsdp_version", "fsdp_version", "fsdp_config.version"];
 
-fn fsdp(reader: &mut Reader) {
+fn fsdp(reader: &mut Reader, (wrapper, why): (WrappedBy, &str)) {
     let flags = reader.take(&["fsdp", "use_fsdp"]);
     let version = reader.take(FSDP_VERSIONS);
     let strategy = reader.take(&[
@@ -313,12 +322,8 @@ fn fsdp(reader: &mut Reader) {
         None if words.contains("shard_grad_op") => reader.set("reshard-after-forward", "off", &said),
         None => reader.assume("reshard-after-forward", "on", "accelerate's default"),
     }
-    if Software::of(reader.scenario.stack).runs_loop()
-        && reader.scenario.cluster.wrapped_by == WrappedBy::Loop
-    {
-        let why =
-            "transformers' Trainer has accelerate wrap the model (utils/fsdp_utils.py `fsdp2_prepare_model`)";
-        reader.assume("wrapped-by", WrappedBy::Accelerate.slug(), why);
+    if Software::of(reader.scenario.stack).runs_loop() {
+        reader.assume("wrapped-by", wrapper.slug(), why);
     }
     if reader.scenario.precision == Precision::AmpBf16Weights
         && (reader.scenario.method, reader.scenario.stack) == (Method::Full, Stack::Trl)

@@ -160,7 +160,10 @@ pub(super) fn read(reader: &mut Reader) {
         Some(said) if said.text().starts_with("inference") => writes = Some(said.said),
         Some(said) if said.text().starts_with("train") => {
             trains = true;
-            reader.idle.push(said.said);
+            match reader.scenario.task.trains() {
+                true => reader.idle.push(said.said),
+                false => reader.brings(Task::Sft, &said.said),
+            }
         }
         Some(said) => reader.keep("task", &said.said, "of modes training and inference are known"),
         None => {}

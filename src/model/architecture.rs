@@ -286,6 +286,11 @@ impl Architecture {
         ))
     }
 
+    /// Whether some of its layers are mixtures of experts.
+    pub fn has_experts(&self) -> bool {
+        self.blocks.iter().any(|block| matches!(block.ffn, FeedForward::Moe(_)))
+    }
+
     /// Parameters that a token meets on its way: all but the experts that it does not visit.
     pub fn active_parameters(&self) -> u64 {
         let idle = over_layers(&self.blocks, &self.order, |block| match &block.ffn {

@@ -184,7 +184,8 @@ impl Scenario {
             // as the weights are published
             (_, true) if !self.task.trains() => Precision::Bf16,
             (_, false) if !self.task.trains() => Precision::Fp16,
-            // gathers are in bfloat16 whatever the shards are: frozen ones stay as they were published, beside float32 adapters
+            // FSDP2, or what is about to be: gathers are in bfloat16 whatever the shards are, so that frozen ones stay as they were
+            // published, beside float32 adapters
             (Stack::Transformers | Stack::Liger, true)
                 if self.method == Method::Lora
                     && shards

@@ -68,6 +68,7 @@ pub(super) fn saving(ready: &Ready<'_>, params: &[Parameter], resting: &Parts) -
 #[cfg(test)]
 mod tests {
     use crate::memory::HostSpikes;
+    use crate::scenario::{CustomModel, ModelChoice, Scenario};
     use crate::{estimate, share};
 
     /// Elements of Llama 3.2 1B.
@@ -123,5 +124,33 @@ mod tests {
         let few = host("method=lora&p=amp-bf16&t=qv&r=16");
         assert_eq!(few.merging.0, 2 * 16 * (q + k) + 16 * 16 * 4 * (4096 + 2560) + 16 * q);
         assert_eq!(host("method=full&p=bf16").merging.0, 0);
+    }
+
+    /// Bytes of activations in the CPU's memory of a Llama with so many layers, 2 × 512 tokens of 256 elements.
+    fn offloaded(layers: u64, settings: &str) -> u64 {
+        let config = format!(
+            r#"{{"model_type": "llama", "hidden_size": 256, "num_hidden_layers": {layers}, "num_attention_heads": 4, "num_key_value_heads": 2,
+                "intermediate_size": 768, "vocab_size": 1024, "max_position_embeddings": 2048, "rms_norm_eps": 1e-6,
+                "hidden_act": "silu", "tie_word_embeddings": false}}"#
+        );
+        let shared = share::decode(&format!("v=1&method=full&p=bf16&b=2&s=512&gpu=a100-sxm-80gb&{settings}"));
+        assert!(shared.notices.is_empty(), "{:?}", shared.notices);
+        let model = ModelChoice::Custom(CustomModel::read("own", &config).expect("it is read").into());
+        let answer = estimate(&Scenario { model, ..shared.scenarios[0].clone() });
+        answer.memory.unwrap_or_else(|| panic!("{settings}: {:?}", answer.issues)).offloaded.0
+    }
+
+    /// What one more layer has there.
+    fn of_layer(settings: &str) -> u64 {
+        let [fewer, more] = [3, 5].map(|layers| offloaded(layers, settings));
+        (more - fewer) / 2
+    }
+
+    #[test]
+    fn a_checkpointed_layers_input_waits_in_the_cpus_memory() {
+        let hidden = 2 * 512 * 256 * 2;
+        assert_eq!(of_layer("st=trl&offload=on&gc=on"), hidden);
+        assert_eq!(of_layer("st=torchtune&offload=on&gc=on"), hidden);
+        assert_eq!(offloaded(3, "st=trl&offload=off&gc=on"), 0);
     }
 }

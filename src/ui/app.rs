@@ -60,8 +60,11 @@ pub fn start() {
     let wait = if start.link.is_empty() { PATIENCE } else { PATIENCE_WITH_A_LINK };
     let waiting = Rc::new(Cell::new(Some((start, desk.clone()))));
     let take_over = move |details: Vec<Option<Arc<Detail>>>| {
-        if let Some((start, desk)) = waiting.take() {
-            mount(Start { details, ..start }, desk);
+        let Some((start, desk)) = waiting.take() else { return };
+        // who went back meanwhile wants to see what stands in the address now
+        match browser::link() {
+            link if link == start.link => mount(Start { details, ..start }, desk),
+            link => mount(Start { link, ..start }, desk),
         }
     };
     let impatient = take_over.clone();

@@ -201,7 +201,9 @@ fn layers_and_copies_are_read_from_a_mesh() {
     let accelerate = "compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\nnum_processes: 8\nfsdp_config:\n  fsdp_version: 2\n\
                       parallelism_config:\n  parallelism_config_dp_replicate_size: 2\n  parallelism_config_dp_shard_size: 4\n  parallelism_config_cp_size: 1\n";
     let copies = read(accelerate);
-    assert_eq!((copies.scenario.cluster.replicas, left(&copies)), (2, vec![]));
+    let told = ["parallelism_config.parallelism_config_dp_replicate_size: 2"];
+    assert_eq!((copies.scenario.cluster.replicas, left(&copies)), (1, told.to_vec()));
+    assert!(estimate(&copies.scenario).memory.is_some());
 }
 
 /// torchtune's command puts what it is given over the recipe that it names, which is another file.
@@ -307,4 +309,35 @@ fn files_that_trl_ships_are_known() {
     assert!(own.left.iter().any(|left| left.said.contains("mine.yaml")), "{:?}", own.left);
     let named = read("trl dpo --accelerate_config zero3 --model_name_or_path Qwen/Qwen3-8B");
     assert_eq!((named.scenario.cluster.sharding, named.left), (Sharding::Zero3, Vec::new()));
+}
+
+/// Who wraps a model is what this text says of it, whatever was read before.
+#[test]
+fn who_wraps_a_model_is_not_kept_from_before() {
+    let base = |settings: &str| headroom::share::decode(settings).scenarios.remove(0);
+    let axolotl = base(
+        "v=1&m=Qwen/Qwen3-0.6B&method=lora&p=amp-bf16-weights&gpus=2&shard=fsdp2&wrap=axolotl&tp=2&replicas=2",
+    );
+    let plain = base("v=1&m=Qwen/Qwen3-0.6B");
+    let file = "base_model: Qwen/Qwen3-0.6B\nbf16: auto\nnum_processes: 4\nfsdp_version: 2\nfsdp_config:\n  cpu_ram_efficient_loading: true\n";
+    let script = "from transformers import Trainer, TrainingArguments\n\
+                  args = TrainingArguments(\"out\", bf16=True, fsdp=\"full_shard\", fsdp_config={\"version\": 2})\n\
+                  trainer = Trainer(model=model, args=args)\ntrainer.train()\n";
+    for (text, wrapper) in [
+        (format!("{file}adapter: lora\nlora_r: 8\n"), WrappedBy::Axolotl),
+        (format!("{file}adapter: qlora\nload_in_4bit: true\nlora_r: 8\n"), WrappedBy::Accelerate),
+        (script.to_owned(), WrappedBy::Accelerate),
+    ] {
+        for base in [&plain, &axolotl] {
+            let read = import::read(&text, base).expect("it is understood");
+            assert_eq!(read.scenario.cluster.wrapped_by, wrapper, "{text}");
+            if wrapper == WrappedBy::Axolotl {
+                assert_eq!(
+                    (read.scenario.cluster.layout.tensor, read.scenario.cluster.replicas),
+                    (1, 1),
+                    "{text}"
+                );
+            }
+        }
+    }
 }

@@ -288,6 +288,14 @@ fn what_once_differed_is_the_same() {
         "task=reward&m=Qwen/Qwen3-8B&method=full&p=amp-bf16&b=2&ga=2&s=300&mask=ones&st=trl&gpus=4&shard=fsdp2&gpu=a100-sxm-80gb",
         "task=grpo&m=Qwen/Qwen3-8B&method=full&p=amp-bf16&ref=scored&b=2&ga=2&s=300&prompt=100&mask=ones&st=trl&gpus=4&shard=fsdp2&gpu=a100-sxm-80gb",
         "task=rloo&m=Qwen/Qwen3-8B&method=qlora&p=amp-bf16&ref=scored&b=2&s=300&prompt=100&mask=ones&st=trl&gpus=2&shard=fsdp2&gpu=a100-sxm-80gb",
+        // routers' logits of one pass among those without a graph, and towers beside a text alone
+        "task=dpo&m=Qwen/Qwen3-30B-A3B&method=lora&p=amp-bf16-weights&gc=off&s=200&prompt=50&mask=padded&st=trl",
+        "task=kto&m=Qwen/Qwen3-30B-A3B&method=lora&p=amp-bf16-weights&b=2&ga=2&s=200&prompt=50&mask=padded&st=trl",
+        "task=grpo&m=Qwen/Qwen3-30B-A3B&method=full&p=amp-bf16-weights&ref=scored&b=2&ga=3&s=200&prompt=50&mask=padded&st=trl",
+        "task=reward&m=Qwen/Qwen3-30B-A3B&method=full&p=amp-bf16-weights&gc=off&s=200&mask=padded&st=trl",
+        "task=dpo&m=Qwen/Qwen2.5-VL-3B-Instruct&method=lora&p=amp-bf16-weights&b=2&s=200&prompt=50&mask=padded&st=trl",
+        "task=rloo&m=google/gemma-3-4b-it&method=full&p=amp-bf16-weights&gc=off&b=2&s=200&prompt=50&mask=padded&st=trl",
+        "task=reward&m=Qwen/Qwen3.5-9B&method=lora&p=amp-bf16-weights&ga=2&s=200&mask=padded&st=trl",
         // engines of two models, passes without gradients that invalidate a trace, and weights that stay until backward is over
         "m=Qwen/Qwen3-0.6B&method=lora&p=amp-bf16-weights&b=2&s=300&mask=ones&st=trl&gpus=4&shard=zero3&gpu=a100-sxm-80gb",
         "task=dpo&m=Qwen/Qwen3-0.6B&method=full&p=amp-bf16&b=2&s=300&mask=ones&st=trl&gpus=4&shard=zero3&gpu=a100-sxm-80gb",

@@ -131,6 +131,25 @@ fn what_is_advised_in_the_place_of_a_size_is_answered() {
     assert!(estimate(&share::decode(&said.replace("a2a", "p2p")).scenarios.remove(0)).memory.is_some());
 }
 
+/// Who wraps a model for FSDP2 makes no difference to other engines; with layers that GPUs share accelerate stops.
+#[test]
+fn who_wraps_a_model_is_asked_under_fsdp2_alone() {
+    let of = |said: &str| {
+        let link = format!("m=Qwen/Qwen3-0.6B&method=lora&p=bf16&gpus=8&{said}");
+        estimate(&share::decode(&link).scenarios.remove(0)).memory
+    };
+    for shard in ["ddp", "zero1", "zero2", "zero3"] {
+        let own = of(&format!("shard={shard}"));
+        assert!(own.is_some(), "{shard}");
+        for wrapper in ["axolotl", "accelerate"] {
+            assert_eq!(of(&format!("shard={shard}&wrap={wrapper}")), own, "{shard} {wrapper}");
+        }
+    }
+    let shared = "m=Qwen/Qwen3-8B&method=full&p=amp-bf16&gpus=8&shard=fsdp2&wrap=accelerate&tp=2";
+    let answer = estimate(&share::decode(shared).scenarios.remove(0));
+    assert_eq!(answer.errors().next().map(|issue| issue.field), Some(Field::TensorParallel));
+}
+
 /// What is advised leads to an answer, or says what it is that is refused.
 #[test]
 fn what_is_advised_on_several_gpus_is_answered() {

@@ -21,6 +21,7 @@ use crate::scenario::choices::Choice;
 use crate::scenario::keys::{Key, keys};
 use crate::scenario::{
     Allocator, LoraTargets, LossKernel, Method, ModelChoice, Modules, Precision, Scenario, Stack, Tuner,
+    WrappedBy,
 };
 use crate::share;
 use crate::text::one_line;
@@ -157,8 +158,8 @@ impl Configuration {
                 outside || cluster && !said || zero || name == "allocator"
             }
             Configuration::Python | Configuration::Trl => outside || cluster || zero,
-            // FSDP2's reduction is its own too, and no line of it is read
-            Configuration::Accelerate => !cluster && name != "reduce-dtype",
+            // FSDP2's reduction is its own too, and no line of it is read; so is who wraps the model
+            Configuration::Accelerate => !cluster && !["reduce-dtype", "wrapped-by"].contains(&name),
             Configuration::DeepSpeed => !["shard", "cpu-offload"].contains(&name) && !zero,
         }
     }
@@ -343,6 +344,10 @@ fn read_back(run: &Run<'_>, which: Configuration, body: &str) -> Result<(Scenari
     for key in keys().filter(|key| which.leaves_open(key.name) || key.name == "model") {
         key.copy(&mut base, scenario);
     }
+    let shards_by_accelerate = which == Configuration::LlamaFactory && base.cluster.is_fsdp2();
+    if shards_by_accelerate {
+        base.cluster.wrapped_by = WrappedBy::Accelerate;
+    }
     let project = which.choice().label;
     let understood = import::read(body, &base);
     let Understood { scenario: mut read, assumed, left, .. } =
@@ -391,6 +396,7 @@ fn read_back(run: &Run<'_>, which: Configuration, body: &str) -> Result<(Scenari
             || has_its_head
             || patches_layers_too
             || loads_so
+            || shards_by_accelerate && key.field == Field::WrappedBy
             || assumed.iter().any(|assumed| assumed.key == key.name);
         if !is_the_projects {
             let message = match key.field {

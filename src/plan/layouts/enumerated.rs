@@ -56,9 +56,10 @@ fn undivided(scenario: &Scenario) -> Scenario {
     let mut base = scenario.clone();
     // what follows from the GPUs that it has follows from others then
     base.change(|base| {
-        let Cluster { deepspeed, bucket_views, reduce, sharded, layout, .. } = scenario.cluster;
+        let Cluster { deepspeed, bucket_views, reduce, sharded, wrapped_by, layout, .. } = scenario.cluster;
         let layout = Layout { layers: layout.layers, ..Layout::WHOLE };
-        base.cluster = Cluster { deepspeed, bucket_views, reduce, sharded, layout, ..Cluster::ONE };
+        base.cluster =
+            Cluster { deepspeed, bucket_views, reduce, sharded, wrapped_by, layout, ..Cluster::ONE };
     });
     base
 }

@@ -150,7 +150,7 @@ fn written_out(scenario: &Scenario, architecture: &Architecture) -> Option<Issue
 
 /// How experts are given tokens under Megatron-core: as many to each, or what the router chose, taken to be as many too.
 fn filled_up(architecture: &Architecture) -> Option<Issue> {
-    let has_experts = architecture.blocks.iter().any(|block| matches!(block.ffn, FeedForward::Moe(_)));
+    let has_experts = architecture.has_experts();
     let is_padded = architecture.family.is_some_and(|family| family.modeling.router == Router::SoftGroups);
     let message = if is_padded {
         "each expert is given as many tokens (--moe-expert-capacity-factor 1 --moe-pad-expert-input-to-capacity); without, a GPU \
@@ -309,6 +309,10 @@ fn not_compared(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec
         when(scenario.dropout.is_some_and(|dropout| dropout > 0), "dropout"),
         when(scenario.lengths != Lengths::Equal, "varying lengths"),
         when(by_axolotl && scenario.cluster.replicas > 1, "replicas of shards as axolotl wraps them"),
+        when(
+            scenario.wrapper() == WrappedBy::Accelerate && has(Architecture::has_experts),
+            "mixtures of experts under transformers' Trainer",
+        ),
         when(
             scenario.wrapper() != WrappedBy::Loop && scenario.stack == Stack::Liger,
             "Liger's kernels under transformers' Trainer",

@@ -57,14 +57,14 @@ pub(in crate::step) enum Wrapper {
 }
 
 impl Wrapper {
-    /// Who wraps the model that this trainer trains.
+    /// Who wraps the model that this trainer trains; without FSDP2 nobody is asked.
     pub fn of(cluster: Cluster, trainer: Trainer) -> Wrapper {
         match (trainer, cluster.wrapped_by) {
             (Trainer::Trl, _) => Wrapper::Accelerate,
             (Trainer::Torchtune, _) => Wrapper::Torchtune,
-            (Trainer::Loop, WrappedBy::Axolotl) => Wrapper::Axolotl,
-            (Trainer::Loop, WrappedBy::Accelerate) => Wrapper::Accelerate,
-            (Trainer::Loop, WrappedBy::Loop) | (Trainer::Megatron, _) => Wrapper::Loop,
+            (Trainer::Loop, WrappedBy::Axolotl) if cluster.is_fsdp2() => Wrapper::Axolotl,
+            (Trainer::Loop, WrappedBy::Accelerate) if cluster.is_fsdp2() => Wrapper::Accelerate,
+            (Trainer::Loop | Trainer::Megatron, _) => Wrapper::Loop,
         }
     }
 

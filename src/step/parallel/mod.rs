@@ -17,6 +17,7 @@ mod megatron;
 mod moments;
 mod offload;
 mod supported;
+mod trainers;
 mod zero;
 mod zero3;
 

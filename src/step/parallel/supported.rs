@@ -1,6 +1,7 @@
 //! What of a job on many GPUs is modelled: what was compared with the engines' own code.
 
 use super::Wrapper;
+use super::trainers::{by_accelerate, by_axolotl};
 use crate::issue::{Field, Issue};
 use crate::job::{Act, Job, Loss, Member, Scorer};
 use crate::model::Architecture;
@@ -9,7 +10,7 @@ use crate::model::modeling::{Code, Modeling};
 use crate::scenario::software::{Software, Trainer};
 use crate::scenario::{
     Checkpointing, Cluster, CpuOffload, LoraTargets, LossKernel, Method, Offloading, Optimizer, Precision,
-    ShardedLayers, Sharding, Stack, StepTime, Tuner, WrappedBy,
+    ShardedLayers, Sharding, Stack, StepTime, Tuner,
 };
 
 /// An issue where several GPUs do what was not compared.
@@ -170,101 +171,6 @@ pub(in crate::step) fn supported(
     }
 }
 
-/// What of trl's trainers under accelerate's FSDP2 was not compared.
-fn by_accelerate(job: &Job, member: &Member) -> Result<(), Issue> {
-    let refuse = |field, what: String, fix: &str| {
-        let message = format!("{what} under FSDP2 as accelerate wraps it is not modelled");
-        Err(Issue::error(field, message).with_fix(fix))
-    };
-    let other = "choose DDP, ZeRO-1 or ZeRO-2";
-    let trained = job.members.iter().filter(|member| member.training.is_some()).count();
-    if trained > 1 || job.members.len() > 2 {
-        return refuse(Field::Sharding, "a job of more models than one and its reference".into(), other);
-    }
-    for act in &job.round {
-        match act {
-            Act::Update { .. } | Act::Train { loss: Loss::Labels, .. } => {}
-            Act::Evaluate { .. } if member.stack != Stack::Trl => {
-                return refuse(
-                    Field::Evaluation,
-                    "evaluation by a Trainer other than trl's".into(),
-                    "leave evaluation out",
-                );
-            }
-            Act::Train {
-                loss: Loss::Preference { reference, .. } | Loss::Desirability { reference, .. },
-                ..
-            } => {
-                if *reference == Scorer::Precomputed {
-                    return refuse_precomputed(member);
-                }
-            }
-            Act::Train { loss: Loss::Odds { .. }, .. } if member.method == Method::Qlora => {
-                // hidden states and logits are float32 then
-                let what = "ORPO, CPO and SimPO over 4-bit weights, beside which their trainers make all else float32 \
-                            (prepare_model_for_kbit_training),";
-                return refuse(Field::Method, what.into(), "choose LoRA, or DDP, ZeRO-1 or ZeRO-2");
-            }
-            Act::Train { loss: Loss::Odds { .. } | Loss::Comparison | Loss::Reward { .. }, .. }
-            | Act::Score { .. }
-            | Act::Evaluate { .. }
-            | Act::Save { .. }
-            | Act::Wake { .. }
-            | Act::Merge { .. } => {}
-            Act::Train { .. } | Act::Rollout { .. } | Act::Generate { .. } => {
-                let what = "a model that generates, or learns from a teacher,";
-                return refuse(Field::Sharding, what.into(), other);
-            }
-        }
-    }
-    if member.precision == Precision::Bf16 && member.adapts {
-        // it has no policy then: float32 adapters are gathered as they are, among bfloat16 weights
-        let what = "pure bf16 beside adapters".into();
-        return refuse(
-            Field::Precision,
-            what,
-            "choose bf16 mixed (bf16=True), over bf16 weights or fp32 ones",
-        );
-    }
-    if job.cluster.replicas > 1 {
-        return refuse(Field::Replicas, "hybrid sharding".into(), "choose one replica");
-    }
-    if job.cluster.cpu != CpuOffload::Off && member.stack == Stack::Trl {
-        let fix = "keep all on the GPUs, or choose transformers as the training library, with wrapped-by accelerate";
-        return refuse(Field::CpuOffload, "CPU offload under trl's fused head".into(), fix);
-    }
-    Ok(())
-}
-
-/// What of axolotl's way to wrap a model for FSDP2 was not compared.
-fn by_axolotl(cluster: Cluster, member: &Member) -> Result<(), Issue> {
-    if !cluster.is_fsdp2() || cluster.wrapped_by != WrappedBy::Axolotl || member.training.is_none() {
-        return Ok(());
-    }
-    let refuse = |field, what: &str, fix: &str| {
-        let message = format!("{what} under FSDP2 as axolotl wraps it is not modelled");
-        Err(Issue::error(field, message).with_fix(fix))
-    };
-    match (member.method, member.precision) {
-        (Method::Qlora, _) => {
-            refuse(Field::Method, "4-bit weights", "choose LoRA, or fully_shard in a loop of one's own")
-        }
-        (Method::Lora | Method::Full, Precision::AmpBf16Weights) | (Method::Full, Precision::Bf16) => Ok(()),
-        (_, precision) => {
-            let what =
-                format!("{} (axolotl loads weights in the type that it computes in)", precision.label());
-            refuse(Field::Precision, &what, "choose bf16 mixed over bf16 weights")
-        }
-    }?;
-    if member.adapts && member.lora.targets == LoraTargets::AllLinearAndHead {
-        return refuse(Field::LoraTargets, "an adapter on the output head", "choose all-linear");
-    }
-    if cluster.layout.tensor > 1 {
-        return refuse(Field::TensorParallel, "sharing layers", "choose a tensor-parallel size of 1");
-    }
-    Ok(())
-}
-
 /// What of torchtune's distributed recipes was not compared.
 fn by_recipe(job: &Job, member: &Member, architecture: &Architecture) -> Result<(), Issue> {
     let Cluster { sharding, replicas, sharded, .. } = job.cluster;
@@ -327,18 +233,6 @@ fn by_trl_in_parts(job: &Job) -> Result<(), Issue> {
         }
     }
     Ok(())
-}
-
-/// An issue where a reference's scores come with the data: trl makes them before the model is sharded (trainer/dpo_trainer.py
-/// `_precompute_ref_logps`).
-fn refuse_precomputed(member: &Member) -> Result<(), Issue> {
-    let message = if member.adapts {
-        "trl scores the data with the model itself, which is in the CPU's memory until FSDP2 has shards of it: PyTorch stops \
-         (\"Expected all tensors to be on the same device\")"
-    } else {
-        "a reference that scores the data beforehand under FSDP2, and goes then, is not modelled"
-    };
-    Err(Issue::error(Field::Reference, message).with_fix("let the reference score in every step"))
 }
 
 /// Whether an optimizer steps shards: FSDP2's, which are DTensors, or the flat float32 partition of DeepSpeed, which is a tensor as any
@@ -445,9 +339,7 @@ fn sharded(
     let software = Software::of(member.stack);
     match member.precision {
         Precision::AmpBf16 | Precision::Bf16 | Precision::AmpFp16 => {}
-        Precision::AmpBf16Weights
-            if Wrapper::of(cluster, software.trainer).is_under_trainer()
-                || software.trainer == Trainer::Trl => {}
+        Precision::AmpBf16Weights if Wrapper::of(cluster, software.trainer).is_under_trainer() => {}
         // the recipes have no policy: shards are gathered as they are
         Precision::Fp32 if member.stack == Stack::Torchtune => {}
         // its engines make parameters bfloat16 or float16, whatever they were
@@ -456,7 +348,7 @@ fn sharded(
             let fix = if cluster.is_zero() {
                 "choose bf16 or fp16: what is followed are DeepSpeed's 16-bit engines (bf16: {enabled: true}, or fp16)"
             } else {
-                "choose bf16 or fp16 mixed over fp32 weights, or pure bf16"
+                "choose bf16 or fp16 mixed over fp32 weights, pure bf16, or accelerate as what wraps the model"
             };
             return Err((Field::Precision, member.precision.label().to_owned(), fix));
         }

@@ -16,14 +16,14 @@ pub(in crate::step) fn balance(
     let Some(moe) = balanced(architecture, member) else { return Ok(()) };
     let refuse = |field, message: &str, fix: &str| Err(Issue::error(field, message).with_fix(fix));
     let own = || job.round.iter().filter(|act| act.members().any(|member| member == index));
-    if own().any(generates_answers) {
-        let message = "answers that a mixture of experts generates while it trains are not modelled";
-        return refuse(Field::Rollouts, message, "have vLLM generate the answers");
-    }
-    if !own().all(learns_as_trl) {
+    if !own().all(|act| learns_as_trl(act) || generates_answers(act)) {
         let message =
             "a mixture of experts whose routers are part of trl's loss was not compared in this task";
         return refuse(Field::Task, message, "fine-tune, or choose a model without experts");
+    }
+    if own().any(generates_answers) {
+        let message = "answers that a mixture of experts generates while it trains are not modelled";
+        return refuse(Field::Rollouts, message, "have vLLM generate the answers");
     }
     if own().all(Act::is_of_fine_tuning) {
         return Ok(());

@@ -115,6 +115,7 @@ mod tests {
             })
         };
         assert_eq!(under(Sharding::Fsdp2, WrappedBy::Axolotl), None);
+        assert_eq!(under(Sharding::Fsdp2, WrappedBy::Accelerate), Some(Field::WrappedBy));
         for whole in [Sharding::Ddp, Sharding::Zero1, Sharding::Zero2, Sharding::Zero3] {
             assert_eq!(under(whole, WrappedBy::Loop), None, "{whole:?}");
         }

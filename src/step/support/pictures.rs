@@ -87,15 +87,15 @@ pub(in crate::step) fn seeing(
         Err(Issue::error(field, format!("{what} of {family} with trl is not modelled")).with_fix(fix))
     };
     let own = || job.round.iter().filter(|act| act.members().any(|member| member == index));
+    if !own().all(|act| learns_as_trl(act) || generates_answers(act)) {
+        return refuse(Field::Task, "this task", "fine-tune, or choose a model that reads alone");
+    }
     if own().any(generates_answers) {
         return refuse(
             Field::Rollouts,
             "generating answers while training",
             "have vLLM generate the answers",
         );
-    }
-    if !own().all(learns_as_trl) {
-        return refuse(Field::Task, "this task", "fine-tune, or choose a model that reads alone");
     }
     if member.loss.replaces_fused_head() && !own().all(Act::is_of_fine_tuning) {
         return refuse(Field::Loss, "learning from answers with all logits", "choose the standard loss");

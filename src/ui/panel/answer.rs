@@ -129,7 +129,7 @@ fn with_repeats(notes: Vec<Note>) -> Vec<(Note, bool)> {
 pub fn Peak() -> impl IntoView {
     let state = State::of_page();
     let silent = move || state.shown().all(|slot| slot.estimate.with(|estimate| estimate.memory.is_none()));
-    let opened = Opened::none();
+    let opened = Opened::none(state);
     // a stretch of the bar opens the row of its part, which is what the keyboard opens
     let open = move |event: MouseEvent| {
         let part = browser::classes_at(&event).and_then(|classes| Part::of_class(&classes));

@@ -50,7 +50,7 @@ pub fn Breakdown(
         view! { <td hidden=free(state, position) data-fit=class>{words}</td> }
     };
     let positions = 0..MOST_SCENARIOS;
-    let sizes = Memo::new(move |_| sizes(state));
+    let sizes = opened.sizes;
     // Every part has a row in both places, of which one is shown at most: rows that came and went would leave a trace in whatever
     // they look at and seldom changes, as long as the page is open.
     let large = Part::all().map(|part| {
@@ -135,26 +135,31 @@ fn free(state: State, position: usize) -> Signal<bool> {
 pub struct Opened {
     /// By the order of [`Part::all`].
     parts: StoredValue<Vec<RwSignal<bool>>>,
+    /// Which parts have a row of their own, and which are folded.
+    sizes: Memo<Sizes>,
     /// Whether the small parts are listed.
     small: RwSignal<bool>,
 }
 
 impl Opened {
     /// None is open.
-    pub fn none() -> Opened {
+    pub fn none(state: State) -> Opened {
         let parts = Part::all().map(|_| RwSignal::new(false)).collect();
-        Opened { parts: StoredValue::new(parts), small: RwSignal::new(false) }
+        let sizes = Memo::new(move |_| sizes(state));
+        Opened { parts: StoredValue::new(parts), sizes, small: RwSignal::new(false) }
     }
 
     fn of(self, part: Part) -> RwSignal<bool> {
         self.parts.with_value(|parts| parts[part.place()])
     }
 
-    /// Opens the row of a part, or closes it; among the small ones too. Whether it is open now.
+    /// Opens the row of a part, or closes it; among the small ones, which are listed then. Whether it is open now.
     pub fn turn(self, part: Part) -> bool {
+        let is_small = self.sizes.with_untracked(|(_, small)| small.contains(&part));
+        let is_hidden = is_small && !self.small.get_untracked();
         let open = self.of(part);
-        open.update(|open| *open = !*open);
-        if open.get_untracked() {
+        open.update(|open| *open = is_hidden || !*open);
+        if is_hidden {
             self.small.set(true);
         }
         open.get_untracked()

@@ -228,8 +228,8 @@ class Scenario(TypedDict, total=False):
     #: What torchtune shards by itself, and gathers when it runs, beside the root (custom_sharded_layers)
     sharded_layers: Literal["layers", "embedding", "embedding-and-head"]
 
-    #: Who wraps the model for FSDP2: a loop of one's own, or axolotl's function in the place of accelerate's (fsdp_version: 2)
-    wrapped_by: Literal["loop", "axolotl"]
+    #: Who wraps the model for FSDP2: a loop of one's own, or accelerate or axolotl under transformers' Trainer (fsdp_version: 2)
+    wrapped_by: Literal["loop", "accelerate", "axolotl"]
 
     #: How many groups of GPUs have the whole model in shards, as on a mesh of two dimensions: hybrid sharding, usually one per machine
     replicas: int

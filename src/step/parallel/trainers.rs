@@ -1,0 +1,119 @@
+//! What of transformers' Trainer over FSDP2 is modelled: as accelerate wraps a model, and as axolotl does.
+
+use crate::issue::{Field, Issue};
+use crate::job::{Act, Job, Loss, Member, Scorer};
+use crate::scenario::software::{Software, Trainer};
+use crate::scenario::{Cluster, CpuOffload, LoraTargets, Method, Precision};
+
+/// What of transformers' Trainer and trl's trainers under accelerate's FSDP2 was not compared.
+pub(super) fn by_accelerate(job: &Job, member: &Member) -> Result<(), Issue> {
+    let refuse = |field, what: String, fix: &str| {
+        let message = format!("{what} under FSDP2 as accelerate wraps it is not modelled");
+        Err(Issue::error(field, message).with_fix(fix))
+    };
+    let other = "choose DDP, ZeRO-1 or ZeRO-2";
+    let trainer = Software::of(member.stack).trainer;
+    let trained = job.members.iter().filter(|member| member.training.is_some()).count();
+    if trained > 1 || job.members.len() > 2 {
+        return refuse(Field::Sharding, "a job of more models than one and its reference".into(), other);
+    }
+    for act in &job.round {
+        match act {
+            Act::Update { .. } | Act::Train { loss: Loss::Labels, .. } => {}
+            Act::Train {
+                loss: Loss::Preference { reference, .. } | Loss::Desirability { reference, .. },
+                ..
+            } => {
+                if *reference == Scorer::Precomputed {
+                    return refuse_precomputed(member);
+                }
+            }
+            Act::Train { loss: Loss::Odds { .. }, .. } if member.method == Method::Qlora => {
+                // hidden states and logits are float32 then
+                let what = "ORPO, CPO and SimPO over 4-bit weights, beside which their trainers make all else float32 \
+                            (prepare_model_for_kbit_training),";
+                return refuse(Field::Method, what.into(), "choose LoRA, or DDP, ZeRO-1 or ZeRO-2");
+            }
+            Act::Train { loss: Loss::Odds { .. } | Loss::Comparison | Loss::Reward { .. }, .. }
+            | Act::Score { .. }
+            | Act::Evaluate { .. }
+            | Act::Save { .. }
+            | Act::Wake { .. }
+            | Act::Merge { .. } => {}
+            Act::Train { .. } | Act::Rollout { .. } | Act::Generate { .. } => {
+                let what = "a model that generates, or learns from a teacher,";
+                return refuse(Field::Sharding, what.into(), other);
+            }
+        }
+    }
+    if member.precision == Precision::Bf16 && member.adapts {
+        // it has no policy then: float32 adapters are gathered as they are, among bfloat16 weights
+        let what = "pure bf16 beside adapters".into();
+        return refuse(
+            Field::Precision,
+            what,
+            "choose bf16 mixed (bf16=True), over bf16 weights or fp32 ones",
+        );
+    }
+    if trainer != Trainer::Trl {
+        divided(job.cluster, member, "accelerate")?;
+    }
+    if job.cluster.replicas > 1 {
+        return refuse(Field::Replicas, "hybrid sharding".into(), "choose one replica");
+    }
+    if job.cluster.cpu != CpuOffload::Off && trainer == Trainer::Trl {
+        let fix = "keep all on the GPUs, or choose transformers as the training library, with wrapped-by accelerate";
+        return refuse(Field::CpuOffload, "CPU offload under trl's fused head".into(), fix);
+    }
+    Ok(())
+}
+
+/// What of axolotl's way to wrap a model for FSDP2 was not compared.
+pub(super) fn by_axolotl(cluster: Cluster, member: &Member) -> Result<(), Issue> {
+    if member.training.is_none() {
+        return Ok(());
+    }
+    let refuse = |field, what: &str, fix: &str| {
+        let message = format!("{what} under FSDP2 as axolotl wraps it is not modelled");
+        Err(Issue::error(field, message).with_fix(fix))
+    };
+    match (member.method, member.precision) {
+        (Method::Qlora, _) => {
+            refuse(Field::Method, "4-bit weights", "choose LoRA, or fully_shard in a loop of one's own")
+        }
+        (Method::Lora | Method::Full, Precision::AmpBf16Weights) | (Method::Full, Precision::Bf16) => Ok(()),
+        (_, precision) => {
+            let what =
+                format!("{} (axolotl loads weights in the type that it computes in)", precision.label());
+            refuse(Field::Precision, &what, "choose bf16 mixed over bf16 weights")
+        }
+    }?;
+    divided(cluster, member, "axolotl")
+}
+
+/// What neither was compared with.
+fn divided(cluster: Cluster, member: &Member, who: &str) -> Result<(), Issue> {
+    let refuse = |field, what: &str, fix: &str| {
+        let message = format!("{what} under FSDP2 as {who} wraps it is not modelled");
+        Err(Issue::error(field, message).with_fix(fix))
+    };
+    if member.adapts && member.lora.targets == LoraTargets::AllLinearAndHead {
+        return refuse(Field::LoraTargets, "an adapter on the output head", "choose all-linear");
+    }
+    if cluster.layout.tensor > 1 {
+        return refuse(Field::TensorParallel, "sharing layers", "choose a tensor-parallel size of 1");
+    }
+    Ok(())
+}
+
+/// An issue where a reference's scores come with the data: trl makes them before the model is sharded (trainer/dpo_trainer.py
+/// `_precompute_ref_logps`).
+fn refuse_precomputed(member: &Member) -> Result<(), Issue> {
+    let message = if member.adapts {
+        "trl scores the data with the model itself, which is in the CPU's memory until FSDP2 has shards of it: PyTorch stops \
+         (\"Expected all tensors to be on the same device\")"
+    } else {
+        "a reference that scores the data beforehand under FSDP2, and goes then, is not modelled"
+    };
+    Err(Issue::error(Field::Reference, message).with_fix("let the reference score in every step"))
+}
