@@ -11,7 +11,7 @@ use headroom::import;
 use headroom::scenario::keys::{Key, keys};
 use headroom::scenario::{
     Allocator, AttentionKernel, Checkpointing, Field, LoraTargets, LossKernel, Mask, Method, ModelChoice,
-    Offloading, Optimizer, Precision, Scenario, Sharding, Stack,
+    Offloading, Optimizer, Precision, Scenario, Sharding, Stack, WrappedBy,
 };
 use headroom::share;
 use proptest::prelude::*;
@@ -92,6 +92,10 @@ fn read_back(scenario: &Scenario, which: Configuration, text: &str, other: &Scen
     base.cluster.deepspeed = scenario.cluster.deepspeed;
     if !launcher {
         base.cluster = scenario.cluster;
+        // what is launched beside it says who wraps the model
+        if which == Configuration::LlamaFactory && scenario.cluster.sharding == Sharding::Fsdp2 {
+            base.cluster.wrapped_by = WrappedBy::Accelerate;
+        }
         base.allocator = scenario.allocator;
     }
     // the command in its first lines sets the variable that axolotl sets otherwise
@@ -404,7 +408,7 @@ fn checkpoints_are_said_by_the_trainer_and_what_they_gather_by_the_launcher() {
 /// accelerate's file has no line for them: it would run plain FSDP2, which takes another memory.
 #[test]
 fn accelerate_refuses_what_it_has_no_line_for() {
-    for (key, value) in [("replicas", "2"), ("reduce-dtype", "bf16")] {
+    for (key, value) in [("replicas", "2")] {
         let key = Key::find(key).expect("a key");
         let mut refused = 0;
         for length in [16, 512, 4096] {

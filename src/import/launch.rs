@@ -51,6 +51,8 @@ pub(super) fn accelerate(reader: &mut Reader) {
     let word = kind.as_ref().map(Said::text).unwrap_or_default();
     compiled(reader);
     of_arguments(reader);
+    // copies of shards are told there, and are none
+    reader.quietly("replicas", "1");
     match (word.as_str(), kind) {
         ("NO", Some(said)) => reader.set("gpus", "1", &said.said),
         ("MULTI_GPU", Some(said)) => reader.set("shard", "ddp", &said.said),
@@ -153,7 +155,6 @@ fn mesh(reader: &mut Reader) {
     if reader.scenario.cluster.is_fsdp2() {
         let why = "copies of shards are not predicted as accelerate wraps a model: it is taken to be sharded over all GPUs";
         reader.divides(&copies, why);
-        reader.quietly("replicas", "1");
     } else {
         let said = reader.take_each(&copies);
         reader.idle.extend(said.into_iter().map(|said| said.said));
