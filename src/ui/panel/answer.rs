@@ -14,7 +14,7 @@ use crate::hardware::Gpu;
 use crate::memory::{Iteration, Memory};
 use crate::scenario::Scenario;
 use crate::ui::behind::Behind;
-use crate::ui::browser::{self, Later};
+use crate::ui::browser;
 use crate::ui::chart::card::{Named, draw_card};
 use crate::ui::chart::stack::{Bar, Layout, Segment, draw};
 use crate::ui::format::Unit;
@@ -124,26 +124,20 @@ fn with_repeats(notes: Vec<Note>) -> Vec<(Note, bool)> {
     told
 }
 
-/// How long, in milliseconds, it takes at most that the worker says what a part is made of, which lengthens its explanation.
-const LEVELS_COME: u32 = 400;
-
 /// The memory at the peak: all scenarios on one axis, and their parts.
 #[component]
 pub fn Peak() -> impl IntoView {
     let state = State::of_page();
     let silent = move || state.shown().all(|slot| slot.estimate.with(|estimate| estimate.memory.is_none()));
     let opened = Opened::none(state);
-    let later = StoredValue::new_local(Later::default());
-    // a stretch of the bar opens the row of its part, which is what the keyboard opens
+    // a stretch of the bar opens the row of its part, which is what the keyboard opens; the bar stays in sight
     let open = move |event: MouseEvent| {
         let part = browser::classes_at(&event).and_then(|classes| Part::of_class(&classes));
         if part.is_some_and(|part| opened.turn(part)) {
             let reveal = move || part.into_iter().flat_map(explanations).for_each(|id| browser::reveal(&id));
             request_animation_frame(reveal);
-            later.with_value(|later| later.run(LEVELS_COME, reveal));
         }
     };
-    on_cleanup(move || later.with_value(Later::cancel));
     view! {
         <section class="panel peak" hidden=silent>
             <h2>"Memory at the peak"</h2>
