@@ -28,20 +28,23 @@ const AMPERE: Starts =
 const HOPPER: Starts =
     Starts { seconds: 10.4e-6, range: (0.75, 1.25), whose: "2 runs of generate on an H20 (Qwen3)" };
 
-/// Any other machine: the middle of both, and from the faster to the slower, each with its own range.
-const OTHERS: Starts = Starts {
-    seconds: 13.9e-6,
-    range: (0.53, 1.75),
-    whose: "4 runs of generate on an A100 and an H20 (Qwen2.5 and Qwen3), between which this machine may lie",
-};
-
 impl Starts {
     /// Those of a machine with such cards.
     pub fn of(gpu: &Gpu) -> Starts {
         match gpu.capability.map(|capability| (capability.major, capability.minor)) {
             Some((8, 0)) => AMPERE,
             Some((9, 0)) => HOPPER,
-            Some(_) | None => OTHERS,
+            Some(_) | None => Starts::between(HOPPER, AMPERE),
+        }
+    }
+
+    /// Any other machine: the middle of both, and from the faster to the slower, each with its own range.
+    fn between(faster: Starts, slower: Starts) -> Starts {
+        let seconds = (faster.seconds * slower.seconds).sqrt();
+        Starts {
+            seconds,
+            range: (faster.seconds * faster.range.0 / seconds, slower.seconds * slower.range.1 / seconds),
+            whose: "4 runs of generate on an A100 and an H20 (Qwen2.5 and Qwen3), between which this machine may lie",
         }
     }
 }

@@ -34,9 +34,6 @@ impl Scenario {
             Task::Generate => usual.method = Method::Full,
             // `DataCollatorWithPadding`
             Task::Classify => {
-                if self.trains_an_encoder() {
-                    usual.method = Method::Full;
-                }
                 (usual.stack, usual.mask, usual.batch, usual.sequence) =
                     (Stack::Transformers, Mask::Padded, 8, 512)
             }
@@ -45,9 +42,6 @@ impl Scenario {
             Task::Embed => {
                 (usual.stack, usual.mask, usual.batch, usual.sequence) =
                     (Stack::Transformers, Mask::Padded, 64, 256);
-                if self.trains_an_encoder() {
-                    usual.method = Method::Full;
-                }
                 (usual.lora.fp32_adapters, usual.quantization.prepare) = (false, false);
             }
             // trl's is the only code that is modelled; answers are of different lengths
@@ -72,6 +66,9 @@ impl Scenario {
                 (usual.stack, usual.mask) = (Stack::Trl, Mask::Padded);
                 (usual.batch, usual.answers.reference) = (8, Reference::None);
             }
+        }
+        if self.trains_an_encoder() {
+            usual.method = Method::Full;
         }
         usual.lora.rank = if self.projects() { PROJECTION_RANK } else { self.lora.tuner.usual_rank() };
         usual.sequence = self.within_positions(usual.sequence);
@@ -184,22 +181,16 @@ impl Scenario {
             // as the weights are published
             (_, true) if !self.task.trains() => Precision::Bf16,
             (_, false) if !self.task.trains() => Precision::Fp16,
-            // FSDP2, or what is about to be: gathers are in bfloat16 whatever the shards are, so that frozen ones stay as they were
-            // published, beside float32 adapters
-            (Stack::Transformers | Stack::Liger, true)
-                if self.method == Method::Lora
-                    && shards
-                    && self.cluster.is_many()
-                    && matches!(self.cluster.sharding, Sharding::Fsdp2 | Sharding::Ddp)
-                    && self.wrapper() == WrappedBy::Loop =>
-            {
-                Precision::Bf16
-            }
-            // fully_shard's MixedPrecisionPolicy keeps float32 shards and gathers them in bfloat16
             (Stack::Transformers | Stack::Liger, true)
                 if self.cluster.is_many() && shards && self.wrapper() == WrappedBy::Loop =>
             {
-                Precision::AmpBf16
+                match (self.method, self.cluster.sharding) {
+                    // FSDP2, or what is about to be: gathers are in bfloat16 whatever the shards are, so that frozen ones stay as they
+                    // were published, beside float32 adapters
+                    (Method::Lora, Sharding::Fsdp2 | Sharding::Ddp) => Precision::Bf16,
+                    // fully_shard's MixedPrecisionPolicy keeps float32 shards and gathers them in bfloat16
+                    _ => Precision::AmpBf16,
+                }
             }
             (Stack::Transformers | Stack::Liger | Stack::Unsloth, true) | (Stack::Megatron, _) => {
                 Precision::AmpBf16Weights

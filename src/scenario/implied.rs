@@ -146,6 +146,11 @@ impl Scenario {
         }
     }
 
+    /// Whether transformers' Trainer, of which trl's are made, runs over what accelerate or axolotl wraps.
+    pub(crate) fn is_under_trainer(&self) -> bool {
+        Software::of(self.stack).trainer == Trainer::Trl || self.wrapper() != WrappedBy::Loop
+    }
+
     /// Which checkpoints its trainer makes.
     pub(crate) fn checkpoints(&self) -> Checkpointing {
         match self.checkpointing {

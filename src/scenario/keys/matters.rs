@@ -4,7 +4,7 @@ use crate::model::vision::Resizing;
 use crate::scenario::software::{Quantiser, Software, Trainer};
 use crate::scenario::{
     AttentionKernel, Checkpointing, Compile, Evaluates, Experts, Merges, Method, Scenario, Sharding, Stack,
-    Task, Tuner, WeightFormat, WrappedBy,
+    Task, Tuner, WeightFormat,
 };
 
 /// The input makes a difference to every scenario.
@@ -208,13 +208,8 @@ pub(super) fn in_stages(scenario: &Scenario) -> bool {
 
 /// Under accelerate everything is in the type of mixed precision.
 pub(super) fn with_reduction(scenario: &Scenario) -> bool {
-    let is_told = !is_under_trainer(scenario) && !with_recipes(scenario);
+    let is_told = !scenario.is_under_trainer() && !with_recipes(scenario);
     with_fsdp2(scenario) && is_told || with_megatron(scenario)
-}
-
-/// Whether transformers' Trainer runs over what accelerate or axolotl wraps.
-fn is_under_trainer(scenario: &Scenario) -> bool {
-    Software::of(scenario.stack).trainer == Trainer::Trl || scenario.wrapper() != WrappedBy::Loop
 }
 
 pub(super) fn with_ddp(scenario: &Scenario) -> bool {
@@ -230,7 +225,7 @@ pub(super) fn with_fsdp2(scenario: &Scenario) -> bool {
 }
 
 pub(super) fn with_resharding(scenario: &Scenario) -> bool {
-    let says_nothing = !is_under_trainer(scenario) && !with_recipes(scenario);
+    let says_nothing = !scenario.is_under_trainer() && !with_recipes(scenario);
     with_fsdp2(scenario) && scenario.cluster.reshards && says_nothing
 }
 

@@ -295,10 +295,9 @@ fn not_compared(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec
     let optimizer = (is_whole && !is_adamw).then(|| scenario.optimizer.label());
     // collators of trl and axolotl bring a mask, and those that transformers' Trainer is given
     let by_axolotl = scenario.wrapper() == WrappedBy::Axolotl;
-    let under_trainer = scenario.stack == Stack::Trl || scenario.wrapper() != WrappedBy::Loop;
     let is_usual = match scenario.mask {
         Mask::None => true,
-        Mask::Ones | Mask::Padded => under_trainer,
+        Mask::Ones | Mask::Padded => scenario.is_under_trainer(),
         Mask::Packed | Mask::PaddingFree => false,
     };
     let when = |is_so: bool, words: &'static str| is_so.then_some(words);
