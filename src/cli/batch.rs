@@ -41,7 +41,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     if let Some(Err(issue)) = rows.first().map(|row| &row.reached) {
         return Err(issue.to_string());
     }
-    let split = rows.first().and_then(|own| own.per_sequence);
+    let split = PerSequence::of(&scenario);
     Ok(Output::of(match arguments.json {
         true => to_json(&rows, split),
         false => arguments.listing.of(table(&rows), |table| to_text(&scenario, &table, split))?,

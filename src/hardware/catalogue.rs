@@ -21,11 +21,59 @@ pub(super) fn by_slug(slug: &str) -> Option<&'static Gpu> {
     gpus().find(|gpu| *gpu.slug == *slug)
 }
 
-/// The card of that slug or name, however it is spelled: `RTX 4090` is rtx-4090. None where several might be meant.
+/// The card of that slug or name, however it is spelled, or that a driver calls so: `RTX 4090`, `4090` and `NVIDIA GeForce RTX 4090`
+/// are rtx-4090. None where several might be meant, as by `a100`.
 pub(crate) fn spelled(text: &str) -> Option<&'static Gpu> {
     let asked = asked(text);
-    let mut found = gpus().filter(|gpu| words(&gpu.slug) == asked || words(&gpu.name) == asked);
-    by_slug(text).or_else(|| found.next().filter(|_| found.next().is_none()))
+    let query = plain(asked.clone());
+    // fewer digits alone are an amount without its unit
+    let is_number = query.len() == 1 && query[0].parse::<u32>().is_ok();
+    if query.is_empty() || is_number && query[0].len() < 4 {
+        return by_slug(text);
+    }
+    let only = |is_it: &dyn Fn(&Gpu) -> bool| {
+        let mut found = gpus().filter(|gpu| is_it(gpu));
+        found.next().filter(|_| found.next().is_none())
+    };
+    let of_driver = || {
+        let mut drivers = DRIVERS.iter().filter(|(name, _)| words(name) == query);
+        drivers.next().and_then(|(_, slug)| by_slug(slug))
+    };
+    let is_called = |gpu: &Gpu| {
+        let name = plain(words(&gpu.name));
+        let whole = query.concat();
+        let ends = |name: &[String]| (0..name.len()).any(|from| name[from..].concat() == whole);
+        ends(&name) || ends(without_memory(&name))
+    };
+    let has_all = |gpu: &Gpu| {
+        let known = words(&format!("{} {}", gpu.name, gpu.slug));
+        query.iter().all(|word| known.contains(word))
+    };
+    by_slug(text)
+        .or_else(of_driver)
+        .or_else(|| only(&|gpu| words(&gpu.slug) == asked || plain(words(&gpu.name)) == query))
+        .or_else(|| only(&|gpu| without_memory(&plain(words(&gpu.name))) == query))
+        // the Quadro RTX 6000 is not the only one: an RTX 6000 Ada is called so at its beginning
+        .or_else(|| {
+            only(&is_called).filter(|_| !gpus().any(|gpu| plain(words(&gpu.name)).starts_with(&query)))
+        })
+        .or_else(|| only(&has_all))
+}
+
+/// What drivers call cards, but for the maker, where the words of the catalogue's name do not tell: `nvidia-smi --query-gpu=name`.
+const DRIVERS: [(&str, &str); 4] = [
+    ("H100 80GB HBM3", "h100-sxm-80gb"),
+    ("H200", "h200-sxm"),
+    ("GH200 480GB", "gh200-96gb"),
+    ("RTX 6000 Ada Generation", "rtx-6000-ada"),
+];
+
+/// A name's words but for its maker's and those that say that it is a graphics card.
+fn plain(mut words: Vec<String>) -> Vec<String> {
+    const NOISE: [&str; 10] =
+        ["nvidia", "amd", "intel", "apple", "corporation", "gpu", "graphics", "edition", "r", "tm"];
+    words.retain(|word| !NOISE.contains(&word.as_str()));
+    words
 }
 
 /// How many cards are asked for where words ask for several, and the words for one of them: `8x h100`, `2 × A100`, `h100 x8`.
@@ -236,9 +284,59 @@ mod tests {
             ("rtx 4090", Some("rtx-4090")),
             ("GeForce RTX 4090", Some("rtx-4090")),
             ("a100 sxm 80gb", Some("a100-sxm-80gb")),
+            ("4090", Some("rtx-4090")),
+            ("1080ti", Some("gtx-1080-ti")),
+            ("RTX 3060", Some("rtx-3060-12gb")),
+            ("DGX Spark", Some("gb10")),
             ("a100", None),
-            ("4090", None),
+            ("h100", None),
+            ("rtx 6000", None),
+            ("Apple M3 Max", None),
+            ("90", None),
+            ("16", None),
+            ("750", None),
+            ("rtx", None),
             ("", None),
+            ("GPU", None),
+        ] {
+            assert_eq!(spelled(text).map(|gpu| &*gpu.slug), slug, "{text}");
+        }
+    }
+
+    /// As nvidia-smi, torch.cuda.get_device_name and rocm-smi print them.
+    #[test]
+    fn a_card_is_known_by_what_its_driver_reports() {
+        for (text, slug) in [
+            ("NVIDIA GeForce RTX 4090", Some("rtx-4090")),
+            ("NVIDIA GeForce RTX 4090 D", Some("rtx-4090-d")),
+            ("NVIDIA GeForce RTX 4090 Laptop GPU", Some("rtx-4090-laptop")),
+            ("NVIDIA GeForce RTX 3060", Some("rtx-3060-12gb")),
+            ("NVIDIA GeForce GTX 1080 Ti", Some("gtx-1080-ti")),
+            ("Tesla T4", Some("t4")),
+            ("Tesla V100-SXM2-16GB", Some("v100-sxm2-16gb")),
+            ("NVIDIA A100-SXM4-80GB", Some("a100-sxm-80gb")),
+            ("NVIDIA A100-SXM4-40GB", Some("a100-sxm-40gb")),
+            ("NVIDIA A100 80GB PCIe", Some("a100-pcie-80gb")),
+            ("NVIDIA A100-PCIE-40GB", Some("a100-pcie-40gb")),
+            ("NVIDIA A10G", Some("a10g")),
+            ("NVIDIA L4", Some("l4")),
+            ("NVIDIA L40S", Some("l40s")),
+            ("NVIDIA H100 80GB HBM3", Some("h100-sxm-80gb")),
+            ("NVIDIA H100 PCIe", Some("h100-pcie-80gb")),
+            ("NVIDIA H100 NVL", Some("h100-nvl-94gb")),
+            ("NVIDIA H200", Some("h200-sxm")),
+            ("NVIDIA GH200 480GB", Some("gh200-96gb")),
+            ("NVIDIA B200", Some("b200")),
+            ("NVIDIA RTX A6000", Some("rtx-a6000")),
+            ("NVIDIA RTX 6000 Ada Generation", Some("rtx-6000-ada")),
+            ("NVIDIA RTX PRO 6000 Blackwell Server Edition", Some("rtx-pro-6000-server")),
+            ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", Some("rtx-pro-6000-ws")),
+            ("Quadro RTX 8000", Some("quadro-rtx-8000")),
+            ("NVIDIA GB10", Some("gb10")),
+            ("AMD Instinct MI300X", Some("mi300x")),
+            ("AMD Radeon RX 7900 XTX", Some("rx-7900-xtx")),
+            ("Intel(R) Arc(TM) B580 Graphics", Some("arc-b580")),
+            ("Intel(R) Data Center GPU Max 1550", Some("max-1550")),
         ] {
             assert_eq!(spelled(text).map(|gpu| &*gpu.slug), slug, "{text}");
         }

@@ -108,6 +108,29 @@ const REFUSED: &[(&[&str], &str)] = &[
     (&["chunked_cross_entropy"], "axolotl's chunked loss is not predicted"),
 ];
 
+/// What the command `axolotl train config.yml --micro-batch-size 4` puts over a file that is not there: what it leaves out stays as it was.
+pub(super) fn overrides(reader: &mut Reader) {
+    let (before, assumed) = (reader.scenario.clone(), reader.assumed.clone());
+    read(reader);
+    reader.keep_what_is_taken(&before, assumed);
+}
+
+/// An evaluation of as many sequences as a micro-batch has, the default, needs no more than training. One of more is followed
+/// (core/builders/base.py).
+fn evaluation(reader: &mut Reader) {
+    let has = |name: &str| reader.named(&[name]).iter().any(|said| said.number() != Some(0.0));
+    let evaluates = has("val_set_size") || has("test_datasets");
+    let is_larger = |said: &Said| said.number().is_some_and(|number| number > reader.scenario.batch as f64);
+    let batch = reader.named(&["eval_batch_size"]).pop().filter(|said| evaluates && is_larger(said));
+    let Some(batch) = batch.filter(|_| reader.scenario.task == Task::Sft) else { return };
+    let _ = reader.take(&["eval_batch_size"]);
+    if let Some(issue) = reader.objection("evaluation", "loss") {
+        return reader.leave(&batch.said, &issue);
+    }
+    reader.set("evaluation", "loss", &batch.said);
+    reader.set("eval-batch-size", &batch.text(), &batch.said);
+}
+
 pub(super) fn read(reader: &mut Reader) {
     trainer::usual_loop(reader);
     if let Some(said) = reader.take(&["base_model"]) {
@@ -176,6 +199,7 @@ pub(super) fn read(reader: &mut Reader) {
         preferences::answers(reader);
     }
     shares(reader);
+    evaluation(reader);
     for (names, why) in REFUSED {
         reader.refuse(names, why);
     }

@@ -311,8 +311,9 @@ pub(super) fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
 
 /// A call of somebody's own: `TrainingConfig(batch_size=2, bf16=True)`.
 fn in_usual_words(script: &python::Script, base: &Scenario) -> Option<Understood> {
-    /// One word alone may be anybody's.
+    /// Of a call of another name one word alone may be anybody's.
     const FEWEST: usize = 2;
+    const KNOWN: [&str; 2] = ["TrainingConfig", "AgentConfig"];
     // what serves a model has a dtype too
     let is_one = |call: &&python::Call| {
         let name = call.name().to_ascii_lowercase();
@@ -327,8 +328,10 @@ fn in_usual_words(script: &python::Script, base: &Scenario) -> Option<Understood
         }
         settings
     });
+    // of equal ones the last: they are alternatives, each of which replaces the one before
     let settings = settings.max_by_key(|settings| usual::words(settings))?;
-    if usual::words(&settings) < FEWEST {
+    let is_known = settings.first().is_some_and(|setting| KNOWN.contains(&setting.of.as_str()));
+    if usual::words(&settings) < if is_known { 1 } else { FEWEST } {
         return None;
     }
     let is_estimator = settings.iter().any(|setting| DIMENSIONS.contains(&setting.name.as_str()));

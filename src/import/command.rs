@@ -1,11 +1,14 @@
 //! Command lines and scripts that start a training.
 
+use super::axolotl;
 use super::hugging_face::{Parts, Trainer};
 use super::launch;
 use super::megatron;
 use super::reader::Reader;
+use super::recipes;
 use super::settings::{ARGUMENTS, DIMENSIONS, LIKELY_ARGUMENTS, OTHER_TRAINER, of_trl, understood};
 use super::shipped;
+use super::started::{self, Launch};
 use super::syntax::setting::Setting;
 use super::syntax::{script, setting, shell};
 use super::torchtune;
@@ -31,27 +34,28 @@ pub(super) fn of_megatron(text: &str, base: &Scenario) -> Option<Understood> {
     Some(understood(Format::Megatron, reader, Parts::default()))
 }
 
-/// A command line that starts a training.
+/// A command line that starts a training, alone or in a script.
 pub(super) fn of_command(text: &str, base: &Scenario) -> Option<Understood> {
-    const LAUNCHERS: [&str; 9] = [
-        "accelerate",
-        "trl",
-        "python",
-        "python3",
-        "torchrun",
-        "deepspeed",
-        "tune",
-        "axolotl",
-        "llamafactory-cli",
-    ];
-    let command = shell::read(text)?;
+    let Launch { launcher, mut command, others } = started::of(text)?;
+    // such variables are for the network, for logs, for downloads
+    let is_of_memory = |name: &str| launch::ALLOCATOR.contains(&name);
+    let is_idle = |setting: &Setting| is_environment(&setting.name) && !is_of_memory(&setting.name);
+    let idle: Vec<String> =
+        command.settings.extract_if(.., |setting| is_idle(setting)).map(|setting| setting.said()).collect();
+    let mut understood = of_launch(launcher, command, base)?;
+    understood.idle.extend(idle);
+    understood.left.extend(others);
+    Some(understood)
+}
+
+/// Whether a name is a variable's of the environment.
+fn is_environment(name: &str) -> bool {
+    name.contains('_') && name.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
+}
+
+/// What a launcher is given.
+fn of_launch(launcher: &str, command: shell::CommandLine, base: &Scenario) -> Option<Understood> {
     let has = |names: &[&str]| command.settings.iter().any(|setting| names.contains(&setting.name.as_str()));
-    let launcher = match command.words.first() {
-        Some(first) => *LAUNCHERS.iter().find(|launcher| first == *launcher)?,
-        // what is given to a command alone
-        None if text.trim_start().starts_with("--") => "python",
-        None => return None,
-    };
     let script = command.words.join(" ").to_ascii_lowercase();
     let trainer = trainer_of_command(&command);
     let (format, parts) = match launcher {
@@ -70,7 +74,8 @@ pub(super) fn of_command(text: &str, base: &Scenario) -> Option<Understood> {
         command.words.iter().filter(|word| [".yaml", ".yml", ".json"].iter().any(|end| word.ends_with(end)));
     let files: Vec<String> = files.cloned().collect();
     // without the file that it names, a command says little: what it leaves out is in there
-    let named = command.settings.iter().find(|setting| setting.name == "config").map(Setting::said);
+    let config = command.settings.iter().find(|setting| setting.name == "config");
+    let named = config.map(Setting::said);
     let is_transformers = has(&ARGUMENTS) || has(&LIKELY_ARGUMENTS) && !usual::is_foreign(&command.settings);
     let is_alone = files.is_empty() && named.is_none();
     if is_alone && launcher.starts_with("python") && trainer.is_none() && !is_transformers {
@@ -83,6 +88,15 @@ pub(super) fn of_command(text: &str, base: &Scenario) -> Option<Understood> {
     let says = is_transformers || has(&["learning_rate", "num_processes", "nproc_per_node", "num_gpus"]);
     if is_alone && !says {
         return None;
+    }
+    if let (Format::Torchtune, Some(config)) = (format, config)
+        && let Some(recipe) = recipes::settings(&setting::text(&config.value))
+    {
+        let over = torchtune::as_in_recipe(command.settings);
+        let is_over = |setting: &Setting| over.iter().any(|other| other.name == setting.name);
+        let mut settings: Vec<Setting> = recipe.into_iter().filter(|setting| !is_over(setting)).collect();
+        settings.extend(over);
+        return Some(understood(format, Reader::new(base.clone(), settings), parts));
     }
     if let Some(file) = files.first().cloned().or(named) {
         let settings = match format {
@@ -102,6 +116,9 @@ pub(super) fn of_command(text: &str, base: &Scenario) -> Option<Understood> {
             if let Some(recipe) = command.words.iter().find(|word| word.starts_with("full_finetune")) {
                 reader.set("method", "full", recipe);
             }
+        }
+        if format == Format::Axolotl {
+            axolotl::overrides(&mut reader);
         }
         reader.leave(&file, "this file says what is trained: read it first, then this command");
         let format = if format == Format::Trl { Format::Accelerate } else { format };

@@ -7,7 +7,7 @@ use super::launch;
 use super::low_rank;
 use super::reader::{Reader, among};
 use super::trainer::{self, PICTURES};
-use crate::scenario::{Method, Sharding, Stack, Task, VisionTower, WeightFormat};
+use crate::scenario::{Method, Sharding, Stack, Task, Tuner, VisionTower, WeightFormat};
 
 const WHY: &str = "LLaMA-Factory's default (0.9.5)";
 const ARGUMENTS: &str = "TrainingArguments' default in transformers 5.17";
@@ -236,8 +236,13 @@ fn method(reader: &mut Reader) {
             let why: Vec<&str> = said.iter().chain(&bits).map(|said| said.said.as_str()).collect();
             reader.set("method", method.slug(), &why.join(", "));
         }
+        ("oft", Some(said)) => {
+            let method = if bits.is_some() { Method::Qlora } else { Method::Lora };
+            reader.set("method", method.slug(), &said.said);
+            reader.set("adapter", Tuner::Oft.slug(), &said.said);
+        }
         (_, None) => reader.assume("method", Method::Lora.slug(), WHY),
-        (_, Some(said)) => reader.keep("method", &said.said, "of methods full and lora are predicted"),
+        (_, Some(said)) => reader.keep("method", &said.said, "of methods full, lora and oft are predicted"),
     }
     if reader.scenario.method == Method::Qlora {
         match bits.filter(|bits| bits.text() == "8") {
@@ -248,10 +253,26 @@ fn method(reader: &mut Reader) {
 }
 
 fn adapters(reader: &mut Reader) {
-    reader.or_assume("lora-rank", &["lora_rank"], "8", WHY);
-    trainer::decomposes(reader, &["use_dora"]);
-    reader.or_assume("lora-dropout", &["lora_dropout"], "0", WHY);
-    match reader.take(&["lora_target"]) {
+    let (dropout, target) = match reader.has_taken("adapter") {
+        // hparams/finetuning_args.py: blocks of 32
+        true => {
+            reader.or_assume("lora-rank", &["oft_block_size"], "32", WHY);
+            if let Some(said) = reader.take(&["oft_rank"]) {
+                match said.number() == Some(0.0) {
+                    true => reader.idle.push(said.said),
+                    false => reader.leave(&said.said, "of OFT the size of its blocks is predicted"),
+                }
+            }
+            ("module_dropout", "oft_target")
+        }
+        false => {
+            reader.or_assume("lora-rank", &["lora_rank"], "8", WHY);
+            trainer::decomposes(reader, &["use_dora"]);
+            ("lora_dropout", "lora_target")
+        }
+    };
+    reader.or_assume("lora-dropout", &[dropout], "0", WHY);
+    match reader.take(&[target]) {
         Some(said) => reader.targets(&said),
         None => reader.assume("lora-targets", "all-linear", WHY),
     }
@@ -271,7 +292,7 @@ fn adapters(reader: &mut Reader) {
     }
 }
 
-/// Weights are loaded in the type that is computed in; those that are trained become float32 but under ZeRO-3 and pure_bf16
+/// Weights are loaded as they were published; those that are trained become float32 but under ZeRO-3 and pure_bf16
 /// (model/adapter.py `init_adapter`).
 fn precision(reader: &mut Reader) {
     let pure = reader.switch(&["pure_bf16"]);
@@ -296,7 +317,15 @@ fn precision(reader: &mut Reader) {
         (.., Some((true, said))) => {
             trainer::autocast_to_float16(reader, &said);
         }
-        _ => reader.assume("precision", "fp32", "neither bf16 nor fp16 is on"),
+        _ if is_full && !zero3 => {
+            let why = "neither bf16 nor fp16 is on: trained weights become float32 (model/adapter.py)";
+            reader.assume("precision", "fp32", why);
+        }
+        // model/loader.py loads with torch_dtype="auto"
+        _ => {
+            let why = "neither bf16 nor fp16 is on: weights as they were published, taken for bfloat16";
+            reader.assume("precision", "bf16", why);
+        }
     }
 }
 

@@ -257,6 +257,19 @@ impl Reader {
         answer.errors().find(|issue| issue.field == key.field).map(|issue| issue.message.clone())
     }
 
+    /// Puts everything back as it was but for the keys that settings have said: the text is put over another, whose defaults are not its own.
+    pub fn keep_what_is_taken(&mut self, before: &Scenario, assumed: Vec<Assumed>) {
+        let read = std::mem::replace(&mut self.scenario, before.clone());
+        for taken in &self.taken {
+            if let Some(key) = Key::find(taken.key) {
+                key.copy(&mut self.scenario, &read);
+            }
+        }
+        self.assumed = assumed;
+        let taken = &self.taken;
+        self.assumed.retain(|assumed| taken.iter().all(|taken| taken.key != assumed.key));
+    }
+
     /// Leaves what a setting says of a key, which has another value for it.
     pub fn replace(&mut self, name: &str, value: &str, said: &str, why: &str) {
         let key = Key::find(name).map(|key| key.name);
@@ -302,7 +315,8 @@ impl Reader {
 
     /// The layers that get adapters, by name or as all of them.
     pub fn targets(&mut self, said: &Said) {
-        let words = said.words();
+        let words: Vec<String> =
+            said.words().into_iter().flat_map(|word| alternatives(&word).unwrap_or(vec![word])).collect();
         let is_all = matches!(&words[..], [word] if ["all-linear", "all_linear", "all", "linear"].contains(&word.as_str()));
         if is_all {
             return self.set("lora-targets", "all-linear", &said.said);
@@ -428,4 +442,14 @@ pub(super) fn among(list: &[&str], name: &str) -> bool {
         Some(start) => name.starts_with(start),
         None => name == *known,
     })
+}
+
+/// The names of layers that the end of an expression over paths stands for: `model.layers.[\d]+.(mlp|self_attn).(up|down|q)_proj`.
+fn alternatives(pattern: &str) -> Option<Vec<String>> {
+    let (path, last) = pattern.rsplit_once('.')?;
+    let (before, rest) = last.split_once('(')?;
+    let (names, after) = rest.trim_end_matches('$').split_once(')')?;
+    let is_name = |name: &str| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    let all: Vec<String> = names.split('|').map(|name| format!("{before}{name}{after}")).collect();
+    (path.contains("layers") && all.iter().all(|name| is_name(name))).then_some(all)
 }

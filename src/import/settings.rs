@@ -239,12 +239,34 @@ pub(super) fn understood(format: Format, mut reader: Reader, parts: Parts) -> Un
     }
     launch::allocator(&mut reader);
     number_of_gpus(&mut reader);
+    model_as_it_was(&mut reader, format);
     saving.follow(&mut reader);
     reader.finish();
     let Reader { scenario, taken, mut assumed, idle, left, .. } = reader;
     // what makes no difference need not be told
     assumed.retain(|assumed| Key::find(assumed.key).is_none_or(|key| key.matters(&scenario)));
     Understood { format, scenario, taken, assumed, idle, left, took: None }
+}
+
+/// Says which model a text is answered for that names none, where such texts do.
+fn model_as_it_was(reader: &mut Reader, format: Format) {
+    let names_one = match format {
+        Format::Python | Format::Unsloth | Format::Trl | Format::Axolotl | Format::LlamaFactory => true,
+        Format::Headroom
+        | Format::Recorded
+        | Format::Model
+        | Format::Torchtune
+        | Format::Megatron
+        | Format::Accelerate
+        | Format::DeepSpeed
+        | Format::TrainerToml
+        | Format::Usual => false,
+    };
+    let is_left = reader.left.iter().any(|left| left.key == Some("model"));
+    if let Some(key) = Key::find("model").filter(|_| names_one && !is_left) {
+        let own = key.write(&reader.scenario);
+        reader.assume("model", &own, "the text names none that is read: as it was");
+    }
 }
 
 /// Says that a text shares the work among GPUs and not among how many: that is often in the command that starts it.

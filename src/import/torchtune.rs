@@ -4,7 +4,6 @@ use super::names::TORCHTUNE;
 use super::reader::{Reader, Said, among};
 use super::syntax::setting::Setting;
 use super::trainer;
-use crate::scenario::keys::Key;
 use crate::scenario::{ModelChoice, Stack};
 
 const WHY: &str = "torchtune's default (0.6.1)";
@@ -37,6 +36,8 @@ const IDLE: &[&str] = &[
     "batch_size_val",
     "run_val*",
     "fsdp_sharding_strategy",
+    // recipes read fsdp_cpu_offload
+    "fsdp.cpu_offload",
     "clip_grad_norm",
     "rdzv*",
 ];
@@ -105,15 +106,7 @@ pub(super) fn overrides(reader: &mut Reader) {
     }
     recipe(reader);
     // of what the recipe says nothing is known
-    let read = std::mem::replace(&mut reader.scenario, before);
-    for taken in &reader.taken {
-        if let Some(key) = Key::find(taken.key) {
-            key.copy(&mut reader.scenario, &read);
-        }
-    }
-    reader.assumed = assumed;
-    let has_taken = |key: &str| reader.taken.iter().any(|taken| taken.key == key);
-    reader.assumed.retain(|assumed| !has_taken(assumed.key));
+    reader.keep_what_is_taken(&before, assumed);
 }
 
 /// What a recipe says beside its model and its optimizer.
@@ -176,7 +169,12 @@ fn recipe(reader: &mut Reader) {
         None => reader.quietly("loss", "standard"),
     }
     reader.quietly("attention", "sdpa");
+    let divides = reader.named(&["tensor_parallel_dim"]).iter().any(|said| said.number() != Some(1.0));
     gpus(reader);
+    if !divides {
+        let plan = reader.take(&["tensor_parallel_plan._component_"]);
+        reader.idle.extend(plan.map(|said| said.said));
+    }
     for (names, why) in REFUSED {
         reader.refuse(names, why);
     }

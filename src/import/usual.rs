@@ -11,7 +11,7 @@ use crate::scenario::keys::Key;
 use crate::scenario::{Method, Precision, Task, WeightFormat};
 
 /// A key and what it is called elsewhere; its value is read as it stands.
-const NUMBERS: [(&str, &[&str]); 6] = [
+const NUMBERS: [(&str, &[&str]); 7] = [
     (
         "batch-size",
         &[
@@ -50,6 +50,7 @@ const NUMBERS: [(&str, &[&str]); 6] = [
         ],
     ),
     ("lora-rank", &["lora_r", "lora_rank", "lora.r", "lora.rank"]),
+    ("lora-dropout", &["lora_dropout", "lora.dropout"]),
     ("gpus", &["num_gpus", "n_gpus", "gpus", "num_processes", "nproc_per_node", "world_size"]),
     ("new-tokens", &["max_new_tokens", "new_tokens"]),
 ];
@@ -70,7 +71,9 @@ const TARGETS: &[&str] = &["lora_target_modules", "target_modules", "lora.target
 const FLASH: &[&str] = &["use_flash_attention_2", "use_flash_attention", "flash_attention", "use_flash_attn"];
 const KERNEL: &[&str] = &["attn_implementation", "attention_implementation"];
 const PRECISION: &[&str] = &["precision", "mixed_precision", "dtype", "torch_dtype", "bf16", "fp16"];
-const METHOD: &[&str] = &["method", "use_qlora", "qlora", "load_in_4bit", "use_lora", "lora", "use_peft"];
+const METHOD: &[&str] = &["method", "use_lora", "lora", "use_peft"];
+const FOUR_BITS: &[&str] = &["use_qlora", "qlora", "load_in_4bit", "use_4bit"];
+const EIGHT_BITS: &[&str] = &["load_in_8bit", "use_8bit"];
 const MODE: &[&str] = &["mode"];
 const ANSWERS: [&str; 2] = ["num_generations", "max_completion_length"];
 const CACHE: &[&str] = &["no_kv_cache", "use_kv_cache", "kv_cache"];
@@ -88,6 +91,8 @@ pub(super) fn words(settings: &[Setting]) -> usize {
         KERNEL,
         PRECISION,
         METHOD,
+        FOUR_BITS,
+        EIGHT_BITS,
         MODE,
         &ANSWERS,
         CACHE,
@@ -293,7 +298,8 @@ fn method(reader: &mut Reader) {
     if let Some(said) = reader.take(&["method"]) {
         reader.set("method", &said.text().to_ascii_lowercase(), &said.said);
     }
-    let four_bits = reader.switch(&["use_qlora", "qlora", "load_in_4bit"]);
+    let four_bits = reader.switch(FOUR_BITS);
+    let eight_bits = reader.switch(EIGHT_BITS).filter(|(on, _)| *on);
     let adapters = reader.switch(&["use_lora", "lora", "use_peft"]);
     let (found, other) = match (four_bits, adapters) {
         (Some((true, said)), other) => (Some((Method::Qlora, said)), other),
@@ -310,6 +316,10 @@ fn method(reader: &mut Reader) {
             reader.leave(&said, &format!("{first} says that there are adapters"));
         }
         (_, other) => reader.idle.extend(other.map(|(_, said)| said)),
+    }
+    if let Some((_, said)) = eight_bits {
+        reader.set("method", Method::Qlora.slug(), &said);
+        reader.set("weight-format", WeightFormat::Int8.slug(), &said);
     }
 }
 

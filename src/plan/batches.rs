@@ -42,8 +42,6 @@ pub struct BatchRow {
     pub memory: Bytes,
     /// How it does; nothing where not even one sequence runs.
     pub reached: Result<Option<Reached>, Issue>,
-    /// What the run takes there whatever its micro-batch, and what sequences add; none where that has no answer.
-    pub per_sequence: Option<PerSequence>,
 }
 
 /// The largest micro-batch on the scenario's card and the accumulation with which a step sees `target` sequences on all GPUs;
@@ -69,17 +67,18 @@ pub fn reach(scenario: &Scenario, target: u64) -> Result<Option<Reached>, Issue>
     };
     let each = target.max(1).div_ceil(copies(scenario));
     let mut reached = in_passes(scenario, each, &largest);
-    // while the next pass runs the gradients of those before it are there
+    // fewer at a time take passes, and while the next one runs the gradients of those before it are there
     let passes = Scenario { accumulation: reached.accumulation.max(2), ..scenario.clone() };
-    if !reached.verdict.holds() && reached.accumulation > 1 {
+    if !reached.verdict.holds() {
         let (architecture, gpu) = (scenario.architecture()?, scenario.gpu()?);
         let on = |gpu: &Gpu| largest_batch(&architecture, &passes, gpu);
         let fewer = match on(&less_doubt(&architecture, scenario, gpu.clone()))? {
             None => on(&gpu)?,
             sure => sure,
         };
-        if let Some(fewer) = fewer {
-            reached = in_passes(scenario, each, &fewer);
+        let fewer = fewer.map(|fewer| in_passes(scenario, each, &fewer));
+        if let Some(fewer) = fewer.filter(|fewer| fewer.verdict.holds() || reached.accumulation > 1) {
+            reached = fewer;
         }
     }
     Ok(Some(Reached { largest: largest.number, ..reached }))
@@ -213,7 +212,6 @@ pub fn batch_row(scenario: &Scenario, target: u64) -> Result<BatchRow, Issue> {
         name: gpu.name.to_string(),
         memory: gpu.memory,
         reached: reach(scenario, target),
-        per_sequence: PerSequence::of(scenario),
     })
 }
 
@@ -245,6 +243,16 @@ mod tests {
         // two sequences at a time would not, and one does where the allocator joins its pieces
         let link = "m=Qwen/Qwen3-30B-A3B&method=lora&gpu=h100-sxm-80gb";
         assert_eq!(reached(link, 64), (1, Verdict::Fits));
+    }
+
+    #[test]
+    fn what_is_close_at_once_is_reached_otherwise() {
+        let link = "m=Qwen/Qwen2.5-7B&method=lora&gpu=a100-sxm-80gb";
+        let scenario = crate::share::decode(link).scenarios.remove(0);
+        let at_once = Answer::of(Scenario { batch: 16, ..scenario.clone() });
+        assert_eq!(at_once.verdict(), Some(Verdict::Close));
+        let reached = reach(&scenario, 16).unwrap().expect("one sequence runs");
+        assert!(reached.verdict.holds() && reached.effective == 16, "{reached:?}");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod answer;
 mod batches;
+mod bracket;
 mod cards;
 mod cell;
 mod contexts;

@@ -35,8 +35,11 @@ impl Scenario {
 
     /// The error with which the run would stop, however much memory there is.
     pub(crate) fn stop(&self) -> Option<Issue> {
-        without_answer(self).or_else(|| scaled_bfloat16(self)).or_else(|| kernels::too_old(self)).or_else(
-            || {
+        without_answer(self)
+            .or_else(|| scaled_bfloat16(self))
+            .or_else(|| half_under_unsloth(self))
+            .or_else(|| kernels::too_old(self))
+            .or_else(|| {
                 let architecture = self.architecture().ok()?;
                 let positions = lacks_positions(&architecture, self)
                     .then(|| beyond_positions(&architecture, self))
@@ -45,8 +48,7 @@ impl Scenario {
                     .or_else(|| cluster::recomputed_otherwise(self, &architecture))
                     .or_else(|| shared_graph(&architecture, self))
                     .or_else(|| colocated::without_room(self, &architecture))
-            },
-        )
+            })
     }
 }
 
@@ -260,6 +262,18 @@ fn scaled_bfloat16(scenario: &Scenario) -> Option<Issue> {
         }
     };
     stops.then(|| Issue::warning(Field::Precision, message).with_fix(fix))
+}
+
+/// Unsloth loads in float16 on a card without bfloat16, whatever type it is asked for (`unsloth/models/llama.py`), and its trainers refuse
+/// `bf16=True` then (`unsloth/models/rl.py`).
+fn half_under_unsloth(scenario: &Scenario) -> Option<Issue> {
+    let stops = scenario.stack == Stack::Unsloth
+        && scenario.task.trains()
+        && scenario.method.has_adapters()
+        && scenario.emulates_bfloat16();
+    let message = "Unsloth loads in float16 on a card without bfloat16 and stops where it is asked to train in bf16 (\"Model is in float16 precision but \
+                   you want to use bfloat16 precision\")";
+    stops.then(|| Issue::warning(Field::Precision, message).with_fix("choose fp16"))
 }
 
 /// Reentrant checkpoints of DeBERTa, each of which goes backward by itself through the norm of the relative positions, which all of its

@@ -45,6 +45,17 @@ test("every change has its row, and takes effect", async ({ headroom, page }) =>
   await expect(headroom.verdict).toContainText("to spare");
 });
 
+test("a phone shows what a change costs in time and leaves needed, too", async ({ headroom, page }) => {
+  await page.setViewportSize({ width: 390, height: 844 });
+  await headroom.open(`${SMALL}&view=plan`);
+  const table = page.getByRole("table", { name: "Changes that save memory" });
+  const row = table.locator("tbody tr", { hasText: "Micro-batch" }).or(table.locator("tbody tr", { hasText: "Sequence length" }));
+  await expect(row.first().getByText(/needs [\d.]+ GiB/)).toBeVisible();
+  await expect(table.getByText(/ % time/).first()).toBeVisible();
+  const [wide, screen] = await table.evaluate((it) => [it.scrollWidth, document.documentElement.clientWidth]);
+  expect(wide).toBeLessThanOrEqual(screen);
+});
+
 test("every use of the room is in the view Plan", async ({ headroom, page }) => {
   await headroom.open("#v=1&view=plan");
   const rows = page.getByRole("table", { name: "What the room is good for" }).locator("tbody tr");

@@ -210,7 +210,7 @@ fn layers_and_copies_are_read_from_a_mesh() {
 #[test]
 fn what_tune_run_overrides_is_read() {
     let understood = read(
-        "tune run lora_finetune_single_device --config llama3_1/8B_lora_single_device batch_size=4 gradient_accumulation_steps=2 \
+        "tune run lora_finetune_single_device --config my_recipe.yaml batch_size=4 gradient_accumulation_steps=2 \
          tokenizer.max_seq_len=1536 dataset.packed=True enable_activation_checkpointing=True \
          optimizer=bitsandbytes.optim.PagedAdamW8bit model.lora_rank=32 compile=True epochs=3 metric_logger.log_dir=/tmp/x",
     );

@@ -69,7 +69,10 @@ pub(super) fn precision(reader: &mut Reader, parts: Parts) {
     let computes = match (is_on(&bf16), is_on(&fp16)) {
         (true, _) => Some(Element::Bf16),
         (false, true) => Some(Element::Fp16),
-        (false, false) if parts.has_trls_defaults() && bf16.is_none() => Some(Element::Bf16),
+        // Unsloth's trainers switch on what the card computes in (unsloth/models/rl.py)
+        (false, false) if parts.has_trls_defaults() && bf16.is_none() => {
+            Some(if parts.unsloth { card } else { Element::Bf16 })
+        }
         // FSDP2's policy of the type that the weights have is none
         (false, false) => own.as_ref().and_then(|own| element_type(&own.text())).filter(|element| {
             own.as_ref().is_none_or(|own| !own.said.contains("Policy")) || *element != weights

@@ -35,6 +35,84 @@ pub(in crate::import) fn read(text: &str) -> Option<Script> {
     Some(Script { settings: settings_of(&pieces), program: program_of(&pieces), variables, branches })
 }
 
+/// The commands of a script one after the other, each in its words with variables' values in their places, and the variables that are
+/// exported or set for a command alone before its words: `NAME=value`. `None` where quotes do not close.
+pub(in crate::import) fn lines(text: &str) -> Option<Vec<Vec<String>>> {
+    let words = shlex::split(&commands(&text.replace("\r\n", "\n")))?;
+    let mut reading = Reading::default();
+    let mut arrays: HashMap<String, Vec<String>> = HashMap::new();
+    let mut open: Option<String> = None;
+    let mut exported = Vec::new();
+    let (mut out, mut line) = (Vec::new(), Vec::new());
+    for word in &words {
+        if let Some(name) = &open {
+            let name = name.clone();
+            open = element(&mut arrays, name, word, &reading);
+        } else if word == END {
+            out.extend(command_of(&mut reading, std::mem::take(&mut line), &mut exported));
+        } else if let Some((name, first)) = word.split_once("=(").filter(|_| line.is_empty()) {
+            open = element(&mut arrays, name.trim_end_matches('+').to_owned(), first, &reading);
+        } else if let Some(array) = array_of(word).and_then(|name| arrays.get(name)) {
+            line.extend(array.iter().cloned());
+        } else {
+            line.push(word.clone());
+        }
+    }
+    out.extend(command_of(&mut reading, line, &mut exported));
+    for line in &mut out {
+        line.splice(0..0, exported.iter().cloned());
+    }
+    Some(out)
+}
+
+/// Adds a word to an array; its name as long as it goes on.
+fn element(
+    arrays: &mut HashMap<String, Vec<String>>,
+    name: String,
+    word: &str,
+    reading: &Reading,
+) -> Option<String> {
+    let (word, closes) = word.strip_suffix(')').map_or((word, false), |word| (word, true));
+    let array = arrays.entry(name.clone()).or_default();
+    if !word.is_empty() && word != END {
+        array.push(reading.expanded(word));
+    }
+    (!closes).then_some(name)
+}
+
+/// The array whose words stand where `${ARGS[@]}` does.
+fn array_of(word: &str) -> Option<&str> {
+    word.strip_prefix("${")?.strip_suffix("[@]}")
+}
+
+/// A command with variables' values in its words; none where it sets variables alone.
+fn command_of(reading: &mut Reading, line: Vec<String>, exported: &mut Vec<String>) -> Option<Vec<String>> {
+    let exports = line.first().is_some_and(|word| word == "export");
+    let set = line.iter().skip(usize::from(exports));
+    let set = set.take_while(|word| word.split_once('=').is_some_and(|(name, _)| is_variable(name))).count();
+    let is_alone = usize::from(exports) + set == line.len();
+    if !exports && !is_alone {
+        let mut words = Vec::new();
+        for word in &line {
+            let value = reading.expanded(word);
+            // a variable that is several words stands without quotes
+            match word.starts_with('$') && value.starts_with("--") {
+                true => words.extend(shlex::split(&value)?),
+                false => words.push(value),
+            }
+        }
+        return Some(words);
+    }
+    for (name, value) in line.iter().filter_map(|word| word.split_once('=')) {
+        let value = reading.expanded(value);
+        if exports {
+            exported.push(format!("{name}={value}"));
+        }
+        reading.known.insert(name.to_owned(), value);
+    }
+    None
+}
+
 /// The text without its comments and documents, a line where a command goes over several, and [`END`] where one ends.
 fn commands(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
@@ -310,6 +388,26 @@ mod tests {
             "g: a; b",
         ];
         assert_eq!(said(text), wanted);
+    }
+
+    #[test]
+    fn the_commands_of_a_script_have_its_values() {
+        let text = "#!/bin/bash\nset -x\nexport WANDB_PROJECT=x\nMODEL=Qwen/Qwen3-4B\nARGS=(\n  --bf16\n  --rank ${RANK:-8}\n)\nMORE=\"--a 1 --b 2\"\n\
+                    # no command\ncd /work && CUDA_VISIBLE_DEVICES=0,1 accelerate launch \\\n  train.py --model $MODEL \"${ARGS[@]}\" $MORE";
+        let lines = lines(text).expect("its quotes close");
+        let said: Vec<_> = lines.iter().map(|line| line.join(" ")).collect();
+        assert_eq!(
+            said,
+            [
+                "WANDB_PROJECT=x set -x",
+                "WANDB_PROJECT=x cd /work",
+                "WANDB_PROJECT=x CUDA_VISIBLE_DEVICES=0,1 accelerate launch train.py --model Qwen/Qwen3-4B --bf16 --rank 8 --a 1 --b 2",
+            ]
+        );
+        assert_eq!(super::lines("a 'quote"), None);
+        for odd in ["A=(", ")", "A=()", "export", "export A", "${A[@]}", "A=1", "$A $B", "\u{1}"] {
+            drop(super::lines(odd));
+        }
     }
 
     #[test]

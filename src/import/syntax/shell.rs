@@ -18,8 +18,13 @@ pub(in crate::import) fn read(text: &str) -> Option<CommandLine> {
     let joined = text.replace("\r\n", "\n").replace("\\\n", " ");
     let lines = joined.lines().map(|line| line.trim_start().trim_start_matches(['!', '$', '%']).trim());
     let text = lines.filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join("\n");
+    shlex::split(&text).map(of_words)
+}
+
+/// A command line of its words.
+pub(in crate::import) fn of_words(words: Vec<String>) -> CommandLine {
     let mut command = CommandLine { words: Vec::new(), settings: Vec::new() };
-    let mut words = shlex::split(&text)?.into_iter().peekable();
+    let mut words = words.into_iter().peekable();
     let setting = |name: &str, value| Setting { of: String::new(), name: name.replace('-', "_"), value };
     while let Some(word) = words.next() {
         if let Some(name) = word.strip_prefix("--").or_else(|| short_option(&word)) {
@@ -46,7 +51,7 @@ pub(in crate::import) fn read(text: &str) -> Option<CommandLine> {
             command.words.push(word);
         }
     }
-    Some(command)
+    command
 }
 
 /// The value of an override, which may be a list: `model.lora_attn_modules=[q_proj,v_proj]`.

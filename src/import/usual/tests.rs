@@ -196,3 +196,21 @@ fn tasks_of_guides_bring_their_defaults() {
         assert!(answer.memory.is_some(), "{text}: {:?}", answer.issues);
     }
 }
+
+/// Blocks of the guides of one argument, and of what people write beside.
+#[test]
+fn a_single_word_of_a_known_class_is_read() {
+    let read = |text: &str| import(text, &Scenario::default()).expect(text).scenario;
+    let off = Scenario { checkpointing: crate::scenario::Checkpointing::Off, ..Scenario::default() };
+    let text = "config = TrainingConfig(\n    gradient_checkpointing=True,\n)";
+    assert_ne!(import(text, &off).expect(text).scenario.checkpointing, off.checkpointing);
+    let four = read(
+        "from x import AgentConfig\nconfig = AgentConfig(use_8bit=True)\nconfig = AgentConfig(use_4bit=True)",
+    );
+    assert_eq!((four.method, four.quantization.format), (Method::Qlora, WeightFormat::Nf4));
+    let eight = read("config = AgentConfig(use_8bit=True)");
+    assert_eq!((eight.method, eight.quantization.format), (Method::Qlora, WeightFormat::Int8));
+    let dropout = read("TrainingConfig(use_lora=True, lora_dropout=0.05)");
+    assert_ne!(dropout.lora.dropout, Scenario::default().lora.dropout);
+    assert!(import("Settings(bf16=True)", &Scenario::default()).is_err());
+}

@@ -101,12 +101,18 @@ static IDS: LazyLock<HashMap<String, usize>> = LazyLock::new(|| {
     ids
 });
 
-/// [`bare`] names with the index of their entry: of several with one name, the most popular.
+/// [`bare`] names with the index of their entry: of several with one name, the most popular; then those of the same shape, whatever
+/// organisation has them.
 static BARE: LazyLock<HashMap<String, usize>> = LazyLock::new(|| {
     let mut names = HashMap::new();
     for (index, entry) in entries().iter().enumerate() {
         for name in [bare(entry.id), bare(last_part(entry.id))] {
             names.entry(name).or_insert(index);
+        }
+    }
+    for (alias, id) in aliases() {
+        if let Some(index) = IDS.get(&id.to_ascii_lowercase()) {
+            names.entry(bare(last_part(alias))).or_insert(*index);
         }
     }
     names
@@ -164,6 +170,11 @@ mod tests {
             ("meta-llama/Llama-3.2-1B", "meta-llama/Llama-3.2-1B-Instruct"),
         ] {
             assert_eq!(find(asked).map(|entry| entry.id), Some(id), "{asked}");
+        }
+        for (alias, id) in aliases() {
+            let parameters =
+                |id: &str| find(id).and_then(|entry| entry.architecture().ok()).map(|one| one.parameters());
+            assert_eq!(parameters(last_part(alias)), parameters(id), "{alias}");
         }
         assert!(find("mistralai/Mistral-7B-v0.9").is_none());
         assert!(find("google-bert/bert-cased").is_none(), "a base encoder is one of that size");

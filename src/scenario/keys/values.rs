@@ -185,9 +185,15 @@ pub(super) fn set_gpu(scenario: &mut Scenario, text: &str) -> Result<(), Invalid
         set_gpu(scenario, one)?;
         scenario.cluster.set_gpus(count);
     } else if text.starts_with(|c: char| c.is_ascii_digit() || c == '.' || c == '-') {
-        let memory = match text.parse::<u64>() {
-            Ok(bytes) if bytes >= LEAST_BARE_BYTES => Bytes(bytes),
-            _ => text.parse::<Bytes>()?,
+        let memory = match (text.parse::<u64>(), text.parse::<Bytes>()) {
+            (Ok(bytes), _) if bytes >= LEAST_BARE_BYTES => Bytes(bytes),
+            (_, Ok(memory)) => memory,
+            // 4090, 1080ti
+            (_, Err(why)) => {
+                let gpu = spelled(text).ok_or(why)?;
+                scenario.gpu = GpuChoice::Catalogue(gpu.slug.to_string());
+                return Ok(());
+            }
         };
         if memory == Bytes::ZERO {
             return Err(InvalidValue::new("a card has more memory than none"));

@@ -8,7 +8,8 @@
 use std::ops::Range;
 
 use super::derivative::{Derivative, validate};
-use super::{Edge, Frame, Grad, INPUTS, Node, Repeated, Saved};
+use super::saved::Saved;
+use super::{Edge, Frame, Grad, INPUTS, Node, Repeated};
 use crate::memory::Category;
 use crate::step::heap::{NOTHING, Repeat, StorageId};
 use crate::step::machine::{Machine, State};

@@ -18,6 +18,8 @@ pub struct Cell {
     pub sorted_as: Option<f64>,
     /// What it says more quietly.
     pub small: String,
+    /// What stands below it on a phone, and has a column of its own elsewhere.
+    pub narrow: String,
     /// What is said of it where it is pointed at or pressed; of a button, what it does.
     pub hint: String,
     /// Its class in the style sheet.
@@ -183,7 +185,7 @@ fn cell((number, cell): (usize, Cell), row: &str) -> impl IntoView + use<> {
 
 /// `id` begins the ids of what is said of it.
 fn content(cell: Cell, button: &'static str, id: &str) -> impl IntoView + use<> {
-    let Cell { text, small, hint, act, href, .. } = cell;
+    let Cell { text, small, narrow, hint, act, href, .. } = cell;
     let away = (!href.is_empty()).then(|| {
         view! {
             " "
@@ -199,7 +201,8 @@ fn content(cell: Cell, button: &'static str, id: &str) -> impl IntoView + use<> 
                 true => view! { <span>{text}</span> }.into_any(),
                 false => meaning(format!("{id}-means"), &text, &hint, None).into_any(),
             };
-            Either::Left(view! { {said} {small} {away} })
+            let narrow = (!narrow.is_empty()).then(|| view! { " " <small class="narrow">{narrow}</small> });
+            Either::Left(view! { {said} {small} {narrow} {away} })
         }
         Some(act) => {
             let title = (!hint.is_empty()).then(|| hint.clone());

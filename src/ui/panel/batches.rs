@@ -5,7 +5,7 @@ use leptos::prelude::*;
 use super::document::Grounds;
 use super::need::open;
 use super::rows::{pieces, summed_up};
-use crate::plan::{BatchRow, on_usual_cards, passes_in_words};
+use crate::plan::{BatchRow, PerSequence, on_usual_cards, passes_in_words};
 use crate::scenario::Scenario;
 use crate::ui::asked::Listed;
 use crate::ui::behind::Behind;
@@ -53,9 +53,11 @@ pub fn Batches() -> impl IntoView {
             rows.map(|(index, row)| in_words(state, row, index == 0, unit)).collect::<Vec<_>>()
         })
     });
+    let split = Memo::new(move |_| PerSequence::of(&base()));
     let told = move || {
         let unit = state.unit();
-        let own = found.heard.with(|heard| Some(gist(heard.first()?.as_ref()?.as_ref().ok()?, unit)));
+        let own =
+            found.heard.with(|heard| Some(gist(heard.first()?.as_ref()?.as_ref().ok()?, split.get(), unit)));
         own.unwrap_or_else(|| {
             summed_up(found.busy, found.stopped, &found.looking("Looking at every card"), String::new)
         })
@@ -102,7 +104,7 @@ pub fn Batches() -> impl IntoView {
 }
 
 /// How the scenario's own card does it, and what a sequence adds.
-fn gist(row: &BatchRow, unit: Unit) -> String {
+fn gist(row: &BatchRow, split: Option<PerSequence>, unit: Unit) -> String {
     let reached = match &row.reached {
         Ok(Some(reached)) => format!(
             "The {} runs up to {} at once at best: a micro-batch of {} in {} reaches {}.",
@@ -115,8 +117,7 @@ fn gist(row: &BatchRow, unit: Unit) -> String {
         Ok(None) => format!("Not even one sequence runs on the {}.", row.name),
         Err(issue) => return format!("No answer: {issue}."),
     };
-    let split =
-        row.per_sequence.map(|split| format!(" It takes {}.", split.in_words(|bytes| unit.amount(bytes))));
+    let split = split.map(|split| format!(" It takes {}.", split.in_words(|bytes| unit.amount(bytes))));
     reached + &split.unwrap_or_default()
 }
 
@@ -172,7 +173,7 @@ mod tests {
     #[test]
     fn a_card_says_how_it_reaches_the_batch() {
         let row = batch_row(&Scenario::default(), 32).expect("a card");
-        let said = gist(&row, Unit::Binary);
+        let said = gist(&row, PerSequence::of(&Scenario::default()), Unit::Binary);
         assert!(said.starts_with("The ") && said.contains(" reaches 32. It takes "), "{said}");
         assert!(said.ends_with(" for each sequence."), "{said}");
         Owner::new().with(|| {

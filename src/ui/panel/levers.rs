@@ -352,14 +352,23 @@ fn costs(cost: Cost) -> &'static str {
 fn rows(state: State, found: &Found, unit: Unit) -> Vec<Row> {
     let row = |lever: &Lever| {
         let less = found.needed.0 as f64 - lever.needed.0 as f64;
+        let (slower, needed) = (lever.slower_in_words(), lever.needed_in_words(|bytes| unit.amount(bytes)));
+        let time = lever.slower.map_or_else(String::new, |_| format!("{slower} time"));
         Row {
             fit: lever.verdict.slug(),
             head: opening(state, &lever.changes, &lever.scenario),
             cells: vec![
-                Cell { class: "words", ..Cell::amount(lever.cost.label(), f64::from(lever.cost as u8)) },
-                Cell { sorted_as: lever.slower, ..Cell::of(lever.slower_in_words()) },
-                Cell::amount(saved(state, lever, found, unit), less),
-                Cell::amount(lever.needed_in_words(|bytes| unit.amount(bytes)), lever.needed.0 as f64),
+                Cell {
+                    class: "words",
+                    narrow: time,
+                    ..Cell::amount(lever.cost.label(), f64::from(lever.cost as u8))
+                },
+                Cell { sorted_as: lever.slower, ..Cell::of(slower) },
+                Cell {
+                    narrow: format!("needs {needed}"),
+                    ..Cell::amount(saved(state, lever, found, unit), less)
+                },
+                Cell::amount(needed, lever.needed.0 as f64),
                 Cell::amount(lever.verdict.label(), f64::from(lever.verdict as u8)),
             ],
             ..Row::default()
