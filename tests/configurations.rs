@@ -350,6 +350,8 @@ fn torchtunes_distributed_recipes_are_written() {
         }
         let command = format!("tune run --nproc_per_node 4 {}_finetune_distributed", lines[1]);
         assert!(file.text.contains(&command), "{}", file.text);
+        // as recipes/configs/llama3_1/8B_full.yaml has them
+        assert!(file.text.contains("max_filename: \"00004\""), "{}", file.text);
         let read = import::read(&file.text, &Scenario::default()).unwrap().scenario;
         let memory = estimate(&scenario).memory;
         assert!(memory.is_some() && memory == estimate(&read).memory);

@@ -10,6 +10,38 @@ use crate::scenario::{
     Precision, ShardedLayers, Stack, StepTime,
 };
 
+const SAFETENSORS: &str = "model-{}-of-{}.safetensors";
+const PYTORCH: &str = "pytorch_model-{}-of-{}.bin";
+
+/// Into how many files the weights are cut that the recipes of these models download (torchtune 0.6.1, recipes/configs); of others there
+/// is one file, or no recipe says.
+const FILES: [(&str, &str, usize); 24] = [
+    ("code_llama2_7b", PYTORCH, 3),
+    ("gemma_2b", SAFETENSORS, 2),
+    ("gemma_7b", SAFETENSORS, 4),
+    ("gemma2_27b", SAFETENSORS, 24),
+    ("gemma2_2b", SAFETENSORS, 3),
+    ("gemma2_9b", SAFETENSORS, 8),
+    ("llama2_13b", PYTORCH, 3),
+    ("llama2_70b", PYTORCH, 15),
+    ("llama2_7b", PYTORCH, 2),
+    ("llama3_70b", SAFETENSORS, 30),
+    ("llama3_1_405b", SAFETENSORS, 191),
+    ("llama3_1_70b", SAFETENSORS, 30),
+    ("llama3_1_8b", SAFETENSORS, 4),
+    ("llama3_2_3b", SAFETENSORS, 2),
+    ("llama3_3_70b", SAFETENSORS, 30),
+    ("mistral_7b", PYTORCH, 2),
+    ("phi3_mini", SAFETENSORS, 2),
+    ("phi4_14b", SAFETENSORS, 6),
+    ("qwen2_7b", SAFETENSORS, 4),
+    ("qwen2_5_14b_instruct", SAFETENSORS, 8),
+    ("qwen2_5_32b_instruct", SAFETENSORS, 17),
+    ("qwen2_5_3b", SAFETENSORS, 2),
+    ("qwen2_5_72b_instruct", SAFETENSORS, 37),
+    ("qwen2_5_7b_instruct", SAFETENSORS, 4),
+];
+
 pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
     let scenario = run.scenario;
     if scenario.stack != Stack::Torchtune {
@@ -54,11 +86,21 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
         }
         lines.set("max_seq_len", scenario.sequence);
     });
-    lines.about("name all files of the weights that were downloaded");
+    let known = FILES.iter().find(|(of, ..)| *of == name);
+    lines.about(match known {
+        Some(_) => "the files of the weights, as torchtune's recipe of this model has them",
+        None => "name all files of the weights that were downloaded",
+    });
     lines.table("checkpointer", |lines| {
         lines.set("_component_", "torchtune.training.FullModelHFCheckpointer");
         lines.text("checkpoint_dir", &directory);
-        lines.list("checkpoint_files", &["model.safetensors"]);
+        match known {
+            Some((_, format, files)) => lines.table("checkpoint_files", |lines| {
+                lines.set("filename_format", format);
+                lines.set("max_filename", format_args!("\"{files:05}\""));
+            }),
+            None => lines.list("checkpoint_files", &["model.safetensors"]),
+        }
         lines.set("recipe_checkpoint", "null");
         lines.set("output_dir", "${output_dir}");
         lines.set("model_type", model_type(family));
