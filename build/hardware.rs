@@ -28,11 +28,16 @@ const OF_CARDS: [&str; 14] = [
 const OF_MACHINES: [&str; 6] =
     ["provider", "instance", "gpu_slug", "gpu_count", "price_usd_per_hour", "price_date"];
 
-/// Writes `gpus.tsv` and `machines.tsv` into the folder.
+/// What is kept of the machines whose RAM is known, in this order; `src/hardware/hosts.rs` reads it in the same.
+const OF_HOSTS: [&str; 5] = ["provider", "instance", "gpu_slug", "gpu_count", "host_ram_gib"];
+
+/// Writes `gpus.tsv`, `machines.tsv` and `hosts.tsv` into the folder.
 pub fn pack(out: &Path) {
     write(out, "gpus.tsv", &columns("data/gpus.csv", OF_CARDS, |_| true));
     let has_price = |row: &[String; 6]| !row[4].is_empty();
     write(out, "machines.tsv", &columns("data/instances.csv", OF_MACHINES, has_price));
+    let has_ram = |row: &[String; 5]| !row[4].is_empty();
+    write(out, "hosts.tsv", &columns("data/instances.csv", OF_HOSTS, has_ram));
 }
 
 /// Some columns of the rows that are wanted.

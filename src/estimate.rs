@@ -8,7 +8,7 @@ use crate::model::blocks::{Block, FeedForward};
 use crate::model::modeling::quantised_experts_before_5;
 use crate::scenario::software::{Quantiser, Software};
 use crate::scenario::{
-    Evaluation, LossKernel, Merges, Quantization, Scenario, Stack, Task, Tuner, WeightFormat, WrappedBy,
+    Evaluation, HostNeed, LossKernel, Merges, Quantization, Scenario, Stack, Task, Tuner, WeightFormat,
 };
 use crate::step;
 use crate::units::{Bytes, grouped};
@@ -83,8 +83,9 @@ pub(crate) fn estimate_within(scenario: &Scenario, room: Bytes) -> Result<Estima
 pub(crate) fn in_cpu_memory(scenario: &Scenario, memory: &Memory, parameters: u64) -> Vec<Issue> {
     let mut notes = Vec::from_iter(offloaded(memory.offloaded));
     notes.extend(on_host(memory.on_host, scenario));
-    notes.extend(spikes(scenario, memory.host, parameters));
+    notes.extend(spikes(scenario, memory, parameters));
     notes.extend(read_by_each(scenario, parameters));
+    notes.extend(on_a_machine(scenario, scenario.host(memory, parameters)));
     notes
 }
 
@@ -154,16 +155,12 @@ fn quantised(quantization: Quantization, elements: u64) -> Bytes {
     }
 }
 
-/// Bytes of the CPU's memory for an evaluation's logits: of texts that are classified it is a number for each class, which is nothing.
-pub(crate) fn evaluated_on_host(scenario: &Scenario, host: HostSpikes) -> Bytes {
-    if scenario.task == Task::Classify { Bytes::ZERO } else { host.evaluation }
-}
-
 /// What saving, merging and an evaluation take of the CPU's memory.
-fn spikes(scenario: &Scenario, host: HostSpikes, parameters: u64) -> Vec<Issue> {
+fn spikes(scenario: &Scenario, memory: &Memory, parameters: u64) -> Vec<Issue> {
+    let host = memory.host;
     let note = |field, message| Issue::new(Severity::Note, field, message);
     let mut notes = Vec::new();
-    let evaluated = evaluated_on_host(scenario, host);
+    let evaluated = scenario.evaluated_on_host(memory);
     if evaluated > Bytes::ZERO {
         let Evaluation { batches, accumulation, .. } = scenario.evaluation;
         let when = match accumulation {
@@ -245,14 +242,55 @@ fn is_merged_as_compared(scenario: &Scenario) -> bool {
 fn read_by_each(scenario: &Scenario, parameters: u64) -> Option<Issue> {
     let each = scenario.loaded_by_each(parameters)?;
     let gpus = scenario.cluster.gpus;
-    let by_accelerate = scenario.stack == Stack::Trl || scenario.wrapper() == WrappedBy::Accelerate;
-    let unless =
-        if by_accelerate { ", unless cpu_ram_efficient_loading has the first alone read it" } else { "" };
+    let unless = match scenario.may_load_once() {
+        true => {
+            ", unless cpu_ram_efficient_loading has the first alone read it (accelerate launch does, fsdp_config of TrainingArguments does not by \
+             default)"
+        }
+        false => "",
+    };
     let message = format!(
         "before it is sharded every process reads the whole model into the CPU's memory: {each} for each of {}{unless}",
         grouped(gpus)
     );
     Some(Issue::new(Severity::Note, Field::Sharding, message))
+}
+
+/// What the processes of a machine have of its RAM together, beside that of the known machine that has most with as many of the card: of
+/// one process where that is not enough alone.
+fn on_a_machine(scenario: &Scenario, need: HostNeed) -> Option<Issue> {
+    let known = scenario.known_host();
+    let is_short = known.is_some_and(|host| need.least() > host.ram);
+    if need.processes < 2 && !is_short || need.machine() + need.loading == Bytes::ZERO {
+        return None;
+    }
+    let loading = match need.loads_once {
+        true => format!(
+            "{} while the first process reads the model ({} if all do)",
+            need.loading,
+            need.machine_loading()
+        ),
+        false => format!("{} while all its processes read the model", need.machine_loading()),
+    };
+    let parts = [
+        (need.loading > Bytes::ZERO).then_some(loading),
+        (need.machine() > Bytes::ZERO).then(|| format!("{} while it trains or saves", need.machine())),
+    ];
+    let parts = Vec::from_iter(parts.into_iter().flatten()).join(" and ");
+    let such = |gpus: u64| if gpus == 1 { "1 such GPU".to_owned() } else { format!("{gpus} such GPUs") };
+    let mut message = format!("of the RAM of a machine with {} the run takes {parts}", such(need.processes));
+    if let Some(host) = known {
+        let than = if is_short { ", too little" } else { "" };
+        message += &format!(
+            "; of known machines with {} {} has most: {}{than}",
+            such(host.gpus),
+            host.name,
+            host.ram
+        );
+    }
+    let field = if need.machine() > Bytes::ZERO { Field::CpuOffload } else { Field::Sharding };
+    let severity = if is_short { Severity::Warning } else { Severity::Note };
+    Some(Issue::new(severity, field, message))
 }
 
 /// What the CPU's memory has of each rank's shards. A machine has all of its GPUs' in one.

@@ -32,6 +32,8 @@ export interface Answer {
   gpu?: { slug: string; name: string; memory: number };
   /** Where there are several GPUs: how many of them need this much each; of a pipeline those of the stage that needs most. */
   on_each_of_gpus?: number;
+  /** Where there are several GPUs: NCCL's communicators on each, and what these were seen to take, outside of all other amounts. */
+  nccl?: { communicators: { of: string; gpus: number }[]; least: number; most: number; source: string };
   fits?: boolean;
   verdict?: string;
   /** What remains of the card; negative: what is missing. */
@@ -45,6 +47,8 @@ export interface Answer {
   reserved?: number;
   /** What the driver shows. */
   nvidia_smi?: number;
+  /** The same with NCCL's buffers, where there are several GPUs. */
+  nvidia_smi_with_nccl?: { least: number; most: number };
   /** The run ends for want of memory: `reserved` and `nvidia_smi` are what it had come to by then. */
   up_to_failure?: boolean;
   peak?: Peak & { phase: string };
@@ -52,6 +56,20 @@ export interface Answer {
   resting?: Parts;
   /** The model's; where GPUs divide its modules, also those that each of these has. */
   parameters?: { total: number; trainable: number; on_each_gpu?: number };
+  /** Of the CPU's memory: what each process reads before it has shards, what it has from then on, and all of a machine together. */
+  host?: {
+    read_by_each: number;
+    /** The first process alone may read it (`cpu_ram_efficient_loading`). */
+    may_be_read_once: boolean;
+    offloaded_of_each: number;
+    of_first: number;
+    of_each: number;
+    gpus_per_machine: number;
+    read_by_machine: number;
+    of_machine: number;
+    /** The machine with most RAM that is known with as many of the card, or the next larger number. */
+    roomiest_known_machine: { name: string; gpus: number; ram: number; has_enough: boolean } | null;
+  };
   /** How far what is allocated may be off, in percent, by measured runs: how many of them, and how many on real GPUs. */
   measured_error?: {
     percent: number;

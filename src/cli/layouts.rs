@@ -12,7 +12,7 @@ use crate::scenario::Scenario;
 use crate::scenario::keys::Key;
 use crate::share;
 use crate::text::one_line;
-use crate::units::{Bytes, grouped};
+use crate::units::{Between, Bytes, grouped};
 
 /// Shows every way to use the scenario's GPUs that is modelled: those that fit, the fastest of each engine first, and why the others do not
 ///
@@ -71,7 +71,10 @@ fn table(scenario: &Scenario, ways: &[Way], all: bool) -> Table {
 pub(super) fn figures(needs: &str) -> [Column; 4] {
     [
         Column::of("Micro-batch × passes", &[": sequences", ": accumulation"]),
-        Column::of(needs, &[" (bytes)", ": of the CPU's memory (bytes)"]),
+        Column::of(
+            needs,
+            &[" (bytes)", ": of the CPU's memory (bytes)", ": read there before it is sharded (bytes)"],
+        ),
         Column::words("Verdict"),
         Column::of("Tokens per second", &["", ", least", ", most"]),
     ]
@@ -100,15 +103,27 @@ fn to_text(scenario: &Scenario, gpus: u64, (ways, table): (&[Way], Table), all: 
         // the nearest may be one that is close
         let how = match least.verdict() {
             Some(Verdict::Over) | None => "do not fit",
-            Some(_) => "fit closely, by their tensors alone, or not at all",
+            Some(_) => {
+                "fit closely, by their tensors or with the RAM of no known machine alone, or not at all"
+            }
         };
-        let verdict = least.verdict().map_or("", |verdict| verdict.label()).to_lowercase();
+        let verdict = match (least.verdict(), least.short_of_ram()) {
+            (Some(verdict), Some(host)) if verdict.holds() => {
+                format!(
+                    "fits, with {} of the CPU's memory for each, and known machines have {} at most",
+                    least.on_host(),
+                    host.ram
+                )
+            }
+            (verdict, _) => verdict.map_or("", |verdict| verdict.label()).to_lowercase(),
+        };
         out.push_str(&format!(
             "\n{} {how}; the nearest, {}, needs {needed} on each: {verdict} (--all lists them)\n",
             grouped(over.len() as u64),
             least.name(),
         ));
     }
+    out.push_str(&beside(scenario, ways));
     let reasons = refusals(ways.iter());
     if !reasons.is_empty() {
         out.push_str("\nNo answer:\n");
@@ -119,6 +134,35 @@ fn to_text(scenario: &Scenario, gpus: u64, (ways, table): (&[Way], Table), all: 
             others => format!(" and {} more", grouped(others as u64)),
         };
         out.push_str(&format!("  {}{others}: {}\n", names[0], one_line(&issue.to_string())));
+    }
+    out
+}
+
+/// What lies outside of what each GPU needs: NCCL's buffers, what is read before it is sharded, and how much RAM known machines have.
+fn beside(asked: &Scenario, ways: &[Way]) -> String {
+    let answered = || ways.iter().filter(|way| way.is_followed());
+    let mut out = String::new();
+    let nccl = answered().map(|way| way.scenario.nccl()).max_by_key(|nccl| nccl.most);
+    if let Some(Between { least, most }) = nccl.filter(|nccl| nccl.most > Bytes::ZERO) {
+        out.push_str(&format!(
+            "\nNCCL's buffers are outside of what each GPU needs, {least} to {most} by the layout's communicators: what only fits while they take \
+             less is close.\n"
+        ));
+    }
+    let loading = answered().map(Way::loading).max().unwrap_or_default();
+    if loading > Bytes::ZERO {
+        out.push_str(&format!(
+            "Before FSDP2 has shards every process reads the whole model into the CPU's memory, {loading} each at most, and lets go of it.\n"
+        ));
+    }
+    let offloads = answered().any(|way| way.on_host() > Bytes::ZERO || way.loading() > Bytes::ZERO);
+    if let Some(host) = answered().next().and_then(|way| way.scenario.known_host()).filter(|_| offloads) {
+        let card = asked.gpu().map(|gpu| gpu.name.to_string()).unwrap_or_default();
+        let gpus = grouped(host.gpus);
+        out.push_str(&format!(
+            "Of known machines with {gpus} × {card}, {} has most RAM: {}, for {gpus} processes.\n",
+            host.name, host.ram
+        ));
     }
     out
 }
@@ -136,7 +180,7 @@ fn line(asked: &Scenario, way: &Way) -> Vec<Cell> {
 /// What comes of a way, in the columns of [`figures`].
 pub(super) fn outcome(way: &Way) -> [Cell; 4] {
     let needed = way.needed().unwrap_or_default();
-    let values = [needed, way.on_host()].map(|bytes| bytes.0.to_string());
+    let values = [needed, way.on_host(), way.loading()].map(|bytes| bytes.0.to_string());
     [
         batches(way),
         Cell::amount(needs(way), needed.0 as f64, values),
@@ -152,13 +196,16 @@ fn batches(way: &Way) -> Cell {
     Cell::amount(text, both[0] as f64, both.map(|number| number.to_string()))
 }
 
-/// What each GPU needs, and of the CPU's memory.
+/// What each GPU needs, and what is kept for it in the CPU's memory.
 pub(super) fn needs(way: &Way) -> String {
     let needed = way.needed().unwrap_or_default();
     match way.on_host() {
         Bytes::ZERO if !way.is_followed() => format!("more than {needed}"),
         Bytes::ZERO => needed.to_string(),
-        on_host => format!("{needed} and {on_host} of the CPU's"),
+        on_host => {
+            let short = if way.short_of_ram().is_some() { ", more than known machines have" } else { "" };
+            format!("{needed} and {on_host} of the CPU's{short}")
+        }
     }
 }
 
@@ -177,8 +224,17 @@ fn speed(way: &Way) -> Cell {
 /// What a way is called by, with its batches, its link and what comes of it.
 pub(super) fn with_outcome(mut named: Value, way: &Way) -> Value {
     let outcome = match &way.outcome {
-        WayOutcome::Answered { needed, verdict, speed, on_host } => {
-            json!({ "needed": needed, "verdict": verdict.slug(), "tokens_per_second": speed, "on_host": on_host })
+        WayOutcome::Answered { needed, verdict, speed, on_host, loading } => {
+            let host = way.scenario.known_host().map(|host| json!({ "name": host.name, "ram": host.ram }));
+            json!({
+                "needed": needed,
+                "verdict": verdict.slug(),
+                "tokens_per_second": speed,
+                "on_host": on_host,
+                "read_on_host": loading,
+                "short_of_ram": way.short_of_ram().and(host),
+                "nccl": way.scenario.nccl(),
+            })
         }
         WayOutcome::TooLarge { least } => {
             json!({ "needed_at_least": least, "verdict": Verdict::Over.slug() })

@@ -132,6 +132,15 @@ fn to_text((scenario, gpu): (&Scenario, &Gpu), found: &Levers, table: &Table) ->
         false => out.push_str(&table.text()),
         true => out.push_str("No change saves anything worth naming.\n"),
     }
+    if let Some((lever, host)) = found.single.iter().find_map(|lever| Some((lever, lever.short_of_ram()?))) {
+        let card = lever.scenario.gpu().map(|gpu| gpu.name.to_string()).unwrap_or_default();
+        out.push_str(&format!(
+            "\nOf known machines with {} × {card}, {} has most RAM: {}.\n",
+            grouped(host.gpus),
+            host.name,
+            host.ram
+        ));
+    }
     if let Some(lever) = &found.together {
         let single = found.single.iter().any(|other| other.verdict.holds());
         let why =

@@ -8,13 +8,13 @@ use super::levers::fewest_in_words;
 use super::output::Output;
 use super::table::{Cell, Column, Listing, Table};
 use crate::export;
-use crate::hardware::{Machine, gpus};
+use crate::hardware::{Host, Machine, gpus};
 use crate::issue::Issue;
 use crate::plan::{
-    Layout, MOST_TOGETHER, NeedCell, NeedRow, Offer, Span, Verdict, cheapest_first, cheapest_run,
+    Answer, Layout, MOST_TOGETHER, NeedCell, NeedRow, Offer, Span, Verdict, cheapest_first, cheapest_run,
     fewest_gpus, need_of_each, on_one, usual_cards,
 };
-use crate::scenario::{Method, Scenario};
+use crate::scenario::{CpuOffload, Method, Scenario};
 use crate::share;
 use crate::text::one_line;
 use crate::units::grouped;
@@ -181,11 +181,21 @@ fn to_text(rows: &[NeedRow], base: &Scenario, table: &Table) -> String {
     out
 }
 
+/// The known machine with most RAM, where a scenario keeps more in the CPU's memory than that has.
+fn lacking_ram(scenario: &Scenario) -> Option<&'static Host> {
+    let offloads = scenario.cluster.cpu != CpuOffload::Off || scenario.optimizer.is_on_cpu();
+    offloads.then(|| Answer::of_tensors(scenario.clone()).short_of_ram()).flatten()
+}
+
 fn in_words(cell: &NeedCell) -> String {
     match cell {
         NeedCell::Needs { needed, verdict: Verdict::Fits, scenario, .. } => {
             let slow = if scenario.emulates_bfloat16() { ", emulates bf16" } else { "" };
-            format!("fits: {needed}{slow}")
+            let short = match lacking_ram(scenario) {
+                Some(host) => format!(", but known machines have {} of RAM at most", host.ram),
+                None => String::new(),
+            };
+            format!("fits: {needed}{slow}{short}")
         }
         NeedCell::Needs { needed, verdict: Verdict::Close, .. } => format!("close: {needed}"),
         NeedCell::Needs { needed, verdict: Verdict::Tight, .. } => format!("tight: {needed}"),

@@ -16,6 +16,7 @@ pub fn levers_json(found: &Levers) -> Value {
             "saved": i128::from(found.needed.0) - i128::from(lever.needed.0),
             "needed": lever.needed,
             "on_host": lever.on_host,
+            "short_of_ram": lever.short_of_ram().map(|host| json!({ "name": host.name, "ram": host.ram })),
             "verdict": lever.verdict.slug(),
             "link": share::encode(std::slice::from_ref(&lever.scenario)),
         })

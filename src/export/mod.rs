@@ -26,7 +26,7 @@ use crate::plan::{Level, Margin, Outcome};
 use crate::scenario::Scenario;
 use crate::share;
 use crate::text::one_line;
-use crate::units::Bytes;
+use crate::units::{Between, Bytes};
 
 pub use crate::plan::Answer;
 pub use configuration::{Configuration, Written, configuration};
@@ -190,7 +190,8 @@ fn remarks(answers: &[Answer]) -> Vec<String> {
 /// What [`fn@json`] writes is of this form; one that readers of it would stumble over has another number.
 pub const SCHEMA: &str = "headroom-estimate/1";
 
-/// One answer as JSON; all amounts in bytes, and where there are several GPUs those on each of them, without NCCL's buffers.
+/// One answer as JSON; all amounts in bytes, and where there are several GPUs those on each of them, without NCCL's buffers but where these
+/// are named (`nccl`, `nvidia_smi_with_nccl`).
 /// Figures are left out where there is no estimate. Where `up_to_failure` is true the run ends for want of memory, and
 /// `reserved` and `nvidia_smi` are what it had come to by then.
 pub fn json(answer: &Answer) -> Value {
@@ -208,6 +209,7 @@ pub fn json(answer: &Answer) -> Value {
     if scenario.cluster.is_many() {
         let alike = estimate.memory.as_ref().map_or(scenario.cluster.gpus, |memory| alike(scenario, memory));
         put("on_each_of_gpus", json!(alike));
+        put("nccl", nccl(scenario));
     }
     if let Some(rank) = estimate.memory.as_ref().and_then(|memory| memory.rank) {
         put("stage", json!({ "number": rank.stage, "of": rank.stages, "holds": rank.words() }));
@@ -229,6 +231,9 @@ pub fn json(answer: &Answer) -> Value {
     if let Some(on_card) = on_card {
         put("reserved", json!(on_card.reserved));
         put("nvidia_smi", json!(on_card.shown));
+        if scenario.cluster.is_many() {
+            put("nvidia_smi_with_nccl", json!(on_card.with(scenario.nccl())));
+        }
         put("up_to_failure", json!(matches!(on_card.outcome, Outcome::Fails(_))));
     }
     if let Some(memory) = &estimate.memory {
@@ -239,6 +244,7 @@ pub fn json(answer: &Answer) -> Value {
         put("phases", json!({ "first": phases(&memory.first), "steady": phases(&memory.steady) }));
         put("resting", parts(&memory.resting));
         put("parameters", parameters(scenario, memory));
+        put("host", host(scenario, memory));
         if let Some(band) = answer.band() {
             let error = json!({
                 "percent": band.percent,
@@ -267,6 +273,37 @@ fn needed_in_stages(answer: &Answer) -> Vec<Bytes> {
         Some(Answer::of(scenario).estimate.memory?.needed())
     };
     (1..=rank.stages).map(needed).collect::<Option<Vec<Bytes>>>().unwrap_or_default()
+}
+
+/// NCCL's communicators of a GPU, and what they take of it.
+fn nccl(scenario: &Scenario) -> Value {
+    let named = scenario.communicators().into_iter().map(|own| json!({ "of": own.of, "gpus": own.gpus }));
+    let Between { least, most } = scenario.nccl();
+    json!({
+        "communicators": named.collect::<Vec<_>>(),
+        "least": least,
+        "most": most,
+        "source": scenario.nccl_source(),
+    })
+}
+
+/// What processes have of the CPU's memory, each and all of a machine, and the known machine that has most RAM with as many of the card.
+fn host(scenario: &Scenario, memory: &Memory) -> Value {
+    let parameters = scenario.architecture().map_or(memory.parameters.total, |model| model.parameters());
+    let need = scenario.host(memory, parameters);
+    json!({
+        "read_by_each": need.loading,
+        "may_be_read_once": need.loads_once,
+        "offloaded_of_each": need.offloaded,
+        "of_first": need.first,
+        "of_each": need.each,
+        "gpus_per_machine": need.processes,
+        "read_by_machine": need.machine_loading(),
+        "of_machine": need.machine(),
+        "roomiest_known_machine": scenario.known_host().map(|host| {
+            json!({ "name": host.name, "gpus": host.gpus, "ram": host.ram, "has_enough": need.least() <= host.ram })
+        }),
+    })
 }
 
 fn parts(parts: &Parts) -> Value {

@@ -1,7 +1,7 @@
 //! What a program can have of a card, and what its context takes. `data/SOURCES.md` names where each figure is from.
 
 use super::kinds::{Basis, Class, ComputeCapability, Vendor};
-use crate::units::Bytes;
+use crate::units::{Between, Bytes};
 
 /// A CUDA context with lazily loaded kernels, where nothing closer is known: 300 to 900 MiB were seen.
 pub(super) const TYPICAL_CONTEXT: Bytes = Bytes::mib(500);
@@ -12,7 +12,24 @@ pub(super) const FULL_CONTEXT: Bytes = Bytes::mib(942);
 
 /// What NCCL took on each of two GPUs when torch.distributed made its first communicator: the process went from 0.55 to 2.00 GiB
 /// (stas00/ml-engineering@744d01e, debug). What it takes grows with channels and communicators (NVIDIA/nccl#864, #1450; `docs/parallel.md`).
-pub(crate) const NCCL: Bytes = Bytes::mib(1_485);
+const NCCL_OF_ONE: Bytes = Bytes::mib(1_485);
+
+/// The least that was seen of one: tensor-parallel inference on 2 GPUs (ai-dynamo/aiconfigurator, `nccl_mem`).
+const NCCL_LEAST: Bytes = Bytes(342_000_000);
+
+/// The most that was published of any number: "multiple NCCL communicators (>=3)" (NVIDIA/nccl#864).
+const NCCL_MOST: Bytes = Bytes(6_000_000_000);
+
+/// What so many of NCCL's communicators take of a GPU. No formula is published: one takes what one was seen to, two twice that, as each has
+/// buffers of its own (NVIDIA/nccl#986), three and more what these were seen to.
+pub(crate) fn nccl(communicators: usize) -> Between {
+    match communicators {
+        0 => Between { least: Bytes::ZERO, most: Bytes::ZERO },
+        1 => Between { least: NCCL_LEAST, most: NCCL_OF_ONE },
+        2 => Between { least: NCCL_LEAST, most: NCCL_OF_ONE + NCCL_OF_ONE },
+        _ => Between { least: NCCL_LEAST, most: NCCL_MOST },
+    }
+}
 
 /// What the catalogue says of a card's memory, in MiB but for the marketed GB.
 #[derive(Clone, Copy, Debug)]

@@ -3,6 +3,7 @@
 mod catalogue;
 mod device;
 mod gpu;
+mod hosts;
 mod kinds;
 mod memory;
 mod rent;
@@ -11,6 +12,7 @@ pub(crate) use catalogue::spelled;
 pub use catalogue::{UnknownGpu, gpu, gpus, search, several};
 pub(crate) use device::{Device, run_alike};
 pub use gpu::{Gpu, sold_with};
+pub use hosts::{Host, roomiest};
 pub use kinds::{Basis, Class, ComputeCapability, NotACapability, Vendor};
-pub(crate) use memory::NCCL;
+pub(crate) use memory::nccl;
 pub use rent::{Machine, cheapest, machines, rent};

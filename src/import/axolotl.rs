@@ -111,7 +111,7 @@ const REFUSED: &[(&[&str], &str)] = &[
 /// What the command `axolotl train config.yml --micro-batch-size 4` puts over a file that is not there: what it leaves out stays as it was.
 pub(super) fn overrides(reader: &mut Reader) {
     let (before, assumed) = (reader.scenario.clone(), reader.assumed.clone());
-    read(reader);
+    read_over(reader, true);
     reader.keep_what_is_taken(&before, assumed);
 }
 
@@ -132,6 +132,11 @@ fn evaluation(reader: &mut Reader) {
 }
 
 pub(super) fn read(reader: &mut Reader) {
+    read_over(reader, false);
+}
+
+/// Reads settings; `over_another` file what they leave out is in there.
+fn read_over(reader: &mut Reader, over_another: bool) {
     trainer::usual_loop(reader);
     if let Some(said) = reader.take(&["base_model"]) {
         reader.model(&said);
@@ -154,6 +159,7 @@ pub(super) fn read(reader: &mut Reader) {
             ("lora", ..) => reader.set("method", "lora", &said.said),
             _ => reader.keep("method", &said.said, "of adapters lora and qlora are predicted"),
         },
+        None if over_another => {}
         None => reader.assume("method", "full", "no adapter is named"),
     }
     if reader.scenario.method.has_adapters() {

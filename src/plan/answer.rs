@@ -7,7 +7,7 @@ use super::time::{Pace, pace};
 use super::verdict::Verdict;
 use crate::accuracy::{self, Band};
 use crate::estimate::{Estimate, estimate};
-use crate::hardware::Vendor;
+use crate::hardware::{Host, Vendor};
 use crate::issue::{Field, Issue, Severity};
 use crate::scenario::{Allocator, Scenario};
 use crate::units::Bytes;
@@ -111,11 +111,16 @@ impl Answer {
         Some(fits(self.estimate.memory.as_ref()?, &self.scenario.gpu().ok()?))
     }
 
-    /// What all its GPUs together need of the CPU's memory, where something is kept there.
+    /// What all its GPUs together keep in the CPU's memory; what is read there before it is sharded goes again.
     pub fn on_host(&self) -> Bytes {
         let memory = self.estimate.memory.as_ref();
-        let on_each = memory.map_or(Bytes::ZERO, |memory| self.scenario.on_host_of_each(memory));
+        let on_each = memory.map_or(Bytes::ZERO, |memory| memory.on_host);
         Bytes(on_each.0.saturating_mul(self.scenario.cluster.gpus))
+    }
+
+    /// The known machine with most RAM, where that is too little for what is kept in the CPU's memory.
+    pub fn short_of_ram(&self) -> Option<&'static Host> {
+        self.scenario.short_of_ram(self.estimate.memory.as_ref()?.on_host)
     }
 
     /// How far what is allocated may be off, by the runs of its kind that were measured: none on cards of others than NVIDIA.

@@ -11,7 +11,7 @@ use crate::memory::{Counted, Memory};
 use crate::model::Architecture;
 use crate::scenario::{Allocator, Issue, Scenario};
 use crate::step::{Failure, Recording, Replay};
-use crate::units::Bytes;
+use crate::units::{Between, Bytes};
 
 /// Whether the run gets through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -36,7 +36,7 @@ pub struct OnCard {
     pub close: bool,
     /// Peak of `memory_reserved()` under the card's capacity; up to the failure where it fails.
     pub reserved: Bytes,
-    /// What `nvidia-smi` shows at most: that and what lies outside the allocator; without NCCL's buffers, which are not known.
+    /// What `nvidia-smi` shows at most: that and what lies outside the allocator; without NCCL's buffers ([`with`](Self::with)).
     pub shown: Bytes,
     /// How the allocator was set up for the run whose figures [`Memory::replayed`] gives: without a limit where it fails.
     pub settings: Settings,
@@ -67,6 +67,13 @@ impl OnCard {
             Outcome::Fails(_) => run.holds(room(gpu, gpu.context, -doubt.less)),
         };
         (OnCard { outcome, close, reserved, shown: reserved + gpu.context, settings }, replay)
+    }
+}
+
+impl OnCard {
+    /// What `nvidia-smi` shows at most, with what else lies outside the allocator: NCCL's buffers, which are known as a range.
+    pub fn with(&self, others: Between) -> Between {
+        Between { least: self.shown + others.least, most: self.shown + others.most }
     }
 }
 
@@ -234,7 +241,7 @@ pub(super) fn replayed(
 mod tests {
     use super::*;
     use crate::estimate;
-    use crate::scenario::{Cluster, GpuChoice};
+    use crate::scenario::GpuChoice;
 
     #[track_caller]
     fn replayed(memory: Bytes, allocator: Allocator) -> Replayed {
@@ -304,25 +311,32 @@ mod tests {
         }
     }
 
+    /// 1.45 GiB of one communicator, twice that of two, 5.59 GiB of three and more.
     #[test]
     fn what_fits_without_nccl_only_is_close() {
-        let run = |memory: f64, gpus| {
-            let link = "m=Qwen/Qwen2.5-0.5B&method=full&p=bf16&b=10&s=1024&alloc=expandable";
-            let mut scenario = crate::share::decode(link).scenarios.remove(0);
+        let run = |memory: f64, way: &str| {
+            let link = format!("m=Qwen/Qwen2.5-0.5B&method=full&b=10&s=1024&alloc=expandable{way}");
+            let mut scenario = crate::share::decode(&link).scenarios.remove(0);
             scenario.gpu = GpuChoice::Custom(Bytes::gib(memory));
-            scenario.cluster = Cluster { gpus, ..Cluster::ONE };
             let tensors = estimate(&scenario).memory.expect("an answer");
             let (architecture, gpu) = (scenario.architecture().unwrap(), scenario.gpu().unwrap());
             Replayed::of(&architecture, &scenario, &gpu, &tensors).expect("it is recorded")
         };
-        for gpus in [1, 8] {
-            let needed = run(80., gpus).memory.needed().as_gib();
+        for (way, close) in [
+            ("&p=bf16", [false; 4]),
+            ("&gpus=8&shard=ddp&p=bf16", [true, false, false, false]),
+            ("&gpus=8&shard=zero3", [true, true, false, false]),
+            (
+                "&gpus=8&st=megatron&p=amp-bf16-weights&shard=dist-opt&o=adamw&attn=eager&ckpt=off",
+                [true, true, true, false],
+            ),
+        ] {
+            let needed = run(80., way).memory.needed().as_gib();
             let left = |gib: f64| {
-                let on_card = run((needed + gib) * 1.01, gpus).on_card;
+                let on_card = run((needed + gib) * 1.01, way).on_card;
                 (on_card.outcome, on_card.close)
             };
-            assert_eq!(left(1.), (Outcome::Runs, gpus == 8), "{needed} GiB on {gpus}");
-            assert_eq!(left(2.5), (Outcome::Runs, false), "{needed} GiB on {gpus}");
+            assert_eq!([1., 2.5, 4.5, 7.].map(left), close.map(|close| (Outcome::Runs, close)), "{way}");
         }
     }
 

@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use super::software::{Software, Trainer};
 use super::{
-    Checkpointing, Evaluates, Experts, GpuChoice, Issue, Layout, LossKernel, Merges, Method, Precision,
-    Saves, Scenario, Sharding, Stack, Task, WrappedBy,
+    Checkpointing, Evaluates, Experts, GpuChoice, Issue, Layout, LossKernel, Merges, Method, Saves, Scenario,
+    Sharding, Stack, Task, WrappedBy,
 };
-use crate::hardware::{self, Gpu, NCCL};
-use crate::memory::Memory;
+use crate::hardware::{self, Gpu};
 use crate::model::Architecture;
 use crate::units::Bytes;
 
@@ -159,28 +158,6 @@ impl Scenario {
         }
     }
 
-    /// What each process needs of the CPU's memory where it keeps something there: that, or the whole model that it read before it had
-    /// shards of it, where that is more.
-    pub(crate) fn on_host_of_each(&self, memory: &Memory) -> Bytes {
-        if memory.on_host == Bytes::ZERO {
-            return Bytes::ZERO;
-        }
-        memory.on_host.max(self.loaded_by_each(memory.parameters.total).unwrap_or_default())
-    }
-
-    /// What each process reads into the CPU's memory where FSDP2 makes shards of a model that `from_pretrained` left there whole; none
-    /// elsewhere. axolotl's is predicted with the first process alone reading it (`cpu_ram_efficient_loading`).
-    pub(crate) fn loaded_by_each(&self, parameters: u64) -> Option<Bytes> {
-        let by_hand = matches!(self.stack, Stack::Transformers | Stack::Liger | Stack::Trl)
-            && self.wrapper() != WrappedBy::Axolotl;
-        let width = match self.precision {
-            Precision::Fp32 | Precision::AmpBf16 | Precision::AmpFp16 => 4,
-            Precision::Bf16 | Precision::Fp16 | Precision::AmpBf16Weights | Precision::AmpFp16Weights => 2,
-        };
-        let reads = by_hand && self.cluster.is_fsdp2() && self.method != Method::Qlora;
-        reads.then(|| Bytes(parameters.saturating_mul(width)))
-    }
-
     /// The architecture of the chosen model.
     ///
     /// # Errors
@@ -215,9 +192,7 @@ impl Scenario {
             gpu.context_most = gpu.context;
         }
         gpu.workspace = Some(Bytes::kib(self.reserve.workspace)).filter(|bytes| *bytes > Bytes::ZERO);
-        if self.cluster.is_many() {
-            gpu.context_most += NCCL;
-        }
+        gpu.context_most += self.nccl().most;
         let apart = self.reserve.apart() + self.colocated(gpu.memory);
         gpu.memory = gpu.memory.saturating_sub(apart);
         Ok(gpu)

@@ -3,10 +3,12 @@
 pub mod choices;
 mod cluster;
 pub(crate) mod colocated;
+mod communicators;
 mod compact;
 pub mod count;
 mod custom;
 mod defaults;
+mod host;
 mod implied;
 pub(crate) mod kernels;
 pub mod keys;
@@ -40,7 +42,9 @@ pub use choices::{
     TransformerImpl, Tuner, VisionTower, WeightFormat, WrappedBy,
 };
 pub use cluster::{Cluster, DeepSpeed, Layout};
+pub use communicators::Communicator;
 pub use count::LARGEST;
+pub use host::HostNeed;
 pub use lengths::{Lengths, ParseLengthsError};
 pub use low_bits::{Float8Training, QatTraining};
 pub use modules::{Modules, UnknownModule};

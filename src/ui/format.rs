@@ -1,6 +1,6 @@
 //! How amounts are written on the page.
 
-use crate::units::{Bytes, grouped, shortest};
+use crate::units::{Between, Bytes, grouped, shortest};
 
 /// The unit that amounts are shown in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,6 +51,19 @@ impl Unit {
         match text.split_once(' ') {
             Some((number, unit)) => (number.to_owned(), unit.to_owned()),
             None => (text, String::new()),
+        }
+    }
+
+    /// A range of amounts: `42.2 to 43.4 GiB`.
+    pub fn between(self, range: Between) -> String {
+        let [least, most] = [range.least, range.most].map(|bytes| self.amount(bytes));
+        let (number, unit) = self.split(range.least);
+        if most == least {
+            least
+        } else if most.ends_with(&format!(" {unit}")) {
+            format!("{number} to {most}")
+        } else {
+            format!("{least} to {most}")
         }
     }
 
@@ -122,6 +135,14 @@ pub fn number(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_range_names_its_unit_once() {
+        let of = |least, most| Unit::Binary.between(Between { least, most });
+        assert_eq!(of(Bytes::gib(42.2), Bytes::gib(43.4)), "42.2 to 43.4 GiB");
+        assert_eq!(of(Bytes::mib(342), Bytes::gib(1.45)), "342 MiB to 1.45 GiB");
+        assert_eq!(of(Bytes::gib(2.0), Bytes::gib(2.0)), "2.00 GiB");
+    }
 
     #[test]
     fn differences_have_a_sign() {

@@ -5,7 +5,6 @@ use super::detail::Detail;
 use super::format::{Unit, percent};
 use super::summary;
 use crate::accuracy::{Band, Evidence, REAL_GPU_PERCENT, band};
-use crate::estimate::evaluated_on_host;
 use crate::export;
 use crate::hardware::{Class, Gpu, Vendor};
 use crate::issue::Field;
@@ -215,13 +214,12 @@ const RESERVES: &str = "“PyTorch reserves” is torch.cuda.max_memory_reserved
                         the holes between tensors and what it keeps for later.";
 const UNIFIED: &str =
     "What PyTorch reserves and the driver’s share. nvidia-smi shows no memory of a processor.";
-const SHOWS: &str = "“nvidia-smi shows” is what PyTorch reserves and the driver’s share. It may be more than is needed: PyTorch gives cached memory \
+const SHOWS: &str = "“nvidia-smi shows” is what PyTorch reserves and the driver’s share, and beside other GPUs the range of what NCCL was seen to take. It may be more than is needed: PyTorch gives cached memory \
                      back before it fails.";
 
 /// A card of which nvidia-smi shows so many percent is full.
 const FULL: f64 = 97.;
-const RAM: &str = "What the engine lays into the CPU’s memory: optimizer state, gradients, weights; or the whole model that each process reads \
-                   before it has shards of it, where that is more; or the logits that an evaluation leaves there. By its code; it was not measured.";
+const RAM: &str = "What the engine lays into the CPU’s memory: optimizer state, gradients, weights; or the logits that an evaluation leaves there. By its code; it was not measured.";
 
 /// The three amounts that people mix up: what the tensors and the driver need, what PyTorch reserves, and what nvidia-smi
 /// shows; on a card that is not NVIDIA's the first only. Beside them the machine's memory, where something lies in it.
@@ -270,12 +268,15 @@ pub fn figures(
         }
         Some(_) | None => "with the holes between tensors",
     };
-    let on_host = Bytes(scenario.on_host_of_each(memory).0.saturating_mul(cluster.gpus));
-    let evaluated = evaluated_on_host(scenario, memory.host);
+    let on_host = Bytes(memory.on_host.0.saturating_mul(cluster.gpus));
+    let evaluated = scenario.evaluated_on_host(memory);
     let ram = (on_host.max(evaluated) > Bytes::ZERO).then(|| Figure {
         name: "RAM",
         amount: unit.amount(on_host.max(evaluated)),
         note: match cluster.is_many() {
+            _ if scenario.short_of_ram(memory.on_host).is_some() => {
+                "more than known machines with this card have"
+            }
             true => "for all GPUs together",
             false if evaluated > on_host => "for the evaluation's logits",
             false => "beside the card",
@@ -296,14 +297,22 @@ pub fn figures(
         },
         Figure {
             name: if is_unified { "With the driver" } else { "nvidia-smi shows" },
-            amount: amount(|on_card| on_card.shown),
+            amount: match on_card {
+                Some(Ok(on_card)) if cluster.is_many() && !fails => {
+                    unit.between(on_card.with(scenario.nccl()))
+                }
+                Some(_) | None => amount(|on_card| on_card.shown),
+            },
             note: match (cluster.is_many(), vllm > Bytes::ZERO) {
-                (true, true) => "with the driver and vLLM, without NCCL",
-                (true, false) => "with the driver, without NCCL",
-                (false, true) => "that, the driver and vLLM",
-                (false, false) => "that and the driver",
-            }
-            .to_owned(),
+                (true, _) => {
+                    let vllm = if vllm > Bytes::ZERO { ", vLLM" } else { "" };
+                    let own = scenario.communicators().len();
+                    let plural = if own == 1 { "" } else { "s" };
+                    format!("with the driver{vllm} and {own} NCCL communicator{plural}")
+                }
+                (false, true) => "that, the driver and vLLM".to_owned(),
+                (false, false) => "that and the driver".to_owned(),
+            },
             help: if is_unified { UNIFIED } else { SHOWS },
             behind: Behind::Shows,
         },

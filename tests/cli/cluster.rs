@@ -8,7 +8,7 @@ use super::{headroom, says};
 fn figures_of_several_gpus_are_those_on_each() {
     let asked = ["estimate", "--model", "Qwen/Qwen3-0.6B", "--method", "full", "--gpus", "8"];
     let out = says(&asked);
-    for part in ["FSDP2", "on each of 8 GPUs", "NCCL's buffers are not counted"] {
+    for part in ["FSDP2", "on each of 8 GPUs", "1 communicator (all GPUs 8) may take 326 MiB to 1.45 GiB"] {
         assert!(out.contains(part), "{part}\n{out}");
     }
     let needed = |more: &[&str]| {
@@ -73,4 +73,104 @@ fn what_parameters_are_of_is_said() {
     // nobody has a copy of what a GPU has
     let text = says(&[&model[..], &["--tp", "8"]].concat());
     assert!(text.contains("none (one copy of the model)") && !text.contains(" DDP\n"), "{text}");
+}
+
+/// What NCCL takes is a range, by the communicators that a layout has: what `nvidia-smi` shows is one with it.
+#[test]
+fn nccl_is_a_range_by_the_communicators_of_the_layout() {
+    let told = |layout: &[&str]| {
+        let asked = ["estimate", "--model", "meta-llama/Llama-3.1-8B", "--method", "full", "--gpus", "16"];
+        let json: Value = serde_json::from_str(&says(&[&asked[..], layout, &["--json"]].concat())).unwrap();
+        let nccl = &json["nccl"];
+        let number = nccl["communicators"].as_array().map(Vec::len);
+        assert!(nccl["source"].as_str().is_some_and(|source| source.contains('/')), "{nccl}");
+        for end in ["least", "most"] {
+            let with = json["nvidia_smi_with_nccl"][end].as_u64();
+            let without = json["nvidia_smi"].as_u64().zip(nccl[end].as_u64());
+            assert_eq!(with, without.map(|(shown, nccl)| shown + nccl), "{end}");
+        }
+        (number, nccl["most"].as_u64())
+    };
+    let one = 1_485 << 20;
+    assert_eq!(told(&["--gpu", "h100-sxm-80gb"]), (Some(1), Some(one)));
+    assert_eq!(told(&["--gpu", "h100-sxm-80gb", "--replicas", "2"]), (Some(2), Some(2 * one)));
+    let megatron = ["--stack", "megatron", "--gpu", "h100-sxm-80gb", "--tp", "4", "--pp", "2"];
+    assert_eq!(told(&megatron), (Some(6), Some(6_000_000_000)));
+    let alone: Value = serde_json::from_str(&says(&["estimate", "--json"])).unwrap();
+    assert_eq!((alone.get("nccl"), alone.get("nvidia_smi_with_nccl")), (None, None));
+}
+
+/// What is offloaded is told apart from what every process reads before it has shards, for each process and for a machine, and beside the
+/// known machine with most RAM.
+#[test]
+fn the_hosts_memory_is_a_number_beside_known_machines() {
+    let asked = ["--method", "full", "--model", "meta-llama/Llama-3.1-70B", "--gpu", "h100-sxm-80gb"];
+    let sharded = [&["estimate", "--gpus", "64", "--shard", "fsdp2"], &asked[..]].concat();
+    let text = says(&sharded);
+    for part in [
+        "Warning: of the RAM of a machine with 8 such GPUs the run takes 2,103 GiB while all its processes read the model",
+        "of known machines with 8 such GPUs aws p5.48xlarge has most: 2,048 GiB, too little",
+    ] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+    let json: Value = serde_json::from_str(&says(&[&sharded[..], &["--json"]].concat())).unwrap();
+    let host = &json["host"];
+    let each = 70_553_706_496_u64 * 4;
+    assert_eq!((&host["read_by_each"], &host["read_by_machine"]), (&each.into(), &(8 * each).into()));
+    assert_eq!((&host["offloaded_of_each"], &host["of_machine"]), (&0.into(), &0.into()));
+    assert_eq!(host["roomiest_known_machine"]["has_enough"], false);
+    let offloaded = [&sharded[..], &["--cpu-offload", "all", "--json"]].concat();
+    let json: Value = serde_json::from_str(&says(&offloaded)).unwrap();
+    let host = &json["host"];
+    let own = host["offloaded_of_each"].as_u64().unwrap();
+    assert!(own > each / 64 && own < each / 8 && host["read_by_each"] == each, "{host}");
+    assert!(host["of_machine"].as_u64().unwrap() >= 8 * own, "{host}");
+    // accelerate can have the first process alone read it
+    let trl = says(&[&sharded[..], &["--stack", "trl"]].concat());
+    assert!(trl.contains("while the first process reads the model ("), "{trl}");
+    assert!(!trl.contains("Warning: of the RAM"), "{trl}");
+}
+
+/// Nobody rents a machine with one H100 and so much RAM: what needs it is behind all that can be had.
+#[test]
+fn offloading_that_no_known_machine_has_the_ram_for_is_not_first() {
+    let asked = ["--method", "full", "--model", "meta-llama/Llama-3.1-70B", "--gpu", "h100-sxm-80gb"];
+    let text = says(&[&["levers"], &asked[..]].concat());
+    for part in [
+        "of RAM, more than known machines have",
+        "Of known machines with 1 × H100 SXM5 80GB, aws p5.4xlarge has most RAM: 256.0 GiB.",
+    ] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+    let json: Value = serde_json::from_str(&says(&[&["levers", "--json"], &asked[..]].concat())).unwrap();
+    let single = json["single"].as_array().unwrap();
+    let holds = |lever: &&Value| lever["verdict"] == "fits" && lever["short_of_ram"].is_null();
+    let short = single.iter().position(|lever| !lever["short_of_ram"].is_null()).expect("one is offloaded");
+    assert!(!single[short..].iter().any(|lever| holds(&lever)), "{text}");
+    assert_eq!(single[short]["short_of_ram"]["name"], "aws p5.4xlarge");
+}
+
+/// What FSDP2 keeps in the CPU's memory is less than what each process reads before.
+#[test]
+fn layouts_tell_what_is_offloaded_from_what_is_read() {
+    let asked =
+        ["layouts", "--model", "meta-llama/Llama-3.2-1B", "--method", "full", "--gpu", "a100-sxm-40gb"];
+    let asked = [&asked[..], &["--gpus", "4"]].concat();
+    let text = says(&asked);
+    for part in [
+        "\nNCCL's buffers are outside of what each GPU needs, 326 MiB to 5.59 GiB",
+        "every process reads the whole model into the CPU's memory, 4.60 GiB each at most",
+        "\nOf known machines with 8 × A100 SXM4 40GB, aws p4d.24xlarge has most RAM: 1,152 GiB",
+    ] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+    let json: Value = serde_json::from_str(&says(&[&asked[..], &["--json"]].concat())).unwrap();
+    let ways = json["layouts"].as_array().unwrap();
+    let offloads = |way: &&Value| way["layout"] == "FSDP2, in the CPU's memory";
+    let way = ways.iter().find(offloads).expect("it is a way");
+    let [kept, read] = ["on_host", "read_on_host"].map(|key| way[key].as_u64().unwrap());
+    assert_eq!(read, 1_235_814_400 * 4);
+    // a quarter of weights, gradients and two states in float32
+    assert!(kept >= read && kept < read * 2, "{kept} of {read}");
+    assert_eq!((&way["short_of_ram"], &way["nccl"]["most"]), (&Value::Null, &(1_485_u64 << 20).into()));
 }

@@ -209,8 +209,7 @@ fn levers_and_need_say_how_many_gpus_hold_it() {
 
 #[test]
 fn the_fewest_gpus_are_told_with_the_engine_that_takes_them() {
-    let full =
-        ["levers", "--method", "full", "--model", "meta-llama/Llama-3.1-70B", "--gpu", "h100-sxm-80gb"];
+    let full = ["levers", "--method", "full", "--model", "meta-llama/Llama-3.1-70B", "--gpu", "81GiB"];
     let text = says(&full);
     assert!(text.contains("machines of 8: 16 under ZeRO-3 (DeepSpeed), "), "{text}");
     let json: Value = serde_json::from_str(&says(&[&full[..], &["--json"]].concat())).unwrap();

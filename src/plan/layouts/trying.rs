@@ -39,7 +39,8 @@ pub fn tried(way: &Scenario) -> Way {
     // where no speed is known the largest comes first
     while let Some(fastest) = fastest(&answers) {
         let way = of(answers.remove(fastest).1);
-        if way.fits() {
+        // fewer sequences at a time leave the CPU's memory as it is
+        if way.verdict().is_some_and(Verdict::holds) {
             return way;
         }
         if best.as_ref().is_none_or(|best| place(&way) <= place(best)) {
@@ -91,8 +92,10 @@ pub(super) fn of(mut answer: Answer) -> Way {
         (Some(fit), Some(verdict)) => {
             let speed = answer.pace().as_ref().map(Pace::tokens_per_second);
             let memory = answer.estimate.memory.as_ref();
-            let on_host = memory.map_or(Bytes::ZERO, |memory| answer.scenario.on_host_of_each(memory));
-            WayOutcome::Answered { needed: fit.needed, verdict, speed, on_host }
+            let on_host = memory.map_or(Bytes::ZERO, |memory| memory.on_host);
+            let parameters = memory.map_or(0, |memory| memory.parameters.total);
+            let loading = answer.scenario.loaded_by_each(parameters).unwrap_or_default();
+            WayOutcome::Answered { needed: fit.needed, verdict, speed, on_host, loading }
         }
         _ => WayOutcome::Refused(answer.refusal()),
     };
@@ -102,8 +105,8 @@ pub(super) fn of(mut answer: Answer) -> Way {
 /// What comes first: what fits, what might, what does not, what has no answer.
 pub(super) fn place(way: &Way) -> u8 {
     match way.verdict() {
-        Some(Verdict::Fits | Verdict::NotFollowed) => 0,
-        Some(Verdict::Close | Verdict::Tight) => 1,
+        Some(Verdict::Fits | Verdict::NotFollowed) if way.short_of_ram().is_none() => 0,
+        Some(Verdict::Fits | Verdict::NotFollowed | Verdict::Close | Verdict::Tight) => 1,
         Some(Verdict::Over | Verdict::WouldNotRun) => 2,
         None => 3,
     }

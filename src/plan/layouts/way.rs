@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::hardware::Host;
 use crate::issue::Issue;
 use crate::plan::time::Span;
 use crate::plan::verdict::Verdict;
@@ -32,6 +33,8 @@ pub enum WayOutcome {
         speed: Option<Span>,
         /// What each takes of the CPU's memory for weights, gradients and optimizer.
         on_host: Bytes,
+        /// What each process reads there before it has shards of it.
+        loading: Bytes,
     },
     /// Weights, gradients and states alone are larger than the card: what each GPU needs is not followed further.
     TooLarge {
@@ -43,9 +46,23 @@ pub enum WayOutcome {
 }
 
 impl Way {
-    /// Whether it gets through beyond doubt, or by its tensors on a card that is not followed.
+    /// Whether it gets through beyond doubt, or by its tensors on a card that is not followed, and some known machine has the RAM, if any is
+    /// known.
     pub fn fits(&self) -> bool {
-        self.verdict().is_some_and(Verdict::holds)
+        self.verdict().is_some_and(Verdict::holds) && self.short_of_ram().is_none()
+    }
+
+    /// The known machine with most RAM, where that is too little for what it keeps there.
+    pub fn short_of_ram(&self) -> Option<&'static Host> {
+        self.scenario.short_of_ram(self.on_host())
+    }
+
+    /// What each process reads into the CPU's memory before it has shards of it.
+    pub fn loading(&self) -> Bytes {
+        match self.outcome {
+            WayOutcome::Answered { loading, .. } => loading,
+            WayOutcome::TooLarge { .. } | WayOutcome::Refused(_) => Bytes::ZERO,
+        }
     }
 
     /// The verdict, where it has an answer.

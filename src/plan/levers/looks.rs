@@ -35,6 +35,12 @@ impl Outlook {
     pub fn fits(self) -> bool {
         self.verdict.holds()
     }
+
+    /// Whether it gets through, and some known machine has the RAM, if any is known.
+    pub fn holds(self, scenario: &Scenario) -> bool {
+        let each = Bytes(self.on_host.0 / scenario.cluster.gpus.max(1));
+        self.fits() && scenario.short_of_ram(each).is_none()
+    }
 }
 
 /// What was looked at so far: a run with every event takes a while, and several ways lead to the same scenario.

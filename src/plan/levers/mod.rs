@@ -16,6 +16,7 @@ use super::counts::GPU_COUNTS;
 use super::each;
 use super::gpus::{Layout, fewest_gpus, on_gpus};
 use super::verdict::Verdict;
+use crate::hardware::Host;
 use crate::issue::{Field, Issue};
 use crate::scenario::keys::{Key, keys};
 use crate::scenario::{CpuOffload, Scenario};
@@ -121,10 +122,21 @@ pub struct Lever {
 impl Lever {
     /// What it needs: of each card, and of the CPU's memory where it needs some of that.
     pub fn needed_in_words(&self, amount: impl Fn(Bytes) -> String) -> String {
+        let short = if self.short_of_ram().is_some() { ", more than known machines have" } else { "" };
         match self.on_host {
             Bytes::ZERO => amount(self.needed),
-            on_host => format!("{} and {} of RAM", amount(self.needed), amount(on_host)),
+            on_host => format!("{} and {} of RAM{short}", amount(self.needed), amount(on_host)),
         }
+    }
+
+    /// The known machine with most RAM, where that is too little for it.
+    pub fn short_of_ram(&self) -> Option<&'static Host> {
+        self.scenario.short_of_ram(Bytes(self.on_host.0 / self.scenario.cluster.gpus.max(1)))
+    }
+
+    /// Whether it gets through, and some known machine has the RAM, if any is known.
+    pub fn holds(&self) -> bool {
+        self.verdict.holds() && self.short_of_ram().is_none()
     }
 
     /// `+24 %`, `under 1 %` to either side, a dash where it is not known.
@@ -165,9 +177,8 @@ pub struct Levers {
 impl Levers {
     /// Whether the run fits as it is, or some way was found on cards of its kind.
     pub fn can_fit(&self) -> bool {
-        let single = self.single.iter().map(|lever| lever.verdict);
-        let others = self.together.iter().chain(&self.offloaded).map(|lever| lever.verdict);
-        [self.verdict].into_iter().chain(single).chain(others).any(Verdict::holds)
+        let others = self.together.iter().chain(&self.offloaded);
+        self.verdict.holds() || self.single.iter().chain(others).any(Lever::holds)
     }
 
     /// The fewest GPUs that hold it, where these are more than it has, and what changes with their number.
@@ -241,14 +252,14 @@ fn changes_of(scenario: &Scenario, looked: &Looked) -> Levers {
         seen.push(lever.changes.clone());
         new
     });
-    single.sort_by_key(|lever| (!lever.verdict.holds(), lever.cost, lever.needed));
+    single.sort_by_key(|lever| (!lever.holds(), lever.cost, lever.needed));
     let fits = base.fits();
     // what takes the CPU's memory is one way, not the cheapest: that memory may not be there
-    let is_enough = |lever: &&Lever| lever.verdict.holds() && lever.on_host == Bytes::ZERO;
+    let is_enough = |lever: &&Lever| lever.holds() && lever.on_host == Bytes::ZERO;
     let cheapest = single.iter().find(is_enough).map(|lever| lever.cost);
     let cheaper = |cost: &Cost| cheapest.is_none_or(|cheapest| *cost < cheapest);
     let costs: Vec<Cost> = Cost::ALL.into_iter().filter(cheaper).collect();
-    let offloads = single.iter().any(|lever| lever.verdict.holds() && lever.on_host > Bytes::ZERO);
+    let offloads = single.iter().any(|lever| lever.holds() && lever.on_host > Bytes::ZERO);
     let (on_cpu, on_gpus): (Vec<&Rule>, Vec<&Rule>) =
         RULES.iter().partition(|rule| rule.key == "cpu-offload");
     let together = (!fits).then(|| {
@@ -282,7 +293,8 @@ fn offloaded(scenario: &Scenario, looked: &Looked, fewest: &Result<Option<Layout
         let mut other = on_gpus(scenario, gpus);
         other.cluster.cpu = other.cluster.most_on_cpu();
         let is_new = other.cluster.cpu != CpuOffload::Off && scenario.cluster.cpu == CpuOffload::Off;
-        (is_new && Outlook::of_tensors(&other)?.fits() && looked.looks.at(&other)?.fits()).then_some(other)
+        (is_new && Outlook::of_tensors(&other)?.holds(&other) && looked.looks.at(&other)?.fits())
+            .then_some(other)
     };
     let other = counts.into_iter().find_map(on)?;
     lever(scenario, other, "gpus", Cost::Time, looked)

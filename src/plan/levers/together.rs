@@ -61,7 +61,7 @@ fn with(scenario: &Scenario, pulls: &[Pull]) -> Scenario {
 
 fn fits_with(scenario: &Scenario, pulls: &[Pull], looked: &Looked) -> bool {
     let changed = with(scenario, pulls);
-    Outlook::of_tensors(&changed).is_some_and(Outlook::fits)
+    Outlook::of_tensors(&changed).is_some_and(|outlook| outlook.holds(&changed))
         && looked.looks.at(&looked.looks.without_holes(changed)).is_some_and(Outlook::fits)
 }
 

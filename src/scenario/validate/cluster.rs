@@ -1,6 +1,6 @@
 //! What is good to know of several GPUs.
 
-use crate::hardware::{NCCL, Vendor};
+use crate::hardware::Vendor;
 use crate::model::Architecture;
 use crate::model::blocks::{FeedForward, Mixer, Rotary};
 use crate::model::modeling::{FloatRotary, Router};
@@ -9,7 +9,7 @@ use crate::scenario::{
     AttentionKernel, Checkpointing, Cluster, CpuOffload, Field, Issue, Lengths, LossKernel, Mask, Method,
     Optimizer, Scenario, Severity, Sharding, Stack, Task, TransformerImpl, WrappedBy,
 };
-use crate::units::grouped;
+use crate::units::{Between, grouped};
 
 /// What has to be asked of bitsandbytes for its weights to be sharded.
 const SHARDED_4BIT: &str = "4-bit weights are sharded where they are stored in the type of the computation \
@@ -50,11 +50,7 @@ pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, i
             let message = "PyTorch has no collectives for Apple's GPUs: several Macs do not train one model";
             issues.push(Issue::error(Field::Gpus, message).with_fix("use one"));
         }
-        let message = format!(
-            "NCCL's buffers are not counted: 0.3 to 1.6 GB on each GPU were seen of one communicator, of several up to 6 GB; with {NCCL} \
-             of them an answer is called close"
-        );
-        issues.push(Issue::new(Severity::Note, Field::Gpus, message));
+        issues.push(of_nccl(scenario));
         let parts = scenario.divided().tensor;
         if scenario.stack == Stack::Transformers && parts > 1 {
             let alone = if parts == scenario.cluster.gpus {
@@ -234,6 +230,18 @@ pub(super) fn recomputed_otherwise(scenario: &Scenario, architecture: &Architect
     );
     let fix = "choose no gradient checkpointing, or ZeRO-3";
     Some(Issue::warning(Field::Checkpointing, message).with_fix(fix))
+}
+
+/// What lies outside of PyTorch's allocator for the GPUs to send each other something.
+fn of_nccl(scenario: &Scenario) -> Issue {
+    let Between { least, most } = scenario.nccl();
+    let message = format!(
+        "NCCL's buffers are outside of what is needed: {} may take {least} to {most} of each GPU ({}); an answer that only fits while they \
+         take less is called close",
+        scenario.communicators_in_words(),
+        scenario.nccl_source()
+    );
+    Issue::new(Severity::Note, Field::Gpus, message)
 }
 
 /// Experts that do not divide among the GPUs: FSDP2 cuts their tensor along the first dimension, which is their number

@@ -209,21 +209,21 @@ fn buttons(state: State, scenario: &Scenario, found: &Found) -> AnyView {
 
 /// Whether nothing makes it fit on as many GPUs as it has.
 fn takes_several(found: &Found) -> bool {
-    found.together.is_none() && !found.single.iter().any(|lever| lever.verdict.holds())
+    found.together.is_none() && !found.single.iter().any(Lever::holds)
 }
 
 /// The single change with which it fits if the CPU's memory holds the rest.
 fn in_the_cpus_memory(found: &Found) -> Option<&Lever> {
-    found.single.iter().find(|lever| lever.verdict.holds() && lever.on_host > Bytes::ZERO)
+    found.single.iter().find(|lever| lever.holds() && lever.on_host > Bytes::ZERO)
 }
 
 /// The cheapest changes with which it fits, one setting before several at once; where there are none, those that save most.
 fn cheapest(single: &[Lever]) -> Vec<&Lever> {
     // what costs nothing is worth a try where it leaves a doubt, too
     let is_free = |lever: &Lever| lever.cost == Cost::Nothing && lever.verdict == Verdict::Close;
-    let any_holds = single.iter().any(|lever| lever.verdict.holds());
+    let any_holds = single.iter().any(Lever::holds);
     let mut offered: Vec<&Lever> =
-        single.iter().filter(|lever| !any_holds || lever.verdict.holds() || is_free(lever)).collect();
+        single.iter().filter(|lever| !any_holds || lever.holds() || is_free(lever)).collect();
     match any_holds {
         true => offered.sort_by_key(|lever| (is_of_library(lever), lever.cost)),
         false => offered.sort_by_key(|lever| (!is_free(lever), lever.needed)),
@@ -290,6 +290,9 @@ fn of_lever(state: State, lever: &Lever, found: &Found, unit: Unit) -> impl Into
     );
     if lever.on_host > Bytes::ZERO {
         effect.push_str(&format!(" · needs {} of RAM", unit.amount(lever.on_host)));
+        if let Some(host) = lever.short_of_ram() {
+            effect.push_str(&format!(", known machines have {} at most", unit.amount(host.ram)));
+        }
     }
     change_button(state, &lever.changes, effect, &lever.scenario)
 }

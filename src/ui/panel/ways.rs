@@ -109,10 +109,12 @@ pub fn outcome(state: State, way: &Way, told: &str, hint: String, unit: Unit) ->
             };
             vec![needs, Cell::of("–")]
         }
-        WayOutcome::Answered { needed, verdict, speed, on_host } => {
+        WayOutcome::Answered { needed, verdict, speed, on_host, .. } => {
             let [typical, between] = speed.map_or_else(|| ["–".to_owned(), String::new()], tokens_per_second);
             let (opened, told) = (way.scenario.clone(), told.to_owned());
-            let fits = verdict.holds();
+            let fits = way.fits();
+            let short = way.short_of_ram();
+            let short = short.map(|host| format!(", known machines have {} at most", unit.amount(host.ram)));
             let host = match *on_host {
                 Bytes::ZERO => String::new(),
                 bytes => match way.scenario.cluster.gpus {
@@ -124,7 +126,7 @@ pub fn outcome(state: State, way: &Way, told: &str, hint: String, unit: Unit) ->
                 },
             };
             let needs = Cell {
-                small: format!("{}{host}", verdict.label().to_lowercase()),
+                small: format!("{}{host}{}", verdict.label().to_lowercase(), short.unwrap_or_default()),
                 class: verdict.slug(),
                 act: Some(Callback::new(move |()| open(state, &opened, &told))),
                 hint,

@@ -26,9 +26,9 @@ def estimate(*asked: Asked, **keys: Unpack[Scenario]) -> dict[str, Any]:
     """What a scenario needs; all amounts in bytes.
 
     ``needed`` is the peak of allocated memory with the CUDA context, ``reserved`` what PyTorch's allocator holds, ``nvidia_smi``
-    what the driver shows, ``verdict`` the word on the card, ``left`` what remains of it (negative: what is missing), ``peak`` and
-    ``phases`` the parts, ``measured_error`` how far what is allocated may be off by measured runs, ``issues`` what is wrong, doubtful or
-    assumed. Figures and the verdict are left out where there is no answer.
+    what the driver shows (``nvidia_smi_with_nccl`` the range of that beside other GPUs), ``verdict`` the word on the card, ``left``
+    what remains of it (negative: what is missing), ``peak`` and ``phases`` the parts, ``measured_error`` how far what is allocated may
+    be off by measured runs, ``issues`` what is wrong, doubtful or assumed. Figures and the verdict are left out where there is no answer.
 
     :param asked: a dictionary with the keys of a scenario file, or a share link; what is left out takes its default. And
         objects of a training script: ``TrainingArguments``, trl's ``SFTConfig`` and the like, peft's ``LoraConfig`` and other

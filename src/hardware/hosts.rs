@@ -1,0 +1,67 @@
+//! How much RAM machines with cards have: `data/instances.csv`, packed by `build/hardware.rs`.
+
+use std::sync::LazyLock;
+
+use crate::units::Bytes;
+
+/// A machine whose RAM is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Host {
+    /// Whose it is and what it is called there: `aws p5.48xlarge`.
+    pub name: String,
+    /// How many of the card it has.
+    pub gpus: u64,
+    /// Its RAM.
+    pub ram: Bytes,
+}
+
+/// Each with the slug of its card.
+static ALL: LazyLock<Vec<(&str, Host)>> =
+    LazyLock::new(|| include_str!(concat!(env!("OUT_DIR"), "/hosts.tsv")).lines().filter_map(read).collect());
+
+/// The machine with most RAM of those that have as many cards of that slug as are wanted, or the next larger number; where none has so
+/// many, of those that have most. None where no such machine's RAM is known.
+///
+/// ```
+/// use headroom::hardware::roomiest;
+/// use headroom::units::Bytes;
+/// let of = |cards| roomiest("h100-sxm-80gb", cards).map(|host| (host.name.as_str(), host.ram));
+/// assert_eq!(of(1), Some(("aws p5.4xlarge", Bytes::gib(256.0))));
+/// assert_eq!(of(2), Some(("lambda gpu_2x_h100_sxm5", Bytes::gib(450.0))));
+/// assert_eq!(of(4), Some(("aws p5.48xlarge", Bytes::gib(2048.0))));
+/// assert_eq!(of(64), of(8));
+/// assert_eq!(roomiest("rtx-4090", 1), None);
+/// ```
+pub fn roomiest(gpu: &str, cards: u64) -> Option<&'static Host> {
+    let hosts = || ALL.iter().filter(|(slug, _)| *slug == gpu).map(|(_, host)| host);
+    let enough = hosts().map(|host| host.gpus).filter(|gpus| *gpus >= cards).min();
+    let size = enough.or_else(|| hosts().map(|host| host.gpus).max())?;
+    // of equal ones the first of the list
+    hosts()
+        .filter(|host| host.gpus == size)
+        .reduce(|best, host| if host.ram > best.ram { host } else { best })
+}
+
+fn read(line: &'static str) -> Option<(&'static str, Host)> {
+    let mut fields = line.split('\t');
+    let (provider, name, slug) = (fields.next()?, fields.next()?, fields.next()?);
+    // a slice of a card is not the card
+    let gpus = fields.next()?.parse().ok()?;
+    let ram = Bytes::gib(fields.next()?.parse().ok()?);
+    Some((slug, Host { name: format!("{provider} {name}"), gpus, ram }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hardware::gpu;
+
+    #[test]
+    fn every_host_has_a_known_card_and_ram() {
+        assert!(ALL.len() > 50, "{}", ALL.len());
+        for (slug, host) in ALL.iter() {
+            assert!(gpu(slug).is_ok(), "{slug}");
+            assert!(host.gpus >= 1 && host.ram >= Bytes::gib(4.0), "{host:?}");
+        }
+    }
+}
