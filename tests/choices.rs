@@ -250,3 +250,23 @@ fn losses_of_preferences_are_followed_where_they_are_run() {
     };
     assert!(stops("full") && !stops("log-softmax"));
 }
+
+#[test]
+fn prime_rls_heads_run_under_fsdp2_in_a_loop_of_its_own() {
+    let of =
+        |rest: &str| format!("v=1&m=Qwen/Qwen3-0.6B&method=full&p=amp-bf16&gpu=h100-sxm-80gb&s=1024&{rest}");
+    for loss in ["float-logits", "vocabulary-chunks"] {
+        let with = |rest: &str| of(&format!("{rest}&loss={loss}"));
+        let sharded = share::decode(&with("gpus=8&shard=fsdp2"));
+        assert!(estimate(&sharded.scenarios[0]).memory.is_some(), "{loss}");
+        for rest in ["", "gpus=8&shard=ddp", "gpus=8&shard=zero3", "gpus=8&shard=fsdp2&wrap=accelerate"] {
+            refuses(&with(rest), "prime-rl's heads are followed under FSDP2 on several GPUs");
+        }
+        refuses(&with("gpus=8&shard=fsdp2&method=lora"), "over transformers' modules, all weights trained");
+        refuses(&with("gpus=8&shard=fsdp2&task=dpo"), "prime-rl's heads are modelled of steps on texts");
+        refuses(
+            &with("gpus=8&shard=fsdp2&m=google/gemma-2-2b"),
+            "prime-rl's heads multiply by a matrix alone",
+        );
+    }
+}

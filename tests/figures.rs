@@ -216,6 +216,10 @@ const SENTENCES: &[(&str, &str)] = &[
         "docs/accuracy.md",
         "`data/measurements/unsloth-preferences.json`: {unsloth-preferences rows} steps of DPO under Unsloth ([tasks.md](tasks.md#under-unsloth)), four of them held back. The allocated peak is off by {unsloth-preferences allocated worst} % at worst, the reserved peak by {unsloth-preferences reserved median} % in the median and {unsloth-preferences reserved worst} % at worst.",
     ),
+    (
+        "docs/accuracy.md",
+        "`data/measurements/sharded.json`: {sharded rows} figures of FSDP on real cards ([what they are](parallel.md#fsdp-on-real-cards)). The reserved peaks are off by {sharded reserved median} % in the median and {sharded reserved worst} % at worst",
+    ),
     ("docs/accuracy.md", "`data/measurements/multi.json`: {multi rows} steps of one rank of several GPUs"),
     (
         "docs/accuracy.md",

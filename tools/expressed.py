@@ -90,7 +90,8 @@ def scenario(row):
 
 def main():
     with open(sys.argv[1], encoding="utf-8") as file:
-        rows = [row for row in json.load(file) if not is_golden(row) and not list(BY_ENGINE[row["engine"]](row))]
+        # prime-rl's are tools/sharded.py's
+        rows = [row for row in json.load(file) if row["engine"] == "megatron" and not is_golden(row) and not list(BY_ENGINE[row["engine"]](row))]
     lines = []
     for row in rows:
         stated = {key: row[key] for key in ("source", "engine", "versions", "rank", "quality", "missing", "notes") if key in row}

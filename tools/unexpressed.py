@@ -71,25 +71,25 @@ def megatron(row):
     settings, parallel, model = row["settings"], row["parallel"], row["model"]
     args = arguments(row)
     family = str(model.get("family") or "")
-    if (parallel.get("cp") or 1) > 1 and parallel.get("cp_comm_type") != "a2a":
-        yield "context parallelism other than by all-to-all"
+    if (parallel.get("cp") or 1) > 1:
+        # by all-to-all and in a ring it is followed over llama's layers
+        if any(name in args for name in ("--hierarchical-context-parallel-sizes",)) or "+" in str(args.get("--cp-comm-type")):
+            yield "hierarchical context parallelism"
+        if is_golden(row):
+            yield "context parallelism over GPT-3's layers"
     if is_golden(row):
         yield from golden(row)
-    elif any(name in args for name in ("--overlap-grad-reduce", "--overlap-param-gather")) and (parallel.get("dp") or 1) > 1:
-        yield "overlapped communication"
     # a model of the Hub has its own
     if "vocab" not in model and not model.get("hub_id") and not is_golden(row):
         yield "a vocabulary that is not stated"
     yield from swift(row)
-    # experts are followed beside latent attention, on layers that no GPUs share, where each is given as many tokens
+    # latent attention is followed on layers that no GPUs share, beside experts that are each given as many tokens
     followed = (parallel.get("tp") or 1) == 1 and (parallel.get("cp") or 1) == 1 and "--moe-pad-expert-input-to-capacity" in args
-    is_latent = "mla" in str(model.get("attention", "")) or "--multi-latent-attention" in args
-    if followed and is_latent:
-        pass
-    elif (parallel.get("ep") or 1) > 1 or model.get("experts") or "--num-experts" in args or "moe" in family or "mixtral" in family:
-        yield "experts"
+    is_latent = "mla" in str(model.get("attention", "")).lower() or "--multi-latent-attention" in args or "MLA" in str(model.get("note")) \
+        or "Moonlight" in str(model.get("hub_id"))
+    yield from experts(row)
     if is_latent and not followed:
-        yield "latent attention"
+        yield "latent attention on layers or sequences that GPUs share, or whose experts are given what the router chose"
     if family in ("t5", "bert") or family.startswith(("mimo", "multimodal", "hybrid", "retro")):
         yield "an encoder, pictures or state spaces"
     if args and not is_golden(row) and ("--swiglu" not in args or args.get("--normalization") != "RMSNorm"):
@@ -127,15 +127,37 @@ def swift(row):
         yield "an encoder, pictures or state spaces"
 
 
+def experts(row):
+    """What of experts is not followed: Mixtral's and Qwen3-MoE's are, given what a softmax router chose."""
+    args, model = arguments(row), row["model"]
+    name = f"{model.get('name')} {model.get('hub_id')} {model.get('note')}"
+    has = (row["parallel"].get("ep") or 1) > 1 or model.get("experts") or "--num-experts" in args \
+        or any(word in str(model.get("family")) for word in ("moe", "mixtral"))
+    if not has:
+        return
+    if any(word in name for word in ("Moonlight", "GLM-4.5", "DeepSeek-V3")) or args.get("--moe-router-score-function") == "sigmoid":
+        yield "a sigmoid router"
+    if "gpt-oss" in name or "GPT-OSS" in name:
+        yield "experts with biases"
+    if any(word in name for word in ("shared", "Qwen1.5-MoE", "Nemotron 3")) or "--moe-shared-expert-intermediate-size" in args:
+        yield "shared experts beside other attention than latent"
+    if any(word in name for word in ("Mamba", "Nemotron 3")):
+        yield "an encoder, pictures or state spaces"
+    if args and ("--swiglu" not in args or args.get("--normalization") != "RMSNorm"):
+        yield "experts in GPT-3's layers"
+
+
 def prime_rl(row):
-    settings, model = row["settings"], row["model"]
-    yield "prime-rl's trainer: compiled layers, its own models and losses"
-    if "A3B" in row["id"] or "A22B" in row["id"] or "INTELLECT-3" in row["id"] or settings.get("moe_grouped_mm"):
-        yield "experts"
-    if "offload" in str(settings.get("recompute", "")):
-        yield "offloaded activations on several GPUs"
-    if "cp" in row["parallel"] and (row["parallel"]["cp"] or 1) > 1:
-        yield "context parallelism"
+    """Runs of prime-rl's trainers: tools/sharded.py expresses those that train all weights of a dense model on several GPUs."""
+    settings = row["settings"]
+    if row["world"] == 1:
+        yield "FSDP2 on a single GPU"
+    if "lora" in settings["method"]:
+        yield "prime-rl's adapters, four slots in every layer"
+    if any(name in row["id"] for name in ("A3B", "A22B", "INTELLECT-3")):
+        yield "prime-rl's own models of experts"
+    if settings["benchmark_config"]["ac"] == "Offload":
+        yield "offloaded activations in a loop of one's own"
     if not row["measured"].get("reserved_bytes"):
         yield "no figure: the run failed"
 
@@ -157,8 +179,15 @@ def torchtitan(row):
         yield "settings or the figure are rounded or incomplete"
 
 
-def incomplete(_row):
-    yield "settings or the figure are rounded or incomplete"
+def incomplete(row):
+    """Runs of which the source itself leaves out what a scenario needs."""
+    missing = " ".join(row["missing"])
+    if "lengths vary" in missing:
+        yield "texts of lengths that are not stated"
+    if "how it was read" in missing or "rounded" in missing or row["quality"] == "C":
+        yield "settings or the figure are rounded or incomplete"
+    if "only \"fits\"" in missing:
+        yield "what fits, not what is needed"
 
 
 def bound(_row):

@@ -127,7 +127,7 @@ export interface Scenario {
   /** What torch.compile compiles: nothing, or each decoder layer by itself (layer.compile()), with all else as it is written */
   "compile"?: "off" | "layers";
   /** How the output head and the loss are computed */
-  "loss"?: "standard" | "full" | "liger" | "cut" | "te" | "native" | "axolotl" | "log-softmax" | "chunked";
+  "loss"?: "standard" | "full" | "liger" | "cut" | "te" | "native" | "axolotl" | "log-softmax" | "chunked" | "float-logits" | "vocabulary-chunks";
   /** Where saved activations wait for backward */
   "activation-offloading"?: "off" | "on";
   /** When the optimizer steps */

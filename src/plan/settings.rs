@@ -80,6 +80,8 @@ pub fn setting_name(scenario: &Scenario) -> [String; 2] {
         LossKernel::Full
         | LossKernel::Axolotl
         | LossKernel::LogSoftmax
+        | LossKernel::FloatLogits
+        | LossKernel::VocabularyChunks
         | LossKernel::Liger
         | LossKernel::Cut
         | LossKernel::TransformerEngine

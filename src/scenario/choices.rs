@@ -467,6 +467,8 @@ choices! {
         Axolotl = "axolotl", "Full logits, axolotl's kernels", "axolotl's preferences: trl 1.9's trainers, with kernels of its own over all logits: a contiguous copy of them is kept for backward.";
         LogSoftmax = "log-softmax", "All log-probabilities", "LLaMA-Factory's trainer of pairs: logits and log-probabilities of the whole vocabulary in float32, of the trained model and of its reference.";
         Chunked = "chunked", "Chunked (8)", "torchtune's chunked cross-entropy: the sequence in 8 chunks, each made float32 by itself.";
+        FloatLogits = "float-logits", "Float32 logits, prime-rl", "prime-rl's SFT trainer under FSDP2: the model returns all logits, which become float32 outside of it; its loop holds those while it goes backward (Outputs kept).";
+        VocabularyChunks = "vocabulary-chunks", "Vocabulary in chunks, prime-rl", "prime-rl's reinforcement trainer under FSDP2: log-probabilities of the labels from 2,048 entries of the vocabulary at a time, again in backward.";
     }
 }
 
@@ -474,6 +476,11 @@ impl LossKernel {
     /// Whether all logits are made in the place of trl 1.16's fused head: by an earlier trl, or of preferences by another project.
     pub const fn replaces_fused_head(self) -> bool {
         matches!(self, LossKernel::Full | LossKernel::Axolotl | LossKernel::LogSoftmax)
+    }
+
+    /// Whether it is of prime-rl's trainers.
+    pub const fn is_of_prime_rl(self) -> bool {
+        matches!(self, LossKernel::FloatLogits | LossKernel::VocabularyChunks)
     }
 }
 

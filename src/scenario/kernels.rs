@@ -37,7 +37,12 @@ impl Scenario {
             {
                 Some("trl's head, fused with the log-probabilities,")
             }
-            LossKernel::Standard | LossKernel::Full | LossKernel::LogSoftmax | LossKernel::Chunked => None,
+            LossKernel::Standard
+            | LossKernel::Full
+            | LossKernel::LogSoftmax
+            | LossKernel::FloatLogits
+            | LossKernel::VocabularyChunks
+            | LossKernel::Chunked => None,
         };
         let compiled =
             (self.compile == Compile::Layers).then_some((Field::Compile, "what torch.compile makes"));

@@ -188,6 +188,25 @@ fn every_figure_of_real_clusters_is_predicted() {
 }
 
 #[test]
+fn every_figure_of_shards_on_real_cards_is_predicted() {
+    SHARDED.is_predicted_apart((2, [2.4, 3.9, 3.9]), (22, [1.9, 9.7, 11.0]));
+}
+
+/// prime-rl's own code reserves over the null device what these cards did, to the byte.
+#[test]
+fn what_prime_rl_reserved_on_real_cards_is_predicted() {
+    let errors: Vec<f64> = SHARDED
+        .runs()
+        .iter()
+        .filter(|run| run.id.starts_with("prime-rl-"))
+        .map(|run| run.figure(Metric::Reserved).expect("all are reserved peaks").error_pct().abs())
+        .collect();
+    assert_eq!(errors.len(), 9);
+    assert!(errors.iter().all(|error| *error < 1.2), "{errors:?}");
+    assert_eq!(errors.iter().filter(|error| **error < 0.2).count(), 5, "{errors:?}");
+}
+
+#[test]
 fn every_measured_family_is_predicted() {
     FAMILIES.is_predicted(223, [0.001, 0.021, 1.1], [0.001, 0.4, 6.0]);
 }
@@ -344,12 +363,16 @@ fn the_bands_are_what_was_measured() {
     let mut verdicts = Confusion::default();
     for run in &runs {
         verdicts.add(&run.verdicts);
+        // they ran FSDP1: what FSDP2 is off by in its place says nothing of a run of FSDP2
+        if run.id.starts_with("fsdpqlora-") {
+            continue;
+        }
         let kind = [run.software.clone(), run.family.clone(), run.settings.clone()];
         let error = |metric| run.figure(metric).map(|figure| figure.error_pct().abs());
         // A card that other projects measured on was shared, nearly full, or of another PyTorch: what was reserved there
         // says nothing of a run with room to spare.
-        let reserved =
-            error(Metric::Reserved).filter(|_| !["published", "clusters"].contains(&run.file.as_str()));
+        let reserved = error(Metric::Reserved)
+            .filter(|_| !["published", "clusters", "sharded"].contains(&run.file.as_str()));
         let allocated = error(Metric::Allocated);
         if allocated.is_none() && reserved.is_none() {
             continue;
@@ -386,7 +409,10 @@ fn what_is_not_predicted_is_listed_with_its_reason() {
     let others = kept.lines().filter(|line| row_of(line.split('\t').next().unwrap_or_default()).is_none());
     let unsupported = &PUBLISHED.report().unsupported;
     assert!(unsupported.len() > 100, "{}", unsupported.len());
-    let own = unsupported.iter().map(|unsupported| {
+    // two GPUs of one project: what is predicted of them is a file of its own
+    let sharded = SHARDED.rows();
+    let is_elsewhere = |id: &str| sharded.iter().any(|row| row["id"] == id);
+    let own = unsupported.iter().filter(|unsupported| !is_elsewhere(&unsupported.id)).map(|unsupported| {
         let row = row_of(&unsupported.id).expect("a row of the file");
         let text = |key: &str| row[key].as_str().unwrap_or_default();
         let project = text("source").split(':').next().unwrap_or_default();

@@ -109,6 +109,15 @@ pub(super) fn contradiction(row: &Row) -> Option<&'static str> {
             "the project's only script of that method runs DeepSpeed, of whose configuration the row says nothing",
         );
     }
+    let many = row.gpus.is_some_and(|gpus| gpus > 1);
+    if many && row.source.starts_with("AnswerDotAI/fsdp_qlora") {
+        return Some(
+            "tools/sharded.py reads it, with FSDP2 in the place of FSDP1: data/measurements/sharded.json",
+        );
+    }
+    if many && row.notes.as_deref().is_some_and(|notes| notes.contains("the total over GPUs")) {
+        return Some("the figure is the sum over all GPUs, and neither its unit nor its metric is stated");
+    }
     // every row of the table adds a switch to those before it, of which the third is torch.compile
     if row.source.starts_with("pytorch/torchtune:README") {
         return Some("torch.compile is not modelled, nor flex attention over packed samples");

@@ -42,6 +42,8 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
         LossKernel::Full
         | LossKernel::Axolotl
         | LossKernel::LogSoftmax
+        | LossKernel::FloatLogits
+        | LossKernel::VocabularyChunks
         | LossKernel::Chunked
         | LossKernel::TransformerEngine
         | LossKernel::MegatronFused => (false, false),

@@ -144,6 +144,8 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
         LossKernel::Standard
         | LossKernel::Axolotl
         | LossKernel::LogSoftmax
+        | LossKernel::FloatLogits
+        | LossKernel::VocabularyChunks
         | LossKernel::Chunked
         | LossKernel::Liger
         | LossKernel::Cut

@@ -98,6 +98,9 @@ fn refuse(run: &Run<'_>) -> Result<(), Issue> {
         LossKernel::LogSoftmax => {
             no(Field::Loss, "this is of LLaMA-Factory's own trainer", "choose its file, or the standard loss")
         }
+        LossKernel::FloatLogits | LossKernel::VocabularyChunks => {
+            no(Field::Loss, "this head is prime-rl's own", "choose Liger's or cut cross entropy")
+        }
         LossKernel::Liger if !LIGER_FAMILIES.contains(&&*run.architecture.model_type) => {
             no(Field::Loss, "Liger's patch passes over models of this family", "choose cut cross entropy")
         }
@@ -119,6 +122,8 @@ fn liger(scenario: &Scenario) -> Option<&'static str> {
         | LossKernel::Cut
         | LossKernel::TransformerEngine
         | LossKernel::MegatronFused
+        | LossKernel::FloatLogits
+        | LossKernel::VocabularyChunks
         | LossKernel::Chunked => None,
     }
 }

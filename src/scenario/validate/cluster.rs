@@ -278,6 +278,7 @@ fn has_a_measured_loss(scenario: &Scenario) -> bool {
         LossKernel::Standard => true,
         LossKernel::TransformerEngine | LossKernel::MegatronFused => scenario.stack == Stack::Megatron,
         LossKernel::Full | LossKernel::Axolotl | LossKernel::LogSoftmax => scenario.stack == Stack::Trl,
+        LossKernel::FloatLogits | LossKernel::VocabularyChunks => scenario.cluster.is_fsdp2(),
         LossKernel::Liger | LossKernel::Cut | LossKernel::Chunked => false,
     }
 }

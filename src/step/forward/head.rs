@@ -28,12 +28,17 @@ impl<'a> Pass<'_, 'a> {
                 | LossKernel::Axolotl
                 | LossKernel::LogSoftmax
                 | LossKernel::TransformerEngine
-                | LossKernel::MegatronFused,
+                | LossKernel::MegatronFused
+                // made float32 where the model has returned (`Pass::float_logits_loss`)
+                | LossKernel::FloatLogits,
                 _,
             )
-            | (LossKernel::Liger | LossKernel::Cut, Weight::Quantised(_)) => {
+            | (LossKernel::Liger | LossKernel::Cut | LossKernel::VocabularyChunks, Weight::Quantised(_)) => {
                 let logits = self.machine.head_unit(&hidden, |hidden| self.logits(hidden));
                 (self.labels_loss(&logits), vec![logits])
+            }
+            (LossKernel::VocabularyChunks, Weight::Plain(weight)) => {
+                self.log_probs_in_chunks(&self.transformed(&hidden), head.shape, weight)
             }
             (LossKernel::Chunked, _) => self.logits_in_chunks(self.transformed(&hidden), &head),
             (LossKernel::Liger, Weight::Plain(weight)) => {

@@ -63,7 +63,7 @@ use crate::memory::Category;
 use crate::model::Architecture;
 use crate::model::blocks::{Dropout, LinearClass};
 use crate::model::modeling::{Code, Modeling};
-use crate::scenario::{AttentionKernel, Checkpointing};
+use crate::scenario::{AttentionKernel, Checkpointing, LossKernel};
 use bound::find;
 pub(super) use bound::{BoundEncoder, BoundLayer, BoundOutside};
 pub(super) use families::fills_cache;
@@ -439,6 +439,9 @@ impl<'a> Pass<'_, 'a> {
                 (self.logged_loss(states, replace), Vec::new())
             }
             HeadCode::Trl => self.trl_head(states, replace),
+            HeadCode::Transformers if self.member.loss == LossKernel::FloatLogits => {
+                self.float_logits_loss(states, replace)
+            }
             HeadCode::Transformers => {
                 let output =
                     if self.modeling.code == Code::Qwen { self.qwen_head(states) } else { self.head(states) };
@@ -466,6 +469,8 @@ impl<'a> Pass<'_, 'a> {
             HeadCode::Torchtune => loss,
             // its model returned before what is logged was made
             HeadCode::Trl if self.member.has_all_logits_of_trl() => loss,
+            // its model returned logits
+            HeadCode::Transformers if self.member.loss == LossKernel::FloatLogits => loss,
             HeadCode::Transformers
             | HeadCode::Trl
             | HeadCode::Litgpt

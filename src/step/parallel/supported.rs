@@ -360,6 +360,8 @@ fn sharded(
     let followed = match member.stack {
         Stack::Torchtune => member.loss == LossKernel::Full,
         Stack::Trl => member.loss.replaces_fused_head(),
+        // what of them is followed, the stack's own code says
+        Stack::Transformers => member.loss.is_of_prime_rl(),
         _ => false,
     };
     if member.loss == LossKernel::Axolotl && cluster.is_fsdp2() {

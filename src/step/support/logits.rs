@@ -23,6 +23,7 @@ pub(super) fn of(member: &Member, loss: Loss) -> Result<(), Issue> {
             matches!(loss, Loss::Preference { .. } | Loss::Desirability { .. } | Loss::Odds { .. })
         }
         LossKernel::Full => !member.has_all_logits_of_trl(),
+        LossKernel::FloatLogits | LossKernel::VocabularyChunks => matches!(loss, Loss::Labels),
         LossKernel::Standard
         | LossKernel::Liger
         | LossKernel::Cut
@@ -32,6 +33,10 @@ pub(super) fn of(member: &Member, loss: Loss) -> Result<(), Issue> {
     };
     if is_known {
         return Ok(());
+    }
+    if member.loss.is_of_prime_rl() {
+        let message = "prime-rl's heads are modelled of steps on texts and their labels";
+        return Err(Issue::error(Field::Loss, message).with_fix("choose the standard loss"));
     }
     if member.loss == LossKernel::Axolotl {
         let message = "axolotl's kernels over all logits are modelled of DPO, KTO, ORPO, CPO and SimPO";

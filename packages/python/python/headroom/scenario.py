@@ -193,7 +193,7 @@ class Scenario(TypedDict, total=False):
     compile: Literal["off", "layers"]
 
     #: How the output head and the loss are computed
-    loss: Literal["standard", "full", "liger", "cut", "te", "native", "axolotl", "log-softmax", "chunked"]
+    loss: Literal["standard", "full", "liger", "cut", "te", "native", "axolotl", "log-softmax", "chunked", "float-logits", "vocabulary-chunks"]
 
     #: Where saved activations wait for backward
     activation_offloading: Literal["off", "on"]

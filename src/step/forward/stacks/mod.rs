@@ -15,6 +15,7 @@ mod tensor_plan;
 pub(in crate::step::forward) mod torchtune;
 pub(in crate::step) mod trl;
 pub(in crate::step) mod unsloth;
+mod vocabulary_chunks;
 
 use std::borrow::Cow;
 
@@ -46,6 +47,7 @@ pub(in crate::step) fn architecture<'a>(
 ) -> Result<Cow<'a, Architecture>, Issue> {
     checkpointing(member)?;
     loss(architecture, member)?;
+    vocabulary_chunks::check(architecture, member, cluster)?;
     embeddings(architecture, member)?;
     expert_layers::by_transformers(architecture, member)?;
     match member.stack {
@@ -125,6 +127,8 @@ fn trl_loss(kernel: LossKernel) -> Result<(), Issue> {
         | LossKernel::Cut
         | LossKernel::TransformerEngine
         | LossKernel::MegatronFused
+        | LossKernel::FloatLogits
+        | LossKernel::VocabularyChunks
         | LossKernel::Chunked => {
             let message = "trl 1.16 puts its own fused head into the place of this one";
             Err(Issue::error(Field::Loss, message).with_fix("choose the standard loss, or transformers"))
@@ -144,6 +148,9 @@ fn loss(architecture: &Architecture, member: &Member) -> Result<(), Issue> {
         | LossKernel::LogSoftmax
         | LossKernel::TransformerEngine
         | LossKernel::MegatronFused
+        // beside adapters they are refused before
+        | LossKernel::FloatLogits
+        | LossKernel::VocabularyChunks
         | LossKernel::Chunked => false,
     };
     let without = if kernel == LossKernel::Standard {

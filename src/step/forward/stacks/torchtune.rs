@@ -221,6 +221,8 @@ impl<'a> Pass<'_, 'a> {
             LossKernel::Standard
             | LossKernel::Axolotl
             | LossKernel::LogSoftmax
+            | LossKernel::FloatLogits
+            | LossKernel::VocabularyChunks
             | LossKernel::Liger
             | LossKernel::Cut
             | LossKernel::TransformerEngine

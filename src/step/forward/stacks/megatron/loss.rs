@@ -89,6 +89,8 @@ impl<'a> Pass<'_, 'a> {
                         | LossKernel::Full
                         | LossKernel::Axolotl
                         | LossKernel::LogSoftmax
+                        | LossKernel::FloatLogits
+                        | LossKernel::VocabularyChunks
                         | LossKernel::Liger
                         | LossKernel::Cut
                         | LossKernel::Chunked => logits.vocabulary_cross_entropy(rows),

@@ -137,6 +137,8 @@ pub(super) fn settings(member: &Member, batch: Batch, cluster: Cluster, gpt: boo
             LossKernel::Full
             | LossKernel::Axolotl
             | LossKernel::LogSoftmax
+            | LossKernel::FloatLogits
+            | LossKernel::VocabularyChunks
             | LossKernel::Liger
             | LossKernel::Cut
             | LossKernel::Chunked,
