@@ -83,6 +83,7 @@ pub(crate) fn estimate_within(scenario: &Scenario, room: Bytes) -> Result<Estima
 pub(crate) fn in_cpu_memory(scenario: &Scenario, memory: &Memory, parameters: u64) -> Vec<Issue> {
     let mut notes = Vec::from_iter(offloaded(memory.offloaded));
     notes.extend(on_host(memory.on_host, scenario));
+    notes.extend(paged(memory.paged));
     notes.extend(spikes(scenario, memory, parameters));
     notes.extend(read_by_each(scenario, parameters));
     notes.extend(on_a_machine(scenario, scenario.host(memory, parameters)));
@@ -96,6 +97,18 @@ fn offloaded(bytes: Bytes) -> Option<Issue> {
     }
     let message = format!("up to {bytes} of activations wait in the CPU's memory");
     Some(Issue::new(Severity::Note, Field::Offloading, message))
+}
+
+/// What a paged optimizer keeps outside PyTorch's allocator, where it is worth a word.
+fn paged(bytes: Bytes) -> Option<Issue> {
+    if bytes < Bytes::gib(1.0) {
+        return None;
+    }
+    let message = format!(
+        "{bytes} of the optimizer's states are in unified memory: on the card as far as it has room beside the rest, in the CPU's memory \
+         otherwise"
+    );
+    Some(Issue::new(Severity::Note, Field::Optimizer, message))
 }
 
 /// That a trl that many still have takes more (docs/versions.md).

@@ -460,6 +460,8 @@ pub struct Memory {
     pub context: Bytes,
     /// The most that offloaded activations take of the CPU's memory.
     pub offloaded: Bytes,
+    /// What a paged optimizer keeps in CUDA's unified memory: on the card as far as that has room, and in the CPU's memory otherwise.
+    pub paged: Bytes,
     /// Whose figures these are, where ranks differ.
     pub rank: Option<Rank>,
     /// What offloaded weights, gradients and optimizer state take of the CPU's memory, on behalf of this GPU.

@@ -382,6 +382,7 @@ mod tests {
             resting: parts,
             context: Bytes(100),
             offloaded: Bytes::ZERO,
+            paged: Bytes::ZERO,
             host: crate::memory::HostSpikes::default(),
             rank: None,
             on_host: Bytes::ZERO,

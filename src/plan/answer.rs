@@ -113,14 +113,20 @@ impl Answer {
 
     /// What all its GPUs together keep in the CPU's memory; what is read there before it is sharded goes again.
     pub fn on_host(&self) -> Bytes {
-        let memory = self.estimate.memory.as_ref();
-        let on_each = memory.map_or(Bytes::ZERO, |memory| memory.on_host);
-        Bytes(on_each.0.saturating_mul(self.scenario.cluster.gpus))
+        Bytes(self.on_host_of_each().0.saturating_mul(self.scenario.cluster.gpus))
+    }
+
+    /// What the process of each GPU keeps there: what is offloaded, activations that wait, and of paged states what the card has no room
+    /// for.
+    fn on_host_of_each(&self) -> Bytes {
+        let (Some(memory), Some(fit)) = (&self.estimate.memory, self.fit()) else { return Bytes::ZERO };
+        let paged = memory.paged.saturating_sub(fit.capacity.saturating_sub(fit.needed));
+        memory.on_host + memory.offloaded + paged
     }
 
     /// The known machine with most RAM, where that is too little for what is kept in the CPU's memory.
     pub fn short_of_ram(&self) -> Option<&'static Host> {
-        self.scenario.short_of_ram(self.estimate.memory.as_ref()?.on_host)
+        self.scenario.short_of_ram(self.on_host_of_each())
     }
 
     /// How far what is allocated may be off, by the runs of its kind that were measured: none on cards of others than NVIDIA.

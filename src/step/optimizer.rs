@@ -48,6 +48,13 @@ static PARTIAL_NORMS: What = What::own(
     Source::At("PyTorch, torch/nn/utils/clip_grad.py"),
 );
 
+impl Bitsandbytes {
+    /// Whether the states of a parameter have 8 bits.
+    fn quantises(&self, param: &Trained) -> bool {
+        self.bits == 8 && !param.wide_state && param.numel >= MIN_8BIT
+    }
+}
+
 /// Elements below which a paged optimizer keeps a tensor's state on the GPU all the same (bitsandbytes 0.50
 /// optim/optimizer.py `get_state_buffer`).
 const MIN_PAGED: u64 = 100_000;
@@ -237,9 +244,25 @@ impl State {
         }
     }
 
+    /// Bytes of these parameters' states in CUDA's unified memory, outside PyTorch's allocator (bitsandbytes, functional.py `get_paged`): on
+    /// the card as far as it has room, and in the CPU's memory otherwise.
+    pub fn optimizer_paged(&self, optimizer: Optimizer, own: &Range<usize>) -> u64 {
+        let Keeps::Bitsandbytes(states) = recipe(optimizer).keeps else { return 0 };
+        if !states.paged {
+            return 0;
+        }
+        let params = trained_where(self, own, |_| true);
+        let of_each = params.iter().filter(|param| param.numel >= MIN_PAGED).map(|param| {
+            let bytes = if states.quantises(param) { Dtype::U8.bytes() } else { Dtype::F32.bytes() };
+            let copies: u64 = states.copies.iter().sum();
+            param.numel.saturating_mul(copies).saturating_mul(bytes).saturating_mul(u64::from(param.times))
+        });
+        of_each.fold(0, u64::saturating_add)
+    }
+
     /// The states of one of bitsandbytes' optimizers (optim/optimizer.py `init_state`, optim/ademamix.py `init_state`).
     fn bitsandbytes(&mut self, states: &Bitsandbytes, param: &Trained, code_books: &mut bool) {
-        let quantised = states.bits == 8 && !param.wide_state && param.numel >= MIN_8BIT;
+        let quantised = states.quantises(param);
         if quantised && !std::mem::replace(code_books, true) {
             // of signed and of unsigned numbers (`fill_qmap`)
             (0..2).for_each(|_| self.keep(256 * 4, Dtype::F32, 1));

@@ -150,6 +150,8 @@ fn summarised(ready: &Ready<'_>, gpu: &Gpu, room: Bytes) -> Result<Result<Memory
         let memory = machine.with(|state| {
             let optimizers = trained.iter().map(|(optimizer, own)| state.optimizer_on_host(*optimizer, own));
             let optimizers = optimizers.fold(0, u64::saturating_add);
+            let paged = trained.iter().map(|(optimizer, own)| state.optimizer_paged(*optimizer, own));
+            let paged = paged.fold(0, u64::saturating_add);
             let [saving, saving_each] = host::saving(ready, state.params.of(&own), &state.ledger.parts);
             let offloaded = state.graph.offload.as_ref().map_or(0, |offload| offload.bytes.1);
             Memory {
@@ -160,6 +162,7 @@ fn summarised(ready: &Ready<'_>, gpu: &Gpu, room: Bytes) -> Result<Result<Memory
                 resting: state.ledger.parts,
                 context: gpu.context,
                 offloaded: Bytes(offloaded),
+                paged: Bytes(paged),
                 rank,
                 on_host: Bytes(state.parallel.on_host(&state.params).saturating_add(optimizers)),
                 host: HostSpikes { saving, saving_each, merging, evaluation },
@@ -202,6 +205,20 @@ mod tests {
     fn highest(memory: &Memory, stage: Stage) -> Parts {
         let found = memory.steady.phases.iter().find(|(phase, _)| phase.stage == stage);
         found.unwrap_or_else(|| panic!("{:?}", memory.steady.phases)).1.parts
+    }
+
+    /// Norms are smaller than what is paged.
+    #[test]
+    fn a_paged_optimizer_keeps_its_states_in_unified_memory() {
+        for (optimizer, bytes) in
+            [("paged-adamw", 8 * (EMBEDDING + MATRICES)), ("adamw", 0), ("adamw-8bit", 0)]
+        {
+            assert_eq!(memory(&format!("method=full&p=bf16&o={optimizer}")).paged.0, bytes, "{optimizer}");
+        }
+        // of 8 bits but for the embedding, whose states bitsandbytes keeps in 32
+        let eight = memory("method=full&p=bf16&o=paged-adamw-8bit").paged.0;
+        assert_eq!(eight, 2 * MATRICES + 2 * 4 * EMBEDDING);
+        assert_eq!(memory("method=lora&r=16&o=paged-adamw").paged.0 / ADAPTERS, 8);
     }
 
     /// What a user reads beside each part of the answer between two steps.

@@ -268,15 +268,14 @@ pub fn figures(
         }
         Some(_) | None => "with the holes between tensors",
     };
-    let on_host = Bytes(memory.on_host.0.saturating_mul(cluster.gpus));
+    let on_each = memory.on_host + memory.offloaded;
+    let on_host = Bytes(on_each.0.saturating_mul(cluster.gpus));
     let evaluated = scenario.evaluated_on_host(memory);
     let ram = (on_host.max(evaluated) > Bytes::ZERO).then(|| Figure {
         name: "RAM",
         amount: unit.amount(on_host.max(evaluated)),
         note: match cluster.is_many() {
-            _ if scenario.short_of_ram(memory.on_host).is_some() => {
-                "more than known machines with this card have"
-            }
+            _ if scenario.short_of_ram(on_each).is_some() => "more than known machines with this card have",
             true => "for all GPUs together",
             false if evaluated > on_host => "for the evaluation's logits",
             false => "beside the card",

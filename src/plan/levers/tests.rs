@@ -4,8 +4,8 @@ use super::*;
 use crate::hardware::cheapest;
 use crate::plan::usual_cards;
 use crate::scenario::{
-    Allocator, CacheKind, GpuChoice, Lora, LossKernel, Mask, Method, ModelChoice, Optimizer, Precision,
-    Reference, Sharding, Stack,
+    Allocator, CacheKind, GpuChoice, Lora, LossKernel, Mask, Method, ModelChoice, Offloading, Optimizer,
+    Precision, Reference, Sharding, Stack,
 };
 
 fn on(card: &str) -> Scenario {
@@ -72,6 +72,23 @@ fn several_changes_together_where_one_is_not_enough() {
         let fits = of(&without).is_some_and(Outlook::fits);
         assert!(!fits || key.name == "gradient-accumulation", "{}", key.name);
     }
+}
+
+/// What waits in the CPU's memory is a cost, whatever puts it there: that memory may not be there.
+#[test]
+fn ram_is_told_and_is_no_part_of_the_cheapest_way() {
+    let link = "m=meta-llama/Llama-3.1-8B&method=lora&gpu=rtx-4090&b=4&gc=off";
+    let levers = found(&crate::share::decode(link).scenarios[0]);
+    let waits = |lever: &&Lever| lever.scenario.savings.offloading == Offloading::On;
+    assert!(levers.single.iter().filter(waits).all(|lever| lever.on_host > Bytes::gib(20.0)));
+    let together = levers.together.expect("there is a way");
+    assert_eq!((together.verdict, together.on_host), (Verdict::Fits, Bytes::ZERO));
+    // states that are paged are on the card as far as there is room
+    let full =
+        found(&crate::share::decode("m=meta-llama/Llama-3.1-8B&method=full&gpu=a100-sxm-80gb").scenarios[0]);
+    let paged = |lever: &&Lever| lever.scenario.optimizer == Optimizer::PagedAdamW;
+    let on_host: Vec<Bytes> = full.single.iter().filter(paged).map(|lever| lever.on_host).collect();
+    assert!(on_host.iter().any(|bytes| (1.0..30.0).contains(&bytes.as_gib())), "{on_host:?}");
 }
 
 #[test]
