@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::Architecture;
 use crate::scenario::keys::keys;
-use crate::scenario::{Checkpointing, LossKernel, Scenario, Stack};
+use crate::scenario::{Checkpointing, LossKernel, Method, Scenario, Stack, Task};
 
 /// The worst difference between the null device, on which most rows were measured, and a real GPU: 48 published runs on
 /// a T4 (37, worst 0.96 %) and an A10G (11, worst 0.35 %), replicated with their own code.
@@ -166,6 +166,18 @@ fn kind(line: &str) -> Option<RunKind> {
         worst_reserved_percent: fields.next().and_then(|percent| percent.parse().ok()),
         on_cards: fields.next()?.parse().ok()?,
     })
+}
+
+/// Why no run that was measured says how far an answer may be off: part of what it counts was never run.
+pub fn unmeasured(scenario: &Scenario) -> Option<&'static str> {
+    if scenario.vllm_on_card().is_some() {
+        return Some("no run with vLLM on the same card was measured");
+    }
+    let format = scenario.quantization.format;
+    let is_packed = scenario.method == Method::Qlora && (format.is_of_gptq() || format.is_of_awq());
+    (scenario.task == Task::Generate && is_packed).then_some(
+        "no generation with these weights was measured, whose kernels are others than those that train",
+    )
 }
 
 /// The band of an answer: the worst errors of the closest kind that was measured, and never less than the null device's

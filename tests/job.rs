@@ -53,7 +53,7 @@ fn job(row: &Value) -> (Job, Scenario) {
         }
         other => panic!("no round is called {other:?}"),
     };
-    (Job { members: vec![policy, reference], round, cluster: Cluster::ONE }, scenario)
+    (Job { members: vec![policy, reference], round, cluster: Cluster::ONE, vllm: None }, scenario)
 }
 
 /// What is said of a figure that is off by more than that.
@@ -134,7 +134,7 @@ fn a_model_that_scores_keeps_nothing() {
     let member = Member { training: None, ..Member::from(&scenario) };
     let batch = Batch::from(&scenario);
     let round = vec![Act::score(0, batch)];
-    let job = Job { members: vec![member], round, cluster: Cluster::ONE };
+    let job = Job { members: vec![member], round, cluster: Cluster::ONE, vllm: None };
     let memory = step::run_job(&job, &gpu).expect("it is modelled");
     let stages =
         |iteration: &Iteration| iteration.phases.iter().map(|(phase, _)| phase.stage).collect::<Vec<_>>();
@@ -167,7 +167,7 @@ fn every_model_scores_the_same_both_ways() {
         let gpu = scenario.gpu().expect("a card");
         let member = Member { training: None, ..Member::from(&scenario) };
         let round = vec![Act::score(0, Batch::from(&scenario))];
-        let job = Job { members: vec![member], round, cluster: Cluster::ONE };
+        let job = Job { members: vec![member], round, cluster: Cluster::ONE, vllm: None };
         let Ok(memory) = step::run_job(&job, &gpu) else { continue };
         let [first, later] = Recording::of_job(&job, &gpu).expect("it is as modelled").iterations();
         assert_eq!((&memory.first, &memory.steady), (&first, &later), "{}", entry.id);
@@ -254,7 +254,7 @@ fn what_is_no_job_says_what_would_be() {
         ),
     ];
     for (members, round, message) in cases {
-        let job = Job { members, round, cluster: Cluster::ONE };
+        let job = Job { members, round, cluster: Cluster::ONE, vllm: None };
         let issue = step::run_job(&job, &gpu).expect_err(message);
         assert!(issue.message.contains(message), "{issue}");
         assert!(issue.fix.is_some(), "{issue}");
@@ -337,9 +337,10 @@ fn saving_and_merging_are_phases() {
     assert_eq!(highest(Stage::Save), Some(memory.resting.total().0));
 }
 
-/// A vLLM that sleeps takes its share of the card beside what training keeps between its steps; all else has the whole card.
+/// A vLLM's share is part of what is needed: of one that is awake all the while, of one that sleeps beside what training keeps between its
+/// steps.
 #[test]
-fn a_vllm_that_sleeps_has_its_share_in_an_act_of_its_own() {
+fn vllms_share_is_part_of_what_is_needed_awake_and_asleep() {
     let apart = Scenario {
         task: Task::Grpo,
         model: ModelChoice::Catalogue("Qwen/Qwen2.5-1.5B".into()),
@@ -356,7 +357,7 @@ fn a_vllm_that_sleeps_has_its_share_in_an_act_of_its_own() {
     assert_eq!(asleep.gpu().unwrap().memory, Bytes(40 << 30));
     let mut awake = asleep.clone();
     awake.reserve.sleeps = false;
-    assert_eq!(awake.gpu().unwrap().memory, Bytes(28 << 30));
+    assert_eq!(awake.gpu().unwrap().memory, Bytes(40 << 30));
 
     let [apart, awake, asleep] = [apart, awake, asleep].map(|scenario| {
         let memory = estimate(&scenario).memory.expect("an answer");
@@ -366,7 +367,12 @@ fn a_vllm_that_sleeps_has_its_share_in_an_act_of_its_own() {
         assert!(replayed >= memory.peak().1.bytes && replayed.0 < memory.peak().1.bytes.0 + (256 << 20));
         memory
     });
-    assert_eq!(apart.steady, awake.steady);
+    assert_eq!(awake.resting.total(), apart.resting.total() + share);
+    assert_eq!(awake.needed(), apart.needed() + share);
+    for ((phase, own), (other, alone)) in awake.steady.phases.iter().zip(&apart.steady.phases) {
+        assert_eq!((phase, own.bytes), (other, alone.bytes + share));
+    }
+    assert!(asleep.needed() < awake.needed());
     let ((first, peak), rest) = asleep.steady.phases.split_first().expect("it has phases");
     assert_eq!(first.stage, Stage::Wake);
     assert_eq!(peak.bytes, asleep.resting.total() + share);

@@ -1,11 +1,12 @@
 //! `headroom contexts`: batches × lengths that a card generates for.
 
 use clap::Args;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::input::Input;
 use super::output::Output;
 use super::table::{Cell, Column, Listing, Table};
+use crate::issue::Issue;
 use crate::plan::{BATCHES, ContextCell, ContextRow, Verdict, contexts};
 use crate::text::one_line;
 use crate::units::grouped;
@@ -50,36 +51,46 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
 }
 
 fn table(rows: &[ContextRow]) -> Table {
-    let batches = BATCHES.iter().map(|batch| {
-        let endings: &[&str] = match batch {
-            1 => &[" sequence (bytes)", " sequence: verdict"],
-            _ => &[" sequences (bytes)", " sequences: verdict"],
-        };
-        Column::of(&grouped(*batch), endings)
-    });
+    let batches = BATCHES.into_iter().map(at_once);
     let row = |row: &ContextRow| {
-        let cells = row.cells.iter().map(|cell| match cell {
-            Ok(ContextCell { needed, verdict, .. }) => {
-                let text = match verdict {
-                    Verdict::Fits => needed.to_string(),
-                    other => format!("{needed} {}", other.slug()),
-                };
-                Cell::amount(text, needed.0 as f64, [needed.0.to_string(), verdict.slug().to_owned()])
-            }
-            Err(_) => Cell::none("no answer"),
-        });
-        std::iter::once(Cell::count(row.context)).chain(cells).collect::<Vec<_>>()
+        std::iter::once(Cell::count(row.context)).chain(row.cells.iter().map(needed)).collect::<Vec<_>>()
     };
     Table::new(std::iter::once(Column::words("Tokens")).chain(batches), rows.iter().map(row))
 }
 
+/// The column of so many sequences at once.
+pub(super) fn at_once(batch: u64) -> Column {
+    let endings: &[&str] = match batch {
+        1 => &[" sequence (bytes)", " sequence: verdict"],
+        _ => &[" sequences (bytes)", " sequences: verdict"],
+    };
+    Column::of(&grouped(batch), endings)
+}
+
+/// What so many need.
+pub(super) fn needed(cell: &Result<ContextCell, Issue>) -> Cell {
+    match cell {
+        Ok(ContextCell { needed, verdict, .. }) => {
+            let text = match verdict {
+                Verdict::Fits => needed.to_string(),
+                other => format!("{needed} {}", other.slug()),
+            };
+            Cell::amount(text, needed.0 as f64, [needed.0.to_string(), verdict.slug().to_owned()])
+        }
+        Err(_) => Cell::none("no answer"),
+    }
+}
+
+/// What each number of sequences needs.
+pub(super) fn cells(batches: &[u64], cells: &[Result<ContextCell, Issue>]) -> Vec<Value> {
+    let cell = |(batch, cell): (&u64, &Result<ContextCell, Issue>)| match cell {
+        Ok(cell) => json!({ "batch": batch, "needed": cell.needed, "verdict": cell.verdict.slug() }),
+        Err(issue) => json!({ "batch": batch, "issue": issue }),
+    };
+    batches.iter().zip(cells).map(cell).collect()
+}
+
 fn to_json(rows: &[ContextRow]) -> String {
-    let rows = rows.iter().map(|row| {
-        let cells = BATCHES.iter().zip(&row.cells).map(|(batch, cell)| match cell {
-            Ok(cell) => json!({ "batch": batch, "needed": cell.needed, "verdict": cell.verdict.slug() }),
-            Err(issue) => json!({ "batch": batch, "issue": issue }),
-        });
-        json!({ "tokens": row.context, "cells": cells.collect::<Vec<_>>() })
-    });
+    let rows = rows.iter().map(|row| json!({ "tokens": row.context, "cells": cells(&BATCHES, &row.cells) }));
     format!("{:#}\n", json!({ "schema": "headroom-contexts/1", "rows": rows.collect::<Vec<_>>() }))
 }

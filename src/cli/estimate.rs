@@ -74,20 +74,18 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
         }
         let Some(limit) = arguments.fail_if_over else { continue };
         let name = scenario.model_name();
-        // what vLLM has of the card beside the training is taken too
-        let beside = scenario.card().map_or(Bytes::ZERO, |card| scenario.colocated(card.memory));
-        let needed = memory.needed() + beside;
+        let needed = memory.needed();
         if let Margin::Overshoot(over) = within(needed, limit).margin {
-            let vllm = match beside {
-                Bytes::ZERO => String::new(),
-                beside => format!(" with vLLM's {beside}"),
+            let vllm = match scenario.vllm_beside() {
+                None => String::new(),
+                Some(share) => format!(" with vLLM's {}", share.bytes()),
             };
             output.say(format_args!("over: {name} needs {needed}{vllm}, {over} more than {limit}"));
             output.status = output.status.max(1);
             continue;
         }
         let run = || {
-            let gpu = Gpu { memory: limit.saturating_sub(beside), ..scenario.gpu()? };
+            let gpu = Gpu { memory: limit, ..scenario.gpu()? };
             Replayed::of(&*scenario.architecture()?, scenario, &gpu, memory)
         };
         let outcome = run().map_err(|issue: Issue| issue.to_string())?.on_card.outcome;

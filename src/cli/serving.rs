@@ -3,15 +3,21 @@
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::input::Input;
+use super::contexts;
+use super::input::{Asked, Input};
 use super::output::Output;
 use super::table::{Cell, Column, Listing, Table};
+use crate::model::catalogue;
 use crate::plan::{
-    Between, Needed, Room, ServingRow, Share, among, kernels, least_room, serving, unanswered,
+    Between, FormatRow, Needed, Room, SEQUENCES, ServingRow, Share, among, by_batch, each, kernels,
+    least_room, serving, unanswered,
 };
-use crate::scenario::Scenario;
-use crate::text::one_line;
+use crate::scenario::{ModelChoice, Scenario};
+use crate::text::{one_line, short};
 use crate::units::{Bytes, grouped};
+
+/// No more models than these are listed.
+const MOST_MODELS: usize = 20;
 
 /// Shows what a model's weights take in each format, what generating needs with them, and what vLLM leaves to keys and values
 ///
@@ -19,11 +25,19 @@ use crate::units::{Bytes, grouped};
 /// NF4; of other formats, whose kernels were not run, a range is given. vLLM's budget is that of vLLM 0.21: --vllm-percent of the card
 /// (92 where nothing is said) less weights and a profiling run, in a range too, with keys and values in 16 bits or in FP8
 /// (kv_cache_dtype). Several GPUs (--gpus) share the model as with --tensor-parallel-size.
+///
+/// With --batches, or --models, the table is one of models, formats and sequences at once instead: what transformers' generate needs.
 #[derive(Args)]
 pub(super) struct Arguments {
     /// Print JSON; amounts in bytes
     #[arg(long)]
     json: bool,
+    /// Say what 1, 8 and 32 sequences at once need in each format that transformers' own code computes from
+    #[arg(long)]
+    batches: bool,
+    /// The same of each model that these words mean ("llama 8b", "qwen3 <10b"); may be given several times
+    #[arg(long, value_name = "WORDS", conflicts_with = "model")]
+    models: Vec<String>,
     #[command(flatten)]
     listing: Listing,
     #[command(flatten)]
@@ -32,6 +46,9 @@ pub(super) struct Arguments {
 
 pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     let asked = arguments.input.read()?;
+    if arguments.batches || !arguments.models.is_empty() {
+        return of_batches(arguments, asked);
+    }
     let base = asked.first();
     let (rows, share) =
         serving(&base).and_then(|rows| Ok((rows, Share::of(&base)?))).map_err(|issue| issue.to_string())?;
@@ -57,6 +74,74 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
     }).noting(asked.notices))
 }
 
+/// The table of models, formats and sequences at once.
+fn of_batches(arguments: &Arguments, asked: Asked) -> Result<Output, String> {
+    let base = asked.first();
+    let mut known: Vec<&str> = Vec::new();
+    for words in &arguments.models {
+        let found = catalogue::among(words);
+        if found.is_empty() {
+            return Err(format!(
+                "no model is called \"{}\"; write parts of names and sizes, as in \"coder 7b\" and \"llama <10b\"",
+                short(words)
+            ));
+        }
+        let more: Vec<&str> = found.iter().map(|found| found.id).filter(|id| !known.contains(id)).collect();
+        known.extend(more);
+    }
+    let listed = known.len().min(MOST_MODELS);
+    let named = |id: &&str| {
+        asked.filled(&Scenario { model: ModelChoice::Catalogue((*id).to_owned()), ..base.clone() })
+    };
+    let scenarios: Vec<Scenario> = match listed {
+        0 => vec![base.clone()],
+        _ => known.iter().take(listed).map(named).collect(),
+    };
+    let rows = each(&scenarios, by_batch);
+    let rows: Vec<FormatRow> = rows
+        .into_iter()
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|issue| issue.to_string())?
+        .into_iter()
+        .flatten()
+        .collect();
+    let card = base.gpu().map_err(|issue| issue.to_string())?.name;
+    let mut output = Output::of(if arguments.json {
+        let rows = rows.iter().map(|row| {
+            json!({
+                "model": row.model,
+                "format": row.stored.slug(),
+                "label": row.stored.label(),
+                "weights": row.weights,
+                "cells": contexts::cells(&SEQUENCES, &row.cells),
+            })
+        });
+        let rows = rows.collect::<Vec<_>>();
+        format!("{:#}\n", json!({ "schema": "headroom-serving-batches/1", "rows": rows }))
+    } else {
+        let columns = [Column::words("Model"), Column::words("Weights as"), Column::of("Weights", &[" (bytes)"])];
+        let row = |row: &FormatRow| {
+            let own = [Cell::words(&row.model), Cell::words(row.stored.label()), Cell::bytes(row.weights)];
+            own.into_iter().chain(row.cells.iter().map(contexts::needed)).collect::<Vec<_>>()
+        };
+        let batches = SEQUENCES.into_iter().map(contexts::at_once);
+        let table = Table::new(columns.into_iter().chain(batches), rows.iter().map(row));
+        arguments.listing.of(table, |table| {
+            format!(
+                "transformers' generate on {card}: sequences at once, each of {} tokens and {} new ones\n\n{}",
+                grouped(base.sequence),
+                grouped(base.generation.new_tokens),
+                table.text()
+            )
+        })?
+    })
+    .noting(asked.notices);
+    if listed < known.len() {
+        output.say(format_args!("{} more models: say which in more words", known.len() - listed));
+    }
+    Ok(output)
+}
+
 fn table(rows: &[ServingRow]) -> Table {
     let range = [", least", ", most"];
     let columns = [
@@ -66,11 +151,20 @@ fn table(rows: &[ServingRow]) -> Table {
         Column::of("vLLM: tokens kept", &range),
         Column::of("such sequences at once", &range),
         Column::of("tokens in FP8", &range),
+        Column::of("starts at its context", &["", ": --max-model-len, longest"]),
     ];
     let row = |row: &ServingRow| {
         let [kept, at_once] = room(&row.room);
         let [in_fp8, _] = room(&row.fp8);
-        vec![Cell::words(row.label()), Cell::bytes(row.weights), needed(&row.needed), kept, at_once, in_fp8]
+        let start = match &row.start {
+            None => Cell::amount("–".to_owned(), None, ["", ""].map(str::to_owned)),
+            Some(start) => {
+                let values = [start.slug().to_owned(), start.longest.to_string()];
+                Cell::amount(start.words(), Some(start.longest as f64), values)
+            }
+        };
+        let label = Cell::words(row.label());
+        vec![label, Cell::bytes(row.weights), needed(&row.needed), kept, at_once, in_fp8, start]
     };
     Table::new(columns, rows.iter().map(row))
 }
@@ -128,6 +222,11 @@ fn to_json(base: &Scenario, share: Share, rows: &[ServingRow]) -> String {
             "generate": generate(&row.needed),
             "vllm": room(&row.room),
             "vllm_fp8_cache": room(&row.fp8),
+            "starts": row.start.map(|start| json!({
+                "context": start.context,
+                "at_own_context": start.slug(),
+                "longest_max_model_len": start.longest,
+            })),
         })
     };
     let value = json!({

@@ -2,6 +2,7 @@
 
 use super::pace::duration;
 use super::{Answer, Counts, alike, needed_in_stages};
+use crate::accuracy;
 use crate::hardware::{Class, Vendor};
 use crate::memory::{Category, Iteration, Memory, Phase, in_order};
 use crate::plan::{Level, Margin, OnCard, Outcome, Verdict};
@@ -188,12 +189,11 @@ impl Builder<'_> {
                 }
             }),
             self.figure("Needed", |_, memory| Cell::Amount(memory.needed())),
+            self.figure("vLLM's share, in what is needed", |scenario, _| {
+                scenario.vllm_beside().map_or(Cell::Empty, |share| Cell::Amount(share.bytes()))
+            }),
             self.choice("The card has", |scenario| {
                 scenario.gpu().map_or(Cell::Empty, |gpu| Cell::Amount(gpu.memory))
-            }),
-            self.choice("vLLM's share of it", |scenario| {
-                let share = scenario.card().map_or(Bytes::ZERO, |card| scenario.colocated(card.memory));
-                if share == Bytes::ZERO { Cell::Empty } else { Cell::Amount(share) }
             }),
             self.choice("Of the card's memory", |scenario| {
                 let note = scenario.gpu().ok().and_then(|gpu| gpu.note());
@@ -220,6 +220,9 @@ impl Builder<'_> {
                 Some(Cell::Text(duration(pace.step)))
             }),
             self.said("Measured error", |answer| {
+                if let Some(reason) = accuracy::unmeasured(&answer.scenario) {
+                    return Some(Cell::Text(format!("not known: {reason}")));
+                }
                 let band = answer.band()?;
                 Some(Cell::Text(format!("{} of what is allocated: {}", band.in_words(), band.rests_on())))
             }),

@@ -62,6 +62,8 @@ pub struct Member {
     /// Whether a frozen copy of its adapters stands beside them, the reference of trl's `DPOTrainer` for a model that has adapters before
     /// the trainer is made (`model.add_adapter("ref", …)`), as Unsloth's models have.
     pub copies_adapters: bool,
+    /// Whether what is done with it is done by trl's trainers alone: no other library is an answer to what they do not take.
+    pub by_trl_alone: bool,
     /// How it is trained; `None` where it is only run.
     pub training: Option<Training>,
 }
@@ -143,6 +145,11 @@ impl Member {
             TeacherWeights::Nf4 => (Method::Qlora, Precision::Bf16),
         };
         teacher
+    }
+
+    /// What helps, and that transformers does where that runs it.
+    pub(crate) fn or_transformers(&self, advice: &str) -> String {
+        if self.by_trl_alone { advice.to_owned() } else { format!("{advice}, or choose transformers") }
     }
 
     /// Whether the script keeps the model's output alive through backward and step.
@@ -241,6 +248,7 @@ impl From<&Scenario> for Member {
                 Task::Embed => HeadKind::Embedding(scenario.embedding.pooling),
                 _ => HeadKind::Language,
             },
+            by_trl_alone: scenario.task.is_of_trl(),
             training: Some(Training {
                 optimizer: match scenario.optimizer {
                     // of weights that are no `Parameter`s it chooses neither foreach nor fused (torch/optim/optimizer.py)

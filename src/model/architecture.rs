@@ -348,6 +348,14 @@ impl Architecture {
         });
     }
 
+    /// The name of the parameter outside of layers that is registered last: of a model that sees its module stays as it is where others are
+    /// quantised (transformers 5.17 `get_keys_to_not_convert`).
+    pub fn last_outside(&self) -> Option<String> {
+        let mut last = None;
+        self.visit_outside(&mut |param: Param| last = Some(param.name));
+        last
+    }
+
     /// The parameter that is registered last, by its name inside the last layer, where it belongs to that.
     pub fn last_of_layers(&self) -> Option<String> {
         let mut after = !self.head.tied;

@@ -13,6 +13,9 @@ pub use rows::{
 };
 pub use stacks::{Stacks, Torchtune, TorchtuneRotary, Unsloth};
 
+/// Families that are named first where another is not followed.
+pub const USUAL: [&str; 6] = ["llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3"];
+
 /// A row: what is to know of the code of one or more model types, beyond their blocks. `rows.rs` lists them; what has no row
 /// is counted and not run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -233,6 +233,16 @@ impl Stored {
         let mut all = 0_u64;
         let mut outside = |param: Param| all = all.saturating_add(self.outside(architecture, &param));
         architecture.visit_outside(&mut outside);
+        if matches!(self, Stored::Int8 | Stored::Nf4) {
+            // bitsandbytes packs the linear layers of a tower too, but for the model's last module
+            let last = architecture.last_outside();
+            for param in architecture.towers.iter().flat_map(|tower| &tower.params) {
+                if param.role == ParamRole::LinearWeight && last.as_ref() != Some(&param.name) {
+                    all = all.saturating_sub(self.whole(param.numel()));
+                    all = all.saturating_add(self.inside(architecture, param, (group, false)));
+                }
+            }
+        }
         if let Some(encoder) = &architecture.encoder {
             encoder.visit(&mut |param: Param| {
                 all = all.saturating_add(self.inside(architecture, &param, (group, false)))
@@ -269,6 +279,31 @@ impl Stored {
         Bytes(largest)
     }
 
+    /// What rows and columns of experts take more whose sizes are padded to a multiple, where a model that is published in MXFP4 is loaded so.
+    pub fn padding(self, architecture: &Architecture, multiple: u64) -> Bytes {
+        if self != Stored::Mxfp4 || !is_published_in_mxfp4(architecture) {
+            return Bytes::ZERO;
+        }
+        let padded = |size: u64| size.div_ceil(multiple.max(1)).saturating_mul(multiple);
+        let mut more = 0_u64;
+        for kind in &architecture.order {
+            let Some(block) = architecture.blocks.get(usize::from(*kind)) else { continue };
+            block.visit(&mut |param: Param| {
+                let [experts, rows, columns] = param.shape[..] else { return };
+                if param.role == ParamRole::Experts {
+                    let bytes = |rows, columns| {
+                        let matrix = Matrix { count: experts, rows, columns };
+                        let numel = experts.saturating_mul(rows).saturating_mul(columns);
+                        numel.div_ceil(2).saturating_add(matrix.groups(32))
+                    };
+                    let own = bytes(rows, columns);
+                    more = more.saturating_add(bytes(padded(rows), padded(columns)).saturating_sub(own));
+                }
+            });
+        }
+        Bytes(more)
+    }
+
     /// Of a parameter outside of layers.
     fn outside(self, architecture: &Architecture, param: &Param) -> u64 {
         let numel = param.numel();
@@ -286,7 +321,8 @@ impl Stored {
         let numel = param.numel();
         let is_expert = param.role == ParamRole::Experts;
         let quantises = match param.role {
-            ParamRole::LinearWeight | ParamRole::Experts => true,
+            ParamRole::LinearWeight => !(self == Stored::Mxfp4 && is_published_in_mxfp4(architecture)),
+            ParamRole::Experts => !param.name.ends_with("_bias"),
             // bitsandbytes converts layers of exactly nn.Linear
             ParamRole::LinearSubclassWeight => !matches!(self, Stored::Int8 | Stored::Nf4),
             ParamRole::Bias | ParamRole::Embedding | ParamRole::Head | ParamRole::Norm | ParamRole::Other => {
@@ -349,6 +385,12 @@ impl Stored {
             | Stored::Mxfp4 => None,
         }
     }
+}
+
+/// Whether it is published in MXFP4, in which its experts' matrices alone are (`modules_to_not_convert` of gpt-oss's config; transformers 5.17
+/// integrations/mxfp4.py).
+pub fn is_published_in_mxfp4(architecture: &Architecture) -> bool {
+    architecture.model_type == "gpt_oss"
 }
 
 /// Scales and zeros of groups of so many weights, of whole columns where that is 0: 2 bytes and half a byte each.

@@ -91,12 +91,10 @@ pub fn suspects(message: &Message, places: &[Place], scenario: &Scenario) -> Res
     Ok(found)
 }
 
-/// The most that a run has of its card beside PyTorch's allocator: the driver's context, NCCL, a vLLM of the same card, and
-/// what others have.
+/// The most that a run has of its card beside PyTorch's allocator: the driver's context, NCCL, and what others have.
 fn beside_the_allocator(scenario: &Scenario) -> Result<Bytes, Issue> {
-    let card = scenario.card()?;
     let others = scenario.reserve.used.saturating_mul(BYTES_PER_MIB);
-    Ok(scenario.gpu()?.context_most + scenario.colocated(card.memory) + Bytes(others))
+    Ok(scenario.gpu()?.context_most + Bytes(others))
 }
 
 /// All events of a scenario's run.

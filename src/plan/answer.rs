@@ -129,12 +129,14 @@ impl Answer {
         self.scenario.short_of_ram(self.on_host_of_each())
     }
 
-    /// How far what is allocated may be off, by the runs of its kind that were measured: none on cards of others than NVIDIA.
+    /// How far what is allocated may be off, by the runs of its kind that were measured: none on cards of others than NVIDIA, and none where
+    /// part of what is counted was never run ([`accuracy::unmeasured`]).
     pub fn band(&self) -> Option<Band> {
         self.estimate.memory.as_ref()?;
         let is_nvidia = self.scenario.gpu().ok()?.vendor == Vendor::Nvidia;
         let architecture = self.scenario.architecture().ok()?;
-        is_nvidia.then(|| accuracy::band(&architecture, &self.scenario))
+        let is_measured = is_nvidia && accuracy::unmeasured(&self.scenario).is_none();
+        is_measured.then(|| accuracy::band(&architecture, &self.scenario))
     }
 
     /// The verdict on that.

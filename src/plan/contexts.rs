@@ -100,7 +100,11 @@ pub(super) fn generating(base: &Scenario) -> Scenario {
 }
 
 fn cell(scenario: Scenario) -> Result<ContextCell, Issue> {
-    let answer = Answer::of_tensors(scenario);
+    cell_of(Answer::of_tensors(scenario))
+}
+
+/// What an answer says of what is needed, or why it has none.
+pub(super) fn cell_of(answer: Answer) -> Result<ContextCell, Issue> {
     match (answer.fit(), answer.verdict()) {
         (Some(fit), Some(verdict)) => {
             Ok(ContextCell { needed: fit.needed, verdict, scenario: answer.scenario })

@@ -30,7 +30,7 @@ mod time;
 mod verdict;
 
 pub use crate::units::Between;
-pub use crate::vllm::{Room, Share};
+pub use crate::vllm::{Room, Share, Start};
 pub use answer::Answer;
 pub use batches::{BatchRow, PerSequence, Reached, batch_row, on_usual_cards, passes_in_words, reach};
 pub use cell::{FitCell, Measure};
@@ -48,7 +48,10 @@ pub use need::{Held, MOST_TOGETHER, NeedCell, NeedRow, Several, alike, need, nee
 pub use offers::{Offer, cheapest_first, cheapest_run};
 pub use on_card::{OnCard, Outcome, Replayed};
 pub use repairs::{Repair, repairs};
-pub use serving::{Needed, ServingRow, among, kernels, least_room, refused_alike, serving, unanswered};
+pub use serving::{
+    FormatRow, Needed, SEQUENCES, ServingRow, among, by_batch, kernels, least_room, refused_alike, serving,
+    unanswered,
+};
 pub use settings::{setting_name, settings, tried_settings};
 pub use solve::{Largest, largest_batch, largest_rank, longest_sequence};
 pub use speeds::{Near, Speed};

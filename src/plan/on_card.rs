@@ -231,10 +231,7 @@ pub(super) fn replayed(
     recorded: (&Recording, &Replays),
 ) -> (OnCard, Replay) {
     let doubt = accuracy::band(architecture, scenario).doubt();
-    let (mut on_card, replay) = OnCard::with_replay(recorded, scenario.allocator, gpu, doubt);
-    // another process of the same card
-    on_card.shown += scenario.card().map_or(Bytes::ZERO, |card| scenario.colocated(card.memory));
-    (on_card, replay)
+    OnCard::with_replay(recorded, scenario.allocator, gpu, doubt)
 }
 
 #[cfg(test)]

@@ -44,8 +44,8 @@ pub(super) struct Recorded {
 /// A scenario as it is the same on all cards that run it alike.
 fn on_any(scenario: &Scenario) -> Scenario {
     Scenario {
-        // what vLLM wakes up to is a share of the card
-        gpu: match scenario.waking() {
+        // what vLLM has is a share of the card
+        gpu: match scenario.vllm_on_card() {
             Some(_) => scenario.gpu.clone(),
             None => GpuChoice::Custom(Bytes::ZERO),
         },

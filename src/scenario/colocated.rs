@@ -5,6 +5,7 @@
 //! weights, keys and values alone), device_allocator/cumem.py and v1/core/kv_cache_utils.py; trl 1.16 generation/vllm_generation.py.
 
 use super::{Field, Issue, Method, Rollouts, Scenario, Severity, WeightFormat};
+use crate::dtype::Dtype;
 use crate::model::Architecture;
 use crate::model::stored::Stored;
 use crate::units::{Bytes, grouped};
@@ -18,6 +19,24 @@ const MOST: u64 = 90;
 
 /// Tokens of vLLM's profiling run (trl 1.16 `max_num_batched_tokens`).
 const BATCHED_TOKENS: u64 = 4096;
+
+/// What a vLLM on the training's card has of it while it is awake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VllmShare {
+    /// Its own copy of the weights.
+    pub weights: Bytes,
+    /// What that is kept in.
+    pub stored: Dtype,
+    /// What is left of its share to keys and values.
+    pub cache: Bytes,
+}
+
+impl VllmShare {
+    /// All of it.
+    pub(crate) fn bytes(self) -> Bytes {
+        self.weights + self.cache
+    }
+}
 
 impl Scenario {
     /// Whether the model that is trained generates the answers that it learns from, by transformers.
@@ -35,21 +54,27 @@ impl Scenario {
         self.task.learns_from_own_answers() && !self.generates_itself()
     }
 
-    /// What vLLM takes of a card of so much memory beside all of the training: its share, but where it sleeps meanwhile.
-    pub(crate) fn colocated(&self, memory: Bytes) -> Bytes {
-        if self.reserve.sleeps { Bytes::ZERO } else { self.vllm_share(memory) }
+    /// What a vLLM has of the card that is awake all the while the model is trained, which is part of what the run needs; none where
+    /// there is none.
+    pub(crate) fn vllm_beside(&self) -> Option<VllmShare> {
+        self.vllm_on_card().filter(|_| !self.reserve.sleeps)
     }
 
-    /// What a vLLM has that sleeps while the model is trained, once it wakes: its weights, and what is left of its share to keys and
-    /// values; none where there is none.
-    pub(crate) fn waking(&self) -> Option<[Bytes; 2]> {
+    /// What a vLLM has that sleeps while the model is trained, once it wakes; none where there is none.
+    pub(crate) fn waking(&self) -> Option<VllmShare> {
+        self.vllm_on_card().filter(|_| self.reserve.sleeps)
+    }
+
+    /// What a vLLM of the training's own card has while it is awake.
+    pub(crate) fn vllm_on_card(&self) -> Option<VllmShare> {
         let share = self.vllm_share(self.card().ok()?.memory);
-        if !self.reserve.sleeps || share == Bytes::ZERO {
+        if share == Bytes::ZERO {
             return None;
         }
         let own = self.architecture().ok().and_then(|architecture| weights(self, &architecture));
-        let own = own.unwrap_or(Bytes::ZERO).min(share);
-        Some([own, share.saturating_sub(own)])
+        let weights = own.unwrap_or(Bytes::ZERO).min(share);
+        let stored = if self.method == Method::Qlora { Dtype::U8 } else { Dtype::Bf16 };
+        Some(VllmShare { weights, stored, cache: share.saturating_sub(weights) })
     }
 
     /// vLLM's share of a card of so much memory: of all of it, whatever is there already.
@@ -183,7 +208,8 @@ pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, i
              stays: CUDA graphs and its libraries' workspaces, which are not counted"
         ),
         false => format!(
-            "vLLM takes {share} of the card ({percent} % of all of it) beside the training"
+            "vLLM takes {share} of the card ({percent} % of all of it) beside the training, all the while: that is part of what is needed. CUDA graphs and \
+             its libraries' workspaces, which lie outside of its share, are not counted"
         ),
     }));
     let Some(architecture) = architecture else { return };
@@ -253,7 +279,9 @@ mod tests {
         let mut scenario = grpo("Qwen/Qwen2.5-7B", Bytes(100 << 30), 2048);
         assert_eq!(scenario.gpu().unwrap().memory, Bytes(100 << 30));
         scenario.reserve.vllm = 30;
-        assert_eq!(scenario.gpu().unwrap().memory, Bytes(70 << 30));
+        // the card is whole, and the share part of what is needed
+        assert_eq!(scenario.gpu().unwrap().memory, Bytes(100 << 30));
+        assert_eq!(scenario.vllm_beside().unwrap().bytes(), Bytes(30 << 30));
         let told = |scenario: &Scenario| -> Vec<String> {
             let own = scenario.validate().into_iter().filter(|issue| issue.field == Field::VllmPercent);
             own.map(|issue| issue.message).collect()
@@ -269,7 +297,7 @@ mod tests {
         );
         // who trains on texts has no answers generated
         scenario.task = Task::Sft;
-        assert_eq!((scenario.gpu().unwrap().memory, told(&scenario).len()), (Bytes(100 << 30), 0));
+        assert_eq!((scenario.vllm_beside(), told(&scenario).len()), (None, 0));
     }
 
     /// Of every model whose budget `headroom serving` knows, with windows among them; and what is enough is no more

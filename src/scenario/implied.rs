@@ -193,8 +193,7 @@ impl Scenario {
         }
         gpu.workspace = Some(Bytes::kib(self.reserve.workspace)).filter(|bytes| *bytes > Bytes::ZERO);
         gpu.context_most += self.nccl().most;
-        let apart = self.reserve.apart() + self.colocated(gpu.memory);
-        gpu.memory = gpu.memory.saturating_sub(apart);
+        gpu.memory = gpu.memory.saturating_sub(self.reserve.apart());
         Ok(gpu)
     }
 }

@@ -42,6 +42,7 @@ pub use choices::{
     TransformerImpl, Tuner, VisionTower, WeightFormat, WrappedBy,
 };
 pub use cluster::{Cluster, DeepSpeed, Layout};
+pub use colocated::VllmShare;
 pub use communicators::Communicator;
 pub use count::LARGEST;
 pub use host::HostNeed;

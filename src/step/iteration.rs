@@ -27,7 +27,7 @@ use crate::job::{Act, Batch, HeadKind, Loss, Member, Training};
 use crate::memory::{Category, Iteration, Phase, Rank, Stage};
 use crate::scenario::Generation;
 use crate::scenario::software::{Software, Trainer};
-use crate::scenario::{Cluster, Mask, Optimizer, Stack, StepTime};
+use crate::scenario::{Cluster, Mask, Optimizer, Stack, StepTime, VllmShare};
 use crate::step::what::{Source, What};
 use crate::units::Bytes;
 use crate::work::Work;
@@ -73,6 +73,8 @@ pub(super) struct Rounds<'a> {
     most_passes: u64,
     /// The GPUs that do it together.
     cluster: Cluster,
+    /// What a vLLM has of the card all the while.
+    vllm: Option<VllmShare>,
     /// Whether the round that runs is the last: what comes after the training comes then.
     pub is_last: bool,
     /// The most that an evaluation's logits and labels take of the CPU's memory.
@@ -132,6 +134,7 @@ impl<'a> Rounds<'a> {
             most: fewest,
             most_passes: DIFFERENT,
             cluster: ready.cluster,
+            vllm: ready.vllm,
             is_last: false,
             evaluated_on_host: Bytes::ZERO,
             last_inputs: Vec::new(),
@@ -153,9 +156,13 @@ impl<'a> Rounds<'a> {
         if other_parity && run > self.fewest { run - 1 } else { run }
     }
 
-    /// Optimizers that have a state from the beginning, the batches and the cuBLAS workspaces (one per thread: the script's
+    /// A vLLM beside the training, optimizers that have a state from the beginning, the batches and the cuBLAS workspaces (one per thread: the script's
     /// and autograd's).
     pub fn prepare(&mut self) {
+        if let Some(share) = self.vllm {
+            // trl starts it with the trainer, before the training
+            self.hold(share);
+        }
         for Running { model, has_state, .. } in &mut self.members {
             if let Some(training) = model.member.training {
                 *has_state = self.machine.with(|state| state.start(training.optimizer, &model.params));
@@ -369,7 +376,7 @@ impl<'a> Rounds<'a> {
             Act::Evaluate { member, batch, how } => self.evaluate(act, member, batch, how),
             Act::Save { member, gathers } => self.save(act, member, gathers),
             Act::Merge { member } => self.merge(act, member),
-            Act::Wake { weights, cache, .. } => self.wake(act, [weights, cache]),
+            Act::Wake { share, .. } => self.wake(act, share),
             Act::Score { member, adapted, batch, prompt, times } => {
                 let run = self.different(times);
                 for number in 1..=run {

@@ -16,7 +16,7 @@ use crate::memory::Parameters;
 use crate::model::Architecture;
 use crate::model::modeling::Modeling;
 use crate::scenario::software::{Software, Trainer};
-use crate::scenario::{Cluster, Evaluates, Lengths, Mask, Offloading, Optimizer, Scenario};
+use crate::scenario::{Cluster, Evaluates, Lengths, Mask, Offloading, Optimizer, Scenario, VllmShare};
 use crate::units::Bytes;
 
 /// A job whose models and acts were found to be modelled.
@@ -25,6 +25,8 @@ pub(super) struct Ready<'a> {
     pub cluster: Cluster,
     /// What is done in every round, with each batch where its texts lie.
     pub round: Vec<Act>,
+    /// What a vLLM has of the card all the while.
+    pub vllm: Option<VllmShare>,
     /// The batch as it is asked for, before its texts are laid out, where lengths vary.
     varying: Option<Batch>,
     pub models: Vec<Built<'a>>,
@@ -112,8 +114,9 @@ impl<'a> Ready<'a> {
         // packed sequences are as good as full
         let varies = |batch: &Batch| batch.lengths != Lengths::Equal && batch.mask != Mask::Packed;
         let varying = job.round.iter().filter_map(Act::batch).find(varies);
-        let cluster = job.cluster;
-        Ok(Ready { device, cluster, round: job.round.iter().map(laid_out).collect(), varying, models })
+        let Job { cluster, vllm, .. } = *job;
+        let round = job.round.iter().map(laid_out).collect();
+        Ok(Ready { device, cluster, round, vllm, varying, models })
     }
 
     /// Does something with the job of a scenario, of whose model the architecture is.

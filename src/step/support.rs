@@ -2,6 +2,7 @@
 //! it does not know.
 
 mod acts;
+mod answers;
 mod balance;
 mod compiled;
 mod fake_quant;

@@ -34,6 +34,7 @@ pub enum Listed {
     Settings,
     Changes,
     Formats,
+    ByBatch,
     Contexts,
     Curve,
     Machines,
@@ -41,7 +42,7 @@ pub enum Listed {
 }
 
 impl Listed {
-    const ALL: [Listed; 11] = [
+    const ALL: [Listed; 12] = [
         Listed::Models,
         Listed::Cards,
         Listed::Batches,
@@ -49,6 +50,7 @@ impl Listed {
         Listed::Settings,
         Listed::Changes,
         Listed::Formats,
+        Listed::ByBatch,
         Listed::Contexts,
         Listed::Curve,
         Listed::Machines,
@@ -65,6 +67,7 @@ impl Listed {
             Listed::Settings => "settings",
             Listed::Changes => "changes",
             Listed::Formats => "formats",
+            Listed::ByBatch => "formats-by-batch",
             Listed::Contexts => "contexts",
             Listed::Curve => "curve",
             Listed::Machines => "machines",

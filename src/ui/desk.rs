@@ -41,6 +41,8 @@ pub enum Place {
     Oom,
     /// The weights in every format.
     Serving,
+    /// What sequences at once need in the formats of a scenario.
+    ByBatch(usize),
     /// Sequences at once by their length.
     Contexts,
     /// How a card reaches an effective batch.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::accuracy::{Band, Doubt, REAL_GPU_PERCENT, band};
+use crate::accuracy::{Band, Doubt, REAL_GPU_PERCENT, band, unmeasured};
 use crate::estimate::estimate;
 use crate::explain::{Level, Line, Note, event, largest, notes, zoom};
 use crate::hardware::Vendor;
@@ -169,10 +169,11 @@ impl Detail {
         })
     }
 
-    /// The error that was measured of runs of its kind: none on cards of others than NVIDIA, on which no run was measured.
+    /// The error that was measured of runs of its kind: none on cards of others than NVIDIA, on which no run was measured, and where
+    /// part of what is counted was never run.
     pub fn measured_error(&self) -> Option<Band> {
         let is_nvidia = self.scenario.gpu().is_ok_and(|gpu| gpu.vendor == Vendor::Nvidia);
-        is_nvidia.then_some(self.band)
+        (is_nvidia && unmeasured(&self.scenario).is_none()).then_some(self.band)
     }
 
     /// Whether this is the scenario that was looked at.

@@ -12,8 +12,8 @@ use crate::issue::Issue;
 use crate::memory::Category;
 use crate::oom::{Decoded, decode, remedies};
 use crate::plan::{
-    self, BatchRow, ContextRow, FitRow, Lever, Levers, Looks, Measure, NeedRow, Order, Outlook, Replayed,
-    ServingRow, Use, Verdict, Way,
+    self, BatchRow, ContextRow, FitRow, FormatRow, Lever, Levers, Looks, Measure, NeedRow, Order, Outlook,
+    Replayed, ServingRow, Use, Verdict, Way,
 };
 use crate::scenario::{Scenario, Texts};
 use crate::step::Moment;
@@ -47,6 +47,8 @@ pub enum Question {
     Ways(Vec<Scenario>),
     /// The weights of a scenario's model in every format, and what is beside them.
     Serving(Box<Scenario>),
+    /// The same by sequences at once.
+    ByBatch(Box<Scenario>),
     /// What generating needs by sequences at once and their length.
     Contexts(Box<Scenario>),
     /// How a scenario's card reaches an effective batch of so many sequences.
@@ -105,6 +107,8 @@ pub enum Answer {
     Ways(Vec<Way>),
     /// A row for each format, or why there are none.
     Serving(Result<Vec<ServingRow>, Issue>),
+    /// See [`Question::ByBatch`].
+    ByBatch(Result<Vec<FormatRow>, Issue>),
     /// A row for each length, or why there are none.
     Contexts(Result<Vec<ContextRow>, Issue>),
     /// How it does, or why that is not known.
@@ -174,6 +178,7 @@ impl Question {
             Question::Cards(scenario, slugs) => Answer::Cards(cards(scenario, slugs)),
             Question::Ways(ways) => Answer::Ways(ways.iter().map(plan::tried).collect()),
             Question::Serving(scenario) => Answer::Serving(plan::serving(scenario)),
+            Question::ByBatch(scenario) => Answer::ByBatch(plan::by_batch(scenario)),
             Question::Contexts(scenario) => Answer::Contexts(plan::contexts(scenario)),
             Question::Batch(scenario, effective) => Answer::Batch(plan::batch_row(scenario, *effective)),
             Question::Row(scenario, memory, measure) => Answer::Row(plan::row(scenario, *memory, *measure)),

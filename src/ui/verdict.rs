@@ -32,7 +32,7 @@ pub fn margin(fit: &Fit, verdict: Verdict, unit: Unit) -> String {
     }
 }
 
-/// `on the GeForce RTX 4090 with 14.5 GiB to spare`, beside vLLM where it has a part of the card, `on each of the 8 × GeForce RTX 4090 with 2.67 GiB to spare`.
+/// `on the GeForce RTX 4090 with 14.5 GiB to spare`, `on each of the 8 × GeForce RTX 4090 with 2.67 GiB to spare`.
 pub fn circumstances(fit: &Fit, verdict: Verdict, scenario: &Scenario, unit: Unit) -> String {
     let joint = match verdict {
         Verdict::Fits => " with",
@@ -43,22 +43,13 @@ pub fn circumstances(fit: &Fit, verdict: Verdict, scenario: &Scenario, unit: Uni
         false => format!("on the {}", summary::card(scenario, unit)),
         true => format!("on each of the {}", summary::cards(scenario, unit)),
     };
-    let beside = match vllm(scenario) {
-        share if share == Bytes::ZERO || scenario.stops() => String::new(),
-        share => format!(" beside vLLM’s {}", unit.amount(share)),
-    };
     let margin = match scenario.stop().map(|issue| issue.field) {
         // a larger card has a larger share
         Some(Field::VllmPercent) => "as vLLM’s share of it is too small".to_owned(),
         Some(_) => "whatever memory there is".to_owned(),
         None => margin(fit, verdict, unit),
     };
-    format!("{card}{beside}{joint} {margin}")
-}
-
-/// What vLLM has of the card all the while it trains.
-fn vllm(scenario: &Scenario) -> Bytes {
-    scenario.card().map_or(Bytes::ZERO, |card| scenario.colocated(card.memory))
+    format!("{card}{joint} {margin}")
 }
 
 /// The whole of it in one sentence, to be read aloud.
@@ -99,8 +90,7 @@ pub fn aside(
     let share = match fit.capacity {
         Bytes::ZERO => "nothing of the card is left".to_owned(),
         capacity => {
-            let left = if vllm(scenario) > Bytes::ZERO { " that vLLM leaves" } else { "" };
-            format!("{} of {}{left}", percent(fit.needed, capacity), unit.amount(capacity))
+            format!("{} of {}", percent(fit.needed, capacity), unit.amount(capacity))
         }
     };
     let share = Aside { on_phone: true, ..Aside::of(share) };
@@ -239,9 +229,8 @@ pub fn figures(
     let is_nvidia = gpu.vendor == Vendor::Nvidia;
     let has_context = memory.context > Bytes::ZERO;
     let mut note = if has_context { format!("{tensors} + {context} driver") } else { tensors };
-    let vllm = vllm(scenario);
-    if vllm > Bytes::ZERO {
-        note.push_str(&format!(", beside vLLM’s {}", unit.amount(vllm)));
+    if let Some(share) = scenario.vllm_beside() {
+        note.push_str(&format!(", vLLM’s {} among it", unit.amount(share.bytes())));
     }
     let name = if cluster.is_many() { "Each GPU needs" } else { "Needs" };
     let needs =
@@ -258,8 +247,7 @@ pub fn figures(
     let fails = matches!(on_card, Some(Ok(OnCard { outcome: Outcome::Fails(_), .. })));
     let cached = |on_card: &OnCard| on_card.reserved.saturating_sub(memory.peak().1.bytes);
     let is_full = |on_card: &OnCard| {
-        on_card.shown.saturating_sub(vllm).percent_of(gpu.memory) > FULL
-            && cached(on_card).percent_of(gpu.memory) > 100. - FULL
+        on_card.shown.percent_of(gpu.memory) > FULL && cached(on_card).percent_of(gpu.memory) > 100. - FULL
     };
     let reserved = match on_card {
         _ if fails => "until it fails",
@@ -302,15 +290,10 @@ pub fn figures(
                 }
                 Some(_) | None => amount(|on_card| on_card.shown),
             },
-            note: match (cluster.is_many(), vllm > Bytes::ZERO) {
-                (true, _) => {
-                    let vllm = if vllm > Bytes::ZERO { ", vLLM" } else { "" };
-                    let own = scenario.communicators().len();
-                    let plural = if own == 1 { "" } else { "s" };
-                    format!("with the driver{vllm} and {own} NCCL communicator{plural}")
-                }
-                (false, true) => "that, the driver and vLLM".to_owned(),
-                (false, false) => "that and the driver".to_owned(),
+            note: match (cluster.is_many(), scenario.communicators().len()) {
+                (true, 1) => "with the driver and one NCCL communicator".to_owned(),
+                (true, own) => format!("with the driver and {own} NCCL communicators"),
+                (false, _) => "that and the driver".to_owned(),
             },
             help: if is_unified { UNIFIED } else { SHOWS },
             behind: Behind::Shows,
@@ -486,26 +469,26 @@ mod tests {
         assert_eq!(names(&offloaded, None)[3], format!("RAM {}", Unit::Binary.amount(on_each + on_each)));
     }
 
-    /// What vLLM has of the card is no part of what training needs, and neither is left out nor called free.
+    /// What vLLM has of the card is part of what is needed, awake or asleep, and said.
     #[test]
     fn training_beside_vllm_says_so() {
         let link = "v=1&task=grpo&m=Qwen/Qwen2.5-3B&method=full&p=amp-bf16&b=8&ref=none&mask=padded&st=trl&gpu=a100-sxm-80gb&vllm=30";
         let scenario = &crate::share::decode(link).scenarios[0];
         let (verdict, told, _) = of(scenario);
         assert_eq!(verdict, Verdict::Fits);
-        assert!(told.contains("Fits on the A100 SXM4 80GB beside vLLM’s 23.7 GiB with "), "{told}");
+        assert!(told.contains("Fits on the A100 SXM4 80GB with "), "{told}");
         let detail = Detail::of(scenario).expect("an answer");
         let gpu = scenario.gpu().expect("a card");
         let fit = fits(&detail.memory, &gpu);
         let aside = aside(scenario, &detail.memory, (&fit, verdict), Unit::Binary);
-        assert!(aside[0].words.ends_with(" GiB that vLLM leaves"), "{}", aside[0].words);
+        assert!(aside[0].words.ends_with("% of 79.1 GiB"), "{}", aside[0].words);
         assert_eq!(aside[1].more, "nothing else should start on the card");
         let figures = figures(&detail.memory, (&gpu, scenario), Some(&detail), Unit::Binary);
-        assert!(figures[0].note.ends_with("driver, beside vLLM’s 23.7 GiB"), "{}", figures[0].note);
+        assert!(figures[0].note.ends_with("driver, vLLM’s 23.7 GiB among it"), "{}", figures[0].note);
         assert_eq!(figures[1].note, "with the holes between tensors");
-        // asleep it leaves the card to the training
-        let asleep = &crate::share::decode(&format!("{link}&vsleep=on")).scenarios[0];
-        assert!(!of(asleep).1.contains("beside vLLM"));
+        // asleep it leaves the card to the training, which needs less then
+        let asleep = Detail::of(&crate::share::decode(&format!("{link}&vsleep=on")).scenarios[0]);
+        assert!(asleep.expect("an answer").memory.needed() < detail.memory.needed());
     }
 
     #[test]

@@ -20,7 +20,7 @@ use crate::units::{Between, Bytes, grouped};
 pub(crate) use cache::Cache;
 
 use cache::Blocks;
-use profile::Profiled;
+use profile::{PADDED, Profiled};
 
 /// What vLLM asks of a card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +65,41 @@ impl Room {
             }
             Room::Stops => ["none: it stops".to_owned(), "0".to_owned()],
             Room::Unknown(_) => ["no answer".to_owned(), "–".to_owned()],
+        }
+    }
+}
+
+/// Whether vLLM starts at the model's own context, where nothing is said of another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Start {
+    /// The model's positions.
+    pub context: u64,
+    /// Whether one sequence of that length has room, whatever the profiling run takes, or only where that takes least.
+    pub starts: [bool; 2],
+    /// The longest `--max-model-len` with which it starts whatever the profiling run takes; 0 where none does.
+    pub longest: u64,
+}
+
+impl Start {
+    /// In words: `yes`, `no, to 45,936`.
+    pub fn words(&self) -> String {
+        let to = match self.longest {
+            0 => String::new(),
+            longest => format!(", to {}", grouped(longest)),
+        };
+        match self.starts {
+            [true, _] => "yes".to_owned(),
+            [false, true] => format!("perhaps{to}"),
+            [false, false] => format!("no{to}"),
+        }
+    }
+
+    /// The same in one word, for programs.
+    pub const fn slug(&self) -> &'static str {
+        match self.starts {
+            [true, _] => "yes",
+            [false, true] => "perhaps",
+            [false, false] => "no",
         }
     }
 }
@@ -123,6 +158,30 @@ impl Served {
     /// # Errors
     /// What vLLM refuses, or was not followed.
     pub fn budget(&self, stored: Stored, cache: Cache, card: &Gpu) -> Result<Budget, String> {
+        self.budget_of(stored, cache, (card, self.length))
+    }
+
+    /// Whether it starts where a sequence may be as long as the model's context, and the longest with which it does (v1/core/kv_cache_utils.py
+    /// `_check_enough_kv_cache_memory`, `estimate_max_model_len`); none where its budget was not followed.
+    pub fn start(&self, stored: Stored, cache: Cache, card: &Gpu, context: u64) -> Option<Start> {
+        let whether = |length: u64| {
+            let budget = self.budget_of(stored, cache, (card, length)).ok()?;
+            Some([budget.starts(), budget.room() != Room::Stops])
+        };
+        let starts = whether(context)?;
+        let [mut longest, mut beyond] = [0, context.saturating_add(1)];
+        while beyond - longest > 1 {
+            let between = longest.midpoint(beyond);
+            match whether(between)? {
+                [true, _] => longest = between,
+                [false, _] => beyond = between,
+            }
+        }
+        Some(Start { context, starts, longest })
+    }
+
+    /// The same for sequences of so many tokens.
+    fn budget_of(&self, stored: Stored, cache: Cache, (card, length): (&Gpu, u64)) -> Result<Budget, String> {
         let rank = self.rank.as_ref().map_err(String::clone)?;
         if stored.is_of_llama_cpp() {
             return Err("how it runs llama.cpp's formats is not followed".to_owned());
@@ -130,7 +189,7 @@ impl Served {
         if stored == Stored::Fp32 {
             return Err("keys and values are float32 too then, which is not followed".to_owned());
         }
-        let Served { ranks, vocabulary, share, length, .. } = *self;
+        let Served { ranks, vocabulary, share, .. } = *self;
         if share.sequences > share.tokens {
             return Err(format!(
                 "it stops: it is to draw for {} sequences at once (max_num_seqs), and computes {} tokens at a time (max_num_batched_tokens)",
@@ -158,6 +217,8 @@ impl Served {
         let beside = Between { least: transient.least + positions, most: transient.most + positions };
         let blocks = Blocks::of(rank, cache)?;
         let weights = stored.bytes_in_groups(rank, self.group);
+        // what it pads when it loads them is no part of what is published
+        let beside = Between { most: beside.most + stored.padding(rank, PADDED), ..beside };
         let rest = share.bytes.saturating_sub(weights);
         let left =
             Between { least: rest.saturating_sub(beside.most), most: rest.saturating_sub(beside.least) };

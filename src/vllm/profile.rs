@@ -17,7 +17,7 @@ const OPENED: u64 = 64 * 1024;
 /// Of a workspace every part begins at such a multiple (v1/worker/workspace.py).
 const ALIGNED: u64 = 256;
 /// Kernels for experts in MXFP4 pad both of their sizes to at most such a multiple (fused_moe/oracle/mxfp4.py).
-const PADDED: u64 = 256;
+pub(super) const PADDED: u64 = 256;
 
 /// What is profiled.
 #[derive(Clone, Copy)]

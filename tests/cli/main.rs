@@ -212,11 +212,25 @@ fn a_config_of_ones_own() {
 #[test]
 fn over_the_limit_is_status_1() {
     assert_eq!(headroom(&["estimate", "--fail-if-over", "24GB"]).status, Some(0));
-    // what vLLM has of the card is taken too
-    let beside_vllm = |limit: &str| {
-        let link = "v=1&task=grpo&m=Qwen/Qwen2.5-7B-Instruct&method=lora&st=trl&gpu=h100-sxm-80gb&vllm=30";
-        headroom(&["estimate", link, "--fail-if-over", limit]).status
-    };
+    // what vLLM has of the card is taken too, and said to be needed of the whole card, without a measured error
+    let link = "v=1&task=grpo&m=Qwen/Qwen2.5-7B-Instruct&method=lora&st=trl&gpu=h100-sxm-80gb&vllm=30";
+    let beside_vllm = |limit: &str| headroom(&["estimate", link, "--fail-if-over", limit]).status;
+    let json = |link: &str| serde_json::from_str::<Value>(&says(&["estimate", link, "--json"])).unwrap();
+    let [awake, asleep, elsewhere] =
+        [link.to_owned(), format!("{link}&vsleep=on"), link.replace("&vllm=30", "")].map(|link| json(&link));
+    let figure = |answer: &Value, name: &str| answer[name].as_u64().unwrap();
+    // to the blocks that other tensors are cut out of
+    let both = figure(&elsewhere, "needed") + 84_577_091_584 * 30 / 100;
+    assert!(figure(&awake, "needed").abs_diff(both) < 16 << 20, "{both} {}", awake["needed"]);
+    assert!(figure(&asleep, "needed") < figure(&awake, "needed"));
+    assert_eq!([&awake, &asleep].map(|own| &own["gpu"]), [&elsewhere["gpu"]; 2]);
+    assert!(figure(&awake, "nvidia_smi") > figure(&awake, "needed"));
+    assert_eq!(
+        [&awake, &asleep, &elsewhere].map(|own| own["measured_error"].is_object()),
+        [false, false, true]
+    );
+    let text = says(&["estimate", link]);
+    assert!(text.contains("not known: no run with vLLM on the same card was measured"), "{text}");
     assert_eq!((beside_vllm("35GiB"), beside_vllm("60GiB")), (Some(1), Some(0)));
     let run = headroom(&["estimate", "--method", "full", "--fail-if-over", "24GB", "--json"]);
     assert_eq!(run.status, Some(1));

@@ -252,6 +252,15 @@ fn serving_is_formats_by_what_is_left() {
     assert_eq!(kept(half, "vllm_fp8_cache") / 32, kept(half, "vllm") / 16);
     let text = says(&asked);
     assert!(text.ends_with("vLLM has no answer of GGUF Q8_0, GGUF Q6_K, GGUF Q5_K_M, GGUF Q4_K_M: how it runs llama.cpp's formats is not followed\n"), "{text}");
+    assert_eq!(
+        (&half["starts"]["context"], &half["starts"]["at_own_context"]),
+        (&40_960.into(), &"perhaps".into())
+    );
+    let longest = half["starts"]["longest_max_model_len"].as_u64().unwrap();
+    assert!(
+        (30_000..40_960).contains(&longest) && text.contains("starts at its context"),
+        "{longest} {text}"
+    );
     let tokens = |percent: &str| {
         let text = says(&[&asked[..], &["--vllm-percent", percent]].concat());
         assert!(text.contains(&format!("vLLM: {percent} % of the card")), "{text}");
@@ -277,6 +286,46 @@ fn serving_is_formats_by_what_is_left() {
     // on one GPU too
     let cut = "vLLM has no answer of FP8 (128 × 128), GPTQ (4 bits, 128), AWQ (4 bits, 128): a GPU would have 10,944 columns";
     assert!(of("deepseek-ai/DeepSeek-V2-Lite").contains(cut), "{}", of("deepseek-ai/DeepSeek-V2-Lite"));
+}
+
+/// Guide 002's table for inference: models, formats and sequences at once, as `estimate` has each cell.
+#[test]
+fn serving_is_models_by_formats_by_sequences() {
+    let asked = ["serving", "--task", "generate", "--gpu", "rtx-4090"];
+    let models = ["--models", "qwen3 0.6b", "--models", "llama-3.2-1b"];
+    let text = says(&[&asked[..], &models[..]].concat());
+    let head: Vec<&str> = text.lines().nth(2).unwrap().split_whitespace().collect();
+    assert_eq!(head[head.len() - 3..], ["1", "8", "32"], "{text}");
+    let json: Value = serde_json::from_str(&says(&[&asked[..], &models[..], &["--json"]].concat())).unwrap();
+    assert_eq!(json["schema"], "headroom-serving-batches/1");
+    let rows = json["rows"].as_array().unwrap();
+    assert!(rows.iter().any(|row| row["model"].as_str().unwrap().starts_with("meta-llama/")));
+    let cell = |format: &str, at: usize| {
+        let is_own = |row: &&Value| row["model"] == "Qwen/Qwen3-0.6B" && row["format"] == format;
+        rows.iter().find(is_own).unwrap()["cells"][at].clone()
+    };
+    assert_eq!([0, 1, 2].map(|at| cell("half", at)["batch"].as_u64().unwrap()), [1, 8, 32]);
+    for (format, batch, at, flags) in [
+        ("half", "32", 2, &["--method", "full", "--precision", "bf16"][..]),
+        ("int8", "8", 1, &["--method", "qlora", "--weight-format", "int8", "--precision", "bf16"]),
+        ("nf4", "1", 0, &["--method", "qlora", "--precision", "bf16"]),
+    ] {
+        let own = ["estimate", "--task", "generate", "--gpu", "rtx-4090", "--model", "Qwen/Qwen3-0.6B"];
+        let own = [&own[..], flags, &["--batch-size", batch, "--json"]].concat();
+        let own: Value = serde_json::from_str(&says(&own)).unwrap();
+        // the table counts tensors, the estimate the allocator's blocks
+        let [needed, tensors] =
+            [own["needed"].as_f64().unwrap(), cell(format, at)["needed"].as_f64().unwrap()];
+        assert!(tensors <= needed && needed < tensors * 1.03, "{format} {batch}: {tensors} {needed}");
+    }
+    let one = says(&[&asked[..], &["--model", "Qwen/Qwen3-0.6B", "--batches"]].concat());
+    assert_eq!(one.lines().filter(|line| line.starts_with("Qwen/Qwen3-0.6B")).count(), 4, "{one}");
+    let unknown = headroom(&["serving", "--models", "xyzzy"]);
+    assert!(
+        unknown.status == Some(2) && unknown.err.contains("no model is called \"xyzzy\""),
+        "{}",
+        unknown.err
+    );
 }
 
 #[test]

@@ -50,6 +50,7 @@ fn every_table_is_csv_of_plain_numbers() {
         &["rules", SCENARIO],
         &["contexts", GENERATES],
         &["serving", GENERATES],
+        &["serving", GENERATES, "--batches"],
     ] {
         let rows = rows(arguments);
         for row in &rows {

@@ -131,10 +131,26 @@ fn within(parameters: u64, bound: &str) -> bool {
     })
 }
 
-/// The models that answer most words of a query, best first; none where none is answered.
+/// Words with which names begin that say nothing of a model's family.
+const UNTELLING: [&str; 8] = ["all", "base", "large", "mini", "multilingual", "paraphrase", "small", "tiny"];
+
+/// The word of a name that says its family: the first of three letters and more, behind the owner. What is near has it too.
+fn family(query: &str) -> Option<String> {
+    let name = query.rsplit('/').next().unwrap_or(query);
+    let tells = |word: &String| {
+        word.len() > 2 && word.chars().all(char::is_alphabetic) && !UNTELLING.contains(&word.as_str())
+    };
+    asked(name).into_iter().find(tells)
+}
+
+/// The models of the family that a query names which answer most of its words, best first; none where none is answered.
 pub(super) fn nearest(query: &str) -> Vec<Found> {
+    let family = family(query);
     let query = asked(query);
     let found = entries().iter().zip(INDEX.iter()).filter_map(|(entry, known)| {
+        if family.as_ref().is_some_and(|family| met(family, &known.own) == 0) {
+            return None;
+        }
         let score = query.iter().map(|word| met(word, &known.own)).sum::<u32>();
         (score > 0).then_some((score, Found { id: entry.id, entry }))
     });
@@ -164,6 +180,20 @@ mod tests {
             ("", "meta-llama/Llama-3.1-8B"),
         ] {
             assert_eq!(search(query).first().map(|found| found.id), Some(id), "{query}");
+        }
+        // what has the family's name is near, and nothing else
+        for unknown in ["embeddinggemma-300m", "nomic-ai/nomic-embed-text-v1.5", "all-foonet-base-v2"] {
+            assert!(nearest(unknown).is_empty(), "{unknown}: {:?}", nearest(unknown));
+        }
+        let near = nearest("microsoft/Phi-4-reasoning-plus");
+        assert!(!near.is_empty() && near.iter().all(|found| found.id.to_lowercase().contains("phi")));
+        for (own, id) in [
+            ("sentence-transformers/all-mpnet-base-v2", "sentence-transformers/all-mpnet-base-v2"),
+            ("llava-1.5-7b-hf", "llava-hf/llava-1.5-7b-hf"),
+            ("Qwen3-Embedding-8B", "Qwen/Qwen3-Embedding-8B"),
+            ("BAAI/bge-reranker-v2-m3", "BAAI/bge-reranker-v2-m3"),
+        ] {
+            assert_eq!(search(own)[0].id, id);
         }
         assert!(search("xyzzy").is_empty() && among("xyzzy").is_empty());
         assert!(among("%%%").is_empty() && among("llama <1k").is_empty());

@@ -96,6 +96,10 @@ fn quantised_note(outer: &Config<'_>) -> String {
     }
     let bits = bits.map_or_else(String::new, |bits| format!(", {bits} bits"));
     let instead = match name {
+        "MXFP4" => {
+            "so it is trained, and so transformers generates from it without the package kernels; with that it stays as it is published, which \
+             headroom serving counts"
+        }
         "bitsandbytes" => "the method says how they are loaded",
         "torchao" => {
             "of torchao's formats training over int8 weight-only ones is followed, which the format of quantised weights names"

@@ -1,5 +1,6 @@
 //! Serving a model: its weights in every format, and what vLLM leaves to keys and values beside them.
 
+mod followed;
 mod share;
 
 #[cfg(test)]
@@ -14,11 +15,14 @@ use crate::dtype::Dtype;
 use crate::issue::Issue;
 use crate::model::Architecture;
 use crate::model::blocks::Mixer;
-use crate::model::stored::Stored;
-use crate::scenario::{Method, Precision, Scenario, WeightFormat};
+use crate::model::stored::{Stored, is_published_in_mxfp4};
+use crate::scenario::Scenario;
 use crate::units::{Between, Bytes};
-use crate::vllm::{Asked, Cache, Room, Served, Share};
+use crate::vllm::{Asked, Cache, Room, Served, Share, Start};
 
+use followed::followed;
+
+pub use followed::{FormatRow, SEQUENCES, by_batch};
 pub use share::{among, kernels, least_room};
 
 /// What `generate` of transformers needs of the card.
@@ -59,8 +63,12 @@ pub struct ServingRow {
     pub weights: Bytes,
     /// By transformers' `generate`, with the scenario's prompts.
     pub needed: Needed,
+    /// Whether only some of its layers are in the format, as the model is published.
+    pub as_published: bool,
     /// Under vLLM.
     pub room: Room,
+    /// Whether vLLM starts at the model's own context; none where that or its budget is not known.
+    pub start: Option<Start>,
     /// The same where keys and values are FP8 (`kv_cache_dtype="fp8"`).
     pub fp8: Room,
 }
@@ -68,7 +76,8 @@ pub struct ServingRow {
 impl ServingRow {
     /// The format's name shown to people.
     pub fn label(&self) -> String {
-        self.stored.label_in_groups(self.group)
+        let label = self.stored.label_in_groups(self.group);
+        if self.as_published { format!("{label}, as published") } else { label }
     }
 }
 
@@ -108,6 +117,7 @@ pub fn serving(base: &Scenario) -> Result<Vec<ServingRow>, Issue> {
     let length = base.sequence.saturating_add(base.generation.new_tokens);
     let group = u64::try_from(base.quantization.group.size()).unwrap_or(0);
     let served = Served::new(&architecture, ranks, Share::of(&base)?, &Asked { length, group });
+    let context = architecture.max_positions.filter(|context| *context > 0);
     let rows = Stored::ALL.map(|stored| {
         let weights = stored.bytes_in_groups(&architecture, group);
         let room = |cache| {
@@ -120,39 +130,13 @@ pub fn serving(base: &Scenario) -> Result<Vec<ServingRow>, Issue> {
             group,
             weights,
             needed: needed(&base, &architecture, (stored, weights), &half),
+            as_published: stored == Stored::Mxfp4 && is_published_in_mxfp4(&architecture),
+            start: context.and_then(|context| served.start(stored, Cache::AsComputed, &card, context)),
             room,
             fp8,
         }
     });
     Ok(rows.into())
-}
-
-/// The scenario with weights of a format that transformers' own code computes from.
-fn followed(base: &Scenario, stored: Stored) -> Answer {
-    let mut scenario = base.clone();
-    scenario.method = match stored {
-        Stored::Int8 | Stored::Nf4 => Method::Qlora,
-        Stored::Fp32
-        | Stored::Half
-        | Stored::Fp8
-        | Stored::Q8
-        | Stored::Q6
-        | Stored::Q5
-        | Stored::Q4
-        | Stored::Gptq
-        | Stored::Awq
-        | Stored::Nvfp4
-        | Stored::Mxfp4 => Method::Full,
-    };
-    let half = if base.precision == Precision::Fp16 || !base.has_bfloat16() {
-        Precision::Fp16
-    } else {
-        Precision::Bf16
-    };
-    scenario.precision = if stored == Stored::Fp32 { Precision::Fp32 } else { half };
-    scenario.quantization.format =
-        if stored == Stored::Int8 { WeightFormat::Int8 } else { WeightFormat::Nf4 };
-    Answer::of_tensors(scenario)
 }
 
 fn needed(

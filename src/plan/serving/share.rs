@@ -32,7 +32,10 @@ impl Share {
 pub fn least_room(scenario: &Scenario) -> String {
     let context = scenario.architecture().ok().and_then(|architecture| architecture.max_positions);
     let context = context.map_or_else(String::new, |context| {
-        format!(", the model's {} tokens where nothing is said", grouped(context))
+        format!(
+            ", the model's {} tokens where nothing is said: where not, the table says up to how many it does",
+            grouped(context)
+        )
     });
     format!("It starts only where one sequence of --max-model-len has room{context}.")
 }

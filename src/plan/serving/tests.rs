@@ -1,5 +1,6 @@
 use super::*;
-use crate::scenario::{GpuChoice, GroupSize, ModelChoice, Task};
+use crate::memory::Category;
+use crate::scenario::{GpuChoice, GroupSize, Method, ModelChoice, Precision, Task};
 
 /// Qwen3-30B-A3B's experts are 768 columns wide: on 2 GPUs 384 each, three blocks of 128, on 4 GPUs 192.
 #[test]
@@ -132,4 +133,71 @@ fn mixtures_have_an_answer_but_under_bitsandbytes() {
         );
         assert_eq!(is_known, followed, "{row:?}");
     }
+}
+
+/// bf16 on a 24 GB card: Llama's 131,072 tokens are too many, Qwen's 40,960 hang on the profiling run; what is said to be enough is.
+#[test]
+fn it_is_said_up_to_which_context_vllm_starts() {
+    let on = |model: &str, gpu: &str| {
+        let mut scenario = scenario(model, Bytes::ZERO);
+        scenario.gpu = GpuChoice::Catalogue(gpu.into());
+        scenario
+    };
+    let half = |scenario: &Scenario| {
+        let rows = serving(scenario).unwrap();
+        rows.into_iter().find(|row| row.stored == Stored::Half).unwrap()
+    };
+    let mut llama = on("meta-llama/Llama-3.1-8B", "rtx-4090");
+    let start = half(&llama).start.unwrap();
+    assert_eq!((start.context, start.slug()), (131_072, "no"));
+    let longest = start.longest;
+    assert!(start.words() == format!("no, to {}", crate::units::grouped(longest)), "{}", start.words());
+    let at_once = |scenario: &Scenario| match half(scenario).room {
+        Room::Tokens { sequences: [least, _], .. } => least,
+        Room::Stops => 0.0,
+        Room::Unknown(reason) => panic!("{reason}"),
+    };
+    llama.sequence = longest - llama.generation.new_tokens;
+    assert!(at_once(&llama) >= 1.0);
+    llama.sequence += 1;
+    assert!(at_once(&llama) < 1.0);
+    assert_eq!(half(&on("Qwen/Qwen3-8B", "rtx-4090")).start.unwrap().slug(), "perhaps");
+    let start = half(&on("Qwen/Qwen3-8B", "h100-sxm-80gb")).start.unwrap();
+    assert_eq!((start.words().as_str(), start.longest), ("yes", start.context));
+    // where the budget is not followed nothing is said
+    assert!(rows("Qwen/Qwen2.5-VL-7B-Instruct", Bytes::gib(80.0)).iter().all(|row| row.start.is_none()));
+}
+
+/// The weights of a model that sees are those that the step loads: bitsandbytes packs its tower too.
+#[test]
+fn quantised_weights_are_those_of_the_step() {
+    let models = ["Qwen/Qwen2.5-VL-7B-Instruct", "Qwen/Qwen3.5-9B", "google/gemma-3-4b-it", "Qwen/Qwen3-8B"];
+    for model in models {
+        for row in rows(model, Bytes::gib(140.0)) {
+            let Needed::Followed(scenario, ..) = &row.needed else { continue };
+            let parts = crate::estimate(scenario).memory.expect("an answer").peak().1.parts;
+            let own = parts.get(Category::Weights).0 + parts.get(Category::QuantState).0;
+            assert!(
+                own.abs_diff(row.weights.0) < own / 1000,
+                "{model}, {}: {own} and {}",
+                row.label(),
+                row.weights.0
+            );
+        }
+    }
+}
+
+/// OpenAI's own: 19.1 of 20.9 billion weights are experts, 17 bytes for 32, and the rest has two. vLLM loaded 14.8 GB of it, padded.
+#[test]
+fn gpt_oss_is_as_it_is_published() {
+    let found = rows("openai/gpt-oss-20b", Bytes::gib(80.0));
+    let row = found.iter().find(|row| row.stored == Stored::Mxfp4).unwrap();
+    let experts = 24 * 32 * 3 * 2880 * 2880;
+    assert_eq!(row.weights.0, 2 * (20_914_757_184 - experts) + experts / 32 * 17);
+    assert_eq!(row.label(), "MXFP4, as published");
+    let architecture = crate::model::catalogue::architecture("openai/gpt-oss-20b").unwrap();
+    let padded = row.weights + Stored::Mxfp4.padding(&architecture, 256);
+    assert!((14_800_000_000..15_300_000_000).contains(&padded.0), "{padded}");
+    let other = rows("Qwen/Qwen3-30B-A3B", Bytes::gib(80.0));
+    assert!(other.iter().all(|row| !row.as_published));
 }

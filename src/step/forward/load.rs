@@ -19,7 +19,7 @@ use crate::hardware::Device;
 use crate::job::{Batch, HeadKind, Member};
 use crate::model::Architecture;
 use crate::model::HeadTransform;
-use crate::model::blocks::{Block, LinearClass, Param, Rotary, Wiring};
+use crate::model::blocks::{Block, LinearClass, Rotary, Wiring};
 use crate::model::modeling::{Code, Modeling, PositionIds};
 use crate::scenario::software::{InputGrads, ModelCode, Quantiser, Software};
 use crate::scenario::tuners::scaled;
@@ -47,14 +47,6 @@ fn turns_in_part(architecture: &Architecture) -> bool {
     let attentions = || architecture.blocks.iter().filter_map(|block| block.mixer.attention());
     let turns = |rotary| attentions().any(|attention| attention.rotary == rotary);
     turns(Rotary::Complex) && turns(Rotary::None)
-}
-
-/// The parameter that is registered last: 4-bit loading leaves its layer as it is (transformers 5.17
-/// quantizers/base.py `get_keys_to_not_convert`).
-fn last_parameter(architecture: &Architecture) -> Option<String> {
-    let mut last = None;
-    architecture.visit_outside(&mut |param: Param| last = Some(param.name));
-    last
 }
 
 /// Puts layers on the machine, the last of which has the parameter `last`; returns them as groups.
@@ -187,7 +179,7 @@ impl<'a> Model<'a> {
             scaled: scaled(architecture),
             shared: Shared { known: widest, ..Shared::default() },
         };
-        let unquantised = (!architecture.towers.is_empty()).then(|| last_parameter(architecture)).flatten();
+        let unquantised = (!architecture.towers.is_empty()).then(|| architecture.last_outside()).flatten();
         // they are registered before the text's model
         let mut tower = None;
         for own in &architecture.towers {

@@ -3,12 +3,14 @@
 use super::Rounds;
 use crate::dtype::Dtype;
 use crate::memory::{Category, Phase, Stage};
+use crate::scenario::VllmShare;
+use crate::step::heap::StorageId;
 use crate::step::what::{Source, What};
 use crate::units::Bytes;
 
 const VLLM: Source = Source::At("vLLM, v1/worker/gpu_worker.py and device_allocator/cumem.py");
 static WEIGHTS: What =
-    What::own("vLLM's weights", "vLLM's own copy of the weights in 16 bits, there while it is awake", VLLM);
+    What::own("vLLM's weights", "vLLM's own copy of the weights, there while it is awake", VLLM);
 static CACHE: What = What::own(
     "vLLM's keys and values",
     "what vLLM's share of the card leaves to keys and values, there while it is awake",
@@ -34,17 +36,26 @@ impl Rounds<'_> {
         self.notes.end(phase);
     }
 
+    /// What a vLLM has of the card that is awake: its weights, keys and values.
+    pub(super) fn hold(&self, share: VllmShare) -> Vec<StorageId> {
+        let VllmShare { weights, stored, cache } = share;
+        let parts =
+            [(weights, stored, Category::Weights, &WEIGHTS), (cache, Dtype::Bf16, Category::KvCache, &CACHE)];
+        let parts = parts.into_iter().filter(|(bytes, ..)| *bytes > Bytes::ZERO);
+        self.machine.with(|state| {
+            parts
+                .map(|(bytes, dtype, category, what)| state.persistent(bytes.0, dtype, 1, category, what))
+                .collect()
+        })
+    }
+
     /// `empty_cache()`, `wake_up`, `generate`, `sleep(level=2)`, which empties the cache too.
-    pub(super) fn wake(&mut self, act: u16, [weights, cache]: [Bytes; 2]) {
+    pub(super) fn wake(&mut self, act: u16, share: VllmShare) {
         let phase = Phase { act, stage: Stage::Wake };
         self.notes.begin(phase);
+        self.machine.with(|state| state.empty_cache());
+        let taken = self.hold(share);
         self.machine.with(|state| {
-            state.empty_cache();
-            let parts = [(weights, Category::Weights, &WEIGHTS), (cache, Category::KvCache, &CACHE)];
-            let parts = parts.into_iter().filter(|(bytes, ..)| *bytes > Bytes::ZERO);
-            let taken: Vec<_> = parts
-                .map(|(bytes, category, what)| state.persistent(bytes.0, Dtype::U8, 1, category, what))
-                .collect();
             taken.into_iter().for_each(|part| state.release(part));
             state.empty_cache();
         });

@@ -1,5 +1,6 @@
 //! What stands in the way of a job: of what is done with its models, whatever they are, and of generating.
 
+use super::answers::{answers, by_trl, rows_of_answers, scores, without_adapters};
 use super::logits;
 use super::optimizers::on_cpu;
 use super::runs_transformers;
@@ -22,6 +23,14 @@ pub(in crate::step) fn acts(job: &Job) -> Result<(), Issue> {
     let refuse = |field, message: String, fix: &str| Err(Issue::error(field, message).with_fix(fix));
     if job.round.is_empty() {
         return refuse(Field::Model, "nothing is done in a round".into(), "train a model, or score with one");
+    }
+    for act in &job.round {
+        // who reinforces comes before what its passes are
+        if let Act::Train { member, loss: Loss::Reward { .. }, .. } = *act
+            && let Some(member) = job.members.get(member)
+        {
+            by_trl(member)?;
+        }
     }
     for (index, act) in job.round.iter().enumerate() {
         if let Some(member) = act.members().find(|member| *member >= job.members.len()) {
@@ -296,64 +305,17 @@ pub(in crate::step) fn vocabularies(job: &Job, architectures: &[&Architecture]) 
     Ok(())
 }
 
-/// What of learning from answers is not modelled.
-fn answers(member: &Member, batch: Batch) -> Result<(), Issue> {
-    let refuse = |field, message, fix| Err(Issue::error(field, message).with_fix(fix));
-    if Software::of(member.stack).trainer != Trainer::Trl {
-        let message = "preferences and reinforcement are modelled as trl's trainers run them";
-        return refuse(Field::Stack, message, "choose trl");
-    }
-    rows_of_answers(batch)
-}
-
-/// What of a batch of answers is not modelled.
-fn rows_of_answers(batch: Batch) -> Result<(), Issue> {
-    let refuse = |field, message, fix| Err(Issue::error(field, message).with_fix(fix));
-    if batch.mask.is_packed() {
-        let message =
-            "answers are modelled with a sequence in each row (trl 1.16 makes that of padding_free, too)";
-        return refuse(Field::Mask, message, "choose a padded batch");
-    }
-    if batch.lengths != Lengths::Equal {
-        let message =
-            "lengths that vary are not modelled of answers: nothing says whether prompt or answer is shorter";
-        return refuse(Field::Lengths, message, "choose equal lengths");
-    }
-    Ok(())
-}
-
-/// What of a pass with adapters off is not modelled.
-fn without_adapters(member: &Member) -> Result<(), Issue> {
-    let refuse = |field, message, fix| Err(Issue::error(field, message).with_fix(fix));
-    if member.method == Method::Full {
-        let message = "without adapters the model as it was is another model";
-        return refuse(Field::Reference, message, "choose LoRA, or a reference model");
-    }
-    if member.lora.trains_embeddings {
-        let message = "trained embeddings that are off for a reference's scores are not modelled";
-        return refuse(Field::TrainEmbeddings, message, "switch train-embeddings off");
-    }
-    Ok(())
-}
-
-/// What of a forward pass without a loss is not modelled.
-fn scores(member: &Member) -> Result<(), Issue> {
-    match Software::of(member.stack).head {
-        HeadCode::Transformers | HeadCode::Trl => Ok(()),
-        HeadCode::Litgpt | HeadCode::Torchtune | HeadCode::Unsloth | HeadCode::Megatron => {
-            let message =
-                format!("a forward pass of {} without a loss is not modelled", member.stack.label());
-            Err(Issue::error(Field::Stack, message).with_fix("choose transformers or trl"))
-        }
-    }
-}
-
 /// What of a model that generates is not modelled, whatever it is.
 fn generates(member: &Member, many: bool) -> Result<(), Issue> {
     let refuse = |field, message: String, fix: &str| Err(Issue::error(field, message).with_fix(fix));
     let trains = member.training.is_some();
     if many {
-        let fix = if trains { "choose one GPU, or have vLLM generate the answers" } else { "choose one GPU" };
+        let fix = match trains {
+            true => "choose one GPU, or have vLLM generate the answers",
+            false => {
+                "choose one GPU, or have vLLM divide the model among them: headroom serving and the table of formats say what is left"
+            }
+        };
         return refuse(
             Field::Gpus,
             "generation on several GPUs or under DeepSpeed is not modelled".into(),

@@ -45,7 +45,7 @@ pub(in crate::step) fn compiled(
     let is_written_out = software.model == ModelCode::Transformers && !software.liger_kernels;
     if software.trainer != Trainer::Loop || !is_written_out {
         let message = format!("compiled layers under {} are not modelled", member.stack.label());
-        return refuse(Field::Stack, message, "choose transformers, or switch torch.compile off");
+        return refuse(Field::Stack, message, &member.or_transformers("switch torch.compile off"));
     }
     adapters(member, architecture)?;
     if member.float8.is_on() {

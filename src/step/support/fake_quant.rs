@@ -26,7 +26,7 @@ pub(in crate::step) fn fake_quant(
     let is_transformers = software.model == ModelCode::Transformers && !software.liger_kernels;
     if software.trainer != Trainer::Loop || !is_transformers {
         let message = format!("quantisation-aware training under {} is not modelled", member.stack.label());
-        return refuse(Field::Stack, message, "choose transformers, or switch it off");
+        return refuse(Field::Stack, message, &member.or_transformers("switch it off"));
     }
     if member.loss != LossKernel::Standard {
         let message = "a fused, cut or chunked loss reads the output head's weight past the layer that rounds it: it was not compared";

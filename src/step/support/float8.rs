@@ -44,7 +44,7 @@ pub(in crate::step) fn float8(
     let software = Software::of(member.stack);
     if software.trainer != Trainer::Loop || software.model != ModelCode::Transformers {
         let message = format!("FP8 training under {} is not modelled", member.stack.label());
-        return refuse(Field::Stack, message, "choose transformers, or switch FP8 training off");
+        return refuse(Field::Stack, message, &member.or_transformers("switch FP8 training off"));
     }
     if member.method == Method::Qlora {
         let message = "torchao puts a Float8Linear in the place of bitsandbytes' layers too, which then cannot multiply packed weights";

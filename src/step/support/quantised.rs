@@ -68,7 +68,7 @@ pub(super) fn eight_bit(architecture: &Architecture, member: &Member) -> Result<
         return Ok(());
     }
     let message = format!("weights in {} under {} are not modelled", format.label(), member.stack.label());
-    Err(Issue::error(Field::WeightFormat, message).with_fix("choose NF4, or transformers"))
+    Err(Issue::error(Field::WeightFormat, message).with_fix(member.or_transformers("choose NF4")))
 }
 
 /// float16 autocast over float16 weights: its scaler divides gradients of float32 alone, and under what it was compared.

@@ -47,7 +47,7 @@ fn dora(modeling: Modeling, member: &Member) -> Result<(), Issue> {
     let name = Tuner::Dora.label();
     if !Software::of(member.stack).peft || !runs_transformers(member) {
         let message = format!("{name} is modelled as peft runs it, not as {} does", member.stack.label());
-        return refuse(Field::Adapter, message, "choose LoRA, or transformers");
+        return refuse(Field::Adapter, message, &member.or_transformers("choose LoRA"));
     }
     let all = matches!(member.lora.targets, LoraTargets::AllLinear | LoraTargets::AllLinearAndHead);
     if modeling.peft.experts && all {
@@ -71,7 +71,7 @@ fn another(
     let Software { peft, trainer, liger_kernels, .. } = *Software::of(member.stack);
     if !peft || !runs_transformers(member) || trainer != Trainer::Loop || liger_kernels {
         let message = format!("{name} was not compared under {}", member.stack.label());
-        return refuse(Field::Adapter, message, "choose LoRA, or transformers");
+        return refuse(Field::Adapter, message, &member.or_transformers("choose LoRA"));
     }
     if member.head != HeadKind::Language {
         return refuse(Field::Adapter, format!("{name} was compared in fine-tuning only"), "choose LoRA");

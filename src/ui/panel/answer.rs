@@ -186,15 +186,8 @@ fn bars(state: State) -> Vec<Bar> {
 
 /// What the run leaves to others of its card, or has to.
 fn apart(scenario: &Scenario, gpu: &Gpu) -> Option<Segment> {
-    let card = scenario.card().ok()?.memory;
-    let vllm = scenario.colocated(card) > Bytes::ZERO;
-    let label = match (vllm, scenario.reserve.apart() > Bytes::ZERO) {
-        (true, true) => "vLLM, others, margin",
-        (true, false) => "vLLM",
-        (false, _) => "others, margin",
-    };
-    let bytes = card.saturating_sub(gpu.memory);
-    (bytes > Bytes::ZERO).then(|| Segment { class: "apart".to_owned(), label, bytes })
+    let bytes = scenario.card().ok()?.memory.saturating_sub(gpu.memory);
+    (bytes > Bytes::ZERO).then(|| Segment { class: "apart".to_owned(), label: "others, margin", bytes })
 }
 
 /// The same chart as a picture that stands by itself, and its size.

@@ -38,9 +38,10 @@ struct Heading {
 }
 
 /// The questions in the order in which they stand.
-const QUESTIONS: [Heading; 12] = [
+const QUESTIONS: [Heading; 13] = [
     heading("changes-title", "Changes", Asked::Always, None),
     heading("serving-title", "Formats", Asked::OfInference, Some(Place::Serving)),
+    heading("by-batch-title", "Format × batch", Asked::OfInference, Some(Place::ByBatch(0))),
     heading("contexts-title", "Batch × context", Asked::OfInference, Some(Place::Contexts)),
     heading("need-title", "Cards", Asked::Always, Some(Place::Cards(0))),
     heading("fit-title", "Models", Asked::Always, Some(Place::Row(0))),

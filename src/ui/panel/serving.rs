@@ -7,8 +7,8 @@ use super::need::open;
 use super::rows::{Pieces, pieces};
 use crate::issue::Issue;
 use crate::plan::{
-    BATCHES, ContextCell, ContextRow, Needed, Room, ServingRow, Share, Verdict, among, kernels, least_room,
-    refused_alike,
+    BATCHES, ContextCell, ContextRow, FormatRow, Needed, Room, SEQUENCES, ServingRow, Share, Verdict, among,
+    kernels, least_room, refused_alike,
 };
 use crate::ui::asked::Listed;
 use crate::ui::behind::Behind;
@@ -19,12 +19,12 @@ use crate::ui::question::{Answer, Question};
 use crate::ui::state::State;
 use crate::units::grouped;
 
-/// Both tables, where the model generates.
+/// The tables, where the model generates.
 #[component]
 pub fn Inference() -> impl IntoView {
     let state = State::of_page();
     let generates = Memo::new(move |_| state.current().scenario.with(|scenario| !scenario.task.trains()));
-    move || generates.get().then(|| view! { <Formats /><Contexts /> })
+    move || generates.get().then(|| view! { <Formats /><ByBatch /><Contexts /> })
 }
 
 /// The rows of a table that comes at once, or why there are none.
@@ -154,6 +154,16 @@ fn of_format(state: State, row: &ServingRow, unit: Unit, is_told: bool) -> Row {
         }
     };
     let [kept, at_once] = room;
+    let stops = row.start.filter(|start| !start.starts[0]).map(|start| {
+        let own = if start.starts[1] { "may stop" } else { "stops" };
+        let to = match start.longest {
+            0 => String::new(),
+            longest => format!(", starts to --max-model-len {}", grouped(longest)),
+        };
+        format!("{own} at its own {} tokens{to}", grouped(start.context))
+    });
+    let small = [stops.unwrap_or_default(), small].into_iter().filter(|own| !own.is_empty());
+    let small = small.collect::<Vec<_>>().join("; ");
     let head = Cell { hint: row.stored.layout().to_owned(), ..Cell::of(row.label()) };
     let cells = vec![
         Cell::amount(unit.amount(row.weights), row.weights.0 as f64),
@@ -196,12 +206,66 @@ fn Contexts() -> impl IntoView {
     }
 }
 
-fn of_context(state: State, row: &ContextRow, unit: Unit) -> Row {
-    let cell = |(batch, cell): (u64, &Result<ContextCell, Issue>)| match cell {
+/// Models that are compared, formats and sequences at once.
+#[component]
+fn ByBatch() -> impl IntoView {
+    let state = State::of_page();
+    let found = pieces(
+        state,
+        move || state.shown().map(|slot| slot.scenario.get()).collect::<Vec<_>>(),
+        |scenarios| scenarios.iter().map(|scenario| Question::ByBatch(Box::new(scenario.clone()))).collect(),
+        Place::ByBatch,
+        |answer| {
+            let Answer::ByBatch(rows) = answer else { return None };
+            Some(rows)
+        },
+    );
+    let columns = Signal::stored(
+        ["Weights as".to_owned(), "Weights".to_owned()]
+            .into_iter()
+            .chain(SEQUENCES.map(grouped))
+            .collect::<Vec<_>>(),
+    );
+    let rows = Signal::derive(move || {
+        let of = |heard: Option<Result<Vec<FormatRow>, Issue>>| match heard {
+            Some(Ok(rows)) => rows.iter().map(|row| of_batches(state, row, state.unit())).collect(),
+            Some(Err(issue)) => vec![Row { head: Cell::of(issue.to_string()), ..Row::default() }],
+            None => Vec::new(),
+        };
+        found.heard.get().into_iter().flat_map(of).collect::<Vec<_>>()
+    });
+    let told = move || if found.busy.get() { "Looking at every format …" } else { "" };
+    view! {
+        <section class="panel" aria-labelledby="by-batch-title">
+            <h2 id="by-batch-title">"In which format, how many at once?"</h2>
+            <p class="remark">{told}</p>
+            <Table caption="Sequences at once by format" class="fits contexts" listing=state.asked.listing(Listed::ByBatch) columns=columns rows=rows busy=found.busy />
+            <p class="remark">
+                "What transformers’ generate needs for so many sequences at once, of the prompt and the new tokens that are \
+                 chosen, in the formats that its own code computes from. Models that are compared stand below each other."
+            </p>
+            <Grounds of=Behind::Formats />
+        </section>
+    }
+}
+
+fn of_batches(state: State, row: &FormatRow, unit: Unit) -> Row {
+    let label = row.stored.label();
+    let head = if state.alone() { label.to_owned() } else { format!("{}, {label}", row.model) };
+    let cells = SEQUENCES.into_iter().zip(&row.cells);
+    let cells =
+        cells.map(|(batch, cell)| at_once(state, (batch, cell), &format!(" with weights as {label}"), unit));
+    let weights = Cell::amount(unit.amount(row.weights), row.weights.0 as f64);
+    Row { head: Cell::of(head), cells: std::iter::once(weights).chain(cells).collect(), ..Row::default() }
+}
+
+/// What so many sequences need, which opens.
+fn at_once(state: State, (batch, cell): (u64, &Result<ContextCell, Issue>), of: &str, unit: Unit) -> Cell {
+    match cell {
         Ok(ContextCell { needed, verdict, scenario }) => {
             let sequences =
                 if batch == 1 { "one sequence".to_owned() } else { format!("{} sequences", grouped(batch)) };
-            let told = format!("Opened {sequences} of {} tokens", grouped(row.context));
+            let told = format!("Opened {sequences}{of}");
             let (opened, hint) = (scenario.clone(), format!("{}: {told}", verdict.label()));
             let act = move |()| open(state, &opened, &told);
             Cell {
@@ -213,7 +277,11 @@ fn of_context(state: State, row: &ContextRow, unit: Unit) -> Row {
             }
         }
         Err(issue) => Cell { small: issue.to_string(), class: "unknown", ..Cell::of("–") },
-    };
-    let cells = BATCHES.into_iter().zip(&row.cells).map(cell).collect();
+    }
+}
+
+fn of_context(state: State, row: &ContextRow, unit: Unit) -> Row {
+    let of = format!(" of {} tokens", grouped(row.context));
+    let cells = BATCHES.into_iter().zip(&row.cells).map(|own| at_once(state, own, &of, unit)).collect();
     Row { head: Cell::amount(grouped(row.context), row.context as f64), cells, ..Row::default() }
 }

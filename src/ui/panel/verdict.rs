@@ -4,6 +4,7 @@ use leptos::either::Either;
 use leptos::prelude::*;
 
 use super::document::{Document, Formula, Grounds};
+use crate::accuracy;
 use crate::estimate::Estimate;
 use crate::hardware::{Gpu, Vendor};
 use crate::memory::Memory;
@@ -240,9 +241,13 @@ fn Known() -> impl IntoView {
         let is_its_card = |scenario: &Scenario| scenario.gpu().is_ok_and(|gpu| gpu.vendor == Vendor::Nvidia);
         state.current().scenario.with(is_its_card)
     });
+    let unmeasured = Memo::new(move |_| state.current().scenario.with(accuracy::unmeasured));
     let band = move || state.current().close_look().and_then(|detail| detail.measured_error());
     let known = move || match band() {
         Some(band) => (band.in_words(), band.rests_on()),
+        None if unmeasured.get().is_some() => {
+            ("none".to_owned(), unmeasured.get().unwrap_or_default().to_owned())
+        }
         None if is_nvidias.get() => ("…".to_owned(), String::new()),
         None => {
             ("none".to_owned(), "no run on such a card was measured; the driver’s part is assumed".to_owned())

@@ -2,15 +2,29 @@
 
 use crate::issue::{Field, Issue};
 use crate::job::{Batch, Member};
-use crate::model::modeling::{Stacks, families};
+use crate::model::modeling::{Stacks, USUAL, families};
 use crate::scenario::software::Software;
 use crate::scenario::{Lengths, LossKernel};
 
-/// Says that a stack's code for a family was not compared, and for which it was.
-pub(super) fn not_compared(message: String, compared: impl Fn(&Stacks) -> bool) -> Issue {
+/// An issue of a model that a stack was not compared on: the library that runs it, if one does, and families that were.
+pub(super) fn not_compared(
+    message: String,
+    library: Option<&str>,
+    compared: impl Fn(&Stacks) -> bool,
+) -> Issue {
     let known = families().filter(|family| compared(&family.stacks));
     let names: Vec<&str> = known.flat_map(|family| family.model_types).copied().collect();
-    Issue::error(Field::Stack, message).with_fix(format!("choose transformers, or {}", names.join(", ")))
+    let (usual, others): (Vec<&str>, Vec<&str>) = names.iter().partition(|name| USUAL.contains(name));
+    let usual = if usual.is_empty() { &others } else { &usual };
+    let more = match names.len() - usual.len() {
+        0 => String::new(),
+        more => format!(" or one of {more} others"),
+    };
+    let families = format!("a model of another family: {}{more}", usual.join(", "));
+    Issue::error(Field::Stack, message).with_fix(match library {
+        Some(library) => format!("choose {library}, or {families}"),
+        None => format!("choose {families}"),
+    })
 }
 
 /// How many texts a batch has, and of what length.

@@ -26,7 +26,7 @@ pub(super) fn check(architecture: &Architecture) -> Result<(), Issue> {
         return Ok(());
     }
     let message = format!("{} with Liger's kernels is not modelled", architecture.model_type);
-    Err(super::common::not_compared(message, |stacks| stacks.liger))
+    Err(super::common::not_compared(message, Some("transformers"), |stacks| stacks.liger))
 }
 
 /// Liger's kernel of a norm, where it has one. Its gradient replaces the one that it was given, but where norms follow each other

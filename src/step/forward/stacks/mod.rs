@@ -120,7 +120,7 @@ fn embeddings(architecture: &Architecture, member: &Member) -> Result<(), Issue>
 }
 
 /// Refuses another loss than trl's own, which its trainers put into the place of any. Which of them make all logits is the job's affair.
-fn trl_loss(kernel: LossKernel) -> Result<(), Issue> {
+fn trl_loss(member: &Member, kernel: LossKernel) -> Result<(), Issue> {
     match kernel {
         LossKernel::Standard | LossKernel::Full | LossKernel::Axolotl | LossKernel::LogSoftmax => Ok(()),
         LossKernel::Liger
@@ -131,7 +131,8 @@ fn trl_loss(kernel: LossKernel) -> Result<(), Issue> {
         | LossKernel::VocabularyChunks
         | LossKernel::Chunked => {
             let message = "trl 1.16 puts its own fused head into the place of this one";
-            Err(Issue::error(Field::Loss, message).with_fix("choose the standard loss, or transformers"))
+            Err(Issue::error(Field::Loss, message)
+                .with_fix(member.or_transformers("choose the standard loss")))
         }
     }
 }
@@ -162,7 +163,7 @@ fn loss(architecture: &Architecture, member: &Member) -> Result<(), Issue> {
     } else if member.stack == Stack::Litgpt {
         "litgpt, whose own loss runs in chunks of 128 tokens"
     } else if member.stack == Stack::Trl {
-        return trl_loss(kernel);
+        return trl_loss(member, kernel);
     } else if member.stack == Stack::Torchtune && matches!(kernel, LossKernel::Liger | LossKernel::Cut) {
         "torchtune, which has none of it"
     } else if member.head != HeadKind::Language {

@@ -56,7 +56,9 @@ fn check(architecture: &Architecture, member: &Member, batch: Batch) -> Result<(
     let refuse = |field, message: String, fix: String| Err(Issue::error(field, message).with_fix(fix));
     if !architecture.family.is_some_and(|family| family.stacks.trl) {
         let message = format!("{} with trl is not modelled", architecture.model_type);
-        return Err(not_compared(message, |stacks| stacks.trl));
+        return Err(not_compared(message, (!member.by_trl_alone).then_some("transformers"), |stacks| {
+            stacks.trl
+        }));
     }
     if adapters::adapts_head(member, architecture.head.linear.name) {
         let message =

@@ -18,7 +18,7 @@ pub(in crate::step::forward::stacks) fn architecture(
     let model_type = &architecture.model_type;
     let refuse = |what: &str| {
         let message = format!("torchtune's {model_type} is not modelled: {what}");
-        Err(not_compared(message, |stacks| stacks.torchtune.is_some()))
+        Err(not_compared(message, Some("transformers"), |stacks| stacks.torchtune.is_some()))
     };
     let Some(family) = super::positions::family(architecture) else {
         return refuse("version 0.6.1 does not have it, or it was not compared");

@@ -48,7 +48,8 @@ pub(super) fn architecture(
 ) -> Result<Architecture, Issue> {
     let Some(family) = architecture.family.and_then(|family| family.stacks.unsloth) else {
         let message = format!("Unsloth's {} is not modelled", architecture.model_type);
-        return Err(not_compared(message, |stacks| stacks.unsloth.is_some()));
+        let library = if member.by_trl_alone { "trl" } else { "transformers" };
+        return Err(not_compared(message, Some(library), |stacks| stacks.unsloth.is_some()));
     };
     settings(member, batch)?;
     let mut own = architecture.clone();
