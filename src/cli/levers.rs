@@ -8,7 +8,7 @@ use super::table::{Cell, Column, Listing, Row, Table};
 use crate::export;
 use crate::hardware::Gpu;
 use crate::issue::Issue;
-use crate::plan::{Change, Layout, Lever, Levers, Use, Verdict, levers};
+use crate::plan::{Change, Layout, Lever, Levers, Use, Verdict, beyond_in_words, levers};
 use crate::scenario::keys::Key;
 use crate::scenario::{Field, Scenario};
 use crate::units::{Bytes, grouped};
@@ -170,7 +170,8 @@ fn to_text((scenario, gpu): (&Scenario, &Gpu), found: &Levers, table: &Table) ->
         }
     }
     if !found.can_fit() {
-        out.push_str("\nNone of these makes it fit: take a larger card, several or a smaller model.\n");
+        let beyond = beyond_in_words(scenario);
+        out.push_str(&format!("\nNone of these makes it fit: take {beyond}.\n"));
     }
     out.push_str(&format!("\n{}\n", fewest_in_words(scenario, &found.fewest)));
     if let Some(card) = &found.larger {

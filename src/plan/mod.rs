@@ -42,7 +42,8 @@ pub use gpus::{Layout, fewest_gpus, on_gpus};
 pub use layouts::{Way, WayOrder, WayOutcome, fewest_layouts, layouts, rank_ways, refusals, tried, ways};
 pub use level::Level;
 pub use levers::{
-    Change, Cost, Gain, LargerCard, Lever, Levers, Looks, USES, Use, ahead, changes, levers, look, use_of,
+    Change, Cost, Gain, LargerCard, Lever, Levers, Looks, USES, Use, ahead, beyond_in_words, changes, levers,
+    look, use_of,
 };
 pub use need::{Held, MOST_TOGETHER, NeedCell, NeedRow, Several, alike, need, need_of_each, usual_cards};
 pub use offers::{Offer, cheapest_first, cheapest_run};

@@ -16,7 +16,7 @@ use super::counts::GPU_COUNTS;
 use super::each;
 use super::gpus::{Layout, fewest_gpus, on_gpus};
 use super::verdict::Verdict;
-use crate::hardware::Host;
+use crate::hardware::{Host, Vendor};
 use crate::issue::{Field, Issue};
 use crate::scenario::keys::{Key, keys};
 use crate::scenario::{CpuOffload, Scenario};
@@ -186,6 +186,15 @@ impl Levers {
         let layout = self.fewest.as_ref().ok()?.as_ref()?;
         let changes = Change::between(scenario, &layout.scenario, "gpus");
         (layout.gpus > scenario.cluster.gpus).then_some((layout, changes))
+    }
+}
+
+/// What would hold a run that no change makes fit, in words.
+pub fn beyond_in_words(scenario: &Scenario) -> &'static str {
+    match scenario.gpu().map(|gpu| gpu.vendor) {
+        // PyTorch has no collectives for Apple's GPUs
+        Ok(Vendor::Apple) => "a Mac with more memory or a smaller model",
+        _ => "a larger card, several or a smaller model",
     }
 }
 

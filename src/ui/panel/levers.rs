@@ -7,7 +7,7 @@ use leptos::prelude::*;
 
 use super::document::Grounds;
 use crate::hardware::rent;
-use crate::plan::{Change, Cost, Lever, Levers as Found, Repair, Use, Verdict, repairs};
+use crate::plan::{Change, Cost, Lever, Levers as Found, Repair, Use, Verdict, beyond_in_words, repairs};
 use crate::scenario::Scenario;
 use crate::scenario::keys::Key;
 use crate::ui::asked::Listed;
@@ -48,9 +48,11 @@ pub fn Levers() -> impl IntoView {
     // what would make an earlier scenario fit that did fit is no help
     let changes = move || state.levers.get().filter(|known| !known.1.verdict.holds());
     let title = move || match (unanswered.get(), fits.get()) {
-        (true, _) => "What would run instead",
-        (false, true) => "What the room is good for",
-        (false, false) => changes().map_or("What to change", |known| title(&known.1)),
+        (true, _) => "What would run instead".to_owned(),
+        (false, true) => "What the room is good for".to_owned(),
+        (false, false) => {
+            changes().map_or_else(|| "What to change".to_owned(), |known| title(&known.0, &known.1))
+        }
     };
     let buttons = move || match (unanswered.get(), fits.get()) {
         (true, _) => Some(repaired.with(|found| of_repairs(state, found))),
@@ -172,13 +174,13 @@ fn look_for(state: State) {
     });
 }
 
-fn title(found: &Found) -> &'static str {
+fn title(scenario: &Scenario, found: &Found) -> String {
     if found.together.is_some() && in_the_cpus_memory(found).is_none() {
-        "These together make it fit"
+        "These together make it fit".to_owned()
     } else if found.single.iter().any(|lever| lever.verdict.holds()) {
-        "What makes it fit"
+        "What makes it fit".to_owned()
     } else {
-        "It takes a larger card, several or a smaller model; these save most"
+        format!("It takes {}; these save most", beyond_in_words(scenario))
     }
 }
 
@@ -418,7 +420,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn shown(card: &str) -> (&'static str, String) {
+    fn shown(card: &str) -> (String, String) {
         let scenario = on(card);
         let found = levers(&scenario).expect("an answer");
         let html = Owner::new().with(|| {
@@ -429,7 +431,7 @@ mod tests {
             assert_eq!(rows(state, &found, Unit::Binary).len(), offered);
             buttons(state, &scenario, &found).to_html()
         });
-        (title(&found), html)
+        (title(&scenario, &found), html)
     }
 
     #[test]
