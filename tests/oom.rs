@@ -3,8 +3,8 @@
 #![cfg(not(target_arch = "wasm32"))]
 
 use headroom::hardware::Vendor;
-use headroom::oom::{Figure, Finding, Joining, Place, decode, remedies};
-use headroom::scenario::{GpuChoice, Scenario};
+use headroom::oom::{Figure, Finding, Joining, Kind, Place, decode, remedies};
+use headroom::scenario::{AttentionKernel, GpuChoice, Precision, Scenario};
 use headroom::share;
 use headroom::units::Bytes;
 use serde_json::Value;
@@ -35,7 +35,7 @@ fn the_tensor_is_the_one_that_the_traceback_names() {
         let whole = format!("Traceback (most recent call last):\n    {}\n{}", text("at"), text("message"));
         let placed = decode(&whole, &linked(text("link"))).expect("a message");
         assert_eq!(placed.suspects[0].line, first.line, "{whole}");
-        let named = ["exp_avg_sq", ".softmax(", "run_backward", "cross_entropy"];
+        let named = ["exp_avg_sq", ".softmax(", "attn_weights = ", "run_backward", "cross_entropy"];
         let is_named = named.iter().any(|word| text("at").contains(word));
         assert_eq!(placed.suspects[0].place.is_some(), is_named, "{whole}");
     }
@@ -392,4 +392,91 @@ fn the_fullest_of_several_rows_is_looked_at() {
     let amounts: Vec<u64> = decoded.account.iter().map(|(_, bytes)| bytes.0 >> 20).collect();
     assert_eq!(amounts, [23_012, 1100], "what all have, and what is free");
     assert!(decoded.findings.contains(&Finding::SeveralRows { rows: 2 }), "{:?}", decoded.findings);
+}
+
+/// github.com/lm-sys/FastChat/issues/2701: Vicuna 13B, which is Llama 2's, by QLoRA. 40 heads × 4,096 × 4,096 × 2 bytes are 1.25 GiB to the byte.
+#[test]
+fn the_scores_of_eager_attention_are_guessed() {
+    let text = "OutOfMemoryError: CUDA out of memory. Tried to allocate 1.25 GiB (GPU 1; 79.10 GiB total capacity; 76.13 GiB \nalready allocated; 290.12 MiB \
+                free; 77.47 GiB reserved in total by PyTorch) If reserved memory is >> allocated \nmemory try setting max_split_size_mb to avoid \
+                fragmentation.  See documentation for Memory Management and \nPYTORCH_CUDA_ALLOC_CONF";
+    let found = decode(text, &Scenario::default()).expect("a message");
+    let first = &found.guesses[0];
+    assert_eq!(
+        (first.kind, &*first.formula),
+        (Kind::Scores, "4,096 tokens × 4,096 keys × 40 heads × 2 bytes"),
+        "{:?}",
+        found.guesses
+    );
+    assert!(first.models.iter().any(|model| model.starts_with("Llama 2 13")), "{:?}", first.models);
+    assert_eq!(first.said, None, "{:?}", first.allocated);
+    assert!(found.findings.contains(&Finding::LikelyScores), "{:?}", found.findings);
+    // beside the model itself it is a change away, whatever else has the size
+    let found =
+        decode(text, &linked("m=meta-llama/Llama-2-13b-hf&method=qlora&s=4096&gc=off")).expect("a message");
+    let eager = |run: &&headroom::oom::Likely| run.scenario.attention == AttentionKernel::Eager;
+    let run = found.likely.iter().find(eager).unwrap_or_else(|| panic!("{:?}", found.likely));
+    assert_eq!((run.changes.len(), run.suspect.agrees), (1, Some(true)), "{:?}", run.changes);
+    assert!(run.suspect.line.what.contains("self_attn"), "{:?}", run.suspect);
+}
+
+const STEP: &str = "Traceback (most recent call last):\n  File \"train.py\", line 20, in <module>\n    optimizer.step()\ntorch.OutOfMemoryError: CUDA out of \
+                    memory. Tried to allocate 224.00 MiB. GPU 0 has a total capacity of 79.15 GiB of which 100.00 MiB is free. Of the allocated memory 77.40 \
+                    GiB is allocated by PyTorch, and 1.01 GiB is reserved by PyTorch but unallocated.";
+
+/// In the optimizer's step nothing is as large as the batch makes it: the weights were in 32 bits.
+#[test]
+fn the_place_of_the_traceback_says_what_may_differ() {
+    let found = decode(STEP, &linked("method=full&gpu=a100-sxm-80gb")).expect("a message");
+    let first = found.likely.first().unwrap_or_else(|| panic!("{:?}", found.findings));
+    assert_eq!(
+        (first.scenario.precision, first.changes.len()),
+        (Precision::AmpBf16, 1),
+        "{:?}",
+        first.changes
+    );
+    for run in &found.likely {
+        assert_eq!(run.suspect.place, Some(Place::Step), "{:?}", run.suspect);
+        assert!(
+            run.suspect.line.what.contains("optimizer state") && run.scenario.batch == found.scenario.batch
+        );
+    }
+    // beside another model it is the state of one of the catalogue, and no logits
+    let found = decode(STEP, &linked("m=Qwen/Qwen2.5-0.5B&gpu=a100-sxm-80gb")).expect("a message");
+    assert!(
+        !found.guesses.is_empty() && found.guesses.iter().all(|guess| guess.kind == Kind::OptimizerState),
+        "{:?}",
+        found.guesses
+    );
+    assert!(found.guesses[0].formula.starts_with("14,336 × 4,096 × 4 bytes"), "{:?}", found.guesses[0]);
+    let scenario = &found.guesses[0].scenario;
+    assert!(decode(STEP, scenario).expect("a message").is_of_the_run(), "{scenario:?}");
+}
+
+/// What no run has is said not to be known, with the place that is.
+#[test]
+fn what_is_not_known_has_no_name() {
+    let hip = "torch.OutOfMemoryError: HIP out of memory. Tried to allocate 1002.00 MiB. GPU 0 has a total capacity of 23.98 GiB of which 600.00 MiB is free. Of \
+               the allocated memory 22.20 GiB is allocated by PyTorch, and 500.00 MiB is reserved by PyTorch but unallocated.";
+    let mlp = format!(
+        "Traceback (most recent call last):\n    hidden_states = self.mlp(hidden_states)\n{}",
+        hip.replace("1002.00 MiB", "1.97 GiB")
+    );
+    for (text, place) in [(hip, None), (&*mlp, Some(Place::Mlp))] {
+        let found = decode(text, &linked("m=Qwen/Qwen2.5-0.5B&gpu=rx-7900-xtx")).expect("a message");
+        let near = |bytes: Bytes| bytes.0.abs_diff(Bytes::gib(22.2).0) * 10 <= Bytes::gib(22.2).0;
+        assert!(found.guesses.iter().all(|guess| guess.allocated.is_some_and(near)), "{:?}", found.guesses);
+        let is_named = found.is_of_the_run() || !found.likely.is_empty() || !found.guesses.is_empty();
+        assert_eq!(found.findings.contains(&Finding::NotKnown), !is_named, "{:?}", found.findings);
+        if let Some(place) = place {
+            assert!(
+                found.guesses.is_empty() && found.findings.contains(&Finding::NotThere { place }),
+                "{:?}",
+                found.findings
+            );
+        }
+    }
+    let found = decode(hip, &Scenario::default()).expect("a message");
+    assert!(found.guesses.is_empty() && found.findings.contains(&Finding::NotKnown), "{:?}", found.guesses);
+    assert!(!found.findings.contains(&Finding::LikelyLogits));
 }

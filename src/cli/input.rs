@@ -115,6 +115,18 @@ impl Input {
         self.source.as_ref().is_some_and(|source| source == "-")
     }
 
+    /// The file that is the source, where it is one.
+    pub fn file(&self) -> Option<&Path> {
+        // what is no file is read once
+        let path = Path::new(self.source.as_ref()?);
+        path.is_file().then_some(path)
+    }
+
+    /// The same without its source: the default, and what the flags say.
+    pub fn without_source(&self) -> Input {
+        Input { source: None, ..self.clone() }
+    }
+
     /// The scenarios: those of the source, or the default, with what the flags say put over each.
     pub fn read(&self) -> Result<Asked, String> {
         let mut asked = match &self.source {

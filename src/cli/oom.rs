@@ -9,7 +9,7 @@ use super::input::{Input, is_standard_input, read_given};
 use super::levers::{lines, lower};
 use super::output::Output;
 use super::table::{Cell, Column, Table, aligned};
-use crate::oom::{Decoded, Likely, Offer, Suspect, decode, remedies};
+use crate::oom::{Decoded, Likely, Message, Offer, Suspect, decode, remedies};
 use crate::plan::{Change, Lever};
 use crate::scenario::Scenario;
 use crate::share;
@@ -22,7 +22,8 @@ const REMEDIES: usize = 5;
 /// Decodes an out-of-memory message: which tensor it was, where the memory was, which change removes it
 #[derive(Args)]
 pub(super) struct Arguments {
-    /// The message, a log that has it, or the output of memory_summary() or nvidia-smi; standard input if not given, or -
+    /// The message, a log that has it, or the output of memory_summary() or nvidia-smi; standard input if not given, or -.
+    /// Without it a log is the argument without a name, too: headroom oom error.log
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     text: Option<PathBuf>,
     /// Print JSON; amounts in bytes
@@ -33,17 +34,22 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
-    if is_standard_input(arguments.text.as_deref()) && arguments.input.is_standard_input() {
+    let log = if arguments.text.is_none() { log(&arguments.input) } else { None };
+    if log.is_none() && is_standard_input(arguments.text.as_deref()) && arguments.input.is_standard_input() {
         return Err("standard input is the scenario here: give the message as a file, --text FILE".to_owned());
     }
-    let asked = arguments.input.read().map_err(|error| match arguments.text {
-        None => {
-            format!("{error}\nThe argument without a name is the scenario; a message is given as --text FILE")
-        }
+    let input = if log.is_some() { arguments.input.without_source() } else { arguments.input.clone() };
+    let asked = input.read().map_err(|error| match arguments.text {
+        None => format!(
+            "{error}\nThe argument without a name is the scenario, or a log with an error that is known here; any text is given as --text FILE"
+        ),
         Some(_) => error,
     })?;
     let scenario = asked.first();
-    let text = read_given(arguments.text.as_deref(), LONGEST)?;
+    let text = match log {
+        Some(log) => log,
+        None => read_given(arguments.text.as_deref(), LONGEST)?,
+    };
     let decoded = decode(&text, &scenario).map_err(|error| error.to_string())?;
     // a scenario without an answer has no changes that help either; what the message says stands
     let remedies = remedies(&decoded).unwrap_or_default();
@@ -52,6 +58,19 @@ pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {
         false => to_text(&decoded, &remedies),
     })
     .noting(asked.notices))
+}
+
+/// What files are called that a run's output was written to.
+const LOGS: [&str; 4] = ["log", "txt", "out", "err"];
+
+/// The text of the file that stands where a scenario does, where it is a log: a message is found in it, and it is called one or can be read
+/// as no scenario.
+fn log(input: &Input) -> Option<String> {
+    let path = input.file()?;
+    let text = read_given(Some(path), LONGEST).ok()?;
+    let is_called_one = path.extension().is_some_and(|extension| LOGS.iter().any(|log| extension == *log));
+    let is_one = text.parse::<Message>().is_ok() && (is_called_one || input.read().is_err());
+    is_one.then_some(text)
 }
 
 fn to_text(decoded: &Decoded, remedies: &[Lever]) -> String {
@@ -98,10 +117,10 @@ fn to_text(decoded: &Decoded, remedies: &[Lever]) -> String {
         likely.iter().for_each(|run| out.push_str(&format!("  {}\n", command(&run.scenario))));
     }
     if !guesses.is_empty() {
-        out.push_str("\nLogits of that size\n\n");
+        out.push_str("\nWhat may have that size\n\n");
         for guess in guesses {
             let words = guess.in_words(|bytes| bytes.to_string());
-            out.push_str(&format!("  {words}\n    {}\n", command(&guess.scenario)));
+            out.push_str(&format!("  {}: {words}\n    {}\n", guess.kind, command(&guess.scenario)));
         }
     }
     if !findings.is_empty() {

@@ -1,18 +1,16 @@
 //! What the figures of a message say, in sentences.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
 use super::amount::Amount;
+use super::bare::Bitsandbytes;
 use super::host::Host;
 use super::joining::Joining;
 use super::message::Message;
 use super::place::Place;
 use super::processes::Processes;
 use super::suspect::Suspect;
-use super::vllm::Share;
-use crate::allocator::segment_for;
+use super::vllm::{Cache, Share};
 use crate::issue::Issue;
 use crate::units::Bytes;
 
@@ -52,6 +50,15 @@ pub enum Finding {
     },
     /// There was no memory for what lies beside PyTorch's allocator.
     BesideAllocator,
+    /// A PyTorch says it that had no figures to say.
+    OfOldPyTorch,
+    /// bitsandbytes says it.
+    OfBitsandbytes(Bitsandbytes),
+    /// PyTorch's allocator was CUDA's own.
+    OfPool {
+        /// What was in use and was no tensor, where the text says that.
+        kept: Option<Bytes>,
+    },
     /// Metal's limit on the process was reached.
     MetalLimit {
         /// What the process may have.
@@ -97,6 +104,10 @@ pub enum Finding {
     },
     /// It may be the logits of another run.
     LikelyLogits,
+    /// It may be attention's scores of another run.
+    LikelyScores,
+    /// Nothing that was looked at has that size where the traceback stands with that much allocated.
+    NotKnown,
     /// There is such a tensor, and something else was allocated when it was asked for.
     OtherMoment {
         /// What the message says was allocated.
@@ -165,6 +176,8 @@ pub enum Finding {
     },
     /// vLLM found its share of the card taken.
     ShareTaken(Share),
+    /// vLLM's share left too little for keys and values.
+    CacheShort(Cache),
 }
 
 /// A figure that both a text and a prediction have.
@@ -182,7 +195,7 @@ pub enum Figure {
 }
 
 impl Figure {
-    const fn label(self) -> &'static str {
+    pub(super) const fn label(self) -> &'static str {
         match self {
             Figure::Allocated => "allocated at the peak",
             Figure::Reserved => "reserved at the peak",
@@ -204,180 +217,6 @@ impl Finding {
                 | Finding::MoreThanRun { .. }
                 | Finding::Beside { figure: Figure::Allocated, agrees: false, .. }
         )
-    }
-}
-
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Finding::Fragmented { unallocated, joining } => write!(
-                f,
-                "Fragmentation: {unallocated} were reserved by PyTorch and not allocated, enough together with what was free, but \
-                 not in one piece. {}",
-                match joining {
-                    Joining::Off => "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True lets the allocator join them.",
-                    Joining::On =>
-                        "The scenario already has expandable segments; if the run had them too, smaller requests are what is left to \
-                         change.",
-                    Joining::Doubtful =>
-                        "PYTORCH_HIP_ALLOC_CONF=expandable_segments:True lets the allocator join them where PyTorch was built for it; where it \
-                         warns \"expandable_segments not supported on this platform\" nothing changes, and smaller requests are what is left.",
-                    Joining::Unknown =>
-                        "Smaller requests are what is left to change: a smaller micro-batch, shorter sequences, checkpointing.",
-                }
-            ),
-            Finding::Short { by } => {
-                write!(f, "No fragmentation: even in one piece {by} would have been missing.")
-            }
-            Finding::BesideAllocator => f.write_str(
-                "This is the driver's error, not PyTorch's: the card had no room for something beside PyTorch's allocator, a CUDA context, a \
-                 cuBLAS or NCCL buffer, a kernel. Other processes have the card (nvidia-smi lists them), or PyTorch had reserved all of it: then \
-                 what makes the run smaller helps, and torch.cuda.set_per_process_memory_fraction(0.95) leaves the driver its part. Where pinned \
-                 memory was asked for (pin_memory), it is the machine's own that ran out.",
-            ),
-            Finding::MetalLimit { allowed } => write!(
-                f,
-                "PyTorch lets the process have {allowed}, which is 1.7 times what Metal recommends for a GPU unless PYTORCH_MPS_HIGH_WATERMARK_RATIO \
-                 says otherwise: 0.0 lifts that limit, and the system may fail then. A smaller micro-batch, shorter sequences and checkpointing ask for \
-                 less."
-            ),
-            Finding::OnMac { name, recommended } => write!(
-                f,
-                "The scenario is looked at on an {name}, for which Metal recommends {recommended}; of which chip the message is it does not say."
-            ),
-            Finding::MoreThanFree { by } => write!(
-                f,
-                "{by} more than was free. The rest of the message says how much of what was in use PyTorch only kept for later."
-            ),
-            Finding::LargerThanCard => {
-                f.write_str("This one tensor is larger than the whole card: it has to go or to shrink.")
-            }
-            Finding::AnySmallTensor { segment } => write!(
-                f,
-                "The card was full: {segment} is what the allocator asks for whenever a tensor of {} finds no free block. What \
-                 was there already is the question, not this tensor.",
-                if segment.0 <= segment_for(1) { "up to 1 MiB" } else { "1 to 10 MiB, or of 18 to 20," }
-            ),
-            Finding::OtherProcesses { bytes } => {
-                write!(
-                    f,
-                    "Other processes had {bytes} of the card: the maker's tool lists them (nvidia-smi, rocm-smi, xpu-smi)."
-                )
-            }
-            Finding::OtherCard { own, capacity } => write!(
-                f,
-                "The message's card has {capacity}, the scenario's {own}: the scenario is looked at on one with {capacity}."
-            ),
-            Finding::NoAnswer { reason } => {
-                write!(f, "The scenario has no answer, so the message is not looked for in its run: {reason}.")
-            }
-            Finding::Limited { free, allowed } => {
-                write!(f, "{free} of the card were free and could not be had: ")?;
-                match allowed {
-                    Some(allowed) => write!(f, "the process is limited to {allowed} (set_per_process_memory_fraction)."),
-                    None => f.write_str(
-                        "the process has a limit of its own, or another process had them at that moment.",
-                    ),
-                }
-            }
-            Finding::NoSuchTensor => f.write_str(
-                "This scenario is not that run: none of its tensors asks for that much. Another model, micro-batch size or sequence \
-                 length does.",
-            ),
-            Finding::MoreThanRun { said, most } => write!(
-                f,
-                "This scenario is not that run: {said} were allocated, and it never has more than {most}."
-            ),
-            Finding::HadRoom => f.write_str(
-                "This scenario is not that run, unless the card was a smaller one or other processes had the rest: its own has room whenever that \
-                 much is asked for.",
-            ),
-            Finding::LikelyLogits => f.write_str(
-                "A request of that size is most often the logits: a loss that never makes them removes it (use_liger_kernel=True, cut cross \
-                 entropy, trl's own head), and half as many tokens at a time halve it (per_device_train_batch_size, with \
-                 gradient_accumulation_steps doubled).",
-            ),
-            Finding::Retried { retries: 0, .. } => {
-                f.write_str("The allocator always found room on the card (no cudaMalloc retries).")
-            }
-            Finding::Retried { retries, failures } => write!(
-                f,
-                "The card was full: {retries} times the allocator had to give back its free segments and ask again (cudaMalloc retries), \
-                 which costs time, and {failures} of these were in vain (CUDA OOMs)."
-            ),
-            Finding::Unused { unallocated, inactive: None, .. } => write!(
-                f,
-                "{unallocated} were reserved and not allocated: blocks that the allocator keeps for the next tensors of their sizes. \
-                 nvidia-smi and its like count them as used."
-            ),
-            Finding::Unused { unallocated, inactive: Some(inactive), joining } => write!(
-                f,
-                "{unallocated} were reserved and not allocated, {inactive} of them in segments in which tensors have other parts: these are \
-                 the holes of fragmentation, which emptying the cache (empty_cache()) cannot give back{}.",
-                match joining {
-                    Joining::Off | Joining::On => " and PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True avoids",
-                    Joining::Doubtful =>
-                        " and PYTORCH_HIP_ALLOC_CONF=expandable_segments:True avoids where PyTorch was built for it",
-                    Joining::Unknown => "",
-                }
-            ),
-            Finding::SeveralRows { rows } => write!(
-                f,
-                "{rows} rows of nvidia-smi, cards or moments: the fullest is looked at, and no sum of them."
-            ),
-            Finding::NotThere { place } => write!(
-                f,
-                "The traceback stands {place}, and none of the scenario's tensors of that size is made there: another setting there may be \
-                 what differs."
-            ),
-            Finding::Beside { figure, said, found, agrees: true } => {
-                write!(f, "{said} {}: the scenario has {found}, so it may be that run.", figure.label())
-            }
-            Finding::Beside { figure: Figure::Shown, said, found, agrees: false } => write!(
-                f,
-                "{said} {}: the scenario comes to {found}. Its peak may be still to come, other processes may have a part, or it is another \
-                 run.",
-                Figure::Shown.label()
-            ),
-            Finding::Beside { figure: Figure::Process, said, found, agrees: false } => write!(
-                f,
-                "{said} {}: the scenario comes to {found}. Its peak may be still to come, or it is another run.",
-                Figure::Process.label()
-            ),
-            Finding::Beside { figure: Figure::Reserved, said, found, agrees: false } => write!(
-                f,
-                "{said} {}, where the scenario has {found}: another setting of the allocator, lengths that vary, or another run.",
-                Figure::Reserved.label()
-            ),
-            Finding::Beside { figure, said, found, agrees: false } => write!(
-                f,
-                "{said} {}: this scenario is not that run, it has {found}.",
-                figure.label()
-            ),
-            Finding::OtherUse { said, found, shared } => {
-                let unless = if *shared && said > found { ", unless other processes had the rest" } else { "" };
-                let who = if *shared { "of the card were in use" } else { "are what the process had" };
-                write!(
-                    f,
-                    "This scenario is not that run{unless}: when it asks for that much {found} are allocated, and {said} {who}."
-                )
-            }
-            Finding::OtherMoment { said, found } => write!(
-                f,
-                "This scenario is not that run: when it asks for that much {found} are allocated, and the message says {said}."
-            ),
-            Finding::Listed(processes) => processes.fmt(f),
-            Finding::OutOfHost(host) => host.fmt(f),
-            Finding::OutOfShared => f.write_str(
-                "The computer's own memory (RAM) ran out, or most likely did, and on this card that is the GPU's too: what makes the run smaller helps.",
-            ),
-            Finding::OnHost { notes } if notes.is_empty() => f.write_str(
-                "No tensor of this scenario's step waits there. What else a process has of it: the data set, the batches that the workers of a loader \
-                 have ready, a model while it is loaded, merged or written.",
-            ),
-            Finding::OnHost { notes } => write!(f, "In this scenario: {}.", notes.join("; ")),
-            Finding::ShareTaken(share) => share.fmt(f),
-        }
     }
 }
 
@@ -404,9 +243,7 @@ pub fn findings(
                 (None, None) => Some(Finding::HadRoom),
             }
         }
-        (None, None) if message.requested.is_some() && message.segment().is_none() => {
-            Some(Finding::NoSuchTensor)
-        }
+        (None, None) if message.sought().is_some() => Some(Finding::NoSuchTensor),
         (None, Some(_) | None) => None,
     };
     let others = message.others.map(|amount| amount.bytes).filter(|bytes| *bytes > Bytes::ZERO);
@@ -414,6 +251,15 @@ pub fn findings(
     let metal = message.capacity.filter(|_| message.is_of_metal);
     let metal = metal.map(|allowed| Finding::MetalLimit { allowed: allowed.bytes });
     let driver = message.is_of_driver.then_some(Finding::BesideAllocator);
+    let old = message.is_old.then_some(Finding::OfOldPyTorch);
+    let bitsandbytes = message.bitsandbytes.map(Finding::OfBitsandbytes);
+    let pool = message.is_of_pool.then(|| {
+        let tensors = message.allocated.map(|amount| amount.bytes);
+        Finding::OfPool {
+            kept: message.in_use().zip(tensors).map(|(all, tensors)| all.saturating_sub(tensors)),
+        }
+    });
+    let cache = message.cache.map(Finding::CacheShort);
     let card = cards.map(|[own, capacity]| Finding::OtherCard { own, capacity });
     let retried = message.retries.map(|retries| {
         let failures = message.failures.unwrap_or(0);
@@ -426,8 +272,12 @@ pub fn findings(
     [
         host,
         share,
+        cache,
         of_memory,
+        pool,
         driver,
+        old,
+        bitsandbytes,
         listed,
         unused(message, joining),
         retried,
@@ -463,13 +313,18 @@ fn of_memory(message: &Message, asked: Bytes, joining: Joining) -> Option<Findin
     if bytes(message.capacity).is_some_and(|capacity| asked > capacity) {
         return Some(Finding::LargerThanCard);
     }
+    if let Some(free) = bytes(message.free).filter(|free| message.is_of_pool && *free >= asked) {
+        return Some(Finding::Limited { free, allowed: bytes(message.allowed) });
+    }
     let segment = message.segment().map(|segment| Finding::AnySmallTensor { segment });
     let unallocated = bytes(message.unallocated);
     // Intel's message does not say what was free: there are pieces enough where they are so without it
     let enough = unallocated.filter(|unallocated| *unallocated >= asked);
     let free = bytes(message.free).or(enough.map(|_| Bytes::ZERO));
     let (Some(free), Some(unallocated)) = (free, unallocated) else {
-        let missing = bytes(message.free).filter(|free| *free < asked).map(|free| asked.saturating_sub(free));
+        // what CUDA's own allocator keeps is no part of its message
+        let free = bytes(message.free).filter(|_| !message.is_of_pool);
+        let missing = free.filter(|free| *free < asked).map(|free| asked.saturating_sub(free));
         return segment.or_else(|| missing.map(|by| Finding::MoreThanFree { by }));
     };
     Some(if free >= asked {

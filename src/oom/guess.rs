@@ -1,29 +1,55 @@
-//! What an amount may be where the scenario is not known: logits, whose size gives a vocabulary away.
+//! What an amount may be where the scenario is not known: a tensor of a model of the catalogue.
 
-use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
 use super::message::Message;
-use crate::allocator::segment_for;
-use crate::dtype::Dtype;
-use crate::model::catalogue::{self, Entry};
-use crate::scenario::{ModelChoice, Scenario};
-use crate::units::{Bytes, grouped};
+use crate::scenario::Scenario;
+use crate::units::Bytes;
 
-/// Logits of that size.
+/// What kind of tensor it may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Kind {
+    /// Logits, whose size gives a vocabulary away.
+    Logits,
+    /// Attention's scores, written out: sequence × sequence for each head.
+    Scores,
+    /// What an optimizer remembers of a weight.
+    OptimizerState,
+    /// A weight.
+    Weights,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Kind::Logits => "logits",
+            Kind::Scores => "attention's scores",
+            Kind::OptimizerState => "optimizer state",
+            Kind::Weights => "weights",
+        })
+    }
+}
+
+/// A tensor of that size.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[non_exhaustive]
 pub struct Guess {
+    /// What it would be.
+    pub kind: Kind,
     /// The sum: `65,536 tokens × 151,936 × 4 bytes (float32)`.
     pub formula: String,
-    /// Tokens of the batch.
-    pub tokens: u64,
-    /// Rows of the vocabulary.
-    pub vocabulary: u64,
-    /// Models of the catalogue with that vocabulary, a few of them.
+    /// Tokens of the batch, where its size hangs on them.
+    pub tokens: Option<u64>,
+    /// Rows of the vocabulary, of logits.
+    pub vocabulary: Option<u64>,
+    /// Models of the catalogue that have such a tensor, a few of them.
     pub models: Vec<String>,
-    /// The scenario with the first of them and as many tokens at a time, in sequences of its own length where they are a multiple of it;
-    /// with the method and the checkpointing under which it is nearest to the message, where that says what was allocated.
+    /// The scenario with the first of them and such a batch; with the method and the checkpointing under which it is nearest to the message, where
+    /// that says what was allocated.
     pub scenario: Box<Scenario>,
     /// What is allocated there when a tensor of that size is asked for.
     pub allocated: Option<Bytes>,
@@ -31,101 +57,34 @@ pub struct Guess {
     pub said: Option<Bytes>,
 }
 
-/// Logits smaller than this are not told from other tensors.
-const LEAST: u64 = 64 << 20;
-/// Batches are made of so many tokens or a multiple, where people choose round numbers.
-const ROUND: u64 = 512;
-/// No batch has more.
-const MOST_TOKENS: u64 = 1 << 24;
-/// So many guesses, and so many models of each, are named.
-const NAMED: usize = 3;
-
-/// What logits of the catalogue's models have the size that a message says: those of the scenario's vocabulary first, then the roundest
-/// number of tokens.
-pub fn guesses(message: &Message, scenario: &Scenario) -> Vec<Guess> {
-    let own = scenario.architecture().ok().map(|architecture| architecture.vocab);
-    let Some(asked) = message.requested.filter(|asked| asked.bytes.0 >= LEAST) else { return Vec::new() };
-    let mut models: BTreeMap<u64, Vec<(&Entry, Option<u64>)>> = BTreeMap::new();
-    for entry in catalogue::entries() {
-        if let Ok(architecture) = entry.architecture() {
-            models.entry(architecture.vocab).or_default().push((entry, architecture.max_positions));
-        }
-    }
-    let sizes = models
-        .iter()
-        .flat_map(|(vocab, models)| [Dtype::F32, Dtype::Bf16].map(|dtype| (*vocab, models, dtype)));
-    let mut found: Vec<Guess> = sizes
-        .filter_map(|(vocabulary, models, dtype)| {
-            let row = vocabulary.saturating_mul(dtype.bytes()).max(1);
-            let tokens = asked.most().checked_div(row)? / ROUND * ROUND;
-            let bytes = segment_for(tokens.saturating_mul(row));
-            let fits = (1..=MOST_TOKENS).contains(&tokens) && (asked.least()..=asked.most()).contains(&bytes);
-            let (batch, sequence) = in_sequences(tokens, scenario.sequence);
-            let knows_as_many = |most: Option<u64>| most.is_none_or(|most| sequence <= most);
-            let models: Vec<&Entry> =
-                models.iter().filter(|(_, most)| knows_as_many(*most)).map(|(entry, _)| *entry).collect();
-            let first = models.first().filter(|_| fits)?.id;
-            Some(Guess {
-                formula: format!(
-                    "{} tokens × {} × {} bytes ({})",
-                    grouped(tokens),
-                    grouped(vocabulary),
-                    dtype.bytes(),
-                    dtype.name()
-                ),
-                tokens,
-                vocabulary,
-                models: models.iter().take(NAMED).map(|entry| entry.name.to_string()).collect(),
-                scenario: Box::new(with_batch(scenario, first, (batch, sequence))),
-                allocated: None,
-                said: None,
-            })
-        })
-        .collect();
-    // half the bytes are twice the tokens: float32, in which losses are computed, comes first
-    found.dedup_by_key(|guess| guess.vocabulary);
-    found.sort_by_key(|guess| {
-        (Some(guess.vocabulary) != own, std::cmp::Reverse(guess.tokens.trailing_zeros()))
-    });
-    found.truncate(NAMED);
-    found
-}
-
 /// What is allocated in a guess's run is not what a message says where they differ by more than so many percent: its optimizer and element
 /// types are the scenario's, which nobody said are the message's.
 const OTHER: f64 = 10.0;
 
-/// Of guesses that were looked at those whose run has what the message says was allocated; where there are none all of them, the nearest
-/// first, with what it says.
+/// It is the same amount where they differ by no more.
+const SAME: f64 = 1.0;
+
+/// So many are named.
+const NAMED: usize = 3;
+
+/// Of guesses that were looked at those whose run has about what the message says was allocated; round batches first, then those with the same amount as
+/// they come, then the nearest, each with what the message says where that is another amount.
 pub(super) fn nearest_first(guesses: &mut Vec<Guess>, message: &Message) {
-    let Some(said) = message.allocated.map(|amount| amount.bytes) else { return };
+    let Some(said) = message.allocated.map(|amount| amount.bytes) else { return guesses.truncate(NAMED) };
     let off = |guess: &Guess| Bytes(guess.allocated.map_or(0, |bytes| bytes.0.abs_diff(said.0)));
-    let is_other = |guess: &Guess| off(guess).percent_of(said) > OTHER;
-    if !guesses.iter().all(is_other) {
-        return guesses.retain(|guess| !is_other(guess));
+    guesses.retain(|guess| off(guess).percent_of(said) <= OTHER);
+    // people choose powers of two
+    let is_odd = |guess: &Guess| guess.tokens.is_some_and(|tokens| !tokens.is_power_of_two());
+    let is_same = |guess: &Guess| off(guess).percent_of(said) <= SAME;
+    guesses.sort_by_key(|guess| (is_odd(guess), if is_same(guess) { Bytes::ZERO } else { off(guess) }));
+    guesses.truncate(NAMED);
+    for guess in guesses.iter_mut().filter(|guess| !is_same(guess)) {
+        guess.said = Some(said);
     }
-    guesses.sort_by_key(off);
-    guesses.iter_mut().for_each(|guess| guess.said = Some(said));
-}
-
-/// So many tokens as sequences of that length where they are a multiple of it, else as one sequence.
-fn in_sequences(tokens: u64, length: u64) -> (u64, u64) {
-    let length = length.max(1);
-    if tokens.is_multiple_of(length) { (tokens / length, length) } else { (1, tokens) }
-}
-
-/// The scenario with a model and a batch.
-fn with_batch(scenario: &Scenario, model: &str, (batch, sequence): (u64, u64)) -> Scenario {
-    let mut other = scenario.clone();
-    other.change(|other| {
-        other.model = ModelChoice::Catalogue(model.to_owned());
-        (other.batch, other.sequence) = (batch, sequence);
-    });
-    other
 }
 
 impl Guess {
-    /// In words: `65,536 tokens × 151,936 × 4 bytes (float32), as of Qwen3 8B; there 56.1 GiB are allocated before it`.
+    /// In words, behind its kind: `65,536 tokens × 151,936 × 4 bytes (float32), as of Qwen3 8B; there 56.1 GiB are allocated before it`.
     pub fn in_words(&self, amount: impl Fn(Bytes) -> String) -> String {
         let before = self.allocated.map(|bytes| format!("; there {} are allocated before it", amount(bytes)));
         let said = self.said.map(|bytes| format!(", and the message says {}", amount(bytes)));
@@ -139,17 +98,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_size_gives_the_vocabulary_away() {
-        let message: Message = "Tried to allocate 37.09 GiB".parse().expect("a message");
-        let scenario = Scenario { model: ModelChoice::Size(7.0), ..Scenario::default() };
-        let guess = &guesses(&message, &scenario)[0];
-        assert_eq!((guess.scenario.batch, guess.scenario.sequence), (32, 2048));
-        assert_eq!(guess.formula, "65,536 tokens × 151,936 × 4 bytes (float32)");
-        assert!(guess.models.iter().any(|model| model.contains("Qwen")), "{:?}", guess.models);
-        let small: Message = "Tried to allocate 20.00 MiB".parse().expect("a message");
-        assert_eq!(guesses(&small, &scenario), []);
-        let message: Message = "Tried to allocate 3.91 GiB".parse().expect("a message");
-        let own = &guesses(&message, &Scenario::default())[0];
-        assert_eq!(own.formula, "8,192 tokens × 128,256 × 4 bytes (float32)");
+    fn a_guess_says_where_the_message_says_another_amount() {
+        let text = "Tried to allocate 37.09 GiB. GPU 0 has a total capacity of 139.81 GiB of which 10.00 GiB is free. Of the allocated memory \
+                    100.00 GiB is allocated by PyTorch, and 1.00 GiB is reserved by PyTorch but unallocated.";
+        let message: Message = text.parse().expect("a message");
+        let guess = Guess {
+            kind: Kind::Logits,
+            formula: String::new(),
+            tokens: None,
+            vocabulary: None,
+            models: Vec::new(),
+            scenario: Box::default(),
+            allocated: None,
+            said: None,
+        };
+        let with = |gib: f64| Guess { allocated: Some(Bytes::gib(gib)), ..guess.clone() };
+        let told = |amounts: &[f64]| {
+            let mut guesses: Vec<Guess> = amounts.iter().map(|gib| with(*gib)).collect();
+            nearest_first(&mut guesses, &message);
+            let told = guesses.into_iter().map(|guess| (guess.allocated, guess.said.is_some()));
+            told.collect::<Vec<_>>()
+        };
+        let [same, near] = [99.8, 92.0].map(|gib| Some(Bytes::gib(gib)));
+        assert_eq!(told(&[40.0, 92.0, 99.8]), [(same, false), (near, true)]);
+        // and is none where its run has tens of percent less
+        assert_eq!(told(&[40.0, 81.0]), []);
     }
 }

@@ -1,14 +1,16 @@
 //! What an out-of-memory message says, whichever version of PyTorch wrote it; and the tables that people copy beside it.
 
-use std::fmt;
+use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
 
 use super::amount::{Amount, Found, amounts};
+use super::bare::{self, Bitsandbytes};
 use super::host::Host;
+use super::pool::Pool;
 use super::processes::processes;
 use super::smi::{Row, rows};
-use super::vllm::Share;
+use super::vllm::{Cache, Share};
 use crate::allocator::segment_for;
 use crate::hardware::Vendor;
 use crate::units::{BYTES_PER_GB, BYTES_PER_GIB, BYTES_PER_MIB, Bytes};
@@ -47,8 +49,16 @@ pub struct Message {
     pub retries: Option<u64>,
     /// How often that did not help either ("CUDA OOMs").
     pub failures: Option<u64>,
+    /// What the process has of Metal beside PyTorch's allocator: "other allocations".
+    pub beside: Option<Amount>,
     /// Whether the driver says it and not PyTorch's allocator, without a figure: "CUDA error: out of memory".
     pub is_of_driver: bool,
+    /// Whether a PyTorch says it that had no figures to say: "cuda runtime error (2) : out of memory".
+    pub is_old: bool,
+    /// Where bitsandbytes says it: "Error out of memory at line 380 in file …".
+    pub bitsandbytes: Option<Bitsandbytes>,
+    /// Whether PyTorch's allocator was CUDA's own, whose requests are no segments: "would exceed allowed memory".
+    pub is_of_pool: bool,
     /// How many rows of nvidia-smi there are, cards or moments; the figures are of the fullest.
     pub rows: Option<u64>,
     /// Whether it is of PyTorch for AMD's cards: "HIP out of memory".
@@ -61,22 +71,13 @@ pub struct Message {
     pub host: Option<Host>,
     /// Where vLLM found its share of the card taken.
     pub vllm: Option<Share>,
+    /// Where vLLM's share left too little for keys and values.
+    pub cache: Option<Cache>,
 }
 
 /// A text in which none of these figures was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoMessage;
-
-impl fmt::Display for NoMessage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(
-            "nothing of an out-of-memory error was found: paste the line with \"Tried to allocate …\", the table that \
-             torch.cuda.memory_summary() returns, what nvidia-smi shows (its table, or the rows of \
-             --query-gpu=memory.used,memory.total,memory.free --format=csv), vLLM's \"Free memory on device …\", or what says that the computer's own \
-             memory ran out (\"you tried to allocate …\", \"Killed process …\")",
-        )
-    }
-}
 
 impl std::error::Error for NoMessage {}
 
@@ -88,14 +89,25 @@ impl std::str::FromStr for Message {
         message.read_summary(text);
         let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
         message.read_sentence(first_message(&words));
+        message.read_pool(&words);
         message.read_nvidia_smi(text);
         message.read_listed(text);
         message.read_vllm(&words);
         message.complete();
-        let asks = words.contains("Tried to allocate");
-        message.is_of_driver = !asks && DRIVERS.iter().any(|said| words.contains(said));
+        if !words.contains("Tried to allocate") && !message.is_of_pool {
+            message.bitsandbytes = bare::bitsandbytes(&words);
+            message.is_of_driver = bare::is_of_driver(&words);
+            message.is_old = bare::is_old(&words);
+        }
         // the processes of a run end each other where one of them fails
-        let is_told = message.requested.is_some() || message.is_of_driver || message.vllm.is_some();
+        let Message { requested, is_of_driver, is_of_pool, is_old, bitsandbytes, vllm, cache, .. } = message;
+        let is_told = requested.is_some()
+            || is_of_driver
+            || is_of_pool
+            || is_old
+            || bitsandbytes.is_some()
+            || vllm.is_some()
+            || cache.is_some();
         message.host = Host::read(text, &words).filter(|host| !is_told || *host != Host::Signal);
         if message == Message::default() {
             return Err(NoMessage);
@@ -107,24 +119,19 @@ impl std::str::FromStr for Message {
     }
 }
 
-/// What is said where CUDA or one of its libraries finds no memory beside PyTorch's allocator.
-const DRIVERS: [&str; 8] = [
-    "CUDA error: out of memory",
-    "CUDA driver error: out of memory",
-    "cudaErrorMemoryAllocation",
-    "CUDA_ERROR_OUT_OF_MEMORY",
-    "CUBLAS_STATUS_ALLOC_FAILED",
-    "CUDNN_STATUS_ALLOC_FAILED",
-    "HIP error: out of memory",
-    // NCCL: "Cuda failure 2 'out of memory'"
-    "'out of memory'",
-];
-
 impl Message {
     /// The segment that was asked for, where it is one that the allocator has for tensors of up to 10 MiB, whatever their size.
     pub fn segment(&self) -> Option<Bytes> {
-        let asked = self.requested?.bytes;
+        let asked = self.requested.filter(|_| !self.is_of_pool)?.bytes;
         [1, 2 << 20].map(segment_for).map(Bytes).into_iter().find(|segment| *segment == asked)
+    }
+
+    /// The segments that the allocator asks for where it asks for as much; none where many tensors of any size do.
+    pub(super) fn sought(&self) -> Option<RangeInclusive<u64>> {
+        let asked = self.requested.filter(|_| self.segment().is_none())?;
+        let of_pool = |bytes: u64| if self.is_of_pool { segment_for(bytes) } else { bytes };
+        let is_small = self.is_of_pool && segment_for(asked.most()) <= segment_for(2 << 20);
+        (!is_small).then(|| of_pool(asked.least())..=of_pool(asked.most()))
     }
 
     /// Whose cards it is of, where it says so.
@@ -137,9 +144,14 @@ impl Message {
         }
     }
 
-    /// Whether a card's memory ran out in a step, or may have: not the computer's own, nor vLLM's share before it starts.
+    /// Whether a card's memory ran out in a step, or may have: not the computer's own, nor what both have in common, nor vLLM's share before
+    /// it starts.
     pub fn is_of_step(&self) -> bool {
-        self.requested.is_some() || self.host.is_none() && self.vllm.is_none()
+        let is_of_another = self.host.is_some()
+            || self.vllm.is_some()
+            || self.cache.is_some()
+            || self.bitsandbytes == Some(Bitsandbytes::Managed);
+        self.requested.is_some() || !is_of_another
     }
 
     /// What everybody had of the card, where the text says what it has and what was free.
@@ -180,6 +192,8 @@ impl Message {
                 continue;
             } else if begins(&["is allocated by PyTorch", "already allocated"]) || ends(&["MPS allocated:"]) {
                 &mut self.allocated
+            } else if ends(&["other allocations:"]) {
+                &mut self.beside
             } else if begins(&["is reserved by PyTorch but unallocated", "cached)"]) {
                 &mut self.unallocated
             } else if begins(&["reserved in total by PyTorch"]) {
@@ -229,9 +243,21 @@ impl Message {
         self.others = self.others.or(amount(listed.of_others()));
     }
 
+    /// The message of PyTorch over CUDA's own allocator.
+    fn read_pool(&mut self, words: &str) {
+        let Some(pool) = Pool::read(words).filter(|_| self.requested.is_none()) else { return };
+        let Pool { allocated, requested, capacity, free, allowed } = pool;
+        self.is_of_pool = true;
+        (self.requested, self.allowed) = (requested, allowed);
+        self.allocated = self.allocated.or(allocated);
+        self.capacity = self.capacity.or(capacity);
+        self.free = self.free.or(free);
+    }
+
     /// What vLLM says of the card.
     fn read_vllm(&mut self, words: &str) {
         self.vllm = Share::read(words);
+        self.cache = Cache::read(words);
         self.capacity = self.capacity.or(self.vllm.map(|share| share.capacity));
         self.free = self.free.or(self.vllm.map(|share| share.free));
     }

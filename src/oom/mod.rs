@@ -2,7 +2,9 @@
 //! pieces, and which change removes the request. The message's figures are looked for in the run of a scenario.
 
 mod amount;
+mod bare;
 mod beside;
+mod candidates;
 mod finding;
 mod guess;
 mod host;
@@ -11,10 +13,12 @@ mod likely;
 mod message;
 mod offer;
 mod place;
+mod pool;
 mod processes;
 mod smi;
 mod suspect;
 mod vllm;
+mod words;
 
 use serde::{Deserialize, Serialize};
 
@@ -26,11 +30,13 @@ use crate::plan::{Answer, Change, Cost, Lever, Verdict, levers};
 use crate::scenario::{Allocator, GpuChoice, Scenario};
 use crate::units::Bytes;
 pub use amount::Amount;
+pub use bare::Bitsandbytes;
 use beside::beside;
+use candidates::guesses;
 use finding::findings;
 pub use finding::{Figure, Finding};
-pub use guess::Guess;
-use guess::{guesses, nearest_first};
+use guess::nearest_first;
+pub use guess::{Guess, Kind};
 pub use host::Host;
 pub use joining::Joining;
 pub use likely::Likely;
@@ -44,7 +50,7 @@ use processes::processes;
 pub use processes::{Process, Processes};
 pub use suspect::Suspect;
 use suspect::{recorded, suspects};
-pub use vllm::Share;
+pub use vllm::{Cache, Share};
 
 /// What a message means beside a scenario.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -75,7 +81,7 @@ pub struct Decoded {
 impl Decoded {
     /// What was asked for and could not be had; nothing where the text does not say it.
     pub fn headline(&self, amount: impl Fn(Bytes) -> String) -> Option<String> {
-        let Message { requested, host, vllm, .. } = self.message;
+        let Message { requested, host, vllm, cache, .. } = self.message;
         let of_card = requested.map(|asked| asked.bytes);
         let of_host = host.and_then(Host::asked);
         match (of_card, of_host, vllm) {
@@ -91,7 +97,7 @@ impl Decoded {
                 amount(asked.bytes),
                 amount(free.bytes)
             )),
-            (None, None, None) => None,
+            (None, None, None) => cache.map(|cache| cache.headline(amount)),
         }
     }
 
@@ -117,8 +123,14 @@ pub enum Holder {
     Outside,
     /// Other processes.
     Others,
+    /// What the process has of Metal beside PyTorch's allocator.
+    BesideMetal,
     /// One of these, which the message does not tell apart.
     OutsideAndOthers,
+    /// One of these or nobody, where the message does not say what was free.
+    OutsideOthersAndNobody,
+    /// All but tensors, where the message does not say what the allocator keeps.
+    AllButTensors,
     /// The process that trains, all of it.
     Process,
     /// This process and all others, as nvidia-smi alone shows them.
@@ -135,7 +147,12 @@ impl Holder {
             Holder::FreeBlocks => "PyTorch's free blocks (reserved, not allocated)",
             Holder::Outside => "This process beside PyTorch: the driver's context, kernels, NCCL",
             Holder::Others => "Other processes",
+            Holder::BesideMetal => "This process beside PyTorch's allocator (other allocations)",
             Holder::OutsideAndOthers => "The driver's context, and other processes if there are any",
+            Holder::OutsideOthersAndNobody => {
+                "The driver's context, other processes and what was free: the message does not say how much"
+            }
+            Holder::AllButTensors => "The allocator's free blocks, the driver's context, other processes",
             Holder::Process => "The process that trains",
             Holder::Everybody => "All processes",
             Holder::Nobody => "Free",
@@ -177,10 +194,11 @@ pub fn decode(text: &str, scenario: &Scenario) -> Result<Decoded, NoMessage> {
         Err(issue) => (Vec::new(), Some(issue)),
     };
     let agrees = is_of_the_run(&suspects);
-    let likely = if agrees { Vec::new() } else { likely(&message, &scenario) };
-    let mut guesses = if agrees || !likely.is_empty() { Vec::new() } else { guesses(&message, &scenario) };
+    let likely = if agrees { Vec::new() } else { likely(&message, &places, &scenario) };
+    let mut guesses =
+        if agrees || !likely.is_empty() { Vec::new() } else { guesses(&message, &places, &scenario) };
     guesses.retain_mut(|guess| {
-        let Some((run, suspect)) = nearest_run(&message, &guess.scenario) else {
+        let Some((run, suspect)) = nearest_run(&message, &places, &guess.scenario) else {
             // what no run of the model asks for, it was not
             return message.allocated.is_none() && message.in_use().is_none() && !guess.scenario.stops();
         };
@@ -198,7 +216,9 @@ pub fn decode(text: &str, scenario: &Scenario) -> Result<Decoded, NoMessage> {
     let mut findings = findings(&message, listed.clone(), cards, &suspects, unanswered, joining);
     let mac = scenario.card().ok().filter(|gpu| message.is_of_metal && gpu.vendor == Vendor::Apple);
     findings.extend(mac.map(|gpu| Finding::OnMac { name: gpu.name.to_string(), recommended: gpu.memory }));
-    let innermost = places.first().filter(|_| suspects.first().is_some_and(|first| first.place.is_none()));
+    let is_sought = message.sought().is_some() && answer.estimate.memory.is_some();
+    let innermost =
+        places.first().filter(|_| is_sought && suspects.first().is_none_or(|first| first.place.is_none()));
     findings.extend(innermost.map(|place| Finding::NotThere { place: *place }));
     findings.extend(beside(&message, &answer));
     findings.extend(message.host.and_then(|_| on_host(&answer)));
@@ -212,7 +232,12 @@ pub fn decode(text: &str, scenario: &Scenario) -> Result<Decoded, NoMessage> {
     }
     let of_other_run = findings.iter().any(Finding::is_other_run);
     findings.extend(more_than_run(&message, &answer).filter(|_| !of_other_run));
-    findings.extend((!guesses.is_empty()).then_some(Finding::LikelyLogits));
+    findings.extend(match guesses.first().map(|guess| guess.kind) {
+        Some(Kind::Logits) => Some(Finding::LikelyLogits),
+        Some(Kind::Scores) => Some(Finding::LikelyScores),
+        Some(_) => None,
+        None => (is_sought && !agrees && likely.is_empty()).then_some(Finding::NotKnown),
+    });
     Ok(Decoded {
         account: account(&message),
         card: Change::between(asked, &scenario, "gpu"),
@@ -268,10 +293,10 @@ pub fn remedies(decoded: &Decoded) -> Result<Vec<Lever>, Issue> {
         return Ok(joined.into_iter().collect());
     }
     // what the scenario does not ask for cannot be removed from it
-    let asked = decoded.message.requested.filter(|_| !decoded.suspects.is_empty());
+    let asked = decoded.message.sought().filter(|_| !decoded.suspects.is_empty());
     let asks_for_less = |lever: &Lever| {
         let largest = || recorded(&lever.scenario).map(|recording| recording.largest_request().0);
-        asked.is_some_and(|asked| largest().is_ok_and(|largest| largest < asked.least()))
+        asked.as_ref().is_some_and(|asked| largest().is_ok_and(|largest| largest < *asked.start()))
     };
     let all = found.single.into_iter().chain(found.together);
     let (mut fitting, others): (Vec<Lever>, Vec<Lever>) = all.partition(|lever| lever.verdict.holds());
@@ -402,15 +427,24 @@ fn account(message: &Message) -> Vec<(Holder, Bytes)> {
     let outside = match (process, reserved) {
         (Some(process), None) if allocated.is_none() => (Holder::Process, Some(process.bytes)),
         (Some(_), _) => (Holder::Outside, beside(process, [reserved, None, None])),
+        (None, Some(_)) if free.is_none() => {
+            (Holder::OutsideOthersAndNobody, beside(capacity, [reserved, others, None]))
+        }
         (None, Some(_)) => (Holder::OutsideAndOthers, beside(capacity, [reserved, free, others])),
+        (None, None) if message.is_of_metal => (Holder::BesideMetal, bytes(message.beside)),
+        (None, None) if allocated.is_some() && free.is_some() => {
+            (Holder::AllButTensors, beside(capacity, [allocated, free, others]))
+        }
         (None, None) => (Holder::Everybody, bytes(shown).or_else(|| message.in_use())),
     };
+    // what is left of a Mac's limit
+    let left = message.beside.and_then(|other| beside(capacity, [allocated, Some(other), None]));
     let holders = [
         (Holder::Tensors, bytes(allocated)),
         (Holder::FreeBlocks, bytes(unallocated)),
         outside,
         (Holder::Others, bytes(others)),
-        (Holder::Nobody, bytes(free)),
+        (Holder::Nobody, bytes(free).or(left)),
     ];
     holders.into_iter().filter_map(|(holder, bytes)| Some((holder, bytes?))).collect()
 }

@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::bare::Bitsandbytes;
 use super::message::Message;
 use super::processes::Processes;
 use super::vllm::Share;
@@ -62,11 +63,18 @@ pub(super) fn offers(
     let share = message.vllm.and_then(|share| of_vllm(share, scenario)).and_then(|percent| {
         offer("as much of the card as was free".to_owned(), &|other| other.reserve.vllm = percent)
     });
+    let started = message.cache.and_then(|_| of_cache(scenario)).and_then(|percent| {
+        offer("the least of the card with which it starts".to_owned(), &|other| other.reserve.vllm = percent)
+    });
+    let is_managed = message.bitsandbytes == Some(Bitsandbytes::Managed);
+    let unpaged = unpaged(scenario.optimizer).filter(|_| is_managed).and_then(|optimizer| {
+        offer("the same states in the card's own memory".to_owned(), &|other| other.optimizer = optimizer)
+    });
     let joined = in_pieces.then(|| {
         offer("the allocator joins its pieces".to_owned(), &|other| other.allocator = Allocator::Expandable)
     });
     let from_host = if message.host.is_some() { out_of_cpu_memory(scenario) } else { Vec::new() };
-    [gpu, used, share, joined.flatten()].into_iter().flatten().chain(from_host).collect()
+    [gpu, used, share, started, unpaged, joined.flatten()].into_iter().flatten().chain(from_host).collect()
 }
 
 /// The share of the card that was free, where the scenario has a vLLM that might do with it.
@@ -74,6 +82,23 @@ fn of_vllm(share: Share, scenario: &Scenario) -> Option<u64> {
     let has_one = scenario.asks_a_generator() && scenario.reserve.vllm > 0;
     let least = scenario.least_vllm_share().unwrap_or(1);
     (has_one && least <= share.most() && share.most() < scenario.reserve.vllm).then(|| share.most())
+}
+
+/// The least share of the card with which the scenario's vLLM starts, where it has less.
+fn of_cache(scenario: &Scenario) -> Option<u64> {
+    let least = scenario.asks_a_generator().then(|| scenario.least_vllm_share())??;
+    (scenario.reserve.vllm < least).then_some(least)
+}
+
+/// The optimizer whose states are paged, without that.
+const fn unpaged(optimizer: Optimizer) -> Option<Optimizer> {
+    match optimizer {
+        Optimizer::PagedAdamW8bit => Some(Optimizer::AdamW8bit),
+        Optimizer::PagedAdamW => Some(Optimizer::AdamW),
+        Optimizer::PagedAdEmaMix => Some(Optimizer::AdEmaMix),
+        Optimizer::PagedAdEmaMix8bit => Some(Optimizer::AdEmaMix8bit),
+        _ => None,
+    }
 }
 
 /// The scenario with each of the settings undone that keep tensors in the computer's memory.

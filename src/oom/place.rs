@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::pool;
 use crate::explain::Line;
 use crate::memory::Category;
 
@@ -23,14 +24,20 @@ pub enum Place {
     Logits,
     /// Where attention's scores become weights.
     Attention,
+    /// Where attention's scores are made, masked or used.
+    Scores,
+    /// The feed-forward network.
+    Mlp,
     /// The optimizer's step.
     Step,
     /// The backward pass.
     Backward,
+    /// Where a model is loaded.
+    Loading,
 }
 
 /// What a line has where it names a place: all words of one row. A row stands before those whose words a line of its kind has too.
-const NAMED: [(&[&str], Place); 16] = [
+const NAMED: [(&[&str], Place); 31] = [
     // torch/optim: state["exp_avg_sq"] = torch.zeros_like(p, …)
     (&["exp_avg", "zeros_like"], Place::OptimizerState),
     (&["momentum_buffer", "clone"], Place::OptimizerState),
@@ -46,15 +53,32 @@ const NAMED: [(&[&str], Place); 16] = [
     (&["logits.to("], Place::Logits),
     (&["lm_head("], Place::Logits),
     (&["softmax("], Place::Attention),
+    // transformers' eager attention, of today and before
+    (&["attn_weights = torch."], Place::Scores),
+    (&["attn_weights = attn_weights"], Place::Scores),
+    (&["attn_weights = nn."], Place::Scores),
+    (&["torch.matmul(attn_weights"], Place::Scores),
+    (&["torch.matmul(query"], Place::Scores),
+    (&["attention_scores"], Place::Scores),
+    (&[".mlp("], Place::Mlp),
+    (&["act_fn("], Place::Mlp),
+    (&["gate_proj("], Place::Mlp),
+    (&["up_proj("], Place::Mlp),
+    (&["down_proj("], Place::Mlp),
     (&["optimizer.step("], Place::Step),
     (&["torch/optim/"], Place::Step),
     (&[".backward("], Place::Backward),
     (&["run_backward("], Place::Backward),
+    (&["from_pretrained("], Place::Loading),
+    (&["load_state_dict("], Place::Loading),
+    (&["model", ".to(", "device"], Place::Loading),
+    (&["model", ".cuda("], Place::Loading),
 ];
 
 /// The places that the traceback above a message names, the innermost first; none where the text has no traceback.
 pub(super) fn places(text: &str) -> Vec<Place> {
-    let above = text.find("Tried to allocate").map_or(text, |at| &text[..at]);
+    let begins = ["Tried to allocate", pool::BEGINS].iter().filter_map(|said| text.find(said)).min();
+    let above = begins.map_or(text, |at| &text[..at]);
     let Some(start) = above.rfind("Traceback (most recent call last)") else { return Vec::new() };
     let mut places = Vec::new();
     for line in above[start..].lines().rev() {
@@ -66,6 +90,21 @@ pub(super) fn places(text: &str) -> Vec<Place> {
 }
 
 impl Place {
+    /// Whether what is made there is as large as parameters are, whatever the batch.
+    pub(super) const fn is_of_parameters(self) -> bool {
+        matches!(self, Place::OptimizerState | Place::Step | Place::Loading)
+    }
+
+    /// Whether attention's scores, or what their backward makes, may be made there.
+    pub(super) const fn may_be_of_scores(self) -> bool {
+        matches!(self, Place::Attention | Place::Scores | Place::Backward)
+    }
+
+    /// Whether logits, or their gradients, may be made there.
+    pub(super) const fn may_be_of_logits(self) -> bool {
+        matches!(self, Place::Loss | Place::Logits | Place::Backward)
+    }
+
     /// Whether a tensor is made there: what it is, and what is running.
     pub(super) fn makes(self, line: &Line, phase: &str) -> bool {
         let is_of = |word: &str| line.what.contains(word);
@@ -79,12 +118,20 @@ impl Place {
                 (is_copy || is_of("lm_head")) && phase != BACKWARD
             }
             Place::Attention => is_of("softmax") && line.category != Category::Logits,
+            Place::Scores => {
+                let module = line.what.split(": ").next().unwrap_or_default();
+                module.ends_with("attn") || module.ends_with("attention")
+            }
+            Place::Mlp => is_of("mlp") || is_of("experts"),
             Place::Step => phase == STEP,
+            Place::Loading => phase == LOADING,
             Place::Backward => phase == BACKWARD,
         }
     }
 }
 
+/// What runs while there is no phase.
+pub(super) const LOADING: &str = "loading";
 /// As [`crate::memory::Phase::label`] says them.
 const BACKWARD: &str = "backward pass";
 const STEP: &str = "optimizer step";
@@ -98,7 +145,10 @@ impl fmt::Display for Place {
             Place::Loss => "in the loss",
             Place::Logits => "where the logits are made or copied",
             Place::Attention => "in attention's softmax",
+            Place::Scores => "at attention's scores",
+            Place::Mlp => "in the feed-forward network",
             Place::Step => "in the optimizer's step",
+            Place::Loading => "where a model is loaded",
             Place::Backward => "in the backward pass",
         })
     }
@@ -122,6 +172,12 @@ mod tests {
         assert_eq!(places(&scratch), [Place::Step]);
         let recomputed = "Traceback (most recent call last):\n    loss.backward()\n    attn = nn.functional.softmax(scores)\n";
         assert_eq!(places(recomputed), [Place::Attention, Place::Backward]);
+        // an attention that makes no scores hands over none either
+        let kernels = "Traceback (most recent call last):\n    attn_output, attn_weights = attention_interface(\n    self.mlp(hidden_states)\n";
+        assert_eq!(places(kernels), [Place::Mlp]);
+        let loading =
+            "Traceback (most recent call last):\n    model = AutoModelForCausalLM.from_pretrained(\n";
+        assert_eq!(places(loading), [Place::Loading]);
         assert_eq!(places("cross_entropy(logits) CUDA out of memory. Tried to allocate 2.00 GiB"), []);
     }
 

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::message::Message;
-use super::place::Place;
+use super::place::{LOADING, Place};
 use crate::accuracy;
 use crate::allocator::Settings;
 use crate::explain::{Line, explain};
@@ -49,10 +49,11 @@ const SUSPECTS: usize = 3;
 /// # Errors
 /// An [`Issue`] where the scenario cannot be run.
 pub fn suspects(message: &Message, places: &[Place], scenario: &Scenario) -> Result<Vec<Suspect>, Issue> {
-    let Some(asked) = message.requested.filter(|_| message.segment().is_none()) else {
-        return Ok(Vec::new());
-    };
+    let Some(sought) = message.sought() else { return Ok(Vec::new()) };
     let recording = recorded(scenario)?;
+    if !recording.asks_for(&sought) {
+        return Ok(Vec::new());
+    }
     let band = accuracy::band(&*scenario.architecture()?, scenario);
     let percent = if band.on_cards == 0 { band.percent.max(ON_CARDS) } else { band.percent };
     let expandable_segments = scenario.allocator == Allocator::Expandable;
@@ -60,7 +61,7 @@ pub fn suspects(message: &Message, places: &[Place], scenario: &Scenario) -> Res
     let said = message.allocated.or_else(|| message.held());
     let allocated = said.map_or(Bytes(u64::MAX), |amount| amount.bytes);
     let (card, beside) = (scenario.card()?.memory, beside_the_allocator(scenario)?);
-    let requests = recording.requests(asked.least()..=asked.most(), allocated, settings);
+    let requests = recording.requests(sought.clone(), allocated, settings);
     let suspect = |request: Request| {
         let agrees = match message.allocated {
             Some(said) => {
@@ -73,14 +74,14 @@ pub fn suspects(message: &Message, places: &[Place], scenario: &Scenario) -> Res
                 let most = request.reserved.0 as f64 * (1.0 + part) + beside.0 as f64;
                 let may_be = match message.held() {
                     Some(held) => least <= held.most() as f64 && held.least() as f64 <= most,
-                    None => most + asked.most() as f64 > card.0 as f64,
+                    None => most + *sought.end() as f64 > card.0 as f64,
                 };
                 (!may_be).then_some(false)
             }
         };
         let one = TensorGroup { count: 1, ..request.tensors };
         let line = explain(&[one], scenario).into_iter().next()?;
-        let phase = request.phase.map_or("loading", |phase| phase.label()).to_owned();
+        let phase = request.phase.map_or(LOADING, |phase| phase.label()).to_owned();
         let place = places.iter().copied().find(|place| place.makes(&line, &phase));
         Some(Suspect { line, phase, allocated: request.allocated, agrees, place })
     };

@@ -56,6 +56,11 @@ impl Recording {
         requests
     }
 
+    /// Whether a tensor is made for which the allocator may ask for an amount within those bounds.
+    pub fn asks_for(&self, asked: &RangeInclusive<u64>) -> bool {
+        self.storages.iter().any(|storage| asked.contains(&segment_for(rounded(storage.bytes()))))
+    }
+
     /// The most that the allocator asks the card for at once.
     pub fn largest_request(&self) -> Bytes {
         let largest = self.storages.iter().map(|storage| storage.bytes()).max();

@@ -113,3 +113,29 @@ fn what_a_text_offers_to_change_is_a_link() {
         headroom_with(&["oom"], "Out of memory: Killed process 1234 (python) anon-rss:67108864kB").out;
     assert!(killed.starts_with("- The system killed the process"), "{killed}");
 }
+
+#[test]
+fn a_log_may_stand_where_a_scenario_does() {
+    let text = format!("step 12: loss 1.5, 500 MB / 2 GB\nTraceback:\n{MESSAGE}\n");
+    let flags = ["--model", "Qwen/Qwen2.5-0.5B", "--method", "full", "--precision", "amp-bf16"];
+    let rest = ["--batch-size", "8", "--seq-length", "512", "--gpu", "rtx-4090"];
+    let asked = |first: &[&str]| headroom_with(&[&["oom"], first, &flags, &rest].concat(), "").out;
+    let log = file("error.log", &text);
+    let out = asked(&["--text", &log]);
+    assert!(out.contains("  log_softmax: 4,096 tokens × 151,936 × 4 bytes (float32)"), "{out}");
+    assert_eq!(asked(&[&log]), out);
+    // whatever it is called, where it is no scenario
+    assert_eq!(asked(&[&file("slurm-1234", &text)]), out);
+    // a file that is one stays one: standard input is the message
+    let scenario = file("run.toml", "# CUDA out of memory. Tried to allocate 1.00 GiB.\nmodel = \"gpt2\"\n");
+    let run = headroom_with(&["oom", &scenario], MESSAGE);
+    assert!(
+        run.out.contains("PyTorch asked for 2.32 GiB") && run.out.contains("gpt2"),
+        "{} {}",
+        run.out,
+        run.err
+    );
+    // and what is neither says what stands there
+    let run = headroom_with(&["oom", &file("other.log", "nothing of it\n")], "");
+    assert!(run.err.contains("or a log with an error that is known here"), "{}", run.err);
+}

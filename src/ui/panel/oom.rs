@@ -84,8 +84,8 @@ pub fn OutOfMemory() -> impl IntoView {
                     <h2 id="oom-title">"Did it run out of memory? Paste the error"</h2>
                 </summary>
                 <label for="oom-text" class="remark">
-                    "The line with “Tried to allocate …”, the table of torch.cuda.memory_summary(), what nvidia-smi shows, vLLM's “Free memory on \
-                     device …”, or “Killed”. It is read here and sent nowhere, and looked for in the run of the scenario above."
+                    "The line with “Tried to allocate …”, the table of torch.cuda.memory_summary(), what nvidia-smi shows, what vLLM says as it starts, or \
+                     “Killed”. It is read here and sent nowhere, and looked for in the run of the scenario above."
                 </label>
                 <textarea
                     id="oom-text"
@@ -149,9 +149,9 @@ fn decoded(state: State, decoded: &Decoded, remedies: &[Lever], unit: Unit) -> A
         let effect = format!("there {} is {} in the {phase}", unit.amount(line.bytes), line.what);
         change_button(state, &likely.changes, effect, &likely.scenario)
     });
-    let logits = guesses.iter().map(|guess| {
+    let others_of_size = guesses.iter().map(|guess| {
         let changes = Change::between(&decoded.scenario, &guess.scenario, "model");
-        let effect = format!("logits: {}", guess.in_words(|bytes| unit.amount(bytes)));
+        let effect = format!("{}: {}", guess.kind, guess.in_words(|bytes| unit.amount(bytes)));
         change_button(state, &changes, effect, &guess.scenario)
     });
     let offered =
@@ -165,7 +165,7 @@ fn decoded(state: State, decoded: &Decoded, remedies: &[Lever], unit: Unit) -> A
         <ul>{findings.collect::<Vec<_>>()}</ul>
         {choice("Change the scenario", offered.collect())}
         {choice("Was it this run?", runs.collect())}
-        {choice("Was it one of these?", logits.collect())}
+        {choice("Was it one of these?", others_of_size.collect())}
         {choice(helped, helps.collect())}
         {table}
         {others}
@@ -225,7 +225,17 @@ mod tests {
     fn what_a_text_offers_to_change_is_a_button() {
         let taken = "Free memory on device cuda:0 (3.21/23.64 GiB) on startup is less than desired GPU memory utilization (0.9, 21.28 GiB).";
         let refused = "DefaultCPUAllocator: not enough memory: you tried to allocate 68719476736 bytes.";
+        let managed = "Error out of memory at line 380 in file /git/bitsandbytes/csrc/pythonInterface.c";
+        // github.com/lm-sys/FastChat/issues/2701
+        let scores = "CUDA out of memory. Tried to allocate 1.25 GiB (GPU 1; 79.10 GiB total capacity; 76.13 GiB already allocated; 290.12 MiB free; \
+                      77.47 GiB reserved in total by PyTorch)";
         for (text, link, words) in [
+            (managed, "o=paged-adamw-8bit", ["managed memory", "Optimizer: AdamW 8-bit"]),
+            (
+                scores,
+                "",
+                ["Was it one of these?", "attention's scores: 4,096 tokens × 4,096 keys × 40 heads"],
+            ),
             (taken, "gpu=rtx-4090", ["vLLM asked for 21.3 GiB of the card", "Memory in use: 20,921 MiB"]),
             (
                 refused,
