@@ -218,7 +218,7 @@ const SENTENCES: &[(&str, &str)] = &[
     ),
     (
         "docs/accuracy.md",
-        "`data/measurements/sharded.json`: {sharded rows} figures of FSDP on real cards ([what they are](parallel.md#fsdp-on-real-cards)). The reserved peaks are off by {sharded reserved median} % in the median and {sharded reserved worst} % at worst",
+        "`data/measurements/sharded.json`: figures of FSDP on real cards ([what they are](parallel.md#fsdp-on-real-cards)). The reserved peaks are off by {sharded reserved median} % in the median and {sharded reserved worst} % at worst",
     ),
     ("docs/accuracy.md", "`data/measurements/multi.json`: {multi rows} steps of one rank of several GPUs"),
     (

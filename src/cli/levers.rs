@@ -142,7 +142,7 @@ fn to_text((scenario, gpu): (&Scenario, &Gpu), found: &Levers, table: &Table) ->
         ));
     }
     if let Some(lever) = &found.together {
-        let single = found.single.iter().any(|other| other.verdict.holds());
+        let single = found.single.iter().any(Lever::holds);
         let why =
             if single { "Cheaper than one change that is enough" } else { "No single change is enough" };
         out.push_str(&format!("\n{why}: together these are.\n\n"));

@@ -14,7 +14,7 @@ use crate::plan::{
     Answer, Layout, MOST_TOGETHER, NeedCell, NeedRow, Offer, Span, Verdict, cheapest_first, cheapest_run,
     fewest_gpus, need_of_each, on_one, usual_cards,
 };
-use crate::scenario::{CpuOffload, Method, Scenario};
+use crate::scenario::{Method, Scenario};
 use crate::share;
 use crate::text::one_line;
 use crate::units::grouped;
@@ -183,8 +183,7 @@ fn to_text(rows: &[NeedRow], base: &Scenario, table: &Table) -> String {
 
 /// The known machine with most RAM, where a scenario keeps more in the CPU's memory than that has.
 fn lacking_ram(scenario: &Scenario) -> Option<&'static Host> {
-    let offloads = scenario.cluster.cpu != CpuOffload::Off || scenario.optimizer.is_on_cpu();
-    offloads.then(|| Answer::of_tensors(scenario.clone()).short_of_ram()).flatten()
+    Answer::of_tensors(scenario.clone()).short_of_ram()
 }
 
 fn in_words(cell: &NeedCell) -> String {

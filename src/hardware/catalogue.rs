@@ -28,7 +28,8 @@ pub(crate) fn spelled(text: &str) -> Option<&'static Gpu> {
     let query = plain(asked.clone());
     // fewer digits alone are an amount without its unit
     let is_number = query.len() == 1 && query[0].parse::<u32>().is_ok();
-    if query.is_empty() || is_number && query[0].len() < 4 {
+    let is_letter = query.len() == 1 && query[0].len() == 1;
+    if query.is_empty() || is_letter || is_number && query[0].len() < 4 {
         return by_slug(text);
     }
     let only = |is_it: &dyn Fn(&Gpu) -> bool| {
@@ -42,7 +43,11 @@ pub(crate) fn spelled(text: &str) -> Option<&'static Gpu> {
     let is_called = |gpu: &Gpu| {
         let name = plain(words(&gpu.name));
         let whole = query.concat();
-        let ends = |name: &[String]| (0..name.len()).any(|from| name[from..].concat() == whole);
+        // 4000 alone is no RTX A4000
+        let begins = |name: &[String], from: usize| !is_number || from == 0 || name[from - 1].len() > 1;
+        let ends = |name: &[String]| {
+            (0..name.len()).any(|from| begins(name, from) && name[from..].concat() == whole)
+        };
         ends(&name) || ends(without_memory(&name))
     };
     let has_all = |gpu: &Gpu| {
@@ -295,6 +300,8 @@ mod tests {
             ("90", None),
             ("16", None),
             ("750", None),
+            ("4000", None),
+            ("d", None),
             ("rtx", None),
             ("", None),
             ("GPU", None),

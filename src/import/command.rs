@@ -50,7 +50,7 @@ pub(super) fn of_command(text: &str, base: &Scenario) -> Option<Understood> {
 
 /// Whether a name is a variable's of the environment.
 fn is_environment(name: &str) -> bool {
-    name.contains('_') && name.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
+    name.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
 }
 
 /// What a launcher is given.

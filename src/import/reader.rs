@@ -446,10 +446,16 @@ pub(super) fn among(list: &[&str], name: &str) -> bool {
 
 /// The names of layers that the end of an expression over paths stands for: `model.layers.[\d]+.(mlp|self_attn).(up|down|q)_proj`.
 fn alternatives(pattern: &str) -> Option<Vec<String>> {
+    /// So many layers an expression names, and so many letters a layer's name has, at most.
+    const MOST: usize = 64;
     let (path, last) = pattern.rsplit_once('.')?;
     let (before, rest) = last.split_once('(')?;
     let (names, after) = rest.trim_end_matches('$').split_once(')')?;
-    let is_name = |name: &str| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-    let all: Vec<String> = names.split('|').map(|name| format!("{before}{name}{after}")).collect();
-    (path.contains("layers") && all.iter().all(|name| is_name(name))).then_some(all)
+    let is_name =
+        |name: &str| name.len() <= MOST && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    let is_one = |name: &str| !name.is_empty() && is_name(name);
+    let known =
+        path.contains("layers") && is_name(before) && is_name(after) && names.split('|').count() <= MOST;
+    (known && names.split('|').all(is_one))
+        .then(|| names.split('|').map(|name| format!("{before}{name}{after}")).collect())
 }

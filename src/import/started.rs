@@ -1,5 +1,6 @@
 //! Which command of a text starts the training: it is the whole text, or one of a shell script's.
 
+use super::launch;
 use super::syntax::{script, shell};
 use super::understood::Left;
 
@@ -41,7 +42,7 @@ const BEFORE: [&str; 14] = [
 ];
 
 /// What scripts do beside: words that begin a line of a shell.
-const SHELL: [&str; 46] = [
+const SHELL: [&str; 56] = [
     "set",
     "export",
     "unset",
@@ -79,52 +80,89 @@ const SHELL: [&str; 46] = [
     "if",
     "then",
     "else",
+    "elif",
     "fi",
     "for",
+    "while",
+    "until",
     "do",
     "done",
+    "case",
+    "esac",
+    "function",
+    "local",
+    "shift",
+    "read",
     "[",
     "[[",
     "test",
     "tee",
     "eval",
+    "declare",
 ];
 
-/// The command that starts a training; of a script's the first that a launcher is given, before those of Python alone.
+/// What a line of a shell begins with where a command stands behind.
+const BRANCHES: [&str; 3] = ["then", "do", "else"];
+
+/// The command that starts a training; of a script's the first that a launcher is given, or where there is none the last of Python's.
 pub(super) fn of(text: &str) -> Option<Launch> {
-    let whole = shell::read(text);
-    if let Some(command) = whole
-        && let Some(launcher) = launcher_of_whole(text, &command)
-    {
-        return Some(Launch { launcher, command, others: Vec::new() });
-    }
     let lines = script::lines(text)?;
-    let started: Vec<Option<Started>> = lines.iter().map(|words| started(words)).collect();
-    // a word by itself is a file that something is written to
-    let is_of_shell = |words: &Vec<String>| {
-        let begins = |at: usize| SHELL.contains(&words[at].as_str()) || BEFORE.contains(&words[at].as_str());
-        words.len() == 1 || program(words).is_some_and(begins)
+    let whole = || {
+        let command = shell::read(text)?;
+        let launcher = launcher_of_whole(text, &command)?;
+        Some(Launch { launcher, command, others: Vec::new() })
     };
-    let mut all = lines.iter().zip(&started);
+    if lines.len() < 2 {
+        return whole();
+    }
+    let started: Vec<Option<Started>> = lines.iter().map(|words| started(words)).collect();
+    of_script(text, &lines, &started).or_else(|| {
+        let is_one = started.iter().flatten().count() < 2;
+        is_one.then(whole).flatten()
+    })
+}
+
+/// The same of several commands, where all are a shell's.
+fn of_script(text: &str, lines: &[Vec<String>], started: &[Option<Started>]) -> Option<Launch> {
+    // a word by itself is a file that something is written to
+    let is_of_shell = |words: &[String]| {
+        let begins = |at: usize| SHELL.contains(&words[at].as_str()) || BEFORE.contains(&words[at].as_str());
+        words.len() == 1 || is_array(words) || program(words).is_none_or(begins)
+    };
+    let mut all = lines.iter().zip(started);
     let is_script =
         text.starts_with("#!") || all.all(|(words, started)| started.is_some() || is_of_shell(words));
     if !is_script {
         return None;
     }
-    let trainings = || started.iter().flatten().filter(|started| started.trains);
-    let is_python = |started: &&Started| started.launcher.starts_with("python");
-    let first = trainings().find(|started| !is_python(started)).or_else(|| trainings().last())?;
-    let others = trainings().filter(|other| !std::ptr::eq(*other, first)).map(|other| {
+    let trainings = || started.iter().enumerate().filter_map(|(at, started)| Some((at, started.as_ref()?)));
+    let trainings = || trainings().filter(|(_, started)| started.trains);
+    let is_python = |started: &Started| started.launcher.starts_with("python");
+    let (at, first) = trainings().find(|(_, started)| !is_python(started)).or_else(|| trainings().last())?;
+    let others = trainings().filter(|(other, _)| *other != at).map(|(other, _)| {
         let why = "another command of this script: read it by itself";
-        Left::new(other.words.iter().take(3).cloned().collect::<Vec<_>>().join(" "), why)
+        Left::new(lines[other].iter().take(3).cloned().collect::<Vec<_>>().join(" "), why)
     });
-    let begins_with = |words: &Vec<String>, any: &[&str]| {
-        program(words).is_some_and(|at| any.contains(&words[at].as_str()))
-    };
-    let conditional = lines.iter().any(|words| begins_with(words, &["if", "case", "for", "while"]));
+    let conditional = lines.iter().any(|words| {
+        program(words).is_some_and(|at| ["if", "case", "for", "while", "until"].contains(&words[at].as_str()))
+    });
     let why = "conditions are not asked: what stands under them is read as if they held";
     let others = others.chain(conditional.then(|| Left::new("if …", why))).collect();
-    Some(Launch { launcher: first.launcher, command: shell::of_words(first.words.clone()), others })
+    let words = script::expanded(lines, at, &launch::ALLOCATOR)?;
+    // of the variables before it only what the allocator is told is of the training
+    let begins =
+        words.iter().position(|word| launcher(word) == Some(first.launcher) || is_python_file(word))?;
+    let is_of_memory =
+        |word: &&String| script::assigned(word).is_some_and(|(name, _)| launch::ALLOCATOR.contains(&name));
+    let set = words[..begins].iter().filter(is_of_memory).cloned();
+    let given = if is_python_file(&words[begins]) { begins } else { begins + 1 };
+    let own = set.chain([first.launcher.to_owned()]).chain(words[given..].iter().cloned());
+    Some(Launch { launcher: first.launcher, command: shell::of_words(own.collect()), others })
+}
+
+/// Whether a line sets an array.
+fn is_array(words: &[String]) -> bool {
+    words.first().is_some_and(|word| word.contains("=("))
 }
 
 /// The launcher where the whole text is one command, or what is given to one.
@@ -144,38 +182,39 @@ struct Started {
     launcher: &'static str,
     /// Whether it trains, as far as its words say.
     trains: bool,
-    /// Variables of the environment, then the launcher's words.
-    words: Vec<String>,
 }
 
 fn started(words: &[String]) -> Option<Started> {
     let first = program(words)?;
-    let is_script = |word: &String| word.ends_with(".py") && !word.starts_with('-');
     let at = match BEFORE.contains(&words[first].as_str()) {
-        true => (first..words.len()).find(|at| launcher(&words[*at]).is_some() || is_script(&words[*at]))?,
+        true => {
+            (first..words.len()).find(|at| launcher(&words[*at]).is_some() || is_python_file(&words[*at]))?
+        }
         false => first,
     };
-    let named = launcher(&words[at]).or_else(|| is_script(&words[at]).then_some("python"))?;
-    let given = if is_script(&words[at]) { &words[at..] } else { &words[at + 1..] };
+    let named = launcher(&words[at]).or_else(|| is_python_file(&words[at]).then_some("python"))?;
+    let given = if is_python_file(&words[at]) { &words[at..] } else { &words[at + 1..] };
     let verb = given.first().map(String::as_str).unwrap_or_default();
     let does_otherwise = OTHERWISE.iter().any(|(of, verbs)| *of == named && verbs.contains(&verb));
+    let file = given.iter().find(|word| is_python_file(word));
+    let name = file.map(|file| file.rsplit('/').next().unwrap_or(file)).unwrap_or_default();
+    let evaluates = name.starts_with("eval");
     let is_module = given.iter().any(|word| word == "-m");
     let trains = match named.starts_with("python") {
-        true => (is_module || given.iter().any(is_script)) && given.iter().any(|word| word.starts_with("--")),
+        true => (is_module || file.is_some()) && given.iter().any(|word| word.starts_with("--")),
         false => !given.is_empty() && !does_otherwise,
     };
-    let words =
-        words[..first].iter().cloned().chain([named.to_owned()]).chain(given.iter().cloned()).collect();
-    Some(Started { launcher: named, trains, words })
+    Some(Started { launcher: named, trains: trains && !evaluates })
 }
 
 /// Where the program of a line stands: behind the variables that are set for it.
 fn program(words: &[String]) -> Option<usize> {
-    let is_set = |word: &String| {
-        word.split_once('=')
-            .is_some_and(|(name, _)| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_'))
-    };
-    words.iter().position(|word| !is_set(word))
+    let is_before = |word: &String| script::assigned(word).is_some() || BRANCHES.contains(&word.as_str());
+    words.iter().position(|word| !is_before(word))
+}
+
+fn is_python_file(word: &str) -> bool {
+    word.ends_with(".py") && !word.starts_with('-')
 }
 
 /// The launcher that a word names: `accelerate`, `python3.11`, `/opt/conda/bin/torchrun`.
@@ -190,7 +229,7 @@ fn launcher(word: &str) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::super::{Understood, read};
-    use crate::scenario::{Method, Scenario, Sharding};
+    use crate::scenario::{Allocator, Method, Scenario, Sharding};
 
     #[track_caller]
     fn understood(text: &str) -> Understood {
@@ -220,6 +259,10 @@ mod tests {
             "CUDA_VISIBLE_DEVICES=0,1,2,3 ",
             "MODEL=x; echo $MODEL\n",
             "srun --ntasks=1 ",
+            "MODEL=x\nBS=4\n",
+            "export max_length=512\nexport load_in_4bit=True\nexport PATH=$PATH:/x\n",
+            "#!/bin/bash\npython prepare.py --load_in_4bit\n",
+            "while true; do\n",
         ] {
             let found = understood(&format!("{before}accelerate launch {command}\n"));
             let scenario = &found.scenario;
@@ -229,13 +272,30 @@ mod tests {
                 "{before}"
             );
             assert_eq!((scenario.cluster.gpus, scenario.cluster.sharding), (4, Sharding::Ddp), "{before}");
-            assert!(found.left.is_empty(), "{before}: {:?}", found.left);
+            let others = ["while", "python"].iter().filter(|word| before.contains(**word)).count();
+            assert_eq!(found.left.len(), others, "{before}: {:?}", found.left);
         }
         let python = "--model_name_or_path Qwen/Qwen2.5-7B --bf16 --per_device_train_batch_size 2";
         for launcher in ["uv run train.py", "nohup python3.11 -u train.py", "/opt/bin/python train.py"] {
             let found = understood(&format!("set -x\n{launcher} {python} > log.txt 2>&1 &\n"));
             assert_eq!(found.scenario.batch, 2, "{launcher}");
         }
+    }
+
+    /// LLaMA-Factory's begins with a variable where its first line is left out; arrays hold what is given.
+    #[test]
+    fn variables_and_arrays_stand_for_their_values() {
+        let text = "MODEL=Qwen/Qwen3-4B\nBS=4\nARGS=(--bf16 --gradient_checkpointing)\nexport PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True\n\
+                    accelerate launch t.py --model_name_or_path $MODEL --per_device_train_batch_size ${BS} \"${ARGS[@]}\"";
+        let found = understood(text);
+        let scenario = &found.scenario;
+        assert_eq!((scenario.model_name(), scenario.batch), ("Qwen/Qwen3-4B".to_owned(), 4));
+        assert_eq!(scenario.allocator, Allocator::Expandable);
+        assert!(found.left.is_empty(), "{:?}", found.left);
+        // what is exported afterwards is not the training's
+        let (export, rest) = ("export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True\n", text);
+        let after = understood(&format!("{}\n{export}", rest.replace(export, "")));
+        assert_eq!(after.scenario.allocator, Allocator::Native);
     }
 
     #[test]

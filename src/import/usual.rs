@@ -317,7 +317,9 @@ fn method(reader: &mut Reader) {
         }
         (_, other) => reader.idle.extend(other.map(|(_, said)| said)),
     }
-    if let Some((_, said)) = eight_bits {
+    if let Some((_, said)) =
+        eight_bits.filter(|_| reader.scenario.method != Method::Qlora || !reader.has_taken("method"))
+    {
         reader.set("method", Method::Qlora.slug(), &said);
         reader.set("weight-format", WeightFormat::Int8.slug(), &said);
     }

@@ -242,6 +242,8 @@ pub struct Modeling {
     pub code: Code,
     /// Where norms on queries and keys stand.
     pub head_norms: HeadNorms,
+    /// Whether the last norm runs before the layers, too.
+    pub norms_first: bool,
     /// Whose router runs, where there are experts.
     pub router: Router,
     /// How queries and keys are rotated in float32, where they are.

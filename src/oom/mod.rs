@@ -299,7 +299,7 @@ pub fn remedies(decoded: &Decoded) -> Result<Vec<Lever>, Issue> {
         asked.as_ref().is_some_and(|asked| largest().is_ok_and(|largest| largest < *asked.start()))
     };
     let all = found.single.into_iter().chain(found.together);
-    let (mut fitting, others): (Vec<Lever>, Vec<Lever>) = all.partition(|lever| lever.verdict.holds());
+    let (mut fitting, others): (Vec<Lever>, Vec<Lever>) = all.partition(Lever::holds);
     fitting.extend(others.into_iter().filter(asks_for_less));
     if let Some(joined) = joined {
         fitting.retain(|lever| lever.scenario != joined.scenario);

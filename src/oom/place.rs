@@ -71,8 +71,8 @@ const NAMED: [(&[&str], Place); 31] = [
     (&["run_backward("], Place::Backward),
     (&["from_pretrained("], Place::Loading),
     (&["load_state_dict("], Place::Loading),
-    (&["model", ".to(", "device"], Place::Loading),
-    (&["model", ".cuda("], Place::Loading),
+    (&["model.to("], Place::Loading),
+    (&["model.cuda("], Place::Loading),
 ];
 
 /// The places that the traceback above a message names, the innermost first; none where the text has no traceback.
@@ -179,6 +179,18 @@ mod tests {
             "Traceback (most recent call last):\n    model = AutoModelForCausalLM.from_pretrained(\n";
         assert_eq!(places(loading), [Place::Loading]);
         assert_eq!(places("cross_entropy(logits) CUDA out of memory. Tried to allocate 2.00 GiB"), []);
+    }
+
+    /// What moves a batch beside the model's call loads nothing.
+    #[test]
+    fn a_model_is_loaded_where_it_is_moved() {
+        let at = |line: &str| places(&format!("Traceback (most recent call last):\n    {line}\n"));
+        for line in ["model.to(device)", "model = model.cuda()", "model = AutoModel.from_pretrained(name)"] {
+            assert_eq!(at(line), [Place::Loading], "{line}");
+        }
+        for line in ["loss = model(batch.to(device))", "out = model.generate(**inputs.to(model.device))"] {
+            assert_eq!(at(line), [], "{line}");
+        }
     }
 
     #[test]

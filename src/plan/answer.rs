@@ -116,12 +116,10 @@ impl Answer {
         Bytes(self.on_host_of_each().0.saturating_mul(self.scenario.cluster.gpus))
     }
 
-    /// What the process of each GPU keeps there: what is offloaded, activations that wait, and of paged states what the card has no room
-    /// for.
-    fn on_host_of_each(&self) -> Bytes {
-        let (Some(memory), Some(fit)) = (&self.estimate.memory, self.fit()) else { return Bytes::ZERO };
-        let paged = memory.paged.saturating_sub(fit.capacity.saturating_sub(fit.needed));
-        memory.on_host + memory.offloaded + paged
+    /// What the process of each GPU keeps there.
+    pub(super) fn on_host_of_each(&self) -> Bytes {
+        let memory = self.estimate.memory.as_ref();
+        memory.map_or(Bytes::ZERO, |memory| self.scenario.kept_on_host(memory))
     }
 
     /// The known machine with most RAM, where that is too little for what is kept in the CPU's memory.

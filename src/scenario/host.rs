@@ -15,7 +15,8 @@ pub struct HostNeed {
     pub loading: Bytes,
     /// Whether the first process alone may read it (`cpu_ram_efficient_loading`).
     pub loads_once: bool,
-    /// What the engine lays there for a process as long as it trains: optimizer state, gradients, weights.
+    /// What is kept there for a process as long as it trains: optimizer state, gradients and weights that the engine lays there or that are
+    /// paged and find no room on the card, and the activations that wait.
     pub offloaded: Bytes,
     /// The most of the first process after loading.
     pub first: Bytes,
@@ -44,17 +45,30 @@ impl HostNeed {
 }
 
 impl Scenario {
+    /// What the process of each GPU keeps in the CPU's memory while it trains: what the engine lays there, activations that wait, and of
+    /// paged states what the card has no room for.
+    pub(crate) fn kept_on_host(&self, memory: &Memory) -> Bytes {
+        self.laid_on_host(memory) + memory.offloaded
+    }
+
+    /// The same without activations.
+    fn laid_on_host(&self, memory: &Memory) -> Bytes {
+        let card = self.gpu().map(|gpu| gpu.memory).unwrap_or_default();
+        let room = card.saturating_sub(memory.needed());
+        memory.on_host + memory.paged.saturating_sub(room)
+    }
+
     /// What its processes have of the CPU's memory; of a model with so many parameters.
     pub(crate) fn host(&self, memory: &Memory, parameters: u64) -> HostNeed {
         let host = memory.host;
         let evaluation = self.evaluated_on_host(memory);
         // what merges has no optimizer any more
-        let with =
-            |saving: Bytes| (memory.on_host + memory.offloaded.max(evaluation).max(saving)).max(host.merging);
+        let laid = self.laid_on_host(memory);
+        let with = |saving: Bytes| (laid + memory.offloaded.max(evaluation).max(saving)).max(host.merging);
         HostNeed {
             loading: self.loaded_by_each(parameters).unwrap_or_default(),
             loads_once: self.may_load_once(),
-            offloaded: memory.on_host,
+            offloaded: self.kept_on_host(memory),
             first: with(host.saving),
             each: with(host.saving_each),
             processes: self.of_a_machine(),

@@ -256,7 +256,7 @@ pub fn figures(
         }
         Some(_) | None => "with the holes between tensors",
     };
-    let on_each = memory.on_host + memory.offloaded;
+    let on_each = scenario.kept_on_host(memory);
     let on_host = Bytes(on_each.0.saturating_mul(cluster.gpus));
     let evaluated = scenario.evaluated_on_host(memory);
     let ram = (on_host.max(evaluated) > Bytes::ZERO).then(|| Figure {

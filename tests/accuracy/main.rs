@@ -203,12 +203,12 @@ fn what_prime_rl_reserved_on_real_cards_is_predicted() {
         .collect();
     assert_eq!(errors.len(), 9);
     assert!(errors.iter().all(|error| *error < 1.2), "{errors:?}");
-    assert_eq!(errors.iter().filter(|error| **error < 0.2).count(), 5, "{errors:?}");
+    assert!(errors.iter().filter(|error| **error < 0.2).count() >= 5, "{errors:?}");
 }
 
 #[test]
 fn every_measured_family_is_predicted() {
-    FAMILIES.is_predicted(223, [0.001, 0.021, 1.1], [0.001, 0.4, 6.0]);
+    FAMILIES.is_predicted(225, [0.001, 0.021, 1.1], [0.001, 0.4, 6.0]);
 }
 
 #[test]

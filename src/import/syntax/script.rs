@@ -1,5 +1,6 @@
 //! Shell scripts that start a training: options in arrays, in variables and behind the command.
 
+use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 
 use serde_json::Value;
@@ -11,6 +12,9 @@ const END: &str = "\u{1}";
 
 /// The longest value of a variable that is put in its place, in bytes: values that repeat others grow without bound.
 const LONGEST_VALUE: usize = 4096;
+
+/// What all values that are put in places may have together, in bytes: beyond, variables stay as they are.
+const MOST_PUT: usize = 4 << 20;
 
 /// What a script says.
 pub(in crate::import) struct Script {
@@ -35,82 +39,88 @@ pub(in crate::import) fn read(text: &str) -> Option<Script> {
     Some(Script { settings: settings_of(&pieces), program: program_of(&pieces), variables, branches })
 }
 
-/// The commands of a script one after the other, each in its words with variables' values in their places, and the variables that are
-/// exported or set for a command alone before its words: `NAME=value`. `None` where quotes do not close.
+/// A command of a script may have so many words once arrays stand for theirs: one that repeats them grows without bound.
+const MOST_WORDS: usize = 4096;
+
+/// The commands of a script one after the other, each in its words as they stand there; `None` where quotes do not close. A line of options
+/// goes on with the command before it.
 pub(in crate::import) fn lines(text: &str) -> Option<Vec<Vec<String>>> {
+    let mut lines: Vec<Vec<String>> = Vec::new();
+    let mut line: Vec<String> = Vec::new();
+    let mut in_array = false;
     let words = shlex::split(&commands(&text.replace("\r\n", "\n")))?;
-    let mut reading = Reading::default();
-    let mut arrays: HashMap<String, Vec<String>> = HashMap::new();
-    let mut open: Option<String> = None;
-    let mut exported = Vec::new();
-    let (mut out, mut line) = (Vec::new(), Vec::new());
-    for word in &words {
-        if let Some(name) = &open {
-            let name = name.clone();
-            open = element(&mut arrays, name, word, &reading);
-        } else if word == END {
-            out.extend(command_of(&mut reading, std::mem::take(&mut line), &mut exported));
-        } else if let Some((name, first)) = word.split_once("=(").filter(|_| line.is_empty()) {
-            open = element(&mut arrays, name.trim_end_matches('+').to_owned(), first, &reading);
-        } else if let Some(array) = array_of(word).and_then(|name| arrays.get(name)) {
-            line.extend(array.iter().cloned());
-        } else {
-            line.push(word.clone());
-        }
-    }
-    out.extend(command_of(&mut reading, line, &mut exported));
-    for line in &mut out {
-        line.splice(0..0, exported.iter().cloned());
-    }
-    Some(out)
-}
-
-/// Adds a word to an array; its name as long as it goes on.
-fn element(
-    arrays: &mut HashMap<String, Vec<String>>,
-    name: String,
-    word: &str,
-    reading: &Reading,
-) -> Option<String> {
-    let (word, closes) = word.strip_suffix(')').map_or((word, false), |word| (word, true));
-    let array = arrays.entry(name.clone()).or_default();
-    if !word.is_empty() && word != END {
-        array.push(reading.expanded(word));
-    }
-    (!closes).then_some(name)
-}
-
-/// The array whose words stand where `${ARGS[@]}` does.
-fn array_of(word: &str) -> Option<&str> {
-    word.strip_prefix("${")?.strip_suffix("[@]}")
-}
-
-/// A command with variables' values in its words; none where it sets variables alone.
-fn command_of(reading: &mut Reading, line: Vec<String>, exported: &mut Vec<String>) -> Option<Vec<String>> {
-    let exports = line.first().is_some_and(|word| word == "export");
-    let set = line.iter().skip(usize::from(exports));
-    let set = set.take_while(|word| word.split_once('=').is_some_and(|(name, _)| is_variable(name))).count();
-    let is_alone = usize::from(exports) + set == line.len();
-    if !exports && !is_alone {
-        let mut words = Vec::new();
-        for word in &line {
-            let value = reading.expanded(word);
-            // a variable that is several words stands without quotes
-            match word.starts_with('$') && value.starts_with("--") {
-                true => words.extend(shlex::split(&value)?),
-                false => words.push(value),
+    for word in words.into_iter().chain([END.to_owned()]) {
+        if word != END {
+            in_array |= line.is_empty() && word.contains("=(");
+            in_array &= !word.ends_with(')');
+            // a prompt stands before a command in instructions
+            if !(line.is_empty() && word == "$") {
+                line.push(word);
+            }
+        } else if !in_array && !line.is_empty() {
+            match lines.last_mut().filter(|_| line[0].starts_with("--")) {
+                Some(before) => before.append(&mut line),
+                None => lines.push(std::mem::take(&mut line)),
             }
         }
-        return Some(words);
     }
-    for (name, value) in line.iter().filter_map(|word| word.split_once('=')) {
-        let value = reading.expanded(value);
-        if exports {
-            exported.push(format!("{name}={value}"));
+    lines.extend((!line.is_empty()).then_some(line));
+    Some(lines)
+}
+
+/// The words of one of these commands with the values of variables and arrays in their places, behind those of the variables in `exports`
+/// that the commands before it export: `NAME=value`. `None` where it has more than [`MOST_WORDS`].
+pub(in crate::import) fn expanded(lines: &[Vec<String>], at: usize, exports: &[&str]) -> Option<Vec<String>> {
+    let mut reading = Reading::default();
+    let mut arrays: HashMap<&str, Vec<&str>> = HashMap::new();
+    let mut exported: Vec<(&str, String)> = Vec::new();
+    for line in lines.get(..at)? {
+        let is_export = line.first().is_some_and(|word| word == "export");
+        let set = &line[usize::from(is_export)..];
+        if let Some((name, first)) = set.first().and_then(|word| word.split_once("=(")) {
+            let (name, adds) = name.strip_suffix('+').map_or((name, false), |name| (name, true));
+            let array = arrays.entry(name).or_default();
+            if !adds {
+                array.clear();
+            }
+            let words = [first].into_iter().chain(set[1..].iter().map(String::as_str));
+            array.extend(words.map(|word| word.trim_end_matches(')')).filter(|word| !word.is_empty()));
+        } else if set.iter().all(|word| assigned(word).is_some()) {
+            for (name, value) in set.iter().filter_map(|word| assigned(word)) {
+                let value = reading.expanded(value);
+                if is_export && exports.contains(&name) {
+                    exported.retain(|(known, _)| *known != name);
+                    exported.push((name, value.clone()));
+                }
+                reading.known.insert(name.to_owned(), value);
+            }
         }
-        reading.known.insert(name.to_owned(), value);
     }
-    None
+    let mut words: Vec<String> =
+        exported.into_iter().map(|(name, value)| format!("{name}={value}")).collect();
+    for word in lines.get(at)? {
+        let reference = word.strip_prefix('$').map(|name| name.trim_start_matches('{').trim_end_matches('}'));
+        let name = reference.map(|name| name.trim_end_matches("[@]").trim_end_matches("[*]"));
+        let value = reading.expanded(word);
+        match name.and_then(|name| arrays.get(name)) {
+            Some(array) => words.extend(array.iter().take(MOST_WORDS).map(|word| reading.expanded(word))),
+            // a variable that is several words stands without quotes
+            None if reference.is_some() && value.starts_with("--") => {
+                let several = || value.split_whitespace().map(str::to_owned).collect();
+                words.extend(shlex::split(&value).unwrap_or_else(several));
+            }
+            None => words.push(value),
+        }
+        if words.len() > MOST_WORDS {
+            return None;
+        }
+    }
+    Some(words)
+}
+
+/// A variable and what it is set to.
+pub(in crate::import) fn assigned(word: &str) -> Option<(&str, &str)> {
+    word.split_once('=').filter(|(name, _)| is_variable(name))
 }
 
 /// The text without its comments and documents, a line where a command goes over several, and [`END`] where one ends.
@@ -191,6 +201,8 @@ struct Reading {
     known: HashMap<String, String>,
     /// The variables and arrays that are lists of options.
     lists: HashSet<String>,
+    /// Bytes of values that were put in places.
+    put: Cell<usize>,
     branches: bool,
 }
 
@@ -270,7 +282,10 @@ impl Reading {
         for part in parts {
             let (value, rest) = self.variable(part);
             match value {
-                Some(value) if out.len() + value.len() <= LONGEST_VALUE => out.push_str(value),
+                Some(value) if out.len() + value.len() <= LONGEST_VALUE && self.put.get() <= MOST_PUT => {
+                    self.put.set(self.put.get() + value.len());
+                    out.push_str(value);
+                }
                 _ => {
                     out.push('$');
                     out.push_str(&part[..part.len() - rest.len()]);
@@ -392,22 +407,40 @@ mod tests {
 
     #[test]
     fn the_commands_of_a_script_have_its_values() {
-        let text = "#!/bin/bash\nset -x\nexport WANDB_PROJECT=x\nMODEL=Qwen/Qwen3-4B\nARGS=(\n  --bf16\n  --rank ${RANK:-8}\n)\nMORE=\"--a 1 --b 2\"\n\
-                    # no command\ncd /work && CUDA_VISIBLE_DEVICES=0,1 accelerate launch \\\n  train.py --model $MODEL \"${ARGS[@]}\" $MORE";
+        let text = "#!/bin/bash\nset -x\nexport WANDB_PROJECT=x ALLOC=a\nMODEL=Qwen/Qwen3-4B\nARGS=(--old)\nARGS=(\n  --bf16\n  --rank ${RANK:-8}\n)\nARGS+=(--c)\n\
+                    MORE=\"--a 1 --b it's\"\n# no command\ncd /work && CUDA_VISIBLE_DEVICES=0,1 accelerate launch \\\n  train.py --model $MODEL \"${ARGS[@]}\" $MORE\n  --d\nexport ALLOC=b";
         let lines = lines(text).expect("its quotes close");
-        let said: Vec<_> = lines.iter().map(|line| line.join(" ")).collect();
+        let begins: Vec<_> = lines.iter().map(|line| line[0].as_str()).collect();
+        let wanted = ["set", "export", "MODEL=Qwen/Qwen3-4B", "ARGS=(--old)", "ARGS=(", "ARGS+=(--c)"];
+        assert_eq!(begins[..6], wanted);
+        let at = lines.iter().position(|line| line.contains(&"accelerate".to_owned())).expect("a command");
+        let words = expanded(&lines, at, &["ALLOC"]).expect("few words");
         assert_eq!(
-            said,
-            [
-                "WANDB_PROJECT=x set -x",
-                "WANDB_PROJECT=x cd /work",
-                "WANDB_PROJECT=x CUDA_VISIBLE_DEVICES=0,1 accelerate launch train.py --model Qwen/Qwen3-4B --bf16 --rank 8 --a 1 --b 2",
-            ]
+            words.join(" "),
+            "ALLOC=a CUDA_VISIBLE_DEVICES=0,1 accelerate launch train.py --model Qwen/Qwen3-4B --bf16 --rank 8 --c --a 1 --b it's --d"
         );
         assert_eq!(super::lines("a 'quote"), None);
-        for odd in ["A=(", ")", "A=()", "export", "export A", "${A[@]}", "A=1", "$A $B", "\u{1}"] {
-            drop(super::lines(odd));
+        for odd in [
+            "A=(", ")", "A=()", "export", "export A", "${A[@]}", "A=1", "$A $B", "\u{1}", "--a", "$",
+            "A=(b\nc",
+        ] {
+            let lines = super::lines(odd).expect("no quote");
+            (0..=lines.len()).for_each(|at| drop(expanded(&lines, at, &["A"])));
         }
+    }
+
+    /// Of scripts that repeat variables and arrays, as hostile ones do.
+    #[test]
+    fn what_repeats_stays_small() {
+        let value = "x".repeat(4000);
+        let variables: String = (0..2000).map(|n| format!("export A{n}=$B\n")).collect();
+        let text = format!("B={value}\n{variables}run {}", "$A1 ".repeat(3000));
+        let lines = super::lines(&text).expect("its quotes close");
+        let words = expanded(&lines, lines.len() - 1, &["A1"]).expect("few words");
+        assert!(words.iter().map(String::len).sum::<usize>() < 2 * MOST_PUT);
+        let array = format!("A=({})\nrun {}", "--a ".repeat(3000), "${A[@]} ".repeat(3000));
+        let lines = super::lines(&array).expect("its quotes close");
+        assert_eq!(expanded(&lines, lines.len() - 1, &[]), None);
     }
 
     #[test]

@@ -22,6 +22,7 @@ const WEIGHED: Option<ExpertLayers> = expert_layers(PROJECTIONS, ExpertTurns::We
 const LLAMA: Modeling = Modeling {
     code: Code::Llama,
     head_norms: HeadNorms::Each,
+    norms_first: false,
     router: Router::Qwen,
     float_rotary: FloatRotary::Promoted,
     rotary_join: RotaryJoin::Nested,
@@ -251,7 +252,7 @@ static FAMILIES: [Family; 96] = [
     row(&["exaone4"], Modeling { head_norms: HeadNorms::Last, ..QWEN }, TRL),
     // norms of heads behind the rotation
     row(&["hunyuan_v1_dense"], Modeling { head_norms: HeadNorms::AfterRotary, ..LLAMA }, NOWHERE),
-    row(&["nanochat"], Modeling { head_norms: HeadNorms::AfterRotary, ..LLAMA }, TRL),
+    row(&["nanochat"], Modeling { head_norms: HeadNorms::AfterRotary, norms_first: true, ..LLAMA }, TRL),
     row(
         &["phi"],
         Modeling { rotary_join: RotaryJoin::Kept, head_norms: HeadNorms::Last, ..own(Code::Phi) },

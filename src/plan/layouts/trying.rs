@@ -91,9 +91,8 @@ pub(super) fn of(mut answer: Answer) -> Way {
     let outcome = match (answer.fit(), answer.verdict()) {
         (Some(fit), Some(verdict)) => {
             let speed = answer.pace().as_ref().map(Pace::tokens_per_second);
-            let memory = answer.estimate.memory.as_ref();
-            let on_host = memory.map_or(Bytes::ZERO, |memory| memory.on_host);
-            let parameters = memory.map_or(0, |memory| memory.parameters.total);
+            let on_host = answer.on_host_of_each();
+            let parameters = answer.scenario.architecture().map_or(0, |model| model.parameters());
             let loading = answer.scenario.loaded_by_each(parameters).unwrap_or_default();
             WayOutcome::Answered { needed: fit.needed, verdict, speed, on_host, loading }
         }

@@ -270,7 +270,7 @@ fn changes_of(scenario: &Scenario, looked: &Looked) -> Levers {
     let costs: Vec<Cost> = Cost::ALL.into_iter().filter(cheaper).collect();
     let offloads = single.iter().any(|lever| lever.holds() && lever.on_host > Bytes::ZERO);
     let (on_cpu, on_gpus): (Vec<&Rule>, Vec<&Rule>) =
-        RULES.iter().partition(|rule| rule.key == "cpu-offload");
+        RULES.iter().partition(|rule| ["cpu-offload", "activation-offloading"].contains(&rule.key));
     let together = (!fits).then(|| {
         let with_the_cpus = || {
             (!offloads).then(|| together(scenario, looked, &costs, &[on_gpus.clone(), on_cpu].concat()))?

@@ -4,7 +4,7 @@ use super::vision::Sighted;
 use super::{Apart, Pass, find};
 use crate::dtype::Dtype;
 use crate::model::blocks::{Attention, Mixer};
-use crate::model::modeling::{Code, HeadNorms};
+use crate::model::modeling::Code;
 use crate::scenario::software::{ModelCode, Software};
 use crate::scenario::{Checkpointing, Mask};
 use crate::step::autograd::{Edge, HELD};
@@ -315,11 +315,7 @@ impl<'a> Pass<'_, 'a> {
 
     /// nanochat runs its last norm before its layers too.
     fn normed_first(&self, mut embedded: Embedded<'a>) -> Embedded<'a> {
-        let last = self
-            .architecture
-            .final_norm
-            .as_ref()
-            .filter(|_| self.modeling.head_norms == HeadNorms::AfterRotary);
+        let last = self.architecture.final_norm.as_ref().filter(|_| self.modeling.norms_first);
         if let Some(norm) = last {
             let norm = find(&self.outside.norms, |bound| bound.name == norm.name);
             let normed = embedded.hidden.normed(&norm);

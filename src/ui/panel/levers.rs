@@ -177,7 +177,7 @@ fn look_for(state: State) {
 fn title(scenario: &Scenario, found: &Found) -> String {
     if found.together.is_some() && in_the_cpus_memory(found).is_none() {
         "These together make it fit".to_owned()
-    } else if found.single.iter().any(|lever| lever.verdict.holds()) {
+    } else if found.single.iter().any(Lever::holds) {
         "What makes it fit".to_owned()
     } else {
         format!("It takes {}; these save most", beyond_in_words(scenario))

@@ -76,6 +76,15 @@ pub(super) fn check(architecture: &Architecture, member: &Member, cluster: Clust
         let message = "prime-rl's heads are followed under FSDP2 on several GPUs, in its own loop";
         return refuse(Field::Loss, message, "choose FSDP2 on several GPUs, or the standard loss");
     }
+    if !architecture.head.tied {
+        // it wraps the embedding, and the head with the norm before it, as units of their own then
+        let message = "prime-rl wraps a head of its own with the norm before it, which was not compared";
+        return refuse(
+            Field::Loss,
+            message,
+            "choose a model whose head is its embedding, or the standard loss",
+        );
+    }
     if !architecture.head.linear.name.ends_with("lm_head")
         || architecture.head.softcap
         || architecture.head.scaled
@@ -163,7 +172,8 @@ fn backward(state: &mut State, node: &Node, shape: Shape) -> Results {
     let rows = input.numel / shape.input.max(1);
     let whole = [input, weight].map(|of| state.alloc_for(of.storage, of.numel, input.dtype, &HEAD_GRADIENT));
     let numel = rows.saturating_mul(shape.output);
-    [shape.input, shape.input, shape.output].into_iter().for_each(|_| state.multiply(numel, shape.input));
+    // the logits once more, and both of their gradients
+    (0..3).for_each(|_| state.multiply(numel, shape.input));
     let mut names = [NOTHING; 5];
     for entries in lengths(shape.output, ENTRIES) {
         let numel = rows.saturating_mul(entries);
