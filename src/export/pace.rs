@@ -91,6 +91,7 @@ fn shares(pace: &Pace) -> String {
         ("moving memory", spent.memory),
         ("waiting for Python", spent.waiting),
         ("waiting for other GPUs", spent.exchange),
+        ("waiting for the CPU's memory", spent.travel),
         ("an empty pipeline", spent.idle),
     ];
     let said = parts.iter().filter(|(_, seconds)| seconds / whole >= 0.005);

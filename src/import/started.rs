@@ -138,7 +138,7 @@ fn of_script(text: &str, lines: &[Vec<String>], started: &[Option<Started>]) -> 
     let trainings = || started.iter().enumerate().filter_map(|(at, started)| Some((at, started.as_ref()?)));
     let trainings = || trainings().filter(|(_, started)| started.trains);
     let is_python = |started: &Started| started.launcher.starts_with("python");
-    let (at, first) = trainings().find(|(_, started)| !is_python(started)).or_else(|| trainings().last())?;
+    let (at, first) = trainings().find(|(_, started)| !is_python(started)).or_else(|| trainings().next_back())?;
     let others = trainings().filter(|(other, _)| *other != at).map(|(other, _)| {
         let why = "another command of this script: read it by itself";
         Left::new(lines[other].iter().take(3).cloned().collect::<Vec<_>>().join(" "), why)
@@ -272,7 +272,7 @@ mod tests {
                 "{before}"
             );
             assert_eq!((scenario.cluster.gpus, scenario.cluster.sharding), (4, Sharding::Ddp), "{before}");
-            let others = ["while", "python"].iter().filter(|word| before.contains(**word)).count();
+            let others = ["while", "prepare.py --"].iter().filter(|word| before.contains(**word)).count();
             assert_eq!(found.left.len(), others, "{before}: {:?}", found.left);
         }
         let python = "--model_name_or_path Qwen/Qwen2.5-7B --bf16 --per_device_train_batch_size 2";
