@@ -85,19 +85,14 @@ def make_trainer(case, folder):
         average_tokens_across_devices=False, max_grad_norm=1.0 if case["clip"] else 0.0, gradient_checkpointing=kind in ("full", "reentrant"),
         gradient_checkpointing_kwargs={"use_reentrant": kind == "reentrant"}, fsdp=True, fsdp_config=fsdp)
     if case["cpu_offload"]:
-        offload(args, torch)
+        trl_steps.offload()
+        # axolotl pins nothing then
+        os.environ["FSDP_CPU_OFFLOAD_PIN_MEMORY"] = "false"
+        args.max_grad_norm = 0.0
     if case.get("float8"):
         in_float8(case)
     collate = lambda rows: {name: torch.tensor([row[name] for row in rows]) for name in rows[0]}
     return Trainer(model=model, args=args, train_dataset=data, processing_class=trl_steps.tokenizer(), data_collator=collate)
-
-
-def offload(args, torch):
-    """Nothing is pinned, as axolotl does where FSDP_CPU_OFFLOAD_PIN_MEMORY says so, and the optimizer, which takes nothing of the GPU there, does not step over
-    the CPU's memory."""
-    os.environ["FSDP_CPU_OFFLOAD_PIN_MEMORY"] = "false"
-    torch.optim.AdamW.step = lambda self, closure=None: None
-    args.max_grad_norm = 0.0
 
 
 def in_float8(case):

@@ -21,6 +21,7 @@ Keys of a case are the harness's; of trl there are
   engine, world   "ddp", "zero2", "zero3", "fsdp2" on so many GPUs, of which the process is the first: its collectives move nothing; ds: DeepSpeed's zero_optimization
   reshard_after_forward, efficient_loading   of fsdp_config: the first, and cpu_ram_efficient_loading, which loads the model on the first process alone
   offload         "trl": `activation_offloading=True`
+  cpu_offload     of FSDP2: "all" (fsdp_config.offload_params, of which accelerate reads the variable)
   labels          so many tokens of each text have a label, the last ones; null: all of them, as without a prompt
 """
 import json
@@ -40,7 +41,7 @@ import trl
 from transformers import TrainerCallback, masking_utils
 
 OWN = dict(stack="trl", offload=None, labels=None, model=None, task="sft", prompt=512, reference="scored", rollouts="server", classes=2, teacher={}, args={}, engine=None, world=1, ds={},
-           reshard_after_forward=True, efficient_loading=False)
+           reshard_after_forward=True, efficient_loading=False, cpu_offload=None)
 PAIRS = ["dpo", "orpo", "cpo", "simpo", "reward"]
 ONLINE = ["grpo", "rloo"]
 OPTIMIZERS = {"adamw": "adamw_torch", "adamw_fused": "adamw_torch_fused", "sgd": "sgd", "adafactor": "adafactor",
@@ -292,6 +293,12 @@ def on_many_gpus(case, folder):
     return {}
 
 
+def offload():
+    """FSDP2's shards are in the CPU's memory. The optimizer, which takes nothing of the GPU there, does not step over the CPU's memory."""
+    os.environ["FSDP_OFFLOAD_PARAMS"] = "true"
+    torch.optim.AdamW.step = lambda self, closure=None: None
+
+
 def classifier(case, folder):
     """transformers' Trainer as its guide to text classification has it; adapters of peft's task SEQ_CLS."""
     from datasets import Dataset
@@ -349,11 +356,13 @@ def make_trainer(case, folder):
         own.update(activation_offloading=True)
     if case["engine"]:
         own.update(on_many_gpus(case, folder))
+    if case["cpu_offload"]:
+        offload()
     args = config(
         output_dir=folder, per_device_train_batch_size=batch, gradient_accumulation_steps=accumulation, max_steps=steps,
         report_to=[], save_strategy="no", logging_strategy="no", disable_tqdm=True, **optimizer_arguments(case),
         bf16=case["dtype"] == "amp_bf16", fp16=case["dtype"] == "amp_fp16",
-        max_grad_norm=1.0 if case["clip"] else 0.0,
+        max_grad_norm=1.0 if case["clip"] and not case["cpu_offload"] else 0.0,
         gradient_checkpointing=kind != "none",
         gradient_checkpointing_kwargs={"use_reentrant": True} if kind == "reentrant" else None, **own)
     # trl makes the reference after the model

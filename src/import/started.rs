@@ -138,7 +138,8 @@ fn of_script(text: &str, lines: &[Vec<String>], started: &[Option<Started>]) -> 
     let trainings = || started.iter().enumerate().filter_map(|(at, started)| Some((at, started.as_ref()?)));
     let trainings = || trainings().filter(|(_, started)| started.trains);
     let is_python = |started: &Started| started.launcher.starts_with("python");
-    let (at, first) = trainings().find(|(_, started)| !is_python(started)).or_else(|| trainings().next_back())?;
+    let (at, first) =
+        trainings().find(|(_, started)| !is_python(started)).or_else(|| trainings().next_back())?;
     let others = trainings().filter(|(other, _)| *other != at).map(|(other, _)| {
         let why = "another command of this script: read it by itself";
         Left::new(lines[other].iter().take(3).cloned().collect::<Vec<_>>().join(" "), why)

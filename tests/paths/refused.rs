@@ -53,6 +53,31 @@ fn what_earlier_trl_does_not_do_is_refused() {
     );
 }
 
+/// trl's fused head reads a head that no unit of FSDP2 gathers where it lies: over shards in the CPU's memory trl stops. What was compared has an
+/// answer, and so has what is advised.
+#[test]
+fn what_trl_stops_at_over_shards_in_the_cpus_memory_is_refused() {
+    let base = "m=meta-llama/Llama-3.1-8B&st=trl&method=qlora&p=amp-bf16-weights&gpus=2&shard=fsdp2&cpu=all&mask=ones&s=1024";
+    let tied = "m=meta-llama/Llama-3.2-1B";
+    let cases = [
+        ("".to_owned(), Some(Field::CpuOffload)),
+        ("method=lora".to_owned(), Some(Field::CpuOffload)),
+        ("task=dpo".to_owned(), Some(Field::CpuOffload)),
+        ("cpu=off".to_owned(), None),
+        ("loss=full".to_owned(), None),
+        ("st=transformers&wrap=accelerate".to_owned(), None),
+        ("method=full".to_owned(), None),
+        ("task=orpo&method=lora".to_owned(), None),
+        (tied.to_owned(), None),
+        (format!("{tied}&task=dpo"), None),
+        (format!("{tied}&task=dpo&method=full"), Some(Field::CpuOffload)),
+        (format!("{tied}&task=kto"), Some(Field::CpuOffload)),
+        (format!("{tied}&save=full"), None),
+    ];
+    let cases: Vec<_> = cases.iter().map(|(link, field)| (link.as_str(), *field)).collect();
+    refuses(base, &cases);
+}
+
 /// What was not compared beside latent attention and experts of Megatron-core is refused where it is said.
 #[test]
 fn what_was_not_compared_beside_experts_is_refused() {

@@ -65,12 +65,12 @@ pub(in crate::step) fn supported(
         }
         Stack::Transformers | Stack::Liger => match Wrapper::of(job.cluster, Trainer::Loop) {
             Wrapper::Axolotl => by_axolotl(job.cluster, member)?,
-            Wrapper::Accelerate => by_accelerate(job, member)?,
+            Wrapper::Accelerate => by_accelerate(job, member, architecture)?,
             Wrapper::Loop | Wrapper::Torchtune => {}
         },
         Stack::Trl => match job.cluster.sharding {
             Sharding::Ddp | Sharding::Zero1 | Sharding::Zero2 => {}
-            Sharding::Fsdp2 => by_accelerate(job, member)?,
+            Sharding::Fsdp2 => by_accelerate(job, member, architecture)?,
             Sharding::Zero3 => by_trl_in_parts(job)?,
             Sharding::Distributed => {
                 let what = format!("what trl does under {engine}");

@@ -2,11 +2,12 @@
 
 use crate::issue::{Field, Issue};
 use crate::job::{Act, Job, Loss, Member, Scorer};
+use crate::model::Architecture;
 use crate::scenario::software::{Software, Trainer};
 use crate::scenario::{Cluster, CpuOffload, LoraTargets, Method, Precision};
 
 /// What of transformers' Trainer and trl's trainers under accelerate's FSDP2 was not compared.
-pub(super) fn by_accelerate(job: &Job, member: &Member) -> Result<(), Issue> {
+pub(super) fn by_accelerate(job: &Job, member: &Member, architecture: &Architecture) -> Result<(), Issue> {
     let refuse = |field, what: String, fix: &str| {
         let message = format!("{what} under FSDP2 as accelerate wraps it is not modelled");
         Err(Issue::error(field, message).with_fix(fix))
@@ -62,8 +63,42 @@ pub(super) fn by_accelerate(job: &Job, member: &Member) -> Result<(), Issue> {
         return refuse(Field::Replicas, "hybrid sharding".into(), "choose one replica");
     }
     if job.cluster.cpu != CpuOffload::Off && trainer == Trainer::Trl {
-        let fix = "keep all on the GPUs, or choose transformers as the training library, with wrapped-by accelerate";
-        return refuse(Field::CpuOffload, "CPU offload under trl's fused head".into(), fix);
+        offloaded_by_trl(job, member, architecture)?;
+    }
+    Ok(())
+}
+
+/// What of trl's trainers over shards in the CPU's memory was not compared, or stops. The fused head reads the head's weight where it lies: a
+/// head that no unit gathers is a shard in the CPU's memory, where trl takes hidden states and labels to (trainer/utils.py `_fused_forward`) and
+/// then has the counts of its metrics gathered.
+fn offloaded_by_trl(job: &Job, member: &Member, architecture: &Architecture) -> Result<(), Issue> {
+    let refuse = |message: &str, fix: &str| Err(Issue::error(Field::CpuOffload, message).with_fix(fix));
+    let replaced = member.loss.replaces_fused_head();
+    let mut is_fused = false;
+    for act in &job.round {
+        match act {
+            Act::Train { loss: Loss::Labels, .. } => is_fused |= !replaced,
+            Act::Train { loss: Loss::Preference { .. }, .. } if job.members.len() == 1 && !replaced => {
+                is_fused = true;
+            }
+            Act::Train { loss: Loss::Odds { .. } | Loss::Comparison, .. } if !replaced => {}
+            Act::Score { .. } | Act::Update { .. } | Act::Save { .. } => {}
+            _ => {
+                let message = "CPU offload under trl's FSDP2 is followed of SFT, ORPO, CPO, SimPO, reward models and DPO without a reference of its own";
+                return refuse(message, "keep all on the GPUs");
+            }
+        }
+    }
+    let is_gathered = architecture.head.tied || !member.adapts && architecture.towers.is_empty();
+    if is_fused && !is_gathered {
+        let message = "trl from 1.15 on computes the loss in the CPU's memory there, as FSDP2 gathers no output head that is neither trained \
+                       nor tied to the embedding, and NCCL stops at the counts it then gathers (\"Tensors must be CUDA and dense\")";
+        let fix = if job.round.iter().any(|act| matches!(act, Act::Train { loss: Loss::Labels, .. })) {
+            "choose transformers as the training library, with wrapped-by accelerate, or trl up to 1.6 (loss full)"
+        } else {
+            "keep all on the GPUs"
+        };
+        return refuse(message, fix);
     }
     Ok(())
 }

@@ -214,6 +214,8 @@ impl Fsdp2 {
 
     /// The same where shards go back to the CPU.
     fn pass_through(&self, heap: &mut Heap, params: &Params) {
+        let (root, layers) = (self.root(), self.root() - self.ends.len());
+        let mut held = Vec::new();
         for unit in 0..self.units.len() {
             let own = || self.units[unit].params.iter().map(|id| params.get(*id));
             let loaded: Vec<StorageId> =
@@ -222,7 +224,12 @@ impl Fsdp2 {
                 let shard = heap.while_loading(kept.numel, kept.dtype);
                 heap.release(shard);
             }
-            loaded.into_iter().for_each(|storage| heap.release(storage));
+            if self.wrapper == Wrapper::Accelerate && (layers..=root).contains(&unit) {
+                held.extend(loaded);
+            } else {
+                loaded.into_iter().for_each(|storage| heap.release(storage));
+            }
         }
+        held.into_iter().for_each(|storage| heap.release(storage));
     }
 }
