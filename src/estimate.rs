@@ -8,7 +8,8 @@ use crate::model::blocks::{Block, FeedForward};
 use crate::model::modeling::quantised_experts_before_5;
 use crate::scenario::software::{Quantiser, Software};
 use crate::scenario::{
-    Evaluation, HostNeed, LossKernel, Merges, Quantization, Scenario, Stack, Task, Tuner, WeightFormat,
+    Evaluation, HostNeed, LossKernel, Merges, PAGED_WORTH_A_WORD, Quantization, Scenario, Stack, Task, Tuner,
+    WeightFormat,
 };
 use crate::step;
 use crate::units::{Bytes, grouped};
@@ -101,7 +102,7 @@ fn offloaded(bytes: Bytes) -> Option<Issue> {
 
 /// What a paged optimizer keeps outside PyTorch's allocator, where it is worth a word.
 fn paged(bytes: Bytes) -> Option<Issue> {
-    if bytes < Bytes::gib(1.0) {
+    if bytes < PAGED_WORTH_A_WORD {
         return None;
     }
     let message = format!(

@@ -112,14 +112,13 @@ pub(super) fn of(text: &str) -> Option<Launch> {
         let launcher = launcher_of_whole(text, &command)?;
         Some(Launch { launcher, command, others: Vec::new() })
     };
-    if lines.len() < 2 {
-        return whole();
-    }
     let started: Vec<Option<Started>> = lines.iter().map(|words| started(words)).collect();
-    of_script(text, &lines, &started).or_else(|| {
-        let is_one = started.iter().flatten().count() < 2;
-        is_one.then(whole).flatten()
-    })
+    let of_script = || of_script(text, &lines, &started);
+    match (lines.len(), started.iter().flatten().count()) {
+        (0 | 1, _) => whole().or_else(of_script),
+        (_, 0 | 1) => of_script().or_else(whole),
+        _ => of_script(),
+    }
 }
 
 /// The same of several commands, where all are a shell's.

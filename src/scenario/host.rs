@@ -5,6 +5,9 @@ use crate::hardware::{Host, roomiest};
 use crate::memory::Memory;
 use crate::units::Bytes;
 
+/// Paged states that are smaller are not told.
+pub(crate) const PAGED_WORTH_A_WORD: Bytes = Bytes::mib(1024);
+
 /// How many GPUs a machine has where none with the card is known.
 const OF_A_MACHINE: u64 = 8;
 
@@ -55,7 +58,9 @@ impl Scenario {
     fn laid_on_host(&self, memory: &Memory) -> Bytes {
         let card = self.gpu().map(|gpu| gpu.memory).unwrap_or_default();
         let room = card.saturating_sub(memory.needed());
-        memory.on_host + memory.paged.saturating_sub(room)
+        let paged = memory.paged.saturating_sub(room);
+        // adapters' states are a few MB
+        memory.on_host + if paged < PAGED_WORTH_A_WORD { Bytes::ZERO } else { paged }
     }
 
     /// What its processes have of the CPU's memory; of a model with so many parameters.

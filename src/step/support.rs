@@ -476,7 +476,8 @@ mod tests {
             (format!("{full}&task=distil&s=1024"), Some(Field::Gpus)),
             ("&method=lora&p=bf16&shard=fsdp2".to_owned(), Some(Field::Precision)),
             (format!("{full}&replicas=2"), Some(Field::Replicas)),
-            (format!("{full}&cpu=all"), Some(Field::CpuOffload)),
+            (format!("{full}&cpu=all"), None),
+            (format!("{full}&cpu=all&task=kto&s=1024"), Some(Field::CpuOffload)),
         ] {
             assert_eq!(refused(&link), field, "{link}");
         }

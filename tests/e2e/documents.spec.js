@@ -84,6 +84,7 @@ const RESTS_ON = {
   "How long?": "time.html#how-right-it-is",
   "How many sequences of what length?": "generate.html#batches-by-contexts",
   "In which format?": "serving.html#weights-by-layout",
+  "In which format, how many at once?": "serving.html#weights-by-layout",
   "What can I change?": "formulas.html#changes",
   "What can I train?": "formulas.html#the-most-that-fits",
   "What would rules of thumb say?": "formulas.html#rules-of-thumb",
