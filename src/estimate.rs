@@ -8,8 +8,7 @@ use crate::model::blocks::{Block, FeedForward};
 use crate::model::modeling::quantised_experts_before_5;
 use crate::scenario::software::{Quantiser, Software};
 use crate::scenario::{
-    Evaluation, HostNeed, LossKernel, Merges, PAGED_WORTH_A_WORD, Quantization, Scenario, Stack, Task, Tuner,
-    WeightFormat,
+    Evaluation, HostNeed, LossKernel, Merges, Quantization, Scenario, Stack, Task, Tuner, WeightFormat,
 };
 use crate::step;
 use crate::units::{Bytes, grouped};
@@ -102,7 +101,7 @@ fn offloaded(bytes: Bytes) -> Option<Issue> {
 
 /// What a paged optimizer keeps outside PyTorch's allocator, where it is worth a word.
 fn paged(bytes: Bytes) -> Option<Issue> {
-    if bytes < PAGED_WORTH_A_WORD {
+    if bytes < HostNeed::LEAST_PAGED {
         return None;
     }
     let message = format!(

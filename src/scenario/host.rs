@@ -5,9 +5,6 @@ use crate::hardware::{Host, roomiest};
 use crate::memory::Memory;
 use crate::units::Bytes;
 
-/// Paged states that are smaller are not told.
-pub(crate) const PAGED_WORTH_A_WORD: Bytes = Bytes::mib(1024);
-
 /// How many GPUs a machine has where none with the card is known.
 const OF_A_MACHINE: u64 = 8;
 
@@ -30,6 +27,9 @@ pub struct HostNeed {
 }
 
 impl HostNeed {
+    /// Paged states that are smaller are not told.
+    pub(crate) const LEAST_PAGED: Bytes = Bytes::mib(1024);
+
     /// What all processes of a machine read at once, if the first alone does not.
     pub fn machine_loading(&self) -> Bytes {
         Bytes(self.loading.0.saturating_mul(self.processes))
@@ -60,7 +60,7 @@ impl Scenario {
         let room = card.saturating_sub(memory.needed());
         let paged = memory.paged.saturating_sub(room);
         // adapters' states are a few MB
-        memory.on_host + if paged < PAGED_WORTH_A_WORD { Bytes::ZERO } else { paged }
+        memory.on_host + if paged < HostNeed::LEAST_PAGED { Bytes::ZERO } else { paged }
     }
 
     /// What its processes have of the CPU's memory; of a model with so many parameters.

@@ -46,7 +46,6 @@ pub use colocated::VllmShare;
 pub use communicators::Communicator;
 pub use count::LARGEST;
 pub use host::HostNeed;
-pub(crate) use host::PAGED_WORTH_A_WORD;
 pub use lengths::{Lengths, ParseLengthsError};
 pub use low_bits::{Float8Training, QatTraining};
 pub use modules::{Modules, UnknownModule};

@@ -102,7 +102,7 @@ fn Formats() -> impl IntoView {
         <section class="panel" aria-labelledby="serving-title">
             <h2 id="serving-title">"In which format?"</h2>
             <p class="remark">{told}</p>
-            <Table caption="Weights by format" class="fits" listing=state.asked.listing(Listed::Formats) columns=columns rows=rows busy=found.busy />
+            <Table caption="Weights by format" class="fits formats" listing=state.asked.listing(Listed::Formats) columns=columns rows=rows busy=found.busy />
             <p class="remark">
                 "Weights are counted by the layout of each format. What transformers computes from bf16, fp32, int8 and NF4 is \
                  followed; of other formats, whose kernels were not run, a range is given, and of llama.cpp’s weights and KV \
@@ -155,12 +155,11 @@ fn of_format(state: State, row: &ServingRow, unit: Unit, is_told: bool) -> Row {
     };
     let [kept, at_once] = room;
     let stops = row.start.filter(|start| !start.starts[0]).map(|start| {
-        let own = if start.starts[1] { "may stop" } else { "stops" };
-        let to = match start.longest {
-            0 => String::new(),
-            longest => format!(", starts to --max-model-len {}", grouped(longest)),
-        };
-        format!("{own} at its own {} tokens{to}", grouped(start.context))
+        let perhaps = if start.starts[1] { "perhaps " } else { "" };
+        match start.longest {
+            0 => format!("does not start at its own {} tokens", grouped(start.context)),
+            longest => format!("{perhaps}only to --max-model-len {}", grouped(longest)),
+        }
     });
     let small = [stops.unwrap_or_default(), small].into_iter().filter(|own| !own.is_empty());
     let small = small.collect::<Vec<_>>().join("; ");
