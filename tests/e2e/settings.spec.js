@@ -43,6 +43,20 @@ test("by memory the least comes first, and the whole table can be taken along", 
   expect(lines.length).toBeGreaterThan(amounts.length + 1);
 });
 
+for (const width of [1280, 390]) {
+  test(`how far vLLM starts stands in words of a line, ${width} wide`, async ({ headroom, page }) => {
+    await page.setViewportSize({ width, height: 844 });
+    await headroom.open("#v=1&view=plan&task=generate&m=meta-llama/Llama-3.1-8B&method=full&p=bf16&gpu=rtx-4090");
+    const row = page.getByRole("table", { name: "Weights by format" }).locator("tbody tr", { hasText: "bf16 or fp16" });
+    const cell = row.locator("td").nth(2);
+    await expect(cell).toContainText("only to --max-model-len");
+    const [wide, high] = await cell.evaluate((it) => [it.offsetWidth, it.offsetHeight]);
+    expect(wide).toBeGreaterThan(150);
+    expect(high).toBeLessThan(110);
+    expect(await page.evaluate(() => document.documentElement.scrollWidth)).toBeLessThanOrEqual(width);
+  });
+}
+
 test("what generates has no such table", async ({ headroom, page }) => {
   await headroom.open("#v=1&view=plan&task=generate");
   await expect(page.getByRole("table", { name: "Weights by format" })).toBeVisible();
