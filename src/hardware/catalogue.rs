@@ -65,7 +65,8 @@ pub(crate) fn spelled(text: &str) -> Option<&'static Gpu> {
         .or_else(|| only(&has_all))
 }
 
-/// What drivers call cards, but for the maker, where the words of the catalogue's name do not tell: `nvidia-smi --query-gpu=name`.
+/// What drivers call cards, but for the maker, where the words of the catalogue's name do not tell: `nvidia-smi --query-gpu=name`. A
+/// GH200's 480 GB are the processor's; torch sees 97.8 GB of its own.
 const DRIVERS: [(&str, &str); 4] = [
     ("H100 80GB HBM3", "h100-sxm-80gb"),
     ("H200", "h200-sxm"),
