@@ -5,7 +5,7 @@ use std::path::Path;
 
 use headroom::estimate;
 use headroom::model::catalogue;
-use headroom::scenario::{ModelChoice, Scenario};
+use headroom::scenario::{Method, ModelChoice, Scenario};
 
 /// The document's text, line breaks as spaces.
 fn text(path: &str) -> String {
@@ -18,14 +18,19 @@ fn text(path: &str) -> String {
 #[test]
 fn the_readme_counts_the_catalogue() {
     let entries = catalogue::entries();
-    let answers = |id: &str| {
-        let model = ModelChoice::Catalogue(id.to_owned());
-        estimate(&Scenario { model, ..Scenario::default() }).memory.is_some()
+    let answered = |method: &Method| {
+        let answers = |id: &str| {
+            let model = ModelChoice::Catalogue(id.to_owned());
+            estimate(&Scenario { model, method: method.clone(), ..Scenario::default() }).memory.is_some()
+        };
+        entries.iter().filter(|entry| answers(entry.id)).count()
     };
-    let answered = entries.iter().filter(|entry| answers(entry.id)).count();
     let sentence = format!(
-        "It counts the parameters of all {} models of its catalogue, and predicts the training step of {answered} of them",
-        entries.len()
+        "It counts the parameters of all {} models of its catalogue, and predicts full fine-tuning of {} of them; \
+         the method that the page begins with of {}.",
+        entries.len(),
+        answered(&Method::Full),
+        answered(&Scenario::default().method),
     );
     assert!(text("README.md").contains(&sentence), "README.md does not say: {sentence}");
 }
