@@ -144,6 +144,8 @@ pub enum Field {
     Pictures,
     PictureHeight,
     PictureWidth,
+    /// Frames of each, where they are videos.
+    Frames,
     VisionTower,
     Used,
     Margin,

@@ -360,8 +360,8 @@ fn generations() -> impl Strategy<Value = Generation> {
 }
 
 fn pictures() -> impl Strategy<Value = Pictures> {
-    (0u64..=1 << 24, 1u64..=1 << 24, 1u64..=1 << 24, select(VisionTower::ALL))
-        .prop_map(|(count, height, width, tower)| Pictures { count, height, width, tower })
+    (0u64..=1 << 24, 1u64..=1 << 24, 1u64..=1 << 24, 1u64..=1 << 24, select(VisionTower::ALL))
+        .prop_map(|(count, height, width, frames, tower)| Pictures { count, height, width, frames, tower })
 }
 
 fn scenarios() -> impl Strategy<Value = Scenario> {

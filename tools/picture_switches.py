@@ -2,6 +2,7 @@
 
   images       so many pictures in every sequence; their tokens are part of "seq".
   image_size   [height, width] of each in pixels, before the model's processor resizes it.
+  frames       frames of each, where they are videos (the Qwen family); 1 is a picture.
   tower        "trained" or "frozen": whether the parameters of tower and projector need a gradient.
 
 Values that transformers' code reads off the device are answered as the pictures' grid would have them; each answer stands
@@ -17,11 +18,13 @@ os.environ.setdefault("TRANSFORMERS_DISABLE_TORCH_CHECK", "1")
 
 import measure  # noqa: E402
 
-measure.DEFAULTS.update(images=0, image_size=None, tower="trained")
+measure.DEFAULTS.update(images=0, image_size=None, frames=1, tower="trained")
 # the fewest and the most pixels that the models' own preprocessor_config.json name (docs/pictures.md says how they are known)
 PIXELS = dict(dict.fromkeys(["qwen2_vl", "qwen2_5_vl"], (56 * 56, 28 * 28 * 16384)),
               **dict.fromkeys(["qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe"], (256 * 256, 4096 * 4096)))
 
+# the fewest and the most pixels of all frames of a video (docs/pictures.md); the others' frames are resized as pictures are
+VIDEO_PIXELS = (4096, 25165824)
 # the most tokens of a picture (image_processing_gemma4.py `max_soft_tokens`)
 SOFT_TOKENS = 280
 # the most tiles of a picture of internvl (image_processing_got_ocr2.py `max_patches`)
@@ -36,6 +39,22 @@ def smart_resize(height, width, factor, least, most):
         return [max(factor, math.floor(side / beta / factor) * factor) for side in (height, width)]
     if rows * columns < least:
         beta = math.sqrt(least / (height * width))
+        return [math.ceil(side * beta / factor) * factor for side in (height, width)]
+    return rows, columns
+
+
+def video_resize(frames, height, width, factor, per_layer, least, most):
+    """As transformers' models/qwen3_vl/video_processing_qwen3_vl.py `smart_resize` has it."""
+    if height < factor or width < factor:
+        scale = max(factor / height, factor / width)
+        height, width = int(height * scale), int(width * scale)
+    rows, columns = round(height / factor) * factor, round(width / factor) * factor
+    counted = round(frames / per_layer) * per_layer
+    if counted * rows * columns > most:
+        beta = math.sqrt(frames * height * width / most)
+        return [max(factor, math.floor(side / beta / factor) * factor) for side in (height, width)]
+    if counted * rows * columns < least:
+        beta = math.sqrt(least / (frames * height * width))
         return [math.ceil(side * beta / factor) * factor for side in (height, width)]
     return rows, columns
 
@@ -113,15 +132,23 @@ def grid(case, config):
     if config.model_type in ("gemma3", "llava", "llava_next"):
         # every picture is resized to the one size of the tower, in llava's its shorter side, and then cropped
         return [vision.image_size // vision.patch_size] * 2
-    least, most = PIXELS[config.model_type]
-    height, width = smart_resize(*case["image_size"], vision.patch_size * vision.spatial_merge_size, least, most)
+    factor = vision.patch_size * vision.spatial_merge_size
+    if case["frames"] > 1 and config.model_type.startswith("qwen3"):
+        height, width = video_resize(case["frames"], *case["image_size"], factor, vision.temporal_patch_size, *VIDEO_PIXELS)
+    else:
+        height, width = smart_resize(*case["image_size"], factor, *PIXELS[config.model_type])
     return height // vision.patch_size, width // vision.patch_size
 
 
+def temporal_patches(case, config):
+    """Layers of patches of each, one after the other in time."""
+    return -(-case["frames"] // config.vision_config.temporal_patch_size) if case["frames"] > 1 else 1
+
+
 def lengths_of(case, config):
-    """Patches of each picture in a batch."""
+    """Patches of each picture in a batch, or of each temporal patch of its videos."""
     rows, columns = grid(case, config)
-    return [rows * columns] * (case["images"] * case["batch"])
+    return [rows * columns] * (case["images"] * case["batch"] * temporal_patches(case, config))
 
 
 def tokens_of(case, config):
@@ -133,7 +160,7 @@ def tokens_of(case, config):
         best = best_resolution(*case["image_size"], config.image_grid_pinpoints)
         seen = unpadded(*case["image_size"], *(side // config.vision_config.patch_size for side in best))
         return rows * columns + seen[0] * (seen[1] + 1)
-    return rows * columns // merged(config) ** 2 * tiles_of(case, config)
+    return rows * columns // merged(config) ** 2 * tiles_of(case, config) * temporal_patches(case, config)
 
 
 def merged(config):
@@ -154,9 +181,15 @@ def pictures(case, config, device):
     rows, columns = grid(case, config)
     count = case["images"] * case["batch"]
     tokens = tokens_of(case, config)
-    if case["images"] * tokens > case["seq"]:
+    kinds = [1] * tokens + [0]
+    if case["frames"] > 1:
+        layers = temporal_patches(case, config)
+        # qwen3_vl writes a time between those of each temporal patch
+        apart = [0] * 8 if config.model_type.startswith("qwen3") else []
+        kinds = ([2] * (tokens // layers) + apart) * layers + [0]
+    kinds *= case["images"]
+    if len(kinds) > case["seq"] + 1:
         raise SystemExit("%d pictures of %d tokens do not fit in %d" % (case["images"], tokens, case["seq"]))
-    kinds = ([1] * tokens + [0]) * case["images"]
     kinds = torch.tensor([(kinds + [0] * case["seq"])[:case["seq"]]] * case["batch"]).to(device)
     if config.model_type == "gemma3":
         # whole pictures (models/gemma3/image_processing_gemma3.py), and kinds of tokens from the processor
@@ -188,6 +221,11 @@ def pictures(case, config, device):
                     image_sizes=torch.tensor([sides] * count).to(device))
     channels = getattr(vision, "in_channels", None) or vision.in_chans
     width = channels * vision.temporal_patch_size * vision.patch_size ** 2
+    if case["frames"] > 1:
+        layers = temporal_patches(case, config)
+        return dict(pixel_values_videos=torch.empty(count * layers * rows * columns, width, device=device),
+                    video_grid_thw=torch.tensor([[layers, rows, columns]] * count).to(device),
+                    mm_token_type_ids=kinds)
     return dict(pixel_values=torch.empty(count * rows * columns, width, device=device),
                 image_grid_thw=torch.tensor([[1, rows, columns]] * count).to(device),
                 mm_token_type_ids=kinds)
@@ -260,15 +298,15 @@ def answer(case, model, added):
         if self.is_cuda and self.dim() == 1 and (self.stride() == (0,) or self.data_ptr() in scalars):
             scalars.clear()
             return [merge] * self.numel()
-        # tokens of each picture (`get_image_features`)
-        if self.is_cuda and self.dim() == 1 and self.numel() == len(lengths) and self.dtype == torch.int64:
-            return [n // merge ** 2 for n in lengths]
+        # tokens of each picture or video (`get_image_features`)
+        if self.is_cuda and self.dim() == 1 and self.numel() == case["images"] * case["batch"] and self.dtype == torch.int64:
+            return [tokens_of(case, config)] * self.numel()
         # text alone: positions are made piece by piece and put into one tensor, which is of one size whatever the pieces are
         if self.is_cuda and self.dim() == 1 and self.numel() == case["seq"]:
             return [0] * case["seq"]
         # image_grid_thw
         if self.is_cuda and self.dim() == 2 and self.shape[1] == 3:
-            return [[1, *grid(case, config)]] * len(self)
+            return [[temporal_patches(case, config), *grid(case, config)]] * len(self)
         return device_list(self)
     torch.Tensor.tolist = tolist
 

@@ -90,6 +90,8 @@ export interface Scenario {
   "image-height"?: number;
   /** Columns of pixels of each picture as the processor is given it */
   "image-width"?: number;
+  /** Frames of each, as they are sampled, where they are videos rather than pictures; 1 is a picture */
+  "video-frames"?: number;
   /** Whether what looks at the pictures is trained */
   "vision-tower"?: "trained" | "frozen";
   /** How long the sequences are; where they vary, batches are padded to their longest */

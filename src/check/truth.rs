@@ -214,6 +214,7 @@ fn pictures(fields: &mut Fields<'_>) -> Result<Pictures, CheckError> {
         count: fields.count("images", 0)?,
         height,
         width,
+        frames: fields.count("frames", 1)?,
         tower: VisionTower::from_slug(tower).ok_or_else(|| unknown("tower", tower))?,
     })
 }

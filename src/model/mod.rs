@@ -10,6 +10,7 @@ mod families;
 pub mod modeling;
 mod python_json;
 pub mod read;
+mod resizing;
 pub mod stored;
 mod tiles;
 pub mod vision;

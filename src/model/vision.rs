@@ -1,13 +1,17 @@
 //! How a tower looks at pictures: its dimensions, and how many patches and tokens the model's processor makes of a picture.
 //!
-//! Sources: transformers 5.17 models/qwen2_vl/image_processing_qwen2_vl.py `smart_resize`,
-//! models/pixtral/image_processing_pixtral.py `get_resize_output_image_size`,
-//! models/gemma4/image_processing_gemma4.py `get_aspect_ratio_preserving_size`; the fewest and the most pixels are those of the
-//! models' own preprocessor_config.json (docs/pictures.md says how they are known). Pictures that are cut: `tiles.rs`.
+//! How a picture is resized: `resizing.rs`; those that are cut: `tiles.rs`. The fewest and the most pixels are those of the models' own
+//! preprocessor_config.json (docs/pictures.md says how they are known).
 
 use super::blocks::Activation;
+pub use super::resizing::{Picture, Resizing, Video};
+use super::resizing::{all_between, as_many, between, no_longer};
 use super::tiles;
 pub use super::tiles::{Grid, Laid};
+
+/// The fewest tokens of a time: `<0.2 seconds>`, whose digits are tokens of their own (the Qwen family's tokenizers); one more from the
+/// tenth second on.
+const TIME_TOKENS: u64 = 6;
 
 /// Whose code runs a tower.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,34 +39,6 @@ pub enum VisionCode {
     Mistral3,
     /// `Qwen3VLVisionModel`: learned positions, interpolated; what some layers make is added to the text's first layers.
     Qwen3,
-}
-
-/// To what size a processor brings a picture, in pixels.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Resizing {
-    /// As many rows and columns as that, whatever it was.
-    Square(u64),
-    /// Both sides to multiples of a token's, the whole between the fewest and the most.
-    Between(u64, u64),
-    /// No side longer than that, then both up to multiples of a token's.
-    Longest(u64),
-    /// Both sides to multiples of a token's, with at most so many patches in all, and as many as may be.
-    Most(u64),
-    /// Cut into square tiles, whose rows and columns are as near to the ratio of its sides as at most so many can be, and where they
-    /// are several the whole as one more.
-    Tiles {
-        /// Pixels along a tile.
-        side: u64,
-        /// The most tiles, the whole aside.
-        most: u64,
-    },
-    /// Brought to one of these sizes with its sides' ratio kept and what lacks padded, then cut into square tiles; the whole is one more.
-    Points {
-        /// Pixels along a tile.
-        side: u64,
-        /// Rows and columns of pixels of each size.
-        points: Vec<[u64; 2]>,
-    },
 }
 
 /// A tower that can be run.
@@ -98,6 +74,8 @@ pub struct Vision {
     pub unseen: u64,
     /// To what size the processor brings a picture.
     pub resizing: Resizing,
+    /// What it makes of a video, where a step with some is followed.
+    pub video: Option<Video>,
     /// Whether tokens are brought to one scale with numbers that are not trained.
     pub standardizes: bool,
 }
@@ -112,30 +90,41 @@ pub struct Pieces {
 }
 
 impl Vision {
-    /// Into how many tiles the processor cuts a picture of so many rows and columns of pixels: 1 where it cuts none.
-    pub fn tiles(&self, height: u64, width: u64) -> u64 {
+    /// Into how many tiles the processor cuts a picture: 1 where it cuts none.
+    pub fn tiles(&self, picture: Picture) -> u64 {
         match &self.resizing {
             Resizing::Tiles { side, most } => {
-                let [rows, columns] = tiles::nearest_ratio(*most, *side, (height, width));
+                let [rows, columns] = tiles::nearest_ratio(*most, *side, picture.sides());
                 let tiles = rows.saturating_mul(columns);
                 if tiles > 1 { tiles.saturating_add(1) } else { 1 }
             }
             Resizing::Points { side, points } => {
-                let cut = tiles::cut(points, *side, (height, width));
+                let cut = tiles::cut(points, *side, picture.sides());
                 cut.rows.saturating_mul(cut.columns).saturating_add(1)
             }
             Resizing::Square(_) | Resizing::Between(..) | Resizing::Longest(_) | Resizing::Most(_) => 1,
         }
     }
 
-    /// The patches of a picture of so many rows and columns of pixels, as the processor resizes it; where it is cut, of each tile.
-    pub fn grid(&self, height: u64, width: u64) -> Grid {
+    /// Temporal patches: how many layers of patches follow each other in time, 1 of a picture.
+    pub fn temporal_patches(&self, picture: Picture) -> u64 {
+        self.video.map_or(1, |video| picture.frames.max(1).div_ceil(video.merge.max(1)))
+    }
+
+    /// The patches of a picture as the processor resizes it; where it is cut, of each tile, and of a video, of each of its
+    /// [temporal patches](Vision::temporal_patches).
+    pub fn grid(&self, picture: Picture) -> Grid {
         let factor = self.patch.saturating_mul(self.merge).max(1);
+        let (height, width) = picture.sides();
+        let whole = self.video.and_then(|video| Some((video.merge, video.pixels?)));
         let [rows, columns] = match &self.resizing {
+            Resizing::Between(..) if picture.frames > 1 && whole.is_some() => {
+                whole.map_or([0; 2], |whole| all_between(whole, factor, picture))
+            }
             Resizing::Square(side) | Resizing::Tiles { side, .. } | Resizing::Points { side, .. } => {
                 [*side, *side]
             }
-            Resizing::Between(least, most) => between((*least, *most), factor, (height, width)),
+            Resizing::Between(least, most) => between((*least, *most), factor, (height, width), [1.0; 2]),
             Resizing::Longest(longest) => no_longer(*longest, factor, (height, width)),
             Resizing::Most(patches) => {
                 as_many(*patches, (self.patch.max(1), self.merge.max(1)), (height, width))
@@ -177,28 +166,34 @@ impl Vision {
         grid.patches() / self.merge.saturating_mul(self.merge).max(1)
     }
 
-    /// How the tiles of a picture of so many rows and columns of pixels are laid side by side again, where they are.
-    pub fn laid(&self, height: u64, width: u64) -> Option<Laid> {
+    /// How the tiles of a picture are laid side by side again, where they are.
+    pub fn laid(&self, picture: Picture) -> Option<Laid> {
         let Resizing::Points { side, points } = &self.resizing else { return None };
-        let tiles = tiles::cut(points, *side, (height, width));
+        let tiles = tiles::cut(points, *side, picture.sides());
         let along = side / self.patch.max(1);
         let whole =
             Grid { rows: tiles.rows.saturating_mul(along), columns: tiles.columns.saturating_mul(along) };
-        Some(Laid { tiles, whole, seen: tiles::unpadded(whole, (height, width)) })
+        Some(Laid { tiles, whole, seen: tiles::unpadded(whole, picture.sides()) })
     }
 
-    /// Tokens of a picture of so many rows and columns of pixels, those of all its tiles together.
-    pub fn tokens(&self, height: u64, width: u64) -> u64 {
-        if let Some(laid) = self.laid(height, width) {
-            return self.tokens_of(self.grid(height, width)).saturating_add(laid.tokens());
+    /// Tokens of a picture, those of all its tiles together.
+    pub fn tokens(&self, picture: Picture) -> u64 {
+        let each = self.tokens_of(self.grid(picture));
+        if let Some(laid) = self.laid(picture) {
+            return each.saturating_add(laid.tokens());
         }
-        self.tokens_of(self.grid(height, width)).saturating_mul(self.tiles(height, width))
+        each.saturating_mul(self.tiles(picture)).saturating_mul(self.temporal_patches(picture))
     }
 
     /// Tokens of text that the processor puts around a picture: a start and an end, in Gemma 3's a line break before and after
     /// them too (processing_gemma3.py `full_image_sequence`), in Mistral 3's a break after each row, the last of which is the end
-    /// (processing_pixtral.py `replace_image_token`). LLaVA's and LLaVA-NeXT's put none there (processing_llava.py).
-    pub fn around(&self, grid: Grid) -> u64 {
+    /// (processing_pixtral.py `replace_image_token`). LLaVA's and LLaVA-NeXT's put none there (processing_llava.py). Qwen3-VL's puts a
+    /// start, an end and a time around each temporal patch of a video (processing_qwen3_vl.py `replace_video_token`).
+    pub fn around(&self, picture: Picture) -> u64 {
+        if picture.frames > 1 && self.video.is_some_and(|video| video.timed) {
+            return self.temporal_patches(picture).saturating_mul(2 + TIME_TOKENS);
+        }
+        let grid = self.grid(picture);
         match self.code {
             VisionCode::Qwen2
             | VisionCode::Qwen2_5
@@ -273,52 +268,6 @@ impl Vision {
     }
 }
 
-/// `smart_resize`: both sides become multiples of a token's, and the whole lies between the fewest and the most pixels.
-fn between((least, most): (u64, u64), factor: u64, (height, width): (u64, u64)) -> [u64; 2] {
-    let (tall, wide) = (height.max(1) as f64, width.max(1) as f64);
-    // Python rounds halves to the even number
-    let nearest = |side: f64| (side / factor as f64).round_ties_even() * factor as f64;
-    let (mut rows, mut columns) = (nearest(tall), nearest(wide));
-    if rows * columns > most as f64 {
-        let beta = (tall * wide / most as f64).sqrt();
-        let shrunk = |side: f64| ((side / beta / factor as f64).floor() * factor as f64).max(factor as f64);
-        (rows, columns) = (shrunk(tall), shrunk(wide));
-    } else if rows * columns < least as f64 {
-        let beta = (least as f64 / (tall * wide)).sqrt();
-        let grown = |side: f64| (side * beta / factor as f64).ceil() * factor as f64;
-        (rows, columns) = (grown(tall), grown(wide));
-    }
-    [rows as u64, columns as u64]
-}
-
-/// `get_resize_output_image_size`: what is too long shrinks with the sides' ratio kept, then both sides grow to multiples of a
-/// token's.
-fn no_longer(longest: u64, factor: u64, (height, width): (u64, u64)) -> [u64; 2] {
-    let sides = [height.max(1), width.max(1)];
-    let ratio = sides.map(|side| side as f64 / longest.max(1) as f64).into_iter().fold(0.0, f64::max);
-    sides.map(|side| {
-        let side = if ratio > 1.0 { (side as f64 / ratio).floor() as u64 } else { side };
-        side.max(1).div_ceil(factor).saturating_mul(factor)
-    })
-}
-
-/// `get_aspect_ratio_preserving_size`: as many patches as there may be with the sides' ratio kept.
-fn as_many(patches: u64, (patch, merge): (u64, u64), (height, width): (u64, u64)) -> [u64; 2] {
-    let factor = patch.saturating_mul(merge);
-    let (tall, wide) = (height.max(1) as f64, width.max(1) as f64);
-    let pixels = patches.saturating_mul(patch).saturating_mul(patch) as f64;
-    let scale = (pixels / (tall * wide)).sqrt();
-    let [rows, columns] = [tall, wide].map(|side| (scale * side / factor as f64).floor() as u64 * factor);
-    // a side that comes to nothing is one token, and the other as long as the ratio says
-    let longest = (patches / merge.saturating_mul(merge)).saturating_mul(factor);
-    let along = |ratio: f64| (ratio.floor() as u64).saturating_mul(factor).min(longest);
-    match (rows, columns) {
-        (0, _) => [factor, along(wide / tall)],
-        (_, 0) => [along(tall / wide), factor],
-        sides => sides.into(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -341,11 +290,35 @@ mod tests {
             (100, 3000, 4 * 107),
             (8000, 8000, 128 * 128),
         ] {
-            assert_eq!(qwen.tokens(height, width), tokens, "{height} × {width}");
+            assert_eq!(qwen.tokens(Picture::still(height, width)), tokens, "{height} × {width}");
         }
         let qwen = tower("Qwen/Qwen3-VL-8B-Instruct");
         for (height, width, tokens) in [(448, 448, 196), (1080, 1920, 34 * 60), (8000, 8000, 128 * 128)] {
-            assert_eq!(qwen.tokens(height, width), tokens, "{height} × {width}");
+            assert_eq!(qwen.tokens(Picture::still(height, width)), tokens, "{height} × {width}");
+        }
+    }
+
+    /// Computed with transformers' `smart_resize` of videos.
+    #[test]
+    fn a_video_becomes_as_many_tokens_as_the_processor_makes_of_its_frames() {
+        let tokens = |model: &str, (frames, height, width)| {
+            let (vision, picture) = (tower(model), Picture { height, width, frames });
+            (vision.temporal_patches(picture), vision.tokens(picture), vision.around(picture))
+        };
+        // each frame is resized as a picture is: 480 × 640 pixels to 476 × 644
+        assert_eq!(tokens("Qwen/Qwen2.5-VL-7B-Instruct", (16, 480, 640)), (8, 8 * 17 * 23, 2));
+        assert_eq!(tokens("Qwen/Qwen2.5-VL-7B-Instruct", (5, 480, 640)), (3, 3 * 17 * 23, 2));
+        // all frames together have no more pixels than that, and a time stands before each of their layers
+        for (video, (layers, tokens_of_all)) in [
+            ((16, 480, 640), (8, 2_400)),
+            ((5, 720, 1280), (3, 2_640)),
+            ((768, 1080, 1920), (384, 10_752)),
+            ((2, 20, 90), (1, 4)),
+            ((64, 360, 640), (32, 7_040)),
+            ((6, 16, 16), (3, 3)),
+        ] {
+            let expected = (layers, tokens_of_all, layers * 8);
+            assert_eq!(tokens("Qwen/Qwen3-VL-8B-Instruct", video), expected, "{video:?}");
         }
     }
 
@@ -358,8 +331,12 @@ mod tests {
         assert_eq!(architecture.parameters(), 7_062_902_784);
         let llava = architecture.towers[0].vision.clone().expect("it is followed");
         for (height, width) in [(1, 1), (336, 336), (1080, 1920)] {
-            let grid = llava.grid(height, width);
-            assert_eq!((llava.tokens(height, width), llava.rows(grid)), (576, 577), "{height} × {width}");
+            let grid = llava.grid(Picture::still(height, width));
+            assert_eq!(
+                (llava.tokens(Picture::still(height, width)), llava.rows(grid)),
+                (576, 577),
+                "{height} × {width}"
+            );
         }
     }
 
@@ -397,12 +374,15 @@ mod tests {
             [(448, 448, 1), (640, 480, 13), (1080, 1920, 9), (1, 1, 1), (1, 5000, 13)]
         {
             assert_eq!(
-                (internvl.tiles(height, width), internvl.tokens(height, width)),
+                (
+                    internvl.tiles(Picture::still(height, width)),
+                    internvl.tokens(Picture::still(height, width))
+                ),
                 (tiles, tiles * 256),
                 "{height} × {width}"
             );
         }
-        assert_eq!(internvl.rows(internvl.grid(640, 480)), 1025);
+        assert_eq!(internvl.rows(internvl.grid(Picture::still(640, 480))), 1025);
     }
 
     #[test]
@@ -431,7 +411,7 @@ mod tests {
             [(448, 448, 5, 2928), (640, 480, 5, 2352), (1080, 1920, 5, 1948), (300, 1200, 4, 1890)]
         {
             assert_eq!(
-                (llava.tiles(height, width), llava.tokens(height, width)),
+                (llava.tiles(Picture::still(height, width)), llava.tokens(Picture::still(height, width))),
                 (tiles, tokens),
                 "{height} × {width}"
             );
@@ -442,8 +422,12 @@ mod tests {
     fn every_picture_of_gemma_3_is_as_many_tokens() {
         let gemma = tower("google/gemma-3-4b-it");
         for (height, width) in [(1, 1), (896, 896), (1080, 1920)] {
-            let grid = gemma.grid(height, width);
-            assert_eq!((grid.patches(), gemma.tokens(height, width)), (64 * 64, 256), "{height} × {width}");
+            let grid = gemma.grid(Picture::still(height, width));
+            assert_eq!(
+                (grid.patches(), gemma.tokens(Picture::still(height, width))),
+                (64 * 64, 256),
+                "{height} × {width}"
+            );
         }
     }
 
@@ -459,10 +443,11 @@ mod tests {
             (8000, 8000, 55, 55),
             (300, 500, 11, 18),
         ] {
-            let grid = mistral.grid(height, width);
+            let picture = Picture::still(height, width);
+            let grid = mistral.grid(picture);
             assert_eq!((grid.rows, grid.columns), (2 * rows, 2 * columns), "{height} × {width}");
             assert_eq!(
-                mistral.tokens(height, width) + mistral.around(grid),
+                mistral.tokens(picture) + mistral.around(picture),
                 rows * (columns + 1),
                 "{height} × {width}"
             );
@@ -481,10 +466,10 @@ mod tests {
             (8000, 8000, 16, 16),
             (10, 9000, 1, 280),
         ] {
-            let grid = gemma.grid(height, width);
+            let grid = gemma.grid(Picture::still(height, width));
             assert_eq!((grid.rows, grid.columns), (3 * rows, 3 * columns), "{height} × {width}");
             assert_eq!(
-                (gemma.tokens(height, width), gemma.lies(grid)),
+                (gemma.tokens(Picture::still(height, width)), gemma.lies(grid)),
                 (rows * columns, 2520),
                 "{height} × {width}"
             );
@@ -495,7 +480,7 @@ mod tests {
     fn windows_cover_every_patch_once() {
         let qwen = tower("Qwen/Qwen2.5-VL-7B-Instruct");
         for (height, width) in [(448, 448), (532, 700), (28, 28), (1080, 1920)] {
-            let grid = qwen.grid(height, width);
+            let grid = qwen.grid(Picture::still(height, width));
             for layer in [0, 7] {
                 let pieces = qwen.pieces(grid, 3, layer);
                 let patches: u64 = pieces.iter().map(|piece| piece.length * piece.count).sum();

@@ -54,6 +54,8 @@ pub enum Count {
     PicturesOrNone,
     /// Rows or columns of pixels.
     Pixels,
+    /// Frames of a video.
+    Frames,
     /// A stage of a pipeline, counted from 1, where none is a choice.
     StageOrNone,
 }
@@ -70,6 +72,7 @@ impl Count {
             | Count::Elements
             | Count::DatasetTokens
             | Count::Pixels
+            | Count::Frames
             | Count::Epochs => 1,
             Count::Texts => 2,
             Count::SequencesOrNone
@@ -102,6 +105,7 @@ impl Count {
             | Count::LayersOrNone
             | Count::PicturesOrNone
             | Count::Pixels
+            | Count::Frames
             | Count::StageOrNone => LARGEST,
             Count::Percent => 100,
             Count::Texts => MOST_TEXTS,
@@ -131,6 +135,7 @@ impl Count {
             | Count::LayersOrNone
             | Count::PicturesOrNone
             | Count::Pixels
+            | Count::Frames
             | Count::StageOrNone => Letters::Binary,
         }
     }

@@ -21,8 +21,8 @@ pub(crate) struct PictureTokens {
 impl PictureTokens {
     /// Of such pictures before that tower.
     pub fn of(vision: &Vision, pictures: Pictures) -> PictureTokens {
-        let Pictures { count, height, width, .. } = pictures;
-        let (each, around) = (vision.tokens(height, width), vision.around(vision.grid(height, width)));
+        let (count, picture) = (pictures.count, pictures.each());
+        let (each, around) = (vision.tokens(picture), vision.around(picture));
         let all = each.saturating_mul(count);
         PictureTokens { each, all, around, room: all.saturating_add(count.saturating_mul(around)) }
     }
@@ -54,7 +54,8 @@ impl Scenario {
 pub(super) fn note(scenario: &Scenario, architecture: &Architecture) -> Option<Issue> {
     let tokens = scenario.tokens_of_pictures(architecture)?;
     let message = format!(
-        "pictures in each sequence: {} × {} tokens = {} of its {}{}",
+        "{} in each sequence: {} × {} tokens = {} of its {}{}",
+        scenario.pictures.named(),
         grouped(scenario.pictures.count),
         grouped(tokens.each),
         grouped(tokens.all),

@@ -1,5 +1,7 @@
 //! What tasks work with beside the model and its training: answers, pictures, an evaluation, what stands before and after the steps.
 
+use crate::model::vision::Picture;
+
 use super::choices::{
     CacheKind, Evaluates, Merges, Pooling, Reference, Rollouts, Sampling, Saves, VisionTower,
 };
@@ -24,13 +26,26 @@ pub struct Pictures {
     pub height: u64,
     /// Columns of pixels.
     pub width: u64,
+    /// Frames of each, as they are sampled, where they are videos; 1 is a picture.
+    pub frames: u64,
     /// Whether the tower that looks at them is trained.
     pub tower: VisionTower,
 }
 
 impl Pictures {
     /// Text alone.
-    pub const NONE: Pictures = Pictures { count: 0, height: 448, width: 448, tower: VisionTower::Trained };
+    pub const NONE: Pictures =
+        Pictures { count: 0, height: 448, width: 448, frames: 1, tower: VisionTower::Trained };
+
+    /// What they are called.
+    pub(crate) fn named(self) -> &'static str {
+        if self.frames > 1 { "videos" } else { "pictures" }
+    }
+
+    /// One of them.
+    pub fn each(self) -> Picture {
+        Picture { height: self.height, width: self.width, frames: self.frames }
+    }
 }
 
 /// What a task beyond fine-tuning works with; read where it is not `Task::Sft`.

@@ -78,6 +78,7 @@ fn validate(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<Iss
         (Field::Pictures, "number of pictures", scenario.pictures.count, Count::PicturesOrNone),
         (Field::PictureHeight, "height of a picture", scenario.pictures.height, Count::Pixels),
         (Field::PictureWidth, "width of a picture", scenario.pictures.width, Count::Pixels),
+        (Field::Frames, "number of frames", scenario.pictures.frames, Count::Frames),
         (Field::Accumulation, "gradient accumulation", scenario.accumulation, Count::Passes),
         (Field::LoraRank, rank, scenario.lora.rank, Count::Rank),
         (Field::Gpus, "number of GPUs", cluster.gpus, Count::Gpus),

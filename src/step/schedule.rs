@@ -6,7 +6,7 @@ use super::machine::Machine;
 use super::ready::{Built, Ready};
 use crate::issue::{Field, Issue};
 use crate::job::{Act, Batch};
-use crate::scenario::{Lengths, Mask};
+use crate::scenario::{Lengths, Mask, Pictures};
 use crate::units::grouped;
 
 /// Iterations that the allocator is given at least: the first, in which the optimizer makes its state, one that finds what
@@ -170,7 +170,7 @@ fn too_deep(events: usize) -> Issue {
 }
 
 /// About how many events an iteration of one micro-batch has: those of the layers that are run on behalf of others, as
-/// often as there are others.
+/// often as there are others. A tower's layers all run by themselves, so that what pictures add is there once.
 fn events(ready: &Ready<'_>) -> Result<usize, Issue> {
     let machine = Machine::new(ready.device, Some(EVENTS_OF_FEW));
     let models = ready.load(&machine, Apart::Few)?;
@@ -185,7 +185,15 @@ fn events(ready: &Ready<'_>) -> Result<usize, Issue> {
     let first = ready.round.first().and_then(Act::batch);
     let _ = rounds.round(first.as_slice());
     // what the loop still holds is freed after the run
-    let events = machine.with(|state| state.events());
+    let count = || machine.with(|state| state.events());
+    let events = count();
+    let read_alone = match first.filter(|batch| batch.pictures.count > 0) {
+        None => events,
+        Some(batch) => {
+            let _ = rounds.round(&[Batch { pictures: Pictures::NONE, ..batch }]);
+            count() - events
+        }
+    };
     drop(rounds);
-    Ok(events.saturating_mul(others))
+    Ok(events.saturating_add(read_alone.saturating_mul(others - 1)))
 }

@@ -196,6 +196,10 @@ pub static PIXELS: Scale = Scale {
     many: "pixels",
 };
 
+/// Frames of a video; 1 is a picture.
+pub static FRAMES: Scale =
+    Scale { stops: &[1., 2., 4., 8., 16., 32., 64., 128., 256., 512., 768.], one: "", many: "", ..PIXELS };
+
 /// Rank of adapters.
 pub static RANK: Scale = Scale {
     stops: &[1., 2., 4., 8., 16., 32., 64., 128., 256., 512.],
@@ -306,7 +310,7 @@ fn limit(value: f64) -> String {
 mod tests {
     use super::*;
 
-    const ALL: [&Scale; 14] = [
+    const ALL: [&Scale; 15] = [
         &BATCH,
         &SEQUENCE,
         &PERCENT,
@@ -318,6 +322,7 @@ mod tests {
         &SEQUENCES_OR_NONE,
         &TEXTS,
         &PIXELS,
+        &FRAMES,
         &RANK,
         &BILLIONS,
         &CARD,

@@ -84,6 +84,7 @@ impl Draw {
                 self.of(&["0", "0", "0", "0", "0", "0", "0", "1", "2"])
             }
             ValueKind::Count(Count::Pixels) => self.of(&["56", "224", "333"]),
+            ValueKind::Count(Count::Frames) => self.of(&["1", "1", "2", "5", "16"]),
             ValueKind::Count(Count::StageOrNone) => self.of(&["0", "0", "1", "2"]),
             ValueKind::Switch => self.of(&["on", "off"]),
             ValueKind::Lengths => self.of(&["equal", "equal", "uniform", "400~300"]),

@@ -4,7 +4,7 @@ use super::parts::head_dim;
 use crate::model::blocks::Activation;
 use crate::model::config::Config;
 use crate::model::error::ModelError;
-use crate::model::vision::{Resizing, Vision, VisionCode};
+use crate::model::vision::{Resizing, Video, Vision, VisionCode};
 
 /// The dimensions that the towers share.
 pub(super) struct Look {
@@ -63,6 +63,7 @@ pub(super) fn siglip_vision(outer: &Config<'_>, vision: &Config<'_>, text: u64) 
         deep: Vec::new(),
         unseen: 0,
         resizing: Resizing::Square(side),
+        video: None,
         standardizes: false,
     })
 }
@@ -100,6 +101,7 @@ pub(super) fn clip_vision(
         deep: Vec::new(),
         unseen,
         resizing,
+        video: None,
         standardizes: false,
     })
 }
@@ -142,6 +144,7 @@ pub(super) fn pixtral_vision(outer: &Config<'_>, vision: &Config<'_>, text: u64)
         deep: Vec::new(),
         unseen: 0,
         resizing: Resizing::Longest(vision.side("image_size").ok()?),
+        video: None,
         standardizes: false,
     })
 }
@@ -178,9 +181,13 @@ pub(super) fn gemma4_vision(text: &Config<'_>, vision: &Config<'_>, width: u64) 
         deep: Vec::new(),
         unseen: 0,
         resizing: Resizing::Most(SOFT_TOKENS.checked_mul(merge.checked_mul(merge)?)?),
+        video: None,
         standardizes: vision.optional_flag("standardize").ok()? == Some(true),
     })
 }
+
+/// The fewest and the most pixels of all frames of a video of qwen3_vl and qwen3_5 (docs/pictures.md says how they are known).
+const VIDEO_PIXELS: (u64, u64) = (4_096, 25_165_824);
 
 /// What the towers of the Qwen family share; none where the config says less than a step needs.
 pub(super) fn qwen_vision(
@@ -212,6 +219,12 @@ pub(super) fn qwen_vision(
         | VisionCode::Mistral3 => Resizing::Between(256 * 256, 4096 * 4096),
     };
     let frames = vision.size("temporal_patch_size").ok()?;
+    let video = match code {
+        // what a model's folder says of pictures stands for its videos too where it has no video_preprocessor_config.json
+        // (video_processing_utils.py `get_video_processor_dict`): each frame is resized as a picture is
+        VisionCode::Qwen2 | VisionCode::Qwen2_5 => Video { merge: frames, pixels: None, timed: false },
+        _ => Video { merge: frames, pixels: Some(VIDEO_PIXELS), timed: true },
+    };
     let heads = vision.size("num_heads").ok()?;
     Some(Vision {
         code,
@@ -229,6 +242,7 @@ pub(super) fn qwen_vision(
         deep: Vec::new(),
         unseen: 0,
         resizing,
+        video: Some(video),
         standardizes: false,
     })
     .filter(|own| own.hidden.is_multiple_of(own.heads))

@@ -120,6 +120,7 @@ fn internvl_vision(outer: &Config<'_>, vision: &Config<'_>, (merge, text): (u64,
         deep: Vec::new(),
         unseen: 0,
         resizing: Resizing::Tiles { side, most: MOST_TILES },
+        video: None,
         standardizes: false,
     })
 }

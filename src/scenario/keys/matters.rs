@@ -144,6 +144,15 @@ pub(super) fn with_pictures(scenario: &Scenario) -> bool {
     with_eyes(scenario) && scenario.pictures.count > 0
 }
 
+/// The same where they may be videos.
+pub(super) fn with_videos(scenario: &Scenario) -> bool {
+    let videos = scenario
+        .model
+        .architecture()
+        .is_ok_and(|architecture| architecture.vision().is_some_and(|(_, vision)| vision.video.is_some()));
+    with_pictures(scenario) && videos
+}
+
 /// The same where pictures stay of the size that they have, or nearly: some processors resize all to one.
 pub(super) fn with_pictures_of_any_size(scenario: &Scenario) -> bool {
     let one_size = scenario.model.architecture().is_ok_and(|architecture| {

@@ -8,7 +8,7 @@ use crate::memory::Category;
 use crate::model::Architecture;
 use crate::model::blocks::{FeedForward, Mixer, Rotary};
 use crate::model::modeling::{Code, PositionIds, Router};
-use crate::model::vision::{Vision, VisionCode};
+use crate::model::vision::{Picture, Vision, VisionCode};
 use crate::scenario::WeightFormat;
 use crate::scenario::software::{ModelCode, Software};
 use crate::step::ops::four_bit::CODE_BOOK;
@@ -171,7 +171,7 @@ pub(super) fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
     }
     let is_clip = |vision: &Vision| matches!(vision.code, VisionCode::Llava | VisionCode::LlavaNext);
     if let Some((_, vision)) = architecture.vision().filter(|(_, vision)| is_clip(vision)) {
-        let rows = vision.rows(vision.grid(0, 0));
+        let rows = vision.rows(vision.grid(Picture::still(0, 0)));
         loader.state.persistent(rows.saturating_mul(8), Dtype::I64, 1, Category::Buffers, &POSITION_IDS);
     }
     if loader.modeling.code == Code::Bert {

@@ -52,11 +52,27 @@ pub(super) fn pictures(architecture: &Architecture, (member, batch): (&Member, B
         return Some(Issue::error(Field::Attention, message).with_fix("choose SDPA"));
     }
     let pictures = batch.pictures;
+    if pictures.frames > 1 {
+        let still = "set video frames to 1, and count the frames as pictures";
+        if vision.video.is_none() {
+            let message = format!("a step of {family} with videos is not modelled");
+            return Some(Issue::error(Field::Frames, message).with_fix(still));
+        }
+        if software.trainer == Trainer::Trl {
+            let message =
+                "trl's collator takes pictures alone, no videos (DataCollatorForVisionLanguageModeling)";
+            return Some(
+                Issue::error(Field::Frames, message)
+                    .with_fix("choose a loop of one's own, or set video frames to 1"),
+            );
+        }
+    }
     let tokens = PictureTokens::of(vision, pictures);
     let PictureTokens { each, all, room, .. } = tokens;
     if room > batch.length {
         let message = format!(
-            "pictures of {} × {} pixels are {} tokens, {} each{}: a sequence of {} has no room for them",
+            "{} of {} × {} pixels are {} tokens, {} each{}: a sequence of {} has no room for them",
+            pictures.named(),
             grouped(pictures.height),
             grouped(pictures.width),
             grouped(all),
@@ -64,8 +80,11 @@ pub(super) fn pictures(architecture: &Architecture, (member, batch): (&Member, B
             tokens.around_in_words(),
             grouped(batch.length)
         );
-        let fix =
-            format!("lengthen the sequence to {} or more, or take fewer or smaller pictures", grouped(room));
+        let fix = format!(
+            "lengthen the sequence to {} or more, or take fewer or smaller {}",
+            grouped(room),
+            pictures.named()
+        );
         return Some(Issue::error(Field::Sequence, message).with_fix(fix));
     }
     None

@@ -187,6 +187,7 @@ const fn scale(count: Count) -> &'static Scale {
         Count::Epochs => &scale::EPOCHS,
         Count::Cents => &scale::DOLLARS,
         Count::Pixels => &scale::PIXELS,
+        Count::Frames => &scale::FRAMES,
         Count::LayersOrNone | Count::PicturesOrNone | Count::StageOrNone | Count::PassesOrNone => {
             &scale::OR_NONE
         }

@@ -138,6 +138,9 @@ class Scenario(TypedDict, total=False):
     #: Columns of pixels of each picture as the processor is given it
     image_width: int
 
+    #: Frames of each, as they are sampled, where they are videos rather than pictures; 1 is a picture
+    video_frames: int
+
     #: Whether what looks at the pictures is trained
     vision_tower: Literal["trained", "frozen"]
 

@@ -4,6 +4,7 @@ use super::super::key::{Group, Key, Place, Value, ValueKind};
 use super::super::matters::{
     always, any, when_trained, with_answers, with_embeddings, with_eyes, with_generation, with_labels,
     with_pictures, with_pictures_of_any_size, with_policy, with_reference, with_rollouts, with_teacher,
+    with_videos,
 };
 use super::super::nearest::nearest;
 use super::super::values::{choice, count, set_count, set_lengths, set_teacher, write_teacher};
@@ -289,6 +290,18 @@ pub(super) const KEYS: &[Key] = &[
         value: count!(Pixels, pictures.width),
         matters: with_pictures_of_any_size,
         band: any,
+    },
+    Key {
+        link: "vf",
+        name: "video-frames",
+        label: "Video frames",
+        help: "Frames of each, as they are sampled, where they are videos rather than pictures; 1 is a picture",
+        field: Field::Frames,
+        group: Group::Batch,
+        place: Place::Front,
+        value: count!(Frames, pictures.frames),
+        matters: with_videos,
+        band: |scenario| if with_videos(scenario) && scenario.pictures.frames > 1 { "videos" } else { "" },
     },
     Key {
         link: "vt",

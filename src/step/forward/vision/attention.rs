@@ -18,6 +18,18 @@ pub(super) fn bare(name: &'static str, width: u64) -> NormLayer {
     NormLayer { name, width, kind: NormKind::RmsPower, weight: None, bias: None, heads: 1, kernel: None }
 }
 
+/// The most calls of a layer that are followed one by one; of more, those of one length are one.
+const MOST_CALLS: u64 = 64;
+
+/// A piece for each call of the kernel.
+fn apart(pieces: Vec<Pieces>) -> Vec<Pieces> {
+    if pieces.iter().map(|piece| piece.count).fold(0, u64::saturating_add) > MOST_CALLS {
+        return pieces;
+    }
+    let single = |piece: Pieces| (0..piece.count).map(move |_| Pieces { count: 1, ..piece });
+    pieces.into_iter().flat_map(single).collect()
+}
+
 impl<'a> Pass<'_, 'a> {
     /// `Qwen2_5_VLVisionAttention.forward`: a call of the kernel for each picture or window.
     pub(super) fn tower_attention(
@@ -82,7 +94,7 @@ impl<'a> Pass<'_, 'a> {
         }
         let heads = [&q, &k, &v].map(Tensor::heads_first);
         drop((q, k));
-        let pieces = vision.pieces(looked.grid, looked.count, number as u64);
+        let pieces = apart(vision.pieces(looked.grid, looked.count, number as u64));
         let numels: Vec<u64> = pieces
             .iter()
             .map(|piece| piece.length.saturating_mul(piece.count).saturating_mul(vision.hidden))

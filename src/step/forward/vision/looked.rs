@@ -9,9 +9,9 @@ use crate::step::forward::Model;
 #[derive(Clone, Copy)]
 pub(super) struct Looked<'v> {
     pub vision: &'v Vision,
-    /// The patches of each, or of each tile.
+    /// The patches of each, of each tile, or of each temporal patch of a video.
     pub grid: Grid,
-    /// How many the tower looks at: the tiles of all, where they are cut.
+    /// How many the tower looks at: the tiles of all, where they are cut, and each temporal patch of a video.
     pub count: u64,
     /// How many there are.
     pub pictures: u64,
@@ -64,13 +64,14 @@ impl Model<'_> {
     pub(super) fn looked(&self, batch: Batch) -> Option<Looked<'_>> {
         let vision = self.tower.as_ref()?.vision;
         let pictures = batch.pictures;
+        let picture = pictures.each();
         let all = pictures.count.saturating_mul(batch.sequences);
         (pictures.count > 0).then(|| Looked {
             vision,
-            grid: vision.grid(pictures.height, pictures.width),
-            count: all.saturating_mul(vision.tiles(pictures.height, pictures.width)),
+            grid: vision.grid(picture),
+            count: all.saturating_mul(vision.tiles(picture)).saturating_mul(vision.temporal_patches(picture)),
             pictures: all,
-            laid: vision.laid(pictures.height, pictures.width),
+            laid: vision.laid(picture),
         })
     }
 }
