@@ -168,6 +168,11 @@ const SAME_CARD: f64 = 0.04;
 /// from driver to driver (`data/gpus.csv`: of an RTX 4090 23.494 to 23.650 GiB).
 const NEAREST_CARD: f64 = 0.007;
 
+/// Whether a text is an out-of-memory message that is read.
+pub fn is_message(text: &str) -> bool {
+    text.parse::<Message>().is_ok()
+}
+
 /// Decodes a text beside a scenario.
 ///
 /// # Errors

@@ -53,6 +53,10 @@ pub fn repairs(scenario: &Scenario) -> Vec<Repair> {
         companions.any(collect);
     }
     found.extend(together);
+    found.retain(|repair| {
+        let memory = repair.scenario.gpu().map(|gpu| gpu.memory).unwrap_or_default();
+        repair.needed.0 <= memory.0.saturating_mul(FAR)
+    });
     // what the card only emulates comes last
     found.sort_by_key(|repair| repair.scenario.emulates_bfloat16());
     found
@@ -60,6 +64,9 @@ pub fn repairs(scenario: &Scenario) -> Vec<Repair> {
 
 /// A sequence that is lengthened has a multiple of so many tokens.
 const TOKENS: u64 = 256;
+
+/// What needs more than so many times its card's memory is nothing that anybody would run instead.
+const FAR: u64 = 8;
 
 /// No more inputs are changed together.
 const MOST_TOGETHER: usize = 4;
@@ -184,6 +191,18 @@ mod tests {
         let found = repairs(scenario);
         let emulated: Vec<bool> = found.iter().map(|repair| repair.scenario.emulates_bfloat16()).collect();
         assert!(!emulated[0] && emulated.is_sorted(), "{found:?}");
+    }
+
+    /// FSDP2 is not followed of it, and under DDP each of 64 GPUs would need 12,500 GiB.
+    #[test]
+    fn what_no_card_is_near_is_not_offered() {
+        let link = "m=deepseek-ai/DeepSeek-R1&method=full&gpu=h100-sxm-80gb&gpus=64&shard=fsdp2";
+        let scenario = &share::decode(link).scenarios[0];
+        for repair in repairs(scenario) {
+            let memory = repair.scenario.gpu().unwrap().memory;
+            assert!(repair.needed.0 / memory.0 <= FAR, "{:?}", repair.changes);
+        }
+        assert!(repaired(link).iter().all(|(label, _)| label != "Sharding"), "{:?}", repaired(link));
     }
 
     #[test]

@@ -4,7 +4,10 @@
 //! Capability >= 7.0".
 
 use super::software::Software;
-use super::{AttentionKernel, Compile, Field, Issue, LossKernel, Method, Optimizer, Scenario, Stack, Task};
+use super::{
+    AttentionKernel, Compile, Field, Issue, LossKernel, Method, Optimizer, Scenario, Stack, Task,
+    WeightFormat,
+};
 use crate::hardware::{ComputeCapability, Gpu, Vendor};
 
 /// The first cards that Triton compiles for.
@@ -70,9 +73,17 @@ pub(super) fn too_old(scenario: &Scenario) -> Option<Issue> {
     Some(Issue::warning(field, message).with_fix("choose what is PyTorch's own"))
 }
 
+/// Whether 4-bit weights run by Metal: bitsandbytes 0.50 has them there, and neither 8-bit nor paged optimizers
+/// (backends/mps/ops.py, backends/default/ops.py).
+fn runs_nf4_by_metal(scenario: &Scenario) -> bool {
+    let is_apples = scenario.gpu().is_ok_and(|gpu| gpu.vendor == Vendor::Apple);
+    let loads_by_it = matches!(scenario.stack, Stack::Transformers | Stack::Trl);
+    is_apples && loads_by_it && scenario.quantization.format == WeightFormat::Nf4
+}
+
 /// What of a run is written in CUDA or Triton, each by itself.
 pub(crate) const OF_CUDA: [fn(&Scenario) -> bool; 5] = [
-    |scenario| scenario.method == Method::Qlora,
+    |scenario| scenario.method == Method::Qlora && !runs_nf4_by_metal(scenario),
     |scenario| scenario.optimizer.is_of_bitsandbytes(),
     |scenario| scenario.attention == AttentionKernel::FlashAttn,
     |scenario| scenario.stack == Stack::Megatron,
@@ -135,9 +146,11 @@ mod tests {
             of(link).validate().iter().any(|issue| issue.message.contains("needs kernels of CUDA"))
         };
         let mac = of("m=meta-llama/Llama-3.1-8B&gpu=apple-m2-16gb");
-        assert!(told("gpu=apple-m2-16gb") && told("gpu=apple-m2-16gb&method=lora&o=adamw-8bit"));
+        assert!(told("gpu=apple-m2-16gb&wf=gptq") && told("gpu=apple-m2-16gb&method=lora&o=adamw-8bit"));
+        assert!(told("gpu=tpu-v5e") && told("gpu=apple-m2-16gb&st=torchtune"));
         assert!(
-            !told("gpu=apple-m2-16gb&method=lora")
+            !told("gpu=apple-m2-16gb")
+                && !told("gpu=apple-m2-16gb&method=lora")
                 && !told("gpu=rtx-4090")
                 && !told("gpu=apple-m2-16gb&task=generate")
         );

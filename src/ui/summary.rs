@@ -64,11 +64,11 @@ pub fn rollouts(scenario: &Scenario) -> &'static str {
     }
 }
 
-/// What came along with a change, where it makes a difference before and after: `With it came Precision: bf16 mixed`.
+/// What came along with a change, where it makes a difference before and after: `Also set: Precision: bf16 mixed`.
 pub fn came_along(before: &Scenario, after: &Scenario, followed: &[&'static Key]) -> Option<String> {
     let shown = followed.iter().filter(|key| key.matters(before) && key.matters(after));
     let words: Vec<_> = shown.map(|key| format!("{}: {}", key.label_for(after), key.words(after))).collect();
-    (!words.is_empty()).then(|| format!("With it came {}", words.join(", ")))
+    (!words.is_empty()).then(|| format!("Also set: {}", words.join(", ")))
 }
 
 /// The model without its organisation: `Llama-3.1-8B`.

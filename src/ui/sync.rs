@@ -30,6 +30,7 @@ struct Link {
     wanted: Option<(Vec<Scenario>, String)>,
     written: String,
     visit: usize,
+    view: View,
 }
 
 /// The address of the page.
@@ -56,16 +57,19 @@ impl Address {
         }
     }
 
-    /// Follows a change: a new visit gets a place of its own in the history, anything else is written a little later.
-    fn want(&self, scenarios: Vec<Scenario>, shown: String, visit: usize) {
-        let is_new = self.link.borrow().visit != visit;
+    /// Follows a change: a new visit or another view gets a place of its own in the history, anything else is written a little later.
+    fn want(&self, scenarios: Vec<Scenario>, shown: String, (visit, view): (usize, View)) {
+        let is_new = {
+            let link = self.link.borrow();
+            (link.visit, link.view) != (visit, view)
+        };
         if is_new {
             // What was seen before the act must be in the entry that back leads to.
             self.flush();
         }
         {
             let mut link = self.link.borrow_mut();
-            link.visit = visit;
+            (link.visit, link.view) = (visit, view);
             link.wanted = Some((scenarios, shown));
         }
         if is_new {
@@ -81,6 +85,7 @@ impl Address {
         self.later.cancel();
         let mut link = self.link.borrow_mut();
         link.wanted = None;
+        link.view = View::of(said);
         said.clone_into(&mut link.written);
     }
 }
@@ -109,7 +114,9 @@ pub fn follow_address(state: State, opened: &str) -> Address {
         }
     });
     let written = address.clone();
-    Effect::new(move || written.want(state.scenarios(), shown(state), state.visits.get()));
+    Effect::new(move || {
+        written.want(state.scenarios(), shown(state), (state.visits.get(), state.view.get()))
+    });
     let later = Later::default();
     Effect::new(move || {
         state.decimal.track();

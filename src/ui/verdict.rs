@@ -95,8 +95,11 @@ pub fn aside(
     };
     let share = Aside { on_phone: true, ..Aside::of(share) };
     let level = (verdict != Verdict::WouldNotRun).then(|| Level::of(fit));
-    // what would do is not known of a card that is not followed
-    let advice = |level: Level| if verdict == Verdict::NotFollowed { "" } else { level.advice() };
+    // what would do is not known of a card that is not followed, nor where it may get through
+    let advice = |level: Level| match verdict {
+        Verdict::NotFollowed | Verdict::Close => "",
+        _ => level.advice(),
+    };
     let level =
         level.map(|level| Aside { words: level.label().to_owned(), more: advice(level), on_phone: true });
     let note = scenario.gpu().ok().and_then(|gpu| gpu.note()).map(str::to_owned);
@@ -310,7 +313,12 @@ pub fn speed(scenario: &Scenario, memory: &Memory, verdict: Verdict) -> Option<F
     let pace = pace(scenario, memory).ok()?;
     let [amount, note] = export::tokens_per_second(pace.tokens_per_second());
     Some(Figure {
-        name: if scenario.cluster.is_many() { "Speed of all GPUs, roughly" } else { "Speed, roughly" },
+        name: match scenario.cluster.is_many() {
+            // who generates the answers takes time of its own
+            _ if scenario.asks_a_generator() => "Speed of training alone, roughly",
+            true => "Speed of all GPUs, roughly",
+            false => "Speed, roughly",
+        },
         amount,
         note,
         help: "Tokens per second from what the step computes and what such cards were measured to reach. The view Plan says what \

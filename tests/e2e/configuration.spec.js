@@ -84,3 +84,18 @@ test("what is dropped anywhere is recognised", async ({ headroom, page }) => {
   await expect.poll(() => headroom.link().get("gpus")).toBe("4");
   expect(headroom.link().get("r")).toBe("64");
 });
+
+test("an out-of-memory message among configurations is read as one", async ({ headroom, page }) => {
+  await headroom.open();
+  await page.getByRole("button", { name: "Read a training configuration" }).click();
+  const dialog = dialogOf(page);
+  const message =
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.32 GiB. GPU 0 has a total capacity of 10.00 GiB of which 2.25 GiB is free. " +
+    "Of the allocated memory 7.10 GiB is allocated by PyTorch, and 657.89 MiB is reserved by PyTorch but unallocated.";
+  await dialog.getByRole("textbox", { name: "A configuration, a script’s arguments, or a command" }).fill(message);
+  await dialog.getByRole("button", { name: "Read it" }).click();
+  await expect(dialog).toBeHidden();
+  await expect(page.locator("#oom-text")).toBeFocused();
+  await expect(page.locator("#oom-text")).toHaveValue(message);
+  await expect(page.getByRole("heading", { name: "Did it run out of memory? Paste the error" })).toBeVisible();
+});

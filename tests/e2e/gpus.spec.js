@@ -32,7 +32,7 @@ test("what comes with a change is said, and is undone with it", async ({ headroo
   await headroom.box("GPUs").fill("8");
   await headroom.box("GPUs").press("Enter");
   const told = page.locator(".toast");
-  await expect(told).toContainText("With it came Precision: bf16 mixed (fp32 weights)");
+  await expect(told).toContainText("Also set: Precision: bf16 mixed (fp32 weights)");
   await headroom.expectLink("gpus", "8");
   await told.getByRole("button", { name: "Undo" }).click();
   await expect(headroom.box("GPUs")).toHaveValue("1");

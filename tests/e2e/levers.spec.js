@@ -72,3 +72,14 @@ test("room that is left is offered for use", async ({ headroom, page }) => {
   await expect.poll(() => headroom.link().get("b")).not.toBeNull();
   await expect(headroom.verdict).toContainText("to spare");
 });
+
+test("where the loop does not fit, the libraries that do are named with what they need", async ({ headroom, page }) => {
+  await headroom.open("#v=1&gpu=rtx-3060-12gb");
+  await expect(headroom.verdict).toHaveAttribute("data-fit", "over");
+  const libraries = page.getByText("It fits as it is run by");
+  await expect(libraries).toBeVisible();
+  await libraries.getByRole("button", { name: /^trl 1\.16, / }).click();
+  await expect(headroom.verdict).toHaveAttribute("data-fit", "fits");
+  await headroom.expectLink("st", "trl");
+  await expect(libraries).toHaveCount(0);
+});

@@ -97,6 +97,19 @@ test.describe("from the Hub", () => {
     await expect(headroom.choice("Model")).toHaveValue("someone/tiny-llama-finetune");
   });
 
+  test("beside the missing answer of an unknown id stands the way to the Hub", async ({ headroom, page }) => {
+    await headroom.open("#v=1&m=someone/tiny");
+    await hub(page, json(TINY));
+    await expect(headroom.verdict).toContainText("No answer");
+    await page.getByRole("button", { name: "Look for someone/tiny on the Hub" }).click();
+    const dialog = dialogOf(headroom);
+    await expect(dialog.id).toHaveValue("someone/tiny");
+    await dialog.id.press("Enter");
+    await expect(headroom.choice("Model")).toHaveValue("someone/tiny");
+    await expect(headroom.verdict).not.toContainText("No answer");
+    await expect(page.getByRole("button", { name: "Look for someone/tiny on the Hub" })).toHaveCount(0);
+  });
+
   test("an unknown id in a link leads there, too", async ({ headroom, page }) => {
     await page.goto("?m=someone/tiny-llama-finetune");
     await expect(page.getByText("No model is called").first()).toBeVisible();

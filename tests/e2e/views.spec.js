@@ -172,3 +172,19 @@ for (const colorScheme of ["light", "dark"]) {
     });
   });
 }
+
+test("back leads to the view before, and takes no setting away", async ({ headroom, page }) => {
+  await headroom.open("#v=1&b=2");
+  const tab = (name) => page.getByRole("tab", { name });
+  await headroom.view("Timeline");
+  await headroom.expectLink("view", "timeline");
+  await headroom.view("Plan");
+  await headroom.expectLink("view", "plan");
+  await page.goBack();
+  await expect(tab("Timeline")).toHaveAttribute("aria-selected", "true");
+  await page.goBack();
+  await expect(tab("Fit")).toHaveAttribute("aria-selected", "true");
+  await headroom.expectLink("b", "2");
+  await page.goForward();
+  await expect(tab("Timeline")).toHaveAttribute("aria-selected", "true");
+});

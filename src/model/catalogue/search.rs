@@ -52,6 +52,7 @@ pub struct Found {
 /// assert_eq!(search("qwen/qwen2.5-7b")[0].id, "Qwen/Qwen2.5-7B");
 /// assert_eq!(search("qwen2.5-7b")[0].id, "Qwen/Qwen2.5-7B");
 /// assert_eq!(search("llama 3 8b")[0].id, "meta-llama/Meta-Llama-3-8B");
+/// assert_eq!(search("llama 3.1 8b instruct")[0].id, "meta-llama/Llama-3.1-8B-Instruct");
 /// assert_eq!(search("mistrl 7b")[0].entry.family, "Mistral");
 /// ```
 pub fn search(query: &str) -> Vec<Found> {

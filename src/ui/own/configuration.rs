@@ -7,12 +7,14 @@ use leptos::prelude::*;
 use super::file;
 use crate::import::{self, Understood};
 use crate::issue::{Field, Issue};
+use crate::oom;
 use crate::share::page::TOOK;
 use crate::ui::browser;
 use crate::ui::controls::{ChooseFile, Messages};
 use crate::ui::markup::capitalised;
 use crate::ui::recorded::Recorded;
 use crate::ui::state::State;
+use crate::ui::view::View;
 use crate::ui::way::Way;
 
 /// Puts what a text says in the active scenario, and shows what that was.
@@ -21,8 +23,14 @@ use crate::ui::way::Way;
 /// An [`Issue`] where the text is no configuration that is known; the scenario stays as it was.
 pub fn apply(state: State, text: &str) -> Result<(), Issue> {
     let base = untrack(|| state.current().scenario.get());
-    let understood =
-        import::read(text, &base).map_err(|error| Issue::error(Field::Link, error.to_string()))?;
+    let understood = match import::read(text, &base) {
+        Ok(understood) => understood,
+        Err(_) if oom::is_message(text) => {
+            show_message(state, text);
+            return Ok(());
+        }
+        Err(error) => return Err(Issue::error(Field::Link, error.to_string())),
+    };
     let told = format!("Read {}: {} applied", understood.format.label(), settings(understood.taken.len()));
     state.open(understood.scenario.clone(), &told);
     if let Some(took) = &understood.took {
@@ -33,6 +41,15 @@ pub fn apply(state: State, text: &str) -> Result<(), Issue> {
     state.own.read.set(Some(Arc::new(understood)));
     state.own.show(Some(Way::Configuration));
     Ok(())
+}
+
+/// Hands an out-of-memory message to where it is read.
+fn show_message(state: State, text: &str) {
+    state.own.problem.set(Vec::new());
+    state.own.open.set(false);
+    state.view.set(View::Fit);
+    state.pasted.set(text.to_owned());
+    request_animation_frame(|| browser::focus("oom-text"));
 }
 
 fn settings(count: usize) -> String {

@@ -31,18 +31,42 @@ pub fn accept_drops(state: State) {
     Effect::new(move || browser::on_drop(take));
 }
 
+/// The model of the active scenario that the catalogue does not have, as in a link: most likely an id of the Hub.
+pub fn unknown(state: State) -> Option<String> {
+    state.current().scenario.with(|scenario| match &scenario.model {
+        ModelChoice::Catalogue(id) if catalogue::find(id).is_none() => hub::id(id),
+        ModelChoice::Catalogue(_) | ModelChoice::Size(_) | ModelChoice::Custom(_) => None,
+    })
+}
+
+/// The way to a model that the Hub may have; nothing where the catalogue has it.
+#[component]
+pub fn OfHub() -> impl IntoView {
+    let state = State::of_page();
+    let id = Memo::new(move |_| unknown(state));
+    move || {
+        id.get().map(|id| {
+            let words = format!("Look for {id} on the Hub");
+            view! {
+                <button
+                    type="button"
+                    class="lever"
+                    aria-haspopup="dialog"
+                    on:click=move |_| state.own.show_id(&id)
+                >
+                    <b>{words}</b>
+                    <small>"its config.json, once you say so"</small>
+                </button>
+            }
+        })
+    }
+}
+
 /// The way into the dialog, and the dialog.
 #[component]
 pub fn OwnModel() -> impl IntoView {
     let state = State::of_page();
-    // An id that the catalogue does not have, as in a link, is most likely one of the Hub.
-    let unknown = move || {
-        state.current().scenario.with(|scenario| match &scenario.model {
-            ModelChoice::Catalogue(id) if catalogue::find(id).is_none() => hub::id(id),
-            ModelChoice::Catalogue(_) | ModelChoice::Size(_) | ModelChoice::Custom(_) => None,
-        })
-    };
-    let show = move |_| match untrack(unknown) {
+    let show = move |_| match untrack(|| unknown(state)) {
         Some(id) => state.own.show_id(&id),
         None => state.own.show(None),
     };

@@ -123,11 +123,14 @@ pub fn Curves() -> impl IntoView {
             )
         })
     };
-    let own = move || points().get(state.active.get()).cloned().unwrap_or_default();
     let size = move || state.current().scenario.with(|scenario| scenario.lora.tuner.size_word());
     let told = move || {
         summed_up(found.busy, found.stopped, &found.looking("Looking at every value"), || {
-            stops.with(|stops| gist((axis.get(), size()), stops, &own(), state.unit()))
+            let of = |(position, points): (usize, &Vec<Point>)| {
+                let gist = stops.with(|stops| gist((axis.get(), size()), stops, points, state.unit()));
+                if state.alone() { gist } else { format!("{}: {gist}", letter(position)) }
+            };
+            points().iter().enumerate().map(of).collect::<Vec<_>>().join(" ")
         })
     };
     let stop_at = move |event: &PointerEvent| {

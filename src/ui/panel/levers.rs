@@ -15,6 +15,7 @@ use crate::ui::behind::Behind;
 use crate::ui::browser::{self, Later};
 use crate::ui::controls::{Cell, Row, Table, columns};
 use crate::ui::format::Unit;
+use crate::ui::own::{self, OfHub};
 use crate::ui::search;
 use crate::ui::state::{Known, State};
 use crate::ui::view::View;
@@ -44,10 +45,12 @@ pub fn Levers() -> impl IntoView {
         true => state.current().scenario.with(repairs),
         false => Vec::new(),
     });
-    let silent = move || unanswered.get() && repaired.with(Vec::is_empty);
+    let of_hub = Memo::new(move |_| own::unknown(state).is_some());
+    let silent = move || unanswered.get() && repaired.with(Vec::is_empty) && !of_hub.get();
     // what would make an earlier scenario fit that did fit is no help
     let changes = move || state.levers.get().filter(|known| !known.1.verdict.holds());
     let title = move || match (unanswered.get(), fits.get()) {
+        (true, _) if of_hub.get() => "A model that is not in the catalogue".to_owned(),
         (true, _) => "What would run instead".to_owned(),
         (false, true) => "What the room is good for".to_owned(),
         (false, false) => {
@@ -65,10 +68,17 @@ pub fn Levers() -> impl IntoView {
             view! { <p class="remark">{words}</p> }.into_any()
         })
     };
+    let libraries = move || {
+        changes().filter(|_| !unanswered.get() && !fits.get()).and_then(|known| of_libraries(state, &known.1))
+    };
     view! {
         <section class="panel levers" aria-labelledby="levers-title" aria-busy=busy hidden=silent>
             <h2 id="levers-title" tabindex="-1">{title}</h2>
-            <div class="lever-buttons">{buttons}</div>
+            <div class="lever-buttons">
+                <OfHub />
+                {buttons}
+            </div>
+            {libraries}
             <button
                 type="button"
                 class="explain"
@@ -227,11 +237,38 @@ fn cheapest(single: &[Lever]) -> Vec<&Lever> {
     let mut offered: Vec<&Lever> =
         single.iter().filter(|lever| !any_holds || lever.holds() || is_free(lever)).collect();
     match any_holds {
-        true => offered.sort_by_key(|lever| (is_of_library(lever), lever.cost)),
+        true => offered.sort_by_key(|lever| (!lever.holds(), is_of_library(lever), lever.cost)),
         false => offered.sort_by_key(|lever| (!is_free(lever), lever.needed)),
     }
     offered.truncate(BUTTONS);
     offered
+}
+
+/// The other libraries with which it fits, as each is usually run, in one line: what somebody runs it by is often none of their questions.
+fn of_libraries(state: State, found: &Found) -> Option<impl IntoView + use<>> {
+    let offered = cheapest(&found.single);
+    let is_left = |lever: &&Lever| is_of_library(lever) && lever.holds() && !offered.contains(lever);
+    let mut libraries: Vec<&Lever> = found.single.iter().filter(is_left).collect();
+    libraries.sort_by_key(|lever| lever.needed);
+    let unit = state.unit();
+    let button = |lever: &Lever| {
+        let told = lever.changes.first().map(|change| change.to.clone()).unwrap_or_default();
+        let words = format!("{told}, {}", unit.amount(lever.needed));
+        let scenario = lever.scenario.clone();
+        let take = move |_| state.open((*scenario).clone(), &told);
+        view! {
+            <button type="button" class="explain" on:click=take>
+                {words}
+            </button>
+        }
+    };
+    (!libraries.is_empty()).then(|| {
+        view! {
+            <p class="remark libraries">
+                "It fits as it is run by " {libraries.into_iter().map(button).collect::<Vec<_>>()}
+            </p>
+        }
+    })
 }
 
 /// Whether it is another library, with what comes with it.

@@ -76,7 +76,9 @@ pub fn Cards() -> impl IntoView {
     let cheapest = move || {
         let scenario = scenario();
         fitting.with(|rows| {
-            cheapest_run(rows).map(|(card, offer)| export::cheapest_run(&scenario, card, &offer))
+            let so_far = if found.busy.get() { "Of the cards so far: " } else { "" };
+            cheapest_run(rows)
+                .map(|(card, offer)| format!("{so_far}{}", export::cheapest_run(&scenario, card, &offer)))
         })
     };
     let told = move || {
@@ -103,16 +105,16 @@ pub fn Cards() -> impl IntoView {
             />
             <p class="remark">
                 {move || scenario().cluster.is_many().then_some("How many of each card it takes is asked anew, whatever number the scenario has. ")}
-                "The settings as above, on each card alone, or on the fewest that hold them together, up to eight or in whole machines of eight, 64 at most: what each of those needs. Several \
-                 have the engine of the training library of which the fewest are enough, and where that takes no fewer the one that it usually has, FSDP2 before others, which keeps float32 weights in shards where the precision is not chosen. Methods other than the scenario’s own have the precision and \
-                 optimizer that the training library is usually run with. Prices are those on demand of the cheapest machine \
-                 with such a card, for an hour of the whole machine, on the day that is named."
+                "What each card needs with the settings as above: alone, or as the fewest that hold the run together, up to eight or whole \
+                 machines of eight, 64 at most. Several run under the engine with which the fewest are enough; FSDP2 then keeps float32 \
+                 shards, unless you chose a precision. Other methods than the scenario’s have the precision and optimizer that its \
+                 training library usually runs them with. Prices are on demand, of the cheapest machine with such a card, for an hour of the whole machine, on the day that is named."
             </p>
             <h3>"On which rented card, how long, for how much?"</h3>
             <p class="remark">
                 {cheapest}
-                " What the settings as above take for the data set and its epochs, which the view Plan asks for under Time; the price is that of the whole machine, of which all \
-                 cards train where they hold the run, each with a micro-batch of its own, so that a step has as many times its sequences. The range is the time’s, whose figures rest on measured runs."
+                " For the data set and its epochs under “How long?” on this page. The price is that of the whole machine: all of its cards train, \
+                 each with a micro-batch of its own, so that a step has as many times the sequences. The range is the time’s, which rests on measured runs."
             </p>
             <Table
                 caption="Machines to rent with the cards that hold it"

@@ -49,6 +49,9 @@ pub fn OutOfMemory() -> impl IntoView {
             last.replace(text.clone());
         }
         looks.set(!text.trim().is_empty());
+        if !text.is_empty() {
+            open.set(true);
+        }
         if text.trim().is_empty() {
             return;
         }
@@ -79,7 +82,7 @@ pub fn OutOfMemory() -> impl IntoView {
     let busy = move || looks.get().to_string();
     view! {
         <section class="panel oom pasting" aria-labelledby="oom-title">
-            <details open=open.get_untracked()>
+            <details prop:open=move || open.get()>
                 <summary>
                     <h2 id="oom-title">"Did it run out of memory? Paste the error"</h2>
                 </summary>

@@ -179,7 +179,7 @@ pub(super) const KEYS: &[Key] = &[
         help: "Who generates the answers that the model learns from: vLLM, elsewhere or with a share of the card, or the training itself by transformers",
         field: Field::Rollouts,
         group: Group::Training,
-        place: Place::Front,
+        place: Place::Surface,
         value: choice!(Rollouts, answers.rollouts),
         matters: with_rollouts,
         band: |scenario| if scenario.generates_itself() { "generated" } else { "" },
