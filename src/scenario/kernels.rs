@@ -81,6 +81,34 @@ fn runs_nf4_by_metal(scenario: &Scenario) -> bool {
     is_apples && loads_by_it && scenario.quantization.format == WeightFormat::Nf4
 }
 
+/// That trl's fused head stops in its first backward pass: it adds products of bfloat16 to float32 (trl 1.16, kernels/chunked_logprob.py
+/// `_addmm_fp32`), which PyTorch has from compute capability 8.0 alone (torch 2.11, aten/src/ATen/cuda/CUDABlas.cpp): it was run.
+pub(super) fn adds_bfloat16_to_float(scenario: &Scenario) -> Option<Issue> {
+    let fused = match scenario.task {
+        Task::Sft | Task::Dpo | Task::Kto | Task::Grpo | Task::Rloo | Task::Distil => true,
+        Task::Classify
+        | Task::Embed
+        | Task::Reward
+        | Task::Orpo
+        | Task::Cpo
+        | Task::Simpo
+        | Task::Ppo
+        | Task::Generate => false,
+    };
+    let stops = fused
+        && scenario.stack == Stack::Trl
+        && scenario.savings.loss == LossKernel::Standard
+        && scenario.emulates_bfloat16();
+    let message = "trl's fused head adds products of bfloat16 to float32: PyTorch stops in the first step on a card that does not compute in \
+                   bfloat16 itself (\"gemm input type at::BFloat16 and output type float is only supported for CUDA devices with compute \
+                   capability 8.0 or higher\")";
+    let fix = match scenario.method {
+        Method::Qlora => "choose another training library, or LoRA over 16-bit weights in fp16 mixed",
+        Method::Full | Method::Lora => "choose fp16 mixed",
+    };
+    stops.then(|| Issue::warning(Field::Precision, message).with_fix(fix))
+}
+
 /// What of a run is written in CUDA or Triton, each by itself.
 pub(crate) const OF_CUDA: [fn(&Scenario) -> bool; 5] = [
     |scenario| scenario.method == Method::Qlora && !runs_nf4_by_metal(scenario),
@@ -122,6 +150,24 @@ mod tests {
         assert!(!levers.single.is_empty());
         for lever in levers.single.iter().chain(&levers.together) {
             assert_eq!(lever.scenario.asks_for_triton(), None, "{:?}", lever.changes);
+        }
+    }
+
+    #[test]
+    fn trls_fused_head_stops_in_bfloat16_on_turing() {
+        let of = |link: &str| share::decode(link).scenarios.remove(0);
+        for task in ["sft", "dpo", "kto", "grpo", "rloo"] {
+            for method in ["full", "lora", "qlora"] {
+                let link = |precision| format!("gpu=t4&st=trl&task={task}&method={method}&p={precision}");
+                let stop = of(&link("amp-bf16")).stop().expect(task);
+                assert!(stop.message.contains("gemm input type at::BFloat16"), "{stop}");
+                // what it is told to choose instead runs
+                assert_eq!(of(&link("amp-fp16")).stops(), method == "qlora", "{task} {method}");
+                assert!(!of(&link("amp-bf16").replace("t4", "a10")).stops(), "{task} {method}");
+            }
+        }
+        for runs in ["task=reward", "task=orpo", "loss=full", "st=transformers", "gpu=rx-7900-xtx"] {
+            assert!(!of(&format!("gpu=t4&st=trl&method=lora&p=amp-bf16&{runs}")).stops(), "{runs}");
         }
     }
 

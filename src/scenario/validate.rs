@@ -39,6 +39,7 @@ impl Scenario {
             .or_else(|| scaled_bfloat16(self))
             .or_else(|| half_under_unsloth(self))
             .or_else(|| kernels::too_old(self))
+            .or_else(|| kernels::adds_bfloat16_to_float(self))
             .or_else(|| {
                 let architecture = self.architecture().ok()?;
                 let positions = lacks_positions(&architecture, self)
@@ -141,6 +142,7 @@ fn validate(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<Iss
     issues.extend(without_answer(scenario));
     issues.extend(scaled_bfloat16(scenario));
     issues.extend(kernels::too_old(scenario));
+    issues.extend(kernels::adds_bfloat16_to_float(scenario));
     issues.extend(kernels::without_kernels(scenario));
     issues.extend(of_another_task(scenario));
     colocated::issues(scenario, architecture, &mut issues);
@@ -258,9 +260,8 @@ fn scaled_bfloat16(scenario: &Scenario) -> Option<Issue> {
                    first step (\"_amp_foreach_non_finite_check_and_unscale_cuda\" not implemented for 'BFloat16')";
     let fix = match scenario.has_bfloat16() {
         true => "choose bf16 mixed",
-        false => {
-            "choose another training library, LoRA over 16-bit weights, or bf16 mixed, which this card emulates"
-        }
+        // in bfloat16 the head of most of them stops there
+        false => "choose another training library, or LoRA over 16-bit weights",
     };
     stops.then(|| Issue::warning(Field::Precision, message).with_fix(fix))
 }

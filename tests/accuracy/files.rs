@@ -174,6 +174,9 @@ pub static DRAWN_RANKS: File = File::of("drawn-ranks");
 /// trl's trainers over such architectures, drawn by the same.
 pub static DRAWN_TRL: File = File::of("drawn-trl");
 
+/// Families that had few rows, of sizes drawn at random: in a loop, by trl's trainers and on one rank of many. Seven rows showed what was mended.
+pub static DRAWN_FAMILIES: File = File::of("drawn-families");
+
 /// Preferences from all logits: trl's trainers up to 1.14, the same with axolotl's kernels, and LLaMA-Factory's. Rows that the code was written beside,
 /// then `-held-`.
 pub static PREFERENCE_LOGITS: File = File::of("preference-logits");
@@ -283,7 +286,7 @@ pub static MEGATRON_LM: File = File::of("megatron-lm");
 pub static PUBLISHED: File = File::of("published");
 
 /// All of them, in the order of `data/measured.tsv`.
-pub static FILES: [&File; 54] = [
+pub static FILES: [&File; 55] = [
     &NULL_DEVICE,
     &FAMILIES,
     &STACKS,
@@ -308,6 +311,7 @@ pub static FILES: [&File; 54] = [
     &DRAWN,
     &DRAWN_RANKS,
     &DRAWN_TRL,
+    &DRAWN_FAMILIES,
     &MULTI,
     &RANKS,
     &TENSORS,

@@ -113,13 +113,19 @@ impl<'a> Pass<'_, 'a> {
                 };
                 let _weights = mixed.weights;
                 mixed.output = mixed.output.normed(&layer.norm(attention_post));
-                let sum = hidden.add(&mixed.output);
+                let sum = {
+                    let scaled = self.branch(&mixed.output);
+                    hidden.add(&scaled)
+                };
                 drop(mixed.output);
                 let normed = sum.normed(&layer.norm(mlp));
                 let mut fed = self.feed_forward(layer, &normed);
                 drop(normed);
                 fed = fed.normed(&layer.norm(mlp_post));
-                let output = sum.add(&fed);
+                let output = {
+                    let scaled = self.branch(&fed);
+                    sum.add(&scaled)
+                };
                 drop(fed);
                 drop(sum);
                 output
@@ -172,10 +178,10 @@ impl<'a> Pass<'_, 'a> {
 
     /// `hidden = mlp(normed)`, `hidden = residual + hidden`.
     fn fed_residual(&self, layer: &BoundLayer<'a>, normed: Tensor<'a>, residual: Tensor<'a>) -> Tensor<'a> {
-        let fed = match self.modeling.code {
+        let (fed, _chosen) = match self.modeling.code {
             Code::Opt => {
                 let fed = self.mlp_in_place(layer, normed);
-                fed.dropout(self.residual_dropout(layer))
+                (fed.dropout(self.residual_dropout(layer)), None)
             }
             Code::Llama
             | Code::StableLm
@@ -198,9 +204,10 @@ impl<'a> Pass<'_, 'a> {
             | Code::Bert
             | Code::Qwen => {
                 let fed = self.feed_forward(layer, &normed);
+                let (fed, chosen) = self.with_shared(layer, fed, &normed);
                 let fed = fed.dropout(self.residual_dropout(layer));
                 drop(normed);
-                fed
+                (fed, chosen)
             }
         };
         let output = {
@@ -212,7 +219,7 @@ impl<'a> Pass<'_, 'a> {
         output
     }
 
-    /// What is added to the residual: granite multiplies it first.
+    /// What is added to the residual: granite and hyperclovax multiply it first.
     fn branch(&self, output: &Tensor<'a>) -> Tensor<'a> {
         if self.modeling.scales_branches { output.scale() } else { output.clone() }
     }

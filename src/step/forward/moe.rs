@@ -6,7 +6,7 @@
 use super::router::Routed;
 use super::{BoundLayer, Pass};
 use crate::dtype::Dtype;
-use crate::model::blocks::{Linear, Moe};
+use crate::model::blocks::{FeedForward, Linear, Moe};
 use crate::model::modeling::Router;
 use crate::step::ops::experts::{Delta, Expert};
 use crate::step::ops::linear::Weight;
@@ -58,7 +58,8 @@ impl<'a> Pass<'_, 'a> {
         if let Some([_, up]) = &moe.latent {
             chosen = chosen.through(&layer.linear(up));
         }
-        if let (Some(shared), false) = (&moe.shared, first) {
+        let within = !first && !self.modeling.router.shared_beside();
+        if let (Some(shared), true) = (&moe.shared, within) {
             // models/deepseek_v3: the shared experts are given the states as they came
             let chosen = chosen.unflattened();
             let sum = chosen.add(&self.mlp(layer, shared, whole));
@@ -84,6 +85,22 @@ impl<'a> Pass<'_, 'a> {
         drop(weights);
         drop(indices);
         output.unflattened()
+    }
+
+    /// `moe_hidden_states + self.shared_mlp(hidden_states)` where the layer adds them; with what the layer's variable holds to its end.
+    pub(super) fn with_shared(
+        &self,
+        layer: &BoundLayer<'a>,
+        chosen: Tensor<'a>,
+        x: &Tensor<'a>,
+    ) -> (Tensor<'a>, Option<Tensor<'a>>) {
+        let FeedForward::Moe(moe) = &layer.block.ffn else { return (chosen, None) };
+        let Some(shared) = moe.shared.as_ref().filter(|_| self.modeling.router.shared_beside()) else {
+            return (chosen, None);
+        };
+        let sum =
+            self.machine.within("mlp", &roles::FEED_FORWARD, || chosen.add(&self.mlp(layer, shared, x)));
+        (sum, Some(chosen))
     }
 
     /// `F.linear(hidden_states, self.weight)`, in float32 where that is asked for, the weight adapted where LoRA's targets

@@ -18,7 +18,12 @@ static BOOL: What = What::step("bool", "as yes and no, one byte each");
 impl Router {
     /// Whether the shared experts run before the router.
     pub(in crate::step) fn shared_first(self) -> bool {
-        !matches!(self, Router::Groups | Router::SoftGroups)
+        !matches!(self, Router::Groups | Router::SoftGroups | Router::BestFirst)
+    }
+
+    /// Whether the layer, not the block of experts, adds what the shared ones make (models/granitemoeshared).
+    pub(in crate::step) fn shared_beside(self) -> bool {
+        self == Router::BestFirst
     }
 }
 

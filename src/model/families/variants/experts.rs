@@ -177,7 +177,6 @@ pub fn of(model_type: &str) -> Option<Variant> {
         "mistral4" => DEEPSEEK_V3,
         "solar_open" => Variant {
             output_bias: When::Never,
-            rotation: Rotation::Partial(1.0),
             experts: Some(Experts { layers: Sparse::All, ..DEEPSEEK_EXPERTS }),
             layout: EXPERTS_FIRST,
             ..PLAIN
