@@ -69,6 +69,7 @@ pub enum Field {
     Gpu,
     Gpus,
     Sharding,
+    ShardsAlone,
     BucketViews,
     Reshards,
     ReshardsRoot,

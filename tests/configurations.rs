@@ -407,28 +407,26 @@ fn checkpoints_are_said_by_the_trainer_and_what_they_gather_by_the_launcher() {
     assert!(!file.text.contains("save_strategy"), "{}", file.text);
 }
 
-/// accelerate's file has no line for them: it would run plain FSDP2, which takes another memory.
+/// Copies of shards are a mesh of accelerate's, in its own file and in the call of trl's trainers; read back they are what was written.
 #[test]
-fn accelerate_refuses_what_it_has_no_line_for() {
-    for (key, value) in [("replicas", "2")] {
-        let key = Key::find(key).expect("a key");
-        let mut refused = 0;
-        for length in [16, 512, 4096] {
-            let link =
-                format!("m=meta-llama/Llama-3.1-8B&method=full&p=amp-bf16&gpus=8&shard=fsdp2&s={length}");
-            let plain = share::decode(&link).scenarios.remove(0);
-            assert!(configuration(&plain, Configuration::Accelerate).is_ok(), "{length}");
-            let mut other = plain.clone();
-            key.read(&mut other, value).expect("a value of it");
-            if estimate(&other).memory == estimate(&plain).memory {
-                continue;
-            }
-            let issue = configuration(&other, Configuration::Accelerate).expect_err(key.name);
-            assert!(issue.message.contains(key.label) && issue.fix.is_some(), "{issue}");
-            refused += 1;
-        }
-        assert!(refused > 0, "{} makes a difference", key.name);
+fn replicas_of_shards_are_written_and_read_back() {
+    let link = "m=meta-llama/Llama-3.1-8B&method=full&p=amp-bf16&st=trl&mask=ones&gpus=16&shard=fsdp2&s=512&replicas=4";
+    let scenario = share::decode(link).scenarios.remove(0);
+    let plain = share::decode(&link.replace("&replicas=4", "")).scenarios.remove(0);
+    let launcher = configuration(&scenario, Configuration::Accelerate).expect("it is written");
+    let script = headroom::export::script(&scenario).expect("it is written");
+    let call = "parallelism_config=ParallelismConfig(dp_replicate_size=4, dp_shard_size=4)";
+    assert!(launcher.text.contains("  parallelism_config_dp_shard_size: 4\n"), "{}", launcher.text);
+    assert!(
+        script.contains("from accelerate import ParallelismConfig\n") && script.contains(call),
+        "{script}"
+    );
+    for text in [launcher.text, script] {
+        let read = import::read(&without_comments(&text), &plain).expect("it is read");
+        assert_eq!((read.scenario.cluster, read.left), (scenario.cluster, Vec::new()), "{text}");
     }
+    let without = headroom::export::script(&plain).expect("it is written");
+    assert!(!without.contains("ParallelismConfig"), "{without}");
 }
 
 /// accelerate's file launches train.py: where none is written of a task, or nothing is trained, neither is it.

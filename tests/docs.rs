@@ -21,7 +21,7 @@ fn the_readme_counts_the_catalogue() {
     let answered = |method: &Method| {
         let answers = |id: &str| {
             let model = ModelChoice::Catalogue(id.to_owned());
-            estimate(&Scenario { model, method: method.clone(), ..Scenario::default() }).memory.is_some()
+            estimate(&Scenario { model, method: *method, ..Scenario::default() }).memory.is_some()
         };
         entries.iter().filter(|entry| answers(entry.id)).count()
     };

@@ -232,14 +232,15 @@ fn savings() -> impl Strategy<Value = Savings> {
 fn clusters() -> impl Strategy<Value = Cluster> {
     let own = (1u64..=1 << 24, select(Sharding::ALL), any::<bool>(), select(ReduceDtype::ALL));
     let units = (select(ShardedLayers::ALL), select(WrappedBy::ALL));
-    let more = (any::<[bool; 2]>(), units, 1u64..=1 << 24, select(CpuOffload::ALL));
+    let more = (any::<[bool; 3]>(), units, 1u64..=1 << 24, select(CpuOffload::ALL));
     (own, more, deepspeed(), layouts()).prop_map(
         |((gpus, sharding, reshards, reduce), (switches, units, replicas, cpu), deepspeed, layout)| {
-            let [bucket_views, reshards_root] = switches;
+            let [shards_alone, bucket_views, reshards_root] = switches;
             let (sharded, wrapped_by) = units;
             Cluster {
                 gpus,
                 sharding,
+                shards_alone,
                 bucket_views,
                 reshards,
                 reshards_root,

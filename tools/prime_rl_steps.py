@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """Measures rank 0 of a job of prime-rl's trainers over the null device: prime_rl_steps.py CASE.json
 
-CASE.json is {"config": a config.json, "world": 8, "seq": 16384, "type": "sft" | "rl", "compile": false, "steps": 3}. Prints for each step what the rank
-had allocated and reserved at most, in bytes, as its loop reads them (the peak is forgotten before every step).
+CASE.json is {"config": a config.json, "world": 8, "seq": 16384, "type": "sft" | "rl", "compile": false, "steps": 3}, or of reinforcement with "lora":
+{"rank": 16, "slots": 4} beside frozen weights: then nothing steps and gradients stay, as its benchmarks, whose data are fake, make no run ready. Prints for
+each step what the rank had allocated and reserved at most, in bytes, as its loop reads them (the peak is forgotten before every step).
 
 PRIME_RL names a checkout of PrimeIntellect-ai/prime-rl@d8f290ef0, FLASH_ATTN one of flash-attn 2.8; on PYTHONPATH are this folder (flash_attn_2_cuda.py)
 and einops; LD_PRELOAD, NULLCUDA_CC and the rest are as tools/null_device/README.md has them, PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True as its
 benchmarks have it. The head is its own file (trainer/models/layers/lm_head.py); what stands here is what its `setup_model`, `setup_fsdp` and loops do of
-dense models whose weights are all trained, two micro-batches a step. Values that are read off the device are answered as data would: the gradient of the
-entropies is zero, labels are in every chunk, positions count up from zero.
+dense models, two micro-batches a step; adapters are its own file, too (trainer/models/layers/lora/multi_linear.py). Values that are read off the device are
+answered as data would: the gradient of the entropies is zero, labels are in every chunk, positions count up from zero, all tokens are the first slot's.
 """
 import json
 import logging
@@ -30,6 +31,38 @@ def own_head():
     module = types.ModuleType("lm_head")
     exec(compile(text.replace("if torch.any(mask):", "if torch.any(mask) is not None:"), path, "exec"), module.__dict__)
     return module
+
+
+def adapt(model, case):
+    """`apply_lora_to_model`: each linear layer of every block has an adapter in every slot, and all else is frozen."""
+    import torch
+    folder = os.path.join(os.environ["PRIME_RL"], "src/prime_rl/trainer/models/layers/lora")
+    slots, tokens, base = case["lora"]["slots"], case["seq"], types.ModuleType("base")
+    with open(os.path.join(folder, "base.py"), encoding="utf-8") as file:
+        exec(compile(file.read(), "base.py", "exec"), base.__dict__)
+    for name in ("prime_rl.trainer", "prime_rl.trainer.models", "prime_rl.trainer.models.layers", "prime_rl.trainer.models.layers.lora"):
+        sys.modules[name] = types.ModuleType(name)
+    sys.modules["prime_rl.trainer.models.layers.lora.base"] = base
+    base.set_lora_num_tokens(torch.zeros(slots, dtype=torch.int32, device="cuda"), reset_reference=True)
+    base.set_multilora_scaling(torch.ones(slots, dtype=torch.bfloat16, device="cuda"), reset_reference=True)
+    with open(os.path.join(folder, "multi_linear.py"), encoding="utf-8") as file:
+        text = file.read()
+    for read, answered in (
+            ("assert offsets[-1] == x.shape[0]", "assert (offsets[-1] == x.shape[0]) is not None"),
+            ("self._scaling_factors, self._lora_num_tokens)", "self._scaling_factors, self._lora_num_tokens, output_size=x.shape[0])"),
+            ("_run_lora_for_loop(lora_x, combined_lora_A, combined_lora_B, offsets)",
+             "_run_lora_for_loop(lora_x, combined_lora_A, combined_lora_B, torch.full((self.n_adapters,), %d))" % tokens)):
+        assert read in text
+        text = text.replace(read, answered)
+    own = types.ModuleType("multi_linear")
+    exec(compile(text, "multi_linear.py", "exec"), own.__dict__)
+    for parameter in model.parameters():
+        parameter.requires_grad = False
+    for block in model.model.layers:
+        for name, module in list(block.named_modules()):
+            if isinstance(module, torch.nn.Linear):
+                parent, _, last = name.rpartition(".")
+                setattr(block.get_submodule(parent), last, own.MultiLoRALinear(module, case["lora"]["rank"], slots))
 
 
 def offer_flash_attn():
@@ -62,6 +95,8 @@ def setup_model(case, head):
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config, attn_implementation="flash_attention_2", dtype=torch.float32)
     head.inject_prime_lm_head(model, chunk_size=2048 if case["type"] == "rl" else None)
+    if case.get("lora"):
+        adapt(model, case)
     for name, block in model.model.layers.named_children():
         model.model.layers.register_module(name, checkpoint_wrapper(block, preserve_rng_state=False))
     if case.get("compile"):
@@ -109,8 +144,9 @@ def main():
                 del logits
             loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
+        if not case.get("lora"):
+            optimizer.step()
+            optimizer.zero_grad()
         print(json.dumps({"allocated": torch.cuda.max_memory_allocated(), "reserved": torch.cuda.max_memory_reserved()}), flush=True)
     os._exit(0)
 

@@ -12,7 +12,7 @@ import sys
 from unexpressed import prime_rl
 
 GIB = 2 ** 30
-CARDS = {"B200": "b200", "H100-80GB": "h100-sxm-80gb", "H200": "h200-sxm", "RTX 3090 24GB": "rtx-3090", "RTX 4090": "rtx-4090"}
+CARDS = {"B200": "b200", "H100-80GB": "h100-sxm-80gb", "H200": "h200-sxm", "RTX A6000-48GB": "rtx-a6000", "RTX 3090 24GB": "rtx-3090", "RTX 4090": "rtx-4090"}
 
 OF_PRIME_RL = {
     "allocator": ".github/workflows/benchmarks.yaml@d8f290ef0: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
@@ -60,6 +60,8 @@ def of_prime_rl(row):
         "gpus": row["world"],
         "shard": "fsdp2",
     }
+    if row["world"] == 1:
+        scenario["shard-alone"] = True
     # one run reserved nearly all that its card has
     is_full = row["measured"]["reserved_bytes"] > 0.95 * 178 * GIB
     return reading(scenario, "reserved", row["measured"]["reserved_bytes"], OF_PRIME_RL, is_full)

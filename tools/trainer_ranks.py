@@ -10,7 +10,7 @@ bfloat16 (utils/config `resolve_dtype`), `optim="adamw_torch_fused"`, `average_t
 With wrapped_by "accelerate" accelerate's own function stays in its place, and what is asked for is what somebody's script or LLaMA-Factory's asks for.
 
 Keys of a case are trl_steps.py's, and: wrapped_by "axolotl" | "accelerate"; weights "bf16"; cpu_offload "all" (fsdp_config.offload_params; what is pinned is the CPU's affair, so nothing is);
-reshard_after_forward (fsdp_config's own); efficient_loading (cpu_ram_efficient_loading, true by default: without it axolotl has the whole model on the GPU before it is sharded, and accelerate moves one unit after the other);
+reshard_after_forward (fsdp_config's own); replicas (`ParallelismConfig(dp_replicate_size, dp_shard_size)`, which accelerate makes a mesh of two dimensions of); efficient_loading (cpu_ram_efficient_loading, true by default: without it axolotl has the whole model on the GPU before it is sharded, and accelerate moves one unit after the other);
 fused_adapters true: its functions over projections and their adapters (fused_adapter_switches.py);
 float8 "tensorwise", with float8_gather: its `fp8: true` and `fp8_enable_fsdp_float8_all_gather` (torchao's folder is on PYTHONPATH);
 gradient_checkpointing "full" | "reentrant" (what axolotl asks for where a file says no kwargs) | "none", or "fsdp" for fsdp_config's activation_checkpointing.
@@ -83,7 +83,7 @@ def make_trainer(case, folder):
         output_dir=folder, per_device_train_batch_size=batch, gradient_accumulation_steps=case["grad_accumulation"], max_steps=case["iters"],
         report_to=[], save_strategy="no", logging_strategy="no", disable_tqdm=True, **trl_steps.optimizer_arguments(case), bf16=True,
         average_tokens_across_devices=False, max_grad_norm=1.0 if case["clip"] else 0.0, gradient_checkpointing=kind in ("full", "reentrant"),
-        gradient_checkpointing_kwargs={"use_reentrant": kind == "reentrant"}, fsdp=True, fsdp_config=fsdp)
+        gradient_checkpointing_kwargs={"use_reentrant": kind == "reentrant"}, fsdp=True, fsdp_config=fsdp, **trl_steps.in_replicas(case))
     if case["cpu_offload"]:
         trl_steps.offload()
         # axolotl pins nothing then

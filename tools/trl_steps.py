@@ -22,6 +22,7 @@ Keys of a case are the harness's; of trl there are
   reshard_after_forward, efficient_loading   of fsdp_config: the first, and cpu_ram_efficient_loading, which loads the model on the first process alone
   offload         "trl": `activation_offloading=True`
   cpu_offload     of FSDP2: "all" (fsdp_config.offload_params, of which accelerate reads the variable)
+  replicas        of FSDP2: how many groups of GPUs have the model, each in shards (`ParallelismConfig(dp_replicate_size, dp_shard_size)`)
   labels          so many tokens of each text have a label, the last ones; null: all of them, as without a prompt
 """
 import json
@@ -289,8 +290,17 @@ def on_many_gpus(case, folder):
         return {"deepspeed": path}
     if case["engine"] == "fsdp2":
         return {"fsdp": "full_shard auto_wrap", "fsdp_config": {"version": 2, "reshard_after_forward": case["reshard_after_forward"],
-                                                                "cpu_ram_efficient_loading": case["efficient_loading"]}}
+                                                                "cpu_ram_efficient_loading": case["efficient_loading"]}, **in_replicas(case)}
     return {}
+
+
+def in_replicas(case):
+    """What the trainer's configuration says of groups of GPUs that each have the model in shards."""
+    replicas = case.get("replicas") or 1
+    if replicas == 1:
+        return {}
+    from accelerate import ParallelismConfig
+    return {"parallelism_config": ParallelismConfig(dp_replicate_size=replicas, dp_shard_size=case["world"] // replicas)}
 
 
 def offload():

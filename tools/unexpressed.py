@@ -148,10 +148,8 @@ def experts(row):
 
 
 def prime_rl(row):
-    """Runs of prime-rl's trainers: tools/sharded.py expresses those that train all weights of a dense model on several GPUs."""
+    """Runs of prime-rl's trainers: tools/sharded.py expresses those that train all weights of a dense model."""
     settings = row["settings"]
-    if row["world"] == 1:
-        yield "FSDP2 on a single GPU"
     if "lora" in settings["method"]:
         yield "prime-rl's adapters, four slots in every layer"
     if any(name in row["id"] for name in ("A3B", "A22B", "INTELLECT-3")):

@@ -144,6 +144,8 @@ export interface Scenario {
   "gpus"?: number;
   /** What each of several GPUs keeps of the model */
   "shard"?: "ddp" | "fsdp2" | "zero1" | "zero2" | "zero3" | "dist-opt";
+  /** Whether FSDP2 wraps the model on a single GPU, too, as prime-rl and torchtitan do (fully_shard over a world of one) */
+  "shard-alone"?: boolean;
   /** Whether gradients are parts of the buckets that DDP reduces them in (gradient_as_bucket_view=True) rather than copies beside them */
   "gradient-as-bucket-view"?: boolean;
   /** Whether FSDP2 lets a layer's gathered weights go after its forward pass (reshard_after_forward) */

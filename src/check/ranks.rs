@@ -64,5 +64,8 @@ pub(super) fn translated(case: &Value) -> Option<Value> {
         };
         out.insert(key.to_owned(), value);
     }
+    if engine == "fsdp2" && case.get("world") == Some(&json!(1)) {
+        out.insert("shard_alone".to_owned(), json!(true));
+    }
     Some(Value::Object(out))
 }

@@ -244,6 +244,7 @@ fn cluster(fields: &mut Fields<'_>) -> Result<Cluster, CheckError> {
     Ok(Cluster {
         gpus: fields.count("gpus", one.gpus)?,
         sharding: Sharding::from_slug(sharding).ok_or_else(|| unknown("shard", sharding))?,
+        shards_alone: fields.switch("shard_alone", one.shards_alone)?,
         bucket_views: fields.switch("gradient_as_bucket_view", one.bucket_views)?,
         reshards: fields.switch("reshard_after_forward", one.reshards)?,
         reshards_root: fields.switch("reshard_root", one.reshards_root)?,

@@ -50,9 +50,9 @@ pub(super) fn accelerate(reader: &mut Reader) {
     let kind = reader.take(&["distributed_type"]);
     let word = kind.as_ref().map(Said::text).unwrap_or_default();
     compiled(reader);
-    of_arguments(reader);
-    // copies of shards are told there, and are none
+    // copies of shards are told there, or are none
     reader.quietly("replicas", "1");
+    of_arguments(reader);
     match (word.as_str(), kind) {
         ("NO", Some(said)) => reader.set("gpus", "1", &said.said),
         ("MULTI_GPU", Some(said)) => reader.set("shard", "ddp", &said.said),
@@ -78,7 +78,9 @@ pub(super) fn of_arguments(reader: &mut Reader) {
 /// The same of a project that says who wraps what FSDP2 shards, and why.
 pub(super) fn of_arguments_wrapped(reader: &mut Reader, wrapper: (WrappedBy, &str)) {
     allocator(reader);
-    if let Some(said) = reader.take(&["num_processes", "nproc_per_node", "num_gpus", "nproc-per-node"]) {
+    let processes = reader.take(&["num_processes", "nproc_per_node", "num_gpus", "nproc-per-node"]);
+    let counted = processes.as_ref().map(|processes| processes.said.clone());
+    if let Some(said) = processes {
         let nodes = reader.take(&["nnodes", "num_nodes"]).map_or(Some(1.0), |nodes| {
             let number = nodes.number();
             if number.is_none() {
@@ -96,8 +98,8 @@ pub(super) fn of_arguments_wrapped(reader: &mut Reader, wrapper: (WrappedBy, &st
     }
     shared_layers(reader);
     mixed(reader);
-    fsdp(reader, wrapper);
-    mesh(reader);
+    fsdp(reader, wrapper, counted.as_deref());
+    mesh(reader, counted.is_some());
     deepspeed::plugin(reader);
     if !reader.given(&["zero_optimization.stage"]).is_empty() {
         deepspeed::read(reader);
@@ -139,8 +141,9 @@ fn shared_layers(reader: &mut Reader) {
     }
 }
 
-/// The other dimensions of accelerate's mesh (`ParallelismConfig`), in its own file, in options and in the call.
-fn mesh(reader: &mut Reader) {
+/// The other dimensions of accelerate's mesh (`ParallelismConfig`), in its own file, in options and in the call. Where no launcher says how
+/// many GPUs there are, it does: all of them are in it (accelerate 1.15 parallelism_config.py `_validate_accelerator`).
+fn mesh(reader: &mut Reader, are_counted: bool) {
     let names = |size: &str| {
         let prefixed = format!("parallelism_config_{size}");
         [format!("parallelism_config.{prefixed}"), prefixed, format!("ParallelismConfig.{size}")]
@@ -150,17 +153,24 @@ fn mesh(reader: &mut Reader) {
         let why = "sequences that GPUs share are not read here: each is taken to have all of its own";
         reader.divides(&names.each_ref().map(String::as_str), why);
     }
-    let copies = names("dp_replicate_size");
-    let copies = copies.each_ref().map(String::as_str);
-    if reader.scenario.cluster.is_fsdp2() {
-        let why = "copies of shards are not predicted as accelerate wraps a model: it is taken to be sharded over all GPUs";
-        reader.divides(&copies, why);
-    } else {
-        let said = reader.take_each(&copies);
-        reader.idle.extend(said.into_iter().map(|said| said.said));
+    let mut take = |size: &str| reader.take(&names(size).each_ref().map(String::as_str));
+    let (copies, shards) = (take("dp_replicate_size"), take("dp_shard_size"));
+    let number = |said: &Option<Said>| said.as_ref().and_then(Said::number).map_or(1, |number| number as u64);
+    if let (false, Some(shards)) = (are_counted, &shards) {
+        let parts = reader.scenario.cluster.layout.tensor.max(1);
+        let gpus = number(&copies).saturating_mul(number(&Some(shards.clone()))).saturating_mul(parts);
+        let said: Vec<&str> = copies.iter().chain([shards]).map(|said| said.said.as_str()).collect();
+        reader.set("gpus", &gpus.to_string(), &said.join(", "));
     }
-    // what is left of the GPUs, and how those that share a sequence talk
-    for rest in ["dp_shard_size", "cp_comm_strategy", "sp_backend", "sp_seq_length_is_variable"] {
+    match copies {
+        Some(copies) if number(&Some(copies.clone())) > 1 && reader.scenario.cluster.is_fsdp2() => {
+            reader.set("replicas", &copies.text(), &copies.said);
+        }
+        copies => reader.idle.extend(copies.map(|copies| copies.said)),
+    }
+    reader.idle.extend(shards.map(|shards| shards.said));
+    // how those that share a sequence talk
+    for rest in ["cp_comm_strategy", "sp_backend", "sp_seq_length_is_variable"] {
         let said = reader.take_each(&names(rest).each_ref().map(String::as_str));
         reader.idle.extend(said.into_iter().map(|said| said.said));
     }
@@ -249,11 +259,29 @@ fn float8(reader: &mut Reader, said: &str, wide: bool) {
     }
 }
 
+/// Shards within each machine and copies from one to the next, which the first FSDP has as a strategy. Of the second accelerate reads none
+/// (1.15 utils/dataclasses.py `FullyShardedDataParallelPlugin`).
+fn hybrid(reader: &mut Reader, said: &str, is_second: bool) {
+    let machines = reader.named(&["num_machines"]).pop().and_then(|said| said.number());
+    match machines {
+        _ if is_second => reader.misread(
+            said,
+            "the second FSDP has no strategies: dp_replicate_size asks for copies, and without it all GPUs share one",
+        ),
+        Some(machines) if machines > 1.0 => reader.set("replicas", &machines.to_string(), said),
+        Some(_) => reader.quietly("replicas", "1"),
+        None => reader.misread(
+            said,
+            "sharding within a machine and copies beside it: how many machines there are is not said here, and it is sharded over all GPUs",
+        ),
+    }
+}
+
 /// Where the version of FSDP is said.
 pub(super) const FSDP_VERSIONS: &[&str] =
     &["fsdp_config.fsdp_version", "fsdp_version", "fsdp_config.version"];
 
-fn fsdp(reader: &mut Reader, (wrapper, why): (WrappedBy, &str)) {
+fn fsdp(reader: &mut Reader, (wrapper, why): (WrappedBy, &str), processes: Option<&str>) {
     let flags = reader.take(&["fsdp", "use_fsdp"]);
     let version = reader.take(FSDP_VERSIONS);
     let strategy = reader.take(&[
@@ -307,11 +335,17 @@ fn fsdp(reader: &mut Reader, (wrapper, why): (WrappedBy, &str)) {
         return;
     }
     reader.set("shard", "fsdp2", &said);
+    if let (Some(processes), true) = (processes, is_second && wrapper == WrappedBy::Accelerate) {
+        // the launcher starts one process as it starts several
+        let is_alone = reader.scenario.cluster.gpus == 1;
+        if is_alone {
+            reader.set("shard-alone", "on", processes);
+        } else {
+            reader.quietly("shard-alone", "off");
+        }
+    }
     if words.contains("hybrid") {
-        reader.misread(
-            &said,
-            "sharding within a node and copies beside it are not read here: sharded over all GPUs",
-        );
+        hybrid(reader, strategy.as_ref().or(flags.as_ref()).map_or(&said, |said| &said.said), is_second);
     }
     match reshards {
         Some(said) => match (said.switch(), said.text().to_ascii_lowercase().as_str()) {

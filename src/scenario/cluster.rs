@@ -13,6 +13,8 @@ pub struct Cluster {
     pub gpus: u64,
     /// What each of them keeps; read where there are several.
     pub sharding: Sharding,
+    /// Whether FSDP2 wraps the model where there is one alone, too.
+    pub shards_alone: bool,
     /// Whether DDP's gradients are parts of its buckets once they are reduced (`gradient_as_bucket_view`).
     pub bucket_views: bool,
     /// Whether a layer's gathered parameters go after its forward pass; read for [`Sharding::Fsdp2`].
@@ -159,6 +161,7 @@ impl Cluster {
     pub const ONE: Cluster = Cluster {
         gpus: 1,
         sharding: Sharding::Ddp,
+        shards_alone: false,
         bucket_views: false,
         reshards: true,
         reshards_root: true,
@@ -189,30 +192,30 @@ impl Cluster {
         self.gpus > 1
     }
 
-    /// Whether an engine of several GPUs wraps the model: there are others, or DeepSpeed lays into the CPU's memory what a single one need
-    /// not hold.
+    /// Whether an engine of several GPUs wraps the model: there are others, DeepSpeed lays into the CPU's memory what a single one need
+    /// not hold, or FSDP2 is told to wrap it on one, too.
     pub const fn has_engine(&self) -> bool {
         let offloads = !matches!(self.cpu, CpuOffload::Off);
         let is_zero = matches!(self.sharding, Sharding::Zero1 | Sharding::Zero2 | Sharding::Zero3);
-        self.is_many() || offloads && is_zero
+        self.is_many() || offloads && is_zero || self.is_fsdp2()
     }
 
     /// Whether each keeps a shard of every parameter.
     pub const fn shards(&self) -> bool {
         match self.sharding {
             Sharding::Ddp | Sharding::Zero1 | Sharding::Zero2 | Sharding::Distributed => false,
-            Sharding::Fsdp2 => self.is_many(),
+            Sharding::Fsdp2 => self.is_fsdp2(),
             Sharding::Zero3 => self.has_engine(),
         }
     }
 
-    /// Whether several GPUs share the model's parameters under FSDP2.
+    /// Whether FSDP2 wraps the model: several GPUs share its parameters, or a single one is told to wrap it.
     pub const fn is_fsdp2(&self) -> bool {
         match self.sharding {
             Sharding::Ddp | Sharding::Zero1 | Sharding::Zero2 | Sharding::Zero3 | Sharding::Distributed => {
                 false
             }
-            Sharding::Fsdp2 => self.is_many(),
+            Sharding::Fsdp2 => self.is_many() || self.shards_alone,
         }
     }
 
@@ -228,7 +231,7 @@ impl Cluster {
     pub const fn most_on_cpu(&self) -> CpuOffload {
         match self.sharding {
             Sharding::Ddp | Sharding::Distributed => CpuOffload::Off,
-            Sharding::Fsdp2 if !self.is_many() => CpuOffload::Off,
+            Sharding::Fsdp2 if !self.is_fsdp2() => CpuOffload::Off,
             Sharding::Zero1 | Sharding::Zero2 => CpuOffload::Optimizer,
             Sharding::Fsdp2 | Sharding::Zero3 => CpuOffload::All,
         }

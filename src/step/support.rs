@@ -475,7 +475,9 @@ mod tests {
             (format!("{full}&task=grpo&s=1024&rollouts=transformers"), Some(Field::Gpus)),
             (format!("{full}&task=distil&s=1024"), Some(Field::Gpus)),
             ("&method=lora&p=bf16&shard=fsdp2".to_owned(), Some(Field::Precision)),
-            (format!("{full}&replicas=2"), Some(Field::Replicas)),
+            (format!("{full}&replicas=2"), None),
+            (format!("{full}&replicas=2&task=dpo&s=1024"), None),
+            ("&method=lora&p=amp-bf16&shard=fsdp2&replicas=2&cpu=all&loss=full".to_owned(), None),
             (format!("{full}&cpu=all"), None),
             (format!("{full}&cpu=all&task=kto&s=1024"), Some(Field::CpuOffload)),
         ] {

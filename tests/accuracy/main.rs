@@ -138,12 +138,12 @@ fn every_row_of_fused_adapters_is_predicted() {
 
 #[test]
 fn every_row_of_axolotls_ranks_is_predicted() {
-    AXOLOTL.is_predicted(22, [0.001, 0.09, 0.09], [0.045, 2.2, 21.1]);
+    AXOLOTL.is_predicted(27, [0.001, 0.09, 0.09], [0.062, 2.2, 21.1]);
 }
 
 #[test]
 fn every_row_of_trainers_ranks_is_predicted() {
-    TRAINER.is_predicted(20, [0.001, 0.002, 0.002], [0.001, 3.9, 3.9]);
+    TRAINER.is_predicted(34, [0.001, 0.002, 0.49], [0.001, 3.8, 3.9]);
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn every_figure_of_real_clusters_is_predicted() {
 
 #[test]
 fn every_figure_of_shards_on_real_cards_is_predicted() {
-    SHARDED.is_predicted_apart((2, [2.4, 3.9, 3.9]), (22, [1.9, 9.7, 11.0]));
+    SHARDED.is_predicted_apart((2, [2.4, 3.9, 3.9]), (25, [1.9, 9.7, 11.0]));
 }
 
 /// prime-rl's own code reserves over the null device what these cards did, to the byte.
@@ -201,9 +201,9 @@ fn what_prime_rl_reserved_on_real_cards_is_predicted() {
         .filter(|run| run.id.starts_with("prime-rl-"))
         .map(|run| run.figure(Metric::Reserved).expect("all are reserved peaks").error_pct().abs())
         .collect();
-    assert_eq!(errors.len(), 9);
+    assert_eq!(errors.len(), 12);
     assert!(errors.iter().all(|error| *error < 1.2), "{errors:?}");
-    assert!(errors.iter().filter(|error| **error < 0.2).count() >= 5, "{errors:?}");
+    assert!(errors.iter().filter(|error| **error < 0.2).count() >= 8, "{errors:?}");
 }
 
 #[test]
@@ -338,12 +338,12 @@ fn drawn_steps_of_other_families_are_predicted() {
 
 #[test]
 fn every_rank_of_many_is_predicted() {
-    MULTI.is_predicted(180, [0.001, 0.015, 0.13], [0.001, 2.8, 4.0]);
+    MULTI.is_predicted(192, [0.001, 0.015, 0.13], [0.001, 2.8, 4.0]);
 }
 
 #[test]
 fn optimizers_and_tasks_on_many_are_predicted() {
-    RANKS.is_predicted(328, [0.001, 0.026, 0.6], [0.001, 1.6, 10.0]);
+    RANKS.is_predicted(351, [0.001, 0.026, 0.6], [0.001, 1.6, 10.0]);
 }
 
 #[test]

@@ -244,6 +244,13 @@ test("every setting of DeepSpeed has a control", async ({ headroom, page }) => {
   await headroom.expectLink("zcontiguous", "off");
 });
 
+test("a single GPU may be wrapped by FSDP2, too", async ({ headroom, page }) => {
+  await headroom.open("?v=1&m=Qwen/Qwen2.5-0.5B&method=full&p=bf16&shard=fsdp2");
+  await headroom.unfold();
+  await page.getByRole("switch", { name: "FSDP2 on one GPU", exact: true }).click();
+  await headroom.expectLink("alone", "on");
+});
+
 test("what is changed in the folded settings stays in sight and can be set back", async ({ headroom, page }) => {
   await headroom.open("?v=1&dq=off&out=on");
   await expect(headroom.button("All settings, 2 changed")).toBeVisible();

@@ -201,9 +201,55 @@ fn layers_and_copies_are_read_from_a_mesh() {
     let accelerate = "compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\nnum_processes: 8\nfsdp_config:\n  fsdp_version: 2\n\
                       parallelism_config:\n  parallelism_config_dp_replicate_size: 2\n  parallelism_config_dp_shard_size: 4\n  parallelism_config_cp_size: 1\n";
     let copies = read(accelerate);
-    let told = ["parallelism_config.parallelism_config_dp_replicate_size: 2"];
-    assert_eq!((copies.scenario.cluster.replicas, left(&copies)), (1, told.to_vec()));
+    let cluster = copies.scenario.cluster;
+    assert_eq!((cluster.gpus, cluster.replicas, left(&copies)), (8, 2, vec![]));
     assert!(estimate(&copies.scenario).memory.is_some());
+}
+
+/// A call says how many GPUs there are where no launcher does. The first FSDP has copies as a strategy, one for each machine, and the second
+/// reads no strategy.
+#[test]
+fn copies_of_shards_are_read_where_they_are_said() {
+    let call = "args = SFTConfig(fsdp=True, bf16=True, parallelism_config=ParallelismConfig(dp_replicate_size=2, dp_shard_size=4))";
+    let script = read(call);
+    let cluster = script.scenario.cluster;
+    assert_eq!((cluster.gpus, cluster.replicas, cluster.sharding), (8, 2, Sharding::Fsdp2));
+    assert_eq!(left(&script), [""; 0]);
+    let whole =
+        read("args = SFTConfig(bf16=True, parallelism_config=ParallelismConfig(dp_replicate_size=8))");
+    assert_eq!(whole.scenario.cluster.replicas, 1, "copies of a whole model are DDP's");
+    let first = |rest: &str| {
+        read(&format!(
+            "compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\nnum_processes: 16\n\
+             fsdp_config:\n  fsdp_version: 1\n  fsdp_sharding_strategy: HYBRID_SHARD\n{rest}"
+        ))
+    };
+    let told = |rest: &str| {
+        let read = first(rest);
+        (read.scenario.cluster.replicas, left(&read).iter().any(|left| left.contains("HYBRID")))
+    };
+    assert_eq!(told("num_machines: 2\n"), (2, false));
+    assert_eq!(told("num_machines: 1\n"), (1, false));
+    assert_eq!(told(""), (1, true));
+    let second = read(
+        "distributed_type: FSDP\nnum_processes: 16\nnum_machines: 2\nfsdp_config:\n  fsdp_version: 2\n  fsdp_sharding_strategy: HYBRID_SHARD\n",
+    );
+    assert_eq!(second.scenario.cluster.replicas, 1);
+    assert!(second.left.iter().any(|left| left.why.contains("dp_replicate_size")), "{:?}", left(&second));
+}
+
+/// accelerate launches one process as it launches several: FSDP2 wraps the model there, too. Where nothing says how many there are, none does.
+#[test]
+fn one_process_is_wrapped_as_several_are() {
+    let alone = |rest: &str| {
+        let text = format!("compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\n{rest}");
+        let cluster = read(&text).scenario.cluster;
+        (cluster.gpus, cluster.shards_alone)
+    };
+    assert_eq!(alone("num_processes: 1\nfsdp_config:\n  fsdp_version: 2\n"), (1, true));
+    assert_eq!(alone("num_processes: 2\nfsdp_config:\n  fsdp_version: 2\n"), (2, false));
+    assert_eq!(alone("num_processes: 1\nfsdp_config:\n  fsdp_version: 1\n"), (1, false));
+    assert_eq!(alone("fsdp_config:\n  fsdp_version: 2\n"), (1, false));
 }
 
 /// torchtune's command puts what it is given over the recipe that it names, which is another file.

@@ -249,6 +249,43 @@ fn one_layer_stands_for_many_that_axolotl_wraps() {
     );
 }
 
+/// The same where FSDP2 wraps the model on a single GPU, which has nothing to gather, and where replicas have the shards of a trainer. A link
+/// that says nothing of a single GPU means what it always did.
+#[test]
+fn one_layer_stands_for_many_on_one_gpu_and_in_replicas() {
+    let base = "m=meta-llama/Llama-3.1-8B&shard=fsdp2&o=adamw-fused&b=2&s=256";
+    let settings = [
+        "gpus=1&alone=on&method=full&p=amp-bf16&gc=on&ga=2",
+        "gpus=1&alone=on&method=full&p=bf16&gc=off&reshard=off",
+        "gpus=1&alone=on&method=lora&p=bf16&gc=on",
+        "gpus=1&alone=on&method=full&p=amp-bf16&st=trl&mask=ones&gc=on",
+        "gpus=1&alone=on&method=lora&p=amp-bf16-weights&wrap=accelerate&gc=reentrant&ga=2",
+        "gpus=8&replicas=2&method=full&p=amp-bf16&st=trl&mask=ones&gc=on&ga=2",
+        "gpus=8&replicas=4&method=lora&p=amp-bf16-weights&wrap=accelerate&gc=off",
+        "gpus=6&replicas=3&method=full&p=amp-bf16-weights&wrap=axolotl&gc=on",
+    ];
+    answer_alike(settings.map(|settings| format!("{base}&{settings}")));
+    refuses(
+        &format!("{base}&gpus=1&alone=on&method=full&p=bf16"),
+        &[
+            ("", None),
+            ("loss=vocabulary-chunks&m=Qwen/Qwen3-0.6B", None),
+            ("wrap=axolotl", Some(Field::ShardsAlone)),
+            ("st=torchtune", Some(Field::ShardsAlone)),
+            ("cpu=all", Some(Field::CpuOffload)),
+            ("f8=tensorwise&gpu=h100-sxm-80gb", Some(Field::Float8)),
+            ("gpus=2&cpu=all", None),
+        ],
+    );
+    let needs = |rest: &str| {
+        let link = format!("{base}&method=full&p=bf16&{rest}");
+        estimate(&share::decode(&link).scenarios[0]).memory.expect("it is predicted").needed()
+    };
+    assert_eq!(needs("gpus=1"), needs("shard=ddp"));
+    assert!(needs("gpus=1&alone=on") > needs("gpus=1"));
+    assert_eq!(needs("gpus=4&alone=on"), needs("gpus=4"));
+}
+
 /// The same on each of several GPUs: a unit of FSDP2 that runs on behalf of many hands on what it gathered ahead, and DDP's
 /// buckets are those of all layers.
 #[test]

@@ -44,6 +44,14 @@ pub(super) fn accelerate(run: &Run<'_>) -> Result<(String, String), Issue> {
             lines.set("fsdp_state_dict_type", state_dict_type(run.scenario.gathers_saved()));
         });
     }
+    if cluster.is_fsdp2() && cluster.replicas > 1 {
+        lines.table("parallelism_config", |lines| {
+            lines.set("parallelism_config_dp_replicate_size", cluster.replicas);
+            lines.set("parallelism_config_dp_shard_size", cluster.gpus / cluster.replicas);
+            lines.set("parallelism_config_tp_size", 1);
+            lines.set("parallelism_config_cp_size", 1);
+        });
+    }
     if let Some(stage) = deepspeed::stage(cluster) {
         lines.table("deepspeed_config", |lines| {
             lines.set("deepspeed_multinode_launcher", "standard");

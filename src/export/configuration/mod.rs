@@ -134,8 +134,16 @@ impl Configuration {
 
     /// The inputs that are another file's affair, or no file's: the card, how long the texts are.
     fn leaves_open(self, name: &str) -> bool {
-        let cluster = ["gpus", "shard", "reshard-after-forward", "cpu-offload", "replicas", "reshard-root"]
-            .contains(&name);
+        let cluster = [
+            "gpus",
+            "shard",
+            "shard-alone",
+            "reshard-after-forward",
+            "cpu-offload",
+            "replicas",
+            "reshard-root",
+        ]
+        .contains(&name);
         let zero = [
             "reduce-bucket",
             "prefetch-bucket",

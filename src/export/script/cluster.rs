@@ -10,6 +10,7 @@ use crate::scenario::{Cluster, CpuOffload, Method, ReduceDtype, Sharding};
 pub(super) const SAID: &[&str] = &[
     "gpus",
     "shard",
+    "shard-alone",
     "reshard-after-forward",
     "reshard-root",
     "replicas",
@@ -107,7 +108,15 @@ impl Run<'_> {
             Some(Engine::Fsdp2) => {
                 let states = self.saved_states();
                 let own = format!("{{\"reshard_after_forward\": {}{states}}}", boolean(cluster.reshards));
-                call.keyword("fsdp", "True").keyword("fsdp_config", own)
+                let mesh = (cluster.replicas > 1).then(|| {
+                    Call::new("ParallelismConfig")
+                        .keyword("dp_replicate_size", cluster.replicas)
+                        .keyword("dp_shard_size", cluster.gpus / cluster.replicas)
+                        .written(1)
+                });
+                call.keyword("fsdp", "True")
+                    .keyword("fsdp_config", own)
+                    .keyword_if("parallelism_config", mesh)
             }
             Some(Engine::Zero(_)) => {
                 let level = if self.says_arguments_first() { 1 } else { 2 };

@@ -225,6 +225,9 @@ fn to_a_prompt(scenario: &Scenario) -> u64 {
 
 fn imports(scenario: &Scenario, own_optimizer: bool) -> String {
     let mut lines = vec!["import torch", "from datasets import load_dataset"];
+    if scenario.cluster.is_fsdp2() && scenario.cluster.replicas > 1 {
+        lines.insert(1, "from accelerate import ParallelismConfig");
+    }
     if own_optimizer && scenario.optimizer.is_of_bitsandbytes() {
         lines.insert(0, "import bitsandbytes");
     }

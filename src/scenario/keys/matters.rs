@@ -229,6 +229,11 @@ pub(super) fn with_ddp(scenario: &Scenario) -> bool {
         && !with_megatron(scenario)
 }
 
+/// Whether FSDP2 is chosen, and there is a single GPU, which it need not wrap.
+pub(super) fn with_one_gpu(scenario: &Scenario) -> bool {
+    !scenario.cluster.is_many() && scenario.cluster.sharding == Sharding::Fsdp2
+}
+
 pub(super) fn with_fsdp2(scenario: &Scenario) -> bool {
     scenario.cluster.is_fsdp2()
 }

@@ -303,7 +303,6 @@ fn not_compared(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec
     let is_whole = scenario.cluster.sharding == Sharding::Ddp && scenario.divided().tensor == 1;
     let optimizer = (is_whole && !is_adamw).then(|| scenario.optimizer.label());
     // collators of trl and axolotl bring a mask, and those that transformers' Trainer is given
-    let by_axolotl = scenario.wrapper() == WrappedBy::Axolotl;
     let is_usual = match scenario.mask {
         Mask::None => true,
         Mask::Ones | Mask::Padded => scenario.is_under_trainer(),
@@ -316,7 +315,6 @@ fn not_compared(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec
         when(!is_usual, "a mask or packing"),
         when(scenario.dropout.is_some_and(|dropout| dropout > 0), "dropout"),
         when(scenario.lengths != Lengths::Equal, "varying lengths"),
-        when(by_axolotl && scenario.cluster.replicas > 1, "replicas of shards as axolotl wraps them"),
         when(
             scenario.wrapper() == WrappedBy::Accelerate && has(Architecture::has_experts),
             "mixtures of experts under transformers' Trainer",
@@ -333,7 +331,7 @@ fn not_compared(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec
             "trl under DeepSpeed on a single GPU",
         ),
         when(
-            scenario.method == Method::Qlora && !scenario.cluster.is_many(),
+            scenario.method == Method::Qlora && !scenario.cluster.is_many() && scenario.cluster.is_zero(),
             "4-bit weights under DeepSpeed on a single GPU",
         ),
         when(

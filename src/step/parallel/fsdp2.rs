@@ -428,8 +428,8 @@ impl Fsdp2 {
         } else {
             heap.scratch(concatenation_scratch(&sizes, self.reduce), &CONCATENATE);
         }
-        // the list is emptied from its end, but a variable of the loop holds its last one
-        let last = grads.pop().unwrap_or(NOTHING);
+        // the list is emptied from its end, but a variable of the loop holds its last one; there is no loop where one GPU has all
+        let last = if self.world > 1 { grads.pop().unwrap_or(NOTHING) } else { NOTHING };
         grads.into_iter().rev().for_each(|grad| heap.release(grad));
         let scattered = |heap: &mut Heap, stream: Stream, dtype: Dtype| {
             let bytes = numel.saturating_mul(dtype.bytes());

@@ -55,10 +55,17 @@ pub(in crate::step) fn supported(
         return Ok(());
     }
     let engine = job.cluster.sharding.label();
-    let here = if job.cluster.is_many() { "on several GPUs" } else { "under DeepSpeed" };
+    let here = match (job.cluster.is_many(), job.cluster.is_fsdp2()) {
+        (true, _) => "on several GPUs",
+        (false, true) => "under FSDP2",
+        (false, false) => "under DeepSpeed",
+    };
     let refuse = |field, what: String, fix: &str| {
         Err(Issue::error(field, format!("{what} {here} is not modelled")).with_fix(fix))
     };
+    if job.cluster.is_fsdp2() && !job.cluster.is_many() {
+        on_one(job.cluster, member)?;
+    }
     match member.stack {
         Stack::Transformers | Stack::Liger if job.members.len() > 1 => {
             return refuse(Field::Gpus, "a job that does more than train one model".into(), "use one GPU");
@@ -169,6 +176,24 @@ pub(in crate::step) fn supported(
             })
         }
     }
+}
+
+/// What of FSDP2 on a single GPU was not compared: it was run in a loop of one's own and as accelerate wraps a model.
+fn on_one(cluster: Cluster, member: &Member) -> Result<(), Issue> {
+    let wrapper = Wrapper::of(cluster, Software::of(member.stack).trainer);
+    let (field, message, fix) = if !matches!(wrapper, Wrapper::Loop | Wrapper::Accelerate) {
+        let message =
+            "FSDP2 on a single GPU is followed in a loop of one's own and as accelerate wraps a model";
+        (Field::ShardsAlone, message, "switch shard-alone off, or choose transformers or trl")
+    } else if cluster.cpu != CpuOffload::Off {
+        let message = "FSDP2's shards in the CPU's memory on a single GPU were not compared";
+        (Field::CpuOffload, message, "keep all on the GPU, or choose ZeRO-3")
+    } else if member.float8.is_on() {
+        (Field::Float8, "FP8 training under FSDP2 on a single GPU was not compared", "switch float8 off")
+    } else {
+        return Ok(());
+    };
+    Err(Issue::error(field, message).with_fix(fix))
 }
 
 /// What of torchtune's distributed recipes was not compared.

@@ -59,9 +59,6 @@ pub(super) fn by_accelerate(job: &Job, member: &Member, architecture: &Architect
     if trainer != Trainer::Trl {
         divided(job.cluster, member, "accelerate")?;
     }
-    if job.cluster.replicas > 1 {
-        return refuse(Field::Replicas, "hybrid sharding".into(), "choose one replica");
-    }
     if job.cluster.cpu != CpuOffload::Off && trainer == Trainer::Trl {
         offloaded_by_trl(job, member, architecture)?;
     }

@@ -219,6 +219,9 @@ class Scenario(TypedDict, total=False):
     #: What each of several GPUs keeps of the model
     shard: Literal["ddp", "fsdp2", "zero1", "zero2", "zero3", "dist-opt"]
 
+    #: Whether FSDP2 wraps the model on a single GPU, too, as prime-rl and torchtitan do (fully_shard over a world of one)
+    shard_alone: bool
+
     #: Whether gradients are parts of the buckets that DDP reduces them in (gradient_as_bucket_view=True) rather than copies beside them
     gradient_as_bucket_view: bool
 

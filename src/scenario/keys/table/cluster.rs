@@ -3,8 +3,8 @@
 use super::super::key::{Group, Key, Place, Value, ValueKind};
 use super::super::matters::{
     always, any, in_contexts, in_stages, in_tensors, with_ddp, with_engine, with_fsdp2, with_megatron,
-    with_offload, with_recipes, with_reduction, with_resharding, with_tensors, with_transformer_engine,
-    with_wrapper, with_zero, with_zero3,
+    with_offload, with_one_gpu, with_recipes, with_reduction, with_resharding, with_tensors,
+    with_transformer_engine, with_wrapper, with_zero, with_zero3,
 };
 use super::super::nearest::nearest;
 use super::super::values::{choice, count, exact_amount, set_count, set_gpu, set_switch, switch};
@@ -90,6 +90,18 @@ pub(super) const KEYS: &[Key] = &[
         place: Place::Surface,
         value: Value { words: sharding, ..choice!(Sharding, cluster.sharding) },
         matters: with_engine,
+        band: any,
+    },
+    Key {
+        link: "alone",
+        name: "shard-alone",
+        label: "FSDP2 on one GPU",
+        help: "Whether FSDP2 wraps the model on a single GPU, too, as prime-rl and torchtitan do (fully_shard over a world of one)",
+        field: Field::ShardsAlone,
+        group: Group::Model,
+        place: Place::Folded,
+        value: switch!(cluster.shards_alone),
+        matters: with_one_gpu,
         band: any,
     },
     Key {

@@ -9,7 +9,7 @@ use crate::issue::{Field, Issue};
 use crate::job::Member;
 use crate::model::Architecture;
 use crate::scenario::software::{HeadCode, Software};
-use crate::scenario::{Cluster, Sharding, WrappedBy};
+use crate::scenario::{Cluster, WrappedBy};
 use crate::step::autograd::{Grad, Node, Results};
 use crate::step::forward::Pass;
 use crate::step::heap::{NOTHING, StorageId};
@@ -70,11 +70,14 @@ pub(super) fn check(architecture: &Architecture, member: &Member, cluster: Clust
             "choose transformers and full fine-tuning, or the standard loss",
         );
     }
-    let loops =
-        cluster.is_many() && cluster.sharding == Sharding::Fsdp2 && cluster.wrapped_by == WrappedBy::Loop;
+    let loops = cluster.is_fsdp2() && cluster.wrapped_by == WrappedBy::Loop;
     if !loops {
-        let message = "prime-rl's heads are followed under FSDP2 on several GPUs, in its own loop";
-        return refuse(Field::Loss, message, "choose FSDP2 on several GPUs, or the standard loss");
+        let message = "prime-rl's heads are followed under FSDP2, in its own loop";
+        return refuse(
+            Field::Loss,
+            message,
+            "choose FSDP2 (on a single GPU with shard-alone), or the standard loss",
+        );
     }
     if !architecture.head.tied {
         // it wraps the embedding, and the head with the norm before it, as units of their own then

@@ -6,7 +6,7 @@ use crate::dtype::Dtype;
 use crate::hardware::Device;
 use crate::memory::Category;
 use crate::step::float8::casts::{Cast, Float8Tensor, Over, Whole};
-use crate::step::heap::{Heap, StorageId};
+use crate::step::heap::{Heap, NOTHING, StorageId};
 use crate::step::params::{DOUBLE_QUANT_BLOCK, Kept, Parameter, Params, QUANT_BLOCK};
 use crate::step::what::{Dims, Source, What};
 use crate::work::Group;
@@ -56,7 +56,11 @@ impl Fsdp2 {
     }
 
     /// `foreach_all_gather`: the shards in the type that they are gathered in, where that is another, then all ranks'.
+    /// A single GPU has nothing to gather.
     pub(super) fn gather(&self, heap: &mut Heap, params: &Params, unit: usize) -> StorageId {
+        if self.world == 1 {
+            return NOTHING;
+        }
         let stream = match self.reference() {
             Some(reference) if reference == unit => Stream::OtherGathers,
             // what is not asked for ahead is gathered where it is read (`get_all_gather_streams`)
@@ -124,6 +128,9 @@ impl Fsdp2 {
     /// `foreach_all_gather_copy_out`: every parameter by itself.
     pub(super) fn copy_out(&mut self, heap: &mut Heap, params: &Params, unit: usize) {
         let (world, compute) = (self.world, self.compute);
+        if world == 1 {
+            return self.copy_alone(heap, params, unit);
+        }
         let mut pieces = Vec::with_capacity(self.units[unit].params.len());
         for (id, times) in self.units[unit].params.iter().zip(&self.units[unit].times) {
             pieces.extend(self.pieces(params.get(*id)).map(|bytes| (bytes, *times)));
@@ -139,6 +146,26 @@ impl Fsdp2 {
         let shards = pieces.iter().flat_map(|(bytes, times)| (0..*times).map(|_| *bytes));
         let scratch = split_scratch(heap.device, &Vec::from_iter(shards), world);
         heap.scratch(scratch, &SPLIT);
+    }
+}
+
+impl Fsdp2 {
+    /// `wait_for_unshard` over a world of one: every parameter is copied out of its shard, which is cast before it. Two casts are there at a
+    /// time, as a variable holds the one before until the next is made.
+    fn copy_alone(&mut self, heap: &mut Heap, params: &Params, unit: usize) {
+        let compute = self.compute;
+        let (mut gathered, mut cast) = (Vec::with_capacity(self.units[unit].params.len()), NOTHING);
+        for id in &self.units[unit].params {
+            let kept = params.get(*id).kept;
+            let bytes = kept.numel.saturating_mul(compute.bytes());
+            if kept.dtype != compute {
+                let input = heap.alloc_as(Category::WeightCopies, bytes, compute, &GATHER_INPUT);
+                heap.release(std::mem::replace(&mut cast, input));
+            }
+            gathered.push(heap.alloc_as(Category::WeightCopies, bytes, compute, &GATHERED));
+        }
+        heap.release(cast);
+        self.units[unit].gathered = gathered;
     }
 }
 

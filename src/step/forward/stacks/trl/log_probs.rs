@@ -205,14 +205,16 @@ impl State {
     }
 
     /// A parameter of the head, which is never called: where FSDP2 has not gathered it, it is gathered here, and as it is stored
-    /// (`weight.full_tensor()`). The gradient of the whole is cut to this rank's rows, which no unit reduces.
+    /// (`weight.full_tensor()`), of which a single GPU makes no copy. The gradient of the whole is cut to this rank's rows, which no unit
+    /// reduces.
     fn read_by_head(&mut self, id: Option<ParamId>) -> Value {
         id.into_iter().for_each(|id| self.read_outside(id));
         let sharded = id.filter(|id| self.parallel.has_units() && !self.parallel.is_there(*id));
         let Some(id) = sharded else { return self.weight_if(id) };
         let (numel, kept) = (self.params.get(id).numel, self.params.get(id).kept);
         let padded = self.parallel.all_of(kept);
-        let storage = self.alloc(padded, kept.dtype, &WHOLE_WEIGHT);
+        let is_part = padded > kept.numel;
+        let storage = if is_part { self.alloc(padded, kept.dtype, &WHOLE_WEIGHT) } else { NOTHING };
         self.parallel.send_shards(&mut self.heap, padded.saturating_mul(kept.dtype.bytes()));
         let mut shard = Value::plain(NOTHING, kept.numel, kept.dtype);
         if self.params.get(id).trainable && self.graph.enabled {
