@@ -6,7 +6,7 @@ use crate::memory::{HostSpikes, Memory, WholeExperts};
 use crate::model::Architecture;
 use crate::model::blocks::{Block, FeedForward};
 use crate::model::modeling::quantised_experts_before_5;
-use crate::scenario::software::{Quantiser, Software};
+use crate::scenario::software::Quantiser;
 use crate::scenario::{
     Evaluation, HostNeed, LossKernel, Merges, Quantization, Scenario, Stack, Task, Tuner, WeightFormat,
 };
@@ -131,7 +131,7 @@ fn of_older_trl(scenario: &Scenario, architecture: &Architecture, gpu: &Gpu) -> 
 /// Experts that are not quantised where all else is, and what of it earlier versions did.
 fn whole_experts(scenario: &Scenario, family: &str, experts: WholeExperts) -> Option<Issue> {
     let WholeExperts { elements, bytes } = experts;
-    if elements == 0 || Software::of(scenario.stack).quantiser != Quantiser::Transformers {
+    if elements == 0 || scenario.software().quantiser != Quantiser::Transformers {
         return None;
     }
     let half = Bytes(elements.saturating_mul(2));
@@ -236,7 +236,7 @@ fn saving(scenario: &Scenario, host: HostSpikes) -> String {
 
 /// Whether adapters are such that merging them in the CPU's memory was compared.
 fn is_merged_as_compared(scenario: &Scenario) -> bool {
-    let software = Software::of(scenario.stack);
+    let software = scenario.software();
     let mixes = |block: &Block| matches!(block.ffn, FeedForward::Moe(_));
     let is_plain = |architecture: &Architecture| {
         !architecture.blocks.iter().any(mixes)

@@ -6,7 +6,6 @@ use crate::dtype::Dtype;
 use crate::estimate::estimate;
 use crate::memory::Category;
 use crate::scenario::keys::Key;
-use crate::scenario::software::Software;
 use crate::scenario::{
     AttentionKernel, Checkpointing, LossKernel, Method, Optimizer, Precision, Reference, Scenario, Sharding,
     StepTime, Task,
@@ -296,7 +295,7 @@ fn is_prepared(scenario: &Scenario) -> bool {
 
 /// Whether the loss that runs never has all logits.
 fn has_fused_loss(scenario: &Scenario) -> bool {
-    let runs = Software::of(scenario.stack).loss(scenario.savings.loss);
+    let runs = scenario.software().loss(scenario.savings.loss);
     matches!(runs, LossKernel::Liger | LossKernel::Cut)
 }
 

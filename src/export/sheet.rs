@@ -45,21 +45,18 @@ impl Cell {
             Cell::Amount(bytes) => bytes.to_string(),
             Cell::UpToFailure(bytes) => format!("{bytes} up to the failure"),
             Cell::Share { part, whole } => format!("{part} ({:.1} %)", part.percent_of(*whole)),
-            Cell::Margin(Verdict::Fits, Margin::Headroom(bytes)) => format!("fits, {bytes} to spare"),
-            Cell::Margin(Verdict::Close, Margin::Headroom(bytes)) => {
-                format!("close: {bytes} to spare, which may be too little")
+            Cell::Margin(verdict, margin) => {
+                let words = verdict.margin(*margin, |bytes| bytes.to_string());
+                match (verdict, margin) {
+                    (Verdict::WouldNotRun, _) => format!("would not run: {words}"),
+                    (_, Margin::Overshoot(bytes)) => format!("too large by {bytes}"),
+                    (Verdict::Fits, _) => format!("fits, {words}"),
+                    (Verdict::Close, _) => format!("close: {words}"),
+                    (Verdict::Tight, _) => format!("tight: {words}; runs with --allocator expandable"),
+                    (Verdict::Over, _) => format!("does not fit: {words}"),
+                    (Verdict::NotFollowed, _) => format!("not followed on this card: {words}"),
+                }
             }
-            Cell::Margin(Verdict::Tight, Margin::Headroom(bytes)) => format!(
-                "tight: its tensors leave {bytes}, the holes between them take more; runs with --allocator expandable"
-            ),
-            Cell::Margin(Verdict::Over, Margin::Headroom(bytes)) => {
-                format!("does not fit: its tensors leave {bytes}, the holes between them take more")
-            }
-            Cell::Margin(Verdict::WouldNotRun, _) => "would not run: it stops with an error".to_owned(),
-            Cell::Margin(Verdict::NotFollowed, Margin::Headroom(bytes)) => {
-                format!("not followed on this card: its tensors leave {bytes}")
-            }
-            Cell::Margin(_, Margin::Overshoot(bytes)) => format!("too large by {bytes}"),
         }
     }
 

@@ -4,6 +4,9 @@ use std::sync::LazyLock;
 
 use crate::units::Bytes;
 
+/// GPUs of a machine of the usual size.
+pub(crate) const GPUS_OF_A_MACHINE: u64 = 8;
+
 /// A machine whose RAM is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {

@@ -19,8 +19,8 @@ use super::qat;
 use super::reader::Reader;
 use super::sentence_transformers;
 use super::settings::{DIMENSIONS, OTHER_TRAINER, understood, version_of_trl};
-use super::syntax::setting::Setting;
-use super::syntax::{python, setting};
+use super::syntax::python::{self, Call, Script};
+use super::syntax::setting::{self, Setting};
 use super::trainer::{self, PICTURES};
 use super::understood::{Format, Left, Understood};
 use super::usual;
@@ -39,99 +39,169 @@ pub(super) fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
     let holds =
         |condition: &str| names::holds_with_bfloat16(condition).map(|holds| holds == base.has_bfloat16());
     let script = python::read(text, &holds);
-    // its other classes have names that others have too
-    let embeds = script.calls.iter().any(|call| call.name().starts_with("SentenceTransformer"));
-    let mut settings = Vec::new();
-    let mut parts = Parts::default();
-    let mut others = Vec::new();
-    let mut later = Vec::new();
-    let mut has_trained = false;
-    let mut engine = Engine::default();
-    // PPO's models: which is the policy, and what is loaded beside it
-    let learns_values = script.calls.iter().any(|call| trainer_of_class(call.name()) == Some(Trainer::Ppo));
-    let is_rewarded = script
-        .calls
-        .iter()
-        .any(|call| matches!(trainer_of_class(call.name()), Some(Trainer::Grpo | Trainer::Rloo)));
-    let (mut policy, mut beside) = (None, Vec::new());
-    // what makes numbers of pictures, where the model sees
-    let mut processor = None;
-    let teacher = loaded::teacher_of(&script);
-    let imported = Imported::of(text);
-    let (mut named_adapters, mut given_arguments) = (Named::default(), Vec::new());
-    for call in &script.calls {
+    let mut calls = Calls::of((text, &script), own.as_ref(), base);
+    script.calls.iter().for_each(|call| calls.take(call));
+    calls.finish()
+}
+
+/// The calls of a text on their way into settings.
+struct Calls<'t> {
+    text: &'t str,
+    script: &'t Script,
+    /// What a file of Headroom's own says in its first lines.
+    own: Option<&'t Understood>,
+    base: &'t Scenario,
+    imported: Imported<'t>,
+    /// Whether it is sentence-transformers', whose other classes have names that others have too.
+    embeds: bool,
+    /// Whether PPO trains, which has several models: one is the policy.
+    learns_values: bool,
+    /// Whether rewards may be a model's.
+    is_rewarded: bool,
+    teacher: Option<&'t Call>,
+    settings: Vec<Setting>,
+    parts: Parts,
+    /// Trainers that are not read.
+    others: Vec<String>,
+    /// What is left, with the reason.
+    later: Vec<(String, &'static str)>,
+    has_trained: bool,
+    engine: Engine,
+    /// The model that is PPO's policy, and what is loaded beside it.
+    policy: Option<String>,
+    beside: Vec<&'t Call>,
+    /// What makes numbers of pictures, where the model sees.
+    processor: Option<String>,
+    named_adapters: Named,
+    given_arguments: Vec<(&'t str, String, Value)>,
+}
+
+impl<'t> Calls<'t> {
+    fn of(
+        (text, script): (&'t str, &'t Script),
+        own: Option<&'t Understood>,
+        base: &'t Scenario,
+    ) -> Calls<'t> {
+        let trains = |wanted: &[Trainer]| {
+            let mut trainers = script.calls.iter().filter_map(|call| Trainer::of_class(call.name()));
+            trainers.any(|trainer| wanted.contains(&trainer))
+        };
+        Calls {
+            text,
+            script,
+            own,
+            base,
+            imported: Imported::of(text),
+            embeds: script.calls.iter().any(|call| call.name().starts_with("SentenceTransformer")),
+            learns_values: trains(&[Trainer::Ppo]),
+            is_rewarded: trains(&[Trainer::Grpo, Trainer::Rloo]),
+            teacher: loaded::teacher_of(script),
+            settings: Vec::new(),
+            parts: Parts::default(),
+            others: Vec::new(),
+            later: Vec::new(),
+            has_trained: false,
+            engine: Engine::default(),
+            policy: None,
+            beside: Vec::new(),
+            processor: None,
+            named_adapters: Named::default(),
+            given_arguments: Vec::new(),
+        }
+    }
+
+    /// Takes one call: what is loaded beside the model comes first, then sentence-transformers' classes, then all others.
+    fn take(&mut self, call: &'t Call) {
+        self.has_trained |= call.name() == "train" && call.path.contains("trainer");
+        if self.is_beside(call) {
+            return;
+        }
+        if self.embeds
+            && let Some(taken) = sentence_transformers::takes(call, &mut self.settings)
+        {
+            self.parts.loads |= taken.loads;
+            self.later.extend(taken.left.map(|why| (short(&call.path), why)));
+            return;
+        }
+        if self.class(call) {
+            self.arguments(call);
+        }
+    }
+
+    /// Whether the call loads something beside the model that is trained, which is noted.
+    fn is_beside(&mut self, call: &'t Call) -> bool {
         let name = call.name();
-        has_trained |= name == "train" && call.path.contains("trainer");
         if name == "from_pretrained" && class_of(&call.path).contains("AutoPeft") {
-            later.push((said_of(call), "adapters that were trained before are no model to train"));
-            continue;
+            self.later.push((said_of(call), "adapters that were trained before are no model to train"));
+            return true;
         }
-        if learns_values && name == "from_pretrained" && loads_a_model(&call.path) {
+        if self.learns_values && name == "from_pretrained" && loads_a_model(&call.path) {
             // the policy is the one that writes; a second one that does is its reference
-            if class_of(&call.path).contains("ForSequenceClassification") || parts.loads {
-                beside.push(call);
-                continue;
+            if class_of(&call.path).contains("ForSequenceClassification") || self.parts.loads {
+                self.beside.push(call);
+                return true;
             }
-            policy = model_of(call);
+            self.policy = model_of(call);
         }
-        if teacher.is_some_and(|teacher| std::ptr::eq(teacher, call)) {
-            loaded::teacher(call, &mut settings);
-            continue;
+        if self.teacher.is_some_and(|teacher| std::ptr::eq(teacher, call)) {
+            loaded::teacher(call, &mut self.settings);
+            return true;
         }
         if name == "BitsAndBytesConfig"
-            && teacher.is_some_and(|teacher| loaded::alone_quantised(teacher, &script))
+            && self.teacher.is_some_and(|teacher| loaded::alone_quantised(teacher, self.script))
         {
-            continue;
+            return true;
         }
-        if name == "from_pretrained" && loads_a_model(&call.path) && (parts.loads || has_trained) {
-            later
+        if name == "from_pretrained" && loads_a_model(&call.path) && (self.parts.loads || self.has_trained) {
+            self.later
                 .push((said_of(call), "the model that is loaded first is taken for the one that is trained"));
-            continue;
+            return true;
         }
-        if is_rewarded
+        if self.is_rewarded
             && name == "from_pretrained"
             && class_of(&call.path).contains("ForSequenceClassification")
         {
-            later.push((said_of(call), REWARDS));
-            continue;
+            self.later.push((said_of(call), REWARDS));
+            return true;
         }
-        if embeds && let Some(taken) = sentence_transformers::takes(call, &mut settings) {
-            parts.loads |= taken.loads;
-            later.extend(taken.left.map(|why| (short(&call.path), why)));
-            continue;
-        }
-        match (name, trainer_of_class(name)) {
+        false
+    }
+
+    /// Notes what a class is a part of; whether its arguments are settings.
+    fn class(&mut self, call: &'t Call) -> bool {
+        let name = call.name();
+        match (name, Trainer::of_class(name)) {
             ("TrainingArguments" | "Seq2SeqTrainingArguments" | "UnslothTrainingArguments", _) => {
-                parts.arguments = true;
+                self.parts.arguments = true;
             }
             ("Trainer" | "Seq2SeqTrainer", _) => {}
             ("SentenceTransformerTrainingArguments", _) => {
-                (parts.arguments, parts.trainer) = (true, Trainer::Embed);
+                (self.parts.arguments, self.parts.trainer) = (true, Trainer::Embed);
             }
-            ("SentenceTransformerTrainer", _) => parts.trainer = Trainer::Embed,
+            ("SentenceTransformerTrainer", _) => self.parts.trainer = Trainer::Embed,
             (_, Some(trainer)) if name.ends_with("Trainer") => {
-                parts.trl = true;
-                parts.trainer = trainer;
+                self.parts.trl = true;
+                self.parts.trainer = trainer;
             }
             (_, Some(trainer)) => {
-                (parts.trl, parts.arguments, parts.trainer) = (true, true, trainer);
-                parts.sft_config |= trainer == Trainer::Sft;
+                (self.parts.trl, self.parts.arguments, self.parts.trainer) = (true, true, trainer);
+                self.parts.sft_config |= trainer == Trainer::Sft;
                 if trainer == Trainer::Other {
-                    others.push(name.to_owned());
+                    self.others.push(name.to_owned());
                 }
             }
             ("get_peft_model", None) => {
-                parts.adapters = true;
+                self.parts.adapters = true;
                 if let Some(config @ Value::String(_)) = call.values.get(1) {
-                    named_adapters.given(name, "peft_config", config);
+                    self.named_adapters.given(name, "peft_config", config);
                 }
             }
-            (class, None) if text.contains("peft") && is_not_followed(class) => {
-                named_adapters.class(call);
-                continue;
+            (class, None) if self.text.contains("peft") && is_not_followed(class) => {
+                self.named_adapters.class(call);
+                return false;
             }
             (class, None) if let Some(tuner) = Tuner::of_class(class) => {
-                (parts.adapters, parts.tuner) = (true, Some(tuner));
+                (self.parts.adapters, self.parts.tuner) = (true, Some(tuner));
             }
             ("BitsAndBytesConfig" | "DistributedConfig" | "ParallelismConfig", None) => {}
             (class, None) if names::is_quantiser(class) => {
@@ -141,81 +211,89 @@ pub(super) fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
                 });
                 let given: Vec<String> = call.values.iter().map(setting::text).chain(named).collect();
                 let said = format!("{class}({})", given.join(", "));
-                setting::flatten("", "quantised_by", Value::String(said), &mut settings);
-                continue;
+                setting::flatten("", "quantised_by", Value::String(said), &mut self.settings);
+                return false;
             }
-            ("from_pretrained", None) if loads_a_model(&call.path) => loaded::notes(&call.path, &mut parts),
+            ("from_pretrained", None) if loads_a_model(&call.path) => {
+                loaded::notes(&call.path, &mut self.parts)
+            }
             ("from_pretrained", None) => {
                 if loaded::is_processor(&call.path) {
-                    processor = Some(said_of(call));
+                    self.processor = Some(said_of(call));
                 }
-                later.extend(loaded::not_followed(&call.path).map(|why| (said_of(call), why)));
-                continue;
+                self.later.extend(loaded::not_followed(&call.path).map(|why| (said_of(call), why)));
+                return false;
             }
             ("from_config", None) if loads_a_model(&call.path) => {
-                later.push((said_of(call), "a model of one's own making: bring its config.json"));
-                continue;
+                self.later.push((said_of(call), "a model of one's own making: bring its config.json"));
+                return false;
             }
-            ("prepare_model_for_kbit_training", None) => parts.prepares = true,
+            ("prepare_model_for_kbit_training", None) => self.parts.prepares = true,
             ("gradient_checkpointing_enable", None) => {
-                setting::flatten(name, "gradient_checkpointing", Value::Bool(true), &mut settings);
+                setting::flatten(name, "gradient_checkpointing", Value::Bool(true), &mut self.settings);
             }
             // what else of PyTorch says what is computed in
             ("autocast" | "MixedPrecisionPolicy", None) => {
                 let named = call.named.iter().find(|(name, _)| name == "dtype" || name == "param_dtype");
                 if let Some((_, dtype)) = named {
-                    setting::flatten(name, "computes_in", dtype.clone(), &mut settings);
+                    setting::flatten(name, "computes_in", dtype.clone(), &mut self.settings);
                 }
                 // where nothing is said of it, gradients are summed in the type that is computed in
                 let summed = call.named.iter().find(|(name, _)| name == "reduce_dtype").or(named);
                 if let ("MixedPrecisionPolicy", Some((_, dtype))) = (name, summed) {
-                    setting::flatten(name, "reduce_dtype", dtype.clone(), &mut settings);
+                    setting::flatten(name, "reduce_dtype", dtype.clone(), &mut self.settings);
                 }
-                continue;
+                return false;
             }
             (_, None) if name.starts_with("enable_") && name.ends_with("_sdp") => {
                 if let Some(on) = call.values.first() {
-                    setting::flatten("", name, on.clone(), &mut settings);
+                    setting::flatten("", name, on.clone(), &mut self.settings);
                 }
-                continue;
+                return false;
             }
-            (_, None) if names::is_optimizer(&imported.whole(&call.path), &first_of(call)) => {
-                parts.makes_its_optimizer = true;
-                let path = names::whole_path(&imported.whole(&call.path));
-                optimizer(&path, &call.named, &imported, &mut settings);
+            (_, None) if names::is_optimizer(&self.imported.whole(&call.path), &first_of(call)) => {
+                self.parts.makes_its_optimizer = true;
+                let path = names::whole_path(&self.imported.whole(&call.path));
+                optimizer(&path, &call.named, &self.imported, &mut self.settings);
                 let first = Value::from(first_of(call));
-                setting::flatten("", "optimizer.of", first, &mut settings);
+                setting::flatten("", "optimizer.of", first, &mut self.settings);
                 // whose class torchao's optimizer in the CPU's memory is given
                 if let Some(class) = call.values.get(1).filter(|_| path == names::CPU_OFFLOAD) {
-                    stepped(class, &imported, &mut settings);
+                    stepped(class, &self.imported, &mut self.settings);
                 }
-                continue;
+                return false;
             }
             (_, None) => {
-                engine.takes(call, &mut settings);
-                continue;
+                self.engine.takes(call, &mut self.settings);
+                return false;
             }
         }
+        true
+    }
+
+    /// Makes settings of a call's arguments.
+    fn arguments(&mut self, call: &'t Call) {
+        let name = call.name();
         let fast = ["FastLanguageModel.", "FastModel.", "FastVisionModel."];
-        parts.unsloth |= fast.iter().any(|class| call.path.starts_with(class));
+        self.parts.unsloth |= fast.iter().any(|class| call.path.starts_with(class));
         if let ("from_pretrained", Some(model @ Value::String(_))) = (name, call.values.first()) {
-            setting::flatten(name, "model_name_or_path", model.clone(), &mut settings);
+            setting::flatten(name, "model_name_or_path", model.clone(), &mut self.settings);
         }
         // trl's trainers load the model whose name they are given, first or by name
         if let Some(model @ Value::String(_)) = call.values.first().filter(|value| is_a_models_name(value))
             && name.ends_with("Trainer")
-            && !parts.loads
+            && !self.parts.loads
         {
-            setting::flatten(name, "model", model.clone(), &mut settings);
+            setting::flatten(name, "model", model.clone(), &mut self.settings);
         }
         for (argument, value) in &call.named {
             // these are calls of their own, where the text has them
             if argument == "peft_config" && (name.ends_with("Trainer") || name == "get_peft_model") {
-                named_adapters.given(name, argument, value);
+                self.named_adapters.given(name, argument, value);
                 continue;
             }
             if argument == "args" && name.ends_with("Trainer") {
-                given_arguments.push((name, argument.clone(), value.clone()));
+                self.given_arguments.push((name, argument.clone(), value.clone()));
                 continue;
             }
             // a model that is handed over as an object is the one that was loaded
@@ -226,96 +304,106 @@ pub(super) fn of_calls(text: &str, base: &Scenario) -> Option<Understood> {
             if let ("optimizer_cls_and_kwargs", Value::Array(pair)) = (argument.as_str(), value)
                 && let [Value::String(class), Value::Object(own)] = pair.as_slice()
             {
-                parts.makes_its_optimizer = true;
+                self.parts.makes_its_optimizer = true;
                 let own: Vec<_> = own.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
-                optimizer(&imported.whole(class), &own, &imported, &mut settings);
+                optimizer(&self.imported.whole(class), &own, &self.imported, &mut self.settings);
                 continue;
             }
             // DeepSpeed's file as it stands, whose "auto" is what these arguments say
             if let ("deepspeed", Value::Object(file)) = (argument.as_str(), value) {
                 for (part, value) in file.iter().filter(|(_, value)| !is_auto(value)) {
-                    setting::flatten(name, part, value.clone(), &mut settings);
+                    setting::flatten(name, part, value.clone(), &mut self.settings);
                 }
                 continue;
             }
             // a changed config of a file of Headroom's own is in its link
-            let is_linked = own.is_some() && name == "from_pretrained" && argument == "config";
+            let is_linked = self.own.is_some() && name == "from_pretrained" && argument == "config";
             // these are calls of their own
             let is_call = ["quantization_config", "distributed_config", "parallelism_config"];
             if !is_object && !is_linked && !is_call.contains(&argument.as_str()) {
-                setting::flatten(name, argument, value.clone(), &mut settings);
+                setting::flatten(name, argument, value.clone(), &mut self.settings);
             }
         }
     }
-    let (are_unread, open) = named_adapters.finish(parts.tuner, &mut settings);
-    if are_unread && parts.tuner.is_none() && !parts.unsloth {
-        parts.adapters = false;
-    }
-    let differs = "whether there are adapters differs from case to case: those that the text names are taken";
-    later.extend(open.into_iter().map(|said| (said, differs)));
-    for (of, name, value) in given_arguments {
-        if !parts.arguments && value != Value::Null {
-            let said = Setting { of: of.to_owned(), name, value }.said();
-            later.push((said, "these arguments stand elsewhere: what is in them is as it was"));
+
+    /// What all of them say.
+    fn finish(mut self) -> Option<Understood> {
+        let (are_unread, open) = self.named_adapters.finish(self.parts.tuner, &mut self.settings);
+        if are_unread && self.parts.tuner.is_none() && !self.parts.unsloth {
+            self.parts.adapters = false;
         }
-    }
-    if parts == Parts::default() && settings.is_empty() {
-        return in_usual_words(&script, base);
-    }
-    for call in beside.into_iter().filter(|call| model_of(call) != policy) {
-        later.push((
-            said_of(call),
-            "value model, reward model and reference are taken to be of the policy's architecture",
-        ));
-    }
-    parts.trl_version = version_of_trl(text);
-    engine.finish(&mut settings);
-    let trains = parts.arguments || parts.trl || parts.adapters || parts.makes_its_optimizer || parts.unsloth;
-    parts.generates = parts.loads && !trains && generated::takes(&script, &mut settings);
-    if let Some(own) = &own {
-        changed_numbers(&script, &own.scenario, &mut settings);
-    }
-    changed_afterwards(&script, &mut settings);
-    for (place, value) in &script.given {
-        for variable in launch::ALLOCATOR {
-            if place.contains(variable) {
-                setting::flatten("", variable, value.clone(), &mut settings);
+        let differs =
+            "whether there are adapters differs from case to case: those that the text names are taken";
+        self.later.extend(open.into_iter().map(|said| (said, differs)));
+        for (of, name, value) in self.given_arguments {
+            if !self.parts.arguments && value != Value::Null {
+                let said = Setting { of: of.to_owned(), name, value }.said();
+                self.later.push((said, "these arguments stand elsewhere: what is in them is as it was"));
             }
         }
+        if self.parts == Parts::default() && self.settings.is_empty() {
+            return in_usual_words(self.script, self.base);
+        }
+        for call in self.beside.into_iter().filter(|call| model_of(call) != self.policy) {
+            self.later.push((
+                said_of(call),
+                "value model, reward model and reference are taken to be of the policy's architecture",
+            ));
+        }
+        self.parts.trl_version = version_of_trl(self.text);
+        self.engine.finish(&mut self.settings);
+        let trains = self.parts.arguments
+            || self.parts.trl
+            || self.parts.adapters
+            || self.parts.makes_its_optimizer
+            || self.parts.unsloth;
+        self.parts.generates =
+            self.parts.loads && !trains && generated::takes(self.script, &mut self.settings);
+        if let Some(own) = self.own {
+            changed_numbers(self.script, &own.scenario, &mut self.settings);
+        }
+        changed_afterwards(self.script, &mut self.settings);
+        for (place, value) in &self.script.given {
+            for variable in launch::ALLOCATOR {
+                if place.contains(variable) {
+                    setting::flatten("", variable, value.clone(), &mut self.settings);
+                }
+            }
+        }
+        let format = if self.parts.unsloth { Format::Unsloth } else { Format::Python };
+        let mut reader = Reader::new(self.base.clone(), self.settings);
+        compiled::of_calls(&self.script.calls, &mut reader);
+        float8::of_calls(&self.script.calls, &mut reader);
+        qat::of_calls(&self.script.calls, &mut reader);
+        for other in self.others {
+            reader.leave(&other, OTHER_TRAINER);
+        }
+        for (said, why) in self.later {
+            reader.leave(&said, why);
+        }
+        if self.parts.makes_its_optimizer && !self.parts.arguments && self.own.is_none() {
+            reader.leave("the loop", "batch, length and accumulation of loops of one's own are not read");
+        }
+        let mut understood = understood(format, reader, self.parts);
+        if let Some(said) = self.processor.filter(|_| trainer::sees_unsaid(&understood.scenario)) {
+            understood.left.push(Left::new(said, PICTURES));
+        }
+        if let Some(own) = self.own {
+            let said: Vec<&str> = understood.taken.iter().map(|taken| taken.key).collect();
+            let others = own.taken.iter().filter(|taken| !said.contains(&taken.key));
+            understood.taken.extend(others.cloned().collect::<Vec<_>>());
+        }
+        Some(understood)
     }
-    let format = if parts.unsloth { Format::Unsloth } else { Format::Python };
-    let mut reader = Reader::new(base.clone(), settings);
-    compiled::of_calls(&script.calls, &mut reader);
-    float8::of_calls(&script.calls, &mut reader);
-    qat::of_calls(&script.calls, &mut reader);
-    for other in others {
-        reader.leave(&other, OTHER_TRAINER);
-    }
-    for (said, why) in later {
-        reader.leave(&said, why);
-    }
-    if parts.makes_its_optimizer && !parts.arguments && own.is_none() {
-        reader.leave("the loop", "batch, length and accumulation of loops of one's own are not read");
-    }
-    let mut understood = understood(format, reader, parts);
-    if let Some(said) = processor.filter(|_| trainer::sees_unsaid(&understood.scenario)) {
-        understood.left.push(Left::new(said, PICTURES));
-    }
-    if let Some(own) = own {
-        let said: Vec<&str> = understood.taken.iter().map(|taken| taken.key).collect();
-        let others = own.taken.into_iter().filter(|taken| !said.contains(&taken.key));
-        understood.taken.extend(others.collect::<Vec<_>>());
-    }
-    Some(understood)
 }
 
 /// A call of somebody's own: `TrainingConfig(batch_size=2, bf16=True)`.
-fn in_usual_words(script: &python::Script, base: &Scenario) -> Option<Understood> {
+fn in_usual_words(script: &Script, base: &Scenario) -> Option<Understood> {
     /// Of a call of another name one word alone may be anybody's.
     const FEWEST: usize = 2;
     const KNOWN: [&str; 2] = ["TrainingConfig", "AgentConfig"];
     // what serves a model has a dtype too
-    let is_one = |call: &&python::Call| {
+    let is_one = |call: &&Call| {
         let name = call.name().to_ascii_lowercase();
         ["config", "arguments", "args", "settings", "params", "train", "memory"]
             .iter()
@@ -377,13 +465,13 @@ fn stepped(class: &Value, imported: &Imported<'_>, settings: &mut Vec<Setting>) 
 }
 
 /// The first argument, as an optimizer is given its parameters.
-fn first_of(call: &python::Call) -> String {
+fn first_of(call: &Call) -> String {
     let named = call.named.iter().find(|(name, _)| name == "params").map(|(_, value)| value);
     call.values.first().or(named).map(setting::text).unwrap_or_default()
 }
 
 /// Arguments that are changed after their class was made: `args.bf16 = True`.
-fn changed_afterwards(script: &python::Script, settings: &mut Vec<Setting>) {
+fn changed_afterwards(script: &Script, settings: &mut Vec<Setting>) {
     let mut objects: HashMap<&str, &str> = HashMap::new();
     for (place, value) in &script.given {
         let class = value.as_str().and_then(|value| value.split_once('(')).map(|(path, _)| path);
@@ -403,27 +491,5 @@ fn has_arguments(class: &str) -> bool {
     class.ends_with("TrainingArguments")
         || class == "BitsAndBytesConfig"
         || Tuner::of_class(class).is_some()
-        || (class.ends_with("Config") && trainer_of_class(class).is_some())
-}
-
-/// The trainer of trl that a class is of: `DPOConfig`, `DPOTrainer`.
-fn trainer_of_class(class: &str) -> Option<Trainer> {
-    let name = class.strip_suffix("Config").or_else(|| class.strip_suffix("Trainer"))?;
-    match name {
-        "SFT" | "Unsloth" => Some(Trainer::Sft),
-        "DPO" => Some(Trainer::Dpo),
-        "GRPO" => Some(Trainer::Grpo),
-        "KTO" => Some(Trainer::Kto),
-        "ORPO" => Some(Trainer::Orpo),
-        "CPO" => Some(Trainer::Cpo),
-        "Reward" => Some(Trainer::Reward),
-        "RLOO" => Some(Trainer::Rloo),
-        "PPO" => Some(Trainer::Ppo),
-        "Distillation" => Some(Trainer::Distil),
-        "GKD" => Some(Trainer::Gkd),
-        "OnlineDPO" | "PRM" | "NashMD" | "XPO" | "BCO" | "GOLD" | "ServerDistillation"
-        | "AsyncDistillation" | "AsyncGRPO" | "SDFT" | "SDPO" | "TPO" | "A2PO" | "GMPO" | "MiniLLM"
-        | "PAPO" => Some(Trainer::Other),
-        _ => None,
-    }
+        || (class.ends_with("Config") && Trainer::of_class(class).is_some())
 }

@@ -144,25 +144,5 @@ fn trainer_of_command(command: &shell::CommandLine) -> Option<(Trainer, String)>
     let script = named.trim_end_matches(".py").rsplit(['/', '.']).next().unwrap_or_default();
     let words: Vec<String> =
         script.split(|c: char| !c.is_alphanumeric()).map(str::to_ascii_lowercase).collect();
-    let has = |names: &[&str]| words.iter().any(|word| names.contains(&word.as_str()));
-    let others = ["online", "nash", "xpo", "gold", "prm", "async", "server"];
-    let known = [
-        (Trainer::Grpo, "grpo"),
-        (Trainer::Rloo, "rloo"),
-        (Trainer::Ppo, "ppo"),
-        (Trainer::Kto, "kto"),
-        (Trainer::Orpo, "orpo"),
-        (Trainer::Cpo, "cpo"),
-        (Trainer::Dpo, "dpo"),
-        (Trainer::Reward, "reward"),
-        (Trainer::Distil, "distillation"),
-        (Trainer::Gkd, "gkd"),
-        (Trainer::Sft, "sft"),
-    ];
-    let trainer = match known.iter().find(|(_, word)| has(&[word])) {
-        _ if has(&others) => Trainer::Other,
-        Some((trainer, _)) => *trainer,
-        None => return None,
-    };
-    Some((trainer, named))
+    Some((Trainer::of_words(&words)?, named))
 }

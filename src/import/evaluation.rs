@@ -1,5 +1,6 @@
 //! What trainers over transformers' `Trainer` evaluate between steps.
 
+use super::names::TRAINING_ARGUMENTS;
 use super::reader::{Reader, Said};
 
 /// Reads what `TrainingArguments` says of it, where it is followed: else what they say is passed over. Comes after all else, as what
@@ -19,8 +20,8 @@ pub(super) fn evaluation(reader: &mut Reader) {
     }
     let said = metrics.map(|metrics| format!("{}, {}", on.said, metrics.said)).unwrap_or(on.said);
     reader.set("evaluation", keeps, &said);
-    let why = "TrainingArguments' default in transformers 5.17";
-    reader.or_assume("eval-batch-size", &["per_device_eval_batch_size", "per_gpu_eval_batch_size"], "8", why);
+    let named = ["per_device_eval_batch_size", "per_gpu_eval_batch_size"];
+    reader.or_assume("eval-batch-size", &named, "8", TRAINING_ARGUMENTS);
     reader.or_assume(
         "eval-accumulation-steps",
         &["eval_accumulation_steps"],

@@ -3,7 +3,6 @@
 use super::deepspeed;
 use super::reader::{Reader, Said, among};
 use super::shipped;
-use crate::scenario::software::Software;
 use crate::scenario::{Float8, Float8Layers, Method, Precision, Stack, WrappedBy};
 
 const IDLE: &[&str] = &[
@@ -357,7 +356,7 @@ fn fsdp(reader: &mut Reader, (wrapper, why): (WrappedBy, &str), processes: Optio
         None if words.contains("shard_grad_op") => reader.set("reshard-after-forward", "off", &said),
         None => reader.assume("reshard-after-forward", "on", "accelerate's default"),
     }
-    if Software::of(reader.scenario.stack).runs_loop() {
+    if reader.scenario.software().runs_loop() {
         reader.assume("wrapped-by", wrapper.slug(), why);
     }
     if reader.scenario.precision == Precision::AmpBf16Weights

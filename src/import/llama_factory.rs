@@ -5,12 +5,12 @@ mod preferences;
 use super::evaluation::evaluation;
 use super::launch;
 use super::low_rank;
+use super::names::{MUON, TRAINING_ARGUMENTS};
 use super::reader::{Reader, among};
 use super::trainer::{self, PICTURES};
 use crate::scenario::{Method, Sharding, Stack, Task, Tuner, VisionTower, WeightFormat};
 
 const WHY: &str = "LLaMA-Factory's default (0.9.5)";
-const ARGUMENTS: &str = "TrainingArguments' default in transformers 5.17";
 
 const IDLE: &[&str] = &[
     "template",
@@ -120,8 +120,8 @@ pub(super) fn read(reader: &mut Reader) {
         adapters(reader);
     }
     precision(reader);
-    reader.or_assume("batch-size", &["per_device_train_batch_size"], "8", ARGUMENTS);
-    reader.or_assume("gradient-accumulation", &["gradient_accumulation_steps"], "1", ARGUMENTS);
+    reader.or_assume("batch-size", &["per_device_train_batch_size"], "8", TRAINING_ARGUMENTS);
+    reader.or_assume("gradient-accumulation", &["gradient_accumulation_steps"], "1", TRAINING_ARGUMENTS);
     reader.or_assume("seq-length", &["cutoff_len", "model_max_length"], "2048", WHY);
     match (reader.switch(&["neat_packing"]), reader.switch(&["packing"])) {
         (neat, plain) if is_of_pairs => {
@@ -135,12 +135,12 @@ pub(super) fn read(reader: &mut Reader) {
         (_, Some((false, said))) => reader.set("mask", "padded", &said),
         (_, None) => reader.assume("mask", "padded", WHY),
     }
-    trainer::optimization(reader, &["optim"], "adamw-fused", ARGUMENTS);
+    trainer::optimization(reader, &["optim"], "adamw-fused", TRAINING_ARGUMENTS);
     if let Some((true, said)) = reader.switch(&["use_adam_mini"]) {
         reader.set("optimizer", "adam-mini", &said);
     }
     if let Some((true, said)) = reader.switch(&["use_muon"]) {
-        let why = format!("{said}, taken for torch.optim.Muon with torch.optim.AdamW beside it");
+        let why = format!("{said}{MUON}");
         reader.set("optimizer", "muon", &why);
     }
     low_rank::of_llama_factory(reader);

@@ -136,6 +136,12 @@ pub(super) fn whole_path(path: &str) -> String {
     }
 }
 
+/// What is said where any Muon is named.
+pub(super) const MUON: &str = ", taken for torch.optim.Muon with torch.optim.AdamW beside it";
+
+/// What is said where `TrainingArguments` leave a setting at its default.
+pub(super) const TRAINING_ARGUMENTS: &str = "TrainingArguments' default in transformers 5.17";
+
 /// Whether a class is an optimizer: one that is known, another one of a module of optimizers, or whatever is made of a model's parameters.
 pub(super) fn is_optimizer(path: &str, first: &str) -> bool {
     let whole = whole_path(path);
@@ -171,6 +177,19 @@ pub(crate) const SDP_KERNELS: [(&str, AttentionKernel); 4] = [
     ("math", AttentionKernel::Math),
     ("cudnn", AttentionKernel::Cudnn),
 ];
+
+/// What transformers calls an attention (`attn_implementation`); kernels of PyTorch have no name of their own.
+pub(crate) fn attention(kernel: AttentionKernel) -> &'static str {
+    match kernel {
+        AttentionKernel::Eager => "eager",
+        AttentionKernel::FlashAttn => "flash_attention_2",
+        AttentionKernel::Sdpa
+        | AttentionKernel::Flash
+        | AttentionKernel::Efficient
+        | AttentionKernel::Math
+        | AttentionKernel::Cudnn => "sdpa",
+    }
+}
 
 /// Whether a class of transformers 5.17 says who else than bitsandbytes quantises weights (utils/quantization_config.py).
 pub(super) fn is_quantiser(class: &str) -> bool {

@@ -1,7 +1,7 @@
 //! What trainers over transformers' `Trainer` have in common.
 
 use super::low_rank;
-use super::names::{CPU_OFFLOAD, component, optimizer, other_class, whole_path};
+use super::names::{CPU_OFFLOAD, MUON, component, optimizer, other_class, whole_path};
 use super::reader::{Reader, Said};
 use crate::scenario::{Optimizer, Scenario, Tuner};
 
@@ -75,7 +75,7 @@ pub(super) fn optimizer_class(reader: &mut Reader) {
     if let Some(muon) = muon {
         let said = all.remove(muon);
         reader.idle.extend(all.into_iter().map(|other| other.said));
-        let why = format!("{}, taken for torch.optim.Muon with torch.optim.AdamW beside it", said.said);
+        let why = format!("{}{MUON}", said.said);
         return reader.set("optimizer", Optimizer::Muon.slug(), &why);
     }
     // whatever else is made of parameters is listed

@@ -97,9 +97,14 @@ pub struct Training {
 }
 
 impl Member {
+    /// What its stack answers.
+    pub(crate) fn software(&self) -> &'static Software {
+        Software::of(self.stack)
+    }
+
     /// Whether trl makes all logits of it, as its versions did before the head was fused with the log-probabilities.
     pub(crate) fn has_all_logits_of_trl(&self) -> bool {
-        self.loss == LossKernel::Full && Software::of(self.stack).head == HeadCode::Trl
+        self.loss == LossKernel::Full && self.software().head == HeadCode::Trl
     }
 
     /// The model as it was before it was trained, which scores. LLaMA-Factory makes float32 of what is trained alone.
@@ -177,7 +182,7 @@ impl Member {
 
     /// Whether transformers' `Trainer` trains it, trl's trainers among them: all micro-batches of a step are on the card at once.
     pub(crate) fn is_by_trainer(&self) -> bool {
-        let by_trl = Software::of(self.stack).trainer == Trainer::Trl || self.copies_adapters;
+        let by_trl = self.software().trainer == Trainer::Trl || self.copies_adapters;
         by_trl || self.head != HeadKind::Language
     }
 

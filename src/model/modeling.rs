@@ -4,13 +4,16 @@
 //!
 //! Source: models/ of transformers 5.17, unless a field says otherwise.
 
+mod bases;
+mod lists;
 mod rows;
 mod stacks;
 
-pub use rows::{
-    classifies_generically, families, gives_token_types, has_pooler, of, rewards_generically,
-    scales_activations, shares_layers_by_plan, withholds_cache,
+pub use lists::{
+    classifies_generically, gives_token_types, has_pooler, rewards_generically, scales_activations,
+    shares_layers_by_plan, withholds_cache,
 };
+pub use rows::{families, of};
 pub use stacks::{Stacks, Torchtune, TorchtuneRotary, Unsloth};
 
 /// Families that are named first where another is not followed.

@@ -25,7 +25,7 @@ pub struct Answer {
 }
 
 /// The same run with expandable segments.
-pub(super) fn joined(scenario: &Scenario) -> Scenario {
+pub(crate) fn joined(scenario: &Scenario) -> Scenario {
     Scenario { allocator: Allocator::Expandable, ..scenario.clone() }
 }
 

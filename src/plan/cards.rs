@@ -2,7 +2,7 @@
 
 use crate::hardware::{Class, Vendor};
 use crate::scenario::kernels::{self, OF_CUDA};
-use crate::scenario::{Allocator, CpuOffload, Offloading, Optimizer, Scenario};
+use crate::scenario::{Allocator, CpuOffload, Offloading, Scenario};
 
 /// Whether the card that a scenario names can do what a change asks of it, and gains by it.
 pub(super) fn has_use_for(before: &Scenario, after: &Scenario) -> bool {
@@ -20,7 +20,7 @@ pub(super) fn has_use_for(before: &Scenario, after: &Scenario) -> bool {
         // neither CUDA's allocator nor its managed memory
         Vendor::Amd | Vendor::Intel => {
             is_for_cudas_allocator
-                || news(|scenario| is_paged(scenario.optimizer))
+                || news(|scenario| scenario.optimizer.is_paged())
                 || is_for_triton && gpu.is_gaudi()
         }
         Vendor::Google | Vendor::Apple => {
@@ -34,15 +34,5 @@ pub(super) fn has_use_for(before: &Scenario, after: &Scenario) -> bool {
 fn waits_on_cpu(scenario: &Scenario) -> bool {
     scenario.savings.offloading == Offloading::On
         || scenario.cluster.cpu != CpuOffload::Off
-        || is_paged(scenario.optimizer)
-}
-
-fn is_paged(optimizer: Optimizer) -> bool {
-    matches!(
-        optimizer,
-        Optimizer::PagedAdamW
-            | Optimizer::PagedAdamW8bit
-            | Optimizer::PagedAdEmaMix
-            | Optimizer::PagedAdEmaMix8bit
-    )
+        || scenario.optimizer.is_paged()
 }

@@ -1,7 +1,6 @@
 //! The numbers of GPUs that are looked at.
 
-/// GPUs of a machine of the usual size.
-pub(super) const MACHINE: u64 = 8;
+use crate::hardware::GPUS_OF_A_MACHINE;
 
 /// The numbers in which GPUs are bought and rented most: parts of a machine of eight, and several such machines.
 pub const GPU_COUNTS: [u64; 11] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
@@ -9,7 +8,7 @@ pub const GPU_COUNTS: [u64; 11] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
 /// The numbers of GPUs between two of [`GPU_COUNTS`]: each of one machine, whole machines beyond, in steps of an eighth where they are
 /// many.
 pub(super) fn between(fewer: u64, more: u64) -> impl Iterator<Item = u64> {
-    let stride = if more <= MACHINE { 1 } else { MACHINE.max((more - fewer) / 8) };
+    let stride = if more <= GPUS_OF_A_MACHINE { 1 } else { GPUS_OF_A_MACHINE.max((more - fewer) / 8) };
     (fewer..more).step_by(stride as usize).skip(1)
 }
 

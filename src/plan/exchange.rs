@@ -4,15 +4,12 @@
 //! for each GPU. What collectives really reach lies below that, which the upper end of the range leaves room for: there nothing is
 //! hidden behind what is computed.
 
-use crate::hardware::Gpu;
+use crate::hardware::{GPUS_OF_A_MACHINE, Gpu};
 use crate::issue::{Field, Issue, Severity};
-use crate::scenario::software::{Software, Trainer};
+use crate::scenario::software::Trainer;
 use crate::scenario::{Cluster, Scenario, Sharding};
 use crate::units::grouped;
 use crate::work::Sent;
-
-/// GPUs of a machine.
-const MACHINE: u64 = 8;
 
 /// Seconds that a step's exchange takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -34,7 +31,7 @@ pub(super) fn exchange(sent: Sent, scenario: &Scenario, gpu: &Gpu) -> Result<Exc
     }
     let wires = Wires::of(gpu, cluster.gpus)?;
     let seconds = |bytes: u64, rate: f64| bytes as f64 / rate;
-    if Software::of(scenario.stack).trainer == Trainer::Megatron {
+    if scenario.software().trainer == Trainer::Megatron {
         // ranks lie by tensor, then copies, then stages (`order="tp-cp-ep-dp-pp"` of megatron/core/parallel_state.py)
         let layout = cluster.layout;
         // those that share sequences are among the copies
@@ -95,7 +92,7 @@ impl Wires {
         };
         match adapter {
             Some(adapter) => Ok(Wires { link, adapter }),
-            None if gpus <= MACHINE => Ok(Wires { link, adapter: link }),
+            None if gpus <= GPUS_OF_A_MACHINE => Ok(Wires { link, adapter: link }),
             None => Err(refused(format!(
                 "how long {} GPUs of several machines wait for each other is not said of the {}",
                 grouped(gpus),
@@ -107,13 +104,17 @@ impl Wires {
     /// Around so many GPUs, each so many ranks behind the last: a ring leaves a machine by the adapters of those of its GPUs that
     /// are in it.
     fn around(self, gpus: u64, stride: u64) -> f64 {
-        let near = (MACHINE / stride.max(1)).clamp(1, gpus.max(1));
+        let near = (GPUS_OF_A_MACHINE / stride.max(1)).clamp(1, gpus.max(1));
         if gpus <= near { self.link } else { self.link.min(self.adapter * near as f64) }
     }
 
     /// To the next of so many stages, so many ranks behind.
     fn to_neighbour(self, stages: u64, stride: u64) -> f64 {
-        if stages.saturating_mul(stride) <= MACHINE { self.link } else { self.link.min(self.adapter) }
+        if stages.saturating_mul(stride) <= GPUS_OF_A_MACHINE {
+            self.link
+        } else {
+            self.link.min(self.adapter)
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use super::recorded::{Recorded, Tensors};
 use super::verdict::Verdict;
 use crate::hardware::{Gpu, Vendor};
 use crate::issue::{Field, Issue};
-use crate::scenario::software::{Software, Trainer};
+use crate::scenario::software::Trainer;
 use crate::scenario::{Scenario, Sharding};
 use crate::units::Bytes;
 
@@ -41,7 +41,7 @@ impl Layout {
 /// scenario names another engine than DDP: whole copies would need as much as one GPU does. What was at its default is so afterwards:
 /// under FSDP2 weights are float32 shards.
 pub fn on_gpus(scenario: &Scenario, gpus: u64) -> Scenario {
-    let software = Software::of(scenario.stack);
+    let software = scenario.software();
     let engines = software.divides_by();
     let on = |sharding: Option<&Sharding>| {
         let mut other = scenario.clone();

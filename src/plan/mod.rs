@@ -32,6 +32,7 @@ mod verdict;
 pub use crate::units::Between;
 pub use crate::vllm::{Room, Share, Start};
 pub use answer::Answer;
+pub(crate) use answer::joined;
 pub use batches::{BatchRow, PerSequence, Reached, batch_row, on_usual_cards, passes_in_words, reach};
 pub use cell::{FitCell, Measure};
 pub use contexts::{BATCHES, CONTEXTS, ContextCell, ContextRow, contexts};

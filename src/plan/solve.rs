@@ -7,7 +7,7 @@ use crate::allocator::Settings;
 use crate::hardware::{Gpu, Vendor};
 use crate::issue::Issue;
 use crate::model::Architecture;
-use crate::scenario::software::{Software, Trainer};
+use crate::scenario::software::Trainer;
 use crate::scenario::{Allocator, LARGEST, Scenario, Tuner};
 use crate::step::{self, Recording};
 use crate::units::Bytes;
@@ -65,7 +65,7 @@ pub(super) fn longest_of(
 
 /// Into how many equal parts its GPUs divide a sequence.
 pub(super) fn parts_of_sequence(scenario: &Scenario) -> u64 {
-    let divides = Software::of(scenario.stack).trainer == Trainer::Megatron;
+    let divides = scenario.software().trainer == Trainer::Megatron;
     if divides { scenario.cluster.layout.sequence_parts().max(1) } else { 1 }
 }
 

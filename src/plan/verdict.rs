@@ -2,11 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::fit::Fit;
+use super::fit::{Fit, Margin};
 use super::on_card::{OnCard, Outcome};
 use crate::accuracy::Doubt;
 use crate::hardware::Vendor;
 use crate::scenario::Scenario;
+use crate::units::Bytes;
 
 /// Whether a run gets through on its card: the one place that decides it, for the page, the command and the exports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -79,6 +80,25 @@ impl Verdict {
         }
     }
 
+    /// How far the run is from its card: what is left or missing, and what that comes to.
+    pub(crate) fn margin(self, margin: Margin, amount: impl Fn(Bytes) -> String) -> String {
+        match (self, margin) {
+            (Verdict::WouldNotRun, _) => "it stops with an error".to_owned(),
+            (Verdict::NotFollowed, Margin::Headroom(free)) => format!("its tensors leave {}", amount(free)),
+            (Verdict::Close, Margin::Overshoot(over)) => {
+                format!("over by {}, less than the estimate may be off by", amount(over))
+            }
+            (_, Margin::Overshoot(over)) => format!("over by {}", amount(over)),
+            (Verdict::Fits, Margin::Headroom(free)) => format!("{} to spare", amount(free)),
+            (Verdict::Close, Margin::Headroom(free)) => {
+                format!("{} to spare, which may be too little", amount(free))
+            }
+            (Verdict::Tight | Verdict::Over, Margin::Headroom(free)) => {
+                format!("its tensors leave {}, the holes between them take more", amount(free))
+            }
+        }
+    }
+
     /// The name in exports and in the style sheet.
     pub const fn slug(self) -> &'static str {
         match self {
@@ -98,7 +118,6 @@ mod tests {
     use crate::allocator::Settings;
     use crate::plan::within;
     use crate::step::Failure;
-    use crate::units::Bytes;
 
     #[test]
     fn the_replay_decides_and_its_edge_is_close() {

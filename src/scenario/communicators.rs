@@ -2,7 +2,7 @@
 //!
 //! A group of one GPU has none, and what is made lazily counts where something is sent in it (`docs/parallel.md#nccl`).
 
-use super::software::{Software, Trainer};
+use super::software::Trainer;
 use super::{Cluster, Layout, Scenario, Sharding};
 use crate::hardware;
 use crate::model::blocks::FeedForward;
@@ -24,7 +24,7 @@ impl Scenario {
         if !self.cluster.is_many() {
             return Vec::new();
         }
-        let trainer = Software::of(self.stack).trainer;
+        let trainer = self.software().trainer;
         let tensor = self.divided().tensor.max(1);
         let all = ("all GPUs", gpus);
         // transformers' Trainer gathers losses from all GPUs, torchtune's recipes count their tokens

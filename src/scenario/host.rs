@@ -1,12 +1,9 @@
 //! What a run's processes have of the CPU's memory, each and all of a machine, beside what known machines with the card have.
 
 use super::{Method, Precision, Scenario, Stack, Task, WrappedBy};
-use crate::hardware::{Host, roomiest};
+use crate::hardware::{GPUS_OF_A_MACHINE, Host, roomiest};
 use crate::memory::Memory;
 use crate::units::Bytes;
-
-/// How many GPUs a machine has where none with the card is known.
-const OF_A_MACHINE: u64 = 8;
 
 /// What processes have of the CPU's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,7 +107,7 @@ impl Scenario {
 
     /// How many of its GPUs are in one machine: as many as the roomiest has, or eight.
     fn of_a_machine(&self) -> u64 {
-        self.cluster.gpus.min(self.known_host().map_or(OF_A_MACHINE, |host| host.gpus)).max(1)
+        self.cluster.gpus.min(self.known_host().map_or(GPUS_OF_A_MACHINE, |host| host.gpus)).max(1)
     }
 
     /// The machine with most RAM where even that has too little for what is offloaded, so much for each GPU.

@@ -12,6 +12,11 @@ use crate::model::Architecture;
 use crate::units::Bytes;
 
 impl Scenario {
+    /// What its stack answers.
+    pub(crate) fn software(&self) -> &'static Software {
+        Software::of(self.stack)
+    }
+
     /// Whether its model is one whose steps with pictures are followed.
     pub(crate) fn sees(&self) -> bool {
         self.architecture().is_ok_and(|architecture| architecture.vision().is_some())
@@ -129,7 +134,7 @@ impl Scenario {
     /// Whether trl makes checkpoints reentrant, whatever it is asked for: beside adapters under ZeRO-3 (trl 1.16
     /// trainer/sft_trainer.py), but for its trainers of odds (experimental/orpo/orpo_trainer.py).
     pub(crate) fn is_made_reentrant(&self) -> bool {
-        Software::of(self.stack).trainer == Trainer::Trl
+        self.software().trainer == Trainer::Trl
             && self.cluster.has_engine()
             && self.cluster.sharding == Sharding::Zero3
             && self.method.has_adapters()
@@ -139,7 +144,7 @@ impl Scenario {
 
     /// Who wraps the model for FSDP2 where no trainer of its own does; a loop of one's own everywhere else.
     pub(crate) fn wrapper(&self) -> WrappedBy {
-        match self.cluster.is_fsdp2() && Software::of(self.stack).runs_loop() {
+        match self.cluster.is_fsdp2() && self.software().runs_loop() {
             true => self.cluster.wrapped_by,
             false => WrappedBy::Loop,
         }
@@ -147,7 +152,7 @@ impl Scenario {
 
     /// Whether transformers' Trainer, of which trl's are made, runs over what accelerate or axolotl wraps.
     pub(crate) fn is_under_trainer(&self) -> bool {
-        Software::of(self.stack).trainer == Trainer::Trl || self.wrapper() != WrappedBy::Loop
+        self.software().trainer == Trainer::Trl || self.wrapper() != WrappedBy::Loop
     }
 
     /// Which checkpoints its trainer makes.

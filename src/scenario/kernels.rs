@@ -3,7 +3,6 @@
 //! Source: torch 2.11 _inductor/scheduler.py and _inductor/exc.py `GPUTooOldForTriton`: "Triton only supports devices of CUDA
 //! Capability >= 7.0".
 
-use super::software::Software;
 use super::{
     AttentionKernel, Compile, Field, Issue, LossKernel, Method, Optimizer, Scenario, Stack, Task,
     WeightFormat,
@@ -29,7 +28,7 @@ impl Scenario {
             Stack::Unsloth => return Some((Field::Stack, "Unsloth's kernels")),
             Stack::Transformers | Stack::Trl | Stack::Torchtune | Stack::Litgpt | Stack::Megatron => {}
         }
-        let loss = match Software::of(self.stack).loss(self.savings.loss) {
+        let loss = match self.software().loss(self.savings.loss) {
             LossKernel::Liger => Some("Liger's fused loss"),
             LossKernel::Axolotl => Some("axolotl's kernels over all logits"),
             LossKernel::Cut => Some("cut cross-entropy"),

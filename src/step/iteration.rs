@@ -435,7 +435,7 @@ impl<'a> Rounds<'a> {
 
     /// Whether Megatron-core's schedules train it.
     fn is_scheduled(&self, member: usize) -> bool {
-        Software::of(self.members[member].model.member.stack).trainer == Trainer::Megatron
+        self.members[member].model.member.software().trainer == Trainer::Megatron
     }
 
     /// A forward pass of a member's model over a batch, before it begins.

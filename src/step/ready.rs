@@ -99,7 +99,7 @@ impl<'a> Ready<'a> {
             }
             let architecture = stacks::architecture(named, member, batch, job.cluster)?;
             supported(job, member, &architecture, modeling)?;
-            let trainer = Software::of(member.stack).trainer;
+            let trainer = member.software().trainer;
             if trainer == Trainer::Megatron {
                 own_micro_batches(job, index)?;
             }

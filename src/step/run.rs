@@ -16,7 +16,7 @@ use crate::job::Job;
 use crate::memory::{Counted, HostSpikes, Memory};
 use crate::model::Architecture;
 use crate::scenario::Scenario;
-use crate::scenario::software::{Software, Trainer};
+use crate::scenario::software::Trainer;
 use crate::units::Bytes;
 
 /// Executes the step on behalf of all layers of a kind at once and says what it needs.
@@ -65,7 +65,7 @@ pub(crate) fn run_within(
 /// micro-batches in flight, the last the head, and between them the second more in flight than any after it.
 fn stages(scenario: &Scenario) -> Vec<u64> {
     let layout = scenario.cluster.layout;
-    if Software::of(scenario.stack).trainer != Trainer::Megatron || layout.pipeline <= 1 || layout.stage > 0 {
+    if scenario.software().trainer != Trainer::Megatron || layout.pipeline <= 1 || layout.stage > 0 {
         return Vec::new();
     }
     let mut stages = vec![1, 2, layout.pipeline];

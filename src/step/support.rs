@@ -28,7 +28,7 @@ use crate::model::blocks::{
 };
 use crate::model::modeling::{Code, Modeling};
 use crate::model::{Architecture, Objective};
-use crate::scenario::software::{ModelCode, Software};
+use crate::scenario::software::ModelCode;
 use crate::scenario::{AttentionKernel, Checkpointing, LoraTargets, Method, Modules, Precision};
 use crate::units::Bytes;
 
@@ -109,7 +109,7 @@ pub(super) fn modeling(
     }
     // what Unsloth packs is its own affair
     if batch.mask.is_packed()
-        && Software::of(member.stack).model != ModelCode::Unsloth
+        && member.software().model != ModelCode::Unsloth
         && let Some(issue) = packing(modeling, architecture, member)
     {
         return Err(issue);
@@ -276,12 +276,12 @@ fn packing(modeling: Modeling, architecture: &Architecture, member: &Member) -> 
 
 /// Whether transformers' own code asks for masks and attention.
 fn runs_transformers(member: &Member) -> bool {
-    Software::of(member.stack).runs_transformers()
+    member.software().runs_transformers()
 }
 
 /// Whether Megatron-core's modules run.
 fn runs_megatron(member: &Member) -> bool {
-    Software::of(member.stack).model == ModelCode::Megatron
+    member.software().model == ModelCode::Megatron
 }
 
 /// Whether it has layers of a class derived from `nn.Linear`.

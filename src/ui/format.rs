@@ -32,11 +32,6 @@ impl Unit {
         }
     }
 
-    /// The unit of that label.
-    pub fn from_label(label: &str) -> Option<Unit> {
-        Unit::ALL.into_iter().find(|unit| unit.label() == label)
-    }
-
     /// The amount with its unit: `12.3 GiB`.
     pub fn amount(self, bytes: Bytes) -> String {
         match self {

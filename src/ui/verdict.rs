@@ -1,35 +1,19 @@
 //! The answer in words.
 
-use super::behind::Behind;
 use super::detail::Detail;
 use super::format::{Unit, percent};
 use super::summary;
-use crate::accuracy::{Band, Evidence, REAL_GPU_PERCENT, band};
-use crate::export;
-use crate::hardware::{Class, Gpu, Vendor};
+use crate::accuracy::band;
+use crate::hardware::Vendor;
 use crate::issue::Field;
-use crate::memory::{Counted, Memory};
-use crate::plan::{Fit, Level, Margin, OnCard, Outcome, Verdict, pace};
+use crate::memory::Memory;
+use crate::plan::{Fit, Level, OnCard, Outcome, Verdict};
 use crate::scenario::{Method, Scenario};
 use crate::units::Bytes;
 
 /// `14.5 GiB to spare`.
 pub fn margin(fit: &Fit, verdict: Verdict, unit: Unit) -> String {
-    match (verdict, fit.margin) {
-        (Verdict::WouldNotRun, _) => "it stops with an error".to_owned(),
-        (Verdict::NotFollowed, Margin::Headroom(free)) => format!("its tensors leave {}", unit.amount(free)),
-        (Verdict::Close, Margin::Overshoot(over)) => {
-            format!("over by {}, less than the estimate may be off by", unit.amount(over))
-        }
-        (_, Margin::Overshoot(over)) => format!("over by {}", unit.amount(over)),
-        (Verdict::Fits, Margin::Headroom(free)) => format!("{} to spare", unit.amount(free)),
-        (Verdict::Close, Margin::Headroom(free)) => {
-            format!("{} to spare, which may be too little", unit.amount(free))
-        }
-        (Verdict::Tight | Verdict::Over, Margin::Headroom(free)) => {
-            format!("its tensors leave {}, the holes between them take more", unit.amount(free))
-        }
-    }
+    verdict.margin(fit.margin, |bytes| unit.amount(bytes))
 }
 
 /// `on the GeForce RTX 4090 with 14.5 GiB to spare`, `on each of the 8 × GeForce RTX 4090 with 2.67 GiB to spare`.
@@ -112,6 +96,9 @@ pub fn aside(
     [Some(share), level].into_iter().flatten().chain(others.map(Aside::of)).collect()
 }
 
+/// What is said of a run that gets through beside the verdict, where the card has no bfloat16.
+const EMULATED: &str = "It would be slow: the card does not compute in bfloat16 itself, PyTorch emulates it";
+
 /// What else must be said of the verdict: how bad it is, as a class, and the words.
 pub fn remark(
     scenario: &Scenario,
@@ -183,197 +170,10 @@ fn of_run(on_card: &OnCard, unit: Unit) -> Option<(&'static str, String)> {
     }
 }
 
-/// A figure of the answer: its name, its amount, what it consists of.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Figure {
-    /// What it is called.
-    pub name: &'static str,
-    /// The amount; a dash where it is not known, dots while it is computed.
-    pub amount: String,
-    /// What it is made of.
-    pub note: String,
-    /// What the name means.
-    pub help: &'static str,
-    /// What stands behind it.
-    pub behind: Behind,
-}
-
-/// What is said of a run that gets through beside the verdict, where the card has no bfloat16.
-const EMULATED: &str = "It would be slow: the card does not compute in bfloat16 itself, PyTorch emulates it";
-
-const NEEDS: &str = "“Needs” is the highest torch.cuda.max_memory_allocated() of the run, and the memory that the driver takes for the \
-                     process (300 to 900 MiB were seen). A card with less cannot run it.";
-const RESERVES: &str = "“PyTorch reserves” is torch.cuda.max_memory_reserved(): what the allocator has taken from the driver, with \
-                        the holes between tensors and what it keeps for later.";
-const UNIFIED: &str =
-    "What PyTorch reserves and the driver’s share. nvidia-smi shows no memory of a processor.";
-const SHOWS: &str = "“nvidia-smi shows” is what PyTorch reserves and the driver’s share, and beside other GPUs the range of what NCCL was seen to take. It may be more than is needed: PyTorch gives cached memory \
-                     back before it fails.";
-
-/// A card of which nvidia-smi shows so many percent is full.
-const FULL: f64 = 97.;
-const RAM: &str = "What the engine lays into the CPU’s memory: optimizer state, gradients, weights; or the logits that an evaluation leaves there. By its code; it was not measured.";
-
-/// The three amounts that people mix up: what the tensors and the driver need, what PyTorch reserves, and what nvidia-smi
-/// shows; on a card that is not NVIDIA's the first only. Beside them the machine's memory, where something lies in it.
-pub fn figures(
-    memory: &Memory,
-    (gpu, scenario): (&Gpu, &Scenario),
-    detail: Option<&Detail>,
-    unit: Unit,
-) -> Vec<Figure> {
-    let cluster = scenario.cluster;
-    let peak = unit.amount(memory.peak().1.bytes);
-    let context = unit.amount(memory.context);
-    let tensors = match memory.counted {
-        Counted::Blocks => format!("{peak} allocated"),
-        Counted::Tensors => format!("{peak} of tensors"),
-    };
-    let is_nvidia = gpu.vendor == Vendor::Nvidia;
-    let has_context = memory.context > Bytes::ZERO;
-    let mut note = if has_context { format!("{tensors} + {context} driver") } else { tensors };
-    if let Some(share) = scenario.vllm_beside() {
-        note.push_str(&format!(", vLLM’s {} among it", unit.amount(share.bytes())));
-    }
-    let name = if cluster.is_many() { "Each GPU needs" } else { "Needs" };
-    let needs =
-        Figure { name, amount: unit.amount(memory.needed()), note, help: NEEDS, behind: Behind::Needs };
-    if !is_nvidia {
-        return vec![needs];
-    }
-    let on_card = detail.map(|detail| &detail.on_card);
-    let amount = |pick: fn(&OnCard) -> Bytes| match on_card {
-        Some(Ok(on_card)) => unit.amount(pick(on_card)),
-        Some(Err(_)) => "–".to_owned(),
-        None => "…".to_owned(),
-    };
-    let fails = matches!(on_card, Some(Ok(OnCard { outcome: Outcome::Fails(_), .. })));
-    let cached = |on_card: &OnCard| on_card.reserved.saturating_sub(memory.peak().1.bytes);
-    let is_full = |on_card: &OnCard| {
-        on_card.shown.percent_of(gpu.memory) > FULL && cached(on_card).percent_of(gpu.memory) > 100. - FULL
-    };
-    let reserved = match on_card {
-        _ if fails => "until it fails",
-        Some(Ok(on_card)) if is_full(on_card) => {
-            "nearly all that there is: what is cached goes back when it is needed"
-        }
-        Some(_) | None => "with the holes between tensors",
-    };
-    let on_each = scenario.kept_on_host(memory);
-    let on_host = Bytes(on_each.0.saturating_mul(cluster.gpus));
-    let evaluated = scenario.evaluated_on_host(memory);
-    let ram = (on_host.max(evaluated) > Bytes::ZERO).then(|| Figure {
-        name: "RAM",
-        amount: unit.amount(on_host.max(evaluated)),
-        note: match cluster.is_many() {
-            _ if scenario.short_of_ram(on_each).is_some() => "more than known machines with this card have",
-            true => "for all GPUs together",
-            false if evaluated > on_host => "for the evaluation's logits",
-            false => "beside the card",
-        }
-        .to_owned(),
-        help: RAM,
-        behind: Behind::Host,
-    });
-    let is_unified = gpu.class == Some(Class::Unified);
-    let amounts = [
-        needs,
-        Figure {
-            name: "PyTorch reserves",
-            amount: amount(|on_card| on_card.reserved),
-            note: reserved.to_owned(),
-            help: RESERVES,
-            behind: Behind::Reserves,
-        },
-        Figure {
-            name: if is_unified { "With the driver" } else { "nvidia-smi shows" },
-            amount: match on_card {
-                Some(Ok(on_card)) if cluster.is_many() && !fails => {
-                    unit.between(on_card.with(scenario.nccl()))
-                }
-                Some(_) | None => amount(|on_card| on_card.shown),
-            },
-            note: match (cluster.is_many(), scenario.communicators().len()) {
-                (true, 1) => "with the driver and one NCCL communicator".to_owned(),
-                (true, own) => format!("with the driver and {own} NCCL communicators"),
-                (false, _) => "that and the driver".to_owned(),
-            },
-            help: if is_unified { UNIFIED } else { SHOWS },
-            behind: Behind::Shows,
-        },
-    ];
-    amounts.into_iter().chain(ram).collect()
-}
-
-/// How fast it is, where runs near it were measured and it gets through.
-pub fn speed(scenario: &Scenario, memory: &Memory, verdict: Verdict) -> Option<Figure> {
-    if matches!(verdict, Verdict::Over | Verdict::WouldNotRun) {
-        return None;
-    }
-    let pace = pace(scenario, memory).ok()?;
-    let [amount, note] = export::tokens_per_second(pace.tokens_per_second());
-    Some(Figure {
-        name: match scenario.cluster.is_many() {
-            // who generates the answers takes time of its own
-            _ if scenario.asks_a_generator() => "Speed of training alone, roughly",
-            true => "Speed of all GPUs, roughly",
-            false => "Speed, roughly",
-        },
-        amount,
-        note,
-        help: "Tokens per second from what the step computes and what such cards were measured to reach. The view Plan says what \
-               it rests on, the view Accuracy how far off published speeds were.",
-        behind: Behind::Speed,
-    })
-}
-
-/// How the figures are known, in short sentences.
-pub fn known(band: Option<&Band>) -> Vec<String> {
-    let mut told: Vec<String> = [NEEDS, RESERVES, SHOWS].map(str::to_owned).into();
-    if let Some(band) = band {
-        told.extend(how_sure(band));
-    }
-    told.push(
-        "Every tensor of the step is allocated and freed in PyTorch’s order, without data. The view Accuracy lists each \
-         measured run beside what was predicted."
-            .to_owned(),
-    );
-    told
-}
-
-fn how_sure(band: &Band) -> Vec<String> {
-    let rows = band.rows;
-    let of = match band.evidence {
-        Evidence::SameKind => format!("{rows} measured runs of this family, method, precision and attention"),
-        Evidence::SameFamily => format!("{rows} measured runs of this family under other settings"),
-        Evidence::OtherFamilies => {
-            format!("{rows} measured runs of other families: none of this family was measured yet")
-        }
-        Evidence::OtherSoftware => {
-            format!("{rows} measured runs with other software: none with this one was measured yet")
-        }
-    };
-    let reserved = band.reserved_percent.map(|percent| {
-        format!("What PyTorch reserved was off by at most {percent:.1}% there, on cards with room to spare; on cards that others shared or nearly filled it was off by more, which the view Accuracy shows.")
-    });
-    let floored = band.percent <= REAL_GPU_PERCENT;
-    let worst = match floored {
-        false => format!("What was allocated was off by at most {:.1}% over {of}.", band.percent),
-        true => format!("What was allocated was off by less than {:.1}% in each of {of}.", band.percent),
-    };
-    let compiled = (band.more_percent > band.percent).then(|| {
-        format!("Layers are followed one operation at a time; compiled ones, as Unsloth has them by default, took up to {:.1}% more.", band.more_percent)
-    });
-    let floor = floored.then(|| {
-        format!("No less than {REAL_GPU_PERCENT:.1}% is claimed all the same: most runs are of PyTorch’s own code over a device that computes nothing, and where such a run was made on a real card too, the two differed by up to that.")
-    });
-    [Some(worst), floor, reserved, compiled].into_iter().flatten().collect()
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::figures::figures;
     use super::*;
-    use crate::estimate;
     use crate::plan::fits;
     use crate::scenario::GpuChoice;
     use crate::units::{BYTES_PER_GIB, Bytes};
@@ -451,32 +251,6 @@ mod tests {
         assert!(!told.contains("CUDA") && !remark.contains("CUDA"), "{remark}");
     }
 
-    #[test]
-    fn three_figures_are_told_apart() {
-        let names = |scenario: &Scenario, detail: Option<&Detail>| {
-            let memory = estimate(scenario).memory.expect("an answer");
-            let memory = detail.map_or(memory, |detail| detail.memory.clone());
-            let figures =
-                figures(&memory, (&scenario.gpu().expect("a card"), scenario), detail, Unit::Binary);
-            figures.into_iter().map(|figure| format!("{} {}", figure.name, figure.amount)).collect::<Vec<_>>()
-        };
-        let scenario = Scenario::default();
-        let detail = Detail::of(&scenario).expect("an answer");
-        let told = names(&scenario, Some(&detail));
-        assert!(
-            told[1].starts_with("PyTorch reserves 1") && told[2].starts_with("nvidia-smi shows 1"),
-            "{told:?}"
-        );
-        assert_eq!(names(&scenario, None)[1..], ["PyTorch reserves …", "nvidia-smi shows …"]);
-        let mac = Scenario { gpu: GpuChoice::Catalogue("apple-m3-max-36gb".into()), ..scenario };
-        assert_eq!(names(&mac, None).len(), 1);
-        let link = "m=meta-llama/Llama-3.1-8B&method=full&gpus=2&shard=zero2&cpu=optimizer";
-        let offloaded = crate::share::decode(link).scenarios.remove(0);
-        let on_each = estimate(&offloaded).memory.expect("an answer").on_host;
-        assert!(on_each > Bytes::gib(40.0), "{on_each}");
-        assert_eq!(names(&offloaded, None)[3], format!("RAM {}", Unit::Binary.amount(on_each + on_each)));
-    }
-
     /// What vLLM has of the card is part of what is needed, awake or asleep, and said.
     #[test]
     fn training_beside_vllm_says_so() {
@@ -497,36 +271,6 @@ mod tests {
         // asleep it leaves the card to the training, which needs less then
         let asleep = Detail::of(&crate::share::decode(&format!("{link}&vsleep=on")).scenarios[0]);
         assert!(asleep.expect("an answer").memory.needed() < detail.memory.needed());
-    }
-
-    #[test]
-    fn the_band_says_what_it_rests_on() {
-        let band = Band {
-            percent: 1.0,
-            more_percent: 1.0,
-            reserved_percent: Some(2.0),
-            evidence: Evidence::SameFamily,
-            rows: 7,
-            on_cards: 0,
-        };
-        assert_eq!(
-            (band.in_words(), band.rests_on()),
-            ("±1.0%".to_owned(), "7 runs of this family, none on a real GPU".to_owned())
-        );
-        let measured = Band { on_cards: 2, evidence: Evidence::SameKind, ..band };
-        assert_eq!(measured.rests_on(), "7 runs of this kind, 2 on real GPUs");
-        let told = known(Some(&band)).join(" ");
-        assert!(
-            told.contains("at most 1.0% over 7 measured runs of this family under other settings."),
-            "{told}"
-        );
-        let floored = how_sure(&Band { percent: REAL_GPU_PERCENT, ..band });
-        assert!(
-            floored[0].contains("in each of 7 measured runs") && floored[1].contains("on a real card too")
-        );
-        assert!(told.contains("at most 2.0% there"), "{told}");
-        let elsewhere = Band { evidence: Evidence::OtherFamilies, ..band };
-        assert!(how_sure(&elsewhere)[0].contains("none of this family was measured yet"));
     }
 
     #[test]

@@ -21,7 +21,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 PARTS = os.cpu_count() or 1
-COPIED = ["Cargo.toml", "Cargo.lock", "build.rs", "build", "src", "data", "packages", "examples", "benches", "tests", "docs", "README.md", "rust-toolchain.toml", "tools/published"]
+COPIED = ["Cargo.toml", "Cargo.lock", "build.rs", "build", "src", "data", "packages", "examples", "benches", "tests", "docs", "README.md", "rust-toolchain.toml"]
 # rows at most, and the slowest in microseconds, of each pass over what is left: the last is for what slow rows alone meet
 PASSES = [(15, 150_000), (60, 500_000), (3, 60_000_000)]
 # the tests that state of the folder what no row can, the quickest first: of the library's own those of its module

@@ -1,13 +1,11 @@
 //! axolotl's YAML.
 
 use super::lines::Lines;
-use super::trl::attention;
 use super::{Run, Targets};
 use crate::export::fsdp::state_dict_type;
 use crate::export::rate::learning_rate;
-use crate::import::names::AXOLOTL_KERNELS;
+use crate::import::names::{AXOLOTL_KERNELS, attention};
 use crate::issue::{Field, Issue};
-use crate::scenario::software::Software;
 use crate::scenario::{
     Checkpointing, CpuOffload, LossKernel, Mask, Method, Offloading, Precision, QatLayers, Reference,
     Scenario, Sharding, Stack, Task, Tuner, WrappedBy,
@@ -15,7 +13,7 @@ use crate::scenario::{
 
 pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
     let scenario = run.scenario;
-    let is_loops = Software::of(scenario.stack).runs_loop() && scenario.wrapper() != WrappedBy::Axolotl;
+    let is_loops = scenario.software().runs_loop() && scenario.wrapper() != WrappedBy::Axolotl;
     if scenario.cluster.is_fsdp2() && is_loops && scenario.method != Method::Qlora {
         let message = "axolotl wraps the model for FSDP2 by a function of its own, over weights in the type that it computes in";
         let fix = "choose wrapped-by axolotl and bf16 mixed over bf16 weights, or another file";

@@ -3,9 +3,10 @@
 use super::lines::Lines;
 use super::{Run, Targets};
 use crate::export::rate::learning_rate;
+use crate::import::names::attention;
 use crate::issue::{Field, Issue};
 use crate::scenario::{
-    Allocator, AttentionKernel, Checkpointing, Mask, Method, Offloading, Precision, Reference, Task, Tuner,
+    Allocator, Checkpointing, Mask, Method, Offloading, Precision, Reference, Task, Tuner,
 };
 
 pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
@@ -141,18 +142,5 @@ impl Command {
             | Task::Generate => return None,
         };
         Some(Command { name, data, columns })
-    }
-}
-
-/// What transformers calls it; kernels of PyTorch have no line of their own.
-pub(super) fn attention(kernel: AttentionKernel) -> &'static str {
-    match kernel {
-        AttentionKernel::Eager => "eager",
-        AttentionKernel::FlashAttn => "flash_attention_2",
-        AttentionKernel::Sdpa
-        | AttentionKernel::Flash
-        | AttentionKernel::Efficient
-        | AttentionKernel::Math
-        | AttentionKernel::Cudnn => "sdpa",
     }
 }

@@ -3,7 +3,8 @@
 use super::python::{Call, boolean, literal};
 use super::run::{NAME, Run};
 use crate::export::deepspeed;
-use crate::scenario::software::{Software, Trainer};
+use crate::hardware::GPUS_OF_A_MACHINE;
+use crate::scenario::software::Trainer;
 use crate::scenario::{Cluster, CpuOffload, Method, ReduceDtype, Sharding};
 
 /// The inputs that such a file says.
@@ -23,9 +24,6 @@ pub(super) const SAID: &[&str] = &[
     "contiguous-gradients",
     "overlap-comm",
 ];
-
-/// GPUs of a machine.
-const OF_A_MACHINE: u64 = 8;
 
 /// All of the model on the process's GPU.
 const ITS_GPU: &str = "{\"\": GPU}";
@@ -54,19 +52,19 @@ impl Run<'_> {
 
     /// Whether the file asks which of a machine's GPUs is its process's.
     pub fn asks_for_its_gpu(&self) -> bool {
-        let is_loop = Software::of(self.scenario.stack).trainer == Trainer::Loop;
+        let is_loop = self.scenario.software().trainer == Trainer::Loop;
         self.engine().is_some() && is_loop || self.device_map() == Some(ITS_GPU)
     }
 
     /// The command that starts a process for each GPU; none where there is one.
     pub fn command(&self) -> Option<String> {
         let gpus = self.scenario.cluster.gpus;
-        let whole = gpus.is_multiple_of(OF_A_MACHINE);
+        let whole = gpus.is_multiple_of(GPUS_OF_A_MACHINE);
         match self.scenario.cluster.has_engine() {
             false => None,
-            true if gpus > OF_A_MACHINE && whole => Some(format!(
-                "torchrun --nnodes {} --nproc-per-node {OF_A_MACHINE} --rdzv-backend c10d --rdzv-endpoint FIRST_MACHINE:29500 {} (on each)",
-                gpus / OF_A_MACHINE,
+            true if gpus > GPUS_OF_A_MACHINE && whole => Some(format!(
+                "torchrun --nnodes {} --nproc-per-node {GPUS_OF_A_MACHINE} --rdzv-backend c10d --rdzv-endpoint FIRST_MACHINE:29500 {} (on each)",
+                gpus / GPUS_OF_A_MACHINE,
                 NAME
             )),
             true => Some(format!("torchrun --nproc-per-node {gpus} {}", NAME)),
@@ -97,7 +95,7 @@ impl Run<'_> {
 
     /// Whether the Trainer's arguments come before the model: under ZeRO-3 weights are divided as they are read, once these say so.
     pub fn says_arguments_first(&self) -> bool {
-        self.engine() == Some(Engine::Zero(3)) && Software::of(self.scenario.stack).trainer == Trainer::Trl
+        self.engine() == Some(Engine::Zero(3)) && self.scenario.software().trainer == Trainer::Trl
     }
 
     /// What the Trainer's arguments say of the engine, for a call with them.

@@ -3,7 +3,7 @@
 use super::python::{Call, boolean, string, strings};
 use super::run::Run;
 use crate::export::projected;
-use crate::import::names::SDP_KERNELS;
+use crate::import::names::{SDP_KERNELS, attention, component};
 use crate::issue::{Field, Issue};
 use crate::scenario::{
     Allocator, AttentionKernel, Checkpointing, CpuOffload, GroupSize, LoraTargets, Method, Modules,
@@ -11,7 +11,7 @@ use crate::scenario::{
 };
 
 /// A class, and arguments by name.
-type Class = (&'static str, &'static [(&'static str, &'static str)]);
+type Class = (&'static str, Vec<(&'static str, String)>);
 
 /// The class that a task's model is loaded by.
 pub(super) const fn class(task: Task) -> &'static str {
@@ -129,7 +129,7 @@ impl Run<'_> {
             .keyword_if("num_labels", labels)
             .keyword_if("config", config)
             .keyword("dtype", self.weights())
-            .keyword("attn_implementation", string(self.attention()))
+            .keyword("attn_implementation", string(attention(self.scenario.attention)))
             .keyword_if("quantization_config", quantization)
             .keyword_if("device_map", self.device_map()))
     }
@@ -266,19 +266,6 @@ impl Run<'_> {
         }
     }
 
-    /// The attention that `from_pretrained` is asked for.
-    fn attention(&self) -> &'static str {
-        match self.scenario.attention {
-            AttentionKernel::Eager => "eager",
-            AttentionKernel::FlashAttn => "flash_attention_2",
-            AttentionKernel::Sdpa
-            | AttentionKernel::Flash
-            | AttentionKernel::Efficient
-            | AttentionKernel::Math
-            | AttentionKernel::Cudnn => "sdpa",
-        }
-    }
-
     /// `Transformer(MODEL, …)` of sentence-transformers: how its model is loaded.
     ///
     /// # Errors
@@ -291,7 +278,7 @@ impl Run<'_> {
         let loading = format!(
             "{{\"dtype\": {}, \"attn_implementation\": {}{quantization}}}",
             self.weights(),
-            string(self.attention())
+            string(attention(self.scenario.attention))
         );
         Ok(Call::new("Transformer")
             .with("MODEL")
@@ -431,79 +418,59 @@ impl Run<'_> {
 
     /// What trains it: a class and its arguments beside the parameters and the learning rate.
     pub fn optimizer(&self) -> Result<Class, Issue> {
-        let no = |message: &str, fix: &str| Err(Issue::error(Field::Optimizer, message).with_fix(fix));
+        let optimizer = self.scenario.optimizer;
         if self.steps_on_cpu() {
-            let plain: &[_] =
-                if self.scenario.optimizer == Optimizer::Adam { &[("adamw_mode", "False")] } else { &[] };
-            return Ok((CPU_ADAM, plain));
+            let plain = (optimizer == Optimizer::Adam).then(|| ("adamw_mode", "False".to_owned()));
+            return Ok((CPU_ADAM, plain.into_iter().collect()));
         }
-        Ok(match self.scenario.optimizer {
-            Optimizer::AdamW => ("torch.optim.AdamW", &[]),
-            Optimizer::AdamWFused => ("torch.optim.AdamW", &[("fused", "True")]),
-            Optimizer::AdamWForLoop => ("torch.optim.AdamW", &[("foreach", "False"), ("fused", "False")]),
-            Optimizer::AmsGrad => ("torch.optim.AdamW", &[("amsgrad", "True")]),
-            Optimizer::Adam => ("torch.optim.Adam", &[]),
-            Optimizer::NAdam => ("torch.optim.NAdam", &[]),
-            Optimizer::Sgd => ("torch.optim.SGD", &[]),
-            Optimizer::SgdMomentum => ("torch.optim.SGD", &[("momentum", "0.9")]),
-            Optimizer::Nesterov => ("torch.optim.SGD", &[("momentum", "0.9"), ("nesterov", "True")]),
-            Optimizer::Adagrad => ("torch.optim.Adagrad", &[]),
-            Optimizer::RmsProp => ("torch.optim.RMSprop", &[]),
-            Optimizer::AdafactorTorch => ("torch.optim.Adafactor", &[]),
-            Optimizer::Adafactor => (
-                "transformers.optimization.Adafactor",
-                &[("scale_parameter", "False"), ("relative_step", "False")],
-            ),
-            Optimizer::AdamW8bit => ("bitsandbytes.optim.AdamW8bit", &[]),
-            Optimizer::AdamW8bitTorchao => ("torchao.optim.AdamW8bit", &[]),
-            Optimizer::AdamW4bitTorchao => ("torchao.optim.AdamW4bit", &[]),
-            Optimizer::AdamWCpuOffload => ("torchao.optim.CPUOffloadOptimizer", &[]),
-            Optimizer::AdamWCpuOffloadGradients => {
-                ("torchao.optim.CPUOffloadOptimizer", &[("offload_gradients", "True")])
-            }
-            Optimizer::PagedAdamW8bit => ("bitsandbytes.optim.PagedAdamW8bit", &[]),
-            Optimizer::PagedAdamW => ("bitsandbytes.optim.PagedAdamW", &[]),
-            Optimizer::AdEmaMix => ("bitsandbytes.optim.AdEMAMix", &[]),
-            Optimizer::AdEmaMix8bit => ("bitsandbytes.optim.AdEMAMix8bit", &[]),
-            Optimizer::PagedAdEmaMix => ("bitsandbytes.optim.PagedAdEMAMix", &[]),
-            Optimizer::PagedAdEmaMix8bit => ("bitsandbytes.optim.PagedAdEMAMix8bit", &[]),
-            Optimizer::Lion => ("bitsandbytes.optim.Lion", &[]),
-            Optimizer::Lion8bit => ("bitsandbytes.optim.Lion8bit", &[]),
-            Optimizer::Lamb => ("bitsandbytes.optim.LAMB", &[]),
-            Optimizer::GaLoreAdamW => ("galore_torch.GaLoreAdamW", &[("no_deprecation_warning", "True")]),
-            Optimizer::GaLoreAdamW8bit => ("galore_torch.GaLoreAdamW8bit", &[("weight_decay", "0.0")]),
-            Optimizer::GaLoreAdafactor => {
-                ("galore_torch.GaLoreAdafactor", &[("scale_parameter", "False"), ("relative_step", "False")])
-            }
-            Optimizer::ApolloAdamW => ("apollo_torch.APOLLOAdamW", &[]),
-            Optimizer::Lomo => ("lomo_optim.Lomo", &[]),
-            Optimizer::AdaLomo => ("lomo_optim.AdaLomo", &[]),
-            Optimizer::StableAdamW => ("optimi.StableAdamW", &[("weight_decay", "0.0")]),
-            Optimizer::ScheduleFreeAdamW => {
-                return no(
-                    "schedulefree's optimizers are told when training begins, which the file does not",
-                    "choose AdamW, or write trl's file",
-                );
-            }
-            Optimizer::AdamWEarly => return no("files are written for today's PyTorch", "choose AdamW"),
-            Optimizer::SparseAdam => {
-                return no(
-                    "SparseAdam takes sparse gradients only, which no layer of a language model makes",
-                    "choose Adam",
-                );
-            }
-            Optimizer::AdamMini => {
-                return no(
-                    "Adam-mini is given the names of parameters, which the file does not",
-                    "choose AdamW",
-                );
-            }
-            Optimizer::Muon => {
-                return no("Muon and AdamW are two optimizers, of which the file has one", "choose AdamW");
-            }
-            Optimizer::Shampoo | Optimizer::AdaBelief => {
-                return no("this optimizer is in none of the libraries that the file uses", "choose AdamW");
-            }
-        })
+        // a script gives an optimizer parameters without names
+        let named = component(optimizer).filter(|_| optimizer != Optimizer::AdamMini);
+        let Some((class, settings)) = named else {
+            let (message, fix) = unwritten(optimizer);
+            return Err(Issue::error(Field::Optimizer, message).with_fix(fix));
+        };
+        let mut arguments: Vec<(&str, String)> = settings
+            .iter()
+            .map(|(name, value)| match *value {
+                0.0 => (*name, "False".to_owned()),
+                1.0 => (*name, "True".to_owned()),
+                value => (*name, value.to_string()),
+            })
+            .collect();
+        arguments.extend(beside(optimizer).iter().map(|(name, value)| (*name, (*value).to_owned())));
+        Ok((class, arguments))
+    }
+}
+
+/// What a script says beside the arguments that make an optimizer this one.
+fn beside(optimizer: Optimizer) -> &'static [(&'static str, &'static str)] {
+    match optimizer {
+        Optimizer::AdamWForLoop => &[("fused", "False")],
+        Optimizer::Adafactor | Optimizer::GaLoreAdafactor => {
+            &[("scale_parameter", "False"), ("relative_step", "False")]
+        }
+        Optimizer::GaLoreAdamW => &[("no_deprecation_warning", "True")],
+        Optimizer::GaLoreAdamW8bit | Optimizer::StableAdamW => &[("weight_decay", "0.0")],
+        _ => &[],
+    }
+}
+
+/// Why no script steps with an optimizer, and what to choose in its place.
+fn unwritten(optimizer: Optimizer) -> (&'static str, &'static str) {
+    match optimizer {
+        Optimizer::ScheduleFreeAdamW => (
+            "schedulefree's optimizers are told when training begins, which the file does not",
+            "choose AdamW, or write trl's file",
+        ),
+        Optimizer::AdamWEarly => ("files are written for today's PyTorch", "choose AdamW"),
+        Optimizer::SparseAdam => (
+            "SparseAdam takes sparse gradients only, which no layer of a language model makes",
+            "choose Adam",
+        ),
+        Optimizer::AdamMini => {
+            ("Adam-mini is given the names of parameters, which the file does not", "choose AdamW")
+        }
+        Optimizer::Muon => ("Muon and AdamW are two optimizers, of which the file has one", "choose AdamW"),
+        _ => ("this optimizer is in none of the libraries that the file uses", "choose AdamW"),
     }
 }

@@ -100,9 +100,8 @@ pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
         Some(_) => String::new(),
         None => {
             let (class, settings) = run.optimizer()?;
-            let rate = [("lr", "LEARNING_RATE")];
-            let settings: Vec<String> = rate
-                .iter()
+            let rate = ("lr", "LEARNING_RATE".to_owned());
+            let settings: Vec<String> = std::iter::once(rate)
                 .chain(settings)
                 .map(|(name, value)| format!("{}: {value}", string(name)))
                 .collect();

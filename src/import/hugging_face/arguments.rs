@@ -1,11 +1,11 @@
 //! How is trained: the trainers' arguments, attention, checkpointing.
 
-use super::super::names::SDP_KERNELS;
+use super::super::names::{SDP_KERNELS, TRAINING_ARGUMENTS};
 use super::super::reader::Reader;
 use super::super::trainer;
 use super::answers::{answers, better, pairs, policy, without_reference};
 use super::distillation::distillation;
-use super::{ARGUMENTS, FUSED, Parts, TRL, Trainer};
+use super::{FUSED, Parts, TRL, Trainer};
 use crate::scenario::{AttentionKernel, LossKernel, Method};
 
 pub(super) fn attention(reader: &mut Reader, parts: Parts) {
@@ -37,15 +37,15 @@ pub(super) fn attention(reader: &mut Reader, parts: Parts) {
 }
 
 pub(super) fn arguments(reader: &mut Reader, parts: Parts) {
-    let why = if parts.trl { parts.trainer.default() } else { ARGUMENTS };
+    let why = if parts.trl { parts.trainer.default() } else { TRAINING_ARGUMENTS };
     reader.or_assume(
         "batch-size",
         &["per_device_train_batch_size", "per_gpu_train_batch_size"],
         "8",
-        ARGUMENTS,
+        TRAINING_ARGUMENTS,
     );
-    reader.or_assume("gradient-accumulation", &["gradient_accumulation_steps"], "1", ARGUMENTS);
-    trainer::optimization(reader, &["optim"], "adamw-fused", ARGUMENTS);
+    reader.or_assume("gradient-accumulation", &["gradient_accumulation_steps"], "1", TRAINING_ARGUMENTS);
+    trainer::optimization(reader, &["optim"], "adamw-fused", TRAINING_ARGUMENTS);
     reader.switches("activation-offloading", &["activation_offloading"]);
     match parts.trainer {
         Trainer::Grpo => answers(reader, (why, "none", "beta is 0 by default")),
@@ -231,7 +231,7 @@ pub(super) fn checkpointing(reader: &mut Reader, parts: Parts) {
         None if parts.prepares => {
             reader.assume("gradient-checkpointing", value, "prepare_model_for_kbit_training switches it on")
         }
-        None if parts.arguments => reader.assume("gradient-checkpointing", "off", ARGUMENTS),
+        None if parts.arguments => reader.assume("gradient-checkpointing", "off", TRAINING_ARGUMENTS),
         None => {}
     }
 }

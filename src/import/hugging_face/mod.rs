@@ -5,6 +5,7 @@ mod arguments;
 mod distillation;
 mod known;
 mod precision;
+mod trainers;
 mod virtual_tokens;
 mod weights;
 
@@ -20,6 +21,8 @@ use arguments::{arguments, attention, checkpointing};
 pub(super) use distillation::{LOADED, LOADED_DTYPE, LOADED_IN_4_BITS};
 pub(super) use known::{IDLE, REFUSED};
 use precision::precision;
+use trainers::TRL;
+pub(super) use trainers::Trainer;
 use weights::{adapters, method};
 
 /// What of these libraries a text has: only what is there has defaults.
@@ -53,108 +56,6 @@ pub(super) struct Parts {
     pub trl_version: Option<(u32, u32)>,
 }
 
-/// Which of trl's trainers a text is for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Trainer {
-    /// Fine-tuning on texts, as transformers' own trainer does too.
-    #[default]
-    Sft,
-    /// transformers' own of a model that is loaded for sequence classification.
-    Classify,
-    /// sentence-transformers' own.
-    Embed,
-    /// `DPOConfig` and `DPOTrainer`.
-    Dpo,
-    /// `KTOConfig` and `KTOTrainer`.
-    Kto,
-    /// `ORPOConfig` and `ORPOTrainer`.
-    Orpo,
-    /// `CPOConfig` and `CPOTrainer`, for SimPO too.
-    Cpo,
-    /// `RewardConfig` and `RewardTrainer`.
-    Reward,
-    /// `GRPOConfig` and `GRPOTrainer`.
-    Grpo,
-    /// `RLOOConfig` and `RLOOTrainer`.
-    Rloo,
-    /// `PPOConfig` and `PPOTrainer`, of trl up to 1.12.
-    Ppo,
-    /// `DistillationConfig` and `DistillationTrainer`.
-    Distil,
-    /// `GKDConfig` and `GKDTrainer`, whose loss is another one.
-    Gkd,
-    /// One that is not read.
-    Other,
-}
-
-/// What a trainer is called, its classes, and its configuration's word for a default.
-type Names = [&'static str; 3];
-
-impl Trainer {
-    /// The task, and what the trainer is called; none where the text names one that is not read.
-    fn is_for(self) -> Option<(Task, Names)> {
-        match self {
-            Trainer::Sft => Some((Task::Sft, ["SFTTrainer", "SFTConfig, SFTTrainer", TRL])),
-            Trainer::Classify => {
-                Some((Task::Classify, ["AutoModelForSequenceClassification", "Trainer", ARGUMENTS]))
-            }
-            Trainer::Embed => {
-                let name = "SentenceTransformerTrainer";
-                Some((Task::Embed, [name, name, ARGUMENTS]))
-            }
-            Trainer::Dpo => {
-                let default = "DPOConfig's default in trl 1.16";
-                Some((Task::Dpo, ["DPOTrainer", "DPOConfig, DPOTrainer", default]))
-            }
-            Trainer::Kto => {
-                let default = "KTOConfig's default in trl 1.16";
-                Some((Task::Kto, ["KTOTrainer", "KTOConfig, KTOTrainer", default]))
-            }
-            Trainer::Orpo => {
-                let default = "ORPOConfig's default in trl 1.16";
-                Some((Task::Orpo, ["ORPOTrainer", "ORPOConfig, ORPOTrainer", default]))
-            }
-            Trainer::Cpo => {
-                let default = "CPOConfig's default in trl 1.16";
-                Some((Task::Cpo, ["CPOTrainer", "CPOConfig, CPOTrainer", default]))
-            }
-            Trainer::Reward => {
-                let default = "RewardConfig's default in trl 1.16";
-                Some((Task::Reward, ["RewardTrainer", "RewardConfig, RewardTrainer", default]))
-            }
-            Trainer::Grpo => {
-                let default = "GRPOConfig's default in trl 1.16";
-                Some((Task::Grpo, ["GRPOTrainer", "GRPOConfig, GRPOTrainer", default]))
-            }
-            Trainer::Rloo => {
-                let default = "RLOOConfig's default in trl 1.16";
-                Some((Task::Rloo, ["RLOOTrainer", "RLOOConfig, RLOOTrainer", default]))
-            }
-            Trainer::Ppo => {
-                let default = "PPOConfig's default in trl 1.12";
-                Some((Task::Ppo, ["PPOTrainer", "PPOConfig, PPOTrainer", default]))
-            }
-            Trainer::Distil => {
-                let default = "DistillationConfig's default in trl 1.16";
-                Some((
-                    Task::Distil,
-                    ["DistillationTrainer", "DistillationConfig, DistillationTrainer", default],
-                ))
-            }
-            Trainer::Gkd => {
-                let default = "GKDConfig's default in trl 1.16";
-                Some((Task::Distil, ["GKDTrainer", "GKDConfig, GKDTrainer", default]))
-            }
-            Trainer::Other => None,
-        }
-    }
-
-    /// What of its configuration's defaults is said.
-    fn default(self) -> &'static str {
-        self.is_for().map_or(TRL, |(_, [_, _, default])| default)
-    }
-}
-
 impl Parts {
     /// Whether the text installs a version of trl whose heads were not all fused.
     fn is_before_fused(self) -> bool {
@@ -176,30 +77,19 @@ impl Parts {
     }
 }
 
-const TRL: &str = "SFTConfig's default in trl 1.16";
-const ARGUMENTS: &str = "TrainingArguments' default in transformers 5.17";
 const MODEL: &str = "ModelConfig's default in trl 1.16";
 const LORA: &str = "LoraConfig's default in peft 0.21";
 
 pub(super) fn read(reader: &mut Reader, parts: Parts) {
-    let model = reader.take(&[
+    let mut named = vec![
         "model_name_or_path",
         "from_pretrained.model_name",
         "from_pretrained.pretrained_model_name_or_path",
         "Trainer.model",
-        "SFTTrainer.model",
-        "DPOTrainer.model",
-        "GRPOTrainer.model",
-        "RLOOTrainer.model",
-        "PPOTrainer.model",
         "sft_model_path",
-        "RewardTrainer.model",
-        "KTOTrainer.model",
-        "ORPOTrainer.model",
-        "CPOTrainer.model",
-        "DistillationTrainer.model",
-        "GKDTrainer.model",
-    ]);
+    ];
+    named.extend(Trainer::models());
+    let model = reader.take(&named);
     if let Some(said) = &model {
         reader.model(said);
     }

@@ -254,18 +254,12 @@ pub(super) const REFUSED: &[(&[&str], &str)] = &[
         &["moe_router_load_balancing_type"],
         "the loss that balances experts is taken to be each sequence's (seq_aux_loss), or all tokens' (aux_loss), which allocate the same",
     ),
-    (
-        &["moe_token_dispatcher_type", "moe_flex_dispatcher_backend", "moe_enable_deepep"],
-        "tokens are taken to go to their experts by all-to-all",
-    ),
+    (&["moe_token_dispatcher_type", "moe_flex_dispatcher_backend", "moe_enable_deepep"], BY_ALL_TO_ALL),
     (
         &["moe_shared_expert_overlap", "overlap_moe_expert_parallel_comm"],
         "communication that overlaps with experts is not followed",
     ),
-    (
-        &["moe_expert_capacity_factor"],
-        "each expert is taken to get as many tokens, none more (a factor of 1)",
-    ),
+    (&["moe_expert_capacity_factor"], AS_MANY_TOKENS),
     (&["moe_z_loss_coeff"], "a loss of the router's logits is not counted"),
     (&["moe_router_dtype"], "the router's product is taken to be in bfloat16"),
 ];
@@ -288,4 +282,18 @@ pub(super) const FOLLOWED: &[(&str, &[&str])] = &[
     ("NVTE_FUSED_ATTN", &["1"]),
     ("NVTE_UNFUSED_ATTN", &["1"]),
     ("cuda_graph_impl", &["none"]),
+];
+
+const BY_ALL_TO_ALL: &str = "tokens are taken to go to their experts by all-to-all";
+const AS_MANY_TOKENS: &str = "each expert is taken to get as many tokens, none more (a factor of 1)";
+
+/// Arguments of experts whose defaults are not what is followed: the default, and what is taken where nothing is said.
+pub(super) const DEFAULTS: [(&str, &str, &str); 3] = [
+    ("moe_token_dispatcher_type", "allgather", BY_ALL_TO_ALL),
+    (
+        "moe_router_load_balancing_type",
+        "aux_loss",
+        "the loss that balances experts is taken to be each sequence's (seq_aux_loss)",
+    ),
+    ("moe_expert_capacity_factor", "none", AS_MANY_TOKENS),
 ];

@@ -7,7 +7,7 @@ use crate::issue::Issue;
 use crate::plan::time::Span;
 use crate::plan::verdict::Verdict;
 use crate::scenario::keys::{Group, Key, keys};
-use crate::scenario::software::{Software, Trainer};
+use crate::scenario::software::Trainer;
 use crate::scenario::{Cluster, ContextComm, CpuOffload, Scenario, Sharding, Split};
 use crate::units::{Bytes, grouped};
 
@@ -201,5 +201,5 @@ fn counted(number: u64, what: &str) -> String {
 }
 
 pub(super) fn is_megatron(scenario: &Scenario) -> bool {
-    Software::of(scenario.stack).trainer == Trainer::Megatron
+    scenario.software().trainer == Trainer::Megatron
 }

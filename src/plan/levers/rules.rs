@@ -1,7 +1,6 @@
 //! The changes that save memory, each with what it costs.
 
 use super::Cost;
-use crate::scenario::software::Software;
 use crate::scenario::{
     Allocator, AttentionKernel, CacheKind, Checkpointing, Compile, CpuOffload, Evaluates, Experts, Float8,
     LoraTargets, LossKernel, Mask, Merges, Method, Offloading, Optimizer, Precision, Qat, QatLayers,
@@ -67,7 +66,7 @@ pub(super) static RULES: &[Rule] = &[
     once("use-cache", Cost::Nothing, |s| s.training_loop.fills_cache = false),
     // what DDP reduces is the gradient; trainers have no argument for it
     once("gradient-as-bucket-view", Cost::Nothing, |s| {
-        s.cluster.bucket_views |= s.cluster.is_many() && Software::of(s.stack).runs_loop();
+        s.cluster.bucket_views |= s.cluster.is_many() && s.software().runs_loop();
     }),
     once("set-to-none", Cost::Nothing, |s| s.training_loop.grads_to_none = true),
     // what holds its weights: with less it stops
@@ -241,13 +240,13 @@ pub(super) static RULES: &[Rule] = &[
         if s.cluster.is_many() && !s.cluster.shards() {
             // DeepSpeed's users stay with it
             let stays = s.cluster.is_zero();
-            divide_by(s, if stays { &[Sharding::Zero3] } else { Software::of(s.stack).divides_by() });
+            divide_by(s, if stays { &[Sharding::Zero3] } else { s.software().divides_by() });
         }
     }),
     // whole weights, and shards of the rest: what does not run over FSDP2's shards runs so
     once("shard", Cost::Time, |s| {
         if s.cluster.is_many() && s.cluster.sharding == Sharding::Ddp {
-            divide_by(s, Software::of(s.stack).divides_by().get(1..).unwrap_or_default());
+            divide_by(s, s.software().divides_by().get(1..).unwrap_or_default());
         }
     }),
     // the same gradients, of texts that run twice

@@ -190,7 +190,7 @@ pub(super) fn on_many(scenario: &Scenario) -> bool {
 }
 
 pub(super) fn with_megatron(scenario: &Scenario) -> bool {
-    Software::of(scenario.stack).trainer == Trainer::Megatron
+    scenario.software().trainer == Trainer::Megatron
 }
 
 /// Whether GPUs can share layers: Megatron's, and those of transformers by its own plan.
@@ -245,12 +245,12 @@ pub(super) fn with_resharding(scenario: &Scenario) -> bool {
 
 /// Whether it can be said who wraps the model: no trainer of its own does.
 pub(super) fn with_wrapper(scenario: &Scenario) -> bool {
-    with_fsdp2(scenario) && Software::of(scenario.stack).runs_loop()
+    with_fsdp2(scenario) && scenario.software().runs_loop()
 }
 
 /// Whether torchtune's recipes shard the model.
 pub(super) fn with_recipes(scenario: &Scenario) -> bool {
-    with_fsdp2(scenario) && Software::of(scenario.stack).trainer == Trainer::Torchtune
+    with_fsdp2(scenario) && scenario.software().trainer == Trainer::Torchtune
 }
 
 /// Whether an engine of several GPUs is chosen, or may be for a single one.
@@ -283,7 +283,7 @@ pub(super) fn with_expert_layers(scenario: &Scenario) -> bool {
 /// Whether torchao, which always quantises the scales of the 4-bit weights, has no say in it.
 pub(super) fn with_bitsandbytes(scenario: &Scenario) -> bool {
     with_4_bit(scenario)
-        && Software::of(scenario.stack).quantiser != Quantiser::Torchao
+        && scenario.software().quantiser != Quantiser::Torchao
         && matches!(scenario.quantization.format, WeightFormat::Nf4 | WeightFormat::Nf4Early)
 }
 
@@ -295,13 +295,13 @@ pub(super) fn with_groups(scenario: &Scenario) -> bool {
 pub(super) fn with_preparation(scenario: &Scenario) -> bool {
     with_4_bit(scenario)
         && when_trained(scenario)
-        && Software::of(scenario.stack).prepares_for_4_bit
+        && scenario.software().prepares_for_4_bit
         && scenario.quantization.format.makes_rest_float32()
 }
 
 /// The adapters of torchtune and litgpt have the model's element type, those of trl beside 4-bit weights bfloat16.
 pub(super) fn with_pefts_adapters(scenario: &Scenario) -> bool {
-    let Software { peft, trainer, .. } = *Software::of(scenario.stack);
+    let Software { peft, trainer, .. } = *scenario.software();
     // virtual tokens are float32 whatever is chosen
     let adapts = with_adapters(scenario) && scenario.lora.tuner.adapts_layers();
     adapts && peft && !(trainer == Trainer::Trl && with_4_bit(scenario))

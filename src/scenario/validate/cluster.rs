@@ -4,7 +4,7 @@ use crate::hardware::Vendor;
 use crate::model::Architecture;
 use crate::model::blocks::{FeedForward, Mixer, Rotary};
 use crate::model::modeling::{FloatRotary, Router};
-use crate::scenario::software::{Software, Trainer};
+use crate::scenario::software::Trainer;
 use crate::scenario::{
     AttentionKernel, Checkpointing, Cluster, CpuOffload, Field, Issue, Lengths, LossKernel, Mask, Method,
     Optimizer, Scenario, Severity, Sharding, Stack, Task, TransformerImpl, WrappedBy,
@@ -85,7 +85,7 @@ pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, i
                 }
                 let after =
                     if scenario.cluster.reshards { "resharded after forward" } else { "kept after forward" };
-                let message = match (Software::of(scenario.stack).trainer, scenario.wrapper()) {
+                let message = match (scenario.software().trainer, scenario.wrapper()) {
                     (Trainer::Trl, _) | (Trainer::Loop, WrappedBy::Accelerate) => format!(
                         "this is fully_shard as accelerate calls it (fsdp_version: 2, TRANSFORMER_BASED_WRAP), {after}: trained shards \
                          are float32 under mixed precision, gradients are summed in {half} and kept whole until the last \
@@ -217,8 +217,7 @@ pub(super) fn recomputed_otherwise(scenario: &Scenario, architecture: &Architect
         && architecture.blocks.iter().any(
             |block| matches!(&block.mixer, Mixer::Attention(attention) if attention.rotary == Rotary::Float32),
         );
-    let by_loop =
-        Software::of(scenario.stack).trainer == Trainer::Loop && scenario.wrapper() == WrappedBy::Loop;
+    let by_loop = scenario.software().trainer == Trainer::Loop && scenario.wrapper() == WrappedBy::Loop;
     let recomputes = scenario.checkpointing == Checkpointing::NonReentrant && scenario.task.trains();
     if !(in_float32 && by_loop && recomputes && scenario.cluster.is_fsdp2()) {
         return None;

@@ -10,7 +10,7 @@ use crate::model::blocks::{FeedForward, Mixer, Rotary};
 use crate::model::modeling::{Code, PositionIds, Router};
 use crate::model::vision::{Picture, Vision, VisionCode};
 use crate::scenario::WeightFormat;
-use crate::scenario::software::{ModelCode, Software};
+use crate::scenario::software::ModelCode;
 use crate::step::ops::four_bit::CODE_BOOK;
 use crate::step::what::{Source, What, torch};
 
@@ -105,7 +105,7 @@ pub(super) fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
         }
         return;
     }
-    let code = Software::of(member.stack).model;
+    let code = member.software().model;
     if code == ModelCode::Unsloth {
         return loader.unsloth_buffers(architecture);
     }

@@ -6,7 +6,7 @@ use crate::model::HeadTransform;
 use crate::model::blocks::Mixer;
 use crate::model::modeling::Code;
 use crate::scenario::Checkpointing;
-use crate::scenario::software::{ModelCode, Software};
+use crate::scenario::software::ModelCode;
 use crate::step::parallel::Module;
 use crate::step::repeat::Alike;
 use crate::step::tensor::{Tensor, Value};
@@ -42,7 +42,7 @@ impl<'a> Pass<'_, 'a> {
         let [mut hidden] = variables;
         if let Some(norm) = &self.architecture.final_norm {
             let norm = find(&self.outside.norms, |bound| bound.name == norm.name);
-            hidden = match Software::of(self.member.stack).model {
+            hidden = match self.member.software().model {
                 ModelCode::Transformers if self.shards => {
                     self.machine.norm_unit(hidden, |hidden| hidden.normed(&norm))
                 }
@@ -118,7 +118,7 @@ impl<'a> Pass<'_, 'a> {
                 let positional = self.modeling.mask_by_position.then_some(MASK);
                 let layer_of_pass = self.number * self.layers.len() + index;
                 // the `CheckpointWrapper` of torchtune is in the unit that it shards
-                let inside = Software::of(self.member.stack).model == ModelCode::Torchtune;
+                let inside = self.member.software().model == ModelCode::Torchtune;
                 let run = |hidden: &Tensor<'a>| {
                     self.machine.checkpointed(layer_of_pass, hidden, arguments, || {
                         self.machine.with(|state| state.graph.note_named(|place| Some(place) != positional));

@@ -7,7 +7,7 @@ use super::{Hidden, Model, Output, Pass};
 use crate::dtype::Dtype;
 use crate::job::{Batch, HeadKind, Loss};
 use crate::memory::Category;
-use crate::scenario::software::{HeadCode, Software};
+use crate::scenario::software::HeadCode;
 use crate::step::tensor::{Tensor, Value};
 use crate::step::what::{Source, What, roles};
 
@@ -18,7 +18,7 @@ impl<'a> Model<'a> {
     /// `prediction_step`: a batch up to its loss, and its logits where they are asked for.
     pub fn predicted(&self, batch: Batch, keeps: bool) -> Option<Tensor<'a>> {
         let pass = Pass { trains: false, ..self.pass_towards(Loss::Labels, batch) };
-        self.evaluating(|| match (self.member.head, Software::of(self.member.stack).head) {
+        self.evaluating(|| match (self.member.head, self.member.software().head) {
             (HeadKind::Numbers(labels), _) => {
                 drop(pass.classes_loss(&|| {}));
                 keeps.then(|| pass.returned_numbers(labels))

@@ -5,7 +5,7 @@ use super::{Apart, Pass, find};
 use crate::dtype::Dtype;
 use crate::model::blocks::{Attention, Mixer};
 use crate::model::modeling::Code;
-use crate::scenario::software::{ModelCode, Software};
+use crate::scenario::software::ModelCode;
 use crate::scenario::{Checkpointing, Mask};
 use crate::step::autograd::{Edge, HELD};
 use crate::step::heap::{NOTHING, StorageId};
@@ -185,7 +185,7 @@ pub(super) struct Embedded<'m> {
 impl<'a> Pass<'_, 'a> {
     /// What the model's forward does before its layers.
     pub(super) fn prepare(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
-        match Software::of(self.member.stack).model {
+        match self.member.software().model {
             ModelCode::Transformers => self.transformers_inputs(),
             ModelCode::Litgpt => self.litgpt_inputs(),
             ModelCode::Torchtune => self.torchtune_inputs(),

@@ -4,7 +4,7 @@ use super::{BoundLayer, Pass, Shared};
 use crate::model::blocks::{FeedForward, Mixer, Norm, Wiring};
 use crate::model::modeling::Code;
 use crate::scenario::Compile;
-use crate::scenario::software::{ModelCode, Software};
+use crate::scenario::software::ModelCode;
 use crate::step::parallel::{Container, Module};
 use crate::step::tensor::Tensor;
 use crate::step::what::roles;
@@ -51,7 +51,7 @@ impl<'a> Pass<'_, 'a> {
         hidden: &Tensor<'a>,
         shared: &Shared<Tensor<'a>>,
     ) -> Tensor<'a> {
-        match Software::of(self.member.stack).model {
+        match self.member.software().model {
             ModelCode::Transformers => self.transformers_layer(layer, hidden, shared),
             ModelCode::Litgpt => self.litgpt_layer(layer, hidden, shared),
             ModelCode::Torchtune => self.torchtune_layer(layer, hidden),

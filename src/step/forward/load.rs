@@ -1,5 +1,7 @@
 //! Puts a whole model on the machine, layer by layer or one layer on behalf of all that are like it.
 
+use std::ops::Range;
+
 use super::adapters::{Part, adapts, adapts_head};
 use super::buffers;
 use super::classification::is_saved;
@@ -21,7 +23,7 @@ use crate::model::Architecture;
 use crate::model::HeadTransform;
 use crate::model::blocks::{Block, LinearClass, Rotary, Wiring};
 use crate::model::modeling::{Code, Modeling, PositionIds};
-use crate::scenario::software::{InputGrads, ModelCode, Quantiser, Software};
+use crate::scenario::software::{InputGrads, ModelCode, Quantiser};
 use crate::scenario::tuners::scaled;
 use crate::scenario::{Checkpointing, Float8Layers, Method, Optimizer, Precision, Tuner, VisionTower};
 use crate::step::machine::{Machine, State};
@@ -49,11 +51,14 @@ fn turns_in_part(architecture: &Architecture) -> bool {
     turns(Rotary::Complex) && turns(Rotary::None)
 }
 
+/// Layers by the numbers of their kinds, and how often each row of them runs.
+type Kinds = Vec<(Vec<u16>, u32)>;
+
 /// Puts layers on the machine, the last of which has the parameter `last`; returns them as groups.
 fn load_layers<'a>(
     loader: &mut Loader<'_>,
     blocks: &'a [Block],
-    kinds: Vec<(Vec<u16>, u32)>,
+    kinds: Kinds,
     (layers, mut last): (&mut Vec<BoundLayer<'a>>, Option<String>),
 ) -> Vec<LayerGroup> {
     let mut result = Vec::with_capacity(kinds.len());
@@ -94,43 +99,39 @@ impl<'a> Model<'a> {
         device: Device,
         apart: Apart,
     ) -> Model<'a> {
-        let load = |machine: &'a Machine, widest| {
-            machine.with(|state| {
-                let given = (member, batch, part);
-                Model::load_into((machine, state), architecture, modeling, given, (device, apart), widest)
-            })
-        };
-        load(machine, Model::widest_adapted(architecture, modeling, (member, batch, part), device, apart))
+        let loads = Loads { architecture, modeling, member, batch, part, device, apart };
+        let widest = loads.widest_adapted();
+        machine.with(|state| loads.load(machine, state, widest))
     }
+}
 
+/// What is put on a machine, and what it will be given there.
+#[derive(Clone, Copy)]
+struct Loads<'a> {
+    architecture: &'a Architecture,
+    modeling: Modeling,
+    member: &'a Member,
+    batch: Batch,
+    part: Option<Share>,
+    device: Device,
+    apart: Apart,
+}
+
+impl<'a> Loads<'a> {
     /// The widest adapted layer, where what all layers share is as wide: found by loading the model beside.
-    fn widest_adapted(
-        architecture: &Architecture,
-        modeling: Modeling,
-        given: (&Member, Batch, Option<Share>),
-        device: Device,
-        apart: Apart,
-    ) -> Option<Widest> {
-        let shares = given.0.adapts && given.0.lora.tuner == Tuner::Vera;
+    fn widest_adapted(self) -> Option<Widest> {
+        let shares = self.member.adapts && self.member.lora.tuner == Tuner::Vera;
         shares.then(|| {
-            let beside = Machine::new(device, None);
-            beside.with(|state| {
-                Model::load_into((&beside, state), architecture, modeling, given, (device, apart), None)
-                    .widest_adapted
-            })
+            let beside = Machine::new(self.device, None);
+            beside.with(|state| self.load(&beside, state, None).widest_adapted)
         })
     }
 
-    fn load_into(
-        (machine, state): (&'a Machine, &mut State),
-        architecture: &'a Architecture,
-        modeling: Modeling,
-        (member, batch, part): (&'a Member, Batch, Option<Share>),
-        (device, apart): (Device, Apart),
-        widest: Option<Widest>,
-    ) -> Model<'a> {
+    /// Puts the model on the machine; `widest` is the widest adapted layer where it is known.
+    fn load(self, machine: &'a Machine, state: &mut State, widest: Option<Widest>) -> Model<'a> {
+        let Loads { architecture, modeling, member, batch, part, device, apart } = self;
         let base = weights_dtype(member);
-        let software = Software::of(member.stack);
+        let software = member.software();
         let prepared = member.method == Method::Qlora
             && (member.quantization.makes_rest_float32() && software.prepares_for_4_bit
                 || member.trainer_prepares);
@@ -142,14 +143,13 @@ impl<'a> Model<'a> {
         let dtype = if prepared || upcast { Dtype::F32 } else { base };
         let checkpoints = member.checkpointing != Checkpointing::Off;
         let first = state.params.list.len();
-        let trains_embeddings = member.adapts && member.lora.trains_embeddings;
         let inputs_require_grad = match software.input_grads {
             InputGrads::None => false,
             // transformers 5.17 `gradient_checkpointing_enable` sees to it, whoever else does
             // and axolotl beside adapters (loaders/adapter.py `load_adapter`)
             InputGrads::Checkpointed => checkpoints || state.parallel.has_units_of_adapters(),
             InputGrads::Always => true,
-        } && !trains_embeddings
+        } && !self.trains_embeddings()
             && member.adapts;
         let code = modeling.code;
         let sandwich =
@@ -180,56 +180,9 @@ impl<'a> Model<'a> {
             shared: Shared { known: widest, ..Shared::default() },
         };
         let unquantised = (!architecture.towers.is_empty()).then(|| architecture.last_outside()).flatten();
-        // they are registered before the text's model
-        let mut tower = None;
-        for own in &architecture.towers {
-            if let Some(seen) = vision::looks(architecture, batch).filter(|(seen, _)| seen.name == own.name) {
-                // only what is trained is made float32
-                if upcast && batch.pictures.tower == VisionTower::Frozen {
-                    loader.dtype = base;
-                }
-                tower = vision::load(&mut loader, seen, unquantised.as_deref());
-                loader.dtype = dtype;
-                continue;
-            }
-            loader.idle_tower(own, unquantised.as_deref());
-        }
-        let embeddings = &architecture.embeddings;
-        loader.narrow_ends(true);
-        loader.state.params.divided = architecture.shares_table();
-        let tokens = loader.table(&embeddings.tokens);
-        loader.state.params.divided = false;
-        let positions = embeddings.positions.as_ref().map(|table| loader.table(table));
-        loader.narrow_ends(false);
-        let token_types = embeddings.token_types.as_ref().map(|table| loader.table(table));
-        let mut outside = BoundOutside {
-            tokens,
-            positions,
-            token_types,
-            linears: Vec::new(),
-            norms: Vec::new(),
-            params: Vec::new(),
-        };
-        if let Some(norm) = &embeddings.norm {
-            let norm = loader.norm(norm);
-            outside.norms.push(norm);
-        }
-        if let Some(linear) = &embeddings.project_in {
-            let adapted = adapts(&loader, linear, Part::Head);
-            let linear = loader.linear(linear, adapted, true);
-            outside.linears.push(linear);
-        }
-        // the first layer is given what needs no gradient, what the outputs or another pass of the graph hold, what is there while the embedding is gathered in
-        // backward, or what is of another element type
-        let keeps_leaf = member.keeps_inputs() || loader.state.parallel.has_units_by_accelerate();
-        let first_apart = member.method != Method::Full && (!inputs_require_grad || keeps_leaf)
-            || families::single::has_wide_residual(architecture)
-            || families::keeps_weights(modeling.code)
-            || inputs_require_grad && casts_embeddings(architecture, member)
-            || virtual_tokens::lengthens_by(member) > 0
-            // the first linear layer of all does not multiply in 8 bits
-            || member.float8.is_on() && member.float8.layers == Float8Layers::Inner
-            || apart == Apart::First;
+        let tower = self.towers(&mut loader, unquantised.as_deref(), (upcast, base));
+        let mut outside = self.before_layers(&mut loader);
+        let first_apart = self.first_is_apart(&loader, inputs_require_grad);
         let whole = apart == Apart::All;
         // llama4's layers take turns with and without positions; beside adapters in 16 bits one period on behalf of all counts one hidden
         // state too few, which was not explained
@@ -250,56 +203,14 @@ impl<'a> Model<'a> {
             let norm = encoder.norm.as_ref().map(|norm| loader.norm(norm));
             BoundEncoder { layers: layers.len(), layer_groups, positions, norm, final_norm }
         });
-        // layers that hand on what they chose are kept apart
-        // and those whose routers' logits wait for the loss
-        // and those whose modules hold something from one micro-batch of Megatron-core's to the next
-        let whole = whole
-            || modeling.shares_indexer_choice
-            // each layer has keys and values of its own part of a prefix
-            || virtual_tokens::prefix(member) > 0
-            || balanced(architecture, member).is_some()
-            || part.is_some() && megatron::holds(architecture);
+        let whole = whole || self.keeps_layers_apart();
         let last = match (software.quantiser, member.method) {
             (Quantiser::Transformers, Method::Qlora) => architecture.last_of_layers(),
             (Quantiser::Transformers, Method::Full | Method::Lora)
             | (Quantiser::Unsloth | Quantiser::Fabric | Quantiser::Torchao, _) => None,
         };
-        let mut part_groups = Vec::new();
-        // what the first layers return is changed before the next one is given it
-        let ahead = vision::looks(architecture, batch).map_or(0, |(_, vision)| vision.layers_apart());
-        let (ahead, order) = architecture.order.split_at(ahead.min(architecture.order.len()));
-        let mut kinds: Vec<(Vec<u16>, u32)> = ahead.iter().map(|kind| (vec![*kind], 1)).collect();
-        kinds.extend(match encoder {
-            None if let Some(part) = part => {
-                let mut groups = Vec::new();
-                let mut rest = order;
-                for number in 0..part.times {
-                    // none where the embedding or the head is a part by itself
-                    let (layers, further) = rest.split_at(part.layers(number).min(rest.len()));
-                    rest = further;
-                    let first = groups.len();
-                    // the last layer's gradient may come from another stage, whose schedule holds it
-                    groups.extend(if part.is_whole() {
-                        layer_groups(layers, whole, false)
-                    } else {
-                        layer_groups_but_last(layers, whole, 1)
-                    });
-                    part_groups.push(first..groups.len());
-                }
-                groups
-            }
-            None if last.is_some() => layer_groups_but_last(order, whole, 1),
-            Some(_) => layer_groups_but_last(order, whole, 1),
-            None if code == Code::Deberta => layer_groups_but_last(order, whole, 1),
-            None if code == Code::Gemma4 => {
-                layer_groups_but_last(order, whole, gemma4::last_kinds(architecture))
-            }
-            // the first unit has none before it to gather ahead, the last one none whose gradients were reduced
-            None if member.checkpointing == Checkpointing::Offloaded || loader.state.parallel.has_units() => {
-                layer_groups_but_last(order, whole, 1)
-            }
-            None => layer_groups(order, whole, first_apart),
-        });
+        let has_units = loader.state.parallel.has_units();
+        let (kinds, part_groups) = self.groups(whole, first_apart, last.is_some(), has_units);
         let bound_groups = load_layers(&mut loader, &architecture.blocks, kinds, (&mut layers, last));
         if code == Code::Gemma4 {
             gemma4::note_last_kinds(&mut layers);
@@ -315,70 +226,8 @@ impl<'a> Model<'a> {
                 (&mut outside.linears, &mut outside.norms, &mut outside.params),
             );
         }
-        match &architecture.head.transform {
-            None | Some(HeadTransform::Pooler) => {}
-            Some(HeadTransform::Project(linear)) => {
-                let adapted = adapts(&loader, linear, Part::Head);
-                let linear = loader.linear(linear, adapted, true);
-                outside.linears.push(linear);
-            }
-            Some(HeadTransform::Dense { dense, norm, .. }) => {
-                let adapted = adapts(&loader, dense, Part::Head);
-                let dense = loader.linear(dense, adapted, true);
-                outside.linears.push(dense);
-                let norm = loader.norm(norm);
-                outside.norms.push(norm);
-            }
-            Some(HeadTransform::Classifier(classifier)) => {
-                let saved = member.adapts && is_saved(&classifier.dense);
-                let adapted = !saved && adapts(&loader, &classifier.dense, Part::Head);
-                let mut dense = loader.linear(&classifier.dense, adapted, true);
-                if saved {
-                    loader.train_whole(&mut dense);
-                }
-                outside.linears.push(dense);
-                if let Some(norm) = &classifier.norm {
-                    let norm = loader.norm(norm);
-                    outside.norms.push(norm);
-                }
-            }
-        }
-        let head = &architecture.head;
-        let adapts_head = match head.transform {
-            // to peft a pooler is a layer like any other
-            Some(HeadTransform::Pooler) => adapts(&loader, &head.linear, Part::Head),
-            _ => adapts_head(member, head.linear.name),
-        };
-        loader.narrow_ends(true);
-        let mut head = if head.tied {
-            loader.state.divide_tied(tokens);
-            let bias = head.linear.bias.then(|| loader.parameter((1, head.linear.output)));
-            let (adapter, tuned) = if adapts_head { loader.beside(&head.linear, None) } else { (None, None) };
-            linear::Layer {
-                name: head.linear.name,
-                shape: Shape { input: head.linear.input, output: head.linear.output },
-                weight: Weight::Plain(tokens),
-                bias,
-                class: LinearClass::Linear,
-                divided: head.linear.divided,
-                adapter,
-                tuned,
-            }
-        } else {
-            let layer = loader.linear(&head.linear, adapts_head, software.quantiser == Quantiser::Fabric);
-            loader.project_head(&layer);
-            layer
-        };
-        loader.narrow_ends(false);
-        if matches!(member.head, HeadKind::Numbers(_)) && member.adapts {
-            // peft trains the head of a task of `SEQ_CLS` whole, beside the one that was loaded
-            loader.train_whole(&mut head);
-        }
-        if trains_embeddings {
-            outside.tokens = loader.trained_copy(tokens);
-            loader.widen_state(outside.tokens);
-            loader.train_whole(&mut head);
-        }
+        self.transform(&mut loader, &mut outside);
+        let head = self.head(&mut loader, &mut outside);
         outside.linears.push(head);
         let prompt = loader.prompt_encoder(architecture);
         loader.state.module = "";
@@ -432,5 +281,219 @@ impl<'a> Model<'a> {
             part,
             part_groups,
         }
+    }
+
+    /// The towers, which are registered before the text's model: the one that sees, and those that lie idle. Frozen ones stay in their own
+    /// element type where what is trained is made float32.
+    fn towers(
+        self,
+        loader: &mut Loader<'_>,
+        unquantised: Option<&str>,
+        (upcast, base): (bool, Dtype),
+    ) -> Option<vision::BoundTower<'a>> {
+        let dtype = loader.dtype;
+        let mut tower = None;
+        for own in &self.architecture.towers {
+            if let Some(seen) =
+                vision::looks(self.architecture, self.batch).filter(|(seen, _)| seen.name == own.name)
+            {
+                // only what is trained is made float32
+                if upcast && self.batch.pictures.tower == VisionTower::Frozen {
+                    loader.dtype = base;
+                }
+                tower = vision::load(loader, seen, unquantised);
+                loader.dtype = dtype;
+                continue;
+            }
+            loader.idle_tower(own, unquantised);
+        }
+        tower
+    }
+
+    /// Embeddings and what stands between them and the layers.
+    fn before_layers(self, loader: &mut Loader<'_>) -> BoundOutside {
+        let embeddings = &self.architecture.embeddings;
+        loader.narrow_ends(true);
+        loader.state.params.divided = self.architecture.shares_table();
+        let tokens = loader.table(&embeddings.tokens);
+        loader.state.params.divided = false;
+        let positions = embeddings.positions.as_ref().map(|table| loader.table(table));
+        loader.narrow_ends(false);
+        let token_types = embeddings.token_types.as_ref().map(|table| loader.table(table));
+        let mut outside = BoundOutside {
+            tokens,
+            positions,
+            token_types,
+            linears: Vec::new(),
+            norms: Vec::new(),
+            params: Vec::new(),
+        };
+        if let Some(norm) = &embeddings.norm {
+            let norm = loader.norm(norm);
+            outside.norms.push(norm);
+        }
+        if let Some(linear) = &embeddings.project_in {
+            let adapted = adapts(loader, linear, Part::Head);
+            let linear = loader.linear(linear, adapted, true);
+            outside.linears.push(linear);
+        }
+        outside
+    }
+
+    /// Whether the first layer runs by itself.
+    fn first_is_apart(self, loader: &Loader<'_>, inputs_require_grad: bool) -> bool {
+        // the first layer is given what needs no gradient, what the outputs or another pass of the graph hold, what is there while the
+        // embedding is gathered in backward, or what is of another element type
+        let keeps_leaf = self.member.keeps_inputs() || loader.state.parallel.has_units_by_accelerate();
+        self.member.method != Method::Full && (!inputs_require_grad || keeps_leaf)
+            || families::single::has_wide_residual(self.architecture)
+            || families::keeps_weights(self.modeling.code)
+            || inputs_require_grad && casts_embeddings(self.architecture, self.member)
+            || virtual_tokens::lengthens_by(self.member) > 0
+            // the first linear layer of all does not multiply in 8 bits
+            || self.member.float8.is_on() && self.member.float8.layers == Float8Layers::Inner
+            || self.apart == Apart::First
+    }
+
+    /// Whether each layer runs by itself, as all have something of their own.
+    fn keeps_layers_apart(self) -> bool {
+        // layers hand on what they chose
+        self.modeling.shares_indexer_choice
+            // each layer has keys and values of its own part of a prefix
+            || virtual_tokens::prefix(self.member) > 0
+            // their routers' logits wait for the loss
+            || balanced(self.architecture, self.member).is_some()
+            // their modules hold something from one micro-batch of Megatron-core's to the next
+            || self.part.is_some() && megatron::holds(self.architecture)
+    }
+
+    /// The layers as groups of those that run on behalf of others, and which groups each part of a stage has. `whole`: each by itself;
+    /// `has_last`: the last one has the module that is not quantised; `has_units`: layers are gathered when they run.
+    fn groups(
+        self,
+        whole: bool,
+        first_apart: bool,
+        has_last: bool,
+        has_units: bool,
+    ) -> (Kinds, Vec<Range<usize>>) {
+        let mut part_groups = Vec::new();
+        // what the first layers return is changed before the next one is given it
+        let ahead =
+            vision::looks(self.architecture, self.batch).map_or(0, |(_, vision)| vision.layers_apart());
+        let (ahead, order) = self.architecture.order.split_at(ahead.min(self.architecture.order.len()));
+        let mut kinds: Kinds = ahead.iter().map(|kind| (vec![*kind], 1)).collect();
+        kinds.extend(match self.architecture.encoder {
+            None if let Some(part) = self.part => {
+                let mut groups = Vec::new();
+                let mut rest = order;
+                for number in 0..part.times {
+                    // none where the embedding or the head is a part by itself
+                    let (layers, further) = rest.split_at(part.layers(number).min(rest.len()));
+                    rest = further;
+                    let first = groups.len();
+                    // the last layer's gradient may come from another stage, whose schedule holds it
+                    groups.extend(if part.is_whole() {
+                        layer_groups(layers, whole, false)
+                    } else {
+                        layer_groups_but_last(layers, whole, 1)
+                    });
+                    part_groups.push(first..groups.len());
+                }
+                groups
+            }
+            None if has_last => layer_groups_but_last(order, whole, 1),
+            Some(_) => layer_groups_but_last(order, whole, 1),
+            None if self.modeling.code == Code::Deberta => layer_groups_but_last(order, whole, 1),
+            None if self.modeling.code == Code::Gemma4 => {
+                layer_groups_but_last(order, whole, gemma4::last_kinds(self.architecture))
+            }
+            // the first unit has none before it to gather ahead, the last one none whose gradients were reduced
+            None if self.member.checkpointing == Checkpointing::Offloaded || has_units => {
+                layer_groups_but_last(order, whole, 1)
+            }
+            None => layer_groups(order, whole, first_apart),
+        });
+        (kinds, part_groups)
+    }
+
+    /// What stands between the last layer and the output head.
+    fn transform(self, loader: &mut Loader<'_>, outside: &mut BoundOutside) {
+        match &self.architecture.head.transform {
+            None | Some(HeadTransform::Pooler) => {}
+            Some(HeadTransform::Project(linear)) => {
+                let adapted = adapts(loader, linear, Part::Head);
+                let linear = loader.linear(linear, adapted, true);
+                outside.linears.push(linear);
+            }
+            Some(HeadTransform::Dense { dense, norm, .. }) => {
+                let adapted = adapts(loader, dense, Part::Head);
+                let dense = loader.linear(dense, adapted, true);
+                outside.linears.push(dense);
+                let norm = loader.norm(norm);
+                outside.norms.push(norm);
+            }
+            Some(HeadTransform::Classifier(classifier)) => {
+                let saved = self.member.adapts && is_saved(&classifier.dense);
+                let adapted = !saved && adapts(loader, &classifier.dense, Part::Head);
+                let mut dense = loader.linear(&classifier.dense, adapted, true);
+                if saved {
+                    loader.train_whole(&mut dense);
+                }
+                outside.linears.push(dense);
+                if let Some(norm) = &classifier.norm {
+                    let norm = loader.norm(norm);
+                    outside.norms.push(norm);
+                }
+            }
+        }
+    }
+
+    /// The output head; where the embeddings are trained, their copy and its own.
+    fn head(self, loader: &mut Loader<'_>, outside: &mut BoundOutside) -> linear::Layer {
+        let head = &self.architecture.head;
+        let adapts_head = match head.transform {
+            // to peft a pooler is a layer like any other
+            Some(HeadTransform::Pooler) => adapts(loader, &head.linear, Part::Head),
+            _ => adapts_head(self.member, head.linear.name),
+        };
+        loader.narrow_ends(true);
+        let mut head = if head.tied {
+            loader.state.divide_tied(outside.tokens);
+            let bias = head.linear.bias.then(|| loader.parameter((1, head.linear.output)));
+            let (adapter, tuned) = if adapts_head { loader.beside(&head.linear, None) } else { (None, None) };
+            linear::Layer {
+                name: head.linear.name,
+                shape: Shape { input: head.linear.input, output: head.linear.output },
+                weight: Weight::Plain(outside.tokens),
+                bias,
+                class: LinearClass::Linear,
+                divided: head.linear.divided,
+                adapter,
+                tuned,
+            }
+        } else {
+            let layer = loader.linear(
+                &head.linear,
+                adapts_head,
+                self.member.software().quantiser == Quantiser::Fabric,
+            );
+            loader.project_head(&layer);
+            layer
+        };
+        loader.narrow_ends(false);
+        if matches!(self.member.head, HeadKind::Numbers(_)) && self.member.adapts {
+            // peft trains the head of a task of `SEQ_CLS` whole, beside the one that was loaded
+            loader.train_whole(&mut head);
+        }
+        if self.trains_embeddings() {
+            outside.tokens = loader.trained_copy(outside.tokens);
+            loader.widen_state(outside.tokens);
+            loader.train_whole(&mut head);
+        }
+        head
+    }
+
+    fn trains_embeddings(self) -> bool {
+        self.member.adapts && self.member.lora.trains_embeddings
     }
 }

@@ -1,11 +1,13 @@
 //! Puts the parameters of a model one by one on the machine: element types, adapters, 4-bit weights.
 
+mod quantised;
+
+use super::adapters::adapts_idle;
 use super::stacks::liger;
 use super::stacks::torchtune::positions::Positions;
 use super::tuners::Shared;
 use crate::dtype::Dtype;
 use crate::job::{Batch, Member};
-use crate::memory::Category;
 use crate::model::Tower;
 use crate::model::blocks::{
     BareParam, Conv, Divided, Linear, LinearClass, Moe, Norm, NormKind, Param, ParamRole, Table,
@@ -14,20 +16,15 @@ use crate::model::modeling::Modeling;
 use crate::scenario::software::{ModelCode, Quantiser, Software, Trainer};
 use crate::scenario::tuners::Scaled;
 use crate::scenario::{LoraTargets, Method, Precision, WeightFormat};
-use crate::step::heap::{Loading, NOTHING, StorageId};
+use crate::step::heap::{Loading, NOTHING};
 use crate::step::machine::State;
 use crate::step::ops::experts::Expert;
-use crate::step::ops::four_bit::{
-    AwqKernel, CODE_BOOK, PACKED_WEIGHT, SCALES, SCALES_8BIT, SCALES_OF_SCALES,
-};
-use crate::step::ops::four_bit::{DOUBLE_QUANT_BLOCK, Format, QUANT_BLOCK, Quantised};
+use crate::step::ops::four_bit::{AwqKernel, Format, Quantised};
 use crate::step::ops::linear::{self, Adapter, Shape, Weight};
 use crate::step::ops::merged::Mergeable;
 use crate::step::ops::norm::NormLayer;
-use crate::step::ops::{eight_bit, gptq, packed, weight_only};
 use crate::step::params::ParamId;
-use crate::step::what::torch;
-use crate::step::what::{Dims, Rank, What};
+use crate::step::what::Rank;
 
 /// The element type that weights are loaded in.
 pub(super) fn weights_dtype(member: &Member) -> Dtype {
@@ -40,19 +37,6 @@ pub(super) fn weights_dtype(member: &Member) -> Dtype {
     }
 }
 
-/// Whether a linear layer outside of the text model gets an adapter, by its path.
-fn adapts_idle(member: &Member, path: &str) -> bool {
-    let leaf = path.rsplit('.').next().unwrap_or(path);
-    member.adapts
-        && match member.lora.targets {
-            LoraTargets::AllLinear | LoraTargets::AllLinearAndHead => true,
-            LoraTargets::Qv => matches!(leaf, "q_proj" | "v_proj"),
-            LoraTargets::Attention => matches!(leaf, "q_proj" | "k_proj" | "v_proj" | "o_proj"),
-            LoraTargets::Mlp => matches!(leaf, "gate_proj" | "up_proj" | "down_proj"),
-            LoraTargets::Named => member.lora.modules.adapts(path),
-        }
-}
-
 /// How parameters are stored under a member.
 pub(super) struct Loader<'a> {
     pub member: &'a Member,
@@ -62,37 +46,37 @@ pub(super) struct Loader<'a> {
     pub parts: usize,
     pub modeling: Modeling,
     /// Whether norms stand before and behind the halves of its layers.
-    pub(super) sandwich: bool,
+    pub sandwich: bool,
     pub state: &'a mut State,
     /// Of the weights that are not 4-bit.
     pub dtype: Dtype,
-    pub(super) times: u32,
+    pub times: u32,
     /// torchtune's table of sines and cosines.
-    pub(super) positions: Option<Positions>,
+    pub positions: Option<Positions>,
     /// Whether there is a 4-bit weight.
-    pub(super) has_quantised: bool,
+    pub has_quantised: bool,
     /// The linear layers that have adapters.
-    pub(super) mergeable: Vec<Mergeable>,
+    pub mergeable: Vec<Mergeable>,
     /// Weights that a checkpoint has in two.
-    pub(super) cut_when_saved: Vec<ParamId>,
+    pub cut_when_saved: Vec<ParamId>,
     /// Whether any layer has an adapter.
-    pub(super) adapted: bool,
+    pub adapted: bool,
     /// Whether the optimizer projects the gradient of any layer.
-    pub(super) projects: bool,
+    pub projects: bool,
     /// Above which rank none of its adapters gains anything.
-    pub(super) largest_rank: u64,
+    pub largest_rank: u64,
     /// The parameter of the running layer that is the model's last.
-    pub(super) last: Option<String>,
+    pub last: Option<String>,
     /// What (IA)³ scales of the model.
-    pub(super) scaled: Option<Scaled>,
+    pub scaled: Option<Scaled>,
     /// What all layers under VeRA share.
-    pub(super) shared: Shared,
+    pub shared: Shared,
 }
 
 impl Loader<'_> {
     /// Embedding and output head are next, or no longer: where the trainer prepares 4-bit weights itself under bfloat16 autocast
     /// they are bfloat16 among what it made float32.
-    pub(super) fn narrow_ends(&mut self, narrow: bool) {
+    pub fn narrow_ends(&mut self, narrow: bool) {
         let bf16 = matches!(self.member.precision, Precision::AmpBf16 | Precision::AmpBf16Weights);
         if self.member.trainer_prepares && self.member.method == Method::Qlora && bf16 {
             self.dtype = if narrow { Dtype::Bf16 } else { Dtype::F32 };
@@ -100,8 +84,8 @@ impl Loader<'_> {
     }
 
     /// What the stack answers.
-    pub(super) fn software(&self) -> &'static Software {
-        Software::of(self.member.stack)
+    pub fn software(&self) -> &'static Software {
+        self.member.software()
     }
 
     /// Whether the model's own parameters need a gradient. trl leaves those of a reference as they were loaded.
@@ -230,168 +214,6 @@ impl Loader<'_> {
             adapter,
             tuned,
         }
-    }
-
-    /// bitsandbytes' NF4: half a byte per weight, a scale per 64 weights, under double quantisation one byte per scale
-    /// and a scale per 256 of those; code books of 16 and 256 floats (functional.py `quantize_4bit`).
-    fn quantised_weight(&mut self, spec: &Linear) -> Quantised {
-        let double = self.member.quantization.double_quant;
-        self.has_quantised = true;
-        let numel = spec.weight_numel();
-        let scales = numel.div_ceil(QUANT_BLOCK);
-        let times = self.times;
-        let first = self.state.storages.len();
-        // none where it is not known how the weight is opened
-        let opened = |count: u64| if self.loads_in_parts() { count } else { 0 };
-        let (whole, absolute) = (opened(numel), opened(scales));
-        let whole = self.state.while_loading(whole, weights_dtype(self.member));
-        let store = |state: &mut State, bytes: u64, dtype: Dtype, what: &'static What| {
-            state.persistent(bytes, dtype, times, Category::QuantState, what)
-        };
-        let state = &mut *self.state;
-        let mut meanwhile = NOTHING;
-        if double {
-            meanwhile = state.while_loading(absolute, Dtype::F32);
-        } else {
-            store(state, scales.saturating_mul(4), Dtype::F32, &SCALES);
-        }
-        let packed = state.store_packed(numel, times, &PACKED_WEIGHT);
-        store(state, 16 * 4, Dtype::F32, &CODE_BOOK);
-        if double {
-            store(state, 4, Dtype::F32, &torch::OFFSET);
-            let centred = state.while_loading(absolute, Dtype::F32);
-            store(state, scales.div_ceil(DOUBLE_QUANT_BLOCK) * 4, Dtype::F32, &SCALES_OF_SCALES);
-            store(state, scales, Dtype::U8, &SCALES_8BIT);
-            store(state, 256 * 4, Dtype::F32, &CODE_BOOK);
-            state.release(centred);
-        }
-        state.release(meanwhile);
-        state.release(whole);
-        state.note_dims_since(first, Dims::matrix(spec.output, spec.input));
-        let weight = state.list_packed(packed, (spec.output, spec.input), times);
-        let compute = match self.member.precision {
-            Precision::AmpFp16 | Precision::AmpFp16Weights | Precision::Fp16 => Dtype::F16,
-            Precision::Fp32 | Precision::Bf16 | Precision::AmpBf16 | Precision::AmpBf16Weights => Dtype::Bf16,
-        };
-        let early = self.member.quantization.format == WeightFormat::Nf4Early;
-        let quantiser = self.software().quantiser;
-        let origin = match quantiser {
-            Quantiser::Transformers => weights_dtype(self.member),
-            // torchao's are another affair
-            Quantiser::Torchao | Quantiser::Unsloth => compute,
-            Quantiser::Fabric => Dtype::F16,
-        };
-        let opened = match quantiser {
-            Quantiser::Fabric => origin,
-            Quantiser::Transformers | Quantiser::Torchao | Quantiser::Unsloth if early => origin,
-            Quantiser::Transformers | Quantiser::Torchao | Quantiser::Unsloth => compute,
-        };
-        let format = if early { Format::BitsandbytesEarly } else { Format::Bitsandbytes };
-        Quantised { weight, format, compute, origin, opened, double }
-    }
-
-    /// bitsandbytes' LLM.int8: a byte per weight and a scale per row, made of float16 numbers (nn/modules.py `Int8Params`), and which
-    /// columns of its last input stuck out.
-    fn weight_8bit(&mut self, spec: &Linear) -> Quantised {
-        self.has_quantised = true;
-        let (times, numel) = (self.times, spec.weight_numel());
-        let whole = self.state.while_loading(numel, weights_dtype(self.member));
-        let half = self.state.while_loading(numel, Dtype::F16);
-        let first = self.state.storages.len();
-        let mut store = |bytes: u64, dtype: Dtype, what: &'static What| {
-            self.state.persistent(bytes, dtype, times, Category::QuantState, what)
-        };
-        store(spec.output.saturating_mul(4), Dtype::F32, &eight_bit::ROW_SCALES);
-        self.state.note_dims_since(first, Dims::matrix(spec.output, 1));
-        let weight = self.state.add_8bit(&eight_bit::WEIGHT, (spec.output, spec.input), times);
-        let outliers = eight_bit::OUTLIER_COLUMNS.min(spec.input).saturating_mul(8);
-        self.state.persistent(outliers, Dtype::I64, times, Category::QuantState, &eight_bit::OUTLIERS);
-        self.state.release(half);
-        self.state.release(whole);
-        let [compute, origin, opened] = [self.dtype; 3];
-        Quantised { weight, format: Format::Int8, compute, origin, opened, double: false }
-    }
-
-    /// torchao's `Int8Tensor`: a byte per weight, a float32 scale and an 8-bit zero per row (`choose_qparams_affine`, `quantize_affine`).
-    fn weight_only(&mut self, spec: &Linear) -> Quantised {
-        self.has_quantised = true;
-        let (times, numel) = (self.times, spec.weight_numel());
-        let whole = self.state.while_loading(numel, weights_dtype(self.member));
-        let first = self.state.storages.len();
-        let mut store = |bytes: u64, dtype: Dtype, what: &'static What| {
-            self.state.persistent(bytes, dtype, times, Category::QuantState, what)
-        };
-        store(spec.output.saturating_mul(4), Dtype::F32, &eight_bit::ROW_SCALES);
-        store(spec.output, Dtype::U8, &weight_only::ZERO_POINTS);
-        self.state.note_dims_since(first, Dims::matrix(spec.output, 1));
-        // divided by the scales, rounded; with zeros, clamped: each of the one before
-        let divided = self.state.while_loading(numel, Dtype::F32);
-        let rounded = self.state.while_loading(numel, Dtype::F32);
-        self.state.release(divided);
-        let with_zeros = self.state.while_loading(numel, Dtype::F32);
-        self.state.release(rounded);
-        let clamped = self.state.while_loading(numel, Dtype::F32);
-        self.state.release(with_zeros);
-        let weight = self.state.add_8bit(&eight_bit::WEIGHT, (spec.output, spec.input), times);
-        self.state.release(clamped);
-        self.state.release(whole);
-        let [compute, origin, opened] = [self.dtype; 3];
-        Quantised { weight, format: Format::TorchaoInt8, compute, origin, opened, double: false }
-    }
-
-    /// gptqmodel's `TritonV2Linear` and `AwqGEMMTritonLinear`, as a checkpoint fills their buffers (nn_modules/qlinear/__init__.py
-    /// `_register_gptq_buffers` and `AWQuantLinear`): what is floating point is float16, whatever the model is.
-    fn packed(&mut self, spec: &Linear, format: Format) -> Quantised {
-        self.has_quantised = true;
-        let (times, numel) = (self.times, spec.weight_numel());
-        let quantization = self.member.quantization;
-        let bits = quantization.format.bits();
-        let groups = quantization.group.groups(spec.input);
-        let shape = (spec.input, spec.output);
-        let weight = match bits {
-            8 => self.state.add_8bit(&packed::WEIGHT, shape, times),
-            _ => {
-                let packed = self.state.store_packed(numel, times, &packed::WEIGHT);
-                self.state.note_dims(packed, Dims::matrix(spec.input, spec.output));
-                self.state.list_packed(packed, shape, times)
-            }
-        };
-        let mut store = |bytes: u64, dtype: Dtype, what: &'static What| {
-            self.state.persistent(bytes, dtype, times, Category::QuantState, what)
-        };
-        let scales = groups.saturating_mul(spec.output);
-        store(scales.saturating_mul(bits) / 8, Dtype::I32, &packed::ZEROS);
-        store(scales.saturating_mul(2), Dtype::F16, &packed::SCALES);
-        if format == Format::Gptq {
-            store(spec.input.saturating_mul(4), Dtype::I32, &gptq::GROUPS);
-            store(32 / bits * 4, Dtype::I32, &gptq::SHIFTS);
-        }
-        let compute = Dtype::F16;
-        Quantised { weight, format, compute, origin: compute, opened: compute, double: false }
-    }
-
-    /// Whether loading converts layers of that class: bitsandbytes and GPTQ what is exactly `nn.Linear` or gpt2's, torchao and AWQ whatever
-    /// is an `nn.Linear`; what only derives from that is refused of all but bitsandbytes.
-    fn converts(&self, class: LinearClass) -> bool {
-        match class {
-            LinearClass::Linear => true,
-            LinearClass::Conv1d => {
-                self.member.quantization.format != WeightFormat::TorchaoInt8 && !self.member.is_of_awq()
-            }
-            LinearClass::Subclass => false,
-        }
-    }
-
-    /// torchao's `NF4Tensor`, and the weight that it was made of, which is there until the layer is.
-    fn torchao_weight(&mut self, spec: &Linear) -> (Quantised, StorageId) {
-        let dtype = self.dtype;
-        let first = self.state.storages.len();
-        let times = self.times;
-        let (packed, original) = self.state.store_nf4(spec.weight_numel(), dtype, times);
-        self.state.note_dims_since(first, Dims::matrix(spec.output, spec.input));
-        let weight = self.state.list_packed(packed, (spec.output, spec.input), times);
-        let [compute, origin, opened] = [dtype; 3];
-        (Quantised { weight, format: Format::Nf4Tensor, compute, origin, opened, double: true }, original)
     }
 
     /// The two expert tensors. peft adapts them as parameters: the first with the rank of two layers, because it is two

@@ -3,7 +3,6 @@
 use super::stacks::liger;
 use super::{BoundLayer, Pass};
 use crate::model::blocks::{Activation, FeedForward, Mlp};
-use crate::scenario::software::Software;
 use crate::step::ops::linear::Layer;
 use crate::step::params::ParamId;
 use crate::step::tensor::Tensor;
@@ -79,7 +78,7 @@ impl<'a> Pass<'_, 'a> {
     }
 
     fn fuses(&self, act: Activation) -> bool {
-        Software::of(self.member.stack).liger_kernels && liger::fuses(act)
+        self.member.software().liger_kernels && liger::fuses(act)
     }
 
     /// `x = fc1(x)`, `x = activation(x)`, `x = fc2(x)` in the layer's own code: each result replaces its argument.

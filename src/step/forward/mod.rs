@@ -41,7 +41,7 @@ mod virtual_tokens;
 mod vision;
 mod wrapped;
 
-use crate::scenario::software::{HeadCode, Software};
+use crate::scenario::software::HeadCode;
 use crate::step::what::roles;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -297,7 +297,7 @@ impl<'a> Model<'a> {
         }
         self.scoring(batch, |pass| {
             let hidden = pass.hidden();
-            match Software::of(self.member.stack).head {
+            match self.member.software().head {
                 HeadCode::Trl => Some(pass.label_log_probs(hidden, prompt, asked).0.into_log_probs()),
                 HeadCode::Transformers => {
                     pass.logits_alone(hidden);
@@ -431,7 +431,7 @@ impl<'a> Pass<'_, 'a> {
     /// `replace` runs when the script's variable of the output lets go of what it held.
     pub fn loss(&self, hidden: Hidden<'a>, replace: &dyn Fn()) -> Output<'a> {
         let Hidden { states, given, ids, encoded } = hidden;
-        let software = Software::of(self.member.stack);
+        let software = self.member.software();
         let (loss, mut outputs) = self.machine.as_category(Category::Logits, &roles::HEAD, || match software
             .head
         {

@@ -7,7 +7,6 @@ use crate::dtype::Dtype;
 use crate::model::Architecture;
 use crate::model::blocks::{Attention, Mixer, Projection, Rotary};
 use crate::model::modeling::{FloatRotary, Modeling, RotaryJoin, RotaryTables};
-use crate::scenario::software::Software;
 use crate::step::parallel::{Container, Module};
 use crate::step::tensor::{Tensor, Value};
 use crate::step::what::{What, roles, torch};
@@ -174,7 +173,7 @@ impl<'a> Pass<'_, 'a> {
             Rotary::None | Rotary::Alibi => {}
             // axolotl writes the attention's module anew before Liger's function is there
             Rotary::Full | Rotary::Partial { .. }
-                if Software::of(self.member.stack).liger_kernels && !self.fused_adapters() =>
+                if self.member.software().liger_kernels && !self.fused_adapters() =>
             {
                 // the kernel wants queries and keys contiguous
                 let fused = matches!(attention.projection, Projection::Fused(_));

@@ -4,7 +4,6 @@ use super::Model;
 use super::bound::{BoundLayer, find};
 use super::vision::BoundTower;
 use crate::job::HeadKind;
-use crate::scenario::software::Software;
 use crate::scenario::{Cluster, ShardedLayers};
 use crate::step::parallel::{Gathered, Loading, Wrapped, Wrapper, is_loaded_on_cpu};
 use crate::step::params::ParamId;
@@ -12,7 +11,7 @@ use crate::step::params::ParamId;
 impl Model<'_> {
     /// What an engine of so many GPUs wraps of it.
     pub fn wrapped(&self, cluster: Cluster) -> Wrapped {
-        let wrapper = Wrapper::of(cluster, Software::of(self.member.stack).trainer);
+        let wrapper = Wrapper::of(cluster, self.member.software().trainer);
         let repeated = self.layer_groups.iter().filter(|group| group.times > 1);
         Wrapped {
             params: self.params.clone(),

@@ -7,7 +7,7 @@ use super::contrast::Columns;
 use super::{Rounds, Running};
 use crate::job::{Act, Batch, Loss};
 use crate::memory::{Category, Phase, Stage};
-use crate::scenario::software::{Software, Trainer};
+use crate::scenario::software::Trainer;
 use crate::scenario::{Offloading, StepTime};
 use crate::step::forward::{Model, Output};
 use crate::step::tensor::Tensor;
@@ -135,7 +135,7 @@ impl<'a> Rounds<'a> {
         self.machine.with(|state| {
             let offload = state.graph.offload.get_or_insert_default();
             offload.ids = self.ids;
-            if Software::of(model.member.stack).trainer == Trainer::Torchtune {
+            if model.member.software().trainer == Trainer::Torchtune {
                 offload.forgetful = true;
             } else if model.member.loads_bitsandbytes() {
                 state.empty_cache();

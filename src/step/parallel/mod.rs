@@ -29,7 +29,7 @@ use super::what::{Rank, What};
 use crate::dtype::Dtype;
 use crate::job::Member;
 use crate::model::Architecture;
-use crate::scenario::software::{HeadCode, Software, Trainer};
+use crate::scenario::software::{HeadCode, Trainer};
 use crate::scenario::{Checkpointing, Cluster, LossKernel, Method, Precision, Sharding};
 use crate::work::Group;
 use ddp::Ddp;
@@ -116,7 +116,7 @@ pub(super) enum Parallel {
 fn finds_unused(member: &Member, architecture: &Architecture) -> bool {
     let is_told_not_to = member.adapts && member.loss == LossKernel::LogSoftmax;
     let sees = !architecture.towers.is_empty() && member.checkpointing != Checkpointing::Reentrant;
-    Software::of(member.stack).head == HeadCode::Trl
+    member.software().head == HeadCode::Trl
         && !is_told_not_to
         && (member.adapts || member.checkpointing == Checkpointing::Off || sees)
 }
@@ -124,13 +124,13 @@ fn finds_unused(member: &Member, architecture: &Architecture) -> bool {
 /// Whether the optimizer is given two groups of parameters, as transformers' Trainer does with norms and biases, which are not decayed
 /// (trainer.py `create_optimizer`). A plain loop gives it one.
 fn groups_parameters(member: &Member) -> bool {
-    Software::of(member.stack).head == HeadCode::Trl && !member.adapts
+    member.software().head == HeadCode::Trl && !member.adapts
 }
 
 /// Whether ZeRO-3 divides weights as they are read: where transformers knows of the engine by then, from the Trainer's arguments, and they
 /// are not quantised (transformers 5.17 modeling_utils.py `needs_zero3_init`). A plain loop makes the model whole first here.
 fn divides_read(member: &Member) -> bool {
-    Software::of(member.stack).trainer == Trainer::Trl && member.method != Method::Qlora
+    member.software().trainer == Trainer::Trl && member.method != Method::Qlora
 }
 
 /// Whether adapters stay float32 beside weights that ZeRO-3 divided. trl has peft leave them in the weights' type then
@@ -142,7 +142,7 @@ fn widens_adapters(member: &Member, learns_labels: bool) -> bool {
 
 /// Whether accelerate wraps the model under FSDP2, as transformers' Trainer has it done.
 pub(super) fn is_by_accelerate(cluster: Cluster, member: &Member) -> bool {
-    Wrapper::of(cluster, Software::of(member.stack).trainer) == Wrapper::Accelerate
+    Wrapper::of(cluster, member.software().trainer) == Wrapper::Accelerate
 }
 
 /// Whether a model that FSDP2 shards is loaded into the CPU's memory: quantised ones, and those that transformers' Trainer is given,
@@ -155,7 +155,7 @@ impl Parallel {
     /// How the ranks of a cluster train a member of that architecture, towards the labels of its batches or something else.
     pub fn of(cluster: Cluster, trained: Option<(&Member, &Architecture)>, learns_labels: bool) -> Parallel {
         let member = trained.map(|(member, _)| member);
-        let trainer = member.map_or(Trainer::Loop, |member| Software::of(member.stack).trainer);
+        let trainer = member.map_or(Trainer::Loop, |member| member.software().trainer);
         // what shards and partitions are computed in, which their engine is told (`param_dtype`; `bf16` or `fp16`)
         let compute = match member.map(|member| member.precision) {
             Some(precision) if precision.is_float16() => Dtype::F16,

@@ -7,7 +7,7 @@ use crate::job::{Act, Job, Loss, Member, Scorer};
 use crate::model::Architecture;
 use crate::model::blocks::{Block, FeedForward, Mixer};
 use crate::model::modeling::{Code, Modeling};
-use crate::scenario::software::{Software, Trainer};
+use crate::scenario::software::Trainer;
 use crate::scenario::{
     Checkpointing, Cluster, CpuOffload, LoraTargets, LossKernel, Method, Offloading, Optimizer, Precision,
     ShardedLayers, Sharding, Stack, StepTime, Tuner,
@@ -21,7 +21,7 @@ pub(in crate::step) fn supported(
     modeling: Modeling,
 ) -> Result<(), Issue> {
     // what else it refuses lies with its modules
-    if Software::of(member.stack).trainer == Trainer::Megatron {
+    if member.software().trainer == Trainer::Megatron {
         let trains = |act: &Act| matches!(act, Act::Train { loss: Loss::Labels, .. } | Act::Update { .. });
         return if job.members.len() > 1 || !job.round.iter().all(trains) {
             let message = "Megatron-core is followed where it trains one model on labels";
@@ -113,7 +113,7 @@ pub(in crate::step) fn supported(
         let fix = "let the optimizer step after backward";
         return refuse(Field::Step, "an optimizer's step in backward".into(), fix);
     }
-    if member.offloading == Offloading::On && Software::of(member.stack).runs_loop() {
+    if member.offloading == Offloading::On && member.software().runs_loop() {
         let fix = "choose trl or torchtune, or keep activations on the GPU";
         return refuse(Field::Offloading, "activation offloading in a loop of one's own".into(), fix);
     }
@@ -180,7 +180,7 @@ pub(in crate::step) fn supported(
 
 /// What of FSDP2 on a single GPU was not compared: it was run in a loop of one's own and as accelerate wraps a model.
 fn on_one(cluster: Cluster, member: &Member) -> Result<(), Issue> {
-    let wrapper = Wrapper::of(cluster, Software::of(member.stack).trainer);
+    let wrapper = Wrapper::of(cluster, member.software().trainer);
     let (field, message, fix) = if !matches!(wrapper, Wrapper::Loop | Wrapper::Accelerate) {
         let message =
             "FSDP2 on a single GPU is followed in a loop of one's own and as accelerate wraps a model";
@@ -361,7 +361,7 @@ fn sharded(
         let what = "training the embedding beside adapters".to_owned();
         return Err((Field::TrainEmbeddings, what, "switch train-embeddings off"));
     }
-    let software = Software::of(member.stack);
+    let software = member.software();
     match member.precision {
         Precision::AmpBf16 | Precision::Bf16 | Precision::AmpFp16 => {}
         Precision::AmpBf16Weights if Wrapper::of(cluster, software.trainer).is_under_trainer() => {}

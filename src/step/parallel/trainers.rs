@@ -3,7 +3,7 @@
 use crate::issue::{Field, Issue};
 use crate::job::{Act, Job, Loss, Member, Scorer};
 use crate::model::Architecture;
-use crate::scenario::software::{Software, Trainer};
+use crate::scenario::software::Trainer;
 use crate::scenario::{Cluster, CpuOffload, LoraTargets, Method, Precision};
 
 /// What of transformers' Trainer and trl's trainers under accelerate's FSDP2 was not compared.
@@ -13,7 +13,7 @@ pub(super) fn by_accelerate(job: &Job, member: &Member, architecture: &Architect
         Err(Issue::error(field, message).with_fix(fix))
     };
     let other = "choose DDP, ZeRO-1 or ZeRO-2";
-    let trainer = Software::of(member.stack).trainer;
+    let trainer = member.software().trainer;
     let trained = job.members.iter().filter(|member| member.training.is_some()).count();
     if trained > 1 || job.members.len() > 2 {
         return refuse(Field::Sharding, "a job of more models than one and its reference".into(), other);

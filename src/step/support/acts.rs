@@ -10,7 +10,7 @@ use crate::job::{Act, Batch, HeadKind, Job, Loss, Member, Scorer};
 use crate::model::blocks::{Block, Mixer, Rotary};
 use crate::model::modeling::{Code, Modeling};
 use crate::model::{Architecture, Objective};
-use crate::scenario::software::{HeadCode, Software, Trainer};
+use crate::scenario::software::{HeadCode, Trainer};
 use crate::scenario::{
     AttentionKernel, CacheKind, Checkpointing, Generation, Lengths, LossKernel, Method, Offloading,
     Precision, StepTime, Tuner,
@@ -331,7 +331,7 @@ fn generates(member: &Member, many: bool) -> Result<(), Issue> {
         return refuse(Field::Rollouts, message.into(), "have vLLM generate the answers");
     }
     // Liger patches the modules that generate too, and no such run was measured
-    let software = Software::of(member.stack);
+    let software = member.software();
     // one that is trained besides is what trl's trainers generate with
     let trainer = if trains { Trainer::Trl } else { Trainer::Loop };
     if !runs_transformers(member) || software.trainer != trainer || software.liger_kernels {
@@ -369,7 +369,7 @@ fn evaluates(job: &Job, evaluated: usize) -> Result<(), Issue> {
             "switch evaluation off, or choose one GPU without offload",
         );
     }
-    if !matches!(Software::of(member.stack).head, HeadCode::Transformers | HeadCode::Trl) {
+    if !matches!(member.software().head, HeadCode::Transformers | HeadCode::Trl) {
         let message = format!("evaluation with {} is not modelled", member.stack.label());
         return refuse(
             Field::Evaluation,
@@ -410,7 +410,7 @@ pub(in crate::step) fn evaluation(
         let message = format!("evaluation of {} was not compared", architecture.model_type);
         return refuse(Field::Evaluation, message, "switch evaluation off, or choose another model");
     }
-    if batch.mask.is_packed() && Software::of(member.stack).trainer != Trainer::Trl {
+    if batch.mask.is_packed() && member.software().trainer != Trainer::Trl {
         let message = "evaluation of packed texts was measured of trl's trainer";
         return refuse(Field::Evaluation, message.into(), "switch evaluation off, or choose a padded batch");
     }

@@ -2,7 +2,7 @@
 
 use crate::issue::{Field, Issue};
 use crate::job::{Batch, Member};
-use crate::scenario::software::{HeadCode, Software, Trainer};
+use crate::scenario::software::{HeadCode, Trainer};
 use crate::scenario::{Lengths, Method};
 
 /// What of learning from answers is not modelled.
@@ -13,10 +13,10 @@ pub(super) fn answers(member: &Member, batch: Batch) -> Result<(), Issue> {
 
 /// Refuses other libraries than trl.
 pub(super) fn by_trl(member: &Member) -> Result<(), Issue> {
-    if Software::of(member.stack).trainer == Trainer::Trl {
+    if member.software().trainer == Trainer::Trl {
         return Ok(());
     }
-    let message = match Software::of(member.stack).head {
+    let message = match member.software().head {
         HeadCode::Unsloth => {
             "of preferences and reinforcement under Unsloth DPO alone is modelled: the others are as trl's trainers run them"
         }
@@ -61,7 +61,7 @@ pub(super) fn without_adapters(member: &Member) -> Result<(), Issue> {
 
 /// What of a forward pass without a loss is not modelled.
 pub(super) fn scores(member: &Member) -> Result<(), Issue> {
-    match Software::of(member.stack).head {
+    match member.software().head {
         HeadCode::Transformers | HeadCode::Trl => Ok(()),
         HeadCode::Litgpt | HeadCode::Torchtune | HeadCode::Unsloth | HeadCode::Megatron => {
             let message =

@@ -5,7 +5,7 @@ use crate::issue::{Field, Issue};
 use crate::job::{Act, Batch, Job, Loss, Member};
 use crate::model::Architecture;
 use crate::model::blocks::{Activation, Attention, FeedForward, Mixer, Mlp, Projection, Wiring};
-use crate::scenario::software::{ModelCode, Software, Trainer};
+use crate::scenario::software::{ModelCode, Trainer};
 use crate::scenario::{
     AttentionKernel, Checkpointing, Compile, Lengths, LoraTargets, Mask, Method, Modules, Offloading,
     Precision, StepTime, Tuner,
@@ -41,7 +41,7 @@ pub(in crate::step) fn compiled(
         let message = "compiled layers are modelled of fine-tuning on texts, without evaluation and answers: their graph without gradients is another one";
         return refuse(Field::Compile, message.into(), off);
     }
-    let software = Software::of(member.stack);
+    let software = member.software();
     let is_written_out = software.model == ModelCode::Transformers && !software.liger_kernels;
     if software.trainer != Trainer::Loop || !is_written_out {
         let message = format!("compiled layers under {} are not modelled", member.stack.label());

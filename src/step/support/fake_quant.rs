@@ -5,7 +5,7 @@ use crate::issue::{Field, Issue};
 use crate::job::{Job, Member};
 use crate::model::Architecture;
 use crate::model::blocks::FeedForward;
-use crate::scenario::software::{ModelCode, Software, Trainer};
+use crate::scenario::software::{ModelCode, Trainer};
 use crate::scenario::{LossKernel, Offloading, Precision};
 
 /// Refuses what of layers that round does not run or was not compared.
@@ -22,7 +22,7 @@ pub(in crate::step) fn fake_quant(
         let message = "quantisation-aware training is modelled of fine-tuning on texts alone";
         return refuse(Field::Task, message.into(), "fine-tune, or switch it off");
     }
-    let software = Software::of(member.stack);
+    let software = member.software();
     let is_transformers = software.model == ModelCode::Transformers && !software.liger_kernels;
     if software.trainer != Trainer::Loop || !is_transformers {
         let message = format!("quantisation-aware training under {} is not modelled", member.stack.label());

@@ -5,7 +5,7 @@ use crate::hardware::Device;
 use crate::issue::{Field, Issue};
 use crate::job::{Act, Batch, Job, Loss, Member};
 use crate::model::Architecture;
-use crate::scenario::software::{ModelCode, Software, Trainer};
+use crate::scenario::software::{ModelCode, Trainer};
 use crate::scenario::{Float8, Float8Layers, Lengths, Method, Offloading, Sharding, Tuner, WrappedBy};
 use crate::step::float8::MULTIPLE;
 use crate::units::grouped;
@@ -41,7 +41,7 @@ pub(in crate::step) fn float8(
         let message = "FP8 training is modelled of fine-tuning on texts alone";
         return refuse(Field::Task, message.into(), "fine-tune, or switch FP8 training off");
     }
-    let software = Software::of(member.stack);
+    let software = member.software();
     if software.trainer != Trainer::Loop || software.model != ModelCode::Transformers {
         let message = format!("FP8 training under {} is not modelled", member.stack.label());
         return refuse(Field::Stack, message, &member.or_transformers("switch FP8 training off"));

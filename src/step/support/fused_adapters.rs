@@ -5,7 +5,7 @@ use crate::issue::{Field, Issue};
 use crate::job::{Job, Member};
 use crate::model::Architecture;
 use crate::model::modeling::families;
-use crate::scenario::software::{ModelCode, Software, Trainer};
+use crate::scenario::software::{ModelCode, Trainer};
 use crate::scenario::{
     Cluster, Compile, Method, Offloading, Precision, StepTime, Tuner, WeightFormat, WrappedBy,
 };
@@ -25,7 +25,7 @@ pub(in crate::step) fn fused_adapters(
         let message = "axolotl's fused adapters are modelled of fine-tuning on texts alone, for which it switches them on";
         return refuse(Field::Task, message.into(), off);
     }
-    let software = Software::of(member.stack);
+    let software = member.software();
     if software.trainer != Trainer::Loop || software.model != ModelCode::Transformers {
         let message = format!(
             "axolotl's fused adapters stand in transformers' modules: {} has others",

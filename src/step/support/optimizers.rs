@@ -5,7 +5,6 @@ use crate::issue::{Field, Issue};
 use crate::job::{HeadKind, Member, Training};
 use crate::model::Architecture;
 use crate::model::blocks::{FeedForward, LinearClass};
-use crate::scenario::software::Software;
 use crate::scenario::{LoraTargets, Optimizer, StepTime};
 use crate::step::forward::Model;
 
@@ -31,7 +30,7 @@ pub(super) fn optimizer(architecture: &Architecture, member: &Member) -> Result<
         let message = format!("{name} has no default layers: transformers wants their names");
         return refuse(Field::LoraTargets, message, "choose all linear layers, or name some");
     }
-    let software = Software::of(member.stack);
+    let software = member.software();
     if !software.runs_transformers() || !matches!(member.head, HeadKind::Language) {
         let message = format!(
             "{name} is modelled as transformers makes it, for language models in its own stack or trl's"

@@ -7,7 +7,7 @@ use crate::model::Architecture;
 use crate::model::blocks::FeedForward;
 use crate::model::vision::VisionCode;
 use crate::scenario::pictures::PictureTokens;
-use crate::scenario::software::{HeadCode, ModelCode, Software, Trainer};
+use crate::scenario::software::{HeadCode, ModelCode, Trainer};
 use crate::scenario::{
     AttentionKernel, Checkpointing, CpuOffload, Mask, Method, Offloading, Precision, Sharding,
 };
@@ -23,7 +23,7 @@ pub(super) fn pictures(architecture: &Architecture, (member, batch): (&Member, B
         return Some(Issue::error(Field::Pictures, message).with_fix(text_alone));
     };
     let refused = |what: String| Some(Issue::error(Field::Pictures, what).with_fix(text_alone));
-    let software = Software::of(member.stack);
+    let software = member.software();
     let followed = match software.trainer {
         Trainer::Loop => software.model == ModelCode::Transformers,
         Trainer::Trl => software.model == ModelCode::Transformers && software.head == HeadCode::Trl,
@@ -98,7 +98,7 @@ pub(in crate::step) fn seeing(
     architecture: &Architecture,
     (index, member): (usize, &Member),
 ) -> Result<(), Issue> {
-    if architecture.towers.is_empty() || Software::of(member.stack).trainer != Trainer::Trl {
+    if architecture.towers.is_empty() || member.software().trainer != Trainer::Trl {
         return Ok(());
     }
     let family = &architecture.model_type;

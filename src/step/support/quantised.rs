@@ -59,7 +59,7 @@ pub(super) fn eight_bit(architecture: &Architecture, member: &Member) -> Result<
         let message = format!("weights in {} in a float32 model were not compared", format.label());
         return Err(Issue::error(Field::Precision, message).with_fix("choose bf16"));
     }
-    let Software { quantiser, trainer, liger_kernels, .. } = *Software::of(member.stack);
+    let Software { quantiser, trainer, liger_kernels, .. } = *member.software();
     if member.adapts && member.lora.tuner != Tuner::Lora {
         let message = format!("{} over weights in {} is not modelled", member.lora.tuner, format.label());
         return Err(Issue::error(Field::WeightFormat, message).with_fix("choose NF4, or LoRA"));
@@ -76,7 +76,7 @@ pub(super) fn float16_weights(member: &Member) -> Result<(), Issue> {
     if member.precision != Precision::AmpFp16Weights {
         return Ok(());
     }
-    let Software { trainer, liger_kernels, .. } = *Software::of(member.stack);
+    let Software { trainer, liger_kernels, .. } = *member.software();
     let trains_half = !member.adapts
         || !member.lora.fp32_adapters
         || member.lora.trains_embeddings

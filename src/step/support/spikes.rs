@@ -5,7 +5,6 @@ use crate::job::{Act, Job, Loss, Member};
 use crate::model::Architecture;
 use crate::model::blocks::FeedForward;
 use crate::model::modeling::Modeling;
-use crate::scenario::software::Software;
 use crate::scenario::{Lengths, LoraTargets, Method, Offloading, Tuner, WeightFormat};
 
 /// What would be right instead of merging on the GPU.
@@ -33,7 +32,7 @@ pub(super) fn merges(job: &Job, merged: usize) -> Result<(), Issue> {
     if job.cluster.has_engine() {
         return refuse("merging on several GPUs or under DeepSpeed is not modelled");
     }
-    let software = Software::of(member.stack);
+    let software = member.software();
     if !software.peft || !software.runs_transformers() {
         return refuse(&format!("merging with {} was not compared", member.stack.label()));
     }
@@ -67,7 +66,7 @@ pub(super) fn saves(job: &Job, saved: usize) -> Result<(), Issue> {
     if job.cluster.layout.tensor > 1 {
         return refuse("checkpoints of layers that several GPUs share were not compared");
     }
-    if !Software::of(member.stack).runs_transformers() {
+    if !member.software().runs_transformers() {
         return refuse(&format!("checkpoints of {} were not compared", member.stack.label()));
     }
     if member.adapts && (member.lora.tuner != Tuner::Lora || member.lora.trains_embeddings) {

@@ -45,7 +45,7 @@ fn refuse(field: Field, message: String, fix: &str) -> Result<(), Issue> {
 /// LoRA with magnitudes beside it.
 fn dora(modeling: Modeling, member: &Member) -> Result<(), Issue> {
     let name = Tuner::Dora.label();
-    if !Software::of(member.stack).peft || !runs_transformers(member) {
+    if !member.software().peft || !runs_transformers(member) {
         let message = format!("{name} is modelled as peft runs it, not as {} does", member.stack.label());
         return refuse(Field::Adapter, message, &member.or_transformers("choose LoRA"));
     }
@@ -68,7 +68,7 @@ fn another(
     member: &Member,
 ) -> Result<(), Issue> {
     let (name, family) = (tuner.label(), &architecture.model_type);
-    let Software { peft, trainer, liger_kernels, .. } = *Software::of(member.stack);
+    let Software { peft, trainer, liger_kernels, .. } = *member.software();
     if !peft || !runs_transformers(member) || trainer != Trainer::Loop || liger_kernels {
         let message = format!("{name} was not compared under {}", member.stack.label());
         return refuse(Field::Adapter, message, &member.or_transformers("choose LoRA"));

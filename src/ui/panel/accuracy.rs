@@ -12,10 +12,10 @@ use crate::scenario::Scenario;
 use crate::ui::browser;
 use crate::ui::controls::{Cell, Row, Table, columns, explained};
 use crate::ui::format::Unit;
+use crate::ui::known;
 use crate::ui::proof::{metric, settings, signed, software};
 use crate::ui::state::{Measured, State};
 use crate::ui::summary::differences;
-use crate::ui::verdict;
 use crate::units::grouped;
 
 /// The band of the answer, and the measured runs behind it.
@@ -31,7 +31,7 @@ pub fn Accuracy() -> impl IntoView {
     });
     let told = move || {
         let band = state.current().close_look().and_then(|detail| detail.measured_error());
-        let sentences = verdict::known(band.as_ref());
+        let sentences = known::known(band.as_ref());
         let told = |(index, sentence): (usize, String)| {
             view! { <p>{explained(&format!("known-{index}"), &sentence)}</p> }
         };

@@ -16,11 +16,12 @@ use crate::ui::behind::Behind;
 use crate::ui::browser;
 use crate::ui::controls::{Cell, Row, Table};
 use crate::ui::detail::Detail;
+use crate::ui::figures;
 use crate::ui::format::{Unit, parameters};
 use crate::ui::proof::{self, signed};
 use crate::ui::state::{Measured, Slot, State, letter};
 use crate::ui::summary;
-use crate::ui::verdict::{self, margin};
+use crate::ui::verdict::margin;
 use crate::ui::view::View;
 use crate::units::{Bytes, shortest};
 
@@ -218,7 +219,7 @@ fn outcomes(state: State) -> Vec<Row> {
     };
     let speed = |slot: Slot| {
         let pace = slot.fit().and_then(|(_, verdict)| {
-            slot.answer(|scenario, memory, _| verdict::speed(scenario, memory, verdict)).flatten()
+            slot.answer(|scenario, memory, _| figures::speed(scenario, memory, verdict)).flatten()
         });
         pace.map_or_else(|| Cell::of("–"), |pace| Cell { small: pace.note, ..Cell::of(pace.amount) })
     };

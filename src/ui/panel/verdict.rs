@@ -14,10 +14,12 @@ use crate::ui::behind::Behind;
 use crate::ui::browser::{self, Later};
 use crate::ui::controls::{Explained, explained, meaning, message};
 use crate::ui::detail::Detail;
+use crate::ui::figures::{self, Figure};
 use crate::ui::format::{Unit, exact};
+use crate::ui::known;
 use crate::ui::part::Part;
 use crate::ui::state::{State, letter};
-use crate::ui::verdict::{self, Aside, Figure};
+use crate::ui::verdict::{self, Aside};
 use crate::units::Bytes;
 
 /// How long the figures must rest before they are read aloud.
@@ -154,8 +156,8 @@ fn Figures() -> impl IntoView {
         let detail = slot.close_look();
         let of = |scenario: &Scenario, memory: &Memory, gpu: &Gpu| {
             let verdict = Detail::verdict(detail.as_deref(), scenario, &fits(memory, gpu));
-            let figures = verdict::figures(memory, (gpu, scenario), detail.as_deref(), unit);
-            figures.into_iter().chain(verdict::speed(scenario, memory, verdict)).collect::<Vec<_>>()
+            let figures = figures::figures(memory, (gpu, scenario), detail.as_deref(), unit);
+            figures.into_iter().chain(figures::speed(scenario, memory, verdict)).collect::<Vec<_>>()
         };
         slot.answer(of).unwrap_or_default()
     });
@@ -256,7 +258,7 @@ fn Known() -> impl IntoView {
     let (sure, rests_on) = (Signal::derive(move || known().0), Signal::derive(move || known().1));
     let unknown = Signal::derive(move || state.current().estimate.with(|estimate| estimate.memory.is_none()));
     let told = move || {
-        let sentences = verdict::known(band().as_ref());
+        let sentences = known::known(band().as_ref());
         let told = |(index, sentence): (usize, String)| {
             view! { <p>{explained(&format!("sure-{index}"), &sentence)}</p> }
         };

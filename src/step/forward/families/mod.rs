@@ -30,7 +30,7 @@ use crate::job::Member;
 use crate::model::modeling::{Code, Modeling};
 use crate::model::{Architecture, Objective};
 use crate::scenario::Checkpointing;
-use crate::scenario::software::{HeadCode, Software};
+use crate::scenario::software::HeadCode;
 
 /// Whether the model's forward has the attention probabilities of a layer in a variable until the next one is through.
 pub(in crate::step) fn keeps_weights(code: Code) -> bool {
@@ -60,7 +60,7 @@ pub(in crate::step) fn keeps_weights(code: Code) -> bool {
 pub(in crate::step) fn fills_cache(modeling: Modeling, architecture: &Architecture, member: &Member) -> bool {
     (modeling.own_cache || member.fills_cache)
         // trl's head asks for none whatever the config says
-        && (Software::of(member.stack).head != HeadCode::Trl || member.returns_states)
+        && (member.software().head != HeadCode::Trl || member.returns_states)
         && member.checkpointing == Checkpointing::Off
         && match architecture.head.objective {
             Objective::CausalLm => true,

@@ -3,7 +3,6 @@
 use crate::issue::{Field, Issue};
 use crate::job::{Batch, Member};
 use crate::model::modeling::{Stacks, USUAL, families};
-use crate::scenario::software::Software;
 use crate::scenario::{Lengths, LossKernel};
 
 /// An issue of a model that a stack was not compared on: the library that runs it, if one does, and families that were.
@@ -39,5 +38,5 @@ pub(super) fn texts(batch: Batch) -> (u64, u64) {
 
 /// The loss that runs: the stack's own, where no other is asked for.
 pub(in crate::step::forward) fn loss_kernel(member: &Member) -> LossKernel {
-    Software::of(member.stack).loss(member.loss)
+    member.software().loss(member.loss)
 }

@@ -12,7 +12,7 @@ use crate::job::{HeadKind, Member};
 use crate::model::Architecture;
 use crate::model::blocks::{Block, FeedForward, Linear, Mlp, Moe};
 use crate::model::modeling::{ExpertLayers, ExpertTurns, Modeling, Peft, Router};
-use crate::scenario::software::{Software, Trainer};
+use crate::scenario::software::Trainer;
 use crate::scenario::{Cluster, Experts, Method, Tuner};
 use crate::step::forward::load::autocast_dtype;
 use crate::step::forward::loader::weights_dtype;
@@ -56,7 +56,7 @@ fn stops_at_the_sum(member: &Member) -> bool {
 /// # Errors
 /// An [`Issue`] on [`Field::Experts`].
 pub(super) fn by_transformers(architecture: &Architecture, member: &Member) -> Result<(), Issue> {
-    let software = Software::of(member.stack);
+    let software = member.software();
     // a loop of one's own around transformers' modules as they are
     let is_plain =
         software.runs_transformers() && software.trainer == Trainer::Loop && !software.liger_kernels;

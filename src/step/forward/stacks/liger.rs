@@ -9,7 +9,6 @@ use crate::issue::Issue;
 use crate::job::Member;
 use crate::model::Architecture;
 use crate::model::blocks::{Activation, NormKind};
-use crate::scenario::software::Software;
 use crate::step::autograd::{Grad, Node, Results, saved_gradients, share};
 use crate::step::heap::NOTHING;
 use crate::step::machine::State;
@@ -33,7 +32,7 @@ pub(super) fn check(architecture: &Architecture) -> Result<(), Issue> {
 /// with a residual between them.
 pub(in crate::step::forward) fn norm(member: &Member, kind: NormKind, sandwich: bool) -> Option<NormKernel> {
     match kind {
-        NormKind::Rms | NormKind::RmsPlusOne if !Software::of(member.stack).liger_kernels => None,
+        NormKind::Rms | NormKind::RmsPlusOne if !member.software().liger_kernels => None,
         NormKind::Rms | NormKind::RmsPlusOne if sandwich => Some(|x, norm| x.liger_normed(norm, false)),
         NormKind::Rms | NormKind::RmsPlusOne => Some(|x, norm| x.liger_normed(norm, true)),
         NormKind::LayerNorm { .. }

@@ -26,7 +26,6 @@ use crate::issue::{Field, Issue};
 use crate::job::{Batch, HeadKind, Member};
 use crate::model::modeling::Code;
 use crate::model::{Architecture, Objective};
-use crate::scenario::software::Software;
 use crate::scenario::{Checkpointing, Cluster, LossKernel, Stack};
 pub(super) use common::loss_kernel;
 
@@ -106,7 +105,7 @@ fn embeddings(architecture: &Architecture, member: &Member) -> Result<(), Issue>
     if !member.adapts || !member.lora.trains_embeddings {
         return Ok(());
     }
-    let problem = match Software::of(member.stack).no_trained_embeddings {
+    let problem = match member.software().no_trained_embeddings {
         Some(problem) => problem,
         None if adapters::adapts_head(member, architecture.head.linear.name) => {
             "the output head has an adapter already"

@@ -24,7 +24,7 @@ use crate::issue::{Field, Issue};
 use crate::job::{Batch, HeadKind, Member};
 use crate::model::Architecture;
 use crate::model::modeling::rewards_generically;
-use crate::scenario::software::{HeadCode, Software};
+use crate::scenario::software::HeadCode;
 use crate::scenario::{Mask, StepTime};
 use crate::step::forward::classification::with_score;
 use crate::step::forward::stacks::trl::log_probs::{Asked, Head};
@@ -166,7 +166,7 @@ impl<'a> Pass<'_, 'a> {
                 let all = self.machine.unassigned().with(|value| value.dtype = Dtype::I64);
                 all.rows_where(&mask, labels, 1)
             };
-            match Software::of(self.member.stack).head {
+            match self.member.software().head {
                 HeadCode::Unsloth => {
                     let stored = self.machine.with(|state| state.params.get(weight).dtype);
                     rows.unsloth_log_probs((layer.shape, stored), &targets, asked, self.device.is_small)

@@ -8,7 +8,7 @@ use crate::dtype::Dtype;
 use crate::issue::{Field, Issue};
 use crate::job::Member;
 use crate::model::Architecture;
-use crate::scenario::software::{HeadCode, Software};
+use crate::scenario::software::HeadCode;
 use crate::scenario::{Cluster, WrappedBy};
 use crate::step::autograd::{Grad, Node, Results};
 use crate::step::forward::Pass;
@@ -61,7 +61,7 @@ pub(super) fn check(architecture: &Architecture, member: &Member, cluster: Clust
         return Ok(());
     }
     let refuse = |field, message: &str, fix: &str| Err(Issue::error(field, message).with_fix(fix));
-    let software = Software::of(member.stack);
+    let software = member.software();
     if software.head != HeadCode::Transformers || software.liger_kernels || member.adapts {
         let message = "prime-rl's heads are followed over transformers' modules, all weights trained";
         return refuse(

@@ -7,7 +7,7 @@ use crate::dtype::Dtype;
 use crate::job::Member;
 use crate::model::Architecture;
 use crate::model::blocks::{FeedForward, Moe};
-use crate::scenario::software::{HeadCode, Software};
+use crate::scenario::software::HeadCode;
 use crate::step::autograd::Edge;
 use crate::step::forward::Pass;
 use crate::step::tensor::Tensor;
@@ -24,7 +24,7 @@ static MASK: What = What::own("mask (float)", "whether each token counts, a numb
 /// The experts that a loss may balance ([`Loss::balances`](crate::job::Loss::balances)).
 pub(in crate::step) fn balanced<'a>(architecture: &'a Architecture, member: &Member) -> Option<&'a Moe> {
     // up to 1.6 it was so only where the model's configuration asks for `output_router_logits`
-    if Software::of(member.stack).head != HeadCode::Trl || member.has_all_logits_of_trl() {
+    if member.software().head != HeadCode::Trl || member.has_all_logits_of_trl() {
         return None;
     }
     architecture.blocks.iter().find_map(|block| match &block.ffn {

@@ -231,7 +231,7 @@ mod tests {
         }
     }
 
-    const DATA: &str = include_str!("../../data/measurements/published.json");
+    const DATA: &str = include_str!("../../../../data/measurements/published.json");
 
     #[test]
     fn the_data_is_what_is_written_here() {

@@ -2,7 +2,6 @@
 
 use std::process::ExitCode;
 
-#[path = "../../tools/published/mod.rs"]
 mod published;
 
 fn main() -> ExitCode {

@@ -1,0 +1,92 @@
+//! Families by what one place alone asks of them.
+
+/// Families whose model for sequence classification, which reward models are, is transformers' generic one
+/// (modeling_layers.py `GenericForSequenceClassification`, transformers 5.17).
+const GENERIC_CLASSIFICATION: [&str; 29] = [
+    "arcee",
+    "deepseek_v2",
+    "deepseek_v3",
+    "exaone4",
+    "gemma",
+    "gemma2",
+    "gemma3_text",
+    "glm",
+    "glm4",
+    "gpt_oss",
+    "llama",
+    "ministral",
+    "mistral",
+    "mixtral",
+    "nemotron",
+    "olmo",
+    "olmo2",
+    "olmo3",
+    "phi",
+    "phi3",
+    "qwen2",
+    "qwen2_moe",
+    "qwen3",
+    "qwen3_moe",
+    "qwen3_next",
+    "seed_oss",
+    "smollm3",
+    "stablelm",
+    "starcoder2",
+];
+
+/// Whether what classifies the texts of that family is its layers and a matrix with a row for each label.
+pub fn classifies_generically(model_type: &str) -> bool {
+    GENERIC_CLASSIFICATION.contains(&model_type)
+}
+
+/// Families that see whose reward model is the same generic one, of all the model but its head.
+const SEEING_REWARD: [&str; 2] = ["gemma3", "qwen3_5"];
+
+/// Whether a reward model of that family is its layers and a matrix of one row.
+pub fn rewards_generically(model_type: &str) -> bool {
+    classifies_generically(model_type) || SEEING_REWARD.contains(&model_type)
+}
+
+/// Families whose encoder ends with a pooler of its own, unless it is told to leave it out.
+const POOLING: [&str; 6] = ["bert", "ernie", "roberta", "data2vec-text", "xlm-roberta", "camembert"];
+
+/// Whether the encoder of that family has a pooler.
+pub fn has_pooler(model_type: &str) -> bool {
+    POOLING.contains(&model_type)
+}
+
+/// Families whose plan of tensor parallelism (`base_model_tp_plan`) names queries, keys, values, gate and up as columns and the projections
+/// behind them as rows, and whose layers were compared when GPUs share them.
+const PLANNED: [&str; 10] =
+    ["llama", "mistral", "ministral", "qwen2", "qwen3", "gemma", "gemma2", "granite", "seed_oss", "cwm"];
+
+/// Whether GPUs can share layers of that family by its own plan.
+pub fn shares_layers_by_plan(model_type: &str) -> bool {
+    PLANNED.contains(&model_type)
+}
+
+/// Families around whose activations transformers puts the scales that AWQ found (5.17 integrations/awq.py `AWQ_SCALES_MAPPINGS`).
+const SCALED_ACTIVATIONS: [&str; 7] =
+    ["starcoder2", "falcon", "mpt", "gptj", "gpt_neox", "gpt_bigcode", "bloom"];
+
+/// Whether activations of that family are scaled beside AWQ's weights.
+pub fn scales_activations(model_type: &str) -> bool {
+    SCALED_ACTIVATIONS.contains(&model_type)
+}
+
+/// Families whose output has no cache where `use_cache` is off, also where one was handed to the model.
+const WITHHOLDING: [&str; 10] =
+    ["gpt2", "mistral", "qwen2", "qwen3", "gemma", "phi3", "starcoder2", "smollm3", "ministral", "exaone4"];
+
+/// Whether the output of that family has no cache where `use_cache` is off.
+pub fn withholds_cache(model_type: &str) -> bool {
+    WITHHOLDING.contains(&model_type)
+}
+
+/// Families whose tokenizers say of each token which of two texts it belongs to (`token_type_ids`).
+const TYPED: [&str; 4] = ["bert", "ernie", "electra", "deberta-v2"];
+
+/// Whether a batch of that family has types of tokens.
+pub fn gives_token_types(model_type: &str) -> bool {
+    TYPED.contains(&model_type)
+}

@@ -1,0 +1,82 @@
+//! How the figures are known, and how sure they are.
+
+use super::figures::{NEEDS, RESERVES, SHOWS};
+use crate::accuracy::{Band, Evidence, REAL_GPU_PERCENT};
+
+/// How the figures are known, in short sentences.
+pub fn known(band: Option<&Band>) -> Vec<String> {
+    let mut told: Vec<String> = [NEEDS, RESERVES, SHOWS].map(str::to_owned).into();
+    if let Some(band) = band {
+        told.extend(how_sure(band));
+    }
+    told.push(
+        "Every tensor of the step is allocated and freed in PyTorch’s order, without data. The view Accuracy lists each \
+         measured run beside what was predicted."
+            .to_owned(),
+    );
+    told
+}
+
+fn how_sure(band: &Band) -> Vec<String> {
+    let rows = band.rows;
+    let of = match band.evidence {
+        Evidence::SameKind => format!("{rows} measured runs of this family, method, precision and attention"),
+        Evidence::SameFamily => format!("{rows} measured runs of this family under other settings"),
+        Evidence::OtherFamilies => {
+            format!("{rows} measured runs of other families: none of this family was measured yet")
+        }
+        Evidence::OtherSoftware => {
+            format!("{rows} measured runs with other software: none with this one was measured yet")
+        }
+    };
+    let reserved = band.reserved_percent.map(|percent| {
+        format!("What PyTorch reserved was off by at most {percent:.1}% there, on cards with room to spare; on cards that others shared or nearly filled it was off by more, which the view Accuracy shows.")
+    });
+    let floored = band.percent <= REAL_GPU_PERCENT;
+    let worst = match floored {
+        false => format!("What was allocated was off by at most {:.1}% over {of}.", band.percent),
+        true => format!("What was allocated was off by less than {:.1}% in each of {of}.", band.percent),
+    };
+    let compiled = (band.more_percent > band.percent).then(|| {
+        format!("Layers are followed one operation at a time; compiled ones, as Unsloth has them by default, took up to {:.1}% more.", band.more_percent)
+    });
+    let floor = floored.then(|| {
+        format!("No less than {REAL_GPU_PERCENT:.1}% is claimed all the same: most runs are of PyTorch’s own code over a device that computes nothing, and where such a run was made on a real card too, the two differed by up to that.")
+    });
+    [Some(worst), floor, reserved, compiled].into_iter().flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_band_says_what_it_rests_on() {
+        let band = Band {
+            percent: 1.0,
+            more_percent: 1.0,
+            reserved_percent: Some(2.0),
+            evidence: Evidence::SameFamily,
+            rows: 7,
+            on_cards: 0,
+        };
+        assert_eq!(
+            (band.in_words(), band.rests_on()),
+            ("±1.0%".to_owned(), "7 runs of this family, none on a real GPU".to_owned())
+        );
+        let measured = Band { on_cards: 2, evidence: Evidence::SameKind, ..band };
+        assert_eq!(measured.rests_on(), "7 runs of this kind, 2 on real GPUs");
+        let told = known(Some(&band)).join(" ");
+        assert!(
+            told.contains("at most 1.0% over 7 measured runs of this family under other settings."),
+            "{told}"
+        );
+        let floored = how_sure(&Band { percent: REAL_GPU_PERCENT, ..band });
+        assert!(
+            floored[0].contains("in each of 7 measured runs") && floored[1].contains("on a real card too")
+        );
+        assert!(told.contains("at most 2.0% there"), "{told}");
+        let elsewhere = Band { evidence: Evidence::OtherFamilies, ..band };
+        assert!(how_sure(&elsewhere)[0].contains("none of this family was measured yet"));
+    }
+}
