@@ -226,6 +226,20 @@ const RULES: &[Rule] = &[
         })),
     },
     Rule {
+        category: Category::Activations,
+        least: 20.,
+        is_meant: |_, scenario| scenario.checkpointing != Checkpointing::Off && takes_several(scenario),
+        words: at_once,
+        switch: Some(("batch-size", in_halves)),
+    },
+    Rule {
+        category: Category::Temporaries,
+        least: 20.,
+        is_meant: |_, scenario| takes_several(scenario),
+        words: at_once,
+        switch: Some(("batch-size", in_halves)),
+    },
+    Rule {
         category: Category::Optimizer,
         least: 20.,
         is_meant: |group, scenario| {
@@ -287,6 +301,26 @@ const RULES: &[Rule] = &[
         switch: None,
     },
 ];
+
+/// Whether a micro-batch can be taken in two.
+fn takes_several(scenario: &Scenario) -> bool {
+    scenario.task.trains() && scenario.batch > 1 && scenario.batch.is_multiple_of(2)
+}
+
+/// What a micro-batch is made of.
+fn at_once(_: &[&TensorGroup], scenario: &Scenario) -> String {
+    format!(
+        "A layer computes with all of a micro-batch at once, {} × {} tokens: half of it in twice as many micro-batches is the same step",
+        grouped(scenario.batch),
+        grouped(scenario.sequence)
+    )
+}
+
+/// The same step in twice as many micro-batches.
+fn in_halves(scenario: &mut Scenario) {
+    scenario.batch /= 2;
+    scenario.accumulation = scenario.accumulation.saturating_mul(2);
+}
 
 /// Whether what is not in 4 bits was made float32.
 fn is_prepared(scenario: &Scenario) -> bool {
@@ -417,6 +451,11 @@ mod tests {
 
     #[test]
     fn what_surprises_is_told_with_its_switch() {
+        finds(
+            "task=grpo&m=Qwen/Qwen2.5-7B-Instruct&b=8&ref=none&mask=padded&st=trl",
+            "all of a micro-batch at once, 8 × 2,048 tokens",
+            "Micro-batch size (completions): 4",
+        );
         finds(
             "task=dpo&m=meta-llama/Llama-3.2-1B&st=trl&method=full&prompt=128&s=256&p=amp-bf16-weights",
             "The weights twice",

@@ -15,6 +15,7 @@ mod rate;
 mod read;
 mod script;
 mod sheet;
+mod taken;
 
 use std::fmt::Write;
 

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use super::projected;
 use crate::estimate::estimate;
+use crate::export::taken::taken;
 use crate::import::{self, Understood};
 use crate::issue::{Field, Issue};
 use crate::model::{Architecture, Objective};
@@ -23,7 +24,6 @@ use crate::scenario::{
     Allocator, LoraTargets, LossKernel, Method, ModelChoice, Modules, Precision, Scenario, Stack, Tuner,
     WrappedBy,
 };
-use crate::share;
 use crate::text::one_line;
 use crate::units::Bytes;
 
@@ -336,8 +336,8 @@ fn header(run: &Run<'_>, which: Configuration, command: &str, runs: &Scenario, d
     for clause in differs {
         text.push_str(&format!("# Otherwise than in the scenario: {}\n", one_line(clause)));
     }
-    let link = share::encode(std::slice::from_ref(runs));
-    text.push_str(&format!("# What it takes of a GPU: headroom estimate '{link}'\n\n"));
+    text.push_str(&taken(runs));
+    text.push('\n');
     text
 }
 

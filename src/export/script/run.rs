@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::python::string;
+use crate::export::taken::taken;
 use crate::hardware::Vendor;
 use crate::model::Architecture;
 use crate::scenario::{Method, ModelChoice, Scenario, Task};
-use crate::share;
 
 /// What the file is called.
 pub const NAME: &str = "train.py";
@@ -53,8 +53,6 @@ impl Run<'_> {
     /// The beginning of the file: what it is, what it needs installed, and how to ask what it takes.
     pub fn header(&self, packages: &[&str]) -> String {
         let Run { scenario, .. } = self;
-        let link = share::encode(std::slice::from_ref(scenario));
-        // a link has no quotes, line breaks or backslashes: they are escaped in it
         let launch = self.command().map(|command| format!("# It runs by: {command}\n")).unwrap_or_default();
         let what = if scenario.task.trains() {
             scenario.lora.tuner.of_method(scenario.method)
@@ -63,7 +61,7 @@ impl Run<'_> {
         };
         let device = self.device();
         format!(
-            "# {}{} of {} with {}, written by Headroom.\n# It needs: pip install {}\n{launch}{device}# What it takes of a GPU: headroom estimate '{link}'\n",
+            "# {}{} of {} with {}, written by Headroom.\n# It needs: pip install {}\n{launch}{device}{}",
             what,
             match scenario.task {
                 Task::Sft => "",
@@ -84,6 +82,7 @@ impl Run<'_> {
             crate::text::one_line(&scenario.model_name()),
             scenario.library(),
             packages.iter().map(|package| format!("'{package}'")).collect::<Vec<_>>().join(" "),
+            taken(scenario),
         )
     }
 }
