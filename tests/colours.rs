@@ -11,9 +11,10 @@ type Matrix = [[f64; 3]; 3];
 const HUES: [&str; 7] =
     ["weights", "adapters", "gradients", "optimizer", "activations", "logits", "temporaries"];
 /// The tints, each with its hue.
-const TINTS: [(&str, &str); 4] = [
+const TINTS: [(&str, &str); 5] = [
     ("quant-state", "weights"),
     ("weight-copies", "weights"),
+    ("kv-cache", "activations"),
     ("other", "temporaries"),
     ("context", "temporaries"),
 ];

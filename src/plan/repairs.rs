@@ -66,7 +66,7 @@ pub fn repairs(scenario: &Scenario) -> Vec<Repair> {
 const TOKENS: u64 = 256;
 
 /// What needs more than so many times its card's memory is nothing that anybody would run instead.
-const FAR: u64 = 8;
+const FAR: u64 = 32;
 
 /// No more inputs are changed together.
 const MOST_TOGETHER: usize = 4;

@@ -191,7 +191,7 @@ mod tests {
             of(link).validate().iter().any(|issue| issue.message.contains("needs kernels of CUDA"))
         };
         let mac = of("m=meta-llama/Llama-3.1-8B&gpu=apple-m2-16gb");
-        assert!(told("gpu=apple-m2-16gb&wf=gptq") && told("gpu=apple-m2-16gb&method=lora&o=adamw-8bit"));
+        assert!(told("gpu=apple-m2-16gb&q=gptq") && told("gpu=apple-m2-16gb&method=lora&o=adamw-8bit"));
         assert!(told("gpu=tpu-v5e") && told("gpu=apple-m2-16gb&st=torchtune"));
         assert!(
             !told("gpu=apple-m2-16gb")

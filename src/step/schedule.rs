@@ -195,5 +195,5 @@ fn events(ready: &Ready<'_>) -> Result<usize, Issue> {
         }
     };
     drop(rounds);
-    Ok(events.saturating_add(read_alone.saturating_mul(others - 1)))
+    Ok(events.saturating_add(read_alone.saturating_mul(others.saturating_sub(1))))
 }

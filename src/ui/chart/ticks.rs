@@ -1,7 +1,7 @@
-//! Where an axis of memory has its ticks: at 8, 16, 24 in GiB, at 10, 20, 30 in GB.
+//! Where an axis of memory has its ticks: at 8, 16, 24 in GiB, at 10, 20, 30 in GB, and in thousands at 2,000, 4,000 in both.
 
 use crate::ui::format::{Unit, number};
-use crate::units::Bytes;
+use crate::units::{Bytes, grouped};
 
 /// The ticks of an axis from 0 to `most`: position in bytes and text, at most `limit` of them besides 0.
 pub fn ticks(most: Bytes, unit: Unit, limit: usize) -> Vec<(f64, String)> {
@@ -22,7 +22,8 @@ pub fn ticks(most: Bytes, unit: Unit, limit: usize) -> Vec<(f64, String)> {
     (0..=count)
         .map(|index| {
             let value = index as f64 * step;
-            let text = if index == count { format!("{} {name}", number(value)) } else { number(value) };
+            let told = if value < 1000. { number(value) } else { grouped(value as u64) };
+            let text = if index == count { format!("{told} {name}") } else { told };
             (value * bytes_per_count, text)
         })
         .collect()
@@ -32,14 +33,15 @@ pub fn ticks(most: Bytes, unit: Unit, limit: usize) -> Vec<(f64, String)> {
 fn step(most: f64, unit: Unit, limit: usize) -> f64 {
     let fits = |step: f64| most / step <= limit as f64;
     match unit {
-        Unit::Binary => {
+        // powers of two are not what thousands of GiB are counted in
+        Unit::Binary if most < 1024. => {
             let mut step = 0.125;
             while !fits(step) {
                 step *= 2.;
             }
             step
         }
-        Unit::Decimal => {
+        Unit::Binary | Unit::Decimal => {
             let mut power = 0.1;
             loop {
                 for factor in [1., 2., 5.] {
@@ -70,6 +72,10 @@ mod tests {
         );
         assert_eq!(texts(Bytes(25_000_000_000), Unit::Decimal), ["0", "5", "10", "15", "20", "25 GB"]);
         assert_eq!(texts(Bytes(300 << 20), Unit::Binary), ["0", "64", "128", "192", "256 MiB"]);
+        assert_eq!(
+            texts(Bytes(39_078 * BYTES_PER_GIB), Unit::Binary),
+            ["0", "5,000", "10,000", "15,000", "20,000", "25,000", "30,000", "35,000 GiB"]
+        );
     }
 
     #[test]

@@ -85,6 +85,7 @@ pub fn draw(
         pen.ticks(most, unit, moments.len() as f64);
         pen.areas(moments, context);
         pen.reserved(moments, context);
+        let mut taken = Vec::new();
         if !measured.is_empty() {
             let color = marks.add("measured-line", None);
             drop(pen.area.draw(&PathElement::new(measured, color)));
@@ -95,18 +96,21 @@ pub fn draw(
             pen.line("capacity", [(0., y), (moments.len() as f64, y)]);
             let (_, height) = pen.area.map_coordinate(&(0., y));
             let text = format!("{} {place}", unit.amount(capacity));
-            pen.named(
-                "capacity-name",
-                &text,
-                (width as i32 * SCALE, height - 4 * SCALE),
-                (HPos::Right, VPos::Bottom),
-            );
+            let name = Name {
+                text,
+                at: (width as i32 * SCALE, height - 4 * SCALE),
+                anchor: (HPos::Right, VPos::Bottom),
+            };
+            taken.push(name.write(&pen, "capacity-name"));
         } else if !moments.is_empty() {
             let text = format!("↑ the card ends at {}", unit.amount(capacity));
-            pen.named("capacity-name", &text, (width as i32 * SCALE, 4 * SCALE), (HPos::Right, VPos::Top));
+            let name = Name { text, at: (width as i32 * SCALE, 4 * SCALE), anchor: (HPos::Right, VPos::Top) };
+            taken.push(name.write(&pen, "capacity-name"));
         }
         if !moments.is_empty() {
-            pen.peak(peak, moments.len(), highest, &format!("peak {}", unit.amount(highest)));
+            taken.push(pen.peak(peak, moments.len(), highest, format!("peak {}", unit.amount(highest))));
+            let words = if reserved > capacity { "PyTorch would reserve" } else { "PyTorch reserves" };
+            pen.name_reserved(moments, reserved, context, words, &taken);
         }
     }
     drop(root);
@@ -115,9 +119,59 @@ pub fn draw(
     svg(&body, &name, width)
 }
 
+/// A text, the point of the whole drawing that it stands at, and which side of it is there.
+struct Name {
+    text: String,
+    at: (i32, i32),
+    anchor: (HPos, VPos),
+}
+
+/// The room that a text takes of the whole drawing.
+#[derive(Clone, Copy)]
+struct Frame {
+    left: i32,
+    right: i32,
+    top: i32,
+    bottom: i32,
+}
+
+impl Name {
+    fn frame(&self) -> Frame {
+        let size = |pixels: f64| (pixels * f64::from(SCALE)) as i32;
+        let (wide, high) = (size(text_width(&self.text, TEXT)), size(TEXT));
+        let left = match self.anchor.0 {
+            HPos::Left => self.at.0,
+            HPos::Center => self.at.0 - wide / 2,
+            HPos::Right => self.at.0 - wide,
+        };
+        let top = match self.anchor.1 {
+            VPos::Top => self.at.1,
+            VPos::Center => self.at.1 - high / 2,
+            VPos::Bottom => self.at.1 - high,
+        };
+        Frame { left, right: left + wide, top, bottom: top + high }
+    }
+
+    fn write(self, pen: &Pen<'_, '_>, class: &str) -> Frame {
+        pen.named(class, &self.text, self.at, (self.anchor.0, self.anchor.1));
+        self.frame()
+    }
+}
+
+impl Frame {
+    /// Whether two stand on each other, or with less than a space between.
+    fn meets(&self, other: &Frame) -> bool {
+        let gap = 4 * SCALE;
+        self.left < other.right + gap
+            && other.left < self.right + gap
+            && self.top < other.bottom
+            && other.top < self.bottom
+    }
+}
+
 impl Pen<'_, '_> {
-    /// The highest moment, with its name beside it.
-    fn peak(&self, index: usize, count: usize, bytes: Bytes, name: &str) {
+    /// The highest moment, with its name beside it; says where that is.
+    fn peak(&self, index: usize, count: usize, bytes: Bytes, text: String) -> Frame {
         let (x, y) = self.area.map_coordinate(&(index as f64, bytes.0 as f64));
         let size = 4 * SCALE;
         let color = self.marks.add("peak", None);
@@ -125,7 +179,8 @@ impl Pen<'_, '_> {
         self.fill(&flag, color);
         let before = index * 2 > count;
         let (side, anchor) = if before { (-1, HPos::Right) } else { (1, HPos::Left) };
-        self.named("peak-name", name, (x + side * 2 * size, y - SCALE - size), (anchor, VPos::Center));
+        let at = (x + side * 2 * size, y - SCALE - size);
+        Name { text, at, anchor: (anchor, VPos::Center) }.write(self, "peak-name")
     }
 
     fn areas(&self, moments: &[Moment], context: Bytes) {
@@ -156,6 +211,29 @@ impl Pen<'_, '_> {
         let heights: Vec<u64> = moments.iter().map(|moment| (moment.reserved + context).0).collect();
         let color = self.marks.add("reserved", None);
         drop(self.area.draw(&PathElement::new(self.edge(&heights), color)));
+    }
+
+    /// The name of that line, where it is highest: above it or beneath it, before or behind, wherever no other name stands.
+    fn name_reserved(&self, moments: &[Moment], most: Bytes, context: Bytes, words: &str, taken: &[Frame]) {
+        let is_highest = |moment: &Moment| moment.reserved + context == most;
+        let ends = [moments.iter().position(is_highest), moments.iter().rposition(is_highest)];
+        let [Some(first), Some(last)] = ends else { return };
+        let place = |index: usize| self.area.map_coordinate(&(index as f64, most.0 as f64));
+        let ((from, y), (to, _)) = (place(first), place(last));
+        let gap = 4 * SCALE;
+        let places = [(y - gap, VPos::Bottom), (y + gap, VPos::Top)]
+            .into_iter()
+            .flat_map(|(y, side)| [((from, y), HPos::Left, side), ((to, y), HPos::Right, side)]);
+        let mut names =
+            places.map(|(at, end, side)| Name { text: words.to_owned(), at, anchor: (end, side) });
+        let (left, right) = (self.area.map_coordinate(&(0., 0.)).0, place(moments.len() - 1).0);
+        let is_free = |name: &Name| {
+            let frame = name.frame();
+            frame.left >= left && frame.right <= right && !taken.iter().any(|other| frame.meets(other))
+        };
+        if let Some(name) = names.find(is_free) {
+            name.write(self, "reserved-name");
+        }
     }
 
     /// A line through heights, without the points between two that are as high.
@@ -269,5 +347,13 @@ mod tests {
         assert!(far.contains("class=\"peak\"") && far.contains(">peak 1"), "{far}");
         assert!(far.contains("the card ends at 80.0 GiB") && !far.contains("class=\"capacity\""));
         assert!(of(12.).contains("class=\"capacity\""));
+        // each line says what it is, at a phone's width too
+        for width in [250, 330, 800] {
+            for (gib, words) in [(80., ">PyTorch reserves<"), (12., ">PyTorch would reserve<")] {
+                let capacity = (Bytes::ZERO, Bytes::gib(gib), "on the card");
+                let svg = draw(&detail.moments, &[], capacity, Unit::Binary, width);
+                assert!(svg.contains(words), "{gib} GiB, {width} wide: {svg}");
+            }
+        }
     }
 }
