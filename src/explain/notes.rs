@@ -228,14 +228,16 @@ const RULES: &[Rule] = &[
     Rule {
         category: Category::Activations,
         least: 20.,
-        is_meant: |_, scenario| scenario.checkpointing != Checkpointing::Off && takes_several(scenario),
+        is_meant: |group, scenario| {
+            scenario.checkpointing != Checkpointing::Off && grows_with_tokens(group, scenario)
+        },
         words: at_once,
         switch: Some(("batch-size", in_halves)),
     },
     Rule {
         category: Category::Temporaries,
         least: 20.,
-        is_meant: |_, scenario| takes_several(scenario),
+        is_meant: grows_with_tokens,
         words: at_once,
         switch: Some(("batch-size", in_halves)),
     },
@@ -302,9 +304,17 @@ const RULES: &[Rule] = &[
     },
 ];
 
-/// Whether a micro-batch can be taken in two.
-fn takes_several(scenario: &Scenario) -> bool {
-    scenario.task.trains() && scenario.batch > 1 && scenario.batch.is_multiple_of(2)
+/// Whether a tensor is of the tokens of a micro-batch that can be taken in two: embeddings are held against those of their own pass, and
+/// KTO scores an answer against another one's prompt.
+fn grows_with_tokens(group: &TensorGroup, scenario: &Scenario) -> bool {
+    let least = match scenario.task {
+        Task::Embed => return false,
+        Task::Kto => 4,
+        _ => 2,
+    };
+    let can_be_halved = scenario.batch >= least && scenario.batch.is_multiple_of(2);
+    let is_of_tokens = matches!(group.dims, Dims::Rows(..) | Dims::Scores(..) | Dims::Chosen(..));
+    scenario.task.trains() && can_be_halved && is_of_tokens
 }
 
 /// What a micro-batch is made of.

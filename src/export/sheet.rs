@@ -206,8 +206,8 @@ impl Builder<'_> {
                 }
                 let level = Level::of(&fit);
                 let words = match answer.verdict() {
-                    // what would do is not known of such a card
-                    Some(Verdict::NotFollowed) => level.label().to_owned(),
+                    // what would do is not known of such a card, nor where it may get through
+                    Some(Verdict::NotFollowed | Verdict::Close) => level.label().to_owned(),
                     _ => format!("{}: {}", level.label(), level.advice()),
                 };
                 Some(Cell::Text(format!("{:.0} %, {words}", fit.percent())))

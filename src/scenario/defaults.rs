@@ -45,9 +45,11 @@ impl Scenario {
                 (usual.lora.fp32_adapters, usual.quantization.prepare) = (false, false);
             }
             // trl's is the only code that is modelled; answers are of different lengths
-            Task::Dpo | Task::Kto | Task::Orpo | Task::Cpo | Task::Simpo | Task::Reward => {
+            Task::Dpo | Task::Orpo | Task::Cpo | Task::Simpo | Task::Reward => {
                 (usual.stack, usual.mask) = (Stack::Trl, Mask::Padded);
             }
+            // a single answer is none that trl's KTO takes
+            Task::Kto => (usual.stack, usual.mask, usual.batch) = (Stack::Trl, Mask::Padded, 2),
             Task::Distil => (usual.stack, usual.mask) = (Stack::Trl, Mask::Padded),
             // `beta=0.05` (trl 1.16 trainer/rloo_config.py)
             Task::Rloo => (usual.stack, usual.mask, usual.batch) = (Stack::Trl, Mask::Padded, 8),
@@ -182,7 +184,9 @@ impl Scenario {
             (_, true) if !self.task.trains() => Precision::Bf16,
             (_, false) if !self.task.trains() => Precision::Fp16,
             (Stack::Transformers | Stack::Liger, true)
-                if self.cluster.is_many() && shards && self.wrapper() == WrappedBy::Loop =>
+                if (self.cluster.is_many() || self.cluster.is_fsdp2())
+                    && shards
+                    && self.wrapper() == WrappedBy::Loop =>
             {
                 match (self.method, self.cluster.sharding) {
                     // FSDP2, or what is about to be: gathers are in bfloat16 whatever the shards are, so that frozen ones stay as they

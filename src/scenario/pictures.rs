@@ -50,12 +50,22 @@ impl Scenario {
     }
 }
 
+/// Frames that make no difference, as no video of the model is followed.
+pub(super) fn still(scenario: &Scenario, architecture: &Architecture) -> Option<Issue> {
+    scenario.tokens_of_pictures(architecture)?;
+    let (_, vision) = architecture.vision()?;
+    let message = format!("videos of {} are not followed: these are pictures", architecture.model_type);
+    let lacks = scenario.pictures.frames > 1 && vision.video.is_none();
+    lacks.then(|| Issue::warning(Field::Pictures, message).with_fix("count the frames as pictures"))
+}
+
 /// How much of each sequence is pictures.
 pub(super) fn note(scenario: &Scenario, architecture: &Architecture) -> Option<Issue> {
     let tokens = scenario.tokens_of_pictures(architecture)?;
+    let (_, vision) = architecture.vision()?;
     let message = format!(
         "{} in each sequence: {} × {} tokens = {} of its {}{}",
-        scenario.pictures.named(),
+        scenario.pictures.named(vision),
         grouped(scenario.pictures.count),
         grouped(tokens.each),
         grouped(tokens.all),

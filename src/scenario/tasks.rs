@@ -1,6 +1,6 @@
 //! What tasks work with beside the model and its training: answers, pictures, an evaluation, what stands before and after the steps.
 
-use crate::model::vision::Picture;
+use crate::model::vision::{Picture, Vision};
 
 use super::choices::{
     CacheKind, Evaluates, Merges, Pooling, Reference, Rollouts, Sampling, Saves, VisionTower,
@@ -37,9 +37,9 @@ impl Pictures {
     pub const NONE: Pictures =
         Pictures { count: 0, height: 448, width: 448, frames: 1, tower: VisionTower::Trained };
 
-    /// What they are called.
-    pub(crate) fn named(self) -> &'static str {
-        if self.frames > 1 { "videos" } else { "pictures" }
+    /// What they are called before that tower: frames make no difference where no video is followed.
+    pub(crate) fn named(self, vision: &Vision) -> &'static str {
+        if self.frames > 1 && vision.video.is_some() { "videos" } else { "pictures" }
     }
 
     /// One of them.

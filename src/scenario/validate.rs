@@ -37,6 +37,7 @@ impl Scenario {
     pub(crate) fn stop(&self) -> Option<Issue> {
         without_answer(self)
             .or_else(|| scaled_bfloat16(self))
+            .or_else(|| lone_answer(self))
             .or_else(|| half_under_unsloth(self))
             .or_else(|| kernels::too_old(self))
             .or_else(|| kernels::adds_bfloat16_to_float(self))
@@ -141,6 +142,7 @@ fn validate(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<Iss
     quantised::issues(scenario, &mut issues);
     issues.extend(without_answer(scenario));
     issues.extend(scaled_bfloat16(scenario));
+    issues.extend(lone_answer(scenario));
     issues.extend(kernels::too_old(scenario));
     issues.extend(kernels::adds_bfloat16_to_float(scenario));
     issues.extend(kernels::without_kernels(scenario));
@@ -150,6 +152,7 @@ fn validate(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<Iss
         issues.extend(beyond_positions(architecture, scenario));
         issues.extend(shared_graph(architecture, scenario));
         issues.extend(pictures::note(scenario, architecture));
+        issues.extend(pictures::still(scenario, architecture));
         issues.extend(passed_over(architecture, scenario));
         issues.extend(wider(architecture, scenario));
     }
@@ -264,6 +267,17 @@ fn scaled_bfloat16(scenario: &Scenario) -> Option<Issue> {
         false => "choose another training library, or LoRA over 16-bit weights",
     };
     stops.then(|| Issue::warning(Field::Precision, message).with_fix(fix))
+}
+
+/// KTO scores an answer against another one's prompt of the same batch, which a single one has not (trl 1.16, trainer/kto_trainer.py);
+/// LLaMA-Factory's trainer does not ask.
+fn lone_answer(scenario: &Scenario) -> Option<Issue> {
+    let stops = scenario.task == Task::Kto
+        && scenario.batch == 1
+        && scenario.stack == Stack::Trl
+        && scenario.savings.loss != LossKernel::LogSoftmax;
+    let message = "trl's KTO compares the answers of a batch and stops where it has a single one (\"Actual (not effective) batch size must be > 1\")";
+    stops.then(|| Issue::warning(Field::Batch, message).with_fix("take 2 sequences or more at a time"))
 }
 
 /// Unsloth loads in float16 on a card without bfloat16, whatever type it is asked for (`unsloth/models/llama.py`), and its trainers refuse

@@ -221,12 +221,12 @@ pub const SENTENCES: &[(&str, &str)] = &[
     ("docs/accuracy.md", "`data/measurements/axolotl-ranks.json`: {axolotl-ranks rows} steps of one rank"),
     (
         "docs/accuracy.md",
-        "4 of them measured before they were predicted: the allocated peak is off by {axolotl-ranks allocated median} % in the median and {axolotl-ranks allocated worst} % at worst, the reserved peak by {axolotl-ranks reserved median} % in the median and {axolotl-ranks reserved worst} % at worst.",
+        "7 of them held back: the allocated peak is off by {axolotl-ranks allocated median} % in the median and {axolotl-ranks allocated worst} % at worst, the reserved peak by {axolotl-ranks reserved median} % in the median and {axolotl-ranks reserved worst} % at worst.",
     ),
     ("docs/accuracy.md", "`data/measurements/trainer-ranks.json`: {trainer-ranks rows} steps of one rank"),
     (
         "docs/accuracy.md",
-        "11 of them measured before they were predicted: the allocated peak is off by {trainer-ranks allocated median} % in the median and {trainer-ranks allocated worst} % at worst, the reserved peak by {trainer-ranks reserved median} % in the median and {trainer-ranks reserved worst} % at worst.",
+        "20 of them held back: the allocated peak is off by {trainer-ranks allocated median} % in the median and {trainer-ranks allocated worst} % at worst, the reserved peak by {trainer-ranks reserved median} % in the median and {trainer-ranks reserved worst} % at worst.",
     ),
     ("docs/accuracy.md", "`data/measurements/ranks.json`: {ranks rows} steps of one rank"),
     (

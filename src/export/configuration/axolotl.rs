@@ -146,6 +146,10 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
             lines.set("reshard_after_forward", scenario.cluster.reshards);
             lines.set("state_dict_type", state_dict_type(scenario.saves_whole()));
         });
+        if scenario.cluster.replicas > 1 {
+            lines.set("dp_shard_size", scenario.cluster.gpus / scenario.cluster.replicas);
+            lines.set("dp_replicate_size", scenario.cluster.replicas);
+        }
     }
     run.checkpoints(&mut lines);
     lines.set("output_dir", "out");

@@ -263,6 +263,10 @@ pub(super) static RULES: &[Rule] = &[
     stepwise("batch-size", Cost::Time, |s| {
         if s.batch > 1 && s.task != Task::Embed {
             let parts = if s.batch.is_multiple_of(2) { 2 } else { s.batch };
+            // KTO scores an answer against another one's prompt
+            if s.task == Task::Kto && s.batch == parts {
+                return;
+            }
             s.batch /= parts;
             // what generates goes on to the next sequences, and steps after none
             if s.task.trains() {

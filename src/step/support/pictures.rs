@@ -52,27 +52,18 @@ pub(super) fn pictures(architecture: &Architecture, (member, batch): (&Member, B
         return Some(Issue::error(Field::Attention, message).with_fix("choose SDPA"));
     }
     let pictures = batch.pictures;
-    if pictures.frames > 1 {
-        let still = "set video frames to 1, and count the frames as pictures";
-        if vision.video.is_none() {
-            let message = format!("a step of {family} with videos is not modelled");
-            return Some(Issue::error(Field::Frames, message).with_fix(still));
-        }
-        if software.trainer == Trainer::Trl {
-            let message =
-                "trl's collator takes pictures alone, no videos (DataCollatorForVisionLanguageModeling)";
-            return Some(
-                Issue::error(Field::Frames, message)
-                    .with_fix("choose a loop of one's own, or set video frames to 1"),
-            );
-        }
+    if pictures.frames > 1 && vision.video.is_some() && software.trainer == Trainer::Trl {
+        let message =
+            "trl's collator takes pictures alone, no videos (DataCollatorForVisionLanguageModeling)";
+        let fix = "choose a loop of one's own, or set video frames to 1";
+        return Some(Issue::error(Field::Frames, message).with_fix(fix));
     }
     let tokens = PictureTokens::of(vision, pictures);
     let PictureTokens { each, all, room, .. } = tokens;
     if room > batch.length {
         let message = format!(
             "{} of {} × {} pixels are {} tokens, {} each{}: a sequence of {} has no room for them",
-            pictures.named(),
+            pictures.named(vision),
             grouped(pictures.height),
             grouped(pictures.width),
             grouped(all),
@@ -83,7 +74,7 @@ pub(super) fn pictures(architecture: &Architecture, (member, batch): (&Member, B
         let fix = format!(
             "lengthen the sequence to {} or more, or take fewer or smaller {}",
             grouped(room),
-            pictures.named()
+            pictures.named(vision)
         );
         return Some(Issue::error(Field::Sequence, message).with_fix(fix));
     }

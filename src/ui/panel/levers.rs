@@ -246,17 +246,20 @@ fn cheapest(single: &[Lever]) -> Vec<&Lever> {
 
 /// The other libraries with which it fits, as each is usually run, in one line: what somebody runs it by is often none of their questions.
 fn of_libraries(state: State, found: &Found) -> Option<impl IntoView + use<>> {
-    let offered = cheapest(&found.single);
+    // several changes together stand in the place of single ones
+    let offered = if found.together.is_some() { Vec::new() } else { cheapest(&found.single) };
     let is_left = |lever: &&Lever| is_of_library(lever) && lever.holds() && !offered.contains(lever);
     let mut libraries: Vec<&Lever> = found.single.iter().filter(is_left).collect();
     libraries.sort_by_key(|lever| lever.needed);
     let unit = state.unit();
-    let button = |lever: &Lever| {
+    let button = |(place, lever): (usize, &Lever)| {
         let told = lever.changes.first().map(|change| change.to.clone()).unwrap_or_default();
         let words = format!("{told}, {}", unit.amount(lever.needed));
         let scenario = lever.scenario.clone();
         let take = move |_| state.open((*scenario).clone(), &told);
+        let between = if place > 0 { " · " } else { "" };
         view! {
+            {between}
             <button type="button" class="explain" on:click=take>
                 {words}
             </button>
@@ -265,7 +268,7 @@ fn of_libraries(state: State, found: &Found) -> Option<impl IntoView + use<>> {
     (!libraries.is_empty()).then(|| {
         view! {
             <p class="remark libraries">
-                "It fits as it is run by " {libraries.into_iter().map(button).collect::<Vec<_>>()}
+                "It fits as it is run by " {libraries.into_iter().enumerate().map(button).collect::<Vec<_>>()}
             </p>
         }
     })

@@ -46,12 +46,12 @@ pub fn OutOfMemory() -> impl IntoView {
         // what was said of another text is gone with it
         if text != *last.borrow() {
             read.set(None);
+            if !text.is_empty() {
+                open.set(true);
+            }
             last.replace(text.clone());
         }
         looks.set(!text.trim().is_empty());
-        if !text.is_empty() {
-            open.set(true);
-        }
         if text.trim().is_empty() {
             return;
         }
