@@ -79,10 +79,7 @@ mod tests {
     #[test]
     fn no_advice_leads_in_a_circle() {
         for (link, advice) in [
-            (
-                "task=dpo&m=ibm-granite/granite-3.3-8b-instruct&method=lora",
-                "a model of another family: llama, ",
-            ),
+            ("task=dpo&m=state-spaces/mamba-2.8b-hf&method=lora", "a model of another family: llama, "),
             ("task=dpo&m=Qwen/Qwen3-8B&method=qlora&q=int8", "choose NF4"),
             ("task=grpo&m=Qwen/Qwen3-8B&method=lora&loss=liger", "choose the standard loss"),
             ("task=grpo&m=Qwen/Qwen3-8B&method=lora&ad=ia3", "choose LoRA"),
