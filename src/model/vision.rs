@@ -116,15 +116,16 @@ impl Vision {
     pub fn grid(&self, picture: Picture) -> Grid {
         let factor = self.patch.saturating_mul(self.merge).max(1);
         let (height, width) = picture.sides();
-        let whole = self.video.and_then(|video| Some((video.merge, video.pixels?)));
+        let of_video = self.video.filter(|_| picture.frames > 1);
+        let all_frames = of_video.and_then(|video| Some((video.merge, video.pixels?)));
         let [rows, columns] = match &self.resizing {
-            Resizing::Between(..) if picture.frames > 1 && whole.is_some() => {
-                whole.map_or([0; 2], |whole| all_between(whole, factor, picture))
-            }
             Resizing::Square(side) | Resizing::Tiles { side, .. } | Resizing::Points { side, .. } => {
                 [*side, *side]
             }
-            Resizing::Between(least, most) => between((*least, *most), factor, (height, width), [1.0; 2]),
+            Resizing::Between(least, most) => match all_frames {
+                Some(whole) => all_between(whole, factor, picture),
+                None => between((*least, *most), factor, (height, width), [1.0; 2]),
+            },
             Resizing::Longest(longest) => no_longer(*longest, factor, (height, width)),
             Resizing::Most(patches) => {
                 as_many(*patches, (self.patch.max(1), self.merge.max(1)), (height, width))

@@ -49,7 +49,7 @@ pub use levers::{
 pub use need::{Held, MOST_TOGETHER, NeedCell, NeedRow, Several, alike, need, need_of_each, usual_cards};
 pub use offers::{Offer, cheapest_first, cheapest_run};
 pub use on_card::{OnCard, Outcome, Replayed};
-pub use repairs::{Repair, repairs};
+pub use repairs::{Repair, instead, repairs};
 pub use serving::{
     FormatRow, Needed, SEQUENCES, ServingRow, among, by_batch, kernels, least_room, refused_alike, serving,
     unanswered,

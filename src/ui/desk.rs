@@ -103,6 +103,8 @@ struct Seat {
     ready: bool,
     /// Whether it could not be had; the next question tries again.
     failed: bool,
+    /// Whether something was asked since it was called.
+    asked_since: bool,
     running: Option<Task>,
     /// Whether somebody still wants the answer to what is running.
     wanted: bool,
@@ -114,6 +116,13 @@ impl Seat {
     /// What is running, if somebody wants to know.
     fn asked(&self) -> Option<&Task> {
         self.running.as_ref().filter(|_| self.wanted)
+    }
+
+    /// The worker is gone; what it was at is handed back if somebody wants to know. One that never came is called again for what was asked
+    /// after it was.
+    fn lose(&mut self) -> Option<Task> {
+        self.failed |= !self.ready && !self.asked_since;
+        self.dismiss()
     }
 
     /// Sends the worker away; what it was at is handed back if somebody wants to know.
@@ -189,7 +198,9 @@ impl Desk {
         self.forget(place);
         {
             let mut inner = self.inner.borrow_mut();
-            inner.seats.iter_mut().for_each(|seat| seat.failed = false);
+            for seat in &mut inner.seats {
+                (seat.failed, seat.asked_since) = (false, true);
+            }
             let order = inner.order(place);
             let behind = inner.waiting.partition_point(|task| inner.order(task.place) <= order);
             inner.waiting.insert(behind, Task { place, question, file, then: Box::new(then) });
@@ -279,6 +290,7 @@ impl Desk {
         let mut inner = self.inner.borrow_mut();
         if inner.calls_for(number) {
             let desk = self.clone();
+            inner.seats[number].asked_since = false;
             let worker = Colleague::call(move |heard| desk.hear(number, heard));
             if worker.is_none() {
                 drop(inner);
@@ -342,9 +354,7 @@ impl Desk {
     fn fail(&self, number: usize) {
         let failed = {
             let mut inner = self.inner.borrow_mut();
-            let seat = &mut inner.seats[number];
-            seat.failed |= !seat.ready;
-            let running = seat.dismiss();
+            let running = inner.seats[number].lose();
             let waiting = inner.without_hope();
             running.into_iter().chain(waiting)
         };
@@ -394,6 +404,16 @@ mod tests {
         assert_eq!(called(&waiting(&[])), [false; 3]);
         assert_eq!(called(&waiting(&[Place::Scenario(0)])), [true, false, false]);
         assert_eq!(called(&waiting(&[Place::Row(0), Place::Row(1)])), [false, true, true]);
+    }
+
+    #[test]
+    fn a_worker_that_never_came_is_called_again_for_what_was_asked_meanwhile() {
+        let mut inner = waiting(&[Place::Scenario(0)]);
+        inner.seats[0].asked_since = true;
+        assert!(inner.seats[0].lose().is_none() && inner.without_hope().is_empty() && inner.calls_for(0));
+        inner.seats[0].asked_since = false;
+        assert!(inner.seats[0].lose().is_none() && !inner.calls_for(0));
+        assert_eq!(inner.without_hope().len(), 1);
     }
 
     #[test]

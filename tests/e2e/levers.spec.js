@@ -78,7 +78,9 @@ test("where the loop does not fit, the libraries that do are named with what the
   await expect(headroom.verdict).toHaveAttribute("data-fit", "over");
   const libraries = page.getByText("It fits as it is run by");
   await expect(libraries).toBeVisible();
-  await libraries.getByRole("button", { name: /^trl 1\.16, / }).click();
+  await libraries.getByRole("button", { name: /^trl 1\.16, / }).focus();
+  await page.keyboard.press("Enter");
+  await expect(page.locator("#levers-title")).toBeFocused();
   await expect(headroom.verdict).toHaveAttribute("data-fit", "fits");
   await headroom.expectLink("st", "trl");
   await expect(libraries).toHaveCount(0);

@@ -7,7 +7,9 @@ use leptos::prelude::*;
 
 use super::document::Grounds;
 use crate::hardware::rent;
-use crate::plan::{Change, Cost, Lever, Levers as Found, Repair, Use, Verdict, beyond_in_words, repairs};
+use crate::plan::{
+    Change, Cost, Lever, Levers as Found, Repair, Use, Verdict, beyond_in_words, instead, repairs,
+};
 use crate::scenario::Scenario;
 use crate::scenario::keys::Key;
 use crate::ui::asked::Listed;
@@ -51,7 +53,7 @@ pub fn Levers() -> impl IntoView {
     let changes = move || state.levers.get().filter(|known| !known.1.verdict.holds());
     let title = move || match (unanswered.get(), fits.get()) {
         (true, _) if of_hub.get() => "A model that is not in the catalogue".to_owned(),
-        (true, _) => "What would run instead".to_owned(),
+        (true, _) => repaired.with(|found| instead(found)).to_owned(),
         (false, true) => "What the room is good for".to_owned(),
         (false, false) => {
             changes().map_or_else(|| "What to change".to_owned(), |known| title(&known.0, &known.1))
@@ -256,7 +258,7 @@ fn of_libraries(state: State, found: &Found) -> Option<impl IntoView + use<>> {
         let told = lever.changes.first().map(|change| change.to.clone()).unwrap_or_default();
         let words = format!("{told}, {}", unit.amount(lever.needed));
         let scenario = lever.scenario.clone();
-        let take = move |_| state.open((*scenario).clone(), &told);
+        let take = move |_| take(state, &scenario, &told);
         let between = if place > 0 { " · " } else { "" };
         view! {
             {between}
@@ -285,9 +287,8 @@ fn of_repairs(state: State, found: &[Repair]) -> AnyView {
     let button = |repair: &Repair| {
         let each = if repair.scenario.cluster.is_many() { " on each" } else { "" };
         let mut effect = format!("needs {}{each}", unit.amount(repair.needed));
-        let capacity = repair.scenario.gpu().map(|gpu| gpu.memory).unwrap_or_default();
-        if repair.needed > capacity {
-            effect.push_str(" · does not fit yet");
+        if !repair.fits() {
+            effect.push_str(" · does not fit");
         }
         change_button(state, &repair.changes, effect, &repair.scenario)
     };
@@ -365,17 +366,19 @@ pub(super) fn change_button(
     let told = lines.first().cloned().unwrap_or_default();
     let scenario = scenario.clone();
     let line = |words: String| view! { <span>{words}</span> };
-    let take = move |_| {
-        state.open(scenario.clone(), &told);
-        // the button goes with the scenario that it changed: whoever uses the keyboard goes on at what to change next
-        request_animation_frame(|| browser::focus("levers-title"));
-    };
+    let take = move |_| take(state, &scenario, &told);
     view! {
         <button type="button" class="lever" on:click=take>
             <b>{lines.into_iter().map(line).collect::<Vec<_>>()}</b>
             <small>{effect}</small>
         </button>
     }
+}
+
+/// Opens a changed scenario. The button goes with the one that it changed: whoever uses the keyboard goes on at what to change next.
+fn take(state: State, scenario: &Scenario, told: &str) {
+    state.open(scenario.clone(), told);
+    request_animation_frame(|| browser::focus("levers-title"));
 }
 
 /// The change as what it leads to: `Loss kernel: Liger fused`.

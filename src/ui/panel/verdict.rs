@@ -8,7 +8,7 @@ use crate::accuracy;
 use crate::estimate::Estimate;
 use crate::hardware::{Gpu, Vendor};
 use crate::memory::Memory;
-use crate::plan::{fits, repairs};
+use crate::plan::{fits, instead, repairs};
 use crate::scenario::Scenario;
 use crate::ui::behind::Behind;
 use crate::ui::browser::{self, Later};
@@ -36,10 +36,11 @@ pub fn Verdict() -> impl IntoView {
         state.current().fit().map_or("none", |(_, verdict)| verdict.slug()).to_owned()
     });
     // asked where there is no answer alone: some tens of estimates
-    let is_repaired = Memo::new(move |_| {
+    let repaired = Memo::new(move |_| {
         let slot = state.current();
-        slot.estimate.with(|estimate| estimate.memory.is_none())
-            && slot.scenario.with(|scenario| !repairs(scenario).is_empty())
+        let unanswered = slot.estimate.with(|estimate| estimate.memory.is_none());
+        let found = if unanswered { slot.scenario.with(repairs) } else { Vec::new() };
+        (!found.is_empty()).then(|| instead(&found))
     });
     let words = move || {
         let slot = state.current();
@@ -50,7 +51,7 @@ pub fn Verdict() -> impl IntoView {
             .answer(|scenario, memory, gpu| answer(scenario, memory, gpu, detail.as_deref(), which, unit));
         match answer {
             Some(answer) => Either::Left(answer),
-            None => Either::Right(slot.estimate.with(|estimate| excuse(estimate, is_repaired.get()))),
+            None => Either::Right(slot.estimate.with(|estimate| excuse(estimate, repaired.get()))),
         }
     };
     let spoken = RwSignal::new(String::new());
@@ -214,9 +215,9 @@ fn meter(memory: &Memory, needed: Bytes, capacity: Bytes) -> impl IntoView + use
 }
 
 /// What is said where there is no figure, and the way to what would run instead: that may have been scrolled away under it.
-fn excuse(estimate: &Estimate, is_repaired: bool) -> impl IntoView + use<> {
+fn excuse(estimate: &Estimate, repaired: Option<&'static str>) -> impl IntoView + use<> {
     let why = estimate.errors().map(message).collect::<Vec<_>>();
-    let instead = is_repaired.then(|| to_levers("What would run instead"));
+    let instead = repaired.map(to_levers);
     view! {
         <div class="gist" id="answer" tabindex="-1">
             <p class="total" aria-hidden="true">
@@ -307,10 +308,14 @@ mod tests {
     #[test]
     fn without_an_answer_the_reasons_stand_there() {
         let scenario = Scenario { model: ModelChoice::Catalogue("<nobody>".into()), ..Scenario::default() };
-        let html = excuse(&estimate(&scenario), false).to_html();
+        let html = excuse(&estimate(&scenario), None).to_html();
         assert!(html.contains("No answer") && html.contains("&lt;nobody&gt;"), "{html}");
         assert!(!html.contains("<button"), "{html}");
-        assert!(excuse(&estimate(&scenario), true).to_html().contains("What would run instead"));
+        assert!(
+            excuse(&estimate(&scenario), Some("What would run instead"))
+                .to_html()
+                .contains("What would run instead")
+        );
         let style = include_str!("../../../style/answer.css");
         assert!(style.contains("[data-fit=\"none\"] .to-levers"));
     }

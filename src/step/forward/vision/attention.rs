@@ -1,7 +1,7 @@
 //! A tower's attention: a call of the kernel for each picture or window.
 
 use super::bound::BoundBlock;
-use super::looked::Looked;
+use super::looked::{Looked, MOST_APART};
 use crate::dtype::Dtype;
 use crate::model::blocks::NormKind;
 use crate::model::vision::{Pieces, Vision, VisionCode};
@@ -18,12 +18,9 @@ pub(super) fn bare(name: &'static str, width: u64) -> NormLayer {
     NormLayer { name, width, kind: NormKind::RmsPower, weight: None, bias: None, heads: 1, kernel: None }
 }
 
-/// The most calls of a layer that are followed one by one; of more, those of one length are one.
-const MOST_CALLS: u64 = 64;
-
-/// A piece for each call of the kernel.
+/// A piece for each call of the kernel; of very many calls, those of one length are one.
 fn apart(pieces: Vec<Pieces>) -> Vec<Pieces> {
-    if pieces.iter().map(|piece| piece.count).fold(0, u64::saturating_add) > MOST_CALLS {
+    if pieces.iter().map(|piece| piece.count).fold(0, u64::saturating_add) > MOST_APART {
         return pieces;
     }
     let single = |piece: Pieces| (0..piece.count).map(move |_| Pieces { count: 1, ..piece });

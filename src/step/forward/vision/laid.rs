@@ -2,7 +2,7 @@
 //!
 //! Sources: transformers 5.17 models/llava_next/modeling_llava_next.py `pack_image_features`; traced on the null device.
 
-use super::looked::Looked;
+use super::looked::{Looked, MOST_APART};
 use crate::dtype::Dtype;
 use crate::model::vision::Laid;
 use crate::step::autograd::{Grad, Node, Results, like, only, share_view};
@@ -18,9 +18,6 @@ static SIDE_BY_SIDE: What =
 static LINES: What =
     What::own("cat", "a picture's tokens without padding, and one behind each row", Source::Modeling);
 static LENGTHS: What = What::own("feature_lens", "tokens of each picture", Source::Modeling);
-
-/// The most pictures that are gone through one by one.
-const MOST_APART: u64 = 64;
 
 impl<'a> Pass<'_, 'a> {
     /// `torch.split` by picture and `pack_image_features`: each picture's tokens.

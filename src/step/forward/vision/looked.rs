@@ -5,6 +5,10 @@ use crate::job::Batch;
 use crate::model::vision::{Grid, Laid, Vision, VisionCode};
 use crate::step::forward::Model;
 
+/// The most pictures, or calls of a layer's kernel, that are gone through one by one; more are gone through as one, so that no batch is too
+/// many events.
+pub(super) const MOST_APART: u64 = 64;
+
 /// The pictures of a batch.
 #[derive(Clone, Copy)]
 pub(super) struct Looked<'v> {

@@ -4,7 +4,7 @@
 
 use super::bound::{BoundTower, Projector};
 use super::layer::by_picture;
-use super::looked::Looked;
+use super::looked::{Looked, MOST_APART};
 use crate::dtype::Dtype;
 use crate::model::blocks::Activation;
 use crate::step::forward::Pass;
@@ -19,9 +19,6 @@ static APART: What = What::own(
     "which patches are of one picture: a number for every pair of patches of the batch",
     Source::Modeling,
 );
-
-/// The most pictures that are gone through one by one.
-const MOST_APART: u64 = 64;
 
 /// How many pieces the pictures are gone through in: one for each, or all at once where there are very many.
 fn one_by_one(looked: Looked<'_>) -> u64 {
