@@ -129,7 +129,7 @@ def grid(case, config):
     if config.model_type == "mistral3":
         sides = longest_edge(*case["image_size"], vision.patch_size * config.spatial_merge_size, vision.image_size)
         return [side // vision.patch_size for side in sides]
-    if config.model_type in ("gemma3", "llava", "llava_next"):
+    if config.model_type in ("gemma3", "llava", "llava_next", "mllama"):
         # every picture is resized to the one size of the tower, in llava's its shorter side, and then cropped
         return [vision.image_size // vision.patch_size] * 2
     factor = vision.patch_size * vision.spatial_merge_size
@@ -156,6 +156,9 @@ def tokens_of(case, config):
     rows, columns = grid(case, config)
     if config.model_type == "gemma3":
         return config.mm_tokens_per_image
+    if config.model_type == "mllama":
+        # a placeholder: the text attends to what the tower makes
+        return 1
     if config.model_type == "llava_next":
         best = best_resolution(*case["image_size"], config.image_grid_pinpoints)
         seen = unpadded(*case["image_size"], *(side // config.vision_config.patch_size for side in best))
@@ -165,7 +168,7 @@ def tokens_of(case, config):
 
 def merged(config):
     """Rows and columns of patches that become a token."""
-    if config.model_type in ("llava", "llava_next"):
+    if config.model_type in ("llava", "llava_next", "mllama"):
         return 1
     if config.model_type == "internvl":
         return int(1 / config.downsample_ratio)
@@ -195,6 +198,14 @@ def pictures(case, config, device):
         # whole pictures (models/gemma3/image_processing_gemma3.py), and kinds of tokens from the processor
         return dict(pixel_values=torch.empty(count, vision.num_channels, vision.image_size, vision.image_size, device=device),
                     token_type_ids=kinds)
+    if config.model_type == "mllama":
+        # as many tiles for every picture as one may be cut into, which of them are there, and which tokens see which of them
+        # (models/mllama/image_processing_mllama.py, processing_mllama.py `convert_sparse_cross_attention_mask_to_dense`)
+        each = (case["batch"], case["images"])
+        tiles = torch.ones(*each, vision.max_num_tiles, dtype=torch.int64, device=device)
+        return dict(pixel_values=torch.empty(*each, vision.max_num_tiles, vision.num_channels, vision.image_size, vision.image_size, device=device),
+                    aspect_ratio_ids=torch.ones(*each, dtype=torch.int64, device=device), aspect_ratio_mask=tiles,
+                    cross_attention_mask=torch.ones(case["batch"], case["seq"], *tiles.shape[1:], dtype=torch.int64, device=device))
     if config.model_type == "llava":
         # whole pictures (models/llava/processing_llava.py); no kinds of tokens
         return dict(pixel_values=torch.empty(count, vision.num_channels, vision.image_size, vision.image_size, device=device))
@@ -380,14 +391,14 @@ def keep_off_the_tower(case):
     """Adapters are kept off a frozen tower."""
     if case["tower"] == "frozen" and case["method"] != "full":
         import peft
-        peft.LoraConfig = functools.partial(peft.LoraConfig, exclude_modules=r".*\b(visual|vision_tower|multi_modal_projector|embed_vision)\..*")
+        peft.LoraConfig = functools.partial(peft.LoraConfig, exclude_modules=r".*\b(visual|vision_tower|vision_model|multi_modal_projector|embed_vision)(\..*)?")
 
 
 def freeze(case, model):
     """A frozen tower's parameters, and the projector's, need no gradient."""
     if case["tower"] == "frozen":
         for name, parameter in model.named_parameters():
-            if any(part in name for part in ("visual.", "vision_tower.", "multi_modal_projector.", "embed_vision.", "image_newline")) and "lora_" not in name:
+            if any(part in name for part in ("visual.", "vision_tower.", "vision_model.", "multi_modal_projector.", "embed_vision.", "image_newline")) and "lora_" not in name:
                 parameter.requires_grad_(False)
 
 

@@ -245,6 +245,8 @@ pub struct Modeling {
     pub code: Code,
     /// Where norms on queries and keys stand.
     pub head_norms: HeadNorms,
+    /// Whether queries, keys and values are all projected before the first of them is divided into heads.
+    pub projects_first: bool,
     /// Whether the last norm runs before the layers, too.
     pub norms_first: bool,
     /// Whose router runs, where there are experts.

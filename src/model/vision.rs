@@ -37,6 +37,9 @@ pub enum VisionCode {
     LlavaNext,
     /// `PixtralVisionModel` and `Mistral3MultiModalProjector`: all pictures in one sequence under a mask, whose patches are merged.
     Mistral3,
+    /// `MllamaVisionModel`: as many tiles for every picture, a class token before each; layers behind gates come last, and the text attends to
+    /// what is made in layers of its own.
+    Mllama,
     /// `Qwen3VLVisionModel`: learned positions, interpolated; what some layers make is added to the text's first layers.
     Qwen3,
 }
@@ -72,6 +75,8 @@ pub struct Vision {
     pub deep: Vec<u64>,
     /// Last layers that run although nobody looks at what they make.
     pub unseen: u64,
+    /// Where the text attends to what it makes, and has no tokens of it among its own.
+    pub crossed: Option<Crossed>,
     /// To what size the processor brings a picture.
     pub resizing: Resizing,
     /// What it makes of a video, where a step with some is followed.
@@ -79,6 +84,20 @@ pub struct Vision {
     /// Whether tokens are brought to one scale with numbers that are not trained.
     pub standardizes: bool,
 }
+
+/// A tower whose pictures the text attends to in layers of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Crossed {
+    /// Tiles of every picture, padding among them.
+    pub tiles: u64,
+    /// Last layers, whose halves are scaled behind gates.
+    pub gated: u64,
+    /// Layers whose outputs lie beside the last one's.
+    pub beside: Vec<u64>,
+}
+
+/// To a multiple of how many rows a tile of mllama is padded (modeling_mllama.py `MllamaVisionModel.forward`).
+const PADDED_ROWS: u64 = 8;
 
 /// Patches that see each other: so many groups of the same length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,6 +111,9 @@ pub struct Pieces {
 impl Vision {
     /// Into how many tiles the processor cuts a picture: 1 where it cuts none.
     pub fn tiles(&self, picture: Picture) -> u64 {
+        if let Some(crossed) = &self.crossed {
+            return crossed.tiles;
+        }
         match &self.resizing {
             Resizing::Tiles { side, most } => {
                 let [rows, columns] = tiles::nearest_ratio(*most, *side, picture.sides());
@@ -147,12 +169,13 @@ impl Vision {
         }
     }
 
-    /// Rows of such a picture, or tile, in the tower's layers: its patches, and a class token where there is one.
+    /// Rows of such a picture, or tile, in the tower's layers: its patches, a class token where there is one, and mllama's padding.
     pub fn rows(&self, grid: Grid) -> u64 {
         match self.code {
             VisionCode::Llava | VisionCode::LlavaNext | VisionCode::InternVl => {
                 grid.patches().saturating_add(1)
             }
+            VisionCode::Mllama => grid.patches().saturating_add(1).next_multiple_of(PADDED_ROWS),
             VisionCode::Qwen2
             | VisionCode::Qwen2_5
             | VisionCode::Qwen3
@@ -177,8 +200,11 @@ impl Vision {
         Some(Laid { tiles, whole, seen: tiles::unpadded(whole, picture.sides()) })
     }
 
-    /// Tokens of a picture, those of all its tiles together.
+    /// Tokens of a picture, those of all its tiles together; a placeholder where the text attends to it.
     pub fn tokens(&self, picture: Picture) -> u64 {
+        if self.crossed.is_some() {
+            return 1;
+        }
         let each = self.tokens_of(self.grid(picture));
         if let Some(laid) = self.laid(picture) {
             return each.saturating_add(laid.tokens());
@@ -188,7 +214,7 @@ impl Vision {
 
     /// Tokens of text that the processor puts around a picture: a start and an end, in Gemma 3's a line break before and after
     /// them too (processing_gemma3.py `full_image_sequence`), in Mistral 3's a break after each row, the last of which is the end
-    /// (processing_pixtral.py `replace_image_token`). LLaVA's and LLaVA-NeXT's put none there (processing_llava.py). Qwen3-VL's puts a
+    /// (processing_pixtral.py `replace_image_token`). LLaVA's, LLaVA-NeXT's and mllama's put none there (processing_llava.py, processing_mllama.py). Qwen3-VL's puts a
     /// start, an end and a time around each temporal patch of a video (processing_qwen3_vl.py `replace_video_token`).
     pub fn around(&self, picture: Picture) -> u64 {
         if picture.frames > 1 && self.video.is_some_and(|video| video.timed) {
@@ -202,7 +228,7 @@ impl Vision {
             | VisionCode::Gemma4
             | VisionCode::InternVl => 2,
             VisionCode::Gemma3 => 4,
-            VisionCode::Llava | VisionCode::LlavaNext => 0,
+            VisionCode::Llava | VisionCode::LlavaNext | VisionCode::Mllama => 0,
             VisionCode::Mistral3 => grid.rows / self.merge.max(1),
         }
     }
@@ -217,7 +243,8 @@ impl Vision {
             | VisionCode::InternVl
             | VisionCode::Llava
             | VisionCode::LlavaNext
-            | VisionCode::Mistral3 => false,
+            | VisionCode::Mistral3
+            | VisionCode::Mllama => false,
         }
     }
 
@@ -230,7 +257,8 @@ impl Vision {
             | VisionCode::InternVl
             | VisionCode::Llava
             | VisionCode::LlavaNext
-            | VisionCode::Mistral3 => true,
+            | VisionCode::Mistral3
+            | VisionCode::Mllama => true,
             VisionCode::Qwen3 | VisionCode::Gemma4 => false,
         }
     }

@@ -4,7 +4,7 @@ use super::parts::head_dim;
 use crate::model::blocks::Activation;
 use crate::model::config::Config;
 use crate::model::error::ModelError;
-use crate::model::vision::{Resizing, Video, Vision, VisionCode};
+use crate::model::vision::{Crossed, Resizing, Video, Vision, VisionCode};
 
 /// The dimensions that the towers share.
 pub(super) struct Look {
@@ -62,6 +62,7 @@ pub(super) fn siglip_vision(outer: &Config<'_>, vision: &Config<'_>, text: u64) 
         whole: Vec::new(),
         deep: Vec::new(),
         unseen: 0,
+        crossed: None,
         resizing: Resizing::Square(side),
         video: None,
         standardizes: false,
@@ -100,6 +101,7 @@ pub(super) fn clip_vision(
         whole: Vec::new(),
         deep: Vec::new(),
         unseen,
+        crossed: None,
         resizing,
         video: None,
         standardizes: false,
@@ -143,7 +145,41 @@ pub(super) fn pixtral_vision(outer: &Config<'_>, vision: &Config<'_>, text: u64)
         whole: Vec::new(),
         deep: Vec::new(),
         unseen: 0,
+        crossed: None,
         resizing: Resizing::Longest(vision.side("image_size").ok()?),
+        video: None,
+        standardizes: false,
+    })
+}
+
+/// What a step of mllama with pictures needs to know; none where the config says less, or where what is joined is of another width than the
+/// projector takes.
+pub(super) fn mllama_vision(vision: &Config<'_>, text: u64) -> Option<Vision> {
+    let look = Look::read(vision, "num_hidden_layers", "num_channels").ok()?;
+    let heads = vision.size("attention_heads").ok()?;
+    let side = vision.side("image_size").ok()?;
+    let gated = vision.depth("num_global_layers").ok()?;
+    let beside = vision.sizes("intermediate_layers_indices").ok()?.unwrap_or_else(|| vec![3, 7, 15, 23, 30]);
+    let joined = look.hidden.checked_mul(beside.len() as u64 + 1)?;
+    let whole = side.is_multiple_of(look.patch.max(1)) && beside.iter().all(|layer| *layer < look.depth);
+    let fits = vision.size("vision_output_dim").ok()? == joined;
+    (whole && fits && look.hidden.is_multiple_of(heads)).then_some(Vision {
+        code: VisionCode::Mllama,
+        depth: look.depth.checked_add(gated)?,
+        hidden: look.hidden,
+        inner: look.width,
+        heads,
+        act: Activation::named(vision.text("hidden_act").ok()?.unwrap_or("gelu"))?,
+        patch_numbers: product([look.channels, look.patch, look.patch]),
+        patch: look.patch,
+        merge: 1,
+        text,
+        window: 0,
+        whole: Vec::new(),
+        deep: Vec::new(),
+        unseen: 0,
+        crossed: Some(Crossed { tiles: vision.size("max_num_tiles").ok()?, gated, beside }),
+        resizing: Resizing::Square(side),
         video: None,
         standardizes: false,
     })
@@ -180,6 +216,7 @@ pub(super) fn gemma4_vision(text: &Config<'_>, vision: &Config<'_>, width: u64) 
         whole: Vec::new(),
         deep: Vec::new(),
         unseen: 0,
+        crossed: None,
         resizing: Resizing::Most(SOFT_TOKENS.checked_mul(merge.checked_mul(merge)?)?),
         video: None,
         standardizes: vision.optional_flag("standardize").ok()? == Some(true),
@@ -206,7 +243,8 @@ pub(super) fn qwen_vision(
         | VisionCode::InternVl
         | VisionCode::Llava
         | VisionCode::LlavaNext
-        | VisionCode::Mistral3 => "gelu_pytorch_tanh",
+        | VisionCode::Mistral3
+        | VisionCode::Mllama => "gelu_pytorch_tanh",
     };
     let resizing = match code {
         VisionCode::Qwen2 | VisionCode::Qwen2_5 => Resizing::Between(56 * 56, 28 * 28 * 16384),
@@ -216,7 +254,8 @@ pub(super) fn qwen_vision(
         | VisionCode::InternVl
         | VisionCode::Llava
         | VisionCode::LlavaNext
-        | VisionCode::Mistral3 => Resizing::Between(256 * 256, 4096 * 4096),
+        | VisionCode::Mistral3
+        | VisionCode::Mllama => Resizing::Between(256 * 256, 4096 * 4096),
     };
     let frames = vision.size("temporal_patch_size").ok()?;
     let video = match code {
@@ -241,6 +280,7 @@ pub(super) fn qwen_vision(
         whole: Vec::new(),
         deep: Vec::new(),
         unseen: 0,
+        crossed: None,
         resizing,
         video: Some(video),
         standardizes: false,

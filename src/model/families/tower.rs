@@ -1,7 +1,8 @@
 //! Towers: the parts of a multimodal model that look at pictures. All are counted; those with a [`Vision`] can be run.
 
 use super::look::{
-    Look, clip_vision, gemma4_vision, patches, pixtral_vision, product, qwen_vision, siglip_vision,
+    Look, clip_vision, gemma4_vision, mllama_vision, patches, pixtral_vision, product, qwen_vision,
+    siglip_vision,
 };
 use super::parts::head_dim;
 use crate::model::architecture::Tower;
@@ -448,5 +449,8 @@ pub fn mllama(vision: &Config<'_>, text_hidden: u64) -> Result<[Tower; 2], Model
     }
     let mut projector = Parts::default();
     projector.below("").linear("multi_modal_projector", vision.size("vision_output_dim")?, text_hidden, true);
-    Ok([parts.tower("vision_model"), projector.tower("multi_modal_projector")])
+    Ok([
+        parts.seeing("vision_model", mllama_vision(vision, text_hidden)),
+        projector.tower("multi_modal_projector"),
+    ])
 }

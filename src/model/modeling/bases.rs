@@ -23,6 +23,7 @@ pub(super) const WEIGHED: Option<ExpertLayers> = expert_layers(PROJECTIONS, Expe
 pub(super) const LLAMA: Modeling = Modeling {
     code: Code::Llama,
     head_norms: HeadNorms::Each,
+    projects_first: false,
     norms_first: false,
     router: Router::Qwen,
     float_rotary: FloatRotary::Promoted,

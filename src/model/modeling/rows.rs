@@ -17,11 +17,12 @@ const fn row(model_types: &'static [&'static str], modeling: Modeling, stacks: S
 
 /// Every family: a new one answers what transformers' code does and which other projects' code was compared, or says whose
 /// answers are its own.
-static FAMILIES: [Family; 98] = [
+static FAMILIES: [Family; 99] = [
     row(&["llama"], COMPILED_LLAMA, LLAMA_STACKS),
     row(&["mistral"], COMPILED_LLAMA, MISTRAL_STACKS),
     row(&["phi3"], LLAMA, PHI3_STACKS),
-    row(&["arcee", "olmo", "olmo2", "jais2", "mistral3", "youtu"], LLAMA, TRL),
+    row(&["olmo"], Modeling { projects_first: true, ..LLAMA }, TRL),
+    row(&["arcee", "olmo2", "jais2", "mistral3", "youtu"], LLAMA, TRL),
     row(&["starcoder2"], Modeling { drops_by_function: true, ..LLAMA }, TRL),
     row(&["seed_oss"], Modeling { drops_by_function: true, ..LLAMA }, TRL_AND_AXOLOTL),
     row(
@@ -178,7 +179,7 @@ static FAMILIES: [Family; 98] = [
         INNER,
         TRL,
     ),
-    row(&["mllama"], INNER, NOWHERE),
+    row(&["mllama"], Modeling { projects_first: true, ..INNER }, NOWHERE),
     row(&["jamba"], Modeling { casts_scan_arguments: false, ..QWEN }, NOWHERE),
     row(&["bamba"], QWEN, NOWHERE),
     row(&["mamba", "mamba2", "falcon_mamba"], MAMBA, NOWHERE),

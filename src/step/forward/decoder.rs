@@ -15,7 +15,9 @@ impl<'a> Pass<'_, 'a> {
     /// Everything between the tokens and the head, of a model that is one stack of layers.
     pub(super) fn decoder(&self) -> Hidden<'a> {
         let (embedded, mut shared) = self.prepare();
-        let Embedded { hidden, kept, positions, locals } = embedded;
+        let Embedded { hidden, kept, positions, mut locals } = embedded;
+        // those of the forward around the text's go last
+        let around_text = if shared.encoded.is_some() { std::mem::take(&mut locals) } else { Vec::new() };
         let mut kept = kept.then(|| hidden.clone());
         let mut variables = [hidden];
         // what a layer returned, where something is added to it afterwards
@@ -84,7 +86,9 @@ impl<'a> Pass<'_, 'a> {
             drop(kept);
             drop(masks);
         }
+        drop(shared.cross_mask.take());
         drop(shared);
+        drop(around_text);
         drop(outer);
         drop(self.outputs.take());
         drop(self.deep.take());
@@ -99,7 +103,7 @@ impl<'a> Pass<'_, 'a> {
         shared: &Shared<Tensor<'a>>,
     ) -> Tensor<'a> {
         let layer = &self.layers[index];
-        if let Mixer::Cross(_) = layer.block.mixer {
+        if matches!(layer.block.mixer, Mixer::Cross(_)) && shared.encoded.is_none() {
             // there are no pictures to attend to
             return hidden.clone();
         }
@@ -111,7 +115,7 @@ impl<'a> Pass<'_, 'a> {
                     arguments[arguments.len() - 1] = chosen.value.storage;
                 }
                 let is_reentrant = self.checkpointing() == Checkpointing::Reentrant;
-                if !is_reentrant && !self.modeling.mask_by_position {
+                if !is_reentrant && !self.modeling.mask_by_position && shared.encoded.is_none() {
                     // the keyword arguments go in the order of the call: the mask, then the pair of sines and cosines
                     arguments[..=MASK].rotate_right(1);
                 }

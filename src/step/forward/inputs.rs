@@ -1,6 +1,6 @@
 //! What the layers are given: the first hidden state, positions, rotary embeddings, masks.
 
-use super::vision::Sighted;
+use super::vision::{Crossing, Sighted};
 use super::{Apart, Pass, find};
 use crate::dtype::Dtype;
 use crate::model::blocks::{Attention, Mixer};
@@ -29,12 +29,14 @@ pub(in crate::step) struct Shared<T> {
     pub sliding: Option<T>,
     /// Alibi's bias.
     pub alibi: Option<T>,
-    /// What an encoder made of its tokens, and the bias of the attention to it (t5).
+    /// What an encoder made of its tokens, or mllama's tower of pictures, and the bias of the attention to it (t5).
     pub encoded: Option<T>,
     /// See [`Shared::encoded`].
     pub cross_bias: Option<T>,
-    /// The mask of the attention to an encoder.
+    /// The mask of the attention to an encoder, or to pictures.
     pub cross_mask: Option<T>,
+    /// Which tokens see a picture, a number for each (mllama).
+    pub sees: Option<T>,
 }
 
 impl<T> Shared<T> {
@@ -48,6 +50,7 @@ impl<T> Shared<T> {
             &self.encoded,
             &self.cross_bias,
             &self.cross_mask,
+            &self.sees,
         ];
         let others = others.into_iter().flatten();
         others.chain(pairs.flat_map(|(cos, sin)| [cos, sin]))
@@ -65,6 +68,7 @@ impl<T> Shared<T> {
             encoded: None,
             cross_bias: None,
             cross_mask: None,
+            sees: None,
         }
     }
 
@@ -80,6 +84,7 @@ impl<T> Shared<T> {
             encoded: self.encoded.as_ref().map(&each),
             cross_bias: self.cross_bias.as_ref().map(&each),
             cross_mask: self.cross_mask.as_ref().map(&each),
+            sees: self.sees.as_ref().map(&each),
         }
     }
 }
@@ -149,6 +154,16 @@ impl<'m> Shared<Tensor<'m>> {
     pub fn arguments(&self, seen: Seen) -> [StorageId; HELD - 1] {
         let storage = |tensor: Option<&Tensor<'m>>| tensor.map_or(NOTHING, |tensor| tensor.value.storage);
         let rotary = self.rotary(seen);
+        if self.encoded.is_some() {
+            // every layer of a text that attends to pictures is given them; its positions are left out
+            return [
+                storage(self.encoded.as_ref()),
+                storage(self.cross_mask.as_ref()),
+                storage(self.sees.as_ref()),
+                storage(rotary.map(|rotary| &rotary.1)),
+                storage(rotary.map(|rotary| &rotary.0)),
+            ];
+        }
         [
             storage(rotary.map(|rotary| &rotary.1)),
             storage(rotary.map(|rotary| &rotary.0)),
@@ -228,6 +243,7 @@ impl<'a> Pass<'_, 'a> {
                 (embedded, shared)
             }
             Code::Llama | Code::StableLm | Code::GptNeox | Code::Phi | Code::Bart => {
+                let crossing = self.crossing();
                 let hidden = self.embed_tokens();
                 let mut embedded = match self.sighted(&hidden) {
                     Some(Sighted { hidden, locals }) => {
@@ -249,7 +265,15 @@ impl<'a> Pass<'_, 'a> {
                 };
                 let embedded = self.drop_out(embedded);
                 let shared = self.with_rotary(masks, &embedded);
-                (self.normed_first(embedded), shared)
+                let mut embedded = self.normed_first(embedded);
+                match crossing {
+                    None => (embedded, shared),
+                    Some(Crossing { states, mask, sees, locals }) => {
+                        embedded.locals.extend(locals);
+                        let (encoded, cross_mask, sees) = (Some(states), Some(mask), Some(sees));
+                        (embedded, Shared { encoded, cross_mask, sees, ..shared })
+                    }
+                }
             }
         };
         self.machine.with(|state| shared.all().for_each(|tensor| state.share(tensor.value.storage)));

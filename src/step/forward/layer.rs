@@ -69,6 +69,9 @@ impl<'a> Pass<'_, 'a> {
         if self.member.compile == Compile::Layers {
             return self.compiled_layer(layer, hidden, shared);
         }
+        if let Mixer::Cross(attention) = &layer.block.mixer {
+            return self.crossing_layer(layer, attention, hidden, shared);
+        }
         match &layer.block.wiring {
             Wiring::PreNorm { attention, mlp } => match self.modeling.code {
                 Code::Gpt2 | Code::GptBigCode | Code::GptNeo => {

@@ -105,6 +105,9 @@ impl<'a> Model<'a> {
     }
 }
 
+/// The tower of a projector that is registered apart from what sees.
+const PROJECTOR: &str = "multi_modal_projector";
+
 /// What is put on a machine, and what it will be given there.
 #[derive(Clone, Copy)]
 struct Loads<'a> {
@@ -301,11 +304,15 @@ impl<'a> Loads<'a> {
                 if upcast && self.batch.pictures.tower == VisionTower::Frozen {
                     loader.dtype = base;
                 }
-                tower = vision::load(loader, seen, unquantised);
+                // mllama's projector is registered apart
+                let projector = self.architecture.towers.iter().find(|other| other.name == PROJECTOR);
+                tower = vision::load(loader, (seen.0, seen.1, projector), unquantised);
                 loader.dtype = dtype;
                 continue;
             }
-            loader.idle_tower(own, unquantised);
+            if own.name != PROJECTOR || tower.is_none() {
+                loader.idle_tower(own, unquantised);
+            }
         }
         tower
     }

@@ -158,6 +158,10 @@ impl<'a> Pass<'_, 'a> {
                     let [q, k, v] = limited.map(|limited| limited.to_heads());
                     return Heads { q, k, v };
                 }
+                if self.modeling.projects_first {
+                    let [q, k, v] = [q, k, v].map(|spec| x.through(&layer.linear(spec)));
+                    return Heads { q: q.to_heads(), k: k.to_heads(), v: v.to_heads() };
+                }
                 if self.modeling.head_norms == HeadNorms::AfterRotary {
                     return Heads { q: make(q, None), k: make(k, None), v: make(v, None) };
                 }
@@ -254,6 +258,7 @@ impl<'a> Pass<'_, 'a> {
         // both begin with nothing, of the keys' type
         let nothing = heads.k.slice(0).detach();
         let [k, v] = [&heads.k, &heads.v].map(|new| new.cat(&nothing));
+        drop(nothing);
         self.cache.borrow_mut().extend([k.clone(), v.clone()]);
         heads.k = k;
         heads.v = v;
@@ -301,6 +306,16 @@ impl<'a> Pass<'_, 'a> {
 
     /// integrations/sdpa_attention.py: grouped heads are repeated where a mask (or a large head) rules `enable_gqa` out.
     fn sdpa(&self, attention: &Attention, heads: &Heads<'a>, mask: Option<&Tensor<'a>>) -> Tensor<'a> {
+        self.sdpa_of(attention, heads, (mask, self.keys(attention.window)))
+    }
+
+    /// The same of so many keys.
+    pub(super) fn sdpa_of(
+        &self,
+        attention: &Attention,
+        heads: &Heads<'a>,
+        (mask, keys): (Option<&Tensor<'a>>, u64),
+    ) -> Tensor<'a> {
         let groups = attention.heads / attention.kv_heads.max(1);
         let repeats = groups > 1 && (mask.is_some() || attention.head_dim > 256);
         let (k, v, kv_heads) = if repeats {
@@ -309,7 +324,7 @@ impl<'a> Pass<'_, 'a> {
             (heads.k.clone(), heads.v.clone(), attention.kv_heads)
         };
         let heads = Heads { q: heads.q.clone(), k, v };
-        let scores = self.scores(attention, Kernel::Eager, kv_heads);
+        let scores = Scores { keys, ..self.scores(attention, Kernel::Eager, kv_heads) };
         self.kernel_output(scores, &heads, mask, attention.causal, self.attention_dropout(attention.dropout))
     }
 

@@ -328,6 +328,21 @@ impl<'m> Tensor<'m> {
         })
     }
 
+    /// `number * x` of a single number.
+    pub fn times_number(&self, number: &Tensor<'m>) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let number = &number.value;
+            let node = state.node([number, x], mul_backward);
+            if number.requires_grad() {
+                state.save_view(node, x);
+            }
+            if x.requires_grad() {
+                state.save_view(node, number);
+            }
+            state.new_like(x, promoted(number.dtype, x.dtype), &torch::MUL, node.output(0))
+        })
+    }
+
     /// `x * constant`, where the constant (rotary cos and sin) has no gradient and is broadcast over x.
     pub fn mul_constant(&self, constant: &Tensor<'m>) -> Tensor<'m> {
         self.apply(|state, x| {

@@ -51,6 +51,9 @@ pub(super) fn pictures(architecture: &Architecture, (member, batch): (&Member, B
         let message = format!("a vision tower with {} was never compared", member.attention.label());
         return Some(Issue::error(Field::Attention, message).with_fix("choose SDPA"));
     }
+    if vision.crossed.is_some() && software.trainer == Trainer::Trl {
+        return refused(format!("pictures of {family} are followed in a loop of one's own, not with trl"));
+    }
     let pictures = batch.pictures;
     if pictures.frames > 1 && vision.video.is_some() && software.trainer == Trainer::Trl {
         let message =
@@ -169,7 +172,7 @@ fn by_accelerate(architecture: &Architecture, member: &Member) -> Result<(), Iss
     };
     let lacks = match architecture.vision().map(|(_, vision)| vision.code) {
         Some(VisionCode::Qwen2 | VisionCode::Qwen2_5 | VisionCode::Qwen3)
-        | Some(VisionCode::InternVl | VisionCode::Mistral3) => None,
+        | Some(VisionCode::InternVl | VisionCode::Mistral3 | VisionCode::Mllama) => None,
         Some(VisionCode::Gemma3) => Some("SiglipMultiheadAttentionPoolingHead"),
         Some(VisionCode::Llava | VisionCode::LlavaNext) => Some("CLIPTextEmbeddings"),
         Some(VisionCode::Gemma4) | None => {

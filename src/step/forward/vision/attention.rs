@@ -49,12 +49,14 @@ impl<'a> Pass<'_, 'a> {
                 // one call for all pictures
                 let mask = shared.full.as_ref();
                 let whole = match mask {
+                    // mllama's keeps the padding of each picture's tiles apart
+                    Some(_) if vision.code == VisionCode::Mllama => looked.of_all_tiles(),
                     Some(_) => Pieces { length: looked.patches(), count: 1 },
                     None => Pieces { length: vision.rows(looked.grid), count: looked.count },
                 };
                 let [mut q, mut k, v] = match vision.code {
                     // all three are there before the first is divided into heads
-                    VisionCode::Mistral3 | VisionCode::InternVl => {
+                    VisionCode::Mistral3 | VisionCode::InternVl | VisionCode::Mllama => {
                         let mut whole = [q, k, v].map(|each| x.through(each));
                         for (whole, norm) in whole.iter_mut().zip(block.heads.iter().flatten()) {
                             *whole = whole.normed(norm);

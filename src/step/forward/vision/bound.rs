@@ -13,7 +13,7 @@ use crate::step::ops::norm::NormLayer;
 use crate::step::params::ParamId;
 
 /// The modules of a tower by the end of their path, as people are shown them.
-const MODULES: [(&str, &str); 75] = [
+const MODULES: [(&str, &str); 92] = [
     ("patch_embed.proj", "visual.patch_embed.proj"),
     (".pos_embed", "visual.pos_embed"),
     (".merger.ln_q", "visual.merger.ln_q"),
@@ -88,6 +88,23 @@ const MODULES: [(&str, &str); 75] = [
     ("linear_2", "multi_modal_projector.linear_2"),
     ("", "multi_modal_projector"),
     ("image_newline", "image_newline"),
+    ("patch_embedding", "vision_model.patch_embedding"),
+    ("class_embedding", "vision_model.class_embedding"),
+    ("pre_tile_positional_embedding.embedding", "vision_model.pre_tile_positional_embedding.embedding"),
+    ("post_tile_positional_embedding.embedding", "vision_model.post_tile_positional_embedding.embedding"),
+    ("tile_embedding", "vision_model.gated_positional_embedding.tile_embedding"),
+    ("gated_positional_embedding.embedding", "vision_model.gated_positional_embedding.embedding"),
+    ("layernorm_pre", "vision_model.layernorm_pre"),
+    ("layernorm_post", "vision_model.layernorm_post"),
+    ("input_layernorm", "vision_model.input_layernorm"),
+    ("post_attention_layernorm", "vision_model.post_attention_layernorm"),
+    ("q_proj", "vision_model.q_proj"),
+    ("k_proj", "vision_model.k_proj"),
+    ("v_proj", "vision_model.v_proj"),
+    ("o_proj", "vision_model.o_proj"),
+    ("fc1", "vision_model.fc1"),
+    ("fc2", "vision_model.fc2"),
+    ("", "vision_model"),
     ("embedding_projection", "embed_vision.embedding_projection"),
 ];
 
@@ -129,6 +146,7 @@ impl BoundTower<'_> {
             Projector::Qwen { merger, deep } => ([merger].into_iter().chain(deep).collect(), Vec::new()),
             Projector::Gemma3 { product, .. } => (Vec::new(), vec![product]),
             Projector::Gemma4 { patches, product } => (Vec::new(), vec![patches, product]),
+            Projector::Mllama { product, .. } => (Vec::new(), vec![product]),
             Projector::Llava { linears: [first, second], .. }
             | Projector::InternVl { linears: [first, second], .. } => (Vec::new(), vec![first, second]),
             Projector::Mistral3 { merging, linears: [first, second], .. } => {
@@ -155,8 +173,17 @@ pub(super) enum Projector {
     InternVl { last: Option<NormLayer>, norm: NormLayer, linears: [linear::Layer; 2] },
     /// The norm of the class token, of which nothing is made, two products, and in llava_next what stands behind each row of tokens.
     Llava { last: NormLayer, linears: [linear::Layer; 2], newline: Option<ParamId> },
+    /// Positions of tiles before its layers, with those of their rows and before its last layers; the norm between, and the product.
+    Mllama { tiles: [GatedTable; 3], gate: ParamId, between: NormLayer, product: linear::Layer },
     /// What embeds patches, which is a product here, and the product behind the tower.
     Gemma4 { patches: linear::Layer, product: linear::Layer },
+}
+
+/// A table behind a gate.
+#[derive(Clone, Copy)]
+pub(super) struct GatedTable {
+    pub table: ParamId,
+    pub gate: ParamId,
 }
 
 pub(super) struct BoundBlock {
@@ -167,6 +194,8 @@ pub(super) struct BoundBlock {
     pub after: Option<[NormLayer; 2]>,
     /// What is trained to scale what the halves make, where there is such.
     pub scales: Option<[ParamId; 2]>,
+    /// The gates through which what the halves make goes, where there are such.
+    pub gates: Option<[ParamId; 2]>,
     /// Norms of queries' and keys' heads, in internvl of all heads together, where there are such.
     pub heads: Option<[NormLayer; 2]>,
     /// Queries, keys and values, from one product or three.
@@ -221,16 +250,17 @@ pub(in crate::step::forward) fn looks(
     architecture.vision().filter(|_| batch.pictures.count > 0)
 }
 
-/// Puts a tower on the machine that will look at pictures. None where its parameters are not those that the code reads.
+/// Puts a tower on the machine that will look at pictures, with the projector that a model has apart from it. None where its parameters are not those that the code reads.
 pub(in crate::step::forward) fn load<'a>(
     loader: &mut Loader<'_>,
-    (tower, vision): (&'a Tower, &'a Vision),
+    (tower, vision, projector): (&'a Tower, &'a Vision, Option<&'a Tower>),
     last: Option<&str>,
 ) -> Option<BoundTower<'a>> {
     let first = loader.state.params.next();
     let frozen = loader.batch.pictures.tower == VisionTower::Frozen;
     let mut parts = Parts::default();
-    let mut params = tower.params.iter().peekable();
+    let behind = projector.map_or(&[][..], |projector| &projector.params);
+    let mut params = tower.params.iter().chain(behind).peekable();
     while let Some(param) = params.next() {
         let path = param.name.strip_suffix(".weight").unwrap_or(&param.name);
         let start = loader.state.params.next();
@@ -254,7 +284,8 @@ pub(in crate::step::forward) fn load<'a>(
                     | VisionCode::InternVl
                     | VisionCode::Llava
                     | VisionCode::LlavaNext
-                    | VisionCode::Mistral3 => NormKind::Rms,
+                    | VisionCode::Mistral3
+                    | VisionCode::Mllama => NormKind::Rms,
                 };
                 let norm = loader.norm(&Norm { name: shown(path), width: *width, rows: 1, kind });
                 parts.norms.push((path, norm));
@@ -332,6 +363,14 @@ fn names(code: VisionCode) -> Names {
             mlp: &["mlp.gate_proj.linear", "mlp.up_proj.linear", "mlp.down_proj.linear"],
             ..QWEN
         },
+        VisionCode::Mllama => Names {
+            layers: "transformer.layers",
+            norms: ["input_layernorm", "post_attention_layernorm"],
+            qkv: &["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"],
+            proj: "self_attn.o_proj",
+            mlp: &["mlp.fc1", "mlp.fc2"],
+            ..QWEN
+        },
         VisionCode::Mistral3 => Names {
             layers: "transformer.layers",
             norms: ["attention_norm", "ffn_norm"],
@@ -348,7 +387,11 @@ fn bound<'a>((tower, vision): (&'a Tower, &'a Vision), parts: &Parts<'_>) -> Opt
     let at = |part: &str| format!("{name}.{part}");
     let own = names(vision.code);
     let blocks = (0..vision.depth).map(|number| {
-        let at = |part: &str| format!("{name}.{}.{number}.{part}", own.layers);
+        let gated = vision.crossed.as_ref().map_or(0, |crossed| crossed.gated);
+        let at = |part: &str| match number.checked_sub(vision.depth - gated) {
+            Some(number) => format!("{name}.global_{}.{number}.{part}", own.layers),
+            None => format!("{name}.{}.{number}.{part}", own.layers),
+        };
         let linears =
             |names: &[&str]| names.iter().map(|part| parts.linear(&at(part))).collect::<Option<Vec<_>>>();
         let [first, second] = own.norms;
@@ -359,6 +402,7 @@ fn bound<'a>((tower, vision): (&'a Tower, &'a Vision), parts: &Parts<'_>) -> Opt
             after: pair(["post_attention_layernorm", "post_feedforward_layernorm"]),
             heads: pair(own.heads),
             scales: trained("lambda_1").zip(trained("lambda_2")).map(|(first, second)| [first, second]),
+            gates: trained("gate_attn").zip(trained("gate_ffn")).map(|(first, second)| [first, second]),
             norms: [parts.norm(&at(first))?, parts.norm(&at(second))?],
             qkv: linears(own.qkv)?,
             proj: parts.linear(&at(own.proj))?,
@@ -374,6 +418,7 @@ fn bound<'a>((tower, vision): (&'a Tower, &'a Vision), parts: &Parts<'_>) -> Opt
         VisionCode::InternVl => ("embeddings.patch_embeddings.projection", "embeddings.position_embeddings"),
         // positions are rotated in, not looked up
         VisionCode::Mistral3 => ("patch_conv", ""),
+        VisionCode::Mllama => ("patch_embedding", "gated_positional_embedding.embedding"),
         VisionCode::Gemma4 => ("patch_embedder.input_proj", "patch_embedder.position_embedding_table"),
     };
     let patch_linear = parts.linear(&at(patch)).map(|linear| linear.weight.id());
@@ -383,8 +428,9 @@ fn bound<'a>((tower, vision): (&'a Tower, &'a Vision), parts: &Parts<'_>) -> Opt
         patch_bias: Parts::of(&parts.others, &at(&format!("{patch}.bias"))),
         positions: Parts::of(&parts.others, &at(positions)),
         class: Parts::of(&parts.others, &at("embeddings.class_embedding"))
-            .or_else(|| Parts::of(&parts.others, &at("embeddings.cls_token"))),
-        first: parts.norm(&at("ln_pre")).or_else(|| parts.norm(&at("pre_layrnorm"))),
+            .or_else(|| Parts::of(&parts.others, &at("embeddings.cls_token")))
+            .or_else(|| Parts::of(&parts.others, &at("class_embedding"))),
+        first: ["ln_pre", "pre_layrnorm", "layernorm_pre"].iter().find_map(|norm| parts.norm(&at(norm))),
         blocks,
         projector: projector((tower, vision), parts)?,
     })
@@ -441,6 +487,23 @@ fn projector((tower, vision): (&Tower, &Vision), parts: &Parts<'_>) -> Option<Pr
                 last: parts.norm(&format!("{name}.post_layernorm"))?,
                 linears: [linear("linear_1")?, linear("linear_2")?],
                 newline: Parts::of(&parts.others, "image_newline"),
+            })
+        }
+        VisionCode::Mllama => {
+            let other = |path: &str| Parts::of(&parts.others, &format!("{name}.{path}"));
+            let positions = "gated_positional_embedding";
+            let tiles = |path: &str| {
+                let path = format!("{path}_tile_positional_embedding");
+                let table = other(&format!("{path}.embedding"))?;
+                Some(GatedTable { table, gate: other(&format!("{path}.gate"))? })
+            };
+            let gate = other(&format!("{positions}.gate"))?;
+            let of_rows = GatedTable { table: other(&format!("{positions}.tile_embedding"))?, gate };
+            Some(Projector::Mllama {
+                tiles: [tiles("pre")?, of_rows, tiles("post")?],
+                gate,
+                between: parts.norm(&format!("{name}.layernorm_post"))?,
+                product: parts.linear("multi_modal_projector")?,
             })
         }
         VisionCode::Mistral3 => {

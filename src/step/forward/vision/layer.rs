@@ -29,7 +29,8 @@ impl Model<'_> {
         let learns = self.machine.with(|state| state.params.get(tower.patch).trainable);
         let adapted = tower.inside().any(|linear| linear.adapter.is_some());
         let by_adapters = adapted && self.member.checkpointing != Checkpointing::Reentrant;
-        tower.vision.names_patches() || learns || by_adapters
+        // mllama's layers are no `GradientCheckpointingLayer`
+        tower.vision.code != VisionCode::Mllama && (tower.vision.names_patches() || learns || by_adapters)
     }
 }
 
@@ -84,6 +85,9 @@ impl<'a> Pass<'_, 'a> {
         shared: &Shared<Tensor<'a>>,
     ) -> Tensor<'a> {
         match self.checkpointing() {
+            _ if tower.vision.code == VisionCode::Mllama => {
+                self.tower_unit(tower, (number, looked), hidden, shared)
+            }
             Checkpointing::Off | Checkpointing::Selective => {
                 self.tower_unit(tower, (number, looked), hidden, shared)
             }
@@ -177,6 +181,9 @@ impl<'a> Pass<'_, 'a> {
                 attended = attended.times_weight(scale);
                 kept = Some(attended.clone());
             }
+            if let Some([gate, _]) = block.gates {
+                attended = attended.behind_gate(gate);
+            }
             hidden.add(&attended)
         };
         let mut fed = {
@@ -208,6 +215,9 @@ impl<'a> Pass<'_, 'a> {
         }
         if let Some([_, scale]) = block.scales {
             fed = fed.times_weight(scale);
+        }
+        if let Some([_, gate]) = block.gates {
+            fed = fed.behind_gate(gate);
         }
         let output = sum.add(&fed);
         drop(fed);

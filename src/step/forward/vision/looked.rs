@@ -2,7 +2,7 @@
 
 use crate::dtype::Dtype;
 use crate::job::Batch;
-use crate::model::vision::{Grid, Laid, Vision, VisionCode};
+use crate::model::vision::{Grid, Laid, Pieces, Vision, VisionCode};
 use crate::step::forward::Model;
 
 /// The most pictures, or calls of a layer's kernel, that are gone through one by one; more are gone through as one, so that no batch is too
@@ -33,6 +33,12 @@ impl Looked<'_> {
         self.patches().saturating_mul(self.vision.patch_numbers)
     }
 
+    /// The rows of each picture's tiles, which see each other.
+    pub fn of_all_tiles(self) -> Pieces {
+        let tiles = self.count / self.pictures.max(1);
+        Pieces { length: self.vision.rows(self.grid).saturating_mul(tiles), count: self.pictures }
+    }
+
     /// Patches of all pictures as the batch has them, padding among them.
     pub fn lies(self) -> u64 {
         self.vision.lies(self.grid).saturating_mul(self.count)
@@ -52,8 +58,14 @@ impl Model<'_> {
             // where each patch is
             VisionCode::Gemma4 => looked.vision.lies(looked.grid).saturating_mul(2),
             VisionCode::Gemma3 | VisionCode::InternVl | VisionCode::Llava => 0,
+            // which arrangement of tiles it has, and which of them are there
+            VisionCode::Mllama => looked.count / looked.pictures.max(1) + 1,
         };
-        let kinds = batch.tokens().saturating_mul(Dtype::I64.bytes());
+        let mut kinds = batch.tokens().saturating_mul(Dtype::I64.bytes());
+        if let Some(crossed) = &looked.vision.crossed {
+            // which tile each token sees
+            kinds = kinds.saturating_mul(batch.pictures.count).saturating_mul(crossed.tiles);
+        }
         let says_kinds = !matches!(
             looked.vision.code,
             VisionCode::Mistral3 | VisionCode::Llava | VisionCode::LlavaNext | VisionCode::InternVl

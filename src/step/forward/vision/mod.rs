@@ -12,6 +12,7 @@ mod layer;
 mod llava;
 mod looked;
 mod mistral3;
+mod mllama;
 mod ops;
 mod qwen;
 mod rotary;
@@ -24,6 +25,7 @@ use crate::step::what::{Source, What};
 
 pub(super) use bound::{BoundTower, load, looks};
 use layer::TOWER;
+pub(super) use mllama::Crossing;
 pub(super) use qwen::Deep;
 use qwen::Features;
 
@@ -72,8 +74,8 @@ impl<'a> Pass<'_, 'a> {
             VisionCode::Gemma3 => Some(
                 self.machine.within("vision_tower", &TOWER, || self.gemma3_features(tower, looked, embedded)),
             ),
-            // its code puts them among the text by itself
-            VisionCode::Gemma4 => return None,
+            // its code puts them among the text by itself, and mllama's text attends to them
+            VisionCode::Gemma4 | VisionCode::Mllama => return None,
             VisionCode::InternVl => Some(
                 self.machine
                     .within("vision_tower", &TOWER, || self.internvl_features(tower, looked, embedded)),

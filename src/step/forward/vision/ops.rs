@@ -66,6 +66,7 @@ impl<'m> Tensor<'m> {
             }
             VisionCode::InternVl => shown("vision_tower.embeddings.patch_embeddings.projection"),
             VisionCode::Mistral3 => shown("vision_tower.patch_conv"),
+            VisionCode::Mllama => shown("vision_model.patch_embedding"),
         };
         // a picture's own dimensions stay, channels first
         let layout = if places { Layout::Tokens } else { Layout::Heads };
