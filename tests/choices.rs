@@ -149,6 +149,7 @@ fn pictures_under_trl_are_answered_and_what_was_not_compared_is_refused() {
         "m=google/gemma-3-4b-it&img=1&s=1024&st=trl&mask=padded&gpus=2&shard=fsdp2",
         "of which the model has no SiglipMultiheadAttentionPoolingHead: it stops",
     );
+    let refuses_of = refuses;
     let refuses = |link: &str, message: &str| refuses(&pictured(link), message);
     refuses(
         "st=trl&mask=padded&task=dpo",
@@ -169,6 +170,10 @@ fn pictures_under_trl_are_answered_and_what_was_not_compared_is_refused() {
     refuses("st=trl&mask=padding-free", "a step on packed texts of qwen2_5_vl with trl is not modelled");
     refuses("st=trl&mask=padded&offload=on", "activation offloading of qwen2_5_vl with trl is not modelled");
     refuses("st=unsloth", "pictures are followed with transformers and trl, not with Unsloth");
+    let mllama = |link: &str| format!("m=meta-llama/Llama-3.2-11B-Vision&img=1&s=1024&{link}");
+    assert!(estimate(&share::decode(&mllama("gc=on")).scenarios[0]).memory.is_some());
+    refuses_of(&mllama("gc=reentrant"), "mllama with pictures stops under reentrant checkpoints");
+    refuses_of(&mllama("st=trl&mask=padded"), "pictures of mllama are followed in a loop of one's own");
 }
 
 #[test]

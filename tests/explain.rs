@@ -38,9 +38,10 @@ fn value(formula: &str) -> Option<u64> {
 }
 
 /// Scenarios with pictures, whose patches are no tokens of the text.
-const PICTURES: [&str; 2] = [
+const PICTURES: [&str; 3] = [
     "m=google/gemma-4-26B-A4B&img=2&imh=448&imw=448&s=700&method=lora&p=bf16&gc=on&b=2",
     "m=mistralai/Ministral-3-3B-Instruct-2512&img=1&imh=448&imw=448&s=777&method=lora&p=bf16&gc=off",
+    "m=meta-llama/Llama-3.2-11B-Vision&img=2&s=300&method=lora&p=bf16&gc=on&b=2",
 ];
 
 /// Scenarios of several families, methods and attention implementations.

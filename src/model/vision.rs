@@ -354,6 +354,19 @@ mod tests {
     /// transformers' own defaults of llava, with 7,062,902,784 parameters on its meta device.
     const LLAVA: &str = include_str!("../../tests/fixtures/llava.json");
 
+    /// transformers' own count of rows: 1,601 of a tile of 560 × 560 pixels, padded to a multiple of 8.
+    #[test]
+    fn every_picture_of_mllama_is_as_many_tiles_and_one_token() {
+        let mllama = tower("meta-llama/Llama-3.2-11B-Vision");
+        for (height, width) in [(1, 1), (448, 448), (1080, 1920)] {
+            let picture = Picture::still(height, width);
+            let rows = mllama.rows(mllama.grid(picture));
+            assert_eq!((mllama.tiles(picture), mllama.tokens(picture), rows), (4, 1, 1_032), "{height}");
+        }
+        let gated = mllama.crossed.map(|crossed| (crossed.gated, crossed.beside.len()));
+        assert_eq!((mllama.depth, gated), (40, Some((8, 5))));
+    }
+
     #[test]
     fn every_picture_of_llava_is_as_many_tokens() {
         let architecture = parse(LLAVA).expect("it is read");

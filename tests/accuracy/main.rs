@@ -223,7 +223,7 @@ fn every_row_of_generation_is_predicted() {
 
 #[test]
 fn every_row_with_pictures_is_predicted() {
-    VISION.is_predicted(135, [0.0045, 0.02, 0.08], [0.02, 0.7, 5.0]);
+    VISION.is_predicted(144, [0.0045, 0.02, 0.08], [0.02, 0.7, 5.0]);
 }
 
 #[test]

@@ -18,6 +18,8 @@ pub(super) struct Outlook {
     pub verdict: Verdict,
     /// Seconds per token, typically, where runs near it were measured.
     pub per_token: Option<f64>,
+    /// Whether the GPU waits for operations to be started.
+    pub waits: bool,
 }
 
 impl Outlook {
@@ -27,9 +29,11 @@ impl Outlook {
     }
 
     pub fn read(answer: &Answer) -> Option<Outlook> {
-        let per_token = answer.pace().map(|pace| pace.step.typical / pace.tokens.max(1) as f64);
+        let pace = answer.pace();
+        let per_token = pace.as_ref().map(|pace| pace.step.typical / pace.tokens.max(1) as f64);
+        let waits = pace.is_some_and(|pace| pace.spent.waiting > 0.0);
         let (needed, on_host) = (answer.fit()?.needed, answer.on_host());
-        Some(Outlook { needed, on_host, verdict: answer.verdict()?, per_token })
+        Some(Outlook { needed, on_host, verdict: answer.verdict()?, per_token, waits })
     }
 
     pub fn fits(self) -> bool {

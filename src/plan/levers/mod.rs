@@ -422,13 +422,15 @@ fn step(rule: &Rule, scenario: &Scenario) -> Option<Scenario> {
 /// The lever to a changed scenario; nothing where it is not worth a line.
 fn lever(before: &Scenario, after: Scenario, key: &str, cost: Cost, looked: &Looked) -> Option<Lever> {
     let base = &looked.base;
-    let Outlook { needed, on_host, verdict, per_token } = looked.looks.at(&after)?;
+    let Outlook { needed, on_host, verdict, per_token, waits } = looked.looks.at(&after)?;
     let cost = cost.max(brings(before, &after));
     // a tenth of a percent is more than is known of time
     let tenth = |percent: f64| (percent * 10.0).round() / 10.0 + 0.0;
     let slower = per_token.zip(base.per_token).map(|(after, before)| tenth((after / before - 1.0) * 100.0));
     // what a copy to the CPU and back takes is not counted: of a change that is paid for in time, nothing is no answer
     let slower = slower.filter(|percent| cost != Cost::Time || *percent > 0.0);
+    // how long the functions of another library take to start was not measured, each of which starts kernels of its own
+    let slower = slower.filter(|_| before.stack == after.stack || !(waits || base.waits));
     let saves = needed.0.saturating_add(base.needed.0 / LEAST_SHARE) < base.needed.0;
     // what closes the holes between tensors that fit takes no less, and may leave a doubt; what stopped goes on
     let helps = !base.fits() && (verdict.holds() || helps(Some(base.verdict), Some(verdict)))

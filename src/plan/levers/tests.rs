@@ -22,6 +22,19 @@ fn of(scenario: &Scenario) -> Option<Outlook> {
     Outlook::read(&Answer::of(scenario.clone()))
 }
 
+/// A kernel of Liger's is started by more than an operation of PyTorch's, which no measured run says how long takes: beside a step that
+/// waits for its operations no time is said of another library; beside one that does not it is.
+#[test]
+fn no_time_is_said_of_another_library_where_the_gpu_waits_for_python() {
+    let said = |link: &str| -> Vec<bool> {
+        let found = found(&crate::share::decode(link).scenarios[0]);
+        let of_liger = found.single.iter().filter(|lever| lever.scenario.stack == Stack::Liger);
+        of_liger.map(|lever| lever.slower.is_some()).collect()
+    };
+    assert_eq!(said("m=Qwen/Qwen3-0.6B&method=full&s=1024&gpu=h100-sxm-80gb"), [false]);
+    assert_eq!(said("m=meta-llama/Llama-3.1-8B&method=lora&s=8192&gpu=h100-sxm-80gb"), [true]);
+}
+
 #[test]
 fn what_a_lever_saves_is_the_difference_of_two_answers() {
     let scenario = on("rtx-3060-12gb");

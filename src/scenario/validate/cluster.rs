@@ -4,6 +4,7 @@ use crate::hardware::Vendor;
 use crate::model::Architecture;
 use crate::model::blocks::{FeedForward, Mixer, Rotary};
 use crate::model::modeling::{FloatRotary, Router};
+use crate::scenario::keys::{Key, keys};
 use crate::scenario::software::Trainer;
 use crate::scenario::{
     AttentionKernel, Checkpointing, Cluster, CpuOffload, Field, Issue, Lengths, LossKernel, Mask, Method,
@@ -44,6 +45,7 @@ pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, i
         issues.extend(architecture.and_then(|architecture| written_out(scenario, architecture)));
     }
     issues.extend(nothing_to_offload(scenario));
+    issues.extend(without_effect(scenario));
     issues.extend(alone_without_offload(scenario));
     if scenario.cluster.is_many() {
         if scenario.gpu().is_ok_and(|gpu| gpu.vendor == Vendor::Apple) {
@@ -178,6 +180,47 @@ fn stays_whole(scenario: &Scenario) -> Option<Issue> {
         "{why} leaves the frozen weights gathered that it runs a layer again with, until backward is over: each GPU has the whole model by then"
     );
     is_so.then(|| Issue::new(Severity::Note, Field::Checkpointing, message))
+}
+
+/// Settings of engines, which other engines do not have.
+const OF_ENGINES: [Field; 17] = [
+    Field::BucketViews,
+    Field::Reshards,
+    Field::ReshardsRoot,
+    Field::ShardedLayers,
+    Field::WrappedBy,
+    Field::Replicas,
+    Field::ReduceDtype,
+    Field::SequenceParallel,
+    Field::ContextComm,
+    Field::GradientFusion,
+    Field::Interleaved,
+    Field::FirstStage,
+    Field::LastStage,
+    Field::ReduceBucket,
+    Field::PrefetchBucket,
+    Field::Persistence,
+    Field::LiveParameters,
+];
+
+/// Those that were asked for where several GPUs run another engine: they change nothing there.
+fn without_effect(scenario: &Scenario) -> Option<Issue> {
+    let usual = [Scenario::default(), scenario.defaults()];
+    let asked = |key: &Key| {
+        OF_ENGINES.contains(&key.field)
+            && !key.matters(scenario)
+            && !usual.iter().any(|usual| key.is_same(scenario, usual))
+    };
+    let asked: Vec<&Key> = keys().filter(|key| scenario.cluster.is_many() && asked(key)).collect();
+    let field = asked.first()?.field;
+    let named: Vec<String> =
+        asked.iter().map(|key| format!("{} ({})", key.name, key.words(scenario))).collect();
+    let engine = match scenario.stack {
+        Stack::Megatron => Stack::Megatron.label(),
+        _ => scenario.cluster.sharding.label(),
+    };
+    let message = format!("without effect under {engine}: {}", named.join(", "));
+    Some(Issue::warning(field, message).with_fix("leave them out, or choose the engine that has them"))
 }
 
 /// What CPU offload comes to where there are no shards: only FSDP2's and DeepSpeed's are laid into the CPU's memory.

@@ -155,7 +155,7 @@ impl<'m> Shared<Tensor<'m>> {
         let storage = |tensor: Option<&Tensor<'m>>| tensor.map_or(NOTHING, |tensor| tensor.value.storage);
         let rotary = self.rotary(seen);
         if self.encoded.is_some() {
-            // every layer of a text that attends to pictures is given them; its positions are left out
+            // every layer of a text that attends to pictures is given them
             return [
                 storage(self.encoded.as_ref()),
                 storage(self.cross_mask.as_ref()),
@@ -271,7 +271,8 @@ impl<'a> Pass<'_, 'a> {
                     Some(Crossing { states, mask, sees, locals }) => {
                         embedded.locals.extend(locals);
                         let (encoded, cross_mask, sees) = (Some(states), Some(mask), Some(sees));
-                        (embedded, Shared { encoded, cross_mask, sees, ..shared })
+                        // its layers read no positions, which checkpoints do not keep therefore
+                        (embedded, Shared { encoded, cross_mask, sees, positions: None, ..shared })
                     }
                 }
             }

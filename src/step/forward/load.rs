@@ -21,8 +21,9 @@ use crate::hardware::Device;
 use crate::job::{Batch, HeadKind, Member};
 use crate::model::Architecture;
 use crate::model::HeadTransform;
-use crate::model::blocks::{Block, LinearClass, Rotary, Wiring};
+use crate::model::blocks::{Block, LinearClass, Mixer, Rotary, Wiring};
 use crate::model::modeling::{Code, Modeling, PositionIds};
+use crate::model::vision::Vision;
 use crate::scenario::software::{InputGrads, ModelCode, Quantiser};
 use crate::scenario::tuners::scaled;
 use crate::scenario::{Checkpointing, Float8Layers, Method, Optimizer, Precision, Tuner, VisionTower};
@@ -385,9 +386,19 @@ impl<'a> Loads<'a> {
     ) -> (Kinds, Vec<Range<usize>>) {
         let mut part_groups = Vec::new();
         // what the first layers return is changed before the next one is given it
-        let ahead =
-            vision::looks(self.architecture, self.batch).map_or(0, |(_, vision)| vision.layers_apart());
-        let (ahead, order) = self.architecture.order.split_at(ahead.min(self.architecture.order.len()));
+        let seen = vision::looks(self.architecture, self.batch).map(|(_, vision)| vision);
+        let ahead = seen.map_or(0, Vision::layers_apart);
+        // the first layer that attends to pictures keeps what all others share, the last one makes its gradient
+        let order = &self.architecture.order;
+        let crosses = |kind: &u16| {
+            let block = self.architecture.blocks.get(usize::from(*kind));
+            block.is_some_and(|block| matches!(block.mixer, Mixer::Cross(_)))
+        };
+        let crossed = seen.filter(|vision| vision.crossed.is_some());
+        let crossed =
+            crossed.and_then(|_| order.iter().position(crosses).zip(order.iter().rposition(crosses)));
+        let ahead = ahead.max(crossed.map_or(0, |(first, _)| first + 1));
+        let (ahead, order) = order.split_at(ahead.min(order.len()));
         let mut kinds: Kinds = ahead.iter().map(|kind| (vec![*kind], 1)).collect();
         kinds.extend(match self.architecture.encoder {
             None if let Some(part) = self.part => {
@@ -407,6 +418,10 @@ impl<'a> Loads<'a> {
                     part_groups.push(first..groups.len());
                 }
                 groups
+            }
+            None if let Some((_, last)) = crossed => {
+                let apart = self.architecture.order.len().saturating_sub(last).min(order.len());
+                layer_groups_but_last(order, whole, apart)
             }
             None if has_last => layer_groups_but_last(order, whole, 1),
             Some(_) => layer_groups_but_last(order, whole, 1),

@@ -51,6 +51,15 @@ pub(in crate::step) fn supported(
         };
         return Err(Issue::error(field, message).with_fix("choose Megatron-core, or a size of 1"));
     }
+    if layout.experts > 1 {
+        let message = format!(
+            "{} does not divide experts among GPUs as they are: each has all, or a shard of each",
+            member.stack.label()
+        );
+        return Err(
+            Issue::error(Field::ExpertParallel, message).with_fix("choose Megatron-core, or a size of 1")
+        );
+    }
     if !job.cluster.has_engine() {
         return Ok(());
     }

@@ -54,6 +54,15 @@ pub(super) fn pictures(architecture: &Architecture, (member, batch): (&Member, B
     if vision.crossed.is_some() && software.trainer == Trainer::Trl {
         return refused(format!("pictures of {family} are followed in a loop of one's own, not with trl"));
     }
+    if vision.crossed.is_some() && member.checkpointing.is_reentrant() {
+        let message = format!(
+            "{family} with pictures stops under reentrant checkpoints: each of them goes backward through the tower, whose graph is gone after the \
+             first (\"Trying to backward through the graph a second time\")"
+        );
+        return Some(
+            Issue::error(Field::Checkpointing, message).with_fix("choose non-reentrant checkpoints"),
+        );
+    }
     let pictures = batch.pictures;
     if pictures.frames > 1 && vision.video.is_some() && software.trainer == Trainer::Trl {
         let message =
