@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { brotliCompressSync, constants, gzipSync } from "node:zlib";
 
 // In bytes of brotli. What is painted first, and what answers afterwards: of that 550,000 is wanted, and this only holds it
-// where it is. ARCHITECTURE.md says what it is made of and what made it grow.
+// where it is. docs/size.md says what it is made of and what made it grow.
 const BUDGETS = [
   { name: "HTML and CSS", sent: /\.(html|css)$/, budget: 30_000 },
   { name: "all code", sent: /\.(js|wasm)$/, budget: 1_486_000 },

@@ -5,18 +5,12 @@
 use std::fs;
 use std::path::Path;
 
-use headroom::scenario::keys::keys;
+use headroom::scenario::keys::{Key, ValueKind, keys};
 use headroom::scenario::{
-    Allocator, Answers, AttentionKernel, CacheKind, Checkpointing, Cluster, Compile, ContextComm, CpuOffload,
-    CustomModel, Data, DeepSpeed, Embedding, Evaluates, Evaluation, Experts, Float8, Float8Layers,
-    Float8Training, Generation, GpuChoice, Layout, Lengths, Loop, Lora, LoraTargets, LossKernel, Mask,
-    Merges, Method, ModelChoice, Modules, Offloading, Optimizer, Overlap, Pictures, PolicyBatches, Pooling,
-    Precision, Qat, QatGroup, QatLayers, QatTraining, Quantization, ReduceDtype, Reference, Reserve,
-    Rollouts, Sampling, Saves, Savings, Scenario, ShardedLayers, Sharding, Spikes, Split, Stack, StepTime,
-    Task, Teacher, TeacherWeights, TransformerImpl, Tuner, VisionTower, WeightFormat, WrappedBy, modules,
+    AttentionKernel, Checkpointing, CustomModel, GpuChoice, Lora, LoraTargets, Method, ModelChoice,
+    Optimizer, Precision, Scenario, Task, Tuner, modules,
 };
 use headroom::share::{MOST_SCENARIOS, decode, encode, names, said};
-use headroom::units::Bytes;
 use proptest::prelude::*;
 use proptest::sample::select;
 
@@ -187,293 +181,55 @@ fn models() -> impl Strategy<Value = ModelChoice> {
     ]
 }
 
-fn loras() -> impl Strategy<Value = Lora> {
-    let groups: Vec<_> =
-        LoraTargets::ALL.iter().copied().filter(|group| *group != LoraTargets::Named).collect();
-    let named = proptest::collection::vec(select(modules::NAMES.to_vec()), 0..9).prop_map(|names| {
-        let set = names.into_iter().fold(Modules::NONE, |set, name| set.with(name).unwrap());
-        (LoraTargets::Named, set)
-    });
-    let targets = prop_oneof![select(groups).prop_map(|group| (group, Modules::NONE)), named];
-    (1u64..=1 << 24, targets, select(Tuner::ALL), any::<(bool, bool, bool, bool)>()).prop_map(
-        |(rank, (targets, modules), tuner, (dropout, fp32_adapters, trains_embeddings, fused))| Lora {
-            tuner,
-            rank,
-            targets,
-            modules,
-            dropout,
-            fp32_adapters,
-            trains_embeddings,
-            fused,
-        },
-    )
+/// Texts for the values of a key of that kind, in words that it reads; nothing of a model, whose name may hold what a text escapes.
+fn texts(kind: ValueKind) -> Option<BoxedStrategy<String>> {
+    let texts = match kind {
+        ValueKind::Model => return None,
+        ValueKind::Teacher => {
+            prop_oneof![Just("same".to_owned()), "[A-Z][a-z]{0,8}/[A-Za-z0-9.-]{1,12}"].boxed()
+        }
+        ValueKind::Choice(choices) => select(choices).prop_map(|choice| choice.slug.to_owned()).boxed(),
+        ValueKind::Targets => {
+            let groups = LoraTargets::ALL.iter().filter(|group| **group != LoraTargets::Named);
+            let groups: Vec<_> = groups.map(|group| group.slug().to_owned()).collect();
+            let names = proptest::collection::vec(select(modules::NAMES.to_vec()), 0..9);
+            prop_oneof![select(groups), names.prop_map(|names| names.join(","))].boxed()
+        }
+        ValueKind::Count(count) => {
+            let (least, most) = (count.least(), count.most());
+            prop_oneof![least..=most.min(64), least..=most].prop_map(|number| number.to_string()).boxed()
+        }
+        ValueKind::Switch => select(vec!["on", "off"]).prop_map(str::to_owned).boxed(),
+        ValueKind::Lengths => {
+            let spread = any::<(u64, u64)>().prop_map(|(mean, deviation)| format!("{mean}~{deviation}"));
+            prop_oneof![Just("equal".to_owned()), Just("uniform".to_owned()), spread].boxed()
+        }
+        ValueKind::Dropout => {
+            let probability = (0u16..=10_000).prop_map(|p| (f64::from(p) / 10_000.0).to_string());
+            prop_oneof![Just("config".to_owned()), probability].boxed()
+        }
+        ValueKind::Gpu => prop_oneof![
+            // no card's name begins so: "l4-" is read as the L4
+            "z[a-z0-9-]{0,20}",
+            (1u64..1 << 50).prop_map(|bytes| format!("{bytes}B")),
+            (1u64..1000).prop_map(|gb| format!("{gb}GB")),
+        ]
+        .boxed(),
+    };
+    Some(texts)
 }
 
-fn lengths() -> impl Strategy<Value = Lengths> {
-    let spread = any::<(u64, u64)>().prop_map(|(mean, deviation)| Lengths::Spread { mean, deviation });
-    prop_oneof![Just(Lengths::Equal), Just(Lengths::Uniform), spread]
-}
-
-fn float8() -> impl Strategy<Value = Float8Training> {
-    (select(Float8::ALL), select(Float8Layers::ALL), any::<(bool, bool)>())
-        .prop_map(|(recipe, layers, (pads, gathers))| Float8Training { recipe, layers, pads, gathers })
-}
-
-fn qat() -> impl Strategy<Value = QatTraining> {
-    (select(Qat::ALL), select(QatGroup::ALL), select(QatLayers::ALL))
-        .prop_map(|(scheme, group, layers)| QatTraining { scheme, group, layers })
-}
-
-fn savings() -> impl Strategy<Value = Savings> {
-    (select(LossKernel::ALL), select(StepTime::ALL), select(Offloading::ALL))
-        .prop_map(|(loss, step, offloading)| Savings { loss, step, offloading })
-}
-
-fn clusters() -> impl Strategy<Value = Cluster> {
-    let own = (1u64..=1 << 24, select(Sharding::ALL), any::<bool>(), select(ReduceDtype::ALL));
-    let units = (select(ShardedLayers::ALL), select(WrappedBy::ALL));
-    let more = (any::<[bool; 3]>(), units, 1u64..=1 << 24, select(CpuOffload::ALL));
-    (own, more, deepspeed(), layouts()).prop_map(
-        |((gpus, sharding, reshards, reduce), (switches, units, replicas, cpu), deepspeed, layout)| {
-            let [shards_alone, bucket_views, reshards_root] = switches;
-            let (sharded, wrapped_by) = units;
-            Cluster {
-                gpus,
-                sharding,
-                shards_alone,
-                bucket_views,
-                reshards,
-                reshards_root,
-                sharded,
-                wrapped_by,
-                replicas,
-                reduce,
-                cpu,
-                deepspeed,
-                layout,
-            }
-        },
-    )
-}
-
-fn layouts() -> impl Strategy<Value = Layout> {
-    let size = || 1u64..=1 << 24;
-    let none = || 0u64..=1 << 24;
-    let sequences = (
-        select(TransformerImpl::ALL),
-        any::<bool>(),
-        size(),
-        select(ContextComm::ALL),
-        size(),
-        any::<bool>(),
-    );
-    let split = (none(), none(), any::<bool>(), any::<bool>()).prop_map(
-        |(first, last, counts_embedding, counts_loss)| Split { first, last, counts_embedding, counts_loss },
-    );
-    (size(), size(), none(), split, none(), sequences).prop_map(
-        |(tensor, pipeline, interleaved, split, stage, sequences)| {
-            let (layers, sequence, context, context_comm, experts, fuses_gradients) = sequences;
-            Layout {
-                tensor,
-                pipeline,
-                interleaved,
-                split,
-                stage,
-                layers,
-                sequence,
-                context,
-                context_comm,
-                experts,
-                fuses_gradients,
-            }
-        },
-    )
-}
-
-fn deepspeed() -> impl Strategy<Value = DeepSpeed> {
-    let elements = || 1u64..=1 << 40;
-    let sizes = (elements(), elements(), elements(), elements());
-    (sizes, any::<bool>(), select(Overlap::ALL)).prop_map(|(sizes, contiguous, overlap)| {
-        let (reduce_bucket, prefetch_bucket, persistence, live) = sizes;
-        DeepSpeed { reduce_bucket, prefetch_bucket, persistence, live, contiguous, overlap }
-    })
-}
-
-fn reserves() -> impl Strategy<Value = Reserve> {
-    let mebibytes = || 0u64..=1 << 24;
-    let sizes = (mebibytes(), mebibytes(), mebibytes(), mebibytes(), 0..=100_u64, any::<bool>());
-    sizes.prop_map(|(used, margin, context, workspace, vllm, sleeps)| Reserve {
-        used,
-        margin,
-        context,
-        workspace,
-        vllm,
-        sleeps,
-    })
-}
-
-fn data() -> impl Strategy<Value = Data> {
-    (1u64..=1 << 50, 1u64..=1 << 24, 0u64..=1 << 24).prop_map(|(tokens, epochs, cents)| Data {
-        tokens,
-        epochs,
-        cents,
-    })
-}
-
-fn answers() -> impl Strategy<Value = Answers> {
-    (1u64..=1 << 24, select(Reference::ALL), select(Rollouts::ALL), 1u64..=1 << 24)
-        .prop_map(|(prompt, reference, rollouts, labels)| Answers { prompt, reference, rollouts, labels })
-}
-
-fn embeddings() -> impl Strategy<Value = Embedding> {
-    (2u64..=256, 0u64..=1 << 24, select(Pooling::ALL)).prop_map(|(texts, cached, pooling)| Embedding {
-        texts,
-        cached,
-        pooling,
-    })
-}
-
-fn policies() -> impl Strategy<Value = PolicyBatches> {
-    let count = || 1u64..=1 << 24;
-    (count(), count(), count()).prop_map(|(rollout, parts, epochs)| PolicyBatches { rollout, parts, epochs })
-}
-
-fn evaluations() -> impl Strategy<Value = Evaluation> {
-    (select(Evaluates::ALL), 1u64..=1 << 24, 0u64..=1 << 24, 1u64..=1 << 24)
-        .prop_map(|(keeps, batch, accumulation, batches)| Evaluation { keeps, batch, accumulation, batches })
-}
-
-fn spikes() -> impl Strategy<Value = Spikes> {
-    (select(Saves::ALL), select(Merges::ALL)).prop_map(|(saving, merging)| Spikes { saving, merging })
-}
-
-fn teachers() -> impl Strategy<Value = Teacher> {
-    let model = prop_oneof![
-        Just(None),
-        "[A-Z][a-z]{0,8}/[A-Za-z0-9.-]{1,12}".prop_map(|id| Some(ModelChoice::Catalogue(id)))
-    ];
-    (model, select(TeacherWeights::ALL)).prop_map(|(model, weights)| Teacher { model, weights })
-}
-
-fn generations() -> impl Strategy<Value = Generation> {
-    (1u64..=1 << 24, select(CacheKind::ALL), select(Sampling::ALL))
-        .prop_map(|(new_tokens, cache, sampling)| Generation { new_tokens, cache, sampling })
-}
-
-fn pictures() -> impl Strategy<Value = Pictures> {
-    (0u64..=1 << 24, 1u64..=1 << 24, 1u64..=1 << 24, 1u64..=1 << 24, select(VisionTower::ALL))
-        .prop_map(|(count, height, width, frames, tower)| Pictures { count, height, width, frames, tower })
-}
-
+/// Scenarios of any values of all keys.
 fn scenarios() -> impl Strategy<Value = Scenario> {
-    let count = || prop_oneof![1u64..=64, 1u64..=1 << 24];
-    let gpus = prop_oneof![
-        // no card's name begins so: "l4-" is read as the L4
-        "z[a-z0-9-]{0,20}".prop_map(GpuChoice::Catalogue),
-        (1u64..1 << 50).prop_map(|bytes| GpuChoice::Custom(Bytes(bytes))),
-        (1u64..1000).prop_map(|gb| GpuChoice::Custom(Bytes(gb * 1_000_000_000))),
-    ];
-    (
-        (
-            models(),
-            select(Method::ALL),
-            loras(),
-            any::<(bool, bool)>(),
-            select(Precision::ALL),
-            select(Optimizer::ALL),
-        ),
-        (
-            count(),
-            count(),
-            count(),
-            select(Checkpointing::ALL),
-            select(AttentionKernel::ALL),
-            select(Mask::ALL),
-        ),
-        (
-            proptest::option::of(0u16..=10_000),
-            any::<(bool, bool, bool, bool)>(),
-            gpus,
-            clusters(),
-            reserves(),
-            data(),
-        ),
-        (
-            select(Stack::ALL),
-            savings(),
-            (select(WeightFormat::ALL), select(Experts::ALL), float8(), qat(), select(Compile::ALL)),
-            lengths(),
-            select(Allocator::ALL),
-        ),
-        (
-            select(Task::ALL),
-            (answers(), teachers(), embeddings(), policies(), evaluations(), spikes()),
-            generations(),
-            pictures(),
-        ),
-    )
-        .prop_map(
-            |(
-                what,
-                how,
-                rest,
-                (stack, savings, (format, experts, float8, qat, compile), lengths, allocator),
-                (task, (answers, teacher, embedding, policy, evaluation, spikes), generation, pictures),
-            )| {
-                let (model, method, lora, (double_quant, prepare), precision, optimizer) = what;
-                let (batch, sequence, accumulation, checkpointing, attention, mask) = how;
-                let (
-                    dropout,
-                    (keeps_outputs, grads_to_none, clips, fills_cache),
-                    gpu,
-                    cluster,
-                    reserve,
-                    data,
-                ) = rest;
-                Scenario {
-                    task,
-                    answers,
-                    embedding,
-                    teacher,
-                    policy,
-                    evaluation,
-                    spikes,
-                    generation,
-                    pictures,
-                    model,
-                    method,
-                    lora,
-                    quantization: Quantization {
-                        format,
-                        double_quant,
-                        prepare,
-                        ..Scenario::default().quantization
-                    },
-                    experts,
-                    float8,
-                    qat,
-                    compile,
-                    precision,
-                    optimizer,
-                    batch,
-                    sequence,
-                    accumulation,
-                    checkpointing,
-                    attention,
-                    mask,
-                    dropout,
-                    training_loop: Loop { keeps_outputs, grads_to_none, clips, fills_cache },
-                    lengths,
-                    stack,
-                    savings,
-                    allocator,
-                    gpu,
-                    cluster,
-                    reserve,
-                    data,
-                }
-            },
-        )
+    let said = keys().filter_map(|key| Some(texts(key.kind())?.prop_map(move |text| (key.name, text))));
+    (models(), said.collect::<Vec<_>>()).prop_map(|(model, said)| {
+        let mut scenario = Scenario { model, ..Scenario::default() };
+        for (name, text) in said {
+            let key = Key::find(name).expect("it is a key");
+            key.read(&mut scenario, &text).expect("it is a value of the key");
+        }
+        scenario
+    })
 }
 
 proptest! {

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::error::CheckError;
+use crate::scenario::choices::Slug;
 use crate::text::short;
 use crate::units::Bytes;
 
@@ -44,6 +45,14 @@ impl<'a> Fields<'a> {
 
     pub fn text_or(&mut self, key: &'static str, default: &'static str) -> Result<&'a str, CheckError> {
         Ok(self.text(key)?.unwrap_or(default))
+    }
+
+    /// The choice that a text names; the usual one where nothing is said.
+    pub fn choice<T: Slug>(&mut self, key: &'static str, usual: T) -> Result<T, CheckError> {
+        match self.text(key)? {
+            None => Ok(usual),
+            Some(slug) => T::from_slug(slug).ok_or_else(|| unknown(key, slug)),
+        }
     }
 
     pub fn switch(&mut self, key: &'static str, default: bool) -> Result<bool, CheckError> {

@@ -12,12 +12,10 @@ use super::weights::{compile, float8, qat, quantization};
 use crate::hardware::{ComputeCapability, Gpu, NotACapability};
 use crate::model::Objective;
 use crate::scenario::{
-    Allocator, Answers, AttentionKernel, CacheKind, Checkpointing, Cluster, ContextComm, CpuOffload,
-    CustomModel, DeepSpeed, Embedding, Evaluates, Evaluation, Experts, Generation, GpuChoice, Layout,
-    Lengths, Loop, Lora, LoraTargets, LossKernel, Mask, Merges, Method, ModelChoice, Modules, Offloading,
-    Optimizer, Overlap, Pictures, PolicyBatches, Pooling, Precision, ReduceDtype, Reference, Reserve,
-    Rollouts, Sampling, Saves, Savings, Scenario, ShardedLayers, Sharding, Spikes, Split, Stack, StepTime,
-    Task, Teacher, TeacherWeights, TransformerImpl, Tuner, VisionTower, WrappedBy,
+    Allocator, Answers, AttentionKernel, Checkpointing, Cluster, CustomModel, DeepSpeed, Embedding,
+    Evaluation, Experts, Generation, GpuChoice, Layout, Lengths, Loop, Lora, LoraTargets, LossKernel, Mask,
+    Method, ModelChoice, Modules, Offloading, Optimizer, Overlap, Pictures, PolicyBatches, Precision,
+    Reserve, Savings, Scenario, Spikes, Split, Stack, StepTime, Task, Teacher, TeacherWeights, Tuner,
 };
 use crate::step::Milestone;
 
@@ -134,7 +132,7 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, CheckError
         },
         stack: stack(fields)?,
         savings: Savings {
-            loss: loss(fields.text_or("loss", "standard")?)?,
+            loss: fields.choice("loss", LossKernel::Standard)?,
             step: match fields.switch("in_backward", false)? {
                 false => StepTime::AfterBackward,
                 true => StepTime::InBackward,
@@ -145,10 +143,7 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, CheckError
                 Some(other) => return Err(unknown("offload", other)),
             },
         },
-        allocator: {
-            let slug = fields.text_or("allocator", Allocator::Native.slug())?;
-            Allocator::from_slug(slug).ok_or_else(|| unknown("allocator", slug))?
-        },
+        allocator: fields.choice("allocator", Allocator::Native)?,
         gpu: card(fields, row)?,
         cluster: cluster(fields)?,
         reserve: Reserve::NONE,
@@ -166,19 +161,16 @@ fn task(fields: &mut Fields<'_>) -> Result<Task, CheckError> {
     {
         return Err(format!("the argument {name}={value} is not modelled").into());
     }
-    let slug = fields.text_or("task", Task::Sft.slug())?;
-    Task::from_slug(slug).ok_or_else(|| unknown("task", slug))
+    fields.choice("task", Task::Sft)
 }
 
 /// What a task beyond fine-tuning worked with.
 fn answers(fields: &mut Fields<'_>) -> Result<Answers, CheckError> {
     let usual = Scenario::default().answers;
-    let reference = fields.text_or("reference", usual.reference.slug())?;
-    let rollouts = fields.text_or("rollouts", usual.rollouts.slug())?;
     Ok(Answers {
         prompt: fields.count("prompt", usual.prompt)?,
-        reference: Reference::from_slug(reference).ok_or_else(|| unknown("reference", reference))?,
-        rollouts: Rollouts::from_slug(rollouts).ok_or_else(|| unknown("rollouts", rollouts))?,
+        reference: fields.choice("reference", usual.reference)?,
+        rollouts: fields.choice("rollouts", usual.rollouts)?,
         labels: fields.count("classes", usual.labels)?,
     })
 }
@@ -203,7 +195,6 @@ fn teacher(fields: &mut Fields<'_>) -> Result<Teacher, CheckError> {
 /// The pictures of each sequence.
 fn pictures(fields: &mut Fields<'_>) -> Result<Pictures, CheckError> {
     let usual = Pictures::NONE;
-    let tower = fields.text_or("tower", usual.tower.slug())?;
     let [height, width] =
         match fields.typed("image_size", "two numbers", Value::as_array)?.map(|sides| &sides[..]) {
             None => [usual.height, usual.width],
@@ -215,43 +206,34 @@ fn pictures(fields: &mut Fields<'_>) -> Result<Pictures, CheckError> {
         height,
         width,
         frames: fields.count("frames", 1)?,
-        tower: VisionTower::from_slug(tower).ok_or_else(|| unknown("tower", tower))?,
+        tower: fields.choice("tower", usual.tower)?,
     })
 }
 
 /// How a model generated.
 fn generation(fields: &mut Fields<'_>) -> Result<Generation, CheckError> {
     let usual = Scenario::default().generation;
-    let cache = fields.text_or("cache", usual.cache.slug())?;
-    let sampling = fields.text_or("sampling", usual.sampling.slug())?;
     Ok(Generation {
         new_tokens: fields.count("new_tokens", usual.new_tokens)?,
-        cache: CacheKind::from_slug(cache).ok_or_else(|| unknown("cache", cache))?,
-        sampling: Sampling::from_slug(sampling).ok_or_else(|| unknown("sampling", sampling))?,
+        cache: fields.choice("cache", usual.cache)?,
+        sampling: fields.choice("sampling", usual.sampling)?,
     })
 }
 
 /// How many ranks there were, and how they worked together.
 fn cluster(fields: &mut Fields<'_>) -> Result<Cluster, CheckError> {
     let one = Cluster::ONE;
-    let sharding = fields.text_or("shard", one.sharding.slug())?;
-    let sharded = fields.text_or("sharded_layers", one.sharded.slug())?;
-    let wrapped_by = fields.text_or("wrapped_by", one.wrapped_by.slug())?;
-    let reduce = fields.text_or("reduce_dtype", one.reduce.slug())?;
-    let cpu = fields.text_or("cpu_offload", one.cpu.slug())?;
-    let layers = fields.text_or("impl", one.layout.layers.slug())?;
-    let comm = fields.text_or("cp_comm", one.layout.context_comm.slug())?;
     Ok(Cluster {
         gpus: fields.count("gpus", one.gpus)?,
-        sharding: Sharding::from_slug(sharding).ok_or_else(|| unknown("shard", sharding))?,
+        sharding: fields.choice("shard", one.sharding)?,
         shards_alone: fields.switch("shard_alone", one.shards_alone)?,
         bucket_views: fields.switch("gradient_as_bucket_view", one.bucket_views)?,
         reshards: fields.switch("reshard_after_forward", one.reshards)?,
         reshards_root: fields.switch("reshard_root", one.reshards_root)?,
-        sharded: ShardedLayers::from_slug(sharded).ok_or_else(|| unknown("sharded_layers", sharded))?,
-        wrapped_by: WrappedBy::from_slug(wrapped_by).ok_or_else(|| unknown("wrapped_by", wrapped_by))?,
+        sharded: fields.choice("sharded_layers", one.sharded)?,
+        wrapped_by: fields.choice("wrapped_by", one.wrapped_by)?,
         replicas: fields.count("replicas", one.replicas)?,
-        reduce: ReduceDtype::from_slug(reduce).ok_or_else(|| unknown("reduce_dtype", reduce))?,
+        reduce: fields.choice("reduce_dtype", one.reduce)?,
         layout: Layout {
             tensor: fields.count("tp", one.layout.tensor)?,
             pipeline: fields.count("pp", one.layout.pipeline)?,
@@ -263,14 +245,14 @@ fn cluster(fields: &mut Fields<'_>) -> Result<Cluster, CheckError> {
                 counts_loss: fields.switch("loss_split", one.layout.split.counts_loss)?,
             },
             stage: fields.count("stage", one.layout.stage)?,
-            layers: TransformerImpl::from_slug(layers).ok_or_else(|| unknown("impl", layers))?,
+            layers: fields.choice("impl", one.layout.layers)?,
             sequence: fields.switch("sp", one.layout.sequence)?,
             context: fields.count("cp", one.layout.context)?,
-            context_comm: ContextComm::from_slug(comm).ok_or_else(|| unknown("cp_comm", comm))?,
+            context_comm: fields.choice("cp_comm", one.layout.context_comm)?,
             experts: fields.count("ep", one.layout.experts)?,
             fuses_gradients: fields.switch("wgrad_fusion", one.layout.fuses_gradients)?,
         },
-        cpu: CpuOffload::from_slug(cpu).ok_or_else(|| unknown("cpu_offload", cpu))?,
+        cpu: fields.choice("cpu_offload", one.cpu)?,
         deepspeed: DeepSpeed {
             reduce_bucket: fields.count("reduce_bucket_size", one.deepspeed.reduce_bucket)?,
             prefetch_bucket: fields.count("stage3_prefetch_bucket_size", one.deepspeed.prefetch_bucket)?,
@@ -291,30 +273,23 @@ fn cluster(fields: &mut Fields<'_>) -> Result<Cluster, CheckError> {
 /// Whose code ran; rows with Liger's kernels say so by a switch.
 fn stack(fields: &mut Fields<'_>) -> Result<Stack, CheckError> {
     let default = if fields.switch("liger", false)? { Stack::Liger } else { Stack::Transformers };
-    let slug = fields.text_or("stack", default.slug())?;
-    Stack::from_slug(slug).ok_or_else(|| unknown("stack", slug))
-}
-
-fn loss(slug: &str) -> Result<LossKernel, CheckError> {
-    LossKernel::from_slug(slug).ok_or_else(|| unknown("loss", slug))
+    fields.choice("stack", default)
 }
 
 fn embedding(fields: &mut Fields<'_>) -> Result<Embedding, CheckError> {
     let usual = Scenario::default().embedding;
-    let pooling = fields.text_or("pooling", usual.pooling.slug())?;
     Ok(Embedding {
         texts: fields.count("texts", usual.texts)?,
         cached: fields.count("cached", usual.cached)?,
-        pooling: Pooling::from_slug(pooling).ok_or_else(|| unknown("pooling", pooling))?,
+        pooling: fields.choice("pooling", usual.pooling)?,
     })
 }
 
 /// What was evaluated after each step.
 fn evaluation(fields: &mut Fields<'_>) -> Result<Evaluation, CheckError> {
     let usual = Evaluation::OFF;
-    let keeps = fields.text_or("evaluation", usual.keeps.slug())?;
     Ok(Evaluation {
-        keeps: Evaluates::from_slug(keeps).ok_or_else(|| unknown("evaluation", keeps))?,
+        keeps: fields.choice("evaluation", usual.keeps)?,
         batch: fields.count("eval_batch", usual.batch)?,
         accumulation: fields.count("eval_accumulation", usual.accumulation)?,
         batches: fields.count("eval_batches", usual.batches)?,
@@ -324,11 +299,9 @@ fn evaluation(fields: &mut Fields<'_>) -> Result<Evaluation, CheckError> {
 /// What came before, between and after the steps.
 fn spikes(fields: &mut Fields<'_>) -> Result<Spikes, CheckError> {
     let usual = Spikes::OFF;
-    let saving = fields.text_or("saving", usual.saving.slug())?;
-    let merging = fields.text_or("merging", usual.merging.slug())?;
     Ok(Spikes {
-        saving: Saves::from_slug(saving).ok_or_else(|| unknown("saving", saving))?,
-        merging: Merges::from_slug(merging).ok_or_else(|| unknown("merging", merging))?,
+        saving: fields.choice("saving", usual.saving)?,
+        merging: fields.choice("merging", usual.merging)?,
     })
 }
 
@@ -441,142 +414,4 @@ fn card(fields: &mut Fields<'_>, row: &Value) -> Result<GpuChoice, CheckError> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::share;
-    use crate::units::Bytes;
-    use serde_json::json;
-
-    /// A row of a small llama with one key of its case set.
-    #[track_caller]
-    fn with(key: &str, value: Value) -> Result<Scenario, CheckError> {
-        let mut row = json!({
-            "id": "a", "device": { "cc": "9.0" },
-            "case": {
-                "config": {
-                    "model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
-                    "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 100
-                },
-                "model": "tiny", "head": "causal", "iters": 3
-            },
-            "measured": { "peak": { "overall": 1000 }, "reserved": { "peak_stat": 2000 } }
-        });
-        row["case"][key] = value;
-        read(&row).map(|case| {
-            let found: Vec<_> = case.measured.iter().map(|figure| (figure.metric, figure.bytes)).collect();
-            assert_eq!(found, [(Metric::Allocated, Bytes(1000)), (Metric::Reserved, Bytes(2000))]);
-            case.scenario
-        })
-    }
-
-    /// How the scenario differs from what the harness takes where a case says nothing.
-    #[track_caller]
-    fn differs(key: &str, value: Value, link: &str) {
-        let pairs = |scenario: Scenario| {
-            let link = share::encode(&[Scenario { model: Scenario::default().model, ..scenario }]);
-            link.split('&').map(str::to_owned).collect::<Vec<_>>()
-        };
-        let usual = pairs(with("batch", json!(1)).unwrap());
-        let own = pairs(with(key, value).unwrap());
-        let new: Vec<_> = own.into_iter().filter(|pair| !usual.contains(pair)).collect();
-        assert_eq!(new.join("&"), link, "{key}");
-    }
-
-    #[test]
-    fn every_key_is_read() {
-        for (key, value, link) in [
-            ("dtype", json!("amp_fp16"), "p=amp-fp16"),
-            ("dtype", json!("fp32"), "p=fp32"),
-            ("method", json!("lora"), "method=lora"),
-            (
-                "lora",
-                json!({ "r": 8, "dropout": 0.1, "targets": ["v_proj", "q_proj"] }),
-                "r=8&t=q_proj,v_proj&ld=on",
-            ),
-            ("lora", json!({ "targets": "qv" }), "t=qv"),
-            ("lora_autocast_adapter", json!(false), "a32=off"),
-            ("qlora_prepare", json!(false), "prep=off"),
-            ("qlora_double_quant", json!(false), "dq=off"),
-            ("optimizer", json!("paged_adamw8bit"), "o=paged-adamw-8bit"),
-            ("gradient_checkpointing", json!("reentrant"), "gc=reentrant"),
-            ("attention", json!("sdpa_math"), "attn=math"),
-            ("batch", json!(4), "b=4"),
-            ("seq", json!(128), "s=128"),
-            ("grad_accumulation", json!(2), "ga=2"),
-            ("attention_mask", json!("padded"), "mask=padded"),
-            ("packed", json!(4), "len=128~0&mask=packed"),
-            ("dropout", json!(0.2), "drop=0.2"),
-            ("loop", json!("naive"), "out=on"),
-            ("zero_grad", json!("zero"), "stn=off"),
-            ("clip", json!(false), "clip=off"),
-            ("use_cache", json!(true), "cache=on"),
-        ] {
-            differs(key, value, link);
-        }
-        assert_eq!(with("seq", json!(8)).unwrap().gpu().unwrap().capability.unwrap().major, 9);
-    }
-
-    #[test]
-    fn what_is_not_modelled_says_so() {
-        for (key, value, reason) in [
-            ("experts", json!("eager"), "experts eager is not modelled"),
-            ("optimizer", json!("none"), "optimizer none is not modelled"),
-            ("head", json!("mlm"), "head mlm on llama is not modelled"),
-            ("iters", json!(1), "a single iteration has no steady state"),
-            ("lora", json!({ "targets": ["x_y"] }), "lora target x_y is not modelled"),
-            ("moon", json!("full"), "the key \"moon\" is unknown"),
-            ("lora", json!({ "moon": 1 }), "the key \"moon\" is unknown"),
-        ] {
-            assert_eq!(with(key, value), Err(reason.into()));
-        }
-    }
-
-    /// A value of the wrong type is none of the harness's defaults.
-    #[test]
-    fn wrong_types_are_refused() {
-        for (key, value, reason) in [
-            ("method", json!(3), "method is 3 where a text belongs"),
-            ("clip", json!("no"), "clip is \"no\" where true or false belongs"),
-            ("attention", json!(7), "attention is 7 where a text belongs"),
-            ("batch", json!(1.5), "batch is 1.5 where a whole number belongs"),
-            ("batch", json!("4"), "batch is \"4\" where a whole number belongs"),
-            ("cc", json!(8.0), "cc is 8.0 where a text belongs"),
-            ("dropout", json!(2), "dropout is 2 where a probability belongs"),
-            ("offload", json!(true), "offload is true where a text belongs"),
-            ("weights", json!(16), "weights is 16 where a text belongs"),
-            ("overrides", json!([1]), "overrides is [1] where a table belongs"),
-            ("lora", json!([1]), "lora is [1] where a table belongs"),
-            ("lora", json!({ "targets": [1, 2] }), "lora target 1 is not modelled"),
-            ("lora", json!({ "targets": 1 }), "lora target 1 is not modelled"),
-            ("lora", json!({ "r": "8" }), "r is \"8\" where a whole number belongs"),
-            ("lora", json!({ "dropout": "0.1" }), "dropout is \"0.1\" where a probability belongs"),
-        ] {
-            assert_eq!(with(key, value), Err(reason.into()), "{key}");
-        }
-        let row = json!({ "case": { "config": { "model_type": "llama", "hidden_size": 64,
-            "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 100 } },
-            "measured": { "peak": { "overall": 1000 }, "reserved": { "peak_stat": 2000 } } });
-        assert!(read(&row).is_ok());
-        for (pointer, value, reason) in [
-            (
-                "/measured/peak/overall",
-                json!(0),
-                "measured.peak.overall is 0 where a number of bytes belongs",
-            ),
-            (
-                "/measured/peak/overall",
-                json!(-1),
-                "measured.peak.overall is -1 where a number of bytes belongs",
-            ),
-            (
-                "/measured/reserved/peak_stat",
-                json!("2 GB"),
-                "measured.reserved.peak_stat is \"2 GB\" where a number of bytes belongs",
-            ),
-        ] {
-            let mut row = row.clone();
-            *row.pointer_mut(pointer).unwrap() = value;
-            assert_eq!(read(&row).map(|_| ()), Err(reason.into()));
-        }
-    }
-}
+mod tests;

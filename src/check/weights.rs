@@ -31,10 +31,7 @@ pub(super) fn float8(fields: &mut Fields<'_>) -> Result<Float8Training, CheckErr
 /// Quantisation-aware training.
 pub(super) fn qat(fields: &mut Fields<'_>) -> Result<QatTraining, CheckError> {
     let qat = QatTraining {
-        scheme: match fields.text("qat")? {
-            None => Qat::Off,
-            Some(name) => Qat::from_slug(name).ok_or_else(|| unknown("qat", name))?,
-        },
+        scheme: fields.choice("qat", Qat::Off)?,
         group: match fields.get("qat_group") {
             None => QatGroup::Of128,
             Some(given) => {

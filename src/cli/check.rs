@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::input::read;
 use super::output::Output;
 use super::table::aligned;
+use super::text::read;
 use crate::check::{
     Confusion, Errors, Format, Metric, PartRow, Report, Row, TimeErrors, TimeReport, TimeRow, Unsupported,
     Use, Verdicts, check_time, check_with, readings,

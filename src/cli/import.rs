@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueHint};
 use serde_json::{Value, json};
 
-use super::input::{read, read_all};
 use super::output::Output;
+use super::text::read_given;
 use crate::export;
 use crate::import::{self, Left, Understood};
 use crate::scenario::Scenario;
@@ -47,13 +47,9 @@ pub(super) fn files(
 
 fn one(path: &Path, base: &Scenario) -> Result<(String, Understood), String> {
     let name = if path.as_os_str() == "-" { "standard input".to_owned() } else { path.display().to_string() };
-    let text = if path.as_os_str() == "-" {
-        read_all(std::io::stdin(), import::LONGEST)
-    } else {
-        read(path, import::LONGEST)
-    };
-    let understood = text.and_then(|text| import::read(&text, base).map_err(|error| error.to_string()));
-    Ok((name.clone(), understood.map_err(|problem| format!("{name}: {problem}"))?))
+    let text = read_given(Some(path), import::LONGEST)?;
+    let understood = import::read(&text, base).map_err(|error| format!("{name}: {error}"))?;
+    Ok((name, understood))
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<Output, String> {

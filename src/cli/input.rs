@@ -1,20 +1,19 @@
 //! Where a scenario comes from: a link, a file, standard input, and flags over all of them.
 
+mod flags;
+
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use clap::error::ErrorKind;
-use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueHint};
 use serde_json::{Map, Value};
 
 use super::import;
+use super::text::{read, read_all};
 use crate::estimate::estimate;
-use crate::hardware::{several, sold_with};
+use crate::hardware::sold_with;
 use crate::import::{LONGEST, Understood};
 use crate::model::read::LONGEST_CONFIG;
-use crate::scenario::keys::{Key, ValueKind, keys, slugs};
+use crate::scenario::keys::{Key, keys};
 use crate::scenario::{CustomModel, Field, GpuChoice, Method, ModelChoice, Scenario, Task};
 use crate::share;
 use crate::text::short;
@@ -34,6 +33,7 @@ pub(super) struct Input {
 }
 
 /// What was asked for.
+#[derive(Default)]
 pub(super) struct Asked {
     /// At least one.
     pub scenarios: Vec<Scenario>,
@@ -129,31 +129,8 @@ impl Input {
 
     /// The scenarios: those of the source, or the default, with what the flags say put over each.
     pub fn read(&self) -> Result<Asked, String> {
-        let mut asked = match &self.source {
-            None => Asked {
-                scenarios: vec![Scenario::default()],
-                notices: Vec::new(),
-                misread: Vec::new(),
-                given: Vec::new(),
-                link: None,
-                of_project: None,
-            },
-            Some(source) => from_source(source, &self.on_machine(Scenario::default()))?,
-        };
-        if !self.from.is_empty() {
-            let mut read = Vec::new();
-            for scenario in &mut asked.scenarios {
-                let (of_files, all) = import::files(&self.from, self.on_machine(scenario.clone()))?;
-                *scenario = of_files;
-                read.extend(all);
-            }
-            asked.notices.extend(import::notices(&read));
-            for (name, understood) in &read {
-                asked.read(name, understood);
-            }
-        }
-        let task = self.flags.iter().find(|(key, _)| key.field == Field::Task);
-        let adapter = self.flags.iter().find(|(key, _)| key.field == Field::Adapter);
+        let mut asked = self.sources()?;
+        let (task, adapter) = (self.flag(Field::Task), self.flag(Field::Adapter));
         for scenario in &mut asked.scenarios {
             // what was at its default follows another task of a link, as it does on the page, and another adapter
             for (key, value) in task.filter(|_| asked.link.is_some()).into_iter().chain(adapter) {
@@ -162,8 +139,8 @@ impl Input {
             }
             self.put_over(scenario)?;
         }
-        let own: Vec<_> = self.flags.iter().map(|(key, _)| *key).collect();
-        asked.give(own.into_iter().chain(Key::find("model").filter(|_| self.config.is_some())));
+        let own = self.flags.iter().map(|(key, _)| *key);
+        asked.give(own.chain(Key::find("model").filter(|_| self.config.is_some())));
         if let Some(project) = asked.of_project.filter(|_| !asked.names_model()) {
             let source = self.source.as_deref().unwrap_or_default();
             return Err(format!(
@@ -171,32 +148,69 @@ impl Input {
                 Path::new(source).display()
             ));
         }
-        // and so does what no flag says: a card, a model, a library and a task have a precision, a length and more of their own.
-        // A link and a file say all of a scenario, but for a task that is put over a file
+        self.fill(&mut asked);
+        asked.notices.extend(self.idle(&asked.scenarios));
+        Ok(asked)
+    }
+
+    /// What the flag of that field says.
+    fn flag(&self, field: Field) -> Option<&(&'static Key, String)> {
+        self.flags.iter().find(|(key, _)| key.field == field)
+    }
+
+    /// The scenarios of the source, or the default, with what other projects' configurations say over each.
+    fn sources(&self) -> Result<Asked, String> {
+        let mut asked = match &self.source {
+            None => Asked { scenarios: vec![Scenario::default()], ..Asked::default() },
+            Some(source) => from_source(source, &self.on_machine(Scenario::default()))?,
+        };
+        if self.from.is_empty() {
+            return Ok(asked);
+        }
+        let mut read = Vec::new();
+        for scenario in &mut asked.scenarios {
+            let (of_files, all) = import::files(&self.from, self.on_machine(scenario.clone()))?;
+            *scenario = of_files;
+            read.extend(all);
+        }
+        asked.notices.extend(import::notices(&read));
+        for (name, understood) in &read {
+            asked.read(name, understood);
+        }
+        Ok(asked)
+    }
+
+    /// Fills in what is left open. Flags alone leave open what none of them says: a card, a model, a library and a task have a precision, a
+    /// length and more of their own. A link and a file say all of a scenario, but for a task that is put over a file.
+    fn fill(&self, asked: &mut Asked) {
         let flags_alone = self.source.is_none() && self.from.is_empty();
-        let open = |scenario: &Scenario| flags_alone || task.is_some() && scenario.task != Task::Sft;
+        let has_task = self.flag(Field::Task).is_some();
+        let open = |scenario: &Scenario| flags_alone || has_task && scenario.task != Task::Sft;
         let filled =
             |scenario: &Scenario| if open(scenario) { asked.filled(scenario) } else { scenario.clone() };
         asked.scenarios = asked.scenarios.iter().map(filled).collect();
         // what each GPU keeps hangs on the method, and the element types on that, where only the number of GPUs is said: a file of another
         // project that names no engine is launched without one
         let is_launched = asked.of_project.is_some() || !self.from.is_empty();
-        if !is_launched && self.flags.iter().any(|(key, _)| key.field == Field::Gpus) {
-            let open = ["shard", "precision"].into_iter().filter(|name| !asked.gives(name));
-            let open: Vec<&Key> = open.filter_map(Key::find).collect();
-            for scenario in asked.scenarios.iter_mut().filter(|scenario| scenario.cluster.is_many()) {
-                for key in &open {
-                    key.copy(scenario, &scenario.defaults());
-                }
+        if is_launched || self.flag(Field::Gpus).is_none() {
+            return;
+        }
+        let open = ["shard", "precision"].into_iter().filter(|name| !asked.gives(name));
+        let open: Vec<&Key> = open.filter_map(Key::find).collect();
+        for scenario in asked.scenarios.iter_mut().filter(|scenario| scenario.cluster.is_many()) {
+            for key in &open {
+                key.copy(scenario, &scenario.defaults());
             }
         }
-        // of a run that has no answer nothing can make a difference to it
+    }
+
+    /// The flags that make no difference to any of the runs, each in a sentence. To a run that has no answer nothing can make one.
+    fn idle(&self, scenarios: &[Scenario]) -> Vec<String> {
         let has_answer = |scenario: &&Scenario| estimate(scenario).memory.is_some();
-        let answered: Vec<&Scenario> = asked.scenarios.iter().filter(has_answer).collect();
+        let answered: Vec<&Scenario> = scenarios.iter().filter(has_answer).collect();
         let is_idle = |key: &Key| !answered.is_empty() && !answered.iter().any(|one| may_matter(key, one));
         let idle = self.flags.iter().filter(|(key, _)| is_idle(key));
-        asked.notices.extend(idle.map(|(key, _)| format!("--{} makes no difference to this run", key.name)));
-        Ok(asked)
+        idle.map(|(key, _)| format!("--{} makes no difference to this run", key.name)).collect()
     }
 
     /// The scenario on the cards that flags say, and as many: what a configuration asks of them is answered by it. A flag that cannot be
@@ -252,15 +266,7 @@ fn may_matter(key: &Key, scenario: &Scenario) -> bool {
 
 /// A scenario of the file or text that has these members.
 fn one(scenario: Scenario, members: &Map<String, Value>) -> Asked {
-    let given = keys().filter(|key| members.contains_key(key.name) || members.contains_key(key.link));
-    Asked {
-        scenarios: vec![scenario],
-        notices: Vec::new(),
-        misread: Vec::new(),
-        given: given.collect(),
-        link: None,
-        of_project: None,
-    }
+    Asked { scenarios: vec![scenario], given: Key::given(members).collect(), ..Asked::default() }
 }
 
 /// `-`, a file, or a link; a configuration of another project is read over the base.
@@ -298,7 +304,7 @@ fn from_source(source: &OsString, base: &Scenario) -> Result<Asked, String> {
                 notices,
                 given: keys().filter(|key| share::names(link, key.name)).collect(),
                 link: Some(link.to_owned()),
-                of_project: None,
+                ..Asked::default()
             })
         }
         Some(_) | None => Err(format!(
@@ -366,10 +372,8 @@ fn imported(name: &str, understood: Understood) -> Asked {
     let mut asked = Asked {
         scenarios: vec![understood.scenario.clone()],
         notices,
-        misread: Vec::new(),
-        given: Vec::new(),
-        link: None,
         of_project: (understood.format != crate::import::Format::Headroom).then(|| understood.format.label()),
+        ..Asked::default()
     };
     asked.read(&name, &understood);
     asked
@@ -390,150 +394,10 @@ fn own(text: &str, format: &Format) -> Result<Asked, String> {
     Ok(one(scenario, &members))
 }
 
-/// The text of a file of at most so many bytes.
-pub(super) fn read(path: &Path, most: usize) -> Result<String, String> {
-    let file = File::open(path).map_err(|error| error.to_string())?;
-    // devices and pipes have no length until they are read
-    let length = file.metadata().map_or(0, |metadata| metadata.len());
-    if length > most as u64 { Err(too_long(most)) } else { read_all(file, most) }
-}
-
-/// Whether a text is read from standard input: where no file is given, or `-`.
-pub(super) fn is_standard_input(path: Option<&Path>) -> bool {
-    path.is_none_or(|path| path == Path::new("-"))
-}
-
-/// The text of a file of at most so many bytes, or of standard input.
-pub(super) fn read_given(path: Option<&Path>, most: usize) -> Result<String, String> {
-    match path.filter(|_| !is_standard_input(path)) {
-        Some(path) => read(path, most).map_err(|problem| format!("{}: {problem}", path.display())),
-        None => read_all(std::io::stdin(), most).map_err(|problem| format!("standard input: {problem}")),
-    }
-}
-
-/// The text of a source of at most so many bytes.
-pub(super) fn read_all(source: impl Read, most: usize) -> Result<String, String> {
-    let mut bytes = Vec::new();
-    let read = source.take(most as u64 + 1).read_to_end(&mut bytes);
-    read.map_err(|error| error.to_string())?;
-    if bytes.len() > most {
-        return Err(too_long(most));
-    }
-    String::from_utf8(bytes).map_err(|_| "this is not text (UTF-8)".to_owned())
-}
-
-fn too_long(most: usize) -> String {
-    format!("this has more than {} MB and was not read", most >> 20)
-}
-
 /// What to call the model of a config: the file's stem, or the folder's name where that says nothing.
 fn name_of(path: &Path) -> String {
     let text = |name: Option<&std::ffi::OsStr>| name.map(|name| name.to_string_lossy().into_owned());
     let stem = text(path.file_stem()).unwrap_or_default();
     let folder = text(path.parent().and_then(Path::file_name));
     if stem == "config" { folder.unwrap_or(stem) } else { stem }
-}
-
-impl Args for Input {
-    fn augment_args(command: Command) -> Command {
-        let source = Arg::new("source")
-            .value_name("SCENARIO")
-            .value_parser(clap::value_parser!(OsString))
-            .help("A share link or its query string, a TOML or JSON file, a configuration of another project (its YAML, script or command, as `headroom import` reads it), or - for one on standard input");
-        let config = Arg::new("config")
-            .long("config")
-            .value_name("FILE")
-            .value_hint(ValueHint::FilePath)
-            .value_parser(clap::value_parser!(PathBuf))
-            .conflicts_with("model")
-            .help("A config.json of a model that is not in the catalogue");
-        let from = Arg::new("from")
-            .long("from")
-            .value_name("FILE")
-            .action(ArgAction::Append)
-            .value_hint(ValueHint::FilePath)
-            .value_parser(clap::value_parser!(PathBuf))
-            .help("A configuration of another project, read over the scenario: what `headroom import` understands of it; - for standard input");
-        keys().fold(command.arg(source).arg(from), |command, key| {
-            let command = command.arg(flag(key));
-            if key.name == "model" { command.arg(config.clone()) } else { command }
-        })
-    }
-
-    fn augment_args_for_update(command: Command) -> Command {
-        Input::augment_args(command)
-    }
-}
-
-fn flag(key: &'static Key) -> Arg {
-    let flag = Arg::new(key.name).long(key.name).help_heading("Scenario").allow_negative_numbers(true);
-    match key.kind() {
-        // `--gradient-checkpointing` alone switches it on.
-        ValueKind::Switch => {
-            flag.value_name("on|off").num_args(0..=1).default_missing_value("on").help(key.help)
-        }
-        ValueKind::Choice(choices) => {
-            let slugs = slugs(choices);
-            let flag = flag.help(format!("{} [{}]", key.help, slugs.join(", ")));
-            if slugs.contains(&"on") {
-                flag.value_name("MODE").num_args(0..=1).default_missing_value("on")
-            } else {
-                flag.value_name("NAME")
-            }
-        }
-        ValueKind::Model | ValueKind::Teacher => flag.value_name("ID").help(key.help),
-        ValueKind::Targets => flag.value_name("NAMES").help(format!("{} [{}]", key.help, key.valid())),
-        ValueKind::Count(_) => flag.value_name("N").help(key.help),
-        ValueKind::Lengths => flag.value_name("MEAN±DEVIATION").help(key.help),
-        ValueKind::Dropout => flag.value_name("P").help(key.help),
-        ValueKind::Gpu => flag
-            .value_name("CARD")
-            .help(format!("{}: a card sold with 24GB has 24 GiB; 8xH100-SXM-80GB are several", key.help)),
-    }
-}
-
-/// `--gpu 8xh100-sxm-80gb` says `--gpus 8` as well.
-fn count_cards(flags: &mut Vec<(&'static Key, String)>) -> Result<(), clap::Error> {
-    let Some((_, card)) = flags.iter_mut().find(|(key, _)| key.field == Field::Gpu) else { return Ok(()) };
-    let Some((count, one)) = several(card) else { return Ok(()) };
-    let (said, count) = (std::mem::replace(card, one.to_owned()), count.to_string());
-    match flags.iter().find(|(key, _)| key.field == Field::Gpus) {
-        Some((_, gpus)) if *gpus != count => {
-            let message =
-                format!("--gpu {} and --gpus {} are different numbers of GPUs\n", short(&said), short(gpus));
-            return Err(clap::Error::raw(ErrorKind::ArgumentConflict, message));
-        }
-        Some(_) => {}
-        None => flags.extend(keys().find(|key| key.field == Field::Gpus).map(|key| (key, count))),
-    }
-    Ok(())
-}
-
-impl FromArgMatches for Input {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Input, clap::Error> {
-        let text = |name: &str| matches.try_get_one::<String>(name).map(Option::<&String>::cloned);
-        let unknown = |error: clap::parser::MatchesError| clap::Error::raw(ErrorKind::UnknownArgument, error);
-        let mut flags = Vec::new();
-        for key in keys() {
-            if let Some(value) = text(key.name).map_err(unknown)? {
-                flags.push((key, value));
-            }
-        }
-        count_cards(&mut flags)?;
-        Ok(Input {
-            source: matches.try_get_one::<OsString>("source").map_err(unknown)?.cloned(),
-            config: matches.try_get_one::<PathBuf>("config").map_err(unknown)?.cloned(),
-            from: matches
-                .try_get_many::<PathBuf>("from")
-                .map_err(unknown)?
-                .map(|paths| paths.cloned().collect())
-                .unwrap_or_default(),
-            flags,
-        })
-    }
-
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        *self = Input::from_arg_matches(matches)?;
-        Ok(())
-    }
 }

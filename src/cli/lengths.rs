@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use clap::{Args, ValueHint};
 use serde_json::json;
 
-use super::input::{Input, is_standard_input, read_given};
+use super::input::Input;
 use super::output::Output;
 use super::table::{Cell, Column, Listing, Table};
+use super::text::{is_standard_input, read_given};
 use crate::issue::Issue;
 use crate::plan::{MicroBatch, Order, Outcome, Outlook, each, order, outlook};
 use crate::scenario::{Scenario, Texts};

@@ -26,6 +26,7 @@ mod script;
 mod serving;
 mod settings;
 mod table;
+mod text;
 mod time;
 
 use std::ffi::OsString;

@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use clap::{Args, ValueHint};
 use serde_json::json;
 
-use super::input::{Input, is_standard_input, read_given};
+use super::input::Input;
 use super::levers::{lines, lower};
 use super::output::Output;
 use super::table::{Cell, Column, Table, aligned};
+use super::text::{is_standard_input, read_given};
 use crate::oom::{Decoded, Likely, Message, Offer, Suspect, decode, remedies};
 use crate::plan::{Change, Lever};
 use crate::scenario::Scenario;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use clap::Args;
 
-use super::input::read;
 use super::output::Output;
+use super::text::read;
 use crate::model::Architecture;
 use crate::model::read::{LONGEST_CONFIG, parse};
 use crate::scenario::Scenario;

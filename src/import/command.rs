@@ -28,8 +28,7 @@ pub(super) fn of_megatron(text: &str, base: &Scenario) -> Option<Understood> {
     let branches = script.branches;
     let mut reader = Reader::new(base.clone(), megatron::of_script(script));
     if branches {
-        let why = "conditions are not asked: what stands under them is read as if they held, the last where there are several";
-        reader.leave("if …", why);
+        reader.leave("if …", &format!("{}, the last where there are several", script::NOT_ASKED));
     }
     Some(understood(Format::Megatron, reader, Parts::default()))
 }
@@ -137,7 +136,7 @@ fn trainer_of_command(command: &shell::CommandLine) -> Option<(Trainer, String)>
     let words = &command.words;
     let named = match words.first().map(String::as_str) {
         Some("trl") => words.get(1).cloned(),
-        _ => words.iter().find(|word| word.ends_with(".py")).cloned(),
+        _ => words.iter().find(|word| shell::is_python_file(word)).cloned(),
     };
     let module = command.settings.iter().find(|setting| ["m", "module"].contains(&setting.name.as_str()));
     let named = named.or_else(|| module.map(|setting| setting::text(&setting.value)))?;

@@ -76,12 +76,8 @@ pub(super) fn read(reader: &mut Reader) {
     if let Some(said) = reader.take(&names) {
         whole(reader, "max-live-parameters", &said);
     }
-    if let Some((on, said)) = reader.switch(&["zero_optimization.contiguous_gradients"]) {
-        reader.set("contiguous-gradients", if on { "on" } else { "off" }, &said);
-    }
-    if let Some((on, said)) = reader.switch(&["zero_optimization.overlap_comm"]) {
-        reader.set("overlap-comm", if on { "on" } else { "off" }, &said);
-    }
+    reader.switches("contiguous-gradients", &["zero_optimization.contiguous_gradients"]);
+    reader.switches("overlap-comm", &["zero_optimization.overlap_comm"]);
     let optimizer = reader.take(&["zero_optimization.offload_optimizer.device"]);
     let weights = reader.take(&["zero_optimization.offload_param.device"]);
     offload(reader, optimizer, weights);

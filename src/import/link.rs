@@ -20,19 +20,15 @@ pub(super) fn of_link(text: &str) -> Result<Understood, NotRead> {
     let Some(scenario) = shared.scenarios.into_iter().next() else {
         return Err(NotRead("this link holds no scenario".to_owned()));
     };
-    let taken = keys().filter(|key| share::names(text, key.name)).map(|key| taken(key, &scenario));
+    let taken = keys().filter(|key| share::names(text, key.name)).map(|key| taken(key, &scenario)).collect();
     let left = shared
         .notices
         .iter()
         .map(|notice| Left { is_misread: true, ..Left::new("the link", notice.to_string()) });
     Ok(Understood {
-        format: Format::Headroom,
-        taken: taken.collect(),
-        assumed: Vec::new(),
-        idle: Vec::new(),
         left: left.collect(),
         took: share::said(text, TOOK).filter(|_| alone),
-        scenario,
+        ..Understood::of(Format::Headroom, scenario, taken)
     })
 }
 

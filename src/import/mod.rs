@@ -211,15 +211,7 @@ fn of_json(text: &str, members: Map<String, Value>, base: &Scenario) -> Result<U
             value: key.words(&scenario),
             said: "config.json".to_owned(),
         });
-        return Ok(Understood {
-            format: Format::Model,
-            scenario,
-            taken: taken.into_iter().collect(),
-            assumed: Vec::new(),
-            idle: Vec::new(),
-            left: Vec::new(),
-            took: None,
-        });
+        return Ok(Understood::of(Format::Model, scenario, taken.into_iter().collect()));
     }
     of_members(text, members, base)
         .unwrap_or_else(|| Err(NotRead("this JSON is of no project that is known here".to_owned())))

@@ -224,6 +224,13 @@ impl Reader {
         }
     }
 
+    /// Sets a key that is on or off to what one of these switches says, or to off where none is given.
+    pub fn switches_or_off(&mut self, key: &str, names: &[&str], why: &str) {
+        if !self.switches(key, names) {
+            self.assume(key, "off", why);
+        }
+    }
+
     /// Sets what a project always does: nobody has to be told.
     pub fn quietly(&mut self, key: &str, value: &str) {
         // a value that is written here is one that the key reads
@@ -240,7 +247,9 @@ impl Reader {
     }
 
     fn put(&mut self, name: &str, value: &str) -> Option<Result<&'static Key, String>> {
-        let key = Key::find(name)?;
+        let key = Key::find(name);
+        debug_assert!(key.is_some(), "there is no key {name:?}");
+        let key = key?;
         let mut changed = self.scenario.clone();
         // a nearly right choice would be a guess
         Some(key.read(&mut changed, value).map(|()| key).map_err(|issue| issue.to_string()).inspect(|_| {

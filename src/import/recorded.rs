@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::settings::taken;
 use super::understood::{Format, Left, NotRead, Understood};
 use crate::model::catalogue;
-use crate::scenario::keys::keys;
+use crate::scenario::keys::Key;
 use crate::scenario::{ModelChoice, Scenario};
 use crate::text::short;
 
@@ -21,7 +21,7 @@ pub(super) fn of_rows(text: &str) -> Option<Result<Understood, NotRead>> {
         Ok(scenario) => by_name(scenario),
         Err(error) => return Some(Err(NotRead(format!("the scenario of its first row: {error}")))),
     };
-    let given = keys().filter(|key| said.get(key.name).or_else(|| said.get(key.link)).is_some());
+    let taken = Key::given(said.as_object()?).map(|key| taken(key, &scenario)).collect();
     let note = |note: &Value| {
         Left::new("the recorder", note.as_str().map_or_else(|| short(&note.to_string()), short))
     };
@@ -33,15 +33,7 @@ pub(super) fn of_rows(text: &str) -> Option<Result<Understood, NotRead>> {
         let why = "they are of other runs than the first: headroom check reads them all";
         left.push(Left::new(format!("{} more rows", others.len()), why));
     }
-    Some(Ok(Understood {
-        format: Format::Recorded,
-        taken: given.map(|key| taken(key, &scenario)).collect(),
-        assumed: Vec::new(),
-        idle: Vec::new(),
-        left,
-        took: took(&own),
-        scenario,
-    }))
+    Some(Ok(Understood { left, took: took(&own), ..Understood::of(Format::Recorded, scenario, taken) }))
 }
 
 /// A model of the catalogue where the run's config says the same as the catalogue's of that name.

@@ -11,7 +11,7 @@ use super::{
     axolotl, deepspeed, hugging_face, launch, llama_factory, megatron, shipped, torchtune, trainer_toml,
     usual,
 };
-use crate::scenario::keys::{Key, keys};
+use crate::scenario::keys::Key;
 use crate::scenario::{Scenario, Tuner};
 use crate::text::short;
 
@@ -49,18 +49,10 @@ pub(super) fn of_members(
             }
         };
         return Some(scenario.map_err(NotRead).map(|said| {
-            let given: Vec<&Key> = keys().filter(|key| has(key.name) || has(key.link)).collect();
             let mut scenario = base.clone();
-            given.iter().for_each(|key| key.copy(&mut scenario, &said));
-            Understood {
-                format: Format::Headroom,
-                taken: given.into_iter().map(|key| taken(key, &scenario)).collect(),
-                assumed: Vec::new(),
-                idle: Vec::new(),
-                left: Vec::new(),
-                took: None,
-                scenario,
-            }
+            Key::given(&members).for_each(|key| key.copy(&mut scenario, &said));
+            let taken = Key::given(&members).map(|key| taken(key, &scenario)).collect();
+            Understood::of(Format::Headroom, scenario, taken)
         }));
     }
     let arguments = megatron::as_arguments(of_table(members.clone()));

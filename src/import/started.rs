@@ -1,6 +1,7 @@
 //! Which command of a text starts the training: it is the whole text, or one of a shell script's.
 
 use super::launch;
+use super::syntax::shell::is_python_file;
 use super::syntax::{script, shell};
 use super::understood::Left;
 
@@ -143,11 +144,11 @@ fn of_script(text: &str, lines: &[Vec<String>], started: &[Option<Started>]) -> 
         let why = "another command of this script: read it by itself";
         Left::new(lines[other].iter().take(3).cloned().collect::<Vec<_>>().join(" "), why)
     });
-    let conditional = lines.iter().any(|words| {
-        program(words).is_some_and(|at| ["if", "case", "for", "while", "until"].contains(&words[at].as_str()))
-    });
-    let why = "conditions are not asked: what stands under them is read as if they held";
-    let others = others.chain(conditional.then(|| Left::new("if …", why))).collect();
+    let is_condition = |words: &Vec<String>| {
+        program(words).is_some_and(|at| script::CONDITIONS.contains(&words[at].as_str()))
+    };
+    let conditional = lines.iter().any(is_condition);
+    let others = others.chain(conditional.then(|| Left::new("if …", script::NOT_ASKED))).collect();
     let words = script::expanded(lines, at, &launch::ALLOCATOR)?;
     // of the variables before it only what the allocator is told is of the training
     let begins =
@@ -211,10 +212,6 @@ fn started(words: &[String]) -> Option<Started> {
 fn program(words: &[String]) -> Option<usize> {
     let is_before = |word: &String| script::assigned(word).is_some() || BRANCHES.contains(&word.as_str());
     words.iter().position(|word| !is_before(word))
-}
-
-fn is_python_file(word: &str) -> bool {
-    word.ends_with(".py") && !word.starts_with('-')
 }
 
 /// The launcher that a word names: `accelerate`, `python3.11`, `/opt/conda/bin/torchrun`.

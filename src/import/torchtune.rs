@@ -138,12 +138,8 @@ fn recipe(reader: &mut Reader) {
         },
         None => reader.assume("precision", "bf16", "the recipes' dtype"),
     }
-    if !reader.switches("gradient-checkpointing", &["enable_activation_checkpointing"]) {
-        reader.assume("gradient-checkpointing", "off", WHY);
-    }
-    if !reader.switches("activation-offloading", &["enable_activation_offloading"]) {
-        reader.assume("activation-offloading", "off", WHY);
-    }
+    reader.switches_or_off("gradient-checkpointing", &["enable_activation_checkpointing"], WHY);
+    reader.switches_or_off("activation-offloading", &["enable_activation_offloading"], WHY);
     match reader.switch(&["optimizer_in_bwd"]) {
         Some((on, said)) => {
             reader.set("optimizer-step", if on { "in-backward" } else { "after-backward" }, &said);

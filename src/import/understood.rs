@@ -146,6 +146,12 @@ pub struct Understood {
 }
 
 impl Understood {
+    /// What says these keys of a scenario, and nothing that is not followed.
+    pub(super) fn of(format: Format, scenario: Scenario, taken: Vec<Taken>) -> Understood {
+        let (assumed, idle, left) = (Vec::new(), Vec::new(), Vec::new());
+        Understood { format, scenario, taken, assumed, idle, left, took: None }
+    }
+
     /// What holds from before, of which the text says nothing: labels and values of settings that are not at their default.
     pub fn kept(&self) -> Vec<(&'static str, String)> {
         if matches!(self.format, Format::Headroom | Format::Recorded) {

@@ -12,6 +12,12 @@ pub struct Choice {
     pub help: &'static str,
 }
 
+/// A closed choice, for what is written once for all of them.
+pub(crate) trait Slug: Sized {
+    /// The choice of that slug.
+    fn from_slug(slug: &str) -> Option<Self>;
+}
+
 /// Declares an enum whose variants carry slug, label and help.
 macro_rules! choices {
     ($(#[$meta:meta])* $name:ident { $($(#[$vmeta:meta])* $variant:ident = $slug:literal, $label:literal, $help:literal;)+ }) => {
@@ -54,6 +60,12 @@ macro_rules! choices {
             /// Position in [`Self::ALL`].
             pub const fn index(self) -> usize {
                 self as usize
+            }
+        }
+
+        impl $crate::scenario::choices::Slug for $name {
+            fn from_slug(slug: &str) -> Option<$name> {
+                $name::from_slug(slug)
             }
         }
 

@@ -10,6 +10,8 @@ mod table;
 mod values;
 mod words;
 
+use serde_json::{Map, Value as Json};
+
 use super::Field;
 
 pub use crate::scenario::count::Count;
@@ -23,6 +25,11 @@ impl Key {
     /// The key of that name, long or short.
     pub fn find(name: &str) -> Option<&'static Key> {
         keys().find(|key| key.name == name || key.link == name)
+    }
+
+    /// The keys that a table has, by either name.
+    pub(crate) fn given(table: &Map<String, Json>) -> impl Iterator<Item = &'static Key> {
+        keys().filter(|key| table.contains_key(key.name) || table.contains_key(key.link))
     }
 
     /// The key whose issues name that field; none for the link.

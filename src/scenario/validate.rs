@@ -1,20 +1,23 @@
 //! Checks of a scenario that need no execution.
 
+mod adapters;
 mod cluster;
+mod positions;
 mod tasks;
 
 use super::{LossKernel, colocated, kernels, pictures, quantised, recurrent, savings};
 use crate::hardware::Vendor;
 use crate::model::Architecture;
-use crate::model::blocks::{Block, FeedForward};
-use crate::units::{Bytes, grouped};
+use crate::units::Bytes;
 
+use adapters::{passed_over, wider};
+use positions::{beyond_positions, lacks_positions};
 use tasks::{answered_elsewhere, of_another_task, of_policy, text_alone, without_answer};
 
-use super::count::Count;
+use super::keys::keys;
 use super::{
-    Allocator, AttentionKernel, Checkpointing, Field, Issue, Lengths, LoraTargets, Mask, Method, Modules,
-    Precision, Scenario, Severity, Stack, Task, Tuner,
+    Allocator, AttentionKernel, Checkpointing, Field, Issue, Lengths, Mask, Method, Precision, Scenario,
+    Severity, Stack, Task,
 };
 
 impl Scenario {
@@ -55,77 +58,8 @@ impl Scenario {
 }
 
 fn validate(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<Issue> {
-    let mut issues = Vec::new();
-    let (cluster, deepspeed) = (scenario.cluster, scenario.cluster.deepspeed);
-    let (reserve, data) = (scenario.reserve, scenario.data);
-    let rank = scenario.lora.tuner.own_size().map_or("LoRA rank", |(name, _)| name);
-    for (field, name, value, count) in [
-        (Field::Batch, "micro-batch size", scenario.batch, Count::Sequences),
-        (Field::Sequence, "sequence length", scenario.sequence, Count::Tokens),
-        (Field::Prompt, "prompt length", scenario.answers.prompt, Count::Tokens),
-        (Field::RolloutBatch, "number of answers at a time", scenario.policy.rollout, Count::Sequences),
-        (Field::MiniBatches, "number of mini-batches", scenario.policy.parts, Count::Passes),
-        (Field::PpoEpochs, "number of epochs", scenario.policy.epochs, Count::Passes),
-        (Field::Texts, "number of texts", scenario.embedding.texts, Count::Texts),
-        (Field::GradCache, "number of texts at a time", scenario.embedding.cached, Count::SequencesOrNone),
-        (Field::EvalBatch, "evaluation batch size", scenario.evaluation.batch, Count::Sequences),
-        (
-            Field::EvalAccumulation,
-            "evaluation accumulation",
-            scenario.evaluation.accumulation,
-            Count::PassesOrNone,
-        ),
-        (Field::EvalBatches, "number of evaluation batches", scenario.evaluation.batches, Count::Passes),
-        (Field::NewTokens, "new tokens", scenario.generation.new_tokens, Count::Tokens),
-        (Field::Pictures, "number of pictures", scenario.pictures.count, Count::PicturesOrNone),
-        (Field::PictureHeight, "height of a picture", scenario.pictures.height, Count::Pixels),
-        (Field::PictureWidth, "width of a picture", scenario.pictures.width, Count::Pixels),
-        (Field::Frames, "number of frames", scenario.pictures.frames, Count::Frames),
-        (Field::Accumulation, "gradient accumulation", scenario.accumulation, Count::Passes),
-        (Field::LoraRank, rank, scenario.lora.rank, Count::Rank),
-        (Field::Gpus, "number of GPUs", cluster.gpus, Count::Gpus),
-        (Field::Replicas, "number of replicas", cluster.replicas, Count::Gpus),
-        (Field::ReduceBucket, "reduce bucket", deepspeed.reduce_bucket, Count::Elements),
-        (Field::PrefetchBucket, "prefetch bucket", deepspeed.prefetch_bucket, Count::ElementsOrNone),
-        (Field::Persistence, "persistence threshold", deepspeed.persistence, Count::ElementsOrNone),
-        (Field::TensorParallel, "tensor parallel size", cluster.layout.tensor, Count::Gpus),
-        (Field::PipelineParallel, "pipeline parallel size", cluster.layout.pipeline, Count::Gpus),
-        (
-            Field::Interleaved,
-            "number of layers run at a time",
-            cluster.layout.interleaved,
-            Count::LayersOrNone,
-        ),
-        (
-            Field::FirstStage,
-            "number of layers of the first stage",
-            cluster.layout.split.first,
-            Count::LayersOrNone,
-        ),
-        (
-            Field::LastStage,
-            "number of layers of the last stage",
-            cluster.layout.split.last,
-            Count::LayersOrNone,
-        ),
-        (Field::ContextParallel, "context parallel size", cluster.layout.context, Count::Gpus),
-        (Field::ExpertParallel, "expert parallel size", cluster.layout.experts, Count::Gpus),
-        (Field::PipelineStage, "pipeline stage", cluster.layout.stage, Count::StageOrNone),
-        (Field::LiveParameters, "number of live parameters", deepspeed.live, Count::ElementsOrNone),
-        (Field::Used, "memory in use", reserve.used, Count::Mebibytes),
-        (Field::Margin, "safety margin", reserve.margin, Count::Mebibytes),
-        (Field::Context, "CUDA context", reserve.context, Count::Mebibytes),
-        (Field::Workspace, "cuBLAS workspace", reserve.workspace, Count::Kibibytes),
-        (Field::VllmPercent, "share of vLLM", reserve.vllm, Count::Percent),
-        (Field::DatasetTokens, "data set", data.tokens, Count::DatasetTokens),
-        (Field::Epochs, "number of epochs", data.epochs, Count::Epochs),
-        (Field::Price, "price of a GPU-hour", data.cents, Count::Cents),
-    ] {
-        if !(count.least()..=count.most()).contains(&value) {
-            let issue = Issue::error(field, format!("the {name} is {}", grouped(value)));
-            issues.push(issue.with_fix(format!("use {}", count.range())));
-        }
-    }
+    let reserve = scenario.reserve;
+    let mut issues: Vec<Issue> = keys().filter_map(|key| key.out_of_range(scenario)).collect();
     if let Some(architecture) = architecture {
         issues.extend(architecture.notes.iter().map(|note| Issue::warning(Field::Model, note)));
     }
@@ -304,103 +238,6 @@ fn shared_graph(architecture: &Architecture, scenario: &Scenario) -> Option<Issu
     stops.then(|| Issue::warning(Field::Checkpointing, message).with_fix("choose gradient checkpointing on"))
 }
 
-/// Whether the run takes more positions than the model has.
-fn exceeds(scenario: &Scenario, most: u64) -> bool {
-    let own = scenario.sequence.saturating_add(scenario.positions_after());
-    own.saturating_add(scenario.virtual_tokens()) > most
-}
-
-/// Whether the run takes positions that the model has no embedding for: PyTorch's lookup fails there.
-fn lacks_positions(architecture: &Architecture, scenario: &Scenario) -> bool {
-    let embedded = architecture.embeddings.positions.is_some();
-    embedded && architecture.max_positions.is_some_and(|most| exceeds(scenario, most))
-}
-
-/// What a run of more positions than the model knows comes to.
-fn beyond_positions(architecture: &Architecture, scenario: &Scenario) -> Option<Issue> {
-    let most = architecture.max_positions.filter(|most| exceeds(scenario, *most))?;
-    Some(too_long(scenario, most, lacks_positions(architecture, scenario)))
-}
-
-/// Layers by name that get no adapter: names that the model lacks beside some that it has, of which peft says nothing,
-/// and the embedding, of which adapters are not modelled.
-fn passed_over(architecture: &Architecture, scenario: &Scenario) -> Option<Issue> {
-    let adapts = scenario.method != Method::Full && scenario.task.trains();
-    if !adapts || !scenario.lora.tuner.adapts_layers() || scenario.lora.targets != LoraTargets::Named {
-        return None;
-    }
-    let (asked, own) = (scenario.lora.modules, Modules::of(architecture));
-    let embedding = architecture.embeddings.tokens.name;
-    if asked.adapts(embedding) {
-        let message = format!("adapters on {embedding} are not modelled");
-        let fix = "leave it out, or have embedding and head trained whole by train-embeddings";
-        return Some(Issue::error(Field::LoraTargets, message).with_fix(fix));
-    }
-    let missing = asked.beside(own);
-    // where no layer is left the step says so; experts are layers by names that no parameter has
-    let has_experts = |block: &Block| matches!(block.ffn, FeedForward::Moe(_));
-    if missing.is_empty() || missing == asked || architecture.blocks.iter().any(has_experts) {
-        return None;
-    }
-    let message = format!(
-        "no layer of {} is called {}: peft passes over what it does not find",
-        architecture.model_type,
-        missing.list()
-    );
-    Some(Issue::warning(Field::LoraTargets, message).with_fix(format!("its layers are {}", own.list())))
-}
-
-/// Adapters of a rank above the model's width hold more than the weights that they adapt, and no rank near it was ever measured.
-fn wider(architecture: &Architecture, scenario: &Scenario) -> Option<Issue> {
-    // others have vectors of the rank, blocks of the width, or factors that stop growing
-    let grows = match scenario.lora.tuner {
-        Tuner::Lora | Tuner::Dora | Tuner::Loha => true,
-        Tuner::Ia3
-        | Tuner::Vera
-        | Tuner::Lokr
-        | Tuner::Oft
-        | Tuner::Prompt
-        | Tuner::PTuning
-        | Tuner::Prefix
-        | Tuner::PrefixProjected => false,
-    };
-    let adapts = scenario.method.has_adapters() && scenario.task.trains() && grows;
-    let (rank, width) = (scenario.lora.rank, architecture.hidden);
-    if !adapts || rank <= width {
-        return None;
-    }
-    let message = format!(
-        "rank {} is above the model's width of {}: its adapters are larger than the weights that they adapt",
-        grouped(rank),
-        grouped(width)
-    );
-    Some(Issue::warning(Field::LoraRank, message).with_fix(format!("use at most {}", grouped(width))))
-}
-
-fn too_long(scenario: &Scenario, most: u64, embedded: bool) -> Issue {
-    let known = grouped(most);
-    let message = match embedded {
-        true => {
-            format!("the model has an embedding for each of {known} positions: PyTorch fails beyond them")
-        }
-        false => format!(
-            "the model was made for {known} positions: it runs beyond them, but how well is another question"
-        ),
-    };
-    let (field, fix) = if scenario.task.trains() {
-        match most.saturating_sub(scenario.virtual_tokens()) {
-            0 => (Field::LoraRank, format!("use fewer virtual tokens than {known}")),
-            room => (Field::Sequence, format!("use at most {}", grouped(room))),
-        }
-    } else {
-        // the last token is written and never read
-        let together = grouped(most.saturating_add(1));
-        let field = if scenario.sequence > most { Field::Sequence } else { Field::NewTokens };
-        (field, format!("use at most {together} for the prompt and the new tokens together"))
-    };
-    Issue::warning(field, message).with_fix(fix)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -425,75 +262,20 @@ mod tests {
         );
     }
 
+    /// What a scenario was given in code, past every reader.
     #[test]
-    fn a_rank_above_the_width_is_told() {
-        let told = |rank, method| {
-            let mut scenario = Scenario { method, ..Scenario::default() };
-            scenario.lora.rank = rank;
-            scenario.validate().iter().filter(|issue| issue.field == Field::LoraRank).count()
-        };
-        let (lora, full) = (Method::Lora, Method::Full);
-        assert_eq!([told(4096, lora), told(4097, lora), told(999_999, full)], [0, 1, 0]);
-    }
-
-    #[test]
-    fn the_size_of_ofts_blocks_is_called_so() {
-        let mut scenario = Scenario { method: Method::Lora, ..Scenario::default() };
-        let key = crate::scenario::keys::Key::find("lora-rank").unwrap();
-        assert_eq!((key.label_for(&scenario), key.help_for(&scenario)), (key.label, key.help));
-        let lora = scenario.clone();
-        (scenario.lora.tuner, scenario.lora.rank) = (Tuner::Oft, 0);
-        assert_eq!(key.label_for(&scenario), "OFT block size");
-        assert!(key.help_for(&scenario).contains("oft_block_size"));
-        let told = scenario.validate();
-        assert!(told.iter().any(|issue| issue.message == "the OFT block size is 0"), "{told:?}");
-        // where others have a rank it is one beside them, and full fine-tuning has neither
-        let full = Scenario { method: Method::Full, ..lora.clone() };
-        assert_eq!(key.label_among([&scenario, &full]), "OFT block size");
-        assert_eq!(key.label_among([&scenario, &lora]), "LoRA rank");
-    }
-
-    #[test]
-    fn new_tokens_take_positions_too() {
-        let generating = |model: &str, sequence, new_tokens| {
-            let mut scenario = Scenario {
-                task: Task::Generate,
-                model: ModelChoice::Catalogue(model.to_owned()),
-                method: Method::Full,
-                precision: Precision::Bf16,
-                sequence,
-                ..Scenario::default()
-            };
-            scenario.generation.new_tokens = new_tokens;
-            scenario
-        };
-        let told = |scenario: &Scenario| {
-            let issues = scenario.validate().into_iter().filter(|issue| issue.message.contains("positions"));
-            issues.map(|issue| (issue.field, issue.fix.unwrap_or_default())).collect::<Vec<_>>()
-        };
-        // 1,024 positions: the last token needs none
-        let gpt2 = |sequence, new_tokens| generating("openai-community/gpt2", sequence, new_tokens);
-        for (sequence, new_tokens, stops) in [
-            (1_000, 25, false),
-            (1_000, 26, true),
-            (1_024, 1, false),
-            (1_025, 1, true),
-            (u64::MAX, u64::MAX, true),
+    fn a_number_out_of_range_is_an_error_with_its_name() {
+        let mut scenario = Scenario { batch: 0, ..Scenario::default() };
+        (scenario.answers.labels, scenario.embedding.texts, scenario.reserve.vllm) = (0, 257, 101);
+        let told: Vec<_> = scenario.validate().iter().map(ToString::to_string).collect();
+        for issue in [
+            "the micro-batch size is 0 (use a whole number from 1 to 16,777,216)",
+            "the number of labels is 0 (use a whole number from 1 to 1,099,511,627,776)",
+            "the number of texts is 257 (use a whole number from 2 to 256)",
+            "the share of vLLM is 101 (use a whole number from 0 to 100, or a share such as 0.4)",
         ] {
-            let scenario = gpt2(sequence, new_tokens);
-            assert_eq!((scenario.stops(), told(&scenario).len()), (stops, usize::from(stops)), "{sequence}");
+            assert!(told.iter().any(|told| told == issue), "{issue}: {told:?}");
         }
-        let fix = "use at most 1,025 for the prompt and the new tokens together".to_owned();
-        assert_eq!(told(&gpt2(1_000, 512)), [(Field::NewTokens, fix.clone())]);
-        assert_eq!(told(&gpt2(2_000, 512)), [(Field::Sequence, fix)]);
-        // positions that are computed have no end
-        let llama = generating("meta-llama/Llama-3.1-8B", 131_072, 2);
-        assert_eq!((llama.stops(), told(&llama).len()), (false, 1));
-        // what is trained has no new tokens
-        let trained = Scenario { task: Task::Sft, ..gpt2(1_024, 4_000) };
-        assert_eq!((trained.stops(), told(&trained)), (false, Vec::new()));
-        // by default there is room for them
-        assert_eq!((gpt2(1, 512).defaults().sequence, gpt2(1, 1).defaults().sequence), (513, 1_024));
     }
 
     #[test]

@@ -203,6 +203,26 @@ impl Machine {
     }
 }
 
+/// A parameter that is to be on the machine.
+#[derive(Clone, Copy)]
+struct New {
+    /// Its rows and columns.
+    shape: (u64, u64),
+    rank: Rank,
+    /// What it is read in.
+    dtype: Dtype,
+    trainable: bool,
+    /// How many it stands for.
+    times: u32,
+}
+
+impl New {
+    /// A frozen one of bytes.
+    fn frozen(shape: (u64, u64), times: u32) -> New {
+        New { shape, rank: Rank::None, dtype: Dtype::U8, trainable: false, times }
+    }
+}
+
 impl State {
     /// Puts a parameter of the model on the machine; it stays until the end.
     pub fn add_parameter(
@@ -212,7 +232,8 @@ impl State {
         trainable: bool,
         times: u32,
     ) -> ParamId {
-        self.add_as(Category::Weights, &PARAMETER, shape, dtype, (trainable, times))
+        let (shape, rank) = shape;
+        self.add_as(Category::Weights, &PARAMETER, New { shape, rank, dtype, trainable, times })
     }
 
     /// Puts something on the machine that is trained beside the model's parameters.
@@ -224,33 +245,26 @@ impl State {
         dtype: Dtype,
         times: u32,
     ) -> ParamId {
-        self.add_as(Category::Adapters, what, (shape, rank), dtype, (true, times))
+        self.add_as(Category::Adapters, what, New { shape, rank, dtype, trainable: true, times })
     }
 
-    fn add_as(
-        &mut self,
-        category: Category,
-        what: &'static What,
-        (shape, rank): ((u64, u64), Rank),
-        dtype: Dtype,
-        (trainable, times): (bool, u32),
-    ) -> ParamId {
-        let (rows, columns) = shape;
-        let numel = rows.saturating_mul(columns);
-        let (kept, read) = self.parallel.kept(shape, rank, dtype, category == Category::Adapters);
-        let storage = self.store((numel, kept), times, category, what);
-        self.note_dims(storage, Dims::Parameter(kept.rows, kept.numel / kept.rows.max(1), rank));
-        self.list_parameter(storage, (rows, numel, rank), (read, kept), (trainable, times))
+    fn add_as(&mut self, category: Category, what: &'static What, new: New) -> ParamId {
+        let numel = new.shape.0.saturating_mul(new.shape.1);
+        let beside = category == Category::Adapters;
+        let (kept, read) = self.parallel.kept(new.shape, new.rank, new.dtype, beside);
+        let storage = self.store((numel, kept), new.times, category, what);
+        self.note_dims(storage, Dims::Parameter(kept.rows, kept.numel / kept.rows.max(1), new.rank));
+        self.list_parameter(storage, New { dtype: read, ..new }, numel, kept)
     }
 
     /// Puts something frozen on the machine that stands beside the model's parameters.
     pub fn add_frozen_beside(&mut self, what: &'static What, shape: (u64, u64), dtype: Dtype) -> ParamId {
-        self.add_as(Category::Adapters, what, (shape, Rank::None), dtype, (false, 1))
+        self.add_as(Category::Adapters, what, New { dtype, ..New::frozen(shape, 1) })
     }
 
     /// Puts a frozen 8-bit weight on the machine.
     pub fn add_8bit(&mut self, what: &'static What, shape: (u64, u64), times: u32) -> ParamId {
-        self.add_as(Category::Weights, what, (shape, Rank::None), Dtype::U8, (false, times))
+        self.add_as(Category::Weights, what, New::frozen(shape, times))
     }
 
     /// Puts a packed 4-bit weight of so many elements on the machine, or what this rank keeps of it.
@@ -291,18 +305,14 @@ impl State {
     }
 
     /// Makes a frozen parameter of a packed 4-bit weight that is on the machine.
-    pub fn list_packed(&mut self, storage: StorageId, (rows, columns): (u64, u64), times: u32) -> ParamId {
-        let (numel, kept) = self.parallel.kept_packed(rows.saturating_mul(columns));
-        self.list_parameter(storage, (rows, numel, Rank::None), (kept.dtype, kept), (false, times))
+    pub fn list_packed(&mut self, storage: StorageId, shape: (u64, u64), times: u32) -> ParamId {
+        let (numel, kept) = self.parallel.kept_packed(shape.0.saturating_mul(shape.1));
+        self.list_parameter(storage, New { dtype: kept.dtype, ..New::frozen(shape, times) }, numel, kept)
     }
 
-    fn list_parameter(
-        &mut self,
-        storage: StorageId,
-        (rows, numel, rank): (u64, u64, Rank),
-        (dtype, kept): (Dtype, Kept),
-        (trainable, times): (bool, u32),
-    ) -> ParamId {
+    /// Lists a parameter of so many elements that is on the machine, of which this rank keeps a part.
+    fn list_parameter(&mut self, storage: StorageId, new: New, numel: u64, kept: Kept) -> ParamId {
+        let New { shape: (rows, _), rank, dtype, trainable, times } = new;
         let (module, layer, body) = (self.module, self.layer, self.params.body);
         let in_layer = self.params.in_layer && rows > 1;
         self.params.list.push(Parameter {

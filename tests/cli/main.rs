@@ -6,11 +6,14 @@ mod action;
 mod check;
 mod cluster;
 mod files;
+mod fit;
 mod flags;
 mod guides;
+mod need;
 mod oom;
 mod plan;
 mod record;
+mod serving;
 mod tables;
 
 use std::fs;

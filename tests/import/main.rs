@@ -2,6 +2,7 @@
 #![cfg(not(target_arch = "wasm32"))]
 
 mod adapters;
+mod policies;
 mod real_files;
 mod scripts;
 mod sharing;

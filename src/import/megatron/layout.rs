@@ -13,9 +13,7 @@ pub(super) fn read(reader: &mut Reader) {
     ] {
         reader.or_assume(key, &[name], "1", WHY);
     }
-    if !reader.switches("sequence-parallel", &["sequence_parallel"]) {
-        reader.assume("sequence-parallel", "off", WHY);
-    }
+    reader.switches_or_off("sequence-parallel", &["sequence_parallel"], WHY);
     match reader.take(&["cp_comm_type"]) {
         Some(said) => {
             let first =
@@ -53,9 +51,7 @@ fn stages(reader: &mut Reader) {
         ("account-for-embedding", "account_for_embedding_in_pipeline_split"),
         ("account-for-loss", "account_for_loss_in_pipeline_split"),
     ] {
-        if !reader.switches(key, &[name]) {
-            reader.assume(key, "off", WHY);
-        }
+        reader.switches_or_off(key, &[name], WHY);
     }
     let at_a_time = reader.take(&["num_layers_per_virtual_pipeline_stage"]);
     let names = ["num_virtual_stages_per_pipeline_rank", "virtual_pipeline_model_parallel_size"];

@@ -3,9 +3,8 @@
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 
-use serde_json::Value;
-
-use super::setting::{Setting, scalar};
+use super::setting::Setting;
+use super::shell::{is_python_file, option};
 
 /// Stands for the end of a line, where the values of an option end.
 const END: &str = "\u{1}";
@@ -15,6 +14,13 @@ const LONGEST_VALUE: usize = 4096;
 
 /// What all values that are put in places may have together, in bytes: beyond, variables stay as they are.
 const MOST_PUT: usize = 4 << 20;
+
+/// The words that begin what hangs on a condition or is repeated.
+pub(in crate::import) const CONDITIONS: [&str; 5] = ["if", "case", "for", "while", "until"];
+
+/// Why such a part is not followed as it is.
+pub(in crate::import) const NOT_ASKED: &str =
+    "conditions are not asked: what stands under them is read as if they held";
 
 /// What a script says.
 pub(in crate::import) struct Script {
@@ -208,7 +214,7 @@ struct Reading {
 
 impl Reading {
     fn word(&mut self, word: &str) {
-        self.branches |= ["if", "case", "for", "while"].contains(&word);
+        self.branches |= CONDITIONS.contains(&word);
         let assigned = word.split_once('=').filter(|(name, _)| is_variable(name.trim_end_matches('+')));
         match assigned {
             Some((name, value)) => self.assigned(name.trim_end_matches('+'), value),
@@ -319,10 +325,18 @@ fn is_variable(name: &str) -> bool {
 }
 
 fn program_of(pieces: &[String]) -> Option<String> {
-    let file = |word: &&String| word.ends_with(".py") && !word.starts_with('-');
     let module = |pair: &&[String]| pair[0] == "-m" && is_variable(&pair[1].replace('.', "_"));
-    let file = pieces.iter().rev().find(file).map(|path| path.rsplit('/').next().unwrap_or(path).to_owned());
+    let file = pieces
+        .iter()
+        .rev()
+        .find(|word| is_python_file(word))
+        .map(|path| path.rsplit('/').next().unwrap_or(path).to_owned());
     file.or_else(|| Some(format!("{}.py", pieces.windows(2).rev().find(module)?[1])))
+}
+
+/// Whether a word begins as options do and is no negative number.
+fn is_option(word: &str) -> bool {
+    word.strip_prefix('-').is_some_and(|rest| rest.parse::<f64>().is_err())
 }
 
 /// Options with what stands behind each of them on its line.
@@ -330,23 +344,9 @@ fn settings_of(pieces: &[String]) -> Vec<Setting> {
     let mut settings = Vec::new();
     let mut pieces = pieces.iter().map(String::as_str).peekable();
     while let Some(piece) = pieces.next() {
-        let Some(name) = piece.strip_prefix("--") else { continue };
-        if let Some((name, value)) = name.split_once('=') {
-            settings.push(Setting { of: String::new(), name: name.replace('-', "_"), value: scalar(value) });
-            continue;
+        if let Some(name) = piece.strip_prefix("--") {
+            settings.push(option(name, &mut pieces, usize::MAX, |word| word == END || is_option(word)));
         }
-        let mut values = Vec::new();
-        let is_option = |word: &str| word.strip_prefix('-').is_some_and(|rest| rest.parse::<f64>().is_err());
-        let is_value = |word: &&str| *word != END && !is_option(word) && !word.ends_with(".py");
-        while let Some(value) = pieces.next_if(is_value) {
-            values.push(scalar(value));
-        }
-        let value = match values.len() {
-            0 => Value::Bool(true),
-            1 => values.remove(0),
-            _ => Value::Array(values),
-        };
-        settings.push(Setting { of: String::new(), name: name.replace('-', "_"), value });
     }
     settings
 }
@@ -383,6 +383,8 @@ mod tests {
         let script = read(text).expect("its quotes close");
         assert!(script.branches);
         assert!(script.variables.contains(&("NVTE_FUSED_ATTN".to_owned(), "1".to_owned())));
+        assert!(read("until true; do\n  run --a 1\ndone").expect("no quotes").branches);
+        assert!(!read("run --a 1").expect("no quotes").branches);
     }
 
     /// As people write it: comments between the lines of a command, files that what is printed goes to, several commands on a line.

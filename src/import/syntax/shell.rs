@@ -1,5 +1,7 @@
 //! Command lines.
 
+use std::iter::Peekable;
+
 use serde_json::Value;
 
 use super::setting::{Setting, scalar};
@@ -24,34 +26,50 @@ pub(in crate::import) fn read(text: &str) -> Option<CommandLine> {
 /// A command line of its words.
 pub(in crate::import) fn of_words(words: Vec<String>) -> CommandLine {
     let mut command = CommandLine { words: Vec::new(), settings: Vec::new() };
-    let mut words = words.into_iter().peekable();
-    let setting = |name: &str, value| Setting { of: String::new(), name: name.replace('-', "_"), value };
+    let mut words = words.iter().map(String::as_str).peekable();
     while let Some(word) = words.next() {
-        if let Some(name) = word.strip_prefix("--").or_else(|| short_option(&word)) {
-            if let Some((name, value)) = name.split_once('=') {
-                command.settings.push(setting(name, scalar(value)));
-                continue;
-            }
-            let mut values = Vec::new();
-            let takes = |taken: usize, word: &str| {
-                !is_option(word) && !word.ends_with(".py") && (taken == 0 || takes_several(name))
-            };
-            while let Some(value) = words.next_if(|word| takes(values.len(), word)) {
-                values.push(value);
-            }
-            let value = match &values[..] {
-                [] => Value::Bool(true),
-                [value] => scalar(value),
-                values => Value::Array(values.iter().map(|value| scalar(value)).collect()),
-            };
-            command.settings.push(setting(name, value));
+        if let Some(name) = word.strip_prefix("--").or_else(|| short_option(word)) {
+            let most = if takes_several(name) { usize::MAX } else { 1 };
+            command.settings.push(option(name, &mut words, most, is_option));
         } else if let Some((name, value)) = word.split_once('=').filter(|(name, _)| is_variable(name)) {
             command.settings.push(setting(name, listed(value)));
         } else {
-            command.words.push(word);
+            command.words.push(word.to_owned());
         }
     }
     command
+}
+
+fn setting(name: &str, value: Value) -> Setting {
+    Setting { of: String::new(), name: name.replace('-', "_"), value }
+}
+
+/// An option, with what follows the equals sign in it or at most so many of the words behind it, up to one that ends its values.
+pub(super) fn option<'w>(
+    said: &str,
+    words: &mut Peekable<impl Iterator<Item = &'w str>>,
+    most: usize,
+    ends: impl Fn(&str) -> bool,
+) -> Setting {
+    if let Some((name, value)) = said.split_once('=') {
+        return setting(name, scalar(value));
+    }
+    let mut values = Vec::new();
+    let takes = |taken: usize, word: &str| taken < most && !ends(word) && !is_python_file(word);
+    while let Some(value) = words.next_if(|word| takes(values.len(), word)) {
+        values.push(scalar(value));
+    }
+    let value = match values.len() {
+        0 => Value::Bool(true),
+        1 => values.remove(0),
+        _ => Value::Array(values),
+    };
+    setting(said, value)
+}
+
+/// Whether a word is a Python file, which is run.
+pub(in crate::import) fn is_python_file(word: &str) -> bool {
+    word.ends_with(".py") && !word.starts_with('-')
 }
 
 /// The value of an override, which may be a list: `model.lora_attn_modules=[q_proj,v_proj]`.

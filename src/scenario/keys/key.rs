@@ -4,6 +4,7 @@ use super::invalid::InvalidValue;
 use crate::model::dimensions::SIZES;
 use crate::scenario::count::Count;
 use crate::scenario::{Choice, Field, Issue, LoraTargets, Scenario};
+use crate::units::grouped;
 
 /// What values a key takes, and so which control the page has for it.
 #[derive(Clone, Copy, Debug)]
@@ -126,6 +127,15 @@ pub struct Value {
     pub(super) get: fn(&Scenario) -> String,
     pub(super) set: fn(&mut Scenario, &str) -> Result<(), InvalidValue>,
     pub(super) words: fn(&Scenario) -> String,
+    pub(super) number: Option<Number>,
+}
+
+/// A whole number.
+#[derive(Clone, Copy)]
+pub(super) struct Number {
+    /// Its name in a sentence, after "the".
+    pub noun: &'static str,
+    pub of: fn(&Scenario) -> u64,
 }
 
 /// One input of a scenario.
@@ -258,6 +268,21 @@ impl Key {
             Issue::error(self.field, format!("{}: {invalid}", self.name))
                 .with_fix(format!("use {}", self.valid()))
         })
+    }
+
+    /// What is wrong with a number that the scenario was given otherwise than by [`Key::read`].
+    pub(crate) fn out_of_range(&self, scenario: &Scenario) -> Option<Issue> {
+        let (ValueKind::Count(count), Some(number)) = (self.value.kind, self.value.number) else {
+            return None;
+        };
+        let value = (number.of)(scenario);
+        if (count.least()..=count.most()).contains(&value) {
+            return None;
+        }
+        let own = scenario.lora.tuner.own_size().filter(|_| self.field == Field::LoraRank);
+        let noun = own.map_or(number.noun, |(name, _)| name);
+        let issue = Issue::error(self.field, format!("the {noun} is {}", grouped(value)));
+        Some(issue.with_fix(format!("use {}", self.valid())))
     }
 
     /// What would be right, after "use".

@@ -24,19 +24,21 @@ macro_rules! choice {
                 exact
             },
             words: |scenario| scenario.$($place).+.label().to_owned(),
+            number: None,
         }
     };
 }
 pub(super) use choice;
 
-/// The value of a whole number.
+/// The value of a whole number: what it counts, and what it is called in a sentence.
 macro_rules! count {
-    ($count:ident, $($place:ident).+) => {
+    ($count:ident, $noun:literal, $($place:ident).+) => {
         Value {
             kind: ValueKind::Count(Count::$count),
             get: |scenario| scenario.$($place).+.to_string(),
             set: |scenario, text| set_count(&mut scenario.$($place).+, Count::$count, text),
             words: |scenario| Count::$count.in_words(scenario.$($place).+),
+            number: Some($crate::scenario::keys::key::Number { noun: $noun, of: |scenario| scenario.$($place).+ }),
         }
     };
 }
@@ -50,6 +52,7 @@ macro_rules! switch {
             get: |scenario| if scenario.$($place).+ { "on" } else { "off" }.to_owned(),
             set: |scenario, text| set_switch(&mut scenario.$($place).+, text),
             words: |scenario| if scenario.$($place).+ { "On" } else { "Off" }.to_owned(),
+            number: None,
         }
     };
 }

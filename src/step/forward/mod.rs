@@ -12,6 +12,7 @@ mod classification;
 mod compiled;
 mod cut;
 mod decoder;
+mod dropout;
 pub(super) mod embedding;
 mod evaluation;
 mod fake_quant;
@@ -61,7 +62,7 @@ use crate::hardware::Device;
 use crate::job::{Batch, Loss, Member};
 use crate::memory::Category;
 use crate::model::Architecture;
-use crate::model::blocks::{Dropout, LinearClass};
+use crate::model::blocks::LinearClass;
 use crate::model::modeling::{Code, Modeling};
 use crate::scenario::{AttentionKernel, Checkpointing, LossKernel};
 use bound::find;
@@ -349,36 +350,6 @@ impl<'a> Model<'a> {
 }
 
 impl<'a> Pass<'_, 'a> {
-    /// Whether a dropout of the config draws masks that is a module (`nn.Dropout`).
-    fn dropout(&self, own: Dropout) -> bool {
-        !self.member.dropout_modules_off && self.dropout_of_function(own)
-    }
-
-    /// Whether one does that is an argument of a function, which no trainer switches off.
-    fn dropout_of_function(&self, own: Dropout) -> bool {
-        (self.trains || self.draws) && own.is_active(self.member.dropout)
-    }
-
-    /// Whether attention's does.
-    fn attention_dropout(&self, own: Dropout) -> bool {
-        let is_module = self.modeling.drops_attention_by_module;
-        if is_module { self.dropout(own) } else { self.dropout_of_function(own) }
-    }
-
-    /// Whether a layer's does.
-    fn residual_dropout(&self, layer: &BoundLayer<'a>) -> bool {
-        self.dropout_in_layer(layer.block.residual_dropout)
-    }
-
-    /// Whether that of the embeddings does.
-    fn embedding_dropout(&self) -> bool {
-        self.dropout_in_layer(self.architecture.embeddings.dropout)
-    }
-
-    fn dropout_in_layer(&self, own: Dropout) -> bool {
-        if self.modeling.drops_by_function { self.dropout_of_function(own) } else { self.dropout(own) }
-    }
-
     /// Which checkpoints it makes.
     fn checkpointing(&self) -> Checkpointing {
         if self.trains { self.member.checkpointing } else { Checkpointing::Off }

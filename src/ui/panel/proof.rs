@@ -1,33 +1,31 @@
 //! Every measured run beside its prediction, fetched when it is looked at: points, errors, verdicts, rows, other calculators.
 
+mod filters;
+mod points;
+
 use std::sync::Arc;
 
-use leptos::ev::{Event, PointerEvent};
-use leptos::html;
 use leptos::prelude::*;
 
-use super::chart::{Chart, USUAL_WIDTH, follow_width};
+use super::chart::Chart;
 use super::document::Document;
 use super::measured::fetch;
 use super::peers::{Known, Peers, fetch as fetch_others, said};
-use crate::check::{Figure, MISS_PERCENT, Metric, Run, Verdicts};
+use crate::check::{Figure, MISS_PERCENT, Run, Verdicts};
 use crate::plan::Verdict;
 use crate::ui::browser;
-use crate::ui::chart::scatter::{Axes, bars, draw, edge_name};
+use crate::ui::chart::scatter::{bars, edge_name};
 use crate::ui::controls::{Cell, Row, Table, columns, explained};
 use crate::ui::format::Unit;
-use crate::ui::proof::{
-    EDGES, FILE, Filter, Kind, errors, histogram, metric, settings, signed, software, values, verdicts,
-};
+use crate::ui::proof::{EDGES, FILE, Filter, errors, histogram, metric, settings, signed, verdicts};
 use crate::ui::state::{Measured, State};
 use crate::units::grouped;
+use filters::{Change, Filters};
+use points::Points;
 
 /// How many rows are listed at first, and how many more with each click.
 const LISTED: usize = 20;
 const MORE: usize = 100;
-
-/// How close, in CSS pixels, a pointer must come to a point.
-const REACH: f64 = 12.;
 
 /// The runs and what they say, as soon as they are here.
 #[component]
@@ -190,173 +188,6 @@ fn Runs(
     }
 }
 
-/// A change of the filter.
-type Change = Box<dyn FnOnce(&mut Filter) + Send>;
-
-/// What is looked at.
-#[component]
-fn Filters(
-    /// All runs.
-    runs: StoredValue<Arc<Vec<Run>>>,
-    /// The filter.
-    filter: RwSignal<Filter>,
-    /// Changes it.
-    change: Callback<Change>,
-) -> impl IntoView {
-    let list = move |first: &str, of: fn(&Run) -> &str, words: fn(&str) -> String| {
-        let all = [(String::new(), first.to_owned())];
-        let found = runs.with_value(|runs| {
-            values(runs, of).into_iter().map(|value| (value.to_owned(), words(value))).collect::<Vec<_>>()
-        });
-        all.into_iter().chain(found).collect::<Vec<_>>()
-    };
-    let metrics = Metric::ALL.map(|one| (one.slug().to_owned(), metric(one).to_owned())).into();
-    let devices = list("Real GPUs and the null device", Run::ran_on, device);
-    let files = list("All files", |run| &run.file, |file| format!("{file}.json"));
-    let stacks = list("All libraries", |run| &run.software, software);
-    let methods = list("All methods", Run::method, settings);
-    let families = list("All families", |run| &run.family, str::to_owned);
-    let field = move |id, label, choices, set: fn(&mut Filter, String)| {
-        drop_down(
-            id,
-            label,
-            choices,
-            Callback::new(move |value| change.run(Box::new(move |filter| set(filter, value)))),
-        )
-    };
-    let state = State::of_page();
-    // while an answer is awaited that of before stands
-    let kind = Memo::new(move |before: Option<&Option<(Kind, String)>>| {
-        let Some(detail) = state.current().close_look() else { return before.cloned().flatten() };
-        let band = detail.measured_error()?;
-        Some((Kind::of(&detail.scenario, &band)?, band.rests_on()))
-    });
-    let only_kind = RwSignal::new(false);
-    // of another answer the runs are others
-    Effect::new(move || {
-        let chosen = kind.get().filter(|_| only_kind.get()).map(|(kind, _)| kind);
-        if filter.with_untracked(|filter| filter.kind != chosen) {
-            change.run(Box::new(move |filter| filter.kind = chosen));
-        }
-    });
-    view! {
-        <div class="filters" role="group" aria-label="Which runs">
-            {field("proof-metric", "What was measured", metrics, |filter, slug| {
-                filter.metric = Metric::ALL.into_iter().find(|metric| metric.slug() == slug).unwrap_or(filter.metric);
-            })}
-            {field("proof-device", "Measured on", devices, |filter, slug| filter.device = slug)}
-            {field("proof-file", "File", files, |filter, file| filter.file = file)}
-            {field("proof-software", "Training library", stacks, |filter, slug| filter.software = slug)}
-            {field("proof-method", "Method of the run", methods, |filter, slug| filter.method = slug)}
-            {field("proof-family", "Family", families, |filter, family| filter.family = family)}
-            <label class="only-misses" hidden=Signal::derive(move || kind.with(Option::is_none))>
-                <input
-                    type="checkbox"
-                    prop:checked=only_kind
-                    on:change=move |event: Event| only_kind.set(event_target_checked(&event))
-                />
-                {move || {
-                    let behind = kind.with(|kind| kind.as_ref().map(|(_, behind)| behind.clone()));
-                    format!("Only those behind this answer’s measured error, allocated: {}", behind.unwrap_or_default())
-                }}
-            </label>
-            <label class="only-misses">
-                <input
-                    type="checkbox"
-                    prop:checked=Signal::derive(move || filter.with(|filter| filter.misses))
-                    on:change=move |event: Event| {
-                        let misses = event_target_checked(&event);
-                        change.run(Box::new(move |filter| filter.misses = misses));
-                    }
-                />
-                {format!("Only misses: off by {MISS_PERCENT}% or more")}
-            </label>
-        </div>
-    }
-}
-
-/// What runs ran on, in words.
-fn device(slug: &str) -> String {
-    if slug == "card" { "Real GPUs" } else { "The null device" }.to_owned()
-}
-
-/// A labelled list to choose from: values and words. The first is chosen.
-fn drop_down(
-    id: &'static str,
-    label: &'static str,
-    choices: Vec<(String, String)>,
-    choose: Callback<String>,
-) -> AnyView {
-    let option = |(value, words): (String, String)| view! { <option value=value>{words}</option> };
-    let options: Vec<_> = choices.into_iter().map(option).collect();
-    view! {
-        <div>
-            <label for=id>{label}</label>
-            <select id=id on:change=move |event: Event| choose.run(event_target_value(&event))>
-                {options}
-            </select>
-        </div>
-    }
-    .into_any()
-}
-
-/// Predicted against measured; the point under the pointer says what it is.
-#[component]
-fn Points(
-    /// What is looked at.
-    chosen: Memo<Chosen>,
-    /// All runs.
-    runs: StoredValue<Arc<Vec<Run>>>,
-) -> impl IntoView {
-    let state = State::of_page();
-    let place = NodeRef::<html::Div>::new();
-    let width = RwSignal::new(USUAL_WIDTH);
-    follow_width(place, width);
-    let drawing = move || {
-        chosen.with(|chosen| {
-            let figures: Vec<Figure> = chosen.iter().map(|(_, figure)| *figure).collect();
-            let name = format!(
-                "Predicted against measured, {} figures; the table below has them",
-                grouped(figures.len() as u64)
-            );
-            draw(&figures, state.unit(), width.get(), &name)
-        })
-    };
-    let pointed = RwSignal::new(None::<usize>);
-    let point = move |event: &PointerEvent| {
-        let at = (f64::from(event.offset_x()), f64::from(event.offset_y()));
-        let found = chosen.with_untracked(|chosen| closest(chosen, width.get_untracked(), at));
-        if pointed.get_untracked() != found {
-            pointed.set(found);
-        }
-    };
-    let told = move || {
-        let index = pointed.get().filter(|index| *index < chosen.with(Vec::len));
-        let told = index.and_then(|index| {
-            let (run, figure) = chosen.with(|chosen| chosen[index]);
-            runs.with_value(|runs| runs.get(run).map(|run| told(run, figure, state.unit())))
-        });
-        told.unwrap_or_else(|| {
-            "Each point is a run; on the line, prediction and measurement agree.".to_owned()
-        })
-    };
-    view! {
-        <div>
-            <h3>"Predicted against measured"</h3>
-            <figure class="chart timeline" aria-label="Predicted against measured">
-                <div
-                    class="drawing scatter"
-                    node_ref=place
-                    inner_html=drawing
-                    on:pointermove=move |event| point(&event)
-                    on:pointerdown=move |event| point(&event)
-                ></div>
-            </figure>
-            <p class="remark pointed">{told}</p>
-        </div>
-    }
-}
-
 /// What the figures say together.
 fn gist(filter: &Filter, chosen: &[(usize, Figure)]) -> String {
     if chosen.is_empty() {
@@ -427,17 +258,6 @@ fn matrix(runs: &[Run], chosen: &[(usize, Figure)]) -> Vec<Row> {
     ]
 }
 
-/// A run in a few words, and how far off it was.
-fn told(run: &Run, figure: Figure, unit: Unit) -> String {
-    format!(
-        "{}: measured {}, predicted {}, {}",
-        run.id,
-        unit.amount(figure.measured),
-        unit.amount(figure.predicted),
-        signed(figure.error_pct())
-    )
-}
-
 fn row(state: State, others: Known, run: &Run, figure: Figure, unit: Unit) -> Row {
     let link = run.link.clone();
     let open = Callback::new(move |()| {
@@ -483,23 +303,10 @@ fn row(state: State, others: Known, run: &Run, figure: Figure, unit: Unit) -> Ro
     }
 }
 
-/// Which figure a point of the drawing is closest to, if it is close to any.
-fn closest(figures: &[(usize, Figure)], width: u32, (x, y): (f64, f64)) -> Option<usize> {
-    let axes = Axes::of(figures.iter().map(|(_, figure)| figure));
-    let off = |(_, figure): &(usize, Figure)| {
-        let (left, top) = axes.place(*figure, width);
-        (left - x).hypot(top - y)
-    };
-    let distances = figures.iter().map(off).enumerate();
-    let (index, distance) = distances.min_by(|(_, one), (_, other)| one.total_cmp(other))?;
-    (distance <= REACH).then_some(index)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::read_runs;
-    use crate::units::Bytes;
+    use crate::check::{Metric, read_runs};
 
     #[test]
     fn bars_have_names() {
@@ -507,16 +314,6 @@ mod tests {
             (bin(0), bin(5), bin(10)),
             ("less than −10%".into(), "−0.1% to +0.1%".into(), "more than +10%".into())
         );
-    }
-
-    #[test]
-    fn a_point_is_found_where_it_is() {
-        let figure = |measured, predicted| Figure { measured: Bytes(measured), predicted: Bytes(predicted) };
-        let figures = [(7, figure(1 << 30, 1 << 30)), (3, figure(1 << 34, 1 << 33))];
-        let (x, y) = Axes::of(figures.iter().map(|(_, figure)| figure)).place(figures[1].1, 500);
-        assert_eq!(closest(&figures, 500, (x + 2., y)), Some(1));
-        assert_eq!(closest(&figures, 500, (x + 100., y)), None);
-        assert_eq!(closest(&[], 500, (0., 0.)), None);
     }
 
     #[test]

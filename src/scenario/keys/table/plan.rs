@@ -47,7 +47,7 @@ pub(super) const KEYS: &[Key] = &[
             "MiB of the card that others have already: a desktop, a browser, another process (nvidia-smi names them)",
         ],
         Field::Used,
-        count!(Mebibytes, reserve.used),
+        count!(Mebibytes, "memory in use", reserve.used),
     ),
     of_card(
         [
@@ -57,7 +57,7 @@ pub(super) const KEYS: &[Key] = &[
             "MiB of the card that shall stay free, for what an estimate cannot know",
         ],
         Field::Margin,
-        count!(Mebibytes, reserve.margin),
+        count!(Mebibytes, "safety margin", reserve.margin),
     ),
     of_card(
         [
@@ -67,7 +67,7 @@ pub(super) const KEYS: &[Key] = &[
             "MiB that the process takes before its first tensor; 0 for what was measured for the card's generation (data/SOURCES.md lists where)",
         ],
         Field::Context,
-        count!(Mebibytes, reserve.context),
+        count!(Mebibytes, "CUDA context", reserve.context),
     ),
     of_card(
         [
@@ -77,7 +77,7 @@ pub(super) const KEYS: &[Key] = &[
             "KiB of each workspace that cuBLAS is given, as CUBLAS_WORKSPACE_CONFIG says (:4096:8 is 32768); 0 for what PyTorch asks for (aten/src/ATen/cuda/CUDABlas.cpp): 32 MiB on Hopper, 8.125 MiB elsewhere",
         ],
         Field::Workspace,
-        count!(Kibibytes, reserve.workspace),
+        count!(Kibibytes, "cuBLAS workspace", reserve.workspace),
     ),
     Key {
         link: "vllm",
@@ -88,7 +88,7 @@ pub(super) const KEYS: &[Key] = &[
         // beside who generates the answers
         group: Group::Training,
         place: Place::Front,
-        value: count!(Percent, reserve.vllm),
+        value: count!(Percent, "share of vLLM", reserve.vllm),
         matters: with_vllm,
         band: any,
     },
@@ -112,12 +112,12 @@ pub(super) const KEYS: &[Key] = &[
             "How long the run takes follows from them: examples times their tokens, as in 10k x 512",
         ],
         Field::DatasetTokens,
-        count!(DatasetTokens, data.tokens),
+        count!(DatasetTokens, "data set", data.tokens),
     ),
     of_data(
         ["ep", "epochs", "Epochs", "How often the data set is gone through"],
         Field::Epochs,
-        count!(Epochs, data.epochs),
+        count!(Epochs, "number of epochs", data.epochs),
     ),
     of_data(
         [
@@ -127,6 +127,6 @@ pub(super) const KEYS: &[Key] = &[
             "What an hour of one GPU costs you, as in 250 for $2.50; 0 for the cheapest machine with the card that is on record",
         ],
         Field::Price,
-        count!(Cents, data.cents),
+        count!(Cents, "price of a GPU-hour", data.cents),
     ),
 ];

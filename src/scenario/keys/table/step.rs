@@ -65,6 +65,7 @@ pub(super) const KEYS: &[Key] = &[
             },
             set: set_dropout,
             words: |scenario| words::dropout(scenario.dropout),
+            number: None,
         },
         matters: when_trained,
         band: any,
