@@ -35,6 +35,7 @@ pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, i
         };
         issues.push(Issue::new(Severity::Note, Field::Stack, message));
         issues.extend(architecture.and_then(filled_up));
+        issues.extend(idle_stages(scenario));
         if scenario.cluster.layout.has_transformer_engine()
             && scenario.gpu().ok().and_then(|gpu| gpu.capability).is_some_and(|own| own.major < 8)
         {
@@ -146,6 +147,22 @@ fn written_out(scenario: &Scenario, architecture: &Architecture) -> Option<Issue
     Some(Issue::error(Field::Gpu, message).with_fix("choose a Hopper or a newer card"))
 }
 
+/// A pipeline with fewer micro-batches than stages, of which the first keeps less than in any run that is worth its GPUs.
+fn idle_stages(scenario: &Scenario) -> Option<Issue> {
+    let (stages, batches) = (scenario.cluster.layout.pipeline, scenario.accumulation);
+    let go = match batches {
+        1 => "1 micro-batch of a step goes".to_owned(),
+        more => format!("{} micro-batches of a step go", grouped(more)),
+    };
+    let message = format!(
+        "{go} through {} stages, most of which wait: runs have as many micro-batches as stages or more, and the first stage keeps the activations of \
+         as many",
+        grouped(stages)
+    );
+    let fix = format!("accumulate the gradients of {} micro-batches or more", grouped(stages));
+    (batches < stages).then(|| Issue::warning(Field::Accumulation, message).with_fix(fix))
+}
+
 /// How experts are given tokens under Megatron-core: as many to each, or what the router chose, taken to be as many too.
 fn filled_up(architecture: &Architecture) -> Option<Issue> {
     let has_experts = architecture.has_experts();
@@ -177,9 +194,15 @@ fn stays_whole(scenario: &Scenario) -> Option<Issue> {
         "beside adapters trl makes checkpointing reentrant under ZeRO-3, which"
     };
     let message = format!(
-        "{why} leaves the frozen weights gathered that it runs a layer again with, until backward is over: each GPU has the whole model by then"
+        "{why} leaves the frozen weights gathered that it runs a layer again with, until backward is over: each GPU has the whole model by then \
+         (DeepSpeed 0.19.8)"
     );
-    is_so.then(|| Issue::new(Severity::Note, Field::Checkpointing, message))
+    let fix = if scenario.checkpointing == Checkpointing::Reentrant {
+        "choose checkpoints that are not reentrant"
+    } else {
+        "train with transformers' Trainer, whose checkpoints are not reentrant"
+    };
+    is_so.then(|| Issue::new(Severity::Note, Field::Checkpointing, message).with_fix(fix))
 }
 
 /// Settings of engines, which other engines do not have.

@@ -42,6 +42,7 @@ struct Row {
     attention: Option<String>,
     other: Option<String>,
     gpus: Option<u64>,
+    sharding: Option<String>,
     gpu_model: Option<String>,
     measured_gb: Option<f64>,
     measured_bytes: Option<u64>,
@@ -53,24 +54,35 @@ struct Row {
     inferred: Vec<String>,
 }
 
-/// Words, wherever they stand in a row's settings, of things that a scenario has no word for.
-const NOT_MODELLED: [(&str, &str); 9] = [
-    ("fused ce", "a fused loss of its own"),
-    ("compile", "torch.compile"),
+/// Words, wherever they stand in a row's settings, of what stands in the way of a prediction, and why.
+const IN_THE_WAY: [(&str, &str); 9] = [
+    ("fused ce", "a fused loss of its own is not modelled"),
+    ("compile", COMPILED),
     // rows of a table in which each adds a switch to those of the row before, the first of them torch.compile
-    ("previous +", "torch.compile"),
-    ("offload", "offloading"),
-    ("float8", "8-bit floats"),
-    ("fp8", "8-bit floats"),
-    ("nvfp4", "4-bit floats"),
-    ("gptq", "GPTQ weights"),
-    ("unsloth", "Unsloth's kernels"),
+    ("previous +", COMPILED),
+    ("offload", "what lies in the CPU's memory is said in words that are not read"),
+    ("float8", "8-bit products are said in words that are not read"),
+    ("fp8", "8-bit products are said in words that are not read"),
+    ("nvfp4", "4-bit products are not modelled"),
+    ("gptq", "the kernels with which auto-gptq multiplied are not modelled"),
+    (
+        "unsloth",
+        "a 4-bit checkpoint that leaves some layers as they were (Unsloth's dynamic one) is not modelled",
+    ),
 ];
+
+const COMPILED: &str = "a model that is compiled as a whole (torch.compile) is not modelled";
 
 /// Rows of this format, and of those that the library knows.
 pub const FORMAT: Format = Format { read: read_row, inferred };
 
 fn read_row(row: &Value) -> Result<Case, CheckError> {
+    // as runs on many GPUs were collected: a name where others have a case
+    if row.get("parallel").is_some() && row.get("case").is_some_and(Value::is_string) {
+        let why = "this is how runs on many GPUs were collected: what of them can be expressed lies beside their sources in \
+                   data/measurements/clusters.json, megatron-lm.json and sharded.json, and why the others cannot in data/unexpressed.tsv";
+        return Err(why.into());
+    }
     if row.get("case").is_some() || row.get("reading").is_some() { check::read(row) } else { read(row) }
 }
 
@@ -109,14 +121,31 @@ impl Row {
             return Err(reason.into());
         }
         let words = self.words();
-        if let Some((_, what)) = NOT_MODELLED.iter().find(|(word, _)| words.contains(word)) {
-            return Err(format!("{what} is not modelled").into());
+        if let Some((_, why)) = IN_THE_WAY.iter().find(|(word, _)| words.contains(word)) {
+            return Err((*why).into());
         }
         match self.gpus {
             Some(0 | 1) | None => Ok(()),
-            Some(gpus) => {
-                Err(format!("how {gpus} GPUs share the model is said in words that are not read").into())
+            Some(gpus) => Err(self.shared_by(gpus).into()),
+        }
+    }
+
+    /// Why a run of so many GPUs is not predicted.
+    fn shared_by(&self, gpus: u64) -> String {
+        match self.sharding.as_deref() {
+            Some(how) if how.contains("ZeRO-3") => {
+                format!(
+                    "{how} of a version that is not stated: versions differ in what beside adapters stays gathered"
+                )
             }
+            Some(how) if how.starts_with("FSDP2") => {
+                format!("{how} over a model of the project's own is not modelled")
+            }
+            Some(how) if how.starts_with("FSDP") => format!("{how} is FSDP1, which is not modelled"),
+            Some(how) if how.starts_with("TP") => {
+                format!("{how}: predicted where the run's own arguments are the row (megatron-lm.json)")
+            }
+            Some(_) | None => format!("how {gpus} GPUs share the model is said in words that are not read"),
         }
     }
 
@@ -218,7 +247,7 @@ mod tests {
     fn what_is_not_modelled_says_so() {
         for (key, value, reason) in [
             ("gpus", json!(8), "how 8 GPUs share the model is said in words that are not read"),
-            ("other", json!("packed + torch.compile"), "torch.compile is not modelled"),
+            ("other", json!("packed + torch.compile"), COMPILED),
             ("quality", json!("C"), "quality C: its own notes say that it cannot be scored"),
             ("kind", json!("component"), "a component, not the peak of a training step"),
             ("method", json!("dora"), "the method \"dora\" is not modelled"),
@@ -229,6 +258,24 @@ mod tests {
         ] {
             assert_eq!(with(key, value).unwrap_err().to_string(), reason);
         }
+    }
+
+    #[test]
+    fn who_shares_a_model_of_several_gpus_is_said_in_the_row_s_own_words() {
+        for (how, reason) in [
+            (
+                "DeepSpeed ZeRO-3",
+                "DeepSpeed ZeRO-3 of a version that is not stated: versions differ in what beside adapters stays gathered",
+            ),
+            ("FSDP full_shard", "FSDP full_shard is FSDP1, which is not modelled"),
+            ("FSDP2 dp=128", "FSDP2 dp=128 over a model of the project's own is not modelled"),
+            ("by hand", "how 8 GPUs share the model is said in words that are not read"),
+        ] {
+            let row = Row { sharding: Some(how.into()), ..Row::default() };
+            assert_eq!(row.shared_by(8), reason);
+        }
+        let collected = json!({"id": "a", "case": "simumax:b", "parallel": {"tp": 1}});
+        assert!(read_row(&collected).unwrap_err().to_string().contains("data/unexpressed.tsv"));
     }
 
     const DATA: &str = include_str!("../../../../data/measurements/published.json");

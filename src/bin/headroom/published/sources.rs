@@ -120,7 +120,9 @@ pub(super) fn contradiction(row: &Row) -> Option<&'static str> {
     }
     // every row of the table adds a switch to those before it, of which the third is torch.compile
     if row.source.starts_with("pytorch/torchtune:README") {
-        return Some("torch.compile is not modelled, nor flex attention over packed samples");
+        return Some(
+            "a model that is compiled as a whole (torch.compile) is not modelled, nor flex attention over packed samples",
+        );
     }
     // docs/source/tutorials/qlora_finetune.rst: 9.13 GB were reserved once the model was there, 9.29 GB in the end
     if row.source.contains("qlora_finetune.rst") {
@@ -128,7 +130,9 @@ pub(super) fn contradiction(row: &Row) -> Option<&'static str> {
     }
     // pytorch/ao pull request 746: "Compile time ~4 min"
     if row.source.starts_with("pytorch/ao:torchao/optim") {
-        return Some("torch.compile is not modelled, and the batch size is not stated");
+        return Some(
+            "a model that is compiled as a whole (torch.compile) is not modelled, and the batch size is not stated",
+        );
     }
     None
 }
