@@ -105,7 +105,7 @@ fn experts_that_are_balanced_are_answered_in_trls_trainers_on_one_gpu() {
     }
     refuses(
         &experts("task=dpo&gpus=8&shard=fsdp2"),
-        "mixtures of experts under trl's other trainers on several GPUs or under DeepSpeed are not modelled",
+        "mixtures of experts under trl's other trainers on several GPUs are not modelled",
     );
     refuses(
         &experts("task=grpo&rollouts=transformers"),
@@ -161,7 +161,7 @@ fn pictures_under_trl_are_answered_and_what_was_not_compared_is_refused() {
     );
     refuses(
         "st=trl&mask=padded&gpus=2&img=0",
-        "a step of qwen2_5_vl on text alone, on several GPUs or under DeepSpeed, with trl is not modelled",
+        "a step of qwen2_5_vl on text alone, on several GPUs, with trl is not modelled",
     );
     refuses(
         "st=trl&mask=padded&gpus=2&shard=zero3",
@@ -187,9 +187,46 @@ fn generation_is_refused_where_it_was_not_compared() {
     refuses("p=bf16&m=state-spaces/mamba-130m-hf", "generating with mamba is not modelled");
     refuses("p=amp-bf16", "generation is modelled without autocast");
     refuses("p=bf16&st=torchtune", "generation is modelled with transformers, not with torchtune");
-    refuses("p=bf16&gpus=2", "generation on several GPUs or under DeepSpeed is not modelled");
+    refuses("p=bf16&gpus=2", "generation on several GPUs is not modelled");
+    refuses("p=bf16&shard=fsdp2&alone=on", "generation under FSDP2 on one GPU is not modelled");
     refuses("p=bf16&kv=static&m=mistralai/Mistral-7B-v0.1", "whose layers see a window only");
     refuses("p=bf16&kv=static&m=Qwen/Qwen3.5-9B", "whose layers keep states");
+}
+
+/// FSDP2 that wraps the model of a single GPU is no several GPUs, and is what can be switched off.
+#[test]
+fn what_an_engine_of_one_gpu_is_refused_for_speaks_of_one_gpu() {
+    let alone = |link: &str| {
+        let scenario =
+            &share::decode(&format!("shard=fsdp2&alone=on&method=lora&p=bf16&{link}")).scenarios[0];
+        let issues = estimate(scenario).issues;
+        let told = issues.iter().find(|issue| issue.severity == Severity::Error);
+        told.unwrap_or_else(|| panic!("{link} has an answer")).clone()
+    };
+    for link in [
+        "task=classify",
+        "task=embed",
+        "task=distil&st=trl&teacher=Qwen/Qwen2.5-7B&m=Qwen/Qwen2.5-1.5B",
+        "task=ppo&st=trl",
+        "eval=metrics",
+        "merge=gpu",
+    ] {
+        let told = alone(link);
+        let words = told.to_string();
+        assert!(
+            words.contains("under FSDP2 on one GPU") && !words.contains("several GPUs"),
+            "{link}: {words}"
+        );
+    }
+    let told = alone("task=classify");
+    assert_eq!(told.field, headroom::issue::Field::ShardsAlone);
+    let scenario = &share::decode("shard=fsdp2&alone=on&method=lora&p=bf16&task=classify").scenarios[0];
+    let repairs = headroom::plan::repairs(scenario);
+    assert_eq!(repairs[0].changes[0].label, "FSDP2 on one GPU", "{repairs:?}");
+    // what lies in the CPU's memory is DeepSpeed's
+    let offloaded = &share::decode("shard=zero3&cpu=all&task=classify&method=lora&p=bf16").scenarios[0];
+    let words = format!("{:?}", estimate(offloaded).issues);
+    assert!(words.contains("under DeepSpeed is not modelled"), "{words}");
 }
 
 /// Models with pictures that are asked for text alone, linear attention and others whose cache was compared.

@@ -105,12 +105,12 @@ fn a_damaged_link_says_what_was_taken_instead() {
         notices,
         [
             "the link is of version \"7\", this page reads version 1: what it knows was taken",
-            "method=lorra in the link was read as lora: method: there is no \"lorra\" (use full, lora or qlora)",
-            "p= in the link was read as amp-bf16-weights: precision: there is no \"\" (use fp32, bf16, fp16, amp-bf16, amp-bf16-weights, amp-fp16 or amp-fp16-weights)",
-            "b=0 in the link was read as 1: batch-size: 0 is out of range or not whole (use a whole number from 1 to 16,777,216)",
-            "s=abc in the link was read as 2048: seq-length: \"abc\" is not a number (use a whole number from 1 to 16,777,216)",
-            "gpu= in the link was read as rtx-4090: gpu: there is no card (use a card such as rtx-4090 or an amount such as 24GB)",
-            "2.b=-3 in the link was read as 1: batch-size: -3 is out of range or not whole (use a whole number from 1 to 16,777,216)",
+            "method=lorra in the link cannot be used: Method is LoRA (use full, lora or qlora)",
+            "p= in the link cannot be used: Precision is bf16 mixed (bf16 weights) (use fp32, bf16, fp16, amp-bf16, amp-bf16-weights, amp-fp16 or amp-fp16-weights)",
+            "b=0 in the link cannot be used: Micro-batch size is 1 (use a whole number from 1 to 16,777,216)",
+            "s=abc in the link cannot be used: Sequence length is 2,048 (use a whole number from 1 to 16,777,216)",
+            "gpu= in the link cannot be used: GPU is GeForce RTX 4090 (use a card such as rtx-4090 or an amount such as 24GB)",
+            "2.b=-3 in the link cannot be used: Micro-batch size is 1 (use a whole number from 1 to 16,777,216)",
         ]
     );
     assert_eq!(shared.scenarios.len(), 2);
@@ -133,10 +133,7 @@ fn what_is_wrong_is_quoted_in_short() {
         (format!("b={digits}"), "b=999"),
         (format!("s=x{digits}"), "s=x999"),
         (format!("method=x{digits}"), "method=x999"),
-        (
-            "m=1e300b".to_owned(),
-            "m=1e300b in the link was read as meta-llama/Llama-3.1-8B: model: 1e300b is out of range",
-        ),
+        ("m=1e300b".to_owned(), "m=1e300b in the link cannot be used: Model is meta-llama/Llama-3.1-8B"),
     ] {
         let notices: Vec<_> = decode(&link).notices.iter().map(ToString::to_string).collect();
         assert!(notices.len() == 1 && notices[0].starts_with(message), "{notices:?}");

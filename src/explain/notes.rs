@@ -464,7 +464,7 @@ mod tests {
         finds(
             "task=grpo&m=Qwen/Qwen2.5-7B-Instruct&b=8&ref=none&mask=padded&st=trl",
             "all of a micro-batch at once, 8 × 2,048 tokens",
-            "Micro-batch size (completions): 4",
+            "Micro-batch size (answers): 4",
         );
         finds(
             "task=dpo&m=meta-llama/Llama-3.2-1B&st=trl&method=full&prompt=128&s=256&p=amp-bf16-weights",

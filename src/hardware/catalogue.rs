@@ -82,11 +82,15 @@ fn plain(mut words: Vec<String>) -> Vec<String> {
     words
 }
 
-/// How many cards are asked for where words ask for several, and the words for one of them: `8x h100`, `2 × A100`, `h100 x8`.
+/// So many cards may be asked for by nothing but a number before a name: no machine has more.
+const MOST_SPACED: u64 = 72;
+
+/// How many cards are asked for where words ask for several, and the words for one of them: `8x h100`, `2 × A100`, `h100 x8`, `8 h100`.
 ///
 /// ```
 /// use headroom::hardware::several;
 /// assert_eq!(several("8xH100"), Some((8, "H100")));
+/// assert_eq!(several("8 h100 80gb"), Some((8, "h100 80gb")));
 /// assert_eq!(several("rtx 4090"), None);
 /// ```
 pub fn several(words: &str) -> Option<(u64, &str)> {
@@ -96,7 +100,14 @@ pub fn several(words: &str) -> Option<(u64, &str)> {
     let before = words.split_once(TIMES).and_then(|(number, rest)| Some((count(number)?, rest.trim())));
     // the x of `rtx 4090` stands for nothing
     let after = words.rsplit_once(TIMES).filter(|(rest, _)| rest.ends_with(char::is_whitespace));
-    before.or_else(|| after.and_then(|(rest, number)| Some((count(number)?, rest.trim()))))
+    // no card's name begins with so small a number and a space, but an amount of memory may
+    let spaced = words.split_once(' ').and_then(|(number, rest)| Some((count(number)?, rest.trim())));
+    let spaced = spaced.filter(|(count, rest)| {
+        let first = rest.split(' ').next().unwrap_or_default().to_ascii_lowercase();
+        let is_unit = ["g", "gb", "gib"].contains(&first.as_str());
+        *count <= MOST_SPACED && first.starts_with(|first: char| first.is_ascii_alphabetic()) && !is_unit
+    });
+    before.or(spaced).or_else(|| after.and_then(|(rest, number)| Some((count(number)?, rest.trim()))))
 }
 
 /// The card of that slug.

@@ -4,7 +4,7 @@ use super::choices::{
     ContextComm, CpuOffload, Overlap, ReduceDtype, ShardedLayers, Sharding, TransformerImpl, WrappedBy,
 };
 use super::stages::{Division, Split};
-use crate::issue::Issue;
+use crate::issue::{Field, Issue};
 
 /// GPUs that train one model together, each with a process (a rank) of its own, and how they are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -198,6 +198,24 @@ impl Cluster {
         let offloads = !matches!(self.cpu, CpuOffload::Off);
         let is_zero = matches!(self.sharding, Sharding::Zero1 | Sharding::Zero2 | Sharding::Zero3);
         self.is_many() || offloads && is_zero || self.is_fsdp2()
+    }
+
+    /// Where its engine is at work: for what is not modelled there.
+    pub(crate) const fn place_in_words(&self) -> &'static str {
+        match (self.is_many(), self.is_fsdp2()) {
+            (true, _) => "on several GPUs",
+            (false, true) => "under FSDP2 on one GPU",
+            (false, false) => "under DeepSpeed",
+        }
+    }
+
+    /// The input that brings its engine, and what does without.
+    pub(crate) const fn without_engine(&self) -> (Field, &'static str) {
+        match (self.is_many(), self.is_fsdp2()) {
+            (true, _) => (Field::Gpus, "choose one GPU without offload"),
+            (false, true) => (Field::ShardsAlone, "switch FSDP2 on one GPU off"),
+            (false, false) => (Field::CpuOffload, "keep all on the GPU"),
+        }
     }
 
     /// Whether each keeps a shard of every parameter.

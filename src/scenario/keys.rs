@@ -64,7 +64,7 @@ mod tests {
     fn what_grpo_is_asked_stands_together_and_says_what_it_counts() {
         let grpo = Scenario { task: crate::scenario::Task::Grpo, ..Scenario::default() };
         let batch = Key::find("batch-size").unwrap();
-        assert_eq!(batch.label_for(&grpo), "Micro-batch size (completions)");
+        assert_eq!(batch.label_for(&grpo), "Micro-batch size (answers)");
         assert_eq!(batch.label_for(&Scenario::default()), "Micro-batch size");
         let dpo = Scenario { task: crate::scenario::Task::Dpo, ..Scenario::default() };
         assert_eq!(batch.label_for(&dpo), "Micro-batch size (pairs)");

@@ -74,7 +74,7 @@ fn differences(prefix: &str, base: &Scenario, scenario: &Scenario) -> Vec<(Strin
 /// ```
 /// let shared = headroom::share::decode("https://example.org/#v=1&b=4&o=adamv");
 /// assert_eq!((shared.scenarios[0].batch, shared.scenarios[0].optimizer.slug()), (4, "adamw"));
-/// assert!(shared.notices[0].to_string().starts_with("o=adamv in the link was read as adamw: "));
+/// assert!(shared.notices[0].to_string().starts_with("o=adamv in the link cannot be used: Optimizer is AdamW"));
 /// ```
 pub fn decode(link: &str) -> Shared {
     let mut notices = Vec::new();
@@ -190,10 +190,14 @@ fn read_group(
             |name: &str| name.strip_prefix(prefix).is_some_and(|name| name == key.link || name == key.name);
         let Some((name, value)) = pairs.iter().rev().find(|(name, _)| named(name)) else { continue };
         says_rank |= key.field == Field::LoraRank;
-        if let Err(issue) = key.read(&mut scenario, value) {
-            let used = short(&key.write(&scenario));
+        if key.read(&mut scenario, value).is_err() {
+            let used = short(&key.words(&scenario));
             notices.push(Issue {
-                message: format!("{name}={} in the link was read as {used}: {}", short(value), issue.message),
+                message: format!(
+                    "{name}={} in the link cannot be used: {} is {used}",
+                    short(value),
+                    key.label
+                ),
                 ..Issue::warning(key.field, "").with_fix(format!("use {}", key.valid()))
             });
         }

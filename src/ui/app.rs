@@ -80,6 +80,7 @@ fn mount(start: Start, desk: Desk) {
     let Some(stage) = browser::stage() else { return };
     let page = move || {
         browser::keep_steady(".answer :is(figure, section)");
+        browser::measure_what_sticks();
         view! { <App start=start desk=desk /> }
     };
     leptos::mount::mount_to(stage, page).forget();

@@ -90,6 +90,8 @@ pub struct Asked {
     pub gpus: RwSignal<Option<u64>>,
     /// What memory is drawn against.
     pub axis: RwSignal<Axis>,
+    /// The questions that somebody opened or folded away, by their headings.
+    pub turned: RwSignal<Vec<(&'static str, bool)>>,
     orders: [RwSignal<Option<Order>>; Listed::ALL.len()],
 }
 
@@ -104,8 +106,23 @@ impl Asked {
             words: RwSignal::new(String::new()),
             gpus: RwSignal::new(None),
             axis: RwSignal::new(Axis::default()),
+            turned: RwSignal::new(Vec::new()),
             orders: Listed::ALL.map(|_| RwSignal::new(None)),
         }
+    }
+
+    /// Whether something is said of a table, as in a link.
+    pub fn is_about(self, table: Listed) -> bool {
+        let is_said = match table {
+            Listed::Layouts => self.gpus.get().is_some(),
+            Listed::Batches => self.effective.get().is_some(),
+            Listed::Curve => self.axis.get() != Axis::default(),
+            Listed::Models => {
+                self.measure.get() != Measure::default() || self.words.with(|words| !words.is_empty())
+            }
+            _ => false,
+        };
+        is_said || self.listing(table).order.get().is_some()
     }
 
     /// What a table is called, and how it is sorted.

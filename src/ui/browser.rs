@@ -20,8 +20,8 @@ use crate::model::ModelError;
 use crate::model::read::check_length;
 
 pub use files::{print, save, save_bytes, save_picture, styled};
-pub use keys::{Stroke, edit, on_stroke};
-pub use steady::keep_steady;
+pub use keys::{Stroke, edit, on_paste, on_stroke, refuse_long};
+pub use steady::{keep_steady, measure_what_sticks};
 
 /// What the address says behind its path, which [`crate::share::decode`] reads: a fragment, which is never sent to the
 /// host, or the query that links had before.
@@ -231,6 +231,11 @@ pub fn focus(id: &str) {
     if let Some(element) = element.and_then(|element| element.dyn_into::<web_sys::HtmlElement>().ok()) {
         drop(element.focus());
     }
+}
+
+/// Whether an element has the focus.
+pub fn is_focused(id: &str) -> bool {
+    document().active_element().is_some_and(|element| element.id() == id)
 }
 
 /// Goes to a heading, so that it is at the top and what comes after it is next for the keyboard.

@@ -9,7 +9,7 @@ use super::state::State;
 use super::view::View;
 
 /// A key and what it does, as the sheet says them.
-const KEYS: [(&str, &str); 10] = [
+const KEYS: [(&str, &str); 11] = [
     ("/", "Search a model"),
     ("g", "Search a card"),
     ("s", "Open or close all settings"),
@@ -18,6 +18,7 @@ const KEYS: [(&str, &str); 10] = [
     ("t", "Turn the theme"),
     ("Ctrl Z", "Undo"),
     ("Ctrl Shift Z", "Redo"),
+    ("Ctrl V", "Read what was copied: a link, a configuration, a command, an error"),
     ("← →", "On the timeline: the moment before, the moment after"),
     ("?", "This sheet"),
 ];

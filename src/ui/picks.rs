@@ -322,7 +322,7 @@ mod tests {
 
     #[test]
     fn several_cards_are_taken_at_once() {
-        for words in ["8x h100", "8 × H100", "h100 x8", "8*H100"] {
+        for words in ["8x h100", "8 × H100", "h100 x8", "8*H100", "8 h100", "8 h100 80gb"] {
             let found = find_gpus(words);
             let first = found.items.iter().find(|item| item.label.contains("H100")).expect("an H100");
             assert!(first.label.starts_with("8 × H100"), "{words}: {found:?}");
@@ -331,7 +331,7 @@ mod tests {
             let taken = scenario.gpu().map(|gpu| gpu.name.contains("H100"));
             assert_eq!((taken, scenario.cluster.gpus), (Ok(true), 8), "{words}");
         }
-        for words in ["", "rtx 4090", "gtx", "0x h100"] {
+        for words in ["", "rtx 4090", "gtx", "0x h100", "24 gb", "80 GB h100", "4090 laptop", "3060 12gb"] {
             assert!(find_gpus(words).items.iter().all(|item| !item.key.contains(TIMES)), "{words}");
         }
         let mut scenario = Scenario::default();

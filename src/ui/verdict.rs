@@ -78,7 +78,9 @@ pub fn aside(
         }
     };
     let share = Aside { on_phone: true, ..Aside::of(share) };
-    let level = (verdict != Verdict::WouldNotRun).then(|| Level::of(fit));
+    // what may fit after all is not more than there is
+    let is_told = |level: &Level| verdict != Verdict::Close || *level != Level::Beyond;
+    let level = (verdict != Verdict::WouldNotRun).then(|| Level::of(fit)).filter(is_told);
     // what would do is not known of a card that is not followed, nor where it may get through
     let advice = |level: Level| match verdict {
         Verdict::NotFollowed | Verdict::Close => "",
@@ -249,6 +251,19 @@ mod tests {
         assert_eq!(verdict, Verdict::NotFollowed);
         assert!(told.contains("Not followed on the Apple M3 Max 36GB: its tensors leave "), "{told}");
         assert!(!told.contains("CUDA") && !remark.contains("CUDA"), "{remark}");
+    }
+
+    #[test]
+    fn what_is_close_is_not_more_than_there_is() {
+        let scenario = Scenario::default();
+        let detail = Detail::of(&scenario).expect("an answer");
+        let fit = crate::plan::within(Bytes::gib(12.01), Bytes::gib(12.));
+        let told = |verdict| {
+            let told = aside(&scenario, &detail.memory, (&fit, verdict), Unit::Binary);
+            told.into_iter().map(|aside| aside.words).collect::<Vec<_>>().join(", ")
+        };
+        assert!(told(Verdict::Over).contains("more than there is"));
+        assert!(!told(Verdict::Close).contains("more than there is"), "{}", told(Verdict::Close));
     }
 
     /// What vLLM has of the card is part of what is needed, awake or asleep, and said.

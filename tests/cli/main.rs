@@ -340,7 +340,7 @@ fn a_damaged_link_is_followed_with_a_note() {
     assert_eq!(run.status, Some(0));
     assert_eq!(
         run.err,
-        "note: b=0 in the link was read as 1: batch-size: 0 is out of range or not whole (use a whole number from 1 to 16,777,216)\n"
+        "note: b=0 in the link cannot be used: Micro-batch size is 1 (use a whole number from 1 to 16,777,216)\n"
     );
 }
 

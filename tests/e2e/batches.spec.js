@@ -10,6 +10,7 @@ async function filled(headroom) {
 
 test("an effective batch is reached on every card that runs it, and a click opens it", async ({ headroom }) => {
   await headroom.open("#v=1&view=plan&gpu=rtx-4090");
+  await headroom.ask("Batch");
   await filled(headroom);
   const rows = table(headroom).getByRole("row");
   await expect(rows.nth(1)).toContainText("RTX 4090");
@@ -34,12 +35,14 @@ test("a link keeps the effective batch, and nonsense in it is told and the usual
   await headroom.open("#v=1&view=plan&effective=128");
   await expect(headroom.box("Effective batch size")).toHaveValue("128");
   await headroom.open("#v=1&view=plan&effective=-3");
+  await headroom.ask("Batch");
   await expect(headroom.box("Effective batch size")).toHaveValue("32");
   await expect(headroom.page.getByText("effective=-3 is not understood")).toBeVisible();
 });
 
 test("where not even one sequence runs the table says so", async ({ headroom }) => {
   await headroom.open("#v=1&view=plan&m=meta-llama/Llama-3.1-8B&method=full&gpu=rtx-3060-12gb");
+  await headroom.ask("Batch");
   await filled(headroom);
   await expect(headroom.page.getByText("Not even one sequence runs on the")).toBeVisible();
   await expect(table(headroom).getByRole("row").nth(1)).toContainText("none");

@@ -99,3 +99,42 @@ test("an out-of-memory message among configurations is read as one", async ({ he
   await expect(page.locator("#oom-text")).toHaveValue(message);
   await expect(page.getByRole("heading", { name: "Did it run out of memory? Paste the error" })).toBeVisible();
 });
+
+/** Pastes a text where nothing has the focus, or in a box. */
+const paste = (page, text, selector = "body") =>
+  page.evaluate(
+    ([text, selector]) => {
+      const clipboardData = new DataTransfer();
+      clipboardData.setData("text", text);
+      const event = new ClipboardEvent("paste", { clipboardData, bubbles: true, cancelable: true });
+      document.querySelector(selector).dispatchEvent(event);
+      return event.defaultPrevented;
+    },
+    [text, selector],
+  );
+
+test("what is pasted where nothing is written is read, whatever it is", async ({ headroom, page }) => {
+  await headroom.open();
+  await paste(page, AXOLOTL);
+  const dialog = dialogOf(page);
+  await expect(dialog.getByRole("heading", { name: "Axolotl" })).toBeVisible();
+  await dialog.getByRole("button", { name: "Show the answer" }).click();
+  await headroom.expectLink("b", "4");
+  await paste(page, "CUDA out of memory. Tried to allocate 1002.00 MiB. GPU 0 has a total capacity of 23.49 GiB of which 301.00 MiB is free.");
+  await expect(page.locator("#oom-text")).toHaveValue(/Tried to allocate/);
+  await paste(page, "https://example.org/headroom/#v=1&b=7");
+  await headroom.expectLink("b", "7");
+  await page.keyboard.press("Escape");
+  await paste(page, "hello");
+  await expect(dialog.getByText("no configuration that is known here").filter({ visible: true })).toHaveCount(1);
+  await page.keyboard.press("Escape");
+  // a box keeps what is its own
+  expect(await paste(page, "hello", "#seq-length")).toBe(false);
+});
+
+test("a text that is far too long does not come into the box", async ({ headroom, page }) => {
+  await headroom.open();
+  await page.getByRole("button", { name: "Read a training configuration" }).click();
+  expect(await paste(page, "x: 1\n".repeat(1_000_000), "#own-settings")).toBe(true);
+  await expect(dialogOf(page).getByText("This is more than 1 MB of text").filter({ visible: true })).toHaveCount(1);
+});

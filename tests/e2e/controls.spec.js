@@ -112,6 +112,26 @@ test("what is no rank is not called one", async ({ headroom, page }) => {
   await expect(headroom.box("OFT block size")).toHaveCount(0);
 });
 
+test("FSDP2 wraps the model of one GPU where that is chosen, and is switched off again", async ({ headroom, page }) => {
+  await headroom.open("#v=1&m=meta-llama/Llama-3.2-1B&method=full");
+  await headroom.unfold();
+  const alone = page.getByRole("switch", { name: "FSDP2 on one GPU" });
+  await alone.click();
+  await headroom.expectLink("alone", "on");
+  await headroom.expectLink("shard", "fsdp2");
+  await expect(headroom.choice("Sharding")).toBeVisible();
+  // another engine is not this one
+  await headroom.choice("Sharding").selectOption("ddp");
+  await expect(alone).not.toBeChecked();
+  await alone.click();
+  await expect(headroom.choice("Sharding")).toHaveValue("fsdp2");
+  await alone.click();
+  await expect(headroom.choice("Sharding")).toBeHidden();
+  await headroom.box("GPUs").fill("2");
+  await headroom.box("GPUs").press("Enter");
+  await expect(alone).toBeHidden();
+});
+
 test("a number box is not overwritten while it has the focus", async ({ headroom }) => {
   await headroom.open();
   const box = headroom.box("Sequence length");
@@ -220,6 +240,7 @@ test("what of the card is not for the run has controls, and so has the data set"
     await headroom.expectLink(key, value);
   }
   await headroom.open("?v=1&gpu=a100-sxm-80gb&view=plan");
+  await headroom.ask("Time");
   await headroom.box("Tokens of the data set").fill("100k x 500");
   await headroom.expectLink("data", "50000000");
   await headroom.box("Epochs").fill("3");
@@ -320,7 +341,7 @@ test("answers that a server generates need GPUs elsewhere", async ({ headroom })
   await headroom.open("?v=1&task=grpo&st=trl&mask=padded&ref=none&b=8");
   const server = headroom.page.getByText("vLLM has GPUs of its own elsewhere");
   await expect(server).toBeVisible();
-  await expect(headroom.box("Micro-batch size (completions)")).toHaveValue("8");
+  await expect(headroom.box("Micro-batch size (answers)")).toHaveValue("8");
   await headroom.unfold();
   await headroom.choice("Answers come from").selectOption("transformers");
   await expect(server).toBeHidden();
@@ -330,4 +351,21 @@ test("answers that a server generates need GPUs elsewhere", async ({ headroom })
   await headroom.expectLink("vllm", "30");
   await headroom.choice("Answers come from").selectOption("server");
   await expect(server).toBeVisible();
+});
+
+test("a box that is left to the page says what it comes to, and numbers their unit", async ({ headroom, page }) => {
+  await headroom.open("#v=1&gpu=rtx-4090");
+  await headroom.unfold();
+  const context = headroom.box("CUDA context");
+  await expect(context).toHaveValue("");
+  await expect(context).toHaveAttribute("placeholder", /^auto \([\d.]+ MiB\)$/);
+  await expect(page.locator(".field", { has: context }).locator(".unit")).toHaveText("MiB");
+  await context.fill("600");
+  await headroom.expectLink("ctx", "600");
+  await context.fill("");
+  await expect.poll(() => headroom.link().has("ctx")).toBe(false);
+  await context.blur();
+  await expect(context).toHaveValue("");
+  await expect(context).toHaveAttribute("aria-invalid", "false");
+  await expect(page.getByRole("textbox", { name: "Lengths" })).toHaveAttribute("placeholder", "auto (all equal)");
 });

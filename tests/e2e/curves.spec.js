@@ -5,6 +5,7 @@ for (const width of [390, 1280]) {
   test(`the value is set on the curve, by pointer and by keys, ${width} wide`, async ({ headroom, page }) => {
     await page.setViewportSize({ width, height: 844 });
     await headroom.open("#v=1&view=plan");
+    await headroom.ask("Limits");
     const figure = page.getByRole("figure", { name: "How far can I go?" });
     await expect(figure.locator(".curve")).toHaveCount(1);
     await expect(page.getByText(/^Fits at [\d,]+ tokens; [\d,]+ tokens would need \d/)).toBeVisible({ timeout: 180_000 });
@@ -34,6 +35,7 @@ for (const width of [390, 1280]) {
 
 test("what the curve says is what the scenario needs, also as a table", async ({ headroom, page }) => {
   await headroom.open("#v=1&view=plan&s=4096");
+  await headroom.ask("Limits");
   await expect(page.getByText(/^Fits at/)).toBeVisible({ timeout: 180_000 });
   await page.getByText("As a table").click();
   const row = page.getByRole("table", { name: "Memory by value" }).getByRole("row", { name: /^4,096/ });
@@ -43,6 +45,7 @@ test("what the curve says is what the scenario needs, also as a table", async ({
 
 test("the axis is chosen, and the rank only where there is one", async ({ headroom, page }) => {
   await headroom.open("#v=1&view=plan");
+  await headroom.ask("Limits");
   const axes = page.getByRole("group", { name: "Against" });
   await axes.getByRole("button", { name: "LoRA rank" }).click();
   await expect(page.getByText(/^Fits .*rank \d/)).toBeVisible({ timeout: 180_000 });
@@ -57,6 +60,8 @@ test("scenarios that are compared have a curve each", async ({ headroom, page })
   const figure = page.getByRole("figure", { name: "How far can I go?" });
   await expect(figure.locator(".curve")).toHaveCount(2, { timeout: 180_000 });
   await expect(figure.locator("text.name")).toHaveText(["A", "B"]);
+  // each says whose it is, in a line of its own
+  await expect(page.getByText(/^A, QLoRA: fits at [\s\S]*\nB, LoRA: fits /)).toBeVisible({ timeout: 180_000 });
   const strokes = await figure.locator(".curve").evaluateAll((curves) => curves.map((curve) => getComputedStyle(curve).strokeDasharray));
   expect(new Set(strokes).size).toBe(2);
 });

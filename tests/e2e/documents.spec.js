@@ -100,7 +100,8 @@ for (const [task, link] of [
 ]) {
   test(`every question of a plan for ${task} leads to its formula and to measured runs`, async ({ headroom, page }) => {
     await headroom.open(`${link}&view=plan`);
-    await page.getByText("Paste the lengths of your texts").click();
+    const folded = page.locator(".plan details:not([open]) > summary");
+    while ((await folded.count()) > 0) await folded.first().click();
     const panels = page.getByRole("tabpanel").locator(".plan > section").filter({ visible: true });
     await expect(panels.first()).toBeVisible();
     expect(await panels.count()).toBeGreaterThan(6);
@@ -150,6 +151,7 @@ test("what the card has leads to who reported it", async ({ page }) => {
 
 test("a speed leads to those measured on its card", async ({ headroom, page }) => {
   await headroom.open("#v=1&view=plan");
+  await headroom.ask("Time");
   await page.getByRole("button", { name: "Measured speeds" }).click();
   await expect(page.getByRole("heading", { name: "Every published speed" })).toBeInViewport();
   const speeds = page.getByRole("table", { name: /^Published speeds/ });
@@ -158,8 +160,8 @@ test("a speed leads to those measured on its card", async ({ headroom, page }) =
 
 test("the runs behind a measured error are listed", async ({ headroom, page }) => {
   await headroom.open("#v=1&view=accuracy");
-  const only = page.getByLabel(/^Only those behind this answer’s measured error.* runs? of this kind/);
-  const [, count] = (await only.locator("..").innerText()).match(/: ([\d,]+) runs? of this kind/);
+  const only = page.getByLabel(/^Only those behind this answer’s error: [\d,]+ runs/);
+  const [, count] = (await only.locator("..").innerText()).match(/: ([\d,]+) runs/);
   await only.check();
   await expect(page.locator(".proof-gist")).toContainText(`, ${count} runs: off by`);
 });

@@ -72,6 +72,7 @@ test("from a card that is too small to a layout that fits is three clicks", asyn
   await headroom.open("#v=1&method=full&gpu=a100-sxm-40gb");
   await expect(headroom.verdict).toContainText("Does not fit");
   await headroom.view("Plan");
+  await headroom.ask("Several GPUs");
   await page.getByRole("group", { name: "Number of GPUs" }).getByRole("button", { name: "8", exact: true }).click();
   const table = page.getByRole("table", { name: "Ways to use the GPUs" });
   await expect(page.getByText(/^\d+ of \d+ ways to use 8 of these cards fit; the fastest is /)).toBeVisible({ timeout: 180_000 });
@@ -87,6 +88,7 @@ test("from a card that is too small to a layout that fits is three clicks", asyn
 
 test("ways to use GPUs are sorted by speed and by memory, and those that do not fit say why", async ({ headroom, page }) => {
   await headroom.open(`${FULL}&view=plan`);
+  await headroom.ask("Several GPUs");
   await page.getByRole("group", { name: "Number of GPUs" }).getByRole("button", { name: "8", exact: true }).click();
   const table = page.getByRole("table", { name: "Ways to use the GPUs" });
   await expect(page.getByText(/^\d+ of \d+ ways to use 8 of these cards fit/)).toBeVisible({ timeout: 180_000 });
@@ -113,6 +115,7 @@ test("ways to use GPUs are sorted by speed and by memory, and those that do not 
 
 test("memory against the number of GPUs falls, and says from where on it fits", async ({ headroom, page }) => {
   await headroom.open(`${FULL}&view=plan`);
+  await headroom.ask("Limits");
   await page.getByRole("group", { name: "Against" }).getByRole("button", { name: "GPUs" }).click();
   await expect(page.getByText(/^Fits on 4 GPUs, the fewest of these numbers: [\d.]+ GiB on each\.$/)).toBeVisible({ timeout: 180_000 });
   const scrubber = page.getByRole("slider", { name: "GPUs on the curve" });
@@ -120,4 +123,17 @@ test("memory against the number of GPUs falls, and says from where on it fits", 
   await scrubber.press("ArrowRight");
   await headroom.expectLink("gpus", "4");
   await expect(headroom.verdict).toContainText("to spare");
+});
+
+test("what is good to know of several GPUs is a line each, and the rest behind it", async ({ headroom, page }) => {
+  await headroom.open(FULL.replace(/$/, "&gpus=8&shard=fsdp2"));
+  const note = page.locator("#gpus-messages details.note");
+  await expect(note.locator("summary")).toHaveText(/^Note: NCCL may take [\d.]+ [MG]iB to [\d.]+ GiB more of each GPU\.$/);
+  const { height } = await note.boundingBox();
+  expect(height).toBeLessThan(30);
+  await note.locator("summary").click();
+  await expect(note).toContainText("is called close");
+  expect((await note.boundingBox()).height).toBeGreaterThan(2 * height);
+  const shard = page.locator("#shard-messages details.note summary");
+  await expect(shard).toHaveText("Note: FSDP2 in a loop of one's own.");
 });

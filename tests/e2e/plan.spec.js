@@ -53,3 +53,41 @@ test("a run costs what an hour of a GPU costs its owner", async ({ headroom, pag
   await expect(page.locator(".pace").first()).toContainText("at $0.40 for a GPU and hour");
   await headroom.expectLink("price", "40");
 });
+
+test("three questions are answered at once, the others where they are opened or a link asks them", async ({ headroom, page }) => {
+  await headroom.open("#v=1&view=plan");
+  const folded = page.locator(".plan details:not([open])");
+  await expect(page.locator(".plan details[open]")).toHaveCount(3);
+  expect(await folded.count()).toBeGreaterThan(5);
+  const settings = page.getByRole("region", { name: "Which settings?" });
+  await expect(settings.getByRole("table")).toHaveCount(0);
+  await settings.getByRole("heading").click();
+  await expect(settings.getByRole("table")).toHaveCount(1);
+  // another view, and back: it is open still
+  await headroom.view("Fit");
+  await headroom.view("Plan");
+  await expect(settings.getByRole("table")).toHaveCount(1);
+  await settings.getByRole("heading").click();
+  await expect(settings.getByRole("table")).toHaveCount(0);
+  // who opens a link has folded nothing
+  await page.goto("about:blank");
+  await headroom.open("#v=1&view=plan&layout-gpus=4&sorted=settings.1");
+  await expect(page.getByRole("region", { name: "How do several GPUs hold it?" }).getByRole("table")).toHaveCount(1);
+  await expect(settings.getByRole("table")).toHaveCount(1);
+});
+
+for (const width of [390, 768, 1280]) {
+  test(`the ways to the questions stay in sight beneath the verdict, ${width} wide`, async ({ headroom, page }) => {
+    await page.setViewportSize({ width, height: 900 });
+    await headroom.open("#v=1&view=plan");
+    const ways = page.getByRole("navigation", { name: "Questions" });
+    await headroom.ask("Rules of thumb");
+    await expect.poll(() => within(page.getByRole("heading", { name: "What would rules of thumb say?" }))).toBe(true);
+    const [verdict, nav, heading] = await Promise.all(
+      [page.locator("#answer"), ways, page.locator("h2:focus")].map((part) => part.boundingBox()),
+    );
+    expect(nav.y).toBeGreaterThanOrEqual(verdict.y + verdict.height - 1);
+    expect(nav.y).toBeLessThan(verdict.y + verdict.height + 12);
+    expect(heading.y).toBeGreaterThanOrEqual(nav.y + nav.height - 1);
+  });
+}

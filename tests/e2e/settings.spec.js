@@ -15,6 +15,7 @@ const needs = async (headroom) => {
 
 test("those that fit come first, the fastest before all, and a click opens one", async ({ headroom }) => {
   await headroom.open("#v=1&view=plan&m=meta-llama/Llama-3.1-8B&gpu=rtx-4090&b=4");
+  await headroom.ask("Settings");
   await filled(headroom);
   const first = table(headroom).getByRole("row").nth(1);
   await expect(first).toContainText(/tokens\/s/);
@@ -27,6 +28,7 @@ test("those that fit come first, the fastest before all, and a click opens one",
 
 test("by memory the least comes first, and the whole table can be taken along", async ({ headroom, page }) => {
   await headroom.open("#v=1&view=plan&m=openai-community/gpt2&s=512&gpu=rtx-4090");
+  await headroom.ask("Settings");
   await filled(headroom);
   await table(headroom).getByRole("button", { name: "Needs" }).click();
   const amounts = await needs(headroom);

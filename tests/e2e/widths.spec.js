@@ -67,6 +67,47 @@ test("of a low window number, verdict and bar take little", async ({ headroom, p
   expect(y + height).toBeLessThan(110);
 });
 
+test("of a wide and low window number, verdict and bar stay in sight", async ({ headroom, page }) => {
+  await page.setViewportSize({ width: 1280, height: 620 });
+  await headroom.open("#v=1&gpu=rtx-3060-12gb");
+  await expect(headroom.verdict).toContainText("Does not fit");
+  await page.evaluate(() => scrollTo(0, 600));
+  const answer = page.locator("#answer");
+  for (const part of [answer.locator(".total"), answer.getByText("Does not fit"), answer.locator(".meter")]) expect(await within(part)).toBe(true);
+  const { y, height } = await answer.boundingBox();
+  expect(y + height).toBeLessThan(160);
+});
+
+for (const width of [540, 768, 1024]) {
+  test(`the sentence stays in sight, ${width} wide`, async ({ headroom, page }) => {
+    await page.setViewportSize({ width, height: 900 });
+    await headroom.open(`#${LONG}`);
+    await expect(headroom.verdict).toHaveAttribute("aria-busy", "false");
+    await page.evaluate(() => scrollTo(0, 800));
+    const sentence = page.getByRole("group", { name: "The scenario in a sentence" });
+    await expect.poll(() => within(sentence)).toBe(true);
+    const [above, answer] = await Promise.all([sentence, page.locator("#answer")].map((part) => part.boundingBox()));
+    expect(Math.abs(above.y + above.height - answer.y)).toBeLessThan(2);
+  });
+}
+
+test("on a phone the names on the timeline stand beside each other", async ({ headroom, page }) => {
+  await page.setViewportSize({ width: 390, height: 844 });
+  for (const gpu of ["rtx-4090", "rtx-3060-12gb", "rtx-a4000", "l4", "v100-pcie-16gb"]) {
+    await headroom.open(`#v=1&view=timeline&gpu=${gpu}`);
+    await expect(page.locator(".timeline .peak-name")).toBeVisible();
+    expect(await misplaced(page.locator(".timeline :is(.peak-name, .capacity-name, .reserved-name)")), gpu).toEqual([]);
+  }
+});
+
+test("in a small frame the view that is asked for is in sight", async ({ headroom, page }) => {
+  await page.setViewportSize({ width: 600, height: 400 });
+  await headroom.open("#v=1&view=timeline&embed=1");
+  const chart = page.locator(".timeline .drawing");
+  await expect(chart).toBeVisible();
+  expect((await chart.boundingBox()).y).toBeLessThan(300);
+});
+
 test("in a small frame there is a chart, and no way to what is not there", async ({ headroom, page }) => {
   await page.setViewportSize({ width: 600, height: 400 });
   await headroom.open("#v=1&gpu=rtx-3060-12gb&embed=1");

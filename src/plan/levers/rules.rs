@@ -68,6 +68,8 @@ pub(super) static RULES: &[Rule] = &[
     once("gradient-as-bucket-view", Cost::Nothing, |s| {
         s.cluster.bucket_views |= s.cluster.is_many() && s.software().runs_loop();
     }),
+    // a single GPU has nobody to share with
+    once("shard-alone", Cost::Nothing, |s| s.cluster.shards_alone &= s.cluster.is_many()),
     once("set-to-none", Cost::Nothing, |s| s.training_loop.grads_to_none = true),
     // what holds its weights: with less it stops
     once("vllm-percent", Cost::Nothing, |s| {

@@ -489,3 +489,17 @@ fn frozen_weights_in_16_bits_cost_less_than_trained_ones() {
     assert_eq!(to_16_bits(&format!("{lora}&p=amp-bf16&fp32-adapters=off")).1, Some(Cost::Precision));
     assert_eq!(to_16_bits("method=full&p=amp-bf16&m=Qwen/Qwen2.5-0.5B").1, Some(Cost::Precision));
 }
+
+/// FSDP2 over a single GPU copies every unit and its gradients, and shares nothing.
+#[test]
+fn what_wraps_a_single_gpu_is_switched_off_first() {
+    let wrapped =
+        of_link("m=meta-llama/Llama-3.2-1B&method=full&p=amp-bf16&shard=fsdp2&alone=on&gpu=rtx-4090");
+    let levers = found(&wrapped);
+    let off =
+        levers.single.iter().find(|lever| lever.changes[0].label == "FSDP2 on one GPU").expect("it is one");
+    assert!(!off.scenario.cluster.has_engine() && off.cost == Cost::Nothing, "{off:?}");
+    assert!(off.needed < of(&wrapped).unwrap().needed && off.changes.len() == 1, "{off:?}");
+    let plain = found(&off.scenario);
+    assert!(plain.single.iter().all(|lever| lever.changes[0].label != "FSDP2 on one GPU"));
+}

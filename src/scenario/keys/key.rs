@@ -164,8 +164,14 @@ pub struct Key {
 
 /// What the micro-batch is called where answers are rewarded, and what it is then.
 const COMPLETIONS: (&str, &str) = (
-    "Micro-batch size (completions)",
-    "Completions in one forward pass, as per_device_train_batch_size has it: those of one prompt are num_generations of them. Activations and logits grow with it",
+    "Micro-batch size (answers)",
+    "Answers (completions) in one forward pass, as per_device_train_batch_size has it: those of one prompt are num_generations of them. Activations and logits grow with it",
+);
+
+/// What a sequence is where it begins with a prompt that is not learned from.
+const PROMPT_AND_ANSWER: (&str, &str) = (
+    "Sequence length (prompt and answer)",
+    "Tokens of the prompt and its answer together, max_prompt_length and max_completion_length in one. Activations and logits grow with it, attention's work with its square",
 );
 
 /// What the micro-batch is called where answers are compared, and what it is then.
@@ -210,7 +216,9 @@ impl Key {
             _ => None,
         };
         let is_batch = self.field == Field::Batch;
+        let is_length = self.field == Field::Sequence && scenario.task.has_answers();
         let named = own.filter(|_| is_rank).or(counted.filter(|_| is_batch));
+        let named = named.or(is_length.then_some(PROMPT_AND_ANSWER));
         named.unwrap_or((self.label, self.help))
     }
 

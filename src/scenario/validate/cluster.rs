@@ -27,7 +27,7 @@ pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, i
                  (deallocate_pipeline_outputs)"
             }
             TransformerImpl::TransformerEngine => {
-                "these are Transformer Engine's layers as Megatron-LM runs them by default: cuDNN's attention, fused rotary \
+                "these are Transformer Engine's layers as Megatron-LM runs them by default; cuDNN's attention, fused rotary \
                  positions, SwiGLU and gradient accumulation (Apex), FusedAdam, stages' outputs freed once they are sent; \
                  communication is not overlapped with products, and no mask comes with the batch \
                  (--no-create-attention-mask-in-dataloader)"
@@ -65,7 +65,7 @@ pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, i
                  here (it looks for ReplicateParallel): this is fully_shard over the first dimension of a mesh"
             };
             let message = format!(
-                "this is transformers' own plan (tp_plan=\"auto\"): {} GPUs share each layer and the head, whose logits are gathered \
+                "{} GPUs share each layer by transformers' own plan (tp_plan=\"auto\"); they share the head, whose logits are gathered \
                  whole on each{alone}",
                 grouped(parts)
             );
@@ -90,21 +90,21 @@ pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, i
                     if scenario.cluster.reshards { "resharded after forward" } else { "kept after forward" };
                 let message = match (scenario.software().trainer, scenario.wrapper()) {
                     (Trainer::Trl, _) | (Trainer::Loop, WrappedBy::Accelerate) => format!(
-                        "this is fully_shard as accelerate calls it (fsdp_version: 2, TRANSFORMER_BASED_WRAP), {after}: trained shards \
+                        "FSDP2 as accelerate runs it; fully_shard (fsdp_version: 2, TRANSFORMER_BASED_WRAP), {after}: trained shards \
                          are float32 under mixed precision, gradients are summed in {half} and kept whole until the last \
                          micro-batch, and the output head stays gathered from forward to backward"
                     ),
                     (Trainer::Torchtune, _) => format!(
-                        "this is fully_shard as torchtune's distributed recipes call it (torchtune.training.shard_model), {after}: without a \
+                        "FSDP2 as torchtune's distributed recipes run it; fully_shard (torchtune.training.shard_model), {after}: without a \
                          policy of mixed precision, gathered, computed and summed in the weights' type, and reduced in every micro-batch"
                     ),
                     (Trainer::Loop, WrappedBy::Axolotl) => format!(
-                        "this is fully_shard as axolotl calls it (fsdp_version: 2, TRANSFORMER_BASED_WRAP, cpu_ram_efficient_loading), {after}, \
+                        "FSDP2 as axolotl runs it; fully_shard (fsdp_version: 2, TRANSFORMER_BASED_WRAP, cpu_ram_efficient_loading), {after}, \
                          the root as the layers: shards, gradients and states have the type that the weights were loaded in, gradients are kept \
                          whole until the last micro-batch"
                     ),
                     (Trainer::Loop, WrappedBy::Loop) | (Trainer::Megatron, _) => format!(
-                        "this is fully_shard with MixedPrecisionPolicy(param_dtype=torch.{half}) on every layer and the model, \
+                        "FSDP2 in a loop of one's own; fully_shard with MixedPrecisionPolicy(param_dtype=torch.{half}) on every layer and the model, \
                          {after}; what accelerate adds is followed with wrapped-by accelerate, and with trl as the training library"
                     ),
                 };
@@ -115,7 +115,7 @@ pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, i
             }
             Sharding::Zero1 | Sharding::Zero2 | Sharding::Zero3 => {
                 let message = format!(
-                    "this is DeepSpeed with {}: {{enabled: true}}: parameters and gradients are {half} and its masters float32, whatever \
+                    "DeepSpeed with {}: {{enabled: true}}; parameters and gradients are {half} and its masters float32, whatever \
                      the weights were loaded in; sizes that a configuration leaves out are DeepSpeed's own, which \"auto\" in one for \
                      transformers makes smaller",
                     if is_float16 { "fp16" } else { "bf16" }
@@ -301,7 +301,7 @@ pub(super) fn recomputed_otherwise(scenario: &Scenario, architecture: &Architect
 fn of_nccl(scenario: &Scenario) -> Issue {
     let Between { least, most } = scenario.nccl();
     let message = format!(
-        "NCCL's buffers are outside of what is needed: {} may take {least} to {most} of each GPU ({}); an answer that only fits while they \
+        "NCCL may take {least} to {most} more of each GPU; its buffers are outside of what is needed: {} ({}); an answer that only fits while they \
          take less is called close",
         scenario.communicators_in_words(),
         scenario.nccl_source()

@@ -64,11 +64,7 @@ pub(in crate::step) fn supported(
         return Ok(());
     }
     let engine = job.cluster.sharding.label();
-    let here = match (job.cluster.is_many(), job.cluster.is_fsdp2()) {
-        (true, _) => "on several GPUs",
-        (false, true) => "under FSDP2",
-        (false, false) => "under DeepSpeed",
-    };
+    let here = job.cluster.place_in_words();
     let refuse = |field, what: String, fix: &str| {
         Err(Issue::error(field, format!("{what} {here} is not modelled")).with_fix(fix))
     };
@@ -193,7 +189,7 @@ fn on_one(cluster: Cluster, member: &Member) -> Result<(), Issue> {
     let (field, message, fix) = if !matches!(wrapper, Wrapper::Loop | Wrapper::Accelerate) {
         let message =
             "FSDP2 on a single GPU is followed in a loop of one's own and as accelerate wraps a model";
-        (Field::ShardsAlone, message, "switch shard-alone off, or choose transformers or trl")
+        (Field::ShardsAlone, message, "switch FSDP2 on one GPU off, or choose transformers or trl")
     } else if cluster.cpu != CpuOffload::Off {
         let message = "FSDP2's shards in the CPU's memory on a single GPU were not compared";
         (Field::CpuOffload, message, "keep all on the GPU, or choose ZeRO-3")

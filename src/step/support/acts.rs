@@ -12,7 +12,7 @@ use crate::model::modeling::{Code, Modeling};
 use crate::model::{Architecture, Objective};
 use crate::scenario::software::{HeadCode, Trainer};
 use crate::scenario::{
-    AttentionKernel, CacheKind, Checkpointing, Generation, Lengths, LossKernel, Method, Offloading,
+    AttentionKernel, CacheKind, Checkpointing, Cluster, Generation, Lengths, LossKernel, Method, Offloading,
     Precision, StepTime, Tuner,
 };
 use crate::step::forward::stacks::classifies;
@@ -72,14 +72,14 @@ pub(in crate::step) fn acts(job: &Job) -> Result<(), Issue> {
             Act::Merge { member } => merges(job, member)?,
             Act::Wake { .. } => {}
             Act::Rollout { .. } if job.cluster.has_engine() => {
-                let message = "PPO on several GPUs or under DeepSpeed is not modelled";
-                return refuse(Field::Gpus, message.into(), "choose one GPU without offload");
+                let (field, fix) = job.cluster.without_engine();
+                return refuse(field, format!("PPO {} is not modelled", job.cluster.place_in_words()), fix);
             }
             Act::Rollout { member, batch, .. } => {
                 one_by_one(Field::RolloutBatch, batch)?;
-                generates(&job.members[member], false)?
+                generates(&job.members[member], None)?
             }
-            Act::Generate { member, .. } => generates(&job.members[member], job.cluster.has_engine())?,
+            Act::Generate { member, .. } => generates(&job.members[member], Some(job.cluster))?,
         }
     }
     let compares = |act: &Act| match act {
@@ -145,8 +145,7 @@ fn unsloths_preference(job: &Job, policy: usize, batch: Batch) -> Result<(), Iss
     let refuse = |field, message, fix| Err(Issue::error(field, message).with_fix(fix));
     let policy = &job.members[policy];
     if job.cluster.has_engine() {
-        let message = "preferences under Unsloth on several GPUs or under DeepSpeed are not modelled";
-        return refuse(Field::Gpus, message, "choose one GPU without offload");
+        return engine(job, "preferences under Unsloth", "are");
     }
     if policy.precision != Precision::AmpBf16Weights {
         let message = "preferences under Unsloth were measured in bf16 autocast alone";
@@ -167,11 +166,7 @@ fn classification(job: &Job, member: usize, batch: Batch) -> Result<(), Issue> {
         );
     }
     if job.cluster.has_engine() {
-        return refuse(
-            Field::Gpus,
-            "classification on several GPUs or under DeepSpeed is not modelled",
-            "choose one GPU without offload",
-        );
+        return engine(job, "classification", "is");
     }
     if batch.mask.is_packed() {
         return refuse(Field::Mask, "each text that is classified has a row of its own", "choose padded");
@@ -194,11 +189,7 @@ fn embedding(job: &Job, member: usize, batch: Batch) -> Result<(), Issue> {
         return refuse(Field::Stack, message, "choose transformers");
     }
     if job.cluster.has_engine() {
-        return refuse(
-            Field::Gpus,
-            "embeddings on several GPUs or under DeepSpeed are not modelled",
-            "choose one GPU without offload",
-        );
+        return engine(job, "embeddings", "are");
     }
     if batch.mask.is_packed() {
         return refuse(Field::Mask, "each text that is embedded has a row of its own", "choose padded");
@@ -269,11 +260,7 @@ fn distillation(job: &Job, (student, teacher): (usize, usize), batch: Batch) -> 
         }
     }
     if job.cluster.has_engine() {
-        return refuse(
-            Field::Gpus,
-            "distillation on several GPUs or under DeepSpeed is not modelled",
-            "choose one GPU without offload",
-        );
+        return engine(job, "distillation", "is");
     }
     if batch.pictures.count > 0 {
         return refuse(Field::Pictures, "distillation with pictures is not modelled", "leave them out");
@@ -305,22 +292,27 @@ pub(in crate::step) fn vocabularies(job: &Job, architectures: &[&Architecture]) 
     Ok(())
 }
 
+/// Refuses what was compared with no engine.
+fn engine(job: &Job, what: &str, are: &str) -> Result<(), Issue> {
+    let (field, fix) = job.cluster.without_engine();
+    let message = format!("{what} {} {are} not modelled", job.cluster.place_in_words());
+    Err(Issue::error(field, message).with_fix(fix))
+}
+
 /// What of a model that generates is not modelled, whatever it is.
-fn generates(member: &Member, many: bool) -> Result<(), Issue> {
+fn generates(member: &Member, cluster: Option<Cluster>) -> Result<(), Issue> {
     let refuse = |field, message: String, fix: &str| Err(Issue::error(field, message).with_fix(fix));
     let trains = member.training.is_some();
-    if many {
-        let fix = match trains {
-            true => "choose one GPU, or have vLLM generate the answers",
-            false => {
+    if let Some(cluster) = cluster.filter(Cluster::has_engine) {
+        let fix = match (trains, cluster.is_many()) {
+            (true, _) => "choose one GPU, or have vLLM generate the answers",
+            (false, true) => {
                 "choose one GPU, or have vLLM divide the model among them: headroom serving and the table of formats say what is left"
             }
+            (false, false) => cluster.without_engine().1,
         };
-        return refuse(
-            Field::Gpus,
-            "generation on several GPUs or under DeepSpeed is not modelled".into(),
-            fix,
-        );
+        let message = format!("generation {} is not modelled", cluster.place_in_words());
+        return refuse(cluster.without_engine().0, message, fix);
     }
     if member.attention == AttentionKernel::FlashAttn {
         let message = "generation with the package flash-attn is not modelled";
@@ -365,8 +357,8 @@ fn evaluates(job: &Job, evaluated: usize) -> Result<(), Issue> {
     if job.cluster.has_engine() {
         return refuse(
             Field::Evaluation,
-            "evaluation on several GPUs or under DeepSpeed is not modelled",
-            "switch evaluation off, or choose one GPU without offload",
+            &format!("evaluation {} is not modelled", job.cluster.place_in_words()),
+            &format!("switch evaluation off, or {}", job.cluster.without_engine().1),
         );
     }
     if !matches!(member.software().head, HeadCode::Transformers | HeadCode::Trl) {

@@ -29,8 +29,10 @@ pub(in crate::step) fn balance(
         return Ok(());
     }
     if job.cluster.has_engine() {
-        let message = "mixtures of experts under trl's other trainers on several GPUs or under DeepSpeed are not modelled";
-        return refuse(Field::Gpus, message, "choose one GPU, or fine-tune");
+        let here = job.cluster.place_in_words();
+        let message = format!("mixtures of experts under trl's other trainers {here} are not modelled");
+        let (field, fix) = job.cluster.without_engine();
+        return refuse(field, &message, &format!("{fix}, or fine-tune"));
     }
     if member.loss.replaces_fused_head() {
         let message = "mixtures of experts that learn from answers with all logits are not modelled";

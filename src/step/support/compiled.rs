@@ -86,7 +86,11 @@ pub(in crate::step) fn compiled(
         return refuse(Field::UseCache, message.into(), "switch the cache off");
     }
     if job.cluster.has_engine() || job.cluster.layout.gpus() > 1 {
-        return refuse(Field::Sharding, "compiled layers are modelled on one GPU".into(), off);
+        return refuse(
+            Field::Sharding,
+            "compiled layers are modelled on one GPU, without FSDP2 or DeepSpeed".into(),
+            off,
+        );
     }
     let kernels = [AttentionKernel::Sdpa, AttentionKernel::Flash, AttentionKernel::Cudnn];
     if !kernels.contains(&member.attention) || device.capability < LEAST_CAPABILITY {

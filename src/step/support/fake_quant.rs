@@ -49,7 +49,7 @@ pub(in crate::step) fn fake_quant(
         return refuse(Field::Precision, message.into(), "train in bfloat16");
     }
     if job.cluster.has_engine() || job.cluster.layout.gpus() > 1 {
-        let message = "quantisation-aware training is modelled on one GPU";
+        let message = "quantisation-aware training is modelled on one GPU, without FSDP2 or DeepSpeed";
         return refuse(Field::Sharding, message.into(), "choose one GPU, or switch it off");
     }
     let experts = architecture.blocks.iter().any(|block| matches!(block.ffn, FeedForward::Moe(_)));

@@ -150,8 +150,9 @@ fn engine(job: &Job, architecture: &Architecture, member: &Member) -> Result<(),
         Err(Issue::error(field, format!("{what} with trl is not modelled")).with_fix(fix))
     };
     if job.round.iter().filter_map(Act::batch).any(|batch| batch.pictures.count == 0) {
-        let what = format!("a step of {family} on text alone, on several GPUs or under DeepSpeed,");
-        return refuse(Field::Pictures, what, "give it pictures, or use one GPU");
+        let what = format!("a step of {family} on text alone, {},", cluster.place_in_words());
+        let fix = format!("give it pictures, or {}", cluster.without_engine().1);
+        return refuse(Field::Pictures, what, &fix);
     }
     match cluster.sharding {
         Sharding::Ddp | Sharding::Zero1 | Sharding::Zero2 => {}

@@ -30,7 +30,7 @@ pub(super) fn merges(job: &Job, merged: usize) -> Result<(), Issue> {
         return refuse("adapters are merged once, when all else is done");
     }
     if job.cluster.has_engine() {
-        return refuse("merging on several GPUs or under DeepSpeed is not modelled");
+        return refuse(&format!("merging {} is not modelled", job.cluster.place_in_words()));
     }
     let software = member.software();
     if !software.peft || !software.runs_transformers() {

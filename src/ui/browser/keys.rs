@@ -1,4 +1,4 @@
-//! Keys pressed anywhere on the page, and the way to a control.
+//! Keys pressed and text pasted anywhere on the page, and the way to a control.
 
 use gloo::events::{EventListener, EventListenerOptions};
 use leptos::prelude::{document, window};
@@ -42,6 +42,34 @@ pub fn on_stroke(mut take: impl FnMut(&Stroke) -> bool + 'static) {
         };
         if take(&stroke) {
             event.prevent_default();
+        }
+    })
+    .forget();
+}
+
+/// The text that is pasted.
+fn pasted(event: &web_sys::Event) -> Option<String> {
+    event.dyn_ref::<web_sys::ClipboardEvent>()?.clipboard_data()?.get_data("text").ok()
+}
+
+/// Keeps a text out of a box that is too long: browsers take seconds to show many megabytes.
+pub fn refuse_long(event: &web_sys::Event, is_short: impl Fn(u64) -> bool) {
+    if pasted(event).is_some_and(|text| !is_short(text.len() as u64)) {
+        event.prevent_default();
+    }
+}
+
+/// Takes text that is pasted anywhere but in a box.
+pub fn on_paste(take: impl Fn(String) + 'static) {
+    let options = EventListenerOptions::enable_prevent_default();
+    EventListener::new_with_options(&window(), "paste", options, move |event| {
+        let target = event.target().and_then(|target| target.dyn_into::<web_sys::Element>().ok());
+        if target.is_some_and(|target| matches!(target.local_name().as_str(), "textarea" | "input")) {
+            return;
+        }
+        if let Some(text) = pasted(event).filter(|text| !text.trim().is_empty()) {
+            event.prevent_default();
+            take(text);
         }
     })
     .forget();

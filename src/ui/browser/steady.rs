@@ -1,14 +1,39 @@
-//! What the reader pressed stays where it is on the screen while what stands above it grows or shrinks.
+//! What the reader pressed stays where it is on the screen while what stands above it grows or shrinks; and how high what sticks there is.
 
 use std::cell::RefCell;
 use std::rc::Rc;
 
 use gloo::events::EventListener;
-use leptos::prelude::window;
+use leptos::prelude::{document, request_animation_frame, window};
 use wasm_bindgen::JsCast;
 use web_sys::{Element, Event};
 
-use super::watch_page;
+use super::{set_style, watch_page};
+
+/// What sticks to the top of the screen, and the property of the page that says how high it is: what sticks beneath it asks for that.
+const STICKING: [(&str, &str); 3] =
+    [("sentence", "--said"), ("answer", "--gist"), ("contents", "--contents")];
+
+/// Keeps these properties, until the component is gone.
+pub fn measure_what_sticks() {
+    let known = Rc::new(RefCell::new([0.0; STICKING.len()]));
+    watch_page(move || {
+        let known = Rc::clone(&known);
+        // what that changes of the page's size is told in the next frame
+        request_animation_frame(move || {
+            let root = document().document_element().and_then(|root| root.dyn_into().ok());
+            let Some(root) = root else { return };
+            for ((id, name), known) in STICKING.into_iter().zip(known.borrow_mut().iter_mut()) {
+                let element = document().get_element_by_id(id);
+                let high = element.map_or(0.0, |element| element.get_bounding_client_rect().height());
+                if *known != high {
+                    *known = high;
+                    set_style(&root, name, &format!("{high}px"));
+                }
+            }
+        });
+    });
+}
 
 /// A section of the page, and how far below the top of the screen it begins.
 struct Held {

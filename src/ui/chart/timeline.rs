@@ -10,7 +10,7 @@ use super::pen::{HEIGHT, Pen, TEXT, TICKS, svg};
 use crate::memory::in_order;
 use crate::step::Moment;
 use crate::ui::format::Unit;
-use crate::ui::part::Part;
+use crate::ui::part::{Beside, Part};
 use crate::units::Bytes;
 
 /// Beneath the areas, for the names of the phases.
@@ -91,24 +91,27 @@ pub fn draw(
             drop(pen.area.draw(&PathElement::new(measured, color)));
         }
         pen.phases(moments, context);
-        if shows_capacity {
+        if !moments.is_empty() {
+            taken.push(pen.peak(peak, moments.len(), highest, format!("peak {}", unit.amount(highest))));
+        }
+        let (height, side, text) = if shows_capacity {
             let y = capacity.0 as f64;
             pen.line("capacity", [(0., y), (moments.len() as f64, y)]);
             let (_, height) = pen.area.map_coordinate(&(0., y));
-            let text = format!("{} {place}", unit.amount(capacity));
-            let name = Name {
-                text,
-                at: (width as i32 * SCALE, height - 4 * SCALE),
-                anchor: (HPos::Right, VPos::Bottom),
-            };
-            taken.push(name.write(&pen, "capacity-name"));
-        } else if !moments.is_empty() {
-            let text = format!("↑ the card ends at {}", unit.amount(capacity));
-            let name = Name { text, at: (width as i32 * SCALE, 4 * SCALE), anchor: (HPos::Right, VPos::Top) };
-            taken.push(name.write(&pen, "capacity-name"));
+            (height - 4 * SCALE, VPos::Bottom, format!("{} {place}", unit.amount(capacity)))
+        } else {
+            (4 * SCALE, VPos::Top, format!("↑ the card ends at {}", unit.amount(capacity)))
+        };
+        if shows_capacity || !moments.is_empty() {
+            // at the end, or where the peak's name stands there at the beginning
+            let (left, _) = pen.area.map_coordinate(&(0., 0.));
+            let ends = [(width as i32 * SCALE, HPos::Right), (left + 4 * SCALE, HPos::Left)];
+            let [at_end, at_start] =
+                ends.map(|(x, end)| Name { text: text.clone(), at: (x, height), anchor: (end, side) });
+            let is_free = !taken.iter().any(|name| at_end.frame().meets(name));
+            taken.push(if is_free { at_end } else { at_start }.write(&pen, "capacity-name"));
         }
         if !moments.is_empty() {
-            taken.push(pen.peak(peak, moments.len(), highest, format!("peak {}", unit.amount(highest))));
             let words = if reserved > capacity { "PyTorch would reserve" } else { "PyTorch reserves" };
             pen.name_reserved(moments, reserved, context, words, &taken);
         }
@@ -186,10 +189,7 @@ impl Pen<'_, '_> {
     fn areas(&self, moments: &[Moment], context: Bytes) {
         let mut floor = vec![0_u64; moments.len()];
         for part in [Part::Context].into_iter().chain(Part::all().filter(|part| *part != Part::Context)) {
-            let bytes = |moment: &Moment| match part {
-                Part::Tensors(category) => moment.parts.get(category).0,
-                Part::Context => context.0,
-            };
+            let bytes = |moment: &Moment| part.among(&moment.parts, context, Beside::default()).0;
             if moments.iter().all(|moment| bytes(moment) == 0) {
                 continue;
             }

@@ -1,9 +1,13 @@
 //! What is wrong with something, doubtful, or good to know.
 
+use leptos::either::Either;
 use leptos::prelude::*;
 
 use crate::issue::{Issue, Severity};
 use crate::ui::markup::capitalised;
+
+/// Notes of more characters are folded.
+const LONG: usize = 120;
 
 /// Issues as paragraphs, the severity before each for those who do not see its colour.
 #[component]
@@ -23,13 +27,19 @@ pub fn message(issue: &Issue) -> impl IntoView + use<> {
         Severity::Error => ("message error", "Error: "),
     };
     let fix = issue.fix.as_ref().map(|fix| format!(" {}.", capitalised(fix)));
-    view! {
-        <p class=class>
-            <span class="unseen">{prefix}</span>
-            {capitalised(&issue.message)}
-            "."
-            {fix}
-        </p>
+    let message = capitalised(&issue.message);
+    let prefix = view! { <span class="unseen">{prefix}</span> };
+    // what is good to know and long is a line, and the rest of it behind that
+    match message.split_once("; ").filter(|_| issue.severity == Severity::Note && message.len() > LONG) {
+        Some((first, rest)) => Either::Left(view! {
+            <details class=class>
+                <summary>{prefix} {first.to_owned()} "."</summary>
+                {capitalised(rest)}
+                "."
+                {fix}
+            </details>
+        }),
+        None => Either::Right(view! { <p class=class>{prefix} {message} "." {fix}</p> }),
     }
 }
 
@@ -37,6 +47,15 @@ pub fn message(issue: &Issue) -> impl IntoView + use<> {
 mod tests {
     use super::*;
     use crate::issue::Field;
+
+    #[test]
+    fn a_long_note_is_a_line_with_the_rest_behind_it() {
+        let long = format!("NCCL may take 1 GiB more; {}", "its buffers are outside of it ".repeat(5));
+        let folded = message(&Issue::new(Severity::Note, Field::Gpus, &long)).to_html().replace("<!>", "");
+        assert!(folded.contains("NCCL may take 1 GiB more.</summary>Its buffers"), "{folded}");
+        let warned = message(&Issue::warning(Field::Gpus, long)).to_html();
+        assert!(!warned.contains("<details"), "{warned}");
+    }
 
     #[test]
     fn what_users_write_is_no_markup() {

@@ -35,10 +35,18 @@ pub fn Slider(
     messages: Signal<Vec<Issue>>,
     /// What stands behind the box: `GiB`.
     unit: &'static str,
+    /// What 0 stands for, where it stands for something: an empty box then says it.
+    #[prop(optional, into)]
+    automatic: Signal<Option<String>>,
 ) -> impl IntoView {
     let draft = Draft::new();
     let last = scale.stops.len().saturating_sub(1);
-    let shown = move || number(value.get());
+    let is_automatic = move || value.get() == 0. && automatic.with(Option::is_some);
+    let shown = move || if is_automatic() { String::new() } else { number(value.get()) };
+    let read = move |text: &str| match text.trim().is_empty() && untrack(|| automatic.with(Option::is_some)) {
+        true => Ok(0.),
+        false => scale.read(text),
+    };
     let take = move |new: f64| {
         draft.settle();
         set.run(new);
@@ -50,11 +58,11 @@ pub fn Slider(
     };
     let write = move |event: Event| {
         let text = event_target_value(&event);
-        let read = scale.read(&text);
-        if let Some(new) = read.clone().ok().or_else(|| scale.read(&draft.before()).ok()) {
+        let found = read(&text);
+        if let Some(new) = found.clone().ok().or_else(|| read(&draft.before()).ok()) {
             set.run(new);
         }
-        draft.wrote(text, untrack(shown), read.map(drop));
+        draft.wrote(text, untrack(shown), found.map(drop));
     };
     let press = move |event: KeyboardEvent| {
         let now = value.get_untracked();
@@ -67,7 +75,7 @@ pub fn Slider(
             _ => return,
         }
         event.prevent_default();
-        draft.begin(number(value.get_untracked()));
+        draft.begin(untrack(shown));
     };
     let nearest = move || scale.nearest(value.get());
     let fill = move || format!("{:.1}%", nearest() as f64 / last.max(1) as f64 * 100.);
@@ -78,7 +86,11 @@ pub fn Slider(
             browser::set_style(&range, "--fill", &fill());
         }
     });
-    let spoken = move || Signal::derive(move || scale.spoken(value.get()));
+    let spoken = move || {
+        Signal::derive(move || {
+            automatic.get().filter(|_| is_automatic()).unwrap_or_else(|| scale.spoken(value.get()))
+        })
+    };
     let messages_id = format!("{id}-messages");
     view! {
         <div class="field">
@@ -100,13 +112,15 @@ pub fn Slider(
                     type="text"
                     id=id
                     class="number"
+                    class:automatic=Signal::derive(move || automatic.with(Option::is_some))
+                    placeholder=Signal::derive(move || automatic.get().unwrap_or_default())
                     role="spinbutton"
                     inputmode=if scale.whole { "numeric" } else { "decimal" }
                     autocomplete="off"
                     spellcheck="false"
                     value=untrack(shown)
                     prop:value=Signal::derive(move || draft.shown(shown))
-                    aria-valuenow=Signal::derive(shown)
+                    aria-valuenow=Signal::derive(move || number(value.get()))
                     aria-valuetext=spoken()
                     aria-valuemin=number(scale.least)
                     aria-valuemax=number(scale.most)

@@ -6,6 +6,7 @@ use leptos::prelude::*;
 use super::messages::Messages;
 use super::name::Name;
 use crate::issue::{Field, Issue};
+use crate::units::grouped;
 
 /// How often all that stands on the page was replaced, by a reset, an example, a change that was clicked: what was wrong with what somebody
 /// wrote before is no matter then. Given to the controls as a context.
@@ -100,7 +101,13 @@ impl Draft {
         // Which field it belongs to does not matter: it is shown right here.
         let own = self.is_wrong(|| kept.clone()).then(|| {
             let complaint = Issue::error(Field::Link, self.complaint.get());
-            complaint.with_fix(format!("still computing with {kept}"))
+            // as amounts are written, and not as in a box
+            let kept = kept.parse::<u64>().map_or(kept, grouped);
+            if kept.is_empty() {
+                complaint
+            } else {
+                complaint.with_fix(format!("still computing with {kept}"))
+            }
         });
         own.into_iter().chain(messages.get()).collect()
     }
@@ -122,11 +129,17 @@ pub fn TextBox(
     set: Callback<String, Result<(), String>>,
     /// What is wrong with the value.
     messages: Signal<Vec<Issue>>,
+    /// The value that an empty box stands for, and how the box says it.
+    #[prop(optional)]
+    usual: (&'static str, &'static str),
 ) -> impl IntoView {
     let draft = Draft::new();
+    let (left_out, placeholder) = usual;
+    let value =
+        Signal::derive(move || Some(value.get()).filter(|value| value != left_out).unwrap_or_default());
     let write = move |event: Event| {
         let text = event_target_value(&event);
-        let done = set.run(text.clone());
+        let done = set.run(if text.trim().is_empty() { left_out.to_owned() } else { text.clone() });
         draft.wrote(text, value.get_untracked(), done);
     };
     let messages_id = format!("{id}-messages");
@@ -138,6 +151,7 @@ pub fn TextBox(
                 id=id
                 autocomplete="off"
                 spellcheck="false"
+                placeholder=placeholder
                 value=value.get_untracked()
                 prop:value=Signal::derive(move || draft.shown(|| value.get()))
                 aria-invalid=move || draft.is_wrong(|| value.get()).to_string()

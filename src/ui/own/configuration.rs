@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use leptos::ev::ClipboardEvent;
 use leptos::prelude::*;
 
 use super::file;
@@ -16,6 +17,22 @@ use crate::ui::recorded::Recorded;
 use crate::ui::state::State;
 use crate::ui::view::View;
 use crate::ui::way::Way;
+
+/// More is not taken of the clipboard: a box takes seconds to show it.
+const LONGEST: u64 = 1 << 20;
+
+/// Whether so much text can be pasted.
+///
+/// # Errors
+/// An [`Issue`] with the other way.
+pub fn check_pasted(bytes: u64) -> Result<(), Issue> {
+    match bytes > LONGEST {
+        true => {
+            Err(Issue::error(Field::Link, "this is more than 1 MB of text").with_fix("drop it as a file"))
+        }
+        false => Ok(()),
+    }
+}
 
 /// Puts what a text says in the active scenario, and shows what that was.
 ///
@@ -66,6 +83,11 @@ pub fn draw(state: State) -> impl IntoView {
             own.complain(&issue);
         }
     };
+    let paste = move |event: ClipboardEvent| {
+        browser::refuse_long(&event, |bytes| {
+            check_pasted(bytes).map_err(|issue| own.complain(&issue)).is_ok()
+        });
+    };
     let undo = move |_| {
         own.read.set(None);
         state.undo();
@@ -98,6 +120,7 @@ pub fn draw(state: State) -> impl IntoView {
                 autocomplete="off"
                 autocapitalize="none"
                 on:input=move |event| text.set_value(event_target_value(&event))
+                on:paste=paste
             ></textarea>
             <div role="alert">
                 <Messages issues=own.problem />

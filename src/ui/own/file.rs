@@ -26,24 +26,35 @@ const REST: u32 = 200;
 
 /// Takes a file, as the model where it is a `config.json`, else as a configuration; what is wrong with it is said in the dialog.
 pub fn take(state: State, file: File) {
-    let own = state.own;
     spawn_local(async move {
         let name = file.name();
-        // `config.json` is what all of them are called.
-        let stem = name.strip_suffix(".json").filter(|stem| *stem != "config").unwrap_or_default();
-        // a `.json` that is neither is most likely meant to be a model's
-        let is_model =
-            |text: &str| import::is_model(text) || name.starts_with("config") && name.ends_with(".json");
-        let (way, taken) = match browser::read(&file).await {
-            Ok(text) if is_model(&text) => (Way::File, bring(state, stem, &text)),
-            Ok(text) => (Way::Configuration, configuration::apply(state, &text)),
-            Err(issue) => (Way::File, Err(issue)),
-        };
-        if let Err(issue) = taken {
-            own.show(Some(way));
-            own.complain(&Issue { message: format!("{name}: {}", issue.message), ..issue });
+        match browser::read(&file).await {
+            Ok(text) => take_text(state, &name, &text),
+            Err(issue) => complain(state, Way::File, &name, issue),
         }
     });
+}
+
+/// Takes what stands in a file of that name, or was pasted and has none.
+pub fn take_text(state: State, name: &str, text: &str) {
+    // `config.json` is what all of them are called.
+    let stem = name.strip_suffix(".json").filter(|stem| *stem != "config").unwrap_or_default();
+    // a `.json` that is neither is most likely meant to be a model's
+    let is_model = import::is_model(text) || name.starts_with("config") && name.ends_with(".json");
+    let (way, taken) = match is_model {
+        true => (Way::File, bring(state, stem, text)),
+        false => (Way::Configuration, configuration::apply(state, text)),
+    };
+    if let Err(issue) = taken {
+        complain(state, way, name, issue);
+    }
+}
+
+/// Says in the dialog what is wrong with a file of that name, or with what was pasted.
+pub fn complain(state: State, way: Way, name: &str, issue: Issue) {
+    state.own.show(Some(way));
+    let message = if name.is_empty() { issue.message } else { format!("{name}: {}", issue.message) };
+    state.own.complain(&Issue { message, ..issue });
 }
 
 /// What a text says: the model, or what is wrong with it. Nothing of an empty one.
@@ -76,13 +87,10 @@ pub fn draw(state: State) -> impl IntoView {
         config.set_value(event_target_value(&event));
         later.run(REST, move || said_of_it.set(config.with_value(|config| said(config))));
     };
-    // Browsers take seconds to show a text of many megabytes: it is refused before.
     let paste = move |event: ClipboardEvent| {
-        let text = event.clipboard_data().and_then(|data| data.get_data("text").ok()).unwrap_or_default();
-        if let Err(error) = check_length(text.len() as u64) {
-            event.prevent_default();
-            own.complain(&error.into());
-        }
+        browser::refuse_long(&event, |bytes| {
+            check_length(bytes).map_err(|error| own.complain(&error.into())).is_ok()
+        })
     };
     let use_it = move || {
         own.problem.set(Vec::new());

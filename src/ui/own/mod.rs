@@ -22,13 +22,19 @@ use super::way::Way;
 use crate::model::catalogue;
 use crate::scenario::ModelChoice;
 
-/// Takes a `config.json`, a configuration or a memory snapshot that is dropped anywhere on the page.
+/// Takes a `config.json`, a configuration or a memory snapshot that is dropped anywhere on the page, and text that is pasted there.
 pub fn accept_drops(state: State) {
     let take = move |dropped: web_sys::File| match snapshot::is_one(&dropped.name()) {
         true => snapshot::take(state, dropped),
         false => file::take(state, dropped),
     };
-    Effect::new(move || browser::on_drop(take));
+    Effect::new(move || {
+        browser::on_drop(take);
+        browser::on_paste(move |text| match configuration::check_pasted(text.len() as u64) {
+            Ok(()) => file::take_text(state, "", &text),
+            Err(issue) => file::complain(state, Way::Configuration, "", issue),
+        });
+    });
 }
 
 /// The model of the active scenario that the catalogue does not have, as in a link: most likely an id of the Hub.

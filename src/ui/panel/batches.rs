@@ -62,44 +62,36 @@ pub fn Batches() -> impl IntoView {
             summed_up(found.busy, found.stopped, &found.looking("Looking at every card"), String::new)
         })
     };
-    let trains = Memo::new(move |_| state.current().scenario.with(|scenario| scenario.task.trains()));
     let set = Callback::new(move |number: f64| asked.set_effective(number as u64));
-    move || {
-        trains.get().then(|| {
-            view! {
-                <section class="panel" aria-labelledby="batches-title">
-                    <h2 id="batches-title">"Which micro-batch, how much accumulation?"</h2>
-                    <div class="asking">
-                        <Slider
-                            id="effective-batch"
-                            label="Effective batch size"
-                            help="Sequences that an optimizer step sees: micro-batch × accumulation × GPUs."
-                            scale=&scale::EFFECTIVE
-                            value=Signal::derive(move || effective.get() as f64)
-                            set=set
-                            messages=Signal::stored(Vec::new())
-                            unit=""
-                        />
-                    </div>
-                    <p class="remark" aria-live="polite">
-                        {told}
-                    </p>
-                    <Table
-                        caption="Micro-batch and accumulation by card"
-                        class="fits batches"
-                        listing=asked.listing(Listed::Batches)
-                        columns=Signal::stored(columns(["Card", "Largest micro-batch", "Micro-batch and accumulation"]))
-                        rows=rows
-                        busy=found.busy
-                    />
-                    <p class="remark">
-                        "The largest micro-batch that runs at best, with nothing left for what the estimate may be off by; then the largest that divides the effective batch, if one above half of it \
-                         does. Accumulation takes time and, where gradients are large, their memory while the next pass runs: the micro-batch beside it is one that fits with that. A safety margin and memory in use, under All settings, are left free."
-                    </p>
-                    <Grounds of=Behind::Limits />
-                </section>
-            }
-        })
+    view! {
+        <div class="asking">
+            <Slider
+                id="effective-batch"
+                label="Effective batch size"
+                help="Sequences that an optimizer step sees: micro-batch × accumulation × GPUs."
+                scale=&scale::EFFECTIVE
+                value=Signal::derive(move || effective.get() as f64)
+                set=set
+                messages=Signal::stored(Vec::new())
+                unit=""
+            />
+        </div>
+        <p class="remark" aria-live="polite">
+            {told}
+        </p>
+        <Table
+            caption="Micro-batch and accumulation by card"
+            class="fits batches"
+            listing=asked.listing(Listed::Batches)
+            columns=Signal::stored(columns(["Card", "Largest micro-batch", "Micro-batch and accumulation"]))
+            rows=rows
+            busy=found.busy
+        />
+        <p class="remark">
+            "First the largest micro-batch that can run, with nothing to spare; then one that divides the effective batch and fits with \
+             accumulation, under which gradients stay in memory from pass to pass. A safety margin and memory in use, under All settings, stay free."
+        </p>
+        <Grounds of=Behind::Limits />
     }
 }
 

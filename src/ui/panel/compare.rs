@@ -4,7 +4,7 @@ use leptos::prelude::*;
 
 use super::accuracy::model;
 use super::answer::Peak;
-use super::curves::Curves;
+use super::curves::{CURVES, Curves};
 use super::document::Grounds;
 use super::measured::{fetch, nearest_to};
 use crate::check::{Metric, Run};
@@ -170,7 +170,17 @@ pub fn Compare() -> impl IntoView {
             <Grounds of=Behind::Needs />
         </section>
         <Peak />
-        {move || (!alone.get()).then(|| view! { <Curves /> })}
+        {move || {
+            (!alone.get())
+                .then(|| {
+                    view! {
+                        <section class="panel" aria-labelledby="curves-title">
+                            <h2 id="curves-title">{CURVES}</h2>
+                            <Curves />
+                        </section>
+                    }
+                })
+        }}
     }
 }
 
@@ -266,7 +276,7 @@ fn nearest_runs(state: State) -> Row {
     }
 }
 
-/// How far off the first figure of a run was that was measured, and which run it is.
+/// How far off a run's allocated peak was, which is what the measured error is of, or what else was measured of it; and which run it is.
 fn missed_by(run: &Run) -> Cell {
     let figure = Metric::ALL.into_iter().find_map(|metric| Some((metric, run.figure(metric)?)));
     figure.map_or_else(

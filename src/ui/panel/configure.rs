@@ -4,7 +4,7 @@
 use leptos::html;
 use leptos::prelude::*;
 
-use super::control::{Control, issues};
+use super::control::{Control, is_offered, issues};
 use crate::issue::Field;
 use crate::scenario::Scenario;
 use crate::scenario::keys::{Group, Key, Place, keys};
@@ -123,7 +123,7 @@ fn Controls(group: Group) -> impl IntoView {
     let state = State::of_page();
     let keys = move || keys().filter(move |key| key.group == group && is_folded_away(key));
     let idle = Signal::derive(move || {
-        state.current().scenario.with(|scenario| !keys().any(|key| key.matters(scenario)))
+        state.current().scenario.with(|scenario| !keys().any(|key| is_offered(key, scenario)))
     });
     let is_any = keys().next().is_some();
     is_any.then(|| {

@@ -4,10 +4,10 @@ use leptos::prelude::*;
 
 use crate::estimate::Estimate;
 use crate::hardware::{Device, Vendor};
-use crate::issue::{Field, Issue, Severity};
+use crate::issue::{Field, Issue};
 use crate::scenario::colocated::TRL_SHARE;
 use crate::scenario::keys::{Count, Key, ValueKind};
-use crate::scenario::{Choice, GpuChoice, LoraTargets, ModelChoice, Modules, Rollouts, Scenario};
+use crate::scenario::{Choice, GpuChoice, LoraTargets, ModelChoice, Modules, Rollouts, Scenario, Sharding};
 use crate::ui::controls::{Combobox, Select, Slider, Switch, TextBox};
 use crate::ui::format::Unit;
 use crate::ui::own::OwnModel;
@@ -27,6 +27,14 @@ pub fn issues(state: State, is_of: impl Fn(Field) -> bool + Send + Sync + 'stati
     issues.into()
 }
 
+/// Whether an input can be chosen: it makes a difference, or is FSDP2 on a single GPU, which comes by nothing but this control.
+pub fn is_offered(key: &Key, scenario: &Scenario) -> bool {
+    let alone = || {
+        !scenario.cluster.has_engine() && scenario.task.trains() && scenario.software().runs_transformers()
+    };
+    key.matters(scenario) || key.field == Field::ShardsAlone && alone()
+}
+
 /// The control of an input; hidden where the input makes no difference.
 #[component]
 pub fn Control(
@@ -34,7 +42,7 @@ pub fn Control(
     key: &'static Key,
 ) -> impl IntoView {
     let state = State::of_page();
-    let idle = state.of_scenario(|scenario| !key.matters(scenario));
+    let idle = state.of_scenario(|scenario| !is_offered(key, scenario));
     let control = match key.kind() {
         ValueKind::Model => view! { <Model key=key /> }.into_any(),
         ValueKind::Gpu => view! { <Card key=key /> }.into_any(),
@@ -194,15 +202,25 @@ const fn scale(count: Count) -> &'static Scale {
     }
 }
 
-/// What a constant stands for on the scenario's card where it is 0; nothing where the card has no CUDA.
-fn stands_for(field: Field, scenario: &Scenario, unit: Unit) -> Option<Issue> {
+/// What a constant is on the scenario's card where it is left to that: `auto (481 MiB)`; nothing where the card has no CUDA.
+fn automatic(field: Field, scenario: &Scenario, unit: Unit) -> Option<String> {
     let gpu = scenario.gpu().ok().filter(|gpu| gpu.vendor == Vendor::Nvidia)?;
-    let taken = match (field, scenario.reserve.context, scenario.reserve.workspace) {
-        (Field::Context, 0, _) => gpu.context,
-        (Field::Workspace, _, 0) => Bytes(Device::of(&gpu).workspace),
+    let taken = match field {
+        Field::Context => gpu.context,
+        Field::Workspace => Bytes(Device::of(&gpu).workspace),
         _ => return None,
     };
-    Some(Issue::new(Severity::Note, field, format!("0 stands for {} on this card", unit.amount(taken))))
+    Some(format!("auto ({})", unit.amount(taken)))
+}
+
+/// What a number counts, behind its box.
+const fn unit(count: Count) -> &'static str {
+    match count {
+        Count::Mebibytes => "MiB",
+        Count::Kibibytes => "KiB",
+        Count::Percent => "%",
+        _ => "",
+    }
 }
 
 /// Called by its label and the sentence on it under the scenario's other choices.
@@ -212,8 +230,6 @@ fn number(key: &'static Key, (label, help): (&'static str, &'static str), count:
         move |scenario| key.write(scenario).parse().unwrap_or(1.),
         move |scenario, value: f64| put(key, scenario, &(value as u64).to_string()),
     );
-    let issues = issues(state, move |field| field == key.field);
-    let stands_for = state.of_scenario(move |scenario| stands_for(key.field, scenario, state.unit()));
     view! {
         <Slider
             id=key.name
@@ -222,8 +238,9 @@ fn number(key: &'static Key, (label, help): (&'static str, &'static str), count:
             scale=scale(count)
             value=lens.value
             set=lens.set
-            messages=Signal::derive(move || issues.get().into_iter().chain(stands_for.get()).collect())
-            unit=""
+            messages=issues(state, move |field| field == key.field)
+            unit=unit(count)
+            automatic=state.of_scenario(move |scenario| automatic(key.field, scenario, state.unit()))
         />
     }
 }
@@ -252,8 +269,16 @@ fn dollars(key: &'static Key) -> impl IntoView {
 fn toggle(key: &'static Key) -> impl IntoView {
     let state = State::of_page();
     let lens = state.lens(
-        move |scenario| key.write(scenario) == "on",
-        move |scenario, on: bool| put(key, scenario, if on { "on" } else { "off" }),
+        // the engine of a single GPU is on where it is chosen, too
+        move |scenario| {
+            key.write(scenario) == "on" && (key.field != Field::ShardsAlone || scenario.cluster.is_fsdp2())
+        },
+        move |scenario, on: bool| {
+            put(key, scenario, if on { "on" } else { "off" });
+            if on && key.field == Field::ShardsAlone {
+                scenario.cluster.sharding = Sharding::Fsdp2;
+            }
+        },
     );
     view! {
         <Switch
@@ -283,6 +308,10 @@ fn text(key: &'static Key) -> impl IntoView {
             value=state.of_scenario(|scenario| key.write(scenario))
             set=Callback::new(read)
             messages=issues(state, move |field| field == key.field)
+            usual=match key.kind() {
+                ValueKind::Dropout => ("config", "auto (as in its config)"),
+                _ => ("equal", "auto (all equal)"),
+            }
         />
     }
 }

@@ -23,6 +23,8 @@ use crate::ui::question::{Answer, Question};
 use crate::ui::state::{State, letter};
 use crate::units::{Bytes, grouped};
 
+/// What curves answer.
+pub const CURVES: &str = "How far can I go?";
 /// After the drawing.
 const END: f64 = 16.;
 
@@ -128,9 +130,13 @@ pub fn Curves() -> impl IntoView {
         summed_up(found.busy, found.stopped, &found.looking("Looking at every value"), || {
             let of = |(position, points): (usize, &Vec<Point>)| {
                 let gist = stops.with(|stops| gist((axis.get(), size()), stops, points, state.unit()));
-                if state.alone() { gist } else { format!("{}: {gist}", letter(position)) }
+                if state.alone() {
+                    return gist;
+                }
+                let name = state.names.with(|names| names.get(position).cloned()).unwrap_or_default();
+                format!("{}, {name}: {}{}", letter(position), gist[..1].to_lowercase(), &gist[1..])
             };
-            points().iter().enumerate().map(of).collect::<Vec<_>>().join(" ")
+            points().iter().enumerate().map(of).collect::<Vec<_>>().join("\n")
         })
     };
     let stop_at = move |event: &PointerEvent| {
@@ -191,43 +197,40 @@ pub fn Curves() -> impl IntoView {
         stops.with(|stops| stops.iter().enumerate().map(row).collect::<Vec<_>>())
     });
     view! {
-        <section class="panel" aria-labelledby="curves-title">
-            <h2 id="curves-title">"How far can I go?"</h2>
-            <div class="units" role="group" aria-label="Against">
-                {Axis::ALL.map(choice)}
-            </div>
-            <p class="remark">{told}</p>
-            <figure class="chart timeline" aria-label="How far can I go?">
-                <div class="drawing" node_ref=place_of inner_html=drawing></div>
-                <div
-                    class="scrubber"
-                    role="slider"
-                    tabindex="0"
-                    aria-label=Signal::derive(move || format!("{} on the curve", label(axis.get())))
-                    aria-valuemin=Signal::derive(move || stops.with(|stops| stops.first().copied().unwrap_or(1)).to_string())
-                    aria-valuemax=Signal::derive(move || stops.with(|stops| stops.last().copied().unwrap_or(1)).max(now()).to_string())
-                    aria-valuenow=Signal::derive(move || now().to_string())
-                    aria-valuetext=spoken
-                    on:pointerdown=move |event| {
-                        browser::follow_pointer(&event);
+        <div class="units" role="group" aria-label="Against">
+            {Axis::ALL.map(choice)}
+        </div>
+        <p class="remark lines">{told}</p>
+        <figure class="chart timeline" aria-label=CURVES>
+            <div class="drawing" node_ref=place_of inner_html=drawing></div>
+            <div
+                class="scrubber"
+                role="slider"
+                tabindex="0"
+                aria-label=Signal::derive(move || format!("{} on the curve", label(axis.get())))
+                aria-valuemin=Signal::derive(move || stops.with(|stops| stops.first().copied().unwrap_or(1)).to_string())
+                aria-valuemax=Signal::derive(move || stops.with(|stops| stops.last().copied().unwrap_or(1)).max(now()).to_string())
+                aria-valuenow=Signal::derive(move || now().to_string())
+                aria-valuetext=spoken
+                on:pointerdown=move |event| {
+                    browser::follow_pointer(&event);
+                    set(stop_at(&event));
+                }
+                on:pointermove=move |event| {
+                    if event.buttons() == 1 {
                         set(stop_at(&event));
                     }
-                    on:pointermove=move |event| {
-                        if event.buttons() == 1 {
-                            set(stop_at(&event));
-                        }
-                    }
-                    on:keydown=press
-                ></div>
-            </figure>
-            <details class="twin" on:toggle=move |_| open.set(true)>
-                <summary>"As a table"</summary>
-                {move || {
-                    open.get().then(|| view! { <Table caption="Memory by value" class="measured" listing=state.asked.listing(Listed::Curve) columns=columns rows=rows /> })
-                }}
-            </details>
-            <Grounds of=Behind::Limits />
-        </section>
+                }
+                on:keydown=press
+            ></div>
+        </figure>
+        <details class="twin" on:toggle=move |_| open.set(true)>
+            <summary>"As a table"</summary>
+            {move || {
+                open.get().then(|| view! { <Table caption="Memory by value" class="measured" listing=state.asked.listing(Listed::Curve) columns=columns rows=rows /> })
+            }}
+        </details>
+        <Grounds of=Behind::Limits />
     }
 }
 

@@ -109,17 +109,15 @@ pub fn Models() -> impl IntoView {
         let methods = asked.measure.get().methods(task).map(|method| task.method_label(method));
         ["Model"].into_iter().chain(methods).map(str::to_owned).collect::<Vec<_>>()
     });
-    let class = Signal::derive(move || if foreign() { "panel fit foreign" } else { "panel fit" });
     view! {
-        <section class=class aria-labelledby="fit-title">
-            <h2 id="fit-title">"What can I train?"</h2>
-            <Asking memory=Signal::derive(memory) />
-            <p class="remark" aria-live="polite">
-                {told}
-            </p>
-            <p class="message warning" hidden=Signal::derive(move || !foreign())>
-                "By its tensors alone: this card’s kernels and allocator are not followed."
-            </p>
+        <Asking memory=Signal::derive(memory) />
+        <p class="remark" aria-live="polite">
+            {told}
+        </p>
+        <p class="message warning" hidden=Signal::derive(move || !foreign())>
+            "By its tensors alone: this card’s kernels and allocator are not followed."
+        </p>
+        <div class:foreign=foreign>
             <Table
                 caption="What fits, by model and method"
                 class="fits"
@@ -128,13 +126,13 @@ pub fn Models() -> impl IntoView {
                 busy=found.busy
                 listing=asked.listing(Listed::Models)
             />
-            <p class="remark">{move || conditions(&base(), asked.measure.get())}</p>
-            <p class="remark" hidden=Signal::derive(move || !listed().iter().any(is_larger_in_4_bits))>
-                "QLoRA needs more than LoRA where most of the weights are experts: transformers keeps those of a layer as one parameter, \
-                 which bitsandbytes leaves in 16 bits, and prepare_model_for_kbit_training makes float32 of it."
-            </p>
-            <Grounds of=Behind::Limits />
-        </section>
+        </div>
+        <p class="remark">{move || conditions(&base(), asked.measure.get())}</p>
+        <p class="remark" hidden=Signal::derive(move || !listed().iter().any(is_larger_in_4_bits))>
+            "QLoRA needs more than LoRA where most of the weights are experts: transformers keeps those of a layer as one parameter, \
+             which bitsandbytes leaves in 16 bits, and prepare_model_for_kbit_training makes float32 of it."
+        </p>
+        <Grounds of=Behind::Limits />
     }
 }
 

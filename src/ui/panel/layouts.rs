@@ -48,8 +48,6 @@ pub fn Layouts() -> impl IntoView {
             tried.known.with(|ways| gist(gpus.get(), ways, state.unit()))
         })
     };
-    // of what generates no engine divides the model here
-    let unasked = Signal::derive(move || state.current().scenario.with(|scenario| !scenario.task.trains()));
     let number = move |number: u64| {
         view! {
             <button
@@ -62,27 +60,24 @@ pub fn Layouts() -> impl IntoView {
         }
     };
     view! {
-        <section class="panel" aria-labelledby="layouts-title" hidden=unasked>
-            <h2 id="layouts-title">"How do several GPUs hold it?"</h2>
-            <div class="units" role="group" aria-label="Number of GPUs">
-                {layout_gpus().map(number).collect::<Vec<_>>()}
-            </div>
-            <p class="remark">{told}</p>
-            <WayTable
-                tried=tried
-                caption="Ways to use the GPUs"
-                names=["Layout", "Each GPU needs", "Tokens per second"]
-                table=Listed::Layouts
-                listed=LISTED
-                what="ways"
-                row=row
-            />
-            <p class="remark">
-                "What each GPU needs, and what all of them do. Every way trains on as many sequences in a step, in the fastest \
-                 micro-batch that fits; the fastest of each engine comes first, and speeds are rough. Choose one to open it."
-            </p>
-            <Grounds of=Behind::Gpus />
-        </section>
+        <div class="units" role="group" aria-label="Number of GPUs">
+            {layout_gpus().map(number).collect::<Vec<_>>()}
+        </div>
+        <p class="remark">{told}</p>
+        <WayTable
+            tried=tried
+            caption="Ways to use the GPUs"
+            names=["Layout", "Each GPU needs", "Tokens per second"]
+            table=Listed::Layouts
+            listed=LISTED
+            what="ways"
+            row=row
+        />
+        <p class="remark">
+            "What each GPU needs, and what all of them do. Every way trains on as many sequences in a step, in the fastest \
+             micro-batch that fits; the fastest of each engine comes first, and speeds are rough. Choose one to open it."
+        </p>
+        <Grounds of=Behind::Gpus />
     }
 }
 
@@ -129,7 +124,7 @@ fn row(state: State, way: &Way, own: &Scenario, unit: Unit) -> Row {
     let checkpointing =
         Key::find("gradient-checkpointing").map_or_else(String::new, |key| key.words(scenario));
     let batches = passes_in_words(scenario);
-    let brings = way.brings(own).map_or_else(String::new, |brings| format!(", {brings}"));
+    let brings = way.brings(own).map_or_else(String::new, |brings| format!("; other than here: {brings}"));
     let head = Cell {
         small: format!("checkpointing {}, {batches}{brings}", checkpointing.to_lowercase()),
         ..Cell::of(way.name())

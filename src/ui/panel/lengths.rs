@@ -28,7 +28,6 @@ const ORDERS: u64 = 4;
 #[component]
 pub fn TextLengths() -> impl IntoView {
     let state = State::of_page();
-    let open = state.texts.with_untracked(|texts| !texts.is_empty());
     let read = RwSignal::new(None::<Result<Texts, String>>);
     let later = Later::default();
     Effect::new(move || {
@@ -97,30 +96,25 @@ pub fn TextLengths() -> impl IntoView {
         });
     };
     view! {
-        <section class="panel pasting" aria-labelledby="texts-title">
-            <details open=open>
-                <summary>
-                    <h2 id="texts-title">"When will it run out? Paste the lengths of your texts"</h2>
-                </summary>
-                <label for="texts" class="remark">
-                    "In tokens, with spaces, commas or line breaks between them; 512x30 stands for thirty texts of 512. Lines of JSON and CSV with a \
-                     column tokens or length are read too. They are read here and sent nowhere."
-                </label>
-                <textarea
-                    id="texts"
-                    rows="4"
-                    spellcheck="false"
-                    autocomplete="off"
-                    prop:value=move || state.texts.get()
-                    on:input=write
-                ></textarea>
-                <p class="tools-row">
-                    <ChooseFile label="Choose a file" take=Callback::new(take) />
-                </p>
-                <div class="found" aria-live="polite">{shown}</div>
-                <Grounds of=Behind::Lengths />
-            </details>
-        </section>
+        <div class="pasting">
+            <label for="texts" class="remark">
+                "In tokens, with spaces, commas or line breaks between them; 512x30 stands for thirty texts of 512. Lines of JSON and CSV with a \
+                 column tokens or length are read too. They are read here and sent nowhere."
+            </label>
+            <textarea
+                id="texts"
+                rows="4"
+                spellcheck="false"
+                autocomplete="off"
+                prop:value=move || state.texts.get()
+                on:input=write
+            ></textarea>
+            <p class="tools-row">
+                <ChooseFile label="Choose a file" take=Callback::new(take) />
+            </p>
+            <div class="found" aria-live="polite">{shown}</div>
+            <Grounds of=Behind::Lengths />
+        </div>
     }
 }
 

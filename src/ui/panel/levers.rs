@@ -124,32 +124,29 @@ pub fn Changes() -> impl IntoView {
     let looks_for_uses =
         Signal::derive(move || fits(state) && !state.untried.get() && is_behind(state, state.uses));
     view! {
-        <section class="panel" aria-labelledby="changes-title">
-            <h2 id="changes-title">"What can I change?"</h2>
-            <p class="remark" hidden=move || !state.untried.get()>
-                {UNTRIED}
-            </p>
+        <p class="remark" hidden=move || !state.untried.get()>
+            {UNTRIED}
+        </p>
+        <Table
+            caption="Changes that save memory"
+            class="lever-table"
+            listing=state.asked.listing(Listed::Changes)
+            columns=Signal::stored(columns(["Change", "Costs", "Speed", "Saves", "Needs", "Verdict"]))
+            rows=rows
+            busy=busy
+        />
+        <div hidden=move || !fits(state) || uses.with(Vec::is_empty)>
+            <h3>"What the room is good for"</h3>
             <Table
-                caption="Changes that save memory"
+                caption="What the room is good for"
                 class="lever-table"
-                listing=state.asked.listing(Listed::Changes)
-                columns=Signal::stored(columns(["Change", "Costs", "Time per token", "Saves", "Needs", "Verdict"]))
-                rows=rows
-                busy=busy
+                listing=state.asked.listing(Listed::Uses)
+                columns=Signal::stored(columns(["Change", "Wins", "Needs", "Verdict"]))
+                rows=uses
+                busy=looks_for_uses
             />
-            <div hidden=move || !fits(state) || uses.with(Vec::is_empty)>
-                <h3>"What the room is good for"</h3>
-                <Table
-                    caption="What the room is good for"
-                    class="lever-table"
-                    listing=state.asked.listing(Listed::Uses)
-                    columns=Signal::stored(columns(["Change", "Wins", "Needs", "Verdict"]))
-                    rows=uses
-                    busy=looks_for_uses
-                />
-            </div>
-            <Grounds of=Behind::Changes />
-        </section>
+        </div>
+        <Grounds of=Behind::Changes />
     }
 }
 
@@ -400,18 +397,17 @@ fn costs(cost: Cost) -> &'static str {
 fn rows(state: State, found: &Found, unit: Unit) -> Vec<Row> {
     let row = |lever: &Lever| {
         let less = found.needed.0 as f64 - lever.needed.0 as f64;
-        let (slower, needed) = (lever.slower_in_words(), lever.needed_in_words(|bytes| unit.amount(bytes)));
-        let time = lever.slower.map_or_else(String::new, |_| format!("{slower} time"));
+        let (slower, needed) = (pace(lever.slower), lever.needed_in_words(|bytes| unit.amount(bytes)));
         Row {
             fit: lever.verdict.slug(),
             head: opening(state, &lever.changes, &lever.scenario),
             cells: vec![
                 Cell {
                     class: "words",
-                    narrow: time,
+                    narrow: slower.clone(),
                     ..Cell::amount(lever.cost.label(), f64::from(lever.cost as u8))
                 },
-                Cell { sorted_as: lever.slower, ..Cell::of(slower) },
+                Cell { sorted_as: lever.slower, ..Cell::of(if slower.is_empty() { "–" } else { &slower }) },
                 Cell {
                     narrow: format!("needs {needed}"),
                     ..Cell::amount(saved(state, lever, found, unit), less)
@@ -424,6 +420,14 @@ fn rows(state: State, found: &Found, unit: Unit) -> Vec<Row> {
     };
     // what is offered as a button is in the table too
     found.together.iter().chain(&found.single).chain(&found.offloaded).map(row).collect()
+}
+
+/// How much longer a token takes, as people say it: `8 % faster`.
+fn pace(slower: Option<f64>) -> String {
+    slower.map_or_else(String::new, |percent| match percent.round() as i64 {
+        0 => "as fast".to_owned(),
+        percent => format!("{} % {}", percent.abs(), if percent > 0 { "slower" } else { "faster" }),
+    })
 }
 
 fn use_rows(state: State, uses: &[Use], unit: Unit) -> Vec<Row> {
@@ -475,6 +479,12 @@ mod tests {
             buttons(state, &scenario, &found).to_html()
         });
         (title(&scenario, &found), html)
+    }
+
+    #[test]
+    fn how_fast_a_change_is_needs_no_sign() {
+        let told = [None, Some(-8.2), Some(0.3), Some(41.)].map(pace);
+        assert_eq!(told, ["", "8 % faster", "as fast", "41 % slower"]);
     }
 
     #[test]

@@ -91,41 +91,37 @@ pub fn Cards() -> impl IntoView {
         })
     };
     view! {
-        <section class="panel" aria-labelledby="need-title">
-            <h2 id="need-title">"Which card do I need?"</h2>
-            <p class="remark">{told}</p>
-            <Table
-                caption="Cards by method"
-                class="fits cards"
-                columns=columns
-                rows=rows
-                busy=found.busy
-                listing=state.asked.listing(Listed::Cards)
-                first=(LISTED, "cards")
-            />
-            <p class="remark">
-                {move || scenario().cluster.is_many().then_some("How many of each card it takes is asked anew, whatever number the scenario has. ")}
-                "What each card needs with the settings as above: alone, or as the fewest that hold the run together, up to eight or whole \
-                 machines of eight, 64 at most. Several run under the engine with which the fewest are enough; FSDP2 then keeps float32 \
-                 shards, unless you chose a precision. Other methods than the scenario’s have the precision and optimizer that its \
-                 training library usually runs them with. Prices are on demand, of the cheapest machine with such a card, for an hour of the whole machine, on the day that is named."
-            </p>
-            <h3>"On which rented card, how long, for how much?"</h3>
-            <p class="remark">
-                {cheapest}
-                " For the data set and its epochs under “How long?” on this page. The price is that of the whole machine: all of its cards train, \
-                 each with a micro-batch of its own, so that a step has as many times the sequences. The range is the time’s, which rests on measured runs."
-            </p>
-            <Table
-                caption="Machines to rent with the cards that hold it"
-                class="measured machines"
-                columns=Signal::stored(controls::columns(["Machine", "Costs", "Takes", "Cards", "An hour", "On"]))
-                rows=rented
-                listing=state.asked.listing(Listed::Machines)
-                first=(MACHINES, "machines")
-            />
-            <Grounds of=Behind::Cards />
-        </section>
+        <p class="remark">{told}</p>
+        <Table
+            caption="Cards by method"
+            class="fits cards"
+            columns=columns
+            rows=rows
+            busy=found.busy
+            listing=state.asked.listing(Listed::Cards)
+            first=(LISTED, "cards")
+        />
+        <p class="remark">
+            {move || scenario().cluster.is_many().then_some("How many of each card it takes is asked anew, whatever number the scenario has. ")}
+            "What one card needs, or each of the fewest that hold the run together, 64 at most. FSDP2 keeps float32 shards, unless you chose a \
+             precision; the other methods run as your library usually runs them. Prices are on demand, for an hour of the cheapest machine with \
+             that card, on the day shown."
+        </p>
+        <h3>"On which rented card, how long, for how much?"</h3>
+        <p class="remark">
+            {cheapest}
+            " For the data set under “How long?”. You pay for the whole machine, and all of its cards train, so that a step has as many times \
+             the sequences. The range is that of the speeds that were measured."
+        </p>
+        <Table
+            caption="Machines to rent with the cards that hold it"
+            class="measured machines"
+            columns=Signal::stored(controls::columns(["Machine", "Costs", "Takes", "Cards", "An hour", "On"]))
+            rows=rented
+            listing=state.asked.listing(Listed::Machines)
+            first=(MACHINES, "machines")
+        />
+        <Grounds of=Behind::Cards />
     }
 }
 

@@ -122,6 +122,7 @@ pub fn Sentence() -> impl IntoView {
     view! {
         <div
             class="sentence-bar"
+            id="sentence"
             class=("over-1280", is_over(ONE_LINE_AT_1280))
             class=("over-1400", is_over(ONE_LINE_AT_1400))
             role="group"

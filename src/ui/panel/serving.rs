@@ -19,14 +19,6 @@ use crate::ui::question::{Answer, Question};
 use crate::ui::state::State;
 use crate::units::grouped;
 
-/// The tables, where the model generates.
-#[component]
-pub fn Inference() -> impl IntoView {
-    let state = State::of_page();
-    let generates = Memo::new(move |_| state.current().scenario.with(|scenario| !scenario.task.trains()));
-    move || generates.get().then(|| view! { <Formats /><ByBatch /><Contexts /> })
-}
-
 /// The rows of a table that comes at once, or why there are none.
 fn rows_of<T: Clone + Send + Sync + 'static>(
     found: Pieces<Result<Vec<T>, Issue>>,
@@ -41,8 +33,9 @@ fn rows_of<T: Clone + Send + Sync + 'static>(
     })
 }
 
+/// What each format needs, and leaves.
 #[component]
-fn Formats() -> impl IntoView {
+pub fn Formats() -> impl IntoView {
     let state = State::of_page();
     let found = pieces(
         state,
@@ -99,20 +92,17 @@ fn Formats() -> impl IntoView {
         ))
     };
     view! {
-        <section class="panel" aria-labelledby="serving-title">
-            <h2 id="serving-title">"In which format?"</h2>
-            <p class="remark">{told}</p>
-            <Table caption="Weights by format" class="fits formats" listing=state.asked.listing(Listed::Formats) columns=columns rows=rows busy=found.busy />
-            <p class="remark">
-                "Weights are counted by the layout of each format. What transformers computes from bf16, fp32, int8 and NF4 is \
-                 followed; of other formats, whose kernels were not run, a range is given, and of llama.cpp’s weights and KV \
-                 cache alone. What vLLM’s CUDA graphs and libraries take comes off its tokens."
-            </p>
-            <Grounds of=Behind::Formats />
-            <p class="tools-row">
-                <Document at=Behind::Vllm.at() text="vLLM’s budget, and how far off it was" />
-            </p>
-        </section>
+        <p class="remark">{told}</p>
+        <Table caption="Weights by format" class="fits formats" listing=state.asked.listing(Listed::Formats) columns=columns rows=rows busy=found.busy />
+        <p class="remark">
+            "Weights are counted by the layout of each format. What transformers computes from bf16, fp32, int8 and NF4 is \
+             followed; of other formats, whose kernels were not run, a range is given, and of llama.cpp’s weights and KV \
+             cache alone. What vLLM’s CUDA graphs and libraries take comes off its tokens."
+        </p>
+        <Grounds of=Behind::Formats />
+        <p class="tools-row">
+            <Document at=Behind::Vllm.at() text="vLLM’s budget, and how far off it was" />
+        </p>
     }
 }
 
@@ -173,8 +163,9 @@ fn of_format(state: State, row: &ServingRow, unit: Unit, is_told: bool) -> Row {
     Row { head, cells, ..Row::default() }
 }
 
+/// Sequences at once by their length.
 #[component]
-fn Contexts() -> impl IntoView {
+pub fn Contexts() -> impl IntoView {
     let state = State::of_page();
     let found = pieces(
         state,
@@ -191,23 +182,20 @@ fn Contexts() -> impl IntoView {
     let rows = rows_of(found, move |row| of_context(state, row, state.unit()));
     let told = move || if found.busy.get() { "Looking at every length …" } else { "" };
     view! {
-        <section class="panel" aria-labelledby="contexts-title">
-            <h2 id="contexts-title">"How many sequences of what length?"</h2>
-            <p class="remark">{told}</p>
-            <Table caption="Sequences at once by their length" class="fits contexts" listing=state.asked.listing(Listed::Contexts) columns=columns rows=rows busy=found.busy />
-            <p class="remark">
-                "What transformers’ generate needs for so many sequences at once. A length is that of a sequence when its last token \
-                 is there, the new ones as many as are chosen. Figures are those of tensors; one that is opened is replayed on \
-                 the card’s allocator."
-            </p>
-            <Grounds of=Behind::Contexts />
-        </section>
+        <p class="remark">{told}</p>
+        <Table caption="Sequences at once by their length" class="fits contexts" listing=state.asked.listing(Listed::Contexts) columns=columns rows=rows busy=found.busy />
+        <p class="remark">
+            "What transformers’ generate needs for so many sequences at once. A length is that of a sequence when its last token \
+             is there, the new ones as many as are chosen. Figures are those of tensors; one that is opened is replayed on \
+             the card’s allocator."
+        </p>
+        <Grounds of=Behind::Contexts />
     }
 }
 
 /// Models that are compared, formats and sequences at once.
 #[component]
-fn ByBatch() -> impl IntoView {
+pub fn ByBatch() -> impl IntoView {
     let state = State::of_page();
     let found = pieces(
         state,
@@ -235,16 +223,13 @@ fn ByBatch() -> impl IntoView {
     });
     let told = move || if found.busy.get() { "Looking at every format …" } else { "" };
     view! {
-        <section class="panel" aria-labelledby="by-batch-title">
-            <h2 id="by-batch-title">"In which format, how many at once?"</h2>
-            <p class="remark">{told}</p>
-            <Table caption="Sequences at once by format" class="fits contexts" listing=state.asked.listing(Listed::ByBatch) columns=columns rows=rows busy=found.busy />
-            <p class="remark">
-                "What transformers’ generate needs for so many sequences at once, of the prompt and the new tokens that are \
-                 chosen, in the formats that its own code computes from. Models that are compared stand below each other."
-            </p>
-            <Grounds of=Behind::Formats />
-        </section>
+        <p class="remark">{told}</p>
+        <Table caption="Sequences at once by format" class="fits contexts" listing=state.asked.listing(Listed::ByBatch) columns=columns rows=rows busy=found.busy />
+        <p class="remark">
+            "What transformers’ generate needs for so many sequences at once, of the prompt and the new tokens that are \
+             chosen, in the formats that its own code computes from. Models that are compared stand below each other."
+        </p>
+        <Grounds of=Behind::Formats />
     }
 }
 

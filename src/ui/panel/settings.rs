@@ -19,16 +19,9 @@ use crate::units::grouped;
 /// How many are listed before all are asked for.
 const LISTED: usize = 10;
 
-/// The table of combinations, where the model is trained.
+/// The table of combinations.
 #[component]
 pub fn Settings() -> impl IntoView {
-    let state = State::of_page();
-    let trains = Memo::new(move |_| state.current().scenario.with(|scenario| scenario.task.trains()));
-    move || trains.get().then(|| view! { <Combinations /> })
-}
-
-#[component]
-fn Combinations() -> impl IntoView {
     let state = State::of_page();
     let tried =
         tried(state, move || state.current().scenario.with(settings), Place::Setting, WayOrder::Speed);
@@ -38,25 +31,22 @@ fn Combinations() -> impl IntoView {
         })
     };
     view! {
-        <section class="panel" aria-labelledby="settings-title">
-            <h2 id="settings-title">"Which settings?"</h2>
-            <p class="remark">{told}</p>
-            <WayTable
-                tried=tried
-                caption="Combinations of settings"
-                names=["Settings", "Needs", "Tokens per second"]
-                table=Listed::Settings
-                listed=LISTED
-                what="combinations"
-                row=row
-            />
-            <p class="remark">
-                "Method, precision, optimizer, fused loss and checkpointing; the rest as in the scenario. A step sees as many sequences \
-                 in each, in the fastest micro-batch that fits; speeds are rough. Methods, precisions and 8-bit optimizers do not learn the \
-                 same: the fastest need not be the best."
-            </p>
-            <Grounds of=Behind::Settings />
-        </section>
+        <p class="remark">{told}</p>
+        <WayTable
+            tried=tried
+            caption="Combinations of settings"
+            names=["Settings", "Needs", "Tokens per second"]
+            table=Listed::Settings
+            listed=LISTED
+            what="combinations"
+            row=row
+        />
+        <p class="remark">
+            "Method, precision, optimizer, fused loss and checkpointing; the rest as in the scenario. A step sees as many sequences \
+             in each, in the fastest micro-batch that fits; speeds are rough. Methods, precisions and 8-bit optimizers do not learn the \
+             same: the fastest need not be the best."
+        </p>
+        <Grounds of=Behind::Settings />
     }
 }
 

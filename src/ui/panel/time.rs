@@ -37,18 +37,15 @@ pub fn Time() -> impl IntoView {
     };
     let planned = keys().filter(|key| key.place == Place::Planned);
     view! {
-        <section class="panel" aria-labelledby="time-title">
-            <h2 id="time-title">"How long?"</h2>
-            <div class="planned">{planned.map(|key| view! { <Control key=key /> }).collect::<Vec<_>>()}</div>
-            <p class="message warning" hidden=Signal::derive(move || !stops())>
-                "It does not get through on this card: this is what it would take if it did."
-            </p>
-            <dl class="pace">{told}</dl>
-            <p class="remark">
-                "Rougher than memory: what the step computes is counted, how fast such cards do it was measured. Data that arrives late, \
-                 evaluation and saving come on top."
-            </p>
-            <Grounds of=Behind::Speed />
-        </section>
+        <div class="planned">{planned.map(|key| view! { <Control key=key /> }).collect::<Vec<_>>()}</div>
+        <p class="message warning" hidden=Signal::derive(move || !stops())>
+            "It does not get through on this card: this is what it would take if it did."
+        </p>
+        <dl class="pace">{told}</dl>
+        <p class="remark">
+            "Rougher than memory: what the step computes is counted, how fast such cards do it was measured. Data that arrives late, \
+             evaluation and saving come on top."
+        </p>
+        <Grounds of=Behind::Speed />
     }
 }

@@ -26,6 +26,11 @@ export class HeadroomPage {
     await expect(tab).toHaveAttribute("aria-selected", "true");
   }
 
+  /** Has a question of the plan answered, by what leads to it. */
+  async ask(words) {
+    await this.page.getByRole("navigation", { name: "Questions" }).getByRole("button", { name: words, exact: true }).click();
+  }
+
   /** A choice: a select, or a box with a searchable list. */
   choice(name) {
     return this.page.getByRole("combobox", { name, exact: true });

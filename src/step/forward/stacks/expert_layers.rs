@@ -87,7 +87,7 @@ pub(super) fn architecture<'a>(
         Err(Issue::error(Field::Experts, message).with_fix("choose one tensor for all"))
     };
     if cluster.has_engine() {
-        return refused("on several GPUs or under DeepSpeed");
+        return refused(cluster.place_in_words());
     }
     if member.training.is_none() {
         return refused("where the model generates");

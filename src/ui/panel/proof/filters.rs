@@ -8,6 +8,7 @@ use leptos::prelude::*;
 use crate::check::{MISS_PERCENT, Metric, Run};
 use crate::ui::proof::{Filter, Kind, metric, settings, software, values};
 use crate::ui::state::State;
+use crate::units::grouped;
 
 /// A change of the filter.
 pub(super) type Change = Box<dyn FnOnce(&mut Filter) + Send>;
@@ -30,7 +31,7 @@ pub(super) fn Filters(
         all.into_iter().chain(found).collect::<Vec<_>>()
     };
     let metrics = Metric::ALL.map(|one| (one.slug().to_owned(), metric(one).to_owned())).into();
-    let devices = list("Real GPUs and the null device", Run::ran_on, device);
+    let devices = list("All devices", Run::ran_on, device);
     let files = list("All files", |run| &run.file, |file| format!("{file}.json"));
     let stacks = list("All libraries", |run| &run.software, software);
     let methods = list("All methods", Run::method, settings);
@@ -45,10 +46,10 @@ pub(super) fn Filters(
     };
     let state = State::of_page();
     // while an answer is awaited that of before stands
-    let kind = Memo::new(move |before: Option<&Option<(Kind, String)>>| {
+    let kind = Memo::new(move |before: Option<&Option<(Kind, u64)>>| {
         let Some(detail) = state.current().close_look() else { return before.cloned().flatten() };
         let band = detail.measured_error()?;
-        Some((Kind::of(&detail.scenario, &band)?, band.rests_on()))
+        Some((Kind::of(&detail.scenario, &band)?, band.rows))
     });
     let only_kind = RwSignal::new(false);
     // of another answer the runs are others
@@ -75,8 +76,8 @@ pub(super) fn Filters(
                     on:change=move |event: Event| only_kind.set(event_target_checked(&event))
                 />
                 {move || {
-                    let behind = kind.with(|kind| kind.as_ref().map(|(_, behind)| behind.clone()));
-                    format!("Only those behind this answer’s measured error, allocated: {}", behind.unwrap_or_default())
+                    let runs = kind.with(|kind| kind.as_ref().map_or(0, |(_, runs)| *runs));
+                    format!("Only those behind this answer’s error: {} runs", grouped(runs))
                 }}
             </label>
             <label class="only-misses">
