@@ -126,7 +126,7 @@ fn experts_that_are_balanced_are_answered_in_trls_trainers_on_one_gpu() {
     assert!(report.unsupported[0].reason.contains("output_router_logits"), "{:?}", report.unsupported);
 }
 
-/// trl's `SFTTrainer` on one GPU, whose collator pads, and with pictures under DDP and FSDP2; its other trainers on text alone; other engines
+/// trl's `SFTTrainer` on one GPU, whose collator pads, with pictures under DDP and FSDP2, and on text alone under DDP; its other trainers on text alone; other engines
 /// were not compared with towers.
 #[test]
 fn pictures_under_trl_are_answered_and_what_was_not_compared_is_refused() {
@@ -139,6 +139,7 @@ fn pictures_under_trl_are_answered_and_what_was_not_compared_is_refused() {
         "st=trl&mask=padded&img=0&task=kto&method=full",
         "st=trl&mask=padded&img=0&task=grpo",
         "st=trl&mask=padded&gpus=2&shard=ddp",
+        "st=trl&mask=padded&gpus=2&shard=ddp&img=0",
         "st=trl&mask=ones&method=full&gpus=8&shard=fsdp2",
         "st=trl&mask=padded&gpus=2&shard=zero2",
     ] {
@@ -160,7 +161,7 @@ fn pictures_under_trl_are_answered_and_what_was_not_compared_is_refused() {
         "transformers has no qwen2_5_vl that classifies: AutoModelForSequenceClassification stops",
     );
     refuses(
-        "st=trl&mask=padded&gpus=2&img=0",
+        "st=trl&mask=padded&gpus=2&shard=zero2&img=0",
         "a step of qwen2_5_vl on text alone, on several GPUs, with trl is not modelled",
     );
     refuses(

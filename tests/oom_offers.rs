@@ -396,3 +396,50 @@ fn a_macs_other_allocations_are_shown() {
         assert_eq!(account(&decoded(text, "gpu=rtx-4090")), rows(expected));
     }
 }
+
+/// PyTorch's own words: "if reserved memory is >> allocated". 174 MiB of a full T4 are blocks that were rounded.
+#[test]
+fn a_full_card_is_not_called_fragmented() {
+    let full = "CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 14.76 GiB total capacity; 13.41 GiB already allocated; 13.75 MiB free; \
+                13.58 GiB reserved in total by PyTorch) If reserved memory is >> allocated memory try setting max_split_size_mb to avoid \
+                fragmentation.";
+    let found = decoded(full, "m=Qwen/Qwen2.5-1.5B&gpu=t4");
+    let words = said(&found);
+    assert!(words.contains("The card was full") && !words.contains("Fragmentation"), "{words}");
+    // a side note, and nothing that is offered by itself
+    assert!(words.contains("expandable_segments:True"), "{words}");
+    assert!(!offered(&found).iter().any(|offer| offer.starts_with("Allocator")), "{:?}", offered(&found));
+    // half of the card in pieces is the cause
+    let pieces = full.replace("13.41 GiB already", "7.41 GiB already");
+    let words = said(&decoded(&pieces, "m=Qwen/Qwen2.5-1.5B&gpu=t4"));
+    assert!(words.contains("Fragmentation"), "{words}");
+}
+
+/// A process or a card with a number proves others beside it.
+#[test]
+fn a_rank_is_of_a_run_of_several_gpus() {
+    let several =
+        linked("m=Qwen/Qwen2.5-7B&method=full&p=bf16&b=16&s=2048&gpu=h100-sxm-80gb&gpus=4&shard=fsdp2");
+    let text = |allocated: f64, who: &str| {
+        format!(
+            "{who}torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 18.56 GiB. GPU 0 has a total capacity of 79.11 GiB of which \
+             1.00 GiB is free. Of the allocated memory {allocated:.2} GiB is allocated by PyTorch, and 1.00 GiB is reserved by PyTorch but unallocated."
+        )
+    };
+    // what that run has when its logits are asked for
+    let found = decode(&text(30.0, ""), &several).expect("a message");
+    let allocated = found.suspects.first().expect("logits").allocated.0 as f64 / f64::from(1 << 30);
+    let guessed = |who: &str| {
+        let decoded =
+            decode(&text(allocated, who), &linked("m=Qwen/Qwen2.5-7B&gpu=h100-sxm-80gb")).expect("a message");
+        let runs = decoded
+            .likely
+            .iter()
+            .map(|run| &run.scenario)
+            .chain(decoded.guesses.iter().map(|guess| &guess.scenario));
+        runs.map(|run| run.cluster.gpus).collect::<Vec<_>>()
+    };
+    let of_rank = guessed("[rank3]: ");
+    assert!(!of_rank.is_empty() && of_rank.iter().all(|gpus| *gpus == 4), "{of_rank:?}");
+    assert!(guessed("").iter().all(|gpus| *gpus == 1));
+}

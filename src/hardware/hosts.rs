@@ -7,6 +7,12 @@ use crate::units::Bytes;
 /// GPUs of a machine of the usual size.
 pub(crate) const GPUS_OF_A_MACHINE: u64 = 8;
 
+/// On how many machines so many GPUs are: as few as have no more each, all with as many.
+pub(crate) fn machines_of(gpus: u64) -> u64 {
+    let least = gpus.div_ceil(GPUS_OF_A_MACHINE).max(1);
+    (least..=gpus).find(|machines| gpus.is_multiple_of(*machines)).unwrap_or(1)
+}
+
 /// A machine whose RAM is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {

@@ -12,7 +12,7 @@ pub(crate) use catalogue::spelled;
 pub use catalogue::{UnknownGpu, gpu, gpus, search, several};
 pub(crate) use device::{Device, run_alike};
 pub use gpu::{Gpu, sold_with};
-pub(crate) use hosts::GPUS_OF_A_MACHINE;
+pub(crate) use hosts::{GPUS_OF_A_MACHINE, machines_of};
 pub use hosts::{Host, roomiest};
 pub use kinds::{Basis, Class, ComputeCapability, NotACapability, Vendor};
 pub(crate) use memory::nccl;

@@ -69,7 +69,7 @@ fn read_over(reader: &mut Reader, over_another: bool) {
             _ => reader.keep("method", &said.said, "of adapters lora and qlora are predicted"),
         },
         None if over_another => {}
-        None => reader.assume("method", "full", "no adapter is named"),
+        None => no_adapter(reader),
     }
     if reader.scenario.method.has_adapters() {
         adapters(reader);
@@ -140,6 +140,20 @@ fn own_optimizer(reader: &mut Reader) {
     };
     if let Some(said) = reader.take(&["optimizer"]) {
         reader.set("optimizer", slug, &format!("{}{taken}", said.said));
+    }
+}
+
+/// All weights are trained where `adapter` is not given, whatever is said of adapters beside (loaders/model.py).
+fn no_adapter(reader: &mut Reader) {
+    let given =
+        ["lora_r", "lora_dropout", "lora_target_linear", "lora_target_modules", "lora_modules_to_save"];
+    let given = reader.take_each(&given);
+    let Some(first) = given.first() else { return reader.assume("method", "full", "no adapter is named") };
+    let why =
+        format!("axolotl makes adapters where `adapter` is given, and it is not: {} says none", first.said);
+    reader.assume("method", "full", &why);
+    for said in given {
+        reader.leave(&said.said, "without `adapter` axolotl trains all weights and does not read this");
     }
 }
 

@@ -1,7 +1,7 @@
 //! DeepSpeed's settings: its own JSON, and accelerate's plugin for it.
 
 use super::reader::{Reader, Said, among};
-use super::trainer::clips;
+use super::trainer::{clips, number_of_gpus};
 use crate::scenario::Method;
 
 const IDLE: &[&str] = &[
@@ -256,6 +256,7 @@ fn of_whole_batch(reader: &mut Reader, whole: &Said, has_micro: bool, has_steps:
         }
         return;
     }
+    number_of_gpus(reader);
     let gpus = reader.scenario.cluster.gpus.max(1);
     let (key, other, others_name) = match (has_micro, has_steps) {
         (true, _) => ("gradient-accumulation", reader.scenario.batch, "the micro-batch"),

@@ -3,6 +3,7 @@
 use super::deepspeed;
 use super::reader::{Reader, Said, among};
 use super::shipped;
+use super::trainer::number_of_gpus;
 use crate::scenario::{Float8, Float8Layers, Method, Precision, Stack, WrappedBy};
 
 const IDLE: &[&str] = &[
@@ -51,6 +52,7 @@ pub(super) fn accelerate(reader: &mut Reader) {
     compiled(reader);
     // copies of shards are told there, or are none
     reader.quietly("replicas", "1");
+    reader.quietly("cp", "1");
     of_arguments(reader);
     match (word.as_str(), kind) {
         ("NO", Some(said)) => reader.set("gpus", "1", &said.said),
@@ -63,8 +65,6 @@ pub(super) fn accelerate(reader: &mut Reader) {
         ),
         (_, None) => {}
     }
-    let megatron = ["megatron_lm_config.megatron_lm_tp_degree", "megatron_lm_config.megatron_lm_pp_degree"];
-    reader.divides(&megatron, "how accelerate has Megatron divide the model is not read here");
 }
 
 /// The options and settings of a launcher wherever they stand: in a command line, among arguments, in a file of its own.
@@ -106,6 +106,7 @@ pub(super) fn of_arguments_wrapped(reader: &mut Reader, wrapper: (WrappedBy, &st
     if let Some(said) = reader.take(&shipped::FILES) {
         reader.leave(&said.said, "this is another file: read it too");
     }
+    number_of_gpus(reader);
     // among arguments as in the file's own table
     let name = |name: &str| name.trim_start_matches("fsdp_config.").trim_start_matches("fsdp_").to_owned();
     reader.pass(|given| among(IDLE, &name(given)));
@@ -147,10 +148,10 @@ fn mesh(reader: &mut Reader, are_counted: bool) {
         let prefixed = format!("parallelism_config_{size}");
         [format!("parallelism_config.{prefixed}"), prefixed, format!("ParallelismConfig.{size}")]
     };
+    let why = "each GPU has its part of every sequence, which is followed of Megatron-core alone";
     for size in ["cp_size", "sp_size"] {
         let names = names(size);
-        let why = "sequences that GPUs share are not read here: each is taken to have all of its own";
-        reader.divides(&names.each_ref().map(String::as_str), why);
+        shared_sequences(reader, &names.each_ref().map(String::as_str), why);
     }
     let mut take = |size: &str| reader.take(&names(size).each_ref().map(String::as_str));
     let (copies, shards) = (take("dp_replicate_size"), take("dp_shard_size"));
@@ -172,6 +173,13 @@ fn mesh(reader: &mut Reader, are_counted: bool) {
     for rest in ["cp_comm_strategy", "sp_backend", "sp_seq_length_is_variable"] {
         let said = reader.take_each(&names(rest).each_ref().map(String::as_str));
         reader.idle.extend(said.into_iter().map(|said| said.said));
+    }
+}
+
+/// GPUs that share sequences, as these settings say: a run that has no answer where there are several.
+pub(super) fn shared_sequences(reader: &mut Reader, names: &[&str], why: &str) {
+    if let Some(size) = reader.divides(names, why) {
+        reader.quietly("cp", &size.to_string());
     }
 }
 

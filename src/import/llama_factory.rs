@@ -12,7 +12,8 @@ use crate::scenario::{Method, Sharding, Stack, Task, Tuner, VisionTower, WeightF
 
 const WHY: &str = "LLaMA-Factory's default (0.9.5)";
 
-const IDLE: &[&str] = &[
+/// Settings that memory does not depend on.
+pub(super) const IDLE: &[&str] = &[
     "template",
     "dataset*",
     "media_dir",
@@ -73,7 +74,6 @@ const IDLE: &[&str] = &[
     "ray_*",
     "resources_per_worker*",
     "placement_strategy",
-    "ddp_find_unused_parameters",
     "pissa_*",
     "create_new_adapter",
     "predict_with_generate",
@@ -83,6 +83,10 @@ const IDLE: &[&str] = &[
 ];
 
 const REFUSED: &[(&[&str], &str)] = &[
+    (
+        &["ddp_find_unused_parameters"],
+        "DDP then copies what the model returns, its logits among it, which is not predicted here",
+    ),
     (&["use_badam"], "this optimizer is not predicted"),
     (
         &["freeze_language_model"],
@@ -170,15 +174,20 @@ pub(super) fn read(reader: &mut Reader) {
 /// Which part of a model that sees is trained (hparams/finetuning_args.py), and what of its pictures the file says.
 fn pictures(reader: &mut Reader) {
     let sees = reader.scenario.sees();
+    // model_utils/visual.py `patch_target_modules`, `get_forbidden_modules`
+    let has_tower = reader.scenario.architecture().is_ok_and(|model| !model.towers.is_empty());
     match reader.switch(&["freeze_vision_tower"]) {
-        Some((on, said)) if sees => reader.set("vision-tower", if on { "frozen" } else { "trained" }, &said),
+        Some((on, said)) if has_tower => {
+            reader.set("vision-tower", if on { "frozen" } else { "trained" }, &said)
+        }
         Some((_, said)) => reader.idle.push(said),
-        None if sees => reader.assume("vision-tower", "frozen", "freeze_vision_tower is on by default"),
+        None if has_tower => reader.assume("vision-tower", "frozen", "freeze_vision_tower is on by default"),
         None => {}
     }
     if let Some((on, said)) = reader.switch(&["freeze_multi_modal_projector"]) {
         let as_tower = on == (reader.scenario.pictures.tower == VisionTower::Frozen);
-        match as_tower || !sees {
+        // no adapters stand in it either way (model_utils/misc.py `find_all_linear_modules`)
+        match as_tower || !has_tower || reader.scenario.method.has_adapters() {
             true => reader.idle.push(said),
             false => reader.leave(&said, "the projector is trained with the tower, or frozen with it"),
         }

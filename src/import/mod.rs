@@ -22,6 +22,7 @@ mod low_rank;
 mod megatron;
 mod named_adapters;
 pub(crate) mod names;
+mod others;
 mod own_loop;
 mod qat;
 mod reader;
@@ -98,6 +99,9 @@ pub fn read(text: &str, base: &Scenario) -> Result<Understood, NotRead> {
             Err(error) => of_calls(text, base).ok_or_else(|| NotRead(not_json(&error).to_string())),
         };
     }
+    if let Some(why) = others::command(text) {
+        return Err(why);
+    }
     if let Some(found) =
         of_megatron(text, base).or_else(|| of_calls(text, base)).or_else(|| of_command(text, base))
     {
@@ -158,7 +162,11 @@ fn table(text: &str) -> Result<Map<String, Value>, String> {
     let is_toml = first.starts_with('[')
         || (first.len() > name.len() && first[name.len()..].trim_start().starts_with('='));
     let value = if is_toml {
-        without_headings(toml::from_str(text).map_err(|error| not_toml(text, &error))?)
+        let settings: Map<String, Value> = toml::from_str(text).map_err(|error| not_toml(text, &error))?;
+        match others::file(&settings) {
+            Some(_) => Value::Object(settings),
+            None => without_headings(settings),
+        }
     } else {
         yaml::read(text)?
     };

@@ -7,7 +7,7 @@ use super::understood::{Assumed, Left, Taken};
 use crate::estimate::estimate;
 use crate::model::catalogue;
 use crate::scenario::keys::Key;
-use crate::scenario::{Modules, Scenario, Task};
+use crate::scenario::{LossKernel, Modules, Scenario, Stack, Task, VisionTower};
 use crate::text::short;
 
 /// A setting that is being looked at.
@@ -138,6 +138,23 @@ impl Reader {
         names.iter().filter(is_given).copied().collect()
     }
 
+    /// Opens a table that lies in the settings and is a file of its own elsewhere: its settings stand beside the others, which count
+    /// where both say something.
+    pub fn open(&mut self, table: &str) {
+        let inside =
+            |setting: &Setting| setting.name.strip_prefix(table)?.strip_prefix('.').map(str::to_owned);
+        let own: Vec<String> = self.settings.iter().map(|(setting, _)| setting.name.clone()).collect();
+        for (setting, seen) in &mut self.settings {
+            let Some(name) = inside(setting) else { continue };
+            if !own.contains(&name) {
+                setting.name = name;
+            } else if !*seen {
+                *seen = true;
+                self.idle.push(setting.said());
+            }
+        }
+    }
+
     /// Whether the name of any setting begins so, whether or not it has been taken.
     pub fn gives_any(&self, start: &str) -> bool {
         self.settings.iter().any(|(setting, _)| setting.name.starts_with(start))
@@ -253,6 +270,10 @@ impl Reader {
         let mut changed = self.scenario.clone();
         // a nearly right choice would be a guess
         Some(key.read(&mut changed, value).map(|()| key).map_err(|issue| issue.to_string()).inspect(|_| {
+            // Liger's modules fuse it with the head where nothing else is said: there it is the standard one
+            if (changed.stack, changed.savings.loss) == (Stack::Liger, LossKernel::Liger) {
+                changed.savings.loss = LossKernel::Standard;
+            }
             self.scenario = changed;
         }))
     }
@@ -297,16 +318,19 @@ impl Reader {
     }
 
     /// Notes each of these ways to divide a model or its tokens among GPUs, which leaves every GPU with another part than is answered: a
-    /// known setting whose value cannot be used. A size of one, and what is switched off, divides nothing.
-    pub fn divides(&mut self, names: &[&str], why: &str) {
+    /// known setting whose value cannot be used. A size of one, and what is switched off, divides nothing. Among how many, where one does.
+    pub fn divides(&mut self, names: &[&str], why: &str) -> Option<u64> {
+        let mut among = None;
         for said in self.take_each(names) {
             let is_one = said.number().is_some_and(|size| size <= 1.0);
             if is_one || said.switch() == Some(false) {
                 self.idle.push(said.said)
             } else {
+                among = among.max(Some(said.number().map_or(2, |size| size as u64)));
                 self.misread(&said.said, why)
             }
         }
+        among
     }
 
     /// Leaves each of these settings that is given and on (or is something else than a switch).
@@ -326,6 +350,9 @@ impl Reader {
     pub fn targets(&mut self, said: &Said) {
         let words: Vec<String> =
             said.words().into_iter().flat_map(|word| alternatives(&word).unwrap_or(vec![word])).collect();
+        if let Some(frozen) = in_text_alone(said, &self.scenario) {
+            self.set("vision-tower", frozen.slug(), &said.said);
+        }
         let is_all = matches!(&words[..], [word] if ["all-linear", "all_linear", "all", "linear"].contains(&word.as_str()));
         if is_all {
             return self.set("lora-targets", "all-linear", &said.said);
@@ -451,6 +478,16 @@ pub(super) fn among(list: &[&str], name: &str) -> bool {
         Some(start) => name.starts_with(start),
         None => name == *known,
     })
+}
+
+/// What becomes of the tower where expressions over paths name layers of the text's model alone: it gets no adapters.
+fn in_text_alone(said: &Said, scenario: &Scenario) -> Option<VisionTower> {
+    let is_of_text = |word: &String| {
+        alternatives(word).is_some()
+            && word.split('.').any(|part| ["language_model", "text_model"].contains(&part))
+    };
+    let has_tower = scenario.architecture().is_ok_and(|model| !model.towers.is_empty());
+    (has_tower && said.words().iter().all(is_of_text)).then_some(VisionTower::Frozen)
 }
 
 /// The names of layers that the end of an expression over paths stands for: `model.layers.[\d]+.(mlp|self_attn).(up|down|q)_proj`.

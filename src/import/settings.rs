@@ -8,8 +8,8 @@ use super::saving::Saving;
 use super::syntax::setting::{self, Setting, of_table};
 use super::understood::{Format, NotRead, Taken, Understood};
 use super::{
-    axolotl, deepspeed, hugging_face, launch, llama_factory, megatron, shipped, torchtune, trainer_toml,
-    usual,
+    axolotl, deepspeed, hugging_face, launch, llama_factory, megatron, others, shipped, torchtune, trainer,
+    trainer_toml, usual,
 };
 use crate::scenario::keys::Key;
 use crate::scenario::{Scenario, Tuner};
@@ -39,6 +39,9 @@ pub(super) fn of_members(
     members: Map<String, Value>,
     base: &Scenario,
 ) -> Option<Result<Understood, NotRead>> {
+    if let Some(why) = others::file(&members) {
+        return Some(Err(why));
+    }
     let has = |name: &str| members.contains_key(name);
     let any = |names: &[&str]| names.iter().any(|name| has(name));
     if members.keys().all(|name| Key::find(name).is_some()) {
@@ -69,7 +72,7 @@ pub(super) fn of_members(
         Format::Axolotl
     } else if is_torchtune {
         Format::Torchtune
-    } else if any(&["finetuning_type", "cutoff_len", "lora_target", "stage", "template"]) {
+    } else if any(&megatron::ITS_OWN) {
         Format::LlamaFactory
     } else if any(&DIMENSIONS) || has("corpus_path") {
         Format::TrainerToml
@@ -87,7 +90,7 @@ pub(super) fn of_members(
     if format == Format::Usual && usual::words(&settings) == 0 {
         return None;
     }
-    if format == Format::Torchtune {
+    if format == Format::Torchtune || format.is_of_a_trainer() && !counts_gpus(&settings) {
         for (name, value) in launched_in_head(text) {
             setting::flatten("", name, Value::from(value), &mut settings);
         }
@@ -120,15 +123,25 @@ fn comments_in_head(text: &str) -> impl Iterator<Item = &str> {
     head.filter_map(|line| line.strip_prefix('#'))
 }
 
-/// On how many GPUs `tune run` starts, where a command in the first comments of a file says so, as in torchtune's recipes and in those that
+/// Whether settings say on how many GPUs a run is.
+fn counts_gpus(settings: &[Setting]) -> bool {
+    const NAMES: [&str; 5] =
+        ["num_processes", "nproc_per_node", "num_gpus", "dp_shard_size", "dp_replicate_size"];
+    settings.iter().any(|setting| NAMES.contains(&setting.name.as_str()))
+}
+
+/// On how many GPUs a launcher starts, where a command in the first comments of a file says so, as in torchtune's recipes and in those that
 /// Headroom writes.
 fn launched_in_head(text: &str) -> Vec<(&'static str, &str)> {
-    let is_launch = |line: &&str| line.split_whitespace().any(|word| word == "tune");
+    const LAUNCHERS: [&str; 4] = ["tune", "accelerate", "torchrun", "deepspeed"];
+    let is_launch = |line: &&str| line.split_whitespace().any(|word| LAUNCHERS.contains(&word));
     let commands = comments_in_head(text).map(|line| line.trim_start_matches('#').trim()).filter(is_launch);
     let mut said = commands.map(|command| {
         let options = [
             ("nproc_per_node", "--nproc_per_node"),
             ("nproc_per_node", "--nproc-per-node"),
+            ("num_processes", "--num_processes"),
+            ("num_gpus", "--num_gpus"),
             ("nnodes", "--nnodes"),
         ];
         let given = options.into_iter().filter_map(move |(name, option)| {
@@ -180,7 +193,9 @@ pub(super) fn of_trl(settings: &[Setting], is_trl: bool) -> Parts {
     ];
     let trainer = trainer_of_arguments(settings);
     let is_trl = is_trl && settings.iter().any(|setting| own.contains(&setting.name.as_str()))
-        || settings.iter().any(|setting| ["use_peft", "packing"].contains(&setting.name.as_str()))
+        || settings
+            .iter()
+            .any(|setting| ["use_peft", "use_peft_lora", "packing"].contains(&setting.name.as_str()))
         || trainer != Trainer::Sft;
     Parts { arguments: true, trl: is_trl, command: is_trl, trainer, ..Parts::default() }
 }
@@ -211,6 +226,8 @@ fn trainer_of_arguments(settings: &[Setting]) -> Trainer {
 }
 
 pub(super) fn understood(format: Format, mut reader: Reader, parts: Parts) -> Understood {
+    // DeepSpeed's file, where it lies among the arguments itself
+    reader.open("deepspeed");
     let saving = if format.is_of_a_trainer() {
         shipped::add(&mut reader);
         Saving::taken(&mut reader)
@@ -230,7 +247,7 @@ pub(super) fn understood(format: Format, mut reader: Reader, parts: Parts) -> Un
         Format::Headroom | Format::Recorded | Format::Model => {}
     }
     launch::allocator(&mut reader);
-    number_of_gpus(&mut reader);
+    trainer::number_of_gpus(&mut reader);
     model_as_it_was(&mut reader, format);
     saving.follow(&mut reader);
     reader.finish();
@@ -259,17 +276,4 @@ fn model_as_it_was(reader: &mut Reader, format: Format) {
         let own = key.write(&reader.scenario);
         reader.assume("model", &own, "the text names none that is read: as it was");
     }
-}
-
-/// Says that a text shares the work among GPUs and not among how many: that is often in the command that starts it.
-fn number_of_gpus(reader: &mut Reader) {
-    if !reader.has_taken("shard") || reader.has_taken("gpus") {
-        return;
-    }
-    let gpus = reader.scenario.cluster.gpus;
-    if gpus > 1 || reader.scenario.cluster.has_engine() {
-        return reader.assume("gpus", &gpus.to_string(), "the text does not say how many: as it was");
-    }
-    let why = "the command that starts the run says it (torchrun --nproc-per-node, accelerate's num_processes): answered for one";
-    reader.leave("the number of GPUs", why);
 }

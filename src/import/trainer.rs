@@ -3,7 +3,7 @@
 use super::low_rank;
 use super::names::{CPU_OFFLOAD, MUON, component, optimizer, other_class, whole_path};
 use super::reader::{Reader, Said};
-use crate::scenario::{Optimizer, Scenario, Tuner};
+use crate::scenario::{Optimizer, Scenario, Sharding, Tuner};
 
 /// What is said of settings of pictures.
 pub(super) const PICTURES: &str = "pictures are not taken from the file, so that a run on text alone is answered: say how many a sequence has and \
@@ -27,6 +27,7 @@ pub(super) fn usual_loop(reader: &mut Reader) {
         ("fused-adapters", "off"),
         ("evaluation", "off"),
         ("saving", "off"),
+        ("vision-tower", "trained"),
     ] {
         reader.quietly(key, value);
     }
@@ -253,4 +254,35 @@ pub(super) fn decomposes(reader: &mut Reader, names: &[&str]) {
         Some((false, said)) => reader.set("adapter", Tuner::Lora.slug(), &said),
         None => reader.quietly("adapter", Tuner::Lora.slug()),
     }
+}
+
+/// On how many GPUs a text is answered that shares the work among GPUs and does not say among how many, which is often in the command that
+/// starts it: what divides a model divides it at least in two.
+pub(super) fn number_of_gpus(reader: &mut Reader) {
+    const UNSAID: &str = "the number of GPUs";
+    let is_said = reader.has_taken("gpus") || reader.assumed.iter().any(|assumed| assumed.key == "gpus");
+    if !reader.has_taken("shard") || is_said {
+        return;
+    }
+    let cluster = reader.scenario.cluster;
+    let divides = cluster.sharding != Sharding::Ddp;
+    let is_one = !cluster.is_many() && !cluster.has_engine();
+    if !is_one {
+        return reader.assume("gpus", &cluster.gpus.to_string(), "the text does not say how many: as it was");
+    }
+    if divides {
+        reader.assume(
+            "gpus",
+            "2",
+            "the fewest that a model is divided among: the text does not say how many",
+        );
+    }
+    if reader.left.iter().any(|left| left.said == UNSAID) {
+        return;
+    }
+    let number = if divides { "two" } else { "one" };
+    let why = format!(
+        "the command that starts the run says it (torchrun --nproc-per-node, accelerate's num_processes): answered for {number}"
+    );
+    reader.leave(UNSAID, &why);
 }

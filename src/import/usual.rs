@@ -1,7 +1,7 @@
 //! Settings of no project that is known, in the words that most projects use: `batch_size`, `--seq-length 2048`, a call of somebody's own
 //! `TrainingConfig`. What they leave out stays as it was, as nobody knows whose defaults would hold.
 
-use super::hugging_face::{IDLE, REFUSED};
+use super::hugging_face::{IDLE, OF_ADAPTERS, REFUSED};
 use super::names;
 use super::reader::{Reader, Said, among};
 use super::syntax::setting::Setting;
@@ -161,19 +161,26 @@ pub(super) fn read(reader: &mut Reader) {
     let mut trains = !reader.given(SIZE).is_empty();
     size(reader);
     let mut writes = None;
-    match reader.take(MODE) {
-        Some(said) if said.text().starts_with("inference") => writes = Some(said.said),
-        Some(said) if said.text().starts_with("train") => {
+    // everybody has a `mode` of something: these words are calculators'
+    let modes = reader.named(MODE);
+    let is_calculators = modes.iter().all(|said| ["training", "inference"].contains(&said.text().as_str()));
+    match reader.take(if is_calculators { MODE } else { &[] }) {
+        Some(said) if said.text() == "inference" => writes = Some(said.said),
+        Some(said) => {
             trains = true;
             match reader.scenario.task.trains() {
                 true => reader.idle.push(said.said),
                 false => reader.brings(Task::Sft, &said.said),
             }
         }
-        Some(said) => reader.keep("task", &said.said, "of modes training and inference are known"),
         None => {}
     }
     method(reader);
+    let is_open = !reader.has_taken("method") && (trains || !reader.scenario.method.has_adapters());
+    let adapted = reader.named(&OF_ADAPTERS).into_iter().next();
+    if let Some(said) = adapted.filter(|_| is_open && writes.is_none()) {
+        reader.set("method", Method::Lora.slug(), &said.said);
+    }
     if let Some(said) = &writes {
         reader.brings(Task::Generate, said);
     } else if let Some(said) = reader.named(&ANSWERS).first() {

@@ -14,7 +14,7 @@ use super::vllm::{Cache, Share};
 use crate::issue::Issue;
 use crate::units::Bytes;
 
-/// Less of what is reserved than so many percent is not worth a word where it lies free.
+/// Less of what is reserved, or of the card, than so many percent is not worth a word where it lies free: blocks are rounded.
 const LEAST_UNUSED: f64 = 5.0;
 
 /// Something that follows from a message's figures.
@@ -24,6 +24,13 @@ const LEAST_UNUSED: f64 = 5.0;
 pub enum Finding {
     /// The memory was there, in pieces.
     Fragmented {
+        /// Reserved and not allocated.
+        unallocated: Bytes,
+        /// Whether the allocator can join its pieces.
+        joining: Joining,
+    },
+    /// The card was full, and what lay free in pieces is little of it, or less than what was asked for.
+    Pieces {
         /// Reserved and not allocated.
         unallocated: Bytes,
         /// Whether the allocator can join its pieces.
@@ -231,6 +238,10 @@ pub fn findings(
     joining: Joining,
 ) -> Vec<Finding> {
     let of_memory = message.requested.and_then(|asked| of_memory(message, asked.bytes, joining));
+    let pieces = of_memory.as_ref().and_then(|found| match found {
+        Finding::AnySmallTensor { .. } => few_pieces(message, joining),
+        _ => None,
+    });
     let in_run = match (unanswered, suspects.first()) {
         (Some(issue), _) => Some(Finding::NoAnswer { reason: issue.to_string() }),
         (None, Some(Suspect { allocated: found, .. })) if suspects.iter().all(Suspect::contradicts) => {
@@ -274,6 +285,7 @@ pub fn findings(
         share,
         cache,
         of_memory,
+        pieces,
         pool,
         driver,
         old,
@@ -307,6 +319,13 @@ fn unused(message: &Message, joining: Joining) -> Option<Finding> {
     })
 }
 
+/// What lay free in pieces beside a small tensor that found no room, where some did.
+fn few_pieces(message: &Message, joining: Joining) -> Option<Finding> {
+    let unallocated = message.unallocated?.bytes;
+    let asked = message.requested?.bytes;
+    (unallocated >= asked).then_some(Finding::Pieces { unallocated, joining })
+}
+
 /// Why the card had no room for what was asked.
 fn of_memory(message: &Message, asked: Bytes, joining: Joining) -> Option<Finding> {
     let bytes = |amount: Option<Amount>| amount.map(|amount| amount.bytes);
@@ -330,7 +349,13 @@ fn of_memory(message: &Message, asked: Bytes, joining: Joining) -> Option<Findin
     Some(if free >= asked {
         Finding::Limited { free, allowed: bytes(message.allowed) }
     } else if free + unallocated >= asked {
-        Finding::Fragmented { unallocated, joining }
+        // PyTorch's own words: "if reserved memory is >> allocated"
+        let whole = bytes(message.capacity).or(bytes(message.reserved)).unwrap_or(asked);
+        let is_notable = unallocated.percent_of(whole) >= LEAST_UNUSED && unallocated > asked;
+        match is_notable {
+            true => Finding::Fragmented { unallocated, joining },
+            false => segment.unwrap_or(Finding::Pieces { unallocated, joining }),
+        }
     } else {
         segment.unwrap_or(Finding::Short { by: asked.saturating_sub(free + unallocated) })
     })

@@ -9,7 +9,7 @@ use super::suspect::{Suspect, suspects};
 use crate::allocator::segment_for;
 use crate::estimate::estimate;
 use crate::plan::{Change, with_method};
-use crate::scenario::{AttentionKernel, Checkpointing, Precision, Scenario};
+use crate::scenario::{AttentionKernel, Checkpointing, Precision, Scenario, Sharding};
 use crate::units::Bytes;
 
 /// A run that the message may be of.
@@ -91,20 +91,34 @@ const BELOW: f64 = 0.9;
 
 /// Of the runs with a guess's batch, by every method, with and without checkpointing, the one in which what is allocated is nearest to
 /// what the message says when its tensor is asked for where the traceback stands, or to all that was in use where that is all it says. None
-/// where the message says neither, or no run asks for it.
-pub fn nearest_run(message: &Message, places: &[Place], guess: &Scenario) -> Option<(Scenario, Suspect)> {
+/// where the message says neither, or no run asks for it. `by_any` engine where the text proves that there are several GPUs and not what they share.
+pub fn nearest_run(
+    message: &Message,
+    places: &[Place],
+    guess: &Scenario,
+    by_any: bool,
+) -> Option<(Scenario, Suspect)> {
     let said = message.allocated.map(|amount| amount.bytes).or_else(|| message.in_use())?;
     let enough = |run: &Scenario| {
         let part = |said: Bytes| Bytes((said.0 as f64 * BELOW) as u64);
         message.allocated.is_none_or(|said| reaches(run, part(said.bytes)))
     };
-    let asked = runs(guess).filter(|run| !run.stops() && enough(run)).filter_map(|run| {
+    let engines: &[Sharding] = if by_any { &ENGINES } else { &[guess.cluster.sharding] };
+    let all = engines.iter().flat_map(|sharding| {
+        let mut other = guess.clone();
+        other.change(|other| other.cluster.sharding = *sharding);
+        runs(&other).collect::<Vec<_>>()
+    });
+    let asked = all.filter(|run| !run.stops() && enough(run)).filter_map(|run| {
         let suspect = first_suspect(message, places, &run)?;
         Some((run, suspect))
     });
     let possible = asked.filter(|(_, suspect)| message.in_use().is_none_or(|most| suspect.allocated <= most));
     possible.min_by_key(|(_, suspect)| suspect.allocated.0.abs_diff(said.0))
 }
+
+/// What several GPUs of a run that nobody knows are tried with.
+const ENGINES: [Sharding; 4] = [Sharding::Fsdp2, Sharding::Zero3, Sharding::Zero2, Sharding::Ddp];
 
 /// A scenario by every method, with and without checkpointing.
 fn runs(scenario: &Scenario) -> impl Iterator<Item = Scenario> {

@@ -17,6 +17,7 @@ mod offer;
 mod place;
 mod pool;
 mod processes;
+mod ranks;
 mod remedies;
 mod smi;
 mod suspect;
@@ -149,11 +150,18 @@ pub fn decode(text: &str, scenario: &Scenario) -> Result<Decoded, NoMessage> {
         Err(issue) => (Vec::new(), Some(issue)),
     };
     let agrees = is_of_the_run(&suspects);
-    let likely = if agrees { Vec::new() } else { likely(&message, &places, &scenario) };
+    // a rank or a card with a number proves others beside it, among which any engine may have divided the model
+    let gpus = ranks::gpus(text);
+    let on_as_many = ranks::on_as_many(&scenario, gpus);
+    let by_any = on_as_many.cluster.gpus > scenario.cluster.gpus;
+    let mut likely = if agrees { Vec::new() } else { likely(&message, &places, &on_as_many) };
+    for run in &mut likely {
+        run.changes = Change::between(&scenario, &run.scenario, "");
+    }
     let mut guesses =
-        if agrees || !likely.is_empty() { Vec::new() } else { guesses(&message, &places, &scenario) };
+        if agrees || !likely.is_empty() { Vec::new() } else { guesses(&message, &places, &on_as_many) };
     guesses.retain_mut(|guess| {
-        let Some((run, suspect)) = nearest_run(&message, &places, &guess.scenario) else {
+        let Some((run, suspect)) = nearest_run(&message, &places, &guess.scenario, by_any) else {
             // what no run of the model asks for, it was not
             return message.allocated.is_none() && message.in_use().is_none() && !guess.scenario.stops();
         };

@@ -22,7 +22,8 @@ pub fn remedies(decoded: &Decoded) -> Result<Vec<Lever>, Issue> {
     }
     let found = levers(&decoded.scenario)?;
     let joined = joined(decoded).filter(|_| decoded.is_of_the_run());
-    if found.verdict.holds() {
+    let is_full = decoded.findings.iter().any(is_in_few_pieces) && joined.is_some();
+    if found.verdict.holds() && !is_full {
         // what fits as it is and is another run needs no help
         return Ok(joined.into_iter().collect());
     }
@@ -37,7 +38,7 @@ pub fn remedies(decoded: &Decoded) -> Result<Vec<Lever>, Issue> {
     fitting.extend(others.into_iter().filter(asks_for_less));
     if let Some(joined) = joined {
         fitting.retain(|lever| lever.scenario != joined.scenario);
-        let at = if joined.verdict == Verdict::Over { fitting.len() } else { 0 };
+        let at = if joined.verdict == Verdict::Over || is_full { fitting.len() } else { 0 };
         fitting.insert(at, joined);
     }
     fitting.iter_mut().for_each(|lever| lever.changes.extend(decoded.card.iter().cloned()));
@@ -49,10 +50,16 @@ pub(super) fn is_in_pieces(finding: &Finding) -> bool {
     matches!(finding, Finding::Fragmented { joining: Joining::Off, .. })
 }
 
+/// The same of pieces that are not the cause.
+fn is_in_few_pieces(finding: &Finding) -> bool {
+    matches!(finding, Finding::Pieces { joining: Joining::Off, .. })
+}
+
 /// The scenario with an allocator that joins its pieces, where the message says that they would have been enough.
 fn joined(decoded: &Decoded) -> Option<Lever> {
     let is_cudas = decoded.scenario.gpu().is_ok_and(|gpu| gpu.vendor == Vendor::Nvidia);
-    (is_cudas && decoded.findings.iter().any(is_in_pieces)).then_some(())?;
+    let are_pieces = |finding: &Finding| is_in_pieces(finding) || is_in_few_pieces(finding);
+    (is_cudas && decoded.findings.iter().any(are_pieces)).then_some(())?;
     let scenario = plan::joined(&decoded.scenario);
     let answer = Answer::of(scenario.clone());
     Some(Lever {

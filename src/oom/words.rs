@@ -27,6 +27,18 @@ impl fmt::Display for Finding {
                         "Smaller requests are what is left to change: a smaller micro-batch, shorter sequences, checkpointing.",
                 }
             ),
+            Finding::Pieces { unallocated, joining } => write!(
+                f,
+                "In pieces lay {unallocated} that PyTorch had reserved and not allocated, little beside the card or beside what was asked for: \
+                 what makes the run smaller comes first{}.",
+                match joining {
+                    Joining::Off =>
+                        "; beside it PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True lets the allocator join such pieces",
+                    Joining::Doubtful =>
+                        "; beside it PYTORCH_HIP_ALLOC_CONF=expandable_segments:True joins such pieces where PyTorch was built for it",
+                    Joining::On | Joining::Unknown => "",
+                }
+            ),
             Finding::Short { by } => {
                 write!(f, "No fragmentation: even in one piece {by} would have been missing.")
             }

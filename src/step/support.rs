@@ -187,7 +187,10 @@ pub(super) fn followed(machine: &Machine, member: &Member, highest: Bytes) -> Re
         let message = format!("a step of this model has {what}, which is not modelled: there is no figure");
         // adapters stand in parts of it that no text runs
         let (field, fix) = match member.adapts && what == NO_GRADIENT {
-            true => (Field::LoraTargets, "adapt what every step runs: attention's q and v"),
+            true => (
+                Field::LoraTargets,
+                "keep adapters off what no text runs: freeze the vision tower, or name the text's own layers",
+            ),
             false => (Field::Model, "choose another model"),
         };
         return Err(Issue::error(field, message).with_fix(fix));

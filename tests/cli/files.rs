@@ -37,7 +37,7 @@ fn every_subcommand_goes_on_with_a_file() {
     assert_eq!(
         run.err,
         format!(
-            "note: {path}: the number of GPUs: the command that starts the run says it (torchrun --nproc-per-node, accelerate's num_processes): answered for one\n"
+            "note: {path}: the number of GPUs: the command that starts the run says it (torchrun --nproc-per-node, accelerate's num_processes): answered for two\n"
         )
     );
     let answer: Value = serde_json::from_str(&run.out).unwrap();

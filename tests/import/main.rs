@@ -2,6 +2,7 @@
 #![cfg(not(target_arch = "wasm32"))]
 
 mod adapters;
+mod foreign;
 mod policies;
 mod real_files;
 mod scripts;
@@ -10,6 +11,7 @@ mod tasks;
 mod unread;
 mod weights;
 mod whatever;
+mod written;
 
 use headroom::import::{self, Format, Understood};
 use headroom::scenario::keys::Key;
@@ -35,7 +37,7 @@ const FILES: [Row; 11] = [
         "llama-factory-lora.yaml",
         include_str!("../fixtures/configurations/llama-factory-lora.yaml"),
         Format::LlamaFactory,
-        "m=meta-llama/Meta-Llama-3-8B-Instruct&method=lora&s=4096&ga=8&gc=reentrant&mask=padded&shard=zero2&zoverlap=off",
+        "m=meta-llama/Meta-Llama-3-8B-Instruct&method=lora&s=4096&ga=8&gc=reentrant&mask=padded&gpus=2&shard=zero2&zoverlap=off",
         &["the number of GPUs"],
     ),
     (
@@ -399,7 +401,7 @@ fn axolotls_fused_adapters_are_on_where_it_switches_them_on() {
             false,
             true,
         ),
-        ("lora", &FIRST.replace("num_processes: 2\n", ""), true, false),
+        ("lora", &FIRST.replace("num_processes: 2\n", ""), false, false),
     ] {
         assert_eq!(read(adapter, rest), (fused, told), "{adapter}: {rest}");
     }

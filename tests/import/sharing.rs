@@ -195,8 +195,12 @@ fn layers_and_copies_are_read_from_a_mesh() {
         "{axolotl}dp_shard_size: 4\nfsdp_version: 2\nfsdp_config:\n  cpu_ram_efficient_loading: true\ntensor_parallel_size: 2\n"
     ));
     assert_eq!(
-        (sharded.scenario.cluster.layout.tensor, left(&sharded)),
-        (1, vec!["tensor_parallel_size: 2"])
+        (sharded.scenario.cluster.layout.tensor, sharded.scenario.cluster.gpus, left(&sharded)),
+        (2, 8, vec![])
+    );
+    assert!(
+        estimate(&sharded.scenario).memory.is_none(),
+        "axolotl's shards of shared layers are not followed"
     );
     let accelerate = "compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\nnum_processes: 8\nfsdp_config:\n  fsdp_version: 2\n\
                       parallelism_config:\n  parallelism_config_dp_replicate_size: 2\n  parallelism_config_dp_shard_size: 4\n  parallelism_config_cp_size: 1\n";
@@ -238,7 +242,7 @@ fn copies_of_shards_are_read_where_they_are_said() {
     assert!(second.left.iter().any(|left| left.why.contains("dp_replicate_size")), "{:?}", left(&second));
 }
 
-/// accelerate launches one process as it launches several: FSDP2 wraps the model there, too. Where nothing says how many there are, none does.
+/// accelerate launches one process as it launches several: FSDP2 wraps the model there, too. Where nothing says how many there are, there are two.
 #[test]
 fn one_process_is_wrapped_as_several_are() {
     let alone = |rest: &str| {
@@ -249,7 +253,7 @@ fn one_process_is_wrapped_as_several_are() {
     assert_eq!(alone("num_processes: 1\nfsdp_config:\n  fsdp_version: 2\n"), (1, true));
     assert_eq!(alone("num_processes: 2\nfsdp_config:\n  fsdp_version: 2\n"), (2, false));
     assert_eq!(alone("num_processes: 1\nfsdp_config:\n  fsdp_version: 1\n"), (1, false));
-    assert_eq!(alone("fsdp_config:\n  fsdp_version: 2\n"), (1, false));
+    assert_eq!(alone("fsdp_config:\n  fsdp_version: 2\n"), (2, false));
 }
 
 /// torchtune's command puts what it is given over the recipe that it names, which is another file.

@@ -5,11 +5,21 @@ use super::lines::Lines;
 use crate::export::deepspeed;
 use crate::export::fsdp::state_dict_type;
 use crate::export::script;
+use crate::hardware::machines_of;
 use crate::issue::{Field, Issue};
-use crate::scenario::{CpuOffload, Sharding};
+use crate::scenario::{CpuOffload, Sharding, Stack};
 
 pub(super) fn accelerate(run: &Run<'_>) -> Result<(String, String), Issue> {
     let cluster = run.scenario.cluster;
+    if matches!(run.scenario.stack, Stack::Megatron | Stack::Torchtune) {
+        let who = run.scenario.stack.label();
+        let message = format!(
+            "{who} is started by torchrun and divides the model itself: accelerate's launcher would not"
+        );
+        return Err(Issue::error(Field::Stack, message)
+            .with_fix("choose transformers, trl or Liger, or another file"));
+    }
+    let machines = machines_of(cluster.gpus);
     if run.scenario.trains_in_float8() {
         let message = "the launcher's own FP8 goes with neither bf16=True of the script nor the loading that this file asks for";
         return Err(Issue::error(Field::Float8, message)
@@ -28,7 +38,7 @@ pub(super) fn accelerate(run: &Run<'_>) -> Result<(String, String), Issue> {
     lines.set("debug", false);
     let kind = match (cluster.has_engine(), cluster.sharding) {
         (false, _) => "'NO'",
-        // Megatron-core's own is launched otherwise: it is read back as DDP, and so refused
+        // Megatron's distributed optimizer has no answer outside of Megatron-core
         (true, Sharding::Ddp | Sharding::Distributed) => "MULTI_GPU",
         (true, Sharding::Fsdp2) => "FSDP",
         (true, Sharding::Zero1 | Sharding::Zero2 | Sharding::Zero3) => "DEEPSPEED",
@@ -64,7 +74,14 @@ pub(super) fn accelerate(run: &Run<'_>) -> Result<(String, String), Issue> {
         });
     }
     lines.set("downcast_bf16", "'no'");
+    if machines > 1 {
+        lines.about("machine_rank: 0 on the first machine, 1 on the next and so on; main_process_ip: the first machine's address");
+    }
     lines.set("machine_rank", 0);
+    if machines > 1 {
+        lines.set("main_process_ip", "FIRST_MACHINE");
+        lines.set("main_process_port", 29_500);
+    }
     lines.set("main_training_function", "main");
     let (bf16, fp16) = run.mixed();
     lines.set(
@@ -75,7 +92,7 @@ pub(super) fn accelerate(run: &Run<'_>) -> Result<(String, String), Issue> {
             (false, false) => "'no'",
         },
     );
-    lines.set("num_machines", 1);
+    lines.set("num_machines", machines);
     lines.set("num_processes", cluster.gpus);
     lines.set("rdzv_backend", "static");
     lines.set("same_network", true);

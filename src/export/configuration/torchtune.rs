@@ -2,6 +2,7 @@
 
 use super::Run;
 use super::lines::Lines;
+use crate::hardware::machines_of;
 use crate::import::names::{TORCHTUNE, component};
 use crate::issue::{Field, Issue};
 use crate::model::catalogue;
@@ -195,9 +196,19 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
     let method = if scenario.method == Method::Full { "full" } else { "lora" };
     let recipe = match scenario.cluster.gpus {
         0 | 1 => format!("tune run {method}_finetune_single_device"),
-        gpus => format!("tune run --nproc_per_node {gpus} {method}_finetune_distributed"),
+        gpus => {
+            let machines = machines_of(gpus);
+            let many = match machines {
+                1 => String::new(),
+                _ => format!(
+                    "--nnodes {machines} --rdzv_backend c10d --rdzv_endpoint FIRST_MACHINE:29500 --rdzv_id headroom "
+                ),
+            };
+            format!("tune run {many}--nproc_per_node {} {method}_finetune_distributed", gpus / machines)
+        }
     };
-    Ok((format!("{}{recipe} --config torchtune.yaml", run.variable(false)), lines.finish()))
+    let on_each = if machines_of(scenario.cluster.gpus) > 1 { "  (on each machine)" } else { "" };
+    Ok((format!("{}{recipe} --config torchtune.yaml{on_each}", run.variable(false)), lines.finish()))
 }
 
 /// What a model's checkpoints are converted by (torchtune/training/checkpointing/_utils.py `ModelType`).

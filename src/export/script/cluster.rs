@@ -3,7 +3,7 @@
 use super::python::{Call, boolean, literal};
 use super::run::{NAME, Run};
 use crate::export::deepspeed;
-use crate::hardware::GPUS_OF_A_MACHINE;
+use crate::hardware::machines_of;
 use crate::scenario::software::Trainer;
 use crate::scenario::{Cluster, CpuOffload, Method, ReduceDtype, Sharding};
 
@@ -59,12 +59,12 @@ impl Run<'_> {
     /// The command that starts a process for each GPU; none where there is one.
     pub fn command(&self) -> Option<String> {
         let gpus = self.scenario.cluster.gpus;
-        let whole = gpus.is_multiple_of(GPUS_OF_A_MACHINE);
+        let machines = machines_of(gpus);
         match self.scenario.cluster.has_engine() {
             false => None,
-            true if gpus > GPUS_OF_A_MACHINE && whole => Some(format!(
-                "torchrun --nnodes {} --nproc-per-node {GPUS_OF_A_MACHINE} --rdzv-backend c10d --rdzv-endpoint FIRST_MACHINE:29500 {} (on each)",
-                gpus / GPUS_OF_A_MACHINE,
+            true if machines > 1 => Some(format!(
+                "torchrun --nnodes {machines} --nproc-per-node {} --rdzv-backend c10d --rdzv-endpoint FIRST_MACHINE:29500 {} (on each)",
+                gpus / machines,
                 NAME
             )),
             true => Some(format!("torchrun --nproc-per-node {gpus} {}", NAME)),

@@ -2,7 +2,7 @@
 
 use super::super::launch;
 use super::super::reader::{Reader, Said};
-use crate::scenario::{Method, Sharding, WrappedBy};
+use crate::scenario::{Method, WrappedBy};
 
 /// Who wraps the model under FSDP2, and why that is said: a function of axolotl's own in the place of accelerate's
 /// (monkeypatch/accelerate/fsdp2.py). How 4-bit weights come into it was not compared.
@@ -35,37 +35,44 @@ pub(super) fn loading(reader: &mut Reader, first_loads: Option<(bool, String)>) 
     }
 }
 
-/// The GPUs of a mesh: those that share a copy of the model, times the copies (utils/schemas/config.py).
+/// How GPUs share sequences, by its name and by the one before.
+const SEQUENCES: [&str; 2] = ["context_parallel_size", "sequence_parallel_degree"];
+
+/// The GPUs of a mesh: those that share a copy of the model, times the copies, times those that share a layer and a sequence
+/// (utils/schemas/config.py; docs/nd_parallelism.qmd).
 pub(super) fn of_mesh(reader: &mut Reader) {
+    let sizes = reader.named(&["tensor_parallel_size", SEQUENCES[0], SEQUENCES[1]]);
     let shards = reader.take(&["dp_shard_size"]);
     let copies = reader.take(&["dp_replicate_size"]);
-    let number = |said: &Option<Said>| said.as_ref().and_then(Said::number).map_or(1, |number| number as u64);
-    let said: Vec<String> = [&shards, &copies].into_iter().flatten().map(|said| said.said.clone()).collect();
-    if !said.is_empty() {
-        let gpus = number(&shards).saturating_mul(number(&copies));
+    let number = |said: &Said| said.number().map_or(1, |number| number.max(1.0) as u64);
+    let own: Vec<&Said> = [&shards, &copies].into_iter().flatten().collect();
+    if !own.is_empty() {
+        let all = || own.iter().copied().chain(&sizes);
+        let gpus = all().map(number).fold(1, u64::saturating_mul);
+        let said: Vec<&str> = all().map(|said| said.said.as_str()).collect();
         reader.set("gpus", &gpus.to_string(), &said.join(", "));
     }
-    match copies.filter(|copies| copies.number().is_some_and(|number| number > 1.0)) {
+    match copies.filter(|copies| number(copies) > 1) {
         Some(copies) => reader.set("replicas", &copies.text(), &copies.said),
         None => reader.quietly("replicas", "1"),
     }
 }
 
-/// GPUs that share sequences, and those that share layers: by transformers' own plan, where nothing else is divided.
+/// GPUs that share sequences, which have no answer, and those that share layers: by transformers' own plan.
 pub(super) fn shares(reader: &mut Reader) {
-    let sequences =
-        "each GPU has its part of every sequence, which is not predicted: it is taken to have all";
-    reader.divides(&["context_parallel_size", "sequence_parallel_degree"], sequences);
+    for key in ["cp", "pp", "expert-parallel"] {
+        reader.quietly(key, "1");
+    }
+    let why = "each GPU has its part of every sequence, which is followed of Megatron-core alone";
+    launch::shared_sequences(reader, &SEQUENCES, why);
     let Some(said) = reader.take(&["tensor_parallel_size"]) else { return reader.quietly("tp", "1") };
     let cluster = reader.scenario.cluster;
     let size = said.number().map_or(0, |size| size as u64);
     match size {
-        1 => reader.idle.push(said.said),
-        _ if cluster.sharding != Sharding::Ddp || cluster.replicas > 1 => reader.keep(
-            "tp",
-            &said.said,
-            "layers that GPUs share beside FSDP or DeepSpeed are not read from axolotl's files",
-        ),
+        1 => {
+            reader.quietly("tp", "1");
+            reader.idle.push(said.said);
+        }
         _ => {
             if size > 0 && !(cluster.is_many() && cluster.gpus.is_multiple_of(size)) {
                 reader.set("gpus", &said.text(), &said.said);

@@ -71,7 +71,6 @@ pub(super) const IDLE: &[&str] = &[
     "sample_packing_*",
     "skip_prepare_dataset",
     "eot_tokens",
-    "ddp_find_unused_parameters",
     "cosine_*",
     "eta_min",
     "lora_fan_in_fan_out",
@@ -80,6 +79,10 @@ pub(super) const IDLE: &[&str] = &[
 
 /// Settings with which a run is not predicted, and why.
 pub(super) const REFUSED: &[(&[&str], &str)] = &[
+    (
+        &["ddp_find_unused_parameters"],
+        "DDP then copies what the model returns, its logits among it, which is not predicted here",
+    ),
     (&["torch_compile"], "a compiled step is not predicted"),
     (&["neftune_noise_alpha", "noisy_embedding_alpha"], "the noise on the embeddings is not predicted"),
     (&["unfrozen_parameters"], "training of some layers only is not predicted"),

@@ -5,15 +5,18 @@ use super::super::reader::Reader;
 use super::super::trainer;
 use super::answers::{answers, better, pairs, policy, without_reference};
 use super::distillation::distillation;
-use super::{FUSED, Parts, TRL, Trainer};
+use super::{EXAMPLE, FUSED, IN_EXAMPLES, Parts, TRL, Trainer};
 use crate::scenario::{AttentionKernel, LossKernel, Method};
 
 pub(super) fn attention(reader: &mut Reader, parts: Parts) {
+    let is_example = !reader.given(&[IN_EXAMPLES]).is_empty();
     let flash = reader.switch(&["use_flash_attention_2", "use_flash_attn"]);
     match reader.take(&["attn_implementation", "model_init_kwargs.attn_implementation"]) {
         Some(said) => trainer::attention(reader, &said),
         None => match flash {
             Some((true, said)) => reader.set("attention", "flash-attention-2", &said),
+            Some((false, said)) if is_example => reader.set("attention", "eager", &said),
+            None if is_example => reader.assume("attention", "eager", EXAMPLE),
             Some((false, _)) | None if parts.loads || parts.command => {
                 reader.assume("attention", "sdpa", "transformers' default where the model has it");
             }
@@ -101,7 +104,7 @@ pub(super) fn arguments(reader: &mut Reader, parts: Parts) {
 
 /// The longest sequence, which these arguments give a name each.
 pub(super) fn length_of_sequences(reader: &mut Reader, parts: Parts, why: &str) {
-    let short = reader.take(&["max_seq_length", "block_size", "model_max_length"]);
+    let short = reader.take(&["max_seq_length", "max_seq_len", "block_size", "model_max_length"]);
     if let Some(said) = reader.take_nothing("max_length") {
         let length = reader.scenario.sequence.to_string();
         reader.leave(&said, "texts are not cut then: say how long the longest is (--seq-length)");
@@ -165,7 +168,7 @@ fn filling(reader: &mut Reader, parts: Parts, why: &str) {
 pub(super) fn checkpointing(reader: &mut Reader, parts: Parts) {
     let reentrant = match parts.unsloth {
         true => None,
-        false => reader.switch(&["gradient_checkpointing_kwargs.use_reentrant"]),
+        false => reader.switch(&["gradient_checkpointing_kwargs.use_reentrant", "use_reentrant"]),
     };
     let value = match &reentrant {
         Some((true, _)) => "reentrant",

@@ -93,6 +93,11 @@ pub(in crate::import) const IDLE: &[&str] = &[
     "fp16_opt_level",
     "eval_packing",
     "bnb_4bit_quant_storage",
+    "bnb_4bit_quant_storage_dtype",
+    // of PEFT's examples
+    "splits",
+    "append_concat_token",
+    "add_special_tokens",
     "bnb_4bit_use_nested_quant",
     "max_lora_rank",
     "preprocessing*",
@@ -158,5 +163,6 @@ pub(in crate::import) const REFUSED: &[(&[&str], &str)] = &[
     ),
     (&["rank_pattern", "alpha_pattern"], "adapters of different ranks are not predicted"),
     (&["use_unsloth_gradient_checkpointing"], "this is not predicted"),
+    (&["use_unsloth"], "Unsloth is not read of a script's switch: choose it (--stack unsloth)"),
     (&["context_parallel_size", "parallelism_config"], "context parallelism is not read here"),
 ];

@@ -23,7 +23,8 @@ pub(super) use known::{IDLE, REFUSED};
 use precision::precision;
 use trainers::TRL;
 pub(super) use trainers::Trainer;
-use weights::{adapters, method};
+pub(super) use weights::OF_ADAPTERS;
+use weights::{IN_EXAMPLES, adapters, method};
 
 /// What of these libraries a text has: only what is there has defaults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,6 +37,8 @@ pub(super) struct Parts {
     pub arguments: bool,
     /// All classes of trl's command at once: `trl sft --config`, `sft.py`.
     pub command: bool,
+    /// trl's own command, whose words are known.
+    pub by_trl: bool,
     /// Whose arguments they are.
     pub trainer: Trainer,
     /// A model is loaded by the text itself.
@@ -79,6 +82,7 @@ impl Parts {
 
 const MODEL: &str = "ModelConfig's default in trl 1.16";
 const LORA: &str = "LoraConfig's default in peft 0.21";
+const EXAMPLE: &str = "the default of PEFT's examples/sft/train.py";
 
 pub(super) fn read(reader: &mut Reader, parts: Parts) {
     let mut named = vec![

@@ -6,7 +6,7 @@ use super::super::reader::{Reader, Said};
 use super::super::trainer;
 use super::precision::{Element, element_type};
 use super::virtual_tokens;
-use super::{LORA, MODEL, Parts, Trainer};
+use super::{EXAMPLE, LORA, MODEL, Parts, Trainer};
 use crate::scenario::tuners::scaled;
 use crate::scenario::{LoraTargets, Method, Precision, Tuner, VisionTower, WeightFormat};
 
@@ -24,15 +24,26 @@ pub(super) fn method(reader: &mut Reader, parts: Parts, names_a_model: bool) -> 
         unsloths_method(reader);
         return false;
     }
-    let eight_bit = reader.switch(&["load_in_8bit"]).filter(|(on, _)| *on);
+    let eight_bit = reader.switch(&["load_in_8bit", "use_8bit_quantization"]).filter(|(on, _)| *on);
     let eight_bit = eight_bit.or_else(|| other.clone().map(|(_, said)| (true, said)));
-    let quantised =
-        reader.switch(&["load_in_4bit"]).filter(|(on, _)| *on || eight_bit.is_none()).or(eight_bit.clone());
-    // the last two are other scripts' names for it
-    let adapters = match reader.switch(&["use_peft", "use_lora", "lora_enable"]) {
+    let quantised = reader.switch(&["load_in_4bit", "use_4bit_quantization"]);
+    let quantised = quantised.filter(|(on, _)| *on || eight_bit.is_none()).or(eight_bit.clone());
+    // the last three are other scripts' names for it
+    let adapters = match reader.switch(&["use_peft", "use_lora", "lora_enable", IN_EXAMPLES]) {
         Some((on, said)) => Some((on, said)),
         None if parts.adapters => Some((true, "LoraConfig".to_owned())),
         None if !unread.is_empty() => None,
+        None if parts.by_trl && !reader.named(&OF_ADAPTERS).is_empty() => {
+            let given: Vec<String> =
+                reader.take_each(&OF_ADAPTERS).into_iter().map(|said| said.said).collect();
+            let why = "trl makes no adapters without use_peft, which is off by default";
+            reader.assume("method", Method::Full.slug(), why);
+            reader.leave(&given.join(", "), why);
+            None
+        }
+        None if !reader.named(&OF_ADAPTERS).is_empty() => {
+            reader.named(&OF_ADAPTERS).into_iter().next().map(|said| (true, said.said))
+        }
         None if parts.command || parts.loads || (parts.arguments && names_a_model) => {
             Some((false, String::new()))
         }
@@ -56,7 +67,7 @@ pub(super) fn method(reader: &mut Reader, parts: Parts, names_a_model: bool) -> 
         }
     }
     match (adapters, &quantised) {
-        (None, _) if !unread.is_empty() => {}
+        (None, _) if !unread.is_empty() || parts.by_trl && !reader.given(&OF_ADAPTERS).is_empty() => {}
         (Some((true, _)), Some((true, said))) => reader.set("method", Method::Qlora.slug(), said),
         (Some((true, said)), Some((false, _)) | None) => reader.set("method", Method::Lora.slug(), &said),
         (Some((false, _)), Some((true, said))) if parts.generates => {
@@ -87,6 +98,13 @@ pub(super) fn method(reader: &mut Reader, parts: Parts, names_a_model: bool) -> 
         None => false,
     }
 }
+
+/// Arguments that only adapters have: where one of them is given, there are some.
+pub(in crate::import) const OF_ADAPTERS: [&str; 4] =
+    ["lora_r", "lora_rank", "lora_alpha", "lora_target_modules"];
+
+/// What switches adapters on in PEFT's examples.
+pub(super) const IN_EXAMPLES: &str = "use_peft_lora";
 
 /// What is said of adapters that are named and not read.
 const NOT_READ: &str = "adapters are named, but not read: answered with LoRA in their place";
@@ -181,7 +199,10 @@ fn unsloths_method(reader: &mut Reader) {
 }
 
 pub(super) fn adapters(reader: &mut Reader, parts: Parts, eight_bit: bool) {
+    let is_example = !reader.given(&[IN_EXAMPLES]).is_empty();
+    let is_named = parts.adapters || parts.command || !reader.given(&OF_ADAPTERS).is_empty();
     let (rank, dropout, why) = match (parts.command, parts.unsloth) {
+        _ if is_example => ("64", "0.1", EXAMPLE),
         (true, _) => ("16", "0.05", MODEL),
         (false, true) => ("16", "0", "get_peft_model's default in Unsloth 2026.10"),
         (false, false) => ("8", "0", LORA),
@@ -192,8 +213,13 @@ pub(super) fn adapters(reader: &mut Reader, parts: Parts, eight_bit: bool) {
             true => tuners(reader, tuner),
             false => virtual_tokens::read(reader, tuner),
         }
-    } else if reader.scenario.method.has_adapters() && (parts.adapters || parts.command) {
-        reader.or_assume("lora-rank", &["lora_r", "LoraConfig.r", "get_peft_model.r"], rank, why);
+    } else if reader.scenario.method.has_adapters() && is_named {
+        reader.or_assume(
+            "lora-rank",
+            &["lora_r", "lora_rank", "LoraConfig.r", "get_peft_model.r"],
+            rank,
+            why,
+        );
         reader.or_assume("lora-dropout", &["lora_dropout"], dropout, why);
         if parts.unsloth {
             reader.refuse(&["use_dora"], "DoRA is predicted as peft runs it, not as Unsloth does");
@@ -208,6 +234,7 @@ pub(super) fn adapters(reader: &mut Reader, parts: Parts, eight_bit: bool) {
         ]) {
             Some(said) => reader.targets(&said),
             None if parts.unsloth => unsloths_layers(reader, why),
+            None if is_example => reader.assume("lora-targets", LoraTargets::AllLinear.slug(), why),
             None => reader.assume("lora-targets", "qv", "peft's default for the family"),
         }
         match reader.take(&[

@@ -133,9 +133,14 @@ fn fewest(reader: &mut Reader, together: u64) {
 
 /// Micro-batches, of which as many go through the stages as make the whole batch.
 fn batch(reader: &mut Reader) {
-    reader.or_assume("batch-size", &["micro_batch_size"], "1", "no --micro-batch-size is given");
-    reader.or_assume("seq-length", &["seq_length"], "1024", "no --seq-length is given");
+    // the second names are LLaMA-Factory's
+    let sizes = ["micro_batch_size", "per_device_train_batch_size"];
+    reader.or_assume("batch-size", &sizes, "1", "no --micro-batch-size is given");
+    reader.or_assume("seq-length", &["seq_length", "cutoff_len"], "1024", "no --seq-length is given");
     let Some(said) = reader.take(&["global_batch_size"]) else {
+        if let Some(said) = reader.take(&["gradient_accumulation_steps"]) {
+            return reader.set("gradient-accumulation", &said.text(), &said.said);
+        }
         return reader.assume("gradient-accumulation", "1", "a micro-batch of each copy by default");
     };
     let scenario = &reader.scenario;

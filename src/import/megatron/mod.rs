@@ -1,12 +1,14 @@
 //! Arguments of Megatron-LM (megatron/training/arguments.py, as Megatron-core 0.16.1 goes with them): of a command, of a script that has them
 //! in arrays, and of the files of Megatron-LM's own functional tests.
 
+mod factory;
 mod known;
 mod layout;
 mod model;
 
 use serde_json::Value;
 
+pub(super) use self::factory::ITS_OWN;
 use self::known::{FOLLOWED, IDLE, REFUSED};
 use super::launch::ALLOCATOR;
 use super::reader::{Reader, Said, among};
@@ -92,7 +94,10 @@ pub(super) fn read(reader: &mut Reader) {
     }
     reader.set("stack", Stack::Megatron.slug(), "arguments of Megatron-LM");
     precision(reader);
-    model::read(reader);
+    factory::begin(reader);
+    if !reader.has_taken("model") {
+        model::read(reader);
+    }
     layout::read(reader);
     match reader.take(&["transformer_impl"]).map(|said| (said.text(), said.said)) {
         Some((word, said)) => reader.set("transformer-impl", &word.replace('_', "-"), &said),
@@ -144,6 +149,7 @@ pub(super) fn read(reader: &mut Reader) {
         reader.refuse(names, why);
     }
     reader.pass(|name| among(IDLE, name));
+    factory::end(reader);
 }
 
 fn precision(reader: &mut Reader) {
@@ -293,7 +299,7 @@ fn optimizer(reader: &mut Reader) {
         }
         None => reader.assume("optimizer", "adamw", WHY),
     }
-    match reader.take(&["clip_grad"]) {
+    match reader.take(&["clip_grad", "max_grad_norm"]) {
         Some(said) => trainer::clips(reader, &said),
         None => reader.assume("clip-gradients", "on", "clip_grad is 1.0 by default"),
     }

@@ -140,6 +140,11 @@ pub(super) fn with_eyes(scenario: &Scenario) -> bool {
     when_trained(scenario) && scenario.sees()
 }
 
+/// Whether the model has a tower, which may get adapters where texts alone are trained on, too.
+pub(super) fn with_tower(scenario: &Scenario) -> bool {
+    when_trained(scenario) && scenario.model.architecture().is_ok_and(|model| !model.towers.is_empty())
+}
+
 pub(super) fn with_pictures(scenario: &Scenario) -> bool {
     with_eyes(scenario) && scenario.pictures.count > 0
 }

@@ -410,6 +410,10 @@ fn not_compared(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec
             "a trained embedding beside adapters",
         ),
         when(has(is_recurrent), "state spaces and linear attention"),
+        when(
+            has(|architecture| !architecture.towers.is_empty()) && scenario.pictures.count == 0,
+            "a model with a tower on text alone",
+        ),
         when(has(|architecture| architecture.encoder.is_some()), "encoder-decoders"),
     ];
     parts.into_iter().flatten().collect()

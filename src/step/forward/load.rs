@@ -26,7 +26,7 @@ use crate::model::modeling::{Code, Modeling, PositionIds};
 use crate::model::vision::Vision;
 use crate::scenario::software::{InputGrads, ModelCode, Quantiser};
 use crate::scenario::tuners::scaled;
-use crate::scenario::{Checkpointing, Float8Layers, Method, Optimizer, Precision, Tuner, VisionTower};
+use crate::scenario::{Checkpointing, Float8Layers, Method, Optimizer, Precision, Tuner};
 use crate::step::machine::{Machine, State};
 use crate::step::ops::linear::{self, Shape, Weight};
 
@@ -297,24 +297,24 @@ impl<'a> Loads<'a> {
     ) -> Option<vision::BoundTower<'a>> {
         let dtype = loader.dtype;
         let mut tower = None;
+        // only what is trained is made float32
+        if upcast && loader.is_tower_frozen() {
+            loader.dtype = base;
+        }
         for own in &self.architecture.towers {
             if let Some(seen) =
                 vision::looks(self.architecture, self.batch).filter(|(seen, _)| seen.name == own.name)
             {
-                // only what is trained is made float32
-                if upcast && self.batch.pictures.tower == VisionTower::Frozen {
-                    loader.dtype = base;
-                }
                 // mllama's projector is registered apart
                 let projector = self.architecture.towers.iter().find(|other| other.name == PROJECTOR);
                 tower = vision::load(loader, (seen.0, seen.1, projector), unquantised);
-                loader.dtype = dtype;
                 continue;
             }
             if own.name != PROJECTOR || tower.is_none() {
                 loader.idle_tower(own, unquantised);
             }
         }
+        loader.dtype = dtype;
         tower
     }
 

@@ -15,7 +15,7 @@ use crate::model::blocks::{
 use crate::model::modeling::Modeling;
 use crate::scenario::software::{ModelCode, Quantiser, Software, Trainer};
 use crate::scenario::tuners::Scaled;
-use crate::scenario::{LoraTargets, Method, Precision, WeightFormat};
+use crate::scenario::{LoraTargets, Method, Precision, VisionTower, WeightFormat};
 use crate::step::heap::{Loading, NOTHING};
 use crate::step::machine::State;
 use crate::step::ops::experts::Expert;
@@ -306,14 +306,23 @@ impl Loader<'_> {
 
     /// Whether a linear layer of a tower gets an adapter, by its path.
     pub fn adapts_tower(&self, path: &str) -> bool {
-        adapts_idle(self.member, path)
+        !self.is_tower_frozen() && adapts_idle(self.member, path)
     }
 
-    /// A tower that lies in memory and does not run, but for that parameter in what it is quantised to.
+    /// A tower that lies in memory and does not run, but for that parameter in what it is quantised to. A frozen one has no adapters.
     pub fn idle_tower(&mut self, tower: &Tower, unquantised: Option<&str>) {
+        let first = self.state.params.next();
         for param in &tower.params {
             self.tower(param, unquantised != Some(param.name.as_str()));
         }
+        if self.is_tower_frozen() {
+            (first..self.state.params.next()).for_each(|id| self.freeze(id));
+        }
+    }
+
+    /// Whether what looks at pictures stays as it is.
+    pub fn is_tower_frozen(&self) -> bool {
+        self.batch.pictures.tower == VisionTower::Frozen
     }
 
     /// A parameter that no forward pass reads; 4-bit loading and LoRA treat its layer like any other.
@@ -321,7 +330,7 @@ impl Loader<'_> {
         match (param.role, &param.shape[..]) {
             (ParamRole::LinearWeight, [output, input]) => {
                 let path = param.name.trim_end_matches(".weight");
-                let adapted = adapts_idle(self.member, path);
+                let adapted = self.adapts_tower(path);
                 self.linear(&Linear::new("tower", *input, *output), adapted, quantisable);
             }
             _ => {

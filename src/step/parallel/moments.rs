@@ -10,8 +10,8 @@ use crate::step::params::ParamId;
 use crate::work::Group;
 
 /// What DDP stops at.
-pub(in crate::step) const NO_GRADIENT: &str =
-    "DDP over a trained parameter that gets no gradient, at which PyTorch stops";
+pub(in crate::step) const NO_GRADIENT: &str = "DDP over a trained parameter that gets no gradient, at which PyTorch stops unless it looks for unused parameters \
+     (find_unused_parameters, which a loop of one's own leaves off)";
 
 impl State {
     /// `DistributedDataParallel(model)` or `fully_shard(model)` of a model on the machine.

@@ -149,7 +149,10 @@ fn engine(job: &Job, architecture: &Architecture, member: &Member) -> Result<(),
     let refuse = |field, what: String, fix: &str| {
         Err(Issue::error(field, format!("{what} with trl is not modelled")).with_fix(fix))
     };
-    if job.round.iter().filter_map(Act::batch).any(|batch| batch.pictures.count == 0) {
+    let reads_text = job.round.iter().filter_map(Act::batch).any(|batch| batch.pictures.count == 0);
+    // there each GPU does what one does alone, and unused parameters are looked for
+    let tunes = job.round.iter().filter(|act| act.batch().is_some()).all(Act::is_of_fine_tuning);
+    if reads_text && !(tunes && cluster.sharding == Sharding::Ddp) {
         let what = format!("a step of {family} on text alone, {},", cluster.place_in_words());
         let fix = format!("give it pictures, or {}", cluster.without_engine().1);
         return refuse(Field::Pictures, what, &fix);
@@ -167,7 +170,7 @@ fn engine(job: &Job, architecture: &Architecture, member: &Member) -> Result<(),
         return refuse(Field::CpuOffload, what, "keep all on the GPUs");
     }
     if member.checkpointing == Checkpointing::Reentrant {
-        let what = format!("a step with pictures of {family} on several GPUs under reentrant checkpoints");
+        let what = format!("a step of {family} on several GPUs under reentrant checkpoints");
         return refuse(Field::Checkpointing, what, "choose checkpointing with use_reentrant=False");
     }
     Ok(())

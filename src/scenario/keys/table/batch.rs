@@ -4,7 +4,7 @@ use super::super::key::{Group, Key, Place, Value, ValueKind};
 use super::super::matters::{
     always, any, when_trained, with_answers, with_embeddings, with_eyes, with_generation, with_labels,
     with_pictures, with_pictures_of_any_size, with_policy, with_reference, with_rollouts, with_teacher,
-    with_videos,
+    with_tower, with_videos,
 };
 use super::super::nearest::nearest;
 use super::super::values::{choice, count, set_count, set_lengths, set_teacher, write_teacher};
@@ -313,7 +313,7 @@ pub(super) const KEYS: &[Key] = &[
         group: Group::Batch,
         place: Place::Front,
         value: choice!(VisionTower, pictures.tower),
-        matters: with_pictures,
+        matters: with_tower,
         band: any,
     },
     Key {

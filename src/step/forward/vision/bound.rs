@@ -6,7 +6,6 @@ use crate::job::Batch;
 use crate::model::blocks::{Divided, Linear, LinearClass, Norm, NormKind, ParamRole};
 use crate::model::vision::{Vision, VisionCode};
 use crate::model::{Architecture, Tower};
-use crate::scenario::VisionTower;
 use crate::step::forward::loader::Loader;
 use crate::step::ops::linear::{self, Shape, Weight};
 use crate::step::ops::norm::NormLayer;
@@ -257,7 +256,6 @@ pub(in crate::step::forward) fn load<'a>(
     last: Option<&str>,
 ) -> Option<BoundTower<'a>> {
     let first = loader.state.params.next();
-    let frozen = loader.batch.pictures.tower == VisionTower::Frozen;
     let mut parts = Parts::default();
     let behind = projector.map_or(&[][..], |projector| &projector.params);
     let mut params = tower.params.iter().chain(behind).peekable();
@@ -269,7 +267,7 @@ pub(in crate::step::forward) fn load<'a>(
         match (param.role, &param.shape[..]) {
             (ParamRole::LinearWeight, [output, input]) => {
                 let spec = Linear { bias, ..Linear::new(shown(path), *input, *output) };
-                let adapted = !frozen && loader.adapts_tower(path);
+                let adapted = loader.adapts_tower(path);
                 let layer = loader.linear(&spec, adapted, last != Some(&param.name));
                 parts.linears.push((path, layer));
             }
@@ -307,7 +305,7 @@ pub(in crate::step::forward) fn load<'a>(
         }
         parts.made.push((path, start..loader.state.params.next()));
     }
-    if frozen {
+    if loader.is_tower_frozen() {
         (first..loader.state.params.next()).for_each(|id| loader.freeze(id));
     }
     bound((tower, vision), &parts)

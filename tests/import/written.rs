@@ -1,0 +1,55 @@
+//! Files that start a run on more than one machine, and those that are not written.
+
+use headroom::export::{Configuration, configuration};
+use headroom::scenario::{Field, Scenario};
+use headroom::share;
+
+use crate::read;
+
+fn linked(link: &str) -> Scenario {
+    share::decode(link).scenarios.remove(0)
+}
+
+/// accelerate counts the processes of all machines, torchtune those of each.
+#[test]
+fn a_machine_has_eight_gpus() {
+    let trl = "m=meta-llama/Llama-3.1-70B&method=lora&p=amp-bf16-weights&st=trl&shard=fsdp2&gpus=";
+    for (gpus, machines) in [(8, 1), (32, 4), (12, 2)] {
+        let written =
+            configuration(&linked(&format!("{trl}{gpus}")), Configuration::Accelerate).expect("a file").text;
+        for line in [format!("num_machines: {machines}\n"), format!("num_processes: {gpus}\n")] {
+            assert!(written.contains(&line), "{line}: {written}");
+        }
+        assert_eq!(written.contains("main_process_ip: FIRST_MACHINE"), machines > 1, "{written}");
+        assert_eq!(read(&written).scenario.cluster.gpus, gpus);
+    }
+    let torchtune =
+        "m=meta-llama/Llama-3.1-8B&method=full&p=bf16&clip=off&o=adamw-fused&shard=fsdp2&st=torchtune&gpus=";
+    for (gpus, command) in [
+        (8, "tune run --nproc_per_node 8 full_finetune_distributed"),
+        (
+            64,
+            "tune run --nnodes 8 --rdzv_backend c10d --rdzv_endpoint FIRST_MACHINE:29500 --rdzv_id headroom --nproc_per_node 8 full",
+        ),
+    ] {
+        let written = configuration(&linked(&format!("{torchtune}{gpus}")), Configuration::Torchtune)
+            .expect("a file")
+            .text;
+        assert!(written.contains(command), "{written}");
+        assert_eq!(read(&written).scenario.cluster.gpus, gpus);
+    }
+}
+
+/// What torchrun starts, and divides the model itself, is none of accelerate's.
+#[test]
+fn accelerate_launches_neither_megatron_nor_torchtune() {
+    for link in [
+        "m=meta-llama/Llama-3.1-8B&method=full&o=adamw&attn=cudnn&st=megatron&gpus=8&tp=2&shard=dist-opt&timpl=transformer-engine",
+        "m=meta-llama/Llama-3.1-8B&method=full&p=bf16&clip=off&o=adamw-fused&shard=fsdp2&st=torchtune&gpus=8",
+    ] {
+        let scenario = linked(link);
+        assert!(headroom::estimate(&scenario).memory.is_some(), "{link}");
+        let issue = configuration(&scenario, Configuration::Accelerate).expect_err(link);
+        assert_eq!(issue.field, Field::Stack, "{issue}");
+    }
+}
