@@ -207,6 +207,10 @@ pub static AXOLOTL: File = File::of("axolotl-ranks");
 /// One rank of transformers' Trainer over what accelerate wraps for FSDP2: rows that the code was written beside, then `-held-`.
 pub static TRAINER: File = File::of("trainer-ranks");
 
+/// One rank under FSDP2 and ZeRO-3 of families with latent attention, short convolutions, linear attention, shared experts, or code of their own:
+/// rows of small models that the code was written beside, then `-held-`, of published shapes.
+pub static FAMILY_RANKS: File = File::of("family-ranks");
+
 /// What `generate` of transformers took, with a growing cache, a static one or none: rows that the code was written beside, then `-after-`.
 pub static GENERATE: File = File::of("generate");
 
@@ -286,7 +290,7 @@ pub static MEGATRON_LM: File = File::of("megatron-lm");
 pub static PUBLISHED: File = File::of("published");
 
 /// All of them, in the order of `data/measured.tsv`.
-pub static FILES: [&File; 55] = [
+pub static FILES: [&File; 56] = [
     &NULL_DEVICE,
     &FAMILIES,
     &STACKS,
@@ -318,6 +322,7 @@ pub static FILES: [&File; 55] = [
     &TORCHTUNE,
     &AXOLOTL,
     &TRAINER,
+    &FAMILY_RANKS,
     &GENERATE,
     &EXPERT_LAYERS,
     &VISION,

@@ -304,9 +304,14 @@ fn drawn_steps_are_predicted() {
 }
 
 #[test]
+fn ranks_of_other_families_are_predicted() {
+    FAMILY_RANKS.is_predicted(32, [0.001, 0.01, 0.02], [0.001, 0.21, 0.26]);
+}
+
+#[test]
 fn drawn_ranks_are_predicted() {
     let refused = ["the code of", "clip_qkv of olmoe"];
-    DRAWN_RANKS.is_predicted_but(&refused, 94, [0.001, 0.12, 0.3], [0.001, 3.2, 3.5]);
+    DRAWN_RANKS.is_predicted_but(&refused, 97, [0.001, 0.12, 0.3], [0.001, 3.2, 3.5]);
 }
 
 #[test]

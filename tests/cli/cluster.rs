@@ -22,12 +22,28 @@ fn figures_of_several_gpus_are_those_on_each() {
     let run = headroom(&["estimate", "--gpus", "8", "--shard", "fsdp2", "--precision", "fp32"]);
     assert_eq!(run.status, Some(2));
     assert!(
-        run.err.contains("is not modelled under FSDP2 (choose bf16 or fp16 mixed over fp32 weights"),
+        run.err.contains("is not modelled under FSDP2: a limit of Headroom, not of the run (choose bf16 or fp16 mixed over fp32 weights"),
         "{}",
         run.err
     );
     let sharded = says(&["estimate", "--gpus", "8", "--shard", "fsdp2"]);
     assert!(sharded.contains("bnb_4bit_quant_storage"), "{sharded}");
+}
+
+/// Whatever else is refused of the run: no other setting helps where the model's own code is not followed.
+#[test]
+fn of_what_is_not_followed_the_model_is_said_first() {
+    let asked = ["estimate", "--gpus", "8", "--shard", "zero3", "--precision", "fp32", "--method", "full"];
+    let refused = |model: &str| headroom(&[&asked[..], &["--model", model]].concat()).err;
+    let of_model = refused("facebook/opt-1.3b");
+    assert!(
+        of_model.contains(
+            "the code of opt is not modelled under ZeRO-3 (DeepSpeed): a limit of Headroom, not of the run"
+        ),
+        "{of_model}"
+    );
+    let of_settings = refused("deepseek-ai/DeepSeek-R1");
+    assert!(!of_settings.contains("the code of") && of_settings.contains("not modelled"), "{of_settings}");
 }
 
 #[test]

@@ -16,6 +16,12 @@ pub(super) struct Mixed<'m> {
     pub weights: Option<Tensor<'m>>,
 }
 
+impl<'m> From<Tensor<'m>> for Mixed<'m> {
+    fn from(output: Tensor<'m>) -> Mixed<'m> {
+        Mixed { output, weights: None }
+    }
+}
+
 impl<'a> Pass<'_, 'a> {
     /// `layer(hidden_states)`: its forward, with the hooks of a unit whose parameters are sharded around it.
     pub(super) fn layer(
@@ -428,19 +434,14 @@ impl<'a> Pass<'_, 'a> {
                 })
             }
             Mixer::Latent(latent) => self.machine.within("self_attn", &roles::ATTENTION, || {
-                self.latent_attention(layer, latent, hidden, shared)
+                self.by_name(layer, || self.latent_attention(layer, latent, hidden, shared))
             }),
-            Mixer::ShortConv(short) => {
-                let output = self
-                    .machine
-                    .within("conv", &roles::CONVOLUTION, || self.short_conv(layer, short, hidden));
-                Mixed { output, weights: None }
-            }
-            Mixer::DeltaNet(net) => {
-                let output =
-                    self.machine.within("linear_attn", &roles::SCAN, || self.delta_net(layer, net, hidden));
-                Mixed { output, weights: None }
-            }
+            Mixer::ShortConv(short) => self.machine.within("conv", &roles::CONVOLUTION, || {
+                self.by_name(layer, || self.short_conv(layer, short, hidden).into())
+            }),
+            Mixer::DeltaNet(net) => self.machine.within("linear_attn", &roles::SCAN, || {
+                self.by_name(layer, || self.delta_net(layer, net, hidden).into())
+            }),
             Mixer::StateSpace(space) => {
                 let output = self.machine.within("mixer", &roles::SCAN, || self.mamba(layer, space, hidden));
                 Mixed { output, weights: None }
@@ -451,16 +452,25 @@ impl<'a> Pass<'_, 'a> {
                 Mixed { output: hidden.unmodelled("a token mixer without code"), weights: None }
             }
             Mixer::Attention(attention) => self.machine.within("self_attn", &roles::ATTENTION, || {
-                let mut weights = None;
-                let module = Module::Container(Container::SelfAttention, layer.number as u32);
-                let output = self.machine.module_by_name(module, || {
-                    let mixed = self.attention(layer, attention, hidden, shared);
-                    weights = mixed.weights;
-                    mixed.output
-                });
-                Mixed { output, weights }
+                self.by_name(layer, || self.attention(layer, attention, hidden, shared))
             }),
         }
+    }
+
+    /// Runs a layer's mixer, a module that is given its input by name. Its own parameters are those of no module inside it.
+    fn by_name(&self, layer: &BoundLayer<'a>, body: impl FnOnce() -> Mixed<'a>) -> Mixed<'a> {
+        let own = [layer.bare.first().copied(), layer.bare.get(1).copied()];
+        let module = match own {
+            [None, None] => Module::Container(Container::SelfAttention, layer.number as u32),
+            [..] => Module::Own(own),
+        };
+        let mut weights = None;
+        let output = self.machine.module_by_name(module, || {
+            let mixed = body();
+            weights = mixed.weights;
+            mixed.output
+        });
+        Mixed { output, weights }
     }
 
     pub(super) fn feed_forward(&self, layer: &BoundLayer<'a>, hidden: &Tensor<'a>) -> Tensor<'a> {
@@ -473,7 +483,10 @@ impl<'a> Pass<'_, 'a> {
                 let module = Module::Leaf(layer.of_experts(moe));
                 self.machine.leaf_module(module, hidden, |hidden| self.experts(layer, moe, hidden))
             }
-            FeedForward::Moe(moe) => self.experts(layer, moe, hidden),
+            FeedForward::Moe(moe) => {
+                let module = Module::Container(Container::Mlp, layer.number as u32);
+                self.machine.module(module, hidden, |hidden| self.experts(layer, moe, hidden))
+            }
             FeedForward::None => hidden.clone(),
         })
     }

@@ -4,8 +4,8 @@ use super::BoundLayer;
 use super::adapters::Part;
 use super::loader::Loader;
 use crate::model::blocks::{
-    Block, FeedForward, Indexer, Latent, LatentQuery, Linear, Mixer, Mlp, Norm, Projection, Scan, Submodule,
-    Wiring,
+    Block, FeedForward, Indexer, Latent, LatentQuery, Linear, Mixer, Mlp, Moe, Norm, Projection, Scan,
+    Submodule, Wiring,
 };
 use crate::scenario::software::ModelCode;
 use crate::step::ops::linear;
@@ -32,6 +32,11 @@ pub(super) fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> Bound
     let add = |loader: &mut Loader<'_>, bound: &mut BoundLayer<'a>, spec: &Linear, part: Part| {
         let layer = loader.targeted(spec, part, part != Part::Router);
         bound.linears.push(layer);
+    };
+    // what is registered first is loaded first
+    let place = |name: &str| {
+        let place = block.layout.iter().position(|prefix| name.starts_with(prefix));
+        place.unwrap_or(block.layout.len())
     };
     match &block.mixer {
         Mixer::Latent(latent) => {
@@ -63,7 +68,11 @@ pub(super) fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> Bound
         Mixer::DeltaNet(net) => {
             bound.bare = net.extra.iter().map(|bare| loader.bare(bare)).collect();
             bound.conv = Some(loader.conv(&net.conv));
-            for linear in net.inputs.iter().chain([&net.output]) {
+            let first = net.inputs.first().map_or("", |linear| linear.name);
+            let output_first = place(net.output.name) < place(first);
+            let (before, behind) =
+                if output_first { (Some(&net.output), None) } else { (None, Some(&net.output)) };
+            for linear in before.into_iter().chain(&net.inputs).chain(behind) {
                 add(loader, &mut bound, linear, Part::Other);
             }
             let norm = loader.norm(&net.norm);
@@ -132,21 +141,17 @@ pub(super) fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> Bound
             }
         }
         FeedForward::Moe(moe) => {
+            let experts_first = place(moe.names.first) < place(moe.router.name);
+            if experts_first {
+                load_experts(loader, moe, &mut bound);
+            }
             let part = if moe.router_is_linear { Part::Mlp } else { Part::Router };
             add(loader, &mut bound, &moe.router, part);
             if moe.correction.is_some() {
                 loader.parameter((1, moe.experts));
             }
-            match &moe.layers {
-                None => bound.experts = loader.experts(moe),
-                Some(expert) => {
-                    for _ in 0..moe.experts {
-                        for linear in mlp_linears(expert) {
-                            let layer = loader.targeted(linear, Part::Mlp, true);
-                            bound.expert_layers.push(layer);
-                        }
-                    }
-                }
+            if !experts_first {
+                load_experts(loader, moe, &mut bound);
             }
             for linear in moe.latent.iter().flatten() {
                 add(loader, &mut bound, linear, Part::Mlp);
@@ -169,6 +174,20 @@ pub(super) fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> Bound
         bound.norms.push(norm);
     }
     bound
+}
+
+/// The experts of a mixture.
+fn load_experts(loader: &mut Loader<'_>, moe: &Moe, bound: &mut BoundLayer<'_>) {
+    let Some(expert) = &moe.layers else {
+        bound.experts = loader.experts(moe);
+        return;
+    };
+    for _ in 0..moe.experts {
+        for linear in mlp_linears(expert) {
+            let layer = loader.targeted(linear, Part::Mlp, true);
+            bound.expert_layers.push(layer);
+        }
+    }
 }
 
 /// Where what is loaded is noted: linear layers, norms, further parameters.

@@ -154,10 +154,13 @@ impl Loader<'_> {
         let mut original = NOTHING;
         let first = self.state.storages.len();
         let weight = match (quantised, self.software().quantiser) {
-            (false, _) => Weight::Plain(self.parameter(match spec.class {
-                LinearClass::Linear | LinearClass::Subclass => (spec.output, spec.input),
-                LinearClass::Conv1d => (spec.input, spec.output),
-            })),
+            (false, _) => Weight::Plain(match spec.class {
+                LinearClass::Linear | LinearClass::Subclass if spec.output == 1 => {
+                    self.parameter_of_one_row(spec.input)
+                }
+                LinearClass::Linear | LinearClass::Subclass => self.parameter((spec.output, spec.input)),
+                LinearClass::Conv1d => self.parameter((spec.input, spec.output)),
+            }),
             (true, Quantiser::Torchao) => {
                 let quantised;
                 (quantised, original) = self.torchao_weight(spec);

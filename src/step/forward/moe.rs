@@ -6,11 +6,11 @@
 use super::router::Routed;
 use super::{BoundLayer, Pass};
 use crate::dtype::Dtype;
-use crate::model::blocks::{FeedForward, Linear, Moe};
+use crate::model::blocks::{FeedForward, Mlp, Moe};
 use crate::model::modeling::Router;
 use crate::step::ops::experts::{Delta, Expert};
 use crate::step::ops::linear::Weight;
-use crate::step::parallel::Module;
+use crate::step::parallel::{Container, Module};
 use crate::step::params::ParamId;
 use crate::step::tensor::Tensor;
 use crate::step::what::{Dims, EXPERTS, What, roles, torch};
@@ -39,7 +39,8 @@ impl<'a> Pass<'_, 'a> {
         let whole = x;
         let x = &x.flattened();
         let first = self.modeling.router.shared_first();
-        let shared = moe.shared.as_ref().filter(|_| first).map(|shared| self.mlp(layer, shared, x));
+        let shared =
+            moe.shared.as_ref().filter(|_| first).map(|shared| self.shared_experts(layer, shared, x));
         let Routed { logits, weights, indices } =
             self.within("router", &roles::ROUTER, || self.routed(layer, moe, x));
         self.note_gate(&logits);
@@ -61,8 +62,11 @@ impl<'a> Pass<'_, 'a> {
         let within = !first && !self.modeling.router.shared_beside();
         if let (Some(shared), true) = (&moe.shared, within) {
             // models/deepseek_v3: the shared experts are given the states as they came
-            let chosen = chosen.unflattened();
-            let sum = chosen.add(&self.mlp(layer, shared, whole));
+            let sum = {
+                let chosen = chosen.unflattened();
+                chosen.add(&self.shared_experts(layer, shared, whole))
+            };
+            drop(chosen);
             drop((logits, weights, indices));
             return sum;
         }
@@ -87,6 +91,11 @@ impl<'a> Pass<'_, 'a> {
         output.unflattened()
     }
 
+    fn shared_experts(&self, layer: &BoundLayer<'a>, shared: &Mlp, x: &Tensor<'a>) -> Tensor<'a> {
+        let module = Module::Container(Container::SharedExperts, layer.number as u32);
+        self.machine.module(module, x, |x| self.mlp(layer, shared, x))
+    }
+
     /// `moe_hidden_states + self.shared_mlp(hidden_states)` where the layer adds them; with what the layer's variable holds to its end.
     pub(super) fn with_shared(
         &self,
@@ -98,8 +107,9 @@ impl<'a> Pass<'_, 'a> {
         let Some(shared) = moe.shared.as_ref().filter(|_| self.modeling.router.shared_beside()) else {
             return (chosen, None);
         };
-        let sum =
-            self.machine.within("mlp", &roles::FEED_FORWARD, || chosen.add(&self.mlp(layer, shared, x)));
+        let sum = self
+            .machine
+            .within("mlp", &roles::FEED_FORWARD, || chosen.add(&self.shared_experts(layer, shared, x)));
         (sum, Some(chosen))
     }
 
@@ -108,15 +118,20 @@ impl<'a> Pass<'_, 'a> {
     pub(super) fn router_logits(
         &self,
         layer: &BoundLayer<'a>,
-        spec: &Linear,
+        moe: &Moe,
         x: &Tensor<'a>,
         float: bool,
     ) -> (Tensor<'a>, Option<(Tensor<'a>, Delta<'a>)>) {
-        let bound = layer.linear(spec);
+        let bound = layer.linear(&moe.router);
         let (Some(adapter), Weight::Plain(weight)) = (self.machine.active(bound.adapter), bound.weight)
         else {
-            let logits =
-                if float { x.to(Dtype::F32).through_float(&bound) } else { x.flattened().through(&bound) };
+            let logits = if float {
+                x.to(Dtype::F32).through_float(&bound)
+            } else if moe.router_is_linear {
+                x.flattened().through(&bound)
+            } else {
+                x.flattened().through_own(&bound)
+            };
             return (logits, None);
         };
         let (input, output) = (bound.shape.input, bound.shape.output);

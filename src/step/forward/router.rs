@@ -7,6 +7,7 @@ use super::{BoundLayer, Pass};
 use crate::dtype::Dtype;
 use crate::model::blocks::Moe;
 use crate::model::modeling::Router;
+use crate::step::parallel::Module;
 use crate::step::tensor::Tensor;
 use crate::step::what::{EXPERTS, What, torch};
 
@@ -38,8 +39,23 @@ pub(super) struct Routed<'m> {
 }
 
 impl<'a> Pass<'_, 'a> {
-    /// Runs the router on rows of tokens.
+    /// Runs the router on rows of tokens: a module whose own parameter its weight is.
     pub(super) fn routed(&self, layer: &BoundLayer<'a>, moe: &Moe, x: &Tensor<'a>) -> Routed<'a> {
+        if moe.router_is_linear || moe.layers.is_some() {
+            return self.decided(layer, moe, x);
+        }
+        let module = Module::Own([Some(layer.linear(&moe.router).weight.id()), None]);
+        let mut beside = None;
+        let weights = self.machine.module(module, x, |x| {
+            let Routed { logits, weights, indices } = self.decided(layer, moe, x);
+            beside = Some((logits, indices));
+            weights
+        });
+        let (logits, indices) = beside.unwrap_or_else(|| (weights.clone(), weights.clone()));
+        Routed { logits, weights, indices }
+    }
+
+    fn decided(&self, layer: &BoundLayer<'a>, moe: &Moe, x: &Tensor<'a>) -> Routed<'a> {
         match self.modeling.router {
             Router::Mixtral | Router::Qwen | Router::Plain => self.softmax_router(layer, moe, x),
             Router::Groups => self.sigmoid_router(layer, moe, x),
@@ -54,7 +70,7 @@ impl<'a> Pass<'_, 'a> {
     fn softmax_router(&self, layer: &BoundLayer<'a>, moe: &Moe, x: &Tensor<'a>) -> Routed<'a> {
         let (logits, _adapted) = match moe.layers {
             Some(_) => (x.through(&layer.linear(&moe.router)), None),
-            None => self.router_logits(layer, &moe.router, x, false),
+            None => self.router_logits(layer, moe, x, false),
         };
         let probabilities = if self.modeling.router == Router::Mixtral {
             let float = logits.to(Dtype::F32);
@@ -75,7 +91,7 @@ impl<'a> Pass<'_, 'a> {
 
     /// granitemoe, gpt_oss: the best logits, softmax over them.
     fn best_first_router(&self, layer: &BoundLayer<'a>, moe: &Moe, x: &Tensor<'a>) -> Routed<'a> {
-        let (mut logits, _adapted) = self.router_logits(layer, &moe.router, x, false);
+        let (mut logits, _adapted) = self.router_logits(layer, moe, x, false);
         if self.modeling.router == Router::BestFirst {
             logits = logits.to(Dtype::F32);
         }
@@ -89,26 +105,22 @@ impl<'a> Pass<'_, 'a> {
         Routed { logits, weights, indices }
     }
 
-    /// The choice of groups by the sum of their best two scores (`pairs`) or by their best one. No gradient flows through
-    /// it: its tensors, returned, live as long as the router runs and no longer.
+    /// The choice of groups by the sum of their best two scores (`pairs`) or by their best one. No gradient comes back through
+    /// it, but autograd notes it: its tensors, returned, live as long as the router runs and no longer.
     fn group_choice(&self, moe: &Moe, scores: &Tensor<'a>, pairs: bool) -> Vec<Tensor<'a>> {
         let numel = scores.value.numel;
         let [groups, groups_chosen] = moe.groups;
         let rows = numel / moe.experts.max(1);
         let per_group = rows.saturating_mul(groups);
-        let group_scores = if pairs {
+        let (saved, group_scores) = if pairs {
             let best = self.of_tokens(per_group.saturating_mul(2), Dtype::F32, &torch::TOPK);
             let indices = self.of_tokens(per_group.saturating_mul(2), Dtype::I64, &torch::TOPK_INDICES);
-            let sums = {
-                drop(indices);
-                self.of_tokens(per_group, Dtype::F32, &torch::SUM)
-            };
+            let sums = self.of_tokens(per_group, Dtype::F32, &torch::SUM);
             drop(best);
-            sums
+            (indices, sums)
         } else {
             let best = self.of_tokens(per_group, Dtype::F32, &torch::MAX);
-            drop(self.of_tokens(per_group, Dtype::I64, &torch::MAX_INDICES));
-            best
+            (self.of_tokens(per_group, Dtype::I64, &torch::MAX_INDICES), best)
         };
         let chosen = rows.saturating_mul(groups_chosen);
         let values = self.of_tokens(chosen, Dtype::F32, &torch::TOPK);
@@ -117,31 +129,26 @@ impl<'a> Pass<'_, 'a> {
         let group_mask = self.of_tokens(per_group, Dtype::F32, &GROUP_MASK);
         // one group for all is expanded without a copy
         let score_mask = (groups > 1).then(|| self.of_tokens(numel, Dtype::F32, &SCORE_MASK));
-        let mut kept = vec![group_scores, index, group_mask];
+        let mut kept = vec![saved, group_scores, index, group_mask];
         kept.extend(score_mask);
         kept
     }
 
-    /// `scores.masked_fill(~score_mask.bool(), …)`.
-    fn masked_scores(&self, scores: &Tensor<'a>, with_gradient: bool) -> Tensor<'a> {
+    /// `~score_mask.bool()`.
+    fn masked(&self, scores: &Tensor<'a>) -> Tensor<'a> {
         let numel = scores.value.numel;
-        let bools = self.of_tokens(numel, Dtype::Bool, &BOOL);
-        let others = self.of_tokens(numel, Dtype::Bool, &torch::OTHERS);
-        drop(bools);
-        if with_gradient {
-            scores.masked_fill(&others)
-        } else {
-            self.of_tokens(numel, Dtype::F32, &torch::MASKED_FILL)
-        }
+        let _bools = self.of_tokens(numel, Dtype::Bool, &BOOL);
+        self.of_tokens(numel, Dtype::Bool, &torch::OTHERS)
     }
 
     /// models/deepseek_v3 `DeepseekV3TopkRouter`.
     fn sigmoid_router(&self, layer: &BoundLayer<'a>, moe: &Moe, x: &Tensor<'a>) -> Routed<'a> {
-        let (logits, _adapted) = self.router_logits(layer, &moe.router, x, true);
+        let (logits, _adapted) = self.router_logits(layer, moe, x, true);
         let scores = logits.keeping_output(&torch::SIGMOID);
         let mut for_choice = self.of_tokens(scores.value.numel, Dtype::F32, &torch::ADD);
         let choice = self.group_choice(moe, &for_choice, true);
-        for_choice = self.masked_scores(&for_choice, false);
+        let others = self.masked(&for_choice);
+        for_choice = self.of_tokens(scores.value.numel, Dtype::F32, &torch::MASKED_FILL);
         let chosen = (scores.value.numel / moe.experts.max(1)).saturating_mul(moe.top_k);
         let indices = {
             let values = self.of_tokens(chosen, Dtype::F32, &torch::TOPK);
@@ -157,7 +164,7 @@ impl<'a> Pass<'_, 'a> {
         weights = weights.divide_rows_in_place(&denominator);
         weights = weights.scale();
         drop(scores);
-        drop(for_choice);
+        drop((others, for_choice));
         drop(choice);
         drop(denominator);
         Routed { logits, weights, indices }
@@ -165,7 +172,7 @@ impl<'a> Pass<'_, 'a> {
 
     /// models/minimax_m2 `MiniMaxM2TopKRouter`: unlike deepseek's, its choice is part of the graph.
     fn corrected_sigmoid_router(&self, layer: &BoundLayer<'a>, moe: &Moe, x: &Tensor<'a>) -> Routed<'a> {
-        let (logits, _adapted) = self.router_logits(layer, &moe.router, x, false);
+        let (logits, _adapted) = self.router_logits(layer, moe, x, false);
         let all = {
             let float = logits.to(Dtype::F32);
             float.keeping_output(&torch::SIGMOID)
@@ -183,11 +190,11 @@ impl<'a> Pass<'_, 'a> {
 
     /// models/deepseek_v2 `DeepseekV2TopkRouter`.
     fn soft_group_router(&self, layer: &BoundLayer<'a>, moe: &Moe, x: &Tensor<'a>) -> Routed<'a> {
-        let (logits, _adapted) = self.router_logits(layer, &moe.router, x, true);
+        let (logits, _adapted) = self.router_logits(layer, moe, x, true);
         let mut scores = logits.softmax_float();
         let choice = (moe.groups[0] > 1).then(|| {
             let choice = self.group_choice(moe, &scores, false);
-            scores = self.masked_scores(&scores, true);
+            scores = scores.masked_fill(&self.masked(&scores));
             choice
         });
         let [mut weights, indices] = scores.top(moe.top_k, moe.experts);
@@ -200,7 +207,7 @@ impl<'a> Pass<'_, 'a> {
     /// models/ernie4_5_moe `Ernie4_5_MoeTopKRouter`.
     fn corrected_router(&self, layer: &BoundLayer<'a>, moe: &Moe, x: &Tensor<'a>) -> Routed<'a> {
         let outer = self.machine.with(|state| state.autocast.take());
-        let (logits, _adapted) = self.router_logits(layer, &moe.router, x, true);
+        let (logits, _adapted) = self.router_logits(layer, moe, x, true);
         let all = logits.softmax();
         let chosen = (all.value.numel / moe.experts.max(1)).saturating_mul(moe.top_k);
         let indices = {

@@ -8,7 +8,7 @@ use crate::step::tensor::Tensor;
 impl<'a> Pass<'_, 'a> {
     /// `C * conv(B * x)`, all three from one projection.
     pub(super) fn short_conv(&self, layer: &BoundLayer<'a>, short: &ShortConv, x: &Tensor<'a>) -> Tensor<'a> {
-        let projected = x.through(&layer.linear(&short.input)).to_heads();
+        let projected = x.through(&layer.linear(&short.input)).heads_first();
         let third = projected.value.numel / 3;
         let [b, c, v] = projected.split([third, third, third]);
         let mut hidden = b.mul(&v);

@@ -5,7 +5,7 @@
 
 use super::linear::{Shape, WEIGHT_GRADIENT, dense_gradient};
 use super::matmul::multiplications;
-use crate::step::autograd::{Grad, INPUTS, Node, Results};
+use crate::step::autograd::{Grad, INPUTS, Input, Node, Results};
 use crate::step::heap::NOTHING;
 use crate::step::kernels;
 use crate::step::machine::State;
@@ -42,6 +42,20 @@ impl State {
         if has_bias {
             self.save(node, NOTHING);
         }
+        Value { flat: x.flat, ..Value::plain(storage, numel, x.dtype) }.at(node.output(0))
+    }
+}
+
+impl State {
+    /// The same of a weight that is a tensor of its own, which is saved too, whoever is trained.
+    pub(super) fn gathered_product(&mut self, x: &Value, shape: Shape, weight: &Value) -> Value {
+        let node = self.node([x, weight, &Input::NONE], backward);
+        let rows = x.numel / shape.input.max(1);
+        let numel = rows.saturating_mul(shape.output);
+        let storage = self.alloc_product(numel, shape.input, x.dtype, &torch::LINEAR);
+        self.take_rows(storage, x.storage, rows);
+        self.save_view(node, x);
+        self.save_view(node, weight);
         Value { flat: x.flat, ..Value::plain(storage, numel, x.dtype) }.at(node.output(0))
     }
 }

@@ -9,6 +9,7 @@ use super::tuned::Tuned;
 use crate::dtype::Dtype;
 use crate::model::blocks::{Divided, LinearClass};
 use crate::step::autograd::{Grad, INPUTS, Input, Node, Results, share};
+use crate::step::heap::NOTHING;
 use crate::step::machine::State;
 use crate::step::parallel::Module;
 use crate::step::params::ParamId;
@@ -95,6 +96,9 @@ pub(in crate::step) struct Adapter {
 impl State {
     /// `F.linear(x, weight, bias)` where the weight is a tensor of its own, no parameter.
     pub fn linear_with(&mut self, x: &Value, shape: Shape, weight: &Value, bias: Option<ParamId>) -> Value {
+        if self.parallel.gathers_modules() && bias.is_none() {
+            return self.gathered_product(x, shape, weight);
+        }
         // autocast casts arguments from the last to the first
         let bias = bias.map(|bias| self.cast_weight(bias, true));
         let weight = self.cast(weight, self.operand_dtype(weight.dtype));
@@ -183,13 +187,16 @@ impl State {
     /// A depthwise convolution over channels that lie token after token: the input is copied for it. The output has `more`
     /// elements than the input: the padding.
     pub fn convolved(&mut self, x: &Value, weight: ParamId, bias: Option<ParamId>, more: u64) -> Value {
+        // its parameters are the convolution's, whose own code does not run
+        [Some(weight), bias].into_iter().flatten().for_each(|id| self.read_outside(id));
         let target = self.operand_dtype(x.dtype);
         let bias = bias.map_or(Input::NONE, |bias| self.cast_weight(bias, true));
         let weight = self.cast_weight(weight, true);
         let x = self.cast_as(x, target, &INPUT);
         let node = self.node([&x, &weight, &bias], convolution_backward);
         self.save_view(node, &x);
-        self.save(node, weight.storage);
+        let kept = if weight.storage == NOTHING { self.viewed(&weight) } else { weight };
+        self.save(node, kept.storage);
         let dense = self.alloc_for(x.storage, x.numel, x.dtype, &torch::CONTIGUOUS);
         let whole = Value { numel: x.numel.saturating_add(more), layout: Layout::Heads, ..x };
         let output = self.new_like(&whole, x.dtype, &CONVOLUTION, node.output(0));
@@ -226,6 +233,11 @@ impl<'m> Tensor<'m> {
                 value
             })
         })
+    }
+
+    /// `F.linear(x, self.weight)` in the code of the module whose parameter the weight is.
+    pub fn through_own(&self, layer: &Layer) -> Tensor<'m> {
+        self.machine.within(layer.name, &roles::PROJECTION, || self.base_as(layer))
     }
 
     pub fn base(&self, layer: &Layer) -> Tensor<'m> {

@@ -34,6 +34,9 @@ pub(in crate::step) type NormKernel = for<'m> fn(&Tensor<'m>, &NormLayer) -> Ten
 impl<'m> Tensor<'m> {
     /// Runs a norm.
     pub fn normed(&self, norm: &NormLayer) -> Tensor<'m> {
+        if norm.heads > 1 {
+            return self.machine.within(norm.name, &roles::NORM, || self.normed_by_head(norm));
+        }
         let module = Module::Own([norm.weight, norm.bias]);
         self.machine.module(module, self, |own| own.normed_as(norm))
     }
@@ -41,9 +44,6 @@ impl<'m> Tensor<'m> {
     fn normed_as(&self, norm: &NormLayer) -> Tensor<'m> {
         if let Some(kernel) = norm.kernel {
             return self.machine.within(norm.name, &roles::NORM, || kernel(self, norm));
-        }
-        if norm.heads > 1 {
-            return self.machine.within(norm.name, &roles::NORM, || self.normed_by_head(norm));
         }
         self.machine.within(norm.name, &roles::NORM, || match norm.kind {
             NormKind::LayerNorm { .. } | NormKind::LayerNormPlusOne | NormKind::LayerNormBare => {
@@ -165,7 +165,9 @@ impl<'m> Tensor<'m> {
         let mut normed: Vec<_> = (0..)
             .zip(&chunks)
             .map(|(head, chunk)| {
-                chunk.layer_norm(&NormLayer { weight: norm.weight.map(|first| first + head), ..*norm })
+                let norm = NormLayer { weight: norm.weight.map(|first| first + head), ..*norm };
+                let module = Module::Own([norm.weight, None]);
+                self.machine.module(module, chunk, |chunk| chunk.layer_norm(&norm))
             })
             .collect();
         let joined = self.machine.stacked(&normed, self.value.numel);

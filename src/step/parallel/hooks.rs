@@ -39,6 +39,8 @@ pub(in crate::step) enum Container {
     Layer,
     SelfAttention,
     Mlp,
+    /// The experts of a mixture that every token visits.
+    SharedExperts,
     Activation,
     RotaryEmbedding,
     /// The dropout of an adapter.

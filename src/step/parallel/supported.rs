@@ -68,8 +68,13 @@ pub(in crate::step) fn supported(
     let refuse = |field, what: String, fix: &str| {
         Err(Issue::error(field, format!("{what} {here} is not modelled")).with_fix(fix))
     };
+    let sees = job.round.iter().filter_map(Act::batch).any(|batch| batch.pictures.count > 0);
     if job.cluster.is_fsdp2() && !job.cluster.is_many() {
         on_one(job.cluster, member)?;
+    }
+    // of what is not followed first what the run cannot do without
+    if (job.cluster.is_fsdp2() || job.cluster.is_zero()) && member.training.is_some() {
+        followed(job.cluster, architecture, modeling, sees)?;
     }
     match member.stack {
         Stack::Transformers | Stack::Liger if job.members.len() > 1 => {
@@ -95,7 +100,6 @@ pub(in crate::step) fn supported(
             return refuse(Field::Stack, what, "choose transformers, trl, Liger or torchtune");
         }
     }
-    let sees = job.round.iter().filter_map(Act::batch).any(|batch| batch.pictures.count > 0);
     // what of trl's is refused lies with the pictures
     if sees && member.stack != Stack::Trl {
         return refuse(Field::Pictures, "a step with pictures".into(), "use one GPU, or text alone");
@@ -176,9 +180,8 @@ pub(in crate::step) fn supported(
         ),
         Sharding::Fsdp2 | Sharding::Zero1 | Sharding::Zero2 | Sharding::Zero3 => {
             steps(job.cluster, training.optimizer)?;
-            sharded(job.cluster, member, (architecture, sees), modeling).map_err(|(field, what, fix)| {
-                Issue::error(field, format!("{what} is not modelled under {engine}")).with_fix(fix)
-            })
+            sharded(job.cluster, member, architecture, modeling)
+                .map_err(|(field, what, fix)| unfollowed(job.cluster, field, &what, fix))
         }
     }
 }
@@ -355,11 +358,53 @@ fn is_adam(optimizer: Optimizer) -> bool {
     matches!(optimizer, Optimizer::AdamW | Optimizer::AdamWFused | Optimizer::AdamWForLoop | Optimizer::Adam)
 }
 
-/// What of a model, and of one that sees pictures, is not modelled under FSDP2 and ZeRO: the field, what it is and what would be.
+/// What an engine does and Headroom does not follow.
+fn unfollowed(cluster: Cluster, field: Field, what: &str, fix: &str) -> Issue {
+    let engine = cluster.sharding.label();
+    let message = format!("{what} is not modelled under {engine}: a limit of Headroom, not of the run");
+    Issue::error(field, message).with_fix(fix)
+}
+
+/// Whether the hooks of FSDP2 and ZeRO were compared around the modules of a model.
+fn followed(
+    cluster: Cluster,
+    architecture: &Architecture,
+    modeling: Modeling,
+    sees: bool,
+) -> Result<(), Issue> {
+    let family = &architecture.model_type;
+    let refuse = |what: &str| {
+        let fix = "choose DDP, or a text decoder such as llama, qwen3 or gemma2";
+        Err(unfollowed(cluster, Field::Model, what, fix))
+    };
+    let attends = |block: &Block| {
+        let mixer = &block.mixer;
+        matches!(mixer, Mixer::Attention(_) | Mixer::Latent(_) | Mixer::DeltaNet(_) | Mixer::ShortConv(_))
+    };
+    let is_compared = matches!(modeling.code, Code::Llama | Code::Phi | Code::StableLm | Code::Gemma4);
+    if !is_compared || !architecture.blocks.iter().all(attends) {
+        return refuse(&format!("the code of {family}"));
+    }
+    if architecture.encoder.is_some() || !architecture.extra.is_empty() {
+        return refuse(&format!("what {family} has beside the layers of its decoder"));
+    }
+    if !sees && !architecture.towers.is_empty() {
+        return refuse(&format!("{family} without pictures, of which parts lie idle,"));
+    }
+    // what is gathered for them was not followed
+    let has_biases = |block: &Block| matches!(&block.ffn, FeedForward::Moe(moe) if moe.expert_bias);
+    if cluster.sharding == Sharding::Zero3 && architecture.blocks.iter().any(has_biases) {
+        let what = "a mixture whose experts have biases";
+        return Err(unfollowed(cluster, Field::Sharding, what, "choose FSDP2 or ZeRO-2"));
+    }
+    Ok(())
+}
+
+/// What of a training is not modelled under FSDP2 and ZeRO: the field, what it is and what would be.
 fn sharded(
     cluster: Cluster,
     member: &Member,
-    (architecture, sees): (&Architecture, bool),
+    architecture: &Architecture,
     modeling: Modeling,
 ) -> Result<(), (Field, String, &'static str)> {
     if member.method.has_adapters() && member.lora.trains_embeddings {
@@ -408,25 +453,6 @@ fn sharded(
             "choose the standard one"
         };
         return Err((Field::Loss, format!("the loss {}", member.loss.label()), fix));
-    }
-    let attends = |block: &Block| matches!(block.mixer, Mixer::Attention(_));
-    let is_plain = modeling.code == Code::Llama
-        && architecture.encoder.is_none()
-        && (sees || architecture.towers.is_empty())
-        && architecture.extra.is_empty()
-        && architecture.blocks.iter().all(attends);
-    if !is_plain {
-        let family = format!("the code of {}", architecture.model_type);
-        return Err((Field::Model, family, "choose DDP, or a text decoder such as llama, qwen3 or gemma2"));
-    }
-    // what is gathered for them was not followed: it was 4 % off
-    let is_apart = |block: &Block| match &block.ffn {
-        FeedForward::Moe(moe) => !modeling.gathers_experts_whole && moe.shared.is_some() || moe.expert_bias,
-        FeedForward::Dense(_) | FeedForward::None => false,
-    };
-    if cluster.sharding == Sharding::Zero3 && architecture.blocks.iter().any(is_apart) {
-        let what = "a mixture with shared experts, or with biases of them,".to_owned();
-        return Err((Field::Sharding, what, "choose FSDP2 or ZeRO-2"));
     }
     let has_experts = architecture.blocks.iter().any(|block| matches!(block.ffn, FeedForward::Moe(_)))
         && modeling.peft.experts;

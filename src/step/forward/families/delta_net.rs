@@ -15,6 +15,7 @@ use crate::step::ops::pointwise::promoted;
 use crate::step::ops::pointwise::{add_backward, mul_backward};
 use crate::step::ops::scan::DELTA_CHUNK;
 use crate::step::ops::views::cat_backward;
+use crate::step::parallel::Module;
 use crate::step::params::ParamId;
 use crate::step::repeat::{Alike, runs_apart};
 use crate::step::tensor::{Tensor, Value};
@@ -229,22 +230,24 @@ impl<'a> Pass<'_, 'a> {
     /// `Qwen3NextRMSNormGated`: the norm, then the gate.
     fn gated_norm(&self, norm: &NormLayer, x: &Tensor<'a>, gate: &Tensor<'a>) -> Tensor<'a> {
         let dtype = x.value.dtype;
-        let (mut hidden, variance) = x.root_mean_square(norm.width, true);
-        hidden = {
-            let cast = hidden.to(dtype);
-            cast.weighted(norm)
-        };
-        hidden = {
-            let open = {
-                let float = gate.to(Dtype::F32);
-                float.keeping_input(&torch::SILU)
+        self.machine.module(Module::Own([norm.weight, None]), x, |x| {
+            let (mut hidden, variance) = x.root_mean_square(norm.width, true);
+            hidden = {
+                let cast = hidden.to(dtype);
+                cast.weighted(norm)
             };
-            hidden.mul(&open)
-        };
-        let result = hidden.to(dtype);
-        drop(hidden);
-        drop(variance);
-        result
+            hidden = {
+                let open = {
+                    let float = gate.to(Dtype::F32);
+                    float.keeping_input(&torch::SILU)
+                };
+                hidden.mul(&open)
+            };
+            let result = hidden.to(dtype);
+            drop(hidden);
+            drop(variance);
+            result
+        })
     }
 
     /// `torch_chunk_gated_delta_rule` of queries, keys, values, betas and decays.
