@@ -106,7 +106,9 @@ impl Category {
     /// One sentence on why it is there.
     pub const fn help(self) -> &'static str {
         match self {
-            Category::Weights => "The parameters of the model, in the element type they are stored in.",
+            Category::Weights => {
+                "The parameters of the model, in the element type they are stored in; beside a vLLM on the same card its copy of them, too."
+            }
             Category::Adapters => "The low-rank matrices A and B of every adapted layer.",
             Category::QuantState => {
                 "The scales of every block of 64 4-bit weights, themselves quantised under double quantisation."

@@ -416,8 +416,7 @@ fn the_scores_of_eager_attention_are_guessed() {
         decode(text, &linked("m=meta-llama/Llama-2-13b-hf&method=qlora&s=4096&gc=off")).expect("a message");
     let eager = |run: &&headroom::oom::Likely| run.scenario.attention == AttentionKernel::Eager;
     let run = found.likely.iter().find(eager).unwrap_or_else(|| panic!("{:?}", found.likely));
-    // and a card whose number is 1 has another one beside it
-    assert_eq!((run.changes.len(), run.suspect.agrees), (2, Some(true)), "{:?}", run.changes);
+    assert_eq!((run.changes.len(), run.suspect.agrees), (1, Some(true)), "{:?}", run.changes);
     assert!(run.suspect.line.what.contains("self_attn"), "{:?}", run.suspect);
 }
 

@@ -88,6 +88,48 @@ fn frozen_links_open_the_same_scenarios() {
     }
 }
 
+/// Whoever gives a scenario a new field is asked here whether a key writes it: what none does, a link loses.
+#[test]
+fn every_field_of_a_scenario_is_known_here() {
+    let Scenario {
+        task: _,
+        answers: _,
+        embedding: _,
+        policy: _,
+        teacher: _,
+        evaluation: _,
+        spikes: _,
+        model: _,
+        method: _,
+        lora: _,
+        quantization: _,
+        experts: _,
+        precision: _,
+        float8: _,
+        qat: _,
+        compile: _,
+        optimizer: _,
+        batch: _,
+        sequence: _,
+        lengths: _,
+        accumulation: _,
+        checkpointing: _,
+        attention: _,
+        mask: _,
+        dropout: _,
+        training_loop: _,
+        stack: _,
+        savings: _,
+        generation: _,
+        pictures: _,
+        allocator: _,
+        gpu: _,
+        cluster: _,
+        reserve: _,
+        data: _,
+    } = Scenario::default();
+}
+
 #[test]
 fn defaults_are_left_out() {
     assert_eq!(encode(&[Scenario::default()]), "v=1");

@@ -100,12 +100,14 @@ pub fn several(words: &str) -> Option<(u64, &str)> {
     let before = words.split_once(TIMES).and_then(|(number, rest)| Some((count(number)?, rest.trim())));
     // the x of `rtx 4090` stands for nothing
     let after = words.rsplit_once(TIMES).filter(|(rest, _)| rest.ends_with(char::is_whitespace));
-    // no card's name begins with so small a number and a space, but an amount of memory may
+    // no card's name begins with so small a number and a space, but other words may: what follows is a card's
     let spaced = words.split_once(' ').and_then(|(number, rest)| Some((count(number)?, rest.trim())));
     let spaced = spaced.filter(|(count, rest)| {
-        let first = rest.split(' ').next().unwrap_or_default().to_ascii_lowercase();
-        let is_unit = ["g", "gb", "gib"].contains(&first.as_str());
-        *count <= MOST_SPACED && first.starts_with(|first: char| first.is_ascii_alphabetic()) && !is_unit
+        let begins = rest.starts_with(|first: char| first.is_ascii_alphabetic());
+        *count <= MOST_SPACED
+            && begins
+            && rest.chars().any(|digit| digit.is_ascii_digit())
+            && !search(rest).is_empty()
     });
     before.or(spaced).or_else(|| after.and_then(|(rest, number)| Some((count(number)?, rest.trim()))))
 }

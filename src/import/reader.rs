@@ -487,7 +487,8 @@ fn in_text_alone(said: &Said, scenario: &Scenario) -> Option<VisionTower> {
             && word.split('.').any(|part| ["language_model", "text_model"].contains(&part))
     };
     let has_tower = scenario.architecture().is_ok_and(|model| !model.towers.is_empty());
-    (has_tower && said.words().iter().all(is_of_text)).then_some(VisionTower::Frozen)
+    let words = said.words();
+    (has_tower && !words.is_empty() && words.iter().all(is_of_text)).then_some(VisionTower::Frozen)
 }
 
 /// The names of layers that the end of an expression over paths stands for: `model.layers.[\d]+.(mlp|self_attn).(up|down|q)_proj`.

@@ -354,7 +354,7 @@ mod tests {
     /// transformers' own defaults of llava, with 7,062,902,784 parameters on its meta device.
     const LLAVA: &str = include_str!("../../tests/fixtures/llava.json");
 
-    /// transformers' own count of rows: 1,601 of a tile of 560 × 560 pixels, padded to a multiple of 8.
+    /// transformers' own count of rows: 1,025 of a tile of 448 × 448 pixels, padded to a multiple of 8.
     #[test]
     fn every_picture_of_mllama_is_as_many_tiles_and_one_token() {
         let mllama = tower("meta-llama/Llama-3.2-11B-Vision");

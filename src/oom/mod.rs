@@ -150,7 +150,7 @@ pub fn decode(text: &str, scenario: &Scenario) -> Result<Decoded, NoMessage> {
         Err(issue) => (Vec::new(), Some(issue)),
     };
     let agrees = is_of_the_run(&suspects);
-    // a rank or a card with a number proves others beside it, among which any engine may have divided the model
+    // a rank with a number proves others beside it, among which any engine may have divided the model
     let gpus = ranks::gpus(text);
     let on_as_many = ranks::on_as_many(&scenario, gpus);
     let by_any = on_as_many.cluster.gpus > scenario.cluster.gpus;

@@ -1,19 +1,16 @@
-//! On how many GPUs a text's run was at least, by the numbers that its processes and cards have.
+//! On how many GPUs a text's run was at least, by the numbers that its processes have.
 
 use crate::scenario::Scenario;
 
-/// How many GPUs there are at least where a process or a card of that number failed: `[rank3]:` of torchrun, `GPU 3 has a total capacity`.
+/// How many GPUs there are at least where a process of that number failed: `[rank3]:` of torchrun. A card's number proves none beside it: one
+/// process may have been put on the last card of a machine.
 pub(super) fn gpus(text: &str) -> Option<u64> {
     let ranks = text.match_indices("[rank").filter_map(|(at, word)| {
         let (rank, rest) = number(&text[at + word.len()..])?;
         rest.starts_with(']').then_some(rank)
     });
-    let cards = text.match_indices("GPU ").filter_map(|(at, word)| {
-        let (card, rest) = number(&text[at + word.len()..])?;
-        (rest.starts_with(" has a total") || rest.starts_with(';')).then_some(card)
-    });
     // people start a run on a power of two
-    ranks.chain(cards).max().filter(|last| *last > 0).map(|last| (last + 1).next_power_of_two())
+    ranks.max().filter(|last| *last > 0).map(|last| (last + 1).next_power_of_two())
 }
 
 /// A number that a text begins with, and what stands behind it: a run has at most some thousands of ranks.
@@ -37,14 +34,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_rank_or_card_that_is_named_counts() {
+    fn the_last_rank_that_is_named_counts() {
         for (text, number) in [
             (
                 "[rank3]: torch.OutOfMemoryError: CUDA out of memory. GPU 3 has a total capacity of 79.15 GiB",
                 Some(4),
             ),
             ("[rank0]: x\n[rank5]: x", Some(8)),
-            ("(GPU 1; 14.76 GiB total capacity;", Some(2)),
+            ("(GPU 1; 14.76 GiB total capacity;", None),
+            ("GPU 3 has a total capacity of 79.15 GiB", None),
             ("(GPU 0; 14.76 GiB total capacity;", None),
             ("[rank0]: GPU 0 has a total capacity", None),
             ("GPU 24 GiB, [rank], [rankx]", None),

@@ -192,7 +192,8 @@ fn what_is_advised_on_several_gpus_is_answered() {
     assert!(sequences.message.contains("divides layers among GPUs"), "{sequences}");
     let vision = "m=Qwen/Qwen2.5-VL-7B-Instruct&method=lora&gpus=4&shard=ddp";
     let issue = first(vision);
-    assert!(issue.fix.as_deref().is_some_and(|fix| fix.contains("attention's q and v")), "{issue}");
+    assert!(issue.fix.as_deref().is_some_and(|fix| fix.contains("freeze the vision tower")), "{issue}");
+    answered(&format!("{vision}&vt=frozen"));
     answered(&format!("{vision}&t=qv"));
     let fused = "m=meta-llama/Llama-3.1-8B&method=full&st=liger&p=amp-bf16&gpus=8&shard=fsdp2";
     let issue = first(&format!("{fused}&loss=liger"));

@@ -17,7 +17,7 @@ fn any_scenario_is_answered() {
     let mut draw = Draw::new(first_seed().wrapping_add(2026));
     let (mut wrong, mut ran) = (Vec::new(), 0);
     // checkpoints, merging and losses of one library, among the keys drawn, are refused beside much else
-    for _ in 0..3000 {
+    for _ in 0..4000 {
         let scenario = draw.scenario();
         let link = share::encode(std::slice::from_ref(&scenario));
         assert_eq!(share::decode(&link).scenarios, std::slice::from_ref(&scenario), "{link}");

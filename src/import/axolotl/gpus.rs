@@ -41,7 +41,9 @@ const SEQUENCES: [&str; 2] = ["context_parallel_size", "sequence_parallel_degree
 /// The GPUs of a mesh: those that share a copy of the model, times the copies, times those that share a layer and a sequence
 /// (utils/schemas/config.py; docs/nd_parallelism.qmd).
 pub(super) fn of_mesh(reader: &mut Reader) {
-    let sizes = reader.named(&["tensor_parallel_size", SEQUENCES[0], SEQUENCES[1]]);
+    // a file may have both names of a size
+    let sizes = [reader.named(&["tensor_parallel_size"]), reader.named(&SEQUENCES)];
+    let sizes: Vec<Said> = sizes.into_iter().filter_map(|said| said.into_iter().next()).collect();
     let shards = reader.take(&["dp_shard_size"]);
     let copies = reader.take(&["dp_replicate_size"]);
     let number = |said: &Said| said.number().map_or(1, |number| number.max(1.0) as u64);

@@ -171,7 +171,7 @@ const COMPLETIONS: (&str, &str) = (
 /// What a sequence is where it begins with a prompt that is not learned from.
 const PROMPT_AND_ANSWER: (&str, &str) = (
     "Sequence length (prompt and answer)",
-    "Tokens of the prompt and its answer together, max_prompt_length and max_completion_length in one. Activations and logits grow with it, attention's work with its square",
+    "Tokens of the prompt and its answer together: max_length of trl where answers are given, the prompt and max_completion_length where they are generated. Activations and logits grow with it, attention's work with its square",
 );
 
 /// What the micro-batch is called where answers are compared, and what it is then.

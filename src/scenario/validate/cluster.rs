@@ -3,7 +3,7 @@
 use crate::hardware::Vendor;
 use crate::model::Architecture;
 use crate::model::blocks::{FeedForward, Mixer, Rotary};
-use crate::model::modeling::{FloatRotary, Router};
+use crate::model::modeling::{Code, FloatRotary, Router};
 use crate::scenario::keys::{Key, keys};
 use crate::scenario::software::Trainer;
 use crate::scenario::{
@@ -228,13 +228,16 @@ const OF_ENGINES: [Field; 17] = [
 
 /// Those that were asked for where several GPUs run another engine: they change nothing there.
 fn without_effect(scenario: &Scenario) -> Option<Issue> {
+    if !scenario.cluster.is_many() {
+        return None;
+    }
     let usual = [Scenario::default(), scenario.defaults()];
     let asked = |key: &Key| {
         OF_ENGINES.contains(&key.field)
             && !key.matters(scenario)
             && !usual.iter().any(|usual| key.is_same(scenario, usual))
     };
-    let asked: Vec<&Key> = keys().filter(|key| scenario.cluster.is_many() && asked(key)).collect();
+    let asked: Vec<&Key> = keys().filter(|key| asked(key)).collect();
     let field = asked.first()?.field;
     let named: Vec<String> =
         asked.iter().map(|key| format!("{} ({})", key.name, key.words(scenario))).collect();
@@ -348,6 +351,13 @@ fn has_a_measured_loss(scenario: &Scenario) -> bool {
     }
 }
 
+/// Families that were measured under FSDP2 and not under DeepSpeed.
+fn is_of_fsdp2(architecture: &Architecture) -> bool {
+    let code = architecture.family.map(|family| family.modeling.code);
+    matches!(code, Some(Code::Phi | Code::StableLm | Code::Gemma4))
+        || ["minicpm3", "glm4_moe_lite"].contains(&architecture.model_type.as_str())
+}
+
 /// What of a scenario no measured run of several GPUs had.
 fn not_compared(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec<&'static str> {
     let habits = scenario.training_loop;
@@ -410,6 +420,7 @@ fn not_compared(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec
             "a trained embedding beside adapters",
         ),
         when(has(is_recurrent), "state spaces and linear attention"),
+        when(scenario.cluster.is_zero() && has(is_of_fsdp2), "this family under DeepSpeed"),
         when(
             has(|architecture| !architecture.towers.is_empty()) && scenario.pictures.count == 0,
             "a model with a tower on text alone",

@@ -1,5 +1,7 @@
 //! Equal layers in a row, found so that one runs on behalf of all.
 
+use crate::model::blocks::Block;
+
 /// Which layers are run one by one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::step) enum Apart {
@@ -54,5 +56,29 @@ pub(super) fn layer_groups_but_last(order: &[u16], whole: bool, apart: usize) ->
     let (rest, last) = order.split_at(order.len().saturating_sub(apart));
     let mut result = layer_groups(rest, whole, true);
     result.extend(last.iter().map(|kind| (vec![*kind], 1)));
+    result
+}
+
+/// The same with the last one apart where a unit's backward finds what the layer behind it left of its reduction: the last repetition of a body
+/// is apart where that layer has other parameters than the body's first, which the other repetitions find.
+pub(super) fn reduced_alike(order: &[u16], whole: bool, blocks: &[Block]) -> Vec<(Vec<u16>, u32)> {
+    let parameters = |kind: Option<&u16>| {
+        let mut all = Vec::new();
+        if let Some(block) = kind.and_then(|kind| blocks.get(usize::from(*kind))) {
+            block.visit(&mut |param| all.push((param.name, param.shape)));
+        }
+        all
+    };
+    let groups = layer_groups_but_last(order, whole, 1);
+    let mut result = Vec::with_capacity(groups.len());
+    for (index, (body, times)) in groups.iter().enumerate() {
+        let behind = groups.get(index + 1).and_then(|(next, _)| next.first());
+        if *times > 1 && behind.is_some() && parameters(behind) != parameters(body.first()) {
+            result.push((body.clone(), times - 1));
+            result.extend(body.iter().map(|kind| (vec![*kind], 1)));
+        } else {
+            result.push((body.clone(), *times));
+        }
+    }
     result
 }

@@ -6,7 +6,7 @@ use super::adapters::{Part, adapts, adapts_head};
 use super::buffers;
 use super::classification::is_saved;
 use super::families::{self, gemma4};
-use super::layer_groups::{Apart, layer_groups, layer_groups_but_last};
+use super::layer_groups::{Apart, layer_groups, layer_groups_but_last, reduced_alike};
 use super::load_layer::{load_block, load_submodule};
 use super::loader::{Loader, weights_dtype};
 use super::stacks::megatron::{self, Share};
@@ -430,7 +430,8 @@ impl<'a> Loads<'a> {
                 layer_groups_but_last(order, whole, gemma4::last_kinds(self.architecture))
             }
             // the first unit has none before it to gather ahead, the last one none whose gradients were reduced
-            None if self.member.checkpointing == Checkpointing::Offloaded || has_units => {
+            None if has_units => reduced_alike(order, whole, &self.architecture.blocks),
+            None if self.member.checkpointing == Checkpointing::Offloaded => {
                 layer_groups_but_last(order, whole, 1)
             }
             None => layer_groups(order, whole, first_apart),

@@ -168,8 +168,14 @@ pub(in crate::step) fn supported(
     }
     match job.cluster.sharding {
         Sharding::Ddp if member.method == Method::Full && !architecture.towers.is_empty() && !sees => {
-            let what = "full fine-tuning of a model with parts that text does not run, which DDP stops at (\"Expected to have \
-                        finished reduction\"),";
+            let what = match member.software().trainer {
+                // its `SFTTrainer` looks for unused parameters of every model that sees
+                Trainer::Trl => "full fine-tuning of a model with parts that text does not run",
+                _ => {
+                    "full fine-tuning of a model with parts that text does not run, which DDP stops at (\"Expected to have finished \
+                     reduction\"),"
+                }
+            };
             refuse(Field::Method, what.into(), "choose LoRA or QLoRA")
         }
         Sharding::Ddp => Ok(()),
@@ -365,7 +371,7 @@ fn unfollowed(cluster: Cluster, field: Field, what: &str, fix: &str) -> Issue {
     Issue::error(field, message).with_fix(fix)
 }
 
-/// Whether the hooks of FSDP2 and ZeRO were compared around the modules of a model.
+/// Whether the hooks of FSDP2 and ZeRO are followed around the modules of a model.
 fn followed(
     cluster: Cluster,
     architecture: &Architecture,

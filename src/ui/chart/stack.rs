@@ -13,7 +13,7 @@ use super::ticks::ticks;
 use crate::memory::Parts;
 use crate::ui::format::{Unit, exact, percent};
 use crate::ui::markup::Escaped;
-use crate::ui::part::{Beside, Part};
+use crate::ui::part::Part;
 use crate::units::Bytes;
 
 /// One coloured stretch of a bar.
@@ -43,13 +43,13 @@ pub struct Bar {
 }
 
 impl Bar {
-    /// The stretches of the parts of a moment, of the CUDA context, and of a vLLM beside it.
-    pub fn segments(parts: &Parts, context: Bytes, beside: Beside) -> Vec<Segment> {
-        let of = |part: Part| {
-            let bytes = part.among(parts, context, beside);
-            Segment { class: part.class(), label: part.label(), bytes }
-        };
-        Part::all().map(of).collect()
+    /// The stretches of the parts of a moment and of the CUDA context.
+    pub fn segments(parts: &Parts, context: Bytes) -> Vec<Segment> {
+        let tensors = parts.iter().map(|(category, bytes)| (Part::Tensors(category), bytes));
+        tensors
+            .chain([(Part::Context, context)])
+            .map(|(part, bytes)| Segment { class: part.class(), label: part.label(), bytes })
+            .collect()
     }
 
     /// The length of the whole bar.

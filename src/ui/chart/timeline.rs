@@ -10,7 +10,7 @@ use super::pen::{HEIGHT, Pen, TEXT, TICKS, svg};
 use crate::memory::in_order;
 use crate::step::Moment;
 use crate::ui::format::Unit;
-use crate::ui::part::{Beside, Part};
+use crate::ui::part::Part;
 use crate::units::Bytes;
 
 /// Beneath the areas, for the names of the phases.
@@ -189,7 +189,10 @@ impl Pen<'_, '_> {
     fn areas(&self, moments: &[Moment], context: Bytes) {
         let mut floor = vec![0_u64; moments.len()];
         for part in [Part::Context].into_iter().chain(Part::all().filter(|part| *part != Part::Context)) {
-            let bytes = |moment: &Moment| part.among(&moment.parts, context, Beside::default()).0;
+            let bytes = |moment: &Moment| match part {
+                Part::Tensors(category) => moment.parts.get(category).0,
+                Part::Context => context.0,
+            };
             if moments.iter().all(|moment| bytes(moment) == 0) {
                 continue;
             }

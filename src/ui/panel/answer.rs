@@ -18,7 +18,7 @@ use crate::ui::browser;
 use crate::ui::chart::card::{Named, draw_card};
 use crate::ui::chart::stack::{Bar, Layout, Segment, draw};
 use crate::ui::format::Unit;
-use crate::ui::part::{Beside, Part};
+use crate::ui::part::Part;
 use crate::ui::state::{Slot, State, letter};
 use crate::ui::summary;
 use crate::ui::verdict;
@@ -175,11 +175,7 @@ fn bars(state: State) -> Vec<Bar> {
     let bar = |(position, slot): (usize, Slot)| {
         slot.answer(|scenario, memory, gpu| Bar {
             name: if alone { String::new() } else { letter(position).to_owned() },
-            segments: Bar::segments(
-                &memory.peak().1.parts,
-                memory.context,
-                Beside::of(scenario, memory.peak().0.stage),
-            ),
+            segments: Bar::segments(&memory.peak().1.parts, memory.context),
             capacity: gpu.memory,
             apart: apart(scenario, gpu),
             faded: !alone && position != active,
@@ -215,9 +211,7 @@ pub fn card(state: State, width: u32) -> (String, (u32, u32)) {
     let mut bars = bars(state);
     bars.iter_mut().for_each(|bar| bar.faded = false);
     let named = |part: Part| {
-        let amounts = state
-            .shown()
-            .filter_map(|slot| slot.answer(|scenario, memory, _| part.at_peak(scenario, memory)));
+        let amounts = state.shown().filter_map(|slot| slot.answer(|_, memory, _| part.at_peak(memory)));
         let amounts: Vec<Bytes> = amounts.collect();
         let is_there = amounts.iter().any(|bytes| *bytes > Bytes::ZERO);
         let words = match amounts[..] {
@@ -235,11 +229,11 @@ pub fn card(state: State, width: u32) -> (String, (u32, u32)) {
 fn phases(state: State, width: u32) -> String {
     let unit = state.unit();
     let layout = Layout { width, bar: 16, gap: 10, names: 128, amounts: 76, labelled: false };
-    let drawn = state.current().answer(|scenario, memory, gpu| {
+    let drawn = state.current().answer(|_, memory, gpu| {
         let highest = memory.steady.highest().0;
         let bars = memory.steady.phases.iter().map(|(phase, peak)| Bar {
             name: phase.stage.title().to_owned(),
-            segments: Bar::segments(&peak.parts, memory.context, Beside::of(scenario, phase.stage)),
+            segments: Bar::segments(&peak.parts, memory.context),
             capacity: gpu.memory,
             apart: None,
             faded: *phase != highest,

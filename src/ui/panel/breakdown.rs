@@ -6,7 +6,6 @@ use leptos::prelude::*;
 use super::document::{Formula, formula_of};
 use super::zoom::Zoom;
 use crate::memory::Memory;
-use crate::scenario::Scenario;
 use crate::share::MOST_SCENARIOS;
 use crate::ui::controls::explained;
 use crate::ui::desk::Place;
@@ -177,11 +176,8 @@ type Sizes = (Vec<Part>, Vec<Part>);
 
 fn sizes(state: State) -> Sizes {
     let shares = |part: Part| {
-        let share = |scenario: &Scenario, memory: &Memory| (part.at_peak(scenario, memory), memory.needed());
-        state
-            .shown()
-            .filter_map(|slot| slot.answer(|scenario, memory, _| share(scenario, memory)))
-            .collect::<Vec<_>>()
+        let share = |memory: &Memory| (part.at_peak(memory), memory.needed());
+        state.shown().filter_map(|slot| slot.answer(|_, memory, _| share(memory))).collect::<Vec<_>>()
     };
     let (mut large, mut small) = (Vec::new(), Vec::new());
     for part in Part::all() {
@@ -210,22 +206,19 @@ fn Small(
 ) -> impl IntoView {
     let state = State::of_page();
     let none = Signal::derive(move || sizes.with(|(_, small)| small.is_empty()));
-    let sum = move |scenario: &Scenario, memory: &Memory| -> Bytes {
-        sizes.with(|(_, small)| small.iter().map(|part| part.at_peak(scenario, memory)).sum())
+    let sum = move |memory: &Memory| -> Bytes {
+        sizes.with(|(_, small)| small.iter().map(|part| part.at_peak(memory)).sum())
     };
     let label = Signal::derive(move || format!("{} small parts", sizes.with(|(_, small)| small.len())));
     let cell = move |position: usize| {
         let text = Signal::derive(move || {
-            let bytes = state.slots[position].answer(|scenario, memory, _| sum(scenario, memory));
+            let bytes = state.slots[position].answer(|_, memory, _| sum(memory));
             bytes.map(|bytes| state.unit().amount(bytes)).unwrap_or_default()
         });
         view! { <td hidden=free(state, position)>{text}</td> }
     };
     let share = Signal::derive(move || {
-        state
-            .current()
-            .answer(|scenario, memory, _| percent(sum(scenario, memory), memory.needed()))
-            .unwrap_or_default()
+        state.current().answer(|_, memory, _| percent(sum(memory), memory.needed())).unwrap_or_default()
     });
     let compared = Signal::derive(move || !state.alone());
     view! {
@@ -246,8 +239,8 @@ fn Small(
 }
 
 /// A part at the peak, or all of them.
-fn bytes_of(part: Option<Part>, scenario: &Scenario, memory: &Memory) -> Bytes {
-    part.map_or_else(|| memory.needed(), |part| part.at_peak(scenario, memory))
+fn bytes_of(part: Option<Part>, memory: &Memory) -> Bytes {
+    part.map_or_else(|| memory.needed(), |part| part.at_peak(memory))
 }
 
 /// The amounts of every scenario, each with its difference to the first.
@@ -257,9 +250,7 @@ fn Amounts(
     part: Option<Part>,
 ) -> impl IntoView {
     let state = State::of_page();
-    let amount = move |position: usize| {
-        state.slots[position].answer(|scenario, memory, _| bytes_of(part, scenario, memory))
-    };
+    let amount = move |position: usize| state.slots[position].answer(|_, memory, _| bytes_of(part, memory));
     let cell = move |position: usize| {
         let text = Signal::derive(move || match amount(position) {
             None | Some(Bytes::ZERO) => "–".to_owned(),
@@ -298,21 +289,18 @@ fn Row(
     let state = State::of_page();
     let open = opened.of(part);
     let compared = Signal::derive(move || !state.alone());
-    let of_active = move |look: fn(Part, &Scenario, &Memory) -> String| {
-        state.current().answer(|scenario, memory, _| look(part, scenario, memory)).unwrap_or_default()
+    let of_active = move |look: fn(Part, &Memory) -> String| {
+        state.current().answer(|_, memory, _| look(part, memory)).unwrap_or_default()
     };
     let width = Signal::derive(move || {
-        state
-            .current()
-            .answer(|scenario, memory, _| length(part, scenario, memory))
-            .unwrap_or_else(|| "0".to_owned())
+        state.current().answer(|_, memory, _| length(part, memory)).unwrap_or_else(|| "0".to_owned())
     });
     let [as_large, as_small] = explanations(part);
     let id = if small { as_small } else { as_large };
     let about = id.clone();
     let explanation = move || {
         (open.get() && shown.get()).then(|| {
-            let bytes = Signal::derive(move || of_active(|part, scenario, memory| exact(part.at_peak(scenario, memory))));
+            let bytes = Signal::derive(move || of_active(|part, memory| exact(part.at_peak(memory))));
             let detail = Signal::derive(move || state.current().close_look());
             let inside = part.category().map(|category| {
                 view! { <Zoom detail=detail at=Signal::stored(None) category=category place=Place::Zoom(part.place()) /> }
@@ -344,7 +332,7 @@ fn Row(
             </th>
             <Amounts part=Some(part) />
             <td class="share" hidden=compared>
-                {Signal::derive(move || of_active(|part, scenario, memory| percent(part.at_peak(scenario, memory), memory.needed())))}
+                {Signal::derive(move || of_active(|part, memory| percent(part.at_peak(memory), memory.needed())))}
             </td>
             <td class="bar" aria-hidden="true" hidden=compared>
                 <svg>
@@ -359,9 +347,9 @@ fn Row(
 }
 
 /// How long the bar of a part is beside the longest.
-fn length(part: Part, scenario: &Scenario, memory: &Memory) -> String {
-    let longest = Part::all().map(|part| part.at_peak(scenario, memory)).max().unwrap_or_default();
-    format!("{:.2}%", part.at_peak(scenario, memory).percent_of(longest))
+fn length(part: Part, memory: &Memory) -> String {
+    let longest = Part::all().map(|part| part.at_peak(memory)).max().unwrap_or_default();
+    format!("{:.2}%", part.at_peak(memory).percent_of(longest))
 }
 
 #[cfg(test)]

@@ -134,7 +134,9 @@ pub fn Curves() -> impl IntoView {
                     return gist;
                 }
                 let name = state.names.with(|names| names.get(position).cloned()).unwrap_or_default();
-                format!("{}, {name}: {}{}", letter(position), gist[..1].to_lowercase(), &gist[1..])
+                let mut rest = gist.chars();
+                let first: String = rest.next().into_iter().flat_map(char::to_lowercase).collect();
+                format!("{}, {name}: {first}{}", letter(position), rest.as_str())
             };
             points().iter().enumerate().map(of).collect::<Vec<_>>().join("\n")
         })

@@ -422,8 +422,9 @@ fn rows(state: State, found: &Found, unit: Unit) -> Vec<Row> {
     found.together.iter().chain(&found.single).chain(&found.offloaded).map(row).collect()
 }
 
-/// How much longer a token takes, as people say it: `8 % faster`.
-fn pace(slower: Option<f64>) -> String {
+/// How many more tokens a second a change makes, or fewer, of how much longer each takes: `8 % faster`.
+fn pace(longer: Option<f64>) -> String {
+    let slower = longer.map(|percent| 100.0 * (1.0 - 100.0 / (100.0 + percent.max(-99.0))));
     slower.map_or_else(String::new, |percent| match percent.round() as i64 {
         0 => "as fast".to_owned(),
         percent => format!("{} % {}", percent.abs(), if percent > 0 { "slower" } else { "faster" }),

@@ -185,6 +185,14 @@ pub fn Plan() -> impl IntoView {
 fn Question(question: &'static Heading) -> impl IntoView {
     let state = State::of_page();
     let open = Memo::new(move |_| is_open(state, question));
+    // what a link or a setting opened stays open when that is taken back
+    Effect::new(move || {
+        let is_turned =
+            || state.asked.turned.with_untracked(|turned| turned.iter().any(|(id, _)| *id == question.id));
+        if open.get() && !is_turned() {
+            turn(state, question, true);
+        }
+    });
     let press = move |event: MouseEvent| {
         event.prevent_default();
         turn(state, question, !open.get_untracked());

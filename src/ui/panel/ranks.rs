@@ -10,7 +10,6 @@ use crate::scenario::Cluster;
 use crate::ui::behind::Behind;
 use crate::ui::chart::stack::{Bar, Layout, draw};
 use crate::ui::format::Unit;
-use crate::ui::part::Beside;
 use crate::ui::state::State;
 use crate::units::{Bytes, grouped};
 
@@ -55,11 +54,7 @@ fn bars(state: State, width: u32) -> String {
     let drawn = state.current().answer(|scenario, memory, gpu| {
         let bar = |name, memory: &Memory| Bar {
             name,
-            segments: Bar::segments(
-                &memory.peak().1.parts,
-                memory.context,
-                Beside::of(scenario, memory.peak().0.stage),
-            ),
+            segments: Bar::segments(&memory.peak().1.parts, memory.context),
             capacity: gpu.memory,
             apart: None,
             faded: false,

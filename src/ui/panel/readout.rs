@@ -38,8 +38,6 @@ impl Told {
         match part {
             Part::Tensors(category) => self.moment.parts.get(category),
             Part::Context => self.context,
-            // part of the weights, keys and values of a moment
-            Part::Vllm => Bytes::ZERO,
         }
     }
 
@@ -105,7 +103,6 @@ pub(super) fn Readout(
                     moments.iter().any(|moment| moment.parts.get(category) > Bytes::ZERO)
                 }
                 Part::Context => memory.context > Bytes::ZERO,
-                Part::Vllm => false,
             };
             Part::all().filter(is_there).collect::<Vec<_>>()
         })

@@ -58,7 +58,10 @@ pub fn Thumb() -> impl IntoView {
         })
     };
     view! {
-        {told}
-        <Grounds of=Behind::Rules />
+        <section class="panel" aria-labelledby="thumb-title">
+            <h2 id="thumb-title">"What would rules of thumb say?"</h2>
+            {told}
+            <Grounds of=Behind::Rules />
+        </section>
     }
 }

@@ -111,7 +111,7 @@ fn answer(
     let aside = verdict::aside(scenario, memory, (&fit, verdict), unit).into_iter().map(clause);
     let remark = verdict::remark(scenario, verdict, detail, unit)
         .map(|(class, words)| view! { <p class=format!("outcome {class}")>{words}</p> });
-    let meter = meter(scenario, memory, fit.needed, fit.capacity);
+    let meter = meter(memory, fit.needed, fit.capacity);
     // beside others, which of them this is
     let letter = which.map(|letter| view! { <b class="letter">{letter}</b> " " });
     let each = scenario.cluster.is_many().then(|| view! { " " <small>"per GPU"</small> });
@@ -190,7 +190,7 @@ fn Figures() -> impl IntoView {
 }
 
 /// A bar as narrow as can be, for the verdict that stays in view on a phone.
-fn meter(scenario: &Scenario, memory: &Memory, needed: Bytes, capacity: Bytes) -> impl IntoView + use<> {
+fn meter(memory: &Memory, needed: Bytes, capacity: Bytes) -> impl IntoView + use<> {
     let whole = needed.max(capacity);
     let end = capacity.percent_of(whole).min(99.);
     // where the card ends before what is needed does
@@ -199,7 +199,7 @@ fn meter(scenario: &Scenario, memory: &Memory, needed: Bytes, capacity: Bytes) -
     let mut start = 0.;
     let parts: Vec<_> = Part::all()
         .map(|part| {
-            let width = part.at_peak(scenario, memory).percent_of(whole);
+            let width = part.at_peak(memory).percent_of(whole);
             let at = start;
             start += width;
             let class = format!("part {}", part.class());

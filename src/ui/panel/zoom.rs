@@ -196,7 +196,7 @@ mod tests {
         let replayed = replayed.expect("a step");
         for category in Category::ALL {
             let levels = opened(&replayed, &scenario, None, category);
-            let part = Part::Tensors(category).at_peak(&scenario, &detail.memory);
+            let part = Part::Tensors(category).at_peak(&detail.memory);
             assert_eq!(levels.iter().map(|level| level.line.bytes).sum::<Bytes>(), part, "{category:?}");
             let html = Owner::new().with(|| {
                 let ways = ways(&levels, "");
