@@ -83,6 +83,9 @@ mod tests {
     #[test]
     fn a_link_is_opened_as_the_page_opens_it() {
         let opened = open_link("m=gpt2&method=full&b=4&s=none");
-        assert!(opened.contains(r#""batch-size":4"#) && opened.contains("seq-length: "), "{opened}");
+        assert!(
+            opened.contains(r#""batch-size":4"#) && opened.contains("Sequence length is 2,048"),
+            "{opened}"
+        );
     }
 }

@@ -190,11 +190,16 @@ fn read_group(
             |name: &str| name.strip_prefix(prefix).is_some_and(|name| name == key.link || name == key.name);
         let Some((name, value)) = pairs.iter().rev().find(|(name, _)| named(name)) else { continue };
         says_rank |= key.field == Field::LoraRank;
-        if key.read(&mut scenario, value).is_err() {
+        if let Err(issue) = key.read(&mut scenario, value) {
             let used = short(&key.words(&scenario));
+            // what is wrong with a model of one's own its config says, not what a key may be
+            let why = match key.field {
+                Field::Model | Field::Teacher if value.contains('(') => format!("{}; ", issue.message),
+                _ => String::new(),
+            };
             notices.push(Issue {
                 message: format!(
-                    "{name}={} in the link cannot be used: {} is {used}",
+                    "{name}={} in the link cannot be used: {why}{} is {used}",
                     short(value),
                     key.label
                 ),

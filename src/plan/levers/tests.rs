@@ -493,8 +493,7 @@ fn frozen_weights_in_16_bits_cost_less_than_trained_ones() {
 /// FSDP2 over a single GPU copies every unit and its gradients, and shares nothing.
 #[test]
 fn what_wraps_a_single_gpu_is_switched_off_first() {
-    let wrapped =
-        of_link("m=meta-llama/Llama-3.2-1B&method=full&p=amp-bf16&shard=fsdp2&alone=on&gpu=rtx-4090");
+    let wrapped = of_link("m=meta-llama/Llama-3.1-8B&method=lora&p=bf16&shard=fsdp2&alone=on&gpu=rtx-4090");
     let levers = found(&wrapped);
     let off =
         levers.single.iter().find(|lever| lever.changes[0].label == "FSDP2 on one GPU").expect("it is one");
