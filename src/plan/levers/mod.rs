@@ -436,8 +436,11 @@ fn lever(before: &Scenario, after: Scenario, key: &str, cost: Cost, looked: &Loo
     let helps = !base.fits() && (verdict.holds() || helps(Some(base.verdict), Some(verdict)))
         || base.verdict == Verdict::WouldNotRun;
     let changes = Change::between(before, &after, key);
-    // what DeepSpeed lays into the CPU's memory for a single GPU would come back unsaid
-    let comes_back = !before.cluster.is_many() && before.cluster.has_engine() && !after.cluster.has_engine();
+    // what an engine lays into the CPU's memory for a single GPU would come back unsaid
+    let comes_back = !before.cluster.is_many()
+        && before.cluster.cpu != CpuOffload::Off
+        && before.cluster.has_engine()
+        && !after.cluster.has_engine();
     let runs = verdict != Verdict::WouldNotRun && !comes_back;
     (runs && (saves || helps)).then(|| Lever {
         changes,

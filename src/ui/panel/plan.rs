@@ -130,13 +130,14 @@ fn questions(trains: bool) -> impl Iterator<Item = &'static Heading> {
     })
 }
 
+/// Whether its reader has it answered, or not; nothing where nobody turned it.
+fn turned(state: State, question: &Heading) -> Option<bool> {
+    state.asked.turned.with(|turned| turned.iter().find(|(id, _)| *id == question.id).map(|(_, open)| *open))
+}
+
 /// Whether a question is answered.
 fn is_open(state: State, question: &Heading) -> bool {
-    let turned = state
-        .asked
-        .turned
-        .with(|turned| turned.iter().find(|(id, _)| *id == question.id).map(|(_, open)| *open));
-    turned.unwrap_or_else(|| {
+    turned(state, question).unwrap_or_else(|| {
         let trains = state.current().scenario.with(|scenario| scenario.task.trains());
         questions(trains).take(OPEN).any(|first| first.id == question.id)
             || question.listed.is_some_and(|table| state.asked.is_about(table))
@@ -184,14 +185,9 @@ pub fn Plan() -> impl IntoView {
 #[component]
 fn Question(question: &'static Heading) -> impl IntoView {
     let state = State::of_page();
-    let open = Memo::new(move |_| is_open(state, question));
     // what a link or a setting opened stays open when that is taken back
-    Effect::new(move || {
-        let is_turned =
-            || state.asked.turned.with_untracked(|turned| turned.iter().any(|(id, _)| *id == question.id));
-        if open.get() && !is_turned() {
-            turn(state, question, true);
-        }
+    let open = Memo::new(move |before: Option<&bool>| {
+        turned(state, question).unwrap_or_else(|| before == Some(&true) || is_open(state, question))
     });
     let press = move |event: MouseEvent| {
         event.prevent_default();

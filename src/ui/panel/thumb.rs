@@ -58,10 +58,7 @@ pub fn Thumb() -> impl IntoView {
         })
     };
     view! {
-        <section class="panel" aria-labelledby="thumb-title">
-            <h2 id="thumb-title">"What would rules of thumb say?"</h2>
-            {told}
-            <Grounds of=Behind::Rules />
-        </section>
+        {told}
+        <Grounds of=Behind::Rules />
     }
 }
