@@ -66,11 +66,7 @@ fn of_launch(launcher: &str, command: shell::CommandLine, base: &Scenario) -> Op
             let parts = of_trl(&command.settings, is_trl);
             let is_trl = parts.trl || is_trl || trainer.is_some();
             let trainer = trainer.as_ref().map_or(parts.trainer, |(trainer, _)| *trainer);
-            // its own scripts take the same arguments, with the same defaults
-            let is_of_trl = |word: &String| {
-                word == "trl" || word.contains("trl/scripts/") || word.starts_with("examples/scripts/")
-            };
-            let by_trl = command.words.first().is_some_and(is_of_trl);
+            let by_trl = command.words.first().is_some_and(|word| word == "trl");
             (Format::Trl, Parts { trl: is_trl, command: is_trl, by_trl, trainer, ..parts })
         }
     };

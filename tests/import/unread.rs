@@ -61,10 +61,6 @@ fn adapters_of_a_command_are_read_of_it() {
         (before.scenario.method, before.scenario.lora.rank, before.left.len()),
         (Method::Qlora, 32, 0)
     );
-    // their parser is that of the command `trl sft`, whose use_peft is off by default
-    let without = read(&command.replace("--use_peft ", "").replace("--load_in_4bit ", ""));
-    assert_eq!(without.scenario.method, Method::Full);
-    assert!(left(&without).iter().any(|left| left.contains("lora_r")), "{:?}", left(&without));
     let script = "trainer = SFTTrainer(model=model_args.model_name_or_path, args=training_args, peft_config=get_peft_config(model_args))";
     let after = read_over(script, |base| *base = before.scenario.clone());
     assert_eq!((after.scenario.method, after.scenario.lora.rank), (Method::Qlora, 32));
