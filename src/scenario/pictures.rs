@@ -63,6 +63,16 @@ pub(super) fn still(scenario: &Scenario, architecture: &Architecture) -> Option<
 pub(super) fn note(scenario: &Scenario, architecture: &Architecture) -> Option<Issue> {
     let tokens = scenario.tokens_of_pictures(architecture)?;
     let (_, vision) = architecture.vision()?;
+    if let Some(crossed) = &vision.crossed {
+        let rows =
+            vision.grid(scenario.pictures.each()).patches().saturating_add(1).saturating_mul(crossed.tiles);
+        let message = format!(
+            "{} in each sequence: a token of the text each, and {} rows to which layers of their own attend",
+            scenario.pictures.named(vision),
+            grouped(rows)
+        );
+        return Some(Issue::new(Severity::Note, Field::Pictures, message));
+    }
     let message = format!(
         "{} in each sequence: {} × {} tokens = {} of its {}{}",
         scenario.pictures.named(vision),
@@ -79,6 +89,15 @@ pub(super) fn note(scenario: &Scenario, architecture: &Architecture) -> Option<I
 mod tests {
     use crate::plan::repairs;
     use crate::share;
+
+    /// mllama's pictures are 4 tiles of 1,024 patches and a class token each, whatever their size.
+    #[test]
+    fn what_the_text_attends_to_is_told() {
+        let scenario = share::decode("m=meta-llama/Llama-3.2-11B-Vision&img=2&s=1024").scenarios.remove(0);
+        let told: Vec<String> = scenario.validate().iter().map(ToString::to_string).collect();
+        let note = "pictures in each sequence: a token of the text each, and 4,100 rows to which layers of their own attend";
+        assert!(told.iter().any(|told| told == note), "{told:?}");
+    }
 
     /// Qwen2.5-VL's processor makes 1,196 tokens of 720 × 1280 pixels.
     #[test]

@@ -44,7 +44,7 @@ test("what is wrong says what would be right", () => {
   assert.throws(() => estimate({ modell: "gpt2" }), /there is no key/);
   assert.throws(() => estimate({ method: "qlorra" }), /qlora/);
   assert.throws(() => estimate("openai-community/gpt2"), /model:/);
-  assert.throws(() => estimate("m=gpt2&b=many"), /batch-size/);
+  assert.throws(() => estimate("m=gpt2&b=many"), /Micro-batch size/);
   const answer = estimate({ model: "nobody/nothing" });
   assert.equal(answer.needed, undefined);
   assert.equal(answer.issues[0].severity, "error");
