@@ -79,7 +79,7 @@ class Estimate(unittest.TestCase):
             headroom.estimate(method="qlorra")
         with self.assertRaisesRegex(ValueError, "model="):
             headroom.estimate("openai-community/gpt2")
-        with self.assertRaisesRegex(ValueError, "batch-size"):
+        with self.assertRaisesRegex(ValueError, "Micro-batch size"):
             headroom.estimate("m=gpt2&b=many")
         answer = headroom.estimate(model="nobody/nothing")
         self.assertNotIn("needed", answer)
