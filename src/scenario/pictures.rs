@@ -1,6 +1,6 @@
 //! How many tokens of a sequence its pictures are.
 
-use super::{Field, Issue, Pictures, Scenario, Severity};
+use super::{Checkpointing, Field, Issue, Pictures, Scenario, Severity};
 use crate::model::Architecture;
 use crate::model::vision::Vision;
 use crate::units::grouped;
@@ -71,6 +71,12 @@ pub(super) fn note(scenario: &Scenario, architecture: &Architecture) -> Option<I
             scenario.pictures.named(vision),
             grouped(rows)
         );
+        let message = match scenario.checkpoints() {
+            Checkpointing::Off => message,
+            _ => format!(
+                "{message}; gradient checkpointing does not reach its tower, which keeps every activation"
+            ),
+        };
         return Some(Issue::new(Severity::Note, Field::Pictures, message));
     }
     let message = format!(
@@ -95,7 +101,8 @@ mod tests {
     fn what_the_text_attends_to_is_told() {
         let scenario = share::decode("m=meta-llama/Llama-3.2-11B-Vision&img=2&s=1024").scenarios.remove(0);
         let told: Vec<String> = scenario.validate().iter().map(ToString::to_string).collect();
-        let note = "pictures in each sequence: a token of the text each, and 4,100 rows to which layers of their own attend";
+        let note = "pictures in each sequence: a token of the text each, and 4,100 rows to which layers of their own attend; gradient \
+                    checkpointing does not reach its tower, which keeps every activation";
         assert!(told.iter().any(|told| told == note), "{told:?}");
     }
 

@@ -187,6 +187,9 @@ fn what_is_advised_on_several_gpus_is_answered() {
         let answer = estimate(&share::decode(said).scenarios.remove(0));
         assert!(answer.memory.is_some(), "{said}: {:?}", answer.issues);
     };
+    let experts = first("m=Qwen/Qwen3-30B-A3B&method=full&p=amp-bf16&gpus=8&xp=8&shard=fsdp2");
+    assert_eq!(experts.field, Field::ExpertParallel);
+    answered("m=Qwen/Qwen3-30B-A3B&method=full&p=amp-bf16&gpus=8&shard=fsdp2");
     let sequences = first("m=meta-llama/Llama-3.1-8B&method=full&gpus=8&cp=4&shard=fsdp2");
     assert_eq!(sequences.field, Field::ContextParallel);
     assert!(sequences.message.contains("divides layers among GPUs"), "{sequences}");

@@ -206,7 +206,7 @@ fn stays_whole(scenario: &Scenario) -> Option<Issue> {
 }
 
 /// Settings of engines, which other engines do not have.
-const OF_ENGINES: [Field; 17] = [
+const OF_ENGINES: [Field; 21] = [
     Field::BucketViews,
     Field::Reshards,
     Field::ReshardsRoot,
@@ -220,10 +220,14 @@ const OF_ENGINES: [Field; 17] = [
     Field::Interleaved,
     Field::FirstStage,
     Field::LastStage,
+    Field::CountsEmbedding,
+    Field::CountsLoss,
     Field::ReduceBucket,
     Field::PrefetchBucket,
     Field::Persistence,
     Field::LiveParameters,
+    Field::ContiguousGradients,
+    Field::OverlapComm,
 ];
 
 /// Those that were asked for where several GPUs run another engine: they change nothing there.
@@ -441,6 +445,37 @@ mod tests {
         let scenario = share::decode(link).scenarios.remove(0);
         let issues = scenario.validate().into_iter().filter(|issue| issue.severity == severity);
         issues.map(|issue| issue.message).collect()
+    }
+
+    #[test]
+    fn settings_of_another_engine_are_told() {
+        let base = "m=Qwen/Qwen3-0.6B&method=full&p=amp-bf16&gpus=4";
+        let vain = |rest: &str| -> Vec<String> {
+            let told = told(&format!("{base}&{rest}"), Severity::Warning);
+            told.into_iter().filter(|told| told.starts_with("without effect")).collect()
+        };
+        let of_zero = vain("shard=zero3&replicas=2&reshard=off");
+        let named = "without effect under ZeRO-3 (DeepSpeed): reshard-after-forward (Off), replicas (2)";
+        assert_eq!(of_zero, [named]);
+        assert_eq!(vain("shard=fsdp2&zbucket=1000").len(), 1);
+        for none in ["shard=fsdp2&replicas=2&reshard=off", "shard=zero3&zbucket=1000", "shard=ddp"] {
+            assert_eq!(vain(none), Vec::<String>::new(), "{none}");
+        }
+        // a single GPU has no engine that others could lack
+        assert!(
+            !told("gpus=1&replicas=2", Severity::Warning).iter().any(|told| told.contains("without effect"))
+        );
+    }
+
+    #[test]
+    fn a_pipeline_of_fewer_micro_batches_than_stages_is_told() {
+        let idle = |batches: u64| {
+            let link = format!(
+                "m=meta-llama/Llama-3.1-8B&st=megatron&method=full&p=amp-bf16-weights&gpus=8&pp=4&ga={batches}"
+            );
+            told(&link, Severity::Warning).into_iter().any(|told| told.contains("through 4 stages"))
+        };
+        assert_eq!([1, 3, 4, 8].map(idle), [true, true, false, false]);
     }
 
     #[test]
