@@ -175,6 +175,15 @@ fn pictures_under_trl_are_answered_and_what_was_not_compared_is_refused() {
     assert!(estimate(&share::decode(&mllama("gc=on")).scenarios[0]).memory.is_some());
     refuses_of(&mllama("gc=reentrant"), "mllama with pictures stops under reentrant checkpoints");
     refuses_of(&mllama("st=trl&mask=padded"), "pictures of mllama are followed in a loop of one's own");
+    let scout =
+        |link: &str| format!("m=meta-llama/Llama-4-Scout-17B-16E-Instruct&method=lora&t=attention&{link}");
+    let pictures = |link: &str| scout(&format!("img=1&{link}"));
+    assert!(estimate(&share::decode(&pictures("p=amp-bf16")).scenarios[0]).memory.is_some());
+    refuses_of(&pictures("p=fp16"), "llama4's processor makes pictures of bfloat16");
+    // its routers return two tensors, of which peft asks the type
+    assert!(estimate(&share::decode(&scout("p=bf16")).scenarios[0]).memory.is_some());
+    refuses_of(&scout("t=all-linear"), "peft stops at adapters on llama4's routers");
+    refuses_of(&scout("t=q_proj,router"), "peft stops at adapters on llama4's routers");
 }
 
 #[test]

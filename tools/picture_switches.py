@@ -29,6 +29,8 @@ VIDEO_PIXELS = (4096, 25165824)
 SOFT_TOKENS = 280
 # the most tiles of a picture of internvl (image_processing_got_ocr2.py `max_patches`)
 MOST_TILES = 12
+# the most tiles of a picture of llama4 (image_processing_llama4.py `max_patches`)
+MOST_CHUNKS = 16
 
 
 def smart_resize(height, width, factor, least, most):
@@ -97,6 +99,16 @@ def best_resolution(height, width, points):
     return best
 
 
+def best_fit(height, width, tile, most):
+    """Rows and columns of tiles, as transformers' models/llama4/image_processing_llama4.py `get_best_fit` has them, in float32."""
+    import torch
+    grids = torch.tensor([(rows, chunks // rows) for chunks in range(most, 0, -1) for rows in range(1, chunks + 1) if chunks % rows == 0])
+    scales = torch.minimum(grids[:, 0] * tile / height, grids[:, 1] * tile / width)
+    scale = scales[scales >= 1].min() if bool((scales >= 1).any()) else scales.max()
+    chosen = grids[scales == scale]
+    return [int(side) for side in chosen[torch.argmin(chosen[:, 0] * chosen[:, 1])]]
+
+
 def unpadded(height, width, rows, columns):
     """As transformers' models/llava_next/processing_llava_next.py `_get_unpadded_features` has it."""
     if width / height > columns / rows:
@@ -111,6 +123,9 @@ def tiles_of(case, config):
     if config.model_type == "llava_next":
         rows, columns = best_resolution(*case["image_size"], config.image_grid_pinpoints)
         return rows // config.vision_config.image_size * (columns // config.vision_config.image_size) + 1
+    if config.model_type == "llama4":
+        rows, columns = best_fit(*case["image_size"], config.vision_config.image_size, MOST_CHUNKS)
+        return columns * rows + 1 if columns * rows > 1 else 1
     if config.model_type == "internvl":
         columns, rows = nearest_ratio(*case["image_size"], config.vision_config.image_size[0], MOST_TILES)
         return columns * rows + 1 if columns * rows > 1 else 1
@@ -129,7 +144,7 @@ def grid(case, config):
     if config.model_type == "mistral3":
         sides = longest_edge(*case["image_size"], vision.patch_size * config.spatial_merge_size, vision.image_size)
         return [side // vision.patch_size for side in sides]
-    if config.model_type in ("gemma3", "llava", "llava_next", "mllama"):
+    if config.model_type in ("gemma3", "llama4", "llava", "llava_next", "mllama"):
         # every picture is resized to the one size of the tower, in llava's its shorter side, and then cropped
         return [vision.image_size // vision.patch_size] * 2
     factor = vision.patch_size * vision.spatial_merge_size
@@ -172,6 +187,8 @@ def merged(config):
         return 1
     if config.model_type == "internvl":
         return int(1 / config.downsample_ratio)
+    if config.model_type == "llama4":
+        return int(1 / config.vision_config.pixel_shuffle_ratio)
     if config.model_type == "gemma4":
         return config.vision_config.pooling_kernel_size
     return getattr(config, "spatial_merge_size", None) or config.vision_config.spatial_merge_size
@@ -214,6 +231,10 @@ def pictures(case, config, device):
         sides = (vision.image_size, vision.image_size)
         return dict(pixel_values=torch.empty(count, tiles_of(case, config), vision.num_channels, *sides, device=device),
                     image_sizes=torch.tensor([case["image_size"]] * count).to(device))
+    if config.model_type == "llama4":
+        # tiles of all pictures in bfloat16 (models/llama4/image_processing_llama4.py `rescale_and_normalize`); no kinds of tokens
+        sides = (vision.image_size, vision.image_size)
+        return dict(pixel_values=torch.empty(count * tiles_of(case, config), vision.num_channels, *sides, dtype=torch.bfloat16, device=device))
     if config.model_type == "internvl":
         # tiles of all pictures (models/internvl/processing_internvl.py); no kinds of tokens
         sides = (vision.image_size[0], vision.image_size[1])

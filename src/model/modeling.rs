@@ -115,6 +115,8 @@ pub enum Router {
     BestFirst,
     /// gpt_oss: the best logits first, then their softmax.
     BestFirstInPlace,
+    /// llama4: the sigmoid of the best logits; every expert is given every token, times 0 where it was not chosen.
+    Every,
 }
 
 /// How a family rotates queries and keys in float32 ([`super::blocks::Rotary::Float32`]).
@@ -315,4 +317,8 @@ pub struct Modeling {
     pub casts_scan_arguments: bool,
     /// Whether the gated delta rule lets queries and keys go before the gate (qwen3_next).
     pub frees_queries_first: bool,
+    /// Whether a layer has a variable for what its attention made, to its end (modernbert, llama4).
+    pub keeps_mixed: bool,
+    /// Whether the model with the head looks the embeddings up, and has them until its forward is over (llama4 with its tower).
+    pub embeds_outside: bool,
 }

@@ -24,6 +24,14 @@ pub enum Resizing {
         /// The most tiles, the whole aside.
         most: u64,
     },
+    /// Padded to the canvas of at most so many square tiles that takes it with the least that is lost or added, and cut into them; where they are
+    /// several the whole is one more.
+    Canvas {
+        /// Pixels along a tile.
+        side: u64,
+        /// The most tiles, the whole aside.
+        most: u64,
+    },
     /// Brought to one of these sizes with its sides' ratio kept and what lacks padded, then cut into square tiles; the whole is one more.
     Points {
         /// Pixels along a tile.

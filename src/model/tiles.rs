@@ -1,7 +1,7 @@
 //! Into which tiles of one size a processor cuts a picture.
 //!
 //! Sources: transformers 5.17 models/got_ocr2/image_processing_got_ocr2.py `get_optimal_tiled_canvas` (InternVL's processor is that of
-//! GOT-OCR2), image_processing_utils.py `select_best_resolution`, models/llava_next/processing_llava_next.py `_get_unpadded_features`.
+//! GOT-OCR2), models/llama4/image_processing_llama4.py `get_best_fit`, image_processing_utils.py `select_best_resolution`, models/llava_next/processing_llava_next.py `_get_unpadded_features`.
 
 /// Rows and columns of patches, or of tiles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +62,33 @@ fn arrangements(most: u64) -> Vec<[u64; 2]> {
     let mut all: Vec<[u64; 2]> = (1..=most).flat_map(of_columns).collect();
     all.sort_by_key(|[rows, columns]| rows * columns);
     all
+}
+
+/// Rows and columns of at most so many tiles: of those that a picture does not shrink on the one that it grows least on, and where there is none the one
+/// that it shrinks least on; of several the one of fewest tiles, and of these the one that transformers comes to first. It computes in float32.
+pub fn canvas(most: u64, side: u64, (height, width): (u64, u64)) -> [u64; 2] {
+    let scale = |along: u64, own: u64| along.saturating_mul(side) as f32 / own.max(1) as f32;
+    // for each ratio, in the order in which it is first met, those of most tiles first
+    let mut ratios: Vec<(f64, Vec<[u64; 2]>)> = Vec::new();
+    for tiles in (1..=most).rev() {
+        for rows in (1..=tiles).filter(|rows| tiles.is_multiple_of(*rows)) {
+            let own = [rows, tiles / rows];
+            let ratio = own[0] as f64 / own[1] as f64;
+            match ratios.iter_mut().find(|(other, _)| *other == ratio) {
+                Some((_, same)) => same.push(own),
+                None => ratios.push((ratio, vec![own])),
+            }
+        }
+    }
+    let scaled: Vec<([u64; 2], f32)> = ratios
+        .into_iter()
+        .flat_map(|(_, same)| same)
+        .map(|own| (own, scale(own[0], height).min(scale(own[1], width))))
+        .collect();
+    let grown = scaled.iter().map(|(_, scale)| *scale).filter(|scale| *scale >= 1.0).reduce(f32::min);
+    let chosen = grown.or_else(|| scaled.iter().map(|(_, scale)| *scale).reduce(f32::max));
+    let same = scaled.iter().filter(|(_, scale)| Some(*scale) == chosen).map(|(own, _)| *own);
+    same.min_by_key(|[rows, columns]| rows * columns).unwrap_or([1, 1])
 }
 
 /// Rows and columns of tiles of the size that keeps most of a picture, and of those that keep as much wastes least.
@@ -145,6 +172,27 @@ mod tests {
             let whole = cut(&[[u64::MAX, 336]], 336, sides);
             let seen = unpadded(whole, sides);
             assert!(seen.rows <= whole.rows && seen.columns <= whole.columns);
+        }
+    }
+
+    /// Computed with transformers' `get_best_fit`.
+    #[test]
+    fn a_canvas_takes_a_picture_with_the_least_that_is_lost_or_added() {
+        for (sides, canvas_of) in [
+            ((1, 1), [1, 1]),
+            ((336, 336), [1, 1]),
+            ((337, 336), [2, 1]),
+            ((480, 640), [2, 2]),
+            ((672, 672), [2, 2]),
+            ((1080, 1920), [3, 5]),
+            ((1344, 1344), [4, 4]),
+            ((300, 1200), [1, 4]),
+            ((5000, 1), [15, 1]),
+            ((2000, 2000), [4, 4]),
+            ((1536, 2048), [3, 4]),
+            ((100, 3000), [1, 9]),
+        ] {
+            assert_eq!(canvas(16, 336, sides), canvas_of, "{sides:?}");
         }
     }
 }

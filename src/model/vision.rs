@@ -8,6 +8,7 @@ pub use super::resizing::{Picture, Resizing, Video};
 use super::resizing::{all_between, as_many, between, no_longer};
 use super::tiles;
 pub use super::tiles::{Grid, Laid};
+use crate::dtype::Dtype;
 
 /// The fewest tokens of a time: `<0.2 seconds>`, whose digits are tokens of their own (the Qwen family's tokenizers); one more from the
 /// tenth second on.
@@ -29,6 +30,9 @@ pub enum VisionCode {
     /// `InternVLVisionModel` and `InternVLMultiModalProjector`: pictures in tiles of one size, each with a class token; what the halves
     /// of a layer make is scaled by numbers that are trained, and neighbouring patches lie side by side before the projector.
     InternVl,
+    /// `Llama4VisionModel` and `Llama4MultiModalProjector`: pictures in tiles of one size, patches of a product, and behind those of each a class
+    /// token; heads are turned by complex numbers, and neighbouring patches lie side by side before a network of the tower's.
+    Llama4,
     /// `CLIPVisionModel` and `LlavaMultiModalProjector`: a class token before the patches of a picture, all pictures of one size, and
     /// tokens of what a layer before the last one makes.
     Llava,
@@ -124,7 +128,26 @@ impl Vision {
                 let cut = tiles::cut(points, *side, picture.sides());
                 cut.rows.saturating_mul(cut.columns).saturating_add(1)
             }
+            Resizing::Canvas { .. } => {
+                let tiles = self.canvas(picture);
+                if tiles > 1 { tiles.saturating_add(1) } else { 1 }
+            }
             Resizing::Square(_) | Resizing::Between(..) | Resizing::Longest(_) | Resizing::Most(_) => 1,
+        }
+    }
+
+    /// Tiles of the canvas that a picture is brought to, without the whole; none where it is not brought to one.
+    fn canvas(&self, picture: Picture) -> u64 {
+        let Resizing::Canvas { side, most } = &self.resizing else { return 0 };
+        let [rows, columns] = tiles::canvas(*most, *side, picture.sides());
+        rows.saturating_mul(columns)
+    }
+
+    /// The element type of a batch's pictures; llama4's processor computes in bfloat16 (image_processing_llama4.py `rescale_and_normalize`).
+    pub fn pixels(&self) -> Dtype {
+        match self.code {
+            VisionCode::Llama4 => Dtype::Bf16,
+            _ => Dtype::F32,
         }
     }
 
@@ -141,9 +164,10 @@ impl Vision {
         let of_video = self.video.filter(|_| picture.frames > 1);
         let all_frames = of_video.and_then(|video| Some((video.merge, video.pixels?)));
         let [rows, columns] = match &self.resizing {
-            Resizing::Square(side) | Resizing::Tiles { side, .. } | Resizing::Points { side, .. } => {
-                [*side, *side]
-            }
+            Resizing::Square(side)
+            | Resizing::Tiles { side, .. }
+            | Resizing::Points { side, .. }
+            | Resizing::Canvas { side, .. } => [*side, *side],
             Resizing::Between(least, most) => match all_frames {
                 Some(whole) => all_between(whole, factor, picture),
                 None => between((*least, *most), factor, (height, width), [1.0; 2]),
@@ -165,14 +189,15 @@ impl Vision {
             | Resizing::Between(..)
             | Resizing::Longest(_)
             | Resizing::Tiles { .. }
-            | Resizing::Points { .. } => grid.patches(),
+            | Resizing::Points { .. }
+            | Resizing::Canvas { .. } => grid.patches(),
         }
     }
 
     /// Rows of such a picture, or tile, in the tower's layers: its patches, a class token where there is one, and mllama's padding.
     pub fn rows(&self, grid: Grid) -> u64 {
         match self.code {
-            VisionCode::Llava | VisionCode::LlavaNext | VisionCode::InternVl => {
+            VisionCode::Llama4 | VisionCode::Llava | VisionCode::LlavaNext | VisionCode::InternVl => {
                 grid.patches().saturating_add(1)
             }
             VisionCode::Mllama => grid.patches().saturating_add(1).next_multiple_of(PADDED_ROWS),
@@ -214,7 +239,8 @@ impl Vision {
 
     /// Tokens of text that the processor puts around a picture: a start and an end, in Gemma 3's a line break before and after
     /// them too (processing_gemma3.py `full_image_sequence`), in Mistral 3's a break after each row, the last of which is the end
-    /// (processing_pixtral.py `replace_image_token`). LLaVA's, LLaVA-NeXT's and mllama's put none there (processing_llava.py, processing_mllama.py). Qwen3-VL's puts a
+    /// (processing_pixtral.py `replace_image_token`), in Llama 4 a mark before the whole picture and one behind each tile too
+    /// (processing_llama4.py `_prompt_split_image`). LLaVA's, LLaVA-NeXT's and mllama's put none there (processing_llava.py, processing_mllama.py). Qwen3-VL's puts a
     /// start, an end and a time around each temporal patch of a video (processing_qwen3_vl.py `replace_video_token`).
     pub fn around(&self, picture: Picture) -> u64 {
         if picture.frames > 1 && self.video.is_some_and(|video| video.timed) {
@@ -228,6 +254,10 @@ impl Vision {
             | VisionCode::Gemma4
             | VisionCode::InternVl => 2,
             VisionCode::Gemma3 => 4,
+            VisionCode::Llama4 => match self.canvas(picture) {
+                1 => 3,
+                tiles => tiles.saturating_add(3),
+            },
             VisionCode::Llava | VisionCode::LlavaNext | VisionCode::Mllama => 0,
             VisionCode::Mistral3 => grid.rows / self.merge.max(1),
         }
@@ -241,6 +271,7 @@ impl Vision {
             VisionCode::Gemma3
             | VisionCode::Gemma4
             | VisionCode::InternVl
+            | VisionCode::Llama4
             | VisionCode::Llava
             | VisionCode::LlavaNext
             | VisionCode::Mistral3
@@ -255,6 +286,7 @@ impl Vision {
             | VisionCode::Qwen2_5
             | VisionCode::Gemma3
             | VisionCode::InternVl
+            | VisionCode::Llama4
             | VisionCode::Llava
             | VisionCode::LlavaNext
             | VisionCode::Mistral3
@@ -298,236 +330,4 @@ impl Vision {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::model::catalogue;
-    use crate::model::read::parse;
-
-    fn tower(model: &str) -> Vision {
-        let architecture = catalogue::architecture(model).expect("it is in the catalogue");
-        architecture.towers[0].vision.clone().expect("it is followed")
-    }
-
-    /// Computed with transformers' `smart_resize`.
-    #[test]
-    fn a_picture_becomes_as_many_tokens_as_the_processor_makes_of_it() {
-        let qwen = tower("Qwen/Qwen2.5-VL-7B-Instruct");
-        for (height, width, tokens) in [
-            (448, 448, 256),
-            (1080, 1920, 39 * 69),
-            (14, 14, 4),
-            (100, 3000, 4 * 107),
-            (8000, 8000, 128 * 128),
-        ] {
-            assert_eq!(qwen.tokens(Picture::still(height, width)), tokens, "{height} × {width}");
-        }
-        let qwen = tower("Qwen/Qwen3-VL-8B-Instruct");
-        for (height, width, tokens) in [(448, 448, 196), (1080, 1920, 34 * 60), (8000, 8000, 128 * 128)] {
-            assert_eq!(qwen.tokens(Picture::still(height, width)), tokens, "{height} × {width}");
-        }
-    }
-
-    /// Computed with transformers' `smart_resize` of videos.
-    #[test]
-    fn a_video_becomes_as_many_tokens_as_the_processor_makes_of_its_frames() {
-        let tokens = |model: &str, (frames, height, width)| {
-            let (vision, picture) = (tower(model), Picture { height, width, frames });
-            (vision.temporal_patches(picture), vision.tokens(picture), vision.around(picture))
-        };
-        // each frame is resized as a picture is: 480 × 640 pixels to 476 × 644
-        assert_eq!(tokens("Qwen/Qwen2.5-VL-7B-Instruct", (16, 480, 640)), (8, 8 * 17 * 23, 2));
-        assert_eq!(tokens("Qwen/Qwen2.5-VL-7B-Instruct", (5, 480, 640)), (3, 3 * 17 * 23, 2));
-        // all frames together have no more pixels than that, and a time stands before each of their layers
-        for (video, (layers, tokens_of_all)) in [
-            ((16, 480, 640), (8, 2_400)),
-            ((5, 720, 1280), (3, 2_640)),
-            ((768, 1080, 1920), (384, 10_752)),
-            ((2, 20, 90), (1, 4)),
-            ((64, 360, 640), (32, 7_040)),
-            ((6, 16, 16), (3, 3)),
-        ] {
-            let expected = (layers, tokens_of_all, layers * 8);
-            assert_eq!(tokens("Qwen/Qwen3-VL-8B-Instruct", video), expected, "{video:?}");
-        }
-    }
-
-    /// transformers' own defaults of llava, with 7,062,902,784 parameters on its meta device.
-    const LLAVA: &str = include_str!("../../tests/fixtures/llava.json");
-
-    /// transformers' own count of rows: 1,025 of a tile of 448 × 448 pixels, padded to a multiple of 8.
-    #[test]
-    fn every_picture_of_mllama_is_as_many_tiles_and_one_token() {
-        let mllama = tower("meta-llama/Llama-3.2-11B-Vision");
-        for (height, width) in [(1, 1), (448, 448), (1080, 1920)] {
-            let picture = Picture::still(height, width);
-            let rows = mllama.rows(mllama.grid(picture));
-            assert_eq!((mllama.tiles(picture), mllama.tokens(picture), rows), (4, 1, 1_032), "{height}");
-        }
-        let gated = mllama.crossed.map(|crossed| (crossed.gated, crossed.beside.len()));
-        assert_eq!((mllama.depth, gated), (40, Some((8, 5))));
-    }
-
-    #[test]
-    fn every_picture_of_llava_is_as_many_tokens() {
-        let architecture = parse(LLAVA).expect("it is read");
-        assert_eq!(architecture.parameters(), 7_062_902_784);
-        let llava = architecture.towers[0].vision.clone().expect("it is followed");
-        for (height, width) in [(1, 1), (336, 336), (1080, 1920)] {
-            let grid = llava.grid(Picture::still(height, width));
-            assert_eq!(
-                (llava.tokens(Picture::still(height, width)), llava.rows(grid)),
-                (576, 577),
-                "{height} × {width}"
-            );
-        }
-    }
-
-    #[test]
-    fn a_layer_of_llava_is_looked_at_by_its_place() {
-        for (layer, unseen) in
-            [("-2", Some(1)), ("-1", Some(0)), ("0", Some(24)), ("23", Some(1)), ("-25", Some(24))]
-        {
-            let config = LLAVA.replace("_layer\": -2", &format!("_layer\": {layer}"));
-            let towers = parse(&config).expect("it is read").towers;
-            assert_eq!(towers[0].vision.as_ref().map(|own| own.unseen), unseen, "{layer}");
-        }
-        for layer in ["25", "-26", "1.5", "[-2, -1]"] {
-            let config = LLAVA.replace("_layer\": -2", &format!("_layer\": {layer}"));
-            assert!(parse(&config).is_ok_and(|own| own.towers[0].vision.is_none()), "{layer}");
-        }
-    }
-
-    #[test]
-    fn a_llava_with_another_tower_is_not_counted() {
-        let other = LLAVA.replace("clip_vision_model", "pixtral");
-        let error = parse(&other).expect_err("its tower is not known").to_string();
-        assert!(error.contains("pixtral"), "{error}");
-    }
-
-    /// InternVL3's tower of 300 million parameters as OpenGVLab's own converter writes it, beside a text of Qwen2.5 0.5B's dimensions.
-    const INTERNVL: &str = include_str!("../../tests/fixtures/internvl.json");
-
-    #[test]
-    fn a_picture_of_internvl_is_cut_into_tiles() {
-        let architecture = parse(INTERNVL).expect("it is read");
-        assert!(!architecture.head.tied, "published files have a head of their own");
-        let internvl = architecture.towers[0].vision.clone().expect("it is followed");
-        for (height, width, tiles) in
-            [(448, 448, 1), (640, 480, 13), (1080, 1920, 9), (1, 1, 1), (1, 5000, 13)]
-        {
-            assert_eq!(
-                (
-                    internvl.tiles(Picture::still(height, width)),
-                    internvl.tokens(Picture::still(height, width))
-                ),
-                (tiles, tiles * 256),
-                "{height} × {width}"
-            );
-        }
-        assert_eq!(internvl.rows(internvl.grid(Picture::still(640, 480))), 1025);
-    }
-
-    #[test]
-    fn a_config_of_internvl_that_says_something_else_is_counted_or_refused() {
-        for (own, other) in [("_layer\": -1", "_layer\": -4"), ("\"default\"", "\"full\""), ("448", "450")] {
-            let towers = parse(&INTERNVL.replace(own, other)).expect("it is read").towers;
-            assert!(towers[0].vision.is_none(), "{other}");
-        }
-        for ratio in ["0", "-0.5", "1e-9", "4", "1e400"] {
-            assert!(
-                parse(&INTERNVL.replace("_ratio\": 0.5", &format!("_ratio\": {ratio}"))).is_err(),
-                "{ratio}"
-            );
-        }
-        for size in ["[448]", "[0, 448]", "[]", "[448, 448, 448]", "\"448\""] {
-            let config =
-                INTERNVL.replace("\"patch_size\"", &format!("\"image_size\": {size}, \"patch_size\""));
-            assert!(parse(&config).is_err(), "{size}");
-        }
-    }
-
-    #[test]
-    fn the_tiles_of_llava_next_are_laid_side_by_side() {
-        let llava = tower("llava-hf/llava-v1.6-mistral-7b-hf");
-        for (height, width, tiles, tokens) in
-            [(448, 448, 5, 2928), (640, 480, 5, 2352), (1080, 1920, 5, 1948), (300, 1200, 4, 1890)]
-        {
-            assert_eq!(
-                (llava.tiles(Picture::still(height, width)), llava.tokens(Picture::still(height, width))),
-                (tiles, tokens),
-                "{height} × {width}"
-            );
-        }
-    }
-
-    #[test]
-    fn every_picture_of_gemma_3_is_as_many_tokens() {
-        let gemma = tower("google/gemma-3-4b-it");
-        for (height, width) in [(1, 1), (896, 896), (1080, 1920)] {
-            let grid = gemma.grid(Picture::still(height, width));
-            assert_eq!(
-                (grid.patches(), gemma.tokens(Picture::still(height, width))),
-                (64 * 64, 256),
-                "{height} × {width}"
-            );
-        }
-    }
-
-    /// Computed with transformers' `get_resize_output_image_size`.
-    #[test]
-    fn a_picture_of_mistral_3_is_no_longer_than_it_may_be() {
-        let mistral = tower("mistralai/Mistral-Small-3.1-24B-Instruct-2503");
-        for (height, width, rows, columns) in [
-            (448, 448, 16, 16),
-            (1080, 1920, 31, 55),
-            (14, 14, 1, 1),
-            (100, 3000, 2, 55),
-            (8000, 8000, 55, 55),
-            (300, 500, 11, 18),
-        ] {
-            let picture = Picture::still(height, width);
-            let grid = mistral.grid(picture);
-            assert_eq!((grid.rows, grid.columns), (2 * rows, 2 * columns), "{height} × {width}");
-            assert_eq!(
-                mistral.tokens(picture) + mistral.around(picture),
-                rows * (columns + 1),
-                "{height} × {width}"
-            );
-        }
-    }
-
-    /// Computed with transformers' `get_aspect_ratio_preserving_size`.
-    #[test]
-    fn a_picture_of_gemma_4_is_as_many_patches_as_there_may_be() {
-        let gemma = tower("google/gemma-4-31B-it");
-        for (height, width, rows, columns) in [
-            (448, 448, 16, 16),
-            (1080, 1920, 12, 22),
-            (14, 14, 16, 16),
-            (672, 960, 14, 20),
-            (8000, 8000, 16, 16),
-            (10, 9000, 1, 280),
-        ] {
-            let grid = gemma.grid(Picture::still(height, width));
-            assert_eq!((grid.rows, grid.columns), (3 * rows, 3 * columns), "{height} × {width}");
-            assert_eq!(
-                (gemma.tokens(Picture::still(height, width)), gemma.lies(grid)),
-                (rows * columns, 2520),
-                "{height} × {width}"
-            );
-        }
-    }
-
-    #[test]
-    fn windows_cover_every_patch_once() {
-        let qwen = tower("Qwen/Qwen2.5-VL-7B-Instruct");
-        for (height, width) in [(448, 448), (532, 700), (28, 28), (1080, 1920)] {
-            let grid = qwen.grid(Picture::still(height, width));
-            for layer in [0, 7] {
-                let pieces = qwen.pieces(grid, 3, layer);
-                let patches: u64 = pieces.iter().map(|piece| piece.length * piece.count).sum();
-                assert_eq!(patches, 3 * grid.patches(), "{height} × {width}");
-            }
-        }
-    }
-}
+mod tests;

@@ -208,10 +208,15 @@ fn one_layer_stands_for_many_with_pictures() {
     let crossed =
         settings.iter().filter(|setting| !setting.contains("trl") && !setting.contains("reentrant"));
     let crossed = crossed.map(|setting| ("meta-llama/Llama-3.2-11B-Vision", setting));
+    // trl is refused of it, and adapters on every linear layer
+    let tiled = settings.iter().filter(|setting| !setting.contains("trl"));
+    let tiled = tiled.filter(|setting| setting.contains("full") || setting.contains("t=q_proj"));
+    let tiled = tiled.map(|setting| ("meta-llama/Llama-4-Scout-17B-16E-Instruct", setting));
     for (model, setting) in models
         .into_iter()
         .flat_map(|model| settings.iter().map(move |setting| (model, setting)))
         .chain(crossed)
+        .chain(tiled)
     {
         let link = format!("m={model}&img=1&imh=300&imw=500&s=777&{setting}");
         let scenario = share::decode(&link).scenarios.remove(0);

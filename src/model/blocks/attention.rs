@@ -91,6 +91,18 @@ pub enum AttentionCode {
     Unmodelled(&'static str),
 }
 
+/// How queries are multiplied by a number that grows with their position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum QueryScale {
+    /// Not at all.
+    None,
+    /// In their own type (ministral3).
+    Plain,
+    /// In float32, and cast back (llama4's `attn_temperature_tuning`, in layers whose queries are not rotated).
+    Float,
+}
+
 /// Norms on queries and keys.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct QkNorm {
@@ -127,8 +139,8 @@ pub struct Attention {
     pub sinks: bool,
     /// Whether the query projection also makes a gate, as wide as the queries, that multiplies the output (qwen3_next).
     pub gated: bool,
-    /// Whether queries are multiplied by a number that grows with their position (ministral3).
-    pub scales_queries: bool,
+    /// Whether queries are multiplied by a number that grows with their position.
+    pub query_scale: QueryScale,
     /// Whether queries, keys and values are clipped (`clip_qkv` of olmo and mpt).
     pub clipped: bool,
     /// Whether eager attention multiplies queries and keys in float32, scaled in the product (gpt2's

@@ -104,6 +104,8 @@ pub enum NormKind {
     LayerNormBare,
     /// Llama's RMSNorm: float32 inside, cast back, then multiplied by the weight.
     Rms,
+    /// Llama 4's: the same, of which nothing but what was cast back is left when the weight multiplies it.
+    RmsTyped,
     /// Gemma's RMSNorm: multiplied by `1 + weight` in float32, then cast back.
     RmsPlusOne,
     /// RMSNorm whose weight multiplies in float32 before the cast back (OLMo 2).
@@ -147,6 +149,7 @@ impl NormKind {
                 (false, false)
             }
             NormKind::Rms
+            | NormKind::RmsTyped
             | NormKind::RmsPlusOne
             | NormKind::RmsCastLast
             | NormKind::RmsFloat

@@ -9,7 +9,9 @@ mod feed_forward;
 mod mixer;
 mod param;
 
-pub use attention::{Attention, AttentionCode, Indexer, Latent, LatentQuery, Projection, QkNorm, Rotary};
+pub use attention::{
+    Attention, AttentionCode, Indexer, Latent, LatentQuery, Projection, QkNorm, QueryScale, Rotary,
+};
 pub use basic::{Divided, Dropout, Linear, LinearClass, Norm, NormKind, Table};
 pub use block::{Block, CrossAttention, FeedForward, Mixer, Wiring};
 pub use feed_forward::{Activation, ExpertLayout, ExpertNames, Mlp, Moe, XIELU_PARAMETERS};

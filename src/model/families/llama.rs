@@ -7,8 +7,8 @@ use super::parts::{activation, decoder, dropout, head_dim, kv_heads, rotated, st
 use super::variant::{Experts, HeadWidth, MlpShape, QkNorms, Rotation, SharedExperts, Variant, Wired};
 use crate::model::architecture::Architecture;
 use crate::model::blocks::{
-    Activation, Attention, Block, FeedForward, Linear, Mixer, Mlp, Moe, Norm, Projection, QkNorm, Rotary,
-    Wiring,
+    Activation, Attention, Block, FeedForward, Linear, Mixer, Mlp, Moe, Norm, Projection, QkNorm, QueryScale,
+    Rotary, Wiring,
 };
 use crate::model::config::Config;
 use crate::model::error::ModelError;
@@ -131,8 +131,20 @@ impl Common {
             },
         };
         let qk_norm = match variant.qk_norms {
-            Some(norms) if norms.when.read(config)? => Some(self.qk_norm(&norms)),
+            Some(norms) if norms.when.read(config)? && (facts.positioned || !norms.rotated) => {
+                Some(self.qk_norm(&norms))
+            }
             _ => None,
+        };
+        let query_scale = match variant.query_scale {
+            // configs of the first releases have a number there
+            QueryScale::Float
+                if facts.positioned
+                    || matches!(config.optional_flag("attn_temperature_tuning"), Ok(Some(false))) =>
+            {
+                QueryScale::None
+            }
+            other => other,
         };
         Ok(Attention {
             heads: self.heads,
@@ -147,7 +159,7 @@ impl Common {
             causal: true,
             sinks: variant.sinks,
             gated: variant.gated,
-            scales_queries: variant.scales_queries,
+            query_scale,
             clipped,
             upcast: false,
             position_bias: None,

@@ -185,6 +185,44 @@ pub(super) fn mllama_vision(vision: &Config<'_>, text: u64) -> Option<Vision> {
     })
 }
 
+/// The most tiles of a picture of llama4 (image_processing_llama4.py `max_patches`).
+const LLAMA4_TILES: u64 = 16;
+
+/// What a step of llama4 with pictures needs to know; none where the config says less, or where the patches that become a token do not come
+/// out whole.
+pub(super) fn llama4_vision(vision: &Config<'_>, text: u64) -> Option<Vision> {
+    let look = Look::read(vision, "num_hidden_layers", "num_channels").ok()?;
+    let heads = vision.size("num_attention_heads").ok()?;
+    let side = vision.side("image_size").ok()?;
+    let ratio = vision.number("pixel_shuffle_ratio").ok()?.unwrap_or(0.5);
+    let merge = (1.0 / ratio) as u64;
+    let whole = merge > 0
+        && ratio * merge as f64 == 1.0
+        && side.is_multiple_of(look.patch.checked_mul(merge)?)
+        && look.hidden.checked_mul(merge.checked_mul(merge)?)? == look.width;
+    (whole && look.hidden.is_multiple_of(heads)).then_some(Vision {
+        code: VisionCode::Llama4,
+        depth: look.depth,
+        hidden: look.hidden,
+        inner: look.width,
+        heads,
+        // `nn.GELU`, whatever the config names
+        act: Activation::Gelu,
+        patch_numbers: product([look.channels, look.patch, look.patch]),
+        patch: look.patch,
+        merge,
+        text,
+        window: 0,
+        whole: Vec::new(),
+        deep: Vec::new(),
+        unseen: 0,
+        crossed: None,
+        resizing: Resizing::Canvas { side, most: LLAMA4_TILES },
+        video: None,
+        standardizes: false,
+    })
+}
+
 /// The most tokens of a picture of gemma4 (image_processing_gemma4.py `max_soft_tokens`).
 const SOFT_TOKENS: u64 = 280;
 
@@ -241,6 +279,7 @@ pub(super) fn qwen_vision(
         | VisionCode::Gemma3
         | VisionCode::Gemma4
         | VisionCode::InternVl
+        | VisionCode::Llama4
         | VisionCode::Llava
         | VisionCode::LlavaNext
         | VisionCode::Mistral3
@@ -252,6 +291,7 @@ pub(super) fn qwen_vision(
         | VisionCode::Gemma3
         | VisionCode::Gemma4
         | VisionCode::InternVl
+        | VisionCode::Llama4
         | VisionCode::Llava
         | VisionCode::LlavaNext
         | VisionCode::Mistral3

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::hash::Hash;
 
 use crate::model::architecture::{Architecture, Counted, Embeddings, Head, Objective};
-use crate::model::blocks::Table;
 use crate::model::blocks::{
     Activation, Attention, AttentionCode, Block, Dropout, Linear, Norm, NormKind, Projection, Rotary,
 };
+use crate::model::blocks::{QueryScale, Table};
 use crate::model::config::Config;
 use crate::model::error::ModelError;
 use crate::model::modeling;
@@ -69,7 +69,7 @@ pub fn attention(
         causal: true,
         sinks: false,
         gated: false,
-        scales_queries: false,
+        query_scale: QueryScale::None,
         clipped: false,
         upcast: false,
         position_bias: None,

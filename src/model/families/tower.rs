@@ -1,8 +1,8 @@
 //! Towers: the parts of a multimodal model that look at pictures. All are counted; those with a [`Vision`] can be run.
 
 use super::look::{
-    Look, clip_vision, gemma4_vision, mllama_vision, patches, pixtral_vision, product, qwen_vision,
-    siglip_vision,
+    Look, clip_vision, gemma4_vision, llama4_vision, mllama_vision, patches, pixtral_vision, product,
+    qwen_vision, siglip_vision,
 };
 use super::parts::head_dim;
 use crate::model::architecture::Tower;
@@ -399,7 +399,7 @@ pub fn llama4(vision: &Config<'_>, text_hidden: u64) -> Result<Tower, ModelError
         .linear("mlp.fc2", output, output, false)
         .below("multi_modal_projector.")
         .linear("linear_1", vision.size("vision_output_dim")?, text_hidden, false);
-    Ok(parts.tower("vision_model"))
+    Ok(parts.seeing("vision_model", llama4_vision(vision, text_hidden)))
 }
 
 /// mllama's tower; its projector is a tower of its own because it is registered after the text model.

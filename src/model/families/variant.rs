@@ -1,7 +1,7 @@
 //! The words in which a family of decoders is described: what it has that llama has not, and under which names.
 
 use crate::model::blocks::{
-    AttentionCode, ExpertLayout, ExpertNames, Mixer, NormKind, Registration, Submodule,
+    AttentionCode, ExpertLayout, ExpertNames, Mixer, NormKind, QueryScale, Registration, Submodule,
 };
 use crate::model::config::Config;
 use crate::model::error::ModelError;
@@ -139,6 +139,8 @@ pub struct QkNorms {
     pub kind: NormKind,
     /// How wide they are.
     pub width: HeadWidth,
+    /// Whether only the layers that rotate queries and keys have them (llama4).
+    pub rotated: bool,
 }
 
 /// Which layers have experts.
@@ -262,7 +264,7 @@ pub struct Variant {
     /// The query projection makes a gate as well.
     pub gated: bool,
     /// Queries are multiplied by a number that grows with their position.
-    pub scales_queries: bool,
+    pub query_scale: QueryScale,
     /// Layers without attention.
     pub other: Option<Other>,
     /// Every norm.
@@ -313,7 +315,7 @@ pub const LLAMA: Variant = Variant {
     code: AttentionCode::Standard,
     sinks: false,
     gated: false,
-    scales_queries: false,
+    query_scale: QueryScale::None,
     other: None,
     norm: NormKind::Rms,
     wired: Wired::Pre(["input_layernorm", "post_attention_layernorm"]),
@@ -343,6 +345,7 @@ pub const QK_NORMS: QkNorms = QkNorms {
     names: ["self_attn.q_norm", "self_attn.k_norm"],
     kind: NormKind::Rms,
     width: HeadWidth::Head,
+    rotated: false,
 };
 
 /// Experts under their usual names.

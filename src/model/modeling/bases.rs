@@ -56,6 +56,8 @@ pub(super) const LLAMA: Modeling = Modeling {
     replaces_placeholders: false,
     casts_scan_arguments: true,
     frees_queries_first: false,
+    keeps_mixed: false,
+    embeds_outside: false,
 };
 
 /// What has code of its own: neither packed texts nor flash-attn were traced.
@@ -65,7 +67,8 @@ pub(super) const fn own(code: Code) -> Modeling {
 
 /// qwen2 and those that ask for their masks as it does.
 pub(super) const QWEN: Modeling = Modeling { mask_arguments: true, ..LLAMA };
-pub(super) const LLAMA4: Modeling = Modeling { head_norms: HeadNorms::AfterRotary, ..QWEN };
+pub(super) const LLAMA4: Modeling =
+    Modeling { head_norms: HeadNorms::AfterRotary, router: Router::Every, keeps_mixed: true, ..QWEN };
 /// Experts whose weights peft adapts as they are.
 pub(super) const MOE: Modeling = Modeling { peft: EXPERTS, ..LLAMA };
 /// deepseek_v3 and those that took its router.

@@ -34,6 +34,11 @@ static ORIGINAL_INV_FREQ: What = What::own(
     "frequencies of the rotary embedding as they were: a tensor of the model that is not trained",
     Source::Modeling,
 );
+static FREQS_CI: What = What::own(
+    "freqs_ci",
+    "the angles of a tile's patches as complex numbers: a tensor of the model that is not trained",
+    Source::Modeling,
+);
 static LOGN: What = What::own(
     "logn_tensor",
     "a factor of long sequences' queries: a tensor of the model that is not trained",
@@ -79,6 +84,26 @@ static EMBED_SCALE: What = What::own(
     "the embedding's factor: a tensor of the model that is not trained",
     Source::Modeling,
 );
+
+/// What a tower keeps of its patches' angles: bytes for each two numbers of a head. Those that look their positions up keep nothing.
+fn angles(vision: &Vision) -> Vec<(u64, &'static What)> {
+    match vision.code {
+        VisionCode::Gemma3
+        | VisionCode::Llava
+        | VisionCode::LlavaNext
+        | VisionCode::InternVl
+        | VisionCode::Mllama => Vec::new(),
+        // a complex number for each row of a tile
+        VisionCode::Llama4 => {
+            vec![(vision.rows(vision.grid(Picture::still(0, 0))).saturating_mul(8), &FREQS_CI)]
+        }
+        VisionCode::Qwen2
+        | VisionCode::Qwen2_5
+        | VisionCode::Qwen3
+        | VisionCode::Gemma4
+        | VisionCode::Mistral3 => vec![(4, &INV_FREQ), (4, &ORIGINAL_INV_FREQ)],
+    }
+}
 
 /// The rotary frequencies (twice: transformers keeps the original) and gemma's scale.
 pub(super) fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
@@ -150,17 +175,11 @@ pub(super) fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
             store(dim / 2 * 4, &ORIGINAL_INV_FREQ);
         }
     }
-    // a tower's own, which those that look their positions up do not have
-    let turns = |vision: &Vision| {
-        !matches!(
-            vision.code,
-            VisionCode::Gemma3 | VisionCode::Llava | VisionCode::LlavaNext | VisionCode::InternVl
-        )
-    };
-    if let Some((_, vision)) = architecture.vision().filter(|(_, vision)| turns(vision)) {
-        let bytes = vision.hidden / vision.heads.max(1) / 2 * 4;
-        store(bytes, &INV_FREQ);
-        store(bytes, &ORIGINAL_INV_FREQ);
+    if let Some((_, vision)) = architecture.vision() {
+        let half = vision.hidden / vision.heads.max(1) / 2;
+        for (bytes, what) in angles(vision) {
+            store(half.saturating_mul(bytes), what);
+        }
         if vision.standardizes {
             let dtype = loader.dtype;
             let bytes = vision.hidden.saturating_mul(dtype.bytes());

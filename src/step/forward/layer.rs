@@ -102,12 +102,14 @@ impl<'a> Pass<'_, 'a> {
                 | Code::Deberta
                 | Code::Gemma4 => {
                     let normed = hidden.normed(&layer.norm(attention));
-                    let (mut sum, _held) = self.mixed_residual(layer, normed, hidden, shared);
+                    let (mut sum, held) = self.mixed_residual(layer, normed, hidden, shared);
                     if self.modeling.code == Code::Opt {
                         sum = sum.flattened();
                     }
                     let normed = sum.normed(&layer.norm(mlp));
                     let output = self.fed_residual(layer, normed, sum);
+                    drop(held);
+                    drop(self.routed.take());
                     if self.modeling.code == Code::Opt { output.unflattened() } else { output }
                 }
             },
@@ -166,7 +168,7 @@ impl<'a> Pass<'_, 'a> {
     }
 
     /// `hidden, _ = self_attn(normed)`, `hidden = residual + hidden`; with what the layer's variables hold to its end: the weights,
-    /// and modernbert's attention has a variable of its own for its output.
+    /// and, where it has a variable of its own, the attention's output.
     fn mixed_residual(
         &self,
         layer: &BoundLayer<'a>,
@@ -182,7 +184,7 @@ impl<'a> Pass<'_, 'a> {
         }
         let scaled = self.branch(&output);
         let sum = residual.add(&scaled);
-        (sum, [weights, (self.modeling.code == Code::ModernBert).then_some(output)])
+        (sum, [weights, self.modeling.keeps_mixed.then_some(output)])
     }
 
     /// `hidden = mlp(normed)`, `hidden = residual + hidden`.

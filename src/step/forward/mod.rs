@@ -164,6 +164,8 @@ pub(super) struct Pass<'p, 'a> {
     balances: bool,
     /// Logits of the routers that have run, where a loss balances experts.
     gates: RefCell<Vec<Tensor<'a>>>,
+    /// The same of the layer that runs, where a variable has them to its end (llama4).
+    routed: RefCell<Option<Tensor<'a>>>,
     /// What the tower's layers were given.
     tower_given: RefCell<Option<Shared<Value>>>,
     /// The pictures' numbers, where a model's root was given them in another element type.
@@ -232,6 +234,7 @@ impl<'a> Model<'a> {
             peft_variables: RefCell::default(),
             balances: false,
             gates: RefCell::default(),
+            routed: RefCell::default(),
             tower_given: RefCell::default(),
             pixels: RefCell::default(),
             deep: RefCell::default(),

@@ -36,6 +36,9 @@ impl<'a> Pass<'_, 'a> {
         if let Some(expert) = &moe.layers {
             return self.expert_layers(layer, (moe, expert), x);
         }
+        if self.modeling.router == Router::Every {
+            return self.every_expert(layer, moe, x);
+        }
         let whole = x;
         let x = &x.flattened();
         let first = self.modeling.router.shared_first();
@@ -91,7 +94,7 @@ impl<'a> Pass<'_, 'a> {
         output.unflattened()
     }
 
-    fn shared_experts(&self, layer: &BoundLayer<'a>, shared: &Mlp, x: &Tensor<'a>) -> Tensor<'a> {
+    pub(super) fn shared_experts(&self, layer: &BoundLayer<'a>, shared: &Mlp, x: &Tensor<'a>) -> Tensor<'a> {
         let module = Module::Container(Container::SharedExperts, layer.number as u32);
         self.machine.module(module, x, |x| self.mlp(layer, shared, x))
     }
@@ -282,7 +285,7 @@ impl<'a> Pass<'_, 'a> {
     }
 
     /// The matrices with what an adapter adds to them.
-    fn matrices(&self, expert: &Expert, delta: Option<&Delta<'a>>) -> Tensor<'a> {
+    pub(super) fn matrices(&self, expert: &Expert, delta: Option<&Delta<'a>>) -> Tensor<'a> {
         match delta {
             Some(delta) => delta.adapted(self.machine, expert),
             None => self.machine.weight(expert.weight),

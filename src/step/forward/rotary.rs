@@ -194,7 +194,7 @@ impl<'a> Pass<'_, 'a> {
             }
             Rotary::Float32 => self.rotated_in_float(heads, cos, sin),
             Rotary::Complex => {
-                let [q, k] = Tensor::rotated_complex([&heads.q, &heads.k], cos);
+                let [q, k] = Tensor::rotated_together([&heads.q, &heads.k], cos);
                 heads.q = q;
                 heads.k = k;
             }
@@ -336,6 +336,14 @@ impl<'m> Tensor<'m> {
         let floats = [q, k].map(|x| x.to(Dtype::F32));
         let rotate = |index: usize, x: &Tensor<'m>| floats[index].mul_constant(numbers).to(x.value.dtype);
         [rotate(0, q), rotate(1, k)]
+    }
+
+    /// The same of which all products are there before the first is cast back (llama4).
+    pub(super) fn rotated_together([q, k]: [&Tensor<'m>; 2], numbers: &Tensor<'m>) -> [Tensor<'m>; 2] {
+        let floats = [q, k].map(|x| x.to(Dtype::F32));
+        let turned = floats.each_ref().map(|x| x.mul_constant(numbers));
+        let [first, second] = &turned;
+        [first.to(q.value.dtype), second.to(k.value.dtype)]
     }
 
     /// `rotate_half(x)`.

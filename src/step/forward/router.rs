@@ -62,6 +62,7 @@ impl<'a> Pass<'_, 'a> {
             Router::Sigmoid => self.corrected_sigmoid_router(layer, moe, x),
             Router::SoftGroups => self.soft_group_router(layer, moe, x),
             Router::Corrected => self.corrected_router(layer, moe, x),
+            Router::Every => self.every_expert_router(layer, moe, x),
             Router::BestFirst | Router::BestFirstInPlace => self.best_first_router(layer, moe, x),
         }
     }

@@ -3,7 +3,7 @@
 use super::inputs::Seen;
 use super::layer::Mixed;
 use super::{BoundLayer, Pass, Shared};
-use crate::model::blocks::{Attention, Linear, Norm, Projection, QkNorm, Rotary};
+use crate::model::blocks::{Attention, Linear, Norm, Projection, QkNorm, QueryScale, Rotary};
 use crate::model::modeling::{Code, HeadNorms};
 use crate::step::ops::attention::{Arguments, Choice, Kernel, Scores, scaled_dot_product};
 use crate::step::ops::matmul::{Product, Second};
@@ -75,12 +75,21 @@ impl<'a> Pass<'_, 'a> {
             passed =
                 self.machine.serving(&roles::ROTATION, || self.position(attention, &mut heads, cos, sin));
         }
-        if attention.scales_queries {
+        if attention.query_scale == QueryScale::Plain {
             heads.q = self.machine.serving(&roles::ROTATION, || heads.q.scale());
         }
         if let (HeadNorms::AfterRotary, Some(norms)) = (self.modeling.head_norms, &attention.qk_norm) {
             heads.q = heads.q.normed(&layer.norm(&norms.q));
             heads.k = heads.k.normed(&layer.norm(&norms.k));
+        }
+        let mut temperatures = None;
+        if attention.query_scale == QueryScale::Float {
+            let scales = self.temperatures();
+            heads.q = self.machine.serving(&roles::ROTATION, || {
+                let scaled = heads.q.mul_constant(&scales);
+                scaled.to(heads.q.value.dtype)
+            });
+            temperatures = Some(scales);
         }
         // a variable of the module keeps what a fused projection made, of which keys and values were views
         let fused =
@@ -107,6 +116,7 @@ impl<'a> Pass<'_, 'a> {
             output = output.dropout(self.residual_dropout(layer));
         }
         drop(heads);
+        drop(temperatures);
         drop(passed);
         drop(whole);
         Mixed { output, weights }

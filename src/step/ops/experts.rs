@@ -4,11 +4,12 @@
 //! `ParamWrapper` for adapters of parameters that are no layer's own.
 
 use super::linear::Adapter;
-use super::matmul::{mm_backward, multiplications};
+use super::matmul::{bmm_backward, mm_backward, multiplications};
 use super::scan::permute_backward;
+use super::shape::INPUT;
 use super::views::reshape_backward;
 use crate::dtype::Dtype;
-use crate::step::autograd::{Grad, INPUTS, Node, Results};
+use crate::step::autograd::{Edge, Grad, INPUTS, Node, Results};
 use crate::step::kernels;
 use crate::step::machine::{Machine, State};
 use crate::step::params::ParamId;
@@ -74,6 +75,40 @@ impl<'m> Tensor<'m> {
             let storage = state.alloc_for(x.storage, numel, x.dtype, &GROUPED_MM);
             kernels::grouped_scratch(state, product.groups, x.dtype);
             Value::plain(storage, numel, x.dtype).at(node.output(0))
+        })
+    }
+}
+
+impl<'m> Tensor<'m> {
+    /// `torch.bmm(x, weight)` under the running autocast: as many rows for each of the experts.
+    pub fn batched(&self, weight: &Tensor<'m>, expert: &Expert) -> Tensor<'m> {
+        self.apply(|state, x| {
+            let target = state.operand_dtype(weight.value.dtype);
+            let w = match weight.value.edge {
+                Edge::Param(id) | Edge::Frozen(id) if target != weight.value.dtype => {
+                    state.cast_weight(id, true)
+                }
+                _ => state.cast(&weight.value, target),
+            };
+            let x = state.cast_argument(x, state.operand_dtype(x.dtype), &INPUT);
+            let multiplied = x.numel.saturating_mul(expert.output);
+            let node = state.node([&x, &w], move |state, node, grad| {
+                bmm_backward(state, node, grad, (Layout::Tokens, multiplied))
+            });
+            if x.requires_grad() {
+                state.save_view(node, &w);
+            }
+            if w.requires_grad() {
+                state.save_view(node, &x);
+            }
+            state.read_operand(w.bytes());
+            let numel = (x.numel / expert.input.max(1)).saturating_mul(expert.output);
+            let storage = state.alloc_product(numel, expert.input, x.dtype, &torch::MATMUL);
+            state.take_rows(storage, x.storage, x.numel / expert.input.max(1));
+            let product = Value::plain(storage, numel, x.dtype).at(node.output(0));
+            state.release(x.storage);
+            state.release(w.storage);
+            product
         })
     }
 }

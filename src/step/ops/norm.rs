@@ -88,6 +88,13 @@ impl<'m> Tensor<'m> {
                 drop(variance);
                 output
             }
+            NormKind::RmsTyped => {
+                let cast = {
+                    let normed = self.root_mean_square(norm.width, false).0;
+                    normed.to(self.value.dtype)
+                };
+                cast.weighted(norm)
+            }
             NormKind::RmsPlusOne => {
                 // gemma: `_norm(x.float()) * (1.0 + weight.float())`, then `.type_as(x)`
                 let mut output = self.root_mean_square(norm.width, false).0;

@@ -1,6 +1,7 @@
 //! What stands in the way of pictures, and of models that see in trl's trainers.
 
 use super::balance::{generates_answers, learns_as_trl};
+use crate::dtype::Dtype;
 use crate::issue::{Field, Issue};
 use crate::job::{Act, Batch, HeadKind, Job, Member};
 use crate::model::Architecture;
@@ -62,6 +63,24 @@ pub(super) fn pictures(architecture: &Architecture, (member, batch): (&Member, B
         return Some(
             Issue::error(Field::Checkpointing, message).with_fix("choose non-reentrant checkpoints"),
         );
+    }
+    if vision.pixels() != Dtype::F32 {
+        let given = vision.pixels();
+        if software.trainer == Trainer::Trl {
+            return refused(format!(
+                "pictures of {family} are followed in a loop of one's own, not with trl"
+            ));
+        }
+        let casts = !matches!(member.precision, Precision::Fp32 | Precision::Fp16);
+        if !casts {
+            let message = format!(
+                "{family}'s processor makes pictures of {}, which a tower in {} is not given without autocast (\"expected mat1 and mat2 to have the same \
+                 dtype\")",
+                given.name(),
+                member.precision.label()
+            );
+            return Some(Issue::error(Field::Precision, message).with_fix("choose bf16, pure or mixed"));
+        }
     }
     let pictures = batch.pictures;
     if pictures.frames > 1 && vision.video.is_some() && software.trainer == Trainer::Trl {
@@ -188,7 +207,7 @@ fn by_accelerate(architecture: &Architecture, member: &Member) -> Result<(), Iss
         | Some(VisionCode::InternVl | VisionCode::Mistral3 | VisionCode::Mllama) => None,
         Some(VisionCode::Gemma3) => Some("SiglipMultiheadAttentionPoolingHead"),
         Some(VisionCode::Llava | VisionCode::LlavaNext) => Some("CLIPTextEmbeddings"),
-        Some(VisionCode::Gemma4) | None => {
+        Some(VisionCode::Gemma4 | VisionCode::Llama4) | None => {
             return not_compared(Field::Sharding, format!("a step with pictures of {family}"), "choose DDP");
         }
     };

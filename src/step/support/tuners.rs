@@ -3,8 +3,8 @@
 use super::runs_transformers;
 use crate::issue::{Field, Issue};
 use crate::job::{Batch, HeadKind, Member};
-use crate::model::blocks::{LinearClass, Mixer};
-use crate::model::modeling::{Code, Modeling};
+use crate::model::blocks::{FeedForward, LinearClass, Mixer};
+use crate::model::modeling::{Code, Modeling, Router};
 use crate::model::{Architecture, Objective};
 use crate::scenario::software::{Software, Trainer};
 use crate::scenario::tuners::{scaled, slides_prefix};
@@ -25,6 +25,7 @@ pub(super) fn tuner(
     if !member.adapts {
         return Ok(());
     }
+    on_router(modeling, architecture, member)?;
     match member.lora.tuner {
         Tuner::Lora => Ok(()),
         Tuner::Dora => dora(modeling, member),
@@ -36,6 +37,33 @@ pub(super) fn tuner(
             virtual_tokens(other, modeling, architecture, (member, batch))
         }
     }
+}
+
+/// llama4's router is a linear layer that returns two tensors, of which peft asks the type.
+fn on_router(modeling: Modeling, architecture: &Architecture, member: &Member) -> Result<(), Issue> {
+    let routers = architecture.blocks.iter().filter_map(|block| match &block.ffn {
+        FeedForward::Moe(moe) => Some(moe.router.name),
+        _ => None,
+    });
+    let named = match member.lora.targets {
+        LoraTargets::AllLinear | LoraTargets::AllLinearAndHead => routers.count() > 0,
+        LoraTargets::Named => routers.into_iter().any(|router| member.lora.modules.adapts(router)),
+        LoraTargets::Qv | LoraTargets::Attention | LoraTargets::Mlp => false,
+    };
+    let layers = member.lora.tuner.adapts_layers() && member.software().peft;
+    if modeling.router != Router::Every || !named || !layers {
+        return Ok(());
+    }
+    let family = &architecture.model_type;
+    let message = format!(
+        "peft stops at adapters on {family}'s routers, which return two tensors where a layer returns one (\"'tuple' object has no attribute \
+         'dtype'\"), and \"all-linear\" names them"
+    );
+    refuse(
+        Field::LoraTargets,
+        message,
+        "adapt attention only, or name layers: q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj",
+    )
 }
 
 fn refuse(field: Field, message: String, fix: &str) -> Result<(), Issue> {

@@ -3,7 +3,9 @@
 use super::bases::{
     DEEPSEEK_V3, ERNIE, GEMMA, GRANITE, HUNYUAN_QK_NORMS, LAYER_NORM, OLMO2, OUTPUT_NORMS, SANDWICH,
 };
-use crate::model::blocks::{Activation, AttentionCode, Norm, NormKind, Submodule, XIELU_PARAMETERS};
+use crate::model::blocks::{
+    Activation, AttentionCode, Norm, NormKind, QueryScale, Submodule, XIELU_PARAMETERS,
+};
 use crate::model::families::variant::{
     BARE, HeadWidth, LLAMA, MlpShape, PLAIN, Positions, QK_NORMS, QkNorms, Rotation, Variant, When, Windows,
     Wired,
@@ -70,7 +72,7 @@ pub fn of(model_type: &str) -> Option<Variant> {
         }
         "internlm" => Variant { qkv_bias: When::Key("bias"), output_bias: When::Key("bias"), ..PLAIN },
         "minicpm" => Variant { scaled: true, ..LLAMA },
-        "ministral3" => Variant { windows: Windows::All, scales_queries: true, ..BARE },
+        "ministral3" => Variant { windows: Windows::All, query_scale: QueryScale::Plain, ..BARE },
         "smollm3" => Variant { positions: Positions::Listed, windows: Windows::Unpositioned, ..LLAMA },
         "arcee" => Variant { mlp: PLAIN_MLP, ..LLAMA },
         "granite" => GRANITE,
@@ -142,6 +144,7 @@ pub fn of(model_type: &str) -> Option<Variant> {
                 names: ["self_attn.q_layernorm", "self_attn.k_layernorm"],
                 kind: LAYER_NORM,
                 width: HeadWidth::Head,
+                rotated: false,
             }),
             wired: Wired::Parallel("input_layernorm"),
             mlp: MlpShape::Plain(["mlp.fc1", "mlp.fc2"]),
@@ -244,6 +247,7 @@ pub fn of(model_type: &str) -> Option<Variant> {
                 names: ["self_attn.q_layernorm.norms", "self_attn.k_layernorm.norms"],
                 kind: NormKind::LayerNorm { bias: false },
                 width: HeadWidth::EachHead,
+                rotated: false,
             }),
             rotation: Rotation::Partial(0.25),
             residual_dropout: "hidden_dropout",
@@ -261,6 +265,7 @@ pub fn of(model_type: &str) -> Option<Variant> {
                 names: ["self_attn.q_layernorm", "self_attn.k_layernorm"],
                 kind: LAYER_NORM,
                 width: HeadWidth::Head,
+                rotated: false,
             }),
             final_norm: "final_layernorm",
             mlp: MlpShape::Plain(["mlp.dense_h_to_4h", "mlp.dense_4h_to_h"]),

@@ -4,7 +4,7 @@ use super::bases::{
     DEEPSEEK_EXPERTS, DEEPSEEK_V2, DEEPSEEK_V3, ERNIE, FEED_FORWARD, GRANITE, GRANITE_EXPERTS,
     GRANITE_SHARED, HUNYUAN_QK_NORMS, LAYER_NORM, OLMO2, QWEN2_EXPERTS,
 };
-use crate::model::blocks::{ExpertLayout, ExpertNames, NormKind};
+use crate::model::blocks::{ExpertLayout, ExpertNames, NormKind, QueryScale};
 use crate::model::families::variant::{
     BARE, EXPERTS, EXPERTS_FIRST, Experts, HeadWidth, MlpShape, PLAIN, Positions, QK_NORMS, QkNorms,
     Rotation, SharedExperts, Sparse, Variant, When, Windows,
@@ -107,12 +107,19 @@ pub fn of(model_type: &str) -> Option<Variant> {
         // deepseek's first mixture, from before latent attention.
         "deepseek" => Variant { latent: false, rotation: Rotation::Full, ..DEEPSEEK_V2 },
         "llama4_text" => Variant {
+            norm: NormKind::RmsTyped,
             mlp: FEED_FORWARD,
             width: |config| config.size("intermediate_size_mlp"),
             rotation: Rotation::Complex,
             positions: Positions::Listed,
             windows: Windows::Chunked,
-            qk_norms: Some(QkNorms { when: When::Key("use_qk_norm"), kind: NormKind::RmsPlain, ..QK_NORMS }),
+            qk_norms: Some(QkNorms {
+                when: When::Key("use_qk_norm"),
+                kind: NormKind::RmsPlain,
+                rotated: true,
+                ..QK_NORMS
+            }),
+            query_scale: QueryScale::Float,
             experts: Some(Experts {
                 width: "intermediate_size",
                 layers: Sparse::Interleaved,

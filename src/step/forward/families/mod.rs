@@ -13,6 +13,7 @@ mod gpt_neo;
 mod gpt_neox;
 mod gpt_oss;
 mod gptj;
+mod llama4;
 mod mamba;
 mod mamba2;
 mod modernbert;

@@ -38,6 +38,7 @@ pub(in crate::step::forward) fn norm(member: &Member, kind: NormKind, sandwich: 
         NormKind::LayerNorm { .. }
         | NormKind::LayerNormPlain
         | NormKind::LayerNormBare
+        | NormKind::RmsTyped
         | NormKind::RmsCastLast
         | NormKind::RmsFloat
         | NormKind::RmsPower

@@ -316,6 +316,7 @@ impl<'m> Tensor<'m> {
             | NormKind::Identity => self.normed(norm),
             NormKind::Rms
             | NormKind::RmsPlusOne
+            | NormKind::RmsTyped
             | NormKind::RmsCastLast
             | NormKind::RmsFloat
             | NormKind::RmsPower

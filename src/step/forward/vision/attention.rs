@@ -54,6 +54,20 @@ impl<'a> Pass<'_, 'a> {
                     Some(_) => Pieces { length: looked.patches(), count: 1 },
                     None => Pieces { length: vision.rows(looked.grid), count: looked.count },
                 };
+                if vision.code == VisionCode::Llama4 {
+                    let attended = {
+                        let [q, k, v] = [q, k, v].map(|each| x.through(each).split_heads());
+                        let [q, k] = match &shared.rotary {
+                            Some((numbers, _)) => self
+                                .machine
+                                .serving(&roles::ROTATION, || Tensor::rotated_together([&q, &k], numbers)),
+                            None => [q, k],
+                        };
+                        let [q, k, v] = [q, k, v].map(|each| each.heads_first());
+                        self.tower_kernel(vision, (whole, 1), ([&q, &k, &v], mask))
+                    };
+                    return attended.through(&block.proj);
+                }
                 let [mut q, mut k, v] = match vision.code {
                     // all three are there before the first is divided into heads
                     VisionCode::Mistral3 | VisionCode::InternVl | VisionCode::Mllama => {

@@ -12,7 +12,7 @@ use crate::step::ops::norm::NormLayer;
 use crate::step::params::ParamId;
 
 /// The modules of a tower by the end of their path, as people are shown them.
-const MODULES: [(&str, &str); 92] = [
+const MODULES: [(&str, &str); 96] = [
     ("patch_embed.proj", "visual.patch_embed.proj"),
     (".pos_embed", "visual.pos_embed"),
     (".merger.ln_q", "visual.merger.ln_q"),
@@ -87,6 +87,10 @@ const MODULES: [(&str, &str); 92] = [
     ("linear_2", "multi_modal_projector.linear_2"),
     ("", "multi_modal_projector"),
     ("image_newline", "image_newline"),
+    ("vision_adapter.mlp.fc1", "vision_model.vision_adapter.mlp.fc1"),
+    ("vision_adapter.mlp.fc2", "vision_model.vision_adapter.mlp.fc2"),
+    ("patch_embedding.linear", "vision_model.patch_embedding.linear"),
+    ("positional_embedding_vlm", "vision_model.positional_embedding_vlm"),
     ("patch_embedding", "vision_model.patch_embedding"),
     ("class_embedding", "vision_model.class_embedding"),
     ("pre_tile_positional_embedding.embedding", "vision_model.pre_tile_positional_embedding.embedding"),
@@ -146,6 +150,9 @@ impl BoundTower<'_> {
             Projector::Gemma3 { product, .. } => (Vec::new(), vec![product]),
             Projector::Gemma4 { patches, product } => (Vec::new(), vec![patches, product]),
             Projector::Mllama { product, .. } => (Vec::new(), vec![product]),
+            Projector::Llama4 { patches, adapter: [first, second], product, .. } => {
+                (Vec::new(), vec![patches, first, second, product])
+            }
             Projector::Llava { linears: [first, second], .. }
             | Projector::InternVl { linears: [first, second], .. } => (Vec::new(), vec![first, second]),
             Projector::Mistral3 { merging, linears: [first, second], .. } => {
@@ -174,6 +181,8 @@ pub(super) enum Projector {
     Llava { last: NormLayer, linears: [linear::Layer; 2], newline: Option<ParamId> },
     /// Positions of tiles before its layers, with those of their rows and before its last layers; the norm between, and the product.
     Mllama { tiles: [GatedTable; 3], gate: ParamId, between: NormLayer, product: linear::Layer },
+    /// What embeds patches, which is a product here, the tower's last norm, its network of what lies side by side, and the product behind it.
+    Llama4 { patches: linear::Layer, last: NormLayer, adapter: [linear::Layer; 2], product: linear::Layer },
     /// What embeds patches, which is a product here, and the product behind the tower.
     Gemma4 { patches: linear::Layer, product: linear::Layer },
 }
@@ -280,6 +289,7 @@ pub(in crate::step::forward) fn load<'a>(
                     | VisionCode::Qwen2_5
                     | VisionCode::Qwen3
                     | VisionCode::InternVl
+                    | VisionCode::Llama4
                     | VisionCode::Llava
                     | VisionCode::LlavaNext
                     | VisionCode::Mistral3
@@ -332,6 +342,16 @@ const QWEN: Names = Names {
     mlp: &["mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"],
 };
 
+/// Mllama's.
+const MLLAMA: Names = Names {
+    layers: "transformer.layers",
+    norms: ["input_layernorm", "post_attention_layernorm"],
+    qkv: &["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"],
+    proj: "self_attn.o_proj",
+    mlp: &["mlp.fc1", "mlp.fc2"],
+    ..QWEN
+};
+
 fn names(code: VisionCode) -> Names {
     match code {
         VisionCode::Qwen2 => Names { mlp: &["mlp.fc1", "mlp.fc2"], ..QWEN },
@@ -361,14 +381,8 @@ fn names(code: VisionCode) -> Names {
             mlp: &["mlp.gate_proj.linear", "mlp.up_proj.linear", "mlp.down_proj.linear"],
             ..QWEN
         },
-        VisionCode::Mllama => Names {
-            layers: "transformer.layers",
-            norms: ["input_layernorm", "post_attention_layernorm"],
-            qkv: &["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"],
-            proj: "self_attn.o_proj",
-            mlp: &["mlp.fc1", "mlp.fc2"],
-            ..QWEN
-        },
+        VisionCode::Llama4 => Names { layers: "model.layers", ..MLLAMA },
+        VisionCode::Mllama => MLLAMA,
         VisionCode::Mistral3 => Names {
             layers: "transformer.layers",
             norms: ["attention_norm", "ffn_norm"],
@@ -416,6 +430,7 @@ fn bound<'a>((tower, vision): (&'a Tower, &'a Vision), parts: &Parts<'_>) -> Opt
         VisionCode::InternVl => ("embeddings.patch_embeddings.projection", "embeddings.position_embeddings"),
         // positions are rotated in, not looked up
         VisionCode::Mistral3 => ("patch_conv", ""),
+        VisionCode::Llama4 => ("patch_embedding.linear", "positional_embedding_vlm"),
         VisionCode::Mllama => ("patch_embedding", "gated_positional_embedding.embedding"),
         VisionCode::Gemma4 => ("patch_embedder.input_proj", "patch_embedder.position_embedding_table"),
     };
@@ -485,6 +500,15 @@ fn projector((tower, vision): (&Tower, &Vision), parts: &Parts<'_>) -> Option<Pr
                 last: parts.norm(&format!("{name}.post_layernorm"))?,
                 linears: [linear("linear_1")?, linear("linear_2")?],
                 newline: Parts::of(&parts.others, "image_newline"),
+            })
+        }
+        VisionCode::Llama4 => {
+            let linear = |path: &str| parts.linear(&format!("{name}.{path}"));
+            Some(Projector::Llama4 {
+                patches: linear("patch_embedding.linear")?,
+                last: parts.norm(&format!("{name}.layernorm_post"))?,
+                adapter: [linear("vision_adapter.mlp.fc1")?, linear("vision_adapter.mlp.fc2")?],
+                product: parts.linear("multi_modal_projector.linear_1")?,
             })
         }
         VisionCode::Mllama => {

@@ -106,7 +106,7 @@ impl<'m> Tensor<'m> {
     }
 
     /// A half of `pixel_shuffle`: `x.view(…).permute(0, 2, 1, 3).contiguous()`. The gradient of the view is a copy.
-    fn shuffled(&self) -> Tensor<'m> {
+    pub(super) fn shuffled(&self) -> Tensor<'m> {
         self.apply(|state, x| {
             let node = state.node([x], |state, _, grad| only(like(state, grad, &torch::CONTIGUOUS)));
             let rows = Value { layout: Layout::Tokens, shape: Layout::Tokens, ..*x };

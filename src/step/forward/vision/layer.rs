@@ -29,8 +29,14 @@ impl Model<'_> {
         let learns = self.machine.with(|state| state.params.get(tower.patch).trainable);
         let adapted = tower.inside().any(|linear| linear.adapter.is_some());
         let by_adapters = adapted && self.member.checkpointing != Checkpointing::Reentrant;
-        // mllama's layers are no `GradientCheckpointingLayer`
-        tower.vision.code != VisionCode::Mllama && (tower.vision.names_patches() || learns || by_adapters)
+        let reaches = match tower.vision.code {
+            // its layers are no `GradientCheckpointingLayer`
+            VisionCode::Mllama => false,
+            // what they are given by name reentrant checkpoints do not look at
+            VisionCode::Llama4 => self.member.checkpointing != Checkpointing::Reentrant,
+            _ => true,
+        };
+        reaches && (tower.vision.names_patches() || learns || by_adapters)
     }
 }
 
@@ -91,8 +97,11 @@ impl<'a> Pass<'_, 'a> {
             Checkpointing::Off | Checkpointing::Selective => {
                 self.tower_unit(tower, (number, looked), hidden, shared)
             }
-            // its function is given nothing that needs a gradient, and returns nothing that does
-            Checkpointing::Reentrant if !hidden.value.requires_grad() => {
+            // its function is given nothing that needs a gradient, and returns nothing that does: llama4's layers are given what they
+            // read by its name, which reentrant checkpoints do not look at
+            Checkpointing::Reentrant
+                if !hidden.value.requires_grad() || tower.vision.code == VisionCode::Llama4 =>
+            {
                 self.without_gradients(|| self.tower_unit(tower, (number, looked), hidden, shared))
             }
             Checkpointing::NonReentrant | Checkpointing::Reentrant | Checkpointing::Offloaded => {

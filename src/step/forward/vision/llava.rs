@@ -75,7 +75,7 @@ impl<'a> Pass<'_, 'a> {
 
     /// Whether patches without the class tokens between them are copied side by side for a product: `matmul` does so where the weight
     /// is trained (aten/src/ATen/native/LinearAlgebra.cpp `should_fold`), and a cast has done it before.
-    fn folds(&self, patches: &Tensor<'a>, layer: &Layer) -> bool {
+    pub(super) fn folds(&self, patches: &Tensor<'a>, layer: &Layer) -> bool {
         let trains = self.machine.with(|state| state.trains(layer));
         trains && self.autocast.is_none_or(|target| target == patches.value.dtype)
     }

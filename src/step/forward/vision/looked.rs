@@ -47,7 +47,7 @@ impl Looked<'_> {
 
 impl Model<'_> {
     /// What the processor adds to a batch: the pictures' patches in float32, rows and columns of each picture, and of each token
-    /// whether it is a picture's (processing_pixtral.py, processing_llava.py, processing_llava_next.py and processing_internvl.py `return_mm_token_type_ids`:
+    /// whether it is a picture's (processing_pixtral.py, processing_llava.py, processing_llava_next.py, processing_internvl.py and processing_llama4.py `return_mm_token_type_ids`:
     /// theirs do not say).
     pub(in crate::step) fn picture_bytes(&self, batch: Batch) -> [u64; 3] {
         let Some(looked) = self.looked(batch) else { return [0; 3] };
@@ -57,7 +57,7 @@ impl Model<'_> {
             VisionCode::Mistral3 | VisionCode::LlavaNext => 2,
             // where each patch is
             VisionCode::Gemma4 => looked.vision.lies(looked.grid).saturating_mul(2),
-            VisionCode::Gemma3 | VisionCode::InternVl | VisionCode::Llava => 0,
+            VisionCode::Gemma3 | VisionCode::InternVl | VisionCode::Llama4 | VisionCode::Llava => 0,
             // which arrangement of tiles it has, and which of them are there
             VisionCode::Mllama => looked.count / looked.pictures.max(1) + 1,
         };
@@ -68,10 +68,14 @@ impl Model<'_> {
         }
         let says_kinds = !matches!(
             looked.vision.code,
-            VisionCode::Mistral3 | VisionCode::Llava | VisionCode::LlavaNext | VisionCode::InternVl
+            VisionCode::Mistral3
+                | VisionCode::Llama4
+                | VisionCode::Llava
+                | VisionCode::LlavaNext
+                | VisionCode::InternVl
         );
         [
-            numbers.saturating_mul(Dtype::F32.bytes()),
+            numbers.saturating_mul(looked.vision.pixels().bytes()),
             looked.pictures.saturating_mul(sides).saturating_mul(Dtype::I64.bytes()),
             if says_kinds { kinds } else { 0 },
         ]

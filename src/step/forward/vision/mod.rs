@@ -9,6 +9,7 @@ mod gemma4;
 mod internvl;
 mod laid;
 mod layer;
+mod llama4;
 mod llava;
 mod looked;
 mod mistral3;
@@ -47,7 +48,11 @@ impl Model<'_> {
         self.tower.as_ref().is_some_and(|tower| {
             matches!(
                 tower.vision.code,
-                VisionCode::Mistral3 | VisionCode::Llava | VisionCode::LlavaNext | VisionCode::InternVl
+                VisionCode::Mistral3
+                    | VisionCode::Llama4
+                    | VisionCode::Llava
+                    | VisionCode::LlavaNext
+                    | VisionCode::InternVl
             )
         })
     }
@@ -76,6 +81,7 @@ impl<'a> Pass<'_, 'a> {
             ),
             // its code puts them among the text by itself, and mllama's text attends to them
             VisionCode::Gemma4 | VisionCode::Mllama => return None,
+            VisionCode::Llama4 => return self.llama4_sighted(tower, looked, embedded),
             VisionCode::InternVl => Some(
                 self.machine
                     .within("vision_tower", &TOWER, || self.internvl_features(tower, looked, embedded)),

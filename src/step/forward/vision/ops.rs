@@ -60,7 +60,8 @@ impl<'m> Tensor<'m> {
         let copies = tower.class.is_some();
         let name = match tower.vision.code {
             VisionCode::Qwen2 | VisionCode::Qwen2_5 | VisionCode::Qwen3 => shown("visual.patch_embed.proj"),
-            // gemma4's patches are a product's
+            // gemma4's and llama4's patches are a product's
+            VisionCode::Llama4 => shown("vision_model.patch_embedding.linear"),
             VisionCode::Gemma3 | VisionCode::Gemma4 | VisionCode::Llava | VisionCode::LlavaNext => {
                 shown("vision_tower.embeddings.patch_embedding")
             }
