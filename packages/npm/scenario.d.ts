@@ -111,7 +111,7 @@ export interface Scenario {
   /** Where adapters are merged into the weights when the training is over (peft's merge_and_unload) */
   "merging"?: "off" | "gpu" | "cpu";
   /** Whether activations are recomputed in backward */
-  "gradient-checkpointing"?: "off" | "on" | "reentrant" | "offloaded" | "selective";
+  "gradient-checkpointing"?: "off" | "on" | "reentrant" | "offloaded" | "selective" | "every-second" | "operations";
   /** The attention implementation */
   "attention"?: "sdpa" | "eager" | "flash" | "efficient" | "math" | "cudnn" | "flash-attention-2";
   /** How texts fill the batch, and which attention mask it carries */
@@ -125,7 +125,7 @@ export interface Scenario {
   /** Whether gradients are clipped by their norm */
   "clip-gradients"?: boolean;
   /** Whose code runs the model */
-  "stack"?: "transformers" | "trl" | "liger" | "torchtune" | "unsloth" | "litgpt" | "megatron";
+  "stack"?: "transformers" | "trl" | "liger" | "torchtune" | "unsloth" | "litgpt" | "torchtitan" | "megatron";
   /** What torch.compile compiles: nothing, or each decoder layer by itself (layer.compile()), with all else as it is written */
   "compile"?: "off" | "layers";
   /** How the output head and the loss are computed */

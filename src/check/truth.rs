@@ -95,6 +95,8 @@ fn scenario(fields: &mut Fields<'_>, row: &Value) -> Result<Scenario, CheckError
             "reentrant" => Checkpointing::Reentrant,
             "offloaded" => Checkpointing::Offloaded,
             "selective" => Checkpointing::Selective,
+            "every-second" => Checkpointing::Alternate,
+            "operations" => Checkpointing::Operations,
             other => return Err(unknown("gradient_checkpointing", other)),
         },
         attention: match fields.text_or("attention", "sdpa")? {

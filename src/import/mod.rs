@@ -34,6 +34,7 @@ mod settings;
 mod shipped;
 mod started;
 mod syntax;
+mod torchtitan;
 mod torchtune;
 mod trainer;
 mod trainer_toml;
@@ -117,7 +118,7 @@ pub fn read(text: &str, base: &Scenario) -> Result<Understood, NotRead> {
         return of_link(link);
     }
     Err(NotRead(match table {
-        Ok(_) => "these settings are of no project that is known here: TRL, transformers, Unsloth, axolotl, LLaMA-Factory, torchtune, Megatron-LM, accelerate and DeepSpeed are".to_owned(),
+        Ok(_) => "these settings are of no project that is known here: TRL, transformers, Unsloth, axolotl, LLaMA-Factory, torchtune, torchtitan, Megatron-LM, accelerate and DeepSpeed are".to_owned(),
         Err(why) => format!("this is no configuration that is known here: {why}"),
     }))
 }
@@ -163,9 +164,9 @@ fn table(text: &str) -> Result<Map<String, Value>, String> {
         || (first.len() > name.len() && first[name.len()..].trim_start().starts_with('='));
     let value = if is_toml {
         let settings: Map<String, Value> = toml::from_str(text).map_err(|error| not_toml(text, &error))?;
-        match others::file(&settings) {
-            Some(_) => Value::Object(settings),
-            None => without_headings(settings),
+        match others::file(&settings).is_some() || torchtitan::is_file(&settings) {
+            true => Value::Object(settings),
+            false => without_headings(settings),
         }
     } else {
         yaml::read(text)?

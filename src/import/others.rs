@@ -19,7 +19,7 @@ const MODULES: [(&str, &str); 5] = [
 ];
 
 /// What is read in their place.
-const READ: &str = "TRL, transformers, Unsloth, axolotl, LLaMA-Factory, torchtune, Megatron-LM, accelerate and DeepSpeed are";
+const READ: &str = "TRL, transformers, Unsloth, axolotl, LLaMA-Factory, torchtune, torchtitan's TOML, Megatron-LM, accelerate and DeepSpeed are";
 
 /// What is said where accelerate has Megatron-LM train.
 const MEGATRON: &str = "accelerate has Megatron-LM train the model (MEGATRON_LM, --use_megatron_lm), which is not read of its settings: choose \
@@ -50,12 +50,6 @@ pub(super) fn file(members: &Map<String, Value>) -> Option<NotRead> {
     let has = |table: &str, names: &[&str]| {
         names.iter().any(|name| members.get(table).is_some_and(|table| table.get(name).is_some()))
     };
-    let degrees = ["data_parallel_shard_degree", "data_parallel_replicate_degree", "tensor_parallel_degree"];
-    if has("parallelism", &degrees)
-        || has("model", &["flavor"]) && has("training", &["local_batch_size", "seq_len"])
-    {
-        return Some(not_read("torchtitan", "files"));
-    }
     if has("actor_rollout_ref", &["model", "actor", "rollout"]) {
         return Some(not_read("verl", "files"));
     }

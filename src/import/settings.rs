@@ -8,8 +8,8 @@ use super::saving::Saving;
 use super::syntax::setting::{self, Setting, of_table};
 use super::understood::{Format, NotRead, Taken, Understood};
 use super::{
-    axolotl, deepspeed, hugging_face, launch, llama_factory, megatron, others, shipped, torchtune, trainer,
-    trainer_toml, usual,
+    axolotl, deepspeed, hugging_face, launch, llama_factory, megatron, others, shipped, torchtitan,
+    torchtune, trainer, trainer_toml, usual,
 };
 use crate::scenario::keys::Key;
 use crate::scenario::{Scenario, Tuner};
@@ -64,7 +64,9 @@ pub(super) fn of_members(
         return Some(Ok(understood(Format::Megatron, reader, Parts::default())));
     }
     let is_torchtune = members.values().any(|value| value.get("_component_").is_some());
-    let format = if any(&["zero_optimization", "train_micro_batch_size_per_gpu"]) {
+    let format = if torchtitan::is_file(&members) {
+        Format::Torchtitan
+    } else if any(&["zero_optimization", "train_micro_batch_size_per_gpu"]) {
         Format::DeepSpeed
     } else if any(&["distributed_type", "compute_environment"]) {
         Format::Accelerate
@@ -239,6 +241,7 @@ pub(super) fn understood(format: Format, mut reader: Reader, parts: Parts) -> Un
         Format::Axolotl => axolotl::read(&mut reader),
         Format::LlamaFactory => llama_factory::read(&mut reader),
         Format::Torchtune => torchtune::read(&mut reader),
+        Format::Torchtitan => torchtitan::read(&mut reader),
         Format::Megatron => megatron::read(&mut reader),
         Format::Accelerate => launch::accelerate(&mut reader),
         Format::DeepSpeed => deepspeed::read(&mut reader),
@@ -265,6 +268,7 @@ fn model_as_it_was(reader: &mut Reader, format: Format) {
         | Format::Recorded
         | Format::Model
         | Format::Torchtune
+        | Format::Torchtitan
         | Format::Megatron
         | Format::Accelerate
         | Format::DeepSpeed

@@ -26,6 +26,8 @@ pub enum Format {
     LlamaFactory,
     /// torchtune's YAML.
     Torchtune,
+    /// torchtitan's TOML.
+    Torchtitan,
     /// Megatron-LM's arguments: a command, a script, or a file of one of its own tests.
     Megatron,
     /// accelerate's YAML.
@@ -53,6 +55,7 @@ impl Format {
             | Format::Recorded
             | Format::Model
             | Format::Torchtune
+            | Format::Torchtitan
             | Format::Megatron
             | Format::TrainerToml
             | Format::Usual => false,
@@ -71,6 +74,7 @@ impl Format {
             Format::Axolotl => "axolotl",
             Format::LlamaFactory => "LLaMA-Factory",
             Format::Torchtune => "torchtune",
+            Format::Torchtitan => "torchtitan",
             Format::Megatron => "Megatron-LM",
             Format::Accelerate => "accelerate",
             Format::DeepSpeed => "DeepSpeed",

@@ -53,7 +53,7 @@ impl Batch {
     pub(crate) fn in_contexts(self, cluster: Cluster, trainer: Trainer) -> Batch {
         match trainer {
             Trainer::Megatron => Batch { length: self.length / cluster.layout.context.max(1), ..self },
-            Trainer::Loop | Trainer::Trl | Trainer::Torchtune => self,
+            Trainer::Loop | Trainer::Trl | Trainer::Torchtune | Trainer::Torchtitan => self,
         }
     }
 }

@@ -137,6 +137,8 @@ const fn otherwise(checkpointing: Checkpointing) -> Checkpointing {
         Checkpointing::NonReentrant
         | Checkpointing::Reentrant
         | Checkpointing::Selective
+        | Checkpointing::Alternate
+        | Checkpointing::Operations
         | Checkpointing::Offloaded => Checkpointing::Off,
     }
 }

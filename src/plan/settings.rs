@@ -91,7 +91,11 @@ pub fn setting_name(scenario: &Scenario) -> [String; 2] {
     let checkpointing = match scenario.checkpointing {
         Checkpointing::Off => None,
         Checkpointing::NonReentrant => Some("checkpointing".to_owned()),
-        Checkpointing::Reentrant | Checkpointing::Selective | Checkpointing::Offloaded => {
+        Checkpointing::Reentrant
+        | Checkpointing::Selective
+        | Checkpointing::Alternate
+        | Checkpointing::Operations
+        | Checkpointing::Offloaded => {
             Some(format!("{} checkpointing", words("gradient-checkpointing").to_lowercase()))
         }
     };

@@ -28,6 +28,8 @@ pub fn conditions(base: &Scenario, measure: Measure) -> String {
         (false, _) => format!("and {} new ones", grouped(base.generation.new_tokens)),
         (true, Checkpointing::Off) => "without gradient checkpointing".to_owned(),
         (true, Checkpointing::Selective) => "with recomputed attention".to_owned(),
+        (true, Checkpointing::Alternate) => "with every second layer recomputed".to_owned(),
+        (true, Checkpointing::Operations) => "with operations recomputed".to_owned(),
         (true, Checkpointing::NonReentrant | Checkpointing::Reentrant | Checkpointing::Offloaded) => {
             "with gradient checkpointing".to_owned()
         }

@@ -160,6 +160,8 @@ choices! {
         Reentrant = "reentrant", "On (reentrant)", "The older implementation (use_reentrant=True).";
         Offloaded = "offloaded", "On, offloaded to CPU (Unsloth)", "Unsloth's use_gradient_checkpointing=\"unsloth\": each layer's input waits in CPU memory, all but the last one's.";
         Selective = "selective", "Attention only (Megatron)", "Megatron's recompute_granularity=\"selective\": the scores and probabilities of attention are computed again, all else is kept.";
+        Alternate = "every-second", "Every second layer (torchtitan)", "torchtitan's selective_ac_option=\"2\", its default: the second, the fourth layer and so on keep their inputs alone, the others all.";
+        Operations = "operations", "By operation (torchtitan)", "torchtitan's selective_ac_option=\"op\": of each layer every second matrix product and attention keep what they made, all else is computed again.";
     }
 }
 
@@ -167,7 +169,10 @@ impl Checkpointing {
     /// Whether a checkpointed layer is one node of the graph, which runs the layer's own backward inside.
     pub const fn is_reentrant(self) -> bool {
         match self {
-            Checkpointing::Off | Checkpointing::NonReentrant => false,
+            Checkpointing::Off
+            | Checkpointing::NonReentrant
+            | Checkpointing::Alternate
+            | Checkpointing::Operations => false,
             Checkpointing::Reentrant | Checkpointing::Offloaded | Checkpointing::Selective => true,
         }
     }
@@ -254,6 +259,7 @@ choices! {
         Torchtune = "torchtune", "torchtune 0.6.1", "Its recipes: norms in float32, logits in 8 chunks, torchao's 4-bit weights, no autocast.";
         Unsloth = "unsloth", "Unsloth 2026.10.9", "FastLanguageModel for LoRA and QLoRA: fused projections and adapters, a loss without all logits. Layers run one operation at a time; compiled ones, its default under checkpointing, took 2 to 8 % more at the peak.";
         Litgpt = "litgpt", "litgpt 0.5.13", "Lightning's litgpt: one projection for queries, keys and values, an untied head, logits in float32, head and loss in chunks of 128 tokens.";
+        Torchtitan = "torchtitan", "torchtitan 0.2.2", "PyTorch's own pre-training of Llama 3 on several GPUs: FSDP2 over float32 shards, embedding and head in units of their own, complex rotary positions, cuDNN's attention first, a summed loss. Without compile.";
         Megatron = "megatron", "Megatron-core 0.16.1", "GPTModel of Megatron-core: tensor and pipeline parallelism, float32 gradients in one buffer, float32 masters. Layers are Transformer Engine's or its own.";
     }
 }

@@ -27,8 +27,8 @@ impl Scenario {
         let trainer = self.software().trainer;
         let tensor = self.divided().tensor.max(1);
         let all = ("all GPUs", gpus);
-        // transformers' Trainer gathers losses from all GPUs, torchtune's recipes count their tokens
-        let gathers = self.is_under_trainer() || trainer == Trainer::Torchtune;
+        // transformers' Trainer gathers losses from all GPUs, torchtune's recipes and torchtitan count their tokens
+        let gathers = self.is_under_trainer() || matches!(trainer, Trainer::Torchtune | Trainer::Torchtitan);
         let world = gathers.then_some(all);
         let found: Vec<(&str, u64)> = match sharding {
             _ if trainer == Trainer::Megatron => self.of_megatron(),

@@ -101,6 +101,8 @@ impl Scenario {
                     usual.savings.step = StepTime::InBackward;
                 }
             }
+            // torchtitan 0.2.2 config/job_config.py: `implementation` "fused", all weights trained
+            Stack::Torchtitan => usual.method = Method::Full,
             // Unsloth's notebooks: optim="adamw_8bit", use_gradient_checkpointing="unsloth"; importing it sets the allocator
             Stack::Unsloth => {
                 usual.optimizer = Optimizer::AdamW8bit;
@@ -151,7 +153,7 @@ impl Scenario {
         self.cluster.is_many()
             && self.divided().gpus() != self.cluster.gpus
             && (self.method == Method::Full
-                || self.stack == Stack::Torchtune
+                || matches!(self.stack, Stack::Torchtune | Stack::Torchtitan)
                 || self.weights_exceed_the_card())
     }
 
@@ -206,6 +208,8 @@ impl Scenario {
             (Stack::Trl, true) => Precision::AmpBf16,
             (Stack::Transformers | Stack::Trl | Stack::Liger, false) => Precision::AmpFp16,
             (Stack::Unsloth, false) => Precision::Fp16,
+            // float32 shards, computed in bfloat16
+            (Stack::Torchtitan, _) => Precision::AmpBf16,
             (Stack::Torchtune, true) => Precision::Bf16,
             // its recipes know bf16 and fp32 only
             (Stack::Torchtune, false) => Precision::Fp32,

@@ -99,11 +99,14 @@ impl Scenario {
     pub(crate) fn divided(&self) -> Layout {
         match self.stack {
             Stack::Megatron => self.cluster.layout,
-            Stack::Transformers if self.cluster.is_many() => Layout::of_tensors(self.cluster.layout.tensor),
+            Stack::Transformers | Stack::Torchtitan if self.cluster.is_many() => {
+                Layout::of_tensors(self.cluster.layout.tensor)
+            }
             Stack::Transformers
             | Stack::Trl
             | Stack::Liger
             | Stack::Torchtune
+            | Stack::Torchtitan
             | Stack::Unsloth
             | Stack::Litgpt => Layout::WHOLE,
         }

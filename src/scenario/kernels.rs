@@ -26,7 +26,12 @@ impl Scenario {
         match self.stack {
             Stack::Liger => return Some((Field::Stack, "Liger's kernels")),
             Stack::Unsloth => return Some((Field::Stack, "Unsloth's kernels")),
-            Stack::Transformers | Stack::Trl | Stack::Torchtune | Stack::Litgpt | Stack::Megatron => {}
+            Stack::Transformers
+            | Stack::Trl
+            | Stack::Torchtune
+            | Stack::Torchtitan
+            | Stack::Litgpt
+            | Stack::Megatron => {}
         }
         let loss = match self.software().loss(self.savings.loss) {
             LossKernel::Liger => Some("Liger's fused loss"),

@@ -11,6 +11,8 @@ pub(crate) enum ModelCode {
     Litgpt,
     /// torchtune's.
     Torchtune,
+    /// torchtitan's.
+    Torchtitan,
     /// Unsloth's.
     Unsloth,
     /// Megatron-core's.
@@ -28,6 +30,8 @@ pub(crate) enum HeadCode {
     Litgpt,
     /// torchtune's.
     Torchtune,
+    /// torchtitan's.
+    Torchtitan,
     /// Unsloth's.
     Unsloth,
     /// Megatron-core's.
@@ -57,6 +61,8 @@ pub(crate) enum Trainer {
     Trl,
     /// torchtune's recipes.
     Torchtune,
+    /// torchtitan's `Trainer`.
+    Torchtitan,
     /// A loop around Megatron-core's schedules.
     Megatron,
 }
@@ -174,6 +180,24 @@ static TORCHTUNE: Software = Software {
     adapters_source: "torchtune, torchtune/modules/peft",
 };
 
+static TORCHTITAN: Software = Software {
+    model: ModelCode::Torchtitan,
+    head: HeadCode::Torchtitan,
+    standard_loss: LossKernel::Standard,
+    quantiser: Quantiser::Torchao,
+    trainer: Trainer::Torchtitan,
+    peft: false,
+    prepares_for_4_bit: false,
+    input_grads: InputGrads::None,
+    liger_kernels: false,
+    no_trained_embeddings: Some("torchtitan 0.2.2 has no adapters"),
+    modeling_source: "torchtitan, torchtitan/models/llama3/model/model.py; compared with the allocator's trace",
+    loss_source: "torchtitan, torchtitan/components/loss.py; PyTorch, tools/autograd/derivatives.yaml",
+    fused_loss_source: "liger-kernel, ops",
+    four_bit_source: "torchao, torchao/dtypes/nf4tensor.py",
+    adapters_source: "peft, tuners/lora/layer.py",
+};
+
 static UNSLOTH: Software = Software {
     model: ModelCode::Unsloth,
     head: HeadCode::Unsloth,
@@ -219,6 +243,7 @@ impl Software {
             Stack::Liger => &LIGER,
             Stack::Litgpt => &LITGPT,
             Stack::Torchtune => &TORCHTUNE,
+            Stack::Torchtitan => &TORCHTITAN,
             Stack::Unsloth => &UNSLOTH,
             Stack::Megatron => &MEGATRON,
         }
@@ -230,9 +255,11 @@ impl Software {
         match self.head {
             HeadCode::Trl => &[Sharding::Fsdp2, Sharding::Zero2],
             HeadCode::Megatron => &[Sharding::Distributed],
-            HeadCode::Transformers | HeadCode::Litgpt | HeadCode::Torchtune | HeadCode::Unsloth => {
-                &[Sharding::Fsdp2]
-            }
+            HeadCode::Transformers
+            | HeadCode::Litgpt
+            | HeadCode::Torchtune
+            | HeadCode::Torchtitan
+            | HeadCode::Unsloth => &[Sharding::Fsdp2],
         }
     }
 

@@ -129,6 +129,8 @@ pub(super) struct Node {
     broadcast: Broadcast,
     /// Whether hooks brought back what it saved from the CPU, as dense as the shapes of its inputs are.
     pub brought_back: bool,
+    /// Whether gradients of its output are added beside both, whoever owns them, as those of a DTensor are.
+    beside: bool,
 }
 
 /// Nodes `first..end` stand for `times` identical runs.
@@ -158,6 +160,8 @@ pub(super) struct Graph {
     recomputing: u32,
     /// Whether checkpointed layers run without a graph at first (use_reentrant=True).
     pub reentrant: bool,
+    /// Whether checkpointed layers run again to their end (`early_stop=False`), past the last variable that is missing.
+    pub runs_whole: bool,
     /// Storages that nodes hold as attributes of their own: saved variables in name only, they are freed with the graph.
     held: Vec<StorageId>,
     /// The hooks that move saved variables to the CPU, where there are such.
@@ -191,6 +195,7 @@ impl Default for Graph {
             recording: 0,
             recomputing: 0,
             reentrant: false,
+            runs_whole: false,
             held: Vec::new(),
             offload: None,
             left: Default::default(),
@@ -277,6 +282,13 @@ impl Graph {
 }
 
 impl State {
+    /// Has gradients of a node's output added beside both, as those of a DTensor are.
+    pub fn sum_beside(&mut self, node: NodeRef) {
+        if let Some(node) = self.graph.nodes.get_mut(node.0 as usize) {
+            node.beside = true;
+        }
+    }
+
     /// Starts a node if a gradient flows to any input; its derivative is given the gradient of its output.
     pub fn node<const N: usize>(
         &mut self,
@@ -380,6 +392,7 @@ impl State {
             frame: 0,
             broadcast: Broadcast::Numbers,
             brought_back: false,
+            beside: false,
         });
         graph.derivatives.push(Derivative::Own(Function::OfFirst(Box::new(|state, _, grad| {
             state.retain(grad.storage);
@@ -450,6 +463,7 @@ impl State {
             frame,
             broadcast: Broadcast::Numbers,
             brought_back: false,
+            beside: false,
         });
         NodeRef(graph.nodes.len() as u32 - 1)
     }

@@ -10,6 +10,8 @@ mod work;
 pub(super) use record::Loading;
 pub(super) use repeat::Repeat;
 
+use std::collections::VecDeque;
+
 use crate::allocator::Stream;
 use crate::dtype::Dtype;
 use crate::hardware::Device;
@@ -98,6 +100,10 @@ pub(super) struct Heap {
     pub recomputing: bool,
     /// Whether a recomputation has all that it needs: nothing is allocated until it has ended.
     pub stopped: bool,
+    /// What the running operation makes, where that is noted, and whether it is kept for it already.
+    pub noted: Option<Vec<(StorageId, bool)>>,
+    /// What the running operation made when it ran first, in the order in which it asks for it: it does not run again.
+    pub handed: Option<VecDeque<StorageId>>,
     /// How many identical runs the running bodies stand for; 1 outside of such.
     pub repeating: u32,
     /// What only one run of the running bodies does.
@@ -143,6 +149,8 @@ impl Heap {
             role: &roles::RESIDUAL,
             recomputing: false,
             stopped: false,
+            noted: None,
+            handed: None,
             repeating: 1,
             one_run: OneRun::default(),
             alike: true,
@@ -165,7 +173,11 @@ impl Heap {
         if self.stopped {
             return NOTHING;
         }
+        if let Some(handed) = &mut self.handed {
+            return handed.pop_front().unwrap_or(NOTHING);
+        }
         let id = self.storages.len() as StorageId;
+        self.noted.iter_mut().for_each(|noted| noted.push((id, false)));
         self.storages.push(Storage {
             requested,
             references: 1,
@@ -320,6 +332,15 @@ impl Heap {
         if bytes > 0 {
             let id = self.alloc_as(Category::Temporaries, bytes, Dtype::U8, what);
             self.release(id);
+        }
+    }
+
+    /// Keeps a storage that the running operation made and saves, where what it makes is noted.
+    pub fn keep_noted(&mut self, id: StorageId) {
+        let made = self.noted.iter_mut().flatten().find(|(made, is_saved)| *made == id && !is_saved);
+        if let Some((_, is_saved)) = made {
+            *is_saved = true;
+            self.retain(id);
         }
     }
 

@@ -201,6 +201,9 @@ pub static TENSORS: File = File::of("tensor-parallel");
 /// One rank of torchtune's distributed recipes: rows that the code was written beside, then `-held-`.
 pub static TORCHTUNE: File = File::of("torchtune-ranks");
 
+/// One rank of torchtitan's trainer: rows that the code was written beside, then `-held-`.
+pub static TORCHTITAN: File = File::of("torchtitan");
+
 /// One rank of axolotl under FSDP2: rows that the code was written beside, then `-held-`.
 pub static AXOLOTL: File = File::of("axolotl-ranks");
 
@@ -290,7 +293,7 @@ pub static MEGATRON_LM: File = File::of("megatron-lm");
 pub static PUBLISHED: File = File::of("published");
 
 /// All of them, in the order of `data/measured.tsv`.
-pub static FILES: [&File; 56] = [
+pub static FILES: [&File; 57] = [
     &NULL_DEVICE,
     &FAMILIES,
     &STACKS,
@@ -320,6 +323,7 @@ pub static FILES: [&File; 56] = [
     &RANKS,
     &TENSORS,
     &TORCHTUNE,
+    &TORCHTITAN,
     &AXOLOTL,
     &TRAINER,
     &FAMILY_RANKS,

@@ -132,6 +132,11 @@ fn every_row_of_torchtunes_ranks_is_predicted() {
 }
 
 #[test]
+fn every_row_of_torchtitans_trainer_is_predicted() {
+    TORCHTITAN.is_predicted(29, [0.001, 0.01, 0.015], [0.001, 0.21, 0.25]);
+}
+
+#[test]
 fn every_row_of_fused_adapters_is_predicted() {
     FUSED_ADAPTERS.is_predicted(49, [0.001, 0.045, 0.86], [0.001, 0.66, 6.5]);
 }

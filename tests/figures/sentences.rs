@@ -218,6 +218,11 @@ pub const SENTENCES: &[(&str, &str)] = &[
         "docs/accuracy.md",
         "10 of them measured before they were predicted: the allocated peak is off by {torchtune-ranks allocated median} % in the median and {torchtune-ranks allocated worst} % at worst, the reserved peak by {torchtune-ranks reserved median} % in the median and {torchtune-ranks reserved worst} % at worst.",
     ),
+    ("docs/accuracy.md", "`data/measurements/torchtitan.json`: {torchtitan rows} steps of one rank"),
+    (
+        "docs/accuracy.md",
+        "22 of them measured before they were predicted: the allocated peak is off by {torchtitan allocated median} % in the median and {torchtitan allocated worst} % at worst, the reserved peak by {torchtitan reserved median} % in the median and {torchtitan reserved worst} % at worst.",
+    ),
     ("docs/accuracy.md", "`data/measurements/axolotl-ranks.json`: {axolotl-ranks rows} steps of one rank"),
     (
         "docs/accuracy.md",

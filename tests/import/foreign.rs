@@ -157,8 +157,7 @@ fn trl_trains_models_that_see_on_text_by_several_gpus() {
 /// Projects that are not read are named, and none of their words is taken for somebody else's.
 #[test]
 fn what_is_not_read_is_named() {
-    let torchtitan = "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[training]\nlocal_batch_size = 1\nseq_len = 8192\n[parallelism]\n\
-                      data_parallel_shard_degree = -1\n[activation_checkpoint]\nmode = \"selective\"\n";
+    let torchtitan = "torchrun --nproc_per_node=8 -m torchtitan.train --job.config_file llama3_8b.toml";
     let swift = "CUDA_VISIBLE_DEVICES=0,1,2,3 NPROC_PER_NODE=4 swift sft --model Qwen/Qwen2.5-7B-Instruct --train_type lora \
                  --per_device_train_batch_size 1 --lora_rank 8 --deepspeed zero2";
     let verl = "python3 -m verl.trainer.main_ppo \\\n    data.train_batch_size=1024 \\\n    trainer.n_gpus_per_node=8";

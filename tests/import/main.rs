@@ -25,7 +25,7 @@ use proptest::prelude::*;
 /// A file, whose it is, the scenario that it is over the default one, and what is not followed in it.
 type Row = (&'static str, &'static str, Format, &'static str, &'static [&'static str]);
 
-const FILES: [Row; 11] = [
+const FILES: [Row; 12] = [
     (
         "axolotl-qlora.yml",
         include_str!("../fixtures/configurations/axolotl-qlora.yml"),
@@ -46,6 +46,13 @@ const FILES: [Row; 11] = [
         Format::Torchtune,
         "m=Qwen/Qwen2.5-7B-Instruct&method=lora&r=32&ld=on&p=bf16&b=4&s=4096&ga=2&mask=packed&st=torchtune",
         &["compile: true"],
+    ),
+    (
+        "torchtitan.toml",
+        include_str!("../fixtures/configurations/torchtitan.toml"),
+        Format::Torchtitan,
+        "method=full&p=amp-bf16&s=8192&ga=2&gc=operations&st=torchtitan&gpus=8&shard=fsdp2&replicas=2",
+        &["compile.enable: true"],
     ),
     (
         "accelerate-fsdp2.yaml",

@@ -249,6 +249,51 @@ fn one_layer_stands_for_many_that_axolotl_wraps() {
     );
 }
 
+/// The same under torchtitan, whose layers are of two kinds where every second one runs again; and what of it is refused.
+#[test]
+fn one_layer_stands_for_many_under_torchtitan() {
+    let base = "st=torchtitan&shard=fsdp2&method=full&o=adamw-fused&b=2&s=256";
+    let models = ["meta-llama/Llama-3.1-8B", "meta-llama/Llama-2-7b-hf"];
+    let settings = [
+        "gpus=8&p=amp-bf16&gc=off",
+        "gpus=4&p=bf16&gc=on&ga=2",
+        "gpus=8&p=amp-bf16&gc=every-second",
+        "gpus=8&replicas=2&p=amp-bf16&gc=operations&ga=2",
+        "gpus=2&p=amp-bf16&gc=operations&reshard=off&o=adamw",
+        "gpus=8&tp=2&p=amp-bf16&gc=operations&b=1",
+        "gpus=8&tp=4&p=amp-bf16&gc=every-second&ga=3",
+        "gpus=12&tp=4&p=bf16&gc=on",
+    ];
+    let each = models.into_iter().flat_map(|model| settings.map(|settings| (model, settings)));
+    answer_alike(each.map(|(model, settings)| format!("m={model}&{base}&{settings}")));
+    refuses(
+        &format!("m=meta-llama/Llama-3.1-8B&{base}&gpus=8&p=amp-bf16"),
+        &[
+            ("", None),
+            ("gpus=1", Some(Field::Sharding)),
+            ("shard=ddp", Some(Field::Sharding)),
+            ("gpus=2&tp=2", Some(Field::Sharding)),
+            ("tp=2&replicas=2", Some(Field::TensorParallel)),
+            ("tp=16&gpus=64", Some(Field::TensorParallel)),
+            ("cp=2", Some(Field::ContextParallel)),
+            ("cpu=all", Some(Field::CpuOffload)),
+            ("method=lora", Some(Field::Method)),
+            ("p=fp32", Some(Field::Precision)),
+            ("attn=flash", Some(Field::Attention)),
+            ("gc=reentrant", Some(Field::Checkpointing)),
+            ("gc=selective", Some(Field::Checkpointing)),
+            ("mask=padded", Some(Field::Mask)),
+            ("loss=full", Some(Field::Loss)),
+            ("o=sgd", Some(Field::Optimizer)),
+            ("step=in-backward", Some(Field::Step)),
+            ("m=Qwen/Qwen3-8B", Some(Field::Stack)),
+            ("m=meta-llama/Llama-3.2-1B-Instruct", Some(Field::Stack)),
+            ("st=transformers&gc=operations", Some(Field::Checkpointing)),
+            ("st=torchtune&p=bf16&gc=every-second", Some(Field::Checkpointing)),
+        ],
+    );
+}
+
 /// The same where FSDP2 wraps the model on a single GPU, which has nothing to gather, and where replicas have the shards of a trainer. A link
 /// that says nothing of a single GPU means what it always did.
 #[test]

@@ -11,7 +11,7 @@ use crate::scenario::{CpuOffload, Sharding, Stack};
 
 pub(super) fn accelerate(run: &Run<'_>) -> Result<(String, String), Issue> {
     let cluster = run.scenario.cluster;
-    if matches!(run.scenario.stack, Stack::Megatron | Stack::Torchtune) {
+    if matches!(run.scenario.stack, Stack::Megatron | Stack::Torchtune | Stack::Torchtitan) {
         let who = run.scenario.stack.label();
         let message = format!(
             "{who} is started by torchrun and divides the model itself: accelerate's launcher would not"

@@ -30,7 +30,15 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
             lines.set("enable_liger_kernel", true)
         }
         (Stack::Unsloth, _) => lines.set("use_unsloth", true),
-        (Stack::Transformers | Stack::Trl | Stack::Torchtune | Stack::Litgpt | Stack::Megatron, _) => {}
+        (
+            Stack::Transformers
+            | Stack::Trl
+            | Stack::Torchtune
+            | Stack::Torchtitan
+            | Stack::Litgpt
+            | Stack::Megatron,
+            _,
+        ) => {}
     }
     lines.about("data");
     let pairs = pairs(scenario.task);
@@ -99,7 +107,9 @@ pub(super) fn write(run: &Run<'_>) -> Result<(String, String), Issue> {
     }
     match scenario.checkpointing {
         Checkpointing::Off => lines.set("disable_gradient_checkpointing", true),
-        Checkpointing::NonReentrant => lines.set("use_reentrant_gc", false),
+        Checkpointing::NonReentrant | Checkpointing::Alternate | Checkpointing::Operations => {
+            lines.set("use_reentrant_gc", false)
+        }
         Checkpointing::Reentrant | Checkpointing::Offloaded | Checkpointing::Selective => {
             lines.set("use_reentrant_gc", true)
         }

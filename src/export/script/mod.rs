@@ -74,7 +74,7 @@ pub fn script(scenario: &Scenario) -> Result<String, Issue> {
         Stack::Transformers | Stack::Liger => (transformers::SAID, transformers::script),
         Stack::Trl => (trl::SAID, trl::script),
         Stack::Unsloth => (unsloth::SAID, unsloth::script),
-        Stack::Torchtune | Stack::Litgpt | Stack::Megatron => {
+        Stack::Torchtune | Stack::Torchtitan | Stack::Litgpt | Stack::Megatron => {
             let message = format!(
                 "no file is written for {}, whose recipes have files of their own",
                 scenario.library()

@@ -404,7 +404,7 @@ impl Run<'_> {
     pub fn checkpointing(&self) -> Option<String> {
         let reentrant = match self.scenario.checkpointing {
             Checkpointing::Off => return None,
-            Checkpointing::NonReentrant => false,
+            Checkpointing::NonReentrant | Checkpointing::Alternate | Checkpointing::Operations => false,
             Checkpointing::Reentrant | Checkpointing::Offloaded | Checkpointing::Selective => true,
         };
         Some(format!("{{\"use_reentrant\": {}}}", boolean(reentrant)))

@@ -29,7 +29,11 @@ pub(super) fn script(run: &Run<'_>) -> Result<String, Issue> {
     };
     let checkpointing = match scenario.checkpointing {
         Checkpointing::Off => "False",
-        Checkpointing::NonReentrant | Checkpointing::Reentrant | Checkpointing::Selective => "True",
+        Checkpointing::NonReentrant
+        | Checkpointing::Reentrant
+        | Checkpointing::Alternate
+        | Checkpointing::Operations
+        | Checkpointing::Selective => "True",
         Checkpointing::Offloaded => "\"unsloth\"",
     };
     let load = Call::new("FastLanguageModel.from_pretrained")

@@ -65,6 +65,14 @@ pub fn shares_layers_by_plan(model_type: &str) -> bool {
     PLANNED.contains(&model_type)
 }
 
+/// Families whose layers torchtitan has as its Llama 3's (0.2.2 models/llama3), and that were compared.
+const TORCHTITAN: [&str; 1] = ["llama"];
+
+/// Whether torchtitan's Llama 3 is of that family's architecture.
+pub fn is_torchtitans(model_type: &str) -> bool {
+    TORCHTITAN.contains(&model_type)
+}
+
 /// Families around whose activations transformers puts the scales that AWQ found (5.17 integrations/awq.py `AWQ_SCALES_MAPPINGS`).
 const SCALED_ACTIVATIONS: [&str; 7] =
     ["starcoder2", "falcon", "mpt", "gptj", "gpt_neox", "gpt_bigcode", "bloom"];

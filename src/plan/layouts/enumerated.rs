@@ -45,7 +45,7 @@ pub fn ways(scenario: &Scenario, gpus: u64) -> Vec<Scenario> {
             ]
             .concat()
         }
-        Stack::Trl | Stack::Liger | Stack::Torchtune | Stack::Unsloth | Stack::Litgpt => {
+        Stack::Trl | Stack::Liger | Stack::Torchtune | Stack::Torchtitan | Stack::Unsloth | Stack::Litgpt => {
             with_engines(&base, gpus, &recomputed(&base))
         }
     }
@@ -81,7 +81,7 @@ impl Divisions {
             Stack::Transformers | Stack::Trl | Stack::Liger => {
                 &[Sharding::Fsdp2, Sharding::Zero3, Sharding::Zero2]
             }
-            Stack::Megatron | Stack::Torchtune | Stack::Unsloth | Stack::Litgpt => &[],
+            Stack::Megatron | Stack::Torchtune | Stack::Torchtitan | Stack::Unsloth | Stack::Litgpt => &[],
         }
     }
 
@@ -100,7 +100,12 @@ impl Divisions {
                 found.retain(|way| way.cluster.layout.interleaved == 0);
                 found
             }
-            Stack::Trl | Stack::Liger | Stack::Torchtune | Stack::Unsloth | Stack::Litgpt => Vec::new(),
+            Stack::Trl
+            | Stack::Liger
+            | Stack::Torchtune
+            | Stack::Torchtitan
+            | Stack::Unsloth
+            | Stack::Litgpt => Vec::new(),
         }
     }
 

@@ -200,7 +200,8 @@ pub(super) fn with_megatron(scenario: &Scenario) -> bool {
 
 /// Whether GPUs can share layers: Megatron's, and those of transformers by its own plan.
 pub(super) fn with_tensors(scenario: &Scenario) -> bool {
-    let has_plan = scenario.stack == Stack::Transformers && when_trained(scenario);
+    let has_plan =
+        matches!(scenario.stack, Stack::Transformers | Stack::Torchtitan) && when_trained(scenario);
     with_megatron(scenario) || has_plan && scenario.cluster.is_many()
 }
 
@@ -244,7 +245,8 @@ pub(super) fn with_fsdp2(scenario: &Scenario) -> bool {
 }
 
 pub(super) fn with_resharding(scenario: &Scenario) -> bool {
-    let says_nothing = !scenario.is_under_trainer() && !with_recipes(scenario);
+    let by_titan = scenario.software().trainer == Trainer::Torchtitan;
+    let says_nothing = !scenario.is_under_trainer() && !with_recipes(scenario) && !by_titan;
     with_fsdp2(scenario) && scenario.cluster.reshards && says_nothing
 }
 
@@ -326,6 +328,8 @@ pub(super) fn checkpointing_band(scenario: &Scenario) -> &'static str {
         Checkpointing::NonReentrant | Checkpointing::Reentrant => "recomputed",
         Checkpointing::Offloaded => "recomputed-offloaded",
         Checkpointing::Selective => "recomputed-attention",
+        Checkpointing::Alternate => "recomputed-in-part",
+        Checkpointing::Operations => "recomputed-operations",
     }
 }
 

@@ -98,6 +98,10 @@ pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, i
                         "FSDP2 as torchtune's distributed recipes run it; fully_shard (torchtune.training.shard_model), {after}: without a \
                          policy of mixed precision, gathered, computed and summed in the weights' type, and reduced in every micro-batch"
                     ),
+                    (Trainer::Torchtitan, _) => format!(
+                        "FSDP2 as torchtitan runs it; fully_shard on the embedding, on every layer and on last norm and head together, {after}, \
+                         but for the last, which stays gathered: float32 shards, gradients summed in float32 and reduced in every micro-batch"
+                    ),
                     (Trainer::Loop, WrappedBy::Axolotl) => format!(
                         "FSDP2 as axolotl runs it; fully_shard (fsdp_version: 2, TRANSFORMER_BASED_WRAP, cpu_ram_efficient_loading), {after}, \
                          the root as the layers: shards, gradients and states have the type that the weights were loaded in, gradients are kept \

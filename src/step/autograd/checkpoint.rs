@@ -2,6 +2,8 @@
 //!
 //! Source: torch/utils/checkpoint.py.
 
+use std::collections::VecDeque;
+
 use super::{Graph, Node};
 use crate::step::heap::{NOTHING, StorageId};
 use crate::step::machine::{Machine, State};
@@ -30,6 +32,8 @@ pub(in crate::step) struct Frame {
     pub(super) layer: usize,
     /// The input's number where it waits in the CPU's memory.
     pub(super) packed: Option<u32>,
+    /// Where checkpointing is by operation: what each operation made that is not run again, in their order.
+    pub(super) made: VecDeque<Vec<StorageId>>,
     /// Where checkpointing is reentrant: what the recomputation returned and the gradients that it was given, variables of
     /// the function that runs both.
     pub(super) kept: Vec<StorageId>,
@@ -118,6 +122,37 @@ impl State {
     }
 }
 
+impl State {
+    /// An operation begins whose results a checkpointed layer keeps.
+    pub fn begin_kept(&mut self) {
+        match (self.graph.recording, self.graph.recomputing) {
+            (_, again @ 1..) => {
+                let made = self.graph.frames[again as usize - 1].made.pop_front();
+                self.heap.handed = Some(made.unwrap_or_default().into());
+            }
+            (1.., _) => self.heap.noted = Some(Vec::new()),
+            (0, 0) => {}
+        }
+    }
+
+    /// It is over.
+    pub fn end_kept(&mut self) {
+        self.heap.handed = None;
+        let Some(mut made) = self.heap.noted.take() else { return };
+        // its scratch is gone by now
+        for (storage, is_saved) in &mut made {
+            match self.heap.storages[*storage as usize].references {
+                0 => *storage = NOTHING,
+                _ if *is_saved => {}
+                _ => self.heap.retain(*storage),
+            }
+        }
+        let made = made.into_iter().map(|(storage, _)| storage).collect();
+        let frame = self.graph.recording as usize - 1;
+        self.graph.frames[frame].made.push_back(made);
+    }
+}
+
 impl Machine {
     /// Runs `body`, the forward of layer `layer`, checkpointed (use_reentrant=False): what it saves is dropped and comes
     /// back through [`Machine::backward`]'s `recompute`.
@@ -129,6 +164,15 @@ impl Machine {
         body: impl FnOnce() -> Tensor<'m>,
     ) -> Tensor<'m> {
         self.checkpointed_from(layer, input.value, shared, body)
+    }
+
+    /// Runs an operation that a checkpointed layer does not run again (`create_selective_checkpoint_contexts`): what it makes stays until the
+    /// layer runs again, which is handed it.
+    pub fn kept_operation<R>(&self, operation: impl FnOnce() -> R) -> R {
+        self.with(State::begin_kept);
+        let result = operation();
+        self.with(State::end_kept);
+        result
     }
 
     /// The same with what will be the layer's input when it is recomputed.
@@ -156,6 +200,7 @@ impl Machine {
                 held,
                 layer,
                 packed,
+                made: VecDeque::new(),
                 kept: Vec::new(),
                 returned: Vec::new(),
                 named: Vec::new(),

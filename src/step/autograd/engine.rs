@@ -48,11 +48,14 @@ impl State {
                 }
             }
             Edge::Node { node, output } => {
-                let Node { category, pending, .. } = self.graph.nodes[node as usize];
+                let Node { category, pending, beside, .. } = self.graph.nodes[node as usize];
                 let index = pending as usize + usize::from(output);
                 let sum = match self.graph.pending[index] {
                     None => grad,
-                    Some(waiting) => self.sum(waiting, grad, category),
+                    Some(waiting) => {
+                        let waiting = Grad { view: waiting.view || beside, ..waiting };
+                        self.sum(waiting, grad, category)
+                    }
                 };
                 // the hidden state's gradient leaves the head
                 self.leave_loss(sum.storage, category);

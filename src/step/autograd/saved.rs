@@ -41,11 +41,12 @@ impl State {
             let graph = &mut self.graph;
             let frame = &mut graph.frames[graph.recomputing as usize - 1];
             frame.recomputed.push(storage);
-            if frame.recomputed.len() as u32 == frame.slots && !graph.reentrant {
+            if frame.recomputed.len() as u32 == frame.slots && !graph.reentrant && !graph.runs_whole {
                 self.heap.stopped = true;
             }
             return;
         }
+        self.heap.keep_noted(storage);
         let graph = &mut self.graph;
         let first = {
             let saved = graph.nodes[node.0 as usize].saved;

@@ -134,6 +134,9 @@ pub(super) fn buffers(loader: &mut Loader<'_>, architecture: &Architecture) {
     if code == ModelCode::Unsloth {
         return loader.unsloth_buffers(architecture);
     }
+    if let (Some(dim), ModelCode::Torchtitan) = (rotary, code) {
+        return loader.torchtitan_buffer(dim);
+    }
     let mut store = |bytes: u64, what: &'static What| {
         loader.state.persistent(bytes, Dtype::F32, 1, Category::Buffers, what);
     };

@@ -52,6 +52,9 @@ impl<'a> Pass<'_, 'a> {
                 ModelCode::Litgpt => hidden.litgpt_normed(&norm),
                 // its variable lives on beside the normed one: the head's code does both
                 ModelCode::Torchtune => hidden,
+                ModelCode::Torchtitan => {
+                    self.machine.norm_unit(hidden, |hidden| hidden.torchtitan_normed(&norm))
+                }
                 ModelCode::Unsloth => hidden.unsloth_normed(&norm),
                 ModelCode::Megatron => hidden,
             };
@@ -109,7 +112,12 @@ impl<'a> Pass<'_, 'a> {
         }
         match self.checkpointing() {
             Checkpointing::Off | Checkpointing::Selective => self.layer(layer, hidden, shared),
-            Checkpointing::NonReentrant | Checkpointing::Reentrant => {
+            // layers that are alike are run on behalf of an even number of them
+            Checkpointing::Alternate if index.is_multiple_of(2) => self.layer(layer, hidden, shared),
+            Checkpointing::NonReentrant
+            | Checkpointing::Reentrant
+            | Checkpointing::Alternate
+            | Checkpointing::Operations => {
                 let mut arguments = shared.arguments(Seen::by(&layer.block.mixer));
                 if let (Code::DeepseekSparse, Some(chosen)) = (self.modeling.code, &*self.outputs.borrow()) {
                     arguments[arguments.len() - 1] = chosen.value.storage;
@@ -121,8 +129,9 @@ impl<'a> Pass<'_, 'a> {
                 }
                 let positional = self.modeling.mask_by_position.then_some(MASK);
                 let layer_of_pass = self.number * self.layers.len() + index;
-                // the `CheckpointWrapper` of torchtune is in the unit that it shards
-                let inside = self.member.software().model == ModelCode::Torchtune;
+                // the `CheckpointWrapper` of torchtune and torchtitan is in the unit that they shard
+                let inside =
+                    matches!(self.member.software().model, ModelCode::Torchtune | ModelCode::Torchtitan);
                 let run = |hidden: &Tensor<'a>| {
                     self.machine.checkpointed(layer_of_pass, hidden, arguments, || {
                         self.machine.with(|state| state.graph.note_named(|place| Some(place) != positional));

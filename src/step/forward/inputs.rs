@@ -203,7 +203,8 @@ impl<'a> Pass<'_, 'a> {
         match self.member.software().model {
             ModelCode::Transformers => self.transformers_inputs(),
             ModelCode::Litgpt => self.litgpt_inputs(),
-            ModelCode::Torchtune => self.torchtune_inputs(),
+            ModelCode::Torchtune => self.tokens_alone(),
+            ModelCode::Torchtitan => self.torchtitan_inputs(),
             ModelCode::Unsloth => self.unsloth_inputs(),
             // its schedule runs it
             ModelCode::Megatron => {

@@ -61,6 +61,7 @@ impl<'a> Pass<'_, 'a> {
             ModelCode::Transformers => self.transformers_layer(layer, hidden, shared),
             ModelCode::Litgpt => self.litgpt_layer(layer, hidden, shared),
             ModelCode::Torchtune => self.torchtune_layer(layer, hidden),
+            ModelCode::Torchtitan => self.torchtitan_layer(layer, hidden),
             ModelCode::Unsloth => self.unsloth_layer(layer, hidden),
             ModelCode::Megatron => hidden.unmodelled("Megatron-core outside of its schedules"),
         }

@@ -169,9 +169,11 @@ impl<'a> Loads<'a> {
             times: 1,
             positions: match software.model {
                 ModelCode::Torchtune => Positions::of(architecture, member),
-                ModelCode::Transformers | ModelCode::Unsloth | ModelCode::Litgpt | ModelCode::Megatron => {
-                    None
-                }
+                ModelCode::Transformers
+                | ModelCode::Torchtitan
+                | ModelCode::Unsloth
+                | ModelCode::Litgpt
+                | ModelCode::Megatron => None,
             },
             has_quantised: false,
             mergeable: Vec::new(),

@@ -136,7 +136,13 @@ pub(super) fn load_block<'a>(loader: &mut Loader<'_>, block: &'a Block) -> Bound
     match &block.ffn {
         FeedForward::None => {}
         FeedForward::Dense(mlp) => {
-            for linear in mlp_linears(mlp) {
+            let mut linears = mlp_linears(mlp);
+            // its `w1`, `w2` and `w3` are gate, down and up
+            if loader.software().model == ModelCode::Torchtitan {
+                linears.rotate_right(1);
+                linears.swap(0, 1);
+            }
+            for linear in linears {
                 add(loader, &mut bound, linear, Part::Mlp);
             }
         }

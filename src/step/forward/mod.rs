@@ -42,7 +42,7 @@ mod virtual_tokens;
 mod vision;
 mod wrapped;
 
-use crate::scenario::software::HeadCode;
+use crate::scenario::software::{HeadCode, Trainer};
 use crate::step::what::roles;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -308,9 +308,11 @@ impl<'a> Model<'a> {
                     None
                 }
                 // refused by `support`
-                HeadCode::Litgpt | HeadCode::Torchtune | HeadCode::Unsloth | HeadCode::Megatron => {
-                    Some(hidden.states.unmodelled("a forward pass without a loss"))
-                }
+                HeadCode::Litgpt
+                | HeadCode::Torchtune
+                | HeadCode::Torchtitan
+                | HeadCode::Unsloth
+                | HeadCode::Megatron => Some(hidden.states.unmodelled("a forward pass without a loss")),
             }
         })
     }
@@ -379,6 +381,7 @@ impl<'a> Pass<'_, 'a> {
             state.length = self.batch.length;
             state.keys = self.keys(None);
             state.graph.reentrant = self.reentrant;
+            state.graph.runs_whole = self.member.software().trainer == Trainer::Torchtitan;
             state.run_model(self.params.start);
         });
     }
@@ -427,6 +430,7 @@ impl<'a> Pass<'_, 'a> {
             }
             HeadCode::Litgpt => self.litgpt_head(states, replace),
             HeadCode::Torchtune => self.torchtune_head(states, replace),
+            HeadCode::Torchtitan => self.torchtitan_head(states, replace),
             HeadCode::Unsloth => self.unsloth_head(states, replace),
             HeadCode::Megatron => (states.unmodelled("Megatron-core outside of its schedules"), Vec::new()),
         });
@@ -440,7 +444,7 @@ impl<'a> Pass<'_, 'a> {
         }
         let loss = match software.head {
             // its model returns logits, of which its recipe makes the loss
-            HeadCode::Torchtune => loss,
+            HeadCode::Torchtune | HeadCode::Torchtitan => loss,
             // its model returned before what is logged was made
             HeadCode::Trl if self.member.has_all_logits_of_trl() => loss,
             // its model returned logits

@@ -5,6 +5,7 @@ use super::layer::Mixed;
 use super::{BoundLayer, Pass, Shared};
 use crate::model::blocks::{Attention, Linear, Norm, Projection, QkNorm, QueryScale, Rotary};
 use crate::model::modeling::{Code, HeadNorms};
+use crate::scenario::AttentionKernel;
 use crate::step::ops::attention::{Arguments, Choice, Kernel, Scores, scaled_dot_product};
 use crate::step::ops::matmul::{Product, Second};
 use crate::step::params::ParamId;
@@ -474,9 +475,19 @@ impl<'a> Pass<'_, 'a> {
 
     /// The kernel that runs for such attention.
     pub(super) fn kernel(&self, scores: Scores, given: &Arguments<'_, 'a>) -> Kernel {
+        self.wanted_kernel(self.member.attention, scores, given)
+    }
+
+    /// The same where that one is asked for.
+    pub(super) fn wanted_kernel(
+        &self,
+        wanted: AttentionKernel,
+        scores: Scores,
+        given: &Arguments<'_, 'a>,
+    ) -> Kernel {
         let Arguments { q, k, v, mask, dropout, .. } = *given;
         Choice {
-            wanted: self.member.attention,
+            wanted,
             dtype: self.autocast.unwrap_or(q.value.dtype),
             device: self.device,
             masked: mask.is_some(),

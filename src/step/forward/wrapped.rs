@@ -30,7 +30,7 @@ impl Model<'_> {
                 Wrapper::Loop | Wrapper::Accelerate if is_loaded_on_cpu(cluster, self.member) => {
                     Loading::FromCpu
                 }
-                Wrapper::Loop | Wrapper::Accelerate => Loading::InPlace,
+                Wrapper::Loop | Wrapper::Accelerate | Wrapper::Torchtitan => Loading::InPlace,
             },
             ends: self.ends(wrapper, cluster.sharded),
         }
@@ -51,7 +51,8 @@ impl Model<'_> {
             return Vec::new();
         }
         match wrapper {
-            Wrapper::Accelerate => self.ends_by_accelerate(),
+            // what torchtitan wraps is the same of a head of its own
+            Wrapper::Accelerate | Wrapper::Torchtitan => self.ends_by_accelerate(),
             Wrapper::Torchtune => self.ends_by_torchtune(sharded),
             Wrapper::Loop | Wrapper::Axolotl => Vec::new(),
         }

@@ -10,7 +10,7 @@ const GROUPS_OF_AN_OPERATION: u64 = 7;
 impl Heap {
     /// Counts a product of so many elements, each the sum of `inner` products.
     pub fn multiply(&mut self, numel: u64, inner: u64) {
-        if !self.stopped {
+        if !self.stopped && self.handed.is_none() {
             let flops = numel.saturating_mul(inner).saturating_mul(2);
             let more = flops.saturating_mul(u64::from(self.repeating));
             self.work.products = self.work.products.saturating_add(more);
@@ -38,7 +38,7 @@ impl Heap {
 
     /// Counts what a fused attention kernel multiplies.
     pub fn attend(&mut self, flops: u64) {
-        if !self.stopped {
+        if !self.stopped && self.handed.is_none() {
             let more = flops.saturating_mul(u64::from(self.repeating));
             self.work.attention = self.work.attention.saturating_add(more);
         }

@@ -113,7 +113,7 @@ impl Rounds<'_> {
             (Trainer::Torchtune, _) => 1,
             // its forward step makes one for each micro-batch
             (Trainer::Megatron, _) => 0,
-            (Trainer::Loop | Trainer::Trl, Mask::None) => 2,
+            (Trainer::Loop | Trainer::Trl, Mask::None) | (Trainer::Torchtitan, _) => 2,
             (Trainer::Loop | Trainer::Trl, Mask::Ones | Mask::Padded | Mask::Packed | Mask::PaddingFree) => 3,
         };
         let batches = u32::try_from(times).unwrap_or(u32::MAX);

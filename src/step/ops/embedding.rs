@@ -70,7 +70,7 @@ fn embedding_backward(state: &mut State, node: &Node, grad: &Grad, rows: u64) ->
 }
 
 /// The same where the gradient has so many elements: its storage.
-pub(super) fn look_up_backward(
+pub(in crate::step) fn look_up_backward(
     state: &mut State,
     grad: &Grad,
     rows: u64,

@@ -126,12 +126,13 @@ impl Fsdp2 {
                 && match wrapper {
                     Wrapper::Loop => cluster.reshards_root,
                     // the root is left to PyTorch, which keeps it
-                    Wrapper::Accelerate => false,
+                    Wrapper::Accelerate | Wrapper::Torchtitan => false,
                     // the same is said of all units
                     Wrapper::Torchtune | Wrapper::Axolotl => true,
                 },
             reduce: match (wrapper, cluster.reduce) {
-                (Wrapper::Loop, ReduceDtype::Fp32) => Dtype::F32,
+                // torchtitan knows no other (`mixed_precision_reduce`)
+                (Wrapper::Loop, ReduceDtype::Fp32) | (Wrapper::Torchtitan, _) => Dtype::F32,
                 // accelerate's policy has one type for all, and torchtune has no policy
                 (Wrapper::Loop, ReduceDtype::Bf16)
                 | (Wrapper::Accelerate | Wrapper::Torchtune | Wrapper::Axolotl, _) => compute,

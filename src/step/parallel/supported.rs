@@ -1,7 +1,7 @@
 //! What of a job on many GPUs is modelled: what was compared with the engines' own code.
 
 use super::Wrapper;
-use super::trainers::{by_accelerate, by_axolotl};
+use super::trainers::{by_accelerate, by_axolotl, by_torchtitan};
 use crate::issue::{Field, Issue};
 use crate::job::{Act, Job, Loss, Member, Scorer};
 use crate::model::Architecture;
@@ -35,7 +35,10 @@ pub(in crate::step) fn supported(
     }
     let layout = job.cluster.layout;
     // what of it is refused lies with the plan
-    let planned = if member.stack == Stack::Transformers { layout.tensor.max(1) } else { 1 };
+    let planned = match member.stack {
+        Stack::Transformers | Stack::Torchtitan => layout.tensor.max(1),
+        _ => 1,
+    };
     if layout.gpus() > planned {
         let field = match layout {
             _ if layout.context > 1 => Field::ContextParallel,
@@ -44,7 +47,7 @@ pub(in crate::step) fn supported(
         };
         let library = member.stack.label();
         let message = match member.stack {
-            Stack::Transformers => {
+            Stack::Transformers | Stack::Torchtitan => {
                 format!("{library} divides layers among GPUs, but neither sequences nor stages")
             }
             _ => format!("{library} does not divide a model among GPUs"),
@@ -83,7 +86,7 @@ pub(in crate::step) fn supported(
         Stack::Transformers | Stack::Liger => match Wrapper::of(job.cluster, Trainer::Loop) {
             Wrapper::Axolotl => by_axolotl(job.cluster, member)?,
             Wrapper::Accelerate => by_accelerate(job, member, architecture)?,
-            Wrapper::Loop | Wrapper::Torchtune => {}
+            Wrapper::Loop | Wrapper::Torchtune | Wrapper::Torchtitan => {}
         },
         Stack::Trl => match job.cluster.sharding {
             Sharding::Ddp | Sharding::Zero1 | Sharding::Zero2 => {}
@@ -95,9 +98,10 @@ pub(in crate::step) fn supported(
             }
         },
         Stack::Torchtune => by_recipe(job, member, architecture)?,
+        Stack::Torchtitan => by_torchtitan(job)?,
         Stack::Litgpt | Stack::Unsloth | Stack::Megatron => {
             let what = format!("what {} does", member.stack.label());
-            return refuse(Field::Stack, what, "choose transformers, trl, Liger or torchtune");
+            return refuse(Field::Stack, what, "choose transformers, trl, Liger, torchtune or torchtitan");
         }
     }
     // what of trl's is refused lies with the pictures
@@ -131,6 +135,8 @@ pub(in crate::step) fn supported(
     }
     match member.checkpointing {
         Checkpointing::Off | Checkpointing::NonReentrant | Checkpointing::Reentrant => {}
+        // of which other stacks have none
+        Checkpointing::Alternate | Checkpointing::Operations => {}
         Checkpointing::Offloaded | Checkpointing::Selective => {
             let fix = "choose checkpointing with use_reentrant=False";
             return refuse(Field::Checkpointing, "this kind of checkpointing".into(), fix);

@@ -149,3 +149,30 @@ fn refuse_precomputed(member: &Member) -> Result<(), Issue> {
     };
     Err(Issue::error(Field::Reference, message).with_fix("let the reference score in every step"))
 }
+
+/// What of torchtitan's trainer was not compared; what it refuses beside lies with its modules.
+pub(super) fn by_torchtitan(job: &Job) -> Result<(), Issue> {
+    for act in &job.round {
+        match act {
+            Act::Update { .. } | Act::Train { loss: Loss::Labels, .. } => {}
+            Act::Evaluate { .. } => {
+                let message = "torchtitan's validation is not modelled";
+                return Err(Issue::error(Field::Evaluation, message).with_fix("switch evaluation off"));
+            }
+            Act::Save { .. } => {
+                let message = "torchtitan's checkpoints are not modelled";
+                return Err(Issue::error(Field::Saving, message).with_fix("switch saving off"));
+            }
+            Act::Train { .. }
+            | Act::Score { .. }
+            | Act::Wake { .. }
+            | Act::Merge { .. }
+            | Act::Rollout { .. }
+            | Act::Generate { .. } => {
+                let message = "torchtitan is followed where it trains one model on labels";
+                return Err(Issue::error(Field::Task, message).with_fix("choose fine-tuning"));
+            }
+        }
+    }
+    Ok(())
+}

@@ -24,6 +24,7 @@ pub(super) fn by_trl(member: &Member) -> Result<(), Issue> {
         | HeadCode::Trl
         | HeadCode::Litgpt
         | HeadCode::Torchtune
+        | HeadCode::Torchtitan
         | HeadCode::Megatron => "preferences and reinforcement are modelled as trl's trainers run them",
     };
     Err(Issue::error(Field::Stack, message).with_fix("choose trl"))
@@ -63,7 +64,11 @@ pub(super) fn without_adapters(member: &Member) -> Result<(), Issue> {
 pub(super) fn scores(member: &Member) -> Result<(), Issue> {
     match member.software().head {
         HeadCode::Transformers | HeadCode::Trl => Ok(()),
-        HeadCode::Litgpt | HeadCode::Torchtune | HeadCode::Unsloth | HeadCode::Megatron => {
+        HeadCode::Litgpt
+        | HeadCode::Torchtune
+        | HeadCode::Torchtitan
+        | HeadCode::Unsloth
+        | HeadCode::Megatron => {
             let message =
                 format!("a forward pass of {} without a loss is not modelled", member.stack.label());
             Err(Issue::error(Field::Stack, message).with_fix("choose transformers or trl"))

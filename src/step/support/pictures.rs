@@ -28,7 +28,7 @@ pub(super) fn pictures(architecture: &Architecture, (member, batch): (&Member, B
     let followed = match software.trainer {
         Trainer::Loop => software.model == ModelCode::Transformers,
         Trainer::Trl => software.model == ModelCode::Transformers && software.head == HeadCode::Trl,
-        Trainer::Torchtune | Trainer::Megatron => false,
+        Trainer::Torchtune | Trainer::Torchtitan | Trainer::Megatron => false,
     };
     if !followed || software.liger_kernels {
         return refused(format!(

@@ -169,7 +169,7 @@ class Scenario(TypedDict, total=False):
     merging: Literal["off", "gpu", "cpu"]
 
     #: Whether activations are recomputed in backward
-    gradient_checkpointing: Literal["off", "on", "reentrant", "offloaded", "selective"]
+    gradient_checkpointing: Literal["off", "on", "reentrant", "offloaded", "selective", "every-second", "operations"]
 
     #: The attention implementation
     attention: Literal["sdpa", "eager", "flash", "efficient", "math", "cudnn", "flash-attention-2"]
@@ -190,7 +190,7 @@ class Scenario(TypedDict, total=False):
     clip_gradients: bool
 
     #: Whose code runs the model
-    stack: Literal["transformers", "trl", "liger", "torchtune", "unsloth", "litgpt", "megatron"]
+    stack: Literal["transformers", "trl", "liger", "torchtune", "unsloth", "litgpt", "torchtitan", "megatron"]
 
     #: What torch.compile compiles: nothing, or each decoder layer by itself (layer.compile()), with all else as it is written
     compile: Literal["off", "layers"]

@@ -202,6 +202,8 @@ pub(super) const KEYS: &[Key] = &[
                     Checkpointing::NonReentrant
                     | Checkpointing::Reentrant
                     | Checkpointing::Offloaded
+                    | Checkpointing::Alternate
+                    | Checkpointing::Operations
                     | Checkpointing::Selective => false,
                 }
         },

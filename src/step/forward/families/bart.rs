@@ -162,7 +162,11 @@ impl<'a> Pass<'_, 'a> {
         let layer = &self.layers[index];
         match self.checkpointing() {
             Checkpointing::Off | Checkpointing::Selective => self.bart_layer(layer, hidden, shared),
-            Checkpointing::NonReentrant | Checkpointing::Reentrant | Checkpointing::Offloaded => {
+            Checkpointing::NonReentrant
+            | Checkpointing::Reentrant
+            | Checkpointing::Alternate
+            | Checkpointing::Operations
+            | Checkpointing::Offloaded => {
                 let storage =
                     |tensor: &Option<Tensor<'a>>| tensor.as_ref().map_or(0, |own| own.value.storage);
                 let [full, encoded, mask] = [&shared.full, &shared.encoded, &shared.cross_mask].map(storage);

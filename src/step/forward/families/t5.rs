@@ -147,7 +147,11 @@ impl<'a> Pass<'_, 'a> {
                 note(made);
                 output
             }
-            Checkpointing::NonReentrant | Checkpointing::Reentrant | Checkpointing::Offloaded => {
+            Checkpointing::NonReentrant
+            | Checkpointing::Reentrant
+            | Checkpointing::Alternate
+            | Checkpointing::Operations
+            | Checkpointing::Offloaded => {
                 let made = RefCell::new(None);
                 let arguments = {
                     let given = given.borrow();

@@ -12,6 +12,7 @@ pub(in crate::step) mod liger;
 mod litgpt;
 pub(in crate::step) mod megatron;
 mod tensor_plan;
+mod torchtitan;
 pub(in crate::step::forward) mod torchtune;
 pub(in crate::step) mod trl;
 pub(in crate::step) mod unsloth;
@@ -62,12 +63,13 @@ pub(in crate::step) fn architecture<'a>(
         Stack::Liger => liger::check(architecture).map(|()| Cow::Borrowed(architecture)),
         Stack::Litgpt => litgpt::architecture(architecture).map(Cow::Owned),
         Stack::Torchtune => torchtune::architecture(architecture, member, batch).map(Cow::Owned),
+        Stack::Torchtitan => torchtitan::architecture(architecture, member, batch, cluster).map(Cow::Owned),
         Stack::Unsloth => unsloth::architecture(architecture, member, batch).map(Cow::Owned),
         Stack::Megatron => megatron::architecture(architecture, member, batch, cluster).map(Cow::Owned),
     }
 }
 
-/// Refuses Unsloth's and Megatron's checkpoints where another stack is to make them.
+/// Refuses Unsloth's, Megatron's and torchtitan's checkpoints where another stack is to make them.
 fn checkpointing(member: &Member) -> Result<(), Issue> {
     match (member.checkpointing, member.stack) {
         (
@@ -77,6 +79,7 @@ fn checkpointing(member: &Member) -> Result<(), Issue> {
             | Stack::Liger
             | Stack::Litgpt
             | Stack::Torchtune
+            | Stack::Torchtitan
             | Stack::Megatron,
         ) => {
             let message = "checkpoints in CPU memory are Unsloth's";
@@ -90,11 +93,26 @@ fn checkpointing(member: &Member) -> Result<(), Issue> {
             | Stack::Liger
             | Stack::Litgpt
             | Stack::Torchtune
+            | Stack::Torchtitan
             | Stack::Unsloth,
         ) => {
             let message = "to recompute attention alone is Megatron's";
             Err(Issue::error(Field::Checkpointing, message)
                 .with_fix("choose Megatron-core, or gradient checkpointing on"))
+        }
+        (
+            Checkpointing::Alternate | Checkpointing::Operations,
+            Stack::Transformers
+            | Stack::Trl
+            | Stack::Liger
+            | Stack::Litgpt
+            | Stack::Torchtune
+            | Stack::Unsloth
+            | Stack::Megatron,
+        ) => {
+            let message = "selective checkpointing by layer or operation is torchtitan's";
+            Err(Issue::error(Field::Checkpointing, message)
+                .with_fix("choose torchtitan, or gradient checkpointing on"))
         }
         _ => Ok(()),
     }

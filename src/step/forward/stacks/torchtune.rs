@@ -63,8 +63,8 @@ impl Loader<'_> {
 }
 
 impl<'a> Pass<'_, 'a> {
-    /// The embedding alone: torchtune's attention makes its own masks and positions.
-    pub(in crate::step::forward) fn torchtune_inputs(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
+    /// The embedding alone: torchtune's attention makes its own masks and positions, torchtitan's reads a table.
+    pub(in crate::step::forward) fn tokens_alone(&self) -> (Embedded<'a>, Shared<Tensor<'a>>) {
         let hidden = self.embed_tokens();
         (Embedded { hidden, kept: false, positions: None, locals: Vec::new() }, Shared::none())
     }

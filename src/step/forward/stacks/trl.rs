@@ -175,6 +175,7 @@ impl<'a> Pass<'_, 'a> {
                 | HeadCode::Trl
                 | HeadCode::Litgpt
                 | HeadCode::Torchtune
+                | HeadCode::Torchtitan
                 | HeadCode::Megatron => rows.log_probs(&head, &targets, asked),
             }
         };

@@ -104,7 +104,11 @@ impl<'a> Pass<'_, 'a> {
             {
                 self.without_gradients(|| self.tower_unit(tower, (number, looked), hidden, shared))
             }
-            Checkpointing::NonReentrant | Checkpointing::Reentrant | Checkpointing::Offloaded => {
+            Checkpointing::NonReentrant
+            | Checkpointing::Reentrant
+            | Checkpointing::Alternate
+            | Checkpointing::Operations
+            | Checkpointing::Offloaded => {
                 let storage = |index: usize| {
                     shared.rotary.as_ref().map_or(NOTHING, |(cos, sin)| [sin, cos][index].value.storage)
                 };

@@ -1,8 +1,8 @@
-//! What accelerate or torchtune cuts off the root: the units at a model's ends, and when each of them is gathered.
+//! What accelerate, torchtune or torchtitan cuts off the root: the units at a model's ends, and when each of them is gathered.
 
 use super::Fsdp2;
 
-/// When a unit at the model's ends is gathered, which accelerate or torchtune cuts off the root.
+/// When a unit at the model's ends is gathered, which accelerate, torchtune or torchtitan cuts off the root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::step) enum Gathered {
     /// Around the look-up of the tokens, as a layer is.

@@ -1,6 +1,6 @@
 //! What becomes of a unit's gradients: they are put one behind the other, and each rank has the sum of its shards'.
 
-use super::{BLOCK_BYTES, CHUNKS, COLLECTIVES, Fsdp2};
+use super::{BLOCK_BYTES, CHUNKS, COLLECTIVES, Fsdp2, Wrapper};
 use crate::allocator::Stream;
 use crate::dtype::Dtype;
 use crate::memory::Category;
@@ -16,6 +16,11 @@ static REDUCE_INPUT: What = What::own(
 );
 pub(super) static SHARDED: What =
     What::own("sharded gradients", "the averaged gradients of this rank's shards of a layer", COLLECTIVES);
+static PARTS_SUMMED: What = What::own(
+    "all_reduce",
+    "the gradient of a norm, of which each GPU that shares a layer made a part",
+    super::PARAM,
+);
 static PADDED: What = What::own(
     "padded gradient",
     "a float16 gradient with as many rows as all ranks' shards have, on its way into what is reduced in float32",
@@ -38,6 +43,8 @@ impl Fsdp2 {
             let param = &mut params.list[*id as usize];
             let grad = std::mem::replace(&mut param.grad, NOTHING);
             if grad != NOTHING {
+                let is_part = self.sums_norms() && param.rows == 1;
+                let grad = if is_part { self.summed(heap, grad, param.numel) } else { grad };
                 grads.push(grad);
                 sizes.push(*shard);
                 let padded = shard.saturating_mul(self.world);
@@ -78,6 +85,20 @@ impl Fsdp2 {
         }
         heap.release(last);
         self.add_to(heap, unit, output);
+    }
+
+    /// Whether norms are whole on each GPU that shares a layer and see its own tokens alone, so that each has a part of their gradients.
+    fn sums_norms(&self) -> bool {
+        self.parts > 1 && self.wrapper == Wrapper::Torchtitan
+    }
+
+    /// `_get_grad_inner_tensor`: what the GPUs that share a layer have of a gradient, added up.
+    fn summed(&self, heap: &mut Heap, grad: StorageId, numel: u64) -> StorageId {
+        let (dtype, bytes) = (self.compute, numel.saturating_mul(self.compute.bytes()));
+        heap.send_around(Group::Tensor, bytes.saturating_mul(2), self.parts);
+        let sum = heap.alloc_as(Category::Gradients, bytes, dtype, &PARTS_SUMMED);
+        heap.release(grad);
+        sum
     }
 
     /// The gradients of a unit's shards are there.

@@ -12,6 +12,8 @@ pub(in crate::step) enum Wrapper {
     Accelerate,
     /// torchtune's recipes (`shard_model`), which have no policy of mixed precision.
     Torchtune,
+    /// torchtitan (`apply_fsdp`): embedding and tail are units of their own, and nothing is left to the root.
+    Torchtitan,
     /// axolotl, in the place of accelerate's (axolotl 0.19 monkeypatch/accelerate/fsdp2.py): units as in a loop, the rest as accelerate.
     Axolotl,
 }
@@ -22,6 +24,7 @@ impl Wrapper {
         match (trainer, cluster.wrapped_by) {
             (Trainer::Trl, _) => Wrapper::Accelerate,
             (Trainer::Torchtune, _) => Wrapper::Torchtune,
+            (Trainer::Torchtitan, _) => Wrapper::Torchtitan,
             (Trainer::Loop, WrappedBy::Axolotl) if cluster.is_fsdp2() => Wrapper::Axolotl,
             (Trainer::Loop, WrappedBy::Accelerate) if cluster.is_fsdp2() => Wrapper::Accelerate,
             (Trainer::Loop | Trainer::Megatron, _) => Wrapper::Loop,

@@ -295,7 +295,11 @@ impl<'a> Pass<'_, 'a> {
     fn megatron_layer_or_checkpoint(&self, index: usize, hidden: &Tensor<'a>, shared: &Shared) -> Tensor<'a> {
         match self.checkpointing() {
             Checkpointing::Off | Checkpointing::Selective => self.either_layer(index, hidden, shared),
-            Checkpointing::NonReentrant | Checkpointing::Reentrant | Checkpointing::Offloaded => {
+            Checkpointing::NonReentrant
+            | Checkpointing::Reentrant
+            | Checkpointing::Alternate
+            | Checkpointing::Operations
+            | Checkpointing::Offloaded => {
                 let arguments = [shared.mask.storage, NOTHING, NOTHING, NOTHING, NOTHING];
                 self.machine
                     .checkpointed(index, hidden, arguments, || self.either_layer(index, hidden, shared))

@@ -117,7 +117,10 @@ pub(super) fn settings(member: &Member, batch: Batch, cluster: Cluster, gpt: boo
     }
     match member.checkpointing {
         Checkpointing::Off | Checkpointing::NonReentrant | Checkpointing::Selective => {}
-        Checkpointing::Reentrant | Checkpointing::Offloaded => {
+        Checkpointing::Reentrant
+        | Checkpointing::Offloaded
+        | Checkpointing::Alternate
+        | Checkpointing::Operations => {
             let message = "Megatron-core recomputes whole layers, or attention alone";
             return refuse(Field::Checkpointing, message, "choose \"On\", or attention only");
         }
