@@ -10,7 +10,7 @@ lora_autocast_adapter, qlora_prepare, qlora_double_quant, weights "bf16" where D
 cpu_offload "optimizer" | "all": DeepSpeed's offload_optimizer, with "all" (and under FSDP2 only that) what parameters are kept in, too.
 "dtype": "amp_fp16" is float16 with what scales the loss: autocast over float32 weights (ddp) or float16 copies of float32 shards (fsdp2) with PyTorch's
 GradScaler, "fp16" DeepSpeed's fp16 engine (zero1, zero2, zero3) over float16 weights, with its own. No gradient overflows.
-"liger": Liger's kernels in the place of transformers' (liger-kernel 0.8.5, as use_liger_kernel=True of its Trainer puts them there).
+"liger", "loss": as fused_losses.py has them.
 "float8", "float8_filter", "float8_pad", "float8_gather": as float8_switches.py has them (torchao's folder is on PYTHONPATH); "float8_precompute": true where
 precompute_float8_dynamic_scale_for_fsdp runs after each step.
 "tp": among how many GPUs transformers' own plan divides each layer (DistributedConfig(tp_size)), with "engine": "tp" alone (dtype "bf16", "fp32" under
@@ -322,6 +322,7 @@ def wrap(case):
 
 
 def run(row, show):
+    import fused_losses
     import measure
     import measure_multi
     import torch
@@ -346,9 +347,8 @@ def run(row, show):
 
     if case["engine"] == "fsdp2":
         wrap(case)
-    if case.get("liger"):
-        from more_switches import with_liger
-        with_liger(case)
+    if case.get("liger") or case.get("loss"):
+        fused_losses.put(case)
     if case.get("float8"):
         in_float8(case)
     step_with(case)
@@ -379,6 +379,8 @@ def run(row, show):
         head = {key: result.pop(key) for key in ("id", "source", "versions", "device", "case")}
         if head["case"].pop("half", False):
             head["case"]["dtype"] = asked
+        if case.get("liger") or case.get("loss"):
+            head["versions"] = {**head["versions"], **fused_losses.versions(case)}
         print("ROW " + json.dumps({**head, "measured": result}, separators=(",", ":")))
     sys.stdout.flush()
     os._exit(0)

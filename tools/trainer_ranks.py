@@ -12,6 +12,7 @@ With wrapped_by "accelerate" accelerate's own function stays in its place, and w
 Keys of a case are trl_steps.py's, and: wrapped_by "axolotl" | "accelerate"; weights "bf16"; cpu_offload "all" (fsdp_config.offload_params; what is pinned is the CPU's affair, so nothing is);
 reshard_after_forward (fsdp_config's own); replicas (`ParallelismConfig(dp_replicate_size, dp_shard_size)`, which accelerate makes a mesh of two dimensions of); efficient_loading (cpu_ram_efficient_loading, true by default: without it axolotl has the whole model on the GPU before it is sharded, and accelerate moves one unit after the other);
 fused_adapters true: its functions over projections and their adapters (fused_adapter_switches.py);
+liger, loss: as fused_losses.py has them;
 float8 "tensorwise", with float8_gather: its `fp8: true` and `fp8_enable_fsdp_float8_all_gather` (torchao's folder is on PYTHONPATH);
 gradient_checkpointing "full" | "reentrant" (what axolotl asks for where a file says no kwargs) | "none", or "fsdp" for fsdp_config's activation_checkpointing.
 """
@@ -143,6 +144,7 @@ def phases(trainer):
 
 
 def run(row, traced):
+    import fused_losses
     import measure
     import torch
     import transformers
@@ -153,6 +155,8 @@ def run(row, traced):
     trl_steps.join(case)
     if case["wrapped_by"] == "axolotl":
         axolotls()
+    if case.get("liger") or case.get("loss"):
+        fused_losses.put(case)
     kept = trl_steps.answer_as_data_would(dict(case, task="sft"))
     measure.set_sdpa(case)
     with tempfile.TemporaryDirectory() as folder:
@@ -171,7 +175,8 @@ def run(row, traced):
     params = [(p.numel(), p.requires_grad) for p in trainer.model.parameters()]
     import accelerate
     import peft
-    versions = {"torch": torch.__version__, "transformers": transformers.__version__, "accelerate": accelerate.__version__, "peft": peft.__version__}
+    versions = {"torch": torch.__version__, "transformers": transformers.__version__, "accelerate": accelerate.__version__, "peft": peft.__version__,
+                **fused_losses.versions(case)}
     measured = {"params": {"total": sum(n for n, _ in params), "trainable": sum(n for n, trained in params if trained)},
                 "peak": {"steady": steady, "overall": overall}, "reserved": {"peak_stat": torch.cuda.memory_stats()["reserved_bytes.all.peak"]}}
     name = own.pop("id", row.get("id", "measured"))

@@ -169,13 +169,17 @@ fn offloading(scenario: &Scenario, architecture: Option<&Architecture>, issues: 
     }
 }
 
-/// Whether the last hidden states are float32, as the weights of the last norm are.
+/// Whether the last hidden states are float32, as the weights of the last norm are. FSDP2 gathers these in 16 bits, and DeepSpeed's engines
+/// make them so.
 fn has_wide_states(scenario: &Scenario) -> bool {
+    let cluster = scenario.cluster;
+    let prepares = scenario.method == Method::Qlora && scenario.quantization.makes_rest_float32();
+    let has_engine = cluster.is_zero() || cluster.is_fsdp2() && !prepares;
     match scenario.precision {
-        Precision::Fp32 | Precision::AmpBf16 | Precision::AmpFp16 => true,
-        Precision::Bf16 | Precision::Fp16 | Precision::AmpBf16Weights | Precision::AmpFp16Weights => {
-            scenario.method == Method::Qlora && scenario.quantization.makes_rest_float32()
-        }
+        Precision::Fp32 => true,
+        _ if has_engine && scenario.task.trains() => false,
+        Precision::AmpBf16 | Precision::AmpFp16 => true,
+        Precision::Bf16 | Precision::Fp16 | Precision::AmpBf16Weights | Precision::AmpFp16Weights => prepares,
     }
 }
 
@@ -183,6 +187,22 @@ fn has_wide_states(scenario: &Scenario) -> bool {
 mod tests {
     use super::*;
     use crate::scenario::Severity;
+
+    #[test]
+    fn engines_that_compute_in_16_bits_have_no_wide_states() {
+        let is_told = |link: &str| {
+            let scenario = crate::share::decode(&format!("{link}&loss=cut")).scenarios.remove(0);
+            scenario.validate().iter().any(|issue| issue.message.contains("16-bit hidden states"))
+        };
+        for wide in ["p=amp-bf16", "p=amp-bf16&gpus=4&shard=ddp", "p=fp32&gpus=4&shard=fsdp2"] {
+            assert!(is_told(&format!("method=full&{wide}")), "{wide}");
+        }
+        for narrow in
+            ["method=full&shard=fsdp2", "method=qlora&prep=off&shard=fsdp2", "method=full&shard=zero2"]
+        {
+            assert!(!is_told(&format!("{narrow}&p=amp-bf16&gpus=4")), "{narrow}");
+        }
+    }
 
     #[test]
     fn what_offloading_does_not_go_with_depends_on_the_engine() {

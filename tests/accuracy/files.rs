@@ -210,6 +210,10 @@ pub static AXOLOTL: File = File::of("axolotl-ranks");
 /// One rank of transformers' Trainer over what accelerate wraps for FSDP2: rows that the code was written beside, then `-held-`.
 pub static TRAINER: File = File::of("trainer-ranks");
 
+/// One rank with a loss that fuses the head, or Liger's kernels without theirs, in a loop of one's own, by axolotl and by accelerate: measured
+/// when the code was done.
+pub static FUSED_LOSSES: File = File::of("fused-loss-ranks");
+
 /// One rank under FSDP2 and ZeRO-3 of families with latent attention, short convolutions, linear attention, shared experts, or code of their own:
 /// rows of small models that the code was written beside, then `-held-`, of published shapes.
 pub static FAMILY_RANKS: File = File::of("family-ranks");
@@ -326,6 +330,7 @@ pub static FILES: [&File; 57] = [
     &TORCHTITAN,
     &AXOLOTL,
     &TRAINER,
+    &FUSED_LOSSES,
     &FAMILY_RANKS,
     &GENERATE,
     &EXPERT_LAYERS,

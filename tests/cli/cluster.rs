@@ -190,3 +190,55 @@ fn layouts_tell_what_is_offloaded_from_what_is_read() {
     assert!(kept >= read && kept < read * 2, "{kept} of {read}");
     assert_eq!((&way["short_of_ram"], &way["nccl"]["most"]), (&Value::Null, &(1_485_u64 << 20).into()));
 }
+
+/// A loss that fuses the head needs less than all logits under every engine that runs it; Liger's stack has it by default.
+#[test]
+fn losses_that_fuse_the_head_are_answered_under_every_engine() {
+    let needed = |more: &str| -> u64 {
+        let asked = ["estimate", "--model", "Qwen/Qwen3-8B", "--gpus", "8", "--seq-length", "4096", "--json"];
+        let more: Vec<&str> = more.split(' ').collect();
+        let json: Value = serde_json::from_str(&says(&[&asked[..], &more].concat())).unwrap();
+        json["needed"].as_u64().unwrap()
+    };
+    let full = "--method full --stack transformers";
+    for (engine, losses) in [
+        ("--shard fsdp2", &["cut", "liger"][..]),
+        ("--shard fsdp2 --wrapped-by accelerate", &["cut", "liger"]),
+        ("--shard fsdp2 --wrapped-by axolotl --precision amp-bf16-weights", &["cut", "liger"]),
+        ("--shard ddp --precision bf16", &["cut", "liger"]),
+        ("--shard zero2", &["cut", "liger"]),
+        ("--shard zero3", &["liger"]),
+    ] {
+        let all = needed(&format!("{full} {engine} --batch-size 8"));
+        for loss in losses {
+            let fused = needed(&format!("{full} {engine} --batch-size 8 --loss {loss}"));
+            assert!(fused < all, "{engine} {loss}: {fused} {all}");
+        }
+    }
+    let liger = |loss: &str| needed(&format!("--method full --shard fsdp2 --stack liger --loss {loss}"));
+    assert_eq!(liger("standard"), liger("liger"));
+    assert!(liger("standard") < liger("full"));
+}
+
+/// What stops is said to stop, in the words in which it does.
+#[test]
+fn fused_losses_that_find_no_whole_head_are_refused() {
+    let refused = |more: &str| -> Option<String> {
+        let asked = ["estimate", "--gpus", "8", "--method", "lora", "--precision", "amp-bf16-weights"];
+        let run = headroom(&[&asked[..], &more.split(' ').collect::<Vec<_>>()].concat());
+        (run.status != Some(0)).then_some(run.err)
+    };
+    let accelerate = "--shard fsdp2 --wrapped-by accelerate --model";
+    for (loss, stops) in [
+        ("--loss liger", "got mixed torch.Tensor and DTensor"),
+        ("--loss cut", "No `mesh_dim_names` found"),
+        ("--stack liger", "got mixed torch.Tensor and DTensor"),
+    ] {
+        let err = refused(&format!("{accelerate} Qwen/Qwen3-8B {loss}")).expect("it is refused");
+        assert!(err.contains(stops), "{loss}: {err}");
+        // the embedding is the head, and whole
+        assert_eq!(refused(&format!("{accelerate} Qwen/Qwen3-0.6B {loss}")), None, "{loss}");
+    }
+    let err = refused("--shard zero3 --model Qwen/Qwen3-8B --loss cut").expect("it is refused");
+    assert!(err.contains("Cannot free a ZeRO-3 parameter while it is still active in submodules"), "{err}");
+}

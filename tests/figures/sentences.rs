@@ -233,6 +233,14 @@ pub const SENTENCES: &[(&str, &str)] = &[
         "docs/accuracy.md",
         "20 of them held back: the allocated peak is off by {trainer-ranks allocated median} % in the median and {trainer-ranks allocated worst} % at worst, the reserved peak by {trainer-ranks reserved median} % in the median and {trainer-ranks reserved worst} % at worst.",
     ),
+    (
+        "docs/accuracy.md",
+        "`data/measurements/fused-loss-ranks.json`: {fused-loss-ranks rows} steps of one rank",
+    ),
+    (
+        "docs/accuracy.md",
+        "all held back: the allocated peak is off by {fused-loss-ranks allocated median} % in the median and {fused-loss-ranks allocated worst} % at worst, the reserved peak by {fused-loss-ranks reserved median} % in the median and {fused-loss-ranks reserved worst} % at worst.",
+    ),
     ("docs/accuracy.md", "`data/measurements/family-ranks.json`: {family-ranks rows} steps of one rank"),
     (
         "docs/accuracy.md",

@@ -19,7 +19,8 @@ fn refused(scenario: &Scenario) -> String {
     estimate(scenario).errors().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
-/// axolotl's examples/llama-3/fft-8b-liger-fsdp.yaml. Liger's modules fuse its loss themselves.
+/// axolotl's examples/llama-3/fft-8b-liger-fsdp.yaml, and the same with other losses: under FSDP2 all of them are answered. Liger's modules fuse
+/// its loss themselves.
 #[test]
 fn ligers_loss_beside_its_modules_is_the_standard_one() {
     let text = "base_model: NousResearch/Meta-Llama-3.1-8B\nplugins:\n  - axolotl.integrations.liger.LigerPlugin\nliger_rope: true\n\
@@ -27,16 +28,19 @@ fn ligers_loss_beside_its_modules_is_the_standard_one() {
                 sample_packing: true\nmicro_batch_size: 2\noptimizer: adamw_torch_fused\nbf16: auto\ngradient_checkpointing: true\n\
                 gradient_checkpointing_kwargs:\n  use_reentrant: false\nflash_attention: true\nfsdp_version: 2\nfsdp_config:\n  \
                 cpu_ram_efficient_loading: true\n  reshard_after_forward: true\n";
-    let understood = read_over(text, |base| base.change(|base| base.cluster.gpus = 8));
-    let scenario = &understood.scenario;
-    assert_eq!((scenario.stack, scenario.savings.loss), (Stack::Liger, LossKernel::Standard));
-    assert!(needed(scenario) > 0);
-    let without =
-        read(&text.replace("liger_rope: true\nliger_rms_norm: true\nliger_glu_activation: true\n", ""));
-    assert_eq!(
-        (without.scenario.stack, without.scenario.savings.loss),
-        (Stack::Transformers, LossKernel::Liger)
-    );
+    let modules = "liger_rope: true\nliger_rms_norm: true\nliger_glu_activation: true\n";
+    let fused = "liger_fused_linear_cross_entropy: true\n";
+    for (text, stack, loss) in [
+        (text.to_owned(), Stack::Liger, LossKernel::Standard),
+        (text.replace(modules, ""), Stack::Transformers, LossKernel::Liger),
+        (text.replace(fused, "cut_cross_entropy: true\n"), Stack::Liger, LossKernel::Cut),
+        (text.replace(fused, ""), Stack::Liger, LossKernel::Full),
+    ] {
+        let understood = read_over(&text, |base| base.change(|base| base.cluster.gpus = 8));
+        let scenario = &understood.scenario;
+        assert_eq!((scenario.stack, scenario.savings.loss), (stack, loss));
+        assert!(needed(scenario) > 0);
+    }
 }
 
 /// The command of PEFT's docs/source/accelerate/deepspeed.md, whose script is examples/sft/train.py.

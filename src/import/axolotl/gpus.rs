@@ -12,7 +12,7 @@ pub(super) fn wrapper(reader: &Reader) -> (WrappedBy, &'static str) {
         (true, Method::Qlora) => (
             WrappedBy::Accelerate,
             "axolotl 0.19 shards by a function of its own, which was not compared with 4-bit weights: predicted as accelerate's, which gathers \
-             embedding and head by themselves, and adapters with their layer",
+             embedding and head by themselves, and adapters with their layer. A loss that fuses the head, which finds none there, is in reach of it under axolotl's, whose root has it",
         ),
         (true, Method::Full | Method::Lora) => (
             WrappedBy::Axolotl,

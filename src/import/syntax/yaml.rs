@@ -22,11 +22,25 @@ enum Open {
     Table { anchor: usize, members: Map<String, Value>, name: Option<String> },
 }
 
-/// The first document of a text.
+/// The first document of a text. A list that is written as `[` over several lines may end with its bracket as far left as the name before
+/// it, as Python's YAML reads it, where the specification wants it further right.
 ///
 /// # Errors
 /// A sentence where it is not YAML.
 pub(in crate::import) fn read(text: &str) -> Result<Value, String> {
+    parsed(text).or_else(|error| parsed(&with_indented_ends(text)).map_err(|_| error))
+}
+
+/// The text with lines that begin with the end of a list or table moved to the right.
+fn with_indented_ends(text: &str) -> String {
+    let margin = " ".repeat(2 * DEEPEST);
+    let is_end = |line: &str| line.trim_start().starts_with([']', '}']);
+    let lines =
+        text.lines().map(|line| if is_end(line) { format!("{margin}{line}\n") } else { format!("{line}\n") });
+    lines.collect()
+}
+
+fn parsed(text: &str) -> Result<Value, String> {
     let mut open: Vec<Open> = Vec::new();
     let mut anchors: HashMap<usize, (Value, Size)> = HashMap::new();
     let (mut count, mut copied) = (0_usize, 0_usize);
@@ -132,6 +146,15 @@ mod tests {
             read,
             json!({"a": 1, "b": {"c": ["x", "no", false, 2e-5]}, "d": [{"e": null, "f": "g h"}], "i": {"j": 1}, "k": {"j": 1}, "l": null})
         );
+    }
+
+    #[test]
+    fn the_end_of_a_list_may_be_as_far_left_as_its_name() {
+        let text = "a:\n  b: [\n    'x: y',\n  ]\n  c: {\n    d: 1\n  }\ne: 2\n";
+        assert_eq!(read(text), Ok(json!({"a": {"b": ["x: y"], "c": {"d": 1}}, "e": 2})));
+        // what is wrong elsewhere is said of the text as it is
+        let wrong = "a: [\n]\nb: c: d\n";
+        assert_eq!(read(wrong), parsed(wrong));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::model::Architecture;
 use crate::model::blocks::{FeedForward, Mixer, Rotary};
 use crate::model::modeling::{Code, FloatRotary, Router};
 use crate::scenario::keys::{Key, keys};
-use crate::scenario::software::Trainer;
+use crate::scenario::software::{HeadCode, Trainer};
 use crate::scenario::{
     AttentionKernel, Checkpointing, Cluster, CpuOffload, Field, Issue, Lengths, LossKernel, Mask, Method,
     Optimizer, Scenario, Severity, Sharding, Stack, Task, TransformerImpl, WrappedBy,
@@ -353,6 +353,11 @@ fn has_a_measured_loss(scenario: &Scenario) -> bool {
     match scenario.savings.loss {
         LossKernel::Standard => true,
         LossKernel::TransformerEngine | LossKernel::MegatronFused => scenario.stack == Stack::Megatron,
+        LossKernel::Full | LossKernel::Liger | LossKernel::Cut
+            if scenario.software().head == HeadCode::Transformers =>
+        {
+            true
+        }
         LossKernel::Full | LossKernel::Axolotl | LossKernel::LogSoftmax => scenario.stack == Stack::Trl,
         LossKernel::FloatLogits | LossKernel::VocabularyChunks => scenario.cluster.is_fsdp2(),
         LossKernel::Liger | LossKernel::Cut | LossKernel::Chunked => false,
@@ -401,10 +406,6 @@ fn not_compared(scenario: &Scenario, architecture: Option<&Architecture>) -> Vec
         when(
             scenario.wrapper() == WrappedBy::Accelerate && has(Architecture::has_experts),
             "mixtures of experts under transformers' Trainer",
-        ),
-        when(
-            scenario.wrapper() != WrappedBy::Loop && scenario.stack == Stack::Liger,
-            "Liger's kernels under transformers' Trainer",
         ),
         when(habits.keeps_outputs, "kept outputs"),
         when(habits.fills_cache, "a cache of keys and values"),

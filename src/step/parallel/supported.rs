@@ -118,6 +118,13 @@ pub(in crate::step) fn supported(
         );
         return refuse(Field::WeightFormat, what, "choose NF4");
     }
+    if member.loss == LossKernel::Cut && job.cluster.sharding == Sharding::Zero3 {
+        // axolotl's fork of cut-cross-entropy, cce.py `LinearCrossEntropyFunction.backward`; DeepSpeed 0.19.8 partition_parameters.py `free_param`
+        let message = "cut cross-entropy gathers the output head's weight once more in backward and lets go of it there (GatheredParameters), while the \
+                       model still has it for its own backward: DeepSpeed stops (\"Cannot free a ZeRO-3 parameter while it is still active in submodules\")";
+        let fix = "choose Liger's fused loss, FSDP2 or ZeRO-2";
+        return Err(Issue::error(Field::Loss, message).with_fix(fix));
+    }
     if training.optimizer.is_of_one_gpu() {
         let fix = if job.cluster.is_many() { "choose AdamW, or one GPU" } else { "choose AdamW" };
         return refuse(Field::Optimizer, training.optimizer.label().into(), fix);
@@ -447,8 +454,11 @@ fn sharded(
     let followed = match member.stack {
         Stack::Torchtune => member.loss == LossKernel::Full,
         Stack::Trl => member.loss.replaces_fused_head(),
-        // what of them is followed, the stack's own code says
-        Stack::Transformers => member.loss.is_of_prime_rl(),
+        // what of prime-rl's is followed, the stack's own code says
+        Stack::Transformers | Stack::Liger => {
+            member.loss.is_of_prime_rl()
+                || matches!(member.loss, LossKernel::Full | LossKernel::Liger | LossKernel::Cut)
+        }
         _ => false,
     };
     if member.loss == LossKernel::Axolotl && cluster.is_fsdp2() {
@@ -457,14 +467,8 @@ fn sharded(
         return Err((Field::Loss, what, "choose DDP or one of DeepSpeed's stages"));
     }
     if member.loss != LossKernel::Standard && !followed {
-        // Liger's modules fuse it with the head where nothing else is said
-        let is_same = member.stack == Stack::Liger && member.loss == LossKernel::Liger;
-        let fix = if is_same {
-            "leave the loss at standard: Liger's is this one"
-        } else {
-            "choose the standard one"
-        };
-        return Err((Field::Loss, format!("the loss {}", member.loss.label()), fix));
+        let what = format!("the loss {}", member.loss.label());
+        return Err((Field::Loss, what, "choose the standard one"));
     }
     let has_experts = architecture.blocks.iter().any(|block| matches!(block.ffn, FeedForward::Moe(_)))
         && modeling.peft.experts;

@@ -4,7 +4,7 @@ use crate::issue::{Field, Issue};
 use crate::job::{Act, Job, Loss, Member, Scorer};
 use crate::model::Architecture;
 use crate::scenario::software::Trainer;
-use crate::scenario::{Cluster, CpuOffload, LoraTargets, Method, Precision};
+use crate::scenario::{Cluster, CpuOffload, LoraTargets, LossKernel, Method, Precision};
 
 /// What of transformers' Trainer and trl's trainers under accelerate's FSDP2 was not compared.
 pub(super) fn by_accelerate(job: &Job, member: &Member, architecture: &Architecture) -> Result<(), Issue> {
@@ -58,11 +58,35 @@ pub(super) fn by_accelerate(job: &Job, member: &Member, architecture: &Architect
     }
     if trainer != Trainer::Trl {
         divided(job.cluster, member, "accelerate")?;
+        whole_head(member, architecture)?;
     }
     if job.cluster.cpu != CpuOffload::Off && trainer == Trainer::Trl {
         offloaded_by_trl(job, member, architecture)?;
     }
     Ok(())
+}
+
+/// An issue where a fused loss finds shards: a head that accelerate makes a unit of by itself is gathered when it is called, and these read its
+/// weight past its module (liger-kernel 0.8.5 ops/fused_linear_cross_entropy.py; axolotl's fork of cut-cross-entropy, transformers/utils.py
+/// `apply_lce`, which takes it for a head that tensor parallelism divides).
+fn whole_head(member: &Member, architecture: &Architecture) -> Result<(), Issue> {
+    let loss = member.software().loss(member.loss);
+    let stops = match loss {
+        LossKernel::Liger => "got mixed torch.Tensor and DTensor",
+        LossKernel::Cut => "No `mesh_dim_names` found",
+        _ => return Ok(()),
+    };
+    let is_alone = !architecture.head.tied && (member.adapts || !architecture.towers.is_empty());
+    if member.training.is_none() || !is_alone {
+        return Ok(());
+    }
+    let message = format!(
+        "the loss {} reads the output head's weight without calling the head, which accelerate makes a unit of by itself where there are adapters \
+         and the embedding is not tied to it: it finds shards, and PyTorch stops (\"{stops}\")",
+        loss.label()
+    );
+    let fix = "let all logits be made (loss standard, of Liger's kernels full), or have the layers and the model wrapped by a loop of one's own or by axolotl";
+    Err(Issue::error(Field::Loss, message).with_fix(fix))
 }
 
 /// What of trl's trainers over shards in the CPU's memory was not compared, or stops. The fused head reads the head's weight where it lies: a
