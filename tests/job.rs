@@ -15,7 +15,8 @@ use headroom::model::catalogue;
 use headroom::plan::Answer;
 use headroom::scenario::{
     Answers, Checkpointing, Cluster, GpuChoice, Lengths, Lora, Mask, Merges, Method, ModelChoice, Offloading,
-    Precision, Quantization, Reference, Saves, Scenario, Sharding, Spikes, Stack, Task, Tuner, WeightFormat,
+    Precision, Quantization, Reference, Rollouts, Saves, Scenario, Sharding, Spikes, Stack, Task, Tuner,
+    WeightFormat,
 };
 use headroom::share;
 use headroom::step::{self, Recording};
@@ -446,9 +447,10 @@ fn what_of_saving_and_merging_was_not_compared_is_refused() {
     refused(&saved, Field::Saving);
 }
 
-/// Of Unsloth's trainers its `DPOTrainer` alone was measured, in bf16 autocast on one GPU.
+/// Of Unsloth's trainers `DPOTrainer` and `GRPOTrainer` alone were measured, in bf16 autocast on one GPU; GRPO's where vLLM writes several
+/// answers at a time.
 #[test]
-fn of_unsloths_trainers_dpo_is_answered() {
+fn of_unsloths_trainers_two_are_answered() {
     let dpo = Scenario {
         task: Task::Dpo,
         stack: Stack::Unsloth,
@@ -462,10 +464,24 @@ fn of_unsloths_trainers_dpo_is_answered() {
     assert_eq!(run(&dpo), Ok(()));
     let half = Scenario { precision: Precision::Fp16, ..dpo.clone() };
     assert_eq!(run(&half).expect_err("not measured").field, Field::Precision);
-    for task in [Task::Kto, Task::Orpo, Task::Cpo, Task::Simpo, Task::Grpo] {
+    for task in [Task::Kto, Task::Orpo, Task::Cpo, Task::Simpo, Task::Rloo] {
         let other = Scenario { task, ..dpo.clone() };
         assert_eq!(run(&other).expect_err("not measured").field, Field::Stack, "{task:?}");
     }
+    let mut grpo = Scenario { task: Task::Grpo, batch: 4, ..dpo.clone() };
+    for reference in [Reference::None, Reference::Scored] {
+        grpo.answers.reference = reference;
+        assert_eq!(run(&grpo), Ok(()));
+    }
+    let refused = |change: &dyn Fn(&mut Scenario)| {
+        let mut other = grpo.clone();
+        change(&mut other);
+        run(&other).expect_err("not measured").field
+    };
+    assert_eq!(refused(&|other| other.precision = Precision::Fp16), Field::Precision);
+    assert_eq!(refused(&|other| other.batch = 1), Field::Batch);
+    assert_eq!(refused(&|other| other.answers.rollouts = Rollouts::Transformers), Field::Rollouts);
+    assert_eq!(export::script(&grpo).expect_err("no file is written").field, Field::Task);
     let issue = export::script(&dpo).expect_err("no file is written");
     assert_eq!(issue.field, Field::Task);
 }

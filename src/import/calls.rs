@@ -364,7 +364,7 @@ impl<'t> Calls<'t> {
         }
         changed_afterwards(self.script, &mut self.settings);
         for (place, value) in &self.script.given {
-            for variable in launch::ALLOCATOR {
+            for variable in launch::ALLOCATOR.iter().chain(&[launch::STANDBY]) {
                 if place.contains(variable) {
                     setting::flatten("", variable, value.clone(), &mut self.settings);
                 }

@@ -202,6 +202,9 @@ fn compiled(reader: &mut Reader) {
 /// The variables that PyTorch's allocator reads.
 pub(super) const ALLOCATOR: [&str; 2] = ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
 
+/// The variable with which Unsloth's vLLM gives its keys and values back while the model is trained.
+pub(super) const STANDBY: &str = "UNSLOTH_VLLM_STANDBY";
+
 /// What one of them says, set before a command, in trl's `env:`, or in `os.environ`.
 pub(super) fn allocator(reader: &mut Reader) {
     let all: Vec<String> =

@@ -59,6 +59,11 @@ pub struct Member {
     /// Whether its output has the hidden states of all layers (`output_hidden_states=True`), as trl's `PPOTrainer` asks all its models
     /// for them, and with them all logits.
     pub returns_states: bool,
+    /// Whether its output has the last hidden states in the place of logits, for which those of all layers are asked for and let go of
+    /// again, as Unsloth's `GRPOTrainer` has it.
+    pub returns_last_state: bool,
+    /// Whether passes without gradients come before the first backward pass, whose layers Unsloth counts with those of the others.
+    pub is_scored_first: bool,
     /// Whether a frozen copy of its adapters stands beside them, the reference of trl's `DPOTrainer` for a model that has adapters before
     /// the trainer is made (`model.add_adapter("ref", …)`), as Unsloth's models have.
     pub copies_adapters: bool,
@@ -182,7 +187,8 @@ impl Member {
 
     /// Whether transformers' `Trainer` trains it, trl's trainers among them: all micro-batches of a step are on the card at once.
     pub(crate) fn is_by_trainer(&self) -> bool {
-        let by_trl = self.software().trainer == Trainer::Trl || self.copies_adapters;
+        let by_trl =
+            self.software().trainer == Trainer::Trl || self.copies_adapters || self.returns_last_state;
         by_trl || self.head != HeadKind::Language
     }
 
@@ -245,6 +251,9 @@ impl From<&Scenario> for Member {
             // `PPOTrainer` leaves the config's `use_cache` as it was
             fills_cache: habits.fills_cache && by_loop || scenario.task == Task::Ppo,
             returns_states: scenario.task == Task::Ppo,
+            returns_last_state: scenario.stack == Stack::Unsloth && scenario.task == Task::Grpo,
+            // a reference's
+            is_scored_first: scenario.stack == Stack::Unsloth && scenario.task == Task::Dpo,
             copies_adapters: scenario.stack == Stack::Unsloth && scenario.task == Task::Dpo,
             trainer_prepares: scenario.task.is_of_odds() && scenario.savings.loss != LossKernel::LogSoftmax,
             head: match scenario.task {

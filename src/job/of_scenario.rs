@@ -110,6 +110,21 @@ impl From<&Scenario> for Job {
                 round.extend(Act::answered(scenario, batch, prompt));
                 Loss::Divergence { teacher: 1, prompt }
             }
+            Task::Grpo if members[0].returns_last_state => {
+                round.extend(Act::answered(scenario, batch, prompt));
+                let referred = reference == Scorer::WithoutAdapters;
+                if referred {
+                    // all answers of a step at once
+                    let sequences = batch.sequences.saturating_mul(times);
+                    let all = Batch { sequences, mask: Mask::PaddingFree, ..batch };
+                    round.push(Act::Score { member: 0, adapted: false, batch: all, prompt, times: 1 });
+                }
+                members[0].is_scored_first = true;
+                let batch = Batch { mask: Mask::PaddingFree, ..batch };
+                let loss = Loss::Reward { prompt, referred, whole: false, corrected: false };
+                round.extend([Act::Train { member: 0, batch, loss, times }, Act::Update { member: 0 }]);
+                return Job { members, round, cluster: scenario.cluster, vllm: scenario.vllm_beside() };
+            }
             Task::Grpo | Task::Rloo => {
                 let score = |member, adapted| Act::Score { member, adapted, batch, prompt, times };
                 let (whole, itself) = (scenario.task == Task::Rloo, scenario.generates_itself());

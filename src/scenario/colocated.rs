@@ -4,6 +4,7 @@
 //! Source: vLLM v1/worker/gpu_worker.py `determine_available_memory`, `load_model`, `initialize_from_config` and `sleep` (whose pool has
 //! weights, keys and values alone), device_allocator/cumem.py and v1/core/kv_cache_utils.py; trl 1.16 generation/vllm_generation.py.
 
+use super::software::{ModelCode, Software};
 use super::{Field, Issue, Method, Rollouts, Scenario, Severity, WeightFormat};
 use crate::dtype::Dtype;
 use crate::model::Architecture;
@@ -13,6 +14,9 @@ use crate::vllm::{Asked, Budget, Cache, Room, Served, Share};
 
 /// Percent of the card that it has where nothing is said (trl 1.16 `vllm_gpu_memory_utilization`).
 pub(crate) const TRL_SHARE: u64 = 30;
+
+/// The same of Unsloth's (unsloth 2026.10.9 models/loader.py `gpu_memory_utilization`).
+pub(crate) const UNSLOTH_SHARE: u64 = 50;
 
 /// No larger share is suggested, in percent: the rest is the training's.
 const MOST: u64 = 90;
@@ -73,8 +77,21 @@ impl Scenario {
         }
         let own = self.architecture().ok().and_then(|architecture| weights(self, &architecture));
         let weights = own.unwrap_or(Bytes::ZERO).min(share);
+        if self.lends_weights() {
+            return Some(VllmShare {
+                weights: Bytes::ZERO,
+                stored: Dtype::Bf16,
+                cache: share.saturating_sub(weights),
+            });
+        }
         let stored = if self.method == Method::Qlora { Dtype::U8 } else { Dtype::Bf16 };
         Some(VllmShare { weights, stored, cache: share.saturating_sub(weights) })
+    }
+
+    /// Whether the weights that vLLM loads are those that the training reads, as Unsloth makes its model of them (unsloth_zoo 2026.10.9
+    /// vllm_utils.py `get_vllm_state_dict`, `convert_vllm_to_huggingface`): they are counted with the model, and stay while vLLM sleeps.
+    fn lends_weights(&self) -> bool {
+        Software::of(self.stack).model == ModelCode::Unsloth
     }
 
     /// vLLM's share of a card of so much memory: of all of it, whatever is there already.
@@ -116,6 +133,9 @@ impl Scenario {
 /// What vLLM refuses, or was not followed.
 fn budget(scenario: &Scenario, architecture: &Architecture, length: u64) -> Result<Budget, String> {
     let card = scenario.card().map_err(|issue| issue.to_string())?;
+    if scenario.lends_weights() {
+        return Err("how many tokens and sequences Unsloth has it run at once is not followed".to_owned());
+    }
     let share = Share {
         percent: scenario.reserve.vllm,
         bytes: scenario.vllm_share(card.memory),
@@ -202,6 +222,15 @@ pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, i
     let percent = scenario.reserve.vllm;
     let note = |message: String| Issue::new(Severity::Note, Field::VllmPercent, message);
     issues.push(note(match scenario.reserve.sleeps {
+        true if scenario.lends_weights() => format!(
+            "vLLM takes {share} of the card ({percent} % of all of it) while it generates, the model's weights among them, and gives back its \
+             keys and values while the model is trained (UNSLOTH_VLLM_STANDBY=1). What it has beside them stays: CUDA graphs and its libraries' \
+             workspaces, which are not counted"
+        ),
+        false if scenario.lends_weights() => format!(
+            "vLLM takes {share} of the card ({percent} % of all of it) all the while, the model's weights among them, which are there once: the \
+             rest is beside the training and part of what is needed. CUDA graphs and its libraries' workspaces are not counted"
+        ),
         true => format!(
             "vLLM takes {share} of the card ({percent} % of all of it) while it generates, and gives them back while the model is trained \
              (sleep level 2: weights, keys and values are discarded, the weights are copied from the model anew). What it has beside them \
@@ -260,7 +289,7 @@ pub(super) fn issues(scenario: &Scenario, architecture: Option<&Architecture>, i
 
 #[cfg(test)]
 mod tests {
-    use crate::scenario::{Field, GpuChoice, Method, ModelChoice, Scenario, Task};
+    use crate::scenario::{Field, GpuChoice, Method, ModelChoice, Scenario, Stack, Task};
     use crate::units::Bytes;
 
     fn grpo(model: &str, memory: Bytes, sequence: u64) -> Scenario {
@@ -298,6 +327,23 @@ mod tests {
         // who trains on texts has no answers generated
         scenario.task = Task::Sft;
         assert_eq!((scenario.vllm_beside(), told(&scenario).len()), (None, 0));
+    }
+
+    /// Unsloth makes its model of the weights that vLLM loaded: they are the model's, and stay while vLLM sleeps.
+    #[test]
+    fn weights_that_are_lent_are_counted_once() {
+        let mut scenario = grpo("Qwen/Qwen2.5-7B", Bytes(100 << 30), 2048);
+        scenario.reserve.vllm = 50;
+        let own = scenario.vllm_beside().unwrap();
+        scenario.stack = Stack::Unsloth;
+        let lent = scenario.vllm_beside().unwrap();
+        assert_eq!((lent.weights, lent.cache), (Bytes::ZERO, Bytes(50 << 30).saturating_sub(own.weights)));
+        assert!(own.weights > Bytes(14 << 30));
+        scenario.reserve.sleeps = true;
+        assert_eq!((scenario.vllm_beside(), scenario.waking()), (None, Some(lent)));
+        let said =
+            scenario.validate().into_iter().any(|issue| issue.message.contains("UNSLOTH_VLLM_STANDBY"));
+        assert!(said);
     }
 
     /// Of every model whose budget `headroom serving` knows, with windows among them; and what is enough is no more

@@ -84,6 +84,10 @@ struct Running<'a> {
     kept: (Vec<Tensor<'a>>, Vec<StorageId>),
     /// Whether its optimizer has made its state.
     has_state: bool,
+    /// Whether a packed row of it was held against its texts by themselves (Unsloth).
+    is_verified: Cell<bool>,
+    /// The same of a pass without gradients.
+    is_verified_scoring: Cell<bool>,
 }
 
 impl Running<'_> {
@@ -107,7 +111,13 @@ impl Running<'_> {
 impl<'a> Rounds<'a> {
     /// A job before its first round.
     pub fn new(machine: &'a Machine, ready: &'a Ready<'_>, models: Vec<Model<'a>>) -> Rounds<'a> {
-        let running = |model| Running { model, kept: Default::default(), has_state: false };
+        let running = |model| Running {
+            model,
+            kept: Default::default(),
+            has_state: false,
+            is_verified: Cell::default(),
+            is_verified_scoring: Cell::default(),
+        };
         let fewest = DIFFERENT + u64::from(machine.with(|state| state.parallel.gathers_ahead()));
         Rounds {
             machine,
@@ -292,7 +302,14 @@ impl<'a> Rounds<'a> {
     fn score(&mut self, phase: Phase, (member, adapted): (usize, bool), (batch, prompt): (Batch, u64)) {
         self.notes.begin(phase);
         self.machine.with(|state| state.params.adapts = adapted);
-        let model = &self.members[member].model;
+        let Running { model, is_verified_scoring, .. } = &self.members[member];
+        if model.member.returns_last_state {
+            let first = is_verified_scoring.replace(true);
+            self.scored.push(model.foreseeing(batch, |pass| pass.unsloth_scores(prompt, !first)));
+            self.machine.with(|state| state.params.adapts = true);
+            self.notes.end(phase);
+            return;
+        }
         let asked = if model.member.training.is_some() { Asked::OF_REWARDS } else { Asked::NOTHING };
         self.scored.extend(model.score(batch, prompt, asked));
         self.machine.with(|state| state.params.adapts = true);

@@ -14,6 +14,7 @@ mod pictures;
 mod quantised;
 mod spikes;
 mod tuners;
+mod unsloth;
 
 use super::forward::stacks::expert_layers;
 use super::forward::{Model, fills_cache};

@@ -188,6 +188,9 @@ pub static TRL_LOGITS: File = File::of("trl-logits");
 /// Unsloth's DPOTrainer: rows that the code was written beside, and four that were held back.
 pub static UNSLOTH_PREFERENCES: File = File::of("unsloth-preferences");
 
+/// Unsloth's GRPOTrainer: rows that the code was written beside, and those whose names have `held`, measured before they were predicted.
+pub static UNSLOTH_GRPO: File = File::of("unsloth-grpo");
+
 /// One rank of many, as the engines' own code runs it.
 pub static MULTI: File = File::of("multi");
 
@@ -297,7 +300,7 @@ pub static MEGATRON_LM: File = File::of("megatron-lm");
 pub static PUBLISHED: File = File::of("published");
 
 /// All of them, in the order of `data/measured.tsv`.
-pub static FILES: [&File; 57] = [
+pub static FILES: [&File; 59] = [
     &NULL_DEVICE,
     &FAMILIES,
     &STACKS,
@@ -307,6 +310,7 @@ pub static FILES: [&File; 57] = [
     &PREFERENCE_LOGITS,
     &TRL_LOGITS,
     &UNSLOTH_PREFERENCES,
+    &UNSLOTH_GRPO,
     &ROLLOUTS,
     &DISTILLATION,
     &PPO,

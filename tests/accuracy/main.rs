@@ -286,6 +286,11 @@ fn preferences_of_all_logits_are_predicted() {
 }
 
 #[test]
+fn reinforcement_under_unsloth_is_predicted() {
+    UNSLOTH_GRPO.is_predicted(10, [0.002, 0.01, 0.01], [0.23, 2.3, 2.3]);
+}
+
+#[test]
 fn preferences_under_unsloth_are_predicted() {
     UNSLOTH_PREFERENCES.is_predicted(12, [0.001, 0.001, 0.001], [0.001, 0.5, 0.5]);
 }

@@ -191,6 +191,10 @@ pub const SENTENCES: &[(&str, &str)] = &[
     ),
     (
         "docs/accuracy.md",
+        "`data/measurements/unsloth-grpo.json`: {unsloth-grpo rows} steps of GRPO under Unsloth ([tasks.md](tasks.md#grpo-under-unsloth)); those whose names have `held` were measured before they were predicted. The allocated peak is off by {unsloth-grpo allocated worst} % at worst, the reserved peak by {unsloth-grpo reserved median} % in the median and {unsloth-grpo reserved worst} % at worst.",
+    ),
+    (
+        "docs/accuracy.md",
         "`data/measurements/unsloth-preferences.json`: {unsloth-preferences rows} steps of DPO under Unsloth ([tasks.md](tasks.md#under-unsloth)), four of them held back. The allocated peak is off by {unsloth-preferences allocated worst} % at worst, the reserved peak by {unsloth-preferences reserved median} % in the median and {unsloth-preferences reserved worst} % at worst.",
     ),
     (

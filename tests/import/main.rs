@@ -25,7 +25,7 @@ use proptest::prelude::*;
 /// A file, whose it is, the scenario that it is over the default one, and what is not followed in it.
 type Row = (&'static str, &'static str, Format, &'static str, &'static [&'static str]);
 
-const FILES: [Row; 12] = [
+const FILES: [Row; 14] = [
     (
         "axolotl-qlora.yml",
         include_str!("../fixtures/configurations/axolotl-qlora.yml"),
@@ -102,6 +102,21 @@ const FILES: [Row; 12] = [
         include_str!("../fixtures/configurations/unsloth.ipynb"),
         Format::Unsloth,
         "m=unsloth/Meta-Llama-3.1-8B&o=adamw-8bit&b=2&ga=4&gc=offloaded&mask=padded&st=unsloth&alloc=expandable",
+        &[],
+    ),
+    (
+        // of one answer at a time Unsloth makes as many as a prompt has
+        "unsloth-grpo.ipynb",
+        include_str!("../fixtures/configurations/unsloth-grpo.ipynb"),
+        Format::Unsloth,
+        "task=grpo&m=meta-llama/Llama-3.1-8B-Instruct&r=32&o=paged-adamw-8bit&b=6&s=1024&prompt=256&ref=none&gc=offloaded&mask=padded&st=unsloth&alloc=expandable&vllm=60&vsleep=on",
+        &[],
+    ),
+    (
+        "unsloth-grpo-accumulated.ipynb",
+        include_str!("../fixtures/configurations/unsloth-grpo-accumulated.ipynb"),
+        Format::Unsloth,
+        "task=grpo&m=meta-llama/Llama-3.2-3B-Instruct&method=lora&r=64&o=adamw-8bit&b=8&prompt=288&ref=none&ga=4&gc=offloaded&mask=padded&st=unsloth&alloc=expandable&vllm=50",
         &[],
     ),
     (

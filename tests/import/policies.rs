@@ -1,6 +1,6 @@
 //! Policies that learn from the answers that they write.
 
-use headroom::scenario::{Checkpointing, Method, Precision, Reference, Rollouts, Scenario, Task};
+use headroom::scenario::{Checkpointing, Method, Precision, Reference, Rollouts, Scenario, Stack, Task};
 
 use crate::{read, read_over};
 
@@ -36,6 +36,39 @@ fn a_policy_beside_a_value_model_is_a_task() {
         "python examples/scripts/ppo/ppo.py --sft_model_path Qwen/Qwen2.5-0.5B --learning_rate 3e-6 --response_length 53 --num_ppo_epochs 1",
     );
     assert_eq!((command.scenario.task, command.scenario.policy.rollout), (Task::Ppo, 64));
+}
+
+/// `fast_inference=True` is vLLM on the same card, with Unsloth's defaults; what is not followed of it is told.
+#[test]
+fn reinforcement_under_unsloth_is_a_task() {
+    let text = |loaded: &str, trained: &str| {
+        read(&format!(
+            "model, tokenizer = FastLanguageModel.from_pretrained(\"unsloth/Qwen3-4B\", load_in_4bit=False{loaded})\n\
+             model = FastLanguageModel.get_peft_model(model, r=32)\n\
+             args = GRPOConfig(per_device_train_batch_size=4, gradient_accumulation_steps=2, max_completion_length=512{trained})\n\
+             trainer = GRPOTrainer(model=model, args=args, train_dataset=dataset)"
+        ))
+    };
+    let usual = text(", fast_inference=True", "");
+    let Scenario { task, stack, batch, answers, reserve, .. } = usual.scenario.clone();
+    assert_eq!(usual.left, []);
+    assert_eq!((task, stack, batch), (Task::Grpo, Stack::Unsloth, 4));
+    assert_eq!((answers.rollouts, answers.reference), (Rollouts::Server, Reference::None));
+    assert_eq!((reserve.vllm, reserve.sleeps), (50, false));
+    // eight answers are one group of eight, and no whole number of groups of six
+    assert_eq!(text("", ", num_generations=6").scenario.batch, 6);
+    assert_eq!(text("", ", num_generations=2").scenario.batch, 4);
+    let sleeps = text(", fast_inference=True, unsloth_vllm_standby=True, gpu_memory_utilization=0.8", "");
+    assert_eq!((sleeps.scenario.reserve.vllm, sleeps.scenario.reserve.sleeps), (80, true));
+    // beta is 0.001 beside a loss that is neither DAPO's nor Dr. GRPO's
+    let reference = |said: &str| text("", said).scenario.answers.reference;
+    assert_eq!(reference(", loss_type=\"bnpo\""), Reference::Scored);
+    assert_eq!(reference(", loss_type=\"dr_grpo\""), Reference::None);
+    assert_eq!(reference(", loss_type=\"bnpo\", beta=0.0"), Reference::None);
+    let corrected = text(", fast_inference=True", ", vllm_importance_sampling_correction=True");
+    assert_eq!(corrected.left.len(), 1, "{:?}", corrected.left);
+    // without vLLM Unsloth generates itself
+    assert_eq!(text("", "").scenario.answers.rollouts, Rollouts::Transformers);
 }
 
 #[test]

@@ -132,6 +132,16 @@ fn answer_alike(links: impl IntoIterator<Item = String>) {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// The hidden states of all layers stay while Unsloth runs its row of answers, whatever its checkpoints leave.
+#[test]
+fn reinforcement_under_unsloth() {
+    let own =
+        ["gc=offloaded", "gc=off&ref=none", "gc=reentrant&ga=3", "gc=offloaded&method=qlora&ref=none&ga=2"];
+    answer_alike(own.map(|own| {
+        format!("v=1&task=grpo&m=Qwen/Qwen2.5-0.5B&method=lora&p=amp-bf16-weights&st=unsloth&b=3&s=1024&prompt=128&{own}")
+    }));
+}
+
 /// The same of experts that are layers of their own, as transformers 4 runs them.
 #[test]
 fn one_layer_stands_for_many_whose_experts_are_layers() {

@@ -1,8 +1,8 @@
 //! What trl's trainers on answers say beyond the others: pairs, answers with their rewards.
 
 use super::super::reader::{Reader, Said, among, could_be_a_model};
-use crate::scenario::colocated::TRL_SHARE;
-use crate::scenario::{Rollouts, Task};
+use crate::scenario::colocated::{TRL_SHARE, UNSLOTH_SHARE};
+use crate::scenario::{Rollouts, Stack, Task};
 use crate::text::short;
 
 /// What memory does not depend on: numbers for each answer, and how it was generated elsewhere.
@@ -78,21 +78,32 @@ pub(super) fn better(reader: &mut Reader, why: &str) {
 pub(super) fn answers(reader: &mut Reader, (why, reference, default): (&str, &str, &str)) {
     prompt(reader);
     answer_length(reader, "max_completion_length", 512);
+    let by_unsloth = reader.scenario.stack == Stack::Unsloth && reader.scenario.task == Task::Grpo;
+    if by_unsloth {
+        groups(reader);
+    }
     match reader.take(&["beta"]) {
         Some(said) => match said.number() {
             Some(beta) => reader.set("reference", if beta > 0.0 { "scored" } else { "none" }, &said.said),
             None => reader.keep("reference", &said.said, "this is no number"),
         },
+        None if by_unsloth => unsloths_reference(reader),
         None => reader.assume("reference", reference, default),
     }
     generation(reader);
     rewards(reader);
+    if by_unsloth && let Some((true, said)) = reader.switch(&["vllm_importance_sampling_correction"]) {
+        reader.leave(
+            &said,
+            "the model then scores its answers once more: an act that is not followed under Unsloth",
+        );
+    }
     if let Some(said) = reader.take(&["num_iterations"]) {
         // what vLLM has generated is scored before it is learned from in any case, and so is all of RLOO
         let itself = reader.scenario.answers.rollouts == Rollouts::Transformers;
         let itself = itself && reader.scenario.task == Task::Grpo;
         match said.number() {
-            Some(times) if times > 1.0 && itself => reader.leave(
+            Some(times) if times > 1.0 && (itself || by_unsloth) => reader.leave(
                 &said.said,
                 "trl then scores the answers once more before they are learned from: an act that is not in the round here, of no graph and \
                  so of no peak",
@@ -106,6 +117,83 @@ pub(super) fn answers(reader: &mut Reader, (why, reference, default): (&str, &st
     }
     reader.pass(|name| among(IDLE, name));
     reader.assume("mask", "padded", why);
+}
+
+/// Answers that a prompt has where nothing is said (unsloth/models/rl.py).
+const GENERATIONS: u64 = 8;
+
+/// A micro-batch has as many answers as a prompt, where those of a step are no whole number of such groups (unsloth/models/rl.py).
+fn groups(reader: &mut Reader) {
+    // how long a text may be that its model is given, and vLLM's
+    reader.pass(|name| name == "max_seq_length");
+    let said = reader.take(&["num_generations"]);
+    let each = match said.as_ref().map(Said::number) {
+        Some(Some(each)) if (1.0..=1e6).contains(&each) => each as u64,
+        Some(_) => {
+            return reader.keep(
+                "batch-size",
+                &said.map_or_else(String::new, |said| said.said),
+                "this is no number",
+            );
+        }
+        None => GENERATIONS,
+    };
+    let step = reader.scenario.batch.saturating_mul(reader.scenario.accumulation);
+    let said = said.map_or_else(|| format!("num_generations is {GENERATIONS} by default"), |said| said.said);
+    match step.is_multiple_of(each) {
+        true => reader.idle.push(said),
+        false => reader.set(
+            "batch-size",
+            &each.to_string(),
+            &format!("{said}: Unsloth takes as many answers at a time"),
+        ),
+    }
+}
+
+/// Unsloth has `beta` at 0.001 where nothing is said of it and a loss is named that is neither DAPO's nor Dr. GRPO's (unsloth/models/rl.py).
+fn unsloths_reference(reader: &mut Reader) {
+    let named = reader.take(&["loss_type"]);
+    let is_far = |said: &Said| !["dapo", "dr_grpo"].contains(&said.text().to_lowercase().as_str());
+    match named {
+        Some(said) if is_far(&said) => {
+            reader.assume("reference", "scored", &format!("{}: beta is 0.001 then under Unsloth", said.said));
+        }
+        Some(said) => {
+            reader.assume("reference", "none", "beta is 0 by default");
+            reader.idle.push(said.said);
+        }
+        None => reader.assume("reference", "none", "beta is 0 by default"),
+    }
+}
+
+/// Whether vLLM gives back its keys and values while Unsloth trains.
+const STANDBY: &[&str] = &["unsloth_vllm_standby", "UNSLOTH_VLLM_STANDBY"];
+
+/// vLLM as `from_pretrained(fast_inference=True)` starts it, whose weights are the model's.
+fn fast(reader: &mut Reader, said: &str) {
+    match reader.take(&["gpu_memory_utilization"]) {
+        Some(share) => percent(reader, &share),
+        None => {
+            let why = format!("{said}: gpu_memory_utilization is 0.5 by default");
+            reader.assume("vllm-percent", &UNSLOTH_SHARE.to_string(), &why);
+        }
+    }
+    let standby = reader.take(STANDBY);
+    match standby {
+        Some(said) if ["1", "true", "True"].contains(&said.text().as_str()) => {
+            reader.set("vllm-sleep", "on", &said.said);
+        }
+        Some(said) => reader.set("vllm-sleep", "off", &said.said),
+        None => reader.assume("vllm-sleep", "off", "UNSLOTH_VLLM_STANDBY is off by default"),
+    }
+}
+
+/// A share of the card.
+fn percent(reader: &mut Reader, share: &Said) {
+    match share.number().filter(|part| (0.0..=1.0).contains(part)) {
+        Some(part) => reader.set("vllm-percent", &format!("{:.0}", part * 100.0), &share.said),
+        None => reader.keep("vllm-percent", &share.said, "this is no share of a card"),
+    }
 }
 
 /// What is said of a model that rewards.
@@ -208,6 +296,13 @@ pub(super) fn generation(reader: &mut Reader) {
     // of a scenario that is read over
     reader.quietly("rollouts", "server");
     let share = reader.take(&["vllm_gpu_memory_utilization"]);
+    if reader.scenario.stack == Stack::Unsloth
+        && let Some((true, said)) = reader.switch(&["fast_inference"])
+    {
+        // the trainer is told of it by itself
+        reader.pass(|name| name == "use_vllm");
+        return fast(reader, &said);
+    }
     match (reader.switch(&["use_vllm"]), mode) {
         (Some((true, said)), Some(mode)) if mode.text() == "server" => {
             reader.set("vllm-percent", "0", &format!("{said}, {}", mode.said));
@@ -244,10 +339,7 @@ pub(super) fn generation(reader: &mut Reader) {
 /// vLLM's share of the card.
 fn colocated(reader: &mut Reader, (said, mode): (String, Option<Said>), share: Option<Said>) {
     match share {
-        Some(share) => match share.number().filter(|part| (0.0..=1.0).contains(part)) {
-            Some(part) => reader.set("vllm-percent", &format!("{:.0}", part * 100.0), &share.said),
-            None => reader.keep("vllm-percent", &share.said, "this is no share of a card"),
-        },
+        Some(share) => percent(reader, &share),
         None => {
             let why = mode.map_or(said, |mode| mode.said);
             reader.assume(

@@ -55,7 +55,7 @@ impl<'a> Pass<'_, 'a> {
                 ModelCode::Torchtitan => {
                     self.machine.norm_unit(hidden, |hidden| hidden.torchtitan_normed(&norm))
                 }
-                ModelCode::Unsloth => hidden.unsloth_normed(&norm),
+                ModelCode::Unsloth => self.unsloth_last_normed(&hidden, &norm),
                 ModelCode::Megatron => hidden,
             };
         }

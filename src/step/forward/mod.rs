@@ -362,7 +362,7 @@ impl<'a> Pass<'_, 'a> {
 
     /// Whether its output has the hidden states of all layers: `generate` does not ask for them.
     fn keeps_states(&self) -> bool {
-        self.member.returns_states && self.generating.is_none()
+        (self.member.returns_states || self.member.returns_last_state) && self.generating.is_none()
     }
 
     /// Modules that peft puts around the model: `PeftModelForCausalLM` and `LoraModel`.

@@ -58,6 +58,7 @@ impl Rounds<'_> {
                     } => Some(2),
                     // ids, mask and what of them is scored
                     Act::Train { loss: Loss::Preference { .. }, .. } => Some(3),
+                    Act::Train { loss: Loss::Reward { .. }, .. } if member.returns_last_state => Some(2),
                     // the same, and that of answers to other prompts
                     Act::Train { loss: Loss::Desirability { .. }, .. } => Some(6),
                     Act::Train { .. }

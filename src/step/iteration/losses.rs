@@ -90,6 +90,11 @@ impl<'a> Rounds<'a> {
                 drop((inputs, student, taught));
                 Output { loss, outputs: Vec::new(), shared }
             }
+            Loss::Reward { prompt, .. } if pass.member.returns_last_state => {
+                let first = self.members[member].is_verified.replace(true);
+                let (loss, shared) = pass.unsloth_reward(prompt, !first);
+                Output { loss, outputs: Vec::new(), shared }
+            }
             Loss::Reward { prompt, referred, whole, corrected } => {
                 let labels = pass.reward_labels();
                 let (scores, shared) = pass.label_log_probs(pass.hidden(), prompt, Asked::OF_REWARDS);

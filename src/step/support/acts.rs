@@ -1,10 +1,11 @@
 //! What stands in the way of a job: of what is done with its models, whatever they are, and of generating.
 
-use super::answers::{answers, by_trl, rows_of_answers, scores, without_adapters};
+use super::answers::{answers, by_trl, scores, without_adapters};
 use super::logits;
 use super::optimizers::on_cpu;
 use super::runs_transformers;
 use super::spikes::{merges, saves};
+use super::unsloth::{unsloths_answers, unsloths_preference, unsloths_rewards};
 use crate::issue::{Field, Issue};
 use crate::job::{Act, Batch, HeadKind, Job, Loss, Member, Scorer};
 use crate::model::blocks::{Block, Mixer, Rotary};
@@ -28,6 +29,7 @@ pub(in crate::step) fn acts(job: &Job) -> Result<(), Issue> {
         // who reinforces comes before what its passes are
         if let Act::Train { member, loss: Loss::Reward { .. }, .. } = *act
             && let Some(member) = job.members.get(member)
+            && !member.returns_last_state
         {
             by_trl(member)?;
         }
@@ -55,12 +57,18 @@ pub(in crate::step) fn acts(job: &Job) -> Result<(), Issue> {
                     }
                     Loss::Advantage { value, .. } => advantage(job, (member, value), batch)?,
                     Loss::Divergence { teacher, .. } => distillation(job, (member, teacher), batch)?,
+                    Loss::Reward { .. } if job.members[member].returns_last_state => {
+                        unsloths_rewards(job, member, batch)?;
+                    }
                     Loss::Odds { .. } | Loss::Comparison | Loss::Reward { .. } => {
                         answers(&job.members[member], batch)?
                     }
                 }
             }
             Act::Update { member } => trained(job, member)?,
+            Act::Score { member, .. } if job.members[member].returns_last_state => {
+                without_adapters(&job.members[member])?;
+            }
             Act::Score { member, adapted, .. } => {
                 scores(&job.members[member])?;
                 if !adapted {
@@ -79,6 +87,7 @@ pub(in crate::step) fn acts(job: &Job) -> Result<(), Issue> {
                 one_by_one(Field::RolloutBatch, batch)?;
                 generates(&job.members[member], None)?
             }
+            Act::Generate { member, .. } if job.members[member].returns_last_state => unsloths_answers()?,
             Act::Generate { member, .. } => generates(&job.members[member], Some(job.cluster))?,
         }
     }
@@ -138,20 +147,6 @@ fn preference(members: &[Member], policy: usize, reference: Scorer, batch: Batch
         Scorer::WithoutAdapters => without_adapters(&members[policy]),
         Scorer::Precomputed => Ok(()),
     }
-}
-
-/// What of preferences under Unsloth is not modelled: what its `DPOTrainer` does with the copy of the adapters that it makes.
-fn unsloths_preference(job: &Job, policy: usize, batch: Batch) -> Result<(), Issue> {
-    let refuse = |field, message, fix| Err(Issue::error(field, message).with_fix(fix));
-    let policy = &job.members[policy];
-    if job.cluster.has_engine() {
-        return engine(job, "preferences under Unsloth", "are");
-    }
-    if policy.precision != Precision::AmpBf16Weights {
-        let message = "preferences under Unsloth were measured in bf16 autocast alone";
-        return refuse(Field::Precision, message, "choose bf16 autocast over bf16 weights");
-    }
-    rows_of_answers(batch)
 }
 
 /// What of classifying texts is not modelled.
@@ -293,7 +288,7 @@ pub(in crate::step) fn vocabularies(job: &Job, architectures: &[&Architecture]) 
 }
 
 /// Refuses what was compared with no engine.
-fn engine(job: &Job, what: &str, are: &str) -> Result<(), Issue> {
+pub(super) fn engine(job: &Job, what: &str, are: &str) -> Result<(), Issue> {
     let (field, fix) = job.cluster.without_engine();
     let message = format!("{what} {} {are} not modelled", job.cluster.place_in_words());
     Err(Issue::error(field, message).with_fix(fix))

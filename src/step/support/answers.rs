@@ -18,7 +18,7 @@ pub(super) fn by_trl(member: &Member) -> Result<(), Issue> {
     }
     let message = match member.software().head {
         HeadCode::Unsloth => {
-            "of preferences and reinforcement under Unsloth DPO alone is modelled: the others are as trl's trainers run them"
+            "of preferences and reinforcement under Unsloth DPO and GRPO alone are modelled: the others are as trl's trainers run them"
         }
         HeadCode::Transformers
         | HeadCode::Trl
@@ -101,10 +101,11 @@ mod tests {
 
     #[test]
     fn who_reinforces_is_said_before_what_its_passes_are() {
-        for (library, said) in
-            [("unsloth", "under Unsloth DPO alone is modelled"), ("torchtune", "as trl's trainers run them")]
-        {
-            let link = format!("task=grpo&m=Qwen/Qwen3-8B&method=lora&st={library}");
+        for (library, said) in [
+            ("unsloth", "under Unsloth DPO and GRPO alone are modelled"),
+            ("torchtune", "as trl's trainers run them"),
+        ] {
+            let link = format!("task=rloo&m=Qwen/Qwen3-8B&method=lora&st={library}");
             let issues = estimate(&crate::share::decode(&link).scenarios[0]);
             let told = issues.errors().map(ToString::to_string).collect::<Vec<_>>();
             assert!(told[0].contains(said) && told[0].contains("(choose trl)"), "{told:?}");

@@ -92,7 +92,7 @@ impl<'a> Pass<'_, 'a> {
         })
     }
 
-    fn returned(&self) -> Returned<'a> {
+    pub fn returned(&self) -> Returned<'a> {
         Returned {
             machine: self.machine,
             tensors: self.cache.take(),

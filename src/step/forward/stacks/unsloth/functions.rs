@@ -192,7 +192,7 @@ impl State {
         let numel = rows.saturating_mul(layer.shape.output);
         let output = self.alloc_product_for(x.storage, (numel, layer.shape.input), dtype, what);
         self.release(weight.storage);
-        if let Some(adapter) = layer.adapter {
+        if let Some(adapter) = layer.adapter.filter(|_| self.params.adapts) {
             let a = self.adapter_copy(adapter.a, dtype);
             let low = (rows.saturating_mul(adapter.rank), layer.shape.input);
             let low = self.alloc_product_for(x.storage, low, dtype, &ADAPTER);

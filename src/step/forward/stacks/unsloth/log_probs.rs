@@ -94,9 +94,11 @@ impl State {
         };
         let copy = self.alloc(rows, Dtype::F32, &TARGET_LOG_PROBABILITIES);
         held.into_iter().for_each(|storage| self.release(storage));
-        let entropy = entropy.unwrap_or(NOTHING);
-        for storage in [gradient, x.storage, targets, index, log_sum, entropy, copy] {
-            self.save(node, storage);
+        match entropy {
+            Some(entropy) => [gradient, x.storage, targets, index, log_sum, entropy, copy]
+                .into_iter()
+                .for_each(|storage| self.save(node, storage)),
+            None => self.save(node, gradient),
         }
         [gradient, index, log_sum, copy].into_iter().for_each(|storage| self.release(storage));
         (Value::plain(log_probs, rows, Dtype::F32).at(node.output(0)), others)

@@ -10,6 +10,7 @@ mod buffers;
 pub(in crate::step) mod functions;
 mod log_probs;
 mod loss;
+mod rewards;
 
 use super::common::{not_compared, texts};
 use crate::dtype::Dtype;
@@ -172,12 +173,23 @@ impl<'a> Pass<'_, 'a> {
         shared: &Shared<Tensor<'a>>,
     ) -> Tensor<'a> {
         let layer = &self.layers[index];
-        let last = index + 1 == self.layers.len() && !self.member.copies_adapters;
+        let last = index + 1 == self.layers.len() && !self.member.is_scored_first;
         let stays = last || !offloads(self.member, hidden.value.bytes());
         let storage = if stays { hidden.value.storage } else { NOTHING };
         let input = Value { storage, ..hidden.value };
         let arguments = [NOTHING; HELD - 1];
         self.machine.checkpointed_from(index, input, arguments, || self.layer(layer, hidden, shared))
+    }
+
+    /// The norm behind the last layer, whose gradient is written over the one that came where nobody else has what it returned
+    /// (`_unsloth_head_reads_final_norm`).
+    pub(in crate::step::forward) fn unsloth_last_normed(
+        &self,
+        hidden: &Tensor<'a>,
+        norm: &NormLayer,
+    ) -> Tensor<'a> {
+        let in_place = norm.kind != NormKind::RmsPlusOne && !self.member.returns_last_state;
+        self.machine.within(norm.name, &roles::NORM, || hidden.unsloth_norm(norm.width, in_place))
     }
 
     /// `LlamaDecoderLayer_fast_forward`, `GemmaDecoderLayer_fast_forward`.
