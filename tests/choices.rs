@@ -183,7 +183,31 @@ fn pictures_under_trl_are_answered_and_what_was_not_compared_is_refused() {
     // its routers return two tensors, of which peft asks the type
     assert!(estimate(&share::decode(&scout("p=bf16")).scenarios[0]).memory.is_some());
     refuses_of(&scout("t=all-linear"), "peft stops at adapters on llama4's routers");
-    refuses_of(&scout("t=q_proj,router"), "peft stops at adapters on llama4's routers");
+}
+
+/// What stands beside a step is no part of what was compared there.
+#[test]
+fn torchtitan_and_unsloths_grpo_are_refused_where_they_were_not_compared() {
+    let titan = |link: &str| {
+        format!(
+            "v=1&m=meta-llama/Llama-3.1-8B&st=torchtitan&method=full&p=amp-bf16&gpus=8&shard=fsdp2&o=adamw-fused&gpu=h100-sxm&{link}"
+        )
+    };
+    assert!(estimate(&share::decode(&titan("gc=on")).scenarios[0]).memory.is_some());
+    refuses(&titan("len=1512~300"), "torchtitan's batches are rows of one text without end");
+    refuses(&titan("mask=padded"), "torchtitan's batches are rows of one text without end");
+    refuses(
+        &titan(
+            "m=own(hidden_act:gelu,hidden_size:512,intermediate_size:1024,model_type:llama,num_attention_heads:8,num_hidden_layers:2,\
+             tie_word_embeddings:!f,vocab_size:1000)",
+        ),
+        "llama under torchtitan is not modelled: its feed-forward networks have silu",
+    );
+    let rewards =
+        |link: &str| format!("task=grpo&st=unsloth&m=Qwen/Qwen2.5-1.5B-Instruct&b=4&p=amp-bf16-weights&method=lora&{link}");
+    assert!(estimate(&share::decode(&rewards("")).scenarios[0]).memory.is_some());
+    refuses(&rewards("eval=loss"), "the evaluation of this task is not modelled");
+    refuses(&rewards("save=on"), "the checkpoints of this task are not modelled");
 }
 
 #[test]

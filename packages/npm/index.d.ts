@@ -142,7 +142,7 @@ export interface Understood {
 }
 
 /**
- * What is understood of the text of a configuration: YAML, JSON or TOML of TRL, axolotl, LLaMA-Factory, torchtune, Megatron-LM, accelerate or
+ * What is understood of the text of a configuration: YAML, JSON or TOML of TRL, axolotl, LLaMA-Factory, torchtune, torchtitan, Megatron-LM, accelerate or
  * DeepSpeed, a Python script, a notebook or a command line. It is read over a scenario, whose card and whatever else it says
  * nothing of stay.
  * @throws Where it is no configuration that is known.

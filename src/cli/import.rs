@@ -12,7 +12,7 @@ use crate::import::{self, Left, Understood};
 use crate::scenario::Scenario;
 use crate::share;
 
-/// Reads configurations of TRL, transformers, Unsloth, axolotl, LLaMA-Factory, torchtune, Megatron-LM, accelerate and DeepSpeed,
+/// Reads configurations of TRL, transformers, Unsloth, axolotl, LLaMA-Factory, torchtune, torchtitan, Megatron-LM, accelerate and DeepSpeed,
 /// and says what was understood
 #[derive(Args)]
 pub(super) struct Arguments {

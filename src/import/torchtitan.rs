@@ -73,10 +73,13 @@ pub(super) fn read(reader: &mut Reader) {
     trainer::usual_loop(reader);
     reader.set("stack", Stack::Torchtitan.slug(), "[model], [training], [parallelism]");
     reader.assume("method", "full", "torchtitan trains all weights");
-    let replicas = number(reader, "data_parallel_replicate_degree", 1);
-    let shards = number(reader, "data_parallel_shard_degree", 0);
-    let tensor = number(reader, "tensor_parallel_degree", 1).max(1);
-    gpus(reader, replicas, shards, tensor);
+    let mesh = [
+        ("data_parallel_replicate_degree", 1),
+        ("data_parallel_shard_degree", 0),
+        ("tensor_parallel_degree", 1),
+    ]
+    .map(|(name, default)| degree(reader, name, default));
+    gpus(reader, mesh);
     model(reader);
     reader.or_assume("batch-size", &["training.local_batch_size", "training.batch_size"], "8", WHY);
     reader.or_assume("seq-length", &["training.seq_len"], "2048", WHY);
@@ -104,6 +107,11 @@ pub(super) fn read(reader: &mut Reader) {
             &["parallelism.disable_loss_parallel"],
             "logits that every GPU gathers are not followed of torchtitan",
         ),
+        (&["activation_checkpoint.early_stop"], "checkpoints that stop early are not followed of torchtitan"),
+        (
+            &["activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns"],
+            "products that checkpoints by operation are told to run again are not followed",
+        ),
         (&["validation.enable"], "validation is not followed of torchtitan"),
         (&["checkpoint.enable"], "what writing a checkpoint takes is not followed of torchtitan"),
     ] {
@@ -117,18 +125,20 @@ pub(super) fn read(reader: &mut Reader) {
     reader.pass(|name| among(IDLE, name));
 }
 
-/// A size of its mesh; what is not said is the default, -1 is what is left.
-fn number(reader: &mut Reader, name: &str, default: u64) -> u64 {
-    let Some(said) = reader.take(&[&format!("parallelism.{name}"), &format!("training.{name}")]) else {
-        return default;
-    };
-    reader.idle.push(said.said.clone());
-    said.number().filter(|size| *size >= 1.0).map_or(0, |size| size as u64)
+/// A size of its mesh, and the words that say it; what is not said is the default, -1 is what is left.
+fn degree(reader: &mut Reader, name: &str, default: u64) -> (u64, Option<String>) {
+    match reader.take(&[&format!("parallelism.{name}"), &format!("training.{name}")]) {
+        Some(said) => {
+            (said.number().filter(|size| *size >= 1.0).map_or(0, |size| size as u64), Some(said.said.clone()))
+        }
+        None => (default, None),
+    }
 }
 
-/// The mesh: so many shards in so many replicas.
-fn gpus(reader: &mut Reader, replicas: u64, shards: u64, tensor: u64) {
-    let replicas = replicas.max(1);
+/// The mesh: so many replicas of so many shards, layers among so many GPUs.
+fn gpus(reader: &mut Reader, mesh: [(u64, Option<String>); 3]) {
+    let [(replicas, said_replicas), (shards, _), (tensor, said_tensor)] = mesh;
+    let (replicas, tensor) = (replicas.max(1), tensor.max(1));
     let before = reader.scenario.cluster.gpus;
     if shards > 0 {
         let all = shards.saturating_mul(replicas).saturating_mul(tensor).to_string();
@@ -137,15 +147,15 @@ fn gpus(reader: &mut Reader, replicas: u64, shards: u64, tensor: u64) {
     } else if before > 1 {
         reader.assume("gpus", &before.to_string(), "the file does not say how many: as it was");
     } else {
-        reader.assume(
-            "gpus",
-            &GPUS.saturating_mul(replicas).to_string(),
-            "a machine of run_train.sh's (NGPU) for each replica",
-        );
+        reader.assume("gpus", &GPUS.to_string(), "a machine of run_train.sh's (NGPU)");
     }
     reader.quietly("shard", "fsdp2");
-    reader.quietly("replicas", &replicas.to_string());
-    reader.quietly("tp", &tensor.to_string());
+    for (key, size, said) in [("replicas", replicas, said_replicas), ("tp", tensor, said_tensor)] {
+        match said {
+            Some(said) => reader.set(key, &size.to_string(), &said),
+            None => reader.quietly(key, &size.to_string()),
+        }
+    }
     match reader.take(&["parallelism.fsdp_reshard_after_forward"]) {
         Some(said) => match said.text().as_str() {
             "default" => reader.set("reshard-after-forward", "on", &said.said),
@@ -216,7 +226,14 @@ fn optimizer(reader: &mut Reader) {
         (None | Some("AdamW"), None | Some("fused")) => "adamw-fused",
         (None | Some("AdamW"), Some("foreach")) => "adamw",
         (None | Some("AdamW"), Some("for-loop")) => "adamw-for-loop",
-        (Some("Adam"), _) => "adam",
+        (Some("Adam"), Some("foreach")) => "adam",
+        (Some("Adam"), _) => {
+            return reader.keep(
+                "optimizer",
+                &said,
+                "of torchtitan's Adam the foreach implementation is known",
+            );
+        }
         _ => return reader.keep("optimizer", &said, "torchtitan 0.2.2 has Adam and AdamW"),
     };
     reader.set("optimizer", word, &said);

@@ -74,7 +74,7 @@ impl Act {
 /// The job of a scenario: all its members are of the scenario's model but a teacher.
 impl From<&Scenario> for Job {
     fn from(scenario: &Scenario) -> Job {
-        let (batch, times) = (Batch::from(scenario), scenario.accumulation);
+        let (mut batch, times) = (Batch::from(scenario), scenario.accumulation);
         let mut members = vec![Member::from(scenario)];
         // of a sequence without an answer nothing is left to score
         let prompt = scenario.answers.prompt.min(scenario.sequence.saturating_sub(1));
@@ -120,10 +120,8 @@ impl From<&Scenario> for Job {
                     round.push(Act::Score { member: 0, adapted: false, batch: all, prompt, times: 1 });
                 }
                 members[0].is_scored_first = true;
-                let batch = Batch { mask: Mask::PaddingFree, ..batch };
-                let loss = Loss::Reward { prompt, referred, whole: false, corrected: false };
-                round.extend([Act::Train { member: 0, batch, loss, times }, Act::Update { member: 0 }]);
-                return Job { members, round, cluster: scenario.cluster, vllm: scenario.vllm_beside() };
+                batch.mask = Mask::PaddingFree;
+                Loss::Reward { prompt, referred, whole: false, corrected: false }
             }
             Task::Grpo | Task::Rloo => {
                 let score = |member, adapted| Act::Score { member, adapted, batch, prompt, times };

@@ -75,10 +75,8 @@ pub fn script(scenario: &Scenario) -> Result<String, Issue> {
         Stack::Trl => (trl::SAID, trl::script),
         Stack::Unsloth => (unsloth::SAID, unsloth::script),
         Stack::Torchtune | Stack::Torchtitan | Stack::Litgpt | Stack::Megatron => {
-            let message = format!(
-                "no file is written for {}, whose recipes have files of their own",
-                scenario.library()
-            );
+            let message =
+                format!("no file is written for {}, which has files of its own", scenario.library());
             let issue = Issue::error(Field::Stack, message);
             return Err(issue.with_fix("choose transformers, trl, Liger or Unsloth"));
         }

@@ -223,7 +223,9 @@ pub(super) fn in_stages(scenario: &Scenario) -> bool {
 
 /// Under accelerate everything is in the type of mixed precision.
 pub(super) fn with_reduction(scenario: &Scenario) -> bool {
-    let is_told = !scenario.is_under_trainer() && !with_recipes(scenario);
+    // torchtitan knows float32 alone (`mixed_precision_reduce`)
+    let is_told =
+        !scenario.is_under_trainer() && !with_recipes(scenario) && scenario.stack != Stack::Torchtitan;
     with_fsdp2(scenario) && is_told || with_megatron(scenario)
 }
 

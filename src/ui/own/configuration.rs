@@ -133,7 +133,7 @@ pub fn draw(state: State) -> impl IntoView {
                 <span class="remark">"or drop one anywhere on the page"</span>
             </p>
             <p class="remark">
-                "TRL and transformers (Python, YAML, JSON, a command), Unsloth’s cells and notebooks, axolotl, LLaMA-Factory, torchtune, \
+                "TRL and transformers (Python, YAML, JSON, a command), Unsloth’s cells and notebooks, axolotl, LLaMA-Factory, torchtune, torchtitan, \
                  Megatron-LM’s arguments, accelerate, DeepSpeed, headroom-record.json. Several files add up. It is read here and sent nowhere."
             </p>
             <div aria-live="polite">{report}</div>

@@ -62,7 +62,7 @@ def read(*texts: Any, over: Union[Scenario, Mapping[str, Any], str, None] = None
     nothing is said), ``without_effect`` and ``not_understood``, each with what was said; of the last ``misread`` says
     that a known setting has a value that cannot be used, so that the scenario has another than the text says.
 
-    :param texts: a text (YAML, JSON or TOML of TRL, axolotl, LLaMA-Factory, torchtune, Megatron-LM, accelerate or DeepSpeed, a script, a
+    :param texts: a text (YAML, JSON or TOML of TRL, axolotl, LLaMA-Factory, torchtune, torchtitan, Megatron-LM, accelerate or DeepSpeed, a script, a
         command line), or objects as for :func:`estimate`, which are read together.
     :param over: the scenario that they are read over: its card, and whatever they say nothing of.
     :raises ValueError: where it is no configuration that is known.

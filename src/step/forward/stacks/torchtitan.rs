@@ -10,12 +10,12 @@ use crate::dtype::Dtype;
 use crate::issue::{Field, Issue};
 use crate::job::{Batch, HeadKind, Member};
 use crate::memory::Category;
-use crate::model::blocks::{Attention, FeedForward, Mixer, Mlp, NormKind, Projection, Wiring};
+use crate::model::blocks::{Activation, Attention, FeedForward, Mixer, Mlp, NormKind, Projection, Wiring};
 use crate::model::modeling::is_torchtitans;
 use crate::model::{Architecture, Objective};
 use crate::scenario::{
-    AttentionKernel, Checkpointing, Cluster, CpuOffload, LossKernel, Mask, Method, Offloading, Optimizer,
-    Precision, Sharding, StepTime,
+    AttentionKernel, Checkpointing, Cluster, CpuOffload, Lengths, LossKernel, Mask, Method, Offloading,
+    Optimizer, Precision, Sharding, StepTime,
 };
 use crate::step::autograd::{like, only};
 use crate::step::forward::loader::Loader;
@@ -68,9 +68,12 @@ pub(super) fn architecture(
         if wide != architecture.hidden || q.bias || attention.window.is_some() {
             return refuse("its heads are together as wide as the model, without biases and windows");
         }
-        let FeedForward::Dense(Mlp::Gated { gate, .. }) = &block.ffn else {
+        let FeedForward::Dense(Mlp::Gated { gate, act, .. }) = &block.ffn else {
             return refuse("its feed-forward networks");
         };
+        if *act != Activation::Silu {
+            return refuse("its feed-forward networks have silu");
+        }
         if gate.bias {
             return refuse("its feed-forward networks have no biases");
         }
@@ -105,7 +108,7 @@ fn settings(member: &Member, batch: Batch, cluster: Cluster) -> Result<(), Issue
         || cluster.gpus / cluster.replicas.max(1) / cluster.layout.tensor.max(1) < 2
     {
         let message = "torchtitan is followed where several GPUs have the model in shards (data_parallel_shard_degree): on a single one, \
-                       and with whole copies, it runs under autocast, which was not compared";
+                       and with whole copies, it runs without shards, which was not compared";
         return refuse(Field::Sharding, message, "choose FSDP2 on two GPUs or more");
     }
     if cluster.layout.tensor > 1
@@ -142,6 +145,10 @@ fn settings(member: &Member, batch: Batch, cluster: Cluster) -> Result<(), Issue
     if batch.mask != Mask::None {
         let message = "torchtitan's batches are rows of one text without end: neither padded nor masked";
         return refuse(Field::Mask, message, "choose batches without padding");
+    }
+    if batch.lengths != Lengths::Equal {
+        let message = "torchtitan's batches are rows of one text without end, all of one length";
+        return refuse(Field::Lengths, message, "choose one length for all batches");
     }
     if member.loss != LossKernel::Standard {
         let message = "torchtitan's loss is cross-entropy over the float32 copy of all logits";
